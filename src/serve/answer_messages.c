@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "serve/completion_write.h"
+#include "serve/reasoning_seal.h"
 #include "serve/sse.h"
 
 // An event's data begins with its own name.
@@ -130,8 +131,21 @@ static void put_delta(struct completion *c, const struct answer_item *it, const 
     close_event(c, "content_block_delta");
 }
 
+// What clients send back with thinking. Where its text goes out, that is read again as it is: the
+// signature says which answer the block came in, and nothing depends on it. Else it holds the text.
+static void make_signature(const struct completion *c, const struct answer_item *it,
+                           struct str *out) {
+    if (c->p.omits_thinking)
+        reasoning_seal(it->text.data ? it->text.data : "", it->text.len, out);
+    else
+        str_puts(out, c->id);
+}
+
+// Of thinking whose text is omitted a piece may only be empty: a sign of life.
 static void put_text(struct completion *c, const struct answer_item *it, struct answer_text text) {
-    if (it->kind == ITEM_REASONING)
+    if (it->kind == ITEM_REASONING && c->p.omits_thinking)
+        put_delta(c, it, "signature_delta", "signature", text);
+    else if (it->kind == ITEM_REASONING)
         put_delta(c, it, "thinking_delta", "thinking", text);
     else if (it->kind == ITEM_TEXT)
         put_delta(c, it, "text_delta", "text", text);
@@ -142,17 +156,19 @@ static void put_text(struct completion *c, const struct answer_item *it, struct 
 void blocks_item_delta(struct completion *c, struct choice *k, const struct answer_item *it,
                        const struct answer_piece *p) {
     (void)k;
-    if (p->text.n)
+    if (p->text.n && !(it->kind == ITEM_REASONING && c->p.omits_thinking))
         put_text(c, it, p->text);
 }
 
-// Clients send the signature back with the thinking, which is read again as it is: it says which
-// answer the block came in, and nothing depends on it.
 void blocks_item_end(struct completion *c, struct choice *k, const struct answer_item *it) {
     (void)k;
-    if (it->kind == ITEM_REASONING)
-        put_delta(c, it, "signature_delta", "signature",
-                  (struct answer_text){c->id, strlen(c->id)});
+    if (it->kind == ITEM_REASONING) {
+        struct str s = {0};
+        make_signature(c, it, &s);
+        put_delta(c, it, "signature_delta", "signature", (struct answer_text){s.data, s.len});
+        c->s->out.failed |= s.failed;
+        str_fini(&s);
+    }
     struct json_writer *w = open_event(c, "content_block_stop");
     jw_key_int(w, "index", it->index);
     close_event(c, "content_block_stop");
@@ -187,27 +203,42 @@ void blocks_alive(struct completion *c) {
         put_text(c, it, (struct answer_text){0});
 }
 
+static void put_input(struct json_writer *w, const struct answer_item *it) {
+    struct json *input = NULL;
+    jw_key(w, "input");
+    if (it->text.len && !json_parse(&input, it->text.data, it->text.len, NULL) &&
+        json_kind_of(input) == JSON_OBJECT) {
+        jw_value(w, input);
+    } else {
+        jw_begin(w, '{');
+        jw_end(w, '}');
+    }
+    json_free(input);
+}
+
+static void put_thinking(struct completion *c, struct json_writer *w,
+                         const struct answer_item *it) {
+    struct str signature = {0};
+    make_signature(c, it, &signature);
+    jw_key(w, "thinking");
+    jw_str(w, it->text.data ? it->text.data : "", c->p.omits_thinking ? 0 : it->text.len);
+    jw_key(w, "signature");
+    jw_str(w, signature.data ? signature.data : "", signature.len);
+    w->out.failed |= signature.failed;
+    str_fini(&signature);
+}
+
 static void put_block(struct completion *c, struct json_writer *w, const struct answer_item *it) {
-    const char *text = it->text.data ? it->text.data : "";
     jw_begin(w, '{');
     put_head(w, it);
     if (it->kind == ITEM_CALL) {
-        struct json *input = NULL;
-        jw_key(w, "input");
-        if (it->text.len && !json_parse(&input, text, it->text.len, NULL) &&
-            json_kind_of(input) == JSON_OBJECT) {
-            jw_value(w, input);
-        } else {
-            jw_begin(w, '{');
-            jw_end(w, '}');
-        }
-        json_free(input);
+        put_input(w, it);
+    } else if (it->kind == ITEM_REASONING) {
+        put_thinking(c, w, it);
     } else {
-        jw_key(w, it->kind == ITEM_TEXT ? "text" : "thinking");
-        jw_str(w, text, it->text.len);
+        jw_key(w, "text");
+        jw_str(w, it->text.data ? it->text.data : "", it->text.len);
     }
-    if (it->kind == ITEM_REASONING)
-        jw_key_str(w, "signature", c->id);
     jw_end(w, '}');
 }
 

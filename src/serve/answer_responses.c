@@ -144,7 +144,7 @@ static void put_item(const struct completion *c, struct json_writer *w,
 }
 
 static bool is_cut(const struct completion *c, const struct choice *k) {
-    return k->ended && answer_finish(k->end.reason)[0] == 'l' && !c->gone;
+    return k->ended && answer_finish(k->end.reason)[0] == 'l' && !c->gone && !c->p.prewarms;
 }
 
 static void put_usage(const struct completion *c, struct json_writer *w) {

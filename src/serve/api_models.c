@@ -111,19 +111,36 @@ typedef void put_fn(const struct service *s, struct json_writer *w);
 static void put_list(const struct service *s, struct json_writer *w, const char *key, put_fn *put) {
     jw_key(w, key);
     jw_begin(w, '[');
-    put(s, w);
+    if (put)
+        put(s, w);
     jw_end(w, ']');
+}
+
+// Whether the query asks for what lies beside the one model: pages that begin behind an id or end
+// before one, models of the past.
+static bool asks_for_others(const char *query) {
+    return strstr(query, "after_id=") || strstr(query, "before_id=") ||
+           (strstr(query, "lifecycle") && !strstr(query, "active"));
+}
+
+static void put_end(const struct service *s, struct json_writer *w, const char *key, bool none) {
+    jw_key(w, key);
+    if (none)
+        jw_null(w);
+    else
+        jw_cstr(w, s->model);
 }
 
 static void list(struct service *s, struct exchange *x, put_fn *put) {
     struct json_writer w = {0};
+    bool none = put == put_model && asks_for_others(exchange_query(x));
     jw_begin(&w, '{');
     jw_key_str(&w, "object", "list");
-    put_list(s, &w, "data", put);
+    put_list(s, &w, "data", none ? NULL : put);
     if (put == put_model) {
         jw_key_bool(&w, "has_more", false);
-        jw_key_str(&w, "first_id", s->model);
-        jw_key_str(&w, "last_id", s->model);
+        put_end(s, &w, "first_id", none);
+        put_end(s, &w, "last_id", none);
     }
     if (put == put_model && strstr(exchange_query(x), "client_version="))
         put_list(s, &w, "models", put_codex);

@@ -71,11 +71,20 @@ static bool find_item(struct service *s, const char *id, struct json_writer *w) 
     return found;
 }
 
+static int count_member(void *arg, const char *key, size_t n, const struct json *v) {
+    (void)key, (void)n;
+    *(int *)arg += json_kind_of(v) != JSON_NULL;
+    return 0;
+}
+
+// By its type, or an id and nothing else.
 static bool is_reference(const struct json *item) {
     struct words type = words_of(json_get(item, "type"));
     if (type.s)
         return words_equal(type, "item_reference");
-    return !json_get(item, "role") && json_get(item, "id") && json_len(item) == 1;
+    int members = 0;
+    json_each(item, count_member, &members);
+    return json_get(item, "id") && members == 1;
 }
 
 // Puts items that kept responses hold in the place of references to them.
@@ -280,7 +289,9 @@ static bool prepare(struct completion *c) {
     if (!own)
         return no_memory(&c->error);
     own->keeps = json_bool(json_get(c->body, "store"), true);
-    own->summarises = json_str(json_get(json_get(c->body, "reasoning"), "summary"), NULL);
+    const struct json *reasoning = json_get(c->body, "reasoning");
+    own->summarises = json_str(json_get(reasoning, "summary"), NULL) ||
+                      json_str(json_get(reasoning, "generate_summary"), NULL); // its older name
     own->seals = asks_for(json_get(c->body, "include"), "reasoning.encrypted_content");
     bool ok = make_echo(c, own) && read_source(&r, &c->p, own->keeps ? &own->input : NULL) &&
               chat_prompt_make(c, &r.v, "input");

@@ -223,7 +223,8 @@ static void put_piece(struct completion *c, struct choice *k, struct answer_item
         with.n_logprobs = 1;
         p = &with;
     }
-    if ((c->d->keeps_text || !c->streaming) && p->text.n)
+    bool sealed = it->kind == ITEM_REASONING && c->p.omits_thinking; // whole, at its end
+    if ((c->d->keeps_text || !c->streaming || sealed) && p->text.n)
         str_append(&it->text, p->text.s, p->text.n);
     c->s->out.failed |= it->text.failed;
     if (c->streaming && c->d->item_delta)

@@ -99,6 +99,7 @@ struct conversation_tool {
     int strict;                // FUNCTION: 1, -1 not, 0 not said
     const struct json *raw;    // as it came
     bool chat;                 // raw is of the form that templates read
+    bool withdrawn;            // within a reader: a later turn has taken it away
     struct extras extras;
 };
 

@@ -164,6 +164,8 @@ static void read_words(struct conversation *v, const struct json *m, enum conver
     const struct json *content = json_get(m, "content");
     struct conversation_turn *t = NULL;
     size_t n = count(content);
+    if (role == CONVERSATION_SYSTEM && !content)
+        return;
     for (size_t i = 0; i < n && !v->failed; i++) {
         const struct json *block = at(content, i);
         bool item = is(block, "tool_item");
@@ -223,12 +225,50 @@ static void read_tool(struct conversation *v, const struct json *from) {
     extras_take(v, &t->extras, from, of_tool);
 }
 
+// What a turn of the system changes about the tools of that name: all of them are offered again,
+// or none is.
+static void offer_tools(struct conversation *v, struct words name, bool withdrawn) {
+    for (int i = 0; name.s && i < v->n_tools; i++) {
+        struct words own = words_of(json_get(v->tools[i].raw, "name"));
+        if (own.s && own.n == name.n && !memcmp(own.s, name.s, name.n))
+            v->tools[i].withdrawn = withdrawn;
+    }
+}
+
+static void change_tools(struct conversation *v, const struct json *block) {
+    const struct json *tool = json_get(block, "tool"), *definition = json_get(tool, "definition");
+    bool adds = is(block, "tool_addition");
+    if (!adds && !is(block, "tool_removal"))
+        return;
+    struct words name = words_of(json_get(definition ? definition : tool, "name"));
+    offer_tools(v, name, !adds || definition);
+    if (adds && definition)
+        read_tool(v, definition);
+}
+
+// Tools are told of in front of all turns, so that those count which are offered in the end.
+static void read_changes(struct conversation *v, const struct json *messages) {
+    int n = 0;
+    for (size_t i = 0; i < json_len(messages) && !v->failed; i++) {
+        const struct json *m = json_at(messages, i), *content = json_get(m, "content");
+        if (conversation_role_of(m) != CONVERSATION_SYSTEM || json_kind_of(content) != JSON_ARRAY)
+            continue;
+        for (size_t k = 0; k < json_len(content) && !v->failed; k++)
+            change_tools(v, json_at(content, k));
+    }
+    for (int i = 0; i < v->n_tools; i++)
+        if (!v->tools[i].withdrawn)
+            v->tools[n++] = v->tools[i];
+    v->n_tools = n;
+}
+
 static const char *const choices[] = {"", "auto", "none", "any", "tool"};
 
 void conversation_read_messages_tools(struct conversation *v, const struct json *body) {
     const struct json *tools = json_get(body, "tools"), *choice = json_get(body, "tool_choice");
     for (size_t i = 0; i < json_len(tools) && !v->failed; i++)
         read_tool(v, json_at(tools, i));
+    read_changes(v, json_get(body, "messages"));
     for (int i = 1; i <= CHOICE_NAMED; i++)
         if (is(choice, choices[i]))
             v->choice.kind = (enum conversation_choice)i;

@@ -17,7 +17,8 @@ bool messages_body_check(const struct json *body, struct api_error *x);
 // Appends what a body holds to v. What is wrong in form is messages_body_check's to refuse and
 // passed over here. v->failed: memory was short.
 void conversation_read_messages(struct conversation *v, const struct json *body);
-// Tools and the choice among them. Those without a schema run on Anthropic's servers (TOOL_OTHER).
+// Tools and the choice among them, with what turns of the system add and take away. Those without a
+// schema run on Anthropic's servers (TOOL_OTHER).
 void conversation_read_messages_tools(struct conversation *v, const struct json *body);
 
 // The members `messages`, and `tools` and `tool_choice` where there are any, of an open object.

@@ -176,12 +176,12 @@ static void other_result(struct plain *r, struct conversation_turn *t,
         q->text = output ? print(r, output) : stand_in(r, p->raw);
 }
 
+// What was sealed is what was thought, whatever words a client has put beside it.
 static void take_reasoning(struct plain *r, struct conversation_turn *t,
                            const struct conversation_part *p) {
     struct words text = p->text.n ? p->text : p->summary;
     struct str opened = {0};
-    if (!p->text.n && p->signature.n && reasoning_unseal(p->signature.s, p->signature.n, &opened) &&
-        opened.len)
+    if (p->signature.n && reasoning_unseal(p->signature.s, p->signature.n, &opened) && opened.len)
         text = conversation_copy(r->to, opened.data, opened.len);
     r->to->failed |= opened.failed;
     str_fini(&opened);
@@ -266,6 +266,21 @@ static bool is_mute(const struct conversation_turn *t, const struct conversation
            !(type && ends_in(type, "_call"));
 }
 
+// A part of a turn of the system that changes what tools there are, which the tools themselves
+// show.
+static bool is_change(const struct conversation_turn *t, const struct conversation_part *p) {
+    struct words type = words_of(json_get(p->raw, "type"));
+    return p->kind == PART_OTHER && t->role == CONVERSATION_SYSTEM &&
+           (words_equal(type, "tool_addition") || words_equal(type, "tool_removal"));
+}
+
+static bool is_all_changes(const struct conversation_turn *t) {
+    int n = 0;
+    while (n < t->n_parts && is_change(t, &t->parts[n]))
+        n++;
+    return n > 0 && n == t->n_parts;
+}
+
 static bool take_part(struct plain *r, struct conversation_turn *t,
                       const struct conversation_part *p, int i) {
     struct conversation_part *out;
@@ -307,8 +322,23 @@ static bool take_part(struct plain *r, struct conversation_turn *t,
     return true;
 }
 
+// Words of the system that were for the turn before the user's next one only.
+static bool is_over(const struct plain *r, const struct conversation_turn *t) {
+    bool brief = false;
+    for (int i = 0; t->role == CONVERSATION_SYSTEM && i < t->extras.n; i++)
+        brief |= !strcmp(t->extras.at[i].key, "clear_at") &&
+                 words_equal(words_of(t->extras.at[i].value), "next_user_message");
+    for (int i = r->turn + 1; brief && i < r->from->n_turns; i++) {
+        enum conversation_role role = r->from->turns[i].role;
+        if (role == CONVERSATION_USER || role == CONVERSATION_TOOL)
+            return true;
+    }
+    return false;
+}
+
 static bool take_turn(struct plain *r, const struct conversation_turn *from) {
-    if (from->n_parts == 1 && is_mute(from, from->parts))
+    if ((from->n_parts == 1 && is_mute(from, from->parts)) || is_over(r, from) ||
+        is_all_changes(from))
         return true;
     // Turns stay what they are: the form has them apart for a reason.
     enum conversation_kind first = from->n_parts ? from->parts[0].kind : PART_TEXT;
@@ -322,7 +352,7 @@ static bool take_turn(struct plain *r, const struct conversation_turn *from) {
         bool noisy = p.kind == PART_TEXT && p.text.n && r->turn == 0;
         if (noisy)
             p.text = without_noise(p.text);
-        if (!noisy || p.text.s)
+        if ((!noisy || p.text.s) && !is_change(from, &p))
             ok = take_part(r, t, &p, i);
     }
     return ok;

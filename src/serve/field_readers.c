@@ -273,6 +273,19 @@ bool field_read_functions(struct params *p, const struct field *f, const struct 
     return false;
 }
 
+bool field_read_modalities(struct params *p, const struct field *f, const struct json *v,
+                           const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    for (size_t i = 0; i < json_len(v); i++) {
+        const char *s = json_str(json_at(v, i), NULL);
+        if (!s || strcmp(s, "text") != 0)
+            return api_refuse(x, f->name,
+                              "modalities asks for %.40s, and this model writes text only",
+                              s ? s : fields_kind_name(json_at(v, i)));
+    }
+    return true;
+}
+
 bool field_read_generation_prompt(struct params *p, const struct field *f, const struct json *v,
                                   const struct params_limits *l, struct api_error *x) {
     (void)f, (void)l, (void)x;

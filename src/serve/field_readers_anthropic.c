@@ -13,6 +13,28 @@ bool field_read_system(struct params *p, const struct field *f, const struct jso
                       fields_kind_name(v));
 }
 
+// updates is a beta's word: notes between calls in clear, reasoning omitted. Models here write no
+// such notes apart from their reasoning.
+static bool read_display(struct params *p, const struct json *thinking, struct api_error *x) {
+    static const char *const known[] = {"summarized", "omitted", "updates"};
+    const struct json *v = json_get(thinking, "display");
+    const char *s = json_str(v, NULL);
+    if (json_kind_of(v) == JSON_NULL)
+        return true;
+    if (p->thinking == 0)
+        return api_refuse(x, "thinking.display",
+                          "thinking.display says how thinking is shown, and thinking.type is "
+                          "disabled: leave display out");
+    for (size_t i = 0; s && i < sizeof known / sizeof known[0]; i++)
+        if (!strcmp(s, known[i])) {
+            p->omits_thinking = i > 0;
+            return true;
+        }
+    return api_refuse(x, "thinking.display",
+                      "thinking.display is %s%.40s%s and must be summarized or omitted",
+                      s ? "'" : "", s ? s : fields_kind_name(v), s ? "'" : "");
+}
+
 // Kinds that this server has never heard of leave it to the model whether it thinks.
 bool field_read_anthropic_thinking(struct params *p, const struct field *f, const struct json *v,
                                    const struct params_limits *l, struct api_error *x) {
@@ -21,7 +43,7 @@ bool field_read_anthropic_thinking(struct params *p, const struct field *f, cons
         return api_refuse(x, f->name, "thinking.type is %s and must be a string",
                           json_get(v, "type") ? fields_kind_name(json_get(v, "type")) : "missing");
     p->thinking = strcmp(type, "disabled") != 0;
-    return field_read_budget(p, f, json_get(v, "budget_tokens"), l, x);
+    return read_display(p, v, x) && field_read_budget(p, f, json_get(v, "budget_tokens"), l, x);
 }
 
 bool field_read_output_config(struct params *p, const struct field *f, const struct json *v,
@@ -72,4 +94,13 @@ bool field_read_thread(struct params *p, const struct field *f, const struct jso
                "without it");
     x->details = "thread_unsupported_request";
     return false;
+}
+
+// Clients that ask for it wait for a block of its own, and would keep an answer in its place.
+bool field_read_compaction(struct params *p, const struct field *f, const struct json *v,
+                           const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)v, (void)l;
+    return api_refuse(x, f->name,
+                      "compaction is not supported: conversations are not compacted here; ask for "
+                      "a summary as an answer, and go on from that");
 }

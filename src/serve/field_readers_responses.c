@@ -33,13 +33,17 @@ bool field_read_include(struct params *p, const struct field *f, const struct js
 
 bool field_read_reasoning(struct params *p, const struct field *f, const struct json *v,
                           const struct params_limits *l, struct api_error *x) {
-    const struct json *effort = json_get(v, "effort"), *summary = json_get(v, "summary");
+    static const char *const words[] = {"reasoning.summary", "reasoning.generate_summary"};
+    const struct json *effort = json_get(v, "effort");
     if (json_kind_of(effort) != JSON_NULL && json_kind_of(effort) != JSON_STRING)
         return api_refuse(x, "reasoning.effort", "reasoning.effort is %s and must be a string",
                           fields_kind_name(effort));
-    if (json_kind_of(summary) != JSON_NULL && json_kind_of(summary) != JSON_STRING)
-        return api_refuse(x, "reasoning.summary", "reasoning.summary is %s and must be a string",
-                          fields_kind_name(summary));
+    for (int i = 0; i < 2; i++) {
+        const struct json *summary = json_get(v, strchr(words[i], '.') + 1);
+        if (json_kind_of(summary) != JSON_NULL && json_kind_of(summary) != JSON_STRING)
+            return api_refuse(x, words[i], "%s is %s and must be a string", words[i],
+                              fields_kind_name(summary));
+    }
     return !effort || field_read_effort(p, f, effort, l, x);
 }
 
@@ -51,6 +55,21 @@ bool field_read_text_options(struct params *p, const struct field *f, const stru
                           fields_kind_name(format));
     (void)f, (void)l;
     return json_kind_of(format) != JSON_OBJECT || field_read_format(p, "text.format", format, x);
+}
+
+// Its row stands behind those of max_tokens.
+bool field_read_cache_options(struct params *p, const struct field *f, const struct json *v,
+                              const struct params_limits *l, struct api_error *x) {
+    const struct json *prewarm = json_get(v, "prewarm");
+    (void)f, (void)l;
+    if (json_kind_of(prewarm) != JSON_NULL && json_kind_of(prewarm) != JSON_BOOL)
+        return api_refuse(x, "prompt_cache_options.prewarm",
+                          "prompt_cache_options.prewarm is %s and must be true or false",
+                          fields_kind_name(prewarm));
+    p->prewarms = json_bool(prewarm, false);
+    if (p->prewarms)
+        p->max_tokens = 0;
+    return true;
 }
 
 bool field_read_background(struct params *p, const struct field *f, const struct json *v,

@@ -27,6 +27,8 @@ const struct field fields[] = {
              "content (a string or an array of text parts)."},
     {"thread", ANTHROPIC, FIELD_ANY, .read = field_read_thread, .schema = "{'type':'null'}",
      .help = "Refused: no conversations are kept, and the official SDK then sends all of it."},
+    {"compaction", ANTHROPIC, FIELD_ANY, .read = field_read_compaction, .schema = "{'type':'null'}",
+     .help = "Refused: conversations are not compacted here."},
     {"messages", ANTHROPIC, FIELD_ARRAY, AT(messages),
      .schema = "{'type':'array','minItems':1,'items':{'$ref':'#/components/schemas/Turn'}}",
      .help = "The conversation: objects with role (user, assistant, system) and content (a string "
@@ -63,10 +65,11 @@ const struct field fields[] = {
     {"truncation", RESPONSES, FIELD_STRING, .read = field_read_noted,
      .help = "Comes back in the answer: an input that is too long is refused, never cut."},
     {"reasoning", RESPONSES, FIELD_OBJECT, .read = field_read_reasoning,
-     .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},"
-               "'summary':{'type':['string','null']}}}",
-     .help = "effort: as reasoning_effort of chat completions. summary: any word has reasoning "
-             "sent as its summary."},
+     .schema =
+         "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},"
+         "'summary':{'type':['string','null']},'generate_summary':{'type':['string','null']}}}",
+     .help = "effort: as reasoning_effort of chat completions. summary, or generate_summary: any "
+             "word has reasoning sent as its summary."},
     {"text", RESPONSES, FIELD_OBJECT, .read = field_read_text_options,
      .schema = "{'type':'object','properties':{'format':{'type':['object','null'],'properties':{"
                "'type':{'enum':['text','json_object','json_schema']}}},'verbosity':{'type':["
@@ -93,6 +96,9 @@ const struct field fields[] = {
              "fill the context, and a completion ends after 16."},
     {"max_completion_tokens", OPENAI, FIELD_INT, -1, ANY_LIMIT, AT(max_tokens),
      .help = "The newer name of max_tokens; it counts where both are given."},
+    {"prompt_cache_options", RESPONSES, FIELD_OBJECT, .read = field_read_cache_options,
+     .schema = "{'type':'object','properties':{'prewarm':{'type':['boolean','null']}}}",
+     .help = "prewarm: the prompt is read, so that the cache has it, and nothing is answered."},
     {"temperature", TEXT, FIELD_NUM, 0, 100, AT(sample.temperature),
      .help = "0 takes the likeliest token always."},
     {"top_p", TEXT, FIELD_NUM, 0, 1, .read = field_read_top_p,
@@ -174,6 +180,9 @@ const struct field fields[] = {
          "'tool','none']},'name':{'type':['string','null']},'disable_parallel_tool_use':{'type':"
          "['boolean','null']}}}",
      .help = "Whether tools may be called, and which. none: they are left out."},
+    {"modalities", CHAT, FIELD_ARRAY, .read = field_read_modalities,
+     .schema = "{'type':'array','items':{'const':'text'}}",
+     .help = "Refused where it asks for more than text."},
     {"functions", CHAT, FIELD_ARRAY, .read = field_read_functions,
      .schema = "{'type':'array','maxItems':0}", .help = "Refused unless empty."},
     {"documents", MESSAGES, FIELD_ARRAY, AT(documents), .schema = "{'type':'array'}",
@@ -194,14 +203,19 @@ const struct field fields[] = {
      .schema = "{'type':'integer','minimum':0}", .help = "vLLM's name for thinking.budget_tokens."},
     {"thinking", ANTHROPIC, FIELD_OBJECT, .read = field_read_anthropic_thinking,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'type':'string'},"
-               "'budget_tokens':{'type':['integer','null'],'minimum':0}}}",
-     .help = "type: enabled, disabled or adaptive; budget_tokens: most tokens of thinking. "
-             "Without it the model is told not to think."},
+               "'budget_tokens':{'type':['integer','null'],'minimum':0},'display':{'enum':["
+               "'summarized','omitted','updates',null]}}}",
+     .help = "type: enabled, disabled or adaptive; budget_tokens: most tokens of thinking; "
+             "display: summarized, or omitted, which sends its text in signatures only. Without "
+             "thinking the model is told not to think."},
     {"output_config", ANTHROPIC, FIELD_OBJECT, .read = field_read_output_config,
      .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},"
                "'format':{'type':['object','null']}}}",
      .help = "effort: how much the model is to think, as reasoning_effort of chats. format: the "
              "form of the reply, json_schema with schema."},
+    {"output_format", ANTHROPIC, FIELD_OBJECT, .read = field_read_response_format,
+     .schema = "{'type':'object','required':['type']}",
+     .help = "output_config.format, as older clients name it."},
     {"enable_thinking", MESSAGES | RESPONSES, FIELD_BOOL, .read = field_read_enable_thinking,
      .help = "For templates that can switch thinking on and off."},
     {"grammar", OPENAI, FIELD_STRING, .read = field_read_grammar,

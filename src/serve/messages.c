@@ -62,6 +62,16 @@ static bool check_content(const struct json *message, const char *role, size_t m
     return true;
 }
 
+// A call of a custom tool, whose input is free text.
+static bool check_custom(const struct json *custom, const char *place, struct api_error *x) {
+    const struct json *input = json_get(custom, "input");
+    if (!json_str(json_get(custom, "name"), NULL))
+        return api_refuse(x, place, "%s.custom.name is missing", place);
+    return json_kind_of(input) == JSON_NULL || json_kind_of(input) == JSON_STRING ||
+           api_refuse(x, place, "%s.custom.input is %s and must be a string", place,
+                      fields_kind_name(input));
+}
+
 static bool check_call(const struct json *call, size_t m, size_t i, struct api_error *x) {
     char place[64];
     snprintf(place, sizeof place, "messages[%zu].tool_calls[%zu]", m, i);
@@ -70,6 +80,8 @@ static bool check_call(const struct json *call, size_t m, size_t i, struct api_e
     if (json_kind_of(call) != JSON_OBJECT)
         return api_refuse(x, place, "%s is %s and must be an object", place,
                           fields_kind_name(call));
+    if (json_kind_of(json_get(call, "custom")) == JSON_OBJECT)
+        return check_custom(json_get(call, "custom"), place, x);
     if (!json_str(json_get(f, "name"), NULL) && !json_str(json_get(call, "name"), NULL))
         return api_refuse(x, place, "%s.function.name is missing", place);
     enum json_kind k = json_kind_of(arguments);

@@ -53,6 +53,11 @@ static bool check_media(const struct json *block, const char *place, struct api_
                       is(type, "image") ? "an" : "a", type);
 }
 
+static bool is_tool(const struct json *t) {
+    const struct json *schema = json_get(t, "input_schema");
+    return !schema || (json_kind_of(schema) == JSON_OBJECT && json_str(json_get(t, "name"), NULL));
+}
+
 static bool check_block(const struct json *block, bool answer, const char *place,
                         struct api_error *x) {
     const char *type = type_of(block);
@@ -68,6 +73,12 @@ static bool check_block(const struct json *block, bool answer, const char *place
         return check_string(block, place, ".thinking", x);
     if (!answer && is(type, "tool_result"))
         return check_result(block, place, x);
+    if (!answer && is(type, "tool_addition") &&
+        !is_tool(json_get(json_get(block, "tool"), "definition")))
+        return api_refuse(x, place,
+                          "%s.tool.definition must have a name and an object as "
+                          "input_schema",
+                          place);
     if (!answer && (is(type, "image") || is(type, "document")))
         return check_media(block, place, x);
     return true;
@@ -99,6 +110,9 @@ static bool check_message(const struct json *message, size_t m, struct api_error
     if (!is(role, "user") && !is(role, "assistant") && !is(role, "system"))
         return api_refuse(x, place, "%s.role is '%.40s' and must be user or assistant", place,
                           role);
+    if (is(role, "system") && !json_get(message, "content") &&
+        json_len(json_get(message, "output_config")) > 0)
+        return true; // it sets something and says nothing
     return check_content(json_get(message, "content"), is(role, "assistant"), m, x);
 }
 
@@ -116,12 +130,10 @@ static bool check_system(const struct json *system, struct api_error *x) {
 }
 
 static bool check_tools(const struct json *tools, struct api_error *x) {
-    for (size_t i = 0; i < json_len(tools); i++) {
-        const struct json *t = json_at(tools, i), *schema = json_get(t, "input_schema");
-        if (schema && (json_kind_of(schema) != JSON_OBJECT || !json_str(json_get(t, "name"), NULL)))
+    for (size_t i = 0; i < json_len(tools); i++)
+        if (!is_tool(json_at(tools, i)))
             return api_refuse(x, "tools",
                               "tools[%zu] must have a name and an object as input_schema", i);
-    }
     return true;
 }
 

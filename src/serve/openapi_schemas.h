@@ -17,9 +17,12 @@ static const struct openapi_schema openapi_schemas[] = {
     {"TextPart", "{'oneOf':[{'type':'string'},{'type':'object','required':['text'],"
                  "'properties':{'type':{'type':['string','null']},"
                  "'text':{'type':'string'}}}]}"},
-    {"ToolCall", "{'type':'object','required':['function'],'properties':{'id':{},"
-                 "'function':{'type':'object','required':['name'],'properties':{'name':"
-                 "{'type':'string'},'arguments':{'type':['string','object','null']}}}}}"},
+    {"ToolCall",
+     "{'anyOf':[{'type':'object','required':['function'],'properties':{'id':{},"
+     "'function':{'type':'object','required':['name'],'properties':{'name':" STR
+     ",'arguments':{'type':['string','object','null']}}}}},{'type':'object','required':['custom'],"
+     "'properties':{'id':{},'custom':{'type':'object','required':['name'],'properties':{'name':" STR
+     ",'input':{'type':['string','null']}}}}}]}"},
     {"Content",
      "{'oneOf':[{'type':'string'},{'type':'array','items':" SCHEMA_REF("TextPart") "}]}"},
     {"Message",
@@ -114,7 +117,8 @@ static const struct openapi_schema openapi_schemas[] = {
               ",'context_length':" INT ",'max_context_length':" INT ",'max_model_len':" INT
               ",'max_input_tokens':" INT ",'max_tokens':" INT "}}"},
     {"Models", "{'type':'object','required':['object','data'],'properties':{'object':{'const':"
-               "'list'},'has_more':{'const':false},'first_id':" STR ",'last_id':" STR
+               "'list'},'has_more':{'const':false},'first_id':{'type':['string','null']},'last_id':"
+               "{'type':['string','null']}"
                ",'data':{'type':'array','items':" SCHEMA_REF(
                    "Model") "},'models':{'type':'array','items':{'type':'object'}}}}"},
     {"LoadedModel", "{'type':'object','required':['id','object','type','state'],'properties':{"

@@ -61,6 +61,8 @@ struct params {
     int n_bias;
     char *model;         // NULL where the request names none
     int thinking;        // 1 on, 0 off, -1 not said: for the template
+    bool prewarms;       // the prompt is read for the cache, and nothing is answered
+    bool omits_thinking; // its text goes out within signatures only (answer_messages.h)
     char effort[32];     // "": not said
     char form_field[48]; // the field that says what the reply must be; "": none does
     enum structured_form form;

@@ -128,6 +128,19 @@ class Server(Process):
         return False
 
 
+def unjudged(path, row, names):
+    """Those names of a client's fields that POST path does not read (docs/openapi.json) and that docs/server-api.md
+    does not list, in that row, as fields that do nothing."""
+    with open(os.path.join(ROOT, "docs/openapi.json"), encoding="utf-8") as file:
+        document = json.load(file)
+    schema = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    read = {name for part in schema["allOf"] for name in part.get("properties", ())}
+    with open(os.path.join(ROOT, "docs/server-api.md"), encoding="utf-8") as file:
+        nothing = re.search(rf"^## Fields that do nothing$.*?^\| {row} \|(.*?)$", file.read(), re.M | re.S)[1]
+    return sorted(set(names) - read - set(re.findall("`(.*?)`", nothing)))
+
+
 @atexit.register
 def end_all():
     for process in running:

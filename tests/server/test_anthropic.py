@@ -10,8 +10,9 @@ import threading
 import time
 
 import anthropic
+from anthropic.types import beta, message_create_params, message_count_tokens_params
 
-from suite import Server, check, equal, finish, part
+from suite import Server, check, equal, finish, part, unjudged
 
 MESSAGES = [{"role": "user", "content": "Say hello."}]
 TOOLS = [{"name": "read", "description": "Reads a file.", "input_schema": {
@@ -154,8 +155,71 @@ def runs_tools():
         check(f"{name}: the tool was called", len(asked) > before, asked)
 
 
+def beta_fields():
+    """Turns of the system that newer clients send, and what older ones call the form of an answer."""
+    note = {"role": "system", "content": "There are many tokens left, and they are counted with care.",
+            "clear_at": "next_user_message"}
+    effort = {"role": "system", "output_config": {"effort": "low"}}
+
+    def count(*turns):
+        return client.beta.messages.count_tokens(model="m", messages=[*MESSAGES, *turns]).input_tokens
+
+    later = [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Go on."}]
+    check("system turn: it is read", count(note) > count() + 10, count(note))
+    equal("system turn: cleared at the next user's message", count(note, *later), count(*later))
+    check("system turn: never cleared", count({**note, "clear_at": "never"}, *later) > count(*later) + 10)
+    equal("system turn: one that only sets something", count(effort), count())
+    schema = {"type": "object", "properties": {"n": {"enum": [7]}}, "required": ["n"], "additionalProperties": False}
+    r = create(extra_body={"output_format": {"type": "json_schema", "schema": schema}})
+    equal("output_format: the answer has it", json.loads(r.content[0].text), {"n": 7})
+    try:
+        check("compaction: refused", False, client.beta.messages.create(
+            model="m", max_tokens=8, messages=MESSAGES, compaction={"type": "summarize"}))
+    except anthropic.BadRequestError as error:
+        check("compaction: refused", "compaction is not supported" in error.body["error"]["message"], error.body)
+
+
+def changes_tools():
+    """The SDK's runner adds tools and takes them away within a conversation."""
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Tells the weather of a city."""
+        return "sunny in " + city
+
+    @anthropic.beta_tool
+    def price(name: str) -> str:
+        """Tells the price of a thing."""
+        return "3 for " + name
+    runner = client.beta.messages.tool_runner(
+        model="m", max_tokens=200, tools=[weather], messages=[{"role": "user", "content": "Weather in Paris?"}],
+        tool_choice={"type": "any"}, max_iterations=3, extra_body={"temperature": 0})
+    called = []
+    for turn in runner:
+        called.append({b.name for b in turn.content if b.type == "tool_use"})
+        if len(called) == 1:
+            runner.add_tools(price)
+            runner.remove_tools("weather")
+        if len(called) == 2:
+            runner.remove_tools("price")
+            runner.add_tools(weather)
+    equal("tools that come and go", called, [{"weather"}, {"price"}, {"weather"}])
+
+
+def fields():
+    """Each field that the SDK can send is read, or named as one that does nothing."""
+    for path, kinds in (("/v1/messages", (message_create_params.MessageCreateParamsStreaming,
+                                          beta.message_create_params.MessageCreateParamsStreaming)),
+                        ("/v1/messages/count_tokens", (message_count_tokens_params.MessageCountTokensParams,
+                                                       beta.message_count_tokens_params.MessageCountTokensParams))):
+        for kind in kinds:
+            equal(f"fields: {kind.__module__}", unjudged(path, "Messages", kind.__annotations__), [])
+
+
 def models():
     found = list(client.models.list())
+    for query in ({"after_id": found[0].id}, {"before_id": found[0].id}, {"lifecycle": ["retired"]}):
+        equal(f"models: {query}", list(client.models.list(**query)), [])
+    equal("models: active ones", len(list(client.models.list(limit=1, lifecycle=["active"]))), 1)
     equal("models: one", [m.type for m in found], ["model"])
     check("models: its window", found[0].max_input_tokens == 4096 and found[0].created_at, found)
     equal("models: by its name", client.models.retrieve(found[0].id).display_name, found[0].id)
@@ -255,7 +319,54 @@ def thinking():
     bare = [m for m in history if m["role"] == "user"]
     check("thinking: what was thought comes back", n > other.messages.count_tokens(
         model="m", messages=bare).input_tokens + 20, n)
+    omitted(other, ask, r)
     equal("thinking: the server ends well", thoughtful.end(), 0)
+
+
+def omitted(other, ask, shown):
+    """display: the text goes out within the signature alone, and counts as if it had been shown."""
+    ask = {**ask, "thinking": {"type": "enabled", "budget_tokens": 1024, "display": "omitted"}}
+    r = other.messages.create(**ask)
+    block = r.content[0]
+    equal("omitted: a block without text", (block.type, block.thinking), ("thinking", ""))
+    check("omitted: all of it in the signature", len(block.signature) > len(shown.content[0].thinking), block)
+    equal("omitted: the words behind it are the same", [b.text for b in r.content[1:]], [b.text for b in shown.content[1:]])
+    equal("omitted: it counts as before", r.usage.output_tokens, shown.usage.output_tokens)
+    raw = list(other.messages.create(**ask, stream=True))
+    of_block = [e for e in raw if getattr(e, "index", None) == 0]
+    equal("omitted: streamed, what the block is made of",
+          [e.delta.type if e.type == "content_block_delta" else e.type for e in of_block],
+          ["content_block_start", "signature_delta", "content_block_stop"])
+    with other.messages.stream(**ask) as stream:
+        final = stream.get_final_message()
+    equal("omitted: streamed the same", [b.model_dump() for b in final.content], [b.model_dump() for b in r.content])
+
+    def goes_on(content, **more):
+        """The tokens of a prompt that has it, and what is said next."""
+        turn = MESSAGES + [{"role": "assistant", "content": [b.model_dump() for b in content]},
+                           {"role": "user", "content": "Go on."}]
+        said = other.messages.create(**{**ask, "messages": turn, **more})
+        return said.usage.input_tokens + said.usage.cache_read_input_tokens, [b.model_dump() for b in said.content]
+
+    equal("omitted: the next turn is as if it had been shown", goes_on(r.content), goes_on(shown.content))
+    r.content[0].thinking = "(thinking)"
+    equal("omitted: text that was put beside it is passed over", goes_on(r.content), goes_on(shown.content))
+    summarized = {"type": "enabled", "budget_tokens": 1024, "display": "summarized"}
+    equal("summarized: the text", other.messages.create(**{**ask, "thinking": summarized}).content[0].thinking,
+          shown.content[0].thinking)
+    for change, words in [({"display": "none"}, "thinking.display is 'none' and must be summarized or omitted"),
+                          ({"display": 1}, "thinking.display is a number and must be"),
+                          ({"display": "omitted", "type": "disabled"}, "leave display out"),
+                          ({"display": None}, None), ({"display": None, "type": "disabled"}, None)]:
+        for send in (other.messages.create, other.messages.count_tokens):
+            fields = dict(ask, thinking={"type": "adaptive", **change})
+            if send == other.messages.count_tokens:
+                del fields["max_tokens"], fields["extra_body"]
+            try:
+                send(**fields)
+                equal(f"display: {change}", words, None)
+            except anthropic.BadRequestError as error:
+                check(f"display: {change}", words and words in error.body["error"]["message"], error.body)
 
 
 def life_signs():
@@ -308,8 +419,8 @@ def broken_stream():
 if __name__ == "__main__":
     server = Server()
     client = connect(server.port)
-    for function in [message, message_stream, stops, conversation, counts, runs_tools, models, errors, full_queue, aborts,
-                     thinking, life_signs, many_at_once, broken_stream]:
+    for function in [message, message_stream, stops, conversation, counts, fields, beta_fields, runs_tools, changes_tools, models, errors,
+                     full_queue, aborts, thinking, life_signs, many_at_once, broken_stream]:
         part(function)
     check("nothing is left in progress", server.calm())
     finish()

@@ -11,8 +11,10 @@ import time
 import openai
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_openai import ChatOpenAI
+from openai.types import completion_create_params
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 
-from suite import Server, check, equal, finish, part
+from suite import Server, check, equal, finish, part, unjudged
 
 MESSAGES = [{"role": "system", "content": "Answer in few words."}, {"role": "user", "content": "Say hello."}]
 server = client = None
@@ -164,8 +166,16 @@ def models():
         check("models: another name is 404", error.body["message"], error)
 
 
+def fields():
+    """Each field that the SDK can send is read, or named as one that does nothing."""
+    for path, row, kind in (("/v1/chat/completions", "Chat completions", CompletionCreateParamsStreaming),
+                            ("/v1/completions", "Completions", completion_create_params.CompletionCreateParamsStreaming)):
+        equal(f"fields: {path}", unjudged(path, row, kind.__annotations__), [])
+
+
 def errors():
-    cases = [("temperature", {"temperature": 1000.0}), ("messages[0].role", {"messages": [{"role": "king",
+    cases = [("modalities", {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}),
+             ("temperature", {"temperature": 1000.0}), ("messages[0].role", {"messages": [{"role": "king",
                                                                                           "content": "x"}]})]
     for field, change in cases:
         try:
@@ -304,12 +314,21 @@ def tools():
     behind = MESSAGES + [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "hello"}]
     r = client.chat.completions.create(model="m", messages=behind, max_tokens=8, tools=declared)
     check("tools: a result goes on", r.choices[0].finish_reason in ("stop", "length", "tool_calls"), r)
+    freeform = [{"type": "custom", "custom": {"name": "patch"}}]
+    choice = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=60, tools=freeform,
+                                            tool_choice="required", temperature=0).choices[0]
+    call = choice.message.tool_calls[0]
+    equal("tools: a custom one", (call.type, call.custom.name), ("custom", "patch"))
+    behind = MESSAGES + [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "hello"}]
+    bare = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=8, tools=freeform)
+    r = client.chat.completions.create(model="m", messages=behind, max_tokens=8, tools=freeform)
+    check("tools: the result of a custom one goes on", r.usage.prompt_tokens > bare.usage.prompt_tokens + 10, r)
 
 
 if __name__ == "__main__":
     server = Server()
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="x", max_retries=0)
-    for function in [chat, chat_stream, sampling, stops, choices, logprobs, prompts, tools, models, errors, retries,
+    for function in [chat, chat_stream, sampling, stops, choices, logprobs, prompts, tools, models, fields, errors, retries,
                      timeouts, many_at_once, broken_stream, langchain]:
         part(function)
     check("nothing is left in progress", server.calm())

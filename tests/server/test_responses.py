@@ -9,8 +9,9 @@ import time
 
 import openai
 from openai.types import responses as types
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
-from suite import Server, check, equal, finish, part
+from suite import Server, check, equal, finish, part, unjudged
 
 INPUT = [{"role": "user", "content": "Say hello."}]
 TOOL = {"type": "function", "name": "read", "description": "Reads a file.", "strict": True,
@@ -164,6 +165,9 @@ def conversation():
     again = create(input=[{"type": "item_reference", "id": pages.data[0].id}])
     equal("kept: an item of its input, by its id",
           [i.content[0].text for i in client.responses.input_items.list(again.id)], ["And again."])
+    again = create(input=[{"type": None, "id": pages.data[0].id}])
+    equal("kept: an item by its id alone",
+          [i.content[0].text for i in client.responses.input_items.list(again.id)], ["And again."])
     refused("kept: a page behind nothing", lambda: client.responses.input_items.list(second.id, after="msg_x"), 400)
     refused("kept: a page of nothing", lambda: client.responses.input_items.list(second.id, limit=0), 400)
     check("kept: cached", second.usage.input_tokens_details.cached_tokens > 0, second.usage)
@@ -270,6 +274,8 @@ def reasoning():
         check("reasoning: counted", seen[-1].response.usage.output_tokens_details.reasoning_tokens > 0, seen[-1])
         r = create(by, reasoning={"summary": "auto"}, include=["reasoning.encrypted_content"])
         equal("reasoning: as a summary", r.output[0].summary[0].text, thought)
+        older = create(by, reasoning={"generate_summary": "auto"})
+        equal("reasoning: as a summary, by its older name", older.output[0].summary[0].text, thought)
         names = [e.type for e in validated(create(by, stream=True, reasoning={"summary": "auto"}))]
         check("reasoning: summary events", names.count("response.reasoning_summary_part.done") == 1, names)
         sealed = [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": r.output[0].encrypted_content}]
@@ -295,6 +301,29 @@ def errors():
         check("errors: a long input", False, create(input="x " * 20000))
     except openai.BadRequestError as error:
         equal("errors: its code and field", (error.code, error.param), ("context_length_exceeded", "input"))
+
+
+def fields():
+    """Each field that the SDK can send is read, or named as one that does nothing."""
+    for path, kind in (("/v1/responses", ResponseCreateParamsStreaming),
+                       ("/v1/responses/input_tokens", types.InputTokenCountParams)):
+        equal(f"fields: {path}", unjudged(path, "Responses", kind.__annotations__), [])
+
+
+def prewarm():
+    """A prompt is read for the cache alone, and the next request finds it there."""
+    long = [{"role": "developer", "content": "".join(f"Rule {i}: be brief. " for i in range(60))}]
+    for stream in (False, True):
+        if stream:
+            long[0]["content"] = "Other rules. " + long[0]["content"]
+        r = create(input=long, prompt_cache_options={"prewarm": True}, max_output_tokens=9, stream=stream)
+        r = validated(r)[-1].response if stream else r
+        equal(f"prewarm: nothing is answered, stream {stream}", (r.status, r.output, r.usage.output_tokens),
+              ("completed", [], 0))
+        after = create(input=long + [{"role": "user", "content": "Hello."}], max_output_tokens=2)
+        check("prewarm: the cache has it", after.usage.input_tokens_details.cached_tokens > 0.8 * r.usage.input_tokens,
+              after.usage)
+    refused("prewarm: a word", lambda: create(prompt_cache_options={"prewarm": "yes"}), 400)
 
 
 def abort():
@@ -323,7 +352,7 @@ if __name__ == "__main__":
     server = Server()
     client = connect(server.port)
     for one in (response, stream, chances, stream_helper, conversation, kept_streams, input_tokens, custom, tools, reasoning,
-                errors, abort):
+                errors, fields, prewarm, abort):
         part(one)
     equal("the server ends in order", server.end(), 0)
     finish()

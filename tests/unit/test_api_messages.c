@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "serve/answer_messages.h"
 #include "serve/conversation_messages.h"
 #include "serve/conversation_plain.h"
 #include "serve/noise.h"
@@ -90,6 +91,17 @@ static void conversations_are_read(void **state) {
           "\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\","
           "\"arguments\":{\"n\":1.0,\"big\":123456789012345678901234567890}}},{\"id\":\"b\","
           "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]");
+    // What a signature holds is what was thought ("hm"), whatever stands beside it.
+    static const char *const beside[] = {"", "a note of the client's"};
+    for (int i = 0; i < 2; i++) {
+        char body[300];
+        snprintf(body, sizeof body,
+                 "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\","
+                 "\"thinking\":\"%s\",\"signature\":\"coppice-1.aG0=\"}," TEXT("Look.") "]}]}",
+                 beside[i]);
+        reads(body,
+              "[{\"role\":\"assistant\",\"reasoning_content\":\"hm\",\"content\":\"Look.\"}]");
+    }
     reads("{\"messages\":[" CALLS ",{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
           "\"tool_use_id\":\"a\",\"is_error\":true,\"content\":["
           "" TEXT("one") ",{\"type\":\"image\",\"source\":{}}]},{\"type\":"
@@ -103,6 +115,24 @@ static void conversations_are_read(void **state) {
                    "found") "]},{\"type\":\"web_search_tool_result\",\"content\":[]}]"),
           "[{\"role\":\"user\",\"content\":[" TEXT("T\\nwords") "," TEXT("u\\nfound") "," TEXT(
               "[web_search_tool_result]") "]}]");
+}
+
+#define NOTE "{\"role\":\"system\",\"content\":\"n\",\"clear_at\":\"next_user_message\"}"
+#define HI   "{\"role\":\"user\",\"content\":\"Hi\"}"
+
+// Turns of the system that are for one turn of the user, and such as say nothing.
+static void system_turns_come_and_go(void **state) {
+    (void)state;
+    reads("{\"messages\":[" HI "," NOTE ",{\"role\":\"assistant\",\"content\":\"Yes?\"}]}",
+          "[" HI "," NOTE ",{\"role\":\"assistant\",\"content\":\"Yes?\"}]");
+    reads("{\"messages\":[" HI "," NOTE "," HI "," NOTE "]}", "[" HI "," HI "," NOTE "]");
+    reads("{\"messages\":[" CALLS "," NOTE ",{\"role\":\"user\",\"content\":[{\"type\":"
+          "\"tool_result\",\"tool_use_id\":\"a\",\"content\":\"one\"}]}]}",
+          "[" CALLED ",{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"one\"}]");
+    reads("{\"messages\":[" HI ",{\"role\":\"system\",\"output_config\":{\"effort\":\"low\"}}]}",
+          "[" HI "]");
+    reads("{\"messages\":[" HI ",{\"role\":\"system\",\"output_config\":{}}]}",
+          "messages[1]: messages[1].content is missing and must be a string or an array of blocks");
 }
 
 static void what_makes_no_sense_is_refused(void **state) {
@@ -159,6 +189,60 @@ static void tools_are_read(void **state) {
     json_free(v);
     reads("{\"messages\":[],\"tools\":[{\"input_schema\":{}}]}",
           "tools: tools[0] must have a name and an object as input_schema");
+}
+
+// The names of the tools that a template gets of f and g and turns of the system.
+static void offers(const char *turns, const char *wanted) {
+    struct str body = {0}, names = {0};
+    struct json *v = NULL;
+    struct conversation c = {0}, plain = {0};
+    struct chat_words words = {0};
+    struct api_error x = {0};
+    str_printf(&body,
+               "{\"tools\":[{\"name\":\"f\",\"input_schema\":{}},{\"name\":\"g\",\"input_schema\":"
+               "{}}],\"messages\":[" HI ",%s]}",
+               turns);
+    assert_int_equal(json_parse(&v, body.data, body.len, NULL), 0);
+    assert_true(messages_body_check(v, &x));
+    conversation_read_messages(&c, v);
+    conversation_read_messages_tools(&c, v);
+    assert_true(conversation_plain(&c, "messages", &plain, &x));
+    assert_true(conversation_words(&plain, &words, &x));
+    for (size_t i = 0; i < json_len(words.tools); i++) {
+        const struct json *f = json_get(json_at(words.tools, i), "function");
+        str_printf(&names, "%s:%s ", json_str(json_get(f, "name"), NULL),
+                   json_str(json_get(f, "description"), NULL) ? "new" : "");
+    }
+    assert_string_equal(names.data ? names.data : "", wanted);
+    assert_int_equal(json_len(words.messages), strstr(turns, "\"text\"") ? 2 : 1);
+    chat_words_fini(&words);
+    conversation_fini(&plain);
+    conversation_fini(&c);
+    json_free(v);
+    str_fini(&body);
+    str_fini(&names);
+}
+
+#define SYSTEM(blocks) "{\"role\":\"system\",\"content\":[" blocks "]}"
+#define ADDED(tool)    "{\"type\":\"tool_addition\",\"tool\":" tool "}"
+#define REMOVED(name)  "{\"type\":\"tool_removal\",\"tool\":" NAMED(name) "}"
+#define NAMED(name)    "{\"type\":\"tool_reference\",\"name\":\"" name "\"}"
+#define DEFINED(name)                                                                              \
+    "{\"type\":\"tool_definition\",\"definition\":{\"name\":\"" name "\",\"description\":\"d\","   \
+    "\"input_schema\":{}}}"
+
+static void turns_of_the_system_change_tools(void **state) {
+    (void)state;
+    offers(SYSTEM(ADDED(DEFINED("h"))), "f: g: h:new ");
+    offers(SYSTEM(REMOVED("f")), "g: ");
+    offers(SYSTEM(REMOVED("f") "," REMOVED("g")), "");
+    offers(SYSTEM(REMOVED("f")) "," SYSTEM(ADDED(NAMED("f")) "," REMOVED("k")), "f: g: ");
+    offers(SYSTEM(ADDED(DEFINED("f"))), "g: f:new ");
+    offers(SYSTEM(ADDED(DEFINED("h")) "," TEXT("h is new.")) "", "f: g: h:new ");
+    offers(SYSTEM("{\"type\":\"tool_addition\",\"tool\":3},{\"type\":\"tool_removal\"}"), "f: g: ");
+    reads("{\"messages\":[" HI "," SYSTEM(ADDED("{\"definition\":{\"input_schema\":{}}}")) "]}",
+          "messages[1].content[0]: messages[1].content[0].tool.definition must have a name and an "
+          "object as input_schema");
 }
 
 static void noise_is_found(void **state) {
@@ -329,6 +413,21 @@ static void refusals_have_their_form(void **state) {
         {"{\"messages\":[]}", "messages is empty"},
         {"{}", "messages is missing"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"thinking\":{}}", "thinking.type"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"thinking\":{\"type\":"
+         "\"adaptive\","
+         "\"display\":\"none\"}}",
+         "thinking.display is 'none' and must be summarized or omitted"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"thinking\":{\"type\":"
+         "\"adaptive\","
+         "\"display\":true}}",
+         "thinking.display is a boolean and must be"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"thinking\":{\"type\":"
+         "\"disabled\","
+         "\"display\":\"omitted\"}}",
+         "thinking.type is disabled: leave display out"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"compaction\":{\"type\":"
+         "\"summarize\"}}",
+         "compaction is not supported"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":{\"type\":\"x\"}}",
          "tool_choice.type"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"system\":1}", "system is a"},
@@ -415,11 +514,47 @@ static void thinking_is_a_block(void **state) {
     str_fini(&thinking);
 }
 
+// A stream whose thinking is omitted: the block, nothing but signatures in it, the newest of which
+// holds all of it.
+static void thinking_goes_out_sealed_where_it_is_omitted(void **state) {
+    (void)state;
+    static const struct dialect d = {.endpoint = ENDPOINT_ANTHROPIC};
+    struct service s = {.model = (char *)"m"};
+    struct choice k = {0};
+    struct completion c = {.s = &s, .d = &d, .choices = &k, .n_choices = 1, .prepared = true};
+    struct answer_piece p = {.text = {"hm", 2}};
+    struct events v;
+    c.p.omits_thinking = true;
+    struct answer_item *it = answer_items_begin(&k.items, ITEM_REASONING);
+    blocks_item_begin(&c, &k, it);
+    blocks_item_delta(&c, &k, it, &p);
+    str_puts(&it->text, "hm");
+    blocks_alive(&c);
+    it->open = false;
+    blocks_item_end(&c, &k, it);
+    read_events(&v, &s.out);
+    assert_int_equal(v.n, 5); // start, ping and an empty piece, signature, stop
+    assert_string_equal(server_rig_text(v.at[0], "content_block.thinking"), "");
+    assert_string_equal(server_rig_text(v.at[1], "type"), "ping");
+    for (int i = 2; i < 4; i++) {
+        assert_string_equal(server_rig_text(v.at[i], "delta.type"), "signature_delta");
+        assert_string_equal(server_rig_text(v.at[i], "delta.signature"),
+                            i == 2 ? "" : "coppice-1.aG0=");
+    }
+    assert_string_equal(server_rig_text(v.at[4], "type"), "content_block_stop");
+    drop_events(&v);
+    answer_items_fini(&k.items);
+    str_fini(&s.out);
+    str_fini(&s.json.out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversations_are_read),
+        cmocka_unit_test(system_turns_come_and_go),
         cmocka_unit_test(what_makes_no_sense_is_refused),
         cmocka_unit_test(tools_are_read),
+        cmocka_unit_test(turns_of_the_system_change_tools),
         cmocka_unit_test(noise_is_found),
         cmocka_unit_test(streams_and_whole_answers_agree),
         cmocka_unit_test(counting_takes_what_answering_takes),
@@ -428,6 +563,7 @@ int main(void) {
         cmocka_unit_test(refusals_have_their_form),
         cmocka_unit_test(unknown_things_are_taken),
         cmocka_unit_test(thinking_is_a_block),
+        cmocka_unit_test(thinking_goes_out_sealed_where_it_is_omitted),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

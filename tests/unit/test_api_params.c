@@ -332,6 +332,13 @@ static void conversations_are_checked(void **state) {
         {"[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":4"
          "}}]}]",
          "messages[0].tool_calls[0]"},
+        {"[{\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"custom\",\"custom\":{\"name\":\"p\","
+         "\"input\":\"free\"}},{\"custom\":{\"name\":\"p\"}}]}]",
+         NULL},
+        {"[{\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"custom\",\"custom\":{}}]}]",
+         "messages[0].tool_calls[0]"},
+        {"[{\"role\":\"assistant\",\"tool_calls\":[{\"custom\":{\"name\":\"p\",\"input\":{}}}]}]",
+         "messages[0].tool_calls[0]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct json *v = parse(cases[i].messages);
