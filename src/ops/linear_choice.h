@@ -18,7 +18,7 @@ extern "C" {
 // In the order of preference.
 enum linear_family {
     LINEAR_VENDOR,   // weights unpacked, products by cuBLAS: linear_vendor.cu
-    LINEAR_UNPACKED, // weights unpacked, wgmma: linear_unpacked.cu
+    LINEAR_UNPACKED, // weights unpacked: linear_unpacked.cu, on the path mma linear_unpacked_mma.cu
     LINEAR_GEMM,     // weights decoded on the way into wgmma, pairs too: linear_gemm.cu
     LINEAR_WGMMA,    // the same for the forms that linear_gemm.cu lacks, no pairs: linear_wgmma.cu
     LINEAR_FEW,      // weights of any forms in one launch: linear_few.cu
@@ -39,13 +39,14 @@ struct linear_call {
 // The first family of the table that serves the call; LINEAR_TILES serves all.
 enum linear_family linear_choose(const struct linear_call *c);
 
-// The most rows that are few on the paths wgmma and mma, those of LINEAR_FEW on the latter, and the
-// most of a slice on the small path.
+// The most rows that are few on the paths wgmma and mma, those of LINEAR_FEW on the latter, the
+// most of a slice on the small path, and the least for which weights are unpacked on the path mma.
 enum {
     LINEAR_FEW_ROWS = 128,
     LINEAR_STREAM_ROWS = 64,
     LINEAR_WARP_ROWS = 32,
-    LINEAR_SMALL_ROWS = 128
+    LINEAR_SMALL_ROWS = 128,
+    LINEAR_MMA_MANY = 512
 };
 
 // Rows that a call is cut into: on the path mma two slices of few rows are faster than many rows up

@@ -232,11 +232,17 @@ static bool is_unpacked(enum linear_family f) {
     return f == LINEAR_VENDOR || f == LINEAR_UNPACKED;
 }
 
-static void launch_unpacked(struct gpu *g, struct linear_launch *l) {
-    if (g->vendor)
+static void launch_unpacked(struct gpu *g, struct linear_launch *l, size_t kept) {
+    if (g->vendor && !kept)
         linear_vendor_launch(g, l);
     else
-        linear_unpacked_launch(g, l);
+        linear_unpacked_launch(g, l, kept);
+}
+
+// Families that do not serve calls which must keep the first bytes of scratch memory.
+static unsigned not_behind(const struct gpu *g, size_t kept) {
+    const unsigned takes_all = g->path == CUDA_PATH_MMA ? 1u << LINEAR_VENDOR : (unsigned)UNPACKS;
+    return kept ? takes_all : 0;
 }
 
 // LINEAR_TILES: launches the jobs of l, all of one form. Of the scratch memory the first `kept`
@@ -320,7 +326,7 @@ static bool run_few(struct gpu *g, const struct linear_launch *l, const int *for
 }
 
 // At most LINEAR_JOBS jobs; twins: see add_job. Of the scratch memory the first `kept` bytes are in
-// use: then weights are not unpacked, which takes all of it.
+// use.
 static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
                      int64_t n, size_t kept, bool twins) {
     struct stream_call calls[WEIGHT_FORMS];
@@ -334,8 +340,7 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
         return;
     for (int form = 0; form < WEIGHT_FORMS; form++) {
         struct stream_call *c = &calls[n_calls];
-        const enum linear_family family =
-            family_of(g, form, n, NO_FEW | (kept ? (unsigned)UNPACKS : 0u));
+        const enum linear_family family = family_of(g, form, n, NO_FEW | not_behind(g, kept));
         c->l = launch_of(in, n);
         for (int j = 0; j < n_jobs; j++)
             if (jobs[j].w->form == form)
@@ -348,7 +353,7 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
     if (n_calls)
         stream_run(g, calls, n_calls, kept);
     if (many.jobs)
-        launch_unpacked(g, &many);
+        launch_unpacked(g, &many, kept);
 }
 
 static struct act rows_from(const struct act *in, int64_t at) {
@@ -390,20 +395,36 @@ static __global__ void silu_join(const float *gate, const float *up, int64_t m, 
     out[blockIdx.y * stride + i] = g / (1.0f + expf(-g)) * up[blockIdx.y * m + i];
 }
 
+// Rows of a slice of gate_up_apart with n left: few, or many of those that need no memory for sums.
+static int64_t apart_slice(enum cuda_path path, bool unpacks, int64_t n) {
+    const int64_t few = most_few(path);
+    if (path == CUDA_PATH_WGMMA && n > few)
+        return min_i64(n, WGMMA_SLICE);
+    return path == CUDA_PATH_MMA && unpacks && n >= LINEAR_MMA_MANY ? (int64_t)LINEAR_MMA_MANY
+                                                                    : min_i64(n, few);
+}
+
+// Bytes of scratch that the products of such a slice take beside its rows: sums of parts, or
+// weights.
+static size_t apart_bytes(const struct gpu *g, int64_t slice, int64_t m, int64_t k) {
+    const size_t sums = 2 * (size_t)most_few(g->path) * linear_sums_bytes(m);
+    const bool unpacks = g->path == CUDA_PATH_MMA && slice >= LINEAR_MMA_MANY;
+    return unpacks ? max_size(sums, linear_unpacked_bytes(g, m + OUTPUTS, k)) : sums;
+}
+
 // Matrices of two forms, and any activation: each matrix on its own, then joined, a slice of rows
-// at a time. Slices of many rows are of those that need no memory for sums.
+// at a time.
 static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
                           struct act *out) {
     const bool twins = w->gate->form == w->up->form;
-    const int64_t few = most_few(g->path), m = w->gate->m;
-    const int64_t slice =
-        min_i64(n, g->path == CUDA_PATH_WGMMA && n > few ? (int64_t)WGMMA_SLICE : few);
+    const bool unpacks = w->gate->form != WEIGHT_FLOAT && w->up->form != WEIGHT_FLOAT;
+    const int64_t m = w->gate->m, slice = apart_slice(g->path, unpacks, n);
     size_t kept = (size_t)(2 * slice * m) * sizeof(float);
-    if (!gpu_scratch(g, kept + 2 * few * linear_sums_bytes(m))) // so that nothing moves below
+    if (!gpu_scratch(g, kept + apart_bytes(g, slice, m, in->stride))) // so that nothing moves below
         return;
     for (int64_t at = 0, count; at < n; at += count) {
         struct act part = rows_from(in, at);
-        count = min_i64(n - at, n - at > few ? slice : few);
+        count = apart_slice(g->path, unpacks, n - at);
         float *wide = (float *)gpu_scratch(g, kept);
         struct linear_job jobs[2] = {{w->gate, wide, false, NULL},
                                      {w->up, wide + slice * m, false, NULL}};
@@ -471,7 +492,7 @@ static bool gate_up_rows(struct gpu *g, const struct gate_up *w, const struct ac
         struct linear_launch l = pair_of(gate, up, in, n, out);
         if (g->vendor && linear_vendor_gate_up(g, &l, out))
             return true;
-        launch_unpacked(g, &l);
+        launch_unpacked(g, &l, 0);
     } else if (n > most_few(g->path) && (wide == LINEAR_WGMMA || (wide == LINEAR_GEMM && !same))) {
         gate_up_wgmma(g, gate, up, in, n, out);
     } else if (same) {
@@ -526,14 +547,14 @@ extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *
     if (g->path == CUDA_PATH_MMA && l->rows > few)
         bytes = max_size(bytes, (size_t)min_i64((int64_t)row * (l->rows + TILE), BUSY));
     // gate_up_apart, gate_up_wgmma: both matrices of a slice, whose joined rows are an activation.
-    const int64_t slice = g->path == CUDA_PATH_WGMMA ? min_i64(l->rows, WGMMA_SLICE) : 0;
+    const int64_t slice = apart_slice(g->path, true, l->rows);
     const int64_t pair = min_i64((slice > apart ? slice : apart) * m, l->act);
-    bytes = max_size(bytes,
-                     (size_t)(2 * pair) * sizeof(float) + 2 * (size_t)apart * linear_sums_bytes(m));
+    bytes =
+        max_size(bytes, (size_t)(2 * pair) * sizeof(float) + apart_bytes(g, slice, m, l->inputs));
     if (g->vendor)
         return max_size(bytes, (size_t)UNPACKED_BYTES + VENDOR_SUMS);
     if (family_of(g, WEIGHT_HALF, l->rows, 0) == LINEAR_UNPACKED)
-        bytes = max_size(bytes, linear_unpacked_bytes(2 * (m + OUTPUTS), l->inputs));
+        bytes = max_size(bytes, linear_unpacked_bytes(g, 2 * (m + OUTPUTS), l->inputs));
     return bytes;
 }
 

@@ -62,8 +62,9 @@ int cuda_reserve(struct exec *x, const struct exec_limits *l, struct err *e);
 void linear_flush(struct gpu *g);   // queues what is deferred (linear_finish.cu)
 void linear_release(struct gpu *g); // and what is held
 enum {
-    UNPACKED_BYTES = 384 << 20, // of weights that are unpacked at once, in scratch memory
-    VENDOR_SUMS = 288 << 20,    // of sums that wait there in linear_vendor.cu
+    UNPACKED_BYTES = 384 << 20,    // of weights that are unpacked at once, in scratch memory,
+    UNPACKED_MMA_BYTES = 64 << 20, // and on the path mma
+    VENDOR_SUMS = 288 << 20,       // of sums that wait there in linear_vendor.cu
     VENDOR_WORKSPACE = 32 << 20,
 };
 int64_t cuda_weight_bytes(const struct exec *x, const struct tensor *t);

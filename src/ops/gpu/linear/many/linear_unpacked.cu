@@ -462,7 +462,7 @@ template <class S> struct unpacked_multiplier {
             if (threadIdx.x % 32 == 0)
                 barrier_arrive(bars.out());
         } else {
-            store_tile<N>(l, t, d);
+            store_tile<N>(l, t, threadIdx.x / 32 - BRINGERS, d);
         }
     }
 };
@@ -606,17 +606,19 @@ static bool can_stage(const struct linear_one *o) {
     return o->out_stride % 4 == 0 && (size_t)o->out % 16 == 0;
 }
 
-// Unpacks the jobs of c->l, which fit at `to`, and queues their products.
-static void run(struct gpu *g, struct unpacked_call *c, __half *to) {
+// Unpacks the jobs of l, which fit at `to`, and queues their products.
+static void run(struct gpu *g, const struct linear_launch *l, __half *to) {
     bool parts = false, pairs = true, staged = true, add = false;
+    struct unpacked_call call, *c = &call;
+    c->l = *l;
     c->blocks = 0;
-    for (int j = 0; j < c->l.jobs; j++) {
+    for (int j = 0; j < l->jobs; j++) {
         struct linear_one *o = &c->l.job[j];
         const int64_t rows = linear_unpacked_rows(o), each = OUTPUTS * CLUSTER;
-        linear_unpack(g, o, to, c->l.stride);
-        if (!map(g, &c->weights[j], to, c->l.stride, rows, OUTPUTS))
+        linear_unpack(g, o, to, l->stride);
+        if (!map(g, &c->weights[j], to, l->stride, rows, OUTPUTS))
             return;
-        to += rows * c->l.stride;
+        to += rows * l->stride;
         o->first = c->blocks;
         c->blocks += (rows + each - 1) / each;
         parts = parts || o->parts > 1;
@@ -641,18 +643,22 @@ static void run(struct gpu *g, struct unpacked_call *c, __half *to) {
 
 // More weights than the scratch memory has room for are unpacked one after the other, and what a
 // model reserves has room for its largest pair.
-void linear_unpacked_launch(struct gpu *g, struct linear_launch *l) {
-    struct unpacked_call c;
+void linear_unpacked_launch(struct gpu *g, struct linear_launch *l, size_t kept) {
+    struct linear_launch some;
     int64_t rows = 0, most = 0;
     for (int j = 0; j < l->jobs; j++) {
         const int64_t each = linear_unpacked_rows(&l->job[j]);
         rows += each;
         most = each > most ? each : most;
     }
-    const size_t least = linear_unpacked_bytes(most, l->stride);
-    const size_t bytes =
-        min_size(linear_unpacked_bytes(rows, l->stride), max_size(least, g->scratch_bytes));
-    __half *to = (__half *)gpu_scratch(g, bytes);
-    while (to && linear_take(g, l, (int64_t)(bytes / sizeof *to), &c.l))
-        run(g, &c, to);
+    const size_t least = linear_unpacked_bytes(g, most, l->stride);
+    const size_t room = max_size(least, g->scratch_bytes > kept ? g->scratch_bytes - kept : 0);
+    const size_t bytes = min_size(linear_unpacked_bytes(g, rows, l->stride), room);
+    unsigned char *scratch = (unsigned char *)gpu_scratch(g, kept + bytes);
+    while (scratch && linear_take(g, l, (int64_t)(bytes / sizeof(__half)), &some)) {
+        if (g->path == CUDA_PATH_MMA)
+            linear_unpacked_mma_run(g, &some, (__half *)(scratch + kept));
+        else
+            run(g, &some, (__half *)(scratch + kept));
+    }
 }
