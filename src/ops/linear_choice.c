@@ -48,9 +48,12 @@ enum linear_family linear_choose(const struct linear_call *c) {
     return LINEAR_TILES;
 }
 
-int64_t linear_slice(enum cuda_path path, int64_t n) {
+int64_t linear_slice(enum cuda_path path, bool streams, int64_t n) {
     if (path == CUDA_PATH_SMALL)
         return n < LINEAR_SMALL_ROWS ? n : LINEAR_SMALL_ROWS;
-    bool twice = path == CUDA_PATH_MMA && n > LINEAR_STREAM_ROWS && n <= 2 * LINEAR_STREAM_ROWS;
-    return twice ? (n + 15) / 16 * 8 : n;
+    const int64_t most = streams ? LINEAR_STREAM_ROWS : LINEAR_WARP_ROWS;
+    if (path == CUDA_PATH_WGMMA || n <= most || n > 2 * LINEAR_STREAM_ROWS)
+        return n;
+    const int64_t slices = (n + most - 1) / most;
+    return (n + slices * 8 - 1) / (slices * 8) * 8;
 }

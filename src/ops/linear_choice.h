@@ -46,13 +46,14 @@ enum {
     LINEAR_STREAM_ROWS = 64,
     LINEAR_WARP_ROWS = 32,
     LINEAR_SMALL_ROWS = 128,
-    LINEAR_MMA_MANY = 512
+    LINEAR_MMA_MANY = 384
 };
 
-// Rows that a call is cut into: on the path mma two slices of few rows are faster than many rows up
-// to twice the most that few are (docs/notes/cuda-linear-few-rows.md). On the small path the sums
-// of all parts of a slice lie in memory.
-int64_t linear_slice(enum cuda_path path, int64_t n);
+// Rows that a call is cut into: on the path mma slices of few rows are faster than many rows up to
+// twice the most that few are (docs/notes/cuda-linear-few-rows.md), those of LINEAR_FEW where not
+// all of the call's forms have kernels of LINEAR_STREAM that find room (streams). On the small path
+// the sums of all parts of a slice lie in memory.
+int64_t linear_slice(enum cuda_path path, bool streams, int64_t n);
 
 #ifdef __cplusplus
 }

@@ -45,7 +45,7 @@ static enum linear_family expected(const struct linear_call *c) {
     if (c->vendor && c->n >= 256 && unpacks(c) && allowed(c, LINEAR_VENDOR))
         return LINEAR_VENDOR;
     const bool very_many =
-        c->path == CUDA_PATH_MMA ? c->n >= 512 : many(c) && c->clusters && c->n >= 768;
+        c->path == CUDA_PATH_MMA ? c->n >= 384 : many(c) && c->clusters && c->n >= 768;
     if (very_many && unpacks(c) && allowed(c, LINEAR_UNPACKED))
         return LINEAR_UNPACKED;
     if (streams(c) && allowed(c, LINEAR_STREAM))
@@ -85,15 +85,18 @@ static void every_call_is_served_as_expected(void **state) {
 
 static void slices_are_of_few_rows_and_of_eights(void **state) {
     (void)state;
-    for (int64_t n = 1; n <= ROWS; n++) {
-        assert_int_equal(linear_slice(CUDA_PATH_SMALL, n), n < 128 ? n : 128);
-        assert_int_equal(linear_slice(CUDA_PATH_WGMMA, n), n);
-        int64_t slice = linear_slice(CUDA_PATH_MMA, n);
-        if (n <= 64 || n > 128)
-            assert_int_equal(slice, n);
-        else
-            assert_true(slice <= 64 && slice % 8 == 0 && 2 * slice >= n && 2 * slice < n + 16);
-    }
+    for (int64_t n = 1; n <= ROWS; n++)
+        for (int streams = 0; streams < 2; streams++) {
+            assert_int_equal(linear_slice(CUDA_PATH_SMALL, streams, n), n < 128 ? n : 128);
+            assert_int_equal(linear_slice(CUDA_PATH_WGMMA, streams, n), n);
+            const int64_t most = streams ? 64 : 32, slices = (n + most - 1) / most;
+            const int64_t slice = linear_slice(CUDA_PATH_MMA, streams, n);
+            if (n <= most || n > 128)
+                assert_int_equal(slice, n);
+            else
+                assert_true(slice <= most && slice % 8 == 0 && slices * slice >= n &&
+                            slices * (slice - 8) < n);
+        }
 }
 
 int main(void) {

@@ -45,7 +45,7 @@ static bool allow_shared(struct gpu *g, int form, const struct linear_variant *v
     return true;
 }
 
-enum { TICKETS = 8192, WGMMA_SLICE = 512 };
+enum { TICKETS = 8192, MANY_SLICE = 512 };
 
 static bool need_tickets(struct gpu *g, int64_t n) {
     if (n <= g->n_tickets)
@@ -228,6 +228,14 @@ static int64_t most_few(enum cuda_path path) {
     return path == CUDA_PATH_WGMMA ? LINEAR_FEW_ROWS : LINEAR_STREAM_ROWS;
 }
 
+// Whether 64 rows of a form are no slower at once than 32 and 32: by a kernel of linear_stream.cuh,
+// if it finds room, and of F32 by any.
+static bool form_streams(const struct gpu *g, int form) {
+    enum { ROOM = 164864 }; // bytes that linear_stream.cuh asks for at most
+    const enum linear_family f = family_of(g, form, LINEAR_STREAM_ROWS, NO_FEW);
+    return form == WEIGHT_FLOAT || (g->shared >= ROOM && f == LINEAR_STREAM);
+}
+
 static bool is_unpacked(enum linear_family f) {
     return f == LINEAR_VENDOR || f == LINEAR_UNPACKED;
 }
@@ -367,7 +375,10 @@ static struct act rows_from(const struct act *in, int64_t at) {
 extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs,
                             const struct act *in, int64_t n) {
     struct gpu *g = gpu_of(x);
-    const int64_t slice = linear_slice(g->path, n);
+    bool streams = true;
+    for (int j = 0; j < n_jobs; j++)
+        streams = streams && form_streams(g, jobs[j].w->form);
+    const int64_t slice = linear_slice(g->path, streams, n);
     for (int64_t at = 0; at < n; at += slice) {
         const struct act part = rows_from(in, at);
         struct linear_job some[LINEAR_JOBS];
@@ -396,19 +407,22 @@ static __global__ void silu_join(const float *gate, const float *up, int64_t m, 
 }
 
 // Rows of a slice of gate_up_apart with n left: few, or many of those that need no memory for sums.
-static int64_t apart_slice(enum cuda_path path, bool unpacks, int64_t n) {
-    const int64_t few = most_few(path);
-    if (path == CUDA_PATH_WGMMA && n > few)
-        return min_i64(n, WGMMA_SLICE);
-    return path == CUDA_PATH_MMA && unpacks && n >= LINEAR_MMA_MANY ? (int64_t)LINEAR_MMA_MANY
-                                                                    : min_i64(n, few);
+// w: its matrices, or NULL for the most that a slice has.
+static int64_t apart_slice(const struct gpu *g, const struct gate_up *w, int64_t n) {
+    const int64_t few = most_few(g->path);
+    const bool floats = w && (w->gate->form == WEIGHT_FLOAT || w->up->form == WEIGHT_FLOAT);
+    if (g->path == CUDA_PATH_WGMMA ? n > few
+                                   : g->path == CUDA_PATH_MMA && n >= MANY_SLICE && !floats)
+        return min_i64(n, MANY_SLICE);
+    const bool streams = !w || (form_streams(g, w->gate->form) && form_streams(g, w->up->form));
+    return linear_slice(g->path, streams, min_i64(n, few));
 }
 
 // Bytes of scratch that the products of such a slice take beside its rows: sums of parts, or
 // weights.
 static size_t apart_bytes(const struct gpu *g, int64_t slice, int64_t m, int64_t k) {
     const size_t sums = 2 * (size_t)most_few(g->path) * linear_sums_bytes(m);
-    const bool unpacks = g->path == CUDA_PATH_MMA && slice >= LINEAR_MMA_MANY;
+    const bool unpacks = g->path == CUDA_PATH_MMA && slice >= MANY_SLICE;
     return unpacks ? max_size(sums, linear_unpacked_bytes(g, m + OUTPUTS, k)) : sums;
 }
 
@@ -417,14 +431,13 @@ static size_t apart_bytes(const struct gpu *g, int64_t slice, int64_t m, int64_t
 static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
                           struct act *out) {
     const bool twins = w->gate->form == w->up->form;
-    const bool unpacks = w->gate->form != WEIGHT_FLOAT && w->up->form != WEIGHT_FLOAT;
-    const int64_t m = w->gate->m, slice = apart_slice(g->path, unpacks, n);
+    const int64_t m = w->gate->m, slice = apart_slice(g, w, n);
     size_t kept = (size_t)(2 * slice * m) * sizeof(float);
     if (!gpu_scratch(g, kept + apart_bytes(g, slice, m, in->stride))) // so that nothing moves below
         return;
     for (int64_t at = 0, count; at < n; at += count) {
         struct act part = rows_from(in, at);
-        count = apart_slice(g->path, unpacks, n - at);
+        count = apart_slice(g, w, n - at);
         float *wide = (float *)gpu_scratch(g, kept);
         struct linear_job jobs[2] = {{w->gate, wide, false, NULL},
                                      {w->up, wide + slice * m, false, NULL}};
@@ -447,7 +460,7 @@ static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct a
 // The same where many rows go through wgmma, but not as a pair.
 static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct weight *up,
                           const struct act *in, int64_t n, struct act *out) {
-    const int64_t slice = min_i64(n, WGMMA_SLICE), m = gate->m;
+    const int64_t slice = min_i64(n, MANY_SLICE), m = gate->m;
     float *wide = (float *)gpu_scratch(g, (size_t)(2 * slice * m) * sizeof(float));
     for (int64_t at = 0; wide && at < n; at += slice) {
         struct act part = *in;
@@ -513,7 +526,8 @@ static bool gate_up_rows(struct gpu *g, const struct gate_up *w, const struct ac
 extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
                                     int64_t n, struct act *out) {
     struct gpu *g = gpu_of(x);
-    const int64_t slice = linear_slice(g->path, n);
+    const bool streams = form_streams(g, w->gate->form) && form_streams(g, w->up->form);
+    const int64_t slice = linear_slice(g->path, streams, n);
     cuda_act_shape(out, n, w->gate->m);
     g->peaked = false;
     if (w->activation != ACTIVATION_SILU || w->gate_bias || w->up_bias) {
@@ -547,7 +561,7 @@ extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *
     if (g->path == CUDA_PATH_MMA && l->rows > few)
         bytes = max_size(bytes, (size_t)min_i64((int64_t)row * (l->rows + TILE), BUSY));
     // gate_up_apart, gate_up_wgmma: both matrices of a slice, whose joined rows are an activation.
-    const int64_t slice = apart_slice(g->path, true, l->rows);
+    const int64_t slice = apart_slice(g, NULL, l->rows);
     const int64_t pair = min_i64((slice > apart ? slice : apart) * m, l->act);
     bytes =
         max_size(bytes, (size_t)(2 * pair) * sizeof(float) + apart_bytes(g, slice, m, l->inputs));
