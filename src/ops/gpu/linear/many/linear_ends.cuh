@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sums of many rows become outputs in the kernels whose blocks have tiles of 128 outputs
-// (linear_gemm.cu, linear_unpacked.cu, linear_unpacked_mma.cu). Owns no kernel.
+// What the kernels of many rows whose blocks have tiles of 128 outputs share (linear_gemm.cu,
+// linear_unpacked.cu, linear_unpacked_mma.cu): the order of tiles, and how sums become outputs.
+// Owns no kernel.
 #ifndef COPPICE_OPS_GPU_LINEAR_MANY_LINEAR_ENDS_CUH
 #define COPPICE_OPS_GPU_LINEAR_MANY_LINEAR_ENDS_CUH
 
@@ -13,6 +14,26 @@ struct many_tile {
     const struct linear_one *job;
     int64_t block, row; // of outputs; first row
 };
+
+// Tile `at` of a launch with so many blocks of outputs, which its jobs share by `first`: of all
+// outputs in turn, `band` tiles of `rows` rows each, before the next rows. Those at work at one
+// time share few outputs' weights and few rows, so that the second-level cache holds both.
+static __device__ __forceinline__ many_tile tile_in_bands(const linear_launch &l, int64_t blocks,
+                                                          int band, int rows, int64_t at,
+                                                          int *job) {
+    many_tile t;
+    const int64_t first = at / (band * blocks) * band, left = l.row_tiles - first;
+    const int64_t wide = left < band ? left : band;
+    at -= first * blocks;
+    int64_t block = at / wide;
+    t.row = (first + at % wide) * rows;
+    *job = 0;
+    while (*job + 1 < l.jobs && block >= l.job[*job + 1].first)
+        (*job)++;
+    t.job = &l.job[*job];
+    t.block = block - t.job->first;
+    return t;
+}
 
 // Adds a part's sums to those before it.
 template <int N>

@@ -139,21 +139,11 @@ static __device__ __forceinline__ void copy_to_all(uint32_t to, const gpu_tile_m
                  : "memory");
 }
 
-// Tile `at` of a cluster; of its outputs this block has those of its rank. Those at work at one
-// time share few outputs' weights and few rows, so that the second-level cache holds both.
+// Tile `at` of a cluster; of its outputs this block has those of its rank.
 static __device__ __forceinline__ many_tile tile_of(const unpacked_call &c, int64_t at, int rows,
                                                     int *job) {
-    many_tile t;
-    const int64_t band = at / (BAND * c.blocks), first = band * BAND, left = c.l.row_tiles - first;
-    const int64_t wide = left < BAND ? left : BAND;
-    at -= first * c.blocks;
-    int64_t block = at / wide;
-    t.row = (first + at % wide) * rows;
-    *job = 0;
-    while (*job + 1 < c.l.jobs && block >= c.l.job[*job + 1].first)
-        (*job)++;
-    t.job = &c.l.job[*job];
-    t.block = (block - t.job->first) * CLUSTER + cluster_rank();
+    many_tile t = tile_in_bands(c.l, c.blocks, BAND, rows, at, job);
+    t.block = t.block * CLUSTER + cluster_rank();
     return t;
 }
 

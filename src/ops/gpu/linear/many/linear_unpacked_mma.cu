@@ -52,22 +52,9 @@ static __host__ __device__ __forceinline__ int64_t all_tiles(const tiles_call &c
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-// Tiles at work at one time share few outputs' weights and few rows, so that the second-level cache
-// holds both.
 template <class S>
 static __device__ __forceinline__ many_tile tile_of(const tiles_call &c, int64_t at, int *job) {
-    const int64_t most = BAND / S::ROWS, band = at / (most * c.blocks), first = band * most;
-    const int64_t left = c.l.row_tiles - first, wide = left < most ? left : most;
-    at -= first * c.blocks;
-    const int64_t block = at / wide;
-    many_tile t;
-    t.row = (first + at % wide) * S::ROWS;
-    *job = 0;
-    while (*job + 1 < c.l.jobs && block >= c.l.job[*job + 1].first)
-        (*job)++;
-    t.job = &c.l.job[*job];
-    t.block = block - t.job->first;
-    return t;
+    return tile_in_bands(c.l, c.blocks, BAND / S::ROWS, S::ROWS, at, job);
 }
 
 // What a thread brings next: piece threadIdx.x % 8 of every 32nd output and row of a stage. Piece p
