@@ -444,5 +444,19 @@ fi
 # A full disk is an error.
 full() { ! "$program" help >/dev/full 2>err && grep -q "standard output" err; }
 check "a full disk" full
+# So is a limit on the size of files, and nothing half written stays.
+if has synth; then
+    (
+        ulimit -f 10
+        exec "$program" synth --shape qwen35-tiny limited.gguf
+    ) >out 2>err
+    got=$?
+    why=
+    [ "$got" = 1 ] || why="exit status $got"
+    [ "$(wc -l <err)" = 1 ] || why="$why; $(wc -l <err) lines on standard error"
+    grep -qF "File too large" err || why="$why; the sentence lacks the reason"
+    ! compgen -G 'limited.gguf*' >/dev/null || why="$why; a file stays"
+    verdict "a limit on the size of files" "$why"
+fi
 
 finish "command line"

@@ -85,6 +85,7 @@ static int print_text(const char *text) {
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_DFL); // a parent may have left it ignored
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow further is an error with its sentence
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0)
         return print_text("coppice " COPPICE_VERSION "\n");

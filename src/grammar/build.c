@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expressions and rules; see build.h. An expression is a row of a table; what is trivial (empty
-// parts, single parts) is simplified at once. Sizes are estimated here, so that a repetition which
-// would be too large to write out becomes calls of a rule.
+// parts, single parts) is simplified at once. Sizes are estimated here, so that what is too large
+// to write out becomes calls of a rule.
 #include "grammar/build.h"
 
 #include <stdarg.h>
@@ -13,12 +13,7 @@
 #include "base/vec.h"
 #include "grammar/grammar_impl.h"
 
-enum {
-    MOST_TIMES = 65536, // of a repetition
-    MOST_EXPRS = 1 << 22,
-    WRITTEN_OUT = 96, // nodes of a repetition that is written out, at most
-    SIZE_MAX_NODES = 1 << 28,
-};
+enum { MOST_EXPRS = 1 << 22 };
 
 int build_create(struct build **out, struct err *e) {
     struct build *b = calloc(1, sizeof *b);
@@ -65,7 +60,7 @@ int build_error(const struct build *b, struct err *e) {
 
 static uint32_t size_sum(uint64_t a, uint64_t b) {
     uint64_t sum = a + b;
-    return sum < SIZE_MAX_NODES ? (uint32_t)sum : SIZE_MAX_NODES;
+    return sum < BUILD_SIZE_MOST ? (uint32_t)sum : BUILD_SIZE_MOST;
 }
 
 uint32_t build_expr(struct build *b, struct expr x) {
@@ -171,49 +166,6 @@ uint32_t build_cat(struct build *b, uint32_t first, uint32_t second) {
 
 uint32_t build_or(struct build *b, uint32_t one, uint32_t other) {
     return build_alt(b, (uint32_t[]){one, other}, 2);
-}
-
-uint32_t build_small_rule(struct build *b, uint32_t part) {
-    if (b->exprs[part].kind == EXPR_CALL)
-        return part;
-    uint32_t rule = build_rule(b, "");
-    build_define(b, rule, part);
-    if (!b->e.code)
-        b->rules[rule].clear = true;
-    return build_call(b, rule);
-}
-
-uint32_t build_repeat(struct build *b, uint32_t part, int64_t min, int64_t max) {
-    if (b->e.code)
-        return BUILD_NEVER;
-    if (min > MOST_TIMES)
-        return build_fail(b, ERR_LIMIT,
-                          "a part is to come at least %lld times; at most %d can be asked for",
-                          (long long)min, MOST_TIMES);
-    if (max > MOST_TIMES) // BUILD_ENDLESS is not
-        max = MOST_TIMES;
-    min = max_i64(min, 0);
-    if (max != BUILD_ENDLESS && max < min)
-        return BUILD_NEVER;
-    if (max == 0 || part == BUILD_EMPTY)
-        return BUILD_EMPTY;
-    if (part == BUILD_NEVER)
-        return min == 0 ? (uint32_t)BUILD_EMPTY : (uint32_t)BUILD_NEVER;
-    if (min == 1 && max == 1)
-        return part;
-    int64_t times = max_i64(max_i64(min, max), 1);
-    int64_t size = min_i64(times * b->exprs[part].size + 1, SIZE_MAX_NODES);
-    struct expr x = {.kind = EXPR_REPEAT, .a = part, .min = (int32_t)min, .max = (int32_t)max};
-    x.size = (uint32_t)size;
-    if (times == 1 || size <= WRITTEN_OUT)
-        return build_expr(b, x);
-    x.kind = EXPR_CHAIN;
-    x.a = build_small_rule(b, part);
-    uint32_t rule = build_rule(b, "");
-    build_define(b, rule, build_expr(b, x));
-    if (!b->e.code)
-        b->rules[rule].clear = true;
-    return build_call(b, rule);
 }
 
 static uint32_t add_pair(struct build *b, int kind, uint32_t one, uint32_t other) {

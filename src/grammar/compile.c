@@ -312,7 +312,13 @@ static int pack(const struct compile *c, uint32_t start, struct grammar **out) {
     for (uint32_t i = 0; i < g->node_count; i++)
         pack_node(c, g, i);
     find_classes(g);
-    return 0;
+    int rc = grammar_heights(g, c->e);
+    rc = rc ? rc : grammar_check_empties(g, c->nullable, c->e);
+    if (rc) {
+        grammar_unref(g);
+        *out = NULL;
+    }
+    return rc;
 }
 
 static int finish(struct compile *c, uint32_t rule, struct grammar **out) {

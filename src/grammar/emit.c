@@ -157,8 +157,11 @@ static int emit_side(struct emit *m, uint32_t expr, struct graph *out) {
     if (!rc) {
         rc = graph_determinise(&g, from, PRODUCT_NODES, out, &m->b->work, e);
         if (rc == 0)
-            rc = err_set(e, ERR_LIMIT, "a pattern of the grammar needs more than %d states",
-                         PRODUCT_NODES);
+            rc = err_set(
+                e, ERR_LIMIT,
+                "a pattern of the grammar, with what else holds of its text, needs more than "
+                "%d states; make it shorter or simpler",
+                PRODUCT_NODES);
         rc = rc > 0 ? 0 : rc;
     }
     graph_fini(&g);

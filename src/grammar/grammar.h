@@ -89,8 +89,8 @@ struct grammar_state *grammar_state_ref(struct grammar_state *s);             //
 void grammar_state_unref(struct grammar_matcher *m, struct grammar_state *s); // NULL: nothing
 
 // The state behind a token, or behind bytes (n >= 0): 1 and *to with a reference, 0 and NULL where
-// the grammar does not allow it, or a negative code: ERR_MEMORY, ERR_LIMIT for a text with more
-// readings at once than are followed. Allowed is exactly what the mask allows.
+// the grammar does not allow it, or a negative code: ERR_MEMORY. Allowed is what the mask allows,
+// and long tokens that a mask leaves out because it would cost too much.
 // A token that ends generation leads to a state where nothing is allowed.
 int grammar_accept(struct grammar_matcher *m, const struct grammar_state *from, int32_t token,
                    struct grammar_state **to, struct err *e);
@@ -102,7 +102,7 @@ bool grammar_may_end(const struct grammar_matcher *m, const struct grammar_state
 bool grammar_must_end(const struct grammar_matcher *m, const struct grammar_state *s);
 
 // Fills bits[ceil(size of the vocabulary / 32)]: bit id%32 of word id/32 is set where token id may
-// follow; bits above the vocabulary are 0. ERR_MEMORY, ERR_LIMIT.
+// follow; bits above the vocabulary are 0. ERR_MEMORY.
 int grammar_mask(struct grammar_matcher *m, const struct grammar_state *s, uint32_t *bits,
                  struct err *e);
 

@@ -32,8 +32,10 @@ struct expr {
     uint8_t kind, lo, hi;
     uint32_t a, b;
     int32_t min, max;
-    uint32_t size; // nodes that it takes, about; saturates
+    uint32_t size; // nodes that it takes, about; BUILD_SIZE_MOST at most
 };
+
+enum { BUILD_SIZE_MOST = 1 << 28 };
 
 struct rule {
     uint32_t expr; // BUILD_NEVER until defined
@@ -56,12 +58,17 @@ struct build {
     uint32_t space, chars, strings, numbers, integers, values, objects, arrays;
     uint32_t value_rule;
     int64_t work;    // steps that AND and WITHOUT have taken
-    char place[256]; // what the sentence says when no text can satisfy the grammar
+    char place[320]; // what the sentence says when no text can satisfy the grammar
 };
 
 uint32_t build_expr(struct build *b, struct expr x); // a new one; BUILD_NEVER: an error
 // A call of a rule of an expression that a chain calls once a time.
 uint32_t build_small_rule(struct build *b, uint32_t part);
+// Bytes of the shortest and of the longest text, as far as they are known. depth: 0.
+struct build_extent {
+    int64_t least, most;
+};
+struct build_extent build_extent(const struct build *b, uint32_t expr, int depth);
 
 // ---- graphs (graph.c): nodes with lists of edges, growing.
 
@@ -122,6 +129,7 @@ struct edge {
 struct node {
     uint32_t edge, bytes, edges; // the first one, how many that read a byte come first, and all
     uint32_t like;
+    uint16_t height; // frames that the text to the end of the rule needs at least (heights.c)
     bool accept, clear;
     bool last; // accepts, and nothing can follow in its rule
 };
@@ -133,5 +141,12 @@ struct grammar {
     uint8_t class_of[256]; // bytes that no edge tells apart share a class
     int classes;
 };
+
+enum { GRAMMAR_DEPTH = 2048 }; // frames of a text, the whole text's among them
+// Fills in the heights. ERR_LIMIT where every text needs more than GRAMMAR_DEPTH frames.
+int grammar_heights(struct grammar *g, struct err *e);
+// ERR_LIMIT where too many parts that may be empty follow one another. nullable: [node]: its rule
+// can end there without reading (empties.c).
+int grammar_check_empties(const struct grammar *g, const uint8_t *nullable, struct err *e);
 
 #endif

@@ -324,8 +324,11 @@ static int follow_pair(struct product *p, uint32_t at, int64_t *work) {
         }
     }
     if (*work > GRAPH_WORK && !rc)
-        rc = err_set(p->e, ERR_LIMIT, "the grammar takes more than %d steps to work out",
-                     GRAPH_WORK);
+        rc = err_set(
+            p->e, ERR_LIMIT,
+            "the grammar takes more than %d steps to work out; make its patterns shorter or "
+            "simpler",
+            GRAPH_WORK);
     return rc;
 }
 

@@ -3,6 +3,9 @@
 // alone, whatever lies below on the stack, is XGrammar's observation (Dong and others, 2024); that
 // ordinary text is decided as a block is llguidance's (its "slices"). Here both are found out at
 // run time, per set of readings, on the same tables that single steps use.
+//
+// A state with hundreds of readings makes each step dear. Where a mask would cost too much, only
+// tokens of a few bytes are looked at: they can say the same.
 #include "grammar/matcher.h"
 
 #include <stdlib.h>
@@ -34,8 +37,15 @@ static void take_token(struct walk *w, int32_t token) {
 // Is everything below a node plain text that the state takes, whatever it is?
 static bool takes_all(struct grammar_matcher *m, const struct trie_node *n, uint32_t state) {
     bool closed;
-    if (!m->t.states[state].run)
+    if (!m->t.states[state].run) {
+        uint32_t deep = m->deep;
+        m->deep = 0;
         m->t.states[state].run = (uint8_t)(plain_run(m, state, &closed) + 1);
+        if (m->deep > m->t.states[state].deep)
+            m->t.states[state].deep = m->deep;
+        m->deep = deep;
+    }
+    matcher_deep(m, state);
     return n->plain <= m->t.states[state].run && !m->t.rc;
 }
 
@@ -44,38 +54,53 @@ static uint32_t walk_on(const struct grammar_matcher *m, const struct walk *w, u
     return w->other ? m->v->next_other[i] : i;
 }
 
-void walk_trie(struct grammar_matcher *m, struct walk *w) {
+// Takes all tokens below a node.
+static void take_below(struct grammar_matcher *m, struct walk *w, const struct trie_node *n) {
+    for (uint32_t k = n->rank; k < m->v->nodes[n->end].rank; k++)
+        take_token(w, m->v->tokens[k]);
+}
+
+// Takes the tokens that end at a node.
+static void take_here(struct grammar_matcher *m, struct walk *w, const struct trie_node *n) {
+    if (n->token >= 0)
+        take_token(w, n->token);
+    for (int32_t t = n->twins ? m->v->same[n->token] : -1; t >= 0; t = m->v->same[t])
+        take_token(w, t);
+}
+
+bool walk_trie(struct grammar_matcher *m, struct walk *w) {
     enum { MANY = 64 }; // nodes below one, for which it pays to ask
     uint32_t states[GRAMMAR_TOKEN_BYTES + 2];
     const struct trie_node *nodes = m->v->nodes;
     if (w->begin == w->end)
-        return;
+        return true;
     states[nodes[w->begin].depth - 1] = w->state;
     for (uint32_t i = walk_on(m, w, w->begin); i < w->end && w->count < w->most;) {
         const struct trie_node *n = &nodes[i];
         uint32_t to = tables_step(&m->t, states[n->depth - 1], n->byte);
+        matcher_deep(m, states[n->depth - 1]);
+        if (to == STATE_ERROR)
+            return true;
+        w->cost += NODE_COST + m->t.states[to].weight;
+        if (w->cost > WALK_COST && !w->depth)
+            return false;
         if (to == STATE_DEAD) {
             i = walk_on(m, w, n->end);
             continue;
         }
-        if (to == STATE_ERROR)
-            return;
-        if (n->plain && n->end > i + MANY && w->bits && takes_all(m, n, to)) {
-            for (uint32_t k = n->rank; k < nodes[n->end].rank; k++)
-                take_token(w, m->v->tokens[k]);
+        if (n->plain && n->end > i + MANY && w->bits && !w->depth && takes_all(m, n, to)) {
+            take_below(m, w, n);
             i = walk_on(m, w, n->end);
             continue;
         }
         states[n->depth] = to;
-        if (n->token >= 0)
-            take_token(w, n->token);
-        for (int32_t t = n->twins ? m->v->same[n->token] : -1; t >= 0; t = m->v->same[t])
-            take_token(w, t);
-        uint32_t next = walk_on(m, w, i + 1);
+        take_here(m, w, n);
+        uint32_t next = walk_on(m, w, n->depth == w->depth ? n->end : i + 1);
         if (w->exits && next < n->end && m->t.states[to].open)
             keep_exit(m, w->exits, i);
         i = next;
     }
+    return true;
 }
 
 // ---- local masks
@@ -105,6 +130,7 @@ static bool local_keep(struct grammar_matcher *m, struct local_mask *l) {
 static void local_make(struct grammar_matcher *m, uint32_t state, struct local_mask *l) {
     size_t words = (size_t)m->v->words;
     bool closed;
+    m->deep = 0;
     int chars = plain_run(m, state, &closed);
     l->other = chars == PLAIN_CHARS || closed;
     if (l->other)
@@ -117,8 +143,11 @@ static void local_make(struct grammar_matcher *m, uint32_t state, struct local_m
                      .bits = m->bits,
                      .exits = l,
                      .most = 1};
-    if (!m->t.rc)
-        walk_trie(m, &w);
+    bool whole = !m->t.rc && walk_trie(m, &w);
+    l->cost = w.cost;
+    l->deep = m->deep;
+    if (!whole) // too dear: that is all that will be asked of it
+        memset(m->bits, 0, words * sizeof *m->bits);
     if (!m->t.rc && !local_keep(m, l))
         m->t.rc = err_set(&m->t.e, ERR_MEMORY, "no memory for a mask");
 }
@@ -189,41 +218,78 @@ static bool find_frames(struct grammar_matcher *m, uint32_t state) {
     return true;
 }
 
-// Marks what a group of readings over one tail allows.
-static void add_group(struct grammar_matcher *m, uint32_t count, uint32_t tail, uint32_t *bits) {
+// Marks what a group of readings over one tail allows. false: that takes more than *cost allows, or
+// would come to more frames than there may be.
+static bool add_group(struct grammar_matcher *m, uint32_t count, uint32_t tail, uint32_t *bits,
+                      int64_t *cost) {
     uint32_t state = tables_state(&m->t, m->readings, count, false, false);
     const struct local_mask *l = state == STATE_ERROR ? NULL : local_of(m, state);
     if (!l)
-        return;
+        return true;
+    *cost += l->cost;
+    if (*cost > WALK_COST || l->deep + m->t.sets[tail].depth > GRAMMAR_DEPTH)
+        return false;
     for (int32_t i = 0; l->bits && i < m->v->words; i++)
         bits[i] |= l->bits[i];
     for (int32_t i = 0; l->ids && i < l->count; i++)
         bits[l->ids[i] / 32] |= 1u << (l->ids[i] % 32);
     if (l->exit_count == 0)
-        return;
-    struct walk w = {.other = l->other, .bits = bits, .most = 1};
+        return true;
+    struct walk w = {.other = l->other, .bits = bits, .most = 1, .cost = *cost};
     w.state = tables_return(&m->t, tail);
-    for (int64_t i = 0; i < l->exit_count && !m->t.rc; i++) {
+    bool whole = true;
+    for (int64_t i = 0; i < l->exit_count && !m->t.rc && whole; i++) {
         w.begin = l->exits[i] + 1;
         w.end = m->v->nodes[l->exits[i]].end;
-        walk_trie(m, &w);
+        whole = walk_trie(m, &w);
     }
+    *cost = w.cost;
+    return whole;
 }
 
-static void make_whole(struct grammar_matcher *m, uint32_t state, uint32_t *bits) {
+// The mask of a state put together from local ones; false: as add_group.
+static bool make_joined(struct grammar_matcher *m, uint32_t state, uint32_t *bits) {
     uint32_t n = m->t.states[state].count, count = 0;
+    int64_t cost = 0;
+    bool whole = true;
     memset(bits, 0, (size_t)m->v->words * sizeof *bits);
     if (!find_frames(m, state))
-        return;
-    for (uint32_t i = 0; i < n && !m->t.rc; i++) {
+        return true;
+    for (uint32_t i = 0; i < n && !m->t.rc && whole; i++) {
         struct frame f = m->frames[i], next = i + 1 < n ? m->frames[i + 1] : (struct frame){0};
         if (i + 1 < n && by_tail(&f, &next) == 0)
             continue;
         m->readings[count++] = (struct pair){f.node, f.set};
         if (i + 1 < n && next.tail == f.tail && next.node != f.node)
             continue;
-        add_group(m, count, f.tail, bits);
+        whole = add_group(m, count, f.tail, bits, &cost);
         count = 0;
+    }
+    return whole;
+}
+
+static bool any_bit(const uint32_t *bits, int32_t words) {
+    for (int32_t i = 0; i < words; i++)
+        if (bits[i])
+            return true;
+    return false;
+}
+
+// The mask of a state by a walk of its own: of all tokens, or of those of few bytes where that
+// takes too much, but some.
+static void make_walked(struct grammar_matcher *m, uint32_t state, uint32_t *bits) {
+    size_t bytes = (size_t)m->v->words * sizeof *bits;
+    struct walk all = {.end = m->v->count, .state = state, .bits = bits, .most = 1};
+    memset(bits, 0, bytes);
+    if (walk_trie(m, &all))
+        return;
+    memset(bits, 0, bytes);
+    for (int depth = 1; depth <= GRAMMAR_TOKEN_BYTES && !m->t.rc; depth *= 2) {
+        struct walk few = {
+            .end = m->v->count, .state = state, .bits = bits, .most = 1, .depth = depth};
+        walk_trie(m, &few);
+        if (4 * few.cost > WALK_COST && any_bit(bits, m->v->words))
+            return;
     }
 }
 
@@ -251,7 +317,8 @@ static const uint32_t *whole_of(struct grammar_matcher *m, uint32_t state) {
         m->t.rc = err_set(&m->t.e, ERR_MEMORY, "no memory for a mask");
         return NULL;
     }
-    make_whole(m, state, w->bits);
+    if (!make_joined(m, state, w->bits) && !m->t.rc)
+        make_walked(m, state, w->bits);
     if (m->t.rc)
         return NULL;
     w->state = state;

@@ -105,25 +105,97 @@ struct grammar_state *grammar_start(struct grammar_matcher *m) {
     return number == STATE_ERROR ? NULL : hold(m, number, false);
 }
 
+// ---- states with too many readings
+
+static uint32_t max_u32(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+// The first half and the last half of a list, `most` in all; how many are left.
+static uint32_t halves(struct pair *list, uint32_t n, uint32_t most) {
+    if (n <= most)
+        return n;
+    memmove(list + (most + 1) / 2, list + n - most / 2, most / 2 * sizeof *list);
+    return most;
+}
+
+static struct pair *copy_pairs(struct grammar_matcher *m, int64_t at, uint32_t n) {
+    struct pair *list = malloc((size_t)n * sizeof *list);
+    if (list)
+        memcpy(list, m->t.pairs + at, (size_t)n * sizeof *list);
+    else
+        m->t.rc = err_set(&m->t.e, ERR_MEMORY, "no memory for a state of a grammar");
+    return list;
+}
+
+static uint32_t narrow_set(struct grammar_matcher *m, uint32_t set, uint32_t most, int levels) {
+    if (set <= SET_OPEN || levels == 0 || m->t.rc)
+        return set;
+    uint32_t n = m->t.sets[set].count;
+    struct pair *list = copy_pairs(m, m->t.sets[set].at, n);
+    if (!list)
+        return STATE_ERROR;
+    n = halves(list, n, most);
+    for (uint32_t i = 0; i < n && !m->t.rc; i++)
+        list[i].set = narrow_set(m, list[i].set, max_u32(most / n, 1), levels - 1);
+    uint32_t few = m->t.rc ? (uint32_t)STATE_ERROR : tables_set(&m->t, list, n);
+    free(list);
+    return few;
+}
+
+// The same state, or one with some of its readings: all that can follow them can follow the state.
+// What follows a token is narrowed and nothing else, so a mask is that of single steps still.
+static uint32_t narrow(struct grammar_matcher *m, uint32_t state) {
+    enum { ENTRIES = 1 << 12 };
+    const struct state s = m->t.states[state];
+    if (s.weight <= WEIGHED_LEVELS * ENTRIES)
+        return state;
+    struct pair *list = copy_pairs(m, s.at, s.count);
+    if (!list)
+        return STATE_ERROR;
+    uint32_t n = halves(list, s.count, ENTRIES), few;
+    for (uint32_t i = 0; i < n && !m->t.rc; i++)
+        list[i].set = narrow_set(m, list[i].set, max_u32(ENTRIES / n, 1), WEIGHED_LEVELS);
+    few = m->t.rc ? (uint32_t)STATE_ERROR : tables_state(&m->t, list, n, s.may_end, s.open);
+    free(list);
+    return few;
+}
+
 static int accept(struct grammar_matcher *m, const struct grammar_state *from, const char *bytes,
                   size_t n, struct grammar_state **to, struct err *e) {
     matcher_begin(m);
     uint32_t state = from->number;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && state != STATE_DEAD && state != STATE_ERROR; i++)
         state = tables_step(&m->t, state, (uint8_t)bytes[i]);
-        if (state == STATE_DEAD)
-            return 0;
-        if (state == STATE_ERROR)
-            return matcher_error(m, e);
-    }
+    if (state == STATE_DEAD)
+        return 0;
+    if (state != STATE_ERROR)
+        state = narrow(m, state);
+    if (state == STATE_ERROR)
+        return matcher_error(m, e);
     *to = hold(m, state, false);
     return *to ? 1 : err_set(e, ERR_MEMORY, "no memory for a state of a grammar");
 }
 
+enum { PIECE = 8 }; // bytes, about a token
+
 int grammar_accept_bytes(struct grammar_matcher *m, const struct grammar_state *from,
                          const char *bytes, size_t n, struct grammar_state **to, struct err *e) {
+    struct grammar_state *s = NULL, *next;
+    size_t at = 0;
+    int rc;
     *to = NULL;
-    return from->ended ? 0 : accept(m, from, bytes, n, to, e);
+    if (from->ended)
+        return 0;
+    do { // in pieces, so that readings stay few, and what was worked out may be forgotten
+        size_t piece = min_size(n - at, PIECE);
+        rc = accept(m, s ? s : from, bytes + at, piece, &next, e);
+        grammar_state_unref(m, s);
+        s = rc == 1 ? next : NULL;
+        at += piece;
+    } while (rc == 1 && at < n);
+    *to = s;
+    return rc;
 }
 
 int grammar_accept(struct grammar_matcher *m, const struct grammar_state *from, int32_t token,

@@ -23,7 +23,9 @@ struct local_mask {
     uint32_t *exits;    // places in the trie behind which the frame has ended, and there is more
     int64_t exit_count; // below them
     int64_t exit_cap;
-    bool other; // only tokens that are not plain were looked at: the plain ones are known
+    bool other;    // only tokens that are not plain were looked at: the plain ones are known
+    uint32_t deep; // frames that were come to or would have been needed
+    int64_t cost;  // of its walk; above WALK_COST nothing of it counts
     size_t bytes;
 };
 
@@ -32,7 +34,10 @@ struct whole_mask {
     uint64_t used;
     uint32_t *bits;
 };
-enum { PLAIN_ROWS = 18, WHOLE_MASKS = 128, MATCHER_BYTES = 256 << 20 }; // bytes of tables, at most
+enum { PLAIN_ROWS = 18, WHOLE_MASKS = 128, MATCHER_BYTES = 512 << 20 }; // bytes of tables, at most
+// What a walk may take: NODE_COST for each place of the trie, and 1 for each entry of the stacks of
+// the readings there. It follows from the state alone, never from what was worked out before.
+enum { NODE_COST = 1, WALK_COST = 4 << 20 };
 
 struct grammar_matcher {
     struct grammar *g;
@@ -54,6 +59,7 @@ struct grammar_matcher {
     int64_t frame_cap;
     struct pair *readings;
     int64_t reading_cap;
+    uint32_t deep; // frames, of the local mask that is being made
 };
 
 // Walks the part [begin, end) of the trie from a state and marks the tokens that it allows
@@ -64,14 +70,22 @@ struct walk {
     uint32_t *bits;            // NULL: only counted
     struct local_mask *exits;  // NULL: not kept
     int32_t most, count, last; // stops after `most` tokens; how many there were, and the last one
+    int depth;                 // bytes of the longest token that is looked at; 0: of any
+    int64_t cost;              // so far
 };
-void walk_trie(struct grammar_matcher *m, struct walk *w); // errors: m->t.rc
+// Errors: m->t.rc. false: the cost has passed WALK_COST, and the rest was not looked at.
+bool walk_trie(struct grammar_matcher *m, struct walk *w);
 
 // How many plain code points may follow one another from a state, whatever they are, at most
 // PLAIN_CHARS. *closed: behind so many none may follow, and no reading has left its frame
 // (plain.c).
 int plain_run(struct grammar_matcher *m, uint32_t state, bool *closed);
 void plain_prepare(struct grammar_matcher *m); // once, before the first plain_run
+
+// Notes how many frames the steps from a state have come to.
+static inline void matcher_deep(struct grammar_matcher *m, uint32_t state) {
+    m->deep = m->deep > m->t.states[state].deep ? m->deep : m->t.states[state].deep;
+}
 
 void local_mask_fini(struct local_mask *l);
 void masks_forget(struct grammar_matcher *m); // all that were made

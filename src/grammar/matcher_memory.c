@@ -93,7 +93,6 @@ static void forget(struct grammar_matcher *m) {
 
 void matcher_begin(struct grammar_matcher *m) {
     m->t.rc = 0;
-    m->t.work = 0;
     if (tables_bytes(&m->t) + m->local_bytes > SOFT)
         forget(m);
     m->t.rc = 0;

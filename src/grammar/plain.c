@@ -41,6 +41,7 @@ static void take(struct run *r, uint32_t state, uint8_t form);
 // One byte of a form, after which its `next` follows.
 static void take_byte(struct run *r, uint32_t state, uint8_t byte, uint8_t next) {
     uint32_t to = tables_step(&r->m->t, state, byte);
+    matcher_deep(r->m, state);
     if (to == STATE_ERROR)
         return;
     const struct state *s = &r->m->t.states[to];

@@ -111,8 +111,9 @@ static void tell_place(struct schema *s) {
     struct str path = {0};
     schema_place(s, s->never ? s->never : s->root, &path); // it never ends
     if (!s->b->place[0])
-        snprintf(s->b->place, sizeof s->b->place, ": nothing fits the schema at '#%.*s'",
-                 (int)min_size(path.len, 200), path.len ? path.data : "");
+        snprintf(s->b->place, sizeof s->b->place, ": nothing fits the schema at '#%.*s'%s",
+                 (int)min_size(path.len, 200), path.len ? path.data : "",
+                 s->lowered ? "; a maxLength beside a pattern counts as 1024 at most" : "");
     str_fini(&path);
 }
 

@@ -65,6 +65,7 @@ struct schema {
     size_t worded_bytes;
     int64_t made;             // rules
     int placed;               // rules that have a place for a name
+    bool lowered;             // a maxLength beside a pattern
     const struct json *never; // the first place where nothing can hold
     const char *bare;         // what a bare string does not hold; NULL: there is none
     unsigned others;          // TOOL_... that it must not look like

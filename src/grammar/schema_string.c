@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "grammar/schema.h"
 
-enum { LONG = 1024 }; // of a string with a pattern and a greatest length
+// Code points of a string with a pattern and a length: each is up to 20 states. A maxLength above
+// LONG is lowered to it, or to what the shortest text of the pattern needs.
+enum { LONG = 1024, LONGEST = 4096, MORE = 64 };
 
 #define HOST_LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,59}[A-Za-z0-9])?"
 #define HOST       HOST_LABEL "(?:\\." HOST_LABEL "){0,3}"
@@ -123,6 +126,29 @@ static uint32_t left_out(struct schema *s, const struct json *v) {
     return x;
 }
 
+// x, which is not any text, with a length.
+static uint32_t with_length(struct schema *s, const struct conj *c, uint32_t x, int64_t min,
+                            int64_t max) {
+    struct build_extent e = s->b->e.code ? (struct build_extent){0} : build_extent(s->b, x, 0);
+    const struct json *at = c->list[0].schema;
+    for (int64_t i = 0; i < c->count; i++)
+        at = json_has(c->list[i].schema, "minLength") ? c->list[i].schema : at;
+    if (min > LONGEST)
+        return schema_fail(s, ERR_LIMIT, at, "minLength",
+                           "beside a pattern, a format or a not it can be 4096 at most; ask for "
+                           "the length in the pattern");
+    if (max != BUILD_ENDLESS && e.most <= max) // a character is a byte at least
+        max = BUILD_ENDLESS;
+    int64_t most = max_i64(max_i64(LONG, min), e.least + MORE);
+    if (max > most) {
+        max = most;
+        s->lowered = true;
+    }
+    if (min == 0 && max == BUILD_ENDLESS)
+        return x;
+    return build_and(s->b, x, build_repeat(s->b, schema_text(s), min, max));
+}
+
 uint32_t schema_string_text(struct schema *s, const struct conj *c) {
     int64_t min = schema_count(s, c, "minLength", true, 0);
     int64_t max = schema_count(s, c, "maxLength", false, BUILD_ENDLESS);
@@ -136,12 +162,10 @@ uint32_t schema_string_text(struct schema *s, const struct conj *c) {
     }
     if (!any)
         return build_repeat(s->b, build_json_char(s->b), min, max);
-    if (min > 0 || max != BUILD_ENDLESS) {
-        if (max > LONG && min <= LONG)
-            max = LONG;
-        uint32_t counted = build_repeat(s->b, schema_text(s), min, max);
-        x = x == all ? counted : build_and(s->b, x, counted);
-    }
+    if (x == all)
+        x = build_repeat(s->b, schema_text(s), min, max);
+    else
+        x = with_length(s, c, x, min, max);
     for (int64_t i = 0; i < c->count && out; i++)
         if (schema_plain_not(c->list[i].schema))
             x = build_without(s->b, x, left_out(s, c->list[i].schema));

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stack sets, states and steps; see tables.h. The heart is a closure: readings are added to a list
 // with one place per node, calls push, ends pop, and a place whose stacks have grown is looked at
-// again. It ends because no rule begins with a call of itself.
+// again. Places wait in a queue, and what comes to a place while it waits is joined at once: a
+// repetition that may stand at thousands of its positions costs as many steps, not their square. It
+// ends because no rule begins with a call of itself.
+//
+// Stacks have at most GRAMMAR_DEPTH frames. A reading that could not be completed within so many is
+// left out, so a text that has come far down can always go up again.
 #include "grammar/tables.h"
 
 #include <stdlib.h>
@@ -11,7 +16,7 @@
 #include "base/num.h"
 #include "base/vec.h"
 
-enum { MOST_WORK = 1 << 22, MOST_DEPTH = 2048, SETS = 0, STATES = 1 };
+enum { MOST_WORK = 1 << 24, SETS = 0, STATES = 1 }; // work: of one step
 
 static uint32_t fail(struct tables *t, int code, const char *text) {
     if (!t->rc)
@@ -56,7 +61,8 @@ void tables_fini(struct tables *t) {
     free(t->slots[1]);
     free(t->list);
     free(t->todo);
-    free(t->waits);
+    free(t->more);
+    free(t->joined);
     free(t->turn_of);
     free(t->place);
     free(t->unions);
@@ -129,8 +135,6 @@ uint32_t tables_set(struct tables *t, const struct pair *entries, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         if (entries[i].node < NODE_OPEN)
             depth = depth > t->sets[entries[i].set].depth ? depth : t->sets[entries[i].set].depth;
-    if (depth >= MOST_DEPTH)
-        return fail(t, ERR_LIMIT, "the text is nested deeper than 2048 rules of its grammar");
     if (vec_reserve(&t->sets, &t->set_cap, t->set_count + 1, sizeof *t->sets, &t->e))
         return full(t);
     struct stack_set *s = &t->sets[t->set_count];
@@ -144,6 +148,18 @@ uint32_t tables_set(struct tables *t, const struct pair *entries, uint32_t n) {
 uint32_t tables_push(struct tables *t, uint32_t node, uint32_t below) {
     struct pair entry = {node, below};
     return tables_set(t, &entry, 1);
+}
+
+// Entries of a stack set and of those below it, some levels down; not much more than WEIGHED.
+static uint32_t weigh(const struct tables *t, uint32_t set, int levels) {
+    const struct stack_set *s = &t->sets[set];
+    uint32_t sum = s->count;
+    for (uint32_t i = 0; i < s->count && levels > 1 && sum < WEIGHED; i++) {
+        const struct pair *entry = &t->pairs[s->at + i];
+        if (entry->node < NODE_OPEN)
+            sum += weigh(t, entry->set, levels - 1);
+    }
+    return sum;
 }
 
 uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n, bool may_end,
@@ -163,6 +179,8 @@ uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n,
         return full(t);
     struct state *s = &t->states[t->state_count];
     *s = (struct state){.count = n, .may_end = may_end, .open = open};
+    for (uint32_t i = 0; i < n && s->weight < WEIGHED; i++)
+        s->weight += weigh(t, readings[i].set, WEIGHED_LEVELS);
     if (!keep_pairs(t, readings, n, &s->at))
         return STATE_ERROR;
     t->slots[STATES][at] = (uint32_t)++t->state_count;
@@ -227,49 +245,104 @@ static uint32_t union_of(struct tables *t, uint32_t a, uint32_t b) {
 // ---- closures
 
 static void begin(struct tables *t) {
-    t->list_count = t->todo_count = 0;
+    t->list_count = t->todo_count = t->todo_first = t->more_count = 0;
     t->may_end = t->open = false;
+    t->work = 0;
+    t->deepest = 0;
     if (++t->turn == 0) {
         memset(t->turn_of, 0, t->g->node_count * sizeof *t->turn_of);
         t->turn = 1;
     }
 }
 
-static void wait_for(struct tables *t, uint32_t place) {
-    if (t->waits[place])
-        return;
-    if (vec_reserve(&t->todo, &t->todo_cap, t->todo_count + 1, sizeof *t->todo, &t->e)) {
-        full(t);
-        return;
-    }
-    t->waits[place] = 1;
-    t->todo[t->todo_count++] = place;
+// Can a reading at a node be completed above so many frames?
+static bool fits(struct tables *t, uint32_t depth, uint32_t node) {
+    uint32_t deep = depth + t->g->nodes[node].height;
+    t->deepest = deep > t->deepest ? deep : t->deepest;
+    return deep <= GRAMMAR_DEPTH;
+}
+
+static uint32_t place_of(struct tables *t, uint32_t node) {
+    if (t->turn_of[node] == t->turn)
+        return t->place[node];
+    if (vec_reserve(&t->list, &t->list_cap, t->list_count + 1, sizeof *t->list, &t->e))
+        return full(t);
+    t->turn_of[node] = t->turn;
+    t->place[node] = (uint32_t)t->list_count;
+    t->list[t->list_count++] = (struct reading){.node = node, .set = NO_SET};
+    return t->place[node];
 }
 
 // Adds a reading: a node and the stacks below it.
 static void add(struct tables *t, uint32_t node, uint32_t set) {
-    if (t->rc || !work(t, 1))
+    if (t->rc || !work(t, 1) || !fits(t, t->sets[set].depth, node))
         return;
-    if (t->turn_of[node] != t->turn) {
-        int64_t n = t->list_count + 1;
-        if (vec_reserve(&t->list, &t->list_cap, n, sizeof *t->list, &t->e) ||
-            vec_reserve(&t->waits, &t->waits_cap, n, sizeof *t->waits, &t->e)) {
-            full(t);
-            return;
-        }
-        t->turn_of[node] = t->turn;
-        t->place[node] = (uint32_t)t->list_count;
-        t->waits[t->list_count] = 0;
-        t->list[t->list_count++] = (struct pair){node, set};
-        wait_for(t, t->place[node]);
+    uint32_t place = place_of(t, node);
+    if (place == STATE_ERROR || t->list[place].set == set)
+        return;
+    if (vec_reserve(&t->more, &t->more_cap, t->more_count + 1, sizeof *t->more, &t->e) ||
+        vec_reserve(&t->todo, &t->todo_cap, t->todo_count + 1, sizeof *t->todo, &t->e)) {
+        full(t);
         return;
     }
-    struct pair *there = &t->list[t->place[node]];
-    uint32_t both = union_of(t, there->set, set);
-    if (t->rc || both == there->set)
-        return;
-    there->set = both;
-    wait_for(t, t->place[node]);
+    struct reading *there = &t->list[place];
+    if (!there->more)
+        t->todo[t->todo_count++] = place;
+    t->more[t->more_count++] = (struct more){set, there->more};
+    there->more = (uint32_t)t->more_count;
+}
+
+static int by_node_set(const void *a, const void *b) {
+    const struct pair *x = a, *y = b;
+    if (x->node != y->node)
+        return x->node < y->node ? -1 : 1;
+    return (x->set > y->set) - (x->set < y->set);
+}
+
+static bool join_entries(struct tables *t, uint32_t set, int64_t *n) {
+    uint32_t count = t->sets[set].count;
+    if (!work(t, count))
+        return false;
+    if (vec_reserve(&t->joined, &t->joined_cap, *n + count, sizeof *t->joined, &t->e)) {
+        full(t);
+        return false;
+    }
+    memcpy(t->joined + *n, t->pairs + t->sets[set].at, count * sizeof *t->joined);
+    *n += count;
+    return true;
+}
+
+// One set of the entries of many.
+static uint32_t join_many(struct tables *t, const struct reading *r) {
+    int64_t n = 0, kept = 0;
+    if (r->set != NO_SET && !join_entries(t, r->set, &n))
+        return STATE_ERROR;
+    for (uint32_t i = r->more; i; i = t->more[i - 1].next)
+        if (!join_entries(t, t->more[i - 1].set, &n))
+            return STATE_ERROR;
+    qsort(t->joined, (size_t)n, sizeof *t->joined, by_node_set);
+    for (int64_t i = 0; i < n && !t->rc; i++) {
+        struct pair *last = kept ? &t->joined[kept - 1] : NULL;
+        if (last && last->node == t->joined[i].node)
+            last->set = union_of(t, last->set, t->joined[i].set);
+        else
+            t->joined[kept++] = t->joined[i];
+    }
+    return t->rc ? (uint32_t)STATE_ERROR : tables_set(t, t->joined, (uint32_t)kept);
+}
+
+// Joins what has come to a place; true: its stacks have grown.
+static bool join(struct tables *t, struct reading *r) {
+    const struct more *first = &t->more[r->more - 1];
+    uint32_t both;
+    if (first->next)
+        both = join_many(t, r);
+    else
+        both = r->set == NO_SET ? first->set : union_of(t, r->set, first->set);
+    r->more = 0;
+    bool grown = !t->rc && both != r->set;
+    r->set = both;
+    return grown;
 }
 
 static void pop(struct tables *t, uint32_t set) {
@@ -282,22 +355,28 @@ static void pop(struct tables *t, uint32_t set) {
     }
 }
 
-static void look_at(struct tables *t, struct pair reading) {
-    const struct node *node = &t->g->nodes[reading.node];
+static void call(struct tables *t, const struct edge *edge, uint32_t set) {
+    uint32_t depth = t->sets[set].depth;
+    // A call that is the last of its rule leaves nothing to return to.
+    if (!t->g->nodes[edge->to].last) {
+        if (!fits(t, depth, edge->to) || !fits(t, depth + 1, edge->call))
+            return;
+        set = tables_push(t, edge->to, set);
+    }
+    if (set != STATE_ERROR)
+        add(t, edge->call, set);
+}
+
+static void look_at(struct tables *t, uint32_t at, uint32_t set) {
+    const struct node *node = &t->g->nodes[at];
     if (node->accept)
-        pop(t, reading.set);
+        pop(t, set);
     for (uint32_t i = node->bytes; i < node->edges && !t->rc; i++) {
         const struct edge *edge = &t->g->edges[node->edge + i];
-        uint32_t set = reading.set;
-        if (edge->kind == EDGE_EMPTY) {
+        if (edge->kind == EDGE_EMPTY)
             add(t, edge->to, set);
-            continue;
-        }
-        // A call that is the last of its rule leaves nothing to return to.
-        if (!t->g->nodes[edge->to].last)
-            set = tables_push(t, edge->to, set);
-        if (set != STATE_ERROR)
-            add(t, edge->call, set);
+        else
+            call(t, edge, set);
     }
 }
 
@@ -307,20 +386,22 @@ static int by_node(const void *a, const void *b) {
 }
 
 static uint32_t finish(struct tables *t) {
-    while (t->todo_count && !t->rc) {
-        uint32_t place = t->todo[--t->todo_count];
-        t->waits[place] = 0;
-        look_at(t, t->list[place]);
+    while (t->todo_first < t->todo_count && !t->rc) {
+        struct reading *r = &t->list[t->todo[t->todo_first++]];
+        if (join(t, r))
+            look_at(t, r->node, r->set);
     }
+    uint32_t n = 0;
+    if (!t->rc && vec_reserve(&t->joined, &t->joined_cap, t->list_count, sizeof *t->joined, &t->e))
+        full(t);
     if (t->rc)
         return STATE_ERROR;
-    uint32_t n = 0;
     for (int64_t i = 0; i < t->list_count; i++)
         if (t->g->nodes[t->list[i].node].bytes)
-            t->list[n++] = t->list[i];
+            t->joined[n++] = (struct pair){t->list[i].node, t->list[i].set};
     if (n > 1)
-        qsort(t->list, n, sizeof *t->list, by_node);
-    return tables_state(t, t->list, n, t->may_end, t->open);
+        qsort(t->joined, n, sizeof *t->joined, by_node);
+    return tables_state(t, t->joined, n, t->may_end, t->open);
 }
 
 uint32_t tables_start(struct tables *t) {
@@ -367,6 +448,8 @@ uint32_t tables_step_slow(struct tables *t, uint32_t state, uint8_t byte) {
         }
     }
     uint32_t to = finish(t);
+    if (t->deepest > t->states[state].deep)
+        t->states[state].deep = t->deepest;
     if (to != STATE_ERROR)
         t->rows[(int64_t)(row - 1) * t->g->classes + t->g->class_of[byte]] = to + 1;
     return to;

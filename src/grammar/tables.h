@@ -17,6 +17,8 @@ enum { SET_END = 0, SET_OPEN = 1 }; // the text ends below; what is below is not
 #define NODE_END  (UINT32_MAX - 1)
 #define NODE_OPEN (UINT32_MAX - 2)
 
+enum { WEIGHED = 1 << 16, WEIGHED_LEVELS = 4 }; // entries that are counted at most, about; how deep
+
 struct pair {
     uint32_t node, set;
 };
@@ -27,13 +29,24 @@ struct stack_set {
 struct state {
     int64_t at; // its readings in pairs, by rising nodes, only such as read a byte
     uint32_t count;
-    uint32_t row;   // index + 1 of its row in rows, 0: none yet
-    uint32_t local; // index + 1 of its mask in the matcher's list of local masks, 0: none yet
-    uint8_t run;    // 1 + plain_run, 0: not yet asked for
+    uint32_t weight; // entries of its readings' stack sets, and of those some levels below
+    uint32_t row;    // index + 1 of its row in rows, 0: none yet
+    uint32_t local;  // index + 1 of its mask in the matcher's list of local masks, 0: none yet
+    uint8_t run;     // 1 + plain_run, 0: not yet asked for
     bool may_end;
-    bool open; // a reading has come to where nothing is known (SET_OPEN)
+    bool open;     // a reading has come to where nothing is known (SET_OPEN)
+    uint32_t deep; // frames that a step from here came to or would have needed, at most
     struct grammar_state *held;
 };
+
+// One that is being collected: what its stacks are, and what has come since, a list in `more`.
+struct reading {
+    uint32_t node, set, more; // set: NO_SET at first; more: index + 1
+};
+struct more {
+    uint32_t set, next;
+};
+#define NO_SET UINT32_MAX
 
 struct tables {
     const struct grammar *g;
@@ -48,16 +61,19 @@ struct tables {
     uint32_t *slots[2]; // hash tables of sets and of states: number + 1
     int64_t slot_cap[2];
     // The readings that are being collected.
-    struct pair *list;
+    struct reading *list;
     int64_t list_count, list_cap;
-    uint32_t *todo;
-    int64_t todo_count, todo_cap;
-    uint8_t *waits; // [place in list]
-    int64_t waits_cap;
+    uint32_t *todo; // places in list, a queue
+    int64_t todo_first, todo_count, todo_cap;
+    struct more *more;
+    int64_t more_count, more_cap;
+    struct pair *joined;
+    int64_t joined_cap;
     uint32_t *turn_of, *place; // [node]
     uint32_t turn;
     bool may_end, open;
-    int64_t work; // of the call that is running
+    uint32_t deepest; // frames, of the step that is running
+    int64_t work;     // of it
     struct {
         uint32_t a, b, both;
     } *unions;   // [UNIONS] that were made last

@@ -26,7 +26,7 @@ static int make(struct grammar **g, const struct json *line, struct err *e) {
 }
 
 static int check(struct grammar_matcher *m, const struct json *texts, struct json_writer *w) {
-    struct err e;
+    struct err e = {0};
     jw_key(w, "accepts");
     jw_begin(w, '[');
     for (size_t i = 0; i < json_len(texts); i++) {
@@ -34,8 +34,9 @@ static int check(struct grammar_matcher *m, const struct json *texts, struct jso
         const char *text = json_str(json_at(texts, i), &n);
         struct grammar_state *start = grammar_start(m), *end = NULL;
         if (!start || grammar_accept_bytes(m, start, text, n, &end, &e) < 0)
-            return 1;
-        jw_bool(w, end && grammar_may_end(m, end));
+            jw_cstr(w, start ? e.text : "no first state");
+        else
+            jw_bool(w, end && grammar_may_end(m, end));
         grammar_state_unref(m, end);
         grammar_state_unref(m, start);
     }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grammars that can be read in very many ways at once, or are nested deeply: whatever is compiled
+// meets no limit later, masks stay those of single steps, and every text can be completed.
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "grammar/grammar.h"
+#include "grammar_helpers.h"
+
+static struct str times(const char *part, int n) {
+    struct str s = {0};
+    for (int i = 0; i < n; i++)
+        str_puts(&s, part);
+    return s;
+}
+
+static struct grammar *compiled(const char *text) {
+    struct grammar *g;
+    struct err e = {0};
+    int rc = strstr(text, "::=") ? grammar_from_gbnf(&g, text, strlen(text), &e)
+                                 : grammar_from_regex(&g, text, strlen(text), &e);
+    if (rc)
+        fail_msg("%.60s: %s", text, e.text);
+    return g;
+}
+
+static void takes(struct grammar *g, const char *part, int n, bool whole) {
+    struct str text = times(part, n);
+    if (grammar_takes(g, text.data, text.len) != whole)
+        fail_msg("'%s' %d times: not %d", part, n, whole);
+    str_fini(&text);
+}
+
+// A text is read in as many ways as it is long, or in their square.
+static void test_ambiguous(void **state) {
+    static const struct {
+        const char *text, *part;
+        int n, before; // so many parts are taken, and so many not
+    } cases[] = {
+        {"(a|b)*a(a|b){3000}", "a", 3001, 3000},
+        {".*a.{3000}", "a", 3500, 3000},
+        {"( ?[a-z]{1,20}){0,1000}", "a", 1500, 0},
+        {"(a{0,1500}){0,1500}", "a", 1500, 0},
+        {"((a?b?){0,1500}c?){0,1500}", "ab", 700, 0},
+        {"([ab]{0,1000}b){0,1000}", "b", 1000, 0},
+        {"(((a{0,300}b?){0,300}c?){0,300}d?){0,300}", "abcd", 200, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct grammar *g = compiled(cases[i].text);
+        takes(g, cases[i].part, cases[i].n, true);
+        if (cases[i].before)
+            takes(g, cases[i].part, cases[i].before, false);
+        grammar_unref(g);
+    }
+    struct str many = times("(ab)", 3000);
+    str_puts(&many, "(.*)");
+    struct str open = {0};
+    str_puts(&open, ".*");
+    str_append(&open, many.data, many.len);
+    struct grammar *g = compiled(open.data);
+    takes(g, "ab", 3000, true);
+    takes(g, "ab", 4000, true);
+    takes(g, "ab", 2999, false);
+    grammar_unref(g);
+    str_fini(&many);
+    str_fini(&open);
+}
+
+// A repetition of what may be empty says what it said before.
+static void test_empty_parts(void **state) {
+    static const struct {
+        const char *text, *yes, *no;
+    } cases[] = {
+        {"(a?b?){3}", "abab", "abababab"},
+        {"(a?b?){3}c", "c", "bababac"},
+        {"(a*|b){2,4}", "baab", "bbbbb"},
+        {"(a?b?){2,}", "bbbb", "c"},
+        {"((a?){3}b?){2}", "aaabaaab", "aaaaaaa"},
+        {"(|a){5}", "aaaaa", "aaaaaa"},
+        {"((){3})*", "", "a"},
+        {"((x*)*)*y", "xxy", "xx"},
+        {"(a?(b{0,3}|c)){2}", "abbbc", "cc c"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct grammar *g = compiled(cases[i].text);
+        takes(g, cases[i].yes, 1, true);
+        takes(g, cases[i].no, 1, false);
+        grammar_unref(g);
+    }
+    struct str parts = times("e ", 5000), gbnf = {0};
+    struct grammar *g;
+    struct err e = {0};
+    str_puts(&gbnf, "root ::= \"x\" ");
+    str_puts(&gbnf, parts.data);
+    str_puts(&gbnf, "\ne ::= \"a\" e | \"\"");
+    assert_int_equal(grammar_from_gbnf(&g, gbnf.data, gbnf.len, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "more than 512 parts of the grammar that may be empty"));
+    str_fini(&parts);
+    str_fini(&gbnf);
+}
+
+// Nothing goes down so far that it cannot come up again.
+static void test_deep(void **state) {
+    struct grammar_vocab *v = *state;
+    struct grammar_matcher *m;
+    struct grammar_state *s, *next;
+    struct grammar *g = compiled("root ::= \"(\" (root | [a-z]+ | pair)? \")\"\n"
+                                 "pair ::= \"<\" root \",\" root \">\"");
+    uint32_t *bits = calloc((size_t)grammar_vocab_size(v) / 32 + 1, sizeof *bits);
+    struct err e = {0};
+    int down = 0;
+    assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
+    s = grammar_start(m);
+    for (int rc = 1; rc == 1; down += rc) {
+        rc = grammar_accept_bytes(m, s, "(", 1, &next, &e);
+        assert_true(rc >= 0);
+        if (rc == 0)
+            break;
+        grammar_state_unref(m, s);
+        s = next;
+        if (down < 2030)
+            continue;
+        assert_int_equal(grammar_mask(m, s, bits, &e), 0);
+        for (int32_t id = 0; id < grammar_vocab_size(v); id++) {
+            rc = grammar_accept(m, s, id, &next, &e);
+            assert_int_equal(rc, bits[id / 32] >> (id % 32) & 1);
+            grammar_state_unref(m, next);
+        }
+        rc = 1;
+    }
+    assert_in_range(down, 2040, 2048);
+    for (int i = 0; i < down; i++) {
+        assert_int_equal(grammar_accept_bytes(m, s, ")", 1, &next, &e), 1);
+        grammar_state_unref(m, s);
+        s = next;
+    }
+    assert_true(grammar_may_end(m, s));
+    grammar_state_unref(m, s);
+    free(bits);
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+
+    struct str gbnf = {0}, line = {0};
+    str_puts(&gbnf, "root ::= r0\n");
+    for (int i = 0; i < 3000; i++) {
+        str_printf(&line, "r%d ::= \"(\" r%d \")\"\n", i, i + 1);
+    }
+    str_puts(&line, "r3000 ::= \"x\"\n");
+    str_append(&gbnf, line.data, line.len);
+    assert_int_equal(grammar_from_gbnf(&g, gbnf.data, gbnf.len, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "more than 2048 rules within each other"));
+    str_fini(&gbnf);
+    str_fini(&line);
+}
+
+// Masks that would take too much keep to short tokens, and none is wrong or empty.
+static void test_dear_masks(void **state) {
+    struct grammar_vocab *v = *state;
+    struct grammar_matcher *m;
+    struct grammar_state *s, *next;
+    struct str text = {0};
+    uint32_t *bits = calloc((size_t)grammar_vocab_size(v) / 32 + 1, sizeof *bits);
+    struct err e = {0};
+    for (int i = 0; i < 1500; i++)
+        str_printf(&text, "%s[ -~]*%d[ -~]*", i ? "|" : "", i);
+    struct grammar *g = compiled(text.data);
+    assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
+    s = grammar_start(m);
+    for (int i = 0; i < 8; i++) {
+        int32_t count = 0, chosen = -1;
+        if (grammar_mask(m, s, bits, &e))
+            fail_msg("%s", e.text);
+        for (int32_t id = 0; id < grammar_vocab_size(v); id++) {
+            if (!(bits[id / 32] >> (id % 32) & 1))
+                continue;
+            assert_int_equal(grammar_accept(m, s, id, &next, &e), 1);
+            grammar_state_unref(m, next);
+            chosen = rand() % ++count ? chosen : id;
+        }
+        assert_true(count >= 95 - 10);
+        if (chosen == 256 || grammar_accept(m, s, chosen, &next, &e) != 1)
+            break;
+        grammar_state_unref(m, s);
+        s = next;
+    }
+    grammar_state_unref(m, s);
+    str_fini(&text);
+    free(bits);
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ambiguous),
+        cmocka_unit_test(test_empty_parts),
+        cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_dear_masks),
+    };
+    return cmocka_run_group_tests(tests, make_vocab, drop_vocab);
+}
