@@ -46,7 +46,7 @@ enum {
     LINEAR_STREAM_ROWS = 64,
     LINEAR_WARP_ROWS = 32,
     LINEAR_SMALL_ROWS = 128,
-    LINEAR_MMA_MANY = 384
+    LINEAR_MMA_MANY = 512
 };
 
 // Rows that a call is cut into: on the path mma slices of few rows are faster than many rows up to

@@ -45,7 +45,7 @@ static enum linear_family expected(const struct linear_call *c) {
     if (c->vendor && c->n >= 256 && unpacks(c) && allowed(c, LINEAR_VENDOR))
         return LINEAR_VENDOR;
     const bool very_many =
-        c->path == CUDA_PATH_MMA ? c->n >= 384 : many(c) && c->clusters && c->n >= 768;
+        c->path == CUDA_PATH_MMA ? c->n >= 512 : many(c) && c->clusters && c->n >= 768;
     if (very_many && unpacks(c) && allowed(c, LINEAR_UNPACKED))
         return LINEAR_UNPACKED;
     if (streams(c) && allowed(c, LINEAR_STREAM))
