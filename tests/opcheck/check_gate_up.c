@@ -328,7 +328,7 @@ static void check_many_tiles(struct check *c) {
 // multiplied each on its own.
 void check_gate_up_rule(struct check *c) {
     enum { M = 300, PIECE = 140 };
-    const int64_t rows = c->device ? 800 : c->brief ? 80 : 300;
+    const int64_t rows = c->device ? 1100 : c->brief ? 80 : 300;
     static const uint32_t some[] = {TYPE_Q4_K,  TYPE_Q5_K, TYPE_Q6_K,  TYPE_Q8_0,
                                     TYPE_Q4_0,  TYPE_F16,  TYPE_F32,   TYPE_Q2_K,
                                     TYPE_IQ2_S, TYPE_Q5_1, TYPE_NVFP4, TYPE_IQ3_XXS};

@@ -406,16 +406,18 @@ static __global__ void silu_join(const float *gate, const float *up, int64_t m, 
     out[blockIdx.y * stride + i] = g / (1.0f + expf(-g)) * up[blockIdx.y * m + i];
 }
 
-// Rows of a slice of gate_up_apart with n left: few, or many of those that need no memory for sums.
-// w: its matrices, or NULL for the most that a slice has.
-static int64_t apart_slice(const struct gpu *g, const struct gate_up *w, int64_t n) {
+// Rows of a slice of gate_up_apart with `left` of n rows left: few, or many of those that need no
+// memory for sums. w: its matrices, or NULL for the most that a slice has.
+static int64_t apart_slice(const struct gpu *g, const struct gate_up *w, int64_t n, int64_t left) {
     const int64_t few = most_few(g->path);
+    if (g->path == CUDA_PATH_WGMMA && left > few)
+        return min_i64(left, MANY_SLICE);
     const bool floats = w && (w->gate->form == WEIGHT_FLOAT || w->up->form == WEIGHT_FLOAT);
-    if (g->path == CUDA_PATH_WGMMA ? n > few
-                                   : g->path == CUDA_PATH_MMA && n >= MANY_SLICE && !floats)
-        return min_i64(n, MANY_SLICE);
+    const bool unpacks = g->path == CUDA_PATH_MMA && n >= 2 * MANY_SLICE && !floats;
+    if (unpacks && left >= MANY_SLICE)
+        return MANY_SLICE;
     const bool streams = !w || (form_streams(g, w->gate->form) && form_streams(g, w->up->form));
-    return linear_slice(g->path, streams, min_i64(n, few));
+    return linear_slice(g->path, streams, min_i64(left, few));
 }
 
 // Bytes of scratch that the products of such a slice take beside its rows: sums of parts, or
@@ -431,13 +433,13 @@ static size_t apart_bytes(const struct gpu *g, int64_t slice, int64_t m, int64_t
 static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
                           struct act *out) {
     const bool twins = w->gate->form == w->up->form;
-    const int64_t m = w->gate->m, slice = apart_slice(g, w, n);
+    const int64_t m = w->gate->m, slice = apart_slice(g, w, n, n);
     size_t kept = (size_t)(2 * slice * m) * sizeof(float);
     if (!gpu_scratch(g, kept + apart_bytes(g, slice, m, in->stride))) // so that nothing moves below
         return;
     for (int64_t at = 0, count; at < n; at += count) {
         struct act part = rows_from(in, at);
-        count = apart_slice(g, w, n - at);
+        count = apart_slice(g, w, n, n - at);
         float *wide = (float *)gpu_scratch(g, kept);
         struct linear_job jobs[2] = {{w->gate, wide, false, NULL},
                                      {w->up, wide + slice * m, false, NULL}};
@@ -561,7 +563,7 @@ extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *
     if (g->path == CUDA_PATH_MMA && l->rows > few)
         bytes = max_size(bytes, (size_t)min_i64((int64_t)row * (l->rows + TILE), BUSY));
     // gate_up_apart, gate_up_wgmma: both matrices of a slice, whose joined rows are an activation.
-    const int64_t slice = apart_slice(g, NULL, l->rows);
+    const int64_t slice = apart_slice(g, NULL, l->rows, l->rows);
     const int64_t pair = min_i64((slice > apart ? slice : apart) * m, l->act);
     bytes =
         max_size(bytes, (size_t)(2 * pair) * sizeof(float) + apart_bytes(g, slice, m, l->inputs));
