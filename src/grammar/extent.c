@@ -11,7 +11,7 @@ static int64_t times(int64_t n, int64_t length) {
     return n == BUILD_ENDLESS ? (length ? MOST : 0) : min_i64(n * length, MOST);
 }
 
-static struct build_extent of_list(const struct build *b, const struct expr *x, int depth) {
+static struct build_extent of_list(struct build *b, const struct expr *x, int depth) {
     bool seq = x->kind == EXPR_SEQ;
     struct build_extent all = {seq ? 0 : MOST, 0};
     for (uint32_t i = 0; i < x->b; i++) {
@@ -22,7 +22,17 @@ static struct build_extent of_list(const struct build *b, const struct expr *x, 
     return all;
 }
 
-struct build_extent build_extent(const struct build *b, uint32_t expr, int depth) {
+static struct build_extent of_rule(struct build *b, uint32_t at, int depth) {
+    struct rule *r = &b->rules[at];
+    if (!r->measured && r->defined) {
+        r->measured = true;
+        r->extent = (struct build_extent){0, MOST};
+        r->extent = build_extent(b, r->expr, depth);
+    }
+    return r->measured ? r->extent : (struct build_extent){0, MOST};
+}
+
+struct build_extent build_extent(struct build *b, uint32_t expr, int depth) {
     const struct expr *x = &b->exprs[expr];
     struct build_extent one = {0, MOST}, other;
     if (depth >= DEPTH)
@@ -36,7 +46,7 @@ struct build_extent build_extent(const struct build *b, uint32_t expr, int depth
     case EXPR_RANGE:
         return (struct build_extent){1, 1};
     case EXPR_CALL:
-        return b->rules[x->a].defined ? build_extent(b, b->rules[x->a].expr, depth + 1) : one;
+        return of_rule(b, x->a, depth + 1);
     case EXPR_SEQ:
     case EXPR_ALT:
         return of_list(b, x, depth);

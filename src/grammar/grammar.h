@@ -77,7 +77,7 @@ int32_t grammar_vocab_size(const struct grammar_vocab *v);
 // ---- matchers: for one thread at a time. One matcher may serve many texts at once, and the more
 // it serves the more it knows already. Its memory is bounded: what is not held is forgotten.
 
-// Takes a reference to g; borrows v.
+// Takes a reference to g; borrows v. ERR_LIMIT where its texts can begin in too many ways.
 int grammar_matcher_create(struct grammar_matcher **out, struct grammar *g,
                            const struct grammar_vocab *v, struct err *e);
 void grammar_matcher_destroy(struct grammar_matcher *m); // its states are gone with it

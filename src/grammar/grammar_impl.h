@@ -37,11 +37,22 @@ struct expr {
 
 enum { BUILD_SIZE_MOST = 1 << 28 };
 
+// Bytes of the shortest and of the longest text, as far as they are known.
+struct build_extent {
+    int64_t least, most;
+};
+
 struct rule {
     uint32_t expr; // BUILD_NEVER until defined
     bool defined;
     bool clear;       // too small to be a frame of its own for masks (matcher_mask.c)
     uint32_t name, n; // in data
+    // Found once, however many ways lead here. Of a rule that is still being looked at: what always
+    // holds (it is not known to be empty, it is as it is, of any length).
+    uint8_t nullable;           // enum, repeat.c; 0: not asked yet
+    uint32_t some;              // its texts but the empty one; 0: not asked yet, else index + 1
+    bool measured;              // extent is known
+    struct build_extent extent; // extent.c
 };
 
 struct build {
@@ -64,11 +75,7 @@ struct build {
 uint32_t build_expr(struct build *b, struct expr x); // a new one; BUILD_NEVER: an error
 // A call of a rule of an expression that a chain calls once a time.
 uint32_t build_small_rule(struct build *b, uint32_t part);
-// Bytes of the shortest and of the longest text, as far as they are known. depth: 0.
-struct build_extent {
-    int64_t least, most;
-};
-struct build_extent build_extent(const struct build *b, uint32_t expr, int depth);
+struct build_extent build_extent(struct build *b, uint32_t expr, int depth); // depth: 0
 
 // ---- graphs (graph.c): nodes with lists of edges, growing.
 

@@ -22,6 +22,8 @@ int grammar_matcher_create(struct grammar_matcher **out, struct grammar *g,
         rc = err_set(e, ERR_MEMORY, "no memory for a mask");
     rc = rc ? rc : tables_init(&m->t, g, MATCHER_BYTES, e);
     plain_prepare(m);
+    if (!rc && tables_start(&m->t) == STATE_ERROR)
+        rc = matcher_error(m, e);
     if (rc)
         grammar_matcher_destroy(m);
     else

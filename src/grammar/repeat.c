@@ -12,15 +12,28 @@ enum {
     SEQ_SIZE = 96,    // nodes of a sequence of parts that may all be empty
 };
 
-static bool nullable(const struct build *b, uint32_t at, int depth) {
+enum { NULLABLE_NO = 1, NULLABLE_YES };
+
+static bool nullable(struct build *b, uint32_t at, int depth);
+
+static bool rule_nullable(struct build *b, uint32_t at, int depth) {
+    struct rule *r = &b->rules[at];
+    if (!r->nullable && r->defined && depth < DEPTH) {
+        r->nullable = NULLABLE_NO;
+        r->nullable = nullable(b, r->expr, depth + 1) ? NULLABLE_YES : NULLABLE_NO;
+    }
+    return r->nullable == NULLABLE_YES;
+}
+
+// Whether a text may be empty, as far as is known.
+static bool nullable(struct build *b, uint32_t at, int depth) {
     const struct expr *x = &b->exprs[at];
     bool all = true, any = false;
     switch (x->kind) {
     case EXPR_EMPTY:
         return true;
     case EXPR_CALL:
-        return depth < DEPTH && b->rules[x->a].defined &&
-               nullable(b, b->rules[x->a].expr, depth + 1);
+        return rule_nullable(b, x->a, depth);
     case EXPR_REPEAT:
     case EXPR_CHAIN:
         return x->min == 0 || (depth < DEPTH && nullable(b, x->a, depth + 1));
@@ -52,19 +65,29 @@ static uint32_t some_of_seq(struct build *b, const struct expr *x, int depth) {
     return build_list_alt(b, &list);
 }
 
+// A call of a rule, which may be empty, without the empty text.
+static uint32_t some_of_rule(struct build *b, uint32_t at, int depth) {
+    const uint32_t rule = b->exprs[at].a, expr = b->rules[rule].expr;
+    if (!b->rules[rule].some) {
+        b->rules[rule].some = at + 1;
+        const uint32_t part = some_of(b, expr, depth + 1);
+        if (part != expr)
+            b->rules[rule].some = build_shared(b, part) + 1;
+    }
+    return b->rules[rule].some - 1;
+}
+
 // The expression without the empty text; as it is where that cannot be said.
 static uint32_t some_of(struct build *b, uint32_t at, int depth) {
     if (b->e.code || depth >= DEPTH || !nullable(b, at, depth))
         return at;
     struct expr x = b->exprs[at];
     struct build_list list = {0};
-    uint32_t part;
     switch (x.kind) {
     case EXPR_EMPTY:
         return BUILD_NEVER;
     case EXPR_CALL:
-        part = some_of(b, b->rules[x.a].expr, depth + 1);
-        return part == b->rules[x.a].expr ? at : build_shared(b, part);
+        return some_of_rule(b, at, depth);
     case EXPR_REPEAT:
     case EXPR_CHAIN:
         return build_repeat(b, x.a, max_i32(x.min, 1), x.max);

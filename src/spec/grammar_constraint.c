@@ -119,9 +119,12 @@ static int guide_begin(void *self, struct constraint_state **out, struct err *e)
     struct guide *q = self;
     struct constraint_state *s = NULL;
     int rc = make(q, &s, e);
-    *out = s;
-    if (rc || q->whole < 0)
+    if (rc)
         return rc;
+    if (q->whole < 0) {
+        *out = s;
+        return 0;
+    }
     struct grammar_state *g = grammar_start(q->part[q->whole].m);
     if (!g) {
         guide_drop(q, s);
@@ -129,6 +132,7 @@ static int guide_begin(void *self, struct constraint_state **out, struct err *e)
     }
     enter(s, q->whole, g, false);
     s->first = q->opening >= 0;
+    *out = s;
     return 0;
 }
 

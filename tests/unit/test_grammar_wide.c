@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grammars that can be read in very many ways at once, or are nested deeply: whatever is compiled
-// meets no limit later, masks stay those of single steps, and every text can be completed.
+// Grammars that can be read in very many ways at once, or are nested deeply: what is compiled meets
+// no limit later (but for rules that may be empty, doubled over and over), masks stay those of
+// single steps, and every text can be completed.
 #include "test.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "grammar/grammar.h"
 #include "grammar_helpers.h"
 
@@ -157,6 +159,50 @@ static void test_deep(void **state) {
     str_fini(&line);
 }
 
+// root repeats a rule of 2^n parts that may be empty, each level two of the one below.
+static struct str doubled(int n) {
+    struct str s = {0};
+    str_printf(&s, "a%d ::= \"x\"?\n", n);
+    for (int i = n - 1; i >= 0; i--)
+        str_printf(&s, "a%d ::= a%d a%d\n", i, i + 1, i + 1);
+    str_puts(&s, "root ::= a0*\n");
+    return s;
+}
+
+// Rules and patterns that are used twice by those around them, over and over, are looked at once
+// each: what would take the power of their depth takes no time.
+static void test_doubled(void **state) {
+    struct grammar_matcher *m;
+    struct grammar *g;
+    struct json *schema;
+    struct err e = {0};
+    struct str text = doubled(12);
+    assert_int_equal(grammar_from_gbnf(&g, text.data, text.len, &e), 0);
+    takes(g, "x", 5000, true);
+    takes(g, "y", 1, false);
+    grammar_unref(g);
+    str_fini(&text);
+    text = doubled(100);
+    assert_int_equal(grammar_from_gbnf(&g, text.data, text.len, &e), 0);
+    assert_int_equal(grammar_matcher_create(&m, g, *state, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "make the grammar less ambiguous"));
+    grammar_unref(g);
+    str_clear(&text);
+    str_puts(&text, "a ::= \"x\" | a a | \"\"\nroot ::= \"z\" a*\n");
+    assert_int_equal(grammar_from_gbnf(&g, text.data, text.len, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "left recursion"));
+    struct str inner = times("(?:c{0,200}", 40), outer = times("){0,200}", 40);
+    str_clear(&text);
+    str_printf(&text, "{\"type\":\"string\",\"maxLength\":500,\"pattern\":\"^%sx%s$\"}", inner.data,
+               outer.data);
+    assert_int_equal(json_parse(&schema, text.data, text.len, &e), 0);
+    assert_int_equal(grammar_from_schema(&g, schema, NULL, &e), ERR_LIMIT);
+    json_free(schema);
+    str_fini(&inner);
+    str_fini(&outer);
+    str_fini(&text);
+}
+
 // Masks that would take too much keep to short tokens, and none is wrong or empty.
 static void test_dear_masks(void **state) {
     struct grammar_vocab *v = *state;
@@ -196,9 +242,8 @@ static void test_dear_masks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ambiguous),
-        cmocka_unit_test(test_empty_parts),
-        cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_ambiguous),  cmocka_unit_test(test_empty_parts),
+        cmocka_unit_test(test_deep),       cmocka_unit_test(test_doubled),
         cmocka_unit_test(test_dear_masks),
     };
     return cmocka_run_group_tests(tests, make_vocab, drop_vocab);
