@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "base/vec.h"
 #include "grammar/grammar_impl.h"
+#include "grammar/incoming.h"
 
 struct compile {
     struct build *b;
@@ -94,9 +95,7 @@ static int write_rules(struct compile *c, uint32_t root) {
 
 struct spread {
     struct compile *c;
-    uint32_t *in_first, *in_next; // edges into a node: index + 1
-    uint32_t *from;               // [edge]
-    uint32_t *calls, *call_next;  // [start node of a rule]: edges that call it
+    struct incoming in;
     uint32_t *todo;
     uint8_t *marked;
     bool reading; // edges that read count too
@@ -112,54 +111,40 @@ static void spread_mark(struct spread *s, uint32_t node) {
 
 static void spread_from(struct spread *s, uint32_t node) {
     const struct graph *g = &s->c->g;
-    for (uint32_t k = s->in_first[node]; k; k = s->in_next[k - 1]) {
+    for (uint32_t k = s->in.first[node]; k; k = s->in.next[k - 1]) {
         const struct graph_edge *edge = &g->edges[k - 1];
         bool passes = edge->kind == EDGE_BYTES   ? s->reading
                       : edge->kind == EDGE_EMPTY ? true
                                                  : s->marked[s->c->start[edge->rule]];
         if (passes)
-            spread_mark(s, s->from[k - 1]);
+            spread_mark(s, s->in.from[k - 1]);
     }
-    for (uint32_t k = s->calls[node]; k; k = s->call_next[k - 1])
+    for (uint32_t k = s->in.calls[node]; k; k = s->in.call_next[k - 1])
         if (s->marked[g->edges[k - 1].to])
-            spread_mark(s, s->from[k - 1]);
+            spread_mark(s, s->in.from[k - 1]);
 }
 
 // Marks the nodes from which their rule's end can be reached.
 static int spread(struct compile *c, bool reading, uint8_t *marked) {
     const struct graph *g = &c->g;
-    size_t n = (size_t)g->node_count, m = (size_t)g->edge_count + 1;
+    size_t n = (size_t)g->node_count;
     struct spread s = {.c = c, .reading = reading, .marked = marked};
-    int rc = 0;
-    s.in_first = calloc(n, sizeof(uint32_t));
-    s.in_next = calloc(m, sizeof(uint32_t));
-    s.from = calloc(m, sizeof(uint32_t));
-    s.calls = calloc(n, sizeof(uint32_t));
-    s.call_next = calloc(m, sizeof(uint32_t));
-    s.todo = calloc(n, sizeof(uint32_t));
-    if (!s.in_first || !s.in_next || !s.from || !s.calls || !s.call_next || !s.todo)
+    int rc = incoming_init(&s.in, n, (size_t)g->edge_count, c->e);
+    s.todo = calloc(n + 1, sizeof *s.todo);
+    if (!rc && !s.todo)
         rc = err_set(c->e, ERR_MEMORY, "no memory for the states of a grammar");
     for (uint32_t i = 0; i < n && !rc; i++)
         for (uint32_t k = g->nodes[i].first; k; k = g->edges[k - 1].next) {
             const struct graph_edge *edge = &g->edges[k - 1];
-            s.from[k - 1] = i;
-            s.in_next[k - 1] = s.in_first[edge->to];
-            s.in_first[edge->to] = k;
-            if (edge->kind != EDGE_CALL)
-                continue;
-            s.call_next[k - 1] = s.calls[c->start[edge->rule]];
-            s.calls[c->start[edge->rule]] = k;
+            incoming_add(&s.in, k - 1, i, edge->to,
+                         edge->kind == EDGE_CALL ? c->start[edge->rule] : NO_NODE);
         }
     for (uint32_t i = 0; i < n && !rc; i++)
         if (g->nodes[i].accept)
             spread_mark(&s, i);
     while (s.depth)
         spread_from(&s, s.todo[--s.depth]);
-    free(s.in_first);
-    free(s.in_next);
-    free(s.from);
-    free(s.calls);
-    free(s.call_next);
+    incoming_fini(&s.in);
     free(s.todo);
     return rc;
 }

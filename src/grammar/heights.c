@@ -7,15 +7,14 @@
 
 #include "base/num.h"
 #include "grammar/grammar_impl.h"
+#include "grammar/incoming.h"
 
 enum { UNKNOWN = UINT16_MAX };
 
 struct heights {
     struct grammar *g;
-    uint32_t *from;               // [edge] its node
-    uint32_t *in_first, *in_next; // [node], [edge]: edges that lead to a node: index + 1
-    uint32_t *calls, *call_next;  // the same: edges that call it
-    uint32_t *todo, *later;       // nodes of this level, and of the next
+    struct incoming in;
+    uint32_t *todo, *later; // nodes of this level, and of the next
     int64_t todo_count, later_count;
     uint16_t level;
 };
@@ -32,7 +31,7 @@ static void consider(struct heights *h, uint32_t at) {
     const struct edge *edge = &h->g->edges[at];
     const struct node *to = &h->g->nodes[edge->to];
     uint16_t height = to->height, called;
-    if (height == UNKNOWN || h->g->nodes[h->from[at]].height != UNKNOWN)
+    if (height == UNKNOWN || h->g->nodes[h->in.from[at]].height != UNKNOWN)
         return;
     if (edge->kind == EDGE_CALL) {
         called = h->g->nodes[edge->call].height;
@@ -42,33 +41,27 @@ static void consider(struct heights *h, uint32_t at) {
         height = height > called ? height : called;
     }
     if (height <= h->level)
-        mark(h, h->from[at]);
+        mark(h, h->in.from[at]);
     else
-        h->later[h->later_count++] = h->from[at];
+        h->later[h->later_count++] = h->in.from[at];
 }
 
 static void spread_level(struct heights *h) {
     while (h->todo_count) {
         uint32_t node = h->todo[--h->todo_count];
-        for (uint32_t k = h->in_first[node]; k; k = h->in_next[k - 1])
+        for (uint32_t k = h->in.first[node]; k; k = h->in.next[k - 1])
             consider(h, k - 1);
-        for (uint32_t k = h->calls[node]; k; k = h->call_next[k - 1])
+        for (uint32_t k = h->in.calls[node]; k; k = h->in.call_next[k - 1])
             consider(h, k - 1);
     }
 }
 
 static void link_edges(struct heights *h) {
-    for (uint32_t i = 0; i < h->g->node_count; i++)
-        for (uint32_t k = 0; k < h->g->nodes[i].edges; k++) {
-            uint32_t at = h->g->nodes[i].edge + k;
-            const struct edge *edge = &h->g->edges[at];
-            h->from[at] = i;
-            h->in_next[at] = h->in_first[edge->to];
-            h->in_first[edge->to] = at + 1;
-            if (edge->kind != EDGE_CALL)
-                continue;
-            h->call_next[at] = h->calls[edge->call];
-            h->calls[edge->call] = at + 1;
+    const struct grammar *g = h->g;
+    for (uint32_t i = 0; i < g->node_count; i++)
+        for (uint32_t k = g->nodes[i].edge; k < g->nodes[i].edge + g->nodes[i].edges; k++) {
+            const struct edge *edge = &g->edges[k];
+            incoming_add(&h->in, k, i, edge->to, edge->kind == EDGE_CALL ? edge->call : NO_NODE);
         }
 }
 
@@ -93,27 +86,18 @@ static void find(struct heights *h) {
 int grammar_heights(struct grammar *g, struct err *e) {
     size_t n = g->node_count, m = (size_t)g->edge_count + 1;
     struct heights h = {.g = g};
-    int rc = 0;
-    h.from = calloc(m, sizeof(uint32_t));
-    h.in_first = calloc(n, sizeof(uint32_t));
-    h.in_next = calloc(m, sizeof(uint32_t));
-    h.calls = calloc(n, sizeof(uint32_t));
-    h.call_next = calloc(m, sizeof(uint32_t));
+    int rc = incoming_init(&h.in, n, g->edge_count, e);
     h.todo = calloc(n, sizeof(uint32_t));
     h.later = calloc(2 * m, sizeof(uint32_t)); // an edge is looked at from both of its ends
-    if (!h.from || !h.in_first || !h.in_next || !h.calls || !h.call_next || !h.todo || !h.later)
+    if (!rc && (!h.todo || !h.later))
         rc = err_set(e, ERR_MEMORY, "no memory for the states of a grammar");
-    else
+    if (!rc)
         find(&h);
     if (!rc && g->nodes[g->start].height >= GRAMMAR_DEPTH)
         rc = err_set(e, ERR_LIMIT,
                      "every text of the grammar has more than %d rules within each other",
                      GRAMMAR_DEPTH);
-    free(h.from);
-    free(h.in_first);
-    free(h.in_next);
-    free(h.calls);
-    free(h.call_next);
+    incoming_fini(&h.in);
     free(h.todo);
     free(h.later);
     return rc;
