@@ -228,12 +228,13 @@ static int64_t most_few(enum cuda_path path) {
     return path == CUDA_PATH_WGMMA ? LINEAR_FEW_ROWS : LINEAR_STREAM_ROWS;
 }
 
-// Whether 64 rows of a form are no slower at once than 32 and 32: by a kernel of linear_stream.cuh,
-// if it finds room, and of F32 by any.
+// Whether 64 rows of a form are no slower at once than 32 and 32, which on the path mma is so by a
+// kernel of linear_stream.cuh, if it finds room, and of F32 by any.
 static bool form_streams(const struct gpu *g, int form) {
     enum { ROOM = 164864 }; // bytes that linear_stream.cuh asks for at most
-    const enum linear_family f = family_of(g, form, LINEAR_STREAM_ROWS, NO_FEW);
-    return form == WEIGHT_FLOAT || (g->shared >= ROOM && f == LINEAR_STREAM);
+    if (g->path != CUDA_PATH_MMA || form == WEIGHT_FLOAT)
+        return true;
+    return g->shared >= ROOM && family_of(g, form, LINEAR_STREAM_ROWS, NO_FEW) == LINEAR_STREAM;
 }
 
 static bool is_unpacked(enum linear_family f) {
