@@ -207,6 +207,7 @@ step command-line scripts/test_cli.sh build/release/coppice
 step packaging scripts/test_packaging.sh build/release/coppice
 step documents python3 scripts/check_docs.py build/release/coppice
 step projection python3 scripts/test_projection.py
+counted gpu-record checks scripts/test_gpu_record.sh
 step reproduce scripts/test_reproduce.sh build/release/coppice
 step demo scripts/demo.sh
 # Schemas as grammars against the standard's test suite and another reader.
@@ -258,5 +259,6 @@ if [ "$all" = 1 ]; then
     fi
 fi
 
+scripts/gpu_age.sh
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

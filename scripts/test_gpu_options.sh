@@ -5,8 +5,9 @@
 # guesses behind prompts by cuBLAS, dense and sparse, where it is installed; less memory than the plan
 # would like, fewer experts resident than there are, also beside cuBLAS, and another GPU of the same
 # kind change nothing.
-# Usage: scripts/test_gpu_options.sh PROGRAM [DEVICE]
-# DEVICE is cuda; with cpu, where most of these options mean nothing, it tests itself on any machine.
+# Usage: scripts/test_gpu_options.sh PROGRAM [DEVICE [PATHS]]
+# DEVICE is cuda, PATHS are "auto mma small"; with cpu, where most of these options mean nothing, it
+# tests itself on any machine.
 set -u
 program=$(realpath "$1")
 device=${2:-cuda}
@@ -57,7 +58,7 @@ answer "$model" || {
     [ "$device" != cpu ] || exit 2
     exit 77 # nothing to run on
 }
-paths=(auto mma small)
+read -ra paths <<<"${3:-auto mma small}"
 [ "$device" != cpu ] || paths=(none)
 plain=(--speculate off)
 tree=(-d "$draft" --speculate tree --budget 22)
