@@ -15,6 +15,7 @@ enum err_code {
     ERR_LIMIT = -7,       // context, batch or another stated bound is full
     ERR_STATE = -8,       // the object cannot do this now
     ERR_DEVICE = -9,      // a GPU is missing, unusable or has failed
+    ERR_CANCELLED = -10,  // nobody waits for the result any more (gone.h)
 };
 
 struct err {
