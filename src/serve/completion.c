@@ -356,8 +356,8 @@ static bool join(struct service *s, struct exchange *x, const struct dialect *d,
     struct completion *c = s->completions;
     struct err e = {0};
     int rc = 0;
-    while (c && (c->d != d || c->dead || c->ended > 0 || !c->x || !resend_mark_joins(&c->mark, m) ||
-                 !resend_same(&c->text, x)))
+    while (c && (c->d != d || c->dead || c->ended > 0 || !c->x ||
+                 !resend_mark_joins(&c->mark, m, c->x) || !resend_same(&c->text, x)))
         c = c->next;
     if (!c)
         return false;

@@ -140,6 +140,10 @@ void exchange_end(struct exchange *x);
 // Gives back the exchange and breaks the connection, so that the client sees an incomplete answer.
 void exchange_abort(struct exchange *x);
 bool exchange_gone(const struct exchange *x);
+// Has the client gone, or closed its side, as one does that has given up waiting? Asks the system,
+// so that it also tells of what the loop has not seen yet. One that closes its side only because it
+// has nothing more to send looks the same.
+bool exchange_left(const struct exchange *x);
 // Bytes written and not yet taken by the client. A writer stops above EXCHANGE_FULL and goes on in
 // its writable hook.
 enum { EXCHANGE_FULL = 256 << 10 };

@@ -288,6 +288,11 @@ void conn_probe(struct conn *c) {
         event_add(c->probe, &wait);
 }
 
+bool conn_left(const struct conn *c) {
+    struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
+    return c->dead || c->eof || c->halved || poll(&p, 1, 0) > 0;
+}
+
 void conn_close(struct conn *c) {
     if (c->dead)
         return;

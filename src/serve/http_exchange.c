@@ -257,6 +257,10 @@ bool exchange_gone(const struct exchange *x) {
     return !x->c;
 }
 
+bool exchange_left(const struct exchange *x) {
+    return !x->c || conn_left(x->c);
+}
+
 size_t exchange_backlog(const struct exchange *x) {
     return x->c ? conn_backlog(x->c) : 0;
 }

@@ -134,6 +134,7 @@ void conn_flush(struct http *h); // services what is marked, frees what is close
 void conn_enter(struct conn *c, enum conn_phase phase);
 void conn_watch_reads(struct conn *c); // reads again if it was paused and there is room
 void conn_probe(struct conn *c);       // begins to look whether the client is still there
+bool conn_left(const struct conn *c);  // the client has closed its side
 void conn_close(struct conn *c);       // now; its memory goes with the next conn_flush
 void conn_abort(struct conn *c);       // the same, after what the kernel takes of earlier answers
 

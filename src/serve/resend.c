@@ -27,12 +27,13 @@ void resend_mark_take(struct resend_mark *m, const struct exchange *x, uint64_t 
     m->keep = m->once || count || n <= SMALL;
 }
 
-bool resend_mark_joins(const struct resend_mark *first, const struct resend_mark *again) {
+bool resend_mark_joins(const struct resend_mark *first, const struct resend_mark *again,
+                       const struct exchange *x) {
     if (!first->keep || first->key != again->key)
         return false;
     if (first->once || again->once)
         return first->once == again->once;
-    return again->count > first->count;
+    return again->count > first->count && exchange_left(x);
 }
 
 bool resend_same(const struct str *body, const struct exchange *x) {

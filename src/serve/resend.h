@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a request is one that is being answered already, sent again by a client that has lost
-// sight of the answer: the same bytes under the same key, and marked as such, by an Idempotency-Key
-// or by the count of retries that the SDKs send. Of keys it holds hashes only.
+// sight of the answer: the same bytes under the same key, and marked as such. An Idempotency-Key
+// says which request is meant. The count of retries that the SDKs send does not: of equal requests
+// (several samples of one prompt, an evaluation, users of one key) it may be any one's, so it
+// counts only for one whose client has closed its connection. Of keys it holds hashes only.
 #ifndef COPPICE_SERVE_RESEND_H
 #define COPPICE_SERVE_RESEND_H
 
@@ -21,9 +23,10 @@ struct resend_mark {
 
 // seed: a number that strangers cannot know. Before the body is dropped.
 void resend_mark_take(struct resend_mark *m, const struct exchange *x, uint64_t seed);
-// Whether `again` is marked as the request `first` sent again; their bodies are the caller's to
-// compare.
-bool resend_mark_joins(const struct resend_mark *first, const struct resend_mark *again);
+// Whether `again` is marked as the request `first`, whose exchange is x, sent again; their bodies
+// are the caller's to compare.
+bool resend_mark_joins(const struct resend_mark *first, const struct resend_mark *again,
+                       const struct exchange *x);
 // Are these the bytes of the request's body?
 bool resend_same(const struct str *body, const struct exchange *x);
 

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "server_rig.h"
@@ -89,7 +90,8 @@ static void expect_stream(struct server_rig *r, const char *body, const struct s
     str_fini(&other);
 }
 
-// What is sent again, marked, gets the answer that is being made, all of it.
+// What is sent again, marked, gets the answer that is being made, all of it: by its key, or because
+// the client has closed its side of the connection.
 static void what_is_sent_again_joins(void **state) {
     (void)state;
     static const char stream[] = "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":800,"
@@ -107,7 +109,8 @@ static void what_is_sent_again_joins(void **state) {
         struct str old = {0}, head = {0}, out = {0};
         int first = ask_marked(&small, marks[i % 2][0], body);
         server_rig_running(&small);
-        usleep(20000);
+        if (i % 2 == 0)
+            shutdown(first, SHUT_WR);
         int second = ask_marked(&small, marks[i % 2][1], body);
         peer_read_all(first, &old, 20000); // broken off
         assert_int_equal(peer_answer(second, &head, &out), 200);
@@ -125,6 +128,35 @@ static void what_is_sent_again_joins(void **state) {
         str_fini(&head);
         str_fini(&out);
     }
+    server_rig_stop(&small);
+}
+
+// Equal requests whose tries before were refused are no retries of each other: the clients of all
+// are there, and each gets an answer.
+static void equal_requests_with_retries_are_all_served(void **state) {
+    (void)state;
+    enum { EQUALS = 6 };
+    static const char body[] = "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":300,"
+                               "\"ignore_eos\":true,\"seed\":1}";
+    struct server_rig small;
+    int fds[EQUALS];
+    server_rig_start(&small, (struct server_options){.engine = {.slots = EQUALS}});
+    for (int i = 0; i < EQUALS; i++) {
+        char mark[64];
+        snprintf(mark, sizeof mark, "x-stainless-retry-count: %d\r\n", i);
+        fds[i] = ask_marked(&small, mark, body);
+        if (i == 0)
+            server_rig_running(&small); // the others find it in progress
+    }
+    for (int i = 0; i < EQUALS; i++) {
+        struct str head = {0}, out = {0};
+        assert_int_equal(peer_answer(fds[i], &head, &out), 200);
+        assert_non_null(strstr(out.data, "data: [DONE]"));
+        close(fds[i]);
+        str_fini(&head);
+        str_fini(&out);
+    }
+    assert_int_equal(engine_stats(server_engine(small.v)).taken, EQUALS);
     server_rig_stop(&small);
 }
 
@@ -308,6 +340,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thinking_is_told_apart),
         cmocka_unit_test(what_is_sent_again_joins),
+        cmocka_unit_test(equal_requests_with_retries_are_all_served),
         cmocka_unit_test(what_is_not_marked_is_another_request),
         cmocka_unit_test(a_full_queue_says_when_to_come_back),
         cmocka_unit_test(a_stream_that_waits_shows_that_it_lives),
