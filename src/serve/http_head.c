@@ -69,11 +69,20 @@ static bool decode(char *s) {
     return utf8_valid(s, (size_t)(to - s));
 }
 
+// Whether a name with its port holds nothing but what such a name may. What two readers take for
+// different hosts ("a@b", "a/b", "a b") is none.
+static bool is_authority(const char *s) {
+    for (; *s; s++)
+        if (!is_token((unsigned char)*s) && !strchr("[]:(),;=", *s))
+            return false;
+    return true;
+}
+
 // target: what stands between method and version. Sets path, query and, from the absolute form,
 // host.
 static int read_target(struct http_head *h, char *target, int *status, struct err *e) {
     for (const char *p = target; *p; p++)
-        if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7F)
+        if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7F || *p == '#')
             return refuse(status, 400, e,
                           "the request's target holds a character that it must not");
     if (strncasecmp(target, "http://", 7) == 0 || strncasecmp(target, "https://", 8) == 0) {
@@ -84,6 +93,8 @@ static int read_target(struct http_head *h, char *target, int *status, struct er
         (host - 1)[n] = '\0';
         h->host = host - 1;
         target = host + n;
+        if (!*h->host || !is_authority(h->host))
+            return refuse(status, 400, e, "the request's target names no host");
     } else if (*target != '/' && strcmp(target, "*") != 0) {
         return refuse(status, 400, e, "the request's target must begin with '/'");
     }
@@ -199,6 +210,8 @@ static int take_field(struct http_head *h, const struct http_field *f, unsigned 
         *seen |= 1u << i;
     }
     if (strcmp(f->name, "host") == 0) {
+        if (!is_authority(f->value))
+            return refuse(status, 400, e, "the Host header holds a character that it must not");
         h->host = h->host ? h->host : f->value;
     } else if (strcmp(f->name, "content-length") == 0) {
         return read_length(h, f->value, status, e);
@@ -207,10 +220,9 @@ static int take_field(struct http_head *h, const struct http_field *f, unsigned 
             return refuse(status, 501, e, "the only Transfer-Encoding known here is chunked");
         h->chunked = true;
     } else if (strcmp(f->name, "connection") == 0) {
-        if (lists(f->value, "close"))
-            h->keep_alive = false;
-        else if (h->minor == 0 && lists(f->value, "keep-alive"))
-            h->keep_alive = true;
+        h->closes |= lists(f->value, "close");
+        h->keep_alive |= lists(f->value, "keep-alive");
+        h->keep_alive &= !h->closes; // whichever comes first
     } else if (strcmp(f->name, "expect") == 0) {
         if (strcasecmp(f->value, "100-continue") != 0)
             return refuse(status, 417, e, "the only Expect known here is 100-continue");

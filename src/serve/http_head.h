@@ -29,7 +29,7 @@ struct http_head {
     const char *host; // from the target or the Host header; NULL when absent (HTTP/1.0)
     int minor;        // of version 1
     int64_t length;   // Content-Length; -1: none
-    bool bodiless, chunked, keep_alive, expects_continue;
+    bool bodiless, chunked, keep_alive, closes, expects_continue;
 };
 
 // Length of the head at the start of bytes with the empty line that ends it; 0: not complete yet.

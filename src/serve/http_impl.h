@@ -53,6 +53,7 @@ struct conn {
     bool dirty, dead, broken, paused;
     bool eof, halved;      // the client will send no more: all is read, or seen ahead
     bool last, used, full; // close after what is written; had a request; backlog was high
+    bool blank;            // an empty line came before the request
     bool local;            // a Unix socket
     char peer[64];
 };
@@ -68,6 +69,7 @@ struct exchange {
     struct exchange_hooks hooks;
     void *arg;
     char peer[64];
+    bool framed;               // the head has been read as a whole
     bool handed;               // belongs to the handler
     bool begun, chunked, keep; // answer: head written, in chunks, connection stays
     int zeros;                 // written ahead of the next chunk's size

@@ -27,9 +27,9 @@ static void refuse(struct conn *c, int status, const char *reason) {
     if (status == 401)
         exchange_header(x, "WWW-Authenticate", "Bearer");
     h->counts.refused++;
-    // What follows a request that was not read to its end is no request.
-    c->last |= c->phase == CONN_BODY || status == 400 || status == 408 || status == 431 ||
-               status >= 500 || x->head.length > 0 || x->head.chunked;
+    // What follows a request that was not read to its end is no request. Whether it has a body is
+    // known only when its head has been read as a whole.
+    c->last |= !x->framed || x->head.length > 0 || x->head.chunked;
     exchange_reply(x, status, type, body.data, body.failed ? 0 : body.len);
     str_fini(&body);
 }
@@ -83,12 +83,21 @@ static void take_body(struct conn *c) {
         run(c);
 }
 
+// A body that nothing announces would be read as the next request.
+static bool may_have_hidden_body(const struct http_head *head) {
+    static const char *const with[] = {"POST", "PUT", "PATCH", "QUERY"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++)
+        found |= strcmp(head->method, with[i]) == 0;
+    return found && head->length < 0 && !head->chunked;
+}
+
 // The head has been read: what it alone can be refused for, then the body.
 static void begin(struct conn *c) {
     struct exchange *x = c->x;
     const struct http *h = c->h;
-    // A body that nothing announces would be read as the next request.
-    c->last |= strcmp(x->head.method, "POST") == 0 && x->head.length < 0 && !x->head.chunked;
+    x->framed = true;
+    c->last |= may_have_hidden_body(&x->head);
     struct guard_refusal g = guard_check(h, &x->head, c->local);
     if (g.status) {
         refuse(c, g.status, g.reason);
@@ -112,9 +121,12 @@ static void begin(struct conn *c) {
 }
 
 static void take_head(struct conn *c) {
-    // Empty lines before a request are passed over, as RFC 9112 asks.
-    while (conn_pending(c) >= 2 && memcmp(c->in.data + c->in_at, "\r\n", 2) == 0)
+    // An empty line before a request is passed over, as RFC 9112 asks; one, since each would give
+    // a connection that asks for nothing its whole time again.
+    if (!c->blank && conn_pending(c) >= 2 && memcmp(c->in.data + c->in_at, "\r\n", 2) == 0) {
         conn_used(c, 2);
+        c->blank = true;
+    }
     size_t n = conn_pending(c);
     const char *bytes = n ? c->in.data + c->in_at : "";
     if (n && c->in_seen == 0)
@@ -135,6 +147,7 @@ static void take_head(struct conn *c) {
     int status = 500;
     int rc = x ? http_head_parse(&x->head, bytes, end, &status, &e) : ERR_MEMORY;
     conn_used(c, end);
+    c->blank = false;
     if (rc)
         refuse(c, status, x ? e.text : "out of memory for a request");
     else

@@ -231,6 +231,32 @@ def transport():
         check("transport: and the answer follows", s.recv(1000).startswith(b"HTTP/1.1 200 "))
 
 
+def until_closed(data):
+    """All that comes for these bytes until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), 20) as s:
+        s.sendall(data)
+        found = b""
+        while piece := s.recv(65536):
+            found += piece
+    return found
+
+
+def bodies_are_no_requests():
+    """An answer that is given before the body has been read ends the connection, and says so."""
+    inner = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    own = b"Content-Length: %d\r\n" % len(inner)
+    for lines in [b"Content-Length: 99999999999999999999\r\n", b"Content-Length: 100000000\r\n", b"Expect: tea\r\n" + own,
+                  own + b"Expect: tea\r\n", b"Expect: tea\r\nTransfer-Encoding: chunked\r\n",
+                  b"Transfer-Encoding: gzip\r\n" + own, b"Transfer-Encoding: chunked, chunked\r\n",
+                  b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: chunked\r\n" + own, own + own, b"",
+                  b"Content-Length: 4 4\r\n", b"Host: localhost\r\n" + own, b"A: b\r\n" * 200 + own,
+                  b"Sec-Fetch-Site: cross-site\r\n" + own]:
+        for method in (b"POST", b"PUT") if lines else (b"POST",):
+            found = until_closed(method + b" /v1/tokenize HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n" + inner)
+            ok = found.count(b"HTTP/1.1 ") == 1 and b"\r\nConnection: close\r\n" in found
+            check(f"no request in a body: {method} {lines[:60]}", ok, found)
+
+
 def paths():
     port = server.port
     for method, path, status in [("GET", CHAT, 405), ("DELETE", TEXT, 405), ("PUT", "/v1/models", 405),
@@ -394,7 +420,7 @@ def nothing_shown():
 
 if __name__ == "__main__":
     server = Server()
-    for function in [fields, messages, documents, lengths, transport, paths, keys, accepted, ids, large_results, nothing_shown]:
+    for function in [fields, messages, documents, lengths, transport, bodies_are_no_requests, paths, keys, accepted, ids, large_results, nothing_shown]:
         part(function)
     equal("the server is well", server.health(), 200)
     equal("and ends in order", server.end(), 0)
