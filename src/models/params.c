@@ -3,6 +3,7 @@
 // give them; what no layer here computes is refused.
 #include "models/params.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,12 +88,39 @@ static int refuse_kind(const char *type, size_t len, struct err *e) {
                    (int)(len < 32 ? len : 32), type);
 }
 
+// The factor, by the older key too; 1 where a file has neither, and 0 stands for 1. key: the one
+// that was read.
+static int read_factor(const struct gguf *g, const char *arch, double *factor, char *key,
+                       struct err *e) {
+    *factor = 1;
+    if (!gguf_find(g, params_key(key, arch, "rope.scaling.factor")) &&
+        !gguf_find(g, params_key(key, arch, "rope.scale_linear")))
+        return 0;
+    int rc = gguf_get_float(g, key, 1, factor, e);
+    *factor = *factor == 0 ? 1 : *factor;
+    if (!rc && !(*factor > 0 && *factor <= FLT_MAX))
+        rc = err_set(e, ERR_FORMAT, "metadata key %s is %g; a positive number is needed", key,
+                     *factor);
+    return rc;
+}
+
 int params_refuse_scaling(const struct gguf *g, const char *arch, struct err *e) {
     char key[PARAMS_KEY];
     const char *type;
     size_t len;
+    double factor;
     int rc = gguf_get_str(g, params_key(key, arch, "rope.scaling.type"), &type, &len, e);
-    return rc || !type || is_text(type, len, "none") ? rc : refuse_kind(type, len, e);
+    if (rc || (type && is_text(type, len, "none")))
+        return rc;
+    if (type)
+        return refuse_kind(type, len, e);
+    rc = read_factor(g, arch, &factor, key, e);
+    if (!rc && factor != 1)
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "metadata key %s is %g: rotary scaling is not supported for a %s model; use a "
+                     "file without it",
+                     key, factor, arch);
+    return rc;
 }
 
 // The magnitude is the authors' 1 + 0.1 ln(factor) unless the file has its own.
@@ -135,12 +163,18 @@ int params_read_scaling(struct model_params *p, const struct gguf *g, struct err
     size_t len;
     struct rope *r = &p->rope;
     int rc = gguf_get_str(g, params_key(key, p->arch, "rope.scaling.type"), &type, &len, e);
-    if (rc || !type || is_text(type, len, "none"))
+    if (rc || (type && is_text(type, len, "none")))
         return rc;
-    bool yarn = is_text(type, len, "yarn");
-    if (!yarn && !is_text(type, len, "linear"))
+    bool yarn = type && is_text(type, len, "yarn");
+    if (type && !yarn && !is_text(type, len, "linear"))
         return refuse_kind(type, len, e);
-    rc = meta_positive(g, params_key(key, p->arch, "rope.scaling.factor"), 0, &r->factor, e);
+    double factor;
+    rc = read_factor(g, p->arch, &factor, key, e);
+    if (!rc && type && !gguf_find(g, key))
+        rc = err_set(e, ERR_FORMAT, "metadata key %s is missing; the file is incomplete",
+                     params_key(key, p->arch, "rope.scaling.factor"));
+    if (!rc && (type || factor != 1)) // without a type it is linear
+        r->factor = (float)factor;
     return rc || !yarn ? rc : read_yarn(r, p, g, e);
 }
 

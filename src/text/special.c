@@ -57,13 +57,14 @@ int special_add(struct special *s, const char *text, size_t n, int32_t id, bool 
             rc = add_node(s, at, byte, &next, e);
         at = next;
     }
-    if (rc)
+    if (rc || s->nodes[at].longest[!always] >= 0) // a text of several tokens is the first of them
         return rc;
     if (s->n_tokens == INT32_MAX ||
         vec_reserve(&s->tokens, &s->tokens_cap, (int64_t)s->n_tokens + 1, sizeof *s->tokens, NULL))
         return no_memory(e);
     s->tokens[s->n_tokens] = (struct special_token){n, id, always};
-    s->nodes[at].longest[1] = (int32_t)s->n_tokens;
+    if (s->nodes[at].longest[1] < 0)
+        s->nodes[at].longest[1] = (int32_t)s->n_tokens;
     if (always)
         s->nodes[at].longest[0] = (int32_t)s->n_tokens;
     s->n_tokens++;

@@ -27,7 +27,7 @@ struct special {
     int64_t nodes_cap, tokens_cap;
 };
 
-// Adds a token of n > 0 bytes; texts must differ.
+// Adds a token of n > 0 bytes; of one text the token that was added first counts.
 int special_add(struct special *s, const char *text, size_t n, int32_t id, bool always,
                 struct err *e);
 

@@ -110,8 +110,9 @@ int spm_build(struct bpe *b, const struct vocab *v, const struct gguf *g, struct
 void spm_set_bytes(struct bpe *b, const struct vocab *v) {
     for (uint32_t i = 0; i < v->count; i++) {
         const struct vocab_token *t = &v->tokens[i];
-        if (t->type == VOCAB_BYTE && t->n_raw == 1)
-            b->byte_token[(unsigned char)t->raw[0]] = (int32_t)i;
+        int32_t *id = &b->byte_token[t->n_raw ? (unsigned char)t->raw[0] : 0];
+        if (t->type == VOCAB_BYTE && t->n_raw == 1 && *id < 0)
+            *id = (int32_t)i;
     }
     b->unknown = v->unknown;
 }

@@ -97,7 +97,7 @@ static int find_array(const struct gguf *g, const char *key, const struct gguf_k
     return 0;
 }
 
-// Token texts, copied and entered into by_text.
+// Token texts, copied.
 static int read_texts(struct vocab *v, const struct gguf *g, struct err *e) {
     const char *key = "tokenizer.ggml.tokens";
     const struct gguf_kv *kv;
@@ -137,14 +137,6 @@ static int read_texts(struct vocab *v, const struct gguf *g, struct err *e) {
                                             .n_text = (uint32_t)n,
                                             .n_raw = (uint32_t)n,
                                             .type = VOCAB_NORMAL};
-        int added = n > 0 ? map_insert(&v->by_text, block, n, i) : 1;
-        if (added < 0)
-            return no_memory(e);
-        if (added == 0)
-            return err_set(e, ERR_FORMAT,
-                           "tokens %d and %u in %s have the same text; the file "
-                           "needs a new conversion",
-                           vocab_find(v, block, n), i, key);
         block += n;
     }
     return 0;
@@ -176,6 +168,31 @@ static int read_types(struct vocab *v, const struct gguf *g, struct err *e) {
         v->tokens[i].type = type ? (uint8_t)type : VOCAB_NORMAL;
     }
     return 0;
+}
+
+// Published files have texts at several ids (three in Gemma 4's own). A text is looked up for the
+// sake of marks, so one that is a mark has it before others, and among equals the lowest id: merged
+// vocabularies are in the order of their merges, so that a later one has not been trained.
+static int enter_texts(struct vocab *v, struct err *e) {
+    for (int marks = 1; marks >= 0; marks--)
+        for (uint32_t i = 0; i < v->count; i++) {
+            const struct vocab_token *t = &v->tokens[i];
+            bool mark = t->type == VOCAB_CONTROL || t->type == VOCAB_USER_DEFINED;
+            if (t->n_text > 0 && mark == (marks == 1) &&
+                map_insert(&v->by_text, t->text, t->n_text, i) < 0)
+                return no_memory(e);
+        }
+    return 0;
+}
+
+// Tokens of one text end generation alike.
+static void mark_same_ends(struct vocab *v) {
+    for (uint32_t i = 0; i < v->count; i++) {
+        struct vocab_token *t = &v->tokens[i];
+        int32_t first = vocab_find(v, t->text, t->n_text);
+        if (first >= 0 && v->tokens[first].eog)
+            t->eog = true;
+    }
 }
 
 // A named id; `otherwise` when absent, -1 when outside the vocabulary.
@@ -287,6 +304,8 @@ int vocab_read(struct vocab *v, const struct gguf *g, enum vocab_kind kind, stru
     if (!rc)
         rc = read_types(v, g, e);
     if (!rc)
+        rc = enter_texts(v, e);
+    if (!rc)
         rc = read_id(v, g, "tokenizer.ggml.bos_token_id", scores ? 1 : -1, &v->bos, e);
     if (!rc)
         rc = read_id(v, g, "tokenizer.ggml.eos_token_id", scores ? 2 : -1, &v->eos, e);
@@ -296,7 +315,10 @@ int vocab_read(struct vocab *v, const struct gguf *g, enum vocab_kind kind, stru
         rc = read_ends(v, g, e);
     if (!rc && v->eos >= 0)
         v->tokens[v->eos].eog = true;
-    return rc ? rc : read_bytes(v, kind, e);
+    if (rc)
+        return rc;
+    mark_same_ends(v);
+    return read_bytes(v, kind, e);
 }
 
 int32_t vocab_find(const struct vocab *v, const char *text, size_t n) {

@@ -47,11 +47,11 @@ struct vocab {
 };
 
 // Reads a vocabulary. Named ids outside the vocabulary count as absent; bos, eos and unknown of one
-// with scores are 1, 2 and 0 where the file is silent. ERR_FORMAT for duplicate or non-UTF-8
-// texts, unknown types, wrong counts. After any error call vocab_fini.
+// with scores are 1, 2 and 0 where the file is silent. Several ids may have one text. ERR_FORMAT:
+// texts that are not UTF-8, unknown types, wrong counts. After any error call vocab_fini.
 int vocab_read(struct vocab *v, const struct gguf *g, enum vocab_kind kind, struct err *e);
 
-// Id of an exact text, or -1.
+// Id of an exact text, or -1. Of several the lowest control or user-defined one, or the lowest.
 int32_t vocab_find(const struct vocab *v, const char *text, size_t n);
 
 // Undoes the byte map of byte-level vocabularies: each code point of s stands for one byte.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of plain decoders (qwen3, qwen2, llama) that must not load: each edit of a good file is
 // refused with a sentence that names the culprit.
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "models/params.h"
 #include "unit/bad_files.h"
 #include "unit/test.h"
 
@@ -72,6 +76,16 @@ static const struct bad llama_targets[] = {
     {ERR_UNSUPPORTED,
      "llama.attention.sliding_window is 64",
      {.key = "llama.attention.sliding_window", .kind = GGUF_U32, .value = 64}},
+    {0, "", {.key = "llama.rope.scaling.alpha", .kind = GGUF_F32, .number = 1}},
+    {ERR_UNSUPPORTED,
+     "llama.rope.scaling.alpha is 1000",
+     {.key = "llama.rope.scaling.alpha", .kind = GGUF_F32, .number = 1000}},
+    {ERR_UNSUPPORTED,
+     "llama.rope.scale is 0.5",
+     {.key = "llama.rope.scale", .kind = GGUF_F32, .number = 0.5}},
+    {ERR_FORMAT,
+     "llama.rope.scale_linear is -4",
+     {.key = "llama.rope.scale_linear", .kind = GGUF_F32, .number = -4}},
     {ERR_UNSUPPORTED,
      "llama.logit_scale",
      {.key = "llama.logit_scale", .kind = GGUF_F32, .number = 0.5}},
@@ -90,6 +104,15 @@ static const struct bad llama_targets[] = {
     {ERR_UNSUPPORTED,
      "rope_factors_long",
      {.tensor = "blk.4.attn_norm.weight", .name = "rope_factors_long.weight"}},
+};
+static const struct bad hybrid_targets[] = {
+    {0, "", {.key = "qwen35.rope.scale_linear", .kind = GGUF_F32, .number = 1}},
+    {ERR_UNSUPPORTED,
+     "qwen35.rope.scale_linear is 4",
+     {.key = "qwen35.rope.scale_linear", .kind = GGUF_F32, .number = 4}},
+    {ERR_UNSUPPORTED,
+     "qwen35.rope.scaling.factor is 4",
+     {.key = "qwen35.rope.scaling.factor", .kind = GGUF_F32, .number = 4}},
 };
 static const struct bad qwen2_targets[] = {
     {0, "", {0}},
@@ -114,12 +137,53 @@ static void test_llama_targets(void **state) {
     refuse_each(shape, llama_targets, sizeof llama_targets / sizeof *llama_targets);
     shape.form = TINY_FORM_QWEN2;
     refuse_each(shape, qwen2_targets, sizeof qwen2_targets / sizeof *qwen2_targets);
+    shape = tiny_shape_default();
+    refuse_each(shape, hybrid_targets, sizeof hybrid_targets / sizeof *hybrid_targets);
+}
+
+// What rotary scaling is read from a file with these keys.
+static void test_scaling_keys(void **state) {
+    (void)state;
+    static const struct {
+        const char *type; // NULL: none is named
+        float factor, older, want;
+    } rows[] = {
+        {NULL, 4, 0, 4},     {NULL, 0, 4, 4},     {NULL, 8, 4, 8},
+        {"linear", 4, 0, 4}, {"linear", 0, 4, 4}, {NULL, 0, 0, 0},
+        {NULL, 1, 0, 0},     {"none", 4, 0, 0},   {"yarn", 0, 4, 4},
+    };
+    char path[] = "/tmp/coppice-scaling-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model_params p = {.arch = "llama", .context = 1024};
+        struct gguf_writer *w;
+        struct gguf *g;
+        struct err e;
+        assert_int_equal(gguf_writer_open(&w, path, &e), 0);
+        if (rows[i].type)
+            gguf_put_str(w, "llama.rope.scaling.type", rows[i].type, strlen(rows[i].type));
+        if (rows[i].factor > 0)
+            gguf_put_f32(w, "llama.rope.scaling.factor", rows[i].factor);
+        if (rows[i].older > 0)
+            gguf_put_f32(w, "llama.rope.scale_linear", rows[i].older);
+        assert_int_equal(gguf_writer_close(w, &e), 0);
+        assert_int_equal(gguf_open(&g, path, &e), 0);
+        assert_int_equal(params_read_scaling(&p, g, &e), 0);
+        if (p.rope.factor != rows[i].want)
+            fail_msg("row %zu: a factor of %g, not %g", i, (double)p.rope.factor,
+                     (double)rows[i].want);
+        gguf_close(g);
+    }
+    unlink(path);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_targets),
         cmocka_unit_test(test_llama_targets),
+        cmocka_unit_test(test_scaling_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
