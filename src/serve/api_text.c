@@ -2,9 +2,11 @@
 // Text, tokens and templates over HTTP; see api_text.h.
 #include "serve/api_text.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/gone.h"
 #include "serve/api_chat.h"
 #include "serve/api_completions.h"
 #include "serve/api_messages.h"
@@ -18,6 +20,8 @@ typedef void task_fn(struct task *t);
 struct task {
     struct service *s;
     struct exchange *x; // NULL: given back; loop thread
+    atomic_bool gone;   // likewise, for other threads
+    struct gone client; // asks it
     enum endpoint endpoint;
     task_fn *work;
     struct str text;         // the body
@@ -46,7 +50,8 @@ static void on_done(void *arg) {
 static void run(void *arg) {
     struct task *t = arg;
     struct json *body = NULL;
-    if (params_parse(t->text.data ? t->text.data : "", t->text.len, &body, &t->error) &&
+    if (!atomic_load(&t->gone) &&
+        params_parse(t->text.data ? t->text.data : "", t->text.len, &body, &t->error) &&
         params_read(&t->p, body, t->endpoint, &t->s->limits, &t->error)) {
         t->body = body;
         t->work(t);
@@ -61,6 +66,7 @@ static void on_gone(void *arg) {
     struct task *t = arg;
     exchange_abort(t->x);
     t->x = NULL;
+    atomic_store(&t->gone, true);
 }
 
 static void on_cut(void *arg) {
@@ -69,6 +75,12 @@ static void on_cut(void *arg) {
     api_fail(&why, 503, "shutting_down", "the server is shutting down");
     service_refuse(t->x, &why);
     t->x = NULL;
+    atomic_store(&t->gone, true);
+}
+
+static bool ask_gone(const void *arg) {
+    const struct task *t = arg;
+    return atomic_load(&t->gone);
 }
 
 static void start(struct service *s, struct exchange *x, enum endpoint endpoint, task_fn *work) {
@@ -85,6 +97,7 @@ static void start(struct service *s, struct exchange *x, enum endpoint endpoint,
     t = calloc(1, sizeof *t);
     if (t) {
         *t = (struct task){.s = s, .x = x, .endpoint = endpoint, .work = work};
+        t->client = (struct gone){ask_gone, t};
         str_append(&t->text, text, n);
         exchange_drop_body(x);
         exchange_watch(x, &hooks, t);

@@ -383,6 +383,11 @@ static bool join(struct service *s, struct exchange *x, const struct dialect *d,
     return true;
 }
 
+static bool ask_gone(const void *arg) {
+    const struct completion *c = arg;
+    return atomic_load(&c->gone);
+}
+
 static struct completion *create(struct service *s, struct exchange *x, const struct dialect *d,
                                  const struct resend_mark *mark) {
     size_t n;
@@ -395,6 +400,7 @@ static struct completion *create(struct service *s, struct exchange *x, const st
     c->s = s;
     c->d = d;
     c->x = x;
+    c->client = (struct gone){ask_gone, c};
     c->mark = *mark;
     c->keeps_body = mark->keep;
     c->arrived = clock_ms();

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "base/gone.h"
 #include "serve/answer_items.h"
 #include "serve/answer_json.h"
 #include "serve/conversation_plain.h"
@@ -113,6 +114,7 @@ struct completion {
     // its prompts are still being made.
     atomic_bool readable;
     atomic_bool gone;   // the client has gone, or the answer has been cut off
+    struct gone client; // asks `gone`: for whatever works over the request's text
     atomic_bool posted; // the engine has told of news that are on their way
     bool prepared, dead;
 
