@@ -2,10 +2,12 @@
 // Who may ask: keys; without a key, the name under which a browser reached us and the site that its
 // page came from; and what pages of other origins may read (CORS).
 //
-// A page anywhere can make a browser send requests to 127.0.0.1. Two things keep it out where no
+// A page anywhere can make a browser send requests to 127.0.0.1. Three things keep it out where no
 // key is asked for. A name that its owner lets point here (DNS rebinding) is not among ours, so the
-// Host header betrays it. A form or a plain POST from a foreign page carries Sec-Fetch-Site:
-// cross-site, which pages cannot change and other clients do not send.
+// Host header betrays it. What a page of another origin sends carries that origin: every POST,
+// forms and plain text too, "null" where the page hides it. And where a browser leaves Origin out,
+// Sec-Fetch-Site says whether the request comes from elsewhere. Pages can change none of these, and
+// other clients do not send the last two.
 #include "serve/http_impl.h"
 
 #include <arpa/inet.h>
@@ -113,10 +115,21 @@ static bool is_allowed_origin(const struct http *h, const char *origin) {
     return false;
 }
 
+// Whether a page of that origin was served here: by the name and port of this request, whatever
+// the scheme, since a proxy in front may speak TLS.
+static bool is_own_origin(const struct http_head *head, const char *origin) {
+    const char *authority = strstr(origin, "://");
+    return authority && head->host && strcasecmp(authority + 3, head->host) == 0;
+}
+
 static bool is_from_foreign_page(const struct http *h, const struct http_head *head) {
+    const char *origin = http_head_field(head, "origin");
     const char *site = http_head_field(head, "sec-fetch-site");
-    return site && strcmp(site, "cross-site") == 0 && strcmp(head->method, "GET") != 0 &&
-           !is_allowed_origin(h, http_head_field(head, "origin"));
+    if (origin)
+        return !is_own_origin(head, origin) && !is_allowed_origin(h, origin);
+    // Links to here are followed, and pictures from here are no secret.
+    return site && (!strcmp(site, "cross-site") || !strcmp(site, "same-site")) &&
+           strcmp(head->method, "GET") != 0;
 }
 
 struct guard_refusal guard_check(const struct http *h, const struct http_head *head, bool local) {
@@ -134,9 +147,9 @@ struct guard_refusal guard_check(const struct http *h, const struct http_head *h
             "the Host header names a host that this server does not answer for; use localhost, "
             "start it with --allow-host NAME, or with a key"};
     if (!preflight && is_from_foreign_page(h, head))
-        return (struct guard_refusal){
-            403,
-            "this request comes from a page of another site; start the server with --cors ORIGIN"};
+        return (struct guard_refusal){403, "this request comes from a page of another origin; "
+                                           "start the server with --cors ORIGIN, or "
+                                           "with a key"};
     return (struct guard_refusal){0};
 }
 

@@ -157,9 +157,18 @@ def origins():
         equal(f"{name}: preflight", headers.get("access-control-allow-origin"), origin if allowed else None)
         words = headers.get("access-control-allow-headers", "").lower()
         equal(f"{name}: headers by name", all(w in words for w in ("authorization", "content-type", "x-stainless-os")), allowed)
-        headers = request(server.port, "GET", "/v1/models", headers={"Origin": origin})[1]
-        equal(f"{name}: the answer", headers.get("access-control-allow-origin"), origin if allowed else None)
+        for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
+            status, headers, _ = request(server.port, "POST", "/v1/tokenize", {"content": "x"}, {"Origin": origin, "Content-Type": kind})
+            equal(f"{name}: the answer to {kind}", (status, headers.get("access-control-allow-origin")),
+                  (200, origin) if allowed else (403, None))
+        own = f"http://127.0.0.1:{server.port}"
+        for others, status in [({"Origin": "null"}, 403), ({"Origin": f"http://localhost:{server.port + 1}"}, 200 if "loopback" in options else 403),
+                               ({"Sec-Fetch-Site": "same-site"}, 403), ({"Origin": own, "Sec-Fetch-Site": "same-origin"}, 200), ({}, 200)]:
+            equal(f"{name}: {others}", request(server.port, "POST", "/v1/tokenize", {"content": "x"}, others)[0], status)
         server.end()
+    server = Server("--api-key", "k")
+    equal("origins: a key is enough", request(server.port, "GET", "/v1/models", headers={"Origin": "null", "x-api-key": "k"})[0], 200)
+    server.end()
 
 
 def cut():
