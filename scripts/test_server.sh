@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 passed=0
 failed=0
 parts=("$@")
-[ $# -gt 0 ] || parts=(bench start input exact lending structured cache drain load relay daemon life openai responses anthropic js schema)
+[ $# -gt 0 ] || parts=(bench start input exact lending structured cache drain load relay daemon life fields openai responses anthropic js schema)
 logs=build/logs
 venv=build/server-venv
 node=build/server-node
@@ -59,7 +59,7 @@ node_clients() {
 for part in "${parts[@]}"; do
     script=tests/server/test_$part.py
     case $part in
-    openai | responses | anthropic | schema)
+    openai | responses | anthropic | schema | fields)
         if python_clients; then
             run "$part" "$venv/bin/python" "$script" "$program"
         else

@@ -151,13 +151,57 @@ static void put_or(struct json_writer *w, const char *key, const struct json *v,
         jw_null(w);
 }
 
+static int put_member(void *arg, const char *key, size_t n, const struct json *v) {
+    (void)n;
+    if (json_kind_of(v) == JSON_NULL)
+        return 0;
+    jw_key(arg, key);
+    jw_value(arg, v);
+    return 0;
+}
+
+// An object's members, and null for each that its published type has and it has not.
+static void put_with(struct json_writer *w, const struct json *object, const char *const *members) {
+    jw_begin(w, '{');
+    json_each(object, put_member, w);
+    for (; *members; members++)
+        if (!json_get(object, *members))
+            put_or(w, *members, NULL, NULL);
+    jw_end(w, '}');
+}
+
+// Functions in the flat form of this interface, whichever they came in.
+static void put_tools(struct json_writer *w, const struct json *tools) {
+    static const char *const function[] = {"name", "description", "parameters", "strict", NULL};
+    jw_key(w, "tools");
+    jw_begin(w, '[');
+    for (size_t i = 0; i < json_len(tools); i++) {
+        const struct json *t = json_at(tools, i), *inner = json_get(t, "function");
+        if (!words_equal(words_of(json_get(t, "type")), "function")) {
+            jw_value(w, t);
+        } else if (json_kind_of(inner) != JSON_OBJECT) {
+            put_with(w, t, function);
+        } else {
+            jw_begin(w, '{');
+            jw_key_str(w, "type", "function");
+            for (int k = 0; function[k]; k++)
+                put_or(w, function[k], json_get(inner, function[k]), NULL);
+            jw_end(w, '}');
+        }
+    }
+    jw_end(w, ']');
+}
+
 static void put_text_options(struct json_writer *w, const struct json *text) {
+    static const char *const schema[] = {"description", "strict", NULL};
+    static const char *const others[] = {NULL};
     const struct json *format = json_get(text, "format");
     jw_key(w, "text");
     jw_begin(w, '{');
     jw_key(w, "format");
-    if (format) {
-        jw_value(w, format);
+    if (json_kind_of(format) == JSON_OBJECT) {
+        bool schemed = words_equal(words_of(json_get(format, "type")), "json_schema");
+        put_with(w, format, schemed ? schema : others);
     } else {
         jw_begin(w, '{');
         jw_key_str(w, "type", "text");
@@ -177,14 +221,16 @@ static void put_reasoning(struct json_writer *w, const struct json *reasoning) {
 
 // What the answer says again of the request.
 static bool make_echo(struct completion *c, struct responses_own *own) {
-    const struct json *b = c->body, *tools = json_get(b, "tools"), *metadata;
+    const struct json *b = c->body, *metadata;
     struct json_writer w = {0};
     jw_begin(&w, '{');
+    jw_key_num(&w, "frequency_penalty", c->p.sample.frequency);
     put_or(&w, "instructions", json_get(b, "instructions"), NULL);
     put_or(&w, "max_output_tokens", json_get(b, "max_output_tokens"), NULL);
     put_or(&w, "max_tool_calls", json_get(b, "max_tool_calls"), NULL);
     jw_key(&w, "parallel_tool_calls");
     jw_bool(&w, json_bool(json_get(b, "parallel_tool_calls"), true));
+    jw_key_num(&w, "presence_penalty", c->p.sample.presence);
     put_or(&w, "previous_response_id", json_get(b, "previous_response_id"), NULL);
     put_or(&w, "prompt_cache_key", json_get(b, "prompt_cache_key"), NULL);
     put_reasoning(&w, json_get(b, "reasoning"));
@@ -194,13 +240,7 @@ static bool make_echo(struct completion *c, struct responses_own *own) {
     jw_key_num(&w, "temperature", (double)c->p.sample.temperature);
     put_text_options(&w, json_get(b, "text"));
     put_or(&w, "tool_choice", json_get(b, "tool_choice"), "auto");
-    jw_key(&w, "tools");
-    if (tools) {
-        jw_value(&w, tools);
-    } else {
-        jw_begin(&w, '[');
-        jw_end(&w, ']');
-    }
+    put_tools(&w, json_get(b, "tools"));
     jw_key_int(&w, "top_logprobs", c->p.top_logprobs > 0 ? c->p.top_logprobs : 0);
     jw_key_num(&w, "top_p", (double)c->p.sample.top_p);
     put_or(&w, "truncation", json_get(b, "truncation"), "disabled");

@@ -18,8 +18,9 @@ static const char *const of_refusal[] = {"type", "refusal", NULL};
 static const char *const of_call[] = {"id", "type", "function", "custom", NULL};
 static const char *const of_detail[] = {"type", "text", "summary", "data", "signature", NULL};
 static const char *const of_tool[] = {"type", "function", "custom", NULL};
-static const char *const of_function[] = {"name", "description", "parameters", "strict", NULL};
-static const char *const of_custom[] = {"name", "description", "format", NULL};
+static const char *const of_function[] = {"name",   "description", "parameters",
+                                          "strict", "type",        NULL};
+static const char *const of_custom[] = {"name", "description", "format", "type", NULL};
 
 static const char *type_of(const struct json *v) {
     const char *type = json_str(json_get(v, "type"), NULL);
@@ -211,28 +212,35 @@ static int tristate(const struct json *v) {
     return json_kind_of(v) != JSON_BOOL ? 0 : json_bool(v, false) ? 1 : -1;
 }
 
+// In the flat form of Responses, too, where name and parameters stand beside the type.
 static void read_tool(struct conversation *v, const struct json *from) {
     const struct json *f = json_get(from, "function"), *custom = json_get(from, "custom");
     const char *type = type_of(from);
-    bool is_custom = !strcmp(type, "custom") && json_get(custom, "name");
-    bool is_function = !is_custom && json_get(f, "name") && (!type[0] || !strcmp(type, "function"));
+    bool says_custom = !strcmp(type, "custom");
+    const struct json *body = says_custom ? custom : f;
+    bool flat = json_kind_of(body) != JSON_OBJECT;
+    if (flat)
+        body = from;
+    bool named = json_kind_of(json_get(body, "name")) == JSON_STRING;
+    bool is_custom = says_custom && named;
+    bool is_function = named && !is_custom && (!type[0] || !strcmp(type, "function"));
     struct conversation_tool *t = conversation_tool(v, is_custom     ? TOOL_CUSTOM
                                                        : is_function ? TOOL_FUNCTION
                                                                      : TOOL_OTHER);
-    const struct json *body = is_custom ? custom : f;
     if (!t)
         return;
     t->raw = from;
     if (t->kind == TOOL_OTHER)
         return;
-    t->chat = is_function;
+    t->chat = is_function && !flat;
     t->name = words_of(json_get(body, "name"));
     t->description = words_of(json_get(body, "description"));
     t->schema = is_function ? json_get(body, "parameters") : NULL;
     t->format = is_custom ? json_get(body, "format") : NULL;
     t->strict = is_function ? tristate(json_get(body, "strict")) : 0;
     extras_take(v, &t->extras, body, is_custom ? of_custom : of_function);
-    extras_take(v, &t->extras, from, of_tool);
+    if (!flat)
+        extras_take(v, &t->extras, from, of_tool);
 }
 
 static void read_choice(struct conversation *v, const struct json *choice) {
@@ -244,10 +252,11 @@ static void read_choice(struct conversation *v, const struct json *choice) {
             v->choice.kind = (enum conversation_choice)(CHOICE_AUTO + i);
     if (v->choice.kind || json_kind_of(choice) == JSON_NULL)
         return;
-    v->choice.name = words_of(json_get(json_get(choice, "function"), "name"));
     v->choice.custom = !strcmp(type, "custom");
-    if (v->choice.custom)
-        v->choice.name = words_of(json_get(json_get(choice, "custom"), "name"));
+    bool names = v->choice.custom || !strcmp(type, "function") || !type[0];
+    const struct json *inner = json_get(choice, v->choice.custom ? "custom" : "function");
+    if (names) // beside the type in the form of Responses
+        v->choice.name = words_of(json_get(inner ? inner : choice, "name"));
     v->choice.kind = v->choice.name.s ? CHOICE_NAMED : CHOICE_ALLOWED;
     if (!v->choice.name.s) {
         v->choice.custom = false;

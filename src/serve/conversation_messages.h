@@ -30,4 +30,7 @@ void conversation_write_messages_tools(const struct conversation *v, struct json
 // now on, for the caller to free. False with x filled: no memory.
 bool conversation_know_tools(struct conversation *v, struct json **schemas, struct api_error *x);
 
+// Whether a tool of this type is one of them. NULL is allowed.
+bool conversation_knows_tool(const char *type);
+
 #endif

@@ -240,21 +240,23 @@ bool conversation_part_name(const struct json *tools, struct words *name, struct
     return false;
 }
 
-// The functions of a group as functions of their own.
+// The tools of a group as tools of their own.
 static void take_group(struct plain *r, const struct json *group) {
     const struct json *list = json_get(group, "tools");
     for (size_t i = 0; i < json_len(list); i++) {
         const struct json *from = json_at(list, i);
         struct words name = words_of(json_get(from, "name"));
         struct words type = words_of(json_get(from, "type"));
+        bool custom = words_equal(type, "custom");
         struct conversation_tool *t = NULL;
-        if (name.n && (!type.s || words_equal(type, "function")))
-            t = conversation_tool(r->to, TOOL_FUNCTION);
+        if (name.n && (custom || !type.s || words_equal(type, "function")))
+            t = conversation_tool(r->to, custom ? TOOL_CUSTOM : TOOL_FUNCTION);
         if (!t)
             continue;
         t->name = join_name(r->to, words_of(json_get(group, "name")), name);
         t->description = words_of(json_get(from, "description"));
-        t->schema = json_get(from, "parameters");
+        t->schema = custom ? NULL : json_get(from, "parameters");
+        t->format = custom ? json_get(from, "format") : NULL;
     }
 }
 

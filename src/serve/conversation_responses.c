@@ -217,9 +217,19 @@ static int tristate(const struct json *v) {
     return json_kind_of(v) != JSON_BOOL ? 0 : json_bool(v, false) ? 1 : -1;
 }
 
+// What a function or a custom tool is declared by: itself, or, in the form of chat completions, the
+// object within it.
+static const struct json *declaration_of(const struct json *from) {
+    const char *type = type_of(from);
+    bool own = !strcmp(type, "function") || !strcmp(type, "custom");
+    const struct json *inner = own ? json_get(from, type) : NULL;
+    return json_kind_of(inner) == JSON_OBJECT ? inner : from;
+}
+
 static void read_tool(struct conversation *v, const struct json *from) {
     const char *type = type_of(from);
-    bool named = json_kind_of(json_get(from, "name")) == JSON_STRING;
+    const struct json *body = declaration_of(from);
+    bool named = json_kind_of(json_get(body, "name")) == JSON_STRING;
     enum tool_kind kind = named && !strcmp(type, "function") ? TOOL_FUNCTION
                           : named && !strcmp(type, "custom") ? TOOL_CUSTOM
                                                              : TOOL_OTHER;
@@ -229,12 +239,12 @@ static void read_tool(struct conversation *v, const struct json *from) {
     t->raw = from;
     if (kind == TOOL_OTHER)
         return;
-    t->name = words_of(json_get(from, "name"));
-    t->description = words_of(json_get(from, "description"));
-    t->schema = kind == TOOL_FUNCTION ? json_get(from, "parameters") : NULL;
-    t->format = kind == TOOL_CUSTOM ? json_get(from, "format") : NULL;
-    t->strict = kind == TOOL_FUNCTION ? tristate(json_get(from, "strict")) : 0;
-    extras_take(v, &t->extras, from,
+    t->name = words_of(json_get(body, "name"));
+    t->description = words_of(json_get(body, "description"));
+    t->schema = kind == TOOL_FUNCTION ? json_get(body, "parameters") : NULL;
+    t->format = kind == TOOL_CUSTOM ? json_get(body, "format") : NULL;
+    t->strict = kind == TOOL_FUNCTION ? tristate(json_get(body, "strict")) : 0;
+    extras_take(v, &t->extras, body,
                 kind == TOOL_CUSTOM ? responses_of_custom : responses_of_function);
 }
 
@@ -252,7 +262,7 @@ void conversation_read_responses_tools(struct conversation *v, const struct json
     if (v->choice.kind || json_kind_of(choice) == JSON_NULL)
         return;
     v->choice.custom = !strcmp(type, "custom");
-    v->choice.name = words_of(json_get(choice, "name"));
+    v->choice.name = words_of(json_get(declaration_of(choice), "name"));
     bool named = v->choice.name.s && (v->choice.custom || !strcmp(type, "function"));
     v->choice.kind = named ? CHOICE_NAMED : CHOICE_ALLOWED;
     if (!named) {

@@ -219,22 +219,73 @@ bool field_read_suffix(struct params *p, const struct field *f, const struct jso
     return n == 0 || api_refuse(x, f->name, "suffix is not supported: leave it out");
 }
 
+// Whether a declaration has a name; place: where it stands.
+static bool check_name(const struct json *declaration, const char *place, const struct field *f,
+                       struct api_error *x) {
+    const struct json *name = json_get(declaration, "name");
+    size_t n = 0;
+    if (json_str(name, &n) && n > 0)
+        return true;
+    const char *what = !name ? "missing" : json_str(name, NULL) ? "empty" : fields_kind_name(name);
+    return api_refuse(x, f->name, "%s.name is %s and must be the name of the tool", place, what);
+}
+
+// A group of tools, each with a name of its own.
+static bool check_group(const struct json *group, const char *place, const struct field *f,
+                        struct api_error *x) {
+    const struct json *list = json_get(group, "tools");
+    char inner[96];
+    if (!check_name(group, place, f, x))
+        return false;
+    if (json_kind_of(list) != JSON_ARRAY)
+        return api_refuse(x, f->name, "%s.tools is %s and must be an array", place,
+                          list ? fields_kind_name(list) : "missing");
+    for (size_t i = 0; i < json_len(list); i++) {
+        snprintf(inner, sizeof inner, "%s.tools[%zu]", place, i);
+        if (!check_name(json_at(list, i), inner, f, x))
+            return false;
+    }
+    return true;
+}
+
+// A function or a custom tool needs a name, beside its type or in the object of that name: without
+// one the model would never see it. Tools of Messages have their own check.
+static bool check_tool(const struct json *t, size_t i, const struct field *f, struct api_error *x) {
+    const struct json *type = json_get(t, "type");
+    const char *kind = json_str(type, NULL);
+    const bool chat = f->endpoints & ENDPOINT_MESSAGES;
+    char place[48];
+    snprintf(place, sizeof place, "tools[%zu]", i);
+    if (json_kind_of(t) != JSON_OBJECT)
+        return api_refuse(x, f->name, "%s is %s and must be an object", place, fields_kind_name(t));
+    if (f->endpoints & (ENDPOINT_ANTHROPIC | ENDPOINT_COUNT))
+        return true;
+    if (!kind && (type || !chat)) // without one it is a function in a chat
+        return api_refuse(x, f->name, "%s.type is %s and must be a string", place,
+                          type ? fields_kind_name(type) : "missing");
+    if (kind && !strcmp(kind, "namespace") && !chat)
+        return check_group(t, place, f, x);
+    if (kind && strcmp(kind, "function") != 0 && strcmp(kind, "custom") != 0)
+        return true; // a provider's own
+    const char *inner = kind ? kind : "function";
+    const struct json *body = json_get(t, inner);
+    if (body && json_kind_of(body) != JSON_OBJECT)
+        return api_refuse(x, f->name, "%s.%s is %s and must be an object", place, inner,
+                          fields_kind_name(body));
+    if (body || chat)
+        snprintf(place, sizeof place, "tools[%zu].%s", i, inner);
+    return check_name(body ? body : t, place, f, x);
+}
+
 bool field_read_tools(struct params *p, const struct field *f, const struct json *v,
                       const struct params_limits *l, struct api_error *x) {
     (void)l;
     if (json_len(v) > REQUEST_TOOLS_MAX)
         return api_refuse(x, f->name, "tools has %zu elements and may have %d", json_len(v),
                           REQUEST_TOOLS_MAX);
-    for (size_t i = 0; i < json_len(v); i++) {
-        const struct json *t = json_at(v, i), *inner = json_get(t, "function");
-        const char *type = json_str(json_get(t, "type"), NULL);
-        if (json_kind_of(t) != JSON_OBJECT)
-            return api_refuse(x, f->name, "tools[%zu] is %s and must be an object", i,
-                              fields_kind_name(t));
-        bool function = f->endpoints & ENDPOINT_CHAT && type && !strcmp(type, "function");
-        if (function && !json_str(json_get(inner, "name"), NULL))
-            return api_refuse(x, f->name, "tools[%zu].function.name is missing", i);
-    }
+    for (size_t i = 0; i < json_len(v); i++)
+        if (!check_tool(json_at(v, i), i, f, x))
+            return false;
     p->tools = v;
     return true;
 }

@@ -53,9 +53,17 @@ static bool check_media(const struct json *block, const char *place, struct api_
                       is(type, "image") ? "an" : "a", type);
 }
 
+// A tool that the client runs needs a name: without one the model would never see it. Those of
+// Anthropic's servers have a type of their own and no schema.
 static bool is_tool(const struct json *t) {
-    const struct json *schema = json_get(t, "input_schema");
-    return !schema || (json_kind_of(schema) == JSON_OBJECT && json_str(json_get(t, "name"), NULL));
+    const struct json *schema = json_get(t, "input_schema"), *kind = json_get(t, "type");
+    bool client = !kind || schema || is(type_of(t), "custom") || is(type_of(t), "freeform") ||
+                  conversation_knows_tool(type_of(t));
+    size_t n = 0;
+    return json_kind_of(t) == JSON_OBJECT && !is(type_of(t), "function") &&
+           (!kind || json_kind_of(kind) == JSON_STRING) &&
+           (!schema || json_kind_of(schema) == JSON_OBJECT) &&
+           (!client || (json_str(json_get(t, "name"), &n) && n > 0));
 }
 
 static bool check_block(const struct json *block, bool answer, const char *place,
@@ -73,8 +81,8 @@ static bool check_block(const struct json *block, bool answer, const char *place
         return check_string(block, place, ".thinking", x);
     if (!answer && is(type, "tool_result"))
         return check_result(block, place, x);
-    if (!answer && is(type, "tool_addition") &&
-        !is_tool(json_get(json_get(block, "tool"), "definition")))
+    const struct json *definition = json_get(json_get(block, "tool"), "definition");
+    if (!answer && is(type, "tool_addition") && definition && !is_tool(definition))
         return api_refuse(x, place,
                           "%s.tool.definition must have a name and an object as "
                           "input_schema",

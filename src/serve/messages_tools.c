@@ -33,6 +33,10 @@ static int find_known(const char *type) {
     return -1;
 }
 
+bool conversation_knows_tool(const char *type) {
+    return find_known(type) >= 0;
+}
+
 // All schemas, as an array.
 static bool parse_schemas(struct json **out, struct api_error *x) {
     struct str s = {0};

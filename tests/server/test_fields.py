@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What clients may send, field by field: each does what it says, is refused by its name, or is named by the header
+x-ignored-fields. The lists of what may come are the types of the official SDKs for Python.
+"""
+import json
+
+from openai.types import responses as responses_types
+
+from suite import Server, check, equal, finish, part, request
+
+CHAT, TEXT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
+TURN = [{"role": "user", "content": "Hi"}]
+BASE = {CHAT: {"messages": TURN, "max_tokens": 1}, TEXT: {"prompt": "Hi", "max_tokens": 1},
+        RESPONSES: {"input": "Hi", "max_output_tokens": 1, "store": False}, MESSAGES: {"messages": TURN, "max_tokens": 1}}
+server = None
+
+
+def post(path, **fields):
+    """Status, headers and value of an answer to the smallest request with these fields."""
+    status, headers, body = request(server.port, "POST", path, {**BASE[path], **fields})
+    try:
+        return status, headers, json.loads(body)
+    except ValueError:
+        return status, headers, body
+
+
+def refusal(answer):
+    """Status, field and sentence of an answer."""
+    status, _, value = answer
+    error = value.get("error") or {}
+    return status, error.get("param") or "", error.get("message") or ""
+
+
+def prompt_tokens(path, **fields):
+    status, _, value = post(path, **fields)
+    if status != 200:
+        return None
+    usage = value["usage"]
+    return usage.get("prompt_tokens") or usage["input_tokens"] + usage.get("cache_read_input_tokens", 0)
+
+
+def names_of_tools():
+    """A function is declared with a name, in the form of chat completions or that of Responses, or it is refused."""
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    flat = {"type": "function", "name": "weather", "parameters": schema}
+    nested = {"type": "function", "function": {"name": "weather", "parameters": schema}}
+    custom = [{"type": "custom", "name": "patch"}, {"type": "custom", "custom": {"name": "patch"}}]
+    counts = {}
+    for path in (CHAT, RESPONSES):
+        bare = prompt_tokens(path)
+        counts[path] = [prompt_tokens(path, tools=[tool]) for tool in (flat, nested, *custom)]
+        check(f"{path}: flat and nested are the same", counts[path][0] == counts[path][1] > bare, counts[path])
+        check(f"{path}: custom tools too", counts[path][2] == counts[path][3] > bare, counts[path])
+        for choice in ({"type": "function", "name": "weather"}, {"type": "function", "function": {"name": "weather"}}):
+            status, _, value = post(path, tools=[flat], tool_choice=choice, max_tokens=400, temperature=0)
+            found = "function_call" if path == RESPONSES else "tool_calls"
+            check(f"{path}: {choice} is kept", status == 200 and f'"{found}"' in json.dumps(value), value)
+        for tool, place in ([{"type": "function", "parameters": schema}, "name"], [{"type": "function"}, "name"],
+                            [{"type": "function", "name": ""}, "name"], [{"type": "function", "name": 5}, "name"],
+                            [{"type": "function", "function": {"parameters": schema}}, "function.name"],
+                            [{"type": "function", "function": "weather"}, ""], [{"type": "function", "name": None}, "name"],
+                            [{"type": "custom"}, "name"], [{"type": "custom", "custom": {}}, "custom.name"], [{}, ""],
+                            [{"type": 5}, ""]):
+            status, param, sentence = refusal(post(path, tools=[flat, tool]))
+            check(f"{path}: {tool} is refused", status == 400 and param == "tools"
+                  and "tools[1]" in sentence and place in sentence, (status, param, sentence))
+    equal("both interfaces give the same prompt", counts[CHAT], counts[RESPONSES])
+    known = {"name": "weather", "input_schema": schema}
+    check("messages: a tool is in the prompt", prompt_tokens(MESSAGES, tools=[known]) > prompt_tokens(MESSAGES))
+    for tool in ({"input_schema": schema}, {"type": "custom", "input_schema": schema}, {"type": "custom"}, {}, nested, flat,
+                 {"type": "function"}, {"name": "", "input_schema": schema}, {"type": "bash_20250124"}, {"type": 5, "name": "x"}):
+        status, _, sentence = refusal(post(MESSAGES, tools=[known, tool]))
+        check(f"messages: {tool} is refused", status == 400 and "tools[1]" in sentence, (status, sentence))
+    group = {"type": "namespace", "name": "g", "description": "d"}
+    counts = [prompt_tokens(RESPONSES, tools=[{**group, "tools": inner}]) for inner in ([], [flat], [flat, custom[0]])]
+    check("responses: all tools of a group are in the prompt", counts[0] < counts[1] < counts[2], counts)
+    for tool in ({**group, "tools": [flat, {"type": "function"}]}, {**group, "tools": None}, {**group, "name": None, "tools": [flat]}):
+        status, _, sentence = refusal(post(RESPONSES, tools=[tool]))
+        check(f"responses: {tool} is refused", status == 400 and "tools[0]" in sentence, (status, sentence))
+    for path, tool in ((RESPONSES, {"type": "web_search"}), (MESSAGES, {"type": "web_search_20250305", "name": "web_search"})):
+        equal(f"{path}: a provider's own tool is no error", post(path, tools=[tool])[0], 200)
+
+
+def response_says_again():
+    """A response has all members of its published form, with what the request asked for."""
+    schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    tools = [{"type": "function", "name": "f"}, {"type": "function", "name": "g", "strict": True, "parameters": schema},
+             {"type": "function", "function": {"name": "h", "description": "d"}}, {"type": "custom", "name": "c"}]
+    status, _, value = post(RESPONSES, tools=tools, presence_penalty=0.5, tool_choice="none",
+                            text={"format": {"type": "json_schema", "name": "n", "schema": schema}})
+    equal("again: an answer", status, 200)
+    equal("again: penalties", (value["presence_penalty"], value["frequency_penalty"]), (0.5, 0))
+    equal("again: functions", value["tools"][:3], [
+        {"type": "function", "name": "f", "description": None, "parameters": None, "strict": None},
+        {"type": "function", "name": "g", "description": None, "parameters": schema, "strict": True},
+        {"type": "function", "name": "h", "description": "d", "parameters": None, "strict": None}])
+    equal("again: a custom tool", value["tools"][3], tools[3])
+    equal("again: the form", value["text"]["format"],
+          {"type": "json_schema", "name": "n", "schema": schema, "description": None, "strict": None})
+    required = [name for name, field in responses_types.Response.model_fields.items() if field.is_required()]
+    equal("again: what the published type needs", [name for name in required if name not in value], [])
+
+
+PARTS = [names_of_tools, response_says_again]
+
+if __name__ == "__main__":
+    server = Server("--temp", "0")
+    for one in PARTS:
+        part(one)
+    equal("the server ends in order", server.end(), 0)
+    finish()
