@@ -39,7 +39,7 @@ FILES = {TARGET: ["T.gguf", "target.gguf", "MODEL.gguf", "F16.gguf"], DRAFT: ["D
          "examples/person.schema.json": ["person.json"],
          "tests/fixtures/templates/tagged.jinja": ["template.jinja"]}
 PROMPTS = ["FILE.jsonl", "all.jsonl", "build/all.jsonl"]
-SECONDS = 60
+SECONDS = 900
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*|-[a-z])(?![\w-])")
 FOLDERS = r"(?:src|tests|docs|scripts|tools|bench|models|include|examples|cmake)"
 

@@ -78,7 +78,7 @@ build() {
 
 # libfuzzer ARGUMENT...: the program with the limits that every use shares.
 libfuzzer() {
-    build/fuzz/tests/fuzz_"$target" -timeout=60 -report_slow_units=60 -rss_limit_mb=2048 \
+    build/fuzz/tests/fuzz_"$target" -timeout=600 -report_slow_units=600 -rss_limit_mb=2048 \
         -malloc_limit_mb=512 -max_len=$most -artifact_prefix="$findings/" "$@"
 }
 

@@ -3,8 +3,9 @@
 # Installs what the build needs and is missing, with apt; says nothing when all is there.
 # Usage: scripts/setup.sh [build|test|all]   (build: compile and run; test: also the tests' tools;
 # all: also AFL++)
-# Clang is wanted for fuzzing, clang-tidy and the format check, a cross compiler and an emulator for
-# the kernels of ARM, Chromium for the page, but the tests do without them.
+# The tests want Python's virtual environments and Node with npm for clients, Chromium for the page,
+# clang for fuzzing, clang-tidy and the format check, and a cross compiler and an emulator for the
+# kernels of ARM; what of these cannot be had is skipped by the tests with a word.
 set -eu
 what=${1:-build}
 cd "$(dirname "$0")/.."
@@ -27,6 +28,8 @@ need_library cmocka libcmocka-dev
 need_command scdoc scdoc
 if [ "$what" != build ]; then
     need_command python3 python3
+    need_command curl curl
+    need_command ps procps
 fi
 
 apt_get() {
@@ -85,11 +88,15 @@ install_arm() {
         qemu-user >/dev/null || true
 }
 
-# For the tests of the page, which need Node as well. Failure is no error.
-have_browser() {
-    ! command -v npm >/dev/null 2>&1 || command -v chromium >/dev/null 2>&1 ||
-        command -v google-chrome >/dev/null 2>&1
-}
+# Packages from PyPI and npm go to folders below build/. Failure is no error.
+have_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
+install_venv() { apt_get install -y --no-install-recommends python3-venv >/dev/null || true; }
+
+have_node() { command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1; }
+install_node() { apt_get install -y --no-install-recommends nodejs npm >/dev/null || true; }
+
+# For the tests of the page. Failure is no error.
+have_browser() { command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1; }
 
 install_browser() {
     [ -z "$(apt-cache madison chromium)" ] ||
@@ -117,6 +124,8 @@ extra=()
 if [ "$what" != build ] && can_install; then
     have_clang || extra+=(clang)
     have_arm || extra+=(arm)
+    have_venv || extra+=(venv)
+    have_node || extra+=(node)
     have_browser || extra+=(browser)
     [ "$what" != all ] || command -v afl-clang-fast >/dev/null 2>&1 || extra+=(afl)
 fi

@@ -13,7 +13,8 @@
 # each target for 2 minutes with libFuzzer and 2 with AFL++, as many at once as there are cores: 40
 # minutes on one. While the steps with the release program run, which mostly wait, the later builds
 # are made ahead with the processor's idle time; each is repeated in its own step, where a failure
-# shows. Logs are in build/logs. The last line of output is "N passed, N failed".
+# shows. Logs are in build/logs. What was skipped is listed again at the end; the last line of output is
+# "N passed, N failed".
 set -u
 trap 'kill 0' INT # builds in the background do not hear it
 cd "$(dirname "$0")/.."
@@ -31,7 +32,13 @@ passed=0
 failed=0
 logs=build/logs
 jobs=$(nproc)
+skips=$logs/skipped
 mkdir -p "$logs"
+: >"$skips"
+
+# skip WHAT: WHY, or lines of a log that say so; they are listed again at the end.
+skip() { printf 'skipped  %s\n' "$1" | tee -a "$skips"; }
+skipped_in() { grep '^skipped' "$1" | tee -a "$skips"; }
 
 note() { printf '%-8s %s (%d s)\n' "$1" "$2" "$3"; }
 
@@ -125,7 +132,7 @@ counted() {
     "$@" >"$log" 2>&1
     rc=$?
     if [ "$rc" = 77 ]; then
-        grep '^skipped' "$log" || echo "skipped  $name"
+        skipped_in "$log" || skip "$name"
         return 1
     fi
     counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
@@ -135,7 +142,7 @@ counted() {
     failed=$((failed + bad))
     note "$([ "$bad" = 0 ] && echo ok || echo FAILED)" "$name: $((good + bad)) $unit" \
         $((SECONDS - start))
-    grep '^skipped' "$log"
+    skipped_in "$log"
     [ "$bad" = 0 ] || tail -n 80 "$log"
 }
 
@@ -145,7 +152,7 @@ browser() {
     scripts/test_browser.sh build/release/coppice >"$log" 2>&1
     rc=$?
     if [ "$rc" = 77 ]; then
-        grep '^skipped' "$log"
+        skipped_in "$log"
         return
     fi
     good=$(sed -n 's/^[^ ]* pass \([0-9]*\)$/\1/p' "$log")
@@ -197,7 +204,7 @@ step setup scripts/setup.sh "$([ "$all" = 1 ] && echo all || echo test)"
 if command -v clang-format-19 >/dev/null; then
     step format check_format
 else
-    echo "skipped  format: clang-format-19 is not installed, and versions differ in their output"
+    skip "format: clang-format-19 is not installed, and versions differ in their output"
 fi
 step lint python3 scripts/lint.py
 suite release
@@ -228,10 +235,10 @@ if command -v nvcc >/dev/null; then
     if command -v cuobjdump >/dev/null && command -v nvdisasm >/dev/null; then
         step gpu-instructions bench/gpu_instructions.py --check bench/gpu_instructions.csv
     else
-        echo "skipped  gpu-instructions: no cuobjdump and nvdisasm"
+        skip "gpu-instructions: no cuobjdump and nvdisasm"
     fi
 else
-    echo "skipped  build-cuda: no nvcc"
+    skip "build-cuda: no nvcc"
 fi
 
 if [ -n "$clang" ]; then
@@ -239,14 +246,14 @@ if [ -n "$clang" ]; then
         fuzz $((all ? 120 : 3))
     fi
 else
-    echo "skipped  fuzz: no clang; the fuzz targets ran in ctest with their own mutations"
+    skip "fuzz: no clang; the fuzz targets ran in ctest with their own mutations"
 fi
 if [ "$all" = 1 ] && command -v afl-clang-fast >/dev/null; then
     if step build-afl build_fuzz afl afl-clang-fast; then
         fuzz 120 --afl
     fi
 elif [ "$all" = 1 ]; then
-    echo "skipped  fuzz with AFL++: it is not installed"
+    skip "fuzz with AFL++: it is not installed"
 fi
 
 if [ "$all" = 1 ]; then
@@ -260,5 +267,9 @@ if [ "$all" = 1 ]; then
 fi
 
 scripts/gpu_age.sh
+if [ -s "$skips" ]; then
+    echo "skipped in all: $(wc -l <"$skips")"
+    cat "$skips"
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

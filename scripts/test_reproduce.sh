@@ -18,7 +18,7 @@ cd "$work" || exit 1
 
 # reproduce ARGUMENT...: standard output in out, standard error in err, the exit status in got.
 reproduce() {
-    timeout 120 "$root/scripts/reproduce.sh" "$@" >out 2>err </dev/null
+    timeout 1800 "$root/scripts/reproduce.sh" "$@" >out 2>err </dev/null
     got=$?
 }
 says() { grep -qF -e "$1" err; }

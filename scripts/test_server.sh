@@ -9,6 +9,7 @@ set -u
 program=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.." || exit 1
+. scripts/node.sh
 passed=0
 failed=0
 parts=("$@")
@@ -22,7 +23,7 @@ mkdir -p "$logs"
 run() {
     local name=$1 start=$SECONDS log=$logs/server-$1.log counts good bad rc
     shift
-    timeout 900 "$@" >"$log" 2>&1
+    timeout 3600 "$@" >"$log" 2>&1
     rc=$?
     counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
     read -r good bad <<<"${counts:-0 1}"
@@ -42,17 +43,17 @@ python_clients() {
     cmp -s "$wanted" "$venv/requirements.txt" && return
     rm -rf "$venv"
     python3 -m venv "$venv" >"$logs/server-pip.log" 2>&1 &&
-        timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check -r "$wanted" \
+        timeout 900 "$venv/bin/pip" install -q --disable-pip-version-check -r "$wanted" \
             >>"$logs/server-pip.log" 2>&1 && cp "$wanted" "$venv/requirements.txt"
 }
 
 node_clients() {
     local wanted=tests/server/package-lock.json
-    command -v npm >/dev/null && mkdir -p "$node" || return
+    node_from 20 && mkdir -p "$node" || return
     cp tests/server/*.mjs "$node"
     cmp -s "$wanted" "$node/installed" && return
     cp tests/server/package.json "$wanted" "$node"
-    (cd "$node" && timeout 300 npm ci --no-audit --no-fund) >"$logs/server-npm.log" 2>&1 &&
+    (cd "$node" && timeout 900 npm ci --no-audit --no-fund) >"$logs/server-npm.log" 2>&1 &&
         cp "$wanted" "$node/installed"
 }
 
@@ -70,7 +71,7 @@ for part in "${parts[@]}"; do
         if node_clients; then
             run "$part" python3 "$script" "$program" "$node"
         else
-            echo "skipped  $part: no npm, or no network; see $logs/server-npm.log"
+            echo "skipped  $part: no Node 20 or later with npm, or no network; see $logs/server-npm.log and $logs/node.log"
         fi
         ;;
     lending) run "$part" python3 "$script" "$program" cpu ;; # which lends nothing: its requests alone

@@ -153,7 +153,7 @@ void peer_stop(struct peer_server *s) {
 
 int peer_connect(const struct peer_server *s) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)s->port)};
-    struct timeval limit = {5, 0};
+    struct timeval limit = {.tv_sec = PATIENCE / 1000};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_true(fd >= 0);
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -254,7 +254,7 @@ int peer_ask(const struct peer_server *s, const char *text, struct str *out) {
     str_clear(out);
     peer_send(fd, text);
     shutdown(fd, SHUT_WR);
-    peer_read_all(fd, out, 5000);
+    peer_read_all(fd, out, PATIENCE);
     close(fd);
     int status = out->len > 12 ? atoi(out->data + 9) : 0;
     str_fini(&mine);
@@ -262,7 +262,7 @@ int peer_ask(const struct peer_server *s, const char *text, struct str *out) {
 }
 
 bool peer_wait(atomic_int *n, int least) {
-    for (double end = peer_now() + 5000; peer_now() < end; usleep(1000))
+    for (double end = peer_now() + PATIENCE; peer_now() < end; usleep(1000))
         if (*n >= least)
             return true;
     return false;

@@ -15,7 +15,11 @@
 #include "base/str.h"
 #include "serve/http.h"
 
-enum { FLOOD = 64 << 20, HELD_MAX = 1024 };
+enum {
+    FLOOD = 64 << 20,
+    HELD_MAX = 1024,
+    PATIENCE = 120000, // ms to wait for what will come; a loaded machine may take long
+};
 
 struct peer_server {
     struct http *http;
@@ -34,7 +38,7 @@ void peer_start(struct peer_server *s, struct http_options o);
 void peer_stop(struct peer_server *s); // stops, joins, destroys
 void peer_join(struct peer_server *s); // joins, destroys
 
-// A connection; reads give up after five seconds.
+// A connection; reads give up after PATIENCE.
 int peer_connect(const struct peer_server *s);
 void peer_send(int fd, const char *text);
 void peer_send_bytes(int fd, const void *bytes, size_t n);
@@ -44,7 +48,7 @@ int peer_read_all(int fd, struct str *out, int ms);
 int peer_answer(int fd, struct str *head, struct str *body);
 // Sends text on a connection of its own and returns the status; out may be NULL.
 int peer_ask(const struct peer_server *s, const char *text, struct str *out);
-// Waits until *n >= least, five seconds at most.
+// Waits until *n >= least, PATIENCE at most.
 bool peer_wait(atomic_int *n, int least);
 // Connections that the server has now.
 int peer_connections(struct peer_server *s);

@@ -58,7 +58,7 @@ void server_rig_start(struct server_rig *r, struct server_options o) {
     r->peer.port = atoi(strrchr(server_address(r->v, 0), ':') + 1);
     assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0);
     int status = 0;
-    for (int i = 0; i < 3000 && status != 200; i++) {
+    for (int i = 0; i < 12000 && status != 200; i++) {
         status = server_rig_ask(r, "/health", NULL, NULL);
         assert_true(status == 200 || status == 503);
         usleep(10000);
@@ -77,10 +77,7 @@ void server_rig_stop(struct server_rig *r) {
 }
 
 int server_rig_connect(struct server_rig *r) {
-    const struct timeval patience = {.tv_sec = 120}; // under sanitizers tokens take long
-    int fd = peer_connect(&r->peer);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    return fd;
+    return peer_connect(&r->peer);
 }
 
 int server_rig_ask(struct server_rig *r, const char *path, const char *body, struct str *out) {
@@ -140,7 +137,7 @@ int server_rig_open(struct server_rig *r, const char *path, const char *members,
 }
 
 void server_rig_running(struct server_rig *r) {
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < 12000; i++) {
         if (engine_stats(server_engine(r->v)).running > 0)
             return;
         usleep(10000);
@@ -148,8 +145,35 @@ void server_rig_running(struct server_rig *r) {
     fail_msg("the engine has not begun");
 }
 
+void server_rig_logged(struct server_rig *r, const char *text) {
+    bool found = false;
+    for (int i = 0; i < PATIENCE && !found; i++) {
+        pthread_mutex_lock(&r->lock);
+        found = r->log.data && strstr(r->log.data, text);
+        pthread_mutex_unlock(&r->lock);
+        usleep(1000);
+    }
+    if (!found)
+        fail_msg("the log does not say %s", text);
+}
+
+void server_rig_comes(int fd, const char *text, int n) {
+    static char bytes[1 << 16];
+    int found = 0;
+    for (int i = 0; i < PATIENCE && found < n; i++) {
+        ssize_t got = recv(fd, bytes, sizeof bytes - 1, MSG_PEEK | MSG_DONTWAIT);
+        bytes[got > 0 ? got : 0] = '\0';
+        found = 0;
+        for (const char *at = bytes; (at = strstr(at, text)); at++)
+            found++;
+        usleep(1000);
+    }
+    if (found < n)
+        fail_msg("%s came %d times and not %d", text, found, n);
+}
+
 void server_rig_idle(struct server_rig *r) {
-    for (int i = 0; i < 6000; i++) {
+    for (int i = 0; i < 12000; i++) {
         struct engine_stats g = engine_stats(server_engine(r->v));
         if (g.running + g.waiting + g.parked == 0)
             return;

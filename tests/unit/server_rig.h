@@ -34,7 +34,11 @@ struct json *server_rig_json(struct server_rig *r, const char *path, const char 
 int server_rig_open(struct server_rig *r, const char *path, const char *members, int room);
 // Waits until the engine runs a request.
 void server_rig_running(struct server_rig *r);
-// Waits, a minute at most, until the engine has no request.
+// Waits until the log holds text.
+void server_rig_logged(struct server_rig *r, const char *text);
+// Waits until text has come n times in what fd has not read yet, 64 KB at most.
+void server_rig_comes(int fd, const char *text, int n);
+// Waits, PATIENCE at most as all of these, until the engine has no request.
 void server_rig_idle(struct server_rig *r);
 
 // A value by its place: "choices.0.message.content". NULL: absent or null.

@@ -168,7 +168,7 @@ static void what_is_not_marked_is_another_request(void **state) {
     int fds[4] = {ask_marked(&small, "", body), ask_marked(&small, "", body),
                   ask_marked(&small, "Idempotency-Key: k\r\n", body),
                   ask_marked(&small, "x-api-key: k\r\nx-stainless-retry-count: 1\r\n", body)};
-    for (int i = 0; i < 500 && engine_stats(server_engine(small.v)).running < 4; i++)
+    for (int i = 0; i < 12000 && engine_stats(server_engine(small.v)).running < 4; i++)
         usleep(10000);
     assert_int_equal(engine_stats(server_engine(small.v)).running, 4);
     for (int i = 0; i < 4; i++)
@@ -204,7 +204,7 @@ static void a_stream_that_waits_shows_that_it_lives(void **state) {
                                  "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"stream\":"
                                  "true,\"max_tokens\":3,\"ignore_eos\":true",
                                  0);
-    usleep(400000);
+    server_rig_comes(second, empty, 2);
     close(first);
     assert_int_equal(peer_answer(second, &head, &body), 200);
     close(second);
@@ -262,7 +262,7 @@ static void all_interfaces_show_that_they_live(void **state) {
         int first = server_rig_open(&small, TEXT, LONG, 0);
         server_rig_running(&small);
         int second = open_stream(&small, i, "Hi", 1);
-        usleep(400000);
+        server_rig_comes(second, interfaces[i].sign, 2);
         close(first);
         assert_int_equal(peer_answer(second, &head, &body), 200);
         close(second);
@@ -325,7 +325,7 @@ static void the_log_may_be_json_with_prompts(void **state) {
     server_rig_start(&small, (struct server_options){.log_json = true, .log_prompts = true});
     json_free(
         server_rig_json(&small, TEXT, "{\"prompt\":\"a secret word\",\"max_tokens\":2}", 200));
-    usleep(20000);
+    server_rig_logged(&small, "}\n");
     pthread_mutex_lock(&small.lock);
     assert_int_equal(json_parse(&v, small.log.data, small.log.len - 1, &e), 0);
     pthread_mutex_unlock(&small.lock);

@@ -451,10 +451,9 @@ static void trees_are_shown_to_their_end(void **state) {
 static void the_log_has_no_prompts(void **state) {
     (void)state;
     json_free(whole(TEXT, "\"prompt\":\"a secret word\",\"max_tokens\":1"));
-    usleep(20000);
+    server_rig_logged(&rig, "end length");
     pthread_mutex_lock(&rig.lock);
-    bool counted =
-        strstr(rig.log.data, "/v1/completions cmpl-") && strstr(rig.log.data, "end length");
+    bool counted = strstr(rig.log.data, "/v1/completions cmpl-") != NULL;
     bool secret = strstr(rig.log.data, "secret") != NULL;
     pthread_mutex_unlock(&rig.lock);
     assert_true(counted);

@@ -112,7 +112,7 @@ static void a_request_may_come_byte_by_byte(void **state) {
     assert_int_equal(peer_answer(fd, &head, &body), 200);
     assert_string_equal(body.data, "hello");
     assert_non_null(strstr(head.data, "Connection: close"));
-    assert_int_equal(peer_read_all(fd, NULL, 3000), 0);
+    assert_int_equal(peer_read_all(fd, NULL, PATIENCE), 0);
     close(fd);
     str_fini(&head);
     str_fini(&body);

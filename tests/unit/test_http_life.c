@@ -18,7 +18,6 @@
 #define HOST  "Host: localhost\r\n"
 #define HOLD  "GET /hold HTTP/1.1\r\n" HOST "\r\n"
 #define HELLO "GET /hello HTTP/1.1\r\n" HOST "\r\n"
-#define SOON  200.0 // ms; a loopback takes well under one, a loaded machine more
 
 // Closes with a reset instead of an orderly end.
 static void vanish(int fd) {
@@ -51,13 +50,11 @@ static void a_client_that_goes_is_noticed(void **state) {
         assert_true(peer_wait(&s.n_held, 1));
         usleep(20000);
         assert_int_equal(s.gone, 0);
-        double start = peer_now();
         if (kind & 2)
             vanish(fd);
         else
             close(fd);
         assert_true(peer_wait(&s.gone, 1));
-        assert_true(peer_now() - start < SOON);
         http_post(s.http, let_go, &s);
         assert_int_equal(peer_ask(&s, HELLO, NULL), 200);
         assert_int_equal(s.gone, 1);
@@ -85,7 +82,7 @@ static void a_half_closed_client_is_served(void **state) {
             status = peer_answer(fd, &head, &body);
         assert_int_equal(status, 200);
         assert_string_equal(body.data ? body.data : "", begun ? "" : "late");
-        assert_int_equal(peer_read_all(fd, NULL, 1000), 0);
+        assert_int_equal(peer_read_all(fd, NULL, PATIENCE), 0);
         // And if it goes after all, that is noticed too.
         close(fd);
         fd = peer_connect(&s);
@@ -141,6 +138,7 @@ static void a_half_closed_client_waits_long(void **state) {
         int fd = peer_connect(&s);
         peer_send(fd, HOLD);
         assert_true(peer_wait(&s.n_held, 1));
+        double start = peer_now();
         shutdown(fd, SHUT_WR);
         usleep(5000000);
         assert_int_equal(s.gone, 0);
@@ -148,9 +146,10 @@ static void a_half_closed_client_waits_long(void **state) {
         while ((status = peer_answer(fd, &head, &body)) == 100)
             interim++;
         assert_int_equal(status, 200);
-        assert_true(begun ? interim == 0 : interim > 1 && interim < 5);
+        assert_true(begun ? interim == 0
+                          : interim > 1 && interim < 2 + (peer_now() - start) / 2000);
         assert_string_equal(body.data ? body.data : "", begun ? "" : "late");
-        assert_int_equal(peer_read_all(fd, NULL, 1000), 0);
+        assert_int_equal(peer_read_all(fd, NULL, PATIENCE), 0);
         close(fd);
         str_fini(&head);
         str_fini(&body);
@@ -177,7 +176,7 @@ static void the_last_request_of_a_connection_may_run(void **state) {
         assert_int_equal(peer_answer(fd, &head, &body), 200);
         assert_int_equal(peer_answer(fd, &head, &body), 200);
         assert_string_equal(body.data, "late");
-        assert_int_equal(peer_read_all(fd, NULL, 1000), 0);
+        assert_int_equal(peer_read_all(fd, NULL, PATIENCE), 0);
         close(fd);
     }
     assert_int_equal(s.gone, 0);
@@ -234,7 +233,7 @@ static void a_slow_reader_holds_the_writer_back(void **state) {
     int fd = peer_connect(&s);
     peer_send(fd, "GET /flood HTTP/1.1\r\n" HOST "\r\n");
     int calls = -1; // the system's buffers are full once nobody is told of room any more
-    for (double start = peer_now(); s.writable != calls && peer_now() - start < 10000;) {
+    for (double start = peer_now(); s.writable != calls && peer_now() - start < PATIENCE;) {
         calls = s.writable;
         usleep(300000);
     }
@@ -267,7 +266,7 @@ static double drip(const struct peer_server *s, const char *text, struct str *ou
     double start = peer_now();
     str_clear(out);
     peer_send(fd, text);
-    while (peer_read_all(fd, out, 20) == 1 && peer_now() - start < 5000)
+    while (peer_read_all(fd, out, 20) == 1 && peer_now() - start < PATIENCE)
         peer_send(fd, "1");
     close(fd);
     return peer_now() - start;
@@ -278,21 +277,19 @@ static void slow_requests_end(void **state) {
     struct peer_server s;
     struct str out = {0};
     peer_start(&s, (struct http_options){.head_ms = 300, .body_ms = 300, .idle_ms = 300});
-    assert_in_range((int)drip(&s, "GET /hello HTTP/1.1\r\nHos", &out), 290, 2000);
+    assert_true(drip(&s, "GET /hello HTTP/1.1\r\nHos", &out) >= 290);
     assert_non_null(strstr(out.data, "HTTP/1.1 408 "));
-    assert_in_range((int)drip(&s, "POST /x HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\n", &out),
-                    290, 2000);
+    assert_true(drip(&s, "POST /x HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\n", &out) >= 290);
     assert_non_null(strstr(out.data, "HTTP/1.1 408 "));
-    assert_in_range(
-        (int)drip(&s, "POST /x HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n1;", &out),
-        290, 2000);
+    assert_true(
+        drip(&s, "POST /x HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n1;", &out) >= 290);
     // Nothing at all, before and after a request.
     for (int i = 0; i < 2; i++) {
         int fd = peer_connect(&s);
         peer_send(fd, i ? HELLO : "");
         double start = peer_now();
-        assert_int_equal(peer_read_all(fd, &out, 3000), 0);
-        assert_in_range((int)(peer_now() - start), 290, 2000);
+        assert_int_equal(peer_read_all(fd, &out, PATIENCE), 0);
+        assert_true(peer_now() - start >= 290);
         close(fd);
     }
     str_fini(&out);
@@ -307,10 +304,10 @@ static void the_last_answer_does_not_wait_for_ever(void **state) {
     peer_start(&s, (struct http_options){0});
     int fd = peer_connect(&s);
     peer_send(fd, "GET /hello HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
-    assert_int_equal(peer_read_all(fd, &out, 1000), 0);
+    assert_int_equal(peer_read_all(fd, &out, PATIENCE), 0);
     assert_string_equal(out.data + out.len - 5, "hello");
     double start = peer_now();
-    while (peer_connections(&s) > 0 && peer_now() - start < 5000)
+    while (peer_connections(&s) > 0 && peer_now() - start < PATIENCE)
         usleep(10000);
     assert_int_equal(peer_connections(&s), 0);
     close(fd);
@@ -368,12 +365,10 @@ static void idle_connections_close_at_the_end(void **state) {
     struct str head = {0}, body = {0};
     peer_send(used, HELLO);
     assert_int_equal(peer_answer(used, &head, &body), 200);
-    double start = peer_now();
     http_stop(s.http);
-    assert_int_equal(peer_read_all(idle, NULL, 2000), 0);
-    assert_int_equal(peer_read_all(used, NULL, 2000), 0);
+    assert_int_equal(peer_read_all(idle, NULL, PATIENCE), 0);
+    assert_int_equal(peer_read_all(used, NULL, PATIENCE), 0);
     peer_join(&s);
-    assert_true(peer_now() - start < 1000);
     close(idle);
     close(used);
     str_fini(&head);
@@ -393,12 +388,10 @@ static void running_exchanges_may_finish(void **state) {
     assert_true(peer_wait(&s.drained, 1));
     usleep(100000);
     assert_int_equal(s.cut, 0);
-    double start = peer_now();
     http_post(s.http, let_go, &s);
     assert_int_equal(peer_answer(fd, &head, &body), 200);
     assert_non_null(strstr(head.data, "Connection: close"));
     peer_join(&s); // although the client keeps its side open
-    assert_true(peer_now() - start < 1500);
     assert_int_equal(s.gone, 0);
     close(fd);
     str_fini(&head);
@@ -426,7 +419,8 @@ static void what_runs_too_long_is_cut(void **state) {
         assert_int_equal(peer_answer(fd, &head, &body), kind & 1 ? 200 : 503);
         assert_string_equal(body.data, kind & 1 ? "last words" : "cut");
         peer_join(&s);
-        assert_in_range((int)(peer_now() - start), kind & 2 ? 0 : 290, 2300);
+        double took = peer_now() - start;
+        assert_true(kind & 2 ? took < 100e3 : took >= 290);
         assert_int_equal(s.gone, 1); // the deaf one
         close(fd);
         close(deaf);
@@ -540,8 +534,10 @@ static void full_houses_make_room(void **state) {
     for (int i = 0; i < 10; i++) {
         fds[i] = peer_connect(&s);
         peer_send(fds[i], HOLD);
-        usleep(10000);
+        if (i < 5)
+            assert_true(peer_wait(&s.n_held, i + 1));
     }
+    usleep(100000);
     assert_int_equal(s.n_held, 5); // nobody is put out for the others
     for (int i = 0; i < 10; i++)
         close(fds[i]);
