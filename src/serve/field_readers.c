@@ -140,58 +140,6 @@ bool field_read_stop(struct params *p, const struct field *f, const struct json 
     return true;
 }
 
-struct bias_reading {
-    struct params *p;
-    const struct params_limits *l;
-    struct api_error *x;
-};
-
-// A decimal id below the vocabulary's size, or -1.
-static int32_t read_id(const char *s, size_t n, int vocab) {
-    int64_t id = 0;
-    if (n == 0 || n > 9 || (s[0] == '0' && n > 1)) // one spelling a token
-        return -1;
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9')
-            return -1;
-        id = id * 10 + (s[i] - '0');
-    }
-    return id < vocab ? (int32_t)id : -1;
-}
-
-static int read_bias(void *arg, const char *key, size_t n, const struct json *v) {
-    struct bias_reading *r = arg;
-    int32_t id = read_id(key, n, r->l->vocab);
-    double b = json_num(v, 0);
-    if (id < 0)
-        return !api_refuse(r->x, "logit_bias", "logit_bias names '%.*s', which is no token id",
-                           (int)min_size(n, 40), key);
-    if (json_kind_of(v) != JSON_INT && json_kind_of(v) != JSON_DOUBLE)
-        return !api_refuse(r->x, "logit_bias", "logit_bias of token %d is %s and must be a number",
-                           id, fields_kind_name(v));
-    if (!(b >= -100 && b <= 100))
-        return !api_refuse(r->x, "logit_bias",
-                           "logit_bias of token %d is %.17g and must be within -100 to 100", id, b);
-    r->p->bias[r->p->n_bias++] = (struct logit_bias){.id = id, .bias = (float)b};
-    return 0;
-}
-
-bool field_read_logit_bias(struct params *p, const struct field *f, const struct json *v,
-                           const struct params_limits *l, struct api_error *x) {
-    struct bias_reading r = {p, l, x};
-    size_t n = json_len(v);
-    if (n > PARAMS_MAX_BIAS)
-        return api_refuse(x, f->name, "logit_bias has %zu entries and may have %d at most", n,
-                          PARAMS_MAX_BIAS);
-    if (n == 0)
-        return true;
-    free(p->bias);
-    p->bias = calloc(n, sizeof *p->bias);
-    if (!p->bias)
-        return no_memory(x);
-    return json_each(v, read_bias, &r) == 0;
-}
-
 bool field_read_n(struct params *p, const struct field *f, const struct json *v,
                   const struct params_limits *l, struct api_error *x) {
     p->n = (int64_t)json_num(v, 1);

@@ -129,10 +129,15 @@ const struct field fields[] = {
     {"stop", TEXT, FIELD_ANY, .read = field_read_stop,
      .schema = "{'oneOf':[{'type':'string'},{'type':'array','items':{'type':'string'}}]}",
      .help = "The text ends before the first of these strings, at most 256."},
-    {"logit_bias", TEXT, FIELD_OBJECT, .read = field_read_logit_bias,
-     .schema = "{'type':'object','propertyNames':{'pattern':'^(0|[1-9][0-9]{0,8})$'},'"
-               "additionalProperties':{'type':'number','minimum':-100,'maximum':100}}",
-     .help = "Added to logits: token ids as keys, -100 to 100 as values."},
+    {"logit_bias", TEXT, FIELD_ANY, .read = field_read_logit_bias,
+     .schema =
+         "{'oneOf':[{'type':'object','propertyNames':{'pattern':'^(0|[1-9][0-9]{0,8})$'},'"
+         "additionalProperties':{'$ref':'#/components/schemas/Bias'}},{'type':'array','items':{'"
+         "type':'array','prefixItems':[{'oneOf':[{'$ref':'#/components/schemas/TokenId'},{'type':"
+         "'string','minLength':1,'maxLength':1024}]},{'$ref':'#/components/schemas/Bias'}],"
+         "'minItems':2,'maxItems':2}}]}",
+     .help = "Added to logits, -100 to 100; false forbids the token. Token ids as keys, or "
+             "llama-server's pairs of an id or a text, whose tokens are meant, and a bias."},
     {"n", OPENAI, FIELD_INT, 1, PARAMS_MAX_CHOICES, .read = field_read_n,
      .help = "Answers to one prompt, at most the server's slots."},
     {"best_of", COMPLETIONS, FIELD_INT, 1, PARAMS_MAX_CHOICES, .read = field_read_best_of,

@@ -13,6 +13,7 @@ struct openapi_schema {
 #define STR              "{'type':'string'}"
 
 static const struct openapi_schema openapi_schemas[] = {
+    {"Bias", "{'oneOf':[{'type':'number','minimum':-100,'maximum':100},{'const':false}]}"},
     {"TokenId", "{'type':'integer','minimum':0,'maximum':2147483647}"},
     {"TextPart", "{'oneOf':[{'type':'string'},{'type':'object','required':['text'],"
                  "'properties':{'type':{'type':['string','null']},"

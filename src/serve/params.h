@@ -15,6 +15,7 @@
 #include "engine/request.h"
 #include "serve/api_error.h"
 #include "serve/stop_match.h"
+#include "text/tokenizer.h"
 
 enum endpoint { // bits
     ENDPOINT_CHAT = 1,
@@ -41,11 +42,12 @@ enum {
 
 // What the server has, and what a request gets that does not say.
 struct params_limits {
-    int vocab;                   // token ids are below
-    int slots;                   // most choices of one prompt
-    bool has_draft;              // a draft model is loaded
-    struct sample_params sample; // defaults
-    enum speculate how;          // default
+    int vocab;                         // token ids are below
+    const struct tokenizer *tokenizer; // NULL: the model's file has none
+    int slots;                         // most choices of one prompt
+    bool has_draft;                    // a draft model is loaded
+    struct sample_params sample;       // defaults
+    enum speculate how;                // default
 };
 
 struct params {

@@ -171,6 +171,7 @@ static void on_loaded(struct server *v) {
     if (v->o.defaults)
         v->o.defaults(v->o.defaults_arg, session, &s->defaults);
     s->limits = (struct params_limits){.vocab = (int)m->vocab,
+                                       .tokenizer = s->tokenizer,
                                        .slots = v->o.engine.slots,
                                        .has_draft = has_draft,
                                        .sample = s->defaults.sample,

@@ -30,6 +30,7 @@ void sample_params_init(struct sample_params *p) {
 }
 
 static int check_bias(const struct sample_params *p, int64_t vocab, struct err *e) {
+    int64_t forbidden = 0;
     if (p->n_bias < 0 || p->n_bias > SAMPLER_MAX_BIAS)
         return err_set(e, ERR_USAGE, "%lld tokens with a logit bias; at most %d are possible",
                        (long long)p->n_bias, SAMPLER_MAX_BIAS);
@@ -39,13 +40,14 @@ static int check_bias(const struct sample_params *p, int64_t vocab, struct err *
             return err_set(e, ERR_MISMATCH,
                            "token id %d, which has a logit bias, is not within 0 to %lld", b->id,
                            (long long)vocab - 1);
+        forbidden += b->bias == -INFINITY;
         if (!(fabsf(b->bias) <= 10000) && b->bias != -INFINITY)
             return err_set(e, ERR_USAGE,
                            "the logit bias %g of token %d is neither within -10000 to 10000 nor "
                            "minus infinity, which forbids it",
                            (double)b->bias, b->id);
     }
-    return 0;
+    return forbidden < vocab ? 0 : err_set(e, ERR_USAGE, "the logit biases forbid every token");
 }
 
 int sample_params_check(const struct sample_params *p, int64_t vocab, struct err *e) {

@@ -102,7 +102,35 @@ def response_says_again():
     equal("again: what the published type needs", [name for name in required if name not in value], [])
 
 
-PARTS = [names_of_tools, response_says_again]
+def biases():
+    """Biases of tokens in the form of OpenAI and in that of llama-server."""
+    def ids(**fields):
+        status, _, value = post(TEXT, max_tokens=4, temperature=0, coppice={"token_ids": True}, **fields)
+        return value["coppice"]["token_ids"][0] if status == 200 else (status, value)
+
+    plain = ids()
+    equal("bias: empty is nothing", [ids(logit_bias=b) for b in ([], {}, None)], [plain] * 3)
+    other = 300 if plain[0] != 300 else 301
+    equal("bias: an object", ids(logit_bias={str(other): 100}), [other] * 4)
+    equal("bias: pairs", ids(logit_bias=[[other, 100]]), [other] * 4)
+    equal("bias: of one token they add up", ids(logit_bias=[[other, 60], [other, 60], [plain[0], 10]]), [other] * 4)
+    for bias in ([[plain[0], False]], {str(plain[0]): False}):
+        got = ids(logit_bias=bias)
+        check(f"bias: {bias} forbids", plain[0] not in got and len(got) == 4, got)
+    word = json.loads(request(server.port, "POST", "/v1/detokenize", {"tokens": [other]})[2])["content"]
+    named = json.loads(request(server.port, "POST", "/v1/tokenize", {"content": word})[2])["tokens"]
+    check("bias: a text's tokens", set(ids(logit_bias=[[word, 100]])) <= set(named), (word, named))
+    equal("bias: a text that is forbidden", set(named) & set(ids(logit_bias=[[word, 100], [word, False]])), set())
+    shown = [post(TEXT, max_tokens=4, temperature=0, logit_bias=[["\ufffd", b], *more])[2]["choices"][0]["text"]
+             for b, more in ((100, []), (False, [["\ufffd", 100]]))]
+    check("bias: tokens that are shown as U+FFFD", "\ufffd" in shown[0] and "\ufffd" not in shown[1], shown)
+    for bias in ("x" * 5000, ["x" * 5000, 1], [["x" * 5000, 1]], [["a b " * 2000, 1]]):
+        check(f"bias: {str(bias)[:20]} is refused", post(TEXT, logit_bias=bias)[0] == 400)
+    many = [[i, False] for i in range(1025)]
+    check("bias: too many are refused", refusal(post(TEXT, logit_bias=many))[:2] == (400, "logit_bias"))
+
+
+PARTS = [names_of_tools, response_says_again, biases]
 
 if __name__ == "__main__":
     server = Server("--temp", "0")

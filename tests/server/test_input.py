@@ -63,7 +63,7 @@ def fields():
         ("repetition_penalty", [0, -1, "x"]), ("max_tokens", ["x", 1.5, -2, True]),
         ("max_completion_tokens", ["5", -5]), ("seed", ["x", 1.5, []]), ("n", [0, -1, "x", 1.5, 100000]),
         ("stop", [5, {}, [1], [None, 3]]), ("stream", ["true", 1, []]), ("stream_options", [5, "x"]),
-        ("logit_bias", [[], "x", {"x": 1}, {"99999999": 1}, {"5": "x"}, {"5": 1000}]), ("model", [5, {}]),
+        ("logit_bias", [[5], [[5]], [[5, 1, 1]], [[-1, 1]], [["", 1]], [[5, True]], [[{}, 1]], [[5, 101]], "x", {"x": 1}, {"99999999": 1}, {"5": "x"}, {"5": 1000}, {"5": True}]), ("model", [5, {}]),
     ]
     for field, values in bad:
         for value in values:

@@ -185,6 +185,14 @@ static void test_refused_biases(void **state) {
     sample_params_init(&p);
     p.n_bias = SAMPLER_MAX_BIAS + 1;
     assert_int_equal(sample_params_check(&p, VOCAB, NULL), ERR_USAGE);
+    struct logit_bias all[VOCAB];
+    for (int i = 0; i < VOCAB; i++)
+        all[i] = (struct logit_bias){i, -INFINITY};
+    p.bias = all;
+    p.n_bias = VOCAB;
+    assert_int_equal(sample_params_check(&p, VOCAB, NULL), ERR_USAGE);
+    p.n_bias = VOCAB - 1;
+    assert_int_equal(sample_params_check(&p, VOCAB, NULL), 0);
 }
 
 static void refuse(struct sample_params p, const char *part) {
