@@ -57,11 +57,21 @@ static int create(struct chat_template **out, const char *text, size_t n, const 
     return rc;
 }
 
+// Whether nothing but white space is in a template: it would print none of a conversation.
+static bool is_empty(const char *text, size_t n) {
+    size_t i = 0;
+    while (i < n && strchr(" \t\r\n", text[i]))
+        i++;
+    return i == n;
+}
+
 int chat_template_create(struct chat_template **out, const char *text, size_t n,
                          const struct tokenizer *t, struct err *e) {
     *out = NULL;
     if (!utf8_valid(text, n))
         return err_set(e, ERR_FORMAT, "the chat template is not UTF-8; convert it");
+    if (is_empty(text, n))
+        return err_set(e, ERR_FORMAT, "the chat template is empty; leave it out or write one");
     return create(out, text, n, t, e);
 }
 
@@ -92,11 +102,12 @@ int chat_template_of_gguf(struct chat_template **out, const struct gguf *g,
         rc = gguf_get_str(g, tool_key, &tool_use, &n_tool, e);
     if (rc)
         return rc;
-    if (!text)
+    if (!text || is_empty(text, n))
         rc = built_in(out, t, e);
     else if ((rc = chat_template_create(out, text, n, t, e)) != 0)
         return err_prefix(e, "%s", key);
-    if (!rc && tool_use && (rc = chat_template_create(&(*out)->tool_use, tool_use, n_tool, t, e))) {
+    if (!rc && tool_use && !is_empty(tool_use, n_tool) &&
+        (rc = chat_template_create(&(*out)->tool_use, tool_use, n_tool, t, e))) {
         chat_template_free(*out);
         *out = NULL;
         return err_prefix(e, "%s", tool_key);

@@ -23,12 +23,12 @@ struct chat_template;
 
 // From a template's text (copied). t: the vocabulary, whose BOS and EOS the template sees as
 // bos_token and eos_token; NULL for renderings that are not encoded. ERR_FORMAT for what is no
-// template.
+// template or empty.
 int chat_template_create(struct chat_template **out, const char *text, size_t n,
                          const struct tokenizer *t, struct err *e);
 // The templates of a model's file: tokenizer.chat_template, and its variant named tool_use where
-// there are tools; ChatML when the file has none and the vocabulary its marks, else
-// ERR_UNSUPPORTED. Nothing of g is needed afterwards.
+// there are tools; ChatML when the file has none (an empty one is none) and the vocabulary its
+// marks, else ERR_UNSUPPORTED. Nothing of g is needed afterwards.
 int chat_template_of_gguf(struct chat_template **out, const struct gguf *g,
                           const struct tokenizer *t, struct err *e);
 void chat_template_free(struct chat_template *t); // NULL is allowed
@@ -51,7 +51,7 @@ struct chat_input {
     // are set here but messages, tools, documents and add_generation_prompt.
     const struct json *kwargs;
     // The answer of the assistant is to begin. When the last message is the assistant's own words,
-    // it is continued instead.
+    // it is continued instead; one of the assistant without words, reasoning and calls is left out.
     bool add_generation_prompt;
     bool keep_last; // the last message is whole though it is the assistant's
 };

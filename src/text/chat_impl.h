@@ -71,7 +71,7 @@ int chat_run(const struct chat_template *t, struct jinja_context *c, struct chat
 
 // A request's messages in the form that the template takes. *last: the last message, when it is
 // the assistant's own words, else absent.
-int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct json *messages,
+int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct chat_input *in,
                 struct jinja_value *out, struct jinja_value *last, struct err *e);
 
 // Appends the ids of the text from byte `from` on.

@@ -111,7 +111,7 @@ int chat_render(const struct chat_template *t, const struct chat_input *in, stru
     int rc = jinja_context_create(&c, NULL, e);
     if (!rc) {
         jinja_context_changes(c);
-        rc = chat_repair(t, c, in->messages, &messages, &last, e);
+        rc = chat_repair(t, c, in, &messages, &last, e);
     }
     bool goes_on = !rc && last.kind == JINJA_DICT && in->add_generation_prompt && !in->keep_last;
     if (goes_on)
@@ -122,6 +122,10 @@ int chat_render(const struct chat_template *t, const struct chat_input *in, stru
         jinja_set(c, "messages", messages);
         rc = chat_run(t, c, out, e);
     }
+    if (!rc && out->text.len == 0)
+        rc = err_set(e, ERR_USAGE,
+                     "the chat template prints nothing for this conversation; use one that prints "
+                     "its messages");
     if (!rc && goes_on) {
         rc = cut_at_tag(out, e);
         out->in_reasoning = !rc && chat_in_reasoning(t, out);

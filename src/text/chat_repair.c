@@ -473,10 +473,40 @@ static int merge_system(const struct repair *r, struct jinja_value *out) {
     return rc;
 }
 
-int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct json *messages,
+// Whether a message is the assistant's and says nothing at all.
+static bool is_empty_answer(const struct json *m) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    const char *role = json_str(json_get(m, "role"), NULL);
+    const struct json *content = json_get(m, "content");
+    size_t n = 0;
+    if (!role || strcmp(role, chat_roles[CHAT_ASSISTANT]) != 0 ||
+        json_len(json_get(m, "tool_calls")) > 0)
+        return false;
+    for (int i = 0; i < 3 && n == 0; i++)
+        json_str(json_get(m, names[i]), &n);
+    if (n == 0 && json_kind_of(content) == JSON_STRING)
+        json_str(content, &n);
+    for (size_t i = 0; json_kind_of(content) == JSON_ARRAY && i < json_len(content) && n == 0; i++)
+        if (!json_str(part_text(json_at(content, i)), &n))
+            return false;
+    enum json_kind kind = json_kind_of(content);
+    return n == 0 && (kind == JSON_NULL || kind == JSON_STRING || kind == JSON_ARRAY);
+}
+
+// How many messages there are to render: there is no reply to go on with in an empty one.
+static size_t count_messages(const struct chat_input *in) {
+    size_t n = json_len(in->messages);
+    while (in->add_generation_prompt && !in->keep_last && n > 1 &&
+           is_empty_answer(json_at(in->messages, n - 1)))
+        n--;
+    return n;
+}
+
+int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct chat_input *in,
                 struct jinja_value *out, struct jinja_value *last, struct err *e) {
     struct repair r = {.t = t, .c = c, .e = e};
-    size_t n = json_len(messages), systems = 0;
+    const struct json *messages = in->messages;
+    size_t n = count_messages(in), systems = 0;
     enum chat_role role = CHAT_USER;
     int rc = 0;
     bool in_front = true;

@@ -366,7 +366,7 @@ static void model_files_give_their_templates(void **state) {
     (void)state;
     static const char *const tokens[] = {"<|im_start|>", "<|im_end|>"};
     static const int32_t types[] = {3, 3};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) { // 4: templates that are there and empty
         struct vocab_file v = {0};
         struct tokenizer *t = NULL;
         struct gguf *g = NULL;
@@ -377,8 +377,10 @@ static void model_files_give_their_templates(void **state) {
             &v, &(struct vocab_spec){.tokens = tokens, .types = types, .n_tokens = i == 3 ? 1 : 2});
         if (i == 0 || i == 2)
             vocab_file_str(&v, "tokenizer.chat_template", i ? "{% if %}" : "plain");
-        if (i == 0)
-            vocab_file_str(&v, "tokenizer.chat_template.tool_use", "tools");
+        if (i == 4)
+            vocab_file_str(&v, "tokenizer.chat_template", " \n");
+        if (i == 0 || i == 4)
+            vocab_file_str(&v, "tokenizer.chat_template.tool_use", i ? "" : "tools");
         assert_int_equal(vocab_file_load(&v, &t, &e), 0);
         assert_int_equal(gguf_open_memory(&g, v.whole.data, v.whole.len, &e), 0);
         int rc = chat_template_of_gguf(&form, g, t, &e);
@@ -392,13 +394,59 @@ static void model_files_give_their_templates(void **state) {
                              0);
             assert_string_equal(x.text.data, "tools");
             chat_text_fini(&x);
-        } else if (i == 1) {
+        } else if (i == 1 || i == 4) {
             assert_true(chat_template_is_built_in(form));
+            assert_int_equal(render(form, "{\"messages\":[" USER("Hi") "],\"tools\":[{}]}", &x, &e),
+                             0);
+            assert_non_null(strstr(x.text.data, "Hi"));
+            chat_text_fini(&x);
         }
         chat_template_free(form);
         tokenizer_destroy(t);
         vocab_file_fini(&v);
     }
+}
+
+// An answer that says nothing is not gone on with, whatever its form, and no prompt is empty.
+static void empty_answers_are_left_out(void **state) {
+    (void)state;
+    static const char *const forms[] = {"chatml", "headers", "parts_only", "sorted", "channels"};
+    static const char *const nothing[] = {
+        ASSISTANT(""),
+        "{\"role\":\"assistant\"}",
+        "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[]}",
+        "{\"role\":\"assistant\",\"content\":[]}",
+        "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"\"}],\"reasoning\":"
+        "\"\"}",
+        ASSISTANT("") "," ASSISTANT(""),
+    };
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        struct chat_template *form = load(forms[f], NULL);
+        struct chat_text want, x;
+        struct err e = {0};
+        assert_int_equal(render(form, "[" USER("Why?") "]", &want, &e), 0);
+        for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+            char text[512];
+            snprintf(text, sizeof text, "[" USER("Why?") ",%s]", nothing[i]);
+            if (render(form, text, &x, &e))
+                fail_msg("%s: %s", forms[f], e.text);
+            assert_string_equal(x.text.data, want.text.data);
+            chat_text_fini(&x);
+        }
+        assert_int_equal(render(form, "[" USER("Why?") "," ASSISTANT("Because") "]", &x, &e), 0);
+        assert_non_null(strstr(x.text.data, "Because"));
+        chat_text_fini(&x);
+        chat_text_fini(&want);
+        chat_template_free(form);
+    }
+    struct chat_template *silent = NULL;
+    struct chat_text x;
+    struct err e = {0};
+    assert_int_equal(chat_template_create(&silent, "\n", 1, NULL, &e), ERR_FORMAT);
+    assert_int_equal(chat_template_create(&silent, "{# none #}", 10, NULL, &e), 0);
+    assert_int_equal(render(silent, "[" USER("Why?") "]", &x, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "prints nothing"));
+    chat_template_free(silent);
 }
 
 // Tokens of the answer that the tokenizer would not have chosen stay, however often a turn follows.
@@ -460,6 +508,7 @@ int main(void) {
         cmocka_unit_test(templates_change_lists),
         cmocka_unit_test(model_files_give_their_templates),
         cmocka_unit_test(earlier_tokens_stay),
+        cmocka_unit_test(empty_answers_are_left_out),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
