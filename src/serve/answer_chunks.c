@@ -31,14 +31,15 @@ static void put_chunk(struct completion *c, const struct answer_choice *a) {
 }
 
 // A reply that called tools and was not cut off ends by that.
-static const char *finish_of(const struct choice *k) {
+static const char *finish_of(const struct completion *c, const struct choice *k) {
     const char *finish = answer_finish(k->end.reason);
-    return k->items.calls > 0 && finish[0] == 's' ? "tool_calls" : finish;
+    const char *called = c->p.functions ? "function_call" : "tool_calls";
+    return k->items.calls > 0 && finish[0] == 's' ? called : finish;
 }
 
 void chunks_finish(struct completion *c, struct choice *k) {
     struct json_writer *w = &c->s->json;
-    struct answer_choice a = {.index = k->index, .finish = finish_of(k)};
+    struct answer_choice a = {.index = k->index, .finish = finish_of(c, k)};
     open_chunk(c, w);
     c->d->form->chunk(w, &a);
     jw_end(w, ']');
@@ -72,7 +73,8 @@ void chunks_alive(struct completion *c) {
 void chunks_begin(struct completion *c, struct choice *k, const struct answer_item *it) {
     struct answer_call call = {
         .index = it->call, .id = it->id, .name = it->name.data, .custom = it->custom};
-    struct answer_choice a = {.index = k->index, .calls = &call, .n_calls = 1};
+    struct answer_choice a = {
+        .index = k->index, .calls = &call, .n_calls = 1, .older = c->p.functions != NULL};
     if (it->kind == ITEM_CALL)
         put_chunk(c, &a);
 }
@@ -85,6 +87,7 @@ void chunks_delta(struct completion *c, struct choice *k, const struct answer_it
     if (it->kind == ITEM_CALL) {
         a.calls = &call;
         a.n_calls = p->text.n > 0;
+        a.older = c->p.functions != NULL;
     } else if (it->kind == ITEM_REASONING)
         a.reasoning = p->text;
     else
@@ -124,7 +127,10 @@ static struct answer_call call_of(const struct answer_item *it) {
 }
 
 static void put_choice(struct completion *c, struct choice *k, struct json_writer *w) {
-    struct answer_choice a = {.index = k->index, .role = c->d->form->roles, .finish = finish_of(k)};
+    struct answer_choice a = {.index = k->index,
+                              .role = c->d->form->roles,
+                              .finish = finish_of(c, k),
+                              .older = c->p.functions != NULL};
     struct answer_logprobs span[2];
     struct str words[2] = {0}; // reasoning, content
     struct answer_call *calls = calloc((size_t)k->items.calls + 1, sizeof *calls);

@@ -28,6 +28,14 @@ static void put_finish(struct json_writer *w, const char *finish) {
         jw_null(w);
 }
 
+static void put_function(struct json_writer *w, const struct answer_call *c) {
+    jw_begin(w, '{');
+    if (c->id)
+        jw_key_str(w, "name", c->name);
+    put_text(w, c->custom ? "input" : "arguments", c->text);
+    jw_end(w, '}');
+}
+
 static void put_call(struct json_writer *w, const struct answer_call *c, bool whole) {
     const char *kind = c->custom ? "custom" : "function";
     jw_begin(w, '{');
@@ -38,17 +46,18 @@ static void put_call(struct json_writer *w, const struct answer_call *c, bool wh
         jw_key_str(w, "type", kind);
     }
     jw_key(w, kind);
-    jw_begin(w, '{');
-    if (c->id)
-        jw_key_str(w, "name", c->name);
-    put_text(w, c->custom ? "input" : "arguments", c->text);
-    jw_end(w, '}');
+    put_function(w, c);
     jw_end(w, '}');
 }
 
 static void put_calls(struct json_writer *w, const struct answer_choice *c, bool whole) {
     if (c->n_calls == 0)
         return;
+    if (c->older) {
+        jw_key(w, "function_call");
+        put_function(w, &c->calls[0]);
+        return;
+    }
     jw_key(w, "tool_calls");
     jw_begin(w, '[');
     for (int i = 0; i < c->n_calls; i++)

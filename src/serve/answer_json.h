@@ -42,6 +42,7 @@ struct answer_choice {
     struct answer_text content;      // chat: content, completions: text
     const struct answer_call *calls; // [n_calls] chat
     int n_calls;
+    bool older;                             // the call stands in function_call
     const char *finish;                     // NULL: goes on
     const struct answer_logprobs *logprobs; // [n_logprobs] NULL: none
     int n_logprobs;

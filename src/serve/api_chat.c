@@ -12,6 +12,8 @@ static bool read(const struct params *p, struct conversation *v, struct api_erro
         return false;
     conversation_read_chat(v, p->messages);
     conversation_read_chat_tools(v, p->tools, p->tool_choice, p->parallel);
+    if (p->functions)
+        conversation_read_chat_functions(v, p->functions, p->function_call);
     return true;
 }
 

@@ -47,15 +47,29 @@ static int make_variables(const struct params *p, struct json **out, struct err 
     return rc;
 }
 
+static bool ends_in_answer(const struct json *messages) {
+    size_t n = json_len(messages);
+    const struct json *last = n ? json_at(messages, n - 1) : NULL;
+    const char *role = json_str(json_get(last, "role"), NULL);
+    return role && !strcmp(role, "assistant") && json_len(json_get(last, "tool_calls")) == 0;
+}
+
 // What is rendered; *variables: json_free() it behind the use of *in.
 static int make_input(const struct params *p, struct chat_input *in, struct json **variables,
                       struct err *e) {
+    bool goes_on = p->continue_last > 0;
+    *variables = NULL;
+    if (goes_on && !ends_in_answer(p->messages))
+        return err_set(e, ERR_USAGE,
+                       "continue_final_message is true, but the last message is not the "
+                       "assistant's words; let such a message be the last or leave the field out");
     int rc = make_variables(p, variables, e);
     *in = (struct chat_input){.messages = p->messages,
                               .tools = p->tools,
                               .documents = p->documents,
                               .kwargs = *variables,
-                              .add_generation_prompt = !p->no_generation_prompt};
+                              .add_generation_prompt = goes_on || p->open_reply >= 0,
+                              .keep_last = p->continue_last < 0};
     return rc;
 }
 

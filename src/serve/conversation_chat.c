@@ -2,15 +2,16 @@
 // Reader and writer of chat completions' conversations; see conversation_chat.h.
 #include "serve/conversation_chat.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // Members that have a name in the form; the others are extras.
 static const char *const of_message[] = {"role", "content", NULL};
-static const char *const of_answer[] = {
-    "role", "content", "reasoning_content", "thinking", "reasoning", "tool_calls", NULL};
+static const char *const of_answer[] = {"role",      "content",    "reasoning_content", "thinking",
+                                        "reasoning", "tool_calls", "function_call",     NULL};
 static const char *const of_answer_detailed[] = {
-    "role",      "content",    "reasoning_content", "thinking",
-    "reasoning", "tool_calls", "reasoning_details", NULL};
+    "role",       "content",           "reasoning_content", "thinking", "reasoning",
+    "tool_calls", "reasoning_details", "function_call",     NULL};
 static const char *const of_result[] = {"role",     "content", "tool_call_id",
                                         "is_error", "type",    NULL};
 static const char *const of_text[] = {"type", "text", NULL};
@@ -145,17 +146,43 @@ static void read_call(struct conversation *v, const struct json *from,
     extras_take(v, &p->extras, from, of_call);
 }
 
+// The older form, in which a result names the function alone: the calls get ids here.
+static void read_older_call(struct conversation *v, const struct json *call,
+                            struct conversation_turn *t) {
+    struct conversation_part *p =
+        json_kind_of(call) == JSON_OBJECT ? conversation_part(v, t, PART_CALL) : NULL;
+    char id[40];
+    if (!p)
+        return;
+    int n = snprintf(id, sizeof id, "call_older_%d_%d", v->n_turns, t->n_parts);
+    p->id = conversation_copy(v, id, (size_t)n);
+    p->name = words_of(json_get(call, "name"));
+    p->text = words_of(json_get(call, "arguments"));
+}
+
+// The call that a result in the older form is of: the last one, when it is of that function.
+static const struct conversation_part *older_call(const struct conversation *v,
+                                                  const struct json *result) {
+    const struct conversation_turn *t = v->n_turns ? &v->turns[v->n_turns - 1] : NULL;
+    const struct conversation_part *p = t && t->n_parts ? &t->parts[t->n_parts - 1] : NULL;
+    struct words name = words_of(json_get(result, "name"));
+    bool fits = p && p->kind == PART_CALL && name.s && p->name.n == name.n &&
+                !memcmp(p->name.s, name.s, name.n);
+    return fits ? p : NULL;
+}
+
 static void read_answer(struct conversation *v, const struct json *m) {
     bool detailed = is_detailed(m);
     struct words reasoning = reasoning_of(m);
-    const struct json *calls = json_get(m, "tool_calls");
+    const struct json *calls = json_get(m, "tool_calls"), *older = json_get(m, "function_call");
+    bool called = json_len(calls) > 0 || json_kind_of(older) == JSON_OBJECT;
     struct extras extras = {0};
     extras_take(v, &extras, m, detailed ? of_answer_detailed : of_answer);
     enum conversation_kind first = PART_TEXT;
     if (reasoning.n || detailed)
         first = PART_REASONING;
     else if (extras.n == 0 && json_len(json_get(m, "content")) == 0 &&
-             json_kind_of(json_get(m, "content")) != JSON_STRING && json_len(calls) > 0)
+             json_kind_of(json_get(m, "content")) != JSON_STRING && called)
         first = PART_CALL;
     struct conversation_turn *t = conversation_turn(v, CONVERSATION_ASSISTANT, first);
     if (!t)
@@ -172,6 +199,20 @@ static void read_answer(struct conversation *v, const struct json *m) {
     read_content(v, json_get(m, "content"), t, NULL);
     for (size_t i = 0; i < json_len(calls); i++)
         read_call(v, json_at(calls, i), t);
+    read_older_call(v, older, t);
+}
+
+static void read_older_result(struct conversation *v, const struct json *m,
+                              const struct conversation_part *call) {
+    static const char *const of_older[] = {"role", "name", "content", NULL};
+    struct words id = call->id; // before the turns may move
+    struct conversation_turn *t = conversation_turn(v, CONVERSATION_TOOL, PART_RESULT);
+    struct conversation_part *p = conversation_part(v, t, PART_RESULT);
+    if (!p)
+        return;
+    p->id = id;
+    read_content(v, json_get(m, "content"), NULL, p);
+    extras_take(v, &p->extras, m, of_older);
 }
 
 static void read_result(struct conversation *v, const struct json *m) {
@@ -199,6 +240,8 @@ void conversation_read_chat(struct conversation *v, const struct json *messages)
             read_answer(v, m);
         } else if (role == CONVERSATION_TOOL) {
             read_result(v, m);
+        } else if (role == CONVERSATION_FUNCTION && older_call(v, m)) {
+            read_older_result(v, m, older_call(v, m));
         } else {
             struct conversation_turn *t = conversation_turn(v, role, PART_TEXT);
             read_content(v, json_get(m, "content"), t, NULL);
@@ -270,6 +313,26 @@ void conversation_read_chat_tools(struct conversation *v, const struct json *too
         read_tool(v, json_at(tools, i));
     read_choice(v, choice);
     v->parallel = tristate(parallel);
+}
+
+void conversation_read_chat_functions(struct conversation *v, const struct json *functions,
+                                      const struct json *call) {
+    for (size_t i = 0; i < json_len(functions) && !v->failed; i++) {
+        const struct json *f = json_at(functions, i);
+        struct conversation_tool *t = conversation_tool(v, TOOL_FUNCTION);
+        if (!t)
+            return;
+        t->raw = f;
+        t->name = words_of(json_get(f, "name"));
+        t->description = words_of(json_get(f, "description"));
+        t->schema = json_get(f, "parameters");
+        extras_take(v, &t->extras, f, of_function);
+    }
+    v->choice.name = words_of(json_get(call, "name"));
+    v->choice.kind = v->choice.name.s                      ? CHOICE_NAMED
+                     : words_equal(words_of(call), "none") ? CHOICE_NONE
+                                                           : CHOICE_AUTO;
+    v->parallel = -1;
 }
 
 static void put_part(struct json_writer *w, const struct conversation_part *p) {

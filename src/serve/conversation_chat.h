@@ -13,6 +13,9 @@ void conversation_read_chat(struct conversation *v, const struct json *messages)
 // NULL pointers are absent. parallel: of parallel_tool_calls.
 void conversation_read_chat_tools(struct conversation *v, const struct json *tools,
                                   const struct json *choice, const struct json *parallel);
+// The older form of both: one call at most.
+void conversation_read_chat_functions(struct conversation *v, const struct json *functions,
+                                      const struct json *call);
 
 // One array each, and one value.
 void conversation_write_chat(const struct conversation *v, struct json_writer *w);

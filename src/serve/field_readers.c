@@ -264,12 +264,34 @@ bool field_read_parallel(struct params *p, const struct field *f, const struct j
 
 bool field_read_functions(struct params *p, const struct field *f, const struct json *v,
                           const struct params_limits *l, struct api_error *x) {
-    (void)p, (void)l;
-    if (json_len(v) == 0)
+    (void)l;
+    if (json_len(v) > REQUEST_TOOLS_MAX)
+        return api_refuse(x, f->name, "functions has %zu elements and may have %d", json_len(v),
+                          REQUEST_TOOLS_MAX);
+    if (json_len(v) > 0 && json_len(p->tools) > 0)
+        return api_refuse(x, f->name,
+                          "functions is the older form of tools: declare all of them in one");
+    for (size_t i = 0; i < json_len(v); i++)
+        if (!json_str(json_get(json_at(v, i), "name"), NULL))
+            return api_refuse(x, f->name, "functions[%zu].name is missing", i);
+    p->functions = json_len(v) > 0 ? v : NULL;
+    return true;
+}
+
+// In the table behind functions.
+bool field_read_function_call(struct params *p, const struct field *f, const struct json *v,
+                              const struct params_limits *l, struct api_error *x) {
+    const char *word = json_str(v, NULL);
+    (void)l;
+    p->function_call = v;
+    if (json_kind_of(v) == JSON_OBJECT && !p->functions)
+        return api_refuse(x, f->name, "function_call names a function, and functions has none");
+    if (word ? !strcmp(word, "none") || !strcmp(word, "auto")
+             : json_str(json_get(v, "name"), NULL) != NULL)
         return true;
-    api_refuse(x, f->name, "functions are not supported: declare them as tools");
-    x->code = "unsupported_tools";
-    return false;
+    return api_refuse(x, f->name,
+                      "function_call is %.40s and must be none, auto, or {\"name\": ...}",
+                      word ? word : fields_kind_name(v));
 }
 
 bool field_read_modalities(struct params *p, const struct field *f, const struct json *v,
@@ -288,7 +310,19 @@ bool field_read_modalities(struct params *p, const struct field *f, const struct
 bool field_read_generation_prompt(struct params *p, const struct field *f, const struct json *v,
                                   const struct params_limits *l, struct api_error *x) {
     (void)f, (void)l, (void)x;
-    p->no_generation_prompt = !json_bool(v, true);
+    p->open_reply = json_bool(v, true) ? 1 : -1;
+    return true;
+}
+
+// In the table behind add_generation_prompt.
+bool field_read_continue_final(struct params *p, const struct field *f, const struct json *v,
+                               const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    p->continue_last = json_bool(v, false) ? 1 : -1;
+    if (p->continue_last > 0 && p->open_reply > 0)
+        return api_refuse(x, f->name,
+                          "continue_final_message and add_generation_prompt cannot both be true: "
+                          "the last message goes on, or a new one begins");
     return true;
 }
 

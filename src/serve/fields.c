@@ -189,11 +189,21 @@ const struct field fields[] = {
      .schema = "{'type':'array','items':{'const':'text'}}",
      .help = "Refused where it asks for more than text."},
     {"functions", CHAT, FIELD_ARRAY, .read = field_read_functions,
-     .schema = "{'type':'array','maxItems':0}", .help = "Refused unless empty."},
+     .schema = "{'type':'array','maxItems':1024,'items':{'type':'object','required':['name'],"
+               "'properties':{'name':{'type':'string'}}}}",
+     .help = "The older form of tools, not beside them; the answer then has its call in "
+             "function_call, one at most."},
+    {"function_call", CHAT, FIELD_ANY, .read = field_read_function_call,
+     .schema = "{'oneOf':[{'enum':['none','auto']},{'type':'object','required':['name'],"
+               "'properties':{'name':{'type':'string'}}}]}",
+     .help = "Whether functions may be called, and which: the older form of tool_choice."},
     {"documents", MESSAGES, FIELD_ARRAY, AT(documents), .schema = "{'type':'array'}",
      .help = "For templates that read documents."},
     {"add_generation_prompt", MESSAGES, FIELD_BOOL, .read = field_read_generation_prompt,
      .help = "false: the prompt does not open the assistant's turn."},
+    {"continue_final_message", MESSAGES, FIELD_BOOL, .read = field_read_continue_final,
+     .help = "true: the last message, which must be the assistant's words, goes on; false: it is "
+             "whole, and another begins. Not said: it goes on if it is the assistant's."},
     {"chat_template_kwargs", MESSAGES | RESPONSES, FIELD_OBJECT, AT(kwargs),
      .help = "Variables for the template, such as enable_thinking."},
     {"reasoning_effort", MESSAGES, FIELD_STRING, .read = field_read_effort,

@@ -51,7 +51,8 @@ static bool check_content(const struct json *message, const char *role, size_t m
     char place[48];
     snprintf(place, sizeof place, "messages[%zu].content", m);
     enum json_kind k = json_kind_of(content);
-    if (k == JSON_STRING || (k == JSON_NULL && !strcmp(role, "assistant")))
+    bool may_lack = !strcmp(role, "assistant") || !strcmp(role, "function");
+    if (k == JSON_STRING || (k == JSON_NULL && may_lack))
         return true;
     if (k != JSON_ARRAY)
         return api_refuse(x, place, "%s is %s and must be a string or an array of text parts",
@@ -106,6 +107,21 @@ static bool check_calls(const struct json *message, size_t m, struct api_error *
     return true;
 }
 
+// A call of the older form.
+static bool check_older_call(const struct json *message, size_t m, struct api_error *x) {
+    const struct json *call = json_get(message, "function_call");
+    enum json_kind k = json_kind_of(json_get(call, "arguments"));
+    char place[64];
+    if (json_kind_of(call) == JSON_NULL)
+        return true;
+    snprintf(place, sizeof place, "messages[%zu].function_call", m);
+    if (!json_str(json_get(call, "name"), NULL))
+        return api_refuse(x, place, "%s.name is missing", place);
+    return k == JSON_NULL || k == JSON_STRING ||
+           api_refuse(x, place, "%s.arguments is %s and must be a string of JSON", place,
+                      fields_kind_name(json_get(call, "arguments")));
+}
+
 static bool check_message(const struct json *message, size_t m, struct api_error *x) {
     char place[48];
     snprintf(place, sizeof place, "messages[%zu]", m);
@@ -122,7 +138,8 @@ static bool check_message(const struct json *message, size_t m, struct api_error
         return api_refuse(x, place,
                           "%s is '%.40s' and must be system, developer, user, assistant or tool",
                           place, name);
-    return check_content(message, name, m, x) && check_calls(message, m, x);
+    return check_content(message, name, m, x) && check_calls(message, m, x) &&
+           check_older_call(message, m, x);
 }
 
 bool messages_check(const struct json *messages, struct api_error *x) {

@@ -70,13 +70,16 @@ struct params {
     enum structured_form form;
     struct str form_text;
     int64_t thinking_tokens; // most tokens of reasoning; -1: no end to it
-    bool no_generation_prompt;
+    // add_generation_prompt and continue_final_message: 1 true, -1 false, 0 not said.
+    int open_reply, continue_last;
     bool add_special, no_special, with_pieces; // of /v1/tokenize
     // In the body, or NULL; prompt is a string or an array, text a string, the others arrays,
     // kwargs an object.
     const struct json *messages, *tools, *documents, *kwargs, *prompt, *text, *tokens;
     const struct json *tool_choice; // a string or an object
     const struct json *parallel;    // parallel_tool_calls
+    // The older form of tools and tool_choice; the answer's call is of that form, too.
+    const struct json *functions, *function_call;
     enum speculate how;
     bool logit_hash, token_ids, trees;
     uint64_t session; // adapt_id of the conversation's name; 0: not said

@@ -21,6 +21,9 @@ bool relay_raw_fits(const struct json *body) {
     for (size_t i = 0; i < sizeof chat_only / sizeof *chat_only; i++)
         if (json_kind_of(json_get(body, chat_only[i])) != JSON_NULL)
             return false;
+    if (json_bool(json_get(body, "continue_final_message"), false) ||
+        !json_bool(json_get(body, "add_generation_prompt"), true))
+        return false;
     const struct json *messages = json_get(body, "messages");
     const char *role = json_str(json_get(json_at(messages, json_len(messages) - 1), "role"), NULL);
     return json_kind_of(messages) == JSON_ARRAY && role && strcmp(role, "assistant") != 0;
@@ -43,6 +46,7 @@ static int copy_member(void *arg, const char *key, size_t n, const struct json *
                                           "chat_template_kwargs",
                                           "reasoning_effort",
                                           "add_generation_prompt",
+                                          "continue_final_message",
                                           NULL};
     struct body *b = arg;
     (void)n;

@@ -15,6 +15,7 @@ struct repair {
     struct jinja_value list;  // what was made so far
     struct jinja_value calls; // ids of calls so far, to the names of their functions
     struct jinja_value ids;   // ids of the request to those that the template takes
+    struct jinja_value older; // id of the last call in the older form, whose results name no id
     int64_t n_calls;
     struct err *e;
 };
@@ -261,6 +262,29 @@ static int put_calls(struct repair *r, const struct json *calls, struct jinja_va
     return rc;
 }
 
+// A call in the older form, which is the only one of its message.
+static int put_older_call(struct repair *r, const struct json *call, struct jinja_value m,
+                          size_t i) {
+    const struct json *name = json_get(call, "name");
+    struct jinja_value list = jinja_list(r->c, true), out = jinja_dict(r->c, true);
+    struct jinja_value function = jinja_dict(r->c, true);
+    if (json_kind_of(name) != JSON_STRING)
+        return err_set(r->e, ERR_FORMAT,
+                       "messages[%zu].function_call is no call: it needs {\"name\": ..., "
+                       "\"arguments\": ...}",
+                       i);
+    r->older = take_id(r, NULL);
+    r->n_calls++;
+    put(r, out, "type", words(r, "function"));
+    put(r, out, "id", r->older);
+    put(r, function, "name", jinja_from_json(r->c, name, true));
+    put(r, out, "function", function);
+    jinja_append(r->c, list, out);
+    jinja_remove_member(m, "function_call");
+    put(r, m, "tool_calls", list);
+    return put_arguments(r, json_get(call, "arguments"), function, i, 0);
+}
+
 // A result: its id as that of the call was changed, and the name of what was called.
 static void put_result(const struct repair *r, const struct json *from, struct jinja_value m) {
     const char *id = json_str(json_get(from, "tool_call_id"), NULL);
@@ -270,6 +294,8 @@ static void put_result(const struct repair *r, const struct json *from, struct j
         put(r, m, "tool_call_id", changed);
     if (name.kind == JINJA_STRING && json_kind_of(json_get(from, "name")) == JSON_NULL)
         put(r, m, "name", name);
+    if (!id && r->older.kind == JINJA_STRING)
+        put(r, m, "tool_call_id", r->older);
 }
 
 static int find_role(const struct repair *r, const struct json *m, size_t i, enum chat_role *out) {
@@ -300,6 +326,7 @@ static int drop_null(void *arg, const char *key, size_t n, const struct json *v)
 
 static int take_message(struct repair *r, const struct json *m, size_t i, enum chat_role *role) {
     const struct json *calls = json_get(m, "tool_calls"), *content = json_get(m, "content");
+    const struct json *older = json_get(m, "function_call");
     if (json_kind_of(m) != JSON_OBJECT)
         return err_set(r->e, ERR_FORMAT, "messages[%zu] is not an object", i);
     int rc = find_role(r, m, i, role);
@@ -309,7 +336,8 @@ static int take_message(struct repair *r, const struct json *m, size_t i, enum c
         return rc;
     if (*role == CHAT_DEVELOPER && !r->t->traits.developer)
         *role = CHAT_SYSTEM;
-    bool has_calls = *role == CHAT_ASSISTANT && json_len(calls) > 0;
+    bool in_older = json_kind_of(older) == JSON_OBJECT && json_len(calls) == 0;
+    bool has_calls = *role == CHAT_ASSISTANT && (json_len(calls) > 0 || in_older);
     struct jinja_value out = jinja_from_json(r->c, m, true);
     json_each(m, drop_null, &out);
     put(r, out, "role", words(r, chat_roles[*role]));
@@ -320,7 +348,7 @@ static int take_message(struct repair *r, const struct json *m, size_t i, enum c
         content = NULL;
     rc = put_content(r, content, out, *role, has_calls);
     if (!rc && *role == CHAT_ASSISTANT)
-        rc = put_calls(r, calls, out, i);
+        rc = in_older ? put_older_call(r, older, out, i) : put_calls(r, calls, out, i);
     if (*role == CHAT_TOOL)
         put_result(r, m, out);
     jinja_append(r->c, r->list, out);
@@ -479,6 +507,8 @@ static bool is_empty_answer(const struct json *m) {
     const char *role = json_str(json_get(m, "role"), NULL);
     const struct json *content = json_get(m, "content");
     size_t n = 0;
+    if (json_kind_of(json_get(m, "function_call")) != JSON_NULL)
+        return false;
     if (!role || strcmp(role, chat_roles[CHAT_ASSISTANT]) != 0 ||
         json_len(json_get(m, "tool_calls")) > 0)
         return false;

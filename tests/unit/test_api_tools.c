@@ -4,6 +4,8 @@
 // refused.
 #include "test.h"
 
+#include <stdlib.h>
+
 #include "server_rig.h"
 
 static struct server_rig rig;
@@ -190,6 +192,101 @@ static void a_reply_is_a_call_or_has_its_form(void **state) {
     str_fini(&body);
 }
 
+#define OLDER(choice)                                                                              \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Read a.txt\"}],\"max_completion_tokens\":"    \
+    "300,\"functions\":[{\"name\":\"read\",\"parameters\":{\"type\":\"object\",\"properties\":{"   \
+    "\"lines\":{\"type\":\"integer\",\"maximum\":9}},\"required\":[\"lines\"],"                    \
+    "\"additionalProperties\":false}}],\"function_call\":" choice
+
+// functions and function_call: the answer has its call in function_call, whole and in pieces.
+static void the_older_form_is_answered_in_it(void **state) {
+    (void)state;
+    struct json *v = server_rig_json(&rig, CHAT, OLDER("{\"name\":\"read\"}}"), 200);
+    assert_string_equal(server_rig_text(v, "choices.0.finish_reason"), "function_call");
+    assert_string_equal(server_rig_text(v, "choices.0.message.function_call.name"), "read");
+    assert_non_null(
+        strstr(server_rig_text(v, "choices.0.message.function_call.arguments"), "\"lines\""));
+    assert_null(server_rig_at(v, "choices.0.message.tool_calls"));
+    json_free(v);
+    struct str out = {0};
+    assert_int_equal(
+        server_rig_ask(&rig, CHAT, OLDER("{\"name\":\"read\"},\"stream\":true}"), &out), 200);
+    assert_non_null(strstr(out.data, "\"function_call\":{\"name\":\"read\",\"arguments\":\"\"}"));
+    assert_non_null(strstr(out.data, "\"finish_reason\":\"function_call\""));
+    assert_null(strstr(out.data, "tool_calls"));
+    str_fini(&out);
+    v = server_rig_json(&rig, CHAT, OLDER("\"none\",\"max_tokens\":1}"), 200);
+    assert_null(server_rig_at(v, "choices.0.message.function_call"));
+    json_free(v);
+}
+
+static char *prompt_of(const char *messages, const char *more) {
+    struct str body = {0};
+    str_printf(&body, "{\"messages\":%s%s}", messages, more);
+    struct json *v = server_rig_json(&rig, "/apply-template", body.data, 200);
+    char *text = strdup(server_rig_text(v, "prompt"));
+    assert_non_null(text);
+    json_free(v);
+    str_fini(&body);
+    return text;
+}
+
+static void older_calls_in_a_conversation_are_calls(void **state) {
+    (void)state;
+    char *older = prompt_of(
+        "[{\"role\":\"user\",\"content\":\"?\"},{\"role\":\"assistant\",\"function_call\":{"
+        "\"name\":\"read\",\"arguments\":\"{\\\"path\\\": \\\"Oslo\\\"}\"}},{\"role\":\"function\","
+        "\"name\":\"read\",\"content\":\"rain\"}]",
+        "");
+    char *newer = prompt_of(
+        "[{\"role\":\"user\",\"content\":\"?\"},{\"role\":\"assistant\",\"tool_calls\":[{"
+        "\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"read\",\"arguments\":"
+        "\"{\\\"path\\\": \\\"Oslo\\\"}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"a\","
+        "\"content\":\"rain\"}]",
+        "");
+    assert_string_equal(older, newer);
+    assert_true(strstr(older, "Oslo") && strstr(older, "rain"));
+    free(older);
+    free(newer);
+    struct str out = {0};
+    assert_int_equal(
+        server_rig_ask(&rig, "/apply-template",
+                       "{\"messages\":[{\"role\":\"assistant\",\"function_call\":{}}]}", &out),
+        400);
+    assert_non_null(strstr(out.data, "messages[0].function_call.name is missing"));
+    str_fini(&out);
+}
+
+// The assistant's last words go on, are whole, or cannot go on.
+static void the_last_message_goes_on_or_not(void **state) {
+    (void)state;
+#define USER_SAYS  "[{\"role\":\"user\",\"content\":\"Hi\"}"
+#define MODEL_SAYS ",{\"role\":\"assistant\",\"content\":\"Hel\"}]"
+    char *open = prompt_of(USER_SAYS MODEL_SAYS, ",\"continue_final_message\":true");
+    char *also = prompt_of(USER_SAYS MODEL_SAYS,
+                           ",\"continue_final_message\":true,\"add_generation_prompt\":false");
+    char *unsaid = prompt_of(USER_SAYS MODEL_SAYS, "");
+    char *next = prompt_of(USER_SAYS MODEL_SAYS, ",\"continue_final_message\":false");
+    char *closed = prompt_of(USER_SAYS MODEL_SAYS, ",\"add_generation_prompt\":false");
+    assert_true(strlen(open) > 3 && !strcmp(open + strlen(open) - 3, "Hel"));
+    assert_string_equal(open, also);
+    assert_string_equal(open, unsaid);
+    assert_true(strlen(closed) > strlen(open) && !strncmp(closed, open, strlen(open)));
+    assert_true(strlen(next) > strlen(closed) && !strncmp(next, closed, strlen(closed)));
+    free(open);
+    free(also);
+    free(unsaid);
+    free(next);
+    free(closed);
+    struct str out = {0};
+    assert_int_equal(server_rig_ask(&rig, CHAT,
+                                    "{\"messages\":" USER_SAYS "],\"continue_final_message\":true}",
+                                    &out),
+                     400);
+    assert_non_null(strstr(out.data, "continue_final_message is true"));
+    str_fini(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_named_tool_is_called),
@@ -198,6 +295,9 @@ int main(void) {
         cmocka_unit_test(streamed_pieces_join_to_the_call),
         cmocka_unit_test(choices_that_cannot_be_kept_are_refused),
         cmocka_unit_test(a_reply_is_a_call_or_has_its_form),
+        cmocka_unit_test(the_older_form_is_answered_in_it),
+        cmocka_unit_test(older_calls_in_a_conversation_are_calls),
+        cmocka_unit_test(the_last_message_goes_on_or_not),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

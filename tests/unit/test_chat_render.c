@@ -192,6 +192,36 @@ static void calls_take_the_form_that_is_known(void **state) {
                    ERR_FORMAT, "messages[1].tool_calls[0] is no call");
 }
 
+// function_call is rendered as the one call of tool_calls, and its result finds it.
+static void calls_of_the_older_form_are_calls(void **state) {
+    (void)state;
+    static const char *const names[] = {"tagged", "text_arguments", "brackets", "sorted",
+                                        "channels"};
+    static const char older[] =
+        "[" USER("?") ",{\"role\":\"assistant\",\"content\":null,\"function_call\":{\"name\":\"f\","
+                      "\"arguments\":\"{\\\"city\\\": \\\"Oslo\\\"}\"}},{\"role\":\"function\","
+                      "\"name\":\"f\",\"content\":\"sunny\"}]";
+    static const char newer[] = "[" USER("?") "," CALL(
+        "\"{\\\"city\\\": \\\"Oslo\\\"}\"",
+        "call_0") ","
+                  "{\"role\":\"tool\",\"tool_call_id\":\"call_0\",\"content\":\"sunny\"}]";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct chat_template *form = load(names[i], NULL);
+        struct chat_text a, b;
+        struct err e = {0};
+        if (render(form, newer, &a, &e) || render(form, older, &b, &e))
+            fail_msg("%s: %s", names[i], e.text);
+        assert_string_equal(b.text.data, a.text.data);
+        assert_non_null(strstr(b.text.data, "Oslo"));
+        chat_text_fini(&a);
+        chat_text_fini(&b);
+        chat_template_free(form);
+    }
+    assert_refused(
+        "tagged", "[" USER("?") ",{\"role\":\"assistant\",\"function_call\":{\"arguments\":\"\"}}]",
+        ERR_FORMAT, "messages[1].function_call is no call");
+}
+
 static void assert_holds(const char *name, const char *messages, const char *yes, const char *no) {
     struct chat_template *form = load(name, NULL);
     struct chat_text x;
@@ -500,6 +530,7 @@ int main(void) {
         cmocka_unit_test(system_messages_go_where_they_may),
         cmocka_unit_test(contents_take_the_form_that_is_known),
         cmocka_unit_test(calls_take_the_form_that_is_known),
+        cmocka_unit_test(calls_of_the_older_form_are_calls),
         cmocka_unit_test(reasoning_stands_where_it_is_read),
         cmocka_unit_test(knows_where_reasoning_is_open),
         cmocka_unit_test(last_words_of_the_assistant_go_on),
