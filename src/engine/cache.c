@@ -78,26 +78,25 @@ void cache_destroy(struct cache *c) {
     free(c);
 }
 
-static void settle_one(struct cache *c, struct cache_entry *y) {
-    if (!y->source)
-        return;
-    int rc = copier_wait(c->copier, y->ticket, NULL);
-    bool whole = !rc && checkpoint_usable(y->source);
-    checkpoint_destroy(y->source);
-    y->source = NULL;
-    if (whole)
-        cache_tier_offer(c, y);
-    else
-        cache_drop(c, y);
+// An image that is not what it should be goes, and so do those that may have pages of it: they
+// were taken since, so their copies come behind its own.
+static void drop_spoilt(struct cache *c, struct cache_entry *y) {
+    for (struct cache_entry *z = c->copying, *next; z; z = next) {
+        next = z->behind;
+        if (image_shares(z->image, y->image))
+            cache_let_go(c, z);
+    }
+    cache_let_go(c, y);
 }
 
-// Others may be dropped with every one that is settled.
+// In the order of copies, so that none is offered whose pages another has spoilt.
 static void settle(struct cache *c, bool wait) {
-    for (struct cache_entry *y = c->all; y;) {
-        bool done = y->source && (wait || copier_done(c->copier, y->ticket));
-        if (done)
-            settle_one(c, y);
-        y = done ? c->all : y->next;
+    struct cache_entry *y;
+    while ((y = c->copying) && (wait || image_settled(y->image, c->copier))) {
+        if (cache_copied(c, y))
+            drop_spoilt(c, y);
+        else
+            cache_tier_offer(c, y);
     }
 }
 
@@ -216,13 +215,13 @@ static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, boo
     if (rc)
         return rc;
     c->blocks.most = c->o.ram - c->tree.bytes;
-    rc = image_take(&y->image, &from, &c->blocks, c->copier, &y->ticket, e);
+    rc = image_take(&y->image, &from, &c->blocks, c->copier, e);
     if (rc) {
         if (!y->file)
             cache_drop(c, y);
         return rc;
     }
-    y->source = p;
+    cache_copying(c, y, p);
     y->used = c->clock;
     host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
     c->stats.put++;

@@ -49,9 +49,9 @@ struct cache_load {
 // What it points at must not change until it has ended; the owner frees it then.
 struct cache_job {
     enum cache_job_kind what;
-    uint64_t kind, key;        // of the file; of LOAD: loads[] have them
-    struct cache_file *file;   // WRITE
-    const struct image *image; // WRITE
+    uint64_t kind, key;      // of the file; of LOAD: loads[] have them
+    struct cache_file *file; // WRITE
+    struct image *image;     // WRITE: what is written; LOAD: what is filled
     struct cache_piece *pieces;
     struct cache_load *loads; // [n_loads]
     int n_loads;

@@ -18,10 +18,10 @@ struct cache_entry {
     struct cache_entry *same;        // of the same node
     struct cache_entry *prev, *next; // of all
     int64_t len, sparse_end;
-    struct image *image;       // NULL: it is in a file only
-    struct checkpoint *source; // until its copies have ended; NULL: they have
-    uint64_t ticket;
-    int64_t used, hits; // when it was last of use, by the cache's clock; how often
+    struct image *image;        // NULL: it is in a file only
+    struct checkpoint *source;  // of the image, until its copies have ended; NULL: they have
+    struct cache_entry *behind; // with a source: whose copies come next
+    int64_t used, hits;         // when it was last of use, by the cache's clock; how often
     // On the disk:
     struct cache_file *file;  // NULL: it is not there
     bool stored, lost;        // it has been written; it is to be given up once its job has ended
@@ -39,6 +39,7 @@ struct cache {
     struct copier *copier;
     struct prefix_tree tree;
     struct cache_entry *all;                     // the newest first
+    struct cache_entry *copying, *copying_last;  // those with a source, in the copies' order
     struct checkpoint *deferred[CACHE_DEFERRED]; // [n_deferred], until there is pinned memory
     int n_deferred;
     uint64_t model; // content hash
@@ -99,9 +100,16 @@ struct cache_entry *cache_base(struct cache *c, const int32_t *ids, int64_t n, i
                                int64_t *common);
 // A new entry of a node; takes nothing over. NULL: no memory.
 struct cache_entry *cache_hang(struct cache *c, struct prefix_node *n, int64_t sparse_end);
-void cache_drop(struct cache *c, struct cache_entry *y); // its node may be gone with it
-void cache_prune_ghost(struct cache *c);                 // the oldest text without entries
-int64_t cache_bytes(const struct cache *c);              // of memory that it holds
+void cache_drop(struct cache *c, struct cache_entry *y);  // its node may be gone with it
+void cache_free_image(struct cache *c, struct image **m); // which nothing uses any more
+// Its image's copies are under way from a checkpoint, which is the cache's from now on.
+void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source);
+// Waits for them; after an error the image is not what it should be.
+int cache_copied(struct cache *c, struct cache_entry *y);
+// Out of memory, behind copies that are under way; what has no file is dropped.
+void cache_let_go(struct cache *c, struct cache_entry *y);
+void cache_prune_ghost(struct cache *c);    // the oldest text without entries
+int64_t cache_bytes(const struct cache *c); // of memory that it holds
 
 // What is dropped for others (cache_room.c): what an entry is worth, `bytes` being freed with it,
 double cache_worth(const struct cache *c, const struct cache_entry *y, int64_t bytes);

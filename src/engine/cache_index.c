@@ -100,21 +100,58 @@ void cache_prune_ghost(struct cache *c) {
     c->ghosts = oldest ? max_i64(c->ghosts - (before - c->tree.bytes), 0) : 0;
 }
 
+void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source) {
+    y->source = source;
+    y->behind = NULL;
+    *(c->copying ? &c->copying_last->behind : &c->copying) = y;
+    c->copying_last = y;
+}
+
+int cache_copied(struct cache *c, struct cache_entry *y) {
+    struct cache_entry *before = NULL;
+    int rc = image_settle(y->image, c->copier, NULL);
+    if (!rc && !checkpoint_usable(y->source))
+        rc = ERR_DEVICE;
+    checkpoint_destroy(y->source);
+    y->source = NULL;
+    for (struct cache_entry *z = c->copying; z != y; z = z->behind)
+        before = z;
+    *(before ? &before->behind : &c->copying) = y->behind;
+    if (c->copying_last == y)
+        c->copying_last = before;
+    return rc;
+}
+
+void cache_free_image(struct cache *c, struct image **m) {
+    if (!image_free(*m, &c->blocks))
+        c->stats.failed++;
+    *m = NULL;
+}
+
+static void free_image(struct cache *c, struct cache_entry *y) {
+    if (y->source)
+        (void)cache_copied(c, y);
+    cache_free_image(c, &y->image);
+}
+
+void cache_let_go(struct cache *c, struct cache_entry *y) {
+    if (y->file)
+        free_image(c, y);
+    else
+        cache_drop(c, y);
+}
+
 void cache_drop(struct cache *c, struct cache_entry *y) {
     struct prefix_node *n = y->node;
     struct cache_entry **at = &n->entries;
-    if (y->source) {
-        (void)copier_wait(c->copier, y->ticket, NULL);
-        checkpoint_destroy(y->source);
-    }
     while (*at != y)
         at = &(*at)->same;
     *at = y->same;
     *(y->prev ? &y->prev->next : &c->all) = y->next;
     if (y->next)
         y->next->prev = y->prev;
-    image_free(y->image, &c->blocks);
-    image_free(y->incoming, &c->blocks);
+    free_image(c, y);
+    cache_free_image(c, &y->incoming);
     c->blocks.other -= (int64_t)sizeof *y;
     c->stats.entries--;
     free(y);

@@ -68,24 +68,14 @@ static struct cache_entry *least_worth(struct cache *c, const struct cache_entry
     return least;
 }
 
-// Out of memory; what has a file stays there.
-static void let_go(struct cache *c, struct cache_entry *y) {
-    c->stats.evicted++;
-    if (!y->file) {
-        cache_drop(c, y);
-        return;
-    }
-    image_free(y->image, &c->blocks);
-    y->image = NULL;
-}
-
 bool cache_make_room(struct cache *c, int64_t bytes, const struct cache_entry *keep) {
     if (bytes > c->o.ram)
         return false;
     while (bytes_in_use(c) + bytes > c->o.ram) {
         struct cache_entry *y = least_worth(c, keep);
         if (y) {
-            let_go(c, y);
+            c->stats.evicted++;
+            cache_let_go(c, y);
         } else if (c->ghosts > 0) {
             cache_prune_ghost(c);
         } else {

@@ -26,6 +26,19 @@ static struct cache_job *make_job(struct cache *c, enum cache_job_kind what,
     return j;
 }
 
+static void uses(struct cache_job *j, struct image *m) {
+    j->image = m;
+    m->users++;
+}
+
+// One that has ended; NULL: none.
+static struct cache_job *next_ended(struct cache *c) {
+    struct cache_job *j = cache_disk_ended(c->disk);
+    if (j && j->image)
+        j->image->users--;
+    return j;
+}
+
 static void free_job(struct cache_job *j) {
     free(j->pieces);
     free(j->loads);
@@ -176,7 +189,7 @@ void cache_tier_offer(struct cache *c, struct cache_entry *y) {
     } else if (!j) {
         forget_file(c, y);
     } else {
-        j->image = y->image;
+        uses(j, y->image);
         y->writing = true;
         y->pinned = image_own_bytes(y->image);
         c->pinned += y->pinned;
@@ -216,6 +229,8 @@ static struct image *make_image(struct cache *c, const struct cache_entry *y) {
     prefix_text(y->node, text);
     struct cache_entry *near = cache_kin(c, text, y->len, y->sparse_end, &kin.common);
     free(text);
+    if (near && near->source) // its pages may not come
+        near = NULL;
     kin.image = near ? near->image : NULL;
     shape.n_groups = f->n_groups;
     for (int g = 0; g < f->n_groups; g++) {
@@ -298,12 +313,12 @@ bool cache_tier_load(struct cache *c, struct cache_entry *y) {
     y->incoming = j ? make_image(c, y) : NULL;
     if (!y->incoming || !find_pieces(c, j, y, y->incoming)) {
         y->loading = false;
-        image_free(y->incoming, &c->blocks);
-        y->incoming = NULL;
+        cache_free_image(c, &y->incoming);
         if (j)
             free_job(j);
         return false;
     }
+    uses(j, y->incoming);
     cache_disk_queue(c->disk, j);
     return true;
 }
@@ -324,8 +339,7 @@ static void loaded(struct cache *c, struct cache_entry *y, const struct cache_jo
         c->stats.loaded++;
         return;
     }
-    image_free(y->incoming, &c->blocks);
-    y->incoming = NULL;
+    cache_free_image(c, &y->incoming);
     c->stats.failed++;
     note(c, j->err.text);
     struct cache_entry *bad = with_key(c, j->failed);
@@ -337,7 +351,7 @@ static void loaded(struct cache *c, struct cache_entry *y, const struct cache_jo
 
 void cache_tier_poll(struct cache *c) {
     struct cache_job *j;
-    while (c->disk && (j = cache_disk_ended(c->disk))) {
+    while (c->disk && (j = next_ended(c))) {
         if (j->what == CACHE_WRITE)
             written(c, j->owner, j);
         else if (j->what == CACHE_LOAD)
@@ -547,7 +561,7 @@ void cache_tier_close(struct cache *c) {
         return;
     struct cache_job *j;
     cache_disk_stop(c->disk);
-    while ((j = cache_disk_ended(c->disk)))
+    while ((j = next_ended(c)))
         free_job(j);
     cache_disk_close(c->disk);
     c->disk = NULL;

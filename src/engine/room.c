@@ -188,6 +188,11 @@ static int reserve(struct engine *g, int at, struct err *e) {
         return 0;
     int64_t left = job_left(s->job), more = left ? min_i64(left, t->rows) : job_growth(s->job);
     int rc = sequence_reserve(job_sequence(s->job), more, e);
+    // Checkpoints whose copies are under way, or wait for memory, hold pages.
+    if ((rc == ERR_LIMIT || rc == ERR_MEMORY) && g->cache) {
+        cache_flush(g->cache);
+        rc = sequence_reserve(job_sequence(s->job), more, e);
+    }
     // Free pages of one layout are of no use to another one until they are given back.
     if (rc == ERR_MEMORY && session_trim(g->session) > 0)
         rc = sequence_reserve(job_sequence(s->job), more, e);

@@ -45,6 +45,8 @@ bool exec_host_pinned(const struct exec *x) {
     return x->copies != NULL;
 }
 
+const struct copy_backend *cpu_copies;
+
 struct copier {
     const struct copy_backend *b; // NULL: copies are done at once
     struct copy_queue *queue;

@@ -30,4 +30,8 @@ struct copy_backend {
     void (*park_fault)(struct exec *x); // contents did not come back: nothing may be computed
 };
 
+// What execs of the CPU begin with (exec.h): NULL, copies are done at once. Tests put copies there
+// that come late, as those of a GPU do.
+extern const struct copy_backend *cpu_copies;
+
 #endif

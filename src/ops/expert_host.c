@@ -24,6 +24,7 @@ struct expert_host {
     // The cpu's.
     struct act *in, *mid; // rows of dim, entries of ffn
     float *out;           // [entries][dim]
+    bool given;           // the device has been told to read sums
 };
 
 static int64_t piece_of(const struct expert_host_shape *s) {
@@ -40,6 +41,8 @@ void expert_host_destroy(struct expert_host *h) {
     if (!h)
         return;
     const struct ops *cpu = exec_ops(h->cpu);
+    if (h->given)
+        (void)exec_status(h->x, NULL); // the device may still read there
     exec_host_free(h->x, h->rows);
     exec_host_free(h->x, h->sums);
     exec_host_free(h->x, h->ids);
@@ -137,6 +140,7 @@ void expert_host_end(struct expert_host *h, const struct expert_host_call *c) {
             compute(h, c, n);
         else
             memset(h->sums, 0, (size_t)(n * h->s.dim) * sizeof *h->sums);
+        h->given = true;
         h->x->host_rows->in(h->x, &(struct rows_in){.host = h->sums,
                                                     .out = c->out + at * h->s.dim,
                                                     .n = n * h->s.dim,

@@ -3,6 +3,7 @@
 // there is of them, then to queue their copies. See image.h.
 #include "state/image.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,7 +222,7 @@ static struct image *image_new(struct host_blocks *b, size_t rest) {
 }
 
 int image_take(struct image **out, const struct image_source *from, struct host_blocks *b,
-               struct copier *copier, uint64_t *ticket, struct err *e) {
+               struct copier *copier, struct err *e) {
     struct taking sizes = {0}, t = {.b = b, .copier = copier, .x = b->x};
     struct str form = {0};
     int rc = run(from, &sizes, &form, e);
@@ -235,7 +236,7 @@ int image_take(struct image **out, const struct image_source *from, struct host_
     if (rc) {
         if (t.ticket)
             copier_wait(copier, t.ticket, NULL);
-        image_free(t.m, b);
+        (void)image_free(t.m, b);
         str_fini(&form);
         return rc;
     }
@@ -244,9 +245,19 @@ int image_take(struct image **out, const struct image_source *from, struct host_
     t.m->form = (unsigned char *)form.data;
     t.m->form_bytes = form.len;
     b->other += small_bytes(t.m);
-    *ticket = t.ticket;
+    t.m->ticket = t.ticket;
     *out = t.m;
     return 0;
+}
+
+bool image_settled(const struct image *m, struct copier *copier) {
+    return copier_done(copier, m->ticket);
+}
+
+int image_settle(struct image *m, struct copier *copier, struct err *e) {
+    uint64_t ticket = m->ticket;
+    m->ticket = 0;
+    return copier_wait(copier, ticket, e);
 }
 
 int64_t image_own_bytes(const struct image *m) {
@@ -262,9 +273,23 @@ int64_t image_own_bytes(const struct image *m) {
     return bytes;
 }
 
-void image_free(struct image *m, struct host_blocks *b) {
+bool image_shares(const struct image *a, const struct image *b) {
+    for (int g = 0; g < a->n_groups && g < b->n_groups; g++) {
+        const struct image_group *x = &a->groups[g], *y = &b->groups[g];
+        int64_t n = min_i64(x->n_pages, y->n_pages);
+        for (int64_t i = max_i64(x->first, y->first); i < n; i++)
+            if (x->pages[i] == y->pages[i])
+                return true;
+    }
+    return false;
+}
+
+bool image_free(struct image *m, struct host_blocks *b) {
     if (!m)
-        return;
+        return true;
+    assert(!m->ticket && !m->users);
+    if (m->ticket || m->users)
+        return false;
     if (m->form) // else it never came to be
         b->other -= small_bytes(m);
     for (int g = 0; g < m->n_groups; g++) {
@@ -276,6 +301,7 @@ void image_free(struct image *m, struct host_blocks *b) {
         host_blocks_give(b, m->rest, m->rest_bytes);
     free(m->form);
     free(m);
+    return true;
 }
 
 int image_make(struct image **out, const struct image *shape, const struct image_kin *kin,
@@ -294,7 +320,7 @@ int image_make(struct image **out, const struct image *shape, const struct image
         }
     }
     if (!ok) {
-        image_free(m, b);
+        (void)image_free(m, b);
         return err_set(e, ERR_MEMORY, "no memory to read a checkpoint");
     }
     m->len = shape->len;

@@ -35,7 +35,9 @@ struct image {
     size_t form_bytes;
     unsigned char *rest; // [rest_bytes] a block; NULL: none
     size_t rest_bytes;
-    bool foreign; // it comes from a file and has not been put back yet
+    bool foreign;    // it comes from a file and has not been put back yet
+    uint64_t ticket; // of the copies that fill it, until image_settle; 0: they have ended
+    int users;       // jobs of other threads that read or fill it
 };
 
 // An image whose first tokens are the same as a checkpoint's, or as another image's: whole pages
@@ -45,8 +47,8 @@ struct image_kin {
     int64_t common; // tokens
 };
 
-// Begins to copy c, which must live until the ticket of the copier is done; only then is the image
-// whole. model: content hash (struct checkpoint_form). ERR_STATE, ERR_MEMORY, ERR_DEVICE.
+// Begins to copy the checkpoint, which must live until image_settle has returned; only then is the
+// image whole. model: content hash (struct checkpoint_form). ERR_STATE, ERR_MEMORY, ERR_DEVICE.
 struct image_source {
     const struct checkpoint *checkpoint;
     uint64_t model;
@@ -55,7 +57,11 @@ struct image_source {
     struct image_kin kin;
 };
 int image_take(struct image **out, const struct image_source *from, struct host_blocks *b,
-               struct copier *copier, uint64_t *ticket, struct err *e);
+               struct copier *copier, struct err *e);
+// Whether its copies have ended, so that image_settle does not wait.
+bool image_settled(const struct image *m, struct copier *copier);
+// Waits for its copies, by the copier that was given to image_take. ERR_DEVICE: they failed.
+int image_settle(struct image *m, struct copier *copier, struct err *e);
 // Bytes of blocks and other memory that it will take at most.
 int64_t image_needs(const struct image_source *from);
 
@@ -77,7 +83,11 @@ int image_kind(const struct image_source *from, uint64_t *kind, const struct kv_
 
 // Bytes that are freed with it: its own, with those pages that nobody shares.
 int64_t image_own_bytes(const struct image *m);
-void image_free(struct image *m, struct host_blocks *b); // NULL is allowed
+// Whether any page is of both.
+bool image_shares(const struct image *a, const struct image *b);
+// NULL is allowed. Its blocks may be another's at once, so nothing is freed, ever, where copies of
+// it have not been settled or it has users, which is a fault of the caller: false.
+bool image_free(struct image *m, struct host_blocks *b);
 
 // A checkpoint again: tokens[0..len). Errors as of checkpoint_read.
 struct image_target {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rule E (docs/exactness.md) with the prefix cache: random conversations that go on, are edited,
 // forked and cancelled, several of them in the same passes, with drafting and without, beside a
-// cache that is ample or that must drop most of what it keeps. Every answer must be what the same
-// prompt gives alone without a cache: tokens and the bits of the deciding logits.
-// test_cached [--cases N] [--only CASE]
+// cache that is ample or that must drop most of what it keeps, whose copies are done at once or
+// late. Every answer must be what the same prompt gives alone without a cache: tokens and the bits
+// of the deciding logits. test_cached [--cases N] [--only CASE]
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "support/copies.h"
 #include "support/tiny_gguf.h"
 
 enum {
@@ -260,10 +261,14 @@ static int run_case(int number, struct session *alone, const struct engine_optio
     struct engine_options o = *files;
     memset(talks, 0, sizeof talks);
     pick_engine(&o, session_plan(alone), &g);
+    struct late_copies how = {.seed = (uint64_t)number, .chance = 1 + rng_below(&g, 40)};
+    struct copy_backend late = copies_late(&how);
+    cpu_copies = rng_below(&g, 2) ? &late : NULL;
     int rc = 0;
     for (int life = 0; life < 2 && !rc; life++)
         rc = run_life(alone, &o, talks, &g, total, e);
     remove_folder();
+    cpu_copies = NULL;
     return rc;
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The prefix cache where host memory is pinned, that is slow to come by: a checkpoint waits until a
 // thread has made its memory and nothing else does, it is found all the same by the text that goes
-// on from it, and what the system refuses is refused. Pinned memory is a fake: plain memory that
+// on from it, and what the system refuses is refused. And where copies come late: what is dropped
+// while they are under way does not come to another. Pinned memory is a fake: plain memory that
 // other threads than the test's get only while a gate is open.
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,6 +41,7 @@ static void *slow_alloc(struct exec *x, size_t bytes) {
 }
 
 static struct copy_backend slow;
+static const struct late_copies *late; // copies are, not memory; NULL: memory is
 
 struct scene {
     struct tiny_pair files;
@@ -73,9 +76,8 @@ static void read_prompt(struct scene *s) {
     reply_fini(&reply);
 }
 
-static void open_scene(struct scene *s, const char *name) {
+static void open_scene_with(struct scene *s, const char *name, const struct cache_options *c) {
     struct session_options o = session_options_default();
-    struct cache_options c = {.ram = RAM};
     struct err e = {0};
     memset(s, 0, sizeof *s);
     memory.test = pthread_self();
@@ -87,12 +89,16 @@ static void open_scene(struct scene *s, const char *name) {
     o.target.max_ctx = 512;
     o.make_plan = true;
     assert_int_equal(session_open(&s->session, &o, &e), 0);
-    slow = copies_at_once();
-    slow.host_alloc = slow_alloc;
+    slow = late ? copies_late(late) : copies_at_once();
+    slow.host_alloc = late ? slow.host_alloc : slow_alloc;
     model_exec(session_model(s->session))->copies = &slow;
-    assert_int_equal(cache_create(&s->cache, s->session, &c, &e), 0);
+    assert_int_equal(cache_create(&s->cache, s->session, c, &e), 0);
     for (int i = 0; i < PROMPT; i++)
         s->prompt[i] = (i * 37 + i / 9) % 250;
+}
+
+static void open_scene(struct scene *s, const char *name) {
+    open_scene_with(s, name, &(struct cache_options){.ram = RAM});
 }
 
 static void close_scene(struct scene *s) {
@@ -104,15 +110,31 @@ static void close_scene(struct scene *s) {
     tiny_pair_remove(&s->files);
 }
 
+// Tokens of the prompt that come back, with the state that they have without a cache.
 static int64_t cached(struct scene *s) {
     struct sequence *seq = NULL;
+    struct request r;
+    struct reply got = {0}, want = {0};
     struct err e = {0};
     assert_int_equal(model_sequence(session_model(s->session), &seq, &e), 0);
-    struct cache_report r = cache_restore(s->cache, s->prompt, PROMPT, PROMPT, seq);
-    assert_int_equal(sequence_len(seq), r.cached);
-    assert_memory_equal(sequence_tokens(seq), s->prompt, (size_t)r.cached * sizeof s->prompt[0]);
+    struct cache_report report = cache_restore(s->cache, s->prompt, PROMPT, PROMPT, seq);
+    assert_int_equal(sequence_len(seq), report.cached);
+    assert_memory_equal(sequence_tokens(seq), s->prompt,
+                        (size_t)report.cached * sizeof s->prompt[0]);
+    request_init(&r);
+    r.prompt = s->prompt;
+    r.n_prompt = PROMPT;
+    r.max_tokens = 4;
+    r.ignore_eos = r.logit_hash = true;
+    r.how = SPECULATE_OFF;
+    assert_int_equal(session_generate(s->session, &r, &want, &e), 0);
+    r.prefix = report.cached ? seq : NULL;
+    assert_int_equal(session_generate(s->session, &r, &got, &e), 0);
+    assert_int_equal(got.hash, want.hash);
+    reply_fini(&got);
+    reply_fini(&want);
     sequence_destroy(seq);
-    return r.cached;
+    return report.cached;
 }
 
 // Polls until so many entries have been made, or for ten seconds.
@@ -215,6 +237,98 @@ static void more_than_may_wait_is_kept_in_order(void **state) {
     close_scene(&s);
 }
 
+// Reads the prompt until its copies are under way.
+static void begin_copies(struct scene *s) {
+    int64_t put = cache_stats(s->cache).put;
+    read_prompt(s);
+    assert_int_equal(poll_until(s, put + 1), put + 1);
+}
+
+// More texts than there is room for, so that every one that is kept takes the memory of another
+// whose copies have not come yet.
+static void what_is_dropped_waits_for_its_copies(void **state) {
+    (void)state;
+    struct late_copies how = {.seed = 5};
+    struct scene s;
+    late = &how;
+    open_scene(&s, "cache_room");
+    begin_copies(&s);
+    int64_t one = cache_stats(s.cache).bytes;
+    close_scene(&s);
+    open_scene_with(&s, "cache_late", &(struct cache_options){.ram = 2 * one + one / 2});
+    for (int i = 0; i < 30; i++) {
+        s.prompt[0] = i;
+        how.chance = i < 15 ? 0 : 4; // none comes before it must, or some do
+        begin_copies(&s);
+        if (i % 4 == 3)
+            assert_int_equal(cached(&s), POINT);
+    }
+    assert_true(cache_stats(s.cache).evicted > 20);
+    close_scene(&s);
+    late = NULL;
+}
+
+// The same with files, beside which images go and come back.
+static void what_has_a_file_waits_for_its_copies_as_well(void **state) {
+    (void)state;
+    enum { TEXTS = 12 };
+    struct late_copies how = {.seed = 5};
+    char dir[] = "/tmp/cache_late.XXXXXX", command[64];
+    struct scene s;
+    late = &how;
+    assert_non_null(mkdtemp(dir));
+    open_scene(&s, "cache_room");
+    begin_copies(&s);
+    int64_t one = cache_stats(s.cache).bytes;
+    close_scene(&s);
+    open_scene_with(
+        &s, "cache_late",
+        &(struct cache_options){.ram = 2 * one + one / 2, .dir = dir, .disk = 100 * one});
+    for (int i = 0; i < TEXTS; i++) {
+        s.prompt[0] = i;
+        begin_copies(&s);
+        cache_flush(s.cache);
+        for (int k = 0; k < 10000 && cache_stats(s.cache).written <= i; k++) {
+            usleep(1000);
+            cache_poll(s.cache);
+        }
+        assert_int_equal(cache_stats(s.cache).written, i + 1);
+    }
+    int64_t evicted = cache_stats(s.cache).evicted;
+    for (int i = 1; i < TEXTS - 1; i++) { // others may still be there
+        s.prompt[0] = i;
+        begin_copies(&s);
+        if (i % 4 == 3)
+            assert_int_equal(cached(&s), POINT);
+    }
+    assert_true(cache_stats(s.cache).evicted - evicted > 5);
+    close_scene(&s);
+    late = NULL;
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void what_shares_pages_that_failed_to_come_is_dropped_with_them(void **state) {
+    (void)state;
+    struct late_copies how = {.seed = 6};
+    struct scene s;
+    late = &how;
+    open_scene(&s, "cache_failed");
+    how.fail = true;
+    begin_copies(&s);
+    how.fail = false;
+    s.prompt[POINT - 1] ^= 1; // shares the pages before it
+    begin_copies(&s);
+    assert_int_equal(cached(&s), 0);
+    s.prompt[POINT - 1] ^= 1;
+    assert_int_equal(cached(&s), 0);
+    assert_int_equal(cache_stats(s.cache).entries, 0);
+    read_prompt(&s);
+    assert_int_equal(cached(&s), POINT);
+    close_scene(&s);
+    late = NULL;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_waits_for_its_memory_and_nobody_else),
@@ -222,6 +336,9 @@ int main(void) {
         cmocka_unit_test(what_goes_on_from_it_does_not_wait),
         cmocka_unit_test(memory_that_cannot_be_made_beside_is_asked_for_at_once),
         cmocka_unit_test(more_than_may_wait_is_kept_in_order),
+        cmocka_unit_test(what_is_dropped_waits_for_its_copies),
+        cmocka_unit_test(what_has_a_file_waits_for_its_copies_as_well),
+        cmocka_unit_test(what_shares_pages_that_failed_to_come_is_dropped_with_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,8 @@
 
 #include "ops/copier.h"
 #include "ops/exec.h"
+#include "ops/host_rows.h"
+#include "support/copies.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"
 
@@ -130,11 +132,68 @@ static void takes_no_wrong_choice(void **state) {
     exec_destroy(cpu);
 }
 
+// A device that reads the rows it is given as late as it may.
+static struct rows_in unread; // host NULL: none
+static const struct host_rows *cpu_rows;
+
+static void read_late(struct exec *x, const struct rows_in *r) {
+    (void)x;
+    unread = *r;
+}
+
+static int read_now(struct exec *x, struct err *e) {
+    (void)e;
+    if (unread.host)
+        cpu_rows->in(x, &unread);
+    unread.host = NULL;
+    return 0;
+}
+
+static void free_unread(struct exec *x, void *p) {
+    (void)x;
+    assert_null(unread.host);
+    free(p);
+}
+
+static void its_memory_stays_until_the_device_has_read_it(void **state) {
+    (void)state;
+    const struct expert_host_shape shape = {
+        .rows = 1, .dim = 32, .ffn = 32, .experts = 3, .used = 2};
+    const int32_t none[] = {-1, -1};
+    struct exec *x = open_cpu(), *cpu = open_cpu();
+    struct copy_backend pinned = copies_at_once();
+    struct host_rows rows = *x->host_rows;
+    struct expert_host *h;
+    struct act *in;
+    struct err e;
+    float row[32] = {1}, weights[2] = {1, 1}, out[32] = {5};
+    cpu_rows = x->host_rows;
+    pinned.host_free = free_unread;
+    rows.in = read_late;
+    x->copies = &pinned;
+    x->host_rows = &rows;
+    x->status = read_now;
+    assert_int_equal(expert_host_create(&h, x, cpu, &shape, &e), 0);
+    assert_int_equal(exec_ops(x)->act_create(x, 1, 32, &in, &e), 0);
+    exec_ops(x)->to_act(x, row, 1, 32, in);
+    const struct expert_host_call c = {
+        .in = in, .n = 1, .ids = none, .weights = weights, .out = out, .apart = true};
+    expert_host_begin(h, &c);
+    expert_host_end(h, &c);
+    assert_true(out[0] == 5 && unread.host);
+    expert_host_destroy(h);
+    assert_true(out[0] == 0);
+    exec_ops(x)->act_destroy(x, in);
+    exec_destroy(cpu);
+    exec_destroy(x);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_up_to_rounding),
         cmocka_unit_test(counts_and_refuses),
         cmocka_unit_test(takes_no_wrong_choice),
+        cmocka_unit_test(its_memory_stays_until_the_device_has_read_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/num.h"
+#include "ops/copy_backend.h"
 #include "ops/cpu/cpu.h"
 
 static void *memory_alloc(struct exec *x, size_t bytes) {
@@ -141,6 +142,7 @@ int exec_create_cpu(struct exec **out, const char *level, int threads, struct er
     c->base.act_bytes = act_bytes;
     c->base.act_read = act_read;
     c->base.host_rows = &cpu_host_rows;
+    c->base.copies = cpu_copies;
     rc = pool_create(&c->pool, threads, e);
     if (rc)
         goto out;
