@@ -434,12 +434,12 @@ if [ -n "$target" ] && has generate; then
     "$program" generate -m "$target" -p x -n 5000 --ignore-eos 2>err | head -c 4 >out
     if [ "${PIPESTATUS[1]}" != 0 ] || grep -q '^coppice' err; then why="said something"; fi
     verdict "a reader that left" "$why"
-    set -m # or what runs in the background does not hear it
-    "$program" generate -m "$target" -p x -n 100000 --ignore-eos >out 2>err &
-    set +m
-    until [ -s out ] || ! kill -0 $!; do sleep 0.05; done
-    kill -INT $!
-    wait $!
+    python3 -c 'import signal, subprocess, sys
+p = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+sys.stdout.buffer.write(p.stdout.read(4))
+p.send_signal(signal.SIGINT)
+p.stdout.read()
+sys.exit(p.wait() % 256)' "$program" generate -m "$target" -p x -n 100000 --ignore-eos >out 2>err
     got=$?
     why=
     if [ "$got" != 130 ] || grep -q '^coppice' err || [ ! -s out ]; then why="status $got"; fi
