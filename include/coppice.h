@@ -62,8 +62,7 @@ struct coppice_load_options {
     // NULL: none. Where what passes cost here is kept from one program to the next, so that
     // requests without a budget of their own begin with a good one. Read at load, written at free.
     const char *price_folder;
-    double
-        sparse_prefill; // 0: prompts are read in full; to 1: --sparse-prefill, first prompts only
+    double sparse_prefill; // 0: prompts are read in full; to 1: --sparse-prefill, first ones only
 };
 
 struct coppice_plan {
@@ -71,11 +70,12 @@ struct coppice_plan {
     int64_t weights, draft; // bytes, of the target and of the draft
     int64_t workspace;      // bytes
     int64_t state;          // bytes of a sequence, whatever its length
-    int64_t kv_per_1k;      // bytes of a sequence more for each 1,024 tokens
+    int64_t kv_per_1k;      // bytes of a sequence more for each 1,024 tokens, beside kv_windows
     int64_t total;          // bytes, with one sequence of max_ctx tokens
     int64_t available;      // bytes that may be taken; 0: no limit is known
     int64_t max_ctx;        // tokens that are planned for
     int64_t trained_ctx;    // tokens that the model was trained for
+    int64_t kv_windows;     // bytes of a sequence in layers that see a window, at most
 };
 
 // What loading would take, without loading. COPPICE_ERR_MEMORY where it does not fit, with *out

@@ -76,11 +76,12 @@ int coppice_plan(const struct coppice_load_options *options, struct coppice_plan
                                 .draft = p.draft,
                                 .workspace = p.scratch,
                                 .state = p.state,
-                                .kv_per_1k = p.kv_per_1k + p.window_per_1k,
+                                .kv_per_1k = kv_needs_per_1k(&p.kv),
                                 .total = plan_total(&p),
                                 .available = p.available,
                                 .max_ctx = p.context,
-                                .trained_ctx = p.trained};
+                                .trained_ctx = p.trained,
+                                .kv_windows = kv_needs_windows(&p.kv, p.context, p.step)};
     if (!rc || rc == ERR_MEMORY)
         api_give(out, &plan, sizeof plan);
     return api_result(rc, &e, error);

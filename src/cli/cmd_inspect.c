@@ -161,6 +161,7 @@ static const struct {
 } plan_rows[] = {
     {"workspace", "scratch", "bytes", offsetof(struct inspect_plan, scratch)},
     {"1,024 tokens of F16 KV", "kv_per_1k", "bytes", offsetof(struct inspect_plan, kv_per_1k)},
+    {"F16 KV within windows", "kv_windows", "bytes", offsetof(struct inspect_plan, kv_windows)},
     {"recurrent state, a sequence", "recurrent", "bytes", offsetof(struct inspect_plan, recurrent)},
     {"checkpoint of it", "checkpoint", "bytes", offsetof(struct inspect_plan, checkpoint)},
     {"experts among the weights", "experts", "bytes", offsetof(struct inspect_plan, experts)},

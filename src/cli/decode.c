@@ -396,7 +396,8 @@ void decode_json_memory(struct json_writer *w, const struct session *s) {
         int64_t bytes;
     } parts[] = {{"weights", p->weights},
                  {"draft", p->draft},
-                 {"kv_per_1k", p->kv_per_1k + p->window_per_1k},
+                 {"kv_per_1k", kv_needs_per_1k(&p->kv)},
+                 {"kv_windows", kv_needs_windows(&p->kv, p->context, p->step)},
                  {"kv", plan_kv(p, p->context)},
                  {"experts", p->experts},
                  {"experts_resident", p->resident},

@@ -14,7 +14,8 @@
 // Bytes that running takes beside the weights.
 struct inspect_plan {
     int64_t scratch;       // workspace
-    int64_t kv_per_1k;     // keys and values of 1,024 tokens as F16
+    int64_t kv_per_1k;     // keys and values of 1,024 tokens as F16, in layers without a window,
+    int64_t kv_windows;    // and in those with one, of a sequence at most
     int64_t recurrent;     // Gated DeltaNet state of one sequence
     int64_t checkpoint;    // of that state
     int64_t experts;       // of the weights: experts, which need not all be on the device,

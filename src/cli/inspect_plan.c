@@ -29,10 +29,12 @@ static bool draft_plan(struct inspect_plan *p, const struct gguf *g) {
 static bool target_plan(struct inspect_plan *p, const struct gguf *g) {
     struct model_options o = model_options_default();
     struct model_plan plan;
-    if (model_plan(&plan, NULL, NULL, g, &o, &p->refusal))
+    struct model_params of;
+    if (model_plan(&plan, &of, NULL, g, &o, &p->refusal))
         return false;
     p->scratch = plan.scratch;
-    p->kv_per_1k = plan.kv_per_1k;
+    p->kv_per_1k = kv_needs_per_1k(&plan.kv);
+    p->kv_windows = kv_needs_windows(&plan.kv, of.context, plan.step);
     p->recurrent = plan.recurrent;
     p->checkpoint = plan.checkpoint;
     p->experts = plan.expert_bytes;

@@ -15,15 +15,8 @@ static int64_t pages(int64_t tokens) {
     return ceil_div(tokens, KV_PAGE);
 }
 
-// Keys and values when 1,024 tokens without a window take per_1k.
-static int64_t kv_of(const struct memory_plan *p, int64_t per_1k, int64_t n) {
-    int64_t held = p->window > 0 ? min_i64(n, p->window) : n;
-    return pages(n) * (per_1k / (1024 / KV_PAGE)) +
-           pages(held) * (p->window_per_1k / (1024 / KV_PAGE));
-}
-
 int64_t plan_kv(const struct memory_plan *p, int64_t n) {
-    return kv_of(p, p->kv_per_1k, n);
+    return kv_needs_most(&p->kv, n, p->step);
 }
 
 static int64_t fixed(const struct memory_plan *p) {
@@ -40,13 +33,13 @@ int64_t plan_total(const struct memory_plan *p) {
 }
 
 // The longest context of whole pages that fits with keys and values of this size.
-static int64_t longest(const struct memory_plan *p, int64_t per_1k) {
+static int64_t longest(const struct memory_plan *p, const struct kv_needs *kv) {
     int64_t left = p->available - fixed(p), lo = 0, hi = pages(p->trained);
-    if (p->available <= 0 || left >= kv_of(p, per_1k, p->trained))
+    if (p->available <= 0 || left >= kv_needs_most(kv, p->trained, p->step))
         return p->trained;
     while (lo < hi) { // the most pages that fit lie in lo .. hi
         int64_t mid = (lo + hi + 1) / 2;
-        if (kv_of(p, per_1k, mid * KV_PAGE) <= left)
+        if (kv_needs_most(kv, mid * KV_PAGE, p->step) <= left)
             lo = mid;
         else
             hi = mid - 1;
@@ -55,7 +48,7 @@ static int64_t longest(const struct memory_plan *p, int64_t per_1k) {
 }
 
 int64_t plan_longest(const struct memory_plan *p) {
-    return longest(p, p->kv_per_1k);
+    return longest(p, &p->kv);
 }
 
 void plan_size(char text[PLAN_SIZE], int64_t bytes) {
@@ -67,9 +60,10 @@ void plan_size(char text[PLAN_SIZE], int64_t bytes) {
 
 // What would fit, for the end of a sentence.
 static void advise(const struct memory_plan *p, int64_t wanted, char *text, size_t size) {
-    int64_t now = longest(p, p->kv_per_1k), q8 = 0;
-    if (p->kv_per_1k_q8 < p->kv_per_1k)
-        q8 = longest(p, p->kv_per_1k_q8);
+    struct kv_needs small = kv_needs_q8(&p->kv);
+    int64_t now = longest(p, &p->kv), q8 = 0;
+    if (kv_needs_most(&small, wanted, p->step) < plan_kv(p, wanted))
+        q8 = longest(p, &small);
     if (now > 0 && q8 >= wanted)
         snprintf(text, size, "use --max-ctx %lld or --kv-type q8_0", (long long)now);
     else if (now > 0)
@@ -158,7 +152,8 @@ void plan_print(const struct memory_plan *p, struct str *out) {
         bool always;
     } parts[] = {{"weights ", p->weights, true},
                  {", draft ", p->draft, false},
-                 {", KV per 1K tokens ", p->kv_per_1k + p->window_per_1k, true},
+                 {", KV per 1K tokens ", kv_needs_per_1k(&p->kv), true},
+                 {", KV within windows ", kv_needs_windows(&p->kv, p->context, p->step), false},
                  {", state ", p->state, true},
                  {", workspace ", p->scratch, true}};
     char size[PLAN_SIZE];

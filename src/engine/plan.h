@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "ops/expert_pool.h"
 #include "ops/expert_rates.h"
+#include "state/kv.h"
 
 // Which layers' experts are the CPU's, where the plan decides: none where all fit. Else the CPU has
 // to read experts CPU_FASTER times as fast as the bus brings them: then as many layers as the GPU
@@ -20,13 +21,12 @@ enum { CPU_EXPERTS_AUTO = -1, CPU_FASTER = 2 };
 
 // Bytes, unless said otherwise.
 struct memory_plan {
-    int64_t weights, draft;        // of the target, of the draft
-    int64_t scratch;               // workspace of both and of the backend, own_more included
-    int64_t own, own_more;         // what the backend needs for itself; of that it has not yet
-    int64_t state;                 // recurrent state and pending features of a sequence
-    int64_t kv_per_1k;             // keys and values of 1,024 tokens in layers without a window
-    int64_t window_per_1k, window; // the same in layers with one; tokens held there at most
-    int64_t kv_per_1k_q8;          // kv_per_1k with q8_0 keys and values; not smaller: no advice
+    int64_t weights, draft; // of the target, of the draft
+    int64_t scratch;        // workspace of both and of the backend, own_more included
+    int64_t own, own_more;  // what the backend needs for itself; of that it has not yet
+    int64_t state;          // recurrent state and pending features of a sequence
+    struct kv_needs kv;     // keys and values of a sequence, of both, reserved for at most
+    int64_t step;           // so many tokens at once
     // Of the weights: experts of a model of experts on a GPU, all of them, and those that are
     // resident, with their slots. Where that is all, `resident` is `experts` and there are no
     // slots.
@@ -45,7 +45,8 @@ struct memory_plan {
     int64_t context;   // tokens that the plan is for
 };
 
-// Keys and values of n tokens, in whole pages.
+// Keys and values of a sequence on its way to n tokens, in whole pages: the most that it ever
+// holds.
 int64_t plan_kv(const struct memory_plan *p, int64_t n);
 // What is left for keys and values of all sequences together; 0: no limit is known.
 int64_t plan_pages(const struct memory_plan *p);

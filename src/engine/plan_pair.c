@@ -35,19 +35,17 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
     if (rc)
         return rc;
     exec_limits_join(&t.limits, &d.limits);
-    int64_t own = exec_own_bytes(x, &t.limits), kv = t.kv_per_1k + d.kv_per_1k;
+    kv_needs_join(&t.kv, &d.kv);
+    int64_t own = exec_own_bytes(x, &t.limits);
     int64_t more = max_i64(own - runtime_claims(r->device)->own, 0);
-    int64_t stored = kv_codec_bytes(o->codec_k, 32) + kv_codec_bytes(o->codec_v, 32);
     *p = (struct memory_plan){.weights = t.weights,
                               .draft = d.weights,
                               .scratch = t.scratch + d.scratch + more,
                               .own = own,
                               .own_more = more,
                               .state = (t.recurrent + d.pending) * max_i64(o->max_seqs, 1),
-                              .kv_per_1k = kv,
-                              .window_per_1k = d.window_per_1k,
-                              .window = d.window,
-                              .kv_per_1k_q8 = kv / stored * 2 * kv_codec_bytes(KV_Q8_0, 32),
+                              .kv = t.kv,
+                              .step = t.step,
                               .available = available_to(r),
                               .trained = params.context};
     if (exec_is_device(x)) {

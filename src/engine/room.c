@@ -10,41 +10,61 @@
 
 #include "base/num.h"
 
-// Tokens that every member should be able to add before somebody has to give way again.
-enum { AHEAD = 128 };
+// Tokens that every member should be able to add before somebody has to give way again, and what
+// one reserves at once when it decodes.
+enum { AHEAD = 128, GROWTH = 1 + TREE_MAX_DEPTH };
 
-static int64_t bytes_of(const struct engine *g, int64_t tokens) {
-    return plan_kv(session_plan(g->session), tokens);
+// What texts will take beside what they hold now, for a while. Pieces of prompts need pages in
+// layers with a window that they leave again behind the pass, whose rows all texts share.
+struct demand {
+    int64_t lasting, passing; // bytes; passing: if each text had the pass for itself
+    int64_t unread;           // tokens of prompts
+    int readers;
+};
+
+// A text of `held` tokens that goes on to `soon`, of which `left` are read in pieces.
+static void demand_add(struct demand *d, const struct engine *g, int64_t held, int64_t soon,
+                       int64_t left) {
+    const struct memory_plan *p = session_plan(g->session);
+    soon = min_i64(soon, model_max_ctx(session_model(g->session)));
+    int64_t decoding = kv_needs_most(&p->kv, soon, GROWTH);
+    d->lasting += decoding - kv_needs_kept(&p->kv, held);
+    if (left <= GROWTH)
+        return;
+    d->passing += kv_needs_most(&p->kv, soon, min_i64(left, p->step)) - decoding;
+    d->unread += left;
+    d->readers++;
 }
 
-// Bytes that a member will take beside what it holds now, for a while.
-static int64_t needs(const struct engine *g, const struct stream *s) {
+static void demand_of(struct demand *d, const struct engine *g, const struct stream *s) {
     const struct request *r = &s->o.r;
-    int64_t held = sequence_len(job_sequence(s->job)), soon = held + job_left(s->job) + AHEAD;
-    soon = min_i64(soon, r->n_prompt + r->max_tokens);
-    return bytes_of(g, min_i64(soon, model_max_ctx(session_model(g->session)))) - bytes_of(g, held);
+    int64_t held = sequence_len(job_sequence(s->job)), left = job_left(s->job);
+    demand_add(d, g, held, min_i64(held + left + AHEAD, r->n_prompt + r->max_tokens), left);
 }
 
-// Bytes that nobody will need soon; INT64_MAX without a limit.
-static int64_t left_over(const struct engine *g) {
-    int64_t limit = session_kv_limit(g->session);
+// Whether d fits beside what the members that run will take.
+static bool fits(const struct engine *g, struct demand d) {
+    const struct kv_needs *kv = &session_plan(g->session)->kv;
+    int64_t limit = session_kv_limit(g->session), step = session_plan(g->session)->step;
     if (limit <= 0)
-        return INT64_MAX;
-    int64_t left = limit - session_kv_used(g->session);
+        return true;
     for (int i = 0; i < g->n_members; i++)
         if (!g->members[i]->parked)
-            left -= needs(g, g->members[i]);
-    return left;
+            demand_of(&d, g, g->members[i]);
+    int64_t pass = kv_needs_windows(kv, INT64_MAX, min_i64(d.unread, step)) -
+                   kv_needs_windows(kv, INT64_MAX, GROWTH);
+    pass += (d.readers - 1) * kv_needs_windows(kv, 1, 1); // each begins a page
+    return d.lasting + min_i64(d.passing, max_i64(pass, 0)) <= limit - session_kv_used(g->session);
 }
 
 bool room_to_join(const struct engine *g, const struct stream *s) {
     const struct request *r = &s->o.r;
-    int64_t text = min_i64(r->n_prompt + r->max_tokens, r->n_prompt + AHEAD);
+    struct demand d = {0};
     for (int i = 0; i < g->n_members; i++)
         if (g->members[i]->parked)
             return false; // they come first
-    return g->n_members == 0 ||
-           bytes_of(g, min_i64(text, model_max_ctx(session_model(g->session)))) <= left_over(g);
+    demand_add(&d, g, 0, r->n_prompt + min_i64(r->max_tokens, AHEAD), r->n_prompt);
+    return g->n_members == 0 || fits(g, d);
 }
 
 static void park(struct engine *g, struct stream *s) {
@@ -70,7 +90,9 @@ void room_resume(struct engine *g) {
         struct stream *s = g->members[i];
         if (!s->parked)
             continue;
-        if (running && needs(g, s) > left_over(g))
+        struct demand d = {0};
+        demand_of(&d, g, s);
+        if (running && !fits(g, d))
             return; // the younger ones wait as well
         resume(g, s);
         running++;
@@ -150,6 +172,14 @@ static bool give_prefix(struct engine *g) {
     return false;
 }
 
+// Copies for the cache that are not made yet hold pages which their texts have left or changed.
+static bool give_copies(struct engine *g) {
+    if (!g->cache || !cache_holds(g->cache))
+        return false;
+    cache_flush(g->cache);
+    return true;
+}
+
 // Somebody younger than members[at] gives way, one step; false: nobody is left who could.
 static bool give_way(struct engine *g, int at) {
     if (give_prefix(g))
@@ -163,15 +193,16 @@ static bool give_way(struct engine *g, int at) {
         }
         if (sequence_len(job_sequence(s->job)) == 0)
             continue;
+        if (give_copies(g))
+            return true;
         cached_keep(g, s);
-        if (g->cache) // its copies hold pages
-            cache_flush(g->cache);
+        (void)give_copies(g);
         if (job_drop(s->job, NULL) != 0)
             continue;
         g->now.dropped++;
         return true;
     }
-    return false;
+    return give_copies(g);
 }
 
 static const struct turn *turn_of(const struct engine *g, const struct stream *s) {

@@ -324,18 +324,8 @@ static void plan_of(struct dflash_plan *out, const struct dflash *d) {
                                 .limits = d->load.limits,
                                 .pending =
                                     DFLASH_PENDING * p->n_taps * p->dim * (int64_t)sizeof(float)};
-    for (int g = 0; g < d->n_groups; g++) {
-        if (d->window[g] <= 0) {
-            out->kv_per_1k += 1024 / KV_PAGE * d->layout[g].page_bytes;
-            continue;
-        }
-        // Behind the window lies one page of slack (kv_advance), before it what is pending, and a
-        // pass has room for all of its rows before it begins.
-        const struct model_options *o = &d->target->options;
-        out->window =
-            d->window[g] + 2 * KV_PAGE + DFLASH_PENDING + max_i64(o->max_rows, o->lent_rows);
-        out->window_per_1k += 1024 / KV_PAGE * d->layout[g].page_bytes;
-    }
+    for (int g = 0; g < d->n_groups; g++)
+        kv_needs_add(&out->kv, &d->layout[g], d->window[g], DFLASH_PENDING);
 }
 
 int dflash_plan(struct dflash_plan *out, const struct dflash_plan_args *a, struct err *e) {

@@ -55,12 +55,11 @@ int dflash_load(struct dflash **out, struct model *target, const char *path,
                 const struct dflash_options *o, struct err *e);
 // Bytes that dflash_load and the draft state of sequences will take, without loading.
 struct dflash_plan {
-    int64_t weights;   // in the backend's layout; what it shares with the target is not counted
-    int64_t scratch;   // workspace
-    int64_t pending;   // features kept per sequence
-    int64_t kv_per_1k; // keys and values of 1,024 tokens in layers without a window
-    int64_t window_per_1k, window; // the same in layers with one, and the most tokens held there
-    struct exec_limits limits;     // for exec_own_bytes
+    int64_t weights;    // in the backend's layout; what it shares with the target is not counted
+    int64_t scratch;    // workspace
+    int64_t pending;    // features kept per sequence
+    struct kv_needs kv; // keys and values per sequence
+    struct exec_limits limits; // for exec_own_bytes
 };
 struct dflash_plan_args {
     const struct exec *x;      // NULL: weights at their size in the file

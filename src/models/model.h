@@ -77,7 +77,8 @@ struct model_options model_options_default(void);
 struct model_plan {
     int64_t weights;           // in the backend's layout
     int64_t scratch;           // workspace of the model
-    int64_t kv_per_1k;         // target KV of 1,024 tokens
+    struct kv_needs kv;        // target KV of a sequence, which is reserved for at most
+    int64_t step;              // so many tokens at once: the rows of a pass
     int64_t recurrent;         // per sequence
     int64_t checkpoint;        // per recurrent checkpoint
     struct exec_limits limits; // for exec_own_bytes

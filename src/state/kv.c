@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+
 struct page {
     unsigned char *data;     // NULL: given back
     int32_t refs, next_free; // next_free: -1 ends the list
@@ -293,14 +295,17 @@ struct kv_slot kv_slot_at(const struct kv *k, int64_t pos) {
     return (struct kv_slot){k->pages[pos / KV_PAGE], (int32_t)(pos % KV_PAGE)};
 }
 
+// Pages that are dropped at len positions. A cut back to a multiple of 32 must still find its whole
+// window: one page of slack.
+static int64_t dropped_at(int64_t window, int64_t len) {
+    int64_t below = len - window - KV_PAGE;
+    return window > 0 && below > 0 ? below / KV_PAGE : 0;
+}
+
 void kv_advance(struct kv *k, int64_t n) {
-    int64_t before = k->len;
+    int64_t from = dropped_at(k->window, k->len);
     k->len += n;
-    if (k->window <= 0)
-        return;
-    // A cut back to a multiple of 32 must still find its whole window: one page of slack.
-    int64_t keep = k->len - k->window - KV_PAGE, from = before - k->window - KV_PAGE;
-    for (int64_t i = from > 0 ? from / KV_PAGE : 0; (i + 1) * KV_PAGE <= keep; i++)
+    for (int64_t i = from; i < dropped_at(k->window, k->len); i++)
         drop_at(k, i);
 }
 
@@ -353,4 +358,66 @@ int kv_skip(struct kv *k, int64_t n_pages, struct err *e) {
 
 struct kv_view kv_view_of(const struct kv *k) {
     return (struct kv_view){k->pages, k->len};
+}
+
+void kv_needs_add(struct kv_needs *s, const struct kv_layout *l, int64_t window, int64_t late) {
+    struct kv_layout q8;
+    struct kv_shape small = l->s;
+    small.codec_k = small.codec_v = KV_Q8_0;
+    bool can = kv_layout_init(&q8, &small, NULL) == 0;
+    s->of[s->n++] = (struct kv_need){.page_bytes = l->page_bytes,
+                                     .page_q8 = can ? q8.page_bytes : l->page_bytes,
+                                     .window = window > 0 ? window : 0,
+                                     .late = late};
+}
+
+void kv_needs_join(struct kv_needs *s, const struct kv_needs *more) {
+    for (int i = 0; i < more->n; i++)
+        s->of[s->n++] = more->of[i];
+}
+
+struct kv_needs kv_needs_q8(const struct kv_needs *s) {
+    struct kv_needs q8 = *s;
+    for (int i = 0; i < q8.n; i++)
+        q8.of[i].page_bytes = q8.of[i].page_q8;
+    return q8;
+}
+
+static int64_t most_pages(const struct kv_need *g, int64_t n, int64_t step) {
+    // Behind the window lies a page of slack, and one that the window begins within; before it what
+    // is reserved, of which the last page need not be full.
+    int64_t held = g->window + g->late + step + 2 * KV_PAGE - 1;
+    return ceil_div(g->window ? min_i64(n, held) : n, KV_PAGE);
+}
+
+int64_t kv_needs_most(const struct kv_needs *s, int64_t n, int64_t step) {
+    int64_t sum = 0;
+    for (int i = 0; i < s->n; i++)
+        sum += most_pages(&s->of[i], n, step) * s->of[i].page_bytes;
+    return sum;
+}
+
+int64_t kv_needs_kept(const struct kv_needs *s, int64_t n) {
+    int64_t sum = 0;
+    for (int i = 0; i < s->n; i++) {
+        int64_t pages = ceil_div(max_i64(n - s->of[i].late, 0), KV_PAGE);
+        sum += (pages - dropped_at(s->of[i].window, n)) * s->of[i].page_bytes;
+    }
+    return sum;
+}
+
+int64_t kv_needs_windows(const struct kv_needs *s, int64_t n, int64_t step) {
+    int64_t sum = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->of[i].window)
+            sum += most_pages(&s->of[i], n, step) * s->of[i].page_bytes;
+    return sum;
+}
+
+int64_t kv_needs_per_1k(const struct kv_needs *s) {
+    int64_t sum = 0;
+    for (int i = 0; i < s->n; i++)
+        if (!s->of[i].window)
+            sum += 1024 / KV_PAGE * s->of[i].page_bytes;
+    return sum;
 }

@@ -81,4 +81,30 @@ int kv_skip(struct kv *k, int64_t n_pages, struct err *e);
 
 struct kv_view kv_view_of(const struct kv *k);
 
+// What a sequence takes of the pages of its groups, as plans count it: arithmetic, no pages.
+struct kv_need {
+    int64_t page_bytes;
+    int64_t page_q8; // the same with q8_0 keys and values, or page_bytes where that cannot be
+    int64_t window;  // as in struct kv
+    int64_t late;    // committed positions that are not stored yet, at most (of a draft's groups)
+};
+enum { KV_NEEDS = 16 };
+struct kv_needs { // zeroed: no groups
+    int n;
+    struct kv_need of[KV_NEEDS];
+};
+// Another group; there are fewer than KV_NEEDS.
+void kv_needs_add(struct kv_needs *s, const struct kv_layout *l, int64_t window, int64_t late);
+void kv_needs_join(struct kv_needs *s, const struct kv_needs *more);
+// The same groups with q8_0 keys and values.
+struct kv_needs kv_needs_q8(const struct kv_needs *s);
+// Bytes that a sequence holds at most on its way to n positions where it reserves no more than
+// `step` at once, and that it holds at least at n positions with nothing reserved.
+int64_t kv_needs_most(const struct kv_needs *s, int64_t n, int64_t step);
+int64_t kv_needs_kept(const struct kv_needs *s, int64_t n);
+// Of these bytes those in groups with a window.
+int64_t kv_needs_windows(const struct kv_needs *s, int64_t n, int64_t step);
+// Bytes of 1,024 positions in groups without a window: what grows with a text to its end.
+int64_t kv_needs_per_1k(const struct kv_needs *s);
+
 #endif

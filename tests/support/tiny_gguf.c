@@ -496,13 +496,31 @@ int tiny_target_write(const struct tiny_shape *shape, const char *path, struct e
     return rc;
 }
 
+struct tiny_shape tiny_shape_form(enum tiny_form form) {
+    struct tiny_shape t = tiny_shape_plain();
+    t.form = form;
+    if (form == TINY_FORM_GLM || form == TINY_FORM_DEEPSEEK || form == TINY_FORM_OSS ||
+        form == TINY_FORM_LAGUNA)
+        tiny_shape_experts(&t);
+    if (form == TINY_FORM_GLM || form == TINY_FORM_DEEPSEEK || form == TINY_FORM_LAGUNA)
+        t.rope_dims = t.head_dim / 2;
+    return t;
+}
+
 int tiny_pair_write(struct tiny_pair *p, const char *test) {
     struct tiny_shape t = tiny_shape_default();
-    struct tiny_draft_shape d = tiny_draft_default(&t);
+    return tiny_pair_write_as(p, test, &t, 0);
+}
+
+int tiny_pair_write_as(struct tiny_pair *p, const char *test, const struct tiny_shape *t,
+                       int draft_window) {
+    struct tiny_draft_shape d = tiny_draft_default(t);
+    d.window = draft_window;
+    d.laguna = t->form == TINY_FORM_LAGUNA;
     snprintf(p->target, sizeof p->target, "/tmp/coppice-%s-%d-t.gguf", test, (int)getpid());
     snprintf(p->draft, sizeof p->draft, "/tmp/coppice-%s-%d-d.gguf", test, (int)getpid());
-    int rc = tiny_target_write(&t, p->target, NULL);
-    return rc ? rc : tiny_draft_write(&t, &d, p->draft, NULL);
+    int rc = tiny_target_write(t, p->target, NULL);
+    return rc ? rc : tiny_draft_write(t, &d, p->draft, NULL);
 }
 
 void tiny_pair_remove(const struct tiny_pair *p) {

@@ -90,6 +90,11 @@ struct tiny_pair {
     char target[64], draft[64];
 };
 int tiny_pair_write(struct tiny_pair *p, const char *test);
+// Any target of that shape and its default draft, but with this window (0: none).
+int tiny_pair_write_as(struct tiny_pair *p, const char *test, const struct tiny_shape *t,
+                       int draft_window);
+// A shape of that form with the parts that its architecture cannot be without.
+struct tiny_shape tiny_shape_form(enum tiny_form form);
 void tiny_pair_remove(const struct tiny_pair *p);
 
 #endif

@@ -41,10 +41,16 @@ static struct session_options options_of(const struct engine_rig *f) {
 
 int rig_open(struct engine_rig *f, const char *name, const int *lengths, int n,
              int64_t max_tokens) {
+    struct tiny_shape t = tiny_shape_default();
+    return rig_open_as(f, name, &t, lengths, n, max_tokens);
+}
+
+int rig_open_as(struct engine_rig *f, const char *name, const struct tiny_shape *t,
+                const int *lengths, int n, int64_t max_tokens) {
     pthread_mutex_init(&f->lock, NULL);
     pthread_mutex_init(&f->gate, NULL);
     pthread_cond_init(&f->changed, NULL);
-    if (tiny_pair_write(&f->files, name))
+    if (tiny_pair_write_as(&f->files, name, t, 0))
         return -1;
     struct session_options o = options_of(f);
     if (session_open(&f->session, &o, NULL))

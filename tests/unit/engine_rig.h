@@ -30,6 +30,9 @@ struct engine_rig {
 // n requests of all ways of guessing, with random prompts of these lengths, and their replies of
 // at most max_tokens. 0, or -1 for a setup function.
 int rig_open(struct engine_rig *f, const char *name, const int *lengths, int n, int64_t max_tokens);
+// The same with a target of that shape and its draft.
+int rig_open_as(struct engine_rig *f, const char *name, const struct tiny_shape *t,
+                const int *lengths, int n, int64_t max_tokens);
 void rig_close(struct engine_rig *f);
 
 // Paths and sizes of the pair are set in *o. Waits until the engine is ready.

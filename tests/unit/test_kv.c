@@ -208,6 +208,42 @@ static void test_trim(void **state) {
     world_fini(&w);
 }
 
+// On any way of reservations and cuts a sequence holds no more pages than plans count, and no fewer
+// than what it keeps; some ways need all that is counted.
+static void test_needs(void **state) {
+    (void)state;
+    static const int64_t windows[] = {0, 1, 24, 64, 65, 127, 200},
+                         steps[] = {1, 2, 33, 64, 130, 300};
+    static struct world w;
+    for (int c = 0; c < 7 * 6; c++) {
+        const int64_t step = steps[c % 6];
+        struct rng g = {rng_mix((uint64_t)c)};
+        struct kv_needs needs = {0};
+        int64_t most = 0, furthest = 0;
+        world_init(&w, windows[c / 6], 0);
+        struct kv *k = &w.kv[0];
+        kv_needs_add(&needs, kv_pool_layout(w.pool), k->window, 0);
+        const int64_t page = needs.of[0].page_bytes,
+                      bound = kv_needs_most(&needs, MOST, step) / page;
+        for (int i = 0; i < 4000; i++) {
+            int64_t n = rng_below(&g, 3) ? step : 1 + rng_below(&g, (uint32_t)step);
+            if (k->len + n > MOST || rng_below(&g, 20) == 0)
+                kv_truncate(k, k->len + n > MOST ? 0 : k->len / 32 * 32);
+            assert_int_equal(kv_reserve(k, n, NULL), 0);
+            most = kv_pool_used(w.pool) > most ? kv_pool_used(w.pool) : most;
+            assert_true(kv_pool_used(w.pool) * page <= kv_needs_most(&needs, k->len + n, step));
+            kv_advance(k, n);
+            furthest = k->len > furthest || k->len <= n ? k->len : furthest;
+            if (k->len == furthest) // none was dropped further on
+                assert_true(kv_pool_used(w.pool) * page >= kv_needs_kept(&needs, k->len));
+        }
+        assert_int_equal(most, bound);
+        assert_int_equal(kv_needs_per_1k(&needs), k->window ? 0 : 16 * page);
+        assert_int_equal(kv_needs_windows(&needs, MOST, step), k->window ? bound * page : 0);
+        world_fini(&w);
+    }
+}
+
 // Two pools of different pages share a budget; what one does not use is given to the other.
 static void test_budget(void **state) {
     (void)state;
@@ -257,8 +293,8 @@ static void test_budget(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_budget), cmocka_unit_test(test_random), cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_limit),  cmocka_unit_test(test_trim),
+        cmocka_unit_test(test_needs), cmocka_unit_test(test_budget), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_pages), cmocka_unit_test(test_limit),  cmocka_unit_test(test_trim),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,16 +12,15 @@
 
 static const int64_t MIB = 1 << 20;
 
-// About a 27B pair: 64 MiB of keys and values for 1,024 tokens, 20 MiB of them with a window.
+// About a 27B pair: 80 MiB of keys and values for 1,024 tokens, 16 MiB of them with a window, of
+// which a sequence holds 4,096 tokens at most.
 static struct memory_plan pair(void) {
     return (struct memory_plan){.weights = 16000 * MIB,
                                 .draft = 1800 * MIB,
                                 .scratch = 500 * MIB,
                                 .state = 400 * MIB,
-                                .kv_per_1k = 64 * MIB,
-                                .kv_per_1k_q8 = 34 * MIB,
-                                .window_per_1k = 16 * MIB,
-                                .window = 4096,
+                                .kv = {2, {{4 * MIB, 34 * MIB / 16, 0, 64}, {MIB, MIB, 3393, 64}}},
+                                .step = 512,
                                 .trained = 262144};
 }
 
@@ -34,6 +33,33 @@ static void counts_pages_and_windows(void **state) {
     assert_int_equal(plan_kv(&p, 65), 10 * MIB);
     assert_int_equal(plan_kv(&p, 4096), 4 * 80 * MIB);
     assert_int_equal(plan_kv(&p, 8192), (8 * 64 + 4 * 16) * MIB);
+}
+
+// Real shapes: F16 keys and values, all of the memory for them, and passes of 8,192 rows.
+static void windows_leave_room_for_long_contexts(void **state) {
+    (void)state;
+    static const struct {
+        int full[3], windowed[3]; // layers, kv heads, length of a head
+        int64_t window, gib, trained, longest, as_if_full;
+    } models[] = {{{12, 8, 64}, {12, 8, 64}, 128, 2, 131072, 78912, 43648},       // gpt-oss-20b
+                  {{18, 8, 64}, {18, 8, 64}, 128, 4, 131072, 108032, 58240},      // gpt-oss-120b
+                  {{10, 4, 512}, {50, 16, 256}, 1024, 16, 262144, 116224, 19008}, // Gemma 4 31B
+                  {{5, 2, 512}, {25, 8, 256}, 1024, 8, 262144, 262144, 38080},    // 26B-A4B
+                  {{10, 8, 128}, {30, 8, 128}, 512, 4, 131072, 78336, 26176}};    // Laguna XS.2
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct memory_plan p = {.step = 8192, .trained = models[i].trained};
+        for (int k = 0; k < 2; k++) {
+            const int *of = k ? models[i].windowed : models[i].full;
+            struct kv_shape shape = {of[0], of[1], of[2], of[2], false, KV_F16, KV_F16};
+            struct kv_layout l;
+            assert_int_equal(kv_layout_init(&l, &shape, NULL), 0);
+            kv_needs_add(&p.kv, &l, k ? models[i].window : 0, 0);
+        }
+        p.available = models[i].gib << 30;
+        assert_int_equal(plan_longest(&p), models[i].longest);
+        p.kv.of[1].window = 0;
+        assert_int_equal(plan_longest(&p), models[i].as_if_full);
+    }
 }
 
 static void unknown_memory_takes_the_trained_context(void **state) {
@@ -52,7 +78,7 @@ static void finds_the_longest_context(void **state) {
     struct err e = {0};
     for (int i = 0; i < 2000; i++) {
         struct memory_plan p = pair();
-        p.window = rng_below(&r, 2) ? 64 + rng_below(&r, 8192) : 0;
+        p.kv.of[1].window = rng_below(&r, 2) ? 1 + rng_below(&r, 8192) : 0;
         p.available = (18000 + (int64_t)rng_below(&r, 20000)) * MIB + rng_below(&r, 1 << 20);
         int64_t n = plan_longest(&p);
         p.context = n + 64;
@@ -92,7 +118,8 @@ static void advice_would_have_worked(void **state) {
             shorter++;
         }
         other = p;
-        other.kv_per_1k = p.kv_per_1k_q8;
+        if (small_kv)
+            other.kv = kv_needs_q8(&p.kv);
         other.context = strstr(e.text, "with --max-ctx") ? ctx : wanted;
         assert_true(!small_kv || plan_total(&other) <= p.available);
         q8 += small_kv;
@@ -112,7 +139,8 @@ static void prints_one_line(void **state) {
     plan_print(&p, &text);
     assert_string_equal(
         text.data,
-        "weights 15.62 GiB, draft 1.76 GiB, KV per 1K tokens 80.00 MiB, state "
+        "weights 15.62 GiB, draft 1.76 GiB, KV per 1K tokens 64.00 MiB, KV within windows 64.00 "
+        "MiB, state "
         "400.00 MiB, workspace 500.00 MiB; 20.32 GiB with a context of 32768 tokens, which "
         "leaves 3.68 GiB free");
     str_fini(&text);
@@ -181,6 +209,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_experts_up),
         cmocka_unit_test(counts_pages_and_windows),
+        cmocka_unit_test(windows_leave_room_for_long_contexts),
         cmocka_unit_test(unknown_memory_takes_the_trained_context),
         cmocka_unit_test(finds_the_longest_context),
         cmocka_unit_test(advice_would_have_worked),
