@@ -19,7 +19,7 @@
 #     tests/gpu/last_run.txt, which is committed by hand and read by scripts/gpu_age.sh.
 # --list: print the parts with their commands and run nothing.
 # Prints a line when a part ends, the failures, and one table; the last line is "N passed, N failed".
-# CASES: random cases of rule E on each path (300; with --quick 40). LIMIT: seconds for each part of
+# CASES: random cases of rule E on each path (300; with --quick 24). LIMIT: seconds for each part of
 # --quick and for each of the sanitizers' (400; with --quick 240).
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -42,7 +42,7 @@ while [ $# -gt 0 ]; do
 done
 cores=$(nproc)
 slots=${slots:-$((quick ? cores < 12 ? cores : 12 : 1))}
-cases=${CASES:-$((quick ? 40 : 300))}
+cases=${CASES:-$((quick ? 24 : 300))}
 limit=${LIMIT:-$((quick ? 240 : 400))}
 logs=build/logs
 folder=build/cuda-engine
@@ -149,6 +149,31 @@ mapfile -t families < <(sed -n '/", NULL, NULL, NULL,/d; s/^    {"\([a-z_]*\)", 
     tests/opcheck/harness.c)
 
 # What takes longest comes first.
+# Of compute-sanitizer all families at once; what takes it minutes only without --quick.
+sanitized=(rows attend linear sparse mass moe)
+[ "$quick" ] || sanitized+=(gdn gdn_many gdn_layer sample)
+if command -v compute-sanitizer >/dev/null || [ "$list" ]; then
+    beside "${#sanitized[@]}"
+    checker=(timeout "$limit" compute-sanitizer --error-exitcode 1)
+    brief=("$run" --levels cuda:auto:separate --brief)
+    for family in "${sanitized[@]}"; do
+        part "memcheck-$family" "${checker[@]}" --tool memcheck "${brief[@]}" --only "$family" opcheck
+    done
+    [ "$quick" ] || for family in "${sanitized[@]}"; do
+        part "racecheck-$family" "${checker[@]}" --tool racecheck \
+            --racecheck-indirect-barrier-dependency "$run" --levels cuda:auto --brief \
+            --only "$family" opcheck
+    done
+    usual
+fi
+# Rule E on each path; small models leave room for all paths at once, and for the scorer: a GPU that
+# is behind shows what does not wait for it.
+beside 4
+part score "$run" score
+for path in "${paths[@]}"; do
+    part "property-$path" "$run" --levels "cuda:$path" --cases "$cases" property
+done
+usual
 part experts scripts/test_gpu_experts.sh "$program"
 for path in "${paths[@]}"; do
     part "options-$path" scripts/test_gpu_options.sh "$program" cuda "$path"
@@ -179,14 +204,6 @@ for path in "${paths[@]}"; do
     part "delay-moe-$path" "${delayed[@]}" --only moe opcheck
     part "delay-rule-$path" "${delayed[@]}" --cases 6 property
 done
-# Rule E on each path; small models leave room for all paths at once, and for the scorer: a GPU that
-# is behind shows what does not wait for it.
-beside 4
-part score "$run" score
-for path in "${paths[@]}"; do
-    part "property-$path" "$run" --levels "cuda:$path" --cases "$cases" property
-done
-usual
 part wgmma-code python3 tests/gpu/check_wgmma.py "$program"
 for source in tests/gpu/test_*.c tests/gpu/test_*.cu; do
     name=$(basename "${source%.*}")
@@ -208,23 +225,6 @@ if [ -x build/cuda/coppice ] || [ "$list" ]; then
     part server-lending python3 tests/server/test_lending.py build/cuda/coppice
 fi
 part bad-input scripts/test_gpu_cli.sh "$program" "$tests/old_driver"
-# Of compute-sanitizer all families at once; what takes it minutes only without --quick.
-sanitized=(rows attend linear sparse mass moe)
-[ "$quick" ] || sanitized+=(gdn gdn_many gdn_layer sample)
-if command -v compute-sanitizer >/dev/null || [ "$list" ]; then
-    beside "${#sanitized[@]}"
-    checker=(timeout "$limit" compute-sanitizer --error-exitcode 1)
-    brief=("$run" --levels cuda:auto:separate --brief)
-    for family in "${sanitized[@]}"; do
-        part "memcheck-$family" "${checker[@]}" --tool memcheck "${brief[@]}" --only "$family" opcheck
-    done
-    [ "$quick" ] || for family in "${sanitized[@]}"; do
-        part "racecheck-$family" "${checker[@]}" --tool racecheck \
-            --racecheck-indirect-barrier-dependency "$run" --levels cuda:auto --brief \
-            --only "$family" opcheck
-    done
-    usual
-fi
 [ ! "$list" ] || exit 0
 
 wait
