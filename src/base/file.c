@@ -83,6 +83,27 @@ bool file_map_release(const struct file_map *m, const void *data, size_t bytes) 
     return true;
 }
 
+int file_open_own(const char *path, struct err *e) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        (void)cannot(e, "open", path);
+        return -1;
+    }
+    const char *why = fstat(fd, &st)                     ? strerror(errno)
+                      : !S_ISREG(st.st_mode)             ? "it is not a regular file"
+                      : st.st_uid != geteuid()           ? "it is another user's"
+                      : st.st_mode & (S_IWGRP | S_IWOTH) ? "other users may write to it"
+                                                         : NULL;
+    if (!why && st.st_mode & (S_IRGRP | S_IROTH))
+        (void)fchmod(fd, st.st_mode & S_IRWXU); // a wish
+    if (!why)
+        return fd;
+    close(fd);
+    err_set(e, ERR_IO, "'%s' is not used: %s", path, why);
+    return -1;
+}
+
 static int read_fd(struct str *out, int fd, const char *path, size_t limit, struct err *e) {
     char buffer[16384];
     size_t total = 0;

@@ -30,6 +30,11 @@ void file_map_stream(const struct file_map *m);
 // is read from the file again when touched.
 bool file_map_release(const struct file_map *m, const void *data, size_t bytes);
 
+// Opens a regular file to be read that is this user's own: nobody else owns it or may write to it.
+// Links are not followed, and a pipe is not waited for. It becomes the owner's alone where others
+// may read it. -1 and ERR_IO.
+int file_open_own(const char *path, struct err *e);
+
 // Reads a whole file of at most `limit` bytes (also pipes; "-" is standard input).
 int file_read(struct str *out, const char *path, size_t limit, struct err *e);
 

@@ -26,7 +26,7 @@ int file_new_open(struct file_new *f, const char *path, struct err *e) {
     }
     for (int i = 0; i < NAMES && fd < 0; i++) {
         snprintf(f->temporary, room, "%s.tmp.%ld.%d", path, (long)getpid(), i);
-        fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd < 0 && errno != EEXIST)
             break;
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that appear whole: written under another name in the same folder, brought to the disk, and
-// renamed. Until then, and after a failure, what has the name stays as it was.
+// renamed. Until then, and after a failure, what has the name stays as it was. They are their
+// owner's alone (0600): many hold what users have said. A link of that name is replaced, not
+// followed.
 #ifndef COPPICE_BASE_FILE_NEW_H
 #define COPPICE_BASE_FILE_NEW_H
 

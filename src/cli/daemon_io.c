@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines, ids on a stream and files of ids; see daemon.h.
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,10 +115,16 @@ out:
 }
 
 int daemon_write_ids(const char *path, const struct daemon_ids *ids, struct err *e) {
-    FILE *f = fopen(path, "wb");
+    // What was answered: for its owner only.
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    FILE *f = fd >= 0 ? fdopen(fd, "wb") : NULL;
     unsigned char bytes[4];
-    if (!f)
-        return err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (!f) {
+        err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return ERR_IO;
+    }
     put_id(bytes, (int32_t)ids->n);
     bool ok = fwrite(bytes, 4, 1, f) == 1;
     for (int64_t i = 0; i < ids->n && ok; i++) {

@@ -81,7 +81,7 @@ static void run(const struct cache_disk *d, struct cache_job *j) {
             j->rc = err_set(&j->err, ERR_IO, "%s cannot be removed: %s", path, strerror(errno));
         break;
     case CACHE_TOUCH: // for those who list it after a restart
-        (void)utimensat(AT_FDCWD, path, NULL, 0);
+        (void)utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW);
         break;
     }
 }
@@ -141,7 +141,7 @@ bool cache_disk_writes(const struct cache_disk *d) {
 static void take_lock(struct cache_disk *d, struct err *e) {
     char path[CACHE_PATH];
     snprintf(path, sizeof path, "%s/lock", d->dir);
-    d->lock_file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    d->lock_file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (d->lock_file < 0) {
         err_set(e, ERR_IO, "%s cannot be written: %s; the prefix cache only reads it", d->dir,
                 strerror(errno));
@@ -233,9 +233,14 @@ static void look_at(struct cache_disk *d, const char *name, struct cache_found *
     snprintf(path, sizeof path, "%s/%s", d->dir, name);
     if (*end && cache_disk_writes(d) && !strncmp(end, ".tmp.", 5)) // nobody else writes here
         (void)unlink(path);
-    if (*end || stat(path, &info) || !S_ISREG(info.st_mode) ||
+    if (*end || lstat(path, &info) || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
         vec_reserve(out, cap, *n + 1, sizeof **out, NULL))
         return;
+    if (info.st_mode & (S_IRWXG | S_IRWXO)) { // earlier versions left them to the umask
+        int fd = file_open_own(path, NULL);
+        if (fd >= 0)
+            close(fd);
+    }
     f.bytes = info.st_size;
     f.age = (int64_t)(time(NULL) - info.st_mtime);
     (*out)[(*n)++] = f;

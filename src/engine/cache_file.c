@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/file_new.h"
 #include "base/num.h"
 #include "base/pool.h"
@@ -266,12 +267,17 @@ static void check_version(struct stored_in *in) {
 
 int cache_file_head(struct cache_file *f, const char *path, struct err *e) {
     struct stat info;
-    FILE *file = fopen(path, "rbe");
     *f = (struct cache_file){0};
-    if (!file || fstat(fileno(file), &info) || !S_ISREG(info.st_mode)) {
-        int rc = err_set(e, ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
+    int fd = file_open_own(path, e);
+    if (fd < 0)
+        return ERR_IO;
+    FILE *file = fdopen(fd, "rb");
+    if (!file || fstat(fd, &info)) {
+        int rc = err_set(e, ERR_IO, "%s cannot be read: %s", path, strerror(errno));
         if (file)
             fclose(file);
+        else
+            close(fd);
         return rc;
     }
     struct stored_in in = {.source = from_file, .arg = file};
@@ -361,9 +367,9 @@ static int read_all(int fd, const struct cache_piece *pieces, int64_t n, struct 
 }
 
 int cache_file_read(const char *path, const struct cache_piece *pieces, int64_t n, struct err *e) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = file_open_own(path, e);
     if (fd < 0)
-        return err_set(e, ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
+        return ERR_IO;
     int rc = read_all(fd, pieces, n, e);
     close(fd);
     return rc ? err_prefix(e, "%s", path) : 0;

@@ -177,6 +177,55 @@ def damages():
            "of another model")
 
 
+def in_place_of(make):
+    """A file that something else takes the place of; what it was lies beside it under another name."""
+    def change(path):
+        os.rename(path, path + ".away")
+        make(path)
+    return change
+
+
+def strangers():
+    """What has a file's name and is none of this user's: nothing waits for it, follows it or reads it."""
+    damage(in_place_of(os.mkfifo), "a pipe", "")
+    damage(in_place_of(os.mkdir), "a folder", "")
+    damage(in_place_of(lambda path: os.symlink(path + ".away", path)), "a link", "")
+    damage(lambda path: os.chmod(path, 0o666), "for all to write", "other users may write to it")
+    if os.geteuid() == 0:
+        damage(lambda path: os.chown(path, 12345, -1), "another user's", "")
+
+
+def private():
+    """Files hold what users have said: whatever the umask and the folder say, they are their owner's alone."""
+    folder = tempfile.mkdtemp(prefix="private-", dir=FOLDER)
+    os.chmod(folder, 0o755)
+    before = os.umask(0)
+    try:
+        server = cached(folder=folder)
+        made = cached(folder=os.path.join(folder, "made", "here"))
+    finally:
+        os.umask(before)
+    for one in server, made:
+        talk = Talk(6)
+        talk.turn(one.port)
+        check("private: files", written(one) > 0)
+    files = [name for name in os.listdir(folder) if name.endswith(".kvc")]
+    for name in files:
+        equal("private: mode of a file", oct(os.stat(os.path.join(folder, name)).st_mode & 0o777), "0o600")
+    for name in "made", "made/here":
+        equal("private: mode of a folder", oct(os.stat(os.path.join(folder, name)).st_mode & 0o777), "0o700")
+    server.end()
+    made.end()
+    for name in files:  # as earlier versions left them
+        os.chmod(os.path.join(folder, name), 0o644)
+    server = cached(folder=folder)
+    check("private: found", talk.turn(server.port)[0][1] > 0)
+    for name in files:
+        equal("private: mode of a file that was there", oct(os.stat(os.path.join(folder, name)).st_mode & 0o777),
+              "0o600")
+    server.end()
+
+
 def full():
     """A disk that takes no more: answers go on, and one sentence is in the log."""
     folder = tempfile.mkdtemp(prefix="full-", dir=FOLDER)
@@ -362,7 +411,7 @@ def kills():
 
 
 try:
-    for one in (turns, misses, note, ahead, damages, full, read_only, no_calls, refused, kills):
+    for one in (turns, misses, note, ahead, damages, strangers, private, full, read_only, no_calls, refused, kills):
         part(one)
 finally:
     shutil.rmtree(FOLDER, ignore_errors=True)

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -94,12 +95,47 @@ static void errors_name_the_path(void **state) {
     str_fini(&s);
 }
 
+// Opens a file that must not be this user's own, and says why.
+static void refuses(const char *path, const char *why) {
+    struct err e = {0};
+    assert_int_equal(file_open_own(path, &e), -1);
+    assert_int_equal(e.code, ERR_IO);
+    assert_non_null(strstr(e.text, path));
+    assert_non_null(strstr(e.text, why));
+}
+
+static void only_own_files_are_opened_as_such(void **state) {
+    (void)state;
+    struct stat info;
+    write_file("data", "12345", 5);
+    assert_int_equal(chmod("data", 0644), 0);
+    int fd = file_open_own("data", NULL);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(stat("data", &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600); // others could read it
+    assert_int_equal(chmod("data", 0660), 0);
+    refuses("data", "other users may write to it");
+    assert_int_equal(chmod("data", 0600), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(chown("data", 12345, (gid_t)-1), 0);
+        refuses("data", "another user's");
+    }
+    assert_int_equal(symlink("data", "link"), 0);
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    refuses("link", "cannot open");
+    refuses("pipe", "not a regular file"); // at once, though nobody writes there
+    refuses(".", "not a regular file");
+    refuses("none", "cannot open");
+    unlink("link");
+    unlink("pipe");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_mapping_shows_the_bytes),
-        cmocka_unit_test(reads_obey_the_limit),
-        cmocka_unit_test(standard_input_is_a_dash),
-        cmocka_unit_test(errors_name_the_path),
+        cmocka_unit_test(a_mapping_shows_the_bytes),         cmocka_unit_test(reads_obey_the_limit),
+        cmocka_unit_test(standard_input_is_a_dash),          cmocka_unit_test(errors_name_the_path),
+        cmocka_unit_test(only_own_files_are_opened_as_such),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_new.h"
@@ -32,6 +33,7 @@ static void old_or_whole(void **state) {
     (void)state;
     char folder[] = "/tmp/coppice-file-XXXXXX", path[64];
     struct file_new f, other;
+    mode_t mask = umask(0);
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/a", folder);
     for (int i = 0; i < 3; i++) {
@@ -45,9 +47,34 @@ static void old_or_whole(void **state) {
         file_new_abort(&other);
         assert_int_equal(file_new_close(&f, NULL), 0);
         holds(path, i ? "new" : "old");
+        struct stat info;
+        assert_int_equal(stat(path, &info), 0);
+        assert_int_equal(info.st_mode & 0777, 0600); // whatever the umask says
         assert_int_equal(count_files(folder), 1);
     }
     unlink(path);
+    rmdir(folder);
+    umask(mask);
+}
+
+static void a_link_is_replaced(void **state) {
+    (void)state;
+    char folder[] = "/tmp/coppice-file-XXXXXX", path[64], other[64];
+    struct file_new f;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/a", folder);
+    snprintf(other, sizeof other, "%s/b", folder);
+    assert_int_equal(file_new_open(&f, other, NULL), 0);
+    assert_int_equal(file_new_write(&f, "other", 5, NULL), 0);
+    assert_int_equal(file_new_close(&f, NULL), 0);
+    assert_int_equal(symlink(other, path), 0);
+    assert_int_equal(file_new_open(&f, path, NULL), 0);
+    assert_int_equal(file_new_write(&f, "own", 3, NULL), 0);
+    assert_int_equal(file_new_close(&f, NULL), 0);
+    holds(path, "own");
+    holds(other, "other");
+    unlink(path);
+    unlink(other);
     rmdir(folder);
 }
 
@@ -69,6 +96,7 @@ static void says_what_cannot_be(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(old_or_whole),
+        cmocka_unit_test(a_link_is_replaced),
         cmocka_unit_test(says_what_cannot_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
