@@ -81,11 +81,43 @@ void batch_destroy(struct batch *b) {
     free(b);
 }
 
+// Whether a token ends the reply by itself.
+static bool is_end(const struct job *j, int32_t id) {
+    const struct tokenizer *t = session_tokenizer(j->b->s);
+    for (int i = 0; i < j->r.n_stop_ids; i++)
+        if (j->r.stop_ids[i] == id)
+            return true;
+    return !j->r.ignore_eos && t && tokenizer_is_eog(t, id);
+}
+
 static bool is_stop(void *arg, int32_t id) {
     const struct job *j = arg;
-    const struct tokenizer *t = session_tokenizer(j->b->s);
     bool asked = j->r.stop && j->r.stop(j->r.stop_arg, id);
-    return asked || (!j->r.ignore_eos && t && tokenizer_is_eog(t, id));
+    return asked || is_end(j, id);
+}
+
+// Has the sampler keep tokens that end the reply out of its first ones; *ids is for the caller to
+// free when the sampler has been made.
+static int keep_ends_out(const struct job *j, struct sample_params *p, int32_t **ids,
+                         struct err *e) {
+    const struct tokenizer *t = j->r.ignore_eos ? NULL : session_tokenizer(j->b->s);
+    int32_t size = t ? tokenizer_size(t) : 0;
+    int64_t n = j->r.n_stop_ids;
+    if (j->r.min_tokens == 0)
+        return 0;
+    for (int32_t id = 0; id < size; id++)
+        n += tokenizer_is_eog(t, id);
+    int32_t *list = *ids = malloc((size_t)(n + 1) * sizeof *list);
+    if (!list)
+        return err_set(e, ERR_MEMORY, "no memory for the tokens that end a reply");
+    for (int i = 0; i < j->r.n_stop_ids; i++)
+        list[p->n_late++] = j->r.stop_ids[i];
+    for (int32_t id = 0; id < size; id++)
+        if (tokenizer_is_eog(t, id))
+            list[p->n_late++] = id;
+    p->late = list;
+    p->from = min_i64(j->r.min_tokens, INT64_MAX - j->r.n_prompt) + j->r.n_prompt;
+    return 0;
 }
 
 static int add_drafter(struct job *j, enum draft_kind kind, struct err *e) {
@@ -140,7 +172,14 @@ static int make_member(struct job *j, struct err *e) {
     if (!rc && j->r.auto_budget && j->r.how != SPECULATE_OFF)
         rc = session_take_budget(j->b->s, &j->budget, e);
     c.budget = j->budget;
-    return rc ? rc : member_init(&j->m, session_model(j->b->s), &c, e);
+    int32_t *ends = NULL;
+    if (!rc)
+        rc = keep_ends_out(j, &c.sample, &ends, e);
+    if (!rc)
+        rc = member_init(&j->m, session_model(j->b->s), &c, e);
+    j->m.c.sample.late = NULL; // the sampler has its own
+    free(ends);
+    return rc;
 }
 
 static int make_sequence(struct job *j, struct sequence **out, struct err *e) {

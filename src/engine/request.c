@@ -54,6 +54,19 @@ static int check_logprobs(const struct request *r, struct err *e) {
     return 0;
 }
 
+static int check_ends(const struct request *r, int64_t vocab, struct err *e) {
+    if (r->n_stop_ids < 0 || r->n_stop_ids > REQUEST_MAX_STOP_IDS)
+        return err_set(e, ERR_USAGE, "%d tokens end the reply; at most %d are possible",
+                       r->n_stop_ids, REQUEST_MAX_STOP_IDS);
+    for (int i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] < 0 || r->stop_ids[i] >= vocab)
+            return err_set(e, ERR_MISMATCH,
+                           "token id %d, which ends the reply, is not within 0 to %lld",
+                           r->stop_ids[i], (long long)vocab - 1);
+    return r->min_tokens >= 0 ? 0
+                              : err_set(e, ERR_USAGE, "a reply cannot have fewer than 0 tokens");
+}
+
 static int check_checkpoints(const struct request *r, struct err *e) {
     bool good = r->n_checkpoints >= 0;
     for (int i = 0; good && i < r->n_checkpoints; i++)
@@ -85,6 +98,8 @@ int request_check(const struct request *r, const struct session *s, struct err *
                        "--speculate %s needs a draft model; give one with -d or use lookup",
                        speculate_name(r->how));
     int rc = sample_params_check(&r->sample, vocab, e);
+    if (!rc)
+        rc = check_ends(r, vocab, e);
     if (!rc)
         rc = check_logprobs(r, e);
     if (!rc)

@@ -31,7 +31,10 @@ typedef int request_progress_fn(void *arg, int64_t done, int64_t total);
 // made, and e says why: the request goes on. It must not touch the request's sequence.
 typedef void request_checkpoint_fn(void *arg, struct checkpoint *c, const struct err *e);
 
-enum { REQUEST_AUTO_BUDGET = 63 }; // most nodes beside the root where budgets are chosen
+enum {
+    REQUEST_AUTO_BUDGET = 63, // most nodes beside the root where budgets are chosen
+    REQUEST_MAX_STOP_IDS = 1024,
+};
 
 struct request {
     const int32_t *prompt; // [n_prompt] ids, n_prompt >= 1
@@ -41,6 +44,12 @@ struct request {
     int64_t sparse_end;
     int64_t max_tokens; // new tokens at most, >= 0; 0 runs the prompt and chooses nothing
     bool ignore_eos;    // end-of-generation tokens are tokens like others
+    // [n_stop_ids] tokens that end the reply, as those of the vocabulary do; the last is part of
+    // it.
+    const int32_t *stop_ids;
+    int n_stop_ids;     // at most REQUEST_MAX_STOP_IDS
+    int64_t min_tokens; // no token that ends the reply is chosen among its first ones, so many,
+                        // unless the constraint allows nothing else
     struct sample_params sample;
     // NULL, or what the reply must satisfy (spec/constraint.h). It ends with ERR_STATE where no
     // token is allowed. Several requests may share one where they run in one thread.

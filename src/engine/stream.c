@@ -24,6 +24,7 @@ static void stream_free(struct stream *s) {
     free(s->ring);
     free(s->prompt);
     free(s->bias);
+    free(s->stop_ids);
     free(s->places);
     free(s->points);
     constraint_drop(s->o.r.constraint);
@@ -41,14 +42,17 @@ static bool stream_copy(struct stream *s) {
     size_t n_bias = (size_t)r->sample.n_bias * sizeof *r->sample.bias;
     s->prompt = copy_of(r->prompt, (size_t)r->n_prompt * sizeof *r->prompt);
     s->bias = n_bias ? copy_of(r->sample.bias, n_bias) : NULL;
+    size_t n_ids = (size_t)r->n_stop_ids * sizeof *r->stop_ids;
+    s->stop_ids = n_ids ? copy_of(r->stop_ids, n_ids) : NULL;
     size_t n_places = (size_t)s->o.places.n * sizeof *s->places;
     s->places = n_places ? copy_of(s->o.places.at, n_places) : NULL;
     s->o.places.at = s->places;
     s->ring = s->o.trees ? calloc(STREAM_TREES, sizeof *s->ring) : NULL;
     r->prompt = s->prompt;
     r->sample.bias = s->bias;
-    return s->prompt && (s->bias || !n_bias) && (s->places || !n_places) &&
-           (s->ring || !s->o.trees);
+    r->stop_ids = s->stop_ids;
+    return s->prompt && (s->bias || !n_bias) && (s->stop_ids || !n_ids) &&
+           (s->places || !n_places) && (s->ring || !s->o.trees);
 }
 
 int stream_create(struct stream **out, const struct stream_options *o, struct queue *q,

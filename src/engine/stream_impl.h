@@ -24,6 +24,7 @@ struct stream {
     struct stream_options o; // of the stream's own:
     int32_t *prompt;
     struct logit_bias *bias;
+    int32_t *stop_ids;
     int64_t *places;
     struct reply reply;     // the engine thread writes, and publishes:
     atomic_llong published; // tokens of it that are whole,

@@ -27,6 +27,9 @@ static void fill_request(struct completion *c, struct choice *k, struct stream_o
     r->n_prompt = (int64_t)prompt->tokens.count;
     r->max_tokens = c->p.max_tokens < 0 || c->p.max_tokens > room ? room : c->p.max_tokens;
     r->ignore_eos = c->p.ignore_eos;
+    r->stop_ids = c->p.stop_ids;
+    r->n_stop_ids = c->p.n_stop_ids;
+    r->min_tokens = c->p.min_tokens;
     r->sample = c->p.sample;
     r->sample.choice = (uint64_t)(k->index % (int)c->p.n);
     r->sample.bias = c->p.bias;
@@ -87,7 +90,11 @@ int completion_text(struct choice *k, struct reply_text *out, struct err *e) {
                                     .tools = &c->tools.set,
                                     .calls = c->tools.family,
                                     .sure = c->tools.sure,
-                                    .one_call = c->tools.one_call};
+                                    .one_call = c->tools.one_call,
+                                    .stop_ids = c->p.stop_ids,
+                                    .n_stop_ids = c->p.n_stop_ids,
+                                    .keeps_stop = c->p.keeps_stop,
+                                    .min_tokens = c->p.min_tokens};
     return reply_text_init(out, c->s->tokenizer, &form, e);
 }
 

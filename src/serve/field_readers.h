@@ -7,8 +7,8 @@
 
 field_read_fn field_read_model, field_read_prompt, field_read_text, field_read_stream_options,
     field_read_top_p, field_read_top_k;
-field_read_fn field_read_seed, field_read_stop, field_read_logit_bias, field_read_n,
-    field_read_best_of, field_read_suffix;
+field_read_fn field_read_seed, field_read_stop, field_read_stop_ids, field_read_logit_bias,
+    field_read_n, field_read_best_of, field_read_suffix;
 field_read_fn field_read_response_format, field_read_tools, field_read_parallel,
     field_read_tool_choice, field_read_functions, field_read_function_call;
 field_read_fn field_read_schema, field_read_grammar, field_read_regex, field_read_choice,

@@ -194,3 +194,22 @@ bool field_read_logit_bias(struct params *p, const struct field *f, const struct
         add_up(p);
     return true;
 }
+
+bool field_read_stop_ids(struct params *p, const struct field *f, const struct json *v,
+                         const struct params_limits *l, struct api_error *x) {
+    size_t n = json_len(v);
+    if (n > REQUEST_MAX_STOP_IDS)
+        return api_refuse(x, f->name, "stop_token_ids has %zu elements and may have %d at most", n,
+                          REQUEST_MAX_STOP_IDS);
+    p->stop_ids = malloc((n + 1) * sizeof *p->stop_ids);
+    if (!p->stop_ids)
+        return no_memory(x);
+    for (size_t i = 0; i < n; i++) {
+        const struct json *id = json_at(v, i);
+        if (json_kind_of(id) != JSON_INT || json_int(id, -1) < 0 || json_int(id, -1) >= l->vocab)
+            return api_refuse(x, f->name, "stop_token_ids[%zu] is no token id; they are 0 to %d", i,
+                              l->vocab - 1);
+        p->stop_ids[p->n_stop_ids++] = (int32_t)json_int(id, -1);
+    }
+    return true;
+}

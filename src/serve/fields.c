@@ -129,6 +129,19 @@ const struct field fields[] = {
     {"stop", TEXT, FIELD_ANY, .read = field_read_stop,
      .schema = "{'oneOf':[{'type':'string'},{'type':'array','items':{'type':'string'}}]}",
      .help = "The text ends before the first of these strings, at most 256."},
+    {"stop_token_ids", TEXT, FIELD_ARRAY, .read = field_read_stop_ids,
+     .schema = "{'type':'array','maxItems':1024,'items':{'$ref':'#/components/schemas/TokenId'}}",
+     .help = "The reply ends with the first of these tokens, whose text is left out."},
+    {"no_stop_trim", TEXT, FIELD_BOOL, AT(keeps_stop),
+     .help = "SGLang's name for include_stop_str_in_output."},
+    {"include_stop_str_in_output", TEXT, FIELD_BOOL, AT(keeps_stop),
+     .help = "The text of the stop string or stop token that ended the reply is part of it."},
+    {"min_new_tokens", TEXT, FIELD_INT, 0, ANY_LIMIT, AT(min_tokens),
+     .help = "Another name for min_tokens."},
+    {"min_tokens", TEXT, FIELD_INT, 0, ANY_LIMIT, AT(min_tokens),
+     .help = "New tokens at least: before that no token of an end or of stop_token_ids is chosen, "
+             "and no string of stop counts. Where the form of the reply allows nothing but its "
+             "end, or a single call ends it, it ends."},
     {"logit_bias", TEXT, FIELD_ANY, .read = field_read_logit_bias,
      .schema =
          "{'oneOf':[{'type':'object','propertyNames':{'pattern':'^(0|[1-9][0-9]{0,8})$'},'"

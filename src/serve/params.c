@@ -40,6 +40,10 @@ static bool check_together(struct params *p, const struct json *body, enum endpo
         return api_refuse(x, "tokens", "tokens is missing");
     if (endpoint == ENDPOINT_CHAT && p->top_logprobs > 0 && !p->logprobs)
         return api_refuse(x, "top_logprobs", "top_logprobs needs logprobs to be true");
+    if (p->min_tokens > 0 && p->max_tokens >= 0 && p->min_tokens > p->max_tokens)
+        return api_refuse(x, "min_tokens",
+                          "min_tokens is %lld and max_tokens %lld: a reply cannot have both",
+                          (long long)p->min_tokens, (long long)p->max_tokens);
     if (!p->stream && json_kind_of(json_get(body, "stream_options")) != JSON_NULL)
         p->include_usage = false; // without a stream the counts are there in any case
     return true;
@@ -73,6 +77,7 @@ bool params_read(struct params *p, const struct json *body, enum endpoint endpoi
 void params_fini(struct params *p) {
     stop_set_fini(&p->stops);
     free(p->bias);
+    free(p->stop_ids);
     free(p->model);
     str_fini(&p->form_text);
     *p = (struct params){0};

@@ -59,6 +59,10 @@ struct params {
     bool logprobs;        // of each token
     int64_t top_logprobs; // most likely ones beside the chosen one; -1: no log-probabilities
     struct stop_set stops;
+    int32_t *stop_ids; // [n_stop_ids] tokens that end the reply, too
+    int n_stop_ids;
+    bool keeps_stop;         // what ended the reply is part of its text
+    int64_t min_tokens;      // before which neither ends it
     struct logit_bias *bias; // [n_bias] distinct tokens
     int n_bias;
     char *model;         // NULL where the request names none

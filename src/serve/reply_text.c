@@ -4,13 +4,20 @@
 
 int reply_text_init(struct reply_text *r, const struct tokenizer *t, const struct reply_form *form,
                     struct err *e) {
-    *r = (struct reply_text){.t = t, .found = -1, .one_call = form->one_call};
+    *r = (struct reply_text){.t = t,
+                             .found = -1,
+                             .one_call = form->one_call,
+                             .stop_ids = form->stop_ids,
+                             .n_stop_ids = form->keeps_stop ? 0 : form->n_stop_ids,
+                             .min_tokens = form->min_tokens};
     r->at = form->inside ? REPLY_REASONING : REPLY_CONTENT;
     reasoning_init(&r->reasoning, form->family, form->inside);
     int rc = tool_calls_init(&r->calls, form->calls, form->tools, form->sure, e);
     r->reasoning.frames = r->calls.set != NULL;
     for (int i = 0; i < 2 && !rc; i++)
         rc = stop_match_init(&r->stops[i], form->stops, e);
+    for (int i = 0; i < 2; i++)
+        r->stops[i].keeps = form->keeps_stop;
     return rc;
 }
 
@@ -106,6 +113,9 @@ static void take_parts(struct reply_text *r) {
 // The text of a token: control tokens only where they are marks that the readers look for.
 static void decode(struct reply_text *r, int32_t id) {
     str_clear(&r->bytes);
+    for (int i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == id)
+            return;
     if (!r->t)
         return;
     reasoning_decode(r->reasoning.family, r->t, id, &r->bytes);
@@ -121,6 +131,8 @@ bool reply_text_push(struct reply_text *r, int32_t id) {
     if (r->over)
         return true;
     decode(r, id);
+    for (int i = 0; i < 2; i++)
+        r->stops[i].deaf = r->tokens < r->min_tokens;
     if (r->bytes.len)
         reasoning_push(&r->reasoning, r->bytes.data, r->bytes.len, &r->raw[REPLY_REASONING],
                        &r->raw[REPLY_CONTENT]);

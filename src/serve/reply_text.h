@@ -21,6 +21,10 @@ struct reply_form {
     enum tool_family calls;       // how they are written
     bool sure;                    // under a grammar (struct tool_calls)
     bool one_call;                // the reply ends with its first call
+    const int32_t *stop_ids;      // [n_stop_ids] tokens that end it
+    int n_stop_ids;
+    bool keeps_stop;    // the text of what ended it, a stop string or such a token, is part of it
+    int64_t min_tokens; // stop strings that the first ones, so many, complete do not count
 };
 
 struct reply_text {
@@ -36,6 +40,9 @@ struct reply_text {
     bool behind;                      // a call has ended, and no text has come since
     int found;                        // index of the stop string that ended it, -1
     bool one_call, over;              // over: later tokens add nothing
+    const int32_t *stop_ids;          // [n_stop_ids] borrowed, whose text is left out
+    int n_stop_ids;
+    int64_t min_tokens;
 };
 
 // t NULL: tokens have no text. ERR_MEMORY.

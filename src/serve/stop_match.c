@@ -78,6 +78,8 @@ static int32_t take_byte(struct stop_match *m, char c, int32_t *longest) {
         while (k > 0 && text[k] != c)
             k = fail[k - 1];
         m->state[i] = text[k] == c ? k + 1 : k;
+        if (m->deaf && m->state[i] == s->len[i])
+            m->state[i] = fail[s->len[i] - 1];
         if (m->state[i] == s->len[i] && s->len[i] > done) {
             done = s->len[i];
             m->found = i;
@@ -111,7 +113,7 @@ bool stop_match_push(struct stop_match *m, const char *text, size_t n, struct st
             return false;
         int32_t done = take_byte(m, text[i], &longest);
         if (done > 0) {
-            let_go(m, (size_t)done, out);
+            let_go(m, m->keeps ? 0 : (size_t)done, out);
             str_clear(&m->held);
             return true;
         }

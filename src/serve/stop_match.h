@@ -33,7 +33,9 @@ struct stop_match {
     const struct stop_set *set; // borrowed
     int32_t *state;             // [n] how much of each string the text ends in
     struct str held;
-    int found; // index of the string, -1 before
+    int found;  // index of the string, -1 before
+    bool deaf;  // set by the caller while strings that are completed do not count
+    bool keeps; // set by the caller: the string that was found is kept, what follows it is not
 };
 
 // ERR_MEMORY. Zeroed needs no fini.
@@ -41,8 +43,8 @@ int stop_match_init(struct stop_match *m, const struct stop_set *s, struct err *
 void stop_match_fini(struct stop_match *m);
 
 // Appends to out what of the text is decided to be no part of a stop string. True once a string has
-// been found: it and what follows it are dropped, now and later. A failed allocation shows in
-// m->held.failed or out->failed.
+// been found: it (unless m->keeps) and what follows it are dropped, now and later. A failed
+// allocation shows in m->held.failed or out->failed.
 bool stop_match_push(struct stop_match *m, const char *text, size_t n, struct str *out);
 
 // The text ends, or something else comes within it: what was held back is no stop string after

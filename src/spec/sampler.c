@@ -23,6 +23,11 @@ struct sampler {
     int32_t *seen_count;     // [max_rows][window]
     int32_t *order;          // [window] the window's tokens, newest first
     struct logit_bias *bias; // [n_bias] by token id
+    int vocab;
+    bool forbids;             // a bias is minus infinity
+    struct logit_bias *early; // [n_early] of positions below `from`: with late tokens forbidden
+    int32_t n_early;
+    int64_t from;
 };
 
 void sample_params_init(struct sample_params *p) {
@@ -47,7 +52,16 @@ static int check_bias(const struct sample_params *p, int64_t vocab, struct err *
                            "minus infinity, which forbids it",
                            (double)b->bias, b->id);
     }
-    return forbidden < vocab ? 0 : err_set(e, ERR_USAGE, "the logit biases forbid every token");
+    if (p->n_late < 0 || p->n_late > SAMPLER_MAX_BIAS)
+        return err_set(e, ERR_USAGE, "%lld late tokens; at most %d are possible",
+                       (long long)p->n_late, SAMPLER_MAX_BIAS);
+    for (int64_t i = 0; i < p->n_late; i++)
+        if (p->late[i] < 0 || p->late[i] >= vocab)
+            return err_set(e, ERR_MISMATCH, "late token id %d is not within 0 to %lld", p->late[i],
+                           (long long)vocab - 1);
+    return forbidden + p->n_late < vocab
+               ? 0
+               : err_set(e, ERR_USAGE, "logit biases and late tokens forbid every token");
 }
 
 int sample_params_check(const struct sample_params *p, int64_t vocab, struct err *e) {
@@ -90,8 +104,34 @@ static int take_bias(struct sampler *s, const struct sample_params *p, struct er
     for (int64_t i = 1; i < p->n_bias; i++)
         if (s->bias[i].id == s->bias[i - 1].id)
             return err_set(e, ERR_USAGE, "token %d has more than one logit bias", s->bias[i].id);
+    for (int64_t i = 0; i < p->n_bias; i++)
+        s->forbids |= s->bias[i].bias == -INFINITY;
     s->model.bias = s->bias;
     s->model.n_bias = (int32_t)p->n_bias;
+    return 0;
+}
+
+// The biases with late tokens among them, in the order of their tokens.
+static int take_late(struct sampler *s, const struct sample_params *p, struct err *e) {
+    int32_t n = 0;
+    if (!p->n_late)
+        return 0;
+    s->early = malloc((size_t)(p->n_late + p->n_bias) * sizeof *s->early);
+    if (!s->early)
+        return err_set(e, ERR_MEMORY, "no memory for %lld late tokens", (long long)p->n_late);
+    for (int64_t i = 0; i < p->n_late; i++)
+        s->early[n++] = (struct logit_bias){.id = p->late[i], .bias = -INFINITY};
+    for (int64_t i = 0; i < p->n_bias; i++)
+        s->early[n++] = s->bias[i];
+    qsort(s->early, (size_t)n, sizeof *s->early, by_id);
+    for (int32_t i = 0; i < n; i++) {
+        struct logit_bias b = s->early[i];
+        if (s->n_early && s->early[s->n_early - 1].id == b.id)
+            s->early[s->n_early - 1].bias = -INFINITY; // one of them is late
+        else
+            s->early[s->n_early++] = b;
+    }
+    s->from = p->from;
     return 0;
 }
 
@@ -104,6 +144,7 @@ int sampler_create(struct sampler **out, const struct sample_params *p, int max_
     if (!s)
         goto memory;
     s->max_rows = max_rows;
+    s->vocab = vocab;
     s->model = (struct sample_row){.seed = rng_hash(p->seed, p->choice, 0, 0),
                                    .temperature = (float)p->temperature,
                                    .top_k = (int32_t)p->top_k,
@@ -113,6 +154,8 @@ int sampler_create(struct sampler **out, const struct sample_params *p, int max_
                                    .frequency = (float)p->frequency,
                                    .presence = (float)p->presence};
     rc = take_bias(s, p, e);
+    if (!rc)
+        rc = take_late(s, p, e);
     if (rc)
         goto out;
     bool penalties = p->repeat != 1 || p->frequency != 0 || p->presence != 0;
@@ -147,6 +190,7 @@ void sampler_destroy(struct sampler *s) {
     free(s->seen_count);
     free(s->order);
     free(s->bias);
+    free(s->early);
     free(s);
 }
 
@@ -184,9 +228,43 @@ const struct sample_row *sampler_row(struct sampler *s, const struct sampler_bat
     s->rows[slot].pos = b->len + 1;
     for (int32_t r = b->parent[row]; r >= 0; r = b->parent[r])
         s->rows[slot].pos++;
+    if (s->early && s->rows[slot].pos < s->from) {
+        s->rows[slot].bias = s->early;
+        s->rows[slot].n_bias = s->n_early;
+    }
     if (s->window)
         fill_seen(s, b, row, slot);
     return &s->rows[slot];
+}
+
+static bool is_allowed(const struct sample_row *r, int32_t id) {
+    return r->allow[id / 32] >> (id % 32) & 1;
+}
+
+// Whether the mask allows more tokens than the biases forbid of these.
+static bool leaves_one(const struct sample_row *r, int vocab) {
+    int64_t left = 0;
+    for (int32_t at = 0; at < vocab; at += 32) {
+        uint32_t bits = r->allow[at / 32];
+        if (vocab - at < 32)
+            bits &= (1u << (vocab - at)) - 1;
+        left += __builtin_popcount(bits);
+    }
+    for (int32_t i = 0; i < r->n_bias; i++)
+        left -= r->bias[i].bias == -INFINITY && is_allowed(r, r->bias[i].id);
+    return left > 0;
+}
+
+void sampler_yield(const struct sampler *s, struct sample_row *row) {
+    bool early = row->bias && row->bias == s->early;
+    if (!row->allow || !(early || s->forbids) || leaves_one(row, s->vocab))
+        return;
+    row->bias = s->bias;
+    row->n_bias = s->model.n_bias;
+    if (!s->forbids || (early && leaves_one(row, s->vocab)))
+        return;
+    row->bias = NULL;
+    row->n_bias = 0;
 }
 
 const struct sample_row *sampler_noise(struct sampler *s, int64_t first_pos, int depth) {

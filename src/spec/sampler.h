@@ -26,12 +26,16 @@ struct sample_params {
     // [n_bias] in any order, at most one a token; read while a sampler is made.
     const struct logit_bias *bias;
     int64_t n_bias;
+    // [n_late] tokens that may not be chosen at positions below `from`; read likewise.
+    const int32_t *late;
+    int64_t n_late, from;
 };
 
 void sample_params_init(struct sample_params *p); // greedy; window 64
 
 // One sentence when a value is out of range. ERR_USAGE; ERR_MISMATCH: a bias of a token id that is
-// not within 0 .. vocab - 1. That there is one bias a token is seen by sampler_create.
+// not within 0 .. vocab - 1, likewise of a late token. That there is one bias a token is seen by
+// sampler_create.
 int sample_params_check(const struct sample_params *p, int64_t vocab, struct err *e);
 
 struct sampler;
@@ -54,6 +58,10 @@ struct sampler_batch {
 // where it is kept: results in other slots stay valid, and neighbours are neighbours in memory.
 const struct sample_row *sampler_row(struct sampler *s, const struct sampler_batch *b, int row,
                                      int slot);
+
+// Where the mask of a row leaves nothing but tokens that its biases forbid, what may be said goes
+// before what is wanted: the row gets the biases without its late tokens, or none.
+void sampler_yield(const struct sampler *s, struct sample_row *row);
 
 // Rows for a draft that shares the target's noise: row d (0..depth-1) is the choice of the token at
 // position first_pos + d, without penalties and biases. NULL when the temperature is 0.

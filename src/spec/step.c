@@ -218,6 +218,7 @@ static struct sample_row row_of(struct member *m, const struct sampler_batch *b,
     if (v.none || v.only >= 0)
         return (struct sample_row){.given = true, .token = v.only};
     r.allow = v.allow;
+    sampler_yield(m->sampler, &r);
     return r;
 }
 

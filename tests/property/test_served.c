@@ -29,6 +29,7 @@ enum {
     NEW = 200,
     LONGEST = 150,
     BIASES = 8,
+    ENDS = 3, // tokens that end an answer
     THREADS = 4,
     ROUNDS = 4,   // of each thread
     TOGETHER = 3, // requests of a thread at a time
@@ -55,6 +56,7 @@ struct ask {
     struct request r;
     int32_t prompt[LONGEST];
     struct logit_bias bias[BIASES];
+    int32_t ends[ENDS];
     int32_t pair[2];
     struct automaton *automaton; // NULL: anything goes; of all choices
     int choices;
@@ -69,6 +71,8 @@ enum {
     FULL,
     DRAFTED,
     BIASED,
+    ENDS_OWN,
+    ENDS_LATE,
     LOGPROBS,
     PROMPTS,
     MANY,
@@ -85,6 +89,8 @@ static const struct {
                     {"answers that the end of the context ended", 0.5},
                     {"guesses that became tokens", 200},
                     {"answers with biases", 5},
+                    {"answers that a token of their own ended", 0.5},
+                    {"answers that would have ended so before their least length", 0.5},
                     {"log-probabilities compared while others were chosen", 100},
                     {"answers with log-probabilities of the prompt", 2},
                     {"choices beside others of their prompt", 5},
@@ -152,9 +158,42 @@ static void pick_ask(struct ask *a, struct rng *g) {
     pick_sampling(a, g);
 }
 
+// Tokens of a reply that from now on end it, at times not before some length. True: one of them
+// came before that.
+static bool pick_ends(struct ask *a, const struct reply *whole, struct rng *g) {
+    if (whole->n < 4 || rng_below(g, 3))
+        return false;
+    int64_t at = rng_below(g, (uint32_t)whole->n);
+    for (int i = 0; i < ENDS; i++)
+        a->ends[i] = i ? (int32_t)rng_below(g, 250) : whole->ids[at];
+    a->r.stop_ids = a->ends;
+    a->r.n_stop_ids = ENDS;
+    if (rng_below(g, 2))
+        a->r.min_tokens = at + 1 + rng_below(g, 10);
+    return a->r.min_tokens > 0;
+}
+
+static bool ended_itself(const struct ask *a, const struct reply *y) {
+    bool is = false;
+    for (int k = 0; k < a->r.n_stop_ids && y->n > 0; k++)
+        is |= y->ids[y->n - 1] == a->ends[k];
+    return is;
+}
+
+// Whether a reply ends at its first end, and at none among its first tokens that it may do without.
+static bool ends_well(const struct ask *a, const struct reply *y) {
+    for (int64_t i = 0; i < y->n; i++)
+        for (int k = 0; k < a->r.n_stop_ids; k++)
+            if (y->ids[i] == a->ends[k] &&
+                (i + 1 < y->n || y->end != END_STOP || (i < a->r.min_tokens && !a->automaton)))
+                return false;
+    return true;
+}
+
 // The replies of the request alone, each choice for itself; sometimes with a stop that
 // lies in the first one.
-static int run_alone(struct ask *a, struct session *s, struct rng *g, struct err *e) {
+static int run_alone(struct ask *a, struct session *s, struct rng *g, int64_t *late,
+                     struct err *e) {
     struct stop stop = {.pair = {-1, -1}};
     struct reply whole = {0};
     int rc = rng_below(g, 4)
@@ -168,6 +207,8 @@ static int run_alone(struct ask *a, struct session *s, struct rng *g, struct err
         int64_t at = 1 + rng_below(g, (uint32_t)whole.n - 1);
         memcpy(a->pair, &whole.ids[at - 1], sizeof a->pair);
     }
+    if (!rc)
+        *late += pick_ends(a, &whole, g);
     reply_fini(&whole);
     for (int i = 0; !rc && i < a->choices; i++) {
         struct request r = a->r;
@@ -177,6 +218,8 @@ static int run_alone(struct ask *a, struct session *s, struct rng *g, struct err
         r.stop_arg = &stop;
         r.sample.choice = (uint64_t)i;
         rc = session_generate(s, &r, &a->alone[i], e);
+        if (!rc && !ends_well(a, &a->alone[i]))
+            rc = err_set(e, ERR_STATE, "an answer does not end where it has to");
         memcpy(a->recording[i], a->prompt, (size_t)r.n_prompt * sizeof *a->prompt);
         if (!rc)
             memcpy(a->recording[i] + r.n_prompt, a->alone[i].ids,
@@ -287,6 +330,7 @@ static void compare_end(struct caller *k, const struct shot *t, const struct str
     note(k->c, FULL, end->reason == END_CONTEXT && end->accepted > 0);
     note(k->c, DRAFTED, end->accepted);
     note(k->c, BIASED, t->ask->r.sample.n_bias > 0);
+    note(k->c, ENDS_OWN, end->reason == END_STOP && ended_itself(t->ask, want));
     note(k->c, PROMPTS, t->ask->r.prompt_logprobs);
 }
 
@@ -419,7 +463,7 @@ static int run_case(int number, struct session *alone, const struct engine_optio
     pthread_mutex_init(&c.lock, NULL);
     for (int i = 0; i < ASKS && !rc; i++) {
         pick_ask(&c.ask[i], &g);
-        rc = run_alone(&c.ask[i], alone, &g, e);
+        rc = run_alone(&c.ask[i], alone, &g, &c.count[ENDS_LATE], e);
     }
     pick_engine(&o, &plan, &g);
     if (!rc)

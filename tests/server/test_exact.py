@@ -32,6 +32,8 @@ def cases():
             body.update(logit_bias={"300": 5, "301": -100})
         if i % 5 == 4:
             body.update(stop=["e", "\n\n"] if i % 2 else "the ", max_tokens=64)
+        if i % 6 == 5:
+            body.update(stop_token_ids=list(range(300, 400)), min_tokens=min(12, body["max_tokens"]))
         if i % 2:
             yield "/v1/completions", {**body, "prompt": text + " def "}
         else:

@@ -130,7 +130,80 @@ def biases():
     check("bias: too many are refused", refusal(post(TEXT, logit_bias=many))[:2] == (400, "logit_bias"))
 
 
-PARTS = [names_of_tools, response_says_again, biases]
+def told(path, stream=False, **fields):
+    """Text, ids, why it ended, and the tokens that are counted, of an answer."""
+    body = {**BASE[path], "temperature": 0, "coppice": {"token_ids": True}, "ignore_eos": True, "stream": stream, **fields}
+    if path == RESPONSES:
+        body["max_output_tokens"] = body.pop("max_tokens")
+    if stream and path in (CHAT, TEXT):
+        body["stream_options"] = {"include_usage": True}
+    data = request(server.port, "POST", path, body)[2].decode()
+    values = [json.loads(line[6:]) for line in data.split("\n") if line.startswith("data: {")] if stream else [json.loads(data)]
+    text, found = "", {}
+    for v in values:
+        if path in (CHAT, TEXT):
+            choice = (v.get("choices") or [{}])[0]
+            text += choice.get("text") or (choice.get("delta") or choice.get("message") or {}).get("content") or ""
+            found["end"] = choice.get("finish_reason") or found.get("end")
+        elif path == MESSAGES:
+            delta = v.get("delta") or {}
+            text += delta.get("text", "") + "".join(block["text"] for block in v.get("content", []))
+            found["end"] = v.get("stop_reason") or delta.get("stop_reason") or found.get("end")
+        elif not stream or v["type"] in ("response.completed", "response.incomplete"):
+            v = v.get("response", v)
+            text += "".join(part["text"] for item in v["output"] for part in item["content"])
+            found["end"] = v["status"]
+        for key in ("coppice", "usage"):
+            found[key] = v.get(key) or found.get(key)
+    usage = found["usage"] or {}
+    return text, found["coppice"]["token_ids"][0], found["end"], usage.get("completion_tokens", usage.get("output_tokens"))
+
+
+def text_of(ids):
+    return json.loads(request(server.port, "POST", "/v1/detokenize", {"tokens": ids})[2])["content"]
+
+
+def ends():
+    """Tokens that end an answer, and least lengths: everywhere the same, however tokens are guessed."""
+    stopped = {CHAT: "stop", TEXT: "stop", RESPONSES: "completed", MESSAGES: "end_turn"}
+    for path in (CHAT, TEXT, RESPONSES, MESSAGES):
+        text, ids, _, n = told(path, max_tokens=24)
+        at = next(i for i in range(5, 24) if ids.index(ids[i]) == i)
+        before, with_it = text_of(ids[:at]), text_of(ids[:at + 1])
+        rare = next(i for i in range(4000) if i not in ids)
+        for stream in (False, True):
+            for how in ("tree", "off"):
+                base = {"max_tokens": 24, "stop_token_ids": [rare, ids[at]], "stream": stream,
+                        "coppice": {"token_ids": True, "speculate": how}}
+                where = f"ends: {path}, streamed {stream}, {how}"
+                equal(where, told(path, **base), (before, ids[:at + 1], stopped[path], at + 1))
+                equal(f"{where}, kept", told(path, include_stop_str_in_output=True, **base),
+                      (with_it, ids[:at + 1], stopped[path], at + 1))
+                late = told(path, min_tokens=at + 3, **base)
+                check(f"{where}, not before", late[1][:at] == ids[:at] and ids[at] not in late[1][:at + 3]
+                      and late[3] >= at + 3, late)
+        word = before[-3:] or before
+        short = told(path, max_tokens=24, stop=[word])
+        kept = told(path, max_tokens=24, stop=[word], include_stop_str_in_output=True)
+        check(f"ends: {path}, a string kept", kept[0] == short[0] + word and kept[1] == short[1], (kept, short))
+        equal(f"ends: {path}, by another name", told(path, max_tokens=24, stop=[word], no_stop_trim=True), kept)
+        late = told(path, max_tokens=24, stop=[word], min_tokens=24)
+        equal(f"ends: {path}, a string does not count before", late[:2], (text, ids))
+        equal(f"ends: {path}, nothing", told(path, max_tokens=24, stop_token_ids=[], min_tokens=0), (text, ids, *told(path, max_tokens=24)[2:]))
+        for wrong in ({"stop_token_ids": [-1]}, {"stop_token_ids": ["a"]}, {"stop_token_ids": 5}, {"stop_token_ids": [10 ** 9]},
+                      {"stop_token_ids": [1] * 1025}, {"min_tokens": -1}, {"min_tokens": "a"}, {"min_tokens": 5, "max_tokens": 4},
+                      {"include_stop_str_in_output": "yes"}):
+            status, _, value = post(path, **({"max_output_tokens": 4, "min_tokens": 5} if len(wrong) == 2 and path == RESPONSES else wrong))
+            check(f"ends: {path}, {str(wrong)[:40]} is refused", status == 400 and next(iter(wrong)) in value["error"]["message"], value)
+    last = int(json.loads(request(server.port, "POST", "/v1/tokenize", {"content": "<|im_end|>"})[2])["tokens"][0])
+    for how in ("tree", "off"):
+        got = [told(TEXT, max_tokens=9, ignore_eos=False, logit_bias={str(last): 100}, coppice={"token_ids": True, "speculate": how},
+                    **more)[1] for more in ({}, {"min_tokens": 4}, {"min_tokens": 4, "guided_choice": ["a", "bcd"]})]
+        check(f"ends: the model's own end, {how}", len(got[0]) == 1 and len(got[1]) == 5 and got[1][4] == last, got)
+        check(f"ends: a form that is complete goes before, {how}", got[2][-1] == last and text_of(got[2][:-1]) in ("a", "bcd"), got)
+
+
+PARTS = [names_of_tools, response_says_again, biases, ends]
 
 if __name__ == "__main__":
     server = Server("--temp", "0")
