@@ -474,6 +474,23 @@ int json_parse(struct json **out, const char *text, size_t len, struct err *e) {
     return json_parse_with(out, text, len, &(struct json_rules){0}, e);
 }
 
+size_t json_memory(const struct json *root) {
+    enum { VALUE = 100, MEMBER = 150, OBJECT = 800 }; // of json-c 0.16, the allocator's part too
+    struct json_object *o = raw(root);
+    size_t n = VALUE;
+    if (json_object_is_type(o, json_type_string)) {
+        n += (size_t)json_object_get_string_len(o);
+    } else if (json_object_is_type(o, json_type_array)) {
+        for (size_t i = 0; i < json_object_array_length(o); i++)
+            n += json_memory(ours(json_object_array_get_idx(o, i)));
+    } else if (json_object_is_type(o, json_type_object)) {
+        n += OBJECT;
+        json_object_object_foreach(o, key, member) n +=
+            MEMBER + strlen(key) + json_memory(ours(member));
+    }
+    return n;
+}
+
 void json_free(struct json *root) {
     json_object_put(raw(root));
 }

@@ -43,6 +43,8 @@ int json_parse_with(struct json **out, const char *text, size_t len, const struc
                     struct err *e);
 int json_parse(struct json **out, const char *text, size_t len, struct err *e);
 void json_free(struct json *root);
+// Bytes of memory that a document takes, about.
+size_t json_memory(const struct json *root);
 
 enum json_kind json_kind_of(const struct json *v); // NULL pointer counts as JSON_NULL
 const struct json *json_get(const struct json *object, const char *key); // NULL: absent or null

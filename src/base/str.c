@@ -72,6 +72,12 @@ void str_clear(struct str *s) {
         s->data[0] = '\0';
 }
 
+void str_trim(struct str *s) {
+    char *data = s->cap - s->len > 4096 ? realloc(s->data, s->len + 1) : NULL;
+    s->cap = data ? s->len + 1 : s->cap;
+    s->data = data ? data : s->data;
+}
+
 void str_fini(struct str *s) {
     free(s->data);
     *s = (struct str){0};

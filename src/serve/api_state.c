@@ -256,6 +256,8 @@ void api_metrics(struct service *s, struct exchange *x, const char *rest) {
         {"coppice_http_requests_total", "counter", "HTTP requests.", (double)h.requests},
         {"coppice_http_refused_total", "counter", "HTTP requests that were refused unread.",
          (double)h.refused},
+        {"coppice_http_body_bytes", "gauge",
+         "Memory of request bodies and of what is made of them.", (double)h.body_bytes},
     };
     write_engine(&out, &g);
     write_counts(&out, counts, sizeof counts / sizeof counts[0]);

@@ -24,7 +24,8 @@ struct task {
     struct gone client; // asks it
     enum endpoint endpoint;
     task_fn *work;
-    struct str text;         // the body
+    struct str text;         // the body, until it has been read
+    struct http_hold hold;   // its memory, and of what is made of it
     const struct json *body; // while the work runs
     struct params p;
     struct json_writer out;
@@ -34,6 +35,7 @@ struct task {
 static void free_task(struct task *t) {
     str_fini(&t->text);
     str_fini(&t->out.out);
+    http_hold_end(&t->hold);
     free(t);
 }
 
@@ -50,14 +52,14 @@ static void on_done(void *arg) {
 static void run(void *arg) {
     struct task *t = arg;
     struct json *body = NULL;
-    if (!atomic_load(&t->gone) &&
-        params_parse(t->text.data ? t->text.data : "", t->text.len, &body, &t->error) &&
+    if (!atomic_load(&t->gone) && params_take(&t->text, &t->hold, &body, &t->error) &&
         params_read(&t->p, body, t->endpoint, &t->s->limits, &t->error)) {
         t->body = body;
         t->work(t);
     }
     params_fini(&t->p);
     json_free(body);
+    http_hold_set(&t->hold, t->out.out.cap);
     if (http_post(t->s->http, on_done, t)) // the loop has ended, and the exchange with it
         free_task(t);
 }
@@ -88,8 +90,6 @@ static void start(struct service *s, struct exchange *x, enum endpoint endpoint,
     struct api_error why = {0};
     struct err e = {0};
     struct task *t = NULL;
-    size_t n;
-    const char *text = exchange_body(x, &n);
     if (!service_ready(s, &why)) {
         service_refuse(x, &why);
         return;
@@ -98,11 +98,10 @@ static void start(struct service *s, struct exchange *x, enum endpoint endpoint,
     if (t) {
         *t = (struct task){.s = s, .x = x, .endpoint = endpoint, .work = work};
         t->client = (struct gone){ask_gone, t};
-        str_append(&t->text, text, n);
-        exchange_drop_body(x);
+        exchange_take_body(x, &t->text, &t->hold);
         exchange_watch(x, &hooks, t);
     }
-    if (!t || t->text.failed) {
+    if (!t) {
         api_fail(&why, 503, NULL, "no memory for the request");
     } else if (workers_run(s->workers, run, t, &e)) {
         api_fail(&why, 429, "queue_full", "%s", e.text);

@@ -56,6 +56,7 @@ static void free_completion(struct completion *c) {
     chat_words_fini(&c->words);
     str_fini(&c->text);
     str_fini(&c->rendered);
+    http_hold_end(&c->hold);
     free(c);
 }
 
@@ -253,12 +254,21 @@ static void on_prepared(void *arg) {
     }
 }
 
+// Counts what stays of the body while the answer is made.
+static void count_kept(struct completion *c) {
+    size_t n = c->rendered.cap;
+    for (int i = 0; i < c->n_prompts; i++)
+        n += (size_t)c->prompts[i].tokens.cap * sizeof *c->prompts[i].tokens.ids;
+    if (c->body && (warm_wants(c) || c->own))
+        n += 2 * json_memory(c->body); // and its words, or the dialect's own
+    http_hold_set(&c->hold, n);
+}
+
 // The last of what is done before the loop thread takes it.
 static void hand_over(struct completion *c, bool ok) {
     if (ok && completion_fits(c) && reply_form_constrain(c) && thinking_constrain(c))
         completion_choices(c);
-    if (!c->keeps_body)
-        str_fini(&c->text);
+    count_kept(c);
     http_post(c->s->http, on_prepared, c);
 }
 
@@ -290,10 +300,10 @@ static bool is_long(struct completion *c) {
 static void prepare(void *arg) {
     struct completion *c = arg;
     struct err e = {0};
-    bool ok = !atomic_load(&c->gone) &&
-              params_parse(c->text.data ? c->text.data : "", c->text.len, &c->body, &c->error) &&
+    bool ok = !atomic_load(&c->gone) && params_take(&c->text, &c->hold, &c->body, &c->error) &&
               params_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error) &&
               c->d->prepare(c);
+    str_fini(&c->text);
     if (ok && is_long(c)) {
         if (!workers_run(c->s->shorteners, shorten, c, &e))
             return;
@@ -356,8 +366,8 @@ static bool join(struct service *s, struct exchange *x, const struct dialect *d,
     struct completion *c = s->completions;
     struct err e = {0};
     int rc = 0;
-    while (c && (c->d != d || c->dead || c->ended > 0 || !c->x ||
-                 !resend_mark_joins(&c->mark, m, c->x) || !resend_same(&c->text, x)))
+    while (c &&
+           (c->d != d || c->dead || c->ended > 0 || !c->x || !resend_mark_joins(&c->mark, m, c->x)))
         c = c->next;
     if (!c)
         return false;
@@ -390,19 +400,15 @@ static bool ask_gone(const void *arg) {
 
 static struct completion *create(struct service *s, struct exchange *x, const struct dialect *d,
                                  const struct resend_mark *mark) {
-    size_t n;
-    const char *text = exchange_body(x, &n);
     struct completion *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    str_append(&c->text, text, n);
-    exchange_drop_body(x);
+    exchange_take_body(x, &c->text, &c->hold);
     c->s = s;
     c->d = d;
     c->x = x;
     c->client = (struct gone){ask_gone, c};
     c->mark = *mark;
-    c->keeps_body = mark->keep;
     c->arrived = clock_ms();
     c->created = (int64_t)time(NULL);
     snprintf(c->peer, sizeof c->peer, "%s", exchange_peer(x));
@@ -427,11 +433,9 @@ void completion_start(struct service *s, struct exchange *x, const struct dialec
     if (join(s, x, d, &mark))
         return;
     struct completion *c = create(s, x, d, &mark);
-    if (!c || c->text.failed) {
+    if (!c) {
         api_fail(&why, 503, NULL, "no memory for the request");
         service_refuse(x, &why);
-        if (c)
-            free_completion(c);
         return;
     }
     exchange_watch(x, &client_hooks, c);

@@ -19,7 +19,6 @@
 
 enum {
     SPARE_DESCRIPTORS = 64, // for files, the loop and listeners
-    BODY_BYTES_PER_S = 4096,
     LINGER_MS = 2000,
     LINGER_LAST_MS = 300, // while the server ends
     LAST_MS = 1000,       // between the cut hooks and the end
@@ -173,7 +172,7 @@ static bool overdue(const struct conn *c, double now) {
     case CONN_HEAD: // one that does not take its answers is for stall_ms
         return !c->full && spent > (conn_pending(c) == 0 && c->used ? o->idle_ms : o->head_ms);
     case CONN_BODY:
-        return spent > o->body_ms + 1e3 * (double)c->x->body.len / (double)BODY_BYTES_PER_S;
+        return now > c->until;
     case CONN_RUN:
         return false;
     case CONN_LINGER:
@@ -349,7 +348,9 @@ int http_run(struct http *h, struct err *e) {
 }
 
 struct http_counts http_counts(const struct http *h) {
-    return h->counts;
+    struct http_counts counts = h->counts;
+    counts.body_bytes = (int64_t)atomic_load(&h->held);
+    return counts;
 }
 
 static void drop_event(struct event *ev) {

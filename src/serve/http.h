@@ -59,10 +59,10 @@ struct http_options {
 
     size_t head_bytes;   // request line and headers [64 KiB]
     size_t body_bytes;   // [64 MiB]
-    size_t bodies_bytes; // of all requests in progress together [1 GiB]
+    size_t bodies_bytes; // of all requests in progress together, with what is made of them [1 GiB]
     int connections;     // [what the limit of descriptors leaves]
     int head_ms;         // from the first byte of a request to the end of its headers [30 s]
-    int body_ms;         // for a body, and one second more for every 4 KiB received [30 s]
+    int body_ms;         // that a body may lie behind a pace of 4 KiB a second [30 s]
     int idle_ms;         // without a request on a connection [120 s]
     int stall_ms;        // without the client taking a byte of a waiting answer [30 s]
     double grace_s;      // how long running exchanges may last after http_stop; < 0: none [5 s]
@@ -97,7 +97,7 @@ int http_every(struct http *h, int period_ms, void (*fn)(void *), void *arg, str
 struct http_counts {
     int64_t accepted, requests, refused; // since the start
     int64_t connections, exchanges;      // now
-    int64_t body_bytes;                  // of requests in progress
+    int64_t body_bytes;                  // of requests in progress, and of what they became
 };
 struct http_counts http_counts(const struct http *h);
 
@@ -114,6 +114,20 @@ const char *exchange_body(const struct exchange *x,
                           size_t *n);                // a NUL follows; other threads may read
 void exchange_drop_body(struct exchange *x);         // frees it early
 const char *exchange_peer(const struct exchange *x); // "127.0.0.1:4711" or "unix"
+
+// Memory that follows from a body, in the count that bodies_bytes bounds: the body, and what is
+// made of it, for as long as that is there. Zeroed is valid and counts nothing.
+struct http_hold {
+    struct http *h;
+    size_t bytes;
+};
+// Moves the body, and its place in the count, to the caller, who ends the hold once the memory is
+// free. Both must be empty.
+void exchange_take_body(struct exchange *x, struct str *body, struct http_hold *hold);
+// Any thread, one at a time: the memory is so many bytes now. It is never refused, since what is
+// there is there; bodies that come are, while the count is above its bound.
+void http_hold_set(struct http_hold *hold, size_t bytes);
+void http_hold_end(struct http_hold *hold);
 
 // What may happen to an exchange that is not given back yet. NULL hooks are skipped.
 struct exchange_hooks {

@@ -66,7 +66,7 @@ struct conn *conn_create(struct http *h, int fd, const struct sockaddr *peer, so
         close(fd);
         return NULL;
     }
-    *c = (struct conn){.h = h, .fd = fd, .out = out, .next = h->conns};
+    *c = (struct conn){.h = h, .fd = fd, .out = out, .next = h->conns, .waiting.h = h};
     if (c->next)
         c->next->prev = c;
     h->conns = c;
@@ -108,6 +108,23 @@ void conn_enter(struct conn *c, enum conn_phase phase) {
     c->since = clock_ms();
 }
 
+void http_hold_set(struct http_hold *hold, size_t bytes) {
+    if (!hold->h)
+        return;
+    atomic_fetch_add(&hold->h->held, bytes - hold->bytes); // modulo 2^64 where it shrinks
+    hold->bytes = bytes;
+}
+
+void http_hold_end(struct http_hold *hold) {
+    http_hold_set(hold, 0);
+}
+
+// Pieces of a stream are bounded and do not count.
+static void count_waiting(struct conn *c) {
+    size_t n = conn_backlog(c);
+    http_hold_set(&c->waiting, n > EXCHANGE_FULL ? n : 0);
+}
+
 // What is marked while marks are being serviced waits until the loop has looked at the others.
 static void wake_flush(struct http *h) {
     static const struct timeval now = {0, 0};
@@ -141,6 +158,7 @@ void conn_write(struct conn *c, const void *bytes, size_t n) {
         return;
     }
     c->full |= conn_backlog(c) > EXCHANGE_FULL;
+    count_waiting(c);
     conn_mark(c);
 }
 
@@ -215,6 +233,7 @@ static bool push(struct conn *c) {
         if (sent < 0)
             return errno == EAGAIN && event_add(&c->write, NULL) == 0;
         evbuffer_drain(c->out, (size_t)sent);
+        count_waiting(c);
         c->progress = clock_ms();
     }
     return true;
@@ -335,6 +354,7 @@ static void free_dead(struct http *h) {
             continue;
         }
         *at = c->next_dead;
+        http_hold_end(&c->waiting);
         evbuffer_free(c->out);
         str_fini(&c->in);
         free(c);

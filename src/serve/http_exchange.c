@@ -13,7 +13,7 @@ struct exchange *exchange_create(struct conn *c) {
     struct exchange *x = calloc(1, sizeof *x);
     if (!x)
         return NULL;
-    *x = (struct exchange){.h = c->h, .c = c, .next = c->h->exchanges};
+    *x = (struct exchange){.h = c->h, .c = c, .next = c->h->exchanges, .hold.h = c->h};
     x->head = (struct http_head){.method = "", .path = "", .query = "", .length = -1};
     memcpy(x->peer, c->peer, sizeof x->peer);
     if (x->next)
@@ -25,9 +25,15 @@ struct exchange *exchange_create(struct conn *c) {
 }
 
 void exchange_drop_body(struct exchange *x) {
-    x->h->counts.body_bytes -= (int64_t)x->counted;
-    x->counted = 0;
     str_fini(&x->body);
+    http_hold_end(&x->hold);
+}
+
+void exchange_take_body(struct exchange *x, struct str *body, struct http_hold *hold) {
+    *body = x->body;
+    *hold = x->hold;
+    x->body = (struct str){0};
+    x->hold.bytes = 0;
 }
 
 void exchange_free(struct exchange *x) {

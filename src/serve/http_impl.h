@@ -50,6 +50,8 @@ struct conn {
     struct exchange *x;          // from CONN_BODY to the end of the answer
     struct http_chunked chunked; // of the body being received
     double since, progress;      // ms: of the phase; the last byte that the client took
+    double until;                // ms: when the body is too late, if nothing more of it comes
+    struct http_hold waiting;    // a long answer that the client has not taken yet
     bool dirty, dead, broken, paused;
     bool eof, halved;      // the client will send no more: all is read, or seen ahead
     bool last, used, full; // close after what is written; had a request; backlog was high
@@ -64,8 +66,8 @@ struct exchange {
     struct exchange *prev, *next;
     struct http_head head;
     struct str body;
-    size_t counted;    // bytes of the body in h->counts.body_bytes
-    struct str fields; // further headers of the answer
+    struct http_hold hold; // of the body
+    struct str fields;     // further headers of the answer
     struct exchange_hooks hooks;
     void *arg;
     char peer[64];
@@ -109,7 +111,8 @@ struct http {
     int wake_fd;
     struct conn *conns, *dirty, *dead;
     struct exchange *exchanges;
-    struct http_counts counts;
+    struct http_counts counts; // but body_bytes
+    atomic_size_t held;        // by all holds
     struct http_timer *timers;
     char *scratch; // HTTP_SCRATCH bytes
     time_t date_at;

@@ -4,11 +4,17 @@
 // as early as possible: before its body when the head says enough.
 #include "serve/http_impl.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
 
-enum { ZEROS = 8 }; // a size of 16 digits is what every client reads
+enum {
+    ZEROS = 8, // a size of 16 digits is what every client reads
+    BODY_BYTES_PER_S = 4096,
+    SMALL_BODY = 64 << 10, // bytes, as many as a head may have: such bodies are never refused
+    IDLE_PART = 10,        // of body_ms: then a body that does not come gives way to others
+};
 
 static void refuse(struct conn *c, int status, const char *reason) {
     struct http *h = c->h;
@@ -39,6 +45,8 @@ static void run(struct conn *c) {
     struct http *h = c->h;
     conn_enter(c, CONN_RUN);
     h->counts.requests++;
+    str_trim(&x->body);
+    http_hold_set(&x->hold, x->body.cap);
     if (strcmp(x->head.method, "OPTIONS") == 0) {
         guard_preflight(h, &x->head, &x->fields);
         exchange_reply(x, 204, NULL, NULL, 0);
@@ -48,14 +56,34 @@ static void run(struct conn *c) {
     h->o.handler(h->o.arg, x);
 }
 
-// Room for n more bytes of bodies?
-static bool count_body(struct exchange *x, size_t n) {
-    struct http *h = x->h;
-    if ((uint64_t)h->counts.body_bytes + n > h->o.bodies_bytes)
-        return false;
-    h->counts.body_bytes += (int64_t)n;
-    x->counted += n;
-    return true;
+// Of the bodies that do not come, the largest one but that of c; NULL: all come.
+static struct conn *find_idle(const struct conn *c) {
+    const struct http_options *o = &c->h->o;
+    struct conn *found = NULL;
+    double late = clock_ms() + o->body_ms - (double)o->body_ms / IDLE_PART;
+    for (struct conn *k = c->h->conns; k; k = k->next)
+        if (k != c && !k->dead && k->phase == CONN_BODY && k->until < late &&
+            (!found || k->x->hold.bytes > found->x->hold.bytes))
+            found = k;
+    return found;
+}
+
+// Counts what a body takes now. Where there is too much of all, those that do not come give way.
+// False: it must be refused.
+static bool count_body(struct conn *c) {
+    const struct exchange *x = c->x;
+    const struct http *h = c->h;
+    struct conn *idle;
+    http_hold_set(&c->x->hold, x->body.cap);
+    while (atomic_load(&h->held) > h->o.bodies_bytes && (idle = find_idle(c)))
+        refuse(idle, 408, "the body stopped coming while others waited for its memory; try again");
+    return x->body.len <= SMALL_BODY || atomic_load(&h->held) <= h->o.bodies_bytes;
+}
+
+// Time for the next bytes: as long as they keep the pace, it is always the same.
+static void give_time(struct conn *c, size_t n) {
+    double more = c->until + 1e3 * (double)n / (double)BODY_BYTES_PER_S;
+    c->until = fmin(more, clock_ms() + c->h->o.body_ms);
 }
 
 static void take_body(struct conn *c) {
@@ -75,9 +103,10 @@ static void take_body(struct conn *c) {
         rc = http_chunked_take(&c->chunked, bytes, n, &used, &status, &e);
     }
     conn_used(c, used);
+    give_time(c, x->body.len - before);
     if (rc)
         refuse(c, status, e.text);
-    else if (!count_body(x, x->body.len - before))
+    else if (!count_body(c))
         refuse(c, 503, "the bodies of all requests together take too much memory; try again later");
     else if (x->head.chunked ? c->chunked.done : x->body.len == (size_t)x->head.length)
         run(c);
@@ -114,6 +143,7 @@ static void begin(struct conn *c) {
         return;
     }
     conn_enter(c, CONN_BODY);
+    c->until = c->since + h->o.body_ms;
     c->chunked = (struct http_chunked){.body = &x->body, .limit = h->o.body_bytes};
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
     if (x->head.expects_continue && conn_pending(c) == 0)

@@ -25,6 +25,15 @@ bool params_parse(const char *text, size_t n, struct json **out, struct api_erro
     return false;
 }
 
+bool params_take(struct str *text, struct http_hold *hold, struct json **out, struct api_error *x) {
+    enum { FORMS = 4 }; // the document, words for the template, text of the prompt, its tokens
+    http_hold_set(hold, 2 * text->len);
+    bool ok = params_parse(text->data ? text->data : "", text->len, out, x);
+    str_fini(text);
+    http_hold_set(hold, ok ? FORMS * json_memory(*out) : 0);
+    return ok;
+}
+
 // What no single field can tell.
 static bool check_together(struct params *p, const struct json *body, enum endpoint endpoint,
                            struct api_error *x) {

@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "engine/request.h"
 #include "serve/api_error.h"
+#include "serve/http.h"
 #include "serve/stop_match.h"
 #include "text/tokenizer.h"
 
@@ -92,6 +93,9 @@ struct params {
 // The body of a request as JSON, by the rules of the interface: depth 256, keys once, bounded
 // memory. False with x filled.
 bool params_parse(const char *text, size_t n, struct json **out, struct api_error *x);
+// The same of a body that is freed then. hold counts from here on what is made of the document
+// until its prompt is there.
+bool params_take(struct str *text, struct http_hold *hold, struct json **out, struct api_error *x);
 
 // Fills p from the object `body`, which must outlive p's borrowed values. False with x filled where
 // the request is refused. params_fini in any case.

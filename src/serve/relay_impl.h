@@ -47,6 +47,7 @@ struct relayed {
     double arrived, first; // ms; 0: no byte has come
     bool text;             // asks for text: what comes back is JSON or a stream
     struct json *json;     // the body, while workers have it
+    struct http_hold hold; // of the memory of that, or of what is sent in its place
     struct prefill_report compression;
     struct str body; // to be sent in place of what came; empty: that as it is
     bool raw;        // the body is a completion's, the answer is to be a chat's

@@ -30,6 +30,7 @@ static void free_relayed(struct relayed *q) {
     str_fini(&q->body);
     str_fini(&q->answer);
     relay_raw_fini(&q->chunks);
+    http_hold_end(&q->hold);
     free(q);
 }
 
@@ -300,8 +301,10 @@ static void send_on(struct relayed *q) {
     put_path(&path, q->x, q->raw);
     u.path = path.data;
     u.body = q->body.len ? q->body.data : exchange_body(q->x, &u.n_body);
-    if (q->body.len)
+    if (q->body.len) {
         u.n_body = q->body.len;
+        exchange_drop_body(q->x);
+    }
     if (u.n_body == 0 && !strcmp(u.method, "GET"))
         u.body = NULL;
     int rc = path.failed ? err_set(&e, ERR_MEMORY, "no memory for a path")
@@ -391,7 +394,7 @@ void relayed_start(struct relay *r, struct exchange *x) {
         exchange_reply(x, 503, NULL, NULL, 0);
         return;
     }
-    *q = (struct relayed){.r = r, .next = r->all, .x = x, .arrived = clock_ms()};
+    *q = (struct relayed){.r = r, .next = r->all, .x = x, .hold.h = r->http, .arrived = clock_ms()};
     if (q->next)
         q->next->prev = q;
     r->all = q;

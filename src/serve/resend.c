@@ -13,31 +13,26 @@ static uint64_t hash_header(const struct exchange *x, const char *name, uint64_t
 }
 
 void resend_mark_take(struct resend_mark *m, const struct exchange *x, uint64_t seed) {
-    enum { SMALL = 1 << 20 }; // bytes; larger bodies of clients that do not count stay no longer
     size_t n;
-    (void)exchange_body(x, &n);
+    const char *body = exchange_body(x, &n);
     const char *count = exchange_request_header(x, "x-stainless-retry-count");
     long retries = count ? strtol(count, NULL, 10) : 0;
-    *m = (struct resend_mark){0};
+    *m = (struct resend_mark){.n = n};
     m->key = hash_header(x, "authorization", seed);
     if (!m->key)
         m->key = hash_header(x, "x-api-key", seed);
     m->once = hash_header(x, "idempotency-key", seed);
     m->count = retries > 0 && retries < 1000 ? (int)retries : 0;
-    m->keep = m->once || count || n <= SMALL;
+    for (uint64_t i = 0; i < 2; i++)
+        m->body[i] = hash_bytes(body, n, seed + i);
 }
 
 bool resend_mark_joins(const struct resend_mark *first, const struct resend_mark *again,
                        const struct exchange *x) {
-    if (!first->keep || first->key != again->key)
+    if (first->key != again->key || first->n != again->n || first->body[0] != again->body[0] ||
+        first->body[1] != again->body[1])
         return false;
     if (first->once || again->once)
         return first->once == again->once;
     return again->count > first->count && exchange_left(x);
-}
-
-bool resend_same(const struct str *body, const struct exchange *x) {
-    size_t n;
-    const char *bytes = exchange_body(x, &n);
-    return body->len == n && (n == 0 || !memcmp(body->data, bytes, n));
 }

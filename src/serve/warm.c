@@ -10,6 +10,7 @@
 struct warm {
     struct service *s;
     struct warm *next;
+    struct http_hold hold; // of the memory of these two
     struct str body;
     struct token_list tokens;
     int64_t places[CHAT_PLACES];
@@ -24,6 +25,7 @@ static void free_warm(struct warm *w) {
     stream_release(w->stream);
     str_fini(&w->body);
     token_list_fini(&w->tokens);
+    http_hold_end(&w->hold);
     free(w);
 }
 
@@ -78,7 +80,7 @@ static void prepare(void *arg) {
     struct completion_prompt prompt = {0};
     struct json *body = NULL;
     struct params p = {0};
-    bool ok = params_parse(w->body.data ? w->body.data : "", w->body.len, &body, &w->error) &&
+    bool ok = params_take(&w->body, &w->hold, &body, &w->error) &&
               params_read(&p, body, ENDPOINT_CHAT, &w->s->limits, &w->error) &&
               api_chat_encode(w->s, &p, &prompt, &w->error);
     w->tokens = prompt.tokens;
@@ -88,7 +90,7 @@ static void prepare(void *arg) {
         cut_to_sure(w);
     params_fini(&p);
     json_free(body);
-    str_fini(&w->body);
+    http_hold_set(&w->hold, (size_t)w->tokens.cap * sizeof *w->tokens.ids);
     http_post(w->s->http, submit, w);
 }
 
@@ -96,7 +98,9 @@ static void begin(struct service *s, struct str *body, bool ahead) {
     struct err e = {0};
     struct warm *w = calloc(1, sizeof *w);
     if (w && !body->failed) {
-        *w = (struct warm){.s = s, .body = *body, .ahead = ahead, .next = s->warm};
+        *w = (struct warm){
+            .s = s, .body = *body, .ahead = ahead, .next = s->warm, .hold.h = s->http};
+        http_hold_set(&w->hold, body->cap);
         *body = (struct str){0};
         s->warm = w;
         if (!workers_run(s->workers, prepare, w, &e))

@@ -177,6 +177,47 @@ static void what_is_not_marked_is_another_request(void **state) {
     server_rig_stop(&small);
 }
 
+// The count of memory as the server tells it.
+static long count_of_bodies(struct server_rig *r) {
+    static const char name[] = "\ncoppice_http_body_bytes ";
+    struct str out = {0};
+    assert_int_equal(server_rig_ask(r, "/metrics", NULL, &out), 200);
+    const char *at = strstr(out.data, name);
+    assert_non_null(at);
+    double n = strtod(at + sizeof name - 1, NULL);
+    str_fini(&out);
+    return (long)n;
+}
+
+// What a body became counts while it is there, behind the reading too.
+static void memory_of_bodies_counts_until_it_is_free(void **state) {
+    (void)state;
+    enum { WAITING = 3, WORDS = 2000 };
+    struct server_rig small;
+    struct str members = {0};
+    int fds[WAITING + 1];
+    str_puts(&members, "\"max_tokens\":2,\"prompt\":\"");
+    for (int i = 0; i < WORDS; i++)
+        str_puts(&members, "x ");
+    str_puts(&members, "\"");
+    server_rig_start(&small, (struct server_options){.engine = {.slots = 1}});
+    fds[WAITING] = server_rig_open(&small, TEXT, LONG, 0);
+    server_rig_running(&small);
+    for (int i = 0; i < WAITING; i++)
+        fds[i] = server_rig_open(&small, TEXT, members.data, 0);
+    while (engine_stats(server_engine(small.v)).waiting < WAITING)
+        usleep(1000);
+    // A token of two bytes at most.
+    assert_true(count_of_bodies(&small) >= WAITING * WORDS * (long)sizeof(int32_t));
+    for (int i = 0; i <= WAITING; i++)
+        close(fds[i]);
+    server_rig_idle(&small);
+    while (count_of_bodies(&small) > 0)
+        usleep(1000);
+    server_rig_stop(&small);
+    str_fini(&members);
+}
+
 static void a_full_queue_says_when_to_come_back(void **state) {
     (void)state;
     struct server_rig small;
@@ -342,6 +383,7 @@ int main(void) {
         cmocka_unit_test(what_is_sent_again_joins),
         cmocka_unit_test(equal_requests_with_retries_are_all_served),
         cmocka_unit_test(what_is_not_marked_is_another_request),
+        cmocka_unit_test(memory_of_bodies_counts_until_it_is_free),
         cmocka_unit_test(a_full_queue_says_when_to_come_back),
         cmocka_unit_test(a_stream_that_waits_shows_that_it_lives),
         cmocka_unit_test(all_interfaces_show_that_they_live),

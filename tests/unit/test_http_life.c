@@ -296,6 +296,69 @@ static void slow_requests_end(void **state) {
     peer_stop(&s);
 }
 
+// A request with a body of n bytes, of which `sent` are sent; the connection is for the caller.
+static int send_part(const struct peer_server *s, size_t n, size_t sent) {
+    struct str text = {0};
+    int fd = peer_connect(s);
+    str_printf(&text, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: %zu\r\n\r\n", n);
+    while (sent-- > 0)
+        str_putc(&text, 'x');
+    peer_send_bytes(fd, text.data, text.len);
+    str_fini(&text);
+    return fd;
+}
+
+static int status_of(int fd) {
+    struct str head = {0}, body = {0};
+    int status = peer_answer(fd, &head, &body);
+    close(fd);
+    str_fini(&head);
+    str_fini(&body);
+    return status;
+}
+
+// Bodies that were begun take all the room. Small ones are served all the same, large ones once
+// those that do not come have given way.
+static void bodies_that_do_not_come_give_way(void **state) {
+    (void)state;
+    enum { LARGE = 400000, SMALL = 60000 };
+    struct peer_server s;
+    struct str out = {0};
+    peer_start(&s, (struct http_options){.bodies_bytes = 600000, .body_ms = 10000});
+    int silent = send_part(&s, LARGE + 1, LARGE);
+    while (http_counts(s.http).body_bytes < LARGE)
+        usleep(1000);
+    int announced = send_part(&s, LARGE, 1); // takes no room
+    assert_int_equal(status_of(send_part(&s, SMALL, SMALL)), 200);
+    int status = 503;
+    for (int i = 0; i < 1000 && status == 503; i++, usleep(10000)) {
+        assert_int_equal(status_of(send_part(&s, SMALL, SMALL)), 200);
+        status = status_of(send_part(&s, LARGE, LARGE));
+    }
+    assert_int_equal(status, 200);
+    assert_int_equal(peer_read_all(silent, &out, 5000), 0);
+    assert_non_null(strstr(out.data, "HTTP/1.1 408 "));
+    assert_non_null(strstr(out.data, "while others waited"));
+    close(silent);
+    close(announced);
+    str_fini(&out);
+    peer_stop(&s);
+}
+
+// A body that came fast at first gets no more time for that.
+static void a_fast_beginning_buys_no_time(void **state) {
+    (void)state;
+    struct peer_server s;
+    struct str out = {0};
+    peer_start(&s, (struct http_options){.body_ms = 300});
+    int fd = send_part(&s, 40 << 20, 20 << 20); // at 4 KiB a second that would be 85 minutes
+    assert_int_equal(peer_read_all(fd, &out, 60000), 0);
+    assert_non_null(strstr(out.data, "HTTP/1.1 408 "));
+    close(fd);
+    str_fini(&out);
+    peer_stop(&s);
+}
+
 // One that never closes its side does not keep a connection of ours.
 static void the_last_answer_does_not_wait_for_ever(void **state) {
     (void)state;
@@ -562,6 +625,8 @@ int main(void) {
         cmocka_unit_test(a_slow_reader_holds_the_writer_back),
         cmocka_unit_test(a_reader_that_stalls_is_dropped),
         cmocka_unit_test(slow_requests_end),
+        cmocka_unit_test(bodies_that_do_not_come_give_way),
+        cmocka_unit_test(a_fast_beginning_buys_no_time),
         cmocka_unit_test(the_last_answer_does_not_wait_for_ever),
         cmocka_unit_test(every_thread_may_post),
         cmocka_unit_test(idle_connections_close_at_the_end),
