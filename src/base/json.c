@@ -527,6 +527,10 @@ const struct json *json_get(const struct json *object, const char *key) {
     return ours(v);
 }
 
+bool json_has(const struct json *object, const char *key) {
+    return json_kind_of(object) == JSON_OBJECT && json_object_object_get_ex(raw(object), key, NULL);
+}
+
 size_t json_len(const struct json *v) {
     enum json_kind kind = json_kind_of(v);
     if (kind == JSON_ARRAY)

@@ -48,6 +48,7 @@ size_t json_memory(const struct json *root);
 
 enum json_kind json_kind_of(const struct json *v); // NULL pointer counts as JSON_NULL
 const struct json *json_get(const struct json *object, const char *key); // NULL: absent or null
+bool json_has(const struct json *object, const char *key);               // null counts
 size_t json_len(const struct json *v);                                   // array or object members
 const struct json *json_at(const struct json *array, size_t i);
 // Calls fn for each member in file order until it returns non-zero; returns that value. v is NULL

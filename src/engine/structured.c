@@ -49,30 +49,32 @@ int structured_vocab(struct structured_store *s, const struct grammar_vocab **ou
     return rc;
 }
 
-static int from_schema(struct grammar **out, const struct structured *w, struct err *e) {
+static int from_schema(struct grammar **out, const struct structured *w, struct grammar_work *work,
+                       struct err *e) {
     struct json *schema = NULL;
     int rc = json_parse(&schema, w->text, w->n, e);
     if (!rc)
-        rc = grammar_from_schema(out, schema, NULL, e);
+        rc = grammar_from_schema(out, schema, NULL, work, e);
     json_free(schema);
     return rc;
 }
 
 static int make_grammar(const struct structured *w, struct grammar **out, struct err *e) {
+    struct grammar_work work = {.gone = w->gone};
     if (w->form != STRUCTURED_OBJECT && w->n > STRUCTURED_BYTES)
         return err_set(e, ERR_LIMIT, "a text of %zu bytes; at most %d are possible", w->n,
                        STRUCTURED_BYTES);
     switch (w->form) {
     case STRUCTURED_GBNF:
-        return grammar_from_gbnf(out, w->text, w->n, e);
+        return grammar_from_gbnf(out, w->text, w->n, &work, e);
     case STRUCTURED_REGEX:
-        return grammar_from_regex(out, w->text, w->n, e);
+        return grammar_from_regex(out, w->text, w->n, &work, e);
     case STRUCTURED_SCHEMA:
-        return from_schema(out, w, e);
+        return from_schema(out, w, &work, e);
     case STRUCTURED_OBJECT:
         break;
     }
-    return grammar_json_object(out, NULL, e);
+    return grammar_json_object(out, NULL, &work, e);
 }
 
 // The reply itself is held to the grammar, or what comes behind its block of reasoning.

@@ -15,11 +15,30 @@
 
 enum { MOST_EXPRS = 1 << 22 };
 
-int build_create(struct build **out, struct err *e) {
+int grammar_work_look(struct grammar_work *w, struct err *e) {
+    w->ask = min_i64(w->steps + GRAMMAR_ASK, w->most + 1);
+    if (w->steps > w->most)
+        return err_set(
+            e, ERR_LIMIT,
+            "the grammar takes more than %lld steps to work out; use fewer choices beside each "
+            "other, smaller counts and simpler patterns",
+            (long long)w->most);
+    return gone_check(w->gone) ? err_set(e, ERR_CANCELLED, "nobody waits for the grammar any more")
+                               : 0;
+}
+
+bool build_work(struct build *b, int64_t steps) {
+    return !b->e.code && !grammar_work(b->work, steps, &b->e);
+}
+
+int build_create(struct build **out, struct grammar_work *work, size_t bytes, struct err *e) {
     struct build *b = calloc(1, sizeof *b);
     *out = b;
     if (!b)
         return err_set(e, ERR_MEMORY, "no memory for a grammar");
+    b->work = work ? work : &b->own;
+    if (!b->work->most)
+        b->work->most = grammar_steps(bytes);
     int rc = vec_reserve(&b->exprs, &b->expr_cap, 64, sizeof *b->exprs, e);
     if (rc) {
         build_destroy(b);
@@ -64,7 +83,7 @@ static uint32_t size_sum(uint64_t a, uint64_t b) {
 }
 
 uint32_t build_expr(struct build *b, struct expr x) {
-    if (b->e.code)
+    if (!build_work(b, 2))
         return BUILD_NEVER;
     if (b->expr_count >= MOST_EXPRS)
         return build_fail(b, ERR_LIMIT, "the grammar has more than %d parts", MOST_EXPRS);
@@ -75,7 +94,7 @@ uint32_t build_expr(struct build *b, struct expr x) {
 }
 
 uint32_t build_bytes(struct build *b, const char *bytes, size_t n) {
-    if (b->e.code)
+    if (!build_work(b, (int64_t)n / 8))
         return BUILD_NEVER;
     if (n == 0)
         return BUILD_EMPTY;
@@ -104,7 +123,7 @@ uint32_t build_range(struct build *b, uint8_t lo, uint8_t hi) {
 static uint32_t add_list(struct build *b, int kind, const uint32_t *parts, size_t n,
                          uint32_t skip) {
     uint32_t first = (uint32_t)b->kid_count, size = 1, count = 0;
-    if (b->e.code)
+    if (!build_work(b, (int64_t)n))
         return BUILD_NEVER;
     if (n > MOST_EXPRS || b->kid_count + (int64_t)n > 4 * (int64_t)MOST_EXPRS)
         return build_fail(b, ERR_LIMIT, "the grammar has more than %d parts", 4 * MOST_EXPRS);
@@ -189,7 +208,7 @@ uint32_t build_without(struct build *b, uint32_t one, uint32_t other) {
 
 uint32_t build_rule(struct build *b, const char *name) {
     size_t n = strlen(name);
-    if (b->e.code)
+    if (!build_work(b, 2))
         return 0;
     if (b->rule_count >= MOST_EXPRS)
         return build_fail(b, ERR_LIMIT, "the grammar has more than %d rules", MOST_EXPRS);

@@ -19,7 +19,8 @@ struct build;
 enum { BUILD_NEVER = 0, BUILD_EMPTY = 1 }; // no text at all; the empty text
 enum { BUILD_ENDLESS = -1 };               // as a greatest count
 
-int build_create(struct build **out, struct err *e);
+// work: borrowed until build_destroy; NULL: as zeroed. bytes: of the text that it is for.
+int build_create(struct build **out, struct grammar_work *work, size_t bytes, struct err *e);
 void build_destroy(struct build *b);
 // The grammar whose text is `root`. Returns the first error of all calls so far. ERR_UNSUPPORTED
 // for a rule that can call itself before it has read anything, ERR_MISMATCH where no text can
@@ -30,6 +31,8 @@ int build_finish(struct build *b, uint32_t root, struct grammar **out, struct er
 uint32_t build_fail(struct build *b, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int build_error(const struct build *b, struct err *e); // 0, or the error so far
+// Counts steps; false after an error, of this call too: there is nothing more to do.
+bool build_work(struct build *b, int64_t steps);
 
 uint32_t build_bytes(struct build *b, const char *bytes, size_t n); // exactly these
 uint32_t build_text(struct build *b, const char *text);             // NUL-terminated
@@ -103,6 +106,9 @@ uint32_t build_json_quote(struct build *b, const char *s, size_t n);
 uint32_t build_json_space(struct build *b); // behind an opening bracket, before a closing one
 uint32_t build_json_comma(struct build *b); // with the space behind it
 uint32_t build_json_colon(struct build *b);
+
+// About as many bytes as a value of JSON is long.
+size_t schema_bytes(const struct json *v);
 
 // What a JSON Schema allows (grammar_from_schema). The schema is borrowed for the call.
 uint32_t build_schema(struct build *b, const struct json *schema);

@@ -12,6 +12,8 @@
 #include "grammar/grammar_impl.h"
 #include "grammar/incoming.h"
 
+enum { RULE_STEPS = 1 << 18 }; // that making the choices of a rule unique may take
+
 struct compile {
     struct build *b;
     struct graph g;
@@ -49,10 +51,9 @@ static int append(struct compile *c, const struct graph *part, uint32_t rule, bo
 }
 
 static int add_rule(struct compile *c, uint32_t rule) {
-    struct graph part = {0}, unique = {0};
+    struct graph part = {.work = c->b->work}, unique = {0};
     struct emit m = {.b = c->b, .g = &part};
     uint32_t start, base = (uint32_t)c->g.node_count;
-    int64_t work = GRAPH_WORK / 64 * 63;
     const struct rule *r = &c->b->rules[rule];
     int rc = emit_rule(&m, rule, &start);
     if (rc == ERR_LIMIT && r->n) { // said again with its place
@@ -64,8 +65,9 @@ static int add_rule(struct compile *c, uint32_t rule) {
         goto out;
     int kind = c->b->exprs[r->expr].kind;
     bool chain = kind == EXPR_CHAIN || kind == EXPR_TEXT;
-    int made =
-        chain ? 0 : graph_determinise(&part, start, 2 * part.node_count + 64, &unique, &work, c->e);
+    int made = chain ? 0
+                     : graph_determinise(&part, start, 2 * part.node_count + 64, RULE_STEPS,
+                                         &unique, c->e);
     if (made < 0) {
         rc = made;
         goto out;
@@ -129,7 +131,8 @@ static int spread(struct compile *c, bool reading, uint8_t *marked) {
     const struct graph *g = &c->g;
     size_t n = (size_t)g->node_count;
     struct spread s = {.c = c, .reading = reading, .marked = marked};
-    int rc = incoming_init(&s.in, n, (size_t)g->edge_count, c->e);
+    int rc = grammar_work(c->b->work, g->node_count + g->edge_count, c->e);
+    rc = rc ? rc : incoming_init(&s.in, n, (size_t)g->edge_count, c->e);
     s.todo = calloc(n + 1, sizeof *s.todo);
     if (!rc && !s.todo)
         rc = err_set(c->e, ERR_MEMORY, "no memory for the states of a grammar");
@@ -297,8 +300,8 @@ static int pack(const struct compile *c, uint32_t start, struct grammar **out) {
     for (uint32_t i = 0; i < g->node_count; i++)
         pack_node(c, g, i);
     find_classes(g);
-    int rc = grammar_heights(g, c->e);
-    rc = rc ? rc : grammar_check_empties(g, c->nullable, c->e);
+    int rc = grammar_heights(g, c->b->work, c->e);
+    rc = rc ? rc : grammar_check_empties(g, c->nullable, c->b->work, c->e);
     if (rc) {
         grammar_unref(g);
         *out = NULL;
@@ -324,7 +327,7 @@ static int finish(struct compile *c, uint32_t rule, struct grammar **out) {
 }
 
 int build_finish(struct build *b, uint32_t root, struct grammar **out, struct err *e) {
-    struct compile c = {.b = b, .e = &b->e};
+    struct compile c = {.b = b, .g = {.work = b->work}, .e = &b->e};
     uint32_t rule = build_rule(b, "root");
     *out = NULL;
     build_define(b, rule, root);

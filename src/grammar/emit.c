@@ -122,6 +122,13 @@ static int emit_alt(struct emit *m, const struct expr *x, uint32_t from, uint32_
     return rc;
 }
 
+// One time of a repetition. What reads one byte has no loop, and needs no nodes of its own.
+static int emit_time(struct emit *m, uint32_t expr, uint32_t from, uint32_t to) {
+    const struct expr *x = &m->b->exprs[expr];
+    bool byte = x->kind == EXPR_RANGE || (x->kind == EXPR_BYTES && x->b == 1);
+    return byte ? emit_expr(m, expr, from, to) : emit_apart(m, expr, from, to);
+}
+
 static int emit_repeat(struct emit *m, const struct expr *given, uint32_t from, uint32_t to) {
     struct expr x = *given;
     int rc = 0;
@@ -136,16 +143,16 @@ static int emit_repeat(struct emit *m, const struct expr *given, uint32_t from, 
             return m->b->e.code;
         if (i >= x.min)
             rc = empty_edge(m, at, to);
-        rc = rc ? rc : emit_apart(m, x.a, at, next);
+        rc = rc ? rc : emit_time(m, x.a, at, next);
         at = next;
     }
     if (!rc && x.max == BUILD_ENDLESS)
-        rc = emit_apart(m, x.a, at, at);
+        rc = emit_time(m, x.a, at, at);
     return rc ? rc : empty_edge(m, at, to);
 }
 
 static int emit_side(struct emit *m, uint32_t expr, struct graph *out) {
-    struct graph g = {0};
+    struct graph g = {.work = m->b->work};
     struct emit inner = {.b = m->b, .g = &g, .regular = true, .depth = m->depth};
     struct err *e = &m->b->e;
     uint32_t from = graph_node(&g, e), to = graph_node(&g, e);
@@ -155,7 +162,7 @@ static int emit_side(struct emit *m, uint32_t expr, struct graph *out) {
         rc = emit_expr(&inner, expr, from, to);
     }
     if (!rc) {
-        rc = graph_determinise(&g, from, PRODUCT_NODES, out, &m->b->work, e);
+        rc = graph_determinise(&g, from, PRODUCT_NODES, INT64_MAX, out, e);
         if (rc == 0)
             rc = err_set(
                 e, ERR_LIMIT,
@@ -195,7 +202,7 @@ static int emit_product(struct emit *m, const struct expr *given, uint32_t from,
     int rc = emit_side(m, x.a, &one);
     rc = rc ? rc : emit_side(m, x.b, &other);
     if (!rc)
-        rc = graph_product(&one, &other, x.kind == EXPR_WITHOUT, &both, &m->b->work, &m->b->e);
+        rc = graph_product(&one, &other, x.kind == EXPR_WITHOUT, &both, &m->b->e);
     rc = rc ? rc : emit_graph(m, &both, from, to);
     graph_fini(&one);
     graph_fini(&other);
@@ -303,6 +310,8 @@ static int emit_kind(struct emit *m, const struct expr *x, uint32_t from, uint32
 }
 
 int emit_expr(struct emit *m, uint32_t expr, uint32_t from, uint32_t to) {
+    if (!build_work(m->b, 1))
+        return m->b->e.code;
     if (m->depth >= DEPTH)
         return err_set(&m->b->e, ERR_LIMIT,
                        m->regular

@@ -6,14 +6,14 @@
 
 #include "grammar/grammar_impl.h"
 
-enum { IN_A_ROW = 512, WORK = 1 << 26 };
+enum { IN_A_ROW = 512 };
 
 struct empties {
     const struct grammar *g;
     const uint8_t *nullable; // [node]
     uint32_t *turn_of, *todo;
     uint32_t turn;
-    int64_t work;
+    int64_t steps;
 };
 
 // Calls that may be empty on the ways from a node without reading.
@@ -27,7 +27,7 @@ static int64_t calls_from(struct empties *s, uint32_t node) {
         for (uint32_t i = n->bytes; i < n->edges; i++) {
             const struct edge *edge = &s->g->edges[n->edge + i];
             bool call = edge->kind == EDGE_CALL;
-            s->work++;
+            s->steps++;
             if (call && !s->nullable[edge->call])
                 continue;
             calls += call;
@@ -40,19 +40,24 @@ static int64_t calls_from(struct empties *s, uint32_t node) {
     return calls;
 }
 
-int grammar_check_empties(const struct grammar *g, const uint8_t *nullable, struct err *e) {
+int grammar_check_empties(const struct grammar *g, const uint8_t *nullable,
+                          struct grammar_work *work, struct err *e) {
     struct empties s = {.g = g, .nullable = nullable};
     int rc = 0;
     s.turn_of = calloc(g->node_count, sizeof *s.turn_of);
     s.todo = calloc(g->node_count, sizeof *s.todo);
     if (!s.turn_of || !s.todo)
         rc = err_set(e, ERR_MEMORY, "no memory for the states of a grammar");
-    for (uint32_t i = 0; i < g->node_count && !rc; i++)
-        if (calls_from(&s, i) > IN_A_ROW || s.work > WORK)
+    for (uint32_t i = 0; i < g->node_count && !rc; i++) {
+        const int64_t before = s.steps;
+        const bool many = calls_from(&s, i) > IN_A_ROW;
+        rc = grammar_work(work, s.steps - before, e);
+        if (many && !rc)
             rc = err_set(e, ERR_LIMIT,
                          "more than %d parts of the grammar that may be empty follow one another; "
                          "let fewer of them be optional",
                          IN_A_ROW);
+    }
     free(s.turn_of);
     free(s.todo);
     return rc;

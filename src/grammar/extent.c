@@ -35,7 +35,7 @@ static struct build_extent of_rule(struct build *b, uint32_t at, int depth) {
 struct build_extent build_extent(struct build *b, uint32_t expr, int depth) {
     const struct expr *x = &b->exprs[expr];
     struct build_extent one = {0, MOST}, other;
-    if (depth >= DEPTH)
+    if (depth >= DEPTH || !build_work(b, 1))
         return one;
     switch (x->kind) {
     case EXPR_NEVER:

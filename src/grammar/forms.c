@@ -3,10 +3,11 @@
 #include "grammar/build.h"
 #include "grammar/grammar.h"
 
-int grammar_json_object(struct grammar **out, const struct grammar_json *how, struct err *e) {
+int grammar_json_object(struct grammar **out, const struct grammar_json *how,
+                        struct grammar_work *work, struct err *e) {
     struct build *b;
     *out = NULL;
-    int rc = build_create(&b, e);
+    int rc = build_create(&b, work, 0, e);
     if (rc)
         return rc;
     if (how)
@@ -16,10 +17,11 @@ int grammar_json_object(struct grammar **out, const struct grammar_json *how, st
     return rc;
 }
 
-int grammar_from_regex(struct grammar **out, const char *text, size_t n, struct err *e) {
+int grammar_from_regex(struct grammar **out, const char *text, size_t n, struct grammar_work *work,
+                       struct err *e) {
     struct build *b;
     *out = NULL;
-    int rc = build_create(&b, e);
+    int rc = build_create(&b, work, n, e);
     if (rc)
         return rc;
     uint32_t root = build_regex(b, text, n, true, BUILD_PLAIN, "the regular expression");

@@ -261,11 +261,12 @@ static void read_rule(struct gbnf *g) {
         refuse(g, ERR_FORMAT, "a group is closed that was not opened");
 }
 
-int grammar_from_gbnf(struct grammar **out, const char *text, size_t n, struct err *e) {
+int grammar_from_gbnf(struct grammar **out, const char *text, size_t n, struct grammar_work *work,
+                      struct err *e) {
     struct gbnf g = {.text = text, .n = n};
     uint32_t root;
     *out = NULL;
-    int rc = build_create(&g.b, e);
+    int rc = build_create(&g.b, work, n, e);
     if (rc)
         return rc;
     for (skip(&g, true); !g.b->e.code && g.at < n; skip(&g, true))

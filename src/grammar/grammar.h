@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/gone.h"
 #include "base/json.h"
 #include "text/tokenizer.h"
 
@@ -23,14 +24,39 @@ struct grammar_state;   // a place in a text; belongs to its matcher
 
 // ---- grammars: created with one reference; any thread may take and drop references.
 
+// What compiling may take. A text of a few kilobytes may ask for work without end (choices that
+// multiply, counts of counts, sets of states), so every phase counts its steps, each a few
+// nanoseconds, and what needs more than `most` is refused by ERR_LIMIT. Where `gone` says that
+// nobody waits any more, a call ends with ERR_CANCELLED after about GRAMMAR_ASK steps. Zeroed is
+// valid; one that serves several calls bounds them together.
+struct grammar_work {
+    const struct gone *gone; // NULL: somebody always waits
+    int64_t most;            // 0: the first call sets it to grammar_steps of its text
+    int64_t steps;           // taken so far
+    int64_t ask;             // when `gone` is asked next
+};
+enum {
+    GRAMMAR_STEPS = 6 << 20,       // that any text may take,
+    GRAMMAR_STEPS_BYTE = 384,      // and so many more for each of its bytes,
+    GRAMMAR_STEPS_MOST = 32 << 20, // but no more than these
+    GRAMMAR_ASK = 1 << 16,
+};
+static inline int64_t grammar_steps(size_t bytes) {
+    const size_t more = (GRAMMAR_STEPS_MOST - GRAMMAR_STEPS) / GRAMMAR_STEPS_BYTE;
+    return GRAMMAR_STEPS + GRAMMAR_STEPS_BYTE * (int64_t)(bytes < more ? bytes : more);
+}
+
 // GBNF, as llama.cpp describes it: rules `name ::= ...` of "texts", [classes], ( ), |, *, +, ?,
 // {m,n} and . ; the text is what the rule `root` says. ERR_FORMAT with the line, ERR_UNSUPPORTED
-// for left recursion, ERR_LIMIT for what would grow too large, ERR_MEMORY.
-int grammar_from_gbnf(struct grammar **out, const char *text, size_t n, struct err *e);
+// for left recursion, ERR_LIMIT for what would grow too large, ERR_MEMORY, ERR_CANCELLED. work may
+// be NULL here and below: as zeroed.
+int grammar_from_gbnf(struct grammar **out, const char *text, size_t n, struct grammar_work *work,
+                      struct err *e);
 
 // A regular expression (ECMA-262 without look-around, back references and \b) that the whole text
 // must match. Errors as above, with the character's number.
-int grammar_from_regex(struct grammar **out, const char *text, size_t n, struct err *e);
+int grammar_from_regex(struct grammar **out, const char *text, size_t n, struct grammar_work *work,
+                       struct err *e);
 
 // How JSON is laid out between its tokens.
 enum grammar_space {
@@ -47,10 +73,11 @@ struct grammar_json {
 // ERR_FORMAT for a schema that is none, ERR_MISMATCH where no value can satisfy it, ERR_LIMIT.
 // how may be NULL: all zero.
 int grammar_from_schema(struct grammar **out, const struct json *schema,
-                        const struct grammar_json *how, struct err *e);
+                        const struct grammar_json *how, struct grammar_work *work, struct err *e);
 
 // Any JSON object.
-int grammar_json_object(struct grammar **out, const struct grammar_json *how, struct err *e);
+int grammar_json_object(struct grammar **out, const struct grammar_json *how,
+                        struct grammar_work *work, struct err *e);
 
 struct grammar *grammar_ref(struct grammar *g); // returns g
 void grammar_unref(struct grammar *g);          // NULL: nothing

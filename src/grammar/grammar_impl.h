@@ -12,6 +12,13 @@
 
 enum { NO_NODE = UINT32_MAX };
 
+int grammar_work_look(struct grammar_work *w, struct err *e);
+// Counts steps: 0, ERR_LIMIT or ERR_CANCELLED.
+static inline int grammar_work(struct grammar_work *w, int64_t steps, struct err *e) {
+    w->steps += steps;
+    return w->steps >= w->ask ? grammar_work_look(w, e) : 0;
+}
+
 enum expr_kind {
     EXPR_NEVER,
     EXPR_EMPTY,
@@ -57,6 +64,7 @@ struct rule {
 
 struct build {
     struct err e;
+    struct grammar_work *work, own;
     struct expr *exprs;
     int64_t expr_count, expr_cap;
     uint32_t *kids;
@@ -68,7 +76,6 @@ struct build {
     // Parts of JSON that were made already; 0: not yet.
     uint32_t space, chars, strings, numbers, integers, values, objects, arrays;
     uint32_t value_rule;
-    int64_t work;    // steps that AND and WITHOUT have taken
     char place[320]; // what the sentence says when no text can satisfy the grammar
 };
 
@@ -92,6 +99,7 @@ struct graph_node {
     bool accept;
 };
 struct graph {
+    struct grammar_work *work; // nodes and edges are counted there
     struct graph_node *nodes;
     int64_t node_count, node_cap;
     struct graph_edge *edges;
@@ -104,15 +112,13 @@ int graph_edge(struct graph *g, uint32_t from, struct graph_edge edge, struct er
 void graph_fini(struct graph *g);
 
 // Makes each node's choice of bytes and calls unique where that takes at most `most` nodes: returns
-// 1 and a new graph whose node 0 is the start, 0 when it would take more or `work`, which is
-// counted up, passes GRAPH_WORK, or an error.
-enum { GRAPH_WORK = 1 << 24 };
-int graph_determinise(const struct graph *g, uint32_t start, int64_t most, struct graph *out,
-                      int64_t *work, struct err *e);
-// Both must have unique choices and no calls. without: of one but not of the other. ERR_LIMIT above
-// GRAPH_WORK.
+// 1 and a new graph whose node 0 is the start, 0 when it would take more nodes or more than `steps`
+// steps, or an error.
+int graph_determinise(const struct graph *g, uint32_t start, int64_t most, int64_t steps,
+                      struct graph *out, struct err *e);
+// Both must have unique choices and no calls. without: of one but not of the other.
 int graph_product(const struct graph *one, const struct graph *other, bool without,
-                  struct graph *out, int64_t *work, struct err *e);
+                  struct graph *out, struct err *e);
 
 // Writes an expression between two nodes (emit.c). regular: calls are written out.
 struct emit {
@@ -151,9 +157,10 @@ struct grammar {
 
 enum { GRAMMAR_DEPTH = 2048 }; // frames of a text, the whole text's among them
 // Fills in the heights. ERR_LIMIT where every text needs more than GRAMMAR_DEPTH frames.
-int grammar_heights(struct grammar *g, struct err *e);
+int grammar_heights(struct grammar *g, struct grammar_work *work, struct err *e);
 // ERR_LIMIT where too many parts that may be empty follow one another. nullable: [node]: its rule
 // can end there without reading (empties.c).
-int grammar_check_empties(const struct grammar *g, const uint8_t *nullable, struct err *e);
+int grammar_check_empties(const struct grammar *g, const uint8_t *nullable,
+                          struct grammar_work *work, struct err *e);
 
 #endif

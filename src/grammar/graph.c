@@ -11,6 +11,8 @@
 #include "grammar/grammar_impl.h"
 
 uint32_t graph_node(struct graph *g, struct err *e) {
+    if (grammar_work(g->work, 2, e))
+        return NO_NODE;
     if (g->node_count >= GRAPH_NODES) {
         err_set(e, ERR_LIMIT, "the grammar needs more than %d states", GRAPH_NODES);
         return NO_NODE;
@@ -24,7 +26,8 @@ uint32_t graph_node(struct graph *g, struct err *e) {
 int graph_edge(struct graph *g, uint32_t from, struct graph_edge edge, struct err *e) {
     if (g->edge_count >= GRAPH_EDGES)
         return err_set(e, ERR_LIMIT, "the grammar needs more than %d transitions", GRAPH_EDGES);
-    int rc = vec_reserve(&g->edges, &g->edge_cap, g->edge_count + 1, sizeof *g->edges, e);
+    int rc = grammar_work(g->work, 1, e);
+    rc = rc ? rc : vec_reserve(&g->edges, &g->edge_cap, g->edge_count + 1, sizeof *g->edges, e);
     if (rc)
         return rc;
     edge.next = g->nodes[from].first;
@@ -36,7 +39,7 @@ int graph_edge(struct graph *g, uint32_t from, struct graph_edge edge, struct er
 void graph_fini(struct graph *g) {
     free(g->nodes);
     free(g->edges);
-    *g = (struct graph){0};
+    *g = (struct graph){.work = g->work};
 }
 
 // ---- unique choices
@@ -59,7 +62,7 @@ struct subsets {
     uint32_t *list, *stack;
     struct letter *letters;
     int64_t letter_count, letter_cap, most;
-    int64_t *work;
+    int64_t steps, most_steps;
     struct err *e;
 };
 
@@ -79,10 +82,10 @@ static uint32_t close_over(struct subsets *s, uint32_t node, uint32_t n) {
     while (depth) {
         uint32_t at = s->stack[--depth];
         bool counts = s->g->nodes[at].accept;
-        ++*s->work;
+        s->steps++;
         for (uint32_t k = s->g->nodes[at].first; k; k = s->g->edges[k - 1].next) {
             const struct graph_edge *edge = &s->g->edges[k - 1];
-            ++*s->work;
+            s->steps++;
             counts |= edge->kind != EDGE_EMPTY;
             if (edge->kind != EDGE_EMPTY || s->mark[edge->to] == s->turn)
                 continue;
@@ -157,16 +160,18 @@ static int collect_letters(struct subsets *s, const uint32_t *set) {
 static int follow(struct subsets *s, uint32_t at, int64_t from, int64_t until,
                   struct graph_edge edge) {
     uint32_t n = 0, to;
+    const int64_t before_steps = s->steps;
     s->turn++;
     for (int64_t i = from; i < until; i++) {
         const struct letter *l = &s->letters[i];
-        ++*s->work;
+        s->steps++;
         if (l->call || (l->lo <= edge.lo && l->hi >= edge.lo))
             n = close_over(s, l->to, n);
     }
-    if (n == 0)
-        return 1;
-    int rc = *s->work > GRAPH_WORK ? 0 : intern(s, n, &to);
+    int rc = grammar_work(s->g->work, (s->steps - before_steps) / 2 + 2 * n + 4, s->e);
+    if (rc || n == 0)
+        return rc ? rc : 1;
+    rc = s->steps > s->most_steps ? 0 : intern(s, n, &to);
     if (rc <= 0)
         return rc;
     edge.to = to;
@@ -219,12 +224,13 @@ static int follow_set(struct subsets *s, uint32_t at) {
     return rc;
 }
 
-int graph_determinise(const struct graph *g, uint32_t start, int64_t most, struct graph *out,
-                      int64_t *work, struct err *e) {
-    struct subsets s = {.g = g, .out = out, .most = most, .work = work, .e = e};
+int graph_determinise(const struct graph *g, uint32_t start, int64_t most, int64_t steps,
+                      struct graph *out, struct err *e) {
+    struct subsets s = {.g = g, .out = out, .most = most, .most_steps = steps, .e = e};
     size_t n = (size_t)g->node_count;
     int rc = 1;
     uint32_t number;
+    out->work = g->work;
     s.mark = calloc(n, sizeof *s.mark);
     s.list = calloc(n, sizeof *s.list);
     s.stack = calloc(n, sizeof *s.stack);
@@ -287,6 +293,8 @@ static uint32_t pair_node(struct product *p, uint32_t a, uint32_t b) {
 }
 
 static int pair_edge(struct product *p, uint32_t at, uint32_t a, uint32_t b, int lo, int hi) {
+    if (grammar_work(p->out->work, 4, p->e))
+        return p->e->code;
     uint32_t to = pair_node(p, a, b);
     if (to == NO_NODE)
         return p->e->code;
@@ -309,7 +317,7 @@ static uint32_t other_at(const struct product *p, uint32_t b, int lo, int *hi) {
     return NO_NODE;
 }
 
-static int follow_pair(struct product *p, uint32_t at, int64_t *work) {
+static int follow_pair(struct product *p, uint32_t at) {
     uint32_t a = p->pairs[at][0], b = p->pairs[at][1];
     int rc = 0;
     for (uint32_t k = p->one->nodes[a].first; k && !rc; k = p->one->edges[k - 1].next) {
@@ -317,27 +325,21 @@ static int follow_pair(struct product *p, uint32_t at, int64_t *work) {
         for (int lo = edge->lo; lo <= edge->hi && !rc;) {
             int hi = edge->hi;
             uint32_t to = other_at(p, b, lo, &hi);
-            *work += 16;
             if (to != NO_NODE || p->without)
                 rc = pair_edge(p, at, edge->to, to, lo, hi);
             lo = hi + 1;
         }
     }
-    if (*work > GRAPH_WORK && !rc)
-        rc = err_set(
-            p->e, ERR_LIMIT,
-            "the grammar takes more than %d steps to work out; make its patterns shorter or "
-            "simpler",
-            GRAPH_WORK);
     return rc;
 }
 
 int graph_product(const struct graph *one, const struct graph *other, bool without,
-                  struct graph *out, int64_t *work, struct err *e) {
+                  struct graph *out, struct err *e) {
     struct product p = {.one = one, .other = other, .out = out, .without = without, .e = e};
+    out->work = one->work;
     int rc = pair_node(&p, 0, 0) == NO_NODE ? e->code : 0;
     for (int64_t i = 0; i < out->node_count && !rc; i++)
-        rc = follow_pair(&p, (uint32_t)i, work);
+        rc = follow_pair(&p, (uint32_t)i);
     free(p.pairs);
     map_fini(&p.seen);
     arena_fini(&p.arena);

@@ -83,10 +83,11 @@ static void find(struct heights *h) {
     }
 }
 
-int grammar_heights(struct grammar *g, struct err *e) {
+int grammar_heights(struct grammar *g, struct grammar_work *work, struct err *e) {
     size_t n = g->node_count, m = (size_t)g->edge_count + 1;
     struct heights h = {.g = g};
-    int rc = incoming_init(&h.in, n, g->edge_count, e);
+    int rc = grammar_work(work, (int64_t)n + g->edge_count, e);
+    rc = rc ? rc : incoming_init(&h.in, n, g->edge_count, e);
     h.todo = calloc(n, sizeof(uint32_t));
     h.later = calloc(2 * m, sizeof(uint32_t)); // an edge is looked at from both of its ends
     if (!rc && (!h.todo || !h.later))

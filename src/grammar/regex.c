@@ -285,6 +285,7 @@ static struct extent group_extent(const struct regex *r) {
         else
             *(c == '^' ? &g.begins_at : &g.ends_at) |= c == '^' || c == '$';
     }
+    build_work(r->b, (int64_t)((g.end ? g.end : r->n) - r->at) / 4);
     return g;
 }
 

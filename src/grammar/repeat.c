@@ -27,6 +27,7 @@ static bool rule_nullable(struct build *b, uint32_t at, int depth) {
 
 // Whether a text may be empty, as far as is known.
 static bool nullable(struct build *b, uint32_t at, int depth) {
+    build_work(b, 1);
     const struct expr *x = &b->exprs[at];
     bool all = true, any = false;
     switch (x->kind) {
@@ -39,7 +40,8 @@ static bool nullable(struct build *b, uint32_t at, int depth) {
         return x->min == 0 || (depth < DEPTH && nullable(b, x->a, depth + 1));
     case EXPR_SEQ:
     case EXPR_ALT:
-        for (uint32_t i = 0; i < x->b && depth < DEPTH && (x->kind == EXPR_SEQ ? all : !any); i++) {
+        for (uint32_t i = 0;
+             i < x->b && depth < DEPTH && !b->e.code && (x->kind == EXPR_SEQ ? all : !any); i++) {
             bool one = nullable(b, b->kids[x->a + i], depth + 1);
             all &= one;
             any |= one;

@@ -32,7 +32,8 @@ static uint32_t alternatives(struct schema *s, const struct conj *c, int64_t at,
         return build_fail(s->b, ERR_MEMORY, "no memory for a schema");
     for (size_t k = 0; k < n && !s->b->e.code; k++) {
         struct conj one = {.never = c->never};
-        if (vec_reserve(&one.list, &one.cap, c->count, sizeof *one.list, &s->b->e))
+        if (!build_work(s->b, 1) ||
+            vec_reserve(&one.list, &one.cap, c->count, sizeof *one.list, &s->b->e))
             break;
         memcpy(one.list, c->list, (size_t)c->count * sizeof *c->list);
         one.count = c->count;
@@ -92,8 +93,9 @@ static uint32_t by_types(struct schema *s, const struct conj *c) {
 }
 
 static void write_rule(struct schema *s, struct open_rule *o) {
-    uint32_t x;
-    if (!choose(s, &o->c, &x))
+    uint32_t x = BUILD_NEVER;
+    if (build_work(s->b, 8 * o->c.count) && !choose(s, &o->c, &x) &&
+        build_work(s->b, 128 * o->c.count)) // keywords are looked up in every member
         x = by_types(s, &o->c);
     if (s->b->e.code && strncmp(s->b->e.text, "the schema at", 13) != 0) {
         struct err e = s->b->e; // said again with its place
@@ -150,11 +152,28 @@ uint32_t build_schema_bare(struct build *b, const struct json *schema, const cha
     return write_all(&(struct schema){.b = b, .root = schema, .bare = end, .others = others});
 }
 
+static int add_bytes(void *arg, const char *key, size_t n, const struct json *v) {
+    (void)key;
+    *(size_t *)arg += n + schema_bytes(v);
+    return 0;
+}
+
+size_t schema_bytes(const struct json *v) {
+    size_t bytes = 2, n = 0;
+    if (json_str(v, &n))
+        bytes += n;
+    else if (json_kind_of(v) == JSON_OBJECT)
+        json_each(v, add_bytes, &bytes);
+    for (size_t i = 0; json_kind_of(v) == JSON_ARRAY && i < json_len(v); i++)
+        bytes += schema_bytes(json_at(v, i));
+    return bytes;
+}
+
 int grammar_from_schema(struct grammar **out, const struct json *schema,
-                        const struct grammar_json *how, struct err *e) {
+                        const struct grammar_json *how, struct grammar_work *work, struct err *e) {
     struct build *b;
     *out = NULL;
-    int rc = build_create(&b, e);
+    int rc = build_create(&b, work, schema_bytes(schema), e);
     if (rc)
         return rc;
     if (how)

@@ -64,7 +64,7 @@ struct schema {
     int64_t worded_count, worded_cap;
     size_t worded_bytes;
     int64_t made;             // rules
-    int placed;               // rules that have a place for a name
+    int64_t looked;           // values that were looked at for the places of rules
     bool lowered;             // a maxLength beside a pattern
     const struct json *never; // the first place where nothing can hold
     const char *bare;         // what a bare string does not hold; NULL: there is none
@@ -101,8 +101,8 @@ bool schema_plain_not(const struct json *v);
 uint32_t schema_fail(struct schema *s, int code, const struct json *at, const char *keyword,
                      const char *what);
 void schema_place(struct schema *s, const struct json *at, struct str *path); // its JSON pointer
-bool json_has(const struct json *object, const char *key);                    // null counts
-bool json_same(const struct json *a, const struct json *b); // as JSON Schema compares: 1 is 1.0
+// As JSON Schema compares: 1 is 1.0. False after an error, too.
+bool json_same(struct build *build, const struct json *a, const struct json *b);
 const struct json *schema_target(struct schema *s, const struct json *at, const char *ref);
 int schema_types(struct schema *s, const struct conj *c); // TYPE_...
 int schema_type_of(const struct json *v);                 // of a value
@@ -134,7 +134,7 @@ uint32_t schema_values(struct schema *s, const struct conj *c, int types); // co
 uint32_t schema_value(struct schema *s, const struct conj *c, int types, const struct json *from,
                       const struct json *v);
 // Do const and enum of a schema leave room for this text?
-bool schema_listed(const struct json *schema, const char *text, size_t n);
+bool schema_listed(struct schema *s, const struct json *schema, const char *text, size_t n);
 const char *schema_format(const char *name); // a regular expression, NULL: not known
 // Can both hold for one value? When in doubt, they can. The places are two alternatives of a oneOf.
 bool schema_overlap(struct schema *s, const struct json *a, const struct json *b);

@@ -24,6 +24,8 @@ static void add_one(struct schema *s, struct conj *c, const struct json *v, int6
         schema_fail(s, ERR_FORMAT, v, NULL, "a schema must be an object, true or false");
         return;
     }
+    if (!build_work(s->b, 24 + c->count / 4))
+        return;
     for (int64_t i = 0; i < c->count; i++)
         if (c->list[i].schema == v)
             return;
@@ -85,7 +87,7 @@ bool conj_within(const struct conj *c, int64_t i, int64_t u) {
 uint32_t schema_rule(struct schema *s, struct conj *c) {
     size_t bytes = (size_t)c->count * sizeof *c->list;
     uint32_t rule = 0;
-    if (s->b->e.code || c->never || c->count == 0) {
+    if (!build_work(s->b, 16 + 4 * c->count) || c->never || c->count == 0) {
         uint32_t x = c->never || s->b->e.code ? (uint32_t)BUILD_NEVER : build_json_value(s->b);
         conj_fini(c);
         return x;

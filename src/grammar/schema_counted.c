@@ -111,9 +111,9 @@ static uint32_t behind_value(struct counted *o, int64_t a, int64_t b) {
     return build_or(o->s->b, state(o, a + 1, b, o->n_counted), with);
 }
 
-static bool came_before(const struct json *list, size_t n) {
+static bool came_before(struct build *b, const struct json *list, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (json_same(json_at(list, i), json_at(list, n)))
+        if (json_same(b, json_at(list, i), json_at(list, n)))
             return true;
     return false;
 }
@@ -140,7 +140,7 @@ static bool list_values(struct counted *o, const struct conj *item) {
     const struct json *list = json_get(from, "enum");
     bool one = json_has(from, "const");
     for (size_t i = 0; i < (one ? 1 : json_len(list)) && !o->s->b->e.code; i++) {
-        if (!one && came_before(list, i))
+        if (!one && came_before(o->s->b, list, i))
             continue;
         if (o->n_values == COUNTED)
             return false;
@@ -198,8 +198,8 @@ uint32_t schema_counted(struct schema *s, const struct conj *c, int64_t min, int
     if (!o)
         return build_fail(s->b, ERR_MEMORY, "no memory for a schema");
     o->s = s;
-    o->comma = build_json_comma(s->b);
-    o->space = build_json_space(s->b);
+    o->comma = build_shared(s->b, build_json_comma(s->b));
+    o->space = build_shared(s->b, build_json_space(s->b));
     o->min = min;
     o->max = max;
     uint32_t x = with ? contains(o, c, with) : unique(o, c, different);

@@ -14,7 +14,8 @@ const struct json *schema_others(const struct json *v) {
 }
 
 // Does another part of member u in place say what the item must be?
-static bool evaluated(const struct conj *c, int64_t u, int64_t place) {
+static bool evaluated(struct schema *s, const struct conj *c, int64_t u, int64_t place) {
+    build_work(s->b, c->count * c->count);
     for (int64_t i = 0; i < c->count; i++) {
         const struct json *v = c->list[i].schema;
         bool says = (place >= 0 && place < (int64_t)json_len(schema_prefix(v))) ||
@@ -26,13 +27,14 @@ static bool evaluated(const struct conj *c, int64_t u, int64_t place) {
 }
 
 void schema_item(struct schema *s, const struct conj *c, int64_t place, struct conj *item) {
+    build_work(s->b, 4 * c->count);
     for (int64_t i = 0; i < c->count; i++) {
         const struct json *v = c->list[i].schema, *prefix = schema_prefix(v);
         bool named = place >= 0 && place < (int64_t)json_len(prefix);
         const struct json *one = named ? json_at(prefix, (size_t)place) : schema_others(v);
         if (one || named)
             conj_add(s, item, one);
-        if (json_has(v, "unevaluatedItems") && !evaluated(c, i, place))
+        if (json_has(v, "unevaluatedItems") && !evaluated(s, c, i, place))
             conj_add(s, item, json_get(v, "unevaluatedItems"));
     }
 }

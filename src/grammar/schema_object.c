@@ -152,7 +152,7 @@ static uint32_t name_of(struct object *o, const struct property *p) {
     if (!o->named || (!o->names.never && o->names.count == 0))
         return build_json_quote(b, p->name, p->n);
     for (int64_t i = 0; i < o->names.count; i++)
-        if (!schema_listed(o->names.list[i].schema, p->name, p->n))
+        if (!schema_listed(o->s, o->names.list[i].schema, p->name, p->n))
             return BUILD_NEVER;
     if (o->names.never)
         return BUILD_NEVER;
@@ -165,9 +165,10 @@ static bool matches(struct object *o, struct pattern *p, const char *name, size_
     struct err *e = &o->s->b->e;
     struct tables t;
     struct build *b;
+    int64_t steps = 0;
     if (e->code)
         return false;
-    if (!p->g && !build_create(&b, e)) {
+    if (!p->g && !build_create(&b, o->s->b->work, p->n, e)) {
         uint32_t x = build_regex(b, p->text, p->n, false, BUILD_PLAIN, "the pattern");
         int rc = build_finish(b, x, &p->g, e);
         if (rc == ERR_MISMATCH) // a pattern that nothing matches
@@ -177,11 +178,14 @@ static bool matches(struct object *o, struct pattern *p, const char *name, size_
     if (!p->g || tables_init(&t, p->g, PATTERN_BYTES, e))
         return false;
     uint32_t state = tables_start(&t);
-    for (size_t i = 0; i < n && state != STATE_ERROR; i++)
+    for (size_t i = 0; i < n && state != STATE_ERROR; i++) {
         state = tables_step(&t, state, (uint8_t)name[i]);
+        steps += 1 + t.work;
+    }
     bool may_end = state != STATE_ERROR && t.states[state].may_end;
     if (t.rc)
         build_fail(o->s->b, t.rc, "%s", t.e.text);
+    build_work(o->s->b, steps + UNIONS / 4 + p->g->node_count / 4);
     tables_fini(&t);
     return may_end;
 }
@@ -205,6 +209,7 @@ static void add_rest(struct object *o, int64_t u, const char *name, unsigned set
     bool own;
     if (!json_has(v, "unevaluatedProperties"))
         return;
+    build_work(o->s->b, o->c->count * o->c->count);
     for (int64_t i = 0; i < o->c->count; i++)
         if ((says(o, i, name, set, &own) ||
              (i != u && json_has(o->c->list[i].schema, "unevaluatedProperties"))) &&
@@ -217,7 +222,8 @@ static void add_rest(struct object *o, int64_t u, const char *name, unsigned set
 // not declared.
 static uint32_t value_of(struct object *o, const char *name, unsigned set) {
     struct conj value = {0};
-    for (int64_t i = 0; i < o->c->count; i++) {
+    build_work(o->s->b, o->c->count * (4 + o->pattern_count));
+    for (int64_t i = 0; i < o->c->count && !o->s->b->e.code; i++) {
         const struct json *v = o->c->list[i].schema, *own = json_get(v, "properties");
         const struct json *patterns = json_get(v, "patternProperties");
         bool named = name && own && json_has(own, name);

@@ -10,10 +10,12 @@
 
 // ---- places
 
+enum { LOOKED_AT = 1 << 18 }; // values, before a place goes without its name
+
 struct finder {
     const struct json *target;
     struct str path;
-    bool found;
+    int64_t looked;
 };
 
 static bool find_place(struct finder *f, const struct json *at);
@@ -37,6 +39,8 @@ static int find_in_member(void *arg, const char *key, size_t n, const struct jso
 static bool find_place(struct finder *f, const struct json *at) {
     if (at == f->target)
         return true;
+    if (f->looked++ >= LOOKED_AT)
+        return false;
     if (json_kind_of(at) == JSON_OBJECT)
         return json_each(at, find_in_member, f) != 0;
     for (size_t i = 0; json_kind_of(at) == JSON_ARRAY && i < json_len(at); i++) {
@@ -83,35 +87,22 @@ uint32_t schema_fail(struct schema *s, int code, const struct json *at, const ch
 
 // ---- values
 
-struct wanted {
-    const char *key;
-    bool found;
+struct same {
+    struct build *b;
+    const struct json *other;
 };
 
-static int is_wanted(void *arg, const char *key, size_t n, const struct json *v) {
-    struct wanted *w = arg;
-    (void)v;
-    w->found = strlen(w->key) == n && memcmp(w->key, key, n) == 0;
-    return w->found;
-}
-
-bool json_has(const struct json *object, const char *key) {
-    struct wanted w = {.key = key};
-    if (json_get(object, key))
-        return true;
-    json_each(object, is_wanted, &w);
-    return w.found;
-}
-
 static int same_member(void *arg, const char *key, size_t n, const struct json *v) {
-    const struct json *other = arg;
+    const struct same *s = arg;
     (void)n;
-    return !json_has(other, key) || !json_same(v, json_get(other, key));
+    return !json_has(s->other, key) || !json_same(s->b, v, json_get(s->other, key));
 }
 
-bool json_same(const struct json *a, const struct json *b) {
+bool json_same(struct build *build, const struct json *a, const struct json *b) {
     enum json_kind ka = json_kind_of(a), kb = json_kind_of(b);
     size_t na, nb;
+    if (!build_work(build, 4))
+        return false;
     if ((ka == JSON_INT || ka == JSON_DOUBLE) && (kb == JSON_INT || kb == JSON_DOUBLE))
         return ka == JSON_INT && kb == JSON_INT ? json_int(a, 0) == json_int(b, 0)
                                                 : json_num(a, 0) == json_num(b, 0);
@@ -128,9 +119,9 @@ bool json_same(const struct json *a, const struct json *b) {
     if (json_len(a) != json_len(b))
         return false;
     if (ka == JSON_OBJECT)
-        return json_each(a, same_member, (void *)b) == 0;
+        return json_each(a, same_member, &(struct same){build, b}) == 0;
     for (size_t i = 0; i < json_len(a); i++)
-        if (!json_same(json_at(a, i), json_at(b, i)))
+        if (!json_same(build, json_at(a, i), json_at(b, i)))
             return false;
     return true;
 }
@@ -149,6 +140,7 @@ int schema_type_of(const struct json *v) {
 void schema_place(struct schema *s, const struct json *at, struct str *path) {
     struct finder f = {0};
     find(s, at, &f);
+    s->looked += f.looked;
     str_append(path, f.path.len ? f.path.data : "", f.path.len);
     str_fini(&f.path);
 }

@@ -7,6 +7,7 @@
 #include "grammar/schema.h"
 
 struct anchor {
+    struct build *b;
     const char *name;
     const struct json *found;
 };
@@ -19,10 +20,12 @@ static int anchor_in(void *arg, const char *key, size_t n, const struct json *v)
         (n == 4 && memcmp(key, "enum", n) == 0) || (n == 5 && memcmp(key, "const", n) == 0);
     if (!value)
         find_anchor(a, v);
-    return a->found != NULL;
+    return a->found || a->b->e.code;
 }
 
 static void find_anchor(struct anchor *a, const struct json *at) {
+    if (!build_work(a->b, 3))
+        return;
     if (json_kind_of(at) == JSON_OBJECT) {
         const char *name = json_str(json_get(at, "$anchor"), NULL);
         if (name && strcmp(name, a->name) == 0)
@@ -80,11 +83,12 @@ const struct json *schema_target(struct schema *s, const struct json *at, const 
                     "references to other documents are not supported; put the schema into $defs");
         return NULL;
     }
+    build_work(s->b, 4 + (int64_t)strlen(ref));
     percent(&text, *ref ? ref + 1 : ref);
     str_puts(&text, "");
     p = text.data;
     if (!text.failed && *p && *p != '/') {
-        struct anchor a = {.name = p};
+        struct anchor a = {.b = s->b, .name = p};
         find_anchor(&a, s->root);
         found = a.found;
     }

@@ -173,10 +173,9 @@ uint32_t schema_string_text(struct schema *s, const struct conj *c) {
 }
 
 uint32_t schema_large(struct schema *s, const struct conj *c, uint32_t x) {
-    enum { PLACED = 256 }; // each is looked for in the whole schema
+    enum { LOOKED = 1 << 18 }; // a place is looked for in the whole schema
     struct str path = {0};
-    if (s->b->e.code || x <= BUILD_EMPTY || s->b->exprs[x].kind == EXPR_CALL ||
-        s->placed++ >= PLACED)
+    if (s->b->e.code || x <= BUILD_EMPTY || s->b->exprs[x].kind == EXPR_CALL || s->looked >= LOOKED)
         return build_shared(s->b, x);
     str_puts(&path, "#");
     schema_place(s, c->list[c->count - 1].schema, &path);

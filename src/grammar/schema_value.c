@@ -35,6 +35,7 @@ static int write_member(void *arg, const char *key, size_t n, const struct json 
 }
 
 static uint32_t write_value(struct build *b, const struct json *v) {
+    build_work(b, 1);
     enum json_kind kind = json_kind_of(v);
     struct written w = {.b = b, .x = BUILD_EMPTY};
     size_t n;
@@ -60,22 +61,23 @@ static uint32_t write_value(struct build *b, const struct json *v) {
 
 // ---- which values
 
-static bool in_enum(const struct json *schema, const struct json *v) {
+static bool in_enum(struct schema *s, const struct json *schema, const struct json *v) {
     const struct json *list = json_get(schema, "enum");
-    if (json_has(schema, "const") && !json_same(json_get(schema, "const"), v))
+    if (json_has(schema, "const") && !json_same(s->b, json_get(schema, "const"), v))
         return false;
     if (!list)
         return true;
     for (size_t i = 0; i < json_len(list); i++)
-        if (json_same(json_at(list, i), v))
+        if (json_same(s->b, json_at(list, i), v))
             return true;
     return false;
 }
 
-bool schema_listed(const struct json *schema, const char *text, size_t n) {
+bool schema_listed(struct schema *s, const struct json *schema, const char *text, size_t n) {
     const struct json *list = json_get(schema, "enum"), *one = json_get(schema, "const");
     bool found = !list;
     size_t bytes;
+    build_work(s->b, (int64_t)json_len(list));
     for (size_t i = 0; i < json_len(list) && !found; i++) {
         const char *value = json_str(json_at(list, i), &bytes);
         found = value && bytes == n && !memcmp(value, text, n);
@@ -115,11 +117,11 @@ static bool constrained(const struct conj *c, int type) {
 uint32_t schema_value(struct schema *s, const struct conj *c, int types, const struct json *from,
                       const struct json *v) {
     int type = schema_type_of(v);
-    if (!(type & types))
+    if (!(type & types) || !build_work(s->b, 4 * c->count))
         return BUILD_NEVER;
     for (int64_t i = 0; i < c->count; i++)
         if ((c->list[i].schema != from || json_has(from, "const")) &&
-            !in_enum(c->list[i].schema, v))
+            !in_enum(s, c->list[i].schema, v))
             return BUILD_NEVER;
     if (type & TYPE_NUMBER && !schema_number_ok(c, v))
         return BUILD_NEVER;
@@ -186,7 +188,7 @@ static const struct json *named_at(const struct json *values, bool one, size_t i
     return one ? json_get(values, "const") : json_at(values, i);
 }
 
-static bool share_values(const struct conj *a, const struct conj *b) {
+static bool share_values(struct schema *s, const struct conj *a, const struct conj *b) {
     bool one_a, one_b;
     const struct json *va = named(a, &one_a), *vb = named(b, &one_b);
     if (!va || !vb)
@@ -196,7 +198,7 @@ static bool share_values(const struct conj *a, const struct conj *b) {
         return true;
     for (size_t i = 0; i < na; i++)
         for (size_t k = 0; k < nb; k++)
-            if (json_same(named_at(va, one_a, i), named_at(vb, one_b, k)))
+            if (json_same(s->b, named_at(va, one_a, i), named_at(vb, one_b, k)))
                 return true;
     return false;
 }
@@ -206,6 +208,7 @@ static int possible_types(struct schema *s, const struct conj *c, int depth) {
     int types = schema_types(s, c), values = 0;
     bool one;
     const struct json *list = named(c, &one);
+    build_work(s->b, c->count + (list && !one ? (int64_t)json_len(list) : 1));
     for (size_t i = 0; list && i < (one ? 1 : json_len(list)); i++)
         values |= schema_type_of(named_at(list, one, i));
     types &= list ? values : TYPE_ANY;
@@ -215,6 +218,8 @@ static int possible_types(struct schema *s, const struct conj *c, int depth) {
         int some = 0;
         for (size_t k = 0; k < json_len(any) && k < 64; k++) {
             struct conj alternative = {0};
+            if (!build_work(s->b, 1))
+                return 0;
             conj_add(s, &alternative, json_at(any, k));
             some |= alternative.never ? 0 : possible_types(s, &alternative, depth + 1);
             conj_fini(&alternative);
@@ -225,10 +230,11 @@ static int possible_types(struct schema *s, const struct conj *c, int depth) {
 }
 
 static bool
-    requires(const struct conj *c, const char *name)
+    requires(struct schema *s, const struct conj *c, const char *name)
 {
     for (int64_t i = 0; i < c->count; i++) {
         const struct json *list = json_get(c->list[i].schema, "required");
+        build_work(s->b, 1 + (int64_t)json_len(list));
         for (size_t k = 0; k < json_len(list); k++) {
             const char *one = json_str(json_at(list, k), NULL);
             if (one && strcmp(one, name) == 0)
@@ -262,11 +268,11 @@ static int tells_apart(void *arg, const char *key, size_t n, const struct json *
     struct conj a = {0}, b = {0};
     (void)n;
     (void)v;
-    if (!requires(p->a, key) && !requires(p->b, key))
+    if (!requires(p->s, p->a, key) && !requires(p->s, p->b, key))
         return 0;
     add_property(p->s, p->a, key, &a);
     add_property(p->s, p->b, key, &b);
-    p->apart = a.never || b.never || !share_values(&a, &b) ||
+    p->apart = a.never || b.never || !share_values(p->s, &a, &b) ||
                !(possible_types(p->s, &a, 0) & possible_types(p->s, &b, 0));
     conj_fini(&a);
     conj_fini(&b);
@@ -279,7 +285,7 @@ bool schema_overlap(struct schema *s, const struct json *one, const struct json 
     conj_add(s, &a, one);
     conj_add(s, &b, other);
     int types = possible_types(s, &a, 0) & possible_types(s, &b, 0);
-    bool overlap = types && share_values(&a, &b);
+    bool overlap = types && share_values(s, &a, &b);
     for (int k = 0; k < 2 && types == TYPE_OBJECT; k++)
         for (int64_t i = 0; i < (k ? b : a).count && overlap; i++) {
             json_each(json_get((k ? b : a).list[i].schema, "properties"), tells_apart, &p);

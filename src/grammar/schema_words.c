@@ -102,12 +102,14 @@ const struct json *schema_in_words(struct schema *s, enum schema_words what, con
     struct json *doc = NULL;
     if (what == WORDS_NOT)
         v = referred(s, v);
+    build_work(s->b, s->worded_count / 4);
     for (int64_t i = 0; i < s->worded_count; i++)
         if (s->worded[i].of == v && s->worded[i].what == what)
             return s->worded[i].doc;
     write_words(s, &w, what, v);
     struct err *e = &s->b->e;
     s->worded_bytes += w.out.len;
+    build_work(s->b, (int64_t)w.out.len * 4);
     if (w.out.failed)
         build_fail(s->b, ERR_MEMORY, "no memory for a schema");
     else if (s->worded_bytes > MOST_BYTES)

@@ -3,20 +3,40 @@
 // reader and grammar cannot drift apart.
 #include "grammar/tool_grammar.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
+#include "base/vec.h"
 #include "grammar/grammar_impl.h"
 #include "text/tool_impl.h"
+
+// What the grammar of a schema takes; zero states: no grammar holds it.
+struct size {
+    int64_t states, steps;
+};
+
+// Which schemas grammars hold: found out once for all parts. What one schema may take is bounded by
+// its size, and what all of them take by theirs together.
+struct verdicts {
+    struct map known; // of a schema at its place -> its index in list
+    struct arena arena;
+    struct size *list;
+    int64_t count, cap;
+    struct grammar_work all; // of finding out
+    int64_t written;         // steps of the parts themselves
+};
 
 struct writer {
     struct build *b;
     const struct tool_format *f;
     enum tool_family family;
-    int64_t *spent; // states of all schemas so far
+    struct verdicts *verdicts;
+    struct size *spent; // of all schemas that are held
 };
 
-// States that the schemas of all tools may need, and what one counts as that needs too many.
-enum { MOST_STATES = 1 << 19, FAR_TOO_MANY = 1 << 16 };
+// States that the schemas of all tools may need; steps of one part with all of them.
+enum { MOST_STATES = 1 << 19, MOST_STEPS = 2 * GRAMMAR_STEPS_MOST };
 
 static const char freeform_schema[] =
     "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},\"required\":"
@@ -38,26 +58,57 @@ static uint32_t value_of(struct build *b, const struct json *schema, const struc
                      : build_schema(b, schema);
 }
 
-// Whether a grammar holds the schema; without one any value will do. So it is where the tools'
-// schemas together would take too long.
-static bool holds(const struct writer *w, const struct json *schema, const struct bare *bare) {
+static struct size try_to_hold(struct verdicts *v, const struct json *schema,
+                               const struct bare *bare, struct err *e) {
     const struct grammar_json how = {.one_of_as_any = true};
+    struct grammar_work work = {.gone = v->all.gone};
     struct grammar *g = NULL;
     struct build *b = NULL;
-    struct err e = {0};
-    int rc = *w->spent < MOST_STATES ? build_create(&b, &e) : ERR_LIMIT;
-    if (rc)
-        return false;
+    work.most = min_i64(grammar_steps(schema_bytes(schema)), v->all.most - v->all.steps);
+    if (work.most <= 0 || build_create(&b, &work, 0, e))
+        return (struct size){0};
     build_json_how(b, &how);
-    rc = build_finish(b, value_of(b, schema, bare), &g, &e);
+    build_finish(b, value_of(b, schema, bare), &g, e);
     build_destroy(b);
-    *w->spent += g ? g->node_count : rc == ERR_LIMIT ? FAR_TOO_MANY : 0;
+    v->all.steps += work.steps;
+    struct size size = {g ? g->node_count : 0, work.steps};
     grammar_unref(g);
-    return rc == 0 && *w->spent <= MOST_STATES;
+    return size;
+}
+
+// Whether a grammar holds the schema; without one any value will do. So it is where the tools'
+// schemas together would take too long. of: by what it is known in other parts.
+static bool holds(const struct writer *w, const struct json *schema, const struct bare *bare,
+                  const struct json *of) {
+    struct verdicts *v = w->verdicts;
+    const struct {
+        const struct json *of;
+        const char *end;
+        uint64_t others;
+    } key = {of, bare->end, bare->others};
+    uint32_t at = (uint32_t)v->count;
+    if (!map_find(&v->known, (const char *)&key, sizeof key, &at)) {
+        struct err e = {0};
+        char *kept = arena_strndup(&v->arena, (const char *)&key, sizeof key);
+        if (!kept || vec_reserve(&v->list, &v->cap, v->count + 1, sizeof *v->list, &w->b->e) ||
+            map_insert(&v->known, kept, sizeof key, at) < 0) {
+            build_fail(w->b, ERR_MEMORY, "no memory for the schemas of tools");
+            return false;
+        }
+        v->list[v->count++] = try_to_hold(v, schema, bare, &e);
+        if (e.code == ERR_CANCELLED)
+            build_fail(w->b, e.code, "%s", e.text);
+    }
+    const struct size size = v->list[at];
+    bool fits = size.states && w->spent->states + size.states <= MOST_STATES &&
+                w->spent->steps + size.steps <= v->all.most;
+    w->spent->states += fits ? size.states : 0;
+    w->spent->steps += fits ? size.steps : 0;
+    return fits;
 }
 
 static uint32_t arguments(const struct writer *w, const struct json *schema) {
-    if (!is_object(schema) || !holds(w, schema, &(struct bare){0}))
+    if (!is_object(schema) || !holds(w, schema, &(struct bare){0}, schema))
         return build_json_object(w->b);
     return build_schema(w->b, schema);
 }
@@ -121,7 +172,8 @@ static uint32_t held_value(const struct writer *w, const struct json *property,
     int rc = schema_of(property, whole, &schema, &e);
     if (rc)
         return build_fail(w->b, rc, "%s", e.text);
-    uint32_t value = holds(w, schema, bare) ? value_of(w->b, schema, bare) : (uint32_t)BUILD_NEVER;
+    uint32_t value =
+        holds(w, schema, bare, property) ? value_of(w->b, schema, bare) : (uint32_t)BUILD_NEVER;
     json_free(schema);
     return value;
 }
@@ -419,15 +471,20 @@ struct source {
     enum tool_family family;
     bool several;
     const struct json *otherwise;
+    struct verdicts *verdicts;
 };
 
 enum part { BEHIND_MARK, BEHIND_SECTION, BEHIND_KEY, WHOLE };
 
 static int make(const struct source *s, enum part part, struct grammar **out, struct err *e) {
-    int64_t spent = 0;
-    struct writer w = {.f = &tool_formats[s->family], .family = s->family, .spent = &spent};
+    struct grammar_work work = {.gone = s->verdicts->all.gone, .most = MOST_STEPS};
+    struct size spent = {0};
+    struct writer w = {.f = &tool_formats[s->family],
+                       .family = s->family,
+                       .verdicts = s->verdicts,
+                       .spent = &spent};
     const struct grammar_json how = {.one_of_as_any = true};
-    int rc = build_create(&w.b, e);
+    int rc = build_create(&w.b, &work, 0, e);
     if (rc)
         return rc;
     build_json_how(w.b, &how);
@@ -443,6 +500,7 @@ static int make(const struct source *s, enum part part, struct grammar **out, st
     }
     rc = build_finish(w.b, root, out, e);
     build_destroy(w.b);
+    s->verdicts->written += work.steps;
     return rc;
 }
 
@@ -467,11 +525,16 @@ int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
     const struct writer w = {.f = &tool_formats[f], .family = f};
     struct json *freeform = NULL;
     struct tool_set set = {0};
+    struct verdicts verdicts = {.all = {.gone = how->work ? how->work->gone : NULL}};
+    size_t bytes = 0;
     *out = (struct tool_grammar){0};
     int rc = make_set(tools, n, &set, e);
     if (!rc)
         rc = json_parse(&freeform, freeform_schema, sizeof freeform_schema - 1, e);
-    const struct source s = {tools, &set, freeform, f, how->several, how->otherwise};
+    for (int i = 0; i < n; i++)
+        bytes += schema_bytes(tools[i].schema);
+    verdicts.all.most = grammar_steps(bytes);
+    const struct source s = {tools, &set, freeform, f, how->several, how->otherwise, &verdicts};
     if (!rc && f != TOOLS_MISTRAL_LIST)
         rc = add_mark(out, &s, mark_of(&w), BEHIND_MARK, e);
     if (!rc && (f == TOOLS_QWEN || f == TOOLS_MISTRAL_LIST))
@@ -480,8 +543,13 @@ int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
         rc = add_mark(out, &s, FIRST_KEY, BEHIND_KEY, e);
     if (!rc)
         rc = make(&s, WHOLE, &out->whole, e);
+    if (how->work)
+        how->work->steps += verdicts.all.steps + verdicts.written;
     json_free(freeform);
     tool_set_fini(&set);
+    free(verdicts.list);
+    map_fini(&verdicts.known);
+    arena_fini(&verdicts.arena);
     return rc;
 }
 
@@ -495,7 +563,7 @@ int tool_grammar_refuse(struct tool_grammar *out, enum tool_family f, struct err
                                  r->key,     r->value,       r->value_end};
     struct build *b = NULL;
     *out = (struct tool_grammar){0};
-    int rc = build_create(&b, e);
+    int rc = build_create(&b, NULL, 0, e);
     if (rc)
         return rc;
     uint32_t any = any_text(b), calls = BUILD_NEVER;

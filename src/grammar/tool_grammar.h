@@ -28,11 +28,13 @@ struct tool_grammar {
 };
 
 // several: calls may follow each other in `whole`. otherwise: NULL, or a schema of what a whole
-// reply may be in place of calls. ERR_LIMIT for schemas that grow too large, ERR_MEMORY.
+// reply may be in place of calls. ERR_LIMIT for schemas that grow too large, ERR_MEMORY,
+// ERR_CANCELLED.
 // tool_grammar_fini in any case.
 struct tool_grammar_how {
     bool several;
     const struct json *otherwise;
+    struct grammar_work *work; // NULL, or who waits, and the steps of all parts together
 };
 int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
                         const struct tool_grammar_tool *tools, int n,

@@ -26,12 +26,13 @@ bool reply_form_constrain(struct completion *c) {
                            .text = p->form_text.data ? p->form_text.data : "",
                            .n = p->form_text.len,
                            .closing = reasoning_closing(c->family),
-                           .inside = c->prompts->in_reasoning};
+                           .inside = c->prompts->in_reasoning,
+                           .gone = &c->client};
     if (p->thinking != 0)
         w.opening = reasoning_opening(c->family);
     if (!structured_make(session_structured(s), &w, &c->constraint, &e))
         return true;
-    if (e.code == ERR_MEMORY) {
+    if (e.code == ERR_MEMORY || e.code == ERR_CANCELLED) {
         api_error_of(&c->error, &e);
         return false;
     }

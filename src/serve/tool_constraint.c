@@ -91,6 +91,7 @@ struct wish {
     bool inside;             // the prompt ended in an open block of reasoning
     const char *opening;     // of such a block, where one may come first
     const struct json *form; // NULL, or a schema that the reply may follow in place of calls
+    const struct gone *gone;
 };
 
 static int make_key(const struct wish *w, struct str *key, struct err *e) {
@@ -122,7 +123,9 @@ static int compile(struct tool_constraints *k, const struct wish *w, struct cons
                                    .model_vocab = k->model_vocab,
                                    .triggers = triggers,
                                    .required = w->required || w->form};
-    const struct tool_grammar_how how = {w->several, w->form};
+    struct grammar_work work = {.gone = w->gone};
+    const struct tool_grammar_how how = {
+        .several = w->several, .otherwise = w->form, .work = &work};
     int rc = take_vocab(k, &vocab, e);
     if (!rc && w->none)
         rc = tool_grammar_refuse(&g, k->calls, e);
@@ -184,6 +187,7 @@ static int constrain(struct completion *c, const struct conversation *v, const s
                      .required = c->tools.required,
                      .several = !c->tools.one_call,
                      .form = form,
+                     .gone = &c->client,
                      .inside = c->prompts->in_reasoning,
                      .opening = may_think ? reasoning_opening(c->family) : NULL};
     w.tools = calloc((size_t)set->n + 1, sizeof *w.tools);
@@ -206,12 +210,13 @@ static bool read_form(struct completion *c, struct json **form) {
     static const char object[] = "{\"type\":\"object\"}";
     const struct params *p = &c->p;
     bool schema = p->form == STRUCTURED_SCHEMA;
+    struct grammar_work work = {.gone = &c->client};
     struct grammar *alone = NULL;
     struct err e = {0};
     int rc = schema && p->form_text.data ? json_parse(form, p->form_text.data, p->form_text.len, &e)
                                          : json_parse(form, object, sizeof object - 1, &e);
     if (!rc) // so that it is known whose fault it is
-        rc = grammar_from_schema(&alone, *form, NULL, &e);
+        rc = grammar_from_schema(&alone, *form, NULL, &work, &e);
     grammar_unref(alone);
     return !rc || api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
 }
@@ -237,7 +242,7 @@ bool tool_constrain(struct completion *c, const struct conversation *v) {
     // within a text of another form.
     c->tools.sure =
         !rc && !formed && !none && (c->tools.required || c->tools.family != TOOLS_LLAMA);
-    if (!rc || (!c->tools.required && !formed && rc != ERR_MEMORY))
+    if (!rc || (!c->tools.required && !formed && rc != ERR_MEMORY && rc != ERR_CANCELLED))
         return true;
     api_error_of(&c->error, &e);
     return false;

@@ -2,7 +2,8 @@
 // Grammars of strangers: the first byte chooses regular expression, GBNF or JSON Schema, the second
 // the walk, the rest is the text. What is compiled is walked at random: a mask allows exactly the
 // tokens that a step accepts, forced tokens are those that are alone in a mask, and a state from
-// which nothing may follow may end. What is compiled never meets a limit later.
+// which nothing may follow may end. Compiling keeps to the steps that the text's size allows, and
+// what is compiled never meets a limit later.
 #include "fuzz.h"
 
 #include <string.h>
@@ -101,16 +102,18 @@ static void walk(struct grammar_matcher *m, uint64_t seed, bool fragile) {
     str_fini(&forced);
 }
 
-static int compile(struct grammar **g, int kind, const char *text, size_t n, struct err *e) {
+static int compile(struct grammar **g, int kind, const char *text, size_t n,
+                   struct grammar_work *work, struct err *e) {
     struct json_rules rules = {.depth = 64, .values = 20000, .objects = 5000};
     struct json *doc = NULL;
     *g = NULL;
     if (kind < 2)
-        return kind ? grammar_from_gbnf(g, text, n, e) : grammar_from_regex(g, text, n, e);
+        return kind ? grammar_from_gbnf(g, text, n, work, e)
+                    : grammar_from_regex(g, text, n, work, e);
     int rc = json_parse_with(&doc, text, n, &rules, e);
     struct grammar_json how = {.space = kind == 3 ? GRAMMAR_SPACE_COMPACT : GRAMMAR_SPACE_FREE,
                                .one_of_as_any = kind == 3};
-    rc = rc ? rc : grammar_from_schema(g, doc, &how, e);
+    rc = rc ? rc : grammar_from_schema(g, doc, &how, work, e);
     json_free(doc);
     return rc;
 }
@@ -121,7 +124,9 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     struct err e = {0};
     if (size < 2)
         return;
-    int rc = compile(&g, data[0] % 4, (const char *)data + 2, size - 2, &e);
+    struct grammar_work work = {0};
+    int rc = compile(&g, data[0] % 4, (const char *)data + 2, size - 2, &work, &e);
+    FUZZ_CHECK(work.most <= grammar_steps(2 * size) && work.steps <= 2 * work.most);
     FUZZ_CHECK((rc == 0) == (g != NULL));
     fuzz_result(rc, &e, fragile);
     if (rc)

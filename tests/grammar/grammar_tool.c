@@ -18,11 +18,11 @@ static int make(struct grammar **g, const struct json *line, struct err *e) {
     size_t n = 0;
     const char *regex = json_str(json_get(line, "regex"), &n);
     if (regex)
-        return grammar_from_regex(g, regex, n, e);
+        return grammar_from_regex(g, regex, n, NULL, e);
     const char *gbnf = json_str(json_get(line, "gbnf"), &n);
     struct grammar_json how = {.one_of_as_any = json_bool(json_get(line, "any"), false)};
-    return gbnf ? grammar_from_gbnf(g, gbnf, n, e)
-                : grammar_from_schema(g, json_get(line, "schema"), &how, e);
+    return gbnf ? grammar_from_gbnf(g, gbnf, n, NULL, e)
+                : grammar_from_schema(g, json_get(line, "schema"), &how, NULL, e);
 }
 
 static int check(struct grammar_matcher *m, const struct json *texts, struct json_writer *w) {

@@ -23,7 +23,7 @@ static void check_texts(struct grammar *g, const char *const *texts) {
 static void regex_texts(const char *regex, const char *const *texts) {
     struct grammar *g;
     struct err e = {0};
-    if (grammar_from_regex(&g, regex, strlen(regex), &e))
+    if (grammar_from_regex(&g, regex, strlen(regex), NULL, &e))
         fail_msg("%s: %s", regex, e.text);
     check_texts(g, texts);
 }
@@ -72,7 +72,7 @@ static void check_range(uint64_t seed) {
     struct err e = {0};
     hi = lo < hi ? hi : lo;
     snprintf(regex, sizeof regex, "[\\u{%X}-\\u{%X}]", (unsigned)below, (unsigned)hi);
-    if (grammar_from_regex(&g, regex, strlen(regex), &e))
+    if (grammar_from_regex(&g, regex, strlen(regex), NULL, &e))
         fail_msg("%s: %s", regex, e.text);
     for (uint64_t i = 0; i < 64; i++) {
         uint32_t code = i < 2 ? (i ? hi : below) : any_code(rng_hash(seed, i, 0, 0));
@@ -102,7 +102,7 @@ static void test_ranges(void **state) {
 static void gbnf_texts(const char *text, const char *const *texts) {
     struct grammar *g;
     struct err e = {0};
-    if (grammar_from_gbnf(&g, text, strlen(text), &e))
+    if (grammar_from_gbnf(&g, text, strlen(text), NULL, &e))
         fail_msg("%s: %s", text, e.text);
     check_texts(g, texts);
 }
@@ -152,8 +152,9 @@ static void test_long(void **state) {
         struct str text = long_text(i == 3 ? "x" : "", cases[i].text, TIMES, "");
         struct grammar *g;
         struct err e = {0};
-        int rc = strstr(given.data, "::=") ? grammar_from_gbnf(&g, given.data, given.len, &e)
-                                           : grammar_from_regex(&g, given.data, given.len, &e);
+        int rc = strstr(given.data, "::=")
+                     ? grammar_from_gbnf(&g, given.data, given.len, NULL, &e)
+                     : grammar_from_regex(&g, given.data, given.len, NULL, &e);
         if (rc)
             fail_msg("%s%s...: %s", cases[i].head, cases[i].part, e.text);
         assert_true(grammar_takes(g, text.data, text.len));
@@ -168,7 +169,7 @@ static void test_json(void **state) {
     struct grammar *g;
     struct err e = {0};
     (void)state;
-    assert_int_equal(grammar_json_object(&g, NULL, &e), 0);
+    assert_int_equal(grammar_json_object(&g, NULL, NULL, &e), 0);
     check_texts(g, (const char *const[]){
                        "+{}", "+{\"a\": [1, -2.5e3, true, null, \"x\\n\\u00e4\\\\\"]}",
                        "+{\n  \"a\":{\"b\": [ ]\n}}", "-[]", "-{\"a\"}", "-{\"a\":01}",
@@ -181,7 +182,7 @@ static void test_until(void **state) {
     struct build *b;
     struct err e = {0};
     (void)state;
-    assert_int_equal(build_create(&b, &e), 0);
+    assert_int_equal(build_create(&b, NULL, 0, &e), 0);
     uint32_t root = build_cat(b, build_until(b, "</p>"), build_text(b, "!"));
     assert_int_equal(build_finish(b, root, &g, &e), 0);
     build_destroy(b);
@@ -192,8 +193,8 @@ static void test_until(void **state) {
 static void refused(int code, const char *text, bool regex, const char *says) {
     struct grammar *g;
     struct err e = {0};
-    int rc = regex ? grammar_from_regex(&g, text, strlen(text), &e)
-                   : grammar_from_gbnf(&g, text, strlen(text), &e);
+    int rc = regex ? grammar_from_regex(&g, text, strlen(text), NULL, &e)
+                   : grammar_from_gbnf(&g, text, strlen(text), NULL, &e);
     if (g || rc != code || !strstr(e.text, says))
         fail_msg("'%s': code %d, '%s'", text, rc, e.text);
 }
@@ -245,14 +246,14 @@ static void test_masks(void **state) {
     struct grammar *g;
     struct err e = {0};
     for (size_t i = 0; i < sizeof walked / sizeof *walked; i++) {
-        if (grammar_from_regex(&g, walked[i], strlen(walked[i]), &e))
+        if (grammar_from_regex(&g, walked[i], strlen(walked[i]), NULL, &e))
             fail_msg("%s", e.text);
         check_walks(g, v, 8, 60, i);
     }
-    assert_int_equal(grammar_json_object(&g, NULL, &e), 0);
+    assert_int_equal(grammar_json_object(&g, NULL, NULL, &e), 0);
     check_walks(g, v, 30, 120, 99);
     const char *palindromes = "root ::= \"a\" root \"a\" | \"b\" root \"b\" | \" \" root | [ab\"]?";
-    assert_int_equal(grammar_from_gbnf(&g, palindromes, strlen(palindromes), &e), 0);
+    assert_int_equal(grammar_from_gbnf(&g, palindromes, strlen(palindromes), NULL, &e), 0);
     check_walks(g, v, 10, 40, 7);
 }
 
@@ -264,7 +265,7 @@ static void test_forced(void **state) {
     struct str text = {0};
     struct err e = {0};
     int32_t token;
-    assert_int_equal(grammar_from_regex(&g, "zq(zq|xj)k", 10, &e), 0);
+    assert_int_equal(grammar_from_regex(&g, "zq(zq|xj)k", 10, NULL, &e), 0);
     assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
     s = grammar_start(m);
     assert_int_equal(grammar_forced_bytes(m, s, 100, &text, &e), 0);
@@ -293,7 +294,7 @@ static void test_bounded(void **state) {
     size_t most = 0;
     const char *text = "(((a|b)*a(a|b){60})|([ab]{0,40000}c))";
     uint32_t *bits = calloc((size_t)grammar_vocab_size(v) / 32 + 1, sizeof *bits);
-    assert_int_equal(grammar_from_regex(&g, text, strlen(text), &e), 0);
+    assert_int_equal(grammar_from_regex(&g, text, strlen(text), NULL, &e), 0);
     assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
     first = grammar_start(m);
     s = grammar_state_ref(first);

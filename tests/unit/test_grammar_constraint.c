@@ -40,7 +40,7 @@ static int teardown(void **state) {
 static struct grammar *gbnf(const char *text) {
     struct grammar *g;
     struct err e = {0};
-    if (grammar_from_gbnf(&g, text, strlen(text), &e))
+    if (grammar_from_gbnf(&g, text, strlen(text), NULL, &e))
         fail_msg("%s", e.text);
     return g;
 }

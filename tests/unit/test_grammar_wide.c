@@ -21,8 +21,8 @@ static struct str times(const char *part, int n) {
 static struct grammar *compiled(const char *text) {
     struct grammar *g;
     struct err e = {0};
-    int rc = strstr(text, "::=") ? grammar_from_gbnf(&g, text, strlen(text), &e)
-                                 : grammar_from_regex(&g, text, strlen(text), &e);
+    int rc = strstr(text, "::=") ? grammar_from_gbnf(&g, text, strlen(text), NULL, &e)
+                                 : grammar_from_regex(&g, text, strlen(text), NULL, &e);
     if (rc)
         fail_msg("%.60s: %s", text, e.text);
     return g;
@@ -99,7 +99,7 @@ static void test_empty_parts(void **state) {
     str_puts(&gbnf, "root ::= \"x\" ");
     str_puts(&gbnf, parts.data);
     str_puts(&gbnf, "\ne ::= \"a\" e | \"\"");
-    assert_int_equal(grammar_from_gbnf(&g, gbnf.data, gbnf.len, &e), ERR_LIMIT);
+    assert_int_equal(grammar_from_gbnf(&g, gbnf.data, gbnf.len, NULL, &e), ERR_LIMIT);
     assert_non_null(strstr(e.text, "more than 512 parts of the grammar that may be empty"));
     str_fini(&parts);
     str_fini(&gbnf);
@@ -153,7 +153,7 @@ static void test_deep(void **state) {
     }
     str_puts(&line, "r3000 ::= \"x\"\n");
     str_append(&gbnf, line.data, line.len);
-    assert_int_equal(grammar_from_gbnf(&g, gbnf.data, gbnf.len, &e), ERR_LIMIT);
+    assert_int_equal(grammar_from_gbnf(&g, gbnf.data, gbnf.len, NULL, &e), ERR_LIMIT);
     assert_non_null(strstr(e.text, "more than 2048 rules within each other"));
     str_fini(&gbnf);
     str_fini(&line);
@@ -177,26 +177,26 @@ static void test_doubled(void **state) {
     struct json *schema;
     struct err e = {0};
     struct str text = doubled(12);
-    assert_int_equal(grammar_from_gbnf(&g, text.data, text.len, &e), 0);
+    assert_int_equal(grammar_from_gbnf(&g, text.data, text.len, NULL, &e), 0);
     takes(g, "x", 5000, true);
     takes(g, "y", 1, false);
     grammar_unref(g);
     str_fini(&text);
     text = doubled(100);
-    assert_int_equal(grammar_from_gbnf(&g, text.data, text.len, &e), 0);
+    assert_int_equal(grammar_from_gbnf(&g, text.data, text.len, NULL, &e), 0);
     assert_int_equal(grammar_matcher_create(&m, g, *state, &e), ERR_LIMIT);
     assert_non_null(strstr(e.text, "make the grammar less ambiguous"));
     grammar_unref(g);
     str_clear(&text);
     str_puts(&text, "a ::= \"x\" | a a | \"\"\nroot ::= \"z\" a*\n");
-    assert_int_equal(grammar_from_gbnf(&g, text.data, text.len, &e), ERR_UNSUPPORTED);
+    assert_int_equal(grammar_from_gbnf(&g, text.data, text.len, NULL, &e), ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "left recursion"));
     struct str inner = times("(?:c{0,200}", 40), outer = times("){0,200}", 40);
     str_clear(&text);
     str_printf(&text, "{\"type\":\"string\",\"maxLength\":500,\"pattern\":\"^%sx%s$\"}", inner.data,
                outer.data);
     assert_int_equal(json_parse(&schema, text.data, text.len, &e), 0);
-    assert_int_equal(grammar_from_schema(&g, schema, NULL, &e), ERR_LIMIT);
+    assert_int_equal(grammar_from_schema(&g, schema, NULL, NULL, &e), ERR_LIMIT);
     json_free(schema);
     str_fini(&inner);
     str_fini(&outer);
