@@ -179,7 +179,7 @@ static bool take_in(struct choice *k) {
     if (to > from)
         note_tokens(k, to - from);
     if (ended && to == n) {
-        reply_text_end(&k->text);
+        reply_text_end(&k->text, k->end.rc || k->end.reason != END_STOP);
         k->ended = true;
         k->c->open--;
     }

@@ -13,6 +13,7 @@ int reply_text_init(struct reply_text *r, const struct tokenizer *t, const struc
     r->at = form->inside ? REPLY_REASONING : REPLY_CONTENT;
     reasoning_init(&r->reasoning, form->family, form->inside);
     int rc = tool_calls_init(&r->calls, form->calls, form->tools, form->sure, e);
+    r->calls.only = form->only;
     r->reasoning.frames = r->calls.set != NULL;
     for (int i = 0; i < 2 && !rc; i++)
         rc = stop_match_init(&r->stops[i], form->stops, e);
@@ -144,13 +145,14 @@ bool reply_text_push(struct reply_text *r, int32_t id) {
     return r->over;
 }
 
-void reply_text_end(struct reply_text *r) {
+void reply_text_end(struct reply_text *r, bool cut) {
     const struct tool_sink sink = sink_of(r);
     if (!r->over) {
+        r->reasoning.cut = cut;
         reasoning_end(&r->reasoning, &r->raw[REPLY_REASONING], &r->raw[REPLY_CONTENT]);
         take_parts(r);
         if (!r->over)
-            tool_calls_end(&r->calls, &sink);
+            tool_calls_end(&r->calls, cut, &sink);
         for (int i = 0; i < 2 && !r->over; i++)
             release(r, (enum reply_part)i);
     }

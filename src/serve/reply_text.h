@@ -20,6 +20,7 @@ struct reply_form {
     const struct tool_set *tools; // NULL: none, calls are text
     enum tool_family calls;       // how they are written
     bool sure;                    // under a grammar (struct tool_calls)
+    bool only;                    // it is calls alone (struct tool_calls)
     bool one_call;                // the reply ends with its first call
     const int32_t *stop_ids;      // [n_stop_ids] tokens that end it
     int n_stop_ids;
@@ -52,8 +53,8 @@ void reply_text_fini(struct reply_text *r); // zeroed is allowed
 
 // Adds what this token decides. True once the reply is over, by a stop string or its only call.
 bool reply_text_push(struct reply_text *r, int32_t id);
-// The reply has ended: adds what was held back and ends the last part.
-void reply_text_end(struct reply_text *r);
+// The reply has ended: adds what was held back and ends the last part. cut: by a limit or a cancel.
+void reply_text_end(struct reply_text *r, bool cut);
 bool reply_text_failed(const struct reply_text *r); // memory was short: something is missing
 
 #endif

@@ -9,6 +9,7 @@
 enum {
     MAX_MARKS = 5,
     MOST_BLANKS = 64, // that may stand before a mark at the beginning
+    LEAST_PIECE = 3,  // bytes that tell the beginning of a mark from words such as "a <"
     MOST_HEADER = 256 // bytes of a message's header in HARMONY
 };
 
@@ -164,6 +165,12 @@ static int stands(const struct reasoning *r, size_t at, const char *mark) {
     return rest >= len;
 }
 
+// How much of the undecided end of a reply that was cut off is the beginning of a mark; a byte or
+// two may be words.
+static size_t lost_piece(const struct reasoning *r, size_t undecided) {
+    return r->cut && undecided >= LEAST_PIECE ? undecided : 0;
+}
+
 // START and OPENED: what stands behind the blanks decides. Returns false when more is needed.
 static bool step_first(struct reasoning *r, bool end) {
     const struct family *f = &families[r->family];
@@ -181,7 +188,9 @@ static bool step_first(struct reasoning *r, bool end) {
     } else if (!end && (open == 0 || close == 0)) {
         return false;
     } else {
-        if (inside && r->held.data[0] == '\n')
+        if (end && (open == 0 || close == 0) && lost_piece(r, r->held.len - blanks))
+            drop(r, r->held.len);
+        if (inside && r->held.len && r->held.data[0] == '\n')
             drop(r, 1);
         r->state = inside ? INSIDE : CONTENT;
     }
@@ -194,7 +203,10 @@ static bool step_inside(struct reasoning *r, const struct sink *s, bool end) {
     // One line end before the mark belongs to the mark.
     bool line = m.at > 0 && r->held.data[m.at - 1] == '\n';
     bool told = m.found < 0 && end;
-    emit(r, told ? r->held.len : m.at - line, s);
+    size_t lost = told ? lost_piece(r, r->held.len - m.at) : 0;
+    emit(r, told && !lost ? r->held.len : m.at - line, s);
+    if (lost)
+        drop(r, r->held.len);
     if (m.found < 0)
         return false;
     drop(r, m.len + line);
@@ -211,6 +223,8 @@ static bool step_behind(struct reasoning *r, bool end) {
     int resume = f->resume ? stands(r, 0, f->resume) : -1;
     if (resume == 0 && !end)
         return false;
+    if (resume == 0)
+        drop(r, lost_piece(r, r->held.len));
     if (resume == 1)
         drop(r, strlen(f->resume));
     r->state = CONTENT;
@@ -225,7 +239,9 @@ static bool step_content(struct reasoning *r, const struct sink *s, bool end) {
     if (f->close && (f->anywhere || !r->closed)) // a stray one; later it is text like any other
         m.text[m.n++] = f->close;
     search(r, &m);
-    emit(r, m.found < 0 && end ? r->held.len : m.at, s);
+    size_t lost = m.found < 0 && end ? lost_piece(r, r->held.len - m.at) : 0;
+    emit(r, m.found < 0 && end ? r->held.len - lost : m.at, s);
+    drop(r, lost);
     if (m.found < 0)
         return false;
     drop(r, m.len);
@@ -277,6 +293,8 @@ static bool step_header(struct reasoning *r, const struct sink *s, bool end) {
         int is = stands(r, 0, first[i]);
         best = is > best ? is : best;
     }
+    if (best == 0 && end)
+        drop(r, lost_piece(r, r->held.len));
     if (best < 0 || (best == 0 && end)) { // no header: words
         begin_body(r, false, s);
         return r->held.len > 0;
@@ -308,7 +326,9 @@ static bool step_body(struct reasoning *r, const struct sink *s, bool end) {
     struct marks m = {.text = {"<|end|>", "<|call|>", "<|return|>", start_mark, channel_mark},
                       .n = 5};
     search(r, &m);
-    emit(r, m.found < 0 && end ? r->held.len : m.at, s);
+    size_t lost = m.found < 0 && end ? lost_piece(r, r->held.len - m.at) : 0;
+    emit(r, m.found < 0 && end ? r->held.len - lost : m.at, s);
+    drop(r, lost);
     if (m.found < 0)
         return false;
     if (m.found < 3 && r->framed)

@@ -46,6 +46,8 @@ struct reasoning {
     // bytes FF and FE (text/tool_calls.h reads it). Set behind reasoning_init; else it is content.
     bool frames;
     bool framed; // the open message is such a one
+    bool cut; // set before reasoning_end: the reply was cut off, so that a piece of a mark at its
+              // end is no text
     struct utf8_stream utf8;
     struct str held; // undecided text
 };

@@ -12,7 +12,7 @@ void tool_args_reset(struct tool_args *a) {
     a->first = true;
     a->begun = false;
     a->types = 0;
-    a->n_spans = 0;
+    a->n_spans = a->n_members = 0;
     str_clear(&a->key);
     str_clear(&a->name);
     str_clear(&a->value);

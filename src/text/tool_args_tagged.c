@@ -65,6 +65,8 @@ static bool add_span(struct tool_args *a, size_t at) {
 // Writes the key of the member that begins; false: the call cannot go on.
 static bool begin_member(struct tool_calls *c, const char *name, size_t n) {
     struct tool_args *a = c->reader;
+    if (++a->n_members > TOOL_MOST_MEMBERS)
+        return false;
     str_clear(&a->key);
     str_putc(&a->key, '"');
     json_pieces_escape(name, n, &a->key);
@@ -97,7 +99,7 @@ static bool begin_member(struct tool_calls *c, const char *name, size_t n) {
 static enum tool_step read_tag(struct tool_calls *c) {
     const struct tool_format *f = format_of(c);
     struct tool_args *a = c->reader;
-    size_t at = c->at + tool_blanks(c, c->at);
+    size_t at = c->at += tool_blanks(c, c->at);
     int close = tool_stands(c, at, f->close), key = tool_stands(c, at, f->key);
     if (close == 1) {
         str_puts(&c->args, a->first ? "{}" : "}");
@@ -113,7 +115,10 @@ static enum tool_step read_tag(struct tool_calls *c) {
     size_t n = (size_t)(stop - name);
     at += n + strlen(f->key_end);
     if (f->value) {
-        at += tool_blanks(c, at);
+        size_t blanks = tool_blanks(c, at);
+        at += blanks;
+        if (blanks > TOOL_MOST_BLANKS)
+            return TOOL_BAD;
         int value = tool_stands(c, at, f->value);
         if (value != 1)
             return value < 0 ? TOOL_BAD : TOOL_MORE;
@@ -142,7 +147,9 @@ static int find_end(const struct tool_calls *c, bool end, size_t *n, size_t *nex
         }
         at = (size_t)(found - from);
         *next = c->at + at + tag;
-        size_t behind = *next + tool_blanks(c, *next);
+        size_t blanks = tool_blanks(c, *next), behind = *next + blanks;
+        if (blanks > TOOL_MOST_BLANKS)
+            continue;
         int key = tool_stands(c, behind, f->key), close = tool_stands(c, behind, f->close);
         is = key > close ? key : close;
         if (is == 1 || (is == 0 && (!end || c->sure)))

@@ -9,7 +9,10 @@
 
 #include "text/tool_impl.h"
 
-enum { MOST_BLANKS = 256 }; // held back before what may be a call
+enum {
+    LEAST_PIECE = 3,      // bytes that tell the beginning of a mark from words such as "a <"
+    MOST_AGAIN = 4 << 20, // bytes of a reply that may be looked at once more
+};
 
 enum state {
     TEXT,    // looking for a mark
@@ -18,6 +21,7 @@ enum state {
     TAIL,    // behind them
     BETWEEN, // behind a call: another may follow
     AGAIN,   // HEAD of such another
+    WORDS,   // nothing is looked for any more
 };
 
 static const struct tool_format *format_of(const struct tool_calls *c) {
@@ -58,9 +62,13 @@ static void drop(struct tool_calls *c, size_t n) {
     c->held.data[c->held.len] = 0;
 }
 
-// The first n held bytes are text, but for frames.
+// The first n held bytes are text, but for frames, unless the reply has none.
 static void give(struct tool_calls *c, size_t n, const struct tool_sink *s) {
     size_t from = 0;
+    if (c->only) { // blanks, or a piece of a mark
+        drop(c, n);
+        return;
+    }
     for (size_t i = 0; i <= n; i++) {
         if (i < n && (unsigned char)c->held.data[i] < 0xfe)
             continue;
@@ -73,11 +81,13 @@ static void give(struct tool_calls *c, size_t n, const struct tool_sink *s) {
     drop(c, n);
 }
 
-// Starts over behind the first byte that is no blank.
+// Starts over behind the first byte that is no blank. Beginnings of calls within each other would
+// make a long reply cost its square: behind many of them all is text.
 static void give_up(struct tool_calls *c, const struct tool_sink *s) {
     size_t n = tool_blanks(c, 0);
-    give(c, n + (n < c->held.len), s);
-    c->state = TEXT;
+    c->again += c->held.len;
+    give(c, c->again > MOST_AGAIN ? c->held.len : n + (n < c->held.len), s);
+    c->state = c->again > MOST_AGAIN ? WORDS : TEXT;
     c->at = 0;
 }
 
@@ -91,6 +101,17 @@ static size_t find(const struct tool_calls *c, const char *const marks[], int n,
     return c->held.len;
 }
 
+// How much of the end of a reply is the beginning of a mark, with the blanks before it, and no
+// text: where a reply is all calls whatever is undecided, else what has been cut off within a mark.
+static size_t lost_piece(const struct tool_calls *c, const char *const marks[]) {
+    size_t at = find(c, marks, 2, 0, false), n = c->held.len - at;
+    if (!c->cut || n < LEAST_PIECE)
+        return 0;
+    while (at > 0 && is_blank(c->held.data[at - 1]))
+        at--;
+    return c->held.len - at;
+}
+
 static bool step_text(struct tool_calls *c, const struct tool_sink *s, bool end) {
     const struct tool_format *f = format_of(c);
     const char *const marks[] = {f->section, f->open};
@@ -100,11 +121,13 @@ static bool step_text(struct tool_calls *c, const struct tool_sink *s, bool end)
     size_t at = bare ? blanks : find(c, marks, 2, 0, end), keep = at;
     bool mark = at < c->held.len && (bare || (f->open[0] && tool_stands(c, at, f->open) == 1) ||
                                      (f->section && tool_stands(c, at, f->section) == 1));
-    while (keep > 0 && at - keep < MOST_BLANKS && is_blank(c->held.data[keep - 1]))
+    while (keep > 0 && at - keep < TOOL_MOST_BLANKS && is_blank(c->held.data[keep - 1]))
         keep--;
     if (end && !mark)
-        keep = c->held.len;
+        keep = c->held.len - lost_piece(c, marks);
     give(c, keep, s);
+    if (end && !mark)
+        drop(c, c->held.len);
     if (!mark)
         return false;
     c->state = HEAD;
@@ -116,6 +139,8 @@ static bool step_text(struct tool_calls *c, const struct tool_sink *s, bool end)
 static int take(struct tool_calls *c, const char *mark) {
     size_t blanks = tool_blanks(c, c->at);
     int is = mark && mark[0] ? tool_stands(c, c->at + blanks, mark) : 1;
+    if (blanks > TOOL_MOST_BLANKS)
+        return -1;
     if (is == 1 && mark && mark[0])
         c->at += blanks + strlen(mark);
     return is;
@@ -261,9 +286,10 @@ static bool finish(struct tool_calls *c, const struct tool_sink *s) {
 }
 
 // What began as a call is none, or not to its end. At the end of the reply all that is held belongs
-// to a call that is open, and where a mark alone makes a call to one that never came to be.
+// to a call that is open, and where a mark alone or nothing but calls makes a call to one that
+// never came to be.
 static void break_off(struct tool_calls *c, bool whole, bool end, const struct tool_sink *s) {
-    bool lost = end && c->sure && !format_of(c)->first_only;
+    bool lost = end && (c->only || (c->sure && !format_of(c)->first_only));
     if (!c->open && !lost) {
         give_up(c, s);
         return;
@@ -308,17 +334,18 @@ static void close_section(struct tool_calls *c, size_t n) {
     c->closed = true;
 }
 
+// Behind a call: an end of its section, another one, or text, to which many blanks belong, too.
 static bool step_between(struct tool_calls *c, bool end) {
     const struct tool_format *f = format_of(c);
     const char *const next[] = {f->section_end, f->between, f->section, f->open};
     size_t blanks = tool_blanks(c, 0);
     int best = -1, which = -1;
-    if (blanks == c->held.len) {
+    if (blanks == c->held.len && blanks <= TOOL_MOST_BLANKS) {
         if (end)
             drop(c, blanks);
         return false;
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4 && blanks <= TOOL_MOST_BLANKS; i++) {
         bool may = next[i] && next[i][0] && !(i == 0 && c->closed);
         int is = may ? tool_stands(c, blanks, next[i]) : -1;
         if (is > best) {
@@ -326,10 +353,14 @@ static bool step_between(struct tool_calls *c, bool end) {
             which = i;
         }
     }
-    if (f->first_only && best < 0 && c->held.data[blanks] == '{')
+    if (f->first_only && best < 0 && blanks < c->held.len && c->held.data[blanks] == '{')
         best = 1, which = 3;
     if (best == 0 && !end)
         return false;
+    if (best == 0 && (c->only || c->sure || c->cut)) { // a piece of a mark
+        drop(c, c->held.len);
+        return false;
+    }
     c->at = 0;
     if (best < 1)
         c->state = TEXT;
@@ -341,6 +372,10 @@ static bool step_between(struct tool_calls *c, bool end) {
 }
 
 static bool step(struct tool_calls *c, const struct tool_sink *s, bool end) {
+    if (c->state == WORDS) {
+        give(c, c->held.len, s);
+        return false;
+    }
     if (c->state == TEXT)
         return step_text(c, s, end);
     return c->state == BETWEEN ? step_between(c, end) : step_call(c, s, end);
@@ -362,7 +397,8 @@ void tool_calls_push(struct tool_calls *c, const char *text, size_t n, const str
     run(c, false, s);
 }
 
-void tool_calls_end(struct tool_calls *c, const struct tool_sink *s) {
+void tool_calls_end(struct tool_calls *c, bool cut, const struct tool_sink *s) {
+    c->cut = cut;
     if (c->set)
         run(c, true, s);
 }

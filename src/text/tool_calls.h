@@ -53,6 +53,10 @@ struct tool_calls {
     // freeform tools their text.
     // Otherwise a call goes out when all of it has come, so that a bad one can be given back.
     bool sure;
+    // The reply is calls and nothing else, as where one is required under a grammar: what is not
+    // of a call is no text. Set behind tool_calls_init.
+    bool only;
+    bool cut; // at the end: it was cut off
     int state;
     bool called;     // a call went out
     bool said;       // text went out since the beginning
@@ -60,6 +64,7 @@ struct tool_calls {
     bool closed;     // behind a call: the end of its section has been seen
     struct str held; // undecided: what came from the first byte that may belong to a call
     size_t at;       // how much of it has been read
+    size_t again;    // bytes that were held and given back
     const struct tool *tool;
     struct str args;       // of the open call, not yet gone out
     struct freeform input; // of a freeform tool whose text goes out as it comes
@@ -75,7 +80,8 @@ void tool_calls_fini(struct tool_calls *c); // zeroed is allowed
 
 // Content as it comes, cut between characters (reasoning_push of text/reasoning.h does).
 void tool_calls_push(struct tool_calls *c, const char *text, size_t n, const struct tool_sink *s);
-// The reply has ended: what was held back goes out.
-void tool_calls_end(struct tool_calls *c, const struct tool_sink *s);
+// The reply has ended: what was held back goes out. cut: not by itself, but by a limit or because
+// nobody waits for it; then three bytes and more at its end that begin a mark are no text.
+void tool_calls_end(struct tool_calls *c, bool cut, const struct tool_sink *s);
 
 #endif

@@ -11,7 +11,11 @@
 #define TOOL_FRAME     "\xff"
 #define TOOL_FRAME_END "\xfe"
 
-enum { TOOL_MOST_HEAD = 512 }; // bytes before the arguments, of a name or a key
+enum {
+    TOOL_MOST_HEAD = 512,     // bytes before the arguments, of a name or a key
+    TOOL_MOST_BLANKS = 256,   // before what may be a mark: they are looked at again and again
+    TOOL_MOST_MEMBERS = 4096, // of arguments between tags, with those that come again
+};
 
 enum tool_step { TOOL_MORE, TOOL_OK, TOOL_BAD };
 
@@ -52,6 +56,7 @@ struct tool_args {
     unsigned types; // TAGGED: of the parameter
     struct str key, name, value;
     bool objects[JSON_PIECES_DEPTH];
+    int n_members;           // TAGGED: read so far
     struct tool_span *spans; // TAGGED: of the members, to find one that comes twice
     int n_spans, cap_spans;
 };

@@ -90,7 +90,7 @@ static void hear(struct heard *h, const uint8_t *data, size_t size, bool cut, st
         at += left ? piece : 1;
     }
     if (!h->failed)
-        tool_calls_end(&c, &sink);
+        tool_calls_end(&c, false, &sink);
     h->failed |= c.failed || c.args.failed || h->all.failed || h->text.failed || h->args.failed ||
                  content->failed;
     tool_calls_fini(&c);

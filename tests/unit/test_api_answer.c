@@ -56,7 +56,7 @@ static void one_reply(const struct reply_case *c) {
     assert_int_equal(reply_text_init(&r, tokenizer, &form, &e), 0);
     for (size_t i = 0; i < l.count; i++)
         stopped |= reply_text_push(&r, l.ids[i]);
-    reply_text_end(&r);
+    reply_text_end(&r, false);
     assert_false(reply_text_failed(&r));
     assert_int_equal(stopped, c->stopped);
     struct str out[2] = {0};

@@ -62,6 +62,7 @@ struct pipe {
     enum tool_family family;
     bool sure;
     struct rng *rng; // NULL: in one piece
+    bool only, cut;
 };
 
 // Through the reader of reasoning, too, as replies go.
@@ -74,6 +75,7 @@ static void read_reply(const struct pipe *p, const char *text, size_t n, struct 
     reasoning_init(&r, p->family == TOOLS_HARMONY ? REASONING_HARMONY : REASONING_NONE, false);
     r.frames = true;
     assert_int_equal(tool_calls_init(&c, p->family, &tools, p->sure, &e), 0);
+    c.only = p->only;
     str_puts(out, "");
     for (size_t at = 0; at < n;) {
         size_t most = n - at;
@@ -84,10 +86,11 @@ static void read_reply(const struct pipe *p, const char *text, size_t n, struct 
         str_clear(&content);
         at += size;
     }
+    r.cut = p->cut;
     reasoning_end(&r, &thought, &content);
     if (content.len)
         tool_calls_push(&c, content.data, content.len, &sink);
-    tool_calls_end(&c, &sink);
+    tool_calls_end(&c, p->cut, &sink);
     assert_false(c.failed || out->failed);
     tool_calls_fini(&c);
     reasoning_fini(&r);
@@ -244,7 +247,7 @@ static const struct sample {
 
 static void one(const struct sample *s, bool sure, struct rng *rng) {
     struct str out = {0};
-    const struct pipe p = {s->family, sure, rng};
+    const struct pipe p = {.family = s->family, .sure = sure, .rng = rng};
     read_reply(&p, s->reply, strlen(s->reply), &out);
     const char *want = s->want ? s->want : s->reply;
     if (strcmp(out.data, want) != 0)
@@ -300,6 +303,99 @@ static void arguments_flow(void **state) {
     };
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
         one(&cut[i], true, NULL);
+}
+
+// A reply of nothing but calls, cut off at each byte: no text comes out.
+static void cut_at_each_byte(const struct sample *s, struct rng *rng) {
+    for (size_t at = 0; at < 3 * (strlen(s->reply) + 1); at++) {
+        struct str out = {0};
+        size_t cut = at / 3, way = at % 3;
+        const struct pipe p = {s->family, true, way ? rng : NULL, true, way < 2};
+        read_reply(&p, s->reply, cut, &out);
+        if (out.len && (strncmp(out.data, "{{", 2) != 0 || out.data[out.len - 1] != '}'))
+            fail_msg("%s: '%.*s' gave '%s'", tool_family_name(s->family), (int)cut, s->reply,
+                     out.data);
+        str_fini(&out);
+    }
+}
+
+static void pieces_of_marks_are_no_text(void **state) {
+    (void)state;
+    struct rng rng = {7};
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+        const struct sample *s = &samples[i];
+        size_t n = s->want ? strlen(s->want) : 0;
+        if (n >= 4 && strncmp(s->want, "{{", 2) == 0 && strcmp(s->want + n - 2, "}}") == 0 &&
+            s->family != TOOLS_HARMONY)
+            cut_at_each_byte(s, &rng);
+    }
+    // Where words may come as well, and in reasoning.
+    static const struct sample pieces[] = {
+        {TOOLS_HERMES, "Well \n<tool_c", "Well"},
+        {TOOLS_HERMES, "a <", "a <"},
+        {TOOLS_HERMES, "a <t", "a <t"},
+        {TOOLS_HERMES, "a <table", "a <table"},
+        {TOOLS_QWEN, "<function=get></function>\n</tool_", "{{get {}}}"},
+        {TOOLS_QWEN, "<function=get></function>\n<", "{{get {}}}"},
+        {TOOLS_QWEN, "So <functio", "So"},
+        {TOOLS_MISTRAL, "[TOOL_CALLS]get[ARGS]{}[TOOL_", "{{get {}}}"},
+        {TOOLS_KIMI, "Hm<|tool_calls_sec", "Hm"},
+        {TOOLS_HARMONY, "<|channel|>final<|message|>Yes<|en", "Yes"},
+    };
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+        for (int k = 0; k < 9; k++) {
+            struct str out = {0};
+            const struct pipe p = {pieces[i].family, k % 2, k > 1 ? &rng : NULL, false, true};
+            read_reply(&p, pieces[i].reply, strlen(pieces[i].reply), &out);
+            assert_string_equal(out.data, pieces[i].want);
+            str_fini(&out);
+        }
+}
+
+// Blanks and beginnings without end: what is held stays short, and a reply is not looked at again
+// and again. The text stays what it was, byte for byte.
+static void endless_beginnings_cost_little(void **state) {
+    (void)state;
+    static const struct {
+        enum tool_family family;
+        const char *first, *again;
+    } rows[] = {
+        {TOOLS_QWEN, TC, "\n"},
+        {TOOLS_QWEN, "<function=get></function>", " "},
+        {TOOLS_QWEN, "<function=get><parameter=city>a</parameter>", " "},
+        {TOOLS_QWEN, "<function=get>", "<parameter=x>1</parameter>"},
+        {TOOLS_LAGUNA, TC "get<arg_key>a</arg_key>", " "},
+        {TOOLS_HERMES, "", TC "{\"name\":\"get\",\"arguments\":{\"a\":\""},
+        {TOOLS_HERMES, TC "{\"name\":\"get\",\"arguments\":{}}", " "},
+        {TOOLS_LLAMA, "<|python_tag|>", " "},
+        {TOOLS_DEEPSEEK, DS_BEGIN, "\n"},
+        {TOOLS_MISTRAL_LIST, "[TOOL_CALLS]", " "},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct str out = {0}, reply = {0};
+        struct tool_sink sink = {&out, on_text, on_begin, on_arguments, on_end};
+        struct tool_calls c;
+        struct err e = {0};
+        assert_int_equal(tool_calls_init(&c, rows[i].family, &tools, false, &e), 0);
+        str_puts(&reply, rows[i].first);
+        while (reply.len < 60000)
+            str_puts(&reply, rows[i].again);
+        uint64_t held = 0;
+        for (size_t at = 0; at < reply.len; at++) {
+            tool_calls_push(&c, reply.data + at, 1, &sink);
+            held += c.held.len - c.at; // what the next push looks at once more
+        }
+        tool_calls_end(&c, false, &sink);
+        if (held > 700 * (uint64_t)reply.len || c.again > (8 << 20))
+            fail_msg("%s: %llu bytes were looked at again, %zu given back",
+                     tool_family_name(rows[i].family), (unsigned long long)held, c.again);
+        assert_false(c.failed);
+        if (strncmp(out.data, "{{", 2) != 0)
+            assert_string_equal(out.data, reply.data);
+        tool_calls_fini(&c);
+        str_fini(&out);
+        str_fini(&reply);
+    }
 }
 
 // The text of a freeform tool goes out while it comes, as text.
@@ -431,6 +527,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_and_text_come_apart),
         cmocka_unit_test(arguments_flow),
+        cmocka_unit_test(pieces_of_marks_are_no_text),
+        cmocka_unit_test(endless_beginnings_cost_little),
         cmocka_unit_test(freeform_text_flows),
         cmocka_unit_test(a_parameter_given_twice_counts_once),
         cmocka_unit_test(templates_tell_their_family),

@@ -173,7 +173,7 @@ static void read_reply(enum tool_family f, const struct str *reply, bool sure, s
     reasoning_push(&r, reply->data, reply->len, &thought, &content);
     reasoning_end(&r, &thought, &content);
     tool_calls_push(&c, content.data ? content.data : "", content.len, &sink);
-    tool_calls_end(&c, &sink);
+    tool_calls_end(&c, false, &sink);
     tool_calls_fini(&c);
     reasoning_fini(&r);
     str_fini(&thought);
@@ -299,7 +299,7 @@ static void bounds_hold_between_tags(void **state) {
         walk(g.whole, &rng, &reply);
         assert_int_equal(tool_calls_init(&c, f, &set, i % 4 < 2, &e), 0);
         tool_calls_push(&c, reply.data, reply.len, &sink);
-        tool_calls_end(&c, &sink);
+        tool_calls_end(&c, false, &sink);
         tool_calls_fini(&c);
         if (h.calls != 1 || !fits(whole, vocab, &h.args))
             fail_msg("%d calls, '%s' of: %s", h.calls, h.args.data, reply.data);

@@ -341,7 +341,7 @@ static void read_reply(enum tool_family f, const struct str *reply, bool sure, s
     }
     reasoning_end(&r, &thought, &content);
     tool_calls_push(&c, content.data ? content.data : "", content.len, &sink);
-    tool_calls_end(&c, &sink);
+    tool_calls_end(&c, false, &sink);
     assert_false(c.failed);
     tool_calls_fini(&c);
     reasoning_fini(&r);
