@@ -54,9 +54,13 @@ void cache_note_write(struct str *out, const struct cache_note *n) {
         return;
     case CACHE_CHANGED:
         str_printf(out, "cache: token %lld is ", common);
-        put_token(out, n->tokenizer, r->here);
-        str_puts(out, " and was ");
-        put_token(out, n->tokenizer, r->there);
+        if (n->words) {
+            put_token(out, n->tokenizer, r->here);
+            str_puts(out, " and was ");
+            put_token(out, n->tokenizer, r->there);
+        } else {
+            str_puts(out, "another one than in the nearest text that is kept");
+        }
         str_printf(out, ": %s", changed_by(n));
         return;
     case CACHE_EVICTED:

@@ -13,6 +13,7 @@ struct cache_note {
     const struct tokenizer *tokenizer;
     enum reasoning_family family; // of the template
     int64_t system;               // tokens of system message and tools; 0: not known
+    bool words; // may quote the tokens at which texts part: one is of another request
 };
 // Appends "cache: ..." ; nothing where there is nothing to explain.
 void cache_note_write(struct str *out, const struct cache_note *n);

@@ -72,11 +72,6 @@ static void give_up(struct completion *c) {
         free_completion(c);
 }
 
-void completion_free_all(struct service *s) {
-    while (s->completions)
-        free_completion(s->completions);
-}
-
 static enum metrics_end end_of(const struct completion *c, const struct api_error *why) {
     if (why && why->status)
         return c->choices && c->choices[0].stream ? METRICS_FAILED : METRICS_REFUSED;
@@ -92,7 +87,8 @@ static void note_cache(const struct completion *c, struct str *out) {
     const struct cache_note n = {.report = &c->choices[0].end.cache,
                                  .tokenizer = c->s->tokenizer,
                                  .family = c->family,
-                                 .system = c->prompts->n_places ? c->prompts->places[0] : 0};
+                                 .system = c->prompts->n_places ? c->prompts->places[0] : 0,
+                                 .words = c->s->o->log_prompts};
     cache_note_write(out, &n);
 }
 
@@ -101,16 +97,20 @@ static void count_end(struct completion *c, const struct api_error *why) {
     static const char *const names[] = {"stop", "length", "cancelled", "error", "refused"};
     struct metrics *m = &c->s->metrics;
     enum metrics_end end = end_of(c, why);
+    struct refusal_note refusal;
+    bool failed = why && why->status;
     struct request_record r = {.id = c->id,
+                               .method = "POST",
                                .path = c->d->path,
                                .peer = c->peer,
-                               .status = why && why->status ? why->status : 200,
+                               .status = failed ? why->status : 200,
                                .end = end == METRICS_REFUSED ? NULL : names[end],
-                               .error = why && why->status ? why->text : NULL,
                                .totals = completion_totals(c),
                                .total_ms = clock_ms() - c->arrived,
                                .prompt = c->rendered.data,
                                .prompt_len = c->rendered.len};
+    if (failed)
+        r.error = request_log_refusal(&refusal, why, c->s->o->log_prompts);
     note_cache(c, &note);
     r.cache = note.data;
     m->ends[end]++;
@@ -123,6 +123,16 @@ static void count_end(struct completion *c, const struct api_error *why) {
     }
     service_log(c->s, &r);
     str_fini(&note);
+}
+
+void completion_free_all(struct service *s) {
+    while (s->completions) {
+        struct completion *c = s->completions;
+        atomic_store(&c->gone, true);
+        if (c->ended == 0) // its worker had no time to hand it over
+            count_end(c, NULL);
+        free_completion(c);
+    }
 }
 
 // An ended request whose trees nobody has seen to their end waits a little for somebody.
@@ -373,6 +383,8 @@ static bool join(struct service *s, struct exchange *x, const struct dialect *d,
         return false;
     bool again = c->streaming && c->prepared;
     exchange_drop_body(x);
+    exchange_own_line(c->x, false);
+    exchange_own_line(x, true);
     exchange_abort(c->x);
     c->x = x;
     c->mark = *m;
@@ -439,6 +451,7 @@ void completion_start(struct service *s, struct exchange *x, const struct dialec
         return;
     }
     exchange_watch(x, &client_hooks, c);
+    exchange_own_line(x, true);
     if (workers_run(s->workers, prepare, c, &e)) {
         api_fail(&why, 429, "queue_full", "%s", e.text);
         why.retry_after = 1;

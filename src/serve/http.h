@@ -37,6 +37,17 @@ struct http_refusal {
 // Appends the body of a refusal to `body` and returns its content type.
 typedef const char *http_refuse_fn(void *arg, const struct http_refusal *r, struct str *body);
 
+// A request that has ended: answered, or left by its client, or broken off.
+struct http_ended {
+    const char *method, *path, *peer; // as in http_refusal; HEAD is "HEAD" here
+    int status;                       // of the answer; 499: the client went before it began
+    const char *reason;               // of a refusal, words of no request; NULL: none
+    double ms;                        // since its head was there
+};
+// Called for each request once, in the loop thread, but those of exchange_own_line. It must not
+// call this module.
+typedef void http_ended_fn(void *arg, const struct http_ended *r);
+
 // What is pointed at must stay while the server lives. Zero means the default in brackets.
 struct http_options {
     const char *host; // name or address, IPv6 with or without []; all its addresses; NULL: none
@@ -44,7 +55,8 @@ struct http_options {
     const char *unix_path; // also listen there, mode 0600; NULL: no
     http_handler *handler;
     http_refuse_fn *refuse; // NULL: plain text
-    void *arg;              // of both
+    http_ended_fn *ended;   // NULL: nobody is told
+    void *arg;              // of all three
 
     const char *const *keys; // any of them opens; none: no key is asked for
     size_t n_keys;
@@ -102,9 +114,10 @@ struct http_counts {
 struct http_counts http_counts(const struct http *h);
 
 // The request. Strings live until the exchange is given back.
-const char *exchange_method(const struct exchange *x); // HEAD is told as GET; its body is left out
-const char *exchange_path(const struct exchange *x);   // decoded UTF-8 without the query
-const char *exchange_query(const struct exchange *x);  // as sent, "" when there is none
+// Of static storage. HEAD is told as GET; its body is left out.
+const char *exchange_method(const struct exchange *x);
+const char *exchange_path(const struct exchange *x);  // decoded UTF-8 without the query
+const char *exchange_query(const struct exchange *x); // as sent, "" when there is none
 // The first header of that name (any case), NULL when absent.
 const char *exchange_request_header(const struct exchange *x, const char *name);
 // The i-th header, its name in lower case; false behind the last one.
@@ -128,6 +141,10 @@ void exchange_take_body(struct exchange *x, struct str *body, struct http_hold *
 // there is there; bodies that come are, while the count is above its bound.
 void http_hold_set(struct http_hold *hold, size_t bytes);
 void http_hold_end(struct http_hold *hold);
+
+// Whether the handler itself tells of the end of this request, and http_options.ended is not
+// called.
+void exchange_own_line(struct exchange *x, bool own);
 
 // What may happen to an exchange that is not given back yet. NULL hooks are skipped.
 struct exchange_hooks {

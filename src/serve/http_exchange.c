@@ -9,11 +9,14 @@
 #include <strings.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 struct exchange *exchange_create(struct conn *c) {
     struct exchange *x = calloc(1, sizeof *x);
     if (!x)
         return NULL;
-    *x = (struct exchange){.h = c->h, .c = c, .next = c->h->exchanges, .hold.h = c->h};
+    *x = (struct exchange){
+        .h = c->h, .c = c, .next = c->h->exchanges, .hold.h = c->h, .arrived = clock_ms()};
     x->head = (struct http_head){.method = "", .path = "", .query = "", .length = -1};
     memcpy(x->peer, c->peer, sizeof x->peer);
     if (x->next)
@@ -36,8 +39,25 @@ void exchange_take_body(struct exchange *x, struct str *body, struct http_hold *
     x->hold.bytes = 0;
 }
 
+void exchange_own_line(struct exchange *x, bool own) {
+    x->own_line = own;
+}
+
+static void tell_end(const struct exchange *x) {
+    const struct http_options *o = &x->h->o;
+    if (!o->ended || x->own_line)
+        return;
+    o->ended(o->arg, &(struct http_ended){.method = x->head.bodiless ? "HEAD" : x->head.method,
+                                          .path = x->head.path,
+                                          .peer = x->peer,
+                                          .status = x->status ? x->status : 499,
+                                          .reason = x->reason[0] ? x->reason : NULL,
+                                          .ms = clock_ms() - x->arrived});
+}
+
 void exchange_free(struct exchange *x) {
     struct http *h = x->h;
+    tell_end(x);
     if (x->prev)
         x->prev->next = x->next;
     else
@@ -173,6 +193,7 @@ static void write_head(struct exchange *x, int status, const char *type, int64_t
     struct conn *c = x->c;
     struct str out = {0};
     x->begun = true;
+    x->status = status;
     x->chunked = length < 0 && x->head.minor > 0;
     bool no_more = c->eof && conn_pending(c) == 0;
     x->keep = x->head.keep_alive && !c->last && !no_more && !x->h->stops_seen &&

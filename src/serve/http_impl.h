@@ -73,6 +73,10 @@ struct exchange {
     char peer[64];
     bool framed;               // the head has been read as a whole
     bool handed;               // belongs to the handler
+    bool own_line;             // the handler tells of its end
+    int status;                // of the answer; 0: none yet
+    char reason[160];          // of a refusal
+    double arrived;            // ms
     bool begun, chunked, keep; // answer: head written, in chunks, connection stays
     int zeros;                 // written ahead of the next chunk's size
 };

@@ -5,6 +5,7 @@
 #include "serve/http_impl.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -30,6 +31,7 @@ static void refuse(struct conn *c, int status, const char *reason) {
         type = h->o.refuse(h->o.arg, &r, &body);
     else
         str_printf(&body, "%s\n", reason);
+    snprintf(x->reason, sizeof x->reason, "%s", reason);
     if (status == 401)
         exchange_header(x, "WWW-Authenticate", "Bearer");
     h->counts.refused++;

@@ -77,11 +77,23 @@ static const char *refuse(void *arg, const struct http_refusal *why, struct str 
     return api_refusal(why, body);
 }
 
+static void ended(void *arg, const struct http_ended *e) {
+    struct relay *r = arg;
+    struct str line = {0};
+    if (!r->o.log)
+        return;
+    request_log_ended(&line, e, r->o.log_json);
+    if (!line.failed)
+        r->o.log(r->o.log_arg, line.data, line.len);
+    str_fini(&line);
+}
+
 static int start(struct relay *r, struct err *e) {
     static const char *const open_paths[] = {"/health", "/v1/health"};
     struct http_options *h = &r->o.http;
     h->handler = handle;
     h->refuse = refuse;
+    h->ended = ended;
     h->arg = r;
     h->open_paths = open_paths;
     h->n_open_paths = sizeof open_paths / sizeof open_paths[0];

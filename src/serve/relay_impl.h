@@ -44,6 +44,7 @@ struct relayed {
     struct exchange *x;
     struct upstream_call *call;
     char id[RANDOM_ID], path[128], peer[64];
+    const char *method;    // of static storage
     double arrived, first; // ms; 0: no byte has come
     bool text;             // asks for text: what comes back is JSON or a stream
     struct json *json;     // the body, while workers have it

@@ -42,6 +42,7 @@ void relayed_free_all(struct relay *r) {
 static void note_end(struct relayed *q, enum relay_end end, int status, const char *error) {
     struct relay *r = q->r;
     struct request_record line = {.id = q->id,
+                                  .method = q->method,
                                   .path = q->path,
                                   .peer = q->peer,
                                   .status = status,
@@ -84,7 +85,8 @@ static void write_error(struct relayed *q, const struct api_error *why) {
 // Ends it with a sentence, in whatever form is still possible: an event behind whole events, or a
 // connection that breaks inside of something.
 static void fail(struct relayed *q, const struct api_error *why, enum relay_end end) {
-    note_end(q, end, why->status, why->text);
+    struct refusal_note note;
+    note_end(q, end, why->status, request_log_refusal(&note, why, false));
     if (q->streaming && !(q->events && q->between))
         exchange_abort(q->x);
     else
@@ -403,6 +405,8 @@ void relayed_start(struct relay *r, struct exchange *x) {
     snprintf(q->path, sizeof q->path, "%s", exchange_path(x));
     snprintf(q->peer, sizeof q->peer, "%s", exchange_peer(x));
     q->text = asks_for_text(x);
+    q->method = exchange_method(x);
+    exchange_own_line(x, true);
     exchange_watch(x, &hooks, q);
     if (!relay_body_wanted(r, q)) {
         send_on(q);

@@ -2,6 +2,8 @@
 // One line for each request; see request_log.h.
 #include "serve/request_log.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 static void put_time(struct str *out) {
@@ -14,14 +16,44 @@ static void put_time(struct str *out) {
     str_printf(out, "%s.%03dZ", text, (int)(now.tv_nsec / 1000000));
 }
 
+enum { PATH_SHOWN = 256 };
+
+// A word of visible ASCII: what is none of that, and a percent sign, is escaped as in a URL.
+static void put_word(struct str *out, const char *text) {
+    size_t n = 0;
+    for (; text[n] && n < PATH_SHOWN; n++) {
+        unsigned char c = (unsigned char)text[n];
+        if (c <= ' ' || c >= 0x7F || c == '%')
+            str_printf(out, "%%%02X", c);
+        else
+            str_putc(out, text[n]);
+    }
+    if (n == 0)
+        str_putc(out, '-');
+    if (text[n])
+        str_puts(out, "...");
+}
+
+static void json_word(struct json_writer *w, const char *key, const char *text) {
+    struct str word = {0};
+    put_word(&word, text);
+    jw_key_str(w, key, word.data ? word.data : "");
+    str_fini(&word);
+}
+
 static void json_line(struct str *out, const struct request_record *r) {
     struct json_writer w = {0};
     struct str when = {0};
     put_time(&when);
     jw_begin(&w, '{');
     jw_key_str(&w, "time", when.data ? when.data : "");
-    jw_key_str(&w, "id", r->id);
-    jw_key_str(&w, "path", r->path);
+    jw_key(&w, "id");
+    if (r->id)
+        jw_cstr(&w, r->id);
+    else
+        jw_null(&w);
+    json_word(&w, "method", r->method);
+    json_word(&w, "path", r->path);
     jw_key_str(&w, "peer", r->peer);
     jw_key_int(&w, "status", r->status);
     jw_key_num(&w, "total_ms", r->total_ms);
@@ -54,7 +86,11 @@ static void json_line(struct str *out, const struct request_record *r) {
 static void plain_line(struct str *out, const struct request_record *r) {
     const struct answer_totals *t = &r->totals;
     put_time(out);
-    str_printf(out, " %s %s %s %d", r->peer, r->path, r->id, r->status);
+    str_printf(out, " %s ", r->peer);
+    put_word(out, r->method);
+    str_putc(out, ' ');
+    put_word(out, r->path);
+    str_printf(out, " %s %d", r->id ? r->id : "-", r->status);
     if (r->end)
         str_printf(out,
                    " queue %.1f ms, prompt %lld tokens (%lld cached) in %.1f ms, %lld new tokens, "
@@ -87,4 +123,33 @@ void request_log_line(struct str *out, const struct request_record *r, bool json
     else
         plain_line(out, r);
     str_putc(out, '\n');
+}
+
+void request_log_ended(struct str *out, const struct http_ended *r, bool json) {
+    const char *error = r->status == 499 && !r->reason ? "the client has gone" : r->reason;
+    request_log_line(out,
+                     &(struct request_record){.method = r->method,
+                                              .path = r->path,
+                                              .peer = r->peer,
+                                              .status = r->status,
+                                              .error = error,
+                                              .total_ms = r->ms},
+                     json);
+}
+
+const char *request_log_refusal(struct refusal_note *n, const struct api_error *why, bool words) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.[]";
+    if (words || why->status >= 500 || why->status == 429)
+        return why->text;
+    if (why->n_ctx > 0)
+        snprintf(n->text, sizeof n->text, "%lld prompt tokens for a context of %lld",
+                 (long long)why->n_prompt, (long long)why->n_ctx);
+    else if (why->param[0])
+        snprintf(n->text, sizeof n->text, "refused for %.*s", (int)strspn(why->param, plain),
+                 why->param);
+    else
+        snprintf(n->text, sizeof n->text, "refused%s%s", why->code ? ": " : "",
+                 why->code ? why->code : "");
+    return n->text;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One line for each request, for people or as JSON. A line holds counts and times; text of a
-// request only where it was asked for.
+// request only where it was asked for, and a path so that it stays one word of one line.
 #ifndef COPPICE_SERVE_REQUEST_LOG_H
 #define COPPICE_SERVE_REQUEST_LOG_H
 
@@ -9,9 +9,13 @@
 
 #include "base/str.h"
 #include "serve/answer_json.h"
+#include "serve/api_error.h"
+#include "serve/http.h"
 
 struct request_record {
-    const char *id, *path, *peer;
+    const char *id;            // NULL: it has none
+    const char *method, *path; // "" where the request was not understood
+    const char *peer;
     int status;        // of HTTP
     const char *end;   // "stop", "length", "cancelled", "error"; NULL: no text was asked for
     const char *error; // sentence; NULL: none
@@ -24,5 +28,15 @@ struct request_record {
 
 // Appends the line with its end.
 void request_log_line(struct str *out, const struct request_record *r, bool json);
+
+// The same of a request that nothing more is known of.
+void request_log_ended(struct str *out, const struct http_ended *r, bool json);
+
+// What a line says of a refusal. A sentence about a request's fields (400, 404, ...) may quote
+// them, and so words of a prompt: without `words` such a one is told by its field or code.
+struct refusal_note {
+    char text[128];
+};
+const char *request_log_refusal(struct refusal_note *n, const struct api_error *why, bool words);
 
 #endif

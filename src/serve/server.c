@@ -46,6 +46,11 @@ static const char *refuse(void *arg, const struct http_refusal *r, struct str *b
     return api_refusal(r, body);
 }
 
+static void ended(void *arg, const struct http_ended *r) {
+    struct server *v = arg;
+    service_log_ended(&v->s, r);
+}
+
 static void tick(void *arg) {
     struct server *v = arg;
     completion_tick(&v->s);
@@ -216,6 +221,7 @@ static int start(struct server *v, struct err *e) {
     struct http_options *h = &v->o.http;
     h->handler = handle;
     h->refuse = refuse;
+    h->ended = ended;
     h->arg = v;
     h->open_paths = open_paths;
     h->n_open_paths = sizeof open_paths / sizeof open_paths[0];

@@ -64,5 +64,7 @@ void service_refuse_named(struct exchange *x, const struct api_error *why, const
 // False with `why` filled while requests cannot be taken: loading, failed, ending.
 bool service_ready(struct service *s, struct api_error *why);
 void service_log(struct service *s, const struct request_record *r);
+// The same of a request that has no more to say.
+void service_log_ended(struct service *s, const struct http_ended *r);
 
 #endif

@@ -90,8 +90,13 @@ static void write_answer(const struct params *p, const char *text, size_t n, boo
         check_event(&out, fragile);
     str_clear(&out);
     out.failed = false;
-    struct request_record r = {
-        .id = "x", .path = "/", .peer = "p", .end = "stop", .prompt = text, .prompt_len = n};
+    struct request_record r = {.id = "x",
+                               .method = "POST",
+                               .path = "/",
+                               .peer = "p",
+                               .end = "stop",
+                               .prompt = text,
+                               .prompt_len = n};
     request_log_line(&out, &r, p->stream);
     FUZZ_CHECK(out.failed || strchr(out.data, '\n') == out.data + out.len - 1);
     str_fini(&w.out);

@@ -250,17 +250,20 @@ static void a_line_for_each_request(void **state) {
     (void)state;
     struct str out = {0};
     struct request_record r = {.id = "i",
+                               .method = "POST",
                                .path = "/v1/x",
                                .peer = "p",
                                .status = 200,
                                .end = "stop",
                                .totals = {.prompt = 9, .tokens = 5, .steps = 2, .choices = 1}};
     request_log_line(&out, &r, false);
-    assert_non_null(strstr(out.data, "Z p /v1/x i 200 queue 0.0 ms, prompt 9 tokens (0 cached) in "
-                                     "0.0 ms, 5 new tokens, accept length 2.00, 0.0 tok/s, end "
-                                     "stop, 0.0 ms\n"));
+    assert_non_null(strstr(out.data,
+                           "Z p POST /v1/x i 200 queue 0.0 ms, prompt 9 tokens (0 cached) in "
+                           "0.0 ms, 5 new tokens, accept length 2.00, 0.0 tok/s, end "
+                           "stop, 0.0 ms\n"));
     str_clear(&out);
-    r = (struct request_record){.id = "i", .path = "/", .peer = "p", .status = 400};
+    r = (struct request_record){
+        .method = "GET", .path = "/\n%\x80\xe2\x80\xa8", .peer = "p", .status = 400};
     r.error = "bad";
     request_log_line(&out, &r, true);
     struct json *v = NULL;
@@ -268,7 +271,11 @@ static void a_line_for_each_request(void **state) {
     assert_int_equal(json_parse(&v, out.data, out.len - 1, &e), 0);
     assert_string_equal(json_str(json_get(v, "error"), NULL), "bad");
     assert_null(json_get(v, "usage"));
+    assert_string_equal(json_str(json_get(v, "path"), NULL), "/%0A%25%80%E2%80%A8");
     json_free(v);
+    str_clear(&out);
+    request_log_line(&out, &r, false);
+    assert_non_null(strstr(out.data, "Z p GET /%0A%25%80%E2%80%A8 - 400, 0.0 ms: bad\n"));
     str_fini(&out);
 }
 
