@@ -10,9 +10,10 @@
 # is installed, memcheck and racecheck of the ops.
 #
 # Usage: scripts/test-gpu.sh [--quick] [--jobs N] [--commit ID] [--out FOLDER] [--list]
-# --quick: the same parts side by side, with fewer random cases, without long contexts where shared
-#     memory is little, and without racecheck and the slow families of memcheck: at most six minutes
-#     on an H200 with 16 cores.
+# --quick: the same parts side by side, with fewer random cases, with the ops that ask for much
+#     shared memory where that is little, with held launches of two slow families on the best path
+#     only, and without racecheck and the slow families of memcheck: at most six minutes on an H200
+#     with 16 cores, of which the build takes two.
 # --jobs N: parts at once (1; with --quick as many as cores, at most 12). Each takes up to 16 GB.
 # --commit ID: what is recorded as the commit (default: that of the working tree).
 # --out FOLDER: put the record and the logs (gpu-logs.tar.gz) there instead of recording the run in
@@ -149,23 +150,42 @@ mapfile -t families < <(sed -n '/", NULL, NULL, NULL,/d; s/^    {"\([a-z_]*\)", 
     tests/opcheck/harness.c)
 
 # What takes longest comes first.
-# Of compute-sanitizer all families at once; what takes it minutes only without --quick.
-sanitized=(rows attend linear sparse mass moe)
-[ "$quick" ] || sanitized+=(gdn gdn_many gdn_layer sample)
-if command -v compute-sanitizer >/dev/null || [ "$list" ]; then
-    beside "${#sanitized[@]}"
-    checker=(timeout "$limit" compute-sanitizer --error-exitcode 1)
-    brief=("$run" --levels cuda:auto:separate --brief)
-    for family in "${sanitized[@]}"; do
-        part "memcheck-$family" "${checker[@]}" --tool memcheck "${brief[@]}" --only "$family" opcheck
-    done
-    [ "$quick" ] || for family in "${sanitized[@]}"; do
-        part "racecheck-$family" "${checker[@]}" --tool racecheck \
-            --racecheck-indirect-barrier-dependency "$run" --levels cuda:auto --brief \
-            --only "$family" opcheck
-    done
-    usual
-fi
+part wgmma-code python3 tests/gpu/check_wgmma.py "$program"
+# Launches that begin early, held while what they may not have read is kept back.
+for path in "${paths[@]}"; do
+    delayed=("$run" --levels "cuda:$path:separate" --delay --brief)
+    if [ -z "$quick" ] || [ "$path" = auto ]; then
+        part "delay-moe-$path" "${delayed[@]}" --only moe opcheck
+        part "delay-linear-$path" "${delayed[@]}" --only linear opcheck
+    fi
+    part "delay-rule-$path" "${delayed[@]}" --cases 6 property
+done
+part delay-gdn "$run" --levels cuda:auto:separate --delay --brief --only gdn opcheck
+part delay-lies "$run" --levels cuda:auto:separate --delay lies
+for model in r1_tied q3_untied g4_own oss; do
+    part "delay-$model" "$run" --levels cuda:auto:separate --delay --only $model golden
+done
+for path in "${paths[@]}"; do
+    part "golden-$path" "$run" --levels "cuda:$path" golden
+    part "lending-$path" "$run" --levels "cuda:$path" lending
+done
+# As on GPUs of 8.6, 8.9 and 12.0, and of 7.5: what a launch asks for is held to their shared memory.
+for room in mma:99k small:64k; do
+    part "golden-${room#*:}" "$run" --levels "cuda:$room" golden
+    if [ "$quick" ]; then # what asks for much of it
+        for family in linear moe attend gdn; do
+            part "opcheck-${room#*:}-$family" "$run" --levels "cuda:$room" --brief \
+                --only "$family" opcheck
+        done
+    else
+        part "opcheck-${room#*:}" "$run" --levels "cuda:$room" opcheck
+    fi
+done
+part experts scripts/test_gpu_experts.sh "$program"
+for path in "${paths[@]}"; do
+    part "options-$path" scripts/test_gpu_options.sh "$program" cuda "$path"
+done
+part test_faults "$tests/test_faults"
 # Rule E on each path; small models leave room for all paths at once, and for the scorer: a GPU that
 # is behind shows what does not wait for it.
 beside 4
@@ -174,40 +194,14 @@ for path in "${paths[@]}"; do
     part "property-$path" "$run" --levels "cuda:$path" --cases "$cases" property
 done
 usual
-part experts scripts/test_gpu_experts.sh "$program"
-for path in "${paths[@]}"; do
-    part "options-$path" scripts/test_gpu_options.sh "$program" cuda "$path"
-done
 for family in "${families[@]}"; do
     for path in "${paths[@]}"; do
         part "opcheck-$family-$path" "$run" --levels "cuda:$path" --only "$family" opcheck
     done
 done
-# As on GPUs of 8.6, 8.9 and 12.0, and of 7.5: what a launch asks for is held to their shared memory.
-for room in mma:99k small:64k; do
-    part "opcheck-${room#*:}" "$run" --levels "cuda:$room" ${quick:+--brief} opcheck
-    part "golden-${room#*:}" "$run" --levels "cuda:$room" golden
-done
-for path in "${paths[@]}"; do
-    part "golden-$path" "$run" --levels "cuda:$path" golden
-    part "lending-$path" "$run" --levels "cuda:$path" lending
-done
-# Launches that begin early, held while what they may not have read is kept back.
-part delay-lies "$run" --levels cuda:auto:separate --delay lies
-for model in r1_tied q3_untied g4_own oss; do
-    part "delay-$model" "$run" --levels cuda:auto:separate --delay --only $model golden
-done
-part delay-gdn "$run" --levels cuda:auto:separate --delay --brief --only gdn opcheck
-for path in "${paths[@]}"; do
-    delayed=("$run" --levels "cuda:$path:separate" --delay --brief)
-    part "delay-linear-$path" "${delayed[@]}" --only linear opcheck
-    part "delay-moe-$path" "${delayed[@]}" --only moe opcheck
-    part "delay-rule-$path" "${delayed[@]}" --cases 6 property
-done
-part wgmma-code python3 tests/gpu/check_wgmma.py "$program"
 for source in tests/gpu/test_*.c tests/gpu/test_*.cu; do
     name=$(basename "${source%.*}")
-    part "$name" "$tests/$name"
+    [ "$name" = test_faults ] || part "$name" "$tests/$name"
 done
 part sigmoid "$run" --levels cuda sigmoid
 part compare "$run" --levels cuda compare
@@ -225,6 +219,23 @@ if [ -x build/cuda/coppice ] || [ "$list" ]; then
     part server-lending python3 tests/server/test_lending.py build/cuda/coppice
 fi
 part bad-input scripts/test_gpu_cli.sh "$program" "$tests/old_driver"
+# Of compute-sanitizer all families at once; what takes it minutes only without --quick.
+sanitized=(rows attend linear sparse mass moe)
+[ "$quick" ] || sanitized+=(gdn gdn_many gdn_layer sample)
+if command -v compute-sanitizer >/dev/null || [ "$list" ]; then
+    beside "${#sanitized[@]}"
+    checker=(timeout "$limit" compute-sanitizer --error-exitcode 1)
+    brief=("$run" --levels cuda:auto:separate --brief)
+    for family in "${sanitized[@]}"; do
+        part "memcheck-$family" "${checker[@]}" --tool memcheck "${brief[@]}" --only "$family" opcheck
+    done
+    [ "$quick" ] || for family in "${sanitized[@]}"; do
+        part "racecheck-$family" "${checker[@]}" --tool racecheck \
+            --racecheck-indirect-barrier-dependency "$run" --levels cuda:auto --brief \
+            --only "$family" opcheck
+    done
+    usual
+fi
 [ ! "$list" ] || exit 0
 
 wait
