@@ -21,6 +21,10 @@ struct job {
     int32_t *again;   // [n_again] prompt and tokens that are run again, of a job that was dropped
     int64_t n_again;  // 0: none
     int64_t furthest; // tokens that have been run at most
+    int64_t before;   // tokens of the sequence before the present step
+    int64_t asking;   // the token of the reply that the walk stands at
+    int64_t asked;    // tokens of the reply that the request's `stop` has been asked for,
+    bool stops;       // and its answer for the last of them
     struct drafter *drafters[STEP_MAX_DRAFTERS];
     int n_drafters;
     struct budget *budget; // of the session, lent; NULL: a fixed one
@@ -90,10 +94,19 @@ static bool is_end(const struct job *j, int32_t id) {
     return !j->r.ignore_eos && t && tokenizer_is_eog(t, id);
 }
 
+// The request's own answer, which is asked for once for each token, also where a step fails behind
+// its walk and the tokens are chosen again.
+static bool asks_to_stop(struct job *j, int32_t id) {
+    if (j->asking++ < j->asked)
+        return j->stops && j->asking == j->asked;
+    j->asked = j->asking;
+    j->stops = j->r.stop && j->r.stop(j->r.stop_arg, id);
+    return j->stops;
+}
+
 static bool is_stop(void *arg, int32_t id) {
-    const struct job *j = arg;
-    bool asked = j->r.stop && j->r.stop(j->r.stop_arg, id);
-    return asked || is_end(j, id);
+    struct job *j = arg;
+    return asks_to_stop(j, id) || is_end(j, id);
 }
 
 // Has the sampler keep tokens that end the reply out of its first ones; *ids is for the caller to
@@ -301,22 +314,26 @@ const struct member *job_member(const struct job *j) {
     return &j->m;
 }
 
-int job_drop(struct job *j, struct err *e) {
-    int64_t prompt = j->r.n_prompt, more = max_i64(j->out->n - 1, 0), kept;
+// Prompt and tokens so far, as far as they have been run, are what has to have been run before the
+// job goes on.
+static int run_again(struct job *j, struct err *e) {
+    int64_t prompt = j->r.n_prompt, more = max_i64(j->out->n - 1, 0);
     int32_t *again = malloc((size_t)(prompt + more) * sizeof *again);
-    int rc = again ? 0 : err_set(e, ERR_MEMORY, "no memory for a text that is to be run again");
-    if (!rc)
-        rc = sequence_truncate(j->m.seq, 0, &kept, e);
-    if (rc) {
-        free(again);
-        return rc;
-    }
+    if (!again)
+        return err_set(e, ERR_MEMORY, "no memory for a text that is to be run again");
     memcpy(again, j->r.prompt, (size_t)prompt * sizeof *again);
     memcpy(again + prompt, j->out->ids, (size_t)more * sizeof *again);
     free(j->again);
     j->again = again;
     j->n_again = prompt + more;
     return 0;
+}
+
+int job_drop(struct job *j, struct err *e) {
+    int rc = run_again(j, e);
+    if (!rc)
+        sequence_renew(j->m.seq);
+    return rc;
 }
 
 const int32_t *job_text(const struct job *j, int64_t *n) {
@@ -346,6 +363,7 @@ struct step_times batch_times(const struct batch *b) {
 // What the request and the context still allow.
 static struct walk_limits limits_of(struct job *j) {
     int64_t total = j->r.n_prompt + j->out->n;
+    j->asking = j->out->n;
     return (struct walk_limits){.tokens_left = j->r.max_tokens - j->out->n,
                                 .context_left = model_max_ctx(session_model(j->b->s)) - total,
                                 .stop = is_stop,
@@ -355,6 +373,22 @@ static struct walk_limits limits_of(struct job *j) {
 static void fail(struct job *j, int rc, const struct err *e) {
     j->rc = rc;
     j->err = *e;
+}
+
+// A step of this job has failed. Where its choices did, behind rows that have become part of the
+// sequence, these are cut off again, so that sequence and reply fit each other. A spoilt sequence
+// is its caller's to drop.
+static void settle(struct job *j) {
+    int64_t kept;
+    struct err e;
+    j->m.hash = j->out->hash;
+    if (!sequence_usable(j->m.seq) || sequence_len(j->m.seq) == j->before)
+        return;
+    int rc = run_again(j, &e);
+    if (!rc)
+        rc = sequence_truncate(j->m.seq, j->before, &kept, &e);
+    if (rc)
+        fail(j, rc, &e);
 }
 
 // Whether the job's caller lets the next piece of its prompt be run.
@@ -518,6 +552,7 @@ static void record_step(struct job *j, const struct step_times *ms) {
 
 // Takes part in the pass as its turn says; whether it does at all.
 static bool take_turn(struct job *j, int64_t rows, int64_t *deciding) {
+    j->before = sequence_len(j->m.seq);
     if (job_decodes(j))
         set_root(j);
     else if (may_continue(j))
@@ -540,8 +575,11 @@ int batch_pass(struct batch *b, const struct turn *turns, int n, int *stepped, s
         b->members[i] = &b->in[i]->m;
     int rc = step_run(b->step, b->members, in, e);
     struct step_times ms = step_times_of(b->step);
-    for (int i = 0; !rc && i < in; i++)
-        record_step(b->in[i], &ms);
+    for (int i = 0; i < in; i++)
+        if (rc)
+            settle(b->in[i]);
+        else
+            record_step(b->in[i], &ms);
     return rc;
 }
 

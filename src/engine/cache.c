@@ -89,10 +89,15 @@ static void drop_spoilt(struct cache *c, struct cache_entry *y) {
     cache_let_go(c, y);
 }
 
+// Whether its copies have ended and the device has been asked behind them.
+static bool is_over(const struct cache *c, const struct cache_entry *y) {
+    return y->taken < exec_stretch(cache_exec(c)) && image_settled(y->image, c->copier);
+}
+
 // In the order of copies, so that none is offered whose pages another has spoilt.
 static void settle(struct cache *c, bool wait) {
     struct cache_entry *y;
-    while ((y = c->copying) && (wait || image_settled(y->image, c->copier))) {
+    while ((y = c->copying) && (wait || is_over(c, y))) {
         if (cache_copied(c, y))
             drop_spoilt(c, y);
         else

@@ -21,6 +21,8 @@ struct cache_entry {
     struct image *image;        // NULL: it is in a file only
     struct checkpoint *source;  // of the image, until its copies have ended; NULL: they have
     struct cache_entry *behind; // with a source: whose copies come next
+    uint64_t taken;             // exec_stretch in which they were queued
+    bool spoilt;                // it shares pages with one that was
     int64_t used, hits;         // when it was last of use, by the cache's clock; how often
     // On the disk:
     struct cache_file *file;  // NULL: it is not there
@@ -59,6 +61,10 @@ struct cache {
     double noted;   // when a failure to write was last told
     double looked;  // clock_ms when others' files were last looked for
 };
+
+static inline struct exec *cache_exec(const struct cache *c) {
+    return model_exec(session_model(c->session));
+}
 
 // Whether an entry's state is what would be run for `len` tokens under this rule.
 static inline bool cache_same_rule(const struct cache_entry *y, int64_t len, int64_t sparse_end) {
@@ -104,7 +110,8 @@ void cache_drop(struct cache *c, struct cache_entry *y);  // its node may be gon
 void cache_free_image(struct cache *c, struct image **m); // which nothing uses any more
 // Its image's copies are under way from a checkpoint, which is the cache's from now on.
 void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source);
-// Waits for them; after an error the image is not what it should be.
+// Waits for them, and for the device where nobody has since; after an error the image is not what
+// it should be.
 int cache_copied(struct cache *c, struct cache_entry *y);
 // Out of memory, behind copies that are under way; what has no file is dropped.
 void cache_let_go(struct cache *c, struct cache_entry *y);

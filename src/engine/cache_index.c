@@ -103,14 +103,20 @@ void cache_prune_ghost(struct cache *c) {
 void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source) {
     y->source = source;
     y->behind = NULL;
+    y->taken = exec_stretch(cache_exec(c));
+    y->spoilt = false;
     *(c->copying ? &c->copying_last->behind : &c->copying) = y;
     c->copying_last = y;
 }
 
 int cache_copied(struct cache *c, struct cache_entry *y) {
     struct cache_entry *before = NULL;
+    struct exec *x = cache_exec(c);
     int rc = image_settle(y->image, c->copier, NULL);
-    if (!rc && !checkpoint_usable(y->source))
+    // Whose state else a failure has spoilt is told by that state (state/sequence.h).
+    if (y->taken == exec_stretch(x))
+        (void)exec_status(x, NULL);
+    if (!rc && (y->spoilt || exec_spoilt(x, y->taken) || !checkpoint_usable(y->source)))
         rc = ERR_DEVICE;
     checkpoint_destroy(y->source);
     y->source = NULL;
@@ -129,8 +135,9 @@ void cache_free_image(struct cache *c, struct image **m) {
 }
 
 static void free_image(struct cache *c, struct cache_entry *y) {
-    if (y->source)
-        (void)cache_copied(c, y);
+    if (y->source && cache_copied(c, y))
+        for (struct cache_entry *z = c->copying; z; z = z->behind)
+            z->spoilt = z->spoilt || image_shares(z->image, y->image);
     cache_free_image(c, &y->image);
 }
 

@@ -42,7 +42,9 @@ struct engine {
     struct stream **turn_of;     // [slots] whose they are
     struct prompt_turn *prompts; // [slots]
     int n_turns;
-    bool stalled; // nobody can go on before a file has been read
+    bool stalled;  // nobody can go on before a file has been read
+    int64_t alone; // passes of one member alone, behind failures
+    bool together; // the next one is of those that need not be alone
     struct engine_stats now;
     double step_ms, draft_ms; // means of recent steps without pieces, and of their drafts
     double guesses;           // mean rows of guesses of a decoding member
@@ -50,8 +52,9 @@ struct engine {
     struct trace *trace;      // NULL: none
 };
 
-// Takes up what there is room for, runs one pass and publishes what came of it. An error concerns
-// everybody. Nothing is left to do when there are neither members nor waiting streams.
+// Takes up what there is room for, runs one pass and publishes what came of it. ERR_DEVICE: nobody
+// can go on; what else fails ends those whose failure it is. Nothing is left to do when there are
+// neither members nor waiting streams.
 int engine_round(struct engine *g, struct err *e);
 // Ends all members and waiting streams with an error.
 void engine_end_all(struct engine *g, const struct err *e);
@@ -68,7 +71,8 @@ bool room_to_join(const struct engine *g, const struct stream *s);
 void room_resume(struct engine *g);
 // Reserves what the turns of the next pass need, the oldest first; where memory does not suffice,
 // the youngest members are parked and their turns taken out of g->turns. NULL: all is reserved;
-// else a member that cannot go on, e says why: it must leave, and the rest be reserved again.
+// else a member that cannot go on, e says why: it must leave, or begin again where its state is
+// spoilt, and the rest be reserved again.
 struct stream *room_reserve(struct engine *g, struct err *e);
 // An empty sequence that is left over; NULL: none. And keeps one, emptied, or destroys it: making a
 // state takes longer than using it again.

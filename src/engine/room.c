@@ -100,7 +100,12 @@ void room_resume(struct engine *g) {
 }
 
 struct sequence *room_take_spare(struct engine *g) {
-    return g->n_spares ? g->spares[--g->n_spares] : NULL;
+    if (!g->n_spares)
+        return NULL;
+    struct sequence *seq = g->spares[--g->n_spares];
+    if (!sequence_usable(seq))
+        sequence_renew(seq);
+    return seq;
 }
 
 void room_give_spare(struct engine *g, struct sequence *seq) {
@@ -242,6 +247,15 @@ struct stream *room_reserve(struct engine *g, struct err *e) {
         if (at == 0 || (rc != ERR_LIMIT && rc != ERR_MEMORY))
             return s;
         park(g, s);
+    }
+    // The device may have been asked meanwhile, for others to give way.
+    for (int i = 0; i < g->n_turns; i++) {
+        struct stream *s = g->turn_of[i];
+        if (sequence_usable(job_sequence(s->job)))
+            continue;
+        (void)sequence_check(job_sequence(s->job), e);
+        forget_turn(g, s);
+        return s;
     }
     return NULL;
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One round of the engine: who ends, who joins, who takes part in the pass with how much, and what
-// is published of it.
+// is published of it. A pass that fails, but for a lost device, is nobody's yet: each of its
+// members goes on alone for some steps, from its text where its state was spoilt, and the one that
+// fails alone, with the device asked before and behind, ends with the error. Passes of those that
+// are alone take turns with passes of the others.
 #include <string.h>
 
 #include "base/clock.h"
@@ -81,6 +84,8 @@ static bool waits_for_leader(const struct stream *s) {
 static int join(struct engine *g, struct stream *s, struct err *e) {
     struct group *p = s->group;
     struct request r = s->o.r;
+    if (p && p->prefix && !sequence_usable(p->prefix))
+        room_drop_prefix(p); // another one reads the prompt again
     struct sequence *prefix = p ? p->prefix : NULL;
     bool last = prefix && p->waiting == 1; // it goes on from the prefix itself, not from a copy
     struct sequence *own = last ? prefix : prefix ? NULL : room_take_spare(g);
@@ -166,19 +171,42 @@ static int64_t tree_rows(const struct engine *g, int64_t rows) {
     return min_i64(sum, rows / 2);
 }
 
-// Puts the next pass together.
-static void plan_pass(struct engine *g) {
+// Whose turn it is to be alone: the one that had its last one the longest ago; NULL: all others.
+static struct stream *next_alone(struct engine *g) {
+    struct stream *next = NULL;
+    bool others = false;
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        if (s->parked)
+            continue;
+        others = others || !s->alone;
+        if (s->alone && (!next || s->alone_last < next->alone_last))
+            next = s;
+    }
+    g->together = next && others && !g->together;
+    if (!next || g->together)
+        return NULL;
+    next->alone_last = ++g->alone;
+    return next;
+}
+
+static bool takes_part(const struct stream *s, const struct stream *alone) {
+    return !s->parked && (alone ? s == alone : !s->alone);
+}
+
+// Puts the next pass together. alone: NULL, or whose it is.
+static void plan_pass(struct engine *g, const struct stream *alone) {
     enum { FEW = 4 }; // of many prompts that wait, those that are likely to share a pass
     double now = clock_ms();
     int prompts = 0, decoding;
     g->n_turns = 0;
     for (int i = 0; i < g->n_members; i++)
-        if (!g->members[i]->parked && job_decodes(g->members[i]->job))
+        if (takes_part(g->members[i], alone) && job_decodes(g->members[i]->job))
             add_turn(g, g->members[i], 1);
     decoding = g->n_turns;
     for (int i = 0; i < g->n_members; i++) {
         const struct stream *s = g->members[i];
-        bool reads = !s->parked && !job_decodes(s->job);
+        bool reads = takes_part(s, alone) && !job_decodes(s->job);
         g->prompts[i] =
             (struct prompt_turn){.left = reads ? readable(s) : 0, .waited_ms = now - s->submitted};
         prompts += reads;
@@ -216,28 +244,117 @@ static void publish(struct engine *g, struct stream *s, double now) {
         stream_publish(s, job_decodes(s->job) ? STREAM_DECODING : STREAM_READING);
 }
 
-int engine_round(struct engine *g, struct err *e) {
-    int stepped;
+// A pass that it took part in has failed, or its state was spoilt otherwise: it goes on alone for
+// some steps, more after each failure.
+static void set_apart(struct stream *s) {
+    enum { MOST = 4 };
+    s->alone = 1 << (2 * min_i32(s->faults++, MOST));
+}
+
+// The state of a member is spoilt: its text is run again.
+static void begin_again(struct engine *g, struct stream *s) {
+    struct err e = {0};
+    set_apart(s);
+    s->stepped = 0;
+    if (job_drop(s->job, &e))
+        leave(g, s, END_NONE, &e);
+    else
+        cached_again(g, s);
+}
+
+static bool is_spoilt(const struct stream *s) {
+    return !sequence_usable(job_sequence(s->job));
+}
+
+static void recover(struct engine *g) {
+    for (int i = g->n_members - 1; i >= 0; i--)
+        if (is_spoilt(g->members[i]))
+            begin_again(g, g->members[i]);
+}
+
+// Reserves what the pass needs; those that cannot have it end.
+static void reserve(struct engine *g) {
+    struct err e = {0};
     struct stream *failed;
-    g->stalled = false;
-    if (g->cache)
-        cache_poll(g->cache);
-    end_cancelled(g);
-    room_keep_prefix(g);
-    room_resume(g);
-    admit(g);
-    plan_pass(g);
-    while ((failed = room_reserve(g, e)))
-        leave(g, failed, END_NONE, e);
-    if (!g->n_turns)
-        return 0;
+    while ((failed = room_reserve(g, &e)))
+        if (is_spoilt(failed))
+            begin_again(g, failed);
+        else
+            leave(g, failed, END_NONE, &e);
+}
+
+// What a member has done so far that is not done again.
+static int64_t progress_of(const struct stream *s) {
+    return s->reply.fed + s->reply.steps;
+}
+
+// The members of the pass have failed together, or the only one of it, which may have been alone.
+static void pass_failed(struct engine *g, const struct stream *alone, const struct err *e) {
+    struct err note;
+    err_set(&note, e->code, "a pass of %d requests failed (%s); %s", g->n_turns, e->text,
+            alone ? "this request ends" : "each goes on alone for some steps");
+    if (g->o.session.note)
+        g->o.session.note(g->o.session.note_arg, note.text);
+    for (int i = 0; i < g->n_turns; i++) {
+        struct stream *s = g->turn_of[i];
+        if (s == alone)
+            leave(g, s, END_NONE, e);
+        else if (job_ended(s->job)) // it could not be put back
+            publish(g, s, clock_ms());
+        else if (!is_spoilt(s)) // else it is when it begins again
+            set_apart(s);
+    }
+}
+
+// What was queued behind a pass of one member alone is its own, too.
+static int alone_ended(struct engine *g, struct stream *s, int64_t before, struct err *e) {
+    int i = 0;
+    int rc = exec_status(model_exec(session_model(g->session)), e);
+    while (i < g->n_members && g->members[i] != s)
+        i++;
+    if (i == g->n_members) // it has ended
+        return rc == ERR_DEVICE ? rc : 0;
+    if (!rc)
+        s->alone -= progress_of(s) > before;
+    else if (rc != ERR_DEVICE)
+        leave(g, s, END_NONE, e);
+    return rc == ERR_DEVICE ? rc : 0;
+}
+
+static int run_pass(struct engine *g, struct stream *alone, struct err *e) {
+    int stepped;
+    int64_t before = alone ? progress_of(alone) : 0;
     double start = clock_ms();
     int rc = batch_pass(g->batch, g->turns, g->n_turns, &stepped, e);
-    if (rc)
+    if (rc == ERR_DEVICE)
         return rc;
+    if (rc) {
+        pass_failed(g, alone, e);
+        return 0;
+    }
     double now = clock_ms();
     tally_pass(g, start, now);
     for (int i = 0; i < g->n_turns; i++)
         publish(g, g->turn_of[i], now);
-    return 0;
+    return alone ? alone_ended(g, alone, before, e) : 0;
+}
+
+int engine_round(struct engine *g, struct err *e) {
+    g->stalled = false;
+    if (g->cache)
+        cache_poll(g->cache);
+    end_cancelled(g);
+    recover(g);
+    room_keep_prefix(g);
+    room_resume(g);
+    admit(g);
+    struct stream *alone = next_alone(g);
+    if (alone) { // what failed so far is not its failure
+        int rc = exec_status(model_exec(session_model(g->session)), e);
+        if (rc)
+            return rc == ERR_DEVICE ? rc : 0;
+    }
+    plan_pass(g, alone);
+    reserve(g);
+    return g->n_turns ? run_pass(g, alone, e) : 0;
 }

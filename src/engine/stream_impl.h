@@ -49,6 +49,9 @@ struct stream {
     double submitted, joined, chosen; // clock_ms of; 0: not yet (chosen: of the first token)
     double stepped;                   // clock_ms of its last decoding step
     bool parked;
+    int faults;         // failed passes that it took part in
+    int alone;          // steps that it takes alone for that, from now on
+    int64_t alone_last; // the engine's count of such passes when it had its last one
 };
 
 enum { STREAM_TREES = 512 }; // events kept for a slow reader, or one that comes late

@@ -64,7 +64,6 @@ int step_create(struct step **out, const struct step_config *c, struct err *e) {
         return err_set(e, ERR_MEMORY, "no memory for a step");
     s->c = *c;
     s->x = model_exec(c->model);
-    s->ops = exec_ops(s->x);
     s->vocab = model_params_of(c->model)->vocab;
     s->max_rows = model_max_rows(c->model);
     s->max_verify = model_max_verify(c->model);
@@ -236,8 +235,8 @@ static void choose_all(struct step *s, int n) {
     }
     for (int64_t at = 0; at < wanted; at += most) {
         int64_t slice = min_i64(wanted - at, most);
-        s->ops->sample(s->x, model_logits(s->c.model, at, slice), slice, s->vocab, s->rows + at,
-                       s->choice + at);
+        exec_ops(s->x)->sample(s->x, model_logits(s->c.model, at, slice), slice, s->vocab,
+                               s->rows + at, s->choice + at);
     }
 }
 
@@ -252,8 +251,8 @@ static void choose_path(struct step *s, struct member *m) {
         struct sample_row r = row_of(m, &b, row, 0);
         *choice = r.token;
         if (!r.given)
-            s->ops->sample(s->x, model_logits_at(s->c.model, m->want + row), 1, s->vocab, &r,
-                           choice);
+            exec_ops(s->x)->sample(s->x, model_logits_at(s->c.model, m->want + row), 1, s->vocab,
+                                   &r, choice);
         row = ddtree_child(&m->tree, row, *choice);
     } while (row >= 0);
 }
@@ -277,7 +276,7 @@ static void choose_batch(struct step *s, int n) {
 // The pass and the choices that are needed of it.
 static int run_pass(struct step *s, int n, bool pieces_only, struct err *e) {
     double t = clock_ms(), *phase = pieces_only ? &s->ms.prompt : &s->ms.verify;
-    bool batched = s->ops->sample_batched;
+    bool batched = exec_ops(s->x)->sample_batched;
     int rc = model_forward(s->c.model, &s->forest, s->seqs, n, e);
     if (!rc && !batched)
         rc = exec_status(s->x, e);
@@ -303,8 +302,8 @@ static int hash_paths(struct step *s, int n, struct err *e) {
         for (int j = 0; m->c.hash && j < m->walk.count; j++) {
             if (m->masks && masks_forced(m->masks, m->walk.path[j]))
                 continue;
-            s->ops->download(s->x, s->row, model_logits_at(s->c.model, m->want + m->walk.path[j]),
-                             bytes);
+            exec_ops(s->x)->download(s->x, s->row,
+                                     model_logits_at(s->c.model, m->want + m->walk.path[j]), bytes);
             m->hash = hash_bytes(s->row, bytes, m->hash);
             any = true;
         }
@@ -321,8 +320,6 @@ static int walk_all(struct step *s, int n, struct err *e) {
         struct member *m = s->in[i];
         if (step_deciding(m))
             walk_tree(&m->tree, s->choice + m->want, &m->limits, &m->walk);
-        if (m->masks && m->walk.count)
-            masks_advance(m->masks, &m->walk);
     }
     step_add_time(&s->ms.sample, &t);
     int rc = step_logprobs(s, n, e);
@@ -351,6 +348,16 @@ static int commit_all(struct step *s, int n, struct err *e) {
     int rc = model_commit(s->c.model, s->seqs, s->paths, paths, e);
     step_add_time(&s->ms.commit, &t);
     return rc;
+}
+
+// What is left when nothing of the step can fail any more: a step that failed can be run again.
+static void conclude(struct step *s, int n) {
+    for (int i = 0; i < n; i++) {
+        struct member *m = s->in[i];
+        if (m->masks && m->walk.count)
+            masks_advance(m->masks, &m->walk);
+    }
+    step_learn(s, n);
 }
 
 static void begin(struct step *s, struct member *const *members, int n) {
@@ -407,6 +414,6 @@ int step_run(struct step *s, struct member *const *members, int n, struct err *e
     if (!rc)
         rc = commit_all(s, n, e);
     if (!rc)
-        step_learn(s, n);
+        conclude(s, n);
     return rc;
 }

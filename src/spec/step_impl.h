@@ -8,7 +8,6 @@
 struct step {
     struct step_config c;
     struct exec *x;
-    const struct ops *ops;
     int64_t vocab;
     int64_t max_rows, max_verify; // of a pass, of trees and chosen tokens
     struct forest forest;

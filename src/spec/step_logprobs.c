@@ -30,7 +30,7 @@ static void run_slice(struct step *s, int64_t at, int64_t n) {
     if (first == end)
         return;
     const float *logits = model_logits(s->c.model, at, n) + (first - at) * s->vocab;
-    s->ops->sample(s->x, logits, end - first, s->vocab, s->rows + first, s->choice + first);
+    exec_ops(s->x)->sample(s->x, logits, end - first, s->vocab, s->rows + first, s->choice + first);
 }
 
 int step_logprobs(struct step *s, int n, struct err *e) {

@@ -176,6 +176,16 @@ int sequence_truncate(struct sequence *s, int64_t n, int64_t *kept, struct err *
     return 0;
 }
 
+// Pages that were written when ops failed are cleared when they are next taken (kv.c), and what is
+// waiting in attachments is behind their length.
+void sequence_renew(struct sequence *s) {
+    s->written = exec_stretch(s->spec.x);
+    for (int i = 0; i < s->spec.n_attached; i++)
+        attachment_write(s->attached[i]);
+    recurrent_reset(&s->recurrent);
+    cut(s, 0);
+}
+
 int sequence_fork(const struct sequence *s, struct sequence **out, struct err *e) {
     struct sequence_spec alone = s->spec;
     struct sequence *f = NULL;

@@ -6,8 +6,8 @@
 //
 // Ops tell of a failure only at the next exec_status (ops.h). A sequence whose state was being
 // written in a stretch that failed is spoilt, and so is what was forked, saved or restored in it:
-// every later call with it is refused with ERR_STATE. It can only be destroyed; its tokens have to
-// be run again in another one.
+// every later call with it is refused with ERR_STATE. It can only be destroyed or emptied
+// (sequence_renew), and its tokens have to be run again.
 #ifndef COPPICE_STATE_SEQUENCE_H
 #define COPPICE_STATE_SEQUENCE_H
 
@@ -88,6 +88,9 @@ struct attachment *sequence_attached(const struct sequence *s, const struct atta
 // is <= n; 0 where that is not so, or some window does not reach back that far. The caller re-runs
 // tokens *kept .. n-1 (copy them first: the list is cut to *kept).
 int sequence_truncate(struct sequence *s, int64_t n, int64_t *kept, struct err *e);
+
+// Empties it, spoilt or not: it is usable again and begins as a new one does.
+void sequence_renew(struct sequence *s);
 
 // The length that a checkpoint made now has: the present one, or with a recurrent part the last
 // multiple of 32.

@@ -4,6 +4,7 @@
 #include "support/faulty.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "ops/exec.h"
@@ -13,23 +14,30 @@ static struct {
     const struct ops *inner;
     int (*status)(struct exec *x, struct err *e);
     struct ops table;
-    int left;
-    bool hit, pending;
+    int rc;
+    atomic_int left, token;
+    atomic_bool hit, pending;
 } f;
 
 // Whether this op is the one to be left out.
 static bool falls(void) {
-    if (f.left-- != 0)
+    if (atomic_fetch_sub(&f.left, 1) != 0)
         return false;
-    return f.hit = f.pending = true;
+    f.hit = f.pending = true;
+    return true;
 }
 
 static int faulty_status(struct exec *x, struct err *e) {
     int rc = f.status ? f.status(x, e) : 0;
     if (rc || !f.pending)
         return rc;
-    f.pending = false;
-    return err_set(e, ERR_MEMORY, "a device that is made up is out of memory");
+    f.pending = f.rc == ERR_DEVICE;
+    return err_set(e, f.rc, "a device that is made up is out of memory");
+}
+
+static void faulty_download(struct exec *x, void *dst, const void *src, size_t bytes) {
+    if (!falls())
+        f.inner->download(x, dst, src, bytes);
 }
 
 static void faulty_copy(struct exec *x, void *dst, const void *src, size_t bytes) {
@@ -44,7 +52,11 @@ static void faulty_zero(struct exec *x, void *dst, size_t bytes) {
 
 static void faulty_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids,
                                int64_t n, float *out) {
-    if (!falls())
+    bool left_out = falls();
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] == f.token)
+            f.hit = f.pending = left_out = true;
+    if (!left_out)
         f.inner->gather_rows(x, w, ids, n, out);
 }
 
@@ -141,6 +153,7 @@ void faulty_open(struct exec *x, int n) {
     f.inner = x->ops;
     f.status = x->status;
     f.table = *x->ops;
+    f.table.download = faulty_download;
     f.table.copy = faulty_copy;
     f.table.zero = faulty_zero;
     f.table.gather_rows = faulty_gather_rows;
@@ -158,14 +171,29 @@ void faulty_open(struct exec *x, int n) {
     f.table.kv_copy = faulty_kv_copy;
     f.table.head_topk = faulty_head_topk;
     f.table.sample = faulty_sample;
+    f.rc = ERR_MEMORY;
+    f.token = -1;
     x->ops = &f.table;
     x->status = faulty_status;
     faulty_again(n);
 }
 
-void faulty_again(int n) {
+void faulty_next(int n) {
     f.left = n;
-    f.hit = f.pending = false;
+    f.hit = false;
+}
+
+void faulty_again(int n) {
+    f.pending = false;
+    faulty_next(n);
+}
+
+void faulty_token(int32_t id) {
+    f.token = id;
+}
+
+void faulty_tells(int rc) {
+    f.rc = rc;
 }
 
 bool faulty_hit(void) {

@@ -12,7 +12,12 @@
 // The n-th op from now on (0: the next one) is left out; n < 0: none.
 void faulty_open(struct exec *x, int n);
 void faulty_again(int n); // the same while it is open
-bool faulty_hit(void);    // whether that op has come
+void faulty_next(int n);  // the same, and a fault that has not been told is still to be
+// And until faulty_close each pass that has this token among its rows; -1: none.
+void faulty_token(int32_t id);
+// What exec_status tells instead of ERR_MEMORY, from then on where it is ERR_DEVICE.
+void faulty_tells(int rc);
+bool faulty_hit(void); // whether that op has come
 void faulty_close(void);
 
 #endif

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "engine/scheduler.h"
+#include "support/automaton.h"
 #include "support/faulty.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
@@ -265,8 +266,146 @@ static void refusals(void **state) {
     engine_destroy(g);
 }
 
-// A device that fails at any of its ops: every request ends with a sentence, whatever it was doing,
-// and the engine says that it has failed.
+// Between rounds: the engine's thread may still be about its states.
+static void close_faulty(struct engine *g) {
+    assert_int_equal(engine_lend(g, NULL), 0);
+    faulty_close();
+    assert_int_equal(engine_lend_end(g, NULL), 0);
+    engine_destroy(g);
+}
+
+// Short requests, what they give alone, and what their `stop` was asked: the tokens of the reply,
+// each once.
+enum { SHORT_ONES = 4 };
+struct short_one {
+    struct request r;
+    int32_t prompt[RIG_LONGEST];
+    struct reply want;
+    int64_t asked, wrong;
+};
+
+static bool listens(void *arg, int32_t id) {
+    struct short_one *y = arg;
+    y->wrong += y->asked >= y->want.n || y->want.ids[y->asked] != id;
+    y->asked++;
+    return false;
+}
+
+// first: the first token of the prompts.
+static void make_short_ones(struct engine_rig *f, struct short_one *y, bool cached, int32_t first,
+                            struct constraint *c) {
+    for (int i = 0; i < SHORT_ONES; i++, y++) {
+        y->r = f->r[i + (cached ? 3 : 1)];
+        memcpy(y->prompt, y->r.prompt, (size_t)y->r.n_prompt * sizeof *y->prompt);
+        y->prompt[0] = first;
+        y->r.prompt = y->prompt;
+        y->r.max_tokens = 6;
+        y->r.logprobs = i == 1 ? 2 : -1;
+        y->r.constraint = i == 2 ? c : NULL;
+        y->r.stop = NULL;
+        assert_int_equal(session_generate(f->session, &y->r, &y->want, NULL), 0);
+        y->r.stop = listens;
+        y->r.stop_arg = y;
+    }
+}
+
+// All of them at once; whether the device has failed at its n-th op.
+static bool ask_all(struct engine_rig *f, struct engine *g, struct short_one *y, int n) {
+    struct stream *s[SHORT_ONES];
+    faulty_next(n);
+    for (int i = 0; i < SHORT_ONES; i++) {
+        y[i].asked = y[i].wrong = 0;
+        s[i] = rig_submit(f, g, &y[i].r);
+    }
+    for (int i = 0; i < SHORT_ONES; i++) {
+        struct stream_end end = rig_end(f, s[i]);
+        rig_same(s[i], &end, &y[i].want);
+        assert_int_equal(y[i].asked, y[i].want.n);
+        assert_int_equal(y[i].wrong, 0);
+        stream_release(s[i]);
+    }
+    assert_int_equal(engine_state(g, NULL), ENGINE_READY);
+    return faulty_hit();
+}
+
+static void run_out_of_memory(struct engine_rig *f, bool cached) {
+    static struct short_one y[SHORT_ONES];
+    struct engine_options o = engine_options_default();
+    int64_t vocab = model_params_of(session_model(f->session))->vocab;
+    struct automaton *a;
+    assert_int_equal(automaton_create(&a, vocab, false, 3, NULL), 0);
+    o.slots = 3;
+    o.cache.ram = cached ? 64 << 20 : 0;
+    o.cache.grid = 32;
+    struct engine *g = rig_engine(f, &o);
+    faulty_open(model_exec(session_model(engine_session(g))), -1);
+    bool hit = true;
+    int n = 0;
+    for (; hit; n += cached ? 23 : 1) {
+        if (cached || n == 0)
+            make_short_ones(f, y, cached, n % 250, a->constraint);
+        hit = ask_all(f, g, y, n);
+        if (cached) // what was kept meanwhile is right
+            ask_all(f, g, y, -1);
+        for (int i = 0; i < SHORT_ONES && (cached || !hit); i++)
+            reply_fini(&y[i].want);
+    }
+    assert_true(n > 300);
+    assert_true(!cached || engine_stats(g).cache.hits >= n / 23);
+    assert_int_equal(engine_stats(g).failed, 0);
+    close_faulty(g);
+    constraint_drop(a->constraint);
+}
+
+// Each op once: the device is out of memory for a moment, whatever it was doing, and every request
+// gives what it gives alone, also where states are kept for the next ones.
+static void out_of_memory_once(void **state) {
+    run_out_of_memory(*state, false);
+}
+
+static void out_of_memory_once_cached(void **state) {
+    run_out_of_memory(*state, true);
+}
+
+// A request that is too much for the device each time it is tried, beside others: it ends with the
+// sentence, and they give what they give alone.
+static void out_of_memory_always(void **state) {
+    enum { TOO_MUCH = 251, OTHERS = 3 };
+    struct engine_rig *f = *state;
+    for (int at = 0; at < 100; at += 33) { // in the first or a later piece of its prompt
+        struct engine_options o = engine_options_default();
+        struct request bad = f->r[5];
+        struct stream *s[OTHERS];
+        int32_t prompt[130];
+        memcpy(prompt, bad.prompt, sizeof prompt);
+        prompt[at] = TOO_MUCH;
+        bad.prompt = prompt;
+        o.slots = 4;
+        struct engine *g = rig_engine(f, &o);
+        faulty_open(model_exec(session_model(engine_session(g))), -1);
+        faulty_token(TOO_MUCH);
+        for (int i = 0; i < OTHERS; i++)
+            s[i] = rig_submit(f, g, &f->r[i + 6]);
+        rig_tokens(f, s[0], 2);
+        struct stream *culprit = rig_submit(f, g, &bad);
+        struct stream_end end = rig_end(f, culprit);
+        assert_int_equal(end.rc, ERR_MEMORY);
+        assert_non_null(strstr(end.err.text, "a device that is made up"));
+        assert_true(faulty_hit());
+        stream_release(culprit);
+        for (int i = 0; i < OTHERS; i++) {
+            end = rig_end(f, s[i]);
+            rig_same(s[i], &end, &f->alone[i + 6]);
+            stream_release(s[i]);
+        }
+        assert_int_equal(engine_state(g, NULL), ENGINE_READY);
+        assert_int_equal(engine_stats(g).failed, 1);
+        close_faulty(g);
+    }
+}
+
+// A device that is lost at any of its ops: every request ends with a sentence, whatever it was
+// doing, and the engine says that it has failed.
 static void faults(void **state) {
     struct engine_rig *f = *state;
     int hits = 0;
@@ -280,6 +419,7 @@ static void faults(void **state) {
         struct engine *g = rig_engine(f, &o);
         struct exec *x = model_exec(session_model(engine_session(g)));
         faulty_open(x, n);
+        faulty_tells(ERR_DEVICE);
         int failed = 0, taken = 0;
         for (; taken < 4 && !failed; taken++) {
             so.r = f->r[taken + 4];
@@ -351,10 +491,17 @@ static void trees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_as_alone),   cmocka_unit_test(cancels),
-        cmocka_unit_test(lends),           cmocka_unit_test(choices),
-        cmocka_unit_test(short_overtakes), cmocka_unit_test(refusals),
-        cmocka_unit_test(faults),          cmocka_unit_test(trees),
+        cmocka_unit_test(same_as_alone),
+        cmocka_unit_test(cancels),
+        cmocka_unit_test(lends),
+        cmocka_unit_test(choices),
+        cmocka_unit_test(short_overtakes),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(faults),
+        cmocka_unit_test(trees),
+        cmocka_unit_test(out_of_memory_once),
+        cmocka_unit_test(out_of_memory_once_cached),
+        cmocka_unit_test(out_of_memory_always),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
