@@ -51,10 +51,11 @@ int structured_vocab(struct structured_store *s, const struct grammar_vocab **ou
 
 static int from_schema(struct grammar **out, const struct structured *w, struct grammar_work *work,
                        struct err *e) {
+    const struct grammar_json how = {.one_of_as_any = w->one_of_as_any};
     struct json *schema = NULL;
     int rc = json_parse(&schema, w->text, w->n, e);
     if (!rc)
-        rc = grammar_from_schema(out, schema, NULL, work, e);
+        rc = grammar_from_schema(out, schema, &how, work, e);
     json_free(schema);
     return rc;
 }
@@ -110,7 +111,7 @@ static void put_text(struct str *key, const char *text, size_t n) {
 }
 
 static int make_key(const struct structured *w, struct str *key, struct err *e) {
-    str_printf(key, "%d%d", (int)w->form, w->inside);
+    str_printf(key, "%d%d%d", (int)w->form, w->inside, w->one_of_as_any);
     put_text(key, w->opening, w->opening ? strlen(w->opening) : 0);
     put_text(key, w->closing, w->closing ? strlen(w->closing) : 0);
     put_text(key, w->text, w->form == STRUCTURED_OBJECT ? 0 : w->n);

@@ -23,6 +23,7 @@ struct structured {
     // begin with `opening`, or the prompt has left the block open (inside).
     const char *opening, *closing;
     bool inside;
+    bool one_of_as_any;      // of a schema: see grammar.h
     const struct gone *gone; // NULL: somebody always waits; else ERR_CANCELLED where nobody does
 };
 

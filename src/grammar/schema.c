@@ -20,12 +20,16 @@ static void check_one_of(struct schema *s, const struct json *v, const struct js
             if (schema_overlap(s, json_at(list, k), json_at(list, i)))
                 schema_fail(s, ERR_UNSUPPORTED, v, "oneOf",
                             "two alternatives may hold at once; tell them apart by type or by a "
-                            "const of a required property, or use anyOf");
+                            "const of one property in each, or use anyOf");
 }
 
 // The alternatives of a member's anyOf or oneOf, each with all other members.
 static uint32_t alternatives(struct schema *s, const struct conj *c, int64_t at, uint32_t choice,
                              const struct json *list) {
+    const struct json *v = c->list[at].schema, *words;
+    const char *tag = choice == SCHEMA_ONE_OF ? schema_tag(s, v, list) : NULL;
+    if (choice == SCHEMA_ONE_OF && !tag)
+        check_one_of(s, v, list);
     size_t n = json_len(list);
     uint32_t *parts = calloc(n, sizeof *parts);
     if (!parts)
@@ -39,6 +43,8 @@ static uint32_t alternatives(struct schema *s, const struct conj *c, int64_t at,
         one.count = c->count;
         one.list[at].done |= choice;
         conj_choose(s, &one, json_at(list, k), at);
+        if (tag && (words = schema_tagged(s, v, json_at(list, k), tag)))
+            conj_choose(s, &one, words, at);
         parts[k] = schema_rule(s, &one);
     }
     uint32_t x = build_alt(s->b, parts, n);
@@ -61,8 +67,6 @@ static bool choose(struct schema *s, const struct conj *c, uint32_t *x) {
             schema_fail(s, ERR_FORMAT, m->schema, keyword, "it must be an array with alternatives");
             return true;
         }
-        if (!any)
-            check_one_of(s, m->schema, list);
         *x = alternatives(s, c, i, any ? SCHEMA_ANY_OF : SCHEMA_ONE_OF, list);
         return true;
     }

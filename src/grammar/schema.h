@@ -46,11 +46,18 @@ enum schema_words {
     WORDS_NOT,       // of the schema behind `not`
     WORDS_IF,        // of one with if, then and else
     WORDS_DEPENDENT, // of one with dependentRequired, dependentSchemas, dependencies
+    WORDS_TAG,       // of an alternative that a property tells from the others: it must be there
 };
 struct worded {
     struct json *doc;
     const struct json *of;
     enum schema_words what;
+};
+
+// A property that tells the alternatives of a oneOf apart, though not all of them require it.
+struct tag {
+    const char *name;  // NULL: there is none
+    const char *value; // what it must be in the alternative at hand; NULL: as its schema says
 };
 
 struct schema {
@@ -67,6 +74,7 @@ struct schema {
     int64_t looked;           // values that were looked at for the places of rules
     bool lowered;             // a maxLength beside a pattern
     const struct json *never; // the first place where nothing can hold
+    struct tag tag;           // what WORDS_TAG writes
     const char *bare;         // what a bare string does not hold; NULL: there is none
     unsigned others;          // TOOL_... that it must not look like
 };
@@ -136,6 +144,13 @@ uint32_t schema_value(struct schema *s, const struct conj *c, int types, const s
 // Do const and enum of a schema leave room for this text?
 bool schema_listed(struct schema *s, const struct json *schema, const char *text, size_t n);
 const char *schema_format(const char *name); // a regular expression, NULL: not known
+// The property that tells all alternatives of a oneOf apart which are objects, by values of its own
+// in each of them or as `discriminator` maps them; NULL: none does, or others overlap.
+const char *schema_tag(struct schema *s, const struct json *v, const struct json *list);
+// What must hold in addition of an alternative, so that the property is there; NULL: nothing, or an
+// error.
+const struct json *schema_tagged(struct schema *s, const struct json *v, const struct json *one,
+                                 const char *name);
 // Can both hold for one value? When in doubt, they can. The places are two alternatives of a oneOf.
 bool schema_overlap(struct schema *s, const struct json *a, const struct json *b);
 bool schema_number_ok(const struct conj *c, const struct json *v); // within the bounds

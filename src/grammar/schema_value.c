@@ -295,3 +295,162 @@ bool schema_overlap(struct schema *s, const struct json *one, const struct json 
     conj_fini(&b);
     return overlap;
 }
+
+// ---- tags
+
+enum { TAGS = 16, TAGGED = 1024 }; // properties that are tried; alternatives
+
+struct tags {
+    struct schema *s;
+    const struct json *v, *list; // the schema, and its alternatives
+    struct conj *parts;          // [alternative]
+    int *types;                  // that each may have
+    int tried;
+    const char *found;
+};
+
+struct mapping {
+    const char *ref, *key;
+};
+
+static int maps(void *arg, const char *key, size_t n, const struct json *v) {
+    struct mapping *m = arg;
+    const char *to = json_str(v, NULL), *name = strrchr(m->ref, '/');
+    (void)n;
+    if (to && (!strcmp(to, m->ref) || (name && !strcmp(to, name + 1))))
+        m->key = key;
+    return m->key != NULL;
+}
+
+static const char *discriminator(const struct json *v) {
+    const struct json *d = json_get(v, "discriminator");
+    const char *name = json_str(d, NULL);
+    return name ? name : json_str(json_get(d, "propertyName"), NULL);
+}
+
+// The value that a discriminator means where the property itself names none: that of the mapping,
+// or the property's default, or the name of what is referred to.
+static const char *meant(const struct json *v, const struct json *one, const struct conj *value) {
+    const struct json *mapping = json_get(json_get(v, "discriminator"), "mapping");
+    struct mapping m = {.ref = json_str(json_get(one, "$ref"), NULL)};
+    if (m.ref && mapping)
+        json_each(mapping, maps, &m);
+    for (int64_t i = 0; i < value->count && !m.key; i++)
+        m.key = json_str(json_get(value->list[i].schema, "default"), NULL);
+    const char *name = m.ref ? strrchr(m.ref, '/') : NULL;
+    return m.key ? m.key : name && !mapping ? name + 1 : NULL;
+}
+
+// Notes that alternative i is known by a value; false: another one is, too.
+static bool note(struct schema *s, struct map *seen, const struct json *v, const char *text,
+                 size_t i) {
+    struct json_writer w = {0};
+    uint32_t other = (uint32_t)i;
+    enum json_kind kind = text ? JSON_STRING : json_kind_of(v);
+    if (kind == JSON_DOUBLE || kind == JSON_ARRAY || kind == JSON_OBJECT) // equal in several forms
+        return false;
+    if (text)
+        jw_str(&w, text, strlen(text));
+    else
+        jw_value(&w, v);
+    char *kept = w.out.failed ? NULL : arena_strndup(&s->arena, w.out.data, w.out.len);
+    if (!kept || (!map_find(seen, kept, w.out.len, &other) &&
+                  map_insert(seen, kept, w.out.len, (uint32_t)i) < 0))
+        build_fail(s->b, ERR_MEMORY, "no memory for a schema");
+    build_work(s->b, 16 + (int64_t)w.out.len / 8);
+    str_fini(&w.out);
+    return other == i && !s->b->e.code;
+}
+
+static bool notes(const struct tags *t, struct map *seen, const char *name, size_t i) {
+    const char *tag = discriminator(t->v), *text = NULL;
+    struct conj value = {0};
+    bool one, good = true;
+    add_property(t->s, &t->parts[i], name, &value);
+    const struct json *list = named(&value, &one);
+    if (!list && tag && !strcmp(tag, name))
+        text = meant(t->v, json_at(t->list, i), &value);
+    size_t n = list && !one ? json_len(list) : 1;
+    for (size_t k = 0; k < n && good; k++)
+        good = (list || text) && note(t->s, seen, list ? named_at(list, one, k) : NULL, text, i);
+    conj_fini(&value);
+    return good;
+}
+
+static int tells_all(void *arg, const char *key, size_t n, const struct json *v) {
+    struct tags *t = arg;
+    struct map seen = {0};
+    bool good = true;
+    (void)n;
+    if (v && !json_has(v, "const") && !json_has(v, "enum") && !json_has(v, "$ref") &&
+        !json_has(v, "allOf"))
+        return 0;
+    for (size_t i = 0; i < json_len(t->list) && good; i++)
+        good = !(t->types[i] & TYPE_OBJECT) || notes(t, &seen, key, i);
+    map_fini(&seen);
+    if (good)
+        t->found = key;
+    return good || ++t->tried >= TAGS || t->s->b->e.code;
+}
+
+// Do alternatives that are no objects keep apart?
+static bool others_apart(const struct tags *t) {
+    for (size_t i = 0; i < json_len(t->list); i++)
+        for (size_t k = 0; k < i; k++)
+            if (!((t->types[i] | t->types[k]) & TYPE_OBJECT) && t->types[i] & t->types[k] &&
+                schema_overlap(t->s, json_at(t->list, k), json_at(t->list, i)))
+                return false;
+    return true;
+}
+
+static void look_for_tag(struct tags *t) {
+    const char *name = discriminator(t->v);
+    const struct conj *first = NULL;
+    size_t objects = 0;
+    for (size_t i = 0; i < json_len(t->list) && !t->s->b->e.code; i++) {
+        conj_add(t->s, &t->parts[i], json_at(t->list, i));
+        t->types[i] = possible_types(t->s, &t->parts[i], 0);
+        if (t->types[i] & TYPE_OBJECT && objects++ == 0)
+            first = &t->parts[i];
+    }
+    if (objects < 2 || t->s->b->e.code || !others_apart(t))
+        return;
+    if (name && tells_all(t, name, strlen(name), NULL) && t->found)
+        return;
+    for (int64_t i = 0; i < first->count && !t->found && t->tried < TAGS; i++)
+        json_each(json_get(first->list[i].schema, "properties"), tells_all, t);
+}
+
+const char *schema_tag(struct schema *s, const struct json *v, const struct json *list) {
+    size_t n = json_len(list);
+    struct tags t = {.s = s, .v = v, .list = list};
+    if (n > TAGGED)
+        return NULL;
+    t.parts = calloc(n + 1, sizeof *t.parts);
+    t.types = calloc(n + 1, sizeof *t.types);
+    if (t.parts && t.types)
+        look_for_tag(&t);
+    else
+        build_fail(s->b, ERR_MEMORY, "no memory for a schema");
+    for (size_t i = 0; i < n && t.parts; i++)
+        conj_fini(&t.parts[i]);
+    free(t.parts);
+    free(t.types);
+    return s->b->e.code ? NULL : t.found;
+}
+
+const struct json *schema_tagged(struct schema *s, const struct json *v, const struct json *one,
+                                 const char *name) {
+    const char *tag = discriminator(v);
+    struct conj c = {0}, value = {0};
+    bool single;
+    conj_add(s, &c, one);
+    add_property(s, &c, name, &value);
+    bool object = possible_types(s, &c, 0) & TYPE_OBJECT;
+    s->tag = (struct tag){.name = name};
+    if (tag && !strcmp(tag, name) && !named(&value, &single))
+        s->tag.value = meant(v, one, &value);
+    conj_fini(&c);
+    conj_fini(&value);
+    return object ? schema_in_words(s, WORDS_TAG, one) : NULL;
+}

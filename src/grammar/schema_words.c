@@ -59,6 +59,21 @@ static int put_dependent(void *arg, const char *key, size_t n, const struct json
     return w->out.failed;
 }
 
+static void put_tag(struct json_writer *w, const struct tag *tag) {
+    schema_open_type(w, "object");
+    schema_put_list(w, "required", tag->name, strlen(tag->name));
+    if (tag->value) {
+        jw_key(w, "properties");
+        jw_begin(w, '{');
+        jw_key(w, tag->name);
+        jw_begin(w, '{');
+        jw_key_str(w, "const", tag->value);
+        jw_end(w, '}');
+        jw_end(w, '}');
+    }
+    jw_end(w, '}');
+}
+
 // ---- what is made, once for each schema
 
 static void write_words(struct schema *s, struct json_writer *w, enum schema_words what,
@@ -66,6 +81,10 @@ static void write_words(struct schema *s, struct json_writer *w, enum schema_wor
     static const char *const names[] = {"dependentRequired", "dependentSchemas", "dependencies"};
     if (what == WORDS_NOT) {
         schema_negate(s, w, v, 0);
+        return;
+    }
+    if (what == WORDS_TAG) {
+        put_tag(w, &s->tag);
         return;
     }
     jw_begin(w, '{');

@@ -471,6 +471,7 @@ struct source {
     enum tool_family family;
     bool several;
     const struct json *otherwise;
+    bool otherwise_strict;
     struct verdicts *verdicts;
 };
 
@@ -494,8 +495,8 @@ static int make(const struct source *s, enum part part, struct grammar **out, st
                     : part == BEHIND_KEY     ? named_or_text(&w, s->tools, s->set->n, s->freeform)
                                              : call;
     if (part == WHOLE && s->otherwise) {
-        const struct grammar_json strict = {0};
-        build_json_how(w.b, &strict);
+        const struct grammar_json form = {.one_of_as_any = !s->otherwise_strict};
+        build_json_how(w.b, &form);
         root = build_or(w.b, root, build_schema(w.b, s->otherwise));
     }
     rc = build_finish(w.b, root, out, e);
@@ -534,7 +535,14 @@ int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
     for (int i = 0; i < n; i++)
         bytes += schema_bytes(tools[i].schema);
     verdicts.all.most = grammar_steps(bytes);
-    const struct source s = {tools, &set, freeform, f, how->several, how->otherwise, &verdicts};
+    const struct source s = {.tools = tools,
+                             .set = &set,
+                             .freeform = freeform,
+                             .family = f,
+                             .several = how->several,
+                             .otherwise = how->otherwise,
+                             .otherwise_strict = how->otherwise_strict,
+                             .verdicts = &verdicts};
     if (!rc && f != TOOLS_MISTRAL_LIST)
         rc = add_mark(out, &s, mark_of(&w), BEHIND_MARK, e);
     if (!rc && (f == TOOLS_QWEN || f == TOOLS_MISTRAL_LIST))

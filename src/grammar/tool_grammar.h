@@ -34,6 +34,7 @@ struct tool_grammar {
 struct tool_grammar_how {
     bool several;
     const struct json *otherwise;
+    bool otherwise_strict;     // a oneOf in it is not taken as anyOf
     struct grammar_work *work; // NULL, or who waits, and the steps of all parts together
 };
 int tool_grammar_create(struct tool_grammar *out, enum tool_family f,

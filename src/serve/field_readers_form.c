@@ -114,6 +114,7 @@ static bool take_format(struct params *p, const char *field, const struct json *
                           s);
     const struct json *schema = json_get(inner ? inner : v, "schema");
     bool within = inner || !strcmp(field, "response_format"); // where official clients have it
+    p->form_strict |= json_bool(json_get(inner ? inner : v, "strict"), false);
     snprintf(at, sizeof at, "%s.%sschema", field, within ? "json_schema." : "");
     if (!schema)
         return api_refuse(x, at, "%s is missing", at);
@@ -131,28 +132,39 @@ bool field_read_format(struct params *p, const char *field, const struct json *v
     return take_format(p, field, v, x);
 }
 
+// Clients with a field for it send an empty text or list where nothing was written into it: as if
+// it were not there.
+static bool says_nothing(const struct json *v) {
+    size_t n = 0;
+    if (json_kind_of(v) == JSON_STRING)
+        json_str(v, &n);
+    else
+        n = json_kind_of(v) == JSON_ARRAY ? json_len(v) : json_kind_of(v) != JSON_NULL;
+    return n == 0;
+}
+
 bool field_read_schema(struct params *p, const struct field *f, const struct json *v,
                        const struct params_limits *l, struct api_error *x) {
     (void)l;
-    return take_schema(p, f->name, v, x);
+    return says_nothing(v) || take_schema(p, f->name, v, x);
 }
 
 bool field_read_grammar(struct params *p, const struct field *f, const struct json *v,
                         const struct params_limits *l, struct api_error *x) {
     (void)l;
-    return take_text(p, f->name, STRUCTURED_GBNF, v, x);
+    return says_nothing(v) || take_text(p, f->name, STRUCTURED_GBNF, v, x);
 }
 
 bool field_read_regex(struct params *p, const struct field *f, const struct json *v,
                       const struct params_limits *l, struct api_error *x) {
     (void)l;
-    return take_text(p, f->name, STRUCTURED_REGEX, v, x);
+    return says_nothing(v) || take_text(p, f->name, STRUCTURED_REGEX, v, x);
 }
 
 bool field_read_choice(struct params *p, const struct field *f, const struct json *v,
                        const struct params_limits *l, struct api_error *x) {
     (void)l;
-    return take_choice(p, f->name, v, x);
+    return says_nothing(v) || take_choice(p, f->name, v, x);
 }
 
 bool field_read_structured(struct params *p, const struct field *f, const struct json *v,
@@ -160,10 +172,12 @@ bool field_read_structured(struct params *p, const struct field *f, const struct
     const struct json *json = json_get(v, "json"), *regex = json_get(v, "regex"),
                       *choice = json_get(v, "choice"), *grammar = json_get(v, "grammar");
     (void)f, (void)l;
-    return (!json || take_schema(p, "structured_outputs.json", json, x)) &&
-           (!regex || take_text(p, "structured_outputs.regex", STRUCTURED_REGEX, regex, x)) &&
-           (!choice || take_choice(p, "structured_outputs.choice", choice, x)) &&
-           (!grammar || take_text(p, "structured_outputs.grammar", STRUCTURED_GBNF, grammar, x)) &&
+    return (says_nothing(json) || take_schema(p, "structured_outputs.json", json, x)) &&
+           (says_nothing(regex) ||
+            take_text(p, "structured_outputs.regex", STRUCTURED_REGEX, regex, x)) &&
+           (says_nothing(choice) || take_choice(p, "structured_outputs.choice", choice, x)) &&
+           (says_nothing(grammar) ||
+            take_text(p, "structured_outputs.grammar", STRUCTURED_GBNF, grammar, x)) &&
            (!json_bool(json_get(v, "json_object"), false) ||
             take_object(p, "structured_outputs.json_object", x));
 }

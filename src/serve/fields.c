@@ -264,8 +264,9 @@ const struct field fields[] = {
     {"guided_grammar", OPENAI, FIELD_STRING, .read = field_read_grammar,
      .help = "The reply is what the rule root of this GBNF says."},
     {"guided_choice", OPENAI, FIELD_ARRAY, .read = field_read_choice,
-     .schema = "{'type':'array','minItems':1,'items':{'type':'string'}}",
-     .help = "The reply is one of these texts."},
+     .schema = "{'type':'array','items':{'type':'string'}}",
+     .help = "The reply is one of these texts. An empty text or list in this field and those above "
+             "says nothing."},
     {"content", ENDPOINT_TOKENIZE, FIELD_ANY, .read = field_read_text,
      .schema = "{'type':'string'}", .help = "The text."},
     {"prompt", ENDPOINT_TOKENIZE, FIELD_ANY, .read = field_read_text, .schema = "{'type':'string'}",

@@ -73,6 +73,7 @@ struct params {
     char effort[32];     // "": not said
     char form_field[48]; // the field that says what the reply must be; "": none does
     enum structured_form form;
+    bool form_strict; // a schema of which nothing may be taken in a wider sense
     struct str form_text;
     int64_t thinking_tokens; // most tokens of reasoning; -1: no end to it
     // add_generation_prompt and continue_final_message: 1 true, -1 false, 0 not said.

@@ -27,6 +27,7 @@ bool reply_form_constrain(struct completion *c) {
                            .n = p->form_text.len,
                            .closing = reasoning_closing(c->family),
                            .inside = c->prompts->in_reasoning,
+                           .one_of_as_any = !p->form_strict,
                            .gone = &c->client};
     if (p->thinking != 0)
         w.opening = reasoning_opening(c->family);

@@ -91,12 +91,13 @@ struct wish {
     bool inside;             // the prompt ended in an open block of reasoning
     const char *opening;     // of such a block, where one may come first
     const struct json *form; // NULL, or a schema that the reply may follow in place of calls
+    bool form_strict;
     const struct gone *gone;
 };
 
 static int make_key(const struct wish *w, struct str *key, struct err *e) {
     struct json_writer json = {0};
-    str_printf(key, "%d%d%d%d%s", w->required, w->several, w->none, w->inside,
+    str_printf(key, "%d%d%d%d%d%s", w->required, w->several, w->none, w->inside, w->form_strict,
                w->opening ? w->opening : "");
     jw_begin(&json, '[');
     for (int i = 0; i < w->n; i++) {
@@ -124,8 +125,10 @@ static int compile(struct tool_constraints *k, const struct wish *w, struct cons
                                    .triggers = triggers,
                                    .required = w->required || w->form};
     struct grammar_work work = {.gone = w->gone};
-    const struct tool_grammar_how how = {
-        .several = w->several, .otherwise = w->form, .work = &work};
+    const struct tool_grammar_how how = {.several = w->several,
+                                         .otherwise = w->form,
+                                         .otherwise_strict = w->form_strict,
+                                         .work = &work};
     int rc = take_vocab(k, &vocab, e);
     if (!rc && w->none)
         rc = tool_grammar_refuse(&g, k->calls, e);
@@ -187,6 +190,7 @@ static int constrain(struct completion *c, const struct conversation *v, const s
                      .required = c->tools.required,
                      .several = !c->tools.one_call,
                      .form = form,
+                     .form_strict = c->p.form_strict,
                      .gone = &c->client,
                      .inside = c->prompts->in_reasoning,
                      .opening = may_think ? reasoning_opening(c->family) : NULL};
@@ -211,12 +215,13 @@ static bool read_form(struct completion *c, struct json **form) {
     const struct params *p = &c->p;
     bool schema = p->form == STRUCTURED_SCHEMA;
     struct grammar_work work = {.gone = &c->client};
+    const struct grammar_json how = {.one_of_as_any = !p->form_strict};
     struct grammar *alone = NULL;
     struct err e = {0};
     int rc = schema && p->form_text.data ? json_parse(form, p->form_text.data, p->form_text.len, &e)
                                          : json_parse(form, object, sizeof object - 1, &e);
     if (!rc) // so that it is known whose fault it is
-        rc = grammar_from_schema(&alone, *form, NULL, &work, &e);
+        rc = grammar_from_schema(&alone, *form, &how, &work, &e);
     grammar_unref(alone);
     return !rc || api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
 }

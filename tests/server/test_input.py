@@ -77,7 +77,7 @@ def fields():
                  (CHAT, chat, "response_format", [5, "json_object"]),
                  (CHAT, chat, "guided_json", [5, {"type": "string", "$dynamicRef": "#x"}]),
                  (CHAT, chat, "guided_regex", [5, "a(b"]), (CHAT, chat, "guided_grammar", [5, "root ::= ("]),
-                 (TEXT, text, "guided_choice", [5, [], [3]]),
+                 (TEXT, text, "guided_choice", [5, [3]]),
                  (CHAT, chat, "chat_template_kwargs", [5, []])]
     for path, make, field, values in one_sided:
         for value in values:

@@ -159,6 +159,33 @@ static void seeds_are_random_where_none_is_given(void **state) {
     fini(&q, b);
 }
 
+// What a client's form sends where nothing was written into it.
+static void empty_forms_are_none(void **state) {
+    (void)state;
+    static const char *const cases[] = {
+        "\"grammar\":\"\"",
+        "\"grammar\":null",
+        "\"json_schema\":\"\"",
+        "\"guided_json\":\"\",\"guided_regex\":\"\",\"guided_grammar\":\"\",\"guided_choice\":[]",
+        "\"guided_json\":null,\"guided_choice\":null,\"structured_outputs\":null",
+        "\"structured_outputs\":{\"json\":\"\",\"regex\":\"\",\"choice\":[],\"grammar\":null}",
+    };
+    for (int endpoint = 0; endpoint < 2; endpoint++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct params p;
+            struct json *doc;
+            read_ok(&p, &doc, endpoint ? ENDPOINT_COMPLETIONS : ENDPOINT_CHAT, cases[i]);
+            assert_string_equal(p.form_field, "");
+            fini(&p, doc);
+        }
+    struct params p;
+    struct json *doc;
+    read_ok(&p, &doc, ENDPOINT_CHAT,
+            "\"grammar\":\"\",\"guided_regex\":\"a\",\"guided_json\":\"\"");
+    assert_string_equal(p.form_field, "guided_regex"); // and one beside them still counts
+    fini(&p, doc);
+}
+
 static void wrong_fields_are_named(void **state) {
     (void)state;
     static const struct {
@@ -226,7 +253,6 @@ static void wrong_fields_are_named(void **state) {
         {ENDPOINT_CHAT, "\"response_format\":\"text\"", "response_format"},
         {ENDPOINT_CHAT, "\"grammar\":[]", "grammar"},
         {ENDPOINT_CHAT, "\"guided_json\":3", "guided_json"},
-        {ENDPOINT_CHAT, "\"guided_choice\":[]", "guided_choice"},
         {ENDPOINT_CHAT, "\"guided_choice\":[\"a\",1]", "guided_choice"},
         {ENDPOINT_CHAT, "\"structured_outputs\":{\"json\":{},\"choice\":[\"a\"]}",
          "structured_outputs.choice"},
@@ -365,6 +391,7 @@ int main(void) {
         cmocka_unit_test(fields_are_read),
         cmocka_unit_test(other_spellings_are_read),
         cmocka_unit_test(seeds_are_random_where_none_is_given),
+        cmocka_unit_test(empty_forms_are_none),
         cmocka_unit_test(wrong_fields_are_named),
         cmocka_unit_test(what_is_needed_is_asked_for),
         cmocka_unit_test(too_much_is_refused),
