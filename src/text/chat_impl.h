@@ -38,6 +38,13 @@ struct chat_traits {
     bool null_content;   // beside calls; otherwise ""
     bool short_ids;      // ids of calls have nine letters and digits
     bool one_of_both;    // beside calls, content or reasoning
+    // What it refuses or loses, so that the words go elsewhere:
+    bool join_users, join_answers; // neighbours of one speaker become one
+    bool user_first;               // an answer in front: an empty message of the user before it
+    bool user_behind;              // words of the user behind a result: go into the result
+    bool plain_calls;              // calls: words of the assistant
+    bool plain_results;            // results: words of the user
+    bool lone_system;              // nothing but a message of the system: is the user's
     // Tools and documents that are absent are undefined; otherwise none, as in transformers.
     bool undefined_lists;
 };

@@ -4,6 +4,7 @@
 // refusal, show what is not. A template that refuses everything keeps the defaults.
 #include "text/chat_impl.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // A probe's renderings are tiny; one that is not is a template to keep short.
@@ -136,9 +137,11 @@ static void result_message(struct str *out, const struct chat_traits *is) {
 }
 
 // Finds a way to show calls: arguments as objects or text, empty or no content, long or short ids.
-static void probe_calls(struct probe *p, struct chat_traits *is) {
+// False where there is none.
+static bool probe_calls(struct probe *p, struct chat_traits *is) {
     struct str text = {0};
-    for (int way = 0; way < 8; way++) {
+    bool known = false;
+    for (int way = 0; way < 8 && !known; way++) {
         struct chat_traits tried = *is;
         tried.text_arguments = way & 1;
         tried.short_ids = way & 2;
@@ -147,16 +150,15 @@ static void probe_calls(struct probe *p, struct chat_traits *is) {
         result_message(&text, &tried);
         str_puts(&text, "\"a result\"}]");
         struct jinja_output o = {0};
-        bool known = !text.failed && try(p, text.data, true, &o) && holds(&o, "probe_value") &&
-                     holds(&o, tried.text_arguments ? "\"probe_key\"" : "probe_key") &&
-                     !holds(&o, "'probe_key'");
+        known = !text.failed && try(p, text.data, true, &o) && holds(&o, "probe_value") &&
+                holds(&o, tried.text_arguments ? "\"probe_key\"" : "probe_key") &&
+                !holds(&o, "'probe_key'");
         jinja_output_fini(&o);
-        if (known) {
+        if (known)
             *is = tried;
-            break;
-        }
     }
     str_fini(&text);
+    return known;
 }
 
 // gpt-oss refuses a call that has both content and reasoning.
@@ -196,6 +198,71 @@ static void probe_system(struct probe *p, struct chat_traits *is) {
         is->system = CHAT_SYSTEM_FIRST;
     else if (shows(p, "[" USER "]", false, "a question", ""))
         is->system = CHAT_SYSTEM_NEVER;
+}
+
+// A turn of a conversation that is tried: its words are those of its number. s, u, a: of the
+// system, the user, the assistant; e: of the user and empty; c, t: a call, its result.
+static void add_turn(struct str *out, const struct chat_traits *is, char what, int i) {
+    enum chat_role role = what == 's' ? CHAT_SYSTEM : what == 'a' ? CHAT_ASSISTANT : CHAT_USER;
+    bool list = is->parts[what == 't' ? CHAT_TOOL : role] == CHAT_PARTS_NEED;
+    struct str text = {0};
+    str_printf(&text, list ? "[{\"type\":\"text\",\"text\":\"%s%.0d\"}]" : "\"%s%.0d\"",
+               what == 'e' ? "" : "some words ", what == 'e' ? 0 : i + 1);
+    if (i > 0)
+        str_putc(out, ',');
+    if (what == 'c') {
+        struct str call = {0};
+        call_messages(&call, is, no_words(is), "");
+        size_t skip = sizeof("[" USER ",") - 1;
+        str_puts(out, call.failed ? "" : call.data + skip);
+        str_fini(&call);
+    } else if (what == 't') {
+        struct str result = {0};
+        result_message(&result, is);
+        str_printf(out, "%s%s}", result.failed ? "" : result.data + 1,
+                   text.failed ? "" : text.data);
+        str_fini(&result);
+    } else {
+        str_printf(out, "{\"role\":\"%s\",\"content\":%s}", chat_roles[role],
+                   text.failed ? "" : text.data);
+    }
+    str_fini(&text);
+}
+
+enum taken { REFUSED, LOST, TAKEN };
+
+// What becomes of a conversation of such turns: whether all of its words come out.
+static enum taken take(struct probe *p, const struct chat_traits *is, const char *turns) {
+    struct str text = {0};
+    struct jinja_output o = {0};
+    bool tools = strpbrk(turns, "ct") != NULL;
+    str_puts(&text, "[");
+    for (int i = 0; turns[i]; i++)
+        add_turn(&text, is, turns[i], i);
+    str_puts(&text, "]");
+    enum taken result = !text.failed && try(p, text.data, tools, &o) ? TAKEN : REFUSED;
+    for (int i = 0; turns[i] && result == TAKEN; i++) {
+        char words[32];
+        snprintf(words, sizeof words, "some words %d", i + 1);
+        bool silent = turns[i] == 'e' || turns[i] == 'c';
+        result = silent || holds(&o, words) ? TAKEN : LOST;
+    }
+    jinja_output_fini(&o);
+    str_fini(&text);
+    return result;
+}
+
+// Which orders of turns the template does not take though it takes what they can be made into.
+static void probe_turns(struct probe *p, struct chat_traits *is, bool knows_calls) {
+    bool talks = take(p, is, "uau") == TAKEN;
+    is->join_users = take(p, is, "u") == TAKEN && take(p, is, "uu") != TAKEN;
+    is->join_answers = talks && take(p, is, "uaau") != TAKEN;
+    is->user_first = take(p, is, "au") != TAKEN && take(p, is, "eau") == TAKEN;
+    is->lone_system = is->system != CHAT_SYSTEM_NEVER && take(p, is, "s") == LOST;
+    is->plain_calls = talks && !knows_calls;
+    is->plain_results = talks && take(p, is, knows_calls ? "uct" : "uat") != TAKEN;
+    is->user_behind = knows_calls && !is->plain_results && take(p, is, "uctau") == TAKEN &&
+                      take(p, is, "uctu") != TAKEN;
 }
 
 static bool blank(char c) {
@@ -248,8 +315,9 @@ int chat_probe(struct chat_template *t, struct err *e) {
         probe_parts(&p, "{\"role\":\"system\",\"content\":", "}," USER);
     is.parts[CHAT_ASSISTANT] =
         probe_parts(&p, USER ",{\"role\":\"assistant\",\"content\":", "}," USER);
-    probe_calls(&p, &is);
+    bool knows_calls = probe_calls(&p, &is);
     probe_tool_parts(&p, &is);
+    probe_turns(&p, &is, knows_calls);
     probe_reasoning(&p, &is);
     probe_closing(&p, t, &t->closing);
     t->traits = is;

@@ -161,27 +161,6 @@ static struct jinja_value parse_arguments(const struct repair *r, const struct j
     return out;
 }
 
-// An object as the text of JSON, in Python's spelling.
-static int print_arguments(const struct repair *r, const struct json *v, struct jinja_value *out) {
-    static const char text[] = "{{- arguments | tojson }}";
-    struct jinja *program = NULL;
-    struct jinja_context *c = NULL;
-    struct jinja_output o = {0};
-    int rc = jinja_compile(&program, text, sizeof text - 1, r->e);
-    if (!rc)
-        rc = jinja_context_create(&c, NULL, r->e);
-    if (!rc) {
-        jinja_set(c, "arguments", jinja_from_json(c, v, true));
-        rc = jinja_render(program, c, &o, r->e);
-    }
-    if (!rc)
-        *out = jinja_string(r->c, o.text.data, o.text.len, true);
-    jinja_output_fini(&o);
-    jinja_context_free(c);
-    jinja_free(program);
-    return rc;
-}
-
 static int put_arguments(const struct repair *r, const struct json *v, struct jinja_value function,
                          size_t i, size_t k) {
     enum json_kind kind = json_kind_of(v);
@@ -193,7 +172,7 @@ static int put_arguments(const struct repair *r, const struct json *v, struct ji
                        "JSON nor an object",
                        i, k);
     if (r->t->traits.text_arguments && kind == JSON_OBJECT)
-        rc = print_arguments(r, v, &out);
+        rc = jinja_json(r->c, jinja_from_json(r->c, v, true), &out, r->e);
     else if (r->t->traits.text_arguments)
         out = kind == JSON_NULL ? words(r, "{}") : jinja_from_json(r->c, v, true);
     else if (kind == JSON_STRING)
@@ -442,6 +421,15 @@ static int take_late(const struct repair *r, struct jinja_value list, struct jin
     return rc;
 }
 
+// A message of these words alone.
+static struct jinja_value new_message(const struct repair *r, enum chat_role role,
+                                      const struct str *text) {
+    struct jinja_value m = jinja_dict(r->c, true);
+    put(r, m, "role", words(r, chat_roles[role]));
+    put(r, m, "content", as_content(r, text, role));
+    return m;
+}
+
 // What was kept stands before the words of the user, or is a message of theirs. m: the next one of
 // the conversation; absent at its end.
 static int put_late(const struct repair *r, struct jinja_value list, struct jinja_value m,
@@ -452,12 +440,10 @@ static int put_late(const struct repair *r, struct jinja_value list, struct jinj
     if (user) {
         add_words(kept, m);
     } else {
-        m = jinja_dict(r->c, true);
-        put(r, m, "role", words(r, chat_roles[CHAT_USER]));
-        jinja_append(r->c, list, m);
+        jinja_append(r->c, list, new_message(r, CHAT_USER, kept));
     }
     int rc = kept->failed ? no_memory(r) : 0;
-    if (!rc)
+    if (!rc && user)
         put(r, m, "content", as_content(r, kept, CHAT_USER));
     str_clear(kept);
     return rc;
@@ -473,6 +459,8 @@ static int merge_system(const struct repair *r, struct jinja_value *out) {
     size_t answer = first_answer(r);
     struct str text = {0}, kept = {0};
     system_words(r, &text);
+    if (never && into.kind == JINJA_ABSENT && text.len && !text.failed)
+        jinja_append(r->c, list, new_message(r, CHAT_USER, &text));
     if (never && into.kind != JINJA_ABSENT && text.len) {
         add_words(&text, into);
     } else if (!never) {
@@ -498,6 +486,134 @@ static int merge_system(const struct repair *r, struct jinja_value *out) {
         rc = put_late(r, list, (struct jinja_value){0}, &kept);
     str_fini(&kept);
     *out = list;
+    return rc;
+}
+
+// Calls behind the words of their message, for a template that knows none.
+static int say_calls(const struct repair *r, struct jinja_value m) {
+    struct jinja_value calls = jinja_member(m, "tool_calls");
+    struct str text = {0};
+    int rc = 0;
+    append_words(&text, jinja_member(m, "content"));
+    for (size_t i = 0; i < jinja_count(calls) && !rc; i++) {
+        struct jinja_value f = jinja_member(jinja_at(calls, i), "function"), name, arguments;
+        struct jinja_value given = jinja_member(f, "arguments");
+        size_t n_name = 0, n = 0;
+        rc = jinja_json(r->c, jinja_member(f, "name"), &name, r->e);
+        arguments = given;
+        if (!rc && given.kind != JINJA_STRING)
+            rc = jinja_json(r->c, given, &arguments, r->e);
+        if (rc)
+            break;
+        const char *s = jinja_bytes(name, &n_name), *a = jinja_bytes(arguments, &n);
+        str_puts(&text, text.len ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
+        str_append(&text, s ? s : "", n_name);
+        str_puts(&text, ", \"arguments\": ");
+        str_append(&text, a ? a : "", n);
+        str_puts(&text, "}\n</tool_call>");
+    }
+    str_puts(&text, "");
+    rc = rc ? rc : text.failed ? no_memory(r) : 0;
+    if (!rc)
+        put(r, m, "content", as_content(r, &text, CHAT_ASSISTANT));
+    jinja_remove_member(m, "tool_calls");
+    str_fini(&text);
+    return rc;
+}
+
+// A result as words of the user, for a template without a place for results.
+static int say_result(const struct repair *r, struct jinja_value *m) {
+    struct str text = {0};
+    str_puts(&text, "<tool_response>\n");
+    append_words(&text, jinja_member(*m, "content"));
+    str_puts(&text, "\n</tool_response>");
+    int rc = text.failed ? no_memory(r) : 0;
+    if (!rc)
+        *m = new_message(r, CHAT_USER, &text);
+    str_fini(&text);
+    return rc;
+}
+
+// Puts messages that the template has no place for into the words of others.
+static int place_messages(const struct repair *r, struct jinja_value *list) {
+    const struct chat_traits *is = &r->t->traits;
+    struct jinja_value out = jinja_list(r->c, true);
+    size_t n = jinja_count(*list);
+    bool spoken = false;
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        struct jinja_value m = jinja_at(*list, i);
+        bool system = is_system(m), answer = is_role(m, CHAT_ASSISTANT);
+        if (answer && is->plain_calls && jinja_count(jinja_member(m, "tool_calls")) > 0)
+            rc = say_calls(r, m);
+        if (!rc && is->plain_results && is_role(m, CHAT_TOOL))
+            rc = say_result(r, &m);
+        if (system && n == 1 && is->lone_system)
+            put(r, m, "role", words(r, chat_roles[CHAT_USER]));
+        if (answer && !spoken && is->user_first)
+            jinja_append(r->c, out, new_message(r, CHAT_USER, &(struct str){.data = ""}));
+        spoken = spoken || !system;
+        jinja_append(r->c, out, m);
+    }
+    *list = out;
+    return rc;
+}
+
+// The words of m behind those of an earlier message, under all names that both have.
+static int join_words(const struct repair *r, struct jinja_value into, struct jinja_value m,
+                      enum chat_role role) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    struct str text = {0};
+    add_words(&text, into);
+    add_words(&text, m);
+    str_puts(&text, "");
+    if (!text.failed)
+        put(r, into, "content", as_content(r, &text, role));
+    for (int i = 0; i < 3 && !text.failed; i++) {
+        struct jinja_value was = jinja_member(into, names[i]), is = jinja_member(m, names[i]);
+        if (is.kind != JINJA_STRING)
+            continue;
+        str_clear(&text);
+        append_words(&text, was);
+        if (text.len)
+            str_puts(&text, "\n\n");
+        append_words(&text, is);
+        if (!text.failed)
+            put(r, into, names[i], jinja_string(r->c, text.data, text.len, true));
+    }
+    int rc = text.failed ? no_memory(r) : 0;
+    str_fini(&text);
+    return rc;
+}
+
+// Whether the template refuses m behind the message `last`, so that its words go there.
+static bool is_joined(const struct repair *r, struct jinja_value last, struct jinja_value m) {
+    const struct chat_traits *is = &r->t->traits;
+    if (is_role(m, CHAT_USER))
+        return (is->join_users && is_role(last, CHAT_USER)) ||
+               (is->user_behind && is_role(last, CHAT_TOOL));
+    return is->join_answers && is_role(m, CHAT_ASSISTANT) && is_role(last, CHAT_ASSISTANT) &&
+           jinja_member(m, "tool_calls").kind == JINJA_ABSENT &&
+           jinja_member(last, "tool_calls").kind == JINJA_ABSENT;
+}
+
+// Turns that must not follow each other become one.
+static int join_turns(const struct repair *r, struct jinja_value *list) {
+    struct jinja_value out = jinja_list(r->c, true), last = {0};
+    int rc = 0;
+    for (size_t i = 0; i < jinja_count(*list) && !rc; i++) {
+        struct jinja_value m = jinja_at(*list, i);
+        if (last.kind == JINJA_DICT && is_joined(r, last, m)) {
+            rc = join_words(r, last, m,
+                            is_role(last, CHAT_TOOL)   ? CHAT_TOOL
+                            : is_role(last, CHAT_USER) ? CHAT_USER
+                                                       : CHAT_ASSISTANT);
+            continue;
+        }
+        jinja_append(r->c, out, m);
+        last = m;
+    }
+    *list = out;
     return rc;
 }
 
@@ -555,11 +671,17 @@ int chat_repair(const struct chat_template *t, struct jinja_context *c, const st
     if (rc)
         return rc;
     struct jinja_value m = jinja_at(r.list, n - 1);
-    if (role == CHAT_ASSISTANT && jinja_member(m, "tool_calls").kind == JINJA_ABSENT)
-        *last = m;
-    *out = r.list;
+    bool words_last = role == CHAT_ASSISTANT && jinja_member(m, "tool_calls").kind == JINJA_ABSENT;
     bool merge = t->traits.system == CHAT_SYSTEM_NEVER   ? systems > 0
                  : t->traits.system == CHAT_SYSTEM_FIRST ? !in_front
                                                          : false;
-    return merge ? merge_system(&r, out) : 0;
+    rc = place_messages(&r, &r.list);
+    *out = r.list;
+    if (!rc && merge)
+        rc = merge_system(&r, out);
+    if (!rc)
+        rc = join_turns(&r, out);
+    if (!rc && words_last)
+        *last = jinja_at(*out, jinja_count(*out) - 1);
+    return rc;
 }

@@ -235,7 +235,10 @@ static void wrong_fields_are_named(void **state) {
         {ENDPOINT_CHAT, "\"parallel_tool_calls\":1", "parallel_tool_calls"},
         {ENDPOINT_CHAT, "\"tool_choice\":3", "tool_choice"},
         {ENDPOINT_CHAT, "\"functions\":[{}]", "functions"},
-        {ENDPOINT_CHAT, "\"tools\":[{}],\"functions\":[{\"name\":\"f\"}]", "functions"},
+        {ENDPOINT_CHAT,
+         "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"g\"}}],\"functions\":[{"
+         "\"name\":\"f\"}]",
+         "functions"},
         {ENDPOINT_CHAT, "\"function_call\":\"required\"", "function_call"},
         {ENDPOINT_CHAT, "\"function_call\":{\"name\":\"f\"}", "function_call"},
         {ENDPOINT_CHAT, "\"functions\":[{\"name\":\"f\"}],\"function_call\":{}", "function_call"},

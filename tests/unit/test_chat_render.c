@@ -437,6 +437,51 @@ static void model_files_give_their_templates(void **state) {
     }
 }
 
+#define TURN(role, x) "<start_of_turn>" role "\n" x "<end_of_turn>\n"
+#define OPEN          "<start_of_turn>model\n"
+#define CHAT(role, x) "<|im_start|>" role "\n" x "<|im_end|>\n"
+
+// Orders of turns that a template refuses or loses are put into those that it takes; the words
+// stay.
+static void turns_that_are_refused_are_joined(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *messages, *want;
+    } rows[] = {
+        {"no_system", "[" USER("one") "," USER("two") "]", TURN("user", "one\n\ntwo") OPEN},
+        {"no_system", "[" SYSTEM("Be.") "," USER("one") "," USER("two") "]",
+         TURN("user", "Be.\n\none\n\ntwo") OPEN},
+        {"no_system", "[" USER("1") "," ASSISTANT("2") "," ASSISTANT("3") "," USER("4") "]",
+         TURN("user", "1") TURN("model", "2\n\n3") TURN("user", "4") OPEN},
+        {"no_system", "[" ASSISTANT("hey") "," USER("one") "]",
+         TURN("user", "") TURN("model", "hey") TURN("user", "one") OPEN},
+        {"no_system", "[" SYSTEM("Be.") "," ASSISTANT("hey") "," USER("one") "]",
+         TURN("user", "Be.") TURN("model", "hey") TURN("user", "one") OPEN},
+        {"no_system", "[" SYSTEM("Be.") "]", TURN("user", "Be.") OPEN},
+        {"no_system", "[" USER("1") "," ASSISTANT("2") "," ASSISTANT("3") "]",
+         TURN("user", "1") "<start_of_turn>model\n2\n\n3"},
+        {"no_system",
+         "[" USER("?") "," CALL("{\"a\": \"Oslo\"}", "x") "," RESULT("x") "," USER("so?") "]",
+         TURN("user", "?") TURN("model", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+                                         "\"Oslo\"}}\n</tool_call>")
+             TURN("user", "<tool_response>\nsunny\n</tool_response>\n\nso?") OPEN},
+        {"brackets", "[" USER("one") "," USER("two") "]", "[INST]one\n\ntwo[/INST]"},
+        {"brackets", "[" ASSISTANT("hey") "," USER("one") "]", "[INST][/INST]hey[INST]one[/INST]"},
+        {"brackets",
+         "[" USER("?") "," CALL("{}", "abc123DEF") "," RESULT("abc123DEF") "," USER("so?") "]",
+         "[INST]?[/INST][TOOL_CALLS]f[CALL_ID]abc123DEF[ARGS]{}[TOOL_RESULTS]abc123DEF"
+         "[TOOL_CONTENT]sunny\n\nso?[/TOOL_RESULTS]"},
+        // Templates that take them get them as they are; but calls that they would drop.
+        {"chatml", "[" USER("one") "," USER("two") "]",
+         CHAT("user", "one") CHAT("user", "two") "<|im_start|>assistant\n"},
+        {"chatml", "[" ASSISTANT("hey") "," ASSISTANT("you") "," USER("one") "]",
+         CHAT("assistant", "hey") CHAT("assistant", "you")
+             CHAT("user", "one") "<|im_start|>assistant\n"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_render(rows[i].name, rows[i].messages, rows[i].want);
+}
+
 // An answer that says nothing is not gone on with, whatever its form, and no prompt is empty.
 static void empty_answers_are_left_out(void **state) {
     (void)state;
@@ -540,6 +585,7 @@ int main(void) {
         cmocka_unit_test(model_files_give_their_templates),
         cmocka_unit_test(earlier_tokens_stay),
         cmocka_unit_test(empty_answers_are_left_out),
+        cmocka_unit_test(turns_that_are_refused_are_joined),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

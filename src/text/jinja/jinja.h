@@ -113,6 +113,11 @@ struct jinja_value jinja_key_at(struct jinja_value dict, size_t i);
 const char *jinja_bytes(struct jinja_value string, size_t *n); // ends in NUL
 bool jinja_is_true(struct jinja_value v);                      // as `if` sees it
 
+// The text of JSON of a value, in Python's spelling, as the filter tojson writes it. ERR_USAGE,
+// ERR_LIMIT, ERR_MEMORY.
+int jinja_json(struct jinja_context *c, struct jinja_value v, struct jinja_value *out,
+               struct err *e);
+
 // Sets a variable for all later renderings in the context.
 void jinja_set(struct jinja_context *c, const char *name, struct jinja_value v);
 

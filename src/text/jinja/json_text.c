@@ -225,3 +225,12 @@ int jinja_put_json(struct jinja_context *c, struct jinja_value v, const struct j
     struct writer w = {.c = c, .how = how};
     return put_value(&w, v);
 }
+
+int jinja_json(struct jinja_context *c, struct jinja_value v, struct jinja_value *out,
+               struct err *e) {
+    size_t mark = jinja_mark(c);
+    int rc = jinja_put_json(c, v, &(struct jinja_json){0});
+    if (!rc)
+        rc = jinja_take(c, mark, out);
+    return rc ? err_set(e, rc, "%s", c->e.text) : 0;
+}
