@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "serve/answer_chunks.h"
+#include "serve/chat_prompt.h"
 #include "serve/fields.h"
 #include "serve/session_ratio.h"
 
@@ -36,7 +37,9 @@ bool api_token_ids(const struct json *array, int vocab, const char *name, struct
     return true;
 }
 
-static bool add_text(struct completion *c, const char *s, size_t n, struct token_list *out) {
+static bool add_text(struct completion *c, const char *s, size_t n,
+                     struct completion_prompt *prompt) {
+    struct token_list *out = &prompt->tokens;
     const struct tokenizer *t = c->s->tokenizer;
     struct err e = {0};
     int rc = 0;
@@ -48,22 +51,26 @@ static bool add_text(struct completion *c, const char *s, size_t n, struct token
         rc = tokenizer_encode(t, s, n, true, out, &e);
     if (!rc && c->s->o->log_prompts)
         str_append(&c->rendered, s, n);
-    return rc == 0 || fail(&c->error, &e);
+    prompt->over = rc == ERR_LIMIT && out->most;
+    return rc == 0 || prompt->over || fail(&c->error, &e);
 }
 
 static bool add_prompt(struct completion *c, const struct json *v) {
-    struct token_list *out = &c->prompts[c->n_prompts++].tokens;
+    struct completion_prompt *prompt = &c->prompts[c->n_prompts++];
+    struct token_list *out = &prompt->tokens;
     size_t n = 0;
     const char *s = json_str(v, &n);
     bool ok;
     if (s)
-        ok = add_text(c, s, n, out);
+        chat_prompt_bound(c, prompt);
+    if (s)
+        ok = add_text(c, s, n, prompt);
     else if (json_kind_of(v) == JSON_ARRAY)
         ok = api_token_ids(v, c->s->limits.vocab, "prompt", out, &c->error);
     else
         ok = api_refuse(&c->error, "prompt", "prompt holds %s and must hold strings or token ids",
                         fields_kind_name(v));
-    if (ok && out->count == 0)
+    if (ok && out->count == 0 && !prompt->over)
         ok = api_refuse(&c->error, "prompt", "prompt is empty: it needs a token to go on from");
     return ok;
 }
@@ -107,9 +114,9 @@ static bool shorten(struct completion *c) {
     bool ok = true;
     if (!r->reason) {
         token_list_fini(&c->prompts->tokens);
-        c->prompts->tokens = (struct token_list){0};
+        chat_prompt_bound(c, c->prompts);
         str_clear(&c->rendered);
-        ok = add_text(c, kept.data ? kept.data : "", kept.len, &c->prompts->tokens);
+        ok = add_text(c, kept.data ? kept.data : "", kept.len, c->prompts);
         r->to = (int64_t)c->prompts->tokens.count;
     }
     str_fini(&kept);

@@ -55,6 +55,7 @@ static void run(void *arg) {
     if (!atomic_load(&t->gone) && params_take(&t->text, &t->hold, &body, &t->error) &&
         params_read(&t->p, body, t->endpoint, &t->s->limits, &t->error)) {
         t->body = body;
+        t->p.client = &t->client;
         t->work(t);
     }
     params_fini(&t->p);
@@ -120,6 +121,12 @@ static bool has_tokenizer(struct task *t) {
     return t->s->tokenizer != NULL;
 }
 
+// For the tokens of a text that no context bounds.
+static struct token_list bounded(const struct task *t) {
+    enum { MOST = 1 << 21 };
+    return (struct token_list){.most = MOST, .gone = &t->client};
+}
+
 static void put_pieces(struct task *t, const struct token_list *l) {
     struct str s = {0};
     for (size_t i = 0; i < l->count; i++) {
@@ -151,7 +158,7 @@ static void put_tokens(struct task *t, const struct token_list *l) {
 }
 
 static void tokenize(struct task *t) {
-    struct token_list l = {0};
+    struct token_list l = bounded(t);
     struct err e = {0};
     size_t n;
     const char *s = json_str(t->p.text, &n);
@@ -209,7 +216,7 @@ typedef bool render_fn(struct service *s, const struct params *p, const struct j
 // object: what the answer calls itself, or NULL.
 static void count_prompt(struct task *t, render_fn *render, const char *object) {
     struct chat_text text = {0};
-    struct token_list l = {0};
+    struct token_list l = bounded(t);
     struct err e = {0};
     if (has_tokenizer(t) && render(t->s, &t->p, t->body, &text, &t->error)) {
         if (chat_encode(t->s->tokenizer, &text, &l, &e)) {

@@ -69,7 +69,8 @@ static int make_input(const struct params *p, struct chat_input *in, struct json
                               .documents = p->documents,
                               .kwargs = *variables,
                               .add_generation_prompt = goes_on || p->open_reply >= 0,
-                              .keep_last = p->continue_last < 0};
+                              .keep_last = p->continue_last < 0,
+                              .gone = p->client};
     return rc;
 }
 
@@ -124,11 +125,14 @@ bool chat_prompt_encode(const struct service *s, const struct params *p, struct 
     struct err e = {0};
     if (!chat_prompt_render(s, p, text, x))
         return false;
-    if (chat_encode(s->tokenizer, text, &out->tokens, &e)) {
+    int rc = chat_encode(s->tokenizer, text, &out->tokens, &e);
+    out->over = rc == ERR_LIMIT && out->tokens.most;
+    if (rc && !out->over) {
         api_error_of(x, &e);
         return false;
     }
-    find_places(s, p, text, out);
+    if (!rc)
+        find_places(s, p, text, out);
     out->in_reasoning = text->in_reasoning;
     return true;
 }
@@ -147,6 +151,12 @@ static bool make_prompt(struct completion *c) {
     return ok;
 }
 
+void chat_prompt_bound(const struct completion *c, struct completion_prompt *prompt) {
+    enum { NEAR = 1 << 16 }; // tokens; of prompts that are not far too long it is told how long
+    prompt->tokens.gone = &c->client;
+    prompt->tokens.most = c->s->shorteners ? 0 : 2 * (size_t)c->s->n_ctx + NEAR;
+}
+
 bool chat_prompt_make(struct completion *c, const struct conversation *v, const char *where) {
     if (!chat_prompt_take(&c->p, v, where, &c->words, &c->tools, &c->error))
         return false;
@@ -158,10 +168,11 @@ bool chat_prompt_make(struct completion *c, const struct conversation *v, const 
         return false;
     }
     c->n_prompts = 1;
+    chat_prompt_bound(c, c->prompts);
     atomic_store(&c->readable, true);
     struct conversation tools = {0};
     conversation_plain_tools(v, &tools);
-    bool ok = make_prompt(c) && tool_constrain(c, &tools);
+    bool ok = make_prompt(c) && (c->prompts->over || tool_constrain(c, &tools));
     conversation_fini(&tools);
     return ok;
 }
@@ -183,7 +194,7 @@ bool chat_prompt_shorten(struct completion *c) {
     json_free(c->words.messages);
     c->p.messages = c->words.messages = shorter;
     token_list_fini(&c->prompts->tokens);
-    c->prompts->tokens = (struct token_list){0};
+    chat_prompt_bound(c, c->prompts);
     bool ok = make_prompt(c);
     r->to = (int64_t)c->prompts->tokens.count;
     return ok;

@@ -19,6 +19,10 @@ bool chat_prompt_render(const struct service *s, const struct params *p, struct 
 bool chat_prompt_encode(const struct service *s, const struct params *p, struct chat_text *text,
                         struct completion_prompt *out, struct api_error *x);
 
+// Bounds the work on a prompt, of a conversation or not, that has no tokens yet: its client may go,
+// and what is far beyond the context is not tokenised to its end.
+void chat_prompt_bound(const struct completion *c, struct completion_prompt *prompt);
+
 // c's one prompt, of a conversation. False with c->error filled.
 bool chat_prompt_make(struct completion *c, const struct conversation *v, const char *where);
 // The same again of what compression leaves of it: `shorten` of struct dialect.

@@ -311,8 +311,9 @@ static void prepare(void *arg) {
     struct completion *c = arg;
     struct err e = {0};
     bool ok = !atomic_load(&c->gone) && params_take(&c->text, &c->hold, &c->body, &c->error) &&
-              params_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error) &&
-              c->d->prepare(c);
+              params_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error);
+    c->p.client = &c->client;
+    ok = ok && c->d->prepare(c);
     str_fini(&c->text);
     if (ok && is_long(c)) {
         if (!workers_run(c->s->shorteners, shorten, c, &e))

@@ -131,13 +131,14 @@ bool completion_fits(struct completion *c) {
                         : c->d->endpoint == ENDPOINT_RESPONSES ? "input"
                                                                : "messages";
     for (int i = 0; i < c->n_prompts; i++) {
-        int64_t n = (int64_t)c->prompts[i].tokens.count, most = c->s->n_ctx;
+        const struct completion_prompt *p = &c->prompts[i];
+        int64_t n = (int64_t)(p->over ? p->tokens.most + 1 : p->tokens.count), most = c->s->n_ctx;
         if (n + (c->p.max_tokens != 0) <= most)
             continue;
         api_refuse(&c->error, field,
-                   "the prompt is too long: it has %lld tokens, and the context has room for %lld "
-                   "with the answer",
-                   (long long)n, (long long)most);
+                   "the prompt is too long: it has %s%lld tokens, and the context has room for "
+                   "%lld with the answer",
+                   p->over ? "at least " : "", (long long)n, (long long)most);
         c->error.code = "context_length_exceeded";
         c->error.n_prompt = n;
         c->error.n_ctx = most;

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/gone.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "engine/request.h"
@@ -88,7 +89,8 @@ struct params {
     const struct json *functions, *function_call;
     enum speculate how;
     bool logit_hash, token_ids, trees;
-    uint64_t session; // adapt_id of the conversation's name; 0: not said
+    const struct gone *client; // whether anybody waits for the answer; the caller's, NULL: yes
+    uint64_t session;          // adapt_id of the conversation's name; 0: not said
 };
 
 // The body of a request as JSON, by the rules of the interface: depth 256, keys once, bounded

@@ -60,6 +60,10 @@ static uint32_t first_symbol(const struct bpe *b, const char *piece, size_t n, s
     return b->byte_symbol[(unsigned char)*piece];
 }
 
+int bpe_cancelled(struct err *e) {
+    return err_set(e, ERR_CANCELLED, "nobody waits for the tokens of the text any more");
+}
+
 struct short_piece {
     uint32_t symbol[SHORT_PIECE];
     const struct bpe_slot *pair[SHORT_PIECE]; // with the next symbol
@@ -134,7 +138,15 @@ struct chain {
     uint32_t *symbol, *prev, *next; // [n + 1]
     uint64_t *heap;                 // rank << 32 | node
     size_t n_heap;
+    const struct gone *gone;
+    unsigned steps;
 };
+
+// Of the loops over a chain: true when nobody waits for it.
+static inline bool chain_left(struct chain *c) {
+    enum { ASK = 1 << 16 };
+    return ++c->steps % ASK == 0 && gone_check(c->gone);
+}
 
 // Queues the pair that begins at node i, if it has a rank.
 static bool queue_pair(struct chain *c, uint32_t i) {
@@ -145,10 +157,13 @@ static bool queue_pair(struct chain *c, uint32_t i) {
     return true;
 }
 
-static void chain_build(struct chain *c, const char *piece, uint32_t n) {
+// False: nobody waits for it.
+static bool chain_build(struct chain *c, const char *piece, uint32_t n) {
     uint32_t before = BPE_NONE;
     for (uint32_t i = 0; i < n;) {
         size_t length;
+        if (chain_left(c))
+            return false;
         c->symbol[i] = first_symbol(c->bpe, piece + i, n - i, &length);
         c->prev[i] = before;
         before = i;
@@ -160,12 +175,18 @@ static void chain_build(struct chain *c, const char *piece, uint32_t n) {
     c->n_heap = 0;
     for (uint32_t i = 0; i < n; i = c->next[i])
         queue_pair(c, i);
-    for (size_t i = c->n_heap / 2; i-- > 0;)
+    for (size_t i = c->n_heap / 2; i-- > 0;) {
+        if (chain_left(c))
+            return false;
         sift_down(c->heap, c->n_heap, i);
+    }
+    return true;
 }
 
-static void chain_merge(struct chain *c) {
+static bool chain_merge(struct chain *c) {
     while (c->n_heap > 0) {
+        if (chain_left(c))
+            return false;
         uint64_t top = c->heap[0];
         c->heap[0] = c->heap[--c->n_heap];
         if (c->n_heap > 0)
@@ -185,6 +206,7 @@ static void chain_merge(struct chain *c) {
         if (c->prev[i] != BPE_NONE && queue_pair(c, c->prev[i]))
             sift_up(c->heap, c->n_heap - 1);
     }
+    return true;
 }
 
 // Room for n bytes. Every merge takes one entry off the heap and puts at most two on it, and
@@ -215,9 +237,10 @@ static int encode_long(const struct bpe *b, struct bpe_work *w, const char *piec
                       .symbol = w->nodes,
                       .prev = w->nodes + w->nodes_cap,
                       .next = w->nodes + 2 * w->nodes_cap,
-                      .heap = w->heap};
-    chain_build(&c, piece, n);
-    chain_merge(&c);
+                      .heap = w->heap,
+                      .gone = out->gone};
+    if (!chain_build(&c, piece, n) || !chain_merge(&c))
+        return bpe_cancelled(e);
     for (uint32_t i = 0; i < n && !rc; i = c.next[i])
         rc = emit(b, c.symbol[i], piece + i, c.next[i] - i, out, e);
     return rc;

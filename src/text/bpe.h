@@ -100,6 +100,7 @@ int32_t bpe_find(const struct bpe *b, const char *bytes, size_t n);
 // stands for it.
 int bpe_encode(const struct bpe *b, struct bpe_work *w, const char *piece, size_t n,
                struct token_list *out, struct err *e);
+int bpe_cancelled(struct err *e); // ERR_CANCELLED with its sentence
 
 void bpe_fini(struct bpe *b);
 

@@ -53,7 +53,8 @@ struct chat_input {
     // The answer of the assistant is to begin. When the last message is the assistant's own words,
     // it is continued instead; one of the assistant without words, reasoning and calls is left out.
     bool add_generation_prompt;
-    bool keep_last; // the last message is whole though it is the assistant's
+    bool keep_last;          // the last message is whole though it is the assistant's
+    const struct gone *gone; // whether anybody waits: ERR_CANCELLED else
 };
 
 // Rendered text, by origin: spans partition it, and neighbours differ. Zeroed is valid.

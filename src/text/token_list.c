@@ -7,6 +7,8 @@
 #include "base/vec.h"
 
 int token_list_push(struct token_list *l, int32_t id, struct err *e) {
+    if (l->most && l->count >= l->most)
+        return err_set(e, ERR_LIMIT, "the text has more than %zu tokens; shorten it", l->most);
     int rc = vec_reserve(&l->ids, &l->cap, (int64_t)l->count + 1, sizeof *l->ids, e);
     if (!rc)
         l->ids[l->count++] = id;

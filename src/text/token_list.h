@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A growable list of token ids. It knows nothing of vocabularies.
+// A growable list of token ids, with the bounds of the work that fills it. It knows nothing of
+// vocabularies.
 #ifndef COPPICE_TEXT_TOKEN_LIST_H
 #define COPPICE_TEXT_TOKEN_LIST_H
 
@@ -7,15 +8,18 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/gone.h"
 
-// A zeroed list is valid and empty.
+// A zeroed list is valid, empty and without bounds.
 struct token_list {
     int32_t *ids;
     size_t count;
     int64_t cap;
+    size_t most;             // more tokens than so many are ERR_LIMIT; 0: any number
+    const struct gone *gone; // whether anybody still waits for them
 };
 
-// Appends one id. ERR_MEMORY leaves the list as it was.
+// Appends one id. ERR_MEMORY and ERR_LIMIT leave the list as it was.
 int token_list_push(struct token_list *l, int32_t id, struct err *e);
 
 // Frees the ids and leaves the list empty.

@@ -24,7 +24,11 @@ struct tokenizer {
     struct special special;
     struct split *split; // NULL for vocabularies with scores, which have no pre-tokeniser
     bool add_bos, nfc, blank_first;
+    // The least that a byte of text adds to the number of tokens: one by the length of the longest
+    // token that has this byte, in parts of 1 << WEIGHT.
+    uint32_t weight[256];
 };
+enum { WEIGHT = 20 };
 
 static int read_model(struct tokenizer *t, const struct gguf *g, struct err *e) {
     static const char *const names[] = {
@@ -49,6 +53,43 @@ static int read_model(struct tokenizer *t, const struct gguf *g, struct err *e) 
                    n < 32 ? (int)n : 32, model);
 }
 
+// A token, or what merges make on the way to one, may stand for n bytes, these among them. Until
+// weigh() the table holds lengths.
+static void note_length(struct tokenizer *t, const char *bytes, size_t n_bytes, size_t n) {
+    for (size_t i = 0; i < n_bytes; i++) {
+        uint32_t *longest = &t->weight[(unsigned char)bytes[i]];
+        *longest = n > *longest ? (uint32_t)n : *longest;
+    }
+}
+
+static void weigh(struct tokenizer *t) {
+    enum { CHARACTER = 4 }; // bytes of one that no token has, at most
+    for (uint32_t i = 0; i < t->vocab.count; i++) {
+        const struct vocab_token *k = &t->vocab.tokens[i];
+        size_t n = k->n_text > k->n_raw ? k->n_text : k->n_raw;
+        note_length(t, k->text, k->n_text, n);
+        note_length(t, k->raw, k->n_raw, n);
+    }
+    for (int i = 0; i < 256; i++)
+        t->weight[i] = (1u << WEIGHT) / (t->weight[i] > CHARACTER ? t->weight[i] : CHARACTER);
+}
+
+// Tokens that a text has at least, as long as it is not normalised: those of each byte's share.
+static size_t least_tokens(const struct tokenizer *t, const char *text, size_t n) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += t->weight[(unsigned char)text[i]];
+    return (size_t)(sum >> WEIGHT);
+}
+
+// Whether a text may fit into a list beside what it has, by that.
+static int check_room(const struct tokenizer *t, const char *text, size_t n,
+                      const struct token_list *out, struct err *e) {
+    if (!out->most || n <= out->most || out->count + least_tokens(t, text, n) <= out->most)
+        return 0;
+    return err_set(e, ERR_LIMIT, "the text has more than %zu tokens; shorten it", out->most);
+}
+
 // One "left right" line; the left part may itself begin with a space. Parts outside the byte map
 // can never be formed from bytes: such a merge is passed over. Escaped texts stand for themselves.
 static int add_merge(struct tokenizer *t, uint64_t index, const char *s, size_t n,
@@ -61,8 +102,10 @@ static int add_merge(struct tokenizer *t, uint64_t index, const char *s, size_t 
                        "merge %llu of tokenizer.ggml.merges is not two UTF-8 texts "
                        "with a space between; the file is damaged",
                        (unsigned long long)index);
-    if (t->kind == VOCAB_ESCAPED)
+    if (t->kind == VOCAB_ESCAPED) {
+        note_length(t, s, n, n - 1);
         return bpe_add_merge(b, s, n_left, s + n_left + 1, n - n_left - 1, e);
+    }
     str_clear(buffer);
     str_append(buffer, s, n);
     if (buffer->failed)
@@ -175,6 +218,7 @@ int tokenizer_create(struct tokenizer **out, const struct gguf *g, struct err *e
         tokenizer_destroy(t);
         return rc;
     }
+    weigh(t);
     *out = t;
     return 0;
 }
@@ -228,10 +272,14 @@ struct encode_job {
     struct bpe_work work;
     struct str normal, escaped; // of the fragment
     struct token_list *out;
+    unsigned pieces; // so far
 };
 
 static int encode_piece(void *arg, const char *piece, size_t n, struct err *e) {
+    enum { ASK = 1024 };
     struct encode_job *j = arg;
+    if (++j->pieces % ASK == 0 && gone_check(j->out->gone))
+        return bpe_cancelled(e);
     return bpe_encode(&j->tokenizer->bpe, &j->work, piece, n, j->out, e);
 }
 
@@ -266,6 +314,8 @@ static int encode_fragment(struct encode_job *j, const char *text, size_t n, str
             return rc;
         text = j->normal.data;
         n = j->normal.len;
+        if ((rc = check_room(j->tokenizer, text, n, j->out, e)))
+            return rc;
     }
     if (j->tokenizer->kind != VOCAB_BYTE_LEVEL)
         return encode_escaped(j, text, n, e);
@@ -311,7 +361,9 @@ static int encode(const struct tokenizer *t, const char *text, size_t n, bool sp
     struct encode_job j = {.tokenizer = t, .out = out};
     struct special_hits hits = {0};
     size_t before = out->count;
-    int rc = check_utf8(text, n, e);
+    int rc = !t->nfc || norm_is_plain(text, n) ? check_room(t, text, n, out, e) : 0;
+    if (!rc)
+        rc = check_utf8(text, n, e);
     if (!rc)
         rc = w ? special_scan_spans(&t->special, text, n, w, &hits, e)
                : special_scan(&t->special, text, n, special, &hits, e);

@@ -39,8 +39,9 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t n);
 
 // Appends the ids of text. special: control tokens written in the text are recognised (user-defined
 // ones always are). Ill-formed UTF-8 is ERR_FORMAT with its byte offset. Linear time in n, but for
-// a factor log n in unbroken stretches. Does not add BOS; callers do (tokenizer_add_bos).
-// After an error out is as it was.
+// a factor log n in unbroken stretches. Does not add BOS; callers do (tokenizer_add_bos). Keeps to
+// the bounds of out (token_list.h): where a glance at its bytes tells that a text has too many
+// tokens, nothing else is done. After an error out is as it was.
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool special,
                      struct token_list *out, struct err *e);
 

@@ -245,6 +245,50 @@ static void test_bad_text(void **state) {
     vocab_file_fini(&f);
 }
 
+static bool ask(const void *arg) {
+    int *left = (int *)(uintptr_t)arg;
+    return (*left)-- <= 0;
+}
+
+// A text that has far too many tokens is refused at a glance; for one that nobody waits for any
+// more the work ends, in pieces and within an unbroken stretch.
+static void test_bounds_of_the_work(void **state) {
+    (void)state;
+    enum { LONG = 4 << 20 };
+    static const char *const tokens[] = {"aaaaaaaa", "<|mark|>"};
+    static const int32_t types[] = {1, 3};
+    static const char *const units[] = {"a", "a ", "\u00E9", "e\u0301", "<|mark|>"};
+    for (int nfc = 0; nfc < 2; nfc++) {
+        struct vocab_file f = {0};
+        if (nfc)
+            vocab_file_bool(&f, KEY("normalizer.nfc"), true);
+        struct tokenizer *t = load(&f, tokens, 2, types);
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+            struct str text = {0};
+            struct err e = {0};
+            int none = 0, later = 3, never = INT32_MAX;
+            while (text.len < LONG)
+                str_puts(&text, units[i]);
+            struct token_list l = {.most = LONG / 64, .gone = &(struct gone){ask, &never}};
+            assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e), ERR_LIMIT);
+            assert_int_equal(never, INT32_MAX); // no piece was looked at
+            assert_int_equal(l.count, 0);
+            token_list_fini(&l);
+            for (int k = 0; i < 4 && k < 2; k++) {
+                l = (struct token_list){.gone = &(struct gone){ask, k ? &later : &none}};
+                assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e),
+                                 ERR_CANCELLED);
+                assert_int_equal(l.count, 0);
+                token_list_fini(&l);
+            }
+            assert_int_equal(none, i < 4 ? -1 : 0); // nothing more was done after the answer
+            str_fini(&text);
+        }
+        tokenizer_destroy(t);
+        vocab_file_fini(&f);
+    }
+}
+
 // The file must be refused with this code and a sentence that holds this word.
 static void refused(struct vocab_file *f, int code, const char *word) {
     struct tokenizer *t;
@@ -349,6 +393,7 @@ int main(void) {
         cmocka_unit_test(test_lying_lists),
         cmocka_unit_test(test_missing_keys),
         cmocka_unit_test(test_missing_byte_tokens),
+        cmocka_unit_test(test_bounds_of_the_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,35 @@ static const struct json *of_family(const struct json *row, const char *key, con
     return s.found;
 }
 
+// A bound refuses what has one token more, and nothing that fits.
+static void check_bound(struct family *f, const char *text, size_t n, bool special,
+                        const struct token_list *got) {
+    for (size_t less = 0; less < 2 && got->count > less; less++) {
+        struct token_list bounded = {.most = got->count - less};
+        struct err e = {0};
+        int rc = tokenizer_encode(f->t, text, n, special, &bounded, &e);
+        assert_int_equal(rc, less ? ERR_LIMIT : 0);
+        assert_int_equal(bounded.count, less ? 0 : got->count);
+        token_list_fini(&bounded);
+    }
+}
+
+// The same of texts of which each token takes much: each token's own text, again and again.
+static void check_bound_of_tokens(struct family *f) {
+    struct str text = {0};
+    struct err e = {0};
+    for (int32_t id = 0; id < tokenizer_size(f->t); id++) {
+        struct token_list got = {0};
+        str_clear(&text);
+        for (int i = 0; i < 20; i++)
+            tokenizer_decode(f->t, id, true, &text);
+        if (text.len && !tokenizer_encode(f->t, text.data, text.len, true, &got, &e))
+            check_bound(f, text.data, text.len, true, &got);
+        token_list_fini(&got);
+    }
+    str_fini(&text);
+}
+
 static void check_ids(struct family *f, const char *text, size_t n, bool special,
                       const struct json *want) {
     struct token_list got = {0};
@@ -62,6 +91,7 @@ static void check_ids(struct family *f, const char *text, size_t n, bool special
         print_error("%s special=%d: other ids for \"%.*s\" %s\n", f->name, special, (int)n, text,
                     e.text);
     }
+    check_bound(f, text, n, special, &got);
     // Blanks before each stretch and blanks that were U+2581 do not come back as they were.
     for (size_t i = 0; i < got.count; i++)
         tokenizer_decode(f->t, got.ids[i], true, &back);
@@ -170,6 +200,7 @@ static void check_family(const char *file, const char *name, bool own_cuts) {
     assert_true(f.texts >= 47);
     assert_int_equal(f.wrong, 0);
     split_destroy(f.split);
+    check_bound_of_tokens(&f);
     tokenizer_destroy(f.t);
 }
 

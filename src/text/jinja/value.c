@@ -25,13 +25,18 @@ int jinja_fail(struct jinja_context *c, int code, const char *fmt, ...) {
     return err_set(&c->e, code, "%s", text);
 }
 
+enum { ASK = 1 << 14 }; // steps between questions whether anybody waits
+
 int jinja_charge(struct jinja_context *c, size_t steps) {
     if (steps > (size_t)(c->limits.steps - c->steps)) {
         c->steps = c->limits.steps;
         return jinja_fail(c, ERR_LIMIT, "the template does more than %lld steps; it may never end",
                           (long long)c->limits.steps);
     }
+    int64_t asked = c->steps / ASK;
     c->steps += (int64_t)steps;
+    if (c->steps / ASK != asked && gone_check(c->limits.gone))
+        return jinja_fail(c, ERR_CANCELLED, "nobody waits for the text of the template any more");
     return 0;
 }
 
