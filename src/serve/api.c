@@ -2,7 +2,6 @@
 // Paths to handlers; see api.h.
 #include "serve/api.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -124,12 +123,27 @@ static void openapi(struct service *s, struct exchange *x, const char *rest) {
     service_json(x, 200, &w);
 }
 
-// What follows the route's path, "" when that is all; NULL: another path.
-static const char *match(const struct route *r, const char *path) {
+static bool is_open(const struct route *r) {
+    size_t n = strlen(r->path);
+    return n > 1 && r->path[n - 1] == '/';
+}
+
+// Whether a route has this very path; those that take a rest have nothing to do with it then.
+static bool is_exact(const char *path) {
+    bool found = false;
+    for (size_t i = 0; i < api_routes_count; i++)
+        found |= !is_open(&api_routes[i]) && !strcmp(api_routes[i].path, path);
+    return found;
+}
+
+// What follows the route's path, "" when that is all; NULL: another path. exact: of is_exact.
+static const char *match(const struct route *r, const char *path, bool exact) {
     size_t n = strlen(r->path);
     if (strncmp(path, r->path, n) != 0)
         return NULL;
-    bool open = n > 1 && r->path[n - 1] == '/';
+    bool open = is_open(r);
+    if (open && exact)
+        return NULL;
     const char *tail = r->rest ? strchr(r->rest, '}') + 1 : "";
     size_t m = strlen(path + n), t = strlen(tail);
     if (t && (m <= t || strcmp(path + n + m - t, tail) != 0))
@@ -149,12 +163,40 @@ static bool is_packed(const struct exchange *x, struct api_error *why) {
     return true;
 }
 
+void api_methods(const char *path, struct str *methods) {
+    bool exact = is_exact(path);
+    for (size_t i = 0; i < api_routes_count; i++) {
+        const struct route *r = &api_routes[i];
+        if (match(r, path, exact))
+            str_printf(methods, "%s%s%s", methods->len ? ", " : "", r->method,
+                       !strcmp(r->method, "GET") ? ", HEAD" : "");
+    }
+}
+
+// The answer where no route takes the request.
+static void refuse_route(struct exchange *x, const char *method, const char *path) {
+    struct str allowed = {0};
+    struct api_error why = {0};
+    api_methods(path, &allowed);
+    if (allowed.len) {
+        api_fail(&why, 405, NULL, "%.20s is not allowed for %.200s: use %s", method, path,
+                 allowed.data);
+        str_puts(&allowed, ", OPTIONS");
+        exchange_header(x, "Allow", allowed.data ? allowed.data : "");
+    } else {
+        api_fail(&why, 404, NULL, "there is nothing at %.300s; docs/server-api.md lists the paths",
+                 path);
+    }
+    str_fini(&allowed);
+    service_refuse(x, &why);
+}
+
 void api_handle(struct service *s, struct exchange *x) {
     const char *path = exchange_path(x), *method = exchange_method(x);
-    char allowed[64] = "";
+    bool exact = is_exact(path);
     struct api_error why = {0};
     for (size_t i = 0; i < api_routes_count; i++) {
-        const char *rest = match(&api_routes[i], path);
+        const char *rest = match(&api_routes[i], path, exact);
         if (rest && !strcmp(method, api_routes[i].method)) {
             if (!strcmp(method, "POST") && is_packed(x, &why))
                 service_refuse(x, &why);
@@ -162,19 +204,8 @@ void api_handle(struct service *s, struct exchange *x) {
                 api_routes[i].handle(s, x, rest);
             return;
         }
-        size_t n = strlen(allowed);
-        if (rest)
-            snprintf(allowed + n, sizeof allowed - n, "%s%s%s", n ? ", " : "", api_routes[i].method,
-                     api_routes[i].method[0] == 'G' ? ", HEAD" : "");
     }
-    if (allowed[0]) {
-        exchange_header(x, "Allow", allowed);
-        api_fail(&why, 405, NULL, "%.20s is not allowed for %.200s: use %s", method, path, allowed);
-    } else {
-        api_fail(&why, 404, NULL, "there is nothing at %.300s; docs/server-api.md lists the paths",
-                 path);
-    }
-    service_refuse(x, &why);
+    refuse_route(x, method, path);
 }
 
 const char *api_refusal(const struct http_refusal *r, struct str *body) {

@@ -472,6 +472,12 @@ bool completion_watch(struct service *s, struct exchange *x, const char *id) {
     struct completion *c = s->completions;
     while (c && (c->dead || !c->prepared || !c->p.trees || strcmp(c->id, id) != 0))
         c = c->next;
+    if (c && exchange_wants_head(x)) { // takes nobody's place
+        exchange_header(x, "Cache-Control", "no-cache");
+        exchange_begin(x, 200, SSE_TYPE);
+        exchange_end(x);
+        return true;
+    }
     if (!c || c->watcher)
         return false;
     c->watcher = x;

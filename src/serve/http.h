@@ -22,13 +22,16 @@
 struct http;     // the server
 struct exchange; // one request and its answer
 
+// Appends the methods that a path takes, "GET, HEAD, POST"; nothing where there is nothing at it.
+typedef void http_methods_fn(void *arg, const char *path, struct str *methods);
+
 // Takes a complete request. The exchange belongs to the handler from here on, until it is given
 // back with exchange_reply, exchange_end or exchange_abort: now, or any time later.
 typedef void http_handler(void *arg, struct exchange *x);
 
 // A request that the server refuses by itself.
 struct http_refusal {
-    int status;         // 400, 401, 403, 408, 413, 417, 431, 500, 501, 503, 505
+    int status;         // 400, 401, 403, 404, 408, 413, 417, 431, 500, 501, 503, 505
     const char *reason; // one sentence
     const char *method; // "" where the request was not understood so far
     const char *path;   // decoded, without the query; "" likewise
@@ -54,9 +57,10 @@ struct http_options {
     int port;         // 0: any free one
     const char *unix_path; // also listen there, mode 0600; NULL: no
     http_handler *handler;
-    http_refuse_fn *refuse; // NULL: plain text
-    http_ended_fn *ended;   // NULL: nobody is told
-    void *arg;              // of all three
+    http_refuse_fn *refuse;   // NULL: plain text
+    http_ended_fn *ended;     // NULL: nobody is told
+    http_methods_fn *methods; // for OPTIONS; NULL: all of them
+    void *arg;                // of all four
 
     const char *const *keys; // any of them opens; none: no key is asked for
     size_t n_keys;
@@ -118,6 +122,7 @@ struct http_counts http_counts(const struct http *h);
 const char *exchange_method(const struct exchange *x);
 const char *exchange_path(const struct exchange *x);  // decoded UTF-8 without the query
 const char *exchange_query(const struct exchange *x); // as sent, "" when there is none
+bool exchange_wants_head(const struct exchange *x);   // it is a HEAD
 // The first header of that name (any case), NULL when absent.
 const char *exchange_request_header(const struct exchange *x, const char *name);
 // The i-th header, its name in lower case; false behind the last one.

@@ -86,6 +86,10 @@ const char *exchange_method(const struct exchange *x) {
     return x->head.method;
 }
 
+bool exchange_wants_head(const struct exchange *x) {
+    return x->head.bodiless;
+}
+
 const char *exchange_path(const struct exchange *x) {
     return x->head.path;
 }

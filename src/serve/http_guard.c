@@ -166,18 +166,20 @@ void guard_answer(const struct http *h, const struct http_head *head, struct str
                    origin);
 }
 
-void guard_preflight(const struct http *h, const struct http_head *head, struct str *fields) {
+void guard_preflight(const struct http *h, const struct http_head *head, const char *methods,
+                     struct str *fields) {
     const char *wanted = http_head_field(head, "access-control-request-headers");
-    str_puts(fields, "Allow: GET, HEAD, POST, DELETE, OPTIONS\r\n");
+    str_printf(fields, "Allow: %s, OPTIONS\r\n", methods);
     if (!is_allowed_origin(h, http_head_field(head, "origin")))
         return;
     // By name: a wildcard does not cover Authorization. What is asked for comes too, since SDKs add
     // headers of their own.
-    str_puts(fields,
-             "Access-Control-Allow-Methods: GET, HEAD, POST, DELETE, OPTIONS\r\n"
-             "Access-Control-Max-Age: 600\r\n"
-             "Access-Control-Allow-Headers: Authorization, Content-Type, Accept, x-api-key, "
-             "anthropic-version, anthropic-beta, anthropic-dangerous-direct-browser-access");
+    str_printf(fields,
+               "Access-Control-Allow-Methods: %s\r\n"
+               "Access-Control-Max-Age: 600\r\n"
+               "Access-Control-Allow-Headers: Authorization, Content-Type, Accept, x-api-key, "
+               "anthropic-version, anthropic-beta, anthropic-dangerous-direct-browser-access",
+               methods);
     if (wanted && *wanted)
         str_printf(fields, ", %s", wanted);
     str_puts(fields, "\r\n");

@@ -163,8 +163,9 @@ struct guard_refusal {
 struct guard_refusal guard_check(const struct http *h, const struct http_head *head, bool local);
 // Headers of CORS that an answer to this request gets.
 void guard_answer(const struct http *h, const struct http_head *head, struct str *fields);
-// The same for an OPTIONS request.
-void guard_preflight(const struct http *h, const struct http_head *head, struct str *fields);
+// The same for an OPTIONS request to a path that takes these methods.
+void guard_preflight(const struct http *h, const struct http_head *head, const char *methods,
+                     struct str *fields);
 
 // http_listen.c
 int listen_all(struct http *h, evconnlistener_cb accepted, evconnlistener_errorcb failed,

@@ -42,6 +42,25 @@ static void refuse(struct conn *c, int status, const char *reason) {
     str_fini(&body);
 }
 
+// Says what a path takes, and to a page what it may send there.
+static void answer_options(struct conn *c) {
+    struct exchange *x = c->x;
+    const struct http_options *o = &c->h->o;
+    struct str methods = {0};
+    if (o->methods && strcmp(x->head.path, "*") != 0)
+        o->methods(o->arg, x->head.path, &methods);
+    else
+        str_puts(&methods, "GET, HEAD, POST, DELETE");
+    if (methods.len == 0) {
+        refuse(c, methods.failed ? 503 : 404,
+               methods.failed ? "out of memory for the answer" : "there is nothing at this path");
+        return;
+    }
+    guard_preflight(c->h, &x->head, methods.data, &x->fields);
+    str_fini(&methods);
+    exchange_reply(x, 204, NULL, NULL, 0);
+}
+
 static void run(struct conn *c) {
     struct exchange *x = c->x;
     struct http *h = c->h;
@@ -50,8 +69,7 @@ static void run(struct conn *c) {
     str_trim(&x->body);
     http_hold_set(&x->hold, x->body.cap);
     if (strcmp(x->head.method, "OPTIONS") == 0) {
-        guard_preflight(h, &x->head, &x->fields);
-        exchange_reply(x, 204, NULL, NULL, 0);
+        answer_options(c);
         return;
     }
     x->handed = true;

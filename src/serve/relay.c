@@ -58,6 +58,19 @@ static bool climbs(const char *path) {
            strchr(path, '\\') || (strlen(path) > 2 && !strcmp(path + strlen(path) - 3, "/.."));
 }
 
+static bool is_own(const char *path) {
+    return !strcmp(path, "/health") || !strcmp(path, "/v1/health") || !strcmp(path, "/metrics");
+}
+
+// What the upstream takes is not known here.
+static void methods(void *arg, const char *path, struct str *out) {
+    (void)arg;
+    if (is_own(path))
+        str_puts(out, "GET, HEAD");
+    else if (strncmp(path, "/v1/", 4) == 0 && !climbs(path))
+        str_puts(out, "GET, HEAD, POST, PUT, PATCH, DELETE");
+}
+
 static void handle(void *arg, struct exchange *x) {
     struct relay *r = arg;
     const char *path = exchange_path(x);
@@ -94,6 +107,7 @@ static int start(struct relay *r, struct err *e) {
     h->handler = handle;
     h->refuse = refuse;
     h->ended = ended;
+    h->methods = methods;
     h->arg = r;
     h->open_paths = open_paths;
     h->n_open_paths = sizeof open_paths / sizeof open_paths[0];

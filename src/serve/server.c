@@ -51,6 +51,11 @@ static void ended(void *arg, const struct http_ended *r) {
     service_log_ended(&v->s, r);
 }
 
+static void methods(void *arg, const char *path, struct str *out) {
+    (void)arg;
+    api_methods(path, out);
+}
+
 static void tick(void *arg) {
     struct server *v = arg;
     completion_tick(&v->s);
@@ -222,6 +227,7 @@ static int start(struct server *v, struct err *e) {
     h->handler = handle;
     h->refuse = refuse;
     h->ended = ended;
+    h->methods = methods;
     h->arg = v;
     h->open_paths = open_paths;
     h->n_open_paths = sizeof open_paths / sizeof open_paths[0];

@@ -6,10 +6,11 @@ names the field. What must be accepted although it looks odd is here too.
 import gzip
 import json
 import os
+import re
 import socket
 import time
 
-from suite import Server, check, equal, finish, part, request
+from suite import ROOT, Server, check, equal, finish, part, request
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
@@ -267,16 +268,34 @@ def paths():
         refused(f"{method} {path}", answer, status, "")
         if status == 405:
             check(f"{method} {path}: Allow", "allow" in answer[1], answer[1])
-    for method, path, allowed in [("POST", "/v1/responses/resp_0", "GET, HEAD, DELETE"), ("PUT", CHAT, "POST"),
-                                  ("POST", "/health", "GET, HEAD")]:
+    for method, path, allowed in [("POST", "/v1/responses/resp_0", "GET, HEAD, DELETE, OPTIONS"), ("PUT", CHAT, "POST, OPTIONS"),
+                                  ("POST", "/health", "GET, HEAD, OPTIONS")]:
         status, headers, answer = request(port, method, path, b"{}")
         equal(f"{method} {path}: all that is allowed", (status, headers.get("allow")), (405, allowed))
-        check(f"{method} {path}: and the sentence", allowed in json.loads(answer)["error"]["message"], answer)
+        check(f"{method} {path}: and the sentence", allowed.removesuffix(", OPTIONS") in json.loads(answer)["error"]["message"], answer)
     for method, path, status in [("GET", "/", 200), ("HEAD", "/", 200), ("GET", "/health", 200),
                                  ("GET", "/v1/models", 200), ("GET", "/v1/models?x=y", 200), ("GET", "/props", 200),
                                  ("GET", "/slots", 200), ("GET", "/metrics", 200), ("GET", "/api/v0/models", 200),
                                  ("OPTIONS", CHAT, 204)]:
         equal(f"{method} {path}", request(port, method, path)[0], status)
+
+
+def allowed():
+    """OPTIONS names the methods of each path of the document, those of a refusal are the same, and a preflight too."""
+    with open(os.path.join(ROOT, "docs/openapi.json"), encoding="utf-8") as file:
+        found = {re.sub(r"\{.*?\}", "x", path): set(of) for path, of in json.load(file)["paths"].items()}
+    guarded = Server("--cors", "http://a.example")
+    asked = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"}
+    for path, of in found.items():
+        want = {m.upper() for m in of} | ({"HEAD"} if "get" in of else set())
+        status, headers, _ = request(guarded.port, "OPTIONS", path, headers=asked)
+        equal(f"allowed: {path}", (status, set(headers["allow"].split(", "))), (204, want | {"OPTIONS"}))
+        equal(f"allowed: {path}, preflight", set(headers["access-control-allow-methods"].split(", ")), want)
+        equal(f"allowed: {path}, refused", request(guarded.port, "PATCH", path, b"{}")[1].get("allow"), headers["allow"])
+        if "get" not in of:
+            equal(f"allowed: HEAD {path}", request(guarded.port, "HEAD", path)[0], 405)
+    refused("allowed: nothing there", request(guarded.port, "OPTIONS", "/v1/nothing"), 404, "nothing")
+    guarded.end()
 
 
 def keys():
@@ -420,7 +439,7 @@ def nothing_shown():
 
 if __name__ == "__main__":
     server = Server()
-    for function in [fields, messages, documents, lengths, transport, bodies_are_no_requests, paths, keys, accepted, ids, large_results, nothing_shown]:
+    for function in [fields, messages, documents, lengths, transport, bodies_are_no_requests, paths, allowed, keys, accepted, ids, large_results, nothing_shown]:
         part(function)
     equal("the server is well", server.health(), 200)
     equal("and ends in order", server.end(), 0)

@@ -423,6 +423,14 @@ static void trees_are_shown_to_their_end(void **state) {
              "\"temperature\":0,\"ignore_eos\":true,\"coppice\":{\"trees\":true}",
              &s);
     snprintf(path, sizeof path, "/v1/streams/%s/trees", server_rig_text(s.last, "id"));
+    int fd = server_rig_connect(&rig); // a HEAD takes nobody's place
+    struct str head = {0};
+    str_printf(&head, "HEAD %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
+    peer_send(fd, head.data);
+    peer_read_all(fd, &out, 5000);
+    close(fd);
+    assert_non_null(strstr(out.data, "HTTP/1.1 200 "));
+    str_fini(&head);
     assert_int_equal(server_rig_ask(&rig, path, NULL, &out), 200);
     int64_t drafted = 0, accepted = 0, steps = 0;
     struct json *v = NULL;
