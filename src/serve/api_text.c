@@ -11,6 +11,7 @@
 #include "serve/api_completions.h"
 #include "serve/api_messages.h"
 #include "serve/api_responses.h"
+#include "serve/field_names.h"
 
 struct task;
 // Fills t->out from t->p, or t->error.
@@ -28,12 +29,14 @@ struct task {
     struct http_hold hold;   // its memory, and of what is made of it
     const struct json *body; // while the work runs
     struct params p;
+    struct str ignored; // p's
     struct json_writer out;
     struct api_error error;
 };
 
 static void free_task(struct task *t) {
     str_fini(&t->text);
+    str_fini(&t->ignored);
     str_fini(&t->out.out);
     http_hold_end(&t->hold);
     free(t);
@@ -41,6 +44,8 @@ static void free_task(struct task *t) {
 
 static void on_done(void *arg) {
     struct task *t = arg;
+    if (t->x && t->ignored.len && !t->error.status)
+        exchange_header(t->x, FIELD_NAMES_HEADER, t->ignored.data);
     if (t->x && t->error.status)
         service_refuse(t->x, &t->error);
     else if (t->x)
@@ -58,6 +63,8 @@ static void run(void *arg) {
         t->p.client = &t->client;
         t->work(t);
     }
+    t->ignored = t->p.ignored;
+    t->p.ignored = (struct str){0};
     params_fini(&t->p);
     json_free(body);
     http_hold_set(&t->hold, t->out.out.cap);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "serve/field_names.h"
 #include "serve/sse.h"
 
 static int prompt_of(const struct completion *c, const struct choice *k) {
@@ -50,7 +51,14 @@ static void send(struct completion *c) {
     out->failed = false;
 }
 
+// Before the head of an answer goes out.
+static void name_ignored(const struct completion *c) {
+    if (c->p.ignored.len && !c->p.ignored.failed)
+        exchange_header(c->x, FIELD_NAMES_HEADER, c->p.ignored.data);
+}
+
 void completion_write_begin(struct completion *c) {
+    name_ignored(c);
     exchange_header(c->x, "Cache-Control", "no-cache");
     exchange_header(c->x, "X-Accel-Buffering", "no"); // nginx would hold events back
     exchange_begin(c->x, 200, SSE_TYPE);
@@ -319,6 +327,7 @@ static void end_whole(struct completion *c) {
     c->d->whole(c, &w);
     w.out.failed |= c->s->out.failed;
     c->s->out.failed = false;
+    name_ignored(c);
     service_json(c->x, 200, &w);
     c->x = NULL;
 }

@@ -54,6 +54,7 @@ static void add_words(struct str *out, const struct json *raw, int depth) {
             add_words(out, json_at(raw, i), depth + 1);
     add_line(out, raw);
     add_line(out, json_get(raw, "title"));
+    add_line(out, json_get(raw, "context"));
     add_line(out, json_get(raw, "text"));
     if (words_equal(words_of(json_get(raw, "type")), "text"))
         add_line(out, json_get(raw, "data"));

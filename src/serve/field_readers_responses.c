@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "serve/field_names.h"
 #include "serve/field_readers.h"
 
 bool field_read_input(struct params *p, const struct field *f, const struct json *v,
@@ -23,10 +24,16 @@ bool field_read_noted(struct params *p, const struct field *f, const struct json
 
 bool field_read_include(struct params *p, const struct field *f, const struct json *v,
                         const struct params_limits *l, struct api_error *x) {
+    char place[32];
     (void)f, (void)l, (void)x;
     for (size_t i = 0; i < json_len(v); i++) {
         const char *what = json_str(json_at(v, i), NULL);
-        p->logprobs |= what && !strcmp(what, "message.output_text.logprobs");
+        bool chances = what && !strcmp(what, "message.output_text.logprobs");
+        p->logprobs |= chances;
+        if (chances || (what && !strcmp(what, "reasoning.encrypted_content")))
+            continue;
+        snprintf(place, sizeof place, "include[%zu]", i);
+        field_names_ignore(p, place);
     }
     return true;
 }

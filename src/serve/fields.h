@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fields that requests may have: one row each, from which bodies are read (params.h) and the
 // OpenAPI document is written (openapi.h). Rows are read in their order, so of several spellings of
-// one thing the last counts. A field without a row is accepted and does nothing.
+// one thing the last counts. What becomes of fields without a row is
+// field_names.h's to say.
 #ifndef COPPICE_SERVE_FIELDS_H
 #define COPPICE_SERVE_FIELDS_H
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/field_names.h"
 #include "serve/fields.h"
 #include "serve/random_id.h"
 
@@ -74,7 +75,7 @@ bool params_read(struct params *p, const struct json *body, enum endpoint endpoi
         return api_refuse(x, NULL, "the body is %s and must be a JSON object",
                           fields_kind_name(body));
     if (!fields_read(p, fields, fields_count, body, endpoint, l, x) ||
-        !check_together(p, body, endpoint, x))
+        !check_together(p, body, endpoint, x) || !field_names_check(p, body, endpoint, x))
         return false;
     if (endpoint == ENDPOINT_COMPLETIONS)
         p->logprobs = p->top_logprobs >= 0;
@@ -87,6 +88,7 @@ void params_fini(struct params *p) {
     stop_set_fini(&p->stops);
     free(p->bias);
     free(p->stop_ids);
+    str_fini(&p->ignored);
     free(p->model);
     str_fini(&p->form_text);
     *p = (struct params){0};

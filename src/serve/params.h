@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a request for generated text asks for, out of its JSON body by the table of fields.h: all
 // sampling fields of the OpenAI interface and the spellings of other servers. null counts as
-// absent, fields that the table does not know are passed over, and what cannot be honoured is
-// refused with the field's name, never dropped. Messages and prompts stay in the body
+// absent, what cannot be honoured is refused with the field's name, and what does nothing is told
+// of (field_names.h), never dropped silently. Messages and prompts stay in the body
 // (messages.h, api_completions.c).
 #ifndef COPPICE_SERVE_PARAMS_H
 #define COPPICE_SERVE_PARAMS_H
@@ -60,6 +60,7 @@ struct params {
     bool ignore_eos, echo;
     bool logprobs;        // of each token
     int64_t top_logprobs; // most likely ones beside the chosen one; -1: no log-probabilities
+    struct str ignored;   // names of what did nothing (field_names.h)
     struct stop_set stops;
     int32_t *stop_ids; // [n_stop_ids] tokens that end the reply, too
     int n_stop_ids;
