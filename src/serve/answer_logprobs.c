@@ -2,6 +2,8 @@
 // Log-probabilities as JSON; see answer_logprobs.h.
 #include "serve/answer_logprobs.h"
 
+#include <string.h>
+
 #include "base/utf8.h"
 
 // JSON has no infinity; this is what clients know for "never".
@@ -155,4 +157,51 @@ void answer_logprobs_text(struct json_writer *w, const struct answer_logprobs *l
         jw_end(w, ']');
     }
     jw_end(w, '}');
+}
+
+enum { MOST_MATCH_WORK = 16 << 20 };
+
+// The text of tokens from m->at on, up to the one that completes s; the byte where s begins.
+static const char *find_text(struct token_match *m, const struct match_tokens *k, const char *s,
+                             size_t len, struct str *text, int64_t *last) {
+    const char *found = NULL;
+    for (*last = m->at; *last < k->n && !found && !text->failed; ++*last) {
+        size_t known = text->len >= len ? text->len - len + 1 : 0; // no match ends before
+        size_t from = known > m->bytes ? known : m->bytes, before = text->len;
+        tokenizer_decode(k->t, k->ids[*last], false, text);
+        m->work += text->len - before;
+        if (text->failed || text->len < from + len)
+            continue;
+        m->work += text->len - from;
+        found = memmem(text->data + from, text->len - from, s, len);
+    }
+    return found;
+}
+
+bool token_match_find(struct token_match *m, const struct match_tokens *k, const char *s,
+                      size_t len, int64_t range[2], bool *failed) {
+    struct str text = {0};
+    int64_t last = 0, first = -1, fresh = m->at + (m->bytes > 0);
+    if (!k->t || len == 0 || m->work > MOST_MATCH_WORK)
+        return false;
+    const char *found = find_text(m, k, s, len, &text, &last);
+    if (found && !text.failed) {
+        size_t begin = (size_t)(found - text.data), over = text.len - (begin + len), at = 0;
+        for (int64_t i = m->at; i < last; i++) {
+            size_t before = at;
+            str_clear(&text);
+            tokenizer_decode(k->t, k->ids[i], false, &text);
+            at += text.len;
+            m->work += text.len;
+            if (first < 0 && i >= fresh && at > begin && at > before)
+                first = i;
+        }
+        m->at = over ? last - 1 : last;
+        m->bytes = over ? text.len - over : 0;
+        range[0] = first;
+        range[1] = last;
+    }
+    *failed |= text.failed;
+    str_fini(&text);
+    return first >= 0;
 }

@@ -29,6 +29,25 @@ void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l
 // of n spans, one behind the other.
 void answer_logprobs_text(struct json_writer *w, const struct answer_logprobs *l, int n);
 
+// Where the pieces of a reply were found in its tokens. Zeroed: nothing has been.
+struct token_match {
+    int64_t at;   // tokens whose words are known
+    size_t bytes; // of the token behind them
+    size_t work;  // bytes that were decoded and searched
+};
+struct match_tokens {
+    const struct tokenizer *t; // NULL: tokens have no text
+    const int32_t *ids;        // [n]
+    int64_t n;
+};
+// The tokens [range[0], range[1]) that a piece of words, s, came of: it is looked for
+// behind those of the piece before, which may have ended within a token; that one is of the piece
+// before. What is left out between, marks and blanks, belongs to nobody. False where there are
+// none, and always once the search has taken 16 MiB of work for one reply. ERR_MEMORY shows in
+// *failed.
+bool token_match_find(struct token_match *m, const struct match_tokens *k, const char *s,
+                      size_t len, int64_t range[2], bool *failed);
+
 // Characters (code points) that begin in the text of the tokens.
 int64_t answer_logprobs_chars(const struct answer_logprobs *l);
 

@@ -361,8 +361,8 @@ static const struct exchange_hooks client_hooks = {
 static int tell_again(struct choice *k, struct err *e) {
     reply_text_fini(&k->text);
     answer_items_fini(&k->items);
-    k->seen = k->shown = k->offset = k->matched = 0;
-    k->matched_bytes = 0;
+    k->seen = k->shown = k->offset = 0;
+    k->match = (struct token_match){0};
     k->echoed = false;
     k->c->open += k->ended;
     k->ended = false;

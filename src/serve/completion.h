@@ -12,6 +12,7 @@
 #include "base/gone.h"
 #include "serve/answer_items.h"
 #include "serve/answer_json.h"
+#include "serve/answer_logprobs.h"
 #include "serve/conversation_plain.h"
 #include "serve/random_id.h"
 #include "serve/reply_text.h"
@@ -65,15 +66,14 @@ struct choice {
     struct completion *c;
     int index;
     struct stream *stream;
-    struct reply_text text;  // of the loop thread
-    struct reply_text asked; // of the stop hook, in the engine thread
-    int64_t seen;            // tokens taken into the text
-    double spoke;            // ms, when the newest one was; 0: none yet
-    int64_t shown;           // tokens whose log-probabilities have been written
-    int64_t offset;          // characters of text before them
-    int64_t matched;         // tokens whose words have been found in items, or were a call's
-    size_t matched_bytes;    // of the token behind them
-    bool echoed;             // the prompt has been written
+    struct reply_text text;   // of the loop thread
+    struct reply_text asked;  // of the stop hook, in the engine thread
+    int64_t seen;             // tokens taken into the text
+    double spoke;             // ms, when the newest one was; 0: none yet
+    int64_t shown;            // tokens whose log-probabilities have been written
+    int64_t offset;           // characters of text before them
+    struct token_match match; // tokens whose words have been found in items, or were a call's
+    bool echoed;              // the prompt has been written
     struct answer_items items;
     bool ended; // all of it has been taken in
     struct stream_end end;

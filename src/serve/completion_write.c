@@ -174,49 +174,22 @@ static struct answer_item *begin_item(struct completion *c, struct choice *k,
     return it;
 }
 
-// The tokens that a piece of words came of: the words are looked for behind those of the piece
-// before, which may have ended within a token; that one is of the piece before. What is left out
-// between, marks and blanks, belongs to nobody.
+// The tokens that a piece of words came of.
 static void find_tokens(struct completion *c, struct choice *k, struct answer_item *it,
                         const struct answer_piece *p, struct answer_logprobs *out) {
     const struct reply *r = stream_reply(k->stream);
-    struct str s = {0};
-    int64_t last = k->matched, first = -1, fresh = k->matched + (k->matched_bytes > 0);
-    const char *found = NULL;
-    size_t at = 0, n = p->text.n;
-    *out = (struct answer_logprobs){.t = c->s->tokenizer, .top = (int)c->p.top_logprobs};
-    if (!c->s->tokenizer || n == 0)
+    const struct tokenizer *t = c->s->tokenizer;
+    int64_t range[2];
+    *out = (struct answer_logprobs){.t = t, .top = (int)c->p.top_logprobs};
+    const struct match_tokens all = {t, r->ids, k->seen};
+    if (!token_match_find(&k->match, &all, p->text.s, p->text.n, range, &c->s->out.failed))
         return;
-    for (; last < k->seen && !found && !s.failed; last++) {
-        size_t known = s.len >= n ? s.len - n + 1 : 0; // no match ends before
-        known = max_size(known, k->matched_bytes);
-        tokenizer_decode(c->s->tokenizer, r->ids[last], false, &s);
-        if (s.len >= known + n)
-            found = memmem(s.data + known, s.len - known, p->text.s, n);
-    }
-    if (found && !s.failed) {
-        size_t begin = (size_t)(found - s.data), over = s.len - (begin + n), before = 0;
-        for (int64_t i = k->matched; i < last; i++) {
-            before = at;
-            str_clear(&s);
-            tokenizer_decode(c->s->tokenizer, r->ids[i], false, &s);
-            at += s.len;
-            if (first < 0 && i >= fresh && at > begin && at > before)
-                first = i;
-        }
-        k->matched = over ? last - 1 : last;
-        k->matched_bytes = over ? s.len - over : 0;
-        if (first >= 0) {
-            it->first_token = it->tokens ? it->first_token : first;
-            it->tokens = last - it->first_token;
-            out->ids = r->ids + first;
-            out->n = last - first;
-            out->at = &r->logprobs;
-            out->from = first;
-        }
-    }
-    c->s->out.failed |= s.failed;
-    str_fini(&s);
+    it->first_token = it->tokens ? it->first_token : range[0];
+    it->tokens = range[1] - it->first_token;
+    out->ids = r->ids + range[0];
+    out->n = range[1] - range[0];
+    out->at = &r->logprobs;
+    out->from = range[0];
 }
 
 static void put_piece(struct completion *c, struct choice *k, struct answer_item *it,
@@ -253,9 +226,9 @@ static void put_reply(struct completion *c, struct choice *k, const struct reply
     struct answer_piece p = {.logprobs = last->logprobs, .n_logprobs = last->n_logprobs};
     struct answer_item *it =
         r->tool && r->begins ? begin_item(c, k, ITEM_CALL, r->tool) : item_of(c, k, kinds[r->part]);
-    if (r->begins && r->from > k->matched) { // words behind a call are none of its own
-        k->matched = r->from;
-        k->matched_bytes = 0;
+    if (r->begins && r->from > k->match.at) { // words behind a call are none of its own
+        k->match.at = r->from;
+        k->match.bytes = 0;
     }
     if (r->n)
         p.text = (struct answer_text){k->text.pieces.text.data + r->at, r->n};

@@ -7,6 +7,7 @@
 
 #include "formats/gguf.h"
 #include "serve/answer_json.h"
+#include "serve/answer_logprobs.h"
 #include "serve/api_error.h"
 #include "serve/metrics.h"
 #include "serve/random_id.h"
@@ -279,6 +280,38 @@ static void a_line_for_each_request(void **state) {
     str_fini(&out);
 }
 
+// Words are found in their tokens; words that are in none are looked for with bounded work, which
+// counts the bytes that were decoded and searched.
+static void words_are_found_in_their_tokens(void **state) {
+    (void)state;
+    struct token_list l = {0};
+    struct token_match m = {0};
+    struct str text = {0};
+    struct err e = {0};
+    bool failed = false;
+    int64_t range[2];
+    while (text.len < 30000)
+        str_puts(&text, "The quick brown fox. ");
+    assert_int_equal(tokenizer_encode(tokenizer, text.data, text.len, false, &l, &e), 0);
+    int64_t n = (int64_t)l.count, end = 0;
+    const struct match_tokens all = {tokenizer, l.ids, n};
+    for (size_t at = 0; at + 7 <= 21000; at += 7) {
+        assert_true(token_match_find(&m, &all, text.data + at, 7, range, &failed) || m.bytes > 0);
+        assert_true(m.at >= end && m.at <= n);
+        end = m.at;
+    }
+    assert_true(end > n / 2 && m.work < 64 * text.len);
+    m = (struct token_match){0};
+    struct match_tokens first = {tokenizer, l.ids, 1};
+    for (; first.n <= n; first.n++)
+        assert_false(token_match_find(&m, &first, "zebra", 5, range, &failed));
+    if (m.work > (16 << 20) + 4 * text.len)
+        fail_msg("%zu bytes of work for %zu of text", m.work, text.len);
+    assert_false(failed);
+    token_list_fini(&l);
+    str_fini(&text);
+}
+
 static void names_do_not_repeat(void **state) {
     (void)state;
     char a[RANDOM_ID], b[RANDOM_ID];
@@ -300,6 +333,7 @@ int main(void) {
         cmocka_unit_test(events_are_lines),
         cmocka_unit_test(histograms_add_up),
         cmocka_unit_test(a_line_for_each_request),
+        cmocka_unit_test(words_are_found_in_their_tokens),
         cmocka_unit_test(names_do_not_repeat),
     };
     return cmocka_run_group_tests(tests, start, stop);
