@@ -81,14 +81,40 @@ int64_t slabs_vain_beyond(int64_t used) {
     return (int64_t)wished(used) - LEAST;
 }
 
+// The bytes of a slab of `wish` bytes or somewhat less that leaves least behind its last block
+// where all are of this size.
+static size_t fitted(size_t wish, size_t block) {
+    enum { TRIES = 64 };
+    size_t most = max_size(wish / block, 1), best = 0, least = STEP;
+    for (size_t n = most; n > most / 2 && most - n < TRIES && least > 0; n--) {
+        size_t whole = round_up_size(n * block, STEP);
+        if (whole - n * block < least) {
+            least = whole - n * block;
+            best = whole;
+        }
+    }
+    return best;
+}
+
+int64_t slabs_vain_filled(int64_t used, int64_t block) {
+    int64_t vain = 0;
+    for (int64_t at = 0; block > 0 && at < used;) {
+        int64_t slab = (int64_t)fitted(max_size(wished(at), (size_t)block), (size_t)block);
+        vain += slab % block;
+        at += slab / block * block;
+    }
+    return vain;
+}
+
 // A slab for a block that fits no other: a 32nd of what its arena holds, so that no more than that
-// is held in vain, and only what is needed where memory is short.
+// is held in vain, and less where memory is short, down to what is needed.
 static int64_t grow(struct slabs *s, int arena, size_t bytes) {
-    size_t need = (bytes + STEP - 1) / STEP * STEP;
-    size_t wish = wished(s->used[arena]);
+    size_t need = round_up_size(bytes, STEP);
+    int64_t at = -1;
     if (s->separate)
         return add_slab(s, arena, bytes);
-    int64_t at = need < wish ? add_slab(s, arena, wish) : -1;
+    for (size_t wish = wished(s->used[arena]); at < 0 && need < wish; wish /= 2)
+        at = add_slab(s, arena, fitted(wish, bytes));
     if (at < 0)
         at = add_slab(s, arena, need);
     if (at >= 0)

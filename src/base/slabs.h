@@ -56,6 +56,9 @@ int64_t slabs_vain(void);
 // What an arena with so many bytes of blocks may hold beside them beyond its part of that, because
 // it took a slab when memory was not short yet.
 int64_t slabs_vain_beyond(int64_t used);
+// What an arena that is filled with so many bytes of blocks of one size holds behind the last
+// blocks of slabs.
+int64_t slabs_vain_filled(int64_t used, int64_t block);
 // Bytes of slabs of an arena, and of those that slabs_trim would give back.
 int64_t slabs_held(const struct slabs *s, int arena);
 int64_t slabs_spare(const struct slabs *s, int arena);

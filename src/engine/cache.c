@@ -290,13 +290,6 @@ void cache_poll(struct cache *c) {
     keep_to_budget(c);
 }
 
-bool cache_holds(const struct cache *c) {
-    bool holds = c->n_deferred > 0;
-    for (const struct cache_entry *y = c->all; y && !holds; y = y->next)
-        holds = y->source != NULL;
-    return holds;
-}
-
 void cache_flush(struct cache *c) {
     put_deferred(c, c->n_deferred);
     settle(c, true);

@@ -88,8 +88,7 @@ int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
 // Sees to copies and to work on files that have ended; copies that are under way hold memory of the
 // device.
 void cache_poll(struct cache *c);
-bool cache_holds(const struct cache *c); // whether some do
-void cache_flush(struct cache *c);       // waits for them
+void cache_flush(struct cache *c); // waits for them
 
 struct cache_stats cache_stats(const struct cache *c);
 

@@ -19,6 +19,30 @@ int64_t plan_kv(const struct memory_plan *p, int64_t n) {
     return kv_needs_most(&p->kv, n, p->step);
 }
 
+// What lies beside so many bytes of pages: behind the last ones of slabs, and where pages of one
+// size have gone and a larger one does not fit in their place.
+static int64_t beside_pages(const struct memory_plan *p, int64_t bytes) {
+    int64_t behind = 0, largest = 0;
+    bool one_size = true;
+    for (int i = 0; p->slabs && i < p->kv.n; i++) {
+        int64_t page = p->kv.of[i].page_bytes;
+        behind = max_i64(behind, slabs_vain_filled(bytes, page));
+        largest = max_i64(largest, page);
+        one_size = one_size && page == p->kv.of[0].page_bytes;
+    }
+    return behind + (one_size ? 0 : largest);
+}
+
+int64_t plan_kv_held(const struct memory_plan *p, int64_t n) {
+    int64_t bytes = plan_kv(p, n);
+    return bytes + beside_pages(p, bytes);
+}
+
+int64_t plan_pages_in(const struct memory_plan *p, int64_t memory) {
+    return max_i64(max_i64(memory - beside_pages(p, memory), 1),
+                   plan_kv_held(p, p->context) <= memory ? plan_kv(p, p->context) : 0);
+}
+
 static int64_t fixed(const struct memory_plan *p) {
     return p->weights + p->draft + p->scratch + p->state;
 }
@@ -29,26 +53,21 @@ int64_t plan_pages(const struct memory_plan *p) {
 }
 
 int64_t plan_total(const struct memory_plan *p) {
-    return fixed(p) + plan_kv(p, p->context);
+    return fixed(p) + plan_kv_held(p, p->context);
 }
 
-// The longest context of whole pages that fits with keys and values of this size.
-static int64_t longest(const struct memory_plan *p, const struct kv_needs *kv) {
+int64_t plan_longest(const struct memory_plan *p) {
     int64_t left = p->available - fixed(p), lo = 0, hi = pages(p->trained);
-    if (p->available <= 0 || left >= kv_needs_most(kv, p->trained, p->step))
+    if (p->available <= 0 || left >= plan_kv_held(p, p->trained))
         return p->trained;
     while (lo < hi) { // the most pages that fit lie in lo .. hi
         int64_t mid = (lo + hi + 1) / 2;
-        if (kv_needs_most(kv, mid * KV_PAGE, p->step) <= left)
+        if (plan_kv_held(p, mid * KV_PAGE) <= left)
             lo = mid;
         else
             hi = mid - 1;
     }
     return lo * KV_PAGE >= SMALLEST ? lo * KV_PAGE : 0;
-}
-
-int64_t plan_longest(const struct memory_plan *p) {
-    return longest(p, &p->kv);
 }
 
 void plan_size(char text[PLAN_SIZE], int64_t bytes) {
@@ -60,10 +79,11 @@ void plan_size(char text[PLAN_SIZE], int64_t bytes) {
 
 // What would fit, for the end of a sentence.
 static void advise(const struct memory_plan *p, int64_t wanted, char *text, size_t size) {
-    struct kv_needs small = kv_needs_q8(&p->kv);
-    int64_t now = longest(p, &p->kv), q8 = 0;
-    if (kv_needs_most(&small, wanted, p->step) < plan_kv(p, wanted))
-        q8 = longest(p, &small);
+    struct memory_plan small = *p;
+    int64_t now = plan_longest(p), q8 = 0;
+    small.kv = kv_needs_q8(&p->kv);
+    if (plan_kv(&small, wanted) < plan_kv(p, wanted))
+        q8 = plan_longest(&small);
     if (now > 0 && q8 >= wanted)
         snprintf(text, size, "use --max-ctx %lld or --kv-type q8_0", (long long)now);
     else if (now > 0)
@@ -105,7 +125,8 @@ int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each
     enum { USUAL = 16384 };
     int64_t rest = p->weights - p->resident;
     rest += beside_slots(p, rest);
-    int64_t held = fixed(p) - p->weights + plan_kv(p, wanted ? wanted : min_i64(USUAL, p->trained));
+    int64_t held =
+        fixed(p) - p->weights + plan_kv_held(p, wanted ? wanted : min_i64(USUAL, p->trained));
     int64_t left = p->available > 0 ? p->available - held - rest : p->experts;
     int rc = slots_each ? expert_classes_per_layer(&p->slots, slots_each, e)
                         : expert_classes_share(&p->slots, left, e);

@@ -40,6 +40,7 @@ struct memory_plan {
     // Where slots are lent to passes of more rows: of the workspace, what lies among the slots, and
     // the rows of the largest such pass; else 0.
     int64_t among_slots, lent_rows;
+    bool slabs;        // pages lie in slabs of a device (base/slabs.h), which hold more than pages
     int64_t available; // what may be taken; 0: unknown, then everything fits
     int64_t trained;   // context that the model was trained for, tokens
     int64_t context;   // tokens that the plan is for
@@ -48,8 +49,13 @@ struct memory_plan {
 // Keys and values of a sequence on its way to n tokens, in whole pages: the most that it ever
 // holds.
 int64_t plan_kv(const struct memory_plan *p, int64_t n);
-// What is left for keys and values of all sequences together; 0: no limit is known.
+// The same with what lies beside pages in a device's slabs.
+int64_t plan_kv_held(const struct memory_plan *p, int64_t n);
+// What is left for keys and values of all sequences together, and what lies beside them; 0: no
+// limit is known.
 int64_t plan_pages(const struct memory_plan *p);
+// The bytes of pages that so much memory holds, or at least those of the plan's context.
+int64_t plan_pages_in(const struct memory_plan *p, int64_t memory);
 // Everything, with the plan's context.
 int64_t plan_total(const struct memory_plan *p);
 // The longest context that fits, at most the trained one; 0: not even the smallest does.

@@ -46,6 +46,7 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
                               .state = (t.recurrent + d.pending) * max_i64(o->max_seqs, 1),
                               .kv = t.kv,
                               .step = t.step,
+                              .slabs = exec_is_device(x),
                               .available = available_to(r),
                               .trained = params.context};
     if (exec_is_device(x)) {
@@ -274,7 +275,7 @@ struct claim plan_claim(const struct memory_plan *p, int64_t available, const ch
                                 [ARENA_SLOTS] = pool + p->among_slots,
                                 [ARENA_WEIGHTS] = p->weights - pool + p->draft,
                                 [ARENA_STATES] = p->state}};
-    int64_t one = plan_kv(p, p->context);
+    int64_t one = plan_kv_held(p, p->context);
     int64_t most = available > 0 ? available - p->own_more - claim_bytes(&c) : INT64_MAX;
     bool all = !share && p->available > 0;
     c.bytes[ARENA_PAGES] = all ? max_i64(min_i64(plan_pages(p), most), one) : one;

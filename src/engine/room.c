@@ -177,14 +177,6 @@ static bool give_prefix(struct engine *g) {
     return false;
 }
 
-// Copies for the cache that are not made yet hold pages which their texts have left or changed.
-static bool give_copies(struct engine *g) {
-    if (!g->cache || !cache_holds(g->cache))
-        return false;
-    cache_flush(g->cache);
-    return true;
-}
-
 // Somebody younger than members[at] gives way, one step; false: nobody is left who could.
 static bool give_way(struct engine *g, int at) {
     if (give_prefix(g))
@@ -198,16 +190,13 @@ static bool give_way(struct engine *g, int at) {
         }
         if (sequence_len(job_sequence(s->job)) == 0)
             continue;
-        if (give_copies(g))
-            return true;
         cached_keep(g, s);
-        (void)give_copies(g);
         if (job_drop(s->job, NULL) != 0)
             continue;
         g->now.dropped++;
         return true;
     }
-    return give_copies(g);
+    return false;
 }
 
 static const struct turn *turn_of(const struct engine *g, const struct stream *s) {
@@ -217,24 +206,52 @@ static const struct turn *turn_of(const struct engine *g, const struct stream *s
     return NULL;
 }
 
+static bool short_of_memory(int rc) {
+    return rc == ERR_LIMIT || rc == ERR_MEMORY;
+}
+
+// Reserves, with what is held for nobody's sake given back if need be.
+static int try_to_reserve(struct engine *g, struct sequence *seq, int64_t more, struct err *e) {
+    int rc = sequence_reserve(seq, more, e);
+    // Checkpoints whose copies are under way, or wait for memory, hold pages.
+    if (short_of_memory(rc) && g->cache) {
+        cache_flush(g->cache);
+        rc = sequence_reserve(seq, more, e);
+    }
+    // Free pages of one layout are of no use to another one until they are given back.
+    if (rc == ERR_MEMORY && session_trim(g->session) > 0)
+        rc = sequence_reserve(seq, more, e);
+    return rc;
+}
+
 static int reserve(struct engine *g, int at, struct err *e) {
     struct stream *s = g->members[at];
     const struct turn *t = turn_of(g, s);
     if (!t)
         return 0;
     int64_t left = job_left(s->job), more = left ? min_i64(left, t->rows) : job_growth(s->job);
-    int rc = sequence_reserve(job_sequence(s->job), more, e);
-    // Checkpoints whose copies are under way, or wait for memory, hold pages.
-    if ((rc == ERR_LIMIT || rc == ERR_MEMORY) && g->cache) {
-        cache_flush(g->cache);
-        rc = sequence_reserve(job_sequence(s->job), more, e);
-    }
-    // Free pages of one layout are of no use to another one until they are given back.
-    if (rc == ERR_MEMORY && session_trim(g->session) > 0)
-        rc = sequence_reserve(job_sequence(s->job), more, e);
-    while ((rc == ERR_LIMIT || rc == ERR_MEMORY) && give_way(g, at))
-        rc = sequence_reserve(job_sequence(s->job), more, e);
+    int rc = try_to_reserve(g, job_sequence(s->job), more, e);
+    while (short_of_memory(rc) && give_way(g, at))
+        rc = try_to_reserve(g, job_sequence(s->job), more, e);
     return rc;
+}
+
+// The oldest member is alone, and by the plan it fits. But its pages lie where others left room, so
+// that a larger one may find none between them. Its state is dropped, and comes back in order.
+// False where that did not help the last time.
+static bool start_over(struct engine *g, struct stream *s) {
+    int64_t len = sequence_len(job_sequence(s->job));
+    if (len <= s->restarted)
+        return false;
+    s->restarted = len;
+    cached_keep(g, s);
+    if (g->cache)
+        cache_flush(g->cache);
+    if (job_drop(s->job, NULL) != 0)
+        return false;
+    session_trim(g->session);
+    g->now.dropped++;
+    return true;
 }
 
 struct stream *room_reserve(struct engine *g, struct err *e) {
@@ -244,7 +261,8 @@ struct stream *room_reserve(struct engine *g, struct err *e) {
         if (!rc)
             continue;
         forget_turn(g, s);
-        if (at == 0 || (rc != ERR_LIMIT && rc != ERR_MEMORY))
+        bool over = at == 0 && !(rc == ERR_MEMORY && start_over(g, s));
+        if (over || !short_of_memory(rc))
             return s;
         park(g, s);
     }

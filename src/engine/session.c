@@ -124,7 +124,7 @@ static int claim_memory(struct session *s, struct err *e) {
     const int64_t available = runtime_available(s->device);
     struct claim c = plan_claim(&s->plan, available, s->o.model, s->own_runtime == NULL);
     int rc = runtime_claim(s->device, &c, s->plan.own, available, &s->claim, e);
-    int64_t left = s->plan.available > 0 ? c.bytes[ARENA_PAGES] : 0;
+    int64_t left = s->plan.available > 0 ? plan_pages_in(&s->plan, c.bytes[ARENA_PAGES]) : 0;
     if (left > 0 && (s->o.kv_limit <= 0 || left < s->o.kv_limit))
         s->pages.limit = left;
     s->o.target.memory_limit = 0; // the plan has seen to it

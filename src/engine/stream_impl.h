@@ -52,6 +52,7 @@ struct stream {
     int faults;         // failed passes that it took part in
     int alone;          // steps that it takes alone for that, from now on
     int64_t alone_last; // the engine's count of such passes when it had its last one
+    int64_t restarted;  // tokens of its text when its state was dropped for want of order (room.c)
 };
 
 enum { STREAM_TREES = 512 }; // events kept for a slow reader, or one that comes late

@@ -15,6 +15,7 @@ enum { RIG_CONTEXT = 1024, RIG_MOST = 12, RIG_LONGEST = 512 };
 struct engine_rig {
     struct tiny_pair files;
     struct session *session;
+    struct runtime *runtime; // of engines; NULL: they have their own
     struct memory_plan plan; // of one sequence
     int32_t prompt[RIG_MOST][RIG_LONGEST];
     struct request r[RIG_MOST];

@@ -2,7 +2,10 @@
 // What plans say of keys and values is what sequences take, with windows and without: a model that
 // is given exactly what its plan needs for a context decodes to the last token of it, and as many
 // requests are taken up at once as fill their memory to the end without one having to give way.
+#include "base/num.h"
+#include "base/slabs.h"
 #include "engine/generate.h"
+#include "ops/exec.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
 
@@ -171,9 +174,170 @@ static void as_many_join_as_their_windows_let(void **state) {
     }
 }
 
+// A device whose memory is taken in slabs and never touched.
+struct device {
+    struct slabs slabs;
+    int64_t next;
+    struct ops ops;
+};
+static struct device device;
+
+static void *source_take(void *arg, size_t bytes) {
+    struct device *d = arg;
+    unsigned char *base = NULL;
+    d->next += (int64_t)bytes;
+    return base + d->next;
+}
+
+static void source_give(void *arg, void *p) {
+    (void)arg;
+    (void)p;
+}
+
+static void *take_block(struct exec *x, enum exec_arena arena, size_t bytes) {
+    (void)x;
+    return slabs_take(&device.slabs, arena, bytes);
+}
+
+static void give_block(struct exec *x, void *p) {
+    (void)x;
+    slabs_give(&device.slabs, p);
+}
+
+static int reserve_all(struct kv *kv, int n, int64_t tokens, struct err *e) {
+    int rc = 0;
+    for (int g = 0; !rc && g < n; g++)
+        rc = kv_reserve(&kv[g], tokens, e);
+    for (int g = 0; rc && g < n; g++)
+        kv_release(&kv[g], (kv[g].len + KV_PAGE - 1) / KV_PAGE);
+    return rc;
+}
+
+// As the engine does (room.c): what free pages hold is given back where memory is missing.
+static int grow(struct kv *kv, int n, int64_t tokens, struct kv_budget *b, struct err *e) {
+    int rc = reserve_all(kv, n, tokens, e);
+    if (rc == ERR_MEMORY) {
+        kv_budget_trim(b);
+        slabs_trim(&device.slabs);
+        rc = reserve_all(kv, n, tokens, e);
+    }
+    for (int g = 0; !rc && g < n; g++)
+        kv_advance(&kv[g], tokens);
+    return rc;
+}
+
+// A prompt in pieces, then steps.
+static int64_t next_step(int64_t len, int64_t prompt, int64_t step, struct rng *r) {
+    if (len >= prompt)
+        return 1 + rng_below(r, 33);
+    int64_t n = rng_below(r, 2) ? step : 64 + rng_below(r, (uint32_t)step - 64);
+    return min_i64(n, prompt - len);
+}
+
+static void drop(struct kv *kv, int n) {
+    for (int g = 0; g < n; g++)
+        kv_truncate(&kv[g], 0);
+}
+
+// A sequence goes to the end of the context, alone or beside one that begins again whenever pages
+// or memory are spent. Alone it always finds room, unless the other has left its pages in disorder;
+// then it does when it has begun again, too.
+static void run_texts(struct kv kv[2][4], const struct memory_plan *p, struct kv_budget *b,
+                      struct rng *r, int texts) {
+    int64_t most = p->context, prompt[2] = {most / 4 * (1 + rng_below(r, 4)), 0};
+    bool ordered = texts == 1;
+    while (kv[0][0].len < most) {
+        int i = ordered ? 0 : (int)rng_below(r, 2);
+        struct err e = {0};
+        if (kv[i][0].len == 0 && i)
+            prompt[1] = 1 + (int64_t)rng_below(r, (uint32_t)most);
+        int64_t n = next_step(kv[i][0].len, prompt[i], p->step, r);
+        n = min_i64(n, most - kv[i][0].len);
+        int rc = grow(kv[i], p->kv.n, n, b, &e);
+        if (rc && !ordered) {
+            drop(kv[1], p->kv.n);
+            rc = i ? 0 : grow(kv[0], p->kv.n, n, b, &e);
+        }
+        if (rc == ERR_MEMORY && !ordered) {
+            prompt[0] = kv[0][0].len;
+            drop(kv[0], p->kv.n);
+            kv_budget_trim(b);
+            ordered = true;
+            rc = 0;
+        }
+        if (rc)
+            fail_msg("%lld of %lld tokens: %s", (long long)kv[i][0].len, (long long)most, e.text);
+    }
+    drop(kv[0], p->kv.n);
+    drop(kv[1], p->kv.n);
+    kv_budget_trim(b);
+}
+
+// Groups of layers: number, kv heads, length of a head, window.
+struct layers {
+    int n, heads, dim, window;
+};
+
+static void fill_device(struct exec *x, const struct layers *of, int64_t available, bool q8,
+                        struct rng *r) {
+    struct memory_plan p = {.step = 2048, .trained = 262144, .slabs = true, .available = available};
+    struct kv_budget b = {0};
+    struct kv_pool *pool[4];
+    struct kv kv[2][4];
+    device.slabs = (struct slabs){.source = {source_take, source_give, &device}};
+    device.slabs.limit = available + slabs_vain() / SLABS_ARENAS; // as is planned for an arena
+    for (int g = 0; g < 4 && of[g].n; g++) {
+        enum kv_codec_id codec = q8 ? KV_Q8_0 : KV_F16;
+        struct kv_shape s = {of[g].n, of[g].heads, of[g].dim, of[g].dim, false, codec, codec};
+        struct kv_layout l;
+        assert_int_equal(kv_layout_init(&l, &s, NULL), 0);
+        assert_int_equal(kv_pool_create(&pool[g], x, &l, 0, NULL), 0);
+        kv_pool_join(pool[g], &b);
+        kv_needs_add(&p.kv, &l, of[g].window, 0);
+        for (int i = 0; i < 2; i++)
+            kv_init(&kv[i][g], pool[g], of[g].window);
+    }
+    p.context = plan_longest(&p);
+    assert_true(p.context > 0 && plan_total(&p) <= available);
+    b.limit = plan_pages_in(&p, available);
+    for (int round = 0; round < 4; round++)
+        run_texts(kv, &p, &b, r, 1 + round / 2);
+    for (int g = 0; g < p.kv.n; g++)
+        kv_pool_destroy((kv_fini(&kv[0][g]), kv_fini(&kv[1][g]), pool[g]));
+    slabs_fini(&device.slabs);
+}
+
+static void planned_pages_fit_a_devices_slabs(void **state) {
+    (void)state;
+    static const struct layers models[][4] = {
+        {{12, 8, 64, 0}, {12, 8, 64, 128}},                                        // gpt-oss-20b
+        {{10, 4, 512, 0}, {50, 16, 256, 1024}},                                    // Gemma 4 31B,
+        {{10, 4, 512, 0}, {50, 16, 256, 1024}, {4, 8, 128, 2048}, {1, 8, 128, 0}}, // with its draft
+        {{10, 8, 128, 0}, {30, 8, 128, 512}},                                      // Laguna XS.2
+        {{16, 4, 256, 0}, {4, 8, 128, 2048}, {1, 8, 128, 0}}, // Qwen3.5-27B with its draft
+        {{36, 8, 128, 0}},
+        {{17, 8, 96, 0}}};
+    struct exec *x = NULL;
+    struct rng r = {21};
+    assert_int_equal(exec_create_cpu(&x, "scalar", 1, NULL), 0);
+    const struct ops *own = x->ops;
+    device.ops = *own;
+    device.ops.free = give_block;
+    x->ops = &device.ops;
+    x->alloc_in = take_block;
+    for (int i = 0; i < 7 * 6; i++) {
+        int64_t available = (4096 + (int64_t)rng_below(&r, 12000)) * (1 << 20);
+        fill_device(x, models[i / 6], available, i % 2, &r);
+    }
+    x->ops = own;
+    x->alloc_in = NULL;
+    exec_destroy(x);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_planned_context_is_reached),
+        cmocka_unit_test(planned_pages_fit_a_devices_slabs),
         cmocka_unit_test(as_many_join_as_their_windows_let),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,9 @@
 // Requests that give way to each other for want of memory, beside random joins and cancels: each
 // one's tokens and logits are those that it has alone, with drafting and without; and all of it
 // happens often enough to mean something.
+#include <string.h>
+
+#include "ops/exec.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
 
@@ -102,8 +105,81 @@ static void parked_is_as_alone(void **state) {
     assert_true(sum.cancelled >= 10);
 }
 
+// Memory in which no page fits any more between those that are there, until all have gone.
+static struct {
+    struct ops ops;
+    const struct ops *own;
+    void *page[1024];
+    int live, taken, after; // after: so many, for the first time
+    bool full, cleared;
+} memory;
+
+static void *take_page(struct exec *x, enum exec_arena arena, size_t bytes) {
+    if (arena != ARENA_PAGES)
+        return memory.own->alloc(x, bytes);
+    memory.full = memory.full || memory.taken >= memory.after;
+    if (memory.full && !memory.cleared)
+        return NULL;
+    void *p = memory.own->alloc(x, bytes);
+    assert_true(memory.live < 1024);
+    memory.page[memory.live++] = p;
+    memory.taken++;
+    return p;
+}
+
+static void give_page(struct exec *x, void *p) {
+    for (int i = 0; p && i < memory.live; i++) {
+        if (memory.page[i] != p)
+            continue;
+        memory.page[i] = memory.page[--memory.live];
+        memory.cleared = memory.cleared || (memory.full && memory.live == 0);
+        break;
+    }
+    memory.own->free(x, p);
+}
+
+// Requests of which the oldest finds no page go on with their state made anew, with the cache and
+// without: the same tokens and logits.
+static void a_state_in_disorder_is_made_anew(void **state) {
+    struct engine_rig *f = *state;
+    for (int i = 0; i < 12; i++) {
+        struct device_options d = {.name = "cpu", .threads = 2, .cuda_path = CUDA_PATH_AUTO};
+        struct engine_options o = engine_options_default();
+        struct runtime_device *cpu = NULL;
+        struct stream *s[3];
+        assert_int_equal(runtime_create(&f->runtime, 0, NULL), 0);
+        assert_int_equal(runtime_device(f->runtime, &d, &cpu, NULL), 0);
+        struct exec *x = runtime_exec(cpu);
+        memset(&memory, 0, sizeof memory);
+        memory.after = 3 + 5 * (i / 2);
+        memory.own = x->ops;
+        memory.ops = *x->ops;
+        memory.ops.free = give_page;
+        x->ops = &memory.ops;
+        x->alloc_in = take_page;
+        o.cache.ram = i % 2 ? 4 << 20 : 0;
+        o.slots = 3;
+        struct engine *g = rig_engine(f, &o);
+        for (int k = 0; k < 3; k++)
+            s[k] = rig_submit(f, g, &f->r[k]);
+        for (int k = 0; k < 3; k++) {
+            struct stream_end end = rig_end(f, s[k]);
+            rig_same(s[k], &end, &f->alone[k]);
+            stream_release(s[k]);
+        }
+        assert_true(memory.cleared);
+        assert_true(engine_stats(g).dropped > 0);
+        engine_destroy(g);
+        x->ops = memory.own;
+        x->alloc_in = NULL;
+        runtime_destroy(f->runtime);
+        f->runtime = NULL;
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_state_in_disorder_is_made_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(parked_is_as_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(parked_is_as_alone, setup_gemma, teardown),
         cmocka_unit_test_setup_teardown(parked_is_as_alone, setup_oss, teardown),

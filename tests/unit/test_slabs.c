@@ -177,6 +177,36 @@ static void test_filled(void **state) {
     }
 }
 
+static void *address_take(void *arg, size_t bytes) {
+    int64_t *next = arg;
+    unsigned char *base = NULL;
+    *next += (int64_t)bytes;
+    return base + *next;
+}
+
+static void address_give(void *arg, void *p) {
+    (void)arg;
+    (void)p;
+}
+
+// As pages are planned: blocks of one size, whatever it is, and what lies behind them in slabs.
+static void test_filled_by_one_size(void **state) {
+    (void)state;
+    struct rng r = {3};
+    for (int i = 0; i < 200; i++) {
+        int64_t block = 512 * (int64_t)(1 + rng_below(&r, i % 2 ? 200000 : 4000)), next = 0;
+        int64_t planned = (200 + (int64_t)rng_below(&r, 12000)) * MIB / block * block;
+        struct slabs s = {.source = {address_take, address_give, &next}};
+        s.limit = planned + slabs_vain_filled(planned, block) + slabs_vain() / SLABS_ARENAS;
+        for (int64_t at = 0; at < planned; at += block)
+            assert_non_null(slabs_take(&s, 3, (size_t)block));
+        assert_true(s.held <= s.limit);
+        if (block % (2 * MIB) == 0)
+            assert_int_equal(slabs_vain_filled(planned, block), 0);
+        slabs_fini(&s);
+    }
+}
+
 // As experts' slots are planned: one block first, of all that the arenas behind it leave.
 static void test_filled_behind(void **state) {
     (void)state;
@@ -201,8 +231,11 @@ static void test_filled_behind(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_filled), cmocka_unit_test(test_filled_behind),
-        cmocka_unit_test(test_random), cmocka_unit_test(test_arenas),
+        cmocka_unit_test(test_filled),
+        cmocka_unit_test(test_filled_behind),
+        cmocka_unit_test(test_filled_by_one_size),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_arenas),
         cmocka_unit_test(test_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
