@@ -38,7 +38,6 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
         return err_set(e, ERR_MEMORY, "no memory for the prefix cache");
     c->session = s;
     c->o = *o;
-    c->model = model_content(m);
     set_distances(c, &spec, o->grid);
     c->sparse = spec.sparse.on;
     c->cuts = spec.n_recurrent == 0;
@@ -116,11 +115,8 @@ static int64_t put_back(struct cache *c, struct cache_entry *y, const int32_t *i
     if (!text)
         return 0;
     prefix_text(y->node, text);
-    struct image_target to = {.spec = &spec,
-                              .model = c->model,
-                              .device = model_kind(m),
-                              .vocab = model_params_of(m)->vocab,
-                              .tokens = text};
+    struct image_target to = {
+        .spec = &spec, .device = model_kind(m), .vocab = model_params_of(m)->vocab, .tokens = text};
     int rc = image_restore(y->image, &to, &p, NULL);
     if (!rc)
         rc = sequence_restore(seq, p, NULL);
@@ -177,7 +173,8 @@ bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_
     struct cache_wanted any = {.sparse_end = c->sparse ? sparse_end : 0}, here = any;
     if (!c->disk)
         return true;
-    cache_tier_look(c);
+    if (!cache_tier_look(c))
+        return false;
     struct prefix_match m = prefix_find(&c->tree, ids, n, 0);
     int64_t limit = min_i64(m.common, n - 1);
     struct cache_entry *y = choose(c, &m, limit, &any, true);
@@ -200,10 +197,8 @@ static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, boo
     const int32_t *ids = checkpoint_tokens(p);
     int64_t len = checkpoint_len(p), end = checkpoint_sparse_end(p);
     struct prefix_node *n;
-    struct image_source from = {.checkpoint = p,
-                                .model = c->model,
-                                .device = model_kind(m),
-                                .vocab = model_params_of(m)->vocab};
+    struct image_source from = {
+        .checkpoint = p, .device = model_kind(m), .vocab = model_params_of(m)->vocab};
     struct cache_entry *kin = cache_kin(c, ids, len, end, &from.kin.common);
     from.kin.image = kin ? kin->image : NULL;
     int64_t more =

@@ -50,6 +50,7 @@ struct cache_stats {
     int64_t put, evicted, refused;            // entries made, dropped for others, without room
     int64_t files, disk_bytes, disk_limit;    // entries that are files; of all in the folder
     int64_t written, loaded, removed, failed; // files; jobs that failed
+    int64_t weighed; // times that an entry was looked at to find the one that is worth least
 };
 
 struct cache;

@@ -92,16 +92,44 @@ static int each_piece(const struct cache_file *f, const struct image *m, piece_f
     return rc;
 }
 
+enum { AT_ONCE = 4 << 20, UNSYNCED = 64 << 20 }; // bytes
+
+struct writing {
+    struct cache_file *f;
+    struct file_new *file;
+    const struct cache_pause *pause;
+    size_t unsynced;
+};
+
+static void pause_now(const struct writing *w) {
+    if (w->pause)
+        w->pause->call(w->pause->arg);
+}
+
 static int add_sum(void *arg, const void *data, size_t n, int64_t i, struct err *e) {
-    struct cache_file *f = arg;
+    struct writing *w = arg;
     (void)e;
-    f->sums[i] = hash_bytes(data, n, 0);
+    w->f->sums[i] = hash_bytes(data, n, 0);
+    pause_now(w);
     return 0;
 }
 
 static int put_piece(void *arg, const void *data, size_t n, int64_t i, struct err *e) {
+    struct writing *w = arg;
+    int rc = 0;
     (void)i;
-    return n ? file_new_write(arg, data, n, e) : 0;
+    for (size_t at = 0, some; at < n && !rc; at += some) {
+        some = min_size(n - at, AT_ONCE);
+        rc = file_new_write(w->file, (const char *)data + at, some, e);
+        w->unsynced += some;
+        if (!rc && w->unsynced >= UNSYNCED) { // so that the end of it does not take long either
+            if (fflush(w->file->file) == 0)
+                (void)fdatasync(fileno(w->file->file)); // closing tells of errors
+            w->unsynced = 0;
+        }
+        pause_now(w);
+    }
+    return rc;
 }
 
 static int to_file(void *arg, const void *data, size_t n, struct err *e) {
@@ -147,9 +175,11 @@ static void put_sums(struct stored_out *o, const void *arg) {
         stored_put_u64(o, f->sums[i]);
 }
 
-int cache_file_write(struct cache_file *f, const struct image *m, const char *path, struct err *e) {
+int cache_file_write(struct cache_file *f, const struct image *m, const char *path,
+                     const struct cache_pause *pause, struct err *e) {
     struct file_new file;
-    (void)each_piece(f, m, add_sum, f, NULL);
+    struct writing w = {.f = f, .file = &file, .pause = pause};
+    (void)each_piece(f, m, add_sum, &w, NULL);
     int rc = file_new_open(&file, path, e);
     if (rc)
         return rc;
@@ -161,7 +191,7 @@ int cache_file_write(struct cache_file *f, const struct image *m, const char *pa
     stored_section(&o, "FORM", put_form, f);
     stored_section(&o, "SUMS", put_sums, f);
     stored_out_fini(&o);
-    rc = o.rc ? err_set(e, o.rc, "%s", o.err.text) : each_piece(f, m, put_piece, &file, e);
+    rc = o.rc ? err_set(e, o.rc, "%s", o.err.text) : each_piece(f, m, put_piece, &w, e);
     if (rc) {
         file_new_abort(&file);
         return rc;
@@ -260,9 +290,14 @@ static void check_version(struct stored_in *in) {
     if (memcmp(found, magic, sizeof magic) != 0)
         stored_fail(in, ERR_FORMAT, "it is no entry of a prefix cache");
     uint32_t version = stored_get_u32(in);
-    if (version != VERSION)
-        stored_fail(in, ERR_UNSUPPORTED, "it has version %u of the form; this program reads %d",
+    if (version > VERSION)
+        stored_fail(in, ERR_UNSUPPORTED,
+                    "it was written by a newer version of coppice, which can use it (form %u, here "
+                    "%d); it stays as it is",
                     version, VERSION);
+    else if (version != VERSION)
+        stored_fail(in, ERR_FORMAT, "it has version %u of the form; this program reads %d", version,
+                    VERSION);
 }
 
 int cache_file_head(struct cache_file *f, const char *path, struct err *e) {
@@ -318,9 +353,14 @@ static int read_piece(int fd, const struct cache_piece *p, struct err *e) {
     }
     if (hash_bytes(p->to, p->bytes, 0) != p->sum)
         return err_set(e, ERR_FORMAT, "it is damaged");
-    if (p->page && !stored_finite_page(p->page, p->to))
-        return err_set(e, ERR_FORMAT, "it has keys or values that are no numbers");
-    return 0;
+    int rc = p->page ? stored_check_page(p->page, p->to) : 0;
+    if (rc == ERR_FORMAT)
+        err_set(e, rc, "it has keys or values that are no numbers");
+    else if (rc)
+        err_set(e, rc,
+                "it was written by a newer version of coppice, which can use it; it stays as "
+                "it is");
+    return rc;
 }
 
 enum { READERS = 8, READ_ALONE = 1 << 26 }; // bytes that one thread reads as soon

@@ -38,8 +38,15 @@ int64_t cache_file_memory(const struct cache_file *f);
 // NULL for none. Kind, key and tokens (taken over) are the caller's. ERR_MEMORY.
 int cache_file_of(struct cache_file *f, const struct image *m, const struct cache_file *base,
                   int64_t common, struct err *e);
-// Writes it whole or not at all (base/file_new.h). Sets the sums. ERR_IO, ERR_MEMORY.
-int cache_file_write(struct cache_file *f, const struct image *m, const char *path, struct err *e);
+// Writes it whole or not at all (base/file_new.h). Sets the sums. pause (NULL: none) is called
+// between pieces of at most 4 MiB, of which at most 64 MiB wait to be brought to the disk. ERR_IO,
+// ERR_MEMORY.
+struct cache_pause {
+    void (*call)(void *arg);
+    void *arg;
+};
+int cache_file_write(struct cache_file *f, const struct image *m, const char *path,
+                     const struct cache_pause *pause, struct err *e);
 
 // Reads a head from the begin of a file of so many bytes. ERR_FORMAT: cut off, damaged, or none;
 // ERR_UNSUPPORTED: another version; ERR_MEMORY. After an error there is nothing to free.
@@ -55,7 +62,8 @@ struct cache_piece {
     uint64_t sum;
     const struct kv_layout *page; // of a page, whose values have to be numbers; NULL: of no page
 };
-// By several threads where there is much. ERR_IO, ERR_FORMAT.
+// By several threads where there is much. ERR_IO; ERR_FORMAT: damaged; ERR_UNSUPPORTED: of a newer
+// version.
 int cache_file_read(const char *path, const struct cache_piece *pieces, int64_t n, struct err *e);
 
 #endif

@@ -27,6 +27,7 @@ struct cache_entry {
     // On the disk:
     struct cache_file *file;  // NULL: it is not there
     bool stored, lost;        // it has been written; it is to be given up once its job has ended
+    bool newer;               // a newer version has written it, so it is not removed
     struct cache_entry *base; // whose file its own goes on from
     int dependents;           // entries whose files go on from its own
     bool writing, loading;    // a job is under way
@@ -44,7 +45,6 @@ struct cache {
     struct cache_entry *copying, *copying_last;  // those with a source, in the copies' order
     struct checkpoint *deferred[CACHE_DEFERRED]; // [n_deferred], until there is pinned memory
     int n_deferred;
-    uint64_t model; // content hash
     int64_t clock;  // lookups so far
     int64_t grid;   // tokens between checkpoints within a prompt
     int64_t least;  // tokens of a text that is worth an entry
@@ -53,13 +53,15 @@ struct cache {
     int64_t ghosts; // bytes of texts that nothing is kept of any more
     struct cache_stats stats;
     struct cache_disk *disk;                       // NULL: none
-    uint64_t kind;                                 // of its files
+    bool scanned, scanning;                        // it is known what lies there; it is looked at
+    uint64_t kind;                                 // of its files, once they are scanned
     const struct kv_layout *layouts[IMAGE_GROUPS]; // of their pages
     struct cache_found *other; // [n_other] files of other kinds, the oldest last
     int64_t n_other;
-    int64_t pinned; // bytes of entries that are being written
-    double noted;   // when a failure to write was last told
-    double looked;  // clock_ms when others' files were last looked for
+    int64_t newer_bytes; // of files that newer versions have written, which are not removed
+    int64_t pinned;      // bytes of entries that are being written
+    double noted;        // when a failure to write was last told
+    double looked;       // clock_ms when others' files were last looked for
 };
 
 static inline struct exec *cache_exec(const struct cache *c) {
@@ -115,13 +117,30 @@ void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *so
 int cache_copied(struct cache *c, struct cache_entry *y);
 // Out of memory, behind copies that are under way; what has no file is dropped.
 void cache_let_go(struct cache *c, struct cache_entry *y);
-void cache_prune_ghost(struct cache *c);    // the oldest text without entries
+// The oldest texts without entries, until they take no more than `most` bytes.
+void cache_prune_ghosts(struct cache *c, int64_t most);
 int64_t cache_bytes(const struct cache *c); // of memory that it holds
 
-// What is dropped for others (cache_room.c): what an entry is worth, `bytes` being freed with it,
-double cache_worth(const struct cache *c, const struct cache_entry *y, int64_t bytes);
-// and dropping what is worth least but `keep` until so many bytes more fit; false: they never do.
+// What is dropped for others (cache_room.c): dropping what is worth least but `keep` until so many
+// bytes more fit; false: they never do.
 bool cache_make_room(struct cache *c, int64_t bytes, const struct cache_entry *keep);
+
+// Entries by what they are worth, for one time of making room: each is looked at once, and again
+// when it is its turn, not each of them for each that goes. Zeroed: not made yet; free(at).
+struct cache_ranking {
+    struct cache_ranked {
+        struct cache_entry *entry;
+        double worth;
+    } *at; // [n] a heap, the least first
+    int64_t n, cap;
+    bool files;
+    const struct cache_entry *keep;
+};
+// Takes the least out, of images or of files; NULL: there is none, or no memory.
+struct cache_entry *cache_least(struct cache_ranking *r, struct cache *c, bool files,
+                                const struct cache_entry *keep);
+// Adds an entry that has come to be one that may go; NULL is allowed.
+void cache_rank(struct cache_ranking *r, struct cache *c, struct cache_entry *y);
 
 // The disk (cache_tier.c). All of them do nothing without one.
 void cache_tier_open(struct cache *c);
@@ -130,7 +149,7 @@ void cache_tier_offer(struct cache *c, struct cache_entry *y); // to be written
 // Begins to load an entry; false: it cannot be.
 bool cache_tier_load(struct cache *c, struct cache_entry *y);
 void cache_tier_poll(struct cache *c);
-void cache_tier_look(struct cache *c);                         // for files of other processes
+bool cache_tier_look(struct cache *c); // for files of other processes; false: it is under way
 void cache_tier_touch(struct cache *c, struct cache_entry *y); // it was of use
 void cache_tier_lose(struct cache *c, struct cache_entry *y);  // its file is removed
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/num.h"
+#include "base/vec.h"
 #include "engine/cache_impl.h"
 
 enum { GHOST_PART = 64 }; // of the budget, for texts that nothing is kept of
@@ -89,15 +90,42 @@ int64_t cache_bytes(const struct cache *c) {
     return c->blocks.held + c->blocks.other + c->tree.bytes;
 }
 
-void cache_prune_ghost(struct cache *c) {
-    struct prefix_node *oldest = NULL;
-    for (struct prefix_node *n = &c->tree.root; n; n = prefix_next(&c->tree.root, n))
-        if (n->parent && !n->child && !n->entries && (!oldest || n->touched < oldest->touched))
-            oldest = n;
-    int64_t before = c->tree.bytes;
-    if (oldest)
-        prefix_prune(&c->tree, oldest);
-    c->ghosts = oldest ? max_i64(c->ghosts - (before - c->tree.bytes), 0) : 0;
+static int oldest_first(const void *a, const void *b) {
+    struct prefix_node *const *x = a, *const *y = b;
+    return ((*x)->touched > (*y)->touched) - ((*x)->touched < (*y)->touched);
+}
+
+// Leaves of the tree that have no entries, the oldest first; how many.
+static int64_t list_ghosts(struct cache *c, struct prefix_node ***out) {
+    struct prefix_node **all = NULL;
+    int64_t n = 0, cap = 0;
+    for (struct prefix_node *y = &c->tree.root; y; y = prefix_next(&c->tree.root, y)) {
+        if (!y->parent || y->child || y->entries)
+            continue;
+        if (vec_reserve(&all, &cap, n + 1, sizeof *all, NULL))
+            break;
+        all[n++] = y;
+    }
+    if (n)
+        qsort((void *)all, (size_t)n, sizeof *all, oldest_first);
+    *out = all;
+    return n;
+}
+
+// Taking a leaf out takes no other leaf with it, but may leave a new one.
+void cache_prune_ghosts(struct cache *c, int64_t most) {
+    for (int64_t n = 1; n && c->ghosts > most;) {
+        struct prefix_node **all;
+        n = list_ghosts(c, &all);
+        for (int64_t i = 0; i < n && c->ghosts > most; i++) {
+            int64_t before = c->tree.bytes;
+            prefix_prune(&c->tree, all[i]);
+            c->ghosts = max_i64(c->ghosts - (before - c->tree.bytes), 0);
+        }
+        free((void *)all);
+        if (!n)
+            c->ghosts = 0;
+    }
 }
 
 void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source) {
@@ -167,6 +195,6 @@ void cache_drop(struct cache *c, struct cache_entry *y) {
     n->gone = max_i64(c->clock, 1);
     if (!n->child)
         c->ghosts += (int64_t)sizeof *n + n->n * (int64_t)sizeof *n->ids;
-    while (c->ghosts > c->o.ram / GHOST_PART)
-        cache_prune_ghost(c);
+    if (c->ghosts > c->o.ram / GHOST_PART) // by half, so that not each drop looks for one
+        cache_prune_ghosts(c, c->o.ram / GHOST_PART / 2);
 }

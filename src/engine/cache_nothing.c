@@ -9,10 +9,8 @@ int cache_nothing(const struct cache *c, struct cache_nothing *out, struct err *
     int rc = model_sequence(m, &out->seq, e);
     if (!rc)
         rc = sequence_checkpoint(out->seq, &out->checkpoint, e);
-    out->source = (struct image_source){.checkpoint = out->checkpoint,
-                                        .model = c->model,
-                                        .device = model_kind(m),
-                                        .vocab = model_params_of(m)->vocab};
+    out->source = (struct image_source){
+        .checkpoint = out->checkpoint, .device = model_kind(m), .vocab = model_params_of(m)->vocab};
     return rc;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/num.h"
+#include "base/vec.h"
 
 // Weights of the chance to come back.
 static const double PASSED = 0.15; // of a place that one text has passed through
@@ -44,43 +45,91 @@ static int branches_below(struct prefix_node *top) {
     return only && !only->entries ? branches_below(only) : 1;
 }
 
-double cache_worth(const struct cache *c, const struct cache_entry *y, int64_t bytes) {
+// What an entry is worth for each byte, `bytes` being freed with it.
+static double worth_of(struct cache *c, const struct cache_entry *y, int64_t bytes) {
     const struct cache_entry *before = entry_before(y->node);
     double tokens = (double)(y->len - (before ? before->len : 0));
     double age = (double)(c->clock - y->used);
     int branches = branches_below(y->node);
     double chance = (branches == 1 ? PASSED : branches ? 1 + (double)y->hits : 1) / (age + HALF);
+    c->stats.weighed++;
     return tokens * chance / (double)max_i64(bytes, 1);
 }
 
-static struct cache_entry *least_worth(struct cache *c, const struct cache_entry *keep) {
-    struct cache_entry *least = NULL;
-    double worst = 0;
-    for (struct cache_entry *y = c->all; y; y = y->next) {
-        if (y == keep || !y->image || y->writing)
-            continue;
-        double w = cache_worth(c, y, image_own_bytes(y->image));
-        if (!least || w < worst) {
-            least = y;
-            worst = w;
-        }
+static bool may_go(const struct cache_ranking *r, const struct cache_entry *y) {
+    if (y == r->keep)
+        return false;
+    if (r->files)
+        return y->file && y->stored && !y->dependents && !y->loading;
+    return y->image && !y->writing;
+}
+
+static struct cache_ranked ranked(struct cache *c, const struct cache_ranking *r,
+                                  struct cache_entry *y) {
+    return (struct cache_ranked){
+        y, worth_of(c, y, r->files ? y->file->bytes : image_own_bytes(y->image))};
+}
+
+static void sink(struct cache_ranking *r, int64_t at) {
+    struct cache_ranked one = r->at[at];
+    for (int64_t child; (child = 2 * at + 1) < r->n; at = child) {
+        if (child + 1 < r->n && r->at[child + 1].worth < r->at[child].worth)
+            child++;
+        if (one.worth <= r->at[child].worth)
+            break;
+        r->at[at] = r->at[child];
     }
-    return least;
+    r->at[at] = one;
+}
+
+void cache_rank(struct cache_ranking *r, struct cache *c, struct cache_entry *y) {
+    if (!y || !may_go(r, y) || vec_reserve(&r->at, &r->cap, r->n + 1, sizeof *r->at, NULL))
+        return;
+    struct cache_ranked one = ranked(c, r, y);
+    int64_t at = r->n++;
+    for (; at > 0 && one.worth < r->at[(at - 1) / 2].worth; at = (at - 1) / 2)
+        r->at[at] = r->at[(at - 1) / 2];
+    r->at[at] = one;
+}
+
+// What has gone may have made others worth more, so that the first is looked at again.
+struct cache_entry *cache_least(struct cache_ranking *r, struct cache *c, bool files,
+                                const struct cache_entry *keep) {
+    if (!r->at) {
+        r->files = files;
+        r->keep = keep;
+        for (struct cache_entry *y = c->all; y; y = y->next)
+            cache_rank(r, c, y);
+    }
+    while (r->n > 0) {
+        struct cache_ranked first = ranked(c, r, r->at[0].entry);
+        bool least = first.worth <= r->at[0].worth;
+        if (least)
+            r->at[0] = r->at[--r->n];
+        else
+            r->at[0] = first;
+        if (r->n > 0)
+            sink(r, 0);
+        if (least)
+            return first.entry;
+    }
+    return NULL;
 }
 
 bool cache_make_room(struct cache *c, int64_t bytes, const struct cache_entry *keep) {
-    if (bytes > c->o.ram)
-        return false;
-    while (bytes_in_use(c) + bytes > c->o.ram) {
-        struct cache_entry *y = least_worth(c, keep);
+    struct cache_ranking ranking = {0};
+    bool room = bytes <= c->o.ram;
+    while (room && bytes_in_use(c) + bytes > c->o.ram) {
+        struct cache_entry *y = cache_least(&ranking, c, false, keep);
         if (y) {
             c->stats.evicted++;
             cache_let_go(c, y);
         } else if (c->ghosts > 0) {
-            cache_prune_ghost(c);
+            cache_prune_ghosts(c, c->ghosts / 2);
         } else {
-            return false;
+            room = false;
         }
     }
-    return true;
+    free(ranking.at);
+    return room;
 }

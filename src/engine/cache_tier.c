@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "engine/cache_impl.h"
+#include "formats/content.h"
+#include "models/model_checkpoint.h"
 
 enum { QUEUE = 64, LOOK_MS = 1000, NOTE_MS = 60000 };
 
@@ -21,8 +23,11 @@ static struct cache_job *make_job(struct cache *c, enum cache_job_kind what,
                                   struct cache_entry *y) {
     struct cache_job *j = calloc(1, sizeof *j);
     if (j)
-        *j = (struct cache_job){
-            .what = what, .kind = c->kind, .key = y->file->key, .file = y->file, .owner = y};
+        *j = (struct cache_job){.what = what, .kind = c->kind, .owner = y};
+    if (j && y) {
+        j->key = y->file->key;
+        j->file = y->file;
+    }
     return j;
 }
 
@@ -40,6 +45,7 @@ static struct cache_job *next_ended(struct cache *c) {
 }
 
 static void free_job(struct cache_job *j) {
+    cache_scan_fini(&j->scan);
     free(j->pieces);
     free(j->loads);
     free(j);
@@ -65,7 +71,7 @@ static void forget_file(struct cache *c, struct cache_entry *y) {
 }
 
 void cache_tier_lose(struct cache *c, struct cache_entry *y) {
-    for (struct cache_entry *z = c->all, *next; z; z = next) {
+    for (struct cache_entry *z = y->dependents ? c->all : NULL, *next; z; z = next) {
         next = z->next;
         if (z->base != y || z->lost)
             continue;
@@ -79,7 +85,8 @@ void cache_tier_lose(struct cache *c, struct cache_entry *y) {
         y->base = NULL;
         return;
     }
-    struct cache_job *j = cache_disk_writes(c->disk) ? make_job(c, CACHE_REMOVE, y) : NULL;
+    bool removed = cache_disk_writes(c->disk) && !y->newer;
+    struct cache_job *j = removed ? make_job(c, CACHE_REMOVE, y) : NULL;
     if (j) {
         j->owner = NULL;
         j->file = NULL;
@@ -87,21 +94,6 @@ void cache_tier_lose(struct cache *c, struct cache_entry *y) {
         c->stats.removed++;
     }
     forget_file(c, y);
-}
-
-static struct cache_entry *least_file(struct cache *c, const struct cache_entry *keep) {
-    struct cache_entry *least = NULL;
-    double worst = 0;
-    for (struct cache_entry *y = c->all; y; y = y->next) {
-        if (y == keep || !y->file || !y->stored || y->dependents || y->loading)
-            continue;
-        double w = cache_worth(c, y, y->file->bytes);
-        if (!least || w < worst) {
-            least = y;
-            worst = w;
-        }
-    }
-    return least;
 }
 
 // Removes the oldest file of another kind.
@@ -117,18 +109,22 @@ static void remove_other(struct cache *c) {
 }
 
 static bool make_disk_room(struct cache *c, int64_t bytes, const struct cache_entry *keep) {
-    if (bytes > c->o.disk)
-        return false;
-    while (c->stats.disk_bytes + bytes > c->o.disk) {
-        struct cache_entry *y = c->n_other ? NULL : least_file(c, keep);
-        if (c->n_other)
-            remove_other(c);
-        else if (y)
+    struct cache_ranking ranking = {0};
+    bool room = bytes <= c->o.disk;
+    while (room && c->stats.disk_bytes + bytes > c->o.disk) {
+        struct cache_entry *y = c->n_other ? NULL : cache_least(&ranking, c, true, keep);
+        if (y) {
+            struct cache_entry *base = y->base;
             cache_tier_lose(c, y);
-        else
-            return false;
+            cache_rank(&ranking, c, base); // nothing may go on from it any more
+        } else if (c->n_other) {
+            remove_other(c);
+        } else {
+            room = false;
+        }
     }
-    return true;
+    free(ranking.at);
+    return room;
 }
 
 // Takes a file over that is there, or on its way.
@@ -171,7 +167,7 @@ static struct cache_file *describe(struct cache *c, const struct cache_entry *y,
 
 void cache_tier_offer(struct cache *c, struct cache_entry *y) {
     struct cache_entry *base = NULL;
-    if (!c->disk || !cache_disk_writes(c->disk) || y->file || !y->image ||
+    if (!c->scanned || !cache_disk_writes(c->disk) || y->file || !y->image ||
         cache_disk_waiting(c->disk) >= QUEUE || c->pinned > c->o.ram / 2)
         return;
     struct cache_file *f = describe(c, y, &base);
@@ -343,23 +339,12 @@ static void loaded(struct cache *c, struct cache_entry *y, const struct cache_jo
     c->stats.failed++;
     note(c, j->err.text);
     struct cache_entry *bad = with_key(c, j->failed);
+    if (bad && j->rc == ERR_UNSUPPORTED)
+        bad->newer = true; // a program that is newer can use it
     if (bad)
         cache_tier_lose(c, bad); // and with it what goes on from there
     else if (!y->file)
         cache_drop(c, y);
-}
-
-void cache_tier_poll(struct cache *c) {
-    struct cache_job *j;
-    while (c->disk && (j = next_ended(c))) {
-        if (j->what == CACHE_WRITE)
-            written(c, j->owner, j);
-        else if (j->what == CACHE_LOAD)
-            loaded(c, j->owner, j);
-        else if (j->rc)
-            note(c, j->err.text);
-        free_job(j);
-    }
 }
 
 void cache_tier_touch(struct cache *c, struct cache_entry *y) {
@@ -405,8 +390,9 @@ static bool right_pages(const struct cache *c, const struct cache_file *f) {
     return f->kind == c->kind;
 }
 
-// Makes the entry of a file that was found. False: it is of no use.
-static bool adopt(struct cache *c, struct cache_file *f, struct cache_entry *base, int64_t age) {
+// Makes the entry of a file that was found; NULL: it is of no use.
+static struct cache_entry *adopt(struct cache *c, struct cache_file *f, struct cache_entry *base,
+                                 int64_t age) {
     int32_t *text = right_pages(c, f) ? text_of(c, f, base) : NULL;
     struct prefix_node *n = NULL;
     struct cache_entry *y = NULL;
@@ -420,42 +406,76 @@ static bool adopt(struct cache *c, struct cache_file *f, struct cache_entry *bas
     }
     free(text);
     if (!y || y->file)
-        return false;
+        return NULL;
     free(f->tokens);
     f->tokens = NULL;
     take_file(c, y, f, base);
     y->stored = true;
     if (!y->image)
         y->used = -age / 60;
-    return true;
+    return y;
 }
 
+// Files by their keys: entries that are known, and those that were found and may become entries.
 struct candidate {
-    struct cache_file *file;
-    int64_t age;
+    uint64_t key;
+    struct cache_found *found; // NULL: it is known
+    struct cache_entry *entry; // NULL: not yet, or it is of no use
+    bool tried;
 };
 
-static int by_length(const void *a, const void *b) {
+struct candidates {
+    struct candidate *at; // [n], the keys rising
+    int64_t n;
+};
+
+static int by_key(const void *a, const void *b) {
     const struct candidate *x = a, *y = b;
-    return (x->file->len > y->file->len) - (x->file->len < y->file->len);
+    return (x->key > y->key) - (x->key < y->key);
 }
 
-// Files go on from others, mostly shorter ones: until nothing more comes of it.
-static int64_t adopt_all(struct cache *c, struct candidate *all, int64_t n) {
-    int64_t left = n, before = -1;
-    qsort(all, (size_t)n, sizeof *all, by_length);
-    while (left != before) {
-        before = left;
-        for (int64_t i = 0; i < n; i++) {
-            struct cache_file *f = all[i].file;
-            struct cache_entry *base = f && f->base ? with_key(c, f->base) : NULL;
-            if (!f || (f->base && !base) || !adopt(c, f, base, all[i].age))
-                continue;
-            all[i].file = NULL;
-            left--;
-        }
+static struct candidate *find_key(const struct candidates *all, uint64_t key) {
+    const struct candidate wanted = {.key = key};
+    return bsearch(&wanted, all->at, (size_t)all->n, sizeof wanted, by_key);
+}
+
+// Files go on from others, which are adopted before them; `way` has room for all.
+static void adopt_with_bases(struct cache *c, const struct candidates *all, struct candidate *one,
+                             struct candidate **way) {
+    int64_t n = 0;
+    while (one && !one->entry && !one->tried) { // a circle ends at what has been tried
+        one->tried = true;
+        way[n++] = one;
+        one = one->found->head->base ? find_key(all, one->found->head->base) : NULL;
     }
-    return left;
+    while (n-- > 0) {
+        struct cache_file *f = way[n]->found->head;
+        struct candidate *base = f->base ? find_key(all, f->base) : NULL;
+        if (f->base && (!base || !base->entry))
+            continue;
+        way[n]->entry = adopt(c, f, base ? base->entry : NULL, way[n]->found->age);
+        if (way[n]->entry)
+            way[n]->found->head = NULL;
+    }
+}
+
+// Makes entries of what was found; what is of no use stays in it.
+static void adopt_all(struct cache *c, struct cache_scan *s) {
+    struct candidates all = {calloc((size_t)(c->stats.files + s->n + 1), sizeof *all.at), 0};
+    struct candidate **way = calloc((size_t)s->n + 1, sizeof(struct candidate *));
+    for (struct cache_entry *y = c->all; y && all.at; y = y->next)
+        if (y->file)
+            all.at[all.n++] = (struct candidate){.key = y->file->key, .entry = y};
+    for (int64_t i = 0; i < s->n && all.at; i++)
+        if (s->found[i].head)
+            all.at[all.n++] = (struct candidate){.key = s->found[i].key, .found = &s->found[i]};
+    if (all.at)
+        qsort(all.at, (size_t)all.n, sizeof *all.at, by_key);
+    for (int64_t i = 0; i < all.n && way; i++)
+        if (all.at[i].found)
+            adopt_with_bases(c, &all, &all.at[i], way);
+    free(all.at);
+    free((void *)way);
 }
 
 static int oldest_last(const void *a, const void *b) {
@@ -463,69 +483,102 @@ static int oldest_last(const void *a, const void *b) {
     return (x->age > y->age) - (x->age < y->age);
 }
 
-// A file that is not read: counted, to be removed when there is need for room, the oldest first.
-static void keep_other(struct cache *c, const struct cache_found *f) {
-    c->other[c->n_other++] = *f;
-    c->stats.disk_bytes += f->bytes;
-}
-
-// Reads the heads of files that are not known yet.
-static void scan(struct cache *c) {
-    struct cache_found *found;
-    int64_t n = cache_disk_list(c->disk, &found), read = 0;
-    struct candidate *all = calloc((size_t)max_i64(n, 1), sizeof *all);
-    char path[CACHE_PATH], text[200 + CACHE_PATH];
-    struct err e = {0};
+// What stays in it is not used: counted, to be removed when there is need for room, the oldest
+// first.
+static void keep_others(struct cache *c, const struct cache_scan *s) {
+    char text[200 + CACHE_PATH];
+    int64_t unused = 0;
     for (int64_t i = 0; i < c->n_other; i++)
         c->stats.disk_bytes -= c->other[i].bytes;
+    c->stats.disk_bytes -= c->newer_bytes;
+    c->newer_bytes = 0;
     c->n_other = 0;
     free(c->other);
-    c->other = calloc((size_t)max_i64(n, 1), sizeof *c->other);
-    for (int64_t i = 0; i < n && all && c->other; i++) {
-        struct cache_file *f = NULL;
-        if (found[i].kind == c->kind && with_key(c, found[i].key))
+    c->other = calloc((size_t)s->n + 1, sizeof *c->other);
+    for (int64_t i = 0; i < s->n && c->other; i++) {
+        const struct cache_found *f = &s->found[i];
+        if (f->kind == c->kind && !f->head && !f->why)
+            continue; // it has been adopted
+        c->stats.disk_bytes += f->bytes;
+        if (f->newer)
+            c->newer_bytes += f->bytes;
+        if (f->newer)
             continue;
-        if (found[i].kind == c->kind && (f = calloc(1, sizeof *f))) {
-            cache_disk_path(c->disk, found[i].kind, found[i].key, path);
-            if (cache_file_head(f, path, &e) == 0 && f->key == found[i].key) {
-                all[read++] = (struct candidate){f, found[i].age};
-                continue;
-            }
-            free(f);
-            note(c, e.text);
-        }
-        keep_other(c, &found[i]);
+        c->other[c->n_other] =
+            (struct cache_found){.kind = f->kind, .key = f->key, .bytes = f->bytes, .age = f->age};
+        if (f->head) // nothing will ever make use of it
+            c->other[c->n_other].age = INT32_MAX;
+        unused += f->head != NULL;
+        c->n_other++;
     }
-    int64_t unused = all ? adopt_all(c, all, read) : 0;
-    for (int64_t i = 0; i < read; i++) {
-        struct cache_file *f = all[i].file;
-        if (!f)
-            continue;
-        keep_other(c, &(struct cache_found){c->kind, f->key, f->bytes, INT32_MAX});
-        cache_file_fini(f);
-        free(f);
-    }
-    if (c->other)
-        qsort(c->other, (size_t)c->n_other, sizeof *c->other, oldest_last);
-    if (c->n_other) {
-        snprintf(text, sizeof text,
-                 "%lld files in %s are not used by the prefix cache: they are of another model, "
-                 "draft, setting or version (%lld), or what they go on from is not there (%lld)",
-                 (long long)c->n_other, c->o.dir, (long long)(c->n_other - unused),
-                 (long long)unused);
-        note(c, text);
-    }
-    free(all);
-    free(found);
+    if (!c->n_other)
+        return;
+    qsort(c->other, (size_t)c->n_other, sizeof *c->other, oldest_last);
+    snprintf(text, sizeof text,
+             "%lld files in %s are not used by the prefix cache: they are of another model, draft, "
+             "setting or version (%lld), or what they go on from is not there (%lld)",
+             (long long)c->n_other, c->o.dir, (long long)(c->n_other - unused), (long long)unused);
+    note(c, text);
 }
 
-void cache_tier_look(struct cache *c) {
-    double now = clock_ms();
-    if (!c->disk || cache_disk_writes(c->disk) || now - c->looked < LOOK_MS)
+// Offers what came to be before it was known what lies in the folder.
+static void offer_all(struct cache *c) {
+    struct cache_entry **all = calloc((size_t)c->stats.entries + 1, sizeof *all);
+    int64_t n = 0;
+    for (struct cache_entry *y = c->all; y && all; y = y->next)
+        if (y->image && !y->source && !y->file)
+            all[n++] = y;
+    while (n-- > 0) // those with an image stay, whatever is removed for them
+        cache_tier_offer(c, all[n]);
+    free((void *)all);
+}
+
+static void scanned(struct cache *c, struct cache_job *j) {
+    bool first = !c->scanned;
+    c->scanning = false;
+    c->scanned = true;
+    if (j->scan.same)
         return;
+    for (int64_t i = 0; i < j->scan.n; i++)
+        if (j->scan.found[i].why)
+            note(c, j->scan.found[i].why);
+    adopt_all(c, &j->scan);
+    keep_others(c, &j->scan);
+    if (!first || !cache_disk_writes(c->disk))
+        return;
+    (void)make_disk_room(c, 0, NULL);
+    offer_all(c);
+}
+
+static int rising(const void *a, const void *b) {
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static void begin_scan(struct cache *c) {
+    struct cache_job *j = make_job(c, CACHE_SCAN, NULL);
+    uint64_t *known = j ? calloc((size_t)c->stats.files + 1, sizeof *known) : NULL;
+    if (!known) {
+        free(j);
+        return;
+    }
+    j->scan.known = known;
+    j->scan.changed = c->scanned;
+    for (struct cache_entry *y = c->all; y; y = y->next)
+        if (y->file)
+            known[j->scan.n_known++] = y->file->key;
+    qsort(known, (size_t)j->scan.n_known, sizeof *known, rising);
+    c->scanning = true;
+    cache_disk_queue(c->disk, j);
+}
+
+bool cache_tier_look(struct cache *c) {
+    double now = clock_ms();
+    if (!c->scanned || c->scanning || cache_disk_writes(c->disk) || now - c->looked < LOOK_MS)
+        return !c->scanning;
     c->looked = now;
-    if (cache_disk_changed(c->disk))
-        scan(c);
+    begin_scan(c);
+    return !c->scanning;
 }
 
 // What files of this model and these settings are called by, and how their pages are laid out.
@@ -538,22 +591,57 @@ static int find_kind(struct cache *c, struct err *e) {
     return rc;
 }
 
+// From now on it is known which files are of this model.
+static void identified(struct cache *c, uint64_t content) {
+    const uint64_t both[] = {c->kind, content};
+    c->kind = hash_bytes(both, sizeof both, 0);
+    begin_scan(c);
+}
+
+void cache_tier_poll(struct cache *c) {
+    struct cache_job *j;
+    while (c->disk && (j = next_ended(c))) {
+        if (j->what == CACHE_WRITE)
+            written(c, j->owner, j);
+        else if (j->what == CACHE_LOAD)
+            loaded(c, j->owner, j);
+        else if (j->what == CACHE_SCAN)
+            scanned(c, j);
+        else if (j->rc)
+            note(c, j->err.text);
+        else if (j->what == CACHE_IDENTIFY)
+            identified(c, j->content);
+        free_job(j);
+    }
+}
+
+// Without what is remembered of the model's file all of it has to be read, which a request need not
+// wait for: nothing can have been left by it.
 void cache_tier_open(struct cache *c) {
+    const struct gguf *g = model_file(session_model(c->session));
     struct err e = {0};
+    uint64_t content;
     if (!c->o.dir)
         return;
     int rc = find_kind(c, &e);
-    struct cache_disk_options o = {
-        .dir = c->o.dir, .kind = c->kind, .wake = c->o.wake, .wake_arg = c->o.wake_arg};
+    struct cache_disk_options o = {.dir = c->o.dir, .wake = c->o.wake, .wake_arg = c->o.wake_arg};
     if (!rc)
         rc = cache_disk_open(&c->disk, &o, &e);
     if (e.code) // it may be there all the same
         note(c, e.text);
     if (rc)
         return;
-    scan(c);
-    if (cache_disk_writes(c->disk))
-        (void)make_disk_room(c, 0, NULL);
+    if (content_known(g, c->o.dir, &content)) {
+        identified(c, content);
+        cache_disk_wait(c->disk);
+        cache_tier_poll(c);
+        return;
+    }
+    struct cache_job *j = make_job(c, CACHE_IDENTIFY, NULL);
+    if (j) {
+        j->gguf = g;
+        cache_disk_queue(c->disk, j);
+    }
 }
 
 void cache_tier_close(struct cache *c) {

@@ -29,7 +29,7 @@ void spark_open(struct spark *k, const char *model, const struct gguf *file,
     struct err e = {0};
     *k = (struct spark){
         .first = first,
-        .subject = {first + expert_classes_layers(c), c->experts, content_of_gguf(file)},
+        .subject = {first + expert_classes_layers(c), c->experts, content_sketch(file)},
         .written = clock_ms()};
     spark_path(&k->path, model);
     int rc = k->path.failed ? err_set(&e, ERR_MEMORY, "no memory for a profile of experts")

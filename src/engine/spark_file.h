@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "formats/gguf.h"
 
-// Layers with experts, experts of each, and the hash of the model's file (content_of_gguf).
+// Layers with experts, experts of each, and the hash of the model's file (content_sketch).
 struct spark_subject {
     int layers, experts;
     uint64_t model;

@@ -4,15 +4,33 @@
 #ifndef COPPICE_FORMATS_CONTENT_H
 #define COPPICE_FORMATS_CONTENT_H
 
+#include <stdbool.h>
+
 #include "base/hash.h"
 #include "formats/gguf.h"
 
 // Adds name, type, shape and data: all of it up to 64 KiB, of larger tensors sixteen pieces of
-// 4 KiB at equal distances, the first and the last among them.
+// 4 KiB at equal distances, the first and the last among them. For what changes no bit of an
+// answer: guesses, costs.
 void content_add_tensor(struct hash *h, const struct tensor *t);
+// Of an open file: every metadata entry and that of every tensor, in file order. Where the file
+// lies, how it is split and padded does not matter.
+uint64_t content_sketch(const struct gguf *g);
 
-// Of an open file: every metadata entry and every tensor in file order. Where the file lies, how it
-// is split and padded does not matter.
-uint64_t content_of_gguf(const struct gguf *g);
+// The same with every byte of every tensor, by several threads (as of pool_create). Memory that is
+// only the file's is given back as it goes. stop: NULL, or asked between pieces of some MiB; 0 is
+// returned once it says so, and where there is no memory.
+struct content_stop {
+    bool (*ask)(void *arg);
+    void *arg;
+};
+uint64_t content_whole(const struct gguf *g, int threads, const struct content_stop *stop);
+
+// A folder remembers what content_whole has said of a file, as long as nobody writes to it, moves
+// it or sets its times: by device, inode, size, and both times to the nanosecond of every part.
+// False, 0: nothing is remembered. A file that was changed within the last two seconds is not,
+// since a change right behind it might have the same times.
+bool content_known(const struct gguf *g, const char *folder, uint64_t *content);
+void content_remember(const struct gguf *g, const char *folder, uint64_t content); // if it can
 
 #endif

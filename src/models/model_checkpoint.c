@@ -11,9 +11,15 @@
 #include "formats/content.h"
 #include "models/model_impl.h"
 
+const struct gguf *model_file(const struct model *m) {
+    return m->load.arg;
+}
+
 uint64_t model_content(struct model *m) {
     if (!m->content)
-        m->content = content_of_gguf(m->load.arg) | 1; // never 0
+        m->content = content_whole(m->load.arg, 0, NULL);
+    if (!m->content) // no memory
+        m->content = content_sketch(m->load.arg) | 1;
     return m->content;
 }
 

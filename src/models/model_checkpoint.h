@@ -7,7 +7,9 @@
 #include "models/model.h"
 #include "state/checkpoint_stored.h"
 
-// A hash of the model's file (formats/content.h). Read once, when it is first asked for.
+struct gguf;
+const struct gguf *model_file(const struct model *m);
+// A hash of the model's file, of every byte (content_whole). Read once, when it is first asked for.
 uint64_t model_content(struct model *m);
 
 // Tokens behind those whose state a checkpoint has: written with it, or read (free ids).

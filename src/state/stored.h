@@ -77,8 +77,9 @@ void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k);
 
 enum { STORED_TEXT = 255 };
 
-// Whether all values of a page in host memory are finite numbers, its unused slots too.
-bool stored_finite_page(const struct kv_layout *l, const unsigned char *page);
+// 0: all values of a page in host memory are finite numbers, its unused slots too. ERR_FORMAT: they
+// are not. ERR_UNSUPPORTED: of a codec that this program cannot tell it of.
+int stored_check_page(const struct kv_layout *l, const unsigned char *page);
 
 struct stored_in {
     stored_source *source;

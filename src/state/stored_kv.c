@@ -119,36 +119,45 @@ static void get_run(void *arg, int64_t at, size_t bytes) {
     stored_get(r->in, r->page + at, bytes);
 }
 
-// Values that follow each other: scales tell of their blocks where a codec has some.
-static bool finite_values(const struct kv_codec *c, const struct kv_row *r, int64_t n) {
+static int numbers_or(bool numbers) {
+    return numbers ? 0 : ERR_FORMAT;
+}
+
+// Values that follow each other: scales tell of their blocks where a codec has some. ERR_FORMAT:
+// not all are numbers; ERR_UNSUPPORTED: a codec that has no rule here.
+static int check_values(const struct kv_codec *c, const struct kv_row *r, int64_t n) {
     const unsigned char *p = c->scale_bytes ? r->scales : r->codes;
     switch (c->scale_bytes ? (uint32_t)TYPE_F16 : c->type) {
     case TYPE_F16:
-        return finite_f16(p, n / c->block);
+        return numbers_or(finite_f16(p, n / c->block));
     case TYPE_BF16:
-        return finite_bf16(p, n / c->block);
+        return numbers_or(finite_bf16(p, n / c->block));
     case TYPE_F32:
-        return finite_f32(p, n / c->block);
+        return numbers_or(finite_f32(p, n / c->block));
     default:
-        return false; // a codec that has no rule here
+        return ERR_UNSUPPORTED;
     }
 }
 
-// Whether the first n slots of K, or of V, are numbers. Those of a layer's head lie side by side.
-static bool finite_rows(const struct kv_layout *l, const struct kv_plane *p, int dim,
-                        enum kv_codec_id id, unsigned char *page, int64_t n) {
-    bool finite = true;
-    for (int i = 0; finite && i < l->s.n_layers * l->s.n_heads; i++) {
+// The first n slots of K, or of V. Those of a layer's head lie side by side.
+static int check_rows(const struct kv_layout *l, const struct kv_plane *p, int dim,
+                      enum kv_codec_id id, unsigned char *page, int64_t n) {
+    int rc = 0;
+    for (int i = 0; !rc && i < l->s.n_layers * l->s.n_heads; i++) {
         struct kv_row r = kv_row_at(l, p, page, i / l->s.n_heads, i % l->s.n_heads, 0);
-        finite = finite_values(kv_codec_of(id), &r, n * dim);
+        rc = check_values(kv_codec_of(id), &r, n * dim);
     }
-    return finite;
+    return rc;
 }
 
-bool stored_finite_page(const struct kv_layout *l, const unsigned char *page) {
-    unsigned char *p = (unsigned char *)page; // rows are found alike in pages that are written
-    return finite_rows(l, &l->k, l->s.dk, l->s.codec_k, p, KV_PAGE) &&
-           (l->s.v_in_k || finite_rows(l, &l->v, l->s.dv, l->s.codec_v, p, KV_PAGE));
+static int check_page(const struct kv_layout *l, unsigned char *page, int64_t n) {
+    int rc = check_rows(l, &l->k, l->s.dk, l->s.codec_k, page, n);
+    return rc || l->s.v_in_k ? rc : check_rows(l, &l->v, l->s.dv, l->s.codec_v, page, n);
+}
+
+int stored_check_page(const struct kv_layout *l, const unsigned char *page) {
+    // Rows are found alike in pages that are written.
+    return check_page(l, (unsigned char *)page, KV_PAGE);
 }
 
 static void get_page(struct stored_in *in, struct exec *x, const struct kv_layout *l,
@@ -160,11 +169,14 @@ static void get_page(struct stored_in *in, struct exec *x, const struct kv_layou
     each_run(l, n, get_run, &r);
     if (in->rc)
         return;
-    if (!finite_rows(l, &l->k, l->s.dk, l->s.codec_k, r.page, n) ||
-        !finite_rows(l, &l->v, l->s.dv, l->s.codec_v, r.page, n)) {
+    int rc = check_page(l, r.page, n);
+    if (rc == ERR_UNSUPPORTED)
+        stored_fail(in, rc,
+                    "the checkpoint was written by a newer version of coppice; use that one");
+    else if (rc)
         stored_damaged(in);
+    if (rc)
         return;
-    }
     exec_ops(x)->upload(x, page, r.page, (size_t)l->page_bytes);
 }
 

@@ -36,7 +36,7 @@ static int write_seed(const char *folder, const char *name, struct cache_file *f
     f->tokens = calloc(TOKENS, sizeof *f->tokens);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (!rc && f->tokens)
-        rc = cache_file_write(f, &m, path, &e);
+        rc = cache_file_write(f, &m, path, NULL, &e);
     if (rc)
         fprintf(stderr, "%s\n", e.text);
     return rc || !f->tokens;

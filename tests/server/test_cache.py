@@ -171,7 +171,7 @@ def set_byte(at, value):
 def damages():
     damage(flip_tail, "a bit of the pages", "it is damaged")
     damage(set_byte(40, 77), "a bit of the head", "damaged")
-    damage(set_byte(8, 9), "another version", "has version 9 of the form")
+    damage(set_byte(8, 9), "a newer version", "newer version of coppice, which can use it")
     damage(lambda path: os.truncate(path, os.path.getsize(path) // 2), "cut off", "cut off")
     damage(lambda path: os.rename(path, path.replace(os.path.basename(path)[:4], "0000", 1)), "another model",
            "of another model")
@@ -226,6 +226,49 @@ def private():
     server.end()
 
 
+def identity():
+    """A byte of the weights that changes makes another model, whatever the file's size and time say."""
+    folder, place = tempfile.mkdtemp(prefix="identity-", dir=FOLDER), tempfile.mkdtemp(prefix="model-", dir=FOLDER)
+    model = os.path.join(place, "model.gguf")
+    shutil.copy(TARGET, model)
+    while time.time() - os.stat(model).st_ctime < 4:  # what was just written is not remembered, so that it is read anew
+        time.sleep(0.1)
+
+    def serve(*options):
+        return Server("--cache-ram", "256M", *options, model=model)
+
+    kept = ("--cache-dir", folder)
+    server, talk = serve(*kept), Talk(7)
+    talk.turn(server.port)
+    check("identity: files", written(server) > 0)
+    server.end()
+    server = serve(*kept)
+    check("identity: the same file", talk.turn(server.port)[0][1] > 100)
+    written(server)
+    server.end()
+    tensors = json.loads(subprocess.run([PROGRAM, "inspect", "--json", model], check=True,
+                                        stdout=subprocess.PIPE).stdout)["tensors"]
+    sizes = [tensor["bytes"] for tensor in tensors]
+    row = os.path.getsize(model) - sum((size + 31) // 32 * 32 for size in sizes) + sizes[0] // 2  # of the first tensor
+    for bit, times in enumerate(("kept", "new")):
+        info = os.stat(model)
+        with open(model, "r+b") as file:
+            file.seek(row)
+            part = file.read(64)
+            file.seek(row)
+            file.write(bytes(b ^ 1 << bit for b in part))
+        if times == "kept":
+            os.utime(model, ns=(info.st_atime_ns, info.st_mtime_ns))
+        server, plain = serve(*kept), serve()
+        again = Talk(7)
+        (prompt, hit, shared), got = again.turn(server.port)
+        equal(f"identity: an edit with {times} times finds nothing", hit, 0)
+        equal(f"identity: an edit with {times} times: the answer", got, Talk(7).turn(plain.port)[1])
+        written(server)
+        server.end()
+        plain.end()
+
+
 def full():
     """A disk that takes no more: answers go on, and one sentence is in the log."""
     folder = tempfile.mkdtemp(prefix="full-", dir=FOLDER)
@@ -242,7 +285,7 @@ def full():
         equal(f"full: answer {i}", talk.turn(server.port)[1], want[i])
     time.sleep(0.5)
     equal("full: told once", server.output().count("cannot be written"), 1)
-    equal("full: nothing is left", [f for f in os.listdir(folder) if f != "lock"], [])
+    equal("full: nothing is left", [f for f in os.listdir(folder) if f != "lock" and not f.endswith(".sum")], [])
     equal("full: end", server.end(), 0)
 
 
@@ -411,7 +454,8 @@ def kills():
 
 
 try:
-    for one in (turns, misses, note, ahead, damages, strangers, private, full, read_only, no_calls, refused, kills):
+    for one in (turns, misses, note, ahead, damages, strangers, private, identity,
+                full, read_only, no_calls, refused, kills):
         part(one)
 finally:
     shutil.rmtree(FOLDER, ignore_errors=True)

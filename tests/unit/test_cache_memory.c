@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/cache.h"
+#include "engine/cache_impl.h"
 #include "engine/generate.h"
 #include "ops/exec.h"
 #include "support/copies.h"
@@ -308,6 +308,54 @@ static void what_has_a_file_waits_for_its_copies_as_well(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+// The cost of dropping many at once is that of looking at each a few times, not at all for each.
+static void dropping_many_looks_at_each_a_few_times(void **state) {
+    (void)state;
+    enum { MANY = 200 };
+    char dir[] = "/tmp/cache_many.XXXXXX", command[64];
+    struct late_copies how = {.seed = 7, .chance = 1};
+    struct cache_options o = {.ram = INT64_C(1) << 30, .disk = INT64_C(1) << 30};
+    struct scene s;
+    late = &how;
+    assert_non_null(mkdtemp(dir));
+    o.dir = dir;
+    open_scene_with(&s, "cache_much", &o);
+    for (int i = 0; i < MANY; i++) {
+        s.prompt[0] = i;
+        begin_copies(&s);
+        cache_flush(s.cache);
+        while (cache_stats(s.cache).written + 20 < i) { // so that all are taken
+            usleep(1000);
+            cache_poll(s.cache);
+        }
+    }
+    for (int i = 0; i < 10000 && cache_stats(s.cache).written < MANY; i++) {
+        usleep(1000);
+        cache_poll(s.cache);
+    }
+    struct cache_stats full = cache_stats(s.cache);
+    assert_int_equal(full.written, MANY);
+    assert_int_equal(full.weighed, 0);
+    s.cache->o.ram = full.bytes / 10;
+    cache_poll(s.cache);
+    struct cache_stats less = cache_stats(s.cache);
+    assert_true(less.evicted > MANY / 2 && less.weighed < 4 * MANY);
+    close_scene(&s);
+    o.disk = full.disk_bytes / 10; // another life, with less room
+    open_scene_with(&s, "cache_much", &o);
+    for (int i = 0; i < 10000 && !cache_stats(s.cache).removed; i++) {
+        usleep(1000);
+        cache_poll(s.cache);
+    }
+    less = cache_stats(s.cache);
+    assert_true(less.removed > MANY / 2 && less.weighed < 4 * MANY);
+    assert_true(less.disk_bytes <= o.disk);
+    close_scene(&s);
+    late = NULL;
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 static void what_shares_pages_that_failed_to_come_is_dropped_with_them(void **state) {
     (void)state;
     struct late_copies how = {.seed = 6};
@@ -338,6 +386,7 @@ int main(void) {
         cmocka_unit_test(more_than_may_wait_is_kept_in_order),
         cmocka_unit_test(what_is_dropped_waits_for_its_copies),
         cmocka_unit_test(what_has_a_file_waits_for_its_copies_as_well),
+        cmocka_unit_test(dropping_many_looks_at_each_a_few_times),
         cmocka_unit_test(what_shares_pages_that_failed_to_come_is_dropped_with_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The content hash of model files: the same for copies, another one for other metadata, shapes and
-// data, in whole tensors and in the pieces that are looked at of large ones.
+// data, in whole tensors and in the pieces that are looked at of large ones; that of all bytes, and
+// how it is remembered.
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/content.h"
@@ -40,7 +43,7 @@ static uint64_t hash_of(const struct file *f) {
     assert_int_equal(gguf_write_data(w, small, sizeof small, NULL), 0);
     assert_int_equal(gguf_writer_close(w, NULL), 0);
     assert_int_equal(gguf_open(&g, path, NULL), 0);
-    uint64_t h = content_of_gguf(g);
+    uint64_t h = content_sketch(g);
     gguf_close(g);
     unlink(path);
     free(large);
@@ -64,9 +67,92 @@ static void tells_files_apart(void **state) {
     }
 }
 
+// A model of one tensor of five pieces and a bit; opened.
+static struct gguf *open_large(const char *path, int64_t changed) {
+    enum { ROW = 1 << 20, ROWS = 5 };
+    struct gguf_writer *w;
+    struct gguf *g;
+    int64_t ne[2] = {ROW, ROWS}, one[1] = {SMALL};
+    float *large = calloc(ROW * ROWS, sizeof *large), small[SMALL] = {0};
+    assert_non_null(large);
+    if (changed >= 0)
+        large[changed] = 1;
+    assert_int_equal(gguf_writer_open(&w, path, NULL), 0);
+    gguf_add_tensor(w, "large", TYPE_F32, 2, ne);
+    gguf_add_tensor(w, "small", TYPE_F32, 1, one);
+    assert_int_equal(gguf_write_data(w, large, ROW * ROWS * sizeof *large, NULL), 0);
+    assert_int_equal(gguf_write_data(w, small, sizeof small, NULL), 0);
+    assert_int_equal(gguf_writer_close(w, NULL), 0);
+    free(large);
+    assert_int_equal(gguf_open(&g, path, NULL), 0);
+    return g;
+}
+
+static bool stop_third(void *arg) {
+    int *asked = arg;
+    return ++*asked == 3;
+}
+
+static void every_byte_counts(void **state) {
+    (void)state;
+    char path[64];
+    uint64_t first = 0;
+    snprintf(path, sizeof path, "/tmp/coppice-content-%d.gguf", (int)getpid());
+    for (int64_t at = -1; at < 5 << 20; at += 777777) {
+        struct gguf *g = open_large(path, at);
+        uint64_t one = content_whole(g, 1, NULL), several = content_whole(g, 3, NULL);
+        int asked = 0;
+        const struct content_stop stop = {stop_third, &asked};
+        assert_true(one && one == several);
+        assert_true(at < 0 || one != first);
+        first = at < 0 ? one : first;
+        assert_int_equal(content_whole(g, 1, &stop), 0);
+        assert_int_equal(asked, 3);
+        gguf_close(g);
+        unlink(path);
+    }
+}
+
+// What is remembered is of the file as it is, not of another one that looks like it.
+static void is_remembered_until_the_file_is_touched(void **state) {
+    (void)state;
+    char folder[] = "/tmp/coppice-content-XXXXXX", path[64], command[64];
+    struct stat info;
+    uint64_t content = 0;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/m.gguf", folder);
+    struct gguf *g = open_large(path, -1);
+    content_remember(g, folder, 5);
+    assert_false(content_known(g, folder, &content)); // it was written this second
+    for (int i = 0; i < 10000 && !content; i++) {
+        usleep(10000);
+        content_remember(g, folder, 5);
+        (void)content_known(g, folder, &content);
+    }
+    assert_int_equal(content, 5);
+    gguf_close(g);
+    assert_int_equal(gguf_open(&g, path, NULL), 0);
+    assert_true(content_known(g, folder, &content));
+    assert_int_equal(stat(path, &info), 0);
+    const struct timespec times[] = {info.st_atim, info.st_mtim};
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 10 << 20, SEEK_SET), 0);
+    assert_int_equal(fputc(1, f), 1);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0); // size and time are as before
+    assert_false(content_known(g, folder, &content));
+    assert_int_equal(content, 0);
+    gguf_close(g);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_files_apart),
+        cmocka_unit_test(every_byte_counts),
+        cmocka_unit_test(is_remembered_until_the_file_is_touched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread of the cache's folder: what somebody waits for comes before what nobody does, also in
+// the middle of a file that is being written.
+#include "engine/cache_disk.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "unit/test.h"
+
+enum { PAGE = 1 << 20, PAGES = 12, TOKENS = PAGES * KV_PAGE };
+
+static struct {
+    struct cache_disk *disk;
+    pthread_mutex_t gate; // the thread goes on while it is open
+    char order[16];       // of jobs that have ended
+} scene = {.gate = PTHREAD_MUTEX_INITIALIZER};
+
+static void wake(void *arg) {
+    (void)arg;
+    pthread_mutex_lock(&scene.gate);
+    pthread_mutex_unlock(&scene.gate);
+}
+
+static void open_disk(const char *dir) {
+    struct cache_disk_options o = {.dir = dir, .wake = wake};
+    struct err e = {0};
+    assert_int_equal(cache_disk_open(&scene.disk, &o, &e), 0);
+    assert_true(cache_disk_writes(scene.disk));
+}
+
+// An image of one group of pages, and its file.
+static struct {
+    struct image image;
+    struct image_page pages[PAGES], *table[PAGES];
+    int32_t tokens[TOKENS];
+    unsigned char page[PAGE];
+} made;
+
+static struct cache_file *make_file(uint64_t key) {
+    struct cache_file *f = calloc(1, sizeof *f);
+    made.image = (struct image){.len = TOKENS, .n_groups = 1};
+    made.image.groups[0] = (struct image_group){PAGE, TOKENS, 0, PAGES, made.table};
+    for (int i = 0; i < PAGES; i++) {
+        made.pages[i] = (struct image_page){1, PAGE, made.page};
+        made.table[i] = &made.pages[i];
+    }
+    assert_non_null(f);
+    assert_int_equal(cache_file_of(f, &made.image, NULL, 0, NULL), 0);
+    f->kind = 1;
+    f->key = key;
+    f->tokens = made.tokens;
+    return f;
+}
+
+static struct cache_job *job(enum cache_job_kind what, uint64_t key) {
+    struct cache_job *j = calloc(1, sizeof *j);
+    assert_non_null(j);
+    *j = (struct cache_job){.what = what, .kind = 1, .key = key};
+    if (what == CACHE_WRITE) {
+        j->file = make_file(key);
+        j->image = &made.image;
+    }
+    return j;
+}
+
+static void end_jobs(void) {
+    struct cache_job *j;
+    size_t n = 0;
+    cache_disk_wait(scene.disk);
+    memset(scene.order, 0, sizeof scene.order);
+    while ((j = cache_disk_ended(scene.disk))) {
+        assert_int_equal(j->rc, 0);
+        scene.order[n++] = "isWLRT"[j->what];
+        if (j->file) {
+            j->file->tokens = NULL;
+            cache_file_fini(j->file);
+        }
+        free(j->file);
+        cache_scan_fini(&j->scan);
+        free(j);
+    }
+}
+
+static void close_disk(const char *dir) {
+    char command[64];
+    cache_disk_stop(scene.disk);
+    cache_disk_close(scene.disk);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void what_is_waited_for_comes_first(void **state) {
+    (void)state;
+    char dir[] = "/tmp/cache_disk.XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    open_disk(dir);
+    pthread_mutex_lock(&scene.gate);
+    cache_disk_queue(scene.disk, job(CACHE_TOUCH, 1)); // it stops behind this one
+    while (cache_disk_waiting(scene.disk))
+        usleep(1000);
+    cache_disk_queue(scene.disk, job(CACHE_WRITE, 2));
+    cache_disk_queue(scene.disk, job(CACHE_WRITE, 3));
+    cache_disk_queue(scene.disk, job(CACHE_LOAD, 4));
+    cache_disk_queue(scene.disk, job(CACHE_REMOVE, 2));
+    cache_disk_queue(scene.disk, job(CACHE_LOAD, 5));
+    pthread_mutex_unlock(&scene.gate);
+    end_jobs();
+    assert_string_equal(scene.order, "TLLWWR");
+    close_disk(dir);
+}
+
+// A pause of a write is where others come in between.
+static int pauses;
+static void count(void *arg) {
+    (void)arg;
+    pauses++;
+}
+
+static void a_write_is_in_pieces(void **state) {
+    (void)state;
+    const struct cache_pause pause = {count, NULL};
+    char dir[] = "/tmp/cache_disk.XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/file", dir);
+    struct cache_file *f = make_file(2);
+    assert_int_equal(cache_file_write(f, &made.image, path, &pause, NULL), 0);
+    assert_int_equal(pauses, 2 * PAGES + 1); // for its sum and for itself; a rest of nothing
+    f->tokens = NULL;
+    cache_file_fini(f);
+    free(f);
+    open_disk(dir);
+    close_disk(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_waited_for_comes_first),
+        cmocka_unit_test(a_write_is_in_pieces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
