@@ -37,9 +37,10 @@ void constraint_store_keep(struct constraint_store *s, struct str *key, struct c
     for (int i = 1; i < s->most; i++)
         if (s->kept[i].used < oldest->used)
             oldest = &s->kept[i];
-    constraint_drop(oldest->c);
-    str_fini(&oldest->key);
+    struct constraint_kept gone = *oldest;
     *oldest = (struct constraint_kept){*key, constraint_keep(c), ++s->uses};
     *key = (struct str){0};
     pthread_mutex_unlock(&s->lock);
+    constraint_drop(gone.c); // it may be large
+    str_fini(&gone.key);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread and what others call; see engine.h. The lock guards what is published, the queue has
-// its own, and nothing else is shared but streams.
+// The thread and what others call; see engine.h. The lock guards what is published and whose turn
+// it is to have the session's memory, the queue has its own, and nothing else is shared but
+// streams. Nothing is computed, copied or waited for under a lock but its own condition.
 #include "engine/engine_impl.h"
 
 #include <signal.h>
@@ -86,11 +87,22 @@ static void tell_trace(struct engine *g) {
         g->o.session.note(g->o.session.note_arg, e.text);
 }
 
+// Nothing is lent any more, and what is comes back first.
+static void end_lending(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    g->ending = true;
+    pthread_cond_broadcast(&g->turned);
+    while (g->lent || g->moving)
+        pthread_cond_wait(&g->turned, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
 // Refuses what is new, ends what is there, and says why.
 static void wind_up(struct engine *g, enum engine_state state, const struct err *why) {
     bool end;
     struct err e = *why;
     queue_refuse(g->queue, ERR_STATE, e.text);
+    end_lending(g);
     struct stream *more = queue_take(g->queue, false, &end);
     if (more)
         append(&g->waiting, more);
@@ -102,46 +114,85 @@ static void wind_up(struct engine *g, enum engine_state state, const struct err 
     set_state(g, state, &e);
 }
 
-// Whose turn it is: a round begins when nobody has borrowed the session's memory.
-static void begin_round(struct engine *g) {
+// Whose turn it is: a round begins when nobody has borrowed the session's memory. What has not come
+// back is an error.
+static int begin_round(struct engine *g, struct err *e) {
     pthread_mutex_lock(&g->lock);
-    while (g->lent)
+    g->due = true;
+    while (g->lent || g->moving)
         pthread_cond_wait(&g->turned, &g->lock);
+    g->due = false;
+    int rc = g->lost.code;
+    if (rc)
+        *e = g->lost;
     g->in_round = true;
+    pthread_cond_broadcast(&g->turned);
     pthread_mutex_unlock(&g->lock);
+    return rc;
 }
 
-static void end_round(struct engine *g) {
+// ended: there will be no more.
+static void end_round(struct engine *g, bool ended) {
     pthread_mutex_lock(&g->lock);
     g->in_round = false;
+    g->ending = ended;
     pthread_cond_broadcast(&g->turned);
     pthread_mutex_unlock(&g->lock);
 }
 
+// Moves what is lent, out of the device or back, without the lock, under which `moving` is set.
+static int move(struct engine *g, int (*how)(struct session *s, struct err *e), struct err *e) {
+    g->moving = true;
+    pthread_mutex_unlock(&g->lock);
+    int rc = how(g->session, e);
+    pthread_mutex_lock(&g->lock);
+    g->moving = false;
+    return rc;
+}
+
+static int check_lendable(const struct engine *g, struct err *e) {
+    return g->state == ENGINE_READY && !g->ending && !g->lost.code
+               ? 0
+               : err_set(e, ERR_STATE, "the engine is not ready");
+}
+
 int engine_lend(struct engine *g, struct err *e) {
     pthread_mutex_lock(&g->lock);
-    int rc = g->state == ENGINE_READY ? 0 : err_set(e, ERR_STATE, "the engine is not ready");
-    g->lent += !rc;
-    while (!rc && g->in_round)
+    while (g->due && !g->lent && !g->moving)
         pthread_cond_wait(&g->turned, &g->lock);
-    if (!rc && !g->away) {
-        rc = session_park(g->session, e);
+    int rc = check_lendable(g, e);
+    g->lent += !rc;
+    while (!rc && (g->in_round || g->moving)) {
+        pthread_cond_wait(&g->turned, &g->lock);
+        rc = check_lendable(g, e);
         g->lent -= rc != 0;
     }
-    g->away |= !rc;
-    if (rc)
-        pthread_cond_broadcast(&g->turned);
+    if (!rc && !g->away) {
+        rc = move(g, session_park, e);
+        g->away = !rc;
+        g->lent -= rc != 0;
+    }
+    pthread_cond_broadcast(&g->turned);
     pthread_mutex_unlock(&g->lock);
     return rc;
 }
 
 int engine_lend_end(struct engine *g, struct err *e) {
+    struct err own = {0};
+    int rc = 0;
     pthread_mutex_lock(&g->lock);
-    bool last = --g->lent == 0;
-    int rc = last ? session_unpark(g->session, e) : 0;
-    g->away = !last;
+    if (--g->lent == 0) {
+        rc = move(g, session_unpark, &own);
+        g->away = false;
+    }
+    if (rc)
+        g->lost = own;
     pthread_cond_broadcast(&g->turned);
     pthread_mutex_unlock(&g->lock);
+    if (rc)
+        queue_wake(g->queue);
+    if (rc && e)
+        *e = own;
     return rc;
 }
 
@@ -154,11 +205,12 @@ static void *engine_main(void *arg) {
         set_state(g, ENGINE_READY, NULL);
     }
     while (!rc && take(g)) {
-        begin_round(g);
-        rc = engine_round(g, &e);
+        rc = begin_round(g, &e);
+        if (!rc)
+            rc = engine_round(g, &e);
         if (!rc)
             session_keep_experts(g->session);
-        end_round(g);
+        end_round(g, rc != 0);
         tell_trace(g);
     }
     if (!rc)

@@ -57,7 +57,7 @@ int64_t engine_context(struct engine *g);
 
 // Waits until no pass runs, and keeps it so until engine_lend_end, while its session's weights are
 // parked (session_options.park, lend). Any thread; several may lend at once. ERR_STATE: not
-// ready; ERR_MEMORY.
+// ready, or it ends while this waits; ERR_MEMORY. engine_destroy waits for engine_lend_end.
 int engine_lend(struct engine *g, struct err *e);
 // ERR_MEMORY: they did not come back, and the engine fails.
 int engine_lend_end(struct engine *g, struct err *e);

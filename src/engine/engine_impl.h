@@ -20,10 +20,15 @@ struct engine {
     struct engine_options o;
     struct queue *queue;
     pthread_t thread;
-    pthread_mutex_t lock;  // guards the eight below
-    pthread_cond_t turned; // one of the next two has changed
+    pthread_mutex_t lock;  // guards those down to `stats`
+    pthread_cond_t turned; // one of the next six has changed
     int lent;              // threads in engine_lend or behind it: no round begins
-    bool in_round, away;   // away: the session is parked
+    bool in_round;         // the engine thread has the session's memory
+    bool due;              // it waits for that: nobody is lent it anew before it has had it
+    bool moving;           // a thread parks the session or brings it back, without the lock
+    bool away;             // the session is parked
+    bool ending;           // the thread winds up: nothing is lent any more
+    struct err lost;       // what did not come back, with its code; 0: all has
     enum engine_state state;
     bool draining;
     struct err failure;

@@ -20,20 +20,28 @@ void response_store_init(struct response_store *s) {
     pthread_mutex_init(&s->lock, NULL);
 }
 
-// Takes the one that *at points at out of the list and frees it.
-static void remove_at(struct response_store *s, struct stored_response **at) {
+// Takes the one that *at points at out of the list, to be freed without the lock.
+static struct stored_response *take_at(struct response_store *s, struct stored_response **at) {
     struct stored_response *r = *at;
     *at = r->older;
+    r->older = NULL;
     s->n--;
     s->bytes -= size_of(r);
-    str_fini(&r->response);
-    str_fini(&r->input);
-    free(r);
+    return r;
+}
+
+static void free_all(struct stored_response *r) {
+    while (r) {
+        struct stored_response *older = r->older;
+        str_fini(&r->response);
+        str_fini(&r->input);
+        free(r);
+        r = older;
+    }
 }
 
 void response_store_fini(struct response_store *s) {
-    while (s->newest)
-        remove_at(s, &s->newest);
+    free_all(s->newest);
     pthread_mutex_destroy(&s->lock);
 }
 
@@ -44,16 +52,16 @@ static struct stored_response **find(struct response_store *s, const char *id) {
     return at;
 }
 
-static void remove_oldest(struct response_store *s) {
+static struct stored_response *take_oldest(struct response_store *s) {
     struct stored_response **at = &s->newest;
     while ((*at)->older)
         at = &(*at)->older;
-    remove_at(s, at);
+    return take_at(s, at);
 }
 
 void response_store_put(struct response_store *s, const char *id, const struct str *response,
                         const struct str *input) {
-    struct stored_response *r = calloc(1, sizeof *r);
+    struct stored_response *r = calloc(1, sizeof *r), *gone = NULL;
     if (!r)
         return;
     strncpy(r->id, id, sizeof r->id - 1);
@@ -70,9 +78,13 @@ void response_store_put(struct response_store *s, const char *id, const struct s
     s->newest = r;
     s->n++;
     s->bytes += size_of(r);
-    while (s->n > RESPONSE_STORE_MAX || s->bytes > (size_t)RESPONSE_STORE_BYTES)
-        remove_oldest(s);
+    while (s->n > RESPONSE_STORE_MAX || s->bytes > (size_t)RESPONSE_STORE_BYTES) {
+        struct stored_response *oldest = take_oldest(s);
+        oldest->older = gone;
+        gone = oldest;
+    }
     pthread_mutex_unlock(&s->lock);
+    free_all(gone);
 }
 
 bool response_store_get(struct response_store *s, const char *id, struct str *response,
@@ -90,9 +102,9 @@ bool response_store_get(struct response_store *s, const char *id, struct str *re
 bool response_store_drop(struct response_store *s, const char *id) {
     pthread_mutex_lock(&s->lock);
     struct stored_response **at = find(s, id);
-    bool found = *at != NULL;
-    if (found)
-        remove_at(s, at);
+    struct stored_response *gone = *at ? take_at(s, at) : NULL;
     pthread_mutex_unlock(&s->lock);
+    bool found = gone != NULL;
+    free_all(gone);
     return found;
 }

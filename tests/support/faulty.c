@@ -15,6 +15,7 @@ static struct {
     int (*status)(struct exec *x, struct err *e);
     struct ops table;
     int rc;
+    void (*wait)(void);
     atomic_int left, token;
     atomic_bool hit, pending;
 } f;
@@ -24,6 +25,8 @@ static bool falls(void) {
     if (atomic_fetch_sub(&f.left, 1) != 0)
         return false;
     f.hit = f.pending = true;
+    if (f.wait)
+        f.wait();
     return true;
 }
 
@@ -172,6 +175,7 @@ void faulty_open(struct exec *x, int n) {
     f.table.head_topk = faulty_head_topk;
     f.table.sample = faulty_sample;
     f.rc = ERR_MEMORY;
+    f.wait = NULL;
     f.token = -1;
     x->ops = &f.table;
     x->status = faulty_status;
@@ -194,6 +198,10 @@ void faulty_token(int32_t id) {
 
 void faulty_tells(int rc) {
     f.rc = rc;
+}
+
+void faulty_holds(void (*wait)(void)) {
+    f.wait = wait;
 }
 
 bool faulty_hit(void) {

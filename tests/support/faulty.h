@@ -17,7 +17,8 @@ void faulty_next(int n);  // the same, and a fault that has not been told is sti
 void faulty_token(int32_t id);
 // What exec_status tells instead of ERR_MEMORY, from then on where it is ERR_DEVICE.
 void faulty_tells(int rc);
-bool faulty_hit(void); // whether that op has come
+void faulty_holds(void (*wait)(void)); // called by the op that is left out, until faulty_close
+bool faulty_hit(void);                 // whether that op has come
 void faulty_close(void);
 
 #endif

@@ -36,6 +36,7 @@ static struct session_options options_of(const struct engine_rig *f) {
     o.threads = 2;
     o.target.max_ctx = RIG_CONTEXT;
     o.make_plan = true;
+    o.park = f->park;
     return o;
 }
 

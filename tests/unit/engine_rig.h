@@ -26,6 +26,7 @@ struct engine_rig {
     pthread_cond_t changed;
     int64_t notices;
     pthread_mutex_t gate; // for tests that hold the engine up
+    int64_t park;         // bytes that its session lends
 };
 
 // n requests of all ways of guessing, with random prompts of these lengths, and their replies of

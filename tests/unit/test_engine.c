@@ -4,10 +4,14 @@
 // and an engine that is stopped end with their sentence and never hang.
 #include "engine/generate.h"
 
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "engine/scheduler.h"
 #include "support/automaton.h"
+#include "support/copies.h"
 #include "support/faulty.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
@@ -128,6 +132,281 @@ static void lends(void **state) {
         stream_release(s[i]);
     }
     engine_destroy(g);
+}
+
+// Memory of the CPU that is lent as a GPU's is. Its copies stand at a gate: they come there, and go
+// on when the test lets them.
+enum { LENT = 1 << 20 };
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool shut, fails;
+    int there, thread_ends; // copies at the gate; threads that have ended
+    struct slabs slabs;
+    void *host; // the copy of what is lent
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void gate_set(bool shut) {
+    pthread_mutex_lock(&gate.lock);
+    gate.shut = shut;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void gate_pass(void) {
+    pthread_mutex_lock(&gate.lock);
+    gate.there++;
+    pthread_cond_broadcast(&gate.changed);
+    while (gate.shut)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    gate.there--;
+    pthread_mutex_unlock(&gate.lock);
+}
+
+// Waits until a copy is at the gate, or a thread that lends has ended.
+static void gate_wait(int there, int ends) {
+    pthread_mutex_lock(&gate.lock);
+    while (gate.there < there || gate.thread_ends < ends)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void *lent_take(void *arg, size_t bytes) {
+    (void)arg;
+    return aligned_alloc(4096, bytes);
+}
+
+static void lent_give(void *arg, void *p) {
+    (void)arg;
+    free(p);
+}
+
+static void *lent_host(void *arg, size_t bytes) {
+    return gate.host = lent_take(arg, bytes);
+}
+
+static void lent_release(void *arg, void *p, size_t bytes) {
+    (void)bytes;
+    lent_give(arg, p);
+}
+
+static bool lent_back(void *arg, void *p, size_t bytes) {
+    (void)arg;
+    (void)p;
+    (void)bytes;
+    gate_pass();
+    return !gate.fails;
+}
+
+static void lent_strip(void *arg, void *p, size_t bytes) {
+    (void)arg;
+    (void)p;
+    (void)bytes;
+    gate_pass();
+}
+
+static bool lent_copy(void *arg, void *to, const void *from, size_t bytes) {
+    (void)arg;
+    memcpy(to, from, bytes);
+    return true;
+}
+
+static int lent_open(struct exec *x, struct parked *k, struct err *e) {
+    const struct parked_source from = {.reserve = lent_take,
+                                       .release = lent_release,
+                                       .back = lent_back,
+                                       .strip = lent_strip,
+                                       .host_take = lent_host,
+                                       .host_give = lent_give,
+                                       .save = lent_copy,
+                                       .load = lent_copy,
+                                       .grain = LENT,
+                                       .piece = LENT};
+    (void)x;
+    (void)e;
+    gate.slabs = (struct slabs){.source = {lent_take, lent_give, NULL}};
+    parked_init(k, &gate.slabs, &from);
+    return slabs_take(&gate.slabs, ARENA_WEIGHTS, LENT) ? 0 : ERR_MEMORY;
+}
+
+static void lent_fault(struct exec *x) {
+    (void)x;
+}
+
+static struct engine *gated_engine(struct engine_rig *f) {
+    static struct copy_backend copies;
+    struct engine_options o = engine_options_default();
+    copies = copies_at_once();
+    copies.park_open = lent_open;
+    copies.park_fault = lent_fault;
+    cpu_copies = &copies;
+    gate.shut = gate.fails = false;
+    gate.there = gate.thread_ends = 0;
+    f->park = LENT;
+    o.slots = 3;
+    struct engine *g = rig_engine(f, &o);
+    f->park = 0;
+    cpu_copies = NULL;
+    return g;
+}
+
+// The exec, and with it what parks, has gone.
+static void close_gate(void) {
+    gate.slabs.source.take = lent_take;
+    gate.slabs.source.give = lent_give;
+    slabs_fini(&gate.slabs);
+    free(gate.host);
+}
+
+static void *lend_and_end(void *arg) {
+    struct err e;
+    int rc = engine_lend(arg, &e);
+    rc = rc ? rc : engine_lend_end(arg, &e);
+    pthread_mutex_lock(&gate.lock);
+    gate.thread_ends++;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+    return rc ? arg : NULL;
+}
+
+static void *lend_end_only(void *arg) {
+    (void)engine_lend_end(arg, NULL);
+    return NULL;
+}
+
+static void *destroy(void *arg) {
+    engine_destroy(arg);
+    return NULL;
+}
+
+// What others do of the engine while copies stand at the gate.
+static struct stream *use_engine(struct engine_rig *f, struct engine *g) {
+    assert_int_equal(engine_state(g, NULL), ENGINE_READY);
+    assert_true(engine_context(g) > 0);
+    (void)engine_stats(g);
+    return rig_submit(f, g, &f->r[3]);
+}
+
+// Copies of what is lent, in both directions, hold nobody up but the rounds; a second thread that
+// lends meanwhile waits for them and lends as well.
+static void lends_without_lock(void **state) {
+    struct engine_rig *f = *state;
+    struct engine *g = gated_engine(f);
+    struct stream *s[3];
+    pthread_t t[2];
+    void *failed[2];
+    s[0] = rig_submit(f, g, &f->r[3]);
+    gate_set(true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, lend_and_end, g), 0);
+    gate_wait(1, 0);
+    s[1] = use_engine(f, g);
+    int64_t passes = engine_stats(g).passes;
+    gate_set(false);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(t[i], &failed[i]);
+        assert_null(failed[i]);
+    }
+    assert_true(engine_stats(g).passes >= passes);
+    assert_int_equal(engine_lend(g, NULL), 0);
+    gate_set(true);
+    assert_int_equal(pthread_create(&t[0], NULL, lend_and_end, g), 0); // without a copy
+    gate_wait(0, 3);
+    pthread_join(t[0], NULL);
+    passes = engine_stats(g).passes;
+    assert_int_equal(pthread_create(&t[0], NULL, lend_end_only, g), 0);
+    gate_wait(1, 3);
+    s[2] = use_engine(f, g);
+    assert_int_equal(engine_stats(g).passes, passes); // none before it is back
+    gate_set(false);
+    pthread_join(t[0], NULL);
+    for (int i = 0; i < 3; i++) {
+        struct stream_end end = rig_end(f, s[i]);
+        rig_same(s[i], &end, &f->alone[3]);
+        stream_release(s[i]);
+    }
+    engine_destroy(g);
+    close_gate();
+}
+
+// An engine that is destroyed while copies stand at the gate, beside a request or idle, waits for
+// them and for who has lent.
+static void destroyed_while_lent(void **state) {
+    struct engine_rig *f = *state;
+    for (int idle = 0; idle < 2; idle++) {
+        struct engine *g = gated_engine(f);
+        pthread_t t[2];
+        void *failed;
+        gate_set(true);
+        assert_int_equal(pthread_create(&t[0], NULL, lend_and_end, g), 0);
+        gate_wait(1, 0);
+        struct stream *s = idle ? NULL : use_engine(f, g);
+        assert_int_equal(pthread_create(&t[1], NULL, destroy, g), 0);
+        for (int i = 0; i < 10000; i++)
+            sched_yield(); // for it to go wrong
+        assert_int_equal(pthread_tryjoin_np(t[1], NULL), EBUSY);
+        gate_set(false);
+        pthread_join(t[0], &failed);
+        assert_null(failed);
+        pthread_join(t[1], NULL);
+        if (s) {
+            struct stream_end end = rig_end(f, s);
+            if (end.rc)
+                assert_int_equal(end.rc, ERR_STATE);
+            stream_release(s);
+        }
+        close_gate();
+    }
+}
+
+// The device is lost in a round for which a thread that lends waits: it is told so, and nothing is
+// parked beside what winds up.
+static void lost_before_lending(void **state) {
+    struct engine_rig *f = *state;
+    struct engine *g = gated_engine(f);
+    struct exec *x = model_exec(session_model(engine_session(g)));
+    pthread_t t;
+    void *failed;
+    struct err e;
+    faulty_open(x, 40);
+    faulty_tells(ERR_DEVICE);
+    faulty_holds(gate_pass);
+    gate_set(true);
+    struct stream *s = rig_submit(f, g, &f->r[3]);
+    gate_wait(1, 0); // in the pass
+    assert_int_equal(pthread_create(&t, NULL, lend_and_end, g), 0);
+    assert_int_equal(engine_state(g, NULL), ENGINE_READY);
+    gate_set(false);
+    pthread_join(t, &failed);
+    assert_ptr_equal(failed, g);
+    struct stream_end end = rig_end(f, s);
+    assert_int_equal(end.rc, ERR_DEVICE);
+    stream_release(s);
+    for (int64_t seen = 0; engine_state(g, &e) == ENGINE_READY;)
+        seen = rig_wait(f, seen);
+    assert_int_equal(engine_state(g, &e), ENGINE_FAILED);
+    assert_int_equal(engine_lend(g, &e), ERR_STATE);
+    faulty_close();
+    engine_destroy(g);
+    close_gate();
+}
+
+// What was lent does not come back: the engine fails, with the sentence, also where nobody asks it
+// for anything.
+static void does_not_come_back(void **state) {
+    struct engine_rig *f = *state;
+    struct engine *g = gated_engine(f);
+    struct err e;
+    assert_int_equal(engine_lend(g, NULL), 0);
+    gate.fails = true;
+    assert_int_equal(engine_lend_end(g, &e), ERR_MEMORY);
+    for (int64_t seen = 0; engine_state(g, &e) == ENGINE_READY;)
+        seen = rig_wait(f, seen);
+    assert_int_equal(engine_state(g, &e), ENGINE_FAILED);
+    assert_non_null(strstr(e.text, "do not come back"));
+    assert_int_equal(engine_lend(g, &e), ERR_STATE);
+    engine_destroy(g);
+    close_gate();
 }
 
 enum { CHOICES = 5 };
@@ -494,6 +773,10 @@ int main(void) {
         cmocka_unit_test(same_as_alone),
         cmocka_unit_test(cancels),
         cmocka_unit_test(lends),
+        cmocka_unit_test(lends_without_lock),
+        cmocka_unit_test(destroyed_while_lent),
+        cmocka_unit_test(lost_before_lending),
+        cmocka_unit_test(does_not_come_back),
         cmocka_unit_test(choices),
         cmocka_unit_test(short_overtakes),
         cmocka_unit_test(refusals),
