@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "base/vec.h"
 
 enum {
     WIDER = 4, // candidates asked for, as a multiple of those that a node may have,
     WIDE = 16, // and at least
-    HELD = 2 * TREE_MAX_ROWS,
 };
 static const double LIKELY = 0.9; // the chance of a token that the constraint expects
 
@@ -28,17 +28,19 @@ struct asked {
 
 struct masks {
     struct constraint *c;
-    struct constraint_state *root; // behind all chosen tokens; NULL: failed
-    int rc;                        // why it failed,
-    struct err err;                // with its sentence
-    struct constraint_state *held[HELD];
-    int n_held;
+    struct constraint_state *root;  // behind all chosen tokens; NULL: failed
+    int rc;                         // why it failed,
+    struct err err;                 // with its sentence
+    struct constraint_state **held; // [n_held] of the present step
+    int64_t n_held, cap_held;
     const struct proposal *base;
     int k;       // candidates of a node, of base
     int most;    // candidates of an answer
     int n_asked; // nodes
     int n_base;  // of these the drafter was asked for
-    struct asked asked[TREE_MAX_ROWS];
+    // A drafter that answers depth by depth may be asked for many more than a tree has (ddtree.h).
+    struct asked *asked; // [n_asked]
+    int64_t cap_asked;
     int32_t ids[TREE_MAX_ROWS * TREE_MAX_K]; // answers
     float logp[TREE_MAX_ROWS * TREE_MAX_K];
     const struct ddtree *tree;
@@ -72,9 +74,10 @@ static void drop(struct masks *m, struct constraint_state *s) {
 }
 
 static void forget(struct masks *m) {
-    for (int i = 0; i < m->n_held; i++)
+    for (int64_t i = 0; i < m->n_held; i++)
         drop(m, m->held[i]);
-    m->n_held = m->n_asked = m->n_base = 0;
+    m->n_held = 0;
+    m->n_asked = m->n_base = 0;
     m->tree = NULL;
 }
 
@@ -84,6 +87,8 @@ void masks_destroy(struct masks *m) {
     forget(m);
     drop(m, m->root);
     constraint_drop(m->c);
+    free(m->held);
+    free(m->asked);
     free(m);
 }
 
@@ -108,7 +113,8 @@ static struct constraint_state *follow(struct masks *m, struct constraint_state 
                                        int32_t token) {
     struct constraint_state *to = NULL;
     struct err e;
-    if (!from || m->n_held == HELD || m->c->class->next(m->c->self, from, token, &to, &e))
+    if (!from || vec_reserve(&m->held, &m->cap_held, m->n_held + 1, sizeof(void *), &e) ||
+        m->c->class->next(m->c->self, from, token, &to, &e))
         return NULL;
     m->held[m->n_held++] = to;
     return to;
@@ -240,7 +246,10 @@ static int expand(void *arg, const struct tree_node *nodes, int n, int k,
                   struct tree_candidates *out, struct err *e) {
     struct masks *m = arg;
     struct tree_candidates answer = {0};
-    int first = m->n_asked, rc = 0;
+    int first = m->n_asked;
+    int rc = vec_reserve(&m->asked, &m->cap_asked, first + n, sizeof *m->asked, e);
+    if (rc)
+        return rc;
     for (int i = 0; i < n; i++)
         enter(m, &nodes[i]);
     if (m->base->expand && nodes[0].depth < m->base->depth)

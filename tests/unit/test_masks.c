@@ -17,6 +17,7 @@ enum { VOCAB = 100, K = 2, DEPTH = 3, OFFERED = 4 };
 struct hand {
     uint32_t allow[4][VOCAB / 32 + 1];
     int live, fails; // next into this state fails; -1: none
+    bool free;       // all states allow everything
 };
 struct constraint_state {
     int id;
@@ -58,9 +59,8 @@ static bool hand_allows(void *self, struct constraint_state *s, int32_t token) {
 }
 
 static enum constraint_hint hand_hint(void *self, struct constraint_state *s, int32_t *token) {
-    (void)self;
     *token = 7;
-    return s->id == 1 ? CONSTRAINT_ONLY : CONSTRAINT_NO_HINT;
+    return s->id == 1 && !((struct hand *)self)->free ? CONSTRAINT_ONLY : CONSTRAINT_NO_HINT;
 }
 
 static void hand_destroy(void *self) {
@@ -108,6 +108,70 @@ static void build(struct masks *m, struct ddtree *t, const struct proposal *p, i
     masks_offer(m, p, &o, &allowed);
     assert_int_equal(ddtree_build(t, 1, &allowed, &o, NULL), 0);
     masks_take(m, t);
+}
+
+enum { WIDTH = 20, DEEP = 24, MORE = 20 };
+
+// A drafter by path that answers depth by depth, with one good candidate of each node and others
+// that are better the deeper they are, so that those of each depth push others out. It checks that
+// each node's parent is one that it was asked for and that paths agree.
+struct by_path {
+    int asked;
+    int32_t depth[1 + WIDTH * DEEP], last[1 + WIDTH * DEEP];
+    int32_t ids[WIDTH * TREE_MAX_K];
+    float logp[WIDTH * TREE_MAX_K];
+};
+
+static int by_path_expand(void *arg, const struct tree_node *nodes, int n, int k,
+                          struct tree_candidates *out, struct err *e) {
+    struct by_path *d = arg;
+    (void)e;
+    assert_in_range(n, 1, WIDTH);
+    for (int i = 0; i < n; i++, d->asked++) {
+        const struct tree_node *y = &nodes[i];
+        assert_in_range(d->asked, 0, WIDTH * DEEP);
+        d->depth[d->asked] = y->depth;
+        d->last[d->asked] = y->depth ? y->path[y->depth - 1] : -1;
+        if (y->depth) {
+            assert_in_range(y->parent, 0, d->asked - 1);
+            assert_int_equal(d->depth[y->parent], y->depth - 1);
+            assert_int_equal(d->last[y->parent], y->depth > 1 ? y->path[y->depth - 2] : -1);
+        }
+        for (int q = 0; q < k; q++) {
+            d->ids[i * k + q] = q < MORE ? 10 + 2 * q : -1;
+            d->logp[i * k + q] = q == 0 ? 0 : q < MORE ? -(float)(2 * DEEP - y->depth) : -INFINITY;
+        }
+    }
+    *out = (struct tree_candidates){d->ids, d->logp};
+    return 0;
+}
+
+// It is asked for more nodes than a tree may have rows, and every row gets its state.
+static void test_by_path(void **state) {
+    (void)state;
+    static struct by_path d;
+    struct hand h;
+    struct masks *m = open_hand(&h);
+    struct ddtree t;
+    struct tree_options o = {.budget = TREE_MAX_BUDGET, .k = MORE, .max_depth = DEEP};
+    struct proposal base = {
+        .depth = DEEP, .k = MORE, .expand = by_path_expand, .expand_arg = &d, .width = WIDTH};
+    struct proposal allowed;
+    memset(h.allow, 0xFF, sizeof h.allow);
+    h.free = true;
+    assert_int_equal(masks_begin(m, NULL), 0);
+    masks_offer(m, &base, &o, &allowed);
+    assert_int_equal(ddtree_build(&t, 1, &allowed, &o, NULL), 0);
+    masks_take(m, &t);
+    assert_true(d.asked > 2 * TREE_MAX_ROWS);
+    assert_int_equal(t.n, TREE_MAX_ROWS);
+    for (int i = 0; i < t.n; i++) {
+        struct constraint_view v;
+        assert_int_equal(masks_look(m, i, &v, NULL), 0);
+        assert_false(v.none);
+    }
+    masks_destroy(m);
+    assert_int_equal(h.live, 0);
 }
 
 // Odd candidates are passed over, and the next best even ones join; behind them token 7 is sure;
@@ -212,9 +276,10 @@ static void test_vocabulary(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_views),    cmocka_unit_test(test_candidates),
-        cmocka_unit_test(test_chains),   cmocka_unit_test(test_looks),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_by_path),    cmocka_unit_test(test_views),
+        cmocka_unit_test(test_candidates), cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_looks),      cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
