@@ -57,6 +57,9 @@ void build_destroy(struct build *b) {
     free(b->exprs);
     free(b->kids);
     free(b->rules);
+    for (int64_t i = 0; i < b->graph_count; i++)
+        graph_fini(&b->graphs[i]);
+    free(b->graphs);
     str_fini(&b->data);
     free(b);
 }
@@ -204,6 +207,18 @@ uint32_t build_without(struct build *b, uint32_t one, uint32_t other) {
     if (one == BUILD_NEVER || other == BUILD_NEVER)
         return one;
     return add_pair(b, EXPR_WITHOUT, one, other);
+}
+
+uint32_t build_graph(struct build *b, struct graph *g) {
+    int64_t at = b->graph_count;
+    if (b->e.code || vec_reserve(&b->graphs, &b->graph_cap, at + 1, sizeof *b->graphs, &b->e)) {
+        graph_fini(g);
+        return BUILD_NEVER;
+    }
+    b->graphs[b->graph_count++] = *g;
+    return build_expr(b, (struct expr){.kind = EXPR_GRAPH,
+                                       .a = (uint32_t)at,
+                                       .size = (uint32_t)b->graphs[at].node_count});
 }
 
 uint32_t build_rule(struct build *b, const char *name) {

@@ -301,6 +301,8 @@ static int emit_kind(struct emit *m, const struct expr *x, uint32_t from, uint32
         return emit_repeat(m, x, from, to);
     case EXPR_TEXT:
         return emit_text_part(m, x, from, to);
+    case EXPR_GRAPH:
+        return emit_graph(m, &m->b->graphs[x->a], from, to);
     case EXPR_AND:
     case EXPR_WITHOUT:
         return emit_product(m, x, from, to);

@@ -31,6 +31,7 @@ enum expr_kind {
     EXPR_CHAIN,   // the same as the whole of a rule, one node a time, with `like`
     EXPR_TEXT,    // min to max code points without a text in them: kid a is that text, behind it
                   // stand b kids, one for each of its bytes: what begins none of it there
+    EXPR_GRAPH,   // a: of build.graphs, from its node 0 to the ends in it; no calls
     EXPR_AND,     // a, b
     EXPR_WITHOUT, // a, b
 };
@@ -62,6 +63,7 @@ struct rule {
     struct build_extent extent; // extent.c
 };
 
+struct graph;
 struct build {
     struct err e;
     struct grammar_work *work, own;
@@ -71,6 +73,8 @@ struct build {
     int64_t kid_count, kid_cap;
     struct rule *rules;
     int64_t rule_count, rule_cap;
+    struct graph *graphs;
+    int64_t graph_count, graph_cap;
     struct str data;
     struct grammar_json how;
     // Parts of JSON that were made already; 0: not yet.
@@ -107,7 +111,8 @@ struct graph {
 };
 enum { GRAPH_NODES = 1 << 20, GRAPH_EDGES = 1 << 22 }; // at most
 
-uint32_t graph_node(struct graph *g, struct err *e); // NO_NODE: error
+uint32_t build_graph(struct build *b, struct graph *g); // takes it over, after errors too
+uint32_t graph_node(struct graph *g, struct err *e);    // NO_NODE: error
 int graph_edge(struct graph *g, uint32_t from, struct graph_edge edge, struct err *e);
 void graph_fini(struct graph *g);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of a schema. Whole numbers within bounds, or multiples of a number, are written digit by
-// digit: an expression for each count of digits that are left, with what they must add to a
-// multiple, and whether the digits so far are those of a bound. Other numbers within bounds are
-// whole numbers of tenths to millionths, written with a point: at most 15 digits, so that a
-// reader's doubles compare as the digits do.
+// Numbers of a schema. Those within bounds, or multiples of a number, are the texts of an automaton
+// that reads digit by digit: how many there were, what they leave modulo the multiple, and how they
+// compare with as many digits of the bounds. Numbers that are no integers are whole numbers of
+// tenths to millionths, written with a point: at most 15 digits, so that a reader's doubles compare
+// as the digits do.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/num.h"
 #include "grammar/schema.h"
 
-enum { DIGITS = 17, MULTIPLES = 1000, FRACTION = 6 };
+enum { DIGITS = 17, MULTIPLES = 4096, FRACTION = 6, LISTED = 1000 };
 static const int64_t LARGEST = 99999999999999999; // 17 digits
 
 struct bounds {
@@ -37,6 +37,48 @@ static void read_bounds(const struct conj *c, struct bounds *b) {
     }
 }
 
+// x as a whole number of the largest parts that it has, of ones to millionths; false: of smaller
+// ones, or too large.
+static bool decimal(double x, int64_t *parts, int *places) {
+    double scale = 1;
+    for (*places = 0; *places <= FRACTION; ++*places, scale *= 10) {
+        double n = round(x * scale);
+        if (fabs(n) < 1e15 && n / scale == x) {
+            *parts = (int64_t)n;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int64_t power_of_ten(int n) {
+    int64_t x = 1;
+    while (n-- > 0)
+        x *= 10;
+    return x;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+// As decimals, so that 0.07 is a multiple of 0.01.
+static bool is_multiple(double x, double m) {
+    int64_t a, b;
+    int place_a, place_b;
+    if (!decimal(x, &a, &place_a) || !decimal(m, &b, &place_b) || b > 1000000000)
+        return x / m == floor(x / m);
+    int places = place_a > place_b ? place_a : place_b;
+    if (fabs(x) * (double)power_of_ten(places) > 1e18)
+        return x / m == floor(x / m);
+    return a * power_of_ten(places - place_a) % (b * power_of_ten(places - place_b)) == 0;
+}
+
 bool schema_number_ok(const struct conj *c, const struct json *v) {
     struct bounds b;
     double x = json_num(v, 0);
@@ -45,98 +87,193 @@ bool schema_number_ok(const struct conj *c, const struct json *v) {
         return false;
     for (int64_t i = 0; i < c->count; i++) {
         double m = json_num(json_get(c->list[i].schema, "multipleOf"), 0);
-        if (m > 0 && x / m != floor(x / m))
+        if (m > 0 && !is_multiple(x, m))
             return false;
     }
     return true;
 }
 
-// ---- whole numbers
+// ---- digits
+
+// A bound: the digits of its whole part, and those behind the point.
+struct limit {
+    char whole[24], part[24];
+    int n; // digits of the whole part
+};
+
+// Where a text has come to: digits of the whole part (0 .. DIGITS), or DIGITS + 1 and those behind
+// the point; what they leave; how they compare with as many digits of the bounds.
+struct at {
+    int place;
+    int64_t rest;
+    int lo, hi; // -1, 0, 1
+};
 
 struct digits {
     struct build *b;
+    struct graph g;
     int64_t multiple;
-    char lo[24], hi[24]; // of one length
-    int length, point;   // digits, and how many of them stand behind the point
-    uint32_t *rules;     // [left][rest][tight]: expression + 1
+    int point; // digits behind the point
+    struct limit lo, hi;
+    uint32_t *seen; // [place][rest][lo][hi]: node + 2; 1: leads nowhere; 0: not yet known
 };
 
-// From min to max digits, of which the last `point` stand behind a point.
-static uint32_t free_digits(struct build *b, int min, int max, int point) {
-    uint32_t digit = build_range(b, '0', '9'), x = build_repeat(b, digit, min - point, max - point);
-    if (point == 0)
-        return x;
-    x = build_cat(b, x, build_text(b, "."));
-    return build_cat(b, x, build_repeat(b, digit, point, point));
+static int order(int a, int b) {
+    return (a > b) - (a < b);
 }
 
-// Texts of `left` more digits, the ones before having `rest` modulo the multiple; tight: bit 0 when
-// they are those of lo, bit 1 those of hi.
-static uint32_t digits_left(struct digits *d, int left, int64_t rest, int tight) {
-    size_t slot = ((size_t)left * (size_t)d->multiple + (size_t)rest) * 4 + (size_t)tight;
-    uint32_t parts[10], n = 0;
-    if (left == 0)
-        return rest == 0 ? BUILD_EMPTY : BUILD_NEVER;
-    if (d->rules[slot] || d->b->e.code)
-        return d->rules[slot] ? d->rules[slot] - 1 : (uint32_t)BUILD_NEVER;
-    if (tight == 0 && d->multiple == 1)
-        return free_digits(d->b, left, left, d->point <= left ? d->point : 0);
-    int at = d->length - left;
-    char lo = tight & 1 ? d->lo[at] : '0', hi = tight & 2 ? d->hi[at] : '9';
-    for (char c = lo; c <= hi; c++) {
-        int then = (tight & 1 && c == lo) | ((tight & 2 && c == hi) << 1);
-        uint32_t rest_of = digits_left(d, left - 1, (rest * 10 + (c - '0')) % d->multiple, then);
-        parts[n++] = build_cat(d->b, build_range(d->b, (uint8_t)c, (uint8_t)c), rest_of);
+static void limit_of(struct limit *l, int64_t n, int point) {
+    const int64_t scale = power_of_ten(point);
+    l->n = snprintf(l->whole, sizeof l->whole, "%lld", (long long)(n / scale));
+    snprintf(l->part, sizeof l->part, "%0*lld", point, (long long)(n % scale));
+}
+
+// A whole part of `digits` digits against a bound's.
+static int against(const struct limit *l, int digits, int so_far) {
+    return digits == l->n ? so_far : order(digits, l->n);
+}
+
+static bool may_end(const struct digits *d, const struct at *a) {
+    if (a->rest)
+        return false;
+    if (a->place <= DIGITS)
+        return !d->point && against(&d->lo, a->place, a->lo) >= 0 &&
+               against(&d->hi, a->place, a->hi) <= 0;
+    return a->place == DIGITS + 1 + d->point && a->lo >= 0 && a->hi <= 0;
+}
+
+static uint32_t digits_from(struct digits *d, const struct at *a);
+
+// Behind the point; NO_NODE: it cannot come here.
+static uint32_t behind_point(struct digits *d, const struct at *a) {
+    const struct at next = {DIGITS + 1, a->rest, against(&d->lo, a->place, a->lo),
+                            against(&d->hi, a->place, a->hi)};
+    bool comes = d->point && a->place <= DIGITS && next.lo >= 0 && next.hi <= 0;
+    return comes ? digits_from(d, &next) : (uint32_t)NO_NODE;
+}
+
+static uint32_t behind_digit(struct digits *d, const struct at *a, char c) {
+    struct at next = {a->place + 1, (a->rest * 10 + (c - '0')) % d->multiple, a->lo, a->hi};
+    const int i = a->place <= DIGITS ? a->place : a->place - DIGITS - 1;
+    if (a->place <= DIGITS) {
+        if (i >= d->hi.n)
+            return NO_NODE;
+        next.lo = i >= d->lo.n ? 1 : next.lo ? next.lo : order(c, d->lo.whole[i]);
+        next.hi = next.hi ? next.hi : order(c, d->hi.whole[i]);
+    } else {
+        if (i >= d->point)
+            return NO_NODE;
+        next.lo = next.lo ? next.lo : order(c, d->lo.part[i]);
+        next.hi = next.hi ? next.hi : order(c, d->hi.part[i]);
+        if (next.lo < 0 || next.hi > 0)
+            return NO_NODE;
     }
-    uint32_t x = build_alt(d->b, parts, n);
-    if (d->point && left == d->point)
-        x = build_cat(d->b, build_text(d->b, "."), x);
-    x = build_shared(d->b, x);
-    d->rules[slot] = x + 1;
-    return x;
+    return digits_from(d, &next);
 }
 
-// Whole numbers from lo to hi, 0 <= lo <= hi, without a sign; the last `point` digits stand behind
+static void digit_edge(struct digits *d, uint32_t from, uint32_t to, char lo, char hi) {
+    struct graph_edge edge = {.to = to, .kind = EDGE_BYTES, .lo = (uint8_t)lo, .hi = (uint8_t)hi};
+    if (to != NO_NODE && !d->b->e.code)
+        graph_edge(&d->g, from, edge, &d->b->e);
+}
+
+// The node of what may follow; NO_NODE: nothing, or an error.
+static uint32_t digits_from(struct digits *d, const struct at *a) {
+    size_t slot = ((size_t)a->place * (size_t)d->multiple + (size_t)a->rest) * 9 +
+                  (size_t)(3 * (a->lo + 1) + a->hi + 1);
+    uint32_t to[11], node;
+    bool any = may_end(d, a);
+    if (d->seen[slot] || !build_work(d->b, 10))
+        return d->seen[slot] > 1 ? d->seen[slot] - 2 : (uint32_t)NO_NODE;
+    for (char c = '0'; c <= '9'; c++)
+        any |= (to[c - '0'] = behind_digit(d, a, c)) != NO_NODE;
+    any |= (to[10] = behind_point(d, a)) != NO_NODE;
+    node = any && !d->b->e.code ? graph_node(&d->g, &d->b->e) : (uint32_t)NO_NODE;
+    d->seen[slot] = node == NO_NODE ? 1 : node + 2;
+    if (node == NO_NODE)
+        return node;
+    d->g.nodes[node].accept = may_end(d, a);
+    for (int i = 0; i < 10;) {
+        int k = i;
+        while (k < 9 && to[k + 1] == to[i])
+            k++;
+        digit_edge(d, node, to[i], (char)('0' + i), (char)('0' + k));
+        i = k + 1;
+    }
+    digit_edge(d, node, to[10], '.', '.');
+    return node;
+}
+
+// Behind a first digit 0 no other one may follow.
+static void from_zero(struct digits *d) {
+    const struct at a = {1, 0, order('0', d->lo.whole[0]), order('0', d->hi.whole[0])};
+    uint32_t point = behind_point(d, &a);
+    if (point == NO_NODE && !may_end(d, &a))
+        return;
+    uint32_t zero = graph_node(&d->g, &d->b->e);
+    if (zero == NO_NODE)
+        return;
+    d->g.nodes[zero].accept = may_end(d, &a);
+    digit_edge(d, zero, point, '.', '.');
+    digit_edge(d, 0, zero, '0', '0');
+}
+
+// The multiples from lo to hi, 0 <= lo <= hi, without a sign; the last `point` digits stand behind
 // a point.
-static uint32_t natural(struct build *b, int64_t lo, int64_t hi, int64_t multiple, int point) {
-    struct digits d = {.b = b, .multiple = multiple, .point = point};
-    uint32_t parts[DIGITS + 1], n = 0;
-    int64_t first = 0, last = 9;
-    int free_from = 0, free_to = 0; // lengths of which every number is within the bounds
-    size_t bytes = (DIGITS + 1) * (size_t)multiple * 4 * sizeof *d.rules;
-    d.rules = malloc(bytes);
-    if (!d.rules)
+static uint32_t multiples(struct build *b, int64_t lo, int64_t hi, int64_t multiple, int point) {
+    struct digits d = {.b = b, .g = {.work = b->work}, .multiple = multiple, .point = point};
+    const struct at start = {0};
+    if (b->e.code)
+        return BUILD_NEVER;
+    limit_of(&d.lo, lo, point);
+    limit_of(&d.hi, hi, point);
+    d.seen = calloc((size_t)(DIGITS + 2 + point) * (size_t)multiple * 9, sizeof *d.seen);
+    if (!d.seen)
         return build_fail(b, ERR_MEMORY, "no memory for a schema");
-    for (d.length = 1; d.length <= DIGITS; d.length++, last = last * 10 + 9) {
-        int64_t least = first, from = lo > first ? lo : first, until = hi < last ? hi : last;
-        if (d.length <= point)
-            continue;
-        first = last + 1;
-        if (from > until)
-            continue;
-        if (multiple == 1 && d.length > point + 1 && from == least && until == last) {
-            free_from = free_from ? free_from : d.length;
-            free_to = d.length;
-            continue;
-        }
-        snprintf(d.lo, sizeof d.lo, "%0*lld", d.length, (long long)from);
-        snprintf(d.hi, sizeof d.hi, "%0*lld", d.length, (long long)until);
-        memset(d.rules, 0, bytes);
-        parts[n++] = digits_left(&d, d.length, 0, 3);
+    if (graph_node(&d.g, &b->e) != NO_NODE) {
+        from_zero(&d);
+        for (char c = '1'; c <= '9'; c++)
+            digit_edge(&d, 0, behind_digit(&d, &start, c), c, c);
     }
-    if (free_to) {
-        uint32_t rest = free_digits(b, free_from - 1, free_to - 1, point);
-        parts[n++] = build_cat(b, build_range(b, '1', '9'), rest);
+    free(d.seen);
+    return build_graph(b, &d.g);
+}
+
+static uint32_t one_number(struct build *b, int64_t n, int point) {
+    char text[48];
+    const int64_t scale = power_of_ten(point);
+    snprintf(text, sizeof text, point ? "%lld.%0*lld" : "%lld", (long long)(n / scale), point,
+             (long long)(n % scale));
+    return build_text(b, text);
+}
+
+// The same, where the automaton would be large: few multiples one by one, and tens as zeros.
+static uint32_t natural(struct build *b, int64_t lo, int64_t hi, int64_t multiple, int point) {
+    int64_t first = (lo + multiple - 1) / multiple, last = hi / multiple;
+    struct build_list list = {0};
+    if (first > last)
+        return BUILD_NEVER;
+    if (last - first < 10 || (multiple > MULTIPLES && last - first < LISTED)) {
+        for (int64_t i = first; i <= last && !b->e.code; i++)
+            build_add(b, &list, one_number(b, i * multiple, point));
+        return build_list_alt(b, &list);
     }
-    free(d.rules);
-    return build_alt(b, parts, n);
+    if (point || multiple % 10)
+        return multiples(b, lo, hi, multiple, point);
+    uint32_t some = build_cat(b, natural(b, max_i64((lo + 9) / 10, 1), hi / 10, multiple / 10, 0),
+                              build_text(b, "0"));
+    return lo ? some : build_or(b, build_text(b, "0"), some);
 }
 
 static uint32_t whole(struct build *b, int64_t lo, int64_t hi, int64_t multiple, int point) {
-    uint32_t minus = BUILD_NEVER, plus = BUILD_NEVER;
+    uint32_t minus = BUILD_NEVER, plus = BUILD_NEVER, sign = build_text(b, "-");
+    if (lo == -hi && hi > 0) { // one automaton for both signs
+        uint32_t some = natural(b, 1, hi, multiple, point);
+        some = build_cat(b, build_or(b, BUILD_EMPTY, sign), some);
+        return build_or(b, one_number(b, 0, point), some);
+    }
     if (lo < 0 && lo <= hi)
-        minus =
-            build_cat(b, build_text(b, "-"), natural(b, hi < 0 ? -hi : 1, -lo, multiple, point));
+        minus = build_cat(b, sign, natural(b, hi < 0 ? -hi : 1, -lo, multiple, point));
     if (hi >= 0 && lo <= hi)
         plus = natural(b, lo > 0 ? lo : 0, hi, multiple, point);
     return build_or(b, minus, plus);
@@ -161,10 +298,12 @@ static bool within(const struct bounds *x, double v) {
     return v >= x->min && v <= x->max && !(x->above && v == x->min) && !(x->below && v == x->max);
 }
 
-// Numbers with `places` digits behind the point, as whole numbers of parts.
-static uint32_t with_places(struct build *b, const struct bounds *x, int places) {
+// Numbers with k digits behind the point, as whole numbers of parts; `multiple` is in parts of
+// 10^-places, and at least one of these.
+static uint32_t with_places(struct build *b, const struct bounds *x, int k, int64_t multiple,
+                            int places) {
     const int64_t most = 999999999999999;
-    double scale = pow(10, places);
+    double scale = pow(10, k);
     double lo = fmax(x->min * scale, -(double)most), hi = fmin(x->max * scale, (double)most);
     if (!(lo <= hi))
         return BUILD_NEVER;
@@ -175,53 +314,92 @@ static uint32_t with_places(struct build *b, const struct bounds *x, int places)
         first++;
     while (last >= first && !within(x, (double)last / scale))
         last--;
-    return whole(b, first, last, 1, places);
+    if (k < places)
+        multiple /= common_divisor(multiple, power_of_ten(places - k));
+    return whole(b, first, last, multiple, k);
 }
 
-static uint32_t numbers(struct build *b, const struct bounds *x) {
+// places: of the multiple; 0: any number.
+static uint32_t numbers(struct build *b, const struct bounds *x, int64_t multiple, int places) {
     uint32_t parts[FRACTION + 1];
-    for (int k = 0; k <= FRACTION; k++)
-        parts[k] = with_places(b, x, k);
-    return build_shared(b, build_alt(b, parts, FRACTION + 1));
+    int most = places ? places : FRACTION;
+    for (int k = 0; k <= most; k++)
+        parts[k] = with_places(b, x, k, multiple, places);
+    return build_shared(b, build_alt(b, parts, (size_t)most + 1));
+}
+
+// The least common multiple of all members', in parts of 10^-places; false: an error, or too large.
+static bool read_multiple(struct schema *s, const struct conj *c, int64_t *multiple, int *places) {
+    const int64_t most = 1000000000000000;
+    *multiple = 0;
+    *places = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        const struct json *at = c->list[i].schema, *v = json_get(at, "multipleOf");
+        double m = json_num(v, 0);
+        int64_t parts = 0;
+        int k = 0;
+        if (!v)
+            continue;
+        if (!(m > 0)) {
+            schema_fail(s, ERR_FORMAT, at, "multipleOf", "it must be a number above 0");
+            return false;
+        }
+        bool told = decimal(m, &parts, &k) && m < 1e9;
+        int common = k > *places ? k : *places;
+        int64_t a = *multiple * power_of_ten(common - *places),
+                b = told ? parts * power_of_ten(common - k) : 0;
+        if (told && a) {
+            int64_t one = a / common_divisor(a, b);
+            told = one <= most / b;
+            b = told ? one * b : 0;
+        }
+        if (!told) {
+            schema_fail(s, ERR_UNSUPPORTED, at, "multipleOf",
+                        "it, or the common multiple with others that hold here, must be below "
+                        "1,000,000,000 and have at most 6 digits behind the point");
+            return false;
+        }
+        *multiple = b;
+        *places = common;
+    }
+    return true;
+}
+
+// Can multiples be told digit by digit, or listed?
+static bool told(int64_t multiple, const struct bounds *x, double scale) {
+    double count = (x->max - x->min) * scale / (double)multiple;
+    while (multiple % 10 == 0)
+        multiple /= 10;
+    return multiple <= MULTIPLES || count < LISTED - 2;
 }
 
 uint32_t schema_number(struct schema *s, const struct conj *c, bool integer) {
     struct bounds x;
-    int64_t multiple = 1;
-    for (int64_t i = 0; i < c->count; i++) {
-        const struct json *v = json_get(c->list[i].schema, "multipleOf");
-        double m = json_num(v, 0);
-        if (!v)
-            continue;
-        if (!(m > 0))
-            return schema_fail(s, ERR_FORMAT, c->list[i].schema, "multipleOf",
-                               "it must be a number above 0");
-        int64_t a = multiple, b = m <= MULTIPLES ? (int64_t)m : 0;
-        if (m != floor(m) || m > MULTIPLES)
-            return schema_fail(s, ERR_UNSUPPORTED, c->list[i].schema, "multipleOf",
-                               "only whole numbers up to 1,000 are supported");
-        while (b) {
-            int64_t r = a % b;
-            a = b;
-            b = r;
-        }
-        multiple = multiple / a * (int64_t)m;
-        integer = true;
-        if (multiple > MULTIPLES)
-            return schema_fail(s, ERR_UNSUPPORTED, c->list[i].schema, "multipleOf",
-                               "the common multiple is above 1,000");
-    }
+    int64_t multiple;
+    int places;
+    if (!read_multiple(s, c, &multiple, &places))
+        return BUILD_NEVER;
     read_bounds(c, &x);
     bool bounded = isfinite(x.min) || isfinite(x.max);
+    if (multiple && (integer || places == 0)) { // whole numbers are all that there are
+        multiple /= common_divisor(multiple, power_of_ten(places));
+        places = 0;
+        integer = true;
+    }
+    if (multiple && !told(multiple, &x, (double)power_of_ten(places)))
+        return schema_fail(s, ERR_UNSUPPORTED, c->list[c->count - 1].schema, NULL,
+                           "multipleOf: in units of its last digit and without zeros at its end "
+                           "it can be 4,096 at most, or up to 1,000 multiples can lie within "
+                           "minimum and maximum");
     if (integer && (bounded || multiple > 1))
-        return integers(s->b, &x, multiple);
+        return integers(s->b, &x, multiple ? multiple : 1);
     if (integer)
         return build_json_integer(s->b);
-    if (!bounded)
+    if (!bounded && !multiple)
         return build_json_number(s->b);
-    if (x.min >= 1e15 || x.max <= -1e15) // too large for a fraction that can be told
+    if (!multiple && (x.min >= 1e15 || x.max <= -1e15)) // too large for a fraction that can be told
         return integers(s->b, &x, 1);
     x.min = x.min <= -1e15 ? -INFINITY : x.min;
     x.max = x.max >= 1e15 ? INFINITY : x.max;
-    return numbers(s->b, &x);
+    return numbers(s->b, &x, multiple ? multiple : 1, multiple ? places : 0);
 }

@@ -158,12 +158,64 @@ static void test_hostile_choices(void **state) {
     str_fini(&s);
 }
 
+static struct grammar *numbers(int64_t multiple, int64_t lo, int64_t hi, int places) {
+    struct str s = {0};
+    struct json *doc;
+    struct grammar *g;
+    struct err e = {0};
+    const double scale = places == 0 ? 1 : places == 1 ? 10 : 100;
+    str_printf(&s, "{\"type\":\"%s\",\"multipleOf\":%.*f,\"minimum\":%.*f,\"maximum\":%.*f}",
+               places ? "number" : "integer", places, (double)multiple / scale, places,
+               (double)lo / scale, places, (double)hi / scale);
+    assert_int_equal(json_parse(&doc, s.data, s.len, &e), 0);
+    struct grammar_work work = {0};
+    if (grammar_from_schema(&g, doc, NULL, &work, &e))
+        fail_msg("%s: %s", s.data, e.text);
+    if (3 * work.steps > work.most)
+        fail_msg("%s: %lld steps", s.data, (long long)work.steps);
+    json_free(doc);
+    str_fini(&s);
+    return g;
+}
+
+static uint64_t draw(uint64_t *seed) {
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 16;
+}
+
+// Multiples within bounds are just those that arithmetic has.
+static void test_multiples(void **state) {
+    static const int64_t of[] = {1, 2, 3, 7, 10, 12, 100, 720, 999, 1000, 1024, 2500, 4096, 30000};
+    uint64_t seed = 7;
+    (void)state;
+    for (size_t i = 0; i < 6 * sizeof of / sizeof *of; i++) {
+        const int64_t m = of[i / 6];
+        const int places = m % 10 ? (int)(i % 3) : 0; // no more than the multiple has
+        const int64_t lo = i % 6 < 3 ? -100000 : (int64_t)(draw(&seed) % 99999) - 50000;
+        const int64_t hi = i % 6 < 3 ? 100000 : lo + m + (int64_t)(draw(&seed) % 99999);
+        struct grammar *g = numbers(m, lo, hi, places);
+        for (int k = 0; k < 400; k++) {
+            char text[32];
+            int64_t n = (int64_t)(draw(&seed) % 300000) - 150000;
+            n = k % 2 ? n / m * m : k == 0 ? lo : k == 2 ? hi : n;
+            int64_t size = n < 0 ? -n : n, ones = places == 2 ? 100 : 10;
+            int len = places ? snprintf(text, sizeof text, "%s%lld.%0*lld", n < 0 ? "-" : "",
+                                        (long long)(size / ones), places, (long long)(size % ones))
+                             : snprintf(text, sizeof text, "%lld", (long long)n);
+            bool want = n >= lo && n <= hi && n % m == 0;
+            if (grammar_takes(g, text, (size_t)len) != want)
+                fail_msg("%s: multiple of %lld from %lld to %lld, %d places: not %d", text,
+                         (long long)m, (long long)lo, (long long)hi, places, want);
+        }
+        grammar_unref(g);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fixtures),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_hostile_choices),
+        cmocka_unit_test(test_fixtures),  cmocka_unit_test(test_large),
+        cmocka_unit_test(test_hostile),   cmocka_unit_test(test_hostile_choices),
+        cmocka_unit_test(test_multiples),
     };
     return cmocka_run_group_tests(tests, make_vocab, drop_vocab);
 }
