@@ -7,11 +7,12 @@
 
 // Members that have a name in the form; the others are extras.
 static const char *const of_message[] = {"role", "content", NULL};
-static const char *const of_answer[] = {"role",      "content",    "reasoning_content", "thinking",
-                                        "reasoning", "tool_calls", "function_call",     NULL};
+static const char *const of_answer[] = {"role",          "content",   "reasoning_content",
+                                        "thinking",      "reasoning", "tool_calls",
+                                        "function_call", "refusal",   NULL};
 static const char *const of_answer_detailed[] = {
     "role",       "content",           "reasoning_content", "thinking", "reasoning",
-    "tool_calls", "reasoning_details", "function_call",     NULL};
+    "tool_calls", "reasoning_details", "function_call",     "refusal",  NULL};
 static const char *const of_result[] = {"role",     "content", "tool_call_id",
                                         "is_error", "type",    NULL};
 static const char *const of_text[] = {"type", "text", NULL};
@@ -173,7 +174,7 @@ static const struct conversation_part *older_call(const struct conversation *v,
 
 static void read_answer(struct conversation *v, const struct json *m) {
     bool detailed = is_detailed(m);
-    struct words reasoning = reasoning_of(m);
+    struct words reasoning = reasoning_of(m), declined = words_of(json_get(m, "refusal"));
     const struct json *calls = json_get(m, "tool_calls"), *older = json_get(m, "function_call");
     bool called = json_len(calls) > 0 || json_kind_of(older) == JSON_OBJECT;
     struct extras extras = {0};
@@ -182,7 +183,7 @@ static void read_answer(struct conversation *v, const struct json *m) {
     if (reasoning.n || detailed)
         first = PART_REASONING;
     else if (extras.n == 0 && json_len(json_get(m, "content")) == 0 &&
-             json_kind_of(json_get(m, "content")) != JSON_STRING && called)
+             json_kind_of(json_get(m, "content")) != JSON_STRING && !declined.n && called)
         first = PART_CALL;
     struct conversation_turn *t = conversation_turn(v, CONVERSATION_ASSISTANT, first);
     if (!t)
@@ -197,6 +198,11 @@ static void read_answer(struct conversation *v, const struct json *m) {
     if (extras.n)
         t->extras = extras;
     read_content(v, json_get(m, "content"), t, NULL);
+    if (declined.n) {
+        struct conversation_part *p = conversation_part(v, t, PART_REFUSAL);
+        if (p)
+            p->text = declined;
+    }
     for (size_t i = 0; i < json_len(calls); i++)
         read_call(v, json_at(calls, i), t);
     read_older_call(v, older, t);

@@ -126,24 +126,74 @@ static bool ends_in(const char *s, const char *end) {
     return n > m && !strcmp(s + n - m, end);
 }
 
-// A call of a kind that is unknown here: its name, and of its members the one that tells what was
-// asked for.
+// The members of an item of an unknown kind that say something: not what every item has, nothing
+// empty.
+struct telling {
+    struct json_writer w; // all of them, in an object
+    const char *const *usual;
+    const struct json *only; // the usual one
+    int n, n_usual;
+};
+
+static bool is_among(const char *const *list, const char *key) {
+    while (*list && strcmp(*list, key) != 0)
+        list++;
+    return *list != NULL;
+}
+
+static int tell_member(void *arg, const char *key, size_t n, const struct json *v) {
+    static const char *const every[] = {"type", "id", "call_id", "caller", NULL};
+    struct telling *t = arg;
+    enum json_kind k = json_kind_of(v);
+    bool done = !strcmp(key, "status") &&
+                (words_equal(words_of(v), "completed") || words_equal(words_of(v), "in_progress"));
+    (void)n;
+    if (k == JSON_NULL || is_among(every, key) || done ||
+        ((k == JSON_ARRAY || k == JSON_OBJECT) && json_len(v) == 0))
+        return 0;
+    t->n++;
+    if (is_among(t->usual, key)) {
+        t->n_usual++;
+        t->only = v;
+    }
+    jw_key(&t->w, key);
+    jw_value(&t->w, v);
+    return 0;
+}
+
+// What an item says: its usual member where that is all, else *all, an object of all of them. NULL
+// where there is more, or nothing.
+static const struct json *tell(struct plain *r, const struct json *raw, const char *const *usual,
+                               struct words *all) {
+    struct telling t = {.usual = usual};
+    jw_begin(&t.w, '{');
+    json_each(raw, tell_member, &t);
+    jw_end(&t.w, '}');
+    *all = (struct words){0};
+    if (t.n > 0 && (t.n > 1 || t.n_usual == 0) && !t.w.out.failed)
+        *all = conversation_copy(r->to, t.w.out.data, t.w.out.len);
+    r->to->failed |= t.w.out.failed;
+    str_fini(&t.w.out);
+    return all->s ? NULL : t.only;
+}
+
+// A call of a kind that is unknown here: its name, and what its members tell.
 static bool other_call(struct plain *r, struct conversation_turn *t,
                        const struct conversation_part *p) {
     static const char *const asked[] = {"arguments", "action", "operation", "input", NULL};
     const char *type = json_str(json_get(p->raw, "type"), NULL);
-    struct words id = words_of(json_get(p->raw, "call_id"));
-    const struct json *what = NULL;
+    struct words id = words_of(json_get(p->raw, "call_id")), all;
     if (!type || !ends_in(type, "_call"))
         return false;
-    for (int i = 0; asked[i] && !what; i++)
-        what = json_get(p->raw, asked[i]);
+    const struct json *what = tell(r, p->raw, asked, &all);
     struct conversation_part *call = conversation_part(r->to, t, PART_CALL);
     if (!call)
         return true;
     call->id = id.s ? id : words_of(json_get(p->raw, "id"));
     call->name = conversation_copy(r->to, type, strlen(type) - 5);
-    if (json_kind_of(what) == JSON_OBJECT)
+    if (all.s)
+        call->text = all;
+    else if (json_kind_of(what) == JSON_OBJECT)
         call->text = print(r, what);
     else
         call->text = what ? as_input(r, words_of(what)) : words_of_text("{}");
@@ -165,14 +215,15 @@ static void take_inner(struct plain *r, const struct conversation_part *from,
 
 static void other_result(struct plain *r, struct conversation_turn *t,
                          const struct conversation_part *p) {
+    static const char *const usual[] = {"output", NULL};
     struct conversation_part *out = conversation_part(r->to, t, PART_RESULT);
-    const struct json *output = json_get(p->raw, "output");
-    struct words id = words_of(json_get(p->raw, "call_id"));
+    struct words id = words_of(json_get(p->raw, "call_id")), all;
+    const struct json *output = tell(r, p->raw, usual, &all);
     struct conversation_part *q = conversation_inner(r->to, out, PART_TEXT);
     if (!q)
         return;
     out->id = id.s ? id : words_of(json_get(p->raw, "id"));
-    q->text = words_of(output);
+    q->text = all.s ? all : words_of(output);
     if (!q->text.s)
         q->text = output ? print(r, output) : stand_in(r, p->raw);
 }

@@ -29,13 +29,15 @@ struct shape {
 
 static const struct shape shapes[] = {
     {"chat", NULL,
-     "messages=message tools=tool stream_options=stream_options response_format=format "
+     "messages=message tools=tool tool_choice=choice stream_options=stream_options "
+     "response_format=format "
      "functions=declaration audio! metadata- moderation! prediction- prompt_cache_key- "
      "prompt_cache_options- prompt_cache_retention- safety_identifier- service_tier-auto|default "
      "store- user- verbosity-medium web_search_options!"},
     {"completions", NULL, "stream_options=stream_options response_format=format user-"},
     {"responses", NULL,
-     "input=item tools=response_tool reasoning=reasoning text=text max_tool_calls moderation! "
+     "input=item tools=response_tool tool_choice=choice reasoning=reasoning text=text "
+     "max_tool_calls moderation! "
      "truncation-disabled prompt_cache_options=cache_options access_programs- background_options- "
      "context_management- image- personality- prompt_cache_key- prompt_cache_retention- "
      "safety_identifier- service_tier-auto|default stream_options=stream_options user-"},
@@ -45,6 +47,16 @@ static const struct shape shapes[] = {
      "fallback_credit_token- fallbacks- inference_geo- mcp_servers! metadata- "
      "service_tier-auto|standard_only speed-standard betas- user_profile_id- workspace_id-"},
     {"stream_options", NULL, "include_usage include_obfuscation- continuous_usage_stats!"},
+    {"choice", "function", "..."},
+    {"choice", "custom", "..."},
+    {"choice", "allowed_tools", "..."},
+    {"choice", "none", "..."},
+    {"choice", "auto", "..."},
+    {"choice", "any", "..."},
+    {"choice", "required", "..."},
+    {"choice", "tool", "..."},
+    {"choice", "", "..."},
+    {"choice", "*", NULL},
     {"format", NULL, "type json_schema=schema schema name description- strict"},
     {"schema", NULL, "name description- schema strict"},
     {"message", NULL,
@@ -53,6 +65,9 @@ static const struct shape shapes[] = {
      "cache_control-"},
     {"part", NULL,
      "type text refusal annotations- logprobs- cache_control- prompt_cache_breakpoint-"},
+    {"result_part", "input_image", NULL},
+    {"result_part", "input_file", NULL},
+    {"result_part", NULL, "... prompt_cache_breakpoint-"},
     {"call", NULL, "id type index function=called custom=called name arguments"},
     {"called", NULL, "name arguments input"},
     {"tool", "function", CHAT_TOOL " function=declaration"},
@@ -72,8 +87,11 @@ static const struct shape shapes[] = {
     {"item", "reasoning", "type id summary content encrypted_content? status"},
     {"item", "function_call", "type call_id name arguments " CALLED},
     {"item", "custom_tool_call", "type call_id name input " CALLED},
-    {"item", "function_call_output", "type call_id output=part is_error name- " CALLED},
-    {"item", "custom_tool_call_output", "type call_id output=part is_error name- " CALLED},
+    {"item", "function_call_output", "type call_id output=result_part is_error name- " CALLED},
+    {"item", "custom_tool_call_output", "type call_id output=result_part is_error name- " CALLED},
+    {"item", "computer_call_output",
+     "type id call_id output=screenshot acknowledged_safety_checks status"},
+    {"screenshot", NULL, "type file_id! image_url!"},
     {"item", "additional_tools", "type id role tools!"},
     {"item", "configuration_update", "type id reasoning! text!"},
     {"item", "compaction_trigger", NULL},
@@ -91,14 +109,27 @@ static const struct shape shapes[] = {
     {"block", "thinking", BLOCK "thinking signature"},
     {"block", "redacted_thinking", "type data?"},
     {"block", "tool_use", BLOCK "id name input caller- toolset_name-"},
-    {"block", "tool_result", BLOCK "tool_use_id content=block is_error toolset_name-"},
+    {"block", "tool_result", BLOCK "tool_use_id content=result_block is_error toolset_name-"},
     {"block", "document", BLOCK "source title context citations-"},
     {"block", "search_result", BLOCK "source title content=block citations-"},
     {"block", "server_tool_use", BLOCK "id name input- caller-"},
     {"block", "mcp_tool_use", BLOCK "id name server_name input-"},
     {"block", "mcp_tool_result", BLOCK "tool_use_id content=block is_error-"},
-    {"block", "container_upload", NULL},
-    {"block", "tool_reference", BLOCK "tool_name-"},
+    {"block", "tool_addition", BLOCK "tool=change"},
+    {"block", "tool_removal", BLOCK "tool=change"},
+    {"block", "", "..."},
+    {"block", "*", NULL}, // its words are shown, if it has any
+    {"result_block", "image", NULL},
+    {"result_block", "document", BLOCK "source=source title context citations-"},
+    {"result_block", "text", BLOCK "text citations-"},
+    {"result_block", "search_result", BLOCK "source title content=block citations-"},
+    {"result_block", "*", NULL},
+    {"source", "text", "..."},
+    {"source", "content", "type content=block"},
+    {"source", "*", NULL},
+    {"change", "tool_reference", "type name"},
+    {"change", "tool_definition", "..."},
+    {"change", "*", NULL},
     {"message_tool", "", CHAT_TOOL " eager_input_streaming-"},
     {"message_tool", "custom", CHAT_TOOL " eager_input_streaming-"},
     {"message_tool", "freeform", CHAT_TOOL " eager_input_streaming-"},
@@ -173,7 +204,7 @@ struct place {
 void field_names_ignore(struct params *p, const char *place) {
     static const char more[] = ", ...";
     struct str *out = &p->ignored;
-    if (out->len + strlen(place) + sizeof more > FIELD_NAMES_MOST) {
+    if (out->len + 2 + strlen(place) + sizeof more > FIELD_NAMES_MOST) {
         if (out->len >= sizeof more && strcmp(out->data + out->len - sizeof more + 1, more) != 0)
             str_puts(out, more);
         return;

@@ -75,6 +75,10 @@ static bool check_block(const struct json *block, bool answer, const char *place
         return wrong(x, place, ".type", json_get(block, "type"), "a string");
     if (is(type, "text"))
         return check_string(block, place, ".text", x);
+    bool theirs = is(type, "thinking") || is(type, "redacted_thinking") || is(type, "tool_use");
+    if (answer ? is(type, "tool_result") : theirs)
+        return api_refuse(x, place, "%s is of type %.40s, which stands in messages of the %s only",
+                          place, type, answer ? "user" : "assistant");
     if (answer && is(type, "tool_use"))
         return check_call(block, place, x);
     if (answer && is(type, "thinking"))

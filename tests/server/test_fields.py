@@ -3,11 +3,19 @@
 """What clients may send, field by field: each does what it says, is refused by its name, or is named by the header
 x-ignored-fields. The lists of what may come are the types of the official SDKs for Python.
 """
+import http.client
 import json
+import os
+import re
 
+from anthropic.types.beta import message_create_params as messages_types
+from openai.types import completion_create_params as completion_types
 from openai.types import responses as responses_types
+from openai.types.chat import completion_create_params as chat_types
+from openai.types.responses import response_create_params as response_types
 
-from suite import Server, check, equal, finish, part, request
+import sdk_types
+from suite import ROOT, Server, check, equal, finish, part, request
 
 CHAT, TEXT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 TURN = [{"role": "user", "content": "Hi"}]
@@ -203,7 +211,151 @@ def ends():
         check(f"ends: a form that is complete goes before, {how}", got[2][-1] == last and text_of(got[2][:-1]) in ("a", "bcd"), got)
 
 
-PARTS = [names_of_tools, response_says_again, biases, ends]
+# The types whose members clients send, and where they send them.
+ROOTS = {CHAT: chat_types.CompletionCreateParamsStreaming, TEXT: completion_types.CompletionCreateParamsStreaming,
+         RESPONSES: response_types.ResponseCreateParamsStreaming, MESSAGES: messages_types.MessageCreateParamsStreaming}
+# Results need the call that they are of.
+CALLED = {(CHAT, "messages"): [*TURN, {"role": "assistant", "tool_calls": [
+              {"id": "x", "type": "function", "function": {"name": "x", "arguments": "{}"}}]}],
+          (MESSAGES, "messages"): [*TURN, {"role": "assistant", "content": [
+              {"type": "tool_use", "id": "x", "name": "x", "input": {}}]}],
+          (RESPONSES, "input"): [*TURN, {"type": "function_call", "call_id": "x", "name": "x", "arguments": "{}"}]}
+
+
+def known_effects():
+    """sdk_fields.txt: for each interface and each type, the members that are read, and do what they say."""
+    found, path = {}, None
+    with open(os.path.join(ROOT, "tests/server/sdk_fields.txt"), encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("/"):
+                path = line.strip()
+            elif line.strip() and not line.startswith("#"):
+                kind, _, names = line.partition(":")
+                found[path, kind.strip()] = set(names.split())
+    return found
+
+
+def every_member():
+    """Each member of the SDKs' types, sent alone: read, refused by its name or its place, or named by the header."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    effects, told = known_effects(), {"read": 0, "refused": 0, "named": 0}
+    for path, root in ROOTS.items():
+        silent = []
+        for field, kind, _ in sdk_types.members(root):
+            for where, value in sdk_types.values(kind):
+                before = CALLED.get((path, field), [])
+                body = {**BASE[path], field: before + value if before and isinstance(value, list) else value}
+                if field == "stream":
+                    continue
+                connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                text, header = answer.read().decode(), answer.getheader("x-ignored-fields") or ""
+                inner = re.search(r"\(([^()]*)\)\.([^().]+)$", field + where)
+                owner, name = inner.groups() if inner else ("request", field)
+                place = re.compile(rf"\b{field}(\[\d+\])*\b" if inner else rf"\b{field}\b")
+                if answer.status == 400 and (re.search(rf"\b{re.escape(name)}\b", text) or place.search(text)):
+                    told["refused"] += 1
+                elif answer.status == 200 and place.search(header):
+                    told["named"] += 1
+                elif answer.status == 200 and name in effects.get((path, owner), ()):
+                    told["read"] += 1
+                else:
+                    silent.append(f"{field}{where}: {answer.status}, {header or 'no header'}, {text[:150] if answer.status != 200 else ''}")
+        check(f"{path}: every member of {root.__name__} is read, refused or named (a new one belongs into a table of "
+              "src/serve/field_names.c, or with what it does into tests/server/sdk_fields.txt)", not silent, silent[:40])
+    check("every member: as many as ever", told["read"] > 500 and told["refused"] > 200 and told["named"] > 800, told)
+
+
+def ignored(path, where="", **fields):
+    """What the header of an answer names; None where it is refused."""
+    status, headers, _ = request(server.port, "POST", where or path, {**BASE[path], **fields})
+    return headers.get("x-ignored-fields", "") if status == 200 else None
+
+
+def names():
+    """The header names what did nothing, in all depths, and nothing else."""
+    for path in (CHAT, TEXT, RESPONSES, MESSAGES):
+        equal(f"names: {path}, nothing", ignored(path), "")
+        equal(f"names: {path}, null is nothing", ignored(path, made_up=None, user=None, bad_words=None), "")
+        equal(f"names: {path}, unknown", ignored(path, made_up=[1, {"x": 2}]), "made_up")
+        equal(f"names: {path}, streamed", ignored(path, made_up=1, stream=True), "made_up")
+        equal(f"names: {path}, letters of a header", ignored(path, **{"a\r\nSet-Cookie: b\u00e9": 1}), "a??Set-Cookie??b??")
+        many = ignored(path, **{f"unknown_{i}": 1 for i in range(500)})
+        check(f"names: {path}, no more than a header holds", 900 < len(many) <= 1024 and many.endswith(", ..."), many[-40:])
+    chat = [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}, "odd": 1}], "odd": {}},
+            {"role": "assistant", "content": "Hm", "odd": 1}, {"role": "user", "content": "Well?"}]
+    equal("names: of a message", ignored(CHAT, messages=chat),
+          "messages[0].content[0].cache_control, messages[0].content[0].odd, messages[0].odd, messages[1].odd")
+    equal("names: neutral values", ignored(CHAT, service_tier="auto", store=False, metadata={}, verbosity="medium",
+                                           stream_options={"include_obfuscation": False}), "")
+    equal("names: others", ignored(CHAT, service_tier="flex", store=True, stream_options={"include_obfuscation": True}, stream=True),
+          "service_tier, store, stream_options.include_obfuscation")
+    equal("names: of Responses", ignored(RESPONSES, include=["file_search_call.results"], truncation="auto",
+                                         tools=[{"type": "web_search"}], text={"verbosity": "low"},
+                                         input=[{"type": "compaction", "encrypted_content": "x"}, *TURN]),
+          "include[0], input[0], truncation, tools[0], text.verbosity")
+    turns = [{"role": "user", "content": [{"type": "text", "text": "Hi", "citations": [{"type": "x"}]}]},
+             {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "sealed elsewhere"}, {"type": "text", "text": "Hm"}]},
+             {"role": "user", "content": "Well?"}]
+    equal("names: of Messages", ignored(MESSAGES, messages=turns, tools=[{"type": "web_search_20250305", "name": "web_search"}]),
+          "messages[0].content[0].citations, messages[1].content[0].data, tools[0]")
+    equal("names: counts", ignored(MESSAGES, "/v1/messages/count_tokens", made_up=1, mirostat=2), "max_tokens, made_up, mirostat")
+    equal("names: a template", ignored(CHAT, "/apply-template", made_up=1), "max_tokens, made_up")
+
+
+def others():
+    """Fields of other servers: refused by their name, unless they say what happens anyway."""
+    refused = {"use_beam_search": True, "length_penalty": 1.5, "skip_special_tokens": False, "bad_words": ["a"],
+               "allowed_token_ids": [1], "prompt_logprobs": 0, "truncate_prompt_tokens": 5, "chat_template": "x", "typical_p": 0.5,
+               "mirostat": 2, "dry_multiplier": 0.8, "xtc_probability": 0.1, "dynatemp_range": 0.5, "top_n_sigma": 1.0, "n_probs": 3,
+               "samplers": ["top_k"], "lora": [{"id": 0, "scale": 1}], "regex": "a+", "ebnf": "root ::= x", "do_sample": False,
+               "options": {"num_ctx": 5}, "think": True, "num_beams": 4, "cache_salt": "x", "n_keep": 4, "t_max_predict_ms": 5,
+               "return_hidden_states": True, "provider": {"order": ["x"]}, "n_cmpl": 2, "id_slot": 0, "logits_processors": ["x"]}
+    neutral = {"use_beam_search": False, "length_penalty": 1, "skip_special_tokens": True, "bad_words": [], "typical_p": 1.0,
+               "mirostat": 0, "mirostat_tau": 5, "dry_multiplier": 0, "dry_base": 1.75, "xtc_probability": 0.0, "xtc_threshold": 0.1,
+               "dynatemp_range": 0, "dynatemp_exponent": 1, "top_n_sigma": -1, "n_probs": 0, "samplers": [], "lora": [], "do_sample": True,
+               "options": {}, "num_beams": 1, "n_keep": 0, "t_max_predict_ms": -1, "n_cmpl": 1, "id_slot": -1, "cache_prompt": True}
+    for path in (CHAT, TEXT, RESPONSES, MESSAGES):
+        for name, value in refused.items():
+            status, param, sentence = refusal(post(path, **{name: value}))
+            check(f"others: {path} {name}", status == 400 and name in sentence and (path == MESSAGES or param == name),
+                  (status, param, sentence))
+            equal(f"others: {path} {name}: null", ignored(path, **{name: None}), "")
+        equal(f"others: {path}, as by default", ignored(path, **neutral), "")
+        equal(f"others: {path}, without effect", ignored(path, cache_prompt=False, priority=3, rid="x"), "cache_prompt, priority, rid")
+
+
+def places():
+    """Parts and items at their places: what they say is in the prompt, or they are refused there."""
+    declined = [*TURN, {"role": "assistant", "content": None, "refusal": "I would rather not say anything about that."}, *TURN]
+    silent = [*TURN, {"role": "assistant", "content": ""}, *TURN]
+    check("places: a refusal", prompt_tokens(CHAT, messages=declined) > prompt_tokens(CHAT, messages=silent) + 5)
+    ran = {"type": "code_interpreter_call", "id": "ci_1", "status": "completed", "container_id": "c", "code": "print('a very long word')",
+           "outputs": [{"type": "logs", "logs": "first second third fourth fifth"}]}
+    counts = [prompt_tokens(RESPONSES, input=[*TURN, {**ran, **less}, *TURN]) for less in ({}, {"outputs": []}, {"code": ""})]
+    check("places: all that a call of an unknown kind says", counts[0] > counts[1] + 4 and counts[0] > counts[2] + 4, counts)
+    failed = {"type": "apply_patch_call_output", "call_id": "x", "output": "no", "status": "failed"}
+    call = {"type": "apply_patch_call", "call_id": "x", "status": "completed", "operation": {"type": "delete_file", "path": "a"}}
+    counts = [prompt_tokens(RESPONSES, input=[*TURN, call, {**failed, "status": status}]) for status in ("failed", "completed")]
+    check("places: that it failed", counts[0] > counts[1], counts)
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}}
+    counts = [prompt_tokens(MESSAGES, messages=[{"role": "user", "content": [{**document, **more}]}])
+              for more in ({}, {"context": "It was written by somebody else."})]
+    check("places: the context of a document", counts[1] > counts[0] + 4, counts)
+    for role, block in (("user", {"type": "thinking", "thinking": "x", "signature": "x"}), ("user", {"type": "redacted_thinking", "data": "x"}),
+                        ("user", {"type": "tool_use", "id": "x", "name": "x", "input": {}}),
+                        ("assistant", {"type": "tool_result", "tool_use_id": "x", "content": "x"})):
+        status, _, sentence = refusal(post(MESSAGES, messages=[*TURN, {"role": role, "content": [block]}]))
+        check(f"places: {block['type']} of the {role}", status == 400 and "messages[1].content[0]" in sentence, (status, sentence))
+    for item, place in (({"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "f"}]}, "input[1].tools"),
+                        ({"type": "configuration_update", "reasoning": {"effort": "low"}}, "input[1].reasoning"),
+                        ({"type": "computer_call_output", "call_id": "x", "output": {"type": "computer_screenshot", "image_url": "u"}},
+                         "input[1].output.image_url")):
+        status, param, _ = refusal(post(RESPONSES, input=[*TURN, item]))
+        equal(f"places: {item['type']}", (status, param), (400, place))
+
+
+PARTS = [names_of_tools, response_says_again, biases, ends, names, others, places, every_member]
 
 if __name__ == "__main__":
     server = Server("--temp", "0")
