@@ -339,6 +339,13 @@ static int run_pass(struct engine *g, struct stream *alone, struct err *e) {
     return alone ? alone_ended(g, alone, before, e) : 0;
 }
 
+static const struct stream *oldest(const struct engine *g) {
+    for (int i = 0; i < g->n_members; i++)
+        if (!g->members[i]->parked)
+            return g->members[i];
+    return NULL;
+}
+
 int engine_round(struct engine *g, struct err *e) {
     g->stalled = false;
     if (g->cache)
@@ -354,7 +361,10 @@ int engine_round(struct engine *g, struct err *e) {
         if (rc)
             return rc == ERR_DEVICE ? rc : 0;
     }
-    plan_pass(g, alone);
+    // Nobody could have what a pass needs: then the oldest has it, whoever would come first.
+    plan_pass(g, g->stuck && !alone ? oldest(g) : alone);
+    int planned = g->n_turns;
     reserve(g);
+    g->stuck = planned && !g->n_turns;
     return g->n_turns ? run_pass(g, alone, e) : 0;
 }
