@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "text/jinja/jinja.h"
+#include "text/jinja/value.h"
 
 static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {
     (void)n;
@@ -254,6 +254,66 @@ static void test_limits(void **state) {
 }
 
 // Nesting of source text that recursion would not survive.
+static int64_t steps_of(const char *text) {
+    struct jinja *j;
+    struct jinja_context *c;
+    struct jinja_output out = {0};
+    struct err e = {0};
+    assert_int_equal(jinja_compile(&j, text, strlen(text), &e), 0);
+    assert_int_equal(jinja_context_create(&c, NULL, &e), 0);
+    if (jinja_render(j, c, &out, &e))
+        fail_msg("%s: %s", text, e.text);
+    int64_t steps = c->steps;
+    jinja_output_fini(&out);
+    jinja_context_free(c);
+    jinja_free(j);
+    return steps;
+}
+
+// Work over long values counts as steps in proportion to it, so that the limit bounds it.
+static void test_work_is_counted(void **state) {
+    (void)state;
+    static const struct {
+        const char *what;
+        int64_t least;
+    } rows[] = {
+        {"a.count(b)", 12000},
+        {"a.find(b)", 12000},
+        {"b in a", 12000},
+        {"a.replace(b, 'c')", 12000},
+        {"a.split(b)", 12000},
+        {"a.partition(b)", 12000},
+        {"a[:1000].strip(b[-2000:])", 200000},
+        {"l == m", 10000},
+        {"{1: l} == {1: m}", 10000},
+        {"(a[1:] + 'b') in [a] * 20", 30000},
+        {"a | wordcount", 25000},
+        {"a | title", 50000},
+        {"a.isalpha()", 25000},
+        {"('9' * 100000) | int", 25000},
+    };
+    static const char before[] =
+        "{% set a = 'a' * 100000 %}{% set b = 'a' * 20000 + 'b' %}"
+        "{% set l = range(40000) | list %}{% set m = range(40000) | list %}";
+    struct str text = {0};
+    int64_t usual = steps_of(before);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        str_clear(&text);
+        str_printf(&text, "%s{%% set x = %s %%}", before, rows[i].what);
+        int64_t steps = steps_of(text.data) - usual;
+        if (steps < rows[i].least)
+            fail_msg("%s: %lld steps", rows[i].what, (long long)steps);
+    }
+    str_clear(&text);
+    str_puts(&text, "{% macro m(");
+    for (int i = 0; i < 256; i++)
+        str_printf(&text, "a%d,", i);
+    str_puts(&text, ") %}{% endmacro %}");
+    expect_error(text.data, ERR_FORMAT, "255 at most");
+    str_fini(&text);
+    expect_limit("{{ 'a'.ljust(100000000000) }}", (struct jinja_limits){.steps = 1000}, "writes");
+}
+
 static void test_deep_source(void **state) {
     (void)state;
     static const char *const units[][2] = {{"(", ")"},   {"[", "]"},  {"-", ""},  {"not ", ""},
@@ -470,10 +530,11 @@ static void test_time(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),  cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_limits),  cmocka_unit_test(test_deep_source),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_time),
+        cmocka_unit_test(test_pieces),      cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_values),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_limits),      cmocka_unit_test(test_work_is_counted),
+        cmocka_unit_test(test_deep_source), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

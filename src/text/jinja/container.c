@@ -96,8 +96,11 @@ static int equal_items(struct jinja_context *c, struct jinja_value a, struct jin
                        bool *same) {
     int rc = 0;
     *same = a.as.l->n == b.as.l->n;
-    for (size_t i = 0; i < a.as.l->n && *same && !rc; i++)
+    for (size_t i = 0; i < a.as.l->n && *same && !rc; i++) {
+        if (i % 4 == 3 && (rc = jinja_charge(c, 1)))
+            break;
         rc = jinja_equal(c, a.as.l->items[i], b.as.l->items[i], same);
+    }
     return rc;
 }
 
@@ -106,6 +109,8 @@ static int equal_members(struct jinja_context *c, const struct jinja_dict *a,
     int rc = 0;
     *same = a->n == b->n;
     for (size_t i = 0; i < a->n && *same && !rc; i++) {
+        if ((rc = jinja_charge(c, 1)))
+            break;
         const struct jinja_entry *other = jinja_dict_find(b, a->entries[i].key, a->entries[i].hash);
         *same = other != NULL;
         if (other)
@@ -145,7 +150,9 @@ static bool equal_plain(struct jinja_value a, struct jinja_value b, bool *same) 
 
 int jinja_equal(struct jinja_context *c, struct jinja_value a, struct jinja_value b, bool *same) {
     if (equal_plain(a, b, same))
-        return a.kind == JINJA_STRING && *same ? jinja_charge(c, a.as.s->n / 64) : 0;
+        return a.kind == JINJA_STRING && b.kind == JINJA_STRING && a.as.s->n == b.as.s->n
+                   ? jinja_charge(c, a.as.s->n / 64)
+                   : 0;
     int rc = jinja_charge(c, 1);
     if (!rc)
         rc = jinja_enter(c);

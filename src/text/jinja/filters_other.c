@@ -25,7 +25,7 @@ static int int_of_text(struct jinja_context *c, const struct jinja_string *s,
     double d;
     int64_t b = !base.kind ? 10 : jinja_is_integer(base) ? jinja_as_int(base) : 1;
     struct jinja_value v;
-    if (jinja_charge(c, s->n / 16))
+    if (jinja_charge(c, s->n / 4))
         return c->e.code;
     if ((b == 0 || (b >= 2 && b <= 36)) && jinja_parse_integer(c, s->bytes, s->n, (int)b, &v))
         *out = v;

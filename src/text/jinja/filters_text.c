@@ -81,6 +81,8 @@ static int filter_title(struct jinja_context *c, const struct jinja_call *call,
     const struct jinja_string *s = NULL;
     int rc = text_of(c, call->self, &s);
     size_t start = jinja_mark(c), at = 0;
+    if (!rc)
+        rc = jinja_charge(c, s->n / 2);
     while (!rc && at < s->n) {
         size_t word = run_end(s, at, true), rest = word + (word < s->n), end;
         while (rest < s->n && ((unsigned char)s->bytes[rest] & 0xC0) == 0x80)
@@ -248,7 +250,7 @@ static int filter_wordcount(struct jinja_context *c, const struct jinja_call *ca
     bool inside = false;
     int64_t n = 0;
     if (!rc)
-        rc = jinja_charge(c, s->n / 16);
+        rc = jinja_charge(c, s->n / 4);
     for (size_t at = 0; !rc && at < s->n;) {
         uint32_t code = 0;
         int len = utf8_decode(s->bytes + at, s->n - at, &code);

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "text/jinja/compare.h"
 #include "text/jinja/number.h"
+#include "text/jinja/strings.h"
 #include "text/jinja/text.h"
 
 bool jinja_is_iterable(struct jinja_value v) {
@@ -193,9 +194,10 @@ int jinja_contains(struct jinja_context *c, struct jinja_value box, struct jinja
         if (item.kind != JINJA_STRING)
             return jinja_fail(c, ERR_USAGE, "'in <string>' requires string as left operand, not %s",
                               jinja_type(item));
-        *found = item.as.s->n == 0 ||
-                 memmem(box.as.s->bytes, box.as.s->n, item.as.s->bytes, item.as.s->n);
-        return jinja_charge(c, box.as.s->n / 64);
+        size_t at;
+        int rc = jinja_find(c, box.as.s, 0, box.as.s->n, item.as.s, &at);
+        *found = at != SIZE_MAX;
+        return rc;
     }
     const struct jinja_view *view = box.kind == JINJA_VIEW ? box.as.p : NULL;
     if (box.kind == JINJA_DICT || (view && view->what == VIEW_KEYS))

@@ -119,7 +119,7 @@ static int find(struct jinja_context *c, const struct jinja_call *call, struct j
     if (!empty && last)
         rc = jinja_find_last(c, s, from, to, part, &found);
     else if (!empty)
-        found = jinja_find(s, from, to, part);
+        rc = jinja_find(c, s, from, to, part, &found);
     if (rc)
         return rc;
     if (found == SIZE_MAX && strstr(call->name, "index"))
@@ -146,9 +146,11 @@ static int count(struct jinja_context *c, const struct jinja_call *call, struct 
         *out = jinja_int((int64_t)jinja_chars(&middle) + 1);
         return 0;
     }
-    for (; !empty && (found = jinja_find(s, from, to, part)) != SIZE_MAX; from = found + part->n)
+    while (!empty && !(rc = jinja_find(c, s, from, to, part, &found)) && found != SIZE_MAX) {
         out->as.i++;
-    return 0;
+        from = found + part->n;
+    }
+    return rc;
 }
 
 static int matches(struct jinja_context *c, const struct jinja_call *call, struct jinja_value v,
@@ -198,7 +200,7 @@ static int is_all(struct jinja_context *c, const struct jinja_call *call, struct
         at += (size_t)(len > 0 ? len : 1);
     }
     *out = jinja_bool(yes);
-    return jinja_charge(c, s->n / 16);
+    return jinja_charge(c, s->n / 4);
 }
 
 static int is_plain(struct jinja_context *c, const struct jinja_call *call,
@@ -212,7 +214,7 @@ static int is_plain(struct jinja_context *c, const struct jinja_call *call,
         at += (size_t)(len > 0 ? len : 1);
     }
     *out = jinja_bool(yes);
-    return jinja_charge(c, s->n / 16);
+    return jinja_charge(c, s->n / 4);
 }
 
 // Blanks for tabs, up to the next multiple of the size in a line.
@@ -253,7 +255,7 @@ static int is_case(struct jinja_context *c, const struct jinja_call *call,
         at += (size_t)(len > 0 ? len : 1);
     }
     *out = jinja_bool(cased && good);
-    return jinja_charge(c, s->n / 16);
+    return jinja_charge(c, s->n / 4);
 }
 
 static int pad(struct jinja_context *c, const struct jinja_call *call, struct jinja_value *out) {
@@ -309,8 +311,9 @@ static int partition(struct jinja_context *c, const struct jinja_call *call,
     if (rc || !out->kind)
         return c->e.code;
     struct jinja_value *items = out->as.l->items;
-    size_t found = last ? 0 : jinja_find(s, 0, s->n, part);
-    rc = last ? jinja_find_last(c, s, 0, s->n, part, &found) : jinja_charge(c, s->n / 64);
+    size_t found;
+    rc = last ? jinja_find_last(c, s, 0, s->n, part, &found)
+              : jinja_find(c, s, 0, s->n, part, &found);
     size_t after = found + part->n;
     if (found == SIZE_MAX)
         found = after = last ? 0 : s->n;

@@ -83,13 +83,19 @@ static struct jinja_node *parse_set(struct jinja_parser *p) {
 }
 
 static bool parse_parameters(struct jinja_parser *p, struct jinja_node *macro) {
+    enum { MOST = 255 }; // they are looked for one behind the other
     struct jinja_node **tail = &macro->list;
+    int n = 0;
     if (!jinja_want_op(p, '('))
         return false;
     for (bool first = true, defaults = false; !jinja_at_op(p, ')'); first = false) {
         if (!first && !jinja_want_op(p, ','))
             return false;
         struct jinja_node *node = *tail = jinja_node(p, NODE_PARAM);
+        if (++n > MOST) {
+            jinja_parse_fail(p, "the end of the parameters, of which a macro has 255 at most");
+            return false;
+        }
         if (!node || (p->at->type != TOKEN_NAME && jinja_parse_fail(p, "a parameter's name")))
             return false;
         node->value = p->at->value;

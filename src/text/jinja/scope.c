@@ -30,6 +30,8 @@ int jinja_scope_set(struct jinja_context *c, struct jinja_scope *s, int id, stru
         s->slots = slots;
         s->cap = cap;
     }
+    if (jinja_charge(c, (size_t)s->n / 4)) // the slots that were looked at
+        return c->e.code;
     s->slots[s->n++] = (struct jinja_slot){.id = id, .value = v};
     return 0;
 }

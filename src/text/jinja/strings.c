@@ -143,19 +143,21 @@ static bool in_set(uint32_t code, const struct jinja_string *chars) {
 int jinja_strip(struct jinja_context *c, const struct jinja_string *s,
                 const struct jinja_string *chars, int sides, struct jinja_value *out) {
     size_t from = 0, to = s->n, len;
-    int rc = jinja_charge(c, chars && chars->n > 64 ? s->n / 16 * (chars->n / 16) : s->n / 64);
-    if (rc)
-        return rc;
-    while ((sides & 1) && from < to && in_set(decode(s, from, &len), chars))
-        from += len;
-    while ((sides & 2) && to > from) {
+    size_t each = chars ? chars->n / 8 : 0; // steps for a code point
+    int rc = jinja_charge(c, s->n / 64);
+    for (; !rc && (sides & 1) && from < to && in_set(decode(s, from, &len), chars); from += len)
+        rc = jinja_charge(c, each);
+    while (!rc && (sides & 2) && to > from) {
         size_t at = to - 1;
         while (at > from && ((unsigned char)s->bytes[at] & 0xC0) == 0x80)
             at--;
         if (!in_set(decode(s, at, &len), chars))
             break;
         to = at;
+        rc = jinja_charge(c, each);
     }
+    if (rc)
+        return rc;
     if (from == 0 && to == s->n) {
         *out = (struct jinja_value){.kind = JINJA_STRING, .as.s = s};
         return 0;
@@ -163,13 +165,17 @@ int jinja_strip(struct jinja_context *c, const struct jinja_string *s,
     return jinja_substring(c, s, from, to, out);
 }
 
-size_t jinja_find(const struct jinja_string *s, size_t from, size_t to,
-                  const struct jinja_string *part) {
+int jinja_find(struct jinja_context *c, const struct jinja_string *s, size_t from, size_t to,
+               const struct jinja_string *part, size_t *found) {
+    enum { PER_STEP = 8 }; // bytes that are looked at, which are few where it is soon found
+    *found = SIZE_MAX;
     if (from > to || part->n > to - from)
-        return SIZE_MAX;
+        return 0;
     const char *p =
         part->n ? memmem(s->bytes + from, to - from, part->bytes, part->n) : s->bytes + from;
-    return p ? (size_t)(p - s->bytes) : SIZE_MAX;
+    size_t end = p ? (size_t)(p - s->bytes) : to;
+    *found = p ? end : SIZE_MAX;
+    return jinja_charge(c, (end - from + part->n) / PER_STEP);
 }
 
 int jinja_find_last(struct jinja_context *c, const struct jinja_string *s, size_t from, size_t to,
@@ -227,7 +233,10 @@ int jinja_replace(struct jinja_context *c, const struct jinja_string *s,
         rc = replace_nothing(c, s, new, most);
         return rc ? rc : jinja_take(c, mark, out);
     }
-    for (; !rc && most != 0 && (found = jinja_find(s, at, s->n, old)) != SIZE_MAX; most--) {
+    for (; !rc && most != 0; most--) {
+        rc = jinja_find(c, s, at, s->n, old, &found);
+        if (rc || found == SIZE_MAX)
+            break;
         rc = jinja_put_range(c, s, at, found);
         if (!rc)
             rc = put_replacement(c, s, found, found + old->n, new);
@@ -291,7 +300,10 @@ static int split_at(struct jinja_context *c, const struct jinja_string *s,
                     const struct jinja_string *separator, int64_t most, struct jinja_list *l) {
     size_t at = 0, found;
     int rc = 0;
-    for (; !rc && most != 0 && (found = jinja_find(s, at, s->n, separator)) != SIZE_MAX; most--) {
+    for (; !rc && most != 0; most--) {
+        rc = jinja_find(c, s, at, s->n, separator, &found);
+        if (rc || found == SIZE_MAX)
+            break;
         rc = push_part(c, l, s, at, found);
         at = found + separator->n;
     }
@@ -361,7 +373,10 @@ int jinja_split_lines(struct jinja_context *c, const struct jinja_string *s, boo
 }
 
 int jinja_put_times(struct jinja_context *c, const struct jinja_string *fill, int64_t times) {
-    int rc = 0;
+    int rc = times > 0 && fill->n > 0 && (uint64_t)times > c->limits.output / fill->n
+                 ? jinja_fail(c, ERR_LIMIT, "the template writes more than %zu KiB of text",
+                              c->limits.output >> 10)
+                 : 0;
     for (int64_t i = 0; i < times && !rc; i++)
         rc = jinja_put_string(c, fill);
     return rc;

@@ -30,9 +30,10 @@ int jinja_split_lines(struct jinja_context *c, const struct jinja_string *s, boo
 // the end of s.
 bool jinja_next_line(const struct jinja_string *s, size_t *at, size_t *end);
 
-// Where `part` is in s[from, to) for the first time, in linear time; SIZE_MAX when it is not.
-size_t jinja_find(const struct jinja_string *s, size_t from, size_t to,
-                  const struct jinja_string *part);
+// Where `part` is in s[from, to) for the first time, in linear time; *found is SIZE_MAX when it
+// is not.
+int jinja_find(struct jinja_context *c, const struct jinja_string *s, size_t from, size_t to,
+               const struct jinja_string *part, size_t *found);
 // The same for the last time. What repeats itself takes longer, which is counted.
 int jinja_find_last(struct jinja_context *c, const struct jinja_string *s, size_t from, size_t to,
                     const struct jinja_string *part, size_t *found);
