@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/num.h"
 #include "base/vec.h"
 #include "formats/content.h"
 
@@ -89,7 +90,9 @@ static void look_at(struct cache_disk *d, const char *name, struct cache_found *
     f.why = NULL;
     f.newer = false;
     f.bytes = info.st_size;
-    f.age = (int64_t)(time(NULL) - info.st_mtime);
+    // Clocks are put back and forth, so a file may be of the future, or of any past.
+    int64_t now = (int64_t)time(NULL), then = max_i64(info.st_mtime, 0);
+    f.age = max_i64(now - then, 0);
     (*out)[(*n)++] = f;
 }
 

@@ -42,12 +42,29 @@ static int write_seed(const char *folder, const char *name, struct cache_file *f
     return rc || !f->tokens;
 }
 
+// The first one with a number changed, and cut off at `bytes` where that is not 0.
+static int write_changed(const char *folder, const char *name, long at, int number, long bytes) {
+    char from[512], to[512];
+    int c, rc = 1;
+    snprintf(from, sizeof from, "%s/first", folder);
+    snprintf(to, sizeof to, "%s/%s", folder, name);
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    for (long i = 0; in && out && (c = fgetc(in)) != EOF && (!bytes || i < bytes); i++)
+        rc = fputc(i == at ? number : c, out) == EOF;
+    if (in)
+        fclose(in);
+    return (out && fclose(out)) || rc;
+}
+
 int main(int argc, char **argv) {
     struct cache_file first = {0}, behind = {0};
     if (argc != 2)
         return 2;
     int rc = write_seed(argv[1], "first", &first, NULL);
     rc = rc ? rc : write_seed(argv[1], "behind", &behind, &first);
+    rc = rc ? rc : write_changed(argv[1], "newer", 8, 2, 0);
+    rc = rc ? rc : write_changed(argv[1], "of-another-key", 40, 9, 0);
+    rc = rc ? rc : write_changed(argv[1], "in-the-middle-of-sums", -1, 0, first.data - 30);
     cache_file_fini(&first);
     cache_file_fini(&behind);
     return rc;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/hash.h"
 #include "engine/cache_file.h"
@@ -16,6 +17,7 @@ enum { HEAD = 12, SECTION = 20 };
 static char path[512];
 
 void fuzz_setup(void) {
+    umask(077); // files that others may write to are not read
     snprintf(path, sizeof path, "%s/entry", fuzz_folder());
 }
 

@@ -226,6 +226,47 @@ def private():
     server.end()
 
 
+def swap_names(folder):
+    files = sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".kvc"))
+    for name in files:
+        os.rename(name, name + ".away")
+    for name, other in zip(files, files[1:] + files[:1]):
+        os.rename(name + ".away", other)
+
+
+def wrong_times(folder):
+    for i, name in enumerate(sorted(os.listdir(folder))):
+        os.utime(os.path.join(folder, name), [(0, 0), (2**33, 2**33), (1, 2**32 - 1)][i % 3])
+
+
+def close(folder):
+    for name in os.listdir(folder):
+        os.chmod(os.path.join(folder, name), 0)
+
+
+def odd_folders():
+    """A folder after a crash of its file system, a wrong clock or a hand that went over it; and one that goes away."""
+    want = plain_answers([9], 4)[9]
+    plain = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    for change, hits in (swap_names, False), (wrong_times, True), (close, False), (shutil.rmtree, None):
+        what, folder = change.__name__, tempfile.mkdtemp(prefix="odd-", dir=FOLDER)
+        server, talk = cached(folder=folder), Talk(9)
+        for i in range(2):
+            talk.turn(server.port)
+        written(server)
+        if hits is not None:  # else it is in use
+            server.end()
+        change(folder)
+        if hits is not None:
+            server = Server("--cache-ram", "256M", "--cache-dir", folder, by=plain)
+        for i in range(2, 4):
+            (prompt, hit, shared), got = talk.turn(server.port)
+            equal(f"{what}: answer {i}", got, want[i])
+            if i == 2 and hits is not None:
+                equal(f"{what}: {hit} of {shared} tokens", hit > 100, hits)
+        equal(f"{what}: end", server.end(), 0)
+
+
 def identity():
     """A byte of the weights that changes makes another model, whatever the file's size and time say."""
     folder, place = tempfile.mkdtemp(prefix="identity-", dir=FOLDER), tempfile.mkdtemp(prefix="model-", dir=FOLDER)
@@ -454,7 +495,7 @@ def kills():
 
 
 try:
-    for one in (turns, misses, note, ahead, damages, strangers, private, identity,
+    for one in (turns, misses, note, ahead, damages, strangers, odd_folders, private, identity,
                 full, read_only, no_calls, refused, kills):
         part(one)
 finally:

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread of the cache's folder: what somebody waits for comes before what nobody does, also in
-// the middle of a file that is being written.
+// the middle of a file that is being written; and nothing that lies in the folder stops it.
 #include "engine/cache_disk.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "unit/test.h"
@@ -135,10 +137,84 @@ static void a_write_is_in_pieces(void **state) {
     close_disk(dir);
 }
 
+static struct cache_found *found_key(struct cache_job *j, uint64_t key) {
+    for (int64_t i = 0; i < j->scan.n; i++)
+        if (j->scan.found[i].key == key)
+            return &j->scan.found[i];
+    return NULL;
+}
+
+static void name(char *path, const char *dir, int key) {
+    snprintf(path, 96, "%s/0000000000000001-%016x.kvc", dir, (unsigned)key);
+}
+
+// Heads of a folder in which everything else has gone wrong: names that are swapped, times of a
+// clock that was wrong, what is no file, what was left by others.
+static void a_scan_bears_what_lies_there(void **state) {
+    (void)state;
+    static const struct timespec future[] = {{1 << 30, 0}, {INT64_C(1) << 33, 0}},
+                                 past[] = {{0, 0}, {-1000000, 0}};
+    char dir[] = "/tmp/cache_disk.XXXXXX", a[96], b[128];
+    assert_non_null(mkdtemp(dir));
+    open_disk(dir);
+    for (int key = 2; key < 7; key++)
+        cache_disk_queue(scene.disk, job(CACHE_WRITE, (uint64_t)key));
+    end_jobs();
+    name(a, dir, 2);
+    assert_int_equal(utimensat(AT_FDCWD, a, future, 0), 0);
+    name(a, dir, 3);
+    assert_int_equal(utimensat(AT_FDCWD, a, past, 0), 0);
+    name(a, dir, 4);
+    name(b, dir, 5);
+    assert_int_equal(rename(a, b), 0); // 5 says that it is 4
+    assert_int_equal(mkfifo(a, 0600), 0);
+    name(a, dir, 6);
+    assert_int_equal(truncate(a, 100), 0);
+    name(a, dir, 7);
+    assert_int_equal(mkdir(a, 0700), 0);
+    name(a, dir, 8);
+    name(b, dir, 2);
+    assert_int_equal(symlink(b, a), 0);
+    name(a, dir, 3);
+    snprintf(b, sizeof b, "%s.tmp.1.0", a);
+    assert_int_equal(link(a, b), 0);
+    struct cache_job *j = job(CACHE_SCAN, 0);
+    cache_disk_queue(scene.disk, j);
+    cache_disk_wait(scene.disk);
+    assert_int_equal(j->scan.n, 4);
+    assert_true(found_key(j, 2)->head && found_key(j, 2)->age == 0);
+    assert_true(found_key(j, 3)->head && found_key(j, 3)->age > 0);
+    assert_non_null(strstr(found_key(j, 5)->why, "the name of another file"));
+    assert_non_null(strstr(found_key(j, 6)->why, "cut off"));
+    assert_int_equal(access(b, F_OK), -1); // of a writer that was killed
+    end_jobs();
+    snprintf(b, sizeof b, "mv %s %s.away", dir, dir); // the folder vanishes
+    assert_int_equal(system(b), 0);
+    cache_disk_queue(scene.disk, j = job(CACHE_SCAN, 0));
+    struct cache_job *w = job(CACHE_WRITE, 9), *l = job(CACHE_LOAD, 2);
+    cache_disk_queue(scene.disk, w);
+    l->loads = calloc(1, sizeof *l->loads);
+    l->loads[0].key = 2;
+    l->n_loads = 1;
+    cache_disk_queue(scene.disk, l);
+    cache_disk_wait(scene.disk);
+    assert_int_equal(j->scan.n, 0);
+    assert_int_equal(w->rc, ERR_IO);
+    assert_int_equal(l->rc, ERR_IO);
+    assert_int_equal(l->failed, 2);
+    w->rc = l->rc = 0;
+    free(l->loads);
+    end_jobs();
+    snprintf(b, sizeof b, "mv %s.away %s", dir, dir);
+    assert_int_equal(system(b), 0);
+    close_disk(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_waited_for_comes_first),
         cmocka_unit_test(a_write_is_in_pieces),
+        cmocka_unit_test(a_scan_bears_what_lies_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
