@@ -284,6 +284,10 @@ void job_park(struct job *j, bool parked) {
     j->parked = parked;
 }
 
+void job_undraft(struct job *j) {
+    j->m.c.use_draft = false;
+}
+
 int job_failed(const struct job *j, struct err *e) {
     if (j->rc && e)
         *e = j->err;

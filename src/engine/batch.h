@@ -31,6 +31,8 @@ struct sequence *batch_take(struct batch *b, struct job *j);
 
 // A parked job takes no part in steps and keeps its state.
 void job_park(struct job *j, bool parked);
+// From now on it decodes without the session's draft: its guesses, not its tokens, are others.
+void job_undraft(struct job *j);
 
 // 0 while all is well, else why the job failed, with its sentence; it takes part in no more steps.
 int job_failed(const struct job *j, struct err *e);

@@ -245,9 +245,10 @@ static void publish(struct engine *g, struct stream *s, double now) {
 }
 
 // A pass that it took part in has failed, or its state was spoilt otherwise: it goes on alone for
-// some steps, more after each failure.
+// some steps, more after each failure, and without the draft, which may be what fails.
 static void set_apart(struct stream *s) {
     enum { MOST = 4 };
+    job_undraft(s->job);
     s->alone = 1 << (2 * min_i32(s->faults++, MOST));
 }
 

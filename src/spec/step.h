@@ -20,6 +20,7 @@
 #include "spec/walk.h"
 
 enum { STEP_MAX_DRAFTERS = 4 };
+enum { STEP_DRAFT_FAILURES = 3 }; // in a row, after which the shared drafter is not asked any more
 
 // Wall-clock milliseconds by phase. Where choices are made together (on a device), one wait covers
 // the pass and its choices, and both count as verify.

@@ -74,6 +74,13 @@ static void fill_request(struct step *s, int i) {
         r->noise = sampler_noise(m->sampler, sequence_len(m->seq) + 1, r->max_depth);
 }
 
+// A shared drafter that fails again and again is not asked any more: guesses are worth no failed
+// steps.
+static void give_up_draft(struct step *s, int n) {
+    for (int i = 0; s->draft_failures >= STEP_DRAFT_FAILURES && i < n; i++)
+        s->in[i]->c.use_draft = false;
+}
+
 // One call of the shared drafter for all members that want it.
 static int propose_shared(struct step *s, int n, struct err *e) {
     int count = 0;
@@ -83,8 +90,11 @@ static int propose_shared(struct step *s, int n, struct err *e) {
         s->shared_requests[count] = s->request[i];
         s->shared_proposals[count++] = &s->proposals[i];
     }
-    return count ? drafter_propose(s->c.draft, s->shared_requests, count, s->shared_proposals, e)
-                 : 0;
+    if (!count)
+        return 0;
+    int rc = drafter_propose(s->c.draft, s->shared_requests, count, s->shared_proposals, e);
+    s->draft_failures = rc ? s->draft_failures + 1 : 0;
+    return rc;
 }
 
 // The member's own drafters. One that fails is this member's failure.
@@ -154,6 +164,7 @@ int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e)
         if (s->in[i]->phase == MEMBER_PROMPT)
             deciding += step_known(s->in[i]) + step_deciding(s->in[i]);
     }
+    give_up_draft(s, n);
     rows = min_i64(rows, s->max_verify - deciding);
     int64_t most = rows / decoding - 1;
     begin_budgets(s, n, of->pieces, most);

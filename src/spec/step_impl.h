@@ -26,6 +26,7 @@ struct step {
     struct member **owner;                 // [max_members] and whose they are
     float *row;                            // [vocab] host copy of one logits row, for hashes
     struct step_times ms;                  // of the newest step
+    int draft_failures;                    // of the shared drafter, in a row
 };
 
 // Adds the milliseconds since *from to *phase and moves *from on.

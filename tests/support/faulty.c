@@ -16,7 +16,8 @@ static struct {
     struct ops table;
     int rc;
     void (*wait)(void);
-    atomic_int left, token;
+    atomic_int left, token, drafts;
+    atomic_bool no_drafts;
     atomic_bool hit, pending;
 } f;
 
@@ -131,10 +132,12 @@ static void faulty_kv_copy(struct exec *x, const struct kv_layout *l, const stru
 }
 
 static void faulty_head_topk(struct exec *x, const struct topk_args *a) {
-    if (!falls()) {
+    atomic_fetch_add(&f.drafts, f.no_drafts);
+    if (!f.no_drafts && !falls()) {
         f.inner->head_topk(x, a);
         return;
     }
+    f.hit = f.pending = true;
     for (int64_t i = 0; i < a->n * a->k; i++) {
         a->ids[i] = -1;
         a->logp[i] = -INFINITY;
@@ -175,6 +178,8 @@ void faulty_open(struct exec *x, int n) {
     f.table.head_topk = faulty_head_topk;
     f.table.sample = faulty_sample;
     f.rc = ERR_MEMORY;
+    f.no_drafts = false;
+    f.drafts = 0;
     f.wait = NULL;
     f.token = -1;
     x->ops = &f.table;
@@ -198,6 +203,14 @@ void faulty_token(int32_t id) {
 
 void faulty_tells(int rc) {
     f.rc = rc;
+}
+
+void faulty_drafts(void) {
+    f.no_drafts = true;
+}
+
+int faulty_drafted(void) {
+    return f.drafts;
 }
 
 void faulty_holds(void (*wait)(void)) {

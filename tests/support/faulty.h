@@ -15,9 +15,11 @@ void faulty_again(int n); // the same while it is open
 void faulty_next(int n);  // the same, and a fault that has not been told is still to be
 // And until faulty_close each pass that has this token among its rows; -1: none.
 void faulty_token(int32_t id);
+void faulty_drafts(void); // and each call of a draft's head
 // What exec_status tells instead of ERR_MEMORY, from then on where it is ERR_DEVICE.
 void faulty_tells(int rc);
 void faulty_holds(void (*wait)(void)); // called by the op that is left out, until faulty_close
+int faulty_drafted(void);              // calls that failed for faulty_drafts
 bool faulty_hit(void);                 // whether that op has come
 void faulty_close(void);
 

@@ -683,6 +683,29 @@ static void out_of_memory_always(void **state) {
     }
 }
 
+// A draft that fails each time it is asked, beside a target that is well: requests go on without
+// it, and soon it is not asked any more.
+static void draft_fails(void **state) {
+    struct engine_rig *f = *state;
+    struct engine_options o = engine_options_default();
+    struct stream *s[RIG_MOST];
+    o.slots = 3;
+    struct engine *g = rig_engine(f, &o);
+    faulty_open(model_exec(session_model(engine_session(g))), -1);
+    faulty_drafts();
+    for (int i = 0; i < f->n; i++)
+        s[i] = rig_submit(f, g, &f->r[i]);
+    for (int i = 0; i < f->n; i++) {
+        struct stream_end end = rig_end(f, s[i]);
+        rig_same(s[i], &end, &f->alone[i]);
+        stream_release(s[i]);
+    }
+    assert_in_range(faulty_drafted(), 1, STEP_DRAFT_FAILURES);
+    assert_int_equal(engine_stats(g).failed, 0);
+    assert_int_equal(engine_state(g, NULL), ENGINE_READY);
+    close_faulty(g);
+}
+
 // A device that is lost at any of its ops: every request ends with a sentence, whatever it was
 // doing, and the engine says that it has failed.
 static void faults(void **state) {
@@ -782,6 +805,7 @@ int main(void) {
         cmocka_unit_test(refusals),
         cmocka_unit_test(faults),
         cmocka_unit_test(trees),
+        cmocka_unit_test(draft_fails),
         cmocka_unit_test(out_of_memory_once),
         cmocka_unit_test(out_of_memory_once_cached),
         cmocka_unit_test(out_of_memory_always),
