@@ -107,7 +107,8 @@ static int listen_tcp(struct http *h, evconnlistener_cb accepted, evconnlistener
     int rc = resolve(h, &found, e), port = h->o.port, why = 0, bound = 0;
     if (rc)
         return rc;
-    for (struct addrinfo *a = found; a && !rc && h->n_listeners < HTTP_LISTENERS; a = a->ai_next) {
+    int most = HTTP_LISTENERS - 1; // one is left for a path
+    for (struct addrinfo *a = found; a && !rc && h->n_listeners < most; a = a->ai_next) {
         if (a->ai_family != AF_INET && a->ai_family != AF_INET6)
             continue;
         set_port(a->ai_addr, port);
@@ -182,7 +183,7 @@ int listen_all(struct http *h, evconnlistener_cb accepted, evconnlistener_errorc
     if (!h->o.host && !h->o.unix_path)
         return err_set(e, ERR_USAGE, "neither a host nor the path of a socket to listen on");
     int rc = h->o.host ? listen_tcp(h, accepted, failed, e) : 0;
-    if (!rc && h->o.unix_path && h->n_listeners < HTTP_LISTENERS)
+    if (!rc && h->o.unix_path)
         rc = listen_unix(h, accepted, failed, e);
     if (rc)
         listen_end(h);

@@ -9,9 +9,10 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "serve/http_head.h"
 #include "serve/relay_impl.h"
 
-enum { ANSWER_KEPT = 64 << 20, FIELDS_SENT = 128 };
+enum { ANSWER_KEPT = 64 << 20, FIELDS_SENT = HTTP_FIELDS_MAX };
 
 static void unlink_relayed(struct relayed *q) {
     if (q->prev)
