@@ -109,6 +109,10 @@ int grammar_matcher_create(struct grammar_matcher **out, struct grammar *g,
                            const struct grammar_vocab *v, struct err *e);
 void grammar_matcher_destroy(struct grammar_matcher *m); // its states are gone with it
 size_t grammar_matcher_bytes(const struct grammar_matcher *m);
+// Readings and stacks that it has looked at, and places of the vocabulary, so far. What one call
+// may look at is bounded: ERR_LIMIT beyond it, which no grammar is known to come to behind its
+// start.
+int64_t grammar_matcher_work(const struct grammar_matcher *m);
 
 // The state before the first byte, with a reference for the caller. NULL: no memory.
 struct grammar_state *grammar_start(struct grammar_matcher *m);

@@ -68,6 +68,12 @@ static void take_here(struct grammar_matcher *m, struct walk *w, const struct tr
         take_token(w, t);
 }
 
+// A state with many readings takes several times as long for each of them: its steps are new, and
+// its stacks are joined.
+static int64_t step_cost(uint32_t weight) {
+    return NODE_COST + (weight <= FEW ? (int64_t)weight : MANY_COST * (int64_t)weight);
+}
+
 bool walk_trie(struct grammar_matcher *m, struct walk *w) {
     enum { MANY = 64 }; // nodes below one, for which it pays to ask
     uint32_t states[GRAMMAR_TOKEN_BYTES + 2];
@@ -81,7 +87,8 @@ bool walk_trie(struct grammar_matcher *m, struct walk *w) {
         matcher_deep(m, states[n->depth - 1]);
         if (to == STATE_ERROR)
             return true;
-        w->cost += NODE_COST + m->t.states[to].weight;
+        m->walked++;
+        w->cost += step_cost(m->t.states[to].weight);
         if (w->cost > WALK_COST && !w->depth)
             return false;
         if (to == STATE_DEAD) {

@@ -58,6 +58,10 @@ size_t grammar_matcher_bytes(const struct grammar_matcher *m) {
     return bytes;
 }
 
+int64_t grammar_matcher_work(const struct grammar_matcher *m) {
+    return m->t.all_work + m->walked;
+}
+
 // ---- states
 
 static struct grammar_state *hold(struct grammar_matcher *m, uint32_t number, bool ended) {

@@ -36,8 +36,9 @@ struct whole_mask {
 };
 enum { PLAIN_ROWS = 18, WHOLE_MASKS = 128, MATCHER_BYTES = 512 << 20 }; // bytes of tables, at most
 // What a walk may take: NODE_COST for each place of the trie, and 1 for each entry of the stacks of
-// the readings there. It follows from the state alone, never from what was worked out before.
-enum { NODE_COST = 1, WALK_COST = 4 << 20 };
+// the readings there, or MANY_COST where they are more than FEW. It follows from the state alone,
+// never from what was worked out before.
+enum { NODE_COST = 1, FEW = 16, MANY_COST = 4, WALK_COST = 4 << 20 };
 
 struct grammar_matcher {
     struct grammar *g;
@@ -59,7 +60,8 @@ struct grammar_matcher {
     int64_t frame_cap;
     struct pair *readings;
     int64_t reading_cap;
-    uint32_t deep; // frames, of the local mask that is being made
+    uint32_t deep;  // frames, of the local mask that is being made
+    int64_t walked; // places of the trie, so far
 };
 
 // Walks the part [begin, end) of the trie from a state and marks the tokens that it allows

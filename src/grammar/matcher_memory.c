@@ -87,6 +87,7 @@ static void forget(struct grammar_matcher *m) {
         }
     free(made);
     masks_forget(m);
+    fresh.all_work += m->t.all_work;
     tables_fini(&m->t);
     m->t = fresh;
 }
@@ -95,5 +96,6 @@ void matcher_begin(struct grammar_matcher *m) {
     m->t.rc = 0;
     if (tables_bytes(&m->t) + m->local_bytes > SOFT)
         forget(m);
+    m->t.begun = m->t.all_work;
     m->t.rc = 0;
 }

@@ -16,7 +16,7 @@
 #include "base/num.h"
 #include "base/vec.h"
 
-enum { MOST_WORK = 1 << 24, SETS = 0, STATES = 1 }; // work: of one step
+enum { MOST_WORK = 1 << 22, CALL_WORK = 1 << 24, SETS = 0, STATES = 1 }; // of a step, a call
 
 static uint32_t fail(struct tables *t, int code, const char *text) {
     if (!t->rc)
@@ -191,7 +191,8 @@ uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n,
 
 static bool work(struct tables *t, int64_t steps) {
     t->work += steps;
-    if (t->work > MOST_WORK)
+    t->all_work += steps;
+    if (t->work > MOST_WORK || t->all_work - t->begun > CALL_WORK)
         fail(t, ERR_LIMIT,
              "the text has more readings at once in its grammar than can be followed; make the "
              "grammar less ambiguous");

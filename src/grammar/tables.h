@@ -74,6 +74,8 @@ struct tables {
     bool may_end, open;
     uint32_t deepest; // frames, of the step that is running
     int64_t work;     // of it
+    int64_t all_work; // of all steps so far,
+    int64_t begun;    // and before the call that is running
     struct {
         uint32_t a, b, both;
     } *unions;   // [UNIONS] that were made last

@@ -240,11 +240,64 @@ static void test_dear_masks(void **state) {
     grammar_unref(g);
 }
 
+// However ambiguous a grammar is, a token takes a bounded number of steps: of the masks, and of the
+// states behind them.
+static void test_work_of_a_token(void **state) {
+    struct str wide = {0}; // of 1,500 alternatives
+    for (int i = 0; i < 1500; i++)
+        str_printf(&wide, "%s[ -~]*%d[ -~]*", i ? "|" : "", i);
+    const char *const texts[] = {
+        wide.data,
+        "(a|b)*a(a|b){3000}",
+        ".*a.{3000}",
+        "( ?[a-z]{1,20}){0,1000}",
+        "((a?b?){0,1500}c?){0,1500}",
+        "([ab]{0,1000}b){0,1000}",
+        "(((a{0,300}b?){0,300}c?){0,300}d?){0,300}",
+        "((([a-z ]{0,300}b?){0,300}c?){0,300}d?){0,300}",
+        "root ::= \"x\" a*\na ::= b? b?\nb ::= [a-z]* c? [a-z]*\nc ::= [a-z] a\n",
+        "root ::= s\ns ::= [a-z ] s [a-z ] | [a-z ] s | [a-z ] s s \"x\" | [a-z ]\n",
+        "root ::= s*\ns ::= \"a\" s s? s? | [a-z]\n",
+    };
+    struct grammar_vocab *v = *state;
+    uint32_t *bits = calloc((size_t)grammar_vocab_size(v) / 32 + 1, sizeof *bits);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct grammar *g = compiled(texts[i]);
+        struct grammar_matcher *m;
+        struct grammar_state *s, *next;
+        struct err e = {0};
+        int64_t most = 0;
+        assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
+        s = grammar_start(m);
+        for (int k = 0; k < 120 && s; k++) {
+            int64_t before = grammar_matcher_work(m);
+            if (grammar_mask(m, s, bits, &e))
+                fail_msg("%s: %s", texts[i], e.text);
+            int64_t masked = grammar_matcher_work(m);
+            most = masked - before > most ? masked - before : most;
+            const char *part = k % 7 == 6 ? "x" : k % 5 == 4 ? "ab" : "a";
+            if (grammar_accept_bytes(m, s, part, strlen(part), &next, &e) != 1)
+                continue;
+            int64_t taken = grammar_matcher_work(m) - masked;
+            most = taken > most ? taken : most;
+            grammar_state_unref(m, s);
+            s = next;
+        }
+        if (most > 1 << 22)
+            fail_msg("%.60s: %lld steps for one token", texts[i], (long long)most);
+        grammar_state_unref(m, s);
+        grammar_matcher_destroy(m);
+        grammar_unref(g);
+    }
+    str_fini(&wide);
+    free(bits);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ambiguous),  cmocka_unit_test(test_empty_parts),
         cmocka_unit_test(test_deep),       cmocka_unit_test(test_doubled),
-        cmocka_unit_test(test_dear_masks),
+        cmocka_unit_test(test_dear_masks), cmocka_unit_test(test_work_of_a_token),
     };
     return cmocka_run_group_tests(tests, make_vocab, drop_vocab);
 }
