@@ -328,6 +328,7 @@ struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n
         y->used = c->clock;
         cache_tier_touch(c, y);
     }
+    keep_to_budget(c); // copies that have ended may have become files, which are kept account of
     return r;
 }
 
