@@ -7,10 +7,15 @@ import http.client
 import json
 import os
 import re
+import tempfile
 
+import anthropic
+import pydantic
 from anthropic.types.beta import message_create_params as messages_types
+from openai.types import Completion
 from openai.types import completion_create_params as completion_types
 from openai.types import responses as responses_types
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat import completion_create_params as chat_types
 from openai.types.responses import response_create_params as response_types
 
@@ -355,7 +360,158 @@ def places():
         equal(f"places: {item['type']}", (status, param), (400, place))
 
 
-PARTS = [names_of_tools, response_says_again, biases, ends, names, others, places, every_member]
+# What answers are in the SDKs, whole and event by event.
+WHOLE = {CHAT: ChatCompletion, TEXT: Completion, RESPONSES: responses_types.Response, MESSAGES: anthropic.types.Message}
+EVENT = {CHAT: ChatCompletionChunk, TEXT: Completion, RESPONSES: responses_types.ResponseStreamEvent,
+         MESSAGES: anthropic.types.RawMessageStreamEvent}
+# Members that this server's answers have beside those; penalties and store are Open Responses'.
+OWN = {"timings", "coppice", "reasoning_content", "frequency_penalty", "presence_penalty", "store", "name", "bytes", "status"}
+# Opens a block of thinking, so that a tiny model seems to think.
+THINKING = """{%- for m in messages -%}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor -%}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% endif %}"""
+
+
+def extras(value, at=""):
+    """The places of members that a validated value's types do not have."""
+    if isinstance(value, list):
+        return [place for i, v in enumerate(value) for place in extras(v, f"{at}[{i}]")]
+    if not isinstance(value, pydantic.BaseModel):
+        return []
+    found = [f"{at}.{name}" for name in value.model_extra or {} if name not in OWN]
+    return found + [place for name in type(value).model_fields for place in extras(getattr(value, name), f"{at}.{name}")]
+
+
+def as_typed(value):
+    """What OpenAI's own servers send although the types do not have it, as the types have it: no reason yet to end a
+    completion, no chance of the first token of a prompt, pieces of a custom tool's call."""
+    if value.get("object") not in ("text_completion", "chat.completion.chunk"):
+        return value
+    value = json.loads(json.dumps(value))
+    for choice in value["choices"]:
+        if value["object"] == "text_completion":
+            choice["finish_reason"] = choice["finish_reason"] or "stop"
+            for key, least in (("token_logprobs", 0.0), ("top_logprobs", {})):
+                if choice["logprobs"]:
+                    choice["logprobs"][key] = [least if v is None else v for v in choice["logprobs"][key]]
+        calls = choice.get("delta", {}).get("tool_calls", [])
+        choice.get("delta", {})["tool_calls"] = [c for c in calls if "custom" not in c]
+    return value
+
+
+def strictly(name, kind, value):
+    """A value against its published type: all that must be there, of the right types, and nothing unknown."""
+    value = as_typed(value)
+    try:
+        seen = pydantic.TypeAdapter(kind).validate_json(json.dumps(value), strict=True)
+        check(f"{name}: nothing unknown", not extras(seen), extras(seen))
+        return True
+    except pydantic.ValidationError as error:
+        return check(f"{name}: of its type", False, f"{error} in {json.dumps(value)[:600]}")
+
+
+def order_of_chunks(values, n):
+    """Choices begin with a role, where they have one, and end once; counts stand alone behind all."""
+    ended, why = set(), []
+    for i, v in enumerate(values):
+        why += [f"{i}: no choice and no usage"] * (not v["choices"] and not v.get("usage"))
+        why += [f"{i}: usage before the end"] * (not v["choices"] and (len(ended) < n or i < len(values) - 1))
+        for choice in v["choices"]:
+            why += [f"{i}: words behind the end of {choice['index']}"] * (choice["index"] in ended)
+            if choice["finish_reason"]:
+                ended.add(choice["index"])
+    why += [f"{len(ended)} of {n} ended"] * (len(ended) != n)
+    return why + ["different ids"] * (len({v["id"] for v in values}) != 1)
+
+
+def order_of_events(values):
+    """Responses: numbers rise by one; an item's events lie between its beginning and its end, a part's within."""
+    why, item, part_open, ended = [], None, False, 0
+    kinds = [v["type"].removeprefix("response.") for v in values]
+    why += ["does not begin with created, in_progress"] * (kinds[:2] != ["created", "in_progress"])
+    why += ["does not end once"] * (kinds[-1] not in ("completed", "incomplete", "failed"))
+    for i, (kind, v) in enumerate(zip(kinds, values)):
+        why += [f"{i}: number {v['sequence_number']}"] * (v["sequence_number"] != i)
+        if kind == "output_item.added":
+            why += [f"{i}: an item within an item, or not the next"] * (item is not None or v["output_index"] != ended)
+            item = v["item"]["id"]
+        elif kind == "output_item.done":
+            why += [f"{i}: an end without its beginning"] * (item != v["item"]["id"] or part_open)
+            item, ended = None, ended + 1
+        elif kind.endswith("part.added") or kind.endswith("part.done"):
+            why += [f"{i}: {kind} out of place"] * (v["item_id"] != item or part_open == kind.endswith("added"))
+            part_open = kind.endswith("added")
+        elif kind.endswith((".delta", ".done")):
+            why += [f"{i}: {kind} of another item"] * (v["item_id"] != item)
+    return why + ["an item is left open"] * (item is not None or part_open) + [
+        "not all items ended"] * (ended != len(values[-1]["response"]["output"]))
+
+
+def order_of_blocks(values):
+    """Messages: blocks one behind the other between message_start and message_delta."""
+    why, block, n = [], None, 0
+    kinds = [v["type"] for v in values]
+    why += ["begins or ends otherwise"] * ([kinds[0], *kinds[-2:]] != ["message_start", "message_delta", "message_stop"])
+    for i, v in enumerate(values):
+        if v["type"] == "content_block_start":
+            why += [f"{i}: a block within a block, or not the next"] * (block is not None or v["index"] != n)
+            block, n = v["index"], n + 1
+        elif v["type"] in ("content_block_delta", "content_block_stop"):
+            why += [f"{i}: of another block"] * (v["index"] != block)
+            block = None if v["type"].endswith("stop") else block
+    return why + ["a block is left open"] * (block is not None)
+
+
+def answers():
+    """Whole answers and streams of every kind, strictly by the SDKs' models, and the order of events."""
+    schema = {"type": "object", "properties": {"path": {"type": "string", "maxLength": 8}}, "required": ["path"],
+              "additionalProperties": False}
+    openai_tools = {"tools": [{"type": "function", "name": "read", "parameters": schema}], "tool_choice": "required", "max_tokens": 200}
+    kinds = {
+        CHAT: {"words": {}, "cut off": {"max_tokens": 2}, "two": {"n": 2, "temperature": 1}, "a call": openai_tools,
+               "chances": {"logprobs": True, "top_logprobs": 2}, "a stop": {"stop": "e"},
+               "a custom call": {**openai_tools, "tools": [{"type": "custom", "custom": {"name": "patch"}}], "max_tokens": 40}},
+        TEXT: {"words": {}, "two": {"n": 2, "temperature": 1}, "chances": {"logprobs": 2, "echo": True}, "prompts": {"prompt": ["a", "b"]}},
+        RESPONSES: {"words": {}, "cut off": {"max_tokens": 2}, "a call": openai_tools,
+                    "chances": {"include": ["message.output_text.logprobs"], "top_logprobs": 2},
+                    "a custom call": {**openai_tools, "tools": [{"type": "custom", "name": "patch"}], "max_tokens": 40},
+                    "sealed": {"include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}}, "prewarmed": {"prompt_cache_options": {"prewarm": True}}},
+        MESSAGES: {"words": {}, "cut off": {"max_tokens": 2}, "a stop": {"stop_sequences": ["e"]}, "thinking": {"thinking": {"type": "adaptive"}},
+                   "omitted": {"thinking": {"type": "adaptive", "display": "omitted"}},
+                   "a call": {"tools": [{"name": "read", "input_schema": schema}], "tool_choice": {"type": "any"}, "max_tokens": 200}}}
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+        file.write(THINKING)
+        file.flush()
+        thinker = Server("--temp", "0", "--chat-template-file", file.name)
+    for port, which in ((server.port, ""), (thinker.port, ", thinking")):
+        for path, cases in kinds.items():
+            for case, fields in cases.items():
+                name = f"answers: {path}, {case}{which}"
+                body = {**BASE[path], "max_tokens": 24, **fields}
+                if path == RESPONSES:
+                    body["max_output_tokens"] = body.pop("max_tokens")
+                status, _, text = request(port, "POST", path, body)
+                if check(name, status == 200, text[:300]):
+                    strictly(name, WHOLE[path], json.loads(text))
+                more = {"stream_options": {"include_usage": True}} if path in (CHAT, TEXT) else {}
+                text = request(port, "POST", path, {**body, **more, "stream": True})[2].decode()
+                values = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+                if not check(f"{name}, streamed", values and "error" not in values[-1], text[:300]):
+                    continue
+                for v in values:
+                    if v["type"] != "ping" if path == MESSAGES else True:
+                        if not strictly(f"{name}, streamed, {v.get('type', 'chunk')}", EVENT[path], v):
+                            break
+                n = len(body["prompt"]) if isinstance(body.get("prompt"), list) else body.get("n", 1)
+                why = order_of_chunks(values, n) if path in (CHAT, TEXT) else \
+                    order_of_events(values) if path == RESPONSES else order_of_blocks([v for v in values if v["type"] != "ping"])
+                check(f"{name}, streamed: order", not why, why)
+    equal("answers: the thinking server ends", thinker.end(), 0)
+
+
+PARTS = [names_of_tools, response_says_again, biases, ends, names, others, places, every_member, answers]
 
 if __name__ == "__main__":
     server = Server("--temp", "0")
