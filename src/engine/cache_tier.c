@@ -537,6 +537,7 @@ static void scanned(struct cache *c, struct cache_job *j) {
     bool first = !c->scanned;
     c->scanning = false;
     c->scanned = true;
+    c->looked = clock_ms(); // who has waited for it does not wait for another one
     if (j->scan.same)
         return;
     for (int64_t i = 0; i < j->scan.n; i++)
