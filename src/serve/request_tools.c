@@ -100,6 +100,9 @@ static bool choose_allowed(struct request_tools *r, const struct json *v, struct
     const struct json *inner = json_get(v, "allowed_tools");
     const struct json *from = json_kind_of(inner) == JSON_OBJECT ? inner : v;
     struct words mode = words_of(json_get(from, "mode"));
+    if (json_len(json_get(from, "tools")) > REQUEST_TOOLS_MAX)
+        return api_refuse(x, "tool_choice", "tool_choice allows %zu tools and may allow %d",
+                          json_len(json_get(from, "tools")), REQUEST_TOOLS_MAX);
     keep_only(r, is_allowed, json_get(from, "tools"));
     return !mode.s || choose_word(r, mode, x);
 }

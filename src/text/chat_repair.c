@@ -381,8 +381,9 @@ static void add_words(struct str *out, struct jinja_value m) {
 
 // The words of the system messages before the first answer, with an empty line between them.
 static void system_words(const struct repair *r, struct str *out) {
+    size_t answer = first_answer(r);
     str_puts(out, "");
-    for (size_t i = 0; i < first_answer(r); i++)
+    for (size_t i = 0; i < answer; i++)
         if (is_system(jinja_at(r->list, i)))
             add_words(out, jinja_at(r->list, i));
 }
@@ -399,23 +400,22 @@ static int no_memory(const struct repair *r) {
     return err_set(r->e, ERR_MEMORY, "no memory for the system messages");
 }
 
-// Words of the system behind the last message of the list: at the end of the user's or a tool's,
-// else kept for the next one.
-static int take_late(const struct repair *r, struct jinja_value list, struct jinja_value m,
+// Words of the system, messages [from, to), behind the last message of the list: at the end of the
+// user's or a tool's, else kept for the next one.
+static int take_late(const struct repair *r, struct jinja_value list, size_t from, size_t to,
                      struct str *kept) {
     size_t n = jinja_count(list);
     struct jinja_value last = n ? jinja_at(list, n - 1) : (struct jinja_value){0};
     bool tool = n && is_role(last, CHAT_TOOL), user = n && is_role(last, CHAT_USER);
     struct str text = {0};
-    if (!tool && !user) {
-        add_words(kept, m);
-        return kept->failed ? no_memory(r) : 0;
-    }
-    add_words(&text, last);
-    add_words(&text, m);
-    str_puts(&text, "");
-    int rc = text.failed ? no_memory(r) : 0;
-    if (!rc)
+    struct str *into = tool || user ? &text : kept;
+    if (into == &text)
+        add_words(&text, last);
+    for (size_t i = from; i < to; i++)
+        add_words(into, jinja_at(r->list, i));
+    str_puts(into, "");
+    int rc = into->failed ? no_memory(r) : 0;
+    if (!rc && into == &text)
         put(r, last, "content", as_content(r, &text, tool ? CHAT_TOOL : CHAT_USER));
     str_fini(&text);
     return rc;
@@ -475,8 +475,12 @@ static int merge_system(const struct repair *r, struct jinja_value *out) {
     str_fini(&text);
     for (size_t i = 0; i < jinja_count(r->list) && !rc; i++) {
         struct jinja_value m = jinja_at(r->list, i);
-        if (is_system(m)) {
-            rc = i < answer ? 0 : take_late(r, list, m, &kept);
+        size_t end = i; // of a run of the system's
+        while (end < jinja_count(r->list) && is_system(jinja_at(r->list, end)))
+            end++;
+        if (end > i) {
+            rc = i < answer ? 0 : take_late(r, list, i, end, &kept);
+            i = end - 1;
             continue;
         }
         rc = put_late(r, list, m, &kept);
@@ -559,27 +563,31 @@ static int place_messages(const struct repair *r, struct jinja_value *list) {
     return rc;
 }
 
-// The words of m behind those of an earlier message, under all names that both have.
-static int join_words(const struct repair *r, struct jinja_value into, struct jinja_value m,
-                      enum chat_role role) {
+// The words of list[from, to) behind those of an earlier message, and its reasoning likewise.
+static int join_words(const struct repair *r, struct jinja_value into, struct jinja_value list,
+                      size_t from, size_t to) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    enum chat_role role = is_role(into, CHAT_TOOL)   ? CHAT_TOOL
+                          : is_role(into, CHAT_USER) ? CHAT_USER
+                                                     : CHAT_ASSISTANT;
     struct str text = {0};
     add_words(&text, into);
-    add_words(&text, m);
+    for (size_t i = from; i < to; i++)
+        add_words(&text, jinja_at(list, i));
     str_puts(&text, "");
     if (!text.failed)
         put(r, into, "content", as_content(r, &text, role));
-    for (int i = 0; i < 3 && !text.failed; i++) {
-        struct jinja_value was = jinja_member(into, names[i]), is = jinja_member(m, names[i]);
-        if (is.kind != JINJA_STRING)
-            continue;
+    for (int k = 0; k < 3 && !text.failed; k++) {
         str_clear(&text);
-        append_words(&text, was);
-        if (text.len)
-            str_puts(&text, "\n\n");
-        append_words(&text, is);
-        if (!text.failed)
-            put(r, into, names[i], jinja_string(r->c, text.data, text.len, true));
+        append_words(&text, jinja_member(into, names[k]));
+        for (size_t i = from; i < to; i++) {
+            struct jinja_value thought = jinja_member(jinja_at(list, i), names[k]);
+            if (text.len && thought.kind == JINJA_STRING)
+                str_puts(&text, "\n\n");
+            append_words(&text, thought);
+        }
+        if (!text.failed && text.len)
+            put(r, into, names[k], jinja_string(r->c, text.data, text.len, true));
     }
     int rc = text.failed ? no_memory(r) : 0;
     str_fini(&text);
@@ -597,21 +605,18 @@ static bool is_joined(const struct repair *r, struct jinja_value last, struct ji
            jinja_member(last, "tool_calls").kind == JINJA_ABSENT;
 }
 
-// Turns that must not follow each other become one.
+// Turns that must not follow each other become one, a run of them at once.
 static int join_turns(const struct repair *r, struct jinja_value *list) {
-    struct jinja_value out = jinja_list(r->c, true), last = {0};
+    struct jinja_value out = jinja_list(r->c, true);
+    size_t n = jinja_count(*list);
     int rc = 0;
-    for (size_t i = 0; i < jinja_count(*list) && !rc; i++) {
+    for (size_t i = 0, end; i < n && !rc; i = end) {
         struct jinja_value m = jinja_at(*list, i);
-        if (last.kind == JINJA_DICT && is_joined(r, last, m)) {
-            rc = join_words(r, last, m,
-                            is_role(last, CHAT_TOOL)   ? CHAT_TOOL
-                            : is_role(last, CHAT_USER) ? CHAT_USER
-                                                       : CHAT_ASSISTANT);
-            continue;
-        }
+        for (end = i + 1; end < n && is_joined(r, m, jinja_at(*list, end));)
+            end++;
+        if (end > i + 1)
+            rc = join_words(r, m, *list, i + 1, end);
         jinja_append(r->c, out, m);
-        last = m;
     }
     *list = out;
     return rc;

@@ -192,6 +192,20 @@ static void a_reply_is_a_call_or_has_its_form(void **state) {
     str_fini(&body);
 }
 
+// Each allowed tool is looked for among those declared, so there may be as many as of those.
+static void allowed_tools_are_few(void **state) {
+    (void)state;
+    struct str body = {0}, out = {0};
+    str_puts(&body, HEAD "{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[");
+    for (int i = 0; i < 1025; i++)
+        str_printf(&body, "%s{\"name\":\"t%d\"}", i ? "," : "", i);
+    str_puts(&body, "]}}");
+    assert_int_equal(server_rig_ask(&rig, CHAT, body.data, &out), 400);
+    assert_non_null(strstr(out.data, "tool_choice allows 1025 tools"));
+    str_fini(&body);
+    str_fini(&out);
+}
+
 #define OLDER(choice)                                                                              \
     "{\"messages\":[{\"role\":\"user\",\"content\":\"Read a.txt\"}],\"max_completion_tokens\":"    \
     "300,\"functions\":[{\"name\":\"read\",\"parameters\":{\"type\":\"object\",\"properties\":{"   \
@@ -295,6 +309,7 @@ int main(void) {
         cmocka_unit_test(streamed_pieces_join_to_the_call),
         cmocka_unit_test(choices_that_cannot_be_kept_are_refused),
         cmocka_unit_test(a_reply_is_a_call_or_has_its_form),
+        cmocka_unit_test(allowed_tools_are_few),
         cmocka_unit_test(the_older_form_is_answered_in_it),
         cmocka_unit_test(older_calls_in_a_conversation_are_calls),
         cmocka_unit_test(the_last_message_goes_on_or_not),

@@ -482,6 +482,30 @@ static void turns_that_are_refused_are_joined(void **state) {
         assert_render(rows[i].name, rows[i].messages, rows[i].want);
 }
 
+// Long runs are joined at once: a thousand messages do not take memory for the square of them.
+static void long_runs_are_joined_at_once(void **state) {
+    (void)state;
+    enum { MANY = 2000, WORDS = 1000 };
+    struct str text = {0};
+    for (int late = 0; late < 2; late++) {
+        struct chat_template *form = load("no_system", NULL);
+        struct chat_text x;
+        struct err e = {0};
+        str_clear(&text);
+        str_puts(&text, late ? "[" USER("1") "," ASSISTANT("2") "," USER("3") : "[" USER("1"));
+        for (int i = 0; i < MANY; i++)
+            str_printf(&text, ",{\"role\":\"%s\",\"content\":\"%0*d\"}", late ? "system" : "user",
+                       WORDS, i);
+        str_puts(&text, "]");
+        if (render(form, text.data, &x, &e))
+            fail_msg("%s", e.text);
+        assert_true(x.text.len > (size_t)MANY * WORDS);
+        chat_text_fini(&x);
+        chat_template_free(form);
+    }
+    str_fini(&text);
+}
+
 // An answer that says nothing is not gone on with, whatever its form, and no prompt is empty.
 static void empty_answers_are_left_out(void **state) {
     (void)state;
@@ -586,6 +610,7 @@ int main(void) {
         cmocka_unit_test(earlier_tokens_stay),
         cmocka_unit_test(empty_answers_are_left_out),
         cmocka_unit_test(turns_that_are_refused_are_joined),
+        cmocka_unit_test(long_runs_are_joined_at_once),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
