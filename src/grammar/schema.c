@@ -73,9 +73,37 @@ static bool choose(struct schema *s, const struct conj *c, uint32_t *x) {
     return false;
 }
 
+// Keywords that would say nothing with a value of another kind.
+static void check_kinds(struct schema *s, const struct conj *c) {
+    enum { NUMBER, NUMBER_OR_BOOL, BOOL, STRING };
+    static const char *const must[] = {"a number", "a number, or true or false beside the bound",
+                                       "true or false", "a string"};
+    static const struct {
+        const char *key;
+        int kind;
+    } words[] = {{"minimum", NUMBER},
+                 {"maximum", NUMBER},
+                 {"exclusiveMinimum", NUMBER_OR_BOOL},
+                 {"exclusiveMaximum", NUMBER_OR_BOOL},
+                 {"uniqueItems", BOOL},
+                 {"format", STRING}};
+    for (int64_t i = 0; i < c->count; i++)
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
+            const struct json *v = json_get(c->list[i].schema, words[k].key);
+            enum json_kind kind = json_kind_of(v);
+            bool number = kind == JSON_INT || kind == JSON_DOUBLE, boolean = kind == JSON_BOOL;
+            bool good[] = {number, number || boolean, boolean, kind == JSON_STRING};
+            char what[64];
+            snprintf(what, sizeof what, "it must be %s", must[words[k].kind]);
+            if (v && !good[words[k].kind])
+                schema_fail(s, ERR_FORMAT, c->list[i].schema, words[k].key, what);
+        }
+}
+
 static uint32_t by_types(struct schema *s, const struct conj *c) {
     int types = schema_types(s, c);
     bool values = false;
+    check_kinds(s, c);
     for (int64_t i = 0; i < c->count; i++)
         values |= json_has(c->list[i].schema, "const") || json_has(c->list[i].schema, "enum");
     if (values)

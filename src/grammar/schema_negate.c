@@ -318,6 +318,8 @@ static bool not_bound(struct negation *o, const char *key, const struct json *v)
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
         if (strcmp(bounds[i].key, key) != 0)
             continue;
+        if (json_kind_of(v) != JSON_INT && json_kind_of(v) != JSON_DOUBLE)
+            schema_fail(o->s, ERR_UNSUPPORTED, o->v, key, "within not, it must be a number");
         double n = json_num(v, 0) + bounds[i].step;
         if (bounds[i].step == 0 || n >= 0)
             put_number(o->w, bounds[i].type, bounds[i].other, n);

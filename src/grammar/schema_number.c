@@ -29,6 +29,10 @@ static void read_bounds(const struct conj *c, struct bounds *b) {
             const struct json *v = json_get(c->list[i].schema, names[k]);
             double x = json_num(v, NAN), *bound = k < 2 ? &b->min : &b->max;
             bool *out = k < 2 ? &b->above : &b->below;
+            // Draft 4: true says that the bound beside it is left out.
+            bool beside = k % 2 && json_bool(v, false) &&
+                          json_num(json_get(c->list[i].schema, names[k - 1]), NAN) == *bound;
+            *out |= beside;
             if (isnan(x) || (k < 2 ? x < *bound : x > *bound))
                 continue;
             *out = x == *bound ? *out || k % 2 : k % 2;

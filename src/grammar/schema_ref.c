@@ -27,10 +27,15 @@ static void find_anchor(struct anchor *a, const struct json *at) {
     if (!build_work(a->b, 3))
         return;
     if (json_kind_of(at) == JSON_OBJECT) {
-        const char *name = json_str(json_get(at, "$anchor"), NULL);
-        if (name && strcmp(name, a->name) == 0)
-            a->found = at;
-        else
+        static const char *const names[] = {"$anchor", "$dynamicAnchor", "$id"};
+        for (int i = 0; i < 3; i++) {
+            const char *name = json_str(json_get(at, names[i]), NULL);
+            if (name && i == 2) // draft 7
+                name = *name == '#' ? name + 1 : NULL;
+            if (name && strcmp(name, a->name) == 0)
+                a->found = at;
+        }
+        if (!a->found)
             json_each(at, anchor_in, a);
     }
     for (size_t i = 0; json_kind_of(at) == JSON_ARRAY && i < json_len(at) && !a->found; i++)
