@@ -111,7 +111,7 @@ static void start(struct service *s, struct exchange *x, enum endpoint endpoint,
     }
     if (!t) {
         api_fail(&why, 503, NULL, "no memory for the request");
-    } else if (workers_run(s->workers, run, t, &e)) {
+    } else if (workers_run(s->workers, t->text.len, run, t, &e)) {
         api_fail(&why, 429, "queue_full", "%s", e.text);
         why.retry_after = 1;
     } else {

@@ -247,11 +247,6 @@ static void notify(void *arg) {
 static void on_prepared(void *arg) {
     struct completion *c = arg;
     bool refused = c->error.status != 0;
-    if (!warm_wants(c)) {
-        json_free(c->body);
-        chat_words_fini(&c->words);
-        c->body = NULL;
-    }
     c->prepared = true;
     if (c->gone) {
         finish(c, NULL);
@@ -269,8 +264,10 @@ static void count_kept(struct completion *c) {
     size_t n = c->rendered.cap;
     for (int i = 0; i < c->n_prompts; i++)
         n += (size_t)c->prompts[i].tokens.cap * sizeof *c->prompts[i].tokens.ids;
-    if (c->body && (warm_wants(c) || c->own))
-        n += 2 * json_memory(c->body); // and its words, or the dialect's own
+    if (c->body)
+        n += 2 * json_memory(c->body); // and its words
+    if (c->own)
+        n += c->body_bytes;
     http_hold_set(&c->hold, n);
 }
 
@@ -278,6 +275,11 @@ static void count_kept(struct completion *c) {
 static void hand_over(struct completion *c, bool ok) {
     if (ok && completion_fits(c) && reply_form_constrain(c) && thinking_constrain(c))
         completion_choices(c);
+    if (!warm_wants(c)) { // here, since a million values take a while
+        json_free(c->body);
+        chat_words_fini(&c->words);
+        c->body = NULL;
+    }
     count_kept(c);
     http_post(c->s->http, on_prepared, c);
 }
@@ -316,7 +318,7 @@ static void prepare(void *arg) {
     ok = ok && c->d->prepare(c);
     str_fini(&c->text);
     if (ok && is_long(c)) {
-        if (!workers_run(c->s->shorteners, shorten, c, &e))
+        if (!workers_run(c->s->shorteners, 0, shorten, c, &e))
             return;
         api_fail(&c->error, 429, "queue_full", "%s", e.text);
         c->error.retry_after = 1;
@@ -417,6 +419,7 @@ static struct completion *create(struct service *s, struct exchange *x, const st
     if (!c)
         return NULL;
     exchange_take_body(x, &c->text, &c->hold);
+    c->body_bytes = c->text.len;
     c->s = s;
     c->d = d;
     c->x = x;
@@ -453,7 +456,7 @@ void completion_start(struct service *s, struct exchange *x, const struct dialec
     }
     exchange_watch(x, &client_hooks, c);
     exchange_own_line(x, true);
-    if (workers_run(s->workers, prepare, c, &e)) {
+    if (workers_run(s->workers, c->text.len, prepare, c, &e)) {
         api_fail(&why, 429, "queue_full", "%s", e.text);
         why.retry_after = 1;
         finish(c, &why);

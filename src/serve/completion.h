@@ -93,8 +93,9 @@ struct completion {
     char peer[64];
     struct resend_mark mark;
     struct http_hold hold; // the memory of all that the body became
-    struct str text;       // the body as it came, until it has been read
-    struct json *body;     // the same, while p borrows from it
+    size_t body_bytes;
+    struct str text;   // the body as it came, until it has been read
+    struct json *body; // the same, while p borrows from it
     struct params p;
     struct request_tools tools;
     struct chat_words words; // what p borrows of a conversation in place of the body's

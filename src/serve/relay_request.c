@@ -354,7 +354,7 @@ static void prepare(void *arg) {
     struct relayed *q = arg;
     struct err e = {0};
     if (!atomic_load(&q->gone) && relay_body_read(q)) {
-        if (!workers_run(q->r->shorteners, shorten, q, &e))
+        if (!workers_run(q->r->shorteners, 0, shorten, q, &e))
             return;
         api_fail(&q->error, 429, "queue_full", "%s", e.text);
         q->error.retry_after = 1;
@@ -414,7 +414,9 @@ void relayed_start(struct relay *r, struct exchange *x) {
         return;
     }
     q->preparing = true;
-    if (workers_run(r->workers, prepare, q, &e)) {
+    size_t n;
+    (void)exchange_body(x, &n);
+    if (workers_run(r->workers, n, prepare, q, &e)) {
         q->preparing = false;
         api_fail(&q->error, 429, "queue_full", "%s", e.text);
         q->error.retry_after = 1;

@@ -29,6 +29,6 @@ void session_ratio_tell(struct service *s, uint64_t session, const struct answer
     if (!n)
         return;
     *n = (struct news){s, session, share};
-    if (workers_run(s->shorteners, take_news, n, NULL))
+    if (workers_run(s->shorteners, 0, take_news, n, NULL))
         free(n);
 }

@@ -103,7 +103,7 @@ static void begin(struct service *s, struct str *body, bool ahead) {
         http_hold_set(&w->hold, body->cap);
         *body = (struct str){0};
         s->warm = w;
-        if (!workers_run(s->workers, prepare, w, &e))
+        if (!workers_run(s->workers, w->body.len, prepare, w, &e))
             return;
         w->prepared = w->over = true;
     } else {

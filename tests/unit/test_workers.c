@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "serve/workers.h"
 
@@ -34,7 +35,7 @@ static void one_worker_keeps_the_order(void **state) {
     assert_int_equal(workers_create(&w, 1, 64, &e), 0);
     for (int i = 0; i < 64; i++) {
         jobs[i] = (struct numbered){&gate, i};
-        assert_int_equal(workers_run(w, in_order, &jobs[i], &e), 0);
+        assert_int_equal(workers_run(w, 0, in_order, &jobs[i], &e), 0);
     }
     workers_destroy(w); // runs what waits
     assert_int_equal(gate.ran, 64);
@@ -52,7 +53,7 @@ static void a_full_queue_refuses(void **state) {
     assert_int_equal(workers_create(&w, 2, 3, &e), 0);
     for (int i = 0; i < 8; i++) {
         jobs[i] = (struct numbered){&gate, i};
-        taken += workers_run(w, in_order, &jobs[i], &e) == 0;
+        taken += workers_run(w, 0, in_order, &jobs[i], &e) == 0;
     }
     assert_in_range(taken, 3, 5); // three wait, and each worker may have one
     assert_in_range(workers_waiting(w), 1, 3);
@@ -60,6 +61,36 @@ static void a_full_queue_refuses(void **state) {
     pthread_mutex_unlock(&gate.lock);
     workers_destroy(w);
     assert_int_equal(gate.ran, taken);
+}
+
+// Long jobs that do not end and more of them that wait, then medium ones likewise: a short one runs
+// all the same.
+static void short_work_does_not_wait(void **state) {
+    (void)state;
+    enum { HELD = 20 };
+    static const size_t sizes[] = {WORKERS_LONG, WORKERS_LONG - 1};
+    struct gate held = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct gate free = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct numbered jobs[2 * HELD], quick[4];
+    struct workers *w;
+    struct err e = {0};
+    pthread_mutex_lock(&held.lock);
+    assert_int_equal(workers_create(&w, 2, 64, &e), 0);
+    for (int i = 0; i < 2 * HELD; i++) {
+        jobs[i] = (struct numbered){&held, i};
+        assert_int_equal(workers_run(w, sizes[i / HELD], in_order, &jobs[i], &e), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        quick[i] = (struct numbered){&free, i};
+        assert_int_equal(workers_run(w, WORKERS_SHORT, in_order, &quick[i], &e), 0);
+        while (free.ran <= i)
+            usleep(100);
+    }
+    assert_int_equal(free.wrong, 0);
+    assert_int_equal(held.ran, 0);
+    pthread_mutex_unlock(&held.lock);
+    workers_destroy(w);
+    assert_int_equal(held.ran, 2 * HELD);
 }
 
 static void nonsense_is_refused(void **state) {
@@ -76,6 +107,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_worker_keeps_the_order),
         cmocka_unit_test(a_full_queue_refuses),
+        cmocka_unit_test(short_work_does_not_wait),
         cmocka_unit_test(nonsense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
