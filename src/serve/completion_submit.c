@@ -91,7 +91,7 @@ int completion_text(struct choice *k, struct reply_text *out, struct err *e) {
                                     .calls = c->tools.family,
                                     .sure = c->tools.sure,
                                     .only = c->tools.sure && c->tools.required &&
-                                            c->tools.family != TOOLS_HARMONY,
+                                            !c->p.ignore_eos && c->tools.family != TOOLS_HARMONY,
                                     .one_call = c->tools.one_call,
                                     .stop_ids = c->p.stop_ids,
                                     .n_stop_ids = c->p.n_stop_ids,
