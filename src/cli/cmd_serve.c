@@ -3,9 +3,11 @@
 // and runs it until it is told to stop. What it serves is in src/serve.
 #include <malloc.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "cli/compression.h"
 #include "cli/decode.h"
+#include "cli/log_out.h"
 #include "cli/notify.h"
 #include "cli/serve_http.h"
 #include "serve/server.h"
@@ -45,12 +47,12 @@ static void show_start(void *arg, struct server *v, const struct err *failure) {
     if (failure) // the error of server_run
         return;
     decode_show_plan(s->a, session);
-    fprintf(stderr, "coppice: %s is ready: %lld tokens of context, %lld requests at a time%s\n",
+    log_out("coppice: %s is ready: %lld tokens of context, %lld requests at a time%s\n",
             server_model(v), (long long)engine_context(server_engine(v)),
             (long long)options_int(&s->a->opt, OPT_PARALLEL),
             session_draft(session) ? ", guessing with a draft" : "");
     for (size_t i = 0; server_address(v, i); i++)
-        fprintf(stderr, "coppice: listening on %s\n", server_address(v, i));
+        log_out("coppice: listening on %s\n", server_address(v, i));
     serve_http_show_try(&s->http, server_address(v, 0), true);
     notify_manager("READY=1");
 }
@@ -97,16 +99,27 @@ static int options_of(struct serve *v, struct server_options *out, struct err *e
     return serve_http_options(v->a, &v->http, &out->http, e);
 }
 
+// Told to end while the model is being loaded: nothing is there that is to be kept, and the thread
+// that loads may be inside of a long read, so the system takes it all back.
+static _Noreturn void leave(void) {
+    _exit(0);
+}
+
 static int serve_model(const struct cli_args *a, struct err *e) {
     struct serve s = {.a = a};
     struct server_options o = server_options_default();
     struct server *v = NULL;
     int rc = options_of(&s, &o, e);
     if (!rc)
+        rc = log_out_begin(e);
+    if (!rc)
         rc = server_create(&v, &o, e);
     if (!rc)
         rc = server_run(v, e);
     notify_manager("STOPPING=1");
+    log_out_end();
+    if (v && !rc && engine_state(server_engine(v), NULL) == ENGINE_LOADING)
+        leave();
     server_destroy(v);
     decode_files_fini(&s.files);
     serve_http_fini(&s.http);
@@ -138,7 +151,11 @@ static void map_large_blocks(void) {
 
 int cmd_serve(const struct cli_args *a, struct err *e) {
     map_large_blocks();
-    signal(SIGPIPE, SIG_IGN); // a log that nobody reads any more ends nothing
+    // A log that nobody reads any more ends nothing, nor does what other servers take for "reopen
+    // the log" or "tell how you are".
+    static const int ignored[] = {SIGPIPE, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
     if (options_given(&a->opt, OPT_UPSTREAM))
         return serve_relay(a, e);
     int rc = refuse_upstream(a, e);

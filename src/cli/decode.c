@@ -9,6 +9,7 @@
 #include "base/num.h"
 #include "cli/at_hand.h"
 #include "cli/folders.h"
+#include "cli/log_out.h"
 
 enum { MAX_CONTEXT = 1 << 24 };
 
@@ -88,7 +89,7 @@ static int cpu_experts(const struct cli_args *a, int *out, struct err *e) {
 
 static void print_note(void *arg, const char *sentence) {
     (void)arg;
-    fprintf(stderr, "coppice: %s\n", sentence);
+    log_out("coppice: %s\n", sentence);
 }
 
 void decode_show_plan(const struct cli_args *a, const struct session *s) {
@@ -100,7 +101,7 @@ void decode_show_plan(const struct cli_args *a, const struct session *s) {
         return;
     plan_print(p, &line);
     if (!line.failed)
-        fprintf(stderr, "memory on %s: %s\n", exec_label(x), line.data);
+        log_out("memory on %s: %s\n", exec_label(x), line.data);
     str_fini(&line);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "cli/log_out.h"
 
 enum { KEYS_MAX = 1 << 20 };
 
@@ -88,18 +89,17 @@ void serve_http_fini(struct serve_http *v) {
 
 void serve_http_log(void *arg, const char *text, size_t n) {
     (void)arg;
-    fwrite(text, 1, n, stderr);
+    log_out_bytes(text, n);
 }
 
 // A reply of bounded length: what small models say goes on for thousands of tokens now and then.
 void serve_http_show_try(const struct serve_http *v, const char *address, bool page) {
     bool socket = !strncmp(address, "unix:", 5);
-    fprintf(stderr,
-            "Try: curl%s%s %s/v1/chat/completions%s -d "
+    log_out("Try: curl%s%s %s/v1/chat/completions%s -d "
             "'{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}],\"max_tokens\":100}'\n",
             socket ? " --unix-socket " : "", socket ? address + 5 : "",
             socket ? "http://localhost" : address,
             v->keys.n ? " -H 'Authorization: Bearer KEY'" : "");
     if (!socket && page)
-        fprintf(stderr, "Or open %s/ in a browser. Ctrl-C ends the server.\n", address);
+        log_out("Or open %s/ in a browser. Ctrl-C ends the server.\n", address);
 }

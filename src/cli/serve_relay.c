@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "cli/compression.h"
+#include "cli/log_out.h"
 #include "cli/notify.h"
 #include "cli/serve_http.h"
 #include "serve/relay.h"
@@ -114,15 +115,18 @@ int serve_relay(const struct cli_args *a, struct err *e) {
     int rc = options_of(a, &s, &o, e);
     if (!rc)
         rc = relay_create(&r, &o, e);
+    if (!rc)
+        rc = log_out_begin(e);
     if (!rc) {
-        fprintf(stderr, "coppice: requests go to %s\n", relay_upstream(r));
+        log_out("coppice: requests go to %s\n", relay_upstream(r));
         for (size_t i = 0; relay_address(r, i); i++)
-            fprintf(stderr, "coppice: listening on %s\n", relay_address(r, i));
+            log_out("coppice: listening on %s\n", relay_address(r, i));
         serve_http_show_try(&s.http, relay_address(r, 0), false);
         notify_manager("READY=1");
         rc = relay_run(r, e);
     }
     notify_manager("STOPPING=1");
+    log_out_end();
     relay_destroy(r);
     serve_http_fini(&s.http);
     compression_close(&s.compression);

@@ -62,6 +62,22 @@ static void set_defaults(struct http_options *o, int descriptors) {
     o->grace_s = o->grace_s == 0 ? 5 : fmin(fmax(o->grace_s, 0), GRACE_MAX_S);
 }
 
+// What asks a program to end, by whatever way. A terminal that closes sends SIGHUP, which nohup has
+// had ignored.
+static bool make_signals(struct http *h) {
+    static const int ending[HTTP_SIGNALS] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
+    struct sigaction before;
+    for (int i = 0; i < HTTP_SIGNALS; i++) {
+        if (ending[i] == SIGHUP && !sigaction(SIGHUP, NULL, &before) &&
+            before.sa_handler == SIG_IGN)
+            continue;
+        h->signals[i] = evsignal_new(h->base, ending[i], on_signal, h);
+        if (!h->signals[i] || event_add(h->signals[i], NULL))
+            return false;
+    }
+    return true;
+}
+
 static bool make_events(struct http *h) {
     struct event_config *config = event_config_new();
     // No lock: the loop is entered by one thread, others reach it through a descriptor.
@@ -77,12 +93,8 @@ static bool make_events(struct http *h) {
     h->flush = evtimer_new(h->base, on_flush, h);
     h->sweep = evtimer_new(h->base, on_sweep, h);
     h->deadline = evtimer_new(h->base, on_deadline, h);
-    h->on_term = evsignal_new(h->base, SIGTERM, on_signal, h);
-    h->on_int = evsignal_new(h->base, SIGINT, on_signal, h);
-    if (!h->wake || !h->flush || !h->sweep || !h->deadline || !h->on_term || !h->on_int)
-        return false;
-    return event_add(h->wake, NULL) == 0 &&
-           (!h->o.signals || (event_add(h->on_term, NULL) == 0 && event_add(h->on_int, NULL) == 0));
+    return h->wake && h->flush && h->sweep && h->deadline && event_add(h->wake, NULL) == 0 &&
+           (!h->o.signals || make_signals(h));
 }
 
 int http_create(struct http **out, const struct http_options *o, struct err *e) {
@@ -371,8 +383,9 @@ void http_destroy(struct http *h) {
         event_free(t->event);
         free(t);
     }
-    struct event *const events[] = {h->wake,     h->flush,   h->sweep,
-                                    h->deadline, h->on_term, h->on_int};
+    struct event *const events[] = {h->wake, h->flush, h->sweep, h->deadline};
+    for (int i = 0; i < HTTP_SIGNALS; i++)
+        drop_event(h->signals[i]);
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
         drop_event(events[i]);
     if (h->base)

@@ -71,7 +71,9 @@ struct http_options {
     const char *const *origins; // for CORS: "https://a.example", "*", or "loopback"; none: off
     size_t n_origins;
     bool any_host; // without a key too: addresses other than loopback, and any Host header
-    bool signals;  // SIGTERM and SIGINT end http_run as http_stop does; one server per process
+    // SIGTERM, SIGINT, SIGQUIT and SIGHUP (unless it is ignored) end http_run as http_stop does;
+    // one server per process.
+    bool signals;
 
     size_t head_bytes;   // request line and headers [64 KiB]
     size_t body_bytes;   // [64 MiB]

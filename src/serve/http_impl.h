@@ -100,7 +100,7 @@ struct http_timer {
     struct http_task task;
 };
 
-enum { HTTP_LISTENERS = 16 };
+enum { HTTP_LISTENERS = 16, HTTP_SIGNALS = 4 };
 
 struct http {
     struct http_options o;
@@ -111,7 +111,7 @@ struct http {
     int n_listeners;
     bool paused; // no descriptors were left
     uint64_t unix_device, unix_inode;
-    struct event *wake, *flush, *sweep, *deadline, *on_term, *on_int;
+    struct event *wake, *flush, *sweep, *deadline, *signals[HTTP_SIGNALS];
     int wake_fd;
     struct conn *conns, *dirty, *dead;
     struct exchange *exchanges;

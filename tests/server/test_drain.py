@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The orderly end: SIGTERM and SIGINT with streams in progress, with idle connections, twice."""
+"""The orderly end: SIGTERM and SIGINT with streams in progress, with idle connections, twice, while the model is being
+loaded; what other signals do."""
 import http.client
 import json
+import os
+import shutil
 import signal
 import socket
+import subprocess
+import tempfile
 import threading
 import time
 
-from suite import Server, check, equal, events, finish, part
+from suite import PROGRAM, TARGET, Server, check, equal, events, finish, free_port, part, request
 
 GRACE = 2
 
@@ -111,9 +116,93 @@ def twice():
     check("twice: the stream ends with an event", stream.reason() in ("server_error", "length"), stream.reason())
 
 
+def others():
+    """Whatever ends a program by custom ends this one in order; what other servers take for an order does nothing."""
+    for name in ("SIGHUP", "SIGQUIT"):
+        server = Server("--grace", "0")
+        stream = Stream(server.port, 4000)
+        stream.first.wait(20)
+        equal(f"{name}: exit status", server.end(getattr(signal, name)), 0)
+        stream.join(20)
+        check(f"{name}: the stream ends with an event", stream.reason() in ("server_error", "length"), stream.reason())
+    server = Server(by=("nohup",))
+    for name in ("SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGHUP"):
+        server.child.send_signal(getattr(signal, name))
+        equal(f"{name}{', ignored' if name == 'SIGHUP' else ''}: it goes on",
+              request(server.port, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0], 200)
+    equal("others: exit status", server.end(), 0)
+
+
+# Holds the thread that opens the model for loading, and only that one, for ever.
+HELD = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+static int next(const char *name, const char *path, int flags, mode_t mode) {
+    const char *held = getenv("HELD"), *told = getenv("HELD_TOLD");
+    int (*real)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, name);
+    if (held && told && gettid() != getpid() && !strcmp(path, held)) {
+        close(real(told, O_WRONLY | O_CREAT, 0600));
+        for (;;)
+            pause();
+    }
+    return real(path, flags, mode);
+}
+#define OPEN(name)                           \
+    int name(const char *path, int flags, ...) { \
+        va_list a;                           \
+        va_start(a, flags);                  \
+        int mode = va_arg(a, int);           \
+        va_end(a);                           \
+        return next(#name, path, flags, (mode_t)mode); \
+    }
+#undef open
+#undef open64
+OPEN(open)
+OPEN(open64)
+"""
+
+
+def loading():
+    """A server whose model is being loaded ends without waiting for that: here it would take for ever."""
+    folder = tempfile.mkdtemp(prefix="drain-")
+    source, library, told = (os.path.join(folder, name) for name in ("held.c", "held.so", "told"))
+    with open(source, "w", encoding="ascii") as file:
+        file.write(HELD)
+    built = shutil.which("cc") and subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"],
+                                                  capture_output=True, check=False).returncode == 0
+    if not built:
+        print("skipped  loading: there is no C compiler")
+        return
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        port = free_port()
+        child = subprocess.Popen([PROGRAM, "serve", "-m", TARGET, "-d", "none", "--port", str(port), "-c", "512"],
+                                 env={**os.environ, "LD_PRELOAD": library, "HELD": TARGET, "HELD_TOLD": told},
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        while not os.path.exists(told) and child.poll() is None:
+            time.sleep(0.01)
+        equal(f"loading, {name}: not ready", request(port, "GET", "/health")[0], 503)
+        child.send_signal(getattr(signal, name))
+        try:
+            equal(f"loading, {name}: exit status", child.wait(30), 0)
+        except subprocess.TimeoutExpired:
+            check(f"loading, {name}: it ends", False)
+            child.kill()
+            child.wait()
+        os.unlink(told)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 if __name__ == "__main__":
     part(lambda: streams(signal.SIGTERM, "SIGTERM"))
     part(lambda: streams(signal.SIGINT, "SIGINT"))
     part(waiting)
     part(twice)
+    part(others)
+    part(loading)
     finish()

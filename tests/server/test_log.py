@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log: one line for each request, whatever became of it, and no words of prompts in it.
 """
+import fcntl
 import json
+import os
 import re
 import socket
+import subprocess
 import time
 
-from suite import Server, check, equal, finish, part, request
+from suite import PROGRAM, TARGET, Server, check, equal, finish, free_port, part, request
 
 CHAT, TEXT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
 KEY = {"x-api-key": "the-key"}
@@ -137,7 +140,37 @@ def no_words():
     server.end()
 
 
+def nobody_reads():
+    """A pipe that nobody reads takes no line any more, and holds nothing up: neither start nor answers nor the end."""
+    come, go = os.pipe()
+    fcntl.fcntl(go, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(go, b"x" * 4096)
+    port = free_port()
+    child = subprocess.Popen([PROGRAM, "serve", "-m", TARGET, "-d", "none", "--port", str(port), "-c", "512"],
+                             stdout=subprocess.DEVNULL, stderr=go, stdin=subprocess.DEVNULL)
+    os.close(go)
+    while child.poll() is None:
+        try:
+            if request(port, "GET", "/health", timeout=30)[0] == 200:
+                break
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+    for i in range(300):
+        status = request(port, "GET", "/v1/" + "a" * 200, timeout=30)[0]
+        if status != 404:
+            check(f"nobody reads: request {i}", False, status)
+    equal("nobody reads: a reply", request(port, "POST", TEXT, {"prompt": "x", "max_tokens": 2}, timeout=30)[0], 200)
+    child.terminate()
+    try:
+        equal("nobody reads: the end", child.wait(30), 0)
+    except subprocess.TimeoutExpired:
+        check("nobody reads: the end", False)
+        child.kill()
+        child.wait()
+    os.close(come)
+
+
 if __name__ == "__main__":
-    for function in [one_line_each, no_words]:
+    for function in [one_line_each, no_words, nobody_reads]:
         part(function)
     finish()
