@@ -159,6 +159,56 @@ static void test_biases(void **state) {
     sampler_destroy(s);
 }
 
+static const struct logit_bias *bias_of(const struct sample_row *r, int32_t id) {
+    for (int i = 0; i < r->n_bias; i++)
+        if (r->bias[i].id == id)
+            return &r->bias[i];
+    return NULL;
+}
+
+// Late tokens are forbidden at positions below theirs and nowhere else; where a mask leaves nothing
+// but what is forbidden, it goes first.
+static void test_late_tokens(void **state) {
+    (void)state;
+    const struct logit_bias given[2] = {{7, -INFINITY}, {2, 1.5f}};
+    const int32_t late[3] = {9, 2, 9}, committed[3] = {1, 2, 3};
+    struct sample_params p;
+    struct sampler *s;
+    struct tree t = {.n = 1, .parent = {-1}};
+    struct sampler_batch b = {.token = t.token, .parent = t.parent, .n = 1, .committed = committed};
+    sample_params_init(&p);
+    p.bias = given;
+    p.n_bias = 2;
+    p.late = late;
+    p.n_late = 3;
+    p.from = 3;
+    assert_int_equal(sampler_create(&s, &p, ROWS, VOCAB, NULL), 0);
+    struct sample_row row = *sampler_row(s, &b, 0, 0); // position 1
+    assert_int_equal(row.n_bias, 3);
+    for (int i = 1; i < row.n_bias; i++)
+        assert_true(row.bias[i].id > row.bias[i - 1].id);
+    assert_true(bias_of(&row, 9)->bias == -INFINITY && bias_of(&row, 2)->bias == -INFINITY);
+    const uint32_t all = UINT32_MAX, ends = 1u << 9 | 1u << 2, seven = 1u << 7;
+    row.allow = &all;
+    sampler_yield(s, &row);
+    assert_int_equal(row.n_bias, 3);
+    row.allow = &ends;
+    sampler_yield(s, &row);
+    assert_int_equal(row.n_bias, 2);
+    assert_true(bias_of(&row, 2)->bias == 1.5f);
+    row.allow = &seven;
+    sampler_yield(s, &row);
+    assert_int_equal(row.n_bias, 0);
+    b.len = 2;
+    row = *sampler_row(s, &b, 0, 0); // position 3
+    assert_int_equal(row.n_bias, 2);
+    assert_null(bias_of(&row, 9));
+    sampler_destroy(s);
+    p.late = (const int32_t[]){VOCAB};
+    p.n_late = 1;
+    assert_int_equal(sample_params_check(&p, VOCAB, NULL), ERR_MISMATCH);
+}
+
 static void refuse_bias(struct logit_bias a, struct logit_bias b, int rc, const char *part) {
     const struct logit_bias both[2] = {a, b};
     struct sample_params p;
@@ -231,9 +281,10 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows), cmocka_unit_test(test_no_penalties),
-        cmocka_unit_test(test_noise),   cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_biases),  cmocka_unit_test(test_refused_biases),
+        cmocka_unit_test(test_windows),        cmocka_unit_test(test_no_penalties),
+        cmocka_unit_test(test_noise),          cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_biases),         cmocka_unit_test(test_late_tokens),
+        cmocka_unit_test(test_refused_biases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
