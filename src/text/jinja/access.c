@@ -102,7 +102,7 @@ static int item_of_string(struct jinja_context *c, const struct jinja_string *s,
     i += i < 0 ? n : 0;
     if (i < 0 || i >= n)
         return 0;
-    int rc = jinja_charge(c, s->n == s->chars ? 0 : s->n / 64);
+    int rc = jinja_charge(c, s->n == s->chars ? 0 : s->n / 8);
     if (rc)
         return rc;
     size_t from = jinja_byte_of(s, (size_t)i), to = from + 1;
@@ -268,7 +268,8 @@ int jinja_get_slice(struct jinja_context *c, struct jinja_value v, const struct 
     int64_t n = r ? r->n : list ? (int64_t)v.as.l->n : (int64_t)jinja_chars(v.as.s);
     int rc = find_cut(c, part, n, &cut);
     if (!rc && v.kind == JINJA_STRING)
-        rc = jinja_charge(c, v.as.s->n / 64);
+        rc = jinja_charge(c, v.as.s->n / (v.as.s->n == (size_t)n ? 64 : 8) +
+                                 (cut.step == 1 ? 0 : (size_t)cut.n));
     if (rc)
         return rc;
     if (r)

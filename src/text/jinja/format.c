@@ -61,6 +61,9 @@ static int digits_of(struct jinja_context *c, const struct spec *f, struct jinja
     int precision = (int)(f->precision < 0 ? 6 : f->precision);
     if (f->type && strchr("eEfFgG%", f->type)) {
         double d = fabs(jinja_as_double(v)) * (f->type == '%' ? 100 : 1);
+        // Digits of large numbers are the C library's arithmetic over all of them.
+        if (jinja_charge(c, (size_t)precision + (d > 1e18 ? 300 : 0)))
+            return c->e.code;
         snprintf(form, sizeof form, "%%%s.*%c", f->alternate ? "#" : "",
                  f->type == '%' ? 'f' : f->type);
         snprintf(plain, sizeof plain, form, precision, d);
