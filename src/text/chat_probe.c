@@ -201,7 +201,8 @@ static void probe_system(struct probe *p, struct chat_traits *is) {
 }
 
 // A turn of a conversation that is tried: its words are those of its number. s, u, a: of the
-// system, the user, the assistant; e: of the user and empty; c, t: a call, its result.
+// system, the user, the assistant; e: of the user and empty; c, d, t: a call, two of them, a
+// result.
 static void add_turn(struct str *out, const struct chat_traits *is, char what, int i) {
     enum chat_role role = what == 's' ? CHAT_SYSTEM : what == 'a' ? CHAT_ASSISTANT : CHAT_USER;
     bool list = is->parts[what == 't' ? CHAT_TOOL : role] == CHAT_PARTS_NEED;
@@ -210,11 +211,15 @@ static void add_turn(struct str *out, const struct chat_traits *is, char what, i
                what == 'e' ? "" : "some words ", what == 'e' ? 0 : i + 1);
     if (i > 0)
         str_putc(out, ',');
-    if (what == 'c') {
+    if (what == 'c' || what == 'd') {
         struct str call = {0};
         call_messages(&call, is, no_words(is), "");
         size_t skip = sizeof("[" USER ",") - 1;
-        str_puts(out, call.failed ? "" : call.data + skip);
+        const char *whole = call.failed ? "" : call.data + skip, *one = strstr(whole, "[{\"id\"");
+        if (what == 'd' && one) // the same call again
+            str_printf(out, "%.*s,%s", (int)(strlen(whole) - 2), whole, one + 1);
+        else
+            str_puts(out, whole);
         str_fini(&call);
     } else if (what == 't') {
         struct str result = {0};
@@ -235,7 +240,7 @@ enum taken { REFUSED, LOST, TAKEN };
 static enum taken take(struct probe *p, const struct chat_traits *is, const char *turns) {
     struct str text = {0};
     struct jinja_output o = {0};
-    bool tools = strpbrk(turns, "ct") != NULL;
+    bool tools = strpbrk(turns, "cdt") != NULL;
     str_puts(&text, "[");
     for (int i = 0; turns[i]; i++)
         add_turn(&text, is, turns[i], i);
@@ -244,7 +249,7 @@ static enum taken take(struct probe *p, const struct chat_traits *is, const char
     for (int i = 0; turns[i] && result == TAKEN; i++) {
         char words[32];
         snprintf(words, sizeof words, "some words %d", i + 1);
-        bool silent = turns[i] == 'e' || turns[i] == 'c';
+        bool silent = strchr("ecd", turns[i]) != NULL;
         result = silent || holds(&o, words) ? TAKEN : LOST;
     }
     jinja_output_fini(&o);
@@ -261,6 +266,8 @@ static void probe_turns(struct probe *p, struct chat_traits *is, bool knows_call
     is->lone_system = is->system != CHAT_SYSTEM_NEVER && take(p, is, "s") == LOST;
     is->plain_calls = talks && !knows_calls;
     is->plain_results = talks && take(p, is, knows_calls ? "uct" : "uat") != TAKEN;
+    is->single_calls = knows_calls && !is->plain_results && take(p, is, "uctct") == TAKEN &&
+                       take(p, is, "udtt") == REFUSED;
     is->user_behind = knows_calls && !is->plain_results && take(p, is, "uctau") == TAKEN &&
                       take(p, is, "uctu") != TAKEN;
 }

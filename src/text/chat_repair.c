@@ -538,6 +538,41 @@ static int say_result(const struct repair *r, struct jinja_value *m) {
     return rc;
 }
 
+// Calls of list[i], a message each, in front of their results, which follow it: *end is behind
+// them.
+static void split_calls(const struct repair *r, struct jinja_value list, size_t i, size_t *end,
+                        struct jinja_value out) {
+    struct jinja_value m = jinja_at(list, i), calls = jinja_member(m, "tool_calls");
+    struct jinja_value results = jinja_dict(r->c, true), placed = jinja_dict(r->c, true);
+    size_t n;
+    for (*end = i + 1; *end < jinja_count(list) && is_role(jinja_at(list, *end), CHAT_TOOL);
+         ++*end) {
+        const char *id = jinja_bytes(jinja_member(jinja_at(list, *end), "tool_call_id"), &n);
+        if (id)
+            put(r, results, id, jinja_at(list, *end));
+    }
+    for (size_t k = 0; k < jinja_count(calls); k++) {
+        const struct str nothing = {.data = ""};
+        struct jinja_value part = k ? new_message(r, CHAT_ASSISTANT, &nothing) : m;
+        struct jinja_value one = jinja_list(r->c, true);
+        const char *id = jinja_bytes(jinja_member(jinja_at(calls, k), "id"), &n);
+        if (k && r->t->traits.null_content)
+            put(r, part, "content", jinja_none());
+        jinja_append(r->c, one, jinja_at(calls, k));
+        put(r, part, "tool_calls", one);
+        jinja_append(r->c, out, part);
+        if (id && jinja_member(results, id).kind == JINJA_DICT) {
+            jinja_append(r->c, out, jinja_member(results, id));
+            put(r, placed, id, jinja_bool(true));
+        }
+    }
+    for (size_t k = i + 1; k < *end; k++) {
+        const char *id = jinja_bytes(jinja_member(jinja_at(list, k), "tool_call_id"), &n);
+        if (!id || jinja_member(placed, id).kind == JINJA_ABSENT)
+            jinja_append(r->c, out, jinja_at(list, k));
+    }
+}
+
 // Puts messages that the template has no place for into the words of others.
 static int place_messages(const struct repair *r, struct jinja_value *list) {
     const struct chat_traits *is = &r->t->traits;
@@ -557,6 +592,12 @@ static int place_messages(const struct repair *r, struct jinja_value *list) {
         if (answer && !spoken && is->user_first)
             jinja_append(r->c, out, new_message(r, CHAT_USER, &(struct str){.data = ""}));
         spoken = spoken || !system;
+        if (answer && is->single_calls && jinja_count(jinja_member(m, "tool_calls")) > 1) {
+            size_t end;
+            split_calls(r, *list, i, &end, out);
+            i = end - 1;
+            continue;
+        }
         jinja_append(r->c, out, m);
     }
     *list = out;
