@@ -278,7 +278,8 @@ static int scan_close(struct scan *sc) {
 }
 
 static int count_value(struct scan *sc) {
-    if (sc->rules.values > 0 && sc->values++ == sc->rules.values)
+    sc->values++;
+    if (sc->rules.values > 0 && sc->values > sc->rules.values)
         return err_set(sc->e, ERR_LIMIT, "JSON text holds more than %lld values",
                        (long long)sc->rules.values);
     return 0;
@@ -420,6 +421,17 @@ static int refusal(struct scan *sc, enum json_tokener_error code, size_t used) {
                                                                  : json_tokener_error_desc(code));
 }
 
+// Whether there is memory for what json-c makes of n bytes, of which a failed allocation would end
+// the program (it copies keys without a look at the result). Other threads may take it meanwhile,
+// so this is no promise, but a text that is too large for the memory is told.
+static bool has_room(const struct scan *sc, size_t n) {
+    enum { VALUE = 250, OBJECT = 800 }; // bytes at most (json.h)
+    void *all = malloc(2 * n + VALUE * (size_t)sc->values + OBJECT * (size_t)sc->objects);
+    bool has = all != NULL;
+    free(all);
+    return has;
+}
+
 // found: the scan's result, which stands unless json-c finds something at that place or before.
 static int read_scanned(struct scan *sc, int found, struct json_object **out) {
     const char *text;
@@ -427,7 +439,8 @@ static int read_scanned(struct scan *sc, int found, struct json_object **out) {
     int rc = prepare(sc, found, &text, &n);
     if (rc)
         return rc;
-    struct json_tokener *t = new_tokener(sc->rules.depth + 1); // it counts scalars too
+    // It counts scalars too.
+    struct json_tokener *t = has_room(sc, n) ? new_tokener(sc->rules.depth + 1) : NULL;
     if (!t)
         return out_of_memory(sc);
     struct json_object *o = feed(t, text, n, &used);
@@ -436,7 +449,10 @@ static int read_scanned(struct scan *sc, int found, struct json_object **out) {
     used = place(sc, used);
     bool later = code == json_tokener_success || code == json_tokener_continue || used > sc->i;
     rc = found && later ? found : refusal(sc, code, used);
-    if (!rc && !o && !memchr(sc->s, 'n', sc->n)) // null would be no object too
+    size_t blank = 0;
+    while (blank < sc->n && strchr(" \t\r\n", sc->s[blank]) && sc->s[blank])
+        blank++;
+    if (!rc && !o && (blank == sc->n || sc->s[blank] != 'n')) // null is no object either
         rc = out_of_memory(sc);
     if (rc)
         json_object_put(o);

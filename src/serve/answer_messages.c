@@ -206,8 +206,9 @@ void blocks_alive(struct completion *c) {
 static void put_input(struct json_writer *w, const struct answer_item *it) {
     struct json *input = NULL;
     jw_key(w, "input");
-    if (it->text.len && !json_parse(&input, it->text.data, it->text.len, NULL) &&
-        json_kind_of(input) == JSON_OBJECT) {
+    int rc = it->text.len ? json_parse(&input, it->text.data, it->text.len, NULL) : 0;
+    w->out.failed |= rc == ERR_MEMORY;
+    if (!rc && json_kind_of(input) == JSON_OBJECT) {
         jw_value(w, input);
     } else {
         jw_begin(w, '{');

@@ -99,8 +99,9 @@ static struct words as_object(struct plain *r, struct words text) {
     const struct json_rules rules = {.depth = 256, .big_integers = true};
     struct json *v = NULL;
     bool blank = text.n == strspn(text.s ? text.s : "", " \t\r\n");
-    bool object = !blank && !json_parse_with(&v, text.s, text.n, &rules, NULL) &&
-                  json_kind_of(v) == JSON_OBJECT;
+    int rc = blank ? 0 : json_parse_with(&v, text.s, text.n, &rules, NULL);
+    bool object = !rc && json_kind_of(v) == JSON_OBJECT;
+    r->to->failed |= rc == ERR_MEMORY; // that is not to say that it is no object
     json_free(v);
     return object ? text : blank ? words_of_text("{}") : as_input(r, text);
 }

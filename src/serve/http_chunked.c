@@ -113,7 +113,7 @@ int http_chunked_take(struct http_chunked *c, const char *in, size_t n, size_t *
         }
         str_append(c->body, in + i, piece);
         if (c->body->failed) {
-            *status = 500;
+            *status = 503;
             return err_set(e, ERR_MEMORY, "out of memory for the body of a request");
         }
         i += piece;

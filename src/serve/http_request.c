@@ -116,7 +116,7 @@ static void take_body(struct conn *c) {
         used = n < (size_t)x->head.length - before ? n : (size_t)x->head.length - before;
         str_append(&x->body, bytes, used);
         if (x->body.failed) {
-            status = 500;
+            status = 503;
             rc = err_set(&e, ERR_MEMORY, "out of memory for the body of a request");
         }
     } else {

@@ -223,7 +223,11 @@ static bool read_form(struct completion *c, struct json **form) {
     if (!rc) // so that it is known whose fault it is
         rc = grammar_from_schema(&alone, *form, &how, &work, &e);
     grammar_unref(alone);
-    return !rc || api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
+    if (rc == ERR_MEMORY)
+        api_error_of(&c->error, &e);
+    else if (rc)
+        api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
+    return !rc;
 }
 
 bool tool_constrain(struct completion *c, const struct conversation *v) {

@@ -112,6 +112,8 @@ int chat_render(const struct chat_template *t, const struct chat_input *in, stru
     if (!rc) {
         jinja_context_changes(c);
         rc = chat_repair(t, c, in, &messages, &last, e);
+        if (jinja_failure(c, e)) // then it may have missed what is there
+            rc = jinja_failure(c, e);
     }
     bool goes_on = !rc && last.kind == JINJA_DICT && in->add_generation_prompt && !in->keep_last;
     if (goes_on)

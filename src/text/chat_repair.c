@@ -146,19 +146,18 @@ static void put_reasoning(const struct repair *r, const struct json *from, struc
 }
 
 // A text of JSON as a value; the text itself when it is none, or no object.
-static struct jinja_value parse_arguments(const struct repair *r, const struct json *v) {
+static int parse_arguments(const struct repair *r, const struct json *v, struct jinja_value *out) {
     size_t n;
     const char *text = json_str(v, &n);
     const struct json_rules rules = {.values = 1 << 20, .objects = 1 << 16, .big_integers = true};
     struct json *parsed = NULL;
-    if (n > 0 && json_parse_with(&parsed, text, n, &rules, NULL))
-        return jinja_from_json(r->c, v, true);
-    struct jinja_value out = json_kind_of(parsed) == JSON_OBJECT
-                                 ? jinja_from_json(r->c, parsed, true)
-                             : n == 0 ? jinja_dict(r->c, true)
-                                      : jinja_from_json(r->c, v, true);
+    int rc = n > 0 ? json_parse_with(&parsed, text, n, &rules, r->e) : 0;
+    if (rc == ERR_MEMORY)
+        return rc;
+    bool object = !rc && json_kind_of(parsed) == JSON_OBJECT;
+    *out = n == 0 ? jinja_dict(r->c, true) : jinja_from_json(r->c, object ? parsed : v, true);
     json_free(parsed);
-    return out;
+    return 0;
 }
 
 static int put_arguments(const struct repair *r, const struct json *v, struct jinja_value function,
@@ -176,7 +175,7 @@ static int put_arguments(const struct repair *r, const struct json *v, struct ji
     else if (r->t->traits.text_arguments)
         out = kind == JSON_NULL ? words(r, "{}") : jinja_from_json(r->c, v, true);
     else if (kind == JSON_STRING)
-        out = parse_arguments(r, v);
+        rc = parse_arguments(r, v, &out);
     else
         out = kind == JSON_NULL ? jinja_dict(r->c, true) : jinja_from_json(r->c, v, true);
     if (!rc)

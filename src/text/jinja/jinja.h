@@ -39,6 +39,9 @@ struct jinja_context;
 int jinja_context_create(struct jinja_context **out, const struct jinja_limits *limits,
                          struct err *e); // limits may be NULL
 void jinja_context_free(struct jinja_context *c);
+// The error of what has been done to a context outside of a rendering, an allocation that failed
+// above all; 0: none. A rendering fails with it.
+int jinja_failure(const struct jinja_context *c, struct err *e);
 // The time that strftime_now shows instead of the system's local time.
 void jinja_context_clock(struct jinja_context *c, const struct tm *now);
 // Lets templates append to lists and pop from them, which the sandbox of transformers forbids and

@@ -176,6 +176,10 @@ static int hand_over(struct jinja_context *c, struct jinja_output *out) {
     return 0;
 }
 
+int jinja_failure(const struct jinja_context *c, struct err *e) {
+    return c->e.code ? err_set(e, c->e.code, "%s", c->e.text) : 0;
+}
+
 int jinja_render(const struct jinja *j, struct jinja_context *c, struct jinja_output *out,
                  struct err *e) {
     jinja_output_fini(out);

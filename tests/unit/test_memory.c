@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every allocation on the way of a request's text fails once: the body as JSON, its fields, its
+// conversation, the template, the tokens. The outcome is the one without a failure, or it is that
+// memory is short (503), and never that the client is wrong.
+#include "test.h"
+
+#include <stdlib.h>
+
+#include "base/json.h"
+#include "serve/conversation_chat.h"
+#include "serve/conversation_plain.h"
+#include "serve/messages.h"
+#include "serve/params.h"
+#include "text/chat.h"
+#include "vocab_file.h"
+
+#if defined __GLIBC__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+// A program's own functions come before those of the C library.
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+
+static _Thread_local long left = -1; // allocations that succeed before one fails; -1: all do
+
+extern char __executable_start, etext;
+
+// Only what this program asks for itself: libraries (json-c above all) do not survive each failure.
+static bool fails(const void *from) {
+    bool ours = (const char *)from >= &__executable_start && (const char *)from < &etext;
+    return ours && left >= 0 && left-- == 0;
+}
+
+void *malloc(size_t n) {
+    return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(n);
+}
+
+void *calloc(size_t n, size_t size) {
+    return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t n) {
+    return fails(__builtin_return_address(0)) ? NULL : __libc_realloc(p, n);
+}
+
+static const char body[] =
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief, now.\"},"
+    "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"one\"}]},"
+    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\","
+    "\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"at\\\":[1,2.5,null]}\"}}]},"
+    "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"none\"},"
+    "{\"role\":\"user\",\"content\":\"and then?\"}],"
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"parameters\":"
+    "{\"type\":\"object\",\"properties\":{\"at\":{\"type\":\"array\"}}}}}],"
+    "\"stop\":[\"x\",\"y\"],\"logit_bias\":{\"3\":1},\"max_tokens\":5}";
+
+struct world {
+    struct tokenizer *tokenizer;
+    struct chat_template *chat;
+    struct params_limits limits;
+};
+
+static bool render(const struct world *w, struct params *p, struct str *text,
+                   struct token_list *ids, struct api_error *x) {
+    struct conversation v = {0}, plain = {0};
+    struct chat_words words = {0};
+    struct chat_text out = {0};
+    struct err e = {0};
+    bool ok = messages_check(p->messages, x);
+    if (ok) {
+        conversation_read_chat(&v, p->messages);
+        conversation_read_chat_tools(&v, p->tools, p->tool_choice, p->parallel);
+    }
+    ok = ok && conversation_plain(&v, "messages", &plain, x) &&
+         conversation_words(&plain, &words, x);
+    const struct chat_input in = {
+        .messages = words.messages, .tools = words.tools, .add_generation_prompt = true};
+    int rc = !ok ? 0 : chat_render(w->chat, &in, &out, &e);
+    if (ok && !rc)
+        rc = chat_encode(w->tokenizer, &out, ids, &e);
+    if (rc)
+        api_error_of(x, &e);
+    *text = out.text;
+    out.text = (struct str){0};
+    chat_text_fini(&out);
+    chat_words_fini(&words);
+    conversation_fini(&plain);
+    conversation_fini(&v);
+    return ok && !rc;
+}
+
+static bool ask(const struct world *w, struct str *text, struct token_list *ids,
+                struct api_error *x) {
+    struct params p = {0};
+    struct json *v = NULL;
+    bool ok = params_parse(body, sizeof body - 1, &v, x) &&
+              params_read(&p, v, ENDPOINT_CHAT, &w->limits, x) && render(w, &p, text, ids, x);
+    params_fini(&p);
+    json_free(v);
+    return ok;
+}
+
+static void every_allocation_may_fail(void **state) {
+    (void)state;
+    static const char template[] = "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+                                   "{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}"
+                                   "{% endfor %}{% endfor %}{{ tools | tojson }}";
+    static const char *const none[1];
+    const struct vocab_spec spec = {none, none, NULL, 0, 0};
+    struct world w = {.limits = {.vocab = 1000, .slots = 8}};
+    struct vocab_file f = {0};
+    struct str want = {0};
+    struct token_list ids = {0};
+    struct api_error x = {0};
+    struct err e = {0};
+    vocab_file_fill(&f, &spec);
+    assert_int_equal(vocab_file_load(&f, &w.tokenizer, &e), 0);
+    if (chat_template_create(&w.chat, template, sizeof template - 1, w.tokenizer, &e))
+        fail_msg("%s", e.text);
+    sample_params_init(&w.limits.sample);
+    if (!ask(&w, &want, &ids, &x))
+        fail_msg("%s", x.text);
+    size_t count = ids.count;
+    int wrong = 0;
+    long n = 0;
+    for (bool failed = true; failed; n++) {
+        struct str text = {0};
+        struct token_list got = {0};
+        x = (struct api_error){0};
+        left = n;
+        bool ok = ask(&w, &text, &got, &x);
+        failed = left < 0;
+        left = -1;
+        bool same = ok && text.len == want.len && !memcmp(text.data, want.data, want.len) &&
+                    got.count == count;
+        if (!same && x.status != 503) {
+            print_error("allocation %ld: %d %s %.300s\n", n, x.status, x.text,
+                        ok && text.data ? text.data : "");
+            wrong++;
+        }
+        str_fini(&text);
+        token_list_fini(&got);
+    }
+    print_message("%ld allocations\n", n);
+    assert_true(n > 30);
+    assert_int_equal(wrong, 0);
+    str_fini(&want);
+    token_list_fini(&ids);
+    chat_template_free(w.chat);
+    tokenizer_destroy(w.tokenizer);
+    vocab_file_fini(&f);
+}
+#else
+static void every_allocation_may_fail(void **state) {
+    (void)state; // where another allocator watches, the fuzz programs do this
+}
+#endif
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
