@@ -30,23 +30,32 @@ struct shape {
 static const struct shape shapes[] = {
     {"chat", NULL,
      "messages=message tools=tool tool_choice=choice stream_options=stream_options "
-     "response_format=format "
+     "response_format=format coppice=coppice structured_outputs=structured thinking=thinking "
      "functions=declaration audio! metadata- moderation! prediction- prompt_cache_key- "
      "prompt_cache_options- prompt_cache_retention- safety_identifier- service_tier-auto|default "
      "store- user- verbosity-medium web_search_options!"},
-    {"completions", NULL, "stream_options=stream_options response_format=format user-"},
+    {"completions", NULL,
+     "stream_options=stream_options response_format=format coppice=coppice "
+     "structured_outputs=structured user-"},
     {"responses", NULL,
      "input=item tools=response_tool tool_choice=choice reasoning=reasoning text=text "
      "max_tool_calls moderation! "
      "truncation-disabled prompt_cache_options=cache_options access_programs- background_options- "
      "context_management- image- personality- prompt_cache_key- prompt_cache_retention- "
-     "safety_identifier- service_tier-auto|default stream_options=stream_options user-"},
+     "safety_identifier- service_tier-auto|default stream_options=obfuscation coppice=coppice "
+     "user-"},
     {"messages", NULL,
-     "messages=turn system=block tools=message_tool thinking=thinking output_config=output_config "
+     "messages=turn system=block tools=message_tool coppice=coppice thinking=thinking "
+     "output_config=output_config "
      "billing_policy- cache_control- container- context_management- diagnostics- "
      "fallback_credit_token- fallbacks- inference_geo- mcp_servers! metadata- "
      "service_tier-auto|standard_only speed-standard betas- user_profile_id- workspace_id-"},
     {"stream_options", NULL, "include_usage include_obfuscation- continuous_usage_stats!"},
+    {"obfuscation", NULL, "include_obfuscation-"},
+    {"coppice", NULL, "logit_hash token_ids trees speculate"},
+    {"structured", NULL,
+     "json regex choice grammar json_object disable_fallback- disable_any_whitespace- "
+     "disable_additional_properties! whitespace_pattern! structural_tag!"},
     {"choice", "function", "..."},
     {"choice", "custom", "..."},
     {"choice", "allowed_tools", "..."},
@@ -189,7 +198,12 @@ static const char foreign[] =
     "enable_search! search_parameters! incremental_output! result_format!message "
     "thinking_budget!null deferred! exclude_domains! include_domains! prompt_truncate_len! "
     "raw_output! perf_metrics_in_response! safety_model! compliance! vl_high_resolution_images! "
-    "translation_options! prompt_cache_isolation_key! citation_options! ";
+    "translation_options! prompt_cache_isolation_key! citation_options! "
+    // of another of the interfaces, which have their own names for it
+    "messages! input! prompt! system! instructions! previous_response_id! response_format! "
+    "guided_json! guided_regex! guided_grammar! guided_choice! structured_outputs! grammar! "
+    "json_schema! documents! functions! modalities! audio! n!1 best_of!1 logprobs! echo! suffix! "
+    "max_completion_tokens! max_output_tokens! n_predict!-1 ";
 
 struct names {
     struct params *p;
@@ -386,6 +400,9 @@ bool field_names_check(struct params *p, const struct json *body, enum endpoint 
         t.members = shape_of(kind, NULL)->members;
     if (json_each(body, check_field, &t) != 0)
         return false;
+    if (endpoint == ENDPOINT_RESPONSES && !p->logprobs && p->top_logprobs >= 0 &&
+        json_int(json_get(body, "top_logprobs"), 0) > 0)
+        field_names_ignore(p, "top_logprobs"); // include does not ask for them
     if (p->ignored.failed)
         api_fail(x, 503, NULL, "no memory to read the request");
     return !p->ignored.failed;

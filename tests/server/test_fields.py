@@ -308,6 +308,24 @@ def names():
     equal("names: a template", ignored(CHAT, "/apply-template", made_up=1), "max_tokens, made_up")
 
 
+def other_interfaces():
+    """A field of another interface is refused where an answer without it would be another."""
+    form = {"type": "json_object"}
+    for path, fields in ((RESPONSES, {"response_format": form, "n": 2, "messages": TURN, "max_completion_tokens": 5, "system": "x"}),
+                         (MESSAGES, {"response_format": form, "n": 2, "instructions": "x", "max_output_tokens": 5, "logprobs": True}),
+                         (CHAT, {"system": "x", "instructions": "x", "input": "x", "prompt": "x", "echo": True, "best_of": 2}),
+                         (TEXT, {"messages": TURN, "input": "x", "functions": [{"name": "f"}]})):
+        for name, value in fields.items():
+            status, _, sentence = refusal(post(path, **{name: value}))
+            check(f"of another interface: {path} {name}", status == 400 and name in sentence, (status, sentence))
+    equal("of another interface: one answer is one answer", ignored(RESPONSES, n=1, best_of=1, echo=False), "")
+    equal("within others: this server's own", ignored(CHAT, coppice={"token_ids": True, "odd": 1}), "coppice.odd")
+    equal("within others: chances that nobody asks for", ignored(RESPONSES, top_logprobs=2), "top_logprobs")
+    equal("within others: chances", ignored(RESPONSES, top_logprobs=2, include=["message.output_text.logprobs"]), "")
+    status, param, _ = refusal(post(CHAT, structured_outputs={"regex": "a", "whitespace_pattern": " "}))
+    equal("within others: vLLM's forms", (status, param), (400, "structured_outputs.whitespace_pattern"))
+
+
 def others():
     """Fields of other servers: refused by their name, unless they say what happens anyway."""
     refused = {"use_beam_search": True, "length_penalty": 1.5, "skip_special_tokens": False, "bad_words": ["a"],
@@ -511,7 +529,7 @@ def answers():
     equal("answers: the thinking server ends", thinker.end(), 0)
 
 
-PARTS = [names_of_tools, response_says_again, biases, ends, names, others, places, every_member, answers]
+PARTS = [names_of_tools, response_says_again, biases, ends, names, other_interfaces, others, places, every_member, answers]
 
 if __name__ == "__main__":
     server = Server("--temp", "0")
