@@ -76,16 +76,24 @@ def plain_answers(seeds, turns):
 
 
 def cached(*options, folder=FOLDER):
-    return Server("--cache-ram", "256M", "--cache-dir", folder, "--cache-disk", "1G", *options)
+    server = Server("--cache-ram", "256M", "--cache-dir", folder, "--cache-disk", "1G", *options)
+    server.folder = folder
+    return server
 
 
 def written(server):
-    """Waits until nothing is being written any more."""
-    before = -1
-    while server.metric("coppice_cache_files_written_total") != before:
-        before = server.metric("coppice_cache_files_written_total")
-        time.sleep(0.3)
-    return before
+    """Waits until there are files and nothing more is being written; how many there are."""
+    def whole():
+        names = [name for name in os.listdir(server.folder) if name.endswith(".kvc")]
+        files = server.metric("coppice_cache_files")
+        return files and \
+            server.metric("coppice_cache_disk_bytes") == sum(os.path.getsize(os.path.join(server.folder, name))
+                                                             for name in names)
+    end, times = time.monotonic() + 60, 0
+    while times < 4 and time.monotonic() < end:  # a state is kept right behind its answer
+        times = times + 1 if whole() else 0
+        time.sleep(0.1)
+    return len([name for name in os.listdir(server.folder) if name.endswith(".kvc")])
 
 
 def turns():
@@ -276,7 +284,9 @@ def identity():
         time.sleep(0.1)
 
     def serve(*options):
-        return Server("--cache-ram", "256M", *options, model=model)
+        server = Server("--cache-ram", "256M", *options, model=model)
+        server.folder = folder
+        return server
 
     kept = ("--cache-dir", folder)
     server, talk = serve(*kept), Talk(7)

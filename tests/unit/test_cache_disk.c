@@ -38,12 +38,13 @@ static struct {
     struct image image;
     struct image_page pages[PAGES], *table[PAGES];
     int32_t tokens[TOKENS];
-    unsigned char page[PAGE];
+    unsigned char page[PAGE], form[4];
 } made;
 
 static struct cache_file *make_file(uint64_t key) {
     struct cache_file *f = calloc(1, sizeof *f);
-    made.image = (struct image){.len = TOKENS, .n_groups = 1};
+    made.image = (struct image){
+        .len = TOKENS, .n_groups = 1, .form = made.form, .form_bytes = sizeof made.form};
     made.image.groups[0] = (struct image_group){PAGE, TOKENS, 0, PAGES, made.table};
     for (int i = 0; i < PAGES; i++) {
         made.pages[i] = (struct image_page){1, PAGE, made.page};
