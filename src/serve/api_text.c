@@ -25,7 +25,8 @@ struct task {
     struct gone client; // asks it
     enum endpoint endpoint;
     task_fn *work;
-    struct str text;         // the body, until it has been read
+    struct str text; // the body, until it has been read
+    struct http_task done;
     struct http_hold hold;   // its memory, and of what is made of it
     const struct json *body; // while the work runs
     struct params p;
@@ -68,7 +69,8 @@ static void run(void *arg) {
     params_fini(&t->p);
     json_free(body);
     http_hold_set(&t->hold, t->out.out.cap);
-    if (http_post(t->s->http, on_done, t)) // the loop has ended, and the exchange with it
+    t->done = (struct http_task){.fn = on_done, .arg = t};
+    if (http_post_task(t->s->http, &t->done)) // the loop has ended, and the exchange with it
         free_task(t);
 }
 

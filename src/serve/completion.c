@@ -281,7 +281,8 @@ static void hand_over(struct completion *c, bool ok) {
         c->body = NULL;
     }
     count_kept(c);
-    http_post(c->s->http, on_prepared, c);
+    c->handed = (struct http_task){.fn = on_prepared, .arg = c};
+    (void)http_post_task(c->s->http, &c->handed); // else the loop has ended, and frees it
 }
 
 // The thread that compresses.

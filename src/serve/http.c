@@ -209,34 +209,45 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg) {
         event_base_loopbreak(h->base);
 }
 
-int http_post(struct http *h, void (*fn)(void *), void *arg) {
+int http_post_task(struct http *h, struct http_task *t) {
     uint64_t one = 1;
-    int rc = 0;
+    t->next = NULL;
     pthread_mutex_lock(&h->lock);
-    if (h->closed)
-        rc = ERR_STATE;
-    else
-        rc = vec_reserve(&h->tasks, &h->cap_tasks, h->n_tasks + 1, sizeof *h->tasks, NULL);
-    bool first = !rc && h->n_tasks == 0;
-    if (!rc)
-        h->tasks[h->n_tasks++] = (struct http_task){fn, arg};
+    bool closed = h->closed, first = !closed && !h->tasks;
+    if (!closed) {
+        *(first ? &h->tasks : h->last_task) = t;
+        h->last_task = &t->next;
+    }
     pthread_mutex_unlock(&h->lock);
     if (first && write(h->wake_fd, &one, sizeof one) < 0)
-        rc = 0; // the counter is full, so the loop is awake
+        return 0; // the counter is full, so the loop is awake
+    return closed ? ERR_STATE : 0;
+}
+
+int http_post(struct http *h, void (*fn)(void *), void *arg) {
+    struct http_task *t = malloc(sizeof *t);
+    if (!t)
+        return ERR_MEMORY;
+    *t = (struct http_task){.fn = fn, .arg = arg, .owned = true};
+    int rc = http_post_task(h, t);
+    if (rc)
+        free(t);
     return rc;
 }
 
 // Runs what has been posted until now; what it posts itself comes next time.
 static void run_tasks(struct http *h) {
     pthread_mutex_lock(&h->lock);
-    struct http_task *tasks = h->tasks;
-    int64_t n = h->n_tasks;
+    struct http_task *t = h->tasks;
     h->tasks = NULL;
-    h->n_tasks = h->cap_tasks = 0;
     pthread_mutex_unlock(&h->lock);
-    for (int64_t i = 0; i < n; i++)
-        tasks[i].fn(tasks[i].arg);
-    free(tasks);
+    while (t) {
+        struct http_task now = *t;
+        if (now.owned)
+            free(t);
+        t = now.next;
+        now.fn(now.arg); // which may free its task
+    }
 }
 
 void http_stop(struct http *h) {
@@ -331,7 +342,7 @@ int http_every(struct http *h, int period_ms, void (*fn)(void *), void *arg, str
         free(t);
         return err_set(e, ERR_MEMORY, "out of memory for a timer");
     }
-    t->task = (struct http_task){fn, arg};
+    t->task = (struct http_task){.fn = fn, .arg = arg};
     t->next = h->timers;
     h->timers = t;
     return 0;
@@ -392,7 +403,6 @@ void http_destroy(struct http *h) {
         event_base_free(h->base);
     if (h->wake_fd >= 0)
         close(h->wake_fd);
-    free(h->tasks);
     free(h->scratch);
     pthread_mutex_destroy(&h->lock);
     free(h);

@@ -109,6 +109,15 @@ void http_destroy(struct http *h);
 // ANY THREAD: has fn(arg) run in the loop soon, in the order of posting. ERR_MEMORY; ERR_STATE when
 // http_run has returned, then fn will not run. What was posted before that does run.
 int http_post(struct http *h, void (*fn)(void *), void *arg);
+// The same for work whose end must be told also when memory is short: the caller's own task, which
+// stays until it runs and is in one place at a time. ERR_STATE only.
+struct http_task {
+    void (*fn)(void *);
+    void *arg;
+    struct http_task *next; // of the server
+    bool owned;             // likewise
+};
+int http_post_task(struct http *h, struct http_task *t);
 // Runs fn(arg) every period_ms while http_run runs. ERR_MEMORY.
 int http_every(struct http *h, int period_ms, void (*fn)(void *), void *arg, struct err *e);
 

@@ -89,11 +89,6 @@ struct http_events {
     void (*late)(struct conn *c);   // a time limit has passed
 };
 
-struct http_task {
-    void (*fn)(void *);
-    void *arg;
-};
-
 struct http_timer {
     struct http_timer *next;
     struct event *event;
@@ -124,10 +119,9 @@ struct http {
     atomic_int stops; // calls of http_stop
     int stops_seen;
     bool cut, ran, flushing;
-    pthread_mutex_t lock; // of the three below
-    struct http_task *tasks;
-    int64_t n_tasks, cap_tasks;
-    bool closed; // http_run has returned
+    pthread_mutex_t lock;                 // of the three below
+    struct http_task *tasks, **last_task; // in the order of posting
+    bool closed;                          // http_run has returned
 };
 
 // http_conn.c

@@ -54,7 +54,9 @@ struct relayed {
     bool raw;        // the body is a completion's, the answer is to be a chat's
     struct relay_raw_stream chunks;
     atomic_bool gone; // the client has gone
-    bool preparing;   // a worker has it
+    bool preparing;   // a worker has it, and `error` with it
+    bool cut;         // the server ends
+    struct http_task handed;
     struct api_error error;
 
     int status;                      // of the answer; 0: no head yet

@@ -325,11 +325,18 @@ static void abandon(struct relayed *q) {
     free_relayed(q);
 }
 
+static void end_cut(struct relayed *q) {
+    api_fail(&q->error, 503, "shutting_down", "the server is shutting down");
+    fail(q, &q->error, RELAY_REFUSED);
+}
+
 static void on_prepared(void *arg) {
     struct relayed *q = arg;
     q->preparing = false;
     if (q->gone)
         abandon(q);
+    else if (q->cut)
+        end_cut(q);
     else if (q->error.status)
         fail(q, &q->error, RELAY_REFUSED);
     else
@@ -340,7 +347,8 @@ static void on_prepared(void *arg) {
 static void hand_over(struct relayed *q, bool ok) {
     if (ok)
         relay_body_make(q);
-    http_post(q->r->http, on_prepared, q);
+    q->handed = (struct http_task){.fn = on_prepared, .arg = q};
+    (void)http_post_task(q->r->http, &q->handed); // else the loop has ended, and frees it
 }
 
 // The thread that compresses.
@@ -377,9 +385,9 @@ static void on_writable(void *arg) {
 
 static void on_cut(void *arg) {
     struct relayed *q = arg;
-    api_fail(&q->error, 503, "shutting_down", "the server is shutting down");
+    q->cut = true;
     if (!q->preparing) // else on_prepared ends it
-        fail(q, &q->error, RELAY_REFUSED);
+        end_cut(q);
 }
 
 static bool asks_for_text(const struct exchange *x) {

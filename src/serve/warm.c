@@ -10,6 +10,7 @@
 struct warm {
     struct service *s;
     struct warm *next;
+    struct http_task handed;
     struct http_hold hold; // of the memory of these two
     struct str body;
     struct token_list tokens;
@@ -91,7 +92,8 @@ static void prepare(void *arg) {
     params_fini(&p);
     json_free(body);
     http_hold_set(&w->hold, (size_t)w->tokens.cap * sizeof *w->tokens.ids);
-    http_post(w->s->http, submit, w);
+    w->handed = (struct http_task){.fn = submit, .arg = w};
+    (void)http_post_task(w->s->http, &w->handed); // else the loop has ended
 }
 
 static void begin(struct service *s, struct str *body, bool ahead) {

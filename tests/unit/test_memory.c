@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "serve/conversation_chat.h"
 #include "serve/conversation_plain.h"
+#include "serve/http.h"
 #include "serve/messages.h"
 #include "serve/params.h"
 #include "text/chat.h"
@@ -149,13 +150,50 @@ static void every_allocation_may_fail(void **state) {
     tokenizer_destroy(w.tokenizer);
     vocab_file_fini(&f);
 }
+static void count_one(void *arg) {
+    ++*(int *)arg;
+}
+
+static void no_handler(void *arg, struct exchange *x) {
+    (void)arg;
+    exchange_abort(x);
+}
+
+// A worker that is done says so without an allocation, or its request would never be answered.
+static void the_end_of_work_is_always_told(void **state) {
+    (void)state;
+    struct http *h;
+    struct err e = {0};
+    int ran = 0;
+    struct http_task t = {.fn = count_one, .arg = &ran}, late = t;
+    assert_int_equal(http_create(&h, &(struct http_options){.handler = no_handler}, &e), 0);
+    left = 0;
+    assert_int_equal(http_post(h, count_one, &ran), ERR_MEMORY);
+    left = 0;
+    assert_int_equal(http_post_task(h, &t), 0);
+    left = -1;
+    http_stop(h);
+    http_stop(h);
+    assert_int_equal(http_run(h, &e), 0);
+    assert_int_equal(ran, 1);
+    assert_int_equal(http_post_task(h, &late), ERR_STATE);
+    http_destroy(h);
+    assert_int_equal(ran, 1);
+}
 #else
+static void the_end_of_work_is_always_told(void **state) {
+    (void)state;
+}
+
 static void every_allocation_may_fail(void **state) {
     (void)state; // where another allocator watches, the fuzz programs do this
 }
 #endif
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(the_end_of_work_is_always_told),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
