@@ -127,7 +127,7 @@ static uint32_t by_types(struct schema *s, const struct conj *c) {
 static void write_rule(struct schema *s, struct open_rule *o) {
     uint32_t x = BUILD_NEVER;
     if (build_work(s->b, 8 * o->c.count) && !choose(s, &o->c, &x) &&
-        build_work(s->b, 128 * o->c.count)) // keywords are looked up in every member
+        build_work(s->b, 320 * o->c.count)) // keywords are looked up in every member
         x = by_types(s, &o->c);
     if (s->b->e.code && strncmp(s->b->e.text, "the schema at", 13) != 0) {
         struct err e = s->b->e; // said again with its place
