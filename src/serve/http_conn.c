@@ -172,7 +172,8 @@ static void pause_reads(struct conn *c) {
 }
 
 void conn_watch_reads(struct conn *c) {
-    if (!c->paused || c->dead || c->eof || conn_pending(c) >= AHEAD)
+    bool lacks = c->phase == CONN_HEAD && !c->dirty && !c->full; // a head that is not whole
+    if (!c->paused || c->dead || c->eof || (conn_pending(c) >= AHEAD && !lacks))
         return;
     c->paused = false;
     if (event_add(&c->read, NULL))
@@ -202,7 +203,7 @@ static void take_bytes(struct conn *c, const char *bytes, size_t n) {
         return;
     }
     c->h->events->input(c);
-    bool later = c->phase == CONN_RUN || c->full;
+    bool later = c->phase == CONN_RUN || c->full || c->dirty;
     if (!c->dead && !c->eof && later && conn_pending(c) >= AHEAD)
         pause_reads(c);
 }

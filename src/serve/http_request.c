@@ -11,7 +11,8 @@
 #include "base/clock.h"
 
 enum {
-    ZEROS = 8, // a size of 16 digits is what every client reads
+    STEPS = 16, // requests of one connection before others have their turn
+    ZEROS = 8,  // a size of 16 digits is what every client reads
     BODY_BYTES_PER_S = 4096,
     SMALL_BODY = 64 << 10, // bytes, as many as a head may have: such bodies are never refused
     IDLE_PART = 10,        // of body_ms: then a body that does not come gives way to others
@@ -205,13 +206,17 @@ static void take_head(struct conn *c) {
 }
 
 // Goes on as long as a request begins, ends or is answered; a client that does not take its answers
-// gets no further ones.
+// gets no further ones, and one that sends many requests at once waits for the others' turns.
 static void on_input(struct conn *c) {
-    for (;;) {
+    for (int steps = 0;; steps++) {
         size_t before = conn_pending(c);
         enum conn_phase phase = c->phase;
         if (c->dead || c->last || before == 0 || c->full)
             break;
+        if (steps >= STEPS && phase == CONN_HEAD) {
+            conn_mark(c);
+            return;
+        }
         if (phase == CONN_HEAD)
             take_head(c);
         else if (phase == CONN_BODY)

@@ -95,6 +95,26 @@ static void pipelined_requests_are_answered_in_order(void **state) {
     str_fini(&body);
 }
 
+// More of them than one turn takes are all answered, and the last one ends the connection.
+static void many_pipelined_requests_are_answered(void **state) {
+    (void)state;
+    enum { MANY = 3000 };
+    struct str text = {0}, out = {0};
+    for (int i = 0; i < MANY; i++)
+        str_printf(&text, "GET /echo?%d. HTTP/1.1\r\n" HOST "%s\r\n", i,
+                   i == MANY - 1 ? "Connection: close\r\n" : "");
+    peer_ask(&server, text.data, &out);
+    const char *at = out.data;
+    for (int i = 0; i < MANY; i++) {
+        char want[32];
+        snprintf(want, sizeof want, "?%d. ", i);
+        at = strstr(at, want);
+        assert_non_null(at);
+    }
+    str_fini(&text);
+    str_fini(&out);
+}
+
 static void a_request_may_come_byte_by_byte(void **state) {
     (void)state;
     static const char text[] =
@@ -407,6 +427,7 @@ int main(void) {
         cmocka_unit_test(a_request_is_answered),
         cmocka_unit_test(one_connection_serves_many),
         cmocka_unit_test(pipelined_requests_are_answered_in_order),
+        cmocka_unit_test(many_pipelined_requests_are_answered),
         cmocka_unit_test(a_request_may_come_byte_by_byte),
         cmocka_unit_test(head_is_get_without_its_body),
         cmocka_unit_test(old_clients_get_what_they_know),
