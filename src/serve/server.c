@@ -27,7 +27,9 @@ struct server {
     struct str template; // of the file that was named
     struct str warm;     // likewise
     struct sample_params sample;
-    struct err failure; // of the engine
+    struct err failure;          // of the engine
+    struct http_task changes[2]; // of its state: ready or not, then the end
+    int n_changes;               // engine thread
 };
 
 struct server_options server_options_default(void) {
@@ -208,7 +210,9 @@ static void on_engine(void *arg) {
 // Engine thread.
 static void engine_changed(void *arg) {
     struct server *v = arg;
-    http_post(v->s.http, on_engine, v);
+    struct http_task *t = &v->changes[v->n_changes++];
+    *t = (struct http_task){.fn = on_engine, .arg = v};
+    http_post_task(v->s.http, t); // ERR_STATE: the server has ended before
 }
 
 // Room for the scorer, where the target has to make some.
