@@ -338,13 +338,15 @@ static void loaded(struct cache *c, struct cache_entry *y, const struct cache_jo
     cache_free_image(c, &y->incoming);
     c->stats.failed++;
     note(c, j->err.text);
+    if (!y->file) { // lost meanwhile: what has the key now is another file
+        cache_drop(c, y);
+        return;
+    }
     struct cache_entry *bad = with_key(c, j->failed);
     if (bad && j->rc == ERR_UNSUPPORTED)
         bad->newer = true; // a program that is newer can use it
     if (bad)
         cache_tier_lose(c, bad); // and with it what goes on from there
-    else if (!y->file)
-        cache_drop(c, y);
 }
 
 void cache_tier_touch(struct cache *c, struct cache_entry *y) {

@@ -48,6 +48,7 @@ struct scene {
     struct session *session;
     struct cache *cache;
     int32_t prompt[PROMPT];
+    int64_t point; // tokens of it that are kept
 };
 
 static void keep(void *arg, struct checkpoint *c, const struct err *e) {
@@ -58,7 +59,6 @@ static void keep(void *arg, struct checkpoint *c, const struct err *e) {
 
 // Reads the prompt and leaves a checkpoint in the cache.
 static void read_prompt(struct scene *s) {
-    static const int64_t at[] = {POINT};
     struct request r;
     struct reply reply = {0};
     struct err e = {0};
@@ -68,7 +68,7 @@ static void read_prompt(struct scene *s) {
     r.max_tokens = 2;
     r.ignore_eos = true;
     r.how = SPECULATE_OFF;
-    r.checkpoint_at = at;
+    r.checkpoint_at = &s->point;
     r.n_checkpoints = 1;
     r.checkpoint = keep;
     r.checkpoint_arg = s;
@@ -80,6 +80,7 @@ static void open_scene_with(struct scene *s, const char *name, const struct cach
     struct session_options o = session_options_default();
     struct err e = {0};
     memset(s, 0, sizeof *s);
+    s->point = POINT;
     memory.test = pthread_self();
     memory.refuse = false;
     memory.made_beside = memory.made_by_itself = 0;
@@ -377,6 +378,112 @@ static void what_shares_pages_that_failed_to_come_is_dropped_with_them(void **st
     late = NULL;
 }
 
+static pthread_mutex_t disk_gate = PTHREAD_MUTEX_INITIALIZER;
+
+// The disk's thread begins no other job while the test holds the gate.
+static void pass_gate(void *arg) {
+    (void)arg;
+    pthread_mutex_lock(&disk_gate);
+    pthread_mutex_unlock(&disk_gate);
+}
+
+static int64_t failed_of(const struct cache_stats *s) {
+    return s->failed;
+}
+
+static int64_t written_of(const struct cache_stats *s) {
+    return s->written;
+}
+
+// Polls until a count is there, or for ten seconds.
+static void wait_for(struct scene *s, int64_t (*count)(const struct cache_stats *s), int64_t n) {
+    struct cache_stats now = cache_stats(s->cache);
+    for (int i = 0; i < 10000 && count(&now) < n; i++) {
+        usleep(1000);
+        cache_poll(s->cache);
+        now = cache_stats(s->cache);
+    }
+    assert_int_equal(count(&now), n);
+}
+
+// Reads the prompt with another token at `at`, and waits for the file of its first `point` tokens.
+static void keep_file(struct scene *s, int at, int64_t point) {
+    int64_t written = cache_stats(s->cache).written;
+    s->prompt[at] ^= 1;
+    s->point = point;
+    read_prompt(s);
+    cache_flush(s->cache);
+    wait_for(s, written_of, written + 1);
+}
+
+static void damage_first_page(struct cache *c, int64_t len) {
+    char path[CACHE_PATH];
+    uint64_t sum;
+    const struct cache_entry *y = c->all;
+    while (y && (y->len != len || !y->file))
+        y = y->next;
+    assert_non_null(y);
+    cache_disk_path(c->disk, c->kind, y->file->key, path);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)cache_file_page(y->file, 0, 0, &sum), SEEK_SET), 0);
+    int byte = fgetc(f);
+    assert_int_equal(fseek(f, -1, SEEK_CUR), 0);
+    assert_int_equal(fputc(byte ^ 1, f), byte ^ 1);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void drop_images(struct cache *c) {
+    for (struct cache_entry *y = c->all, *next; y; y = next) {
+        next = y->next;
+        cache_let_go(c, y);
+    }
+}
+
+// Two texts that go on from a third are being read when the file of that turns out to be damaged.
+// The first to fail takes the files of all away; before the second fails, the third has been run
+// and has a new one of the same name.
+static void what_lost_its_file_while_it_was_read_is_dropped(void **state) {
+    (void)state;
+    enum { LONGER = 160, BEHIND = 100 };
+    struct late_copies how = {.seed = 8, .chance = 1};
+    char dir[] = "/tmp/cache_lost.XXXXXX", command[64];
+    struct scene s;
+    late = &how;
+    assert_non_null(mkdtemp(dir));
+    open_scene_with(
+        &s, "cache_lost",
+        &(struct cache_options){.ram = RAM, .dir = dir, .disk = RAM, .wake = pass_gate});
+    for (int i = 0; i < 10000 && !s.cache->scanned; i++) {
+        usleep(1000);
+        cache_poll(s.cache);
+    }
+    assert_true(s.cache->scanned);
+    keep_file(&s, BEHIND, POINT);
+    keep_file(&s, BEHIND, LONGER);
+    keep_file(&s, BEHIND + 1, LONGER);
+    drop_images(s.cache);
+    damage_first_page(s.cache, POINT);
+    pthread_mutex_lock(&disk_gate);
+    assert_false(cache_ready(s.cache, s.prompt, PROMPT, PROMPT));
+    s.prompt[BEHIND + 1] ^= 1;
+    assert_false(cache_ready(s.cache, s.prompt, PROMPT, PROMPT));
+    wait_for(&s, failed_of, 1);
+    s.point = POINT;
+    read_prompt(&s);
+    cache_flush(s.cache);
+    pthread_mutex_unlock(&disk_gate);
+    wait_for(&s, failed_of, 2);
+    for (const struct cache_entry *y = s.cache->all; y; y = y->next)
+        assert_true(y->image || y->file);
+    assert_true(cache_ready(s.cache, s.prompt, PROMPT, PROMPT));
+    assert_int_equal(cached(&s), POINT);
+    close_scene(&s);
+    late = NULL;
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_waits_for_its_memory_and_nobody_else),
@@ -388,6 +495,7 @@ int main(void) {
         cmocka_unit_test(what_has_a_file_waits_for_its_copies_as_well),
         cmocka_unit_test(dropping_many_looks_at_each_a_few_times),
         cmocka_unit_test(what_shares_pages_that_failed_to_come_is_dropped_with_them),
+        cmocka_unit_test(what_lost_its_file_while_it_was_read_is_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
