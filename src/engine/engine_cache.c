@@ -69,7 +69,8 @@ void cached_again(struct engine *g, const struct stream *s) {
     struct sequence *seq = job_sequence(s->job);
     int64_t n;
     const int32_t *ids = job_text(s->job, &n);
-    if (!g->cache || sequence_len(seq) || s->o.r.prompt_logprobs)
+    // What failed again may be this, and running the text is sure to come to an end.
+    if (!g->cache || sequence_len(seq) || s->o.r.prompt_logprobs || s->faults > 1)
         return;
     (void)cache_restore(g->cache, ids, n, job_sparse_end(s->job), seq);
     (void)sequence_sparse(seq, job_sparse_end(s->job), NULL);

@@ -16,7 +16,7 @@ static struct {
     struct ops table;
     int rc;
     void (*wait)(void);
-    atomic_int left, token, drafts;
+    atomic_int left, token, drafts, uploads, uploaded;
     atomic_bool no_drafts;
     atomic_bool hit, pending;
 } f;
@@ -42,6 +42,15 @@ static int faulty_status(struct exec *x, struct err *e) {
 static void faulty_download(struct exec *x, void *dst, const void *src, size_t bytes) {
     if (!falls())
         f.inner->download(x, dst, src, bytes);
+}
+
+static void faulty_upload(struct exec *x, void *dst, const void *src, size_t bytes) {
+    if (f.uploaded == f.uploads) {
+        f.inner->upload(x, dst, src, bytes);
+        return;
+    }
+    f.uploaded++;
+    f.hit = f.pending = true;
 }
 
 static void faulty_copy(struct exec *x, void *dst, const void *src, size_t bytes) {
@@ -160,6 +169,7 @@ void faulty_open(struct exec *x, int n) {
     f.status = x->status;
     f.table = *x->ops;
     f.table.download = faulty_download;
+    f.table.upload = faulty_upload;
     f.table.copy = faulty_copy;
     f.table.zero = faulty_zero;
     f.table.gather_rows = faulty_gather_rows;
@@ -179,7 +189,7 @@ void faulty_open(struct exec *x, int n) {
     f.table.sample = faulty_sample;
     f.rc = ERR_MEMORY;
     f.no_drafts = false;
-    f.drafts = 0;
+    f.drafts = f.uploads = f.uploaded = 0;
     f.wait = NULL;
     f.token = -1;
     x->ops = &f.table;
@@ -207,6 +217,14 @@ void faulty_tells(int rc) {
 
 void faulty_drafts(void) {
     f.no_drafts = true;
+}
+
+void faulty_uploads(int most) {
+    f.uploads = most;
+}
+
+int faulty_uploaded(void) {
+    return f.uploaded;
 }
 
 int faulty_drafted(void) {

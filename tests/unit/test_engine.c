@@ -686,6 +686,33 @@ static void out_of_memory_always(void **state) {
     }
 }
 
+// States that cannot be put back, however often that is tried: texts that are kept are run anew, in
+// spite of the cache.
+static void never_put_back(void **state) {
+    enum { ALL = 2000, ASKED = 3, EACH = 200 };
+    struct engine_rig *f = *state;
+    struct engine_options o = engine_options_default();
+    o.slots = 3;
+    o.cache.ram = 64 << 20;
+    o.cache.grid = 32;
+    struct engine *g = rig_engine(f, &o);
+    faulty_open(model_exec(session_model(engine_session(g))), -1);
+    for (int round = 0; round < 2; round++) {
+        struct stream *s[ASKED];
+        for (int i = 0; i < ASKED; i++)
+            s[i] = rig_submit(f, g, &f->r[i + 4]);
+        for (int i = 0; i < ASKED; i++) {
+            struct stream_end end = rig_end(f, s[i]);
+            rig_same(s[i], &end, &f->alone[i + 4]);
+            stream_release(s[i]);
+        }
+        faulty_uploads(ALL);
+    }
+    assert_in_range(faulty_uploaded(), 1, ASKED * EACH);
+    assert_int_equal(engine_stats(g).failed, 0);
+    close_faulty(g);
+}
+
 // A draft that fails each time it is asked, beside a target that is well: requests go on without
 // it, and soon it is not asked any more.
 static void draft_fails(void **state) {
@@ -809,6 +836,7 @@ int main(void) {
         cmocka_unit_test(faults),
         cmocka_unit_test(trees),
         cmocka_unit_test(draft_fails),
+        cmocka_unit_test(never_put_back),
         cmocka_unit_test(out_of_memory_once),
         cmocka_unit_test(out_of_memory_once_cached),
         cmocka_unit_test(out_of_memory_always),
