@@ -11,7 +11,13 @@
 #include "serve/conversation_responses.h"
 #include "serve/input_items.h"
 #include "serve/response_replay.h"
-#include "serve/sse.h"
+#include "serve/workers.h"
+
+// A kept response that a request refers to, and what it answered.
+struct kept {
+    char id[RANDOM_ID];
+    struct json *answer, *input;
+};
 
 // What a request is made of, while its prompt is made.
 struct source {
@@ -19,6 +25,8 @@ struct source {
     const struct json *body;
     struct api_error *error;
     struct json *before, *answer; // input and response of previous_response_id
+    struct kept *kept;            // of references, each read once
+    size_t n_kept, looked;        // at items of them
     struct json *resolved;        // `input` with what it refers to in its place; NULL: as it came
     struct conversation v;
 };
@@ -30,7 +38,8 @@ static bool no_memory(struct api_error *x) {
 
 static bool parse(const struct str *text, struct json **out, struct api_error *x) {
     struct err e = {0};
-    const struct json_rules rules = {.depth = 512, .big_integers = true};
+    const struct json_rules rules = {
+        .depth = 512, .values = 1 << 21, .objects = 1 << 18, .big_integers = true};
     if (text->failed)
         return no_memory(x);
     if (!json_parse_with(out, text->data ? text->data : "", text->len, &rules, &e))
@@ -39,36 +48,57 @@ static bool parse(const struct str *text, struct json **out, struct api_error *x
     return false;
 }
 
-// The kept response that an item's id tells of: "msg_" and the digits of the response. The item is
-// one of its output, or of what it answered.
-static bool find_item(struct service *s, const char *id, struct json_writer *w) {
-    char response[RANDOM_ID];
+// The kept response of that id, read; NULL: there is none, or it cannot be read.
+static const struct kept *find_kept(struct source *r, const char *id) {
+    struct kept k = {0}, *more;
     struct str text = {0}, input = {0};
-    struct json *doc = NULL, *before = NULL;
     struct api_error ignored = {0};
-    bool found = false;
-    const char *digits = strchr(id, '_');
+    for (size_t i = r->n_kept; i-- > 0;)
+        if (!strcmp(r->kept[i].id, id))
+            return &r->kept[i];
+    bool found = response_store_get(&r->s->responses, id, &text, &input) &&
+                 parse(&text, &k.answer, &ignored) && parse(&input, &k.input, &ignored);
+    str_fini(&text);
+    str_fini(&input);
+    more = found ? realloc(r->kept, (r->n_kept + 1) * sizeof *more) : NULL;
+    if (!more) {
+        json_free(k.answer);
+        json_free(k.input);
+        return NULL;
+    }
+    snprintf(k.id, sizeof k.id, "%s", id);
+    r->kept = more;
+    r->kept[r->n_kept] = k;
+    return &r->kept[r->n_kept++];
+}
+
+// "resp_" and the digits of an item's id: "msg_" and the digits of the response. False: it has
+// none.
+static bool response_of_item(const char *id, char response[static RANDOM_ID]) {
+    const char *digits = id ? strchr(id, '_') : NULL;
     int n = digits ? (int)strcspn(++digits, "_") : 0;
     if (!digits || n > 24)
         return false;
-    snprintf(response, sizeof response, "resp_%.*s", n, digits);
-    if (response_store_get(&s->responses, response, &text, &input) &&
-        parse(&text, &doc, &ignored)) {
-        const struct json *output = json_get(doc, "output");
-        for (size_t i = 0; i < json_len(output) && !found; i++) {
-            const struct json *item = json_at(output, i);
-            found = words_equal(words_of(json_get(item, "id")), id);
-            if (found)
-                jw_value(w, item);
+    snprintf(response, RANDOM_ID, "resp_%.*s", n, digits);
+    return true;
+}
+
+// Writes the item of that id: one of a kept response's output, or of what it answered.
+static bool find_item(struct source *r, const char *id, struct json_writer *w) {
+    char response[RANDOM_ID];
+    const struct kept *k = response_of_item(id, response) ? find_kept(r, response) : NULL;
+    if (!k)
+        return false;
+    const struct json *output = json_get(k->answer, "output");
+    r->looked += json_len(output) + json_len(k->input);
+    for (size_t i = 0; i < json_len(output); i++) {
+        const struct json *item = json_at(output, i);
+        if (words_equal(words_of(json_get(item, "id")), id)) {
+            jw_value(w, item);
+            return true;
         }
-        found = found || (parse(&input, &before, &ignored) &&
-                          input_items_find(before, response, words_of_text(id), w));
     }
-    json_free(doc);
-    json_free(before);
-    str_fini(&text);
-    str_fini(&input);
-    return found;
+    return input_items_find(k->input, response, words_of_text(id), w);
 }
 
 static int count_member(void *arg, const char *key, size_t n, const struct json *v) {
@@ -87,6 +117,17 @@ static bool is_reference(const struct json *item) {
     return json_get(item, "id") && members == 1;
 }
 
+// Whether what references stand for is within what a body may be: a few bytes of a request can
+// stand for any number of copies.
+static bool within(const struct source *r, size_t bytes) {
+    enum { LOOKED_AT = 1 << 22 }; // items
+    if (bytes <= (size_t)RESPONSE_STORE_BYTES && r->looked <= LOOKED_AT)
+        return true;
+    return api_refuse(r->error, "input",
+                      "input refers to more of kept responses than one request may; send the items "
+                      "themselves, or go on with previous_response_id");
+}
+
 // Puts items that kept responses hold in the place of references to them.
 static bool resolve(struct source *r, const struct json *input) {
     struct json_writer w = {0};
@@ -103,12 +144,13 @@ static bool resolve(struct source *r, const struct json *input) {
         const char *id = json_str(json_get(item, "id"), NULL);
         if (!is_reference(item)) {
             jw_value(&w, item);
-        } else if (!id || !find_item(r->s, id, &w)) {
+        } else if (!find_item(r, id, &w)) {
             snprintf(place, sizeof place, "input[%zu].id", i);
             ok = api_refuse(x, place,
                             "%s: no item '%.60s' is kept here; send the item itself in its place",
                             place, id ? id : "");
         }
+        ok = ok && within(r, w.out.len);
     }
     jw_end(&w, ']');
     ok = ok && parse(&w.out, &r->resolved, x);
@@ -308,6 +350,24 @@ static void source_fini(struct source *r) {
     json_free(r->before);
     json_free(r->answer);
     json_free(r->resolved);
+    for (size_t i = 0; i < r->n_kept; i++) {
+        json_free(r->kept[i].answer);
+        json_free(r->kept[i].input);
+    }
+    free(r->kept);
+}
+
+size_t api_responses_behind(struct service *s, const struct json *body) {
+    const struct json *input = json_get(body, "input");
+    const char *id = json_str(json_get(body, "previous_response_id"), NULL);
+    size_t n = id ? response_store_size(&s->responses, id) : 0;
+    char response[RANDOM_ID];
+    for (size_t i = 0; i < json_len(input) && n < WORKERS_LONG; i++) {
+        id = json_str(json_get(json_at(input, i), "id"), NULL);
+        if (is_reference(json_at(input, i)) && response_of_item(id, response))
+            n += response_store_size(&s->responses, response);
+    }
+    return n;
 }
 
 bool api_responses_render(struct service *s, const struct params *p, const struct json *body,
@@ -364,20 +424,21 @@ const struct dialect api_responses_dialect = {
     .alive = responses_alive,
     .whole = responses_whole,
     .keeps_text = true,
+    .behind = api_responses_behind,
 };
 
-static void refuse_unknown(struct exchange *x, const char *id) {
-    struct api_error why;
-    api_fail(&why, 404, NULL,
+static bool fail_unknown(struct api_error *x, const char *id) {
+    api_fail(x, 404, NULL,
              "no response '%.60s' is kept here: it had to be made with store, and only the newest "
              "are kept",
              id);
-    service_refuse(x, &why);
+    return false;
 }
 
-static void answer_with(struct exchange *x, struct str *text) {
-    struct json_writer w = {.out = *text};
-    service_json(x, 200, &w);
+static void refuse_unknown(struct exchange *x, const char *id) {
+    struct api_error why;
+    fail_unknown(&why, id);
+    service_refuse(x, &why);
 }
 
 // What the query says of `key`, as it came; false where it is silent.
@@ -410,83 +471,85 @@ static bool query_number(const char *query, const char *key, int64_t *out) {
 }
 
 // The items of a kept response's input as a list, the newest first unless the query says otherwise.
-static void answer_items_of(struct exchange *x, const char *id, struct str *input) {
-    const char *query = exchange_query(x);
+static bool write_items(const char *id, const char *query, const struct str *input, struct str *out,
+                        struct api_error *x) {
     struct input_page page = {.response = id};
     struct words order;
     struct json_writer w = {0};
     struct json *items = NULL;
-    struct api_error why = {0};
     int64_t limit = INT32_MAX; // all, unless the query says otherwise
-    bool ok = parse(input, &items, &why);
+    bool ok = parse(input, &items, x);
     page.ascending = query_says(query, "order", &order) && words_equal(order, "asc");
     if (ok && (!query_number(query, "limit", &limit) || limit < 1))
-        ok = api_refuse(&why, "limit", "limit must be a number of items, 1 at least");
+        ok = api_refuse(x, "limit", "limit must be a number of items, 1 at least");
     page.limit = (size_t)limit;
     if (ok && query_says(query, "after", &page.after) && page.after.n == 0)
         page.after.s = NULL;
     if (ok && !input_items_write(items, &page, &w))
-        ok = api_refuse(&why, "after", "after is '%.*s', and no item of the list has that id",
+        ok = api_refuse(x, "after", "after is '%.*s', and no item of the list has that id",
                         (int)(page.after.n < 60 ? page.after.n : 60), page.after.s);
-    if (ok)
-        service_json(x, 200, &w);
-    else
-        service_refuse(x, &why);
-    str_fini(&w.out);
     json_free(items);
-    str_fini(input);
+    *out = w.out;
+    return ok;
 }
 
-static bool asks_stream(const char *query) {
+// The id of what stands behind "/v1/responses/"; true: its input items are asked for.
+static bool split_rest(const char *rest, char id[static RANDOM_ID]) {
+    static const char tail[] = "/input_items";
+    size_t n = strlen(rest), m = sizeof tail - 1;
+    bool items = n > m && !strcmp(rest + n - m, tail);
+    snprintf(id, RANDOM_ID, "%.*s", (int)(items ? n - m : n), rest);
+    return items;
+}
+
+bool response_view_streams(const struct response_view *v) {
+    char id[RANDOM_ID];
     struct words w;
-    return query_says(query, "stream", &w) &&
+    return !split_rest(v->rest, id) && query_says(v->query, "stream", &w) &&
            (words_equal(w, "true") || words_equal(w, "True") || words_equal(w, "1"));
 }
 
 // A kept response as a stream. Its events have numbers of their own: texts come in one piece.
-static void answer_events_of(struct exchange *x, struct str *text) {
-    struct str out = {0};
+static bool write_events(const char *query, const struct str *text, struct str *out,
+                         struct api_error *x) {
     struct json *response = NULL;
-    struct api_error why = {0};
     int64_t after = -1, last = -1;
-    bool ok = parse(text, &response, &why);
-    if (ok && !query_number(exchange_query(x), "starting_after", &after))
-        ok = api_refuse(&why, "starting_after", "starting_after must be the number of an event");
+    if (!parse(text, &response, x))
+        return false;
+    bool ok = query_number(query, "starting_after", &after) ||
+              api_refuse(x, "starting_after", "starting_after must be the number of an event");
     if (ok)
-        last = response_replay(response, after, &out);
-    if (ok && out.failed)
-        ok = no_memory(&why);
+        last = response_replay(response, after, out);
     if (ok && after > last)
-        ok = api_refuse(&why, "starting_after",
+        ok = api_refuse(x, "starting_after",
                         "starting_after is %lld and the last event of a kept response is %lld, as "
                         "its texts come in one piece; ask without it",
                         (long long)after, (long long)last);
-    if (ok) {
-        exchange_header(x, "Cache-Control", "no-cache");
-        exchange_reply(x, 200, SSE_TYPE, out.data ? out.data : "", out.len);
-    } else {
-        service_refuse(x, &why);
-    }
     json_free(response);
-    str_fini(text);
-    str_fini(&out);
+    return ok;
 }
 
-void api_response_get(struct service *s, struct exchange *x, const char *rest) {
-    static const char tail[] = "/input_items";
+size_t api_response_size(struct service *s, const char *rest) {
+    char id[RANDOM_ID];
+    split_rest(rest, id);
+    return response_store_size(&s->responses, id);
+}
+
+bool api_response_write(struct service *s, const struct response_view *v, struct str *out,
+                        struct api_error *x) {
     char id[RANDOM_ID];
     struct str text = {0};
-    size_t n = strlen(rest), m = sizeof tail - 1;
-    bool items = n > m && !strcmp(rest + n - m, tail);
-    snprintf(id, sizeof id, "%.*s", (int)(items ? n - m : n), rest);
+    bool items = split_rest(v->rest, id), ok = true;
     if (!response_store_get(&s->responses, id, items ? NULL : &text, items ? &text : NULL))
-        refuse_unknown(x, rest);
+        ok = fail_unknown(x, v->rest);
     else if (items)
-        answer_items_of(x, id, &text);
-    else if (asks_stream(exchange_query(x)))
-        answer_events_of(x, &text);
+        ok = write_items(id, v->query, &text, out, x);
+    else if (response_view_streams(v))
+        ok = write_events(v->query, &text, out, x);
     else
-        answer_with(x, &text);
+        str_append(out, text.data ? text.data : "", text.len);
+    str_fini(&text);
+    return ok && (!out->failed || no_memory(x));
 }
 
 static void refuse(struct exchange *x, int status, const char *sentence) {

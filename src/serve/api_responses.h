@@ -16,6 +16,20 @@ extern const struct dialect api_responses_dialect;
 bool api_responses_render(struct service *s, const struct params *p, const struct json *body,
                           struct chat_text *out, struct api_error *x);
 
-service_handler api_response_get, api_response_delete, api_response_cancel, api_responses_compact;
+// Bytes of kept responses that a body refers to, or at least WORKERS_LONG of more. Any thread.
+size_t api_responses_behind(struct service *s, const struct json *body);
+
+// What a GET asks of a kept response.
+struct response_view {
+    const char *rest, *query; // behind "/v1/responses/"; of the request
+};
+bool response_view_streams(const struct response_view *v); // as events
+// Appends the answer's body to an empty text. False with x filled. Any thread.
+bool api_response_write(struct service *s, const struct response_view *v, struct str *out,
+                        struct api_error *x);
+// Bytes that are kept of what `rest` names; 0: nothing. Any thread.
+size_t api_response_size(struct service *s, const char *rest);
+
+service_handler api_response_delete, api_response_cancel, api_responses_compact;
 
 #endif

@@ -12,6 +12,7 @@
 #include "serve/api_messages.h"
 #include "serve/api_responses.h"
 #include "serve/field_names.h"
+#include "serve/sse.h"
 
 struct task;
 // Fills t->out from t->p, or t->error.
@@ -25,10 +26,13 @@ struct task {
     struct gone client; // asks it
     enum endpoint endpoint;
     task_fn *work;
-    struct str text; // the body, until it has been read
+    struct str text;        // the body, until it has been read
+    size_t bytes;           // by which it waits for a worker
+    struct str rest, query; // of a kept response
+    const char *type;       // of the answer; NULL: JSON
     struct http_task done;
-    struct http_hold hold;   // its memory, and of what is made of it
-    const struct json *body; // while the work runs
+    struct http_hold hold; // its memory, and of what is made of it
+    struct json *body;     // until the work is done
     struct params p;
     struct str ignored; // p's
     struct json_writer out;
@@ -38,9 +42,16 @@ struct task {
 static void free_task(struct task *t) {
     str_fini(&t->text);
     str_fini(&t->ignored);
+    str_fini(&t->rest);
+    str_fini(&t->query);
     str_fini(&t->out.out);
     http_hold_end(&t->hold);
     free(t);
+}
+
+static void reply_typed(struct task *t) {
+    exchange_header(t->x, "Cache-Control", "no-cache");
+    exchange_reply(t->x, 200, t->type, t->out.out.data ? t->out.out.data : "", t->out.out.len);
 }
 
 static void on_done(void *arg) {
@@ -49,25 +60,53 @@ static void on_done(void *arg) {
         exchange_header(t->x, FIELD_NAMES_HEADER, t->ignored.data);
     if (t->x && t->error.status)
         service_refuse(t->x, &t->error);
+    else if (t->x && t->type)
+        reply_typed(t);
     else if (t->x)
         service_json(t->x, 200, &t->out);
     free_task(t);
 }
 
+static void fail_queue(struct api_error *x, const struct err *e) {
+    api_fail(x, 429, "queue_full", "%s", e->text);
+    x->retry_after = 1;
+}
+
+static void run(void *arg);
+
+// Text worker. What its body makes of it; false: a worker for longer work goes on.
+static bool run_body(struct task *t) {
+    struct err e = {0};
+    if (!t->body && !(params_take(&t->text, &t->hold, &t->body, &t->error) &&
+                      params_read(&t->p, t->body, t->endpoint, &t->s->limits, &t->error)))
+        return true;
+    size_t behind = t->endpoint == ENDPOINT_INPUT_TOKENS ? api_responses_behind(t->s, t->body) : 0;
+    if (behind > t->bytes) {
+        t->bytes = behind;
+        if (!workers_run(t->s->workers, behind, run, t, &e))
+            return false;
+        fail_queue(&t->error, &e);
+        return true;
+    }
+    t->p.client = &t->client;
+    t->work(t);
+    return true;
+}
+
 // Text worker.
 static void run(void *arg) {
     struct task *t = arg;
-    struct json *body = NULL;
-    if (!atomic_load(&t->gone) && params_take(&t->text, &t->hold, &body, &t->error) &&
-        params_read(&t->p, body, t->endpoint, &t->s->limits, &t->error)) {
-        t->body = body;
-        t->p.client = &t->client;
-        t->work(t);
+    if (!atomic_load(&t->gone)) {
+        if (!t->endpoint)
+            t->work(t);
+        else if (!run_body(t))
+            return;
     }
     t->ignored = t->p.ignored;
     t->p.ignored = (struct str){0};
     params_fini(&t->p);
-    json_free(body);
+    json_free(t->body);
+    t->body = NULL;
     http_hold_set(&t->hold, t->out.out.cap);
     t->done = (struct http_task){.fn = on_done, .arg = t};
     if (http_post_task(t->s->http, &t->done)) // the loop has ended, and the exchange with it
@@ -95,7 +134,9 @@ static bool ask_gone(const void *arg) {
     return atomic_load(&t->gone);
 }
 
-static void start(struct service *s, struct exchange *x, enum endpoint endpoint, task_fn *work) {
+// rest: of the path of a kept response, whose endpoint is 0; NULL: the body tells all.
+static void start_for(struct service *s, struct exchange *x, enum endpoint endpoint, task_fn *work,
+                      const char *rest) {
     static const struct exchange_hooks hooks = {.gone = on_gone, .cut = on_cut};
     struct api_error why = {0};
     struct err e = {0};
@@ -110,18 +151,24 @@ static void start(struct service *s, struct exchange *x, enum endpoint endpoint,
         t->client = (struct gone){ask_gone, t};
         exchange_take_body(x, &t->text, &t->hold);
         exchange_watch(x, &hooks, t);
+        t->bytes = rest ? api_response_size(s, rest) : t->text.len;
+        str_puts(&t->rest, rest ? rest : "");
+        str_puts(&t->query, exchange_query(x));
     }
     if (!t) {
         api_fail(&why, 503, NULL, "no memory for the request");
-    } else if (workers_run(s->workers, t->text.len, run, t, &e)) {
-        api_fail(&why, 429, "queue_full", "%s", e.text);
-        why.retry_after = 1;
+    } else if (workers_run(s->workers, t->bytes, run, t, &e)) {
+        fail_queue(&why, &e);
     } else {
         return;
     }
     service_refuse(x, &why);
     if (t)
         free_task(t);
+}
+
+static void start(struct service *s, struct exchange *x, enum endpoint endpoint, task_fn *work) {
+    start_for(s, x, endpoint, work, NULL);
 }
 
 static bool has_tokenizer(struct task *t) {
@@ -253,6 +300,21 @@ static void count_tokens(struct task *t) {
 
 static void input_tokens(struct task *t) {
     count_prompt(t, api_responses_render, "response.input_tokens");
+}
+
+static void kept_response(struct task *t) {
+    const struct response_view v = {t->rest.data, t->query.data};
+    if (t->rest.failed || t->query.failed)
+        api_fail(&t->error, 503, NULL, "no memory for the request");
+    else if (t->bytes > WORKERS_SHORT && http_crowded(t->s->http))
+        api_fail(&t->error, 503, NULL,
+                 "what is kept and sent takes too much memory at the moment; try again later");
+    else if (api_response_write(t->s, &v, &t->out.out, &t->error))
+        t->type = response_view_streams(&v) ? SSE_TYPE : NULL;
+}
+
+void api_response_get(struct service *s, struct exchange *x, const char *rest) {
+    start_for(s, x, 0, kept_response, rest);
 }
 
 void api_tokenize(struct service *s, struct exchange *x, const char *rest) {

@@ -309,6 +309,30 @@ static bool is_long(struct completion *c) {
     return !reason;
 }
 
+static bool fail_queue(struct completion *c, const struct err *e) {
+    api_fail(&c->error, 429, "queue_full", "%s", e->text);
+    c->error.retry_after = 1;
+    return false;
+}
+
+// Makes the prompt of what has been read; ok: it could be.
+static void make(struct completion *c, bool ok) {
+    struct err e = {0};
+    ok = ok && c->d->prepare(c);
+    if (ok && is_long(c)) {
+        if (!workers_run(c->s->shorteners, 0, shorten, c, &e))
+            return;
+        ok = fail_queue(c, &e);
+    }
+    hand_over(c, ok);
+}
+
+// The worker for what is as long as what the request refers to.
+static void make_longer(void *arg) {
+    struct completion *c = arg;
+    make(c, !atomic_load(&c->gone));
+}
+
 // Text worker.
 static void prepare(void *arg) {
     struct completion *c = arg;
@@ -316,16 +340,12 @@ static void prepare(void *arg) {
     bool ok = !atomic_load(&c->gone) && params_take(&c->text, &c->hold, &c->body, &c->error) &&
               params_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error);
     c->p.client = &c->client;
-    ok = ok && c->d->prepare(c);
     str_fini(&c->text);
-    if (ok && is_long(c)) {
-        if (!workers_run(c->s->shorteners, 0, shorten, c, &e))
-            return;
-        api_fail(&c->error, 429, "queue_full", "%s", e.text);
-        c->error.retry_after = 1;
-        ok = false;
-    }
-    hand_over(c, ok);
+    size_t behind = ok && c->d->behind ? c->d->behind(c->s, c->body) : 0;
+    if (behind <= c->body_bytes)
+        make(c, ok);
+    else if (workers_run(c->s->workers, behind, make_longer, c, &e))
+        hand_over(c, fail_queue(c, &e));
 }
 
 static void on_gone(void *arg) {

@@ -36,6 +36,8 @@ struct chunk_form; // answer_chunks.h
 struct dialect {
     enum endpoint endpoint;
     const char *path, *id_prefix;
+    // Bytes of what is kept here that a body refers to, which make its text longer; NULL: none.
+    size_t (*behind)(struct service *s, const struct json *body);
     // Makes the prompts, in a text worker; false with c->error filled.
     bool (*prepare)(struct completion *c);
     // Makes them again of what stays of a long prompt, in the thread for that; false likewise.

@@ -157,6 +157,7 @@ void exchange_take_body(struct exchange *x, struct str *body, struct http_hold *
 // there is there; bodies that come are, while the count is above its bound.
 void http_hold_set(struct http_hold *hold, size_t bytes);
 void http_hold_end(struct http_hold *hold);
+bool http_crowded(const struct http *h); // any thread: the count is above its bound
 
 // Whether the handler itself tells of the end of this request, and http_options.ended is not
 // called.

@@ -119,6 +119,10 @@ void http_hold_end(struct http_hold *hold) {
     http_hold_set(hold, 0);
 }
 
+bool http_crowded(const struct http *h) {
+    return atomic_load(&h->held) > h->o.bodies_bytes;
+}
+
 // Pieces of a stream are bounded and do not count.
 static void count_waiting(struct conn *c) {
     size_t n = conn_backlog(c);

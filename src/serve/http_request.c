@@ -96,9 +96,9 @@ static bool count_body(struct conn *c) {
     const struct http *h = c->h;
     struct conn *idle;
     http_hold_set(&c->x->hold, x->body.cap);
-    while (atomic_load(&h->held) > h->o.bodies_bytes && (idle = find_idle(c)))
+    while (http_crowded(h) && (idle = find_idle(c)))
         refuse(idle, 408, "the body stopped coming while others waited for its memory; try again");
-    return x->body.len <= SMALL_BODY || atomic_load(&h->held) <= h->o.bodies_bytes;
+    return x->body.len <= SMALL_BODY || !http_crowded(h);
 }
 
 // Time for the next bytes: as long as they keep the pace, it is always the same.

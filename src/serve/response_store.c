@@ -99,6 +99,14 @@ bool response_store_get(struct response_store *s, const char *id, struct str *re
     return r != NULL;
 }
 
+size_t response_store_size(struct response_store *s, const char *id) {
+    pthread_mutex_lock(&s->lock);
+    const struct stored_response *r = *find(s, id);
+    size_t n = r ? size_of(r) : 0;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
 bool response_store_drop(struct response_store *s, const char *id) {
     pthread_mutex_lock(&s->lock);
     struct stored_response **at = find(s, id);

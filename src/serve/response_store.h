@@ -31,6 +31,8 @@ void response_store_put(struct response_store *s, const char *id, const struct s
 // Appends copies; NULL: not wanted. False when there is none of that id.
 bool response_store_get(struct response_store *s, const char *id, struct str *response,
                         struct str *input);
+// Bytes that are kept under an id; 0: nothing.
+size_t response_store_size(struct response_store *s, const char *id);
 // False when there was none.
 bool response_store_drop(struct response_store *s, const char *id);
 

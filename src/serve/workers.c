@@ -114,7 +114,7 @@ int workers_run(struct workers *w, size_t bytes, void (*fn)(void *), void *arg, 
     int class = bytes <= WORKERS_SHORT ? SHORT : bytes < WORKERS_LONG ? MEDIUM : LONG;
     struct ring *r = &w->rings[class];
     pthread_mutex_lock(&w->lock);
-    bool room = w->n < w->cap;
+    bool room = w->n < w->cap && !w->ending;
     if (room) {
         r->jobs[(r->first + r->n++) % w->cap] = (struct job){fn, arg};
         w->n++;

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "serve/answer_responses.h"
 #include "serve/input_items.h"
@@ -282,6 +283,101 @@ static void input_items_come_in_pages(void **state) {
     json_free(items);
 }
 
+// Keeps a response to n items of reasoning that no prompt shows, and gives its id's digits.
+static void keep_items(int n, const char *sealed, char digits[static 64]) {
+    struct str body = {0};
+    str_puts(&body, "{\"max_output_tokens\":1,\"input\":[");
+    for (int i = 0; i < n; i++)
+        str_printf(&body, "{\"type\":\"reasoning\",\"summary\":[],\"encrypted_content\":\"%s\"},",
+                   sealed);
+    str_puts(&body, "{\"role\":\"user\",\"content\":\"Hi\"}]}");
+    struct json *kept = server_rig_json(&rig, RESPONSES, body.data, 200);
+    snprintf(digits, 64, "%s", server_rig_text(kept, "id") + strlen("resp_"));
+    json_free(kept);
+    str_fini(&body);
+}
+
+// A request that refers n times to that item of a kept response is refused for it.
+static void refuse_references(int n, const char *digits, int item) {
+    struct str body = {0};
+    str_puts(&body, "{\"max_output_tokens\":1,\"input\":[{\"role\":\"user\",\"content\":\"Hi\"}");
+    for (int i = 0; i < n; i++)
+        str_printf(&body, ",{\"type\":\"item_reference\",\"id\":\"rs_%s_i%d\"}", digits, item);
+    str_puts(&body, "]}");
+    struct json *why = server_rig_json(&rig, RESPONSES, body.data, 400);
+    assert_string_equal(server_rig_text(why, "error.param"), "input");
+    assert_non_null(strstr(server_rig_text(why, "error.message"), "refers to more"));
+    json_free(why);
+    json_free(server_rig_json(&rig, RESPONSES "/input_tokens", body.data, 400));
+    str_fini(&body);
+}
+
+// A few bytes of a request stand for any number of copies, and each for a search: both are bounded.
+static void references_are_bounded(void **state) {
+    (void)state;
+    enum { SEALED = 400 << 10, COPIES = 200, ITEMS = 2100 };
+    char digits[64], *sealed = calloc(1, SEALED + 1);
+    assert_non_null(sealed);
+    memset(sealed, 'x', SEALED);
+    keep_items(1, sealed, digits);
+    free(sealed);
+    refuse_references(COPIES, digits, 0);
+    keep_items(ITEMS, "", digits);
+    refuse_references(ITEMS, digits, ITEMS - 1);
+}
+
+// Waits until the memory of bodies is so many bytes at least, or below that.
+static void wait_for_bodies(struct server_rig *r, long least, bool below) {
+    static const char name[] = "\ncoppice_http_body_bytes ";
+    for (int i = 0; i < 12000; i++) {
+        struct str out = {0};
+        assert_int_equal(server_rig_ask(r, "/metrics", NULL, &out), 200);
+        const char *at = strstr(out.data, name);
+        assert_non_null(at);
+        bool comes = (strtol(at + sizeof name - 1, NULL, 10) < least) == below;
+        str_fini(&out);
+        if (comes)
+            return;
+        usleep(10000);
+    }
+    fail_msg("the memory of bodies stays as it is");
+}
+
+// A GET of a few bytes brings a long answer, which many clients could leave unread.
+static void long_kept_responses_wait_for_memory(void **state) {
+    (void)state;
+    enum { MOST = 100 << 10, LONG = 80 << 10, PART = 50000, PARTS = 3 };
+    struct server_rig r;
+    struct str body = {0};
+    char path[96];
+    int fds[PARTS];
+    server_rig_start(&r, (struct server_options){.name = "tiny", .http = {.bodies_bytes = MOST}});
+    str_puts(&body, "{\"max_output_tokens\":1," ASK ",\"metadata\":{\"a\":\"");
+    for (int i = 0; i < LONG; i++)
+        str_putc(&body, 'x');
+    str_puts(&body, "\"}}");
+    struct json *kept = server_rig_json(&r, RESPONSES, body.data, 200);
+    path_of(path, sizeof path, kept, "");
+    str_clear(&body);
+    str_printf(&body, "POST /v1/tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n",
+               PART + 1);
+    for (int i = 0; i < PART; i++)
+        str_putc(&body, ' ');
+    for (int i = 0; i < PARTS; i++) {
+        fds[i] = server_rig_connect(&r);
+        peer_send_bytes(fds[i], body.data, body.len);
+    }
+    wait_for_bodies(&r, PARTS * PART, false);
+    json_free(server_rig_json(&r, path, NULL, 503));
+    for (int i = 0; i < PARTS; i++)
+        close(fds[i]);
+    wait_for_bodies(&r, MOST, true);
+    json_free(server_rig_json(&r, path, NULL, 200));
+    json_free(kept);
+    str_fini(&body);
+    server_rig_stop(&r);
+}
+
 static void what_is_not_done_says_so(void **state) {
     (void)state;
     char path[128];
@@ -537,6 +633,8 @@ int main(void) {
         cmocka_unit_test(kept_responses_are_streamed_again),
         cmocka_unit_test(all_kinds_of_items_are_streamed_again),
         cmocka_unit_test(input_items_come_in_pages),
+        cmocka_unit_test(references_are_bounded),
+        cmocka_unit_test(long_kept_responses_wait_for_memory),
         cmocka_unit_test(what_is_not_done_says_so),
         cmocka_unit_test(refusals_name_the_place),
         cmocka_unit_test(unknown_kinds_are_passed_by),
