@@ -108,6 +108,18 @@ static void remove_other(struct cache *c) {
     cache_disk_queue(c->disk, j);
 }
 
+// A file that was of no use is written anew, under the same name: it is not another's any more.
+static void written_over(struct cache *c, uint64_t key) {
+    for (int64_t i = 0; i < c->n_other; i++) {
+        if (c->other[i].kind != c->kind || c->other[i].key != key)
+            continue;
+        c->stats.disk_bytes -= c->other[i].bytes;
+        c->n_other--;
+        memmove(c->other + i, c->other + i + 1, (size_t)(c->n_other - i) * sizeof *c->other);
+        return;
+    }
+}
+
 static bool make_disk_room(struct cache *c, int64_t bytes, const struct cache_entry *keep) {
     struct cache_ranking ranking = {0};
     bool room = bytes <= c->o.disk;
@@ -189,6 +201,7 @@ void cache_tier_offer(struct cache *c, struct cache_entry *y) {
         y->writing = true;
         y->pinned = image_own_bytes(y->image);
         c->pinned += y->pinned;
+        written_over(c, f->key);
         cache_disk_queue(c->disk, j);
     }
 }
