@@ -114,6 +114,8 @@ bool json_same(struct build *build, const struct json *a, const struct json *b);
 const struct json *schema_target(struct schema *s, const struct json *at, const char *ref);
 int schema_types(struct schema *s, const struct conj *c); // TYPE_...
 int schema_type_of(const struct json *v);                 // of a value
+// A number, whole ones of 64 bits exactly (doubles end at 2^53); `otherwise`: no number.
+long double schema_real(const struct json *v, long double otherwise);
 
 // A whole number from a keyword: the largest (or least) of all members'; `otherwise` where none has
 // it. Refuses what is no such number.

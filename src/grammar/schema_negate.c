@@ -60,22 +60,29 @@ static void put_number(struct json_writer *w, const char *type, const char *key,
     jw_end(w, '}');
 }
 
+// As it was spelt: no double holds every whole number.
+static void put_value(struct json_writer *w, const char *key, const struct json *v) {
+    jw_key(w, key);
+    jw_value(w, v);
+}
+
 // ---- values
 
 static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
+    long double x = schema_real(*(const struct json *const *)a, 0);
+    long double y = schema_real(*(const struct json *const *)b, 0);
     return (x > y) - (x < y);
 }
 
 // Numbers between, below and above those that are left out.
-static void other_numbers(struct json_writer *w, double *v, int n) {
+static void other_numbers(struct json_writer *w, const struct json **v, int n) {
     qsort(v, (size_t)n, sizeof *v, by_value);
     for (int i = 0; i <= n; i++) {
         schema_open_type(w, "number");
         if (i > 0)
-            jw_key_num(w, "exclusiveMinimum", v[i - 1]);
+            put_value(w, "exclusiveMinimum", v[i - 1]);
         if (i < n)
-            jw_key_num(w, "exclusiveMaximum", v[i]);
+            put_value(w, "exclusiveMaximum", v[i]);
         jw_end(w, '}');
     }
 }
@@ -117,7 +124,7 @@ static void put_types(struct json_writer *w, int types) {
 
 static void other_values(struct negation *o, const char *key, const struct json *const *values,
                          size_t n) {
-    double numbers[MOST_NUMBERS];
+    const struct json *numbers[MOST_NUMBERS];
     int types = 0, count = 0;
     bool yes = false, no = false;
     for (size_t i = 0; i < n; i++) {
@@ -128,7 +135,7 @@ static void other_values(struct negation *o, const char *key, const struct json 
         if (type & TYPE_NUMBER && count == MOST_NUMBERS)
             schema_fail(o->s, ERR_LIMIT, o->v, key, "more than 64 numbers are not left out");
         else if (type & TYPE_NUMBER)
-            numbers[count++] = json_num(values[i], 0);
+            numbers[count++] = values[i];
         if (type & (TYPE_ARRAY | TYPE_OBJECT))
             schema_fail(o->s, ERR_UNSUPPORTED, o->v, key,
                         "arrays and objects that are not to be are not supported");
@@ -321,8 +328,13 @@ static bool not_bound(struct negation *o, const char *key, const struct json *v)
         if (json_kind_of(v) != JSON_INT && json_kind_of(v) != JSON_DOUBLE)
             schema_fail(o->s, ERR_UNSUPPORTED, o->v, key, "within not, it must be a number");
         double n = json_num(v, 0) + bounds[i].step;
-        if (bounds[i].step == 0 || n >= 0)
+        if (bounds[i].step == 0) {
+            schema_open_type(o->w, bounds[i].type);
+            put_value(o->w, bounds[i].other, v);
+            jw_end(o->w, '}');
+        } else if (n >= 0) {
             put_number(o->w, bounds[i].type, bounds[i].other, n);
+        }
         return true;
     }
     return false;

@@ -16,8 +16,8 @@ enum { DIGITS = 17, MULTIPLES = 4096, FRACTION = 6, LISTED = 1000 };
 static const int64_t LARGEST = 99999999999999999; // 17 digits
 
 struct bounds {
-    double min, max;
-    bool above, below; // min, max themselves are left out
+    long double min, max; // whole numbers of 64 bits exactly
+    bool above, below;    // min, max themselves are left out
 };
 
 static void read_bounds(const struct conj *c, struct bounds *b) {
@@ -27,11 +27,11 @@ static void read_bounds(const struct conj *c, struct bounds *b) {
                                             "exclusiveMaximum"};
         for (int k = 0; k < 4; k++) {
             const struct json *v = json_get(c->list[i].schema, names[k]);
-            double x = json_num(v, NAN), *bound = k < 2 ? &b->min : &b->max;
+            long double x = schema_real(v, NAN), *bound = k < 2 ? &b->min : &b->max;
             bool *out = k < 2 ? &b->above : &b->below;
             // Draft 4: true says that the bound beside it is left out.
             bool beside = k % 2 && json_bool(v, false) &&
-                          json_num(json_get(c->list[i].schema, names[k - 1]), NAN) == *bound;
+                          schema_real(json_get(c->list[i].schema, names[k - 1]), NAN) == *bound;
             *out |= beside;
             if (isnan(x) || (k < 2 ? x < *bound : x > *bound))
                 continue;
@@ -71,21 +71,24 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return a;
 }
 
-// As decimals, so that 0.07 is a multiple of 0.01.
-static bool is_multiple(double x, double m) {
+// As decimals, so that 0.07 is a multiple of 0.01; whole numbers of 64 bits exactly.
+static bool is_multiple(long double x, double m) {
     int64_t a, b;
-    int place_a, place_b;
-    if (!decimal(x, &a, &place_a) || !decimal(m, &b, &place_b) || b > 1000000000)
-        return x / m == floor(x / m);
+    int place_a = 0, place_b;
+    bool whole = x == floorl(x) && fabsl(x) < 0x1p63L;
+    if (whole)
+        a = (int64_t)x;
+    if ((!whole && !decimal((double)x, &a, &place_a)) || !decimal(m, &b, &place_b) ||
+        b > 1000000000)
+        return x / m == floorl(x / m);
     int places = place_a > place_b ? place_a : place_b;
-    if (fabs(x) * (double)power_of_ten(places) > 1e18)
-        return x / m == floor(x / m);
-    return a * power_of_ten(places - place_a) % (b * power_of_ten(places - place_b)) == 0;
+    b *= power_of_ten(places - place_b);
+    return a % b * power_of_ten(places - place_a) % b == 0;
 }
 
 bool schema_number_ok(const struct conj *c, const struct json *v) {
     struct bounds b;
-    double x = json_num(v, 0);
+    long double x = schema_real(v, 0);
     read_bounds(c, &b);
     if (x < b.min || x > b.max || (x == b.min && b.above) || (x == b.max && b.below))
         return false;
@@ -283,15 +286,15 @@ static uint32_t whole(struct build *b, int64_t lo, int64_t hi, int64_t multiple,
     return build_or(b, minus, plus);
 }
 
-static int64_t clamp_whole(double x) {
-    return x<-(double)LARGEST ? -LARGEST : x>(double) LARGEST ? LARGEST : (int64_t)x;
+static int64_t clamp_whole(long double x) {
+    return (int64_t)fmaxl(-(long double)LARGEST, fminl(x, (long double)LARGEST));
 }
 
 static uint32_t integers(struct build *b, const struct bounds *x, int64_t multiple) {
-    double min = ceil(x->min), max = floor(x->max);
+    long double min = ceill(x->min), max = floorl(x->max);
     min += x->above && min == x->min;
     max -= x->below && max == x->max;
-    if (!(min <= max) || min > (double)LARGEST || max < -(double)LARGEST)
+    if (!(min <= max) || min > (long double)LARGEST || max < -(long double)LARGEST)
         return BUILD_NEVER;
     return build_shared(b, whole(b, clamp_whole(min), clamp_whole(max), multiple, 0));
 }
@@ -308,7 +311,8 @@ static uint32_t with_places(struct build *b, const struct bounds *x, int k, int6
                             int places) {
     const int64_t most = 999999999999999;
     double scale = pow(10, k);
-    double lo = fmax(x->min * scale, -(double)most), hi = fmin(x->max * scale, (double)most);
+    double lo = fmax((double)x->min * scale, -(double)most);
+    double hi = fmin((double)x->max * scale, (double)most);
     if (!(lo <= hi))
         return BUILD_NEVER;
     // The product may have been rounded: the first and the last one within the bounds, as doubles.
@@ -371,7 +375,7 @@ static bool read_multiple(struct schema *s, const struct conj *c, int64_t *multi
 
 // Can multiples be told digit by digit, or listed?
 static bool told(int64_t multiple, const struct bounds *x, double scale) {
-    double count = (x->max - x->min) * scale / (double)multiple;
+    double count = (double)(x->max - x->min) * scale / (double)multiple;
     while (multiple % 10 == 0)
         multiple /= 10;
     return multiple <= MULTIPLES || count < LISTED - 2;

@@ -98,14 +98,27 @@ static int same_member(void *arg, const char *key, size_t n, const struct json *
     return !json_has(s->other, key) || !json_same(s->b, v, json_get(s->other, key));
 }
 
+long double schema_real(const struct json *v, long double otherwise) {
+    enum json_kind kind = json_kind_of(v);
+    if (kind == JSON_INT && json_int(v, 0) == json_int(v, 1)) // it has no more than 64 bits
+        return json_int(v, 0);
+    return kind == JSON_INT || kind == JSON_DOUBLE ? json_num(v, 0) : otherwise;
+}
+
+static bool same_number(const struct json *a, const struct json *b, bool whole) {
+    if (schema_real(a, 0) != schema_real(b, 0))
+        return false;
+    const char *ta = json_number_text(a), *tb = json_number_text(b);
+    return !whole || json_int(a, 0) == json_int(a, 1) || (ta && tb && strcmp(ta, tb) == 0);
+}
+
 bool json_same(struct build *build, const struct json *a, const struct json *b) {
     enum json_kind ka = json_kind_of(a), kb = json_kind_of(b);
     size_t na, nb;
     if (!build_work(build, 4))
         return false;
     if ((ka == JSON_INT || ka == JSON_DOUBLE) && (kb == JSON_INT || kb == JSON_DOUBLE))
-        return ka == JSON_INT && kb == JSON_INT ? json_int(a, 0) == json_int(b, 0)
-                                                : json_num(a, 0) == json_num(b, 0);
+        return same_number(a, b, ka == JSON_INT && kb == JSON_INT);
     if (ka != kb)
         return false;
     if (ka == JSON_STRING) {
