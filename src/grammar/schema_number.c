@@ -132,7 +132,9 @@ static int order(int a, int b) {
 static void limit_of(struct limit *l, int64_t n, int point) {
     const int64_t scale = power_of_ten(point);
     l->n = snprintf(l->whole, sizeof l->whole, "%lld", (long long)(n / scale));
-    snprintf(l->part, sizeof l->part, "%0*lld", point, (long long)(n % scale));
+    l->part[point] = '\0';
+    for (int64_t part = n % scale; point-- > 0; part /= 10)
+        l->part[point] = (char)('0' + part % 10);
 }
 
 // A whole part of `digits` digits against a bound's.
