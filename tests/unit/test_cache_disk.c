@@ -41,8 +41,8 @@ static struct {
     unsigned char page[PAGE], form[4];
 } made;
 
-static struct cache_file *make_file(uint64_t key) {
-    struct cache_file *f = calloc(1, sizeof *f);
+// Once: the disk's thread reads it.
+static void make_image(void) {
     made.image = (struct image){
         .len = TOKENS, .n_groups = 1, .form = made.form, .form_bytes = sizeof made.form};
     made.image.groups[0] = (struct image_group){PAGE, TOKENS, 0, PAGES, made.table};
@@ -50,6 +50,10 @@ static struct cache_file *make_file(uint64_t key) {
         made.pages[i] = (struct image_page){1, PAGE, made.page};
         made.table[i] = &made.pages[i];
     }
+}
+
+static struct cache_file *make_file(uint64_t key) {
+    struct cache_file *f = calloc(1, sizeof *f);
     assert_non_null(f);
     assert_int_equal(cache_file_of(f, &made.image, NULL, 0, NULL), 0);
     f->kind = 1;
@@ -217,5 +221,6 @@ int main(void) {
         cmocka_unit_test(a_write_is_in_pieces),
         cmocka_unit_test(a_scan_bears_what_lies_there),
     };
+    make_image();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
