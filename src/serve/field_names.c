@@ -15,6 +15,8 @@
 //   name-       does nothing, unless it is neutral: then there is nothing to tell
 //   name!       is refused, unless it is neutral
 //   name?       sealed here, or it does nothing
+//   name$       is read and must be a string; name^ true or false; name{ an object; name+ an array
+//               of objects
 //   ...         others are read as well
 // Behind - and ! stand the neutral values, with | between; without any they are false, 0 and "".
 // null, [] and {} always are. Without members (NULL) the whole object does nothing.
@@ -70,7 +72,7 @@ static const struct shape shapes[] = {
     {"schema", NULL, "name description- schema strict"},
     {"message", NULL,
      "role content=part name refusal tool_calls=call function_call tool_call_id reasoning_content "
-     "thinking reasoning reasoning_details is_error type item prefix phase clear_at audio! "
+     "thinking reasoning reasoning_details is_error^ type item prefix phase clear_at audio! "
      "cache_control-"},
     {"part", NULL,
      "type text refusal annotations- logprobs- cache_control- prompt_cache_breakpoint-"},
@@ -78,14 +80,15 @@ static const struct shape shapes[] = {
     {"result_part", "input_file", NULL},
     {"result_part", NULL, "... prompt_cache_breakpoint-"},
     {"call", NULL, "id type index function=called custom=called name arguments"},
-    {"called", NULL, "name arguments input"},
+    {"called", NULL, "name arguments input$"},
     {"tool", "function", CHAT_TOOL " function=declaration"},
     {"tool", "custom", CHAT_TOOL " custom=declaration"},
     {"tool", "", CHAT_TOOL " function=declaration"},
     {"tool", "*", NULL},
     {"declaration", NULL, CHAT_TOOL},
-    {"response_tool", "function", CHAT_TOOL " function=declaration"},
-    {"response_tool", "custom", CHAT_TOOL " custom=declaration"},
+    {"response_tool", "function",
+     CHAT_TOOL " function=declaration description$ parameters{ strict^"},
+    {"response_tool", "custom", CHAT_TOOL " custom=declaration description$ format{"},
     {"response_tool", "namespace", "type name description tools=response_tool"},
     {"response_tool", "*", NULL},
     {"reasoning", NULL, "effort summary generate_summary context- mode-"},
@@ -93,11 +96,11 @@ static const struct shape shapes[] = {
     {"cache_options", NULL, "prewarm mode- ttl- comparison_response_id-"},
     {"item", "", "type role content=part status id phase"},
     {"item", "message", "type role content=part status id phase"},
-    {"item", "reasoning", "type id summary content encrypted_content? status"},
-    {"item", "function_call", "type call_id name arguments " CALLED},
-    {"item", "custom_tool_call", "type call_id name input " CALLED},
-    {"item", "function_call_output", "type call_id output=result_part is_error name- " CALLED},
-    {"item", "custom_tool_call_output", "type call_id output=result_part is_error name- " CALLED},
+    {"item", "reasoning", "type id summary+ content+ encrypted_content? status"},
+    {"item", "function_call", "type call_id$ name arguments$ " CALLED},
+    {"item", "custom_tool_call", "type call_id$ name input$ " CALLED},
+    {"item", "function_call_output", "type call_id$ output=result_part is_error^ name- " CALLED},
+    {"item", "custom_tool_call_output", "type call_id$ output=result_part is_error^ name- " CALLED},
     {"item", "computer_call_output",
      "type id call_id output=screenshot acknowledged_safety_checks status"},
     {"screenshot", NULL, "type file_id! image_url!"},
@@ -115,11 +118,11 @@ static const struct shape shapes[] = {
      "stop_sequence- usage- container- context_management-"},
     {"turn_config", NULL, "effort- format-"},
     {"block", "text", BLOCK "text citations-"},
-    {"block", "thinking", BLOCK "thinking signature"},
+    {"block", "thinking", BLOCK "thinking signature$"},
     {"block", "redacted_thinking", "type data?"},
     {"block", "tool_use", BLOCK "id name input caller- toolset_name-"},
-    {"block", "tool_result", BLOCK "tool_use_id content=result_block is_error toolset_name-"},
-    {"block", "document", BLOCK "source title context citations-"},
+    {"block", "tool_result", BLOCK "tool_use_id content=result_block is_error^ toolset_name-"},
+    {"block", "document", BLOCK "source title$ context$ citations-"},
     {"block", "search_result", BLOCK "source title content=block citations-"},
     {"block", "server_tool_use", BLOCK "id name input- caller-"},
     {"block", "mcp_tool_use", BLOCK "id name server_name input-"},
@@ -129,7 +132,7 @@ static const struct shape shapes[] = {
     {"block", "", "..."},
     {"block", "*", NULL}, // its words are shown, if it has any
     {"result_block", "image", NULL},
-    {"result_block", "document", BLOCK "source=source title context citations-"},
+    {"result_block", "document", BLOCK "source=source title$ context$ citations-"},
     {"result_block", "text", BLOCK "text citations-"},
     {"result_block", "search_result", BLOCK "source title content=block citations-"},
     {"result_block", "*", NULL},
@@ -139,9 +142,9 @@ static const struct shape shapes[] = {
     {"change", "tool_reference", "type name"},
     {"change", "tool_definition", "..."},
     {"change", "*", NULL},
-    {"message_tool", "", CHAT_TOOL " eager_input_streaming-"},
-    {"message_tool", "custom", CHAT_TOOL " eager_input_streaming-"},
-    {"message_tool", "freeform", CHAT_TOOL " eager_input_streaming-"},
+    {"message_tool", "", CHAT_TOOL " eager_input_streaming- description$ strict^"},
+    {"message_tool", "custom", CHAT_TOOL " eager_input_streaming- description$ strict^"},
+    {"message_tool", "freeform", CHAT_TOOL " eager_input_streaming- description$ strict^"},
     {"message_tool", "bash_*", CHAT_TOOL " eager_input_streaming-"},
     {"message_tool", "text_editor_*", CHAT_TOOL " eager_input_streaming- max_characters-"},
     {"message_tool", "memory_*", CHAT_TOOL " eager_input_streaming-"},
@@ -238,7 +241,7 @@ static const char *find(const char *members, const char *name) {
     bool open = !strncmp(members, "...", 3);
     while (*at) {
         size_t word = strcspn(at, " ");
-        if (word >= n && !strncmp(at, name, n) && (word == n || strchr("=-!?", at[n])))
+        if (word >= n && !strncmp(at, name, n) && (word == n || strchr("=-!?$^{+", at[n])))
             return at + n;
         at += word + strspn(at + word, " ");
     }
@@ -280,6 +283,22 @@ static bool is_sealed(const struct json *v) {
     return ok;
 }
 
+// Whether a value is of the kind that the rule asks for; else it would be dropped where it is read.
+static bool check_kind(struct names *k, char rule, const struct json *v, const struct place *at) {
+    static const struct {
+        enum json_kind kind;
+        const char *name;
+    } kinds[] = {['$'] = {JSON_STRING, "a string"},
+                 ['^'] = {JSON_BOOL, "true or false"},
+                 ['{'] = {JSON_OBJECT, "an object"},
+                 ['+'] = {JSON_ARRAY, "an array of objects"}};
+    bool ok = json_kind_of(v) == kinds[(int)rule].kind;
+    for (size_t i = 0; ok && rule == '+' && i < json_len(v); i++)
+        ok = json_kind_of(json_at(v, i)) == JSON_OBJECT;
+    return ok || api_refuse(k->x, at->text, "%s is %s and must be %s", at->text,
+                            fields_kind_name(v), kinds[(int)rule].name);
+}
+
 static bool check_value(struct names *k, const char *kind, const struct json *v,
                         const struct place *at);
 
@@ -291,6 +310,8 @@ static bool check_rule(struct names *k, const char *rule, const struct json *v,
         snprintf(kind, sizeof kind, "%.*s", (int)strcspn(rule + 1, " "), rule + 1);
         return check_value(k, kind, v, at);
     }
+    if (*rule && strchr("$^{+", *rule))
+        return check_kind(k, *rule, v, at);
     bool refused = *rule == '!' && !k->lenient;
     if (*rule == '?' ? is_sealed(v) : (*rule != '-' && *rule != '!') || is_neutral(v, rule + 1))
         return true;

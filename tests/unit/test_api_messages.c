@@ -156,6 +156,30 @@ static void what_makes_no_sense_is_refused(void **state) {
           "system: system is a number and must be a string or an array of text blocks");
 }
 
+// What is of another kind than it is read as would be dropped.
+static void members_of_another_kind_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *body, *message;
+    } cases[] = {
+        {"[{\"type\":\"document\",\"title\":5,\"source\":{\"type\":\"text\",\"data\":\"x\"}}]",
+         "messages[0].content[0].title is a number and must be a string"},
+        {"[{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"is_error\":\"yes\"}]",
+         "messages[0].content[0].is_error is a string and must be true or false"},
+        {"[{\"type\":\"thinking\",\"thinking\":\"x\",\"signature\":{\"a\":1}}]",
+         "messages[0].content[0].signature is an object and must be a string"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char body[400];
+        snprintf(body, sizeof body,
+                 "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":%s}]}",
+                 cases[i].body);
+        struct json *v = server_rig_json(&rig, "/v1/messages", body, 400);
+        assert_string_equal(server_rig_text(v, "error.message"), cases[i].message);
+        json_free(v);
+    }
+}
+
 static void tools_are_read(void **state) {
     (void)state;
     static const char body[] =
@@ -553,6 +577,7 @@ int main(void) {
         cmocka_unit_test(conversations_are_read),
         cmocka_unit_test(system_turns_come_and_go),
         cmocka_unit_test(what_makes_no_sense_is_refused),
+        cmocka_unit_test(members_of_another_kind_are_refused),
         cmocka_unit_test(tools_are_read),
         cmocka_unit_test(turns_of_the_system_change_tools),
         cmocka_unit_test(noise_is_found),

@@ -411,6 +411,22 @@ static void refusals_name_the_place(void **state) {
         {"{\"input\":\"x\",\"conversation\":\"conv_1\"}", "conversation"},
         {"{\"input\":\"x\",\"background\":true}", "background"},
         {"{\"input\":\"x\",\"reasoning\":{\"effort\":4}}", "reasoning.effort"},
+        {"{\"input\":[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\","
+         "\"arguments\":{\"a\":1}}]}",
+         "input[0].arguments"},
+        {"{\"input\":[{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"f\","
+         "\"input\":5}]}",
+         "input[0].input"},
+        {"{\"input\":[{\"type\":\"function_call_output\",\"call_id\":7,\"output\":\"x\"}]}",
+         "input[0].call_id"},
+        {"{\"input\":[{\"type\":\"reasoning\",\"summary\":\"x\"}]}", "input[0].summary"},
+        {"{\"input\":[{\"type\":\"reasoning\",\"summary\":[],\"content\":[\"x\"]}]}",
+         "input[0].content"},
+        {"{\"input\":\"x\",\"tools\":[{\"type\":\"function\",\"name\":\"f\","
+         "\"parameters\":[]}]}",
+         "tools[0].parameters"},
+        {"{\"input\":\"x\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"strict\":1}]}",
+         "tools[0].strict"},
         {"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]}",
          "input[0].content[0]"},
     };
