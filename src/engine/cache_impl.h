@@ -59,9 +59,11 @@ struct cache {
     struct cache_found *other; // [n_other] files of other kinds, the oldest last
     int64_t n_other;
     int64_t newer_bytes; // of files that newer versions have written, which are not removed
-    int64_t pinned;      // bytes of entries that are being written
-    double noted;        // when a failure to write was last told
-    double looked;       // clock_ms when others' files were last looked for
+    uint64_t *newer;     // [n_newer] keys of those of this kind, which are not written over either
+    int64_t n_newer, cap_newer;
+    int64_t pinned; // bytes of entries that are being written
+    double noted;   // when a failure to write was last told
+    double looked;  // clock_ms when others' files were last looked for
 };
 
 static inline struct exec *cache_exec(const struct cache *c) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "base/vec.h"
 #include "engine/cache_impl.h"
 #include "formats/content.h"
 #include "models/model_checkpoint.h"
@@ -108,6 +109,20 @@ static void remove_other(struct cache *c) {
     cache_disk_queue(c->disk, j);
 }
 
+// Whether the file of that key is a newer version's, which can use it.
+static bool is_newer(const struct cache *c, uint64_t key) {
+    int64_t i = 0;
+    while (i < c->n_newer && c->newer[i] != key)
+        i++;
+    return i < c->n_newer;
+}
+
+static void keep_newer(struct cache *c, uint64_t key) {
+    if (!is_newer(c, key) &&
+        vec_reserve(&c->newer, &c->cap_newer, c->n_newer + 1, sizeof *c->newer, NULL) == 0)
+        c->newer[c->n_newer++] = key;
+}
+
 // A file that was of no use is written anew, under the same name: it is not another's any more.
 static void written_over(struct cache *c, uint64_t key) {
     for (int64_t i = 0; i < c->n_other; i++) {
@@ -185,7 +200,7 @@ void cache_tier_offer(struct cache *c, struct cache_entry *y) {
     struct cache_file *f = describe(c, y, &base);
     if (!f)
         return;
-    bool room = make_disk_room(c, f->bytes, base);
+    bool room = !is_newer(c, f->key) && make_disk_room(c, f->bytes, base);
     struct cache_job *j = NULL;
     if (room) {
         take_file(c, y, f, base);
@@ -356,8 +371,10 @@ static void loaded(struct cache *c, struct cache_entry *y, const struct cache_jo
         return;
     }
     struct cache_entry *bad = with_key(c, j->failed);
-    if (bad && j->rc == ERR_UNSUPPORTED)
+    if (bad && j->rc == ERR_UNSUPPORTED) {
         bad->newer = true; // a program that is newer can use it
+        keep_newer(c, j->failed);
+    }
     if (bad)
         cache_tier_lose(c, bad); // and with it what goes on from there
 }
@@ -515,10 +532,11 @@ static void keep_others(struct cache *c, const struct cache_scan *s) {
         if (f->kind == c->kind && !f->head && !f->why)
             continue; // it has been adopted
         c->stats.disk_bytes += f->bytes;
-        if (f->newer)
+        if (f->newer) { // only heads of this kind are read
             c->newer_bytes += f->bytes;
-        if (f->newer)
+            keep_newer(c, f->key);
             continue;
+        }
         c->other[c->n_other] =
             (struct cache_found){.kind = f->kind, .key = f->key, .bytes = f->bytes, .age = f->age};
         if (f->head) // nothing will ever make use of it
@@ -677,4 +695,5 @@ void cache_tier_close(struct cache *c) {
         y->file = NULL;
     }
     free(c->other);
+    free(c->newer);
 }

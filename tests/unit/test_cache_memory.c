@@ -520,6 +520,45 @@ static void what_is_written_anew_is_of_use(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+// A file that a newer version has written stays as it is, also where its text is run again.
+static void what_is_of_a_newer_version_stays(void **state) {
+    (void)state;
+    enum { AT = 8, NEWER = 9 }; // the form's version
+    struct late_copies how = {.seed = 10, .chance = 1};
+    char dir[] = "/tmp/cache_new.XXXXXX", command[64], path[CACHE_PATH];
+    struct cache_options o = {.ram = RAM, .dir = dir, .disk = RAM};
+    struct scene s;
+    late = &how;
+    assert_non_null(mkdtemp(dir));
+    open_scene_with(&s, "cache_new", &o);
+    wait_for(&s, looked_of, 1);
+    keep_file(&s, 0, POINT);
+    (void)find_file(s.cache, POINT, path);
+    cache_destroy(s.cache);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, AT, SEEK_SET), 0);
+    assert_int_equal(fputc(NEWER, f), NEWER);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(cache_create(&s.cache, s.session, &o, NULL), 0);
+    wait_for(&s, looked_of, 1);
+    read_prompt(&s);
+    cache_flush(s.cache);
+    cache_disk_wait(s.cache->disk);
+    cache_poll(s.cache);
+    assert_int_equal(cache_stats(s.cache).written, 0);
+    f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, AT, SEEK_SET), 0);
+    assert_int_equal(fgetc(f), NEWER);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(cached(&s), POINT);
+    close_scene(&s);
+    late = NULL;
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_waits_for_its_memory_and_nobody_else),
@@ -533,6 +572,7 @@ int main(void) {
         cmocka_unit_test(what_shares_pages_that_failed_to_come_is_dropped_with_them),
         cmocka_unit_test(what_lost_its_file_while_it_was_read_is_dropped),
         cmocka_unit_test(what_is_written_anew_is_of_use),
+        cmocka_unit_test(what_is_of_a_newer_version_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
