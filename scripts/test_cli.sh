@@ -89,6 +89,10 @@ if has quantize; then
     done
     refuse 1 "nowhere/out.gguf" quantize "$vocab" nowhere/out.gguf Q8_0
     refuse 2 "/dev/null" quantize "$vocab" /dev/null Q8_0
+    cp "$vocab" own.gguf && ln -s own.gguf other.gguf
+    refuse 2 "own.gguf" quantize own.gguf own.gguf Q8_0
+    refuse 2 "other.gguf" quantize own.gguf other.gguf Q8_0
+    refuse 2 "own.gguf" quantize "$vocab" own.gguf Q8_0 --imatrix own.gguf
     for file in missing text empty short counts; do
         refuse 1 "$file.gguf" quantize "$vocab" out.gguf Q4_K_M --imatrix "$file.gguf"
     done
@@ -97,6 +101,9 @@ if has quantize; then
 fi
 if has imatrix; then
     refuse 2 "imatrix" imatrix
+    cp "$vocab" kept.gguf
+    refuse 2 "kept.gguf" imatrix kept.gguf -m kept.gguf -f "$0"
+    refuse 2 "kept.gguf" imatrix kept.gguf -m "$vocab" -f kept.gguf
     refuse 2 "-m" imatrix out.imatrix -f "$0"
     refuse 1 "text.gguf" imatrix out.imatrix -m text.gguf -f "$0"
     refuse 2 "--piece" imatrix out.imatrix -m text.gguf -f "$0" --piece 0

@@ -44,8 +44,12 @@ int err_prefix(struct err *e, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(e->text, sizeof e->text, fmt, args);
     va_end(args);
+    make_plain(e->text);
     size_t used = strlen(e->text);
-    snprintf(e->text + used, sizeof e->text - used, ": %s", rest);
+    if (strncmp(rest, e->text, used) == 0 && strncmp(rest + used, ": ", 2) == 0)
+        memcpy(e->text, rest, sizeof rest); // it is there already
+    else
+        snprintf(e->text + used, sizeof e->text - used, ": %s", rest);
     make_plain(e->text);
     return e->code;
 }

@@ -27,7 +27,7 @@ struct err {
 // and what is no UTF-8 become '?', so that the sentence is one line whatever it quotes.
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-// Puts "prefix: " before the sentence already in e and returns its code.
+// Puts "prefix: " before the sentence already in e, unless it begins so, and returns its code.
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

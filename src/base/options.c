@@ -23,7 +23,8 @@ static void describe(const struct option *opt, char *out, size_t size) {
     if (opt->kind == OPTION_CHOICE)
         snprintf(out, size, "one of %s", opt->choices);
     else
-        snprintf(out, size, "%s from %.15g to %.15g", words[opt->kind], opt->lo, opt->hi);
+        snprintf(out, size, opt->kind == OPTION_FLOAT ? "%s from %g to %g" : "%s from %.0f to %.0f",
+                 words[opt->kind], opt->lo, opt->hi);
 }
 
 static int bad_value(const struct option *opt, const char *text, struct err *e) {

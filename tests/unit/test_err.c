@@ -57,11 +57,23 @@ static void test_long_names(void **state) {
     }
 }
 
+// Who adds a prefix need not know whether the sentence has it already.
+static void test_prefix_once(void **state) {
+    (void)state;
+    struct err e = {0};
+    err_set(&e, ERR_FORMAT, "a\nb: key 'x' is 0");
+    err_prefix(&e, "%s", "a\nb");
+    assert_string_equal(e.text, "a?b: key 'x' is 0");
+    err_prefix(&e, "a");
+    assert_string_equal(e.text, "a: a?b: key 'x' is 0");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_and_code),
         cmocka_unit_test(test_hostile_names),
         cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_prefix_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

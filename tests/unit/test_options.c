@@ -99,7 +99,7 @@ static void wrong_values_get_a_sentence(void **state) {
         {"--count=99999999999999999999", "not '99999999999999999999'"},
         {"--temp=nan", "a number from 0 to 2, not 'nan'"},
         {"--temp=2.5", "'2.5'"},
-        {"--limit=0", "a size from 1"},
+        {"--limit=0", "a size from 1 to 1000000000000000000, not"},
         {"--limit=9999999T", "'9999999T'"},
         {"--limit=1KB", "'1KB'"},
         {"--how=lon", "one of a|b|long, not 'lon'"},
