@@ -162,7 +162,7 @@ void guard_answer(const struct http *h, const struct http_head *head, struct str
         str_printf(fields,
                    "Access-Control-Allow-Origin: %s\r\n"
                    "Access-Control-Expose-Headers: x-request-id, request-id, retry-after, "
-                   "retry-after-ms, x-should-retry\r\n",
+                   "retry-after-ms, x-should-retry, x-ignored-fields, x-coppice-compression\r\n",
                    origin);
 }
 

@@ -408,6 +408,9 @@ static void other_origins_read_only_when_allowed(void **state) {
     peer_start(&s, (struct http_options){.origins = origins, .n_origins = 2});
     assert_int_equal(peer_ask(&s, preflight, &out), 204);
     assert_non_null(strstr(out.data, "Access-Control-Allow-Origin: https://a.example\r\n"));
+    // Else a page could not see what of its request did nothing.
+    assert_non_null(strstr(out.data, "Access-Control-Expose-Headers: "));
+    assert_non_null(strstr(out.data, "x-ignored-fields"));
     assert_non_null(strstr(out.data, "Access-Control-Allow-Headers: Authorization, Content-Type"));
     assert_non_null(strstr(out.data, ", x-stainless-os\r\n"));
     assert_null(strstr(out.data, "Content-Length"));
