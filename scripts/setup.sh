@@ -30,6 +30,7 @@ if [ "$what" != build ]; then
     need_command python3 python3
     need_command curl curl
     need_command ps procps
+    need_command git git
 fi
 
 apt_get() {
