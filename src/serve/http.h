@@ -176,9 +176,9 @@ struct exchange_hooks {
 // A handler that returns before it has given back the exchange sets them. hooks is copied.
 void exchange_watch(struct exchange *x, const struct exchange_hooks *hooks, void *arg);
 
-// A header of the answer, before exchange_reply or exchange_begin; bytes that a header must not
-// hold become spaces.
+// A header of the answer, before it begins; bytes that a header must not hold become spaces.
 void exchange_header(struct exchange *x, const char *name, const char *value);
+void exchange_drop_headers(struct exchange *x); // for another answer than they were of
 // The whole answer; gives the exchange back. type may be NULL (no body then).
 void exchange_reply(struct exchange *x, int status, const char *type, const void *body, size_t n);
 // An answer in pieces: begin once, write any number of times, end (which gives the exchange back).

@@ -140,6 +140,10 @@ void exchange_header(struct exchange *x, const char *name, const char *value) {
     str_puts(&x->fields, "\r\n");
 }
 
+void exchange_drop_headers(struct exchange *x) {
+    str_clear(&x->fields);
+}
+
 static const char *phrase(int status) {
     static const struct {
         int status;

@@ -74,6 +74,7 @@ static void write_error(struct relayed *q, const struct api_error *why) {
         exchange_end(q->x);
     } else {
         char seconds[16];
+        exchange_drop_headers(q->x); // those of an answer that has broken off
         exchange_header(q->x, "x-request-id", q->id);
         snprintf(seconds, sizeof seconds, "%d", why->retry_after);
         if (why->retry_after > 0)

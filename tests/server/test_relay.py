@@ -91,7 +91,8 @@ class Script(threading.Thread):
         c.shutdown(socket.SHUT_RDWR)
 
     def do_half(self, c):
-        c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"a\":")
+        c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\n"
+                  b"ETag: \"a\"\r\nX-Request-Id: up-1\r\nContent-Length: 100\r\n\r\n{\"a\":")
         c.shutdown(socket.SHUT_RDWR)
 
     def do_stream(self, c, events=tuple(EVENTS), gap=0.1, end=True):
@@ -250,6 +251,9 @@ def failures():
             ("close", 502, "without an answer"), ("half", 502, "broke off"), ("silent", 504, "said nothing")]
     for how, status, word in ends:
         sentence(f"an upstream that answers {how}", request(relay.port, "POST", CHAT, chat(how)), status, BASE, word)
+    headers = request(relay.port, "POST", CHAT, chat("half"))[1]
+    check("which has no headers of the answer that broke off", "content-encoding" not in headers and "etag" not in headers
+          and headers["x-request-id"] != "up-1", headers)
     found = request(relay.port, "POST", CHAT, chat("stall", stream=True))[2]
     check("a stream that stalls ends with an event", found.startswith(EVENTS[0] + EVENTS[1])
           and b"said nothing" in found, found)
