@@ -194,6 +194,36 @@ static uint32_t tagged_value(const struct writer *w, unsigned types, const struc
     return seq(w, build_cat(w->b, text(w, line), value), text(w, line), text(w, end));
 }
 
+// A parameter with its tags.
+static uint32_t tagged_one(const struct writer *w, uint32_t name, unsigned types,
+                           const struct json *property, const struct json *whole) {
+    const struct tool_format *f = w->f;
+    uint32_t tag = seq(w, text(w, f->key), name, text(w, f->key_end));
+    if (f->value)
+        tag = seq(w, tag, maybe(w, text(w, "\n")), text(w, f->value));
+    uint32_t value = tagged_value(w, types, property, whole);
+    return seq(w, tag, value, f->lines ? text(w, "\n") : maybe(w, text(w, "\n")));
+}
+
+// Whether a schema has members that its own `properties` does not list: those of what it refers to
+// or is put together of, and where it lists none, any.
+static bool lists_elsewhere(const struct json *schema) {
+    static const char *const lists[] = {"allOf", "anyOf", "oneOf"};
+    static const char *const parts[] = {"$ref", "then", "else", "dependentSchemas"};
+    bool more = json_len(json_get(schema, "properties")) == 0 &&
+                (json_kind_of(json_get(schema, "additionalProperties")) == JSON_OBJECT ||
+                 json_bool(json_get(schema, "additionalProperties"), false) ||
+                 json_get(schema, "patternProperties"));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        more |= json_get(schema, parts[i]) != NULL;
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
+        const struct json *list = json_get(schema, lists[k]);
+        for (size_t i = 0; i < json_len(list); i++)
+            more |= json_has(json_at(list, i), "properties") || lists_elsewhere(json_at(list, i));
+    }
+    return more;
+}
+
 struct members {
     const struct writer *w;
     const struct tool *tool;
@@ -224,22 +254,30 @@ static int put_tagged(void *arg, const char *key, size_t n, const struct json *p
                        key, m->tool->name, f->key_end);
         return 0;
     }
-    const char *line = f->lines ? "\n" : "";
-    uint32_t name = build_bytes(w->b, key, n);
-    uint32_t tag = seq(w, text(w, f->key), name, text(w, f->key_end));
-    if (f->value)
-        tag = seq(w, tag, maybe(w, text(w, "\n")), text(w, f->value));
-    uint32_t value = tagged_value(w, tool_param_types(m->tool, key, n), property, m->schema);
-    uint32_t one = seq(w, tag, value, f->lines ? text(w, line) : maybe(w, text(w, "\n")));
+    uint32_t one = tagged_one(w, build_bytes(w->b, key, n), tool_param_types(m->tool, key, n),
+                              property, m->schema);
     m->all = build_cat(w->b, m->all, is_required(m->schema, key) ? one : maybe(w, one));
     return 0;
 }
 
-// Parameters in the order of the schema, behind the name up to the closing mark.
+// A name that the schema does not list: letters, digits, - and _.
+static uint32_t other_key(const struct writer *w) {
+    static const struct build_chars chars[] = {
+        {'-', '-'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+    return build_repeat(w->b, build_class(w->b, chars, 5, BUILD_PLAIN), 1, 64);
+}
+
+// Parameters in the order of the schema, behind the name up to the closing mark; behind them any
+// others, where the schema has more than it lists.
 static uint32_t tagged_call(const struct writer *w, const struct tool *tool,
                             const struct json *schema) {
     struct members m = {.w = w, .tool = tool, .schema = schema, .all = BUILD_EMPTY};
     json_each(json_get(schema, "properties"), put_tagged, &m);
+    if (lists_elsewhere(schema)) {
+        const struct json *others = json_get(schema, "additionalProperties");
+        uint32_t one = tagged_one(w, other_key(w), tool->others, others, schema);
+        m.all = build_cat(w->b, m.all, build_repeat(w->b, one, 0, BUILD_ENDLESS));
+    }
     uint32_t line = w->f->lines ? text(w, "\n") : maybe(w, text(w, "\n"));
     return seq(w, line, m.all, text(w, w->f->close));
 }
@@ -259,14 +297,8 @@ static uint32_t gemma_list(const struct writer *w, const char *open, uint32_t on
     return seq(w, text(w, open), inner, text(w, close));
 }
 
-static uint32_t gemma_key(const struct writer *w) {
-    static const struct build_chars chars[] = {
-        {'-', '-'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-    return build_repeat(w->b, build_class(w->b, chars, 5, BUILD_PLAIN), 1, 64);
-}
-
 static uint32_t gemma_value(const struct writer *w, uint32_t value, unsigned types) {
-    uint32_t member = seq(w, gemma_key(w), text(w, ":"), value);
+    uint32_t member = seq(w, other_key(w), text(w, ":"), value);
     const uint32_t all[] = {types & TOOL_STRING ? gemma_string(w) : BUILD_NEVER,
                             types & TOOL_NUMBER ? build_json_number(w->b) : BUILD_NEVER,
                             types & TOOL_BOOL ? build_or(w->b, text(w, "true"), text(w, "false"))
@@ -323,7 +355,7 @@ static uint32_t gemma_call(const struct writer *w, const struct tool *tool,
     uint32_t any = build_call(w->b, rule);
     build_define(w->b, rule, gemma_value(w, any, TOOL_ANY));
     struct gemma g = {w, tool, schema, any, BUILD_NEVER, BUILD_EMPTY};
-    if (json_len(json_get(schema, "properties")) == 0)
+    if (json_len(json_get(schema, "properties")) == 0 || lists_elsewhere(schema))
         return build_cat(w->b, gemma_value(w, any, TOOL_OBJECT), text(w, w->f->close));
     json_each(json_get(schema, "properties"), put_gemma, &g);
     uint32_t inner = g.none == BUILD_NEVER ? g.some : build_or(w->b, g.none, g.some);

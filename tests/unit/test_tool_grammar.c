@@ -313,17 +313,15 @@ static void bounds_hold_between_tags(void **state) {
     json_free(v);
 }
 
-// A tag's text between tags: of `text` as the value of a parameter with these words.
-static bool takes(const char *keywords, const char *value) {
+// Whether a call between tags with `value` for the parameter p is one of a tool of that schema.
+static bool takes_of(const char *whole, const char *value) {
     const struct grammar_tokens tokens = {VOCAB, bytes_of, ends, NULL};
-    struct str schema_text = {0}, call = {0};
+    struct str call = {0};
     struct json *v;
     struct grammar_vocab *vocab;
     struct tool_grammar g;
     struct err e = {0};
-    str_printf(&schema_text,
-               "{\"type\":\"object\",\"properties\":{\"p\":{%s}},\"required\":[\"p\"]}", keywords);
-    if (json_parse(&v, schema_text.data, schema_text.len, &e))
+    if (json_parse(&v, whole, strlen(whole), &e))
         fail_msg("%s", e.text);
     const struct tool_grammar_tool t = {"t", 1, v, false};
     assert_int_equal(grammar_vocab_create(&vocab, &tokens, &e), 0);
@@ -338,8 +336,44 @@ static bool takes(const char *keywords, const char *value) {
     grammar_vocab_destroy(vocab);
     json_free(v);
     str_fini(&call);
-    str_fini(&schema_text);
     return ok;
+}
+
+// The same of a parameter with these words.
+static bool takes(const char *keywords, const char *value) {
+    struct str s = {0};
+    str_printf(&s, "{\"type\":\"object\",\"properties\":{\"p\":{%s}},\"required\":[\"p\"]}",
+               keywords);
+    bool ok = takes_of(s.data, value);
+    str_fini(&s);
+    return ok;
+}
+
+// Parameters need not be listed at the top: a tool of such a schema could be called without any
+// only.
+static void members_that_stand_elsewhere(void **state) {
+    (void)state;
+#define P "{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"string\"}},\"required\":[\"p\"]}"
+    static const struct {
+        const char *schema, *value;
+        bool taken;
+    } cases[] = {
+        {"{\"$ref\":\"#/$defs/P\",\"$defs\":{\"P\":" P "}}", "x", true},
+        {"{\"type\":\"object\",\"oneOf\":[" P ",{\"properties\":{\"q\":{}}}]}", "x", true},
+        {"{\"anyOf\":[{\"allOf\":[" P "]}]}", "x", true},
+        {"{\"properties\":{\"q\":{}},\"if\":{\"required\":[\"q\"]},\"then\":" P "}", "x", true},
+        {"{\"type\":\"object\",\"additionalProperties\":true}", "x", true},
+        {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"}}", "5", true},
+        {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"}}", "x", false},
+        {"{\"type\":\"object\",\"patternProperties\":{\"^p\":{}}}", "x", true},
+        {"{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}", "x", false},
+        {"{\"type\":\"object\",\"properties\":{\"q\":{}}}", "x", false},
+        {"{\"properties\":{\"q\":{}},\"anyOf\":[{\"required\":[\"q\"]},{}]}", "x", false},
+    };
+#undef P
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (takes_of(cases[i].schema, cases[i].value) != cases[i].taken)
+            fail_msg("%s: %s", cases[i].schema, cases[i].value);
 }
 
 static void values_between_tags(void **state) {
@@ -492,10 +526,14 @@ static void odd_schemas_take_any_object(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_allowed_is_read),     cmocka_unit_test(bounds_hold_between_tags),
-        cmocka_unit_test(values_between_tags),         cmocka_unit_test(an_object_may_be_a_call),
-        cmocka_unit_test(refused_calls_do_not_come),   cmocka_unit_test(many_bounds_are_bounded),
+        cmocka_unit_test(what_is_allowed_is_read),
+        cmocka_unit_test(bounds_hold_between_tags),
+        cmocka_unit_test(values_between_tags),
+        cmocka_unit_test(an_object_may_be_a_call),
+        cmocka_unit_test(refused_calls_do_not_come),
+        cmocka_unit_test(many_bounds_are_bounded),
         cmocka_unit_test(odd_schemas_take_any_object),
+        cmocka_unit_test(members_that_stand_elsewhere),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
