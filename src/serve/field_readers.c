@@ -222,6 +222,11 @@ static bool check_tool(const struct json *t, size_t i, const struct field *f, st
                           fields_kind_name(body));
     if (body || chat)
         snprintf(place, sizeof place, "tools[%zu].%s", i, inner);
+    const struct json *schema = json_get(body ? body : t, "parameters");
+    if (schema && (body || chat) && json_kind_of(schema) != JSON_OBJECT &&
+        json_kind_of(schema) != JSON_NULL)
+        return api_refuse(x, f->name, "%s.parameters is %s and must be an object", place,
+                          fields_kind_name(schema));
     return check_name(body ? body : t, place, f, x);
 }
 
