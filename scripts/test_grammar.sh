@@ -20,7 +20,7 @@ fetch() {
     "$venv/bin/python" -c 'import jsonschema' 2>/dev/null ||
         timeout 900 "$venv/bin/pip" install -q --disable-pip-version-check "jsonschema==$version" || return
     [ -d "$tests" ] && return
-    timeout 900 "$venv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary :all: \
+    timeout 900 "$venv/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary jsonschema \
         -d "$(dirname "$source")" "jsonschema==$version" &&
         tar -xzf "$source.tar.gz" -C "$(dirname "$source")"
 }

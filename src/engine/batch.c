@@ -307,6 +307,10 @@ bool job_decodes(const struct job *j) {
     return job_left(j) == 0;
 }
 
+int64_t job_mask_work(const struct job *j) {
+    return j->m.masks ? masks_work(j->m.masks) : 0;
+}
+
 int64_t job_growth(const struct job *j) {
     int64_t left = j->max_new - j->out->n;
     int deepest = min_i32(j->m.c.tree.max_depth, TREE_MAX_DEPTH);

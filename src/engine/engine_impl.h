@@ -49,6 +49,7 @@ struct engine {
     int n_turns;
     bool stalled;  // nobody can go on before a file has been read
     bool stuck;    // the last pass that was planned came to nothing for want of memory
+    int64_t masks; // turns of members at masks that take much work
     int64_t alone; // passes of one member alone, behind failures
     bool together; // the next one is of those that need not be alone
     struct engine_stats now;

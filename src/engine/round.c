@@ -10,6 +10,11 @@
 #include "base/num.h"
 #include "engine/engine_impl.h"
 
+// Steps that constraints count (spec/constraint.h), some 10 ns each on the engine's thread: of the
+// members in a pass together, of one that is worth counting, and of one whose first mask nobody has
+// seen yet.
+enum { MASK_PASS = 4 << 20, MASK_LIGHT = MASK_PASS / 64, MASK_FIRST = MASK_PASS };
+
 // Ends a stream that is in no list any more.
 static void end_stream(struct engine *g, struct stream *s, enum end_reason reason,
                        const struct err *e) {
@@ -81,6 +86,11 @@ static bool waits_for_leader(const struct stream *s) {
     return s->group && s->group->leader && !s->group->prefix;
 }
 
+// Nothing is known of a constraint that has not been used; of the others many masks are.
+static int64_t first_mask(const struct constraint *c) {
+    return c && c->class->work && c->class->work(c->self) == 0 ? MASK_FIRST : 0;
+}
+
 static int join(struct engine *g, struct stream *s, struct err *e) {
     struct group *p = s->group;
     struct request r = s->o.r;
@@ -109,6 +119,7 @@ static int join(struct engine *g, struct stream *s, struct err *e) {
         job_exchange(s->job, own);
     if (last)
         p->prefix = NULL;
+    s->mask_took = first_mask(r.constraint);
     s->joined = clock_ms();
     atomic_store(&s->done, sequence_len(job_sequence(s->job)));
     if (p)
@@ -194,22 +205,59 @@ static bool takes_part(const struct stream *s, const struct stream *alone) {
     return !s->parked && (alone ? s == alone : !s->alone);
 }
 
+// Members whose masks take much work have them in turns, so that those of one pass take MASK_PASS
+// at most, or are one member's: others wait for their next token no longer for many such members
+// than for one. Returns how many there are.
+static int share_masks(struct engine *g, const struct stream *alone) {
+    int64_t room = MASK_PASS;
+    int n = 0;
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        s->mask_waits = takes_part(s, alone) && s->mask_took >= MASK_LIGHT;
+        n += s->mask_waits;
+    }
+    for (int64_t until = g->masks;;) {
+        struct stream *next = NULL;
+        for (int i = 0; i < g->n_members; i++) {
+            struct stream *s = g->members[i];
+            if (s->mask_waits && s->mask_last <= until && job_left(s->job) <= 1 &&
+                (!next || s->mask_last < next->mask_last))
+                next = s;
+        }
+        if (!next || (next->mask_took > room && room < MASK_PASS))
+            return n;
+        room -= min_i64(next->mask_took, room);
+        next->mask_waits = false;
+        next->mask_last = ++g->masks;
+    }
+}
+
+// Tokens of a prompt that may be run in this pass. The last one, behind which the first mask is
+// wanted, has a pass of its own where other members' masks take much work, too.
+static int64_t readable_now(const struct stream *s, int masks) {
+    int64_t n = readable(s);
+    if (!s->mask_waits || n < job_left(s->job))
+        return n;
+    return n == 1 || masks > 1 ? n - 1 : n;
+}
+
 // Puts the next pass together. alone: NULL, or whose it is.
 static void plan_pass(struct engine *g, const struct stream *alone) {
     enum { FEW = 4 }; // of many prompts that wait, those that are likely to share a pass
     double now = clock_ms();
-    int prompts = 0, decoding;
+    int prompts = 0, decoding, masks = share_masks(g, alone);
     g->n_turns = 0;
     for (int i = 0; i < g->n_members; i++)
-        if (takes_part(g->members[i], alone) && job_decodes(g->members[i]->job))
+        if (takes_part(g->members[i], alone) && job_decodes(g->members[i]->job) &&
+            !g->members[i]->mask_waits)
             add_turn(g, g->members[i], 1);
     decoding = g->n_turns;
     for (int i = 0; i < g->n_members; i++) {
         const struct stream *s = g->members[i];
         bool reads = takes_part(s, alone) && !job_decodes(s->job);
-        g->prompts[i] =
-            (struct prompt_turn){.left = reads ? readable(s) : 0, .waited_ms = now - s->submitted};
-        prompts += reads;
+        g->prompts[i] = (struct prompt_turn){.left = reads ? readable_now(s, masks) : 0,
+                                             .waited_ms = now - s->submitted};
+        prompts += g->prompts[i].left > 0;
     }
     if (!prompts)
         return;
@@ -229,6 +277,14 @@ static void plan_pass(struct engine *g, const struct stream *alone) {
         for (int i = 0; i < g->n_members; i++)
             if (g->prompts[i].rows && g->prompts[i].order == order)
                 add_turn(g, g->members[i], g->prompts[i].rows);
+}
+
+// What its masks have taken in this pass is expected of the next one.
+static void count_masks(struct stream *s) {
+    int64_t before = s->mask_seen;
+    s->mask_seen = job_mask_work(s->job);
+    if (job_decodes(s->job))
+        s->mask_took = max_i64(s->mask_seen - before, s->mask_took / 2);
 }
 
 static void publish(struct engine *g, struct stream *s, double now) {
@@ -335,8 +391,10 @@ static int run_pass(struct engine *g, struct stream *alone, struct err *e) {
     }
     double now = clock_ms();
     tally_pass(g, start, now);
-    for (int i = 0; i < g->n_turns; i++)
+    for (int i = 0; i < g->n_turns; i++) {
+        count_masks(g->turn_of[i]);
         publish(g, g->turn_of[i], now);
+    }
     return alone ? alone_ended(g, alone, before, e) : 0;
 }
 

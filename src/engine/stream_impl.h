@@ -52,6 +52,10 @@ struct stream {
     int faults;         // failed passes that it took part in
     int alone;          // steps that it takes alone for that, from now on
     int64_t alone_last; // the engine's count of such passes when it had its last one
+    int64_t mask_seen;  // job_mask_work behind its last pass
+    int64_t mask_took;  // what its next masks are expected to take
+    int64_t mask_last;  // the engine's count of turns at masks when it had its last one
+    bool mask_waits;    // the next pass is without its masks
     int64_t restarted;  // tokens of its text when its state was dropped for want of order (room.c)
 };
 

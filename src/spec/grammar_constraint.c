@@ -343,9 +343,17 @@ static enum constraint_hint guide_hint(void *self, struct constraint_state *s, i
     return s->hint;
 }
 
+static int64_t guide_work(void *self) {
+    const struct guide *q = self;
+    int64_t sum = 0;
+    for (int i = 0; i < q->n_parts; i++)
+        sum += grammar_matcher_work(q->part[i].m);
+    return sum;
+}
+
 static const struct constraint_class guide_class = {"grammar",  guide_destroy, guide_begin,
                                                     guide_next, guide_drop,    guide_allows,
-                                                    guide_look, guide_hint};
+                                                    guide_look, guide_hint,    guide_work};
 
 static int add_part(struct guide *q, const struct grammar_constraint *o, struct grammar *g,
                     const struct grammar_trigger *t, struct err *e) {

@@ -28,6 +28,7 @@ struct asked {
 
 struct masks {
     struct constraint *c;
+    int64_t work;                   // that it has counted for this member
     struct constraint_state *root;  // behind all chosen tokens; NULL: failed
     int rc;                         // why it failed,
     struct err err;                 // with its sentence
@@ -48,6 +49,11 @@ struct masks {
     bool sure[TREE_MAX_ROWS], forced[TREE_MAX_ROWS];
     struct constraint_state *row[TREE_MAX_ROWS]; // NULL: not made yet
 };
+
+// Of all that share it.
+static int64_t counted(const struct constraint *c) {
+    return c->class->work ? c->class->work(c->self) : 0;
+}
 
 int masks_create(struct masks **out, struct constraint *c, int64_t vocab, struct err *e) {
     if (c->vocab != vocab)
@@ -247,6 +253,7 @@ static int expand(void *arg, const struct tree_node *nodes, int n, int k,
     struct masks *m = arg;
     struct tree_candidates answer = {0};
     int first = m->n_asked;
+    int64_t before = counted(m->c);
     int rc = vec_reserve(&m->asked, &m->cap_asked, first + n, sizeof *m->asked, e);
     if (rc)
         return rc;
@@ -262,6 +269,7 @@ static int expand(void *arg, const struct tree_node *nodes, int n, int k,
         answer_one(m, &m->asked[first + i], nodes[i].depth, &o, &own);
     }
     *out = (struct tree_candidates){m->ids, m->logp};
+    m->work += counted(m->c) - before;
     return 0;
 }
 
@@ -303,12 +311,14 @@ const bool *masks_sure(const struct masks *m) {
 int masks_look(struct masks *m, int row, struct constraint_view *out, struct err *e) {
     const struct ddtree *t = m->tree;
     struct err own;
+    int64_t before = counted(m->c);
     int rc = 0;
     *out = (struct constraint_view){.only = -1, .none = true};
     if (row > 0 && !m->row[row])
         m->row[row] = follow(m, m->row[t->parent[row]], t->token[row]);
     if (m->row[row])
         rc = m->c->class->look(m->c->self, m->row[row], out, row ? &own : e);
+    m->work += counted(m->c) - before;
     if (rc)
         *out = (struct constraint_view){.only = -1, .none = true};
     if (!rc && row == 0 && out->none)
@@ -320,6 +330,10 @@ int masks_look(struct masks *m, int row, struct constraint_view *out, struct err
     return row ? 0 : rc;
 }
 
+int64_t masks_work(const struct masks *m) {
+    return m->work;
+}
+
 bool masks_forced(const struct masks *m, int row) {
     return m->forced[row];
 }
@@ -328,7 +342,9 @@ void masks_advance(struct masks *m, const struct walk *w) {
     struct constraint_state *from = m->row[w->path[w->count - 1]], *to = NULL;
     if (w->end != END_NONE)
         return;
+    int64_t before = counted(m->c);
     m->rc = m->c->class->next(m->c->self, from, w->chosen[w->count - 1], &to, &m->err);
+    m->work += counted(m->c) - before;
     if (m->rc)
         to = NULL;
     drop(m, m->root);

@@ -37,6 +37,8 @@ const bool *masks_sure(const struct masks *m);
 // What may come behind a row of the tree. A state that cannot be had shows as `none`; only of row 0
 // that is an error. Rows are asked for behind their parents.
 int masks_look(struct masks *m, int row, struct constraint_view *out, struct err *e);
+// Steps that the constraint has counted for this member so far; 0 where it counts none.
+int64_t masks_work(const struct masks *m);
 // Whether masks_look has found the row's token to be the only one.
 bool masks_forced(const struct masks *m, int row);
 

@@ -208,6 +208,11 @@ static int make(struct limit *l, const struct thinking_limit *o, struct err *e) 
     return rc ? rc : make_closing(l, 1, o->closing + line, o->n_closing - line, e);
 }
 
+static int64_t work(void *self) {
+    const struct limit *l = self;
+    return l->inner && l->inner->class->work ? l->inner->class->work(l->inner->self) : 0;
+}
+
 int thinking_limit_create(struct constraint **out, const struct thinking_limit *o,
                           struct constraint *inner, struct err *e) {
     static const struct constraint_class class = {.name = "thinking",
@@ -217,7 +222,8 @@ int thinking_limit_create(struct constraint **out, const struct thinking_limit *
                                                   .drop = drop,
                                                   .allows = allows,
                                                   .look = look,
-                                                  .hint = hint};
+                                                  .hint = hint,
+                                                  .work = work};
     if (!reasoning_closing(o->family))
         return err_set(e, ERR_UNSUPPORTED, "the model's template has no marks of reasoning");
     struct limit *l = calloc(1, sizeof *l);

@@ -198,6 +198,16 @@ class Stream(threading.Thread):
             return self.count >= target
 
 
+def short_request(port):
+    """Its status. On a machine that is too busy to see clients leave the queue may be full, which a client tries again."""
+    for _ in range(1 if STRICT else 100):
+        status = request(port, "POST", CHAT, {"messages": user("hi"), "max_tokens": 1}, timeout=120)[0]
+        if status != 429:
+            break
+        time.sleep(0.1)
+    return status
+
+
 def beside(server, name):
     """The stream and short requests before an attack and in it."""
     stream = Stream(server.port)
@@ -212,7 +222,7 @@ def beside(server, name):
         slowest = 0.0
         for _ in range(SHORT):
             start = time.monotonic()
-            status = request(server.port, "POST", CHAT, {"messages": user("hi"), "max_tokens": 1}, timeout=120)[0]
+            status = short_request(server.port)
             slowest = max(slowest, time.monotonic() - start)
             if status != 200:
                 check(f"{name}: a short request", False, status)

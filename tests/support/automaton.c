@@ -57,7 +57,8 @@ static bool allows(void *self, struct constraint_state *s, int32_t token) {
 
 static int look(void *self, struct constraint_state *s, struct constraint_view *out,
                 struct err *e) {
-    const struct automaton *a = self;
+    struct automaton *a = self;
+    a->work += (int64_t)(s->id % 4) << 20;
     if (a->kind[s->id] == AUTOMATON_BLIND)
         return err_set(e, ERR_LIMIT, "the automaton cannot see behind state %d", s->id);
     if (a->kind[s->id] == AUTOMATON_FREE)
@@ -75,8 +76,12 @@ static enum constraint_hint hint(void *self, struct constraint_state *s, int32_t
     return a->kind[s->id] == AUTOMATON_ONE ? CONSTRAINT_ONLY : CONSTRAINT_LIKELY;
 }
 
+static int64_t work(void *self) {
+    return ((const struct automaton *)self)->work;
+}
+
 static const struct constraint_class automaton_class = {
-    "automaton", automaton_destroy, begin, next, drop, allows, look, hint};
+    "automaton", automaton_destroy, begin, next, drop, allows, look, hint, work};
 
 // Draws what a state allows. One in four of those that allow one token does not say so beforehand;
 // hints at several may be of any token that is allowed.

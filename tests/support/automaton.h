@@ -29,6 +29,7 @@ struct automaton {
     int32_t likely[AUTOMATON_STATES]; // what its hint says, -1: nothing
     uint64_t seed;
     int64_t live; // states that have not been dropped
+    int64_t work; // counted as if masks behind some states took much of it
 };
 
 // One reference to its constraint, to be dropped. vocab: at most AUTOMATON_VOCAB. ends: whether

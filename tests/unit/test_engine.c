@@ -686,6 +686,100 @@ static void out_of_memory_always(void **state) {
     }
 }
 
+// Constraints that allow everything and count much work for each member in each pass.
+struct slow_masks {
+    struct engine *g;
+    int64_t pass;      // that is being counted
+    int members, most; // with masks in it; in any
+};
+
+struct slow_mask {
+    struct slow_masks *all;
+    int64_t pass, work;
+};
+
+static void slow_destroy(void *self) {
+    (void)self;
+}
+
+static int slow_begin(void *self, struct constraint_state **out, struct err *e) {
+    (void)e;
+    *out = self; // the one state
+    return 0;
+}
+
+static int slow_next(void *self, struct constraint_state *from, int32_t token,
+                     struct constraint_state **out, struct err *e) {
+    (void)self, (void)token, (void)e;
+    *out = from;
+    return 0;
+}
+
+static void slow_drop(void *self, struct constraint_state *s) {
+    (void)self, (void)s;
+}
+
+static bool slow_allows(void *self, struct constraint_state *s, int32_t token) {
+    (void)self, (void)s, (void)token;
+    return true;
+}
+
+static int slow_look(void *self, struct constraint_state *s, struct constraint_view *out,
+                     struct err *e) {
+    struct slow_mask *m = self;
+    int64_t pass = engine_stats(m->all->g).passes;
+    (void)s, (void)e;
+    *out = (struct constraint_view){.only = -1};
+    if (m->all->pass != pass)
+        m->all->members = 0;
+    m->all->pass = pass;
+    if (m->pass != pass) {
+        m->work += 1 << 20; // a quarter of what a pass may take
+        m->all->members++;
+    }
+    m->pass = pass;
+    if (m->all->members > m->all->most)
+        m->all->most = m->all->members;
+    return 0;
+}
+
+static enum constraint_hint slow_hint(void *self, struct constraint_state *s, int32_t *token) {
+    (void)self, (void)s, (void)token;
+    return CONSTRAINT_NO_HINT;
+}
+
+static int64_t slow_work(void *self) {
+    return ((struct slow_mask *)self)->work;
+}
+
+// Members whose masks take much work take turns, and what they say is what they say alone.
+static void slow_masks_take_turns(void **state) {
+    static const struct constraint_class class = {"slow",    slow_destroy, slow_begin,
+                                                  slow_next, slow_drop,    slow_allows,
+                                                  slow_look, slow_hint,    slow_work};
+    struct engine_rig *f = *state;
+    struct engine_options o = engine_options_default();
+    struct stream *s[RIG_MOST];
+    struct slow_mask masks[RIG_MOST];
+    o.slots = RIG_MOST;
+    int64_t vocab = model_params_of(session_model(f->session))->vocab;
+    struct slow_masks all = {.g = rig_engine(f, &o), .pass = -1};
+    for (int i = 0; i < f->n; i++) {
+        struct request r = f->r[i];
+        masks[i] = (struct slow_mask){.all = &all, .pass = -1};
+        assert_int_equal(constraint_create(&r.constraint, &class, &masks[i], vocab, NULL), 0);
+        s[i] = rig_submit(f, all.g, &r);
+        constraint_drop(r.constraint); // the stream keeps it
+    }
+    for (int i = 0; i < f->n; i++) {
+        struct stream_end end = rig_end(f, s[i]);
+        rig_same(s[i], &end, &f->alone[i]);
+        stream_release(s[i]);
+    }
+    assert_in_range(all.most, 2, 4);
+    engine_destroy(all.g);
+}
+
 // States that cannot be put back, however often that is tried: texts that are kept are run anew, in
 // spite of the cache.
 static void never_put_back(void **state) {
@@ -837,6 +931,7 @@ int main(void) {
         cmocka_unit_test(trees),
         cmocka_unit_test(draft_fails),
         cmocka_unit_test(never_put_back),
+        cmocka_unit_test(slow_masks_take_turns),
         cmocka_unit_test(out_of_memory_once),
         cmocka_unit_test(out_of_memory_once_cached),
         cmocka_unit_test(out_of_memory_always),
