@@ -15,10 +15,13 @@ static const struct jinja_limits probe_limits = {
 #define PARTS "[{\"type\":\"text\",\"text\":\"" WORDS "\"}]"
 #define USER  "{\"role\":\"user\",\"content\":\"a question\"}"
 
+enum { LONG = 4 };
+
 struct probe {
     const struct chat_template *t;
     struct err *e;
-    int rc; // ERR_MEMORY ends the probes
+    int rc;        // ERR_MEMORY ends the probes
+    int long_ones; // renderings beyond the limits; from LONG on nothing is tried any more
     bool undefined_lists, thinking;
 };
 
@@ -54,7 +57,7 @@ static bool try(struct probe *p, const char *messages, bool tools, struct jinja_
     struct json *variables = NULL;
     struct err e = {0};
     *out = (struct jinja_output){0};
-    if (p->rc)
+    if (p->rc || p->long_ones >= LONG)
         return false;
     str_printf(&text, "{\"messages\":%s%s%s%s,\"add_generation_prompt\":false}", messages,
                tools                ? tool
@@ -68,6 +71,7 @@ static bool try(struct probe *p, const char *messages, bool tools, struct jinja_
         rc = render(p, variables, out, &e);
     json_free(variables);
     str_fini(&text);
+    p->long_ones += rc == ERR_LIMIT;
     if (rc == ERR_MEMORY && !p->rc) {
         p->rc = rc;
         err_set(p->e, rc, "%s", e.text);
