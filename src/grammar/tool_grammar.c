@@ -3,6 +3,7 @@
 // reader and grammar cannot drift apart.
 #include "grammar/tool_grammar.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,8 @@ struct writer {
     const struct tool_format *f;
     enum tool_family family;
     struct verdicts *verdicts;
-    struct size *spent; // of all schemas that are held
+    struct size *spent;                     // of all schemas that are held
+    const struct tool_grammar_tool *strict; // whose schema must be held; NULL: any value will do
 };
 
 // States that the schemas of all tools may need; steps of one part with all of them.
@@ -58,9 +60,10 @@ static uint32_t value_of(struct build *b, const struct json *schema, const struc
                      : build_schema(b, schema);
 }
 
-static struct size try_to_hold(struct verdicts *v, const struct json *schema,
+static struct size try_to_hold(const struct writer *w, const struct json *schema,
                                const struct bare *bare, struct err *e) {
-    const struct grammar_json how = {.one_of_as_any = true};
+    const struct grammar_json how = {.one_of_as_any = !w->strict};
+    struct verdicts *v = w->verdicts;
     struct grammar_work work = {.gone = v->all.gone};
     struct grammar *g = NULL;
     struct build *b = NULL;
@@ -76,8 +79,15 @@ static struct size try_to_hold(struct verdicts *v, const struct json *schema,
     return size;
 }
 
-// Whether a grammar holds the schema; without one any value will do. So it is where the tools'
-// schemas together would take too long. of: by what it is known in other parts.
+static uint32_t refuse_strict(const struct writer *w, const char *why) {
+    return build_fail(w->b, ERR_UNSUPPORTED,
+                      "the tool '%.64s' is strict, and no grammar holds its parameters: %s",
+                      w->strict->name, why);
+}
+
+// Whether a grammar holds the schema; without one any value will do, or where the tool is strict,
+// none. So it is where the tools' schemas together would take too long. of: by what it is known in
+// other parts.
 static bool holds(const struct writer *w, const struct json *schema, const struct bare *bare,
                   const struct json *of) {
     struct verdicts *v = w->verdicts;
@@ -87,15 +97,15 @@ static bool holds(const struct writer *w, const struct json *schema, const struc
         uint64_t others;
     } key = {of, bare->end, bare->others};
     uint32_t at = (uint32_t)v->count;
+    struct err e = {.text = "the schemas of all tools together are too large"};
     if (!map_find(&v->known, (const char *)&key, sizeof key, &at)) {
-        struct err e = {0};
         char *kept = arena_strndup(&v->arena, (const char *)&key, sizeof key);
         if (!kept || vec_reserve(&v->list, &v->cap, v->count + 1, sizeof *v->list, &w->b->e) ||
             map_insert(&v->known, kept, sizeof key, at) < 0) {
             build_fail(w->b, ERR_MEMORY, "no memory for the schemas of tools");
             return false;
         }
-        v->list[v->count++] = try_to_hold(v, schema, bare, &e);
+        v->list[v->count++] = try_to_hold(w, schema, bare, &e);
         if (e.code == ERR_CANCELLED)
             build_fail(w->b, e.code, "%s", e.text);
     }
@@ -104,6 +114,8 @@ static bool holds(const struct writer *w, const struct json *schema, const struc
                 w->spent->steps + size.steps <= v->all.most;
     w->spent->states += fits ? size.states : 0;
     w->spent->steps += fits ? size.steps : 0;
+    if (!fits && w->strict)
+        refuse_strict(w, e.text);
     return fits;
 }
 
@@ -362,6 +374,61 @@ static uint32_t gemma_call(const struct writer *w, const struct tool *tool,
     return build_cat(w->b, seq(w, text(w, "{"), inner, text(w, "}")), text(w, w->f->close));
 }
 
+// ---- strict tools
+
+// What a schema says of an object as a whole; parameters between tags and in Gemma's notation are
+// written one by one.
+static bool held_one_by_one(const struct writer *w, const struct json *schema) {
+    static const char *const whole[] = {"$ref",
+                                        "$dynamicRef",
+                                        "allOf",
+                                        "anyOf",
+                                        "oneOf",
+                                        "not",
+                                        "if",
+                                        "const",
+                                        "enum",
+                                        "minProperties",
+                                        "maxProperties",
+                                        "propertyNames",
+                                        "dependencies",
+                                        "dependentRequired",
+                                        "dependentSchemas",
+                                        "patternProperties",
+                                        "unevaluatedProperties"};
+    const struct json *required = json_get(schema, "required");
+    char why[256] = "";
+    for (size_t i = 0; i < sizeof whole / sizeof *whole && !why[0]; i++)
+        if (json_get(schema, whole[i]))
+            snprintf(why, sizeof why,
+                     "the schema at '#/%s': calls of this model are not held to it there",
+                     whole[i]);
+    for (size_t i = 0; i < json_len(required) && !why[0]; i++) {
+        const char *name = json_str(json_at(required, i), NULL);
+        if (name && !json_has(json_get(schema, "properties"), name))
+            snprintf(why, sizeof why, "the schema at '#/required': properties do not list '%.64s'",
+                     name);
+    }
+    if (why[0])
+        refuse_strict(w, why);
+    return !why[0];
+}
+
+// The writer for one tool. A strict one's schema is looked at as a whole first.
+static struct writer writer_of(const struct writer *w, const struct tool_grammar_tool *t) {
+    struct writer one = *w;
+    const struct json *schema = t->freeform ? NULL : t->schema;
+    bool strict = t->strict && schema;
+    bool parts = w->f->args == TOOL_ARGS_TAGGED || w->f->args == TOOL_ARGS_GEMMA;
+    one.strict = strict ? t : NULL;
+    build_json_how(w->b, &(struct grammar_json){.one_of_as_any = !strict});
+    if (strict && !is_object(schema))
+        refuse_strict(&one, "the schema at '#/type': it must be \"object\"");
+    else if (strict && parts && held_one_by_one(&one, schema))
+        holds(&one, schema, &(struct bare){0}, schema);
+    return one;
+}
+
 // ---- calls
 
 #define FIRST_KEY "{\"name\":"
@@ -400,7 +467,8 @@ static uint32_t named_or_text(const struct writer *w, const struct tool_grammar_
         BUILD_ENDLESS);
     for (int i = 0; i < n; i++) {
         const struct json *schema = tools[i].freeform ? freeform : tools[i].schema;
-        calls = build_or(w->b, calls, named_rest(w, &tools[i], schema));
+        const struct writer one = writer_of(w, &tools[i]);
+        calls = build_or(w->b, calls, named_rest(&one, &tools[i], schema));
         names = build_or(w->b, names, build_json_quote(w->b, tools[i].name, tools[i].n));
     }
     const uint32_t like[] = {blanks, names, blanks, text(w, ","), blanks, text(w, "\"parameters\""),
@@ -449,7 +517,8 @@ static uint32_t calls(const struct writer *w, const struct tool_grammar_tool *to
     uint32_t all = BUILD_NEVER;
     for (int i = 0; i < set->n; i++) {
         const struct json *schema = tools[i].freeform ? freeform : tools[i].schema;
-        uint32_t one = call_of(w, &tools[i], &set->list[i], schema);
+        const struct writer of_tool = writer_of(w, &tools[i]);
+        uint32_t one = call_of(&of_tool, &tools[i], &set->list[i], schema);
         all = all == BUILD_NEVER ? one : build_or(w->b, all, one);
     }
     return build_shared(w->b, all);
@@ -516,11 +585,9 @@ static int make(const struct source *s, enum part part, struct grammar **out, st
                        .family = s->family,
                        .verdicts = s->verdicts,
                        .spent = &spent};
-    const struct grammar_json how = {.one_of_as_any = true};
     int rc = build_create(&w.b, &work, 0, e);
     if (rc)
         return rc;
-    build_json_how(w.b, &how);
     uint32_t call = calls(&w, s->tools, s->set, s->freeform);
     uint32_t root = part == WHOLE            ? whole_of(&w, call, s->several)
                     : part == BEHIND_SECTION ? in_section(&w, call, s->several)

@@ -14,6 +14,7 @@ struct tool_grammar_tool {
     size_t n;
     const struct json *schema; // of its arguments; NULL: any. What no grammar can hold: any object
     bool freeform;             // one text, in the parameter "input"
+    bool strict; // a schema that no grammar holds is refused; a oneOf is not taken as anyOf
 };
 
 enum { TOOL_GRAMMAR_MARKS = 2 };
@@ -28,8 +29,8 @@ struct tool_grammar {
 };
 
 // several: calls may follow each other in `whole`. otherwise: NULL, or a schema of what a whole
-// reply may be in place of calls. ERR_LIMIT for schemas that grow too large, ERR_MEMORY,
-// ERR_CANCELLED.
+// reply may be in place of calls. ERR_LIMIT for schemas that grow too large, ERR_UNSUPPORTED with
+// the place for those of strict tools that cannot be held, ERR_MEMORY, ERR_CANCELLED.
 // tool_grammar_fini in any case.
 struct tool_grammar_how {
     bool several;

@@ -103,6 +103,7 @@ static int make_key(const struct wish *w, struct str *key, struct err *e) {
     for (int i = 0; i < w->n; i++) {
         jw_str(&json, w->tools[i].name, w->tools[i].n);
         jw_bool(&json, w->tools[i].freeform);
+        jw_bool(&json, w->tools[i].strict);
         jw_value(&json, w->tools[i].schema);
     }
     if (w->form)
@@ -181,8 +182,9 @@ static const struct conversation_tool *declaration(const struct conversation *v,
     return NULL;
 }
 
+// *strict: one of the tools must be held to its schema.
 static int constrain(struct completion *c, const struct conversation *v, const struct json *form,
-                     struct err *e) {
+                     bool *strict, struct err *e) {
     struct tool_set *set = &c->tools.set;
     bool may_think = c->p.thinking != 0;
     struct wish w = {.n = set->n,
@@ -202,7 +204,9 @@ static int constrain(struct completion *c, const struct conversation *v, const s
         w.tools[i] = (struct tool_grammar_tool){.name = set->list[i].name,
                                                 .n = set->list[i].n,
                                                 .schema = t ? t->schema : NULL,
-                                                .freeform = set->list[i].freeform};
+                                                .freeform = set->list[i].freeform,
+                                                .strict = t && t->strict > 0};
+        *strict |= w.tools[i].strict;
     }
     int rc = make(c->s->tool_constraints, &w, &c->constraint, e);
     free(w.tools);
@@ -245,14 +249,19 @@ bool tool_constrain(struct completion *c, const struct conversation *v) {
         json_free(form);
         return false;
     }
-    int rc = constrain(c, v, form, &e);
+    bool strict = false;
+    int rc = constrain(c, v, form, &strict, &e);
     json_free(form);
     // Llama's calls need no mark: what is none of a grammar may begin there. Nor does the mark tell
     // within a text of another form.
     c->tools.sure =
         !rc && !formed && !none && (c->tools.required || c->tools.family != TOOLS_LLAMA);
-    if (!rc || (!c->tools.required && !formed && rc != ERR_MEMORY && rc != ERR_CANCELLED))
+    bool needed = c->tools.required || formed || strict;
+    if (!rc || (!needed && rc != ERR_MEMORY && rc != ERR_CANCELLED))
         return true;
-    api_error_of(&c->error, &e);
+    if (rc == ERR_UNSUPPORTED)
+        api_refuse(&c->error, "tools", "%s", e.text);
+    else
+        api_error_of(&c->error, &e);
     return false;
 }

@@ -17,7 +17,7 @@ void tool_constraints_destroy(struct tool_constraints *k); // behind the engine;
 
 // Sets c->constraint and c->tools.sure by c's tools and the schemas of v, where there are tools and
 // nothing else constrains the reply. What no grammar can hold is left to the model, unless a call
-// is asked for. False with c->error filled.
+// is asked for or a tool is strict. False with c->error filled.
 bool tool_constrain(struct completion *c, const struct conversation *v);
 
 #endif

@@ -147,6 +147,42 @@ static void choices_that_cannot_be_kept_are_refused(void **state) {
     json_free(v);
 }
 
+// A schema that no grammar holds: refused where the tool is strict, of all three interfaces.
+static void strict_tools_are_held_or_refused(void **state) {
+    (void)state;
+    static const char schema[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\","
+                                 "\"pattern\":\"(?=a)b\"}}}";
+    static const struct {
+        const char *path, *head, *tail;
+    } forms[] = {
+        {CHAT,
+         "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1,\"tools\":[{"
+         "\"type\":\"function\",\"function\":{\"name\":\"t\",\"parameters\":",
+         "}}]"},
+        {"/v1/responses",
+         "\"input\":\"a\",\"max_output_tokens\":1,\"tools\":[{\"type\":\"function\","
+         "\"name\":\"t\",\"parameters\":",
+         "}]"},
+        {"/v1/messages",
+         "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1,"
+         "\"tools\":[{\"name\":\"t\",\"input_schema\":",
+         "}]"},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        for (int strict = 0; strict < 2; strict++) {
+            struct str body = {0};
+            str_printf(&body, "{%s%s,\"strict\":%s%s}", forms[i].head, schema,
+                       strict ? "true" : "false", forms[i].tail);
+            struct json *v = server_rig_json(&rig, forms[i].path, body.data, strict ? 400 : 200);
+            if (strict)
+                assert_non_null(strstr(server_rig_text(v, "error.message"),
+                                       "'t' is strict, and no grammar holds its parameters: the "
+                                       "schema at '#/properties/a': the pattern"));
+            json_free(v);
+            str_fini(&body);
+        }
+}
+
 #define FORM                                                                                       \
     ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":{"  \
     "\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"integer\",\"maximum\":9,\"minimum\":0}" \
@@ -304,6 +340,7 @@ int main(void) {
         cmocka_unit_test(free_text_is_a_string),
         cmocka_unit_test(streamed_pieces_join_to_the_call),
         cmocka_unit_test(choices_that_cannot_be_kept_are_refused),
+        cmocka_unit_test(strict_tools_are_held_or_refused),
         cmocka_unit_test(a_reply_is_a_call_or_has_its_form),
         cmocka_unit_test(allowed_tools_are_few),
         cmocka_unit_test(the_older_form_is_answered_in_it),

@@ -236,7 +236,7 @@ static void test_tools(void **state) {
     for (int i = 0; i < MANY; i++) {
         assert_int_equal(json_parse(&docs[i], s.data, s.len, &e), 0);
         list[i] = (struct tool_grammar_tool){"abcdefghijklmnopqrstuvwxyz0123456789" + i, 3, docs[i],
-                                             false};
+                                             false, false};
     }
     struct grammar_work work = {0};
     const struct tool_grammar_how how = {.work = &work};

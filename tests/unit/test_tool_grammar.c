@@ -23,9 +23,9 @@ static int start(void **state) {
     (void)state;
     struct err e = {0};
     assert_int_equal(json_parse(&parsed, schema, sizeof schema - 1, &e), 0);
-    declared[0] = (struct tool_grammar_tool){"get", 3, parsed, false};
-    declared[1] = (struct tool_grammar_tool){"do-it", 5, NULL, false};
-    declared[2] = (struct tool_grammar_tool){"patch", 5, NULL, true};
+    declared[0] = (struct tool_grammar_tool){"get", 3, parsed, false, false};
+    declared[1] = (struct tool_grammar_tool){"do-it", 5, NULL, false, false};
+    declared[2] = (struct tool_grammar_tool){"patch", 5, NULL, true, false};
     for (int i = 0; i < 3; i++)
         assert_int_equal(tool_set_add(&tools, declared[i].name, declared[i].n, declared[i].schema,
                                       declared[i].freeform, &e),
@@ -285,7 +285,7 @@ static void bounds_hold_between_tags(void **state) {
     assert_int_equal(json_parse(&v, bounded, sizeof bounded - 1, &e), 0);
     assert_int_equal(grammar_from_schema(&whole, v, NULL, NULL, &e), 0);
     assert_int_equal(grammar_vocab_create(&vocab, &tokens, &e), 0);
-    const struct tool_grammar_tool t = {"t", 1, v, false};
+    const struct tool_grammar_tool t = {"t", 1, v, false, false};
     assert_int_equal(tool_set_add(&set, "t", 1, v, false, &e), 0);
     for (int i = 0; i < 24; i++) {
         enum tool_family f = families[i % 2];
@@ -323,7 +323,7 @@ static bool takes_of(const char *whole, const char *value) {
     struct err e = {0};
     if (json_parse(&v, whole, strlen(whole), &e))
         fail_msg("%s", e.text);
-    const struct tool_grammar_tool t = {"t", 1, v, false};
+    const struct tool_grammar_tool t = {"t", 1, v, false, false};
     assert_int_equal(grammar_vocab_create(&vocab, &tokens, &e), 0);
     assert_int_equal(tool_grammar_create(&g, TOOLS_QWEN, &t, 1, &(struct tool_grammar_how){0}, &e),
                      0);
@@ -400,6 +400,61 @@ static void values_between_tags(void **state) {
     // More than states allow: everything goes, as without the bound.
     assert_true(takes("\"type\":\"string\",\"maxLength\":1000000", "any"));
     assert_true(takes("\"type\":\"string\",\"pattern\":\"(?=a)b\"", "any"));
+}
+
+// What making the grammar of one tool of that schema comes to; *e has the sentence.
+static int made(enum tool_family f, const char *text, bool strict, struct err *e) {
+    struct json *v;
+    struct tool_grammar g;
+    if (json_parse(&v, text, strlen(text), e))
+        fail_msg("%s", e->text);
+    const struct tool_grammar_tool t = {"t", 1, v, false, strict};
+    int rc = tool_grammar_create(&g, f, &t, 1, &(struct tool_grammar_how){0}, e);
+    tool_grammar_fini(&g);
+    json_free(v);
+    return rc;
+}
+
+// A strict tool whose schema cannot be held is refused with the place; others take any object.
+static void strict_tools_are_held_or_refused(void **state) {
+    (void)state;
+    enum { ALL, PARTS }; // families that fail: all, or those that write parameters one by one
+    static const struct {
+        const char *schema, *place;
+        int where;
+    } cases[] = {
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"(?=a)b\"}}"
+         "}",
+         "'#/properties/a': the pattern", ALL},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"items\":{\"oneOf\":[{"
+         "\"minimum\":1},{\"maximum\":2}]}}}}",
+         "oneOf", ALL},
+        {"{\"properties\":{\"a\":{}}}", "#/type", ALL},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"http://b.example/c\"}}}", "$ref",
+         ALL},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"minProperties\":1}", "#/minProperties",
+         PARTS},
+        {"{\"type\":\"object\",\"patternProperties\":{\"^a\":{\"type\":\"null\"}}}",
+         "#/patternProperties", PARTS},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"dependentRequired\":{\"a\":["
+         "\"b\"]}}",
+         "#/dependentRequired", PARTS},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"required\":[\"b\"]}", "#/required",
+         PARTS},
+    };
+    for (int f = 0; f < TOOLS_FAMILIES; f++) {
+        bool parts = f == TOOLS_QWEN || f == TOOLS_LAGUNA || f == TOOLS_GEMMA;
+        struct err e = {0};
+        assert_int_equal(made((enum tool_family)f, schema, true, &e), 0);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            bool fails = cases[i].where == ALL || parts;
+            assert_int_equal(made((enum tool_family)f, cases[i].schema, false, &e), 0);
+            int rc = made((enum tool_family)f, cases[i].schema, true, &e);
+            if (rc != (fails ? ERR_UNSUPPORTED : 0) || (fails && !strstr(e.text, cases[i].place)))
+                fail_msg("%s, %s: %d %s", tool_family_name((enum tool_family)f), cases[i].schema,
+                         rc, e.text);
+        }
+    }
 }
 
 static void what_is_allowed_is_read(void **state) {
@@ -497,7 +552,7 @@ static void many_bounds_are_bounded(void **state) {
     assert_int_equal(json_parse(&v, one, sizeof one - 1, &e), 0);
     for (int i = 0; i < MANY; i++) {
         snprintf(names[i], sizeof names[i], "t%d", i);
-        list[i] = (struct tool_grammar_tool){names[i], strlen(names[i]), v, false};
+        list[i] = (struct tool_grammar_tool){names[i], strlen(names[i]), v, false, false};
     }
     struct grammar_work work = {0};
     const struct tool_grammar_how how = {.work = &work};
@@ -516,7 +571,7 @@ static void odd_schemas_take_any_object(void **state) {
     struct json *v;
     struct err e = {0};
     assert_int_equal(json_parse(&v, odd, sizeof odd - 1, &e), 0);
-    const struct tool_grammar_tool t = {"odd", 3, v, false};
+    const struct tool_grammar_tool t = {"odd", 3, v, false, false};
     struct tool_grammar g;
     if (tool_grammar_create(&g, TOOLS_HERMES, &t, 1, &(struct tool_grammar_how){0}, &e))
         fail_msg("%s", e.text);
@@ -529,6 +584,7 @@ int main(void) {
         cmocka_unit_test(what_is_allowed_is_read),
         cmocka_unit_test(bounds_hold_between_tags),
         cmocka_unit_test(values_between_tags),
+        cmocka_unit_test(strict_tools_are_held_or_refused),
         cmocka_unit_test(an_object_may_be_a_call),
         cmocka_unit_test(refused_calls_do_not_come),
         cmocka_unit_test(many_bounds_are_bounded),
