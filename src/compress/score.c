@@ -184,11 +184,13 @@ int score_plan_of(struct score_plan *p, const struct exec *x, const struct gguf 
         return err_set(e, ERR_MEMORY, "no memory for a scorer's plan");
     s->x = (struct exec *)x; // a dry load only asks it for sizes
     int rc = build(s, g, o, true, e);
-    if (!rc)
+    if (!rc) {
         *p = score_plan_shape(&s->p, x, &s->o, n, s->load.weight_bytes);
-    const struct exec_limits l = score_limits(s, n);
-    if (!rc && x)
-        p->own = exec_own_bytes(x, &l);
+        p->chunk += s->load.buffer_bytes;
+        p->total += s->load.buffer_bytes;
+        const struct exec_limits l = score_limits(s, round_up(n, s->o.chunk));
+        p->own = x ? exec_own_bytes(x, &l) : 0;
+    }
     score_destroy(&s->base);
     return rc;
 }

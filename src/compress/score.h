@@ -43,13 +43,13 @@ int score_open(struct scorer **out, struct exec *x, const struct gguf *g,
 int64_t score_known(const struct scorer *s);
 int64_t score_held(const struct scorer *s);
 
-// Bytes that a text of n tokens takes on the device.
+// Bytes that a text of n tokens, in whole chunks, takes on the device.
 struct score_plan {
     int64_t weights; // of the layers that are run
     int64_t hidden;  // residual stream
     int64_t keys;    // of one layer, for its score
     int64_t pages;   // keys and values of one layer, for its attention
-    int64_t chunk;   // what a chunk of rows needs
+    int64_t chunk;   // what a chunk of rows needs, and norms of layers
     int64_t blocks;  // means, masses and lists of block-sparse attention
     int64_t mass;    // of the queries, and as much scratch
     int64_t total;
@@ -59,7 +59,7 @@ struct score_plan {
 // file does and activations in 16 bits. Errors as score_open.
 int score_plan_of(struct score_plan *p, const struct exec *x, const struct gguf *g,
                   const struct score_options *o, int64_t n, struct err *e);
-// The same of a shape whose layers take `weights` bytes.
+// The same of a shape whose layers take `weights` bytes, without their norms.
 struct score_plan score_plan_shape(const struct model_params *m, const struct exec *x,
                                    const struct score_options *o, int64_t n, int64_t weights);
 

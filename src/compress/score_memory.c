@@ -23,6 +23,7 @@ static int64_t page_bytes(const struct model_params *m, const struct score_optio
 struct score_plan score_plan_shape(const struct model_params *m, const struct exec *x,
                                    const struct score_options *o, int64_t n, int64_t weights) {
     int64_t c = chunk_of(o), d = m->head_dim, q = m->n_heads * d, kv = m->n_kv * d, f = 4;
+    n = round_up(n, c); // as it is taken
     int64_t pages = ceil_div(n, KV_PAGE), blocks = sparse_blocks(n), own = c / SPARSE_BLOCK;
     struct score_plan p = {
         .weights = weights,

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What plans say of keys and values is what sequences take, with windows and without: a model that
 // is given exactly what its plan needs for a context decodes to the last token of it, and as many
-// requests are taken up at once as fill their memory to the end without one having to give way.
+// requests are taken up at once as fill their memory to the end without one having to give way. And
+// of every architecture each part of a plan is what its loads, sequences and texts allocate.
+#include <stdio.h>
+#include <string.h>
+
 #include "base/num.h"
 #include "base/slabs.h"
+#include "compress/score.h"
 #include "engine/generate.h"
 #include "ops/exec.h"
 #include "unit/engine_rig.h"
@@ -334,8 +339,328 @@ static void planned_pages_fit_a_devices_slabs(void **state) {
     exec_destroy(x);
 }
 
+// What an exec of the CPU has allocated for whoever runs on it: bytes by arena, now and at most.
+// Weights and activations are counted where their memory comes from (see the CMakeLists.txt of
+// tests), not by the sizes that plans ask for.
+enum { BLOCKS = 4096 };
+static struct {
+    struct ops ops;
+    const struct ops *own;
+    int64_t now[EXEC_ARENAS], most[EXEC_ARENAS];
+    int n;
+    struct block {
+        void *p;
+        int64_t bytes;
+        enum exec_arena arena;
+    } block[BLOCKS];
+} taken;
+static bool weighing;
+static int64_t weighed;
+
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+void *__real_pages_alloc(void *pages, size_t bytes);
+void *__wrap_pages_alloc(void *pages, size_t bytes);
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
+    weighed += weighing ? (int64_t)bytes : 0;
+    return __real_aligned_alloc(alignment, bytes);
+}
+
+void *__wrap_pages_alloc(void *pages, size_t bytes) {
+    void *p = __real_pages_alloc(pages, bytes);
+    weighed += (int64_t)bytes;
+    return p;
+}
+
+static void *note_taken(void *p, int64_t bytes, enum exec_arena arena) {
+    assert_true(p && taken.n < BLOCKS);
+    taken.block[taken.n++] = (struct block){p, bytes, arena};
+    taken.now[arena] += bytes;
+    taken.most[arena] = max_i64(taken.most[arena], taken.now[arena]);
+    return p;
+}
+
+static void note_given(const void *p) {
+    int i = taken.n - 1;
+    while (i >= 0 && taken.block[i].p != p)
+        i--;
+    assert_true(i >= 0 || !p);
+    if (!p)
+        return;
+    taken.now[taken.block[i].arena] -= taken.block[i].bytes;
+    taken.block[i] = taken.block[--taken.n];
+}
+
+static void *counted_in(struct exec *x, enum exec_arena arena, size_t bytes) {
+    return note_taken(taken.own->alloc(x, bytes), (int64_t)bytes, arena);
+}
+
+static void *counted_alloc(struct exec *x, size_t bytes) {
+    return counted_in(x, ARENA_WORK, bytes);
+}
+
+static void counted_free(struct exec *x, void *p) {
+    note_given(p);
+    taken.own->free(x, p);
+}
+
+static int counted_weight(struct exec *x, const struct tensor *t, struct weight **out,
+                          struct err *e) {
+    weighed = 0;
+    int rc = taken.own->weight_create(x, t, out, e);
+    assert_int_equal(rc, 0);
+    note_taken(*out, weighed, ARENA_WEIGHTS);
+    return rc;
+}
+
+static void counted_weight_end(struct exec *x, struct weight *w) {
+    note_given(w);
+    taken.own->weight_destroy(x, w);
+}
+
+static int counted_act(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e) {
+    weighed = 0;
+    weighing = true;
+    int rc = taken.own->act_create(x, n, k, out, e);
+    weighing = false;
+    assert_int_equal(rc, 0);
+    note_taken(*out, weighed, ARENA_WORK);
+    return rc;
+}
+
+static void counted_act_end(struct exec *x, struct act *a) {
+    note_given(a);
+    taken.own->act_destroy(x, a);
+}
+
+static void count_from(struct exec *x) {
+    memset(&taken, 0, sizeof taken);
+    taken.own = x->ops;
+    taken.ops = *x->ops;
+    taken.ops.alloc = counted_alloc;
+    taken.ops.free = counted_free;
+    taken.ops.weight_create = counted_weight;
+    taken.ops.weight_destroy = counted_weight_end;
+    taken.ops.act_create = counted_act;
+    taken.ops.act_destroy = counted_act_end;
+    x->ops = &taken.ops;
+    x->alloc_in = counted_in;
+}
+
+static void count_to(struct exec *x) {
+    assert_int_equal(taken.n, 0); // all of it has been given back
+    x->ops = taken.own;
+    x->alloc_in = NULL;
+}
+
+enum { ARCHITECTURES = 11 };
+static struct tiny_shape architecture(int i) {
+    static const enum tiny_form forms[] = {TINY_FORM_QWEN3,    TINY_FORM_QWEN3,  TINY_FORM_QWEN3,
+                                           TINY_FORM_QWEN3,    TINY_FORM_QWEN2,  TINY_FORM_LLAMA,
+                                           TINY_FORM_GLM,      TINY_FORM_GEMMA4, TINY_FORM_OSS,
+                                           TINY_FORM_DEEPSEEK, TINY_FORM_LAGUNA};
+    struct tiny_shape t = i < 2 ? tiny_shape_default() : tiny_shape_form(forms[i]);
+    if (i == 1 || i == 3)
+        tiny_shape_experts(&t);
+    t.seed = (uint64_t)i;
+    return t;
+}
+
+// The sentence about an unknown architecture lists all that there are; each has its turn here.
+static void no_architecture_is_missing(void **state) {
+    (void)state;
+    static const char path[] = "/tmp/coppice-planned-unknown.gguf";
+    const struct model_options o = model_options_default();
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct model_plan p;
+    struct err e = {0};
+    assert_int_equal(gguf_writer_open(&w, path, &e), 0);
+    gguf_put_str(w, "general.architecture", "elm", 3);
+    assert_int_equal(gguf_writer_close(w, &e), 0);
+    assert_int_equal(gguf_open(&g, path, &e), 0);
+    assert_int_equal(model_plan(&p, NULL, NULL, g, &o, &e), ERR_UNSUPPORTED);
+    gguf_close(g);
+    remove(path);
+    int listed = 0, known = 0;
+    char *rest = strstr(e.text, "one of: ");
+    assert_non_null(rest);
+    for (char *name = strtok(rest + 8, ", "); name; name = strtok(NULL, ", ")) {
+        listed++;
+        for (int i = 0; i < ARCHITECTURES; i++) {
+            struct tiny_shape t = architecture(i);
+            known += !strcmp(tiny_arch(&t), name);
+        }
+    }
+    assert_int_equal(listed, ARCHITECTURES);
+    assert_int_equal(known, ARCHITECTURES);
+}
+
+enum { TEXT = 960, PIECE = 160, VARIANTS = 6 }; // the text ends with a piece
+
+// A way to load a pair: without a draft, with one, with one that has a window.
+static struct session_options variant(const struct tiny_pair *files, int i) {
+    static const enum kv_codec_id codecs[][2] = {
+        {KV_F16, KV_F16}, {KV_Q8_0, KV_Q8_0}, {KV_F32, KV_F32}};
+    struct session_options o = session_options_default();
+    o.model = files->target;
+    o.draft = i % 3 ? files->draft : NULL;
+    o.device = "cpu";
+    o.make_plan = true;
+    o.target.max_ctx = TEXT;
+    o.target.max_rows = o.chunk = PIECE;
+    o.target.max_seqs = 1 + i % 4;
+    o.target.codec_k = codecs[i / 2][0];
+    o.target.codec_v = codecs[i / 2][1];
+    if (i % 2)
+        o.target.sparse = (struct sparse_rule){.on = true, .alpha = 0.9f, .sinks = 1, .window = 2};
+    return o;
+}
+
+// What plans say of a save of recurrent states is what one takes.
+static void save(struct session *s, const struct session_options *o, const struct sequence *text) {
+    struct model_plan p;
+    struct err e = {0};
+    struct checkpoint *c;
+    const int64_t before = taken.now[ARENA_STATES];
+    assert_int_equal(
+        model_plan(&p, NULL, model_exec(session_model(s)), session_file(s), &o->target, &e), 0);
+    assert_int_equal(sequence_checkpoint(text, &c, &e), 0);
+    const int64_t more = taken.now[ARENA_STATES] - before;
+    assert_true(o->draft ? more >= p.checkpoint : more == p.checkpoint);
+    checkpoint_destroy(c);
+    assert_int_equal(taken.now[ARENA_STATES], before);
+}
+
+// A prompt to the end of the context, then several texts that are guessed and go on to it.
+static void texts(struct session *s, const struct session_options *o) {
+    static int32_t prompt[TEXT];
+    const struct memory_plan *p = session_plan(s);
+    struct sequence *text = NULL;
+    struct err e = {0};
+    int64_t slack = 0;
+    for (int i = 0; i < TEXT; i++)
+        prompt[i] = 2 + i % 211;
+    for (int i = 0; i < p->kv.n; i++) // windows may lie well, and a draft may have nothing waiting
+        slack += p->kv.of[i].window ? (1 + (p->kv.of[i].late > 0)) * p->kv.of[i].page_bytes : 0;
+    if (session_prefill(s, prompt, TEXT - 1, &text, &e))
+        fail_msg("%s", e.text);
+    assert_in_range(taken.most[ARENA_PAGES], plan_kv(p, TEXT) - slack, plan_kv(p, TEXT));
+    save(s, o, text);
+    sequence_destroy(text);
+    session_trim(s);
+    assert_int_equal(taken.now[ARENA_PAGES], 0);
+    struct request r[4];
+    struct reply y[4];
+    const int n = o->target.max_seqs;
+    for (int i = 0; i < n; i++) {
+        request_init(&r[i]);
+        r[i].prompt = prompt + 7 * i;
+        r[i].n_prompt = 200 / n - 9 * i;
+        r[i].max_tokens = 30;
+        r[i].ignore_eos = true;
+        r[i].how = o->draft ? SPECULATE_TREE : SPECULATE_LOOKUP;
+    }
+    assert_int_equal(session_generate_many(s, r, n, y, NULL, &e), 0);
+    for (int i = 0; i < n; i++)
+        reply_fini(&y[i]);
+}
+
+static void each_part_is_what_is_planned(const struct tiny_pair *files, int how) {
+    struct session_options o = variant(files, how);
+    struct device_options d = {.name = "cpu", .threads = 2, .memory_limit = 1 << 30};
+    struct runtime_device *cpu;
+    struct session *s;
+    struct sequence *text[4];
+    struct err e = {0};
+    assert_int_equal(runtime_create(&o.runtime, 0, &e), 0);
+    assert_int_equal(runtime_device(o.runtime, &d, &cpu, &e), 0);
+    struct exec *x = runtime_exec(cpu);
+    count_from(x);
+    if (session_open(&s, &o, &e))
+        fail_msg("%s", e.text);
+    const struct memory_plan *p = session_plan(s);
+    assert_int_equal(taken.now[ARENA_WEIGHTS], p->weights + p->draft);
+    assert_int_equal(taken.now[ARENA_WORK], p->scratch);
+    assert_int_equal(taken.now[ARENA_STATES] + taken.now[ARENA_PAGES], 0);
+    for (int i = 0; i < o.target.max_seqs; i++)
+        assert_int_equal(model_sequence(session_model(s), &text[i], &e), 0);
+    assert_int_equal(taken.now[ARENA_STATES], p->state);
+    for (int i = 0; i < o.target.max_seqs; i++)
+        sequence_destroy(text[i]);
+    texts(s, &o);
+    assert_int_equal(taken.now[ARENA_WEIGHTS], p->weights + p->draft);
+    assert_int_equal(taken.most[ARENA_WORK], p->scratch); // a pass takes nothing more
+    assert_int_equal(session_kv_limit(s), plan_kv(p, TEXT));
+    assert_true(taken.most[ARENA_PAGES] <= session_kv_limit(s));
+    session_close(s);
+    count_to(x);
+    runtime_destroy(o.runtime);
+}
+
+static void every_architecture_takes_what_is_planned(void **state) {
+    (void)state;
+    for (int i = 0; i < ARCHITECTURES; i++) {
+        for (int quantised = 0; quantised < 2; quantised++) {
+            struct tiny_shape t = architecture(i);
+            struct tiny_pair files;
+            t.type = quantised ? TYPE_Q8_0 : TYPE_F16;
+            t.tied = quantised;
+            assert_int_equal(tiny_pair_write_as(&files, "parts", &t, quantised ? 24 : 0), 0);
+            for (int how = quantised; how < VARIANTS; how += 2 - quantised)
+                each_part_is_what_is_planned(&files, how);
+            tiny_pair_remove(&files);
+        }
+    }
+}
+
+// A scorer of a prompt of n tokens, and what its plan for them says.
+static void scorer_takes_what_is_planned(const struct gguf *g, bool dense, int64_t n) {
+    static int32_t ids[TEXT];
+    static float out[TEXT];
+    struct score_options o = score_options_default();
+    struct score_plan p;
+    struct scorer *s;
+    struct exec *x;
+    struct err e = {0};
+    o.dense = dense;
+    o.chunk = 128;
+    for (int i = 0; i < TEXT; i++)
+        ids[i] = i % 251;
+    assert_int_equal(exec_create_cpu(&x, "auto", 2, &e), 0);
+    count_from(x);
+    assert_int_equal(score_plan_of(&p, x, g, &o, n, &e), 0);
+    assert_int_equal(score_open(&s, x, g, &o, &e), 0);
+    assert_int_equal(taken.now[ARENA_WEIGHTS], p.weights);
+    assert_int_equal(taken.now[ARENA_WORK], p.chunk);
+    const struct score_call c = {.ids = ids, .n = n, .query = n - 9, .out = out};
+    assert_int_equal(s->kind->score(s, &c, &e), 0);
+    assert_int_equal(taken.most[ARENA_WORK], p.total - p.weights);
+    s->kind->destroy(s);
+    count_to(x);
+    exec_destroy(x);
+}
+
+static void scorers_take_what_is_planned(void **state) {
+    (void)state;
+    struct tiny_shape t = tiny_shape_plain();
+    struct tiny_pair files;
+    struct gguf *g;
+    t.type = TYPE_Q8_0;
+    assert_int_equal(tiny_pair_write_as(&files, "scored", &t, 0), 0);
+    assert_int_equal(gguf_open(&g, files.target, NULL), 0);
+    for (int i = 0; i < 4; i++)
+        scorer_takes_what_is_planned(g, i % 2, i < 2 ? TEXT - 64 : TEXT - 61);
+    gguf_close(g);
+    tiny_pair_remove(&files);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_architecture_is_missing),
+        cmocka_unit_test(scorers_take_what_is_planned),
+        cmocka_unit_test(every_architecture_takes_what_is_planned),
         cmocka_unit_test(the_planned_context_is_reached),
         cmocka_unit_test(planned_pages_fit_a_devices_slabs),
         cmocka_unit_test(as_many_join_as_their_windows_let),
