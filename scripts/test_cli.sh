@@ -117,6 +117,33 @@ if has convert; then
     refuse 1 "folder" convert folder out.gguf
     check "a refused conversion leaves no file" [ ! -e out.gguf ]
 fi
+# What a command reads is not written over: files of folders, parts of models, through links as well.
+mkdir kept
+for file in kept/config.json kept/model.safetensors kept/model-00001-of-00002.gguf kept/model-00002-of-00002.gguf kept/text; do
+    printf 'kept' >"$file"
+done
+ln kept/model.safetensors hard.gguf
+ln -s kept/tokenizer.json soft.gguf
+printf 'kept' >kept/tokenizer.json
+if has convert; then
+    refuse 2 "kept/config.json' is read" convert kept kept/config.json
+    refuse 2 "hard.gguf' is read" convert kept hard.gguf
+    refuse 2 "soft.gguf' is read" convert folder soft.gguf --target-dir kept
+    refuse 1 "kept/config.json" convert kept kept/model.gguf
+fi
+if has quantize; then
+    refuse 2 "kept/model-00002-of-00002.gguf' is read" quantize kept/model-00001-of-00002.gguf kept/model-00002-of-00002.gguf Q8_0
+    refuse 2 "kept/model-0000" quantize kept/model-00001-of-00002.gguf kept/model.gguf Q8_0 --split-size 1G
+    refuse 1 "kept/model-00001-of-00002.gguf" quantize kept/model-00001-of-00002.gguf kept/model.gguf Q8_0
+fi
+has imatrix && refuse 2 "kept/model-00001-of-00002.gguf' is read" imatrix kept/model-00001-of-00002.gguf \
+    -m kept/model-00002-of-00002.gguf -f kept/text
+has logits && refuse 2 "kept/text' is read" logits -m "$vocab" -f kept/text --raw kept/text
+has draft-logits && refuse 2 "hard.gguf' is read" draft-logits -m "$vocab" -d kept/model.safetensors --ids 1 --raw hard.gguf
+has serve && refuse 2 "hard.gguf' is read" serve -m kept/model.safetensors --trace hard.gguf
+has bench && refuse 2 "kept/text' is read" bench niah -m "$vocab" --filler-file kept/text --out kept/text
+has chat && refuse 2 "kept/text' is read" chat -m kept/text --history kept/text
+check "what is read stays" [ "$(cat kept/* | tr -d '\n')" = "$(printf 'kept%.0s' 1 2 3 4 5 6)" ]
 if has synth; then
     refuse 2 "--shape" synth out.gguf
     refuse 2 "qwen35-1t" synth --shape qwen35-1t out.gguf

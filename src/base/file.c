@@ -136,12 +136,6 @@ int file_read(struct str *out, const char *path, size_t limit, struct err *e) {
     return rc;
 }
 
-bool file_same(const char *a, const char *b) {
-    struct stat sa, sb;
-    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
-           sa.st_ino == sb.st_ino;
-}
-
 int file_make_folder(const char *path, struct err *e) {
     struct str part = {0};
     int rc = 0;

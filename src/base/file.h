@@ -38,9 +38,6 @@ int file_open_own(const char *path, struct err *e);
 // Reads a whole file of at most `limit` bytes (also pipes; "-" is standard input).
 int file_read(struct str *out, const char *path, size_t limit, struct err *e);
 
-// Whether both paths lead to one file that exists.
-bool file_same(const char *a, const char *b);
-
 // Makes a folder and those above it that are missing, for their owner only. ERR_IO.
 int file_make_folder(const char *path, struct err *e);
 

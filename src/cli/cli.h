@@ -80,6 +80,10 @@ int cli_read_text(const struct cli_args *a, struct str *out, struct err *e);
 // The value of an option that the command cannot do without; ERR_USAGE when it was not given.
 int cli_need(const struct cli_args *a, int row, struct err *e);
 
+// ERR_USAGE where the command's operand or options for files that it writes, or `out` (NULL: no
+// more), lead to a file that it reads, also through a link. ERR_MEMORY.
+int cli_keep_inputs(const struct cli_args *a, const char *out, struct err *e);
+
 // Writes bytes to standard output and flushes. ERR_IO when it refuses.
 int cli_write(const char *bytes, size_t n, struct err *e);
 

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "cli/convert.h"
 
 int cli_recipe(const char *name, const struct convert_recipe **out, struct err *e) {
@@ -17,12 +16,6 @@ int cli_recipe(const char *name, const struct convert_recipe **out, struct err *
                      known.data ? known.data : "F16, Q8_0");
     str_fini(&known);
     return rc;
-}
-
-int cli_keep_input(const char *in, const char *out, struct err *e) {
-    if (!in || !file_same(in, out))
-        return 0;
-    return err_set(e, ERR_USAGE, "'%s' is read and cannot be written over; give another name", out);
 }
 
 int cli_convert_progress(void *arg, const char *name, int64_t done, int64_t total) {

@@ -112,7 +112,9 @@ static const char *word_of(int rc) {
 static void run_task(struct daemon *d, struct daemon_task *t, const char *path, const char *out) {
     struct daemon_answer y = {0};
     struct err e = {0};
-    int rc = daemon_read_ids(&t->prompt, path, out != NULL, &e);
+    int rc = out ? cli_keep_inputs(d->a, out, &e) : 0;
+    if (!rc)
+        rc = daemon_read_ids(&t->prompt, path, out != NULL, &e);
     if (!rc)
         rc = daemon_generate(d, t, &y, &e);
     if (!rc && out)

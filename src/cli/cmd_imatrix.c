@@ -92,12 +92,7 @@ static int make(struct run *r, const struct cli_args *a, struct err *e) {
 
 int cmd_imatrix(const struct cli_args *a, struct err *e) {
     struct run r = {.shown = -1};
-    const char *out = a->opt.operands[0];
-    int rc = cli_keep_input(options_str(&a->opt, OPT_MODEL), out, e);
-    if (!rc)
-        rc = cli_keep_input(options_str(&a->opt, OPT_FILE), out, e);
-    if (!rc)
-        rc = decode_open(a, false, &r.s, e);
+    int rc = decode_open(a, false, &r.s, e);
     cli_catch_interrupt();
     if (!rc)
         rc = make(&r, a, e);

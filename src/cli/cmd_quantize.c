@@ -17,10 +17,6 @@ int cmd_quantize(const struct cli_args *a, struct err *e) {
                                 .progress = cli_convert_progress,
                                 .progress_arg = &shown};
     int rc = cli_recipe(operand[2], &o.recipe, e);
-    if (!rc)
-        rc = cli_keep_input(operand[0], operand[1], e);
-    if (!rc)
-        rc = cli_keep_input(imatrix, operand[1], e);
     o.overrides = overrides;
     if (!rc && types)
         rc = convert_overrides(types, overrides, MOST_TYPES, &o.n_overrides, e);

@@ -9,9 +9,6 @@
 // The recipe of that name; ERR_USAGE with a list of all when there is none.
 int cli_recipe(const char *name, const struct convert_recipe **out, struct err *e);
 
-// ERR_USAGE where a command would write over `in`, one of the files that it reads (NULL: none).
-int cli_keep_input(const char *in, const char *out, struct err *e);
-
 // Progress on standard error: one line redrawn on a terminal, else a line per tenth. arg: int64_t
 // that begins as -1. Stops the conversion after ctrl-C.
 int cli_convert_progress(void *arg, const char *name, int64_t done, int64_t total);

@@ -70,6 +70,8 @@ static int run(const struct cli_command *c, int argc, char **argv) {
         rc = check_operands(&a, &e);
         tell_notes(&a);
         if (rc == 0)
+            rc = cli_keep_inputs(&a, NULL, &e);
+        if (rc == 0)
             rc = c->run(&a, &e);
     }
     options_fini(&a.opt);

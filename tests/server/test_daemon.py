@@ -215,7 +215,8 @@ def bad_lines():
         equal("and its stream ends", d.ids(), [])
     alone = [("generate", "bad_args"), (f"generate {counted} 5", "bad_args"), (f"generate {counted} 0 {out}", "bad_args"),
              (f"generate {bare} 5 {out}", "bad_file"), (f"generate {lying} 5 {out}", "bad_file"),
-             (f"generate {counted} 5 /nowhere/o.bin", "io"), ("SNAPSHOT", "bad_args"), ("SNAPSHOT 64", "bad_args"),
+             (f"generate {counted} 5 /nowhere/o.bin", "io"),
+             (f"generate {counted} 5 {TARGET}", "bad_args"), ("SNAPSHOT", "bad_args"), ("SNAPSHOT 64", "bad_args"),
              ("SNAPSHOT -1", "bad_args"), ("FREE_SNAPSHOT x", "bad_args")]
     for line, word in alone:
         d.send(line)
