@@ -188,6 +188,10 @@ static bool ends(void *arg) {
 
 static void identify(struct cache_disk *d, struct cache_job *j) {
     const struct content_stop stop = {ends, d};
+    (void)content_stamp(j->gguf, 0, &j->stamp);
+    j->rc = gguf_check(j->gguf, &j->err); // what has been cut off cannot be read
+    if (j->rc)
+        return;
     j->content = content_whole(j->gguf, 1, &stop);
     if (!j->content)
         j->rc = ends(d) ? ERR_STATE : err_set(&j->err, ERR_MEMORY, "no memory to read the model");

@@ -76,6 +76,7 @@ struct cache_job {
     struct cache_scan scan;
     const struct gguf *gguf; // IDENTIFY
     uint64_t content;        // content_whole of it; 0: it was ended before
+    uint64_t stamp;          // content_stamp of what was read
     void *owner;
     uint64_t failed; // LOAD: the file that could not be read
     int rc;

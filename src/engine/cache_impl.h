@@ -52,9 +52,11 @@ struct cache {
     bool cuts;      // states can be cut to any length
     int64_t ghosts; // bytes of texts that nothing is kept of any more
     struct cache_stats stats;
-    struct cache_disk *disk;                       // NULL: none
-    bool scanned, scanning;                        // it is known what lies there; it is looked at
-    uint64_t kind;                                 // of its files, once they are scanned
+    struct cache_disk *disk; // NULL: none
+    bool scanned, scanning;  // it is known what lies there; it is looked at
+    uint64_t kind;           // of its files, once they are scanned
+    uint64_t content, stamp; // of the model's file (formats/content.h), once they are known
+    bool changed;            // it is another one now, or that is being found out
     const struct kv_layout *layouts[IMAGE_GROUPS]; // of their pages
     struct cache_found *other; // [n_other] files of other kinds, the oldest last
     int64_t n_other;

@@ -192,9 +192,26 @@ static struct cache_file *describe(struct cache *c, const struct cache_entry *y,
     return NULL;
 }
 
+// Whether the model's file is what it was when its content was read. Weights that are mapped change
+// with it, and files of either content would be taken for the other's. Where only the inode's own
+// time is another, as after a rename, its content is read again.
+static bool same_model(struct cache *c) {
+    const struct gguf *g = model_file(session_model(c->session));
+    uint64_t stamp;
+    if (c->changed || !content_stamp(g, 0, &stamp) || stamp == c->stamp)
+        return !c->changed;
+    struct cache_job *j = make_job(c, CACHE_IDENTIFY, NULL);
+    if (!j)
+        return false;
+    c->changed = true;
+    j->gguf = g;
+    cache_disk_queue(c->disk, j);
+    return false;
+}
+
 void cache_tier_offer(struct cache *c, struct cache_entry *y) {
     struct cache_entry *base = NULL;
-    if (!c->scanned || !cache_disk_writes(c->disk) || y->file || !y->image ||
+    if (!c->scanned || !same_model(c) || !cache_disk_writes(c->disk) || y->file || !y->image ||
         cache_disk_waiting(c->disk) >= QUEUE || c->pinned > c->o.ram / 2)
         return;
     struct cache_file *f = describe(c, y, &base);
@@ -332,6 +349,8 @@ static bool find_pieces(const struct cache *c, struct cache_job *j, const struct
 }
 
 bool cache_tier_load(struct cache *c, struct cache_entry *y) {
+    if (!same_model(c))
+        return false;
     struct cache_job *j = make_job(c, CACHE_LOAD, y);
     y->loading = true; // its file stays
     y->incoming = j ? make_image(c, y) : NULL;
@@ -608,7 +627,8 @@ static void begin_scan(struct cache *c) {
 
 bool cache_tier_look(struct cache *c) {
     double now = clock_ms();
-    if (!c->scanned || c->scanning || cache_disk_writes(c->disk) || now - c->looked < LOOK_MS)
+    bool late = c->scanned && !cache_disk_writes(c->disk) && now - c->looked >= LOOK_MS;
+    if (!late || c->scanning || !same_model(c))
         return !c->scanning;
     c->looked = now;
     begin_scan(c);
@@ -626,10 +646,34 @@ static int find_kind(struct cache *c, struct err *e) {
 }
 
 // From now on it is known which files are of this model.
-static void identified(struct cache *c, uint64_t content) {
+static void identified(struct cache *c, uint64_t content, uint64_t stamp) {
     const uint64_t both[] = {c->kind, content};
     c->kind = hash_bytes(both, sizeof both, 0);
+    c->content = content;
+    c->stamp = stamp;
     begin_scan(c);
+}
+
+// What became of reading the model's file, for the first time or again.
+static void model_read(struct cache *c, const struct cache_job *j) {
+    const struct gguf *g = model_file(session_model(c->session));
+    struct err e = {0};
+    if (!j->rc && !c->changed) {
+        identified(c, j->content, j->stamp);
+    } else if (!j->rc && j->content == c->content) {
+        c->changed = false;
+        c->stamp = j->stamp;
+        offer_all(c);
+    } else if (c->changed && j->rc != ERR_STATE) {
+        err_set(&e, ERR_MISMATCH,
+                "%s has changed since it was loaded: the prefix cache neither writes nor reads "
+                "files any more; load the model again, and put new files in the place of old ones "
+                "by renaming them",
+                gguf_path(g));
+        note(c, e.text);
+    } else {
+        note(c, j->err.text);
+    }
 }
 
 void cache_tier_poll(struct cache *c) {
@@ -641,10 +685,10 @@ void cache_tier_poll(struct cache *c) {
             loaded(c, j->owner, j);
         else if (j->what == CACHE_SCAN)
             scanned(c, j);
+        else if (j->what == CACHE_IDENTIFY)
+            model_read(c, j);
         else if (j->rc)
             note(c, j->err.text);
-        else if (j->what == CACHE_IDENTIFY)
-            identified(c, j->content);
         free_job(j);
     }
 }
@@ -654,7 +698,7 @@ void cache_tier_poll(struct cache *c) {
 void cache_tier_open(struct cache *c) {
     const struct gguf *g = model_file(session_model(c->session));
     struct err e = {0};
-    uint64_t content;
+    uint64_t content, stamp = 0;
     if (!c->o.dir)
         return;
     int rc = find_kind(c, &e);
@@ -665,8 +709,9 @@ void cache_tier_open(struct cache *c) {
         note(c, e.text);
     if (rc)
         return;
+    (void)content_stamp(g, 0, &stamp);
     if (content_known(g, c->o.dir, &content)) {
-        identified(c, content);
+        identified(c, content, stamp);
         cache_disk_wait(c->disk);
         cache_tier_poll(c);
         return;

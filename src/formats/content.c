@@ -147,17 +147,14 @@ static int64_t nanoseconds(const struct timespec *t) {
     return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
 }
 
-// What tells the files apart, and where it is remembered. False: it cannot be, as of memory that
-// is no file, or not yet.
-static bool who_is(const struct gguf *g, const char *folder, uint64_t *who, struct str *path) {
-    enum { SETTLED = 2 }; // seconds
+bool content_stamp(const struct gguf *g, int64_t settled, uint64_t *stamp) {
     struct hash h;
     bool ok = g->n_parts > 0;
     hash_begin(&h, 0);
     for (int i = 0; i < g->n_parts && ok; i++) {
         struct stat st;
         ok = g->parts[i].fd && fstat(g->parts[i].fd - 1, &st) == 0 &&
-             time(NULL) - st.st_ctim.tv_sec > SETTLED;
+             (settled == 0 || time(NULL) - st.st_ctim.tv_sec > settled);
         if (!ok)
             break;
         add_u64(&h, (uint64_t)st.st_dev);
@@ -166,7 +163,15 @@ static bool who_is(const struct gguf *g, const char *folder, uint64_t *who, stru
         add_u64(&h, (uint64_t)nanoseconds(&st.st_mtim));
         add_u64(&h, (uint64_t)nanoseconds(&st.st_ctim));
     }
-    *who = hash_end(&h);
+    *stamp = hash_end(&h);
+    return ok;
+}
+
+// What tells the files apart, and where it is remembered. False: it cannot be, as of memory that
+// is no file, or not yet.
+static bool who_is(const struct gguf *g, const char *folder, uint64_t *who, struct str *path) {
+    enum { SETTLED = 2 }; // seconds
+    bool ok = content_stamp(g, SETTLED, who) && gguf_check(g, NULL) == 0;
     str_printf(path, "%s/%016llx.sum", folder, (unsigned long long)*who);
     return ok && !path->failed;
 }
@@ -191,8 +196,7 @@ void content_remember(const struct gguf *g, const char *folder, uint64_t content
     struct str path = {0};
     struct file_new f;
     memcpy(r.magic, magic, sizeof magic);
-    if (who_is(g, folder, &r.who, &path) && gguf_check(g, NULL) == 0 &&
-        file_new_open(&f, path.data, NULL) == 0) {
+    if (who_is(g, folder, &r.who, &path) && file_new_open(&f, path.data, NULL) == 0) {
         r.sum = hash_bytes(&r, offsetof(struct remembered, sum), 0);
         if (file_new_write(&f, &r, sizeof r, NULL))
             file_new_abort(&f);

@@ -26,8 +26,14 @@ struct content_stop {
 };
 uint64_t content_whole(const struct gguf *g, int threads, const struct content_stop *stop);
 
+// What tells a file and its state from others: device, inode, size and both times to the nanosecond
+// of every part. It changes as well where nothing that counts does, such as the number of links.
+// settled: seconds that must have passed since the last change, 0: any. False: they have not, or it
+// is memory and no file.
+bool content_stamp(const struct gguf *g, int64_t settled, uint64_t *stamp);
+
 // A folder remembers what content_whole has said of a file, as long as nobody writes to it, moves
-// it or sets its times: by device, inode, size, and both times to the nanosecond of every part.
+// it or sets its times: by its stamp.
 // False, 0: nothing is remembered. A file that was changed within the last two seconds is not,
 // since a change right behind it might have the same times.
 bool content_known(const struct gguf *g, const char *folder, uint64_t *content);

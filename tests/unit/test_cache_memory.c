@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/cache_impl.h"
@@ -520,6 +521,80 @@ static void what_is_written_anew_is_of_use(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+static int notes;
+
+static void count_note(void *arg, const char *sentence) {
+    (void)arg;
+    notes += strstr(sentence, "has changed since it was loaded") != NULL;
+}
+
+// Turns a bit of the model's last tensor round; keep_time: the file is as old as before.
+static void change_model(const struct scene *s, bool keep_time) {
+    struct stat st;
+    FILE *f = fopen(s->files.target, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fstat(fileno(f), &st), 0);
+    assert_int_equal(fseek(f, -33, SEEK_END), 0);
+    int byte = fgetc(f);
+    assert_int_equal(fseek(f, -33, SEEK_END), 0);
+    assert_int_equal(fputc(byte ^ 1, f), byte ^ 1);
+    assert_int_equal(fflush(f), 0);
+    st.st_mtim.tv_nsec ^= keep_time ? 0 : 1; // clocks may be coarse
+    const struct timespec times[] = {st.st_atim, st.st_mtim};
+    const struct timespec before = st.st_ctim;
+    while (st.st_ctim.tv_sec == before.tv_sec && st.st_ctim.tv_nsec == before.tv_nsec) {
+        assert_int_equal(futimens(fileno(f), times), 0);
+        assert_int_equal(fstat(fileno(f), &st), 0);
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
+static void read_another(struct scene *s, int at) {
+    s->prompt[at] ^= 1;
+    read_prompt(s);
+    cache_flush(s->cache);
+    cache_disk_wait(s->cache->disk);
+    cache_poll(s->cache);
+    cache_disk_wait(s->cache->disk);
+    cache_poll(s->cache);
+}
+
+// Weights that are mapped change with their file: what they give from then on is not kept under the
+// name of what the file was, nor is what was kept read, whatever the file's time says.
+static void a_model_that_changes_in_place_ends_the_files(void **state) {
+    (void)state;
+    for (int keep_time = 0; keep_time < 2; keep_time++) {
+        struct late_copies how = {.seed = 11, .chance = 1};
+        char dir[] = "/tmp/cache_turn.XXXXXX", command[64], moved[300];
+        struct cache_options o = {.ram = RAM, .dir = dir, .disk = RAM, .note = count_note};
+        struct scene s;
+        late = &how;
+        notes = 0;
+        assert_non_null(mkdtemp(dir));
+        open_scene_with(&s, "cache_turn", &o);
+        wait_for(&s, looked_of, 1);
+        keep_file(&s, 0, POINT);
+        // Another name and the old one again: it is still the same file.
+        snprintf(moved, sizeof moved, "%s.moved", s.files.target);
+        assert_int_equal(rename(s.files.target, moved), 0);
+        assert_int_equal(rename(moved, s.files.target), 0);
+        keep_file(&s, 1, POINT);
+        assert_int_equal(notes, 0);
+        drop_images(s.cache);
+        change_model(&s, keep_time);
+        assert_true(cache_ready(s.cache, s.prompt, PROMPT, PROMPT)); // nothing is waited for
+        for (int at = 2; at < 5; at++)
+            read_another(&s, at);
+        assert_int_equal(notes, 1);
+        assert_int_equal(cache_stats(s.cache).written, 2);
+        assert_int_equal(cache_stats(s.cache).loaded, 0);
+        close_scene(&s);
+        late = NULL;
+        snprintf(command, sizeof command, "rm -r %s", dir);
+        assert_int_equal(system(command), 0);
+    }
+}
+
 // A file that a newer version has written stays as it is, also where its text is run again.
 static void what_is_of_a_newer_version_stays(void **state) {
     (void)state;
@@ -573,6 +648,7 @@ int main(void) {
         cmocka_unit_test(what_lost_its_file_while_it_was_read_is_dropped),
         cmocka_unit_test(what_is_written_anew_is_of_use),
         cmocka_unit_test(what_is_of_a_newer_version_stays),
+        cmocka_unit_test(a_model_that_changes_in_place_ends_the_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
