@@ -12,7 +12,7 @@
 #include "serve/http_head.h"
 #include "serve/relay_impl.h"
 
-enum { ANSWER_KEPT = 64 << 20, FIELDS_SENT = HTTP_FIELDS_MAX };
+enum { ANSWER_KEPT = 64 << 20, FIELDS_SENT = HTTP_FIELDS_MAX + 1 };
 
 static void unlink_relayed(struct relayed *q) {
     if (q->prev)
@@ -96,36 +96,89 @@ static void fail(struct relayed *q, const struct api_error *why, enum relay_end 
     free_relayed(q);
 }
 
-// Of one hop only, or made anew by whoever sends.
-static bool is_hop(const char *name) {
-    static const char *const list[] = {"connection",
-                                       "keep-alive",
-                                       "proxy-connection",
-                                       "proxy-authenticate",
-                                       "te",
-                                       "trailer",
-                                       "trailers",
-                                       "transfer-encoding",
-                                       "upgrade",
-                                       "content-length",
-                                       "date",
-                                       "proxy-authorization"};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-        if (!strcasecmp(name, list[i]))
+// What goes on, to the upstream and back to the client; a name that ends in * stands for all that
+// begin so. Everything else is of one hop (RFC 9110, 7.6.1), made anew by whoever sends, or means
+// the server that it was said by or to: cookies, policies, where else it is, what proxies believe.
+static const char *const to_upstream[] = {"accept",           "accept-language",
+                                          "anthropic-*",      "api-key",
+                                          "authorization",    "content-encoding",
+                                          "content-language", "content-type",
+                                          "http-referer",     "idempotency-key",
+                                          "openai-*",         "priority",
+                                          "traceparent",      "tracestate",
+                                          "user-agent",       "via",
+                                          "x-api-key",        "x-client-request-id",
+                                          "x-request-id",     "x-stainless-*",
+                                          "x-title",          NULL};
+static const char *const to_client[] = {"anthropic-ratelimit-*",
+                                        "cache-control",
+                                        "content-disposition",
+                                        "content-encoding",
+                                        "content-language",
+                                        "etag",
+                                        "expires",
+                                        "last-modified",
+                                        "openai-model",
+                                        "openai-processing-ms",
+                                        "openai-version",
+                                        "ratelimit",
+                                        "ratelimit-*",
+                                        "request-id",
+                                        "retry-after",
+                                        "retry-after-ms",
+                                        "vary",
+                                        "x-coppice-*",
+                                        "x-ignored-fields",
+                                        "x-ratelimit-*",
+                                        "x-request-id",
+                                        "x-should-retry",
+                                        NULL};
+
+static bool is_among(const char *name, const char *const *list) {
+    for (; *list; list++) {
+        size_t n = strlen(*list) - 1;
+        if ((*list)[n] == '*' ? !strncasecmp(name, *list, n) : !strcasecmp(name, *list))
             return true;
+    }
+    return false;
+}
+
+// Whether a field of the name Connection says that this one is of one hop.
+static bool is_listed(const char *name, const struct upstream_field *fields, size_t n) {
+    size_t len = strlen(name);
+    for (size_t i = 0; i < n; i++) {
+        if (strcasecmp(fields[i].name, "connection") != 0)
+            continue;
+        for (const char *at = fields[i].value; *at; at += strspn(at, ", \t")) {
+            size_t word = strcspn(at, ", \t");
+            if (word == len && !strncasecmp(at, name, len))
+                return true;
+            at += word;
+        }
+    }
     return false;
 }
 
 static bool is_request_field(const struct relayed *q, const char *name) {
-    static const char *const ours[] = {"host", "expect", "accept-encoding", "origin", "cookie"};
     const struct relay *r = q->r;
-    bool key = !strcasecmp(name, "authorization") || !strcasecmp(name, "x-api-key");
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-        if (!strcasecmp(name, ours[i]))
-            return false;
-    if (!strncasecmp(name, "sec-fetch-", 10))
-        return false;
-    return !is_hop(name) && !(key && (r->o.http.n_keys > 0 || upstream_has_key(r->upstream)));
+    bool key = !strcasecmp(name, "authorization") || !strcasecmp(name, "x-api-key") ||
+               !strcasecmp(name, "api-key");
+    return is_among(name, to_upstream) &&
+           !(key && (r->o.http.n_keys > 0 || upstream_has_key(r->upstream)));
+}
+
+// The fields of the request that go on, into fields[FIELDS_SENT], and a mark of this hop.
+static size_t copy_request_fields(const struct relayed *q, struct upstream_field *fields) {
+    struct upstream_field all[HTTP_FIELDS_MAX];
+    const char *name, *value;
+    size_t n = 0, kept = 0;
+    for (; n < HTTP_FIELDS_MAX && exchange_request_field(q->x, n, &name, &value); n++)
+        all[n] = (struct upstream_field){name, value};
+    for (size_t i = 0; i < n; i++)
+        if (is_request_field(q, all[i].name) && !is_listed(all[i].name, all, n))
+            fields[kept++] = all[i];
+    fields[kept++] = (struct upstream_field){"Via", "1.1 coppice"};
+    return kept;
 }
 
 // What timings say where the answer is our own.
@@ -137,13 +190,11 @@ static void say_compression(struct relayed *q) {
     str_fini(&w.out);
 }
 
-// Headers of the answer, less those of CORS, which are this server's.
 static void copy_fields(struct relayed *q, const struct upstream_field *fields, size_t n) {
     bool named = false;
     for (size_t i = 0; i < n; i++) {
         const char *name = fields[i].name;
-        if (is_hop(name) || !strcasecmp(name, "content-type") || !strcasecmp(name, "alt-svc") ||
-            !strncasecmp(name, "access-control-", 15))
+        if (!is_among(name, to_client) || is_listed(name, fields, n))
             continue;
         named |= !strcasecmp(name, "x-request-id");
         exchange_header(q->x, name, fields[i].value);
@@ -297,11 +348,7 @@ static void send_on(struct relayed *q) {
     struct upstream_request u = {.method = exchange_method(q->x), .fields = fields};
     struct str path = {0};
     struct err e = {0};
-    const char *name, *value;
-    for (size_t i = 0; u.n_fields < FIELDS_SENT && exchange_request_field(q->x, i, &name, &value);
-         i++)
-        if (is_request_field(q, name))
-            fields[u.n_fields++] = (struct upstream_field){name, value};
+    u.n_fields = copy_request_fields(q, fields);
     put_path(&path, q->x, q->raw);
     u.path = path.data;
     u.body = q->body.len ? q->body.data : exchange_body(q->x, &u.n_body);

@@ -19,6 +19,20 @@ CHAT = "/v1/chat/completions"
 EVENTS = [b'data: {"choices":[{"index":0,"delta":{"content":"w%d"}}]}\n\n' % i for i in range(8)]
 DONE = b"data: [DONE]\n\n"
 
+# Fields of requests and answers: what goes on, and what means one hop or the server that it was said by or to. The last two
+# are named by Connection.
+ON = ["Accept-Language", "Anthropic-Beta", "Content-Language", "HTTP-Referer", "Idempotency-Key", "OpenAI-Organization", "Priority",
+      "Traceparent", "X-Request-Id", "X-Stainless-Lang"]
+OF_HERE = ["Alt-Used", "Cookie", "Forwarded", "If-None-Match", "Keep-Alive", "Max-Forwards", "Proxy-Authorization", "Proxy-Connection",
+           "Range", "Referer", "Sec-Fetch-Mode", "TE", "Trailer", "Upgrade", "X-Accel-Redirect", "X-Forwarded-For", "X-Own", "X-Real-IP",
+           "OpenAI-Beta", "X-Title"]
+BACK = ["Anthropic-RateLimit-Requests-Limit", "Cache-Control", "ETag", "OpenAI-Processing-Ms", "RateLimit", "Request-Id", "Retry-After",
+        "Vary", "X-Ignored-Fields", "X-RateLimit-Remaining-Tokens", "X-Request-Id"]
+OF_UPSTREAM = ["Access-Control-Allow-Origin", "Alt-Svc", "Clear-Site-Data", "Content-Security-Policy", "Keep-Alive", "Link", "Location",
+               "Proxy-Authenticate", "Proxy-Authentication-Info", "Proxy-Status", "Refresh", "Report-To", "Server", "Server-Timing", "Set-Cookie",
+               "Strict-Transport-Security", "Trailer", "Upgrade", "Via", "WWW-Authenticate", "X-Accel-Redirect", "X-Frame-Options",
+               "X-Own", "X-Powered-By", "X-Sendfile", "RateLimit-Policy", "OpenAI-Model"]
+
 
 class Script(threading.Thread):
     """The upstream: one thread a connection."""
@@ -72,6 +86,10 @@ class Script(threading.Thread):
     def do_error(self, c):
         reply(c, 429, b'{"error":{"message":"full"}}', extra="Retry-After: 7\r\nX-Request-Id: up-1\r\n")
 
+    def do_fields(self, c):
+        reply(c, 200, b"{}", extra="".join(f"{name}: 1\r\n" for name in BACK + OF_UPSTREAM)
+              + "Connection: x-y, RateLimit-Policy\r\nConnection: OpenAI-Model\r\n")
+
     def do_html(self, c):
         reply(c, 200, b"<html>hello</html>", "text/html")
 
@@ -96,7 +114,7 @@ class Script(threading.Thread):
         c.shutdown(socket.SHUT_RDWR)
 
     def do_stream(self, c, events=tuple(EVENTS), gap=0.1, end=True):
-        c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Own: 1\r\n"
+        c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nOpenAI-Model: m-1\r\n"
                   b"Transfer-Encoding: chunked\r\n\r\n")
         for event in events:
             c.sendall(b"%x\r\n%s\r\n" % (len(event), event))
@@ -192,6 +210,20 @@ def untouched():
     equal("exit status", relay.end(), 0)
 
 
+def fields_of_hops():
+    relay = Relay(BASE)
+    sent = {name: "1" for name in ON + OF_HERE} | {"Connection": "close, OpenAI-Beta,X-Title", "Via": "1.0 before"}
+    status, back, said = request(relay.port, "POST", CHAT, chat("fields"), sent)
+    equal("an answer", (status, said), (200, b"{}"))
+    fields = script.seen[-1][1]
+    equal("fields of a request that go on", [n for n in ON if fields.get(n.lower()) != "1"], [])
+    equal("those that do not", [n for n in OF_HERE if n.lower() in fields], [])
+    check("the hop is named", fields.get("via", "").endswith("1.1 coppice"), fields)
+    equal("fields of an answer that go on", [n for n in BACK if "1" not in back.get(n.lower(), "")], [])
+    equal("those that do not", [n for n in OF_UPSTREAM if n.lower() in back], [])
+    equal("exit status", relay.end(), 0)
+
+
 def streams():
     relay = Relay(BASE)
     connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=20)
@@ -203,7 +235,7 @@ def streams():
           (first, time.monotonic() - start))
     equal("all of it, byte for byte", first + answer.read(), b"".join(EVENTS) + DONE)
     check("it took its time", time.monotonic() - start > 0.7)
-    equal("its headers", (answer.headers["content-type"], answer.headers["x-own"]), ("text/event-stream", "1"))
+    equal("its headers", (answer.headers["content-type"], answer.headers["openai-model"]), ("text/event-stream", "m-1"))
     script.gone.clear()
     connection.request("POST", CHAT, json.dumps(chat("long", stream=True)))
     answer = connection.getresponse()
@@ -382,6 +414,6 @@ def raw_prompts():
         equal("having read the same", passed["usage"]["prompt_tokens"], direct["usage"]["prompt_tokens"])
 
 
-for function in (untouched, streams, slow_reader, failures, keys, options, our_own, raw_prompts):
+for function in (untouched, fields_of_hops, streams, slow_reader, failures, keys, options, our_own, raw_prompts):
     part(function)
 finish()
