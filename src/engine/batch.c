@@ -307,8 +307,21 @@ bool job_decodes(const struct job *j) {
     return job_left(j) == 0;
 }
 
+bool job_constrained(const struct job *j) {
+    return j->m.masks != NULL;
+}
+
 int64_t job_mask_work(const struct job *j) {
     return j->m.masks ? masks_work(j->m.masks) : 0;
+}
+
+int job_prepare_masks(struct job *j, int64_t steps) {
+    return j->m.masks ? masks_prepare(j->m.masks, steps) : 0;
+}
+
+void job_allow_masks(struct job *j, int64_t steps) {
+    if (j->m.masks)
+        masks_allow(j->m.masks, steps);
 }
 
 int64_t job_growth(const struct job *j) {

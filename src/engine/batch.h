@@ -41,8 +41,13 @@ bool job_decodes(const struct job *j); // its prompt has been run
 int64_t job_left(const struct job *j); // tokens to be run before it decodes
 // Most tokens that the next step may make part of its sequence when it decodes.
 int64_t job_growth(const struct job *j);
+bool job_constrained(const struct job *j);
 // Steps that its constraint has counted for it so far (constraint.h); 0 without one.
 int64_t job_mask_work(const struct job *j);
+// masks_prepare and masks_allow of what holds its reply (spec/masks.h); 0 and nothing where nothing
+// does.
+int job_prepare_masks(struct job *j, int64_t steps);
+void job_allow_masks(struct job *j, int64_t steps);
 // What its last step did: the tree that was verified and the walk through it; read only.
 const struct member *job_member(const struct job *j);
 

@@ -10,10 +10,15 @@
 #include "base/num.h"
 #include "engine/engine_impl.h"
 
-// Steps that constraints count (spec/constraint.h), some 10 ns each on the engine's thread: of the
-// members in a pass together, of one that is worth counting, and of one whose first mask nobody has
-// seen yet.
-enum { MASK_PASS = 4 << 20, MASK_LIGHT = MASK_PASS / 64, MASK_FIRST = MASK_PASS };
+// Steps that constraints count (spec/constraint.h), some 25 ns each on the engine's thread, of all
+// members together between two passes: of those whose masks take much, of the others, and within
+// the pass, for their guesses. And of a mask that takes much.
+enum {
+    MASK_ROUND = CONSTRAINT_STEPS,
+    MASK_LIGHT_ROUND = MASK_ROUND / 2,
+    MASK_GUESSES = MASK_ROUND / 4,
+    MASK_LIGHT = MASK_ROUND / 16,
+};
 
 // Ends a stream that is in no list any more.
 static void end_stream(struct engine *g, struct stream *s, enum end_reason reason,
@@ -86,11 +91,6 @@ static bool waits_for_leader(const struct stream *s) {
     return s->group && s->group->leader && !s->group->prefix;
 }
 
-// Nothing is known of a constraint that has not been used; of the others many masks are.
-static int64_t first_mask(const struct constraint *c) {
-    return c && c->class->work && c->class->work(c->self) == 0 ? MASK_FIRST : 0;
-}
-
 static int join(struct engine *g, struct stream *s, struct err *e) {
     struct group *p = s->group;
     struct request r = s->o.r;
@@ -119,7 +119,7 @@ static int join(struct engine *g, struct stream *s, struct err *e) {
         job_exchange(s->job, own);
     if (last)
         p->prefix = NULL;
-    s->mask_took = first_mask(r.constraint);
+    s->mask_took = MASK_LIGHT; // nothing is known of its first one
     s->joined = clock_ms();
     atomic_store(&s->done, sequence_len(job_sequence(s->job)));
     if (p)
@@ -205,48 +205,74 @@ static bool takes_part(const struct stream *s, const struct stream *alone) {
     return !s->parked && (alone ? s == alone : !s->alone);
 }
 
-// Members whose masks take much work have them in turns, so that those of one pass take MASK_PASS
-// at most, or are one member's: others wait for their next token no longer for many such members
-// than for one. Returns how many there are.
-static int share_masks(struct engine *g, const struct stream *alone) {
-    int64_t room = MASK_PASS;
+// A device computes while masks are made, so those that are likely to take little are left for
+// then.
+static bool masks_first(const struct engine *g, const struct stream *s) {
+    const struct exec *x = model_exec(session_model(g->session));
+    return job_constrained(s->job) && (!exec_ops(x)->sample_batched || s->mask_took >= MASK_LIGHT);
+}
+
+// Works on the mask that the next token of a member is chosen by; returns what it has taken.
+static int64_t prepare_masks(struct stream *s, int64_t steps) {
+    int64_t before = job_mask_work(s->job);
+    s->mask_waits = job_prepare_masks(s->job, steps) == ERR_UNFINISHED;
+    return job_mask_work(s->job) - before;
+}
+
+// Whose turn it is of those that wait, if they had their last one before so many turns.
+static struct stream *next_masked(const struct engine *g, int64_t until) {
+    struct stream *next = NULL;
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        if (s->mask_waits && s->mask_last <= until && (!next || s->mask_last < next->mask_last))
+            next = s;
+    }
+    return next;
+}
+
+// The masks that members need in the pass are made before it, as far as MASK_ROUND goes; members
+// whose masks are unfinished wait for a later one. Those that took little the last time come first,
+// the others have turns: no member, and no number of them, makes others wait for more than these
+// steps.
+static void share_masks(struct engine *g, const struct stream *alone) {
+    int64_t room = MASK_ROUND, until = g->masks;
+    struct stream *next;
     int n = 0;
     for (int i = 0; i < g->n_members; i++) {
         struct stream *s = g->members[i];
-        s->mask_waits = takes_part(s, alone) && s->mask_took >= MASK_LIGHT;
+        s->mask_waits = takes_part(s, alone) && masks_first(g, s);
         n += s->mask_waits;
     }
-    for (int64_t until = g->masks;;) {
-        struct stream *next = NULL;
-        for (int i = 0; i < g->n_members; i++) {
-            struct stream *s = g->members[i];
-            if (s->mask_waits && s->mask_last <= until && job_left(s->job) <= 1 &&
-                (!next || s->mask_last < next->mask_last))
-                next = s;
-        }
-        if (!next || (next->mask_took > room && room < MASK_PASS))
-            return n;
-        room -= min_i64(next->mask_took, room);
-        next->mask_waits = false;
-        next->mask_last = ++g->masks;
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        job_allow_masks(s->job, MASK_GUESSES / g->n_members);
+        if (s->mask_waits && s->mask_took < MASK_LIGHT)
+            prepare_masks(s, min_i64(MASK_LIGHT, MASK_LIGHT_ROUND / n));
+    }
+    while (room > 0 && (next = next_masked(g, until))) {
+        int64_t had = room;
+        room -= min_i64(prepare_masks(next, room), room);
+        if (!next->mask_waits || had == MASK_ROUND) // else it is the first in the next round
+            next->mask_last = ++g->masks;
+        if (next->mask_waits)
+            return;
     }
 }
 
-// Tokens of a prompt that may be run in this pass. The last one, behind which the first mask is
-// wanted, has a pass of its own where other members' masks take much work, too.
-static int64_t readable_now(const struct stream *s, int masks) {
+// Tokens of a prompt that may be run in this pass: the last one, behind which a token is chosen,
+// when the mask is there.
+static int64_t readable_now(const struct stream *s) {
     int64_t n = readable(s);
-    if (!s->mask_waits || n < job_left(s->job))
-        return n;
-    return n == 1 || masks > 1 ? n - 1 : n;
+    return s->mask_waits && n == job_left(s->job) ? n - 1 : n;
 }
 
 // Puts the next pass together. alone: NULL, or whose it is.
 static void plan_pass(struct engine *g, const struct stream *alone) {
     enum { FEW = 4 }; // of many prompts that wait, those that are likely to share a pass
     double now = clock_ms();
-    int prompts = 0, decoding, masks = share_masks(g, alone);
+    int prompts = 0, decoding;
     g->n_turns = 0;
+    share_masks(g, alone);
     for (int i = 0; i < g->n_members; i++)
         if (takes_part(g->members[i], alone) && job_decodes(g->members[i]->job) &&
             !g->members[i]->mask_waits)
@@ -255,7 +281,7 @@ static void plan_pass(struct engine *g, const struct stream *alone) {
     for (int i = 0; i < g->n_members; i++) {
         const struct stream *s = g->members[i];
         bool reads = takes_part(s, alone) && !job_decodes(s->job);
-        g->prompts[i] = (struct prompt_turn){.left = reads ? readable_now(s, masks) : 0,
+        g->prompts[i] = (struct prompt_turn){.left = reads ? readable_now(s) : 0,
                                              .waited_ms = now - s->submitted};
         prompts += g->prompts[i].left > 0;
     }
@@ -279,12 +305,13 @@ static void plan_pass(struct engine *g, const struct stream *alone) {
                 add_turn(g, g->members[i], g->prompts[i].rows);
 }
 
-// What its masks have taken in this pass is expected of the next one.
+// What its masks have taken for this pass is expected of the next one.
 static void count_masks(struct stream *s) {
     int64_t before = s->mask_seen;
+    if (!job_decodes(s->job))
+        return;
     s->mask_seen = job_mask_work(s->job);
-    if (job_decodes(s->job))
-        s->mask_took = max_i64(s->mask_seen - before, s->mask_took / 2);
+    s->mask_took = max_i64(s->mask_seen - before, s->mask_took / 2);
 }
 
 static void publish(struct engine *g, struct stream *s, double now) {

@@ -40,7 +40,9 @@ static bool takes_all(struct grammar_matcher *m, const struct trie_node *n, uint
     if (!m->t.states[state].run) {
         uint32_t deep = m->deep;
         m->deep = 0;
-        m->t.states[state].run = (uint8_t)(plain_run(m, state, &closed) + 1);
+        int run = plain_run(m, state, &closed);
+        if (!m->t.rc) // else it is not known yet
+            m->t.states[state].run = (uint8_t)(run + 1);
         if (m->deep > m->t.states[state].deep)
             m->t.states[state].deep = m->deep;
         m->deep = deep;
@@ -343,7 +345,8 @@ int grammar_mask(struct grammar_matcher *m, const struct grammar_state *s, uint3
     if (s->number != STATE_DEAD && m->t.states[s->number].count) {
         const uint32_t *whole = whole_of(m, s->number);
         if (!whole)
-            return matcher_error(m, e);
+            return matcher_error(m, s, e);
+        matcher_finished(m, s);
         memcpy(bits, whole, bytes);
     }
     if (m->t.states[s->number].may_end)
@@ -378,7 +381,7 @@ int grammar_forced(struct grammar_matcher *m, const struct grammar_state *s, int
     }
     walk_trie(m, &w);
     if (m->t.rc)
-        return matcher_error(m, e);
+        return matcher_error(m, s, e);
     if (w.count == 1)
         *token = w.last;
     return 0;

@@ -8,6 +8,26 @@
 
 #include "base/num.h"
 
+static struct grammar_state *hold(struct grammar_matcher *m, uint32_t number, bool ended) {
+    struct grammar_state *s = ended ? m->ended : m->t.states[number].held;
+    if (s) {
+        s->refs++;
+        return s;
+    }
+    s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    *s = (struct grammar_state){.refs = 1, .number = number, .ended = ended, .next = m->held};
+    if (m->held)
+        m->held->prev = s;
+    m->held = s;
+    if (ended)
+        m->ended = s;
+    else
+        m->t.states[number].held = s;
+    return s;
+}
+
 int grammar_matcher_create(struct grammar_matcher **out, struct grammar *g,
                            const struct grammar_vocab *v, struct err *e) {
     struct grammar_matcher *m = calloc(1, sizeof *m);
@@ -22,8 +42,11 @@ int grammar_matcher_create(struct grammar_matcher **out, struct grammar *g,
         rc = err_set(e, ERR_MEMORY, "no memory for a mask");
     rc = rc ? rc : tables_init(&m->t, g, MATCHER_BYTES, e);
     plain_prepare(m);
-    if (!rc && tables_start(&m->t) == STATE_ERROR)
-        rc = matcher_error(m, e);
+    uint32_t start = rc ? (uint32_t)STATE_ERROR : tables_start(&m->t);
+    if (!rc && start == STATE_ERROR)
+        rc = matcher_error(m, NULL, e);
+    if (!rc && !(m->start = hold(m, start, false)))
+        rc = err_set(e, ERR_MEMORY, "no memory for a state of a grammar");
     if (rc)
         grammar_matcher_destroy(m);
     else
@@ -59,30 +82,15 @@ size_t grammar_matcher_bytes(const struct grammar_matcher *m) {
 }
 
 int64_t grammar_matcher_work(const struct grammar_matcher *m) {
-    return m->t.all_work + m->walked;
+    enum { PLACES = 8 };
+    return m->t.all_work + m->walked / PLACES;
+}
+
+void grammar_matcher_allow(struct grammar_matcher *m, int64_t steps) {
+    m->t.allowed = steps < INT64_MAX - m->t.all_work ? m->t.all_work + steps : INT64_MAX;
 }
 
 // ---- states
-
-static struct grammar_state *hold(struct grammar_matcher *m, uint32_t number, bool ended) {
-    struct grammar_state *s = ended ? m->ended : m->t.states[number].held;
-    if (s) {
-        s->refs++;
-        return s;
-    }
-    s = calloc(1, sizeof *s);
-    if (!s)
-        return NULL;
-    *s = (struct grammar_state){.refs = 1, .number = number, .ended = ended, .next = m->held};
-    if (m->held)
-        m->held->prev = s;
-    m->held = s;
-    if (ended)
-        m->ended = s;
-    else
-        m->t.states[number].held = s;
-    return s;
-}
 
 struct grammar_state *grammar_state_ref(struct grammar_state *s) {
     s->refs++;
@@ -92,6 +100,8 @@ struct grammar_state *grammar_state_ref(struct grammar_state *s) {
 void grammar_state_unref(struct grammar_matcher *m, struct grammar_state *s) {
     if (!s || --s->refs > 0)
         return;
+    if (m->going == s)
+        m->going = NULL;
     if (s->ended)
         m->ended = NULL;
     else
@@ -106,9 +116,7 @@ void grammar_state_unref(struct grammar_matcher *m, struct grammar_state *s) {
 }
 
 struct grammar_state *grammar_start(struct grammar_matcher *m) {
-    matcher_begin(m);
-    uint32_t number = tables_start(&m->t);
-    return number == STATE_ERROR ? NULL : hold(m, number, false);
+    return grammar_state_ref(m->start);
 }
 
 // ---- states with too many readings
@@ -173,12 +181,13 @@ static int accept(struct grammar_matcher *m, const struct grammar_state *from, c
     uint32_t state = from->number;
     for (size_t i = 0; i < n && state != STATE_DEAD && state != STATE_ERROR; i++)
         state = tables_step(&m->t, state, (uint8_t)bytes[i]);
-    if (state == STATE_DEAD)
-        return 0;
-    if (state != STATE_ERROR)
+    if (state != STATE_DEAD && state != STATE_ERROR)
         state = narrow(m, state);
     if (state == STATE_ERROR)
-        return matcher_error(m, e);
+        return matcher_error(m, from, e);
+    matcher_finished(m, from);
+    if (state == STATE_DEAD)
+        return 0;
     *to = hold(m, state, false);
     return *to ? 1 : err_set(e, ERR_MEMORY, "no memory for a state of a grammar");
 }
@@ -259,5 +268,5 @@ int grammar_forced_bytes(struct grammar_matcher *m, const struct grammar_state *
     }
     if (append->failed)
         return err_set(e, ERR_MEMORY, "no memory for a text that a grammar forces");
-    return m->t.rc ? matcher_error(m, e) : 0;
+    return m->t.rc ? matcher_error(m, s, e) : 0;
 }

@@ -46,6 +46,10 @@ struct grammar_matcher {
     struct tables t;
     struct grammar_state *held;  // list
     struct grammar_state *ended; // the state behind the end; NULL: not yet
+    struct grammar_state *start; // before the first byte
+    // The first one of which a call is unfinished: until it is finished, nothing is forgotten.
+    // NULL: none.
+    const struct grammar_state *going;
     struct local_mask *locals;
     int64_t local_count, local_cap;
     size_t local_bytes;
@@ -93,6 +97,11 @@ void local_mask_fini(struct local_mask *l);
 void masks_forget(struct grammar_matcher *m); // all that were made
 
 void matcher_begin(struct grammar_matcher *m); // a call: no error yet, and room in the tables
-int matcher_error(const struct grammar_matcher *m, struct err *e); // the one that the call met
+// A mask of a state, or a state behind one, has been made.
+static inline void matcher_finished(struct grammar_matcher *m, const struct grammar_state *from) {
+    m->going = m->going == from ? NULL : m->going;
+}
+// The one that the call from a state met, of which it may not be finished.
+int matcher_error(struct grammar_matcher *m, const struct grammar_state *from, struct err *e);
 
 #endif

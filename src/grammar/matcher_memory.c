@@ -7,7 +7,9 @@
 
 enum { SOFT = 64 << 20 }; // bytes of tables and local masks
 
-int matcher_error(const struct grammar_matcher *m, struct err *e) {
+int matcher_error(struct grammar_matcher *m, const struct grammar_state *from, struct err *e) {
+    if (m->t.rc == ERR_UNFINISHED && !m->going)
+        m->going = from;
     return err_set(e, m->t.rc, "%s", m->t.e.text);
 }
 
@@ -88,13 +90,14 @@ static void forget(struct grammar_matcher *m) {
     free(made);
     masks_forget(m);
     fresh.all_work += m->t.all_work;
+    fresh.allowed = m->t.allowed;
     tables_fini(&m->t);
     m->t = fresh;
 }
 
 void matcher_begin(struct grammar_matcher *m) {
     m->t.rc = 0;
-    if (tables_bytes(&m->t) + m->local_bytes > SOFT)
+    if (!m->going && tables_bytes(&m->t) + m->local_bytes > SOFT)
         forget(m);
     m->t.begun = m->t.all_work;
     m->t.rc = 0;

@@ -16,7 +16,7 @@
 #include "base/num.h"
 #include "base/vec.h"
 
-enum { MOST_WORK = 1 << 22, CALL_WORK = 1 << 24, SETS = 0, STATES = 1 }; // of a step, a call
+enum { MOST_WORK = GRAMMAR_STEP_WORK, CALL_WORK = 1 << 24, SETS = 0, STATES = 1 }; // of a call
 
 static uint32_t fail(struct tables *t, int code, const char *text) {
     if (!t->rc)
@@ -38,7 +38,7 @@ size_t tables_bytes(const struct tables *t) {
 }
 
 int tables_init(struct tables *t, const struct grammar *g, size_t most, struct err *e) {
-    *t = (struct tables){.g = g, .most = most};
+    *t = (struct tables){.g = g, .most = most, .allowed = INT64_MAX};
     t->turn_of = calloc(g->node_count, sizeof *t->turn_of);
     t->place = calloc(g->node_count, sizeof *t->place);
     t->unions = calloc(UNIONS, sizeof *t->unions);
@@ -181,6 +181,7 @@ uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n,
     *s = (struct state){.count = n, .may_end = may_end, .open = open};
     for (uint32_t i = 0; i < n && s->weight < WEIGHED; i++)
         s->weight += weigh(t, readings[i].set, WEIGHED_LEVELS);
+    t->all_work += s->weight;
     if (!keep_pairs(t, readings, n, &s->at))
         return STATE_ERROR;
     t->slots[STATES][at] = (uint32_t)++t->state_count;
@@ -196,6 +197,8 @@ static bool work(struct tables *t, int64_t steps) {
         fail(t, ERR_LIMIT,
              "the text has more readings at once in its grammar than can be followed; make the "
              "grammar less ambiguous");
+    if (t->all_work > t->allowed)
+        fail(t, ERR_UNFINISHED, "the work on a grammar goes on later");
     return !t->rc;
 }
 

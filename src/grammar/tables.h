@@ -76,6 +76,7 @@ struct tables {
     int64_t work;     // of it
     int64_t all_work; // of all steps so far,
     int64_t begun;    // and before the call that is running
+    int64_t allowed;  // all_work may come to
     struct {
         uint32_t a, b, both;
     } *unions;   // [UNIONS] that were made last

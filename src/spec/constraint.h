@@ -51,10 +51,17 @@ struct constraint_class {
     int (*look)(void *self, struct constraint_state *s, struct constraint_view *out, struct err *e);
     // A guess at the next token that takes no more than a little time. It decides nothing.
     enum constraint_hint (*hint)(void *self, struct constraint_state *s, int32_t *token);
-    // Steps counted since it was made, some 10 ns each, for all that share it: who runs many
-    // members spreads theirs over passes. NULL: it takes no time that is worth it.
+    // Steps counted since it was made, some 25 ns each, for all that share it. NULL: it takes no
+    // time that is worth it.
     int64_t (*work)(void *self);
+    // From now on calls end with ERR_UNFINISHED, or without a hint, where they would take more than
+    // so many steps together; `next` and `look` go on from there when they are called again.
+    // Allowed CONSTRAINT_STEPS or more, they come further each time. INT64_MAX: as many as it
+    // takes. NULL where `work` is.
+    void (*allow)(void *self, int64_t steps);
 };
+
+enum { CONSTRAINT_STEPS = 1 << 20 };
 
 struct constraint {
     const struct constraint_class *class;

@@ -351,9 +351,18 @@ static int64_t guide_work(void *self) {
     return sum;
 }
 
-static const struct constraint_class guide_class = {"grammar",  guide_destroy, guide_begin,
-                                                    guide_next, guide_drop,    guide_allows,
-                                                    guide_look, guide_hint,    guide_work};
+_Static_assert((int)CONSTRAINT_STEPS >= (int)GRAMMAR_STEP_WORK,
+               "a step of a grammar must be within them");
+
+static void guide_allow(void *self, int64_t steps) {
+    struct guide *q = self;
+    for (int i = 0; i < q->n_parts; i++)
+        grammar_matcher_allow(q->part[i].m, steps);
+}
+
+static const struct constraint_class guide_class = {
+    "grammar",    guide_destroy, guide_begin, guide_next, guide_drop,
+    guide_allows, guide_look,    guide_hint,  guide_work, guide_allow};
 
 static int add_part(struct guide *q, const struct grammar_constraint *o, struct grammar *g,
                     const struct grammar_trigger *t, struct err *e) {

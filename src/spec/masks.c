@@ -29,7 +29,9 @@ struct asked {
 struct masks {
     struct constraint *c;
     int64_t work;                   // that it has counted for this member
-    struct constraint_state *root;  // behind all chosen tokens; NULL: failed
+    int64_t room;                   // steps that guesses may take
+    int32_t pending;                // a chosen token that `root` is not behind yet; -1: none
+    struct constraint_state *root;  // behind all chosen tokens but that one; NULL: failed
     int rc;                         // why it failed,
     struct err err;                 // with its sentence
     struct constraint_state **held; // [n_held] of the present step
@@ -55,6 +57,28 @@ static int64_t counted(const struct constraint *c) {
     return c->class->work ? c->class->work(c->self) : 0;
 }
 
+// Lets calls take so many steps. Returns what has been counted before.
+static int64_t open_steps(const struct masks *m, int64_t steps) {
+    if (m->c->class->allow)
+        m->c->class->allow(m->c->self, steps);
+    return counted(m->c);
+}
+
+// Returns what the calls since then have taken.
+static int64_t close_steps(struct masks *m, int64_t before) {
+    int64_t took = counted(m->c) - before;
+    m->work += took;
+    if (m->c->class->allow)
+        m->c->class->allow(m->c->self, INT64_MAX);
+    return took;
+}
+
+static void close_guess(struct masks *m, int64_t before) {
+    int64_t took = close_steps(m, before);
+    if (m->room != INT64_MAX)
+        m->room = max_i64(m->room - took, 0);
+}
+
 int masks_create(struct masks **out, struct constraint *c, int64_t vocab, struct err *e) {
     if (c->vocab != vocab)
         return err_set(e, ERR_MISMATCH,
@@ -65,6 +89,8 @@ int masks_create(struct masks **out, struct constraint *c, int64_t vocab, struct
     if (!m)
         return err_set(e, ERR_MEMORY, "no memory for the masks of a constraint");
     m->c = constraint_keep(c);
+    m->room = INT64_MAX;
+    m->pending = -1;
     int rc = c->class->begin(c->self, &m->root, e);
     if (rc) {
         masks_destroy(m);
@@ -98,8 +124,41 @@ void masks_destroy(struct masks *m) {
     free(m);
 }
 
+// The root's state, if it is not made yet. ERR_UNFINISHED: of that nothing is kept.
+static int make_root(struct masks *m) {
+    struct constraint_state *to = NULL;
+    if (m->pending < 0)
+        return m->rc;
+    int rc = m->c->class->next(m->c->self, m->root, m->pending, &to, &m->err);
+    if (rc == ERR_UNFINISHED)
+        return rc;
+    drop(m, m->root);
+    m->root = rc ? NULL : to;
+    m->pending = -1;
+    m->rc = rc;
+    return rc;
+}
+
+int masks_prepare(struct masks *m, int64_t steps) {
+    struct constraint_view v;
+    struct err e;
+    int64_t before = open_steps(m, steps);
+    int rc = make_root(m);
+    if (!rc)
+        rc = m->c->class->look(m->c->self, m->root, &v, &e);
+    close_steps(m, before);
+    return rc;
+}
+
+void masks_allow(struct masks *m, int64_t steps) {
+    m->room = steps;
+}
+
 int masks_begin(struct masks *m, struct err *e) {
     forget(m);
+    int64_t before = open_steps(m, INT64_MAX);
+    make_root(m);
+    close_steps(m, before);
     memset(m->sure, 0, sizeof m->sure);
     memset(m->forced, 0, sizeof m->forced);
     memset(m->row, 0, sizeof m->row);
@@ -253,24 +312,20 @@ static int expand(void *arg, const struct tree_node *nodes, int n, int k,
     struct masks *m = arg;
     struct tree_candidates answer = {0};
     int first = m->n_asked;
-    int64_t before = counted(m->c);
+    int64_t before = open_steps(m, m->room);
     int rc = vec_reserve(&m->asked, &m->cap_asked, first + n, sizeof *m->asked, e);
-    if (rc)
-        return rc;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; !rc && i < n; i++)
         enter(m, &nodes[i]);
-    if (m->base->expand && nodes[0].depth < m->base->depth)
+    if (!rc && m->base->expand && nodes[0].depth < m->base->depth)
         rc = ask_base(m, nodes, first, n, &answer, e);
-    if (rc)
-        return rc;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; !rc && i < n; i++) {
         struct answer own = {m->ids + (ptrdiff_t)i * k, m->logp + (ptrdiff_t)i * k, 0};
         struct offer o = offered(m, &nodes[i], &answer, i);
         answer_one(m, &m->asked[first + i], nodes[i].depth, &o, &own);
     }
+    close_guess(m, before);
     *out = (struct tree_candidates){m->ids, m->logp};
-    m->work += counted(m->c) - before;
-    return 0;
+    return rc;
 }
 
 void masks_offer(struct masks *m, const struct proposal *base, struct tree_options *o,
@@ -311,14 +366,17 @@ const bool *masks_sure(const struct masks *m) {
 int masks_look(struct masks *m, int row, struct constraint_view *out, struct err *e) {
     const struct ddtree *t = m->tree;
     struct err own;
-    int64_t before = counted(m->c);
+    int64_t before = open_steps(m, row ? m->room : INT64_MAX);
     int rc = 0;
     *out = (struct constraint_view){.only = -1, .none = true};
     if (row > 0 && !m->row[row])
         m->row[row] = follow(m, m->row[t->parent[row]], t->token[row]);
     if (m->row[row])
         rc = m->c->class->look(m->c->self, m->row[row], out, row ? &own : e);
-    m->work += counted(m->c) - before;
+    if (row)
+        close_guess(m, before);
+    else
+        close_steps(m, before);
     if (rc)
         *out = (struct constraint_view){.only = -1, .none = true};
     if (!rc && row == 0 && out->none)
@@ -339,15 +397,14 @@ bool masks_forced(const struct masks *m, int row) {
 }
 
 void masks_advance(struct masks *m, const struct walk *w) {
-    struct constraint_state *from = m->row[w->path[w->count - 1]], *to = NULL;
+    struct constraint_state *from = m->row[w->path[w->count - 1]];
     if (w->end != END_NONE)
         return;
-    int64_t before = counted(m->c);
-    m->rc = m->c->class->next(m->c->self, from, w->chosen[w->count - 1], &to, &m->err);
-    m->work += counted(m->c) - before;
-    if (m->rc)
-        to = NULL;
-    drop(m, m->root);
-    m->root = to;
-    m->row[0] = to;
+    for (int64_t i = 0; i < m->n_held && from != m->root; i++) {
+        if (m->held[i] != from)
+            continue;
+        m->held[i] = m->root;
+        m->root = from;
+    }
+    m->pending = w->chosen[w->count - 1];
 }

@@ -213,6 +213,12 @@ static int64_t work(void *self) {
     return l->inner && l->inner->class->work ? l->inner->class->work(l->inner->self) : 0;
 }
 
+static void allow(void *self, int64_t steps) {
+    const struct limit *l = self;
+    if (l->inner && l->inner->class->allow)
+        l->inner->class->allow(l->inner->self, steps);
+}
+
 int thinking_limit_create(struct constraint **out, const struct thinking_limit *o,
                           struct constraint *inner, struct err *e) {
     static const struct constraint_class class = {.name = "thinking",
@@ -223,7 +229,8 @@ int thinking_limit_create(struct constraint **out, const struct thinking_limit *
                                                   .allows = allows,
                                                   .look = look,
                                                   .hint = hint,
-                                                  .work = work};
+                                                  .work = work,
+                                                  .allow = allow};
     if (!reasoning_closing(o->family))
         return err_set(e, ERR_UNSUPPORTED, "the model's template has no marks of reasoning");
     struct limit *l = calloc(1, sizeof *l);

@@ -8,7 +8,17 @@
 
 struct constraint_state {
     int id;
+    int64_t left; // steps that its mask still takes
 };
+
+// Takes some steps, or as many of them as are allowed. false: there are more.
+static bool take(struct automaton *a, int64_t *left) {
+    int64_t can = a->allowed > a->work ? a->allowed - a->work : 0;
+    int64_t steps = *left < can ? *left : can;
+    *left -= steps;
+    a->work += steps;
+    return *left == 0;
+}
 
 int automaton_next(const struct automaton *a, int state, int32_t token) {
     return (int)(rng_hash(a->seed, (uint64_t)state, (uint64_t)token % 7, 0) % (uint64_t)a->states);
@@ -30,7 +40,7 @@ static int make(struct automaton *a, int id, struct constraint_state **out, stru
     s = malloc(sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a state");
-    s->id = id;
+    *s = (struct constraint_state){.id = id, .left = (int64_t)(id % 4) << 20};
     a->live++;
     *out = s;
     return 0;
@@ -42,7 +52,12 @@ static int begin(void *self, struct constraint_state **out, struct err *e) {
 
 static int next(void *self, struct constraint_state *from, int32_t token,
                 struct constraint_state **out, struct err *e) {
-    return make(self, automaton_next(self, from->id, token), out, e);
+    struct automaton *a = self;
+    int id = automaton_next(a, from->id, token);
+    int64_t steps = (int64_t)(id % 3) << 18; // none of them is kept
+    if (!take(a, &steps))
+        return err_set(e, ERR_UNFINISHED, "the state %d takes more steps", id);
+    return make(a, id, out, e);
 }
 
 static void drop(void *self, struct constraint_state *s) {
@@ -58,7 +73,8 @@ static bool allows(void *self, struct constraint_state *s, int32_t token) {
 static int look(void *self, struct constraint_state *s, struct constraint_view *out,
                 struct err *e) {
     struct automaton *a = self;
-    a->work += (int64_t)(s->id % 4) << 20;
+    if (!take(a, &s->left))
+        return err_set(e, ERR_UNFINISHED, "the mask of state %d takes more steps", s->id);
     if (a->kind[s->id] == AUTOMATON_BLIND)
         return err_set(e, ERR_LIMIT, "the automaton cannot see behind state %d", s->id);
     if (a->kind[s->id] == AUTOMATON_FREE)
@@ -80,8 +96,13 @@ static int64_t work(void *self) {
     return ((const struct automaton *)self)->work;
 }
 
+static void allow(void *self, int64_t steps) {
+    struct automaton *a = self;
+    a->allowed = steps < INT64_MAX - a->work ? a->work + steps : INT64_MAX;
+}
+
 static const struct constraint_class automaton_class = {
-    "automaton", automaton_destroy, begin, next, drop, allows, look, hint, work};
+    "automaton", automaton_destroy, begin, next, drop, allows, look, hint, work, allow};
 
 // Draws what a state allows. One in four of those that allow one token does not say so beforehand;
 // hints at several may be of any token that is allowed.
@@ -115,6 +136,7 @@ int automaton_create(struct automaton **out, int64_t vocab, bool ends, uint64_t 
     if (!a)
         return err_set(e, ERR_MEMORY, "no memory for an automaton");
     a->vocab = vocab;
+    a->allowed = INT64_MAX;
     a->states = 2 + (int)rng_below(&g, AUTOMATON_STATES - 1);
     a->seed = rng_next(&g);
     for (int i = 0; i < a->states; i++)

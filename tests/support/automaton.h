@@ -28,8 +28,9 @@ struct automaton {
     uint32_t allow[AUTOMATON_STATES][AUTOMATON_VOCAB / 32];
     int32_t likely[AUTOMATON_STATES]; // what its hint says, -1: nothing
     uint64_t seed;
-    int64_t live; // states that have not been dropped
-    int64_t work; // counted as if masks behind some states took much of it
+    int64_t live;    // states that have not been dropped
+    int64_t work;    // counted as if masks behind some states took much of it
+    int64_t allowed; // work may come to
 };
 
 // One reference to its constraint, to be dropped. vocab: at most AUTOMATON_VOCAB. ends: whether

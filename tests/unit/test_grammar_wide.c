@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/num.h"
 #include "grammar/grammar.h"
 #include "grammar_helpers.h"
 
@@ -240,8 +241,29 @@ static void test_dear_masks(void **state) {
     grammar_unref(g);
 }
 
+// A mask that is made in slices, of so many steps each, is the one that is made at once. Returns
+// how many slices it took.
+static int same_in_slices(struct grammar_matcher *m, const struct grammar_state *s, int32_t size,
+                          const uint32_t *bits) {
+    uint32_t *own = calloc((size_t)size / 32 + 1, sizeof *own);
+    struct err e = {0};
+    int slices = 0, rc = ERR_UNFINISHED;
+    for (; rc == ERR_UNFINISHED; slices++) {
+        int64_t before = grammar_matcher_work(m);
+        grammar_matcher_allow(m, GRAMMAR_STEP_WORK);
+        rc = grammar_mask(m, s, own, &e);
+        // The last call that is counted, and places that were looked at again, come on top.
+        assert_true(grammar_matcher_work(m) - before < GRAMMAR_STEP_WORK + (1 << 19));
+    }
+    grammar_matcher_allow(m, INT64_MAX);
+    assert_int_equal(rc, 0);
+    assert_memory_equal(own, bits, ((size_t)size + 31) / 32 * sizeof *own);
+    free(own);
+    return slices;
+}
+
 // However ambiguous a grammar is, a token takes a bounded number of steps: of the masks, and of the
-// states behind them.
+// states behind them. Masks may be made in slices.
 static void test_work_of_a_token(void **state) {
     struct str wide = {0}; // of 1,500 alternatives
     for (int i = 0; i < 1500; i++)
@@ -261,20 +283,24 @@ static void test_work_of_a_token(void **state) {
     };
     struct grammar_vocab *v = *state;
     uint32_t *bits = calloc((size_t)grammar_vocab_size(v) / 32 + 1, sizeof *bits);
+    int slices = 0;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct grammar *g = compiled(texts[i]);
-        struct grammar_matcher *m;
-        struct grammar_state *s, *next;
+        struct grammar_matcher *m, *sliced;
+        struct grammar_state *s, *next, *same;
         struct err e = {0};
         int64_t most = 0;
         assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
+        assert_int_equal(grammar_matcher_create(&sliced, g, v, &e), 0);
         s = grammar_start(m);
+        same = grammar_start(sliced);
         for (int k = 0; k < 120 && s; k++) {
             int64_t before = grammar_matcher_work(m);
             if (grammar_mask(m, s, bits, &e))
                 fail_msg("%s: %s", texts[i], e.text);
             int64_t masked = grammar_matcher_work(m);
             most = masked - before > most ? masked - before : most;
+            slices = max_i32(slices, same_in_slices(sliced, same, grammar_vocab_size(v), bits));
             const char *part = k % 7 == 6 ? "x" : k % 5 == 4 ? "ab" : "a";
             if (grammar_accept_bytes(m, s, part, strlen(part), &next, &e) != 1)
                 continue;
@@ -282,13 +308,19 @@ static void test_work_of_a_token(void **state) {
             most = taken > most ? taken : most;
             grammar_state_unref(m, s);
             s = next;
+            assert_int_equal(grammar_accept_bytes(sliced, same, part, strlen(part), &next, &e), 1);
+            grammar_state_unref(sliced, same);
+            same = next;
         }
         if (most > 1 << 22)
             fail_msg("%.60s: %lld steps for one token", texts[i], (long long)most);
         grammar_state_unref(m, s);
+        grammar_state_unref(sliced, same);
         grammar_matcher_destroy(m);
+        grammar_matcher_destroy(sliced);
         grammar_unref(g);
     }
+    assert_true(slices > 1); // of some mask
     str_fini(&wide);
     free(bits);
 }

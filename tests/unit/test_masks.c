@@ -67,9 +67,9 @@ static void hand_destroy(void *self) {
     (void)self;
 }
 
-static const struct constraint_class hand_class = {"hand",    hand_destroy, hand_begin,
-                                                   hand_next, hand_drop,    hand_allows,
-                                                   hand_look, hand_hint,    NULL};
+static const struct constraint_class hand_class = {"hand",    hand_destroy, hand_begin, hand_next,
+                                                   hand_drop, hand_allows,  hand_look,  hand_hint,
+                                                   NULL,      NULL};
 
 static struct masks *open_hand(struct hand *h) {
     struct constraint *c;
