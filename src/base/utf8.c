@@ -74,6 +74,13 @@ bool utf8_valid(const char *s, size_t n) {
     return true;
 }
 
+size_t utf8_count(const char *s, size_t n) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return count;
+}
+
 void utf8_sanitise(struct str *out, const char *s, size_t n) {
     size_t good = 0; // start of the valid bytes not yet appended
     uint32_t code;

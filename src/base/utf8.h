@@ -21,6 +21,9 @@ int utf8_encode(char *out, uint32_t code);
 
 bool utf8_valid(const char *s, size_t n);
 
+// Code points of valid UTF-8.
+size_t utf8_count(const char *s, size_t n);
+
 // Appends s to out with every ill-formed subpart replaced by U+FFFD.
 void utf8_sanitise(struct str *out, const char *s, size_t n);
 

@@ -21,7 +21,8 @@ field_read_fn field_read_generation_prompt, field_read_continue_final, field_rea
 field_read_fn field_read_system, field_read_anthropic_thinking, field_read_output_config,
     field_read_anthropic_choice, field_read_thread, field_read_compaction, field_read_modalities;
 field_read_fn field_read_parse_special, field_read_extra, field_read_speculate, field_read_session;
-field_read_fn field_read_input, field_read_noted, field_read_reasoning, field_read_text_options;
+field_read_fn field_read_input, field_read_noted, field_read_metadata, field_read_reasoning;
+field_read_fn field_read_text_options;
 field_read_fn field_read_background, field_read_unkept, field_read_include,
     field_read_cache_options;
 

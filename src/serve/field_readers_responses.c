@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "serve/field_names.h"
 #include "serve/field_readers.h"
 
@@ -20,6 +21,32 @@ bool field_read_noted(struct params *p, const struct field *f, const struct json
                       const struct params_limits *l, struct api_error *x) {
     (void)p, (void)f, (void)v, (void)l, (void)x;
     return true;
+}
+
+enum { PAIRS = 16, KEY_LONG = 64, TEXT_LONG = 512 };
+
+static int check_pair(void *arg, const char *key, size_t n, const struct json *v) {
+    struct api_error *x = arg;
+    size_t len = 0, key_long = utf8_count(key, n);
+    const char *s = json_str(v, &len);
+    if (key_long > KEY_LONG)
+        return !api_refuse(x, "metadata", "a key of metadata has %zu characters and may have %d",
+                           key_long, KEY_LONG);
+    if (!s)
+        return !api_refuse(x, "metadata", "a value of metadata is %s and must be a string",
+                           fields_kind_name(v));
+    if (utf8_count(s, len) > TEXT_LONG)
+        return !api_refuse(x, "metadata", "a value of metadata has %zu characters and may have %d",
+                           utf8_count(s, len), TEXT_LONG);
+    return 0;
+}
+
+bool field_read_metadata(struct params *p, const struct field *f, const struct json *v,
+                         const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    if (json_len(v) > PAIRS)
+        return api_refuse(x, f->name, "metadata has %zu pairs and may have %d", json_len(v), PAIRS);
+    return json_each(v, check_pair, x) == 0;
 }
 
 bool field_read_include(struct params *p, const struct field *f, const struct json *v,

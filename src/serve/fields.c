@@ -60,8 +60,18 @@ const struct field fields[] = {
      .help = "reasoning.encrypted_content: reasoning in a form to be given back unread; "
              "message.output_text.logprobs: the log-probability of each token. Others do "
              "nothing."},
-    {"metadata", RESPONSES, FIELD_OBJECT, .read = field_read_noted, .schema = "{'type':'object'}",
-     .help = "Comes back in the answer."},
+    {"metadata", CHAT | RESPONSES, FIELD_OBJECT, .read = field_read_metadata,
+     .schema = "{'type':'object','maxProperties':16,'propertyNames':{'maxLength':64},"
+               "'additionalProperties':{'type':'string','maxLength':512}}",
+     .help = "At most 16 pairs of a key (64 characters) and a text (512). Comes back in the answer "
+             "of a response, and does nothing else."},
+    {"user", OPENAI | RESPONSES, FIELD_STRING, .read = field_read_noted, .help = "Does nothing."},
+    {"safety_identifier", CHAT | RESPONSES, FIELD_STRING, .hi = 128, .read = field_read_noted,
+     .schema = "{'type':'string','maxLength':128}", .help = "Does nothing."},
+    {"prompt_cache_key", CHAT | RESPONSES, FIELD_STRING, .read = field_read_noted,
+     .help = "Does nothing: the cache goes by the prompt itself."},
+    {"personality", RESPONSES, FIELD_STRING, .hi = 64, .read = field_read_noted,
+     .schema = "{'type':'string','maxLength':64}", .help = "Does nothing."},
     {"truncation", RESPONSES, FIELD_STRING, .read = field_read_noted,
      .help = "Comes back in the answer: an input that is too long is refused, never cut."},
     {"reasoning", RESPONSES, FIELD_OBJECT, .read = field_read_reasoning,

@@ -14,7 +14,7 @@ enum field_kind {
     FIELD_BOOL,   // bool
     FIELD_INT,    // int64_t, within lo..hi
     FIELD_NUM,    // double, within lo..hi
-    FIELD_STRING, // read() only
+    FIELD_STRING, // read() only; at most hi characters where that is not 0
     FIELD_ARRAY,  // const struct json *
     FIELD_OBJECT, // const struct json *
     FIELD_ANY,    // read() only; `schema` says what it may be

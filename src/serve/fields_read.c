@@ -3,6 +3,7 @@
 // fields; see fields.h.
 #include <math.h>
 
+#include "base/utf8.h"
 #include "serve/fields.h"
 
 const char *fields_kind_name(const struct json *v) {
@@ -43,6 +44,17 @@ static bool check_number(const struct field *f, const struct json *v, bool whole
     return true;
 }
 
+static bool check_string(const struct field *f, const struct json *v, struct api_error *x) {
+    size_t n = 0;
+    const char *s = json_str(v, &n);
+    if (!s)
+        return wrong_kind(f, v, "a string", x);
+    if (f->hi > 0 && utf8_count(s, n) > (size_t)f->hi)
+        return api_refuse(x, f->name, "%s has %zu characters and may have %.0f", f->name,
+                          utf8_count(s, n), f->hi);
+    return true;
+}
+
 static bool check_kind(const struct field *f, const struct json *v, double *number,
                        struct api_error *x) {
     enum json_kind k = json_kind_of(v);
@@ -54,7 +66,7 @@ static bool check_kind(const struct field *f, const struct json *v, double *numb
     case FIELD_NUM:
         return check_number(f, v, false, number, x);
     case FIELD_STRING:
-        return k == JSON_STRING || wrong_kind(f, v, "a string", x);
+        return check_string(f, v, x);
     case FIELD_ARRAY:
         return k == JSON_ARRAY || wrong_kind(f, v, "an array", x);
     case FIELD_OBJECT:

@@ -30,7 +30,8 @@ static struct json *body_of(enum endpoint endpoint, const char *members) {
     char text[4096];
     const char *need = endpoint == ENDPOINT_CHAT
                            ? "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
-                           : "\"prompt\":\"x\"";
+                       : endpoint == ENDPOINT_RESPONSES ? "\"input\":\"x\""
+                                                        : "\"prompt\":\"x\"";
     snprintf(text, sizeof text, "{%s%s%s}", need, members[0] ? "," : "", members);
     return parse(text);
 }
@@ -58,7 +59,7 @@ static void absent_fields_have_defaults(void **state) {
         "\"tool_choice\":null,\"response_format\":null,\"reasoning_effort\":null,\"seed\":null,"
         "\"logprobs\":null,\"top_logprobs\":null,\"stream_options\":null,\"model\":null,"
         "\"chat_template_kwargs\":null,\"coppice\":null,\"grammar\":null,\"json_schema\":null",
-        "\"user\":\"me\",\"metadata\":{\"a\":1},\"store\":true,\"service_tier\":\"auto\","
+        "\"user\":\"me\",\"metadata\":{\"a\":\"1\"},\"store\":true,\"service_tier\":\"auto\","
         "\"parallel_tool_calls\":true,\"made_up\":[1,{\"x\":null}],\"tools\":[]"};
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         struct params p;
@@ -259,6 +260,10 @@ static void wrong_fields_are_named(void **state) {
          "guided_regex"},
         {ENDPOINT_CHAT, "\"response_format\":{}", "response_format.type"},
         {ENDPOINT_CHAT, "\"response_format\":\"text\"", "response_format"},
+        {ENDPOINT_CHAT, "\"metadata\":{\"a\":1}", "metadata"},
+        {ENDPOINT_RESPONSES, "\"metadata\":{\"a\":{}}", "metadata"},
+        {ENDPOINT_RESPONSES, "\"prompt_cache_key\":5", "prompt_cache_key"},
+        {ENDPOINT_CHAT, "\"user\":{}", "user"},
         {ENDPOINT_CHAT, "\"grammar\":[]", "grammar"},
         {ENDPOINT_CHAT, "\"guided_json\":3", "guided_json"},
         {ENDPOINT_CHAT, "\"guided_choice\":[\"a\",1]", "guided_choice"},
@@ -283,6 +288,63 @@ static void wrong_fields_are_named(void **state) {
         assert_string_equal(x.param, cases[i].param);
         assert_true(x.text[0] && x.repeats);
         fini(&p, body);
+    }
+}
+
+// A string of n characters of two bytes.
+static void put_long(struct str *s, int n) {
+    str_putc(s, '"');
+    for (int i = 0; i < n; i++)
+        str_puts(s, "\xc3\xa9");
+    str_putc(s, '"');
+}
+
+// Fields that do nothing here, with what is published of them.
+struct label {
+    const char *name;
+    enum { PAIRS, KEY, VALUE, WHOLE } what; // of metadata; a string by itself
+    int most;
+};
+
+static void write_label(struct str *s, const struct label *l, int n) {
+    str_printf(s, "\"%s\":%s", l->name, l->what == WHOLE ? "" : "{");
+    for (int k = 0; l->what == PAIRS && k < n; k++)
+        str_printf(s, "%s\"%d\":\"\"", k ? "," : "", k);
+    if (l->what == VALUE)
+        str_puts(s, "\"a\":");
+    if (l->what != PAIRS)
+        put_long(s, n);
+    str_puts(s, l->what == KEY ? ":\"a\"}" : l->what == WHOLE ? "" : "}");
+}
+
+static void check_label(const struct label *label, enum endpoint at, int n, bool taken) {
+    struct params_limits l = limits();
+    struct params p;
+    struct api_error x = {0};
+    struct str s = {0};
+    write_label(&s, label, n);
+    struct json *body = body_of(at, s.data);
+    if (params_read(&p, body, at, &l, &x) != taken)
+        fail_msg("%s of %d: %s", label->name, n, x.text);
+    if (!taken)
+        assert_string_equal(x.param, label->name);
+    fini(&p, body);
+    str_fini(&s);
+}
+
+static void labels_are_bounded(void **state) {
+    (void)state;
+    static const struct label labels[] = {{"metadata", PAIRS, 16},
+                                          {"metadata", KEY, 64},
+                                          {"metadata", VALUE, 512},
+                                          {"safety_identifier", WHOLE, 128},
+                                          {"personality", WHOLE, 64}};
+    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
+        const struct label *l = &labels[i];
+        check_label(l, ENDPOINT_RESPONSES, l->most, true);
+        check_label(l, ENDPOINT_RESPONSES, l->most + 1, false);
+        check_label(l, ENDPOINT_CHAT, l->most, true);
+        check_label(l, ENDPOINT_CHAT, l->most + 1, !strcmp(l->name, "personality"));
     }
 }
 
@@ -401,6 +463,7 @@ int main(void) {
         cmocka_unit_test(seeds_are_random_where_none_is_given),
         cmocka_unit_test(empty_forms_are_none),
         cmocka_unit_test(wrong_fields_are_named),
+        cmocka_unit_test(labels_are_bounded),
         cmocka_unit_test(what_is_needed_is_asked_for),
         cmocka_unit_test(too_much_is_refused),
         cmocka_unit_test(conversations_are_checked),

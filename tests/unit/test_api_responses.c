@@ -352,10 +352,10 @@ static void long_kept_responses_wait_for_memory(void **state) {
     char path[96];
     int fds[PARTS];
     server_rig_start(&r, (struct server_options){.name = "tiny", .http = {.bodies_bytes = MOST}});
-    str_puts(&body, "{\"max_output_tokens\":1," ASK ",\"metadata\":{\"a\":\"");
+    str_puts(&body, "{\"max_output_tokens\":1," ASK ",\"prompt_cache_key\":\"");
     for (int i = 0; i < LONG; i++)
         str_putc(&body, 'x');
-    str_puts(&body, "\"}}");
+    str_puts(&body, "\"}");
     struct json *kept = server_rig_json(&r, RESPONSES, body.data, 200);
     path_of(path, sizeof path, kept, "");
     str_clear(&body);
