@@ -272,6 +272,17 @@ if [ -n "$target" ] && has generate; then
     refuse 1 "needs a GPU" generate -m "$target" -p x --device cpu --prompt-gemm vendor
     refuse 1 "coppice generate: th" generate -m "$target" -p x --device cuda:31
     refuse 1 "context of 4" generate -m "$target" -c 4 -p "more than four tokens, surely"
+    # Texts far beyond the context are refused before they are tokenised: 2 x 64 tokens and 65,536 more.
+    head -c 4000000 /dev/zero | tr '\0' 'x' >long.txt
+    printf '{"messages":[{"role":"user","content":"%s"}]}' "$(cat long.txt)" >long.json
+    printf '{"id":"a","group":"g","prompt":"%s","max_tokens":4}\n' "$(cat long.txt)" >long.jsonl
+    refuse 1 "more than 65664 tokens" generate -m "$target" -c 64 -f long.txt
+    refuse 1 "more than 65664 tokens" generate -m "$target" -c 64 --chat -f long.txt
+    refuse 1 "more than 65664 tokens" generate -m "$target" -c 64 --chat --messages long.json
+    refuse 1 "more than 65664 tokens" logits -m "$target" -c 64 -f long.txt
+    refuse 1 "more than 65664 tokens" bench -m "$target" -c 64 --prompts long.jsonl
+    "$program" chat -m "$target" -c 64 <long.txt >out 2>err
+    check "chat is told so, too" [ "$? $(grep -c 'more than 65664 tokens' err)" = "1 1" ]
     for limit in 20000 40000; do # kilobytes of address space: too few to map, too few to load
         soft=$(ulimit -Sv)
         ulimit -Sv "$limit"

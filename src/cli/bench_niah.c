@@ -113,6 +113,7 @@ static int read_message(struct niah *b, const struct str *text, struct token_lis
                         struct err *e) {
     struct chat_text x = {0};
     conversation_cut(&b->talk, 0);
+    token_list_bound(ids, model_max_ctx(session_model(b->s)));
     int rc = conversation_say(&b->talk, "user", text, NULL, e);
     if (!rc)
         rc = conversation_render(&b->talk, &x, e);

@@ -100,6 +100,7 @@ static int encode(struct bench *b, const struct bench_prompt *p, struct token_li
     r->n_prompt = p->n_ids;
     if (p->ids)
         return 0;
+    token_list_bound(ids, model_max_ctx(session_model(b->s)));
     int rc = session_encode(b->s, p->text, p->len, ids, e);
     r->prompt = ids->ids;
     r->n_prompt = (int64_t)ids->count;

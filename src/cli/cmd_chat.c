@@ -161,6 +161,7 @@ static int prepare_answer(struct chat *c, bool *inside, struct err *e) {
     struct token_list rest = {0};
     const struct chat_tokens before = {transcript_tokens(c->t), (size_t)transcript_len(c->t)};
     size_t kept = 0;
+    token_list_bound(&rest, model_max_ctx(session_model(c->s)));
     int rc = conversation_render(&c->said, &x, e);
     if (!rc)
         rc = chat_encode_behind(c->said.t, &x, &before, &kept, &rest, e);

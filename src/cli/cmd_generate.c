@@ -219,7 +219,7 @@ static int text_prompt(const struct cli_args *a, const struct session *s,
         rc = prefill_text(k->c, &k->options, &part, p.tokens, &kept, report, e);
     if (!rc && !report->reason) {
         token_list_fini(out);
-        *out = (struct token_list){0};
+        token_list_bound(out, p.room + 1);
         rc = session_encode(s, kept.data ? kept.data : "", kept.len, out, e);
     }
     report->from = p.tokens;

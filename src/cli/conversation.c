@@ -299,6 +299,7 @@ int conversation_prompt(const struct cli_args *a, const struct session *s,
         rc = conversation_shorten(&c, k, room, report, e);
     if (!rc)
         rc = file ? render_file(&c, file, k, room, &x, report, e) : conversation_render(&c, &x, e);
+    token_list_bound(out, room + 1);
     if (!rc)
         rc = chat_encode(c.t, &x, out, e);
     if (!rc && report->tried)

@@ -277,6 +277,7 @@ int decode_prompt(const struct cli_args *a, const struct session *s, struct toke
     if (!options_given(&a->opt, OPT_IDS)) {
         struct str text = {0};
         int rc = cli_read_text(a, &text, e);
+        token_list_bound(out, model_max_ctx(session_model(s)));
         if (!rc)
             rc = session_encode(s, text.data ? text.data : "", text.len, out, e);
         str_fini(&text);

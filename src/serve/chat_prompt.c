@@ -152,9 +152,9 @@ static bool make_prompt(struct completion *c) {
 }
 
 void chat_prompt_bound(const struct completion *c, struct completion_prompt *prompt) {
-    enum { NEAR = 1 << 16 }; // tokens; of prompts that are not far too long it is told how long
     prompt->tokens.gone = &c->client;
-    prompt->tokens.most = c->s->shorteners ? 0 : 2 * (size_t)c->s->n_ctx + NEAR;
+    if (!c->s->shorteners)
+        token_list_bound(&prompt->tokens, c->s->n_ctx);
 }
 
 bool chat_prompt_make(struct completion *c, const struct conversation *v, const char *where) {

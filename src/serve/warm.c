@@ -81,9 +81,14 @@ static void prepare(void *arg) {
     struct completion_prompt prompt = {0};
     struct json *body = NULL;
     struct params p = {0};
+    token_list_bound(&prompt.tokens, w->s->n_ctx);
     bool ok = params_take(&w->body, &w->hold, &body, &w->error) &&
               params_read(&p, body, ENDPOINT_CHAT, &w->s->limits, &w->error) &&
               api_chat_encode(w->s, &p, &prompt, &w->error);
+    if (ok && prompt.over)
+        ok = api_refuse(&w->error, "messages",
+                        "the prompt has at least %zu tokens, and the context has room for %lld",
+                        prompt.tokens.most + 1, (long long)w->s->n_ctx);
     w->tokens = prompt.tokens;
     w->n_places = prompt.n_places;
     memcpy(w->places, prompt.places, sizeof w->places);

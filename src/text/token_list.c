@@ -15,6 +15,11 @@ int token_list_push(struct token_list *l, int32_t id, struct err *e) {
     return rc;
 }
 
+void token_list_bound(struct token_list *l, int64_t ctx) {
+    enum { NEAR = 1 << 16 };
+    l->most = 2 * (size_t)ctx + NEAR;
+}
+
 void token_list_fini(struct token_list *l) {
     free(l->ids);
     *l = (struct token_list){0};

@@ -22,6 +22,10 @@ struct token_list {
 // Appends one id. ERR_MEMORY and ERR_LIMIT leave the list as it was.
 int token_list_push(struct token_list *l, int32_t id, struct err *e);
 
+// Bounds the tokens of a prompt for a context of `ctx` tokens: a text that is far too long is
+// refused at a glance (tokenizer_encode), and of one that is not it is known how long it is.
+void token_list_bound(struct token_list *l, int64_t ctx);
+
 // Frees the ids and leaves the list empty.
 void token_list_fini(struct token_list *l);
 

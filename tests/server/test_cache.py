@@ -451,6 +451,14 @@ def ahead():
     check("--warm: a file that is none", "--warm" in server.output() and "messages" in server.output(),
           server.output()[-500:])
     server.end()
+    with open(file, "w", encoding="utf-8") as f:
+        json.dump({"messages": [{"role": "user", "content": "x" * 3000000}]}, f)
+    server = Server("--warm", file, "-c", "64")
+    end = time.monotonic() + 20
+    while "--warm" not in server.output() and time.monotonic() < end:
+        time.sleep(0.1)
+    check("--warm: a text far beyond the context", "at least 65665 tokens" in server.output(), server.output()[-500:])
+    server.end()
 
 
 def refused():
