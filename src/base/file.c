@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Read-only file access; see file.h. Mappings are private and never written; nothing here parses.
+// File access; see file.h. Mappings are private and never written; nothing here parses.
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/num.h"
+#include "base/vec.h"
 
 static int cannot(struct err *e, const char *what, const char *path) {
     int number = errno;
@@ -151,4 +155,54 @@ int file_make_folder(const char *path, struct err *e) {
     }
     str_fini(&part);
     return rc;
+}
+
+struct aged {
+    char name[128];
+    struct timespec time;
+};
+
+static int newest_first(const void *a, const void *b) {
+    const struct timespec *x = &((const struct aged *)a)->time,
+                          *y = &((const struct aged *)b)->time;
+    if (x->tv_sec != y->tv_sec)
+        return x->tv_sec < y->tv_sec ? 1 : -1;
+    return (x->tv_nsec < y->tv_nsec) - (x->tv_nsec > y->tv_nsec);
+}
+
+// What stands behind prefix, digits and suffix; NULL: it is called otherwise.
+static const char *behind_name(const char *name, const char *prefix, const char *suffix) {
+    enum { DIGITS = 16 };
+    size_t n = strlen(prefix), k = strlen(suffix);
+    if (strncmp(name, prefix, n) != 0 || strspn(name + n, "0123456789abcdef") != DIGITS ||
+        strncmp(name + n + DIGITS, suffix, k) != 0)
+        return NULL;
+    return name + n + DIGITS + k;
+}
+
+void file_keep_newest(const char *folder, const char *prefix, const char *suffix, int most) {
+    enum { DAY = 24 * 60 * 60 };
+    DIR *d = opendir(folder);
+    struct aged *list = NULL, one;
+    int64_t n = 0, cap = 0;
+    struct stat st;
+    for (struct dirent *f; d && (f = readdir(d));) {
+        const char *end = behind_name(f->d_name, prefix, suffix);
+        if (!end || strlen(f->d_name) >= sizeof one.name ||
+            fstatat(dirfd(d), f->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
+            continue;
+        strcpy(one.name, f->d_name);
+        one.time = st.st_mtim;
+        if (!strncmp(end, ".tmp.", 5) && time(NULL) - st.st_mtim.tv_sec > DAY)
+            (void)unlinkat(dirfd(d), f->d_name, 0);
+        if (!*end && vec_reserve(&list, &cap, n + 1, sizeof *list, NULL) == 0)
+            list[n++] = one;
+    }
+    if (n > most)
+        qsort(list, (size_t)n, sizeof *list, newest_first);
+    for (int64_t i = most; i < n; i++)
+        (void)unlinkat(dirfd(d), list[i].name, 0);
+    free(list);
+    if (d)
+        closedir(d);
 }

@@ -10,6 +10,8 @@
 #include "base/file.h"
 #include "base/hash.h"
 
+enum { KEPT = 256 }; // files of a folder
+
 static const char *base_name(const char *path) {
     const char *last = strrchr(path, '/');
     return last && last[1] ? last + 1 : path;
@@ -108,6 +110,8 @@ void price_file_close(struct price_file *f, const struct price *p, const struct 
             rc = price_save(p, f->path.data, f->key.data, &e);
         if (rc)
             tell(n, &e, "what passes cost is not kept");
+        else
+            file_keep_newest(f->folder.data, "price-", ".json", KEPT);
     }
     forget(f);
 }

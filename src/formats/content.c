@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/file_new.h"
 #include "base/num.h"
 #include "base/pool.h"
@@ -16,6 +17,7 @@
 
 enum { WHOLE = 64 << 10, PIECES = 16, PIECE = 4 << 10 };
 enum { SUMMED = 4 << 20 }; // bytes that have one sum
+enum { REMEMBERED = 64 };  // files of a folder
 
 static void add_u64(struct hash *h, uint64_t v) {
     unsigned char b[8];
@@ -184,6 +186,8 @@ bool content_known(const struct gguf *g, const char *folder, uint64_t *content) 
     bool ok = fd >= 0 && read(fd, &r, sizeof r) == (ssize_t)sizeof r && r.who == who &&
               !memcmp(r.magic, magic, sizeof magic) &&
               r.sum == hash_bytes(&r, offsetof(struct remembered, sum), 0) && r.content;
+    if (ok)
+        (void)futimens(fd, NULL); // it is of use
     if (fd >= 0)
         close(fd);
     str_fini(&path);
@@ -202,6 +206,7 @@ void content_remember(const struct gguf *g, const char *folder, uint64_t content
             file_new_abort(&f);
         else
             (void)file_new_close(&f, NULL);
+        file_keep_newest(folder, "", ".sum", REMEMBERED);
     }
     str_fini(&path);
 }

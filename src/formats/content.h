@@ -37,6 +37,7 @@ bool content_stamp(const struct gguf *g, int64_t settled, uint64_t *stamp);
 // False, 0: nothing is remembered. A file that was changed within the last two seconds is not,
 // since a change right behind it might have the same times.
 bool content_known(const struct gguf *g, const char *folder, uint64_t *content);
-void content_remember(const struct gguf *g, const char *folder, uint64_t content); // if it can
+// If it can; the 64 files that were asked for last stay remembered.
+void content_remember(const struct gguf *g, const char *folder, uint64_t content);
 
 #endif

@@ -2,9 +2,11 @@
 // The content hash of model files: the same for copies, another one for other metadata, shapes and
 // data, in whole tensors and in the pieces that are looked at of large ones; that of all bytes, and
 // how it is remembered.
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -152,11 +154,52 @@ static void is_remembered_until_the_file_is_touched(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+static int count_sums(const char *folder) {
+    int n = 0;
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *f; (f = readdir(d));)
+        n += strstr(f->d_name, ".sum") != NULL;
+    closedir(d);
+    return n;
+}
+
+// Models come and go: what is remembered of them is bounded, and what was asked for last stays.
+static void the_files_of_old_models_go(void **state) {
+    (void)state;
+    enum { MOST = 64 };
+    char folder[] = "/tmp/coppice-content-XXXXXX", path[96], command[64];
+    const struct timespec old[] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    uint64_t content = 0;
+    assert_non_null(mkdtemp(folder));
+    for (int i = 0; i < MOST + 10; i++) {
+        // Five have been left by a process that was killed.
+        snprintf(path, sizeof path, "%s/%016x.sum%s", folder, (unsigned)i, i < 5 ? ".tmp.1.0" : "");
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fclose(f);
+        assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    }
+    snprintf(path, sizeof path, "%s/m.gguf", folder);
+    struct gguf *g = open_large(path, -1);
+    for (int i = 0; i < 10000 && !content; i++) {
+        usleep(10000);
+        content_remember(g, folder, 5);
+        (void)content_known(g, folder, &content);
+    }
+    assert_int_equal(count_sums(folder), MOST);
+    assert_true(content_known(g, folder, &content));
+    gguf_close(g);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_files_apart),
         cmocka_unit_test(every_byte_counts),
         cmocka_unit_test(is_remembered_until_the_file_is_touched),
+        cmocka_unit_test(the_files_of_old_models_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,10 @@
 #include "test.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/generate.h"
@@ -142,6 +144,27 @@ static void a_damaged_file_is_made_anew(void **state) {
     assert_int_equal(f->notes, 1);
 }
 
+// What was of use last stays.
+static void the_oldest_of_very_many_files_go(void **state) {
+    enum { MOST = 256 };
+    struct fixture *f = *state;
+    const struct timespec old[] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    bool warm;
+    char path[512];
+    reply_of(f, KV_F16, true, &warm);
+    for (int i = 0; i < MOST + 10; i++) {
+        snprintf(path, sizeof path, "%s/price-%016x.json", f->folder, (unsigned)i);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fclose(file);
+        assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    }
+    reply_of(f, KV_Q8_0, true, &warm);
+    assert_int_equal(files(f, path, sizeof path), MOST);
+    reply_of(f, KV_F16, true, &warm);
+    assert_true(warm);
+}
+
 // A file where the folder should be: as for a folder that may not be written, also for root.
 static void a_folder_that_cannot_be_is_no_error(void **state) {
     struct fixture *f = *state;
@@ -159,6 +182,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_warm_session_begins_with_what_was_learnt, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(nothing_learnt_is_not_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_oldest_of_very_many_files_go, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_file_is_made_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_is_no_error, setup, teardown),
     };
