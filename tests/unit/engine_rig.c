@@ -101,6 +101,7 @@ struct engine *rig_engine(struct engine_rig *f, struct engine_options *o) {
     int64_t seen = 0;
     o->session = options_of(f);
     o->session.runtime = f->runtime;
+    o->session.chunk = f->chunk;
     o->changed = rig_notice;
     o->changed_arg = f;
     assert_int_equal(engine_create(&g, o, &e), 0);

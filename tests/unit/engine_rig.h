@@ -27,6 +27,7 @@ struct engine_rig {
     int64_t notices;
     pthread_mutex_t gate; // for tests that hold the engine up
     int64_t park;         // bytes that its session lends
+    int chunk;            // most prompt tokens of a pass in engines; 0: the default
 };
 
 // n requests of all ways of guessing, with random prompts of these lengths, and their replies of

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engine/cache_impl.h"
@@ -634,6 +635,77 @@ static void what_is_of_a_newer_version_stays(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+// Milliseconds that the clock of the test's thread is ahead.
+static _Thread_local int64_t ahead;
+int __real_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t) {
+    int rc = __real_clock_gettime(id, t);
+    t->tv_sec += ahead / 1000;
+    return rc;
+}
+
+// A reader of a folder looks whether there is something new if the last look is a second ago. Who
+// has waited for a look that took longer goes on then, without another one.
+static void a_long_look_is_waited_for_once(void **state) {
+    (void)state;
+    enum { LONG = 5000 };
+    struct late_copies how = {.seed = 11, .chance = 1};
+    char dir[] = "/tmp/cache_look.XXXXXX", command[64];
+    struct cache_options o = {.ram = RAM, .dir = dir, .disk = RAM};
+    struct cache *writer;
+    struct scene s;
+    late = &how;
+    assert_non_null(mkdtemp(dir));
+    open_scene_with(&s, "cache_look", &o);
+    writer = s.cache;
+    wait_for(&s, looked_of, 1);
+    assert_int_equal(cache_create(&s.cache, s.session, &o, NULL), 0);
+    wait_for(&s, looked_of, 1);
+    assert_false(cache_disk_writes(s.cache->disk));
+    ahead += LONG;
+    assert_false(cache_ready(s.cache, s.prompt, PROMPT, PROMPT)); // now it looks
+    ahead += LONG;
+    cache_disk_wait(s.cache->disk);
+    cache_poll(s.cache);
+    assert_true(cache_ready(s.cache, s.prompt, PROMPT, PROMPT));
+    ahead += LONG;
+    assert_false(cache_ready(s.cache, s.prompt, PROMPT, PROMPT)); // and again for another one
+    cache_disk_wait(s.cache->disk);
+    ahead = 0;
+    cache_destroy(writer);
+    close_scene(&s);
+    late = NULL;
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
+// A restore waits for copies, which become files then, and those are kept account of.
+static void a_restore_keeps_to_the_budget(void **state) {
+    (void)state;
+    struct late_copies how = {.seed = 12}; // none comes before it must
+    char dir[] = "/tmp/cache_budget.XXXXXX", command[64];
+    struct scene s;
+    late = &how;
+    assert_non_null(mkdtemp(dir));
+    open_scene_with(&s, "cache_budget",
+                    &(struct cache_options){.ram = RAM, .dir = dir, .disk = RAM});
+    wait_for(&s, looked_of, 1);
+    for (int i = 0; i < 3; i++) {
+        s.prompt[0] = i;
+        begin_copies(&s);
+    }
+    s.cache->o.ram = cache_stats(s.cache).bytes;
+    (void)cached(&s);
+    struct cache_stats y = cache_stats(s.cache);
+    assert_int_equal(y.evicted, 1); // there were files to be kept account of
+    assert_true(y.bytes <= y.limit);
+    close_scene(&s);
+    late = NULL;
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_waits_for_its_memory_and_nobody_else),
@@ -649,6 +721,8 @@ int main(void) {
         cmocka_unit_test(what_is_written_anew_is_of_use),
         cmocka_unit_test(what_is_of_a_newer_version_stays),
         cmocka_unit_test(a_model_that_changes_in_place_ends_the_files),
+        cmocka_unit_test(a_restore_keeps_to_the_budget),
+        cmocka_unit_test(a_long_look_is_waited_for_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,40 @@
 // limits, keys, names, CORS.
 #include "test.h"
 
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "http_peer.h"
 
 static struct peer_server server;
+
+// A host name with many addresses, all of this machine.
+enum { ADDRESSES = 20 };
+static const char many_name[] = "many.test";
+int __real_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out) {
+    if (strcmp(name, many_name))
+        return __real_getaddrinfo(name, port, hints, out);
+    *out = NULL;
+    for (int i = ADDRESSES; i > 0; i--) {
+        char text[16];
+        struct addrinfo *a;
+        snprintf(text, sizeof text, "127.0.0.%d", i);
+        assert_int_equal(__real_getaddrinfo(text, port, hints, &a), 0);
+        assert_null(a->ai_next);
+        a->ai_next = *out;
+        *out = a;
+    }
+    return 0;
+}
 
 static int start(void **state) {
     (void)state;
@@ -425,6 +451,31 @@ static void other_origins_read_only_when_allowed(void **state) {
     peer_stop(&s);
 }
 
+// A path is listened on however many addresses the name beside it has.
+static void a_path_has_its_place(void **state) {
+    (void)state;
+    struct peer_server s;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct str out = {0};
+    char path[64];
+    size_t n = 0;
+    snprintf(path, sizeof path, "/tmp/test_http.%d.sock", (int)getpid());
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    peer_start(&s, (struct http_options){.host = many_name, .unix_path = path});
+    while (http_address(s.http, n))
+        n++;
+    assert_true(n > 8); // addresses as far as there is room
+    assert_non_null(strstr(http_address(s.http, n - 1), path));
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    peer_send(fd, "GET /hello HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
+    assert_int_equal(peer_read_all(fd, &out, PATIENCE), 0);
+    assert_non_null(strstr(out.data, "\r\n\r\nhello"));
+    close(fd);
+    str_fini(&out);
+    peer_stop(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_is_answered),
@@ -440,6 +491,7 @@ int main(void) {
         cmocka_unit_test(large_heads_and_bodies_are_refused),
         cmocka_unit_test(keys_open),
         cmocka_unit_test(other_origins_read_only_when_allowed),
+        cmocka_unit_test(a_path_has_its_place),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
