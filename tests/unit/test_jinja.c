@@ -318,6 +318,37 @@ static void test_work_is_counted(void **state) {
     expect_limit("{{ 'a'.ljust(100000000000) }}", (struct jinja_limits){.steps = 1000}, "writes");
 }
 
+// No more is counted than is looked at: what is near the place where a search begins costs little
+// in a text of any length, and cutting a text up costs what it is long.
+static void test_little_work_is_little(void **state) {
+    (void)state;
+    static const struct {
+        const char *what;
+        int64_t most;
+    } rows[] = {
+        {"a.rsplit(',') | length", 350000}, // 100,000 pieces
+        {"a.split(',') | length", 350000},
+        {"a.rsplit(',', 3) | length", 45000}, // all of the rest is the first piece
+        {"a.rfind(',')", 10000},              // its number is counted
+        {"a.find('a')", 100},
+        {"a.startswith('a,')", 100},
+        {"a.endswith(',')", 100},
+        {"a.startswith(('b', 'c', 'd', 'a'))", 100},
+        {"a.removesuffix('b') == a", 10000},
+    };
+    static const char before[] = "{% set a = 'aaaa,' * 100000 %}";
+    struct str text = {0};
+    int64_t usual = steps_of(before);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        str_clear(&text);
+        str_printf(&text, "%s{%% set x = %s %%}", before, rows[i].what);
+        int64_t steps = steps_of(text.data) - usual;
+        if (steps > rows[i].most)
+            fail_msg("%s: %lld steps", rows[i].what, (long long)steps);
+    }
+    str_fini(&text);
+}
+
 static void test_deep_source(void **state) {
     (void)state;
     static const char *const units[][2] = {{"(", ")"},   {"[", "]"},  {"-", ""},  {"not ", ""},
@@ -534,10 +565,15 @@ static void test_time(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),      cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_values),      cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_limits),      cmocka_unit_test(test_work_is_counted),
-        cmocka_unit_test(test_deep_source), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_work_is_counted),
+        cmocka_unit_test(test_little_work_is_little),
+        cmocka_unit_test(test_deep_source),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

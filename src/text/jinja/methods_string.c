@@ -95,6 +95,11 @@ static int join(struct jinja_context *c, const struct jinja_call *call, struct j
 static int find_part(struct jinja_context *c, const struct jinja_call *call, size_t *from,
                      size_t *to, bool *empty) {
     const struct jinja_string *s = call->self.as.s;
+    *from = 0;
+    *to = s->n;
+    *empty = false;
+    if (!jinja_given(call->a[1]) && !jinja_given(call->a[2]))
+        return 0;
     int64_t n = (int64_t)jinja_chars(s), low = 0, high = n;
     int rc = jinja_given(call->a[1]) ? jinja_want_int(c, call->a[1], "start", &low) : 0;
     if (!rc && jinja_given(call->a[2]))
@@ -127,7 +132,7 @@ static int find(struct jinja_context *c, const struct jinja_call *call, struct j
     const struct jinja_string before = {
         .bytes = s->bytes, .n = found == SIZE_MAX ? 0 : found, .chars = SIZE_MAX};
     *out = jinja_int(found == SIZE_MAX ? -1 : (int64_t)jinja_chars(&before));
-    return 0;
+    return jinja_charge(c, before.n / 64);
 }
 
 static int count(struct jinja_context *c, const struct jinja_call *call, struct jinja_value *out) {
@@ -144,7 +149,7 @@ static int count(struct jinja_context *c, const struct jinja_call *call, struct 
         const struct jinja_string middle = {
             .bytes = s->bytes + from, .n = to - from, .chars = SIZE_MAX};
         *out = jinja_int((int64_t)jinja_chars(&middle) + 1);
-        return 0;
+        return jinja_charge(c, middle.n / 64);
     }
     while (!empty && !(rc = jinja_find(c, s, from, to, part, &found)) && found != SIZE_MAX) {
         out->as.i++;
@@ -165,7 +170,7 @@ static int matches(struct jinja_context *c, const struct jinja_call *call, struc
         return rc;
     size_t at = call->name[0] == 's' ? from : to - part->n;
     *yes = *yes || memcmp(s->bytes + at, part->bytes, part->n) == 0;
-    return 0;
+    return jinja_charge(c, part->n / 64);
 }
 
 static int starts(struct jinja_context *c, const struct jinja_call *call, struct jinja_value *out) {
@@ -329,6 +334,9 @@ static int remove_affix(struct jinja_context *c, const struct jinja_call *call,
     const struct jinja_string *s = call->self.as.s, *part;
     bool prefix = strcmp(call->name, "removeprefix") == 0;
     int rc = want_string(c, call, call->a[0], &part);
+    if (rc)
+        return rc;
+    rc = jinja_charge(c, part->n / 64);
     if (rc)
         return rc;
     if (part->n > s->n || memcmp(s->bytes + (prefix ? 0 : s->n - part->n), part->bytes, part->n))

@@ -184,8 +184,9 @@ int jinja_find_last(struct jinja_context *c, const struct jinja_string *s, size_
     *found = SIZE_MAX;
     if (from > to || part->n > to - from)
         return 0;
-    int rc = jinja_charge(c, (to - from) / FREE);
-    for (size_t at = to - part->n + 1; at-- > from && !rc;) {
+    int rc = 0;
+    size_t at = to - part->n + 1;
+    while (at-- > from && !rc) {
         const char *p = s->bytes + at;
         if (part->n && (*p != part->bytes[0] || memcmp(p, part->bytes, min_size(part->n, FREE))))
             continue;
@@ -193,9 +194,10 @@ int jinja_find_last(struct jinja_context *c, const struct jinja_string *s, size_
         if (part->n && memcmp(p, part->bytes, part->n))
             continue;
         *found = at;
-        return rc;
+        break;
     }
-    return rc;
+    size_t begin = *found == SIZE_MAX ? from : *found;
+    return rc ? rc : jinja_charge(c, (to - begin) / FREE);
 }
 
 // An empty text stands between all code points and at both ends.
