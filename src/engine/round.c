@@ -273,6 +273,7 @@ static void plan_pass(struct engine *g, const struct stream *alone) {
     int prompts = 0, decoding;
     g->n_turns = 0;
     share_masks(g, alone);
+    double masks_ms = clock_ms() - now;
     for (int i = 0; i < g->n_members; i++)
         if (takes_part(g->members[i], alone) && job_decodes(g->members[i]->job) &&
             !g->members[i]->mask_waits)
@@ -291,7 +292,7 @@ static void plan_pass(struct engine *g, const struct stream *alone) {
     struct pass_frame f = {.price = session_prompt_price(g->session),
                            .decoding = decoding,
                            .guesses = g->guesses * decoding,
-                           .other_ms = g->draft_ms,
+                           .other_ms = g->draft_ms + masks_ms,
                            .prompts = min_i32(prompts, FEW),
                            .most = room - tree_rows(g, room),
                            .known = g->most_rows,

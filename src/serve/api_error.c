@@ -47,6 +47,10 @@ void api_error_of(struct api_error *x, const struct err *e) {
         api_fail(x, 503, NULL, "%s", e->text);
         x->retry_after = 1;
         break;
+    case ERR_CANCELLED: // somebody may wait all the same: for too much (completion.h, patience)
+        api_fail(x, 429, "queue_full", "too much that takes long waits already; try again later");
+        x->retry_after = 1;
+        break;
     default:
         api_fail(x, 500, NULL, "%s", e->text);
     }

@@ -434,6 +434,12 @@ static bool ask_gone(const void *arg) {
     return atomic_load(&c->gone);
 }
 
+static bool ask_patience(const void *arg) {
+    enum { LONG_MS = 10 };
+    const struct completion *c = arg;
+    return ask_gone(arg) || workers_step_aside(c->s->workers, LONG_MS, NULL);
+}
+
 static struct completion *create(struct service *s, struct exchange *x, const struct dialect *d,
                                  const struct resend_mark *mark) {
     struct completion *c = calloc(1, sizeof *c);
@@ -445,6 +451,7 @@ static struct completion *create(struct service *s, struct exchange *x, const st
     c->d = d;
     c->x = x;
     c->client = (struct gone){ask_gone, c};
+    c->patience = (struct gone){ask_patience, c};
     c->mark = *mark;
     c->arrived = clock_ms();
     c->created = (int64_t)time(NULL);

@@ -119,6 +119,9 @@ struct completion {
     atomic_bool readable;
     atomic_bool gone;   // the client has gone, or the answer has been cut off
     struct gone client; // asks `gone`: for whatever works over the request's text
+    // The same for work on grammars of its reply, which steps aside where it has taken long since
+    // workers_mark. ERR_CANCELLED then also means that too much of such work waits.
+    struct gone patience;
     atomic_bool posted; // the engine has told of news that are on their way
     bool prepared, dead;
 

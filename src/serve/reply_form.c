@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "serve/workers.h"
+
 bool reply_form_constrain(struct completion *c) {
     const struct params *p = &c->p;
     const struct session *s = engine_session(c->s->engine);
@@ -28,9 +30,10 @@ bool reply_form_constrain(struct completion *c) {
                            .closing = reasoning_closing(c->family),
                            .inside = c->prompts->in_reasoning,
                            .one_of_as_any = !p->form_strict,
-                           .gone = &c->client};
+                           .gone = &c->patience};
     if (p->thinking != 0)
         w.opening = reasoning_opening(c->family);
+    workers_mark(c->s->workers);
     if (!structured_make(session_structured(s), &w, &c->constraint, &e))
         return true;
     if (e.code == ERR_MEMORY || e.code == ERR_CANCELLED) {

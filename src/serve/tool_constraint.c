@@ -8,6 +8,7 @@
 
 #include "engine/constraint_store.h"
 #include "grammar/tool_grammar.h"
+#include "serve/workers.h"
 #include "spec/grammar_constraint.h"
 
 enum { MOST_KEPT = 8 };
@@ -193,7 +194,7 @@ static int constrain(struct completion *c, const struct conversation *v, const s
                      .several = !c->tools.one_call,
                      .form = form,
                      .form_strict = c->p.form_strict,
-                     .gone = &c->client,
+                     .gone = &c->patience,
                      .inside = c->prompts->in_reasoning,
                      .opening = may_think ? reasoning_opening(c->family) : NULL};
     w.tools = calloc((size_t)set->n + 1, sizeof *w.tools);
@@ -218,16 +219,17 @@ static bool read_form(struct completion *c, struct json **form) {
     static const char object[] = "{\"type\":\"object\"}";
     const struct params *p = &c->p;
     bool schema = p->form == STRUCTURED_SCHEMA;
-    struct grammar_work work = {.gone = &c->client};
+    struct grammar_work work = {.gone = &c->patience};
     const struct grammar_json how = {.one_of_as_any = !p->form_strict};
     struct grammar *alone = NULL;
     struct err e = {0};
     int rc = schema && p->form_text.data ? json_parse(form, p->form_text.data, p->form_text.len, &e)
                                          : json_parse(form, object, sizeof object - 1, &e);
+    workers_mark(c->s->workers);
     if (!rc) // so that it is known whose fault it is
         rc = grammar_from_schema(&alone, *form, &how, &work, &e);
     grammar_unref(alone);
-    if (rc == ERR_MEMORY)
+    if (rc == ERR_MEMORY || rc == ERR_CANCELLED)
         api_error_of(&c->error, &e);
     else if (rc)
         api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
@@ -250,6 +252,7 @@ bool tool_constrain(struct completion *c, const struct conversation *v) {
         return false;
     }
     bool strict = false;
+    workers_mark(c->s->workers);
     int rc = constrain(c, v, form, &strict, &e);
     json_free(form);
     // Llama's calls need no mark: what is none of a grammar may begin there. Nor does the mark tell

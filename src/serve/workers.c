@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See workers.h: a ring for each class under one lock and one condition.
+// See workers.h: a ring for each class under one lock and one condition. No more jobs of the
+// longest class run at once than there are threads for it, those that have stepped aside among
+// them.
 #include "serve/workers.h"
 
 #include <pthread.h>
@@ -7,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { THREADS_MAX = 256, QUEUE_MAX = 1 << 20, LONG_NICE = 10 };
@@ -24,9 +27,15 @@ struct ring {
 
 struct thread {
     struct workers *w;
+    struct thread *next;
     pthread_t id;
     int from, to; // classes that it takes, the lowest one first
+    bool aside;   // its job has stepped aside: the thread ends with it
+    bool over;
+    double since; // processor time of it when its job began, in milliseconds
 };
+
+static _Thread_local struct thread *own_thread; // NULL: this thread is no worker
 
 struct workers {
     pthread_mutex_t lock;
@@ -34,26 +43,45 @@ struct workers {
     struct ring rings[CLASSES];
     int cap, n; // jobs in all rings together
     bool ending;
-    struct thread *threads;
-    int n_threads;
+    struct thread *threads; // list
+    int aside;              // jobs that have stepped aside
+    int slow, most_slow;    // jobs of the longest class, or aside, that run; at most
 };
 
+static double processor_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
 static struct ring *next_ring(const struct thread *t) {
+    if (t->from == LONG && t->w->slow == t->w->most_slow)
+        return NULL;
     for (int i = t->from; i <= t->to; i++)
         if (t->w->rings[i].n)
             return &t->w->rings[i];
     return NULL;
 }
 
+// Of this thread alone; where the system refuses, nothing is lost.
+static void lower_priority(void) {
+    (void)!setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LONG_NICE);
+}
+
+// Nothing is left for it, nor will be.
+static bool is_done(const struct thread *t) {
+    return t->w->ending && (t->from != LONG || t->w->rings[LONG].n == 0);
+}
+
 static void *work(void *arg) {
-    struct thread *t = arg;
+    struct thread *t = own_thread = arg;
     struct workers *w = t->w;
     struct ring *r;
-    if (t->from == LONG) // of this thread alone; where the system refuses, nothing is lost
-        (void)!setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LONG_NICE);
+    if (t->from == LONG)
+        lower_priority();
     pthread_mutex_lock(&w->lock);
-    for (;;) {
-        while (!(r = next_ring(t)) && !w->ending)
+    while (!t->aside) {
+        while (!(r = next_ring(t)) && !is_done(t))
             pthread_cond_wait(&w->changed, &w->lock);
         if (!r)
             break;
@@ -61,29 +89,87 @@ static void *work(void *arg) {
         r->first = (r->first + 1) % w->cap;
         r->n--;
         w->n--;
+        w->slow += t->from == LONG;
         pthread_mutex_unlock(&w->lock);
+        t->since = processor_ms();
         job.fn(job.arg);
         pthread_mutex_lock(&w->lock);
+        w->slow -= t->from == LONG || t->aside;
+        if (t->from == LONG || t->aside)
+            pthread_cond_broadcast(&w->changed);
     }
+    w->aside -= t->aside;
+    t->over = true;
     pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
+// Joins the threads that have ended. The lock is held, which they do not take any more.
+static void reap(struct workers *w) {
+    for (struct thread **at = &w->threads; *at;) {
+        struct thread *t = *at;
+        if (!t->over) {
+            at = &t->next;
+            continue;
+        }
+        *at = t->next;
+        pthread_join(t->id, NULL);
+        free(t);
+    }
+}
+
+// One more thread for these classes; the lock is held. false: the system gives none.
+static bool begin_thread(struct workers *w, int from, int to) {
+    struct thread *t = malloc(sizeof *t);
+    if (!t)
+        return false;
+    *t = (struct thread){.w = w, .next = w->threads, .from = from, .to = to};
+    if (pthread_create(&t->id, NULL, work, t)) {
+        free(t);
+        return false;
+    }
+    w->threads = t;
+    return true;
+}
+
 // Every class must have a thread.
 static bool begin_threads(struct workers *w, int threads) {
-    int all = threads + (threads + 1) / 2;
-    for (int i = 0; i < all; i++) {
-        struct thread *t = &w->threads[i];
-        *t = (struct thread){w, .from = SHORT, .to = MEDIUM};
-        if (i % 3 == 1) // one in three, and of two others at least one takes what is longer
-            t->from = t->to = LONG;
-        else if (i == 2)
-            t->to = SHORT;
-        if (pthread_create(&t->id, NULL, work, t))
-            break;
-        w->n_threads++;
+    int all = threads + (threads + 1) / 2, n = 0;
+    bool ok = true;
+    pthread_mutex_lock(&w->lock);
+    for (; ok && n < all; n += ok) {
+        bool slow = n % 3 == 1; // one in three, and of two others at least one takes what is longer
+        ok = begin_thread(w, slow ? LONG : SHORT, slow ? LONG : n == 2 ? SHORT : MEDIUM);
+        w->most_slow += ok && slow;
     }
-    return w->n_threads >= 2;
+    pthread_mutex_unlock(&w->lock);
+    return n >= 2;
+}
+
+int workers_step_aside(struct workers *w, double ms, struct err *e) {
+    struct thread *t = own_thread;
+    int rc = 0;
+    if (!t || t->w != w || t->from == LONG || t->aside || processor_ms() - t->since < ms)
+        return 0;
+    pthread_mutex_lock(&w->lock);
+    reap(w);
+    if (w->aside == WORKERS_ASIDE)
+        rc = err_set(e, ERR_LIMIT, "%d long jobs wait already; try again later", w->aside);
+    else if (begin_thread(w, t->from, t->to)) { // else it goes on as it is
+        t->aside = true;
+        w->aside++;
+        lower_priority();
+        while (w->slow == w->most_slow)
+            pthread_cond_wait(&w->changed, &w->lock);
+        w->slow++;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return rc;
+}
+
+void workers_mark(struct workers *w) {
+    if (own_thread && own_thread->w == w)
+        own_thread->since = processor_ms();
 }
 
 int workers_create(struct workers **out, int threads, int queue, struct err *e) {
@@ -97,7 +183,7 @@ int workers_create(struct workers **out, int threads, int queue, struct err *e) 
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     w->cap = queue;
-    bool ok = (w->threads = calloc(2 * (size_t)threads, sizeof *w->threads)) != NULL;
+    bool ok = true;
     for (int i = 0; i < CLASSES; i++)
         ok = (w->rings[i].jobs = calloc((size_t)queue, sizeof(struct job))) && ok;
     int rc = ok ? 0 : err_set(e, ERR_MEMORY, "out of memory for a queue of %d jobs", queue);
@@ -133,6 +219,15 @@ int workers_waiting(struct workers *w) {
     return n;
 }
 
+// Takes a thread out of the list; those that still run may add others.
+static struct thread *first_thread(struct workers *w) {
+    pthread_mutex_lock(&w->lock);
+    struct thread *t = w->threads;
+    w->threads = t ? t->next : NULL;
+    pthread_mutex_unlock(&w->lock);
+    return t;
+}
+
 void workers_destroy(struct workers *w) {
     if (!w)
         return;
@@ -140,12 +235,13 @@ void workers_destroy(struct workers *w) {
     w->ending = true;
     pthread_mutex_unlock(&w->lock);
     pthread_cond_broadcast(&w->changed);
-    for (int i = 0; i < w->n_threads; i++)
-        pthread_join(w->threads[i].id, NULL);
+    for (struct thread *t; (t = first_thread(w));) {
+        pthread_join(t->id, NULL);
+        free(t);
+    }
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
     for (int i = 0; i < CLASSES; i++)
         free(w->rings[i].jobs);
-    free(w->threads);
     free(w);
 }

@@ -93,6 +93,60 @@ static void short_work_does_not_wait(void **state) {
     assert_int_equal(held.ran, 2 * HELD);
 }
 
+// Jobs that turn out to be long and do not end: short ones, of which there is one thread, run all
+// the same, no more long ones go on than there are threads for them, and of too many some are told.
+struct slow {
+    struct gate *gate;
+    struct workers *w;
+    atomic_int begun, on, most, refused;
+};
+
+static void step_aside(void *arg) {
+    struct slow *s = arg;
+    struct err e = {0};
+    s->begun++;
+    int rc = workers_step_aside(s->w, 0, &e);
+    s->refused += rc == ERR_LIMIT;
+    if (rc)
+        return;
+    assert_int_equal(workers_step_aside(s->w, 0, &e), 0); // once is enough
+    int on = ++s->on;
+    s->most = on > s->most ? on : s->most;
+    pthread_mutex_lock(&s->gate->lock);
+    s->gate->ran++;
+    s->on--;
+    pthread_mutex_unlock(&s->gate->lock);
+}
+
+static void long_work_steps_aside(void **state) {
+    (void)state;
+    enum { LONG = WORKERS_ASIDE + 3, SHORT = 4 };
+    struct gate held = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct gate free = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct slow slow = {.gate = &held};
+    struct numbered quick[SHORT], last = {&held, LONG - 3};
+    struct err e = {0};
+    pthread_mutex_lock(&held.lock);
+    assert_int_equal(workers_create(&slow.w, 1, 2 * LONG, &e), 0);
+    assert_int_equal(workers_step_aside(slow.w, 0, &e), 0); // no worker: nothing
+    for (int i = 0; i < LONG; i++)
+        assert_int_equal(workers_run(slow.w, 0, step_aside, &slow, &e), 0);
+    for (int i = 0; i < SHORT; i++) {
+        quick[i] = (struct numbered){&free, i};
+        assert_int_equal(workers_run(slow.w, 0, in_order, &quick[i], &e), 0);
+    }
+    while (free.ran < SHORT)
+        usleep(100);
+    assert_int_equal(free.wrong, 0);
+    assert_int_equal(slow.begun, LONG);
+    assert_int_equal(slow.refused, 3);
+    assert_int_equal(workers_run(slow.w, WORKERS_LONG, in_order, &last, &e), 0);
+    pthread_mutex_unlock(&held.lock);
+    workers_destroy(slow.w);
+    assert_int_equal(held.ran, LONG - 3 + 1);
+    assert_int_equal(slow.most, 1);
+}
+
 static void nonsense_is_refused(void **state) {
     (void)state;
     struct workers *w;
@@ -105,9 +159,8 @@ static void nonsense_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_keeps_the_order),
-        cmocka_unit_test(a_full_queue_refuses),
-        cmocka_unit_test(short_work_does_not_wait),
+        cmocka_unit_test(one_worker_keeps_the_order), cmocka_unit_test(a_full_queue_refuses),
+        cmocka_unit_test(short_work_does_not_wait),   cmocka_unit_test(long_work_steps_aside),
         cmocka_unit_test(nonsense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
