@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "formats/gguf.h"
 #include "text/chat.h"
+#include "text/jinja/jinja.h"
 #include "vocab_file.h"
 
 #define TEMPLATES TEST_DATA "/fixtures/templates/"
@@ -621,6 +622,51 @@ static void earlier_tokens_stay(void **state) {
     chat_template_free(form);
 }
 
+// Renderings, and those of them that ran into limits.
+static int rendered, limited;
+int __real_jinja_render(const struct jinja *j, struct jinja_context *c, struct jinja_output *out,
+                        struct err *e);
+int __wrap_jinja_render(const struct jinja *j, struct jinja_context *c, struct jinja_output *out,
+                        struct err *e);
+int __wrap_jinja_render(const struct jinja *j, struct jinja_context *c, struct jinja_output *out,
+                        struct err *e) {
+    int rc = __real_jinja_render(j, c, out, e);
+    rendered++;
+    limited += rc == ERR_LIMIT;
+    return rc;
+}
+
+// What never ends, always or with tools only, is not tried with all conversations that a template
+// is tried with.
+static void what_never_ends_is_tried_a_few_times(void **state) {
+    enum { FEW = 4 };
+    static const char *const forms[] = {
+        "%s",
+        "{%% for i in range(9000) %%}{%% for k in range(9000) %%}%s{%% endfor %%}{%% endfor %%}",
+        "%s{%% if tools %%}{%% for i in range(9000) %%}{%% for k in range(9000) %%}x{%% endfor %%}"
+        "{%% endfor %%}{%% endif %%}"};
+    struct fixture *f = *state;
+    int all = 0;
+    for (int i = 0; i < 3; i++) {
+        struct str text = {0};
+        struct chat_template *form;
+        struct err e = {0};
+        str_printf(&text, forms[i],
+                   "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+                   "{% endfor %}");
+        rendered = limited = 0;
+        if (chat_template_create(&form, text.data, text.len, f->t, &e))
+            fail_msg("%s", e.text);
+        print_message("%d renderings, %d beyond limits\n", rendered, limited);
+        all = i ? all : rendered;
+        assert_int_equal(limited, i ? FEW : 0);
+        assert_true(!i || rendered < all);
+        chat_template_free(form);
+        str_fini(&text);
+    }
+    assert_true(all > 4 * FEW);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(roles_become_known_ones),
@@ -638,6 +684,7 @@ int main(void) {
         cmocka_unit_test(earlier_tokens_stay),
         cmocka_unit_test(empty_answers_are_left_out),
         cmocka_unit_test(turns_that_are_refused_are_joined),
+        cmocka_unit_test(what_never_ends_is_tried_a_few_times),
         cmocka_unit_test(long_runs_are_joined_at_once),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
