@@ -6,6 +6,7 @@ nothing; --strict also asks for gaps of the stream under 150 ms and a short answ
 The attacker is a process of its own: this file with --attack NAME PORT.
 """
 import http.client
+import itertools
 import json
 import os
 import socket
@@ -70,6 +71,31 @@ BODIES = {
 }
 
 
+def ambiguous(i):
+    """A schema of which each mask takes a tenth of a second, and no two requests the same."""
+    return {"anyOf": [{"type": "string", "pattern": f"^([a-z ]{{0,60}}){{0,60}}[b-z]{i}x{j}$"} for j in range(20)]}
+
+
+def wide(i):
+    """A schema of less than 64 KB that takes a fifth of a second to compile."""
+    return {"anyOf": [{"type": "object", "properties": {f"p{i}_{k}_{j}": {"anyOf": [
+        {"type": "string"}, {"type": "array", "items": {"enum": list(range(20))}}]} for j in range(20)}} for k in range(16)]}
+
+
+# The same with a body of its own each time: how many clients, and the body by its number.
+OWN = {
+    "ambiguous schemas": (8, lambda i: chat(max_tokens=64, response_format={
+        "type": "json_schema", "json_schema": {"name": "x", "schema": ambiguous(i)}})),
+    "ambiguous expressions": (8, lambda i: chat(max_tokens=64, guided_regex=[
+        f"(((a{{0,300}}b?){{0,300}}c?){{0,300}}d?){{0,300}}{i}", "|".join(f"[ -~]*{k + i}[ -~]*" for k in range(1500)),
+        f"( ?[a-z]{{1,20}}){{0,1000}}{i}"][i % 3])),
+    "ambiguous grammars": (8, lambda i: chat(max_tokens=64, grammar=[
+        f'root ::= s "{i}"\ns ::= [a-z ] s [a-z ] | [a-z ] s | [a-z ] s s "x" | [a-z ]\n',
+        f'root ::= "{i}"? a*\na ::= b? b?\nb ::= [a-z]* c? [a-z]*\nc ::= [a-z] a\n'][i % 2])),
+    "schemas that take long to compile": (32, lambda i: chat(guided_json=wide(i))),
+}
+
+
 def began():
     """Told by the attacker: from here on it is on."""
     try:
@@ -78,12 +104,18 @@ def began():
         pass
 
 
-def send_over_and_over(port, make):
-    path, body = make()
-    data = (body if isinstance(body, str) else json.dumps(body)).encode()
+def written(made):
+    path, body = made
+    return path, (body if isinstance(body, str) else json.dumps(body)).encode()
+
+
+def send_over_and_over(port, clients, make):
+    """make: of a number that is never the same, the path and the bytes of a body."""
+    numbers = itertools.count()
 
     def client():
         while True:
+            path, data = make(next(numbers))
             try:
                 with socket.create_connection(("127.0.0.1", port), 30) as s:
                     s.sendall(head(path, len(data), b"Connection: close\r\n") + data)
@@ -92,7 +124,7 @@ def send_over_and_over(port, make):
                         pass
             except OSError:
                 pass
-    threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
+    threads = [threading.Thread(target=client) for _ in range(clients)]
     for t in threads:
         t.start()
     threads[0].join()
@@ -239,13 +271,20 @@ def beside(server, name):
     stream.join(30)
 
 
-def main():
-    server = Server("-c", "65536", "--parallel", "8")
-    for name in [*SOCKETS, *BODIES]:
-        if not ONLY or name in ONLY:
-            part(lambda name=name: beside(server, name))
+def attacks(names, slots):
+    names = [name for name in names if not ONLY or name in ONLY]
+    if not names:
+        return
+    server = Server("-c", "65536", "--parallel", str(slots))
+    for name in names:
+        part(lambda name=name: beside(server, name))
     equal("attacks: the server is well", server.health(), 200)
     equal("attacks: the end", server.end(), 0)
+
+
+def main():
+    attacks([*SOCKETS, *BODIES], 8)
+    attacks(OWN, 16)
     finish()
 
 
@@ -255,7 +294,11 @@ if __name__ == "__main__":
         if attack in SOCKETS:
             began()
             SOCKETS[attack](to)
+        elif attack in OWN:
+            n, own = OWN[attack]
+            send_over_and_over(to, n, lambda i: written(own(i)))
         else:
-            send_over_and_over(to, BODIES[attack])
+            same = written(BODIES[attack]())
+            send_over_and_over(to, CLIENTS, lambda i: same)
         os._exit(0)
     main()
