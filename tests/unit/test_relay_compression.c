@@ -2,8 +2,10 @@
 // A relay that compresses, in front of our own server, with a scorer that looks for the words of
 // the question: what goes on compressed and what as it came, what is said of it.
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "serve/relay.h"
@@ -157,10 +159,76 @@ static void the_rest_goes_on_as_it_came(void **state) {
     stop(&g);
 }
 
+// The scorer fails once it is let go.
+static struct {
+    pthread_mutex_t gate;
+    atomic_int asked;
+} held = {.gate = PTHREAD_MUTEX_INITIALIZER};
+
+static void close_nothing(struct scorer *s) {
+    (void)s;
+}
+
+static int score_held(struct scorer *s, const struct score_call *c, struct err *e) {
+    (void)s;
+    (void)c;
+    held.asked++;
+    pthread_mutex_lock(&held.gate);
+    pthread_mutex_unlock(&held.gate);
+    return err_set(e, ERR_DEVICE, "the scorer's device has failed");
+}
+
+// What a server that ends in haste gives its exchanges to end, here as long as they take.
+struct event;
+int __real_event_add(struct event *ev, const struct timeval *t);
+int __wrap_event_add(struct event *ev, const struct timeval *t);
+int __wrap_event_add(struct event *ev, const struct timeval *t) {
+    static const struct timeval patience = {PATIENCE / 1000, 0};
+    return __real_event_add(ev, t && t->tv_sec == 0 && t->tv_usec == 200000 ? &patience : t);
+}
+
+// The server is told to end while a worker has the request, in which that fails behind it. The
+// worker alone writes the error while it has the request; the end takes its place then.
+static void one_thread_writes_the_error(void **state) {
+    (void)state;
+    static const struct scorer_kind kind = {.score = score_held, .destroy = close_nothing};
+    struct rig g;
+    struct str body = {0}, text = {0}, head = {0}, out = {0};
+    start(&g, PREFILL_AUTO, 300);
+    g.words.base.kind = &kind;
+    str_puts(&body, "{\"max_tokens\":2,\"prompt\":\"");
+    filler(&body, LINES);
+    str_puts(&body, "\"}");
+    str_printf(&text,
+               "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+               body.len, body.data);
+    pthread_mutex_lock(&held.gate);
+    int fd = peer_connect(&g.peer), other = peer_connect(&g.peer);
+    peer_send_bytes(fd, text.data, text.len);
+    assert_true(peer_wait(&held.asked, 1));
+    // A head of which a part has been read ends behind the hooks of exchanges.
+    peer_send(other, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he");
+    assert_int_equal(peer_answer(other, &head, &out), 200);
+    relay_stop(g.relay);
+    relay_stop(g.relay);
+    assert_int_not_equal(peer_read_all(other, NULL, PATIENCE), 1);
+    pthread_mutex_unlock(&held.gate);
+    assert_int_equal(peer_answer(fd, &head, &out), 503);
+    assert_non_null(strstr(out.data, "shutting_down"));
+    close(fd);
+    close(other);
+    str_fini(&body);
+    str_fini(&text);
+    str_fini(&head);
+    str_fini(&out);
+    stop(&g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_go_on_compressed),
         cmocka_unit_test(the_rest_goes_on_as_it_came),
+        cmocka_unit_test(one_thread_writes_the_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
