@@ -72,6 +72,8 @@ int queue_push(struct queue *q, struct stream *first, struct stream *last, int n
             err_set(e, ERR_LIMIT, "%d requests are waiting and the queue takes %d; try again later",
                     q->waiting, q->limit);
     } else {
+        for (struct stream *s = first; s; s = s->next)
+            atomic_store(&s->queued, true);
         *(q->last ? &q->last->next : &q->first) = first;
         q->last = last;
         q->waiting += n;
@@ -106,9 +108,11 @@ struct stream *queue_take(struct queue *q, bool wait, bool *end) {
     return all;
 }
 
-void queue_begun(struct queue *q, int n) {
+void queue_leave(struct queue *q, struct stream *s) {
+    if (!atomic_exchange(&s->queued, false))
+        return;
     pthread_mutex_lock(&q->lock);
-    q->waiting -= n;
+    q->waiting--;
     pthread_mutex_unlock(&q->lock);
 }
 

@@ -11,7 +11,8 @@
 struct queue;
 struct stream;
 
-// limit: streams that wait at most, those that the engine has taken over and not begun included.
+// limit: streams that wait at most: not begun, be they taken over by the engine or not, nor
+// cancelled.
 int queue_create(struct queue **out, int limit, struct err *e);
 struct queue *queue_keep(struct queue *q); // another reference
 void queue_drop(struct queue *q);          // NULL is allowed
@@ -26,8 +27,9 @@ void queue_end(struct queue *q); // the engine thread is to end
 // In the engine thread: all that has been pushed, in order, and NULL; waits for something to do
 // where `wait`. *end: queue_end has been called.
 struct stream *queue_take(struct queue *q, bool wait, bool *end);
-// n streams that were taken do not wait any more.
-void queue_begun(struct queue *q, int n);
+// A stream that has been pushed does not wait any more: it has begun, has ended or is cancelled,
+// whichever comes first. From any thread.
+void queue_leave(struct queue *q, struct stream *s);
 int queue_waiting(struct queue *q);
 
 #endif

@@ -59,7 +59,7 @@ static struct stream *unlink_waiting(struct engine *g, struct stream **at, struc
     if (!s->next)
         g->waiting.last = before;
     s->next = NULL;
-    queue_begun(g->queue, 1);
+    queue_leave(g->queue, s);
     return s;
 }
 

@@ -202,6 +202,7 @@ const struct reply *stream_reply(const struct stream *s) {
 void stream_cancel(struct stream *s) {
     if (atomic_load(&s->phase) == STREAM_ENDED || atomic_exchange(&s->cancelled, true))
         return;
+    queue_leave(s->queue, s);
     queue_wake(s->queue);
 }
 

@@ -32,6 +32,7 @@ struct stream {
     atomic_int phase;       // enum stream_phase,
     struct stream_end end;  // written before the phase becomes STREAM_ENDED
     atomic_bool cancelled;
+    atomic_bool queued;      // it counts among those that wait
     atomic_bool told;        // the reader has been notified and has not looked since
     pthread_mutex_t calls;   // held while one of the submitter's functions runs
     bool released;           // under `calls`: none of them may be called

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of the HTTP server: accepting, tasks from other threads, time limits, and the end. All
+// The loop of the HTTP server: accepting, time limits, and the end. All
 // connections are looked at once a tick (up to a second) for what has lasted too long, which costs
 // less than a timer for each and has no state to keep.
 #include "serve/http_impl.h"
@@ -135,10 +135,7 @@ static void close_idlest(struct http *h) {
         conn_close(oldest);
 }
 
-static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *peer, int len,
-                      void *arg) {
-    struct http *h = arg;
-    (void)l;
+static void on_accept(struct http *h, int fd, const struct sockaddr *peer, socklen_t n) {
     h->counts.accepted++;
     if (h->counts.connections >= h->o.connections)
         close_idlest(h);
@@ -146,15 +143,13 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
         close(fd);
         return;
     }
-    conn_create(h, fd, peer, (socklen_t)len);
+    conn_create(h, fd, peer, n);
     if (!evtimer_pending(h->sweep, NULL))
         set_timer(h->sweep, tick_ms(h));
 }
 
 // No descriptor is left for what wants to connect; it waits in the kernel until the next tick.
-static void on_accept_failed(struct evconnlistener *l, void *arg) {
-    struct http *h = arg;
-    (void)l;
+static void on_accept_failed(struct http *h) {
     close_idlest(h);
     listen_pause(h, true);
     if (!evtimer_pending(h->sweep, NULL))
@@ -207,47 +202,6 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg) {
         set_timer(h->sweep, tick_ms(h));
     else if (h->stops_seen)
         event_base_loopbreak(h->base);
-}
-
-int http_post_task(struct http *h, struct http_task *t) {
-    uint64_t one = 1;
-    t->next = NULL;
-    pthread_mutex_lock(&h->lock);
-    bool closed = h->closed, first = !closed && !h->tasks;
-    if (!closed) {
-        *(first ? &h->tasks : h->last_task) = t;
-        h->last_task = &t->next;
-    }
-    pthread_mutex_unlock(&h->lock);
-    if (first && write(h->wake_fd, &one, sizeof one) < 0)
-        return 0; // the counter is full, so the loop is awake
-    return closed ? ERR_STATE : 0;
-}
-
-int http_post(struct http *h, void (*fn)(void *), void *arg) {
-    struct http_task *t = malloc(sizeof *t);
-    if (!t)
-        return ERR_MEMORY;
-    *t = (struct http_task){.fn = fn, .arg = arg, .owned = true};
-    int rc = http_post_task(h, t);
-    if (rc)
-        free(t);
-    return rc;
-}
-
-// Runs what has been posted until now; what it posts itself comes next time.
-static void run_tasks(struct http *h) {
-    pthread_mutex_lock(&h->lock);
-    struct http_task *t = h->tasks;
-    h->tasks = NULL;
-    pthread_mutex_unlock(&h->lock);
-    while (t) {
-        struct http_task now = *t;
-        if (now.owned)
-            free(t);
-        t = now.next;
-        now.fn(now.arg); // which may free its task
-    }
 }
 
 void http_stop(struct http *h) {
@@ -321,7 +275,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg) {
     if (read(fd, &count, sizeof count) < 0)
         count = 0; // nothing to read: another wake-up has taken it
     see_stops(h);
-    run_tasks(h);
+    http_run_tasks(h);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg) {
@@ -357,7 +311,7 @@ static void close_all(struct http *h) {
     pthread_mutex_lock(&h->lock);
     h->closed = true;
     pthread_mutex_unlock(&h->lock);
-    run_tasks(h);
+    http_run_tasks(h);
 }
 
 int http_run(struct http *h, struct err *e) {

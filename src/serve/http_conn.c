@@ -23,6 +23,8 @@ enum {
     PROBE_MAX_MS = 1000,
     ASK_MS = 2000, // between questions to a client that has finished sending
     VECTORS = 16,
+    INPUTS = 32,   // of connections, before what other threads have posted has its turn
+    SERVICES = 32, // of connections with input, before the loop looks at the others
     KEEPALIVE_IDLE_S = 30,
     KEEPALIVE_INTERVAL_S = 10,
     KEEPALIVE_COUNT = 3
@@ -212,18 +214,30 @@ static void take_bytes(struct conn *c, const char *bytes, size_t n) {
         pause_reads(c);
 }
 
+// Streams go on however many clients speak at once: from time to time, what other threads have
+// posted is run and leaves, which may free connections.
+static void give_turn(struct http *h) {
+    if (++h->inputs < INPUTS)
+        return;
+    h->inputs = 0;
+    http_run_tasks(h);
+    conn_flush(h);
+}
+
 static void on_readable(evutil_socket_t fd, short what, void *arg) {
     struct conn *c = arg;
+    struct http *h = c->h;
     (void)what;
     if (c->dead)
         return;
-    ssize_t n = recv(fd, c->h->scratch, HTTP_SCRATCH, 0);
+    ssize_t n = recv(fd, h->scratch, HTTP_SCRATCH, 0);
     if (n > 0)
-        take_bytes(c, c->h->scratch, (size_t)n);
+        take_bytes(c, h->scratch, (size_t)n);
     else if (n == 0)
         see_end(c);
     else if (errno != EAGAIN && errno != EINTR)
-        c->h->events->lost(c);
+        h->events->lost(c);
+    give_turn(h);
 }
 
 // Hands to the kernel what it takes; false when the connection is broken.
@@ -317,6 +331,11 @@ bool conn_left(const struct conn *c) {
     return c->dead || c->eof || c->halved || poll(&p, 1, 0) > 0;
 }
 
+bool conn_reset(const struct conn *c) {
+    struct pollfd p = {.fd = c->fd};
+    return poll(&p, 1, 0) > 0;
+}
+
 void conn_close(struct conn *c) {
     if (c->dead)
         return;
@@ -366,14 +385,29 @@ static void free_dead(struct http *h) {
     }
 }
 
+// What has no time now comes before what is marked again meanwhile, and after what will be.
+static void keep_marks(struct http *h, struct conn *list) {
+    struct conn **end = &list;
+    while (*end)
+        end = &(*end)->next_dirty;
+    *end = h->dirty;
+    h->dirty = list;
+}
+
 void conn_flush(struct http *h) {
     struct conn *list = h->dirty;
+    int inputs = 0;
     h->dirty = NULL;
     h->flushing = true;
-    while (list) {
+    while (list && inputs < SERVICES) {
         struct conn *c = list;
         list = c->next_dirty;
+        inputs += c->phase == CONN_HEAD && conn_pending(c) > 0;
         service(c);
+    }
+    if (list) {
+        keep_marks(h, list);
+        wake_flush(h);
     }
     h->flushing = false;
     free_dead(h);

@@ -16,7 +16,6 @@
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <event2/event_struct.h>
-#include <event2/listener.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -101,9 +100,11 @@ struct http {
     struct http_options o;
     const struct http_events *events;
     struct event_base *base;
-    struct evconnlistener *listeners[HTTP_LISTENERS];
+    struct event *listeners[HTTP_LISTENERS];
     char address[HTTP_LISTENERS][160];
     int n_listeners;
+    void (*accepted)(struct http *h, int fd, const struct sockaddr *peer, socklen_t n);
+    void (*accept_failed)(struct http *h);
     bool paused; // no descriptors were left
     uint64_t unix_device, unix_inode;
     struct event *wake, *flush, *sweep, *deadline, *signals[HTTP_SIGNALS];
@@ -118,11 +119,15 @@ struct http {
     char date[40];
     atomic_int stops; // calls of http_stop
     int stops_seen;
+    int inputs; // since others had their turn
     bool cut, ran, flushing;
     pthread_mutex_t lock;                 // of the three below
     struct http_task *tasks, **last_task; // in the order of posting
     bool closed;                          // http_run has returned
 };
+
+// http_io.c
+void http_run_tasks(struct http *h); // what is posted until now; what that posts comes next time
 
 // http_conn.c
 // Takes over fd. NULL when out of memory (fd is closed then).
@@ -138,6 +143,7 @@ void conn_enter(struct conn *c, enum conn_phase phase);
 void conn_watch_reads(struct conn *c); // reads again if it was paused and there is room
 void conn_probe(struct conn *c);       // begins to look whether the client is still there
 bool conn_left(const struct conn *c);  // the client has closed its side
+bool conn_reset(const struct conn *c); // there is no client any more, whatever is still to be read
 void conn_close(struct conn *c);       // now; its memory goes with the next conn_flush
 void conn_abort(struct conn *c);       // the same, after what the kernel takes of earlier answers
 
@@ -162,7 +168,9 @@ void guard_preflight(const struct http *h, const struct http_head *head, const c
                      struct str *fields);
 
 // http_listen.c
-int listen_all(struct http *h, evconnlistener_cb accepted, evconnlistener_errorcb failed,
+// accepted(h, fd, peer, n): a connection, which it takes over. failed(h): no descriptor is left.
+typedef void listen_accepted_fn(struct http *h, int fd, const struct sockaddr *peer, socklen_t n);
+int listen_all(struct http *h, listen_accepted_fn *accepted, void (*failed)(struct http *),
                struct err *e);
 void listen_pause(struct http *h, bool pause);
 void listen_end(struct http *h);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors and timers of others in the loop; see http_io.h.
+// What others have in the loop: tasks from other threads, see http.h; descriptors and timers, see
+// http_io.h.
 #include "serve/http_io.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "serve/http_impl.h"
 
@@ -19,6 +21,46 @@ struct http_alarm {
     void (*fn)(void *);
     void *arg;
 };
+
+int http_post_task(struct http *h, struct http_task *t) {
+    uint64_t one = 1;
+    t->next = NULL;
+    pthread_mutex_lock(&h->lock);
+    bool closed = h->closed, first = !closed && !h->tasks;
+    if (!closed) {
+        *(first ? &h->tasks : h->last_task) = t;
+        h->last_task = &t->next;
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (first && write(h->wake_fd, &one, sizeof one) < 0)
+        return 0; // the counter is full, so the loop is awake
+    return closed ? ERR_STATE : 0;
+}
+
+int http_post(struct http *h, void (*fn)(void *), void *arg) {
+    struct http_task *t = malloc(sizeof *t);
+    if (!t)
+        return ERR_MEMORY;
+    *t = (struct http_task){.fn = fn, .arg = arg, .owned = true};
+    int rc = http_post_task(h, t);
+    if (rc)
+        free(t);
+    return rc;
+}
+
+void http_run_tasks(struct http *h) {
+    pthread_mutex_lock(&h->lock);
+    struct http_task *t = h->tasks;
+    h->tasks = NULL;
+    pthread_mutex_unlock(&h->lock);
+    while (t) {
+        struct http_task now = *t;
+        if (now.owned)
+            free(t);
+        t = now.next;
+        now.fn(now.arg); // which may free its task
+    }
+}
 
 static void on_ready(evutil_socket_t fd, short what, void *arg) {
     struct http_watch *w = arg;

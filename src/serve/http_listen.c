@@ -12,7 +12,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 4096 };
+enum {
+    BACKLOG = 4096,
+    ACCEPTS = 16 // of one listener before others have their turn
+};
 
 static bool is_loopback(const struct sockaddr *a) {
     if (a->sa_family == AF_INET)
@@ -21,15 +24,31 @@ static bool is_loopback(const struct sockaddr *a) {
            IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
 }
 
-static int add_listener(struct http *h, int fd, evconnlistener_cb accepted,
-                        evconnlistener_errorcb failed, struct err *e) {
-    struct evconnlistener *l = evconnlistener_new(
-        h->base, accepted, h, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-    if (!l) {
+// libevent's own listener accepts as long as clients connect, which may be for ever.
+static void on_connecting(evutil_socket_t listener, short what, void *arg) {
+    struct http *h = arg;
+    (void)what;
+    for (int i = 0; i < ACCEPTS && !h->paused; i++) {
+        struct sockaddr_storage peer = {0};
+        socklen_t n = sizeof peer;
+        int fd = accept4(listener, (struct sockaddr *)&peer, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0)
+            h->accepted(h, fd, (struct sockaddr *)&peer, n);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            h->accept_failed(h);
+        else if (errno != ECONNABORTED && errno != EINTR) // one client's trouble
+            return;
+    }
+}
+
+static int add_listener(struct http *h, int fd, struct err *e) {
+    struct event *l = event_new(h->base, fd, EV_READ | EV_PERSIST, on_connecting, h);
+    if (!l || event_add(l, NULL)) {
+        if (l)
+            event_free(l);
         close(fd);
         return err_set(e, ERR_MEMORY, "out of memory for a listening socket");
     }
-    evconnlistener_set_error_cb(l, failed);
     h->listeners[h->n_listeners++] = l;
     return 0;
 }
@@ -101,8 +120,7 @@ static int resolve(const struct http *h, struct addrinfo **found, struct err *e)
     return 0;
 }
 
-static int listen_tcp(struct http *h, evconnlistener_cb accepted, evconnlistener_errorcb failed,
-                      struct err *e) {
+static int listen_tcp(struct http *h, struct err *e) {
     struct addrinfo *found = NULL;
     int rc = resolve(h, &found, e), port = h->o.port, why = 0, bound = 0;
     if (rc)
@@ -122,7 +140,7 @@ static int listen_tcp(struct http *h, evconnlistener_cb accepted, evconnlistener
         }
         bound++;
         port = note_address(h, fd);
-        rc = add_listener(h, fd, accepted, failed, e);
+        rc = add_listener(h, fd, e);
     }
     freeaddrinfo(found);
     if (!rc && bound == 0)
@@ -150,8 +168,7 @@ static int clear_path(const struct sockaddr_un *a, struct err *e) {
     return 0;
 }
 
-static int listen_unix(struct http *h, evconnlistener_cb accepted, evconnlistener_errorcb failed,
-                       struct err *e) {
+static int listen_unix(struct http *h, struct err *e) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (strlen(h->o.unix_path) >= sizeof a.sun_path || !*h->o.unix_path)
         return err_set(e, ERR_USAGE, "the path of a socket has 1 to %zu bytes",
@@ -175,16 +192,18 @@ static int listen_unix(struct http *h, evconnlistener_cb accepted, evconnlistene
         h->unix_inode = s.st_ino;
     }
     snprintf(h->address[h->n_listeners], sizeof *h->address, "unix:%s", a.sun_path);
-    return add_listener(h, fd, accepted, failed, e);
+    return add_listener(h, fd, e);
 }
 
-int listen_all(struct http *h, evconnlistener_cb accepted, evconnlistener_errorcb failed,
+int listen_all(struct http *h, listen_accepted_fn *accepted, void (*failed)(struct http *),
                struct err *e) {
+    h->accepted = accepted;
+    h->accept_failed = failed;
     if (!h->o.host && !h->o.unix_path)
         return err_set(e, ERR_USAGE, "neither a host nor the path of a socket to listen on");
-    int rc = h->o.host ? listen_tcp(h, accepted, failed, e) : 0;
+    int rc = h->o.host ? listen_tcp(h, e) : 0;
     if (!rc && h->o.unix_path)
-        rc = listen_unix(h, accepted, failed, e);
+        rc = listen_unix(h, e);
     if (rc)
         listen_end(h);
     return rc;
@@ -193,13 +212,16 @@ int listen_all(struct http *h, evconnlistener_cb accepted, evconnlistener_errorc
 void listen_pause(struct http *h, bool pause) {
     h->paused = pause;
     for (int i = 0; i < h->n_listeners; i++)
-        pause ? evconnlistener_disable(h->listeners[i]) : evconnlistener_enable(h->listeners[i]);
+        pause ? event_del(h->listeners[i]) : event_add(h->listeners[i], NULL);
 }
 
 void listen_end(struct http *h) {
     struct stat s;
-    for (int i = 0; i < h->n_listeners; i++)
-        evconnlistener_free(h->listeners[i]);
+    for (int i = 0; i < h->n_listeners; i++) {
+        int fd = event_get_fd(h->listeners[i]);
+        event_free(h->listeners[i]);
+        close(fd);
+    }
     h->n_listeners = 0;
     // Another server may have taken the path over meanwhile; then it is not ours to remove.
     if (h->unix_inode && stat(h->o.unix_path, &s) == 0 && s.st_dev == h->unix_device &&

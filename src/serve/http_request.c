@@ -62,9 +62,22 @@ static void answer_options(struct conn *c) {
     exchange_reply(x, 204, NULL, NULL, 0);
 }
 
+static void on_lost(struct conn *c) {
+    struct exchange *x = c->x;
+    conn_close(c);
+    if (x)
+        exchange_lose(x);
+}
+
+// A request whose client is gone already is not begun: clients that send and reset would otherwise
+// fill the queues of others.
 static void run(struct conn *c) {
     struct exchange *x = c->x;
     struct http *h = c->h;
+    if (conn_reset(c)) {
+        on_lost(c);
+        return;
+    }
     conn_enter(c, CONN_RUN);
     h->counts.requests++;
     str_trim(&x->body);
@@ -228,13 +241,6 @@ static void on_input(struct conn *c) {
         c->last = true; // nothing complete is left, and nothing will come
         conn_mark(c);
     }
-}
-
-static void on_lost(struct conn *c) {
-    struct exchange *x = c->x;
-    conn_close(c);
-    if (x)
-        exchange_lose(x);
 }
 
 static void on_finish(struct conn *c) {

@@ -98,6 +98,11 @@ static void echo(struct exchange *x) {
     str_fini(&out);
 }
 
+static void on_posted(void *arg) {
+    struct peer_server *s = arg;
+    s->before_posted = s->handled - s->at_post;
+}
+
 static void handle(void *arg, struct exchange *x) {
     struct peer_server *s = arg;
     const char *path = exchange_path(x);
@@ -109,6 +114,10 @@ static void handle(void *arg, struct exchange *x) {
         for (int i = 0; i < 3; i++)
             exchange_write(x, "data: x\n\n", 9);
         exchange_end(x);
+    } else if (strcmp(path, "/post") == 0) {
+        s->at_post = s->handled;
+        http_post(s->http, on_posted, s);
+        exchange_reply(x, 204, NULL, NULL, 0);
     } else if (strcmp(path, "/hold") == 0) {
         hold(s, x);
     } else if (strcmp(path, "/flood") == 0) {
@@ -127,7 +136,7 @@ static void *run(void *arg) {
 
 void peer_start(struct peer_server *s, struct http_options o) {
     struct err e = {0};
-    *s = (struct peer_server){0};
+    *s = (struct peer_server){.before_posted = -1};
     o.host = o.host || o.unix_path ? o.host : "127.0.0.1";
     o.handler = handle;
     o.arg = s;

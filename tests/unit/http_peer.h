@@ -4,6 +4,7 @@
 //   /hello   answers "hello"           /echo    answers the method, query and body
 //   /stream  three chunks at once      /hold    keeps the exchange until the test lets it go
 //   /flood   writes as long as the client takes, up to FLOOD bytes
+//   /post    posts a task, which sets `before_posted`
 #ifndef COPPICE_TESTS_UNIT_HTTP_PEER_H
 #define COPPICE_TESTS_UNIT_HTTP_PEER_H
 
@@ -29,6 +30,8 @@ struct peer_server {
     struct exchange *held[HELD_MAX];
     atomic_int told, connections; // by peer_connections
     atomic_int n_held, gone, drained, cut, writable, handled;
+    int at_post;              // requests handled before the last /post
+    atomic_int before_posted; // requests handled between a /post and its task; -1: none yet
     atomic_bool answer_when_cut, begin_held; // what /hold does
     atomic_size_t peak;                      // the largest backlog seen by /flood
 };

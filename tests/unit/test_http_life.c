@@ -62,6 +62,100 @@ static void a_client_that_goes_is_noticed(void **state) {
     }
 }
 
+// Stands still in the loop until the test is ready.
+static void stand_still(void *arg) {
+    pthread_mutex_lock(arg);
+    pthread_mutex_unlock(arg);
+}
+
+static void stop_loop(const struct peer_server *s, pthread_mutex_t *still) {
+    pthread_mutex_init(still, NULL);
+    pthread_mutex_lock(still);
+    assert_int_equal(http_post(s->http, stand_still, still), 0);
+}
+
+// Their bytes are there to be read all the same.
+static void requests_of_clients_that_have_gone_are_not_begun(void **state) {
+    struct peer_server s;
+    pthread_mutex_t still;
+    struct str head = {0}, body = {0};
+    (void)state;
+    peer_start(&s, (struct http_options){0});
+    stop_loop(&s, &still);
+    for (int i = 0; i < 50; i++) {
+        int fd = peer_connect(&s);
+        peer_send(fd, HOLD);
+        vanish(fd);
+    }
+    int fd = peer_connect(&s);
+    peer_send(fd, HELLO);
+    pthread_mutex_unlock(&still);
+    assert_int_equal(peer_answer(fd, &head, &body), 200); // the last one in the queue
+    assert_int_equal(s.handled, 1);
+    close(fd);
+    str_fini(&head);
+    str_fini(&body);
+    peer_stop(&s);
+}
+
+enum { CROWD = 400 };
+
+static void connect_crowd(struct peer_server *s, int fds[CROWD]) {
+    for (int i = 0; i < CROWD; i++)
+        fds[i] = peer_connect(s);
+}
+
+static void count_accepted(void *arg) {
+    struct peer_server *s = arg;
+    s->told = 1 + (int)http_counts(s->http).accepted;
+}
+
+// Clients that connect all at once do not hold up what other threads have posted, which is where
+// the tokens of streams come from.
+static void many_that_connect_leave_others_their_turn(void **state) {
+    struct peer_server s;
+    pthread_mutex_t still;
+    int fds[CROWD];
+    (void)state;
+    peer_start(&s, (struct http_options){0});
+    stop_loop(&s, &still);
+    connect_crowd(&s, fds);
+    assert_int_equal(http_post(s.http, count_accepted, &s), 0);
+    pthread_mutex_unlock(&still);
+    assert_true(peer_wait(&s.told, 1));
+    assert_in_range(s.told, 1, 33);
+    for (int i = 0; i < CROWD; i++)
+        close(fds[i]);
+    peer_stop(&s);
+}
+
+// Nor do those that all speak at once, with one request each or many.
+static void many_that_speak_leave_others_their_turn(void **state) {
+    enum { PIPELINED = 100, AT_ONCE = 32, STEPS = 16 };
+    (void)state;
+    for (int pipelined = 0; pipelined < 2; pipelined++) {
+        struct peer_server s;
+        pthread_mutex_t still;
+        int fds[CROWD], n = pipelined ? PIPELINED : 1;
+        peer_start(&s, (struct http_options){0});
+        connect_crowd(&s, fds);
+        while (peer_connections(&s) < CROWD)
+            continue;
+        stop_loop(&s, &still);
+        for (int i = 0; i < CROWD; i++)
+            for (int k = 0; k < n; k++)
+                peer_send(fds[i], i == CROWD / 2 && k == (n - 1) / 2 ? "GET /post HTTP/1.1\r\n" HOST
+                                                                       "\r\n"
+                                                                     : HELLO);
+        pthread_mutex_unlock(&still);
+        assert_true(peer_wait(&s.handled, CROWD * n) && peer_wait(&s.before_posted, 0));
+        assert_in_range(s.before_posted, 0, 2 * AT_ONCE * (pipelined ? STEPS : 1));
+        for (int i = 0; i < CROWD; i++)
+            close(fds[i]);
+        peer_stop(&s);
+    }
+}
+
 // One that has only finished sending gets its whole answer.
 static void a_half_closed_client_is_served(void **state) {
     (void)state;
@@ -617,6 +711,9 @@ static void full_houses_make_room(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_client_that_goes_is_noticed),
+        cmocka_unit_test(requests_of_clients_that_have_gone_are_not_begun),
+        cmocka_unit_test(many_that_connect_leave_others_their_turn),
+        cmocka_unit_test(many_that_speak_leave_others_their_turn),
         cmocka_unit_test(a_half_closed_client_is_served),
         cmocka_unit_test(a_half_closed_client_that_goes_later_is_noticed),
         cmocka_unit_test(a_half_closed_client_waits_long),

@@ -176,7 +176,10 @@ static void a_queue_is_bounded(void **state) {
     assert_null(first->next->next->next);
     assert_false(end);
     assert_int_equal(queue_push(q, s[3], s[3], 1, &e), ERR_LIMIT); // taken, and not begun
-    queue_begun(q, 1);
+    stream_cancel(s[1]); // its place is free at once, before the engine has looked
+    assert_int_equal(queue_waiting(q), 2);
+    queue_leave(q, s[1]); // when it has
+    assert_int_equal(queue_waiting(q), 2);
     queue_refuse(q, ERR_STATE, "closed");
     assert_int_equal(queue_push(q, s[3], s[3], 1, &e), ERR_STATE);
     assert_string_equal(e.text, "closed");
