@@ -25,6 +25,13 @@ struct probe {
     bool undefined_lists, thinking;
 };
 
+// Whether all of a text is there. What memory was too short for must not look like a refusal.
+static bool whole(struct probe *p, const struct str *text) {
+    if (text->failed && !p->rc)
+        p->rc = err_set(p->e, ERR_MEMORY, "no memory to try a chat template");
+    return !text->failed;
+}
+
 static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {
     struct jinja_context *c = arg;
     (void)n;
@@ -98,7 +105,7 @@ static enum chat_parts probe_parts(struct probe *p, const char *before, const ch
     enum chat_parts is = CHAT_PARTS_JOIN;
     str_printf(&plain, "[%s\"" WORDS "\"%s]", before, behind);
     str_printf(&parts, "[%s" PARTS "%s]", before, behind);
-    if (!plain.failed && !parts.failed) {
+    if (whole(p, &plain) && whole(p, &parts)) {
         bool by_text = try(p, plain.data, false, &a) && holds(&a, WORDS);
         bool by_parts = try(p, parts.data, false, &b) && holds(&b, WORDS);
         bool same = by_text && by_parts && a.text.len == b.text.len &&
@@ -154,7 +161,7 @@ static bool probe_calls(struct probe *p, struct chat_traits *is) {
         result_message(&text, &tried);
         str_puts(&text, "\"a result\"}]");
         struct jinja_output o = {0};
-        known = !text.failed && try(p, text.data, true, &o) && holds(&o, "probe_value") &&
+        known = whole(p, &text) && try(p, text.data, true, &o) && holds(&o, "probe_value") &&
                 holds(&o, tried.text_arguments ? "\"probe_key\"" : "probe_key") &&
                 !holds(&o, "'probe_key'");
         jinja_output_fini(&o);
@@ -175,7 +182,7 @@ static void probe_reasoning(struct probe *p, struct chat_traits *is) {
         call_messages(&text, is, words[i],
                       ",\"reasoning_content\":\"a thought\",\"thinking\":\"a thought\"");
         str_puts(&text, "]");
-        taken[i] = !text.failed && try(p, text.data, true, &o);
+        taken[i] = whole(p, &text) && try(p, text.data, true, &o);
         jinja_output_fini(&o);
         str_fini(&text);
     }
@@ -186,7 +193,7 @@ static void probe_tool_parts(struct probe *p, struct chat_traits *is) {
     struct str before = {0};
     call_messages(&before, is, no_words(is), "");
     result_message(&before, is);
-    if (!before.failed)
+    if (whole(p, &before))
         is->parts[CHAT_TOOL] = probe_parts(p, before.data + 1, "}");
     str_fini(&before);
 }
@@ -207,7 +214,8 @@ static void probe_system(struct probe *p, struct chat_traits *is) {
 // A turn of a conversation that is tried: its words are those of its number. s, u, a: of the
 // system, the user, the assistant; e: of the user and empty; c, d, t: a call, two of them, a
 // result.
-static void add_turn(struct str *out, const struct chat_traits *is, char what, int i) {
+static void add_turn(struct probe *p, struct str *out, const struct chat_traits *is, char what,
+                     int i) {
     enum chat_role role = what == 's' ? CHAT_SYSTEM : what == 'a' ? CHAT_ASSISTANT : CHAT_USER;
     bool list = is->parts[what == 't' ? CHAT_TOOL : role] == CHAT_PARTS_NEED;
     struct str text = {0};
@@ -219,21 +227,20 @@ static void add_turn(struct str *out, const struct chat_traits *is, char what, i
         struct str call = {0};
         call_messages(&call, is, no_words(is), "");
         size_t skip = sizeof("[" USER ",") - 1;
-        const char *whole = call.failed ? "" : call.data + skip, *one = strstr(whole, "[{\"id\"");
+        const char *it = whole(p, &call) ? call.data + skip : "", *one = strstr(it, "[{\"id\"");
         if (what == 'd' && one) // the same call again
-            str_printf(out, "%.*s,%s", (int)(strlen(whole) - 2), whole, one + 1);
+            str_printf(out, "%.*s,%s", (int)(strlen(it) - 2), it, one + 1);
         else
-            str_puts(out, whole);
+            str_puts(out, it);
         str_fini(&call);
     } else if (what == 't') {
         struct str result = {0};
         result_message(&result, is);
-        str_printf(out, "%s%s}", result.failed ? "" : result.data + 1,
-                   text.failed ? "" : text.data);
+        if (whole(p, &result) && whole(p, &text))
+            str_printf(out, "%s%s}", result.data + 1, text.data);
         str_fini(&result);
-    } else {
-        str_printf(out, "{\"role\":\"%s\",\"content\":%s}", chat_roles[role],
-                   text.failed ? "" : text.data);
+    } else if (whole(p, &text)) {
+        str_printf(out, "{\"role\":\"%s\",\"content\":%s}", chat_roles[role], text.data);
     }
     str_fini(&text);
 }
@@ -247,9 +254,9 @@ static enum taken take(struct probe *p, const struct chat_traits *is, const char
     bool tools = strpbrk(turns, "cdt") != NULL;
     str_puts(&text, "[");
     for (int i = 0; turns[i]; i++)
-        add_turn(&text, is, turns[i], i);
+        add_turn(p, &text, is, turns[i], i);
     str_puts(&text, "]");
-    enum taken result = !text.failed && try(p, text.data, tools, &o) ? TAKEN : REFUSED;
+    enum taken result = whole(p, &text) && try(p, text.data, tools, &o) ? TAKEN : REFUSED;
     for (int i = 0; turns[i] && result == TAKEN; i++) {
         char words[32];
         snprintf(words, sizeof words, "some words %d", i + 1);
@@ -307,8 +314,7 @@ static void probe_closing(struct probe *p, const struct chat_template *t, struct
         take_closing(strstr(o.text.data, thought) + sizeof thought - 1, mark, out);
     if (mark && out->len == 0)
         str_puts(out, mark);
-    if (out->failed && !p->rc)
-        p->rc = err_set(p->e, ERR_MEMORY, "no memory to try a chat template");
+    (void)whole(p, out);
     jinja_output_fini(&o);
 }
 

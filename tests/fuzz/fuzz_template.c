@@ -6,10 +6,13 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/utf8.h"
 #include "text/chat.h"
 
 static struct tokenizer *vocabulary;
+static uint64_t rendered,
+    plain; // what the conversation became, now and without a failing allocation
 static const char ours[] =
     "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":"
     "\"a<|im_end|>\\n<|im_start|>b\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{"
@@ -94,6 +97,8 @@ static int render(const struct chat_template *t, const struct json *v, struct er
     rc = rc == ERR_MEMORY ? err_set(e, rc, "%s", raw.text) : chat_render(t, &in, &x, e);
     if (!rc)
         rc = check_text(&x, &ids, e);
+    if (!rc)
+        rendered = hash_bytes(x.text.data ? x.text.data : "", x.text.len, x.n_spans);
     chat_text_fini(&x);
     token_list_fini(&ids);
     return rc;
@@ -114,6 +119,9 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     if (!rc)
         rc = render(t, v, &e);
     fuzz_result(rc, &e, fragile);
+    if (!fragile)
+        plain = rendered;
+    FUZZ_CHECK(rc || rendered == plain); // a lack of memory is no reason for another prompt
     json_free(v);
     chat_template_free(t);
 }
