@@ -256,5 +256,7 @@ uint32_t build_shared(struct build *b, uint32_t expression) {
 }
 
 void build_json_how(struct build *b, const struct grammar_json *how) {
+    if (how->marks != b->how.marks || how->space != b->how.space) // what was written otherwise
+        b->space = b->strings = b->values = b->objects = b->arrays = 0;
     b->how = *how;
 }

@@ -103,6 +103,10 @@ uint32_t build_json_char(struct build *b); // one code point of such a string, w
 uint32_t build_json_number(struct build *b);
 uint32_t build_json_integer(struct build *b);
 uint32_t build_json_quote(struct build *b, const char *s, size_t n);
+uint32_t build_json_name(struct build *b, const char *s, size_t n); // of a member
+// Whether such a name stands alone under `marks`; and any that do.
+bool build_is_word(const char *s, size_t n);
+uint32_t build_word(struct build *b);
 uint32_t build_json_space(struct build *b); // behind an opening bracket, before a closing one
 uint32_t build_json_comma(struct build *b); // with the space behind it
 uint32_t build_json_colon(struct build *b);

@@ -66,6 +66,8 @@ enum grammar_space {
 struct grammar_json {
     enum grammar_space space;
     bool one_of_as_any; // oneOf whose alternatives overlap is taken as anyOf instead of refused
+    const char *marks; // ASCII between two of which strings stand as they are, and names of members
+                       // that are words stand alone; NULL: quotes and escapes
 };
 
 // What a JSON Schema (draft 2020-12) allows; docs/structured-output.md lists the keywords. Errors

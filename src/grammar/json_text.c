@@ -11,6 +11,7 @@ enum {
     DIGITS = 16,   // of a whole part, after the first: 17 in all
     FRACTION = 17, // digits
     EXPONENT = 2,  // digits
+    WORD = 64,     // bytes of a name that stands alone
 };
 
 uint32_t build_json_space(struct build *b) {
@@ -68,8 +69,26 @@ uint32_t build_json_char(struct build *b) {
     return b->chars;
 }
 
+uint32_t build_word(struct build *b) {
+    static const struct build_chars chars[] = {
+        {'-', '-'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+    return build_repeat(b, build_class(b, chars, 5, BUILD_PLAIN), 1, WORD);
+}
+
+bool build_is_word(const char *s, size_t n) {
+    bool word = n > 0 && n <= WORD;
+    for (size_t i = 0; i < n && word; i++)
+        word = (s[i] >= '0' && s[i] <= '9') || (s[i] >= 'A' && s[i] <= 'Z') ||
+               (s[i] >= 'a' && s[i] <= 'z') || s[i] == '-' || s[i] == '_';
+    return word;
+}
+
 uint32_t build_json_string(struct build *b) {
-    if (!b->strings) {
+    if (!b->strings && b->how.marks) {
+        uint32_t mark = build_text(b, b->how.marks);
+        uint32_t text = build_text_without(b, b->how.marks, 0, BUILD_ENDLESS);
+        b->strings = build_shared(b, build_seq(b, (uint32_t[]){mark, text, mark}, 3));
+    } else if (!b->strings) {
         uint32_t quote = build_text(b, "\"");
         uint32_t text = build_repeat(b, build_json_char(b), 0, BUILD_ENDLESS);
         b->strings = build_shared(b, build_seq(b, (uint32_t[]){quote, text, quote}, 3));
@@ -136,7 +155,8 @@ uint32_t build_json_object(struct build *b) {
         build_json_value(b); // its rule comes first: the two need each other
         if (b->objects)
             return b->objects;
-        uint32_t member[] = {build_json_string(b), build_json_colon(b), build_json_value(b)};
+        uint32_t member[] = {b->how.marks ? build_word(b) : build_json_string(b),
+                             build_json_colon(b), build_json_value(b)};
         b->objects = list_of(b, "{", build_seq(b, member, 3), "}");
     }
     return b->objects;
@@ -155,12 +175,22 @@ uint32_t build_json_array(struct build *b) {
 
 uint32_t build_json_quote(struct build *b, const char *s, size_t n) {
     struct json_writer w = {0};
+    if (b->how.marks && memmem(s, n, b->how.marks, strlen(b->how.marks)))
+        return BUILD_NEVER;
+    if (b->how.marks) {
+        uint32_t mark = build_text(b, b->how.marks);
+        return build_seq(b, (uint32_t[]){mark, build_bytes(b, s, n), mark}, 3);
+    }
     jw_str(&w, s, n);
     uint32_t quoted = build_bytes(b, w.out.data, w.out.len);
     if (w.out.failed)
         quoted = build_fail(b, ERR_MEMORY, "no memory for the texts of a grammar");
     str_fini(&w.out);
     return quoted;
+}
+
+uint32_t build_json_name(struct build *b, const char *s, size_t n) {
+    return b->how.marks && build_is_word(s, n) ? build_bytes(b, s, n) : build_json_quote(b, s, n);
 }
 
 uint32_t build_until(struct build *b, const char *end) {

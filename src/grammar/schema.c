@@ -114,7 +114,9 @@ static uint32_t by_types(struct schema *s, const struct conj *c) {
     if (types & TYPE_ARRAY)
         list[n++] = schema_array(s, c);
     if (types & TYPE_STRING)
-        list[n++] = schema_is_bare(c) ? schema_bare(s, c) : schema_string(s, c);
+        list[n++] = schema_is_bare(c) ? schema_bare(s, c)
+                    : s->b->how.marks ? schema_marked(s, c)
+                                      : schema_string(s, c);
     if (types & TYPE_INT)
         list[n++] = schema_number(s, c, !(types & TYPE_FRACTION));
     if (types & TYPE_BOOL)
@@ -159,8 +161,10 @@ static uint32_t write_all(struct schema *given) {
     bool never = c.never;
     if (s.bare && c.count > 0)
         c.list[0].done |= SCHEMA_BARE;
-    uint32_t x = s.bare && c.count == 0 && !never ? build_text_without(b, s.bare, 0, BUILD_ENDLESS)
-                                                  : schema_rule(&s, &c);
+    bool any = s.bare && c.count == 0 && !never;
+    if (!s.bare)
+        s.bare = b->how.marks;
+    uint32_t x = any ? build_text_without(b, s.bare, 0, BUILD_ENDLESS) : schema_rule(&s, &c);
     while (s.open_count > 0) {
         struct open_rule o = s.open[--s.open_count];
         write_rule(&s, &o);

@@ -127,7 +127,8 @@ uint32_t schema_string(struct schema *s, const struct conj *c);
 uint32_t schema_string_text(struct schema *s, const struct conj *c);   // between its quotes
 uint32_t schema_escaped(struct schema *s, const char *text, size_t n); // one such text
 bool schema_is_bare(const struct conj *c);
-uint32_t schema_bare(struct schema *s, const struct conj *c); // such a string, and one of them:
+uint32_t schema_marked(struct schema *s, const struct conj *c); // one between how.marks
+uint32_t schema_bare(struct schema *s, const struct conj *c);   // such a string, and one of them:
 uint32_t schema_bare_value(struct schema *s, const struct conj *c, const char *text, size_t n);
 uint32_t schema_number(struct schema *s, const struct conj *c, bool integer);
 uint32_t schema_array(struct schema *s, const struct conj *c);

@@ -93,6 +93,11 @@ uint32_t schema_bare(struct schema *s, const struct conj *c) {
     return schema_large(s, c, unlike(s, c, x));
 }
 
+uint32_t schema_marked(struct schema *s, const struct conj *c) {
+    uint32_t mark = build_text(s->b, s->b->how.marks);
+    return build_seq(s->b, (uint32_t[]){mark, schema_bare(s, c), mark}, 3);
+}
+
 uint32_t schema_bare_value(struct schema *s, const struct conj *c, const char *text, size_t n) {
     return build_and(s->b, n ? build_bytes(s->b, text, n) : (uint32_t)BUILD_EMPTY,
                      schema_bare(s, c));

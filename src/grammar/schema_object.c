@@ -80,7 +80,8 @@ static int add_pattern(void *arg, const char *key, size_t n, const struct json *
     }
     struct pattern *p = &o->patterns[o->pattern_count++];
     *p = (struct pattern){.text = key, .n = n};
-    p->names = schema_regex(o->s, o->c->list[0].schema, key, n, false, BUILD_JSON);
+    p->names = schema_regex(o->s, o->c->list[0].schema, key, n, false,
+                            o->s->b->how.marks ? BUILD_PLAIN : BUILD_JSON);
     return 0;
 }
 
@@ -142,22 +143,31 @@ static void read_name_rules(struct object *o) {
     }
     o->names.never |= o->named && o->names.count && !(schema_types(o->s, &o->names) & TYPE_STRING);
     if (o->named && o->names.count && !o->names.never)
-        o->texts = build_shared(o->s->b, schema_string_text(o->s, &o->names));
+        o->texts = build_shared(o->s->b, o->s->b->how.marks ? schema_bare(o->s, &o->names)
+                                                            : schema_string_text(o->s, &o->names));
 }
 
-// A declared name between quotes, BUILD_NEVER where it must not be one.
+// A declared name as it stands between quotes or alone.
+static uint32_t name_text(struct object *o, const struct property *p) {
+    return o->s->b->how.marks ? build_bytes(o->s->b, p->name, p->n)
+                              : schema_escaped(o->s, p->name, p->n);
+}
+
+// With its quotes, BUILD_NEVER where it must not be one.
 static uint32_t name_of(struct object *o, const struct property *p) {
     struct build *b = o->s->b;
-    uint32_t text = schema_escaped(o->s, p->name, p->n);
+    uint32_t text = name_text(o, p), whole = build_json_name(b, p->name, p->n);
     if (!o->named || (!o->names.never && o->names.count == 0))
-        return build_json_quote(b, p->name, p->n);
+        return whole;
     for (int64_t i = 0; i < o->names.count; i++)
         if (!schema_listed(o->s, o->names.list[i].schema, p->name, p->n))
             return BUILD_NEVER;
     if (o->names.never)
         return BUILD_NEVER;
-    uint32_t parts[] = {build_text(b, "\""), build_and(b, text, o->texts), build_text(b, "\"")};
-    return build_seq(b, parts, 3);
+    uint32_t quote = build_text(b, !b->how.marks                  ? "\""
+                                   : build_is_word(p->name, p->n) ? ""
+                                                                  : b->how.marks);
+    return build_seq(b, (uint32_t[]){quote, build_and(b, text, o->texts), quote}, 3);
 }
 
 // Does a pattern match somewhere in a name?
@@ -258,7 +268,7 @@ static uint32_t declared(struct object *o) {
     if (!names)
         return build_fail(b, ERR_MEMORY, "no memory for a schema");
     for (int64_t i = 0; i < o->count; i++)
-        names[i] = schema_escaped(o->s, o->list[i].name, o->list[i].n);
+        names[i] = name_text(o, &o->list[i]);
     uint32_t x = build_alt(b, names, (size_t)o->count);
     free(names);
     return x;
@@ -267,8 +277,9 @@ static uint32_t declared(struct object *o) {
 // Members that are not declared, for each set of patterns that a name can match.
 static uint32_t other_members(struct object *o) {
     struct build *b = o->s->b;
-    uint32_t parts[1 << PATTERNS], quote = build_text(b, "\""), no = declared(o);
-    uint32_t text = build_repeat(b, schema_text(o->s), 0, BUILD_ENDLESS);
+    bool alone = b->how.marks != NULL;
+    uint32_t parts[1 << PATTERNS], quote = build_text(b, alone ? "" : "\""), no = declared(o);
+    uint32_t text = alone ? build_word(b) : build_repeat(b, schema_text(o->s), 0, BUILD_ENDLESS);
     size_t n = 0;
     if (o->names_listed || o->names.never)
         return BUILD_NEVER;

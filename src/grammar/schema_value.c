@@ -28,7 +28,7 @@ static void add_part(struct written *w, uint32_t part) {
 
 static int write_member(void *arg, const char *key, size_t n, const struct json *v) {
     struct written *w = arg;
-    uint32_t parts[] = {build_json_quote(w->b, key, n), build_json_colon(w->b),
+    uint32_t parts[] = {build_json_name(w->b, key, n), build_json_colon(w->b),
                         write_value(w->b, v)};
     add_part(w, build_seq(w->b, parts, 3));
     return w->b->e.code;
@@ -132,7 +132,7 @@ uint32_t schema_value(struct schema *s, const struct conj *c, int types, const s
     }
     uint32_t x = write_value(s->b, v);
     if (type == TYPE_STRING && constrained(c, type))
-        return build_and(s->b, x, schema_string(s, c));
+        return build_and(s->b, x, s->b->how.marks ? schema_marked(s, c) : schema_string(s, c));
     if (type & (TYPE_ARRAY | TYPE_OBJECT) && constrained(c, type))
         return schema_fail(s, ERR_UNSUPPORTED, c->list[0].schema, NULL,
                            "const and enum of arrays and objects are not supported beside "

@@ -60,9 +60,17 @@ static uint32_t value_of(struct build *b, const struct json *schema, const struc
                      : build_schema(b, schema);
 }
 
+// How JSON is written in the calls of a family, and schemas are taken.
+static struct grammar_json how_of(const struct writer *w) {
+    bool gemma = w->f->args == TOOL_ARGS_GEMMA;
+    return (struct grammar_json){.space = gemma ? GRAMMAR_SPACE_COMPACT : GRAMMAR_SPACE_FREE,
+                                 .one_of_as_any = !w->strict,
+                                 .marks = gemma ? "<|\"|>" : NULL};
+}
+
 static struct size try_to_hold(const struct writer *w, const struct json *schema,
                                const struct bare *bare, struct err *e) {
-    const struct grammar_json how = {.one_of_as_any = !w->strict};
+    const struct grammar_json how = how_of(w);
     struct verdicts *v = w->verdicts;
     struct grammar_work work = {.gone = v->all.gone};
     struct grammar *g = NULL;
@@ -119,12 +127,6 @@ static bool holds(const struct writer *w, const struct json *schema, const struc
     return fits;
 }
 
-static uint32_t arguments(const struct writer *w, const struct json *schema) {
-    if (!is_object(schema) || !holds(w, schema, &(struct bare){0}, schema))
-        return build_json_object(w->b);
-    return build_schema(w->b, schema);
-}
-
 static uint32_t seq(const struct writer *w, uint32_t a, uint32_t b, uint32_t c) {
     const uint32_t parts[] = {a, b, c};
     return build_seq(w->b, parts, 3);
@@ -138,15 +140,15 @@ static uint32_t maybe(const struct writer *w, uint32_t part) {
     return build_or(w->b, BUILD_EMPTY, part);
 }
 
-// ---- pairs of tags
-
-// A parameter's schema by itself: references lead into those definitions of the whole that are
-// usually referred to.
-static int schema_of(const struct json *property, const struct json *whole, struct json **out,
-                     struct err *e) {
+// A parameter's schema by itself, and with a type (NULL: none): references lead into those
+// definitions of the whole that are usually referred to.
+static int schema_of(const struct json *property, const struct json *whole, const char *type,
+                     struct json **out, struct err *e) {
     static const char *const definitions[] = {"$defs", "definitions"};
     struct json_writer w = {0};
     jw_begin(&w, '{');
+    if (type)
+        jw_key_str(&w, "type", type);
     jw_key(&w, "allOf");
     jw_begin(&w, '[');
     jw_value(&w, property);
@@ -163,6 +165,21 @@ static int schema_of(const struct json *property, const struct json *whole, stru
     str_fini(&w.out);
     return rc;
 }
+
+// One object. A schema that has no type means objects only, whatever else it would allow.
+static uint32_t arguments(const struct writer *w, const struct json *schema) {
+    struct json *object = NULL;
+    struct err e = {0};
+    if (schema && !json_get(schema, "type") && schema_of(schema, schema, "object", &object, &e))
+        return build_fail(w->b, e.code, "%s", e.text);
+    const struct json *whole = object ? object : schema;
+    bool held = is_object(whole) && holds(w, whole, &(struct bare){0}, schema);
+    uint32_t x = held ? build_schema(w->b, whole) : build_json_object(w->b);
+    json_free(object);
+    return x;
+}
+
+// ---- pairs of tags
 
 static int says_nothing(void *arg, const char *key, size_t n, const struct json *v) {
     static const char *const words[] = {"type",     "description", "title",      "default",
@@ -181,7 +198,7 @@ static uint32_t held_value(const struct writer *w, const struct json *property,
                            const struct json *whole, const struct bare *bare) {
     struct json *schema = NULL;
     struct err e = {0};
-    int rc = schema_of(property, whole, &schema, &e);
+    int rc = schema_of(property, whole, NULL, &schema, &e);
     if (rc)
         return build_fail(w->b, rc, "%s", e.text);
     uint32_t value =
@@ -241,7 +258,6 @@ struct members {
     const struct tool *tool;
     const struct json *schema;
     uint32_t all;
-    bool first; // GEMMA
 };
 
 static bool is_required(const struct json *schema, const char *key) {
@@ -272,13 +288,6 @@ static int put_tagged(void *arg, const char *key, size_t n, const struct json *p
     return 0;
 }
 
-// A name that the schema does not list: letters, digits, - and _.
-static uint32_t other_key(const struct writer *w) {
-    static const struct build_chars chars[] = {
-        {'-', '-'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-    return build_repeat(w->b, build_class(w->b, chars, 5, BUILD_PLAIN), 1, 64);
-}
-
 // Parameters in the order of the schema, behind the name up to the closing mark; behind them any
 // others, where the schema has more than it lists.
 static uint32_t tagged_call(const struct writer *w, const struct tool *tool,
@@ -287,97 +296,16 @@ static uint32_t tagged_call(const struct writer *w, const struct tool *tool,
     json_each(json_get(schema, "properties"), put_tagged, &m);
     if (lists_elsewhere(schema)) {
         const struct json *others = json_get(schema, "additionalProperties");
-        uint32_t one = tagged_one(w, other_key(w), tool->others, others, schema);
+        uint32_t one = tagged_one(w, build_word(w->b), tool->others, others, schema);
         m.all = build_cat(w->b, m.all, build_repeat(w->b, one, 0, BUILD_ENDLESS));
     }
     uint32_t line = w->f->lines ? text(w, "\n") : maybe(w, text(w, "\n"));
     return seq(w, line, m.all, text(w, w->f->close));
 }
 
-// ---- Gemma's notation
-
-#define GEMMA_QUOTE "<|\"|>"
-
-static uint32_t gemma_string(const struct writer *w) {
-    return build_cat(w->b, text(w, GEMMA_QUOTE), build_until(w->b, GEMMA_QUOTE));
-}
-
-static uint32_t gemma_list(const struct writer *w, const char *open, uint32_t one,
-                           const char *close) {
-    uint32_t more = build_repeat(w->b, build_cat(w->b, text(w, ","), one), 0, BUILD_ENDLESS);
-    uint32_t inner = maybe(w, build_cat(w->b, one, more));
-    return seq(w, text(w, open), inner, text(w, close));
-}
-
-static uint32_t gemma_value(const struct writer *w, uint32_t value, unsigned types) {
-    uint32_t member = seq(w, other_key(w), text(w, ":"), value);
-    const uint32_t all[] = {types & TOOL_STRING ? gemma_string(w) : BUILD_NEVER,
-                            types & TOOL_NUMBER ? build_json_number(w->b) : BUILD_NEVER,
-                            types & TOOL_BOOL ? build_or(w->b, text(w, "true"), text(w, "false"))
-                                              : BUILD_NEVER,
-                            types & TOOL_NULL ? text(w, "null") : BUILD_NEVER,
-                            types & TOOL_ARRAY ? gemma_list(w, "[", value, "]") : BUILD_NEVER,
-                            types & TOOL_OBJECT ? gemma_list(w, "{", member, "}") : BUILD_NEVER};
-    return build_alt(w->b, all, 6);
-}
-
-// Members may be left out where they are not required, so a comma belongs to what is behind it:
-// `all` is what may stand before the member, with and without a member before.
-struct gemma {
-    const struct writer *w;
-    const struct tool *tool;
-    const struct json *schema;
-    uint32_t value;      // any
-    uint32_t some, none; // texts so far that have members, that have none
-};
-
-static int put_gemma(void *arg, const char *key, size_t n, const struct json *property) {
-    struct gemma *g = arg;
-    const struct writer *w = g->w;
-    unsigned types = tool_param_types(g->tool, key, n);
-    const struct bare bare = {types == TOOL_STRING ? GEMMA_QUOTE : NULL, 0};
-    // Numbers and words are written as in JSON; lists and objects, and what is several, are not.
-    bool scalar = types && !(types & (TOOL_STRING | TOOL_ARRAY | TOOL_OBJECT));
-    uint32_t value = BUILD_NEVER;
-    if (scalar || (bare.end && json_each(property, says_nothing, NULL)))
-        value = held_value(w, property, g->schema, &bare);
-    if (value == BUILD_NEVER)
-        value = gemma_value(w, g->value, types);
-    else if (bare.end)
-        value = seq(w, text(w, GEMMA_QUOTE), value, text(w, GEMMA_QUOTE));
-    uint32_t one = seq(w, build_bytes(w->b, key, n), text(w, ":"), value);
-    uint32_t behind = g->some == BUILD_NEVER ? BUILD_NEVER : seq(w, g->some, text(w, ","), one);
-    uint32_t first = g->none == BUILD_NEVER ? BUILD_NEVER : build_cat(w->b, g->none, one);
-    uint32_t with = behind == BUILD_NEVER  ? first
-                    : first == BUILD_NEVER ? behind
-                                           : build_or(w->b, behind, first);
-    if (is_required(g->schema, key)) {
-        g->some = with;
-        g->none = BUILD_NEVER;
-    } else {
-        g->some = g->some == BUILD_NEVER ? with : build_or(w->b, g->some, with);
-    }
-    g->some = build_shared(w->b, g->some);
-    return 0;
-}
-
-static uint32_t gemma_call(const struct writer *w, const struct tool *tool,
-                           const struct json *schema) {
-    uint32_t rule = build_rule(w->b, "gemma");
-    uint32_t any = build_call(w->b, rule);
-    build_define(w->b, rule, gemma_value(w, any, TOOL_ANY));
-    struct gemma g = {w, tool, schema, any, BUILD_NEVER, BUILD_EMPTY};
-    if (json_len(json_get(schema, "properties")) == 0 || lists_elsewhere(schema))
-        return build_cat(w->b, gemma_value(w, any, TOOL_OBJECT), text(w, w->f->close));
-    json_each(json_get(schema, "properties"), put_gemma, &g);
-    uint32_t inner = g.none == BUILD_NEVER ? g.some : build_or(w->b, g.none, g.some);
-    return build_cat(w->b, seq(w, text(w, "{"), inner, text(w, "}")), text(w, w->f->close));
-}
-
 // ---- strict tools
 
-// What a schema says of an object as a whole; parameters between tags and in Gemma's notation are
-// written one by one.
+// What a schema says of an object as a whole; parameters between tags are written one by one.
 static bool held_one_by_one(const struct writer *w, const struct json *schema) {
     static const char *const whole[] = {"$ref",
                                         "$dynamicRef",
@@ -419,13 +347,14 @@ static struct writer writer_of(const struct writer *w, const struct tool_grammar
     struct writer one = *w;
     const struct json *schema = t->freeform ? NULL : t->schema;
     bool strict = t->strict && schema;
-    bool parts = w->f->args == TOOL_ARGS_TAGGED || w->f->args == TOOL_ARGS_GEMMA;
+    bool parts = w->f->args == TOOL_ARGS_TAGGED;
     one.strict = strict ? t : NULL;
-    build_json_how(w->b, &(struct grammar_json){.one_of_as_any = !strict});
-    if (strict && !is_object(schema))
+    const struct grammar_json how = how_of(&one);
+    build_json_how(w->b, &how);
+    if (strict && json_get(schema, "type") && !is_object(schema))
         refuse_strict(&one, "the schema at '#/type': it must be \"object\"");
     else if (strict && parts && held_one_by_one(&one, schema))
-        holds(&one, schema, &(struct bare){0}, schema);
+        (void)holds(&one, schema, &(struct bare){0}, schema); // for an error with the whole place
     return one;
 }
 
@@ -505,8 +434,6 @@ static uint32_t call_of(const struct writer *w, const struct tool_grammar_tool *
     name = build_cat(w->b, name, behind_name(w));
     if (f->args == TOOL_ARGS_TAGGED)
         return build_cat(w->b, name, tagged_call(w, tool, schema));
-    if (f->args == TOOL_ARGS_GEMMA)
-        return build_cat(w->b, name, gemma_call(w, tool, schema));
     bool fenced = w->family == TOOLS_DEEPSEEK_V3, framed = w->family == TOOLS_HARMONY;
     uint32_t args = seq(w, name, arguments(w, schema), text(w, fenced ? "\n" : ""));
     return framed ? args : build_cat(w->b, args, text(w, f->close));

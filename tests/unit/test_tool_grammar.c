@@ -313,10 +313,9 @@ static void bounds_hold_between_tags(void **state) {
     json_free(v);
 }
 
-// Whether a call between tags with `value` for the parameter p is one of a tool of that schema.
-static bool takes_of(const char *whole, const char *value) {
+// Whether a text is a whole call of a tool t of that schema.
+static bool is_call(enum tool_family f, const char *whole, const struct str *call) {
     const struct grammar_tokens tokens = {VOCAB, bytes_of, ends, NULL};
-    struct str call = {0};
     struct json *v;
     struct grammar_vocab *vocab;
     struct tool_grammar g;
@@ -325,16 +324,22 @@ static bool takes_of(const char *whole, const char *value) {
         fail_msg("%s", e.text);
     const struct tool_grammar_tool t = {"t", 1, v, false, false};
     assert_int_equal(grammar_vocab_create(&vocab, &tokens, &e), 0);
-    assert_int_equal(tool_grammar_create(&g, TOOLS_QWEN, &t, 1, &(struct tool_grammar_how){0}, &e),
-                     0);
+    assert_int_equal(tool_grammar_create(&g, f, &t, 1, &(struct tool_grammar_how){0}, &e), 0);
+    bool ok = fits(g.whole, vocab, call);
+    tool_grammar_fini(&g);
+    grammar_vocab_destroy(vocab);
+    json_free(v);
+    return ok;
+}
+
+// Whether a call between tags with `value` for the parameter p is one of a tool of that schema.
+static bool takes_of(const char *whole, const char *value) {
+    struct str call = {0};
     str_printf(
         &call,
         "<tool_call>\n<function=t>\n<parameter=p>\n%s\n</parameter>\n</function>\n</tool_call>",
         value);
-    bool ok = fits(g.whole, vocab, &call);
-    tool_grammar_fini(&g);
-    grammar_vocab_destroy(vocab);
-    json_free(v);
+    bool ok = is_call(TOOLS_QWEN, whole, &call);
     str_fini(&call);
     return ok;
 }
@@ -374,6 +379,77 @@ static void members_that_stand_elsewhere(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (takes_of(cases[i].schema, cases[i].value) != cases[i].taken)
             fail_msg("%s: %s", cases[i].schema, cases[i].value);
+}
+
+// Gemma's notation holds all that JSON does: values within values, and what a schema says of the
+// object as a whole. Q is what stands around strings, and a bare word is a name.
+static void gemmas_notation_holds_schemas(void **state) {
+    (void)state;
+#define Q "<|\"|>"
+    static const char deep[] = "{\"type\":\"object\",\"properties\":{\"list\":{\"type\":\"array\","
+                               "\"items\":{\"$ref\":\"#/$defs/"
+                               "one\"},\"maxItems\":2},\"odd name\":{\"enum\":[\"a "
+                               "b\",3]},\"x\":{\"type\":[\"string\",\"null\"],"
+                               "\"maxLength\":2}},\"additionalProperties\":false,\"minProperties\":"
+                               "1,\"$defs\":{\"one\":{\"type\":"
+                               "\"object\",\"properties\":{\"k\":{\"type\":\"string\",\"pattern\":"
+                               "\"^[a-c]+$\"}},\"required\":[\"k\"],"
+                               "\"additionalProperties\":false}}}";
+    static const char open[] =
+        "{\"properties\":{\"n\":{\"type\":\"integer\"}},\"patternProperties\":{\"^s_\":{"
+        "\"type\":\"string\"}},\"additionalProperties\":{\"type\":\"array\"}}";
+    static const struct {
+        const char *schema, *arguments;
+        bool taken;
+    } cases[] = {
+        {deep, "{list:[{k:" Q "ab" Q "},{k:" Q "c" Q "}]}", true},
+        {deep, "{list:[]," Q "odd name" Q ":" Q "a b" Q ",x:" Q "\"\\" Q "}", true},
+        {deep, "{" Q "odd name" Q ":3,x:null}", true},
+        {deep, "{}", false}, // one at least
+        {deep, "{list:[{k:" Q "d" Q "}]}", false},
+        {deep, "{list:[{}]}", false},
+        {deep, "{list:[{k:" Q "a" Q "},{k:" Q "a" Q "},{k:" Q "a" Q "}]}", false},
+        {deep, "{x:" Q "abc" Q "}", false},
+        {deep, "{odd name:3}", false},
+        {deep, "{y:1}", false},
+        {open, "{}", true},
+        {open, "{n:4,s_a:" Q "any" Q ",t:[{a:" Q Q "},true]}", true},
+        {open, "{n:" Q "4" Q "}", false},
+        {open, "{s_a:5}", false},
+        {open, "{t:5}", false},
+        {"{\"type\":\"object\"}", "{a:{b:[" Q "c" Q ",1.5]}}", true},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"(?=a)b\"}}"
+         "}",
+         "{a:5}", true}, // no grammar holds it
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct str call = {0};
+        str_printf(&call, "<|tool_call>call:t%s<tool_call|>", cases[i].arguments);
+        if (is_call(TOOLS_GEMMA, cases[i].schema, &call) != cases[i].taken)
+            fail_msg("%s", cases[i].arguments);
+        str_fini(&call);
+    }
+#undef Q
+}
+
+// A schema that has no type at its top means objects, and is held.
+static void arguments_need_no_type(void **state) {
+    (void)state;
+    static const char *const schemas[] = {
+        "{\"properties\":{\"n\":{\"type\":\"integer\"}}}",
+        "{\"$ref\":\"#/$defs/"
+        "n\",\"$defs\":{\"n\":{\"properties\":{\"n\":{\"type\":\"integer\"}}}}}",
+        "{\"anyOf\":[{\"type\":\"array\"},{\"properties\":{\"n\":{\"const\":5}}}]}"};
+    static const char *const values[] = {"{\"n\": 5}", "{\"n\": \"x\"}", "[5]"};
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = 0; k < 3; k++) {
+            struct str call = {0};
+            str_printf(&call, "<tool_call>\n{\"name\": \"t\", \"arguments\": %s}\n</tool_call>",
+                       values[k]);
+            if (is_call(TOOLS_HERMES, schemas[i], &call) != (k == 0))
+                fail_msg("%s: %s", schemas[i], values[k]);
+            str_fini(&call);
+        }
 }
 
 static void values_between_tags(void **state) {
@@ -429,7 +505,7 @@ static void strict_tools_are_held_or_refused(void **state) {
         {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"items\":{\"oneOf\":[{"
          "\"minimum\":1},{\"maximum\":2}]}}}}",
          "oneOf", ALL},
-        {"{\"properties\":{\"a\":{}}}", "#/type", ALL},
+        {"{\"type\":[\"object\",\"null\"],\"properties\":{\"a\":{}}}", "#/type", ALL},
         {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"http://b.example/c\"}}}", "$ref",
          ALL},
         {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"minProperties\":1}", "#/minProperties",
@@ -443,7 +519,7 @@ static void strict_tools_are_held_or_refused(void **state) {
          PARTS},
     };
     for (int f = 0; f < TOOLS_FAMILIES; f++) {
-        bool parts = f == TOOLS_QWEN || f == TOOLS_LAGUNA || f == TOOLS_GEMMA;
+        bool parts = f == TOOLS_QWEN || f == TOOLS_LAGUNA;
         struct err e = {0};
         assert_int_equal(made((enum tool_family)f, schema, true, &e), 0);
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -585,6 +661,8 @@ int main(void) {
         cmocka_unit_test(bounds_hold_between_tags),
         cmocka_unit_test(values_between_tags),
         cmocka_unit_test(strict_tools_are_held_or_refused),
+        cmocka_unit_test(gemmas_notation_holds_schemas),
+        cmocka_unit_test(arguments_need_no_type),
         cmocka_unit_test(an_object_may_be_a_call),
         cmocka_unit_test(refused_calls_do_not_come),
         cmocka_unit_test(many_bounds_are_bounded),
