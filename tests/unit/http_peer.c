@@ -277,17 +277,17 @@ bool peer_wait(atomic_int *n, int least) {
     return false;
 }
 
-static void tell_connections(void *arg) {
+void peer_tell_counts(void *arg) {
     struct peer_server *s = arg;
-    s->connections = (int)http_counts(s->http).connections;
+    s->counts = http_counts(s->http);
     s->told++;
 }
 
-int peer_connections(struct peer_server *s) {
+struct http_counts peer_counts(struct peer_server *s) {
     int before = s->told;
-    assert_int_equal(http_post(s->http, tell_connections, s), 0);
+    assert_int_equal(http_post(s->http, peer_tell_counts, s), 0);
     assert_true(peer_wait(&s->told, before + 1));
-    return s->connections;
+    return s->counts;
 }
 
 double peer_now(void) {

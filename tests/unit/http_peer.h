@@ -28,7 +28,8 @@ struct peer_server {
     int port;
     int rc; // of http_run
     struct exchange *held[HELD_MAX];
-    atomic_int told, connections; // by peer_connections
+    struct http_counts counts; // of the loop, `told` times
+    atomic_int told;
     atomic_int n_held, gone, drained, cut, writable, handled;
     int at_post;              // requests handled before the last /post
     atomic_int before_posted; // requests handled between a /post and its task; -1: none yet
@@ -53,8 +54,8 @@ int peer_answer(int fd, struct str *head, struct str *body);
 int peer_ask(const struct peer_server *s, const char *text, struct str *out);
 // Waits until *n >= least, PATIENCE at most.
 bool peer_wait(atomic_int *n, int least);
-// Connections that the server has now.
-int peer_connections(struct peer_server *s);
-double peer_now(void); // ms
+struct http_counts peer_counts(struct peer_server *s); // as the loop sees them now
+void peer_tell_counts(void *s);                        // what it posts: fills s->counts, then told
+double peer_now(void);                                 // ms
 
 #endif
