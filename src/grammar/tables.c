@@ -71,14 +71,8 @@ void tables_fini(struct tables *t) {
 
 // ---- what is stored once
 
-static uint64_t hash_of(const struct tables *t, int kind, uint32_t number) {
-    if (kind == SETS) {
-        const struct stack_set *s = &t->sets[number];
-        return hash_bytes(t->pairs + s->at, s->count * sizeof(struct pair), 0);
-    }
-    const struct state *s = &t->states[number];
-    uint64_t flags = (uint64_t)s->may_end | (uint64_t)s->open << 1;
-    return hash_bytes(t->pairs + s->at, s->count * sizeof(struct pair), 1 + flags);
+static uint32_t hash_of(const struct pair *list, uint32_t n, uint64_t seed) {
+    return (uint32_t)hash_bytes(list, n * sizeof *list, seed);
 }
 
 static bool grow_slots(struct tables *t, int kind, int64_t count) {
@@ -89,7 +83,8 @@ static bool grow_slots(struct tables *t, int kind, int64_t count) {
     if (!slots)
         return false;
     for (int64_t i = 0; i < count; i++) {
-        uint64_t at = hash_of(t, kind, (uint32_t)i) & (uint64_t)(cap - 1);
+        uint32_t hash = kind == SETS ? t->sets[i].hash : t->states[i].hash;
+        uint64_t at = hash & (uint64_t)(cap - 1);
         while (slots[at])
             at = (at + 1) & (uint64_t)(cap - 1);
         slots[at] = (uint32_t)i + 1;
@@ -122,14 +117,13 @@ static bool same_pairs(const struct tables *t, int64_t at, const struct pair *li
 }
 
 uint32_t tables_set(struct tables *t, const struct pair *entries, uint32_t n) {
-    uint64_t hash = hash_bytes(entries, n * sizeof *entries, 0);
-    uint32_t depth = 0;
+    uint32_t depth = 0, hash = hash_of(entries, n, 0);
     if (!grow_slots(t, SETS, t->set_count))
         return fail(t, ERR_MEMORY, "no memory for the states of a grammar");
     uint64_t mask = (uint64_t)t->slot_cap[SETS] - 1, at = hash & mask;
     for (; t->slots[SETS][at]; at = (at + 1) & mask) {
         const struct stack_set *s = &t->sets[t->slots[SETS][at] - 1];
-        if (s->count == n && same_pairs(t, s->at, entries, n))
+        if (s->hash == hash && s->count == n && same_pairs(t, s->at, entries, n))
             return t->slots[SETS][at] - 1;
     }
     for (uint32_t i = 0; i < n; i++)
@@ -138,7 +132,7 @@ uint32_t tables_set(struct tables *t, const struct pair *entries, uint32_t n) {
     if (vec_reserve(&t->sets, &t->set_cap, t->set_count + 1, sizeof *t->sets, &t->e))
         return full(t);
     struct stack_set *s = &t->sets[t->set_count];
-    *s = (struct stack_set){.count = n, .depth = depth + 1};
+    *s = (struct stack_set){.count = n, .depth = depth + 1, .hash = hash};
     if (!keep_pairs(t, entries, n, &s->at))
         return STATE_ERROR;
     t->slots[SETS][at] = (uint32_t)++t->set_count;
@@ -165,20 +159,20 @@ static uint32_t weigh(const struct tables *t, uint32_t set, int levels) {
 uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n, bool may_end,
                       bool open) {
     uint64_t flags = (uint64_t)may_end | (uint64_t)open << 1;
-    uint64_t hash = hash_bytes(readings, n * sizeof *readings, 1 + flags);
+    uint32_t hash = hash_of(readings, n, 1 + flags);
     if (!grow_slots(t, STATES, t->state_count))
         return fail(t, ERR_MEMORY, "no memory for the states of a grammar");
     uint64_t mask = (uint64_t)t->slot_cap[STATES] - 1, at = hash & mask;
     for (; t->slots[STATES][at]; at = (at + 1) & mask) {
         const struct state *s = &t->states[t->slots[STATES][at] - 1];
-        if (s->count == n && s->may_end == may_end && s->open == open &&
+        if (s->hash == hash && s->count == n && s->may_end == may_end && s->open == open &&
             same_pairs(t, s->at, readings, n))
             return t->slots[STATES][at] - 1;
     }
     if (vec_reserve(&t->states, &t->state_cap, t->state_count + 1, sizeof *t->states, &t->e))
         return full(t);
     struct state *s = &t->states[t->state_count];
-    *s = (struct state){.count = n, .may_end = may_end, .open = open};
+    *s = (struct state){.count = n, .hash = hash, .may_end = may_end, .open = open};
     for (uint32_t i = 0; i < n && s->weight < WEIGHED; i++)
         s->weight += weigh(t, readings[i].set, WEIGHED_LEVELS);
     t->all_work += s->weight;

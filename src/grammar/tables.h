@@ -25,6 +25,7 @@ struct pair {
 struct stack_set {
     int64_t at; // its entries in pairs, by rising nodes
     uint32_t count, depth;
+    uint32_t hash; // of its entries
 };
 struct state {
     int64_t at; // its readings in pairs, by rising nodes, only such as read a byte
@@ -32,6 +33,7 @@ struct state {
     uint32_t weight; // entries of its readings' stack sets, and of those some levels below
     uint32_t row;    // index + 1 of its row in rows, 0: none yet
     uint32_t local;  // index + 1 of its mask in the matcher's list of local masks, 0: none yet
+    uint32_t hash;   // of its readings and flags
     uint8_t run;     // 1 + plain_run, 0: not yet asked for
     bool may_end;
     bool open;     // a reading has come to where nothing is known (SET_OPEN)
