@@ -233,9 +233,10 @@ def transport():
 
 
 def until_closed(data):
-    """All that comes for these bytes until the server closes the connection."""
-    with socket.create_connection(("127.0.0.1", server.port), 20) as s:
+    """All that comes for these bytes, behind which the client sends no more, until the connection is closed."""
+    with socket.create_connection(("127.0.0.1", server.port), 120) as s:
         s.sendall(data)
+        s.shutdown(socket.SHUT_WR)
         found = b""
         while piece := s.recv(65536):
             found += piece
@@ -252,9 +253,10 @@ def bodies_are_no_requests():
                   b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: chunked\r\n" + own, own + own, b"",
                   b"Content-Length: 4 4\r\n", b"Host: localhost\r\n" + own, b"A: b\r\n" * 200 + own,
                   b"Sec-Fetch-Site: cross-site\r\n" + own]:
-        for method in (b"POST", b"PUT") if lines else (b"POST",):
+        for method in (b"POST", b"PUT", b"PATCH", b"QUERY"):
             found = until_closed(method + b" /v1/tokenize HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n" + inner)
-            ok = found.count(b"HTTP/1.1 ") == 1 and b"\r\nConnection: close\r\n" in found
+            answers = found.count(b"HTTP/1.1 ") - found.count(b"HTTP/1.1 100 ")  # a sign of life for half a close
+            ok = answers == 1 and b"\r\nConnection: close\r\n" in found
             check(f"no request in a body: {method} {lines[:60]}", ok, found)
 
 

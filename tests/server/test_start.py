@@ -161,6 +161,8 @@ def origins():
             status, headers, _ = request(server.port, "POST", "/v1/tokenize", {"content": "x"}, {"Origin": origin, "Content-Type": kind})
             equal(f"{name}: the answer to {kind}", (status, headers.get("access-control-allow-origin")),
                   (200, origin) if allowed else (403, None))
+            shown = headers.get("access-control-expose-headers", "")
+            equal(f"{name}: headers that the page reads", all(h in shown for h in ("x-request-id", "x-ignored-fields", "x-coppice-compression")), allowed)
         own = f"http://127.0.0.1:{server.port}"
         for others, status in [({"Origin": "null"}, 403), ({"Origin": f"http://localhost:{server.port + 1}"}, 200 if "loopback" in options else 403),
                                ({"Sec-Fetch-Site": "same-site"}, 403), ({"Origin": own, "Sec-Fetch-Site": "same-origin"}, 200), ({}, 200)]:

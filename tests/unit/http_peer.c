@@ -122,7 +122,14 @@ static void handle(void *arg, struct exchange *x) {
         hold(s, x);
     } else if (strcmp(path, "/flood") == 0) {
         flood(s, x);
+    } else if (strcmp(path, "/nudge") == 0) {
+        assert_true(peer_wait(&s->sent, 1));
+        s->nudged = s->handled;
+        peer_send(s->other, "GET /mark HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        exchange_reply(x, 200, "text/plain", "", 0);
     } else {
+        if (strcmp(path, "/mark") == 0)
+            s->marked = s->handled - s->nudged;
         echo(x);
     }
 }

@@ -4,6 +4,8 @@
 //   /hello   answers "hello"           /echo    answers the method, query and body
 //   /stream  three chunks at once      /hold    keeps the exchange until the test lets it go
 //   /flood   writes as long as the client takes, up to FLOOD bytes
+//   /nudge   waits until `sent` is set, and asks for /mark on the connection `other`
+//   /mark    notes how many requests have been handled since /nudge
 //   /post    posts a task, which sets `before_posted`
 #ifndef COPPICE_TESTS_UNIT_HTTP_PEER_H
 #define COPPICE_TESTS_UNIT_HTTP_PEER_H
@@ -33,6 +35,7 @@ struct peer_server {
     atomic_int n_held, gone, drained, cut, writable, handled;
     int at_post;              // requests handled before the last /post
     atomic_int before_posted; // requests handled between a /post and its task; -1: none yet
+    atomic_int sent, other, nudged, marked;
     atomic_bool answer_when_cut, begin_held; // what /hold does
     atomic_size_t peak;                      // the largest backlog seen by /flood
 };

@@ -141,6 +141,30 @@ static void many_pipelined_requests_are_answered(void **state) {
     str_fini(&out);
 }
 
+// A request of another connection does not wait for all that lie in the kernel when it comes.
+static void pipelined_requests_take_turns(void **state) {
+    (void)state;
+    enum { MANY = 1000, FEW = 100 };
+    struct str text = {0}, head = {0}, body = {0};
+    int fd = peer_connect(&server);
+    server.other = peer_connect(&server);
+    server.sent = 0;
+    str_puts(&text, "GET /nudge HTTP/1.1\r\n" HOST "\r\n");
+    for (int i = 0; i < MANY; i++)
+        str_puts(&text, "GET /a HTTP/1.1\r\n" HOST "\r\n");
+    peer_send_bytes(fd, text.data, text.len);
+    server.sent = 1;
+    assert_int_equal(peer_answer(server.other, &head, &body), 200);
+    assert_in_range(server.marked, 1, FEW);
+    for (int i = 0; i <= MANY; i++)
+        assert_int_equal(peer_answer(fd, &head, &body), 200);
+    close(fd);
+    close(server.other);
+    str_fini(&text);
+    str_fini(&head);
+    str_fini(&body);
+}
+
 static void a_request_may_come_byte_by_byte(void **state) {
     (void)state;
     static const char text[] =
@@ -482,6 +506,7 @@ int main(void) {
         cmocka_unit_test(one_connection_serves_many),
         cmocka_unit_test(pipelined_requests_are_answered_in_order),
         cmocka_unit_test(many_pipelined_requests_are_answered),
+        cmocka_unit_test(pipelined_requests_take_turns),
         cmocka_unit_test(a_request_may_come_byte_by_byte),
         cmocka_unit_test(head_is_get_without_its_body),
         cmocka_unit_test(old_clients_get_what_they_know),
