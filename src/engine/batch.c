@@ -18,6 +18,7 @@ struct job {
     struct member m;
     bool owned; // the sequence is the job's
     bool parked;
+    bool unfinished;  // its mask was, in its last step
     int32_t *again;   // [n_again] prompt and tokens that are run again, of a job that was dropped
     int64_t n_again;  // 0: none
     int64_t furthest; // tokens that have been run at most
@@ -319,9 +320,13 @@ int job_prepare_masks(struct job *j, int64_t steps) {
     return j->m.masks ? masks_prepare(j->m.masks, steps) : 0;
 }
 
-void job_allow_masks(struct job *j, int64_t steps) {
+void job_allow_masks(struct job *j, int64_t root, int64_t guesses) {
     if (j->m.masks)
-        masks_allow(j->m.masks, steps);
+        masks_allow(j->m.masks, root, guesses);
+}
+
+bool job_unfinished(const struct job *j) {
+    return j->unfinished;
 }
 
 int64_t job_growth(const struct job *j) {
@@ -396,9 +401,9 @@ static void fail(struct job *j, int rc, const struct err *e) {
     j->err = *e;
 }
 
-// A step of this job has failed. Where its choices did, behind rows that have become part of the
-// sequence, these are cut off again, so that sequence and reply fit each other. A spoilt sequence
-// is its caller's to drop.
+// A step of this job has failed, or its mask was not made in it. Where its choices failed, behind
+// rows that have become part of the sequence, these are cut off again, so that sequence and reply
+// fit each other. A spoilt sequence is its caller's to drop.
 static void settle(struct job *j) {
     int64_t kept;
     struct err e;
@@ -546,6 +551,11 @@ static void emit(struct job *j) {
 // What the step did to the job: its reply, its phase, its times.
 static void record_step(struct job *j, const struct step_times *ms) {
     struct reply *out = j->out;
+    if (j->m.rc == ERR_UNFINISHED) {
+        j->unfinished = true;
+        settle(j);
+        return;
+    }
     if (!j->m.rc)
         j->m.rc = add_logprobs(j, &j->m.err);
     if (j->m.rc) {
@@ -574,6 +584,7 @@ static void record_step(struct job *j, const struct step_times *ms) {
 // Takes part in the pass as its turn says; whether it does at all.
 static bool take_turn(struct job *j, int64_t rows, int64_t *deciding) {
     j->before = sequence_len(j->m.seq);
+    j->unfinished = false;
     if (job_decodes(j))
         set_root(j);
     else if (may_continue(j))

@@ -47,7 +47,10 @@ int64_t job_mask_work(const struct job *j);
 // masks_prepare and masks_allow of what holds its reply (spec/masks.h); 0 and nothing where nothing
 // does.
 int job_prepare_masks(struct job *j, int64_t steps);
-void job_allow_masks(struct job *j, int64_t steps);
+void job_allow_masks(struct job *j, int64_t root, int64_t guesses);
+// Whether its last step came to nothing, because what was allowed for its root's mask was too
+// little: it is as it was before, but for rows that are run again.
+bool job_unfinished(const struct job *j);
 // What its last step did: the tree that was verified and the walk through it; read only.
 const struct member *job_member(const struct job *j);
 

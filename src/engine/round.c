@@ -132,9 +132,21 @@ static int join(struct engine *g, struct stream *s, struct err *e) {
     return 0;
 }
 
-// Takes up waiting streams in their order while there are slots and memory.
+static bool somebody_decodes(const struct engine *g) {
+    for (int i = 0; i < g->n_members; i++)
+        if (!g->members[i]->parked && job_decodes(g->members[i]->job))
+            return true;
+    return false;
+}
+
+// Takes up waiting streams in their order while there are slots and memory. A first state for a
+// slot takes some milliseconds to make: where others wait for their next token, it takes as many
+// rounds as it needs.
 static void admit(struct engine *g) {
+    enum { LONG_MS = 10 };
     struct stream *before = NULL;
+    const bool in_time = somebody_decodes(g);
+    const double start = clock_ms();
     for (struct stream **at = &g->waiting.first; *at && g->n_members < g->o.slots;) {
         struct err e = {0};
         struct stream *s = *at;
@@ -143,7 +155,7 @@ static void admit(struct engine *g) {
             at = &s->next;
             continue;
         }
-        if (!room_to_join(g, s))
+        if (!room_to_join(g, s) || (in_time && clock_ms() - start > LONG_MS))
             return;
         if (!cached_ready(g, s)) {
             g->stalled = g->n_members == 0;
@@ -206,7 +218,7 @@ static bool takes_part(const struct stream *s, const struct stream *alone) {
 }
 
 // A device computes while masks are made, so those that are likely to take little are left for
-// then.
+// then; one that takes more all the same is made before a later pass.
 static bool masks_first(const struct engine *g, const struct stream *s) {
     const struct exec *x = model_exec(session_model(g->session));
     return job_constrained(s->job) && (!exec_ops(x)->sample_batched || s->mask_took >= MASK_LIGHT);
@@ -237,17 +249,13 @@ static struct stream *next_masked(const struct engine *g, int64_t until) {
 static void share_masks(struct engine *g, const struct stream *alone) {
     int64_t room = MASK_ROUND, until = g->masks;
     struct stream *next;
-    int n = 0;
     for (int i = 0; i < g->n_members; i++) {
         struct stream *s = g->members[i];
         s->mask_waits = takes_part(s, alone) && masks_first(g, s);
-        n += s->mask_waits;
-    }
-    for (int i = 0; i < g->n_members; i++) {
-        struct stream *s = g->members[i];
-        job_allow_masks(s->job, MASK_GUESSES / g->n_members);
+        int64_t light = min_i64(MASK_LIGHT, MASK_LIGHT_ROUND / g->n_members);
+        job_allow_masks(s->job, s->mask_waits ? INT64_MAX : light, MASK_GUESSES / g->n_members);
         if (s->mask_waits && s->mask_took < MASK_LIGHT)
-            prepare_masks(s, min_i64(MASK_LIGHT, MASK_LIGHT_ROUND / n));
+            prepare_masks(s, light);
     }
     while (room > 0 && (next = next_masked(g, until))) {
         int64_t had = room;
@@ -309,7 +317,9 @@ static void plan_pass(struct engine *g, const struct stream *alone) {
 // What its masks have taken for this pass is expected of the next one.
 static void count_masks(struct stream *s) {
     int64_t before = s->mask_seen;
-    if (!job_decodes(s->job))
+    if (job_unfinished(s->job))
+        s->mask_took = max_i64(s->mask_took, MASK_LIGHT);
+    if (job_unfinished(s->job) || !job_decodes(s->job))
         return;
     s->mask_seen = job_mask_work(s->job);
     s->mask_took = max_i64(s->mask_seen - before, s->mask_took / 2);

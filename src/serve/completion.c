@@ -435,7 +435,7 @@ static bool ask_gone(const void *arg) {
 }
 
 static bool ask_patience(const void *arg) {
-    enum { LONG_MS = 10 };
+    enum { LONG_MS = 5 };
     const struct completion *c = arg;
     return ask_gone(arg) || workers_step_aside(c->s->workers, LONG_MS, NULL);
 }

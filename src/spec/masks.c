@@ -29,7 +29,7 @@ struct asked {
 struct masks {
     struct constraint *c;
     int64_t work;                   // that it has counted for this member
-    int64_t room;                   // steps that guesses may take
+    int64_t root_room, room;        // steps that the root, and guesses, may take in the pass
     int32_t pending;                // a chosen token that `root` is not behind yet; -1: none
     struct constraint_state *root;  // behind all chosen tokens but that one; NULL: failed
     int rc;                         // why it failed,
@@ -89,7 +89,7 @@ int masks_create(struct masks **out, struct constraint *c, int64_t vocab, struct
     if (!m)
         return err_set(e, ERR_MEMORY, "no memory for the masks of a constraint");
     m->c = constraint_keep(c);
-    m->room = INT64_MAX;
+    m->root_room = m->room = INT64_MAX;
     m->pending = -1;
     int rc = c->class->begin(c->self, &m->root, e);
     if (rc) {
@@ -150,23 +150,24 @@ int masks_prepare(struct masks *m, int64_t steps) {
     return rc;
 }
 
-void masks_allow(struct masks *m, int64_t steps) {
-    m->room = steps;
+void masks_allow(struct masks *m, int64_t root, int64_t guesses) {
+    m->root_room = root;
+    m->room = guesses;
 }
 
 int masks_begin(struct masks *m, struct err *e) {
     forget(m);
-    int64_t before = open_steps(m, INT64_MAX);
-    make_root(m);
+    int64_t before = open_steps(m, m->root_room);
+    int rc = make_root(m);
     close_steps(m, before);
     memset(m->sure, 0, sizeof m->sure);
     memset(m->forced, 0, sizeof m->forced);
     memset(m->row, 0, sizeof m->row);
     m->row[0] = m->root;
     m->number[0] = -1;
-    if (m->rc && e)
+    if (rc && e)
         *e = m->err;
-    return m->rc;
+    return rc;
 }
 
 int masks_wanted(int k) {
@@ -366,7 +367,7 @@ const bool *masks_sure(const struct masks *m) {
 int masks_look(struct masks *m, int row, struct constraint_view *out, struct err *e) {
     const struct ddtree *t = m->tree;
     struct err own;
-    int64_t before = open_steps(m, row ? m->room : INT64_MAX);
+    int64_t before = open_steps(m, row ? m->room : m->root_room);
     int rc = 0;
     *out = (struct constraint_view){.only = -1, .none = true};
     if (row > 0 && !m->row[row])

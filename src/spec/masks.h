@@ -18,7 +18,8 @@ struct masks;
 int masks_create(struct masks **out, struct constraint *c, int64_t vocab, struct err *e);
 void masks_destroy(struct masks *m); // NULL is allowed
 
-// Forgets the nodes of the last step. Returns 0, or why no further token can be chosen.
+// Forgets the nodes of the last step. Returns 0, or why no further token can be chosen;
+// ERR_UNFINISHED where not enough is allowed for that to be known.
 int masks_begin(struct masks *m, struct err *e);
 
 // Candidates to ask drafters for where a tree is to have k a node: some may be forbidden.
@@ -39,9 +40,10 @@ const bool *masks_sure(const struct masks *m);
 // known, or why it cannot be, of which the step will tell. ERR_UNFINISHED: goes on when it is
 // called again.
 int masks_prepare(struct masks *m, int64_t steps);
-// Steps that nodes of the next trees may take, beside the roots; guesses that need more are left
-// out. At first as many as they take.
-void masks_allow(struct masks *m, int64_t steps);
+// Steps that a step may take of its own, where its root has not been prepared or is not known yet,
+// and those of its further nodes: a root that needs more ends it with ERR_UNFINISHED, and guesses
+// that need more are left out. At first as many as they take.
+void masks_allow(struct masks *m, int64_t root, int64_t guesses);
 
 // What may come behind a row of the tree. A state that cannot be had shows as `none`; only of row 0
 // that is an error. Rows are asked for behind their parents.

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "engine/batch.h"
 #include "engine/generate.h"
+#include "support/automaton.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"
 
@@ -393,6 +394,48 @@ static void checkpoints_come_when_asked_for(void **state) {
     assert_int_equal(session_generate(f->plain, &r, &y, &e), ERR_USAGE);
 }
 
+// Masks that take more than a step may take: their members are left as they were, their rows are
+// run again behind a base, and what they say is what they say alone.
+static void test_unfinished_masks(void **state) {
+    enum { FEW_STEPS = 1 << 18 };
+    struct fixture *f = *state;
+    struct reply alone[MOST], y[MOST];
+    struct job *job[MOST];
+    struct batch *b;
+    int stepped = 1, unfinished = 0;
+    int64_t again = 0;
+    make_requests(f, 0.8);
+    assert_int_equal(batch_create(&b, f->session, MOST, NULL), 0);
+    for (int i = 0; i < MOST; i++) {
+        struct automaton *a;
+        int64_t vocab = model_params_of(session_model(f->session))->vocab;
+        assert_int_equal(automaton_create(&a, vocab, false, 7 + (uint64_t)i, NULL), 0);
+        f->r[i].constraint = a->constraint;
+        f->r[i].how = i % 2 ? SPECULATE_TREE : SPECULATE_OFF;
+        assert_int_equal(session_generate(f->session, &f->r[i], &alone[i], NULL), 0);
+        assert_int_equal(batch_join(b, &f->r[i], &y[i], &job[i], NULL), 0);
+    }
+    while (stepped) {
+        for (int i = 0; i < MOST; i++) {
+            bool go_on = job_unfinished(job[i]);
+            unfinished += go_on;
+            while (go_on && job_prepare_masks(job[i], CONSTRAINT_STEPS) == ERR_UNFINISHED)
+                ;
+            job_allow_masks(job[i], FEW_STEPS, FEW_STEPS);
+        }
+        assert_int_equal(batch_step(b, &stepped, NULL), 0);
+    }
+    batch_destroy(b);
+    for (int i = 0; i < MOST; i++) {
+        assert_same(&y[i], &alone[i]);
+        again += y[i].again;
+        reply_fini(&y[i]);
+        reply_fini(&alone[i]);
+        constraint_drop(f->r[i].constraint);
+    }
+    assert_true(unfinished > MOST && again > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_as_alone),
@@ -402,6 +445,7 @@ int main(void) {
         cmocka_unit_test(test_join_and_leave),
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(checkpoints_come_when_asked_for),
+        cmocka_unit_test(test_unfinished_masks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
