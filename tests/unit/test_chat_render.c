@@ -35,14 +35,18 @@ static int teardown(void **state) {
     return 0;
 }
 
+// Of a fixture, or with a brace in its name the template itself.
 static struct chat_template *load(const char *name, const struct tokenizer *t) {
     char path[512];
     struct str text = {0};
     struct chat_template *form = NULL;
     struct err e = {0};
     snprintf(path, sizeof path, TEMPLATES "%s.jinja", name);
-    if (file_read(&text, path, 1 << 20, &e) ||
-        chat_template_create(&form, text.data, text.len, t, &e))
+    if (strchr(name, '{'))
+        str_puts(&text, name);
+    else if (file_read(&text, path, 1 << 20, &e))
+        fail_msg("%s: %s", name, e.text);
+    if (chat_template_create(&form, text.data, text.len, t, &e))
         fail_msg("%s: %s", name, e.text);
     str_fini(&text);
     return form;
@@ -464,6 +468,12 @@ static void assert_calls_in_order(const char *name, const char *messages) {
 // stay.
 static void turns_that_are_refused_are_joined(void **state) {
     (void)state;
+    // The system's words stand in the first turn, which there has to be.
+    static const char in_first_turn[] =
+        "{% set own = messages[0].role == 'system' %}"
+        "{% for m in (messages[1:] if own else messages) %}"
+        "[{{ m.role }}]{{ messages[0].content if own and loop.first }} {{ m.content }}\n"
+        "{% endfor %}";
     static const struct {
         const char *name, *messages, *want;
     } rows[] = {
@@ -484,6 +494,8 @@ static void turns_that_are_refused_are_joined(void **state) {
          TURN("user", "?") TURN("model", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
                                          "\"Oslo\"}}\n</tool_call>")
              TURN("user", "<tool_response>\nsunny\n</tool_response>\n\nso?") OPEN},
+        {in_first_turn, "[" SYSTEM("Be.") "," USER("one") "]", "[user]Be. one\n"},
+        {in_first_turn, "[" SYSTEM("Be.") "]", "[user] Be.\n"},
         {"brackets", "[" USER("one") "," USER("two") "]", "[INST]one\n\ntwo[/INST]"},
         {"brackets", "[" ASSISTANT("hey") "," USER("one") "]", "[INST][/INST]hey[INST]one[/INST]"},
         {"brackets",
