@@ -192,7 +192,7 @@ static void identify(struct cache_disk *d, struct cache_job *j) {
     j->rc = gguf_check(j->gguf, &j->err); // what has been cut off cannot be read
     if (j->rc)
         return;
-    j->content = content_whole(j->gguf, 1, &stop);
+    j->content = content_whole_aside(j->gguf, &stop);
     if (!j->content)
         j->rc = ends(d) ? ERR_STATE : err_set(&j->err, ERR_MEMORY, "no memory to read the model");
     else

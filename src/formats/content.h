@@ -32,6 +32,10 @@ uint64_t content_whole(const struct gguf *g, int threads, const struct content_s
 // is memory and no file.
 bool content_stamp(const struct gguf *g, int64_t settled, uint64_t *stamp);
 
+// content_whole by one thread that all others go before, so that nobody who computes meanwhile
+// loses time to it; waits for its end.
+uint64_t content_whole_aside(const struct gguf *g, const struct content_stop *stop);
+
 // A folder remembers what content_whole has said of a file, as long as nobody writes to it, moves
 // it or sets its times: by its stamp.
 // False, 0: nothing is remembered. A file that was changed within the last two seconds is not,

@@ -4,10 +4,13 @@
 // how it is remembered.
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "formats/content.h"
@@ -115,6 +118,35 @@ static void every_byte_counts(void **state) {
     }
 }
 
+struct seen {
+    pthread_t caller;
+    int asked, last; // nice values of who asks
+};
+
+static bool see(void *arg) {
+    struct seen *s = arg;
+    assert_false(pthread_equal(pthread_self(), s->caller));
+    s->last = getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
+    return ++s->asked == 0;
+}
+
+// A server hashes its model beside its first requests.
+static void reading_aside_comes_last(void **state) {
+    (void)state;
+    char path[64];
+    struct seen s = {.caller = pthread_self(), .last = 1000};
+    const struct content_stop stop = {see, &s};
+    int mine = getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
+    snprintf(path, sizeof path, "/tmp/coppice-content-%d.gguf", (int)getpid());
+    struct gguf *g = open_large(path, -1);
+    assert_true(content_whole_aside(g, &stop) == content_whole(g, 1, NULL));
+    assert_true(s.asked > 3);
+    assert_int_equal(s.last, 19);
+    assert_int_equal(getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid)), mine);
+    gguf_close(g);
+    unlink(path);
+}
+
 // What is remembered is of the file as it is, not of another one that looks like it.
 static void is_remembered_until_the_file_is_touched(void **state) {
     (void)state;
@@ -198,6 +230,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_files_apart),
         cmocka_unit_test(every_byte_counts),
+        cmocka_unit_test(reading_aside_comes_last),
         cmocka_unit_test(is_remembered_until_the_file_is_touched),
         cmocka_unit_test(the_files_of_old_models_go),
     };
