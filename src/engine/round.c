@@ -14,10 +14,11 @@
 // members together between two passes: of those whose masks take much, of the others, and within
 // the pass, for their guesses. And of a mask that takes much.
 enum {
-    MASK_ROUND = CONSTRAINT_STEPS,
+    MASK_ROUND = CONSTRAINT_STEPS >> 2,
     MASK_LIGHT_ROUND = MASK_ROUND / 2,
     MASK_GUESSES = MASK_ROUND / 4,
     MASK_LIGHT = MASK_ROUND / 16,
+    MASK_SLICES = 8, // that a mask may have before they become longer
 };
 
 // Ends a stream that is in no list any more.
@@ -231,6 +232,13 @@ static int64_t prepare_masks(struct stream *s, int64_t steps) {
     return job_mask_work(s->job) - before;
 }
 
+// Steps of a member's next slice, which would be a whole round's: CONSTRAINT_STEPS at most, where
+// it does not come further with fewer.
+static int64_t slice_of(const struct stream *s) {
+    return min_i64((int64_t)MASK_ROUND << min_i32(s->mask_slices / MASK_SLICES, 2),
+                   CONSTRAINT_STEPS);
+}
+
 // Whose turn it is of those that wait, if they had their last one before so many turns.
 static struct stream *next_masked(const struct engine *g, int64_t until) {
     struct stream *next = NULL;
@@ -258,10 +266,11 @@ static void share_masks(struct engine *g, const struct stream *alone) {
             prepare_masks(s, light);
     }
     while (room > 0 && (next = next_masked(g, until))) {
-        int64_t had = room;
-        room -= min_i64(prepare_masks(next, room), room);
-        if (!next->mask_waits || had == MASK_ROUND) // else it is the first in the next round
+        bool whole = room == MASK_ROUND;
+        room -= min_i64(prepare_masks(next, whole ? slice_of(next) : room), room);
+        if (!next->mask_waits || whole) // else it is the first in the next round
             next->mask_last = ++g->masks;
+        next->mask_slices = next->mask_waits ? next->mask_slices + whole : 0;
         if (next->mask_waits)
             return;
     }

@@ -119,7 +119,7 @@ int64_t grammar_matcher_work(const struct grammar_matcher *m);
 // ERR_UNFINISHED. What they have worked out is kept, so that the same call goes on from there, if
 // only one byte's step (GRAMMAR_STEP_WORK at most) is within what is allowed. INT64_MAX: no bound.
 void grammar_matcher_allow(struct grammar_matcher *m, int64_t steps);
-enum { GRAMMAR_STEP_WORK = 1 << 20 };
+enum { GRAMMAR_STEP_WORK = 1 << 22 };
 
 // The state before the first byte, with a reference for the caller; it takes no work.
 struct grammar_state *grammar_start(struct grammar_matcher *m);

@@ -61,7 +61,7 @@ struct constraint_class {
     void (*allow)(void *self, int64_t steps);
 };
 
-enum { CONSTRAINT_STEPS = 1 << 20 };
+enum { CONSTRAINT_STEPS = 1 << 22 };
 
 struct constraint {
     const struct constraint_class *class;
