@@ -23,13 +23,9 @@ static int eval_const(struct jinja_context *c, const struct jinja_node *node,
 
 static int eval_name(struct jinja_context *c, const struct jinja_node *node,
                      struct jinja_value *out) {
-    for (const struct jinja_scope *s = c->scope; s; s = s->parent)
-        for (int i = 0; i < s->n; i++)
-            if (s->slots[i].id == node->id) {
-                *out = s->slots[i].value;
-                return 0;
-            }
-    *out = c->globals[node->id];
+    int rc = jinja_lookup(c, node->id, out);
+    if (rc)
+        return rc;
     if (!out->kind)
         *out = jinja_missing(c, *out, node->value);
     return out->kind ? 0 : c->e.code;

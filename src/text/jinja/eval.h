@@ -21,6 +21,8 @@ struct jinja_scope {
 // A new scope inside of `parent`, which becomes the current one only by the caller's doing.
 struct jinja_scope *jinja_scope_new(struct jinja_context *c, struct jinja_scope *parent);
 int jinja_scope_set(struct jinja_context *c, struct jinja_scope *s, int id, struct jinja_value v);
+// The variable's value; JINJA_ABSENT: it has none. Slots that are looked at count as steps.
+int jinja_lookup(struct jinja_context *c, int id, struct jinja_value *out);
 // Assigns in the current scope.
 int jinja_assign(struct jinja_context *c, int id, struct jinja_value v);
 // Assigns to a name, a tuple of targets or the attribute of a namespace.

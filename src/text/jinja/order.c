@@ -51,7 +51,9 @@ static int order_lists(struct jinja_context *c, const struct jinja_list *a,
     *order = a->n < b->n ? -1 : a->n > b->n;
     for (size_t i = 0; i < min_size(a->n, b->n) && !rc; i++) {
         bool same = false;
-        rc = jinja_equal(c, a->items[i], b->items[i], &same);
+        rc = i % 4 == 3 ? jinja_charge(c, 1) : 0;
+        if (!rc)
+            rc = jinja_equal(c, a->items[i], b->items[i], &same);
         if (rc || same)
             continue;
         rc = jinja_order(c, a->items[i], b->items[i], op, order);

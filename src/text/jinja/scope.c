@@ -13,12 +13,14 @@ struct jinja_scope *jinja_scope_new(struct jinja_context *c, struct jinja_scope 
     return s;
 }
 
+enum { PER_STEP = 16 }; // slots that are looked at
+
 int jinja_scope_set(struct jinja_context *c, struct jinja_scope *s, int id, struct jinja_value v) {
     for (int i = 0; i < s->n; i++) {
         if (s->slots[i].id != id)
             continue;
         s->slots[i].value = v;
-        return 0;
+        return jinja_charge(c, (size_t)i / PER_STEP);
     }
     if (s->n == s->cap) {
         int cap = s->cap ? 2 * s->cap : 4;
@@ -34,6 +36,18 @@ int jinja_scope_set(struct jinja_context *c, struct jinja_scope *s, int id, stru
         return c->e.code;
     s->slots[s->n++] = (struct jinja_slot){.id = id, .value = v};
     return 0;
+}
+
+int jinja_lookup(struct jinja_context *c, int id, struct jinja_value *out) {
+    size_t looked = 0;
+    *out = c->globals[id];
+    for (const struct jinja_scope *s = c->scope; s; looked += (size_t)s->n, s = s->parent)
+        for (int i = 0; i < s->n; i++)
+            if (s->slots[i].id == id) {
+                *out = s->slots[i].value;
+                return jinja_charge(c, (looked + (size_t)i) / PER_STEP);
+            }
+    return jinja_charge(c, looked / PER_STEP);
 }
 
 int jinja_assign(struct jinja_context *c, int id, struct jinja_value v) {
@@ -63,17 +77,12 @@ static int assign_tuple(struct jinja_context *c, const struct jinja_node *target
     return rc;
 }
 
-static struct jinja_value lookup(const struct jinja_context *c, int id) {
-    for (const struct jinja_scope *s = c->scope; s; s = s->parent)
-        for (int i = 0; i < s->n; i++)
-            if (s->slots[i].id == id)
-                return s->slots[i].value;
-    return c->globals[id];
-}
-
 static int assign_attribute(struct jinja_context *c, const struct jinja_node *target,
                             struct jinja_value v) {
-    struct jinja_value ns = lookup(c, target->id);
+    struct jinja_value ns;
+    int rc = jinja_lookup(c, target->id, &ns);
+    if (rc)
+        return rc;
     if (ns.kind != JINJA_NAMESPACE)
         return jinja_fail(c, ERR_USAGE, "cannot assign attribute on non-namespace object");
     if (target->value.as.s->bytes[0] == '_')
