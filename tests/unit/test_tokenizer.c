@@ -289,6 +289,41 @@ static void test_bounds_of_the_work(void **state) {
     }
 }
 
+// Each phase of the work over an unbroken stretch asks: for its symbols, for the heap of its pairs,
+// for its merges.
+static void test_phases_ask(void **state) {
+    (void)state;
+    enum { LONG = 1 << 20, EACH = 1 << 16 };
+    static const char *const tokens[] = {"aa"}, *const merges[] = {"a a"};
+    struct vocab_file f = {0};
+    struct vocab_spec spec = {tokens, merges, NULL, 1, 1};
+    struct tokenizer *t;
+    struct str text = {0};
+    struct err e = {0};
+    vocab_file_fill(&f, &spec);
+    assert_int_equal(vocab_file_load(&f, &t, &e), 0);
+    for (int i = 0; i < LONG; i++)
+        str_putc(&text, 'a');
+    int never = INT32_MAX;
+    struct token_list l = {.gone = &(struct gone){ask, &never}};
+    assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e), 0);
+    assert_int_equal(l.count, LONG / 2);
+    const int asked = INT32_MAX - never;
+    assert_true(asked >= (LONG + LONG / 2 + LONG) / EACH - 1);
+    token_list_fini(&l);
+    for (int k = 0; k < asked; k++) {
+        int left = k;
+        l = (struct token_list){.gone = &(struct gone){ask, &left}};
+        assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e), ERR_CANCELLED);
+        assert_int_equal(left, -1); // it ends with the answer
+        assert_int_equal(l.count, 0);
+        token_list_fini(&l);
+    }
+    str_fini(&text);
+    tokenizer_destroy(t);
+    vocab_file_fini(&f);
+}
+
 // The file must be refused with this code and a sentence that holds this word.
 static void refused(struct vocab_file *f, int code, const char *word) {
     struct tokenizer *t;
@@ -394,6 +429,7 @@ int main(void) {
         cmocka_unit_test(test_missing_keys),
         cmocka_unit_test(test_missing_byte_tokens),
         cmocka_unit_test(test_bounds_of_the_work),
+        cmocka_unit_test(test_phases_ask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
