@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "vocab_file.h"
 
@@ -324,6 +325,47 @@ static void test_phases_ask(void **state) {
     vocab_file_fini(&f);
 }
 
+// A character of four bytes that no token has is one token, and as many as fit are not refused.
+static void test_unknown_characters_fit(void **state) {
+    (void)state;
+    enum { MANY = 1000 };
+    static const char *const tokens[] = {"<unk>", "<s>", "</s>", "a"};
+    static const size_t lengths[] = {5, 3, 4, 1};
+    static const int32_t types[] = {2, 3, 3, 1};
+    static const float scores[] = {0, 0, 0, -1};
+    char path[64];
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct tokenizer *t;
+    struct str text = {0};
+    struct err e = {0};
+    snprintf(path, sizeof path, "/tmp/test_tokenizer.%d.gguf", (int)getpid());
+    assert_int_equal(gguf_writer_open(&w, path, &e), 0);
+    gguf_put_str(w, "tokenizer.ggml.model", "llama", 5);
+    gguf_put_str_array(w, "tokenizer.ggml.tokens", tokens, lengths, 4);
+    gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, types, 4);
+    gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, scores, 4);
+    gguf_put_int(w, "tokenizer.ggml.unknown_token_id", GGUF_U32, 0);
+    gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", false);
+    assert_int_equal(gguf_writer_close(w, &e), 0);
+    assert_int_equal(gguf_open(&g, path, &e), 0);
+    if (tokenizer_create(&t, g, &e))
+        fail_msg("%s", e.text);
+    for (int i = 0; i < MANY; i++)
+        str_puts(&text, "\xF0\x9F\x98\x80");
+    for (int fits = 0; fits < 2; fits++) {
+        struct token_list l = {.most = MANY - 1 + (size_t)fits};
+        assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e),
+                         fits ? 0 : ERR_LIMIT);
+        assert_int_equal(l.count, fits ? MANY : 0);
+        token_list_fini(&l);
+    }
+    str_fini(&text);
+    tokenizer_destroy(t);
+    gguf_close(g);
+    remove(path);
+}
+
 // The file must be refused with this code and a sentence that holds this word.
 static void refused(struct vocab_file *f, int code, const char *word) {
     struct tokenizer *t;
@@ -430,6 +472,7 @@ int main(void) {
         cmocka_unit_test(test_missing_byte_tokens),
         cmocka_unit_test(test_bounds_of_the_work),
         cmocka_unit_test(test_phases_ask),
+        cmocka_unit_test(test_unknown_characters_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
