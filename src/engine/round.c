@@ -121,6 +121,7 @@ static int join(struct engine *g, struct stream *s, struct err *e) {
     if (last)
         p->prefix = NULL;
     s->mask_took = MASK_LIGHT; // nothing is known of its first one
+    s->mask_last = g->masks;   // who is here already comes before it
     s->joined = clock_ms();
     atomic_store(&s->done, sequence_len(job_sequence(s->job)));
     if (p)
@@ -218,11 +219,11 @@ static bool takes_part(const struct stream *s, const struct stream *alone) {
     return !s->parked && (alone ? s == alone : !s->alone);
 }
 
-// A device computes while masks are made, so those that are likely to take little are left for
-// then; one that takes more all the same is made before a later pass.
-static bool masks_first(const struct engine *g, const struct stream *s) {
+// A device computes while masks are made, so those that are likely to take no more than `light`
+// steps are left for then; one that takes more all the same is made before a later pass.
+static bool masks_first(const struct engine *g, const struct stream *s, int64_t light) {
     const struct exec *x = model_exec(session_model(g->session));
-    return job_constrained(s->job) && (!exec_ops(x)->sample_batched || s->mask_took >= MASK_LIGHT);
+    return job_constrained(s->job) && (!exec_ops(x)->sample_batched || s->mask_took >= light);
 }
 
 // Works on the mask that the next token of a member is chosen by; returns what it has taken.
@@ -232,11 +233,11 @@ static int64_t prepare_masks(struct stream *s, int64_t steps) {
     return job_mask_work(s->job) - before;
 }
 
-// Steps of a member's next slice, which would be a whole round's: CONSTRAINT_STEPS at most, where
-// it does not come further with fewer.
+// Steps of a member's next slice, which would be a whole round's. They become more until its mask
+// is made or the constraint has given up: slices may keep less than they do again.
 static int64_t slice_of(const struct stream *s) {
-    return min_i64((int64_t)MASK_ROUND << min_i32(s->mask_slices / MASK_SLICES, 2),
-                   CONSTRAINT_STEPS);
+    enum { DOUBLED = 5 };
+    return (int64_t)MASK_ROUND << min_i32(s->mask_slices / MASK_SLICES, DOUBLED);
 }
 
 // Whose turn it is of those that wait, if they had their last one before so many turns.
@@ -251,18 +252,18 @@ static struct stream *next_masked(const struct engine *g, int64_t until) {
 }
 
 // The masks that members need in the pass are made before it, as far as MASK_ROUND goes; members
-// whose masks are unfinished wait for a later one. Those that took little the last time come first,
-// the others have turns: no member, and no number of them, makes others wait for more than these
-// steps.
+// whose masks are unfinished wait for a later one. Those that took little the last time, and first
+// ones, come first, the others have turns: no member, and no number of them, makes others wait for
+// more than these steps.
 static void share_masks(struct engine *g, const struct stream *alone) {
     int64_t room = MASK_ROUND, until = g->masks;
+    int64_t light = min_i64(MASK_LIGHT, MASK_LIGHT_ROUND / max_i32(g->n_members, 1));
     struct stream *next;
     for (int i = 0; i < g->n_members; i++) {
         struct stream *s = g->members[i];
-        s->mask_waits = takes_part(s, alone) && masks_first(g, s);
-        int64_t light = min_i64(MASK_LIGHT, MASK_LIGHT_ROUND / g->n_members);
+        s->mask_waits = takes_part(s, alone) && masks_first(g, s, light);
         job_allow_masks(s->job, s->mask_waits ? INT64_MAX : light, MASK_GUESSES / g->n_members);
-        if (s->mask_waits && s->mask_took < MASK_LIGHT)
+        if (s->mask_waits && s->mask_took <= MASK_LIGHT)
             prepare_masks(s, light);
     }
     while (room > 0 && (next = next_masked(g, until))) {

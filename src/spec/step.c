@@ -374,7 +374,8 @@ static void begin(struct step *s, struct member *const *members, int n) {
         m->tree.parent[0] = -1;
         m->tree.depth[0] = 0;
         m->tree.score[0] = 0;
-        if (m->masks) {
+        // What is only read needs no mask, which may take long to make.
+        if (m->masks && (m->phase == MEMBER_DECODE || m->choose)) {
             m->rc = masks_begin(m->masks, &m->err);
             masks_take(m->masks, &m->tree);
         }

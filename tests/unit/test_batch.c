@@ -436,6 +436,46 @@ static void test_unfinished_masks(void **state) {
     assert_true(unfinished > MOST && again > 0);
 }
 
+// A text that is run again is read without the mask that comes behind it.
+static void test_read_without_masks(void **state) {
+    enum { TOKENS = 5, STEPS = 100 };
+    struct fixture *f = *state;
+    struct reply alone[MOST], y[MOST];
+    struct job *job[MOST];
+    struct batch *b = NULL;
+    int stepped = 1;
+    make_requests(f, 0.8);
+    assert_int_equal(batch_create(&b, f->session, MOST, NULL), 0);
+    for (int i = 0; i < MOST; i++) {
+        struct automaton *a;
+        int64_t vocab = model_params_of(session_model(f->session))->vocab;
+        assert_int_equal(automaton_create(&a, vocab, false, 7 + (uint64_t)i, NULL), 0);
+        f->r[i].constraint = a->constraint;
+        assert_int_equal(session_generate(f->session, &f->r[i], &alone[i], NULL), 0);
+        assert_int_equal(batch_join(b, &f->r[i], &y[i], &job[i], NULL), 0);
+        while (!job_ended(job[i]) && y[i].n < TOKENS)
+            assert_int_equal(batch_step(b, &stepped, NULL), 0);
+        if (job_ended(job[i]))
+            continue;
+        assert_int_equal(job_drop(job[i], NULL), 0);
+        for (int k = 0; k < STEPS && !job_decodes(job[i]); k++) {
+            job_allow_masks(job[i], 0, 0);
+            assert_int_equal(batch_step(b, &stepped, NULL), 0);
+        }
+        assert_true(job_decodes(job[i]));
+        job_allow_masks(job[i], INT64_MAX, INT64_MAX);
+    }
+    while (stepped)
+        assert_int_equal(batch_step(b, &stepped, NULL), 0);
+    batch_destroy(b);
+    for (int i = 0; i < MOST; i++) {
+        assert_same(&y[i], &alone[i]);
+        reply_fini(&y[i]);
+        reply_fini(&alone[i]);
+        constraint_drop(f->r[i].constraint);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_as_alone),
@@ -446,6 +486,7 @@ int main(void) {
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(checkpoints_come_when_asked_for),
         cmocka_unit_test(test_unfinished_masks),
+        cmocka_unit_test(test_read_without_masks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

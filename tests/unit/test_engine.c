@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -687,134 +686,6 @@ static void out_of_memory_always(void **state) {
     }
 }
 
-// Constraints that allow everything. The masks of all but the first one take many steps for each
-// token; the first one notes how many steps the others take between two of its tokens.
-enum { SLOW_STEPS = 3 << 20, SLOW_BETWEEN = 2 << 20 };
-
-struct slow_masks {
-    atomic_bool submitted; // all of them
-    int64_t work;          // of all
-    int64_t seen, most;    // at the first one's last token, 0: none; between two of these
-};
-
-struct slow_mask {
-    struct slow_masks *all;
-    bool first;
-    bool at_once; // all steps of a mask are taken in one call, or none is kept
-    int64_t work, allowed;
-};
-
-struct constraint_state {
-    int64_t left; // steps that its mask still takes
-};
-
-static void slow_destroy(void *self) {
-    (void)self;
-}
-
-static int slow_begin(void *self, struct constraint_state **out, struct err *e) {
-    const struct slow_mask *m = self;
-    struct constraint_state *s = malloc(sizeof *s);
-    (void)e;
-    while (!atomic_load(&m->all->submitted)) // so that they run side by side
-        sched_yield();
-    assert_non_null(s);
-    s->left = m->first ? 0 : SLOW_STEPS;
-    *out = s;
-    return 0;
-}
-
-static int slow_next(void *self, struct constraint_state *from, int32_t token,
-                     struct constraint_state **out, struct err *e) {
-    struct slow_mask *m = self;
-    struct slow_masks *all = m->all;
-    (void)from, (void)token;
-    if (m->first && all->seen && all->work - all->seen > all->most)
-        all->most = all->work - all->seen;
-    if (m->first)
-        all->seen = all->work;
-    return slow_begin(self, out, e);
-}
-
-static void slow_drop(void *self, struct constraint_state *s) {
-    (void)self;
-    free(s);
-}
-
-static bool slow_allows(void *self, struct constraint_state *s, int32_t token) {
-    (void)self, (void)s, (void)token;
-    return true;
-}
-
-static int slow_look(void *self, struct constraint_state *s, struct constraint_view *out,
-                     struct err *e) {
-    struct slow_mask *m = self;
-    int64_t can = m->allowed > m->work ? m->allowed - m->work : 0;
-    int64_t steps = s->left < can ? s->left : can;
-    s->left -= m->at_once && steps < s->left ? 0 : steps;
-    m->work += steps;
-    m->all->work += steps;
-    *out = (struct constraint_view){.only = -1};
-    return s->left ? err_set(e, ERR_UNFINISHED, "the mask takes more steps") : 0;
-}
-
-static enum constraint_hint slow_hint(void *self, struct constraint_state *s, int32_t *token) {
-    (void)self, (void)s, (void)token;
-    return CONSTRAINT_NO_HINT;
-}
-
-static int64_t slow_work(void *self) {
-    return ((struct slow_mask *)self)->work;
-}
-
-static void slow_allow(void *self, int64_t steps) {
-    struct slow_mask *m = self;
-    m->allowed = steps < INT64_MAX - m->work ? m->work + steps : INT64_MAX;
-}
-
-// The first n requests of the rig with masks, all but the first one's slow. Returns the most steps
-// between two tokens of that one.
-static int64_t run_slow_masks(struct engine_rig *f, int n, bool at_once) {
-    static const struct constraint_class class = {"slow",    slow_destroy, slow_begin, slow_next,
-                                                  slow_drop, slow_allows,  slow_look,  slow_hint,
-                                                  slow_work, slow_allow};
-    struct engine_options o = engine_options_default();
-    struct stream *s[RIG_MOST];
-    struct slow_mask masks[RIG_MOST];
-    struct slow_masks all = {0};
-    o.slots = RIG_MOST;
-    int64_t vocab = model_params_of(session_model(f->session))->vocab;
-    struct engine *g = rig_engine(f, &o);
-    for (int i = 0; i < n; i++) {
-        struct request r = f->r[i];
-        masks[i] = (struct slow_mask){
-            .all = &all, .first = i == 0, .at_once = at_once, .allowed = INT64_MAX};
-        assert_int_equal(constraint_create(&r.constraint, &class, &masks[i], vocab, NULL), 0);
-        s[i] = rig_submit(f, g, &r);
-        constraint_drop(r.constraint); // the stream keeps it
-    }
-    atomic_store(&all.submitted, true);
-    for (int i = 0; i < n; i++) {
-        struct stream_end end = rig_end(f, s[i]);
-        rig_same(s[i], &end, &f->alone[i]);
-        stream_release(s[i]);
-    }
-    engine_destroy(g);
-    return all.most;
-}
-
-// Members whose masks take much work get it in slices and in turns, beside a member that goes on,
-// and what they say is what they say alone.
-static void slow_masks_take_turns(void **state) {
-    struct engine_rig *f = *state;
-    assert_in_range(run_slow_masks(f, f->n, false), SLOW_STEPS / 4, SLOW_BETWEEN);
-}
-
-// A mask of which slices keep nothing is made all the same.
-static void slow_masks_at_once(void **state) {
-    assert_in_range(run_slow_masks(*state, 3, true), SLOW_STEPS / 4, 2 * SLOW_STEPS);
-}
-
 // States that cannot be put back, however often that is tried: texts that are kept are run anew, in
 // spite of the cache.
 static void never_put_back(void **state) {
@@ -966,8 +837,6 @@ int main(void) {
         cmocka_unit_test(trees),
         cmocka_unit_test(draft_fails),
         cmocka_unit_test(never_put_back),
-        cmocka_unit_test(slow_masks_take_turns),
-        cmocka_unit_test(slow_masks_at_once),
         cmocka_unit_test(out_of_memory_once),
         cmocka_unit_test(out_of_memory_once_cached),
         cmocka_unit_test(out_of_memory_always),
