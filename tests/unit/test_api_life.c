@@ -316,7 +316,27 @@ static void all_interfaces_show_that_they_live(void **state) {
     server_rig_stop(&small);
 }
 
-// A stream begins while its prompt is still being made; what is then found wrong is its last event.
+// What is wrong with the prompt is the last event of a stream that has begun, and the whole answer
+// of one that has not, which may be where the machine is busy. Returns whether it had begun.
+static bool begins_before_its_prompt(struct server_rig *r, size_t i) {
+    struct str head = {0}, body = {0};
+    int fd = open_stream(r, i, "many words of no use, ", 400000);
+    int status = peer_answer(fd, &head, &body);
+    bool began = status == 200;
+    close(fd);
+    assert_true(began || status == 400);
+    assert_non_null(strstr(body.data, "prompt is too long"));
+    if (began) {
+        assert_non_null(strstr(body.data, interfaces[i].first));
+        assert_true(count(&body, interfaces[i].sign) >= 1);
+        assert_int_equal(count(&body, "\"error\":{"), 1);
+    }
+    str_fini(&head);
+    str_fini(&body);
+    return began;
+}
+
+// A stream begins while its prompt is still being made.
 static void streams_begin_before_their_prompts(void **state) {
     (void)state;
     static const char slow[] = "{% for i in range(1000) %}{% for k in range(1000) %}{% endfor %}"
@@ -329,18 +349,10 @@ static void streams_begin_before_their_prompts(void **state) {
     server_rig_start(&small, (struct server_options){.alive_ms = 20, .template_file = path});
     unlink(path);
     for (size_t i = 0; i < INTERFACES; i++) {
-        if (!strcmp(interfaces[i].path, TEXT)) // has no template
-            continue;
-        struct str head = {0}, body = {0};
-        int fd = open_stream(&small, i, "many words of no use, ", 400000);
-        assert_int_equal(peer_answer(fd, &head, &body), 200);
-        close(fd);
-        assert_non_null(strstr(body.data, interfaces[i].first));
-        assert_true(count(&body, interfaces[i].sign) >= 1);
-        assert_int_equal(count(&body, "\"error\":{"), 1);
-        assert_non_null(strstr(body.data, "prompt is too long"));
-        str_fini(&head);
-        str_fini(&body);
+        bool began = !strcmp(interfaces[i].path, TEXT); // has no template
+        for (int tries = 0; !began && tries < 50; tries++)
+            began = begins_before_its_prompt(&small, i);
+        assert_true(began);
     }
     server_rig_idle(&small);
     server_rig_stop(&small);
