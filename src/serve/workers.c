@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // See workers.h: a ring for each class under one lock and one condition. No more jobs of the
 // longest class run at once than there are threads for it, those that have stepped aside among
-// them.
+// them; these and those that wait in the ring have one order, in which they came or stepped aside.
 #include "serve/workers.h"
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -18,6 +19,7 @@ enum { SHORT, MEDIUM, LONG, CLASSES };
 struct job {
     void (*fn)(void *);
     void *arg;
+    uint64_t turn;
 };
 
 struct ring {
@@ -31,6 +33,8 @@ struct thread {
     pthread_t id;
     int from, to; // classes that it takes, the lowest one first
     bool aside;   // its job has stepped aside: the thread ends with it
+    bool waits;   // for its turn,
+    uint64_t turn;
     bool over;
     double since; // processor time of it when its job began, in milliseconds
 };
@@ -46,6 +50,7 @@ struct workers {
     struct thread *threads; // list
     int aside;              // jobs that have stepped aside
     int slow, most_slow;    // jobs of the longest class, or aside, that run; at most
+    uint64_t turns;         // given so far
 };
 
 static double processor_ms(void) {
@@ -54,13 +59,30 @@ static double processor_ms(void) {
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
+// Whether it is a turn's time: one of the longest class or aside may run, and none has an earlier
+// one.
+static bool is_time(const struct workers *w, uint64_t turn) {
+    const struct ring *r = &w->rings[LONG];
+    bool time = w->slow < w->most_slow && (!r->n || r->jobs[r->first].turn >= turn);
+    for (const struct thread *t = w->threads; t && time; t = t->next)
+        time = !t->waits || t->turn >= turn;
+    return time;
+}
+
 static struct ring *next_ring(const struct thread *t) {
-    if (t->from == LONG && t->w->slow == t->w->most_slow)
-        return NULL;
+    struct ring *r = &t->w->rings[LONG];
+    if (t->from == LONG)
+        return r->n && is_time(t->w, r->jobs[r->first].turn) ? r : NULL;
     for (int i = t->from; i <= t->to; i++)
         if (t->w->rings[i].n)
             return &t->w->rings[i];
     return NULL;
+}
+
+// One more of the longest class or aside runs; another one may have its turn now.
+static void run_slow(struct workers *w) {
+    w->slow++;
+    pthread_cond_broadcast(&w->changed);
 }
 
 // Of this thread alone; where the system refuses, nothing is lost.
@@ -89,7 +111,8 @@ static void *work(void *arg) {
         r->first = (r->first + 1) % w->cap;
         r->n--;
         w->n--;
-        w->slow += t->from == LONG;
+        if (t->from == LONG)
+            run_slow(w);
         pthread_mutex_unlock(&w->lock);
         t->since = processor_ms();
         job.fn(job.arg);
@@ -159,9 +182,12 @@ int workers_step_aside(struct workers *w, double ms, struct err *e) {
         t->aside = true;
         w->aside++;
         lower_priority();
-        while (w->slow == w->most_slow)
+        t->turn = w->turns++;
+        t->waits = true;
+        while (!is_time(w, t->turn))
             pthread_cond_wait(&w->changed, &w->lock);
-        w->slow++;
+        t->waits = false;
+        run_slow(w);
     }
     pthread_mutex_unlock(&w->lock);
     return rc;
@@ -202,7 +228,7 @@ int workers_run(struct workers *w, size_t bytes, void (*fn)(void *), void *arg, 
     pthread_mutex_lock(&w->lock);
     bool room = w->n < w->cap && !w->ending;
     if (room) {
-        r->jobs[(r->first + r->n++) % w->cap] = (struct job){fn, arg};
+        r->jobs[(r->first + r->n++) % w->cap] = (struct job){fn, arg, w->turns++};
         w->n++;
     }
     pthread_mutex_unlock(&w->lock);

@@ -4,9 +4,9 @@
 // wait behind long work: the shortest of three classes goes first, one of several threads takes
 // only that, and the longest has threads of its own, which run at a lower priority than the loop
 // and the engine. Within a class it is first come, first served. A job that turns out to be long
-// whatever its bytes are steps aside: its thread goes on as those of the longest class, when one of
-// them is free, and another one takes its place. Jobs tell their result by http_post or the like;
-// there is no waiting for one.
+// whatever its bytes are steps aside: its thread goes on as those of the longest class, in one
+// order with what waits for them, and another one takes its place. Jobs tell their result by
+// http_post or the like; there is no waiting for one.
 #ifndef COPPICE_SERVE_WORKERS_H
 #define COPPICE_SERVE_WORKERS_H
 

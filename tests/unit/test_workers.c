@@ -147,6 +147,45 @@ static void long_work_steps_aside(void **state) {
     assert_int_equal(slow.most, 1);
 }
 
+// A long job that has stepped aside has its turn before long ones that came later.
+struct aside {
+    struct workers *w;
+    struct numbered n;
+};
+
+static void step_aside_in_order(void *arg) {
+    struct aside *a = arg;
+    assert_int_equal(workers_step_aside(a->w, 0, NULL), 0);
+    in_order(&a->n);
+}
+
+static void long_work_has_turns(void **state) {
+    (void)state;
+    enum { LATER = 4 };
+    struct gate held = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct gate free = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct numbered first = {&held, 0}, quick = {&free, 0}, later[LATER];
+    struct aside aside = {.n = {&held, 1}};
+    struct err e = {0};
+    pthread_mutex_lock(&held.lock);
+    assert_int_equal(workers_create(&aside.w, 1, LATER, &e), 0);
+    assert_int_equal(workers_run(aside.w, WORKERS_LONG, in_order, &first, &e), 0);
+    while (workers_waiting(aside.w)) // until it runs
+        usleep(100);
+    assert_int_equal(workers_run(aside.w, 0, step_aside_in_order, &aside, &e), 0);
+    assert_int_equal(workers_run(aside.w, 0, in_order, &quick, &e), 0);
+    while (free.ran < 1 || workers_waiting(aside.w)) // then the other one has stepped aside
+        usleep(100);
+    for (int i = 0; i < LATER; i++) {
+        later[i] = (struct numbered){&held, 2 + i};
+        assert_int_equal(workers_run(aside.w, WORKERS_LONG, in_order, &later[i], &e), 0);
+    }
+    pthread_mutex_unlock(&held.lock);
+    workers_destroy(aside.w);
+    assert_int_equal(held.ran, 2 + LATER);
+    assert_int_equal(held.wrong, 0);
+}
+
 static void nonsense_is_refused(void **state) {
     (void)state;
     struct workers *w;
@@ -161,7 +200,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_worker_keeps_the_order), cmocka_unit_test(a_full_queue_refuses),
         cmocka_unit_test(short_work_does_not_wait),   cmocka_unit_test(long_work_steps_aside),
-        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(long_work_has_turns),        cmocka_unit_test(nonsense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
