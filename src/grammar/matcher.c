@@ -98,10 +98,10 @@ struct grammar_state *grammar_state_ref(struct grammar_state *s) {
 }
 
 void grammar_state_unref(struct grammar_matcher *m, struct grammar_state *s) {
+    if (s && m->going == s) // who waited for it may be the one that is gone
+        m->going = NULL;
     if (!s || --s->refs > 0)
         return;
-    if (m->going == s)
-        m->going = NULL;
     if (s->ended)
         m->ended = NULL;
     else

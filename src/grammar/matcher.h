@@ -47,8 +47,8 @@ struct grammar_matcher {
     struct grammar_state *held;  // list
     struct grammar_state *ended; // the state behind the end; NULL: not yet
     struct grammar_state *start; // before the first byte
-    // The first one of which a call is unfinished: until it is finished, nothing is forgotten.
-    // NULL: none.
+    // The first one of which a call is unfinished: until it is finished, or somebody has dropped
+    // it, nothing is forgotten. NULL: none.
     const struct grammar_state *going;
     struct local_mask *locals;
     int64_t local_count, local_cap;
