@@ -219,11 +219,11 @@ static bool takes_part(const struct stream *s, const struct stream *alone) {
     return !s->parked && (alone ? s == alone : !s->alone);
 }
 
-// A device computes while masks are made, so those that are likely to take no more than `light`
-// steps are left for then; one that takes more all the same is made before a later pass.
-static bool masks_first(const struct engine *g, const struct stream *s, int64_t light) {
+// A device computes while masks are made, so those that are likely to take little are left for
+// then; one that takes more all the same is made before a later pass.
+static bool masks_first(const struct engine *g, const struct stream *s) {
     const struct exec *x = model_exec(session_model(g->session));
-    return job_constrained(s->job) && (!exec_ops(x)->sample_batched || s->mask_took >= light);
+    return job_constrained(s->job) && (!exec_ops(x)->sample_batched || s->mask_took >= MASK_LIGHT);
 }
 
 // Works on the mask that the next token of a member is chosen by; returns what it has taken.
@@ -261,7 +261,7 @@ static void share_masks(struct engine *g, const struct stream *alone) {
     struct stream *next;
     for (int i = 0; i < g->n_members; i++) {
         struct stream *s = g->members[i];
-        s->mask_waits = takes_part(s, alone) && masks_first(g, s, light);
+        s->mask_waits = takes_part(s, alone) && masks_first(g, s);
         job_allow_masks(s->job, s->mask_waits ? INT64_MAX : light, MASK_GUESSES / g->n_members);
         if (s->mask_waits && s->mask_took <= MASK_LIGHT)
             prepare_masks(s, light);
@@ -324,11 +324,13 @@ static void plan_pass(struct engine *g, const struct stream *alone) {
                 add_turn(g, g->members[i], g->prompts[i].rows);
 }
 
-// What its masks have taken for this pass is expected of the next one.
+// What its masks have taken for this pass is expected of the next one; and of one that was too much
+// within a pass, that some more will be.
 static void count_masks(struct stream *s) {
+    enum { MORE = 16 };
     int64_t before = s->mask_seen;
     if (job_unfinished(s->job))
-        s->mask_took = max_i64(s->mask_took, MASK_LIGHT);
+        s->mask_took = max_i64(s->mask_took, (int64_t)MORE * MASK_LIGHT);
     if (job_unfinished(s->job) || !job_decodes(s->job))
         return;
     s->mask_seen = job_mask_work(s->job);

@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "models/model.h"
+#include "ops/exec.h"
 #include "spec/constraint.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
@@ -190,11 +192,48 @@ static void slow_masks_of_newcomers(void **state) {
     assert_in_range(all.most, SLOW_STEPS, 4 * SLOW_STEPS);
 }
 
+// On a device masks are made while it computes, as far as a pass allows. Where one takes more,
+// those of some passes to come are made before.
+static void slow_masks_in_a_pass(void **state) {
+    enum { STEPS = 60000 }; // more than one of nine may take in a pass
+    struct engine_rig *f = *state;
+    struct engine_options o = engine_options_default();
+    struct stream *s[RIG_MOST];
+    struct slow_mask masks[RIG_MOST];
+    struct slow_masks all = {.seen = -1};
+    int64_t tokens = 0, again = 0;
+    o.slots = RIG_MOST;
+    struct engine *g = rig_engine(f, &o);
+    struct exec *x = model_exec(session_model(engine_session(g)));
+    const struct ops *own = exec_ops(x);
+    struct ops batched = *own;
+    batched.sample_batched = true;
+    x->ops = &batched;
+    for (int i = 0; i < f->n; i++) {
+        masks[i] =
+            (struct slow_mask){.all = &all, .at_once = true, .steps = STEPS, .allowed = INT64_MAX};
+        s[i] = ask_slowly(f, g, &f->r[i], &masks[i]);
+    }
+    atomic_store(&all.submitted, true);
+    for (int i = 0; i < f->n; i++) {
+        struct stream_end end = rig_end(f, s[i]);
+        rig_same(s[i], &end, &f->alone[i]);
+        tokens += end.tokens;
+        again += end.again;
+        stream_release(s[i]);
+    }
+    x->ops = own;
+    engine_destroy(g);
+    assert_true(again > 0); // some 16 rows each time
+    assert_true(again < 4 * tokens);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slow_masks_take_turns),
         cmocka_unit_test(slow_masks_at_once),
         cmocka_unit_test(slow_masks_of_newcomers),
+        cmocka_unit_test(slow_masks_in_a_pass),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
