@@ -402,7 +402,7 @@ void conn_flush(struct http *h) {
     while (list && inputs < SERVICES) {
         struct conn *c = list;
         list = c->next_dirty;
-        inputs += c->phase == CONN_HEAD && conn_pending(c) > 0;
+        inputs += !c->dead && c->phase == CONN_HEAD && conn_pending(c) > 0;
         service(c);
     }
     if (list) {

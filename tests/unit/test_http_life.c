@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "http_peer.h"
+#include "serve/http_impl.h"
 
 #define HOST  "Host: localhost\r\n"
 #define HOLD  "GET /hold HTTP/1.1\r\n" HOST "\r\n"
@@ -103,6 +104,49 @@ enum { CROWD = 400 };
 static void connect_crowd(struct peer_server *s, int fds[CROWD]) {
     for (int i = 0; i < CROWD; i++)
         fds[i] = peer_connect(s);
+}
+
+struct closing {
+    struct peer_server s;
+    atomic_int done;
+    bool left; // something closed was not freed
+};
+
+// In the loop, when the first bytes of all have come, which are to be looked at once more.
+static void close_crowd(void *arg) {
+    struct closing *t = arg;
+    struct http *h = t->s.http;
+    int n = 0;
+    for (const struct conn *c = h->conns; c; c = c->next)
+        n += conn_pending(c) > 0;
+    if (n < CROWD) {
+        assert_int_equal(http_post(h, close_crowd, t), 0);
+        return;
+    }
+    for (struct conn *c = h->conns; c; c = c->next) {
+        conn_mark(c);
+        conn_close(c);
+    }
+    conn_flush(h);
+    t->left = h->dead != NULL;
+    atomic_store(&t->done, 1);
+}
+
+// Also when the loop has ended, where nobody comes back to them.
+static void what_is_closed_goes_at_once(void **state) {
+    struct closing t = {0};
+    int fds[CROWD];
+    (void)state;
+    peer_start(&t.s, (struct http_options){0});
+    connect_crowd(&t.s, fds);
+    for (int i = 0; i < CROWD; i++)
+        peer_send(fds[i], "GET /he");
+    assert_int_equal(http_post(t.s.http, close_crowd, &t), 0);
+    assert_true(peer_wait(&t.done, 1));
+    assert_false(t.left);
+    for (int i = 0; i < CROWD; i++)
+        close(fds[i]);
+    peer_stop(&t.s);
 }
 
 // Clients that connect all at once do not hold up what other threads have posted, which is where
@@ -706,6 +750,7 @@ static void full_houses_make_room(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_client_that_goes_is_noticed),
+        cmocka_unit_test(what_is_closed_goes_at_once),
         cmocka_unit_test(requests_of_clients_that_have_gone_are_not_begun),
         cmocka_unit_test(many_that_connect_leave_others_their_turn),
         cmocka_unit_test(many_that_speak_leave_others_their_turn),
