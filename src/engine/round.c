@@ -288,14 +288,18 @@ static int64_t readable_now(const struct stream *s) {
 static void plan_pass(struct engine *g, const struct stream *alone) {
     enum { FEW = 4 }; // of many prompts that wait, those that are likely to share a pass
     double now = clock_ms();
-    int prompts = 0, decoding;
+    int prompts = 0, decoding, masked = 0; // members that decode, and those that will with a mask
     g->n_turns = 0;
     share_masks(g, alone);
     double masks_ms = clock_ms() - now;
-    for (int i = 0; i < g->n_members; i++)
-        if (takes_part(g->members[i], alone) && job_decodes(g->members[i]->job) &&
-            !g->members[i]->mask_waits)
-            add_turn(g, g->members[i], 1);
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        if (!takes_part(s, alone) || !job_decodes(s->job))
+            continue;
+        masked += s->mask_waits;
+        if (!s->mask_waits)
+            add_turn(g, s, 1);
+    }
     decoding = g->n_turns;
     for (int i = 0; i < g->n_members; i++) {
         const struct stream *s = g->members[i];
@@ -308,7 +312,7 @@ static void plan_pass(struct engine *g, const struct stream *alone) {
         return;
     int64_t room = batch_piece_rows(g->batch, decoding);
     struct pass_frame f = {.price = session_prompt_price(g->session),
-                           .decoding = decoding,
+                           .decoding = decoding + masked, // which keep their pace, too
                            .guesses = g->guesses * decoding,
                            .other_ms = g->draft_ms + masks_ms,
                            .prompts = min_i32(prompts, FEW),

@@ -38,6 +38,7 @@ struct slow_mask {
     bool first;
     bool at_once;  // all steps of a mask are taken in one call, or none is kept
     int64_t steps; // of a mask
+    int64_t later; // more of one behind a token
     int64_t work, allowed;
 };
 
@@ -70,7 +71,9 @@ static int slow_next(void *self, struct constraint_state *from, int32_t token,
         all->most = all->work - all->seen;
     if (m->first)
         all->seen = all->work;
-    return slow_begin(self, out, e);
+    (void)slow_begin(self, out, e);
+    (*out)->left += m->later;
+    return 0;
 }
 
 static void slow_drop(void *self, struct constraint_state *s) {
@@ -192,6 +195,43 @@ static void slow_masks_of_newcomers(void **state) {
     assert_in_range(all.most, SLOW_STEPS, 4 * SLOW_STEPS);
 }
 
+static int count_piece(void *arg, int64_t done, int64_t n) {
+    (void)done, (void)n;
+    ++*(int *)arg;
+    return 0;
+}
+
+// A member that waits for its mask keeps its pace beside a prompt, which is read in small pieces.
+static void a_mask_is_not_late_for_a_prompt(void **state) {
+    enum { LONG = 7 };
+    struct engine_rig *f = *state;
+    struct engine_options o = engine_options_default();
+    struct slow_masks all = {.seen = -1, .submitted = true};
+    struct slow_mask mask = {.all = &all, .later = INT64_C(1) << 50, .allowed = INT64_MAX};
+    struct request r = f->r[LONG];
+    int pieces = 0;
+    o.slots = 2;
+    o.max_gap_ms = 1e-6;
+    struct engine *g = rig_engine(f, &o);
+    r.progress = count_piece;
+    r.progress_arg = &pieces;
+    for (int i = 0; i < 4; i++) { // so that it is known what passes take
+        struct stream *s = rig_submit(f, g, &f->r[LONG - 1]);
+        (void)rig_end(f, s);
+        stream_release(s);
+    }
+    struct stream *slow = ask_slowly(f, g, &f->r[0], &mask);
+    rig_tokens(f, slow, 1);
+    struct stream *s = rig_submit(f, g, &r);
+    rig_tokens(f, s, 1);
+    stream_release(slow);
+    struct stream_end end = rig_end(f, s);
+    rig_same(s, &end, &f->alone[LONG]);
+    stream_release(s);
+    engine_destroy(g);
+    assert_true(pieces >= 7); // of 240 tokens, 32 each
+}
+
 // On a device masks are made while it computes, as far as a pass allows. Where one takes more,
 // those of some passes to come are made before.
 static void slow_masks_in_a_pass(void **state) {
@@ -229,10 +269,9 @@ static void slow_masks_in_a_pass(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slow_masks_take_turns),
-        cmocka_unit_test(slow_masks_at_once),
-        cmocka_unit_test(slow_masks_of_newcomers),
-        cmocka_unit_test(slow_masks_in_a_pass),
+        cmocka_unit_test(slow_masks_take_turns),           cmocka_unit_test(slow_masks_at_once),
+        cmocka_unit_test(slow_masks_of_newcomers),         cmocka_unit_test(slow_masks_in_a_pass),
+        cmocka_unit_test(a_mask_is_not_late_for_a_prompt),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
