@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utmp.h>
 
 #include "unit/test.h"
 
@@ -16,10 +17,15 @@ enum { MINUTE = 60000 };
 
 void terminal_start(struct terminal *t, const char *home, const char *term, char *const *argv) {
     struct winsize size = {.ws_row = 24, .ws_col = 80};
+    int theirs;
     *t = (struct terminal){0};
-    t->pid = forkpty(&t->fd, NULL, NULL, &size);
+    assert_int_equal(openpty(&t->fd, &theirs, NULL, NULL, &size), 0);
+    assert_int_equal(tcgetattr(t->fd, &t->before), 0); // before the program can change it
+    t->pid = fork();
     assert_true(t->pid >= 0);
     if (t->pid == 0) {
+        close(t->fd);
+        login_tty(theirs);
         setenv("HOME", home, 1);
         setenv("TERM", term, 1);
         setenv("LANG", "C", 1);
@@ -31,7 +37,7 @@ void terminal_start(struct terminal *t, const char *home, const char *term, char
         execv(argv[0], argv);
         _exit(127);
     }
-    assert_int_equal(tcgetattr(t->fd, &t->before), 0);
+    close(theirs);
 }
 
 void terminal_keys(struct terminal *t, const char *keys) {
