@@ -179,6 +179,8 @@ uint32_t schema_large(struct schema *s, const struct conj *c, uint32_t x) {
         return build_shared(s->b, x);
     str_puts(&path, "#");
     schema_place(s, c->list[c->count - 1].schema, &path);
+    if (path.failed) // or rules would share a name
+        build_fail(s->b, ERR_MEMORY, "no memory for the texts of a grammar");
     uint32_t rule = build_rule(s->b, path.failed ? "" : path.data);
     build_define(s->b, rule, x);
     str_fini(&path);
