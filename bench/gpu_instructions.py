@@ -13,8 +13,8 @@ for N rows, of which each of four warps has a quarter. Code outside of such loop
 rings, epilogues) is not counted, and both sides of a branch inside one are. It runs nothing and
 needs no GPU.
 
---forms prints one line for each form of weights and kernel of linear_few.cuh (one row takes that of
-eight; warp_16 and the like are those of linear_few_warp.cuh for two tiles of weights a warp, warp_16_one
+--forms prints one line for each form of weights and kernel of few/few.cuh (one row takes that of
+eight; warp_16 and the like are those of few/warp.cuh for two tiles of weights a warp, warp_16_one
 for one), --check compares their sums with those in FILE, made by --write: more than 3 % above them
 fails. Another compiler gives other code, so then nothing is compared.
 """

@@ -10,7 +10,7 @@ Matrix products by the path `mma`, one after the other, each the larger of two t
     256 x 16 tiles x cycles / (multiprocessors x 4 x boost clock x BALANCE)
 
 cycles: what one tile takes of a quarter of a multiprocessor, from instructions counted in the machine
-code (gpu_instructions.csv, kernel of 8 rows or those of linear_few_warp.cuh with one tile a warp):
+code (gpu_instructions.csv, kernel of 8 rows or those of few/warp.cuh with one tile a warp):
 the largest of their number, of logic and shifts at 2 cycles, of fused multiply-adds at the device's
 rate and of matrix instructions at its rate. To these comes REST: what a step is beside its products
 (norms, attention, the delta rule, ways from one launch to the next), as an H200 was seen to take it,

@@ -105,7 +105,7 @@ class Checker:
                     with open(path, encoding="utf-8") as file:
                         self.elsewhere |= option_names(file.read())
         # Spellings of other programs.
-        with open(f"{ROOT}/src/cli/options_aliases.c", encoding="utf-8") as file:
+        with open(f"{ROOT}/src/cli/options/aliases.c", encoding="utf-8") as file:
             self.aliases = set(re.findall(r'"(-[^" ]+)"', file.read()))
 
     def output(self, arguments):

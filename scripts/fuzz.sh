@@ -34,16 +34,16 @@ seeds=tests/fuzz/corpus/$target
 corpus=build/corpus/$target
 findings=build/findings/$target
 declare -A sources=(
-    [chat]="src/text/chat*.c src/cli/edit.c"
-    [checkpoint]="src/state/checkpoint_stored.c src/ops/kv_codec.h" [convert]="src/convert/convert_*.c"
-    [api]="src/serve/params.c src/serve/field*.c src/serve/messages.c src/serve/stop_match.c src/serve/answer_json.c src/serve/sse.c src/serve/request_log.c" [gguf]="src/formats/gguf*.c" [http]="src/serve/http*.c"
-    [grammar]="src/grammar/*.c tests/fixtures/grammar/schemas.jsonl"
-    [imatrix]="src/formats/imatrix.c" [jinja]="src/text/jinja/*.c" [json]="src/cli/bench_prompts.c"
-    [model]="src/models/*.c src/text/vocab.c" [options]="src/cli/options_table.c src/formats/quant.c"
-    [reasoning]="src/text/reasoning.c" [template]="src/text/jinja/*.c src/text/chat*.c"
-    [safetensors]="src/formats/safetensors.c" [select]="src/compress/select*.c"
-    [split]="src/text/split_rules.c"
-    [tokenizer]="src/text/*.c" [tool_calls]="src/text/tool_*.c src/text/json_pieces.c")
+    [chat]="src/text/chat/*.c src/cli/chat/edit.c"
+    [checkpoint]="src/state/stored/checkpoint.c src/ops/kv/codec.h" [convert]="src/convert/*.c src/convert/families/*.c src/convert/vocab/*.c src/convert/quantize/*.c"
+    [api]="src/serve/request/*.c src/serve/conversation/check.c src/serve/reply/stop_match.c src/serve/reply/json.c src/serve/http/sse.c src/serve/request_log.c" [gguf]="src/formats/gguf/*.c" [http]="src/serve/http/*.c"
+    [grammar]="src/grammar/*.c src/grammar/*/*.c tests/fixtures/grammar/schemas.jsonl"
+    [imatrix]="src/formats/imatrix.c" [jinja]="src/text/jinja/*/*.c" [json]="src/cli/bench/prompts.c"
+    [model]="src/models/*.c src/models/*/*.c src/text/tokenizer/vocab.c" [options]="src/cli/options/table.c src/formats/quant/quant.c"
+    [reasoning]="src/text/chat/reasoning.c" [template]="src/text/jinja/*/*.c src/text/chat/*.c"
+    [safetensors]="src/formats/safetensors.c" [select]="src/compress/select/*.c"
+    [split]="src/text/tokenizer/rules.c"
+    [tokenizer]="src/text/tokenizer/*.c src/text/tokenizer/bpe/*.c" [tool_calls]="src/text/tools/*.c src/text/tools/json_pieces.c")
 room=$((48 * 1024))
 most=32768 # bytes of an input
 mkdir -p "$corpus" "$findings"

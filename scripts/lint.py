@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks what the compiler and clang-format do not: licence lines, opening paragraphs, lengths,
-parameters, nesting, the layering of includes, circles between files, documents that comments refer
+parameters, nesting, the layering of includes, circles between files, full folders, documents that comments refer
 to, one file per external library, words that must not stay, calls that a library must not make,
 options that nothing reads. Prints one line per finding.
 """
@@ -24,9 +24,11 @@ FUNCTION_LINES = 120
 PARAMETERS = 7
 NESTING = 3
 COLUMNS = 100
-LIBRARIES = {"json-c/": "base/json.c", "pcre2.h": "text/split.c",
-             "utf8proc.h": "text/norm.c", "histedit.h": "cli/line_editor.c",
-             "curl/": "serve/upstream.c"}
+FOLDER_FILES = 25
+PREFIX_FILES = 3  # what more files of one folder have in front of their names is a folder's name
+LIBRARIES = {"json-c/": "base/json/json.c", "pcre2.h": "text/tokenizer/split.c",
+             "utf8proc.h": "text/tokenizer/norm.c", "histedit.h": "cli/chat/line_editor.c",
+             "curl/": "serve/relay/upstream.c"}
 # A library that a family of files shares: they begin with this.
 FAMILIES = {"event2/": "serve/http"}
 LEFTOVERS = re.compile(r"\b(T" r"ODO|F" r"IXME|X" r"XX|H" r"ACK|W" r"IP)\b")
@@ -159,14 +161,14 @@ def check_documents(path, lines):
 
 def check_options():
     header = (ROOT / "src/cli/cli.h").read_text()
-    table = (ROOT / "src/cli/options_table.c").read_text()
-    users = "".join(p.read_text() for p in (ROOT / "src/cli").glob("*.c")
-                    if p.name != "options_table.c")
+    table = (ROOT / "src/cli/options/table.c").read_text()
+    users = "".join(p.read_text() for p in (ROOT / "src/cli").rglob("*.c")
+                    if p.parent.name != "options")
     for name in re.findall(r"^\s+(OPT_\w+),", header, re.M):
         if f"[{name}]" not in table:
-            finding(ROOT / "src/cli/options_table.c", 1, f"{name} has no row")
+            finding(ROOT / "src/cli/options/table.c", 1, f"{name} has no row")
         elif not re.search(rf"\b{name}\b", users):
-            finding(ROOT / "src/cli/options_table.c", 1, f"no subcommand reads {name}")
+            finding(ROOT / "src/cli/options/table.c", 1, f"no subcommand reads {name}")
 
 
 def check_circles(texts):
@@ -179,9 +181,26 @@ def check_circles(texts):
             finding(one[0], 1, "a circle: " + ", ".join(ties))
 
 
+def check_folders(paths):
+    """Files flat in a folder, and those that share the first word of their names."""
+    folders = {}
+    for path in paths:
+        if ROOT / "src" in path.parents:
+            folders.setdefault(path.parent, []).append(path.name)
+    for folder, names in folders.items():
+        if len(names) > FOLDER_FILES:
+            finding(folder, 1, f"{len(names)} files; the limit of a folder is {FOLDER_FILES}")
+        words = [re.split("[_.]", name)[0] for name in names]
+        for word in set(words):
+            if words.count(word) > PREFIX_FILES:
+                finding(folder, 1, f"{words.count(word)} files begin with {word}; more than {PREFIX_FILES} are a folder")
+
+
 def main():
     sources = {}
-    for path in tracked():
+    paths = tracked()
+    check_folders(paths)
+    for path in paths:
         code = path.suffix in FILE_LINES
         if not (code or path.suffix in (".py", ".sh", ".cmake", ".md") or
                 path.name in ("CMakeLists.txt", "run")):

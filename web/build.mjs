@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the page: bundles src/main.js with esbuild, puts style, script and licences of what is
 // bundled into src/index.html, and computes the policy that lets exactly those run. Writes
-// src/serve/page.html and page_data.h of the repository; with --check it writes nothing and fails
+// page.html and data.h in src/serve/page of the repository; with --check it writes nothing and fails
 // when they differ from what it would write. Packages come from build/web (npm run setup).
 import { createHash } from "node:crypto";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -14,7 +14,7 @@ const web = path.dirname(fileURLToPath(import.meta.url));
 const root = path.dirname(web);
 const packages = path.join(root, "build", "web");
 const modules = path.join(packages, "node_modules");
-const out = path.join(root, "src", "serve");
+const out = path.join(root, "src", "serve", "page");
 
 // npm installs beside the lock file it reads; a copy in build/web keeps this folder clean.
 function setup() {
@@ -85,7 +85,7 @@ ${[...policy.split("; "), "frame-ancestors 'none'"]
 
 #endif
 `;
-    return { "page.html": html, "page_data.h": data };
+    return { "page.html": html, "data.h": data };
 }
 
 if (process.argv.includes("--setup")) {
@@ -96,7 +96,7 @@ if (process.argv.includes("--setup")) {
         read(out, name) !== files[name]);
     if (process.argv.includes("--check")) {
         if (stale.length > 0) {
-            console.error(`web: ${stale.map((name) => "src/serve/" + name).join(" and ")} ` +
+            console.error(`web: ${stale.map((name) => "src/serve/page/" + name).join(" and ")} ` +
                 "differs from a fresh build; run: npm run --prefix web build");
             process.exit(1);
         }

@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "coppice.h"
-#include "engine/session.h"
-#include "engine/transcript.h"
+#include "engine/batch/transcript.h"
+#include "engine/session/session.h"
 
 struct coppice_model {
     struct session *s;

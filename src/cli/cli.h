@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a subcommand sees: its parsed options and a few ways to read input and print results.
 //
-// To add one: write src/cli/cmd_<name>.c with cmd_<name>(), add its id and prototype here, its row
-// in commands.c, and its options in options_table.c. It returns 0, or a negative code with the
-// sentence in e; main prints that sentence and picks the exit status (2 for ERR_USAGE, else 1).
-// It never exits, never writes to standard error except progress, and writes nothing to standard
-// output before it knows that the result exists (streamed text excepted).
+// To add one: write src/cli/commands/<name>.c with cmd_<name>(), add its id and prototype here, its
+// row in cli/commands/table.c, and its options in cli/options/table.c. It returns 0, or a negative
+// code with the sentence in e; main prints that sentence and picks the exit status (2 for
+// ERR_USAGE, else 1). It never exits, never writes to standard error except progress, and writes
+// nothing to standard output before it knows that the result exists (streamed text excepted).
 #ifndef COPPICE_CLI_CLI_H
 #define COPPICE_CLI_CLI_H
 
@@ -13,10 +13,10 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/options.h"
 #include "base/str.h"
-#include "cli/option_rows.h"
+#include "cli/options/rows.h"
 
 enum cli_command_id {
     CLI_GENERATE,

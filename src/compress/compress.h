@@ -7,9 +7,9 @@
 #define COPPICE_COMPRESS_COMPRESS_H
 
 #include "base/str.h"
-#include "compress/scorer.h"
-#include "compress/select.h"
-#include "text/tokenizer.h"
+#include "compress/score/scorer.h"
+#include "compress/select/select.h"
+#include "text/tokenizer/tokenizer.h"
 
 // What to do with a conversation in which somebody has answered already.
 enum compress_continued {

@@ -5,8 +5,8 @@
 #ifndef COPPICE_COMPRESS_JSON_MESSAGES_H
 #define COPPICE_COMPRESS_JSON_MESSAGES_H
 
-#include "base/arena.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/memory/arena.h"
 #include "compress/compress.h"
 
 // Zeroed is valid; texts are borrowed from the JSON.

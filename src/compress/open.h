@@ -4,7 +4,7 @@
 #define COPPICE_COMPRESS_OPEN_H
 
 #include "compress/compress.h"
-#include "compress/score.h"
+#include "compress/score/score.h"
 
 // path: a GGUF file with a qwen3 model and its tokenizer. x must live as long as the compressor;
 // NULL: a CPU backend of its own with all usable CPUs. Errors name the file: those of gguf_open,

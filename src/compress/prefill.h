@@ -4,7 +4,7 @@
 #ifndef COPPICE_COMPRESS_PREFILL_H
 #define COPPICE_COMPRESS_PREFILL_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "compress/compress.h"
 
 enum prefill_mode {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/vec.h"
-#include "text/chatml.h"
+#include "text/chat/chatml.h"
 
 struct reader {
     struct reading *r;

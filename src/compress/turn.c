@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "compress/borders.h"
+#include "compress/select/borders.h"
 
 enum { CLOSING_LEAST = 16, PARAGRAPH_LEAST = 4 };
 

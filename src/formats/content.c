@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/file_new.h"
+#include "base/new_file.h"
 #include "base/num.h"
 #include "base/pool.h"
-#include "formats/gguf_impl.h"
+#include "formats/gguf/impl.h"
 
 enum { WHOLE = 64 << 10, PIECES = 16, PIECE = 4 << 10 };
 enum { SUMMED = 4 << 20 }; // bytes that have one sum

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #include "base/hash.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 
 // Adds name, type, shape and data: all of it up to 64 KiB, of larger tensors sixteen pieces of
 // 4 KiB at equal distances, the first and the last among them. For what changes no bit of an

@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/memory/arena.h"
 #include "base/vec.h"
-#include "formats/gguf_impl.h"
-#include "formats/quant.h"
+#include "formats/gguf/impl.h"
+#include "formats/quant/quant.h"
 
 struct imatrix {
     struct arena arena;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Importance matrices: for each weight matrix of a model, the mean square of every input column
-// over some text. Encoders let an error in a column count as much (formats/quant.h). Both
+// over some text. Encoders let an error in a column count as much (formats/quant/quant.h). Both
 // established file formats are read, the GGUF one is written (docs/formats.md).
 #ifndef COPPICE_FORMATS_IMATRIX_H
 #define COPPICE_FORMATS_IMATRIX_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 
 struct imatrix;
 

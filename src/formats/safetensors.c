@@ -9,13 +9,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/arena.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/map.h"
+#include "base/memory/arena.h"
 #include "base/vec.h"
-#include "formats/gguf_impl.h"
-#include "formats/quant.h"
+#include "formats/gguf/impl.h"
+#include "formats/quant/quant.h"
 
 #define MAX_HEADER 100000000u
 #define AGAIN      "the file is damaged, get it again"

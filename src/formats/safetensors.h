@@ -5,7 +5,7 @@
 #define COPPICE_FORMATS_SAFETENSORS_H
 
 #include "base/err.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 
 struct safetensors;
 

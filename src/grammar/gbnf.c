@@ -8,7 +8,7 @@
 #include "base/map.h"
 #include "base/num.h"
 #include "base/utf8.h"
-#include "grammar/chars.h"
+#include "grammar/expression/chars.h"
 #include "grammar/grammar_impl.h"
 
 enum { DEPTH = 200, NAME = 128 };

@@ -14,8 +14,8 @@
 
 #include "base/err.h"
 #include "base/gone.h"
-#include "base/json.h"
-#include "text/tokenizer.h"
+#include "base/json/json.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct grammar;         // compiled
 struct grammar_vocab;   // the byte strings of a tokenizer's tokens, as a trie

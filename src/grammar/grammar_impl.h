@@ -5,9 +5,9 @@
 #ifndef COPPICE_GRAMMAR_IMPL_H
 #define COPPICE_GRAMMAR_IMPL_H
 
-#include "base/arena.h"
 #include "base/map.h"
-#include "grammar/build.h"
+#include "base/memory/arena.h"
+#include "grammar/expression/build.h"
 #include "grammar/grammar.h"
 
 enum { NO_NODE = UINT32_MAX };
@@ -57,10 +57,10 @@ struct rule {
     uint32_t name, n; // in data
     // Found once, however many ways lead here. Of a rule that is still being looked at: what always
     // holds (it is not known to be empty, it is as it is, of any length).
-    uint8_t nullable;           // enum, repeat.c; 0: not asked yet
+    uint8_t nullable;           // enum, grammar/expression/repeat.c; 0: not asked yet
     uint32_t some;              // its texts but the empty one; 0: not asked yet, else index + 1
     bool measured;              // extent is known
-    struct build_extent extent; // extent.c
+    struct build_extent extent; // grammar/expression/extent.c
 };
 
 struct graph;
@@ -88,7 +88,7 @@ uint32_t build_expr(struct build *b, struct expr x); // a new one; BUILD_NEVER: 
 uint32_t build_small_rule(struct build *b, uint32_t part);
 struct build_extent build_extent(struct build *b, uint32_t expr, int depth); // depth: 0
 
-// ---- graphs (graph.c): nodes with lists of edges, growing.
+// ---- graphs (grammar/automaton/graph.c): nodes with lists of edges, growing.
 
 enum edge_kind { EDGE_BYTES, EDGE_EMPTY, EDGE_CALL };
 
@@ -125,7 +125,8 @@ int graph_determinise(const struct graph *g, uint32_t start, int64_t most, int64
 int graph_product(const struct graph *one, const struct graph *other, bool without,
                   struct graph *out, struct err *e);
 
-// Writes an expression between two nodes (emit.c). regular: calls are written out.
+// Writes an expression between two nodes (grammar/automaton/emit.c). regular: calls are written
+// out.
 struct emit {
     struct build *b;
     struct graph *g;
@@ -147,7 +148,8 @@ struct edge {
 struct node {
     uint32_t edge, bytes, edges; // the first one, how many that read a byte come first, and all
     uint32_t like;
-    uint16_t height; // frames that the text to the end of the rule needs at least (heights.c)
+    uint16_t height; // frames that the text to the end of the rule needs at least
+                     // (grammar/automaton/heights.c)
     bool accept, clear;
     bool last; // accepts, and nothing can follow in its rule
 };
@@ -164,7 +166,7 @@ enum { GRAMMAR_DEPTH = 2048 }; // frames of a text, the whole text's among them
 // Fills in the heights. ERR_LIMIT where every text needs more than GRAMMAR_DEPTH frames.
 int grammar_heights(struct grammar *g, struct grammar_work *work, struct err *e);
 // ERR_LIMIT where too many parts that may be empty follow one another. nullable: [node]: its rule
-// can end there without reading (empties.c).
+// can end there without reading (grammar/automaton/empties.c).
 int grammar_check_empties(const struct grammar *g, const uint8_t *nullable,
                           struct grammar_work *work, struct err *e);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See tool_grammar.h. Each call is written from the family's row of text/tool_formats.c, so that
+// See tool_grammar.h. Each call is written from the family's row of text/tools/formats.c, so that
 // reader and grammar cannot drift apart.
 #include "grammar/tool_grammar.h"
 
@@ -10,7 +10,7 @@
 #include "base/num.h"
 #include "base/vec.h"
 #include "grammar/grammar_impl.h"
-#include "text/tool_impl.h"
+#include "text/tools/impl.h"
 
 // What the grammar of a schema takes; zero states: no grammar holds it.
 struct size {

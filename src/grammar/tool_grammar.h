@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The grammars of calls of tools, as each family of models writes them (text/tool_calls.h): what
+// The grammars of calls of tools, as each family of models writes them (text/tools/calls.h): what
 // follows a family's mark, with the names of the tools and arguments by their schemas, and a whole
 // reply that is calls. What they allow, the reader of replies reads as calls.
 #ifndef COPPICE_GRAMMAR_TOOL_GRAMMAR_H
 #define COPPICE_GRAMMAR_TOOL_GRAMMAR_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "grammar/grammar.h"
-#include "text/tool_calls.h"
+#include "text/tools/calls.h"
 
 struct tool_grammar_tool {
     const char *name; // [n], borrowed

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "formats/gguf.h"
-#include "ops/expert_store.h"
+#include "formats/gguf/gguf.h"
+#include "ops/experts/store.h"
 #include "ops/ops.h"
 
 typedef const struct tensor *load_find_fn(const void *arg, const char *name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thin checks over the typed reads of gguf.h.
+// Thin checks over the typed reads of formats/gguf/gguf.h.
 #include "models/meta.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 
 // An integer in lo..hi. When the key is absent: `otherwise`, or ERR_FORMAT if that is below lo.
 int meta_int(const struct gguf *g, const char *key, int64_t lo, int64_t hi, int64_t otherwise,

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "models/model_impl.h"
 #include "models/plain.h"
 #include "models/variants.h"

@@ -9,11 +9,11 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "formats/gguf.h"
-#include "models/mla_shape.h"
-#include "models/model_lending.h"
-#include "models/moe_shape.h"
-#include "ops/expert_store.h"
+#include "formats/gguf/gguf.h"
+#include "models/blocks/mla_shape.h"
+#include "models/blocks/moe_shape.h"
+#include "models/lending.h"
+#include "ops/experts/store.h"
 #include "ops/ops.h"
 #include "state/forest.h"
 #include "state/sequence.h"
@@ -58,13 +58,14 @@ struct model_options {
     struct sparse_rule sparse;         // of rows that read prompts (ops/attention.h)
     struct kv_budget *pages;           // of this model and its draft together; NULL: no limit
     int ranks;                         // devices that share the model; 0: 1, as yet the only number
-    // Slots of experts on a device that cannot hold all (ops/expert_pool.h); zeroed: it holds them.
+    // Slots of experts on a device that cannot hold all (ops/experts/pool.h); zeroed: it holds
+    // them.
     struct expert_classes experts;
     const uint32_t *heat;         // NULL, or which experts are hot, [layers with experts][experts]
     struct model_lending lending; // of slots; zeroed: none
     int lent_rows; // rows of the largest of them that is possible, for a plan (model_most_rows)
     // Experts of the first so many layers of them have their place with the ops of `cpu`, which is
-    // an exec of its own (ops/expert_host.h); slots and heat are of the others. cpu may be NULL
+    // an exec of its own (ops/experts/host.h); slots and heat are of the others. cpu may be NULL
     // where nothing is loaded.
     int cpu_experts;
     struct exec *cpu;

@@ -4,13 +4,13 @@
 #ifndef COPPICE_MODELS_MODEL_IMPL_H
 #define COPPICE_MODELS_MODEL_IMPL_H
 
-#include "base/arena.h"
-#include "models/block_attention.h"
-#include "models/block_deltanet.h"
-#include "models/block_mla.h"
-#include "models/block_mlp.h"
-#include "models/block_moe.h"
-#include "models/block_ple.h"
+#include "base/memory/arena.h"
+#include "models/blocks/attention.h"
+#include "models/blocks/deltanet.h"
+#include "models/blocks/mla.h"
+#include "models/blocks/mlp.h"
+#include "models/blocks/moe.h"
+#include "models/blocks/ple.h"
 #include "models/model.h"
 
 struct layer {
@@ -55,7 +55,7 @@ struct model_group {
 };
 
 // Workspace, sized at load. R rows of a pass, V of trees, L rows of logits, S sequences. What has R
-// rows may be there several times (model_rooms.c); then the present one is meant.
+// rows may be there several times (rooms.c); then the present one is meant.
 struct workspace {
     float *h;                  // [R][D] residual stream, kept for logits until the next pass
     struct act *act_d, *act_f; // R rows of D, of F

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "models/model.h"
 
 enum { PARAMS_MAX_LAYERS = 1024, PARAMS_MAX_WIDTH = 1 << 20, PARAMS_KEY = 96 };

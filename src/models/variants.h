@@ -6,7 +6,7 @@
 #define COPPICE_MODELS_VARIANTS_H
 
 #include "base/err.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "models/model.h"
 
 // p: as the architecture has read it. Keys before its tensors are loaded, tensors behind that, so

@@ -12,7 +12,7 @@
 #ifndef COPPICE_OPS_ATTEND_PLAN_H
 #define COPPICE_OPS_ATTEND_PLAN_H
 
-#include "ops/args.h"
+#include "ops/args/args.h"
 
 #ifdef __cplusplus
 extern "C" {

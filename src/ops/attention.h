@@ -63,8 +63,8 @@ struct attend_shape {
 // Rows that read prompts may see only some blocks of 128 keys (absolute multiples). Each row
 // chooses for itself, so that rule E holds: with s_b = scale q . mean of the keys of block b, a row
 // in block m sees block b < m if s_b >= max s + ln alpha over all of these, which is mass_b >=
-// alpha max mass of FlashPrefill (args_sparse.h) for a block of one query; or b < sinks; or m - b <
-// window; and its own. alpha = 0: all.
+// alpha max mass of FlashPrefill (ops/args/sparse.h) for a block of one query; or b < sinks; or m -
+// b < window; and its own. alpha = 0: all.
 enum { SPARSE_SINKS = 2, SPARSE_WINDOW = 4 }; // what FlashPrefill takes
 struct sparse_rule {
     bool on; // false: rows see everything

@@ -17,13 +17,15 @@ extern "C" {
 
 // In the order of preference.
 enum linear_family {
-    LINEAR_VENDOR,   // weights unpacked, products by cuBLAS: linear_vendor.cu
-    LINEAR_UNPACKED, // weights unpacked: linear_unpacked.cu, on the path mma linear_unpacked_mma.cu
-    LINEAR_GEMM,     // weights decoded on the way into wgmma, pairs too: linear_gemm.cu
-    LINEAR_WGMMA,    // the same for the forms that linear_gemm.cu lacks, no pairs: linear_wgmma.cu
-    LINEAR_FEW,      // weights of any forms in one launch: linear_few.cu
-    LINEAR_STREAM,   // weights of one form, mma.sync: linear_stream.cuh
-    LINEAR_TILES,    // mma.sync with a tile of rows and outputs a block: linear_mma.cuh
+    LINEAR_VENDOR,   // weights unpacked, products by cuBLAS: ops/gpu/linear/many/vendor/linear.cu
+    LINEAR_UNPACKED, // weights unpacked: ops/gpu/linear/many/unpacked.cu, on the path mma
+                     // ops/gpu/linear/many/unpacked_mma.cu
+    LINEAR_GEMM,   // weights decoded on the way into wgmma, pairs too: ops/gpu/linear/many/gemm.cu
+    LINEAR_WGMMA,  // the same for the forms that ops/gpu/linear/many/gemm.cu lacks, no pairs:
+                   // ops/gpu/linear/many/wgmma.cu
+    LINEAR_FEW,    // weights of any forms in one launch: ops/gpu/linear/few/few.cu
+    LINEAR_STREAM, // weights of one form, mma.sync: ops/gpu/linear/few/stream.cuh
+    LINEAR_TILES,  // mma.sync with a tile of rows and outputs a block: ops/gpu/linear/many/mma.cuh
     LINEAR_FAMILIES
 };
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "ops/args.h"
+#include "ops/args/args.h"
 
 struct exec;
 struct tensor;
@@ -20,7 +20,7 @@ enum exec_arena {
     ARENA_WEIGHTS,
     ARENA_STATES, // of sequences and checkpoints
     ARENA_PAGES,  // of keys and values
-    ARENA_SLOTS,  // of experts that come and go (expert_store.h)
+    ARENA_SLOTS,  // of experts that come and go (ops/experts/store.h)
     EXEC_ARENAS,
 };
 // As the table's alloc, which is ARENA_WORK; free with the table's free.
@@ -48,7 +48,7 @@ struct exec_limits {
     int64_t rows, seqs, context;  // of a pass; positions of a sequence
     int64_t tree;                 // rows of one sequence that gdn takes in one call
     int64_t inputs, outputs, act; // of a matrix; values of the largest activation
-    int64_t entries, experts;     // rows of experts; experts of a layer (args_mlp.h)
+    int64_t entries, experts;     // rows of experts; experts of a layer (ops/args/mlp.h)
     int64_t expert_width;         // values of their longest row, in or out
     int64_t vocab;
     int n_heads, head_dim; // of attention

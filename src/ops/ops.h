@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "formats/gguf.h"
-#include "ops/args.h"
+#include "formats/gguf/gguf.h"
+#include "ops/args/args.h"
 #include "ops/device_choice.h"
 #include "ops/memory.h"
 
@@ -90,8 +90,8 @@ struct ops {
     // Softmax attention over pages and rows. Keys are taken in chunks of 64 absolute positions,
     // in position order, each key read back from its stored form.
     void (*attend)(struct exec *x, const struct attend_args *a, const struct rows *r);
-    // Block-sparse attention of a chunk of one text by the three stages of args_sparse.h; NULL: the
-    // backend has none of the three. Means of the whole blocks that end in rows of the chunk.
+    // Block-sparse attention of a chunk of one text by the three stages of ops/args/sparse.h; NULL:
+    // the backend has none of the three. Means of the whole blocks that end in rows of the chunk.
     void (*sparse_means)(struct exec *x, const struct sparse_args *a);
     // Masses and chosen blocks.
     void (*sparse_select)(struct exec *x, const struct sparse_args *a);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of block-sparse attention and where its keys and values lie; see args_sparse.h.
-#include "ops/args_sparse.h"
+// Bounds of block-sparse attention and where its keys and values lie; see ops/args/sparse.h.
+#include "ops/args/sparse.h"
 
 #include <math.h>
 

@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #include "base/str.h"
-#include "serve/answer_json.h"
-#include "serve/api_error.h"
-#include "serve/http.h"
+#include "serve/api/error.h"
+#include "serve/http/http.h"
+#include "serve/reply/json.h"
 
 struct request_record {
     const char *id;            // NULL: it has none
@@ -19,7 +19,8 @@ struct request_record {
     int status;        // of HTTP
     const char *end;   // "stop", "length", "cancelled", "error"; NULL: no text was asked for
     const char *error; // sentence; NULL: none
-    const char *cache; // why its prompt had to be run (cache_note.h); NULL: nothing to say
+    const char *
+        cache; // why its prompt had to be run (serve/completion/cache_note.h); NULL: nothing to say
     struct answer_totals totals;
     double total_ms;
     const char *prompt; // rendered text; NULL: not wanted

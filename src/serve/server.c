@@ -10,13 +10,13 @@
 
 #include "base/file.h"
 #include "base/num.h"
-#include "formats/gguf.h"
-#include "formats/quant.h"
-#include "serve/api.h"
-#include "serve/completion.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
+#include "serve/api/api.h"
+#include "serve/completion/completion.h"
+#include "serve/completion/tool_constraint.h"
+#include "serve/completion/warm.h"
 #include "serve/random_id.h"
-#include "serve/tool_constraint.h"
-#include "serve/warm.h"
 
 enum { WORKER_QUEUE = 4096, TICK_MS = 250, ALIVE_MS = 5000, WARM_BYTES = 64 << 20 };
 

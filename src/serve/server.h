@@ -6,8 +6,8 @@
 #define COPPICE_SERVE_SERVER_H
 
 #include "compress/prefill.h"
-#include "engine/engine.h"
-#include "serve/http.h"
+#include "engine/loop/engine.h"
+#include "serve/http/http.h"
 
 struct server;
 

@@ -6,16 +6,16 @@
 #define COPPICE_SERVE_SERVICE_H
 
 #include "compress/adapt.h"
-#include "engine/engine.h"
-#include "serve/api_error.h"
-#include "serve/http.h"
+#include "engine/loop/engine.h"
+#include "serve/api/error.h"
+#include "serve/http/http.h"
 #include "serve/metrics.h"
-#include "serve/params.h"
+#include "serve/reply/store.h"
+#include "serve/request/params.h"
 #include "serve/request_log.h"
-#include "serve/response_store.h"
 #include "serve/server.h"
 #include "serve/workers.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 struct completion;
 struct warm;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "spec/ddtree.h"
+#include "spec/tree/ddtree.h"
 
 struct sampler {
     struct sample_row model; // the request's part of every row

@@ -2,14 +2,14 @@
 // What a checkpoint holds, as host memory in pieces that several images share: pages of keys and
 // values (of the model's groups and of its attachments'), counted once however many refer to them,
 // the other bytes of devices, and the small serial form that says what they are of
-// (checkpoint_stored.h). Images are the unit of the prefix cache, in memory and in files. They do
-// not hold the tokens. One thread owns images and their blocks; what is in them does not change, so
-// others may read it.
+// (state/stored/checkpoint.h). Images are the unit of the prefix cache, in memory and in files.
+// They do not hold the tokens. One thread owns images and their blocks; what is in them does not
+// change, so others may read it.
 #ifndef COPPICE_STATE_IMAGE_H
 #define COPPICE_STATE_IMAGE_H
 
-#include "state/checkpoint_stored.h"
-#include "state/host_blocks.h"
+#include "state/host/blocks.h"
+#include "state/stored/checkpoint.h"
 
 enum { IMAGE_GROUPS = 32 }; // at most, of the model and of all attachments
 
@@ -98,7 +98,7 @@ struct image_target {
     const int32_t *tokens;
 };
 // What is beside the pages of a foreign one is looked through for what is no number first; pages
-// are when they are read (engine/cache_file.h).
+// are when they are read (engine/cache/file.h).
 int image_restore(struct image *m, const struct image_target *to, struct checkpoint **out,
                   struct err *e);
 

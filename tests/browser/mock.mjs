@@ -9,10 +9,10 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..", "..");
-const page = () => readFileSync(path.join(root, "src", "serve", "page.html"));
+const page = () => readFileSync(path.join(root, "src", "serve", "page", "page.html"));
 
 function policy() {
-    const data = readFileSync(path.join(root, "src", "serve", "page_data.h"), "utf8");
+    const data = readFileSync(path.join(root, "src", "serve", "page", "data.h"), "utf8");
     const define = data.slice(data.indexOf("PAGE_POLICY"));
     return [...define.matchAll(/"([^"]*)"/g)].map((match) => match[1]).join("");
 }

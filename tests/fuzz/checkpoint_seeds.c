@@ -6,8 +6,8 @@
 #include <limits.h>
 #include <stdio.h>
 
-#include "models/dflash.h"
-#include "models/model_checkpoint.h"
+#include "models/checkpoint.h"
+#include "models/draft/dflash.h"
 
 // A checkpoint of n tokens; draft: its file, or NULL.
 static int write_seed(char **folders, const char *name, const char *draft, int64_t n,

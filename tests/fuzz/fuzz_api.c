@@ -6,14 +6,14 @@
 
 #include <string.h>
 
-#include "serve/answer_json.h"
-#include "serve/conversation_messages.h"
-#include "serve/conversation_plain.h"
-#include "serve/conversation_responses.h"
-#include "serve/messages.h"
-#include "serve/params.h"
+#include "serve/conversation/check.h"
+#include "serve/conversation/messages.h"
+#include "serve/conversation/plain.h"
+#include "serve/conversation/responses.h"
+#include "serve/http/sse.h"
+#include "serve/reply/json.h"
+#include "serve/request/params.h"
 #include "serve/request_log.h"
-#include "serve/sse.h"
 
 void fuzz_setup(void) {
 }

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/hash.h"
-#include "engine/cache_file.h"
+#include "engine/cache/file.h"
 
 enum { HEAD = 12, SECTION = 20 };
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
-#include "cli/edit.h"
-#include "text/chat.h"
+#include "cli/chat/edit.h"
+#include "text/chat/chat.h"
 
 static struct tokenizer *vocabulary;
 static struct chat_template *form; // ChatML: the file has no template of its own

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "formats/gguf.h"
-#include "models/dflash.h"
-#include "models/model_checkpoint.h"
+#include "formats/gguf/gguf.h"
+#include "models/checkpoint.h"
+#include "models/draft/dflash.h"
 
 enum { ROWS = 4, CONTEXT = 128, MODELS = 2, HEAD = 12, MODEL = HEAD + 12 };
 

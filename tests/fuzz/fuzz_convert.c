@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "convert/convert.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 static const struct {
     char letter;

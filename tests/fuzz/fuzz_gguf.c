@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 
 enum { ROW_MAX = 4096 };
 

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "serve/http_impl.h"
+#include "serve/http/impl.h"
 
 enum { INPUT_MAX = 64 << 10, ROUNDS_MAX = 1000 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "formats/imatrix.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 
 enum { ROW = 256 };
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "base/json.h"
-#include "cli/bench_prompts.h"
+#include "base/json/json.h"
+#include "cli/bench/prompts.h"
 
 void fuzz_setup(void) {
 }

@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-#include "formats/gguf.h"
-#include "formats/quant.h"
-#include "models/dflash.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
+#include "models/draft/dflash.h"
 #include "models/model.h"
 #include "state/forest.h"
 

@@ -8,7 +8,7 @@
 
 #include "cli/cli.h"
 #include "convert/convert.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 
 enum { ARGS_MAX = 64 };
 

@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "base/utf8.h"
-#include "text/reasoning.h"
+#include "text/chat/reasoning.h"
 
 struct parts {
     struct str reasoning, content;

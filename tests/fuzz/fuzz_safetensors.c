@@ -3,7 +3,7 @@
 // inside the file. An input of parts is a folder with an index.
 #include "fuzz.h"
 
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "formats/safetensors.h"
 
 static const struct {

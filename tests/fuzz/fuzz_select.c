@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "compress/borders.h"
-#include "compress/select.h"
+#include "compress/select/borders.h"
+#include "compress/select/select.h"
 
 enum { HEAD = 16, MOST = 1 << 14 };
 

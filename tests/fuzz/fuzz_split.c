@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "text/split.h"
+#include "text/tokenizer/split.h"
 
 static const char *const names[] = {
     "qwen2",   "qwen35",    "gpt-2",          "llama-bpe", "smaug-bpe", "glm4",

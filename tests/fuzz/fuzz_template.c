@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "base/utf8.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 static struct tokenizer *vocabulary;
 static uint64_t rendered,

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "text/tokenizer.h"
-#include "text/utf8_stream.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/utf8_stream.h"
 
 static const char *const files[] = {"vocabulary.gguf", "nfc.gguf", "scores.gguf", "escaped.gguf"};
 enum { FILES = sizeof files / sizeof *files };

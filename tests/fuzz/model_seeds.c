@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "support/tiny_gguf.h"
 
 int main(int argc, char **argv) {

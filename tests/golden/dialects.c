@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 
 struct renamed {
     const char *from, *lucebox, *beellama;

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "convert/convert.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 
 enum { FIXTURE_LIMIT = 1 << 20 };
 

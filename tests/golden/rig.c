@@ -2,7 +2,7 @@
 // Set-up and tear-down shared by the golden tests, and a prompt pass. Errors fail the test at once.
 #include "golden/rig.h"
 
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "unit/test.h"
 
 static void check(int rc, const char *what, const struct err *e) {

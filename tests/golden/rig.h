@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "golden/golden.h"
 #include "models/model.h"
 

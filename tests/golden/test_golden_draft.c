@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "golden/dialects.h"
 #include "golden/rig.h"
-#include "models/dflash.h"
+#include "models/draft/dflash.h"
 #include "unit/test.h"
 
 static const double TOLERANCE = 1e-4;

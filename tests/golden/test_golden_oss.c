@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "golden/tiny_oss.h"
 #include "models/model.h"
 #include "unit/test.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "golden/tiny_store.h"
 
 #define SHAPE(...)                                                                                 \

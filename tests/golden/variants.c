@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 
 enum { MAX_BLOCKS = 64, COPY_LAYER = 3 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small JSON reader behind base/json.h, for the golden fixtures on machines without json-c. It
-// trusts its text (fixtures of this repository): what the engine reads from strangers goes through
-// base/json.c.
+// A small JSON reader behind base/json/json.h, for the golden fixtures on machines without json-c.
+// It trusts its text (fixtures of this repository): what the engine reads from strangers goes
+// through base/json/json.c.
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 struct json {
     enum json_kind kind;

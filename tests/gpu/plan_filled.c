@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "engine/generate.h"
-#include "engine/session.h"
+#include "engine/batch/generate.h"
+#include "engine/session/session.h"
 
 enum { MIB = 1 << 20, MOST_TOKENS = 60000, NEW = 3 };
 

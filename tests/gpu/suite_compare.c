@@ -11,8 +11,8 @@
 
 #include "base/rng.h"
 #include "convert/convert.h"
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 #include "gpu/suites.h"
 #include "models/model.h"
 #include "support/device.h"

@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "golden/golden.h"
 #include "gpu/suites.h"
 #include "gpu/watch.h"
-#include "models/dflash.h"
+#include "models/draft/dflash.h"
 #include "support/device.h"
 
 // Relative error of a row: activations keep 11 bits, and some forty products lie one behind the

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "gpu/suites.h"
-#include "ops/expert_store.h"
+#include "ops/experts/store.h"
 #include "ops/parking.h"
 #include "property/pairs.h"
 #include "support/device.h"

@@ -16,8 +16,8 @@
 extern "C" {
 #include "opcheck/opcheck.h"
 }
-#include "ops/gpu/linear/many/linear_unpack.h"
-#include "ops/gpu/linear/many/vendor.h"
+#include "ops/gpu/linear/many/unpack.h"
+#include "ops/gpu/linear/many/vendor/vendor.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "support/device.h"
 

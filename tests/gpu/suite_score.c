@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "compress/score.h"
+#include "compress/score/score.h"
 #include "gpu/suites.h"
 #include "support/device.h"
 #include "support/tiny_gguf.h"

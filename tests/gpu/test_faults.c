@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/generate.h"
-#include "engine/transcript.h"
+#include "engine/batch/generate.h"
+#include "engine/batch/transcript.h"
 #include "ops/gpu/runtime/cuda.h"
 
 enum { NEW = 400, TROUBLE = 40, PIECES = 4096, NOTHING_TO_RUN_ON = 77 };

@@ -8,8 +8,8 @@
 #include <string.h>
 
 extern "C" {
-#include "formats/quant.h"
-#include "formats/quant_grid.h"
+#include "formats/quant/grid.h"
+#include "formats/quant/quant.h"
 }
 
 #include "ops/gpu/linear/form/dequant.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts that come and go (ops/expert_store.h), on backends that have that: layers that share too
+// Experts that come and go (ops/experts/store.h), on backends that have that: layers that share too
 // few slots, of which some are lent at times, against the same layers with all experts resident, to
 // the bit, and the slots, heats and counts behind each call against those of expert_pool_choose and
 // expert_pool_lend.
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "opcheck/families.h"
-#include "ops/expert_loan.h"
-#include "ops/expert_store.h"
+#include "ops/experts/loan.h"
+#include "ops/experts/store.h"
 
 enum { LAYERS = 4, MOST_EXPERTS = 40, MOST_ROWS = 160, MOST_USED = 6, ROOMS = 4 };
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What experts that come and go cost (ops/expert_store.h): layers of the shape of 35B-A3B, of which
-// a half and a quarter of the experts are resident, beside the same layers with all of them, for
-// choices that are equally likely and for skewed ones (Zipf; then some 93 % of the choices fall on
-// 60 % of the experts, as was published for agents' texts). The time that is added stands beside
+// What experts that come and go cost (ops/experts/store.h): layers of the shape of 35B-A3B, of
+// which a half and a quarter of the experts are resident, beside the same layers with all of them,
+// for choices that are equally likely and for skewed ones (Zipf; then some 93 % of the choices fall
+// on 60 % of the experts, as was published for agents' texts). The time that is added stands beside
 // what the bytes that were brought take at 45 GB/s.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "opcheck/families.h"
-#include "ops/expert_store.h"
+#include "ops/experts/store.h"
 
 enum { LAYERS = 6, EXPERTS = 256, USED = 8, K = 2048, F = 512, LISTS = 240, MOST = 24 };
 

@@ -3,7 +3,7 @@
 #ifndef COPPICE_OPCHECK_GDN_STATE_H
 #define COPPICE_OPCHECK_GDN_STATE_H
 
-#include "ops/args.h"
+#include "ops/args/args.h"
 
 // Values of a state of this shape.
 static inline int64_t gdn_state_floats(const struct gdn_shape *s) {

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "ops/ops.h"
 
 struct check {

@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-#include "spec/ddtree.h"
-#include "spec/walk.h"
+#include "spec/tree/ddtree.h"
+#include "spec/tree/walk.h"
 
 enum feature {
     // Of a pass that committed n rows: FEATURE_ACCEPT + n.

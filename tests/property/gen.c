@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "models/model_checkpoint.h"
-#include "spec/masks.h"
+#include "models/checkpoint.h"
+#include "spec/constraint/masks.h"
 #include "support/bytes.h"
 
 struct player {

@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 #include "base/rng.h"
-#include "models/dflash.h"
+#include "models/draft/dflash.h"
 #include "property/features.h"
-#include "spec/step.h"
+#include "spec/step/step.h"
 #include "support/automaton.h"
 
 enum { GEN_MAX = 256, GEN_PROMPT_MAX = 160, GEN_MEMBERS = 16 };

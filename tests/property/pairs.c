@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "formats/quant.h"
-#include "ops/expert_loan.h"
-#include "ops/expert_store.h"
+#include "formats/quant/quant.h"
+#include "ops/experts/loan.h"
+#include "ops/experts/store.h"
 #include "support/device.h"
 #include "support/tiny_gguf.h"
 

@@ -4,7 +4,7 @@
 #define COPPICE_TESTS_PROPERTY_PAIRS_H
 
 #include "base/err.h"
-#include "models/dflash.h"
+#include "models/draft/dflash.h"
 
 enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320, PAIR_FEW = 48 };
 

@@ -15,8 +15,8 @@
 
 #include "base/num.h"
 #include "base/rng.h"
-#include "engine/engine.h"
-#include "engine/generate.h"
+#include "engine/batch/generate.h"
+#include "engine/loop/engine.h"
 #include "support/copies.h"
 #include "support/tiny_gguf.h"
 

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "engine/engine.h"
-#include "engine/generate.h"
+#include "engine/batch/generate.h"
+#include "engine/loop/engine.h"
 #include "support/automaton.h"
 #include "support/tiny_gguf.h"
 

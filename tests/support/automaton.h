@@ -5,7 +5,7 @@
 #ifndef COPPICE_TESTS_SUPPORT_AUTOMATON_H
 #define COPPICE_TESTS_SUPPORT_AUTOMATON_H
 
-#include "spec/constraint.h"
+#include "spec/constraint/constraint.h"
 
 enum { AUTOMATON_STATES = 12, AUTOMATON_VOCAB = 4096 };
 

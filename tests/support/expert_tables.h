@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small pool of experts with its tables, and what owners of slots and places of experts must
-// always be to each other (expert_pool.h); behind test.h.
+// always be to each other (ops/experts/pool.h); behind test.h.
 #ifndef COPPICE_TESTS_SUPPORT_EXPERT_TABLES_H
 #define COPPICE_TESTS_SUPPORT_EXPERT_TABLES_H
 
 #include <string.h>
 
-#include "ops/expert_pool.h"
+#include "ops/experts/pool.h"
 
 enum { RIG_LAYERS = 6, RIG_EXPERTS = 12, RIG_MOST = RIG_LAYERS * RIG_EXPERTS };
 

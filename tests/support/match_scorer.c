@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 
 enum { WIDTH = 128, FFN = 128 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "support/tiny_list.h"
 
 static void put_draft_form(struct gguf_writer *w, const char *a, const struct tiny_draft_shape *d) {

@@ -11,8 +11,8 @@
 
 #include "base/hash.h"
 #include "base/rng.h"
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 #include "support/tiny_list.h"
 #include "support/tiny_vocab.h"
 

@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 #include "base/rng.h"
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 #include "support/tiny_gguf.h"
 
 enum { MAX_TENSORS = 512 };

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "unit/test.h"
 
 static void must(const struct tiny_rig *r, int code) {

@@ -5,7 +5,7 @@
 #define COPPICE_TESTS_SUPPORT_TINY_VOCAB_H
 
 #include "base/err.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 
 // vocab >= 260; pre: how text is cut before. ERR_MEMORY.
 int tiny_put_tokenizer(struct gguf_writer *w, int vocab, const char *pre, struct err *e);

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "support/tiny_gguf.h"
 
 // One change of a file. Keys and tensors that are not named are copied.

@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "base/rng.h"
-#include "engine/engine.h"
+#include "engine/loop/engine.h"
 #include "support/tiny_gguf.h"
 
 enum { RIG_CONTEXT = 1024, RIG_MOST = 12, RIG_LONGEST = 512 };

@@ -16,7 +16,7 @@
 #include <stddef.h>
 
 #include "base/str.h"
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 enum {
     FLOOD = 64 << 20,

@@ -4,7 +4,7 @@
 #ifndef COPPICE_TESTS_UNIT_SERVER_RIG_H
 #define COPPICE_TESTS_UNIT_SERVER_RIG_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "http_peer.h"
 #include "serve/server.h"
 

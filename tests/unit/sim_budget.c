@@ -148,8 +148,8 @@ double sim_draft_ms(const struct sim_device *d, int members, int reach) {
     return d->draft[reach] * (1 + (members - 1) * d->member);
 }
 
-// The candidates of a position as the oracle drafter makes them (draft_oracle.c); token 0 is the
-// truth.
+// The candidates of a position as the oracle drafter makes them (spec/draft/oracle.c); token 0 is
+// the truth.
 static void oracle_at(const struct sim_guess *g, int64_t pos, int32_t *ids, float *logp) {
     static const float best[] = {-0.5f, -0.2f, -0.05f};
     uint64_t h = rng_hash(7, (uint64_t)pos, 0, 0);

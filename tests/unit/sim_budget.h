@@ -5,7 +5,7 @@
 #ifndef TESTS_UNIT_SIM_BUDGET_H
 #define TESTS_UNIT_SIM_BUDGET_H
 
-#include "spec/budget.h"
+#include "spec/tree/budget.h"
 
 enum { SIM_DEPTH = 15, SIM_K = 8, SIM_MOST = 63 };
 

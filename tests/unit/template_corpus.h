@@ -4,7 +4,7 @@
 #ifndef COPPICE_TESTS_UNIT_TEMPLATE_CORPUS_H
 #define COPPICE_TESTS_UNIT_TEMPLATE_CORPUS_H
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/str.h"
 
 enum { CORPUS_MOST = 160 };

@@ -5,15 +5,15 @@
 
 #include <stdlib.h>
 
-#include "formats/gguf.h"
-#include "serve/answer_json.h"
-#include "serve/answer_logprobs.h"
-#include "serve/api_error.h"
+#include "formats/gguf/gguf.h"
+#include "serve/api/error.h"
+#include "serve/http/sse.h"
 #include "serve/metrics.h"
 #include "serve/random_id.h"
-#include "serve/reply_text.h"
+#include "serve/reply/json.h"
+#include "serve/reply/logprobs.h"
+#include "serve/reply/text.h"
 #include "serve/request_log.h"
-#include "serve/sse.h"
 
 #define MODEL SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
 

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "serve/answer_messages.h"
-#include "serve/conversation_messages.h"
-#include "serve/conversation_plain.h"
-#include "serve/noise.h"
-#include "serve/params.h"
+#include "serve/conversation/messages.h"
+#include "serve/conversation/noise.h"
+#include "serve/conversation/plain.h"
+#include "serve/reply/messages.h"
+#include "serve/request/params.h"
 #include "server_rig.h"
 
 #define MESSAGES "/v1/messages"

@@ -4,9 +4,9 @@
 #include "test.h"
 
 #include "base/file.h"
-#include "serve/api.h"
-#include "serve/fields.h"
-#include "serve/openapi.h"
+#include "serve/api/api.h"
+#include "serve/api/openapi.h"
+#include "serve/request/fields.h"
 
 #define COPY SOURCE_ROOT "/docs/openapi.json"
 

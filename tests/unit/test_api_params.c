@@ -5,9 +5,9 @@
 
 #include <stdio.h>
 
-#include "serve/fields.h"
-#include "serve/messages.h"
-#include "serve/params.h"
+#include "serve/conversation/check.h"
+#include "serve/request/fields.h"
+#include "serve/request/params.h"
 
 static struct params_limits limits(void) {
     struct params_limits l = {.vocab = 1000, .slots = 4, .how = SPECULATE_LOOKUP};

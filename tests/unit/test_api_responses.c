@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "serve/answer_responses.h"
-#include "serve/input_items.h"
-#include "serve/reasoning_seal.h"
-#include "serve/response_replay.h"
+#include "serve/conversation/input_items.h"
+#include "serve/reply/replay.h"
+#include "serve/reply/responses.h"
+#include "serve/reply/seal.h"
 #include "server_rig.h"
 
 #define RESPONSES "/v1/responses"

@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "base/rng.h"
-#include "serve/stop_match.h"
+#include "serve/reply/stop_match.h"
 
 static void add(struct stop_set *s, const char *text) {
     struct err e = {0};

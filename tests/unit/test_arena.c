@@ -2,7 +2,7 @@
 // Arena: alignment, zeroing, no overlap, overflow, release.
 #include "test.h"
 
-#include "base/arena.h"
+#include "base/memory/arena.h"
 #include "base/rng.h"
 
 static void blocks_are_aligned_zeroed_and_apart(void **state) {

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "engine/batch.h"
-#include "engine/generate.h"
+#include "engine/batch/batch.h"
+#include "engine/batch/generate.h"
 #include "support/automaton.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/bench_niah_sweep.h"
+#include "cli/bench/niah/sweep.h"
 
 #define BUNDLED SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
 #define SMALL   SOURCE_ROOT "/tests/fixtures/tokenizer/qwen35.gguf"

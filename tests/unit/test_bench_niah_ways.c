@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/bench_niah_report.h"
+#include "cli/bench/niah/report.h"
 
 #define BUNDLED SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
 

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "cli/bench_url_client.h"
+#include "cli/bench/url/client.h"
 
 static void test_target(void **state) {
     (void)state;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/bench_url_load.h"
+#include "cli/bench/url/load.h"
 
 static const struct cli_command command = {.name = "bench", .id = CLI_BENCH};
 

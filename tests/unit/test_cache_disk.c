@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread of the cache's folder: what somebody waits for comes before what nobody does, also in
 // the middle of a file that is being written; and nothing that lies in the folder stops it.
-#include "engine/cache_disk.h"
+#include "engine/cache/disk.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -9,8 +9,8 @@
 
 #include "base/hash.h"
 #include "base/num.h"
-#include "engine/cache_file.h"
-#include "ops/kv_layout.h"
+#include "engine/cache/file.h"
+#include "ops/kv/layout.h"
 #include "unit/test.h"
 
 enum { PAGES = 1100 }; // of 64 KiB: more than one thread reads alone

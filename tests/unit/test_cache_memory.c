@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/cache_impl.h"
-#include "engine/generate.h"
+#include "engine/batch/generate.h"
+#include "engine/cache/impl.h"
 #include "ops/exec.h"
 #include "support/copies.h"
 #include "support/tiny_gguf.h"

@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 #include "base/file.h"
-#include "formats/gguf.h"
-#include "text/chat.h"
+#include "formats/gguf/gguf.h"
+#include "text/chat/chat.h"
 #include "text/jinja/jinja.h"
 #include "vocab_file.h"
 

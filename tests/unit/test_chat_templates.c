@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "template_corpus.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 #include "vocab_file.h"
 
 static const char *folder;

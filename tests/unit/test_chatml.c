@@ -2,8 +2,8 @@
 // ChatML gives the tokens of the whole rendered text, save that a message cannot speak in marks.
 #include "test.h"
 
-#include "formats/gguf.h"
-#include "text/chatml.h"
+#include "formats/gguf/gguf.h"
+#include "text/chat/chatml.h"
 #include "vocab_file.h"
 
 struct fixture {

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "models/dflash_impl.h"
-#include "models/model_checkpoint.h"
+#include "models/checkpoint.h"
+#include "models/draft/impl.h"
 #include "ops/exec.h"
 #include "support/bytes.h"
 #include "support/tiny_rig.h"

@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 #include "compress/compress.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "unit/test.h"
 
 // Gives 1 to tokens that are among the queries and stand at three places at most, else 0.001.

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "formats/content.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "unit/test.h"
 
 enum { LARGE = 40000, SMALL = 100 }; // floats

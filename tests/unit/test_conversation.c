@@ -7,10 +7,10 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "serve/conversation_chat.h"
-#include "serve/conversation_messages.h"
-#include "serve/conversation_plain.h"
-#include "serve/conversation_responses.h"
+#include "serve/conversation/chat.h"
+#include "serve/conversation/messages.h"
+#include "serve/conversation/plain.h"
+#include "serve/conversation/responses.h"
 
 static const char *const values[] = {
     "1",     "\"x\"",         "[1,{\"a\":null}]", "{\"deep\":{\"er\":[true,-0.5e3]}}",

@@ -12,11 +12,11 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "convert/convert.h"
-#include "formats/gguf.h"
-#include "formats/quant.h"
-#include "text/tokenizer.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define FIXTURES SOURCE_ROOT "/tests/fixtures/convert/"
 

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/json.h"
-#include "formats/gguf.h"
+#include "base/json/json.h"
+#include "formats/gguf/gguf.h"
 #include "models/model.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 #include "unit/hf_folder.h"
 #include "unit/test.h"
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "convert/convert.h"
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 #include "formats/safetensors.h"
 #include "models/model.h"
 

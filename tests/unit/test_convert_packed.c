@@ -9,9 +9,9 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json.h"
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "base/json/json.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 #include "unit/hf_folder.h"
 #include "unit/test.h"
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "convert/convert.h"
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 
 #define FIXTURE SOURCE_ROOT "/tests/fixtures/quant/types.tsv"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree builder against brute force: for drafters of each kind every prefix that ddtree.h says
-// is offered is enumerated and sorted by the order that it states, and the first b of them must be
-// the tree, in every field.
+// The tree builder against brute force: for drafters of each kind every prefix that
+// spec/tree/ddtree.h says is offered is enumerated and sorted by the order that it states, and the
+// first b of them must be the tree, in every field.
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "spec/ddtree.h"
+#include "spec/tree/ddtree.h"
 #include "unit/test.h"
 
 enum { MAX_REFS = 60000, SMALL_DEPTH = 5, SMALL_K = 4 };

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "spec/drafter.h"
-#include "spec/step.h"
+#include "spec/draft/drafter.h"
+#include "spec/step/step.h"
 #include "support/tiny_gguf.h"
 
 enum { CONTEXT = 128, BLOCK = 8 };

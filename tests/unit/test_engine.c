@@ -2,14 +2,14 @@
 // The engine thread against requests run alone: whatever joins, is cancelled or shares its prompt,
 // tokens and logits are those of session_generate. Faults, full queues, requests that can never fit
 // and an engine that is stopped end with their sentence and never hang.
-#include "engine/generate.h"
+#include "engine/batch/generate.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "engine/scheduler.h"
+#include "engine/loop/scheduler.h"
 #include "support/automaton.h"
 #include "support/copies.h"
 #include "support/faulty.h"

@@ -7,7 +7,7 @@
 
 #include "models/model.h"
 #include "ops/exec.h"
-#include "spec/constraint.h"
+#include "spec/constraint/constraint.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
 

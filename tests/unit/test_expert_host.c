@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models some of whose experts have their place with another exec of the CPU, which stands for the
 // CPU beside a GPU: what is counted, refused, and that the results are those of the same model.
-#include "ops/expert_host.h"
+#include "ops/experts/host.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "ops/copier.h"
 #include "ops/exec.h"
-#include "ops/host_rows.h"
+#include "ops/experts/host_rows.h"
 #include "support/copies.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "ops/expert_pool.h"
+#include "ops/experts/pool.h"
 #include "support/expert_tables.h"
 
 enum { LAYERS = 5, EXPERTS = RIG_EXPERTS, MOST = LAYERS * EXPERTS };

@@ -6,13 +6,13 @@
 
 #include <stdlib.h>
 
-#include "base/json.h"
-#include "serve/conversation_chat.h"
-#include "serve/conversation_plain.h"
-#include "serve/http.h"
-#include "serve/messages.h"
-#include "serve/params.h"
-#include "text/chat.h"
+#include "base/json/json.h"
+#include "serve/conversation/chat.h"
+#include "serve/conversation/check.h"
+#include "serve/conversation/plain.h"
+#include "serve/http/http.h"
+#include "serve/request/params.h"
+#include "text/chat/chat.h"
 #include "vocab_file.h"
 
 #if defined __GLIBC__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__

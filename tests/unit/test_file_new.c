@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file_new.h"
+#include "base/new_file.h"
 #include "unit/test.h"
 
 static int count_files(const char *folder) {

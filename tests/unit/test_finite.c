@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "state/finite.h"
 #include "unit/test.h"
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/str.h"
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 #include "unit/test.h"
 
 static const char example_hex[] =

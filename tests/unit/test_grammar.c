@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "grammar/build.h"
+#include "grammar/expression/build.h"
 
 // text: accepted ones begin with '+', others with '-'.
 static void check_texts(struct grammar *g, const char *const *texts) {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "engine/structured.h"
+#include "engine/session/structured.h"
 
 #define MODEL SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/num.h"
 #include "grammar/grammar.h"
 #include "grammar_helpers.h"

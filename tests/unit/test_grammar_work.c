@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "grammar/grammar.h"
 #include "grammar/tool_grammar.h"
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "http_peer.h"
-#include "serve/http_impl.h"
+#include "serve/http/impl.h"
 
 #define HOST  "Host: localhost\r\n"
 #define HOLD  "GET /hold HTTP/1.1\r\n" HOST "\r\n"

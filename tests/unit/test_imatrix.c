@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "convert/convert.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "formats/imatrix.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 
 enum { COLUMNS = 256, MATRIX_ROWS = 96, EXPERTS = 3 };
 

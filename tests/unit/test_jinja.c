@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "text/jinja/value.h"
+#include "text/jinja/value/value.h"
 
 static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {
     (void)n;

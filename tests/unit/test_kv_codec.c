@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "ops/kv_codec.h"
+#include "ops/kv/codec.h"
 
 enum { N = 192 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/kv_layout.h"
+#include "ops/kv/layout.h"
 
 enum { LAYERS = 2, HEADS = 3 };
 

@@ -2,7 +2,7 @@
 // The lookup index against a search of the whole list, over lists that grow, are cut back and take
 // other turns.
 #include "base/rng.h"
-#include "spec/lookup.h"
+#include "spec/draft/lookup.h"
 #include "unit/test.h"
 
 enum { CAP = 200 };

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "spec/masks.h"
+#include "spec/constraint/masks.h"
 #include "support/automaton.h"
 
 enum { VOCAB = 100, K = 2, DEPTH = 3, OFFERED = 4 };

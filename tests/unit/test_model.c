@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"
 

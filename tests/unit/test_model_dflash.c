@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "formats/quant.h"
-#include "models/dflash_impl.h"
+#include "formats/quant/quant.h"
+#include "models/draft/impl.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"
 

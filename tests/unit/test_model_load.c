@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "support/tiny_rig.h"
 #include "unit/bad_files.h"
 #include "unit/test.h"

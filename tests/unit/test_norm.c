@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "text/norm.h"
+#include "text/tokenizer/norm.h"
 
 static void expect(const char *text, const char *want) {
     struct str out = {0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page as it is linked in: all of the file and nothing else, and headers that belong to it.
-#include "serve/page.h"
+#include "serve/page/page.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 static void page_is_the_file_byte_for_byte(void **state) {
     (void)state;
     struct page page = page_get();
-    FILE *f = fopen(SOURCE_ROOT "/src/serve/page.html", "rb");
+    FILE *f = fopen(SOURCE_ROOT "/src/serve/page/page.html", "rb");
     assert_non_null(f);
     char *bytes = malloc(page.size + 1);
     assert_non_null(bytes);

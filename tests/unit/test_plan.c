@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "engine/plan.h"
+#include "engine/session/plan.h"
 
 static const int64_t MIB = 1 << 20;
 

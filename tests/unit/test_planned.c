@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory/slabs.h"
 #include "base/num.h"
-#include "base/slabs.h"
-#include "compress/score.h"
-#include "engine/generate.h"
+#include "compress/score/score.h"
+#include "engine/batch/generate.h"
 #include "ops/exec.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
@@ -218,7 +218,8 @@ static int reserve_all(struct kv *kv, int n, int64_t tokens, struct err *e) {
     return rc;
 }
 
-// As the engine does (room.c): what free pages hold is given back where memory is missing.
+// As the engine does (engine/loop/room.c): what free pages hold is given back where memory is
+// missing.
 static int grow(struct kv *kv, int n, int64_t tokens, struct kv_budget *b, struct err *e) {
     int rc = reserve_all(kv, n, tokens, e);
     if (rc == ERR_MEMORY) {

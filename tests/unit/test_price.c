@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "spec/price.h"
+#include "spec/tree/price.h"
 #include "unit/test.h"
 
 static struct price *fresh(enum price_kind kind) {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "unit/test.h"
 
 static uint64_t fnv(const void *data, size_t n) {

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "formats/gguf.h"
-#include "formats/quant.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 
 #define FIXTURE SOURCE_ROOT "/tests/fixtures/quant/errors.tsv"
 #define MODEL   SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"

@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-#include "formats/quant.h"
-#include "formats/quant_grid.h"
+#include "formats/quant/grid.h"
+#include "formats/quant/quant.h"
 
 static uint64_t fnv(uint64_t h, const void *data, size_t n) {
     const unsigned char *b = data;

@@ -6,8 +6,8 @@
 
 #include "base/rng.h"
 #include "base/utf8.h"
-#include "formats/gguf.h"
-#include "text/reasoning.h"
+#include "formats/gguf/gguf.h"
+#include "text/chat/reasoning.h"
 #include "vocab_file.h"
 
 struct parted {

@@ -8,7 +8,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "serve/relay.h"
+#include "serve/relay/relay.h"
 #include "server_rig.h"
 #include "test.h"
 #include "words_scorer.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chats as raw prompts: which requests go so, the bodies that go out, and answers and streams that
 // come back in the shape of chats, cut anywhere.
-#include "serve/relay_raw.h"
+#include "serve/relay/raw.h"
 #include "test.h"
 
 static const char form[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"

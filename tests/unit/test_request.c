@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "base/rng.h"
-#include "engine/batch.h"
-#include "engine/generate.h"
+#include "engine/batch/batch.h"
+#include "engine/batch/generate.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/str.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "formats/safetensors.h"
 #include "unit/test.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/num.h"
 #include "base/rng.h"
-#include "engine/scheduler.h"
+#include "engine/loop/scheduler.h"
 #include "unit/test.h"
 
 // A simulated machine: what a pass of so many rows takes, with noise.

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "compress/score.h"
-#include "formats/quant.h"
+#include "compress/score/score.h"
+#include "formats/quant/quant.h"
 #include "models/load.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "compress/score.h"
+#include "compress/score/score.h"
 #include "ops/exec.h"
 #include "support/copies.h"
 #include "support/tiny_rig.h"

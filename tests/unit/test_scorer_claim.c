@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "engine/scorer_claim.h"
-#include "engine/session.h"
+#include "engine/session/scorer_claim.h"
+#include "engine/session/session.h"
 #include "support/tiny_gguf.h"
 #include "test.h"
 

@@ -9,8 +9,8 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "base/utf8.h"
-#include "compress/borders.h"
-#include "compress/select.h"
+#include "compress/select/borders.h"
+#include "compress/select/select.h"
 #include "unit/test.h"
 
 enum { TOKENS = 6000 };

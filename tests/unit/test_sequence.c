@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "formats/quant.h"
-#include "models/dflash_impl.h"
+#include "formats/quant/quant.h"
+#include "models/draft/impl.h"
 #include "ops/exec.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"

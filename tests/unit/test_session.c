@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "engine/generate.h"
-#include "spec/oracle.h"
+#include "engine/batch/generate.h"
+#include "spec/draft/oracle.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random blocks of several arenas: they never overlap, an arena's slabs hold nothing of another's,
 // what is given back comes whole, and limits and failing sources are answers.
-#include "base/slabs.h"
+#include "base/memory/slabs.h"
 
 #include <stdlib.h>
 

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "engine/batch.h"
-#include "engine/generate.h"
-#include "engine/transcript.h"
+#include "engine/batch/batch.h"
+#include "engine/batch/generate.h"
+#include "engine/batch/transcript.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"
 

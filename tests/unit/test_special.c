@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "base/str.h"
-#include "text/special.h"
+#include "text/tokenizer/special.h"
 
 #define MAX_TOKENS 12
 

@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "base/str.h"
-#include "text/split.h"
+#include "text/tokenizer/split.h"
 
 struct pieces {
     struct str joined; // with '|' between pieces

@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "base/str.h"
-#include "text/split.h"
+#include "text/tokenizer/split.h"
 
 static const char *const families[] = {
     "gpt-2",          "qwen2",   "qwen35",    "llama-bpe", "gpt-4o",     "tekken", "deepseek-v3",

@@ -4,7 +4,7 @@
 // lost is run again: its tokens are those of a run without failures.
 #include <stdlib.h>
 
-#include "engine/transcript.h"
+#include "engine/batch/transcript.h"
 #include "ops/exec.h"
 #include "support/faulty.h"
 #include "support/tiny_rig.h"

@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "ops/exec.h"
-#include "spec/step.h"
+#include "spec/step/step.h"
 #include "support/tiny_gguf.h"
 
 enum { DEPTH = 6, CONTEXT = 512 };

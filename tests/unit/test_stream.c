@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "engine/stream_impl.h"
+#include "engine/loop/stream_impl.h"
 #include "unit/test.h"
 
 enum { TOKENS = 20000 };

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "convert/synth_impl.h"
-#include "engine/generate.h"
-#include "formats/quant.h"
+#include "convert/synth/impl.h"
+#include "engine/batch/generate.h"
+#include "formats/quant/quant.h"
 
 static char folder[] = "/tmp/coppice-synth-XXXXXX";
 static char target[64], draft[64];

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "formats/gguf.h"
-#include "serve/thinking.h"
+#include "formats/gguf/gguf.h"
+#include "serve/completion/thinking.h"
 #include "server_rig.h"
-#include "spec/thinking_limit.h"
+#include "spec/constraint/thinking_limit.h"
 
 #define MODEL SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
 

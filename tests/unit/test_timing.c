@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "convert/synth.h"
-#include "engine/generate.h"
+#include "convert/synth/synth.h"
+#include "engine/batch/generate.h"
 #include "ops/observe/timing.h"
 
 static char target[64];

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/json.h"
-#include "text/split.h"
-#include "text/tokenizer.h"
+#include "base/json/json.h"
+#include "text/tokenizer/split.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define FIXTURES SOURCE_ROOT "/tests/fixtures/tokenizer/families/"
 

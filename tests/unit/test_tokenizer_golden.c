@@ -4,8 +4,8 @@
 #include "test.h"
 
 #include "base/file.h"
-#include "base/json.h"
-#include "text/tokenizer.h"
+#include "base/json/json.h"
+#include "text/tokenizer/tokenizer.h"
 
 #define FIXTURES SOURCE_ROOT "/tests/fixtures/tokenizer/"
 

@@ -5,8 +5,8 @@
 
 #include "base/rng.h"
 #include "base/utf8.h"
-#include "text/reasoning.h"
-#include "text/tool_calls.h"
+#include "text/chat/reasoning.h"
+#include "text/tools/calls.h"
 
 static struct tool_set tools;
 

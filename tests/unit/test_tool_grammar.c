@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "grammar/tool_grammar.h"
-#include "text/reasoning.h"
+#include "text/chat/reasoning.h"
 
 static const char schema[] =
     "{\"type\":\"object\",\"properties\":{\"path\":{\"type\":\"string\"},\"n\":{\"type\":"

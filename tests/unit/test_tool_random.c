@@ -4,8 +4,8 @@
 #include "test.h"
 
 #include "base/rng.h"
-#include "text/reasoning.h"
-#include "text/tool_calls.h"
+#include "text/chat/reasoning.h"
+#include "text/tools/calls.h"
 
 #define BAR   "\xef\xbd\x9c"
 #define UND   "\xe2\x96\x81"

@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/json.h"
-#include "engine/trace.h"
+#include "base/json/json.h"
+#include "engine/loop/trace.h"
 #include "unit/test.h"
 
 // The events so far.

@@ -5,8 +5,8 @@
 #include "test.h"
 
 #include "base/rng.h"
-#include "engine/generate.h"
-#include "engine/transcript.h"
+#include "engine/batch/generate.h"
+#include "engine/batch/transcript.h"
 #include "ops/exec.h"
 #include "support/tiny_gguf.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "base/utf8.h"
-#include "text/utf8_stream.h"
+#include "text/tokenizer/utf8_stream.h"
 
 static void check(struct rng *r, const char *s, size_t n) {
     struct utf8_stream stream = {0};

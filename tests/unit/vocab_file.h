@@ -5,8 +5,8 @@
 #define COPPICE_TESTS_UNIT_VOCAB_FILE_H
 
 #include "base/str.h"
-#include "formats/gguf.h"
-#include "text/tokenizer.h"
+#include "formats/gguf/gguf.h"
+#include "text/tokenizer/tokenizer.h"
 
 // A zeroed one is valid and empty.
 struct vocab_file {

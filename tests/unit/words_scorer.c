@@ -2,7 +2,7 @@
 // See words_scorer.h.
 #include "words_scorer.h"
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "test.h"
 
 static int score_words(struct scorer *s, const struct score_call *c, struct err *e) {

@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-#include "compress/scorer.h"
-#include "text/tokenizer.h"
+#include "compress/score/scorer.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct words_scorer {
     struct scorer base;

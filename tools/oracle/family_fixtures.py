@@ -35,7 +35,7 @@ CASED = ("A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ
          "\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃")
 ASIAN = "[一-龥\u0800-一가-\ud7ff]+"
 
-# Stages of each family; the first name of a row of src/text/split_rules.c.
+# Stages of each family; the first name of a row of src/text/tokenizer/rules.c.
 FAMILIES = {
     "gpt-2": [GPT2],
     "qwen2": [QWEN2],

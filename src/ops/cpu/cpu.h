@@ -7,7 +7,7 @@
 
 #include "base/pool.h"
 #include "ops/cpu/attend/pages.h"
-#include "ops/cpu/simd/row.h"
+#include "ops/cpu/simd/row/row.h"
 #include "ops/exec.h"
 
 enum {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU backend: its exec, memory and activations, and the table of its ops. The levels differ
-// only in their row kernels (row.h); every op above them is written once.
+// only in their row kernels (ops/cpu/simd/row/row.h); every op above them is written once.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "ops/cpu/cpu.h"
 
 struct gather_run {

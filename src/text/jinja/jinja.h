@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 #include "base/gone.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/str.h"
 
 struct jinja; // a compiled template; read-only, threads may share it

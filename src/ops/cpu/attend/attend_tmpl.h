@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values for four queries that see the same keys: a small matrix product whose sums stay in
-// registers; each (query, column) takes the steps that weigh takes. Continues row_tmpl.h.
+// registers; each (query, column) takes the steps that weigh takes. Continues
+// ops/cpu/simd/row/tmpl.h.
 
 enum { SIDE = DOT_SUMS >= 16 ? 4 : 2 }; // queries and chunks of 16 columns of one pass
 

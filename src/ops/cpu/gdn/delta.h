@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the gated delta rule and what each one takes; they stand in the table of row.h.
-// Together they give delta and output of rows that share a base state S and a log: products of
-// keys and queries with the log's keys, coefficients with the decays in them, what S and the
-// committed log give each row, and last what its ancestors in flight add. delta_scalar.c specifies
-// every operation and its order; ops_gdn.c says which rows go together.
+// The kernels of the gated delta rule and what each one takes; they stand in the table of
+// ops/cpu/simd/row/row.h. Together they give delta and output of rows that share a base state S and
+// a log: products of keys and queries with the log's keys, coefficients with the decays in them,
+// what S and the committed log give each row, and last what its ancestors in flight add.
+// delta_scalar.c specifies every operation and its order; ops.c says which rows go together.
 #ifndef COPPICE_OPS_CPU_GDN_DELTA_H
 #define COPPICE_OPS_CPU_GDN_DELTA_H
 
 #include <stdint.h>
 
-#include "ops/args.h"
+#include "ops/args/args.h"
 
 enum {
     DELTA_ROWS = 16, // rows that one reading of a state and its log serves at most

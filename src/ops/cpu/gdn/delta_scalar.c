@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The specification of the kernels of the gated delta rule (delta.h): every f32 operation and its
 // order. The vector levels (delta_tmpl.h) repeat them lane by lane.
-#include "ops/cpu/simd/row.h"
+#include "ops/cpu/simd/row/row.h"
 
 static void dots(const struct delta_dots *a) {
     for (int i = 0; i < a->n_x; i++)

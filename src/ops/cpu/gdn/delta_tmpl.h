@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The second half of the kernels of the gated delta rule (delta.h): what a state, its log and
 // ancestors in flight give. Lanes run along the values, so no sum crosses lanes. Rows are taken in
-// blocks by panels of columns, whose sums stay in registers. A template, like row_tmpl.h.
+// blocks by panels of columns, whose sums stay in registers. A template, like
+// ops/cpu/simd/row/tmpl.h.
 
 // A block of rows by a panel of columns: `rows` rows by `wide` chunks of 16 columns, whose sums
 // stay in registers. All are constants where it is called.

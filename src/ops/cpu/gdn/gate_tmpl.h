@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row kernels around the sigmoid, over sixteen lanes: gates, SwiGLU, the causal convolution with
-// its SiLU. Continues row_tmpl.h, as a template for one level.
+// its SiLU. Continues ops/cpu/simd/row/tmpl.h, as a template for one level.
 
 INLINE vf v_sigmoid(vf x) {
     return v_div(v_set(1.0f), v_add(v_set(1.0f), v_exp(v_neg(x))));

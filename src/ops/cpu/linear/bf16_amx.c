@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers of bf16 weights for many rows with AMX: a tile product is 32 k values of 16 outputs
 // times up to 16 rows, and the sums stay in tiles until a row is done. What one product does, down
-// to the order of its additions, is the specification in linear_scalar.c. Four weight tiles are
+// to the order of its additions, is the specification in scalar.c. Four weight tiles are
 // taken at a time, so that they share what is loaded of the activations.
-#include "ops/cpu/linear/linear_amx.h"
+#include "ops/cpu/linear/amx.h"
 
 enum { TOGETHER = 4, BLOCK_BYTES = GROUP * TILE * 2 };
 

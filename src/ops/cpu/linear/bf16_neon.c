@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers of bf16 weights with plain NEON: the products and sums of linear_scalar.c, where
+// Linear layers of bf16 weights with plain NEON: the products and sums of scalar.c, where
 // numbers below the normal ones count as zeros, which a bit of the control register asks for.
 #include <arm_neon.h>
 
-#include "ops/cpu/simd/row.h"
+#include "ops/cpu/simd/row/row.h"
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-#include "formats/quant.h"
-#include "formats/quant_grid.h"
+#include "formats/quant/grid.h"
+#include "formats/quant/quant.h"
 
 static const struct form forms[FORM_COUNT] = {
 #define X(name, bits, shift, subs, min, scale) [FORM_##name] = {bits, shift, subs, min, scale},

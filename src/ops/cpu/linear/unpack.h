@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "ops/cpu/simd/row.h"
+#include "ops/cpu/simd/row/row.h"
 
 // One block; value = scale * (code - offset) - minimum in the form's terms.
 struct unpacked {

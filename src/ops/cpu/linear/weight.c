@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights in the CPU's own order (struct weight in row.h): 16 output rows side by side, so that a
-// vector lane is an output row and no sum ever crosses lanes. Repacking runs once, at load.
+// Weights in the CPU's own order (struct weight in ops/cpu/simd/row/row.h): 16 output rows side by
+// side, so that a vector lane is an output row and no sum ever crosses lanes. Repacking runs once,
+// at load.
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/linear/unpack.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows to host memory and back (ops/host_rows.h), where all memory is the host's: copies. A CPU may
-// stand in for the device, so that what a GPU does is tested without one.
-#include "ops/host_rows.h"
+// Rows to host memory and back (ops/experts/host_rows.h), where all memory is the host's: copies. A
+// CPU may stand in for the device, so that what a GPU does is tested without one.
+#include "ops/experts/host_rows.h"
 
 #include "ops/cpu/cpu.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Folding a block of log rows into a recurrent state, over sixteen lanes, and the table of all
-// kernels of a level: the last of the templates that row_avx2.c, row_avx512.c and row_neon.c
-// include.
+// kernels of a level: the last of the templates that ops/cpu/simd/row/avx2.c,
+// ops/cpu/simd/row/avx512.c and ops/cpu/simd/row/neon.c include.
 
 enum { FOLD_WIDE = DELTA_BLOCK >= 4 ? 4 : 1 }; // chunks of columns whose sums are in registers
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of weights, keys and values to f32, and keys and values back; a template like row_tmpl.h.
-// The conversions are exact, so these agree with the decoders of src/formats by themselves.
+// Rows of weights, keys and values to f32, and keys and values back; a template like
+// ops/cpu/simd/row/tmpl.h. The conversions are exact, so these agree with the decoders of
+// src/formats by themselves.
 
 static void load_f16(const void *src, float *dst, int64_t n) {
     const uint16_t *p = src;

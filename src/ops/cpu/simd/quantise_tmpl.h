@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations to int8 blocks; a template that follows row_tmpl.h.
+// Activations to int8 blocks; a template that follows ops/cpu/simd/row/tmpl.h.
 
 // What is known of four groups: their scales, and the sums of the codes' halves.
 struct sums {

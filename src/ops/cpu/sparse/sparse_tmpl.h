@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row kernels of block-sparse attention over sixteen lanes: keys by columns, and the masses of
-// blocks. Continues row_tmpl.h, as a template for one level.
+// blocks. Continues ops/cpu/simd/row/tmpl.h, as a template for one level.
 
 // Sixteen rows from r on: four columns at a time.
 INLINE void columns_of_16(const struct columns *a, int r) {

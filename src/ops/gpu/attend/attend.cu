@@ -4,8 +4,8 @@
 // batches that keep the parts' memory small; a row's bits do not depend on it.
 #include "base/num.h"
 #include "ops/gpu/attend/attend.cuh"
-#include "ops/gpu/attend/attend_cache.h"
-#include "ops/gpu/attend/attend_long.h"
+#include "ops/gpu/attend/cache.h"
+#include "ops/gpu/attend/long.h"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 

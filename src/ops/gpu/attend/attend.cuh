@@ -10,7 +10,7 @@
 #include "ops/gpu/attend/kv_stored.cuh"
 #include "ops/gpu/runtime/cuda.h"
 
-enum { ATTEND_EXTRA = 10 }; // of the kernels with matrix instructions (EXTRA, attend_block.cuh)
+enum { ATTEND_EXTRA = 10 }; // of the kernels with matrix instructions (EXTRA, block.cuh)
 
 // Arguments of the kernels. Pointers are device memory.
 struct attend_run {

@@ -6,7 +6,7 @@
 #define COPPICE_OPS_GPU_ATTEND_KV_STORED_CUH
 
 #include "ops/gpu/linear/form/act.cuh"
-#include "ops/kv_layout.h"
+#include "ops/kv/layout.h"
 
 // load8: values 8 at .. 8 at + 7 of a row as floats. store: element i * 32 + lane of a row by the
 // lanes of a warp. Rows are multiples of 32 values.

@@ -6,8 +6,8 @@
 
 #include "ops/gpu/attend/kv_stored.cuh"
 #include "ops/gpu/attend/turn_few.h"
+#include "ops/gpu/linear/finish.cuh"
 #include "ops/gpu/linear/form/act.cuh"
-#include "ops/gpu/linear/linear_finish.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum { THREADS = 256, WARP_VALUES = OPS_KEY_MAX / 32 };

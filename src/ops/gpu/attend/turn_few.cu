@@ -2,14 +2,14 @@
 // Rotation of few rows whose pairs of values lie in one lane, so that blocks take little room and
 // can stand beside the projections in front of them. What does not depend on those (angles, places,
 // weights of norms, powers of two) is there when the wait ends; then sums that were left in parts
-// are added up on the way, in the order of linear_finish.cu. One warp makes one head of one row, as
-// in rows.cu, with the same bits.
+// are added up on the way, in the order of ops/gpu/linear/finish.cu. One warp makes one head of one
+// row, as in rows.cu, with the same bits.
 #include <math.h>
 
 #include "ops/gpu/attend/kv_stored.cuh"
 #include "ops/gpu/attend/turn_few.h"
+#include "ops/gpu/linear/finish.cuh"
 #include "ops/gpu/linear/form/act.cuh"
-#include "ops/gpu/linear/linear_finish.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 // Two heads a block, so that two blocks and more find room beside a product.

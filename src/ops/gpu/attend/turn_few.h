@@ -3,7 +3,7 @@
 #ifndef COPPICE_OPS_GPU_ATTEND_TURN_FEW_H
 #define COPPICE_OPS_GPU_ATTEND_TURN_FEW_H
 
-#include "ops/args.h"
+#include "ops/args/args.h"
 #include "ops/gpu/runtime/cuda.h"
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gated DeltaNet, the delta rule by the recurrent log (formulas: arXiv 2412.06464 section 3,
-// unrolled from a base; ops_gdn.c is the specification): brings the tables of a pass over and
-// chooses one of two kernels by device and shape. No state is written; gdn_commit.cu does that.
-#include "ops/gpu/gdn/gdn_launch.h"
+// unrolled from a base; ops/cpu/gdn/ops.c is the specification): brings the tables of a pass over
+// and chooses one of two kernels by device and shape. No state is written; commit.cu does that.
+#include "ops/gpu/gdn/launch.h"
 
 // Whether a run has a row whose position lies in a later block than its sequence's end, so that it
 // reads the newer base.

@@ -64,8 +64,8 @@ static inline const struct gdn_state *gdn_stage_states(struct gpu *g, const stru
     return (const struct gdn_state *)gpu_stage(g, s, (size_t)n * sizeof *s);
 }
 
-// Whether gdn_matrix.cu serves the shape on this device. It depends on nothing else, since it and
-// gdn_plain.cu give other bits.
+// Whether matrix.cu serves the shape on this device. It depends on nothing else, since it and
+// plain.cu give other bits.
 bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s);
 
 // Bytes of scratch that cuda_gdn_blocks takes for so many blocks of GDN_BLOCK rows.

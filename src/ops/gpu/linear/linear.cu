@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear and linear_gate_up: the launches of the family that serves a call (linear_choice.h). Jobs
-// whose weights have one form share a launch, and few rows of any forms do (linear_few.cu). What is
-// chosen here (tile of rows, split or loop) changes no bits.
+// whose weights have one form share a launch, and few rows of any forms do
+// (ops/gpu/linear/few/few.cu). What is chosen here (tile of rows, split or loop) changes no bits.
 #include "base/num.h"
-#include "ops/gpu/linear/few/linear_few.h"
+#include "ops/gpu/linear/few/few.h"
 #include "ops/gpu/linear/form/values.h"
-#include "ops/gpu/linear/linear_launch.h"
-#include "ops/gpu/linear/many/linear_gemm.h"
-#include "ops/gpu/linear/many/linear_unpacked.h"
-#include "ops/gpu/linear/many/linear_vendor.h"
-#include "ops/gpu/linear/many/linear_wgmma.h"
+#include "ops/gpu/linear/launch.h"
+#include "ops/gpu/linear/many/gemm.h"
+#include "ops/gpu/linear/many/unpacked.h"
+#include "ops/gpu/linear/many/vendor/linear.h"
+#include "ops/gpu/linear/many/wgmma.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/linear_choice.h"
 
@@ -93,7 +93,7 @@ static int64_t longest_part(const struct linear_launch *l) {
     return most;
 }
 
-// A launch of linear_stream.cuh that has been planned.
+// A launch of ops/gpu/linear/few/stream.cuh that has been planned.
 struct stream_call {
     struct linear_launch l;
     struct linear_stream_variant v;
@@ -134,7 +134,7 @@ static bool stream_warps(const struct gpu *g, struct stream_call *c) {
     return warps && fit_rings(g, c, warps);
 }
 
-// Bytes of what a launch's jobs leave for linear_finish.cu.
+// Bytes of what a launch's jobs leave for finish.cu.
 static size_t partials_bytes(const struct linear_launch *l) {
     size_t bytes = 0;
     for (int j = 0; j < l->jobs; j++)
@@ -229,9 +229,9 @@ static int64_t most_few(enum cuda_path path) {
 }
 
 // Whether 64 rows of a form are no slower at once than 32 and 32, which on the path mma is so by a
-// kernel of linear_stream.cuh, if it finds room, and of F32 by any.
+// kernel of ops/gpu/linear/few/stream.cuh, if it finds room, and of F32 by any.
 static bool form_streams(const struct gpu *g, int form) {
-    enum { ROOM = 164864 }; // bytes that linear_stream.cuh asks for at most
+    enum { ROOM = 164864 }; // bytes that ops/gpu/linear/few/stream.cuh asks for at most
     if (g->path != CUDA_PATH_MMA || form == WEIGHT_FLOAT)
         return true;
     return g->shared >= ROOM && family_of(g, form, LINEAR_STREAM_ROWS, NO_FEW) == LINEAR_STREAM;

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 
 #ifdef __CUDACC__
 #define LINEAR_BOTH static inline __host__ __device__

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows to pinned host memory and back (ops/host_rows.h): the device writes and reads there itself,
-// one launch each way, and an event tells the host when the rows have come.
-#include "ops/host_rows.h"
+// Rows to pinned host memory and back (ops/experts/host_rows.h): the device writes and reads there
+// itself, one launch each way, and an event tells the host when the rows have come.
+#include "ops/experts/host_rows.h"
 
 #include "ops/gpu/runtime/gpu_host.h"
 #include "ops/gpu/runtime/ops_cuda.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // moe_gate_up and moe_linear: few entries go through one launch that finds its entries itself
-// (moe_few.cuh); many are ordered by expert first, on the device. Which family serves a call
+// (few.cuh); many are ordered by expert first, on the device. Which family serves a call
 // changes no bits, and no answer of the device is waited for.
 #include "base/num.h"
 #include "ops/gpu/linear/form/values.h"
 #include "ops/gpu/moe/moe.h"
-#include "ops/gpu/moe/moe_store.h"
+#include "ops/gpu/moe/store.h"
 
 static void set_matrix(struct moe_matrix *m, const struct weight *w, const float *bias) {
     m->w = w->view;

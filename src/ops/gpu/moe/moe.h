@@ -6,15 +6,15 @@
 #ifndef COPPICE_OPS_GPU_MOE_MOE_H
 #define COPPICE_OPS_GPU_MOE_MOE_H
 
-#include "ops/args_mlp.h"
-#include "ops/gpu/linear/linear_launch.h"
+#include "ops/args/mlp.h"
+#include "ops/gpu/linear/launch.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 // Matrices of the experts of a layer.
 struct moe_matrix {
     struct matrix_view w; // of the first
     int64_t step;         // bytes from one to the next
-    // Where experts come and go (moe_store.h): where each one's record lies, [experts], and this
+    // Where experts come and go (store.h): where each one's record lies, [experts], and this
     // matrix's place in it. NULL: w and step say where they lie.
     const unsigned char *const *place;
     int64_t at;
@@ -62,7 +62,7 @@ struct moe_order {
     int rows;
 };
 
-enum { MOE_FEW = PEAKS }; // entries that moe_few.cu takes
+enum { MOE_FEW = PEAKS }; // entries that few.cu takes
 
 // Queues up to MOE_FEW entries. from: where rows are f32 still, else zero; raises: a pair's outputs
 // raise peaks, else zero. ahead: the list is read early. False: rows that are

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 int64_t cuda_act_bytes(const struct exec *x, int64_t n, int64_t k) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that ops work with in the place of something else: while a carve is open it comes from a
 // piece of memory that somebody has already, in the order that it is asked for, and without being
-// cleared (moe/moe_lend.c).
+// cleared (moe/lend.c).
 #ifndef COPPICE_OPS_GPU_RUNTIME_CARVE_H
 #define COPPICE_OPS_GPU_RUNTIME_CARVE_H
 

@@ -9,7 +9,7 @@
 #ifndef COPPICE_OPS_GPU_RUNTIME_CUDA_H
 #define COPPICE_OPS_GPU_RUNTIME_CUDA_H
 
-#include "base/slabs.h"
+#include "base/memory/slabs.h"
 #include "ops/exec.h"
 #include "ops/gpu/linear/linear.h"
 #include "ops/gpu/runtime/carve.h"
@@ -51,9 +51,10 @@ struct gpu {
     bool overlaps; // launches may begin early: the machine code in use waits in gpu_await
     struct launch_order order;
     gpu_event rows_sent;         // NULL until used: rows that the host waits for (host_rows.cu)
-    struct expert_store *stores; // of experts (moe/moe_store.h), the newest first
+    struct expert_store *stores; // of experts (moe/store.h), the newest first
     void *map_maker;             // gpu_map_maker, or NULL
-    struct vendor *vendor;       // its products for prompts (vendor.c); NULL: only ours
+    struct vendor
+        *vendor; // its products for prompts (ops/gpu/linear/many/vendor/vendor.c); NULL: only ours
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed
@@ -71,16 +72,16 @@ struct gpu {
     uint32_t allowed[WEIGHT_FORMS], allowed_stream[WEIGHT_FORMS];
     const void *allowed_most[8]; // kernels of gpu_allow_most_shared so far
     int n_allowed_most;
-    uint32_t allowed_few;                    // the same of linear_few.cuh
-    uint32_t allowed_moe;                    // of moe_few.cuh, by form, and on the small path
+    uint32_t allowed_few; // the same of ops/gpu/linear/few/few.cuh
+    uint32_t allowed_moe; // of ops/gpu/moe/few.cuh, by form, and on the small path
     void (*flush)(struct gpu *g, bool held); // see gpu_flush
     struct linear_deferred *deferred_sums;   // of parts that nobody has added up yet,
     bool sums_deferred;                      // if so
     struct linear_left *held_sums;    // of one job, which a launch behind the next ones takes,
     bool sums_held;                   // if so (linear_hold)
-    struct moe_sum *deferred_combine; // of a layer of experts (moe_sum.h), likewise,
+    struct moe_sum *deferred_combine; // of a layer of experts (ops/gpu/moe/sum.h), likewise,
     bool combine_deferred;            // if so
-    unsigned long long *route_words;  // logits on their way (moe_router.cu)
+    unsigned long long *route_words;  // logits on their way (ops/gpu/moe/router.cu)
     struct act *deferred_act;         // its rows are still f32 in `wide` (act_defer),
     int64_t deferred_rows;            // that many of them,
     bool deferred_plain;              // whose peaks are not kept (act_defer_plain)
@@ -90,7 +91,7 @@ struct gpu {
     void *scratch;                    // what lives within one op only
     size_t scratch_bytes;
     struct gpu_carve carve;
-    struct attend_cache *plans; // plans of attention (attend_cache.c)
+    struct attend_cache *plans; // plans of attention (ops/gpu/attend/cache.c)
     struct act *acts;           // all of them; they share `wide`
     float *wide;
     size_t wide_bytes;
@@ -145,7 +146,7 @@ void gpu_stage_reserve(struct gpu *g, size_t bytes);
 void *gpu_scratch(struct gpu *g, size_t bytes);
 bool gpu_scratch_reserve(struct gpu *g, size_t bytes); // now; false: no memory, and no fault
 
-// Queues what ops have deferred: the end of linear layers (linear_finish.cu) and of an act.
+// Queues what ops have deferred: the end of linear layers (ops/gpu/linear/finish.cu) and of an act.
 // Whatever reads or writes device memory comes through here first: gpu_queue, gpu_scratch, copies,
 // waits.
 void gpu_flush(struct gpu *g);
@@ -169,7 +170,7 @@ struct weight {
     struct matrix_view view; // of the first expert, if there are some
     int64_t experts;         // 0: it is one matrix
     int64_t step;            // bytes of an expert's data; its exponents are tiles * TILE_ROWS
-    // Of experts that come and go (moe/moe_store.h), else NULL: their layer; then data has the
+    // Of experts that come and go (moe/store.h), else NULL: their layer; then data has the
     // exponents alone, and tiles lie at place[expert] + at.
     struct moe_home *home;
     const unsigned char *const *place;

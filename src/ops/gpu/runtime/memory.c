@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory of the CUDA backend: slabs (base/slabs.h) that are counted against a limit,
+// Device memory of the CUDA backend: slabs (base/memory/slabs.h) that are counted against a limit,
 // scratch, copies, and the stage that carries small host arrays over. All work is ordered by one
 // stream, so a block may be released and handed out again while earlier work still uses it. Nothing
 // here waits, except when the stage comes round or empty slabs go back to the device.

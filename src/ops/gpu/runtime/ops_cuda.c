@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ops/gpu/attend/attend_cache.h"
-#include "ops/gpu/linear/many/vendor.h"
-#include "ops/gpu/moe/moe_store.h"
+#include "ops/gpu/attend/cache.h"
+#include "ops/gpu/linear/many/vendor/vendor.h"
+#include "ops/gpu/moe/store.h"
 #include "ops/gpu/runtime/answers.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 

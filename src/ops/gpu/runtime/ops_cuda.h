@@ -24,9 +24,9 @@ void cuda_act_read(struct exec *x, const struct act *a, int64_t n, float *out);
 void cuda_act_shape(struct act *a, int64_t n, int64_t k);
 // Rows of a->wide (k values each) to fp16 with a power of two per row; writes the padding.
 void cuda_act_finish(struct exec *x, struct act *a, int64_t n);
-// The same at the next gpu_flush, unless linear_few.cu comes first (act_take), whose kernel
-// makes fp16 of what it reads: the op before has left the peaks of up to PEAK_ROWS rows; or
-// moe_few.cu, with up to PEAKS entries.
+// The same at the next gpu_flush, unless ops/gpu/linear/few/few.cu comes first (act_take), whose
+// kernel makes fp16 of what it reads: the op before has left the peaks of up to PEAK_ROWS rows; or
+// ops/gpu/moe/few.cu, with up to PEAKS entries.
 enum { PEAK_ROWS = 8, PEAKS = 512 };
 void act_defer(struct gpu *g, struct act *a, int64_t n);
 // Whether these n rows of fp16 are deferred; then they are the caller's to make.
@@ -59,12 +59,12 @@ int64_t cuda_own_bytes(const struct exec *x, const struct exec_limits *l);
 int cuda_reserve(struct exec *x, const struct exec_limits *l, struct err *e);
 
 // Weights and linear layers (weight.c, repack.cu, linear*.cu).
-void linear_flush(struct gpu *g);   // queues what is deferred (linear_finish.cu)
+void linear_flush(struct gpu *g);   // queues what is deferred (ops/gpu/linear/finish.cu)
 void linear_release(struct gpu *g); // and what is held
 enum {
     UNPACKED_BYTES = 384 << 20,    // of weights that are unpacked at once, in scratch memory,
     UNPACKED_MMA_BYTES = 64 << 20, // and on the path mma
-    VENDOR_SUMS = 288 << 20,       // of sums that wait there in linear_vendor.cu
+    VENDOR_SUMS = 288 << 20, // of sums that wait there in ops/gpu/linear/many/vendor/linear.cu
     VENDOR_WORKSPACE = 32 << 20,
 };
 int64_t cuda_weight_bytes(const struct exec *x, const struct tensor *t);
@@ -91,7 +91,7 @@ void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct a
 void cuda_moe_route(struct exec *x, const struct moe_route_args *a);
 void cuda_moe_combine(struct exec *x, const struct moe_combine_args *a);
 bool cuda_moe_layer(struct exec *x, const struct moe_layer_args *a);
-void moe_flush(struct gpu *g); // queues what is deferred (moe_sum.cu)
+void moe_flush(struct gpu *g); // queues what is deferred (ops/gpu/moe/sum.cu)
 size_t moe_kept(void);
 bool moe_reserve(struct gpu *g);
 void cuda_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
@@ -103,7 +103,7 @@ void cuda_scale(struct exec *x, const struct scale_args *a);
 void cuda_activate(struct exec *x, const struct activate_args *a);
 
 // Attention (attend*.cu) and rows of state (rows.cu). What such calls ask for and there is no
-// kernel for (attend_forms.c), in words; NULL: nothing.
+// kernel for (ops/gpu/attend/forms.c), in words; NULL: nothing.
 const char *cuda_qk_lacks(const struct qk_args *a);
 const char *cuda_attend_lacks(const struct attend_args *a);
 void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);

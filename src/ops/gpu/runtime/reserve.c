@@ -4,7 +4,7 @@
 // what passes within the limits may ask for (ops_cuda.h), so that a pass cannot run out of memory.
 // An op outside of the limits still gets what it asks for if there is memory.
 #include "base/num.h"
-#include "ops/gpu/linear/many/vendor.h"
+#include "ops/gpu/linear/many/vendor/vendor.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 size_t gpu_scratch_of(const struct gpu *g, const struct exec_limits *l) {

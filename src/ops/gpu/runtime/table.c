@@ -211,7 +211,8 @@ static void enter_sample(struct exec *x, const float *logits, int64_t n, int64_t
 const struct ops cuda_table = {
     .name = "cuda",
     .sample_batched = true,
-    .rows_tile = 256, // linear_gemm.cu, linear_unpacked.cu; of the other families, a multiple
+    .rows_tile = 256, // ops/gpu/linear/many/gemm.cu, ops/gpu/linear/many/unpacked.cu; of the other
+                      // families, a multiple
     .alloc = enter_alloc,
     .free = enter_free,
     .upload = enter_upload,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choices and candidates: sample and head_topk, two launches each (ops_sample.c is the
+// Choices and candidates: sample and head_topk, two launches each (ops/cpu/sample/ops.c is the
 // specification; noise, penalties and probabilities have the same bits there and here). `survey`
 // goes over all logits once and keeps the best element of every group of 128, with noise where that
 // already is the choice. `choose` and `rank`, one block a row, look again only at groups that can

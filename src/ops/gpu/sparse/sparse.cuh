@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of block-sparse attention get (args_sparse.h says what they make of it), where
-// a key or value lies, and the kernels that sparse.cu chooses from. For .cu files only.
+// What the kernels of block-sparse attention get (ops/args/sparse.h says what they make of it),
+// where a key or value lies, and the kernels that sparse.cu chooses from. For .cu files only.
 #ifndef COPPICE_OPS_GPU_SPARSE_SPARSE_CUH
 #define COPPICE_OPS_GPU_SPARSE_SPARSE_CUH
 
-#include "ops/gpu/attend/attend_tile.cuh"
+#include "ops/gpu/attend/tile.cuh"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 

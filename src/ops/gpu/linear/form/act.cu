@@ -2,10 +2,10 @@
 // Activations: rows of f32 become fp16 times a power of two of their own, chosen so that the
 // largest magnitude lies in [2^14, 2^15). Scaling by a power of two is exact, so fp16's 11 bits are
 // the only rounding; linear layers take the power back. One block makes one row, in a fixed order.
+#include "ops/gpu/linear/finish.cuh"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/linear/form/sigmoid.cuh"
-#include "ops/gpu/linear/linear_finish.cuh"
-#include "ops/gpu/moe/moe_sum.h"
+#include "ops/gpu/moe/sum.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum {

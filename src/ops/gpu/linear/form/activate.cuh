@@ -4,7 +4,7 @@
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_ACTIVATE_CUH
 #define COPPICE_OPS_GPU_LINEAR_FORM_ACTIVATE_CUH
 
-#include "ops/args_mlp.h"
+#include "ops/args/mlp.h"
 
 static __device__ __forceinline__ float activated(int activation, float g, float u) {
     if (activation == ACTIVATION_SILU)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file's blocks of types that share a form (dequant_low.cuh), as that form has them: codes,
 // levels, whole scales and factors. The layouts are those of the scalar codecs in src/formats. A
-// block of a codebook type needs its grid (quant_grid.h), which comes to the device in front of the
-// rows.
+// block of a codebook type needs its grid (formats/quant/grid.h), which comes to the device in
+// front of the rows.
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_LOW_CUH
 #define COPPICE_OPS_GPU_LINEAR_FORM_LOW_CUH
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "formats/quant.h"
+#include "formats/quant/quant.h"
 #include "ops/gpu/runtime/gpu.h"
 
 // Also for the host, where tests look at tiles without a GPU.

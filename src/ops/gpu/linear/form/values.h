@@ -4,7 +4,7 @@
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_VALUES_H
 #define COPPICE_OPS_GPU_LINEAR_FORM_VALUES_H
 
-#include "ops/args_mlp.h"
+#include "ops/args/mlp.h"
 #include "ops/gpu/runtime/cuda.h"
 
 #ifdef __cplusplus

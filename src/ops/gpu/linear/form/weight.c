@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "formats/quant_grid.h"
+#include "formats/quant/grid.h"
 #include "ops/gpu/runtime/cuda.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of `bench` and how they are shown.
+#include "cli/bench/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+enum { GRAM = 4 };
+
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : 0;
+}
+
+static double decode_ms(const struct tally *t) {
+    return t->ms.draft + t->ms.verify + t->ms.sample + t->ms.commit;
+}
+
+static double rate(const struct tally *t) {
+    return ratio((double)t->committed * 1000, decode_ms(t));
+}
+
+static int by_value(const void *x, const void *y) {
+    uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+    return (a > b) - (a < b);
+}
+
+// Counts 4-grams and distinct ones (by 64-bit hash) of a continuation.
+static int count_grams(const struct reply *y, int64_t *grams, int64_t *distinct, struct err *e) {
+    *grams = y->n >= GRAM ? y->n - GRAM + 1 : 0;
+    *distinct = 0;
+    if (*grams == 0)
+        return 0;
+    uint64_t *h = malloc((size_t)*grams * sizeof *h);
+    if (!h)
+        return err_set(e, ERR_MEMORY, "no memory to count %lld 4-grams", (long long)*grams);
+    for (int64_t i = 0; i < *grams; i++) {
+        h[i] = 0;
+        for (int j = 0; j < GRAM; j++)
+            h[i] = rng_hash(h[i], (uint64_t)y->ids[i + j], 0, 0);
+    }
+    qsort(h, (size_t)*grams, sizeof *h, by_value);
+    for (int64_t i = 0; i < *grams; i++)
+        *distinct += i == 0 || h[i] != h[i - 1];
+    free(h);
+    return 0;
+}
+
+static void add_run(struct tally *t, const struct request *r, const struct reply *y, bool same,
+                    const int64_t grams[2]) {
+    double share = grams[0] ? (double)grams[1] / (double)grams[0] : 1;
+    if (t->prompts == 0 || share < t->worst_distinct)
+        t->worst_distinct = share;
+    t->prompts++;
+    t->prompt_tokens += r->n_prompt;
+    t->tokens += y->n;
+    t->steps += y->steps;
+    for (int64_t i = 0; i < y->steps; i++)
+        t->committed += y->accepted[i];
+    bench_accept_add(&t->accept, r->n_prompt, y->accepted, y->steps);
+    t->drafted += y->drafted;
+    t->different += !same;
+    t->grams += grams[0];
+    t->distinct += grams[1];
+    t->ms.prompt += y->ms.prompt;
+    t->ms.draft += y->ms.draft;
+    t->ms.verify += y->ms.verify;
+    t->ms.sample += y->ms.sample;
+    t->ms.commit += y->ms.commit;
+    t->hash = t->prompts == 1 ? y->hash : rng_mix(t->hash ^ y->hash);
+}
+
+static void json_run(struct bench *b, const struct bench_prompt *p, int mode,
+                     const struct request *r, const struct reply *y, bool same) {
+    struct json_writer *w = &b->rows;
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)y->hash);
+    jw_begin(w, '{');
+    jw_key_str(w, "id", p->id);
+    jw_key_str(w, "group", b->prompts.groups[p->group]);
+    jw_key_str(w, "speculate", b->modes.mode[mode].name);
+    jw_key_int(w, "prompt_tokens", r->n_prompt);
+    decode_json_ids(w, "ids", y->ids, y->n);
+    jw_key(w, "ms");
+    decode_json_ms(w, session_load_ms(b->s), &y->ms, y->total_ms);
+    jw_key_int(w, "steps", y->steps);
+    decode_json_ids(w, "accept_lengths", y->accepted, y->steps);
+    jw_key_int(w, "drafted", y->drafted);
+    jw_key_str(w, "logit_hash", hash);
+    jw_key_str(w, "end_reason", end_reason_name(y->end));
+    jw_key_bool(w, "equal", same);
+    jw_end(w, '}');
+}
+
+int bench_add(struct bench *b, const struct bench_prompt *p, int mode, const struct request *r,
+              const struct reply *y, bool same, struct err *e) {
+    int64_t grams[2];
+    int rc = count_grams(y, &grams[0], &grams[1], e);
+    if (rc)
+        return rc;
+    b->different += !same;
+    add_run(&b->tallies[p->group * BENCH_MODES + mode], r, y, same, grams);
+    add_run(&b->tallies[b->prompts.n_groups * BENCH_MODES + mode], r, y, same, grams);
+    json_run(b, p, mode, r, y, same);
+    return 0;
+}
+
+double bench_ms_per_step(const struct tally *t) {
+    return ratio(decode_ms(t), (double)t->steps);
+}
+
+static int width_of_names(const struct bench *b) {
+    size_t width = 15;
+    for (int i = 0; i < b->modes.n; i++)
+        if (strlen(b->modes.mode[i].name) > width)
+            width = strlen(b->modes.mode[i].name);
+    return (int)width;
+}
+
+static void table_rows(const struct bench *b, int group, struct str *out) {
+    const struct tally *plain = &b->tallies[group * BENCH_MODES];
+    const char *name = group < b->prompts.n_groups ? b->prompts.groups[group] : "all";
+    for (int w = 0; w < b->modes.n; w++) {
+        const struct tally *t = &b->tallies[group * BENCH_MODES + w];
+        double accepted = ratio((double)(t->committed - t->steps), (double)t->drafted);
+        double steps = t->steps ? (double)t->steps : 1;
+        str_printf(out,
+                   "%-12.12s %-*s %7lld %8.1f %6.2f %6.1f%% %7.2fx %7.3f %7.3f %7.3f %7.3f %7.3f "
+                   "%6.2f  %-5s  %016llx\n",
+                   name, width_of_names(b), b->modes.mode[w].name, (long long)t->tokens, rate(t),
+                   ratio((double)t->committed, (double)t->steps), 100 * accepted,
+                   ratio(rate(t), rate(plain)), bench_ms_per_step(t), t->ms.draft / steps,
+                   t->ms.verify / steps, t->ms.sample / steps, t->ms.commit / steps,
+                   ratio((double)t->distinct, (double)t->grams), t->different ? "NO" : "yes",
+                   (unsigned long long)t->hash);
+    }
+}
+
+// Of each mode that guessed, over all prompts.
+static void acceptance(const struct bench *b, struct str *out) {
+    const struct tally *t = &b->tallies[b->prompts.n_groups * BENCH_MODES];
+    bool any = false;
+    for (int w = 0; w < b->modes.n; w++)
+        any |= bench_accept_any(&t[w].accept);
+    if (any)
+        str_puts(out,
+                 "share of passes whose guess at depth 1, 2, ... was accepted; accept length by "
+                 "tokens of context\n");
+    for (int w = 0; w < b->modes.n; w++) {
+        if (!bench_accept_any(&t[w].accept))
+            continue;
+        str_printf(out, "%-*s ", width_of_names(b), b->modes.mode[w].name);
+        bench_accept_text(&t[w].accept, out);
+        str_putc(out, '\n');
+    }
+}
+
+// Rate of a mode with a chosen budget over that of the best fixed one; its index in *best.
+static double of_best(const struct bench *b, int group, int mode, int *best) {
+    const struct tally *t = &b->tallies[group * BENCH_MODES];
+    double rates[BENCH_MODES];
+    for (int i = 0; i < b->modes.n; i++)
+        rates[i] = rate(&t[i]);
+    *best = bench_modes_best(&b->modes, mode, rates);
+    return ratio(rates[mode], rates[*best]);
+}
+
+static void chosen_budgets(const struct bench *b, struct str *out) {
+    for (int i = 0, best; i < b->modes.n; i++) {
+        if (!b->modes.mode[i].choose)
+            continue;
+        double share = of_best(b, b->prompts.n_groups, i, &best);
+        str_printf(out, "%s: %.1f %% of the best fixed mode, %s\n", b->modes.mode[i].name,
+                   100 * share, b->modes.mode[best].name);
+    }
+}
+
+static void notes(const struct bench *b, struct str *out) {
+    struct exec *x = model_exec(session_model(b->s));
+    struct exec_memory m;
+    exec_memory_of(x, &m);
+    str_printf(
+        out,
+        "pass and phases are milliseconds per pass; %d threads, %s; %zu prompts; equal: same "
+        "tokens, same logit hash as plain decoding\n",
+        exec_threads(x), exec_ops(x)->name, b->prompts.n);
+    const struct bench_oracle *o = &b->modes.oracle;
+    if (o->on) {
+        str_printf(out, "oracle: guesses are not the draft's but a recording of plain decoding "
+                        "with errors, set to ");
+        if (o->n_rates == 0)
+            str_printf(out, "an accept length of %g", o->accept_length);
+        for (int i = 0; i < o->n_rates; i++)
+            str_printf(out, "%s%g", i ? ", " : "a rate of ", o->rate[i]);
+        str_printf(out, "; the draft ran at full cost: %s\n",
+                   session_draft(b->s) ? "yes" : "no draft");
+    }
+    chosen_budgets(b, out);
+    for (size_t i = 0; i < b->prompts.n; i++) {
+        const struct bench_prompt *p = &b->prompts.prompts[i];
+        if (p->prefill_ms > 0)
+            str_printf(out, "prompt %s, once for all modes: %.1f ms, %.0f tok/s%s\n", p->id,
+                       p->prefill_ms, (double)p->prefilled * 1000 / p->prefill_ms,
+                       p->prefilled < p->n_ids - 1 ? " behind the one before" : "");
+    }
+    str_printf(out, "loaded in %.0f ms\n", session_load_ms(b->s));
+    if (m.total > 0)
+        str_printf(out, "device memory: at most %.2f GiB held, of %.2f GiB\n",
+                   (double)m.peak / (1 << 30), (double)m.total / (1 << 30));
+}
+
+int bench_print_table(const struct bench *b, struct err *e) {
+    struct str out = {0};
+    str_printf(&out, "%-12s %-*s %7s %8s %6s %7s %8s %7s %7s %7s %7s %7s %6s  %-5s  %s\n", "group",
+               width_of_names(b), "how", "tokens", "tok/s", "AL", "accept", "speed", "pass",
+               "draft", "verify", "sample", "commit", "4-gram", "equal", "logit hash");
+    for (int g = 0; g < b->prompts.n_groups + (b->prompts.n_groups > 1); g++)
+        table_rows(b, g, &out);
+    acceptance(b, &out);
+    notes(b, &out);
+    return cli_print(&out, e);
+}
+
+static void json_tally(struct json_writer *w, const struct tally *t, const struct tally *plain) {
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"prompts", (double)t->prompts},
+        {"prompt_tokens", (double)t->prompt_tokens},
+        {"tokens", (double)t->tokens},
+        {"steps", (double)t->steps},
+        {"drafted", (double)t->drafted},
+        {"accept_length", ratio((double)t->committed, (double)t->steps)},
+        {"accept_rate", ratio((double)(t->committed - t->steps), (double)t->drafted)},
+        {"tokens_per_second", rate(t)},
+        {"speed_up", ratio(rate(t), rate(plain))},
+        {"distinct_4grams", ratio((double)t->distinct, (double)t->grams)},
+        {"worst_distinct_4grams", t->worst_distinct},
+        {"different", (double)t->different},
+    };
+    char hash[17];
+    jw_begin(w, '{');
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        jw_key_num(w, numbers[i].name, numbers[i].value);
+    }
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)t->hash);
+    jw_key_str(w, "logit_hash", hash);
+    bench_accept_json(&t->accept, w);
+    jw_key(w, "ms");
+    decode_json_ms(w, 0, &t->ms, t->ms.prompt + decode_ms(t));
+    jw_end(w, '}');
+}
+
+static void json_group(struct json_writer *w, const struct bench *b, int group) {
+    const struct tally *t = &b->tallies[group * BENCH_MODES];
+    jw_begin(w, '{');
+    for (int i = 0; i < b->modes.n; i++) {
+        jw_key(w, b->modes.mode[i].name);
+        json_tally(w, &t[i], t);
+    }
+    jw_end(w, '}');
+}
+
+static void json_chosen(struct json_writer *w, const struct bench *b) {
+    jw_begin(w, '{');
+    for (int i = 0, best; i < b->modes.n; i++) {
+        if (!b->modes.mode[i].choose)
+            continue;
+        double share = of_best(b, b->prompts.n_groups, i, &best);
+        jw_key(w, b->modes.mode[i].name);
+        jw_begin(w, '{');
+        jw_key_str(w, "best_fixed", b->modes.mode[best].name);
+        jw_key_num(w, "share", share);
+        jw_end(w, '}');
+    }
+    jw_end(w, '}');
+}
+
+int bench_print_json(struct bench *b, struct err *e) {
+    struct json_writer w = {0};
+    jw_begin(&w, '{');
+    jw_key_str(&w, "model", options_str(&b->a->opt, OPT_MODEL));
+    jw_key_int(&w, "threads", exec_threads(model_exec(session_model(b->s))));
+    jw_key_str(&w, "cpu_level", exec_ops(model_exec(session_model(b->s)))->name);
+    jw_key(&w, "budget");
+    bool choose;
+    jw_int(&w, decode_budget(b->a, &choose, NULL));
+    jw_key_bool(&w, "budget_auto", choose);
+    jw_key_num(&w, "temperature", options_float(&b->a->opt, OPT_TEMP));
+    jw_key(&w, "oracle");
+    if (b->modes.oracle.on && b->modes.oracle.n_rates == 0)
+        jw_num(&w, b->modes.oracle.accept_length);
+    else
+        jw_null(&w);
+    jw_key(&w, "oracle_errors");
+    jw_begin(&w, '[');
+    for (int i = 0; i < b->modes.oracle.n_rates; i++)
+        jw_num(&w, b->modes.oracle.rate[i]);
+    jw_end(&w, ']');
+    jw_key(&w, "chosen");
+    json_chosen(&w, b);
+    jw_key_num(&w, "load_ms", session_load_ms(b->s));
+    struct exec_memory m;
+    exec_memory_of(model_exec(session_model(b->s)), &m);
+    jw_key_int(&w, "device_peak_bytes", m.peak);
+    jw_key(&w, "prefill_ms");
+    jw_begin(&w, '[');
+    for (size_t i = 0; i < b->prompts.n; i++)
+        jw_num(&w, b->prompts.prompts[i].prefill_ms);
+    jw_end(&w, ']');
+    jw_key(&w, "prefill_tokens");
+    jw_begin(&w, '[');
+    for (size_t i = 0; i < b->prompts.n; i++)
+        jw_int(&w, b->prompts.prompts[i].prefilled);
+    jw_end(&w, ']');
+    jw_key_bool(&w, "equal", b->different == 0);
+    jw_key(&w, "overall");
+    json_group(&w, b, b->prompts.n_groups);
+    jw_key(&w, "groups");
+    jw_begin(&w, '{');
+    for (int g = 0; g < b->prompts.n_groups; g++) {
+        jw_key(&w, b->prompts.groups[g]);
+        json_group(&w, b, g);
+    }
+    jw_end(&w, '}');
+    jw_key(&w, "runs");
+    str_append(&w.out, b->rows.out.data, b->rows.out.len);
+    jw_end(&w, '}');
+    return cli_print_json(&w, e);
+}

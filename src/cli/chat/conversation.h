@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `chat` and `generate --chat` share: the template that the options name, the messages so far,
+// and what the model is to read of them. It runs no model.
+#ifndef COPPICE_CLI_CHAT_CONVERSATION_H
+#define COPPICE_CLI_CHAT_CONVERSATION_H
+
+#include "cli/cli.h"
+#include "cli/models/compression.h"
+#include "engine/session/session.h"
+#include "text/chat/chat.h"
+
+// A zeroed one is valid and empty.
+struct conversation {
+    const struct tokenizer *t; // borrowed
+    struct chat_template *form;
+    struct json *variables; // of the template, from the options; or NULL
+    struct str messages;    // JSON objects, one behind the other
+    size_t *ends;           // [n] where each ends
+    size_t n;
+    int64_t cap;
+};
+
+// The template of the options, else that of a text of its own, else the model's; ERR_UNSUPPORTED
+// without tokenizer or template.
+int conversation_open(struct conversation *c, const struct cli_args *a, const struct session *s,
+                      struct err *e);
+void conversation_close(struct conversation *c);
+
+// Reads the file of --chat-template-file. t: see chat_template_create.
+int conversation_template(const struct cli_args *a, const struct tokenizer *t,
+                          struct chat_template **out, struct err *e);
+
+// Appends a message. reasoning: of the assistant, or NULL. ERR_FORMAT when a text is not UTF-8.
+int conversation_say(struct conversation *c, const char *role, const struct str *text,
+                     const struct str *reasoning, struct err *e);
+void conversation_cut(struct conversation *c, size_t n); // keeps the first n
+
+// What the model reads before its next answer.
+int conversation_render(const struct conversation *c, struct chat_text *out, struct err *e);
+// The same of an object with messages, tools, documents and variables of the template.
+int conversation_render_file(const struct conversation *c, const char *path, struct chat_text *out,
+                             struct err *e);
+// The prompt of `generate --chat`: the text of -p or -f as a user's message, behind --system, or
+// the conversation of --messages.
+// What stays of a long one where k compresses; report: what became of it.
+int conversation_prompt(const struct cli_args *a, const struct session *s,
+                        const struct compression *k, struct token_list *out,
+                        struct prefill_report *report, struct err *e);
+// Where k compresses, what stays of the messages takes their place if they are long for the
+// options, or for `room` tokens. report: what became of it, in tokens of the model.
+int conversation_shorten(struct conversation *c, const struct compression *k, int64_t room,
+                         struct prefill_report *report, struct err *e);
+// A JSON object from a file; ERR_FORMAT names it.
+int conversation_read(const char *path, struct json **out, struct err *e);
+
+#endif

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// `coppice bench`: the modes of decoding side by side on a file of prompts, or on random ids. Each
+// prompt runs plainly first; every other mode must then give the same tokens from the same logits.
+// Sums are kept per group and mode, so that means weigh tokens and passes, not prompts.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/bench/batch.h"
+#include "cli/bench/engine.h"
+#include "cli/bench/niah/niah.h"
+#include "cli/bench/report.h"
+#include "cli/bench/score.h"
+#include "cli/bench/url/url.h"
+
+static bool equal(const struct reply *a, const struct reply *b) {
+    return a->n == b->n && a->hash == b->hash && a->end == b->end &&
+           memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0;
+}
+
+// Runs one prompt in one mode; the reply of plain decoding stays in *plain.
+static int run_mode(struct bench *b, size_t i, int mode, struct request *r, struct reply *plain,
+                    struct err *e) {
+    const struct bench_prompt *p = &b->prompts.prompts[i];
+    struct reply y = {0};
+    int32_t *recording = calloc((size_t)(r->n_prompt + plain->n) + 1, sizeof *recording);
+    int rc = recording ? 0 : err_set(e, ERR_MEMORY, "no memory for a recording of the prompt");
+    if (!rc) {
+        bench_mode_request(&b->modes, mode, b->a, b->s, plain, recording, r);
+        rc = session_generate(b->s, r, &y, e);
+    }
+    if (!rc)
+        rc = bench_add(b, p, mode, r, &y, mode == 0 || equal(plain, &y), e);
+    free(recording);
+    if (rc || mode > 0)
+        reply_fini(&y);
+    else
+        *plain = y;
+    return rc;
+}
+
+// A random prompt is run once, all but its last token, and every mode goes on from there. It goes
+// on itself where the one before ended, if that is how it begins.
+static int prefill(struct bench *b, struct bench_prompt *p, const struct request *r,
+                   struct err *e) {
+    const struct sequence *last = b->prefix;
+    int64_t n = r->n_prompt - 1, held = last ? sequence_len(last) : 0;
+    if (held > n ||
+        (held && memcmp(sequence_tokens(last), r->prompt, (size_t)held * sizeof *r->prompt))) {
+        sequence_destroy(b->prefix);
+        b->prefix = NULL;
+        held = 0;
+    }
+    double start = clock_ms();
+    int rc = session_prefill(b->s, r->prompt, n, &b->prefix, e);
+    if (!rc)
+        rc = exec_status(model_exec(session_model(b->s)), e);
+    p->prefill_ms = clock_ms() - start;
+    p->prefilled = n - held;
+    return rc;
+}
+
+static int run_prompt(struct bench *b, size_t i, struct request *r, struct err *e) {
+    struct bench_prompt *p = &b->prompts.prompts[i];
+    struct reply plain = {0};
+    int rc = 0;
+    r->prefix = NULL;
+    if (p->ids && p->n_ids > 1)
+        rc = prefill(b, p, r, e);
+    if (p->ids && p->n_ids > 1)
+        r->prefix = b->prefix;
+    for (int w = 0; w < b->modes.n && !rc && !cli_interrupted(); w++)
+        rc = run_mode(b, i, w, r, &plain, e);
+    if (rc)
+        err_prefix(e, "prompt %s", p->id);
+    r->prefix = NULL;
+    reply_fini(&plain);
+    return rc;
+}
+
+// A short run that is not counted, so that the first prompt does not pay for cold memory. Its
+// budget is fixed: what a draft of random weights is worth must not be learnt from it.
+static int warm_up(struct bench *b, struct request *r, struct err *e) {
+    struct reply y = {0};
+    static const int32_t zero = 0;
+    enum speculate last = b->modes.mode[b->modes.n - 1].how;
+    r->prompt = &zero;
+    r->n_prompt = 1;
+    r->max_tokens = 16;
+    r->auto_budget = false;
+    r->how = last != SPECULATE_ORACLE ? last : session_draft(b->s) ? SPECULATE_TREE : SPECULATE_OFF;
+    int rc = session_generate(b->s, r, &y, e);
+    reply_fini(&y);
+    return rc;
+}
+
+static int encode(struct bench *b, const struct bench_prompt *p, struct token_list *ids,
+                  struct request *r, struct err *e) {
+    r->prompt = p->ids;
+    r->n_prompt = p->n_ids;
+    if (p->ids)
+        return 0;
+    token_list_bound(ids, model_max_ctx(session_model(b->s)));
+    int rc = session_encode(b->s, p->text, p->len, ids, e);
+    r->prompt = ids->ids;
+    r->n_prompt = (int64_t)ids->count;
+    return rc ? err_prefix(e, "prompt %s", p->id) : 0;
+}
+
+static int run_all(struct bench *b, struct err *e) {
+    struct request r;
+    decode_request(b->a, b->s, &r);
+    r.logit_hash = true;
+    int64_t limit = r.max_tokens;
+    bool limited = options_given(&b->a->opt, OPT_MAX_TOKENS);
+    int rc = warm_up(b, &r, e);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < b->prompts.n; i++) {
+        const struct bench_prompt *p = &b->prompts.prompts[i];
+        struct token_list ids = {0};
+        rc = encode(b, p, &ids, &r, e);
+        r.max_tokens = p->max_tokens ? p->max_tokens : limit;
+        if (limited && r.max_tokens > limit)
+            r.max_tokens = limit;
+        if (!rc)
+            rc = run_prompt(b, i, &r, e);
+        token_list_fini(&ids);
+        if (rc || cli_interrupted())
+            return rc;
+        if (cli_progress_wanted())
+            fprintf(stderr, "\r%zu of %zu prompts", i + 1, b->prompts.n);
+    }
+    if (cli_progress_wanted())
+        fputc('\n', stderr);
+    return 0;
+}
+
+static int read_prompts(struct bench *b, struct err *e) {
+    const struct options *o = &b->a->opt;
+    bool random = options_given(o, OPT_PROMPT_TOKENS);
+    if (random == options_given(o, OPT_PROMPTS))
+        return err_set(e, ERR_USAGE, "'bench' needs one of --prompts FILE and --prompt-tokens N");
+    if (!random && options_given(o, OPT_SEQUENCES))
+        return err_set(e, ERR_USAGE, "--sequences needs --prompt-tokens N");
+    if (options_flag(o, OPT_ENGINE) && !options_given(o, OPT_SEQUENCES))
+        return err_set(e, ERR_USAGE, "--engine needs --sequences LIST, as in --sequences 1,8");
+    if (options_given(o, OPT_ROUNDS) && !options_flag(o, OPT_ENGINE))
+        return err_set(e, ERR_USAGE, "--rounds needs --engine");
+    if (!random)
+        return bench_prompts_read(&b->prompts, options_str(o, OPT_PROMPTS), e);
+    return 0;
+}
+
+static int open_all(struct bench *b, struct err *e) {
+    const struct options *o = &b->a->opt;
+    size_t n;
+    const int32_t *lengths = options_list(o, OPT_PROMPT_TOKENS, &n);
+    int rc = read_prompts(b, e);
+    if (!rc)
+        rc = decode_open(b->a, false, &b->s, e);
+    if (!rc && options_given(o, OPT_PROMPT_TOKENS))
+        rc = bench_prompts_random(&b->prompts, lengths, n, (uint64_t)options_int(o, OPT_SEED),
+                                  model_params_of(session_model(b->s))->vocab, e);
+    if (!rc)
+        rc = bench_modes_read(&b->modes, b->a, session_draft(b->s) != NULL, e);
+    if (rc)
+        return rc;
+    b->tallies = calloc((size_t)(b->prompts.n_groups + 1) * BENCH_MODES, sizeof *b->tallies);
+    return b->tallies
+               ? 0
+               : err_set(e, ERR_MEMORY, "no memory for the sums of %d groups", b->prompts.n_groups);
+}
+
+static int run_one_by_one(struct bench *b, struct err *e) {
+    jw_begin(&b->rows, '[');
+    int rc = run_all(b, e);
+    jw_end(&b->rows, ']');
+    if (!rc && b->rows.out.failed)
+        rc = err_set(e, ERR_MEMORY, "no memory for the results");
+    if (rc || cli_interrupted())
+        return rc;
+    return options_flag(&b->a->opt, OPT_JSON) ? bench_print_json(b, e) : bench_print_table(b, e);
+}
+
+static int bench(struct bench *b, struct err *e) {
+    int rc = open_all(b, e);
+    if (rc)
+        return rc;
+    cli_catch_interrupt();
+    if (options_flag(&b->a->opt, OPT_ENGINE))
+        rc = bench_engine(b, e);
+    else
+        rc = options_given(&b->a->opt, OPT_SEQUENCES) ? bench_batch(b, e) : run_one_by_one(b, e);
+    if (!rc && b->different)
+        rc = err_set(e, ERR_STATE, "%lld runs differ from plain decoding; please report this",
+                     (long long)b->different);
+    return rc;
+}
+
+int cmd_bench(const struct cli_args *a, struct err *e) {
+    struct bench b = {.a = a};
+    int rc;
+    bool niah = bench_niah_wanted(a, &rc, e);
+    if (rc || niah)
+        return rc ? rc : bench_niah(a, e);
+    if (a->opt.n_operands)
+        return bench_score(a, e);
+    bool server = bench_url_wanted(a, &rc, e);
+    if (rc || server)
+        return rc ? rc : bench_url(a, e);
+    rc = bench(&b, e);
+    str_fini(&b.rows.out);
+    free(b.tallies);
+    sequence_destroy(b.prefix);
+    session_close(b.s);
+    bench_prompts_fini(&b.prompts);
+    return rc;
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// `coppice inspect`: what a GGUF or safetensors file holds, as text or JSON. Both kinds of file are
+// seen through one struct; only metadata and the memory plan need to know which it is.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/num.h"
+#include "cli/commands/inspect.h"
+#include "ops/gpu/linear/linear.h"
+
+enum { SHOWN_ITEMS = 6, SHOWN_BYTES = 60 };
+
+static const char *const kind_names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                         "bool", "string", "array", "u64", "i64", "f64"};
+
+static bool is_safetensors(const char *path) {
+    struct stat st;
+    size_t n = strlen(path);
+    if (!stat(path, &st) && S_ISDIR(st.st_mode))
+        return true;
+    return (n > 12 && !strcmp(path + n - 12, ".safetensors")) ||
+           (n > 5 && !strcmp(path + n - 5, ".json"));
+}
+
+static size_t count_of(const struct inspected *f) {
+    return f->gguf ? gguf_tensor_count(f->gguf) : safetensors_count(f->safetensors);
+}
+
+static const struct tensor *tensor_at(const struct inspected *f, size_t i) {
+    return f->gguf ? gguf_tensor_at(f->gguf, i) : safetensors_at(f->safetensors, i);
+}
+
+// One string in quotes for the text form: shortened, with control characters and breaks as dots.
+static void put_text(struct str *out, const char *s, size_t n) {
+    size_t shown = min_size(n, SHOWN_BYTES);
+    while (shown < n && shown > 0 && ((unsigned char)s[shown] & 0xC0) == 0x80)
+        shown--; // not inside a character
+    struct str clean = {0};
+    utf8_sanitise(&clean, s, shown);
+    str_putc(out, '"');
+    for (size_t i = 0; i < clean.len; i++)
+        str_putc(out,
+                 (unsigned char)clean.data[i] < 32 || clean.data[i] == 127 ? '.' : clean.data[i]);
+    out->failed |= clean.failed;
+    str_fini(&clean);
+    str_puts(out, "\"");
+    if (shown < n)
+        str_printf(out, "... (%zu bytes)", n);
+}
+
+static void put_number(struct str *out, const struct gguf_kv *kv, int kind, uint64_t i) {
+    if (kind == GGUF_F32 || kind == GGUF_F64)
+        str_printf(out, "%.9g", gguf_array_float(kv, i));
+    else if (kind == GGUF_BOOL)
+        str_puts(out, gguf_array_int(kv, i) ? "true" : "false");
+    else
+        str_printf(out, "%" PRId64, gguf_array_int(kv, i));
+}
+
+static void put_values(struct str *out, const struct gguf_kv *kv, int kind, uint64_t count) {
+    const unsigned char *cursor = kv->bytes;
+    for (uint64_t i = 0; i < count; i++) {
+        size_t n;
+        if (i)
+            str_puts(out, ", ");
+        if (kind != GGUF_STRING) {
+            put_number(out, kv, kind, i);
+            continue;
+        }
+        const char *s = gguf_array_str(&cursor, &n);
+        put_text(out, s, n);
+    }
+}
+
+static void put_entry(struct str *out, const struct gguf_kv *kv) {
+    int kind = kv->kind == GGUF_ARRAY ? kv->elem : kv->kind;
+    str_printf(out, "  %-44s ", kv->key);
+    if (kv->kind != GGUF_ARRAY) {
+        str_printf(out, "%-7s", kind_names[kind]);
+        put_values(out, kv, kind, 1);
+    } else {
+        uint64_t shown = kv->count > SHOWN_ITEMS ? SHOWN_ITEMS : kv->count;
+        str_printf(out, "%-6s [", kind_names[kind]);
+        put_values(out, kv, kind, shown);
+        str_puts(out, shown < kv->count ? ", ...]" : "]");
+        if (shown < kv->count)
+            str_printf(out, " (%" PRIu64 ")", kv->count);
+    }
+    str_putc(out, '\n');
+}
+
+static void put_tensors(struct str *out, const struct inspected *f) {
+    str_printf(out, "\nTensors (%zu)\n", count_of(f));
+    for (size_t i = 0; i < count_of(f); i++) {
+        const struct tensor *t = tensor_at(f, i);
+        char shape[96];
+        int at = snprintf(shape, sizeof shape, "[%" PRId64, t->ne[0]);
+        for (int k = 1; k < t->n_dims; k++)
+            at += snprintf(shape + at, sizeof shape - (size_t)at, ", %" PRId64, t->ne[k]);
+        snprintf(shape + at, sizeof shape - (size_t)at, "]");
+        str_printf(out, "  %-44s %-7s %-20s %12" PRId64 "\n", t->name, quant_format(t->type)->name,
+                   shape, t->bytes);
+    }
+    if (f->safetensors && safetensors_unreadable_count(f->safetensors))
+        str_printf(out, "  and %zu of types or ranks that cannot be read\n",
+                   safetensors_unreadable_count(f->safetensors));
+}
+
+// Tensors and bytes of one type.
+struct share {
+    int64_t tensors, bytes;
+};
+
+static struct share share_of(const struct inspected *f, int type) {
+    struct share s = {0};
+    for (size_t i = 0; i < count_of(f); i++) {
+        const struct tensor *t = tensor_at(f, i);
+        if ((int)t->type == type) {
+            s.tensors++;
+            s.bytes += t->bytes;
+        }
+    }
+    return s;
+}
+
+static void put_types(struct str *out, const struct inspected *f) {
+    str_puts(out, "\nTypes\n");
+    for (int i = 0; quant_format_at(i); i++) {
+        struct share s = share_of(f, quant_format_at(i)->type);
+        if (s.tensors)
+            str_printf(out, "  %-7s %6" PRId64 " tensors %14" PRId64 " bytes\n",
+                       quant_format_at(i)->name, s.tensors, s.bytes);
+    }
+}
+
+static int64_t weight_bytes(const struct inspected *f) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < count_of(f); i++)
+        sum += tensor_at(f, i)->bytes;
+    return sum;
+}
+
+// The same on a GPU, where matrices have tiles of their own.
+static int64_t device_bytes(const struct inspected *f) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < count_of(f); i++) {
+        const struct tensor *t = tensor_at(f, i);
+        const int64_t experts = t->n_dims > 2 ? t->ne[2] : 1;
+        const int64_t tiles =
+            t->n_dims > 1 ? experts * weight_tile_bytes(t->type, t->ne[0], t->ne[1]) : 0;
+        sum += tiles ? tiles : t->bytes;
+    }
+    return sum;
+}
+
+static const struct {
+    const char *text, *key, *unit;
+    size_t at; // of the value in struct inspect_plan
+} plan_rows[] = {
+    {"workspace", "scratch", "bytes", offsetof(struct inspect_plan, scratch)},
+    {"1,024 tokens of F16 KV", "kv_per_1k", "bytes", offsetof(struct inspect_plan, kv_per_1k)},
+    {"F16 KV within windows", "kv_windows", "bytes", offsetof(struct inspect_plan, kv_windows)},
+    {"recurrent state, a sequence", "recurrent", "bytes", offsetof(struct inspect_plan, recurrent)},
+    {"checkpoint of it", "checkpoint", "bytes", offsetof(struct inspect_plan, checkpoint)},
+    {"experts among the weights", "experts", "bytes", offsetof(struct inspect_plan, experts)},
+    {"of them on a GPU at least", "experts_least", "bytes", offsetof(struct inspect_plan, least)},
+    {"layers that have them", "expert_layers", "layers",
+     offsetof(struct inspect_plan, expert_layers)},
+};
+static const size_t plan_count = sizeof plan_rows / sizeof *plan_rows;
+
+static int64_t plan_value(const struct inspected *f, size_t row) {
+    int64_t v;
+    memcpy(&v, (const char *)&f->plan + plan_rows[row].at, sizeof v);
+    return v;
+}
+
+static void put_plan(struct str *out, const struct inspected *f) {
+    for (size_t i = 0; i < plan_count && f->has_plan; i++)
+        if (plan_value(f, i))
+            str_printf(out, "  %-28s %14" PRId64 " %s\n", plan_rows[i].text, plan_value(f, i),
+                       plan_rows[i].unit);
+    if (f->plan.refusal.code)
+        str_printf(out, "  it cannot be run: %s\n", f->plan.refusal.text);
+}
+
+static int print_text(const struct inspected *f, const char *path, struct err *e) {
+    struct str out = {0};
+    if (f->gguf) {
+        str_printf(&out, "%s: GGUF version %d, %d part%s, %" PRIu64 " bytes\n", path,
+                   gguf_version(f->gguf), gguf_parts(f->gguf), gguf_parts(f->gguf) == 1 ? "" : "s",
+                   gguf_bytes(f->gguf));
+        str_printf(&out, "\nMetadata (%zu)\n", gguf_kv_count(f->gguf));
+        for (size_t i = 0; i < gguf_kv_count(f->gguf); i++)
+            put_entry(&out, gguf_kv_at(f->gguf, i));
+    } else {
+        str_printf(&out, "%s: safetensors\n", path);
+    }
+    put_tensors(&out, f);
+    put_types(&out, f);
+    str_printf(&out, "\nMemory\n  weights                     %14" PRId64 " bytes\n",
+               weight_bytes(f));
+    str_printf(&out, "  weights on a GPU            %14" PRId64 " bytes\n", device_bytes(f));
+    put_plan(&out, f);
+    return cli_print(&out, e);
+}
+
+static void write_number(struct json_writer *w, const struct gguf_kv *kv, int kind, uint64_t i) {
+    if (kind == GGUF_F32 || kind == GGUF_F64)
+        jw_num(w, gguf_array_float(kv, i));
+    else if (kind == GGUF_BOOL)
+        jw_bool(w, gguf_array_int(kv, i) != 0);
+    else
+        jw_int(w, gguf_array_int(kv, i));
+}
+
+static void write_values(struct json_writer *w, const struct gguf_kv *kv, int kind,
+                         uint64_t count) {
+    const unsigned char *cursor = kv->bytes;
+    for (uint64_t i = 0; i < count; i++) {
+        size_t n;
+        if (kind != GGUF_STRING) {
+            write_number(w, kv, kind, i);
+            continue;
+        }
+        const char *s = gguf_array_str(&cursor, &n);
+        jw_str(w, s, n);
+    }
+}
+
+// Lists of up to 64 elements are whole; longer ones become {"count", "type", "first"}.
+static void write_entry(struct json_writer *w, const struct gguf_kv *kv) {
+    bool is_long = kv->count > 64;
+    jw_key(w, kv->key);
+    if (kv->kind != GGUF_ARRAY) {
+        write_values(w, kv, kv->kind, 1);
+        return;
+    }
+    if (is_long) {
+        jw_begin(w, '{');
+        jw_key_int(w, "count", (int64_t)kv->count);
+        jw_key_str(w, "type", kind_names[kv->elem]);
+        jw_key(w, "first");
+    }
+    jw_begin(w, '[');
+    write_values(w, kv, kv->elem, is_long ? SHOWN_ITEMS : kv->count);
+    jw_end(w, ']');
+    if (is_long)
+        jw_end(w, '}');
+}
+
+static void write_tensor(struct json_writer *w, const struct tensor *t) {
+    jw_begin(w, '{');
+    jw_key_str(w, "name", t->name);
+    jw_key_str(w, "type", quant_format(t->type)->name);
+    jw_key(w, "shape");
+    jw_begin(w, '[');
+    for (int i = 0; i < t->n_dims; i++)
+        jw_int(w, t->ne[i]);
+    jw_end(w, ']');
+    jw_key_int(w, "bytes", t->bytes);
+    jw_end(w, '}');
+}
+
+static void write_types(struct json_writer *w, const struct inspected *f) {
+    jw_key(w, "types");
+    jw_begin(w, '{');
+    for (int i = 0; quant_format_at(i); i++) {
+        struct share s = share_of(f, quant_format_at(i)->type);
+        if (!s.tensors)
+            continue;
+        jw_key(w, quant_format_at(i)->name);
+        jw_begin(w, '{');
+        jw_key_int(w, "tensors", s.tensors);
+        jw_key_int(w, "bytes", s.bytes);
+        jw_end(w, '}');
+    }
+    jw_end(w, '}');
+}
+
+static void write_head(struct json_writer *w, const struct inspected *f, const char *path) {
+    jw_key_str(w, "file", path);
+    jw_key_str(w, "format", f->gguf ? "gguf" : "safetensors");
+    if (!f->gguf)
+        return;
+    jw_key_int(w, "version", gguf_version(f->gguf));
+    jw_key_int(w, "parts", gguf_parts(f->gguf));
+    jw_key_int(w, "bytes", (int64_t)gguf_bytes(f->gguf));
+    jw_key(w, "metadata");
+    jw_begin(w, '{');
+    for (size_t i = 0; i < gguf_kv_count(f->gguf); i++)
+        write_entry(w, gguf_kv_at(f->gguf, i));
+    jw_end(w, '}');
+}
+
+static int print_json(const struct inspected *f, const char *path, struct err *e) {
+    struct json_writer w = {0};
+    jw_begin(&w, '{');
+    write_head(&w, f, path);
+    jw_key(&w, "tensors");
+    jw_begin(&w, '[');
+    for (size_t i = 0; i < count_of(f); i++)
+        write_tensor(&w, tensor_at(f, i));
+    jw_end(&w, ']');
+    write_types(&w, f);
+    jw_key(&w, "memory");
+    jw_begin(&w, '{');
+    jw_key_int(&w, "weights", weight_bytes(f));
+    jw_key_int(&w, "weights_gpu", device_bytes(f));
+    for (size_t i = 0; i < plan_count && f->has_plan; i++) {
+        jw_key_int(&w, plan_rows[i].key, plan_value(f, i));
+    }
+    jw_end(&w, '}');
+    jw_end(&w, '}');
+    return cli_print_json(&w, e);
+}
+
+int cmd_inspect(const struct cli_args *a, struct err *e) {
+    const char *path = a->opt.operands[0];
+    struct inspected f = {0};
+    int rc = is_safetensors(path) ? safetensors_open(&f.safetensors, path, e)
+                                  : gguf_open(&f.gguf, path, e);
+    if (rc)
+        return rc;
+    f.has_plan = f.gguf && inspect_plan(&f.plan, f.gguf);
+    rc = options_flag(&a->opt, OPT_JSON) ? print_json(&f, path, e) : print_text(&f, path, e);
+    gguf_close(f.gguf);
+    safetensors_close(f.safetensors);
+    return rc;
+}

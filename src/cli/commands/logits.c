@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// `coppice logits`: what the target predicts after the last token of a prompt, or after each. The
+// highest logits as text or JSON, or whole rows to a file.
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/models/decode.h"
+
+struct top {
+    int32_t id;
+    float logit;
+};
+
+struct printer {
+    const struct cli_args *a;
+    const struct session *s;
+    int64_t vocab;
+    float *row;      // [vocab]
+    struct top *top; // [k]
+    int k;
+    struct raw_file raw;
+    bool json;
+    struct json_writer w;
+    struct str text;
+};
+
+// The k highest of the row, best first, lower id first among equals.
+static void find_top(struct printer *r) {
+    int n = 0;
+    for (int32_t id = 0; id < r->vocab; id++) {
+        if (n == r->k && !(r->row[id] > r->top[n - 1].logit))
+            continue;
+        int at = n < r->k ? n++ : n - 1;
+        for (; at > 0 && r->row[id] > r->top[at - 1].logit; at--)
+            r->top[at] = r->top[at - 1];
+        r->top[at] = (struct top){id, r->row[id]};
+    }
+}
+
+static void put_json(struct printer *r, int64_t pos) {
+    jw_begin(&r->w, '{');
+    jw_key_int(&r->w, "position", pos);
+    jw_key(&r->w, "top");
+    jw_begin(&r->w, '[');
+    for (int i = 0; i < r->k; i++) {
+        jw_begin(&r->w, '{');
+        jw_key_int(&r->w, "id", r->top[i].id);
+        jw_key_num(&r->w, "logit", (double)r->top[i].logit);
+        jw_end(&r->w, '}');
+    }
+    jw_end(&r->w, ']');
+    jw_end(&r->w, '}');
+}
+
+static void put_text(struct printer *r, int64_t pos) {
+    for (int i = 0; i < r->k; i++) {
+        struct str piece = {0};
+        decode_text(r->s, &r->top[i].id, 1, &piece);
+        str_printf(&r->text, "%lld\t%d\t%.6g\t", (long long)pos, r->top[i].id,
+                   (double)r->top[i].logit);
+        struct json_writer quoted = {0};
+        jw_str(&quoted, piece.data ? piece.data : "", piece.len);
+        str_append(&r->text, quoted.out.data ? quoted.out.data : "", quoted.out.len);
+        str_putc(&r->text, '\n');
+        str_fini(&quoted.out);
+        str_fini(&piece);
+    }
+}
+
+static int put_row(struct printer *r, int64_t pos, struct err *e) {
+    if (r->raw.f)
+        return raw_write(&r->raw, r->row, r->vocab, e);
+    find_top(r);
+    if (r->json)
+        put_json(r, pos);
+    else
+        put_text(r, pos);
+    return 0;
+}
+
+// Runs one piece of the prompt and passes its wanted rows on.
+static int run_piece(struct printer *r, struct forest *f, struct sequence *seq, struct err *e) {
+    struct model *m = session_model(r->s);
+    const struct ops *ops = exec_ops(model_exec(m));
+    int rc = model_forward(m, f, &seq, 1, e);
+    for (int32_t i = 0; i < f->n && !rc; i++) {
+        int64_t at = model_logits_index(m, i);
+        if (at < 0)
+            continue;
+        ops->download(model_exec(m), r->row, model_logits_at(m, at),
+                      (size_t)r->vocab * sizeof *r->row);
+        rc = exec_status(model_exec(m), e);
+        if (!rc)
+            rc = put_row(r, f->pos[i], e);
+    }
+    return rc;
+}
+
+static int run_prompt(struct printer *r, const struct token_list *prompt, struct err *e) {
+    struct model *m = session_model(r->s);
+    bool all = options_flag(&r->a->opt, OPT_ALL);
+    int64_t piece = model_max_rows(m), n = (int64_t)prompt->count;
+    struct forest f = {0};
+    struct sequence *seq = NULL;
+    int rc = forest_init(&f, piece, e);
+    if (!rc)
+        rc = model_sequence(m, &seq, e);
+    for (int64_t done = 0; done < n && !rc; done += f.n) {
+        forest_reset(&f);
+        int32_t row = forest_chain(&f, 0, done, &prompt->ids[done], 1, all || done == n - 1);
+        for (int64_t i = done + 1; i < n && f.n < piece; i++)
+            row = forest_add(&f, row, prompt->ids[i], all || i == n - 1);
+        rc = run_piece(r, &f, seq, e);
+    }
+    sequence_destroy(seq);
+    forest_fini(&f);
+    return rc;
+}
+
+static int finish(struct printer *r, int rc, struct err *e) {
+    rc = raw_close(&r->raw, rc, e);
+    if (!rc && r->json && !options_given(&r->a->opt, OPT_RAW)) {
+        jw_end(&r->w, ']');
+        jw_end(&r->w, '}');
+        rc = cli_print_json(&r->w, e);
+    } else if (!rc) {
+        rc = cli_print(&r->text, e);
+    }
+    str_fini(&r->w.out);
+    str_fini(&r->text);
+    free(r->row);
+    free(r->top);
+    return rc;
+}
+
+static int logits(const struct cli_args *a, struct session *s, struct err *e) {
+    struct printer r = {.a = a, .s = s, .json = options_flag(&a->opt, OPT_JSON)};
+    struct token_list prompt = {0};
+    r.vocab = model_params_of(session_model(s))->vocab;
+    r.k = (int)options_int(&a->opt, OPT_TOP);
+    if (r.k > r.vocab)
+        r.k = (int)r.vocab;
+    int rc = decode_prompt(a, s, &prompt, e);
+    if (!rc && prompt.count == 0)
+        rc = err_set(e, ERR_USAGE, "the prompt is empty; give at least one token");
+    r.row = malloc((size_t)r.vocab * sizeof *r.row);
+    r.top = malloc((size_t)r.k * sizeof *r.top);
+    if (!rc && (!r.row || !r.top))
+        rc = err_set(e, ERR_MEMORY, "no memory for a row of %lld logits", (long long)r.vocab);
+    if (!rc && options_given(&a->opt, OPT_RAW))
+        rc = raw_open(&r.raw, options_str(&a->opt, OPT_RAW), e);
+    if (r.json) {
+        jw_begin(&r.w, '{');
+        decode_json_ids(&r.w, "ids", prompt.ids, (int64_t)prompt.count);
+        jw_key(&r.w, "rows");
+        jw_begin(&r.w, '[');
+    }
+    if (!rc)
+        rc = run_prompt(&r, &prompt, e);
+    token_list_fini(&prompt);
+    return finish(&r, rc, e);
+}
+
+int cmd_logits(const struct cli_args *a, struct err *e) {
+    if (options_given(&a->opt, OPT_RAW) && options_given(&a->opt, OPT_TOP))
+        return err_set(e, ERR_USAGE, "--top and --raw were both given; choose one");
+    struct session *s = NULL;
+    int rc = decode_open(a, false, &s, e);
+    if (!rc)
+        rc = logits(a, s, e);
+    session_close(s);
+    return rc;
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// `coppice template`: renders a chat template with exactly the variables of a file, as
+// apply_chat_template would, and prints the bytes; with --json also which of them the template
+// wrote. No model is loaded: of a model file only the metadata is read.
+#include <string.h>
+
+#include "cli/chat/conversation.h"
+#include "formats/gguf/gguf.h"
+
+// What the options name: a template alone, or that of a model file with its vocabulary.
+static int open_template(const struct cli_args *a, struct tokenizer **t, struct chat_template **out,
+                         struct err *e) {
+    const char *model = options_str(&a->opt, OPT_MODEL);
+    struct gguf *g = NULL;
+    if (!model == !options_given(&a->opt, OPT_TEMPLATE_FILE))
+        return err_set(e, ERR_USAGE,
+                       "'template' needs either -m FILE or --chat-template-file FILE");
+    if (!model)
+        return conversation_template(a, NULL, out, e);
+    int rc = gguf_open(&g, model, e);
+    if (rc)
+        return rc;
+    rc = tokenizer_create(t, g, e);
+    if (!rc)
+        rc = chat_template_of_gguf(out, g, *t, e);
+    gguf_close(g);
+    return rc ? err_prefix(e, "%s", model) : 0;
+}
+
+static void write_spans(struct json_writer *w, const struct chat_text *x) {
+    size_t begin = 0;
+    jw_key(w, "spans");
+    jw_begin(w, '[');
+    for (size_t i = 0; i < x->n_spans; begin = x->spans[i++].end) {
+        jw_begin(w, '{');
+        jw_key_str(w, "origin", x->spans[i].trusted ? "template" : "input");
+        jw_key_int(w, "begin", (int64_t)begin);
+        jw_key_int(w, "end", (int64_t)x->spans[i].end);
+        jw_key(w, "text");
+        jw_str(w, x->text.data + begin, x->spans[i].end - begin);
+        jw_end(w, '}');
+    }
+    jw_end(w, ']');
+}
+
+// The text, where its parts come from, and, with a vocabulary, its tokens.
+static int print_json(const struct chat_text *x, const struct tokenizer *t, struct err *e) {
+    struct json_writer w = {0};
+    struct token_list ids = {0};
+    int rc = t ? chat_encode(t, x, &ids, e) : 0;
+    if (rc)
+        return rc;
+    jw_begin(&w, '{');
+    jw_key(&w, "text");
+    jw_str(&w, x->text.data ? x->text.data : "", x->text.len);
+    write_spans(&w, x);
+    if (t) {
+        jw_key(&w, "ids");
+        jw_begin(&w, '[');
+        for (size_t i = 0; i < ids.count; i++)
+            jw_int(&w, ids.ids[i]);
+        jw_end(&w, ']');
+    }
+    jw_end(&w, '}');
+    token_list_fini(&ids);
+    return cli_print_json(&w, e);
+}
+
+// What a template refuses is no misuse of the program.
+static int refuse(int rc, struct err *e) {
+    if (rc != ERR_USAGE)
+        return rc;
+    e->code = ERR_FORMAT;
+    return ERR_FORMAT;
+}
+
+int cmd_template(const struct cli_args *a, struct err *e) {
+    struct tokenizer *t = NULL;
+    struct chat_template *form = NULL;
+    struct json *variables = NULL;
+    struct chat_text x = {0};
+    int rc = cli_need(a, OPT_MESSAGES, e);
+    if (!rc)
+        rc = open_template(a, &t, &form, e);
+    if (!rc)
+        rc = conversation_read(options_str(&a->opt, OPT_MESSAGES), &variables, e);
+    if (!rc)
+        rc = refuse(chat_render_raw(form, variables, &x, e), e);
+    if (!rc && options_flag(&a->opt, OPT_JSON))
+        rc = print_json(&x, t, e);
+    else if (!rc)
+        rc = cli_write(x.text.data ? x.text.data : "", x.text.len, e);
+    chat_text_fini(&x);
+    json_free(variables);
+    chat_template_free(form);
+    tokenizer_destroy(t);
+    return rc;
+}

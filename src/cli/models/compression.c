@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compression of prompts from the options; see compression.h.
+#include "cli/models/compression.h"
+
+#include <stdio.h>
+
+#include "base/num.h"
+#include "cli/models/prefill.h"
+#include "compress/open.h"
+#include "engine/session/plan.h"
+#include "ops/experts/loan.h"
+#include "ops/parking.h"
+
+enum { LONGEST = 131072 };
+
+int compression_options(struct compression *k, const struct cli_args *a, struct err *e) {
+    static const int needless[] = {OPT_PREFILL_DRAFTER, OPT_PREFILL_KEEP,       OPT_PREFILL_CURVE,
+                                   OPT_PREFILL_MASS,    OPT_PREFILL_NO_ANCHORS, OPT_PREFILL_GAP,
+                                   OPT_PREFILL_FLOWKV,  OPT_PREFILL_THRESHOLD,  OPT_PREFILL_ADAPT,
+                                   OPT_PREFILL_MEMORY};
+    const struct options *o = &a->opt;
+    *k = (struct compression){.options = prefill_options_default()};
+    k->options.mode = (enum prefill_mode)options_int(o, OPT_PREFILL_COMPRESSION); // in enum order
+    for (size_t i = 0; i < sizeof needless / sizeof *needless && !k->options.mode; i++)
+        if (options_given(o, needless[i]))
+            return err_set(e, ERR_USAGE,
+                           "--%s is for compressed prompts; give --prefill-compression auto or "
+                           "always as well",
+                           cli_options[needless[i]].name);
+    if (k->options.mode == PREFILL_OFF)
+        return 0;
+    if (!options_given(o, OPT_PREFILL_DRAFTER))
+        return err_set(e, ERR_USAGE,
+                       "--prefill-compression needs a scorer: give --prefill-drafter FILE, a small "
+                       "qwen3 model (GGUF)");
+    k->path = options_str(o, OPT_PREFILL_DRAFTER);
+    k->options.threshold = options_int(o, OPT_PREFILL_THRESHOLD);
+    k->options.gap = options_str(o, OPT_PREFILL_GAP);
+    k->options.adapt = options_flag(o, OPT_PREFILL_ADAPT);
+    int rc = prefill_options(o, &k->options.compress, e);
+    return rc ? rc : prefill_scorer_options(o, &k->scorer, e);
+}
+
+// Said where a pair's plan is said, too.
+static void show_plan(const struct compression *k, const struct cli_args *a) {
+    char weights[PLAN_SIZE], rest[PLAN_SIZE];
+    const struct exec *x = runtime_exec(k->device);
+    if (options_flag(&a->opt, OPT_JSON) ||
+        !(exec_is_device(x) || options_flag(&a->opt, OPT_VERBOSE)))
+        return;
+    plan_size(weights, k->plan.weights);
+    plan_size(rest, k->plan.total - k->plan.weights + k->plan.own);
+    fprintf(stderr, "memory of the scorer on %s: weights %s, %s more for a prompt of %d tokens\n",
+            exec_label(x), weights, rest, LONGEST);
+}
+
+int compression_open(struct compression *k, const struct cli_args *a, struct err *e) {
+    const struct options *o = &a->opt;
+    const char *where = options_str(o, OPT_PREFILL_DEVICE);
+    const struct device_options d = {.name = where ? where : options_str(o, OPT_DEVICE),
+                                     .cpu_level = options_str(o, OPT_CPU_LEVEL),
+                                     .threads = (int)options_int(o, OPT_THREADS),
+                                     .cuda_path = (enum cuda_path)options_int(o, OPT_CUDA_PATH),
+                                     .vram_limit = options_int(o, OPT_VRAM_LIMIT)};
+    if (k->options.mode == PREFILL_OFF)
+        return 0;
+    int rc = runtime_create(&k->runtime, 0, e);
+    if (!rc)
+        rc = runtime_device(k->runtime, &d, &k->device, e);
+    if (!rc)
+        rc = scorer_claim(k->device, k->path, &k->scorer, LONGEST, &k->plan, &k->claim, e);
+    if (!rc)
+        rc = compressor_open(&k->c, runtime_exec(k->device), k->path, &k->scorer, e);
+    if (!rc)
+        show_plan(k, a);
+    return rc;
+}
+
+// Whether a pair fits into a limit; *plan is filled also where it does not.
+static int fits(const struct session_options *o, const struct scorer_share *share,
+                struct memory_plan *plan, struct err *e) {
+    struct session_options alone = *o;
+    alone.vram_limit = share->limit;
+    alone.park = share->park;
+    alone.lend = share->lend;
+    alone.note = NULL;
+    return session_measure(&alone, plan, e);
+}
+
+static int refuse(const struct compression *k, const struct memory_plan *plan, int64_t all,
+                  struct err *e) {
+    char need[PLAN_SIZE], weights[PLAN_SIZE], have[PLAN_SIZE];
+    plan_size(need, scorer_stays(&k->plan) + scorer_takes(&k->plan));
+    plan_size(weights, plan->weights + plan->draft);
+    plan_size(have, all);
+    return err_set(e, ERR_MEMORY,
+                   "the scorer takes %s for a prompt of %d tokens and the target's weights %s; %s "
+                   "may be taken, which is not enough even while these weights wait in the host's "
+                   "memory; give a smaller --max-ctx or run the scorer elsewhere (--prefill-device "
+                   "cpu)",
+                   need, LONGEST, weights, have);
+}
+
+// Bytes of slots of a plan that can be lent, whole pieces of them.
+static int64_t lendable(const struct memory_plan *plan) {
+    struct expert_layout l;
+    if (plan->resident >= plan->experts)
+        return 0;
+    expert_layout_of(&l, &plan->slots, plan->among_slots);
+    return max_i64(expert_layout_most(&l, &plan->slots) - 2 * PARK_PIECE, 0);
+}
+
+// Where not all experts fit beside the scorer: the target has all of the memory but while a text is
+// scored, when its slots make room. False: it has no slots then, or not enough.
+static bool lend_slots(const struct compression *k, const struct session_options *o, int64_t all,
+                       struct scorer_share *share) {
+    struct scorer_share try = {.limit = all - scorer_stays(&k->plan), .lend = 1};
+    struct memory_plan plan = {0};
+    struct err none;
+    if (try.limit <= 0 || fits(o, &try, &plan, &none) || plan.resident >= plan.experts)
+        return false;
+    int64_t weights = plan.weights - plan.resident + plan.draft;
+    if (!scorer_share_slots(&k->plan, all, lendable(&plan), weights, &try))
+        return false;
+    *share = try;
+    return true;
+}
+
+static void tell(const struct scorer_share *share) {
+    char slots[PLAN_SIZE], weights[PLAN_SIZE];
+    plan_size(slots, share->lend);
+    plan_size(weights, share->park);
+    if (share->lend)
+        fprintf(stderr, "coppice: %s of the slots of experts make room while a prompt is scored\n",
+                slots);
+    if (share->park)
+        fprintf(stderr,
+                "coppice: %s of the target's weights wait in the host's memory while a prompt is "
+                "scored\n",
+                weights);
+}
+
+int compression_share(struct compression *k, const struct cli_args *a, struct session_options *o,
+                      struct err *e) {
+    struct exec_memory m;
+    struct memory_plan plan = {0};
+    struct scorer_share share;
+    if (!k->claim || options_given(&a->opt, OPT_PREFILL_DEVICE))
+        return 0;
+    // Its weights are there already, and count as used.
+    exec_memory_of(runtime_exec(k->device), &m);
+    int64_t left = m.free + m.used;
+    int64_t all = o->vram_limit > 0 ? min_i64(o->vram_limit, left) : left;
+    int rc = ERR_MEMORY;
+    if (scorer_share(&k->plan, all, 0, &share))
+        rc = fits(o, &share, &plan, e);
+    else
+        (void)fits(o, &(struct scorer_share){.limit = all}, &plan, e);
+    int64_t weights = plan.weights + plan.draft;
+    bool lends =
+        (!rc || rc == ERR_MEMORY) && (rc ? plan.experts > 0 : plan.resident < plan.experts);
+    if (lends && lend_slots(k, o, all, &share)) {
+        rc = 0;
+    } else if (rc == ERR_MEMORY) {
+        if (!weights || !scorer_share(&k->plan, all, weights, &share))
+            return refuse(k, &plan, all, e);
+        rc = fits(o, &share, &plan, e);
+        if (rc == ERR_MEMORY)
+            return refuse(k, &plan, all, e);
+    }
+    if (rc)
+        return rc;
+    o->vram_limit = share.limit;
+    o->park = k->park = share.park;
+    o->lend = k->lend = share.lend;
+    tell(&share);
+    return 0;
+}
+
+static int lend(void *arg, struct err *e) {
+    return session_park(arg, e);
+}
+
+static int lend_end(void *arg, struct err *e) {
+    return session_unpark(arg, e);
+}
+
+void compression_lend(struct compression *k, struct session *s) {
+    if (k->park || k->lend)
+        compressor_turns(k->c, &(struct compress_turns){lend, lend_end, s});
+}
+
+void compression_close(struct compression *k) {
+    compressor_close(k->c);
+    if (k->device)
+        runtime_release(k->device, k->claim);
+    runtime_destroy(k->runtime);
+    *k = (struct compression){0};
+}
+
+void compression_show(const struct prefill_report *r) {
+    if (r->tried && r->reason)
+        fprintf(stderr, "coppice: the prompt of %lld tokens is not compressed: %s\n",
+                (long long)r->from, r->reason);
+    else if (r->tried)
+        fprintf(stderr,
+                "coppice: the prompt is compressed from %lld to %lld tokens in %.1f ms%s%s\n",
+                (long long)r->from, (long long)r->to, r->ms,
+                r->parked_ms > 0 ? ", while the target made room" : "",
+                r->adapted > 0 ? ", by how earlier answers were guessed" : "");
+}

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared parts of the subcommands that run models; see decode.h.
+#include "cli/models/decode.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "cli/folders.h"
+#include "cli/log_out.h"
+#include "cli/models/at_hand.h"
+
+enum { MAX_CONTEXT = 1 << 24 };
+
+// `own` is the option for keys, or for values, alone. The choices are in the order of codecs.
+static enum kv_codec_id kv_codec(const struct cli_args *a, int own) {
+    int option = options_given(&a->opt, own) ? own : OPT_KV_TYPE;
+    return (enum kv_codec_id)options_int(&a->opt, option);
+}
+
+static int dflash_overrides(const struct cli_args *a, struct dflash_options *d, struct err *e) {
+    const struct options *o = &a->opt;
+    size_t n;
+    const int32_t *taps = options_list(o, OPT_DRAFT_TAPS, &n);
+    if (n > DFLASH_MAX_TAPS)
+        return err_set(e, ERR_USAGE, "--draft-taps names %zu layers; at most %d are possible", n,
+                       DFLASH_MAX_TAPS);
+    d->n_taps = (int)n;
+    for (size_t i = 0; i < n; i++)
+        d->taps[i] = taps[i];
+    if (options_given(o, OPT_DRAFT_MASK_ID))
+        d->mask_id = options_int(o, OPT_DRAFT_MASK_ID);
+    if (options_given(o, OPT_DRAFT_BLOCK))
+        d->block_size = (int)options_int(o, OPT_DRAFT_BLOCK);
+    if (options_given(o, OPT_DRAFT_WINDOW))
+        d->window = options_int(o, OPT_DRAFT_WINDOW);
+    if (options_given(o, OPT_DRAFT_CAUSAL))
+        d->causal = (int)options_int(o, OPT_DRAFT_CAUSAL);
+    return 0;
+}
+
+static int max_ctx(const struct cli_args *a, int64_t *out, struct err *e) {
+    const char *text = options_str(&a->opt, OPT_MAX_CTX);
+    *out = 0;
+    if (!strcmp(text, "auto") || !strcmp(text, "0"))
+        return 0;
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (errno || end == text || *end || n < 1 || n > MAX_CONTEXT)
+        return err_set(e, ERR_USAGE,
+                       "--max-ctx is auto or a number of tokens up to %d, not '%.40s'", MAX_CONTEXT,
+                       text);
+    *out = n;
+    return 0;
+}
+
+int decode_budget(const struct cli_args *a, bool *choose, struct err *e) {
+    const char *text = options_str(&a->opt, OPT_BUDGET);
+    char *end;
+    *choose = !strcmp(text, "auto");
+    if (*choose)
+        return REQUEST_AUTO_BUDGET;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (errno || end == text || *end || n < 0 || n > TREE_MAX_BUDGET)
+        return err_set(e, ERR_USAGE, "--budget is auto or a number of nodes up to %d, not '%.40s'",
+                       TREE_MAX_BUDGET, text);
+    return (int)n;
+}
+
+static int cpu_experts(const struct cli_args *a, int *out, struct err *e) {
+    enum { MOST = 4096 };
+    const char *text = options_str(&a->opt, OPT_CPU_EXPERTS);
+    char *end;
+    *out = CPU_EXPERTS_AUTO;
+    if (!strcmp(text, "auto"))
+        return 0;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (errno || end == text || *end || n < 0 || n > MOST)
+        return err_set(e, ERR_USAGE,
+                       "--cpu-experts is auto or a number of layers up to %d, not '%.40s'", MOST,
+                       text);
+    *out = (int)n;
+    return 0;
+}
+
+static void print_note(void *arg, const char *sentence) {
+    (void)arg;
+    log_out("coppice: %s\n", sentence);
+}
+
+void decode_show_plan(const struct cli_args *a, const struct session *s) {
+    const struct memory_plan *p = session_plan(s);
+    struct exec *x = model_exec(session_model(s));
+    struct str line = {0};
+    if (!p || options_flag(&a->opt, OPT_JSON) ||
+        !(exec_is_device(x) || a->command->id == CLI_SERVE || options_flag(&a->opt, OPT_VERBOSE)))
+        return;
+    plan_print(p, &line);
+    if (!line.failed)
+        log_out("memory on %s: %s\n", exec_label(x), line.data);
+    str_fini(&line);
+}
+
+// Sequences that will share a pass.
+static int most_sequences(const struct cli_args *a) {
+    size_t n = 0;
+    bool many = a->command->id == CLI_BENCH && options_given(&a->opt, OPT_SEQUENCES);
+    const int32_t *counts = many ? options_list(&a->opt, OPT_SEQUENCES, &n) : NULL;
+    int most = 1;
+    for (size_t i = 0; i < n; i++)
+        most = max_i32(most, counts[i]);
+    return most;
+}
+
+// Where --price-cache keeps its files; nothing: nowhere.
+static void price_folder(const struct cli_args *a, struct str *out) {
+    const char *where =
+        (a->command->id == CLI_GENERATE || a->command->id == CLI_CHAT ||
+         a->command->id == CLI_BENCH || a->command->id == CLI_SERVE || a->command->id == CLI_DAEMON)
+            ? options_str(&a->opt, OPT_PRICE_CACHE)
+            : "off";
+    if (!strcmp(where, "auto"))
+        folders_cache(out);
+    else if (strcmp(where, "off") != 0)
+        str_puts(out, where);
+}
+
+void decode_files_fini(struct decode_files *f) {
+    str_fini(&f->prices);
+    str_fini(&f->model);
+    str_fini(&f->draft);
+}
+
+// Subcommands for people find models by themselves; what is measured and compared is named.
+static bool finds_models(const struct cli_args *a) {
+    return a->command->id == CLI_CHAT || a->command->id == CLI_SERVE;
+}
+
+// The daemon's operands are another spelling of options.
+static int find_operand(const struct cli_args *a, int row, int i, struct str *out, struct err *e) {
+    if (options_given(&a->opt, row))
+        return err_set(e, ERR_USAGE, "--%s and the operand '%s' name the same file; give one",
+                       cli_options[row].name, a->opt.operands[i]);
+    str_puts(out, a->opt.operands[i]);
+    return out->failed ? err_set(e, ERR_MEMORY, "no memory for a path") : 0;
+}
+
+static int find_model(const struct cli_args *a, struct decode_files *f, struct err *e) {
+    if (a->command->id == CLI_DAEMON && a->opt.n_operands > 0)
+        return find_operand(a, OPT_MODEL, 0, &f->model, e);
+    if (options_given(&a->opt, OPT_MODEL) || !finds_models(a))
+        return cli_need(a, OPT_MODEL, e);
+    int rc = at_hand_model(&f->model, e);
+    if (!rc)
+        fprintf(stderr, "coppice: no model was given with -m; this is the bundled one, %s\n",
+                f->model.data);
+    return rc;
+}
+
+// The draft of -d, where "none" is none, or one that lies beside the target.
+static int find_draft(const struct cli_args *a, struct session_options *o, struct decode_files *f,
+                      struct err *e) {
+    if (a->command->id == CLI_DAEMON && a->opt.n_operands > 1) {
+        int rc = find_operand(a, OPT_DRAFT, 1, &f->draft, e);
+        o->draft = f->draft.data;
+        return rc;
+    }
+    o->draft = options_str(&a->opt, OPT_DRAFT);
+    if (o->draft && !strcmp(o->draft, "none"))
+        o->draft = NULL;
+    bool wanted = !options_given(&a->opt, OPT_SPECULATE) ||
+                  options_int(&a->opt, OPT_SPECULATE) <= SPECULATE_CHAIN;
+    if (options_given(&a->opt, OPT_DRAFT) || !finds_models(a) || !wanted)
+        return 0;
+    int rc = at_hand_draft(o, &f->draft, e);
+    if (!rc && f->draft.len)
+        o->draft = f->draft.data;
+    return rc;
+}
+
+// Says what is given up, since answers change.
+static void read_sparsely(const struct cli_args *a, struct sparse_rule *rule) {
+    float alpha = (float)options_float(&a->opt, OPT_SPARSE_PREFILL);
+    if (!(alpha > 0))
+        return;
+    *rule = (struct sparse_rule){true, alpha, SPARSE_SINKS, SPARSE_WINDOW};
+    print_note(NULL, "prompts are read sparsely: a token sees the blocks of the prompt that matter "
+                     "most to it and may miss what others say; without --sparse-prefill it sees "
+                     "everything");
+}
+
+int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
+                   struct err *e) {
+    struct session_options o = session_options_default();
+    int rc = find_model(a, f, e);
+    if (!rc)
+        rc = dflash_overrides(a, &o.dflash, e);
+    if (!rc)
+        rc = max_ctx(a, &o.target.max_ctx, e);
+    if (!rc)
+        rc = cpu_experts(a, &o.cpu_experts, e);
+    if (rc)
+        return rc;
+    o.model = f->model.len ? f->model.data : options_str(&a->opt, OPT_MODEL);
+    o.device = options_str(&a->opt, OPT_DEVICE);
+    o.cuda_path = (enum cuda_path)options_int(&a->opt, OPT_CUDA_PATH); // choices in enum order
+    o.vendor_gemm = options_int(&a->opt, OPT_PROMPT_GEMM) == 1;
+    o.vram_limit = options_int(&a->opt, OPT_VRAM_LIMIT);
+    o.spark.keep = options_flag(&a->opt, OPT_SPARK);
+    o.spark.vram = options_int(&a->opt, OPT_SPARK_VRAM);
+    if (o.spark.vram < 1024) // as others count it
+        o.spark.vram <<= 30;
+    o.spark.slots = (int)options_int(&a->opt, OPT_SPARK_SLOTS);
+    o.make_plan = options_flag(&a->opt, OPT_VERBOSE) || options_flag(&a->opt, OPT_JSON) ||
+                  options_flag(&a->opt, OPT_ENGINE);
+    o.note = print_note;
+    o.cpu_level = options_str(&a->opt, OPT_CPU_LEVEL);
+    o.threads = (int)options_int(&a->opt, OPT_THREADS);
+    o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
+    o.target.codec_k = kv_codec(a, OPT_KV_TYPE_K);
+    o.target.codec_v = kv_codec(a, OPT_KV_TYPE_V);
+    read_sparsely(a, &o.target.sparse);
+    price_folder(a, &f->prices);
+    o.price_folder = f->prices.len && !f->prices.failed ? f->prices.data : NULL;
+    rc = find_draft(a, &o, f, e);
+    *out = o;
+    return rc;
+}
+
+static int open_pair(const struct cli_args *a, bool needs_draft, struct compression *k,
+                     struct session **out, struct err *e) {
+    struct session_options o;
+    struct decode_files files = {0};
+    bool choose;
+    int budget = 0, rc = decode_session(a, &o, &files, e);
+    if (!rc && needs_draft)
+        rc = cli_need(a, OPT_DRAFT, e);
+    if (!rc)
+        rc = budget = decode_budget(a, &choose, e);
+    if (rc < 0)
+        goto out;
+    o.target.max_seqs = most_sequences(a);
+    o.timing = a->command->id == CLI_PROFILE;
+    o.importance = a->command->id == CLI_IMATRIX;
+    if (o.importance && !o.target.max_ctx) // a sequence holds one piece, and has room for a token
+        o.target.max_ctx = options_int(&a->opt, OPT_PIECE) + 1;
+    if (a->command->id == CLI_GENERATE ||
+        a->command->id == CLI_CHAT) // a verification is the tree and its root
+        o.target.max_verify = 1 + budget;
+    rc = k ? compression_share(k, a, &o, e) : 0;
+    if (!rc)
+        rc = session_open(out, &o, e);
+    if (!rc && k)
+        compression_lend(k, *out);
+    if (!rc)
+        decode_show_plan(a, *out);
+out:
+    decode_files_fini(&files);
+    return rc;
+}
+
+int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
+    return open_pair(a, needs_draft, NULL, out, e);
+}
+
+int decode_open_beside(const struct cli_args *a, struct compression *k, struct session **out,
+                       struct err *e) {
+    return open_pair(a, false, k, out, e);
+}
+
+int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
+                  struct err *e) {
+    if (!options_given(&a->opt, OPT_IDS)) {
+        struct str text = {0};
+        int rc = cli_read_text(a, &text, e);
+        token_list_bound(out, model_max_ctx(session_model(s)));
+        if (!rc)
+            rc = session_encode(s, text.data ? text.data : "", text.len, out, e);
+        str_fini(&text);
+        return rc;
+    }
+    if (options_given(&a->opt, OPT_PROMPT) || options_given(&a->opt, OPT_FILE))
+        return err_set(e, ERR_USAGE, "--ids and a text were both given; choose one");
+    size_t n;
+    const int32_t *ids = options_list(&a->opt, OPT_IDS, &n);
+    int64_t vocab = model_params_of(session_model(s))->vocab;
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        if (ids[i] >= vocab)
+            return err_set(e, ERR_MISMATCH, "token id %d of --ids is not within 0 to %lld", ids[i],
+                           (long long)vocab - 1);
+        rc = token_list_push(out, ids[i], e);
+    }
+    return rc;
+}
+
+void decode_request(const struct cli_args *a, const struct session *s, struct request *r) {
+    const struct options *o = &a->opt;
+    request_init(r);
+    r->max_tokens = options_int(o, OPT_MAX_TOKENS);
+    r->ignore_eos = options_flag(o, OPT_IGNORE_EOS);
+    r->sample = (struct sample_params){.temperature = options_float(o, OPT_TEMP),
+                                       .top_k = options_int(o, OPT_TOP_K),
+                                       .top_p = options_float(o, OPT_TOP_P),
+                                       .min_p = options_float(o, OPT_MIN_P),
+                                       .repeat = options_float(o, OPT_REPEAT_PENALTY),
+                                       .frequency = options_float(o, OPT_FREQUENCY_PENALTY),
+                                       .presence = options_float(o, OPT_PRESENCE_PENALTY),
+                                       .window = options_int(o, OPT_PENALTY_WINDOW),
+                                       .seed = (uint64_t)options_int(o, OPT_SEED)};
+    decode_guessing(a, s, r);
+}
+
+void decode_guessing(const struct cli_args *a, const struct session *s, struct request *r) {
+    const struct options *o = &a->opt;
+    r->how = session_draft(s) ? SPECULATE_TREE : SPECULATE_OFF;
+    if (options_given(o, OPT_SPECULATE))
+        r->how = (enum speculate)options_int(o, OPT_SPECULATE); // the choices are in enum order
+    r->tree.budget = decode_budget(a, &r->auto_budget, NULL);   // decode_open has seen it
+    r->tree.k = (int)options_int(o, OPT_BRANCH);
+    r->tree.min_prob = options_float(o, OPT_MIN_PROB);
+    if (r->auto_budget && !options_given(o, OPT_MIN_PROB))
+        r->tree.min_prob = 0; // likely enough is what pays
+    r->tree.chain_seed = options_flag(o, OPT_CHAIN_SEED);
+    r->no_draft_noise = options_flag(o, OPT_NO_DRAFT_NOISE);
+    r->no_lookup = options_flag(o, OPT_NO_LOOKUP);
+}
+
+void decode_text(const struct session *s, const int32_t *ids, int64_t n, struct str *out) {
+    const struct tokenizer *t = session_tokenizer(s);
+    if (!t)
+        return;
+    struct utf8_stream stream = {0};
+    struct str piece = {0};
+    for (int64_t i = 0; i < n; i++)
+        tokenizer_decode(t, ids[i], false, &piece);
+    if (piece.failed)
+        out->failed = true;
+    else if (piece.len)
+        utf8_stream_push(&stream, piece.data, piece.len, out);
+    utf8_stream_end(&stream, out);
+    str_fini(&piece);
+}
+
+void decode_json_ms(struct json_writer *w, double load, const struct step_times *ms, double total) {
+    const struct {
+        const char *name;
+        double ms;
+    } phases[] = {{"load", load},         {"prompt", ms->prompt}, {"draft", ms->draft},
+                  {"verify", ms->verify}, {"sample", ms->sample}, {"commit", ms->commit},
+                  {"total", total}};
+    jw_begin(w, '{');
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
+        jw_key_num(w, phases[i].name, (double)(int64_t)(phases[i].ms * 1000 + 0.5) / 1000);
+    }
+    jw_end(w, '}');
+}
+
+static void put_experts(struct json_writer *w, const struct session *s) {
+    const struct expert_use u = session_experts(s);
+    if (!u.slots)
+        return;
+    const struct {
+        const char *name;
+        int64_t value;
+    } parts[] = {{"slots", u.slots},
+                 {"experts", u.experts},
+                 {"slot_bytes", u.slot_bytes},
+                 {"hits", (int64_t)u.count.hits},
+                 {"misses", (int64_t)u.count.misses},
+                 {"bytes", (int64_t)u.count.bytes},
+                 {"evictions", (int64_t)u.count.evictions},
+                 {"ahead", (int64_t)u.count.ahead},
+                 {"slots_lent", u.lent.slots},
+                 {"loans", (int64_t)u.lent.loans},
+                 {"slots_given", (int64_t)u.lent.given}};
+    jw_key(w, "experts");
+    jw_begin(w, '{');
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        jw_key_int(w, parts[i].name, parts[i].value);
+    jw_end(w, '}');
+}
+
+void decode_json_memory(struct json_writer *w, const struct session *s) {
+    const struct memory_plan *p = session_plan(s);
+    struct exec *x = model_exec(session_model(s));
+    struct exec_memory m;
+    exec_memory_of(x, &m);
+    jw_key_str(w, "device", exec_label(x));
+    if (!p)
+        return;
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } parts[] = {{"weights", p->weights},
+                 {"draft", p->draft},
+                 {"kv_per_1k", kv_needs_per_1k(&p->kv)},
+                 {"kv_windows", kv_needs_windows(&p->kv, p->context, p->step)},
+                 {"kv", plan_kv(p, p->context)},
+                 {"experts", p->experts},
+                 {"experts_resident", p->resident},
+                 {"experts_host", plan_host_experts(p)},
+                 {"experts_cpu", p->cpu_experts},
+                 {"expert_layers", p->expert_layers},
+                 {"expert_layers_cpu", p->cpu_layers},
+                 {"state", p->state},
+                 {"workspace", p->scratch},
+                 {"planned", plan_total(p)},
+                 {"context", p->context},
+                 {"lent_rows", p->lent_rows},
+                 {"available", p->available},
+                 {"used", m.used},
+                 {"peak", m.peak},
+                 {"free", m.free},
+                 {"total", m.total}};
+    jw_key(w, "memory");
+    jw_begin(w, '{');
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        jw_key_int(w, parts[i].name, parts[i].bytes);
+    }
+    jw_end(w, '}');
+    put_experts(w, s);
+}
+
+void decode_show_peak(const struct cli_args *a, const struct session *s) {
+    struct exec_memory m;
+    struct exec *x = model_exec(session_model(s));
+    exec_memory_of(x, &m);
+    if (exec_is_device(x) && options_flag(&a->opt, OPT_VERBOSE) && !options_flag(&a->opt, OPT_JSON))
+        fprintf(stderr, "memory taken on %s: %.2f GiB at most, %.2f GiB now; %.2f GiB free\n",
+                exec_label(x), (double)m.peak / (1 << 30), (double)m.used / (1 << 30),
+                (double)m.free / (1 << 30));
+}
+
+void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids, int64_t n) {
+    jw_key(w, key);
+    jw_begin(w, '[');
+    for (int64_t i = 0; i < n; i++)
+        jw_int(w, ids[i]);
+    jw_end(w, ']');
+}
+
+int raw_open(struct raw_file *r, const char *path, struct err *e) {
+    *r = (struct raw_file){.f = fopen(path, "wb"), .path = path};
+    if (!r->f)
+        return err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    return 0;
+}
+
+int raw_write(struct raw_file *r, const float *row, int64_t n, struct err *e) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t v;
+        memcpy(&v, &row[i], sizeof v);
+        const unsigned char bytes[4] = {(unsigned char)v, (unsigned char)(v >> 8),
+                                        (unsigned char)(v >> 16), (unsigned char)(v >> 24)};
+        if (fwrite(bytes, sizeof bytes, 1, r->f) != 1)
+            return err_set(e, ERR_IO, "cannot write %s: %s", r->path, strerror(errno));
+    }
+    return 0;
+}
+
+int raw_close(struct raw_file *r, int rc, struct err *e) {
+    if (!r->f)
+        return rc;
+    if (fclose(r->f) != 0 && !rc)
+        rc = err_set(e, ERR_IO, "cannot write %s: %s", r->path, strerror(errno));
+    if (rc)
+        remove(r->path);
+    r->f = NULL;
+    return rc;
+}

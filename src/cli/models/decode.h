@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the subcommands that run models share: opening the pair that the options name, the prompt's
+// ids, the request that the options describe, and files of raw rows.
+#ifndef COPPICE_CLI_MODELS_DECODE_H
+#define COPPICE_CLI_MODELS_DECODE_H
+
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/models/compression.h"
+#include "engine/batch/generate.h"
+
+// Paths that options of a session point at. Zeroed is valid.
+struct decode_files {
+    struct str prices, model, draft;
+};
+void decode_files_fini(struct decode_files *f);
+
+// The options of -m, -d and of the device; `chat` and `serve` find models that are not named
+// (at_hand.h). *out points into f, which the caller frees in any case.
+int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
+                   struct err *e);
+
+// Opens -m and -d. needs_draft: ERR_USAGE without -d.
+int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
+// The same beside a scorer.
+int decode_open_beside(const struct cli_args *a, struct compression *k, struct session **out,
+                       struct err *e);
+
+// The memory plan goes to standard error where it was made for a device or a server, or asked for.
+void decode_show_plan(const struct cli_args *a, const struct session *s);
+
+// Appends the ids of --ids, or of the text of -p or -f; exactly one source. Ids outside the
+// vocabulary are refused.
+int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
+                  struct err *e);
+
+// --budget: nodes beside the root, at most; *choose: how many of them pay is to be learnt. Negative
+// code and one sentence if it is neither a number nor auto.
+int decode_budget(const struct cli_args *a, bool *choose, struct err *e);
+
+// The request of the options, without prompt and callbacks. The draft's presence decides how to
+// guess when --speculate was not given.
+void decode_request(const struct cli_args *a, const struct session *s, struct request *r);
+// The part of it that says how to guess.
+void decode_guessing(const struct cli_args *a, const struct session *s, struct request *r);
+
+// Appends the text of ids, control tokens left out, as valid UTF-8.
+void decode_text(const struct session *s, const int32_t *ids, int64_t n, struct str *out);
+
+// Object of milliseconds by phase: {"load":..,"prompt":.., ...}.
+void decode_json_ms(struct json_writer *w, double load, const struct step_times *ms, double total);
+// "device" and, where a plan was made, "memory" in bytes: the plan's parts, what was taken.
+void decode_json_memory(struct json_writer *w, const struct session *s);
+// With --verbose on a device, what was taken at most, to standard error.
+void decode_show_peak(const struct cli_args *a, const struct session *s);
+void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids, int64_t n);
+
+// A file of float rows, removed again when it could not be finished. Zeroed is closed.
+struct raw_file {
+    FILE *f;
+    const char *path;
+};
+int raw_open(struct raw_file *r, const char *path, struct err *e);
+int raw_write(struct raw_file *r, const float *row, int64_t n, struct err *e); // little-endian
+int raw_close(struct raw_file *r, int rc, struct err *e); // rc: the status so far, returned if bad
+
+#endif

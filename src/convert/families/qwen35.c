@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// The qwen35 and qwen35moe targets: HuggingFace names and configuration to GGUF names and keys. The
+// tables below are the mapping; norms get +1 (they are stored zero-centred) except the Gated
+// DeltaNet's own, and value heads are reordered so that head h belongs to key head h mod keys.
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "convert/impl.h"
+
+static const struct convert_rule every_layer[] = {
+    {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_PLUS_ONE, 0},
+    {"post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_PLUS_ONE, 0},
+    {0},
+};
+
+static const struct convert_rule dense_layer[] = {
+    {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
+    {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
+    {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
+    {0},
+};
+
+static const struct convert_rule moe_layer[] = {
+    {"mlp.gate.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", {DIM_D, DIM_ONE}, OP_NONE, 0},
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", {DIM_FS, DIM_D}, OP_NONE, 0},
+    {0},
+};
+
+static const struct convert_rule attention_layer[] = {
+    {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_QG}, OP_NONE, 0},
+    {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
+    {"self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
+    {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight", {DIM_HD}, OP_PLUS_ONE, 0},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight", {DIM_HD}, OP_PLUS_ONE, 0},
+    {0},
+};
+
+static const struct convert_rule delta_layer[] = {
+    {"linear_attn.in_proj_qkv.weight",
+     "attn_qkv.weight",
+     {DIM_D, DIM_C},
+     OP_NONE,
+     HEADS_ROWS_BEHIND_KEYS},
+    {"linear_attn.in_proj_z.weight", "attn_gate.weight", {DIM_D, DIM_VD}, OP_NONE, HEADS_ROWS},
+    {"linear_attn.in_proj_a.weight", "ssm_alpha.weight", {DIM_D, DIM_NV}, OP_NONE, HEADS_SCALARS},
+    {"linear_attn.in_proj_b.weight", "ssm_beta.weight", {DIM_D, DIM_NV}, OP_NONE, HEADS_SCALARS},
+    {"linear_attn.A_log", "ssm_a", {DIM_NV}, OP_NEG_EXP, HEADS_SCALARS},
+    {"linear_attn.dt_bias", "ssm_dt.bias", {DIM_NV}, OP_NONE, HEADS_SCALARS},
+    {"linear_attn.conv1d.weight",
+     "ssm_conv1d.weight",
+     {DIM_CONV, DIM_C},
+     OP_NONE,
+     HEADS_ROWS_BEHIND_KEYS},
+    {"linear_attn.norm.weight", "ssm_norm.weight", {DIM_DV}, OP_NONE, 0},
+    {"linear_attn.out_proj.weight", "ssm_out.weight", {DIM_VD, DIM_D}, OP_NONE, HEADS_COLUMNS},
+    {0},
+};
+
+static const struct convert_rule embedding = {
+    "embed_tokens.weight", "token_embd.weight", {DIM_D, DIM_V}, OP_NONE, 0};
+static const struct convert_rule final_norm = {
+    "norm.weight", "output_norm.weight", {DIM_D}, OP_PLUS_ONE, 0};
+static const struct convert_rule output = {
+    "lm_head.weight", "output.weight", {DIM_D, DIM_V}, OP_NONE, 0};
+
+// Configuration values that this model family may have but no reader of ours could run.
+static int check_supported(const struct hf_file *f, struct err *e) {
+    if (json_bool(hf_get(f, "attention_bias"), false))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has attention_bias true, which qwen35 lacks: this "
+                       "checkpoint cannot be converted",
+                       f->path);
+    if (!json_bool(hf_get(f, "attn_output_gate"), true))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has attn_output_gate false, but qwen35 gates its "
+                       "attention: this checkpoint cannot be converted",
+                       f->path);
+    int rc = hf_check_silu(f, e);
+    if (rc)
+        return rc;
+    if ((hf_get(f, "rope_parameters.rope_type") &&
+         !hf_string_is(f, "rope_parameters.rope_type", "default")) ||
+        (hf_get(f, "rope_scaling") && !hf_string_is(f, "rope_scaling.rope_type", "default") &&
+         !hf_string_is(f, "rope_scaling.type", "default")))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has a rope_type other than default: this checkpoint "
+                       "cannot be converted",
+                       f->path);
+    return 0;
+}
+
+static bool has_experts(const struct convert_job *j) {
+    return !strcmp(j->arch, "qwen35moe");
+}
+
+static int read_experts(struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
+    int64_t *d = j->dim, used;
+    int rc = hf_int(f, "num_experts", 1, 1 << 16, -1, &d[DIM_E], e);
+    if (!rc)
+        rc = hf_int(f, "num_experts_per_tok", 1, d[DIM_E], -1, &used, e);
+    if (!rc)
+        rc = hf_int(f, "moe_intermediate_size", 1, 1 << 24, -1, &d[DIM_FE], e);
+    if (!rc)
+        rc = hf_int(f, "shared_expert_intermediate_size", 1, 1 << 24, -1, &d[DIM_FS], e);
+    if (rc)
+        return rc;
+    convert_put_u32(j, "expert_count", d[DIM_E]);
+    convert_put_u32(j, "expert_used_count", used);
+    convert_put_u32(j, "expert_feed_forward_length", d[DIM_FE]);
+    convert_put_u32(j, "expert_shared_feed_forward_length", d[DIM_FS]);
+    return 0;
+}
+
+static int read_sizes(struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
+    int64_t keys, key_dim, *d = j->dim;
+    int rc = check_supported(f, e);
+    if (!rc)
+        rc = convert_read_sizes(j, !has_experts(j), e);
+    if (!rc)
+        rc = hf_int(f, "linear_num_key_heads", 1, 4096, -1, &keys, e);
+    if (!rc)
+        rc = hf_int(f, "linear_num_value_heads", 1, 4096, -1, &d[DIM_NV], e);
+    if (!rc)
+        rc = hf_int(f, "linear_key_head_dim", 1, 4096, -1, &key_dim, e);
+    if (!rc)
+        rc = hf_int(f, "linear_value_head_dim", 1, 4096, -1, &d[DIM_DV], e);
+    if (!rc)
+        rc = hf_int(f, "linear_conv_kernel_dim", 2, 64, -1, &d[DIM_CONV], e);
+    if (rc)
+        return rc;
+    if (d[DIM_NV] % keys || key_dim != d[DIM_DV])
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has %" PRId64 " value heads of %" PRId64 " for %" PRId64
+                       " key heads of %" PRId64
+                       "; the number must be a multiple and the sizes equal: "
+                       "this checkpoint cannot be converted",
+                       f->path, d[DIM_NV], d[DIM_DV], keys, key_dim);
+    j->keys = (int)keys;
+    j->copies = (int)(d[DIM_NV] / keys);
+    d[DIM_VD] = d[DIM_NV] * d[DIM_DV];
+    d[DIM_C] = 2 * keys * key_dim + d[DIM_VD];
+    return 0;
+}
+
+// Whether layer i is full attention: layer_types says so, else every interval-th one is.
+static int layer_is_full(const struct convert_job *j, int64_t i, int64_t interval, bool *full,
+                         struct err *e) {
+    const struct json *types = hf_get(&j->config, "layer_types");
+    *full = (i + 1) % interval == 0;
+    if (!types)
+        return 0;
+    const char *s = json_str(json_at(types, (size_t)i), NULL);
+    if ((int64_t)json_len(types) != j->layers || !s ||
+        (strcmp(s, "full_attention") && strcmp(s, "linear_attention")))
+        return err_set(e, ERR_FORMAT,
+                       "layer_types in %s does not name full_attention or "
+                       "linear_attention for each of %" PRId64 " layers: get the file again",
+                       j->config.path, j->layers);
+    *full = !strcmp(s, "full_attention");
+    return 0;
+}
+
+static int take_layers(struct convert_job *j, struct err *e) {
+    bool recurrent[4096], full, regular = true;
+    int64_t interval;
+    int rc = hf_int(&j->config, "full_attention_interval", 1, 4096, 4, &interval, e);
+    for (int64_t i = 0; i < j->layers && !rc; i++) {
+        rc = layer_is_full(j, i, interval, &full, e);
+        recurrent[i] = !full;
+        regular &= full == ((i + 1) % interval == 0);
+        if (!rc)
+            rc = convert_take_all(j, full ? attention_layer : delta_layer, (int)i, e);
+        if (!rc)
+            rc = convert_take_all(j, every_layer, (int)i, e);
+        if (!rc)
+            rc = convert_take_all(j, has_experts(j) ? moe_layer : dense_layer, (int)i, e);
+        if (!rc && has_experts(j))
+            rc = convert_take_experts(j, (int)i, e);
+    }
+    if (rc)
+        return rc;
+    if (regular)
+        convert_put_u32(j, "full_attention_interval", interval);
+    convert_put_array(j, "attention.recurrent_layers", GGUF_BOOL, recurrent, (uint64_t)j->layers);
+    return 0;
+}
+
+// Rotary keys: the base, how many of the head's dimensions turn, and the three image sections.
+static int put_rope(struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
+    const struct json *sections = hf_get(f, "rope_parameters.mrope_section");
+    double base, part;
+    int rc = hf_float(f, hf_get(f, "rope_theta") ? "rope_theta" : "rope_parameters.rope_theta", 0,
+                      &base, e);
+    if (!rc)
+        rc = hf_float(f,
+                      hf_get(f, "partial_rotary_factor") ? "partial_rotary_factor"
+                                                         : "rope_parameters.partial_rotary_factor",
+                      0.25, &part, e);
+    if (rc)
+        return rc;
+    int64_t turned = (int64_t)lround((double)j->dim[DIM_HD] * part);
+    int32_t section[4] = {(int32_t)(turned / 2), 0, 0, 0};
+    size_t n = json_len(sections);
+    for (size_t i = 0; i < n && i < 4; i++)
+        section[i] = (int32_t)json_int(json_at(sections, i), 0);
+    int64_t sum = (int64_t)section[0] + section[1] + section[2] + section[3];
+    if (turned < 2 || turned > j->dim[DIM_HD] || n > 4 || sum != turned / 2)
+        return err_set(e, ERR_FORMAT,
+                       "%s turns %" PRId64 " of %" PRId64 " head dimensions in "
+                       "sections of %" PRId64
+                       " pairs, which do not fit together: get the file again",
+                       f->path, turned, j->dim[DIM_HD], sum);
+    convert_put_f32(j, "rope.freq_base", base);
+    convert_put_u32(j, "rope.dimension_count", turned);
+    convert_put_array(j, "rope.dimension_sections", GGUF_I32, section, 4);
+    return 0;
+}
+
+static int put_keys(struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
+    int64_t context;
+    double eps;
+    int rc = hf_int(f, "max_position_embeddings", 1, INT32_MAX, -1, &context, e);
+    if (!rc)
+        rc = hf_float(f, "rms_norm_eps", 1e-6, &eps, e);
+    if (rc)
+        return rc;
+    const struct {
+        const char *key;
+        int64_t v;
+    } keys[] = {
+        {"block_count", j->layers},
+        {"context_length", context},
+        {"embedding_length", j->dim[DIM_D]},
+        {"vocab_size", j->dim[DIM_V]},
+        {"attention.head_count", j->heads},
+        {"attention.head_count_kv", j->kv_heads},
+        {"attention.key_length", j->dim[DIM_HD]},
+        {"attention.value_length", j->dim[DIM_HD]},
+        {"ssm.conv_kernel", j->dim[DIM_CONV]},
+        {"ssm.state_size", j->dim[DIM_DV]},
+        {"ssm.group_count", j->keys},
+        {"ssm.time_step_rank", j->dim[DIM_NV]},
+        {"ssm.inner_size", j->dim[DIM_VD]},
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        convert_put_u32(j, keys[i].key, keys[i].v);
+    if (!has_experts(j))
+        convert_put_u32(j, "feed_forward_length", j->dim[DIM_F]);
+    convert_put_f32(j, "attention.layer_norm_rms_epsilon", eps);
+    return put_rope(j, e);
+}
+
+int convert_target(struct convert_job *j, struct err *e) {
+    int rc = read_sizes(j, e);
+    if (rc)
+        return rc;
+    convert_put_general(j);
+    rc = put_keys(j, e);
+    if (!rc && has_experts(j))
+        rc = read_experts(j, e);
+    j->model = (struct convert_model){
+        .recipe = j->options->recipe,
+        .layers = (int)j->layers,
+        .tied = json_bool(hf_get(&j->config, "tie_word_embeddings"), false),
+        .shared = j->heads >= 4 * j->kv_heads,
+        .experts = (int)j->dim[DIM_E],
+    };
+    if (!rc)
+        rc = convert_take(j, &embedding, -1, e);
+    if (!rc)
+        rc = take_layers(j, e);
+    if (!rc)
+        rc = convert_take(j, &final_norm, -1, e);
+    if (!rc && !j->model.tied)
+        rc = convert_take(j, &output, -1, e);
+    return rc ? rc : convert_vocab_hf(j->writer, j->dir, j->dim[DIM_V], e);
+}

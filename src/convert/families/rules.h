@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the files of convert only: rules and keys that several architectures have alike.
+#ifndef COPPICE_CONVERT_FAMILIES_RULES_H
+#define COPPICE_CONVERT_FAMILIES_RULES_H
+
+#include "convert/impl.h"
+
+// What decoders have under the usual names; lists end with a rule without a name.
+extern const struct convert_rule convert_begin[], convert_attention[], convert_qkv_biases[],
+    convert_head_norms[], convert_dense[], convert_shared_expert[];
+extern const struct convert_rule convert_ffn_norm, convert_router, convert_choice_bias;
+
+// j->model from sizes that have been read; tied: where config.json does not say.
+struct convert_model convert_model_of(const struct convert_job *j, bool tied);
+// The head, unless it is the embedding, and the tokenizer.
+int convert_end(struct convert_job *j, struct err *e);
+// Keys of sizes but for heads of queries; eps: where config.json has none.
+int convert_put_sizes(struct convert_job *j, double eps, struct err *e);
+
+// Rotary settings: in rope_parameters or in rope_scaling (older). A place may be NULL.
+struct convert_rope {
+    const struct json *place[2];
+};
+struct convert_rope convert_rope_of(const struct convert_job *j);
+const struct json *convert_rope_get(const struct convert_rope *r, const char *key); // or NULL
+bool convert_rope_is(const struct convert_rope *r, const char *type);
+// A positive number; otherwise <= 0 makes it required.
+int convert_rope_number(const struct convert_job *j, const struct convert_rope *r, const char *key,
+                        double otherwise, double *out, struct err *e);
+// Keys of linear scaling and of YaRN; nothing for other types.
+int convert_put_scaling(struct convert_job *j, const struct convert_rope *r, struct err *e);
+// What each frequency is divided by with the scaling "llama3", as a tensor rope_freqs.weight.
+int convert_add_bands(struct convert_job *j, double base, struct err *e);
+// A tensor rope_freqs.weight of n numbers, which the caller fills before the plan is written.
+int convert_add_divisors(struct convert_job *j, int64_t n, float **out, struct err *e);
+
+// What drafts of some targets have beside the plain form: keys, and tensors of a layer (outside of
+// layers: -1) beside those of all drafts; all of attention's projections where they are one matrix.
+int convert_draft_keys(struct convert_job *j, struct err *e);
+int convert_draft_tensors(struct convert_job *j, int layer, int64_t taps, struct err *e);
+
+#endif

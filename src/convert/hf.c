@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// HuggingFace folder to GGUF: finds out what the folder holds, has its plan filled, and refuses
+// tensors that no rule took (take.c), so that nothing is lost in silence. Vision and
+// multi-token-prediction parts are left out on purpose.
+#include <stdlib.h>
+#include <string.h>
+
+#include "convert/impl.h"
+
+static bool has_part(const char *name, const char *part) {
+    const char *at = strstr(name, part);
+    return at && (at == name || at[-1] == '.');
+}
+
+// Layers behind the last one predict further tokens, as in GLM-4.5 and DeepSeek-V3.
+static bool is_behind(const struct convert_job *j, const char *name) {
+    const char *at = strstr(name, "layers.");
+    bool may = !strcmp(j->arch, "glm4moe") || !strcmp(j->arch, "deepseek2");
+    return at && may && strtoll(at + 7, NULL, 10) >= j->layers;
+}
+
+// Parts of a checkpoint that a text model has no use for.
+static bool is_left_out(const struct convert_job *j, const char *name) {
+    uint32_t unused;
+    if (map_find(&j->used, name, strlen(name), &unused))
+        return true;
+    if (has_part(name, "lm_head.weight") && j->model.tied)
+        return true;
+    static const char *const parts[] = {"visual.",      "mtp.",          "vision_tower.",
+                                        "audio_tower.", "embed_vision.", "embed_audio.",
+                                        "mm_projector."};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (has_part(name, parts[i]))
+            return true;
+    return is_behind(j, name) || strstr(name, "rotary_emb.inv_freq");
+}
+
+static int check_leftovers(const struct convert_job *j, struct err *e) {
+    size_t readable = safetensors_count(j->weights);
+    for (size_t i = 0; i < readable + safetensors_unreadable_count(j->weights); i++) {
+        const char *name = i < readable ? safetensors_at(j->weights, i)->name
+                                        : safetensors_unreadable_at(j->weights, i - readable);
+        if (!is_left_out(j, name))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s holds the tensor '%.100s', which has no place in "
+                           "this kind of model: check that config.json belongs to it",
+                           j->dir, name);
+    }
+    return 0;
+}
+
+static bool has_architecture(const struct hf_file *f, const char *name) {
+    const struct json *list = json_get(f->root, "architectures");
+    for (size_t i = 0; i < json_len(list); i++) {
+        const char *s = json_str(json_at(list, i), NULL);
+        if (s && !strcmp(s, name))
+            return true;
+    }
+    return false;
+}
+
+// What a folder holds, by model_type of its language model.
+static const struct kind {
+    const char *type, *arch;
+    int (*fill)(struct convert_job *j, struct err *e);
+} kinds[] = {
+    {"qwen3_5", "qwen35", convert_target},
+    {"qwen3_5_text", "qwen35", convert_target},
+    {"qwen3_5_moe", "qwen35moe", convert_target},
+    {"qwen3_5_moe_text", "qwen35moe", convert_target},
+    {"qwen3", "qwen3", convert_plain},
+    {"qwen2", "qwen2", convert_plain},
+    {"qwen3_moe", "qwen3moe", convert_plain},
+    {"glm4_moe", "glm4moe", convert_glm},
+    {"deepseek_v2", "deepseek2", convert_deepseek},
+    {"deepseek_v3", "deepseek2", convert_deepseek},
+    {"kimi_k2", "deepseek2", convert_deepseek},
+    {"glm4_moe_lite", "deepseek2", convert_deepseek},
+    {"llama", "llama", convert_plain},
+    {"mistral", "llama", convert_plain},
+    {"laguna", "laguna", convert_laguna},
+    {"gpt_oss", "gpt-oss", convert_oss},
+    {"gemma4", "gemma4", convert_gemma},
+    {"gemma4_text", "gemma4", convert_gemma},
+};
+
+static int fill(struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
+    const char *type = json_str(hf_get(f, "model_type"), NULL);
+    const char *arch = json_str(json_at(json_get(f->root, "architectures"), 0), NULL);
+    if (has_architecture(f, "DFlashDraftModel") || has_architecture(f, "DFlashLagunaForCausalLM")) {
+        j->arch = "dflash";
+        return convert_draft(j, e);
+    }
+    for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++) {
+        j->arch = kinds[i].arch;
+        if (!strcmp(type, kinds[i].type)) {
+            int rc = convert_check_variant(j, e);
+            return rc ? rc : kinds[i].fill(j, e);
+        }
+    }
+    return err_set(
+        e, ERR_UNSUPPORTED,
+        "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
+        "qwen3, qwen3_moe, qwen2, glm4_moe, glm4_moe_lite, deepseek_v2, deepseek_v3, kimi_k2, "
+        "llama, mistral, laguna, gpt_oss and gemma4 models and DFlashDraftModel and "
+        "DFlashLagunaForCausalLM drafts can be converted",
+        f->path, type ? type : "", arch ? arch : "no architecture");
+}
+
+static int convert_all(struct convert_job *j, const char *out, struct err *e) {
+    int rc = hf_read(&j->config, j->dir, "config.json", true, e);
+    if (!rc)
+        rc = convert_read_packing(j, e);
+    if (!rc)
+        rc = safetensors_open(&j->weights, j->dir, e);
+    if (!rc)
+        rc = gguf_writer_open(&j->writer, out, e);
+    if (rc)
+        return rc;
+    rc = fill(j, e);
+    if (!rc)
+        rc = check_leftovers(j, e);
+    if (!rc)
+        rc = convert_write(j->writer, &j->plan, j->options, e);
+    if (!rc)
+        return gguf_writer_close(j->writer, e);
+    gguf_writer_abort(j->writer);
+    return rc;
+}
+
+int convert_hf(const char *dir, const char *out, const struct convert_options *o, struct err *e) {
+    struct convert_job j = {.dir = dir, .options = o};
+    int rc = convert_all(&j, out, e);
+    convert_plan_fini(&j.plan);
+    map_fini(&j.used);
+    safetensors_close(j.weights);
+    hf_close(&j.config);
+    return rc;
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the files of convert only: the plan of an output file (which source tensor becomes
+// what), the readers of HuggingFace JSON files, and the parts that fill a plan.
+#ifndef COPPICE_CONVERT_IMPL_H
+#define COPPICE_CONVERT_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/json/json.h"
+#include "base/map.h"
+#include "base/memory/arena.h"
+#include "convert/convert.h"
+#include "convert/quantize/packed.h"
+#include "convert/quantize/types.h"
+#include "formats/gguf/gguf.h"
+#include "formats/safetensors.h"
+
+// What happens to each value.
+enum convert_op { OP_NONE, OP_PLUS_ONE, OP_NEG_EXP };
+
+// Moves value heads from the source's order (key head, then copy) to GGUF's (copy, then key head):
+// behind the first `skip` elements, each period of keys * copies units of `unit` elements is
+// permuted. unit 0: nothing moves. With a cut, what it leaves is permuted.
+struct convert_remap {
+    int64_t skip, unit;
+    int keys, copies;
+};
+
+// Takes a part of each slice of the source: element i of the result is element
+// i / slice * stride + offset + i % slice of the source. slice 0: all of it.
+struct convert_cut {
+    int64_t slice, stride, offset;
+};
+
+struct convert_item {
+    const struct tensor *src;
+    const struct tensor *const *parts; // [n_parts] of equal type and size, one behind the other
+    int n_parts;                       // 0: src alone
+    // MXFP4 as gpt-oss' folders have it: src holds the blocks' 16 bytes, values 2 i and 2 i + 1 in
+    // byte i, this their scales; cut says which rows. NULL: src holds values.
+    const struct tensor *scales;
+    struct convert_cut cut;
+    const char *name;
+    uint32_t type;
+    int n_dims;
+    int64_t ne[4];
+    enum convert_op op;
+    struct convert_remap remap;
+    const float *importance; // of columns, [ne[2] ne[3]][ne[0]]; NULL: none
+};
+
+struct convert_plan {
+    struct arena arena;
+    struct convert_item *items;
+    size_t count;
+    int64_t cap;
+    const struct gguf *source; // whose pages may go when a tensor is done; NULL: keep them
+};
+
+int convert_plan_add(struct convert_plan *p, const struct convert_item *item, struct err *e);
+void convert_plan_fini(struct convert_plan *p);
+
+// Describes all tensors to the writer, then streams them. Bounded memory.
+int convert_write(struct gguf_writer *w, const struct convert_plan *p,
+                  const struct convert_options *o, struct err *e);
+
+// A parsed JSON file of a folder. Zeroed is valid; `root` is NULL when the file is absent.
+struct hf_file {
+    char *path;
+    struct json *root;
+    const struct json *text; // the object that holds the language model's configuration
+};
+int hf_read(struct hf_file *f, const char *dir, const char *name, bool required, struct err *e);
+void hf_close(struct hf_file *f);
+
+// The member `key`, possibly "outer.inner", of f->text, else of the root; NULL when absent or null.
+const struct json *hf_get(const struct hf_file *f, const char *key);
+// An integer in lo..hi. A missing one gives `otherwise`, or an error when that is outside lo..hi.
+int hf_int(const struct hf_file *f, const char *key, int64_t lo, int64_t hi, int64_t otherwise,
+           int64_t *out, struct err *e);
+// A positive finite number; otherwise <= 0 makes it required.
+int hf_float(const struct hf_file *f, const char *key, double otherwise, double *out,
+             struct err *e);
+bool hf_string_is(const struct hf_file *f, const char *key, const char *value);
+// ERR_UNSUPPORTED when the model names another activation than SiLU.
+int hf_check_silu(const struct hf_file *f, struct err *e);
+
+// The sizes that tensor shapes are made of; an index stands in the tensor tables.
+enum convert_dim {
+    DIM_NONE,
+    DIM_D,
+    DIM_V,
+    DIM_F,
+    DIM_HD,
+    DIM_Q,
+    DIM_QG,
+    DIM_KV, // attention and MLP
+    DIM_C,
+    DIM_VD,
+    DIM_NV,
+    DIM_DV,
+    DIM_CONV, // Gated DeltaNet
+    DIM_TAPS, // drafts: taps * D
+    DIM_ONE,
+    DIM_E,
+    DIM_FE,
+    DIM_FS, // experts, width of one, width of the shared one
+    DIM_P,
+    DIM_LP, // embeddings of a layer, of all
+    DIM_QL,
+    DIM_L,
+    DIM_FG, // two of DIM_FE
+    DIM_G,  // gates of attention's output
+    DIM_O,  // latent attention: width of queries between matrices, of latents, of all heads' values
+    DIM_COUNT,
+};
+enum convert_heads {
+    HEADS_KEEP,
+    HEADS_ROWS,
+    HEADS_ROWS_BEHIND_KEYS,
+    HEADS_SCALARS,
+    HEADS_COLUMNS,
+    HEADS_PAIRS, // rotated halves of each head become pairs
+};
+
+struct convert_rule {
+    const char *hf, *gguf;
+    unsigned char dims[3]; // ggml order
+    unsigned char op;      // enum convert_op
+    unsigned char heads;   // enum convert_heads
+};
+
+// Everything known while a folder is converted.
+struct convert_job {
+    const char *dir;
+    const struct convert_options *options;
+    struct hf_file config;
+    struct safetensors *weights;
+    struct map used; // source names that were taken
+    struct convert_plan plan;
+    struct gguf_writer *writer;
+    struct convert_model model;
+    struct convert_packing packing;
+    const char *arch; // general.architecture
+    int64_t dim[DIM_COUNT];
+    int64_t layers, heads, kv_heads;
+    int keys, copies; // Gated DeltaNet: key heads, value heads per key head
+};
+
+// Adds the tensor of a rule; layer < 0: outside the blocks. Errors: missing, unreadable, misshapen.
+int convert_take(struct convert_job *j, const struct convert_rule *r, int layer, struct err *e);
+// The same for a list that ends with a rule without a name.
+int convert_take_all(struct convert_job *j, const struct convert_rule *rules, int layer,
+                     struct err *e);
+// The source tensor of that name under any prefix, or NULL. ERR_UNSUPPORTED for an unreadable one.
+int convert_find(struct convert_job *j, const char *hf, int layer, const struct tensor **out,
+                 struct err *e);
+// Counts a tensor as taken.
+int convert_mark_used(struct convert_job *j, const struct tensor *t, struct err *e);
+// A tensor of bytes (dtype U8), or NULL.
+const struct tensor *convert_find_bytes(const struct convert_job *j, const char *hf, int layer);
+int convert_missing(const struct convert_job *j, const char *hf, int layer, struct err *e);
+// Whether t has those dimensions, apart from ones of size 1.
+int convert_check_shape(const struct tensor *t, const int64_t *ne, int n_dims, struct err *e);
+// Adds an item that lacks a type; its sources count as used.
+int convert_add(struct convert_job *j, struct convert_item *item, struct err *e);
+// The matrices of all experts of a layer, from a fused source or from one a part.
+int convert_take_experts(struct convert_job *j, int layer, struct err *e);
+
+// ERR_UNSUPPORTED for a setting that models of j->arch lack.
+int convert_check_variant(const struct convert_job *j, struct err *e);
+// Fill the plan and write all metadata.
+int convert_target(struct convert_job *j, struct err *e);
+int convert_plain(struct convert_job *j, struct err *e);
+int convert_gemma(struct convert_job *j, struct err *e);
+int convert_glm(struct convert_job *j, struct err *e);
+int convert_deepseek(struct convert_job *j, struct err *e);
+int convert_oss(struct convert_job *j, struct err *e);
+int convert_laguna(struct convert_job *j, struct err *e);
+int convert_draft(struct convert_job *j, struct err *e);
+
+// The sizes that every kind has, f if asked, and those that follow from them.
+int convert_read_sizes(struct convert_job *j, bool feed_forward, struct err *e);
+
+void convert_put_general(struct convert_job *j); // architecture, name, file type
+// Writes "ARCH.key".
+void convert_put_u32(struct convert_job *j, const char *key, int64_t v);
+void convert_put_f32(struct convert_job *j, const char *key, double v);
+void convert_put_str(struct convert_job *j, const char *key, const char *s);
+void convert_put_bool(struct convert_job *j, const char *key, bool v);
+void convert_put_array(struct convert_job *j, const char *key, int kind, const void *elems,
+                       uint64_t count);
+
+// Writes the tokenizer of a HuggingFace folder for a vocabulary of `rows` ids, or copies a GGUF's.
+int convert_vocab_hf(struct gguf_writer *w, const char *dir, int64_t rows, struct err *e);
+int convert_vocab_gguf(struct gguf_writer *w, const struct gguf *g, struct err *e);
+
+#endif

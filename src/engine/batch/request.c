@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Defaults and checks of requests; see request.h.
+#include "engine/batch/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *speculate_name(enum speculate how) {
+    static const char *const names[] = {"tree", "chain", "lookup", "off", "oracle"};
+    return names[how];
+}
+
+void request_init(struct request *r) {
+    *r = (struct request){
+        .max_tokens = 256, .how = SPECULATE_OFF, .auto_budget = true, .logprobs = -1};
+    r->tree =
+        (struct tree_options){.budget = REQUEST_AUTO_BUDGET, .k = 8, .max_depth = TREE_MAX_DEPTH};
+    sample_params_init(&r->sample);
+}
+
+void reply_fini(struct reply *r) {
+    free(r->ids);
+    free(r->accepted);
+    logprobs_fini(&r->logprobs);
+    logprobs_fini(&r->prompt_logprobs);
+    *r = (struct reply){0};
+}
+
+// The sequence that the request goes on from must hold the beginning of its prompt.
+static int check_prefix(const struct request *r, struct err *e) {
+    const struct sequence *p = r->in_place ? r->in_place : r->prefix;
+    if (r->in_place && r->prefix)
+        return err_set(e, ERR_USAGE, "a request goes on from one sequence, not from two");
+    if (p && (sequence_len(p) >= r->n_prompt ||
+              (sequence_len(p) && memcmp(sequence_tokens(p), r->prompt,
+                                         (size_t)sequence_len(p) * sizeof *r->prompt) != 0)))
+        return err_set(e, ERR_USAGE,
+                       "the %lld tokens run before are not the beginning of a prompt of %lld",
+                       (long long)sequence_len(p), (long long)r->n_prompt);
+    return 0;
+}
+
+static int check_logprobs(const struct request *r, struct err *e) {
+    const struct sequence *p = r->in_place ? r->in_place : r->prefix;
+    if (r->logprobs < -1 || r->logprobs > OPS_LOGPROBS_MAX)
+        return err_set(e, ERR_USAGE,
+                       "log-probabilities of %d best tokens are not within 0 to %d; -1 is none",
+                       r->logprobs, OPS_LOGPROBS_MAX);
+    if (r->prompt_logprobs && p && sequence_len(p))
+        return err_set(e, ERR_USAGE,
+                       "log-probabilities of a prompt need all of it to be run, and %lld of its "
+                       "tokens have been run before",
+                       (long long)sequence_len(p));
+    return 0;
+}
+
+static int check_ends(const struct request *r, int64_t vocab, struct err *e) {
+    if (r->n_stop_ids < 0 || r->n_stop_ids > REQUEST_MAX_STOP_IDS)
+        return err_set(e, ERR_USAGE, "%d tokens end the reply; at most %d are possible",
+                       r->n_stop_ids, REQUEST_MAX_STOP_IDS);
+    for (int i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] < 0 || r->stop_ids[i] >= vocab)
+            return err_set(e, ERR_MISMATCH,
+                           "token id %d, which ends the reply, is not within 0 to %lld",
+                           r->stop_ids[i], (long long)vocab - 1);
+    return r->min_tokens >= 0 ? 0
+                              : err_set(e, ERR_USAGE, "a reply cannot have fewer than 0 tokens");
+}
+
+static int check_checkpoints(const struct request *r, struct err *e) {
+    bool good = r->n_checkpoints >= 0;
+    for (int i = 0; good && i < r->n_checkpoints; i++)
+        good = r->checkpoint_at[i] > (i ? r->checkpoint_at[i - 1] : 0);
+    if (good && ((r->n_checkpoints == 0 && !r->checkpoint_at_end) || r->checkpoint))
+        return 0;
+    return err_set(e, ERR_USAGE,
+                   "checkpoints need ascending places above 0 and a function that takes them");
+}
+
+int request_check(const struct request *r, const struct session *s, struct err *e) {
+    const struct model *m = session_model(s);
+    int64_t vocab = model_params_of(m)->vocab, ctx = model_max_ctx(m);
+    if (r->n_prompt < 1)
+        return err_set(e, ERR_USAGE, "the prompt is empty; give at least one token");
+    for (int64_t i = 0; i < r->n_prompt; i++)
+        if (r->prompt[i] < 0 || r->prompt[i] >= vocab)
+            return err_set(e, ERR_MISMATCH,
+                           "token id %d at place %lld of the prompt is not within 0 to %lld",
+                           r->prompt[i], (long long)i, (long long)vocab - 1);
+    if (r->n_prompt >= ctx)
+        return err_set(e, ERR_LIMIT,
+                       "the prompt of %lld tokens leaves no room in a context of %lld; shorten it "
+                       "or raise --max-ctx",
+                       (long long)r->n_prompt, (long long)ctx);
+    bool needs_draft = r->how == SPECULATE_TREE || r->how == SPECULATE_CHAIN;
+    if (needs_draft && !session_draft(s))
+        return err_set(e, ERR_USAGE,
+                       "--speculate %s needs a draft model; give one with -d or use lookup",
+                       speculate_name(r->how));
+    int rc = sample_params_check(&r->sample, vocab, e);
+    if (!rc)
+        rc = check_ends(r, vocab, e);
+    if (!rc)
+        rc = check_logprobs(r, e);
+    if (!rc)
+        rc = check_checkpoints(r, e);
+    return rc ? rc : check_prefix(r, e);
+}

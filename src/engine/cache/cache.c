@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes into the cache and what comes out; what is dropped is in room.c. See cache.h.
+#include "engine/cache/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "models/checkpoint.h"
+
+enum { EDITED = 256, EDITED_LEAST = 512 }; // tokens, see edited_from
+static const int64_t PREPARED = INT64_C(2) << 30;
+
+const char *cache_why_name(enum cache_why why) {
+    static const char *const names[] = {"off",     "hit",      "new",     "changed",
+                                        "evicted", "settings", "between", "failed"};
+    return names[why];
+}
+
+// A checkpoint of a recurrent state takes as much as so many tokens; closer ones cost more than
+// what lies between them. A text that takes less than a sixteenth of that is sooner run again than
+// its state is copied out and back.
+static void set_distances(struct cache *c, const struct sequence_spec *spec, int64_t grid) {
+    enum { LEAST = 2048, MANY = 1 << 16, SHARE = 16 };
+    int64_t state = recurrent_save_bytes(&spec->shape, spec->n_recurrent);
+    int64_t token = max_i64(plan_kv(session_plan(c->session), MANY) / MANY, 1);
+    c->grid =
+        grid > 0 ? round_up(grid, GDN_BLOCK) : round_up(max_i64(LEAST, state / token), KV_PAGE);
+    c->least = max_i64(CACHE_LEAST, state / token / SHARE);
+}
+
+int cache_create(struct cache **out, struct session *s, const struct cache_options *o,
+                 struct err *e) {
+    struct model *m = session_model(s);
+    struct sequence_spec spec = model_spec(m);
+    struct cache *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ERR_MEMORY, "no memory for the prefix cache");
+    c->session = s;
+    c->o = *o;
+    set_distances(c, &spec, o->grid);
+    c->sparse = spec.sparse.on;
+    c->cuts = spec.n_recurrent == 0;
+    for (int i = 0; i < spec.n_groups; i++)
+        c->cuts = c->cuts && spec.groups[i].window == 0;
+    host_blocks_init(&c->blocks, spec.x, o->ram);
+    int rc = copier_create(&c->copier, spec.x, e);
+    if (rc) {
+        cache_destroy(c);
+        return rc;
+    }
+    cache_tier_open(c);
+    *out = c;
+    return 0;
+}
+
+void cache_prepare(struct cache *c) {
+    struct sequence_spec spec = model_spec(session_model(c->session));
+    size_t state = (size_t)recurrent_save_bytes(&spec.shape, spec.n_recurrent);
+    struct cache_nothing n;
+    if (cache_nothing(c, &n, NULL) == 0)
+        image_prepare(&n.source, &c->blocks, spec.n_recurrent ? state : 0,
+                      min_i64(c->o.ram, PREPARED));
+    cache_nothing_fini(&n);
+}
+
+void cache_destroy(struct cache *c) {
+    if (!c)
+        return;
+    cache_flush(c);
+    cache_tier_close(c);
+    while (c->all)
+        cache_drop(c, c->all);
+    prefix_tree_fini(&c->tree);
+    host_blocks_fini(&c->blocks);
+    copier_destroy(c->copier);
+    free(c);
+}
+
+// An image that is not what it should be goes, and so do those that may have pages of it: they
+// were taken since, so their copies come behind its own.
+static void drop_spoilt(struct cache *c, struct cache_entry *y) {
+    for (struct cache_entry *z = c->copying, *next; z; z = next) {
+        next = z->behind;
+        if (image_shares(z->image, y->image))
+            cache_let_go(c, z);
+    }
+    cache_let_go(c, y);
+}
+
+// Whether its copies have ended and the device has been asked behind them.
+static bool is_over(const struct cache *c, const struct cache_entry *y) {
+    return y->taken < exec_stretch(cache_exec(c)) && image_settled(y->image, c->copier);
+}
+
+// In the order of copies, so that none is offered whose pages another has spoilt.
+static void settle(struct cache *c, bool wait) {
+    struct cache_entry *y;
+    while ((y = c->copying) && (wait || is_over(c, y))) {
+        if (cache_copied(c, y))
+            drop_spoilt(c, y);
+        else
+            cache_tier_offer(c, y);
+    }
+}
+
+// Puts an entry's state into seq, cut to at most `most` tokens; the tokens that are there then.
+static int64_t put_back(struct cache *c, struct cache_entry *y, const int32_t *ids, int64_t most,
+                        struct sequence *seq) {
+    struct model *m = session_model(c->session);
+    struct sequence_spec spec = model_spec(m);
+    int64_t kept = 0, len = y->len;
+    int32_t *text = malloc((size_t)len * sizeof *text);
+    struct checkpoint *p = NULL;
+    if (!text)
+        return 0;
+    prefix_text(y->node, text);
+    struct image_target to = {
+        .spec = &spec, .device = model_kind(m), .vocab = model_params_of(m)->vocab, .tokens = text};
+    int rc = image_restore(y->image, &to, &p, NULL);
+    if (!rc)
+        rc = sequence_restore(seq, p, NULL);
+    checkpoint_destroy(p);
+    free(text);
+    if (!rc)
+        rc = sequence_truncate(seq, min_i64(len, most), &kept, NULL);
+    if (rc || kept > most || memcmp(sequence_tokens(seq), ids, (size_t)kept * sizeof *ids) != 0)
+        (void)sequence_truncate(seq, 0, &kept, NULL);
+    return kept;
+}
+
+// Why no more than r->cached tokens were there.
+static enum cache_why explain(const struct prefix_match *m, const struct cache_report *r,
+                              int64_t limit, const struct cache_wanted *w, bool tried) {
+    enum { NEAR = 2 * GDN_BLOCK };
+    const struct prefix_node *n = m->node;
+    bool differs = r->here >= 0 && r->there >= 0;
+    if (m->common == 0)
+        return CACHE_NEW;
+    if (min_i64(r->common, limit) - r->cached < NEAR)
+        return differs ? CACHE_CHANGED : CACHE_HIT;
+    if (tried)
+        return CACHE_FAILED;
+    for (; n && n->end > r->cached; n = n->parent) {
+        if (n->end > limit)
+            continue;
+        if (n->entries && !cache_entry_of(n, n->end, w))
+            return CACHE_SETTINGS;
+        if (n->gone)
+            return CACHE_EVICTED;
+    }
+    return CACHE_BETWEEN;
+}
+
+// The token with which the text of a match goes on, behind what is common; -1: it ends there.
+static int32_t token_behind(const struct prefix_match *m) {
+    const struct prefix_node *n = m->node;
+    if (m->common < n->end)
+        return prefix_token(n, m->common);
+    return n->child ? n->child->ids[0] : -1;
+}
+
+// The best entry for a prompt: on its way, or a longer one that can be cut to `limit` tokens.
+static struct cache_entry *choose(const struct cache *c, const struct prefix_match *m,
+                                  int64_t limit, const struct cache_wanted *w, bool cut) {
+    struct cache_entry *y = cache_entry_above(m->node, limit, w), *longer = NULL;
+    if (cut && c->cuts && limit >= CACHE_LEAST && (y ? y->len : 0) < limit)
+        longer = cache_entry_below(m->node, limit, w);
+    return longer ? longer : y;
+}
+
+bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end) {
+    struct cache_wanted any = {.sparse_end = c->sparse ? sparse_end : 0}, here = any;
+    if (!c->disk)
+        return true;
+    if (!cache_tier_look(c))
+        return false;
+    struct prefix_match m = prefix_find(&c->tree, ids, n, 0);
+    int64_t limit = min_i64(m.common, n - 1);
+    struct cache_entry *y = choose(c, &m, limit, &any, true);
+    if (!y || y->image)
+        return true;
+    here.ready = true;
+    struct cache_entry *near = choose(c, &m, limit, &here, true);
+    if (near && min_i64(near->len, limit) + c->grid / 8 >= min_i64(y->len, limit))
+        return true; // reading it is not worth the wait
+    return !y->loading && !cache_tier_load(c, y);
+}
+
+enum { LATER = 1 };
+
+// The entry of a checkpoint, which is only in a file or not there at all. LATER: memory for it is
+// being made, and `wait` is false.
+static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, bool wait,
+               struct err *e) {
+    struct model *m = session_model(c->session);
+    const int32_t *ids = checkpoint_tokens(p);
+    int64_t len = checkpoint_len(p), end = checkpoint_sparse_end(p);
+    struct prefix_node *n;
+    struct image_source from = {
+        .checkpoint = p, .device = model_kind(m), .vocab = model_params_of(m)->vocab};
+    struct cache_entry *kin = cache_kin(c, ids, len, end, &from.kin.common);
+    from.kin.image = kin ? kin->image : NULL;
+    int64_t more =
+        (int64_t)(sizeof *y + 2 * sizeof *n) + len * (int64_t)sizeof *ids + image_needs(&from);
+    if (!cache_make_room(c, more, kin))
+        return err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
+                       (long long)len);
+    c->blocks.most = c->o.ram - c->tree.bytes;
+    if (!wait && !image_ready(&from, &c->blocks))
+        return LATER;
+    int rc = prefix_add(&c->tree, ids, len, &n, e);
+    if (!rc && !y && !(y = cache_hang(c, n, end)))
+        rc = err_set(e, ERR_MEMORY, "no memory for an entry of the prefix cache");
+    if (rc)
+        return rc;
+    c->blocks.most = c->o.ram - c->tree.bytes;
+    rc = image_take(&y->image, &from, &c->blocks, c->copier, e);
+    if (rc) {
+        if (!y->file)
+            cache_drop(c, y);
+        return rc;
+    }
+    cache_copying(c, y, p);
+    y->used = c->clock;
+    host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
+    c->stats.put++;
+    return 0;
+}
+
+// Keeps a checkpoint or gives it up; false: it has to wait for memory.
+static bool put(struct cache *c, struct checkpoint *p, bool wait) {
+    int64_t len = checkpoint_len(p);
+    const int32_t *ids = checkpoint_tokens(p);
+    struct cache_wanted w = {.sparse_end = checkpoint_sparse_end(p)};
+    struct prefix_match m = prefix_find(&c->tree, ids, len, 0);
+    struct cache_entry *y = NULL;
+    if (m.common == len && m.node->end == len)
+        y = cache_entry_of(m.node, len, &w);
+    if (y)
+        y->used = c->clock;
+    if ((y && (y->image || y->loading)) || len < c->least || !checkpoint_usable(p)) {
+        checkpoint_destroy(p);
+        return true;
+    }
+    int rc = add(c, p, y, wait, NULL);
+    if (rc == LATER)
+        return false;
+    if (rc) {
+        c->stats.refused++;
+        checkpoint_destroy(p);
+    }
+    return true;
+}
+
+// Keeps those that wait, the first n of them at any cost and others as long as there is memory.
+static void put_deferred(struct cache *c, int n) {
+    int done = 0;
+    while (done < c->n_deferred && put(c, c->deferred[done], done < n))
+        done++;
+    c->n_deferred -= done;
+    memmove(c->deferred, c->deferred + done, (size_t)c->n_deferred * sizeof c->deferred[0]);
+}
+
+// What has been hung on the tree behind the last look at the budget takes its room, too.
+static void keep_to_budget(struct cache *c) {
+    (void)cache_make_room(c, 0, NULL);
+    host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
+}
+
+void cache_put(struct cache *c, struct checkpoint *p) {
+    if (c->n_deferred == CACHE_DEFERRED)
+        put_deferred(c, 1);
+    if (c->n_deferred || !put(c, p, false))
+        c->deferred[c->n_deferred++] = p;
+    settle(c, false);
+    cache_tier_poll(c);
+    keep_to_budget(c);
+}
+
+void cache_poll(struct cache *c) {
+    put_deferred(c, 0);
+    settle(c, false);
+    cache_tier_poll(c);
+    keep_to_budget(c);
+}
+
+void cache_flush(struct cache *c) {
+    put_deferred(c, c->n_deferred);
+    settle(c, true);
+    keep_to_budget(c);
+}
+
+// Keeps those that wait for memory and that this text goes on from.
+static void catch_up(struct cache *c, const int32_t *ids, int64_t n) {
+    for (int i = c->n_deferred; i-- > 0;) {
+        int64_t len = checkpoint_len(c->deferred[i]);
+        const int32_t *its = checkpoint_tokens(c->deferred[i]);
+        if (len < n && memcmp(its, ids, (size_t)len * sizeof *ids) == 0) {
+            put_deferred(c, i + 1);
+            return;
+        }
+    }
+}
+
+struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n,
+                                  int64_t sparse_end, struct sequence *seq) {
+    catch_up(c, ids, n);
+    settle(c, true); // before what it may drop is looked at
+    struct prefix_match m = prefix_find(&c->tree, ids, n, ++c->clock);
+    struct cache_report r = {.common = m.common, .here = -1, .there = token_behind(&m)};
+    struct cache_wanted w = {.sparse_end = c->sparse ? sparse_end : 0, .ready = true};
+    int64_t limit = min_i64(m.common, n - 1);
+    struct cache_entry *y = choose(c, &m, limit, &w, true);
+    bool tried = y != NULL;
+    if (m.common < n)
+        r.here = ids[m.common];
+    if (y)
+        r.cached = put_back(c, y, ids, limit, seq);
+    if (y && !r.cached && (y = choose(c, &m, limit, &w, false)))
+        r.cached = put_back(c, y, ids, limit, seq);
+    w.ready = false;
+    r.why = explain(&m, &r, limit, &w, tried && r.cached == 0);
+    c->stats.lookups++;
+    if (r.cached) {
+        c->stats.hits++;
+        y->hits++;
+        y->used = c->clock;
+        cache_tier_touch(c, y);
+    }
+    keep_to_budget(c); // copies that have ended may have become files, which are kept account of
+    return r;
+}
+
+// Where a checkpoint that is asked for at `at` would be.
+static int64_t place_of(const struct cache *c, int64_t at) {
+    return c->cuts ? at : at / GDN_BLOCK * GDN_BLOCK;
+}
+
+// What stands in front of the first place, instructions, is edited near its end most often: notes
+// of the day, of the state of a folder. Texts that can be cut need no entry there; short ones are
+// run.
+static int64_t edited_from(const struct cache *c, const struct cache_places *places) {
+    int64_t end = places->n ? places->at[0] : 0;
+    return c->cuts || end < EDITED_LEAST ? 0 : end - min_i64(EDITED, end / 20);
+}
+
+int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
+                 const struct cache_places *places, int64_t **out) {
+    int64_t *at = malloc((size_t)(places->n + n / c->grid + 2) * sizeof *at), last = from;
+    int64_t edited = edited_from(c, places);
+    int count = 0, i = c->cuts && places->n ? places->n - 1 : 0; // texts can be cut: the last one
+    if (!at)
+        return 0;
+    for (;;) {
+        int64_t grid = c->cuts ? INT64_MAX : (last / c->grid + 1) * c->grid;
+        int64_t place = i < places->n ? places->at[i] : INT64_MAX;
+        int64_t next = place_of(c, min_i64(place, grid));
+        if (edited > last && edited < next) {
+            next = place_of(c, edited);
+            edited = 0;
+        } else {
+            i += place <= grid && i < places->n;
+        }
+        if (next >= n && place >= n)
+            break;
+        if (next <= last || next >= n || next < c->least)
+            continue;
+        struct prefix_match m = prefix_find(&c->tree, ids, next, 0);
+        last = next;
+        if (m.common < next || m.node->end != next || !m.node->entries)
+            at[count++] = next;
+    }
+    if (!count)
+        free(at);
+    *out = count ? at : NULL;
+    return count;
+}
+
+struct cache_stats cache_stats(const struct cache *c) {
+    struct cache_stats s = c->stats;
+    s.bytes = cache_bytes(c);
+    s.limit = c->o.ram;
+    s.disk_limit = c->disk ? c->o.disk : 0;
+    return s;
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prefix cache: states of texts that have been run, found again by the longest beginning that a
+// new prompt shares with them. Entries are images of checkpoints (state/image.h) in host memory, on
+// a radix tree over token ids; pages that texts share are there once. A budget is kept to the byte;
+// what is worth least goes first. What comes out of it has the same bits as what would be run
+// again, so that it changes when an answer comes and nothing else (docs/prefix-cache.md). All of it
+// is the engine thread's.
+#ifndef COPPICE_ENGINE_CACHE_CACHE_H
+#define COPPICE_ENGINE_CACHE_CACHE_H
+
+#include "engine/session/session.h"
+
+struct cache_options {
+    int64_t ram;  // bytes of host memory at most; 0: there is no cache
+    int64_t grid; // tokens between checkpoints within a prompt; 0: by what one takes
+    // NULL, or a folder where entries are kept as files too, and bytes of files there at most.
+    const char *dir;
+    int64_t disk;
+    // Told what the user should know: engine thread. And that a job on the disk has ended: any
+    // thread, must not block.
+    void (*note)(void *arg, const char *sentence);
+    void *note_arg;
+    void (*wake)(void *arg);
+    void *wake_arg;
+};
+
+// Why a prompt had to be run from where it was.
+enum cache_why {
+    CACHE_OFF,      // there is no cache, or the request may not use it
+    CACHE_HIT,      // all that was known of it was used
+    CACHE_NEW,      // nothing that is kept begins like it
+    CACHE_CHANGED,  // it is the same up to `common` and another token there
+    CACHE_EVICTED,  // the state at `common` was dropped for others
+    CACHE_SETTINGS, // the state was read by another rule of --sparse-prefill
+    CACHE_BETWEEN,  // no checkpoint lies nearer to `common`
+    CACHE_FAILED,   // the state could not be put back
+};
+const char *cache_why_name(enum cache_why why); // "off", "hit", "new", ...
+
+struct cache_report {
+    enum cache_why why;
+    int64_t cached; // tokens of the prompt, first ones, that came from the cache
+    int64_t common; // tokens that it shares with the nearest text that is known, at least `cached`
+    int32_t here, there; // the first that differ, of the prompt and of that text; -1: it ends there
+};
+
+struct cache_stats {
+    int64_t entries, bytes, limit;            // that are there; of memory now, and at most
+    int64_t lookups, hits;                    // prompts looked up, of these found some of
+    int64_t put, evicted, refused;            // entries made, dropped for others, without room
+    int64_t files, disk_bytes, disk_limit;    // entries that are files; of all in the folder
+    int64_t written, loaded, removed, failed; // files; jobs that failed
+    int64_t weighed; // times that an entry was looked at to find the one that is worth least
+};
+
+struct cache;
+
+// Of a session's sequences, which must outlive it. ERR_MEMORY, ERR_DEVICE.
+int cache_create(struct cache **out, struct session *s, const struct cache_options *o,
+                 struct err *e);
+void cache_destroy(struct cache *c); // NULL is allowed
+
+// Begins to make memory for what is yet to come, where that is slow (pinned): as much as may be
+// used, 2 GiB at most. Once, behind cache_create; a thread does it.
+void cache_prepare(struct cache *c);
+
+// Whether cache_restore of the same can begin now; false: a file is being read, so ask again when
+// `wake` has been called.
+bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end);
+
+// Puts the longest known beginning of ids[0..n) of fewer than n tokens into seq, which is empty
+// where there is none. sparse_end: as of a request, never 0.
+struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n,
+                                  int64_t sparse_end, struct sequence *seq);
+
+// Keeps a checkpoint, which is the cache's from now on, as far as there is room.
+void cache_put(struct cache *c, struct checkpoint *p);
+
+// Places of a prompt at which checkpoints are worth while, rising, all above `from`: of
+// places[0..n_places), where texts are likely to part, and a grid. *out: free() it; 0 where there
+// are none.
+struct cache_places {
+    const int64_t *at; // [n], rising
+    int n;
+};
+int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
+                 const struct cache_places *places, int64_t **out);
+
+// Sees to copies and to work on files that have ended; copies that are under way hold memory of the
+// device.
+void cache_poll(struct cache *c);
+void cache_flush(struct cache *c); // waits for them
+
+struct cache_stats cache_stats(const struct cache *c);
+
+#endif

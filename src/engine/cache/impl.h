@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of the prefix cache, for cache*.c only.
+#ifndef COPPICE_ENGINE_CACHE_IMPL_H
+#define COPPICE_ENGINE_CACHE_IMPL_H
+
+#include "engine/cache/cache.h"
+#include "engine/cache/disk.h"
+#include "engine/cache/prefix_tree.h"
+#include "state/image.h"
+
+enum {
+    CACHE_LEAST = 32,   // tokens of a text that is worth an entry, at least
+    CACHE_DEFERRED = 8, // checkpoints that wait for memory, at most: they hold the device's
+};
+
+struct cache_entry {
+    struct prefix_node *node;
+    struct cache_entry *same;        // of the same node
+    struct cache_entry *prev, *next; // of all
+    int64_t len, sparse_end;
+    struct image *image;        // NULL: it is in a file only
+    struct checkpoint *source;  // of the image, until its copies have ended; NULL: they have
+    struct cache_entry *behind; // with a source: whose copies come next
+    uint64_t taken;             // exec_stretch in which they were queued
+    bool spoilt;                // it shares pages with one that was
+    int64_t used, hits;         // when it was last of use, by the cache's clock; how often
+    // On the disk:
+    struct cache_file *file;  // NULL: it is not there
+    bool stored, lost;        // it has been written; it is to be given up once its job has ended
+    bool newer;               // a newer version has written it, so it is not removed
+    struct cache_entry *base; // whose file its own goes on from
+    int dependents;           // entries whose files go on from its own
+    bool writing, loading;    // a job is under way
+    struct image *incoming;   // of one that is being loaded
+    int64_t pinned;           // bytes, of one that is being written
+};
+
+struct cache {
+    struct session *session;
+    struct cache_options o;
+    struct host_blocks blocks;
+    struct copier *copier;
+    struct prefix_tree tree;
+    struct cache_entry *all;                     // the newest first
+    struct cache_entry *copying, *copying_last;  // those with a source, in the copies' order
+    struct checkpoint *deferred[CACHE_DEFERRED]; // [n_deferred], until there is pinned memory
+    int n_deferred;
+    int64_t clock;  // lookups so far
+    int64_t grid;   // tokens between checkpoints within a prompt
+    int64_t least;  // tokens of a text that is worth an entry
+    bool sparse;    // prompts are read by a sparse rule
+    bool cuts;      // states can be cut to any length
+    int64_t ghosts; // bytes of texts that nothing is kept of any more
+    struct cache_stats stats;
+    struct cache_disk *disk; // NULL: none
+    bool scanned, scanning;  // it is known what lies there; it is looked at
+    uint64_t kind;           // of its files, once they are scanned
+    uint64_t content, stamp; // of the model's file (formats/content.h), once they are known
+    bool changed;            // it is another one now, or that is being found out
+    const struct kv_layout *layouts[IMAGE_GROUPS]; // of their pages
+    struct cache_found *other; // [n_other] files of other kinds, the oldest last
+    int64_t n_other;
+    int64_t newer_bytes; // of files that newer versions have written, which are not removed
+    uint64_t *newer;     // [n_newer] keys of those of this kind, which are not written over either
+    int64_t n_newer, cap_newer;
+    int64_t pinned; // bytes of entries that are being written
+    double noted;   // when a failure to write was last told
+    double looked;  // clock_ms when others' files were last looked for
+};
+
+static inline struct exec *cache_exec(const struct cache *c) {
+    return model_exec(session_model(c->session));
+}
+
+// Whether an entry's state is what would be run for `len` tokens under this rule.
+static inline bool cache_same_rule(const struct cache_entry *y, int64_t len, int64_t sparse_end) {
+    return (y->sparse_end < len ? y->sparse_end : len) == (sparse_end < len ? sparse_end : len);
+}
+
+// A checkpoint of no tokens: what all states of this cache have in common.
+struct cache_nothing {
+    struct sequence *seq;
+    struct image_source source;
+    struct checkpoint *checkpoint;
+};
+int cache_nothing(const struct cache *c, struct cache_nothing *out, struct err *e);
+void cache_nothing_fini(struct cache_nothing *n);
+
+// What an entry is looked for.
+struct cache_wanted {
+    int64_t sparse_end;
+    bool ready; // in memory
+    bool file;  // on the disk, or on its way there
+};
+
+// Entries and the tree (index.c). The entry of a node that has this rule for its first `len`
+// tokens.
+struct cache_entry *cache_entry_of(const struct prefix_node *n, int64_t len,
+                                   const struct cache_wanted *w);
+// The longest entry on the way to a node that is no longer than `most`.
+struct cache_entry *cache_entry_above(const struct prefix_node *n, int64_t most,
+                                      const struct cache_wanted *w);
+// The shortest of those at a node or below that have this rule for their first `len` tokens; those
+// in memory first.
+struct cache_entry *cache_entry_below(struct prefix_node *top, int64_t len,
+                                      const struct cache_wanted *w);
+// Of the images that begin like ids[0..n), the one that shares most of them, and how many.
+struct cache_entry *cache_kin(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end,
+                              int64_t *common);
+// The entry of that kind for files.
+struct cache_entry *cache_base(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end,
+                               int64_t *common);
+// A new entry of a node; takes nothing over. NULL: no memory.
+struct cache_entry *cache_hang(struct cache *c, struct prefix_node *n, int64_t sparse_end);
+void cache_drop(struct cache *c, struct cache_entry *y);  // its node may be gone with it
+void cache_free_image(struct cache *c, struct image **m); // which nothing uses any more
+// Its image's copies are under way from a checkpoint, which is the cache's from now on.
+void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source);
+// Waits for them, and for the device where nobody has since; after an error the image is not what
+// it should be.
+int cache_copied(struct cache *c, struct cache_entry *y);
+// Out of memory, behind copies that are under way; what has no file is dropped.
+void cache_let_go(struct cache *c, struct cache_entry *y);
+// The oldest texts without entries, until they take no more than `most` bytes.
+void cache_prune_ghosts(struct cache *c, int64_t most);
+int64_t cache_bytes(const struct cache *c); // of memory that it holds
+
+// What is dropped for others (room.c): dropping what is worth least but `keep` until so many
+// bytes more fit; false: they never do.
+bool cache_make_room(struct cache *c, int64_t bytes, const struct cache_entry *keep);
+
+// Entries by what they are worth, for one time of making room: each is looked at once, and again
+// when it is its turn, not each of them for each that goes. Zeroed: not made yet; free(at).
+struct cache_ranking {
+    struct cache_ranked {
+        struct cache_entry *entry;
+        double worth;
+    } *at; // [n] a heap, the least first
+    int64_t n, cap;
+    bool files;
+    const struct cache_entry *keep;
+};
+// Takes the least out, of images or of files; NULL: there is none, or no memory.
+struct cache_entry *cache_least(struct cache_ranking *r, struct cache *c, bool files,
+                                const struct cache_entry *keep);
+// Adds an entry that has come to be one that may go; NULL is allowed.
+void cache_rank(struct cache_ranking *r, struct cache *c, struct cache_entry *y);
+
+// The disk (tier.c). All of them do nothing without one.
+void cache_tier_open(struct cache *c);
+void cache_tier_close(struct cache *c);
+void cache_tier_offer(struct cache *c, struct cache_entry *y); // to be written
+// Begins to load an entry; false: it cannot be.
+bool cache_tier_load(struct cache *c, struct cache_entry *y);
+void cache_tier_poll(struct cache *c);
+bool cache_tier_look(struct cache *c); // for files of other processes; false: it is under way
+void cache_tier_touch(struct cache *c, struct cache_entry *y); // it was of use
+void cache_tier_lose(struct cache *c, struct cache_entry *y);  // its file is removed
+
+#endif

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may hold memory for keys and values. It is looked at in tokens before requests are taken up,
+// and reserved before each pass; where that fails, the youngest members give way, one step at a
+// time: kept prompts of groups go first, then a member rests with its state, then the state of one
+// that rests is dropped, to be run again when there is room. The oldest member can have everything,
+// so that something always goes on.
+#include "engine/loop/impl.h"
+
+#include <stdlib.h>
+
+#include "base/num.h"
+
+// Tokens that every member should be able to add before somebody has to give way again, and what
+// one reserves at once when it decodes.
+enum { AHEAD = 128, GROWTH = 1 + TREE_MAX_DEPTH };
+
+// What texts will take beside what they hold now, for a while. Pieces of prompts need pages in
+// layers with a window that they leave again behind the pass, whose rows all texts share.
+struct demand {
+    int64_t lasting, passing; // bytes; passing: if each text had the pass for itself
+    int64_t unread;           // tokens of prompts
+    int readers;
+};
+
+// A text of `held` tokens that goes on to `soon`, of which `left` are read in pieces.
+static void demand_add(struct demand *d, const struct engine *g, int64_t held, int64_t soon,
+                       int64_t left) {
+    const struct memory_plan *p = session_plan(g->session);
+    soon = min_i64(soon, model_max_ctx(session_model(g->session)));
+    int64_t decoding = kv_needs_most(&p->kv, soon, GROWTH);
+    d->lasting += decoding - kv_needs_kept(&p->kv, held);
+    if (left <= GROWTH)
+        return;
+    d->passing += kv_needs_most(&p->kv, soon, min_i64(left, p->step)) - decoding;
+    d->unread += left;
+    d->readers++;
+}
+
+static void demand_of(struct demand *d, const struct engine *g, const struct stream *s) {
+    const struct request *r = &s->o.r;
+    int64_t held = sequence_len(job_sequence(s->job)), left = job_left(s->job);
+    demand_add(d, g, held, min_i64(held + left + AHEAD, r->n_prompt + r->max_tokens), left);
+}
+
+// Whether d fits beside what the members that run will take.
+static bool fits(const struct engine *g, struct demand d) {
+    const struct kv_needs *kv = &session_plan(g->session)->kv;
+    int64_t limit = session_kv_limit(g->session), step = session_plan(g->session)->step;
+    if (limit <= 0)
+        return true;
+    for (int i = 0; i < g->n_members; i++)
+        if (!g->members[i]->parked)
+            demand_of(&d, g, g->members[i]);
+    int64_t pass = kv_needs_windows(kv, INT64_MAX, min_i64(d.unread, step)) -
+                   kv_needs_windows(kv, INT64_MAX, GROWTH);
+    pass += (d.readers - 1) * kv_needs_windows(kv, 1, 1); // each begins a page
+    return d.lasting + min_i64(d.passing, max_i64(pass, 0)) <= limit - session_kv_used(g->session);
+}
+
+bool room_to_join(const struct engine *g, const struct stream *s) {
+    const struct request *r = &s->o.r;
+    struct demand d = {0};
+    for (int i = 0; i < g->n_members; i++)
+        if (g->members[i]->parked)
+            return false; // they come first
+    demand_add(&d, g, 0, r->n_prompt + min_i64(r->max_tokens, AHEAD), r->n_prompt);
+    return g->n_members == 0 || fits(g, d);
+}
+
+static void park(struct engine *g, struct stream *s) {
+    s->parked = true;
+    s->stepped = 0;
+    sequence_unreserve(job_sequence(s->job));
+    job_park(s->job, true);
+    g->now.parkings++;
+    stream_publish(s, STREAM_PARKED);
+}
+
+static void resume(struct engine *g, struct stream *s) {
+    s->parked = false;
+    job_park(s->job, false);
+    cached_again(g, s);
+}
+
+void room_resume(struct engine *g) {
+    int running = 0;
+    for (int i = 0; i < g->n_members; i++)
+        running += !g->members[i]->parked;
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        if (!s->parked)
+            continue;
+        struct demand d = {0};
+        demand_of(&d, g, s);
+        if (running && !fits(g, d))
+            return; // the younger ones wait as well
+        resume(g, s);
+        running++;
+    }
+}
+
+struct sequence *room_take_spare(struct engine *g) {
+    if (!g->n_spares)
+        return NULL;
+    struct sequence *seq = g->spares[--g->n_spares];
+    if (!sequence_usable(seq))
+        sequence_renew(seq);
+    return seq;
+}
+
+void room_give_spare(struct engine *g, struct sequence *seq) {
+    int64_t kept;
+    if (g->n_spares + g->n_members < g->o.slots && sequence_truncate(seq, 0, &kept, NULL) == 0)
+        g->spares[g->n_spares++] = seq;
+    else
+        sequence_destroy(seq);
+}
+
+void room_drop_spares(struct engine *g) {
+    while (g->n_spares)
+        sequence_destroy(room_take_spare(g));
+}
+
+void room_for_fork(struct engine *g) {
+    if (g->n_spares + g->n_members >= g->o.slots)
+        sequence_destroy(room_take_spare(g));
+}
+
+void room_drop_prefix(struct group *p) {
+    sequence_destroy(p->prefix);
+    p->prefix = NULL;
+}
+
+void group_drop(struct group *p) {
+    if (!p || --p->refs > 0)
+        return;
+    room_drop_prefix(p);
+    free(p);
+}
+
+void room_keep_prefix(struct engine *g) {
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        struct group *p = s->group;
+        if (!p || p->leader != s || sequence_len(job_sequence(s->job)) < s->o.r.n_prompt - 1)
+            continue;
+        // Where that fails, another one of them reads the prompt again.
+        if (p->waiting)
+            room_for_fork(g);
+        if (p->waiting)
+            (void)sequence_fork(job_sequence(s->job), &p->prefix, NULL);
+        p->leader = NULL;
+    }
+}
+
+static void forget_turn(struct engine *g, const struct stream *s) {
+    for (int i = 0; i < g->n_turns; i++) {
+        if (g->turn_of[i] != s)
+            continue;
+        g->n_turns--;
+        for (int j = i; j < g->n_turns; j++) {
+            g->turns[j] = g->turns[j + 1];
+            g->turn_of[j] = g->turn_of[j + 1];
+        }
+        return;
+    }
+}
+
+// The prompt that is kept for a group, of those that wait or of a member; false: there is none.
+static bool give_prefix(struct engine *g) {
+    for (struct stream *s = g->waiting.first; s; s = s->next) {
+        if (!s->group || !s->group->prefix)
+            continue;
+        room_drop_prefix(s->group);
+        return true;
+    }
+    return false;
+}
+
+// Somebody younger than members[at] gives way, one step; false: nobody is left who could.
+static bool give_way(struct engine *g, int at) {
+    if (give_prefix(g))
+        return true;
+    for (int i = g->n_members - 1; i > at; i--) {
+        struct stream *s = g->members[i];
+        if (!s->parked) {
+            forget_turn(g, s);
+            park(g, s);
+            return true;
+        }
+        if (sequence_len(job_sequence(s->job)) == 0)
+            continue;
+        cached_keep(g, s);
+        if (job_drop(s->job, NULL) != 0)
+            continue;
+        g->now.dropped++;
+        return true;
+    }
+    return false;
+}
+
+static const struct turn *turn_of(const struct engine *g, const struct stream *s) {
+    for (int i = 0; i < g->n_turns; i++)
+        if (g->turn_of[i] == s)
+            return &g->turns[i];
+    return NULL;
+}
+
+static bool short_of_memory(int rc) {
+    return rc == ERR_LIMIT || rc == ERR_MEMORY;
+}
+
+// Reserves, with what is held for nobody's sake given back if need be.
+static int try_to_reserve(struct engine *g, struct sequence *seq, int64_t more, struct err *e) {
+    int rc = sequence_reserve(seq, more, e);
+    // Checkpoints whose copies are under way, or wait for memory, hold pages.
+    if (short_of_memory(rc) && g->cache) {
+        cache_flush(g->cache);
+        rc = sequence_reserve(seq, more, e);
+    }
+    // Free pages of one layout are of no use to another one until they are given back.
+    if (rc == ERR_MEMORY && session_trim(g->session) > 0)
+        rc = sequence_reserve(seq, more, e);
+    return rc;
+}
+
+static int reserve(struct engine *g, int at, struct err *e) {
+    struct stream *s = g->members[at];
+    const struct turn *t = turn_of(g, s);
+    if (!t)
+        return 0;
+    int64_t left = job_left(s->job), more = left ? min_i64(left, t->rows) : job_growth(s->job);
+    int rc = try_to_reserve(g, job_sequence(s->job), more, e);
+    while (short_of_memory(rc) && give_way(g, at))
+        rc = try_to_reserve(g, job_sequence(s->job), more, e);
+    return rc;
+}
+
+// The oldest member is alone, and by the plan it fits. But its pages lie where others left room, so
+// that a larger one may find none between them. Its state is dropped, and comes back in order.
+// False where that did not help the last time.
+static bool start_over(struct engine *g, struct stream *s) {
+    int64_t len = sequence_len(job_sequence(s->job));
+    if (len <= s->restarted)
+        return false;
+    s->restarted = len;
+    cached_keep(g, s);
+    if (g->cache)
+        cache_flush(g->cache);
+    if (job_drop(s->job, NULL) != 0)
+        return false;
+    session_trim(g->session);
+    g->now.dropped++;
+    return true;
+}
+
+struct stream *room_reserve(struct engine *g, struct err *e) {
+    for (int at = 0; at < g->n_members; at++) {
+        struct stream *s = g->members[at];
+        int rc = reserve(g, at, e);
+        if (!rc)
+            continue;
+        forget_turn(g, s);
+        bool over = at == 0 && !(rc == ERR_MEMORY && start_over(g, s));
+        if (over || !short_of_memory(rc))
+            return s;
+        park(g, s);
+    }
+    // The device may have been asked meanwhile, for others to give way.
+    for (int i = 0; i < g->n_turns; i++) {
+        struct stream *s = g->turn_of[i];
+        if (sequence_usable(job_sequence(s->job)))
+            continue;
+        (void)sequence_check(job_sequence(s->job), e);
+        forget_turn(g, s);
+        return s;
+    }
+    return NULL;
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+// One round of the engine: who ends, who joins, who takes part in the pass with how much, and what
+// is published of it. A pass that fails, but for a lost device, is nobody's yet: each of its
+// members goes on alone for some steps, from its text where its state was spoilt, and the one that
+// fails alone, with the device asked before and behind, ends with the error. Passes of those that
+// are alone take turns with passes of the others.
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "engine/loop/impl.h"
+
+// Steps that constraints count (spec/constraint/constraint.h), some 25 ns each on the engine's
+// thread, of all members together between two passes: of those whose masks take much, of the
+// others, and within the pass, for their guesses. And of a mask that takes much.
+enum {
+    MASK_ROUND = CONSTRAINT_STEPS >> 2,
+    MASK_LIGHT_ROUND = MASK_ROUND / 2,
+    MASK_GUESSES = MASK_ROUND / 4,
+    MASK_LIGHT = MASK_ROUND / 16,
+    MASK_SLICES = 8, // that a mask may have before they become longer
+};
+
+// Ends a stream that is in no list any more.
+static void end_stream(struct engine *g, struct stream *s, enum end_reason reason,
+                       const struct err *e) {
+    struct group *p = s->group;
+    if (p && s->joined == 0)
+        p->waiting--;
+    if (p && p->leader == s)
+        p->leader = NULL;
+    if (p && p->waiting == 0)
+        room_drop_prefix(p);
+    group_drop(p);
+    tally_end(g, s, reason, e);
+    stream_finish(s, reason, e);
+    stream_drop(s);
+}
+
+// Ends a member, whose reply stays.
+static void leave(struct engine *g, struct stream *s, enum end_reason reason, const struct err *e) {
+    int i = 0;
+    while (g->members[i] != s)
+        i++;
+    g->n_members--;
+    memmove(g->members + i, g->members + i + 1,
+            (size_t)(g->n_members - i) * sizeof(struct stream *));
+    if (!e)
+        cached_keep(g, s);
+    struct sequence *seq = batch_take(g->batch, s->job);
+    s->job = NULL;
+    end_stream(g, s, reason, e);
+    room_give_spare(g, seq);
+}
+
+// Takes the stream at *at out of the waiting ones, of which `before` is the one before it.
+static struct stream *unlink_waiting(struct engine *g, struct stream **at, struct stream *before) {
+    struct stream *s = *at;
+    *at = s->next;
+    if (!s->next)
+        g->waiting.last = before;
+    s->next = NULL;
+    queue_leave(g->queue, s);
+    return s;
+}
+
+void engine_end_all(struct engine *g, const struct err *e) {
+    while (g->n_members)
+        leave(g, g->members[g->n_members - 1], END_NONE, e);
+    while (g->waiting.first)
+        end_stream(g, unlink_waiting(g, &g->waiting.first, NULL), END_NONE, e);
+    room_drop_spares(g);
+}
+
+static void end_cancelled(struct engine *g) {
+    struct stream *before = NULL;
+    for (int i = g->n_members - 1; i >= 0; i--)
+        if (atomic_load(&g->members[i]->cancelled))
+            leave(g, g->members[i], END_CALLER, NULL);
+    for (struct stream **at = &g->waiting.first; *at;) {
+        if (atomic_load(&(*at)->cancelled)) {
+            end_stream(g, unlink_waiting(g, at, before), END_CALLER, NULL);
+            continue;
+        }
+        before = *at;
+        at = &(*at)->next;
+    }
+}
+
+// Whether it should wait for another one of its group that reads their prompt.
+static bool waits_for_leader(const struct stream *s) {
+    return s->group && s->group->leader && !s->group->prefix;
+}
+
+static int join(struct engine *g, struct stream *s, struct err *e) {
+    struct group *p = s->group;
+    struct request r = s->o.r;
+    if (p && p->prefix && !sequence_usable(p->prefix))
+        room_drop_prefix(p); // another one reads the prompt again
+    struct sequence *prefix = p ? p->prefix : NULL;
+    bool last = prefix && p->waiting == 1; // it goes on from the prefix itself, not from a copy
+    struct sequence *own = last ? prefix : prefix ? NULL : room_take_spare(g);
+    r.prefix = last ? NULL : prefix;
+    if (r.prefix)
+        room_for_fork(g);
+    if (!prefix)
+        cached_begin(g, s, &own);
+    cached_points(g, s, &r, own ? sequence_len(own) : 0);
+    r.in_place = own;
+    r.stop = r.stop ? stream_stops : NULL;
+    r.stop_arg = s;
+    int rc = batch_join(g->batch, &r, &s->reply, &s->job, e);
+    if (rc && own && !last)
+        room_give_spare(g, own);
+    if (rc) {
+        reply_fini(&s->reply);
+        return rc;
+    }
+    if (own)
+        job_exchange(s->job, own);
+    if (last)
+        p->prefix = NULL;
+    s->mask_took = MASK_LIGHT; // nothing is known of its first one
+    s->mask_last = g->masks;   // who is here already comes before it
+    s->joined = clock_ms();
+    atomic_store(&s->done, sequence_len(job_sequence(s->job)));
+    if (p)
+        p->waiting--;
+    if (p && !prefix)
+        p->leader = s;
+    g->members[g->n_members++] = s;
+    g->now.taken++;
+    stream_publish(s, STREAM_READING);
+    return 0;
+}
+
+static bool somebody_decodes(const struct engine *g) {
+    for (int i = 0; i < g->n_members; i++)
+        if (!g->members[i]->parked && job_decodes(g->members[i]->job))
+            return true;
+    return false;
+}
+
+// Takes up waiting streams in their order while there are slots and memory. A first state for a
+// slot takes some milliseconds to make: where others wait for their next token, it takes as many
+// rounds as it needs.
+static void admit(struct engine *g) {
+    enum { LONG_MS = 10 };
+    struct stream *before = NULL;
+    const bool in_time = somebody_decodes(g);
+    const double start = clock_ms();
+    for (struct stream **at = &g->waiting.first; *at && g->n_members < g->o.slots;) {
+        struct err e = {0};
+        struct stream *s = *at;
+        if (waits_for_leader(s)) {
+            before = s;
+            at = &s->next;
+            continue;
+        }
+        if (!room_to_join(g, s) || (in_time && clock_ms() - start > LONG_MS))
+            return;
+        if (!cached_ready(g, s)) {
+            g->stalled = g->n_members == 0;
+            before = s;
+            at = &s->next;
+            continue;
+        }
+        int rc = join(g, s, &e);
+        if (rc == ERR_MEMORY && g->n_members)
+            return; // when somebody has left
+        (void)unlink_waiting(g, at, before);
+        if (rc)
+            end_stream(g, s, END_NONE, &e);
+    }
+}
+
+// Tokens of a prompt that may be run before something else has to happen: the leader of a group
+// stops before the last one, for the others to go on from there.
+static int64_t readable(const struct stream *s) {
+    const struct group *p = s->group;
+    int64_t left = job_left(s->job);
+    return left - (p && p->leader == s && p->waiting > 0);
+}
+
+static void add_turn(struct engine *g, struct stream *s, int64_t rows) {
+    g->turn_of[g->n_turns] = s;
+    g->turns[g->n_turns++] = (struct turn){s->job, rows};
+}
+
+// Rows of a pass that prompts leave to the trees of those that decode, the turns so far.
+static int64_t tree_rows(const struct engine *g, int64_t rows) {
+    enum { EACH = 15 };
+    int64_t sum = 0;
+    for (int i = 0; i < g->n_turns; i++)
+        sum += min_i32(job_member(g->turns[i].job)->c.tree.budget, EACH);
+    return min_i64(sum, rows / 2);
+}
+
+// Whose turn it is to be alone: the one that had its last one the longest ago; NULL: all others.
+static struct stream *next_alone(struct engine *g) {
+    struct stream *next = NULL;
+    bool others = false;
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        if (s->parked)
+            continue;
+        others = others || !s->alone;
+        if (s->alone && (!next || s->alone_last < next->alone_last))
+            next = s;
+    }
+    g->together = next && others && !g->together;
+    if (!next || g->together)
+        return NULL;
+    next->alone_last = ++g->alone;
+    return next;
+}
+
+static bool takes_part(const struct stream *s, const struct stream *alone) {
+    return !s->parked && (alone ? s == alone : !s->alone);
+}
+
+// A device computes while masks are made, so those that are likely to take little are left for
+// then; one that takes more all the same is made before a later pass.
+static bool masks_first(const struct engine *g, const struct stream *s) {
+    const struct exec *x = model_exec(session_model(g->session));
+    return job_constrained(s->job) && (!exec_ops(x)->sample_batched || s->mask_took >= MASK_LIGHT);
+}
+
+// Works on the mask that the next token of a member is chosen by; returns what it has taken.
+static int64_t prepare_masks(struct stream *s, int64_t steps) {
+    int64_t before = job_mask_work(s->job);
+    s->mask_waits = job_prepare_masks(s->job, steps) == ERR_UNFINISHED;
+    return job_mask_work(s->job) - before;
+}
+
+// Steps of a member's next slice, which would be a whole round's. They become more until its mask
+// is made or the constraint has given up: slices may keep less than they do again.
+static int64_t slice_of(const struct stream *s) {
+    enum { DOUBLED = 5 };
+    return (int64_t)MASK_ROUND << min_i32(s->mask_slices / MASK_SLICES, DOUBLED);
+}
+
+// Whose turn it is of those that wait, if they had their last one before so many turns.
+static struct stream *next_masked(const struct engine *g, int64_t until) {
+    struct stream *next = NULL;
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        if (s->mask_waits && s->mask_last <= until && (!next || s->mask_last < next->mask_last))
+            next = s;
+    }
+    return next;
+}
+
+// The masks that members need in the pass are made before it, as far as MASK_ROUND goes; members
+// whose masks are unfinished wait for a later one. Those that took little the last time, and first
+// ones, come first, the others have turns: no member, and no number of them, makes others wait for
+// more than these steps.
+static void share_masks(struct engine *g, const struct stream *alone) {
+    int64_t room = MASK_ROUND, until = g->masks;
+    int64_t light = min_i64(MASK_LIGHT, MASK_LIGHT_ROUND / max_i32(g->n_members, 1));
+    struct stream *next;
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        s->mask_waits = takes_part(s, alone) && masks_first(g, s);
+        job_allow_masks(s->job, s->mask_waits ? INT64_MAX : light, MASK_GUESSES / g->n_members);
+        if (s->mask_waits && s->mask_took <= MASK_LIGHT)
+            prepare_masks(s, light);
+    }
+    while (room > 0 && (next = next_masked(g, until))) {
+        bool whole = room == MASK_ROUND;
+        room -= min_i64(prepare_masks(next, whole ? slice_of(next) : room), room);
+        if (!next->mask_waits || whole) // else it is the first in the next round
+            next->mask_last = ++g->masks;
+        next->mask_slices = next->mask_waits ? next->mask_slices + whole : 0;
+        if (next->mask_waits)
+            return;
+    }
+}
+
+// Tokens of a prompt that may be run in this pass: the last one, behind which a token is chosen,
+// when the mask is there.
+static int64_t readable_now(const struct stream *s) {
+    int64_t n = readable(s);
+    return s->mask_waits && n == job_left(s->job) ? n - 1 : n;
+}
+
+// Puts the next pass together. alone: NULL, or whose it is.
+static void plan_pass(struct engine *g, const struct stream *alone) {
+    enum { FEW = 4 }; // of many prompts that wait, those that are likely to share a pass
+    double now = clock_ms();
+    int prompts = 0, decoding, masked = 0; // members that decode, and those that will with a mask
+    g->n_turns = 0;
+    share_masks(g, alone);
+    double masks_ms = clock_ms() - now;
+    for (int i = 0; i < g->n_members; i++) {
+        struct stream *s = g->members[i];
+        if (!takes_part(s, alone) || !job_decodes(s->job))
+            continue;
+        masked += s->mask_waits;
+        if (!s->mask_waits)
+            add_turn(g, s, 1);
+    }
+    decoding = g->n_turns;
+    for (int i = 0; i < g->n_members; i++) {
+        const struct stream *s = g->members[i];
+        bool reads = takes_part(s, alone) && !job_decodes(s->job);
+        g->prompts[i] = (struct prompt_turn){.left = reads ? readable_now(s) : 0,
+                                             .waited_ms = now - s->submitted};
+        prompts += g->prompts[i].left > 0;
+    }
+    if (!prompts)
+        return;
+    int64_t room = batch_piece_rows(g->batch, decoding);
+    struct pass_frame f = {.price = session_prompt_price(g->session),
+                           .decoding = decoding + masked, // which keep their pace, too
+                           .guesses = g->guesses * decoding,
+                           .other_ms = g->draft_ms + masks_ms,
+                           .prompts = min_i32(prompts, FEW),
+                           .most = room - tree_rows(g, room),
+                           .known = g->most_rows,
+                           .tile = exec_ops(model_exec(session_model(g->session)))->rows_tile,
+                           .gap_ms = schedule_gap(g->o.max_gap_ms, g->step_ms)};
+    int64_t rows = schedule_rows(&f);
+    int taken = schedule_prompts(g->prompts, g->n_members, rows, schedule_token_ms(&f, rows));
+    for (int order = 0; order < taken; order++)
+        for (int i = 0; i < g->n_members; i++)
+            if (g->prompts[i].rows && g->prompts[i].order == order)
+                add_turn(g, g->members[i], g->prompts[i].rows);
+}
+
+// What its masks have taken for this pass is expected of the next one; and of one that was too much
+// within a pass, that some more will be.
+static void count_masks(struct stream *s) {
+    enum { MORE = 16 };
+    int64_t before = s->mask_seen;
+    if (job_unfinished(s->job))
+        s->mask_took = max_i64(s->mask_took, (int64_t)MORE * MASK_LIGHT);
+    if (job_unfinished(s->job) || !job_decodes(s->job))
+        return;
+    s->mask_seen = job_mask_work(s->job);
+    s->mask_took = max_i64(s->mask_seen - before, s->mask_took / 2);
+}
+
+static void publish(struct engine *g, struct stream *s, double now) {
+    struct err e = {0};
+    int64_t fed = sequence_len(job_sequence(s->job));
+    int rc = job_failed(s->job, &e);
+    if (s->reply.n && !(s->chosen > 0))
+        s->chosen = s->stepped = now;
+    atomic_store(&s->done, max_i64(atomic_load(&s->done), min_i64(fed, s->o.r.n_prompt)));
+    if (job_ended(s->job))
+        leave(g, s, s->reply.end, rc ? &e : NULL);
+    else
+        stream_publish(s, job_decodes(s->job) ? STREAM_DECODING : STREAM_READING);
+}
+
+// A pass that it took part in has failed, or its state was spoilt otherwise: it goes on alone for
+// some steps, more after each failure, and without the draft, which may be what fails.
+static void set_apart(struct stream *s) {
+    enum { MOST = 4 };
+    job_undraft(s->job);
+    s->alone = 1 << (2 * min_i32(s->faults++, MOST));
+}
+
+// The state of a member is spoilt: its text is run again.
+static void begin_again(struct engine *g, struct stream *s) {
+    struct err e = {0};
+    set_apart(s);
+    s->stepped = 0;
+    if (job_drop(s->job, &e))
+        leave(g, s, END_NONE, &e);
+    else
+        cached_again(g, s);
+}
+
+static bool is_spoilt(const struct stream *s) {
+    return !sequence_usable(job_sequence(s->job));
+}
+
+static void recover(struct engine *g) {
+    for (int i = g->n_members - 1; i >= 0; i--)
+        if (is_spoilt(g->members[i]))
+            begin_again(g, g->members[i]);
+}
+
+// Reserves what the pass needs; those that cannot have it end.
+static void reserve(struct engine *g) {
+    struct err e = {0};
+    struct stream *failed;
+    while ((failed = room_reserve(g, &e)))
+        if (is_spoilt(failed))
+            begin_again(g, failed);
+        else
+            leave(g, failed, END_NONE, &e);
+}
+
+// What a member has done so far that is not done again.
+static int64_t progress_of(const struct stream *s) {
+    return s->reply.fed + s->reply.steps;
+}
+
+// The members of the pass have failed together, or the only one of it, which may have been alone.
+static void pass_failed(struct engine *g, const struct stream *alone, const struct err *e) {
+    struct err note;
+    err_set(&note, e->code, "a pass of %d requests failed (%s); %s", g->n_turns, e->text,
+            alone ? "this request ends" : "each goes on alone for some steps");
+    if (g->o.session.note)
+        g->o.session.note(g->o.session.note_arg, note.text);
+    for (int i = 0; i < g->n_turns; i++) {
+        struct stream *s = g->turn_of[i];
+        if (s == alone)
+            leave(g, s, END_NONE, e);
+        else if (job_ended(s->job)) // it could not be put back
+            publish(g, s, clock_ms());
+        else if (!is_spoilt(s)) // else it is when it begins again
+            set_apart(s);
+    }
+}
+
+// What was queued behind a pass of one member alone is its own, too.
+static int alone_ended(struct engine *g, struct stream *s, int64_t before, struct err *e) {
+    int i = 0;
+    int rc = exec_status(model_exec(session_model(g->session)), e);
+    while (i < g->n_members && g->members[i] != s)
+        i++;
+    if (i == g->n_members) // it has ended
+        return rc == ERR_DEVICE ? rc : 0;
+    if (!rc)
+        s->alone -= progress_of(s) > before;
+    else if (rc != ERR_DEVICE)
+        leave(g, s, END_NONE, e);
+    return rc == ERR_DEVICE ? rc : 0;
+}
+
+static int run_pass(struct engine *g, struct stream *alone, struct err *e) {
+    int stepped;
+    int64_t before = alone ? progress_of(alone) : 0;
+    double start = clock_ms();
+    int rc = batch_pass(g->batch, g->turns, g->n_turns, &stepped, e);
+    if (rc == ERR_DEVICE)
+        return rc;
+    if (rc) {
+        pass_failed(g, alone, e);
+        return 0;
+    }
+    double now = clock_ms();
+    tally_pass(g, start, now);
+    for (int i = 0; i < g->n_turns; i++) {
+        count_masks(g->turn_of[i]);
+        publish(g, g->turn_of[i], now);
+    }
+    return alone ? alone_ended(g, alone, before, e) : 0;
+}
+
+static const struct stream *oldest(const struct engine *g) {
+    for (int i = 0; i < g->n_members; i++)
+        if (!g->members[i]->parked)
+            return g->members[i];
+    return NULL;
+}
+
+int engine_round(struct engine *g, struct err *e) {
+    g->stalled = false;
+    if (g->cache)
+        cache_poll(g->cache);
+    end_cancelled(g);
+    recover(g);
+    room_keep_prefix(g);
+    room_resume(g);
+    admit(g);
+    struct stream *alone = next_alone(g);
+    if (alone) { // what failed so far is not its failure
+        int rc = exec_status(model_exec(session_model(g->session)), e);
+        if (rc)
+            return rc == ERR_DEVICE ? rc : 0;
+    }
+    // Nobody could have what a pass needs: then the oldest has it, whoever would come first.
+    plan_pass(g, g->stuck && !alone ? oldest(g) : alone);
+    int planned = g->n_turns;
+    reserve(g);
+    g->stuck = planned && !g->n_turns;
+    return g->n_turns ? run_pass(g, alone, e) : 0;
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// See stream.h. What the engine thread has written becomes visible by release stores of counts that
+// readers load with acquire. `told` is cleared before a reader loads and set after the engine has
+// stored, both sequentially consistent, so that either the reader sees what is new or is told
+// again.
+#include "engine/loop/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/loop/stream_impl.h"
+
+const char *stream_phase_name(enum stream_phase p) {
+    static const char *const names[] = {"queued", "reading", "decoding", "parked", "ended"};
+    return names[p];
+}
+
+static void stream_free(struct stream *s) {
+    reply_fini(&s->reply);
+    queue_drop(s->queue);
+    pthread_mutex_destroy(&s->calls);
+    pthread_mutex_destroy(&s->views);
+    free(s->ring);
+    free(s->prompt);
+    free(s->bias);
+    free(s->stop_ids);
+    free(s->places);
+    free(s->points);
+    constraint_drop(s->o.r.constraint);
+    free(s);
+}
+
+// A copy of n > 0 bytes.
+static void *copy_of(const void *from, size_t n) {
+    void *to = malloc(n);
+    return to ? memcpy(to, from, n) : NULL;
+}
+
+static bool stream_copy(struct stream *s) {
+    struct request *r = &s->o.r;
+    size_t n_bias = (size_t)r->sample.n_bias * sizeof *r->sample.bias;
+    s->prompt = copy_of(r->prompt, (size_t)r->n_prompt * sizeof *r->prompt);
+    s->bias = n_bias ? copy_of(r->sample.bias, n_bias) : NULL;
+    size_t n_ids = (size_t)r->n_stop_ids * sizeof *r->stop_ids;
+    s->stop_ids = n_ids ? copy_of(r->stop_ids, n_ids) : NULL;
+    size_t n_places = (size_t)s->o.places.n * sizeof *s->places;
+    s->places = n_places ? copy_of(s->o.places.at, n_places) : NULL;
+    s->o.places.at = s->places;
+    s->ring = s->o.trees ? calloc(STREAM_TREES, sizeof *s->ring) : NULL;
+    r->prompt = s->prompt;
+    r->sample.bias = s->bias;
+    r->stop_ids = s->stop_ids;
+    return s->prompt && (s->bias || !n_bias) && (s->stop_ids || !n_ids) &&
+           (s->places || !n_places) && (s->ring || !s->o.trees);
+}
+
+int stream_create(struct stream **out, const struct stream_options *o, struct queue *q,
+                  struct err *e) {
+    struct stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_MEMORY, "no memory for a request");
+    s->o = *o;
+    s->queue = queue_keep(q);
+    (void)constraint_keep(o->r.constraint);
+    s->submitted = clock_ms();
+    atomic_init(&s->refs, 2);
+    pthread_mutex_init(&s->calls, NULL);
+    pthread_mutex_init(&s->views, NULL);
+    if (!stream_copy(s)) {
+        stream_free(s);
+        return err_set(e, ERR_MEMORY, "no memory for a request of %lld tokens",
+                       (long long)o->r.n_prompt);
+    }
+    *out = s;
+    return 0;
+}
+
+bool stream_stops(void *arg, int32_t id) {
+    struct stream *s = arg;
+    pthread_mutex_lock(&s->calls);
+    bool stops = s->released || s->o.r.stop(s->o.r.stop_arg, id);
+    pthread_mutex_unlock(&s->calls);
+    return stops;
+}
+
+void stream_drop(struct stream *s) {
+    if (atomic_fetch_sub(&s->refs, 1) == 1)
+        stream_free(s);
+}
+
+static void tell(struct stream *s) {
+    if (!s->o.notify || atomic_exchange(&s->told, true))
+        return;
+    pthread_mutex_lock(&s->calls);
+    if (!s->released)
+        s->o.notify(s->o.notify_arg);
+    pthread_mutex_unlock(&s->calls);
+}
+
+void stream_publish(struct stream *s, enum stream_phase phase) {
+    bool news = s->reply.n != atomic_load(&s->published) || (int)phase != atomic_load(&s->phase);
+    atomic_store(&s->published, s->reply.n);
+    atomic_store(&s->phase, (int)phase);
+    if (news)
+        tell(s);
+}
+
+void stream_finish(struct stream *s, enum end_reason reason, const struct err *e) {
+    const struct reply *y = &s->reply;
+    struct stream_end *end = &s->end;
+    double now = clock_ms();
+    *end = (struct stream_end){.reason = e ? END_NONE : reason,
+                               .rc = e ? e->code : 0,
+                               .prompt = s->o.r.n_prompt,
+                               .tokens = y->n,
+                               .steps = y->steps,
+                               .drafted = y->drafted,
+                               .again = y->again,
+                               .hash = y->hash,
+                               .cache = s->cache};
+    if (e)
+        end->err = *e;
+    for (int64_t i = 0; i < y->steps; i++)
+        end->accepted += y->accepted[i] - 1;
+    constraint_drop(s->o.r.constraint); // it may not outlive the engine's session, as a stream may
+    s->o.r.constraint = NULL;
+    double joined = s->joined > 0 ? s->joined : now, chosen = s->chosen > 0 ? s->chosen : now;
+    if (s->joined > 0)
+        end->cached = atomic_load(&s->done) - y->fed;
+    end->queue_ms = joined - s->submitted;
+    end->prompt_ms = chosen - joined;
+    end->decode_ms = now - chosen;
+    stream_publish(s, STREAM_ENDED);
+}
+
+void stream_keep_tree(struct stream *s, const struct member *m) {
+    if (!s->ring)
+        return;
+    const struct ddtree *t = &m->tree;
+    pthread_mutex_lock(&s->views);
+    if (s->ring_n == STREAM_TREES) {
+        s->ring_first = (s->ring_first + 1) % STREAM_TREES;
+        s->ring_n--;
+        s->lost++;
+    }
+    struct tree_event *v = &s->ring[(s->ring_first + s->ring_n++) % STREAM_TREES];
+    *v = (struct tree_event){.step = s->reply.steps - 1,
+                             .token = s->reply.n - m->walk.count,
+                             .n = t->n,
+                             .path = m->walk.count,
+                             .bonus = m->walk.chosen[m->walk.count - 1]};
+    for (int i = 0; i < t->n; i++) {
+        v->id[i] = t->token[i];
+        v->parent[i] = (int16_t)t->parent[i];
+    }
+    for (int i = 0; i < m->walk.count; i++)
+        v->on[i] = (int16_t)m->walk.path[i];
+    pthread_mutex_unlock(&s->views);
+}
+
+bool stream_tree(struct stream *s, struct tree_event *out, int64_t *lost) {
+    pthread_mutex_lock(&s->views);
+    bool any = s->ring_n > 0;
+    if (any) {
+        *out = s->ring[s->ring_first];
+        s->ring_first = (s->ring_first + 1) % STREAM_TREES;
+        s->ring_n--;
+    }
+    *lost = s->lost;
+    pthread_mutex_unlock(&s->views);
+    return any;
+}
+
+struct stream_progress stream_progress(const struct stream *s) {
+    return (struct stream_progress){.phase = (enum stream_phase)atomic_load(&s->phase),
+                                    .prompt = s->o.r.n_prompt,
+                                    .done = atomic_load(&s->done),
+                                    .tokens = atomic_load(&s->published)};
+}
+
+int64_t stream_tokens(struct stream *s, const int32_t **ids) {
+    atomic_store(&s->told, false);
+    int64_t n = atomic_load(&s->published);
+    *ids = n ? s->reply.ids : NULL;
+    return n;
+}
+
+bool stream_ended(struct stream *s, struct stream_end *end) {
+    atomic_store(&s->told, false);
+    if (atomic_load(&s->phase) != STREAM_ENDED)
+        return false;
+    if (end)
+        *end = s->end;
+    return true;
+}
+
+const struct reply *stream_reply(const struct stream *s) {
+    return &s->reply;
+}
+
+void stream_cancel(struct stream *s) {
+    if (atomic_load(&s->phase) == STREAM_ENDED || atomic_exchange(&s->cancelled, true))
+        return;
+    queue_leave(s->queue, s);
+    queue_wake(s->queue);
+}
+
+void stream_release(struct stream *s) {
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->calls);
+    s->released = true;
+    pthread_mutex_unlock(&s->calls);
+    stream_cancel(s);
+    stream_drop(s);
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of a stream, for the engine thread's own files.
+#ifndef COPPICE_ENGINE_LOOP_STREAM_IMPL_H
+#define COPPICE_ENGINE_LOOP_STREAM_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/batch/batch.h"
+#include "engine/loop/queue.h"
+#include "engine/loop/stream.h"
+
+// Choices of one prompt; of the engine thread once they are submitted.
+struct group {
+    int refs;                // streams that refer to it
+    int waiting;             // of these have not joined nor ended
+    struct stream *leader;   // that reads the prompt; NULL: nobody yet, or it is done
+    struct sequence *prefix; // the prompt but for its last token; NULL: not yet, or given up
+};
+
+struct stream {
+    atomic_int refs; // the submitter's and the engine's
+    struct queue *queue;
+    struct stream_options o; // of the stream's own:
+    int32_t *prompt;
+    struct logit_bias *bias;
+    int32_t *stop_ids;
+    int64_t *places;
+    struct reply reply;     // the engine thread writes, and publishes:
+    atomic_llong published; // tokens of it that are whole,
+    atomic_llong done;      // tokens of the prompt that have been run,
+    atomic_int phase;       // enum stream_phase,
+    struct stream_end end;  // written before the phase becomes STREAM_ENDED
+    atomic_bool cancelled;
+    atomic_bool queued;      // it counts among those that wait
+    atomic_bool told;        // the reader has been notified and has not looked since
+    pthread_mutex_t calls;   // held while one of the submitter's functions runs
+    bool released;           // under `calls`: none of them may be called
+    pthread_mutex_t views;   // guards the ring:
+    struct tree_event *ring; // [STREAM_TREES], NULL: not asked for
+    int ring_first, ring_n;
+    int64_t lost;
+    // Of the engine thread:
+    struct stream *next;   // in a queue
+    struct job *job;       // while it is a member
+    struct group *group;   // NULL: none
+    struct engine *engine; // from joining on
+    int64_t *points;       // places of its checkpoints
+    struct cache_report cache;
+    double submitted, joined, chosen; // clock_ms of; 0: not yet (chosen: of the first token)
+    double stepped;                   // clock_ms of its last decoding step
+    bool parked;
+    int faults;         // failed passes that it took part in
+    int alone;          // steps that it takes alone for that, from now on
+    int64_t alone_last; // the engine's count of such passes when it had its last one
+    int64_t mask_seen;  // job_mask_work behind its last pass
+    int64_t mask_took;  // what its next masks are expected to take
+    int64_t mask_last;  // the engine's count of turns at masks when it had its last one
+    int mask_slices;    // whole rounds that its present mask has had
+    bool mask_waits;    // the next pass is without its masks, which are not made yet
+    int64_t restarted;  // tokens of its text when its state was dropped for want of order (room.c)
+};
+
+enum { STREAM_TREES = 512 }; // events kept for a slow reader, or one that comes late
+
+int stream_create(struct stream **out, const struct stream_options *o, struct queue *q,
+                  struct err *e);
+void stream_drop(struct stream *s); // one reference
+// The submitter's `stop`, unless it has gone; arg: the stream. A walk_stop_fn.
+bool stream_stops(void *arg, int32_t id);
+
+// Publishes the reply as it is now, and tells the reader.
+void stream_publish(struct stream *s, enum stream_phase phase);
+// Publishes that it has ended. e: NULL, or the error.
+void stream_finish(struct stream *s, enum end_reason reason, const struct err *e);
+// Keeps the tree of its last step, which m describes, where trees were asked for.
+void stream_keep_tree(struct stream *s, const struct member *m);
+
+#endif

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory plan of a session: what a pair of models and one full sequence will take, how long a
+// context fits, and what to change when it does not. Arithmetic only: the numbers come from dry
+// loads (pair.h), and whoever loads asks first.
+#ifndef COPPICE_ENGINE_SESSION_PLAN_H
+#define COPPICE_ENGINE_SESSION_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "ops/experts/pool.h"
+#include "ops/experts/rates.h"
+#include "state/kv.h"
+
+// Which layers' experts are the CPU's, where the plan decides: none where all fit. Else the CPU has
+// to read experts CPU_FASTER times as fast as the bus brings them: then as many layers as the GPU
+// lacks room for. If not, slots do better, and only what the fewest slots leave no room for.
+enum { CPU_EXPERTS_AUTO = -1, CPU_FASTER = 2 };
+
+// Bytes, unless said otherwise.
+struct memory_plan {
+    int64_t weights, draft; // of the target, of the draft
+    int64_t scratch;        // workspace of both and of the backend, own_more included
+    int64_t own, own_more;  // what the backend needs for itself; of that it has not yet
+    int64_t state;          // recurrent state and pending features of a sequence
+    struct kv_needs kv;     // keys and values of a sequence, of both, reserved for at most
+    int64_t step;           // so many tokens at once
+    // Of the weights: experts of a model of experts on a GPU, all of them, and those that are
+    // resident, with their slots. Where that is all, `resident` is `experts` and there are no
+    // slots.
+    int64_t experts, resident;
+    struct expert_classes slots;
+    // Layers with experts; of these the first cpu_layers have them on the host's CPU, where they
+    // take cpu_experts, which are not part of the weights.
+    int expert_layers, cpu_layers;
+    int64_t cpu_experts;
+    struct expert_rates rates; // zeros: not measured
+    // Where slots are lent to passes of more rows: of the workspace, what lies among the slots, and
+    // the rows of the largest such pass; else 0.
+    int64_t among_slots, lent_rows;
+    bool slabs; // pages lie in slabs of a device (base/memory/slabs.h), which hold more than pages
+    int64_t available; // what may be taken; 0: unknown, then everything fits
+    int64_t trained;   // context that the model was trained for, tokens
+    int64_t context;   // tokens that the plan is for
+};
+
+// Keys and values of a sequence on its way to n tokens, in whole pages: the most that it ever
+// holds.
+int64_t plan_kv(const struct memory_plan *p, int64_t n);
+// The same with what lies beside pages in a device's slabs.
+int64_t plan_kv_held(const struct memory_plan *p, int64_t n);
+// What is left for keys and values of all sequences together, and what lies beside them; 0: no
+// limit is known.
+int64_t plan_pages(const struct memory_plan *p);
+// The bytes of pages that so much memory holds, or at least those of the plan's context.
+int64_t plan_pages_in(const struct memory_plan *p, int64_t memory);
+// Everything, with the plan's context.
+int64_t plan_total(const struct memory_plan *p);
+// The longest context that fits, at most the trained one; 0: not even the smallest does.
+int64_t plan_longest(const struct memory_plan *p);
+
+// Sets the context: the one that is wanted, or with 0 the longest that fits. ERR_MEMORY with the
+// amount that is missing and what would fit.
+int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e);
+
+// Gives experts up where not all of them fit: the slots of p->slots take what is left beside the
+// context that is wanted, or with 0 beside a usual one; with slots_each, so many for each layer.
+// ERR_MEMORY, ERR_USAGE: those of one layer do not fit, or are too few.
+int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each, struct err *e);
+
+// Experts in memory of the host: those of the CPU, and all others where not all are resident.
+int64_t plan_host_experts(const struct memory_plan *p);
+
+// "1.25 GiB", "3.00 MiB" of bytes.
+enum { PLAN_SIZE = 32 };
+void plan_size(char text[PLAN_SIZE], int64_t bytes);
+
+// "weights 15.9 GiB, draft ...": the plan in one line without a newline.
+void plan_print(const struct memory_plan *p, struct str *out);
+
+#endif

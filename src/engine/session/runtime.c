@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening devices and keeping account of their memory; see runtime.h.
+#include "engine/session/runtime.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/session/plan.h"
+#include "ops/observe/importance.h"
+#include "ops/observe/timing.h"
+
+struct runtime_device {
+    struct runtime *r;
+    int number;              // CUDA's, or DEVICE_CPU_NUMBER
+    struct device_options o; // as it was opened; no strings
+    char cpu_level[16];
+    struct exec *x;
+    struct claims claims;
+    struct copier *copier; // NULL until asked for
+    struct runtime_device *next;
+};
+
+struct runtime {
+    struct runtime_device *devices;
+    struct runtime_device *chosen; // what "auto" has become
+    int64_t host_limit;
+};
+
+int runtime_create(struct runtime **out, int64_t host_limit, struct err *e) {
+    struct runtime *r = calloc(1, sizeof *r);
+    if (!r)
+        return err_set(e, ERR_MEMORY, "no memory for a runtime");
+    r->host_limit = host_limit;
+    *out = r;
+    return 0;
+}
+
+static void close_device(struct runtime_device *d) {
+    while (d->claims.all)
+        claims_give(&d->claims, d->claims.all);
+    copier_destroy(d->copier);
+    if (d->x)
+        exec_destroy(d->x);
+    free(d);
+}
+
+void runtime_destroy(struct runtime *r) {
+    if (!r)
+        return;
+    for (struct runtime_device *d = r->devices, *next; d; d = next) {
+        next = d->next;
+        close_device(d);
+    }
+    free(r);
+}
+
+static void note(const struct device_options *o, const char *sentence) {
+    if (sentence[0] && o->note)
+        o->note(o->note_arg, sentence);
+}
+
+static bool open_level(const char *level) {
+    return !level || !strcmp(level, "auto");
+}
+
+// Whether an open device is what these options ask for.
+static int check_same(const struct runtime_device *d, const struct device_options *o,
+                      struct err *e) {
+    const struct device_options *is = &d->o;
+    const char *other = NULL;
+    bool gpu = d->number >= 0;
+    if (!gpu && o->threads && o->threads != is->threads && o->threads != exec_threads(d->x))
+        other = "another number of threads";
+    if (!gpu && !open_level(o->cpu_level) && strcmp(o->cpu_level, d->cpu_level) != 0)
+        other = "another --cpu-level";
+    if (gpu && o->cuda_path != CUDA_PATH_AUTO && o->cuda_path != is->cuda_path)
+        other = "another --cuda-path";
+    if (gpu ? o->vram_limit && o->vram_limit != is->vram_limit
+            : o->memory_limit && o->memory_limit != is->memory_limit)
+        other = "another limit of its memory";
+    if ((o->timing && !is->timing) || (o->importance && !is->importance))
+        other = "no observer of its ops";
+    if (other)
+        return err_set(e, ERR_STATE, "%s is open with %s; leave that out, or open it so at first",
+                       exec_label(d->x), other);
+    return device_options_same_gemm(is, o, exec_label(d->x), e);
+}
+
+int device_options_same_gemm(const struct device_options *is, const struct device_options *want,
+                             const char *label, struct err *e) {
+    if (want->vendor_gemm == is->vendor_gemm)
+        return 0;
+    return err_set(
+        e, ERR_STATE,
+        is->vendor_gemm
+            ? "%s is open with --prompt-gemm vendor, which changes bits; ask for it here "
+              "too, or open the device in a runtime of its own"
+            : "%s is open without --prompt-gemm vendor; leave that out, or open it so "
+              "at first",
+        label);
+}
+
+// The exec of a device, on a GPU. With `may_pass` one that cannot be opened is passed over: d->x
+// stays NULL.
+static int open_gpu(struct runtime_device *d, bool may_pass, struct err *e) {
+    struct cuda_options o = {.device = d->number,
+                             .limit = d->o.vram_limit,
+                             .path = d->o.cuda_path,
+                             .vendor_gemm = d->o.vendor_gemm};
+    int rc = exec_create_cuda(&d->x, &o, e);
+    if (!may_pass || (rc != ERR_DEVICE && rc != ERR_MEMORY))
+        return rc;
+    char sentence[sizeof e->text];
+    snprintf(sentence, sizeof sentence, "%.400s (the CPU is used)", e->text);
+    note(&d->o, sentence);
+    return 0;
+}
+
+static int open_cpu(struct runtime_device *d, struct err *e) {
+    if (d->o.vendor_gemm)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "--prompt-gemm vendor needs a GPU and the CPU is used; leave it out");
+    d->number = DEVICE_CPU_NUMBER;
+    return exec_create_cpu(&d->x, d->o.cpu_level, d->o.threads, e);
+}
+
+static struct runtime_device *find(const struct runtime *r, int number) {
+    struct runtime_device *d = r->devices;
+    while (d && d->number != number)
+        d = d->next;
+    return d;
+}
+
+static int observe(struct runtime_device *d, struct err *e) {
+    int rc = d->o.timing ? timing_prepare(d->x, e) : 0;
+    return !rc && d->o.importance ? importance_prepare(d->x, e) : rc;
+}
+
+// Opens device `number`; where that is a GPU that `may_pass`, it may become the CPU, which may be
+// open already: then *out is that one.
+static int open_new(struct runtime *r, int number, const struct device_options *o, bool may_pass,
+                    struct runtime_device **out, struct err *e) {
+    struct runtime_device *d = calloc(1, sizeof *d), *cpu = find(r, DEVICE_CPU_NUMBER);
+    if (!d)
+        return err_set(e, ERR_MEMORY, "no memory for a device");
+    d->r = r;
+    d->o = *o;
+    d->number = number;
+    snprintf(d->cpu_level, sizeof d->cpu_level, "%s", o->cpu_level ? o->cpu_level : "auto");
+    int rc = number >= 0 ? open_gpu(d, may_pass, e) : 0;
+    if (!rc && !d->x && cpu) {
+        close_device(d);
+        *out = cpu;
+        return check_same(cpu, o, e);
+    }
+    if (!rc && !d->x)
+        rc = open_cpu(d, e);
+    if (!rc)
+        rc = observe(d, e);
+    d->o.name = d->o.cpu_level = NULL; // the caller's
+    d->o.note = NULL;
+    if (rc) {
+        close_device(d);
+        return rc;
+    }
+    d->next = r->devices;
+    r->devices = *out = d;
+    return 0;
+}
+
+int runtime_device(struct runtime *r, const struct device_options *o, struct runtime_device **out,
+                   struct err *e) {
+    struct device_request want;
+    struct device_choice choice = {.device = DEVICE_CPU_NUMBER};
+    int rc = device_request_parse(&want, o->name, e);
+    bool open = !rc && want.want == DEVICE_AUTO;
+    *out = open ? r->chosen : NULL;
+    if (!rc && !*out && want.want != DEVICE_CPU) {
+        struct device_survey found;
+        exec_survey_cuda(&found);
+        rc = device_choose(&choice, &want, &found, e);
+        if (!rc)
+            note(o, choice.note);
+    }
+    if (rc)
+        return rc;
+    *out = *out ? *out : find(r, choice.device);
+    rc = *out ? check_same(*out, o, e) : open_new(r, choice.device, o, open, out, e);
+    if (rc)
+        *out = NULL;
+    else if (open)
+        r->chosen = *out;
+    return rc;
+}
+
+int runtime_devices(const struct runtime *r) {
+    int n = 0;
+    for (const struct runtime_device *d = r->devices; d; d = d->next)
+        n++;
+    return n;
+}
+
+struct exec *runtime_exec(const struct runtime_device *d) {
+    return d->x;
+}
+
+bool runtime_limited(const struct runtime_device *d) {
+    return exec_is_device(d->x) || d->o.memory_limit > 0;
+}
+
+// What is held is part of what was claimed, so both count together; what other programs hold is
+// neither free nor ours.
+int64_t runtime_available(const struct runtime_device *d) {
+    struct exec_memory m;
+    int64_t most = d->o.memory_limit;
+    if (!runtime_limited(d))
+        return 0;
+    if (exec_is_device(d->x)) {
+        exec_memory_of(d->x, &m);
+        most = m.free + m.used;
+    }
+    most -= claims_total(&d->claims);
+    return most > 0 ? most : 1;
+}
+
+int runtime_claim(struct runtime_device *d, const struct claim *what, int64_t own,
+                  int64_t available, struct claim **out, struct err *e) {
+    int64_t more = own > d->claims.own ? own - d->claims.own : 0;
+    if (available > 0)
+        available = available > more ? available - more : 1;
+    int rc = claims_take(&d->claims, what, available, out, e);
+    if (!rc)
+        d->claims.own += more;
+    return rc;
+}
+
+void runtime_release(struct runtime_device *d, struct claim *c) {
+    if (!c)
+        return;
+    claims_give(&d->claims, c);
+    exec_trim(d->x);
+}
+
+const struct claims *runtime_claims(const struct runtime_device *d) {
+    return &d->claims;
+}
+
+int runtime_host_alloc(struct runtime_device *d, size_t bytes, void **out, struct err *e) {
+    int64_t held = 0;
+    char size[PLAN_SIZE], all[PLAN_SIZE];
+    for (const struct runtime_device *one = d->r->devices; one; one = one->next)
+        held += exec_host_bytes(one->x);
+    *out = NULL;
+    plan_size(size, (int64_t)bytes);
+    plan_size(all, held);
+    if (d->r->host_limit > 0 && (int64_t)bytes > d->r->host_limit - held)
+        return err_set(e, ERR_MEMORY,
+                       "%s more of the host's memory for copies pass its limit; %s are held", size,
+                       all);
+    *out = exec_host_alloc(d->x, bytes);
+    return *out ? 0
+                : err_set(e, ERR_MEMORY, "the host has no %s for copies; %s are held", size, all);
+}
+
+void runtime_host_free(struct runtime_device *d, void *p) {
+    exec_host_free(d->x, p);
+}
+
+int runtime_copier(struct runtime_device *d, struct copier **out, struct err *e) {
+    int rc = d->copier ? 0 : copier_create(&d->copier, d->x, e);
+    *out = d->copier;
+    return rc;
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands above sessions: the devices of this process, each opened once and found again by its
+// name, with one memory budget each, host memory that copies run from and to, and a queue of copies
+// beside the ops. Several models may be loaded on its devices at once, a scorer beside a target:
+// each is planned in what the others leave. One thread uses a device and what is loaded on it at a
+// time.
+#ifndef COPPICE_ENGINE_SESSION_RUNTIME_H
+#define COPPICE_ENGINE_SESSION_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "engine/session/claims.h"
+#include "ops/copier.h"
+#include "ops/ops.h"
+
+struct runtime;
+struct runtime_device;
+
+// Zero, NULL and "auto" leave a thing open: when the device is open already, they take it as it is.
+// Not so vendor_gemm: without it bits are promised that the vendor's library does not give.
+struct device_options {
+    const char *name;      // "auto", "cpu", "cuda" or "cuda:N"
+    const char *cpu_level; // "auto", or a name of docs/ops.md: not above it
+    int threads;           // 0: all usable CPUs
+    enum cuda_path cuda_path;
+    bool vendor_gemm;     // see cuda_options
+    int64_t vram_limit;   // bytes that may be taken if it is a GPU; 0: all that are free
+    int64_t memory_limit; // bytes that may be taken if it is the CPU; 0: no limit is known
+    bool timing;          // its ops can be timed (ops/observe/timing.h)
+    bool importance;      // inputs of its matrices are summed (ops/observe/importance.h)
+    void (*note)(void *arg, const char *sentence); // NULL, or shown what the user should know
+    void *note_arg;
+};
+
+// host_limit: bytes of runtime_host_alloc at most; 0: no limit.
+int runtime_create(struct runtime **out, int64_t host_limit, struct err *e);
+void runtime_destroy(struct runtime *r); // after all that uses its devices; NULL is allowed
+
+// The device of that name; it stays open until runtime_destroy. Opened now, with these options, or
+// found again. ERR_STATE: it is open with other options. Else as device_choose and the backends.
+int runtime_device(struct runtime *r, const struct device_options *o, struct runtime_device **out,
+                   struct err *e);
+// ERR_STATE: `want` says other than the open device `is` whose products prompts have.
+int device_options_same_gemm(const struct device_options *is, const struct device_options *want,
+                             const char *label, struct err *e);
+int runtime_devices(const struct runtime *r); // that are open
+
+struct exec *runtime_exec(const struct runtime_device *d);
+bool runtime_limited(const struct runtime_device *d); // whether a limit of its memory is known
+
+// Bytes that nobody has claimed yet, at least 1; 0: no limit is known.
+int64_t runtime_available(const struct runtime_device *d);
+// Claims memory, for what->who, before it is taken. own: what the backend needs for itself with
+// this model; it keeps the most that anybody needed. available: what runtime_available said when
+// the claim was made, since other programs take memory and give it back at any time. ERR_MEMORY
+// says who holds the rest.
+int runtime_claim(struct runtime_device *d, const struct claim *what, int64_t own,
+                  int64_t available, struct claim **out, struct err *e);
+void runtime_release(struct runtime_device *d, struct claim *c); // NULL is allowed
+// What the backend has for itself so far, and what is claimed.
+const struct claims *runtime_claims(const struct runtime_device *d);
+
+// Pinned memory of the host for copies from and to this device (exec_host_alloc). ERR_MEMORY: there
+// is none, or the limit is reached.
+int runtime_host_alloc(struct runtime_device *d, size_t bytes, void **out, struct err *e);
+void runtime_host_free(struct runtime_device *d, void *p);
+// Its queue of copies, made when it is first asked for.
+int runtime_copier(struct runtime_device *d, struct copier **out, struct err *e);
+
+#endif

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening a pair on a device of a runtime; see session.h.
+#include "engine/session/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "engine/session/pair.h"
+#include "engine/session/price_file.h"
+#include "engine/session/spark.h"
+#include "ops/parking.h"
+
+// A pair that is parked fills its device to the brim: of its limit this part stays free.
+enum { PARK_SPARE = 32 };
+
+struct lent_budget {
+    struct budget *budget;
+    bool lent; // to a request
+};
+
+struct session {
+    struct session_options o;
+    struct runtime *runtime, *own_runtime; // NULL: it is the caller's
+    struct runtime_device *device;
+    struct exec *cpu;       // of experts that are not the device's; NULL: none
+    struct claim *claim;    // NULL where nothing was planned
+    struct kv_budget pages; // of all sequences
+    struct gguf *file;
+    struct model *model;
+    struct dflash *draft;
+    struct tokenizer *tokenizer;
+    struct structured_store *structured;
+    struct drafter *drafter;     // the draft as all members of a step ask it; NULL without a draft
+    struct price *price;         // what passes and drafts take here,
+    struct price *prompts;       // and passes with pieces of prompts
+    struct price_file prices;    // where it is kept
+    struct spark spark;          // which experts are hot
+    struct lent_budget *budgets; // [n_budgets] what guesses of texts so far were worth
+    int n_budgets;
+    struct memory_plan plan;
+    bool planned;
+    double load_ms;
+};
+
+struct session_options session_options_default(void) {
+    return (struct session_options){.device = "auto",
+                                    .cpu_level = "auto",
+                                    .cuda_path = CUDA_PATH_AUTO,
+                                    .target = model_options_default(),
+                                    .dflash = dflash_options_default(),
+                                    .chunk = 0};
+}
+
+static int open_device(struct session *s, struct err *e) {
+    const struct session_options *o = &s->o;
+    struct device_options d = {.name = o->device,
+                               .cpu_level = o->cpu_level,
+                               .threads = o->threads,
+                               .cuda_path = o->cuda_path,
+                               .vendor_gemm = o->vendor_gemm,
+                               .vram_limit = o->vram_limit,
+                               .timing = o->timing,
+                               .importance = o->importance,
+                               .note = o->note,
+                               .note_arg = o->note_arg};
+    s->runtime = o->runtime;
+    int rc = s->runtime ? 0 : runtime_create(&s->own_runtime, 0, e);
+    if (!s->runtime)
+        s->runtime = s->own_runtime;
+    return rc ? rc : runtime_device(s->runtime, &d, &s->device, e);
+}
+
+// The CPU that computes experts beside a GPU. On a CPU the plan refuses.
+static int open_cpu(struct session *s, struct err *e) {
+    const struct session_options *o = &s->o;
+    struct device_options d = {.name = "cpu", .cpu_level = o->cpu_level, .threads = o->threads};
+    struct runtime_device *cpu;
+    if (!o->cpu_experts || !exec_is_device(runtime_exec(s->device)))
+        return 0;
+    if (o->importance)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the inputs of experts on the CPU are not summed; leave out --cpu-experts");
+    int rc = runtime_device(s->runtime, &d, &cpu, e);
+    if (!rc)
+        s->o.target.cpu = s->cpu = runtime_exec(cpu);
+    return rc;
+}
+
+static bool lends(const struct session_options *o) {
+    return o->park > 0 || o->lend > 0;
+}
+
+// Plans, and fixes what was left open, before anything large is loaded.
+static int make_plan(struct session *s, struct err *e) {
+    struct pair_request r = {.device = s->device,
+                             .file = s->file,
+                             .model = s->o.model,
+                             .draft = s->o.draft,
+                             .target = s->o.target,
+                             .dflash = s->o.dflash,
+                             .slots = s->o.spark.slots,
+                             .cpu_experts = s->o.cpu_experts,
+                             .most = s->o.spark.vram,
+                             .chunk = s->o.chunk,
+                             .vendor_gemm = s->o.vendor_gemm,
+                             .spare = lends(&s->o) ? s->o.vram_limit / PARK_SPARE : 0,
+                             .always = s->o.make_plan};
+    int rc = plan_pair(&s->plan, &s->planned, &r, e);
+    s->o.target = r.target;
+    s->o.target.lending.scorer = s->o.lend;
+    s->o.chunk = r.chunk;
+    return rc;
+}
+
+// Claims what was planned. Keys and values of all sequences together keep to their part of it.
+static int claim_memory(struct session *s, struct err *e) {
+    s->pages.limit = s->o.kv_limit;
+    s->o.target.pages = &s->pages;
+    if (!s->planned)
+        return 0;
+    const int64_t available = runtime_available(s->device);
+    struct claim c = plan_claim(&s->plan, available, s->o.model, s->own_runtime == NULL);
+    int rc = runtime_claim(s->device, &c, s->plan.own, available, &s->claim, e);
+    int64_t left = s->plan.available > 0 ? plan_pages_in(&s->plan, c.bytes[ARENA_PAGES]) : 0;
+    if (left > 0 && (s->o.kv_limit <= 0 || left < s->o.kv_limit))
+        s->pages.limit = left;
+    s->o.target.memory_limit = 0; // the plan has seen to it
+    return rc;
+}
+
+static int make_drafter(struct session *s, struct err *e) {
+    struct draft_config c = {.model = s->model,
+                             .dflash = s->draft,
+                             .max_k = TREE_MAX_K,
+                             .max_members = model_max_seqs(s->model)};
+    return drafter_create(&s->drafter, DRAFT_DFLASH, &c, e);
+}
+
+static struct price_note note_of(const struct session *s) {
+    return (struct price_note){s->o.note, s->o.note_arg};
+}
+
+// Timed passes take longer than others, so what they cost is not for other sessions.
+static int make_price(struct session *s, struct err *e) {
+    struct exec *x = runtime_exec(s->device);
+    struct price_subject subject = {.x = x,
+                                    .model = s->file,
+                                    .draft = s->o.draft,
+                                    .draft_model = s->draft,
+                                    .codec_k = s->o.target.codec_k,
+                                    .codec_v = s->o.target.codec_v,
+                                    .vendor_gemm = s->o.vendor_gemm,
+                                    .slots = session_experts(s).slots,
+                                    .cpu_experts = s->o.target.cpu_experts,
+                                    .cpu = s->cpu,
+                                    .sparse = s->o.target.sparse};
+    struct price_note note = note_of(s);
+    enum price_kind kind = exec_is_device(x) ? PRICE_GPU : PRICE_CPU;
+    const struct price_experts experts = price_experts_of(s->file, model_params_of(s->model));
+    int rc = price_create(&s->price, kind, &experts, e);
+    if (!rc)
+        rc = price_create(&s->prompts, kind, &experts, e);
+    if (!rc && s->o.price_folder && !s->o.timing && !s->o.importance)
+        price_file_open(&s->prices, s->o.price_folder, &subject, s->price, &note);
+    return rc;
+}
+
+// What is known of the experts that cannot all be resident.
+static void open_spark(struct session *s) {
+    const struct price_note n = note_of(s);
+    if (s->o.spark.keep && s->o.target.experts.n)
+        spark_open(&s->spark, s->o.model, s->file, &s->o.target.experts, s->o.target.cpu_experts,
+                   &n);
+    s->o.target.heat = spark_heat(&s->spark);
+}
+
+static int open_parts(struct session *s, struct err *e) {
+    int rc = gguf_open(&s->file, s->o.model, e);
+    if (!rc)
+        rc = open_device(s, e);
+    if (!rc)
+        rc = open_cpu(s, e);
+    if (!rc)
+        rc = make_plan(s, e);
+    if (!rc)
+        rc = claim_memory(s, e);
+    if (rc)
+        return rc;
+    struct exec *x = runtime_exec(s->device);
+    if (gguf_find(s->file, "tokenizer.ggml.model"))
+        rc = tokenizer_create(&s->tokenizer, s->file, e);
+    if (!rc && lends(&s->o))
+        rc = exec_park_open(x, e);
+    if (!rc) {
+        open_spark(s);
+        rc = model_load(&s->model, x, s->file, &s->o.target, e);
+    }
+    if (rc)
+        return err_prefix(e, "%s", s->o.model);
+    rc = structured_store_create(&s->structured, s->tokenizer, model_params_of(s->model)->vocab, e);
+    if (rc)
+        return rc;
+    if (s->o.draft)
+        rc = dflash_load(&s->draft, s->model, s->o.draft, &s->o.dflash, e);
+    if (!rc && lends(&s->o))
+        rc = exec_park_seal(x, s->o.park, e);
+    if (!rc)
+        rc = make_price(s, e);
+    return rc || !s->draft ? rc : make_drafter(s, e);
+}
+
+int session_open(struct session **out, const struct session_options *o, struct err *e) {
+    double start = clock_ms();
+    struct session *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_MEMORY, "no memory for a session");
+    s->o = *o;
+    s->o.dflash.codec_k = o->target.codec_k;
+    s->o.dflash.codec_v = o->target.codec_v;
+    int rc = open_parts(s, e);
+    if (rc) {
+        session_close(s);
+        return rc;
+    }
+    s->load_ms = clock_ms() - start;
+    *out = s;
+    return 0;
+}
+
+int session_measure(const struct session_options *o, struct memory_plan *out, struct err *e) {
+    struct session *s = calloc(1, sizeof *s);
+    *out = (struct memory_plan){0};
+    if (!s)
+        return err_set(e, ERR_MEMORY, "no memory for a memory plan");
+    s->o = *o;
+    s->o.make_plan = true;
+    s->o.dflash.codec_k = o->target.codec_k;
+    s->o.dflash.codec_v = o->target.codec_v;
+    int rc = gguf_open(&s->file, s->o.model, e);
+    if (!rc)
+        rc = open_device(s, e);
+    if (!rc)
+        rc = open_cpu(s, e);
+    if (!rc)
+        rc = make_plan(s, e);
+    *out = s->plan;
+    session_close(s);
+    return rc;
+}
+
+void session_close(struct session *s) {
+    if (!s)
+        return;
+    for (int i = 0; i < s->n_budgets; i++)
+        budget_destroy(s->budgets[i].budget);
+    free(s->budgets);
+    struct price_note note = note_of(s);
+    price_file_close(&s->prices, s->price, &note);
+    if (s->model)
+        spark_keep(&s->spark, model_experts(s->model), true, &note);
+    spark_close(&s->spark);
+    price_destroy(s->price);
+    price_destroy(s->prompts);
+    drafter_destroy(s->drafter);
+    dflash_destroy(s->draft);
+    model_destroy(s->model);
+    structured_store_destroy(s->structured);
+    if (s->tokenizer)
+        tokenizer_destroy(s->tokenizer);
+    if (s->device)
+        runtime_release(s->device, s->claim);
+    runtime_destroy(s->own_runtime);
+    if (s->file)
+        gguf_close(s->file);
+    free(s);
+}
+
+struct model *session_model(const struct session *s) {
+    return s->model;
+}
+
+struct dflash *session_draft(const struct session *s) {
+    return s->draft;
+}
+
+const struct tokenizer *session_tokenizer(const struct session *s) {
+    return s->tokenizer;
+}
+
+struct structured_store *session_structured(const struct session *s) {
+    return s->structured;
+}
+
+const struct gguf *session_file(const struct session *s) {
+    return s->file;
+}
+
+const struct memory_plan *session_plan(const struct session *s) {
+    return s->planned ? &s->plan : NULL;
+}
+
+struct runtime_device *session_device(const struct session *s) {
+    return s->device;
+}
+
+int64_t session_kv_used(const struct session *s) {
+    return s->pages.held - kv_budget_spare(&s->pages);
+}
+
+int64_t session_kv_limit(const struct session *s) {
+    return s->pages.limit;
+}
+
+int64_t session_spare(const struct session *s) {
+    return kv_budget_spare(&s->pages);
+}
+
+int64_t session_trim(struct session *s) {
+    int64_t bytes = kv_budget_trim(&s->pages);
+    exec_trim(runtime_exec(s->device));
+    return bytes;
+}
+
+int session_park(struct session *s, struct err *e) {
+    int rc = model_vacate(s->model, e);
+    if (!rc)
+        exec_park(runtime_exec(s->device));
+    return rc;
+}
+
+int session_unpark(struct session *s, struct err *e) {
+    int rc = exec_unpark(runtime_exec(s->device), e);
+    return rc ? rc : model_occupy(s->model, e);
+}
+
+void session_keep_experts(struct session *s) {
+    const struct price_note n = note_of(s);
+    spark_keep(&s->spark, model_experts(s->model), false, &n);
+}
+
+struct expert_use session_experts(const struct session *s) {
+    struct expert_use u = {0};
+    const struct expert_store *store = s->model ? model_experts(s->model) : NULL;
+    u.cpu_layers = s->plan.cpu_layers;
+    u.cpu_bytes = s->plan.cpu_experts;
+    if (!store)
+        return u;
+    const struct expert_classes *c = expert_store_classes(store);
+    for (int i = 0; i < c->n; i++)
+        u.slots += c->c[i].slots;
+    u.experts = (int64_t)expert_classes_layers(c) * c->experts;
+    u.slot_bytes = expert_classes_held(c);
+    expert_store_stats(store, &u.count);
+    u.lent = expert_store_lent(store);
+    return u;
+}
+
+double session_load_ms(const struct session *s) {
+    return s->load_ms;
+}
+
+int session_encode(const struct session *s, const char *text, size_t n, struct token_list *out,
+                   struct err *e) {
+    if (!s->tokenizer)
+        return err_set(e, ERR_UNSUPPORTED, "%s has no tokenizer; give token ids with --ids",
+                       s->o.model);
+    int rc = 0;
+    if (tokenizer_add_bos(s->tokenizer) && tokenizer_bos(s->tokenizer) >= 0)
+        rc = token_list_push(out, tokenizer_bos(s->tokenizer), e);
+    return rc ? rc : tokenizer_encode(s->tokenizer, text, n, true, out, e);
+}
+
+struct drafter *session_drafter(const struct session *s) {
+    return s->drafter;
+}
+
+struct price *session_price(const struct session *s) {
+    return s->price;
+}
+
+struct price *session_prompt_price(const struct session *s) {
+    return s->prompts;
+}
+
+int64_t session_pass_rows(const struct session *s, int64_t n) {
+    return model_rows_for(s->model, n);
+}
+
+int64_t session_chunk(const struct session *s, int64_t n) {
+    int64_t rows = session_pass_rows(s, n);
+    return s->o.target.lending.n ? rows : min_i64(s->o.chunk, rows);
+}
+
+int session_take_budget(struct session *s, struct budget **out, struct err *e) {
+    int i = 0;
+    while (i < s->n_budgets && s->budgets[i].lent)
+        i++;
+    if (i == s->n_budgets) {
+        struct lent_budget *more = realloc(s->budgets, (size_t)(i + 1) * sizeof *more);
+        if (!more)
+            return err_set(e, ERR_MEMORY, "no memory to choose budgets");
+        s->budgets = more;
+        more[i] = (struct lent_budget){0};
+        int rc = budget_create(&more[i].budget, e);
+        if (rc)
+            return rc;
+        s->n_budgets++;
+    }
+    s->budgets[i].lent = true;
+    *out = s->budgets[i].budget;
+    budget_begin(*out, i > 0 ? s->budgets[0].budget : NULL);
+    return 0;
+}
+
+void session_give_budget(struct session *s, struct budget *b) {
+    for (int i = 0; b && i < s->n_budgets; i++)
+        if (s->budgets[i].budget == b)
+            s->budgets[i].lent = false;
+}

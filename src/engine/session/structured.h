@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what a caller writes (a grammar, a regular expression, a JSON Schema, "any JSON object") to
+// the constraint of a request. A store keeps the vocabulary as grammars need it, made when it is
+// first asked for, and the newest constraints, which have worked out masks that the next request
+// need not. Any thread may use one; the constraints belong to the thread that runs the requests.
+#ifndef COPPICE_ENGINE_SESSION_STRUCTURED_H
+#define COPPICE_ENGINE_SESSION_STRUCTURED_H
+
+#include "spec/constraint/grammar.h"
+
+enum structured_form {
+    STRUCTURED_GBNF,   // a grammar in GBNF
+    STRUCTURED_REGEX,  // a regular expression for the whole reply
+    STRUCTURED_SCHEMA, // the text of a JSON Schema
+    STRUCTURED_OBJECT, // any JSON object; `text` is not looked at
+};
+
+struct structured {
+    enum structured_form form;
+    const char *text; // [n]
+    size_t n;
+    // NULL, or the marks of a block of reasoning, which comes first and is free: the reply may
+    // begin with `opening`, or the prompt has left the block open (inside).
+    const char *opening, *closing;
+    bool inside;
+    bool one_of_as_any;      // of a schema: see grammar.h
+    const struct gone *gone; // NULL: somebody always waits; else ERR_CANCELLED where nobody does
+};
+
+struct structured_store;
+
+enum { STRUCTURED_KEPT = 16, STRUCTURED_BYTES = 1 << 20 }; // constraints kept; bytes of a text
+
+// vocab: of the model. t: borrowed, and NULL where there is none.
+int structured_store_create(struct structured_store **out, const struct tokenizer *t, int64_t vocab,
+                            struct err *e);
+// When no constraint of it is in use. NULL is allowed.
+void structured_store_destroy(struct structured_store *s);
+
+// The vocabulary for grammars of others; the store's. ERR_UNSUPPORTED without a tokenizer.
+int structured_vocab(struct structured_store *s, const struct grammar_vocab **out, struct err *e);
+
+// *out gets a reference for the caller. Errors of the text are those of grammar.h (ERR_FORMAT,
+// ERR_UNSUPPORTED, ERR_LIMIT), all with a sentence.
+int structured_make(struct structured_store *s, const struct structured *w, struct constraint **out,
+                    struct err *e);
+
+#endif

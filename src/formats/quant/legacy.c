@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codecs of the 32-element block types Q4_0 to Q8_1. Byte j of a nibble array holds element j
+// (low) and element j+16 (high); in the 5-bit types bit i of a 32-bit word is element i's top bit.
+#include "formats/quant/impl.h"
+#include "formats/quant/search.h"
+
+static void q4_0_block(const unsigned char *b, float *y) {
+    float d = load_half(b);
+    for (int j = 0; j < 16; j++) {
+        y[j] = d * (float)((b[2 + j] & 15) - 8);
+        y[j + 16] = d * (float)((b[2 + j] >> 4) - 8);
+    }
+}
+
+static void q4_1_block(const unsigned char *b, float *y) {
+    float d = load_half(b), m = load_half(b + 2);
+    for (int j = 0; j < 16; j++) {
+        y[j] = d * (float)(b[4 + j] & 15) + m;
+        y[j + 16] = d * (float)(b[4 + j] >> 4) + m;
+    }
+}
+
+// Code of element i: its nibble and its fifth bit.
+static int five_bits(const unsigned char *nibbles, uint32_t high, int i) {
+    int nibble = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
+    return nibble | (int)(high >> i & 1u) << 4;
+}
+
+static void q5_0_block(const unsigned char *b, float *y) {
+    float d = load_half(b);
+    uint32_t high = load_u32(b + 2);
+    for (int i = 0; i < 32; i++)
+        y[i] = d * (float)(five_bits(b + 6, high, i) - 16);
+}
+
+static void q5_1_block(const unsigned char *b, float *y) {
+    float d = load_half(b), m = load_half(b + 2);
+    uint32_t high = load_u32(b + 4);
+    for (int i = 0; i < 32; i++)
+        y[i] = d * (float)five_bits(b + 8, high, i) + m;
+}
+
+static void scaled_bytes(const unsigned char *q, float d, float *y) {
+    for (int i = 0; i < 32; i++)
+        y[i] = d * (float)(int8_t)q[i];
+}
+
+static void q8_0_block(const unsigned char *b, float *y) {
+    scaled_bytes(b + 2, load_half(b), y);
+}
+
+// The second half, the scaled sum of the codes, serves dot products only.
+static void q8_1_block(const unsigned char *b, float *y) {
+    scaled_bytes(b + 4, load_half(b), y);
+}
+
+void quant_decode_q4_0(const void *src, float *dst, int64_t n) {
+    decode_blocks(src, dst, n, 32, 18, q4_0_block);
+}
+
+void quant_decode_q4_1(const void *src, float *dst, int64_t n) {
+    decode_blocks(src, dst, n, 32, 20, q4_1_block);
+}
+
+void quant_decode_q5_0(const void *src, float *dst, int64_t n) {
+    decode_blocks(src, dst, n, 32, 22, q5_0_block);
+}
+
+void quant_decode_q5_1(const void *src, float *dst, int64_t n) {
+    decode_blocks(src, dst, n, 32, 24, q5_1_block);
+}
+
+void quant_decode_q8_0(const void *src, float *dst, int64_t n) {
+    decode_blocks(src, dst, n, 32, 34, q8_0_block);
+}
+
+void quant_decode_q8_1(const void *src, float *dst, int64_t n) {
+    decode_blocks(src, dst, n, 32, 36, q8_1_block);
+}
+
+// Codes 0..2*half-1 of a symmetric type: the extreme element becomes code 0 exactly.
+static float symmetric_codes(const float *x, int half, int *code) {
+    float d = quant_extreme(x, 32) / (float)-half, inv = inverse_scale(d);
+    for (int i = 0; i < 32; i++) {
+        int c = (int)(x[i] * inv + (float)half + 0.5f);
+        code[i] = c > 2 * half - 1 ? 2 * half - 1 : c;
+    }
+    return d;
+}
+
+// Codes 0..top of an affine type over [min, max]; returns the step and stores the minimum.
+static float affine_codes(const float *x, int top, int *code, float *minimum) {
+    float lo = x[0], hi = x[0];
+    for (int i = 1; i < 32; i++) {
+        lo = x[i] < lo ? x[i] : lo;
+        hi = x[i] > hi ? x[i] : hi;
+    }
+    float d = (hi - lo) / (float)top, inv = inverse_scale(d);
+    for (int i = 0; i < 32; i++) {
+        int c = (int)((x[i] - lo) * inv + 0.5f);
+        code[i] = c > top ? top : c;
+    }
+    *minimum = lo;
+    return d;
+}
+
+static void pack_nibbles(const int *code, unsigned char *q) {
+    for (int j = 0; j < 16; j++)
+        q[j] = (unsigned char)((code[j] & 15) | (code[j + 16] & 15) << 4);
+}
+
+static void pack_fifth_bits(const int *code, unsigned char *h) {
+    for (int j = 0; j < 4; j++) {
+        unsigned byte = 0;
+        for (int k = 0; k < 8; k++)
+            byte |= ((unsigned)code[8 * j + k] >> 4 & 1u) << k;
+        h[j] = (unsigned char)byte;
+    }
+}
+
+static void pack_q4_0(float d, const int *code, unsigned char *b) {
+    store_u16(b, f32_to_f16(d));
+    pack_nibbles(code, b + 2);
+}
+
+static void pack_q5_0(float d, const int *code, unsigned char *b) {
+    store_u16(b, f32_to_f16(d));
+    pack_fifth_bits(code, b + 2);
+    pack_nibbles(code, b + 6);
+}
+
+static void pack_q4_1(float d, float m, const int *code, unsigned char *b) {
+    store_u16(b, f32_to_f16(d));
+    store_u16(b + 2, f32_to_f16(m));
+    pack_nibbles(code, b + 4);
+}
+
+static void pack_q5_1(float d, float m, const int *code, unsigned char *b) {
+    store_u16(b, f32_to_f16(d));
+    store_u16(b + 2, f32_to_f16(m));
+    pack_fifth_bits(code, b + 4);
+    pack_nibbles(code, b + 8);
+}
+
+static void q4_0_encode(const float *x, unsigned char *b) {
+    int code[32];
+    float d = symmetric_codes(x, 8, code);
+    pack_q4_0(d, code, b);
+}
+
+static void q5_0_encode(const float *x, unsigned char *b) {
+    int code[32];
+    float d = symmetric_codes(x, 16, code);
+    pack_q5_0(d, code, b);
+}
+
+static void q4_1_encode(const float *x, unsigned char *b) {
+    int code[32];
+    float m, d = affine_codes(x, 15, code, &m);
+    pack_q4_1(d, m, code, b);
+}
+
+static void q5_1_encode(const float *x, unsigned char *b) {
+    int code[32];
+    float m, d = affine_codes(x, 31, code, &m);
+    pack_q5_1(d, m, code, b);
+}
+
+// Codes use the unrounded scale and round half away from zero.
+static void q8_0_encode(const float *x, unsigned char *b) {
+    float d = fabsf(quant_extreme(x, 32)) / 127.0f, inv = inverse_scale(d);
+    store_u16(b, f32_to_f16(d));
+    for (int i = 0; i < 32; i++)
+        b[2 + i] = (unsigned char)(int8_t)roundf(x[i] * inv);
+}
+
+void quant_encode_q4_0(const float *src, void *dst, int64_t n) {
+    encode_blocks(src, dst, n, 32, 18, q4_0_encode);
+}
+
+void quant_encode_q4_1(const float *src, void *dst, int64_t n) {
+    encode_blocks(src, dst, n, 32, 20, q4_1_encode);
+}
+
+void quant_encode_q5_0(const float *src, void *dst, int64_t n) {
+    encode_blocks(src, dst, n, 32, 22, q5_0_encode);
+}
+
+void quant_encode_q5_1(const float *src, void *dst, int64_t n) {
+    encode_blocks(src, dst, n, 32, 24, q5_1_encode);
+}
+
+void quant_encode_q8_0(const float *src, void *dst, int64_t n) {
+    encode_blocks(src, dst, n, 32, 34, q8_0_encode);
+}
+
+// With importances the scale is searched, QUANT_LANES blocks at a time. The weights take the mean
+// square of the whole row.
+
+// Fills a batch with the first blocks of n values; returns how many there are.
+static int batch_blocks(const float *x, const float *importance, float spread, int64_t n,
+                        struct quant_batch *batch) {
+    float w[32];
+    int lane = 0;
+    *batch = (struct quant_batch){.n = 32};
+    for (int64_t at = 0; lane < QUANT_LANES && at < n; lane++, at += 32) {
+        quant_importance_weights(x + at, importance + at, 32, spread, w);
+        quant_batch_put(batch, lane, x + at, w);
+    }
+    return lane;
+}
+
+typedef void pack_symmetric_fn(float d, const int *code, unsigned char *b);
+
+static void weighted_symmetric(const float *src, const float *importance, unsigned char *b,
+                               int64_t n, int half, pack_symmetric_fn *pack) {
+    struct quant_batch batch;
+    float scale[QUANT_LANES], spread = quant_sum_squares(src, n) / (float)n;
+    int code[QUANT_LANES * 32], bytes = half == 8 ? 18 : 22;
+    for (int64_t at = 0; at < n; at += QUANT_LANES * 32) {
+        int blocks = batch_blocks(src + at, importance + at, spread, n - at, &batch);
+        quant_search_signed(&batch, half, scale, code);
+        for (int k = 0; k < blocks; k++, b += bytes)
+            pack(scale[k], code + 32 * k, b);
+    }
+}
+
+typedef void pack_affine_fn(float d, float m, const int *code, unsigned char *b);
+
+// A fit to one end of huge values may put the other end beyond a half; such a block is fitted
+// plainly.
+static void weighted_affine(const float *src, const float *importance, unsigned char *b, int64_t n,
+                            int top, pack_affine_fn *pack) {
+    const struct quant_grid grid = {.top = top, .count = 36, .start = -0.9f, .step = 0.05f};
+    struct quant_batch batch;
+    float scale[QUANT_LANES], minimum[QUANT_LANES], spread = quant_sum_squares(src, n) / (float)n;
+    int code[QUANT_LANES * 32], bytes = top == 15 ? 20 : 24;
+    for (int64_t at = 0; at < n; at += QUANT_LANES * 32) {
+        int blocks = batch_blocks(src + at, importance + at, spread, n - at, &batch);
+        quant_search_affine(&batch, &grid, scale, minimum, code);
+        for (int k = 0; k < blocks; k++, b += bytes) {
+            float d = scale[k], m = -minimum[k];
+            if (!(d < 65504.0f && m > -65504.0f))
+                d = affine_codes(src + at + 32 * k, top, code + 32 * k, &m);
+            pack(d, m, code + 32 * k, b);
+        }
+    }
+}
+
+void quant_weighted_q4_0(const float *src, const float *importance, void *dst, int64_t n) {
+    weighted_symmetric(src, importance, dst, n, 8, pack_q4_0);
+}
+
+void quant_weighted_q5_0(const float *src, const float *importance, void *dst, int64_t n) {
+    weighted_symmetric(src, importance, dst, n, 16, pack_q5_0);
+}
+
+void quant_weighted_q4_1(const float *src, const float *importance, void *dst, int64_t n) {
+    weighted_affine(src, importance, dst, n, 15, pack_q4_1);
+}
+
+void quant_weighted_q5_1(const float *src, const float *importance, void *dst, int64_t n) {
+    weighted_affine(src, importance, dst, n, 31, pack_q5_1);
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Expressions and rules; see build.h. An expression is a row of a table; what is trivial (empty
+// parts, single parts) is simplified at once. Sizes are estimated here, so that what is too large
+// to write out becomes calls of a rule.
+#include "grammar/expression/build.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "base/vec.h"
+#include "grammar/grammar_impl.h"
+
+enum { MOST_EXPRS = 1 << 22 };
+
+int grammar_work_look(struct grammar_work *w, struct err *e) {
+    w->ask = min_i64(w->steps + GRAMMAR_ASK, w->most + 1);
+    if (w->steps > w->most)
+        return err_set(
+            e, ERR_LIMIT,
+            "the grammar takes more than %lld steps to work out; use fewer choices beside each "
+            "other, smaller counts and simpler patterns",
+            (long long)w->most);
+    return gone_check(w->gone) ? err_set(e, ERR_CANCELLED, "nobody waits for the grammar any more")
+                               : 0;
+}
+
+bool build_work(struct build *b, int64_t steps) {
+    return !b->e.code && !grammar_work(b->work, steps, &b->e);
+}
+
+int build_create(struct build **out, struct grammar_work *work, size_t bytes, struct err *e) {
+    struct build *b = calloc(1, sizeof *b);
+    *out = b;
+    if (!b)
+        return err_set(e, ERR_MEMORY, "no memory for a grammar");
+    b->work = work ? work : &b->own;
+    if (!b->work->most)
+        b->work->most = grammar_steps(bytes);
+    int rc = vec_reserve(&b->exprs, &b->expr_cap, 64, sizeof *b->exprs, e);
+    if (rc) {
+        build_destroy(b);
+        *out = NULL;
+        return rc;
+    }
+    b->exprs[BUILD_NEVER] = (struct expr){.kind = EXPR_NEVER, .size = 1};
+    b->exprs[BUILD_EMPTY] = (struct expr){.kind = EXPR_EMPTY, .size = 1};
+    b->expr_count = 2;
+    return 0;
+}
+
+void build_destroy(struct build *b) {
+    if (!b)
+        return;
+    free(b->exprs);
+    free(b->kids);
+    free(b->rules);
+    for (int64_t i = 0; i < b->graph_count; i++)
+        graph_fini(&b->graphs[i]);
+    free(b->graphs);
+    str_fini(&b->data);
+    free(b);
+}
+
+uint32_t build_fail(struct build *b, int code, const char *fmt, ...) {
+    char text[sizeof b->e.text];
+    va_list args;
+    if (b->e.code)
+        return BUILD_NEVER;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    err_set(&b->e, code, "%s", text);
+    return BUILD_NEVER;
+}
+
+int build_error(const struct build *b, struct err *e) {
+    return b->e.code ? err_set(e, b->e.code, "%s", b->e.text) : 0;
+}
+
+static uint32_t size_sum(uint64_t a, uint64_t b) {
+    uint64_t sum = a + b;
+    return sum < BUILD_SIZE_MOST ? (uint32_t)sum : BUILD_SIZE_MOST;
+}
+
+uint32_t build_expr(struct build *b, struct expr x) {
+    if (!build_work(b, 2))
+        return BUILD_NEVER;
+    if (b->expr_count >= MOST_EXPRS)
+        return build_fail(b, ERR_LIMIT, "the grammar has more than %d parts", MOST_EXPRS);
+    if (vec_reserve(&b->exprs, &b->expr_cap, b->expr_count + 1, sizeof *b->exprs, &b->e))
+        return BUILD_NEVER;
+    b->exprs[b->expr_count] = x;
+    return (uint32_t)b->expr_count++;
+}
+
+uint32_t build_bytes(struct build *b, const char *bytes, size_t n) {
+    if (!build_work(b, (int64_t)n / 8))
+        return BUILD_NEVER;
+    if (n == 0)
+        return BUILD_EMPTY;
+    if (n > MOST_EXPRS || b->data.len > UINT32_MAX / 2)
+        return build_fail(b, ERR_LIMIT, "the grammar has a text of more than %d bytes", MOST_EXPRS);
+    size_t at = b->data.len;
+    str_append(&b->data, bytes, n);
+    if (b->data.failed)
+        return build_fail(b, ERR_MEMORY, "no memory for the texts of a grammar");
+    return build_expr(
+        b, (struct expr){
+               .kind = EXPR_BYTES, .a = (uint32_t)at, .b = (uint32_t)n, .size = (uint32_t)n});
+}
+
+uint32_t build_text(struct build *b, const char *text) {
+    return build_bytes(b, text, strlen(text));
+}
+
+uint32_t build_range(struct build *b, uint8_t lo, uint8_t hi) {
+    return lo > hi
+               ? (uint32_t)BUILD_NEVER
+               : build_expr(b, (struct expr){.kind = EXPR_RANGE, .lo = lo, .hi = hi, .size = 1});
+}
+
+// Copies parts behind the kids that are there; `skip` is left out of them.
+static uint32_t add_list(struct build *b, int kind, const uint32_t *parts, size_t n,
+                         uint32_t skip) {
+    uint32_t first = (uint32_t)b->kid_count, size = 1, count = 0;
+    if (!build_work(b, (int64_t)n))
+        return BUILD_NEVER;
+    if (n > MOST_EXPRS || b->kid_count + (int64_t)n > 4 * (int64_t)MOST_EXPRS)
+        return build_fail(b, ERR_LIMIT, "the grammar has more than %d parts", 4 * MOST_EXPRS);
+    if (vec_reserve(&b->kids, &b->kid_cap, b->kid_count + (int64_t)n, sizeof *b->kids, &b->e))
+        return BUILD_NEVER;
+    for (size_t i = 0; i < n; i++) {
+        if (parts[i] == skip)
+            continue;
+        b->kids[b->kid_count++] = parts[i];
+        size = size_sum(size, b->exprs[parts[i]].size);
+        count++;
+    }
+    if (count == 0)
+        return skip;
+    if (count == 1) {
+        b->kid_count--;
+        return b->kids[b->kid_count];
+    }
+    return build_expr(b,
+                      (struct expr){.kind = (uint8_t)kind, .a = first, .b = count, .size = size});
+}
+
+uint32_t build_seq(struct build *b, const uint32_t *parts, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (parts[i] == BUILD_NEVER)
+            return BUILD_NEVER;
+    return add_list(b, EXPR_SEQ, parts, n, BUILD_EMPTY);
+}
+
+uint32_t build_alt(struct build *b, const uint32_t *parts, size_t n) {
+    return add_list(b, EXPR_ALT, parts, n, BUILD_NEVER);
+}
+
+void build_add(struct build *b, struct build_list *list, uint32_t part) {
+    if (!b->e.code &&
+        !vec_reserve(&list->parts, &list->cap, list->count + 1, sizeof *list->parts, &b->e))
+        list->parts[list->count++] = part;
+}
+
+static uint32_t close_list(struct build *b, struct build_list *list,
+                           uint32_t (*join)(struct build *, const uint32_t *, size_t)) {
+    uint32_t x = b->e.code ? BUILD_NEVER : join(b, list->parts, (size_t)list->count);
+    free(list->parts);
+    *list = (struct build_list){0};
+    return x;
+}
+
+uint32_t build_list_seq(struct build *b, struct build_list *list) {
+    return close_list(b, list, build_seq);
+}
+
+uint32_t build_list_alt(struct build *b, struct build_list *list) {
+    return close_list(b, list, build_alt);
+}
+
+uint32_t build_cat(struct build *b, uint32_t first, uint32_t second) {
+    return build_seq(b, (uint32_t[]){first, second}, 2);
+}
+
+uint32_t build_or(struct build *b, uint32_t one, uint32_t other) {
+    return build_alt(b, (uint32_t[]){one, other}, 2);
+}
+
+static uint32_t add_pair(struct build *b, int kind, uint32_t one, uint32_t other) {
+    if (b->e.code)
+        return BUILD_NEVER;
+    uint32_t size = size_sum(b->exprs[one].size, b->exprs[other].size);
+    return build_expr(b, (struct expr){.kind = (uint8_t)kind, .a = one, .b = other, .size = size});
+}
+
+uint32_t build_and(struct build *b, uint32_t one, uint32_t other) {
+    if (one == BUILD_NEVER || other == BUILD_NEVER)
+        return BUILD_NEVER;
+    return one == other ? one : add_pair(b, EXPR_AND, one, other);
+}
+
+uint32_t build_without(struct build *b, uint32_t one, uint32_t other) {
+    if (one == BUILD_NEVER || other == BUILD_NEVER)
+        return one;
+    return add_pair(b, EXPR_WITHOUT, one, other);
+}
+
+uint32_t build_graph(struct build *b, struct graph *g) {
+    int64_t at = b->graph_count;
+    if (b->e.code || vec_reserve(&b->graphs, &b->graph_cap, at + 1, sizeof *b->graphs, &b->e)) {
+        graph_fini(g);
+        return BUILD_NEVER;
+    }
+    b->graphs[b->graph_count++] = *g;
+    return build_expr(b, (struct expr){.kind = EXPR_GRAPH,
+                                       .a = (uint32_t)at,
+                                       .size = (uint32_t)b->graphs[at].node_count});
+}
+
+uint32_t build_rule(struct build *b, const char *name) {
+    size_t n = strlen(name);
+    if (!build_work(b, 2))
+        return 0;
+    if (b->rule_count >= MOST_EXPRS)
+        return build_fail(b, ERR_LIMIT, "the grammar has more than %d rules", MOST_EXPRS);
+    if (vec_reserve(&b->rules, &b->rule_cap, b->rule_count + 1, sizeof *b->rules, &b->e))
+        return 0;
+    b->rules[b->rule_count] = (struct rule){.name = (uint32_t)b->data.len, .n = (uint32_t)n};
+    str_append(&b->data, name, n);
+    if (b->data.failed)
+        return build_fail(b, ERR_MEMORY, "no memory for the rules of a grammar");
+    return (uint32_t)b->rule_count++;
+}
+
+void build_define(struct build *b, uint32_t rule, uint32_t expression) {
+    if (b->e.code)
+        return;
+    b->rules[rule].expr = expression;
+    b->rules[rule].defined = true;
+}
+
+uint32_t build_call(struct build *b, uint32_t rule) {
+    return build_expr(b, (struct expr){.kind = EXPR_CALL, .a = rule, .size = 1});
+}
+
+uint32_t build_shared(struct build *b, uint32_t expression) {
+    if (b->e.code || expression <= BUILD_EMPTY || b->exprs[expression].kind == EXPR_CALL)
+        return expression;
+    uint32_t rule = build_rule(b, "");
+    build_define(b, rule, expression);
+    return build_call(b, rule);
+}
+
+void build_json_how(struct build *b, const struct grammar_json *how) {
+    if (how->marks != b->how.marks || how->space != b->how.space) // what was written otherwise
+        b->space = b->strings = b->values = b->objects = b->arrays = 0;
+    b->how = *how;
+}

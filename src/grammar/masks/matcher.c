@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// States as callers hold them, and the memory of a matcher: when the tables have grown past a
+// bound, they are made anew from the states that are held, and everything else is forgotten.
+#include "grammar/masks/matcher.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+
+static struct grammar_state *hold(struct grammar_matcher *m, uint32_t number, bool ended) {
+    struct grammar_state *s = ended ? m->ended : m->t.states[number].held;
+    if (s) {
+        s->refs++;
+        return s;
+    }
+    s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    *s = (struct grammar_state){.refs = 1, .number = number, .ended = ended, .next = m->held};
+    if (m->held)
+        m->held->prev = s;
+    m->held = s;
+    if (ended)
+        m->ended = s;
+    else
+        m->t.states[number].held = s;
+    return s;
+}
+
+int grammar_matcher_create(struct grammar_matcher **out, struct grammar *g,
+                           const struct grammar_vocab *v, struct err *e) {
+    struct grammar_matcher *m = calloc(1, sizeof *m);
+    int rc = 0;
+    *out = NULL;
+    if (!m)
+        return err_set(e, ERR_MEMORY, "no memory for a grammar");
+    m->g = grammar_ref(g);
+    m->v = v;
+    m->bits = calloc((size_t)v->words + 1, sizeof *m->bits);
+    if (!m->bits)
+        rc = err_set(e, ERR_MEMORY, "no memory for a mask");
+    rc = rc ? rc : tables_init(&m->t, g, MATCHER_BYTES, e);
+    plain_prepare(m);
+    uint32_t start = rc ? (uint32_t)STATE_ERROR : tables_start(&m->t);
+    if (!rc && start == STATE_ERROR)
+        rc = matcher_error(m, NULL, e);
+    if (!rc && !(m->start = hold(m, start, false)))
+        rc = err_set(e, ERR_MEMORY, "no memory for a state of a grammar");
+    if (rc)
+        grammar_matcher_destroy(m);
+    else
+        *out = m;
+    return rc;
+}
+
+void grammar_matcher_destroy(struct grammar_matcher *m) {
+    if (!m)
+        return;
+    while (m->held) {
+        struct grammar_state *s = m->held;
+        m->held = s->next;
+        free(s);
+    }
+    masks_forget(m);
+    for (int i = 0; i < WHOLE_MASKS; i++)
+        free(m->whole[i].bits);
+    free(m->locals);
+    free(m->bits);
+    free(m->frames);
+    free(m->readings);
+    tables_fini(&m->t);
+    grammar_unref(m->g);
+    free(m);
+}
+
+size_t grammar_matcher_bytes(const struct grammar_matcher *m) {
+    size_t bytes = tables_bytes(&m->t) + m->local_bytes;
+    for (int i = 0; i < WHOLE_MASKS; i++)
+        bytes += m->whole[i].bits ? (size_t)m->v->words * sizeof(uint32_t) : 0;
+    return bytes;
+}
+
+int64_t grammar_matcher_work(const struct grammar_matcher *m) {
+    enum { PLACES = 8 };
+    return m->t.all_work + m->walked / PLACES;
+}
+
+void grammar_matcher_allow(struct grammar_matcher *m, int64_t steps) {
+    m->t.allowed = steps < INT64_MAX - m->t.all_work ? m->t.all_work + steps : INT64_MAX;
+}
+
+// ---- states
+
+struct grammar_state *grammar_state_ref(struct grammar_state *s) {
+    s->refs++;
+    return s;
+}
+
+void grammar_state_unref(struct grammar_matcher *m, struct grammar_state *s) {
+    if (s && m->going == s) // who waited for it may be the one that is gone
+        m->going = NULL;
+    if (!s || --s->refs > 0)
+        return;
+    if (s->ended)
+        m->ended = NULL;
+    else
+        m->t.states[s->number].held = NULL;
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        m->held = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    free(s);
+}
+
+struct grammar_state *grammar_start(struct grammar_matcher *m) {
+    return grammar_state_ref(m->start);
+}
+
+// ---- states with too many readings
+
+static uint32_t max_u32(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+// The first half and the last half of a list, `most` in all; how many are left.
+static uint32_t halves(struct pair *list, uint32_t n, uint32_t most) {
+    if (n <= most)
+        return n;
+    memmove(list + (most + 1) / 2, list + n - most / 2, most / 2 * sizeof *list);
+    return most;
+}
+
+static struct pair *copy_pairs(struct grammar_matcher *m, int64_t at, uint32_t n) {
+    struct pair *list = malloc((size_t)n * sizeof *list);
+    if (list)
+        memcpy(list, m->t.pairs + at, (size_t)n * sizeof *list);
+    else
+        m->t.rc = err_set(&m->t.e, ERR_MEMORY, "no memory for a state of a grammar");
+    return list;
+}
+
+static uint32_t narrow_set(struct grammar_matcher *m, uint32_t set, uint32_t most, int levels) {
+    if (set <= SET_OPEN || levels == 0 || m->t.rc)
+        return set;
+    uint32_t n = m->t.sets[set].count;
+    struct pair *list = copy_pairs(m, m->t.sets[set].at, n);
+    if (!list)
+        return STATE_ERROR;
+    n = halves(list, n, most);
+    for (uint32_t i = 0; i < n && !m->t.rc; i++)
+        list[i].set = narrow_set(m, list[i].set, max_u32(most / n, 1), levels - 1);
+    uint32_t few = m->t.rc ? (uint32_t)STATE_ERROR : tables_set(&m->t, list, n);
+    free(list);
+    return few;
+}
+
+// The same state, or one with some of its readings: all that can follow them can follow the state.
+// What follows a token is narrowed and nothing else, so a mask is that of single steps still.
+static uint32_t narrow(struct grammar_matcher *m, uint32_t state) {
+    enum { ENTRIES = 1 << 12 };
+    const struct state s = m->t.states[state];
+    if (s.weight <= WEIGHED_LEVELS * ENTRIES)
+        return state;
+    struct pair *list = copy_pairs(m, s.at, s.count);
+    if (!list)
+        return STATE_ERROR;
+    uint32_t n = halves(list, s.count, ENTRIES), few;
+    for (uint32_t i = 0; i < n && !m->t.rc; i++)
+        list[i].set = narrow_set(m, list[i].set, max_u32(ENTRIES / n, 1), WEIGHED_LEVELS);
+    few = m->t.rc ? (uint32_t)STATE_ERROR : tables_state(&m->t, list, n, s.may_end, s.open);
+    free(list);
+    return few;
+}
+
+static int accept(struct grammar_matcher *m, const struct grammar_state *from, const char *bytes,
+                  size_t n, struct grammar_state **to, struct err *e) {
+    matcher_begin(m);
+    uint32_t state = from->number;
+    for (size_t i = 0; i < n && state != STATE_DEAD && state != STATE_ERROR; i++)
+        state = tables_step(&m->t, state, (uint8_t)bytes[i]);
+    if (state != STATE_DEAD && state != STATE_ERROR)
+        state = narrow(m, state);
+    if (state == STATE_ERROR)
+        return matcher_error(m, from, e);
+    matcher_finished(m, from);
+    if (state == STATE_DEAD)
+        return 0;
+    *to = hold(m, state, false);
+    return *to ? 1 : err_set(e, ERR_MEMORY, "no memory for a state of a grammar");
+}
+
+enum { PIECE = 8 }; // bytes, about a token
+
+int grammar_accept_bytes(struct grammar_matcher *m, const struct grammar_state *from,
+                         const char *bytes, size_t n, struct grammar_state **to, struct err *e) {
+    struct grammar_state *s = NULL, *next;
+    size_t at = 0;
+    int rc;
+    *to = NULL;
+    if (from->ended)
+        return 0;
+    do { // in pieces, so that readings stay few, and what was worked out may be forgotten
+        size_t piece = min_size(n - at, PIECE);
+        rc = accept(m, s ? s : from, bytes + at, piece, &next, e);
+        grammar_state_unref(m, s);
+        s = rc == 1 ? next : NULL;
+        at += piece;
+    } while (rc == 1 && at < n);
+    *to = s;
+    return rc;
+}
+
+int grammar_accept(struct grammar_matcher *m, const struct grammar_state *from, int32_t token,
+                   struct grammar_state **to, struct err *e) {
+    const char *bytes;
+    *to = NULL;
+    if (from->ended || token < 0 || token >= m->v->size)
+        return 0;
+    if (vocab_ends(m->v, token)) {
+        if (!grammar_may_end(m, from))
+            return 0;
+        *to = hold(m, STATE_DEAD, true);
+        return *to ? 1 : err_set(e, ERR_MEMORY, "no memory for a state of a grammar");
+    }
+    size_t n = vocab_bytes(m->v, token, &bytes);
+    return n ? accept(m, from, bytes, n, to, e) : 0;
+}
+
+bool grammar_may_end(const struct grammar_matcher *m, const struct grammar_state *s) {
+    return !s->ended && m->t.states[s->number].may_end;
+}
+
+bool grammar_must_end(const struct grammar_matcher *m, const struct grammar_state *s) {
+    return s->ended || m->t.states[s->number].count == 0;
+}
+
+// The only byte that may follow, or -1.
+static int only_byte(struct grammar_matcher *m, uint32_t state, uint32_t *to) {
+    int found = -1;
+    if (m->t.states[state].may_end)
+        return -1;
+    for (int byte = 0; byte < 256; byte++) {
+        uint32_t next = tables_step(&m->t, state, (uint8_t)byte);
+        if (next == STATE_DEAD)
+            continue;
+        if (next == STATE_ERROR || found >= 0)
+            return -1;
+        found = byte;
+        *to = next;
+    }
+    return found;
+}
+
+int grammar_forced_bytes(struct grammar_matcher *m, const struct grammar_state *s, size_t most,
+                         struct str *append, struct err *e) {
+    if (s->ended)
+        return 0;
+    matcher_begin(m);
+    uint32_t state = s->number;
+    for (size_t i = 0; i < most && !m->t.rc; i++) {
+        int byte = only_byte(m, state, &state);
+        if (byte < 0)
+            break;
+        str_putc(append, (char)byte);
+    }
+    if (append->failed)
+        return err_set(e, ERR_MEMORY, "no memory for a text that a grammar forces");
+    return m->t.rc ? matcher_error(m, s, e) : 0;
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+// The negation of a schema: a choice of the negations of its keywords, each for the type that it
+// belongs to; those of parts of it are left to be made when they are needed. Two forms of `not`
+// stay as they are, since schema_string holds them: strings that are not in a list, or do not match
+// a pattern.
+#include <stdlib.h>
+#include <string.h>
+
+#include "grammar/schema/schema.h"
+
+enum { MOST_NUMBERS = 64 };
+
+struct negation {
+    struct schema *s;
+    struct json_writer *w;
+    const struct json *v; // the schema that is negated
+    int depth;
+};
+
+// ---- pieces of schemas
+
+void schema_open_type(struct json_writer *w, const char *type) {
+    jw_begin(w, '{');
+    jw_key_str(w, "type", type);
+}
+
+void schema_put_not(struct json_writer *w, const struct json *v) {
+    jw_begin(w, '{');
+    jw_key(w, "not");
+    jw_value(w, v);
+    jw_end(w, '}');
+}
+
+void schema_put_list(struct json_writer *w, const char *key, const char *name, size_t n) {
+    jw_key(w, key);
+    jw_begin(w, '[');
+    jw_str(w, name, n);
+    jw_end(w, ']');
+}
+
+// "properties": {name: false}, or what is not `never`.
+void schema_put_property(struct json_writer *w, const char *name, size_t n,
+                         const struct json *never) {
+    char *key = strndup(name, n);
+    jw_key(w, "properties");
+    jw_begin(w, '{');
+    w->out.failed |= !key;
+    jw_key(w, key ? key : "");
+    free(key);
+    if (never)
+        schema_put_not(w, never);
+    else
+        jw_bool(w, false);
+    jw_end(w, '}');
+}
+
+static void put_number(struct json_writer *w, const char *type, const char *key, double v) {
+    schema_open_type(w, type);
+    jw_key_num(w, key, v);
+    jw_end(w, '}');
+}
+
+// As it was spelt: no double holds every whole number.
+static void put_value(struct json_writer *w, const char *key, const struct json *v) {
+    jw_key(w, key);
+    jw_value(w, v);
+}
+
+// ---- values
+
+static int by_value(const void *a, const void *b) {
+    long double x = schema_real(*(const struct json *const *)a, 0);
+    long double y = schema_real(*(const struct json *const *)b, 0);
+    return (x > y) - (x < y);
+}
+
+// Numbers between, below and above those that are left out.
+static void other_numbers(struct json_writer *w, const struct json **v, int n) {
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    for (int i = 0; i <= n; i++) {
+        schema_open_type(w, "number");
+        if (i > 0)
+            put_value(w, "exclusiveMinimum", v[i - 1]);
+        if (i < n)
+            put_value(w, "exclusiveMaximum", v[i]);
+        jw_end(w, '}');
+    }
+}
+
+static void other_strings(struct json_writer *w, const struct json *const *values, size_t n) {
+    size_t bytes;
+    schema_open_type(w, "string");
+    jw_key(w, "not");
+    jw_begin(w, '{');
+    jw_key(w, "enum");
+    jw_begin(w, '[');
+    for (size_t i = 0; i < n; i++) {
+        const char *text = json_str(values[i], &bytes);
+        if (text)
+            jw_str(w, text, bytes);
+    }
+    jw_end(w, ']');
+    jw_end(w, '}');
+    jw_end(w, '}');
+}
+
+static void put_types(struct json_writer *w, int types) {
+    static const struct {
+        int type;
+        const char *name;
+    } names[] = {{TYPE_NULL, "null"},     {TYPE_BOOL, "boolean"}, {TYPE_NUMBER, "number"},
+                 {TYPE_STRING, "string"}, {TYPE_ARRAY, "array"},  {TYPE_OBJECT, "object"}};
+    if (!types)
+        return;
+    jw_begin(w, '{');
+    jw_key(w, "type");
+    jw_begin(w, '[');
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if ((types & names[i].type) == names[i].type)
+            jw_cstr(w, names[i].name);
+    jw_end(w, ']');
+    jw_end(w, '}');
+}
+
+static void other_values(struct negation *o, const char *key, const struct json *const *values,
+                         size_t n) {
+    const struct json *numbers[MOST_NUMBERS];
+    int types = 0, count = 0;
+    bool yes = false, no = false;
+    for (size_t i = 0; i < n; i++) {
+        int type = schema_type_of(values[i]);
+        types |= type & TYPE_NUMBER ? TYPE_NUMBER : type;
+        yes |= type == TYPE_BOOL && json_bool(values[i], false);
+        no |= type == TYPE_BOOL && !json_bool(values[i], true);
+        if (type & TYPE_NUMBER && count == MOST_NUMBERS)
+            schema_fail(o->s, ERR_LIMIT, o->v, key, "more than 64 numbers are not left out");
+        else if (type & TYPE_NUMBER)
+            numbers[count++] = values[i];
+        if (type & (TYPE_ARRAY | TYPE_OBJECT))
+            schema_fail(o->s, ERR_UNSUPPORTED, o->v, key,
+                        "arrays and objects that are not to be are not supported");
+    }
+    put_types(o->w, TYPE_ANY & ~types);
+    if (types & TYPE_STRING)
+        other_strings(o->w, values, n);
+    if (types & TYPE_NUMBER)
+        other_numbers(o->w, numbers, count);
+    if (types & TYPE_BOOL && yes != no) {
+        jw_begin(o->w, '{');
+        jw_key_bool(o->w, "const", no);
+        jw_end(o->w, '}');
+    }
+}
+
+static void other_enum(struct negation *o, const struct json *list) {
+    size_t n = json_len(list);
+    const struct json **values = calloc(n + 1, sizeof *values);
+    if (!values) {
+        build_fail(o->s->b, ERR_MEMORY, "no memory for a schema");
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        values[i] = json_at(list, i);
+    other_values(o, "enum", values, n);
+    free(values);
+}
+
+// ---- keywords
+
+static void not_type(struct negation *o, const struct json *v) {
+    struct conj c = {.list = &(struct member){.schema = o->v}, .count = 1};
+    int types = schema_types(o->s, &c);
+    (void)v;
+    if (types & TYPE_NUMBER) // numbers that are no integers have no name
+        types |= TYPE_NUMBER;
+    put_types(o->w, TYPE_ANY & ~types);
+}
+
+static void not_const(struct negation *o, const struct json *v) {
+    other_values(o, "const", &v, 1);
+}
+
+static void not_required(struct negation *o, const struct json *v) {
+    for (size_t i = 0; i < json_len(v); i++) {
+        size_t n;
+        const char *name = json_str(json_at(v, i), &n);
+        if (!name)
+            continue;
+        schema_open_type(o->w, "object");
+        schema_put_property(o->w, name, n, NULL);
+        jw_end(o->w, '}');
+    }
+}
+
+static int not_property(void *arg, const char *key, size_t n, const struct json *v) {
+    struct negation *o = arg;
+    schema_open_type(o->w, "object");
+    schema_put_list(o->w, "required", key, n);
+    if (json_kind_of(v) != JSON_BOOL || json_bool(v, false))
+        schema_put_property(o->w, key, n, v);
+    jw_end(o->w, '}');
+    return 0;
+}
+
+static void not_properties(struct negation *o, const struct json *v) {
+    json_each(v, not_property, o);
+}
+
+static void not_pattern(struct negation *o, const struct json *v) {
+    schema_open_type(o->w, "string");
+    jw_key(o->w, "not");
+    jw_begin(o->w, '{');
+    jw_key(o->w, "pattern");
+    jw_value(o->w, v);
+    jw_end(o->w, '}');
+    jw_end(o->w, '}');
+}
+
+static void not_any_of(struct negation *o, const struct json *v) {
+    jw_begin(o->w, '{');
+    jw_key(o->w, "allOf");
+    jw_begin(o->w, '[');
+    for (size_t i = 0; i < json_len(v); i++)
+        schema_put_not(o->w, json_at(v, i));
+    jw_end(o->w, ']');
+    jw_end(o->w, '}');
+}
+
+static void not_all_of(struct negation *o, const struct json *v) {
+    for (size_t i = 0; i < json_len(v); i++)
+        schema_put_not(o->w, json_at(v, i));
+}
+
+static void not_not(struct negation *o, const struct json *v) {
+    jw_value(o->w, v);
+}
+
+static void not_ref(struct negation *o, const struct json *v) {
+    const char *ref = json_str(v, NULL);
+    const struct json *target = ref ? schema_target(o->s, o->v, ref) : NULL;
+    if (target)
+        schema_negate(o->s, o->w, target, o->depth + 1);
+}
+
+static void not_items(struct negation *o, const struct json *v) {
+    if (json_kind_of(v) == JSON_ARRAY || json_has(o->v, "prefixItems")) {
+        schema_fail(o->s, ERR_UNSUPPORTED, o->v, "items",
+                    "within not, items by their places are not supported");
+        return;
+    }
+    schema_open_type(o->w, "array");
+    jw_key(o->w, "contains");
+    schema_put_not(o->w, v);
+    jw_end(o->w, '}');
+}
+
+static void not_contains(struct negation *o, const struct json *v) {
+    if (json_has(o->v, "minContains") || json_has(o->v, "maxContains")) {
+        schema_fail(o->s, ERR_UNSUPPORTED, o->v, "contains",
+                    "within not, minContains and maxContains are not supported");
+        return;
+    }
+    schema_open_type(o->w, "array");
+    jw_key(o->w, "items");
+    schema_put_not(o->w, v);
+    jw_end(o->w, '}');
+}
+
+static int not_dependent(void *arg, const char *key, size_t n, const struct json *v) {
+    struct negation *o = arg;
+    for (size_t i = 0; i < (json_kind_of(v) == JSON_ARRAY ? json_len(v) : 1); i++) {
+        size_t bytes;
+        const char *name = json_str(json_at(v, i), &bytes);
+        schema_open_type(o->w, "object");
+        schema_put_list(o->w, "required", key, n);
+        if (json_kind_of(v) != JSON_ARRAY) {
+            jw_key(o->w, "not");
+            jw_value(o->w, v);
+        } else {
+            schema_put_property(o->w, name ? name : "", name ? bytes : 0, NULL);
+        }
+        jw_end(o->w, '}');
+    }
+    return 0;
+}
+
+static void not_dependents(struct negation *o, const struct json *v) {
+    json_each(v, not_dependent, o);
+}
+
+static void not_if(struct negation *o, const struct json *v) {
+    static const char *const ends[] = {"then", "else"};
+    for (int i = 0; i < 2; i++) {
+        const struct json *end = json_get(o->v, ends[i]);
+        if (!end)
+            continue;
+        jw_begin(o->w, '{');
+        jw_key(o->w, "allOf");
+        jw_begin(o->w, '[');
+        if (i)
+            schema_put_not(o->w, v);
+        else
+            jw_value(o->w, v);
+        schema_put_not(o->w, end);
+        jw_end(o->w, ']');
+        jw_end(o->w, '}');
+    }
+}
+
+// Keywords whose negation is another bound of the same type.
+static bool not_bound(struct negation *o, const char *key, const struct json *v) {
+    static const struct {
+        const char *key, *type, *other;
+        int step; // for counts
+    } bounds[] = {{"minimum", "number", "exclusiveMaximum", 0},
+                  {"maximum", "number", "exclusiveMinimum", 0},
+                  {"exclusiveMinimum", "number", "maximum", 0},
+                  {"exclusiveMaximum", "number", "minimum", 0},
+                  {"minLength", "string", "maxLength", -1},
+                  {"maxLength", "string", "minLength", 1},
+                  {"minItems", "array", "maxItems", -1},
+                  {"maxItems", "array", "minItems", 1},
+                  {"minProperties", "object", "maxProperties", -1},
+                  {"maxProperties", "object", "minProperties", 1}};
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        if (strcmp(bounds[i].key, key) != 0)
+            continue;
+        if (json_kind_of(v) != JSON_INT && json_kind_of(v) != JSON_DOUBLE)
+            schema_fail(o->s, ERR_UNSUPPORTED, o->v, key, "within not, it must be a number");
+        double n = json_num(v, 0) + bounds[i].step;
+        if (bounds[i].step == 0) {
+            schema_open_type(o->w, bounds[i].type);
+            put_value(o->w, bounds[i].other, v);
+            jw_end(o->w, '}');
+        } else if (n >= 0) {
+            put_number(o->w, bounds[i].type, bounds[i].other, n);
+        }
+        return true;
+    }
+    return false;
+}
+
+static int not_keyword(void *arg, const char *key, size_t n, const struct json *v) {
+    static const struct {
+        const char *key;
+        void (*put)(struct negation *, const struct json *);
+    } known[] = {{"type", not_type},
+                 {"const", not_const},
+                 {"enum", other_enum},
+                 {"required", not_required},
+                 {"properties", not_properties},
+                 {"pattern", not_pattern},
+                 {"anyOf", not_any_of},
+                 {"allOf", not_all_of},
+                 {"not", not_not},
+                 {"$ref", not_ref},
+                 {"items", not_items},
+                 {"contains", not_contains},
+                 {"dependentRequired", not_dependents},
+                 {"dependentSchemas", not_dependents},
+                 {"dependencies", not_dependents},
+                 {"if", not_if}};
+    static const char *const refused[] = {
+        "oneOf",           "prefixItems", "additionalProperties", "patternProperties",
+        "propertyNames",   "uniqueItems", "unevaluatedItems",     "unevaluatedProperties",
+        "additionalItems", "multipleOf",  "$dynamicRef",          "format"};
+    struct negation *o = arg;
+    (void)n;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i].key, key)) {
+            known[i].put(o, v);
+            return o->s->b->e.code;
+        }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (!strcmp(refused[i], key))
+            schema_fail(o->s, ERR_UNSUPPORTED, o->v, key,
+                        "within not, this keyword is not supported");
+    not_bound(o, key, v);
+    return o->s->b->e.code;
+}
+
+// Writes a schema that holds where v does not.
+void schema_negate(struct schema *s, struct json_writer *w, const struct json *v, int depth) {
+    struct negation o = {.s = s, .w = w, .v = v, .depth = depth};
+    if (json_kind_of(v) == JSON_BOOL) {
+        jw_bool(w, !json_bool(v, true));
+        return;
+    }
+    if (json_kind_of(v) != JSON_OBJECT || depth > SCHEMA_DEEPEST) {
+        schema_fail(s, depth > SCHEMA_DEEPEST ? ERR_LIMIT : ERR_FORMAT, v, NULL,
+                    depth > SCHEMA_DEEPEST ? "references within not lead too far"
+                                           : "a schema must be an object, true or false");
+        jw_bool(w, false);
+        return;
+    }
+    jw_begin(w, '{');
+    jw_key(w, "anyOf");
+    jw_begin(w, '[');
+    jw_bool(w, false);
+    json_each(v, not_keyword, &o);
+    jw_end(w, ']');
+    jw_end(w, '}');
+}

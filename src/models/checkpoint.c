@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints with the name of their model, in memory and in files.
+#include "models/checkpoint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/new_file.h"
+#include "formats/content.h"
+#include "models/model_impl.h"
+
+const struct gguf *model_file(const struct model *m) {
+    return m->load.arg;
+}
+
+uint64_t model_content(struct model *m) {
+    if (!m->content)
+        m->content = content_whole(m->load.arg, 0, NULL);
+    if (!m->content) // no memory
+        m->content = content_sketch(m->load.arg) | 1;
+    return m->content;
+}
+
+static struct checkpoint_form form_of(struct model *m) {
+    return (struct checkpoint_form){
+        .model = model_content(m), .device = model_kind(m), .vocab = m->params.vocab};
+}
+
+int model_checkpoint_write(struct model *m, const struct checkpoint *c,
+                           const struct token_tail *tail, const struct checkpoint_sink *to,
+                           struct err *e) {
+    struct checkpoint_form f = form_of(m);
+    if (tail) {
+        f.tail = tail->ids;
+        f.n_tail = tail->n;
+    }
+    return checkpoint_write(c, &f, to, e);
+}
+
+int model_checkpoint_read(struct model *m, struct checkpoint **out, struct token_tail *tail,
+                          const struct checkpoint_source *from, struct err *e) {
+    struct sequence_spec spec = model_spec(m);
+    struct checkpoint_form f = form_of(m);
+    int rc = checkpoint_read(out, &spec, &f, from, e);
+    if (tail)
+        *tail = (struct token_tail){f.tail, f.n_tail};
+    else
+        free(f.tail);
+    return rc;
+}
+
+static int to_file(void *arg, const void *data, size_t n, struct err *e) {
+    return file_new_write(arg, data, n, e);
+}
+
+int model_checkpoint_save(struct model *m, const struct checkpoint *c,
+                          const struct token_tail *tail, const struct checkpoint_place *to,
+                          struct err *e) {
+    struct file_new f;
+    struct checkpoint_sink sink = {to_file, &f, to->stage};
+    int rc = file_new_open(&f, to->path, e);
+    if (rc)
+        return rc;
+    rc = model_checkpoint_write(m, c, tail, &sink, e);
+    if (rc) {
+        file_new_abort(&f);
+        return rc;
+    }
+    return file_new_close(&f, e);
+}
+
+static int from_file(void *arg, void *data, size_t n, struct err *e) {
+    FILE *f = arg;
+    if (fread(data, 1, n, f) == n)
+        return 0;
+    return ferror(f) ? err_set(e, ERR_IO, "it cannot be read: %s", strerror(errno))
+                     : stored_ends_early(e);
+}
+
+int model_checkpoint_load(struct model *m, const char *path, struct checkpoint **out,
+                          struct token_tail *tail, struct err *e) {
+    FILE *f = fopen(path, "rbe");
+    if (!f)
+        return err_set(e, ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
+    struct checkpoint_source source = {from_file, f};
+    int rc = model_checkpoint_read(m, out, tail, &source, e);
+    fclose(f);
+    return rc ? err_prefix(e, "%s", path) : 0;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of a model's sequences as bytes and as files (state/stored/checkpoint.h), which say
+// which model they are of.
+#ifndef COPPICE_MODELS_CHECKPOINT_H
+#define COPPICE_MODELS_CHECKPOINT_H
+
+#include "models/model.h"
+#include "state/stored/checkpoint.h"
+
+struct gguf;
+const struct gguf *model_file(const struct model *m);
+// A hash of the model's file, of every byte (content_whole). Read once, when it is first asked for.
+uint64_t model_content(struct model *m);
+
+// Tokens behind those whose state a checkpoint has: written with it, or read (free ids).
+struct token_tail {
+    int32_t *ids;
+    int64_t n;
+};
+
+// tail: NULL for none. Errors as of checkpoint_write and checkpoint_read.
+int model_checkpoint_write(struct model *m, const struct checkpoint *c,
+                           const struct token_tail *tail, const struct checkpoint_sink *to,
+                           struct err *e);
+// tail: NULL if it is not wanted.
+int model_checkpoint_read(struct model *m, struct checkpoint **out, struct token_tail *tail,
+                          const struct checkpoint_source *from, struct err *e);
+
+// The same with a file. It is written beside `path`, brought to the disk and renamed, so that
+// `path` is whole or as it was before. stage: NULL, or what checkpoint_stage took. ERR_IO.
+struct checkpoint_place {
+    const char *path;
+    struct stored_stage *stage;
+};
+int model_checkpoint_save(struct model *m, const struct checkpoint *c,
+                          const struct token_tail *tail, const struct checkpoint_place *to,
+                          struct err *e);
+int model_checkpoint_load(struct model *m, const char *path, struct checkpoint **out,
+                          struct token_tail *tail, struct err *e);
+
+#endif

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The DFlash draft (arXiv 2602.06036): a small transformer that denoises a block of MASK tokens
+// from features of the target. Loads three GGUF dialects and the authors' safetensors into one
+// form. Its context K/V live in the sequence; the target's embedding and head are used.
+#ifndef COPPICE_MODELS_DRAFT_DFLASH_H
+#define COPPICE_MODELS_DRAFT_DFLASH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "models/model.h"
+
+struct dflash;
+
+enum { DFLASH_MAX_TAPS = 32, DFLASH_MAX_BLOCK = 64 };
+
+// Overrides of what the file says; dflash_options_default() overrides nothing.
+struct dflash_options {
+    int64_t mask_id; // -1: from the file
+    int block_size;  // 0: from the file
+    int64_t window;  // -1: from the file; 0: no window; > 0: this window on all layers but the last
+    int causal;      // -1: from the file and the layer kinds; 0: bidirectional; 1: causal
+    int n_taps;      // 0: from the file
+    int32_t taps[DFLASH_MAX_TAPS];     // 0-based target layers
+    float rope_base;                   // 0: from the file
+    enum kv_codec_id codec_k, codec_v; // how the draft's keys and values are stored
+};
+struct dflash_options dflash_options_default(void); // F16 KV
+
+// Whether a GGUF file whose general.architecture is this [n] is a draft.
+bool dflash_architecture(const char *name, size_t n);
+
+struct dflash_params {
+    const char *dialect; // "lucebox", "beellama", "upstream", "safetensors"
+    int n_layers, n_heads, n_kv, head_dim, block_size, n_taps;
+    int64_t dim, ffn, window, mask_id;
+    struct rope rope;
+    // Angles are divided by them (llama3), if there are some: rope.factors then.
+    float rope_divisors[OPS_HEAD_MAX / 2];
+    float eps;
+    // Embeddings and logits are multiplied by these; logits are cap tanh(logit / cap), 0: not so.
+    float embed_scale, logit_scale, logit_cap;
+    // Laguna: each layer norms the context by its own attn_norm before keys and values are made.
+    bool norms_context;
+    int32_t taps[DFLASH_MAX_TAPS];
+    uint8_t layer_window[128], layer_causal[128]; // per layer: sliding window; causal
+};
+
+// path: a draft GGUF, or model.safetensors (or its folder) with config.json beside it. Checks that
+// the draft fits the target and attaches it: the target's passes then keep the tapped features and
+// new sequences carry draft state. One draft per target. ERR_MISMATCH names what does not fit.
+int dflash_load(struct dflash **out, struct model *target, const char *path,
+                const struct dflash_options *o, struct err *e);
+// Bytes that dflash_load and the draft state of sequences will take, without loading.
+struct dflash_plan {
+    int64_t weights;    // in the backend's layout; what it shares with the target is not counted
+    int64_t scratch;    // workspace
+    int64_t pending;    // features kept per sequence
+    struct kv_needs kv; // keys and values per sequence
+    struct exec_limits limits; // for exec_own_bytes
+};
+struct dflash_plan_args {
+    const struct exec *x;      // NULL: weights at their size in the file
+    const struct gguf *target; // open
+    const struct model_options *target_options;
+    const char *path;
+    const struct dflash_options *options;
+};
+int dflash_plan(struct dflash_plan *p, const struct dflash_plan_args *a, struct err *e);
+
+void dflash_destroy(struct dflash *d); // after the sequences; detaches; NULL is allowed
+
+const struct dflash_params *dflash_params_of(const struct dflash *d);
+
+// Drafts for seqs[n] (n <= the target's max_seqs): the block [anchor, MASK, ...] at positions
+// len .. len+B-1 of each, with all pending features absorbed first. Anchors are newest tokens,
+// not yet run through the target. ERR_MEMORY leaves the sequences as they were.
+int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors, int n,
+                 struct err *e);
+// The same with blocks of `block` tokens, 2 to the draft's own size: less is computed, and each
+// token is predicted without those that would follow.
+int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
+                       int n, int block, struct err *e);
+// Logits of the last draft: its rows are [n][B-1], B being its block's size; row i-1 of a sequence
+// is block row i (i = 1 .. B-1), the marginal of the token at position len + i. The head runs when
+// logits are asked for, a slice at a time; a slice stays until another is asked for or the next
+// draft. Rows of one sequence, B-1, are never more than a slice.
+int64_t dflash_logits_rows(const struct dflash *d); // rows of a slice at most
+// Rows first .. first + n - 1 of all (n <= dflash_logits_rows): device [n][vocab], valid until the
+// next call that computes. Computed now, unless they are all in the slice that is there.
+const float *dflash_logits(struct dflash *d, int64_t first, int64_t n);
+
+#endif

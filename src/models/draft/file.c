@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Draft files: opening, dialects, and names. Each dialect is a list of its names for the upstream
+// ones; a tensor that no rule asks for means a variant of DFlash that this engine does not know.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "formats/content.h"
+#include "models/draft/impl.h"
+
+enum { CONFIG_LIMIT = 1 << 20, PATH_LIMIT = 4096 };
+
+struct dialect_name {
+    const char *upstream, *other;
+};
+
+static const struct dialect_name lucebox[] = {
+    {"fc.weight", "dflash.fc.weight"}, {"enc.output_norm.weight", "dflash.hidden_norm.weight"}};
+// Norms of taps, which upstream has in one tensor: %d is the tap.
+static const char *const tap_norms[] = {
+    [DIALECT_LUCEBOX] = "dflash.aux_hidden_norm.%d.weight",
+    [DIALECT_BEELLAMA] = "dflash_aux_hidden_norm.%d.weight",
+    [DIALECT_UPSTREAM] = "enc.aux_norm.%d.weight",
+    [DIALECT_SAFETENSORS] = "aux_hidden_norms.%d.weight",
+};
+static const struct dialect_name beellama[] = {
+    {"fc.weight", "dflash_fc.weight"}, {"enc.output_norm.weight", "dflash_hidden_norm.weight"}};
+static const struct dialect_name zlab[] = {
+    {"fc.weight", "fc.weight"},
+    {"enc.output_norm.weight", "hidden_norm.weight"},
+    {"output_norm.weight", "norm.weight"},
+    {"attn_norm.weight", "input_layernorm.weight"},
+    {"ffn_norm.weight", "post_attention_layernorm.weight"},
+    {"attn_q.weight", "self_attn.q_proj.weight"},
+    {"attn_k.weight", "self_attn.k_proj.weight"},
+    {"attn_v.weight", "self_attn.v_proj.weight"},
+    {"attn_output.weight", "self_attn.o_proj.weight"},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
+    {"ffn_gate.weight", "mlp.gate_proj.weight"},
+    {"ffn_up.weight", "mlp.up_proj.weight"},
+    {"ffn_down.weight", "mlp.down_proj.weight"},
+    {"attn_qkv.weight", "self_attn.qkv_proj.weight"},
+    {"attn_gate.weight", "self_attn.g_proj.weight"},
+    {"attn_q.bias", "self_attn.q_proj.bias"},
+    {"attn_k.bias", "self_attn.k_proj.bias"},
+    {"attn_v.bias", "self_attn.v_proj.bias"},
+    {"attn_output.bias", "self_attn.o_proj.bias"},
+    {"attn_sinks.weight", "self_attn.attention_sink_bias"},
+};
+
+static const char *lookup(const struct dialect_name *list, size_t n, const char *name) {
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(list[i].upstream, name) == 0)
+            return list[i].other;
+    }
+    return NULL;
+}
+
+#define LOOKUP(list, name) lookup(list, sizeof(list) / sizeof *(list), name)
+
+static const struct tensor *in_gguf(const struct dflash_file *f, const char *name) {
+    const char *other = f->dialect == DIALECT_LUCEBOX    ? LOOKUP(lucebox, name)
+                        : f->dialect == DIALECT_BEELLAMA ? LOOKUP(beellama, name)
+                                                         : NULL;
+    const struct tensor *t = gguf_tensor(f->g, other ? other : name);
+    const char *dot = t ? NULL : strstr(name, ".ffn_norm.weight");
+    if (!dot)
+        return t;
+    char alias[LOAD_NAME]; // some files name the second norm after its place
+    snprintf(alias, sizeof alias, "%.*s.post_attention_norm.weight", (int)(dot - name), name);
+    return gguf_tensor(f->g, alias);
+}
+
+static const struct tensor *in_safetensors(const struct dflash_file *f, const char *name) {
+    char full[LOAD_NAME + 64];
+    int layer, at = 0;
+    const char *other = NULL;
+    if (sscanf(name, "blk.%d.%n", &layer, &at) == 1 && at > 0) {
+        other = LOOKUP(zlab, name + at);
+        snprintf(full, sizeof full, "model.layers.%d.%s", layer, other ? other : "");
+    } else {
+        other = LOOKUP(zlab, name);
+        snprintf(full, sizeof full, "model.%s", other ? other : "");
+    }
+    if (!other)
+        return NULL;
+    const struct tensor *t = safetensors_tensor(f->st, full + strlen("model."));
+    return t ? t : safetensors_tensor(f->st, full);
+}
+
+static size_t tensor_count(const struct dflash_file *f) {
+    return f->g ? gguf_tensor_count(f->g) : safetensors_count(f->st);
+}
+
+static const struct tensor *tensor_at(const struct dflash_file *f, size_t i) {
+    return f->g ? gguf_tensor_at(f->g, i) : safetensors_at(f->st, i);
+}
+
+// "enc.aux_norm.N.weight", the norm of tap N.
+static const struct tensor *in_tap_norms(const struct dflash_file *f, int tap) {
+    char name[LOAD_NAME], full[LOAD_NAME + 8];
+    snprintf(name, sizeof name, tap_norms[f->dialect], tap);
+    if (f->g)
+        return gguf_tensor(f->g, name);
+    snprintf(full, sizeof full, "model.%s", name);
+    const struct tensor *t = safetensors_tensor(f->st, name);
+    return t ? t : safetensors_tensor(f->st, full);
+}
+
+const struct tensor *dflash_file_find(const void *file, const char *name) {
+    const struct dflash_file *f = file;
+    int tap, end = 0;
+    bool of_tap = sscanf(name, "enc.aux_norm.%d.weight%n", &tap, &end) == 1 && end > 0;
+    const struct tensor *t = of_tap ? in_tap_norms(f, tap)
+                             : f->g ? in_gguf(f, name)
+                                    : in_safetensors(f, name);
+    for (size_t i = 0; t && i < tensor_count(f); i++) {
+        if (tensor_at(f, i) == t)
+            f->used[i] = 1;
+    }
+    return t;
+}
+
+void dflash_file_done(const void *file, const struct tensor *t) {
+    const struct dflash_file *f = file;
+    if (f->g)
+        gguf_release(f->g, t);
+}
+
+int dflash_file_all_used(const struct dflash_file *f, struct err *e) {
+    for (size_t i = 0; i < tensor_count(f); i++) {
+        if (!f->used[i])
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the draft has a tensor %.100s that DFlash does not know; it is another "
+                           "kind of draft, use a plain DFlash one",
+                           tensor_at(f, i)->name);
+    }
+    return 0;
+}
+
+struct known {
+    const char *arch;
+    enum dflash_dialect dialect;
+};
+
+// The architectures of drafts in GGUF files; NULL: another one.
+static const struct known *find_known(const char *arch, size_t len) {
+    static const struct known all[] = {{"qwen35-dflash-draft", DIALECT_LUCEBOX},
+                                       {"gemma4-dflash-draft", DIALECT_LUCEBOX},
+                                       {"dflash-draft", DIALECT_LUCEBOX},
+                                       {"dflash", DIALECT_UPSTREAM}};
+    for (size_t i = 0; arch && i < sizeof all / sizeof *all; i++)
+        if (strlen(all[i].arch) == len && memcmp(all[i].arch, arch, len) == 0)
+            return &all[i];
+    return NULL;
+}
+
+bool dflash_architecture(const char *name, size_t n) {
+    return find_known(name, n) != NULL;
+}
+
+static int gguf_dialect(struct dflash_file *f, struct err *e) {
+    const char *s;
+    size_t len;
+    int rc = gguf_get_str(f->g, "general.architecture", &s, &len, e);
+    if (rc)
+        return rc;
+    const struct known *known = find_known(s, len);
+    if (known) {
+        f->dialect = known->dialect;
+        // Two dialects share an architecture name; the name of one tensor tells them apart.
+        if (f->dialect == DIALECT_LUCEBOX && gguf_tensor(f->g, "dflash_fc.weight"))
+            f->dialect = DIALECT_BEELLAMA;
+        return 0;
+    }
+    return err_set(e, ERR_MISMATCH,
+                   "architecture %.*s is not a DFlash draft; give the draft's file, not another "
+                   "model's",
+                   s ? (int)(len < 64 ? len : 64) : 4, s ? s : "none");
+}
+
+static bool ends_with(const char *s, const char *tail) {
+    size_t n = strlen(s), m = strlen(tail);
+    return n >= m && strcmp(s + n - m, tail) == 0;
+}
+
+// config.json lies beside the weights, or in the folder that was given.
+static int open_config(struct dflash_file *f, const char *path, struct err *e) {
+    char name[PATH_LIMIT];
+    struct str text = {0};
+    const char *slash = strrchr(path, '/');
+    bool file = ends_with(path, ".safetensors") || ends_with(path, ".json");
+    int len = file ? (slash ? (int)(slash - path) : 1) : (int)strlen(path);
+    int n = snprintf(name, sizeof name, "%.*s/config.json", len, file && !slash ? "." : path);
+    if (n < 0 || n >= (int)sizeof name)
+        return err_set(e, ERR_USAGE, "the path of the draft is too long");
+    int rc = file_read(&text, name, CONFIG_LIMIT, e);
+    if (!rc) {
+        rc = json_parse(&f->config, text.data, text.len, e);
+        if (rc)
+            err_prefix(e, "%s", name);
+    }
+    str_fini(&text);
+    return rc;
+}
+
+int dflash_file_open(struct dflash_file *f, const char *path, struct err *e) {
+    *f = (struct dflash_file){0};
+    struct err first = {0};
+    int rc = ends_with(path, ".safetensors") || ends_with(path, ".index.json")
+                 ? ERR_FORMAT
+                 : gguf_open(&f->g, path, &first);
+    if (rc) { // a folder or a safetensors file, unless the GGUF reader's word is the better one
+        f->g = NULL;
+        f->dialect = DIALECT_SAFETENSORS;
+        rc = safetensors_open(&f->st, path, e);
+        if (rc) {
+            f->st = NULL;
+            if (first.code && e && !ends_with(path, "/"))
+                *e = first;
+            return first.code ? first.code : rc;
+        }
+        rc = open_config(f, path, e);
+    } else {
+        rc = gguf_dialect(f, e);
+    }
+    if (!rc) {
+        f->used = calloc(tensor_count(f) + 1, 1);
+        if (!f->used)
+            rc = err_set(e, ERR_MEMORY, "no memory to open the draft");
+    }
+    if (rc)
+        dflash_file_close(f);
+    return rc;
+}
+
+void dflash_file_close(struct dflash_file *f) {
+    if (f->g)
+        gguf_close(f->g);
+    if (f->st)
+        safetensors_close(f->st);
+    if (f->config)
+        json_free(f->config);
+    free(f->used);
+    *f = (struct dflash_file){0};
+}
+
+uint64_t dflash_content(struct dflash *d) {
+    const struct dflash_file *f = &d->file;
+    const struct dflash_params *p = &d->params;
+    struct hash h;
+    if (d->content)
+        return d->content;
+    hash_begin(&h, 0);
+    for (size_t i = 0; i < tensor_count(f); i++)
+        content_add_tensor(&h, f->g ? gguf_tensor_at(f->g, i) : safetensors_at(f->st, i));
+    hash_add(&h, p->taps, (size_t)p->n_taps * sizeof *p->taps);
+    hash_add(&h, &p->rope.base, sizeof p->rope.base);
+    hash_add(&h, &p->eps, sizeof p->eps);
+    if (p->norms_context)
+        hash_add(&h, "context", 7);
+    if (p->rope.factor > 0 || p->rope.dims != p->head_dim || d->divisors) {
+        const float more[] = {(float)p->rope.dims,    p->rope.factor,
+                              p->rope.ramp,           p->rope.beta_fast,
+                              p->rope.beta_slow,      p->rope.magnitude,
+                              (float)p->rope.trained, p->rope.exact_ramp ? 1 : 0};
+        hash_add(&h, more, sizeof more);
+        hash_add(&h, p->rope_divisors, sizeof p->rope_divisors);
+    }
+    d->content = hash_end(&h) | 1; // never 0
+    return d->content;
+}

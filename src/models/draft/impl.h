@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of struct dflash, for dflash*.c only: one normal form of all dialects.
+#ifndef COPPICE_MODELS_DRAFT_IMPL_H
+#define COPPICE_MODELS_DRAFT_IMPL_H
+
+#include "base/json/json.h"
+#include "formats/safetensors.h"
+#include "models/draft/dflash.h"
+#include "models/model_impl.h"
+
+// Features kept back before they must be absorbed; groups of layers (without and with a window);
+// layers whose context goes through one call of projections.
+enum { DFLASH_PENDING = 64, DFLASH_GROUPS = 2, DFLASH_TOGETHER = 8 };
+
+enum dflash_dialect { DIALECT_LUCEBOX, DIALECT_BEELLAMA, DIALECT_UPSTREAM, DIALECT_SAFETENSORS };
+
+// An open draft file. Tensors are asked for by their upstream GGUF names in every dialect.
+struct dflash_file {
+    enum dflash_dialect dialect;
+    struct gguf *g;         // GGUF dialects
+    struct safetensors *st; // safetensors, with its config.json
+    struct json *config;
+    uint8_t *used; // [tensors of the file] asked for
+};
+
+struct dflash_layer {
+    float *mixer_norm, *ffn_norm; // [D]
+    struct attention_block attention;
+    struct mlp_block mlp;
+    int group, index; // KV group, layer within it
+    int mask;         // enum attend_mask
+    int64_t window;
+};
+
+struct dflash {
+    struct dflash_params params;
+    struct dflash_file file;
+    struct model *target;
+    struct exec *x;
+    struct attachment_kind kind; // of the state beside sequences
+    uint64_t content;            // dflash_content, 0: not asked for yet
+    struct load load;
+    struct attention_shape shape;
+    const struct weight *fc, *embed, *head;
+    float *hidden_norm, *out_norm;    // [D]
+    float *tap_norm[DFLASH_MAX_TAPS]; // [D] of each tap, or all NULL
+    float *tap_norms;                 // where they lie side by side
+    bool norms_taps;
+    float *divisors;             // host [rope.dims / 2], or NULL
+    struct dflash_layer *layers; // [n_layers]
+    int n_groups;
+    struct kv_layout layout[DFLASH_GROUPS];
+    struct kv_pool *pool[DFLASH_GROUPS];
+    int64_t window[DFLASH_GROUPS];
+    // Workspace. R rows: the larger of what is absorbed at once, A, and one block for each of the S
+    // sequences, S B. A is absorb_rows or, where that is 0, DFLASH_PENDING.
+    int64_t n_rows, absorb_rows;
+    struct act *act_taps, *act_d, *act_f; // A rows of n_taps * D, R of D, S B of F
+    struct attention_buffers attention;
+    float *h, *wanted;        // [R][D]; [S (B-1)][D] rows whose logits are wanted
+    float *logits, *features; // [logits_rows][vocab]; the target's [R][taps D]
+    float *normed;            // [A][taps D] where taps have norms
+    // fc of the rows of a pass that was foreseen: its number (0: none) and exec_stretch
+    float *foreseen; // [DFLASH_PENDING][D]
+    uint64_t foreseen_pass, foreseen_stretch;
+    float *stored; // [DFLASH_TOGETHER layers][keys, values][DFLASH_PENDING][n_kv head_dim]
+    int64_t logits_rows, drafted;          // rows of a slice at most; rows of the last draft
+    int64_t logits_first, logits_n;        // the slice in `logits`
+    uint64_t logits_stretch;               // exec_stretch when it was computed
+    unsigned char *scratch[DFLASH_GROUPS]; // pages for K and V of S B rows
+    int32_t *token, *parent, *seq, *index; // host [R]
+    int64_t *pos;                          // host [R]
+    struct kv_slot *store[DFLASH_GROUPS];  // host [R]
+    struct kv_view *views[DFLASH_GROUPS];  // host [S]
+};
+
+// What a sequence has of the draft. K and V of positions 0 .. absorbed-1 are in the groups,
+// features of absorbed .. len-1 wait, at most DFLASH_PENDING. So cutting back shortens the waiting
+// list first, and the groups only when it must.
+struct dflash_state {
+    struct attachment base; // len
+    struct kv kv[DFLASH_GROUPS];
+    int64_t absorbed;
+    // Waiting features that are rows `seen` of pass seen_pass, if these are all: n_seen of them;
+    // -1: they are not.
+    int32_t seen[DFLASH_PENDING];
+    int64_t n_seen;
+    uint64_t seen_pass;
+    float *pending; // device [DFLASH_PENDING][taps * D]; at rest only those that wait, or NULL
+};
+
+// Fills d->kind.
+void dflash_state_kind(struct dflash *d);
+// A sequence's state of this draft; NULL where it has none.
+struct dflash_state *dflash_state_of(const struct dflash *d, const struct sequence *s);
+// A hash of the draft's tensors and of what else its keys and values depend on.
+uint64_t dflash_content(struct dflash *d);
+// Room for what waits; absorbing cannot fail then.
+int dflash_state_reserve(struct dflash_state *s, struct err *e);
+// Projects all waiting features into the groups.
+void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *features);
+// The rows of the workspace's arrays as a pass.
+struct rows dflash_rows(const struct dflash *d, int64_t n);
+
+// Opens path and finds out its dialect.
+int dflash_file_open(struct dflash_file *f, const char *path, struct err *e);
+void dflash_file_close(struct dflash_file *f);
+// load_find_fn over a struct dflash_file: the tensor of an upstream name, marked as used.
+const struct tensor *dflash_file_find(const void *file, const char *name);
+// load_done_fn over a struct dflash_file.
+void dflash_file_done(const void *file, const struct tensor *t);
+// ERR_UNSUPPORTED if the file holds a tensor that nobody asked for: a variant with more parts.
+int dflash_file_all_used(const struct dflash_file *f, struct err *e);
+
+// Reads the file's metadata into p and applies the overrides. target: for what the file leaves out.
+int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
+                       const struct model_params *target, const struct dflash_options *o,
+                       struct err *e);
+// The vocabulary, as far as the file names one: its size and its token texts are the target's.
+int dflash_check_vocab(const struct dflash_file *f, int64_t vocab, const struct gguf *target,
+                       struct err *e);
+// dflash_read_params for the two kinds of metadata: mask, block, rotary base and the factors of
+// embeddings and logits are in p and stay where the file does not say, *causal is -1 there.
+int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *causal,
+                     struct err *e);
+int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,
+                       struct err *e);
+// Of a GGUF file: refuses kinds of drafts that are not known; rotary settings beside the base,
+// factors, and whether it is Laguna's kind.
+int dflash_read_form(struct dflash_params *p, const struct gguf *g, const char *arch,
+                     struct err *e);
+
+#endif

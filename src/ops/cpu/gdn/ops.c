@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gated DeltaNet by the recurrent log (docs/architecture.md; formulas: arXiv 2412.06464 section 3,
+// unrolled from a base). The state S is read only at the base of a row's position,
+// 32 max(0, floor(pos/32) - 1); every position since then, committed (the ring) or an ancestor in
+// flight, contributes through its key, delta and decay, taken in position order. Rows of one
+// sequence share S and the ring, so they read them together, as a matrix product; only ancestors in
+// flight are taken row by row. Nothing is read that has faded to zero. Verification writes no
+// state: commit.c does.
+#include "ops/cpu/cpu.h"
+
+struct delta_run {
+    const struct cpu *cpu;
+    const struct gdn_args *a;
+    const struct rows *r;
+    bool by_value; // an item is one value head, not a key head with all of its value heads
+};
+
+// A row's ancestors in flight, oldest first, and itself.
+struct lineage {
+    int n;
+    int64_t at[GDN_OWN];
+};
+
+// Rows of one sequence that are worked on together, for some value heads of one key head.
+// Positions count from the oldest base: the ring has those below `ring`.
+struct batch {
+    const struct delta_run *run;
+    struct gdn_scratch *s;
+    const struct gdn_state *state;
+    int64_t first; // row
+    int count, ring, key_head;
+    int64_t base;       // position
+    int newer;          // where the newer base is
+    bool reads[2];      // some row reads the older base, the newer one
+    bool hi[GDN_BATCH]; // the row reads the newer base
+    struct lineage line[GDN_BATCH];
+};
+
+static int64_t base_of(int64_t pos) {
+    int64_t block = pos / GDN_BLOCK;
+    return block > 0 ? (block - 1) * GDN_BLOCK : 0;
+}
+
+static int64_t ring_slot(const struct batch *b, int j) {
+    return (b->base + j) % GDN_RING;
+}
+
+static void find_lineage(struct batch *b, int i) {
+    const struct rows *r = b->run->r;
+    int64_t row = b->first + i;
+    struct lineage *l = &b->line[i];
+    b->hi[i] = r->pos[row] / GDN_BLOCK > (b->base + b->ring) / GDN_BLOCK;
+    b->reads[b->hi[i]] = true;
+    l->n = (int)(r->pos[row] - b->base) - b->ring + 1;
+    for (int t = l->n; t-- > 0; row = r->parent[row])
+        l->at[t] = row;
+}
+
+// Minus the log decay of row i since its base.
+static float decay_of(const struct batch *b, const struct gdn_decays *y, int i) {
+    return y->own[i][b->line[i].n - 1];
+}
+
+static void sum_decays(const struct batch *b, int v_head, struct gdn_decays *y) {
+    const struct gdn_args *a = b->run->a;
+    int n_v = a->shape.n_v;
+    float total[2] = {0};
+    for (int hi = 0; hi < 2; hi++)
+        for (int j = hi ? b->newer : 0; b->reads[hi] && j < b->ring; j++) {
+            total[hi] += b->state->log_g[ring_slot(b, j) * n_v + v_head];
+            y->ring[hi][j] = -total[hi];
+        }
+    for (int i = 0; i < b->count; i++) {
+        float sum = total[b->hi[i]];
+        for (int t = 0; t < b->line[i].n; t++) {
+            sum += a->rows.g[b->line[i].at[t] * n_v + v_head];
+            y->own[i][t] = -sum;
+        }
+    }
+}
+
+// The rows of a batch that read one base, for one value head.
+struct readers {
+    int n, start; // the ring counts from position start on: before that, all has faded
+    bool state;   // and S counts
+    int row[GDN_BATCH];
+};
+
+static void find_readers(const struct batch *b, const struct gdn_decays *y, int hi,
+                         struct readers *out) {
+    float least = INFINITY; // of the rows' decays: what has faded there has faded for all
+    out->n = 0;
+    for (int i = 0; i < b->count; i++) {
+        if (b->hi[i] != hi)
+            continue;
+        out->row[out->n++] = i;
+        float m = decay_of(b, y, i);
+        least = m < least ? m : least;
+    }
+    out->state = -least >= FADE_LO;
+    out->start = hi ? b->newer : 0;
+    while (out->start < b->ring && !(y->ring[hi][out->start] - least >= FADE_LO))
+        out->start++;
+}
+
+// Products of every row's key and query with the keys from position `start` on.
+static void key_products(const struct batch *b, int start) {
+    const struct gdn_args *a = b->run->a;
+    const struct gdn_shape *s = &a->shape;
+    const struct delta_kernels *f = &b->run->cpu->row.delta;
+    const float *k[GDN_RING], *own[GDN_OWN];
+    struct gdn_scratch *w = b->s;
+    for (int j = start; j < b->ring; j++)
+        k[j] = b->state->log_k + (ring_slot(b, j) * s->n_k + b->key_head) * s->dk;
+    struct delta_dots ring = {.k = k + start, .n = b->ring - start, .dim = s->dk};
+    for (int i = 0; i < b->count; i++) {
+        int64_t at = ((b->first + i) * s->n_k + b->key_head) * s->dk;
+        const struct lineage *l = &b->line[i];
+        for (int t = 0; t < l->n; t++)
+            own[t] = a->rows.k + (l->at[t] * s->n_k + b->key_head) * s->dk;
+        struct delta_dots mine = {.x = {a->rows.k + at, a->rows.q + at},
+                                  .out = {w->kk[i] + b->ring, w->kq[i] + b->ring},
+                                  .k = own,
+                                  .n_x = 2,
+                                  .n = l->n,
+                                  .dim = s->dk};
+        f->dots(&mine);
+        ring.x[ring.n_x] = mine.x[0];
+        ring.x[ring.n_x + 1] = mine.x[1];
+        ring.out[ring.n_x++] = w->kk[i] + start;
+        ring.out[ring.n_x++] = w->kq[i] + start;
+    }
+    f->dots(&ring);
+}
+
+// Keys and queries for delta_read: the readers of the older base, then the others.
+static void copy_keys(const struct batch *b) {
+    const struct gdn_args *a = b->run->a;
+    const struct gdn_shape *s = &a->shape;
+    for (int hi = 0, t = 0; hi < 2; hi++)
+        for (int i = 0; i < b->count; i++) {
+            if (b->hi[i] != hi)
+                continue;
+            int64_t at = ((b->first + i) * s->n_k + b->key_head) * s->dk;
+            memcpy(b->s->x[t][0], a->rows.k + at, (size_t)s->dk * sizeof(float));
+            memcpy(b->s->x[t++][1], a->rows.q + at, (size_t)s->dk * sizeof(float));
+        }
+}
+
+// Coefficients of row i: those of the ring from `start` on into x, and those of its own line.
+// Returns the decay since its base.
+static float fade_row(const struct batch *b, const struct gdn_decays *y, int i, int start,
+                      float (*x)[DELTA_X]) {
+    struct gdn_scratch *w = b->s;
+    int dk = b->run->a->shape.dk, ring = b->ring;
+    struct delta_fade job = {.m = decay_of(b, y, i),
+                             .x = y->own[i],
+                             .kk = w->kk[i] + ring,
+                             .kq = w->kq[i] + ring,
+                             .ck = w->ck[i],
+                             .cq = w->cq[i],
+                             .n = b->line[i].n};
+    b->run->cpu->row.delta.fade(&job);
+    job.x = y->ring[b->hi[i]] + start;
+    job.kk = w->kk[i] + start;
+    job.kq = w->kq[i] + start;
+    job.ck = x[0] + dk;
+    job.cq = x[1] + dk;
+    job.n = ring - start;
+    return b->run->cpu->row.delta.fade(&job);
+}
+
+// What S and the ring give the readers of one base: into rows.d and out, for complete_row.
+static void read_base(const struct batch *b, int v_head, int hi, const struct readers *w) {
+    const struct gdn_args *a = b->run->a;
+    const struct gdn_shape *s = &a->shape;
+    float(*x)[2][DELTA_X] = b->s->x + (hi ? b->count - w->n : 0);
+    const struct gdn_decays *y = &b->s->decays[v_head / s->n_k % GDN_HEADS];
+    struct delta_read job = {
+        .dk = s->dk, .dv = s->dv, .n = w->n, .x = x[0][0], .panel = b->s->panel};
+    if (w->state)
+        job.s = (hi ? b->state->s_hi : b->state->s_lo) + (int64_t)v_head * s->dk * s->dv;
+    int slot = (int)ring_slot(b, w->start), count = b->ring - w->start;
+    int wraps = slot + count <= GDN_RING ? 0 : slot + count - GDN_RING;
+    job.stride = (int64_t)s->n_v * s->dv;
+    job.d[1] = b->state->log_d + (int64_t)v_head * s->dv;
+    job.d[0] = job.d[1] + slot * job.stride;
+    job.count[0] = count - wraps;
+    job.count[1] = wraps;
+    for (int t = 0; t < w->n; t++) {
+        int64_t row = ((b->first + w->row[t]) * s->n_v + v_head) * s->dv;
+        job.row[t].scale = fade_row(b, y, w->row[t], w->start, x[t]);
+        job.row[t].a = a->rows.d + row;
+        job.row[t].b = a->out + row;
+    }
+    b->run->cpu->row.delta.read(&job);
+}
+
+// Adds what row i owes its ancestors in flight.
+static void complete_row(const struct batch *b, int v_head, int i) {
+    const struct gdn_args *a = b->run->a;
+    const struct lineage *l = &b->line[i];
+    int dv = a->shape.dv;
+    int64_t row = (b->first + i) * a->shape.n_v + v_head;
+    const float *d[GDN_OWN];
+    for (int t = 0; t < l->n - 1; t++)
+        d[t] = a->rows.d + (l->at[t] * a->shape.n_v + v_head) * dv;
+    struct delta_row job = {.a = a->rows.d + row * dv,
+                            .b = a->out + row * dv,
+                            .pa = b->s->ck[i],
+                            .pb = b->s->cq[i],
+                            .d = d,
+                            .v = a->rows.v + row * dv,
+                            .beta = a->rows.beta[row],
+                            .self = b->s->cq[i][l->n - 1],
+                            .n = l->n - 1,
+                            .dim = dv};
+    b->run->cpu->row.delta.row(&job);
+}
+
+// The value heads first, first + n_k, .. below stop, at most GDN_HEADS, of one batch.
+static void run_heads(struct batch *b, int first, int stop) {
+    const struct gdn_shape *s = &b->run->a->shape;
+    struct readers of[GDN_HEADS][2];
+    int least = b->ring;
+    for (int v = first, h = 0; v < stop; v += s->n_k, h++) {
+        struct gdn_decays *y = &b->s->decays[v / s->n_k % GDN_HEADS];
+        sum_decays(b, v, y);
+        for (int hi = 0; hi < 2; hi++) {
+            find_readers(b, y, hi, &of[h][hi]);
+            if (of[h][hi].n && of[h][hi].start < least)
+                least = of[h][hi].start;
+        }
+    }
+    key_products(b, least);
+    copy_keys(b);
+    for (int v = first, h = 0; v < stop; v += s->n_k, h++) {
+        for (int hi = 0; hi < 2; hi++)
+            if (of[h][hi].n)
+                read_base(b, v, hi, &of[h][hi]);
+        for (int i = 0; i < b->count; i++)
+            complete_row(b, v, i);
+    }
+}
+
+// The next rows of a run from b->first on.
+static void open_batch(struct batch *b, const struct gdn_run *run) {
+    const struct gdn_args *a = b->run->a;
+    int64_t left = run->first + run->count - b->first, len = a->len[run->seq];
+    b->count = left < GDN_BATCH ? (int)left : GDN_BATCH;
+    b->state = a->seqs[run->seq];
+    b->base = base_of(len);
+    b->ring = (int)(len - b->base);
+    b->newer = (int)(len / GDN_BLOCK * GDN_BLOCK - b->base);
+    b->reads[0] = b->reads[1] = false;
+    for (int i = 0; i < b->count; i++)
+        find_lineage(b, i);
+}
+
+// Heads of one run; items: value heads, or key heads.
+static void run_items(struct batch *b, const struct gdn_run *run, int begin, int end) {
+    int n_k = b->run->a->shape.n_k, n_v = b->run->a->shape.n_v;
+    int64_t stop = run->first + run->count;
+    for (b->first = run->first; b->first < stop; b->first += b->count) {
+        open_batch(b, run);
+        for (int item = begin; item < end; item++) {
+            b->key_head = item % n_k;
+            int last = b->run->by_value ? item + 1 : n_v;
+            for (int v = item; v < last; v += GDN_HEADS * n_k) {
+                int most = v + GDN_HEADS * n_k;
+                run_heads(b, v, most < last ? most : last);
+            }
+        }
+    }
+}
+
+// Items of all runs, one run after another.
+static void gdn_items(void *arg, int64_t begin, int64_t end, int worker) {
+    const struct delta_run *u = arg;
+    int64_t each = u->by_value ? u->a->shape.n_v : u->a->shape.n_k;
+    struct batch b = {.run = u, .s = &u->cpu->gdn[worker]};
+    for (int64_t at = begin, next; at < end; at = next) {
+        int64_t run = at / each;
+        next = (run + 1) * each < end ? (run + 1) * each : end;
+        run_items(&b, &u->a->runs[run], (int)(at - run * each), (int)(next - run * each));
+    }
+}
+
+void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
+    const struct gdn_shape *s = &a->shape;
+    struct delta_run u = {cpu_of(x), a, r, (int64_t)s->n_k * a->n_runs < x->threads};
+    int64_t n = u.by_value ? s->n_v : s->n_k, rows = 0;
+    for (int i = 0; i < a->n_runs; i++)
+        rows += a->runs[i].count;
+    if (a->n_runs)
+        cpu_run(cpu_of(x), n * a->n_runs,
+                s->n_v / n * (int64_t)s->dk * s->dv * (rows / a->n_runs + 2) / 16, gdn_items, &u);
+}

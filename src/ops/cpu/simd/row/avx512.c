@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The row kernels with AVX-512: the templates over registers of sixteen lanes.
+#include "ops/cpu/simd/vec/avx512.h"
+
+#include "ops/cpu/simd/vec/x86_fold.h"
+
+#include "ops/cpu/simd/row/tmpl.h"
+
+#include "ops/cpu/attend/attend_tmpl.h"
+#include "ops/cpu/gdn/delta_tmpl.h"
+#include "ops/cpu/gdn/gate_tmpl.h"
+#include "ops/cpu/gdn/keys_tmpl.h"
+#include "ops/cpu/simd/load_tmpl.h"
+#include "ops/cpu/simd/quantise_tmpl.h"
+#include "ops/cpu/sparse/sparse_tmpl.h"
+
+#include "ops/cpu/simd/fold_tmpl.h"
+
+void row_fill_avx512(struct row_kernels *r) {
+    fill_table(r, "avx512");
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// See pool.h.
+#include "ops/experts/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "ops/args/mlp.h"
+
+int expert_classes_find(const struct expert_classes *c, int64_t record) {
+    for (int i = 0; i < c->n; i++)
+        if (c->c[i].record == record)
+            return i;
+    return -1;
+}
+
+int expert_classes_add(struct expert_classes *c, int experts, int64_t record, struct err *e) {
+    int i = expert_classes_find(c, record);
+    if (i < 0 && c->n == EXPERT_CLASSES)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "experts of this file have more than %d different sizes; convert it with "
+                       "one quantisation for all layers",
+                       EXPERT_CLASSES);
+    if (i < 0) {
+        i = c->n++;
+        c->c[i] = (struct expert_class){.record = record};
+    }
+    c->experts = experts;
+    c->c[i].layers++;
+    return i;
+}
+
+int expert_classes_layers(const struct expert_classes *c) {
+    int layers = 0;
+    for (int i = 0; i < c->n; i++)
+        layers += c->c[i].layers;
+    return layers;
+}
+
+int64_t expert_classes_all(const struct expert_classes *c) {
+    int64_t bytes = 0;
+    for (int i = 0; i < c->n; i++)
+        bytes += c->c[i].record * c->c[i].layers * c->experts;
+    return bytes;
+}
+
+int64_t expert_classes_held(const struct expert_classes *c) {
+    int64_t bytes = 0;
+    for (int i = 0; i < c->n; i++)
+        bytes += c->c[i].record * c->c[i].slots;
+    return bytes;
+}
+
+int64_t expert_classes_least(const struct expert_classes *c) {
+    int64_t bytes = 0;
+    for (int i = 0; i < c->n; i++)
+        bytes += c->c[i].record * c->experts;
+    return bytes;
+}
+
+int expert_classes_share(struct expert_classes *c, int64_t bytes, struct err *e) {
+    int64_t least = expert_classes_least(c), more = expert_classes_all(c) - least;
+    if (bytes < least)
+        return err_set(e, ERR_MEMORY,
+                       "the experts of one layer take %lld MiB and %lld MiB are left for them; use "
+                       "a smaller file, a shorter --max-ctx or a smaller --chunk",
+                       (long long)(least >> 20), (long long)(max_i64(bytes, 0) >> 20));
+    double part = more > 0 ? (double)(bytes - least) / (double)more : 1;
+    for (int i = 0; i < c->n; i++) {
+        struct expert_class *k = &c->c[i];
+        int64_t others = (int64_t)(k->layers - 1) * c->experts;
+        k->slots = c->experts + (part < 1 ? (int64_t)(part * (double)others) : others);
+    }
+    return 0;
+}
+
+int expert_classes_per_layer(struct expert_classes *c, int64_t slots, struct err *e) {
+    for (int i = 0; i < c->n; i++) {
+        struct expert_class *k = &c->c[i];
+        int64_t fewest = ceil_div(c->experts, k->layers);
+        if (slots < fewest)
+            return err_set(e, ERR_USAGE,
+                           "%lld slots a layer are too few: a pass may choose all %d experts of a "
+                           "layer, and %d layers share their slots; use --spark-slots %lld or more",
+                           (long long)slots, c->experts, k->layers, (long long)fewest);
+        k->slots = k->layers * min_i64(slots, c->experts);
+    }
+    return 0;
+}
+
+double expert_classes_share_of(const struct expert_classes *c) {
+    int64_t all = expert_classes_all(c);
+    return all > 0 ? (double)expert_classes_held(c) / (double)all : 1;
+}
+
+struct rank {
+    uint32_t heat;
+    int32_t expert, layer, owner;
+};
+
+static int by_heat(const void *a, const void *b) {
+    const struct rank *x = a, *y = b;
+    if (x->heat != y->heat)
+        return x->heat < y->heat ? 1 : -1;
+    if (x->expert != y->expert)
+        return x->expert < y->expert ? -1 : 1;
+    return (x->layer > y->layer) - (x->layer < y->layer);
+}
+
+int expert_pool_fill(struct expert_pool *p, struct err *e) {
+    int64_t all = (int64_t)p->layers * p->experts;
+    struct rank *r = malloc((size_t)all * sizeof *r);
+    if (!r)
+        return err_set(e, ERR_MEMORY, "no memory to order %lld experts", (long long)all);
+    for (int64_t i = 0; i < all; i++) {
+        r[i] = (struct rank){p->heat[i], (int32_t)(i % p->experts), (int32_t)(i / p->experts),
+                             (int32_t)i};
+        p->place[i] = -1;
+        p->total[i / p->experts] = (i % p->experts ? p->total[i / p->experts] : 0) + p->heat[i];
+    }
+    qsort(r, (size_t)all, sizeof *r, by_heat);
+    for (int64_t s = 0; s < p->slots; s++) {
+        p->owner[s] = s < all ? r[s].owner : -1;
+        if (s < all)
+            p->place[r[s].owner] = (int32_t)s;
+    }
+    free(r);
+    return 0;
+}
+
+static void warm(struct expert_pool *p, int layer, const uint32_t *count, int64_t n, int used) {
+    uint32_t *heat = p->heat + (int64_t)layer * p->experts;
+    bool halve = p->rows[layer] + (uint64_t)n >= EXPERT_HALF;
+    for (int i = 0; i < p->experts; i++)
+        heat[i] = (heat[i] + count[i] * EXPERT_HEAT) >> (halve ? 1 : 0);
+    p->total[layer] = (p->total[layer] + (uint32_t)(n * used) * EXPERT_HEAT) >> (halve ? 1 : 0);
+    p->rows[layer] = halve ? 0 : p->rows[layer] + (uint32_t)n;
+}
+
+// Who gets slots in a call: experts of `layer`, but not from those that count says `kept` needs,
+// nor, if it is ahead, from others of `layer`.
+struct taking {
+    int layer, kept;
+    const uint32_t *count;
+    bool ahead;
+};
+
+// What has to go first: its part above, slot below; free slots before all others, those that are
+// needed never.
+static uint64_t rank_of(const struct expert_pool *p, const struct taking *t, int64_t s) {
+    int32_t owner = p->owner[s];
+    if (owner < 0)
+        return (uint64_t)s;
+    int layer = owner / p->experts;
+    if ((layer == t->kept && t->count[owner % p->experts]) || (t->ahead && layer == t->layer))
+        return UINT64_MAX;
+    uint64_t part = expert_part(p->heat[owner], p->total[layer], p->experts);
+    return (part + 1) << 31 | (uint64_t)s;
+}
+
+// The slot that goes first of those behind `last`; UINT64_MAX: there is none.
+static uint64_t first_behind(const struct expert_pool *p, const struct taking *t, bool any,
+                             uint64_t last) {
+    uint64_t best = UINT64_MAX;
+    for (int64_t s = 0; s < p->slots; s++) {
+        uint64_t r = rank_of(p, t, s);
+        if (r < best && (any || r > last))
+            best = r;
+    }
+    return best;
+}
+
+static int take(struct expert_pool *p, const struct taking *t, int most,
+                struct expert_move *moves) {
+    int32_t *place = p->place + (int64_t)t->layer * p->experts;
+    int missing = 0;
+    uint64_t last = 0;
+    for (int i = 0; i < p->experts && missing < most; i++) {
+        if ((!t->ahead && !t->count[i]) || place[i] >= 0)
+            continue;
+        last = first_behind(p, t, missing == 0, last);
+        if (last == UINT64_MAX)
+            break;
+        moves[missing++] = (struct expert_move){i, (int32_t)(last & INT32_MAX)};
+    }
+    for (int i = 0; i < missing; i++) { // only now, so that ranks stayed as they were
+        int32_t *owner = &p->owner[moves[i].slot];
+        if (*owner >= 0)
+            p->place[*owner] = -1;
+        *owner = t->layer * p->experts + moves[i].expert;
+        place[moves[i].expert] = moves[i].slot;
+    }
+    return missing;
+}
+
+int expert_pool_choose(struct expert_pool *p, int layer, const int32_t *ids, int64_t n, int used,
+                       struct expert_move *moves) {
+    uint32_t count[OPS_EXPERTS_MAX] = {0};
+    for (int64_t i = 0; i < n * used; i++)
+        count[ids[i]]++;
+    warm(p, layer, count, n, used);
+    return take(p, &(struct taking){layer, layer, count, false}, p->experts, moves);
+}
+
+int expert_pool_ahead(struct expert_pool *p, int layer, const struct expert_now *now,
+                      struct expert_move *moves) {
+    uint32_t count[OPS_EXPERTS_MAX] = {0};
+    for (int64_t i = 0; now && i < now->entries; i++)
+        count[now->ids[i]]++;
+    const struct taking t = {layer, now ? now->layer : -1, count, true};
+    return take(p, &t, expert_pool_most_ahead(p->experts), moves);
+}

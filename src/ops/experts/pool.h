@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts beyond the card, as arithmetic: sizes of experts by class, how memory is shared out in
+// slots, and which expert makes room for which. All experts lie in host memory; the device has
+// slots, each the copy of one expert of one layer of a class, and an expert that a pass needs is
+// brought into a slot before it is used. So residency decides how long a pass takes, and no bit.
+// expert_pool_choose is the specification of the device's kernel (gpu/moe/fetch.cu), slot by
+// slot; whole numbers only, so that both make the same choices.
+#ifndef COPPICE_OPS_EXPERTS_POOL_H
+#define COPPICE_OPS_EXPERTS_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+// Layers whose experts take the same bytes are a class: they share its slots.
+enum { EXPERT_CLASSES = 64 };
+struct expert_class {
+    int64_t record; // bytes of an expert: gate, up and down, one behind the other
+    int layers;
+    int64_t slots; // experts of these layers that are resident
+};
+// Zeroed: the model has no experts, or all of them are resident.
+struct expert_classes {
+    int n, experts; // classes; experts of a layer
+    struct expert_class c[EXPERT_CLASSES];
+};
+
+// Counts a layer whose experts take `record` bytes; the number of its class. ERR_UNSUPPORTED: there
+// are too many classes.
+int expert_classes_add(struct expert_classes *c, int experts, int64_t record, struct err *e);
+int expert_classes_find(const struct expert_classes *c, int64_t record); // -1: none
+int expert_classes_layers(const struct expert_classes *c);
+int64_t expert_classes_all(const struct expert_classes *c);  // bytes of all experts
+int64_t expert_classes_held(const struct expert_classes *c); // of the slots
+// The fewest: slots for all experts of one layer of each class, so that any pass can be run.
+int64_t expert_classes_least(const struct expert_classes *c);
+// Shares `bytes` out, the same part of each class, at least the fewest and at most all of them;
+// ERR_MEMORY: fewer bytes than the fewest slots take.
+int expert_classes_share(struct expert_classes *c, int64_t bytes, struct err *e);
+// `slots` for each layer of a class, in the mean. ERR_USAGE: fewer than experts of one layer.
+int expert_classes_per_layer(struct expert_classes *c, int64_t slots, struct err *e);
+double expert_classes_share_of(const struct expert_classes *c); // resident bytes of all, 0 .. 1
+
+// Heat: what an expert was used for lately. Each entry adds EXPERT_HEAT; behind EXPERT_HALF rows of
+// a layer its heats are halved. Experts of different layers are compared by their part of their
+// layer's heat, since a pass that is under way has warmed the layers behind it only.
+enum { EXPERT_HEAT = 256, EXPERT_HALF = 32768 };
+#ifdef __CUDACC__
+#define EXPERT_BOTH static inline __host__ __device__
+#else
+#define EXPERT_BOTH static inline
+#endif
+// In 2^-24; nothing is known of a layer: all have the same part.
+EXPERT_BOTH uint64_t expert_part(uint32_t heat, uint32_t total, int experts) {
+    return (((uint64_t)heat + EXPERT_HEAT) << 24) /
+           ((uint64_t)total + (uint64_t)experts * EXPERT_HEAT);
+}
+
+// The slots of one class. Arrays are the caller's.
+struct expert_pool {
+    int layers, experts;
+    int64_t slots;
+    int32_t *owner;  // [slots] layer * experts + expert; -1: free
+    int32_t *place;  // [layers][experts] slot; -1: not resident
+    uint32_t *heat;  // [layers][experts]
+    uint32_t *total; // [layers] of their heats, but for what halving rounds
+    uint32_t *rows;  // [layers] since the last halving
+};
+struct expert_move {
+    int32_t expert, slot;
+};
+
+// Fills the slots with the hottest experts, equal ones in turn over the layers, lowest first;
+// place becomes that of owner, total that of heat. ERR_MEMORY.
+int expert_pool_fill(struct expert_pool *p, struct err *e);
+// The experts that n rows of `used` entries chose (ids [n][used]) become hotter, and those that are
+// not resident get slots: free ones first, then those of the coldest experts that this layer does
+// not need now, equal ones by slot. moves: [experts]; how many. Needs slots >= experts.
+int expert_pool_choose(struct expert_pool *p, int layer, const int32_t *ids, int64_t n, int used,
+                       struct expert_move *moves);
+
+// A layer's call of so many entries likely needs most of its experts, and so does the next layer's:
+// behind such a choice the next layer's experts are brought ahead, while this one computes.
+EXPERT_BOTH bool expert_pool_many(int64_t entries, int experts) {
+    return entries >= 8 * (int64_t)experts;
+}
+EXPERT_BOTH int expert_pool_most_ahead(int experts) {
+    return (experts + 1) / 2;
+}
+// Experts of `layer` that are not resident, lowest first, get slots as above: at most
+// expert_pool_most_ahead of them, from none of their own layer, and from none that `now`, the
+// choice of another layer of this class (NULL: it is of another class), needs. Nothing becomes
+// hotter. moves: [experts]; how many.
+struct expert_now {
+    int layer;
+    const int32_t *ids;
+    int64_t entries;
+};
+int expert_pool_ahead(struct expert_pool *p, int layer, const struct expert_now *now,
+                      struct expert_move *moves);
+
+#endif

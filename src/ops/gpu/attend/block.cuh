@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both attention kernels with matrix instructions share: a block's pairs and what they may
+// see, queries as halves, and keys and values of a chunk on their way to shared memory. F is the
+// form of a kernel: its constants and places in shared memory. For .cu files only.
+#ifndef COPPICE_OPS_GPU_ATTEND_BLOCK_CUH
+#define COPPICE_OPS_GPU_ATTEND_BLOCK_CUH
+
+#include "ops/gpu/attend/tile.cuh"
+#include "ops/gpu/linear/form/act.cuh"
+
+// 2^EXTRA: the weight of a key as large as the maximum that weights are under
+enum { EXTRA = ATTEND_EXTRA };
+enum { SLACK = 4 }; // which a score must pass by so much to take its place: few chunks change it
+
+// What a block keeps of its pairs, and the keys of the chunks in work.
+template <int T> struct state {
+    struct attend_keys keys[3];
+    float scale[T * 16];     // takes scores to units of log 2
+    float most[2][T * 16];   // maximum of the present part; turns with the chunks
+    float fade[T * 16];      // what the part's sums fade by
+    float maxima[4][T * 16]; // of a chunk's scores, by quarters of the keys
+    int32_t place[T * 16];   // row * heads + head
+    int32_t first[T * 16], last[T * 16];
+    uint16_t split[T * 16]; // in chunks
+    int32_t first_most, last_least, split_least, split_most;
+};
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+// How a form places rows of queries and of keys, and the values it keeps of each pair.
+template <int D> struct plain_places {
+    typedef whole_rows<D> queries, keys;
+    static __device__ inline int slot(int pair) {
+        return pair;
+    }
+};
+
+// The maximum that a chunk's weights are under: `old` before it, `part` in it.
+static __device__ __forceinline__ float renewed(float old, float part) {
+    return part > old + SLACK ? part : old;
+}
+
+// The block's work.
+struct work {
+    struct attend_item t;
+    int kv;
+    unsigned char *memory;
+};
+
+// Which keys the block's pairs may see, and where the pairs are. Threads 0 .. 16 T - 1.
+template <int T>
+static __device__ inline void find_pairs(const struct attend_run *u, const struct work *b,
+                                         struct state<T> *m) {
+    const struct attend_item *t = &b->t;
+    int i = threadIdx.x;
+    if (i >= T * 16)
+        return;
+    struct attend_row r = {0, INT32_MAX, -1, 0};
+    m->place[i] = 0;
+    if (i < t->n_pairs) {
+        int pair = t->pair + i, at = pair / u->group;
+        int32_t row = attend_entry(&u->list[t->list + at]);
+        m->place[i] = row * u->n_heads + b->kv * u->group + pair - at * u->group;
+        r = attend_entry(&u->rows[row]);
+        atomicMax(&m->first_most, r.first);
+        atomicMin(&m->last_least, r.last);
+        atomicMin(&m->split_least, r.split / ATTEND_CHUNK);
+        atomicMax(&m->split_most, r.split / ATTEND_CHUNK);
+    }
+    m->first[i] = r.first;
+    m->last[i] = r.last;
+    m->split[i] = (uint16_t)(r.split / ATTEND_CHUNK);
+    m->most[0][i] = m->most[1][i] = -INFINITY;
+}
+
+// Queries of pairs first, first + STEP, ... as halves, AT_ONCE of them that are below `rows`; zeros
+// where there is none. A warp's; STATE has their places and gets what takes scores to units of log
+// 2.
+template <class F, int AT_ONCE, int STEP, class STATE>
+static __device__ inline void some_queries(const struct attend_run *u, const struct work *b,
+                                           STATE *m, int first, int rows) {
+    constexpr int D = F::D, V = D / 64; // twos of values a lane
+    unsigned char *tile = b->memory + F::Q;
+    const int lane = threadIdx.x % 32;
+    float2 x[AT_ONCE][V] = {};
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; j++) {
+        int pair = first + j * STEP;
+        if (pair >= b->t.n_pairs)
+            continue;
+        const float2 *q = (const float2 *)(u->q + (int64_t)m->place[pair] * D);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            x[j][v] = q[v * 32 + lane];
+    }
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; j++) {
+        int pair = first + j * STEP;
+        float most = 0;
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            most = fmaxf(most, fmaxf(fabsf(x[j][v].x), fabsf(x[j][v].y)));
+        int e = act_exponent(warp_max(most), 100);
+        float scale = power_of_two(e);
+        if (pair >= rows)
+            continue;
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            int at = v * 64 + lane * 2;
+            *(unsigned *)(tile + F::queries::at(pair, at / 8) + at % 8 * 2) =
+                pack(x[j][v].x * scale, x[j][v].y * scale);
+        }
+        if (lane == 0)
+            m->scale[F::slot(pair)] = u->scale * 1.44269504f * power_of_two(-e);
+    }
+}
+
+// Queries of `rows` pairs. Pairs go round the warps.
+template <class F>
+static __device__ inline void load_queries(const struct attend_run *u, const struct work *b,
+                                           struct state<F::T> *m, int rows) {
+    constexpr int EACH = F::T * 16 / F::WARPS, AT_ONCE = EACH > 9 ? EACH / 2 : EACH; // rows
+    for (int i = threadIdx.x / 32; i < rows; i += F::WARPS * AT_ONCE)
+        some_queries<F, AT_ONCE, F::WARPS>(u, b, m, i, rows);
+}
+
+// Offsets of pieces 2 k + odd of a row in rows of 8 pieces or more, for k % 4 = 0 .. 3.
+static __device__ inline void piece_offsets(int row, int odd, unsigned o[4]) {
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        o[k] = (unsigned)((2 * k + odd) ^ row % 8) * 16;
+}
+
+// Whether all pairs of the block see all keys of a chunk.
+template <int T>
+static __device__ inline bool all_seen(const struct attend_item *t, const struct state<T> *m,
+                                       const struct attend_keys *keys, int chunk) {
+    int begin = chunk * ATTEND_CHUNK, end = begin + ATTEND_CHUNK;
+    if (end > t->len || keys->pos[0] < 0 || m->first_most > begin || m->last_least < end - 1)
+        return false;
+    if (t->kind == ATTEND_WHOLE)
+        return true;
+    return t->kind == ATTEND_SHARED ? chunk < m->split_least : chunk >= m->split_most;
+}
+
+// The item of a block, its pairs, and its first keys and values, which load(b) brings on their way.
+template <int T, class LOAD>
+static __device__ inline struct work begin(const struct attend_run *u, struct state<T> *m,
+                                           unsigned char *memory, LOAD load) {
+    struct work b = {attend_entry(&u->items[blockIdx.x]), (int)blockIdx.y, memory};
+    for (int i = 0; i < 2 && threadIdx.x < ATTEND_CHUNK; i++) {
+        struct attend_found found = {NULL, 0, 0};
+        if (b.t.chunk + i < b.t.end)
+            found = attend_look(u, &b.t, b.t.chunk + i, threadIdx.x);
+        attend_note(u, found, &m->keys[(b.t.chunk + i) % 3], threadIdx.x);
+    }
+    if (threadIdx.x == 0) {
+        m->first_most = m->split_most = 0;
+        m->last_least = m->split_least = INT32_MAX;
+    }
+    __syncthreads();
+    // A first chunk of committed positions only is there since before the launch in front.
+    if (!u->ahead || u->codec_k != KV_F16 || u->codec_v != KV_F16 ||
+        (b.t.chunk + 1) * ATTEND_CHUNK > b.t.len)
+        gpu_await();
+    load(&b);
+    find_pairs<T>(u, &b, m);
+    gpu_await();
+    gpu_let_next();
+    __syncthreads();
+    return b;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiles of 16-bit values in shared memory and the matrix instructions that read them, for the
+// attention kernels. A tile has rows of D halves whose 16-byte pieces are exchanged by
+// piece ^ (row % 8), so that eight rows of one piece lie in different banks; for wgmma its rows are
+// cut into columns of 64 halves. For .cu files only.
+#ifndef COPPICE_OPS_GPU_ATTEND_TILE_CUH
+#define COPPICE_OPS_GPU_ATTEND_TILE_CUH
+
+#include "ops/gpu/attend/attend.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+static __device__ inline unsigned shared_address(const void *p) {
+    return (unsigned)__cvta_generic_to_shared(p);
+}
+
+// Where pieces of a tile lie: rows of D halves as they are, or in columns of 64 halves, the ROWS
+// rows of a column one behind the other. PITCH: from a row to the next; COLUMN: to the next 64
+// halves.
+template <int D> struct whole_rows {
+    static constexpr int PITCH = D * 2, COLUMN = 128;
+    static __device__ inline int at(int row, int piece) {
+        return row * PITCH + (piece ^ row % 8) * 16;
+    }
+};
+template <int ROWS> struct cut_rows {
+    static constexpr int PITCH = 128, COLUMN = ROWS * PITCH;
+    static __device__ inline int at(int row, int piece) {
+        return (piece / 8 * ROWS + row) * PITCH + (piece % 8 ^ row % 8) * 16;
+    }
+};
+
+template <int D> static __device__ inline unsigned piece_at(unsigned base, int row, int piece) {
+    return base + (unsigned)(row * D * 2 + (piece ^ row % 8) * 16);
+}
+
+// Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8.
+static __device__ inline void load_four(unsigned *r, unsigned at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+static __device__ inline void load_four_turned(unsigned *r, unsigned at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+// c (16 x 8, f32) += a (16 x 16) b (16 x 8).
+static __device__ inline void multiply(float *c, const unsigned *a, const unsigned *b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// 16 bytes; zeros where from is NULL.
+static __device__ inline void copy_or_zero(unsigned to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from ? from : ""),
+                 "r"(from ? 16 : 0)
+                 : "memory");
+}
+
+static __device__ inline void copy_whole_piece(unsigned to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+static __device__ inline void close_copies(void) {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// All groups but the newest N have landed.
+template <int N> static __device__ inline void await_copies(void) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+static __device__ inline unsigned pack(float a, float b) {
+    __half2 h = __floats2half2_rn(a, b);
+    return *(unsigned *)&h;
+}
+
+static __device__ inline float bounded(float x) {
+    return fminf(fmaxf(x, -65504.0f), 65504.0f);
+}
+
+// Eight floats as a piece of halves, which end at 65504.
+static __device__ inline uint4 pack_eight(const float *x) {
+    return make_uint4(pack(bounded(x[0]), bounded(x[1])), pack(bounded(x[2]), bounded(x[3])),
+                      pack(bounded(x[4]), bounded(x[5])), pack(bounded(x[6]), bounded(x[7])));
+}
+
+// Q8_0 rows of a chunk: 16 codes and their scale are one thread's, and two pieces.
+template <class PLACES, int D, int THREADS>
+static __device__ inline void load_codes(const struct attend_run *u, const struct attend_keys *keys,
+                                         bool value, int kv, unsigned char *tile) {
+    constexpr int TWOS = D / 16, STEP = THREADS / TWOS;
+    int at = threadIdx.x % TWOS;
+#pragma unroll 2
+    for (int slot = threadIdx.x / TWOS; slot < ATTEND_CHUNK; slot += STEP) {
+        struct kv_row from = attend_key(u, keys, slot, value, kv);
+        uint4 codes = make_uint4(0, 0, 0, 0);
+        float d = 0, x[16];
+        if (from.codes) {
+            codes = ((const uint4 *)from.codes)[at];
+            d = kv_stored<KV_Q8_0>::scale(from, at / 2);
+        }
+        kv_stored<KV_Q8_0>::unpack(codes.x, d, x);
+        kv_stored<KV_Q8_0>::unpack(codes.y, d, x + 4);
+        kv_stored<KV_Q8_0>::unpack(codes.z, d, x + 8);
+        kv_stored<KV_Q8_0>::unpack(codes.w, d, x + 12);
+        *(uint4 *)(tile + PLACES::at(slot, 2 * at)) = pack_eight(x);
+        *(uint4 *)(tile + PLACES::at(slot, 2 * at + 1)) = pack_eight(x + 8);
+    }
+}
+
+// The keys or values of a chunk, by all THREADS threads, in places of PLACES; F16 by asynchronous
+// copies, which the caller closes. Committed keys lie one behind the other.
+template <class PLACES, int D, int THREADS>
+static __device__ inline void load_chunk(const struct attend_run *u, const struct attend_item *t,
+                                         const struct attend_keys *keys, int chunk, bool value,
+                                         int kv, unsigned char *tile) {
+    constexpr int PIECES = D / 8, STEP = THREADS / PIECES;
+    int codec = value ? u->codec_v : u->codec_k;
+    unsigned base = shared_address(tile);
+    int slot = threadIdx.x / PIECES, at = threadIdx.x % PIECES;
+    static_assert(STEP % 8 == 0, "a thread's pieces all lie in the same column");
+    if (codec == KV_F16 && (chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0]) {
+        const unsigned char *from = keys->page[0] + (value ? u->v.codes : u->k.codes) +
+                                    (kv * ATTEND_CHUNK + slot) * D * 2 + at * 16;
+        unsigned to = base + (unsigned)PLACES::at(slot, at);
+#pragma unroll
+        for (int i = 0; i < ATTEND_CHUNK / STEP; i++)
+            copy_whole_piece(to + (unsigned)(i * STEP * PLACES::PITCH), from + i * STEP * D * 2);
+        return;
+    }
+    if (codec == KV_Q8_0) {
+        load_codes<PLACES, D, THREADS>(u, keys, value, kv, tile);
+        return;
+    }
+    for (; slot < ATTEND_CHUNK; slot += STEP) {
+        struct kv_row from = attend_key(u, keys, slot, value, kv);
+        if (codec == KV_F16) {
+            copy_or_zero(base + (unsigned)PLACES::at(slot, at),
+                         from.codes ? from.codes + at * 16 : NULL);
+            continue;
+        }
+        float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        if (from.codes)
+            kv_load8(codec, from, at, x);
+        *(uint4 *)(tile + PLACES::at(slot, at)) = pack_eight(x);
+    }
+}
+
+#endif
+
+#endif

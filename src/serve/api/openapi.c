@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The OpenAPI document; see openapi.h.
+#include "serve/api/openapi.h"
+
+#include <string.h>
+
+#include "serve/api/openapi_schemas.h"
+#include "serve/request/fields.h"
+
+// Schemas are written with ' in place of ".
+static void put_quoted(struct str *out, const char *text) {
+    for (; *text; text++)
+        str_putc(out, *text == '\'' ? '"' : *text);
+}
+
+static void put_string(struct str *out, const char *s) {
+    struct json_writer w = {0};
+    jw_cstr(&w, s);
+    str_append(out, w.out.data ? w.out.data : "", w.out.len);
+    out->failed |= w.out.failed;
+    str_fini(&w.out);
+}
+
+static void put_type(struct str *out, const struct field *f) {
+    static const char *const types[] = {
+        [FIELD_BOOL] = "boolean",  [FIELD_INT] = "integer", [FIELD_NUM] = "number",
+        [FIELD_STRING] = "string", [FIELD_ARRAY] = "array", [FIELD_OBJECT] = "object"};
+    if (f->schema) {
+        put_quoted(out, f->schema);
+        return;
+    }
+    str_printf(out, "{\"type\":\"%s\"", types[f->kind]);
+    if (f->kind == FIELD_INT || f->kind == FIELD_NUM)
+        str_printf(out, ",\"minimum\":%.17g", f->lo);
+    if (f->kind == FIELD_NUM || (f->kind == FIELD_INT && f->hi <= INT32_MAX))
+        str_printf(out, ",\"maximum\":%.17g", f->hi); // larger integers lose their last digits
+    str_putc(out, '}');
+}
+
+static void put_fields(struct str *out, const struct field *rows, size_t n, unsigned endpoint) {
+    const char *comma = "";
+    str_puts(out, "{\"type\":\"object\",\"properties\":{");
+    for (size_t i = 0; i < n; i++) {
+        if (!(rows[i].endpoints & endpoint))
+            continue;
+        str_printf(out, "%s\n\"%s\":{\"description\":", comma, rows[i].name);
+        put_string(out, rows[i].help);
+        str_puts(out, ",\"oneOf\":[");
+        put_type(out, &rows[i]);
+        if (!rows[i].schema || strcmp(rows[i].schema, "{'type':'null'}") != 0)
+            str_puts(out, ",{\"type\":\"null\"}");
+        str_puts(out, "]}");
+        comma = ",";
+    }
+    str_puts(out, "}}");
+}
+
+static const struct {
+    enum endpoint endpoint;
+    const char *name, *required;
+} bodies[] = {
+    {ENDPOINT_CHAT, "ChatRequest", "'required':['messages']"},
+    {ENDPOINT_COMPLETIONS, "CompletionRequest", "'required':['prompt']"},
+    {ENDPOINT_TEMPLATE, "TemplateRequest", "'required':['messages']"},
+    {ENDPOINT_ANTHROPIC, "AnthropicRequest", "'required':['messages']"},
+    {ENDPOINT_COUNT, "CountRequest", "'required':['messages']"},
+    {ENDPOINT_RESPONSES, "ResponsesRequest", "'required':['input']"},
+    {ENDPOINT_INPUT_TOKENS, "InputTokensRequest", "'required':['input']"},
+    {ENDPOINT_TOKENIZE, "TokenizeRequest",
+     "'anyOf':[{'required':['content']},{'required':['prompt']}]"},
+    {ENDPOINT_DETOKENIZE, "DetokenizeRequest", "'required':['tokens']"},
+};
+enum { BODIES = sizeof bodies / sizeof bodies[0] };
+
+static void put_errors(struct str *out, const struct route *r) {
+    static const struct {
+        const char *status, *text;
+        bool body; // only where there is one
+    } errors[] = {
+        {"400", "The request makes no sense, or cannot be honoured.", false},
+        {"401", "A key is needed.", false},
+        {"403", "The Host header names another server.", false},
+        {"404", "There is no such thing.", false},
+        {"413", "The body is too large.", true},
+        {"429", "The queue is full.", true},
+        {"500", "The engine has failed.", false},
+        {"529", "The queue is full.", true},
+        {"503", "The model is still being loaded, or the server is ending.", false},
+    };
+    bool theirs = r->body & (ENDPOINT_ANTHROPIC | ENDPOINT_COUNT);
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if ((r->body || !errors[i].body) && strcmp(errors[i].status, theirs ? "429" : "529") != 0)
+            str_printf(out,
+                       ",\n\"%s\":{\"description\":\"%s\",\"content\":{\"application/json\":{"
+                       "\"schema\":{\"$ref\":\"#/components/schemas/%s\"}}}}",
+                       errors[i].status, errors[i].text, theirs ? "AnthropicError" : "Error");
+}
+
+static void put_body(struct str *out, const struct route *r) {
+    const char *name = "";
+    for (size_t i = 0; i < BODIES; i++)
+        if (bodies[i].endpoint == r->body)
+            name = bodies[i].name;
+    str_printf(
+        out,
+        ",\n\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":"
+        "{\"$ref\":\"#/components/schemas/%s\"}}}}",
+        name);
+}
+
+static void put_answer(struct str *out, const struct route *r) {
+    str_puts(out, ",\n\"responses\":{\"200\":{\"description\":\"The answer.\",\"content\":{");
+    if (r->answer)
+        str_printf(out, "\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/%s\"}}",
+                   r->answer);
+    if (r->answer && r->body && (r->body & ENDPOINT_TEXT))
+        str_puts(out, ",");
+    if (!r->answer || (r->body & ENDPOINT_TEXT))
+        str_printf(out, "\"%s\":{\"schema\":{%s}}", r->type ? r->type : "text/event-stream",
+                   r->type ? "\"type\":\"string\"" : ""); // no word of OpenAPI 3.1 for events
+    str_puts(out, "}}");
+    put_errors(out, r);
+    str_putc(out, '}');
+}
+
+static void put_route(struct str *out, const struct route *r) {
+    str_printf(out, "\"%s\":{\"summary\":",
+               r->method[0] == 'G'   ? "get"
+               : r->method[0] == 'D' ? "delete"
+                                     : "post");
+    put_string(out, r->summary);
+    if (r->rest)
+        str_printf(out,
+                   ",\n\"parameters\":[{\"name\":\"%.*s\",\"in\":\"path\",\"required\":true,"
+                   "\"schema\":{\"type\":\"string\"}}]",
+                   (int)strcspn(r->rest + 1, "}"), r->rest + 1);
+    if (r->body)
+        put_body(out, r);
+    put_answer(out, r);
+    str_putc(out, '}');
+}
+
+static void put_schemas(struct str *out) {
+    for (size_t i = 0; i < sizeof openapi_schemas / sizeof openapi_schemas[0]; i++) {
+        str_printf(out, "\"%s\":", openapi_schemas[i].name);
+        put_quoted(out, openapi_schemas[i].schema);
+        str_puts(out, ",\n");
+    }
+    for (size_t i = 0; i < BODIES; i++) {
+        str_printf(out, "\"%s\":{\"allOf\":[{", bodies[i].name);
+        put_quoted(out, bodies[i].required);
+        str_puts(out, "},");
+        put_fields(out, fields, fields_count, bodies[i].endpoint);
+        str_puts(out, "]},\n");
+    }
+    str_puts(out, "\"CoppiceExtra\":");
+    put_fields(out, fields_extra, fields_extra_count, ENDPOINT_TEXT);
+}
+
+void openapi_write(struct str *out, const struct route *routes, size_t n) {
+    const char *path = NULL; // of the rows that are being written
+    str_puts(out, "{\"openapi\":\"3.1.0\",\n\"info\":{\"title\":\"coppice\",\"version\":\"1\","
+                  "\"description\":\"OpenAI's and Anthropic's interfaces to one local model.\"},\n"
+                  "\"security\":[{},{\"bearer\":[]},{\"key\":[]}],\n\"paths\":{\n");
+    for (size_t i = 0; i < n; i++) {
+        if (!routes[i].summary)
+            continue;
+        if (path && !strcmp(path, routes[i].path))
+            str_puts(out, ",\n");
+        else
+            str_printf(out, "%s\"%s%s\":{", path ? "},\n" : "", routes[i].path,
+                       routes[i].rest ? routes[i].rest : "");
+        path = routes[i].path;
+        put_route(out, &routes[i]);
+    }
+    str_puts(out, "}},\n\"components\":{\"securitySchemes\":{\"bearer\":{\"type\":\"http\","
+                  "\"scheme\":\"bearer\"},\"key\":{\"type\":\"apiKey\",\"in\":\"header\","
+                  "\"name\":\"x-api-key\"}},\n\"schemas\":{\n");
+    put_schemas(out);
+    str_puts(out, "}}}\n");
+}

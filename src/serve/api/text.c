@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text, tokens and templates over HTTP; see text.h.
+#include "serve/api/text.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/gone.h"
+#include "serve/api/chat.h"
+#include "serve/api/completions.h"
+#include "serve/api/messages.h"
+#include "serve/api/responses.h"
+#include "serve/http/sse.h"
+#include "serve/request/names.h"
+
+struct task;
+// Fills t->out from t->p, or t->error.
+typedef void task_fn(struct task *t);
+
+// One request on its way through a worker.
+struct task {
+    struct service *s;
+    struct exchange *x; // NULL: given back; loop thread
+    atomic_bool gone;   // likewise, for other threads
+    struct gone client; // asks it
+    enum endpoint endpoint;
+    task_fn *work;
+    struct str text;        // the body, until it has been read
+    size_t bytes;           // by which it waits for a worker
+    struct str rest, query; // of a kept response
+    const char *type;       // of the answer; NULL: JSON
+    struct http_task done;
+    struct http_hold hold; // its memory, and of what is made of it
+    struct json *body;     // until the work is done
+    struct params p;
+    struct str ignored; // p's
+    struct json_writer out;
+    struct api_error error;
+};
+
+static void free_task(struct task *t) {
+    str_fini(&t->text);
+    str_fini(&t->ignored);
+    str_fini(&t->rest);
+    str_fini(&t->query);
+    str_fini(&t->out.out);
+    http_hold_end(&t->hold);
+    free(t);
+}
+
+static void reply_typed(struct task *t) {
+    exchange_header(t->x, "Cache-Control", "no-cache");
+    exchange_reply(t->x, 200, t->type, t->out.out.data ? t->out.out.data : "", t->out.out.len);
+}
+
+static void on_done(void *arg) {
+    struct task *t = arg;
+    if (t->x && t->ignored.len && !t->error.status)
+        exchange_header(t->x, FIELD_NAMES_HEADER, t->ignored.data);
+    if (t->x && t->error.status)
+        service_refuse(t->x, &t->error);
+    else if (t->x && t->type)
+        reply_typed(t);
+    else if (t->x)
+        service_json(t->x, 200, &t->out);
+    free_task(t);
+}
+
+static void fail_queue(struct api_error *x, const struct err *e) {
+    api_fail(x, 429, "queue_full", "%s", e->text);
+    x->retry_after = 1;
+}
+
+static void run(void *arg);
+
+// Text worker. What its body makes of it; false: a worker for longer work goes on.
+static bool run_body(struct task *t) {
+    struct err e = {0};
+    if (!t->body && !(params_take(&t->text, &t->hold, &t->body, &t->error) &&
+                      params_read(&t->p, t->body, t->endpoint, &t->s->limits, &t->error)))
+        return true;
+    size_t behind = t->endpoint == ENDPOINT_INPUT_TOKENS ? api_responses_behind(t->s, t->body) : 0;
+    if (behind > t->bytes) {
+        t->bytes = behind;
+        if (!workers_run(t->s->workers, behind, run, t, &e))
+            return false;
+        fail_queue(&t->error, &e);
+        return true;
+    }
+    t->p.client = &t->client;
+    t->work(t);
+    return true;
+}
+
+// Text worker.
+static void run(void *arg) {
+    struct task *t = arg;
+    if (!atomic_load(&t->gone)) {
+        if (!t->endpoint)
+            t->work(t);
+        else if (!run_body(t))
+            return;
+    }
+    t->ignored = t->p.ignored;
+    t->p.ignored = (struct str){0};
+    params_fini(&t->p);
+    json_free(t->body);
+    t->body = NULL;
+    http_hold_set(&t->hold, t->out.out.cap);
+    t->done = (struct http_task){.fn = on_done, .arg = t};
+    if (http_post_task(t->s->http, &t->done)) // the loop has ended, and the exchange with it
+        free_task(t);
+}
+
+static void on_gone(void *arg) {
+    struct task *t = arg;
+    exchange_abort(t->x);
+    t->x = NULL;
+    atomic_store(&t->gone, true);
+}
+
+static void on_cut(void *arg) {
+    struct task *t = arg;
+    struct api_error why;
+    api_fail(&why, 503, "shutting_down", "the server is shutting down");
+    service_refuse(t->x, &why);
+    t->x = NULL;
+    atomic_store(&t->gone, true);
+}
+
+static bool ask_gone(const void *arg) {
+    const struct task *t = arg;
+    return atomic_load(&t->gone);
+}
+
+// rest: of the path of a kept response, whose endpoint is 0; NULL: the body tells all.
+static void start_for(struct service *s, struct exchange *x, enum endpoint endpoint, task_fn *work,
+                      const char *rest) {
+    static const struct exchange_hooks hooks = {.gone = on_gone, .cut = on_cut};
+    struct api_error why = {0};
+    struct err e = {0};
+    struct task *t = NULL;
+    if (!service_ready(s, &why)) {
+        service_refuse(x, &why);
+        return;
+    }
+    t = calloc(1, sizeof *t);
+    if (t) {
+        *t = (struct task){.s = s, .x = x, .endpoint = endpoint, .work = work};
+        t->client = (struct gone){ask_gone, t};
+        exchange_take_body(x, &t->text, &t->hold);
+        exchange_watch(x, &hooks, t);
+        t->bytes = rest ? api_response_size(s, rest) : t->text.len;
+        str_puts(&t->rest, rest ? rest : "");
+        str_puts(&t->query, exchange_query(x));
+    }
+    if (!t) {
+        api_fail(&why, 503, NULL, "no memory for the request");
+    } else if (workers_run(s->workers, t->bytes, run, t, &e)) {
+        fail_queue(&why, &e);
+    } else {
+        return;
+    }
+    service_refuse(x, &why);
+    if (t)
+        free_task(t);
+}
+
+static void start(struct service *s, struct exchange *x, enum endpoint endpoint, task_fn *work) {
+    start_for(s, x, endpoint, work, NULL);
+}
+
+static bool has_tokenizer(struct task *t) {
+    if (!t->s->tokenizer)
+        api_fail(&t->error, 400, NULL, "the model's file has no tokenizer");
+    return t->s->tokenizer != NULL;
+}
+
+// For the tokens of a text that no context bounds.
+static struct token_list bounded(const struct task *t) {
+    enum { MOST = 1 << 21 };
+    return (struct token_list){.most = MOST, .gone = &t->client};
+}
+
+static void put_pieces(struct task *t, const struct token_list *l) {
+    struct str s = {0};
+    for (size_t i = 0; i < l->count; i++) {
+        str_clear(&s);
+        tokenizer_decode(t->s->tokenizer, l->ids[i], true, &s);
+        jw_begin(&t->out, '{');
+        jw_key_int(&t->out, "id", l->ids[i]);
+        jw_key(&t->out, "piece");
+        jw_str(&t->out, s.data ? s.data : "", s.len);
+        jw_end(&t->out, '}');
+    }
+    t->out.out.failed |= s.failed;
+    str_fini(&s);
+}
+
+static void put_tokens(struct task *t, const struct token_list *l) {
+    struct json_writer *w = &t->out;
+    jw_begin(w, '{');
+    jw_key(w, "tokens");
+    jw_begin(w, '[');
+    if (t->p.with_pieces)
+        put_pieces(t, l);
+    for (size_t i = 0; i < l->count && !t->p.with_pieces; i++)
+        jw_int(w, l->ids[i]);
+    jw_end(w, ']');
+    jw_key_int(w, "count", (int64_t)l->count);
+    jw_key_int(w, "max_model_len", t->s->n_ctx);
+    jw_end(w, '}');
+}
+
+static void tokenize(struct task *t) {
+    struct token_list l = bounded(t);
+    struct err e = {0};
+    size_t n;
+    const char *s = json_str(t->p.text, &n);
+    int rc = 0;
+    if (!has_tokenizer(t))
+        return;
+    if (t->p.add_special && tokenizer_add_bos(t->s->tokenizer))
+        rc = token_list_push(&l, tokenizer_bos(t->s->tokenizer), &e);
+    if (!rc)
+        rc = tokenizer_encode(t->s->tokenizer, s, n, !t->p.no_special, &l, &e);
+    if (rc)
+        api_error_of(&t->error, &e);
+    else
+        put_tokens(t, &l);
+    token_list_fini(&l);
+}
+
+static void put_text(struct json_writer *w, const char *key, const struct str *s) {
+    jw_key(w, key);
+    jw_str(w, s->data ? s->data : "", s->len);
+}
+
+static void detokenize(struct task *t) {
+    struct token_list l = {0};
+    struct str s = {0};
+    if (has_tokenizer(t) &&
+        api_token_ids(t->p.tokens, t->s->limits.vocab, "tokens", &l, &t->error)) {
+        for (size_t i = 0; i < l.count; i++)
+            tokenizer_decode(t->s->tokenizer, l.ids[i], true, &s);
+        if (tokenizer_blank_first(t->s->tokenizer) && s.len && s.data[0] == ' ')
+            memmove(s.data, s.data + 1, s.len--);
+        jw_begin(&t->out, '{');
+        put_text(&t->out, "content", &s);
+        put_text(&t->out, "prompt", &s); // vLLM's name for it
+        jw_end(&t->out, '}');
+        t->out.out.failed |= s.failed;
+    }
+    str_fini(&s);
+    token_list_fini(&l);
+}
+
+static void apply_template(struct task *t) {
+    struct chat_text text = {0};
+    if (api_chat_render(t->s, &t->p, &text, &t->error)) {
+        jw_begin(&t->out, '{');
+        put_text(&t->out, "prompt", &text.text);
+        jw_end(&t->out, '}');
+    }
+    chat_text_fini(&text);
+}
+
+typedef bool render_fn(struct service *s, const struct params *p, const struct json *body,
+                       struct chat_text *out, struct api_error *x);
+
+// object: what the answer calls itself, or NULL.
+static void count_prompt(struct task *t, render_fn *render, const char *object) {
+    struct chat_text text = {0};
+    struct token_list l = bounded(t);
+    struct err e = {0};
+    if (has_tokenizer(t) && render(t->s, &t->p, t->body, &text, &t->error)) {
+        if (chat_encode(t->s->tokenizer, &text, &l, &e)) {
+            api_error_of(&t->error, &e);
+        } else {
+            jw_begin(&t->out, '{');
+            if (object)
+                jw_key_str(&t->out, "object", object);
+            jw_key_int(&t->out, "input_tokens", (int64_t)l.count);
+            jw_end(&t->out, '}');
+        }
+    }
+    token_list_fini(&l);
+    chat_text_fini(&text);
+}
+
+static bool render_messages(struct service *s, const struct params *p, const struct json *body,
+                            struct chat_text *out, struct api_error *x) {
+    return api_messages_render(s, p, body, out, x);
+}
+
+static void count_tokens(struct task *t) {
+    count_prompt(t, render_messages, NULL);
+}
+
+static void input_tokens(struct task *t) {
+    count_prompt(t, api_responses_render, "response.input_tokens");
+}
+
+static void kept_response(struct task *t) {
+    const struct response_view v = {t->rest.data, t->query.data};
+    if (t->rest.failed || t->query.failed)
+        api_fail(&t->error, 503, NULL, "no memory for the request");
+    else if (t->bytes > WORKERS_SHORT && http_crowded(t->s->http))
+        api_fail(&t->error, 503, NULL,
+                 "what is kept and sent takes too much memory at the moment; try again later");
+    else if (api_response_write(t->s, &v, &t->out.out, &t->error))
+        t->type = response_view_streams(&v) ? SSE_TYPE : NULL;
+}
+
+void api_response_get(struct service *s, struct exchange *x, const char *rest) {
+    start_for(s, x, 0, kept_response, rest);
+}
+
+void api_tokenize(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    start(s, x, ENDPOINT_TOKENIZE, tokenize);
+}
+
+void api_detokenize(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    start(s, x, ENDPOINT_DETOKENIZE, detokenize);
+}
+
+void api_apply_template(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    start(s, x, ENDPOINT_TEMPLATE, apply_template);
+}
+
+void api_count_tokens(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    start(s, x, ENDPOINT_COUNT, count_tokens);
+}
+
+void api_input_tokens(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    start(s, x, ENDPOINT_INPUT_TOKENS, input_tokens);
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request for generated text, from its body to the last byte of its answer. A text worker reads
+// the body and makes the prompts; the loop thread hands them to the engine, turns what the engine
+// publishes into chunks or keeps it for one answer, and ends the engine's work when the client has
+// gone. A slow client costs the text that lies in its connection's bounded buffer; the rest stays
+// with the engine as token ids.
+#ifndef COPPICE_SERVE_COMPLETION_COMPLETION_H
+#define COPPICE_SERVE_COMPLETION_COMPLETION_H
+
+#include <stdatomic.h>
+
+#include "base/gone.h"
+#include "serve/conversation/plain.h"
+#include "serve/random_id.h"
+#include "serve/reply/items.h"
+#include "serve/reply/json.h"
+#include "serve/reply/logprobs.h"
+#include "serve/reply/text.h"
+#include "serve/request/resend.h"
+#include "serve/request/tools.h"
+#include "serve/service.h"
+
+struct completion_prompt {
+    struct token_list tokens;
+    bool over;                   // there are more than tokens.most, and none are kept
+    bool in_reasoning;           // it ends in an open block of reasoning
+    int64_t places[CHAT_PLACES]; // where other prompts are likely to part from it
+    int n_places;
+};
+
+struct choice;
+struct chunk_form; // serve/reply/chunks.h
+
+// What the interfaces differ in. Their reader makes the prompts of a body in a text worker; their
+// writer puts the answer into words of its own in the loop thread.
+struct dialect {
+    enum endpoint endpoint;
+    const char *path, *id_prefix;
+    // Bytes of what is kept here that a body refers to, which make its text longer; NULL: none.
+    size_t (*behind)(struct service *s, const struct json *body);
+    // Makes the prompts, in a text worker; false with c->error filled.
+    bool (*prepare)(struct completion *c);
+    // Makes them again of what stays of a long prompt, in the thread for that; false likewise.
+    bool (*shorten)(struct completion *c);
+    void (*drop)(struct completion *c); // frees c->own; NULL: there is none
+
+    // A streamed answer. Each appends its events to c->s->out (serve/http/sse.h), which is sent
+    // behind it. NULL: nothing is said at that point. start, alive and error may be asked for
+    // before c->prepared, and must then not look at prompts and choices.
+    void (*start)(struct completion *c);
+    // The items of a choice, one behind the other: what a reply is made of.
+    void (*item_begin)(struct completion *c, struct choice *k, const struct answer_item *it);
+    void (*item_delta)(struct completion *c, struct choice *k, const struct answer_item *it,
+                       const struct answer_piece *p);
+    void (*item_end)(struct completion *c, struct choice *k, const struct answer_item *it);
+    void (*finish)(struct completion *c, struct choice *k); // of a choice; k->end says why
+    void (*end)(struct completion *c);                      // of all of them
+    void (*error)(struct completion *c, const struct api_error *why); // in place of the end
+    void (*alive)(struct completion *c); // says that somebody is there, while nothing comes
+
+    // The answer in one piece, into an empty writer.
+    void (*whole)(struct completion *c, struct json_writer *w);
+    const struct chunk_form *form; // of the writer of serve/reply/chunks.h; NULL: it is another one
+    bool keeps_text;               // items hold all of their text: `whole`, or an event, needs it
+};
+
+struct choice {
+    struct completion *c;
+    int index;
+    struct stream *stream;
+    struct reply_text text;   // of the loop thread
+    struct reply_text asked;  // of the stop hook, in the engine thread
+    int64_t seen;             // tokens taken into the text
+    double spoke;             // ms, when the newest one was; 0: none yet
+    int64_t shown;            // tokens whose log-probabilities have been written
+    int64_t offset;           // characters of text before them
+    struct token_match match; // tokens whose words have been found in items, or were a call's
+    bool echoed;              // the prompt has been written
+    struct answer_items items;
+    bool ended; // all of it has been taken in
+    struct stream_end end;
+};
+
+struct completion {
+    struct service *s;
+    const struct dialect *d;
+    struct completion *prev, *next;
+    struct exchange *x; // NULL: given back
+    char id[RANDOM_ID];
+    int64_t created; // seconds since 1970
+    double arrived;  // ms
+    double written;  // ms, of the newest chunk
+    double ended;    // ms; 0: not yet
+
+    char peer[64];
+    struct resend_mark mark;
+    struct http_task handed; // of the worker, when it is prepared
+    struct http_hold hold;   // the memory of all that the body became
+    size_t body_bytes;
+    struct str text;   // the body as it came, until it has been read
+    struct json *body; // the same, while p borrows from it
+    struct params p;
+    struct request_tools tools;
+    struct chat_words words; // what p borrows of a conversation in place of the body's
+    void *own;               // of the dialect
+    struct prefill_report compression;
+    struct completion_prompt *prompts;
+    int n_prompts;
+    enum reasoning_family family;
+    struct constraint *constraint; // of each choice; NULL: none
+    struct str rendered;           // --log-prompts
+    struct api_error error;
+
+    struct choice *choices; // [n_choices], those of a prompt beside each other
+    int n_choices, open;    // open: not ended
+    bool streaming;         // the head of the answer has been sent
+    // What was asked for has been read and does not change any more: a stream may begin although
+    // its prompts are still being made.
+    atomic_bool readable;
+    atomic_bool gone;   // the client has gone, or the answer has been cut off
+    struct gone client; // asks `gone`: for whatever works over the request's text
+    // The same for work on grammars of its reply, which steps aside where it has taken long since
+    // workers_mark. ERR_CANCELLED then also means that too much of such work waits.
+    struct gone patience;
+    atomic_bool posted; // the engine has told of news that are on their way
+    bool prepared, dead;
+
+    struct exchange *watcher; // of its trees; NULL: nobody
+    bool watched;             // there has been one
+};
+
+// Takes a request over; answers at once where it cannot be begun. One that is being answered
+// already and comes again (serve/request/resend.h) gets that answer.
+void completion_start(struct service *s, struct exchange *x, const struct dialect *d);
+// Sends the trees of a request in progress, or of one that has just ended, to x. False where there
+// is no such request, or somebody watches it already: x is then as it was.
+bool completion_watch(struct service *s, struct exchange *x, const char *id);
+// From time to time: what is waited for shows that it lives.
+void completion_tick(struct service *s);
+// Frees all, after the workers, the engine and the loop have ended.
+void completion_free_all(struct service *s);
+
+#endif

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answer of a request for text: parted into items and given to the writer of its interface,
+// while it comes or all at the end. Loop thread only.
+#ifndef COPPICE_SERVE_COMPLETION_WRITE_H
+#define COPPICE_SERVE_COMPLETION_WRITE_H
+
+#include "serve/completion/completion.h"
+
+// Head of a streamed answer and its first events, which say that somebody is there.
+void completion_write_begin(struct completion *c);
+// What of a choice has been taken in and not been written; with its end where it has ended.
+void completion_write_chunk(struct completion *c, struct choice *k);
+// An event without words, where nothing has been written for a while.
+void completion_write_alive(struct completion *c);
+// Gives the exchange back with the end of the stream or the whole answer.
+void completion_write_end(struct completion *c);
+// Gives the exchange back with an error, in whatever form is still possible.
+void completion_write_error(struct completion *c, const struct api_error *why);
+
+// Log-probabilities of tokens that have not been shown, and before them, where echo is set, those
+// of the prompt. Returns how many spans there are.
+int completion_logprobs(const struct completion *c, struct choice *k, bool echo,
+                        struct answer_logprobs span[2]);
+
+// "coppice": {...}, the server's own part of an answer, where the request asks for it.
+void completion_extra(const struct completion *c, struct json_writer *w);
+
+// Sums over the choices; whole once all have ended, zeros before they are made.
+struct answer_totals completion_totals(const struct completion *c);
+
+#endif

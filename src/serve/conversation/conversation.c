@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The form of conversations; see conversation.h.
+#include "serve/conversation/conversation.h"
+
+#include <string.h>
+
+const char *const conversation_roles[CONVERSATION_ROLES] = {"system",    "developer", "user",
+                                                            "assistant", "tool",      "function"};
+
+enum conversation_role conversation_role_of(const struct json *message) {
+    struct words name = words_of(json_get(message, "role"));
+    for (int i = 0; i < CONVERSATION_ROLES; i++)
+        if (words_equal(name, conversation_roles[i]))
+            return (enum conversation_role)i;
+    return CONVERSATION_USER;
+}
+
+void conversation_fini(struct conversation *v) {
+    arena_fini(&v->arena);
+    *v = (struct conversation){0};
+}
+
+struct words words_of(const struct json *v) {
+    struct words w = {0};
+    w.s = json_str(v, &w.n);
+    return w;
+}
+
+struct words words_of_text(const char *s) {
+    return (struct words){s, s ? strlen(s) : 0};
+}
+
+bool words_equal(struct words a, const char *s) {
+    return a.s && a.n == strlen(s) && !memcmp(a.s, s, a.n);
+}
+
+void words_put(struct json_writer *w, const char *key, struct words t) {
+    if (!t.s)
+        return;
+    jw_key(w, key);
+    jw_str(w, t.s, t.n);
+}
+
+struct words conversation_copy(struct conversation *v, const char *s, size_t n) {
+    struct words w = {arena_strndup(&v->arena, s, n), n};
+    v->failed |= !w.s;
+    return w.s ? w : (struct words){0};
+}
+
+// Room for one more of `size` bytes in an array of the arena; false when memory is short.
+static bool make_room(struct conversation *v, void **at, int n, int *cap, size_t size) {
+    if (n < *cap)
+        return true;
+    int more = *cap ? 2 * *cap : 2;
+    void *p = arena_array(&v->arena, (size_t)more, size);
+    if (!p) {
+        v->failed = true;
+        return false;
+    }
+    if (n)
+        memcpy(p, *at, (size_t)n * size);
+    *at = p;
+    *cap = more;
+    return true;
+}
+
+static int rank_of(enum conversation_kind kind) {
+    return kind == PART_REASONING ? 0 : kind == PART_CALL ? 2 : 1;
+}
+
+// Whether a message that begins with `first` goes on with the last turn; see conversation.h.
+static bool goes_on(const struct conversation_turn *t, enum conversation_role role,
+                    enum conversation_kind first) {
+    if (t->role != role)
+        return false;
+    if (role == CONVERSATION_TOOL)
+        return t->extras.n == 0;
+    if (role != CONVERSATION_ASSISTANT)
+        return false;
+    if (t->n_parts == 0 && t->extras.n == 0)
+        return false;
+    int last = t->n_parts ? rank_of(t->parts[t->n_parts - 1].kind) : 1, next = rank_of(first);
+    if (last < 1 && t->extras.n)
+        last = 1;
+    return next > last || (next == last && next != 1);
+}
+
+struct conversation_turn *conversation_turn(struct conversation *v, enum conversation_role role,
+                                            enum conversation_kind first) {
+    void *at = v->turns;
+    if (v->n_turns && goes_on(&v->turns[v->n_turns - 1], role, first))
+        return &v->turns[v->n_turns - 1];
+    if (!make_room(v, &at, v->n_turns, &v->cap_turns, sizeof *v->turns))
+        return NULL;
+    v->turns = at;
+    v->turns[v->n_turns] = (struct conversation_turn){.role = role};
+    return &v->turns[v->n_turns++];
+}
+
+static struct conversation_part *add_part(struct conversation *v, struct conversation_part **parts,
+                                          int *n, int *cap, enum conversation_kind kind) {
+    void *at = *parts;
+    if (!make_room(v, &at, *n, cap, sizeof **parts))
+        return NULL;
+    *parts = at;
+    (*parts)[*n] = (struct conversation_part){.kind = kind};
+    return &(*parts)[(*n)++];
+}
+
+struct conversation_part *conversation_part(struct conversation *v, struct conversation_turn *t,
+                                            enum conversation_kind kind) {
+    return t ? add_part(v, &t->parts, &t->n_parts, &t->cap_parts, kind) : NULL;
+}
+
+struct conversation_part *conversation_inner(struct conversation *v,
+                                             struct conversation_part *result,
+                                             enum conversation_kind kind) {
+    if (!result)
+        return NULL;
+    return add_part(v, &result->parts, &result->n_parts, &result->cap_parts, kind);
+}
+
+struct conversation_tool *conversation_tool(struct conversation *v, enum tool_kind kind) {
+    void *at = v->tools;
+    if (!make_room(v, &at, v->n_tools, &v->cap_tools, sizeof *v->tools))
+        return NULL;
+    v->tools = at;
+    v->tools[v->n_tools] = (struct conversation_tool){.kind = kind};
+    return &v->tools[v->n_tools++];
+}
+
+static bool among(const char *const *known, const char *key) {
+    for (; *known; known++)
+        if (!strcmp(*known, key))
+            return true;
+    return false;
+}
+
+struct take {
+    struct conversation *v;
+    struct extras *out;
+    const char *const *known;
+};
+
+static int take_member(void *arg, const char *key, size_t n, const struct json *value) {
+    struct take *t = arg;
+    struct extras *x = t->out;
+    void *at = x->at;
+    (void)n;
+    if (json_kind_of(value) == JSON_NULL || among(t->known, key))
+        return 0;
+    if (!make_room(t->v, &at, x->n, &x->cap, sizeof *x->at))
+        return 1;
+    x->at = at;
+    x->at[x->n++] = (struct extra){key, value};
+    return 0;
+}
+
+void extras_take(struct conversation *v, struct extras *out, const struct json *object,
+                 const char *const *known) {
+    struct take t = {v, out, known};
+    json_each(object, take_member, &t);
+}
+
+void extras_put(struct json_writer *w, const struct extras *x, const char *const *known) {
+    for (int i = 0; i < x->n; i++) {
+        if (among(known, x->at[i].key))
+            continue;
+        jw_key(w, x->at[i].key);
+        jw_value(w, x->at[i].value);
+    }
+}
+
+bool conversation_is_media(const char *type) {
+    static const char *const kinds[] = {
+        "image_url", "input_image", "image", "input_audio", "audio",    "audio_url", "video_url",
+        "video",     "input_video", "file",  "input_file",  "document", NULL};
+    return type && among(kinds, type);
+}

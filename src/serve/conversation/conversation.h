@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// One form for the conversations of all interfaces. An interface is a reader into it and a writer
+// out of it (chat.h, ..); what a template renders is made of it alone. Nothing that
+// came is dropped: members that the form has no name for stay beside what they belonged to, and
+// parts of unknown kinds stay as they came. Strings and JSON are borrowed from the body that was
+// read, which must outlive the form; the rest lies in its arena. It renders nothing and knows no
+// HTTP.
+//
+// The order of an assistant's turn is reasoning, then text, then calls. What comes in another order
+// is another turn, and turns that follow each other in this order are one (unless the first is
+// empty), so that an interface of messages and one of loose items mean the same. Results of tools
+// that follow each other are one turn.
+#ifndef COPPICE_SERVE_CONVERSATION_CONVERSATION_H
+#define COPPICE_SERVE_CONVERSATION_CONVERSATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/json/json.h"
+#include "base/memory/arena.h"
+
+enum conversation_role {
+    CONVERSATION_SYSTEM,
+    CONVERSATION_DEVELOPER,
+    CONVERSATION_USER,
+    CONVERSATION_ASSISTANT,
+    CONVERSATION_TOOL, // a turn of results
+    CONVERSATION_FUNCTION,
+    CONVERSATION_ROLES,
+};
+extern const char *const conversation_roles[CONVERSATION_ROLES]; // "system", ...
+// The role that a message names; CONVERSATION_USER where it is none of them.
+enum conversation_role conversation_role_of(const struct json *message);
+
+enum conversation_kind {
+    PART_TEXT,
+    PART_REFUSAL,   // text in which the model declined
+    PART_REASONING, // of the assistant
+    PART_CALL,      // of a tool, by the assistant
+    PART_RESULT,    // of a call, in a turn of CONVERSATION_TOOL
+    PART_MEDIA,     // an image, sound, a file: `raw`, which no model here reads
+    PART_OTHER,     // of a kind that is not known: `raw`
+};
+
+// Bytes of UTF-8; s NULL: absent.
+struct words {
+    const char *s;
+    size_t n;
+};
+
+// Members that came with an object and have no name here, in their order; none is null.
+struct extra {
+    const char *key;
+    const struct json *value;
+};
+struct extras {
+    struct extra *at;
+    int n, cap;
+};
+
+struct conversation_part {
+    enum conversation_kind kind;
+    // TEXT, REFUSAL: the words. REASONING: what was thought, as far as it may be shown. CALL: its
+    // arguments, a text of JSON, or, custom, free.
+    struct words text;
+    struct words summary;   // REASONING: a shorter form of it
+    struct words signature; // REASONING: opaque, to be given back (also: encrypted content)
+    struct words id;        // CALL, RESULT: what joins them
+    struct words name;      // CALL: the tool's
+    bool custom;            // CALL, RESULT: of a tool that takes free text
+    bool is_error;          // RESULT: the tool failed
+    bool object;            // CALL: the arguments came as an object, not as its text
+    const struct json *raw; // MEDIA, OTHER, and CALL where `object` is set
+    struct extras extras;
+
+    struct conversation_part *parts; // RESULT: TEXT, MEDIA, OTHER
+    int n_parts, cap_parts;
+};
+
+struct conversation_turn {
+    enum conversation_role role;
+    struct conversation_part *parts;
+    int n_parts, cap_parts;
+    struct extras extras; // of a message as a whole
+};
+
+enum tool_kind {
+    TOOL_FUNCTION, // arguments by a JSON schema
+    TOOL_CUSTOM,   // one free text
+    TOOL_OTHER,    // the server's own, or unknown: `raw`, never called here
+};
+
+struct conversation_tool {
+    enum tool_kind kind;
+    struct words name, description;
+    const struct json *schema; // FUNCTION: of the arguments; NULL: any
+    const struct json *format; // CUSTOM: of the text; NULL: any
+    int strict;                // FUNCTION: 1, -1 not, 0 not said
+    const struct json *raw;    // as it came
+    bool chat;                 // raw is of the form that templates read
+    bool withdrawn;            // within a reader: a later turn has taken it away
+    struct extras extras;
+};
+
+enum conversation_choice {
+    CHOICE_UNSAID,
+    CHOICE_AUTO,
+    CHOICE_NONE,
+    CHOICE_REQUIRED,
+    CHOICE_NAMED,   // `name`
+    CHOICE_ALLOWED, // of a list, or of kinds unknown here: `raw`; counts as auto
+};
+
+// A zeroed one is valid and empty.
+struct conversation {
+    struct arena arena;
+    bool failed; // memory was short: something is missing
+    struct conversation_turn *turns;
+    int n_turns, cap_turns;
+    struct conversation_tool *tools;
+    int n_tools, cap_tools;
+    struct {
+        enum conversation_choice kind;
+        struct words name;
+        bool custom; // NAMED: a custom tool
+        const struct json *raw;
+    } choice;
+    int parallel; // calls in one reply: 1 several, -1 one, 0 not said
+};
+void conversation_fini(struct conversation *v);
+
+// The string of a value; absent unless it is one.
+struct words words_of(const struct json *v);
+struct words words_of_text(const char *s); // NULL is absent
+bool words_equal(struct words a, const char *s);
+// Writes a key with them; nothing where they are absent.
+void words_put(struct json_writer *w, const char *key, struct words t);
+// A copy in the arena; absent, with v->failed set, when memory is short.
+struct words conversation_copy(struct conversation *v, const char *s, size_t n);
+
+// The turn that a message of this role is put into: the last one where they are one, else a new
+// one. first: what the message begins with; PART_TEXT also where it has members of its own. NULL
+// with v->failed set when memory is short.
+struct conversation_turn *conversation_turn(struct conversation *v, enum conversation_role role,
+                                            enum conversation_kind first);
+// A new part behind the others; parts of results likewise. NULL as above, or when t is NULL.
+struct conversation_part *conversation_part(struct conversation *v, struct conversation_turn *t,
+                                            enum conversation_kind kind);
+struct conversation_part *conversation_inner(struct conversation *v,
+                                             struct conversation_part *result,
+                                             enum conversation_kind kind);
+struct conversation_tool *conversation_tool(struct conversation *v, enum tool_kind kind);
+
+// Keeps the members of an object that are not among `known` (names, NULL behind the last).
+void extras_take(struct conversation *v, struct extras *out, const struct json *object,
+                 const char *const *known);
+// Writes them, but those among `known`, which the writer has names for.
+void extras_put(struct json_writer *w, const struct extras *x, const char *const *known);
+
+// Whether a part of this type is an image, sound or a file, in any interface's word for it.
+bool conversation_is_media(const char *type);
+
+// What differs first between two conversations, as "turns[2].parts[0].text"; empty: nothing. The
+// spelling in which arguments came (`object`) and raw forms of tools are no difference. ERR_MEMORY.
+int conversation_differs(const struct conversation *a, const struct conversation *b,
+                         struct str *where, struct err *e);
+
+#endif

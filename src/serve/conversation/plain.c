@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversations for templates; see plain.h.
+#include "serve/conversation/plain.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/conversation/chat.h"
+#include "serve/conversation/ids.h"
+#include "serve/conversation/noise.h"
+#include "serve/reply/seal.h"
+
+struct plain {
+    const struct conversation *from;
+    struct conversation *to;
+    const char *where;
+    struct api_error *x;
+    int turn; // that is being read
+};
+
+// The text behind lines that are no words of anybody; absent where nothing is left.
+static struct words without_noise(struct words t) {
+    size_t n = noise_length(t.s, t.n);
+    return n == t.n ? (struct words){0} : (struct words){t.s + n, t.n - n};
+}
+
+static struct words print(struct plain *r, const struct json *v) {
+    struct json_writer w = {0};
+    struct words out = {0};
+    jw_value(&w, v);
+    if (!w.out.failed)
+        out = conversation_copy(r->to, w.out.data, w.out.len);
+    r->to->failed |= w.out.failed;
+    str_fini(&w.out);
+    return out;
+}
+
+static void add_line(struct str *out, const struct json *text) {
+    struct words t = words_of(text);
+    if (!t.n)
+        return;
+    str_puts(out, out->len ? "\n" : "");
+    str_append(out, t.s, t.n);
+}
+
+// The words of a block within others, as far as it has any: of documents and of what was found by
+// a search.
+static void add_words(struct str *out, const struct json *raw, int depth) {
+    static const char *const inner[] = {"source", "content"};
+    if (depth > 8)
+        return;
+    if (json_kind_of(raw) == JSON_ARRAY)
+        for (size_t i = 0; i < json_len(raw); i++)
+            add_words(out, json_at(raw, i), depth + 1);
+    add_line(out, raw);
+    add_line(out, json_get(raw, "title"));
+    add_line(out, json_get(raw, "context"));
+    add_line(out, json_get(raw, "text"));
+    if (words_equal(words_of(json_get(raw, "type")), "text"))
+        add_line(out, json_get(raw, "data"));
+    for (size_t i = 0; i < 2; i++)
+        add_words(out, json_get(raw, inner[i]), depth + 1);
+}
+
+// What stands for a part that is no text: its own words where it has some, else its name.
+static struct words stand_in(struct plain *r, const struct json *raw) {
+    struct words text = words_of(json_get(raw, "text"));
+    const char *type = json_str(json_get(raw, "type"), NULL);
+    struct str all = {0};
+    if (text.s)
+        return text;
+    add_words(&all, raw, 0);
+    if (!all.len)
+        str_printf(&all, "[%.60s]", type ? type : "unknown");
+    r->to->failed |= all.failed;
+    text = conversation_copy(r->to, all.data ? all.data : "", all.len);
+    str_fini(&all);
+    return text;
+}
+
+// {"input": text}, the arguments of a call of a custom tool.
+static struct words as_input(struct plain *r, struct words text) {
+    struct json_writer w = {0};
+    struct words out = {0};
+    jw_begin(&w, '{');
+    jw_key(&w, "input");
+    jw_str(&w, text.s ? text.s : "", text.n);
+    jw_end(&w, '}');
+    if (!w.out.failed)
+        out = conversation_copy(r->to, w.out.data, w.out.len);
+    r->to->failed |= w.out.failed;
+    str_fini(&w.out);
+    return out;
+}
+
+// Arguments as templates read them, an object: what is none, as when a call was cut off, is one
+// text.
+static struct words as_object(struct plain *r, struct words text) {
+    const struct json_rules rules = {.depth = 256, .big_integers = true};
+    struct json *v = NULL;
+    bool blank = text.n == strspn(text.s ? text.s : "", " \t\r\n");
+    int rc = blank ? 0 : json_parse_with(&v, text.s, text.n, &rules, NULL);
+    bool object = !rc && json_kind_of(v) == JSON_OBJECT;
+    r->to->failed |= rc == ERR_MEMORY; // that is not to say that it is no object
+    json_free(v);
+    return object ? text : blank ? words_of_text("{}") : as_input(r, text);
+}
+
+static bool refuse_media(struct plain *r, int part, const struct json *raw) {
+    char place[64];
+    const char *type = json_str(json_get(raw, "type"), NULL);
+    snprintf(place, sizeof place, "%s[%d].content[%d]", r->where, r->turn, part);
+    return api_refuse(r->x, place, "%s is of type %.40s, and this model reads text only", place,
+                      type);
+}
+
+static struct conversation_part *copy(struct plain *r, struct conversation_turn *t,
+                                      const struct conversation_part *p) {
+    struct conversation_part *out = conversation_part(r->to, t, p->kind);
+    if (out)
+        *out = *p;
+    return out;
+}
+
+static bool ends_in(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n > m && !strcmp(s + n - m, end);
+}
+
+// The members of an item of an unknown kind that say something: not what every item has, nothing
+// empty.
+struct telling {
+    struct json_writer w; // all of them, in an object
+    const char *const *usual;
+    const struct json *only; // the usual one
+    int n, n_usual;
+};
+
+static bool is_among(const char *const *list, const char *key) {
+    while (*list && strcmp(*list, key) != 0)
+        list++;
+    return *list != NULL;
+}
+
+static int tell_member(void *arg, const char *key, size_t n, const struct json *v) {
+    static const char *const every[] = {"type", "id", "call_id", "caller", NULL};
+    struct telling *t = arg;
+    enum json_kind k = json_kind_of(v);
+    bool done = !strcmp(key, "status") &&
+                (words_equal(words_of(v), "completed") || words_equal(words_of(v), "in_progress"));
+    (void)n;
+    if (k == JSON_NULL || is_among(every, key) || done ||
+        ((k == JSON_ARRAY || k == JSON_OBJECT) && json_len(v) == 0))
+        return 0;
+    t->n++;
+    if (is_among(t->usual, key)) {
+        t->n_usual++;
+        t->only = v;
+    }
+    jw_key(&t->w, key);
+    jw_value(&t->w, v);
+    return 0;
+}
+
+// What an item says: its usual member where that is all, else *all, an object of all of them. NULL
+// where there is more, or nothing.
+static const struct json *tell(struct plain *r, const struct json *raw, const char *const *usual,
+                               struct words *all) {
+    struct telling t = {.usual = usual};
+    jw_begin(&t.w, '{');
+    json_each(raw, tell_member, &t);
+    jw_end(&t.w, '}');
+    *all = (struct words){0};
+    if (t.n > 0 && (t.n > 1 || t.n_usual == 0) && !t.w.out.failed)
+        *all = conversation_copy(r->to, t.w.out.data, t.w.out.len);
+    r->to->failed |= t.w.out.failed;
+    str_fini(&t.w.out);
+    return all->s ? NULL : t.only;
+}
+
+// A call of a kind that is unknown here: its name, and what its members tell.
+static bool other_call(struct plain *r, struct conversation_turn *t,
+                       const struct conversation_part *p) {
+    static const char *const asked[] = {"arguments", "action", "operation", "input", NULL};
+    const char *type = json_str(json_get(p->raw, "type"), NULL);
+    struct words id = words_of(json_get(p->raw, "call_id")), all;
+    if (!type || !ends_in(type, "_call"))
+        return false;
+    const struct json *what = tell(r, p->raw, asked, &all);
+    struct conversation_part *call = conversation_part(r->to, t, PART_CALL);
+    if (!call)
+        return true;
+    call->id = id.s ? id : words_of(json_get(p->raw, "id"));
+    call->name = conversation_copy(r->to, type, strlen(type) - 5);
+    if (all.s)
+        call->text = all;
+    else if (json_kind_of(what) == JSON_OBJECT)
+        call->text = print(r, what);
+    else
+        call->text = what ? as_input(r, words_of(what)) : words_of_text("{}");
+    return true;
+}
+
+// The words of a result's contents.
+static void take_inner(struct plain *r, const struct conversation_part *from,
+                       struct conversation_part *to) {
+    to->parts = NULL;
+    to->n_parts = to->cap_parts = 0;
+    for (int i = 0; i < from->n_parts; i++) {
+        const struct conversation_part *p = &from->parts[i];
+        struct conversation_part *q = conversation_inner(r->to, to, PART_TEXT);
+        if (q)
+            q->text = p->raw ? stand_in(r, p->raw) : p->text;
+    }
+}
+
+static void other_result(struct plain *r, struct conversation_turn *t,
+                         const struct conversation_part *p) {
+    static const char *const usual[] = {"output", NULL};
+    struct conversation_part *out = conversation_part(r->to, t, PART_RESULT);
+    struct words id = words_of(json_get(p->raw, "call_id")), all;
+    const struct json *output = tell(r, p->raw, usual, &all);
+    struct conversation_part *q = conversation_inner(r->to, out, PART_TEXT);
+    if (!q)
+        return;
+    out->id = id.s ? id : words_of(json_get(p->raw, "id"));
+    q->text = all.s ? all : words_of(output);
+    if (!q->text.s)
+        q->text = output ? print(r, output) : stand_in(r, p->raw);
+}
+
+// What was sealed is what was thought, whatever words a client has put beside it.
+static void take_reasoning(struct plain *r, struct conversation_turn *t,
+                           const struct conversation_part *p) {
+    struct words text = p->text.n ? p->text : p->summary;
+    struct str opened = {0};
+    if (p->signature.n && reasoning_unseal(p->signature.s, p->signature.n, &opened) && opened.len)
+        text = conversation_copy(r->to, opened.data, opened.len);
+    r->to->failed |= opened.failed;
+    str_fini(&opened);
+    struct conversation_part *out = text.n ? conversation_part(r->to, t, p->kind) : NULL;
+    if (out)
+        out->text = text;
+}
+
+// Group and name of a tool in one word.
+static struct words join_name(struct conversation *v, struct words group, struct words name) {
+    bool parted = group.n >= 2 && !memcmp(group.s + group.n - 2, "__", 2);
+    struct str s = {0};
+    struct words out = {0};
+    str_append(&s, group.s, group.n);
+    str_puts(&s, parted ? "" : "__");
+    str_append(&s, name.s ? name.s : "", name.n);
+    if (!s.failed)
+        out = conversation_copy(v, s.data, s.len);
+    v->failed |= s.failed;
+    str_fini(&s);
+    return out;
+}
+
+// The name that a call has among the plain tools.
+static struct words called(struct plain *r, const struct conversation_part *p) {
+    for (int i = 0; i < p->extras.n; i++) {
+        struct words group = words_of(p->extras.at[i].value);
+        if (!strcmp(p->extras.at[i].key, "namespace") && group.n)
+            return join_name(r->to, group, p->name);
+    }
+    return p->name;
+}
+
+static bool is_group(const struct json *tool) {
+    return words_equal(words_of(json_get(tool, "type")), "namespace") &&
+           words_of(json_get(tool, "name")).n > 0 &&
+           json_kind_of(json_get(tool, "tools")) == JSON_ARRAY;
+}
+
+bool conversation_part_name(const struct json *tools, struct words *name, struct words *group) {
+    for (size_t i = 0; i < json_len(tools); i++) {
+        const struct json *list = json_get(json_at(tools, i), "tools");
+        struct words in = words_of(json_get(json_at(tools, i), "name"));
+        for (size_t k = 0; is_group(json_at(tools, i)) && k < json_len(list); k++) {
+            struct words own = words_of(json_get(json_at(list, k), "name"));
+            size_t mid = in.n >= 2 && !memcmp(in.s + in.n - 2, "__", 2) ? 0 : 2;
+            if (!own.n || name->n != in.n + mid + own.n || memcmp(name->s, in.s, in.n) != 0 ||
+                memcmp(name->s + in.n, "__", mid) != 0 ||
+                memcmp(name->s + in.n + mid, own.s, own.n) != 0)
+                continue;
+            *name = own;
+            *group = in;
+            return true;
+        }
+    }
+    return false;
+}
+
+// The tools of a group as tools of their own.
+static void take_group(struct plain *r, const struct json *group) {
+    const struct json *list = json_get(group, "tools");
+    for (size_t i = 0; i < json_len(list); i++) {
+        const struct json *from = json_at(list, i);
+        struct words name = words_of(json_get(from, "name"));
+        struct words type = words_of(json_get(from, "type"));
+        bool custom = words_equal(type, "custom");
+        struct conversation_tool *t = NULL;
+        if (name.n && (custom || !type.s || words_equal(type, "function")))
+            t = conversation_tool(r->to, custom ? TOOL_CUSTOM : TOOL_FUNCTION);
+        if (!t)
+            continue;
+        t->name = join_name(r->to, words_of(json_get(group, "name")), name);
+        t->description = words_of(json_get(from, "description"));
+        t->schema = custom ? NULL : json_get(from, "parameters");
+        t->format = custom ? json_get(from, "format") : NULL;
+    }
+}
+
+// A part of a kind that says nothing to the model, such as a summary only its maker can read.
+static bool is_mute(const struct conversation_turn *t, const struct conversation_part *p) {
+    const char *type = json_str(json_get(p->raw, "type"), NULL);
+    return p->kind == PART_OTHER && t->role == CONVERSATION_ASSISTANT && t->n_parts == 1 &&
+           t->extras.n == 0 && !json_str(json_get(p->raw, "text"), NULL) &&
+           !(type && ends_in(type, "_call"));
+}
+
+// A part of a turn of the system that changes what tools there are, which the tools themselves
+// show.
+static bool is_change(const struct conversation_turn *t, const struct conversation_part *p) {
+    struct words type = words_of(json_get(p->raw, "type"));
+    return p->kind == PART_OTHER && t->role == CONVERSATION_SYSTEM &&
+           (words_equal(type, "tool_addition") || words_equal(type, "tool_removal"));
+}
+
+static bool is_all_changes(const struct conversation_turn *t) {
+    int n = 0;
+    while (n < t->n_parts && is_change(t, &t->parts[n]))
+        n++;
+    return n > 0 && n == t->n_parts;
+}
+
+static bool take_part(struct plain *r, struct conversation_turn *t,
+                      const struct conversation_part *p, int i) {
+    struct conversation_part *out;
+    switch (p->kind) {
+    case PART_MEDIA:
+        return refuse_media(r, i, p->raw);
+    case PART_REASONING:
+        take_reasoning(r, t, p);
+        break;
+    case PART_RESULT:
+        if ((out = copy(r, t, p)) != NULL)
+            take_inner(r, p, out);
+        break;
+    case PART_CALL:
+        out = copy(r, t, p);
+        if (out)
+            out->name = called(r, p);
+        if (out && p->custom) {
+            out->custom = false;
+            out->text = as_input(r, p->text);
+        } else if (out && !p->object) {
+            out->text = as_object(r, p->text);
+        }
+        break;
+    case PART_OTHER:
+        if (t->role == CONVERSATION_TOOL) {
+            other_result(r, t, p);
+        } else if (t->role != CONVERSATION_ASSISTANT || !other_call(r, t, p)) {
+            out = conversation_part(r->to, t, PART_TEXT);
+            if (out)
+                out->text = stand_in(r, p->raw);
+        }
+        break;
+    default:
+        out = copy(r, t, p);
+        if (out)
+            out->extras = (struct extras){0};
+    }
+    return true;
+}
+
+// Words of the system that were for the turn before the user's next one only.
+static bool is_over(const struct plain *r, const struct conversation_turn *t) {
+    bool brief = false;
+    for (int i = 0; t->role == CONVERSATION_SYSTEM && i < t->extras.n; i++)
+        brief |= !strcmp(t->extras.at[i].key, "clear_at") &&
+                 words_equal(words_of(t->extras.at[i].value), "next_user_message");
+    for (int i = r->turn + 1; brief && i < r->from->n_turns; i++) {
+        enum conversation_role role = r->from->turns[i].role;
+        if (role == CONVERSATION_USER || role == CONVERSATION_TOOL)
+            return true;
+    }
+    return false;
+}
+
+static bool take_turn(struct plain *r, const struct conversation_turn *from) {
+    if ((from->n_parts == 1 && is_mute(from, from->parts)) || is_over(r, from) ||
+        is_all_changes(from))
+        return true;
+    // Turns stay what they are: the form has them apart for a reason.
+    enum conversation_kind first = from->n_parts ? from->parts[0].kind : PART_TEXT;
+    struct conversation_turn *t = conversation_turn(r->to, from->role, first);
+    bool ok = true;
+    if (!t)
+        return true;
+    t->extras = from->extras;
+    for (int i = 0; i < from->n_parts && ok; i++) {
+        struct conversation_part p = from->parts[i];
+        bool noisy = p.kind == PART_TEXT && p.text.n && r->turn == 0;
+        if (noisy)
+            p.text = without_noise(p.text);
+        if ((!noisy || p.text.s) && !is_change(from, &p))
+            ok = take_part(r, t, &p, i);
+    }
+    return ok;
+}
+
+void conversation_plain_tools(const struct conversation *v, struct conversation *out) {
+    struct plain r = {.from = v, .to = out};
+    for (int i = 0; i < v->n_tools; i++) {
+        struct conversation_tool *t = NULL;
+        if (v->tools[i].kind != TOOL_OTHER)
+            t = conversation_tool(out, v->tools[i].kind);
+        else if (is_group(v->tools[i].raw))
+            take_group(&r, v->tools[i].raw);
+        if (t)
+            *t = v->tools[i];
+    }
+}
+
+bool conversation_plain(const struct conversation *v, const char *where, struct conversation *out,
+                        struct api_error *x) {
+    struct plain r = {.from = v, .to = out, .where = where, .x = x};
+    if (!conversation_ids_check(v, where, x))
+        return false;
+    for (; r.turn < v->n_turns; r.turn++)
+        if (!take_turn(&r, &v->turns[r.turn]))
+            return false;
+    conversation_plain_tools(v, out);
+    out->choice = v->choice;
+    out->parallel = v->parallel;
+    if (v->failed || out->failed)
+        api_fail(x, 503, NULL, "no memory for the conversation");
+    return !v->failed && !out->failed;
+}
+
+// A tool that takes free text, as a function with one argument.
+static void put_custom(struct json_writer *w, const struct conversation_tool *t) {
+    struct words definition = words_of(json_get(t->format, "definition"));
+    struct str about = {0};
+    if (t->description.n)
+        str_append(&about, t->description.s, t->description.n);
+    if (definition.n) {
+        str_puts(&about, about.len ? "\n\n" : "");
+        str_puts(&about, "The input has to match this grammar:\n");
+        str_append(&about, definition.s, definition.n);
+    }
+    jw_begin(w, '{');
+    jw_key_str(w, "type", "function");
+    jw_key(w, "function");
+    jw_begin(w, '{');
+    jw_key(w, "name");
+    jw_str(w, t->name.s ? t->name.s : "", t->name.n);
+    jw_key(w, "description");
+    jw_str(w, about.data ? about.data : "", about.len);
+    jw_key(w, "parameters");
+    jw_begin(w, '{');
+    jw_key_str(w, "type", "object");
+    jw_key(w, "properties");
+    jw_begin(w, '{');
+    jw_key(w, "input");
+    jw_begin(w, '{');
+    jw_key_str(w, "type", "string");
+    jw_end(w, '}');
+    jw_end(w, '}');
+    jw_key(w, "required");
+    jw_begin(w, '[');
+    jw_cstr(w, "input");
+    jw_end(w, ']');
+    jw_end(w, '}');
+    jw_end(w, '}');
+    jw_end(w, '}');
+    w->out.failed |= about.failed;
+    str_fini(&about);
+}
+
+static bool parse(struct json_writer *w, struct json **out, struct api_error *x) {
+    struct err e = {0};
+    int rc = w->out.failed
+                 ? err_set(&e, ERR_MEMORY, "no memory for the conversation")
+                 : json_parse_with(out, w->out.data, w->out.len,
+                                   &(struct json_rules){.depth = 512, .big_integers = true}, &e);
+    str_fini(&w->out);
+    if (rc)
+        api_error_of(x, &e);
+    return rc == 0;
+}
+
+bool conversation_words(const struct conversation *v, struct chat_words *out, struct api_error *x) {
+    struct json_writer w = {0};
+    *out = (struct chat_words){0};
+    conversation_write_chat(v, &w);
+    if (!parse(&w, &out->messages, x))
+        return false;
+    if (v->n_tools == 0)
+        return true;
+    w = (struct json_writer){0};
+    jw_begin(&w, '[');
+    for (int i = 0; i < v->n_tools; i++)
+        if (v->tools[i].kind == TOOL_CUSTOM)
+            put_custom(&w, &v->tools[i]);
+        else
+            conversation_write_chat_tool(&v->tools[i], &w);
+    jw_end(&w, ']');
+    return parse(&w, &out->tools, x);
+}
+
+void chat_words_fini(struct chat_words *w) {
+    json_free(w->messages);
+    json_free(w->tools);
+    *w = (struct chat_words){0};
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a conversation to the one that a chat template can say: functions and their calls, results
+// and texts. Free text of custom tools becomes an argument named "input"; calls and results of
+// kinds unknown here become calls and results of a tool of that name; other unknown parts are named
+// in brackets; lines that only count or bill, and would make every prompt a new one, go. Images and
+// other media are refused.
+#ifndef COPPICE_SERVE_CONVERSATION_PLAIN_H
+#define COPPICE_SERVE_CONVERSATION_PLAIN_H
+
+#include "serve/api/error.h"
+#include "serve/conversation/conversation.h"
+
+// Fills out, which borrows from v and what v borrows from. where: what the interface calls the
+// list of turns, for the sentence, "messages" or "input". False with x filled.
+bool conversation_plain(const struct conversation *v, const char *where, struct conversation *out,
+                        struct api_error *x);
+
+// Only the tools of that: functions, those of groups among them, and custom ones.
+void conversation_plain_tools(const struct conversation *v, struct conversation *out);
+
+// `messages` and `tools` of a plain one, as text/chat/chat.h renders them; owned.
+struct chat_words {
+    struct json *messages, *tools; // tools NULL: none
+};
+// Tools of a group ("namespace") are called by the group's name and their own in one word. Parts
+// such a name: true, with *name the tool's own and *group its group's, where `tools` (as they were
+// declared, or NULL) has them; else both are as they were.
+bool conversation_part_name(const struct json *tools, struct words *name, struct words *group);
+
+// False with x filled. chat_words_fini in any case.
+bool conversation_words(const struct conversation *v, struct chat_words *out, struct api_error *x);
+void chat_words_fini(struct chat_words *w); // zeroed is allowed
+
+#endif

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversations in the words of the Responses interface: reader and writer of `input`, `tools` and
+// `tool_choice`. Loose items become turns as conversation.h says; kinds of items that are unknown
+// stay as they came.
+#ifndef COPPICE_SERVE_CONVERSATION_RESPONSES_H
+#define COPPICE_SERVE_CONVERSATION_RESPONSES_H
+
+#include "serve/api/error.h"
+#include "serve/conversation/conversation.h"
+
+// Appends a string, or the items of an array. False with x filled, by place in `input`: what is no
+// string, array or object, messages without a known role, calls and results that lack what makes
+// them such. v->failed: memory was short.
+bool conversation_read_responses(struct conversation *v, const struct json *input,
+                                 struct api_error *x);
+// NULL pointers are absent. parallel: of parallel_tool_calls. Nothing is refused.
+void conversation_read_responses_tools(struct conversation *v, const struct json *tools,
+                                       const struct json *choice, const struct json *parallel);
+
+// One array each, and one value.
+void conversation_write_responses(const struct conversation *v, struct json_writer *w);
+void conversation_write_responses_tools(const struct conversation *v, struct json_writer *w);
+void conversation_write_responses_choice(const struct conversation *v, struct json_writer *w);
+
+#endif

@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client over libcurl's multi interface, driven by the loop's descriptors and one timer; see
+// upstream.h. libcurl's callbacks come from inside its calls, where no handle may be taken away, so
+// ends are gathered and told after each of them. The library is loaded when it is needed: it brings
+// thirty others, which a program that serves a model has no use for.
+#define CURL_DISABLE_TYPECHECK // its macros would hide the functions' names
+#include "serve/relay/upstream.h"
+
+#include <curl/curl.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "serve/http/io.h"
+
+enum {
+    CONNECT_MS = 10000,
+    SILENT_MS = 600000,
+    TICK_MS = 500,
+    FIELDS_MAX = 128, // of an answer's head, and its bytes
+    HEAD_MAX = 1 << 18
+};
+
+// What is used of libcurl.
+struct library {
+    void *handle;
+    CURLcode (*global_init)(long);
+    void (*global_cleanup)(void);
+    CURL *(*easy_init)(void);
+    void (*easy_cleanup)(CURL *);
+    CURLcode (*easy_setopt)(CURL *, CURLoption, ...);
+    CURLcode (*easy_getinfo)(CURL *, CURLINFO, ...);
+    CURLcode (*easy_pause)(CURL *, int);
+    const char *(*easy_strerror)(CURLcode);
+    CURLM *(*multi_init)(void);
+    CURLMcode (*multi_cleanup)(CURLM *);
+    CURLMcode (*multi_setopt)(CURLM *, CURLMoption, ...);
+    CURLMcode (*multi_add_handle)(CURLM *, CURL *);
+    CURLMcode (*multi_remove_handle)(CURLM *, CURL *);
+    CURLMsg *(*multi_info_read)(CURLM *, int *);
+    CURLMcode (*multi_socket_action)(CURLM *, curl_socket_t, int, int *);
+    CURLMcode (*multi_assign)(CURLM *, curl_socket_t, void *);
+    struct curl_slist *(*slist_append)(struct curl_slist *, const char *);
+    void (*slist_free_all)(struct curl_slist *);
+    CURLU *(*url)(void);
+    void (*url_cleanup)(CURLU *);
+    CURLUcode (*url_set)(CURLU *, CURLUPart, const char *, unsigned);
+    CURLUcode (*url_get)(const CURLU *, CURLUPart, char **, unsigned);
+    void (*free)(void *);
+};
+
+struct upstream {
+    struct http *h;
+    struct library curl;
+    struct str base; // without a slash and without /v1 at its end
+    struct str key;  // "Bearer ..."
+    int connect_ms, silent_ms;
+    CURLM *multi;
+    struct http_alarm *alarm, *tick;
+    struct upstream_call *calls;
+};
+
+struct upstream_call {
+    struct upstream *u;
+    struct upstream_call *prev, *next;
+    struct upstream_events events;
+    void *arg;
+    CURL *easy;
+    struct curl_slist *fields; // sent
+    struct str head;           // name NUL value NUL ... of the answer
+    size_t n_head;
+    struct upstream_field at[FIELDS_MAX];
+    int status;
+    bool told;       // of the head
+    bool held;       // the caller takes no more for now
+    double progress; // ms, of the newest byte
+    char why[CURL_ERROR_SIZE];
+};
+
+static void free_call(struct upstream_call *c) {
+    struct upstream *u = c->u;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        u->calls = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    if (c->easy) {
+        u->curl.multi_remove_handle(u->multi, c->easy);
+        u->curl.easy_cleanup(c->easy);
+    }
+    u->curl.slist_free_all(c->fields);
+    str_fini(&c->head);
+    free(c);
+}
+
+static void end_call(struct upstream_call *c, const struct api_error *why) {
+    struct upstream_events events = c->events;
+    void *arg = c->arg;
+    events.end(arg, why);
+    free_call(c);
+}
+
+static void describe(const struct upstream_call *c, CURLcode code, struct api_error *why) {
+    const char *said = c->why[0] ? c->why : c->u->curl.easy_strerror(code), *name = c->u->base.data;
+    curl_off_t connected = 0;
+    c->u->curl.easy_getinfo(c->easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
+    if (code == CURLE_OPERATION_TIMEDOUT)
+        api_fail(why, 504, "upstream_timeout",
+                 "the upstream %.200s did not accept a connection within %d ms", name,
+                 c->u->connect_ms);
+    else if (code == CURLE_GOT_NOTHING)
+        api_fail(why, 502, "upstream_failed",
+                 "the upstream %.200s closed the connection without an answer", name);
+    else if (c->status > 0)
+        api_fail(why, 502, "upstream_failed", "the upstream %.200s broke off its answer: %.200s",
+                 name, said);
+    else if (connected > 0)
+        api_fail(why, 502, "upstream_failed", "the upstream %.200s gave no answer: %.200s", name,
+                 said);
+    else
+        api_fail(why, 502, "upstream_unreachable", "the upstream %.200s cannot be reached: %.200s",
+                 name, said);
+}
+
+// Tells of calls that have ended. Not from inside libcurl.
+static void gather(struct upstream *u) {
+    int left;
+    for (CURLMsg *m; (m = u->curl.multi_info_read(u->multi, &left));) {
+        struct upstream_call *c = NULL;
+        struct api_error why;
+        CURLcode code = m->data.result;
+        if (m->msg != CURLMSG_DONE ||
+            u->curl.easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&c) || !c)
+            continue;
+        if (code)
+            describe(c, code, &why);
+        end_call(c, code ? &why : NULL);
+    }
+}
+
+static void on_ready(void *arg, int fd, bool readable, bool writable) {
+    struct upstream *u = arg;
+    int running;
+    u->curl.multi_socket_action(
+        u->multi, fd, (readable ? CURL_CSELECT_IN : 0) | (writable ? CURL_CSELECT_OUT : 0),
+        &running);
+    gather(u);
+}
+
+static void on_alarm(void *arg) {
+    struct upstream *u = arg;
+    int running;
+    u->curl.multi_socket_action(u->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    gather(u);
+}
+
+// Those whose upstream says nothing for too long.
+static void on_tick(void *arg) {
+    struct upstream *u = arg;
+    struct api_error why;
+    double now = clock_ms();
+    for (struct upstream_call *c = u->calls, *next; c; c = next) {
+        next = c->next;
+        if (c->held || now - c->progress < u->silent_ms)
+            continue;
+        api_fail(&why, 504, "upstream_timeout", "the upstream %.200s said nothing for %d s",
+                 u->base.data, u->silent_ms / 1000);
+        end_call(c, &why);
+    }
+    http_alarm_set(u->tick, u->calls ? TICK_MS : -1);
+}
+
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *watch) {
+    struct upstream *u = arg;
+    struct http_watch *w = watch;
+    (void)easy;
+    if (what == CURL_POLL_REMOVE) {
+        http_watch_end(w);
+        u->curl.multi_assign(u->multi, fd, NULL);
+        return 0;
+    }
+    if (!w && !(w = http_watch_begin(u->h, fd, on_ready, u)))
+        return -1;
+    u->curl.multi_assign(u->multi, fd, w);
+    return http_watch_for(w, what != CURL_POLL_OUT, what != CURL_POLL_IN) ? -1 : 0;
+}
+
+static int on_timeout(CURLM *multi, long ms, void *arg) {
+    struct upstream *u = arg;
+    (void)multi;
+    http_alarm_set(u->alarm, ms);
+    return 0;
+}
+
+static void add_field(struct upstream_call *c, const char *line, size_t n) {
+    const char *colon = memchr(line, ':', n);
+    if (!colon || c->n_head == FIELDS_MAX)
+        return;
+    const char *value = colon + 1, *end = line + n;
+    while (value < end && (*value == ' ' || *value == '\t'))
+        value++;
+    while (end > value && strchr(" \t\r\n", end[-1]))
+        end--;
+    str_append(&c->head, line, (size_t)(colon - line));
+    str_putc(&c->head, '\0');
+    str_append(&c->head, value, (size_t)(end - value));
+    str_putc(&c->head, '\0');
+    c->n_head++;
+}
+
+static void tell_head(struct upstream_call *c) {
+    const char *p = c->head.data;
+    for (size_t i = 0; i < c->n_head; i++) {
+        c->at[i].name = p;
+        c->at[i].value = p += strlen(p) + 1;
+        p += strlen(p) + 1;
+    }
+    c->told = true;
+    c->events.head(c->arg, c->status, c->at, c->n_head);
+}
+
+// One line of a head: of the answer's, of one with status 1xx before it, or of what follows chunks.
+static size_t on_head(char *line, size_t size, size_t count, void *arg) {
+    struct upstream_call *c = arg;
+    size_t n = size * count;
+    long status = 0;
+    c->progress = clock_ms();
+    if (c->told)
+        return n;
+    if (n > 5 && !strncasecmp(line, "HTTP/", 5)) {
+        str_clear(&c->head);
+        c->n_head = 0;
+        return n;
+    }
+    if (n > 2) {
+        add_field(c, line, n);
+        return c->head.failed || c->head.len > HEAD_MAX ? 0 : n;
+    }
+    c->u->curl.easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status >= 200) {
+        c->status = (int)status;
+        tell_head(c);
+    }
+    return n;
+}
+
+static size_t on_body(char *bytes, size_t size, size_t count, void *arg) {
+    struct upstream_call *c = arg;
+    c->progress = clock_ms();
+    switch (c->events.body(c->arg, bytes, size * count)) {
+    case UPSTREAM_MORE:
+        return size * count;
+    case UPSTREAM_HOLD:
+        c->held = true;
+        return CURL_WRITEFUNC_PAUSE;
+    case UPSTREAM_STOP:
+        break;
+    }
+    return 0;
+}
+
+static bool put_line(struct upstream_call *c, const char *line) {
+    struct curl_slist *more = c->u->curl.slist_append(c->fields, line);
+    if (more)
+        c->fields = more;
+    return more != NULL;
+}
+
+static bool put_field(struct upstream_call *c, const char *name, const char *value) {
+    struct str line = {0};
+    str_printf(&line, *value ? "%s: %s" : "%s;", name, value); // libcurl's word for an empty one
+    bool ok = !line.failed && put_line(c, line.data);
+    str_fini(&line);
+    return ok;
+}
+
+static bool put_fields(struct upstream_call *c, const struct upstream_request *r) {
+    // What libcurl would send by itself is left out.
+    bool typed = false, ok = put_line(c, "Expect:") && put_line(c, "Accept:");
+    for (size_t i = 0; i < r->n_fields && ok; i++) {
+        typed |= !strcasecmp(r->fields[i].name, "content-type");
+        ok = put_field(c, r->fields[i].name, r->fields[i].value);
+    }
+    if (ok && !typed)
+        ok = put_line(c, "Content-Type:");
+    if (ok && c->u->key.len)
+        ok = put_field(c, "Authorization", c->u->key.data);
+    return ok;
+}
+
+static bool fill_call(struct upstream_call *c, const struct upstream_request *r) {
+    struct str url = {0};
+    CURL *y = c->easy;
+    str_printf(&url, "%s%s", c->u->base.data, r->path);
+    bool ok = !url.failed && put_fields(c, r) && !c->u->curl.easy_setopt(y, CURLOPT_URL, url.data);
+    str_fini(&url);
+    ok = ok && !c->u->curl.easy_setopt(y, CURLOPT_PRIVATE, c) &&
+         !c->u->curl.easy_setopt(y, CURLOPT_CUSTOMREQUEST, r->method) &&
+         !c->u->curl.easy_setopt(y, CURLOPT_HTTPHEADER, c->fields);
+    if (ok && r->body)
+        ok = !c->u->curl.easy_setopt(y, CURLOPT_POST, 1L) &&
+             !c->u->curl.easy_setopt(y, CURLOPT_POSTFIELDS, r->body) &&
+             !c->u->curl.easy_setopt(y, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->n_body);
+    if (!ok)
+        return false;
+    c->u->curl.easy_setopt(y, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    c->u->curl.easy_setopt(y, CURLOPT_HEADERFUNCTION, on_head);
+    c->u->curl.easy_setopt(y, CURLOPT_HEADERDATA, c);
+    c->u->curl.easy_setopt(y, CURLOPT_WRITEFUNCTION, on_body);
+    c->u->curl.easy_setopt(y, CURLOPT_WRITEDATA, c);
+    c->u->curl.easy_setopt(y, CURLOPT_ERRORBUFFER, c->why);
+    c->u->curl.easy_setopt(y, CURLOPT_CONNECTTIMEOUT_MS, (long)c->u->connect_ms);
+    c->u->curl.easy_setopt(y, CURLOPT_NOSIGNAL, 1L);
+    c->u->curl.easy_setopt(y, CURLOPT_PATH_AS_IS, 1L);
+    c->u->curl.easy_setopt(y, CURLOPT_PROXY, ""); // what the environment says is for others
+    c->u->curl.easy_setopt(y, CURLOPT_TCP_NODELAY, 1L);
+    return true;
+}
+
+int upstream_start(struct upstream *u, const struct upstream_request *r,
+                   const struct upstream_events *events, void *arg, struct upstream_call **out,
+                   struct err *e) {
+    struct upstream_call *c = calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c)
+        return err_set(e, ERR_MEMORY, "no memory for a request to the upstream");
+    *c = (struct upstream_call){
+        .u = u, .next = u->calls, .events = *events, .arg = arg, .progress = clock_ms()};
+    if (c->next)
+        c->next->prev = c;
+    u->calls = c;
+    c->easy = u->curl.easy_init();
+    if (!c->easy || !fill_call(c, r) || u->curl.multi_add_handle(u->multi, c->easy)) {
+        free_call(c);
+        return err_set(e, ERR_MEMORY, "no memory for a request to the upstream");
+    }
+    http_alarm_set(u->tick, TICK_MS);
+    *out = c;
+    return 0;
+}
+
+void upstream_resume(struct upstream_call *c) {
+    if (!c->held)
+        return;
+    c->held = false;
+    c->progress = clock_ms();
+    c->u->curl.easy_pause(c->easy, CURLPAUSE_CONT);
+}
+
+void upstream_cancel(struct upstream_call *c) {
+    if (c)
+        free_call(c);
+}
+
+// What the address says, without what the paths of requests begin with.
+static int set_base(struct upstream *u, const char *base, struct err *e) {
+    CURLU *url = u->curl.url();
+    char *host = NULL, *user = NULL, *query = NULL, *scheme = NULL;
+    size_t n = strlen(base);
+    int rc = 0;
+    if (!url)
+        return err_set(e, ERR_MEMORY, "no memory for the upstream's address");
+    if (u->curl.url_set(url, CURLUPART_URL, base, 0) ||
+        u->curl.url_get(url, CURLUPART_HOST, &host, 0) ||
+        u->curl.url_get(url, CURLUPART_SCHEME, &scheme, 0) ||
+        (strcasecmp(scheme, "http") != 0 && strcasecmp(scheme, "https") != 0))
+        rc = err_set(e, ERR_USAGE,
+                     "the upstream's address must look like http://127.0.0.1:8000 or "
+                     "https://host/v1, not '%.200s'",
+                     strchr(base, '@') ? "(one with an @)" : base);
+    else if (!u->curl.url_get(url, CURLUPART_USER, &user, 0))
+        rc = err_set(e, ERR_USAGE,
+                     "the upstream's address holds a name or password before the @; give a key "
+                     "apart from it");
+    else if (!u->curl.url_get(url, CURLUPART_QUERY, &query, 0) || strchr(base, '#'))
+        rc = err_set(e, ERR_USAGE, "the upstream's address ends with its path, without ? and #");
+    while (n > 0 && base[n - 1] == '/')
+        n--;
+    if (n > 3 && !strncmp(base + n - 3, "/v1", 3))
+        n -= 3;
+    while (n > 0 && base[n - 1] == '/')
+        n--;
+    str_append(&u->base, base, n);
+    u->curl.free(host);
+    u->curl.free(user);
+    u->curl.free(query);
+    u->curl.free(scheme);
+    u->curl.url_cleanup(url);
+    return rc;
+}
+
+static int set_key(struct upstream *u, const char *key, struct err *e) {
+    for (const char *p = key; *p; p++)
+        if ((unsigned char)*p <= ' ' || *p == 0x7F)
+            return err_set(e, ERR_USAGE, "the upstream's key holds a blank or control character");
+    str_printf(&u->key, "Bearer %s", key);
+    return 0;
+}
+
+// libcurl of the system. ERR_UNSUPPORTED with the loader's words where there is none.
+static int load(struct library *l, struct err *e) {
+    const struct {
+        const char *name;
+        void **at;
+    } wanted[] = {
+#define WANTED(name) {"curl_" #name, (void **)&l->name}
+        WANTED(global_init),
+        WANTED(global_cleanup),
+        WANTED(easy_init),
+        WANTED(easy_cleanup),
+        WANTED(easy_setopt),
+        WANTED(easy_getinfo),
+        WANTED(easy_pause),
+        WANTED(easy_strerror),
+        WANTED(multi_init),
+        WANTED(multi_cleanup),
+        WANTED(multi_setopt),
+        WANTED(multi_add_handle),
+        WANTED(multi_info_read),
+        WANTED(multi_remove_handle),
+        WANTED(multi_socket_action),
+        WANTED(multi_assign),
+        WANTED(slist_append),
+        WANTED(slist_free_all),
+        WANTED(url),
+        WANTED(url_cleanup),
+        WANTED(url_set),
+        WANTED(url_get),
+        WANTED(free),
+#undef WANTED
+    };
+    const char *missing = NULL;
+    l->handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+    if (!l->handle)
+        missing = dlerror();
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted && !missing; i++)
+        if (!(*wanted[i].at = dlsym(l->handle, wanted[i].name)))
+            missing = dlerror();
+    if (!missing)
+        return 0;
+    int rc =
+        err_set(e, ERR_UNSUPPORTED,
+                "requests cannot be passed on without libcurl (package libcurl4): %s", missing);
+    if (l->handle)
+        dlclose(l->handle);
+    return rc;
+}
+
+static int start(struct upstream *u, struct http *h, const struct upstream_options *o,
+                 struct err *e) {
+    u->h = h;
+    u->connect_ms = o->connect_ms > 0 ? o->connect_ms : CONNECT_MS;
+    u->silent_ms = o->silent_ms > 0 ? o->silent_ms : SILENT_MS;
+    int rc = set_base(u, o->base, e);
+    if (!rc && o->key)
+        rc = set_key(u, o->key, e);
+    u->multi = u->curl.multi_init();
+    u->alarm = http_alarm_create(h, on_alarm, u);
+    u->tick = http_alarm_create(h, on_tick, u);
+    if (!rc && (!u->multi || !u->alarm || !u->tick || u->base.failed || u->key.failed))
+        rc = err_set(e, ERR_MEMORY, "no memory for the client of the upstream");
+    if (rc)
+        return rc;
+    u->curl.multi_setopt(u->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    u->curl.multi_setopt(u->multi, CURLMOPT_SOCKETDATA, u);
+    u->curl.multi_setopt(u->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
+    u->curl.multi_setopt(u->multi, CURLMOPT_TIMERDATA, u);
+    return 0;
+}
+
+int upstream_create(struct upstream **out, struct http *h, const struct upstream_options *o,
+                    struct err *e) {
+    struct upstream *u = calloc(1, sizeof *u);
+    *out = NULL;
+    if (!u)
+        return err_set(e, ERR_MEMORY, "no memory for the client of the upstream");
+    int rc = load(&u->curl, e);
+    if (!rc && u->curl.global_init(CURL_GLOBAL_DEFAULT))
+        rc = err_set(e, ERR_MEMORY, "libcurl cannot be started");
+    if (rc) {
+        free(u);
+        return rc;
+    }
+    if ((rc = start(u, h, o, e)))
+        upstream_destroy(u);
+    else
+        *out = u;
+    return rc;
+}
+
+// The library stays loaded: what it has started in the process may outlive its handles.
+void upstream_destroy(struct upstream *u) {
+    if (!u)
+        return;
+    while (u->calls)
+        free_call(u->calls);
+    if (u->multi)
+        u->curl.multi_cleanup(u->multi);
+    http_alarm_destroy(u->alarm);
+    http_alarm_destroy(u->tick);
+    u->curl.global_cleanup();
+    str_fini(&u->base);
+    str_fini(&u->key);
+    free(u);
+}
+
+const char *upstream_name(const struct upstream *u) {
+    return u->base.data;
+}
+
+bool upstream_has_key(const struct upstream *u) {
+    return u->key.len > 0;
+}

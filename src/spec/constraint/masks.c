@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+// Masks of a member; see masks.h. The tree builder asks for the candidates of nodes as they join
+// (a proposal with `expand`), which is where the constraint comes in: a node that is asked for gets
+// its state from its parent's. States of the rows that were built are those, or made when a mask is
+// looked at.
+#include "spec/constraint/masks.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "base/vec.h"
+
+enum {
+    WIDER = 4, // candidates asked for, as a multiple of those that a node may have,
+    WIDE = 16, // and at least
+};
+static const double LIKELY = 0.9; // the chance of a token that the constraint expects
+
+// A node that the tree builder has asked for, by its number.
+struct asked {
+    struct constraint_state *state; // NULL: it could not be had
+    int32_t parent, token, base;    // base: its number where the drafter was asked, too
+    uint32_t chains;                // chains that begin with the path to it
+    bool only;                      // one token is allowed behind it
+};
+
+struct masks {
+    struct constraint *c;
+    int64_t work;                   // that it has counted for this member
+    int64_t root_room, room;        // steps that the root, and guesses, may take in the pass
+    int32_t pending;                // a chosen token that `root` is not behind yet; -1: none
+    struct constraint_state *root;  // behind all chosen tokens but that one; NULL: failed
+    int rc;                         // why it failed,
+    struct err err;                 // with its sentence
+    struct constraint_state **held; // [n_held] of the present step
+    int64_t n_held, cap_held;
+    const struct proposal *base;
+    int k;       // candidates of a node, of base
+    int most;    // candidates of an answer
+    int n_asked; // nodes
+    int n_base;  // of these the drafter was asked for
+    // A drafter that answers depth by depth may be asked for many more than a tree has
+    // (spec/tree/ddtree.h).
+    struct asked *asked; // [n_asked]
+    int64_t cap_asked;
+    int32_t ids[TREE_MAX_ROWS * TREE_MAX_K]; // answers
+    float logp[TREE_MAX_ROWS * TREE_MAX_K];
+    const struct ddtree *tree;
+    int number[TREE_MAX_ROWS]; // of each row among those asked for, or -1
+    bool sure[TREE_MAX_ROWS], forced[TREE_MAX_ROWS];
+    struct constraint_state *row[TREE_MAX_ROWS]; // NULL: not made yet
+};
+
+// Of all that share it.
+static int64_t counted(const struct constraint *c) {
+    return c->class->work ? c->class->work(c->self) : 0;
+}
+
+// Lets calls take so many steps. Returns what has been counted before.
+static int64_t open_steps(const struct masks *m, int64_t steps) {
+    if (m->c->class->allow)
+        m->c->class->allow(m->c->self, steps);
+    return counted(m->c);
+}
+
+// Returns what the calls since then have taken.
+static int64_t close_steps(struct masks *m, int64_t before) {
+    int64_t took = counted(m->c) - before;
+    m->work += took;
+    if (m->c->class->allow)
+        m->c->class->allow(m->c->self, INT64_MAX);
+    return took;
+}
+
+static void close_guess(struct masks *m, int64_t before) {
+    int64_t took = close_steps(m, before);
+    if (m->room != INT64_MAX)
+        m->room = max_i64(m->room - took, 0);
+}
+
+int masks_create(struct masks **out, struct constraint *c, int64_t vocab, struct err *e) {
+    if (c->vocab != vocab)
+        return err_set(e, ERR_MISMATCH,
+                       "the constraint was made for a vocabulary of %lld tokens, and the model has "
+                       "%lld",
+                       (long long)c->vocab, (long long)vocab);
+    struct masks *m = calloc(1, sizeof *m);
+    if (!m)
+        return err_set(e, ERR_MEMORY, "no memory for the masks of a constraint");
+    m->c = constraint_keep(c);
+    m->root_room = m->room = INT64_MAX;
+    m->pending = -1;
+    int rc = c->class->begin(c->self, &m->root, e);
+    if (rc) {
+        masks_destroy(m);
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+static void drop(struct masks *m, struct constraint_state *s) {
+    if (s)
+        m->c->class->drop(m->c->self, s);
+}
+
+static void forget(struct masks *m) {
+    for (int64_t i = 0; i < m->n_held; i++)
+        drop(m, m->held[i]);
+    m->n_held = 0;
+    m->n_asked = m->n_base = 0;
+    m->tree = NULL;
+}
+
+void masks_destroy(struct masks *m) {
+    if (!m)
+        return;
+    forget(m);
+    drop(m, m->root);
+    constraint_drop(m->c);
+    free(m->held);
+    free(m->asked);
+    free(m);
+}
+
+// The root's state, if it is not made yet. ERR_UNFINISHED: of that nothing is kept.
+static int make_root(struct masks *m) {
+    struct constraint_state *to = NULL;
+    if (m->pending < 0)
+        return m->rc;
+    int rc = m->c->class->next(m->c->self, m->root, m->pending, &to, &m->err);
+    if (rc == ERR_UNFINISHED)
+        return rc;
+    drop(m, m->root);
+    m->root = rc ? NULL : to;
+    m->pending = -1;
+    m->rc = rc;
+    return rc;
+}
+
+int masks_prepare(struct masks *m, int64_t steps) {
+    struct constraint_view v;
+    struct err e;
+    int64_t before = open_steps(m, steps);
+    int rc = make_root(m);
+    if (!rc)
+        rc = m->c->class->look(m->c->self, m->root, &v, &e);
+    close_steps(m, before);
+    return rc;
+}
+
+void masks_allow(struct masks *m, int64_t root, int64_t guesses) {
+    m->root_room = root;
+    m->room = guesses;
+}
+
+int masks_begin(struct masks *m, struct err *e) {
+    forget(m);
+    int64_t before = open_steps(m, m->root_room);
+    int rc = make_root(m);
+    close_steps(m, before);
+    memset(m->sure, 0, sizeof m->sure);
+    memset(m->forced, 0, sizeof m->forced);
+    memset(m->row, 0, sizeof m->row);
+    m->row[0] = m->root;
+    m->number[0] = -1;
+    if (rc && e)
+        *e = m->err;
+    return rc;
+}
+
+int masks_wanted(int k) {
+    return min_i32(max_i32(WIDER * k, WIDE), TREE_MAX_K);
+}
+
+// The state behind `token`, kept until the next step; NULL where it cannot be had.
+static struct constraint_state *follow(struct masks *m, struct constraint_state *from,
+                                       int32_t token) {
+    struct constraint_state *to = NULL;
+    struct err e;
+    if (!from || vec_reserve(&m->held, &m->cap_held, m->n_held + 1, sizeof(void *), &e) ||
+        m->c->class->next(m->c->self, from, token, &to, &e))
+        return NULL;
+    m->held[m->n_held++] = to;
+    return to;
+}
+
+// Gives the node its number, its state, and the chains that lead to it.
+static struct asked *enter(struct masks *m, const struct tree_node *node) {
+    struct asked *a = &m->asked[m->n_asked++];
+    *a = (struct asked){.state = m->root, .parent = node->parent, .token = -1};
+    a->chains = (1u << m->base->n_chains) - 1;
+    if (node->parent < 0)
+        return a;
+    const struct asked *up = &m->asked[node->parent];
+    a->token = node->path[node->depth - 1];
+    a->state = follow(m, up->state, a->token);
+    a->chains = up->chains;
+    for (int i = 0; i < m->base->n_chains; i++) {
+        const struct draft_chain *chain = &m->base->chains[i];
+        if (chain->len < node->depth || chain->ids[node->depth - 1] != a->token)
+            a->chains &= ~(1u << i);
+    }
+    return a;
+}
+
+// What the drafter offers below a node: n candidates, best first where it has said so.
+struct offer {
+    const int32_t *ids;
+    const float *logp;
+    int n;
+};
+
+// Log-probabilities below a node by its token, where they depend on it; else those of its depth.
+static const float *pair_of(const struct proposal *p, const struct tree_node *node) {
+    ptrdiff_t k = p->k, first = (ptrdiff_t)(node->depth - 1) * k;
+    for (ptrdiff_t q = 0; p->pair && node->depth > 0 && q < k; q++)
+        if (p->ids[first + q] == node->path[node->depth - 1])
+            return p->pair + (first + q) * k;
+    return p->logp + (ptrdiff_t)node->depth * k;
+}
+
+static struct offer offered(const struct masks *m, const struct tree_node *node,
+                            const struct tree_candidates *answer, int i) {
+    const struct proposal *p = m->base;
+    if (node->depth >= p->depth)
+        return (struct offer){.n = 0};
+    if (p->expand)
+        return (struct offer){answer->ids + (ptrdiff_t)i * m->k, answer->logp + (ptrdiff_t)i * m->k,
+                              m->k};
+    return (struct offer){p->ids + (ptrdiff_t)node->depth * p->k, pair_of(p, node), p->k};
+}
+
+struct answer {
+    int32_t *ids;
+    float *logp;
+    int n;
+};
+
+static void add(struct answer *a, int32_t token, float logp) {
+    a->ids[a->n] = token;
+    a->logp[a->n++] = logp;
+}
+
+// The first k candidates that are allowed. What the forbidden ones before them weigh is taken from
+// the whole.
+static void add_allowed(const struct masks *m, const struct asked *node, const struct offer *o,
+                        struct answer *out) {
+    const struct constraint *c = m->c;
+    double forbidden = 0, allowed = 0;
+    int first = out->n;
+    for (int i = 0; i < o->n && out->n - first < m->k; i++) {
+        if (!isfinite(o->logp[i]) || o->ids[i] < 0 || o->ids[i] >= c->vocab)
+            continue;
+        bool good = c->class->allows(c->self, node->state, o->ids[i]);
+        *(good ? &allowed : &forbidden) += exp((double)o->logp[i]);
+        if (good)
+            add(out, o->ids[i], o->logp[i]);
+    }
+    if (forbidden <= 0)
+        return;
+    float rest = (float)log(fmax(1 - forbidden, allowed));
+    for (int i = first; i < out->n; i++)
+        out->logp[i] -= rest;
+}
+
+static void add_chains(const struct masks *m, const struct asked *node, int depth,
+                       struct answer *out) {
+    const struct constraint *c = m->c;
+    for (int i = 0; i < m->base->n_chains; i++) {
+        const struct draft_chain *chain = &m->base->chains[i];
+        if (!(node->chains >> i & 1) || chain->len <= depth || !isfinite(chain->logp))
+            continue;
+        int32_t token = chain->ids[depth];
+        if (token >= 0 && token < c->vocab && c->class->allows(c->self, node->state, token))
+            add(out, token, chain->logp);
+    }
+}
+
+static void answer_one(struct masks *m, struct asked *node, int depth, const struct offer *o,
+                       struct answer *out) {
+    int32_t token = -1;
+    enum constraint_hint hint = CONSTRAINT_NO_HINT;
+    if (node->state)
+        hint = m->c->class->hint(m->c->self, node->state, &token);
+    node->only = hint == CONSTRAINT_ONLY;
+    if (hint != CONSTRAINT_NO_HINT)
+        add(out, token, node->only ? 0 : (float)log(LIKELY));
+    if (node->state && !node->only) {
+        add_allowed(m, node, o, out);
+        add_chains(m, node, depth, out);
+    }
+    while (out->n < m->most)
+        add(out, -1, -INFINITY);
+}
+
+// Asks the drafter for nodes of one depth, which it numbers in its own way.
+static int ask_base(struct masks *m, const struct tree_node *nodes, int first, int n,
+                    struct tree_candidates *out, struct err *e) {
+    struct tree_node own[TREE_MAX_ROWS];
+    for (int i = 0; i < n; i++) {
+        own[i] = nodes[i];
+        own[i].parent = nodes[i].parent < 0 ? -1 : m->asked[nodes[i].parent].base;
+        m->asked[first + i].base = m->n_base++;
+    }
+    return m->base->expand(m->base->expand_arg, own, n, m->k, out, e);
+}
+
+// A tree_expand_fn.
+static int expand(void *arg, const struct tree_node *nodes, int n, int k,
+                  struct tree_candidates *out, struct err *e) {
+    struct masks *m = arg;
+    struct tree_candidates answer = {0};
+    int first = m->n_asked;
+    int64_t before = open_steps(m, m->room);
+    int rc = vec_reserve(&m->asked, &m->cap_asked, first + n, sizeof *m->asked, e);
+    for (int i = 0; !rc && i < n; i++)
+        enter(m, &nodes[i]);
+    if (!rc && m->base->expand && nodes[0].depth < m->base->depth)
+        rc = ask_base(m, nodes, first, n, &answer, e);
+    for (int i = 0; !rc && i < n; i++) {
+        struct answer own = {m->ids + (ptrdiff_t)i * k, m->logp + (ptrdiff_t)i * k, 0};
+        struct offer o = offered(m, &nodes[i], &answer, i);
+        answer_one(m, &m->asked[first + i], nodes[i].depth, &o, &own);
+    }
+    close_guess(m, before);
+    *out = (struct tree_candidates){m->ids, m->logp};
+    return rc;
+}
+
+void masks_offer(struct masks *m, const struct proposal *base, struct tree_options *o,
+                 struct proposal *out) {
+    m->base = base;
+    m->k = min_i32(o->k, TREE_MAX_K - 1 - TREE_MAX_CHAINS);
+    m->most = o->k = m->k + 1 + base->n_chains;
+    *out = (struct proposal){.depth = o->max_depth,
+                             .k = o->k,
+                             .expand = expand,
+                             .expand_arg = m,
+                             .width = base->expand ? base->width : 0};
+}
+
+static int number_of(const struct masks *m, int32_t parent, int32_t token) {
+    for (int i = 1; parent >= 0 && i < m->n_asked; i++)
+        if (m->asked[i].parent == parent && m->asked[i].token == token)
+            return i;
+    return -1;
+}
+
+void masks_take(struct masks *m, const struct ddtree *t) {
+    m->tree = t;
+    m->number[0] = m->n_asked ? 0 : -1;
+    for (int i = 1; i < t->n; i++) {
+        int up = m->number[t->parent[i]];
+        m->number[i] = number_of(m, up, t->token[i]);
+        m->sure[i] = up >= 0 && m->asked[up].only;
+        if (m->number[i] >= 0)
+            m->row[i] = m->asked[m->number[i]].state;
+    }
+}
+
+const bool *masks_sure(const struct masks *m) {
+    return m->sure;
+}
+
+int masks_look(struct masks *m, int row, struct constraint_view *out, struct err *e) {
+    const struct ddtree *t = m->tree;
+    struct err own;
+    int64_t before = open_steps(m, row ? m->room : m->root_room);
+    int rc = 0;
+    *out = (struct constraint_view){.only = -1, .none = true};
+    if (row > 0 && !m->row[row])
+        m->row[row] = follow(m, m->row[t->parent[row]], t->token[row]);
+    if (m->row[row])
+        rc = m->c->class->look(m->c->self, m->row[row], out, row ? &own : e);
+    if (row)
+        close_guess(m, before);
+    else
+        close_steps(m, before);
+    if (rc)
+        *out = (struct constraint_view){.only = -1, .none = true};
+    if (!rc && row == 0 && out->none)
+        rc = err_set(e, ERR_STATE,
+                     "the constraint (%s) allows no token here: nothing that the model can say "
+                     "would satisfy it",
+                     m->c->class->name);
+    m->forced[row] = !rc && out->only >= 0;
+    return row ? 0 : rc;
+}
+
+int64_t masks_work(const struct masks *m) {
+    return m->work;
+}
+
+bool masks_forced(const struct masks *m, int row) {
+    return m->forced[row];
+}
+
+void masks_advance(struct masks *m, const struct walk *w) {
+    struct constraint_state *from = m->row[w->path[w->count - 1]];
+    if (w->end != END_NONE)
+        return;
+    for (int64_t i = 0; i < m->n_held && from != m->root; i++) {
+        if (m->held[i] != from)
+            continue;
+        m->held[i] = m->root;
+        m->root = from;
+    }
+    m->pending = w->chosen[w->count - 1];
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// The DFlash draft model as a drafter: one block pass over all sequences, then the best candidates
+// of each position from the target's head. The block always has its trained size; positions beyond
+// the wanted depth are dropped. Only where deeper guesses are not worth their time to any of the
+// sequences it is shorter: what is predicted then differs a little, and costs less.
+#include "spec/draft/drafter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+
+struct draft_dflash {
+    struct dflash *dflash;
+    struct exec *x;
+    int64_t vocab;
+    int depth;              // block size - 1, at most TREE_MAX_DEPTH
+    int rows;               // of one sequence: block size - 1
+    int max_k, max_members; // candidates per depth, sequences of a call
+    int32_t *ids;           // [max_members][rows][max_k]
+    float *logp;            // [max_members][rows][max_k]
+    // Of a pass:
+    int *order;               // [max_members] the requests that take part
+    struct sequence **seqs;   // [max_members]
+    int32_t *roots;           // [max_members]
+    struct sample_row *noise; // [max_members][rows]
+};
+
+static void dflash_drafter_destroy(void *self) {
+    struct draft_dflash *d = self;
+    free(d->ids);
+    free(d->logp);
+    free(d->order);
+    free(d->seqs);
+    free(d->roots);
+    free(d->noise);
+    free(d);
+}
+
+static int allocate(struct draft_dflash *d, struct err *e) {
+    size_t n = (size_t)d->max_members, rows = n * (size_t)d->rows, cells = rows * (size_t)d->max_k;
+    d->ids = calloc(cells, sizeof *d->ids);
+    d->logp = calloc(cells, sizeof *d->logp);
+    d->order = calloc(n, sizeof *d->order);
+    d->seqs = calloc(n, sizeof *d->seqs);
+    d->roots = calloc(n, sizeof *d->roots);
+    d->noise = calloc(rows, sizeof *d->noise);
+    if (d->ids && d->logp && d->order && d->seqs && d->roots && d->noise)
+        return 0;
+    return err_set(e, ERR_MEMORY, "no memory for the guesses of %d sequences", d->max_members);
+}
+
+static int dflash_drafter_create(void **self, const struct draft_config *c, struct err *e) {
+    if (!c->dflash)
+        return err_set(e, ERR_USAGE,
+                       "this way of guessing needs a draft model; give one or use "
+                       "lookup");
+    struct draft_dflash *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, ERR_MEMORY, "no memory for the dflash drafter");
+    d->dflash = c->dflash;
+    d->x = model_exec(c->model);
+    d->vocab = model_params_of(c->model)->vocab;
+    d->rows = dflash_params_of(c->dflash)->block_size - 1;
+    d->depth = min_i32(d->rows, TREE_MAX_DEPTH);
+    d->max_k = c->max_k > 0 ? min_i32(c->max_k, TREE_MAX_K) : TREE_MAX_K;
+    d->max_k = (int)min_i64(d->max_k, d->vocab);
+    d->max_members = max_i32(c->max_members, 1);
+    int rc = allocate(d, e);
+    if (rc) {
+        dflash_drafter_destroy(d);
+        return rc;
+    }
+    *self = d;
+    return 0;
+}
+
+static int dflash_drafter_max_depth(const void *self) {
+    return ((const struct draft_dflash *)self)->depth;
+}
+
+// How deep the guesses of a pass must reach to serve the request; 0: it takes no part.
+static int reach(const struct draft_dflash *d, const struct draft_request *r) {
+    if (r->max_depth < 1)
+        return 0;
+    return r->worth > 0 ? min_i32(r->worth, d->depth) : d->depth;
+}
+
+// Fills order, seqs and roots; returns how many take part.
+static int gather(struct draft_dflash *d, const struct draft_request *r, int n) {
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        if (reach(d, &r[i]) < 1)
+            continue;
+        d->seqs[count] = r[i].seq;
+        d->roots[count] = r[i].root;
+        d->order[count++] = i;
+    }
+    return count;
+}
+
+static int candidates_of(const struct draft_dflash *d, const struct draft_request *r) {
+    return min_i32(r->k, d->max_k);
+}
+
+static int depth_of(const struct draft_dflash *d, const struct draft_request *r, int rows) {
+    return min_i32(r->max_depth, min_i32(rows, d->depth));
+}
+
+// The noise of all rows of a pass; NULL where no request has any.
+static const struct sample_row *noise_of(struct draft_dflash *d, const struct draft_request *r,
+                                         int count, int rows) {
+    bool any = false;
+    for (int m = 0; m < count; m++) {
+        const struct draft_request *q = &r[d->order[m]];
+        int depth = depth_of(d, q, rows);
+        any |= q->noise != NULL;
+        for (int i = 0; i < rows; i++) // rows deeper than wanted are dropped; temperature 0: none
+            d->noise[m * rows + i] = q->noise && i < depth ? q->noise[i] : (struct sample_row){0};
+    }
+    return any ? d->noise : NULL;
+}
+
+// The k best candidates of all rows of a pass that are wanted or lie before such a row.
+static int best(struct draft_dflash *d, const struct draft_request *r, int count, int rows, int k,
+                struct err *e) {
+    const struct sample_row *noise = noise_of(d, r, count, rows);
+    int64_t most = dflash_logits_rows(d->dflash);
+    int64_t n = (int64_t)(count - 1) * rows + depth_of(d, &r[d->order[count - 1]], rows);
+    for (int64_t at = 0; at < n; at += most) {
+        int64_t slice = min_i64(n - at, most);
+        struct topk_args top = {.logits = dflash_logits(d->dflash, at, slice),
+                                .n = slice,
+                                .vocab = d->vocab,
+                                .k = k,
+                                .noise = noise ? noise + at : NULL,
+                                .ids = d->ids + at * k,
+                                .logp = d->logp + at * k};
+        exec_ops(d->x)->head_topk(d->x, &top);
+    }
+    return exec_status(d->x, e); // ids that were never written must not become a tree
+}
+
+// Gives member m of the pass its guesses: the first of k candidates of the first of its rows.
+static void deliver(struct draft_dflash *d, const struct draft_request *r, int m, int rows, int k,
+                    struct proposal *p) {
+    int64_t at = (int64_t)m * rows * k;
+    p->depth = depth_of(d, r, rows);
+    p->k = candidates_of(d, r);
+    for (int i = 1; p->k < k && i < p->depth; i++) {
+        int64_t to = at + (int64_t)i * p->k, from = at + (int64_t)i * k;
+        memmove(d->ids + to, d->ids + from, (size_t)p->k * sizeof *d->ids);
+        memmove(d->logp + to, d->logp + from, (size_t)p->k * sizeof *d->logp);
+    }
+    p->ids = d->ids + at;
+    p->logp = d->logp + at;
+    p->pair = NULL;
+    p->expand = NULL;
+}
+
+static int dflash_drafter_propose(void *self, const struct draft_request *r, int n,
+                                  struct proposal *const *p, struct err *e) {
+    struct draft_dflash *d = self;
+    int most = 0, k = 1, count = gather(d, r, n);
+    if (count < 1)
+        return 0;
+    for (int m = 0; m < count; m++) {
+        const struct draft_request *q = &r[d->order[m]];
+        most = max_i32(most, reach(d, q));
+        k = max_i32(k, candidates_of(d, q));
+    }
+    int rows = most < d->depth ? most : d->rows;
+    int rc = dflash_draft_block(d->dflash, d->seqs, d->roots, count, 1 + rows, e);
+    if (!rc)
+        rc = best(d, r, count, rows, k, e);
+    for (int m = 0; !rc && m < count; m++)
+        deliver(d, &r[d->order[m]], m, rows, k, p[d->order[m]]);
+    return rc;
+}
+
+const struct drafter_class drafter_dflash = {"dflash",
+                                             dflash_drafter_create,
+                                             dflash_drafter_destroy,
+                                             dflash_drafter_max_depth,
+                                             dflash_drafter_propose,
+                                             .shared = true};

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of drafters and the handle around its rows.
+#include "spec/draft/drafter.h"
+
+#include <stdlib.h>
+
+#include "base/num.h"
+
+struct drafter {
+    const struct drafter_class *class;
+    void *self;
+    int max_members;
+};
+
+static int off_create(void **self, const struct draft_config *c, struct err *e) {
+    (void)c, (void)e;
+    *self = NULL;
+    return 0;
+}
+
+static void off_destroy(void *self) {
+    (void)self;
+}
+
+static int off_max_depth(const void *self) {
+    (void)self;
+    return 0;
+}
+
+static int off_propose(void *self, const struct draft_request *r, int n, struct proposal *const *p,
+                       struct err *e) {
+    (void)self, (void)r, (void)n, (void)p, (void)e;
+    return 0;
+}
+
+static const struct drafter_class drafter_off = {"off",         off_create,  off_destroy,
+                                                 off_max_depth, off_propose, .shared = true};
+
+static const struct drafter_class *const classes[DRAFT_KINDS] = {
+    [DRAFT_OFF] = &drafter_off,
+    [DRAFT_DFLASH] = &drafter_dflash,
+    [DRAFT_LOOKUP] = &drafter_lookup,
+    [DRAFT_ORACLE] = &drafter_oracle,
+};
+
+int drafter_create_class(struct drafter **out, const struct drafter_class *class,
+                         const struct draft_config *c, struct err *e) {
+    struct drafter *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, ERR_MEMORY, "no memory for the %s drafter", class->name);
+    d->class = class;
+    d->max_members = class->shared ? max_i32(c->max_members, 1) : 1;
+    int rc = class->create(&d->self, c, e);
+    if (rc) {
+        free(d);
+        return rc;
+    }
+    *out = d;
+    return 0;
+}
+
+int drafter_create(struct drafter **out, enum draft_kind kind, const struct draft_config *c,
+                   struct err *e) {
+    return drafter_create_class(out, classes[kind], c, e);
+}
+
+void drafter_destroy(struct drafter *d) {
+    if (!d)
+        return;
+    d->class->destroy(d->self);
+    free(d);
+}
+
+const char *drafter_name(const struct drafter *d) {
+    return d->class->name;
+}
+
+int drafter_max_depth(const struct drafter *d) {
+    return d->class->max_depth(d->self);
+}
+
+int drafter_max_members(const struct drafter *d) {
+    return d->max_members;
+}
+
+int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
+                    struct proposal *const *p, struct err *e) {
+    if (n < 1 || n > d->max_members)
+        return err_set(e, ERR_USAGE, "the %s drafter is asked for %d sequences, not for 1 to %d",
+                       d->class->name, n, d->max_members);
+    return d->class->propose(d->self, r, n, p, e);
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The index behind lookup drafting; see lookup.h.
+#include "spec/draft/lookup.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "base/rng.h"
+
+struct lookup {
+    int64_t n, cap;
+    int32_t *tokens; // [cap]
+    int32_t *prev;   // [cap] the position before with the same hash, or -1
+    int32_t *head;   // [mask + 1] newest position with this hash, or -1
+    uint64_t mask;
+};
+
+int lookup_create(struct lookup **out, int64_t max_len, struct err *e) {
+    uint64_t buckets = 16;
+    while (buckets < (uint64_t)max_len)
+        buckets *= 2;
+    struct lookup *l = calloc(1, sizeof *l);
+    if (l) {
+        l->cap = max_len;
+        l->mask = buckets - 1;
+        l->tokens = calloc((size_t)max_len, sizeof *l->tokens);
+        l->prev = calloc((size_t)max_len, sizeof *l->prev);
+        l->head = malloc(buckets * sizeof *l->head);
+    }
+    if (!l || !l->tokens || !l->prev || !l->head) {
+        lookup_destroy(l);
+        return err_set(e, ERR_MEMORY, "no memory to index %lld tokens for lookup drafting",
+                       (long long)max_len);
+    }
+    for (uint64_t i = 0; i < buckets; i++)
+        l->head[i] = -1;
+    *out = l;
+    return 0;
+}
+
+void lookup_destroy(struct lookup *l) {
+    if (!l)
+        return;
+    free(l->tokens);
+    free(l->prev);
+    free(l->head);
+    free(l);
+}
+
+// The list that the pair ending at position i (>= 1) belongs to.
+static int32_t *bucket(const struct lookup *l, int64_t i) {
+    uint64_t h = rng_hash(0, (uint32_t)l->tokens[i - 1], (uint32_t)l->tokens[i], 0);
+    return &l->head[h & l->mask];
+}
+
+static void append(struct lookup *l, int32_t token) {
+    if (l->n >= l->cap)
+        return;
+    int64_t i = l->n++;
+    l->tokens[i] = token;
+    if (i == 0)
+        return;
+    int32_t *b = bucket(l, i);
+    l->prev[i] = *b;
+    *b = (int32_t)i;
+}
+
+// Drops the last token; its position heads its list because later ones are gone already.
+static void drop(struct lookup *l) {
+    int64_t i = --l->n;
+    if (i > 0)
+        *bucket(l, i) = l->prev[i];
+}
+
+void lookup_update(struct lookup *l, const int32_t *tokens, int64_t len, int32_t last) {
+    int64_t same = 0;
+    while (same < l->n && same < len && l->tokens[same] == tokens[same])
+        same++;
+    if (same == len && same < l->n && l->tokens[same] == last)
+        same++;
+    while (l->n > same)
+        drop(l);
+    for (int64_t i = l->n; i < len; i++)
+        append(l, tokens[i]);
+    if (l->n == len)
+        append(l, last);
+}
+
+// How many tokens ending at i agree with those at the list's end.
+static int match_length(const struct lookup *l, int64_t i) {
+    int m = 0;
+    while (m < LOOKUP_MAX_MATCH && i - m >= 0 && l->tokens[i - m] == l->tokens[l->n - 1 - m])
+        m++;
+    return m;
+}
+
+int lookup_find(const struct lookup *l, int max, int32_t *out, int *match) {
+    int64_t last = l->n - 1, best = -1;
+    *match = 0;
+    if (last < 1)
+        return 0;
+    int32_t i = l->prev[last];
+    for (int tries = 0; i >= 0 && tries < LOOKUP_MAX_TRIES; tries++, i = l->prev[i]) {
+        int m = match_length(l, i);
+        if (m <= *match)
+            continue;
+        *match = m;
+        best = i;
+        if (m == LOOKUP_MAX_MATCH)
+            break;
+    }
+    if (*match < LOOKUP_MIN_MATCH)
+        return *match = 0;
+    for (int d = 0; d < max; d++) {
+        int64_t from = best + 1 + d;
+        out[d] = from <= last ? l->tokens[from] : out[from - last - 1];
+    }
+    return max;
+}

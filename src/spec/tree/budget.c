@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+// See budget.h. With q the chance that a node is on the path, n trees of m nodes in all yield
+// n + the sum of their q tokens in a pass of n + m rows behind a draft. Tokens per millisecond over
+// many steps are most where each step keeps the nodes for which tokens less r times milliseconds
+// are most, where r is that very rate (Dinkelbach, Management Science 13, 1967): here that of the
+// members' last steps at today's prices, and never less than plain decoding's. A row costs the same
+// whosever it is, so the nodes of all trees compete by their chances.
+//
+// The draft's own time is chosen before its guesses are known. If each guess comes true with the
+// chance p of recent ones, a guess at depth i is worth p^i less r times a row of a pass, and a
+// draft that ends at depth d misses what deeper ones are worth: the depth that loses least by that
+// and by r D(d) is drafted.
+//
+// Whether to draft at all is a matter of credit, in tokens. A drafted step adds what it gained over
+// plain decoding in the same time, or takes away what it lost; when the credit is used up, drafting
+// pauses, each time for twice as long (exponential backoff). How much it can be, and what there is
+// of it after a pause, is a share of the text decoded: so little can be lost, and a text on which
+// drafting begins to pay late is still found out.
+#include "spec/tree/budget.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "spec/tree/chances.h"
+
+enum {
+    EXPLORE_FIRST = 6, // steps of a text that verify some nodes whatever is predicted of them
+    PAUSE_FIRST = 10,  // steps without drafting, doubled each time,
+    PAUSE_MOST = 512,  // up to this
+    TRIALS = 3,        // steps of a text before RESERVE is asked for
+    ROWS = 8,          // of the pass that tells what a row costs
+};
+static const double EXPLORE_COST = 1.05; // of those steps, as a multiple of a plain pass
+static const double STEPS = 24;          // steps that the mean rate remembers
+static const double THIS_STEP = 3;       // steps that the present one counts for in it
+static const double WALKS = 16;          // whose lengths tell how deep a draft should be
+static const double WALKS_KEPT = 1;      // of earlier texts
+static const double SESSION = 64; // drafted steps of all texts that a new one's credit comes from
+static const double CREDIT_PRIOR = 6; // prior weight of CREDIT, in steps
+// Credit when a text begins, in tokens: as many as CREDIT_STEPS drafted steps have gained lately,
+// within these bounds. Then the most there may be, besides a share of the text so far. After a
+// pause there is a share of that, and no less than RESUME_CREDIT.
+static const double CREDIT = 1.8, CREDIT_LEAST = 0.2, CREDIT_STEPS = 4, CREDIT_MOST = 5;
+// What must be left of it where a step like the last one is not expected to pay.
+static const double RESERVE = 1.7;
+static const double RISK = 0.3; // tokens that nodes may lose in one step while none has paid
+static const double TRIAL_SHARES =
+    2; // shares of the credit that one of its first TRIALS steps takes
+static const double PAUSE_STRETCH =
+    2; // times the pause that is due, at most, for what a trial cost
+static const double PAUSE_A_TOKEN =
+    10; // the least pause, in steps for each token that a trial cost
+static const double CREDIT_SHARE = 0.01, RESUME_SHARE = 0.007, RESUME_CREDIT = 0.1;
+
+struct budget {
+    double right, wrong; // guesses that the newest walks followed; how many a wrong one ended
+    double tokens, nodes, steps; // of drafted steps of this text, older ones faded
+    double credit;               // tokens that may be lost until drafting pauses
+    double gained, gained_steps; // tokens that drafted steps of all texts gained, and these; faded
+    double text;                 // tokens of this text
+    int drafted_steps;           // drafted steps of this text
+    bool behind;                 // the draft has tokens to catch up with, which takes its time
+    int pause, next_pause;       // steps without drafting to come; how many the next pause has
+    struct chances chances;      // of the present step's tree
+    int most;                    // nodes of it that may be verified
+};
+
+int budget_create(struct budget **out, struct err *e) {
+    struct budget *b = calloc(1, sizeof *b);
+    if (!b)
+        return err_set(e, ERR_MEMORY, "no memory to choose budgets");
+    b->right = 3;
+    b->wrong = 1;
+    chances_init(&b->chances);
+    budget_begin(b, NULL);
+    *out = b;
+    return 0;
+}
+
+void budget_destroy(struct budget *b) {
+    free(b);
+}
+
+void budget_begin(struct budget *b, const struct budget *before) {
+    if (before && before != b)
+        *b = *before;
+    double part = fmin(1, WALKS_KEPT / b->wrong);
+    b->right *= part;
+    b->wrong *= part;
+    b->credit =
+        (CREDIT_PRIOR * CREDIT + CREDIT_STEPS * b->gained) / (CREDIT_PRIOR + b->gained_steps);
+    b->credit = fmin(fmax(b->credit, CREDIT_LEAST), CREDIT);
+    b->text = 0;
+    b->pause = b->drafted_steps = 0;
+    b->behind = true;
+    b->next_pause = PAUSE_FIRST;
+    b->tokens = b->nodes = b->steps = 0;
+    chances_begin(&b->chances);
+}
+
+static int drafting(const struct budget_step *s) {
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        n += s->members[i].drafts;
+    return n;
+}
+
+static int reach_of(const struct budget_step *s) {
+    int reach = 0;
+    for (int i = 1; i < PRICE_REACHES; i++)
+        reach = price_depth(s->most, i) == s->depth ? i : reach;
+    return reach;
+}
+
+// Of this step, 0 when nobody drafts.
+static double draft_ms(const struct budget_step *s) {
+    int n = drafting(s);
+    return n ? price_draft_ms(s->price, n, reach_of(s)) : 0;
+}
+
+// A pass with so many nodes of all members, without the rows of others: these have a worth of their
+// own, so that what time is worth follows from steps that they are not in.
+static double pass_ms(const struct budget_step *s, double nodes) {
+    double below = floor(nodes), part = nodes - below;
+    double a = price_optimistic_ms(s->price, s->n + (int64_t)below, s->n);
+    return part > 0
+               ? a + part * (price_optimistic_ms(s->price, s->n + (int64_t)below + 1, s->n) - a)
+               : a;
+}
+
+// The same in the pass as it will be.
+static double full_ms(const struct budget_step *s, int64_t nodes) {
+    return price_optimistic_ms(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs);
+}
+
+static double plain_rate(const struct budget_step *s) {
+    return s->n / pass_ms(s, 0);
+}
+
+// Tokens per millisecond that this step must bring: those of the members' last steps at today's
+// prices, with `tokens` and `nodes` of a step like this for where too little is known.
+static double rate(const struct budget_step *s, double tokens, double nodes, double weight) {
+    double sum = 0, rows = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct budget_member *m = &s->members[i];
+        const struct budget *b = m->budget;
+        double steps = m->drafts ? b->steps + weight : 0;
+        if (steps > 0) {
+            sum += (b->tokens + weight * tokens / s->n) / steps;
+            rows += (b->nodes + weight * nodes / s->n) / steps;
+        } else {
+            sum += 1;
+        }
+    }
+    return fmax(sum / (draft_ms(s) + pass_ms(s, rows)), plain_rate(s));
+}
+
+static double row_ms(const struct budget_step *s) {
+    double a = price_pass_ms(s->price, s->n, s->n);
+    return (price_pass_ms(s->price, s->n + ROWS, s->n) - a) / (double)ROWS;
+}
+
+// What all who draft miss of guesses at depth d, if a step must bring r for each millisecond.
+static double missed_at(const struct budget_step *s, int d, double r, double row) {
+    double missed = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct budget *b = s->members[i].budget;
+        double p = b->right / (b->right + b->wrong);
+        if (s->members[i].drafts)
+            missed += fmax(pow(p, d) - r * row, 0);
+    }
+    return missed;
+}
+
+// The depth that loses least.
+static int choose_depth(const struct budget_step *s, int members) {
+    double least = INFINITY, missed = 0, r = rate(s, 0, 0, 0), row = row_ms(s);
+    int before = 0, best = 0;
+    for (int i = 0, depth; (depth = price_depth(s->most, i)); i++) {
+        for (int d = before; d > depth; d--)
+            missed += missed_at(s, d, r, row);
+        double loss = r * price_draft_ms(s->price, members, i) + missed;
+        if (loss < least) {
+            least = loss;
+            best = depth;
+        }
+        before = depth;
+    }
+    return best;
+}
+
+// Whether n who would draft can pay for it with what they have and have gained lately. Members of
+// a batch share a draft, so they wait for one another; alone a member has its pauses.
+static bool afford(const struct budget_step *s, int n) {
+    double funds = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct budget *b = s->members[i].budget;
+        if (s->members[i].drafts)
+            funds += b->credit + (b->gained > 0 ? b->gained / b->gained_steps : 0);
+    }
+    return s->n == 1 || funds >= plain_rate(s) * price_draft_ms(s->price, n, reach_of(s));
+}
+
+void budget_drafts(struct budget_step *s) {
+    for (int i = 0; i < s->n; i++) {
+        struct budget_member *m = &s->members[i];
+        if (m->drafts && m->budget->pause > 0) {
+            m->budget->pause--;
+            m->drafts = false;
+        }
+    }
+    s->depth = s->most;
+    int n = drafting(s);
+    s->depth = n ? choose_depth(s, n) : 0;
+    if (n == 0 || afford(s, n))
+        return;
+    s->depth = 0;
+    for (int i = 0; i < s->n; i++) {
+        s->members[i].budget->credit += s->members[i].drafts ? CREDIT_SHARE : 0;
+        s->members[i].drafts = false;
+    }
+}
+
+// Chances of a tree's nodes such that they fall: where a node is likelier than those before it,
+// they get their mean (pool adjacent violators).
+static void falling_chances(const struct budget_member *m) {
+    struct budget *b = m->budget;
+    const struct ddtree *t = m->tree;
+    int len[TREE_MAX_ROWS], runs = 0;
+    double sum[TREE_MAX_ROWS];
+    chances_predict(&b->chances, t, m->sure);
+    for (int i = 1; i < t->n; i++) {
+        sum[runs] = b->chances.node[i];
+        len[runs++] = 1;
+        while (runs > 1 && sum[runs - 1] * len[runs - 2] > sum[runs - 2] * len[runs - 1]) {
+            sum[runs - 2] += sum[runs - 1];
+            len[runs - 2] += len[runs - 1];
+            runs--;
+        }
+    }
+    for (int r = 0, i = 1; r < runs; r++)
+        for (int j = 0; j < len[r]; j++)
+            b->chances.node[i++] = sum[r] / len[r];
+}
+
+// Nodes that are sure to be on the path: the first ones.
+static int sure_nodes(const struct budget_member *m) {
+    int n = 0;
+    while (m->sure && n + 1 < m->tree->n && m->sure[n + 1] && m->tree->parent[n + 1] == n)
+        n++;
+    return n;
+}
+
+// Nodes of one member that may be verified: if all are wrong, no more is lost than the most credit
+// there may be and what recent steps have gained.
+static int risk_limit(const struct budget_step *s, const struct budget_member *m) {
+    const struct budget *b = m->budget;
+    double most = CREDIT_MOST + (b->gained > 0 ? b->gained / b->gained_steps : 0),
+           plain = pass_ms(s, 0);
+    if (b->gained <= 0)
+        most = RISK;
+    int sure = sure_nodes(m), nodes = sure;
+    while (nodes < m->tree->n - 1 && plain_rate(s) * (pass_ms(s, nodes - sure + 1) - plain) <= most)
+        nodes++;
+    return nodes;
+}
+
+// Nodes of each member that are verified at the beginning of a text although they may not be worth
+// it: what other texts taught must not keep it from being explored. The pass takes little longer.
+static int explore(const struct budget_step *s, const struct budget_member *m) {
+    double most = EXPLORE_COST * pass_ms(s, 0);
+    int nodes = 1;
+    if (m->budget->drafted_steps >= EXPLORE_FIRST || !m->drafts)
+        return 0;
+    while (nodes < m->tree->n - 1 && pass_ms(s, (nodes + 1) * s->n) < most)
+        nodes++;
+    return nodes < m->tree->n - 1 ? nodes : m->tree->n - 1;
+}
+
+// The next likeliest node of all trees: its member, or -1 when no member may have more.
+static int next_node(const struct budget_step *s) {
+    int best = -1;
+    double most = 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct budget_member *m = &s->members[i];
+        if (m->nodes < m->budget->most && m->budget->chances.node[m->nodes + 1] > most) {
+            most = m->budget->chances.node[m->nodes + 1];
+            best = i;
+        }
+    }
+    return best;
+}
+
+// Tokens per millisecond of this step alone at the number of nodes that makes most of it; their
+// tokens and number go to *tokens and *nodes.
+static void best_alone(const struct budget_step *s, int most, double *tokens, double *nodes) {
+    double draft = draft_ms(s), sum = s->n, best = 0;
+    for (int i = 0; i < s->n; i++)
+        s->members[i].nodes = 0;
+    for (int n = 0, m = 0; n <= most && m >= 0; n++) {
+        double r = sum / (draft + pass_ms(s, n));
+        if (r > best) {
+            best = r;
+            *tokens = sum;
+            *nodes = n;
+        }
+        m = next_node(s);
+        if (m >= 0)
+            sum += s->members[m].budget->chances.node[++s->members[m].nodes];
+    }
+}
+
+// How many of the likeliest nodes make most of tokens less r times milliseconds.
+static int best_count(const struct budget_step *s, int most, double r) {
+    double sum = 0, best = -r * full_ms(s, 0);
+    int count = 0;
+    for (int i = 0; i < s->n; i++)
+        s->members[i].nodes = 0;
+    for (int n = 1, m; n <= most && (m = next_node(s)) >= 0; n++) {
+        sum += s->members[m].budget->chances.node[++s->members[m].nodes];
+        if (sum - r * full_ms(s, n) > best) {
+            best = sum - r * full_ms(s, n);
+            count = n;
+        }
+    }
+    return count;
+}
+
+void budget_share(struct budget_step *s) {
+    int most = s->max_rows - s->n;
+    double tokens = 0, nodes = 0;
+    for (int i = 0; i < s->n; i++) {
+        struct budget_member *m = &s->members[i];
+        falling_chances(m);
+        m->budget->most = risk_limit(s, m);
+    }
+    best_alone(s, most, &tokens, &nodes);
+    int count = best_count(s, most, rate(s, tokens, nodes, THIS_STEP));
+    for (int i = 0; i < s->n; i++)
+        s->members[i].nodes = 0;
+    for (int i = 0; i < count; i++)
+        s->members[next_node(s)].nodes++;
+    for (int i = 0; i < s->n; i++)
+        for (int least = explore(s, &s->members[i]); s->members[i].nodes < least && count < most;
+             count++)
+            s->members[i].nodes++;
+}
+
+// A walk to the end of what was drafted was ended by no wrong guess.
+static void learn_depth(struct budget *b, const struct walk *w, int depth) {
+    int came = w->count - 1;
+    b->right += (came < depth ? came : depth) - b->right / WALKS;
+    b->wrong += (came < depth) - b->wrong / WALKS;
+}
+
+// Adds what a drafted step gained, and pauses drafting when the credit is used up.
+static void update_credit(struct budget *b, int count, double expected, double cost) {
+    if (b->drafted_steps <= TRIALS)
+        cost = fmin(cost, CREDIT / (double)TRIALS * (double)TRIAL_SHARES);
+    double gained = count - 1 - cost;
+    double most = fmax(CREDIT_MOST + CREDIT_SHARE * b->text, b->credit);
+    b->gained += gained - b->gained / SESSION;
+    b->gained_steps += 1 - b->gained_steps / SESSION;
+    b->credit = fmin(b->credit + gained, most);
+    if (b->credit >= CREDIT)
+        b->next_pause = PAUSE_FIRST;
+    if (b->credit >= (expected - 1 < cost && b->drafted_steps >= TRIALS ? RESERVE * cost : 0))
+        return;
+    b->pause = (int)fmin(fmax(b->next_pause, PAUSE_A_TOKEN * cost), PAUSE_STRETCH * b->next_pause);
+    b->next_pause = b->next_pause < PAUSE_MOST ? b->next_pause * 2 : PAUSE_MOST;
+    b->tokens = b->nodes = b->steps = 0;
+    b->credit = fmax(RESUME_CREDIT, RESUME_SHARE * b->pause);
+}
+
+// What so many nodes have added to the pass.
+static double more_ms(const struct budget_step *s, int nodes) {
+    int64_t rows = s->n + s->other_rows;
+    int seqs = s->n + s->other_seqs;
+    return price_pass_ms(s->price, rows + nodes, seqs) - price_pass_ms(s->price, rows, seqs);
+}
+
+// Whether the draft of this step had more to do than drafts have from step to step.
+static bool any_behind(const struct budget_step *s) {
+    for (int i = 0; i < s->n; i++)
+        if (s->members[i].drafts && s->members[i].budget->behind)
+            return true;
+    return false;
+}
+
+void budget_note(const struct budget_step *s) {
+    int nodes = 0, drafts = drafting(s);
+    bool behind = price_draft_ready(s->price) && any_behind(s);
+    for (int i = 0; i < s->n; i++)
+        nodes += s->members[i].tree->n - 1;
+    if (drafts && !behind)
+        price_note_draft(s->price, drafts, reach_of(s), s->draft_ms);
+    price_note_pass(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs, s->pass_ms);
+    double plain = s->n / price_pass_ms(s->price, s->n, s->n);
+    double draft = drafts ? plain * fmin(s->draft_ms, draft_ms(s)) / drafts : 0;
+    double node = nodes ? plain * more_ms(s, nodes) / nodes : 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct budget_member *m = &s->members[i];
+        struct budget *b = m->budget;
+        b->behind = !m->drafts;
+        if (m->walk->end != END_NONE)
+            continue;
+        b->text += m->walk->count;
+        if (!m->drafts)
+            continue;
+        double expected = chances_learn(&b->chances, m->tree, m->sure, m->walk);
+        int sure = sure_nodes(m); // which no draft was needed for
+        learn_depth(b, m->walk, s->depth);
+        b->drafted_steps++;
+        b->tokens += expected - b->tokens / STEPS;
+        b->nodes += m->tree->n - 1 - b->nodes / STEPS;
+        b->steps += 1 - b->steps / STEPS;
+        update_credit(b, m->walk->count - sure, expected - sure,
+                      draft + node * (m->tree->n - 1 - sure));
+    }
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Construction of the draft tree. The best prefixes offered so far are kept in their final order,
+// at most as many as the tree may hold: a child never comes before its parent, so a prefix that
+// falls out at the end takes no part any more, and nor do its descendants. Expanding the kept
+// prefixes from the front on is the best-first search; expanding those of one depth after another
+// lets a drafter answer for a whole depth at once, and ends with the same tree if it expands all.
+// Scores are doubles summed from the root outwards, which makes equal prefixes of equal steps equal
+// in every bit, and the order total.
+#include "spec/tree/ddtree.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/num.h"
+
+struct candidate {
+    int32_t token;
+    uint32_t chains; // chains whose next token this is
+    double step;     // log-probability, <= 0
+};
+
+// In order of (step descending, token ascending).
+struct candidates {
+    int n;
+    struct candidate c[TREE_MAX_K + TREE_MAX_CHAINS + 1];
+};
+
+struct node {
+    double score;
+    int32_t token, depth;
+    int32_t slot, parent; // index in nodes[] of itself, of its parent (-1: none)
+    int32_t number;       // among those that the drafter was asked for
+    uint32_t chains;      // chains that begin with the path to this node
+    bool seed;            // the root, and the best candidate of a seed, of trees with a seed
+};
+
+struct builder {
+    const struct proposal *p;
+    const struct tree_options *o;
+    int k, max_depth;
+    double min_score;
+    int asked;                        // nodes that the drafter was asked for
+    int n, most;                      // nodes kept, at most; the root is one
+    struct node nodes[TREE_MAX_ROWS]; // in no order
+    uint8_t order[TREE_MAX_ROWS];     // [n] indices of nodes[], the root first
+};
+
+// Of two nodes for which neither comes first, the one that was offered earlier does: parents are
+// expanded in this order, and siblings offered by rank.
+static bool comes_before(const struct node *a, const struct node *b) {
+    if (a->seed != b->seed)
+        return a->seed;
+    if (!a->seed && a->score != b->score)
+        return a->score > b->score;
+    return a->depth < b->depth;
+}
+
+static const struct node *last_of(const struct builder *b) {
+    return &b->nodes[b->order[b->n - 1]];
+}
+
+// Where the node belongs: in front of the first that it comes before, which is never the root.
+static int place_of(const struct builder *b, const struct node *node) {
+    int from = 1, to = b->n;
+    while (from < to) {
+        int mid = (from + to) / 2;
+        if (comes_before(node, &b->nodes[b->order[mid]]))
+            to = mid;
+        else
+            from = mid + 1;
+    }
+    return from;
+}
+
+// Keeps a node that is good enough; false when it is not, as all later siblings then are not.
+static bool keep(struct builder *b, const struct node *node) {
+    int slot = b->n;
+    if (node->score < b->min_score)
+        return false;
+    if (b->n == b->most) {
+        if (!comes_before(node, last_of(b)))
+            return false;
+        slot = last_of(b)->slot; // it falls out
+        b->n--;
+    }
+    int at = place_of(b, node);
+    memmove(b->order + at + 1, b->order + at, (size_t)(b->n - at));
+    b->order[at] = (uint8_t)slot;
+    b->nodes[slot] = *node;
+    b->nodes[slot].slot = slot;
+    b->n++;
+    return true;
+}
+
+// Whether a child of the node could be kept.
+static bool fruitful(const struct builder *b, const struct node *node) {
+    struct node best = {.score = node->score, .depth = node->depth + 1, .seed = node->seed};
+    return best.depth <= b->max_depth && (b->n < b->most || comes_before(&best, last_of(b)));
+}
+
+// Adds a candidate, of which the first `most` stay; an id that is there already keeps the better
+// step and gains the chains.
+static void candidate_add(struct candidates *list, struct candidate c, int most) {
+    for (int i = 0; i < list->n; i++) {
+        if (list->c[i].token != c.token)
+            continue;
+        c.chains |= list->c[i].chains;
+        if (list->c[i].step > c.step)
+            c.step = list->c[i].step;
+        list->n--;
+        for (int j = i; j < list->n; j++)
+            list->c[j] = list->c[j + 1];
+        break;
+    }
+    int at = list->n++;
+    for (; at > 0; at--) {
+        const struct candidate *prev = &list->c[at - 1];
+        if (prev->step > c.step || (prev->step == c.step && prev->token < c.token))
+            break;
+        list->c[at] = *prev;
+    }
+    list->c[at] = c;
+    list->n = min_i32(list->n, most);
+}
+
+static void add_all(struct candidates *list, const int32_t *ids, const float *logp, int n,
+                    int most) {
+    for (int r = 0; r < n; r++) {
+        double step = (double)logp[r];
+        if (isfinite(step))
+            candidate_add(list, (struct candidate){ids[r], 0, step < 0 ? step : 0}, most);
+    }
+}
+
+// The log-probabilities of the candidates below a node of depth >= 1, by its token; NULL where its
+// depth has no such candidate.
+static const float *pair_row(const struct proposal *p, const struct node *node) {
+    ptrdiff_t k = p->k, first = (node->depth - 1) * k;
+    for (ptrdiff_t q = 0; q < k; q++)
+        if (p->ids[first + q] == node->token)
+            return p->pair + (first + q) * k;
+    return NULL;
+}
+
+// The candidates below a node. answer: the drafter's for this node, where it was asked.
+static void candidates_below(const struct builder *b, const struct node *node,
+                             const struct tree_candidates *answer, struct candidates *out) {
+    const struct proposal *p = b->p;
+    ptrdiff_t at = (ptrdiff_t)node->depth * p->k; // of depth + 1
+    out->n = 0;
+    if (answer) {
+        add_all(out, answer->ids, answer->logp, b->k, b->k);
+    } else if (!p->expand && node->depth < p->depth) {
+        const float *pair = p->pair && node->depth > 0 ? pair_row(p, node) : NULL;
+        int n = p->pair ? p->k : min_i32(p->k, b->k);
+        add_all(out, p->ids + at, pair ? pair : p->logp + at, n, b->k);
+    }
+    for (int c = 0; c < p->n_chains; c++) {
+        const struct draft_chain *chain = &p->chains[c];
+        if (!(node->chains & (1u << c)) || chain->len <= node->depth || !isfinite(chain->logp))
+            continue;
+        double step = chain->logp < 0 ? (double)chain->logp : 0;
+        candidate_add(out, (struct candidate){chain->ids[node->depth], 1u << c, step},
+                      TREE_MAX_K + TREE_MAX_CHAINS);
+    }
+}
+
+static void offer(struct builder *b, const struct node *parent,
+                  const struct tree_candidates *answer) {
+    struct candidates list;
+    candidates_below(b, parent, answer, &list);
+    for (int r = 0; r < list.n; r++) {
+        struct node child = {.score = parent->score + list.c[r].step,
+                             .token = list.c[r].token,
+                             .depth = parent->depth + 1,
+                             .parent = parent->slot,
+                             .chains = list.c[r].chains,
+                             .seed = parent->seed && r == 0};
+        if (!keep(b, &child))
+            break;
+    }
+}
+
+// Asks the drafter for the candidates of parents[n], which get their numbers.
+static int ask(struct builder *b, struct node *parents, int n, struct tree_candidates *out,
+               struct err *e) {
+    struct tree_node nodes[TREE_MAX_ROWS];
+    for (int i = 0; i < n; i++) {
+        struct node *node = &parents[i];
+        const struct node *up = node;
+        node->number = b->nodes[node->slot].number = b->asked++;
+        nodes[i].depth = node->depth;
+        nodes[i].score = node->score;
+        nodes[i].parent = node->parent < 0 ? -1 : b->nodes[node->parent].number;
+        for (int d = node->depth; d > 0; d--, up = &b->nodes[up->parent])
+            nodes[i].path[d - 1] = up->token;
+    }
+    return b->p->expand(b->p->expand_arg, nodes, n, b->k, out, e);
+}
+
+// Offers the children of nodes of one depth, given by their places in the order, rising. The nodes
+// are copied: as children join, some may fall out; what these offer is then not kept either.
+static int expand(struct builder *b, const int *places, int n, struct err *e) {
+    struct node parents[TREE_MAX_ROWS];
+    struct tree_candidates all = {0};
+    for (int i = 0; i < n; i++)
+        parents[i] = b->nodes[b->order[places[i]]];
+    bool asks = b->p->expand && b->k > 0 && n > 0 && parents[0].depth < b->p->depth;
+    int rc = asks ? ask(b, parents, n, &all, e) : 0;
+    for (int i = 0; !rc && i < n; i++) {
+        ptrdiff_t at = (ptrdiff_t)i * b->k;
+        struct tree_candidates one = {asks ? all.ids + at : NULL, asks ? all.logp + at : NULL};
+        offer(b, &parents[i], asks ? &one : NULL);
+    }
+    return rc;
+}
+
+// Nodes join in their order, so that the places before one that is expanded stay as they are.
+static int best_first(struct builder *b, struct err *e) {
+    int rc = 0;
+    for (int i = 0; !rc && i < b->n; i++)
+        if (fruitful(b, &b->nodes[b->order[i]]))
+            rc = expand(b, &i, 1, e);
+    return rc;
+}
+
+static int depth_by_depth(struct builder *b, struct err *e) {
+    int rc = 0;
+    for (int depth = 0; !rc && depth < b->max_depth; depth++) {
+        int places[TREE_MAX_ROWS], n = 0;
+        int most = depth < b->p->depth ? b->p->width : TREE_MAX_ROWS;
+        for (int i = 0; i < b->n && n < most; i++) {
+            const struct node *node = &b->nodes[b->order[i]];
+            if (node->depth == depth && fruitful(b, node))
+                places[n++] = i;
+        }
+        rc = expand(b, places, n, e);
+    }
+    return rc;
+}
+
+// Writes the nodes out in their order.
+static void finish(const struct builder *b, struct ddtree *t) {
+    int32_t row[TREE_MAX_ROWS]; // of each of nodes[]
+    t->n = b->n;
+    for (int i = 0; i < b->n; i++) {
+        const struct node *node = &b->nodes[b->order[i]];
+        row[node->slot] = i;
+        t->token[i] = node->token;
+        t->parent[i] = node->parent < 0 ? -1 : row[node->parent];
+        t->depth[i] = node->depth;
+        t->score[i] = node->score;
+    }
+}
+
+int ddtree_build(struct ddtree *t, int32_t root, const struct proposal *p,
+                 const struct tree_options *o, struct err *e) {
+    struct builder b;
+    b.p = p;
+    b.o = o;
+    b.k = min_i32(o->k, TREE_MAX_K);
+    b.max_depth = min_i32(o->max_depth, TREE_MAX_DEPTH);
+    b.min_score = o->min_prob > 0 ? log(o->min_prob) : -INFINITY;
+    b.most = 1 + (o->budget > 0 ? min_i32(o->budget, TREE_MAX_BUDGET) : 0);
+    b.asked = 0;
+    b.n = 1;
+    b.order[0] = 0;
+    b.nodes[0] = (struct node){
+        .token = root, .parent = -1, .chains = (1u << p->n_chains) - 1, .seed = o->chain_seed};
+    int rc = p->expand && p->width > 0 ? depth_by_depth(&b, e) : best_first(&b, e);
+    b.n = rc ? 1 : b.n;
+    finish(&b, t);
+    return rc;
+}
+
+int ddtree_child(const struct ddtree *t, int node, int32_t token) {
+    for (int i = node + 1; i < t->n; i++)
+        if (t->parent[i] == node && t->token[i] == token)
+            return i;
+    return -1;
+}
+
+int ddtree_path(const struct ddtree *t, int node, int32_t path[TREE_MAX_DEPTH + 1]) {
+    int count = t->depth[node] + 1;
+    for (int d = count - 1; d >= 0; d--) {
+        path[d] = node;
+        node = t->parent[node];
+    }
+    return count;
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The draft tree: which guesses a verification pass should look at (DDTree, arXiv 2604.12989).
+// A drafter proposes candidates with log-probabilities, and possibly whole chains; the score of a
+// prefix is the sum of its steps, and the tree holds the prefixes with the best scores. Candidates
+// may depend on the depth alone, on depth and parent token, or on the whole path. Arithmetic on
+// small arrays: no model, no allocation, no randomness.
+#ifndef COPPICE_SPEC_TREE_DDTREE_H
+#define COPPICE_SPEC_TREE_DDTREE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum {
+    TREE_MAX_BUDGET = 127, // nodes beside the root
+    TREE_MAX_ROWS = TREE_MAX_BUDGET + 1,
+    TREE_MAX_DEPTH = 32, // the recurrent log covers no more (GDN_BLOCK)
+    TREE_MAX_K = 64,     // candidates per depth
+    TREE_MAX_CHAINS = 4,
+};
+
+// A guessed continuation ids[0..len) of the root, with the same log-probability for each token.
+struct draft_chain {
+    const int32_t *ids;
+    int len;
+    float logp;
+};
+
+// A node whose candidates are asked for. Nodes are numbered from 0 in the order in which they are
+// asked for; the first is the root, and a parent is asked for before its children. One by one they
+// are at most `budget`, depth by depth 1 + width * (depth - 1).
+struct tree_node {
+    int32_t depth;                // 0: the root
+    int32_t parent;               // the parent's number, -1 for the root
+    int32_t path[TREE_MAX_DEPTH]; // [depth] tokens behind the root, the node's own last
+    double score;
+};
+
+// Where the candidates of n nodes are: those of node i at i * k, in any order. A drafter with fewer
+// than k fills up with log-probabilities that are not finite.
+struct tree_candidates {
+    const int32_t *ids; // [n][k]
+    const float *logp;  // [n][k]
+};
+
+// Sets *out to the k candidates of each of nodes[n], all of one depth; the arrays stay valid until
+// the next call. A negative code ends the tree.
+typedef int tree_expand_fn(void *arg, const struct tree_node *nodes, int n, int k,
+                           struct tree_candidates *out, struct err *e);
+
+// What a drafter offers for depths 1..depth, besides chains. In all kinds a candidate with a
+// log-probability that is not a finite number does not count, one above 0 counts as 0, and of equal
+// ids the best counts. The kind is the first of these that holds:
+// - expand: candidates depend on the whole path. ids and logp are not read.
+// - pair: candidates depend on the parent's token. Depth d > 1 has for parent ids[(d-2) * k + q]
+//   the k log-probabilities at pair[((d-2) * k + q) * k] (of equal parents the first q counts);
+//   logp serves depth 1, and parents that only a chain guessed. The best of them are used.
+// - else they depend on the depth: k candidates at ids[(d-1) * k], best first. The first are used.
+struct proposal {
+    int depth, k;
+    const int32_t *ids; // [depth][k]
+    const float *logp;  // [depth][k]
+    const float *pair;  // NULL, or [depth - 1][k][k]
+    tree_expand_fn *expand;
+    void *expand_arg;
+    int width; // of expand; 0: nodes are asked for one by one, as they join; else depth by depth,
+               // at most `width` of each
+    struct draft_chain chains[TREE_MAX_CHAINS];
+    int n_chains;
+};
+
+struct tree_options {
+    int budget;      // nodes beside the root, 0..TREE_MAX_BUDGET; more counts as the maximum
+    int k;           // candidates used per node, 1..TREE_MAX_K
+    int max_depth;   // 0..TREE_MAX_DEPTH
+    bool chain_seed; // first the best candidate of every depth, as far as the budget goes
+    double min_prob; // nodes whose path probability is below this stay out; 0: off
+};
+
+// Node 0 is the root. Nodes are in the order below, so parent[i] < i; the children of one node have
+// distinct tokens.
+struct ddtree {
+    int n; // rows: 1 + nodes
+    int32_t token[TREE_MAX_ROWS];
+    int32_t parent[TREE_MAX_ROWS]; // -1 for the root
+    int32_t depth[TREE_MAX_ROWS];  // 0 for the root
+    double score[TREE_MAX_ROWS];   // log-probability of the path; 0 for the root
+};
+
+// Builds the tree of the options' size: the first `budget` prefixes among those offered, by score
+// (highest first), then depth, place of the parent in this order, rank among its siblings (best
+// step first, then lower token id). A step's score is its candidate's log-probability; where the
+// path so far is the beginning of a chain, the chain's next token is a candidate too (the better of
+// both log-probabilities counts). A prefix is offered when its parent was expanded: that is every
+// node of the tree, so that no prefix with a better score exists; with `width`, within p->depth,
+// the first `width` of each depth by this order. Nodes whose children could not join any more are
+// not asked for. Fails only where p->expand does; the tree is then the root.
+int ddtree_build(struct ddtree *t, int32_t root, const struct proposal *p,
+                 const struct tree_options *o, struct err *e);
+
+// The child of `node` with this token, or -1.
+int ddtree_child(const struct ddtree *t, int node, int32_t token);
+
+// Rows from the root to `node` (both included) into path[0..depth(node)]; returns their count.
+int ddtree_path(const struct ddtree *t, int node, int32_t path[TREE_MAX_DEPTH + 1]);
+
+#endif

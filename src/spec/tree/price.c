@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+// See price.h. Unknown are the logarithms of a pass's time at some row counts (between them times
+// are linear), of what one more sequence takes beside a row, of a draft's time by reach, and of
+// what one more member adds to it. They are jointly normal: all share the machine's speed, of which
+// nothing is known at first; passes share how steeply rows cost beside the shape that is usual for
+// the kind of device; and near row counts share most of what remains. Each time that is noted
+// corrects all of them by an extended Kalman filter (R. E. Kalman, Journal of Basic Engineering 82,
+// 1960; linear in the logarithm near the present mean), so one pass sets the scale and a few set
+// the slope. Contexts grow and machines have other work: every time noted adds some variance again
+// (process noise).
+#include "spec/tree/price.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json/json.h"
+#include "base/new_file.h"
+
+enum { KNOTS = 22, SEQ = KNOTS, DRAFT, MEMBER = DRAFT + PRICE_REACHES, DIMS };
+
+static const int ROWS[KNOTS] = {1,  2,  4,  8,  12, 16,  20,  24,  28,  32,   40,
+                                48, 56, 64, 80, 96, 112, 128, 256, 512, 1024, 4096};
+
+// What is usual, beside a pass of one row. Docs: notes/budget-auto.md.
+static const struct shape {
+    double rows[KNOTS], seq, draft[PRICE_REACHES], member;
+    double noise; // of one time, as a part of it, at least
+    // A step of one row takes longer than its bytes need where it is mostly launches and waits:
+    // the part that its experts have of its time, beside the part that they have of its bytes. An
+    // H200 has shown 0.17 to 0.56.
+    double experts;
+} SHAPES[] = {
+    [PRICE_CPU] = {{1,    1.04, 1.2, 1.6, 2, 2.35, 2.65, 2.95, 3.25, 3.55, 4.2,
+                    4.85, 5.5,  6.2, 7.6, 9, 10.4, 11.8, 23,   45,   90,   360},
+                   0.15,
+                   {0.7, 0.5, 0.35},
+                   0.7,
+                   0.05,
+                   1},
+    [PRICE_GPU] = {{1,    1.02, 1.04, 1.1, 1.18, 1.2, 1.27, 1.29, 1.4, 1.44, 1.6,
+                    1.77, 2,    2.25, 2.9, 3.45, 4,   4.5,  7.5,  12,  20,   75},
+                   0.07,
+                   {0.18, 0.175, 0.17},
+                   0.2,
+                   0.03,
+                   0.33},
+};
+
+// Standard deviations before anything is known, of logarithms.
+static const double SPEED = 4;      // of the machine
+static const double STEEP = 0.6;    // of the slope, as a part of it
+static const double NEAR = 0.05;    // of what near row counts share,
+static const double NEAR_REACH = 1; // which fades with the row counts' distance in octaves
+static const double ALONE = 0.015;  // of a row count alone
+static const double SHARE = 0.8, SHARE_ALONE = 0.1; // of a draft beside a pass; of a reach
+static const double MORE = 0.7;                     // of what another sequence or member takes
+// Of the very first times, which may be slow for many reasons, noise is at least so much. The first
+// draft reads the whole prompt as well.
+static const double FIRST = 0.25, FIRST_DRAFT = 0.5;
+// The noise of times is learnt as well: a mean over so many, of which none counts as more than so
+// many times the mean.
+static const double NOISES = 12, NOISIER = 9;
+static const double OPTIMISM = 0.5;
+// Process noise, a standard deviation: what each time adds to the speed's, and to all others'.
+static const double DRIFT = 0.008, DRIFT_ALONE = 0.002;
+// A time that is off by more than so many standard deviations is an outlier: if it is slow it
+// counts for little, unless the next ones are slow as well.
+static const double OUTLIER = 2.5;
+enum { MAX_OUTLIERS = 3 };
+
+struct price {
+    const struct shape *shape;
+    struct price_experts experts;
+    double mean[DIMS];
+    double cov[DIMS][DIMS];
+    double ms[KNOTS];         // exp of the mean
+    double optimistic[KNOTS]; // the same, less where little is known beside the newest pass
+    int newest;               // its knot
+    double seen[DIMS];        // times that it was seen in
+    bool ready;
+    int outliers; // slow passes and drafts in a row
+    double noise; // variance of recent times
+    bool learnt;  // something was noted since it began or was loaded
+};
+
+// Of a logarithm around the present mean: its value, and what it changes with.
+struct observation {
+    double value;
+    double slope[DIMS];
+};
+
+static void refresh(struct price *p) {
+    for (int i = 0; i < KNOTS; i++)
+        p->ms[i] = exp(p->mean[i]);
+    for (int i = 0; i < KNOTS; i++) {
+        double far = p->cov[i][i] + p->cov[p->newest][p->newest] - 2 * p->cov[i][p->newest];
+        p->optimistic[i] = exp(p->mean[i] - OPTIMISM * sqrt(fmax(far, 0)));
+    }
+    for (int i = 1; i < KNOTS; i++) { // more rows never take less
+        p->ms[i] = fmax(p->ms[i], p->ms[i - 1]);
+        p->optimistic[i] = fmax(p->optimistic[i], p->optimistic[i - 1]);
+    }
+}
+
+static double near(int a, int b) {
+    double octaves = fabs(log2((double)ROWS[a] / ROWS[b]));
+    return NEAR * NEAR * exp(-octaves / NEAR_REACH) + (a == b) * ALONE * ALONE;
+}
+
+// Adds variance that unknowns first..last share, but for the growth with sequences and members.
+static void widen(struct price *p, int first, int last, double variance) {
+    for (int i = first; i <= last; i++)
+        for (int j = first; j <= last; j++)
+            if (i != SEQ && j != SEQ)
+                p->cov[i][j] += variance;
+}
+
+static void add_speed(struct price *p, double variance) {
+    widen(p, 0, MEMBER - 1, variance);
+}
+
+static double shape_of(const struct shape *s, double rows) {
+    int i = 0;
+    while (i < KNOTS - 2 && ROWS[i + 1] <= rows)
+        i++;
+    return s->rows[i] + (rows - ROWS[i]) / (ROWS[i + 1] - ROWS[i]) * (s->rows[i + 1] - s->rows[i]);
+}
+
+// What is usual of a pass of some rows, beside one. Rows that choose experts independently go
+// through E (1 - (1 - k / E)^rows) of E, k each; each of these takes what a layer takes that has
+// only the rows that chose it.
+static double usual(const struct price *p, int rows) {
+    const struct price_experts *x = &p->experts;
+    double dense = shape_of(p->shape, rows);
+    if (!x->experts)
+        return dense;
+    double k = x->used, all = x->experts, chosen = all * (1 - pow(1 - k / all, rows));
+    double share = p->shape->experts * x->share;
+    return (1 - share) * dense +
+           share * chosen / k * shape_of(p->shape, fmax(1, rows * k / chosen));
+}
+
+static void begin(struct price *p) {
+    const struct shape *s = p->shape;
+    double logs[KNOTS];
+    *p = (struct price){.shape = s, .experts = p->experts};
+    for (int i = 0; i < KNOTS; i++)
+        logs[i] = log(usual(p, ROWS[i]));
+    for (int i = 0; i < KNOTS; i++) {
+        p->mean[i] = logs[i];
+        for (int j = 0; j < KNOTS; j++)
+            p->cov[i][j] = STEEP * STEEP * logs[i] * logs[j] + near(i, j);
+    }
+    for (int i = 0; i < PRICE_REACHES; i++) {
+        p->mean[DRAFT + i] = log(s->draft[i]);
+        for (int j = 0; j < PRICE_REACHES; j++)
+            p->cov[DRAFT + i][DRAFT + j] = SHARE * SHARE + (i == j) * SHARE_ALONE * SHARE_ALONE;
+    }
+    p->mean[SEQ] = log(s->seq);
+    p->mean[MEMBER] = log(s->member);
+    p->cov[SEQ][SEQ] = p->cov[MEMBER][MEMBER] = MORE * MORE;
+    p->noise = s->noise * s->noise;
+    add_speed(p, SPEED * SPEED);
+    refresh(p);
+}
+
+int price_create(struct price **out, enum price_kind kind, const struct price_experts *experts,
+                 struct err *e) {
+    struct price *p = malloc(sizeof *p);
+    if (!p)
+        return err_set(e, ERR_MEMORY, "no memory for what passes cost");
+    p->shape = &SHAPES[kind];
+    p->experts = experts ? *experts : (struct price_experts){0};
+    begin(p);
+    *out = p;
+    return 0;
+}
+
+void price_destroy(struct price *p) {
+    free(p);
+}
+
+bool price_ready(const struct price *p) {
+    return p->ready;
+}
+
+// The knot at or below, and the part of the way to the next.
+static int between(int64_t rows, double *part) {
+    int i = 0;
+    while (i < KNOTS - 2 && ROWS[i + 1] <= rows)
+        i++;
+    *part = (double)(rows - ROWS[i]) / (ROWS[i + 1] - ROWS[i]);
+    return i;
+}
+
+static double on_curve(const double ms[KNOTS], int64_t rows) {
+    double part;
+    int i = between(rows, &part);
+    return ms[i] + part * (ms[i + 1] - ms[i]);
+}
+
+static double rows_ms(const struct price *p, int64_t rows) {
+    return on_curve(p->ms, rows);
+}
+
+double price_pass_ms(const struct price *p, int64_t rows, int seqs) {
+    return rows_ms(p, rows) + (seqs - 1) * p->ms[0] * exp(p->mean[SEQ]);
+}
+
+double price_optimistic_ms(const struct price *p, int64_t rows, int seqs) {
+    return on_curve(p->optimistic, rows) + (seqs - 1) * p->optimistic[0] * exp(p->mean[SEQ]);
+}
+
+double price_draft_ms(const struct price *p, int members, int reach) {
+    return exp(p->mean[DRAFT + reach]) * (1 + (members - 1) * exp(p->mean[MEMBER]));
+}
+
+int price_depth(int most, int reach) {
+    enum { SHALLOW = 3 };
+    int depth = reach < PRICE_REACHES ? most >> reach : 0;
+    return reach == 0 || depth >= SHALLOW ? depth : 0;
+}
+
+static void observe_rows(const struct price *p, int64_t rows, double weight,
+                         struct observation *v) {
+    double part;
+    int i = between(rows, &part);
+    double above = part * p->ms[i + 1], ms = p->ms[i] - part * p->ms[i] + above;
+    v->slope[i] += weight * (1 - above / ms);
+    v->slope[i + 1] += weight * above / ms;
+}
+
+static struct observation observe_pass(const struct price *p, int64_t rows, int seqs) {
+    struct observation v = {.value = log(price_pass_ms(p, rows, seqs))};
+    double more = 1 - rows_ms(p, rows) / exp(v.value); // the part that the sequences take
+    observe_rows(p, rows, 1 - more, &v);
+    v.slope[0] += more;
+    v.slope[SEQ] = more;
+    return v;
+}
+
+static struct observation observe_draft(const struct price *p, int members, int reach) {
+    struct observation v = {.value = log(price_draft_ms(p, members, reach))};
+    v.slope[DRAFT + reach] = 1;
+    v.slope[MEMBER] = 1 - exp(p->mean[DRAFT + reach] - v.value);
+    return v;
+}
+
+// The covariance of what is seen with each unknown; its own variance is returned.
+static double spread(const struct price *p, const struct observation *v, double with[DIMS]) {
+    double own = 0;
+    for (int i = 0; i < DIMS; i++) {
+        with[i] = 0;
+        for (int j = 0; j < DIMS; j++)
+            with[i] += p->cov[i][j] * v->slope[j];
+        own += v->slope[i] * with[i];
+    }
+    return own;
+}
+
+// Believes that what is seen is off by `off`, as far as a standard deviation `noise` allows.
+static void correct(struct price *p, const struct observation *v, double off, double noise) {
+    double with[DIMS], all = spread(p, v, with) + noise * noise;
+    for (int i = 0; i < DIMS; i++)
+        p->mean[i] += with[i] / all * off;
+    for (int i = 0; i < DIMS; i++)
+        for (int j = 0; j < DIMS; j++)
+            p->cov[i][j] -= with[i] * with[j] / all;
+    refresh(p);
+}
+
+static void drift(struct price *p) {
+    add_speed(p, DRIFT * DRIFT);
+    for (int i = 0; i < DIMS; i++)
+        p->cov[i][i] += DRIFT_ALONE * DRIFT_ALONE;
+}
+
+// Learns from a time. One that is far too long is most likely a disturbance and counts for little;
+// one that is far too short, or the third in a row that is too long, says that the machine is
+// another than it was believed to be.
+static void learn(struct price *p, const struct observation *v, double ms, bool draft) {
+    double with[DIMS], off = log(ms) - v->value, noise = sqrt(p->noise);
+    if (!p->ready)
+        noise = fmax(noise, draft ? FIRST_DRAFT : FIRST);
+    double known = spread(p, v, with), far = off / sqrt(known + noise * noise);
+    if (p->ready && known < p->noise) {
+        double seen = fmin(off * off, NOISIER * p->noise);
+        p->noise += (fmax(seen, p->shape->noise * p->shape->noise) - p->noise) / NOISES;
+    }
+    p->outliers = far > OUTLIER ? p->outliers + 1 : 0;
+    if (far < -OUTLIER || p->outliers >= MAX_OUTLIERS) {
+        widen(p, draft ? DRAFT : 0, draft ? MEMBER - 1 : KNOTS - 1, off * off);
+        p->outliers = 0;
+    } else if (far > OUTLIER) {
+        noise *= far / OUTLIER * far / OUTLIER;
+    }
+    correct(p, v, off, noise);
+    for (int i = 0; i < DIMS; i++)
+        p->seen[i] += v->slope[i];
+    p->learnt = true;
+}
+
+void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
+    if (!(ms > 0))
+        return;
+    struct observation v = observe_pass(p, rows, seqs);
+    double part;
+    int i = between(rows, &part);
+    drift(p);
+    p->newest = part > 0.5 ? i + 1 : i;
+    learn(p, &v, ms, false);
+    p->ready = true;
+}
+
+void price_note_draft(struct price *p, int members, int reach, double ms) {
+    if (!(ms > 0))
+        return;
+    struct observation v = observe_draft(p, members, reach);
+    learn(p, &v, ms, true);
+}
+
+bool price_learnt(const struct price *p) {
+    return p->learnt;
+}
+
+bool price_draft_ready(const struct price *p) {
+    return p->seen[DRAFT] + p->seen[DRAFT + 1] + p->seen[DRAFT + 2] > 0;
+}
+
+// The file: {"version", "key", "passes": [[rows, sequences, ms, deviation]...], "drafts":
+// [[members, reach, ms, deviation]...]}: of those prices that have been seen, times that make a
+// price know as much that knows nothing. The deviation is a standard one, as a part of the time.
+static const double SEEN = 0.5;   // times at least
+static const double ASIDE = 0.02; // at least: it is another day
+enum { VERSION = 1, FILE_MOST = 1 << 16 };
+
+void price_path(struct str *out, const char *folder, const char *key) {
+    str_printf(out, "%s/price-%016" PRIx64 ".json", folder, hash_bytes(key, strlen(key), 0));
+}
+
+static void write_time(struct json_writer *w, const struct price *p, double seen, int64_t a,
+                       int64_t b, double ms) {
+    if (seen < SEEN)
+        return;
+    jw_begin(w, '[');
+    jw_int(w, a);
+    jw_int(w, b);
+    jw_num(w, ms);
+    jw_num(w, fmax(p->shape->noise / sqrt(seen), ASIDE));
+    jw_end(w, ']');
+}
+
+static void write_times(struct json_writer *w, const struct price *p, const char *key) {
+    enum { SEVERAL = 8 };
+    jw_begin(w, '{');
+    jw_key_int(w, "version", VERSION);
+    jw_key_str(w, "key", key);
+    jw_key(w, "passes");
+    jw_begin(w, '[');
+    for (int i = 0; i < KNOTS; i++)
+        write_time(w, p, p->seen[i], ROWS[i], 1, p->ms[i]);
+    write_time(w, p, p->seen[SEQ], SEVERAL, SEVERAL, price_pass_ms(p, SEVERAL, SEVERAL));
+    jw_end(w, ']');
+    jw_key(w, "drafts");
+    jw_begin(w, '[');
+    for (int i = 0; i < PRICE_REACHES; i++)
+        write_time(w, p, p->seen[DRAFT + i], 1, i, price_draft_ms(p, 1, i));
+    write_time(w, p, p->seen[MEMBER], SEVERAL, 0, price_draft_ms(p, SEVERAL, 0));
+    jw_end(w, ']');
+    jw_end(w, '}');
+}
+
+int price_save(const struct price *p, const char *path, const char *key, struct err *e) {
+    struct json_writer w = {0};
+    struct file_new f;
+    write_times(&w, p, key);
+    int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory to keep what passes cost")
+                          : file_new_open(&f, path, e);
+    if (!rc) {
+        rc = file_new_write(&f, w.out.data, w.out.len, e);
+        if (rc)
+            file_new_abort(&f);
+        else
+            rc = file_new_close(&f, e);
+    }
+    str_fini(&w.out);
+    return rc;
+}
+
+// One time of a file, into *p; false where it makes no sense.
+static bool read_time(struct price *p, const struct json *t, bool draft) {
+    int64_t a = json_int(json_at(t, 0), 0), b = json_int(json_at(t, 1), -1);
+    double ms = json_num(json_at(t, 2), 0), deviation = json_num(json_at(t, 3), -1);
+    bool counts = draft ? a <= ROWS[KNOTS - 1] && b >= 0 && b < PRICE_REACHES
+                        : a <= ROWS[KNOTS - 1] && b >= 1 && b <= a;
+    if (json_len(t) != 4 || a < 1 || !counts || !(ms > 1e-6 && ms < 1e9) || !(deviation >= 0))
+        return false;
+    struct observation v = draft ? observe_draft(p, (int)a, (int)b) : observe_pass(p, a, (int)b);
+    correct(p, &v, log(ms) - v.value, fmax(deviation, ASIDE));
+    for (int i = 0; i < DIMS; i++)
+        p->seen[i] += v.slope[i];
+    p->ready = p->ready || !draft;
+    return true;
+}
+
+static bool read_times(struct price *p, const struct json *list, bool draft) {
+    if (json_kind_of(list) != JSON_ARRAY)
+        return false;
+    for (size_t i = 0; i < json_len(list); i++)
+        if (!read_time(p, json_at(list, i), draft))
+            return false;
+    return true;
+}
+
+int price_load(struct price *p, const char *path, const char *key, struct err *e) {
+    struct str text = {0};
+    struct json *root = NULL;
+    struct price fresh = {.shape = p->shape, .experts = p->experts};
+    int rc = file_read(&text, path, FILE_MOST, e);
+    if (!rc)
+        rc = json_parse(&root, text.data, text.len, e);
+    if (rc) {
+        str_fini(&text);
+        return rc;
+    }
+    size_t n = 0;
+    const char *whose = json_str(json_get(root, "key"), &n);
+    begin(&fresh);
+    if (json_int(json_get(root, "version"), 0) != VERSION)
+        rc = err_set(e, ERR_MISMATCH, "%s is of another version", path);
+    else if (!whose || n != strlen(key) || memcmp(whose, key, n) != 0)
+        rc = err_set(e, ERR_MISMATCH, "%s is of another model, device or build", path);
+    else if (!read_times(&fresh, json_get(root, "passes"), false) ||
+             !read_times(&fresh, json_get(root, "drafts"), true))
+        rc = err_set(e, ERR_FORMAT, "%s has times that make no sense", path);
+    else
+        *p = fresh;
+    json_free(root);
+    str_fini(&text);
+    return rc;
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What passes and drafts cost on one device with one model, in milliseconds: verify passes by their
+// rows and sequences, drafts by members and reach. Nothing is measured for its own sake: a price
+// begins with the shape that such costs have on devices of its kind, and every step corrects it,
+// nearby row counts included. What was learnt can be kept in a small file. Only speed depends on
+// this, never the output. One price serves all members of a batch, and all requests of a model on a
+// device.
+#ifndef COPPICE_SPEC_TREE_PRICE_H
+#define COPPICE_SPEC_TREE_PRICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+enum price_kind { PRICE_CPU, PRICE_GPU };
+
+// Reaches of a draft: 0 is the whole depth that it was trained for, 1 half of it, 2 a quarter.
+enum { PRICE_REACHES = 3 };
+
+struct price;
+
+// What a model's experts are: rows go through different ones, so that a pass of many rows reads
+// more of them than a pass of one.
+struct price_experts {
+    int experts, used; // 0: none
+    double share;      // of the bytes that one row reads, 0 to 1: those of its experts
+};
+// experts: NULL, or what the model has.
+int price_create(struct price **out, enum price_kind kind, const struct price_experts *experts,
+                 struct err *e);
+void price_destroy(struct price *p); // NULL is allowed
+
+// Whether a pass has been noted yet, or loaded; before, only ratios of prices mean anything.
+bool price_ready(const struct price *p);
+bool price_learnt(const struct price *p); // whether anything was noted since it began or was loaded
+bool price_draft_ready(const struct price *p); // the same of drafts
+
+// A pass of `rows` >= 1 rows in all, of `seqs` >= 1 sequences. Rises with both.
+double price_pass_ms(const struct price *p, int64_t rows, int seqs);
+// The same for choosing rows: less where little is known beside the newest pass, so that what may
+// be cheaper is tried.
+double price_optimistic_ms(const struct price *p, int64_t rows, int seqs);
+// One draft for all of `members` >= 1 sequences.
+double price_draft_ms(const struct price *p, int members, int reach);
+
+// Depth of the guesses of a reach, of a draft that goes as deep as `most`; 0: there is no such
+// reach.
+int price_depth(int most, int reach);
+
+// A pass, or a draft, took that long. Times of 0 or less are not taken.
+void price_note_pass(struct price *p, int64_t rows, int seqs, double ms);
+void price_note_draft(struct price *p, int members, int reach, double ms);
+
+// The file of a key in a folder: FOLDER/price-HASH.json.
+void price_path(struct str *out, const char *folder, const char *key);
+// Writes what is known to `path`, by way of a temporary file beside it. `key` names everything that
+// prices depend on: the model, its types, the device, threads, the build.
+int price_save(const struct price *p, const char *path, const char *key, struct err *e);
+// Begins with what such a file says. On any failure (there is none, damaged, of another key or
+// version) *p stays as it was, *e says why, and nothing is lost but a head start.
+int price_load(struct price *p, const char *path, const char *key, struct err *e);
+
+#endif

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Templates of chat.h: where they come from, what is kept of them, and rendering as such.
+#include "text/chat/chat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "text/chat/impl.h"
+
+const char *const chat_roles[CHAT_ROLES] = {
+    [CHAT_SYSTEM] = "system",       [CHAT_DEVELOPER] = "developer", [CHAT_USER] = "user",
+    [CHAT_ASSISTANT] = "assistant", [CHAT_TOOL] = "tool",
+};
+
+// For models that come without a template and whose vocabulary has its marks.
+static const char chatml[] =
+    "{%- for m in messages %}"
+    "{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}";
+
+static void token_text(const struct tokenizer *t, int32_t id, struct str *out) {
+    str_puts(out, "");
+    if (id >= 0)
+        tokenizer_decode(t, id, true, out);
+}
+
+static int create(struct chat_template **out, const char *text, size_t n, const struct tokenizer *t,
+                  struct err *e) {
+    struct chat_template *c = calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c)
+        return err_set(e, ERR_MEMORY, "no memory for a chat template; free some memory");
+    str_append(&c->text, text, n);
+    str_puts(&c->bos, "");
+    str_puts(&c->eos, "");
+    int rc = 0;
+    if (t) {
+        token_text(t, tokenizer_bos(t), &c->bos);
+        token_text(t, tokenizer_eos(t), &c->eos);
+        c->has_tokens = true;
+        rc = tokenizer_user_defined(t, text, n, &c->guarded, e);
+    }
+    if (!rc && (c->text.failed || c->bos.failed || c->eos.failed))
+        rc = err_set(e, ERR_MEMORY, "no memory for a chat template of %zu bytes", n);
+    if (!rc)
+        rc = jinja_compile(&c->program, c->text.data, c->text.len, e);
+    c->family = reasoning_of_template(text, n);
+    c->calls = tool_family_of_template(text, n);
+    if (!rc)
+        rc = chat_probe(c, e);
+    if (rc)
+        chat_template_free(c);
+    else
+        *out = c;
+    return rc;
+}
+
+// Whether nothing but white space is in a template: it would print none of a conversation.
+static bool is_empty(const char *text, size_t n) {
+    size_t i = 0;
+    while (i < n && strchr(" \t\r\n", text[i]))
+        i++;
+    return i == n;
+}
+
+int chat_template_create(struct chat_template **out, const char *text, size_t n,
+                         const struct tokenizer *t, struct err *e) {
+    *out = NULL;
+    if (!utf8_valid(text, n))
+        return err_set(e, ERR_FORMAT, "the chat template is not UTF-8; convert it");
+    if (is_empty(text, n))
+        return err_set(e, ERR_FORMAT, "the chat template is empty; leave it out or write one");
+    return create(out, text, n, t, e);
+}
+
+static int built_in(struct chat_template **out, const struct tokenizer *t, struct err *e) {
+    static const char *const marks[] = {"<|im_start|>", "<|im_end|>"};
+    for (int i = 0; i < 2; i++)
+        if (tokenizer_find(t, marks[i], strlen(marks[i])) < 0)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the model has no chat template, and its vocabulary no %s for ChatML; "
+                           "give one with --chat-template-file, or use 'generate' with a prompt "
+                           "in the model's own form",
+                           marks[i]);
+    int rc = create(out, chatml, sizeof chatml - 1, t, e);
+    if (!rc)
+        (*out)->built_in = true;
+    return rc;
+}
+
+int chat_template_of_gguf(struct chat_template **out, const struct gguf *g,
+                          const struct tokenizer *t, struct err *e) {
+    static const char key[] = "tokenizer.chat_template", tool_key[] = "tokenizer.chat_template."
+                                                                      "tool_use";
+    const char *text = NULL, *tool_use = NULL;
+    size_t n, n_tool;
+    *out = NULL;
+    int rc = gguf_get_str(g, key, &text, &n, e);
+    if (!rc)
+        rc = gguf_get_str(g, tool_key, &tool_use, &n_tool, e);
+    if (rc)
+        return rc;
+    if (!text || is_empty(text, n))
+        rc = built_in(out, t, e);
+    else if ((rc = chat_template_create(out, text, n, t, e)) != 0)
+        return err_prefix(e, "%s", key);
+    if (!rc && tool_use && !is_empty(tool_use, n_tool) &&
+        (rc = chat_template_create(&(*out)->tool_use, tool_use, n_tool, t, e))) {
+        chat_template_free(*out);
+        *out = NULL;
+        return err_prefix(e, "%s", tool_key);
+    }
+    return rc;
+}
+
+void chat_template_free(struct chat_template *t) {
+    if (!t)
+        return;
+    chat_template_free(t->tool_use);
+    jinja_free(t->program);
+    token_list_fini(&t->guarded);
+    str_fini(&t->text);
+    str_fini(&t->bos);
+    str_fini(&t->eos);
+    str_fini(&t->closing);
+    free(t);
+}
+
+const char *chat_template_text(const struct chat_template *t, size_t *n) {
+    *n = t->text.len;
+    return t->text.data;
+}
+
+bool chat_template_is_built_in(const struct chat_template *t) {
+    return t->built_in;
+}
+
+enum tool_family chat_template_calls(const struct chat_template *t) {
+    return t->tool_use ? t->tool_use->calls : t->calls;
+}
+
+const char *chat_template_closing(const struct chat_template *t, size_t *n) {
+    *n = t->closing.len;
+    return t->closing.len ? t->closing.data : NULL;
+}
+
+enum reasoning_family chat_template_reasoning(const struct chat_template *t) {
+    return t->family;
+}
+
+const struct chat_template *chat_choose(const struct chat_template *t, const struct json *tools) {
+    return t->tool_use && json_kind_of(tools) == JSON_ARRAY && json_len(tools) > 0 ? t->tool_use
+                                                                                   : t;
+}
+
+void chat_text_fini(struct chat_text *x) {
+    str_fini(&x->text);
+    free(x->spans);
+    *x = (struct chat_text){0};
+}
+
+// Whether the bytes [from, to) of a text are all white space where the template wrote them.
+static bool only_blanks(const struct chat_text *x, size_t from, size_t to) {
+    size_t k = 0;
+    for (size_t i = from; i < to; i++) {
+        while (x->spans[k].end <= i)
+            k++;
+        if (x->spans[k].trusted && !strchr(" \t\r\n", x->text.data[i]))
+            return false;
+    }
+    return true;
+}
+
+// The last place where the template itself opened a block, behind it.
+static bool last_opening(const struct chat_text *x, const char *mark, size_t *behind) {
+    size_t begin = 0, len = strlen(mark);
+    bool found = false;
+    for (size_t k = 0; k < x->n_spans; begin = x->spans[k++].end) {
+        const char *at = x->text.data + begin;
+        size_t left = x->spans[k].end - begin;
+        while (x->spans[k].trusted && (at = memmem(at, left, mark, len)) != NULL) {
+            at += len;
+            left = x->spans[k].end - (size_t)(at - x->text.data);
+            *behind = (size_t)(at - x->text.data);
+            found = true;
+        }
+    }
+    return found;
+}
+
+// The prompt ends in an open block when the template wrote nothing visible behind its mark; words
+// behind it are the beginning of a reply that is continued.
+bool chat_in_reasoning(const struct chat_template *t, const struct chat_text *x) {
+    const char *open = reasoning_opening(t->family), *close = reasoning_closing(t->family);
+    size_t from;
+    if (!open || x->text.len == 0 || !last_opening(x, open, &from))
+        return false;
+    const char *rest = x->text.data + from;
+    return only_blanks(x, from, x->text.len) &&
+           !memmem(rest, x->text.len - from, close, strlen(close));
+}
+
+int chat_run(const struct chat_template *t, struct jinja_context *c, struct chat_text *out,
+             struct err *e) {
+    struct jinja_output o = {0};
+    int rc = jinja_render(t->program, c, &o, e);
+    if (rc) {
+        jinja_output_fini(&o);
+        return rc;
+    }
+    *out = (struct chat_text){.text = o.text, .spans = o.spans, .n_spans = o.n_spans, .of = t};
+    out->in_reasoning = chat_in_reasoning(t, out);
+    return 0;
+}
+
+static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {
+    struct jinja_context *c = arg;
+    (void)n;
+    jinja_set(c, key, jinja_from_json(c, v, true));
+    return 0;
+}
+
+static void set_token(struct jinja_context *c, const char *name, const struct str *text) {
+    jinja_set(c, name, jinja_string(c, text->data, text->len, false));
+}
+
+int chat_render_raw(const struct chat_template *t, const struct json *variables,
+                    struct chat_text *out, struct err *e) {
+    struct jinja_context *c = NULL;
+    *out = (struct chat_text){0};
+    if (json_kind_of(variables) != JSON_OBJECT)
+        return err_set(e, ERR_FORMAT,
+                       "what a template is rendered with is an object: {\"messages\": [...], ...}");
+    t = chat_choose(t, json_get(variables, "tools"));
+    int rc = jinja_context_create(&c, NULL, e);
+    if (rc)
+        return rc;
+    if (t->bos.len)
+        set_token(c, "bos_token", &t->bos);
+    if (t->eos.len)
+        set_token(c, "eos_token", &t->eos);
+    json_each(variables, set_variable, c);
+    rc = chat_run(t, c, out, e);
+    jinja_context_free(c);
+    return rc;
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of text/chat/chat.h share: the template with what is known of it, and the steps of
+// a rendering.
+#ifndef COPPICE_TEXT_CHAT_IMPL_H
+#define COPPICE_TEXT_CHAT_IMPL_H
+
+#include "text/chat/chat.h"
+
+enum chat_role {
+    CHAT_SYSTEM,
+    CHAT_DEVELOPER,
+    CHAT_USER,
+    CHAT_ASSISTANT,
+    CHAT_TOOL,
+    CHAT_ROLES,
+};
+extern const char *const chat_roles[CHAT_ROLES];
+
+// What a template does with contents that are lists of parts.
+enum chat_parts {
+    CHAT_PARTS_JOIN, // it takes strings only
+    CHAT_PARTS_KEEP, // it takes both
+    CHAT_PARTS_NEED, // it takes lists only
+};
+
+enum chat_system {
+    CHAT_SYSTEM_ANYWHERE,
+    CHAT_SYSTEM_FIRST, // one message, in front
+    CHAT_SYSTEM_NEVER, // its words stand before those of the user
+};
+
+// What the probes at its creation told of a template.
+struct chat_traits {
+    bool developer;                    // it knows the role
+    enum chat_parts parts[CHAT_ROLES]; // per role
+    enum chat_system system;
+    bool text_arguments; // of calls; otherwise objects
+    bool null_content;   // beside calls; otherwise ""
+    bool short_ids;      // ids of calls have nine letters and digits
+    bool one_of_both;    // beside calls, content or reasoning
+    // What it refuses or loses, so that the words go elsewhere:
+    bool join_users, join_answers; // neighbours of one speaker become one
+    bool user_first;               // an answer in front: an empty message of the user before it
+    bool user_behind;              // words of the user behind a result: go into the result
+    bool single_calls;             // several calls of a message: one message each, with its result
+    bool plain_calls;              // calls: words of the assistant
+    bool plain_results;            // results: words of the user
+    bool lone_system;              // nothing but a message of the system: is the user's
+    // Tools and documents that are absent are undefined; otherwise none, as in transformers.
+    bool undefined_lists;
+};
+
+struct chat_template {
+    struct jinja *program;
+    struct str text;
+    struct str bos, eos; // empty: none
+    bool has_tokens;     // bos and eos are those of a vocabulary
+    bool built_in;
+    enum reasoning_family family;
+    enum tool_family calls;
+    struct str closing; // between reasoning and content; empty where it has no reasoning
+    struct chat_traits traits;
+    struct token_list guarded;      // user-defined tokens that the text names
+    struct chat_template *tool_use; // in its place where there are tools; or NULL
+};
+
+// The one that is used with these tools (an array, or NULL).
+const struct chat_template *chat_choose(const struct chat_template *t, const struct json *tools);
+
+// Fills t->traits and t->closing. Only ERR_MEMORY is an error.
+int chat_probe(struct chat_template *t, struct err *e);
+
+// Whether a text ends in an open block of reasoning.
+bool chat_in_reasoning(const struct chat_template *t, const struct chat_text *x);
+
+// Renders the context's variables.
+int chat_run(const struct chat_template *t, struct jinja_context *c, struct chat_text *out,
+             struct err *e);
+
+// A request's messages in the form that the template takes. *last: the last message, when it is
+// the assistant's own words, else absent.
+int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct chat_input *in,
+                struct jinja_value *out, struct jinja_value *last, struct err *e);
+
+// Appends the ids of the text from byte `from` on.
+int chat_encode_from(const struct tokenizer *t, const struct chat_text *x, size_t from,
+                     struct token_list *out, struct err *e);
+
+#endif

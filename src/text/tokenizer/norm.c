@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// NFC by Unicode Standard Annex 15: decompose, order the marks, compose. A code point below
+// U+0300 neither changes nor joins what stands before it, so text is cut before each of them and
+// every stretch is normalised by itself; most stretches are one character and are copied. The
+// marks are ordered here and not by utf8proc, whose insertion sort is quadratic on a
+// long run of marks in falling order.
+#include "text/tokenizer/norm.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "base/utf8.h"
+#include "text/tokenizer/case_map.h"
+
+#define FIRST_ACTIVE 0x300
+
+bool norm_is_plain(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)s[i] >= 0xCC) // lead byte of U+0300
+            return false;
+    }
+    return true;
+}
+
+// Buffers of one call, grown to the longest stretch.
+struct norm_work {
+    int32_t *code, *sorted; // [cap]
+    size_t count, cap;
+};
+
+static int reserve(struct norm_work *w, size_t count, struct err *e) {
+    if (count <= w->cap)
+        return 0;
+    size_t cap = count + count / 2 + 64;
+    int32_t *code = realloc(w->code, cap * sizeof *code);
+    w->code = code ? code : w->code;
+    int32_t *sorted = realloc(w->sorted, cap * sizeof *sorted);
+    w->sorted = sorted ? sorted : w->sorted;
+    if (!code || !sorted)
+        return err_set(e, ERR_MEMORY,
+                       "no memory to normalise a stretch of %zu characters; "
+                       "shorten the text or free memory",
+                       count);
+    w->cap = cap;
+    return 0;
+}
+
+static unsigned mark_class(int32_t code) {
+    return (unsigned)utf8proc_get_property(code)->combining_class & 0xFF;
+}
+
+// Stable counting sort of a run of marks by combining class.
+static void order_run(int32_t *run, int32_t *sorted, size_t n) {
+    size_t place[257] = {0};
+    for (size_t i = 0; i < n; i++)
+        place[mark_class(run[i]) + 1]++;
+    for (int c = 0; c < 256; c++)
+        place[c + 1] += place[c];
+    for (size_t i = 0; i < n; i++)
+        sorted[place[mark_class(run[i])]++] = run[i];
+    memcpy(run, sorted, n * sizeof *run);
+}
+
+static void order_marks(struct norm_work *w) {
+    size_t begin = 0; // of the current run of marks
+    for (size_t i = 0; i <= w->count; i++) {
+        if (i < w->count && mark_class(w->code[i]) != 0)
+            continue;
+        if (i - begin > 1)
+            order_run(w->code + begin, w->sorted, i - begin);
+        begin = i + 1;
+    }
+}
+
+static int decompose(struct norm_work *w, const char *s, size_t n, struct err *e) {
+    w->count = 0;
+    for (size_t at = 0; at < n;) {
+        uint32_t code;
+        int length = utf8_decode(s + at, n - at, &code);
+        if (length <= 0)
+            return err_set(e, ERR_FORMAT, "the text to normalise is not UTF-8 at byte %zu", at);
+        at += (size_t)length;
+        int rc = reserve(w, w->count + 8, e); // no code point has more than four parts
+        if (rc)
+            return rc;
+        int boundary = 0;
+        utf8proc_ssize_t parts = utf8proc_decompose_char(
+            (int32_t)code, w->code + w->count, 8, UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
+        if (parts < 1 || parts > 8) { // outside its tables: keep the character
+            w->code[w->count] = (int32_t)code;
+            parts = 1;
+        }
+        w->count += (size_t)parts;
+    }
+    return 0;
+}
+
+static int normalise_stretch(struct norm_work *w, struct str *out, const char *s, size_t n,
+                             struct err *e) {
+    int rc = decompose(w, s, n, e);
+    if (rc)
+        return rc;
+    order_marks(w);
+    utf8proc_ssize_t count = utf8proc_normalize_utf32(w->code, (utf8proc_ssize_t)w->count,
+                                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    for (utf8proc_ssize_t i = 0; i < count; i++) {
+        utf8proc_uint8_t bytes[4];
+        utf8proc_ssize_t length = utf8proc_encode_char(w->code[i], bytes);
+        str_append(out, (const char *)bytes, (size_t)length);
+    }
+    return 0;
+}
+
+// The end of the stretch that begins at `at`: the next code point below U+0300.
+static size_t stretch_end(const char *s, size_t n, size_t at) {
+    do {
+        at++;
+    } while (at < n && (unsigned char)s[at] >= 0x80 &&
+             ((unsigned char)s[at] < 0xC0 || (unsigned char)s[at] >= 0xCC));
+    return at;
+}
+
+int norm_nfc(struct str *out, const char *s, size_t n, struct err *e) {
+    struct norm_work w = {0};
+    size_t plain = 0, at = 0; // s[plain..at) is copied as it is
+    int rc = 0;
+    while (at < n && !rc) {
+        size_t end = stretch_end(s, n, at);
+        uint32_t code;
+        int first = utf8_decode(s + at, end - at, &code);
+        if (first > 0 && (size_t)first == end - at && code < FIRST_ACTIVE) {
+            at = end;
+            continue;
+        }
+        str_append(out, s + plain, at - plain);
+        rc = normalise_stretch(&w, out, s + at, end - at, e);
+        plain = at = end;
+    }
+    if (!rc)
+        str_append(out, s + plain, n - plain);
+    if (!rc && out->failed)
+        rc = err_set(e, ERR_MEMORY,
+                     "no memory to normalise %zu bytes of text; shorten it or "
+                     "free memory",
+                     n);
+    free(w.code);
+    free(w.sorted);
+    return rc;
+}
+
+size_t norm_map_case(uint32_t code, enum norm_case how, uint32_t out[NORM_CASE_MAX]) {
+    const uint32_t *special = norm_special_case(code, how);
+    if (special) {
+        size_t n = 0;
+        while (n < NORM_CASE_MAX && special[n]) {
+            out[n] = special[n];
+            n++;
+        }
+        return n;
+    }
+    int32_t c = (int32_t)code;
+    int32_t mapped = how == NORM_UPPER_CASE   ? utf8proc_toupper(c)
+                     : how == NORM_TITLE_CASE ? utf8proc_totitle(c)
+                                              : utf8proc_tolower(c);
+    out[0] = (uint32_t)mapped;
+    return 1;
+}
+
+unsigned norm_class(uint32_t code) {
+    switch (utf8proc_category((int32_t)code)) {
+    case UTF8PROC_CATEGORY_LU:
+        return NORM_LETTER | NORM_UPPER;
+    case UTF8PROC_CATEGORY_LL:
+        return NORM_LETTER | NORM_LOWER;
+    case UTF8PROC_CATEGORY_LT:
+        return NORM_LETTER | NORM_TITLE;
+    case UTF8PROC_CATEGORY_LM:
+        return NORM_IGNORED_BY_CASE | NORM_LETTER |
+               (utf8proc_islower((int32_t)code) ? NORM_LOWER : 0u);
+    case UTF8PROC_CATEGORY_LO:
+        return NORM_LETTER | (utf8proc_islower((int32_t)code) ? NORM_LOWER : 0u);
+    case UTF8PROC_CATEGORY_ND:
+        return NORM_DECIMAL | NORM_NUMBER;
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+        return NORM_NUMBER;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_SK:
+        return NORM_IGNORED_BY_CASE;
+    default:
+        return code == '\'' || code == '.' || code == ':' || code == 0xB7 || code == 0x2019
+                   ? NORM_IGNORED_BY_CASE
+                   : 0;
+    }
+}
+
+bool norm_is_printable(uint32_t code) {
+    switch (utf8proc_category((int32_t)code)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+        return false;
+    case UTF8PROC_CATEGORY_ZS:
+        return code == ' ';
+    default:
+        return true;
+    }
+}
+
+// Letters that no name has: one that is reserved for syntax, and compatibility forms that begin
+// with a blank or a mark once they are taken apart.
+static bool is_nameless(uint32_t code) {
+    return code == 0x37A || code == 0x2E2F || (code >= 0xFC5E && code <= 0xFC63) ||
+           code == 0xFDFA || code == 0xFDFB || (code >= 0xFE70 && code <= 0xFE7E && code % 2 == 0);
+}
+
+// Letters and numbers of letters, among which are those that no name has.
+static bool is_letter(uint32_t code) {
+    const utf8proc_category_t c = utf8proc_category((int32_t)code);
+    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) || c == UTF8PROC_CATEGORY_NL;
+}
+
+bool norm_begins_name(uint32_t code) {
+    if (is_letter(code))
+        return !is_nameless(code) && code != 0xE33 && code != 0xEB3 && code != 0xFF9E &&
+               code != 0xFF9F;
+    return code == '_' || code == 0x1885 || code == 0x1886 || code == 0x2118 || code == 0x212E;
+}
+
+bool norm_continues_name(uint32_t code) {
+    if (is_letter(code))
+        return !is_nameless(code);
+    switch (utf8proc_category((int32_t)code)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default:
+        return code == 0xB7 || code == 0x387 || (code >= 0x1369 && code <= 0x1371) ||
+               code == 0x19DA || code == 0x2118 || code == 0x212E;
+    }
+}
