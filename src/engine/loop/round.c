@@ -142,10 +142,10 @@ static bool somebody_decodes(const struct engine *g) {
 }
 
 // Takes up waiting streams in their order while there are slots and memory. A first state for a
-// slot takes some milliseconds to make: where others wait for their next token, it takes as many
-// rounds as it needs.
+// slot takes some milliseconds to make: where others wait for their next token, so many take as
+// many rounds as they need, though not so many that a pass would lack prompts.
 static void admit(struct engine *g) {
-    enum { LONG_MS = 10 };
+    enum { LONG_MS = 40 };
     struct stream *before = NULL;
     const bool in_time = somebody_decodes(g);
     const double start = clock_ms();

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -103,8 +104,10 @@ static int resolve(const struct http *h, struct addrinfo **found, struct err *e)
                        h->o.port);
     snprintf(host, sizeof host, "%.*s", (int)(bracketed ? n - 2 : n), h->o.host + bracketed);
     snprintf(port, sizeof port, "%d", h->o.port);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | AI_PASSIVE};
-    int code = getaddrinfo(host, port, &hints, found);
+    bool own = strcasecmp(host, "localhost") == 0; // whatever the system knows (RFC 6761, 6.3)
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICSERV | (own ? 0 : AI_PASSIVE)};
+    int code = getaddrinfo(own ? NULL : host, port, &hints, found);
     if (code)
         return err_set(e, ERR_IO, "cannot find the address of '%s': %s", host, gai_strerror(code));
     for (struct addrinfo *a = *found; a; a = a->ai_next)

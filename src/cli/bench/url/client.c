@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -103,7 +104,8 @@ int url_client_create(struct url_client **out, const struct url_target *t, url_d
     c->done = done;
     c->arg = arg;
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
-    int code = getaddrinfo(t->host, t->port, &want, &c->addresses);
+    const char *host = strcasecmp(t->host, "localhost") == 0 ? NULL : t->host; // RFC 6761, 6.3
+    int code = getaddrinfo(host, t->port, &want, &c->addresses);
     int rc = 0;
     if (code)
         rc = err_set(e, ERR_IO, "no address for '%s': %s", t->host, gai_strerror(code));
