@@ -60,12 +60,12 @@ const struct member *job_member(const struct job *j);
 // After an error (ERR_MEMORY) it is as it was.
 int job_drop(struct job *j, struct err *e);
 
-// The job's sequence. Between steps a caller may exchange it for another one with the same tokens
-// (a fork, a restored checkpoint with the rest run again).
 // All that has to have been run before it decodes: the prompt, or what was dropped.
 const int32_t *job_text(const struct job *j, int64_t *n);
 // Its rule of sparse reading (struct request), never 0.
 int64_t job_sparse_end(const struct job *j);
+// The job's sequence. Between steps a caller may exchange it for another one with the same tokens
+// (a fork, a restored checkpoint with the rest run again).
 struct sequence *job_sequence(const struct job *j);
 void job_exchange(struct job *j, struct sequence *seq); // destroys the former one unless in_place
 
