@@ -141,7 +141,6 @@ has imatrix && refuse 2 "kept/model-00001-of-00002.gguf' is read" imatrix kept/m
 has logits && refuse 2 "kept/text' is read" logits -m "$vocab" -f kept/text --raw kept/text
 has draft-logits && refuse 2 "hard.gguf' is read" draft-logits -m "$vocab" -d kept/model.safetensors --ids 1 --raw hard.gguf
 has serve && refuse 2 "hard.gguf' is read" serve -m kept/model.safetensors --trace hard.gguf
-has bench && refuse 2 "kept/text' is read" bench niah -m "$vocab" --filler-file kept/text --out kept/text
 has chat && refuse 2 "kept/text' is read" chat -m kept/text --history kept/text
 check "what is read stays" [ "$(cat kept/* | tr -d '\n')" = "$(printf 'kept%.0s' 1 2 3 4 5 6)" ]
 if has synth; then
@@ -178,23 +177,10 @@ if has bench; then
     refuse 2 "one length" bench -m tiny.gguf --prompt-tokens 3,4 --sequences 2
     refuse 2 "one length" bench -m tiny.gguf --prompt-tokens 3,4 --sequences 2 --engine
     refuse 2 "bench haystack" bench haystack -m tiny.gguf
-    refuse 2 "--depths is for 'bench niah'" bench -m tiny.gguf --prompt-tokens 3 --depths 50
-    refuse 2 "--modes has no meaning" bench niah -m tiny.gguf --modes off
-    refuse 2 "'prise'" bench niah -m "$vocab" --fillers prise
-    refuse 2 "twice" bench niah -m "$vocab" --kinds uuid,uuid
-    refuse 2 "--depths" bench niah -m "$vocab" --depths 101
-    refuse 2 "64 tokens are too few" bench niah -m "$vocab" --prompt-tokens 64 --out cases.jsonl
-    refuse 1 "text.gguf" bench niah -m text.gguf
-    refuse 1 "no-such-folder" bench niah -m "$vocab" --out no-such-folder/cases.jsonl
-    refuse 1 "no-such-file" bench niah -m "$vocab" --filler-file no-such-file
-    refuse 2 "empty" bench niah -m "$vocab" --filler-file empty.gguf
-    refuse 2 "-m" bench niah --out cases.jsonl
-    refuse 2 "needs a scorer" bench niah -m tiny.gguf --ways scorer
-    refuse 2 "'sparse'" bench niah -m tiny.gguf --ways sparse
-    refuse 2 "--ways is for 'bench niah'" bench -m tiny.gguf --prompt-tokens 3 --ways dense
     refuse 2 "needs --sequences" bench -m tiny.gguf --prompt-tokens 3 --engine
     refuse 2 "needs --prefill-drafter" bench score -m tiny.gguf --prompt-tokens 640
-    refuse 2 "--depths has no meaning" bench score --prefill-drafter x --prompt-tokens 9 --depths 5
+    refuse 2 "--modes has no meaning" bench score --prefill-drafter x --prompt-tokens 9 --modes off
+    refuse 2 "for 'bench score'" bench -m tiny.gguf --prompt-tokens 3 --prefill-dense
     refuse 1 "qwen3" bench score --prefill-drafter tiny.gguf --prompt-tokens 640
     accept "160 kept" bench score -m tiny.gguf --prompt-tokens 640 --prefill-keep-ratio 0.25 \
         --prefill-drafter "$root/models/coppice-tiny-scorer-q8_0.gguf"
@@ -439,8 +425,6 @@ if [ -n "$target" ] && [ -e "$scorer" ] && has compress; then
     check "a tenth of it" [ "$(wc -c <out)" -lt $(($(wc -c <long.txt) / 8)) ]
     accept "$fact" compress -f long.txt --prefill-drafter "$other" "${by[@]:2}"
     check "a tenth of it, by another tokenizer" [ "$(wc -c <out)" -lt $(($(wc -c <long.txt) / 8)) ]
-    accept '"facts":1,"kept":1' bench niah -m "$target" --prefill-drafter "$other" "${by[@]:2:2}" --prompt-tokens 2048 \
-        --fillers code --kinds uuid --depths 30 --ways scorer -n 0 --json
     by+=(--prefill-compression auto --prefill-threshold 500)
     accept '"reason":null}' generate -m "$target" --chat -f long.txt -n 4 --json "${by[@]}"
     accept '"reason":null}' generate -m "$target" -f long.txt -n 4 --json "${by[@]}"

@@ -3,7 +3,7 @@
 // passes.
 #include "test.h"
 
-#include "cli/bench/accept.h"
+#include "cli/bench/bench.h"
 
 static const char *text_of(const struct bench_accept *a, struct str *s) {
     str_fini(s);

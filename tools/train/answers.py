@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions about facts among pieces of other text, as a shortened long prompt looks.
 
-Written apart from `coppice bench niah`, which measures the result: of its fillers, sentences,
+Written apart from `bench/niah.py`, which measures the result: of its fillers, sentences,
 questions, and word lists nothing is made here, only values of the same kinds (numbers, UUIDs,
 passwords) among others. A sample is a list of (text, carries loss) segments: a text of small pieces
 with facts between them, a question for one or several of them, the answer (one line a fact: key,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many needles of `coppice bench niah --out` a checkpoint of the scorer would keep.
+"""How many needles of `bench/niah.py --out` a checkpoint of the scorer would keep.
 
 usage: scorer_check.py CHECKPOINT.pt TARGET.gguf CASES.jsonl [--keep R]... [--every N]
 

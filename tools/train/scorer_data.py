@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training samples for the tiny scorer: facts hidden in fillers, and questions about them.
 
-Written apart from `coppice bench niah`, which measures the result: other fillers, other wordings,
+Written apart from `bench/niah.py`, which measures the result: other fillers, other wordings,
 other kinds of values. A sample is one context with several facts and several questions, each with
 the tokens that it asks for. Half of the wordings of a fact name its attribute otherwise than the
 question does, so that matching words alone is not enough.

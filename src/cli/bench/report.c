@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of `bench` and how they are shown.
-#include "cli/bench/report.h"
+// Sums of `bench` over runs, where guesses were accepted among them, and how they are shown.
+#include "cli/bench/bench.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,15 +10,97 @@
 
 enum { GRAM = 4 };
 
+static const struct span {
+    const char *name;
+    int64_t from, to; // tokens of context, `to` not included; 0: no end
+} spans[ACCEPT_SPANS] = {{"<1K", 0, 1 << 10},
+                         {"1-4K", 1 << 10, 1 << 12},
+                         {"4-16K", 1 << 12, 1 << 14},
+                         {"16-64K", 1 << 14, 1 << 16},
+                         {">64K", 1 << 16, 0}};
+
+static int span_of(int64_t context) {
+    int i = 0;
+    while (spans[i].to && context >= spans[i].to)
+        i++;
+    return i;
+}
+
+void bench_accept_add(struct bench_accept *a, int64_t n_prompt, const int32_t *lengths,
+                      int64_t steps) {
+    int64_t context = n_prompt; // committed before the pass
+    for (int64_t i = 0; i < steps; i++) {
+        int span = span_of(context);
+        for (int d = 0; d < TREE_MAX_DEPTH && d + 1 < lengths[i]; d++)
+            a->reached[d]++;
+        a->span_steps[span]++;
+        a->span_rows[span] += lengths[i];
+        context += lengths[i];
+    }
+    a->steps += steps;
+}
+
+bool bench_accept_any(const struct bench_accept *a) {
+    return a->reached[0] > 0;
+}
+
+static double share(const struct bench_accept *a, int depth) {
+    return (double)a->reached[depth] / (double)a->steps;
+}
+
+static double length(const struct bench_accept *a, int span) {
+    return (double)a->span_rows[span] / (double)a->span_steps[span];
+}
+
+void bench_accept_text(const struct bench_accept *a, struct str *out) {
+    for (int d = 0; d < TREE_MAX_DEPTH && a->reached[d]; d++) {
+        char number[16];
+        snprintf(number, sizeof number, "%.2f", share(a, d));
+        str_printf(out, "%s%s", d ? " " : "", number + (number[0] == '0')); // .82, 1.00
+    }
+    const char *before = "; AL in ";
+    for (int i = 0; i < ACCEPT_SPANS; i++) {
+        if (!a->span_steps[i])
+            continue;
+        str_printf(out, "%s%s %.2f", before, spans[i].name, length(a, i));
+        before = ", ";
+    }
+}
+
+void bench_accept_json(const struct bench_accept *a, struct json_writer *w) {
+    jw_key(w, "accepted_by_depth");
+    jw_begin(w, '[');
+    for (int d = 0; d < TREE_MAX_DEPTH && a->reached[d]; d++)
+        jw_num(w, share(a, d));
+    jw_end(w, ']');
+    jw_key(w, "accept_length_by_context");
+    jw_begin(w, '[');
+    for (int i = 0; i < ACCEPT_SPANS; i++) {
+        if (!a->span_steps[i])
+            continue;
+        jw_begin(w, '{');
+        jw_key_int(w, "from", spans[i].from);
+        jw_key(w, "to");
+        if (spans[i].to)
+            jw_int(w, spans[i].to);
+        else
+            jw_null(w);
+        jw_key_int(w, "steps", a->span_steps[i]);
+        jw_key_num(w, "accept_length", length(a, i));
+        jw_end(w, '}');
+    }
+    jw_end(w, ']');
+}
+
 static double ratio(double a, double b) {
     return b > 0 ? a / b : 0;
 }
 
-static double decode_ms(const struct tally *t) {
+static double decode_ms(const struct bench_sums *t) {
     return t->ms.draft + t->ms.verify + t->ms.sample + t->ms.commit;
 }
 
-static double rate(const struct tally *t) {
+static double rate(const struct bench_sums *t) {
     return ratio((double)t->committed * 1000, decode_ms(t));
 }
 
@@ -47,7 +130,7 @@ static int count_grams(const struct reply *y, int64_t *grams, int64_t *distinct,
     return 0;
 }
 
-static void add_run(struct tally *t, const struct request *r, const struct reply *y, bool same,
+static void add_run(struct bench_sums *t, const struct request *r, const struct reply *y, bool same,
                     const int64_t grams[2]) {
     double share = grams[0] ? (double)grams[1] / (double)grams[0] : 1;
     if (t->prompts == 0 || share < t->worst_distinct)
@@ -93,6 +176,11 @@ static void json_run(struct bench *b, const struct bench_prompt *p, int mode,
     jw_end(w, '}');
 }
 
+bool bench_equal(const struct reply *a, const struct reply *b) {
+    return a->n == b->n && a->hash == b->hash && a->end == b->end &&
+           memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0;
+}
+
 int bench_add(struct bench *b, const struct bench_prompt *p, int mode, const struct request *r,
               const struct reply *y, bool same, struct err *e) {
     int64_t grams[2];
@@ -100,13 +188,13 @@ int bench_add(struct bench *b, const struct bench_prompt *p, int mode, const str
     if (rc)
         return rc;
     b->different += !same;
-    add_run(&b->tallies[p->group * BENCH_MODES + mode], r, y, same, grams);
-    add_run(&b->tallies[b->prompts.n_groups * BENCH_MODES + mode], r, y, same, grams);
+    add_run(&b->sums[p->group * BENCH_MODES + mode], r, y, same, grams);
+    add_run(&b->sums[b->prompts.n_groups * BENCH_MODES + mode], r, y, same, grams);
     json_run(b, p, mode, r, y, same);
     return 0;
 }
 
-double bench_ms_per_step(const struct tally *t) {
+static double ms_per_step(const struct bench_sums *t) {
     return ratio(decode_ms(t), (double)t->steps);
 }
 
@@ -119,10 +207,10 @@ static int width_of_names(const struct bench *b) {
 }
 
 static void table_rows(const struct bench *b, int group, struct str *out) {
-    const struct tally *plain = &b->tallies[group * BENCH_MODES];
+    const struct bench_sums *plain = &b->sums[group * BENCH_MODES];
     const char *name = group < b->prompts.n_groups ? b->prompts.groups[group] : "all";
     for (int w = 0; w < b->modes.n; w++) {
-        const struct tally *t = &b->tallies[group * BENCH_MODES + w];
+        const struct bench_sums *t = &b->sums[group * BENCH_MODES + w];
         double accepted = ratio((double)(t->committed - t->steps), (double)t->drafted);
         double steps = t->steps ? (double)t->steps : 1;
         str_printf(out,
@@ -130,7 +218,7 @@ static void table_rows(const struct bench *b, int group, struct str *out) {
                    "%6.2f  %-5s  %016llx\n",
                    name, width_of_names(b), b->modes.mode[w].name, (long long)t->tokens, rate(t),
                    ratio((double)t->committed, (double)t->steps), 100 * accepted,
-                   ratio(rate(t), rate(plain)), bench_ms_per_step(t), t->ms.draft / steps,
+                   ratio(rate(t), rate(plain)), ms_per_step(t), t->ms.draft / steps,
                    t->ms.verify / steps, t->ms.sample / steps, t->ms.commit / steps,
                    ratio((double)t->distinct, (double)t->grams), t->different ? "NO" : "yes",
                    (unsigned long long)t->hash);
@@ -139,7 +227,7 @@ static void table_rows(const struct bench *b, int group, struct str *out) {
 
 // Of each mode that guessed, over all prompts.
 static void acceptance(const struct bench *b, struct str *out) {
-    const struct tally *t = &b->tallies[b->prompts.n_groups * BENCH_MODES];
+    const struct bench_sums *t = &b->sums[b->prompts.n_groups * BENCH_MODES];
     bool any = false;
     for (int w = 0; w < b->modes.n; w++)
         any |= bench_accept_any(&t[w].accept);
@@ -158,7 +246,7 @@ static void acceptance(const struct bench *b, struct str *out) {
 
 // Rate of a mode with a chosen budget over that of the best fixed one; its index in *best.
 static double of_best(const struct bench *b, int group, int mode, int *best) {
-    const struct tally *t = &b->tallies[group * BENCH_MODES];
+    const struct bench_sums *t = &b->sums[group * BENCH_MODES];
     double rates[BENCH_MODES];
     for (int i = 0; i < b->modes.n; i++)
         rates[i] = rate(&t[i]);
@@ -222,7 +310,8 @@ int bench_print_table(const struct bench *b, struct err *e) {
     return cli_print(&out, e);
 }
 
-static void json_tally(struct json_writer *w, const struct tally *t, const struct tally *plain) {
+static void put_sums(struct json_writer *w, const struct bench_sums *t,
+                     const struct bench_sums *plain) {
     const struct {
         const char *name;
         double value;
@@ -254,11 +343,11 @@ static void json_tally(struct json_writer *w, const struct tally *t, const struc
 }
 
 static void json_group(struct json_writer *w, const struct bench *b, int group) {
-    const struct tally *t = &b->tallies[group * BENCH_MODES];
+    const struct bench_sums *t = &b->sums[group * BENCH_MODES];
     jw_begin(w, '{');
     for (int i = 0; i < b->modes.n; i++) {
         jw_key(w, b->modes.mode[i].name);
-        json_tally(w, &t[i], t);
+        put_sums(w, &t[i], t);
     }
     jw_end(w, '}');
 }

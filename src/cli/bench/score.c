@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// See score.h. Each length is scored once to warm up and then REPEATS times; the best counts,
-// and all are in the JSON. Ops are timed in one more run, whose sum is larger than a plain run's.
-#include "cli/bench/score.h"
-
+// `bench score`; see bench.h. Each length is scored once to warm up and then REPEATS times; the
+// best counts, and all are in the JSON. Ops are timed in one more run, whose sum is larger than a
+// plain run's.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "cli/bench/prompts.h"
+#include "cli/bench/bench.h"
 #include "cli/models/decode.h"
 #include "cli/models/prefill.h"
 #include "ops/exec.h"
@@ -34,12 +33,10 @@ struct score_bench {
     struct json_writer json;
 };
 
-static int check_options(const struct cli_args *a, struct err *e) {
+static int check_score_options(const struct cli_args *a, struct err *e) {
     static const int needed[] = {OPT_PREFILL_DRAFTER, OPT_PROMPT_TOKENS};
-    static const int others[] = {OPT_PROMPTS, OPT_SEQUENCES,   OPT_ENGINE, OPT_ROUNDS,
-                                 OPT_MODES,   OPT_DRAFTER,     OPT_DRAFT,  OPT_URL,
-                                 OPT_DEPTHS,  OPT_WAYS,        OPT_KINDS,  OPT_NEEDLES,
-                                 OPT_FILLERS, OPT_FILLER_FILE, OPT_OUT};
+    static const int others[] = {OPT_PROMPTS, OPT_SEQUENCES, OPT_ENGINE, OPT_ROUNDS,
+                                 OPT_MODES,   OPT_DRAFTER,   OPT_DRAFT,  OPT_URL};
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!options_given(&a->opt, needed[i]))
             return err_set(e, ERR_USAGE, "'bench score' needs --%s", cli_options[needed[i]].name);
@@ -184,7 +181,7 @@ static int by_ms(const void *a, const void *b) {
 }
 
 // One more run with every op timed.
-static int profile(struct score_bench *b, int64_t n, struct err *e) {
+static int profile_scorer(struct score_bench *b, int64_t n, struct err *e) {
     double ms;
     int rows;
     timing_clear(b->x);
@@ -215,7 +212,7 @@ static int profile(struct score_bench *b, int64_t n, struct err *e) {
     return 0;
 }
 
-static int run_length(struct score_bench *b, int64_t n, struct err *e) {
+static int score_length(struct score_bench *b, int64_t n, struct err *e) {
     double best = 0, best_first = 0, scored = 0, first = 0;
     int64_t kept = n;
     struct score_plan plan;
@@ -245,7 +242,7 @@ static int run_length(struct score_bench *b, int64_t n, struct err *e) {
         jw_key_num(&b->json, "first_ms", best_first);
     }
     if (!rc && b->copy_rate > 0 && !cli_interrupted())
-        rc = profile(b, n, e);
+        rc = profile_scorer(b, n, e);
     jw_end(&b->json, '}');
     return rc ? err_prefix(e, "%lld tokens", (long long)n) : 0;
 }
@@ -268,7 +265,7 @@ static void put_arenas(struct json_writer *w, const struct exec_memory *m) {
     jw_end(w, '}');
 }
 
-static int run_lengths(struct score_bench *b, struct err *e) {
+static int score_lengths(struct score_bench *b, struct err *e) {
     size_t lengths;
     int64_t most = 0;
     const int32_t *list = options_list(&b->a->opt, OPT_PROMPT_TOKENS, &lengths);
@@ -284,7 +281,7 @@ static int run_lengths(struct score_bench *b, struct err *e) {
     jw_key(&b->json, "lengths");
     jw_begin(&b->json, '[');
     for (size_t i = 0; i < lengths && !rc && !cli_interrupted(); i++)
-        rc = run_length(b, list[i], e);
+        rc = score_length(b, list[i], e);
     jw_end(&b->json, ']');
     struct exec_memory m;
     exec_memory_of(b->x, &m);
@@ -294,10 +291,10 @@ static int run_lengths(struct score_bench *b, struct err *e) {
     return rc;
 }
 
-static int measure(struct score_bench *b, struct err *e) {
+static int run_score_bench(struct score_bench *b, struct err *e) {
     const struct options *o = &b->a->opt;
     b->keep = options_given(o, OPT_PREFILL_KEEP) ? options_float(o, OPT_PREFILL_KEEP) : 0.05;
-    int rc = check_options(b->a, e);
+    int rc = check_score_options(b->a, e);
     if (!rc)
         rc = prefill_scorer_options(o, &b->options, e);
     if (!rc)
@@ -306,7 +303,7 @@ static int measure(struct score_bench *b, struct err *e) {
         rc = open_scorer(b, e);
     cli_catch_interrupt();
     if (!rc)
-        rc = run_lengths(b, e);
+        rc = score_lengths(b, e);
     if (rc || cli_interrupted())
         return rc;
     return options_flag(o, OPT_JSON) ? cli_print_json(&b->json, e) : cli_print(&b->text, e);
@@ -314,7 +311,7 @@ static int measure(struct score_bench *b, struct err *e) {
 
 int bench_score(const struct cli_args *a, struct err *e) {
     struct score_bench b = {.a = a};
-    int rc = measure(&b, e);
+    int rc = run_score_bench(&b, e);
     if (b.scorer)
         b.scorer->kind->destroy(b.scorer);
     if (b.g)

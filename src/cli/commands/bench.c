@@ -6,21 +6,12 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cli/bench/batch.h"
-#include "cli/bench/engine.h"
-#include "cli/bench/niah/niah.h"
-#include "cli/bench/report.h"
-#include "cli/bench/score.h"
+#include "cli/bench/bench.h"
 #include "cli/bench/url/url.h"
 
-static bool equal(const struct reply *a, const struct reply *b) {
-    return a->n == b->n && a->hash == b->hash && a->end == b->end &&
-           memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0;
-}
-
 // Runs one prompt in one mode; the reply of plain decoding stays in *plain.
-static int run_mode(struct bench *b, size_t i, int mode, struct request *r, struct reply *plain,
-                    struct err *e) {
+static int run_prompt_mode(struct bench *b, size_t i, int mode, struct request *r,
+                           struct reply *plain, struct err *e) {
     const struct bench_prompt *p = &b->prompts.prompts[i];
     struct reply y = {0};
     int32_t *recording = calloc((size_t)(r->n_prompt + plain->n) + 1, sizeof *recording);
@@ -30,7 +21,7 @@ static int run_mode(struct bench *b, size_t i, int mode, struct request *r, stru
         rc = session_generate(b->s, r, &y, e);
     }
     if (!rc)
-        rc = bench_add(b, p, mode, r, &y, mode == 0 || equal(plain, &y), e);
+        rc = bench_add(b, p, mode, r, &y, mode == 0 || bench_equal(plain, &y), e);
     free(recording);
     if (rc || mode > 0)
         reply_fini(&y);
@@ -41,8 +32,8 @@ static int run_mode(struct bench *b, size_t i, int mode, struct request *r, stru
 
 // A random prompt is run once, all but its last token, and every mode goes on from there. It goes
 // on itself where the one before ended, if that is how it begins.
-static int prefill(struct bench *b, struct bench_prompt *p, const struct request *r,
-                   struct err *e) {
+static int prefill_random(struct bench *b, struct bench_prompt *p, const struct request *r,
+                          struct err *e) {
     const struct sequence *last = b->prefix;
     int64_t n = r->n_prompt - 1, held = last ? sequence_len(last) : 0;
     if (held > n ||
@@ -66,11 +57,11 @@ static int run_prompt(struct bench *b, size_t i, struct request *r, struct err *
     int rc = 0;
     r->prefix = NULL;
     if (p->ids && p->n_ids > 1)
-        rc = prefill(b, p, r, e);
+        rc = prefill_random(b, p, r, e);
     if (p->ids && p->n_ids > 1)
         r->prefix = b->prefix;
     for (int w = 0; w < b->modes.n && !rc && !cli_interrupted(); w++)
-        rc = run_mode(b, i, w, r, &plain, e);
+        rc = run_prompt_mode(b, i, w, r, &plain, e);
     if (rc)
         err_prefix(e, "prompt %s", p->id);
     r->prefix = NULL;
@@ -80,7 +71,7 @@ static int run_prompt(struct bench *b, size_t i, struct request *r, struct err *
 
 // A short run that is not counted, so that the first prompt does not pay for cold memory. Its
 // budget is fixed: what a draft of random weights is worth must not be learnt from it.
-static int warm_up(struct bench *b, struct request *r, struct err *e) {
+static int warm_up_bench(struct bench *b, struct request *r, struct err *e) {
     struct reply y = {0};
     static const int32_t zero = 0;
     enum speculate last = b->modes.mode[b->modes.n - 1].how;
@@ -94,8 +85,8 @@ static int warm_up(struct bench *b, struct request *r, struct err *e) {
     return rc;
 }
 
-static int encode(struct bench *b, const struct bench_prompt *p, struct token_list *ids,
-                  struct request *r, struct err *e) {
+static int encode_prompt(struct bench *b, const struct bench_prompt *p, struct token_list *ids,
+                         struct request *r, struct err *e) {
     r->prompt = p->ids;
     r->n_prompt = p->n_ids;
     if (p->ids)
@@ -107,19 +98,19 @@ static int encode(struct bench *b, const struct bench_prompt *p, struct token_li
     return rc ? err_prefix(e, "prompt %s", p->id) : 0;
 }
 
-static int run_all(struct bench *b, struct err *e) {
+static int run_prompts(struct bench *b, struct err *e) {
     struct request r;
     decode_request(b->a, b->s, &r);
     r.logit_hash = true;
     int64_t limit = r.max_tokens;
     bool limited = options_given(&b->a->opt, OPT_MAX_TOKENS);
-    int rc = warm_up(b, &r, e);
+    int rc = warm_up_bench(b, &r, e);
     if (rc)
         return rc;
     for (size_t i = 0; i < b->prompts.n; i++) {
         const struct bench_prompt *p = &b->prompts.prompts[i];
         struct token_list ids = {0};
-        rc = encode(b, p, &ids, &r, e);
+        rc = encode_prompt(b, p, &ids, &r, e);
         r.max_tokens = p->max_tokens ? p->max_tokens : limit;
         if (limited && r.max_tokens > limit)
             r.max_tokens = limit;
@@ -152,7 +143,7 @@ static int read_prompts(struct bench *b, struct err *e) {
     return 0;
 }
 
-static int open_all(struct bench *b, struct err *e) {
+static int open_bench(struct bench *b, struct err *e) {
     const struct options *o = &b->a->opt;
     size_t n;
     const int32_t *lengths = options_list(o, OPT_PROMPT_TOKENS, &n);
@@ -166,15 +157,15 @@ static int open_all(struct bench *b, struct err *e) {
         rc = bench_modes_read(&b->modes, b->a, session_draft(b->s) != NULL, e);
     if (rc)
         return rc;
-    b->tallies = calloc((size_t)(b->prompts.n_groups + 1) * BENCH_MODES, sizeof *b->tallies);
-    return b->tallies
+    b->sums = calloc((size_t)(b->prompts.n_groups + 1) * BENCH_MODES, sizeof *b->sums);
+    return b->sums
                ? 0
                : err_set(e, ERR_MEMORY, "no memory for the sums of %d groups", b->prompts.n_groups);
 }
 
 static int run_one_by_one(struct bench *b, struct err *e) {
     jw_begin(&b->rows, '[');
-    int rc = run_all(b, e);
+    int rc = run_prompts(b, e);
     jw_end(&b->rows, ']');
     if (!rc && b->rows.out.failed)
         rc = err_set(e, ERR_MEMORY, "no memory for the results");
@@ -183,8 +174,8 @@ static int run_one_by_one(struct bench *b, struct err *e) {
     return options_flag(&b->a->opt, OPT_JSON) ? bench_print_json(b, e) : bench_print_table(b, e);
 }
 
-static int bench(struct bench *b, struct err *e) {
-    int rc = open_all(b, e);
+static int run_bench(struct bench *b, struct err *e) {
+    int rc = open_bench(b, e);
     if (rc)
         return rc;
     cli_catch_interrupt();
@@ -198,20 +189,34 @@ static int bench(struct bench *b, struct err *e) {
     return rc;
 }
 
+// Options of scorers mean nothing to decoding.
+static int refuse_scorer_options(const struct cli_args *a, struct err *e) {
+    static const int rows[] = {OPT_PREFILL_DRAFTER,      OPT_PREFILL_KEEP,  OPT_PREFILL_LAYERS,
+                               OPT_PREFILL_SCORE_LAYERS, OPT_PREFILL_DENSE, OPT_PREFILL_ALPHA,
+                               OPT_PREFILL_DENSITY};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (options_given(&a->opt, rows[i]))
+            return err_set(e, ERR_USAGE, "--%s is for 'bench score'", cli_options[rows[i]].name);
+    return 0;
+}
+
 int cmd_bench(const struct cli_args *a, struct err *e) {
     struct bench b = {.a = a};
     int rc;
-    bool niah = bench_niah_wanted(a, &rc, e);
-    if (rc || niah)
-        return rc ? rc : bench_niah(a, e);
+    if (a->opt.n_operands && strcmp(a->opt.operands[0], "score") != 0)
+        return err_set(e, ERR_USAGE, "there is no 'bench %.40s'; there is 'bench score'",
+                       a->opt.operands[0]);
     if (a->opt.n_operands)
         return bench_score(a, e);
+    rc = refuse_scorer_options(a, e);
+    if (rc)
+        return rc;
     bool server = bench_url_wanted(a, &rc, e);
     if (rc || server)
         return rc ? rc : bench_url(a, e);
-    rc = bench(&b, e);
+    rc = run_bench(&b, e);
     str_fini(&b.rows.out);
-    free(b.tallies);
+    free(b.sums);
     sequence_destroy(b.prefix);
     session_close(b.s);
     bench_prompts_fini(&b.prompts);

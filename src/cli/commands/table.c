@@ -28,7 +28,7 @@ static const struct cli_command commands[] = {
                     "generate, files of ids alone, snapshots of texts, park and unpark, quit. The "
                     "operands are another spelling of -m and -d.",
      .run = cmd_daemon},
-    {"bench", CLI_BENCH, .operands = "[niah|score]", .max_operands = 1,
+    {"bench", CLI_BENCH, .operands = "[score]", .max_operands = 1,
      .summary = "compare the ways of decoding on prompts",
      .description = "Runs every prompt of a file (JSON lines with id, group, prompt and "
                     "max_tokens), or one of random ids, plainly, with lookup, and with the draft's "
@@ -37,9 +37,8 @@ static const struct cli_command commands[] = {
                     "that all ways gave the same tokens from the same logits; it fails if not. "
                     "With --url it loads a server instead, and prints percentiles of the times "
                     "until the first token, between tokens and of whole requests, tokens a second "
-                    "and what failed. 'bench niah' hides facts in texts of --prompt-tokens tokens "
-                    "(4096 without it), asks for them, and counts what the answers hold. "
-                    "'bench score' measures a scorer on random ids, and with -m the time until "
+                    "and what failed. 'bench score' measures a scorer on random ids, and with -m "
+                    "the time until "
                     "the first token behind what it keeps.",
      .run = cmd_bench},
     {"profile", CLI_PROFILE, .operands = "", .summary = "show where the time of a step goes",

@@ -100,27 +100,6 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_TIMEOUT] = {"timeout", 0, OPTION_FLOAT, "S", "600", 0.001, 1e6, .groups = BENCH,
                      .help = "seconds that an answer may take"},
 
-    // bench niah: which cases.
-    [OPT_OUT] = {"out", 0, OPTION_STRING, "FILE", .groups = BENCH,
-                 .help = "of niah: write the cases there, one JSON object a line, and ask nobody"},
-    [OPT_DEPTHS] = {"depths", 0, OPTION_LIST, "LIST", "0,10,20,30,40,50,60,70,80,90,100", 0, 100,
-                    .groups = BENCH,
-                    .help = "of niah: per cent of the filler that stand before the fact; of "
-                            "several facts the others follow a quarter apart"},
-    [OPT_NEEDLES] = {"needles", 0, OPTION_LIST, "LIST", "1,4", 1, 8, .groups = BENCH,
-                     .help = "of niah: facts in a text, all of which the question asks for"},
-    [OPT_FILLERS] = {"fillers", 0, OPTION_STRING, "LIST", "phrases,prose,code", .groups = BENCH,
-                     .help = "of niah: what the facts are hidden in"},
-    [OPT_FILLER_FILE] = {"filler-file", 0, OPTION_STRING, "FILE", .groups = BENCH,
-                         .help = "of niah: a text whose lines are the filler, in place of those of "
-                                 "--fillers or beside them"},
-    [OPT_KINDS] = {"kinds", 0, OPTION_STRING, "LIST", "number,uuid,password", .groups = BENCH,
-                   .help = "of niah: what is to be found"},
-    [OPT_WAYS] = {"ways", 0, OPTION_STRING, "LIST", .groups = BENCH,
-                  .help = "of niah: dense, and with --prefill-drafter scorer, anchors and random: "
-                          "whole texts, and those that prompt compression shortens without and "
-                          "with anchors, and by chance"},
-
     // How much and how.
     [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6,
                         .groups = MEASURED | PROFILE, .help = "most tokens to make"},
@@ -427,18 +406,15 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_PREFILL_KEEP] = {"prefill-keep-ratio", 0, OPTION_FLOAT, "R", .lo = 1e-6, .hi = 1,
                           .groups = PREFILL | BENCH,
                           .help = "share of the prompt's tokens to keep"},
-    [OPT_PREFILL_CURVE] = {"prefill-curve", 0, OPTION_STRING, "T:R,...", .groups = PREFILL | BENCH,
+    [OPT_PREFILL_CURVE] = {"prefill-curve", 0, OPTION_STRING, "T:R,...", .groups = PREFILL,
                            .help = "keep ratios by length, linear between the points, as in "
                                    "10000:0.5,40000:0.2,100000:0.1"},
-    [OPT_PREFILL_MASS] = {"prefill-mass", 0, OPTION_FLOAT, "M", "0.9", 1e-6, 1,
-                          .groups = PREFILL | BENCH,
+    [OPT_PREFILL_MASS] = {"prefill-mass", 0, OPTION_FLOAT, "M", "0.9", 1e-6, 1, .groups = PREFILL,
                           .help = "without ratio and curve: keep what holds this share of the "
                                   "scores"},
     [OPT_PREFILL_LEAST] = {"prefill-least", 0, OPTION_FLOAT, "R", "0.02", 1e-6, 1,
-                           .groups = PREFILL | BENCH,
-                           .help = "and at least this share of the tokens"},
-    [OPT_PREFILL_MOST] = {"prefill-most", 0, OPTION_FLOAT, "R", "0.5", 1e-6, 1,
-                          .groups = PREFILL | BENCH,
+                           .groups = PREFILL, .help = "and at least this share of the tokens"},
+    [OPT_PREFILL_MOST] = {"prefill-most", 0, OPTION_FLOAT, "R", "0.5", 1e-6, 1, .groups = PREFILL,
                           .help = "and at most this share of the tokens"},
     [OPT_PREFILL_NO_ANCHORS] = {"prefill-no-anchors", 0, OPTION_FLAG, .groups = SCORING,
                                 .help = "do not look for the question's own words, scores alone "

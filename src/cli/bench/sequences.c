@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+// `bench --sequences`, as a batch and with --engine; see bench.h. In a batch only passes in which
+// all sequences still run count. Batch and engine run in turns, and the fastest of each counts:
+// whatever else the machine does makes runs slower, never faster.
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "cli/bench/bench.h"
+#include "engine/loop/engine.h"
+
+struct batch_bench {
+    struct bench *b;
+    const int32_t *counts; // [n_counts] of --sequences
+    size_t n_counts;
+    int most; // the largest of them
+    int64_t n_prompt, n_new;
+    int32_t **ids;            // [most][n_prompt]
+    int32_t **recording;      // [most][n_prompt + n_new + 1], of bench_mode_request
+    struct sequence **prefix; // [most] the prompts but for their last token
+    struct reply *alone;      // [most]
+    double first_ms[BENCH_MODES];
+    struct str text;
+    struct json_writer json;
+};
+
+static int allocate_batch(struct batch_bench *c, struct err *e) {
+    size_t n = (size_t)c->most;
+    c->ids = calloc(n, sizeof *c->ids);
+    c->recording = calloc(n, sizeof *c->recording);
+    c->prefix = calloc(n, sizeof *c->prefix);
+    c->alone = calloc(n, sizeof *c->alone);
+    bool ok = c->ids && c->recording && c->prefix && c->alone;
+    for (size_t i = 0; ok && i < n; i++) {
+        c->ids[i] = calloc((size_t)c->n_prompt, sizeof **c->ids);
+        c->recording[i] = calloc((size_t)(c->n_prompt + c->n_new) + 1, sizeof **c->recording);
+        ok = c->ids[i] && c->recording[i];
+    }
+    return ok ? 0 : err_set(e, ERR_MEMORY, "no memory for %d sequences", c->most);
+}
+
+static void free_batch(struct batch_bench *c) {
+    for (int i = 0; i < c->most; i++) {
+        if (c->ids)
+            free(c->ids[i]);
+        if (c->recording)
+            free(c->recording[i]);
+        if (c->prefix)
+            sequence_destroy(c->prefix[i]);
+        if (c->alone)
+            reply_fini(&c->alone[i]);
+    }
+    free(c->ids);
+    free(c->recording);
+    free(c->prefix);
+    free(c->alone);
+    str_fini(&c->text);
+    str_fini(&c->json.out);
+}
+
+static int read_batch_options(struct batch_bench *c, struct err *e) {
+    const struct options *o = &c->b->a->opt;
+    size_t n;
+    const int32_t *lengths = options_list(o, OPT_PROMPT_TOKENS, &n);
+    if (n != 1)
+        return err_set(e, ERR_USAGE, "--sequences needs one length of --prompt-tokens");
+    c->n_prompt = lengths[0];
+    c->n_new = options_int(o, OPT_MAX_TOKENS);
+    if (c->n_new < 2)
+        return err_set(e, ERR_USAGE, "--sequences needs at least two new tokens; use -n 128");
+    c->counts = options_list(o, OPT_SEQUENCES, &c->n_counts);
+    for (size_t i = 0; i < c->n_counts; i++)
+        c->most = max_i32(c->most, c->counts[i]);
+    return 0;
+}
+
+static void batch_request(const struct batch_bench *c, int i, struct request *r) {
+    decode_request(c->b->a, c->b->s, r);
+    r->prompt = c->ids[i];
+    r->n_prompt = c->n_prompt;
+    r->max_tokens = c->n_new;
+    r->prefix = c->prefix[i];
+    r->logit_hash = true;
+}
+
+// Sequence i's prompt, and its reply when it has the device to itself.
+static int run_alone(struct batch_bench *c, int i, struct err *e) {
+    struct bench *b = c->b;
+    struct request r;
+    uint64_t seed = (uint64_t)options_int(&b->a->opt, OPT_SEED) + (uint64_t)i;
+    bench_random_ids(c->ids[i], c->n_prompt, seed, model_params_of(session_model(b->s))->vocab);
+    int rc = 0;
+    if (c->n_prompt > 1)
+        rc = session_prefill(b->s, c->ids[i], c->n_prompt - 1, &c->prefix[i], e);
+    batch_request(c, i, &r);
+    bench_mode_request(&b->modes, 0, b->a, b->s, &c->alone[i], c->recording[i], &r);
+    return rc ? rc : session_generate(b->s, &r, &c->alone[i], e);
+}
+
+static void put_batch_json(struct json_writer *w, const char *mode, int n,
+                           const struct generate_cost *k, int different) {
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"sequences", n},
+                   {"passes", (double)k->steps},
+                   {"tokens", (double)k->tokens},
+                   {"rows", (double)k->rows},
+                   {"draft_ms", k->ms.draft},
+                   {"verify_ms", k->ms.verify},
+                   {"sample_ms", k->ms.sample},
+                   {"commit_ms", k->ms.commit},
+                   {"different", different}};
+    jw_begin(w, '{');
+    jw_key_str(w, "speculate", mode);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        jw_key_num(w, numbers[i].name, numbers[i].value);
+    }
+    jw_end(w, '}');
+}
+
+static void add_batch_row(struct batch_bench *c, int mode, int n, const struct generate_cost *k,
+                          int different) {
+    const struct step_times *m = &k->ms;
+    double steps = k->steps ? (double)k->steps : 1, tokens = (double)k->tokens;
+    double ms = m->draft + m->verify + m->sample + m->commit, pass = ms / steps;
+    const char *name = c->b->modes.mode[mode].name;
+    if (!(c->first_ms[mode] > 0))
+        c->first_ms[mode] = pass;
+    str_printf(&c->text, "%9d %-15s %7.1f %8.3f %6.2fx %8.3f %8.3f %7.3f %7.3f %6.2f %9.1f  %s\n",
+               n, name, (double)k->rows / steps, pass,
+               c->first_ms[mode] > 0 ? pass / c->first_ms[mode] : 0, m->draft / steps,
+               m->verify / steps, m->sample / steps, m->commit / steps, tokens / steps / n,
+               ms > 0 ? tokens * 1000 / ms : 0, different ? "NO" : "yes");
+    put_batch_json(&c->json, name, n, k, different);
+}
+
+// Nodes beside the root that each of n sequences may verify in one pass. A mode that follows
+// --budget auto keeps choosing.
+static int fixed_budget(const struct bench *b, struct bench_mode *w, int n) {
+    int budget = w->budget;
+    if (budget < 0)
+        budget = decode_budget(b->a, &w->choose, NULL);
+    return w->choose ? -1 : min_i32(budget, model_max_verify(session_model(b->s)) / n - 1);
+}
+
+// One mode with n sequences in each pass, compared with the same alone.
+static int run_batch_mode(struct batch_bench *c, int mode, int n, struct err *e) {
+    struct bench *b = c->b;
+    struct bench_modes modes = b->modes;
+    struct generate_cost cost;
+    struct request *r = calloc((size_t)n, sizeof *r);
+    struct reply *y = calloc((size_t)n, sizeof *y);
+    int rc = r && y ? 0 : err_set(e, ERR_MEMORY, "no memory for %d requests", n);
+    int different = 0;
+    struct bench_mode *w = &modes.mode[mode];
+    if (!w->choose)
+        w->budget = fixed_budget(b, w, n);
+    for (int i = 0; !rc && i < n; i++) {
+        modes.oracle.seed = b->modes.oracle.seed + (uint64_t)i;
+        batch_request(c, i, &r[i]);
+        bench_mode_request(&modes, mode, b->a, b->s, &c->alone[i], c->recording[i], &r[i]);
+    }
+    if (!rc)
+        rc = session_generate_many(b->s, r, n, y, &cost, e);
+    for (int i = 0; !rc && i < n; i++)
+        different += !bench_equal(&y[i], &c->alone[i]);
+    if (!rc)
+        add_batch_row(c, mode, n, &cost, different);
+    b->different += different;
+    for (int i = 0; y && i < n; i++)
+        reply_fini(&y[i]);
+    free(y);
+    free(r);
+    return rc;
+}
+
+static int run_batches(struct batch_bench *c, struct err *e) {
+    int rc = 0;
+    for (int i = 0; !rc && i < c->most && !cli_interrupted(); i++)
+        rc = run_alone(c, i, e);
+    for (int w = 0; w < c->b->modes.n; w++)
+        for (size_t i = 0; !rc && i < c->n_counts && !cli_interrupted(); i++)
+            rc = run_batch_mode(c, w, c->counts[i], e);
+    return rc;
+}
+
+static int print_batches(struct batch_bench *c, struct err *e) {
+    struct bench *b = c->b;
+    if (options_flag(&b->a->opt, OPT_JSON))
+        return cli_print_json(&c->json, e);
+    if (b->modes.oracle.on)
+        str_printf(&c->text,
+                   "oracle: guesses are not the draft's but recordings of plain decoding "
+                   "with errors; the draft ran at full cost: %s\n",
+                   session_draft(b->s) ? "yes" : "no draft");
+    str_printf(&c->text,
+               "prompts of %lld tokens; milliseconds a pass, and tok/s, of all sequences; "
+               "equal: same tokens and logits as alone\n",
+               (long long)c->n_prompt);
+    return cli_print(&c->text, e);
+}
+
+int bench_batch(struct bench *b, struct err *e) {
+    struct batch_bench c = {.b = b};
+    int rc = read_batch_options(&c, e);
+    if (!rc)
+        rc = allocate_batch(&c, e);
+    str_printf(&c.text, "%9s %-15s %7s %8s %7s %8s %8s %7s %7s %6s %9s  %s\n", "sequences", "how",
+               "rows", "pass", "growth", "draft", "verify", "sample", "commit", "AL", "tok/s",
+               "equal");
+    jw_begin(&c.json, '[');
+    if (!rc)
+        rc = run_batches(&c, e);
+    jw_end(&c.json, ']');
+    if (!rc && !cli_interrupted())
+        rc = print_batches(&c, e);
+    free_batch(&c);
+    return rc;
+}
+
+struct engine_bench {
+    struct bench *b;
+    int64_t n_prompt;
+    int32_t **ids; // [most][n_prompt]
+    int most;
+    struct engine *engine;
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    bool news; // under the lock
+    struct str text;
+    struct json_writer json;
+};
+
+// Best times of whole runs, in milliseconds, and what of the engine's was in no pass.
+struct engine_times {
+    double batch, engine, outside;
+    int64_t tokens;
+    int different;
+};
+
+static void note_engine_news(void *arg) {
+    struct engine_bench *c = arg;
+    pthread_mutex_lock(&c->lock);
+    c->news = true;
+    pthread_cond_signal(&c->told);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void wait_engine_news(struct engine_bench *c) {
+    pthread_mutex_lock(&c->lock);
+    while (!c->news)
+        pthread_cond_wait(&c->told, &c->lock);
+    c->news = false;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int make_engine_prompts(struct engine_bench *c, struct err *e) {
+    const struct options *o = &c->b->a->opt;
+    uint64_t seed = (uint64_t)options_int(o, OPT_SEED);
+    int64_t vocab = model_params_of(session_model(c->b->s))->vocab;
+    c->ids = calloc((size_t)c->most, sizeof *c->ids);
+    for (int i = 0; c->ids && i < c->most; i++) {
+        c->ids[i] = calloc((size_t)c->n_prompt, sizeof **c->ids);
+        if (!c->ids[i])
+            return err_set(e, ERR_MEMORY, "no memory for %d prompts", c->most);
+        bench_random_ids(c->ids[i], c->n_prompt, seed + (uint64_t)i, vocab);
+    }
+    return c->ids ? 0 : err_set(e, ERR_MEMORY, "no memory for %d prompts", c->most);
+}
+
+static void engine_request(const struct engine_bench *c, int mode, int i, struct request *r) {
+    const struct bench *b = c->b;
+    const struct reply none = {0};
+    int32_t recording = 0;
+    decode_request(b->a, b->s, r);
+    r->prompt = c->ids[i];
+    r->n_prompt = c->n_prompt;
+    r->max_tokens = options_int(&b->a->opt, OPT_MAX_TOKENS);
+    bench_mode_request(&b->modes, mode, b->a, b->s, &none, &recording, r);
+    r->ignore_eos = true;
+}
+
+static int wait_engine_loaded(struct engine_bench *c, struct err *e) {
+    enum engine_state state;
+    while ((state = engine_state(c->engine, e)) == ENGINE_LOADING)
+        wait_engine_news(c);
+    return state == ENGINE_READY ? 0 : e->code;
+}
+
+// Waits for one stream; whether it failed.
+static int wait_stream_end(struct engine_bench *c, struct stream *s, const struct reply *want,
+                           bool *same, struct err *e) {
+    struct stream_end end;
+    const int32_t *ids;
+    while (!stream_ended(s, &end))
+        wait_engine_news(c);
+    *same = !end.rc && stream_tokens(s, &ids) == want->n &&
+            memcmp(ids, want->ids, (size_t)want->n * sizeof *ids) == 0;
+    if (end.rc)
+        *e = end.err;
+    stream_release(s);
+    return end.rc;
+}
+
+static int run_engine(struct engine_bench *c, const struct request *r, int n,
+                      const struct reply *want, struct engine_times *t, struct err *e) {
+    struct stream **s = calloc((size_t)n, sizeof *s);
+    struct stream_options o = {.notify = note_engine_news, .notify_arg = c};
+    int rc = s ? 0 : err_set(e, ERR_MEMORY, "no memory for %d streams", n), made = 0;
+    double start = clock_ms();
+    for (; !rc && made < n; made += !rc) {
+        o.r = r[made];
+        rc = engine_submit(c->engine, &o, &s[made], e);
+    }
+    for (int i = 0; i < made; i++) {
+        bool same;
+        int failed = wait_stream_end(c, s[i], &want[i], &same, e);
+        rc = rc ? rc : failed;
+        t->different += !same;
+    }
+    double ms = clock_ms() - start, outside = ms - engine_stats(c->engine).pass_ms;
+    t->engine = fmin(t->engine, ms);
+    t->outside = fmin(t->outside, outside / ms);
+    free(s);
+    return rc;
+}
+
+static int run_batch_and_engine(struct engine_bench *c, int mode, int n, struct engine_times *t,
+                                struct err *e) {
+    struct request *r = calloc((size_t)n, sizeof *r);
+    struct reply *y = calloc((size_t)n, sizeof *y);
+    struct engine_options o = engine_options_default();
+    int rc = r && y ? 0 : err_set(e, ERR_MEMORY, "no memory for %d requests", n);
+    *t = (struct engine_times){.batch = INFINITY, .engine = INFINITY, .outside = INFINITY};
+    for (int i = 0; !rc && i < n; i++)
+        engine_request(c, mode, i, &r[i]);
+    int64_t rounds = options_int(&c->b->a->opt, OPT_ROUNDS);
+    for (int64_t round = 0; !rc && round < rounds && !cli_interrupted(); round++) {
+        double start = clock_ms();
+        rc = session_generate_many(c->b->s, r, n, y, NULL, e);
+        t->batch = fmin(t->batch, clock_ms() - start);
+        o.open = c->b->s;
+        o.slots = n;
+        o.changed = note_engine_news;
+        o.changed_arg = c;
+        if (!rc)
+            rc = engine_create(&c->engine, &o, e);
+        if (!rc)
+            rc = wait_engine_loaded(c, e);
+        t->tokens = 0;
+        for (int i = 0; i < n; i++)
+            t->tokens += y[i].n;
+        if (!rc)
+            rc = run_engine(c, r, n, y, t, e);
+        engine_destroy(c->engine);
+        c->engine = NULL;
+        for (int i = 0; i < n; i++)
+            reply_fini(&y[i]);
+    }
+    free(r);
+    free(y);
+    return rc;
+}
+
+static void add_engine_row(struct engine_bench *c, int mode, int n, const struct engine_times *t) {
+    const char *name = c->b->modes.mode[mode].name;
+    double batch = (double)t->tokens * 1e3 / t->batch, engine = (double)t->tokens * 1e3 / t->engine;
+    str_printf(&c->text, "%9d %-15s %10.1f %10.1f %8.3f %7.2f%%  %s\n", n, name, batch, engine,
+               engine / batch, 100 * t->outside, t->different ? "NO" : "yes");
+    jw_begin(&c->json, '{');
+    jw_key_int(&c->json, "sequences", n);
+    jw_key_str(&c->json, "speculate", name);
+    jw_key_int(&c->json, "tokens", t->tokens);
+    jw_key_num(&c->json, "batch_ms", t->batch);
+    jw_key_num(&c->json, "engine_ms", t->engine);
+    jw_key_num(&c->json, "outside", t->outside);
+    jw_key_int(&c->json, "different", t->different);
+    jw_end(&c->json, '}');
+    c->b->different += t->different;
+}
+
+static int run_engines(struct engine_bench *c, struct err *e) {
+    const struct options *o = &c->b->a->opt;
+    size_t n_counts, n_lengths;
+    const int32_t *counts = options_list(o, OPT_SEQUENCES, &n_counts);
+    const int32_t *lengths = options_list(o, OPT_PROMPT_TOKENS, &n_lengths);
+    if (n_lengths != 1)
+        return err_set(e, ERR_USAGE, "--sequences needs one length of --prompt-tokens");
+    if (c->b->modes.oracle.on)
+        return err_set(e, ERR_USAGE, "--engine measures real drafts only; leave --drafter out");
+    c->n_prompt = lengths[0];
+    for (size_t i = 0; i < n_counts; i++)
+        c->most = max_i32(c->most, counts[i]);
+    int rc = make_engine_prompts(c, e);
+    for (int w = 0; w < c->b->modes.n; w++)
+        for (size_t i = 0; !rc && i < n_counts && !cli_interrupted(); i++) {
+            struct engine_times t;
+            rc = run_batch_and_engine(c, w, counts[i], &t, e);
+            if (!rc)
+                add_engine_row(c, w, counts[i], &t);
+        }
+    return rc;
+}
+
+int bench_engine(struct bench *b, struct err *e) {
+    struct engine_bench c = {.b = b};
+    pthread_mutex_init(&c.lock, NULL);
+    pthread_cond_init(&c.told, NULL);
+    str_printf(&c.text, "%9s %-15s %10s %10s %8s %8s  %s\n", "sequences", "how", "batch", "engine",
+               "ratio", "outside", "equal");
+    jw_begin(&c.json, '[');
+    int rc = run_engines(&c, e);
+    jw_end(&c.json, ']');
+    str_printf(&c.text,
+               "prompts of %lld tokens; tokens a second of all requests, prompts included, the "
+               "best of %lld runs in turns; outside: the engine's time that was in no pass\n",
+               (long long)c.n_prompt, (long long)options_int(&b->a->opt, OPT_ROUNDS));
+    if (!rc && !cli_interrupted())
+        rc =
+            options_flag(&b->a->opt, OPT_JSON) ? cli_print_json(&c.json, e) : cli_print(&c.text, e);
+    for (int i = 0; c.ids && i < c.most; i++)
+        free(c.ids[i]);
+    free(c.ids);
+    str_fini(&c.text);
+    str_fini(&c.json.out);
+    pthread_mutex_destroy(&c.lock);
+    pthread_cond_destroy(&c.told);
+    return rc;
+}
