@@ -59,11 +59,6 @@ table() {
         >"$folder/$name.json"
 }
 
-# The prompt alone, by the vendor's matrix products.
-vendor() {
-    pair --prompt-tokens 16384 -n 8 --modes off --prompt-gemm vendor --json >"$folder/vendor.json"
-}
-
 # idle NAME KERNEL OPTION...: one run of generate under the tracer; steps that run KERNEL.
 idle() {
     local name=$1 kernel=$2
@@ -94,10 +89,7 @@ for part in "$@"; do
         step short table short --prompt-tokens 512 -n 256
         step long table long --prompt-tokens 16384,65536 -n 128
         step mma table mma --prompt-tokens 512 -n 256 --cuda-path mma
-        step vendor vendor
-        results=("$folder"/{short,long,mma}.json)
-        [ ! -s "$folder/vendor.json" ] || results+=("$folder/vendor.json")
-        step table python3 "$here/gpu_table.py" "${results[@]}"
+        step table python3 "$here/gpu_table.py" "$folder"/{short,long,mma}.json
         ;;
     idle)
         step idle-plain idle plain choose --speculate off

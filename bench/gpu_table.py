@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of one GPU on the 27B pair in one table, from results of `coppice bench --json`.
 
-usage: gpu_table.py SHORT.json LONG.json MMA.json [VENDOR.json]   as `gpu.sh table` makes them
+usage: gpu_table.py SHORT.json LONG.json MMA.json   as `gpu.sh table` makes them
 
-SHORT and MMA are behind 512 tokens, MMA with --cuda-path mma; LONG is behind 16,384 and 65,536, VENDOR
-is the shorter of these prompts with --prompt-gemm vendor. Goals stand beside the figures: the least
-that is wanted, and what is aimed at.
+SHORT and MMA are behind 512 tokens, MMA with --cuda-path mma; LONG is behind 16,384 and 65,536.
+Goals stand beside the figures: the least that is wanted, and what is aimed at.
 """
 import json
 import sys
@@ -52,7 +51,7 @@ def prompt_rate(result):
 
 
 def main(argv):
-    if len(argv) not in (4, 5):
+    if len(argv) != 4:
         sys.exit(__doc__)
     short, long, mma = (json.load(open(path)) for path in argv[1:4])
     print(f"{'':44} {'seen':>10} {'':6} {'must':>7} {'aim':>7}")
@@ -64,9 +63,6 @@ def main(argv):
     row("plain step at 64K over 0.5K", Run(long, 65536, "off").step / Run(short, 512, "off").step,
         "x", ("<", 1.5))
     row("prompt, 16,384 tokens", prompt_rate(long), "tok/s", (">", 6000), (">", 9000))
-    if len(argv) == 5:
-        row("the same, --prompt-gemm vendor", prompt_rate(json.load(open(argv[4]))), "tok/s",
-            (">", 8000), (">", 12000))
     row("load", short["load_ms"] / 1000, "s", ("<", 12), ("<", 5))
     print("mma.sync, within 1.3x of what the best path must do:")
     decoding(mma, 1.3, False)

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Options of a GPU beside each other, with the bundled pair and random models: on each path and for
 # each way of keeping keys and values, guesses and other chunks give the bits of plain decoding; so do
-# guesses behind prompts by cuBLAS, dense and sparse, where it is installed; less memory than the plan
-# would like, fewer experts resident than there are, also beside cuBLAS, and another GPU of the same
-# kind change nothing.
+# guesses after sparse prompts; less memory than the plan would like, fewer experts resident than there
+# are, and another GPU of the same kind change nothing.
 # Usage: scripts/test_gpu_options.sh PROGRAM [DEVICE [PATHS]]
 # DEVICE is cuda, PATHS are "auto mma small"; with cpu, where most of these options mean nothing, it
 # tests itself on any machine.
@@ -73,24 +72,13 @@ for path in "${paths[@]}"; do
     done
 done
 
-# The vendor's products: with the same chunk.
-vendor=(--prompt-gemm vendor --chunk 512)
-if [ "$device" = cpu ]; then
-    vendor=(--chunk 512)
-elif ! answer "$model" "${vendor[@]}"; then
-    grep -q "needs cuBLAS" "$work/err" || verdict "vendor" "exit status $?"
-    vendor=()
-fi
+# Prompts that choose what they read: with the same chunk.
 for path in "${paths[@]}"; do
-    [ "${#vendor[@]}" != 0 ] || break
-    level=("${vendor[@]}")
+    level=(--sparse-prefill 0.5 --chunk 512)
     [ "$path" = none ] || level+=(--cuda-path "$path")
-    for more in "--kv-type f16" "--kv-type q8_0" "--sparse-prefill 0.5"; do
-        read -ra options <<<"$more"
-        first "$path, vendor, $more" "${plain[@]}" "${level[@]}" "${options[@]}"
-        as "$path, vendor, $more, tree" "${tree[@]}" "${level[@]}" "${options[@]}"
-        as "$path, vendor, $more, chain" "${chain[@]}" "${level[@]}" "${options[@]}"
-    done
+    first "$path, sparse" "${plain[@]}" "${level[@]}"
+    as "$path, sparse, tree" "${tree[@]}" "${level[@]}"
+    as "$path, sparse, chain" "${chain[@]}" "${level[@]}"
 done
 if [ "$device" = cpu ]; then
     finish
@@ -122,9 +110,6 @@ for shape in qwen3moe:Q4_0 gpt-oss:MXFP4_MOE; do
         first "${shape%:*}, $path, all resident" "${plain[@]}" "${level[@]}"
         as "${shape%:*}, $path, 8 slots" "${plain[@]}" "${level[@]}" --spark-slots 8
         as "${shape%:*}, $path, 4 slots, other chunks" "${plain[@]}" "${level[@]}" --spark-slots 4 --chunk 77
-        [ "${#vendor[@]}" != 0 ] || continue
-        first "${shape%:*}, $path, vendor, all resident" "${plain[@]}" "${level[@]}" "${vendor[@]}"
-        as "${shape%:*}, $path, vendor, 8 slots" "${plain[@]}" "${level[@]}" "${vendor[@]}" --spark-slots 8
     done
 done
 

@@ -15,30 +15,26 @@ enum {
     RARE = FORM(Q2_K) | FORM(LEVELS8) | FORM(LEVELS16) | FORM(NVFP4) | FORM(Q5_1),
 };
 
-enum need { NOTHING, THE_LIBRARY, CLUSTERS };
-
 static const struct row {
     enum linear_family family;
     int64_t least, most; // rows
     unsigned forms, paths;
-    enum need need;
+    bool clusters; // needs them
 } table[] = {
-    {LINEAR_VENDOR, 256, INT64_MAX, ANY_FORM & ~FORM(FLOAT), ANY_PATH, THE_LIBRARY},
-    {LINEAR_UNPACKED, 768, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(WGMMA), CLUSTERS},
-    {LINEAR_UNPACKED, LINEAR_MMA_MANY, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(MMA), NOTHING},
-    {LINEAR_FEW, 1, LINEAR_FEW_ROWS, ANY_FORM, PATH(WGMMA), NOTHING},
-    {LINEAR_GEMM, 96, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(WGMMA), NOTHING},
-    {LINEAR_WGMMA, 96, INT64_MAX, FORM(FLOAT), PATH(WGMMA), NOTHING},
-    {LINEAR_FEW, 1, LINEAR_WARP_ROWS, ANY_FORM, PATH(MMA), NOTHING},
-    {LINEAR_STREAM, 1, LINEAR_STREAM_ROWS, WIDE, PATH(WGMMA), NOTHING},
-    {LINEAR_STREAM, LINEAR_WARP_ROWS + 1, LINEAR_STREAM_ROWS, ANY_FORM & ~RARE, PATH(MMA), NOTHING},
-    {LINEAR_TILES, 1, INT64_MAX, ANY_FORM, ANY_PATH, NOTHING},
+    {LINEAR_UNPACKED, 768, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(WGMMA), true},
+    {LINEAR_UNPACKED, LINEAR_MMA_MANY, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(MMA), false},
+    {LINEAR_FEW, 1, LINEAR_FEW_ROWS, ANY_FORM, PATH(WGMMA), false},
+    {LINEAR_GEMM, 96, INT64_MAX, ANY_FORM & ~FORM(FLOAT), PATH(WGMMA), false},
+    {LINEAR_WGMMA, 96, INT64_MAX, FORM(FLOAT), PATH(WGMMA), false},
+    {LINEAR_FEW, 1, LINEAR_WARP_ROWS, ANY_FORM, PATH(MMA), false},
+    {LINEAR_STREAM, 1, LINEAR_STREAM_ROWS, WIDE, PATH(WGMMA), false},
+    {LINEAR_STREAM, LINEAR_WARP_ROWS + 1, LINEAR_STREAM_ROWS, ANY_FORM & ~RARE, PATH(MMA), false},
+    {LINEAR_TILES, 1, INT64_MAX, ANY_FORM, ANY_PATH, false},
 };
 
 static bool serves(const struct row *r, const struct linear_call *c) {
-    bool has = r->need == NOTHING || (r->need == THE_LIBRARY ? c->vendor : c->clusters);
-    return has && c->n >= r->least && c->n <= r->most && r->forms >> c->form & 1 &&
-           r->paths >> c->path & 1 && !(c->without >> r->family & 1);
+    return (!r->clusters || c->clusters) && c->n >= r->least && c->n <= r->most &&
+           r->forms >> c->form & 1 && r->paths >> c->path & 1 && !(c->without >> r->family & 1);
 }
 
 enum linear_family linear_choose(const struct linear_call *c) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which family of CUDA kernels serves a linear layer: a pure function over one table of rows, forms
-// and paths, so that it is tested without a GPU. What it says changes speed and, but for the
-// vendor's library, no bits.
+// and paths, so that it is tested without a GPU. What it says changes speed and no bits.
 #ifndef COPPICE_OPS_LINEAR_CHOICE_H
 #define COPPICE_OPS_LINEAR_CHOICE_H
 
@@ -17,7 +16,6 @@ extern "C" {
 
 // In the order of preference.
 enum linear_family {
-    LINEAR_VENDOR,   // weights unpacked, products by cuBLAS: ops/gpu/linear/many/vendor/linear.cu
     LINEAR_UNPACKED, // weights unpacked: ops/gpu/linear/many/unpacked.cu, on the path mma
                      // ops/gpu/linear/many/unpacked_mma.cu
     LINEAR_GEMM,   // weights decoded on the way into wgmma, pairs too: ops/gpu/linear/many/gemm.cu
@@ -31,7 +29,6 @@ enum linear_family {
 
 struct linear_call {
     enum cuda_path path;
-    bool vendor;      // the vendor's library is in use
     bool clusters;    // the device has clusters of blocks
     int form;         // enum weight_form
     int64_t n;        // rows, at least 1

@@ -139,9 +139,6 @@ struct cuda_options {
     int64_t limit;       // bytes that this exec may take; 0: all that is free
     enum cuda_path path; // of linear layers
     bool separate;       // every allocation on its own, so that memory checkers see its ends
-    // Products of many rows by the vendor's library (ERR_UNSUPPORTED where it is not found): their
-    // bits depend on the number of rows, so that rule E holds only for passes of few rows.
-    bool vendor_gemm;
 };
 int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err *e);
 // A look at the machine's GPUs; it opens none of them.

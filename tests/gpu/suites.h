@@ -37,7 +37,6 @@ gpu_suite_fn suite_property; // rule E over random models (tests/property)
 gpu_suite_fn suite_score;    // the scorer of prompts: near the CPU's, same bits in chunks
 gpu_suite_fn suite_compare;  // logits against the CPU's, beside what int8 activations change
 gpu_suite_fn suite_lending;  // slots of experts that are lent where the host has no memory
-gpu_suite_fn suite_products; // with --time: prompt products by shape, beside the vendor's
 gpu_suite_fn suite_sigmoid;  // several sigmoids at once beside single ones, of all floats
 gpu_suite_fn suite_lies;     // with --delay: whether the watch of launches finds lies (watch.h)
 

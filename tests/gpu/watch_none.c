@@ -21,10 +21,6 @@ void suite_lies(const char *level, const struct gpu_options *o, struct gpu_count
     (void)level, (void)o, (void)n;
 }
 
-void suite_products(const char *level, const struct gpu_options *o, struct gpu_counts *n) {
-    (void)level, (void)o, (void)n;
-}
-
 void suite_sigmoid(const char *level, const struct gpu_options *o, struct gpu_counts *n) {
     (void)level, (void)o, (void)n;
 }

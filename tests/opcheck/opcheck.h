@@ -31,10 +31,9 @@ struct check {
     int n_absent;
 };
 
-// One level ("scalar", "avx2", "avx512", "cuda", "cuda:small", "cuda:mma", "cuda:wgmma",
-// "cuda:auto:vendor"): all families, or the one called `only`. Prints a table. Returns 0,
-// or ERR_UNSUPPORTED and ERR_DEVICE when this machine has no such level; counts are added to
-// passed and failed.
+// One level ("scalar", "avx2", "avx512", "cuda", "cuda:small", "cuda:mma", "cuda:wgmma"):
+// all families, or the one called `only`. Prints a table. Returns 0, or ERR_UNSUPPORTED and
+// ERR_DEVICE when this machine has no such level; counts are added to passed and failed.
 struct opcheck_options {
     bool timing; // microseconds instead of checks
     bool brief;  // leave out the long contexts that only devices are given, and the largest state

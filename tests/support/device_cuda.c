@@ -27,7 +27,6 @@ int device_open(struct exec **out, const char *level, int threads, struct err *e
     const char *path = level[4] == ':' ? level + 5 : "auto";
     size_t n = strcspn(path, ":");
     o.separate = !strcmp(path + n, ":separate");
-    o.vendor_gemm = !strcmp(path + n, ":vendor");
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
         if (strlen(device_path_name(paths[i])) == n && !memcmp(path, device_path_name(paths[i]), n))
             o.path = paths[i];

@@ -42,8 +42,6 @@ static bool allowed(const struct linear_call *c, enum linear_family f) {
 static enum linear_family expected(const struct linear_call *c) {
     if (few(c) && allowed(c, LINEAR_FEW))
         return LINEAR_FEW;
-    if (c->vendor && c->n >= 256 && unpacks(c) && allowed(c, LINEAR_VENDOR))
-        return LINEAR_VENDOR;
     const bool very_many =
         c->path == CUDA_PATH_MMA ? c->n >= 512 : many(c) && c->clusters && c->n >= 768;
     if (very_many && unpacks(c) && allowed(c, LINEAR_UNPACKED))
@@ -59,7 +57,7 @@ static enum linear_family expected(const struct linear_call *c) {
 static unsigned check_device(struct linear_call c) {
     static const unsigned without[] = {0, 1u << LINEAR_FEW, 1u << LINEAR_FEW | 1u << LINEAR_STREAM,
                                        1u << LINEAR_FEW | 1u << LINEAR_STREAM |
-                                           1u << LINEAR_VENDOR | 1u << LINEAR_UNPACKED};
+                                           1u << LINEAR_UNPACKED};
     unsigned seen = 0;
     for (c.form = 0; c.form < WEIGHT_FORMS; c.form++)
         for (int w = 0; w < 4; w++)
@@ -75,9 +73,8 @@ static unsigned check_device(struct linear_call c) {
 static void every_call_is_served_as_expected(void **state) {
     (void)state;
     unsigned seen = 0;
-    for (int i = 0; i < CUDA_PATHS * 4; i++) {
-        struct linear_call c = {
-            .path = (enum cuda_path)(i / 4), .vendor = i & 1, .clusters = i & 2};
+    for (int i = 0; i < CUDA_PATHS * 2; i++) {
+        struct linear_call c = {.path = (enum cuda_path)(i / 2), .clusters = i & 1};
         seen |= check_device(c);
     }
     assert_int_equal(seen, (1 << LINEAR_FAMILIES) - 1);

@@ -100,25 +100,6 @@ static void a_device_is_opened_once(void **state) {
     runtime_destroy(NULL);
 }
 
-// Whose products prompts have is part of the bits, so saying nothing is no leave for other ones.
-static void the_vendor_is_never_got_unasked(void **state) {
-    (void)state;
-    const struct device_options own = {0}, vendor = {.vendor_gemm = true};
-    struct err e = {0};
-    assert_int_equal(device_options_same_gemm(&own, &own, "GPU 0", &e), 0);
-    assert_int_equal(device_options_same_gemm(&vendor, &vendor, "GPU 0", &e), 0);
-    assert_int_equal(device_options_same_gemm(&own, &vendor, "GPU 0", &e), ERR_STATE);
-    assert_non_null(strstr(e.text, "GPU 0 is open without --prompt-gemm vendor; leave that out"));
-    assert_int_equal(device_options_same_gemm(&vendor, &own, "GPU 0", &e), ERR_STATE);
-    assert_non_null(strstr(e.text, "GPU 0 is open with --prompt-gemm vendor, which changes bits"));
-    struct runtime *r = open_runtime(0);
-    struct runtime_device *cpu = open_cpu(r, 0);
-    struct device_options o = {.name = "cpu", .cuda_path = CUDA_PATH_AUTO, .vendor_gemm = true};
-    assert_int_equal(runtime_device(r, &o, &cpu, &e), ERR_STATE);
-    assert_non_null(strstr(e.text, "without --prompt-gemm vendor"));
-    runtime_destroy(r);
-}
-
 // "auto" is the same device each time, whichever it was at first.
 static void auto_stays_what_it_was(void **state) {
     (void)state;
@@ -349,7 +330,6 @@ static void a_private_runtime_leaves_all_pages_to_its_session(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_is_opened_once),
-        cmocka_unit_test(the_vendor_is_never_got_unasked),
         cmocka_unit_test(auto_stays_what_it_was),
         cmocka_unit_test(claims_are_counted_and_given_back),
         cmocka_unit_test(no_limit_refuses_nothing),

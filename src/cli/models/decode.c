@@ -208,7 +208,6 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     o.model = f->model.len ? f->model.data : options_str(&a->opt, OPT_MODEL);
     o.device = options_str(&a->opt, OPT_DEVICE);
     o.cuda_path = (enum cuda_path)options_int(&a->opt, OPT_CUDA_PATH); // choices in enum order
-    o.vendor_gemm = options_int(&a->opt, OPT_PROMPT_GEMM) == 1;
     o.vram_limit = options_int(&a->opt, OPT_VRAM_LIMIT);
     o.spark.keep = options_flag(&a->opt, OPT_SPARK);
     o.spark.vram = options_int(&a->opt, OPT_SPARK_VRAM);

@@ -75,7 +75,6 @@ enum cli_option {
     OPT_DEVICE,
     OPT_CPU_LEVEL,
     OPT_CUDA_PATH,
-    OPT_PROMPT_GEMM,
     OPT_VRAM_LIMIT,
     OPT_SPARK,
     OPT_SPARK_VRAM,

@@ -200,8 +200,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                              "memory, up to the model's limit"},
     [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "0", 0, 65536, .groups = RUNNING,
                    .help = "prompt tokens per forward pass, 0: 512 on a CPU, up to 3072 on a GPU, "
-                           "8192 on one with 72 GiB free, 6144 with --prompt-gemm vendor, more "
-                           "where experts' slots are lent; "
+                           "8192 on one with 72 GiB free, more where experts' slots are lent; "
                            "the output does not depend on it"},
     [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16", .choices = KV_CODEC_CHOICES,
                      .groups = RUNNING, .help = "how keys and values are stored"},
@@ -227,11 +226,6 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_CUDA_PATH] = {"cuda-path", 0, OPTION_CHOICE, "PATH", "auto",
                        .choices = "small|mma|wgmma|auto", .groups = RUNNING,
                        .help = "matrix instructions of the GPU to use"},
-    [OPT_PROMPT_GEMM] = {"prompt-gemm", 0, OPTION_CHOICE, "WHOSE", "own", .choices = "own|vendor",
-                         .groups = RUNNING,
-                         .help = "matrix products of prompts on a GPU; vendor takes cuBLAS, and "
-                                 "gives up that the output is the same for every --chunk and "
-                                 "however much of a prompt was read before"},
     [OPT_VRAM_LIMIT] = {"vram-limit", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15,
                         .groups = RUNNING | COMPRESS,
                         .help = "most GPU memory to take, for example 24G; 0 for all that is free"},

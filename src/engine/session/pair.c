@@ -59,7 +59,7 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
     return 0;
 }
 
-enum { ROWS = 512, DEVICE_ROWS = 3072, VENDOR_ROWS = 6144, LARGE_ROWS = 8192 };
+enum { ROWS = 512, DEVICE_ROWS = 3072, LARGE_ROWS = 8192 };
 
 // From here on a device's memory is one in which the workspace of LARGE_ROWS is not missed.
 static const int64_t LARGE_DEVICE = (int64_t)72 << 30;
@@ -73,12 +73,10 @@ enum { LENT_N = sizeof LENT / sizeof *LENT };
 _Static_assert((int)LENT_N < (int)MODEL_ROOMS, "a workspace for each");
 
 // Rows of a prompt's pass. On a device many share the unpacking of the weights: 8192 where there is
-// memory, else 3072, whole tiles of 192 and of 256 rows. The vendor's library gains by more.
+// memory, else 3072, whole tiles of 192 and of 256 rows.
 static int rows_for(const struct pair_request *r) {
     if (!exec_is_device(runtime_exec(r->device)))
         return ROWS;
-    if (r->vendor_gemm)
-        return VENDOR_ROWS;
     const bool slots = r->slots || r->most; // larger passes borrow what these have
     return !slots && available_to(r) >= LARGE_DEVICE ? LARGE_ROWS : DEVICE_ROWS;
 }

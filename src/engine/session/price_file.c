@@ -43,9 +43,8 @@ static void put_key(struct str *key, const struct price_subject *s) {
                hash_tensors(s->model));
     if (s->draft_model)
         put_draft(key, s);
-    str_printf(key, "%s, %d threads%s; keys %s, values %s", exec_label(s->x), exec_threads(s->x),
-               s->vendor_gemm ? ", vendor gemm" : "", kv_codec_of(s->codec_k)->name,
-               kv_codec_of(s->codec_v)->name);
+    str_printf(key, "%s, %d threads; keys %s, values %s", exec_label(s->x), exec_threads(s->x),
+               kv_codec_of(s->codec_k)->name, kv_codec_of(s->codec_v)->name);
     if (s->slots > 0)
         str_printf(key, "; %lld slots of experts", (long long)s->slots);
     if (s->cpu_experts > 0)

@@ -22,7 +22,6 @@ struct price_subject {
     const char *draft;        // path; NULL: none
     const struct dflash *draft_model;
     enum kv_codec_id codec_k, codec_v;
-    bool vendor_gemm;
     int64_t slots;          // of experts, where not all are resident
     int cpu_experts;        // layers whose experts are of this CPU
     const struct exec *cpu; // NULL where there are none

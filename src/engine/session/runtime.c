@@ -84,30 +84,13 @@ static int check_same(const struct runtime_device *d, const struct device_option
     if (other)
         return err_set(e, ERR_STATE, "%s is open with %s; leave that out, or open it so at first",
                        exec_label(d->x), other);
-    return device_options_same_gemm(is, o, exec_label(d->x), e);
-}
-
-int device_options_same_gemm(const struct device_options *is, const struct device_options *want,
-                             const char *label, struct err *e) {
-    if (want->vendor_gemm == is->vendor_gemm)
-        return 0;
-    return err_set(
-        e, ERR_STATE,
-        is->vendor_gemm
-            ? "%s is open with --prompt-gemm vendor, which changes bits; ask for it here "
-              "too, or open the device in a runtime of its own"
-            : "%s is open without --prompt-gemm vendor; leave that out, or open it so "
-              "at first",
-        label);
+    return 0;
 }
 
 // The exec of a device, on a GPU. With `may_pass` one that cannot be opened is passed over: d->x
 // stays NULL.
 static int open_gpu(struct runtime_device *d, bool may_pass, struct err *e) {
-    struct cuda_options o = {.device = d->number,
-                             .limit = d->o.vram_limit,
-                             .path = d->o.cuda_path,
-                             .vendor_gemm = d->o.vendor_gemm};
+    struct cuda_options o = {.device = d->number, .limit = d->o.vram_limit, .path = d->o.cuda_path};
     int rc = exec_create_cuda(&d->x, &o, e);
     if (!may_pass || (rc != ERR_DEVICE && rc != ERR_MEMORY))
         return rc;
@@ -118,9 +101,6 @@ static int open_gpu(struct runtime_device *d, bool may_pass, struct err *e) {
 }
 
 static int open_cpu(struct runtime_device *d, struct err *e) {
-    if (d->o.vendor_gemm)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "--prompt-gemm vendor needs a GPU and the CPU is used; leave it out");
     d->number = DEVICE_CPU_NUMBER;
     return exec_create_cpu(&d->x, d->o.cpu_level, d->o.threads, e);
 }

@@ -21,13 +21,11 @@ struct runtime;
 struct runtime_device;
 
 // Zero, NULL and "auto" leave a thing open: when the device is open already, they take it as it is.
-// Not so vendor_gemm: without it bits are promised that the vendor's library does not give.
 struct device_options {
     const char *name;      // "auto", "cpu", "cuda" or "cuda:N"
     const char *cpu_level; // "auto", or a name of docs/ops.md: not above it
     int threads;           // 0: all usable CPUs
     enum cuda_path cuda_path;
-    bool vendor_gemm;     // see cuda_options
     int64_t vram_limit;   // bytes that may be taken if it is a GPU; 0: all that are free
     int64_t memory_limit; // bytes that may be taken if it is the CPU; 0: no limit is known
     bool timing;          // its ops can be timed (ops/observe/timing.h)
@@ -44,9 +42,6 @@ void runtime_destroy(struct runtime *r); // after all that uses its devices; NUL
 // found again. ERR_STATE: it is open with other options. Else as device_choose and the backends.
 int runtime_device(struct runtime *r, const struct device_options *o, struct runtime_device **out,
                    struct err *e);
-// ERR_STATE: `want` says other than the open device `is` whose products prompts have.
-int device_options_same_gemm(const struct device_options *is, const struct device_options *want,
-                             const char *label, struct err *e);
 int runtime_devices(const struct runtime *r); // that are open
 
 struct exec *runtime_exec(const struct runtime_device *d);

@@ -60,7 +60,6 @@ static int open_device(struct session *s, struct err *e) {
                                .cpu_level = o->cpu_level,
                                .threads = o->threads,
                                .cuda_path = o->cuda_path,
-                               .vendor_gemm = o->vendor_gemm,
                                .vram_limit = o->vram_limit,
                                .timing = o->timing,
                                .importance = o->importance,
@@ -105,7 +104,6 @@ static int make_plan(struct session *s, struct err *e) {
                              .cpu_experts = s->o.cpu_experts,
                              .most = s->o.spark.vram,
                              .chunk = s->o.chunk,
-                             .vendor_gemm = s->o.vendor_gemm,
                              .spare = lends(&s->o) ? s->o.vram_limit / PARK_SPARE : 0,
                              .always = s->o.make_plan};
     int rc = plan_pair(&s->plan, &s->planned, &r, e);
@@ -152,7 +150,6 @@ static int make_price(struct session *s, struct err *e) {
                                     .draft_model = s->draft,
                                     .codec_k = s->o.target.codec_k,
                                     .codec_v = s->o.target.codec_v,
-                                    .vendor_gemm = s->o.vendor_gemm,
                                     .slots = session_experts(s).slots,
                                     .cpu_experts = s->o.target.cpu_experts,
                                     .cpu = s->cpu,

@@ -30,7 +30,6 @@ struct session_options {
     const char *cpu_level; // "auto", or a name of docs/ops.md: not above it
     int threads;           // 0: all usable CPUs
     enum cuda_path cuda_path;
-    bool vendor_gemm;   // prompts through the vendor's library on a GPU (cuda_options)
     int64_t vram_limit; // bytes that may be taken on a GPU; 0: all that are free
     // Where files of what passes cost are kept: read when the session opens, written when it closes
     // if anything was learnt. The folder is made. NULL: nothing is kept.

@@ -8,7 +8,6 @@
 #include "ops/gpu/linear/launch.h"
 #include "ops/gpu/linear/many/gemm.h"
 #include "ops/gpu/linear/many/unpacked.h"
-#include "ops/gpu/linear/many/vendor/linear.h"
 #include "ops/gpu/linear/many/wgmma.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/linear_choice.h"
@@ -214,12 +213,11 @@ static void stream_run(struct gpu *g, struct stream_call *calls, int n, size_t k
 enum { // bits of families
     NO_FEW = 1 << LINEAR_FEW,
     NO_STREAM = NO_FEW | 1 << LINEAR_STREAM, // nor few, which comes first
-    UNPACKS = 1 << LINEAR_VENDOR | 1 << LINEAR_UNPACKED,
-    NO_UNPACKED = NO_STREAM | UNPACKS,
+    NO_UNPACKED = NO_STREAM | 1 << LINEAR_UNPACKED,
 };
 
 static enum linear_family family_of(const struct gpu *g, int form, int64_t n, unsigned without) {
-    struct linear_call c = {g->path, g->vendor != NULL, g->clusters, form, n, without};
+    struct linear_call c = {g->path, g->clusters, form, n, without};
     return linear_choose(&c);
 }
 
@@ -237,21 +235,9 @@ static bool form_streams(const struct gpu *g, int form) {
     return g->shared >= ROOM && family_of(g, form, LINEAR_STREAM_ROWS, NO_FEW) == LINEAR_STREAM;
 }
 
-static bool is_unpacked(enum linear_family f) {
-    return f == LINEAR_VENDOR || f == LINEAR_UNPACKED;
-}
-
-static void launch_unpacked(struct gpu *g, struct linear_launch *l, size_t kept) {
-    if (g->vendor && !kept)
-        linear_vendor_launch(g, l);
-    else
-        linear_unpacked_launch(g, l, kept);
-}
-
 // Families that do not serve calls which must keep the first bytes of scratch memory.
 static unsigned not_behind(const struct gpu *g, size_t kept) {
-    const unsigned takes_all = g->path == CUDA_PATH_MMA ? 1u << LINEAR_VENDOR : (unsigned)UNPACKS;
-    return kept ? takes_all : 0;
+    return kept && g->path != CUDA_PATH_MMA ? 1u << LINEAR_UNPACKED : 0;
 }
 
 // LINEAR_TILES: launches the jobs of l, all of one form. Of the scratch memory the first `kept`
@@ -353,7 +339,7 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
         c->l = launch_of(in, n);
         for (int j = 0; j < n_jobs; j++)
             if (jobs[j].w->form == form)
-                add_job(is_unpacked(family) ? &many : &c->l, &jobs[j], twins);
+                add_job(family == LINEAR_UNPACKED ? &many : &c->l, &jobs[j], twins);
         if (c->l.jobs && family == LINEAR_STREAM && stream_plan(g, form, c))
             n_calls++;
         else if (c->l.jobs)
@@ -362,7 +348,7 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
     if (n_calls)
         stream_run(g, calls, n_calls, kept);
     if (many.jobs)
-        launch_unpacked(g, &many, kept);
+        linear_unpacked_launch(g, &many, kept);
 }
 
 static struct act rows_from(const struct act *in, int64_t at) {
@@ -496,26 +482,24 @@ static struct linear_launch pair_of(const struct weight *gate, const struct weig
     return l;
 }
 
-// Rows of linear_gate_up before they become fp16; true: they already are.
-static bool gate_up_rows(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
+// Rows of linear_gate_up before they become fp16.
+static void gate_up_rows(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
                          struct act *out) {
     const struct weight *gate = w->gate, *up = w->up;
     const bool same = gate->form == up->form;
     const enum linear_family family = family_of(g, gate->form, n, NO_STREAM);
     const enum linear_family other = family_of(g, up->form, n, NO_STREAM);
     const enum linear_family wide = family_of(g, gate->form, n, NO_UNPACKED);
-    if (is_unpacked(family) && is_unpacked(other)) {
+    if (family == LINEAR_UNPACKED && other == LINEAR_UNPACKED) {
         struct linear_launch l = pair_of(gate, up, in, n, out);
-        if (g->vendor && linear_vendor_gate_up(g, &l, out))
-            return true;
-        launch_unpacked(g, &l, 0);
+        linear_unpacked_launch(g, &l, 0);
     } else if (n > most_few(g->path) && (wide == LINEAR_WGMMA || (wide == LINEAR_GEMM && !same))) {
         gate_up_wgmma(g, gate, up, in, n, out);
     } else if (same) {
         struct stream_call c;
         c.l = pair_of(gate, up, in, n, out);
         if (run_few(g, &c.l, &gate->form, 0))
-            return false;
+            return;
         if (family_of(g, gate->form, n, NO_FEW) == LINEAR_STREAM && stream_plan(g, gate->form, &c))
             stream_run(g, &c, 1, 0);
         else
@@ -523,7 +507,6 @@ static bool gate_up_rows(struct gpu *g, const struct gate_up *w, const struct ac
     } else {
         gate_up_apart(g, w, in, n, out);
     }
-    return false;
 }
 
 extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
@@ -538,14 +521,11 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, con
         cuda_act_finish(x, out, n);
         return;
     }
-    bool made = false; // a slice that the vendor's library takes is the only one
     for (int64_t at = 0; at < n; at += slice) {
         const struct act rows = rows_from(in, at);
         struct act part = rows_from(out, at);
-        made = gate_up_rows(g, w, &rows, n - at < slice ? n - at : slice, &part);
+        gate_up_rows(g, w, &rows, n - at < slice ? n - at : slice, &part);
     }
-    if (made)
-        return;
     if (g->peaked && n <= PEAK_ROWS)
         act_defer(g, out, n);
     else if (n > 0)
@@ -568,8 +548,6 @@ extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *
     const int64_t pair = min_i64((slice > apart ? slice : apart) * m, l->act);
     bytes =
         max_size(bytes, (size_t)(2 * pair) * sizeof(float) + apart_bytes(g, slice, m, l->inputs));
-    if (g->vendor)
-        return max_size(bytes, (size_t)UNPACKED_BYTES + VENDOR_SUMS);
     if (family_of(g, WEIGHT_HALF, l->rows, 0) == LINEAR_UNPACKED)
         bytes = max_size(bytes, linear_unpacked_bytes(g, 2 * (m + OUTPUTS), l->inputs));
     return bytes;

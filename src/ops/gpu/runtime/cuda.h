@@ -53,8 +53,6 @@ struct gpu {
     gpu_event rows_sent;         // NULL until used: rows that the host waits for (host_rows.cu)
     struct expert_store *stores; // of experts (moe/store.h), the newest first
     void *map_maker;             // gpu_map_maker, or NULL
-    struct vendor
-        *vendor; // its products for prompts (ops/gpu/linear/many/vendor/vendor.c); NULL: only ours
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed

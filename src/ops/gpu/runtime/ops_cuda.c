@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "ops/gpu/attend/cache.h"
-#include "ops/gpu/linear/many/vendor/vendor.h"
 #include "ops/gpu/moe/store.h"
 #include "ops/gpu/runtime/answers.h"
 #include "ops/gpu/runtime/ops_cuda.h"
@@ -87,7 +86,6 @@ static void cuda_destroy(struct exec *x) {
     if (g->stage.host)
         gpu_host_free(g->stage.host);
     cuda_loader_close(g);
-    vendor_close(g);
     gpu_memory_fini(g);
     free(g->deferred_sums);
     free(g->held_sums);
@@ -213,16 +211,13 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
         rc = device_path(&g->path, o->path, COPPICE_CUDA_BUILT, g->sm, e);
     if (!rc)
         rc = open_stage(g, e);
-    if (!rc && o->vendor_gemm)
-        rc = vendor_open(g, e);
     if (rc) {
         cuda_destroy(&g->base);
         return rc;
     }
     snprintf(g->base.label, sizeof g->base.label, "cuda:%d (%s, %s)", g->device, g->name,
              device_path_name(g->path));
-    snprintf(g->base.kind, sizeof g->base.kind, "cuda %s, %s%s", g->name, device_path_name(g->path),
-             o->vendor_gemm ? ", vendor" : "");
+    snprintf(g->base.kind, sizeof g->base.kind, "cuda %s, %s", g->name, device_path_name(g->path));
     *out = &g->base;
     return 0;
 }

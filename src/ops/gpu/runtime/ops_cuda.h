@@ -64,8 +64,6 @@ void linear_release(struct gpu *g); // and what is held
 enum {
     UNPACKED_BYTES = 384 << 20,    // of weights that are unpacked at once, in scratch memory,
     UNPACKED_MMA_BYTES = 64 << 20, // and on the path mma
-    VENDOR_SUMS = 288 << 20, // of sums that wait there in ops/gpu/linear/many/vendor/linear.cu
-    VENDOR_WORKSPACE = 32 << 20,
 };
 int64_t cuda_weight_bytes(const struct exec *x, const struct tensor *t);
 int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e);

@@ -4,7 +4,6 @@
 // what passes within the limits may ask for (ops_cuda.h), so that a pass cannot run out of memory.
 // An op outside of the limits still gets what it asks for if there is memory.
 #include "base/num.h"
-#include "ops/gpu/linear/many/vendor/vendor.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 size_t gpu_scratch_of(const struct gpu *g, const struct exec_limits *l) {
@@ -19,7 +18,7 @@ int64_t cuda_own_bytes(const struct exec *x, const struct exec_limits *l) {
     size_t bytes = STAGE_BYTES + gpu_scratch_of(g, l) + (size_t)l->act * sizeof(float);
     bytes += linear_kept() + moe_kept() + attend_kept(l);
     bytes += g->memory.separate ? 0 : (size_t)slabs_vain();
-    return (int64_t)(bytes + (g->vendor ? VENDOR_WORKSPACE : 0));
+    return (int64_t)bytes;
 }
 
 int cuda_reserve(struct exec *x, const struct exec_limits *l, struct err *e) {
