@@ -105,8 +105,8 @@ class Checker:
                     with open(path, encoding="utf-8") as file:
                         self.elsewhere |= option_names(file.read())
         # Spellings of other programs.
-        with open(f"{ROOT}/src/cli/options/aliases.c", encoding="utf-8") as file:
-            self.aliases = set(re.findall(r'"(-[^" ]+)"', file.read()))
+        with open(f"{ROOT}/src/cli/options/table.c", encoding="utf-8") as file:
+            self.aliases = set(re.findall(r'"(-[^" ]+)"', file.read().split("aliases[] =")[1]))
 
     def output(self, arguments):
         return subprocess.run([self.program, *arguments], capture_output=True, text=True,

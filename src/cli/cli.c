@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -97,9 +98,29 @@ bool cli_progress_wanted(void) {
     return isatty(STDERR_FILENO) == 1;
 }
 
-const struct cli_command *cli_find_command(const struct cli_command_list *list, const char *name) {
-    for (size_t i = 0; i < list->n; i++)
-        if (strcmp(list->at[i].name, name) == 0)
-            return &list->at[i];
-    return NULL;
+bool cli_terminal(int fd) {
+    const char *term = getenv("TERM");
+    return isatty(fd) && term && term[0] && strcmp(term, "dumb") != 0;
+}
+
+bool cli_may_dim(int fd) {
+    const char *no = getenv("NO_COLOR");
+    return cli_terminal(fd) && !(no && no[0]);
+}
+
+// The specification ignores variables that hold no absolute path.
+static void put_user_folder(struct str *out, const char *variable, const char *otherwise) {
+    const char *own = getenv(variable), *home = getenv("HOME");
+    if (own && own[0] == '/')
+        str_printf(out, "%s/coppice", own);
+    else if (home && home[0] == '/')
+        str_printf(out, "%s/%s/coppice", home, otherwise);
+}
+
+void cli_state_folder(struct str *out) {
+    put_user_folder(out, "XDG_STATE_HOME", ".local/state");
+}
+
+void cli_cache_folder(struct str *out) {
+    put_user_folder(out, "XDG_CACHE_HOME", ".cache");
 }

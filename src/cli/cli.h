@@ -43,8 +43,7 @@ enum cli_command_id {
 
 struct cli_args {
     const struct cli_command *command;
-    const struct cli_command_list *all; // for help and the manual
-    struct options opt;                 // operands are checked for number already
+    struct options opt; // operands are checked for number already
 };
 
 typedef int cli_run_fn(const struct cli_args *a, struct err *e);
@@ -66,7 +65,7 @@ struct cli_command_list {
 extern const struct cli_command_list cli_commands;
 
 // The command of that name, or NULL.
-const struct cli_command *cli_find_command(const struct cli_command_list *list, const char *name);
+const struct cli_command *cli_find_command(const char *name);
 
 cli_run_fn cmd_generate, cmd_chat, cmd_serve, cmd_daemon, cmd_bench, cmd_profile, cmd_logits;
 cli_run_fn cmd_draft_logits;
@@ -106,6 +105,17 @@ bool cli_take_interrupt(void);
 
 // Whether standard error is a terminal, where a progress line may be redrawn with '\r'.
 bool cli_progress_wanted(void);
+// Whether this is a terminal that knows the sequences of the VT100.
+bool cli_terminal(int fd);
+// Whether texts may be dimmed: such a terminal, and NO_COLOR is not set.
+bool cli_may_dim(int fd);
+
+// The user's folders, as the XDG base directory specification names them. Appends "coppice" below
+// $XDG_STATE_HOME, or .local/state in the home folder: what belongs to a user and is not worth a
+// backup. Nothing where there is no home.
+void cli_state_folder(struct str *out);
+// The same below $XDG_CACHE_HOME, or .cache: what can be made again.
+void cli_cache_folder(struct str *out);
 
 // Help text of one command.
 void cli_help(struct str *out, const struct cli_command *c);

@@ -27,7 +27,7 @@ static struct {
 } out = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 // Writes all, or as much as there is somebody for.
-static void write_all(const char *text, size_t n) {
+static void write_stderr(const char *text, size_t n) {
     while (n) {
         ssize_t some = write(STDERR_FILENO, text, n);
         struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -42,7 +42,7 @@ static void write_all(const char *text, size_t n) {
     }
 }
 
-static void *run(void *arg) {
+static void *write_log_lines(void *arg) {
     (void)arg;
     pthread_mutex_lock(&out.lock);
     for (;;) {
@@ -54,7 +54,7 @@ static void *run(void *arg) {
         out.text = (struct str){0};
         out.writing = true;
         pthread_mutex_unlock(&out.lock);
-        write_all(text.data, text.len);
+        write_stderr(text.data, text.len);
         str_fini(&text);
         pthread_mutex_lock(&out.lock);
         out.writing = false;
@@ -69,7 +69,7 @@ int log_out_begin(struct err *e) {
     sigfillset(&all);
     out.ends = false;
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    out.runs = pthread_create(&out.thread, NULL, run, NULL) == 0;
+    out.runs = pthread_create(&out.thread, NULL, write_log_lines, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return out.runs ? 0 : err_set(e, ERR_MEMORY, "the system gives no thread to the log");
 }

@@ -11,7 +11,7 @@
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, NEAR = 3 };
 
 // Prints the sentence with control characters made visible, since it may quote a hostile file.
-static int report(const char *where, const struct err *e) {
+static int report_error(const char *where, const struct err *e) {
     char text[sizeof e->text];
     snprintf(text, sizeof text, "%s", e->text[0] ? e->text : "failed without a reason");
     for (char *s = text; *s; s++)
@@ -36,7 +36,7 @@ static int unknown_command(const char *name) {
         err_set(&e, ERR_USAGE, "there is no subcommand '%s'; did you mean '%s'?", name, nearest);
     else
         err_set(&e, ERR_USAGE, "there is no subcommand '%s'; see 'coppice help'", name);
-    return report(NULL, &e);
+    return report_error(NULL, &e);
 }
 
 static int check_operands(const struct cli_args *a, struct err *e) {
@@ -58,9 +58,9 @@ static void tell_notes(const struct cli_args *a) {
                     a->opt.used[i]->spelling, a->opt.used[i]->note);
 }
 
-static int run(const struct cli_command *c, int argc, char **argv) {
+static int run_command(const struct cli_command *c, int argc, char **argv) {
     struct err e = {0};
-    struct cli_args a = {.command = c, .all = &cli_commands};
+    struct cli_args a = {.command = c};
     int rc = options_parse_set(&a.opt, &cli_option_set, CLI_BIT(c->id), argc, argv, &e);
     if (rc == 0 && options_flag(&a.opt, OPT_HELP)) {
         struct str out = {0};
@@ -77,12 +77,12 @@ static int run(const struct cli_command *c, int argc, char **argv) {
     options_fini(&a.opt);
     if (cli_interrupted())
         return EXIT_INTERRUPTED;
-    return rc ? report(c->name, &e) : 0;
+    return rc ? report_error(c->name, &e) : 0;
 }
 
 static int print_text(const char *text) {
     struct err e = {0};
-    return cli_write(text, strlen(text), &e) ? report(NULL, &e) : 0;
+    return cli_write(text, strlen(text), &e) ? report_error(NULL, &e) : 0;
 }
 
 int main(int argc, char **argv) {
@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
     if (strcmp(name, "--version") == 0)
         return print_text("coppice " COPPICE_VERSION "\n");
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-        return run(cli_find_command(&cli_commands, "help"), 0, NULL);
+        return run_command(cli_find_command("help"), 0, NULL);
     if (name[0] == '\0' || name[0] == '-') {
         struct err e = {0};
         if (name[0])
@@ -100,8 +100,8 @@ int main(int argc, char **argv) {
                     name);
         else
             err_set(&e, ERR_USAGE, "name a subcommand; 'coppice help' lists them");
-        return report(NULL, &e);
+        return report_error(NULL, &e);
     }
-    const struct cli_command *c = cli_find_command(&cli_commands, name);
-    return c ? run(c, argc - 2, argv + 2) : unknown_command(name);
+    const struct cli_command *c = cli_find_command(name);
+    return c ? run_command(c, argc - 2, argv + 2) : unknown_command(name);
 }

@@ -119,7 +119,7 @@ static int add_path(struct inputs *in, const char *path, struct err *e) {
 }
 
 // written: the operand that is an output, or -1.
-static int add_all(struct inputs *in, const struct cli_args *a, int written, struct err *e) {
+static int add_inputs(struct inputs *in, const struct cli_args *a, int written, struct err *e) {
     int rc = 0;
     for (int i = 0; i < a->opt.n_operands && !rc; i++)
         if (i != written)
@@ -151,7 +151,7 @@ int cli_keep_inputs(const struct cli_args *a, const char *out, struct err *e) {
     struct inputs in = {0};
     const struct visitor v = {check_output, &in};
     int written = written_operand(a);
-    int rc = add_all(&in, a, written, e);
+    int rc = add_inputs(&in, a, written, e);
     if (!rc && out)
         rc = each_part(out, false, &v, e);
     for (int i = 0; i < OUTPUTS && !rc; i++)

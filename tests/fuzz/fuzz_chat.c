@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
-#include "cli/chat/edit.h"
+#include "cli/chat/terminal.h"
 #include "text/chat/chat.h"
 
 static struct tokenizer *vocabulary;

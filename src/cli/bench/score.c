@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "cli/bench/bench.h"
+#include "cli/models/compression.h"
 #include "cli/models/decode.h"
-#include "cli/models/prefill.h"
 #include "ops/exec.h"
 #include "ops/observe/timing.h"
 
@@ -296,7 +296,7 @@ static int run_score_bench(struct score_bench *b, struct err *e) {
     b->keep = options_given(o, OPT_PREFILL_KEEP) ? options_float(o, OPT_PREFILL_KEEP) : 0.05;
     int rc = check_score_options(b->a, e);
     if (!rc)
-        rc = prefill_scorer_options(o, &b->options, e);
+        rc = compression_scorer_options(o, &b->options, e);
     if (!rc)
         rc = open_device(b, e);
     if (!rc)

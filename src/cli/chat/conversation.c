@@ -12,9 +12,8 @@
 
 enum { TEMPLATE_MAX = 4 << 20, MESSAGES_MAX = 64 << 20 };
 
-int conversation_template(const struct cli_args *a, const struct tokenizer *t,
-                          struct chat_template **out, struct err *e) {
-    const char *path = options_str(&a->opt, OPT_TEMPLATE_FILE);
+int conversation_template(const char *path, const struct tokenizer *t, struct chat_template **out,
+                          struct err *e) {
     struct str text = {0};
     *out = NULL;
     int rc = file_read(&text, path, TEMPLATE_MAX, e);
@@ -22,6 +21,19 @@ int conversation_template(const struct cli_args *a, const struct tokenizer *t,
         err_prefix(e, "%s", path);
     str_fini(&text);
     return rc;
+}
+
+int conversation_template_of_model(const char *path, struct tokenizer **t,
+                                   struct chat_template **out, struct err *e) {
+    struct gguf *g;
+    int rc = gguf_open(&g, path, e);
+    if (rc)
+        return rc;
+    rc = tokenizer_create(t, g, e);
+    if (!rc)
+        rc = chat_template_of_gguf(out, g, *t, e);
+    gguf_close(g);
+    return rc ? err_prefix(e, "%s", path) : 0;
 }
 
 // --chat-template-kwargs with --no-thinking in front of them.
@@ -57,7 +69,7 @@ int conversation_open(struct conversation *c, const struct cli_args *a, const st
                        model);
     int rc = read_variables(c, a, e);
     if (!rc && options_given(&a->opt, OPT_TEMPLATE_FILE))
-        rc = conversation_template(a, c->t, &c->form, e);
+        rc = conversation_template(options_str(&a->opt, OPT_TEMPLATE_FILE), c->t, &c->form, e);
     else if (!rc && (rc = chat_template_of_gguf(&c->form, session_file(s), c->t, e)) != 0)
         err_prefix(e, "%s", model);
     return rc;
@@ -84,9 +96,23 @@ static int check_utf8(const struct str *text, struct err *e) {
     return 0;
 }
 
-static void write_text(struct json_writer *w, const char *key, const struct str *text) {
+static void put_text_member(struct json_writer *w, const char *key, const struct str *text) {
     jw_key(w, key);
     jw_str(w, text->data ? text->data : "", text->len);
+}
+
+// Appends the JSON that w holds, and frees it; there is room for its end.
+static int append_message(struct conversation *c, struct json_writer *w, struct err *e) {
+    if (c->n > 0)
+        str_putc(&c->messages, ',');
+    if (!w->out.failed)
+        str_append(&c->messages, w->out.data, w->out.len);
+    bool failed = w->out.failed || c->messages.failed;
+    str_fini(&w->out);
+    if (failed)
+        return err_set(e, ERR_MEMORY, "no memory for the conversation");
+    c->ends[c->n++] = c->messages.len;
+    return 0;
 }
 
 int conversation_say(struct conversation *c, const char *role, const struct str *text,
@@ -99,20 +125,11 @@ int conversation_say(struct conversation *c, const char *role, const struct str 
         return rc;
     jw_begin(&w, '{');
     jw_key_str(&w, "role", role);
-    write_text(&w, "content", text);
+    put_text_member(&w, "content", text);
     if (reasoning && reasoning->len)
-        write_text(&w, "reasoning_content", reasoning);
+        put_text_member(&w, "reasoning_content", reasoning);
     jw_end(&w, '}');
-    if (c->n > 0)
-        str_putc(&c->messages, ',');
-    if (!w.out.failed)
-        str_append(&c->messages, w.out.data, w.out.len);
-    if (w.out.failed || c->messages.failed)
-        rc = err_set(e, ERR_MEMORY, "no memory for a message of %zu bytes", text->len);
-    else
-        c->ends[c->n++] = c->messages.len;
-    str_fini(&w.out);
-    return rc;
+    return append_message(c, &w, e);
 }
 
 void conversation_cut(struct conversation *c, size_t n) {
@@ -148,9 +165,9 @@ int conversation_render(const struct conversation *c, struct chat_text *out, str
 
 // What stays of the messages of `in`, which are long for the options or for `room` tokens. *kept:
 // the caller's; NULL where all stays.
-static int shorten(const struct conversation *c, const struct compression *k,
-                   const struct chat_input *in, int64_t room, struct json **kept,
-                   struct prefill_report *report, struct err *e) {
+static int shorten_messages(const struct conversation *c, const struct compression *k,
+                            const struct chat_input *in, int64_t room, struct json **kept,
+                            struct prefill_report *report, struct err *e) {
     struct prefill_prompt p = {.room = room, .tools = json_len(in->tools) > 0};
     struct token_list ids = {0};
     struct chat_text x = {0};
@@ -170,19 +187,6 @@ static int shorten(const struct conversation *c, const struct compression *k,
     return rc;
 }
 
-static int take_message(struct conversation *c, const struct json *message, struct err *e) {
-    struct json_writer w = {0};
-    jw_value(&w, message);
-    if (c->n > 0)
-        str_putc(&c->messages, ',');
-    if (!w.out.failed)
-        str_append(&c->messages, w.out.data, w.out.len);
-    bool failed = w.out.failed || c->messages.failed;
-    str_fini(&w.out);
-    c->ends[c->n++] = c->messages.len;
-    return failed ? err_set(e, ERR_MEMORY, "no memory for the conversation") : 0;
-}
-
 int conversation_shorten(struct conversation *c, const struct compression *k, int64_t room,
                          struct prefill_report *report, struct err *e) {
     struct json *messages = NULL, *kept = NULL;
@@ -192,11 +196,14 @@ int conversation_shorten(struct conversation *c, const struct compression *k, in
     const struct chat_input in = {
         .messages = messages, .kwargs = c->variables, .add_generation_prompt = true};
     if (!rc)
-        rc = shorten(c, k, &in, room, &kept, report, e);
+        rc = shorten_messages(c, k, &in, room, &kept, report, e);
     if (!rc && kept)
         conversation_cut(c, 0);
-    for (size_t i = 0; i < json_len(kept) && !rc; i++) // as many as before
-        rc = take_message(c, json_at(kept, i), e);
+    for (size_t i = 0; i < json_len(kept) && !rc; i++) { // as many as before
+        struct json_writer w = {0};
+        jw_value(&w, json_at(kept, i));
+        rc = append_message(c, &w, e);
+    }
     json_free(kept);
     json_free(messages);
     return rc;
@@ -221,7 +228,8 @@ int conversation_read(const char *path, struct json **out, struct err *e) {
     return rc;
 }
 
-// The same of what stays, where k (or NULL) compresses.
+// What the model reads of an object with messages, tools, documents and variables of the template,
+// or of what stays of it, where k compresses.
 static int render_file(const struct conversation *c, const char *path, const struct compression *k,
                        int64_t room, struct chat_text *out, struct prefill_report *report,
                        struct err *e) {
@@ -236,8 +244,8 @@ static int render_file(const struct conversation *c, const char *path, const str
                             .kwargs = file,
                             .add_generation_prompt =
                                 json_bool(json_get(file, "add_generation_prompt"), true)};
-    if (k && k->c)
-        rc = shorten(c, k, &in, room, &kept, report, e);
+    if (k->c)
+        rc = shorten_messages(c, k, &in, room, &kept, report, e);
     if (kept)
         in.messages = kept;
     if (!rc)
@@ -245,11 +253,6 @@ static int render_file(const struct conversation *c, const char *path, const str
     json_free(kept);
     json_free(file);
     return rc ? err_prefix(e, "%s", path) : 0;
-}
-
-int conversation_render_file(const struct conversation *c, const char *path, struct chat_text *out,
-                             struct err *e) {
-    return render_file(c, path, NULL, 0, out, NULL, e);
 }
 
 static int say_options(struct conversation *c, const struct cli_args *a, struct err *e) {

@@ -26,9 +26,12 @@ int conversation_open(struct conversation *c, const struct cli_args *a, const st
                       struct err *e);
 void conversation_close(struct conversation *c);
 
-// Reads the file of --chat-template-file. t: see chat_template_create.
-int conversation_template(const struct cli_args *a, const struct tokenizer *t,
-                          struct chat_template **out, struct err *e);
+// A template from a file of its own; t: see chat_template_create. Errors name the file.
+int conversation_template(const char *path, const struct tokenizer *t, struct chat_template **out,
+                          struct err *e);
+// That of a model's file with its vocabulary; no weights are read.
+int conversation_template_of_model(const char *path, struct tokenizer **t,
+                                   struct chat_template **out, struct err *e);
 
 // Appends a message. reasoning: of the assistant, or NULL. ERR_FORMAT when a text is not UTF-8.
 int conversation_say(struct conversation *c, const char *role, const struct str *text,
@@ -37,9 +40,6 @@ void conversation_cut(struct conversation *c, size_t n); // keeps the first n
 
 // What the model reads before its next answer.
 int conversation_render(const struct conversation *c, struct chat_text *out, struct err *e);
-// The same of an object with messages, tools, documents and variables of the template.
-int conversation_render_file(const struct conversation *c, const char *path, struct chat_text *out,
-                             struct err *e);
 // The prompt of `generate --chat`: the text of -p or -f as a user's message, behind --system, or
 // the conversation of --messages.
 // What stays of a long one where k compresses; report: what became of it.

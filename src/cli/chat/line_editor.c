@@ -18,7 +18,6 @@
 #include <wchar.h>
 
 #include "base/utf8.h"
-#include "cli/chat/status.h"
 #include "cli/cli.h"
 
 enum { HISTORY = 1000, READ_AHEAD = 4096, BAD = 0xFFFD };
@@ -63,7 +62,7 @@ static void take_terminal(struct line_editor *le) {
     follow_size(le);
     el_wset(le->el, EL_PREP_TERM, 0);
     el_wset(le->el, EL_PREP_TERM, 1);
-    if (status_terminal(STDOUT_FILENO))
+    if (cli_terminal(STDOUT_FILENO))
         cli_write(PASTE_ON, sizeof PASTE_ON - 1, NULL);
     el_wset(le->el, EL_REFRESH);
 }
@@ -275,7 +274,7 @@ void line_editor_destroy(struct line_editor *le) {
 int line_editor_read(struct line_editor *le, const char *prompt, struct str *out, struct err *e) {
     int n = 0;
     swprintf(le->prompt, sizeof le->prompt / sizeof *le->prompt, L"%s", prompt);
-    bool pastes = status_terminal(STDOUT_FILENO);
+    bool pastes = cli_terminal(STDOUT_FILENO);
     int rc = pastes ? cli_write(PASTE_ON, sizeof PASTE_ON - 1, e) : 0;
     if (rc)
         return rc;

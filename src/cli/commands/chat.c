@@ -9,8 +9,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "cli/chat/conversation.h"
-#include "cli/chat/edit.h"
-#include "cli/chat/status.h"
+#include "cli/chat/terminal.h"
 #include "cli/models/decode.h"
 #include "compress/adapt.h"
 #include "engine/batch/transcript.h"
@@ -61,7 +60,7 @@ static void show_part(struct answer *w, struct str *out, const struct str *part,
     static const char dim[] = "\033[2m", bright[] = "\033[0m\n\n";
     if (part->len == 0 || (thought && !w->c->terminal))
         return;
-    if (thought != w->dim && status_may_dim(STDOUT_FILENO))
+    if (thought != w->dim && cli_may_dim(STDOUT_FILENO))
         str_puts(out, thought ? dim : bright);
     else if (thought != w->dim && !thought)
         str_puts(out, "\n\n");
@@ -72,18 +71,18 @@ static void show_part(struct answer *w, struct str *out, const struct str *part,
         str_append(out, part->data, part->len);
 }
 
-static void keep(struct str *all, struct str *part) {
+static void keep_part(struct str *all, struct str *part) {
     if (part->len)
         str_append(all, part->data, part->len);
     all->failed = all->failed || part->failed;
 }
 
-static void put_text(struct answer *w) {
+static void show_new_text(struct answer *w) {
     struct str shown = {0};
     show_part(w, &shown, &w->thought, true);
     show_part(w, &shown, &w->text, false);
-    keep(&w->all_thought, &w->thought);
-    keep(&w->all, &w->text);
+    keep_part(&w->all_thought, &w->thought);
+    keep_part(&w->all, &w->text);
     if (w->all_thought.failed || w->all.failed || w->bytes.failed || shown.failed)
         w->rc = err_set(w->e, ERR_MEMORY, "no memory for the text of the answer");
     else if (shown.len && !w->rc)
@@ -122,7 +121,7 @@ static int on_tokens(void *arg, const int32_t *ids, int64_t n) {
             reasoning_decode(w->parts.family, w->c->said.t, ids[i], &w->bytes);
     if (w->bytes.len)
         reasoning_push(&w->parts, w->bytes.data, w->bytes.len, &w->thought, &w->text);
-    put_text(w);
+    show_new_text(w);
     show_progress(w);
     return w->rc || cli_interrupted();
 }
@@ -136,8 +135,8 @@ static int on_progress(void *arg, int64_t done, int64_t total) {
 }
 
 // One line about what an answer cost, on a terminal or when asked for.
-static void report(const struct chat *c, const struct reply *y) {
-    bool dim = status_may_dim(STDERR_FILENO);
+static void report_answer(const struct chat *c, const struct reply *y) {
+    bool dim = cli_may_dim(STDERR_FILENO);
     const struct step_times *m = &y->ms;
     double ms = m->draft + m->verify + m->commit + m->sample;
     if (!(c->terminal && isatty(STDERR_FILENO)) && !options_flag(&c->a->opt, OPT_VERBOSE))
@@ -176,7 +175,7 @@ static int prepare_answer(struct chat *c, bool *inside, struct err *e) {
 }
 
 // Generates the answer to what was said last and adds it to the conversation.
-static int speak(struct chat *c, struct reply *y, bool inside, struct err *e) {
+static int generate_answer(struct chat *c, struct reply *y, bool inside, struct err *e) {
     struct answer w = {.c = c, .e = e};
     struct request r;
     reasoning_init(&w.parts, chat_template_reasoning(c->said.form), inside);
@@ -190,11 +189,11 @@ static int speak(struct chat *c, struct reply *y, bool inside, struct err *e) {
         status_begin(&w.status);
     int rc = transcript_generate(c->t, &r, y, e);
     reasoning_end(&w.parts, &w.thought, &w.text);
-    put_text(&w);
+    show_new_text(&w);
     if (!rc)
         rc = w.rc;
     if (w.tokens || !rc) {
-        bool dim = w.dim && status_may_dim(STDOUT_FILENO);
+        bool dim = w.dim && cli_may_dim(STDOUT_FILENO);
         int written = cli_write(dim ? "\033[0m\n" : "\n", dim ? 5 : 1, e);
         rc = rc ? rc : written;
     }
@@ -249,9 +248,9 @@ static int answer(struct chat *c, const struct str *text, struct err *e) {
         compression_show(&shortened);
     }
     if (!rc)
-        rc = speak(c, &y, inside, e);
+        rc = generate_answer(c, &y, inside, e);
     if (!rc)
-        report(c, &y);
+        report_answer(c, &y);
     double share = y.drafted > 0 ? adapt_share(y.n - 1, y.steps) : -1;
     if (!rc && share >= 0)
         adapt_note(&c->adapt, SESSION, share);
@@ -347,7 +346,7 @@ static int open_input(struct chat *c, struct err *e) {
 }
 
 // Makes everything ready, so that what cannot work is told before the first message.
-static int prepare(struct chat *c, struct err *e) {
+static int open_chat(struct chat *c, struct err *e) {
     int rc = conversation_open(&c->said, c->a, c->s, e);
     if (!rc)
         rc = put_system(c, e);
@@ -367,7 +366,7 @@ int cmd_chat(const struct cli_args *a, struct err *e) {
         compression_close(&c.compression);
         return rc;
     }
-    rc = prepare(&c, e);
+    rc = open_chat(&c, e);
     if (!rc) {
         cli_watch_interrupt();
         if (c.terminal)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/chat/conversation.h"
-#include "cli/models/prefill.h"
+#include "cli/models/compression.h"
 #include "compress/json_messages.h"
 #include "engine/session/runtime.h"
 
@@ -50,8 +50,8 @@ static int read_input(struct job *j, const struct cli_args *a, struct err *e) {
     return 0;
 }
 
-static int run(struct job *j, const struct cli_args *a, struct compress_options *o,
-               struct compressor *c, struct err *e) {
+static int compress_input(struct job *j, const struct cli_args *a, struct compress_options *o,
+                          struct compressor *c, struct err *e) {
     const char *query = options_str(&a->opt, OPT_QUERY);
     const struct compress_part q = {query, query ? strlen(query) : 0};
     if (o->continued == COMPRESS_SKIP)
@@ -61,7 +61,7 @@ static int run(struct job *j, const struct cli_args *a, struct compress_options 
     return compress_text(c, &j->part, query ? &q : NULL, o, &j->result, e);
 }
 
-static void write_spans(const struct job *j, struct json_writer *w) {
+static void put_kept_spans(const struct job *j, struct json_writer *w) {
     jw_key(w, "spans");
     jw_begin(w, '[');
     for (int64_t i = 0; i < j->result.n_spans; i++) {
@@ -78,7 +78,7 @@ static void write_spans(const struct job *j, struct json_writer *w) {
     jw_end(w, ']');
 }
 
-static void write_statistics(const struct compress_result *r, struct json_writer *w) {
+static void put_statistics(const struct compress_result *r, struct json_writer *w) {
     const struct {
         const char *name;
         double ms;
@@ -96,7 +96,7 @@ static void write_statistics(const struct compress_result *r, struct json_writer
         jw_null(w);
 }
 
-static int print_json(const struct job *j, struct err *e) {
+static int print_compressed_json(const struct job *j, struct err *e) {
     struct json_writer w = {0};
     jw_begin(&w, '{');
     if (j->file) {
@@ -110,13 +110,13 @@ static int print_json(const struct job *j, struct err *e) {
         w.out.failed |= s.failed;
         str_fini(&s);
     }
-    write_spans(j, &w);
-    write_statistics(&j->result, &w);
+    put_kept_spans(j, &w);
+    put_statistics(&j->result, &w);
     jw_end(&w, '}');
     return cli_print_json(&w, e);
 }
 
-static int print(const struct job *j, struct err *e) {
+static int print_compressed(const struct job *j, struct err *e) {
     const struct compress_result *r = &j->result;
     fprintf(stderr, "%lld of %lld tokens stay (%.1f %%)%s%s; %.0f ms to score, %.0f ms besides\n",
             (long long)r->to, (long long)r->from,
@@ -145,7 +145,7 @@ static int open_compressor(const struct cli_args *a, struct runtime *r, struct c
                                      .vram_limit = options_int(o, OPT_VRAM_LIMIT)};
     struct score_options so;
     struct runtime_device *device;
-    int rc = prefill_scorer_options(o, &so, e);
+    int rc = compression_scorer_options(o, &so, e);
     if (!rc)
         rc = runtime_device(r, &d, &device, e);
     if (rc)
@@ -160,7 +160,7 @@ int cmd_compress(const struct cli_args *a, struct err *e) {
     struct compress_options o;
     int rc = cli_need(a, OPT_PREFILL_DRAFTER, e);
     if (!rc)
-        rc = prefill_options(&a->opt, &o, e);
+        rc = compression_keep_options(&a->opt, &o, e);
     if (!rc)
         rc = read_input(&j, a, e);
     if (!rc)
@@ -168,9 +168,10 @@ int cmd_compress(const struct cli_args *a, struct err *e) {
     if (!rc)
         rc = open_compressor(a, r, &c, e);
     if (!rc)
-        rc = run(&j, a, &o, c, e);
+        rc = compress_input(&j, a, &o, c, e);
     if (!rc)
-        rc = options_flag(&a->opt, OPT_JSON) ? print_json(&j, e) : print(&j, e);
+        rc = options_flag(&a->opt, OPT_JSON) ? print_compressed_json(&j, e)
+                                             : print_compressed(&j, e);
     compressor_close(c);
     runtime_destroy(r);
     compress_result_fini(&j.result);

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// `coppice convert` and `coppice quantize`: HuggingFace folders and GGUF files to GGUF files.
+// `coppice convert`, `quantize`, `imatrix` and `synth`: GGUF files from HuggingFace folders, from
+// other GGUF files, from what a text did in a model, and from random numbers.
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands/convert.h"
+#include "base/num.h"
+#include "cli/models/decode.h"
+#include "convert/convert.h"
+#include "convert/synth/synth.h"
+#include "ops/observe/importance.h"
 
-int cli_recipe(const char *name, const struct convert_recipe **out, struct err *e) {
+// The recipe of that name; ERR_USAGE with a list of all when there is none.
+static int find_recipe(const char *name, const struct convert_recipe **out, struct err *e) {
     struct str known = {0};
     *out = convert_recipe(name);
     if (*out)
@@ -18,7 +24,9 @@ int cli_recipe(const char *name, const struct convert_recipe **out, struct err *
     return rc;
 }
 
-int cli_convert_progress(void *arg, const char *name, int64_t done, int64_t total) {
+// Progress on standard error: one line redrawn on a terminal, else a line per tenth. arg: int64_t
+// that begins as -1. Stops the conversion after ctrl-C.
+static int show_progress(void *arg, const char *name, int64_t done, int64_t total) {
     bool redraw = cli_progress_wanted();
     int64_t *shown = arg, percent = total ? 100 * done / total : 100;
     if (cli_interrupted())
@@ -39,9 +47,162 @@ int cmd_convert(const struct cli_args *a, struct err *e) {
     struct convert_options o = {.target_dir = options_str(&a->opt, OPT_TARGET_DIR),
                                 .threads = (int)options_int(&a->opt, OPT_THREADS),
                                 .split_size = options_int(&a->opt, OPT_SPLIT_SIZE),
-                                .progress = cli_convert_progress,
+                                .progress = show_progress,
                                 .progress_arg = &shown};
-    int rc = cli_recipe(options_str(&a->opt, OPT_TYPE), &o.recipe, e);
+    int rc = find_recipe(options_str(&a->opt, OPT_TYPE), &o.recipe, e);
     cli_catch_interrupt();
     return rc ? rc : convert_hf(dir, out, &o, e);
+}
+
+enum { MOST_TYPES = 64 };
+
+int cmd_quantize(const struct cli_args *a, struct err *e) {
+    const char *const *operand = a->opt.operands;
+    int64_t shown = -1;
+    const char *imatrix = options_str(&a->opt, OPT_IMATRIX);
+    const char *types = options_str(&a->opt, OPT_TENSOR_TYPES);
+    struct imatrix *m = NULL;
+    struct convert_override overrides[MOST_TYPES];
+    struct convert_options o = {.pure = options_flag(&a->opt, OPT_PURE),
+                                .threads = (int)options_int(&a->opt, OPT_THREADS),
+                                .split_size = options_int(&a->opt, OPT_SPLIT_SIZE),
+                                .progress = show_progress,
+                                .progress_arg = &shown};
+    int rc = find_recipe(operand[2], &o.recipe, e);
+    o.overrides = overrides;
+    if (!rc && types)
+        rc = convert_overrides(types, overrides, MOST_TYPES, &o.n_overrides, e);
+    if (!rc && imatrix)
+        rc = imatrix_open(&m, imatrix, e);
+    o.imatrix = m;
+    cli_catch_interrupt();
+    if (!rc)
+        rc = convert_quantize(operand[0], operand[1], &o, e);
+    imatrix_close(m);
+    return rc;
+}
+
+struct imatrix_run {
+    struct session *s;
+    struct token_list ids;
+    int64_t piece, pieces; // tokens of a piece; pieces to run
+    int64_t shown;         // for the progress line
+};
+
+// Every piece is a text of its own, as long as --piece but the last.
+static int run_pieces(struct imatrix_run *r, struct err *e) {
+    int64_t n = (int64_t)r->ids.count;
+    for (int64_t i = 0; i < r->pieces; i++) {
+        struct sequence *seq = NULL;
+        char name[32];
+        int64_t at = i * r->piece, left = min_i64(n - at, r->piece);
+        int rc = session_prefill(r->s, r->ids.ids + at, left, &seq, e);
+        sequence_destroy(seq);
+        if (rc)
+            return rc;
+        snprintf(name, sizeof name, "piece %lld", (long long)i + 1);
+        if (show_progress(&r->shown, name, i + 1, r->pieces))
+            return err_set(e, ERR_STATE, "stopped behind %s; nothing was written", name);
+    }
+    return 0;
+}
+
+static int read_imatrix_text(struct imatrix_run *r, const struct cli_args *a, struct err *e) {
+    struct str text = {0};
+    int rc = cli_need(a, OPT_FILE, e);
+    if (!rc)
+        rc = cli_read_text(a, &text, e);
+    if (!rc)
+        rc = session_encode(r->s, text.data ? text.data : "", text.len, &r->ids, e);
+    str_fini(&text);
+    if (rc)
+        return rc;
+    int64_t n = (int64_t)r->ids.count, most = options_int(&a->opt, OPT_PIECES);
+    r->piece = options_int(&a->opt, OPT_PIECE);
+    r->pieces = ceil_div(n, r->piece);
+    if (most && r->pieces > most)
+        r->pieces = most;
+    if (r->pieces == 0)
+        return err_set(e, ERR_USAGE, "'%s' holds no text to take importances from",
+                       options_str(&a->opt, OPT_FILE));
+    return 0;
+}
+
+static int print_imatrix(const struct imatrix_run *r, const struct cli_args *a, size_t entries,
+                         struct err *e) {
+    int64_t n = (int64_t)r->ids.count, all = r->pieces * r->piece;
+    n = min_i64(n, all);
+    if (options_flag(&a->opt, OPT_JSON)) {
+        struct json_writer w = {0};
+        jw_begin(&w, '{');
+        jw_key_int(&w, "tokens", n);
+        jw_key_int(&w, "pieces", r->pieces);
+        jw_key_int(&w, "entries", (int64_t)entries);
+        jw_end(&w, '}');
+        return cli_print_json(&w, e);
+    }
+    struct str line = {0};
+    str_printf(&line, "importances of %zu matrices over %lld tokens in %lld pieces\n", entries,
+               (long long)n, (long long)r->pieces);
+    return cli_print(&line, e);
+}
+
+static int write_imatrix(struct imatrix_run *r, const struct cli_args *a, struct err *e) {
+    size_t entries;
+    struct gguf_writer *w = NULL; // opened first, so that no hours are spent in vain
+    int rc = read_imatrix_text(r, a, e);
+    if (!rc)
+        rc = gguf_writer_open(&w, a->opt.operands[0], e);
+    if (!rc)
+        rc = run_pieces(r, e);
+    if (rc) {
+        gguf_writer_abort(w);
+        return rc;
+    }
+    const struct imatrix_sum *sums = importance_sums(model_exec(session_model(r->s)), &entries);
+    const struct imatrix_info info = {options_str(&a->opt, OPT_FILE), r->pieces, r->piece};
+    rc = imatrix_write(w, sums, entries, &info, e);
+    return rc ? rc : print_imatrix(r, a, entries, e);
+}
+
+int cmd_imatrix(const struct cli_args *a, struct err *e) {
+    struct imatrix_run r = {.shown = -1};
+    int rc = decode_open(a, false, &r.s, e);
+    cli_catch_interrupt();
+    if (!rc)
+        rc = write_imatrix(&r, a, e);
+    token_list_fini(&r.ids);
+    session_close(r.s);
+    return rc;
+}
+
+static int find_shape(const char *name, const struct synth_shape **out, struct err *e) {
+    struct str known = {0};
+    *out = synth_shape(name);
+    if (*out)
+        return 0;
+    for (int i = 0; synth_shape_at(i); i++)
+        str_printf(&known, "%s%s", i ? ", " : "", synth_shape_at(i)->name);
+    int rc = err_set(e, ERR_USAGE, "'%.40s' is no shape that is known; choose one of %s", name,
+                     known.data ? known.data : "qwen35-27b, dflash-27b");
+    str_fini(&known);
+    return rc;
+}
+
+int cmd_synth(const struct cli_args *a, struct err *e) {
+    int64_t shown = -1;
+    struct synth_options o = {.seed = (uint64_t)options_int(&a->opt, OPT_SEED),
+                              .threads = (int)options_int(&a->opt, OPT_THREADS),
+                              .layers = (int)options_int(&a->opt, OPT_LAYERS),
+                              .progress = show_progress,
+                              .progress_arg = &shown};
+    int rc = cli_need(a, OPT_SHAPE, e);
+    if (!rc)
+        rc = find_shape(options_str(&a->opt, OPT_SHAPE), &o.shape, e);
+    if (!rc)
+        rc = find_recipe(options_str(&a->opt, OPT_QUANT), &o.recipe, e);
+    if (rc)
+        return rc;
+    cli_catch_interrupt();
+    return synth_write(a->opt.operands[0], &o, e);
 }

@@ -20,7 +20,7 @@ struct words {
     const char *samp, *snap; // what stands behind them; NULL: not there
 };
 
-static bool split(struct words *w, char *line) {
+static bool split_words(struct words *w, char *line) {
     char *rest = NULL;
     *w = (struct words){0};
     for (char *word = strtok_r(line, " \t\r\n", &rest); word;
@@ -38,7 +38,7 @@ static bool split(struct words *w, char *line) {
 }
 
 // A whole number within lo..hi.
-static bool number(const char *text, int64_t lo, int64_t hi, int64_t *out) {
+static bool read_number(const char *text, int64_t lo, int64_t hi, int64_t *out) {
     char *end;
     *out = strtoll(text, &end, 10);
     return end != text && !*end && *out >= lo && *out <= hi;
@@ -46,7 +46,7 @@ static bool number(const char *text, int64_t lo, int64_t hi, int64_t *out) {
 
 static bool slot_number(const char *text, int *out) {
     int64_t n;
-    bool ok = number(text, 0, DAEMON_SLOTS - 1, &n);
+    bool ok = read_number(text, 0, DAEMON_SLOTS - 1, &n);
     *out = ok ? (int)n : -1;
     return ok;
 }
@@ -82,7 +82,8 @@ static bool read_suffixes(const struct words *w, struct daemon_task *t, struct e
     if (!w->snap)
         return true;
     snprintf(at, sizeof at, "%.*s", colon ? (int)(colon - w->snap) : 0, w->snap);
-    if (colon && number(at, 1, INT32_MAX, &t->snap_at) && slot_number(colon + 1, &t->snap_slot))
+    if (colon && read_number(at, 1, INT32_MAX, &t->snap_at) &&
+        slot_number(colon + 1, &t->snap_slot))
         return true;
     err_set(e, ERR_USAGE, "snap= is a position and a slot below %d, as in 512:0, not '%.80s'",
             DAEMON_SLOTS, w->snap);
@@ -109,7 +110,8 @@ static const char *word_of(int rc) {
 }
 
 // What the three ways to generate share. path: of ids; out: NULL, or where the new ones go.
-static void run_task(struct daemon *d, struct daemon_task *t, const char *path, const char *out) {
+static void answer_task(struct daemon *d, struct daemon_task *t, const char *path,
+                        const char *out) {
     struct daemon_answer y = {0};
     struct err e = {0};
     int rc = out ? cli_keep_inputs(d->a, out, &e) : 0;
@@ -146,7 +148,7 @@ static bool may_run(struct daemon *d, const struct words *w, struct daemon_task 
         daemon_fail(d, "target_parked", "the target is parked; unpark it first");
     else if (t->streams && d->stream < 0)
         daemon_fail(d, "no_stream_fd", "this needs a descriptor for ids: start with --stream-fd");
-    else if (!number(n_gen, 1, INT32_MAX, &t->n_gen))
+    else if (!read_number(n_gen, 1, INT32_MAX, &t->n_gen))
         daemon_fail(d, "bad_args", "'%.80s' is no number of tokens above 0", n_gen);
     else if (!read_suffixes(w, t, &e))
         daemon_fail(d, "bad_args", "%s", e.text);
@@ -162,13 +164,13 @@ static void do_generate(struct daemon *d, const struct words *w) {
     if (w->n != 4)
         daemon_fail(d, "bad_args", "it is: generate IN.BIN TOKENS OUT.BIN");
     else if (may_run(d, w, &t, w->at[2]))
-        run_task(d, &t, w->at[1], w->at[3]);
+        answer_task(d, &t, w->at[1], w->at[3]);
 }
 
 static void do_bare(struct daemon *d, const struct words *w) {
     struct daemon_task t = {.streams = true};
     if (may_run(d, w, &t, w->n > 1 ? w->at[1] : ""))
-        run_task(d, &t, w->at[0], NULL);
+        answer_task(d, &t, w->at[0], NULL);
 }
 
 static bool add_slot(struct daemon *d, struct daemon_task *t, const char *text, bool any) {
@@ -195,7 +197,7 @@ static void do_restore(struct daemon *d, const struct words *w) {
         return;
     }
     if (add_slot(d, &t, w->at[1], true) && may_run(d, w, &t, w->at[3]))
-        run_task(d, &t, w->at[2], NULL);
+        answer_task(d, &t, w->at[2], NULL);
 }
 
 // RESTORE_CHAIN THICK|-1 THIN,THIN...|- IDS.BIN TOKENS
@@ -218,10 +220,10 @@ static void do_restore_chain(struct daemon *d, const struct words *w) {
         thin = comma ? comma + 1 : NULL;
     }
     if (may_run(d, w, &t, w->at[4]))
-        run_task(d, &t, w->at[3], NULL);
+        answer_task(d, &t, w->at[3], NULL);
 }
 
-static void save(struct daemon *d, int slot, bool thin) {
+static void save_slot(struct daemon *d, int slot, bool thin) {
     struct err e = {0};
     int rc = daemon_slot_save(d, slot, thin, &e);
     if (rc)
@@ -238,7 +240,7 @@ static void do_snapshot(struct daemon *d, const struct words *w) {
     if (w->n < 2 || !slot_number(w->at[1], &slot))
         daemon_fail(d, "bad_args", "it is: %s SLOT, from 0 to %d", w->at[0], DAEMON_SLOTS - 1);
     else
-        save(d, slot, thin);
+        save_slot(d, slot, thin);
     if (thin)
         daemon_end_stream(d);
 }
@@ -324,7 +326,7 @@ static void do_compress(struct daemon *d, const struct words *w) {
     int64_t keep;
     double ms = 0;
     int rc = 0;
-    if (w->n < 3 || w->n > 6 || !number(w->at[2], 1, 1000, &keep)) {
+    if (w->n < 3 || w->n > 6 || !read_number(w->at[2], 1, 1000, &keep)) {
         daemon_fail(d, "bad_args",
                     "it is: compress IDS.BIN KEEP [SCORER.GGUF], KEEP in thousandths from 1 to "
                     "1000");
@@ -379,7 +381,7 @@ static void carry_out(struct daemon *d, char *line) {
     struct words w;
     char first[80];
     snprintf(first, sizeof first, "%.60s", line);
-    if (!split(&w, line)) {
+    if (!split_words(&w, line)) {
         daemon_fail(d, "bad_args", "the line has more than %d words", WORDS);
         daemon_end_stream(d);
         return;
@@ -411,7 +413,7 @@ static bool next_line(struct daemon *d, char line[LINE_BYTES]) {
     return false;
 }
 
-static int serve(struct daemon *d) {
+static int serve_lines(struct daemon *d) {
     char line[LINE_BYTES];
     daemon_say(d, "[daemon] ready");
     while (!d->rc && next_line(d, line)) {
@@ -423,7 +425,7 @@ static int serve(struct daemon *d) {
     return d->rc;
 }
 
-static int open_stream(struct daemon *d, struct err *e) {
+static int open_id_stream(struct daemon *d, struct err *e) {
     d->stream = -1;
     if (!options_given(&d->a->opt, OPT_STREAM_FD))
         return 0;
@@ -436,7 +438,7 @@ static int open_stream(struct daemon *d, struct err *e) {
 }
 
 // Where the scorer is known and shares the target's GPU, both are planned together.
-static int plan_scorer(struct daemon *d, struct err *e) {
+static int plan_daemon_scorer(struct daemon *d, struct err *e) {
     const char *path = options_str(&d->a->opt, OPT_PREFILL_DRAFTER);
     if (!path)
         return 0;
@@ -448,7 +450,7 @@ int cmd_daemon(const struct cli_args *a, struct err *e) {
     struct daemon d = {.a = a};
     signal(SIGPIPE, SIG_IGN); // a reader that goes away is an error of its line
     bool choose;
-    int rc = open_stream(&d, e);
+    int rc = open_id_stream(&d, e);
     if (!rc)
         rc = decode_session(a, &d.options, &d.files, e);
     int budget = rc ? rc : decode_budget(a, &choose, e);
@@ -457,12 +459,12 @@ int cmd_daemon(const struct cli_args *a, struct err *e) {
         return budget;
     }
     d.options.target.max_verify = 1 + budget;
-    rc = plan_scorer(&d, e);
+    rc = plan_daemon_scorer(&d, e);
     if (!rc)
         rc = daemon_load(&d, e);
     if (!rc)
         decode_show_plan(a, d.s);
-    if (!rc && (rc = serve(&d)))
+    if (!rc && (rc = serve_lines(&d)))
         *e = d.said;
     for (int i = 0; i < DAEMON_SLOTS; i++)
         daemon_slot_free(&d, i);

@@ -122,7 +122,7 @@ static int make_constraint(const struct cli_args *a, const struct session *s,
 }
 
 // What the options want beside what all decoding commands have.
-static int fill_request(const struct cli_args *a, struct request *r, struct err *e) {
+static int read_reply_options(const struct cli_args *a, struct request *r, struct err *e) {
     const struct options *o = &a->opt;
     bool json = options_flag(o, OPT_JSON);
     bool logprobs = options_given(o, OPT_LOGPROBS) || options_flag(o, OPT_PROMPT_LOGPROBS);
@@ -166,8 +166,8 @@ static void write_logprobs(struct json_writer *w, const char *key, const struct 
     jw_end(w, ']');
 }
 
-static int print_json(const struct session *s, const struct request *r, const struct reply *y,
-                      const struct prefill_report *report, struct err *e) {
+static int print_reply_json(const struct session *s, const struct request *r, const struct reply *y,
+                            const struct prefill_report *report, struct err *e) {
     struct json_writer w = {0};
     struct str text = {0};
     char hash[17];
@@ -246,8 +246,8 @@ static int read_prompt(const struct cli_args *a, const struct session *s,
     return decode_prompt(a, s, out, e);
 }
 
-static int generate(const struct cli_args *a, struct session *s, const struct compression *k,
-                    struct err *e) {
+static int generate_reply(const struct cli_args *a, struct session *s, const struct compression *k,
+                          struct err *e) {
     struct prefill_report report = {0};
     struct token_list prompt = {0};
     struct request r;
@@ -255,7 +255,7 @@ static int generate(const struct cli_args *a, struct session *s, const struct co
     bool json = options_flag(&a->opt, OPT_JSON);
     struct stream out = {.t = session_tokenizer(s), .quiet = json, .e = e};
     decode_request(a, s, &r);
-    int rc = fill_request(a, &r, e);
+    int rc = read_reply_options(a, &r, e);
     if (!rc)
         rc = make_constraint(a, s, &r.constraint, e);
     if (!rc)
@@ -274,8 +274,8 @@ static int generate(const struct cli_args *a, struct session *s, const struct co
     else if (y.n > 0 && !out.rc)
         stream_end(&out); // what was said stays; the error follows on a line of its own
     if (!rc && !cli_interrupted())
-        rc =
-            json ? print_json(s, &r, &y, &report, e) : (report_cost(&r, &y, session_load_ms(s)), 0);
+        rc = json ? print_reply_json(s, &r, &y, &report, e)
+                  : (report_cost(&r, &y, session_load_ms(s)), 0);
     decode_show_peak(a, s);
 out:
     str_fini(&out.bytes);
@@ -297,7 +297,7 @@ int cmd_generate(const struct cli_args *a, struct err *e) {
         rc = decode_open_beside(a, &k, &s, e);
     if (!rc) {
         cli_catch_interrupt();
-        rc = generate(a, s, &k, e);
+        rc = generate_reply(a, s, &k, e);
     }
     session_close(s);
     compression_close(&k);

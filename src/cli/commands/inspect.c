@@ -1,14 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 // `coppice inspect`: what a GGUF or safetensors file holds, as text or JSON. Both kinds of file are
-// seen through one struct; only metadata and the memory plan need to know which it is.
+// seen through one struct; only metadata and the memory plan need to know which it is. The plan is
+// that of the model layer, without keys and values of a context.
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/num.h"
-#include "cli/commands/inspect.h"
+#include "base/utf8.h"
+#include "cli/cli.h"
+#include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
+#include "formats/safetensors.h"
+#include "models/model.h"
 #include "ops/gpu/linear/linear.h"
+
+// Bytes that running takes beside the weights.
+struct inspect_plan {
+    int64_t scratch;       // workspace
+    int64_t kv_per_1k;     // keys and values of 1,024 tokens as F16, in layers without a window,
+    int64_t kv_windows;    // and in those with one, of a sequence at most
+    int64_t recurrent;     // Gated DeltaNet state of one sequence
+    int64_t checkpoint;    // of that state
+    int64_t experts;       // of the weights: experts, which need not all be on the device,
+    int64_t least;         // and how many bytes of them must be without --cpu-experts,
+    int64_t expert_layers; // and the layers that have them
+    struct err refusal;    // why a target cannot be run; code 0 when there is nothing to say
+};
+
+// An open file of either format, and its plan when it is a model that can be run.
+struct inspected {
+    struct gguf *gguf;
+    struct safetensors *safetensors;
+    bool has_plan;
+    struct inspect_plan plan;
+};
+
+// An integer key of the architecture; false when it is missing or out of range.
+static bool arch_int(const struct gguf *g, const char *arch, const char *key, int64_t *v) {
+    char full[128];
+    struct err ignored;
+    snprintf(full, sizeof full, "%s.%s", arch, key);
+    return !gguf_get_int(g, full, 0, 1 << 24, -1, v, &ignored) && *v >= 0;
+}
+
+static bool plan_draft_file(struct inspect_plan *p, const struct gguf *g) {
+    int64_t layers, kv_heads, width;
+    if (!arch_int(g, "dflash", "block_count", &layers) ||
+        !arch_int(g, "dflash", "attention.head_count_kv", &kv_heads) ||
+        !arch_int(g, "dflash", "attention.key_length", &width) || layers > 4096 ||
+        kv_heads > 4096 || width > 4096)
+        return false;
+    p->kv_per_1k = layers * 2 * kv_heads * width * 2 * 1024;
+    return true;
+}
+
+// The model layer's own plan, by a dry load: it also tells whether the model can be run at all.
+static bool plan_target_file(struct inspect_plan *p, const struct gguf *g) {
+    struct model_options o = model_options_default();
+    struct model_plan plan;
+    struct model_params of;
+    if (model_plan(&plan, &of, NULL, g, &o, &p->refusal))
+        return false;
+    p->scratch = plan.scratch;
+    p->kv_per_1k = kv_needs_per_1k(&plan.kv);
+    p->kv_windows = kv_needs_windows(&plan.kv, of.context, plan.step);
+    p->recurrent = plan.recurrent;
+    p->checkpoint = plan.checkpoint;
+    p->experts = plan.expert_bytes;
+    p->least = expert_classes_least(&plan.experts);
+    p->expert_layers = plan.expert_layers;
+    return true;
+}
+
+// Plans a target or a dflash draft; false (perhaps with a refusal) for anything else.
+static bool plan_file(struct inspect_plan *p, const struct gguf *g) {
+    const char *arch;
+    size_t n;
+    struct err ignored;
+    *p = (struct inspect_plan){0};
+    if (gguf_get_str(g, "general.architecture", &arch, &n, &ignored) || !arch)
+        return false;
+    if (n == 6 && !memcmp(arch, "dflash", 6))
+        return plan_draft_file(p, g);
+    return plan_target_file(p, g);
+}
 
 enum { SHOWN_ITEMS = 6, SHOWN_BYTES = 60 };
 
@@ -33,7 +111,7 @@ static const struct tensor *tensor_at(const struct inspected *f, size_t i) {
 }
 
 // One string in quotes for the text form: shortened, with control characters and breaks as dots.
-static void put_text(struct str *out, const char *s, size_t n) {
+static void put_quoted(struct str *out, const char *s, size_t n) {
     size_t shown = min_size(n, SHOWN_BYTES);
     while (shown < n && shown > 0 && ((unsigned char)s[shown] & 0xC0) == 0x80)
         shown--; // not inside a character
@@ -70,7 +148,7 @@ static void put_values(struct str *out, const struct gguf_kv *kv, int kind, uint
             continue;
         }
         const char *s = gguf_array_str(&cursor, &n);
-        put_text(out, s, n);
+        put_quoted(out, s, n);
     }
 }
 
@@ -186,7 +264,7 @@ static void put_plan(struct str *out, const struct inspected *f) {
         str_printf(out, "  it cannot be run: %s\n", f->plan.refusal.text);
 }
 
-static int print_text(const struct inspected *f, const char *path, struct err *e) {
+static int print_file_text(const struct inspected *f, const char *path, struct err *e) {
     struct str out = {0};
     if (f->gguf) {
         str_printf(&out, "%s: GGUF version %d, %d part%s, %" PRIu64 " bytes\n", path,
@@ -295,7 +373,7 @@ static void write_head(struct json_writer *w, const struct inspected *f, const c
     jw_end(w, '}');
 }
 
-static int print_json(const struct inspected *f, const char *path, struct err *e) {
+static int print_file_json(const struct inspected *f, const char *path, struct err *e) {
     struct json_writer w = {0};
     jw_begin(&w, '{');
     write_head(&w, f, path);
@@ -324,8 +402,9 @@ int cmd_inspect(const struct cli_args *a, struct err *e) {
                                   : gguf_open(&f.gguf, path, e);
     if (rc)
         return rc;
-    f.has_plan = f.gguf && inspect_plan(&f.plan, f.gguf);
-    rc = options_flag(&a->opt, OPT_JSON) ? print_json(&f, path, e) : print_text(&f, path, e);
+    f.has_plan = f.gguf && plan_file(&f.plan, f.gguf);
+    rc = options_flag(&a->opt, OPT_JSON) ? print_file_json(&f, path, e)
+                                         : print_file_text(&f, path, e);
     gguf_close(f.gguf);
     safetensors_close(f.safetensors);
     return rc;

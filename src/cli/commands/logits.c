@@ -1,10 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// `coppice logits`: what the target predicts after the last token of a prompt, or after each. The
-// highest logits as text or JSON, or whole rows to a file.
+// `coppice logits`: what the target predicts after the last token of a prompt, or after each: the
+// highest logits as text or JSON, or whole rows to a file. `coppice draft-logits`: the marginals of
+// the draft's first block after token ids, as rows of log-probabilities, for comparing a draft with
+// another implementation of it.
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/models/decode.h"
+
+// A file of float rows, removed again when it could not be finished. Zeroed is closed.
+struct raw_file {
+    FILE *f;
+    const char *path;
+};
+static int raw_open(struct raw_file *r, const char *path, struct err *e) {
+    *r = (struct raw_file){.f = fopen(path, "wb"), .path = path};
+    if (!r->f)
+        return err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    return 0;
+}
+
+// Little-endian.
+static int raw_write(struct raw_file *r, const float *row, int64_t n, struct err *e) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t v;
+        memcpy(&v, &row[i], sizeof v);
+        const unsigned char bytes[4] = {(unsigned char)v, (unsigned char)(v >> 8),
+                                        (unsigned char)(v >> 16), (unsigned char)(v >> 24)};
+        if (fwrite(bytes, sizeof bytes, 1, r->f) != 1)
+            return err_set(e, ERR_IO, "cannot write %s: %s", r->path, strerror(errno));
+    }
+    return 0;
+}
+
+// rc: the status so far, returned if bad.
+static int raw_close(struct raw_file *r, int rc, struct err *e) {
+    if (!r->f)
+        return rc;
+    if (fclose(r->f) != 0 && !rc)
+        rc = err_set(e, ERR_IO, "cannot write %s: %s", r->path, strerror(errno));
+    if (rc)
+        remove(r->path);
+    r->f = NULL;
+    return rc;
+}
 
 struct top {
     int32_t id;
@@ -25,7 +66,7 @@ struct printer {
 };
 
 // The k highest of the row, best first, lower id first among equals.
-static void find_top(struct printer *r) {
+static void find_top_logits(struct printer *r) {
     int n = 0;
     for (int32_t id = 0; id < r->vocab; id++) {
         if (n == r->k && !(r->row[id] > r->top[n - 1].logit))
@@ -37,7 +78,7 @@ static void find_top(struct printer *r) {
     }
 }
 
-static void put_json(struct printer *r, int64_t pos) {
+static void put_top_json(struct printer *r, int64_t pos) {
     jw_begin(&r->w, '{');
     jw_key_int(&r->w, "position", pos);
     jw_key(&r->w, "top");
@@ -52,7 +93,7 @@ static void put_json(struct printer *r, int64_t pos) {
     jw_end(&r->w, '}');
 }
 
-static void put_text(struct printer *r, int64_t pos) {
+static void put_top_text(struct printer *r, int64_t pos) {
     for (int i = 0; i < r->k; i++) {
         struct str piece = {0};
         decode_text(r->s, &r->top[i].id, 1, &piece);
@@ -67,19 +108,20 @@ static void put_text(struct printer *r, int64_t pos) {
     }
 }
 
-static int put_row(struct printer *r, int64_t pos, struct err *e) {
+static int put_logits(struct printer *r, int64_t pos, struct err *e) {
     if (r->raw.f)
         return raw_write(&r->raw, r->row, r->vocab, e);
-    find_top(r);
+    find_top_logits(r);
     if (r->json)
-        put_json(r, pos);
+        put_top_json(r, pos);
     else
-        put_text(r, pos);
+        put_top_text(r, pos);
     return 0;
 }
 
 // Runs one piece of the prompt and passes its wanted rows on.
-static int run_piece(struct printer *r, struct forest *f, struct sequence *seq, struct err *e) {
+static int run_prompt_piece(struct printer *r, struct forest *f, struct sequence *seq,
+                            struct err *e) {
     struct model *m = session_model(r->s);
     const struct ops *ops = exec_ops(model_exec(m));
     int rc = model_forward(m, f, &seq, 1, e);
@@ -91,12 +133,12 @@ static int run_piece(struct printer *r, struct forest *f, struct sequence *seq, 
                       (size_t)r->vocab * sizeof *r->row);
         rc = exec_status(model_exec(m), e);
         if (!rc)
-            rc = put_row(r, f->pos[i], e);
+            rc = put_logits(r, f->pos[i], e);
     }
     return rc;
 }
 
-static int run_prompt(struct printer *r, const struct token_list *prompt, struct err *e) {
+static int run_logits_prompt(struct printer *r, const struct token_list *prompt, struct err *e) {
     struct model *m = session_model(r->s);
     bool all = options_flag(&r->a->opt, OPT_ALL);
     int64_t piece = model_max_rows(m), n = (int64_t)prompt->count;
@@ -110,14 +152,14 @@ static int run_prompt(struct printer *r, const struct token_list *prompt, struct
         int32_t row = forest_chain(&f, 0, done, &prompt->ids[done], 1, all || done == n - 1);
         for (int64_t i = done + 1; i < n && f.n < piece; i++)
             row = forest_add(&f, row, prompt->ids[i], all || i == n - 1);
-        rc = run_piece(r, &f, seq, e);
+        rc = run_prompt_piece(r, &f, seq, e);
     }
     sequence_destroy(seq);
     forest_fini(&f);
     return rc;
 }
 
-static int finish(struct printer *r, int rc, struct err *e) {
+static int finish_logits(struct printer *r, int rc, struct err *e) {
     rc = raw_close(&r->raw, rc, e);
     if (!rc && r->json && !options_given(&r->a->opt, OPT_RAW)) {
         jw_end(&r->w, ']');
@@ -133,7 +175,7 @@ static int finish(struct printer *r, int rc, struct err *e) {
     return rc;
 }
 
-static int logits(const struct cli_args *a, struct session *s, struct err *e) {
+static int print_logits(const struct cli_args *a, struct session *s, struct err *e) {
     struct printer r = {.a = a, .s = s, .json = options_flag(&a->opt, OPT_JSON)};
     struct token_list prompt = {0};
     r.vocab = model_params_of(session_model(s))->vocab;
@@ -156,9 +198,9 @@ static int logits(const struct cli_args *a, struct session *s, struct err *e) {
         jw_begin(&r.w, '[');
     }
     if (!rc)
-        rc = run_prompt(&r, &prompt, e);
+        rc = run_logits_prompt(&r, &prompt, e);
     token_list_fini(&prompt);
-    return finish(&r, rc, e);
+    return finish_logits(&r, rc, e);
 }
 
 int cmd_logits(const struct cli_args *a, struct err *e) {
@@ -167,7 +209,114 @@ int cmd_logits(const struct cli_args *a, struct err *e) {
     struct session *s = NULL;
     int rc = decode_open(a, false, &s, e);
     if (!rc)
-        rc = logits(a, s, e);
+        rc = print_logits(a, s, e);
+    session_close(s);
+    return rc;
+}
+
+// row -= logsumexp(row), summed in double.
+static void log_softmax(float *row, int64_t n) {
+    float max = row[0];
+    for (int64_t i = 1; i < n; i++)
+        max = row[i] > max ? row[i] : max;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp((double)row[i] - (double)max);
+    double norm = (double)max + log(sum);
+    for (int64_t i = 0; i < n; i++)
+        row[i] = (float)((double)row[i] - norm);
+}
+
+// Runs the ids through the target and chooses the anchor.
+static int run_draft_anchor(struct session *s, struct sequence *seq, const struct token_list *ids,
+                            int32_t *anchor, struct err *e) {
+    struct request r;
+    struct reply y;
+    request_init(&r);
+    r.prompt = ids->ids;
+    r.n_prompt = (int64_t)ids->count;
+    r.max_tokens = 1;
+    r.in_place = seq;
+    int rc = session_generate(s, &r, &y, e);
+    if (!rc)
+        *anchor = y.ids[0];
+    reply_fini(&y);
+    return rc;
+}
+
+static int write_draft_rows(const struct session *s, const char *path, struct err *e) {
+    struct model *m = session_model(s);
+    const struct ops *ops = exec_ops(model_exec(m));
+    int64_t vocab = model_params_of(m)->vocab;
+    int n = dflash_params_of(session_draft(s))->block_size - 1;
+    float *row = malloc((size_t)vocab * sizeof *row);
+    if (!row)
+        return err_set(e, ERR_MEMORY, "no memory for a row of %lld logits", (long long)vocab);
+    struct raw_file raw;
+    int rc = raw_open(&raw, path, e);
+    for (int i = 0; i < n && !rc; i++) {
+        const float *logits = dflash_logits(session_draft(s), 0, n) + i * vocab;
+        ops->download(model_exec(m), row, logits, (size_t)vocab * sizeof *row);
+        rc = exec_status(model_exec(m), e);
+        log_softmax(row, vocab);
+        if (!rc)
+            rc = raw_write(&raw, row, vocab, e);
+    }
+    free(row);
+    return raw_close(&raw, rc, e);
+}
+
+static int print_draft_summary(const struct cli_args *a, const struct session *s, int32_t anchor,
+                               struct err *e) {
+    int64_t vocab = model_params_of(session_model(s))->vocab;
+    int rows = dflash_params_of(session_draft(s))->block_size - 1;
+    if (options_flag(&a->opt, OPT_JSON)) {
+        struct json_writer w = {0};
+        jw_begin(&w, '{');
+        jw_key_int(&w, "anchor", anchor);
+        jw_key_int(&w, "rows", rows);
+        jw_key_int(&w, "vocab", vocab);
+        jw_end(&w, '}');
+        return cli_print_json(&w, e);
+    }
+    struct str out = {0};
+    str_printf(&out, "anchor %d; %d rows of %lld log-probabilities in %s\n", anchor, rows,
+               (long long)vocab, options_str(&a->opt, OPT_RAW));
+    return cli_print(&out, e);
+}
+
+static int draft_logits(const struct cli_args *a, struct session *s, struct err *e) {
+    struct token_list ids = {0};
+    struct sequence *seq = NULL;
+    int32_t anchor = 0;
+    int rc = decode_prompt(a, s, &ids, e);
+    if (!rc && ids.count == 0)
+        rc = err_set(e, ERR_USAGE, "--ids is empty; give at least one token");
+    if (!rc)
+        rc = model_sequence(session_model(s), &seq, e);
+    if (!rc)
+        rc = run_draft_anchor(s, seq, &ids, &anchor, e);
+    if (!rc)
+        rc = dflash_draft(session_draft(s), &seq, &anchor, 1, e);
+    if (!rc)
+        rc = write_draft_rows(s, options_str(&a->opt, OPT_RAW), e);
+    if (!rc)
+        rc = print_draft_summary(a, s, anchor, e);
+    sequence_destroy(seq);
+    token_list_fini(&ids);
+    return rc;
+}
+
+int cmd_draft_logits(const struct cli_args *a, struct err *e) {
+    int rc = cli_need(a, OPT_IDS, e);
+    if (!rc)
+        rc = cli_need(a, OPT_RAW, e);
+    if (rc)
+        return rc;
+    struct session *s = NULL;
+    rc = decode_open(a, true, &s, e);
+    if (!rc)
+        rc = draft_logits(a, s, e);
     session_close(s);
     return rc;
 }

@@ -33,7 +33,7 @@ static double step_ms(const struct reply *y) {
     return y->steps ? (m->draft + m->verify + m->sample + m->commit) / (double)y->steps : 0;
 }
 
-static int make_prompt(struct profile *p, struct err *e) {
+static int make_profile_prompt(struct profile *p, struct err *e) {
     const struct options *o = &p->a->opt;
     int64_t vocab = model_params_of(session_model(p->s))->vocab;
     size_t n;
@@ -58,7 +58,7 @@ static bool of_step(const struct timing_row *r) {
     return strcmp(r->section, "prompt") != 0 && r->calls > 0;
 }
 
-static int by_time(const void *a, const void *b) {
+static int compare_times(const void *a, const void *b) {
     const struct timing_row *x = a, *y = b;
     int section = strcmp(x->section, y->section);
     if (section)
@@ -66,7 +66,7 @@ static int by_time(const void *a, const void *b) {
     return (x->ms < y->ms) - (x->ms > y->ms);
 }
 
-static void json_row(struct profile *p, const struct timing_row *r, double steps) {
+static void put_op_json(struct profile *p, const struct timing_row *r, double steps) {
     struct json_writer *w = &p->json;
     jw_begin(w, '{');
     jw_key_str(w, "section", r->section);
@@ -102,7 +102,7 @@ static void print_kinds(struct profile *p, const struct timing_row *rows, int n,
     }
 }
 
-static int print_rows(struct profile *p, struct step_cost *c, struct err *e) {
+static int print_ops(struct profile *p, struct step_cost *c, struct err *e) {
     int n;
     double steps = (double)c->steps, calls = 0;
     const struct timing_row *found = timing_rows(model_exec(session_model(p->s)), &n);
@@ -110,7 +110,7 @@ static int print_rows(struct profile *p, struct step_cost *c, struct err *e) {
     if (!rows)
         return err_set(e, ERR_MEMORY, "no memory for %d ops", n);
     memcpy(rows, found, (size_t)n * sizeof *rows);
-    qsort(rows, (size_t)n, sizeof *rows, by_time);
+    qsort(rows, (size_t)n, sizeof *rows, compare_times);
     for (int i = 0; i < n; i++) {
         const struct timing_row *r = &rows[i];
         if (!of_step(r))
@@ -119,7 +119,7 @@ static int print_rows(struct profile *p, struct step_cost *c, struct err *e) {
         c->floor_ms += p->copy_rate > 0 ? r->bytes / p->copy_rate / steps : 0;
         calls += (double)r->calls / steps;
         print_line(p, r->section, r->op, (double)r->calls / steps, r->ms / steps, r->bytes / steps);
-        json_row(p, r, steps);
+        put_op_json(p, r, steps);
     }
     print_kinds(p, rows, n, steps);
     print_line(p, "all", "sum of ops", calls, c->ops_ms, c->floor_ms * p->copy_rate);
@@ -127,7 +127,7 @@ static int print_rows(struct profile *p, struct step_cost *c, struct err *e) {
     return 0;
 }
 
-static void json_cost(struct json_writer *w, const struct step_cost *c) {
+static void put_cost_json(struct json_writer *w, const struct step_cost *c) {
     jw_key_int(w, "steps", c->steps);
     jw_key_num(w, "accept_length", (double)c->tokens / (double)c->steps);
     jw_key_num(w, "rows", 1 + (double)c->drafted / (double)c->steps);
@@ -171,9 +171,9 @@ static int profile_mode(struct profile *p, int mode, struct reply *plain, struct
                    c.name, (long long)c.steps, (long long)p->n_prompt,
                    1 + (double)c.drafted / (double)c.steps, (double)c.tokens / (double)c.steps,
                    "section", "op", "calls", "us", "MB", "floor us", "floor");
-        rc = print_rows(p, &c, e);
+        rc = print_ops(p, &c, e);
         jw_end(&p->json, ']');
-        json_cost(&p->json, &c);
+        put_cost_json(&p->json, &c);
         jw_end(&p->json, '}');
         print_line(p, "all", "a step without timing", 1, c.wall_ms, c.floor_ms * p->copy_rate);
     }
@@ -185,11 +185,11 @@ static int profile_mode(struct profile *p, int mode, struct reply *plain, struct
     return rc;
 }
 
-static int profile(struct profile *p, struct err *e) {
+static int run_profile(struct profile *p, struct err *e) {
     struct reply plain = {0};
     int rc = decode_open(p->a, false, &p->s, e);
     if (!rc)
-        rc = make_prompt(p, e);
+        rc = make_profile_prompt(p, e);
     if (!rc)
         rc = bench_modes_profile(&p->modes, p->a, e);
     if (rc)
@@ -218,7 +218,7 @@ static int profile(struct profile *p, struct err *e) {
 int cmd_profile(const struct cli_args *a, struct err *e) {
     struct profile p = {.a = a};
     cli_catch_interrupt();
-    int rc = profile(&p, e);
+    int rc = run_profile(&p, e);
     sequence_destroy(p.prefix);
     session_close(p.s);
     free(p.prompt);

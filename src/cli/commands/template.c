@@ -5,29 +5,19 @@
 #include <string.h>
 
 #include "cli/chat/conversation.h"
-#include "formats/gguf/gguf.h"
 
 // What the options name: a template alone, or that of a model file with its vocabulary.
 static int open_template(const struct cli_args *a, struct tokenizer **t, struct chat_template **out,
                          struct err *e) {
     const char *model = options_str(&a->opt, OPT_MODEL);
-    struct gguf *g = NULL;
     if (!model == !options_given(&a->opt, OPT_TEMPLATE_FILE))
         return err_set(e, ERR_USAGE,
                        "'template' needs either -m FILE or --chat-template-file FILE");
-    if (!model)
-        return conversation_template(a, NULL, out, e);
-    int rc = gguf_open(&g, model, e);
-    if (rc)
-        return rc;
-    rc = tokenizer_create(t, g, e);
-    if (!rc)
-        rc = chat_template_of_gguf(out, g, *t, e);
-    gguf_close(g);
-    return rc ? err_prefix(e, "%s", model) : 0;
+    return model ? conversation_template_of_model(model, t, out, e)
+                 : conversation_template(options_str(&a->opt, OPT_TEMPLATE_FILE), NULL, out, e);
 }
 
-static void write_spans(struct json_writer *w, const struct chat_text *x) {
+static void put_origins(struct json_writer *w, const struct chat_text *x) {
     size_t begin = 0;
     jw_key(w, "spans");
     jw_begin(w, '[');
@@ -44,7 +34,8 @@ static void write_spans(struct json_writer *w, const struct chat_text *x) {
 }
 
 // The text, where its parts come from, and, with a vocabulary, its tokens.
-static int print_json(const struct chat_text *x, const struct tokenizer *t, struct err *e) {
+static int print_rendered_json(const struct chat_text *x, const struct tokenizer *t,
+                               struct err *e) {
     struct json_writer w = {0};
     struct token_list ids = {0};
     int rc = t ? chat_encode(t, x, &ids, e) : 0;
@@ -53,7 +44,7 @@ static int print_json(const struct chat_text *x, const struct tokenizer *t, stru
     jw_begin(&w, '{');
     jw_key(&w, "text");
     jw_str(&w, x->text.data ? x->text.data : "", x->text.len);
-    write_spans(&w, x);
+    put_origins(&w, x);
     if (t) {
         jw_key(&w, "ids");
         jw_begin(&w, '[');
@@ -67,7 +58,7 @@ static int print_json(const struct chat_text *x, const struct tokenizer *t, stru
 }
 
 // What a template refuses is no misuse of the program.
-static int refuse(int rc, struct err *e) {
+static int refuse_by_template(int rc, struct err *e) {
     if (rc != ERR_USAGE)
         return rc;
     e->code = ERR_FORMAT;
@@ -85,9 +76,9 @@ int cmd_template(const struct cli_args *a, struct err *e) {
     if (!rc)
         rc = conversation_read(options_str(&a->opt, OPT_MESSAGES), &variables, e);
     if (!rc)
-        rc = refuse(chat_render_raw(form, variables, &x, e), e);
+        rc = refuse_by_template(chat_render_raw(form, variables, &x, e), e);
     if (!rc && options_flag(&a->opt, OPT_JSON))
-        rc = print_json(&x, t, e);
+        rc = print_rendered_json(&x, t, e);
     else if (!rc)
         rc = cli_write(x.text.data ? x.text.data : "", x.text.len, e);
     chat_text_fini(&x);

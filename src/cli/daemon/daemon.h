@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of `coppice daemon` share: the pair, the text that was generated last, the slots
+// `coppice daemon`: the pair, the text that was generated last, the slots
 // that hold earlier ones, and where token ids go. Commands come as lines (cli/commands/daemon.c),
 // each is answered by a line on standard output and, for those that stream, by 32-bit little-endian
-// ids on another descriptor that end in -1. From below: io.c, slots.c, text.c.
+// ids on another descriptor that end in -1.
 #ifndef COPPICE_CLI_DAEMON_DAEMON_H
 #define COPPICE_CLI_DAEMON_DAEMON_H
 
@@ -60,7 +60,6 @@ struct daemon_answer {
     double prompt_s, decode_s;
 };
 
-// io.c
 // A line for standard output.
 void daemon_say(struct daemon *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // "err WORD: sentence"
@@ -74,16 +73,10 @@ void daemon_end_stream(struct daemon *d); // -1
 int daemon_read_ids(struct daemon_ids *out, const char *path, bool counted, struct err *e);
 int daemon_write_ids(const char *path, const struct daemon_ids *ids, struct err *e); // with count
 
-// slots.c
 // Keeps the text that was generated last. ERR_STATE without one.
 int daemon_slot_save(struct daemon *d, int slot, bool thin, struct err *e);
 void daemon_slot_free(struct daemon *d, int slot);
-void daemon_slots_park(struct daemon *d); // states go, tokens stay
-// The used slot of task->from whose state saves most of the prompt, and how many tokens of its text
-// the prompt begins with; -1: none.
-int daemon_slot_best(const struct daemon *d, const struct daemon_task *task, int64_t *common);
 
-// scorer.c
 // Loads the scorer at `path` in place of another one; nothing where it is there.
 int daemon_load_scorer(struct daemon *d, const char *path, struct err *e);
 // Has the target's weights make room while a text is scored, if they have to and are there; called
@@ -95,7 +88,6 @@ int daemon_compress(struct daemon *d, const char *path, const struct daemon_ids 
                     struct token_list *kept, double *ms, struct err *e);
 bool daemon_free_scorer(struct daemon *d); // whether there was one
 
-// text.c
 int daemon_load(struct daemon *d, struct err *e); // the pair; nothing where it is there
 void daemon_unload(struct daemon *d);             // with the text and the slots' states
 // Generates. *out needs free(out->ids.at) in any case.

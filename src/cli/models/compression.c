@@ -3,13 +3,50 @@
 #include "cli/models/compression.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/num.h"
-#include "cli/models/prefill.h"
 #include "compress/open.h"
 #include "engine/session/plan.h"
 #include "ops/experts/loan.h"
 #include "ops/parking.h"
+
+static int read_keep_budget(const struct options *o, struct select_options *s, struct err *e) {
+    const char *curve = options_str(o, OPT_PREFILL_CURVE);
+    bool ratio = options_given(o, OPT_PREFILL_KEEP), mass = options_given(o, OPT_PREFILL_MASS);
+    if (ratio + mass + (curve != NULL) > 1)
+        return err_set(e, ERR_USAGE,
+                       "--prefill-keep-ratio, --prefill-curve and --prefill-mass each say how much "
+                       "to keep; give one of them");
+    s->mass = options_float(o, OPT_PREFILL_MASS);
+    s->least = options_float(o, OPT_PREFILL_LEAST);
+    s->most = options_float(o, OPT_PREFILL_MOST);
+    if (ratio) {
+        s->budget = SELECT_RATIO;
+        s->keep = options_float(o, OPT_PREFILL_KEEP);
+    }
+    int rc = curve ? select_curve_read(s, curve, strlen(curve), e) : 0;
+    return rc ? err_prefix(e, "--prefill-curve") : select_options_check(s, e);
+}
+
+int compression_keep_options(const struct options *o, struct compress_options *out, struct err *e) {
+    *out = compress_options_default();
+    out->select.anchors = !options_flag(o, OPT_PREFILL_NO_ANCHORS);
+    if (options_flag(o, OPT_PREFILL_FLOWKV))
+        out->continued = COMPRESS_FLOW;
+    return read_keep_budget(o, &out->select, e);
+}
+
+int compression_scorer_options(const struct options *o, struct score_options *out, struct err *e) {
+    *out = score_options_default();
+    out->layers = (int)options_int(o, OPT_PREFILL_LAYERS);
+    out->last = (int)options_int(o, OPT_PREFILL_SCORE_LAYERS);
+    out->dense = options_flag(o, OPT_PREFILL_DENSE);
+    out->keep = options_int(o, OPT_PREFILL_MEMORY);
+    out->sparse.alpha = (float)options_float(o, OPT_PREFILL_ALPHA);
+    out->sparse.density = (float)options_float(o, OPT_PREFILL_DENSITY);
+    return score_options_check(out, e);
+}
 
 enum { LONGEST = 131072 };
 
@@ -37,12 +74,12 @@ int compression_options(struct compression *k, const struct cli_args *a, struct 
     k->options.threshold = options_int(o, OPT_PREFILL_THRESHOLD);
     k->options.gap = options_str(o, OPT_PREFILL_GAP);
     k->options.adapt = options_flag(o, OPT_PREFILL_ADAPT);
-    int rc = prefill_options(o, &k->options.compress, e);
-    return rc ? rc : prefill_scorer_options(o, &k->scorer, e);
+    int rc = compression_keep_options(o, &k->options.compress, e);
+    return rc ? rc : compression_scorer_options(o, &k->scorer, e);
 }
 
 // Said where a pair's plan is said, too.
-static void show_plan(const struct compression *k, const struct cli_args *a) {
+static void show_scorer_plan(const struct compression *k, const struct cli_args *a) {
     char weights[PLAN_SIZE], rest[PLAN_SIZE];
     const struct exec *x = runtime_exec(k->device);
     if (options_flag(&a->opt, OPT_JSON) ||
@@ -72,13 +109,13 @@ int compression_open(struct compression *k, const struct cli_args *a, struct err
     if (!rc)
         rc = compressor_open(&k->c, runtime_exec(k->device), k->path, &k->scorer, e);
     if (!rc)
-        show_plan(k, a);
+        show_scorer_plan(k, a);
     return rc;
 }
 
 // Whether a pair fits into a limit; *plan is filled also where it does not.
-static int fits(const struct session_options *o, const struct scorer_share *share,
-                struct memory_plan *plan, struct err *e) {
+static int measure_share(const struct session_options *o, const struct scorer_share *share,
+                         struct memory_plan *plan, struct err *e) {
     struct session_options alone = *o;
     alone.vram_limit = share->limit;
     alone.park = share->park;
@@ -87,8 +124,8 @@ static int fits(const struct session_options *o, const struct scorer_share *shar
     return session_measure(&alone, plan, e);
 }
 
-static int refuse(const struct compression *k, const struct memory_plan *plan, int64_t all,
-                  struct err *e) {
+static int refuse_share(const struct compression *k, const struct memory_plan *plan, int64_t all,
+                        struct err *e) {
     char need[PLAN_SIZE], weights[PLAN_SIZE], have[PLAN_SIZE];
     plan_size(need, scorer_stays(&k->plan) + scorer_takes(&k->plan));
     plan_size(weights, plan->weights + plan->draft);
@@ -102,7 +139,7 @@ static int refuse(const struct compression *k, const struct memory_plan *plan, i
 }
 
 // Bytes of slots of a plan that can be lent, whole pieces of them.
-static int64_t lendable(const struct memory_plan *plan) {
+static int64_t lendable_bytes(const struct memory_plan *plan) {
     struct expert_layout l;
     if (plan->resident >= plan->experts)
         return 0;
@@ -112,21 +149,21 @@ static int64_t lendable(const struct memory_plan *plan) {
 
 // Where not all experts fit beside the scorer: the target has all of the memory but while a text is
 // scored, when its slots make room. False: it has no slots then, or not enough.
-static bool lend_slots(const struct compression *k, const struct session_options *o, int64_t all,
-                       struct scorer_share *share) {
+static bool try_lent_slots(const struct compression *k, const struct session_options *o,
+                           int64_t all, struct scorer_share *share) {
     struct scorer_share try = {.limit = all - scorer_stays(&k->plan), .lend = 1};
     struct memory_plan plan = {0};
     struct err none;
-    if (try.limit <= 0 || fits(o, &try, &plan, &none) || plan.resident >= plan.experts)
+    if (try.limit <= 0 || measure_share(o, &try, &plan, &none) || plan.resident >= plan.experts)
         return false;
     int64_t weights = plan.weights - plan.resident + plan.draft;
-    if (!scorer_share_slots(&k->plan, all, lendable(&plan), weights, &try))
+    if (!scorer_share_slots(&k->plan, all, lendable_bytes(&plan), weights, &try))
         return false;
     *share = try;
     return true;
 }
 
-static void tell(const struct scorer_share *share) {
+static void tell_share(const struct scorer_share *share) {
     char slots[PLAN_SIZE], weights[PLAN_SIZE];
     plan_size(slots, share->lend);
     plan_size(weights, share->park);
@@ -153,41 +190,41 @@ int compression_share(struct compression *k, const struct cli_args *a, struct se
     int64_t all = o->vram_limit > 0 ? min_i64(o->vram_limit, left) : left;
     int rc = ERR_MEMORY;
     if (scorer_share(&k->plan, all, 0, &share))
-        rc = fits(o, &share, &plan, e);
+        rc = measure_share(o, &share, &plan, e);
     else
-        (void)fits(o, &(struct scorer_share){.limit = all}, &plan, e);
+        (void)measure_share(o, &(struct scorer_share){.limit = all}, &plan, e);
     int64_t weights = plan.weights + plan.draft;
     bool lends =
         (!rc || rc == ERR_MEMORY) && (rc ? plan.experts > 0 : plan.resident < plan.experts);
-    if (lends && lend_slots(k, o, all, &share)) {
+    if (lends && try_lent_slots(k, o, all, &share)) {
         rc = 0;
     } else if (rc == ERR_MEMORY) {
         if (!weights || !scorer_share(&k->plan, all, weights, &share))
-            return refuse(k, &plan, all, e);
-        rc = fits(o, &share, &plan, e);
+            return refuse_share(k, &plan, all, e);
+        rc = measure_share(o, &share, &plan, e);
         if (rc == ERR_MEMORY)
-            return refuse(k, &plan, all, e);
+            return refuse_share(k, &plan, all, e);
     }
     if (rc)
         return rc;
     o->vram_limit = share.limit;
     o->park = k->park = share.park;
     o->lend = k->lend = share.lend;
-    tell(&share);
+    tell_share(&share);
     return 0;
 }
 
-static int lend(void *arg, struct err *e) {
+static int park_session(void *arg, struct err *e) {
     return session_park(arg, e);
 }
 
-static int lend_end(void *arg, struct err *e) {
+static int unpark_session(void *arg, struct err *e) {
     return session_unpark(arg, e);
 }
 
 void compression_lend(struct compression *k, struct session *s) {
     if (k->park || k->lend)
-        compressor_turns(k->c, &(struct compress_turns){lend, lend_end, s});
+        compressor_turns(k->c, &(struct compress_turns){park_session, unpark_session, s});
 }
 
 void compression_close(struct compression *k) {

@@ -5,10 +5,16 @@
 #define COPPICE_CLI_MODELS_COMPRESSION_H
 
 #include "cli/cli.h"
+#include "compress/open.h"
 #include "compress/prefill.h"
 #include "compress/score/score.h"
 #include "engine/session/scorer_claim.h"
 #include "engine/session/session.h"
+
+// The options of prompt compression (--prefill-*), as the compressor and the scorer take them.
+// ERR_USAGE: a value out of range, a curve out of order, more than one of ratio, curve and mass.
+int compression_keep_options(const struct options *o, struct compress_options *out, struct err *e);
+int compression_scorer_options(const struct options *o, struct score_options *out, struct err *e);
 
 // Zeroed: there is none.
 struct compression {

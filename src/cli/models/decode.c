@@ -1,15 +1,169 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared parts of the subcommands that run models; see decode.h.
+// Shared parts of the subcommands that run models: finding the pair that the options name or that
+// need not be named, opening it, its requests, and what is printed of it; see decode.h.
 #include "cli/models/decode.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/num.h"
-#include "cli/folders.h"
 #include "cli/log_out.h"
-#include "cli/models/at_hand.h"
+#include "formats/gguf/gguf.h"
+#include "models/draft/dflash.h"
+
+#define BUNDLED "coppice-tiny-q8_0.gguf"
+
+enum { PATH_BYTES = 4096, DRAFTS_MAX = 64 };
+
+// The folder that a path lies in, without the slash; "." when it names none.
+static void folder_of(struct str *out, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        str_puts(out, ".");
+    else
+        str_append(out, path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+static void put_data_folder(struct str *out) {
+    char program[PATH_BYTES];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n <= 0)
+        return;
+    program[n] = '\0';
+    folder_of(out, program);
+    str_puts(out, "/../share/coppice/models");
+}
+
+// The path of the bundled target: in the data folder next to the program (../share/coppice/models),
+// in that of the installation, or in the source folder that the build was configured in. ERR_IO
+// with the places that were looked at, ERR_MEMORY.
+static int find_bundled_model(struct str *out, struct err *e) {
+    struct str data = {0};
+    put_data_folder(&data);
+    const char *places[] = {data.len && !data.failed ? data.data : "", COPPICE_DATA_MODELS,
+                            COPPICE_SOURCE_MODELS};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        str_clear(out);
+        str_printf(out, "%s/" BUNDLED, places[i]);
+        if (places[i][0] && !out->failed && access(out->data, R_OK) == 0)
+            break;
+        str_clear(out);
+    }
+    str_fini(&data);
+    if (out->failed)
+        return err_set(e, ERR_MEMORY, "no memory for a path");
+    if (out->len)
+        return 0;
+    return err_set(e, ERR_IO,
+                   "no model was given, and the bundled one is neither in %s nor in %s; name one "
+                   "with -m FILE",
+                   COPPICE_DATA_MODELS, COPPICE_SOURCE_MODELS);
+}
+
+struct near_drafts {
+    const struct session_options *o;
+    const char *target;     // file name, not its own draft
+    char *path[DRAFTS_MAX]; // [n] that fit
+    int n;
+};
+
+static void note_draft(const struct near_drafts *d, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void note_draft(const struct near_drafts *d, const char *format, ...) {
+    char line[PATH_BYTES + 512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (d->o->note)
+        d->o->note(d->o->note_arg, line);
+}
+
+// Whether the file says of itself that it is a draft.
+static bool is_draft(const char *path) {
+    struct gguf *g = NULL;
+    const char *name;
+    size_t n;
+    bool yes = !gguf_open(&g, path, NULL) &&
+               !gguf_get_str(g, "general.architecture", &name, &n, NULL) &&
+               dflash_architecture(name, n);
+    gguf_close(g);
+    return yes;
+}
+
+static int consider_draft(struct near_drafts *d, const char *path, struct err *e) {
+    struct session_options o = *d->o;
+    struct memory_plan plan;
+    struct err why = {0};
+    if (!is_draft(path))
+        return 0;
+    o.draft = path;
+    o.make_plan = true;
+    o.note = NULL;
+    int rc = session_measure(&o, &plan, &why);
+    if (rc && rc != ERR_MEMORY) {
+        note_draft(d, "%s lies beside the target and is not used: %s", path, why.text);
+        return 0;
+    }
+    if (d->n == DRAFTS_MAX)
+        return 0;
+    d->path[d->n] = strdup(path);
+    return d->path[d->n++] ? 0 : err_set(e, ERR_MEMORY, "no memory for a path");
+}
+
+static int compare_names(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int has_gguf_name(const struct dirent *f) {
+    size_t n = strlen(f->d_name);
+    return n > 5 && !strcmp(f->d_name + n - 5, ".gguf");
+}
+
+static int search_drafts(struct near_drafts *d, const char *folder, struct err *e) {
+    struct dirent **files = NULL;
+    int rc = 0, n = scandir(folder, &files, has_gguf_name, compare_names);
+    for (int i = 0; i < n; i++) {
+        struct str path = {0};
+        str_printf(&path, "%s/%s", folder, files[i]->d_name);
+        if (path.failed)
+            rc = err_set(e, ERR_MEMORY, "no memory for a path");
+        else if (!rc && strcmp(files[i]->d_name, d->target) != 0)
+            rc = consider_draft(d, path.data, e);
+        str_fini(&path);
+        free(files[i]);
+    }
+    free(files);
+    return rc;
+}
+
+// The draft next to o->model (GGUF files of its folder): its path, or nothing when there is none or
+// several fit. What was found, and why one is not used, goes to o->note. o->draft is not looked at.
+// ERR_MEMORY; a folder that cannot be read has no drafts.
+static int find_draft_near(const struct session_options *o, struct str *out, struct err *e) {
+    const char *slash = strrchr(o->model, '/');
+    struct near_drafts d = {.o = o, .target = slash ? slash + 1 : o->model};
+    struct str folder = {0};
+    folder_of(&folder, o->model);
+    int rc = folder.failed ? err_set(e, ERR_MEMORY, "no memory for a path")
+                           : search_drafts(&d, folder.data, e);
+    if (!rc && d.n == 1) {
+        str_puts(out, d.path[0]);
+        note_draft(&d, "guessing with the draft %s, which lies beside the target", d.path[0]);
+    } else if (!rc && d.n > 1) {
+        note_draft(&d, "several drafts fit, among them %s and %s: name one with -d", d.path[0],
+                   d.path[1]);
+    }
+    for (int i = 0; i < d.n; i++)
+        free(d.path[i]);
+    str_fini(&folder);
+    return rc || !out->failed ? rc : err_set(e, ERR_MEMORY, "no memory for a path");
+}
 
 enum { MAX_CONTEXT = 1 << 24 };
 
@@ -19,7 +173,7 @@ static enum kv_codec_id kv_codec(const struct cli_args *a, int own) {
     return (enum kv_codec_id)options_int(&a->opt, option);
 }
 
-static int dflash_overrides(const struct cli_args *a, struct dflash_options *d, struct err *e) {
+static int read_dflash_options(const struct cli_args *a, struct dflash_options *d, struct err *e) {
     const struct options *o = &a->opt;
     size_t n;
     const int32_t *taps = options_list(o, OPT_DRAFT_TAPS, &n);
@@ -40,7 +194,7 @@ static int dflash_overrides(const struct cli_args *a, struct dflash_options *d, 
     return 0;
 }
 
-static int max_ctx(const struct cli_args *a, int64_t *out, struct err *e) {
+static int read_max_ctx(const struct cli_args *a, int64_t *out, struct err *e) {
     const char *text = options_str(&a->opt, OPT_MAX_CTX);
     *out = 0;
     if (!strcmp(text, "auto") || !strcmp(text, "0"))
@@ -70,8 +224,8 @@ int decode_budget(const struct cli_args *a, bool *choose, struct err *e) {
     return (int)n;
 }
 
-static int cpu_experts(const struct cli_args *a, int *out, struct err *e) {
-    enum { MOST = 4096 };
+static int read_cpu_experts(const struct cli_args *a, int *out, struct err *e) {
+    enum { LAYERS_MAX = 4096 };
     const char *text = options_str(&a->opt, OPT_CPU_EXPERTS);
     char *end;
     *out = CPU_EXPERTS_AUTO;
@@ -79,10 +233,10 @@ static int cpu_experts(const struct cli_args *a, int *out, struct err *e) {
         return 0;
     errno = 0;
     long n = strtol(text, &end, 10);
-    if (errno || end == text || *end || n < 0 || n > MOST)
+    if (errno || end == text || *end || n < 0 || n > LAYERS_MAX)
         return err_set(e, ERR_USAGE,
-                       "--cpu-experts is auto or a number of layers up to %d, not '%.40s'", MOST,
-                       text);
+                       "--cpu-experts is auto or a number of layers up to %d, not '%.40s'",
+                       LAYERS_MAX, text);
     *out = (int)n;
     return 0;
 }
@@ -106,25 +260,25 @@ void decode_show_plan(const struct cli_args *a, const struct session *s) {
 }
 
 // Sequences that will share a pass.
-static int most_sequences(const struct cli_args *a) {
+static int max_sequences(const struct cli_args *a) {
     size_t n = 0;
     bool many = a->command->id == CLI_BENCH && options_given(&a->opt, OPT_SEQUENCES);
     const int32_t *counts = many ? options_list(&a->opt, OPT_SEQUENCES, &n) : NULL;
-    int most = 1;
+    int max = 1;
     for (size_t i = 0; i < n; i++)
-        most = max_i32(most, counts[i]);
-    return most;
+        max = max_i32(max, counts[i]);
+    return max;
 }
 
 // Where --price-cache keeps its files; nothing: nowhere.
-static void price_folder(const struct cli_args *a, struct str *out) {
+static void put_price_folder(const struct cli_args *a, struct str *out) {
     const char *where =
         (a->command->id == CLI_GENERATE || a->command->id == CLI_CHAT ||
          a->command->id == CLI_BENCH || a->command->id == CLI_SERVE || a->command->id == CLI_DAEMON)
             ? options_str(&a->opt, OPT_PRICE_CACHE)
             : "off";
     if (!strcmp(where, "auto"))
-        folders_cache(out);
+        cli_cache_folder(out);
     else if (strcmp(where, "off") != 0)
         str_puts(out, where);
 }
@@ -141,7 +295,8 @@ static bool finds_models(const struct cli_args *a) {
 }
 
 // The daemon's operands are another spelling of options.
-static int find_operand(const struct cli_args *a, int row, int i, struct str *out, struct err *e) {
+static int take_model_operand(const struct cli_args *a, int row, int i, struct str *out,
+                              struct err *e) {
     if (options_given(&a->opt, row))
         return err_set(e, ERR_USAGE, "--%s and the operand '%s' name the same file; give one",
                        cli_options[row].name, a->opt.operands[i]);
@@ -151,10 +306,10 @@ static int find_operand(const struct cli_args *a, int row, int i, struct str *ou
 
 static int find_model(const struct cli_args *a, struct decode_files *f, struct err *e) {
     if (a->command->id == CLI_DAEMON && a->opt.n_operands > 0)
-        return find_operand(a, OPT_MODEL, 0, &f->model, e);
+        return take_model_operand(a, OPT_MODEL, 0, &f->model, e);
     if (options_given(&a->opt, OPT_MODEL) || !finds_models(a))
         return cli_need(a, OPT_MODEL, e);
-    int rc = at_hand_model(&f->model, e);
+    int rc = find_bundled_model(&f->model, e);
     if (!rc)
         fprintf(stderr, "coppice: no model was given with -m; this is the bundled one, %s\n",
                 f->model.data);
@@ -165,7 +320,7 @@ static int find_model(const struct cli_args *a, struct decode_files *f, struct e
 static int find_draft(const struct cli_args *a, struct session_options *o, struct decode_files *f,
                       struct err *e) {
     if (a->command->id == CLI_DAEMON && a->opt.n_operands > 1) {
-        int rc = find_operand(a, OPT_DRAFT, 1, &f->draft, e);
+        int rc = take_model_operand(a, OPT_DRAFT, 1, &f->draft, e);
         o->draft = f->draft.data;
         return rc;
     }
@@ -176,14 +331,14 @@ static int find_draft(const struct cli_args *a, struct session_options *o, struc
                   options_int(&a->opt, OPT_SPECULATE) <= SPECULATE_CHAIN;
     if (options_given(&a->opt, OPT_DRAFT) || !finds_models(a) || !wanted)
         return 0;
-    int rc = at_hand_draft(o, &f->draft, e);
+    int rc = find_draft_near(o, &f->draft, e);
     if (!rc && f->draft.len)
         o->draft = f->draft.data;
     return rc;
 }
 
 // Says what is given up, since answers change.
-static void read_sparsely(const struct cli_args *a, struct sparse_rule *rule) {
+static void read_sparse_rule(const struct cli_args *a, struct sparse_rule *rule) {
     float alpha = (float)options_float(&a->opt, OPT_SPARSE_PREFILL);
     if (!(alpha > 0))
         return;
@@ -198,11 +353,11 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     struct session_options o = session_options_default();
     int rc = find_model(a, f, e);
     if (!rc)
-        rc = dflash_overrides(a, &o.dflash, e);
+        rc = read_dflash_options(a, &o.dflash, e);
     if (!rc)
-        rc = max_ctx(a, &o.target.max_ctx, e);
+        rc = read_max_ctx(a, &o.target.max_ctx, e);
     if (!rc)
-        rc = cpu_experts(a, &o.cpu_experts, e);
+        rc = read_cpu_experts(a, &o.cpu_experts, e);
     if (rc)
         return rc;
     o.model = f->model.len ? f->model.data : options_str(&a->opt, OPT_MODEL);
@@ -222,8 +377,8 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
     o.target.codec_k = kv_codec(a, OPT_KV_TYPE_K);
     o.target.codec_v = kv_codec(a, OPT_KV_TYPE_V);
-    read_sparsely(a, &o.target.sparse);
-    price_folder(a, &f->prices);
+    read_sparse_rule(a, &o.target.sparse);
+    put_price_folder(a, &f->prices);
     o.price_folder = f->prices.len && !f->prices.failed ? f->prices.data : NULL;
     rc = find_draft(a, &o, f, e);
     *out = o;
@@ -242,7 +397,7 @@ static int open_pair(const struct cli_args *a, bool needs_draft, struct compress
         rc = budget = decode_budget(a, &choose, e);
     if (rc < 0)
         goto out;
-    o.target.max_seqs = most_sequences(a);
+    o.target.max_seqs = max_sequences(a);
     o.timing = a->command->id == CLI_PROFILE;
     o.importance = a->command->id == CLI_IMATRIX;
     if (o.importance && !o.target.max_ctx) // a sequence holds one piece, and has room for a token
@@ -359,7 +514,7 @@ void decode_json_ms(struct json_writer *w, double load, const struct step_times 
     jw_end(w, '}');
 }
 
-static void put_experts(struct json_writer *w, const struct session *s) {
+static void put_json_experts(struct json_writer *w, const struct session *s) {
     const struct expert_use u = session_experts(s);
     if (!u.slots)
         return;
@@ -422,7 +577,7 @@ void decode_json_memory(struct json_writer *w, const struct session *s) {
         jw_key_int(w, parts[i].name, parts[i].bytes);
     }
     jw_end(w, '}');
-    put_experts(w, s);
+    put_json_experts(w, s);
 }
 
 void decode_show_peak(const struct cli_args *a, const struct session *s) {
@@ -441,34 +596,4 @@ void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids,
     for (int64_t i = 0; i < n; i++)
         jw_int(w, ids[i]);
     jw_end(w, ']');
-}
-
-int raw_open(struct raw_file *r, const char *path, struct err *e) {
-    *r = (struct raw_file){.f = fopen(path, "wb"), .path = path};
-    if (!r->f)
-        return err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    return 0;
-}
-
-int raw_write(struct raw_file *r, const float *row, int64_t n, struct err *e) {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t v;
-        memcpy(&v, &row[i], sizeof v);
-        const unsigned char bytes[4] = {(unsigned char)v, (unsigned char)(v >> 8),
-                                        (unsigned char)(v >> 16), (unsigned char)(v >> 24)};
-        if (fwrite(bytes, sizeof bytes, 1, r->f) != 1)
-            return err_set(e, ERR_IO, "cannot write %s: %s", r->path, strerror(errno));
-    }
-    return 0;
-}
-
-int raw_close(struct raw_file *r, int rc, struct err *e) {
-    if (!r->f)
-        return rc;
-    if (fclose(r->f) != 0 && !rc)
-        rc = err_set(e, ERR_IO, "cannot write %s: %s", r->path, strerror(errno));
-    if (rc)
-        remove(r->path);
-    r->f = NULL;
-    return rc;
 }

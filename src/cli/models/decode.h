@@ -17,7 +17,8 @@ struct decode_files {
 void decode_files_fini(struct decode_files *f);
 
 // The options of -m, -d and of the device; `chat` and `serve` find models that are not named
-// (at_hand.h). *out points into f, which the caller frees in any case.
+// (the bundled pair, and a draft that lies next to its target). *out points into f, which the
+// caller frees in any case.
 int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
                    struct err *e);
 
@@ -55,14 +56,5 @@ void decode_json_memory(struct json_writer *w, const struct session *s);
 // With --verbose on a device, what was taken at most, to standard error.
 void decode_show_peak(const struct cli_args *a, const struct session *s);
 void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids, int64_t n);
-
-// A file of float rows, removed again when it could not be finished. Zeroed is closed.
-struct raw_file {
-    FILE *f;
-    const char *path;
-};
-int raw_open(struct raw_file *r, const char *path, struct err *e);
-int raw_write(struct raw_file *r, const float *row, int64_t n, struct err *e); // little-endian
-int raw_close(struct raw_file *r, int rc, struct err *e); // rc: the status so far, returned if bad
 
 #endif

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All options of all subcommands: parser, --help and the manual page come from these rows.
+// All options of all subcommands: parser, --help and the manual page come from these rows. After
+// them spellings of llama.cpp, vLLM and Luce DFlash: one that means the same is taken as ours; one
+// that has no meaning here is passed over with a sentence, so that a command line that people have
+// does something sensible.
 #include "cli/cli.h"
 #include "ops/args/mlp.h"
 #include "ops/args/sample.h"
@@ -470,3 +473,96 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                   .help = "print the result as JSON"},
     [OPT_HELP] = {"help", 'h', OPTION_FLAG, .groups = UINT64_MAX, .help = "show this help"},
 };
+
+#define ALIASED                     (DECODING & ~BENCH)
+#define SAME(spelling, row, groups) {spelling, row, NULL, NULL, NULL, groups}
+#define NONE(spelling, words, note) {spelling, OPTION_NONE, NULL, words, note, ALIASED}
+
+static const struct option_alias aliases[] = {
+    SAME("--target", OPT_MODEL, ALIASED),
+    SAME("-md", OPT_DRAFT, ALIASED),
+    SAME("--model-draft", OPT_DRAFT, ALIASED),
+    SAME("--spec-draft-model", OPT_DRAFT, ALIASED),
+    SAME("--draft-model", OPT_DRAFT, ALIASED),
+    SAME("-a", OPT_NAME, SERVE),
+    SAME("--alias", OPT_NAME, SERVE),
+    SAME("--model-name", OPT_NAME, SERVE),
+    SAME("--served-model-name", OPT_NAME, SERVE),
+
+    SAME("--ctx-size", OPT_MAX_CTX, ALIASED),
+    SAME("--max-model-len", OPT_MAX_CTX, ALIASED),
+    SAME("-np", OPT_PARALLEL, SERVE),
+    SAME("--max-num-seqs", OPT_PARALLEL, SERVE),
+    SAME("--slots", OPT_PARALLEL, SERVE),
+    SAME("--upstream", OPT_UPSTREAM, SERVE),
+    SAME("-ub", OPT_CHUNK, ALIASED),
+    SAME("--ubatch-size", OPT_CHUNK, ALIASED),
+    SAME("-ctk", OPT_KV_TYPE_K, ALIASED),
+    SAME("--cache-type-k", OPT_KV_TYPE_K, ALIASED),
+    SAME("-ctv", OPT_KV_TYPE_V, ALIASED),
+    SAME("--cache-type-v", OPT_KV_TYPE_V, ALIASED),
+    SAME("-ncmoe", OPT_CPU_EXPERTS, ALIASED),
+    SAME("--n-cpu-moe", OPT_CPU_EXPERTS, ALIASED),
+    SAME("--target-device", OPT_DEVICE, ALIASED),
+    SAME("--n-predict", OPT_MAX_TOKENS, GENERATE),
+    SAME("--predict", OPT_MAX_TOKENS, GENERATE),
+    SAME("--n-gen", OPT_MAX_TOKENS, GENERATE),
+    SAME("--n-predict", OPT_ANSWER_TOKENS, CHAT),
+    SAME("--predict", OPT_ANSWER_TOKENS, CHAT),
+    SAME("-sys", OPT_SYSTEM, CHAT),
+    SAME("--system-prompt", OPT_SYSTEM, CHAT),
+
+    SAME("--temperature", OPT_TEMP, GENERATE | CHAT),
+    SAME("--temperature", OPT_REQUEST_TEMP, SERVE),
+    SAME("-s", OPT_SEED, GENERATE | CHAT),
+    SAME("--repeat-last-n", OPT_PENALTY_WINDOW, ALIASED),
+
+    {"--spec-type", OPT_SPECULATE, NULL,
+     "none=off|dflash=tree|draft-dflash=tree|ddtree=tree|dflash-chain=chain|ngram-simple=lookup|"
+     "ngram-cache=lookup|ngram-map-k=lookup|ngram-mod=lookup",
+     NULL, ALIASED},
+    {"--ddtree", OPT_SPECULATE, "tree", NULL, NULL, ALIASED},
+    {"--no-ddtree", OPT_SPECULATE, "chain", NULL, NULL, ALIASED},
+    SAME("--ddtree-budget", OPT_BUDGET, ALIASED),
+    SAME("--draft-max", OPT_BUDGET, ALIASED),
+    SAME("--spec-draft-n-max", OPT_BUDGET, ALIASED),
+    NONE("--ddtree-no-chain-seed", NULL,
+         "a tree starts without a chain unless --chain-seed is given"),
+    NONE("--ddtree-temp", "", "trees take the draft's probabilities as they are"),
+    NONE("--draft-min", "", "--budget auto leaves out what does not pay"),
+    NONE("--draft-p-min", "", "--min-prob bounds the chance of a whole path"),
+    NONE("--fast-rollback", NULL, "the state is always cut back without running anything again"),
+    NONE("--no-fast-rollback", NULL, "the state is always cut back without running anything again"),
+    NONE("--lazy-draft", NULL, "the draft is loaded with the target"),
+
+    {"--daemon", OPTION_NONE, NULL, NULL, "the subcommand says it", DAEMON},
+    SAME("--disk-prefix-cache-compress", OPT_PREFILL_FLOWKV, ALIASED),
+    NONE("--prefill-drafter-tokenizer", "", "the tokenizer is that of the scorer's file"),
+    NONE("--prefill-skip-park", NULL, "nothing is parked: scorer, target and draft stay loaded"),
+    NONE("--draft-residency", "auto|persistent|request-scoped", "scorer and draft stay loaded"),
+    NONE("-ngl", "", "all layers run on the device; --device cpu uses no GPU"),
+    NONE("--gpu-layers", "", "all layers run on the device; --device cpu uses no GPU"),
+    NONE("--n-gpu-layers", "", "all layers run on the device; --device cpu uses no GPU"),
+    NONE("-ngld", "", "all layers of the draft run on the device"),
+    NONE("--gpu-layers-draft", "", "all layers of the draft run on the device"),
+    NONE("-fa", "on|off|auto|1|0", "attention has one way only"),
+    NONE("--flash-attn", "on|off|auto|1|0", "attention has one way only"),
+    NONE("-b", "", "--chunk sets the prompt tokens of a pass"),
+    NONE("--batch-size", "", "--chunk sets the prompt tokens of a pass"),
+    NONE("-tb", "", "--threads counts for prompts too"),
+    NONE("--threads-batch", "", "--threads counts for prompts too"),
+    NONE("-cb", NULL, "requests always share passes"),
+    NONE("--cont-batching", NULL, "requests always share passes"),
+    NONE("--jinja", NULL, "chat templates are always rendered"),
+    NONE("--metrics", NULL, "GET /metrics is always there"),
+    NONE("--props", NULL, "GET /props is always there"),
+    NONE("--mlock", NULL, "weights are read into memory that belongs to the process"),
+    NONE("--mmap", NULL, "weights are read into memory that belongs to the process"),
+    NONE("--no-mmap", NULL, "weights are read into memory that belongs to the process"),
+    NONE("--no-warmup", NULL, "there is no warm-up"),
+    NONE("--no-cors", NULL, "other origins are refused unless --cors names them"),
+    NONE("--fa-window", "", "attention sees the whole context"),
+};
+
+const struct option_set cli_option_set = {cli_options, CLI_OPTION_COUNT, aliases,
+                                          sizeof aliases / sizeof *aliases};

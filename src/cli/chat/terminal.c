@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// From lines to messages; see edit.h. The editor behind it reads single lines, or several at once
-// when they were pasted.
-#include "cli/chat/edit.h"
+// Messages and the status line at a terminal; see terminal.h. The editor reads single lines, or
+// several at once when they were pasted. A window of another size is noticed at the next status
+// that is shown. Sequences are those of the VT100: scrolling region, save and restore of the
+// cursor.
+#include "cli/chat/terminal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
-#include "cli/folders.h"
 
 static const char block[] = "\"\"\"";
 enum { BLOCK = sizeof block - 1 };
@@ -139,8 +142,52 @@ int edit_read(struct edit *ed, struct str *out, struct err *e) {
 void edit_history_file(struct str *out) {
     struct str folder = {0};
     struct err unseen;
-    folders_state(&folder);
+    cli_state_folder(&folder);
     if (folder.len && !folder.failed && !file_make_folder(folder.data, &unseen))
         str_printf(out, "%s/chat-history", folder.data);
     str_fini(&folder);
+}
+
+enum { FEWEST_ROWS = 4, EVERY_MS = 100 };
+
+void status_begin(struct status *s) {
+    struct winsize w;
+    *s = (struct status){0};
+    if (!cli_terminal(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) ||
+        w.ws_row < FEWEST_ROWS || w.ws_col == 0)
+        return;
+    s->rows = w.ws_row;
+    s->columns = w.ws_col;
+    // A line end and one step up: the cursor is then above the bottom line, whatever it was.
+    printf("\n\033[A\0337\033[1;%dr\0338", s->rows - 1);
+    fflush(stdout);
+}
+
+static void follow_size(struct status *s) {
+    struct winsize w;
+    if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_row >= FEWEST_ROWS && w.ws_col > 0 &&
+        (w.ws_row != s->rows || w.ws_col != s->columns)) {
+        status_end(s);
+        status_begin(s);
+    }
+}
+
+void status_show(struct status *s, const char *text) {
+    double now = clock_ms();
+    if (!s->rows || now - s->shown < (double)EVERY_MS)
+        return;
+    follow_size(s);
+    s->shown = now;
+    bool dim = cli_may_dim(STDOUT_FILENO);
+    printf("\0337\033[%d;1H%s%.*s%s\033[K\0338", s->rows, dim ? "\033[2m" : "", s->columns - 1,
+           text, dim ? "\033[0m" : "");
+    fflush(stdout);
+}
+
+void status_end(struct status *s) {
+    if (!s->rows)
+        return;
+    printf("\0337\033[r\033[%d;1H\033[K\0338", s->rows);
+    fflush(stdout);
+    s->rows = 0;
 }
