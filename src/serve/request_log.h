@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #include "base/str.h"
-#include "serve/api/error.h"
 #include "serve/http/http.h"
-#include "serve/reply/json.h"
+#include "serve/reply/answer.h"
+#include "serve/request/error.h"
 
 struct request_record {
     const char *id;            // NULL: it has none

@@ -13,9 +13,9 @@
 #include "formats/gguf/gguf.h"
 #include "formats/quant/quant.h"
 #include "serve/api/api.h"
-#include "serve/completion/completion.h"
-#include "serve/completion/tool_constraint.h"
-#include "serve/completion/warm.h"
+#include "serve/completion/constraint.h"
+#include "serve/completion/lifecycle.h"
+#include "serve/completion/warmup.h"
 #include "serve/random_id.h"
 
 enum { WORKER_QUEUE = 4096, TICK_MS = 250, ALIVE_MS = 5000, WARM_BYTES = 64 << 20 };
@@ -61,7 +61,7 @@ static void methods(void *arg, const char *path, struct str *out) {
 static void tick(void *arg) {
     struct server *v = arg;
     completion_tick(&v->s);
-    warm_tick(&v->s);
+    warmup_tick(&v->s);
 }
 
 // "qwen-27b-q4_k_m" of "/models/qwen-27b-q4_k_m-00001-of-00003.gguf".
@@ -190,7 +190,7 @@ static void on_loaded(struct server *v) {
                                        .how = s->defaults.how};
     s->ready = true;
     if (v->warm.len)
-        warm_read(s, v->warm.data, v->warm.len);
+        warmup_read(s, v->warm.data, v->warm.len);
 }
 
 static void on_engine(void *arg) {
@@ -296,7 +296,7 @@ void server_destroy(struct server *v) {
     workers_destroy(v->s.shorteners);
     engine_destroy(v->s.engine);
     completion_free_all(&v->s);
-    warm_free_all(&v->s);
+    warmup_free_all(&v->s);
     tool_constraints_destroy(v->s.tool_constraints);
     if (v->s.http)
         http_destroy(v->s.http);

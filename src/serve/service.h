@@ -1,21 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the handlers of all paths share: the engine, the connections, the model's words and limits,
-// counts, the requests in progress. It belongs to the loop thread; text workers read what never
-// changes once the model is there.
+// What the handlers of all paths share: the options, the engine, the connections, the model's words
+// and limits, counts, the requests in progress. It belongs to the loop thread; text workers read
+// what never changes once the model is there.
 #ifndef COPPICE_SERVE_SERVICE_H
 #define COPPICE_SERVE_SERVICE_H
 
 #include "compress/adapt.h"
+#include "compress/prefill.h"
 #include "engine/loop/engine.h"
-#include "serve/api/error.h"
 #include "serve/http/http.h"
 #include "serve/metrics.h"
 #include "serve/reply/store.h"
+#include "serve/request/error.h"
 #include "serve/request/params.h"
 #include "serve/request_log.h"
-#include "serve/server.h"
 #include "serve/workers.h"
 #include "text/chat/chat.h"
+
+struct server;
+// What is pointed at must live as long as the server.
+struct server_options {
+    struct engine_options engine; // `changed` is the server's
+    struct http_options http;     // handler, refuse, arg and open paths are the server's
+    const char *name;             // the model's name for clients; NULL: its file's
+    const char *warm_file;        // a conversation to be read at the start; NULL: none
+    const char *template_file;    // a chat template in place of the model's own; NULL: none
+    // How long prompts are compressed, and by what; the mode is not off only with a compressor,
+    // which is used in one thread.
+    struct prefill_options prefill;
+    struct compressor *compressor; // NULL: none
+    int text_threads;              // that render and tokenise; 0: 2
+    int alive_ms; // a stream without words for so long gets an empty chunk; 0: 5000
+    // NULL, or told once, in the loop thread, what requests get that do not say: how to guess, by
+    // the draft model where there is one, and sampling as the model's file has it in
+    // general.sampling.*, else at temperature 1. It may change both.
+    void (*defaults)(void *arg, const struct session *s, struct request *r);
+    void *defaults_arg;
+    // One line for each request, with its end, in the loop thread; NULL: none.
+    void (*log)(void *arg, const char *line, size_t n);
+    void *log_arg;
+    bool log_json, log_prompts;
+    // NULL, or told once in the loop thread that the model is loaded, or why it is not.
+    void (*loaded)(void *arg, struct server *v, const struct err *failure);
+    void *loaded_arg;
+};
 
 struct completion;
 struct warm;

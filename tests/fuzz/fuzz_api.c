@@ -6,14 +6,15 @@
 
 #include <string.h>
 
-#include "serve/conversation/check.h"
+#include "serve/conversation/chat.h"
 #include "serve/conversation/messages.h"
 #include "serve/conversation/plain.h"
 #include "serve/conversation/responses.h"
 #include "serve/http/sse.h"
-#include "serve/reply/json.h"
-#include "serve/request/params.h"
+#include "serve/reply/answer.h"
+#include "serve/request/body.h"
 #include "serve/request_log.h"
+#include "support/conversation_words.h"
 
 void fuzz_setup(void) {
 }
@@ -73,10 +74,9 @@ static void check_event(const struct str *out, bool fragile) {
 static void write_answer(const struct params *p, const char *text, size_t n, bool fragile) {
     struct json_writer w = {0};
     struct str out = {0};
-    struct answer_head h = {.id = "x", .object = "chat.completion.chunk"};
     struct answer_choice c = {.reasoning = {text, n}, .content = {text, n}, .finish = "stop"};
-    h.model = p->model ? p->model : "";
-    answer_open(&w, &h);
+    jw_begin(&w, '{');
+    jw_key_str(&w, "model", p->model ? p->model : "");
     jw_key(&w, "choices");
     jw_begin(&w, '[');
     answer_delta(&w, &c);
@@ -141,7 +141,7 @@ typedef void write_fn(const struct conversation *v, struct json_writer *w);
 // chats can say.
 static bool survives(const struct json *body, read_fn *read, write_fn *write, struct api_error *x) {
     static const struct json_rules rules = {.depth = 512, .big_integers = true};
-    struct conversation v = {0}, again = {0}, plain = {0};
+    struct conversation v = {0}, again = {0};
     struct json_writer w = {0};
     struct json *back = NULL;
     struct str where = {0};
@@ -160,10 +160,8 @@ static bool survives(const struct json *body, read_fn *read, write_fn *write, st
         if (!again.failed && !conversation_differs(&v, &again, &where, &e))
             FUZZ_CHECK(same && where.len == 0);
     }
-    ok = ok && conversation_plain(&v, "messages", &plain, x) &&
-         conversation_words(&plain, &words, x);
+    ok = ok && conversation_plain(&v, x) && conversation_words(&v, &words, x);
     chat_words_fini(&words);
-    conversation_fini(&plain);
     conversation_fini(&again);
     conversation_fini(&v);
     json_free(back);
@@ -185,8 +183,8 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     enum endpoint endpoint = endpoints[data[0] % 7];
     const char *text = (const char *)data + 1;
     sample_params_init(&l.sample);
-    bool ok = params_parse(text, size - 1, &body, &x) && params_read(&p, body, endpoint, &l, &x) &&
-              (!(endpoint & ENDPOINT_MESSAGES) || messages_check(p.messages, &x)) &&
+    bool ok = body_parse(text, size - 1, &body, &x) && body_read(&p, body, endpoint, &l, &x) &&
+              (!(endpoint & ENDPOINT_MESSAGES) || conversation_check_chat(p.messages, &x)) &&
               (endpoint != ENDPOINT_ANTHROPIC || survives(body, read_turns, write_turns, &x)) &&
               (endpoint != ENDPOINT_RESPONSES || survives(body, read_items, write_items, &x));
     if (ok) {

@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "serve/api/handlers.h"
 #include "serve/conversation/messages.h"
-#include "serve/conversation/noise.h"
 #include "serve/conversation/plain.h"
-#include "serve/reply/messages.h"
-#include "serve/request/params.h"
+#include "serve/request/body.h"
 #include "server_rig.h"
 
 #define MESSAGES "/v1/messages"
@@ -33,22 +32,20 @@ static int stop(void **state) {
 // What a template gets of a body, or the refusal's place and sentence.
 static void read_body(const char *body, struct json_writer *w) {
     struct json *v = NULL;
-    struct conversation c = {0}, plain = {0};
+    struct conversation c = {0};
     struct chat_words words = {0};
     struct api_error x = {0};
-    assert_true(params_parse(body, strlen(body), &v, &x));
+    assert_true(body_parse(body, strlen(body), &v, &x));
     bool ok = messages_body_check(v, &x);
     if (ok)
         conversation_read_messages(&c, v);
-    if (ok && conversation_plain(&c, "messages", &plain, &x) &&
-        conversation_words(&plain, &words, &x)) {
+    if (ok && conversation_plain(&c, &x) && conversation_words(&c, &words, &x)) {
         jw_value(w, words.messages);
     } else {
         assert_int_equal(x.status, 400);
         str_printf(&w->out, "%s: %s", x.param, x.text);
     }
     chat_words_fini(&words);
-    conversation_fini(&plain);
     conversation_fini(&c);
     json_free(v);
 }
@@ -189,8 +186,8 @@ static void tools_are_read(void **state) {
         "\"type\":\"bash_20250124\",\"name\":\"bash\"}],\"tool_choice\":{\"type\":\"tool\","
         "\"name\":"
         "\"f\",\"disable_parallel_tool_use\":true}}";
-    struct json *v = NULL, *schemas = NULL;
-    struct conversation c = {0}, plain = {0};
+    struct json *v = NULL;
+    struct conversation c = {0};
     struct chat_words words = {0};
     struct api_error x = {0};
     assert_int_equal(json_parse(&v, body, sizeof body - 1, NULL), 0);
@@ -198,18 +195,16 @@ static void tools_are_read(void **state) {
     assert_int_equal(c.n_tools, 3);
     assert_int_equal(c.choice.kind, CHOICE_NAMED);
     assert_true(words_equal(c.choice.name, "f") && c.parallel == -1);
-    assert_true(conversation_know_tools(&c, &schemas, &x));
-    assert_true(conversation_plain(&c, "messages", &plain, &x));
-    assert_true(conversation_words(&plain, &words, &x));
+    assert_true(conversation_know_tools(&c, &x));
+    assert_true(conversation_plain(&c, &x));
+    assert_true(conversation_words(&c, &words, &x));
     assert_int_equal(json_len(words.tools), 2);
     assert_string_equal(server_rig_text(words.tools, "0.function.name"), "f");
     assert_string_equal(server_rig_text(words.tools, "0.function.parameters.type"), "object");
     assert_string_equal(server_rig_text(words.tools, "1.function.name"), "bash");
     assert_non_null(server_rig_at(words.tools, "1.function.parameters.properties.command"));
     chat_words_fini(&words);
-    conversation_fini(&plain);
     conversation_fini(&c);
-    json_free(schemas);
     json_free(v);
     reads("{\"messages\":[],\"tools\":[{\"input_schema\":{}}]}",
           "tools: tools[0] must have a name and an object as input_schema");
@@ -219,7 +214,7 @@ static void tools_are_read(void **state) {
 static void offers(const char *turns, const char *wanted) {
     struct str body = {0}, names = {0};
     struct json *v = NULL;
-    struct conversation c = {0}, plain = {0};
+    struct conversation c = {0};
     struct chat_words words = {0};
     struct api_error x = {0};
     str_printf(&body,
@@ -230,8 +225,8 @@ static void offers(const char *turns, const char *wanted) {
     assert_true(messages_body_check(v, &x));
     conversation_read_messages(&c, v);
     conversation_read_messages_tools(&c, v);
-    assert_true(conversation_plain(&c, "messages", &plain, &x));
-    assert_true(conversation_words(&plain, &words, &x));
+    assert_true(conversation_plain(&c, &x));
+    assert_true(conversation_words(&c, &words, &x));
     for (size_t i = 0; i < json_len(words.tools); i++) {
         const struct json *f = json_get(json_at(words.tools, i), "function");
         str_printf(&names, "%s:%s ", json_str(json_get(f, "name"), NULL),
@@ -240,7 +235,6 @@ static void offers(const char *turns, const char *wanted) {
     assert_string_equal(names.data ? names.data : "", wanted);
     assert_int_equal(json_len(words.messages), strstr(turns, "\"text\"") ? 2 : 1);
     chat_words_fini(&words);
-    conversation_fini(&plain);
     conversation_fini(&c);
     json_free(v);
     str_fini(&body);
@@ -267,15 +261,6 @@ static void turns_of_the_system_change_tools(void **state) {
     reads("{\"messages\":[" HI "," SYSTEM(ADDED("{\"definition\":{\"input_schema\":{}}}")) "]}",
           "messages[1].content[0]: messages[1].content[0].tool.definition must have a name and an "
           "object as input_schema");
-}
-
-static void noise_is_found(void **state) {
-    (void)state;
-    static const char two[] = "x-anthropic-billing-header: a\nx-anthropic-billing-header: b\nText";
-    assert_int_equal(noise_length(two, sizeof two - 1), sizeof two - 5);
-    assert_int_equal(noise_length("Text\nx-anthropic-billing-header: a", 34), 0);
-    assert_int_equal(noise_length("x-anthropic-billing-header: a", 29), 29);
-    assert_int_equal(noise_length("", 0), 0);
 }
 
 // The data of the events of a stream, whose names must be those of their data.
@@ -550,12 +535,12 @@ static void thinking_goes_out_sealed_where_it_is_omitted(void **state) {
     struct events v;
     c.p.omits_thinking = true;
     struct answer_item *it = answer_items_begin(&k.items, ITEM_REASONING);
-    blocks_item_begin(&c, &k, it);
-    blocks_item_delta(&c, &k, it, &p);
+    api_messages_dialect.item_begin(&c, &k, it);
+    api_messages_dialect.item_delta(&c, &k, it, &p);
     str_puts(&it->text, "hm");
-    blocks_alive(&c);
+    api_messages_dialect.alive(&c);
     it->open = false;
-    blocks_item_end(&c, &k, it);
+    api_messages_dialect.item_end(&c, &k, it);
     read_events(&v, &s.out);
     assert_int_equal(v.n, 5); // start, ping and an empty piece, signature, stop
     assert_string_equal(server_rig_text(v.at[0], "content_block.thinking"), "");
@@ -580,7 +565,6 @@ int main(void) {
         cmocka_unit_test(members_of_another_kind_are_refused),
         cmocka_unit_test(tools_are_read),
         cmocka_unit_test(turns_of_the_system_change_tools),
-        cmocka_unit_test(noise_is_found),
         cmocka_unit_test(streams_and_whole_answers_agree),
         cmocka_unit_test(counting_takes_what_answering_takes),
         cmocka_unit_test(threads_are_refused_in_their_words),

@@ -5,9 +5,9 @@
 
 #include <stdio.h>
 
-#include "serve/conversation/check.h"
+#include "serve/conversation/chat.h"
+#include "serve/request/body.h"
 #include "serve/request/fields.h"
-#include "serve/request/params.h"
 
 static struct params_limits limits(void) {
     struct params_limits l = {.vocab = 1000, .slots = 4, .how = SPECULATE_LOOKUP};
@@ -40,7 +40,7 @@ static void read_ok(struct params *p, struct json **body, enum endpoint ep, cons
     struct params_limits l = limits();
     struct api_error x = {0};
     *body = body_of(ep, members);
-    if (!params_read(p, *body, ep, &l, &x))
+    if (!body_read(p, *body, ep, &l, &x))
         fail_msg("%s: %s", members, x.text);
     assert_int_equal(x.status, 0);
 }
@@ -282,7 +282,7 @@ static void wrong_fields_are_named(void **state) {
         struct params p;
         struct api_error x = {0};
         struct json *body = body_of(cases[i].endpoint, cases[i].members);
-        if (params_read(&p, body, cases[i].endpoint, &l, &x))
+        if (body_read(&p, body, cases[i].endpoint, &l, &x))
             fail_msg("%s was taken", cases[i].members);
         assert_int_equal(x.status, 400);
         assert_string_equal(x.param, cases[i].param);
@@ -324,7 +324,7 @@ static void check_label(const struct label *label, enum endpoint at, int n, bool
     struct str s = {0};
     write_label(&s, label, n);
     struct json *body = body_of(at, s.data);
-    if (params_read(&p, body, at, &l, &x) != taken)
+    if (body_read(&p, body, at, &l, &x) != taken)
         fail_msg("%s of %d: %s", label->name, n, x.text);
     if (!taken)
         assert_string_equal(x.param, label->name);
@@ -373,7 +373,7 @@ static void what_is_needed_is_asked_for(void **state) {
         struct params p;
         struct api_error x = {0};
         struct json *body = parse(cases[i].body);
-        assert_false(params_read(&p, body, cases[i].endpoint, &l, &x));
+        assert_false(body_read(&p, body, cases[i].endpoint, &l, &x));
         assert_int_equal(x.status, 400);
         assert_string_equal(x.param, cases[i].param);
         fini(&p, body);
@@ -391,7 +391,7 @@ static void too_much_is_refused(void **state) {
         str_printf(&text, ",\"s%d\"", i);
     str_puts(&text, "]}");
     struct json *body = parse(text.data);
-    assert_false(params_read(&p, body, ENDPOINT_COMPLETIONS, &l, &x));
+    assert_false(body_read(&p, body, ENDPOINT_COMPLETIONS, &l, &x));
     assert_string_equal(x.param, "stop");
     fini(&p, body);
     str_clear(&text);
@@ -400,7 +400,7 @@ static void too_much_is_refused(void **state) {
         str_putc(&text, 'm');
     str_puts(&text, "\"}");
     body = parse(text.data);
-    assert_false(params_read(&p, body, ENDPOINT_COMPLETIONS, &l, &x));
+    assert_false(body_read(&p, body, ENDPOINT_COMPLETIONS, &l, &x));
     assert_string_equal(x.param, "model");
     fini(&p, body);
     str_fini(&text);
@@ -446,7 +446,7 @@ static void conversations_are_checked(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct json *v = parse(cases[i].messages);
         struct api_error x = {0};
-        bool ok = messages_check(v, &x);
+        bool ok = conversation_check_chat(v, &x);
         if (ok != !cases[i].param)
             fail_msg("%s: %s", cases[i].messages, x.text);
         if (!ok)

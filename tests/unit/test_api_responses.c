@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "serve/conversation/input_items.h"
-#include "serve/reply/replay.h"
-#include "serve/reply/responses.h"
+#include "serve/api/handlers.h"
+#include "serve/api/kept.h"
 #include "serve/reply/seal.h"
 #include "server_rig.h"
 
@@ -505,11 +504,11 @@ static void say(struct bench *b, enum answer_item_kind kind, const char *name, b
         str_puts(&it->name, name);
         snprintf(it->id, sizeof it->id, "call_%d", it->index);
     }
-    responses_item_begin(&b->c, &b->k, it);
-    responses_item_delta(&b->c, &b->k, it, &p);
+    api_responses_dialect.item_begin(&b->c, &b->k, it);
+    api_responses_dialect.item_delta(&b->c, &b->k, it, &p);
     str_puts(&it->text, text);
     it->open = false;
-    responses_item_end(&b->c, &b->k, it);
+    api_responses_dialect.item_end(&b->c, &b->k, it);
 }
 
 static void tear_down(struct bench *b) {
@@ -527,13 +526,13 @@ static void every_kind_of_item_has_its_events(void **state) {
     set_up(&b, "{\"tools\":[{\"type\":\"namespace\",\"name\":\"mcp__a\",\"tools\":[{\"type\":"
                "\"function\",\"name\":\"f\"}]}]}");
     b.own.seals = true;
-    responses_start(&b.c);
-    responses_alive(&b.c);
+    api_responses_dialect.start(&b.c);
+    api_responses_dialect.alive(&b.c);
     say(&b, ITEM_REASONING, NULL, false, "h\xc3\xa9");
     say(&b, ITEM_TEXT, NULL, false, "Hi");
     say(&b, ITEM_CALL, "mcp__a__f", false, "{\"n\":1}");
     say(&b, ITEM_CALL, "apply_patch", true, "*** Begin");
-    responses_end(&b.c);
+    api_responses_dialect.end(&b.c);
     read_events(&v, b.s.out.data);
     names_of(&v, &names);
     assert_string_equal(
@@ -575,7 +574,7 @@ static void reasoning_goes_out_as_a_summary_where_asked_for(void **state) {
     b.own.summarises = true;
     say(&b, ITEM_REASONING, NULL, false, "hm");
     api_fail(&why, 500, "engine_failed", "it broke");
-    responses_error(&b.c, &why);
+    api_responses_dialect.error(&b.c, &why);
     read_events(&v, b.s.out.data);
     names_of(&v, &names);
     assert_string_equal(names.data, "output_item.added reasoning_summary_part.added "

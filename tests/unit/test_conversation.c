@@ -11,6 +11,7 @@
 #include "serve/conversation/messages.h"
 #include "serve/conversation/plain.h"
 #include "serve/conversation/responses.h"
+#include "support/conversation_words.h"
 
 static const char *const values[] = {
     "1",     "\"x\"",         "[1,{\"a\":null}]", "{\"deep\":{\"er\":[true,-0.5e3]}}",
@@ -301,19 +302,18 @@ static void nothing_is_lost(void **state) {
 // What a template gets of chat messages, as JSON; wrong: the sentence instead.
 static char *plain_of(const char *messages) {
     struct json *body = NULL;
-    struct conversation v = {0}, plain = {0};
+    struct conversation v = {0};
     struct chat_words words = {0};
     struct api_error x = {0};
     struct json_writer w = {0};
     struct err e = {0};
     assert_int_equal(json_parse(&body, messages, strlen(messages), &e), 0);
     conversation_read_chat(&v, body);
-    if (conversation_plain(&v, "messages", &plain, &x) && conversation_words(&plain, &words, &x))
+    if (conversation_plain(&v, &x) && conversation_words(&v, &words, &x))
         jw_value(&w, words.messages);
     else
         str_puts(&w.out, x.text);
     chat_words_fini(&words);
-    conversation_fini(&plain);
     conversation_fini(&v);
     json_free(body);
     return w.out.data;

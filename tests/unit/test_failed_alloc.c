@@ -8,10 +8,9 @@
 
 #include "base/json/json.h"
 #include "serve/conversation/chat.h"
-#include "serve/conversation/check.h"
 #include "serve/conversation/plain.h"
 #include "serve/http/http.h"
-#include "serve/request/params.h"
+#include "serve/request/body.h"
 #include "text/chat/chat.h"
 #include "vocab_file.h"
 
@@ -62,17 +61,12 @@ struct world {
 
 static bool render(const struct world *w, struct params *p, struct str *text,
                    struct token_list *ids, struct api_error *x) {
-    struct conversation v = {0}, plain = {0};
+    struct conversation v = {0};
     struct chat_words words = {0};
     struct chat_text out = {0};
     struct err e = {0};
-    bool ok = messages_check(p->messages, x);
-    if (ok) {
-        conversation_read_chat(&v, p->messages);
-        conversation_read_chat_tools(&v, p->tools, p->tool_choice, p->parallel);
-    }
-    ok = ok && conversation_plain(&v, "messages", &plain, x) &&
-         conversation_words(&plain, &words, x);
+    bool ok = conversation_read_chat_body(&v, p, x) && conversation_plain(&v, x) &&
+              conversation_words(&v, &words, x);
     const struct chat_input in = {
         .messages = words.messages, .tools = words.tools, .add_generation_prompt = true};
     int rc = !ok ? 0 : chat_render(w->chat, &in, &out, &e);
@@ -84,7 +78,6 @@ static bool render(const struct world *w, struct params *p, struct str *text,
     out.text = (struct str){0};
     chat_text_fini(&out);
     chat_words_fini(&words);
-    conversation_fini(&plain);
     conversation_fini(&v);
     return ok && !rc;
 }
@@ -93,8 +86,8 @@ static bool ask(const struct world *w, struct str *text, struct token_list *ids,
                 struct api_error *x) {
     struct params p = {0};
     struct json *v = NULL;
-    bool ok = params_parse(body, sizeof body - 1, &v, x) &&
-              params_read(&p, v, ENDPOINT_CHAT, &w->limits, x) && render(w, &p, text, ids, x);
+    bool ok = body_parse(body, sizeof body - 1, &v, x) &&
+              body_read(&p, v, ENDPOINT_CHAT, &w->limits, x) && render(w, &p, text, ids, x);
     params_fini(&p);
     json_free(v);
     return ok;

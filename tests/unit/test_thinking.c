@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "formats/gguf/gguf.h"
-#include "serve/completion/thinking.h"
+#include "serve/completion/constraint.h"
 #include "server_rig.h"
 #include "spec/constraint/thinking_limit.h"
 

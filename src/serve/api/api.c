@@ -5,14 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "serve/api/chat.h"
-#include "serve/api/completions.h"
-#include "serve/api/messages.h"
-#include "serve/api/models.h"
-#include "serve/api/openapi.h"
-#include "serve/api/responses.h"
-#include "serve/api/state.h"
-#include "serve/api/text.h"
+#include "serve/api/handlers.h"
+#include "serve/completion/lifecycle.h"
 #include "serve/page/page.h"
 
 static void chat(struct service *s, struct exchange *x, const char *rest) {
@@ -35,7 +29,7 @@ static void responses(struct service *s, struct exchange *x, const char *rest) {
     completion_start(s, x, &api_responses_dialect);
 }
 
-static void trees(struct service *s, struct exchange *x, const char *rest) {
+static void watch_trees(struct service *s, struct exchange *x, const char *rest) {
     static const char end[] = "/trees";
     struct api_error why = {0};
     char id[RANDOM_ID] = "";
@@ -109,7 +103,7 @@ const struct route api_routes[] = {
      .answer = "LoadedModels"},
     {"GET", "/api/v0/models/", api_lmstudio_model, "One of them.", .answer = "LoadedModel",
      .rest = "{model}"},
-    {"GET", "/v1/streams/", trees, "Trees of guesses of a request with coppice.trees.",
+    {"GET", "/v1/streams/", watch_trees, "Trees of guesses of a request with coppice.trees.",
      .type = "text/event-stream", .rest = "{id}/trees"},
     {"GET", "/openapi.json", openapi, "This document.", .answer = "Object"},
     {"GET", "/", page, "The page.", .type = "text/html"},
@@ -123,7 +117,7 @@ static void openapi(struct service *s, struct exchange *x, const char *rest) {
     service_json(x, 200, &w);
 }
 
-static bool is_open(const struct route *r) {
+static bool takes_rest(const struct route *r) {
     size_t n = strlen(r->path);
     return n > 1 && r->path[n - 1] == '/';
 }
@@ -132,16 +126,16 @@ static bool is_open(const struct route *r) {
 static bool is_exact(const char *path) {
     bool found = false;
     for (size_t i = 0; i < api_routes_count; i++)
-        found |= !is_open(&api_routes[i]) && !strcmp(api_routes[i].path, path);
+        found |= !takes_rest(&api_routes[i]) && !strcmp(api_routes[i].path, path);
     return found;
 }
 
 // What follows the route's path, "" when that is all; NULL: another path. exact: of is_exact.
-static const char *match(const struct route *r, const char *path, bool exact) {
+static const char *match_route(const struct route *r, const char *path, bool exact) {
     size_t n = strlen(r->path);
     if (strncmp(path, r->path, n) != 0)
         return NULL;
-    bool open = is_open(r);
+    bool open = takes_rest(r);
     if (open && exact)
         return NULL;
     const char *tail = r->rest ? strchr(r->rest, '}') + 1 : "";
@@ -167,7 +161,7 @@ void api_methods(const char *path, struct str *methods) {
     bool exact = is_exact(path);
     for (size_t i = 0; i < api_routes_count; i++) {
         const struct route *r = &api_routes[i];
-        if (match(r, path, exact))
+        if (match_route(r, path, exact))
             str_printf(methods, "%s%s%s", methods->len ? ", " : "", r->method,
                        !strcmp(r->method, "GET") ? ", HEAD" : "");
     }
@@ -196,7 +190,7 @@ void api_handle(struct service *s, struct exchange *x) {
     bool exact = is_exact(path);
     struct api_error why = {0};
     for (size_t i = 0; i < api_routes_count; i++) {
-        const char *rest = match(&api_routes[i], path, exact);
+        const char *rest = match_route(&api_routes[i], path, exact);
         if (rest && !strcmp(method, api_routes[i].method)) {
             if (!strcmp(method, "POST") && is_packed(x, &why))
                 service_refuse(x, &why);

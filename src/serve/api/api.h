@@ -3,7 +3,7 @@
 #ifndef COPPICE_SERVE_API_API_H
 #define COPPICE_SERVE_API_API_H
 
-#include "serve/api/route.h"
+#include "serve/api/openapi.h"
 
 extern const struct route api_routes[];
 extern const size_t api_routes_count;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one model that is served, as clients list models; see models.h.
-#include "serve/api/models.h"
+// The one model that is served, as clients list models; see handlers.h.
+#include "serve/api/handlers.h"
 
 #include <string.h>
 #include <time.h>
@@ -108,7 +108,8 @@ static void put_lmstudio(const struct service *s, struct json_writer *w) {
 
 typedef void put_fn(const struct service *s, struct json_writer *w);
 
-static void put_list(const struct service *s, struct json_writer *w, const char *key, put_fn *put) {
+static void put_array(const struct service *s, struct json_writer *w, const char *key,
+                      put_fn *put) {
     jw_key(w, key);
     jw_begin(w, '[');
     if (put)
@@ -123,7 +124,8 @@ static bool asks_for_others(const char *query) {
            (strstr(query, "lifecycle") && !strstr(query, "active"));
 }
 
-static void put_end(const struct service *s, struct json_writer *w, const char *key, bool none) {
+static void put_page_end(const struct service *s, struct json_writer *w, const char *key,
+                         bool none) {
     jw_key(w, key);
     if (none)
         jw_null(w);
@@ -131,24 +133,24 @@ static void put_end(const struct service *s, struct json_writer *w, const char *
         jw_cstr(w, s->model);
 }
 
-static void list(struct service *s, struct exchange *x, put_fn *put) {
+static void put_model_list(struct service *s, struct exchange *x, put_fn *put) {
     struct json_writer w = {0};
     bool none = put == put_model && asks_for_others(exchange_query(x));
     jw_begin(&w, '{');
     jw_key_str(&w, "object", "list");
-    put_list(s, &w, "data", none ? NULL : put);
+    put_array(s, &w, "data", none ? NULL : put);
     if (put == put_model) {
         jw_key_bool(&w, "has_more", false);
-        put_end(s, &w, "first_id", none);
-        put_end(s, &w, "last_id", none);
+        put_page_end(s, &w, "first_id", none);
+        put_page_end(s, &w, "last_id", none);
     }
     if (put == put_model && strstr(exchange_query(x), "client_version="))
-        put_list(s, &w, "models", put_codex);
+        put_array(s, &w, "models", put_codex);
     jw_end(&w, '}');
     service_json(x, 200, &w);
 }
 
-static void one(struct service *s, struct exchange *x, const char *id, put_fn *put) {
+static void put_one_model(struct service *s, struct exchange *x, const char *id, put_fn *put) {
     struct json_writer w = {0};
     struct api_error why = {0};
     if (strcmp(id, s->model) != 0) {
@@ -163,18 +165,18 @@ static void one(struct service *s, struct exchange *x, const char *id, put_fn *p
 
 void api_models(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
-    list(s, x, put_model);
+    put_model_list(s, x, put_model);
 }
 
 void api_model(struct service *s, struct exchange *x, const char *id) {
-    one(s, x, id, put_model);
+    put_one_model(s, x, id, put_model);
 }
 
 void api_lmstudio_models(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
-    list(s, x, put_lmstudio);
+    put_model_list(s, x, put_lmstudio);
 }
 
 void api_lmstudio_model(struct service *s, struct exchange *x, const char *id) {
-    one(s, x, id, put_lmstudio);
+    put_one_model(s, x, id, put_lmstudio);
 }

@@ -1,105 +1,407 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Responses interface; see responses.h.
-#include "serve/api/responses.h"
+// The Responses interface: POST /v1/responses, and the prompt of POST /v1/responses/input_tokens.
+// The body's items, with those of kept responses that it refers to, become a conversation that is
+// rendered as a chat; the answer is written as typed events with ascending numbers, or as one
+// object; one choice a request. The writer is of the loop thread only.
+#include "serve/api/handlers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "serve/conversation/input_items.h"
-#include "serve/conversation/prompt.h"
+#include "serve/api/kept.h"
+#include "serve/completion/prompt.h"
+#include "serve/completion/write.h"
+#include "serve/conversation/plain.h"
 #include "serve/conversation/responses.h"
-#include "serve/reply/replay.h"
-#include "serve/reply/responses.h"
+#include "serve/http/sse.h"
+#include "serve/reply/seal.h"
 #include "serve/workers.h"
+static struct responses_own *own_of(const struct completion *c) {
+    return c->own;
+}
 
-// A kept response that a request refers to, and what it answered.
-struct kept {
-    char id[RANDOM_ID];
-    struct json *answer, *input;
+// An item's own id tells the response and the place in it.
+static void put_item_id(const struct completion *c, struct json_writer *w, const char *key,
+                        const struct answer_item *it) {
+    static const char *const prefixes[] = {
+        [ITEM_REASONING] = "rs", [ITEM_TEXT] = "msg", [ITEM_CALL] = "fc"};
+    const char *prefix = it->kind == ITEM_CALL && it->custom ? "ctc" : prefixes[it->kind];
+    char id[RANDOM_ID + 16];
+    snprintf(id, sizeof id, "%s_%s_%d", prefix, c->id + strlen(c->d->id_prefix), it->index);
+    jw_key_str(w, key, id);
+}
+
+static void put_str(struct json_writer *w, const char *key, const struct str *s) {
+    jw_key(w, key);
+    jw_str(w, s->data ? s->data : "", s->len);
+}
+
+static void put_null(struct json_writer *w, const char *key) {
+    jw_key(w, key);
+    jw_null(w);
+}
+
+static void put_empty_list(struct json_writer *w, const char *key) {
+    jw_key(w, key);
+    jw_begin(w, '[');
+    jw_end(w, ']');
+}
+
+// Those of an item's words, as far as they are asked for.
+static void put_item_logprobs(const struct completion *c, struct json_writer *w,
+                              const struct answer_item *it) {
+    const struct reply *r = c->p.logprobs ? stream_reply(c->choices->stream) : NULL;
+    struct answer_logprobs l = {.t = c->s->tokenizer, .top = (int)c->p.top_logprobs};
+    if (r) {
+        l.ids = r->ids + it->first_token;
+        l.n = it->tokens;
+        l.at = &r->logprobs;
+        l.from = it->first_token;
+    }
+    jw_key(w, "logprobs");
+    answer_logprobs_list(w, &l);
+}
+
+// One part of an item's content, with its text or none.
+static void put_content_part(const struct completion *c, struct json_writer *w, const char *type,
+                             const struct answer_item *it, bool done) {
+    jw_begin(w, '{');
+    jw_key_str(w, "type", type);
+    if (done)
+        put_str(w, "text", &it->text);
+    else
+        jw_key_str(w, "text", "");
+    if (type[0] == 'o') {
+        put_empty_list(w, "annotations");
+        if (done)
+            put_item_logprobs(c, w, it);
+        else
+            put_empty_list(w, "logprobs");
+    }
+    jw_end(w, '}');
+}
+
+static const char *part_type(const struct completion *c, const struct answer_item *it) {
+    if (it->kind == ITEM_TEXT)
+        return "output_text";
+    return own_of(c)->summarises ? "summary_text" : "reasoning_text";
+}
+
+static void put_reasoning_item(const struct completion *c, struct json_writer *w,
+                               const struct answer_item *it, bool done) {
+    bool summary = own_of(c)->summarises;
+    for (int i = 0; i < 2; i++) {
+        jw_key(w, i ? "content" : "summary");
+        jw_begin(w, '[');
+        if (done && (i == 0) == summary)
+            put_content_part(c, w, part_type(c, it), it, true);
+        jw_end(w, ']');
+    }
+    if (!done || !own_of(c)->seals) {
+        put_null(w, "encrypted_content");
+        return;
+    }
+    struct str sealed = {0};
+    reasoning_seal(it->text.data ? it->text.data : "", it->text.len, &sealed);
+    put_str(w, "encrypted_content", &sealed);
+    w->out.failed |= sealed.failed;
+    str_fini(&sealed);
+}
+
+// The name of a tool, and that of the group it was declared in.
+static void put_name(const struct completion *c, struct json_writer *w,
+                     const struct answer_item *it) {
+    struct words group, name = {it->name.data ? it->name.data : "", it->name.len};
+    if (conversation_part_name(json_get(own_of(c)->echo, "tools"), &name, &group)) {
+        jw_key(w, "namespace");
+        jw_str(w, group.s, group.n);
+    }
+    jw_key(w, "name");
+    jw_str(w, name.s, name.n);
+}
+
+static void put_item(const struct completion *c, struct json_writer *w,
+                     const struct answer_item *it, const char *status) {
+    bool done = strcmp(status, "in_progress") != 0;
+    static const char *const types[] = {
+        [ITEM_REASONING] = "reasoning", [ITEM_TEXT] = "message", [ITEM_CALL] = "function_call"};
+    const struct str none = {0};
+    jw_begin(w, '{');
+    put_item_id(c, w, "id", it);
+    jw_key_str(w, "type",
+               it->kind == ITEM_CALL && it->custom ? "custom_tool_call" : types[it->kind]);
+    jw_key_str(w, "status", status);
+    if (it->kind == ITEM_REASONING) {
+        put_reasoning_item(c, w, it, done);
+    } else if (it->kind == ITEM_TEXT) {
+        jw_key_str(w, "role", "assistant");
+        jw_key(w, "content");
+        jw_begin(w, '[');
+        if (done)
+            put_content_part(c, w, "output_text", it, true);
+        jw_end(w, ']');
+    } else {
+        jw_key_str(w, "call_id", it->id);
+        put_name(c, w, it);
+        put_str(w, it->custom ? "input" : "arguments", done ? &it->text : &none);
+    }
+    jw_end(w, '}');
+}
+
+static bool is_cut(const struct completion *c, const struct choice *k) {
+    return k->ended && answer_finish(k->end.reason)[0] == 'l' && !c->gone && !c->p.prewarms;
+}
+
+static void put_usage(const struct completion *c, struct json_writer *w) {
+    struct answer_totals t = completion_totals(c);
+    jw_key(w, "usage");
+    jw_begin(w, '{');
+    jw_key_int(w, "input_tokens", t.prompt);
+    jw_key(w, "input_tokens_details");
+    jw_begin(w, '{');
+    jw_key_int(w, "cached_tokens", t.cached);
+    jw_key_int(w, "cache_write_tokens", 0);
+    jw_end(w, '}');
+    jw_key_int(w, "output_tokens", t.tokens);
+    jw_key(w, "output_tokens_details");
+    jw_begin(w, '{');
+    jw_key_int(w, "reasoning_tokens", t.reasoning);
+    jw_end(w, '}');
+    jw_key_int(w, "total_tokens", t.prompt + t.tokens);
+    jw_end(w, '}');
+    answer_timings(w, &t);
+    completion_extra(c, w);
+}
+
+struct echo {
+    struct json_writer *w;
+    bool brief;
 };
+
+static int put_echoed(void *arg, const char *key, size_t n, const struct json *v) {
+    struct echo *e = arg;
+    (void)n;
+    if (e->brief && (!strcmp(key, "tools") || !strcmp(key, "instructions")))
+        return 0;
+    jw_key(e->w, key);
+    jw_value(e->w, v);
+    return 0;
+}
+
+// The codes that the interface knows, so far as clients act on them.
+static void put_response_error(struct json_writer *w, const struct api_error *why) {
+    jw_key(w, "error");
+    jw_begin(w, '{');
+    jw_key_str(w, "code",
+               why->code            ? why->code
+               : why->status == 429 ? "rate_limit_exceeded"
+                                    : "server_error");
+    jw_key_str(w, "message", why->text);
+    jw_end(w, '}');
+}
+
+// The response as far as it is; brief: as a sign of life.
+static void put_response(const struct completion *c, struct json_writer *w, const char *status,
+                         const struct api_error *why, bool brief) {
+    const struct choice *k = c->choices;
+    bool done = strcmp(status, "in_progress") != 0, cut = !strcmp(status, "incomplete");
+    struct echo e = {w, brief};
+    jw_begin(w, '{');
+    jw_key_str(w, "id", c->id);
+    jw_key_str(w, "object", "response");
+    jw_key_int(w, "created_at", c->created);
+    jw_key_str(w, "status", status);
+    jw_key_bool(w, "background", false);
+    if (done && !why)
+        jw_key_int(w, "completed_at", (int64_t)time(NULL));
+    else
+        put_null(w, "completed_at");
+    if (why)
+        put_response_error(w, why);
+    else
+        put_null(w, "error");
+    jw_key(w, "incomplete_details");
+    if (cut) {
+        jw_begin(w, '{');
+        jw_key_str(w, "reason", "max_output_tokens");
+        jw_end(w, '}');
+    } else {
+        jw_null(w);
+    }
+    jw_key_str(w, "model", c->p.model ? c->p.model : c->s->model);
+    jw_key(w, "output");
+    jw_begin(w, '[');
+    for (int i = 0; done && c->prepared && k && i < k->items.n; i++) {
+        bool last = i == k->items.n - 1;
+        put_item(c, w, &k->items.at[i], (cut || why) && last ? "incomplete" : "completed");
+    }
+    jw_end(w, ']');
+    json_each(own_of(c)->echo, put_echoed, &e);
+    if (done && !why)
+        put_usage(c, w);
+    else
+        put_null(w, "usage");
+    jw_end(w, '}');
+}
+
+static struct json_writer *open_event(struct completion *c, const char *type) {
+    struct json_writer *w = &c->s->json;
+    jw_begin(w, '{');
+    jw_key_str(w, "type", type);
+    jw_key_int(w, "sequence_number", own_of(c)->sequence++);
+    return w;
+}
+
+static void close_event(struct completion *c, const char *type) {
+    jw_end(&c->s->json, '}');
+    sse_write(&c->s->out, type, &c->s->json);
+}
+
+static void put_state(struct completion *c, const char *type, const char *status,
+                      const struct api_error *why, bool brief) {
+    struct json_writer *w = open_event(c, type);
+    jw_key(w, "response");
+    put_response(c, w, status, why, brief);
+    close_event(c, type);
+}
+
+static void responses_start(struct completion *c) {
+    own_of(c)->sequence = 0;
+    put_state(c, "response.created", "in_progress", NULL, false);
+    put_state(c, "response.in_progress", "in_progress", NULL, false);
+}
+
+static void responses_alive(struct completion *c) {
+    put_state(c, "response.in_progress", "in_progress", NULL, true);
+}
+
+// An event of an item; the place of the part is said where it has parts.
+static struct json_writer *open_item_event(struct completion *c, const char *type,
+                                           const struct answer_item *it) {
+    struct json_writer *w = open_event(c, type);
+    put_item_id(c, w, "item_id", it);
+    jw_key_int(w, "output_index", it->index);
+    if (it->kind != ITEM_CALL)
+        jw_key_int(w, !strcmp(part_type(c, it), "summary_text") ? "summary_index" : "content_index",
+                   0);
+    return w;
+}
+
+static void put_whole_item(struct completion *c, const char *type, const struct answer_item *it,
+                           const char *status) {
+    struct json_writer *w = open_event(c, type);
+    jw_key_int(w, "output_index", it->index);
+    jw_key(w, "item");
+    put_item(c, w, it, status);
+    close_event(c, type);
+}
+
+static void put_part_event(struct completion *c, const struct answer_item *it, bool done) {
+    bool summary = !strcmp(part_type(c, it), "summary_text");
+    const char *type = summary ? done ? "response.reasoning_summary_part.done"
+                                      : "response.reasoning_summary_part.added"
+                       : done  ? "response.content_part.done"
+                               : "response.content_part.added";
+    struct json_writer *w = open_item_event(c, type, it);
+    jw_key(w, "part");
+    put_content_part(c, w, part_type(c, it), it, done);
+    close_event(c, type);
+}
+
+static void responses_item_begin(struct completion *c, struct choice *k,
+                                 const struct answer_item *it) {
+    (void)k;
+    put_whole_item(c, "response.output_item.added", it, "in_progress");
+    if (it->kind != ITEM_CALL)
+        put_part_event(c, it, false);
+}
+
+// What the events of an item's text are called, without ".delta" and ".done".
+static const char *text_event(const struct completion *c, const struct answer_item *it) {
+    if (it->kind == ITEM_CALL)
+        return it->custom ? "response.custom_tool_call_input" : "response.function_call_arguments";
+    if (it->kind == ITEM_TEXT)
+        return "response.output_text";
+    return own_of(c)->summarises ? "response.reasoning_summary_text" : "response.reasoning_text";
+}
+
+static void responses_item_delta(struct completion *c, struct choice *k,
+                                 const struct answer_item *it, const struct answer_piece *p) {
+    char type[64];
+    (void)k;
+    if (p->text.n == 0)
+        return;
+    snprintf(type, sizeof type, "%s.delta", text_event(c, it));
+    struct json_writer *w = open_item_event(c, type, it);
+    jw_key(w, "delta");
+    jw_str(w, p->text.s, p->text.n);
+    if (it->kind == ITEM_TEXT && p->logprobs) {
+        jw_key(w, "logprobs");
+        answer_logprobs_list(w, p->logprobs);
+    } else if (it->kind == ITEM_TEXT) {
+        put_empty_list(w, "logprobs");
+    }
+    close_event(c, type);
+}
+
+static void responses_item_end(struct completion *c, struct choice *k,
+                               const struct answer_item *it) {
+    char type[64];
+    snprintf(type, sizeof type, "%s.done", text_event(c, it));
+    struct json_writer *w = open_item_event(c, type, it);
+    if (it->kind == ITEM_CALL && !it->custom)
+        put_name(c, w, it);
+    put_str(w, it->kind != ITEM_CALL ? "text" : it->custom ? "input" : "arguments", &it->text);
+    if (it->kind == ITEM_TEXT)
+        put_item_logprobs(c, w, it);
+    close_event(c, type);
+    if (it->kind != ITEM_CALL)
+        put_part_event(c, it, true);
+    put_whole_item(c, "response.output_item.done", it, is_cut(c, k) ? "incomplete" : "completed");
+}
+
+// Keeps the response as it is given to the client.
+static void keep_response(struct completion *c, const char *status) {
+    struct json_writer w = {0};
+    put_response(c, &w, status, NULL, false);
+    if (!w.out.failed && own_of(c)->input.data)
+        response_store_put(&c->s->responses, c->id, &w.out, &own_of(c)->input);
+    str_fini(&w.out);
+}
+
+static const char *status_of(const struct completion *c) {
+    return is_cut(c, c->choices) ? "incomplete" : "completed";
+}
+
+static void responses_end(struct completion *c) {
+    const char *status = status_of(c);
+    if (own_of(c)->keeps)
+        keep_response(c, status);
+    put_state(c, status[0] == 'i' ? "response.incomplete" : "response.completed", status, NULL,
+              false);
+}
+
+static void responses_error(struct completion *c, const struct api_error *why) {
+    put_state(c, "response.failed", "failed", why, false);
+}
+
+static void responses_whole(struct completion *c, struct json_writer *w) {
+    const char *status = status_of(c);
+    put_response(c, w, status, NULL, false);
+    if (own_of(c)->keeps && !w->out.failed && own_of(c)->input.data)
+        response_store_put(&c->s->responses, c->id, &w->out, &own_of(c)->input);
+}
 
 // What a request is made of, while its prompt is made.
 struct source {
     struct service *s;
     const struct json *body;
     struct api_error *error;
-    struct json *before, *answer; // input and response of previous_response_id
-    struct kept *kept;            // of references, each read once
-    size_t n_kept, looked;        // at items of them
-    struct json *resolved;        // `input` with what it refers to in its place; NULL: as it came
-    struct conversation v;
+    struct kept_references kept;
+    struct conversation *v;
 };
-
-static bool no_memory(struct api_error *x) {
-    api_fail(x, 503, NULL, "no memory for the conversation");
-    return false;
-}
-
-static bool parse(const struct str *text, struct json **out, struct api_error *x) {
-    struct err e = {0};
-    const struct json_rules rules = {
-        .depth = 512, .values = 1 << 21, .objects = 1 << 18, .big_integers = true};
-    if (text->failed)
-        return no_memory(x);
-    if (!json_parse_with(out, text->data ? text->data : "", text->len, &rules, &e))
-        return true;
-    api_error_of(x, &e);
-    return false;
-}
-
-// The kept response of that id, read; NULL: there is none, or it cannot be read.
-static const struct kept *find_kept(struct source *r, const char *id) {
-    struct kept k = {0}, *more;
-    struct str text = {0}, input = {0};
-    struct api_error ignored = {0};
-    for (size_t i = r->n_kept; i-- > 0;)
-        if (!strcmp(r->kept[i].id, id))
-            return &r->kept[i];
-    bool found = response_store_get(&r->s->responses, id, &text, &input) &&
-                 parse(&text, &k.answer, &ignored) && parse(&input, &k.input, &ignored);
-    str_fini(&text);
-    str_fini(&input);
-    more = found ? realloc(r->kept, (r->n_kept + 1) * sizeof *more) : NULL;
-    if (!more) {
-        json_free(k.answer);
-        json_free(k.input);
-        return NULL;
-    }
-    snprintf(k.id, sizeof k.id, "%s", id);
-    r->kept = more;
-    r->kept[r->n_kept] = k;
-    return &r->kept[r->n_kept++];
-}
-
-// "resp_" and the digits of an item's id: "msg_" and the digits of the response. False: it has
-// none.
-static bool response_of_item(const char *id, char response[static RANDOM_ID]) {
-    const char *digits = id ? strchr(id, '_') : NULL;
-    int n = digits ? (int)strcspn(++digits, "_") : 0;
-    if (!digits || n > 24)
-        return false;
-    snprintf(response, RANDOM_ID, "resp_%.*s", n, digits);
-    return true;
-}
-
-// Writes the item of that id: one of a kept response's output, or of what it answered.
-static bool find_item(struct source *r, const char *id, struct json_writer *w) {
-    char response[RANDOM_ID];
-    const struct kept *k = response_of_item(id, response) ? find_kept(r, response) : NULL;
-    if (!k)
-        return false;
-    const struct json *output = json_get(k->answer, "output");
-    r->looked += json_len(output) + json_len(k->input);
-    for (size_t i = 0; i < json_len(output); i++) {
-        const struct json *item = json_at(output, i);
-        if (words_equal(words_of(json_get(item, "id")), id)) {
-            jw_value(w, item);
-            return true;
-        }
-    }
-    return input_items_find(k->input, response, words_of_text(id), w);
-}
 
 static int count_member(void *arg, const char *key, size_t n, const struct json *v) {
     (void)key, (void)n;
@@ -119,17 +421,20 @@ static bool is_reference(const struct json *item) {
 
 // Whether what references stand for is within what a body may be: a few bytes of a request can
 // stand for any number of copies.
-static bool within(const struct source *r, size_t bytes) {
+static bool check_referred_size(const struct source *r, size_t bytes) {
     enum { LOOKED_AT = 1 << 22 }; // items
-    if (bytes <= (size_t)RESPONSE_STORE_BYTES && r->looked <= LOOKED_AT)
+    if (bytes <= (size_t)RESPONSE_STORE_BYTES && r->kept.looked <= LOOKED_AT)
         return true;
     return api_refuse(r->error, "input",
                       "input refers to more of kept responses than one request may; send the items "
                       "themselves, or go on with previous_response_id");
 }
 
-// Puts items that kept responses hold in the place of references to them.
-static bool resolve(struct source *r, const struct json *input) {
+// Puts items that kept responses hold in the place of references to them. *input stays as it is
+// where it has none.
+static bool resolve_references(struct source *r, const struct json **at) {
+    const struct json *input = *at;
+    struct json *resolved = NULL;
     struct json_writer w = {0};
     struct api_error *x = r->error;
     char place[48];
@@ -144,17 +449,19 @@ static bool resolve(struct source *r, const struct json *input) {
         const char *id = json_str(json_get(item, "id"), NULL);
         if (!is_reference(item)) {
             jw_value(&w, item);
-        } else if (!find_item(r, id, &w)) {
+        } else if (!kept_find_item(&r->kept, id, &w)) {
             snprintf(place, sizeof place, "input[%zu].id", i);
             ok = api_refuse(x, place,
                             "%s: no item '%.60s' is kept here; send the item itself in its place",
                             place, id ? id : "");
         }
-        ok = ok && within(r, w.out.len);
+        ok = ok && check_referred_size(r, w.out.len);
     }
     jw_end(&w, ']');
-    ok = ok && parse(&w.out, &r->resolved, x);
+    ok = ok && kept_parse(&w.out, &resolved, x);
     str_fini(&w.out);
+    if (ok)
+        *at = conversation_adopt(r->v, resolved);
     return ok;
 }
 
@@ -163,6 +470,7 @@ static bool read_previous(struct source *r) {
     struct api_error *x = r->error;
     const char *id = json_str(json_get(r->body, "previous_response_id"), NULL);
     struct str response = {0}, input = {0};
+    struct json *before = NULL, *answer = NULL;
     bool ok = true;
     if (!id)
         return true;
@@ -174,9 +482,12 @@ static bool read_previous(struct source *r) {
         x->code = "previous_response_not_found";
         return false;
     }
-    ok = parse(&input, &r->before, x) && parse(&response, &r->answer, x) &&
-         conversation_read_responses(&r->v, r->before, x) &&
-         conversation_read_responses(&r->v, json_get(r->answer, "output"), x);
+    ok = kept_parse(&input, &before, x);
+    conversation_adopt(r->v, before);
+    ok = ok && kept_parse(&response, &answer, x);
+    conversation_adopt(r->v, answer);
+    ok = ok && !r->v->failed && conversation_read_responses(r->v, before, x) &&
+         conversation_read_responses(r->v, json_get(answer, "output"), x);
     str_fini(&response);
     str_fini(&input);
     return ok;
@@ -193,7 +504,7 @@ static void put_or(struct json_writer *w, const char *key, const struct json *v,
         jw_null(w);
 }
 
-static int put_member(void *arg, const char *key, size_t n, const struct json *v) {
+static int put_known_member(void *arg, const char *key, size_t n, const struct json *v) {
     (void)n;
     if (json_kind_of(v) == JSON_NULL)
         return 0;
@@ -205,7 +516,7 @@ static int put_member(void *arg, const char *key, size_t n, const struct json *v
 // An object's members, and null for each that its published type has and it has not.
 static void put_with(struct json_writer *w, const struct json *object, const char *const *members) {
     jw_begin(w, '{');
-    json_each(object, put_member, w);
+    json_each(object, put_known_member, w);
     for (; *members; members++)
         if (!json_get(object, *members))
             put_or(w, *members, NULL, NULL);
@@ -295,111 +606,92 @@ static bool make_echo(struct completion *c, struct responses_own *own) {
         jw_end(&w, '}');
     }
     jw_end(&w, '}');
-    bool ok = parse(&w.out, &own->echo, &c->error);
+    bool ok = kept_parse(&w.out, &own->echo, &c->error);
     str_fini(&w.out);
     return ok;
 }
 
-static bool asks_for(const struct json *include, const char *what) {
+static bool includes(const struct json *include, const char *what) {
     for (size_t i = 0; i < json_len(include); i++)
         if (words_equal(words_of(json_at(include, i)), what))
             return true;
     return false;
 }
 
-// The conversation of the body; kept: what is to be kept of it is written there, or NULL.
-static bool read_conversation(struct source *r, struct str *kept) {
+// The conversation of the body with its tools; kept: what is to be kept of it is written there, or
+// NULL.
+static bool read_source(struct source *r, const struct params *p, struct str *kept) {
+    struct conversation *v = r->v;
     struct words instructions = words_of(json_get(r->body, "instructions"));
     const struct json *input = json_get(r->body, "input");
     if (instructions.n) {
-        struct conversation_part *p = conversation_part(
-            &r->v, conversation_turn(&r->v, CONVERSATION_SYSTEM, PART_TEXT), PART_TEXT);
-        if (p)
-            p->text = instructions;
+        struct conversation_part *part =
+            conversation_part(v, conversation_turn(v, CONVERSATION_SYSTEM, PART_TEXT), PART_TEXT);
+        if (part)
+            part->text = instructions;
     }
-    if (!read_previous(r) || !resolve(r, input) ||
-        !conversation_read_responses(&r->v, r->resolved ? r->resolved : input, r->error))
+    if (!read_previous(r) || !resolve_references(r, &input) ||
+        (!v->failed && !conversation_read_responses(v, input, r->error)))
         return false;
     if (kept) { // without the instructions, which each request has its own of
-        struct conversation rest = r->v;
+        struct conversation rest = *v;
         struct json_writer w = {0};
         rest.turns += instructions.n > 0;
         rest.n_turns -= instructions.n > 0;
-        if (!r->v.failed)
+        if (!v->failed)
             conversation_write_responses(&rest, &w);
         *kept = w.out;
     }
-    if (r->v.failed)
-        return no_memory(r->error);
-    if (r->v.n_turns == (instructions.n > 0))
+    if (v->failed)
+        return kept_no_memory(r->error);
+    if (v->n_turns == (instructions.n > 0))
         return api_refuse(r->error, "input", "input is empty: at least one item is needed");
-    return true;
-}
-
-// All of what the request says, with its tools.
-static bool read_source(struct source *r, const struct params *p, struct str *kept) {
-    if (!read_conversation(r, kept))
-        return false;
-    conversation_read_responses_tools(&r->v, p->tools, json_get(r->body, "tool_choice"),
+    conversation_read_responses_tools(v, p->tools, json_get(r->body, "tool_choice"),
                                       json_get(r->body, "parallel_tool_calls"));
     return true;
 }
 
-static void source_fini(struct source *r) {
-    conversation_fini(&r->v);
-    json_free(r->before);
-    json_free(r->answer);
-    json_free(r->resolved);
-    for (size_t i = 0; i < r->n_kept; i++) {
-        json_free(r->kept[i].answer);
-        json_free(r->kept[i].input);
-    }
-    free(r->kept);
+static bool read_responses(struct service *s, struct params *p, const struct json *body,
+                           struct conversation *v, struct api_error *x) {
+    struct source r = {.s = s, .body = body, .error = x, .kept.store = &s->responses, .v = v};
+    bool ok = read_source(&r, p, NULL);
+    kept_references_fini(&r.kept);
+    return ok;
 }
 
-size_t api_responses_behind(struct service *s, const struct json *body) {
+size_t api_responses_referred(struct service *s, const struct json *body) {
     const struct json *input = json_get(body, "input");
     const char *id = json_str(json_get(body, "previous_response_id"), NULL);
     size_t n = id ? response_store_size(&s->responses, id) : 0;
     char response[RANDOM_ID];
     for (size_t i = 0; i < json_len(input) && n < WORKERS_LONG; i++) {
         id = json_str(json_get(json_at(input, i), "id"), NULL);
-        if (is_reference(json_at(input, i)) && response_of_item(id, response))
+        if (is_reference(json_at(input, i)) && kept_response_of_item(id, response))
             n += response_store_size(&s->responses, response);
     }
     return n;
 }
 
-bool api_responses_render(struct service *s, const struct params *p, const struct json *body,
-                          struct chat_text *out, struct api_error *x) {
-    struct source r = {.s = s, .body = body, .error = x};
-    struct params plain = *p; // borrows what p owns
-    struct chat_words words = {0};
-    bool ok = read_source(&r, p, NULL) &&
-              chat_prompt_take(&plain, &r.v, "input", &words, NULL, x) &&
-              chat_prompt_render(s, &plain, out, x);
-    source_fini(&r);
-    chat_words_fini(&words);
-    return ok;
-}
-
-static bool prepare(struct completion *c) {
+static bool prepare_response(struct completion *c) {
     struct responses_own *own = c->own = calloc(1, sizeof *own);
-    struct source r = {.s = c->s, .body = c->body, .error = &c->error};
+    struct conversation v = {0};
+    struct source r = {
+        .s = c->s, .body = c->body, .error = &c->error, .kept.store = &c->s->responses, .v = &v};
     if (!own)
-        return no_memory(&c->error);
+        return kept_no_memory(&c->error);
     own->keeps = json_bool(json_get(c->body, "store"), true);
     const struct json *reasoning = json_get(c->body, "reasoning");
     own->summarises = json_str(json_get(reasoning, "summary"), NULL) ||
                       json_str(json_get(reasoning, "generate_summary"), NULL); // its older name
-    own->seals = asks_for(json_get(c->body, "include"), "reasoning.encrypted_content");
+    own->seals = includes(json_get(c->body, "include"), "reasoning.encrypted_content");
     bool ok = make_echo(c, own) && read_source(&r, &c->p, own->keeps ? &own->input : NULL) &&
-              chat_prompt_make(c, &r.v, "input");
-    source_fini(&r);
+              prompt_make_of(c, &v);
+    kept_references_fini(&r.kept);
+    conversation_fini(&v);
     return ok;
 }
 
-static void drop(struct completion *c) {
+static void free_own(struct completion *c) {
     struct responses_own *own = c->own;
     if (!own)
         return;
@@ -412,9 +704,10 @@ const struct dialect api_responses_dialect = {
     .endpoint = ENDPOINT_RESPONSES,
     .path = "/v1/responses",
     .id_prefix = "resp_",
-    .prepare = prepare,
-    .shorten = chat_prompt_shorten,
-    .drop = drop,
+    .read = read_responses,
+    .prepare = prepare_response,
+    .shorten = prompt_shorten,
+    .drop = free_own,
     .start = responses_start,
     .item_begin = responses_item_begin,
     .item_delta = responses_item_delta,
@@ -424,168 +717,5 @@ const struct dialect api_responses_dialect = {
     .alive = responses_alive,
     .whole = responses_whole,
     .keeps_text = true,
-    .behind = api_responses_behind,
+    .referred = api_responses_referred,
 };
-
-static bool fail_unknown(struct api_error *x, const char *id) {
-    api_fail(x, 404, NULL,
-             "no response '%.60s' is kept here: it had to be made with store, and only the newest "
-             "are kept",
-             id);
-    return false;
-}
-
-static void refuse_unknown(struct exchange *x, const char *id) {
-    struct api_error why;
-    fail_unknown(&why, id);
-    service_refuse(x, &why);
-}
-
-// What the query says of `key`, as it came; false where it is silent.
-static bool query_says(const char *query, const char *key, struct words *out) {
-    size_t k = strlen(key);
-    for (const char *p = query; p; p = strchr(p, '&')) {
-        p += *p == '&';
-        size_t n = strcspn(p, "&");
-        if (n > k && !memcmp(p, key, k) && p[k] == '=') {
-            *out = (struct words){p + k + 1, n - k - 1};
-            return true;
-        }
-    }
-    return false;
-}
-
-// A whole number of the query, of at most 15 digits. False: something else stands there.
-static bool query_number(const char *query, const char *key, int64_t *out) {
-    struct words w;
-    int64_t v = 0;
-    if (!query_says(query, key, &w))
-        return true;
-    for (size_t i = 0; i < w.n; i++) {
-        if (w.s[i] < '0' || w.s[i] > '9' || i == 15)
-            return false;
-        v = 10 * v + (w.s[i] - '0');
-    }
-    *out = v;
-    return w.n > 0;
-}
-
-// The items of a kept response's input as a list, the newest first unless the query says otherwise.
-static bool write_items(const char *id, const char *query, const struct str *input, struct str *out,
-                        struct api_error *x) {
-    struct input_page page = {.response = id};
-    struct words order;
-    struct json_writer w = {0};
-    struct json *items = NULL;
-    int64_t limit = INT32_MAX; // all, unless the query says otherwise
-    bool ok = parse(input, &items, x);
-    page.ascending = query_says(query, "order", &order) && words_equal(order, "asc");
-    if (ok && (!query_number(query, "limit", &limit) || limit < 1))
-        ok = api_refuse(x, "limit", "limit must be a number of items, 1 at least");
-    page.limit = (size_t)limit;
-    if (ok && query_says(query, "after", &page.after) && page.after.n == 0)
-        page.after.s = NULL;
-    if (ok && !input_items_write(items, &page, &w))
-        ok = api_refuse(x, "after", "after is '%.*s', and no item of the list has that id",
-                        (int)(page.after.n < 60 ? page.after.n : 60), page.after.s);
-    json_free(items);
-    *out = w.out;
-    return ok;
-}
-
-// The id of what stands behind "/v1/responses/"; true: its input items are asked for.
-static bool split_rest(const char *rest, char id[static RANDOM_ID]) {
-    static const char tail[] = "/input_items";
-    size_t n = strlen(rest), m = sizeof tail - 1;
-    bool items = n > m && !strcmp(rest + n - m, tail);
-    snprintf(id, RANDOM_ID, "%.*s", (int)(items ? n - m : n), rest);
-    return items;
-}
-
-bool response_view_streams(const struct response_view *v) {
-    char id[RANDOM_ID];
-    struct words w;
-    return !split_rest(v->rest, id) && query_says(v->query, "stream", &w) &&
-           (words_equal(w, "true") || words_equal(w, "True") || words_equal(w, "1"));
-}
-
-// A kept response as a stream. Its events have numbers of their own: texts come in one piece.
-static bool write_events(const char *query, const struct str *text, struct str *out,
-                         struct api_error *x) {
-    struct json *response = NULL;
-    int64_t after = -1, last = -1;
-    if (!parse(text, &response, x))
-        return false;
-    bool ok = query_number(query, "starting_after", &after) ||
-              api_refuse(x, "starting_after", "starting_after must be the number of an event");
-    if (ok)
-        last = response_replay(response, after, out);
-    if (ok && after > last)
-        ok = api_refuse(x, "starting_after",
-                        "starting_after is %lld and the last event of a kept response is %lld, as "
-                        "its texts come in one piece; ask without it",
-                        (long long)after, (long long)last);
-    json_free(response);
-    return ok;
-}
-
-size_t api_response_size(struct service *s, const char *rest) {
-    char id[RANDOM_ID];
-    split_rest(rest, id);
-    return response_store_size(&s->responses, id);
-}
-
-bool api_response_write(struct service *s, const struct response_view *v, struct str *out,
-                        struct api_error *x) {
-    char id[RANDOM_ID];
-    struct str text = {0};
-    bool items = split_rest(v->rest, id), ok = true;
-    if (!response_store_get(&s->responses, id, items ? NULL : &text, items ? &text : NULL))
-        ok = fail_unknown(x, v->rest);
-    else if (items)
-        ok = write_items(id, v->query, &text, out, x);
-    else if (response_view_streams(v))
-        ok = write_events(v->query, &text, out, x);
-    else
-        str_append(out, text.data ? text.data : "", text.len);
-    str_fini(&text);
-    return ok && (!out->failed || no_memory(x));
-}
-
-static void refuse(struct exchange *x, int status, const char *sentence) {
-    struct api_error why;
-    api_fail(&why, status, NULL, "%s", sentence);
-    service_refuse(x, &why);
-}
-
-void api_response_cancel(struct service *s, struct exchange *x, const char *rest) {
-    char id[RANDOM_ID];
-    snprintf(id, sizeof id, "%.*s", (int)(strlen(rest) - strlen("/cancel")), rest);
-    if (!response_store_get(&s->responses, id, NULL, NULL))
-        refuse_unknown(x, id);
-    else
-        refuse(x, 400,
-               "Cannot cancel a synchronous response: only one made with background can "
-               "be, and none is here; close the connection of a request to end it");
-}
-
-void api_responses_compact(struct service *s, struct exchange *x, const char *rest) {
-    (void)s, (void)rest;
-    refuse(x, 404,
-           "conversations are not compacted here: ask for a summary with /v1/responses, "
-           "and go on from that");
-}
-
-void api_response_delete(struct service *s, struct exchange *x, const char *rest) {
-    struct json_writer w = {0};
-    if (!response_store_drop(&s->responses, rest)) {
-        refuse_unknown(x, rest);
-        return;
-    }
-    jw_begin(&w, '{');
-    jw_key_str(&w, "id", rest);
-    jw_key_str(&w, "object", "response");
-    jw_key_bool(&w, "deleted", true);
-    jw_end(&w, '}');
-    service_json(x, 200, &w);
-}

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text, tokens and templates over HTTP; see text.h.
-#include "serve/api/text.h"
-
+// Text to tokens and back, and conversations to text, without generating: POST /v1/tokenize,
+// /v1/detokenize, /apply-template, /v1/messages/count_tokens, /v1/responses/input_tokens; and kept
+// responses, which may be long: GET /v1/responses/{id}. Each is done by a text worker.
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/gone.h"
-#include "serve/api/chat.h"
-#include "serve/api/completions.h"
-#include "serve/api/messages.h"
-#include "serve/api/responses.h"
+#include "serve/api/handlers.h"
+#include "serve/api/kept.h"
+#include "serve/completion/prompt.h"
 #include "serve/http/sse.h"
-#include "serve/request/names.h"
+#include "serve/request/body.h"
 
 struct task;
 // Fills t->out from t->p, or t->error.
@@ -57,7 +56,7 @@ static void reply_typed(struct task *t) {
 static void on_done(void *arg) {
     struct task *t = arg;
     if (t->x && t->ignored.len && !t->error.status)
-        exchange_header(t->x, FIELD_NAMES_HEADER, t->ignored.data);
+        exchange_header(t->x, PARAMS_IGNORED_HEADER, t->ignored.data);
     if (t->x && t->error.status)
         service_refuse(t->x, &t->error);
     else if (t->x && t->type)
@@ -67,25 +66,26 @@ static void on_done(void *arg) {
     free_task(t);
 }
 
-static void fail_queue(struct api_error *x, const struct err *e) {
+static void refuse_full_queue(struct api_error *x, const struct err *e) {
     api_fail(x, 429, "queue_full", "%s", e->text);
     x->retry_after = 1;
 }
 
-static void run(void *arg);
+static void run_task(void *arg);
 
 // Text worker. What its body makes of it; false: a worker for longer work goes on.
-static bool run_body(struct task *t) {
+static bool run_task_body(struct task *t) {
     struct err e = {0};
-    if (!t->body && !(params_take(&t->text, &t->hold, &t->body, &t->error) &&
-                      params_read(&t->p, t->body, t->endpoint, &t->s->limits, &t->error)))
+    if (!t->body && !(body_take(&t->text, &t->hold, &t->body, &t->error) &&
+                      body_read(&t->p, t->body, t->endpoint, &t->s->limits, &t->error)))
         return true;
-    size_t behind = t->endpoint == ENDPOINT_INPUT_TOKENS ? api_responses_behind(t->s, t->body) : 0;
-    if (behind > t->bytes) {
-        t->bytes = behind;
-        if (!workers_run(t->s->workers, behind, run, t, &e))
+    size_t referred =
+        t->endpoint == ENDPOINT_INPUT_TOKENS ? api_responses_referred(t->s, t->body) : 0;
+    if (referred > t->bytes) {
+        t->bytes = referred;
+        if (!workers_run(t->s->workers, referred, run_task, t, &e))
             return false;
-        fail_queue(&t->error, &e);
+        refuse_full_queue(&t->error, &e);
         return true;
     }
     t->p.client = &t->client;
@@ -94,12 +94,12 @@ static bool run_body(struct task *t) {
 }
 
 // Text worker.
-static void run(void *arg) {
+static void run_task(void *arg) {
     struct task *t = arg;
     if (!atomic_load(&t->gone)) {
         if (!t->endpoint)
             t->work(t);
-        else if (!run_body(t))
+        else if (!run_task_body(t))
             return;
     }
     t->ignored = t->p.ignored;
@@ -113,7 +113,7 @@ static void run(void *arg) {
         free_task(t);
 }
 
-static void on_gone(void *arg) {
+static void on_client_disconnect(void *arg) {
     struct task *t = arg;
     exchange_abort(t->x);
     t->x = NULL;
@@ -129,15 +129,15 @@ static void on_cut(void *arg) {
     atomic_store(&t->gone, true);
 }
 
-static bool ask_gone(const void *arg) {
+static bool is_disconnected(const void *arg) {
     const struct task *t = arg;
     return atomic_load(&t->gone);
 }
 
 // rest: of the path of a kept response, whose endpoint is 0; NULL: the body tells all.
-static void start_for(struct service *s, struct exchange *x, enum endpoint endpoint, task_fn *work,
-                      const char *rest) {
-    static const struct exchange_hooks hooks = {.gone = on_gone, .cut = on_cut};
+static void start_task_of(struct service *s, struct exchange *x, enum endpoint endpoint,
+                          task_fn *work, const char *rest) {
+    static const struct exchange_hooks hooks = {.gone = on_client_disconnect, .cut = on_cut};
     struct api_error why = {0};
     struct err e = {0};
     struct task *t = NULL;
@@ -148,7 +148,7 @@ static void start_for(struct service *s, struct exchange *x, enum endpoint endpo
     t = calloc(1, sizeof *t);
     if (t) {
         *t = (struct task){.s = s, .x = x, .endpoint = endpoint, .work = work};
-        t->client = (struct gone){ask_gone, t};
+        t->client = (struct gone){is_disconnected, t};
         exchange_take_body(x, &t->text, &t->hold);
         exchange_watch(x, &hooks, t);
         t->bytes = rest ? api_response_size(s, rest) : t->text.len;
@@ -157,8 +157,8 @@ static void start_for(struct service *s, struct exchange *x, enum endpoint endpo
     }
     if (!t) {
         api_fail(&why, 503, NULL, "no memory for the request");
-    } else if (workers_run(s->workers, t->bytes, run, t, &e)) {
-        fail_queue(&why, &e);
+    } else if (workers_run(s->workers, t->bytes, run_task, t, &e)) {
+        refuse_full_queue(&why, &e);
     } else {
         return;
     }
@@ -167,8 +167,9 @@ static void start_for(struct service *s, struct exchange *x, enum endpoint endpo
         free_task(t);
 }
 
-static void start(struct service *s, struct exchange *x, enum endpoint endpoint, task_fn *work) {
-    start_for(s, x, endpoint, work, NULL);
+static void start_task(struct service *s, struct exchange *x, enum endpoint endpoint,
+                       task_fn *work) {
+    start_task_of(s, x, endpoint, work, NULL);
 }
 
 static bool has_tokenizer(struct task *t) {
@@ -178,7 +179,7 @@ static bool has_tokenizer(struct task *t) {
 }
 
 // For the tokens of a text that no context bounds.
-static struct token_list bounded(const struct task *t) {
+static struct token_list bounded_tokens(const struct task *t) {
     enum { MOST = 1 << 21 };
     return (struct token_list){.most = MOST, .gone = &t->client};
 }
@@ -214,7 +215,7 @@ static void put_tokens(struct task *t, const struct token_list *l) {
 }
 
 static void tokenize(struct task *t) {
-    struct token_list l = bounded(t);
+    struct token_list l = bounded_tokens(t);
     struct err e = {0};
     size_t n;
     const char *s = json_str(t->p.text, &n);
@@ -232,7 +233,7 @@ static void tokenize(struct task *t) {
     token_list_fini(&l);
 }
 
-static void put_text(struct json_writer *w, const char *key, const struct str *s) {
+static void put_str_member(struct json_writer *w, const char *key, const struct str *s) {
     jw_key(w, key);
     jw_str(w, s->data ? s->data : "", s->len);
 }
@@ -247,8 +248,8 @@ static void detokenize(struct task *t) {
         if (tokenizer_blank_first(t->s->tokenizer) && s.len && s.data[0] == ' ')
             memmove(s.data, s.data + 1, s.len--);
         jw_begin(&t->out, '{');
-        put_text(&t->out, "content", &s);
-        put_text(&t->out, "prompt", &s); // vLLM's name for it
+        put_str_member(&t->out, "content", &s);
+        put_str_member(&t->out, "prompt", &s); // vLLM's name for it
         jw_end(&t->out, '}');
         t->out.out.failed |= s.failed;
     }
@@ -256,25 +257,31 @@ static void detokenize(struct task *t) {
     token_list_fini(&l);
 }
 
+// The prompt of a body, as an interface reads it. False with t->error filled.
+static bool render_prompt(struct task *t, const struct dialect *d, struct chat_text *out) {
+    struct conversation v = {0};
+    bool ok = d->read(t->s, &t->p, t->body, &v, &t->error) &&
+              prompt_render(t->s, &t->p, &v, out, &t->error);
+    conversation_fini(&v);
+    return ok;
+}
+
 static void apply_template(struct task *t) {
     struct chat_text text = {0};
-    if (api_chat_render(t->s, &t->p, &text, &t->error)) {
+    if (render_prompt(t, &api_chat_dialect, &text)) {
         jw_begin(&t->out, '{');
-        put_text(&t->out, "prompt", &text.text);
+        put_str_member(&t->out, "prompt", &text.text);
         jw_end(&t->out, '}');
     }
     chat_text_fini(&text);
 }
 
-typedef bool render_fn(struct service *s, const struct params *p, const struct json *body,
-                       struct chat_text *out, struct api_error *x);
-
 // object: what the answer calls itself, or NULL.
-static void count_prompt(struct task *t, render_fn *render, const char *object) {
+static void count_prompt(struct task *t, const struct dialect *d, const char *object) {
     struct chat_text text = {0};
-    struct token_list l = bounded(t);
+    struct token_list l = bounded_tokens(t);
     struct err e = {0};
-    if (has_tokenizer(t) && render(t->s, &t->p, t->body, &text, &t->error)) {
+    if (has_tokenizer(t) && render_prompt(t, d, &text)) {
         if (chat_encode(t->s->tokenizer, &text, &l, &e)) {
             api_error_of(&t->error, &e);
         } else {
@@ -289,17 +296,12 @@ static void count_prompt(struct task *t, render_fn *render, const char *object) 
     chat_text_fini(&text);
 }
 
-static bool render_messages(struct service *s, const struct params *p, const struct json *body,
-                            struct chat_text *out, struct api_error *x) {
-    return api_messages_render(s, p, body, out, x);
-}
-
 static void count_tokens(struct task *t) {
-    count_prompt(t, render_messages, NULL);
+    count_prompt(t, &api_messages_dialect, NULL);
 }
 
 static void input_tokens(struct task *t) {
-    count_prompt(t, api_responses_render, "response.input_tokens");
+    count_prompt(t, &api_responses_dialect, "response.input_tokens");
 }
 
 static void kept_response(struct task *t) {
@@ -314,30 +316,30 @@ static void kept_response(struct task *t) {
 }
 
 void api_response_get(struct service *s, struct exchange *x, const char *rest) {
-    start_for(s, x, 0, kept_response, rest);
+    start_task_of(s, x, 0, kept_response, rest);
 }
 
 void api_tokenize(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
-    start(s, x, ENDPOINT_TOKENIZE, tokenize);
+    start_task(s, x, ENDPOINT_TOKENIZE, tokenize);
 }
 
 void api_detokenize(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
-    start(s, x, ENDPOINT_DETOKENIZE, detokenize);
+    start_task(s, x, ENDPOINT_DETOKENIZE, detokenize);
 }
 
 void api_apply_template(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
-    start(s, x, ENDPOINT_TEMPLATE, apply_template);
+    start_task(s, x, ENDPOINT_TEMPLATE, apply_template);
 }
 
 void api_count_tokens(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
-    start(s, x, ENDPOINT_COUNT, count_tokens);
+    start_task(s, x, ENDPOINT_COUNT, count_tokens);
 }
 
 void api_input_tokens(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
-    start(s, x, ENDPOINT_INPUT_TOKENS, input_tokens);
+    start_task(s, x, ENDPOINT_INPUT_TOKENS, input_tokens);
 }

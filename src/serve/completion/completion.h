@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// One request for generated text, from its body to the last byte of its answer. A text worker reads
-// the body and makes the prompts; the loop thread hands them to the engine, turns what the engine
-// publishes into chunks or keeps it for one answer, and ends the engine's work when the client has
-// gone. A slow client costs the text that lies in its connection's bounded buffer; the rest stays
-// with the engine as token ids.
+// One request for generated text (struct completion), the choices of its answer, and what the
+// interfaces differ in (struct dialect). Types only: lifecycle.h runs them.
 #ifndef COPPICE_SERVE_COMPLETION_COMPLETION_H
 #define COPPICE_SERVE_COMPLETION_COMPLETION_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #include "base/gone.h"
 #include "serve/conversation/plain.h"
+#include "serve/conversation/tools.h"
 #include "serve/random_id.h"
-#include "serve/reply/items.h"
-#include "serve/reply/json.h"
+#include "serve/reply/answer.h"
 #include "serve/reply/logprobs.h"
 #include "serve/reply/text.h"
-#include "serve/request/resend.h"
-#include "serve/request/tools.h"
 #include "serve/service.h"
 
 struct completion_prompt {
@@ -28,8 +25,21 @@ struct completion_prompt {
     int n_places;
 };
 
+// Whether a request is one that is being answered already, sent again by a client that has lost the
+// answer: the same bytes under the same key, and marked as such. An Idempotency-Key says which
+// request is meant. The count of retries that the SDKs send does not: of equal requests (several
+// samples of one prompt, an evaluation, users of one key) it may be any of them, so it counts only
+// for one whose client has closed its connection. Keys and bodies are held as hashes.
+struct resend_mark {
+    uint64_t key;     // of the API key that was shown; 0: none
+    uint64_t once;    // of the Idempotency-Key; 0: none
+    int count;        // of retries, as the client counts them
+    size_t n;         // bytes of the body
+    uint64_t body[2]; // its hashes
+};
+
 struct choice;
-struct chunk_form; // serve/reply/chunks.h
+struct completion;
 
 // What the interfaces differ in. Their reader makes the prompts of a body in a text worker; their
 // writer puts the answer into words of its own in the loop thread.
@@ -37,7 +47,11 @@ struct dialect {
     enum endpoint endpoint;
     const char *path, *id_prefix;
     // Bytes of what is kept here that a body refers to, which make its text longer; NULL: none.
-    size_t (*behind)(struct service *s, const struct json *body);
+    size_t (*referred)(struct service *s, const struct json *body);
+    // Reads the conversation of a body whose fields p holds, some of which it may set; false with x
+    // filled. Any thread. NULL: there is none.
+    bool (*read)(struct service *s, struct params *p, const struct json *body,
+                 struct conversation *v, struct api_error *x);
     // Makes the prompts, in a text worker; false with c->error filled.
     bool (*prepare)(struct completion *c);
     // Makes them again of what stays of a long prompt, in the thread for that; false likewise.
@@ -45,10 +59,10 @@ struct dialect {
     void (*drop)(struct completion *c); // frees c->own; NULL: there is none
 
     // A streamed answer. Each appends its events to c->s->out (serve/http/sse.h), which is sent
-    // behind it. NULL: nothing is said at that point. start, alive and error may be asked for
+    // after it. NULL: nothing is said at that point. start, alive and error may be asked for
     // before c->prepared, and must then not look at prompts and choices.
     void (*start)(struct completion *c);
-    // The items of a choice, one behind the other: what a reply is made of.
+    // The items of a choice, one after the other: what a reply is made of.
     void (*item_begin)(struct completion *c, struct choice *k, const struct answer_item *it);
     void (*item_delta)(struct completion *c, struct choice *k, const struct answer_item *it,
                        const struct answer_piece *p);
@@ -60,8 +74,7 @@ struct dialect {
 
     // The answer in one piece, into an empty writer.
     void (*whole)(struct completion *c, struct json_writer *w);
-    const struct chunk_form *form; // of the writer of serve/reply/chunks.h; NULL: it is another one
-    bool keeps_text;               // items hold all of their text: `whole`, or an event, needs it
+    bool keeps_text; // items hold all of their text: `whole`, or an event, needs it
 };
 
 struct choice {
@@ -128,16 +141,5 @@ struct completion {
     struct exchange *watcher; // of its trees; NULL: nobody
     bool watched;             // there has been one
 };
-
-// Takes a request over; answers at once where it cannot be begun. One that is being answered
-// already and comes again (serve/request/resend.h) gets that answer.
-void completion_start(struct service *s, struct exchange *x, const struct dialect *d);
-// Sends the trees of a request in progress, or of one that has just ended, to x. False where there
-// is no such request, or somebody watches it already: x is then as it was.
-bool completion_watch(struct service *s, struct exchange *x, const char *id);
-// From time to time: what is waited for shows that it lives.
-void completion_tick(struct service *s);
-// Frees all, after the workers, the engine and the loop have ended.
-void completion_free_all(struct service *s);
 
 #endif

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "serve/http/sse.h"
-#include "serve/request/names.h"
 
 static int prompt_of(const struct completion *c, const struct choice *k) {
     return k->index / (c->n_choices / c->n_prompts);
@@ -54,7 +53,7 @@ static void send(struct completion *c) {
 // Before the head of an answer goes out.
 static void name_ignored(const struct completion *c) {
     if (c->p.ignored.len && !c->p.ignored.failed)
-        exchange_header(c->x, FIELD_NAMES_HEADER, c->p.ignored.data);
+        exchange_header(c->x, PARAMS_IGNORED_HEADER, c->p.ignored.data);
 }
 
 void completion_write_begin(struct completion *c) {

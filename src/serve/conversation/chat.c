@@ -1,9 +1,140 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reader and writer of chat completions' conversations; see chat.h.
+// Checks, reader and writer of chat completions' conversations; see chat.h.
 #include "serve/conversation/chat.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "serve/request/fields.h"
+// Parts with a text or a refusal are words; other kinds that carry neither are not.
+static bool check_part(const struct json *part, size_t m, size_t i, struct api_error *x) {
+    char place[48];
+    snprintf(place, sizeof place, "messages[%zu].content[%zu]", m, i);
+    if (json_kind_of(part) == JSON_STRING)
+        return true;
+    const char *type = json_str(json_get(part, "type"), NULL);
+    const struct json *text = json_get(part, "text");
+    if (json_kind_of(part) != JSON_OBJECT)
+        return api_refuse(x, place, "%s is %s and must be a text part", place, api_kind_name(part));
+    if (!type && json_get(part, "type"))
+        return api_refuse(x, place, "%s.type is %s and must be a string", place,
+                          api_kind_name(json_get(part, "type")));
+    if (conversation_is_media(type) && strcmp(type, "document") != 0)
+        return api_refuse(x, place, "%s is of type %.40s, and this model reads text only", place,
+                          type);
+    if (!text)
+        text = json_get(part, "refusal");
+    if (json_kind_of(text) != JSON_STRING)
+        return api_refuse(x, place, "%s.text is %s and must be a string", place,
+                          text ? api_kind_name(text) : "missing");
+    return true;
+}
+
+static bool check_content(const struct json *message, const char *role, size_t m,
+                          struct api_error *x) {
+    const struct json *content = json_get(message, "content");
+    char place[48];
+    snprintf(place, sizeof place, "messages[%zu].content", m);
+    enum json_kind k = json_kind_of(content);
+    bool may_lack = !strcmp(role, "assistant") || !strcmp(role, "function");
+    if (k == JSON_STRING || (k == JSON_NULL && may_lack))
+        return true;
+    if (k != JSON_ARRAY)
+        return api_refuse(x, place, "%s is %s and must be a string or an array of text parts",
+                          place, content ? api_kind_name(content) : "missing or null");
+    for (size_t i = 0; i < json_len(content); i++)
+        if (!check_part(json_at(content, i), m, i, x))
+            return false;
+    return true;
+}
+
+// A call of a custom tool, whose input is free text.
+static bool check_custom(const struct json *custom, const char *place, struct api_error *x) {
+    const struct json *input = json_get(custom, "input");
+    if (!json_str(json_get(custom, "name"), NULL))
+        return api_refuse(x, place, "%s.custom.name is missing", place);
+    return json_kind_of(input) == JSON_NULL || json_kind_of(input) == JSON_STRING ||
+           api_refuse(x, place, "%s.custom.input is %s and must be a string", place,
+                      api_kind_name(input));
+}
+
+static bool check_call(const struct json *call, size_t m, size_t i, struct api_error *x) {
+    char place[64];
+    snprintf(place, sizeof place, "messages[%zu].tool_calls[%zu]", m, i);
+    const struct json *f = json_get(call, "function");
+    const struct json *arguments = json_get(f, "arguments");
+    if (json_kind_of(call) != JSON_OBJECT)
+        return api_refuse(x, place, "%s is %s and must be an object", place, api_kind_name(call));
+    if (json_kind_of(json_get(call, "custom")) == JSON_OBJECT)
+        return check_custom(json_get(call, "custom"), place, x);
+    if (!json_str(json_get(f, "name"), NULL) && !json_str(json_get(call, "name"), NULL))
+        return api_refuse(x, place, "%s.function.name is missing", place);
+    enum json_kind k = json_kind_of(arguments);
+    if (k != JSON_NULL && k != JSON_STRING && k != JSON_OBJECT)
+        return api_refuse(x, place, "%s.function.arguments is %s and must be a string of JSON",
+                          place, api_kind_name(arguments));
+    return true;
+}
+
+static bool check_calls(const struct json *message, size_t m, struct api_error *x) {
+    const struct json *calls = json_get(message, "tool_calls");
+    char place[48];
+    if (json_kind_of(calls) == JSON_NULL)
+        return true;
+    snprintf(place, sizeof place, "messages[%zu].tool_calls", m);
+    if (json_kind_of(calls) != JSON_ARRAY)
+        return api_refuse(x, place, "%s is %s and must be an array", place, api_kind_name(calls));
+    for (size_t i = 0; i < json_len(calls); i++)
+        if (!check_call(json_at(calls, i), m, i, x))
+            return false;
+    return true;
+}
+
+// A call of the older form.
+static bool check_older_call(const struct json *message, size_t m, struct api_error *x) {
+    const struct json *call = json_get(message, "function_call");
+    enum json_kind k = json_kind_of(json_get(call, "arguments"));
+    char place[64];
+    if (json_kind_of(call) == JSON_NULL)
+        return true;
+    snprintf(place, sizeof place, "messages[%zu].function_call", m);
+    if (!json_str(json_get(call, "name"), NULL))
+        return api_refuse(x, place, "%s.name is missing", place);
+    return k == JSON_NULL || k == JSON_STRING ||
+           api_refuse(x, place, "%s.arguments is %s and must be a string of JSON", place,
+                      api_kind_name(json_get(call, "arguments")));
+}
+
+static bool check_message(const struct json *message, size_t m, struct api_error *x) {
+    char place[48];
+    snprintf(place, sizeof place, "messages[%zu]", m);
+    if (json_kind_of(message) != JSON_OBJECT)
+        return api_refuse(x, place, "%s is %s and must be an object", place,
+                          api_kind_name(message));
+    const struct json *role = json_get(message, "role");
+    const char *name = json_str(role, NULL);
+    snprintf(place, sizeof place, "messages[%zu].role", m);
+    if (!name)
+        return api_refuse(x, place, "%s is %s and must be a string", place,
+                          role ? api_kind_name(role) : "missing");
+    if (conversation_role_of(message) == CONVERSATION_ROLES)
+        return api_refuse(x, place,
+                          "%s is '%.40s' and must be system, developer, user, assistant or tool",
+                          place, name);
+    return check_content(message, name, m, x) && check_calls(message, m, x) &&
+           check_older_call(message, m, x);
+}
+
+bool conversation_check_chat(const struct json *messages, struct api_error *x) {
+    size_t n = json_len(messages);
+    if (n > MESSAGES_MAX)
+        return api_refuse(x, "messages", "messages has %zu elements and may have %d at most", n,
+                          MESSAGES_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (!check_message(json_at(messages, i), i, x))
+            return false;
+    return true;
+}
 
 // Members that have a name in the form; the others are extras.
 static const char *const of_message[] = {"role", "content", NULL};
@@ -341,6 +472,17 @@ void conversation_read_chat_functions(struct conversation *v, const struct json 
     v->parallel = -1;
 }
 
+bool conversation_read_chat_body(struct conversation *v, const struct params *p,
+                                 struct api_error *x) {
+    if (!conversation_check_chat(p->messages, x))
+        return false;
+    conversation_read_chat(v, p->messages);
+    conversation_read_chat_tools(v, p->tools, p->tool_choice, p->parallel);
+    if (p->functions)
+        conversation_read_chat_functions(v, p->functions, p->function_call);
+    return true;
+}
+
 static void put_part(struct json_writer *w, const struct conversation_part *p) {
     bool refusal = p->kind == PART_REFUSAL;
     if (p->raw) {
@@ -526,35 +668,4 @@ void conversation_write_chat_tool(const struct conversation_tool *t, struct json
     extras_put(w, &t->extras, custom ? of_custom : of_function);
     jw_end(w, '}');
     jw_end(w, '}');
-}
-
-void conversation_write_chat_tools(const struct conversation *v, struct json_writer *w) {
-    jw_begin(w, '[');
-    for (int i = 0; i < v->n_tools; i++)
-        conversation_write_chat_tool(&v->tools[i], w);
-    jw_end(w, ']');
-}
-
-void conversation_write_chat_choice(const struct conversation *v, struct json_writer *w) {
-    static const char *const plain[] = {NULL, "auto", "none", "required"};
-    const char *kind = v->choice.custom ? "custom" : "function";
-    switch (v->choice.kind) {
-    case CHOICE_NAMED:
-        jw_begin(w, '{');
-        jw_key_str(w, "type", kind);
-        jw_key(w, kind);
-        jw_begin(w, '{');
-        words_put(w, "name", v->choice.name);
-        jw_end(w, '}');
-        jw_end(w, '}');
-        break;
-    case CHOICE_ALLOWED:
-        jw_value(w, v->choice.raw);
-        break;
-    case CHOICE_UNSAID:
-        jw_null(w);
-        break;
-    default:
-        jw_cstr(w, plain[v->choice.kind]);
-    }
 }

@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations in the words of chat completions: reader and writer of `messages`, `tools` and
-// `tool_choice`. What has no place there is written under names of other servers
+// Conversations in the words of chat completions: check, reader and writer of `messages`, `tools`
+// and `tool_choice`. What has no place there is written under names of other servers
 // (reasoning_content, reasoning_details) or plain ones (is_error), which the reader knows.
 #ifndef COPPICE_SERVE_CONVERSATION_CHAT_H
 #define COPPICE_SERVE_CONVERSATION_CHAT_H
 
+#include "base/json/json.h"
 #include "serve/conversation/conversation.h"
+#include "serve/request/error.h"
+#include "serve/request/params.h"
+enum { MESSAGES_MAX = 65536 };
 
-// Appends what an array holds to v. What is wrong in form is messages_check's to refuse
-// (check.h) and passed over here. v->failed: memory was short.
+// messages: an array with at least one element. Unknown roles, content that is neither text nor
+// null nor an array of text parts, images and other media, broken tool calls: false with x filled.
+// Unknown fields and part types that carry text pass.
+bool conversation_check_chat(const struct json *messages, struct api_error *x);
+
+// Appends what an array holds to v. What is wrong in form is conversation_check_chat's to
+// refuse and passed over here. v->failed: memory was short.
 void conversation_read_chat(struct conversation *v, const struct json *messages);
 // NULL pointers are absent. parallel: of parallel_tool_calls.
 void conversation_read_chat_tools(struct conversation *v, const struct json *tools,
@@ -17,10 +26,13 @@ void conversation_read_chat_tools(struct conversation *v, const struct json *too
 void conversation_read_chat_functions(struct conversation *v, const struct json *functions,
                                       const struct json *call);
 
-// One array each, and one value.
+// All of these, for what a chat completion's body says; the messages are checked first. False with
+// x filled.
+bool conversation_read_chat_body(struct conversation *v, const struct params *p,
+                                 struct api_error *x);
+
+// `messages`, and an element of `tools`.
 void conversation_write_chat(const struct conversation *v, struct json_writer *w);
-void conversation_write_chat_tools(const struct conversation *v, struct json_writer *w);
 void conversation_write_chat_tool(const struct conversation_tool *t, struct json_writer *w);
-void conversation_write_chat_choice(const struct conversation *v, struct json_writer *w);
 
 #endif

@@ -12,10 +12,29 @@ enum conversation_role conversation_role_of(const struct json *message) {
     for (int i = 0; i < CONVERSATION_ROLES; i++)
         if (words_equal(name, conversation_roles[i]))
             return (enum conversation_role)i;
-    return CONVERSATION_USER;
+    return CONVERSATION_ROLES;
+}
+
+struct adopted {
+    struct json *document;
+    struct adopted *next;
+};
+
+const struct json *conversation_adopt(struct conversation *v, struct json *document) {
+    struct adopted *a = arena_array(&v->arena, 1, sizeof *a);
+    if (!a) {
+        v->failed = true;
+        json_free(document);
+        return NULL;
+    }
+    *a = (struct adopted){document, v->adopted};
+    v->adopted = a;
+    return document;
 }
 
 void conversation_fini(struct conversation *v) {
+    for (const struct adopted *a = v->adopted; a; a = a->next)
+        json_free(a->document);
     arena_fini(&v->arena);
     *v = (struct conversation){0};
 }
@@ -129,7 +148,7 @@ struct conversation_tool *conversation_tool(struct conversation *v, enum tool_ki
     return &v->tools[v->n_tools++];
 }
 
-static bool among(const char *const *known, const char *key) {
+bool words_among(const char *const *known, const char *key) {
     for (; *known; known++)
         if (!strcmp(*known, key))
             return true;
@@ -147,7 +166,7 @@ static int take_member(void *arg, const char *key, size_t n, const struct json *
     struct extras *x = t->out;
     void *at = x->at;
     (void)n;
-    if (json_kind_of(value) == JSON_NULL || among(t->known, key))
+    if (json_kind_of(value) == JSON_NULL || words_among(t->known, key))
         return 0;
     if (!make_room(t->v, &at, x->n, &x->cap, sizeof *x->at))
         return 1;
@@ -164,7 +183,7 @@ void extras_take(struct conversation *v, struct extras *out, const struct json *
 
 void extras_put(struct json_writer *w, const struct extras *x, const char *const *known) {
     for (int i = 0; i < x->n; i++) {
-        if (among(known, x->at[i].key))
+        if (words_among(known, x->at[i].key))
             continue;
         jw_key(w, x->at[i].key);
         jw_value(w, x->at[i].value);
@@ -175,5 +194,5 @@ bool conversation_is_media(const char *type) {
     static const char *const kinds[] = {
         "image_url", "input_image", "image", "input_audio", "audio",    "audio_url", "video_url",
         "video",     "input_video", "file",  "input_file",  "document", NULL};
-    return type && among(kinds, type);
+    return type && words_among(kinds, type);
 }

@@ -30,7 +30,7 @@ enum conversation_role {
     CONVERSATION_ROLES,
 };
 extern const char *const conversation_roles[CONVERSATION_ROLES]; // "system", ...
-// The role that a message names; CONVERSATION_USER where it is none of them.
+// The role that a message names; CONVERSATION_ROLES where it is none of them.
 enum conversation_role conversation_role_of(const struct json *message);
 
 enum conversation_kind {
@@ -115,7 +115,10 @@ enum conversation_choice {
 // A zeroed one is valid and empty.
 struct conversation {
     struct arena arena;
+    struct adopted *adopted;
     bool failed; // memory was short: something is missing
+    const char
+        *where; // what the interface calls the list of turns, for sentences; NULL: "messages"
     struct conversation_turn *turns;
     int n_turns, cap_turns;
     struct conversation_tool *tools;
@@ -134,8 +137,13 @@ void conversation_fini(struct conversation *v);
 struct words words_of(const struct json *v);
 struct words words_of_text(const char *s); // NULL is absent
 bool words_equal(struct words a, const char *s);
+// Whether a list of names, NULL after the last, has this one.
+bool words_among(const char *const *list, const char *name);
 // Writes a key with them; nothing where they are absent.
 void words_put(struct json_writer *w, const char *key, struct words t);
+// Has a document freed with v, which borrows from it. NULL, with v->failed set and the document
+// freed, when memory is short.
+const struct json *conversation_adopt(struct conversation *v, struct json *document);
 // A copy in the arena; absent, with v->failed set, when memory is short.
 struct words conversation_copy(struct conversation *v, const char *s, size_t n);
 
@@ -144,7 +152,7 @@ struct words conversation_copy(struct conversation *v, const char *s, size_t n);
 // with v->failed set when memory is short.
 struct conversation_turn *conversation_turn(struct conversation *v, enum conversation_role role,
                                             enum conversation_kind first);
-// A new part behind the others; parts of results likewise. NULL as above, or when t is NULL.
+// A new part after the others; parts of results likewise. NULL as above, or when t is NULL.
 struct conversation_part *conversation_part(struct conversation *v, struct conversation_turn *t,
                                             enum conversation_kind kind);
 struct conversation_part *conversation_inner(struct conversation *v,
@@ -152,7 +160,7 @@ struct conversation_part *conversation_inner(struct conversation *v,
                                              enum conversation_kind kind);
 struct conversation_tool *conversation_tool(struct conversation *v, enum tool_kind kind);
 
-// Keeps the members of an object that are not among `known` (names, NULL behind the last).
+// Keeps the members of an object that are not among `known` (names, NULL after the last).
 void extras_take(struct conversation *v, struct extras *out, const struct json *object,
                  const char *const *known);
 // Writes them, but those among `known`, which the writer has names for.
@@ -160,10 +168,5 @@ void extras_put(struct json_writer *w, const struct extras *x, const char *const
 
 // Whether a part of this type is an image, sound or a file, in any interface's word for it.
 bool conversation_is_media(const char *type);
-
-// What differs first between two conversations, as "turns[2].parts[0].text"; empty: nothing. The
-// spelling in which arguments came (`object`) and raw forms of tools are no difference. ERR_MEMORY.
-int conversation_differs(const struct conversation *a, const struct conversation *b,
-                         struct str *where, struct err *e);
 
 #endif

@@ -1,8 +1,239 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reader and writer of Anthropic's Messages; see messages.h.
+// Check, reader and writer of Anthropic's Messages; see messages.h.
 #include "serve/conversation/messages.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "serve/conversation/chat.h"
+#include "serve/request/fields.h"
+static const struct {
+    const char *prefix, *description, *schema; // ' in place of "
+} known[] = {
+    {"bash_", "Runs a command in a shell that stays open, and gives back what it printed.",
+     "{'type':'object','properties':{'command':{'type':'string','description':'The command.'},"
+     "'restart':{'type':'boolean','description':'true: begin a new shell instead.'}}}"},
+    {"text_editor_", "Looks at files and changes them.",
+     "{'type':'object','properties':{'command':{'type':'string','enum':['view','create',"
+     "'str_replace','insert']},'path':{'type':'string'},'file_text':{'type':'string'},'old_str':{"
+     "'type':'string'},'new_str':{'type':'string'},'insert_line':{'type':'integer'},"
+     "'insert_text':{'type':'string'},'view_range':{'type':'array','items':{'type':'integer'}}},"
+     "'required':['command','path']}"},
+    {"memory_", "Keeps notes in files below /memories.",
+     "{'type':'object','properties':{'command':{'type':'string','enum':['view','create',"
+     "'str_replace','insert','delete','rename']},'path':{'type':'string'},'file_text':{'type':"
+     "'string'},'old_str':{'type':'string'},'new_str':{'type':'string'},'insert_line':{'type':"
+     "'integer'},'insert_text':{'type':'string'},'old_path':{'type':'string'},'new_path':{'type':"
+     "'string'},'view_range':{'type':'array','items':{'type':'integer'}}},'required':['command']}"},
+};
+
+enum { KNOWN = sizeof known / sizeof known[0] };
+
+static int find_known(const char *type) {
+    for (int i = 0; type && i < KNOWN; i++)
+        if (!strncmp(type, known[i].prefix, strlen(known[i].prefix)))
+            return i;
+    return -1;
+}
+
+bool conversation_knows_tool(const char *type) {
+    return find_known(type) >= 0;
+}
+
+// All schemas, as an array that v owns; NULL with x filled: no memory.
+static const struct json *parse_schemas(struct conversation *v, struct api_error *x) {
+    struct str s = {0};
+    struct json *parsed = NULL;
+    const struct json *out = NULL;
+    str_putc(&s, '[');
+    for (int i = 0; i < KNOWN; i++) {
+        str_puts(&s, i ? "," : "");
+        for (const char *c = known[i].schema; *c; c++)
+            str_putc(&s, *c == '\'' ? '"' : *c);
+    }
+    str_putc(&s, ']');
+    if (!s.failed && !json_parse(&parsed, s.data, s.len, NULL))
+        out = conversation_adopt(v, parsed);
+    if (!out)
+        api_fail(x, 503, NULL, "no memory for the tools");
+    str_fini(&s);
+    return out;
+}
+
+bool conversation_know_tools(struct conversation *v, struct api_error *x) {
+    const struct json *schemas = NULL;
+    for (int i = 0; i < v->n_tools; i++) {
+        struct conversation_tool *t = &v->tools[i];
+        int own = t->kind == TOOL_OTHER ? find_known(json_str(json_get(t->raw, "type"), NULL)) : -1;
+        struct words name = words_of(json_get(t->raw, "name"));
+        if (own < 0 || !name.s)
+            continue;
+        if (!schemas && !(schemas = parse_schemas(v, x)))
+            return false;
+        *t = (struct conversation_tool){.kind = TOOL_FUNCTION,
+                                        .name = name,
+                                        .description = words_of_text(known[own].description),
+                                        .schema = json_at(schemas, (size_t)own),
+                                        .raw = t->raw};
+    }
+    return true;
+}
+
+static bool wrong(struct api_error *x, const char *place, const char *member, const struct json *v,
+                  const char *wanted) {
+    return api_refuse(x, place, "%s%s is %s and must be %s", place, member,
+                      v ? api_kind_name(v) : "missing", wanted);
+}
+
+static bool is(const char *type, const char *what) {
+    return type && !strcmp(type, what);
+}
+
+static const char *type_of(const struct json *block) {
+    return json_str(json_get(block, "type"), NULL);
+}
+
+static bool check_string(const struct json *block, const char *place, const char *member,
+                         struct api_error *x) {
+    const struct json *v = json_get(block, member + 1);
+    return json_kind_of(v) == JSON_STRING || wrong(x, place, member, v, "a string");
+}
+
+static bool check_call(const struct json *block, const char *place, struct api_error *x) {
+    const struct json *input = json_get(block, "input");
+    if (!check_string(block, place, ".id", x) || !check_string(block, place, ".name", x))
+        return false;
+    return !input || json_kind_of(input) == JSON_OBJECT ||
+           wrong(x, place, ".input", input, "an object");
+}
+
+static bool check_result(const struct json *block, const char *place, struct api_error *x) {
+    const struct json *content = json_get(block, "content");
+    enum json_kind k = json_kind_of(content);
+    if (!check_string(block, place, ".tool_use_id", x))
+        return false;
+    return k == JSON_STRING || k == JSON_ARRAY || k == JSON_NULL ||
+           wrong(x, place, ".content", content, "a string or an array of blocks");
+}
+
+// What the user shows must be words: an answer without it would be a wrong one.
+static bool check_media(const struct json *block, const char *place, struct api_error *x) {
+    const char *type = type_of(block), *source = type_of(json_get(block, "source"));
+    if (is(type, "document") && (is(source, "text") || is(source, "content")))
+        return true;
+    return api_refuse(x, place, "%s is %s %.40s, and this model reads text only", place,
+                      is(type, "image") ? "an" : "a", type);
+}
+
+// A tool that the client runs needs a name: without one the model would never see it. Those of
+// Anthropic's servers have a type of their own and no schema.
+static bool is_tool(const struct json *t) {
+    const struct json *schema = json_get(t, "input_schema"), *kind = json_get(t, "type");
+    bool client = !kind || schema || is(type_of(t), "custom") || is(type_of(t), "freeform") ||
+                  conversation_knows_tool(type_of(t));
+    size_t n = 0;
+    return json_kind_of(t) == JSON_OBJECT && !is(type_of(t), "function") &&
+           (!kind || json_kind_of(kind) == JSON_STRING) &&
+           (!schema || json_kind_of(schema) == JSON_OBJECT) &&
+           (!client || (json_str(json_get(t, "name"), &n) && n > 0));
+}
+
+static bool check_block(const struct json *block, bool answer, const char *place,
+                        struct api_error *x) {
+    const char *type = type_of(block);
+    if (json_kind_of(block) != JSON_OBJECT)
+        return wrong(x, place, "", block, "a block");
+    if (!type)
+        return wrong(x, place, ".type", json_get(block, "type"), "a string");
+    if (is(type, "text"))
+        return check_string(block, place, ".text", x);
+    bool theirs = is(type, "thinking") || is(type, "redacted_thinking") || is(type, "tool_use");
+    if (answer ? is(type, "tool_result") : theirs)
+        return api_refuse(x, place, "%s is of type %.40s, which stands in messages of the %s only",
+                          place, type, answer ? "user" : "assistant");
+    if (answer && is(type, "tool_use"))
+        return check_call(block, place, x);
+    if (answer && is(type, "thinking"))
+        return check_string(block, place, ".thinking", x);
+    if (!answer && is(type, "tool_result"))
+        return check_result(block, place, x);
+    const struct json *definition = json_get(json_get(block, "tool"), "definition");
+    if (!answer && is(type, "tool_addition") && definition && !is_tool(definition))
+        return api_refuse(x, place,
+                          "%s.tool.definition must have a name and an object as "
+                          "input_schema",
+                          place);
+    if (!answer && (is(type, "image") || is(type, "document")))
+        return check_media(block, place, x);
+    return true;
+}
+
+static bool check_content(const struct json *content, bool answer, size_t m, struct api_error *x) {
+    char place[64];
+    snprintf(place, sizeof place, "messages[%zu]", m);
+    if (json_kind_of(content) == JSON_STRING)
+        return true;
+    if (json_kind_of(content) != JSON_ARRAY)
+        return wrong(x, place, ".content", content, "a string or an array of blocks");
+    for (size_t i = 0; i < json_len(content); i++) {
+        snprintf(place, sizeof place, "messages[%zu].content[%zu]", m, i);
+        if (!check_block(json_at(content, i), answer, place, x))
+            return false;
+    }
+    return true;
+}
+
+static bool check_message(const struct json *message, size_t m, struct api_error *x) {
+    const char *role = json_str(json_get(message, "role"), NULL);
+    char place[48];
+    snprintf(place, sizeof place, "messages[%zu]", m);
+    if (json_kind_of(message) != JSON_OBJECT)
+        return wrong(x, place, "", message, "an object");
+    if (!role)
+        return wrong(x, place, ".role", json_get(message, "role"), "a string");
+    if (!is(role, "user") && !is(role, "assistant") && !is(role, "system"))
+        return api_refuse(x, place, "%s.role is '%.40s' and must be user or assistant", place,
+                          role);
+    if (is(role, "system") && !json_get(message, "content") &&
+        json_len(json_get(message, "output_config")) > 0)
+        return true; // it sets something and says nothing
+    return check_content(json_get(message, "content"), is(role, "assistant"), m, x);
+}
+
+static bool check_system(const struct json *system, struct api_error *x) {
+    enum json_kind k = json_kind_of(system);
+    if (k == JSON_NULL || k == JSON_STRING)
+        return true;
+    if (k != JSON_ARRAY)
+        return wrong(x, "system", "", system, "a string or an array of text blocks");
+    for (size_t i = 0; i < json_len(system); i++)
+        if (!json_str(json_get(json_at(system, i), "text"), NULL) ||
+            !is(type_of(json_at(system, i)), "text"))
+            return api_refuse(x, "system", "system[%zu] is no text block", i);
+    return true;
+}
+
+static bool check_tools(const struct json *tools, struct api_error *x) {
+    for (size_t i = 0; i < json_len(tools); i++)
+        if (!is_tool(json_at(tools, i)))
+            return api_refuse(x, "tools",
+                              "tools[%zu] must have a name and an object as input_schema", i);
+    return true;
+}
+
+bool messages_body_check(const struct json *body, struct api_error *x) {
+    const struct json *messages = json_get(body, "messages");
+    size_t n = json_len(messages);
+    if (n > MESSAGES_MAX)
+        return api_refuse(x, "messages", "messages has %zu elements and may have %d at most", n,
+                          MESSAGES_MAX);
+    if (!check_system(json_get(body, "system"), x) || !check_tools(json_get(body, "tools"), x))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!check_message(json_at(messages, i), i, x))
+            return false;
+    return true;
+}
 
 // Members that have a name in the form; the others are extras.
 static const char *const of_message[] = {"role", "content", NULL};
@@ -15,14 +246,14 @@ static const char *const of_result[] = {"type",     "tool_use_id", "content",
 static const char *const of_tool[] = {"type",   "name",   "description", "input_schema",
                                       "strict", "format", NULL};
 
-static bool is(const struct json *block, const char *type) {
+static bool is_block(const struct json *block, const char *type) {
     return words_equal(words_of(json_get(block, "type")), type);
 }
 
 // A document whose words came with it; others are media.
 static bool is_readable(const struct json *block) {
     const struct json *source = json_get(block, "source");
-    return is(block, "document") && (is(source, "text") || is(source, "content"));
+    return is_block(block, "document") && (is_block(source, "text") || is_block(source, "content"));
 }
 
 static enum conversation_kind kind_of(const struct json *block, bool answer) {
@@ -33,15 +264,15 @@ static enum conversation_kind kind_of(const struct json *block, bool answer) {
                    {"redacted_thinking", PART_REASONING},
                    {"tool_use", PART_CALL}};
     for (size_t i = 0; answer && i < sizeof answers / sizeof answers[0]; i++)
-        if (is(block, answers[i].type))
+        if (is_block(block, answers[i].type))
             return answers[i].kind;
-    if (!answer && is(block, "tool_result"))
+    if (!answer && is_block(block, "tool_result"))
         return PART_RESULT;
-    bool plain = is(block, "text") || !json_get(block, "type");
+    bool plain = is_block(block, "text") || !json_get(block, "type");
     if (json_kind_of(block) == JSON_STRING ||
         (plain && json_kind_of(json_get(block, "text")) == JSON_STRING))
         return PART_TEXT;
-    if (is(block, "refusal"))
+    if (is_block(block, "refusal"))
         return PART_REFUSAL;
     const char *type = json_str(json_get(block, "type"), NULL);
     return conversation_is_media(type) && !is_readable(block) ? PART_MEDIA : PART_OTHER;
@@ -72,7 +303,7 @@ static void read_thought(struct conversation *v, const struct json *from,
                          struct conversation_part *p) {
     p->text = words_of(json_get(from, "thinking"));
     p->summary = words_of(json_get(from, "summary"));
-    p->signature = words_of(json_get(from, is(from, "thinking") ? "signature" : "data"));
+    p->signature = words_of(json_get(from, is_block(from, "thinking") ? "signature" : "data"));
     extras_take(v, &p->extras, from, of_thought);
 }
 
@@ -168,7 +399,7 @@ static void read_words(struct conversation *v, const struct json *m, enum conver
         return;
     for (size_t i = 0; i < n && !v->failed; i++) {
         const struct json *block = at(content, i);
-        bool item = is(block, "tool_item");
+        bool item = is_block(block, "tool_item");
         enum conversation_kind kind = item ? PART_OTHER : kind_of(block, false);
         bool result = kind == PART_RESULT || item;
         enum conversation_role of = result ? CONVERSATION_TOOL : role;
@@ -207,8 +438,8 @@ static int tristate(const struct json *v) {
 
 static void read_tool(struct conversation *v, const struct json *from) {
     const struct json *schema = json_get(from, "input_schema");
-    bool custom = is(from, "freeform");
-    bool plain = json_kind_of(json_get(from, "type")) == JSON_NULL || is(from, "custom");
+    bool custom = is_block(from, "freeform");
+    bool plain = json_kind_of(json_get(from, "type")) == JSON_NULL || is_block(from, "custom");
     struct conversation_tool *t = conversation_tool(v, custom            ? TOOL_CUSTOM
                                                        : plain || schema ? TOOL_FUNCTION
                                                                          : TOOL_OTHER);
@@ -237,8 +468,8 @@ static void offer_tools(struct conversation *v, struct words name, bool withdraw
 
 static void change_tools(struct conversation *v, const struct json *block) {
     const struct json *tool = json_get(block, "tool"), *definition = json_get(tool, "definition");
-    bool adds = is(block, "tool_addition");
-    if (!adds && !is(block, "tool_removal"))
+    bool adds = is_block(block, "tool_addition");
+    if (!adds && !is_block(block, "tool_removal"))
         return;
     struct words name = words_of(json_get(definition ? definition : tool, "name"));
     offer_tools(v, name, !adds || definition);
@@ -270,165 +501,11 @@ void conversation_read_messages_tools(struct conversation *v, const struct json 
         read_tool(v, json_at(tools, i));
     read_changes(v, json_get(body, "messages"));
     for (int i = 1; i <= CHOICE_NAMED; i++)
-        if (is(choice, choices[i]))
+        if (is_block(choice, choices[i]))
             v->choice.kind = (enum conversation_choice)i;
     if (v->choice.kind == CHOICE_NAMED) {
         v->choice.name = words_of(json_get(choice, "name"));
         v->choice.custom = json_bool(json_get(choice, "custom"), false);
     }
     v->parallel = -tristate(json_get(choice, "disable_parallel_tool_use"));
-}
-
-static void put_text(struct json_writer *w, const struct conversation_part *p) {
-    bool refusal = p->kind == PART_REFUSAL;
-    jw_key_str(w, "type", refusal ? "refusal" : "text");
-    words_put(w, refusal ? "refusal" : "text", p->text.s ? p->text : words_of_text(""));
-    extras_put(w, &p->extras, refusal ? of_refusal : of_text);
-}
-
-static void put_thought(struct json_writer *w, const struct conversation_part *p) {
-    bool readable = p->text.s || p->summary.s;
-    jw_key_str(w, "type", readable ? "thinking" : "redacted_thinking");
-    words_put(w, "thinking", p->text);
-    words_put(w, "summary", p->summary);
-    words_put(w, readable ? "signature" : "data", p->signature);
-    extras_put(w, &p->extras, of_thought);
-}
-
-// Arguments are an object here; a text that is none stays one.
-static void put_input(struct json_writer *w, const struct conversation_part *p) {
-    static const struct json_rules rules = {.depth = 512, .big_integers = true};
-    struct json *parsed = NULL;
-    struct err e = {0};
-    const struct json *object = p->object ? p->raw : NULL;
-    if (!object && !p->custom && p->text.s &&
-        !json_parse_with(&parsed, p->text.s, p->text.n, &rules, &e) &&
-        json_kind_of(parsed) == JSON_OBJECT)
-        object = parsed;
-    w->out.failed |= e.code == ERR_MEMORY;
-    if (object) {
-        jw_key(w, "input");
-        jw_value(w, object);
-    } else {
-        words_put(w, "input", p->text);
-    }
-    json_free(parsed);
-}
-
-static void put_call(struct json_writer *w, const struct conversation_part *p) {
-    jw_key_str(w, "type", "tool_use");
-    words_put(w, "id", p->id);
-    words_put(w, "name", p->name);
-    put_input(w, p);
-    if (p->custom)
-        jw_key_bool(w, "custom", true);
-    extras_put(w, &p->extras, of_call);
-}
-
-static void put_part(struct json_writer *w, const struct conversation_part *p);
-
-static void put_result(struct json_writer *w, const struct conversation_part *p) {
-    jw_key_str(w, "type", "tool_result");
-    words_put(w, "tool_use_id", p->id);
-    if (p->is_error)
-        jw_key_bool(w, "is_error", true);
-    if (p->custom)
-        jw_key_bool(w, "custom", true);
-    jw_key(w, "content");
-    jw_begin(w, '[');
-    for (int i = 0; i < p->n_parts; i++)
-        put_part(w, &p->parts[i]);
-    jw_end(w, ']');
-    extras_put(w, &p->extras, of_result);
-}
-
-static void put_part(struct json_writer *w, const struct conversation_part *p) {
-    if (p->kind == PART_MEDIA || p->kind == PART_OTHER) {
-        jw_value(w, p->raw);
-        return;
-    }
-    jw_begin(w, '{');
-    if (p->kind == PART_REASONING)
-        put_thought(w, p);
-    else if (p->kind == PART_CALL)
-        put_call(w, p);
-    else if (p->kind == PART_RESULT)
-        put_result(w, p);
-    else
-        put_text(w, p);
-    jw_end(w, '}');
-}
-
-static void put_turn(struct json_writer *w, const struct conversation_turn *t) {
-    bool tool = t->role == CONVERSATION_TOOL;
-    jw_begin(w, '{');
-    jw_key_str(w, "role", tool ? "user" : conversation_roles[t->role]);
-    jw_key(w, "content");
-    jw_begin(w, '[');
-    for (int i = 0; i < t->n_parts; i++) {
-        bool item = tool && t->parts[i].kind == PART_OTHER;
-        if (item) {
-            jw_begin(w, '{');
-            jw_key_str(w, "type", "tool_item");
-            jw_key(w, "item");
-        }
-        put_part(w, &t->parts[i]);
-        if (item)
-            jw_end(w, '}');
-    }
-    jw_end(w, ']');
-    extras_put(w, &t->extras, of_message);
-    jw_end(w, '}');
-}
-
-void conversation_write_messages(const struct conversation *v, struct json_writer *w) {
-    jw_key(w, "messages");
-    jw_begin(w, '[');
-    for (int i = 0; i < v->n_turns; i++)
-        put_turn(w, &v->turns[i]);
-    jw_end(w, ']');
-}
-
-static void put_tool(struct json_writer *w, const struct conversation_tool *t) {
-    bool custom = t->kind == TOOL_CUSTOM;
-    if (t->kind == TOOL_OTHER) {
-        jw_value(w, t->raw);
-        return;
-    }
-    jw_begin(w, '{');
-    if (custom)
-        jw_key_str(w, "type", "freeform");
-    words_put(w, "name", t->name);
-    words_put(w, "description", t->description);
-    if (custom ? t->format : t->schema) {
-        jw_key(w, custom ? "format" : "input_schema");
-        jw_value(w, custom ? t->format : t->schema);
-    }
-    if (t->strict)
-        jw_key_bool(w, "strict", t->strict > 0);
-    extras_put(w, &t->extras, of_tool);
-    jw_end(w, '}');
-}
-
-void conversation_write_messages_tools(const struct conversation *v, struct json_writer *w) {
-    bool chosen = v->choice.kind != CHOICE_UNSAID && v->choice.kind != CHOICE_ALLOWED;
-    if (v->n_tools) {
-        jw_key(w, "tools");
-        jw_begin(w, '[');
-        for (int i = 0; i < v->n_tools; i++)
-            put_tool(w, &v->tools[i]);
-        jw_end(w, ']');
-    }
-    if (!chosen && !v->parallel)
-        return;
-    jw_key(w, "tool_choice");
-    jw_begin(w, '{');
-    if (chosen)
-        jw_key_str(w, "type", choices[v->choice.kind]);
-    words_put(w, "name", v->choice.name);
-    if (v->choice.custom)
-        jw_key_bool(w, "custom", true);
-    if (v->parallel)
-        jw_key_bool(w, "disable_parallel_tool_use", v->parallel < 0);
-    jw_end(w, '}');
 }

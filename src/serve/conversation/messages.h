@@ -6,8 +6,8 @@
 #ifndef COPPICE_SERVE_CONVERSATION_MESSAGES_H
 #define COPPICE_SERVE_CONVERSATION_MESSAGES_H
 
-#include "serve/api/error.h"
 #include "serve/conversation/conversation.h"
+#include "serve/request/error.h"
 
 // Whether a body's `system` and `messages` have the form, and nothing that a model of text cannot
 // do without: a picture or a document that is no text, from the user. False with x filled, which
@@ -21,14 +21,9 @@ void conversation_read_messages(struct conversation *v, const struct json *body)
 // schema run on Anthropic's servers (TOOL_OTHER).
 void conversation_read_messages_tools(struct conversation *v, const struct json *body);
 
-// The members `messages`, and `tools` and `tool_choice` where there are any, of an open object.
-void conversation_write_messages(const struct conversation *v, struct json_writer *w);
-void conversation_write_messages_tools(const struct conversation *v, struct json_writer *w);
-
 // Tools of Anthropic's own that clients run (bash_*, text_editor_*, memory_*) become functions with
-// a schema of this server's: models here do not know them by heart. *schemas: what v borrows from
-// now on, for the caller to free. False with x filled: no memory.
-bool conversation_know_tools(struct conversation *v, struct json **schemas, struct api_error *x);
+// a schema of this server's: models here do not know them by heart. False with x filled: no memory.
+bool conversation_know_tools(struct conversation *v, struct api_error *x);
 
 // Whether a tool of this type is one of them. NULL is allowed.
 bool conversation_knows_tool(const char *type);

@@ -5,26 +5,87 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "serve/conversation/chat.h"
-#include "serve/conversation/ids.h"
-#include "serve/conversation/noise.h"
 #include "serve/reply/seal.h"
+// Lines that clients put in front of their instructions and that change with each request: left in
+// a prompt, it would be different from its first tokens on, and all of it would have to be read
+// again. Claude Code: its version and a checksum of the request.
+static const char billing[] = "x-anthropic-billing-header:";
+
+// Bytes of such lines at the beginning of a text, their line ends among them.
+static size_t volatile_length(const char *s, size_t n) {
+    size_t at = 0, len = sizeof billing - 1;
+    while (n - at >= len && memcmp(s + at, billing, len) == 0) {
+        const char *end = memchr(s + at, '\n', n - at);
+        at = end ? (size_t)(end + 1 - s) : n;
+    }
+    return at;
+}
+
+static const char *where_of(const struct conversation *v) {
+    return v->where ? v->where : "messages";
+}
+
+// The id of a call, of kinds that have no name here, too.
+static struct words call_id(const struct conversation_part *p) {
+    struct words id = p->kind == PART_CALL ? p->id : (struct words){0};
+    if (p->kind == PART_OTHER) {
+        id = words_of(json_get(p->raw, "call_id"));
+        id = id.s ? id : words_of(json_get(p->raw, "id"));
+    }
+    return id;
+}
+
+// In the words that OpenAI's servers have for it, which clients look for.
+static bool refuse_lost_result(const char *where, struct words id, struct api_error *x) {
+    api_refuse(x, where,
+               "No tool call found for function call output with call_id %.64s in %s: send the "
+               "call, too, or leave the result out",
+               id.s, where);
+    struct err clean;
+    err_set(&clean, 0, "%.64s", id.s);
+    snprintf(x->lost_call, sizeof x->lost_call, "%.67s", clean.text);
+    return false;
+}
+
+// Refuses a result with an id that no call before it has, as official interfaces do, so that a
+// client that has lost a call learns of it. A result without an id belongs to whatever stands
+// before it. Any size of conversation in about the time of reading it.
+static bool check_result_ids(const struct conversation *v, struct api_error *x) {
+    struct map calls = {0};
+    uint32_t any;
+    bool ok = true;
+    for (int i = 0; i < v->n_turns && ok; i++)
+        for (int k = 0; k < v->turns[i].n_parts && ok; k++) {
+            const struct conversation_part *p = &v->turns[i].parts[k];
+            struct words id = call_id(p);
+            if (id.n && map_insert(&calls, id.s, id.n, 0) < 0) {
+                api_fail(x, 503, NULL, "no memory for the conversation");
+                ok = false;
+            }
+            if (ok && p->kind == PART_RESULT && p->id.n &&
+                !map_find(&calls, p->id.s, p->id.n, &any))
+                ok = refuse_lost_result(where_of(v), p->id, x);
+        }
+    map_fini(&calls);
+    return ok;
+}
 
 struct plain {
-    const struct conversation *from;
-    struct conversation *to;
-    const char *where;
+    const struct conversation *from; // turns and tools as they came
+    struct conversation *to;         // the same conversation, with new ones
     struct api_error *x;
     int turn; // that is being read
 };
 
 // The text behind lines that are no words of anybody; absent where nothing is left.
-static struct words without_noise(struct words t) {
-    size_t n = noise_length(t.s, t.n);
+static struct words without_volatile(struct words t) {
+    size_t n = volatile_length(t.s, t.n);
     return n == t.n ? (struct words){0} : (struct words){t.s + n, t.n - n};
 }
 
-static struct words print(struct plain *r, const struct json *v) {
+static struct words printed(struct plain *r, const struct json *v) {
     struct json_writer w = {0};
     struct words out = {0};
     jw_value(&w, v);
@@ -109,13 +170,13 @@ static struct words as_object(struct plain *r, struct words text) {
 static bool refuse_media(struct plain *r, int part, const struct json *raw) {
     char place[64];
     const char *type = json_str(json_get(raw, "type"), NULL);
-    snprintf(place, sizeof place, "%s[%d].content[%d]", r->where, r->turn, part);
+    snprintf(place, sizeof place, "%s[%d].content[%d]", where_of(r->to), r->turn, part);
     return api_refuse(r->x, place, "%s is of type %.40s, and this model reads text only", place,
                       type);
 }
 
-static struct conversation_part *copy(struct plain *r, struct conversation_turn *t,
-                                      const struct conversation_part *p) {
+static struct conversation_part *copy_part(struct plain *r, struct conversation_turn *t,
+                                           const struct conversation_part *p) {
     struct conversation_part *out = conversation_part(r->to, t, p->kind);
     if (out)
         *out = *p;
@@ -136,12 +197,6 @@ struct telling {
     int n, n_usual;
 };
 
-static bool is_among(const char *const *list, const char *key) {
-    while (*list && strcmp(*list, key) != 0)
-        list++;
-    return *list != NULL;
-}
-
 static int tell_member(void *arg, const char *key, size_t n, const struct json *v) {
     static const char *const every[] = {"type", "id", "call_id", "caller", NULL};
     struct telling *t = arg;
@@ -149,11 +204,11 @@ static int tell_member(void *arg, const char *key, size_t n, const struct json *
     bool done = !strcmp(key, "status") &&
                 (words_equal(words_of(v), "completed") || words_equal(words_of(v), "in_progress"));
     (void)n;
-    if (k == JSON_NULL || is_among(every, key) || done ||
+    if (k == JSON_NULL || words_among(every, key) || done ||
         ((k == JSON_ARRAY || k == JSON_OBJECT) && json_len(v) == 0))
         return 0;
     t->n++;
-    if (is_among(t->usual, key)) {
+    if (words_among(t->usual, key)) {
         t->n_usual++;
         t->only = v;
     }
@@ -164,8 +219,8 @@ static int tell_member(void *arg, const char *key, size_t n, const struct json *
 
 // What an item says: its usual member where that is all, else *all, an object of all of them. NULL
 // where there is more, or nothing.
-static const struct json *tell(struct plain *r, const struct json *raw, const char *const *usual,
-                               struct words *all) {
+static const struct json *tell_item(struct plain *r, const struct json *raw,
+                                    const char *const *usual, struct words *all) {
     struct telling t = {.usual = usual};
     jw_begin(&t.w, '{');
     json_each(raw, tell_member, &t);
@@ -186,7 +241,7 @@ static bool other_call(struct plain *r, struct conversation_turn *t,
     struct words id = words_of(json_get(p->raw, "call_id")), all;
     if (!type || !ends_in(type, "_call"))
         return false;
-    const struct json *what = tell(r, p->raw, asked, &all);
+    const struct json *what = tell_item(r, p->raw, asked, &all);
     struct conversation_part *call = conversation_part(r->to, t, PART_CALL);
     if (!call)
         return true;
@@ -195,7 +250,7 @@ static bool other_call(struct plain *r, struct conversation_turn *t,
     if (all.s)
         call->text = all;
     else if (json_kind_of(what) == JSON_OBJECT)
-        call->text = print(r, what);
+        call->text = printed(r, what);
     else
         call->text = what ? as_input(r, words_of(what)) : words_of_text("{}");
     return true;
@@ -219,14 +274,14 @@ static void other_result(struct plain *r, struct conversation_turn *t,
     static const char *const usual[] = {"output", NULL};
     struct conversation_part *out = conversation_part(r->to, t, PART_RESULT);
     struct words id = words_of(json_get(p->raw, "call_id")), all;
-    const struct json *output = tell(r, p->raw, usual, &all);
+    const struct json *output = tell_item(r, p->raw, usual, &all);
     struct conversation_part *q = conversation_inner(r->to, out, PART_TEXT);
     if (!q)
         return;
     out->id = id.s ? id : words_of(json_get(p->raw, "id"));
     q->text = all.s ? all : words_of(output);
     if (!q->text.s)
-        q->text = output ? print(r, output) : stand_in(r, p->raw);
+        q->text = output ? printed(r, output) : stand_in(r, p->raw);
 }
 
 // What was sealed is what was thought, whatever words a client has put beside it.
@@ -346,11 +401,11 @@ static bool take_part(struct plain *r, struct conversation_turn *t,
         take_reasoning(r, t, p);
         break;
     case PART_RESULT:
-        if ((out = copy(r, t, p)) != NULL)
+        if ((out = copy_part(r, t, p)) != NULL)
             take_inner(r, p, out);
         break;
     case PART_CALL:
-        out = copy(r, t, p);
+        out = copy_part(r, t, p);
         if (out)
             out->name = called(r, p);
         if (out && p->custom) {
@@ -370,7 +425,7 @@ static bool take_part(struct plain *r, struct conversation_turn *t,
         }
         break;
     default:
-        out = copy(r, t, p);
+        out = copy_part(r, t, p);
         if (out)
             out->extras = (struct extras){0};
     }
@@ -406,40 +461,41 @@ static bool take_turn(struct plain *r, const struct conversation_turn *from) {
         struct conversation_part p = from->parts[i];
         bool noisy = p.kind == PART_TEXT && p.text.n && r->turn == 0;
         if (noisy)
-            p.text = without_noise(p.text);
+            p.text = without_volatile(p.text);
         if ((!noisy || p.text.s) && !is_change(from, &p))
             ok = take_part(r, t, &p, i);
     }
     return ok;
 }
 
-void conversation_plain_tools(const struct conversation *v, struct conversation *out) {
-    struct plain r = {.from = v, .to = out};
-    for (int i = 0; i < v->n_tools; i++) {
+static void make_plain_tools(struct plain *r) {
+    for (int i = 0; i < r->from->n_tools; i++) {
+        const struct conversation_tool *from = &r->from->tools[i];
         struct conversation_tool *t = NULL;
-        if (v->tools[i].kind != TOOL_OTHER)
-            t = conversation_tool(out, v->tools[i].kind);
-        else if (is_group(v->tools[i].raw))
-            take_group(&r, v->tools[i].raw);
+        if (from->kind != TOOL_OTHER)
+            t = conversation_tool(r->to, from->kind);
+        else if (is_group(from->raw))
+            take_group(r, from->raw);
         if (t)
-            *t = v->tools[i];
+            *t = *from;
     }
 }
 
-bool conversation_plain(const struct conversation *v, const char *where, struct conversation *out,
-                        struct api_error *x) {
-    struct plain r = {.from = v, .to = out, .where = where, .x = x};
-    if (!conversation_ids_check(v, where, x))
+bool conversation_plain(struct conversation *v, struct api_error *x) {
+    const struct conversation from = *v;
+    struct plain r = {.from = &from, .to = v, .x = x};
+    if (!check_result_ids(v, x))
         return false;
-    for (; r.turn < v->n_turns; r.turn++)
-        if (!take_turn(&r, &v->turns[r.turn]))
+    v->turns = NULL;
+    v->tools = NULL;
+    v->n_turns = v->cap_turns = v->n_tools = v->cap_tools = 0;
+    for (; r.turn < from.n_turns; r.turn++)
+        if (!take_turn(&r, &from.turns[r.turn]))
             return false;
-    conversation_plain_tools(v, out);
-    out->choice = v->choice;
-    out->parallel = v->parallel;
-    if (v->failed || out->failed)
+    make_plain_tools(&r);
+    if (v->failed)
         api_fail(x, 503, NULL, "no memory for the conversation");
-    return !v->failed && !out->failed;
+    return !v->failed;
 }
 
 // A tool that takes free text, as a function with one argument.
@@ -482,7 +538,7 @@ static void put_custom(struct json_writer *w, const struct conversation_tool *t)
     str_fini(&about);
 }
 
-static bool parse(struct json_writer *w, struct json **out, struct api_error *x) {
+static bool parse_words(struct json_writer *w, struct json **out, struct api_error *x) {
     struct err e = {0};
     int rc = w->out.failed
                  ? err_set(&e, ERR_MEMORY, "no memory for the conversation")
@@ -498,7 +554,7 @@ bool conversation_words(const struct conversation *v, struct chat_words *out, st
     struct json_writer w = {0};
     *out = (struct chat_words){0};
     conversation_write_chat(v, &w);
-    if (!parse(&w, &out->messages, x))
+    if (!parse_words(&w, &out->messages, x))
         return false;
     if (v->n_tools == 0)
         return true;
@@ -510,7 +566,7 @@ bool conversation_words(const struct conversation *v, struct chat_words *out, st
         else
             conversation_write_chat_tool(&v->tools[i], &w);
     jw_end(&w, ']');
-    return parse(&w, &out->tools, x);
+    return parse_words(&w, &out->tools, x);
 }
 
 void chat_words_fini(struct chat_words *w) {

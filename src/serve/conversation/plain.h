@@ -7,16 +7,12 @@
 #ifndef COPPICE_SERVE_CONVERSATION_PLAIN_H
 #define COPPICE_SERVE_CONVERSATION_PLAIN_H
 
-#include "serve/api/error.h"
 #include "serve/conversation/conversation.h"
+#include "serve/request/error.h"
 
-// Fills out, which borrows from v and what v borrows from. where: what the interface calls the
-// list of turns, for the sentence, "messages" or "input". False with x filled.
-bool conversation_plain(const struct conversation *v, const char *where, struct conversation *out,
-                        struct api_error *x);
-
-// Only the tools of that: functions, those of groups among them, and custom ones.
-void conversation_plain_tools(const struct conversation *v, struct conversation *out);
+// Makes v plain: its turns and its tools are new ones then, functions, those of groups among them,
+// and custom ones. False with x filled, and v is good for conversation_fini only.
+bool conversation_plain(struct conversation *v, struct api_error *x);
 
 // `messages` and `tools` of a plain one, as text/chat/chat.h renders them; owned.
 struct chat_words {

@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reader of conversations of the Responses interface; see responses.h. The writer is
-// write_responses.c.
+// Reader and writer of conversations of the Responses interface; see responses.h.
 #include "serve/conversation/responses.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/conversation/responses_impl.h"
 #include "serve/request/fields.h"
-
-const char *const responses_of_message[] = {"type", "role", "content", NULL};
-const char *const responses_of_text[] = {"type", "text", NULL};
-const char *const responses_of_refusal[] = {"type", "refusal", NULL};
-const char *const responses_of_reasoning[] = {"type", "summary", "content", "encrypted_content",
-                                              NULL};
-const char *const responses_of_call[] = {"type", "call_id", "name", "arguments", NULL};
-const char *const responses_of_custom_call[] = {"type", "call_id", "name", "input", NULL};
-const char *const responses_of_result[] = {"type", "call_id", "output", "is_error", NULL};
-const char *const responses_of_function[] = {"type",       "name",   "description",
-                                             "parameters", "strict", NULL};
-const char *const responses_of_custom[] = {"type", "name", "description", "format", NULL};
+static const char *const of_message[] = {"type", "role", "content", NULL};
+static const char *const of_text[] = {"type", "text", NULL};
+static const char *const of_refusal[] = {"type", "refusal", NULL};
+static const char *const of_reasoning[] = {"type", "summary", "content", "encrypted_content", NULL};
+static const char *const of_call[] = {"type", "call_id", "name", "arguments", NULL};
+static const char *const of_custom_call[] = {"type", "call_id", "name", "input", NULL};
+static const char *const of_result[] = {"type", "call_id", "output", "is_error", NULL};
+static const char *const of_function[] = {"type",       "name",   "description",
+                                          "parameters", "strict", NULL};
+static const char *const of_custom[] = {"type", "name", "description", "format", NULL};
 
 struct reader {
     struct conversation *v;
@@ -32,7 +28,7 @@ static const char *type_of(const struct json *v) {
     return type ? type : "";
 }
 
-bool responses_is_result(const char *type) {
+static bool is_result(const char *type) {
     size_t n = strlen(type);
     return n > 7 && !strcmp(type + n - 7, "_output");
 }
@@ -41,7 +37,7 @@ bool responses_is_result(const char *type) {
 static void take_text_extras(struct reader *r, struct conversation_part *p,
                              const struct json *from) {
     struct extras all = {0}, *out = &p->extras;
-    extras_take(r->v, &all, from, responses_of_text);
+    extras_take(r->v, &all, from, of_text);
     *out = all;
     out->n = 0;
     for (int i = 0; i < all.n; i++)
@@ -65,7 +61,7 @@ static void read_part(struct reader *r, const struct json *from, struct conversa
     } else if (!strcmp(type, "refusal") && json_kind_of(json_get(from, "refusal")) == JSON_STRING) {
         p->kind = PART_REFUSAL;
         p->text = words_of(json_get(from, "refusal"));
-        extras_take(r->v, &p->extras, from, responses_of_refusal);
+        extras_take(r->v, &p->extras, from, of_refusal);
     } else {
         if (conversation_is_media(type))
             p->kind = PART_MEDIA;
@@ -80,13 +76,13 @@ static bool read_content(struct reader *r, const struct json *content, const cha
     bool list = k == JSON_ARRAY;
     if (k != JSON_STRING && !list && (k != JSON_NULL || result))
         return api_refuse(r->x, r->place, "%s.%s is %s and must be a string or an array of parts",
-                          r->place, name, content ? fields_kind_name(content) : "missing");
+                          r->place, name, content ? api_kind_name(content) : "missing");
     size_t n = list ? json_len(content) : k == JSON_STRING;
     for (size_t i = 0; i < n; i++) {
         const struct json *part = list ? json_at(content, i) : content;
         if (json_kind_of(part) != JSON_OBJECT && json_kind_of(part) != JSON_STRING)
             return api_refuse(r->x, r->place, "%s.%s[%zu] is %s and must be a part", r->place, name,
-                              i, fields_kind_name(part));
+                              i, api_kind_name(part));
         read_part(r, part,
                   result ? conversation_inner(r->v, result, PART_OTHER)
                          : conversation_part(r->v, t, PART_OTHER));
@@ -97,15 +93,13 @@ static bool read_content(struct reader *r, const struct json *content, const cha
 static bool read_message(struct reader *r, const struct json *item) {
     struct words name = words_of(json_get(item, "role"));
     struct extras extras = {0};
-    int role = 0;
-    while (role < CONVERSATION_ROLES && !words_equal(name, conversation_roles[role]))
-        role++;
+    enum conversation_role role = conversation_role_of(item);
     if (role == CONVERSATION_ROLES || role == CONVERSATION_TOOL)
         return api_refuse(r->x, r->place,
                           "%s.role is '%.40s' and must be system, developer, user or assistant",
                           r->place, name.s ? name.s : "");
-    struct conversation_turn *t = conversation_turn(r->v, (enum conversation_role)role, PART_TEXT);
-    extras_take(r->v, &extras, item, responses_of_message);
+    struct conversation_turn *t = conversation_turn(r->v, role, PART_TEXT);
+    extras_take(r->v, &extras, item, of_message);
     if (t && extras.n)
         t->extras = extras;
     return read_content(r, json_get(item, "content"), "content", t, NULL);
@@ -139,7 +133,7 @@ static bool read_reasoning(struct reader *r, const struct json *item) {
     p->text = join(r, json_get(item, "content"));
     p->summary = join(r, json_get(item, "summary"));
     p->signature = words_of(json_get(item, "encrypted_content"));
-    extras_take(r->v, &p->extras, item, responses_of_reasoning);
+    extras_take(r->v, &p->extras, item, of_reasoning);
     return true;
 }
 
@@ -152,7 +146,7 @@ static bool read_call(struct reader *r, const struct json *item, bool custom) {
     p->id = words_of(json_get(item, "call_id"));
     p->name = words_of(json_get(item, "name"));
     p->text = words_of(json_get(item, custom ? "input" : "arguments"));
-    extras_take(r->v, &p->extras, item, custom ? responses_of_custom_call : responses_of_call);
+    extras_take(r->v, &p->extras, item, custom ? of_custom_call : of_call);
     if (!p->name.s)
         return api_refuse(r->x, r->place, "%s.name is missing", r->place);
     return true;
@@ -166,12 +160,12 @@ static bool read_result(struct reader *r, const struct json *item, bool custom) 
     p->custom = custom;
     p->id = words_of(json_get(item, "call_id"));
     p->is_error = json_bool(json_get(item, "is_error"), false);
-    extras_take(r->v, &p->extras, item, responses_of_result);
+    extras_take(r->v, &p->extras, item, of_result);
     return read_content(r, json_get(item, "output"), "output", NULL, p);
 }
 
 static bool read_other(struct reader *r, const struct json *item, const char *type) {
-    bool result = responses_is_result(type);
+    bool result = is_result(type);
     struct conversation_turn *t =
         conversation_turn(r->v, result ? CONVERSATION_TOOL : CONVERSATION_ASSISTANT, PART_OTHER);
     struct conversation_part *p = conversation_part(r->v, t, PART_OTHER);
@@ -184,7 +178,7 @@ static bool read_item(struct reader *r, const struct json *item) {
     const char *type = type_of(item);
     if (json_kind_of(item) != JSON_OBJECT)
         return api_refuse(r->x, r->place, "%s is %s and must be an object", r->place,
-                          fields_kind_name(item));
+                          api_kind_name(item));
     if (!strcmp(type, "message") || !type[0])
         return read_message(r, item);
     if (!strcmp(type, "reasoning"))
@@ -199,12 +193,13 @@ static bool read_item(struct reader *r, const struct json *item) {
 bool conversation_read_responses(struct conversation *v, const struct json *input,
                                  struct api_error *x) {
     struct reader r = {.v = v, .x = x, .place = "input"};
+    v->where = "input";
     if (json_kind_of(input) == JSON_STRING)
         return read_content(&r, input, "", conversation_turn(v, CONVERSATION_USER, PART_TEXT),
                             NULL);
     if (json_kind_of(input) != JSON_ARRAY)
         return api_refuse(x, "input", "input is %s and must be a string or an array of items",
-                          input ? fields_kind_name(input) : "missing");
+                          input ? api_kind_name(input) : "missing");
     for (size_t i = 0; i < json_len(input) && !v->failed; i++) {
         snprintf(r.place, sizeof r.place, "input[%zu]", i);
         if (!read_item(&r, json_at(input, i)))
@@ -244,8 +239,7 @@ static void read_tool(struct conversation *v, const struct json *from) {
     t->schema = kind == TOOL_FUNCTION ? json_get(body, "parameters") : NULL;
     t->format = kind == TOOL_CUSTOM ? json_get(body, "format") : NULL;
     t->strict = kind == TOOL_FUNCTION ? tristate(json_get(body, "strict")) : 0;
-    extras_take(v, &t->extras, body,
-                kind == TOOL_CUSTOM ? responses_of_custom : responses_of_function);
+    extras_take(v, &t->extras, body, kind == TOOL_CUSTOM ? of_custom : of_function);
 }
 
 void conversation_read_responses_tools(struct conversation *v, const struct json *tools,
@@ -270,4 +264,148 @@ void conversation_read_responses_tools(struct conversation *v, const struct json
         v->choice.custom = false;
         v->choice.raw = choice;
     }
+}
+
+static void put_part(struct json_writer *w, const struct conversation_part *p, bool answer) {
+    bool refusal = p->kind == PART_REFUSAL;
+    if (p->raw) {
+        jw_value(w, p->raw);
+        return;
+    }
+    jw_begin(w, '{');
+    jw_key_str(w, "type", refusal ? "refusal" : answer ? "output_text" : "input_text");
+    jw_key(w, refusal ? "refusal" : "text");
+    jw_str(w, p->text.s ? p->text.s : "", p->text.n);
+    extras_put(w, &p->extras, refusal ? of_refusal : of_text);
+    jw_end(w, '}');
+}
+
+static bool is_content(const struct conversation_part *p) {
+    return p->kind != PART_REASONING && p->kind != PART_CALL;
+}
+
+static void put_texts(struct json_writer *w, const char *key, const char *type, struct words t) {
+    jw_key(w, key);
+    jw_begin(w, '[');
+    if (t.s) {
+        jw_begin(w, '{');
+        jw_key_str(w, "type", type);
+        words_put(w, "text", t);
+        jw_end(w, '}');
+    }
+    jw_end(w, ']');
+}
+
+static void put_reasoning(struct json_writer *w, const struct conversation_part *p) {
+    jw_begin(w, '{');
+    jw_key_str(w, "type", "reasoning");
+    put_texts(w, "summary", "summary_text", p->summary);
+    if (p->text.s)
+        put_texts(w, "content", "reasoning_text", p->text);
+    words_put(w, "encrypted_content", p->signature);
+    extras_put(w, &p->extras, of_reasoning);
+    jw_end(w, '}');
+}
+
+static void put_call(struct json_writer *w, const struct conversation_part *p) {
+    jw_begin(w, '{');
+    jw_key_str(w, "type", p->custom ? "custom_tool_call" : "function_call");
+    words_put(w, "call_id", p->id);
+    words_put(w, "name", p->name);
+    words_put(w, p->custom ? "input" : "arguments", p->text);
+    extras_put(w, &p->extras, p->custom ? of_custom_call : of_call);
+    jw_end(w, '}');
+}
+
+static void put_result(struct json_writer *w, const struct conversation_part *p) {
+    const struct conversation_part *only = p->n_parts == 1 ? p->parts : NULL;
+    if (p->kind != PART_RESULT) {
+        jw_value(w, p->raw);
+        return;
+    }
+    jw_begin(w, '{');
+    jw_key_str(w, "type", p->custom ? "custom_tool_call_output" : "function_call_output");
+    words_put(w, "call_id", p->id);
+    jw_key(w, "output");
+    if (only && only->kind == PART_TEXT && only->extras.n == 0) {
+        jw_str(w, only->text.s ? only->text.s : "", only->text.n);
+    } else {
+        jw_begin(w, '[');
+        for (int i = 0; i < p->n_parts; i++)
+            put_part(w, &p->parts[i], false);
+        jw_end(w, ']');
+    }
+    if (p->is_error)
+        jw_key_bool(w, "is_error", true);
+    extras_put(w, &p->extras, of_result);
+    jw_end(w, '}');
+}
+
+static void put_message(struct json_writer *w, const struct conversation_turn *t) {
+    jw_begin(w, '{');
+    jw_key_str(w, "type", "message");
+    jw_key_str(w, "role", conversation_roles[t->role]);
+    jw_key(w, "content");
+    jw_begin(w, '[');
+    for (int i = 0; i < t->n_parts; i++)
+        if (is_content(&t->parts[i]))
+            put_part(w, &t->parts[i], t->role == CONVERSATION_ASSISTANT);
+    jw_end(w, ']');
+    extras_put(w, &t->extras, of_message);
+    jw_end(w, '}');
+}
+
+// The one part that came as an item of its own, of a kind that is unknown; NULL: there is none.
+static const struct conversation_part *loose_of(const struct conversation_turn *t) {
+    static const char *const known[] = {"message",          "reasoning",      "function_call",
+                                        "custom_tool_call", "item_reference", NULL};
+    const struct conversation_part *only = NULL;
+    for (int i = 0; i < t->n_parts; i++) {
+        if (!is_content(&t->parts[i]))
+            continue;
+        if (only)
+            return NULL;
+        only = &t->parts[i];
+    }
+    if (!only || only->kind != PART_OTHER || t->extras.n)
+        return NULL;
+    const char *type = json_str(json_get(only->raw, "type"), NULL);
+    if (!type || !type[0] || is_result(type))
+        return NULL;
+    for (int i = 0; known[i]; i++)
+        if (!strcmp(type, known[i]))
+            return NULL;
+    return only;
+}
+
+static void put_answer(struct json_writer *w, const struct conversation_turn *t) {
+    const struct conversation_part *loose = loose_of(t);
+    bool message = t->extras.n || t->n_parts == 0;
+    for (int i = 0; i < t->n_parts; i++) {
+        message |= is_content(&t->parts[i]);
+        if (t->parts[i].kind == PART_REASONING)
+            put_reasoning(w, &t->parts[i]);
+    }
+    if (loose)
+        jw_value(w, loose->raw);
+    else if (message)
+        put_message(w, t);
+    for (int i = 0; i < t->n_parts; i++)
+        if (t->parts[i].kind == PART_CALL)
+            put_call(w, &t->parts[i]);
+}
+
+void conversation_write_responses(const struct conversation *v, struct json_writer *w) {
+    jw_begin(w, '[');
+    for (int i = 0; i < v->n_turns; i++) {
+        const struct conversation_turn *t = &v->turns[i];
+        if (t->role == CONVERSATION_ASSISTANT)
+            put_answer(w, t);
+        else if (t->role != CONVERSATION_TOOL)
+            put_message(w, t);
+        else
+            for (int k = 0; k < t->n_parts; k++)
+                put_result(w, &t->parts[k]);
+    }
+    jw_end(w, ']');
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations in the words of the Responses interface: reader and writer of `input`, `tools` and
-// `tool_choice`. Loose items become turns as conversation.h says; kinds of items that are unknown
-// stay as they came.
+// Conversations in the words of the Responses interface: reader of `input`, `tools` and
+// `tool_choice`, and writer of `input`. Loose items become turns as conversation.h says; kinds of
+// items that are unknown stay as they came.
 #ifndef COPPICE_SERVE_CONVERSATION_RESPONSES_H
 #define COPPICE_SERVE_CONVERSATION_RESPONSES_H
 
-#include "serve/api/error.h"
 #include "serve/conversation/conversation.h"
+#include "serve/request/error.h"
 
 // Appends a string, or the items of an array. False with x filled, by place in `input`: what is no
 // string, array or object, messages without a known role, calls and results that lack what makes
@@ -17,9 +17,7 @@ bool conversation_read_responses(struct conversation *v, const struct json *inpu
 void conversation_read_responses_tools(struct conversation *v, const struct json *tools,
                                        const struct json *choice, const struct json *parallel);
 
-// One array each, and one value.
+// One array of items.
 void conversation_write_responses(const struct conversation *v, struct json_writer *w);
-void conversation_write_responses_tools(const struct conversation *v, struct json_writer *w);
-void conversation_write_responses_choice(const struct conversation *v, struct json_writer *w);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "serve/relay/impl.h"
-#include "serve/request/params.h"
+#include "serve/request/body.h"
 
 static bool compresses(const struct relay *r) {
     return r->o.compressor && r->o.prefill.mode != PREFILL_OFF;
@@ -26,7 +26,7 @@ bool relay_body_read(struct relayed *q) {
     struct api_error unread;
     size_t n;
     const char *text = exchange_body(q->x, &n);
-    if (!params_parse(text, n, &q->json, &unread) || json_kind_of(q->json) != JSON_OBJECT) {
+    if (!body_parse(text, n, &q->json, &unread) || json_kind_of(q->json) != JSON_OBJECT) {
         json_free(q->json);
         q->json = NULL;
         return false;

@@ -7,8 +7,8 @@
 #ifndef COPPICE_SERVE_RELAY_UPSTREAM_H
 #define COPPICE_SERVE_RELAY_UPSTREAM_H
 
-#include "serve/api/error.h"
 #include "serve/http/http.h"
+#include "serve/request/error.h"
 
 struct upstream;      // the client
 struct upstream_call; // one request on its way

@@ -2,6 +2,80 @@
 // From token ids to the parts of a reply; see text.h.
 #include "serve/reply/text.h"
 
+#include <stdlib.h>
+void reply_pieces_fini(struct reply_pieces *r) {
+    free(r->list);
+    str_fini(&r->text);
+    *r = (struct reply_pieces){0};
+}
+
+void reply_pieces_clear(struct reply_pieces *r) {
+    r->n = 0;
+    str_clear(&r->text);
+}
+
+// A new piece of the open part; NULL: no memory.
+static struct reply_piece *add_piece(struct reply_pieces *r, bool begins) {
+    if (r->n == r->cap) {
+        int cap = r->cap ? 2 * r->cap : 4;
+        struct reply_piece *grown = realloc(r->list, (size_t)cap * sizeof *grown);
+        if (!grown) {
+            r->failed = true;
+            return NULL;
+        }
+        r->list = grown;
+        r->cap = cap;
+    }
+    struct reply_piece *p = &r->list[r->n++];
+    *p = (struct reply_piece){.part = r->part,
+                              .tool = r->part == REPLY_CALL ? r->tool : NULL,
+                              .begins = begins,
+                              .from = r->from,
+                              .at = r->text.len};
+    return p;
+}
+
+// The newest piece of the open part.
+static struct reply_piece *newest_piece(struct reply_pieces *r) {
+    bool there = r->n > 0 && !r->list[r->n - 1].ends;
+    return there ? &r->list[r->n - 1] : add_piece(r, false);
+}
+
+static void begin_part(struct reply_pieces *r, enum reply_part part) {
+    reply_pieces_end(r, true);
+    r->part = part;
+    r->open = true;
+    add_piece(r, true);
+}
+
+void reply_pieces_add(struct reply_pieces *r, enum reply_part part, const char *s, size_t n) {
+    if (n == 0 || r->failed)
+        return;
+    if (!r->open || r->part != part)
+        begin_part(r, part);
+    struct reply_piece *p = r->failed ? NULL : newest_piece(r);
+    if (!p)
+        return;
+    str_append(&r->text, s, n);
+    p->n += n;
+    r->failed |= r->text.failed;
+}
+
+void reply_pieces_call(struct reply_pieces *r, const struct tool *t) {
+    r->tool = t;
+    if (!r->failed)
+        begin_part(r, REPLY_CALL);
+}
+
+void reply_pieces_end(struct reply_pieces *r, bool whole) {
+    struct reply_piece *p = r->open && !r->failed ? newest_piece(r) : NULL;
+    if (!p)
+        return;
+    p->ends = true;
+    p->whole = whole;
+    r->open = false;
+}
+
 int reply_text_init(struct reply_text *r, const struct tokenizer *t, const struct reply_form *form,
                     struct err *e) {
     *r = (struct reply_text){.t = t,
@@ -35,7 +109,7 @@ void reply_text_fini(struct reply_text *r) {
 }
 
 // Text of a part is followed by something else: what may have become a stop string is none.
-static void release(struct reply_text *r, enum reply_part part) {
+static void release_held(struct reply_text *r, enum reply_part part) {
     str_clear(&r->told);
     stop_match_end(&r->stops[part], &r->told);
     reply_pieces_add(&r->pieces, part, r->told.data, r->told.len);
@@ -48,7 +122,7 @@ static void take_text(struct reply_text *r, enum reply_part part, const char *s,
     if (r->over || n == 0)
         return;
     if (r->stops[other].held.len)
-        release(r, other);
+        release_held(r, other);
     str_clear(&r->told);
     if (stop_match_push(&r->stops[part], s, n, &r->told)) {
         r->found = r->stops[part].found;
@@ -68,8 +142,8 @@ static void on_call(void *arg, const struct tool *t) {
     struct reply_text *r = arg;
     if (r->over)
         return;
-    release(r, REPLY_REASONING);
-    release(r, REPLY_CONTENT);
+    release_held(r, REPLY_REASONING);
+    release_held(r, REPLY_CONTENT);
     reply_pieces_call(&r->pieces, t);
 }
 
@@ -112,7 +186,7 @@ static void take_parts(struct reply_text *r) {
 }
 
 // The text of a token: control tokens only where they are marks that the readers look for.
-static void decode(struct reply_text *r, int32_t id) {
+static void decode_token(struct reply_text *r, int32_t id) {
     str_clear(&r->bytes);
     for (int i = 0; i < r->n_stop_ids; i++)
         if (r->stop_ids[i] == id)
@@ -131,7 +205,7 @@ static void decode(struct reply_text *r, int32_t id) {
 bool reply_text_push(struct reply_text *r, int32_t id) {
     if (r->over)
         return true;
-    decode(r, id);
+    decode_token(r, id);
     for (int i = 0; i < 2; i++)
         r->stops[i].deaf = r->tokens < r->min_tokens;
     if (r->bytes.len)
@@ -154,7 +228,7 @@ void reply_text_end(struct reply_text *r, bool cut) {
         if (!r->over)
             tool_calls_end(&r->calls, cut, &sink);
         for (int i = 0; i < 2 && !r->over; i++)
-            release(r, (enum reply_part)i);
+            release_held(r, (enum reply_part)i);
     }
     reply_pieces_end(&r->pieces, true);
 }

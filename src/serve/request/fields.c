@@ -3,6 +3,9 @@
 // have a function in readers.c.
 #include "serve/request/fields.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "serve/request/readers.h"
 
 #define AT(member)  .offset = offsetof(struct params, member)
@@ -14,6 +17,8 @@
 #define COMPLETIONS ENDPOINT_COMPLETIONS
 #define MESSAGES    ENDPOINT_MESSAGES
 #define ANY_LIMIT   9007199254740992.0 // 2^53: beyond it a double is no exact integer
+
+static field_read_fn read_extra;
 
 const struct field fields[] = {
     {"model",
@@ -295,7 +300,7 @@ const struct field fields[] = {
      .help =
          "A name of the conversation: with --prefill-adapt its prompts are compressed as far as "
          "guesses about its earlier answers suggest."},
-    {"coppice", TEXT, FIELD_OBJECT, .read = field_read_extra,
+    {"coppice", TEXT, FIELD_OBJECT, .read = read_extra,
      .schema = "{'$ref':'#/components/schemas/CoppiceExtra'}",
      .help = "This server's own: see the fields of CoppiceExtra."},
 };
@@ -312,3 +317,13 @@ const struct field fields_extra[] = {
      .help = "tree, chain, lookup or off: how tokens are guessed. It changes no token."},
 };
 const size_t fields_extra_count = sizeof fields_extra / sizeof fields_extra[0];
+
+static bool read_extra(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    if (fields_read(p, fields_extra, fields_extra_count, v, ENDPOINT_TEXT, l, x))
+        return true;
+    char param[sizeof x->param];
+    snprintf(param, sizeof param, "%s.%.60s", f->name, x->param);
+    memcpy(x->param, param, sizeof param);
+    return false;
+}

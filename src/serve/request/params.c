@@ -1,88 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of a request out of its body; see params.h.
+// Parameters of a request, and the reading of an object by rows of a field table: kind and range
+// are checked here, in one way for all fields; see params.h.
 #include "serve/request/params.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/random_id.h"
-#include "serve/request/fields.h"
-#include "serve/request/names.h"
-
-bool params_parse(const char *text, size_t n, struct json **out, struct api_error *x) {
-    static const struct json_rules rules = {.depth = 256,
-                                            .values = 1 << 20,
-                                            .objects = 1 << 17,
-                                            .unique_keys = true,
-                                            .big_integers = true};
-    struct err e = {0};
-    if (n >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) { // a byte order mark, RFC 8259, section 8.1
-        text += 3;
-        n -= 3;
-    }
-    if (!json_parse_with(out, text, n, &rules, &e))
-        return true;
-    api_fail(x, e.code == ERR_MEMORY ? 503 : 400, NULL, "the body: %s", e.text);
-    return false;
-}
-
-bool params_take(struct str *text, struct http_hold *hold, struct json **out, struct api_error *x) {
-    enum { FORMS = 4 }; // the document, words for the template, text of the prompt, its tokens
-    http_hold_set(hold, 2 * text->len);
-    bool ok = params_parse(text->data ? text->data : "", text->len, out, x);
-    str_fini(text);
-    http_hold_set(hold, ok ? FORMS * json_memory(*out) : 0);
-    return ok;
-}
-
-// What no single field can tell.
-static bool check_together(struct params *p, const struct json *body, enum endpoint endpoint,
-                           struct api_error *x) {
-    if ((endpoint & (ENDPOINT_MESSAGES | ENDPOINT_ANTHROPIC | ENDPOINT_COUNT)) &&
-        json_len(p->messages) == 0)
-        return api_refuse(x, "messages", "messages is %s: at least one message is needed",
-                          p->messages ? "empty" : "missing");
-    if (endpoint == ENDPOINT_COMPLETIONS && !p->prompt)
-        return api_refuse(x, "prompt", "prompt is missing");
-    if (endpoint == ENDPOINT_TOKENIZE && !p->text)
-        return api_refuse(x, "content", "content is missing");
-    if (endpoint == ENDPOINT_DETOKENIZE && !p->tokens)
-        return api_refuse(x, "tokens", "tokens is missing");
-    if (endpoint == ENDPOINT_CHAT && p->top_logprobs > 0 && !p->logprobs)
-        return api_refuse(x, "top_logprobs", "top_logprobs needs logprobs to be true");
-    if (p->min_tokens > 0 && p->max_tokens >= 0 && p->min_tokens > p->max_tokens)
-        return api_refuse(x, "min_tokens",
-                          "min_tokens is %lld and max_tokens %lld: a reply cannot have both",
-                          (long long)p->min_tokens, (long long)p->max_tokens);
-    if (!p->stream && json_kind_of(json_get(body, "stream_options")) != JSON_NULL)
-        p->include_usage = false; // without a stream the counts are there in any case
-    return true;
-}
-
-bool params_read(struct params *p, const struct json *body, enum endpoint endpoint,
-                 const struct params_limits *l, struct api_error *x) {
-    *p = (struct params){.sample = l->sample,
-                         .max_tokens = -1,
-                         .n = 1,
-                         .thinking = -1,
-                         .thinking_tokens = -1,
-                         .how = l->how};
-    p->top_logprobs = endpoint == ENDPOINT_COMPLETIONS ? -1 : 0;
-    p->sample.seed = random_seed();
-    if (endpoint == ENDPOINT_COMPLETIONS)
-        p->max_tokens = 16; // as the interface defines it
-    if (json_kind_of(body) != JSON_OBJECT)
-        return api_refuse(x, NULL, "the body is %s and must be a JSON object",
-                          fields_kind_name(body));
-    if (!fields_read(p, fields, fields_count, body, endpoint, l, x) ||
-        !check_together(p, body, endpoint, x) || !field_names_check(p, body, endpoint, x))
-        return false;
-    if (endpoint == ENDPOINT_COMPLETIONS)
-        p->logprobs = p->top_logprobs >= 0;
-    else if (!p->logprobs)
-        p->top_logprobs = -1;
-    return true;
-}
+#include "base/utf8.h"
+enum { IGNORED_MAX = 1024 }; // bytes of the names that an answer's header tells
 
 void params_fini(struct params *p) {
     stop_set_fini(&p->stops);
@@ -92,4 +18,108 @@ void params_fini(struct params *p) {
     free(p->model);
     str_fini(&p->form_text);
     *p = (struct params){0};
+}
+
+void params_ignore(struct params *p, const char *place) {
+    static const char more[] = ", ...";
+    struct str *out = &p->ignored;
+    if (out->len + 2 + strlen(place) + sizeof more > IGNORED_MAX) {
+        if (out->len >= sizeof more && strcmp(out->data + out->len - sizeof more + 1, more) != 0)
+            str_puts(out, more);
+        return;
+    }
+    str_puts(out, out->len ? ", " : "");
+    for (const char *c = place; *c; c++) {
+        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+                     (*c >= '0' && *c <= '9') || strchr("_.-[]", *c);
+        str_putc(out, plain ? *c : '?');
+    }
+}
+
+static bool wrong_kind(const struct field *f, const struct json *v, const char *wanted,
+                       struct api_error *x) {
+    return api_refuse(x, f->name, "%s is %s and must be %s", f->name, api_kind_name(v), wanted);
+}
+
+// A number within the row's bounds; whole where integer.
+static bool check_number(const struct field *f, const struct json *v, bool whole, double *out,
+                         struct api_error *x) {
+    enum json_kind k = json_kind_of(v);
+    double d = json_num(v, 0);
+    if (k != JSON_INT && (k != JSON_DOUBLE || (whole && d != floor(d))))
+        return wrong_kind(f, v, whole ? "an integer" : "a number", x);
+    if (!(d >= f->lo && d <= f->hi))
+        return api_refuse(x, f->name, "%s is %.17g and must be within %.17g to %.17g", f->name, d,
+                          f->lo, f->hi);
+    *out = d;
+    return true;
+}
+
+static bool check_string(const struct field *f, const struct json *v, struct api_error *x) {
+    size_t n = 0;
+    const char *s = json_str(v, &n);
+    if (!s)
+        return wrong_kind(f, v, "a string", x);
+    if (f->hi > 0 && utf8_count(s, n) > (size_t)f->hi)
+        return api_refuse(x, f->name, "%s has %zu characters and may have %.0f", f->name,
+                          utf8_count(s, n), f->hi);
+    return true;
+}
+
+static bool check_kind(const struct field *f, const struct json *v, double *number,
+                       struct api_error *x) {
+    enum json_kind k = json_kind_of(v);
+    switch (f->kind) {
+    case FIELD_BOOL:
+        return k == JSON_BOOL || wrong_kind(f, v, "true or false", x);
+    case FIELD_INT:
+        return check_number(f, v, true, number, x);
+    case FIELD_NUM:
+        return check_number(f, v, false, number, x);
+    case FIELD_STRING:
+        return check_string(f, v, x);
+    case FIELD_ARRAY:
+        return k == JSON_ARRAY || wrong_kind(f, v, "an array", x);
+    case FIELD_OBJECT:
+        return k == JSON_OBJECT || wrong_kind(f, v, "an object", x);
+    case FIELD_ANY:
+        break;
+    }
+    return true;
+}
+
+static bool read_one(struct params *p, const struct field *f, const struct json *v,
+                     const struct params_limits *l, struct api_error *x) {
+    double number = 0;
+    char *place = (char *)p + f->offset;
+    if (!check_kind(f, v, &number, x))
+        return false;
+    if (f->read)
+        return f->read(p, f, v, l, x);
+    switch (f->kind) {
+    case FIELD_BOOL:
+        *(bool *)place = json_bool(v, false);
+        break;
+    case FIELD_INT:
+        *(int64_t *)place = (int64_t)number;
+        break;
+    case FIELD_NUM:
+        *(double *)place = number;
+        break;
+    default:
+        *(const struct json **)place = v;
+    }
+    return true;
+}
+
+bool fields_read(struct params *p, const struct field *rows, size_t n, const struct json *object,
+                 enum endpoint endpoint, const struct params_limits *l, struct api_error *x) {
+    for (size_t i = 0; i < n; i++) {
+        const struct json *v = json_get(object, rows[i].name);
+        if (!(rows[i].endpoints & endpoint) || json_kind_of(v) == JSON_NULL)
+            continue;
+        if (!read_one(p, &rows[i], v, l, x))
+            return false;
+    }
+    return true;
 }

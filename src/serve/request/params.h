@@ -14,9 +14,8 @@
 #include "base/json/json.h"
 #include "base/str.h"
 #include "engine/batch/request.h"
-#include "serve/api/error.h"
-#include "serve/http/http.h"
 #include "serve/reply/stop_match.h"
+#include "serve/request/error.h"
 #include "text/tokenizer/tokenizer.h"
 
 enum endpoint { // bits
@@ -40,6 +39,7 @@ enum {
     PARAMS_MAX_CHOICES = 256, // prompts times n
     PARAMS_MAX_BIAS = 1024,
     PARAMS_MAX_LOGPROBS = 20,
+    PARAMS_MAX_TOOLS = 1024,
 };
 
 // What the server has, and what a request gets that does not say.
@@ -51,6 +51,10 @@ struct params_limits {
     struct sample_params sample;       // defaults
     enum speculate how;                // default
 };
+
+// The header of an answer that names the members of its request that did nothing, with commas
+// between.
+#define PARAMS_IGNORED_HEADER "x-ignored-fields"
 
 struct params {
     struct sample_params sample;
@@ -94,17 +98,39 @@ struct params {
     uint64_t session;          // adapt_id of the conversation's name; 0: not said
 };
 
-// The body of a request as JSON, by the rules of the interface: depth 256, keys once, bounded
-// memory. False with x filled.
-bool params_parse(const char *text, size_t n, struct json **out, struct api_error *x);
-// The same of a body that is freed then. hold counts from here on what is made of the document
-// until its prompt is there.
-bool params_take(struct str *text, struct http_hold *hold, struct json **out, struct api_error *x);
-
-// Fills p from the object `body`, which must outlive p's borrowed values. False with x filled where
-// the request is refused. params_fini in any case.
-bool params_read(struct params *p, const struct json *body, enum endpoint endpoint,
-                 const struct params_limits *l, struct api_error *x);
 void params_fini(struct params *p);
+
+// Adds the place of a member that does nothing, "input[3].status", to p->ignored.
+void params_ignore(struct params *p, const char *place);
+
+enum field_kind {
+    FIELD_BOOL,   // bool
+    FIELD_INT,    // int64_t, within lo..hi
+    FIELD_NUM,    // double, within lo..hi
+    FIELD_STRING, // read() only; at most hi characters where that is not 0
+    FIELD_ARRAY,  // const struct json *
+    FIELD_OBJECT, // const struct json *
+    FIELD_ANY,    // read() only; `schema` says what it may be
+};
+
+struct field;
+// Reads one value, which is not null and of the row's kind. False with x filled to refuse it.
+typedef bool field_read_fn(struct params *p, const struct field *f, const struct json *v,
+                           const struct params_limits *l, struct api_error *x);
+
+struct field {
+    const char *name;
+    unsigned endpoints; // bits of enum endpoint
+    enum field_kind kind;
+    double lo, hi;
+    size_t offset;       // in struct params, for kinds that have a place and no read()
+    field_read_fn *read; // NULL: stored at offset; a number is then checked against lo..hi
+    const char *schema;  // for the document, ' in place of "; NULL: as kind, lo and hi say
+    const char *help;    // one sentence
+};
+
+// Reads the rows of a table for this endpoint from an object.
+bool fields_read(struct params *p, const struct field *rows, size_t n, const struct json *object,
+                 enum endpoint endpoint, const struct params_limits *l, struct api_error *x);
 
 #endif

@@ -10,11 +10,10 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "base/utf8.h"
 #include "compress/adapt.h"
 #include "serve/random_id.h"
-#include "serve/request/tools.h"
-
-static bool no_memory(struct api_error *x) {
+static bool refuse_no_memory(struct api_error *x) {
     api_fail(x, 503, NULL, "no memory to read the request");
     return false;
 }
@@ -31,7 +30,7 @@ bool field_read_model(struct params *p, const struct field *f, const struct json
         return api_refuse(x, f->name, "model holds a NUL character");
     free(p->model);
     p->model = strdup(s);
-    return p->model || no_memory(x);
+    return p->model || refuse_no_memory(x);
 }
 
 bool field_read_prompt(struct params *p, const struct field *f, const struct json *v,
@@ -41,7 +40,7 @@ bool field_read_prompt(struct params *p, const struct field *f, const struct jso
     if (k != JSON_STRING && k != JSON_ARRAY)
         return api_refuse(x, f->name,
                           "prompt is %s and must be a string, an array of strings, or token ids",
-                          fields_kind_name(v));
+                          api_kind_name(v));
     p->prompt = v;
     return true;
 }
@@ -50,8 +49,7 @@ bool field_read_text(struct params *p, const struct field *f, const struct json 
                      const struct params_limits *l, struct api_error *x) {
     (void)l;
     if (json_kind_of(v) != JSON_STRING)
-        return api_refuse(x, f->name, "%s is %s and must be a string", f->name,
-                          fields_kind_name(v));
+        return api_refuse(x, f->name, "%s is %s and must be a string", f->name, api_kind_name(v));
     p->text = v;
     return true;
 }
@@ -63,7 +61,7 @@ bool field_read_stream_options(struct params *p, const struct field *f, const st
     if (json_kind_of(usage) != JSON_NULL && json_kind_of(usage) != JSON_BOOL)
         return api_refuse(x, "stream_options.include_usage",
                           "%s.include_usage is %s and must be true or false", f->name,
-                          fields_kind_name(usage));
+                          api_kind_name(usage));
     p->include_usage = json_bool(usage, false);
     return true;
 }
@@ -97,7 +95,7 @@ bool field_read_seed(struct params *p, const struct field *f, const struct json 
     }
     if (json_kind_of(v) != JSON_INT)
         return api_refuse(x, f->name, "seed is %s and must be an integer",
-                          text ? "a fraction" : fields_kind_name(v));
+                          text ? "a fraction" : api_kind_name(v));
     if (!text) {
         api_fail(x, 503, NULL, "out of memory for the body");
         return false;
@@ -117,13 +115,13 @@ static bool add_stop(struct params *p, const struct field *f, const struct json 
     const char *s = json_str(v, &n);
     if (!s)
         return api_refuse(x, f->name, "%s holds %s and must hold strings", f->name,
-                          fields_kind_name(v));
+                          api_kind_name(v));
     if (n == 0) // stops nothing
         return true;
     int rc = stop_set_add(&p->stops, s, n, &e);
     if (rc == ERR_LIMIT)
         return api_refuse(x, f->name, "%s: %s", f->name, e.text);
-    return rc == 0 || no_memory(x);
+    return rc == 0 || refuse_no_memory(x);
 }
 
 bool field_read_stop(struct params *p, const struct field *f, const struct json *v,
@@ -133,7 +131,7 @@ bool field_read_stop(struct params *p, const struct field *f, const struct json 
         return add_stop(p, f, v, x);
     if (json_kind_of(v) != JSON_ARRAY)
         return api_refuse(x, f->name, "%s is %s and must be a string or an array of strings",
-                          f->name, fields_kind_name(v));
+                          f->name, api_kind_name(v));
     for (size_t i = 0; i < json_len(v); i++)
         if (!add_stop(p, f, json_at(v, i), x))
             return false;
@@ -174,7 +172,7 @@ static bool check_name(const struct json *declaration, const char *place, const 
     size_t n = 0;
     if (json_str(name, &n) && n > 0)
         return true;
-    const char *what = !name ? "missing" : json_str(name, NULL) ? "empty" : fields_kind_name(name);
+    const char *what = !name ? "missing" : json_str(name, NULL) ? "empty" : api_kind_name(name);
     return api_refuse(x, f->name, "%s.name is %s and must be the name of the tool", place, what);
 }
 
@@ -187,7 +185,7 @@ static bool check_group(const struct json *group, const char *place, const struc
         return false;
     if (json_kind_of(list) != JSON_ARRAY)
         return api_refuse(x, f->name, "%s.tools is %s and must be an array", place,
-                          list ? fields_kind_name(list) : "missing");
+                          list ? api_kind_name(list) : "missing");
     for (size_t i = 0; i < json_len(list); i++) {
         snprintf(inner, sizeof inner, "%s.tools[%zu]", place, i);
         if (!check_name(json_at(list, i), inner, f, x))
@@ -205,12 +203,12 @@ static bool check_tool(const struct json *t, size_t i, const struct field *f, st
     char place[48];
     snprintf(place, sizeof place, "tools[%zu]", i);
     if (json_kind_of(t) != JSON_OBJECT)
-        return api_refuse(x, f->name, "%s is %s and must be an object", place, fields_kind_name(t));
+        return api_refuse(x, f->name, "%s is %s and must be an object", place, api_kind_name(t));
     if (f->endpoints & (ENDPOINT_ANTHROPIC | ENDPOINT_COUNT))
         return true;
     if (!kind && (type || !chat)) // without one it is a function in a chat
         return api_refuse(x, f->name, "%s.type is %s and must be a string", place,
-                          type ? fields_kind_name(type) : "missing");
+                          type ? api_kind_name(type) : "missing");
     if (kind && !strcmp(kind, "namespace") && !chat)
         return check_group(t, place, f, x);
     if (kind && strcmp(kind, "function") != 0 && strcmp(kind, "custom") != 0)
@@ -219,23 +217,23 @@ static bool check_tool(const struct json *t, size_t i, const struct field *f, st
     const struct json *body = json_get(t, inner);
     if (body && json_kind_of(body) != JSON_OBJECT)
         return api_refuse(x, f->name, "%s.%s is %s and must be an object", place, inner,
-                          fields_kind_name(body));
+                          api_kind_name(body));
     if (body || chat)
         snprintf(place, sizeof place, "tools[%zu].%s", i, inner);
     const struct json *schema = json_get(body ? body : t, "parameters");
     if (schema && (body || chat) && json_kind_of(schema) != JSON_OBJECT &&
         json_kind_of(schema) != JSON_NULL)
         return api_refuse(x, f->name, "%s.parameters is %s and must be an object", place,
-                          fields_kind_name(schema));
+                          api_kind_name(schema));
     return check_name(body ? body : t, place, f, x);
 }
 
 bool field_read_tools(struct params *p, const struct field *f, const struct json *v,
                       const struct params_limits *l, struct api_error *x) {
     (void)l;
-    if (json_len(v) > REQUEST_TOOLS_MAX)
+    if (json_len(v) > PARAMS_MAX_TOOLS)
         return api_refuse(x, f->name, "tools has %zu elements and may have %d", json_len(v),
-                          REQUEST_TOOLS_MAX);
+                          PARAMS_MAX_TOOLS);
     for (size_t i = 0; i < json_len(v); i++)
         if (!check_tool(json_at(v, i), i, f, x))
             return false;
@@ -257,7 +255,7 @@ bool field_read_tool_choice(struct params *p, const struct field *f, const struc
     return api_refuse(x, f->name,
                       "tool_choice is %.40s and must be none, auto, required, or an object that "
                       "names a tool",
-                      word ? word : fields_kind_name(v));
+                      word ? word : api_kind_name(v));
 }
 
 bool field_read_parallel(struct params *p, const struct field *f, const struct json *v,
@@ -270,9 +268,9 @@ bool field_read_parallel(struct params *p, const struct field *f, const struct j
 bool field_read_functions(struct params *p, const struct field *f, const struct json *v,
                           const struct params_limits *l, struct api_error *x) {
     (void)l;
-    if (json_len(v) > REQUEST_TOOLS_MAX)
+    if (json_len(v) > PARAMS_MAX_TOOLS)
         return api_refuse(x, f->name, "functions has %zu elements and may have %d", json_len(v),
-                          REQUEST_TOOLS_MAX);
+                          PARAMS_MAX_TOOLS);
     if (json_len(v) > 0 && json_len(p->tools) > 0)
         return api_refuse(x, f->name,
                           "functions is the older form of tools: declare all of them in one");
@@ -296,7 +294,7 @@ bool field_read_function_call(struct params *p, const struct field *f, const str
         return true;
     return api_refuse(x, f->name,
                       "function_call is %.40s and must be none, auto, or {\"name\": ...}",
-                      word ? word : fields_kind_name(v));
+                      word ? word : api_kind_name(v));
 }
 
 bool field_read_modalities(struct params *p, const struct field *f, const struct json *v,
@@ -307,7 +305,7 @@ bool field_read_modalities(struct params *p, const struct field *f, const struct
         if (!s || strcmp(s, "text") != 0)
             return api_refuse(x, f->name,
                               "modalities asks for %.40s, and this model writes text only",
-                              s ? s : fields_kind_name(json_at(v, i)));
+                              s ? s : api_kind_name(json_at(v, i)));
     }
     return true;
 }
@@ -366,7 +364,7 @@ bool field_read_thinking(struct params *p, const struct field *f, const struct j
     const char *s = json_str(type, NULL);
     if (json_kind_of(type) != JSON_NULL && !s)
         return api_refuse(x, "thinking.type", "%s.type is %s and must be a string", f->name,
-                          fields_kind_name(type));
+                          api_kind_name(type));
     if (s && (!strcmp(s, "enabled") || !strcmp(s, "disabled")))
         p->thinking = s[0] == 'e'; // others, such as adaptive, leave it to the model
     return field_read_budget(p, f, json_get(v, "budget_tokens"), l, x);
@@ -417,12 +415,220 @@ bool field_read_speculate(struct params *p, const struct field *f, const struct 
     return true;
 }
 
-bool field_read_extra(struct params *p, const struct field *f, const struct json *v,
-                      const struct params_limits *l, struct api_error *x) {
-    if (fields_read(p, fields_extra, fields_extra_count, v, ENDPOINT_TEXT, l, x))
+bool field_read_system(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    enum json_kind k = json_kind_of(v);
+    return k == JSON_STRING || k == JSON_ARRAY ||
+           api_refuse(x, f->name, "system is %s and must be a string or an array of text blocks",
+                      api_kind_name(v));
+}
+
+// updates is a beta's word: notes between calls in clear, reasoning omitted. Models here write no
+// such notes apart from their reasoning.
+static bool read_display(struct params *p, const struct json *thinking, struct api_error *x) {
+    static const char *const known[] = {"summarized", "omitted", "updates"};
+    const struct json *v = json_get(thinking, "display");
+    const char *s = json_str(v, NULL);
+    if (json_kind_of(v) == JSON_NULL)
         return true;
-    char param[sizeof x->param];
-    snprintf(param, sizeof param, "%s.%.60s", f->name, x->param);
-    memcpy(x->param, param, sizeof param);
+    if (p->thinking == 0)
+        return api_refuse(x, "thinking.display",
+                          "thinking.display says how thinking is shown, and thinking.type is "
+                          "disabled: leave display out");
+    for (size_t i = 0; s && i < sizeof known / sizeof known[0]; i++)
+        if (!strcmp(s, known[i])) {
+            p->omits_thinking = i > 0;
+            return true;
+        }
+    return api_refuse(x, "thinking.display",
+                      "thinking.display is %s%.40s%s and must be summarized or omitted",
+                      s ? "'" : "", s ? s : api_kind_name(v), s ? "'" : "");
+}
+
+// Kinds that this server has never heard of leave it to the model whether it thinks.
+bool field_read_anthropic_thinking(struct params *p, const struct field *f, const struct json *v,
+                                   const struct params_limits *l, struct api_error *x) {
+    const char *type = json_str(json_get(v, "type"), NULL);
+    if (!type)
+        return api_refuse(x, f->name, "thinking.type is %s and must be a string",
+                          json_get(v, "type") ? api_kind_name(json_get(v, "type")) : "missing");
+    p->thinking = strcmp(type, "disabled") != 0;
+    return read_display(p, v, x) && field_read_budget(p, f, json_get(v, "budget_tokens"), l, x);
+}
+
+bool field_read_output_config(struct params *p, const struct field *f, const struct json *v,
+                              const struct params_limits *l, struct api_error *x) {
+    (void)f, (void)l;
+    const struct json *effort = json_get(v, "effort"), *format = json_get(v, "format");
+    size_t n;
+    const char *s = json_str(effort, &n);
+    if (effort && (!s || n >= sizeof p->effort))
+        return api_refuse(x, "output_config.effort",
+                          "output_config.effort must be low, medium, high, xhigh or max");
+    if (s)
+        memcpy(p->effort, s, n + 1);
+    if (json_kind_of(format) != JSON_NULL && json_kind_of(format) != JSON_OBJECT)
+        return api_refuse(x, "output_config.format",
+                          "output_config.format is %s and must be an object",
+                          api_kind_name(format));
+    return json_kind_of(format) != JSON_OBJECT ||
+           field_read_format(p, "output_config.format", format, x);
+}
+
+bool field_read_anthropic_choice(struct params *p, const struct field *f, const struct json *v,
+                                 const struct params_limits *l, struct api_error *x) {
+    static const char *const known[] = {"auto", "any", "tool", "none"};
+    const char *type = json_str(json_get(v, "type"), NULL);
+    const struct json *one = json_get(v, "disable_parallel_tool_use"), *name = json_get(v, "name");
+    (void)p, (void)l;
+    if (one && json_kind_of(one) != JSON_BOOL && json_kind_of(one) != JSON_NULL)
+        return api_refuse(x, f->name,
+                          "tool_choice.disable_parallel_tool_use is %s and must be a boolean",
+                          api_kind_name(one));
+    if (name && !json_str(name, NULL) && json_kind_of(name) != JSON_NULL)
+        return api_refuse(x, f->name, "tool_choice.name is %s and must be a string",
+                          api_kind_name(name));
+    for (size_t i = 0; type && i < sizeof known / sizeof known[0]; i++)
+        if (!strcmp(type, known[i]))
+            return true;
+    return api_refuse(x, f->name, "tool_choice.type must be auto, any, tool or none");
+}
+
+// The SDK's runner of tools asks for a thread first and goes on without one at this very word.
+// Passed over, its next request would have no more than the new turn.
+bool field_read_thread(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)v, (void)l;
+    api_refuse(x, f->name,
+               "thread is not supported: no conversations are kept here; send all messages "
+               "without it");
+    x->details = "thread_unsupported_request";
     return false;
+}
+
+// Clients that ask for it wait for a block of its own, and would keep an answer in its place.
+bool field_read_compaction(struct params *p, const struct field *f, const struct json *v,
+                           const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)v, (void)l;
+    return api_refuse(x, f->name,
+                      "compaction is not supported: conversations are not compacted here; ask for "
+                      "a summary as an answer, and go on from that");
+}
+
+bool field_read_input(struct params *p, const struct field *f, const struct json *v,
+                      const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    enum json_kind k = json_kind_of(v);
+    return k == JSON_STRING || k == JSON_ARRAY ||
+           api_refuse(x, f->name, "input is %s and must be a string or an array of items",
+                      api_kind_name(v));
+}
+
+// Its kind is all that is looked at here; the interface reads it from the body.
+bool field_read_noted(struct params *p, const struct field *f, const struct json *v,
+                      const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)f, (void)v, (void)l, (void)x;
+    return true;
+}
+
+enum { PAIRS = 16, KEY_LONG = 64, TEXT_LONG = 512 };
+
+static int check_pair(void *arg, const char *key, size_t n, const struct json *v) {
+    struct api_error *x = arg;
+    size_t len = 0, key_long = utf8_count(key, n);
+    const char *s = json_str(v, &len);
+    if (key_long > KEY_LONG)
+        return !api_refuse(x, "metadata", "a key of metadata has %zu characters and may have %d",
+                           key_long, KEY_LONG);
+    if (!s)
+        return !api_refuse(x, "metadata", "a value of metadata is %s and must be a string",
+                           api_kind_name(v));
+    if (utf8_count(s, len) > TEXT_LONG)
+        return !api_refuse(x, "metadata", "a value of metadata has %zu characters and may have %d",
+                           utf8_count(s, len), TEXT_LONG);
+    return 0;
+}
+
+bool field_read_metadata(struct params *p, const struct field *f, const struct json *v,
+                         const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    if (json_len(v) > PAIRS)
+        return api_refuse(x, f->name, "metadata has %zu pairs and may have %d", json_len(v), PAIRS);
+    return json_each(v, check_pair, x) == 0;
+}
+
+bool field_read_include(struct params *p, const struct field *f, const struct json *v,
+                        const struct params_limits *l, struct api_error *x) {
+    char place[32];
+    (void)f, (void)l, (void)x;
+    for (size_t i = 0; i < json_len(v); i++) {
+        const char *what = json_str(json_at(v, i), NULL);
+        bool chances = what && !strcmp(what, "message.output_text.logprobs");
+        p->logprobs |= chances;
+        if (chances || (what && !strcmp(what, "reasoning.encrypted_content")))
+            continue;
+        snprintf(place, sizeof place, "include[%zu]", i);
+        params_ignore(p, place);
+    }
+    return true;
+}
+
+bool field_read_reasoning(struct params *p, const struct field *f, const struct json *v,
+                          const struct params_limits *l, struct api_error *x) {
+    static const char *const words[] = {"reasoning.summary", "reasoning.generate_summary"};
+    const struct json *effort = json_get(v, "effort");
+    if (json_kind_of(effort) != JSON_NULL && json_kind_of(effort) != JSON_STRING)
+        return api_refuse(x, "reasoning.effort", "reasoning.effort is %s and must be a string",
+                          api_kind_name(effort));
+    for (int i = 0; i < 2; i++) {
+        const struct json *summary = json_get(v, strchr(words[i], '.') + 1);
+        if (json_kind_of(summary) != JSON_NULL && json_kind_of(summary) != JSON_STRING)
+            return api_refuse(x, words[i], "%s is %s and must be a string", words[i],
+                              api_kind_name(summary));
+    }
+    return !effort || field_read_effort(p, f, effort, l, x);
+}
+
+bool field_read_text_options(struct params *p, const struct field *f, const struct json *v,
+                             const struct params_limits *l, struct api_error *x) {
+    const struct json *format = json_get(v, "format");
+    if (json_kind_of(format) != JSON_NULL && json_kind_of(format) != JSON_OBJECT)
+        return api_refuse(x, "text.format", "text.format is %s and must be an object",
+                          api_kind_name(format));
+    (void)f, (void)l;
+    return json_kind_of(format) != JSON_OBJECT || field_read_format(p, "text.format", format, x);
+}
+
+// Its row stands behind those of max_tokens.
+bool field_read_cache_options(struct params *p, const struct field *f, const struct json *v,
+                              const struct params_limits *l, struct api_error *x) {
+    const struct json *prewarm = json_get(v, "prewarm");
+    (void)f, (void)l;
+    if (json_kind_of(prewarm) != JSON_NULL && json_kind_of(prewarm) != JSON_BOOL)
+        return api_refuse(x, "prompt_cache_options.prewarm",
+                          "prompt_cache_options.prewarm is %s and must be true or false",
+                          api_kind_name(prewarm));
+    p->prewarms = json_bool(prewarm, false);
+    if (p->prewarms)
+        p->max_tokens = 0;
+    return true;
+}
+
+bool field_read_background(struct params *p, const struct field *f, const struct json *v,
+                           const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)l;
+    return !json_bool(v, false) ||
+           api_refuse(x, f->name,
+                      "background is not supported: answers are made while the client "
+                      "waits; leave it out, or ask for a stream");
+}
+
+bool field_read_unkept(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)p, (void)v, (void)l;
+    return api_refuse(x, f->name,
+                      "%s is not supported: nothing of that kind is kept here; send what is meant "
+                      "as input",
+                      f->name);
 }

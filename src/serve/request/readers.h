@@ -3,7 +3,7 @@
 #ifndef COPPICE_SERVE_REQUEST_READERS_H
 #define COPPICE_SERVE_REQUEST_READERS_H
 
-#include "serve/request/fields.h"
+#include "serve/request/params.h"
 
 field_read_fn field_read_model, field_read_prompt, field_read_text, field_read_stream_options,
     field_read_top_p, field_read_top_k;
@@ -20,7 +20,7 @@ field_read_fn field_read_generation_prompt, field_read_continue_final, field_rea
     field_read_thinking, field_read_enable_thinking, field_read_budget;
 field_read_fn field_read_system, field_read_anthropic_thinking, field_read_output_config,
     field_read_anthropic_choice, field_read_thread, field_read_compaction, field_read_modalities;
-field_read_fn field_read_parse_special, field_read_extra, field_read_speculate, field_read_session;
+field_read_fn field_read_parse_special, field_read_speculate, field_read_session;
 field_read_fn field_read_input, field_read_noted, field_read_metadata, field_read_reasoning;
 field_read_fn field_read_text_options;
 field_read_fn field_read_background, field_read_unkept, field_read_include,

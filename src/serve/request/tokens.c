@@ -66,7 +66,7 @@ static bool read_value(struct bias_reading *r, const char *name, const struct js
     if (k != JSON_INT && k != JSON_DOUBLE)
         return api_refuse(r->x, "logit_bias",
                           "logit_bias of token %.40s is %s and must be a number, or false", name,
-                          k == JSON_BOOL ? "true" : fields_kind_name(v));
+                          k == JSON_BOOL ? "true" : api_kind_name(v));
     if (!(b >= -100 && b <= 100))
         return api_refuse(r->x, "logit_bias",
                           "logit_bias of token %.40s is %.17g and must be within -100 to 100", name,
@@ -178,7 +178,7 @@ bool field_read_logit_bias(struct params *p, const struct field *f, const struct
     enum json_kind k = json_kind_of(v);
     if (k != JSON_OBJECT && k != JSON_ARRAY)
         return api_refuse(x, f->name, "logit_bias is %s and must be an object or an array of pairs",
-                          fields_kind_name(v));
+                          api_kind_name(v));
     free(p->bias);
     p->bias = NULL;
     p->n_bias = 0;

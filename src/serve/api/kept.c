@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kept responses; see kept.h.
+#include "serve/api/kept.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/api/handlers.h"
+#include "serve/http/sse.h"
+
+enum { ITEM_ID = 96 };
+
+struct kept {
+    char id[RANDOM_ID];
+    struct json *answer, *input;
+};
+
+bool kept_no_memory(struct api_error *x) {
+    api_fail(x, 503, NULL, "no memory for the conversation");
+    return false;
+}
+
+bool kept_parse(const struct str *text, struct json **out, struct api_error *x) {
+    struct err e = {0};
+    const struct json_rules rules = {
+        .depth = 512, .values = 1 << 21, .objects = 1 << 18, .big_integers = true};
+    if (text->failed)
+        return kept_no_memory(x);
+    if (!json_parse_with(out, text->data ? text->data : "", text->len, &rules, &e))
+        return true;
+    api_error_of(x, &e);
+    return false;
+}
+
+// What ids of that kind of item begin with; NULL: kinds that are unknown stay as they came.
+static const char *id_prefix(const struct json *item) {
+    static const struct {
+        const char *type, *prefix;
+    } table[] = {{"message", "msg"},          {"reasoning", "rs"},
+                 {"function_call", "fc"},     {"function_call_output", "fco"},
+                 {"custom_tool_call", "ctc"}, {"custom_tool_call_output", "ctco"}};
+    struct words type = words_of(json_get(item, "type"));
+    for (size_t i = 0; type.s && i < sizeof table / sizeof table[0]; i++)
+        if (words_equal(type, table[i].type))
+            return table[i].prefix;
+    return NULL;
+}
+
+// The id of item i: its own, or one made in `made`; NULL: it has none.
+static const char *item_id(const struct json *items, const char *response, size_t i,
+                           char made[static ITEM_ID]) {
+    const struct json *item = json_at(items, i);
+    const char *own = json_str(json_get(item, "id"), NULL), *prefix = id_prefix(item);
+    const char *digits = strchr(response, '_');
+    if (own || !prefix)
+        return own;
+    snprintf(made, ITEM_ID, "%s_%.40s_i%zu", prefix, digits ? digits + 1 : response, i);
+    return made;
+}
+
+static int put_item_member(void *arg, const char *key, size_t n, const struct json *v) {
+    (void)n;
+    if (!strcmp(key, "id")) // written already, or null
+        return 0;
+    jw_key(arg, key);
+    jw_value(arg, v);
+    return 0;
+}
+
+static void put_item(const struct json *item, const char *id, struct json_writer *w) {
+    if (!id || json_kind_of(item) != JSON_OBJECT || json_get(item, "id")) {
+        jw_value(w, item);
+        return;
+    }
+    jw_begin(w, '{');
+    jw_key_str(w, "id", id);
+    json_each(item, put_item_member, w);
+    jw_end(w, '}');
+}
+
+static void put_id_or_null(struct json_writer *w, const char *key, const char *id) {
+    jw_key(w, key);
+    if (id && id[0])
+        jw_cstr(w, id);
+    else
+        jw_null(w);
+}
+
+// Items from `from` on, in the order of the page.
+static void put_page(const struct json *items, const struct input_page *page, size_t from,
+                     struct json_writer *w) {
+    size_t n = json_len(items), end = page->limit < n - from ? from + page->limit : n;
+    char made[ITEM_ID], first[ITEM_ID] = "", last[ITEM_ID] = "";
+    jw_begin(w, '{');
+    jw_key_str(w, "object", "list");
+    jw_key(w, "data");
+    jw_begin(w, '[');
+    for (size_t k = from; k < end; k++) {
+        size_t i = page->ascending ? k : n - 1 - k;
+        const char *id = item_id(items, page->response, i, made);
+        put_item(json_at(items, i), id, w);
+        snprintf(last, sizeof last, "%s", id ? id : "");
+        if (k == from)
+            memcpy(first, last, sizeof first);
+    }
+    jw_end(w, ']');
+    put_id_or_null(w, "first_id", first);
+    put_id_or_null(w, "last_id", last);
+    jw_key_bool(w, "has_more", end < n);
+    jw_end(w, '}');
+}
+
+// The place of the item of that id; the number of items: there is none.
+static size_t item_at(const struct json *items, const char *response, struct words id) {
+    char made[ITEM_ID];
+    size_t n = json_len(items), i = 0;
+    for (; i < n; i++) {
+        const char *is = item_id(items, response, i, made);
+        if (is && words_equal(id, is))
+            break;
+    }
+    return i;
+}
+
+bool input_items_write(const struct json *items, const struct input_page *page,
+                       struct json_writer *w) {
+    size_t n = json_len(items), from = 0;
+    if (page->after.s) {
+        size_t at = item_at(items, page->response, page->after);
+        if (at == n)
+            return false;
+        from = (page->ascending ? at : n - 1 - at) + 1;
+    }
+    put_page(items, page, from, w);
+    return true;
+}
+
+static bool find_input_item(const struct json *items, const char *response, struct words id,
+                            struct json_writer *w) {
+    char made[ITEM_ID];
+    size_t i = item_at(items, response, id);
+    if (i == json_len(items))
+        return false;
+    put_item(json_at(items, i), item_id(items, response, i, made), w);
+    return true;
+}
+
+// The kept response of that id, read; NULL: there is none, or it cannot be read.
+static const struct kept *find_kept(struct kept_references *r, const char *id) {
+    struct kept k = {0}, *more;
+    struct str text = {0}, input = {0};
+    struct api_error ignored = {0};
+    for (size_t i = r->n; i-- > 0;)
+        if (!strcmp(r->list[i].id, id))
+            return &r->list[i];
+    bool found = response_store_get(r->store, id, &text, &input) &&
+                 kept_parse(&text, &k.answer, &ignored) && kept_parse(&input, &k.input, &ignored);
+    str_fini(&text);
+    str_fini(&input);
+    more = found ? realloc(r->list, (r->n + 1) * sizeof *more) : NULL;
+    if (!more) {
+        json_free(k.answer);
+        json_free(k.input);
+        return NULL;
+    }
+    snprintf(k.id, sizeof k.id, "%s", id);
+    r->list = more;
+    r->list[r->n] = k;
+    return &r->list[r->n++];
+}
+
+// "resp_" and the digits of an item's id: "msg_" and the digits of the response. False: it has
+// none.
+bool kept_response_of_item(const char *id, char response[static RANDOM_ID]) {
+    const char *digits = id ? strchr(id, '_') : NULL;
+    int n = digits ? (int)strcspn(++digits, "_") : 0;
+    if (!digits || n > 24)
+        return false;
+    snprintf(response, RANDOM_ID, "resp_%.*s", n, digits);
+    return true;
+}
+
+// Writes the item of that id: one of a kept response's output, or of what it answered.
+bool kept_find_item(struct kept_references *r, const char *id, struct json_writer *w) {
+    char response[RANDOM_ID];
+    const struct kept *k = kept_response_of_item(id, response) ? find_kept(r, response) : NULL;
+    if (!k)
+        return false;
+    const struct json *output = json_get(k->answer, "output");
+    r->looked += json_len(output) + json_len(k->input);
+    for (size_t i = 0; i < json_len(output); i++) {
+        const struct json *item = json_at(output, i);
+        if (words_equal(words_of(json_get(item, "id")), id)) {
+            jw_value(w, item);
+            return true;
+        }
+    }
+    return find_input_item(k->input, response, words_of_text(id), w);
+}
+
+void kept_references_fini(struct kept_references *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        json_free(r->list[i].answer);
+        json_free(r->list[i].input);
+    }
+    free(r->list);
+}
+
+struct replay {
+    struct json_writer w;
+    struct str *out;
+    int64_t next, after;
+};
+
+static struct json_writer *open_replayed(struct replay *r, const char *type) {
+    jw_begin(&r->w, '{');
+    jw_key_str(&r->w, "type", type);
+    jw_key_int(&r->w, "sequence_number", r->next);
+    return &r->w;
+}
+
+static void close_replayed(struct replay *r, const char *type) {
+    jw_end(&r->w, '}');
+    if (r->next++ > r->after) {
+        sse_write(r->out, type, &r->w);
+    } else {
+        r->out->failed |= r->w.out.failed;
+        str_clear(&r->w.out);
+        r->w.comma = false;
+    }
+}
+
+// A member of a response or an item as it was at its beginning.
+static int put_begun(void *arg, const char *key, size_t n, const struct json *v) {
+    static const char *const later[] = {"completed_at", "usage", "incomplete_details",
+                                        "encrypted_content", NULL};
+    static const char *const lists[] = {"output", "content", "summary", NULL};
+    static const char *const texts[] = {"arguments", "input", NULL};
+    static const char *const end[] = {"timings", "coppice", NULL};
+    struct json_writer *w = arg;
+    (void)n;
+    if (words_among(end, key))
+        return 0;
+    jw_key(w, key);
+    if (!strcmp(key, "status")) {
+        jw_cstr(w, "in_progress");
+    } else if (words_among(later, key)) {
+        jw_null(w);
+    } else if (words_among(lists, key)) {
+        jw_begin(w, '[');
+        jw_end(w, ']');
+    } else if (words_among(texts, key)) {
+        jw_cstr(w, "");
+    } else {
+        jw_value(w, v);
+    }
+    return 0;
+}
+
+static void put_begun_object(struct json_writer *w, const struct json *v) {
+    jw_begin(w, '{');
+    json_each(v, put_begun, w);
+    jw_end(w, '}');
+}
+
+static void replay_state(struct replay *r, const char *type, const struct json *response,
+                         bool begun) {
+    struct json_writer *w = open_replayed(r, type);
+    jw_key(w, "response");
+    if (begun)
+        put_begun_object(w, response);
+    else
+        jw_value(w, response);
+    close_replayed(r, type);
+}
+
+static void replay_item(struct replay *r, const char *type, const struct json *item, int64_t at,
+                        bool begun) {
+    struct json_writer *w = open_replayed(r, type);
+    jw_key_int(w, "output_index", at);
+    jw_key(w, "item");
+    if (begun)
+        put_begun_object(w, item);
+    else
+        jw_value(w, item);
+    close_replayed(r, type);
+}
+
+// A text of an item: a part of its content, or what a call is made with.
+struct place {
+    const struct json *item, *part; // part NULL: of a call
+    int64_t at, index;              // of the item; of the part
+    bool summary;
+};
+
+static struct json_writer *open_place(struct replay *r, const char *type, const struct place *p) {
+    struct json_writer *w = open_replayed(r, type);
+    jw_key(w, "item_id");
+    jw_value(w, json_get(p->item, "id"));
+    jw_key_int(w, "output_index", p->at);
+    if (p->part)
+        jw_key_int(w, p->summary ? "summary_index" : "content_index", p->index);
+    return w;
+}
+
+static void put_logprobs(struct json_writer *w, const struct json *part) {
+    const struct json *l = json_get(part, "logprobs");
+    if (!l)
+        return;
+    jw_key(w, "logprobs");
+    jw_value(w, l);
+}
+
+// `name`: of the text's events, without ".delta" and ".done"; `key`: where it stands.
+static void replay_text(struct replay *r, const struct place *p, const char *name,
+                        const char *key) {
+    const struct json *text = json_get(p->part ? p->part : p->item, key);
+    size_t n = 0;
+    char type[64];
+    if (json_str(text, &n) && n) {
+        snprintf(type, sizeof type, "%s.delta", name);
+        struct json_writer *w = open_place(r, type, p);
+        jw_key(w, "delta");
+        jw_value(w, text);
+        put_logprobs(w, p->part);
+        close_replayed(r, type);
+    }
+    snprintf(type, sizeof type, "%s.done", name);
+    struct json_writer *w = open_place(r, type, p);
+    if (!strcmp(key, "arguments")) {
+        jw_key(w, "name");
+        jw_value(w, json_get(p->item, "name"));
+        if (json_get(p->item, "namespace")) {
+            jw_key(w, "namespace");
+            jw_value(w, json_get(p->item, "namespace"));
+        }
+    }
+    jw_key(w, key);
+    jw_value(w, text);
+    put_logprobs(w, p->part);
+    close_replayed(r, type);
+}
+
+static void replay_part(struct replay *r, const struct place *p, bool begun) {
+    const char *type = p->summary ? begun ? "response.reasoning_summary_part.added"
+                                          : "response.reasoning_summary_part.done"
+                       : begun    ? "response.content_part.added"
+                                  : "response.content_part.done";
+    struct json_writer *w = open_place(r, type, p);
+    bool said = !strcmp(json_str(json_get(p->part, "type"), NULL), "output_text");
+    jw_key(w, "part");
+    if (begun) {
+        jw_begin(w, '{');
+        jw_key(w, "type");
+        jw_value(w, json_get(p->part, "type"));
+        jw_key_str(w, "text", "");
+        for (int i = 0; said && i < 2; i++) {
+            jw_key(w, i ? "logprobs" : "annotations");
+            jw_begin(w, '[');
+            jw_end(w, ']');
+        }
+        jw_end(w, '}');
+    } else {
+        jw_value(w, p->part);
+    }
+    close_replayed(r, type);
+}
+
+static void replay_parts(struct replay *r, const struct json *item, int64_t at, bool summary) {
+    const struct json *parts = json_get(item, summary ? "summary" : "content");
+    char name[64];
+    for (size_t i = 0; i < json_len(parts); i++) {
+        struct place p = {item, json_at(parts, i), at, (int64_t)i, summary};
+        const char *type = json_str(json_get(p.part, "type"), NULL);
+        if (!type)
+            continue;
+        snprintf(name, sizeof name, "response.%s%.40s", summary ? "reasoning_" : "", type);
+        replay_part(r, &p, true);
+        replay_text(r, &p, name, "text");
+        replay_part(r, &p, false);
+    }
+}
+
+static void replay_whole_item(struct replay *r, const struct json *item, int64_t at) {
+    const char *type = json_str(json_get(item, "type"), NULL);
+    struct place p = {.item = item, .at = at};
+    replay_item(r, "response.output_item.added", item, at, true);
+    if (type && !strcmp(type, "function_call")) {
+        replay_text(r, &p, "response.function_call_arguments", "arguments");
+    } else if (type && !strcmp(type, "custom_tool_call")) {
+        replay_text(r, &p, "response.custom_tool_call_input", "input");
+    } else {
+        replay_parts(r, item, at, true);
+        replay_parts(r, item, at, false);
+    }
+    replay_item(r, "response.output_item.done", item, at, false);
+}
+
+int64_t response_replay(const struct json *response, int64_t after, struct str *out) {
+    struct replay r = {.out = out, .after = after};
+    const struct json *output = json_get(response, "output");
+    const char *status = json_str(json_get(response, "status"), NULL);
+    char end[64];
+    replay_state(&r, "response.created", response, true);
+    replay_state(&r, "response.in_progress", response, true);
+    for (size_t i = 0; i < json_len(output); i++)
+        replay_whole_item(&r, json_at(output, i), (int64_t)i);
+    snprintf(end, sizeof end, "response.%.40s", status ? status : "completed");
+    replay_state(&r, end, response, false);
+    str_fini(&r.w.out);
+    return r.next - 1;
+}
+
+static bool fail_unknown(struct api_error *x, const char *id) {
+    api_fail(x, 404, NULL,
+             "no response '%.60s' is kept here: it had to be made with store, and only the newest "
+             "are kept",
+             id);
+    return false;
+}
+
+static void refuse_unknown(struct exchange *x, const char *id) {
+    struct api_error why;
+    fail_unknown(&why, id);
+    service_refuse(x, &why);
+}
+
+// What the query says of `key`, as it came; false where it is silent.
+static bool query_says(const char *query, const char *key, struct words *out) {
+    size_t k = strlen(key);
+    for (const char *p = query; p; p = strchr(p, '&')) {
+        p += *p == '&';
+        size_t n = strcspn(p, "&");
+        if (n > k && !memcmp(p, key, k) && p[k] == '=') {
+            *out = (struct words){p + k + 1, n - k - 1};
+            return true;
+        }
+    }
+    return false;
+}
+
+// A whole number of the query, of at most 15 digits. False: something else stands there.
+static bool query_number(const char *query, const char *key, int64_t *out) {
+    struct words w;
+    int64_t v = 0;
+    if (!query_says(query, key, &w))
+        return true;
+    for (size_t i = 0; i < w.n; i++) {
+        if (w.s[i] < '0' || w.s[i] > '9' || i == 15)
+            return false;
+        v = 10 * v + (w.s[i] - '0');
+    }
+    *out = v;
+    return w.n > 0;
+}
+
+// The items of a kept response's input as a list, the newest first unless the query says otherwise.
+static bool write_items(const char *id, const char *query, const struct str *input, struct str *out,
+                        struct api_error *x) {
+    struct input_page page = {.response = id};
+    struct words order;
+    struct json_writer w = {0};
+    struct json *items = NULL;
+    int64_t limit = INT32_MAX; // all, unless the query says otherwise
+    bool ok = kept_parse(input, &items, x);
+    page.ascending = query_says(query, "order", &order) && words_equal(order, "asc");
+    if (ok && (!query_number(query, "limit", &limit) || limit < 1))
+        ok = api_refuse(x, "limit", "limit must be a number of items, 1 at least");
+    page.limit = (size_t)limit;
+    if (ok && query_says(query, "after", &page.after) && page.after.n == 0)
+        page.after.s = NULL;
+    if (ok && !input_items_write(items, &page, &w))
+        ok = api_refuse(x, "after", "after is '%.*s', and no item of the list has that id",
+                        (int)(page.after.n < 60 ? page.after.n : 60), page.after.s);
+    json_free(items);
+    *out = w.out;
+    return ok;
+}
+
+// The id of what stands behind "/v1/responses/"; true: its input items are asked for.
+static bool split_rest(const char *rest, char id[static RANDOM_ID]) {
+    static const char tail[] = "/input_items";
+    size_t n = strlen(rest), m = sizeof tail - 1;
+    bool items = n > m && !strcmp(rest + n - m, tail);
+    snprintf(id, RANDOM_ID, "%.*s", (int)(items ? n - m : n), rest);
+    return items;
+}
+
+bool response_view_streams(const struct response_view *v) {
+    char id[RANDOM_ID];
+    struct words w;
+    return !split_rest(v->rest, id) && query_says(v->query, "stream", &w) &&
+           (words_equal(w, "true") || words_equal(w, "True") || words_equal(w, "1"));
+}
+
+// A kept response as a stream. Its events have numbers of their own: texts come in one piece.
+static bool write_events(const char *query, const struct str *text, struct str *out,
+                         struct api_error *x) {
+    struct json *response = NULL;
+    int64_t after = -1, last = -1;
+    if (!kept_parse(text, &response, x))
+        return false;
+    bool ok = query_number(query, "starting_after", &after) ||
+              api_refuse(x, "starting_after", "starting_after must be the number of an event");
+    if (ok)
+        last = response_replay(response, after, out);
+    if (ok && after > last)
+        ok = api_refuse(x, "starting_after",
+                        "starting_after is %lld and the last event of a kept response is %lld, as "
+                        "its texts come in one piece; ask without it",
+                        (long long)after, (long long)last);
+    json_free(response);
+    return ok;
+}
+
+size_t api_response_size(struct service *s, const char *rest) {
+    char id[RANDOM_ID];
+    split_rest(rest, id);
+    return response_store_size(&s->responses, id);
+}
+
+bool api_response_write(struct service *s, const struct response_view *v, struct str *out,
+                        struct api_error *x) {
+    char id[RANDOM_ID];
+    struct str text = {0};
+    bool items = split_rest(v->rest, id), ok = true;
+    if (!response_store_get(&s->responses, id, items ? NULL : &text, items ? &text : NULL))
+        ok = fail_unknown(x, v->rest);
+    else if (items)
+        ok = write_items(id, v->query, &text, out, x);
+    else if (response_view_streams(v))
+        ok = write_events(v->query, &text, out, x);
+    else
+        str_append(out, text.data ? text.data : "", text.len);
+    str_fini(&text);
+    return ok && (!out->failed || kept_no_memory(x));
+}
+
+static void refuse_kept(struct exchange *x, int status, const char *sentence) {
+    struct api_error why;
+    api_fail(&why, status, NULL, "%s", sentence);
+    service_refuse(x, &why);
+}
+
+void api_response_cancel(struct service *s, struct exchange *x, const char *rest) {
+    char id[RANDOM_ID];
+    snprintf(id, sizeof id, "%.*s", (int)(strlen(rest) - strlen("/cancel")), rest);
+    if (!response_store_get(&s->responses, id, NULL, NULL))
+        refuse_unknown(x, id);
+    else
+        refuse_kept(x, 400,
+                    "Cannot cancel a synchronous response: only one made with background can "
+                    "be, and none is here; close the connection of a request to end it");
+}
+
+void api_responses_compact(struct service *s, struct exchange *x, const char *rest) {
+    (void)s, (void)rest;
+    refuse_kept(x, 404,
+                "conversations are not compacted here: ask for a summary with /v1/responses, "
+                "and go on from that");
+}
+
+void api_response_delete(struct service *s, struct exchange *x, const char *rest) {
+    struct json_writer w = {0};
+    if (!response_store_drop(&s->responses, rest)) {
+        refuse_unknown(x, rest);
+        return;
+    }
+    jw_begin(&w, '{');
+    jw_key_str(&w, "id", rest);
+    jw_key_str(&w, "object", "response");
+    jw_key_bool(&w, "deleted", true);
+    jw_end(&w, '}');
+    service_json(x, 200, &w);
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of the server for people, load balancers and Prometheus; see handlers.h.
+#include "serve/api/handlers.h"
+
+void api_health(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    struct json_writer w = {0};
+    struct api_error why = {0};
+    if (!service_ready(s, &why)) {
+        if (why.status == 500) // for a load balancer it is away, whatever the reason
+            why.status = 503;
+        service_refuse(x, &why);
+        return;
+    }
+    jw_begin(&w, '{');
+    jw_key_str(&w, "status", "ok");
+    jw_end(&w, '}');
+    service_json(x, 200, &w);
+}
+
+static void put_defaults(const struct service *s, struct json_writer *w) {
+    const struct sample_params *p = &s->limits.sample;
+    jw_key(w, "default_generation_settings");
+    jw_begin(w, '{');
+    jw_key_int(w, "n_ctx", s->n_ctx);
+    jw_key(w, "params");
+    jw_begin(w, '{');
+    jw_key_num(w, "temperature", p->temperature);
+    jw_key_int(w, "top_k", p->top_k);
+    jw_key_num(w, "top_p", p->top_p);
+    jw_key_num(w, "min_p", p->min_p);
+    jw_key_num(w, "repeat_penalty", p->repeat);
+    jw_key_num(w, "presence_penalty", p->presence);
+    jw_key_num(w, "frequency_penalty", p->frequency);
+    jw_key_int(w, "repeat_last_n", p->window);
+    jw_key_str(w, "speculate", speculate_name(s->limits.how));
+    jw_end(w, '}');
+    jw_end(w, '}');
+}
+
+static void put_token(const struct service *s, struct json_writer *w, const char *key, int32_t id) {
+    struct str text = {0};
+    tokenizer_decode(s->tokenizer, id, true, &text);
+    jw_key(w, key);
+    jw_str(w, text.data ? text.data : "", text.len);
+    str_fini(&text);
+}
+
+void api_props(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    struct json_writer w = {0};
+    struct api_error why = {0};
+    size_t n;
+    if (!service_ready(s, &why)) {
+        service_refuse(x, &why);
+        return;
+    }
+    jw_begin(&w, '{');
+    put_defaults(s, &w);
+    jw_key_int(&w, "total_slots", s->limits.slots);
+    jw_key_str(&w, "model_alias", s->model);
+    jw_key_str(&w, "model_path", s->model); // where it lies is nobody's business
+    jw_key_str(&w, "arch", s->arch);
+    jw_key_str(&w, "quantization", s->quantization);
+    jw_key_int(&w, "n_ctx_train", s->n_ctx_train);
+    jw_key_int(&w, "n_vocab", s->limits.vocab);
+    jw_key_bool(&w, "draft", s->limits.has_draft);
+    if (s->chat) {
+        const char *text = chat_template_text(s->chat, &n);
+        jw_key(&w, "chat_template");
+        jw_str(&w, text, n);
+        jw_key_str(&w, "reasoning", reasoning_name(chat_template_reasoning(s->chat)));
+    }
+    if (s->tokenizer) {
+        put_token(s, &w, "bos_token", tokenizer_bos(s->tokenizer));
+        put_token(s, &w, "eos_token", tokenizer_eos(s->tokenizer));
+    }
+    jw_key(&w, "modalities");
+    jw_begin(&w, '{');
+    jw_key_bool(&w, "vision", false);
+    jw_key_bool(&w, "audio", false);
+    jw_end(&w, '}');
+    jw_end(&w, '}');
+    service_json(x, 200, &w);
+}
+
+static void put_slot(const struct service *s, struct json_writer *w, int id,
+                     const struct choice *k) {
+    jw_begin(w, '{');
+    jw_key_int(w, "id", id);
+    jw_key_int(w, "n_ctx", s->n_ctx);
+    jw_key_bool(w, "is_processing", k != NULL);
+    if (k) {
+        struct stream_progress p = stream_progress(k->stream);
+        jw_key_str(w, "state", stream_phase_name(p.phase));
+        jw_key_int(w, "choice", k->index);
+        jw_key_int(w, "n_prompt", p.prompt);
+        jw_key_int(w, "n_prompt_done", p.done);
+        jw_key_int(w, "n_tokens", p.tokens);
+        jw_key_str(w, "speculate", speculate_name(k->c->p.how));
+    } else {
+        jw_key_str(w, "state", "idle");
+    }
+    jw_end(w, '}');
+}
+
+// Names of requests are not told: who has one may watch its trees.
+// Requests in progress first, those that wait among them, then the slots that are left.
+void api_slots(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    struct json_writer w = {0};
+    int id = 0;
+    jw_begin(&w, '[');
+    for (const struct completion *c = s->completions; c; c = c->next)
+        for (int i = 0; c->prepared && i < c->n_choices; i++)
+            if (c->choices[i].stream && !c->choices[i].ended)
+                put_slot(s, &w, id++, &c->choices[i]);
+    while (s->ready && id < s->limits.slots)
+        put_slot(s, &w, id++, NULL);
+    jw_end(&w, ']');
+    service_json(x, 200, &w);
+}
+
+struct count {
+    const char *name, *type, *help;
+    double value;
+};
+
+static void write_counts(struct str *out, const struct count *c, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        metrics_head(out, c[i].name, c[i].type, c[i].help);
+        metrics_value(out, c[i].name, "", c[i].value);
+    }
+}
+
+// A histogram whose bins end at 2^i, or at i.
+static void write_bins(struct str *out, const char *name, const char *help, const int64_t *count,
+                       int n, bool powers, double sum) {
+    int64_t all = 0;
+    metrics_head(out, name, "histogram", help);
+    for (int i = 0; i < n; i++) {
+        all += count[i];
+        str_printf(out, "%s_bucket{le=\"%lld\"} %lld\n", name, powers ? 1LL << i : (long long)i,
+                   (long long)all);
+    }
+    str_printf(out, "%s_bucket{le=\"+Inf\"} %lld\n%s_sum %.0f\n%s_count %lld\n", name,
+               (long long)all, name, sum, name, (long long)all);
+}
+
+static void write_engine(struct str *out, const struct engine_stats *g) {
+    const struct count counts[] = {
+        {"coppice_requests_running", "gauge", "Requests that the engine works on.", g->running},
+        {"coppice_requests_waiting", "gauge", "Requests that wait for a slot.", g->waiting},
+        {"coppice_requests_parked", "gauge", "Requests that rest until there is memory.",
+         g->parked},
+        {"coppice_requests_reading", "gauge", "Of these, requests whose prompt is being read.",
+         g->reading},
+        {"coppice_slots", "gauge", "Requests that can run together.", g->slots},
+        {"coppice_kv_bytes_used", "gauge", "Bytes of pages of keys and values in use.",
+         (double)g->page_bytes_used},
+        {"coppice_kv_bytes_limit", "gauge", "Bytes that these may take; 0: no limit.",
+         (double)g->page_bytes_limit},
+        {"coppice_prompt_tokens_total", "counter", "Tokens of prompts that were run.",
+         (double)g->prompt_tokens},
+        {"coppice_cached_tokens_total", "counter", "Tokens of prompts that had been run before.",
+         (double)g->cached_tokens},
+        {"coppice_cache_bytes", "gauge", "Memory of the prefix cache.", (double)g->cache.bytes},
+        {"coppice_cache_bytes_limit", "gauge", "Memory that it may take; 0: there is none.",
+         (double)g->cache.limit},
+        {"coppice_cache_entries", "gauge", "States of texts in it.", (double)g->cache.entries},
+        {"coppice_cache_lookups_total", "counter", "Prompts looked up in it.",
+         (double)g->cache.lookups},
+        {"coppice_cache_hits_total", "counter", "Of these, prompts whose beginning was there.",
+         (double)g->cache.hits},
+        {"coppice_cache_evicted_total", "counter", "States dropped for others.",
+         (double)g->cache.evicted},
+        {"coppice_cache_files", "gauge", "States that are files.", (double)g->cache.files},
+        {"coppice_cache_disk_bytes", "gauge", "Bytes of all files in the folder.",
+         (double)g->cache.disk_bytes},
+        {"coppice_cache_disk_bytes_limit", "gauge", "Bytes that they may take; 0: no folder.",
+         (double)g->cache.disk_limit},
+        {"coppice_cache_files_written_total", "counter", "Files written.",
+         (double)g->cache.written},
+        {"coppice_cache_files_read_total", "counter", "States read from files.",
+         (double)g->cache.loaded},
+        {"coppice_cache_files_failed_total", "counter", "Files that could not be read or written.",
+         (double)g->cache.failed},
+        {"coppice_cache_refused_total", "counter", "States for which there was no room.",
+         (double)g->cache.refused},
+        {"coppice_expert_slots", "gauge", "Experts that a GPU holds where it cannot hold all.",
+         (double)g->experts.slots},
+        {"coppice_experts", "gauge", "Experts of all layers of such a model.",
+         (double)g->experts.experts},
+        {"coppice_expert_slot_bytes", "gauge", "Memory of the slots.",
+         (double)g->experts.slot_bytes},
+        {"coppice_expert_slots_lent", "gauge", "Slots that are lent to a prompt or a scorer.",
+         (double)g->experts.lent.slots},
+        {"coppice_expert_loans_total", "counter", "How often slots were lent.",
+         (double)g->experts.lent.loans},
+        {"coppice_expert_given_total", "counter", "Slots that were lent, each time.",
+         (double)g->experts.lent.given},
+        {"coppice_expert_cpu_layers", "gauge", "Layers whose experts the CPU computes.",
+         (double)g->experts.cpu_layers},
+        {"coppice_expert_cpu_bytes", "gauge", "Memory of these experts on the host.",
+         (double)g->experts.cpu_bytes},
+        {"coppice_expert_hits_total", "counter", "Experts that a layer's pass found resident.",
+         (double)g->experts.count.hits},
+        {"coppice_expert_misses_total", "counter", "Experts that it had to bring.",
+         (double)g->experts.count.misses},
+        {"coppice_expert_bytes_total", "counter", "Bytes of experts that were brought.",
+         (double)g->experts.count.bytes},
+        {"coppice_expert_evictions_total", "counter", "Experts that made room for others.",
+         (double)g->experts.count.evictions},
+        {"coppice_expert_ahead_total", "counter", "Experts brought before their layer asked.",
+         (double)g->experts.count.ahead},
+        {"coppice_tokens_total", "counter", "New tokens.", (double)g->tokens},
+        {"coppice_drafted_tokens_total", "counter", "Guesses that were verified.",
+         (double)g->drafted},
+        {"coppice_accepted_tokens_total", "counter", "Guesses that became tokens.",
+         (double)g->accepted},
+        {"coppice_passes_total", "counter", "Passes of the model.", (double)g->passes},
+        {"coppice_pass_seconds_total", "counter", "Time that passes took.", g->pass_ms / 1e3},
+        {"coppice_parkings_total", "counter", "Requests that had to rest for want of memory.",
+         (double)g->parkings},
+        {"coppice_rerun_tokens_total", "counter", "Tokens run again after such a rest.",
+         (double)g->again},
+        {"coppice_longest_gap_seconds", "gauge",
+         "The longest time between two steps of one running request.", g->gap_ms / 1e3},
+        // What dashboards for llama-server read.
+        {"llamacpp:prompt_tokens_total", "counter", "As coppice_prompt_tokens_total.",
+         (double)g->prompt_tokens},
+        {"llamacpp:tokens_predicted_total", "counter", "As coppice_tokens_total.",
+         (double)g->tokens},
+        {"llamacpp:requests_processing", "gauge", "As coppice_requests_running.", g->running},
+        {"llamacpp:requests_deferred", "gauge", "As coppice_requests_waiting.", g->waiting},
+    };
+    double accepted = 0;
+    for (int i = 0; i < ENGINE_ACCEPT_BINS; i++)
+        accepted += (double)i * (double)g->accept[i];
+    write_counts(out, counts, sizeof counts / sizeof counts[0]);
+    write_bins(out, "coppice_pass_rows", "Rows of a pass.", g->rows, ENGINE_ROW_BINS, true,
+               (double)g->pass_rows);
+    write_bins(out, "coppice_accept_length", "Tokens that a request got out of one pass.",
+               g->accept, ENGINE_ACCEPT_BINS, false, accepted);
+}
+
+void api_metrics(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    struct str out = {0};
+    struct engine_stats g = engine_stats(s->engine);
+    struct http_counts h = http_counts(s->http);
+    const struct count counts[] = {
+        {"coppice_http_connections", "gauge", "Open connections.", (double)h.connections},
+        {"coppice_http_requests_total", "counter", "HTTP requests.", (double)h.requests},
+        {"coppice_http_refused_total", "counter", "HTTP requests that were refused unread.",
+         (double)h.refused},
+        {"coppice_http_body_bytes", "gauge",
+         "Memory of request bodies and of what is made of them.", (double)h.body_bytes},
+    };
+    write_engine(&out, &g);
+    write_counts(&out, counts, sizeof counts / sizeof counts[0]);
+    metrics_write(&s->metrics, &out);
+    if (out.failed)
+        exchange_reply(x, 500, NULL, NULL, 0);
+    else
+        exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", out.data, out.len);
+    str_fini(&out);
+}

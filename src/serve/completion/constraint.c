@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a reply is held to: calls of tools, the form of the reply, the end of reasoning; see
+// constraint.h. Grammars are compiled outside of the lock.
+#include "serve/completion/constraint.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "engine/session/constraint_store.h"
+#include "grammar/tool_grammar.h"
+#include "serve/workers.h"
+#include "spec/constraint/grammar.h"
+#include "spec/constraint/thinking_limit.h"
+enum { MAX_KEPT = 8 };
+
+struct tool_constraints {
+    const struct tokenizer *t;
+    enum tool_family calls;
+    enum reasoning_family family;
+    int64_t model_vocab;
+    pthread_mutex_t making; // held while the vocabulary is made
+    struct grammar_vocab *vocab;
+    struct constraint_store kept;
+    bool looked;            // for tokens that are marks of calls
+    struct constraint *ban; // keeps them out; NULL: there are none
+};
+
+int tool_constraints_create(struct tool_constraints **out, const struct tokenizer *t,
+                            const struct chat_template *chat, int64_t model_vocab, struct err *e) {
+    struct tool_constraints *k = calloc(1, sizeof *k);
+    if (!k)
+        return err_set(e, ERR_MEMORY, "no memory for constraints of calls");
+    k->t = t;
+    k->calls = chat_template_calls(chat);
+    k->family = chat_template_reasoning(chat);
+    k->model_vocab = model_vocab;
+    pthread_mutex_init(&k->making, NULL);
+    constraint_store_init(&k->kept, MAX_KEPT);
+    *out = k;
+    return 0;
+}
+
+void tool_constraints_destroy(struct tool_constraints *k) {
+    if (!k)
+        return;
+    constraint_store_fini(&k->kept);
+    grammar_vocab_destroy(k->vocab);
+    pthread_mutex_destroy(&k->making);
+    free(k);
+}
+
+// The text of a token as the reader of calls sees it: control tokens where they are marks of calls.
+static void token_bytes(void *arg, int32_t id, struct str *out) {
+    const struct tool_constraints *k = arg;
+    size_t before = out->len;
+    tokenizer_decode(k->t, id, false, out);
+    if (out->failed || out->len > before)
+        return;
+    if (k->family == REASONING_HARMONY)
+        reasoning_decode(k->family, k->t, id, out);
+    else
+        tokenizer_decode(k->t, id, true, out);
+    bool mark = !out->failed && out->len > before &&
+                (k->family == REASONING_HARMONY ||
+                 tool_family_mark(k->calls, out->data + before, out->len - before));
+    if (!mark && !out->failed && out->len > before) {
+        out->len = before;
+        out->data[before] = 0;
+    }
+}
+
+static bool token_ends(void *arg, int32_t id) {
+    const struct tool_constraints *k = arg;
+    return tokenizer_is_eog(k->t, id);
+}
+
+static int make_vocab(struct tool_constraints *k, const struct grammar_vocab **out, struct err *e) {
+    const struct grammar_tokens tokens = {tokenizer_size(k->t), token_bytes, token_ends, k};
+    pthread_mutex_lock(&k->making);
+    int rc = k->vocab ? 0 : grammar_vocab_create(&k->vocab, &tokens, e);
+    pthread_mutex_unlock(&k->making);
+    *out = k->vocab;
+    return rc;
+}
+
+// How a reply is to be held.
+struct wish {
+    struct tool_grammar_tool *tools; // [n]
+    int n;
+    bool required, several;
+    bool none;               // no calls
+    bool inside;             // the prompt ended in an open block of reasoning
+    const char *opening;     // of such a block, where one may come first
+    const struct json *form; // NULL, or a schema that the reply may follow in place of calls
+    bool form_strict;
+    const struct gone *gone;
+};
+
+static int make_tools_key(const struct wish *w, struct str *key, struct err *e) {
+    struct json_writer json = {0};
+    str_printf(key, "%d%d%d%d%d%s", w->required, w->several, w->none, w->inside, w->form_strict,
+               w->opening ? w->opening : "");
+    jw_begin(&json, '[');
+    for (int i = 0; i < w->n; i++) {
+        jw_str(&json, w->tools[i].name, w->tools[i].n);
+        jw_bool(&json, w->tools[i].freeform);
+        jw_bool(&json, w->tools[i].strict);
+        jw_value(&json, w->tools[i].schema);
+    }
+    if (w->form)
+        jw_value(&json, w->form);
+    jw_end(&json, ']');
+    if (!json.out.failed)
+        str_append(key, json.out.data, json.out.len);
+    key->failed |= json.out.failed;
+    str_fini(&json.out);
+    return key->failed ? err_set(e, ERR_MEMORY, "no memory for constraints of calls") : 0;
+}
+
+static int compile_tools(struct tool_constraints *k, const struct wish *w, struct constraint **out,
+                         struct err *e) {
+    struct tool_grammar g = {0};
+    const struct grammar_vocab *vocab;
+    struct grammar_trigger triggers[TOOL_GRAMMAR_MARKS];
+    struct grammar_constraint o = {.tokenizer = k->t,
+                                   .model_vocab = k->model_vocab,
+                                   .triggers = triggers,
+                                   .required = w->required || w->form};
+    struct grammar_work work = {.gone = w->gone};
+    const struct tool_grammar_how how = {.several = w->several,
+                                         .otherwise = w->form,
+                                         .otherwise_strict = w->form_strict,
+                                         .work = &work};
+    int rc = make_vocab(k, &vocab, e);
+    if (!rc && w->none)
+        rc = tool_grammar_refuse(&g, k->calls, e);
+    else if (!rc)
+        rc = tool_grammar_create(&g, k->calls, w->tools, w->n, &how, e);
+    const char *closing = reasoning_closing(k->family);
+    o.vocab = vocab;
+    if (!rc && (o.required || w->none)) {
+        o.whole = w->inside ? NULL : g.whole;
+        o.opening = w->opening;
+        triggers[0] = (struct grammar_trigger){
+            .marker = closing, .n_marker = closing ? strlen(closing) : 0, .grammar = g.whole};
+        triggers[0].rest = true;
+        o.n_triggers = closing && (w->inside || w->opening);
+    } else if (!rc) {
+        for (; o.n_triggers < g.n; o.n_triggers++)
+            triggers[o.n_triggers] =
+                (struct grammar_trigger){.marker = g.marks[o.n_triggers],
+                                         .n_marker = strlen(g.marks[o.n_triggers]),
+                                         .grammar = g.rest[o.n_triggers],
+                                         .first = g.first[o.n_triggers]};
+    }
+    if (!rc)
+        rc = grammar_constraint_create(out, &o, e);
+    tool_grammar_fini(&g);
+    return rc;
+}
+
+static int make_tool_constraint(struct tool_constraints *k, const struct wish *w,
+                                struct constraint **out, struct err *e) {
+    struct str key = {0};
+    int rc = make_tools_key(w, &key, e);
+    if (!rc)
+        *out = constraint_store_find(&k->kept, &key);
+    if (!rc && !*out) {
+        rc = compile_tools(k, w, out, e);
+        if (!rc)
+            constraint_store_keep(&k->kept, &key, *out);
+    }
+    str_fini(&key);
+    return rc;
+}
+
+static const struct conversation_tool *find_declaration(const struct conversation *v,
+                                                        const struct tool *t) {
+    for (int i = 0; i < v->n_tools; i++)
+        if (v->tools[i].kind != TOOL_OTHER && v->tools[i].name.n == t->n &&
+            !memcmp(v->tools[i].name.s, t->name, t->n))
+            return &v->tools[i];
+    return NULL;
+}
+
+// *strict: one of the tools must be held to its schema.
+static int constrain_to_tools(struct completion *c, const struct conversation *v,
+                              const struct json *form, bool *strict, struct err *e) {
+    struct tool_set *set = &c->tools.set;
+    bool may_think = c->p.thinking != 0;
+    struct wish w = {.n = set->n,
+                     .none = set->n == 0,
+                     .required = c->tools.required,
+                     .several = !c->tools.one_call,
+                     .form = form,
+                     .form_strict = c->p.form_strict,
+                     .gone = &c->patience,
+                     .inside = c->prompts->in_reasoning,
+                     .opening = may_think ? reasoning_opening(c->family) : NULL};
+    w.tools = calloc((size_t)set->n + 1, sizeof *w.tools);
+    if (!w.tools)
+        return err_set(e, ERR_MEMORY, "no memory for the tools of a request");
+    for (int i = 0; i < set->n; i++) {
+        const struct conversation_tool *t = find_declaration(v, &set->list[i]);
+        w.tools[i] = (struct tool_grammar_tool){.name = set->list[i].name,
+                                                .n = set->list[i].n,
+                                                .schema = t ? t->schema : NULL,
+                                                .freeform = set->list[i].freeform,
+                                                .strict = t && t->strict > 0};
+        *strict |= w.tools[i].strict;
+    }
+    int rc = make_tool_constraint(c->s->tool_constraints, &w, &c->constraint, e);
+    free(w.tools);
+    return rc;
+}
+
+// The form that the request gives the reply, as a schema; *form is free()d by json_free.
+static bool read_format(struct completion *c, struct json **form) {
+    static const char object[] = "{\"type\":\"object\"}";
+    const struct params *p = &c->p;
+    bool schema = p->form == STRUCTURED_SCHEMA;
+    struct grammar_work work = {.gone = &c->patience};
+    const struct grammar_json how = {.one_of_as_any = !p->form_strict};
+    struct grammar *alone = NULL;
+    struct err e = {0};
+    int rc = schema && p->form_text.data ? json_parse(form, p->form_text.data, p->form_text.len, &e)
+                                         : json_parse(form, object, sizeof object - 1, &e);
+    workers_mark(c->s->workers);
+    if (!rc) // so that it is known whose fault it is
+        rc = grammar_from_schema(&alone, *form, &how, &work, &e);
+    grammar_unref(alone);
+    if (rc == ERR_MEMORY || rc == ERR_CANCELLED)
+        api_error_of(&c->error, &e);
+    else if (rc)
+        api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
+    return !rc;
+}
+
+bool constrain_tools(struct completion *c, const struct conversation *v) {
+    struct json *form = NULL;
+    struct err e = {0};
+    bool formed = c->p.form_field[0] && !c->tools.required &&
+                  (c->p.form == STRUCTURED_SCHEMA || c->p.form == STRUCTURED_OBJECT);
+    if (c->constraint || !c->s->tool_constraints)
+        return true;
+    // Declared, and none is to be called: the prompt has the tools all the same.
+    bool none = c->tools.set.n == 0;
+    if (none && (v->n_tools == 0 || !tool_grammar_can_refuse(c->tools.family)))
+        return true;
+    if (formed && !read_format(c, &form)) {
+        json_free(form);
+        return false;
+    }
+    bool strict = false;
+    workers_mark(c->s->workers);
+    int rc = constrain_to_tools(c, v, form, &strict, &e);
+    json_free(form);
+    // Llama's calls need no mark: what is none of a grammar may begin there. Nor does the mark tell
+    // within a text of another form.
+    c->tools.sure =
+        !rc && !formed && !none && (c->tools.required || c->tools.family != TOOLS_LLAMA);
+    bool needed = c->tools.required || formed || strict;
+    if (!rc || (!needed && rc != ERR_MEMORY && rc != ERR_CANCELLED))
+        return true;
+    if (rc == ERR_UNSUPPORTED)
+        api_refuse(&c->error, "tools", "%s", e.text);
+    else
+        api_error_of(&c->error, &e);
+    return false;
+}
+
+bool constrain_format(struct completion *c) {
+    const struct params *p = &c->p;
+    const struct session *s = engine_session(c->s->engine);
+    struct err e = {0};
+    if (!p->form_field[0])
+        return true;
+    bool schema = p->form == STRUCTURED_SCHEMA || p->form == STRUCTURED_OBJECT;
+    if (c->tools.set.n > 0 && (c->tools.required || (c->constraint && schema)))
+        return true; // a call must come, or tool_constrain has seen to it
+    if (c->tools.set.n > 0)
+        return api_refuse(&c->error, p->form_field,
+                          "%s beside tools that may be called is not supported: send "
+                          "tool_choice none with it, a JSON schema, or leave one of them out",
+                          p->form_field);
+    if (!s) {
+        api_fail(&c->error, 503, NULL, "the model is being loaded");
+        return false;
+    }
+    struct structured w = {.form = p->form,
+                           .text = p->form_text.data ? p->form_text.data : "",
+                           .n = p->form_text.len,
+                           .closing = reasoning_closing(c->family),
+                           .inside = c->prompts->in_reasoning,
+                           .one_of_as_any = !p->form_strict,
+                           .gone = &c->patience};
+    if (p->thinking != 0)
+        w.opening = reasoning_opening(c->family);
+    workers_mark(c->s->workers);
+    if (!structured_make(session_structured(s), &w, &c->constraint, &e))
+        return true;
+    if (e.code == ERR_MEMORY || e.code == ERR_CANCELLED) {
+        api_error_of(&c->error, &e);
+        return false;
+    }
+    return api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
+}
+
+// Of the room for thinking, in eighths.
+static int64_t effort_eighths(const char *effort) {
+    if (!strcmp(effort, "low") || !strcmp(effort, "minimal"))
+        return 1;
+    return !strcmp(effort, "medium") ? 4 : 8;
+}
+
+int64_t thinking_tokens(const struct params *p, int64_t room) {
+    int64_t most = room - min_i64(room / 4, THINKING_REPLY);
+    bool effort = p->effort[0] && strcmp(p->effort, "none") != 0;
+    if (p->thinking == 0)
+        return 0;
+    if (p->thinking_tokens < 0 && !effort)
+        return -1;
+    if (effort)
+        most = most * effort_eighths(p->effort) / 8;
+    return p->thinking_tokens >= 0 ? min_i64(p->thinking_tokens, most) : most;
+}
+
+bool constrain_thinking(struct completion *c) {
+    const struct completion_prompt *prompt = c->prompts;
+    int64_t room = c->s->n_ctx - (int64_t)prompt->tokens.count;
+    struct thinking_limit o = {
+        .t = c->s->tokenizer, .family = c->family, .inside = prompt->in_reasoning};
+    struct constraint *limited = NULL;
+    struct err e = {0};
+    if (c->p.max_tokens >= 0)
+        room = min_i64(room, c->p.max_tokens);
+    if (c->family == REASONING_NONE || !o.t)
+        return true;
+    o.tokens = thinking_tokens(&c->p, room);
+    o.closing = chat_template_closing(c->s->chat, &o.n_closing);
+    if (o.tokens < 0 || (c->p.thinking == 0 && !o.inside))
+        return true;
+    if (thinking_limit_create(&limited, &o, c->constraint, &e)) {
+        api_error_of(&c->error, &e);
+        return false;
+    }
+    constraint_drop(c->constraint);
+    c->constraint = limited;
+    return true;
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// From conversations to prompts; see prompt.h.
+#include "serve/completion/prompt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/completion/constraint.h"
+struct answer_share {
+    struct service *s;
+    uint64_t session;
+    double share;
+};
+
+static void note_share(void *arg) {
+    struct answer_share *n = arg;
+    adapt_note(&n->s->adapt, n->session, n->share);
+    free(n);
+}
+
+struct prefill_options prompt_compression(struct service *s, uint64_t session) {
+    struct prefill_options o = s->o->prefill;
+    if (o.adapt && session)
+        prefill_adapt(&o, adapt_keep(&s->adapt, session));
+    return o;
+}
+
+void prompt_note_answer(struct service *s, uint64_t session, const struct answer_totals *t) {
+    double share = t->drafted > 0 ? adapt_share(t->tokens - t->choices, t->steps) : -1;
+    struct answer_share *n = share >= 0 ? malloc(sizeof *n) : NULL;
+    if (!n)
+        return;
+    *n = (struct answer_share){s, session, share};
+    if (workers_run(s->shorteners, 0, note_share, n, NULL))
+        free(n);
+}
+
+struct merge {
+    struct json_writer *w;
+    bool thinking, effort; // the request's own variables have them
+};
+
+static int merge_member(void *arg, const char *key, size_t n, const struct json *v) {
+    struct merge *m = arg;
+    (void)n;
+    m->thinking |= !strcmp(key, "enable_thinking");
+    m->effort |= !strcmp(key, "reasoning_effort");
+    jw_key(m->w, key);
+    jw_value(m->w, v);
+    return 0;
+}
+
+// The variables for the template: chat_template_kwargs, and behind them what other fields say of
+// thinking. *out is NULL where there are none.
+static int make_variables(const struct params *p, struct json **out, struct err *e) {
+    struct json_writer w = {0};
+    struct merge m = {.w = &w};
+    *out = NULL;
+    if (!p->kwargs && p->thinking < 0 && !p->effort[0])
+        return 0;
+    jw_begin(&w, '{');
+    json_each(p->kwargs, merge_member, &m);
+    if (p->thinking >= 0 && !m.thinking) {
+        jw_key_bool(&w, "enable_thinking", p->thinking);
+    }
+    if (p->effort[0] && !m.effort) {
+        jw_key_str(&w, "reasoning_effort", p->effort);
+    }
+    jw_end(&w, '}');
+    int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory for the template's variables")
+                          : json_parse(out, w.out.data, w.out.len, e);
+    str_fini(&w.out);
+    return rc;
+}
+
+static bool ends_in_answer(const struct json *messages) {
+    size_t n = json_len(messages);
+    const struct json *last = n ? json_at(messages, n - 1) : NULL;
+    const char *role = json_str(json_get(last, "role"), NULL);
+    return role && !strcmp(role, "assistant") && json_len(json_get(last, "tool_calls")) == 0;
+}
+
+// What is rendered; *variables: json_free() it behind the use of *in.
+static int make_input(const struct params *p, struct chat_input *in, struct json **variables,
+                      struct err *e) {
+    bool goes_on = p->continue_last > 0;
+    *variables = NULL;
+    if (goes_on && !ends_in_answer(p->messages))
+        return err_set(e, ERR_USAGE,
+                       "continue_final_message is true, but the last message is not the "
+                       "assistant's words; let such a message be the last or leave the field out");
+    int rc = make_variables(p, variables, e);
+    *in = (struct chat_input){.messages = p->messages,
+                              .tools = p->tools,
+                              .documents = p->documents,
+                              .kwargs = *variables,
+                              .add_generation_prompt = goes_on || p->open_reply >= 0,
+                              .keep_last = p->continue_last < 0,
+                              .gone = p->client};
+    return rc;
+}
+
+// Points p's messages and tools at those of a conversation, which out then owns; v is plain then.
+// tools: what the reply may call; NULL: of no interest, and they and the choice of them are checked
+// all the same. False with x filled.
+static bool take_words(struct params *p, struct conversation *v, struct chat_words *out,
+                       struct request_tools *tools, struct api_error *x) {
+    struct request_tools checked = {0}; // a prompt alone is refused for what its answer would be
+    bool ok = conversation_plain(v, x) && request_tools_take(tools ? tools : &checked, v, x) &&
+              conversation_words(v, out, x);
+    request_tools_fini(&checked);
+    p->messages = out->messages;
+    p->tools = out->tools; // with tool_choice none, too: the prompt stays as it was
+    return ok;
+}
+
+// Renders p's messages and tools. False with x filled; chat_text_fini in any case.
+static bool render_words(const struct service *s, const struct params *p, struct chat_text *out,
+                         struct api_error *x) {
+    struct chat_input in;
+    struct json *variables = NULL;
+    struct err e = {0};
+    if (!s->chat) {
+        api_fail(x, 400, "no_chat_template", "%s", s->chat_error.text);
+        return false;
+    }
+    int rc = make_input(p, &in, &variables, &e);
+    if (!rc)
+        rc = chat_render(s->chat, &in, out, &e);
+    json_free(variables);
+    if (rc)
+        api_error_of(x, &e);
+    if (rc && x->status == 400)
+        snprintf(x->param, sizeof x->param, "messages");
+    return rc == 0;
+}
+
+bool prompt_render(const struct service *s, const struct params *p, struct conversation *v,
+                   struct chat_text *out, struct api_error *x) {
+    struct params own = *p; // borrows what p owns
+    struct chat_words words = {0};
+    bool ok = take_words(&own, v, &words, NULL, x) && render_words(s, &own, out, x);
+    chat_words_fini(&words);
+    return ok;
+}
+
+// Places where other conversations are likely to part, for the prefix cache.
+static void find_places(const struct service *s, const struct params *p,
+                        const struct chat_text *text, struct completion_prompt *prompt) {
+    struct chat_input in;
+    struct json *variables = NULL;
+    prompt->n_places = 0;
+    if (s->o->engine.cache.ram > 0 && !make_input(p, &in, &variables, NULL))
+        prompt->n_places =
+            chat_places(s->chat, &in, text, s->tokenizer, &prompt->tokens, prompt->places);
+    json_free(variables);
+}
+
+// The text of p's messages and tools, and its tokens with the places where others may part from
+// them.
+static bool encode_words(const struct service *s, const struct params *p, struct chat_text *text,
+                         struct completion_prompt *out, struct api_error *x) {
+    struct err e = {0};
+    if (!render_words(s, p, text, x))
+        return false;
+    int rc = chat_encode(s->tokenizer, text, &out->tokens, &e);
+    out->over = rc == ERR_LIMIT && out->tokens.most;
+    if (rc && !out->over) {
+        api_error_of(x, &e);
+        return false;
+    }
+    if (!rc)
+        find_places(s, p, text, out);
+    out->in_reasoning = text->in_reasoning;
+    return true;
+}
+
+bool prompt_encode(const struct service *s, const struct params *p, struct conversation *v,
+                   struct completion_prompt *out, struct api_error *x) {
+    struct params own = *p; // borrows what p owns
+    struct chat_words words = {0};
+    struct chat_text text = {0};
+    bool ok = take_words(&own, v, &words, NULL, x) && encode_words(s, &own, &text, out, x);
+    chat_text_fini(&text);
+    chat_words_fini(&words);
+    return ok;
+}
+
+// The prompt of c's messages.
+static bool encode_prompt(struct completion *c) {
+    struct chat_text text = {0};
+    bool ok = encode_words(c->s, &c->p, &text, c->prompts, &c->error);
+    if (ok) {
+        c->family = chat_template_reasoning(c->s->chat);
+        str_clear(&c->rendered);
+        if (c->s->o->log_prompts)
+            str_append(&c->rendered, text.text.data, text.text.len);
+    }
+    chat_text_fini(&text);
+    return ok;
+}
+
+void prompt_bound(const struct completion *c, struct completion_prompt *prompt) {
+    prompt->tokens.gone = &c->client;
+    if (!c->s->shorteners)
+        token_list_bound(&prompt->tokens, c->s->n_ctx);
+}
+
+bool prompt_make(struct completion *c) {
+    struct conversation v = {0};
+    bool ok = c->d->read(c->s, &c->p, c->body, &v, &c->error) && prompt_make_of(c, &v);
+    conversation_fini(&v);
+    return ok;
+}
+
+bool prompt_make_of(struct completion *c, struct conversation *v) {
+    if (!take_words(&c->p, v, &c->words, &c->tools, &c->error))
+        return false;
+    if (c->s->chat)
+        c->tools.family = chat_template_calls(c->s->chat);
+    c->prompts = calloc(1, sizeof *c->prompts);
+    if (!c->prompts) {
+        api_fail(&c->error, 503, NULL, "no memory for the prompt");
+        return false;
+    }
+    c->n_prompts = 1;
+    prompt_bound(c, c->prompts);
+    atomic_store(&c->readable, true);
+    return encode_prompt(c) && (c->prompts->over || constrain_tools(c, v));
+}
+
+bool prompt_shorten(struct completion *c) {
+    const struct server_options *o = c->s->o;
+    const struct prefill_options how = prompt_compression(c->s, c->p.session);
+    struct prefill_report *r = &c->compression;
+    struct json *shorter = NULL;
+    struct err e = {0};
+    int64_t from = r->from;
+    if (prefill_messages(o->compressor, &how, c->p.messages, from, &shorter, r, &e)) {
+        api_error_of(&c->error, &e);
+        return false;
+    }
+    r->from = r->to = from;
+    if (!shorter)
+        return true;
+    json_free(c->words.messages);
+    c->p.messages = c->words.messages = shorter;
+    token_list_fini(&c->prompts->tokens);
+    prompt_bound(c, c->prompts);
+    bool ok = encode_prompt(c);
+    r->to = (int64_t)c->prompts->tokens.count;
+    return ok;
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request of no new tokens that no client waits for; see warmup.h.
+#include "serve/completion/warmup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/completion/prompt.h"
+#include "serve/conversation/chat.h"
+#include "serve/request/body.h"
+
+struct warm {
+    struct service *s;
+    struct warm *next;
+    struct http_task handed;
+    struct http_hold hold; // of the memory of these two
+    struct str body;
+    struct token_list tokens;
+    int64_t places[CHAT_PLACES];
+    int n_places;
+    struct api_error error;
+    bool ahead;          // only the part that is sure is read, and only while the engine is idle
+    bool prepared, over; // it is the loop thread's again; nothing more comes
+    struct stream *stream;
+};
+
+static void free_warmup(struct warm *w) {
+    stream_release(w->stream);
+    str_fini(&w->body);
+    token_list_fini(&w->tokens);
+    http_hold_end(&w->hold);
+    free(w);
+}
+
+static bool is_idle(const struct service *s) {
+    struct engine_stats g = engine_stats(s->engine);
+    return g.running + g.waiting + g.parked == 0;
+}
+
+// What is wrong with the file that was named.
+static void log_warmup_failure(const struct service *s, const char *why) {
+    struct str line = {0};
+    if (!s->o->log)
+        return;
+    str_printf(&line, "coppice: --warm %s: %s; nothing is read ahead\n", s->o->warm_file, why);
+    if (!line.failed)
+        s->o->log(s->o->log_arg, line.data, line.len);
+    str_fini(&line);
+}
+
+// Loop thread.
+static void submit_warmup(void *arg) {
+    struct warm *w = arg;
+    struct service *s = w->s;
+    struct stream_options o = {.places = {w->places, w->n_places}};
+    struct err e = {0};
+    w->prepared = true;
+    w->over = w->over || w->error.status || w->tokens.count == 0 || (w->ahead && !is_idle(s));
+    if (w->error.status && !w->ahead)
+        log_warmup_failure(s, w->error.text);
+    if (w->over)
+        return;
+    o.r = s->defaults;
+    o.r.prompt = w->tokens.ids;
+    o.r.n_prompt = (int64_t)w->tokens.count;
+    o.r.max_tokens = 0;
+    o.r.how = SPECULATE_OFF;
+    w->over = engine_submit(s->engine, &o, &w->stream, &e) != 0;
+    if (w->over && !w->ahead)
+        log_warmup_failure(s, e.text);
+}
+
+// Only what lies before the words of the next turn is sure.
+static void cut_to_sure(struct warm *w) {
+    int64_t sure = w->n_places >= 2 ? w->places[w->n_places - 2] : 0;
+    w->tokens.count = (size_t)sure;
+    w->n_places -= w->n_places >= 2 ? 2 : w->n_places;
+}
+
+// Text worker.
+static void prepare_warmup(void *arg) {
+    struct warm *w = arg;
+    struct completion_prompt prompt = {0};
+    struct json *body = NULL;
+    struct params p = {0};
+    struct conversation v = {0};
+    token_list_bound(&prompt.tokens, w->s->n_ctx);
+    bool ok = body_take(&w->body, &w->hold, &body, &w->error) &&
+              body_read(&p, body, ENDPOINT_CHAT, &w->s->limits, &w->error) &&
+              conversation_read_chat_body(&v, &p, &w->error) &&
+              prompt_encode(w->s, &p, &v, &prompt, &w->error);
+    conversation_fini(&v);
+    if (ok && prompt.over)
+        ok = api_refuse(&w->error, "messages",
+                        "the prompt has at least %zu tokens, and the context has room for %lld",
+                        prompt.tokens.most + 1, (long long)w->s->n_ctx);
+    w->tokens = prompt.tokens;
+    w->n_places = prompt.n_places;
+    memcpy(w->places, prompt.places, sizeof w->places);
+    if (ok && w->ahead)
+        cut_to_sure(w);
+    params_fini(&p);
+    json_free(body);
+    http_hold_set(&w->hold, (size_t)w->tokens.cap * sizeof *w->tokens.ids);
+    w->handed = (struct http_task){.fn = submit_warmup, .arg = w};
+    (void)http_post_task(w->s->http, &w->handed); // else the loop has ended
+}
+
+static void begin_warmup(struct service *s, struct str *body, bool ahead) {
+    struct err e = {0};
+    struct warm *w = calloc(1, sizeof *w);
+    if (w && !body->failed) {
+        *w = (struct warm){
+            .s = s, .body = *body, .ahead = ahead, .next = s->warm, .hold.h = s->http};
+        http_hold_set(&w->hold, body->cap);
+        *body = (struct str){0};
+        s->warm = w;
+        if (!workers_run(s->workers, w->body.len, prepare_warmup, w, &e))
+            return;
+        w->prepared = w->over = true;
+    } else {
+        free(w);
+    }
+    str_fini(body);
+}
+
+void warmup_read(struct service *s, const char *body, size_t n) {
+    struct str text = {0};
+    str_append(&text, body, n);
+    begin_warmup(s, &text, false);
+}
+
+bool warmup_applies(const struct completion *c) {
+    return c->s->o->engine.cache.ram > 0 && c->family != REASONING_NONE && c->n_choices == 1 &&
+           json_kind_of(c->p.messages) == JSON_ARRAY;
+}
+
+// The words of the answer without its reasoning.
+static void put_content(struct completion *c, struct str *content) {
+    struct choice *k = &c->choices[0];
+    struct reasoning r = {0};
+    struct str bytes = {0}, hidden = {0};
+    const int32_t *ids;
+    int64_t n = stream_tokens(k->stream, &ids);
+    reasoning_init(&r, c->family, c->prompts->in_reasoning);
+    for (int64_t i = 0; i < n; i++)
+        reasoning_decode(c->family, c->s->tokenizer, ids[i], &bytes);
+    reasoning_push(&r, bytes.data ? bytes.data : "", bytes.len, &hidden, content);
+    reasoning_end(&r, &hidden, content);
+    reasoning_fini(&r);
+    str_fini(&bytes);
+    str_fini(&hidden);
+}
+
+static int copy_member(void *arg, const char *key, size_t n, const struct json *v) {
+    (void)n;
+    jw_key(arg, key);
+    jw_value(arg, v);
+    return 0;
+}
+
+static void put_message(struct json_writer *w, const char *role, const char *text, size_t n) {
+    jw_begin(w, '{');
+    jw_key_str(w, "role", role);
+    jw_key(w, "content");
+    jw_str(w, text, n);
+    jw_end(w, '}');
+}
+
+// The conversation with the answer and words that nobody has said yet.
+static void put_next_turn(struct json_writer *w, const struct completion *c,
+                          const struct str *content) {
+    const struct params *p = &c->p;
+    jw_begin(w, '{');
+    jw_key(w, "messages");
+    jw_begin(w, '[');
+    for (size_t i = 0; i < json_len(p->messages); i++)
+        jw_value(w, json_at(p->messages, i));
+    put_message(w, "assistant", content->data ? content->data : "", content->len);
+    put_message(w, "user", "?", 1);
+    jw_end(w, ']');
+    if (json_len(p->tools)) {
+        jw_key(w, "tools");
+        jw_value(w, p->tools);
+    }
+    jw_key(w, "chat_template_kwargs");
+    jw_begin(w, '{');
+    json_each(p->kwargs, copy_member, w);
+    if (p->thinking >= 0)
+        jw_key_bool(w, "enable_thinking", p->thinking);
+    if (p->effort[0])
+        jw_key_str(w, "reasoning_effort", p->effort);
+    jw_end(w, '}');
+    jw_end(w, '}');
+}
+
+void warmup_next_turn(struct completion *c) {
+    struct json_writer w = {0};
+    struct str content = {0};
+    if (!warmup_applies(c)) // it may have no choices at all
+        return;
+    const struct choice *k = &c->choices[0];
+    bool ended = k->ended && (k->end.reason == END_STOP || k->end.reason == END_LENGTH);
+    if (!ended || k->text.reasoning_tokens == 0 || !is_idle(c->s))
+        return;
+    put_content(c, &content);
+    put_next_turn(&w, c, &content);
+    if (!content.failed)
+        begin_warmup(c->s, &w.out, true);
+    else
+        str_fini(&w.out);
+    str_fini(&content);
+}
+
+void warmup_yield(struct service *s) {
+    for (struct warm *w = s->warm; w; w = w->next) {
+        if (!w->ahead)
+            continue;
+        if (w->stream)
+            stream_cancel(w->stream);
+        else if (w->prepared)
+            w->over = true;
+    }
+}
+
+void warmup_tick(struct service *s) {
+    for (struct warm **at = &s->warm; *at;) {
+        struct warm *w = *at;
+        bool over = w->prepared && (w->over || stream_ended(w->stream, NULL));
+        if (!over) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        free_warmup(w);
+    }
+}
+
+void warmup_free_all(struct service *s) {
+    while (s->warm) {
+        struct warm *w = s->warm;
+        s->warm = w->next;
+        free_warmup(w);
+    }
+}

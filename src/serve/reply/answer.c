@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// The items and the JSON of answers; see answer.h.
+#include "serve/reply/answer.h"
+
+#include <stdlib.h>
+void answer_items_fini(struct answer_items *l) {
+    for (int i = 0; i < l->n; i++) {
+        str_fini(&l->at[i].name);
+        str_fini(&l->at[i].text);
+    }
+    free(l->at);
+    *l = (struct answer_items){0};
+}
+
+struct answer_item *answer_items_open(struct answer_items *l) {
+    return l->n > 0 && l->at[l->n - 1].open ? &l->at[l->n - 1] : NULL;
+}
+
+struct answer_item *answer_items_begin(struct answer_items *l, enum answer_item_kind kind) {
+    if (l->n == l->cap) {
+        int cap = l->cap ? 2 * l->cap : 4;
+        struct answer_item *at = realloc(l->at, (size_t)cap * sizeof *at);
+        if (!at) {
+            l->failed = true;
+            return NULL;
+        }
+        l->at = at;
+        l->cap = cap;
+    }
+    struct answer_item *it = &l->at[l->n];
+    *it = (struct answer_item){.kind = kind, .index = l->n, .open = true};
+    if (kind == ITEM_CALL)
+        it->call = l->calls++;
+    l->n++;
+    return it;
+}
+
+static void put_text(struct json_writer *w, const char *key, struct answer_text t) {
+    jw_key(w, key);
+    jw_str(w, t.s ? t.s : "", t.n);
+}
+
+// Microseconds are all that clocks are worth.
+static void put_ms(struct json_writer *w, const char *key, double ms) {
+    jw_key_num(w, key, (double)(int64_t)(ms * 1e3 + 0.5) / 1e3);
+}
+
+static void put_finish(struct json_writer *w, const char *finish) {
+    jw_key(w, "finish_reason");
+    if (finish)
+        jw_cstr(w, finish);
+    else
+        jw_null(w);
+}
+
+static void put_function(struct json_writer *w, const struct answer_call *c) {
+    jw_begin(w, '{');
+    if (c->id)
+        jw_key_str(w, "name", c->name);
+    put_text(w, c->custom ? "input" : "arguments", c->text);
+    jw_end(w, '}');
+}
+
+static void put_call(struct json_writer *w, const struct answer_call *c, bool whole) {
+    const char *kind = c->custom ? "custom" : "function";
+    jw_begin(w, '{');
+    if (!whole)
+        jw_key_int(w, "index", c->index);
+    if (c->id) {
+        jw_key_str(w, "id", c->id);
+        jw_key_str(w, "type", kind);
+    }
+    jw_key(w, kind);
+    put_function(w, c);
+    jw_end(w, '}');
+}
+
+static void put_calls(struct json_writer *w, const struct answer_choice *c, bool whole) {
+    if (c->n_calls == 0)
+        return;
+    if (c->older) {
+        jw_key(w, "function_call");
+        put_function(w, &c->calls[0]);
+        return;
+    }
+    jw_key(w, "tool_calls");
+    jw_begin(w, '[');
+    for (int i = 0; i < c->n_calls; i++)
+        put_call(w, &c->calls[i], whole);
+    jw_end(w, ']');
+}
+
+// "content": the answer and all that is known of where it came from.
+static void put_message(struct json_writer *w, const struct answer_choice *c, bool whole) {
+    if (c->role)
+        jw_key_str(w, "role", "assistant");
+    if (c->reasoning.s)
+        put_text(w, "reasoning_content", c->reasoning);
+    if (whole && c->n_calls > 0 && !c->content.s) {
+        jw_key(w, "content");
+        jw_null(w);
+    } else if (whole || c->content.s) {
+        put_text(w, "content", c->content);
+    }
+    put_calls(w, c, whole);
+}
+
+const char *answer_finish(enum end_reason r) {
+    return r == END_LENGTH || r == END_CONTEXT ? "length" : "stop";
+}
+
+double answer_accept_length(const struct answer_totals *t) {
+    return t->steps > 0 ? (double)(t->tokens - t->choices) / (double)t->steps : 0;
+}
+
+double answer_speed(const struct answer_totals *t) {
+    int64_t n = t->tokens - t->choices;
+    return t->decode_ms > 0 && n > 0 ? (double)n * 1e3 / t->decode_ms : 0;
+}
+
+void answer_usage(struct json_writer *w, const struct answer_totals *t) {
+    jw_key(w, "usage");
+    jw_begin(w, '{');
+    jw_key_int(w, "prompt_tokens", t->prompt);
+    jw_key_int(w, "completion_tokens", t->tokens);
+    jw_key_int(w, "total_tokens", t->prompt + t->tokens);
+    jw_key(w, "prompt_tokens_details");
+    jw_begin(w, '{');
+    jw_key_int(w, "cached_tokens", t->cached);
+    jw_end(w, '}');
+    jw_key(w, "completion_tokens_details");
+    jw_begin(w, '{');
+    jw_key_int(w, "reasoning_tokens", t->reasoning);
+    jw_key_int(w, "accepted_prediction_tokens", t->accepted);
+    jw_key_int(w, "rejected_prediction_tokens", t->drafted - t->accepted);
+    jw_end(w, '}');
+    jw_end(w, '}');
+}
+
+void answer_timings(struct json_writer *w, const struct answer_totals *t) {
+    int64_t run = t->prompt - t->cached;
+    jw_key(w, "timings");
+    jw_begin(w, '{');
+    put_ms(w, "queue_ms", t->queue_ms);
+    jw_key_int(w, "cache_n", t->cached);
+    jw_key_int(w, "prompt_n", run);
+    put_ms(w, "prompt_ms", t->prompt_ms);
+    put_ms(w, "prompt_per_second", t->prompt_ms > 0 ? (double)run * 1e3 / t->prompt_ms : 0);
+    jw_key_int(w, "predicted_n", t->tokens);
+    put_ms(w, "predicted_ms", t->decode_ms);
+    put_ms(w, "predicted_per_second", answer_speed(t));
+    put_ms(w, "decode_ms", t->decode_ms);
+    jw_key_int(w, "draft_n", t->drafted);
+    jw_key_int(w, "draft_n_accepted", t->accepted);
+    jw_key_int(w, "steps", t->steps);
+    put_ms(w, "accept_length", answer_accept_length(t));
+    if (t->compression.tried) {
+        jw_key(w, "compression");
+        prefill_report_write(w, &t->compression);
+    }
+    jw_end(w, '}');
+}
+
+static void choice_head(struct json_writer *w, const struct answer_choice *c, const char *body) {
+    jw_begin(w, '{');
+    jw_key_int(w, "index", c->index);
+    if (body) {
+        jw_key(w, body);
+        jw_begin(w, '{');
+        put_message(w, c, body[0] == 'm');
+        jw_end(w, '}');
+    } else {
+        put_text(w, "text", c->content);
+    }
+}
+
+void answer_delta(struct json_writer *w, const struct answer_choice *c) {
+    choice_head(w, c, "delta");
+    if (c->logprobs) {
+        jw_key(w, "logprobs");
+        answer_logprobs_chat(w, c->logprobs);
+    }
+    put_finish(w, c->finish);
+    jw_end(w, '}');
+}
+
+void answer_message(struct json_writer *w, const struct answer_choice *c) {
+    choice_head(w, c, "message");
+    jw_key(w, "logprobs");
+    if (c->logprobs)
+        answer_logprobs_chat(w, c->logprobs);
+    else
+        jw_null(w);
+    put_finish(w, c->finish);
+    jw_end(w, '}');
+}
+
+void answer_completion(struct json_writer *w, const struct answer_choice *c) {
+    choice_head(w, c, NULL);
+    jw_key(w, "logprobs");
+    if (c->logprobs)
+        answer_logprobs_text(w, c->logprobs, c->n_logprobs);
+    else
+        jw_null(w);
+    put_finish(w, c->finish);
+    jw_end(w, '}');
+}

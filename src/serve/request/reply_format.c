@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields that say what form a reply must have, as several servers name them: see readers.h.
+// They only take the text; serve/completion/reply_form.h compiles it.
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/request/readers.h"
+
+// Keeps the form; a request has one.
+static bool take(struct params *p, const char *field, enum structured_form form, struct str *text,
+                 struct api_error *x) {
+    bool whole = !text->failed, first = !p->form_field[0];
+    if (whole && first) {
+        snprintf(p->form_field, sizeof p->form_field, "%s", field);
+        p->form = form;
+        p->form_text = *text;
+        return true;
+    }
+    str_fini(text);
+    if (whole)
+        return api_refuse(x, field, "%s and %s both say what the reply must be: send one of them",
+                          p->form_field, field);
+    api_fail(x, 503, NULL, "no memory to read the request");
+    return false;
+}
+
+static bool take_text(struct params *p, const char *field, enum structured_form form,
+                      const struct json *v, struct api_error *x) {
+    struct str text = {0};
+    size_t n;
+    const char *s = json_str(v, &n);
+    if (!s)
+        return api_refuse(x, field, "%s is %s and must be a string", field, api_kind_name(v));
+    str_append(&text, s, n);
+    return take(p, field, form, &text, x);
+}
+
+// A schema, or the text of one.
+static bool take_schema(struct params *p, const char *field, const struct json *v,
+                        struct api_error *x) {
+    struct json_writer w = {0};
+    if (json_kind_of(v) == JSON_STRING)
+        return take_text(p, field, STRUCTURED_SCHEMA, v, x);
+    if (json_kind_of(v) != JSON_OBJECT && json_kind_of(v) != JSON_BOOL)
+        return api_refuse(x, field, "%s is %s and must be an object", field, api_kind_name(v));
+    jw_value(&w, v);
+    return take(p, field, STRUCTURED_SCHEMA, &w.out, x);
+}
+
+static void put_literal(struct str *out, const char *s, size_t n) {
+    str_putc(out, '"');
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '"' || s[i] == '\\')
+            str_putc(out, '\\');
+        if (s[i] == '\n')
+            str_puts(out, "\\n");
+        else if (s[i] == '\r')
+            str_puts(out, "\\r");
+        else
+            str_putc(out, s[i]);
+    }
+    str_putc(out, '"');
+}
+
+// One of some texts, as a grammar.
+static bool take_choice(struct params *p, const char *field, const struct json *v,
+                        struct api_error *x) {
+    struct str text = {0};
+    if (json_kind_of(v) != JSON_ARRAY || json_len(v) == 0)
+        return api_refuse(x, field, "%s must be an array of strings, one at least", field);
+    str_puts(&text, "root ::= ");
+    for (size_t i = 0; i < json_len(v); i++) {
+        size_t n;
+        const char *s = json_str(json_at(v, i), &n);
+        if (!s) {
+            str_fini(&text);
+            return api_refuse(x, field, "%s[%zu] is %s and must be a string", field, i,
+                              api_kind_name(json_at(v, i)));
+        }
+        str_puts(&text, i ? " | " : "");
+        put_literal(&text, s, n);
+    }
+    return take(p, field, STRUCTURED_GBNF, &text, x);
+}
+
+static bool take_object(struct params *p, const char *field, struct api_error *x) {
+    struct str none = {0};
+    return take(p, field, STRUCTURED_OBJECT, &none, x);
+}
+
+// {"type": "text" | "json_object" | "json_schema", ..}: the schema lies beside the type, or in a
+// member json_schema.
+static bool take_format(struct params *p, const char *field, const struct json *v,
+                        struct api_error *x) {
+    const struct json *type = json_get(v, "type"), *inner = json_get(v, "json_schema");
+    const char *s = json_str(type, NULL);
+    char at[48];
+    snprintf(at, sizeof at, "%s.json_schema", field);
+    if (json_kind_of(inner) == JSON_NULL)
+        inner = NULL;
+    if (inner && json_kind_of(inner) != JSON_OBJECT)
+        return api_refuse(x, at, "%s is %s and must be an object", at, api_kind_name(inner));
+    snprintf(at, sizeof at, "%s.type", field);
+    if (!s)
+        return api_refuse(x, at,
+                          "%s is %s and must be \"text\", \"json_object\" or \"json_schema\"", at,
+                          type ? api_kind_name(type) : "missing");
+    if (!strcmp(s, "text"))
+        return true;
+    if (!strcmp(s, "json_object") && !json_get(v, "schema"))
+        return take_object(p, field, x);
+    if (strcmp(s, "json_schema") != 0 && strcmp(s, "json_object") != 0)
+        return api_refuse(x, at, "%s is \"%.40s\" and must be text, json_object or json_schema", at,
+                          s);
+    const struct json *schema = json_get(inner ? inner : v, "schema");
+    bool within = inner || !strcmp(field, "response_format"); // where official clients have it
+    p->form_strict |= json_bool(json_get(inner ? inner : v, "strict"), false);
+    snprintf(at, sizeof at, "%s.%sschema", field, within ? "json_schema." : "");
+    if (!schema)
+        return api_refuse(x, at, "%s is missing", at);
+    return take_schema(p, at, schema, x);
+}
+
+bool field_read_response_format(struct params *p, const struct field *f, const struct json *v,
+                                const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    return take_format(p, f->name, v, x);
+}
+
+bool field_read_format(struct params *p, const char *field, const struct json *v,
+                       struct api_error *x) {
+    return take_format(p, field, v, x);
+}
+
+// Clients with a field for it send an empty text or list where nothing was written into it: as if
+// it were not there.
+static bool says_nothing(const struct json *v) {
+    size_t n = 0;
+    if (json_kind_of(v) == JSON_STRING)
+        json_str(v, &n);
+    else
+        n = json_kind_of(v) == JSON_ARRAY ? json_len(v) : json_kind_of(v) != JSON_NULL;
+    return n == 0;
+}
+
+bool field_read_schema(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    return says_nothing(v) || take_schema(p, f->name, v, x);
+}
+
+bool field_read_grammar(struct params *p, const struct field *f, const struct json *v,
+                        const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    return says_nothing(v) || take_text(p, f->name, STRUCTURED_GBNF, v, x);
+}
+
+bool field_read_regex(struct params *p, const struct field *f, const struct json *v,
+                      const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    return says_nothing(v) || take_text(p, f->name, STRUCTURED_REGEX, v, x);
+}
+
+bool field_read_choice(struct params *p, const struct field *f, const struct json *v,
+                       const struct params_limits *l, struct api_error *x) {
+    (void)l;
+    return says_nothing(v) || take_choice(p, f->name, v, x);
+}
+
+bool field_read_structured(struct params *p, const struct field *f, const struct json *v,
+                           const struct params_limits *l, struct api_error *x) {
+    const struct json *json = json_get(v, "json"), *regex = json_get(v, "regex"),
+                      *choice = json_get(v, "choice"), *grammar = json_get(v, "grammar");
+    (void)f, (void)l;
+    return (says_nothing(json) || take_schema(p, "structured_outputs.json", json, x)) &&
+           (says_nothing(regex) ||
+            take_text(p, "structured_outputs.regex", STRUCTURED_REGEX, regex, x)) &&
+           (says_nothing(choice) || take_choice(p, "structured_outputs.choice", choice, x)) &&
+           (says_nothing(grammar) ||
+            take_text(p, "structured_outputs.grammar", STRUCTURED_GBNF, grammar, x)) &&
+           (!json_bool(json_get(v, "json_object"), false) ||
+            take_object(p, "structured_outputs.json_object", x));
+}
