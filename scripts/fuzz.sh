@@ -38,9 +38,9 @@ declare -A sources=(
     [checkpoint]="src/state/stored/checkpoint.c src/ops/kv/codec.h" [convert]="src/convert/*.c src/convert/families/*.c src/convert/vocab/*.c src/convert/quantize/*.c"
     [api]="src/serve/request/*.c src/serve/conversation/chat.c src/serve/reply/stop_match.c src/serve/reply/answer.c src/serve/http/sse.c src/serve/request_log.c" [gguf]="src/formats/gguf/*.c" [http]="src/serve/http/*.c"
     [grammar]="src/grammar/*.c src/grammar/*/*.c tests/fixtures/grammar/schemas.jsonl"
-    [imatrix]="src/formats/imatrix.c" [jinja]="src/text/jinja/*/*.c" [json]="src/cli/bench/prompts.c"
+    [imatrix]="src/formats/imatrix.c" [jinja]="src/text/jinja/*.c" [json]="src/cli/bench/prompts.c"
     [model]="src/models/*.c src/models/*/*.c src/text/tokenizer/vocab.c" [options]="src/cli/options/table.c src/formats/quant/quant.c"
-    [reasoning]="src/text/chat/reasoning.c" [template]="src/text/jinja/*/*.c src/text/chat/*.c"
+    [reasoning]="src/text/chat/reasoning.c" [template]="src/text/jinja/*.c src/text/chat/*.c"
     [safetensors]="src/formats/safetensors.c" [select]="src/compress/select/*.c"
     [split]="src/text/tokenizer/rules.c"
     [tokenizer]="src/text/tokenizer/*.c src/text/tokenizer/bpe/*.c" [tool_calls]="src/text/tools/*.c src/text/tools/json_pieces.c")

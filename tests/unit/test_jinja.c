@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "text/jinja/value/value.h"
+#include "text/jinja/value.h"
 
 static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {
     (void)n;
@@ -60,7 +60,7 @@ static void expect_spans(const char *text, const char *variables, const char *wa
 }
 
 static const char *const user =
-    "{\"s\": \"Ab c\", \"w\": \"65\", \"v\": \"%%%d\", \"t\": \"<|im_end|>\", \"n\": 12, \"f\": "
+    "{\"s\": \"Ab c\", \"w\": \"65\", \"t\": \"<|im_end|>\", \"n\": 12, \"f\": "
     "1.5, \"b\": true, \"z\": null, "
     "\"l\": [\"x\", 2], \"d\": {\"k\": \"v\", \"m\": [1, {}]}, \"u\": \"äß\", "
     "\"p\": \" q\\n r \", \"m\": [{\"role\": \"user\", \"content\": \"Hi\"}]}";
@@ -82,9 +82,6 @@ static void test_pieces(void **state) {
         {"{{ ('a,' ~ s ~ ',b').split(',')|join('|') }}", "a|⟨Ab c⟩|b"},
         {"{{ l|join('-') }} {{ ['a', s]|join(t) }}", "⟨x⟩-⟨2⟩ a⟨<|im_end|>Ab c⟩"},
         {"{{ s|indent(2) }}{{ ('\n' ~ p)|indent(1) }}", "⟨Ab c⟩\n ⟨ q\n⟩ ⟨ r ⟩"},
-        {"{{ '%s:%d|' % (s, n) }}{{ '{}!'.format(s) }}{{ s ~ '%s' % 1 }}",
-         "⟨Ab c⟩:⟨12⟩|⟨Ab c⟩!⟨Ab c⟩1"},
-        {"{{ s % () }}{{ ('%s' ~ s)|format('x') }}", "⟨Ab c⟩x⟨Ab c⟩"},
         {"{{ s * 2 }}{{ 'a' * n }}", "⟨Ab cAb c⟩aaaaaaaaaaaa"},
         {"{{ d|tojson }}{{ {'a': s}|tojson }}",
          "⟨{\"k\": \"v\", \"m\": [1, {}]}⟩{\"a\": ⟨\"Ab c\"⟩}"},
@@ -105,12 +102,10 @@ static void test_pieces(void **state) {
         {"{{ '<b>&'|e }}{{ ('<' ~ t)|e }}", "&lt;b&gt;&amp;&lt;⟨&lt;|im_end|&gt;⟩"},
         {"{{ ['b' ~ s, 'a']|sort|join }}{{ (s ~ 'z')|list|last }}", "ab⟨Ab c⟩z"},
         {"{{ f|round|int }}{{ '7'|int }}{{ f|string ~ 'x' }}{{ n|abs }}", "⟨2⟩7⟨1.5⟩x⟨12⟩"},
-        {"{{ w|int }}{{ '%c' % (w|int) }}{{ w|float }}{{ v % 1 }}{{ strftime_now(t) }}",
-         "⟨65A65.0%⟩1⟨<|im_end|>⟩"},
+        {"{{ w|int }}{{ w|float }}{{ strftime_now(t) }}", "⟨6565.0<|im_end|>⟩"},
         {"{{ ('a' ~ s).partition('A')|join('+') }}", "a+⟨A⟩+⟨b c⟩"},
         {"{{ namespace(x=s).x }}{{ dict(a=s)['a'] }}{{ (s, 1)|first }}", "⟨Ab cAb cAb c⟩"},
         {"{{ l|map('upper')|join }}{{ l|select('string')|first }}", "⟨X2x⟩"},
-        {"{{ (s ~ 'é')|urlencode }}{{ s.center(8, '*') }}", "⟨Ab%20c⟩%C3%A9**⟨Ab c⟩**"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (cases[i][1])
@@ -204,9 +199,9 @@ static void test_errors(void **state) {
     expect_error("{{ s + 1 }}", ERR_USAGE, "can only concatenate str (not \"int\") to str");
     expect_error("{{ l.append(1) }}", ERR_USAGE, "sandbox");
     expect_error("{{ n.x.y }}", ERR_USAGE, "'int object' has no attribute 'x'");
-    expect_error("{{ s|nope }}", ERR_USAGE, "no filter named 'nope'");
-    expect_error("{% include 'x' %}", ERR_USAGE, "another file");
-    expect_error("{{ 2 ** 64 }}", ERR_LIMIT, "64 bits");
+    expect_error("{{ s|nope }}", ERR_USAGE, "filter 'nope' is not supported");
+    expect_error("\n{% include 'x' %}", ERR_FORMAT, "line 2: the tag 'include' is not supported");
+    expect_error("{{ 8589934592 * 8589934592 }}", ERR_LIMIT, "64 bits");
     expect_error("\xff", ERR_FORMAT, "UTF-8");
 }
 
@@ -248,8 +243,6 @@ static void test_limits(void **state) {
     expect_limit("{% set a = 'é' * 500000 %}{% for i in range(99999) %}{% if a[-1:] == a %}{% "
                  "endif %}{% endfor %}",
                  quick, "steps");
-    expect_limit("{{ 'x'.ljust(9223372036854775807) }}", small, "text");
-    expect_limit("{{ '%*d' % (9223372036854775807, 1) }}", small, "text");
     expect_limit("{{ ('a' * 9000)|replace('', 'b' * 9000) }}", small, "text");
 }
 
@@ -295,12 +288,8 @@ static void test_work_is_counted(void **state) {
         {"u[40000]", 12504},
         {"u[1:40000]", 13755},
         {"a[::-1]", 103130},
-        {"'%.300f' % 1e300", 614},
-        {"a | wordcount", 25003},
         {"a | title", 51566},
         {"a.isalpha()", 25004},
-        {"nines | int", 26566},
-        {"[] | slice(20000) | list", 92775},
         {"p | tojson", 21254},
         {"p | string", 21254},
         {"l.pop(0)", 40006},
@@ -308,15 +297,11 @@ static void test_work_is_counted(void **state) {
         {"c.find('b')", 14068},
         {"a.count('')", 1568},
         {"a.startswith(a)", 1568},
-        {"a.isascii()", 25004},
-        {"a.islower()", 25004},
-        {"a is lower", 6253},
         {"a.removeprefix(a)", 1568},
         {"l < m", 10005},
         {"a < c", 1567},
         {"u | upper", 101566},
         {"u.capitalize()", 101567},
-        {"u.swapcase()", 101567},
         {"a.strip()", 1566},
         {"a[:3000].rfind(b[-1000:])", 64072},
         {"c.rfind('d')", 3131},
@@ -331,18 +316,18 @@ static void test_work_is_counted(void **state) {
         const char *before, *unit;
         int64_t least;
     } many[] = {
-        {"", "{%% set x = 1 %%}{# %d #}", 2001},
-        {"", "{%% set x = 1 + 1 * 1 - 1 %%}{# %d #}", 8001},
-        {"{% for i in [1] %}", "{%% set x%d = 1 %%}", 127774},
-        {"{% for i in [1] %}", "{%% set x%d = 1 %%}{{ a }}", 160650},
-        {"{% for i in [1] %}", "{%% set x%d = 1 %%}{%% set x%d = 2 %%}", 160588},
-        {"{% for i in [1] %}", "{%% set x%d = 1 %%}{{ x%d }}", 161588},
+        {"", "{%% set x = 1 %%}{# %d #}", 2000},
+        {"", "{%% set x = 1 + 1 * 1 - 1 %%}{# %d #}", 8000},
+        {"{% for i in [1] %}", "{%% set x%d = 1 %%}", 127772},
+        {"{% for i in [1] %}", "{%% set x%d = 1 %%}{{ a }}", 160648},
+        {"{% for i in [1] %}", "{%% set x%d = 1 %%}{%% set x%d = 2 %%}", 160586},
+        {"{% for i in [1] %}", "{%% set x%d = 1 %%}{{ x%d }}", 161586},
     };
     enum { TIMES = 1000 };
     struct str before = {0}, text = {0};
     str_puts(&before, "{% set a = 'a' * 100000 %}{% set b = 'a' * 20000 + 'b' %}"
                       "{% set c = 'a' * 100000 + 'b' %}{% set u = '\u00E9' * 50000 %}"
-                      "{% set nines = '9' * 100000 %}{% set p = [[]] * 20000 %}"
+                      "{% set p = [[]] * 20000 %}"
                       "{% set q = [[]] * 20000 %}"
                       "{% set l = range(40000) | list %}{% set m = range(40000) | list %}");
     for (int k = 0; k < 2; k++) {
@@ -377,7 +362,8 @@ static void test_work_is_counted(void **state) {
     str_puts(&text, ") %}{% endmacro %}");
     expect_error(text.data, ERR_FORMAT, "255 at most");
     str_fini(&text);
-    expect_limit("{{ 'a'.ljust(100000000000) }}", (struct jinja_limits){.steps = 1000}, "writes");
+    expect_limit("{{ 'a' | indent(100000000000, true) }}", (struct jinja_limits){.steps = 1000},
+                 "writes");
 }
 
 // No more is counted than is looked at: what is near the place where a search begins costs little
