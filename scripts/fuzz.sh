@@ -35,7 +35,7 @@ corpus=build/corpus/$target
 findings=build/findings/$target
 declare -A sources=(
     [chat]="src/text/chat/*.c src/cli/chat/terminal.c"
-    [checkpoint]="src/state/stored/checkpoint.c src/ops/kv/codec.h" [convert]="src/convert/*.c src/convert/families/*.c src/convert/vocab/*.c src/convert/quantize/*.c"
+    [checkpoint]="src/state/checkpoint.c src/ops/kv/codec.h" [convert]="src/convert/*.c src/convert/families/*.c src/convert/vocab/*.c src/convert/quantize/*.c"
     [api]="src/serve/request/*.c src/serve/conversation/chat.c src/serve/reply/stop_match.c src/serve/reply/answer.c src/serve/http/sse.c src/serve/request_log.c" [gguf]="src/formats/gguf/*.c" [http]="src/serve/http/*.c"
     [grammar]="src/grammar/*.c src/grammar/*/*.c tests/fixtures/grammar/schemas.jsonl"
     [imatrix]="src/formats/imatrix.c" [jinja]="src/text/jinja/*.c" [json]="src/cli/bench/prompts.c"

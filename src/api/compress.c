@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "compress/open.h"
+#include "compress/compress.h"
 #include "coppice_compress.h"
 #include "engine/session/runtime.h"
 

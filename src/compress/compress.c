@@ -3,14 +3,104 @@
 // turns spans of the reading into spans of the texts.
 #include "compress/compress.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/hash.h"
 #include "base/vec.h"
-#include "compress/flowkv.h"
-#include "compress/turn.h"
+#include "compress/reading.h"
+
+enum { FLOWKV_ENTRIES = 256 };
+
+struct flowkv_span {
+    size_t begin, end;
+};
+
+struct flowkv_key {
+    uint64_t hash[2];
+    size_t n;         // bytes of the text
+    uint64_t options; // hash of them
+};
+
+struct flowkv_entry {
+    struct flowkv_key key;
+    struct flowkv_span *spans;
+    int64_t n_spans, to; // tokens that stay
+    uint64_t used;       // when, for the choice of what is forgotten
+};
+
+// Zeroed is valid and empty.
+struct flowkv {
+    struct flowkv_entry entries[FLOWKV_ENTRIES];
+    int n;
+    uint64_t clock;
+    int64_t hits, misses;
+};
+
+struct flowkv_key flowkv_key_of(const char *text, size_t n, uint64_t options);
+// NULL: not there. Valid until the next flowkv_put.
+const struct flowkv_entry *flowkv_find(struct flowkv *f, const struct flowkv_key *k);
+// Copies the spans of e; the entry that has not been used for longest goes. ERR_MEMORY: nothing
+// changed.
+int flowkv_put(struct flowkv *f, const struct flowkv_entry *entry, struct err *e);
+void flowkv_fini(struct flowkv *f);
+
+struct flowkv_key flowkv_key_of(const char *text, size_t n, uint64_t options) {
+    return (struct flowkv_key){
+        {hash_bytes(text, n, 1), hash_bytes(text, n, 2)},
+        n,
+        options,
+    };
+}
+
+static bool same(const struct flowkv_key *a, const struct flowkv_key *b) {
+    return a->hash[0] == b->hash[0] && a->hash[1] == b->hash[1] && a->n == b->n &&
+           a->options == b->options;
+}
+
+const struct flowkv_entry *flowkv_find(struct flowkv *f, const struct flowkv_key *k) {
+    for (int i = 0; i < f->n; i++)
+        if (same(&f->entries[i].key, k)) {
+            f->entries[i].used = ++f->clock;
+            f->hits++;
+            return &f->entries[i];
+        }
+    f->misses++;
+    return NULL;
+}
+
+int flowkv_put(struct flowkv *f, const struct flowkv_entry *entry, struct err *e) {
+    size_t bytes = (size_t)entry->n_spans * sizeof *entry->spans;
+    struct flowkv_span *spans = malloc(bytes ? bytes : 1);
+    if (!spans)
+        return err_set(e, ERR_MEMORY, "no memory to remember %lld pieces of a message",
+                       (long long)entry->n_spans);
+    if (bytes)
+        memcpy(spans, entry->spans, bytes);
+    struct flowkv_entry *to = &f->entries[0];
+    if (f->n < FLOWKV_ENTRIES)
+        to = &f->entries[f->n++];
+    else
+        for (int i = 1; i < f->n; i++)
+            if (f->entries[i].used < to->used)
+                to = &f->entries[i];
+    free(to->spans);
+    *to = *entry;
+    to->spans = spans;
+    to->used = ++f->clock;
+    return 0;
+}
+
+void flowkv_fini(struct flowkv *f) {
+    for (int i = 0; i < f->n; i++)
+        free(f->entries[i].spans);
+    *f = (struct flowkv){0};
+}
 
 // Prompts of fewer tokens stay as they are; FlowKV leaves short messages alone, and conversations
 // whose aged messages have few tokens in all.
@@ -481,4 +571,67 @@ int compress_tokens(struct compressor *c, const struct compress_ids *in,
     out->spans = NULL;
     out->n_spans = 0;
     return finish(rc, out);
+}
+
+// A compressor with all that it stands on: file, tokenizer, scorer, and perhaps a backend, which go
+// when it is closed.
+
+// A scorer that owns what it was made from.
+struct opened {
+    struct scorer base;
+    struct scorer *inner;
+    struct exec *own; // NULL: borrowed
+    struct gguf *g;
+    struct tokenizer *t;
+};
+
+static int opened_score(struct scorer *s, const struct score_call *c, struct err *e) {
+    struct scorer *inner = ((struct opened *)s)->inner;
+    return inner->kind->score(inner, c, e);
+}
+
+static void opened_rest(struct scorer *s) {
+    struct scorer *inner = ((struct opened *)s)->inner;
+    if (inner->kind->rest)
+        inner->kind->rest(inner);
+}
+
+static void opened_destroy(struct scorer *s) {
+    struct opened *o = (struct opened *)s;
+    if (o->inner)
+        o->inner->kind->destroy(o->inner);
+    tokenizer_destroy(o->t);
+    if (o->g)
+        gguf_close(o->g);
+    if (o->own)
+        exec_destroy(o->own);
+    free(o);
+}
+
+static int open_all(struct opened *o, struct exec *x, const char *path,
+                    const struct score_options *so, struct err *e) {
+    int rc = gguf_open(&o->g, path, e);
+    if (!rc && !x)
+        rc = exec_create_cpu(&o->own, NULL, 0, e);
+    if (rc)
+        return rc;
+    rc = score_open(&o->inner, x ? x : o->own, o->g, so, e);
+    if (!rc)
+        rc = tokenizer_create(&o->t, o->g, e);
+    return rc ? err_prefix(e, "scorer %.200s", path) : 0;
+}
+
+int compressor_open(struct compressor **out, struct exec *x, const char *path,
+                    const struct score_options *o, struct err *e) {
+    static const struct scorer_kind kind = {opened_score, opened_destroy, opened_rest};
+    struct opened *made = calloc(1, sizeof *made);
+    *out = NULL;
+    if (!made)
+        return err_set(e, ERR_MEMORY, "no memory for a scorer");
+    made->base.kind = &kind;
+    int rc = open_all(made, x, path, o, e);
+    if (!rc)
+        return compressor_create(out, &made->base, made->t, e);
+    opened_destroy(&made->base);
+    return rc;
 }

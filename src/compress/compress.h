@@ -7,7 +7,7 @@
 #define COPPICE_COMPRESS_COMPRESS_H
 
 #include "base/str.h"
-#include "compress/score/scorer.h"
+#include "compress/score/score.h"
 #include "compress/select/select.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -109,5 +109,13 @@ struct compress_ids {
 int compress_tokens(struct compressor *c, const struct compress_ids *in,
                     const struct compress_options *o, struct token_list *kept,
                     struct compress_result *out, struct err *e);
+
+// Opens a compressor from a scorer's file.
+
+// path: a GGUF file with a qwen3 model and its tokenizer. x must live as long as the compressor;
+// NULL: a CPU backend of its own with all usable CPUs. Errors name the file: those of gguf_open,
+// tokenizer_create and score_open.
+int compressor_open(struct compressor **out, struct exec *x, const char *path,
+                    const struct score_options *o, struct err *e);
 
 #endif

@@ -1,11 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 // When prompts are compressed, for everything that takes conversations: the mode, the threshold,
-// what is left alone, and what a request is told of it.
+// what is left alone, the keep ratio of a session, messages as OpenAI's requests spell them, and
+// what a request is told.
 #ifndef COPPICE_COMPRESS_PREFILL_H
 #define COPPICE_COMPRESS_PREFILL_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "base/json/json.h"
+#include "base/memory/arena.h"
 #include "compress/compress.h"
+
+enum { ADAPT_SESSIONS = 1024 };
+
+struct adapt_session {
+    uint64_t id;
+    double keep;     // ratio
+    double accepted; // running mean of shares; below 0: none yet
+    uint64_t used;
+};
+
+// Zeroed is valid and knows no session.
+struct adapt {
+    struct adapt_session sessions[ADAPT_SESSIONS];
+    int n;
+    uint64_t clock;
+};
+
+// The id of a session's name, never 0.
+uint64_t adapt_id(const char *name, size_t n);
+// The ratio of a session; 0.10 of one that is new.
+double adapt_keep(struct adapt *a, uint64_t session);
+// The share of an answer that was guessed, from its accept length: of `tokens` behind the first,
+// committed in `passes` that verified guesses. Below 0: there were none.
+double adapt_share(int64_t tokens, int64_t passes);
+// Tells the share of an answer of the session that was guessed, 0 to 1 (others count as the
+// nearest). The mean takes 0.3 of it, the first share whole. Below a mean of 0.75 the ratio
+// rises, above 0.85 it falls, by 0.005, beyond 0.70 and 0.90 by 0.01, within 0.025 to 0.20. Of more
+// than ADAPT_SESSIONS the one that was not used for longest is forgotten.
+void adapt_note(struct adapt *a, uint64_t session, double accepted);
+
+// Conversations as OpenAI's requests spell them: an array of messages with a role and a content
+// that is a text, an array of parts, or absent. Texts are read for compression and replaced by what
+// stays of them; everything else goes through as it is.
+
+// Zeroed is valid; texts are borrowed from the JSON.
+struct json_messages {
+    struct compress_conversation v;
+    const struct json *from;
+    struct arena arena;
+};
+
+// ERR_FORMAT with the number of the message: no array of objects, a role that is no text, a content
+// of another kind, a part of type "text" without a text. Call json_messages_fini in any case.
+int json_messages_read(struct json_messages *m, const struct json *messages, struct err *e);
+// The array with what stays of the texts; gap: see compress_kept.
+void json_messages_write(const struct json_messages *m, const struct compress_result *r,
+                         const char *gap, struct json_writer *w);
+void json_messages_fini(struct json_messages *m);
 
 enum prefill_mode {
     PREFILL_OFF,

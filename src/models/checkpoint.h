@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of a model's sequences as bytes and as files (state/stored/checkpoint.h), which say
+// Checkpoints of a model's sequences as bytes and as files (state/checkpoint.h), which say
 // which model they are of.
 #ifndef COPPICE_MODELS_CHECKPOINT_H
 #define COPPICE_MODELS_CHECKPOINT_H
 
 #include "models/model.h"
-#include "state/stored/checkpoint.h"
+#include "state/checkpoint.h"
 
 struct gguf;
 const struct gguf *model_file(const struct model *m);

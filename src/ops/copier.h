@@ -19,7 +19,7 @@ struct exec;
 void *exec_host_alloc(struct exec *x, size_t bytes);
 void exec_host_free(struct exec *x, void *p);  // NULL is allowed
 int64_t exec_host_bytes(const struct exec *x); // held so now
-// Whether it is pinned: taking it is slow, some 0.4 ms for each MB (state/host/maker.h).
+// Whether it is pinned: taking it is slow, some 0.4 ms for each MB (state/host_blocks.c).
 bool exec_host_pinned(const struct exec *x);
 
 struct copier;

@@ -5,7 +5,6 @@
 #ifndef COPPICE_SERVE_SERVICE_H
 #define COPPICE_SERVE_SERVICE_H
 
-#include "compress/adapt.h"
 #include "compress/prefill.h"
 #include "engine/loop/engine.h"
 #include "serve/http/http.h"

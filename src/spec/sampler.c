@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampling parameters to sample rows; see sampler.h. A row's penalty window is gathered backwards
+// Sampling parameters to sample rows. A row's penalty window is gathered backwards
 // (its path, then committed tokens) and counted in a table over the vocabulary, which is cleared
 // again by the list of distinct tokens.
 #include "spec/sampler.h"

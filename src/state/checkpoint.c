@@ -1,11 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of sequences: pages by reference, the recurrent save, and attachments at rest.
 // Restoring makes every part first and puts all of them in place when nothing can fail any more.
+#include "state/checkpoint.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "base/vec.h"
-#include "state/checkpoint_impl.h"
+#include "state/sequence.h"
+
+struct checkpoint {
+    struct sequence_spec spec;
+    uint64_t written; // as of a sequence
+    int32_t *tokens;  // [len]
+    int64_t len;
+    int64_t sparse_end;
+    struct kv kv[SEQ_GROUPS];
+    struct recurrent_save recurrent;
+    struct attachment *attached[SEQ_ATTACHED];
+};
+
+// Checkpoints of sequences: pages by reference, the recurrent save, and attachments at rest.
+// Restoring makes every part first and puts all of them in place when nothing can fail any more.
 
 int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struct err *e) {
     int rc = sequence_check(s, e);
@@ -90,7 +107,7 @@ static bool same_spec(const struct sequence_spec *a, const struct sequence_spec 
     return same;
 }
 
-static int check(const struct sequence *s, const struct checkpoint *c, struct err *e) {
+static int check_restorable(const struct sequence *s, const struct checkpoint *c, struct err *e) {
     if (!same_spec(&s->spec, &c->spec))
         return err_set(e, ERR_MISMATCH,
                        "the checkpoint belongs to another model or draft; make a "
@@ -140,7 +157,7 @@ static void exchange(struct sequence *s, struct parts *p) {
 
 int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err *e) {
     struct parts p = {0};
-    int rc = check(s, c, e);
+    int rc = check_restorable(s, c, e);
     if (!rc)
         rc = sequence_write(s, e);
     if (!rc)
@@ -164,4 +181,387 @@ int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err 
     for (int i = 0; i < s->spec.n_attached; i++)
         attachment_destroy(p.attached[i]);
     return rc;
+}
+
+// The sections of a stored checkpoint: HEAD says what it is of, SPRS by which rule prompts were
+// read if there was one, TOKN has the tokens, KVGR one group each, RECU the recurrent save, ATTD
+// one attachment each, DONE ends it. Staging runs the same writer and copies where it would read.
+
+static const char magic[8] = {'c', 'o', 'p', 'p', 'c', 'k', 'p', 't'};
+enum { VERSION = 1, TOKENS = 4096 }; // of the form; moved at once
+
+struct writing {
+    const struct checkpoint *c;
+    const struct checkpoint_form *f;
+    int i; // group or attachment
+};
+
+static void put_head(struct stored_out *o, const void *arg) {
+    const struct writing *w = arg;
+    const struct sequence_spec *s = &w->c->spec;
+    stored_put_u64(o, w->f->model);
+    stored_put_u32(o, OPS_ORDER);
+    stored_put_text(o, w->f->device);
+    stored_put_u64(o, (uint64_t)w->c->len);
+    stored_put_u64(o, (uint64_t)w->f->n_tail);
+    stored_put_u32(o, (uint32_t)s->n_groups);
+    stored_put_u32(o, (uint32_t)s->n_recurrent);
+    stored_put_u64(o, (uint64_t)recurrent_save_bytes(&s->shape, s->n_recurrent));
+    stored_put_u32(o, (uint32_t)s->n_attached);
+}
+
+static void put_sparse(struct stored_out *o, const void *arg) {
+    const struct checkpoint *c = ((const struct writing *)arg)->c;
+    const struct sparse_rule *rule = &c->spec.sparse;
+    uint32_t alpha;
+    memcpy(&alpha, &rule->alpha, sizeof alpha);
+    stored_put_u32(o, alpha);
+    stored_put_u32(o, (uint32_t)rule->sinks);
+    stored_put_u32(o, (uint32_t)rule->window);
+    stored_put_u64(o, (uint64_t)c->sparse_end);
+}
+
+static void put_tokens(struct stored_out *o, const void *arg) {
+    const struct writing *w = arg;
+    for (int64_t i = 0; i < w->c->len && !w->f->apart; i++)
+        stored_put_u32(o, (uint32_t)w->c->tokens[i]);
+    for (int64_t i = 0; i < w->f->n_tail; i++)
+        stored_put_u32(o, (uint32_t)w->f->tail[i]);
+}
+
+static void put_group(struct stored_out *o, const void *arg) {
+    const struct writing *w = arg;
+    stored_put_kv(o, w->c->spec.x, &w->c->kv[w->i]);
+}
+
+static void put_recurrent(struct stored_out *o, const void *arg) {
+    const struct checkpoint *c = ((const struct writing *)arg)->c;
+    stored_put_device(o, c->spec.x, c->recurrent.block,
+                      (size_t)recurrent_save_bytes(&c->spec.shape, c->spec.n_recurrent));
+}
+
+static void put_attached(struct stored_out *o, const void *arg) {
+    const struct writing *w = arg;
+    const struct attachment *a = w->c->attached[w->i];
+    stored_put_text(o, a->kind->name);
+    a->kind->write(a, o);
+}
+
+static void put_nothing(struct stored_out *o, const void *arg) {
+    (void)o;
+    (void)arg;
+}
+
+static void put_all(struct stored_out *o, struct writing *w) {
+    const struct sequence_spec *s = &w->c->spec;
+    stored_put(o, magic, sizeof magic);
+    stored_put_u32(o, VERSION);
+    stored_section(o, "HEAD", put_head, w);
+    if (s->sparse.on)
+        stored_section(o, "SPRS", put_sparse, w);
+    stored_section(o, "TOKN", put_tokens, w);
+    for (w->i = 0; w->i < s->n_groups; w->i++)
+        stored_section(o, "KVGR", put_group, w);
+    if (w->c->recurrent.block)
+        stored_section(o, "RECU", put_recurrent, w);
+    for (w->i = 0; w->i < s->n_attached; w->i++)
+        stored_section(o, "ATTD", put_attached, w);
+}
+
+// What was queued on any device of the checkpoint has been done, and done well.
+static int wait_for_devices(const struct checkpoint *c, struct err *e) {
+    int rc = exec_status(c->spec.x, e);
+    for (int i = 0; !rc && i < c->spec.n_attached; i++)
+        if (c->spec.attached[i]->x != c->spec.x)
+            rc = exec_status(c->spec.attached[i]->x, e);
+    return rc;
+}
+
+static int check_checkpoint(const struct checkpoint *c, struct err *e) {
+    if (checkpoint_usable(c))
+        return 0;
+    return err_set(e, ERR_STATE,
+                   "the checkpoint of %lld tokens was made when the device failed or ran out of "
+                   "memory; drop it and run the tokens again",
+                   (long long)c->len);
+}
+
+int checkpoint_write(const struct checkpoint *c, const struct checkpoint_form *f,
+                     const struct checkpoint_sink *to, struct err *e) {
+    struct writing w = {c, f, 0};
+    struct stored_out o = {.sink = to->sink, .arg = to->arg, .stage = to->stage, .apart = f->apart};
+    int rc = to->stage || f->apart ? 0 : wait_for_devices(c, e);
+    if (!rc)
+        rc = check_checkpoint(c, e);
+    if (rc)
+        return rc;
+    put_all(&o, &w);
+    if (!o.rc && !to->stage && !f->apart)
+        o.rc = wait_for_devices(c, &o.err);
+    stored_section(&o, "DONE", put_nothing, NULL);
+    stored_out_fini(&o);
+    return o.rc ? err_set(e, o.rc, "%s", o.err.text) : 0;
+}
+
+// Where staged bytes go: first they are counted, then copied.
+struct staging {
+    struct copier *copier;
+    struct exec *x;
+    struct stored_stage *stage;
+    uint64_t ticket;
+};
+
+static void count_bytes(void *arg, struct exec *x, const void *p, size_t n) {
+    struct staging *s = arg;
+    (void)x;
+    (void)p;
+    s->stage->bytes += n;
+}
+
+static void copy_bytes(void *arg, struct exec *x, const void *p, size_t n) {
+    struct staging *s = arg;
+    if (x == s->x)
+        s->ticket = copier_to_host(s->copier, s->stage->data + s->stage->at, p, n);
+    else // an attachment of another device
+        exec_ops(x)->download(x, s->stage->data + s->stage->at, p, n);
+    s->stage->at += n;
+}
+
+static int discard(void *arg, const void *data, size_t n, struct err *e) {
+    (void)arg;
+    (void)data;
+    (void)n;
+    (void)e;
+    return 0;
+}
+
+int checkpoint_stage(const struct checkpoint *c, struct copier *copier, struct stored_stage *out,
+                     uint64_t *ticket, struct err *e) {
+    struct checkpoint_form f = {.device = ""};
+    struct writing w = {c, &f, 0};
+    struct staging s = {copier, c->spec.x, out, 0};
+    struct stored_out o = {.sink = discard, .fetch = count_bytes, .fetch_arg = &s};
+    *out = (struct stored_stage){0};
+    int rc = check_checkpoint(c, e);
+    if (rc)
+        return rc;
+    put_all(&o, &w);
+    out->data = exec_host_alloc(c->spec.x, out->bytes ? out->bytes : 1);
+    if (!out->data)
+        return err_set(e, ERR_MEMORY, "no host memory for a checkpoint of %zu bytes", out->bytes);
+    copier_after_compute(copier);
+    o.fetch = copy_bytes;
+    put_all(&o, &w);
+    out->at = 0;
+    *ticket = s.ticket;
+    return 0;
+}
+
+void checkpoint_stage_free(const struct checkpoint *c, struct stored_stage *s) {
+    exec_host_free(c->spec.x, s->data);
+    *s = (struct stored_stage){0};
+}
+
+static void enter(struct stored_in *in, const char *tag) {
+    char found[5];
+    stored_enter(in, found);
+    if (strcmp(found, tag) != 0)
+        stored_damaged(in);
+}
+
+static void check_version(struct stored_in *in) {
+    char found[sizeof magic];
+    in->left = sizeof magic + 4;
+    stored_get(in, found, sizeof found);
+    if (memcmp(found, magic, sizeof magic) != 0)
+        stored_fail(in, ERR_FORMAT, "this is no checkpoint of coppice");
+    uint32_t version = stored_get_u32(in);
+    if (version != VERSION)
+        stored_fail(in, ERR_UNSUPPORTED,
+                    "the checkpoint has version %u of the form and this program reads %d; make it "
+                    "again",
+                    version, VERSION);
+}
+
+struct head {
+    uint64_t len, n_tail;
+    uint32_t n_attached;
+};
+
+static void get_head(struct stored_in *in, const struct sequence_spec *s,
+                     const struct checkpoint_form *f, struct head *h) {
+    char device[STORED_TEXT + 1];
+    enter(in, "HEAD");
+    uint64_t model = stored_get_u64(in);
+    uint32_t order = stored_get_u32(in);
+    stored_get_text(in, device);
+    h->len = stored_get_u64(in);
+    h->n_tail = stored_get_u64(in);
+    bool same = stored_get_u32(in) == (uint32_t)s->n_groups;
+    same = (stored_get_u32(in) == (uint32_t)s->n_recurrent) && same;
+    same =
+        (stored_get_u64(in) == (uint64_t)recurrent_save_bytes(&s->shape, s->n_recurrent)) && same;
+    h->n_attached = stored_get_u32(in);
+    stored_leave(in);
+    if (order != OPS_ORDER)
+        stored_fail(in, ERR_MISMATCH,
+                    "the checkpoint was made by a version of coppice that computes other bits; "
+                    "make it again");
+    if (model != f->model || !same)
+        stored_fail(in, ERR_MISMATCH,
+                    "the checkpoint was made with another model file; load that one or make the "
+                    "checkpoint again");
+    if (strcmp(device, f->device) != 0)
+        stored_fail(in, ERR_MISMATCH,
+                    "the checkpoint was made on another kind of device (%.80s, here %.80s), which "
+                    "computes other bits; make it again",
+                    device, f->device);
+    if (h->len > (uint64_t)s->max_len)
+        stored_fail(in, ERR_LIMIT, "a checkpoint of %llu tokens does not fit a context of %lld",
+                    (unsigned long long)h->len, (long long)s->max_len);
+    if (s->n_recurrent && h->len % GDN_BLOCK)
+        stored_damaged(in);
+}
+
+// The rule by which prompts were read, which must be the present one; then enters the tokens.
+static void get_sparse(struct stored_in *in, struct checkpoint *c) {
+    const struct sparse_rule *own = &c->spec.sparse;
+    struct sparse_rule rule = {0};
+    char tag[5];
+    stored_enter(in, tag);
+    if (strcmp(tag, "SPRS") == 0) {
+        uint32_t alpha = stored_get_u32(in);
+        rule.on = true;
+        memcpy(&rule.alpha, &alpha, sizeof alpha);
+        rule.sinks = (int)stored_get_u32(in);
+        rule.window = (int)stored_get_u32(in);
+        uint64_t end = stored_get_u64(in);
+        if (end > INT64_MAX)
+            stored_damaged(in);
+        c->sparse_end = (int64_t)(end & INT64_MAX);
+        stored_leave(in);
+        stored_enter(in, tag);
+    }
+    if (strcmp(tag, "TOKN") != 0)
+        stored_damaged(in);
+    if (!sparse_rule_same(&rule, own))
+        stored_fail(
+            in, ERR_MISMATCH,
+            "the checkpoint's prompt was read %s and this program reads it %s; use the same "
+            "--sparse-prefill or make the checkpoint again",
+            rule.on ? "sparsely" : "densely",
+            !own->on  ? "densely"
+            : rule.on ? "by another rule"
+                      : "sparsely");
+}
+
+// n tokens; memory is taken as they come.
+static int32_t *get_ids(struct stored_in *in, uint64_t n, int64_t vocab) {
+    int32_t *ids = NULL;
+    int64_t cap = 0;
+    for (uint64_t done = 0; !in->rc && done < n;) {
+        int64_t some = n - done < TOKENS ? (int64_t)(n - done) : TOKENS;
+        in->rc = vec_reserve(&ids, &cap, (int64_t)done + some, sizeof *ids, &in->err);
+        for (int64_t i = 0; !in->rc && i < some; i++, done++) {
+            uint32_t id = stored_get_u32(in);
+            if (id >= (uint64_t)vocab)
+                stored_damaged(in);
+            ids[done] = (int32_t)id;
+        }
+    }
+    return ids;
+}
+
+// The tokens that are kept apart.
+static int32_t *take_ids(struct stored_in *in, const struct checkpoint_form *f, int64_t n) {
+    if (n > f->n_tokens)
+        stored_damaged(in);
+    if (in->rc || !n)
+        return NULL;
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
+    if (!ids)
+        stored_fail(in, ERR_MEMORY, "no memory for the tokens of a checkpoint");
+    return ids ? memcpy(ids, f->tokens, (size_t)n * sizeof *ids) : NULL;
+}
+
+static void get_attached(struct stored_in *in, struct checkpoint *c) {
+    const struct sequence_spec *s = &c->spec;
+    char name[STORED_TEXT + 1];
+    int i = 0;
+    enter(in, "ATTD");
+    stored_get_text(in, name);
+    while (i < s->n_attached && strcmp(s->attached[i]->name, name) != 0)
+        i++;
+    if (i == s->n_attached)
+        stored_skip(in);
+    else if (c->attached[i])
+        stored_damaged(in);
+    else if (!in->rc)
+        s->attached[i]->read(s->attached[i], in, c->len, &c->attached[i]);
+    stored_leave(in);
+}
+
+static void get_parts(struct stored_in *in, struct checkpoint *c, const struct head *h) {
+    const struct sequence_spec *s = &c->spec;
+    for (int i = 0; i < s->n_groups; i++) {
+        enter(in, "KVGR");
+        kv_init(&c->kv[i], s->groups[i].pool, s->groups[i].window);
+        stored_get_kv(in, s->x, &c->kv[i], c->len);
+        stored_leave(in);
+    }
+    if (s->n_recurrent && c->len) {
+        enter(in, "RECU");
+        if (!in->rc)
+            in->rc = recurrent_save_make(&c->recurrent, s->x, &s->shape, s->n_recurrent, &in->err);
+        stored_get_floats(in, s->x, c->recurrent.block,
+                          recurrent_save_bytes(&s->shape, s->n_recurrent) / (int64_t)sizeof(float));
+        stored_leave(in);
+    }
+    for (uint32_t i = 0; !in->rc && i < h->n_attached; i++)
+        get_attached(in, c);
+    for (int i = 0; i < s->n_attached; i++)
+        if (!c->attached[i])
+            stored_fail(in, ERR_MISMATCH,
+                        "the checkpoint has no state of the %s; load the model without it, or make "
+                        "the checkpoint again with it",
+                        s->attached[i]->name);
+    enter(in, "DONE");
+    stored_leave(in);
+}
+
+int checkpoint_read(struct checkpoint **out, const struct sequence_spec *spec,
+                    struct checkpoint_form *f, const struct checkpoint_source *from,
+                    struct err *e) {
+    struct stored_in in = {.source = from->source, .arg = from->arg, .apart = f->apart};
+    struct head h = {0};
+    struct checkpoint *c = calloc(1, sizeof *c);
+    f->tail = NULL;
+    f->n_tail = 0;
+    if (!c)
+        return err_set(e, ERR_MEMORY, "no memory for a checkpoint");
+    c->spec = *spec;
+    c->written = exec_stretch(spec->x);
+    check_version(&in);
+    get_head(&in, spec, f, &h);
+    if (!in.rc)
+        get_sparse(&in, c);
+    c->len = in.rc ? 0 : (int64_t)h.len;
+    c->tokens = f->apart ? take_ids(&in, f, c->len) : get_ids(&in, (uint64_t)c->len, f->vocab);
+    f->tail = get_ids(&in, h.n_tail, f->vocab);
+    if (!in.rc)
+        stored_leave(&in);
+    if (!in.rc)
+        get_parts(&in, c, &h);
+    if (!in.rc)
+        in.rc = wait_for_devices(c, &in.err);
+    stored_in_fini(&in);
+    if (in.rc) {
+        checkpoint_destroy(c);
+        free(f->tail);
+        f->tail = NULL;
+        return err_set(e, in.rc, "%s", in.err.text);
+    }
+    f->n_tail = (int64_t)h.n_tail;
+    *out = c;
+    return 0;
 }

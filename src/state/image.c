@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The serial form is written with pages and other bytes of devices kept apart: first to learn what
-// there is of them, then to queue their copies. See image.h.
+// there is of them, then to queue their copies.
 #include "state/image.h"
 
 #include <assert.h>
@@ -15,7 +15,7 @@ struct taking {
     struct image *m;
     struct host_blocks *b;
     struct copier *copier; // NULL: only sizes are learnt
-    struct image_kin kin;
+    struct image_base base;
     struct exec *x; // that the copier is of
     uint64_t ticket;
     size_t rest; // bytes so far
@@ -45,11 +45,11 @@ static void put_bytes(void *arg, struct exec *x, const void *p, size_t n) {
     t->rest += n;
 }
 
-int64_t image_shared(const struct image_kin *kin, int group, int64_t len) {
-    const struct image *m = kin->image;
+int64_t image_shared(const struct image_base *base, int group, int64_t len) {
+    const struct image *m = base->image;
     if (!m || group >= m->n_groups)
         return 0;
-    return min_i64(kin->common, min_i64(len, m->groups[group].len)) / KV_PAGE;
+    return min_i64(base->common, min_i64(len, m->groups[group].len)) / KV_PAGE;
 }
 
 static struct image_page *make_page(struct host_blocks *b, size_t bytes) {
@@ -81,11 +81,11 @@ static int64_t small_bytes(const struct image *m) {
     return bytes;
 }
 
-// The kin's page, or a new one; *fresh says which.
-static struct image_page *page_for(const struct image_kin *kin, int group, int64_t i,
+// The base's page, or a new one; *fresh says which.
+static struct image_page *page_for(const struct image_base *base, int group, int64_t i,
                                    struct image_group *y, struct host_blocks *b, bool *fresh) {
     struct image_page *p =
-        i < image_shared(kin, group, y->len) ? kin->image->groups[group].pages[i] : NULL;
+        i < image_shared(base, group, y->len) ? base->image->groups[group].pages[i] : NULL;
     *fresh = !p;
     if (!p)
         return make_page(b, y->page_bytes);
@@ -125,7 +125,7 @@ static void put_pages(void *arg, struct exec *x, const struct kv *k) {
         return;
     }
     if (!t->copier) {
-        int64_t fresh = n - max_i64(first, image_shared(&t->kin, g, k->len));
+        int64_t fresh = n - max_i64(first, image_shared(&t->base, g, k->len));
         t->needs += max_i64(fresh, 0) * ((int64_t)host_blocks_size((size_t)bytes) + 48) + n * 8;
         if (t->b && !host_blocks_ready(t->b, (size_t)bytes, fresh))
             t->ready = false;
@@ -139,7 +139,7 @@ static void put_pages(void *arg, struct exec *x, const struct kv *k) {
     t->m->n_groups = g + 1;
     for (int64_t i = first; i < n && !t->rc; i++) {
         bool fresh;
-        y->pages[i] = page_for(&t->kin, g, i, y, t->b, &fresh);
+        y->pages[i] = page_for(&t->base, g, i, y, t->b, &fresh);
         if (!y->pages[i])
             fail(t);
         else if (fresh)
@@ -159,7 +159,7 @@ static int run(const struct image_source *from, struct taking *t, struct str *fo
     struct checkpoint_form f = {
         .model = from->model, .device = from->device, .vocab = from->vocab, .apart = &apart};
     struct checkpoint_sink sink = {to_str, form, NULL};
-    t->kin = from->kin;
+    t->base = from->base;
     int rc = checkpoint_write(from->checkpoint, &f, &sink, e);
     return rc ? rc : t->rc ? err_set(e, t->rc, "no memory for a copy of a checkpoint") : 0;
 }
@@ -304,7 +304,7 @@ bool image_free(struct image *m, struct host_blocks *b) {
     return true;
 }
 
-int image_make(struct image **out, const struct image *shape, const struct image_kin *kin,
+int image_make(struct image **out, const struct image *shape, const struct image_base *base,
                struct host_blocks *b, struct err *e) {
     struct image *m = image_new(b, shape->rest_bytes);
     bool ok = m != NULL;
@@ -315,7 +315,7 @@ int image_make(struct image **out, const struct image *shape, const struct image
         m->n_groups = g + 1;
         for (int64_t i = s->first; ok && i < y->n_pages; i++) {
             bool fresh;
-            y->pages[i] = page_for(kin, g, i, y, b, &fresh);
+            y->pages[i] = page_for(base, g, i, y, b, &fresh);
             ok = y->pages[i] != NULL;
         }
     }

@@ -2,14 +2,14 @@
 // What a checkpoint holds, as host memory in pieces that several images share: pages of keys and
 // values (of the model's groups and of its attachments'), counted once however many refer to them,
 // the other bytes of devices, and the small serial form that says what they are of
-// (state/stored/checkpoint.h). Images are the unit of the prefix cache, in memory and in files.
+// (state/checkpoint.h). Images are the unit of the prefix cache, in memory and in files.
 // They do not hold the tokens. One thread owns images and their blocks; what is in them does not
 // change, so others may read it.
 #ifndef COPPICE_STATE_IMAGE_H
 #define COPPICE_STATE_IMAGE_H
 
-#include "state/host/blocks.h"
-#include "state/stored/checkpoint.h"
+#include "state/checkpoint.h"
+#include "state/host_blocks.h"
 
 enum { IMAGE_GROUPS = 32 }; // at most, of the model and of all attachments
 
@@ -42,7 +42,7 @@ struct image {
 
 // An image whose first tokens are the same as a checkpoint's, or as another image's: whole pages
 // within them are shared. Zeroed: none.
-struct image_kin {
+struct image_base {
     const struct image *image;
     int64_t common; // tokens
 };
@@ -54,7 +54,7 @@ struct image_source {
     uint64_t model;
     const char *device; // exec_kind
     int64_t vocab;
-    struct image_kin kin;
+    struct image_base base;
 };
 int image_take(struct image **out, const struct image_source *from, struct host_blocks *b,
                struct copier *copier, struct err *e);
@@ -98,7 +98,7 @@ struct image_target {
     const int32_t *tokens;
 };
 // What is beside the pages of a foreign one is looked through for what is no number first; pages
-// are when they are read (engine/cache/file.h).
+// are when they are read (engine/cache/disk.h).
 int image_restore(struct image *m, const struct image_target *to, struct checkpoint **out,
                   struct err *e);
 
@@ -106,12 +106,12 @@ int image_restore(struct image *m, const struct image_target *to, struct checkpo
 static inline bool image_page_own(const struct image_page *p) {
     return p->refs == 1;
 }
-// Pages of a group, from the first on, that an image may share with its kin.
-int64_t image_shared(const struct image_kin *kin, int group, int64_t len);
-// An image without its bytes, to be filled from a file: pages that kin has are shared, the others
+// Pages of a group, from the first on, that an image may share with its base.
+int64_t image_shared(const struct image_base *base, int group, int64_t len);
+// An image without its bytes, to be filled from a file: pages that base has are shared, the others
 // and rest are blocks of undefined content. shape: as an image, but for pages and rest; form is
 // taken over.
-int image_make(struct image **out, const struct image *shape, const struct image_kin *kin,
+int image_make(struct image **out, const struct image *shape, const struct image_base *base,
                struct host_blocks *b, struct err *e);
 
 #endif

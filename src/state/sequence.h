@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One conversation's committed tokens and everything cached for them: groups of keys and values, an
-// optional recurrent part, and attachments (attachment.h). A sequence can be cut back, saved,
+// optional recurrent part, and attachments (struct attachment). A sequence can be cut back, saved,
 // restored and forked; a rejected guess never reaches it. Without a recurrent part it can go back
 // to any length, with one to the last multiple of 32. A failed call leaves it as it was.
 //
@@ -15,9 +15,75 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "state/attachment.h"
+#include "ops/ops.h"
 #include "state/kv.h"
 #include "state/recurrent.h"
+
+struct attachment;
+struct stored_in;
+struct stored_out;
+
+// One kind of attachment; it outlives all attachments of its kind. Errors leave everything as it
+// was. None of the functions is NULL but foresee.
+struct attachment_kind {
+    const char *name; // also in stored checkpoints
+    void *owner;      // of the functions below
+    struct exec *x;   // device that its memory lies on
+    int (*create)(const struct attachment_kind *k, struct attachment **out, struct err *e);
+    void (*destroy)(struct attachment *a);
+    // Room for n more positions behind len, so that append cannot fail; gives such room back.
+    int (*reserve)(struct attachment *a, int64_t n, struct err *e);
+    void (*release)(struct attachment *a);
+    // The next `count` positions, reserved before: rows[0..count) of the model's last pass.
+    void (*append)(struct attachment *a, const int32_t *rows, int64_t count);
+    // Some of the n rows of the model's last pass will be appended: what is made of each row alone
+    // can be made now, of all, while the device waits for the choice.
+    void (*foresee)(void *owner, int64_t n);
+    // Whether it can be cut to its first n positions (n <= len), and the cut.
+    bool (*keeps)(const struct attachment *a, int64_t n);
+    void (*cut)(struct attachment *a, int64_t n);
+    // An independent copy of the first n positions, for which keeps() holds. at_rest: it is only
+    // copied from, as in a checkpoint, and takes no more memory than that needs.
+    int (*copy)(const struct attachment *a, int64_t n, bool at_rest, struct attachment **out,
+                struct err *e);
+    int64_t (*bytes)(const struct attachment *a); // that it holds alone, without shared pages
+    // Its serial form, of one at rest, and one at rest with len positions from that: *out stays
+    // NULL after an error, which is in in->rc. Says itself what its state is of (a draft's file).
+    void (*write)(const struct attachment *a, struct stored_out *o);
+    void (*read)(const struct attachment_kind *k, struct stored_in *in, int64_t len,
+                 struct attachment **out);
+};
+
+// Embedded as the first member of what a kind makes. The kind's functions keep len.
+struct attachment {
+    const struct attachment_kind *kind;
+    int64_t len;      // positions
+    uint64_t written; // exec_stretch of kind->x when it was last written; the sequence keeps it
+};
+
+// A kind's functions through the attachment; a may be NULL for the first.
+static inline void attachment_destroy(struct attachment *a) {
+    if (a)
+        a->kind->destroy(a);
+}
+
+static inline void attachment_write(struct attachment *a) {
+    a->written = exec_stretch(a->kind->x);
+}
+
+static inline bool attachment_usable(const struct attachment *a) {
+    return !exec_spoilt(a->kind->x, a->written);
+}
+
+// One conversation's committed tokens and everything cached for them: groups of keys and values, an
+// optional recurrent part, and attachments (attachment.h). A sequence can be cut back, saved,
+// restored and forked; a rejected guess never reaches it. Without a recurrent part it can go back
+// to any length, with one to the last multiple of 32. A failed call leaves it as it was.
+//
+// Ops tell of a failure only at the next exec_status (ops.h). A sequence whose state was being
+// written in a stretch that failed is spoilt, and so is what was forked, saved or restored in it:
+// every later call with it is refused with ERR_STATE. It can only be destroyed or emptied
+// (sequence_renew), and its tokens have to be run again.
 
 enum { SEQ_GROUPS = 8, SEQ_ATTACHED = 4 }; // at most
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "support/tiny_gguf.h"
 
 enum { CONTEXT = 300, N_PROMPT = 45, TOKENS = 30 };

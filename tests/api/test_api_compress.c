@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "compress/open.h"
+#include "compress/compress.h"
 #include "support/tiny_gguf.h"
 
 struct fixture {

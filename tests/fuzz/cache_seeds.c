@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cache/file.h"
+#include "engine/cache/disk.h"
 
 enum { TOKENS = 200, COMMON = 150, PAGES = 4, PAGE = 24, REST = 40 };
 

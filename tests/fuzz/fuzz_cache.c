@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/hash.h"
-#include "engine/cache/file.h"
+#include "engine/cache/disk.h"
 
 enum { HEAD = 12, SECTION = 20 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "compress/select/borders.h"
+#include "compress/select/chunks.h"
 #include "compress/select/select.h"
 
 enum { HEAD = 16, MOST = 1 << 14 };

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "engine/session/session.h"
 
 enum { MIB = 1 << 20, MOST_TOKENS = 60000, NEW = 3 };

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "engine/batch/transcript.h"
 #include "ops/gpu/runtime/cuda.h"
 

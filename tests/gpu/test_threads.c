@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "ops/exec.h"
 
 enum { NEW = 60, NOTHING_TO_RUN_ON = 77 };

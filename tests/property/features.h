@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include "spec/tree/ddtree.h"
-#include "spec/tree/walk.h"
 
 enum feature {
     // Of a pass that committed n rows: FEATURE_ACCEPT + n.

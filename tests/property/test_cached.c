@@ -15,7 +15,7 @@
 
 #include "base/num.h"
 #include "base/rng.h"
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "engine/loop/engine.h"
 #include "support/copies.h"
 #include "support/tiny_gguf.h"

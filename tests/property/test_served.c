@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "engine/loop/engine.h"
 #include "support/automaton.h"
 #include "support/tiny_gguf.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stored checkpoints in memory: bytes that are a sink and a source (state/stored/stored.h).
+// Stored checkpoints in memory: bytes that are a sink and a source (state/stored.h).
 #ifndef COPPICE_TESTS_SUPPORT_BYTES_H
 #define COPPICE_TESTS_SUPPORT_BYTES_H
 
-#include "state/stored/stored.h"
+#include "state/stored.h"
 
 // Zeroed is empty; free data.
 struct bytes {

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "unit/test.h"
 
 static void make_requests(struct engine_rig *f, const int *lengths, int n, int64_t max_tokens) {

@@ -2,7 +2,7 @@
 // Keep ratios by session: which way and how far they go, bounds, and which session is forgotten.
 #include <math.h>
 
-#include "compress/adapt.h"
+#include "compress/prefill.h"
 #include "unit/test.h"
 
 static double after(double accepted, int times) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "compress/open.h"
+#include "compress/compress.h"
 #include "server_rig.h"
 #include "support/match_scorer.h"
 #include "test.h"

@@ -8,7 +8,6 @@
 
 #include "base/rng.h"
 #include "engine/batch/batch.h"
-#include "engine/batch/generate.h"
 #include "support/automaton.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"

@@ -9,7 +9,7 @@
 
 #include "base/hash.h"
 #include "base/num.h"
-#include "engine/cache/file.h"
+#include "engine/cache/disk.h"
 #include "ops/kv/layout.h"
 #include "unit/test.h"
 

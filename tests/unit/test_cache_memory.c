@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/batch/generate.h"
-#include "engine/cache/impl.h"
+#include "engine/batch/batch.h"
+#include "engine/cache/entries.h"
 #include "ops/exec.h"
 #include "support/copies.h"
 #include "support/tiny_gguf.h"
@@ -446,7 +446,7 @@ static void damage_first_page(struct cache *c, int64_t len) {
 static void drop_images(struct cache *c) {
     for (struct cache_entry *y = c->all, *next; y; y = next) {
         next = y->next;
-        cache_let_go(c, y);
+        cache_evict(c, y);
     }
 }
 

@@ -2,7 +2,7 @@
 // The engine thread against requests run alone: whatever joins, is cancelled or shares its prompt,
 // tokens and logits are those of session_generate. Faults, full queues, requests that can never fit
 // and an engine that is stopped end with their sentence and never hang.
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 
 #include <errno.h>
 #include <sched.h>

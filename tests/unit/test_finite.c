@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "formats/quant/quant.h"
-#include "state/finite.h"
+#include "state/stored.h"
 #include "unit/test.h"
 
 enum { MANY = 10000 };

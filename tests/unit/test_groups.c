@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "state/stored/checkpoint.h"
+#include "state/checkpoint.h"
 #include "support/bytes.h"
 #include "unit/test.h"
 

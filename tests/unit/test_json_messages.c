@@ -3,7 +3,7 @@
 // what is refused.
 #include <stdlib.h>
 
-#include "compress/json_messages.h"
+#include "compress/prefill.h"
 #include "unit/test.h"
 
 static const char conversation[] =

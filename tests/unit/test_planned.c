@@ -9,7 +9,7 @@
 #include "base/memory/slabs.h"
 #include "base/num.h"
 #include "compress/score/score.h"
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "ops/exec.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
@@ -218,7 +218,7 @@ static int reserve_all(struct kv *kv, int n, int64_t tokens, struct err *e) {
     return rc;
 }
 
-// As the engine does (engine/loop/room.c): what free pages hold is given back where memory is
+// As the engine does (engine/loop/admission.c): what free pages hold is given back where memory is
 // missing.
 static int grow(struct kv *kv, int n, int64_t tokens, struct kv_budget *b, struct err *e) {
     int rc = reserve_all(kv, n, tokens, e);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "engine/cache/impl.h"
+#include "engine/cache/entries.h"
 #include "unit/test.h"
 
 enum { TEXTS = 40, LONGEST = 24, ROUNDS = 200 };

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "support/tiny_gguf.h"
 
 struct fixture {

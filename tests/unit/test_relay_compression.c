@@ -169,7 +169,7 @@ static void close_nothing(struct scorer *s) {
     (void)s;
 }
 
-static int score_held(struct scorer *s, const struct score_call *c, struct err *e) {
+static int hold_score(struct scorer *s, const struct score_call *c, struct err *e) {
     (void)s;
     (void)c;
     held.asked++;
@@ -191,7 +191,7 @@ int __wrap_event_add(struct event *ev, const struct timeval *t) {
 // worker alone writes the error while it has the request; the end takes its place then.
 static void one_thread_writes_the_error(void **state) {
     (void)state;
-    static const struct scorer_kind kind = {.score = score_held, .destroy = close_nothing};
+    static const struct scorer_kind kind = {.score = hold_score, .destroy = close_nothing};
     struct rig g;
     struct str body = {0}, text = {0}, head = {0}, out = {0};
     start(&g, PREFILL_AUTO, 300);

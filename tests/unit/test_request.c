@@ -6,7 +6,6 @@
 
 #include "base/rng.h"
 #include "engine/batch/batch.h"
-#include "engine/batch/generate.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"
 

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "engine/batch/batch.h"
-#include "engine/batch/generate.h"
 #include "support/tiny_gguf.h"
 
 enum { CONTEXT = 256, NEW_TOKENS = 24 };

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "base/utf8.h"
-#include "compress/select/borders.h"
+#include "compress/select/chunks.h"
 #include "compress/select/select.h"
 #include "unit/test.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "spec/draft/oracle.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "engine/session/profile_file.h"
+#include "engine/session/learned.h"
 
 static const struct spark_subject SUBJECT = {3, 8, 0x1234567890ABCDEFu};
 

@@ -7,7 +7,6 @@
 
 #include "base/rng.h"
 #include "engine/batch/batch.h"
-#include "engine/batch/generate.h"
 #include "engine/batch/transcript.h"
 #include "support/tiny_gguf.h"
 #include "unit/test.h"

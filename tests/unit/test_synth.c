@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "convert/synth/impl.h"
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "formats/quant/quant.h"
 
 static char folder[] = "/tmp/coppice-synth-XXXXXX";

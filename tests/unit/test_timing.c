@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "convert/synth/synth.h"
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "ops/observe/timing.h"
 
 static char target[64];

@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "base/rng.h"
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "engine/batch/transcript.h"
 #include "ops/exec.h"
 #include "support/tiny_gguf.h"

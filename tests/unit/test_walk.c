@@ -2,7 +2,7 @@
 // Walks through random trees against a direct simulation of plain decoding: the target's choices
 // are a function of the path alone, so plain decoding can be replayed token by token.
 #include "base/rng.h"
-#include "spec/tree/walk.h"
+#include "spec/tree/ddtree.h"
 #include "unit/test.h"
 
 enum { VOCAB = 3, STOP = 2 };

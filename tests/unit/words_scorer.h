@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "compress/score/scorer.h"
+#include "compress/score/score.h"
 #include "text/tokenizer/tokenizer.h"
 
 struct words_scorer {

@@ -11,7 +11,7 @@
 #include "cli/chat/conversation.h"
 #include "cli/chat/terminal.h"
 #include "cli/models/decode.h"
-#include "compress/adapt.h"
+#include "compress/prefill.h"
 #include "engine/batch/transcript.h"
 
 enum { SESSION = 1 }; // for keep ratios

@@ -6,7 +6,7 @@
 
 #include "cli/chat/conversation.h"
 #include "cli/models/compression.h"
-#include "compress/json_messages.h"
+#include "compress/prefill.h"
 #include "engine/session/runtime.h"
 
 // What goes in, and what came of it.

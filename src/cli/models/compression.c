@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "compress/open.h"
+#include "compress/compress.h"
 #include "engine/session/plan.h"
 #include "ops/experts/loan.h"
 #include "ops/parking.h"
@@ -80,13 +80,13 @@ int compression_options(struct compression *k, const struct cli_args *a, struct 
 
 // Said where a pair's plan is said, too.
 static void show_scorer_plan(const struct compression *k, const struct cli_args *a) {
-    char weights[PLAN_SIZE], rest[PLAN_SIZE];
+    char weights[SIZE_TEXT], rest[SIZE_TEXT];
     const struct exec *x = runtime_exec(k->device);
     if (options_flag(&a->opt, OPT_JSON) ||
         !(exec_is_device(x) || options_flag(&a->opt, OPT_VERBOSE)))
         return;
-    plan_size(weights, k->plan.weights);
-    plan_size(rest, k->plan.total - k->plan.weights + k->plan.own);
+    size_text(weights, k->plan.weights);
+    size_text(rest, k->plan.total - k->plan.weights + k->plan.own);
     fprintf(stderr, "memory of the scorer on %s: weights %s, %s more for a prompt of %d tokens\n",
             exec_label(x), weights, rest, LONGEST);
 }
@@ -126,10 +126,10 @@ static int measure_share(const struct session_options *o, const struct scorer_sh
 
 static int refuse_share(const struct compression *k, const struct memory_plan *plan, int64_t all,
                         struct err *e) {
-    char need[PLAN_SIZE], weights[PLAN_SIZE], have[PLAN_SIZE];
-    plan_size(need, scorer_stays(&k->plan) + scorer_takes(&k->plan));
-    plan_size(weights, plan->weights + plan->draft);
-    plan_size(have, all);
+    char need[SIZE_TEXT], weights[SIZE_TEXT], have[SIZE_TEXT];
+    size_text(need, scorer_stays(&k->plan) + scorer_takes(&k->plan));
+    size_text(weights, plan->weights + plan->draft);
+    size_text(have, all);
     return err_set(e, ERR_MEMORY,
                    "the scorer takes %s for a prompt of %d tokens and the target's weights %s; %s "
                    "may be taken, which is not enough even while these weights wait in the host's "
@@ -164,9 +164,9 @@ static bool try_lent_slots(const struct compression *k, const struct session_opt
 }
 
 static void tell_share(const struct scorer_share *share) {
-    char slots[PLAN_SIZE], weights[PLAN_SIZE];
-    plan_size(slots, share->lend);
-    plan_size(weights, share->park);
+    char slots[SIZE_TEXT], weights[SIZE_TEXT];
+    size_text(slots, share->lend);
+    size_text(weights, share->park);
     if (share->lend)
         fprintf(stderr, "coppice: %s of the slots of experts make room while a prompt is scored\n",
                 slots);

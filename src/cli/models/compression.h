@@ -5,7 +5,7 @@
 #define COPPICE_CLI_MODELS_COMPRESSION_H
 
 #include "cli/cli.h"
-#include "compress/open.h"
+#include "compress/compress.h"
 #include "compress/prefill.h"
 #include "compress/score/score.h"
 #include "engine/session/scorer_claim.h"

@@ -8,7 +8,7 @@
 
 #include "cli/cli.h"
 #include "cli/models/compression.h"
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 
 // Paths that options of a session point at. Zeroed is valid.
 struct decode_files {

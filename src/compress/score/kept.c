@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A handful of texts, looked through one by one; see kept.h.
+// A handful of texts, looked through one by one.
 #include "compress/score/kept.h"
 
 #include <stdlib.h>

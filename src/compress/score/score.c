@@ -1,12 +1,371 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model scorer: loading, and the pass over a text, layer by layer.
+// The model scorer: its memory, loading, and the pass over a text, layer by layer.
 #include "compress/score/score.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "compress/score/impl.h"
+#include "base/pool.h"
+#include "compress/score/kept.h"
+#include "formats/quant/quant.h"
+#include "models/blocks/attention.h"
+#include "models/blocks/mlp.h"
+#include "ops/copier.h"
+
+// Rows that dense attention takes at a time: keys of earlier rows are then read by the page.
+enum { SCORE_DENSE_ROWS = 256 };
+
+struct score_layer {
+    float *attn_norm, *ffn_norm;
+    struct attention_block attention; // of the last one only wq, wk and the norms
+    struct mlp_block mlp;
+};
+
+// Of one chunk of rows.
+struct score_chunk {
+    float *q, *v, *q_rot; // [C][heads][d], [C][kv][d], [C][heads][d]
+    float *query;         // [SCORE_QUERIES][heads][d]
+    struct act *in, *attn, *mid;
+};
+
+// Of one text; grows.
+struct score_text {
+    int64_t cap;             // tokens
+    float *h, *k;            // [cap][D], [cap][kv][d]
+    float *mass, *work;      // [SCORE_QUERIES][cap]
+    unsigned char *pages;    // [cap / KV_PAGE]
+    float *means, *blocks;   // see struct sparse_args
+    int32_t *count, *list;   // likewise
+    int64_t *pos;            // host [cap]
+    struct kv_slot *slots;   // host [cap]
+    unsigned char **page_of; // host [cap / KV_PAGE]
+};
+
+// Embeddings on their way to the device . Zeroed is closed.
+struct score_embed {
+    struct exec *x;
+    const struct tensor *table;
+    struct pool *pool; // NULL: the caller's thread alone
+    struct copier *copier;
+    float *rows[2]; // host [chunk][D], used in turn
+    uint64_t ticket[2];
+    int turn;
+    const int32_t *ids;
+};
+// For up to so many rows at a time.
+int score_embed_open(struct score_embed *m, struct exec *x, const struct tensor *table,
+                     int64_t rows, struct err *e);
+void score_embed_close(struct score_embed *m);
+// Before a text's embeddings: what is queued by now may still use, or clear, where they go.
+void score_embed_begin(struct score_embed *m);
+// out[n][D] = embeddings, for ops that are queued from now on; nothing that was queued since
+// score_embed_begin may use out.
+void score_embed(struct score_embed *m, const int32_t *ids, int64_t n, float *out);
+
+struct model_scorer {
+    struct scorer base;
+    struct exec *x;
+    struct model_params p;
+    struct score_options o;
+    struct load load;
+    struct kv_layout layout;
+    const struct tensor *embed;
+    struct score_layer *layers; // [o.layers]
+    struct score_chunk c;
+    struct score_text t;
+    int32_t *parent, *seq; // host [chunk]: a chain of one sequence
+    float *host;           // host [SCORE_QUERIES][cap]
+    struct score_embed embedding;
+    struct score_kept kept;
+    int64_t known; // tokens of the last text that were kept
+};
+
+// Of one text: what is known of it, and what is to be kept; both in whole blocks.
+struct score_reuse {
+    struct score_kept_text *text; // NULL: nothing is kept
+    int64_t known, blocks;
+};
+// Looks for what is known of a text, and makes room for what will be.
+struct score_reuse score_reuse_begin(struct model_scorer *s, const struct score_call *c);
+// Puts a layer's known blocks where they are read; takes those that are new.
+void score_reuse_layer(struct model_scorer *s, const struct score_reuse *u, int layer);
+void score_reuse_take(struct model_scorer *s, const struct score_reuse *u, int layer);
+
+// Memory for a text of n tokens, which stays for the next ones. ERR_MEMORY, ERR_LIMIT.
+int score_reserve(struct model_scorer *s, int64_t n, struct err *e);
+void score_release(struct model_scorer *s);
+// What a text of n tokens asks of the backend.
+struct exec_limits score_limits(const struct model_scorer *s, int64_t n);
+
+// Embeddings of a text, which are looked up on the host: a table of all tokens would be as large
+// there as many layers. They go to the device in two buffers in turn, so that rows are made and
+// copied while the first layer runs over those before them.
+
+enum { GRAIN = 64, THREADS = 16 }; // rows of a piece of work; most threads beside a device
+
+static void make_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    const struct score_embed *m = arg;
+    const struct quant_format *f = quant_format(m->table->type);
+    int64_t d = m->table->ne[0], row = quant_row_bytes(f, d);
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        f->dequantize((const char *)m->table->data + m->ids[i] * row, m->rows[m->turn] + i * d, d);
+}
+
+int score_embed_open(struct score_embed *m, struct exec *x, const struct tensor *table,
+                     int64_t rows, struct err *e) {
+    int rc = 0;
+    m->x = x;
+    m->table = table;
+    for (int i = 0; i < 2 && !rc; i++) {
+        m->rows[i] = exec_host_alloc(x, (size_t)(rows * table->ne[0]) * sizeof(float));
+        if (!m->rows[i])
+            rc = err_set(e, ERR_MEMORY, "no memory for chunks of %lld rows", (long long)rows);
+    }
+    if (!rc)
+        rc = copier_create(&m->copier, x, e);
+    if (!rc && exec_is_device(x)) {
+        rc = pool_create(&m->pool, 0, e);
+        if (!rc && pool_threads(m->pool) > THREADS) {
+            pool_destroy(m->pool);
+            m->pool = NULL;
+            rc = pool_create(&m->pool, THREADS, e);
+        }
+    }
+    return rc;
+}
+
+void score_embed_close(struct score_embed *m) {
+    pool_destroy(m->pool);
+    copier_destroy(m->copier);
+    for (int i = 0; i < 2 && m->x; i++)
+        exec_host_free(m->x, m->rows[i]);
+}
+
+void score_embed_begin(struct score_embed *m) {
+    copier_after_compute(m->copier);
+}
+
+void score_embed(struct score_embed *m, const int32_t *ids, int64_t n, float *out) {
+    if (n <= 0)
+        return;
+    struct err e; // a copy that fails leaves a fault of the device
+    m->turn ^= 1;
+    m->ids = ids;
+    copier_wait(m->copier, m->ticket[m->turn], &e);
+    if (m->pool)
+        pool_run(m->pool, n, GRAIN, make_rows, m);
+    else
+        make_rows(m, 0, n, 0);
+    m->ticket[m->turn] = copier_to_device(m->copier, out, m->rows[m->turn],
+                                          (size_t)(n * m->table->ne[0]) * sizeof(float));
+    copier_before_compute(m->copier, m->ticket[m->turn]);
+}
+
+// What the scorer's memory is: counted for a plan, and taken for a text.
+
+// A text's tokens are counted in 32 bits, and a scorer's positions beyond that mean nothing.
+enum { TOKENS_MAX = 1 << 24 };
+
+static int64_t chunk_of(const struct score_options *o) {
+    return o->chunk ? o->chunk : SCORE_CHUNK;
+}
+
+static int64_t act_bytes(const struct exec *x, int64_t n, int64_t k) {
+    return x ? exec_act_bytes(x, n, k) : 2 * n * k;
+}
+
+static int64_t page_bytes(const struct model_params *m, const struct score_options *o) {
+    return 2 * KV_PAGE * m->n_kv * kv_codec_bytes(o->codec, m->head_dim);
+}
+
+struct score_plan score_plan_shape(const struct model_params *m, const struct exec *x,
+                                   const struct score_options *o, int64_t n, int64_t weights) {
+    int64_t c = chunk_of(o), d = m->head_dim, q = m->n_heads * d, kv = m->n_kv * d, f = 4;
+    n = round_up(n, c); // as it is taken
+    int64_t pages = ceil_div(n, KV_PAGE), blocks = sparse_blocks(n), own = c / SPARSE_BLOCK;
+    struct score_plan p = {
+        .weights = weights,
+        .hidden = n * m->dim * f,
+        .keys = n * kv * f,
+        .pages = pages * page_bytes(m, o),
+        .chunk = (2 * c * q + c * kv + SCORE_QUERIES * q) * f + act_bytes(x, c, m->dim) +
+                 act_bytes(x, c, q) + act_bytes(x, c, m->ffn),
+        .blocks = o->dense ? 0 : blocks * kv * f + own * m->n_heads * (2 * blocks + 1) * f,
+        .mass = 2 * SCORE_QUERIES * n * f,
+    };
+    p.total = p.weights + p.hidden + p.keys + p.pages + p.chunk + p.blocks + p.mass;
+    return p;
+}
+
+void score_release(struct model_scorer *s) {
+    const struct ops *ops = exec_ops(s->x);
+    struct score_text *t = &s->t;
+    void *const device[] = {t->h,     t->k,      t->mass,  t->work, t->pages,
+                            t->means, t->blocks, t->count, t->list};
+    for (size_t i = 0; i < sizeof device / sizeof *device; i++)
+        if (device[i])
+            ops->free(s->x, device[i]);
+    free(t->pos);
+    free(t->slots);
+    free(t->page_of);
+    exec_host_free(s->x, s->host);
+    s->host = NULL;
+    *t = (struct score_text){0};
+}
+
+static bool take_device(struct model_scorer *s, int64_t n) {
+    const struct model_params *m = &s->p;
+    struct score_text *t = &s->t;
+    int64_t kv = m->n_kv * m->head_dim, f = 4, pages = ceil_div(n, KV_PAGE);
+    int64_t blocks = sparse_blocks(n), own = chunk_of(&s->o) / SPARSE_BLOCK * m->n_heads;
+    struct {
+        void **at;
+        int64_t bytes;
+    } all[] = {
+        {(void **)&t->h, n * m->dim * f},
+        {(void **)&t->k, n * kv * f},
+        {(void **)&t->mass, SCORE_QUERIES * n * f},
+        {(void **)&t->work, SCORE_QUERIES * n * f},
+        {(void **)&t->pages, pages * s->layout.page_bytes},
+        {(void **)&t->means, s->o.dense ? 0 : blocks * kv * f},
+        {(void **)&t->blocks, s->o.dense ? 0 : own * blocks * f},
+        {(void **)&t->count, s->o.dense ? 0 : own * f},
+        {(void **)&t->list, s->o.dense ? 0 : own * blocks * f},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!all[i].bytes)
+            continue;
+        *all[i].at = exec_alloc(s->x, ARENA_WORK, (size_t)all[i].bytes);
+        if (!*all[i].at)
+            return false;
+    }
+    return true;
+}
+
+static bool take_host(struct model_scorer *s, int64_t n) {
+    struct score_text *t = &s->t;
+    int64_t pages = ceil_div(n, KV_PAGE);
+    t->pos = calloc((size_t)n, sizeof *t->pos);
+    t->slots = calloc((size_t)n, sizeof *t->slots);
+    t->page_of = calloc((size_t)pages, sizeof *t->page_of);
+    s->host = exec_host_alloc(s->x, (size_t)(SCORE_QUERIES * n) * sizeof *s->host);
+    if (!t->pos || !t->slots || !t->page_of || !s->host)
+        return false;
+    for (int64_t i = 0; i < pages; i++)
+        t->page_of[i] = t->pages + i * s->layout.page_bytes;
+    for (int64_t i = 0; i < n; i++) {
+        t->pos[i] = i;
+        t->slots[i] = (struct kv_slot){t->page_of[i / KV_PAGE], (int32_t)(i % KV_PAGE)};
+    }
+    return true;
+}
+
+struct exec_limits score_limits(const struct model_scorer *s, int64_t n) {
+    struct exec_limits l = {.rows = s->o.chunk,
+                            .seqs = 1,
+                            .context = n,
+                            .n_heads = s->p.n_heads,
+                            .head_dim = s->p.head_dim};
+    exec_limits_join(&l, &s->load.limits);
+    return l;
+}
+
+int score_reserve(struct model_scorer *s, int64_t n, struct err *e) {
+    if (n > TOKENS_MAX)
+        return err_set(e, ERR_LIMIT, "the text has %lld tokens for the scorer; at most %d are read",
+                       (long long)n, TOKENS_MAX);
+    if (n <= s->t.cap)
+        return 0;
+    score_release(s);
+    exec_trim(s->x); // what was too small for this text is of no use to it
+    n = round_up(n, s->o.chunk);
+    const struct exec_limits l = score_limits(s, n);
+    int rc = exec_reserve(s->x, &l, e);
+    if (rc)
+        return rc;
+    if (!take_device(s, n) || !take_host(s, n)) {
+        struct score_plan p = score_plan_shape(&s->p, s->x, &s->o, n, s->load.weight_bytes);
+        score_release(s);
+        return err_set(e, ERR_MEMORY,
+                       "no memory to score %lld tokens, which takes %.2f GB beside the scorer's "
+                       "%.2f GB of weights",
+                       (long long)n, (double)(p.total - p.weights) / 1e9, (double)p.weights / 1e9);
+    }
+    s->t.cap = n;
+    return 0;
+}
+
+// What a text has in common with texts before it is not computed again: the scorer's side of
+// kept.h. What the attention of the last layer would need is not kept, since it is never run.
+// A block of 128 tokens gives the same in every text that begins with the tokens up to its end, but
+// for the last blocks of a text, which see everything (struct sparse_options): those are neither
+// kept nor taken.
+
+static void shape(struct model_scorer *s) {
+    struct score_kept *k = &s->kept;
+    size_t row = (size_t)(s->p.n_kv * s->p.head_dim) * sizeof(float);
+    k->layers = s->o.layers;
+    k->limit = s->o.keep;
+    k->bytes[SCORE_KEPT_KEYS] = row * SPARSE_BLOCK;
+    k->bytes[SCORE_KEPT_PAGES] = SPARSE_BLOCK / KV_PAGE * (size_t)s->layout.page_bytes;
+    k->bytes[SCORE_KEPT_MEANS] = s->o.dense ? 0 : row;
+}
+
+// Whole blocks at the begin of a text of n tokens that what follows them cannot change.
+static int64_t lasting(const struct model_scorer *s, int64_t n) {
+    bool all = s->o.dense || s->o.sparse.density > 0; // no block is special
+    int64_t whole = n / SPARSE_BLOCK;
+    return all ? whole : min_i64(whole, max_i64(sparse_blocks(n) - s->o.sparse.last_full, 0));
+}
+
+struct score_reuse score_reuse_begin(struct model_scorer *s, const struct score_call *c) {
+    struct score_reuse u = {0};
+    s->known = 0;
+    if (s->o.keep <= 0)
+        return u;
+    shape(s);
+    int64_t blocks = lasting(s, c->n), most = min_i64(blocks, c->query / SPARSE_BLOCK);
+    struct score_kept_text *from = score_kept_find(&s->kept, c->ids, c->n, most, &u.known);
+    u.text = blocks ? score_kept_room(&s->kept, from, u.known, c->ids, blocks) : NULL;
+    if (!u.text)
+        return (struct score_reuse){0};
+    u.blocks = u.text->blocks;
+    s->known = u.known * SPARSE_BLOCK;
+    return u;
+}
+
+// Where the blocks of a part lie on the device.
+static unsigned char *device(const struct model_scorer *s, enum score_kept_part part,
+                             int64_t block) {
+    unsigned char *const at[SCORE_KEPT_PARTS] = {[SCORE_KEPT_KEYS] = (unsigned char *)s->t.k,
+                                                 [SCORE_KEPT_PAGES] = s->t.pages,
+                                                 [SCORE_KEPT_MEANS] = (unsigned char *)s->t.means};
+    return at[part] + (size_t)block * s->kept.bytes[part];
+}
+
+void score_reuse_layer(struct model_scorer *s, const struct score_reuse *u, int layer) {
+    for (int i = 0; i < SCORE_KEPT_PARTS && u->known; i++) {
+        enum score_kept_part part = (enum score_kept_part)i;
+        size_t bytes = score_kept_part(&s->kept, layer, part);
+        if (bytes)
+            exec_ops(s->x)->upload(s->x, device(s, part, 0),
+                                   score_kept_at(&s->kept, u->text, layer, part, 0),
+                                   (size_t)u->known * bytes);
+    }
+}
+
+void score_reuse_take(struct model_scorer *s, const struct score_reuse *u, int layer) {
+    for (int i = 0; i < SCORE_KEPT_PARTS && u->blocks > u->known; i++) {
+        enum score_kept_part part = (enum score_kept_part)i;
+        size_t bytes = score_kept_part(&s->kept, layer, part);
+        if (bytes)
+            exec_ops(s->x)->download(s->x, score_kept_at(&s->kept, u->text, layer, part, u->known),
+                                     device(s, part, u->known),
+                                     (size_t)(u->blocks - u->known) * bytes);
+    }
+}
 
 struct score_options score_options_default(void) {
     return (struct score_options){

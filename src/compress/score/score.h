@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scorer of a model: a small qwen3 whose attention says what the last tokens of a text look at.
-// For each scored layer and head the softmax of the queries over all keys before them, both normed
-// and before the rotary embedding (so that a score does not depend on distance, and texts may be
-// longer than the model was trained for); the largest of them; the mean over the queries.
+// Scorers: something that reads tokens and says how much each matters to the last of them; tests
+// bring their own. The scorer of a model is a small qwen3 whose attention says what the last tokens
+// of a text look at. For each scored layer and head the softmax of the queries over all keys before
+// them, both normed and before the rotary embedding (so that a score does not depend on distance,
+// and texts may be longer than the model was trained for); the largest of them; the mean over the
+// queries.
 //
 // Layers run one after the other over the whole text, in chunks of rows, so that one layer's keys
 // and values are alive at a time. A layer is scored from its keys as soon as they are all there;
@@ -11,10 +13,32 @@
 #ifndef COPPICE_COMPRESS_SCORE_SCORE_H
 #define COPPICE_COMPRESS_SCORE_SCORE_H
 
-#include "compress/score/scorer.h"
+#include <stdint.h>
+
+#include "base/err.h"
 #include "formats/gguf/gguf.h"
 #include "models/model.h"
 #include "ops/ops.h"
+
+struct scorer;
+
+struct score_call {
+    const int32_t *ids; // [n] as the scorer's own tokenizer gives them
+    int64_t n;
+    int64_t query; // tokens query .. n - 1 are what the others are scored for
+    float *out;    // [n] scores of at least 0
+};
+
+struct scorer_kind {
+    int (*score)(struct scorer *s, const struct score_call *c, struct err *e);
+    void (*destroy)(struct scorer *s);
+    void (*rest)(struct scorer *s); // gives back what the last text took; NULL: nothing is kept
+};
+
+// Embedded as the first member.
+struct scorer {
+    const struct scorer_kind *kind;
+};
 
 struct score_options {
     int layers; // the first so many are run; 0: all

@@ -1,12 +1,188 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks, greedily from the begin of each part: for every token the border near its end is looked
-// at, and the best one within bounds is taken.
+// Borders by the bytes around a place, then chunks, greedily from the begin of each part: for every
+// token the border near its end is looked at, and the best one within bounds is taken. What is not
+// ASCII counts as part of a word, but for ideographs, kana and the full-width and general
+// punctuation that is named here.
 #include "compress/select/chunks.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 
+#include "base/utf8.h"
 #include "base/vec.h"
-#include "compress/select/borders.h"
+
+// How far white space, closing quotes and tags are looked at.
+enum { LOOK = 256, TAG_MAX = 64 };
+
+static bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+static bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+// The character that ends before byte `at` > 0; its first byte in *begin. Bytes that are none are
+// characters of their own.
+static uint32_t char_before(const char *text, size_t at, size_t *begin) {
+    size_t b = at - 1;
+    while (b > 0 && at - b < 4 && ((unsigned char)text[b] & 0xC0) == 0x80)
+        b--;
+    uint32_t c;
+    if (utf8_decode(text + b, at - b, &c) != (int)(at - b)) {
+        b = at - 1;
+        c = (unsigned char)text[b] < 0x80 ? (unsigned char)text[b] : 0xFFFD;
+    }
+    *begin = b;
+    return c;
+}
+
+static uint32_t char_at(const char *text, size_t n, size_t at) {
+    uint32_t c;
+    return at < n && utf8_decode(text + at, n - at, &c) > 0 ? c : 0xFFFD;
+}
+
+// What is drawn onto or tied to the character before it.
+static bool is_joined(uint32_t c) {
+    return (c >= 0x300 && c < 0x370) || (c >= 0x1AB0 && c < 0x1B00) ||
+           (c >= 0x20D0 && c < 0x2100) || (c >= 0x3099 && c <= 0x309A) ||
+           (c >= 0xFE00 && c < 0xFE10) || (c >= 0xFE20 && c < 0xFE30) || c == 0x200D ||
+           (c >= 0x1F3FB && c <= 0x1F3FF) || (c >= 0xE0100 && c < 0xE01F0);
+}
+
+// Scripts that set no blanks between words: ideographs and kana.
+static bool is_ideograph(uint32_t c) {
+    return (c >= 0x2E80 && c < 0x3000) || (c >= 0x3040 && c < 0x3100) ||
+           (c >= 0x3400 && c < 0xA000) || (c >= 0xF900 && c < 0xFB00) ||
+           (c >= 0x20000 && c < 0x40000);
+}
+
+static bool ends_wide(uint32_t c) {
+    return c == 0x3002 || c == 0xFF01 || c == 0xFF1F || c == 0xFF0E;
+}
+
+static bool is_wide_mark(uint32_t c) {
+    return (c >= 0x3000 && c < 0x3020) || (c >= 0xFF00 && c < 0xFF10) ||
+           (c >= 0xFF1A && c < 0xFF21);
+}
+
+// Closing quotes and brackets, which belong to what they close.
+static bool is_closing(uint32_t c) {
+    return c == '"' || c == '\'' || c == ')' || c == ']' || c == '}' || c == '*' || c == '_' ||
+           c == 0x201D || c == 0x2019 || c == 0xBB || c == 0x300D || c == 0x300F || c == 0xFF09;
+}
+
+// Whether a sentence ends before byte `at`, where white space begins; next: what follows that.
+static bool ends_sentence(const char *text, size_t at, char next) {
+    size_t b = at;
+    uint32_t c = 0;
+    for (size_t i = 0; b > 0 && i < 8; i++) {
+        size_t before;
+        c = char_before(text, b, &before);
+        if (!is_closing(c))
+            break;
+        b = before;
+    }
+    if (c == '.' && next >= 'a' && next <= 'z')
+        return false; // an abbreviation
+    return c == '.' || c == '!' || c == '?' || c == 0x2026 || ends_wide(c);
+}
+
+bool border_of_character(const char *text, size_t n, size_t at) {
+    if (at == 0 || at >= n)
+        return true;
+    if (((unsigned char)text[at] & 0xC0) == 0x80) {
+        // Within a character, unless that is broken anyway.
+        for (size_t back = 1; back <= 3 && back <= at; back++) {
+            uint32_t c;
+            int len = utf8_decode(text + at - back, n - (at - back), &c);
+            if (len > (int)back)
+                return false;
+        }
+        return true;
+    }
+    size_t begin;
+    if (text[at] == '\n' && text[at - 1] == '\r')
+        return false;
+    return !is_joined(char_at(text, n, at)) && char_before(text, at, &begin) != 0x200D;
+}
+
+// Whether `at` lies within "<name ...>" or "<|name|>".
+static bool in_tag(const char *text, size_t n, size_t at) {
+    size_t b = at;
+    while (b > 0 && at - b < TAG_MAX && text[b - 1] != '<') {
+        b--;
+        if (text[b] == '>' || text[b] == '\n')
+            return false;
+    }
+    if (b == 0 || text[b - 1] != '<' || b >= n)
+        return false;
+    if (!(is_letter(text[b]) || text[b] == '|' || text[b] == '/' || text[b] == '!'))
+        return false;
+    for (size_t i = at; i < n && i - b < TAG_MAX && text[i] != '\n' && text[i] != '<'; i++)
+        if (text[i] == '>')
+            return true;
+    return false;
+}
+
+size_t border_near(const char *text, size_t n, size_t at) {
+    size_t l = at, r = at;
+    while (l > 0 && at - l < LOOK && is_space(text[l - 1]))
+        l--;
+    while (r < n && r - at < LOOK && is_space(text[r]))
+        r++;
+    for (size_t i = r; i > l; i--)
+        if (text[i - 1] == '\n')
+            return i;
+    while (r < n && !border_of_character(text, n, r))
+        r++;
+    return r;
+}
+
+static enum border behind_space(const char *text, size_t at) {
+    size_t w = at;
+    int lines = 0;
+    while (w > 0 && at - w < LOOK && is_space(text[w - 1]))
+        lines += text[--w] == '\n';
+    return lines > 1 ? BORDER_SENTENCE : lines ? BORDER_LINE : BORDER_WORD;
+}
+
+static bool behind_mark(const char *text, size_t at, uint32_t before, char next) {
+    if (!(before == ',' || before == ';' || before == ')' || before == ']' || before == '}'))
+        return false;
+    if (next == '.' || next == ',' || next == ';' || is_closing((unsigned char)next))
+        return false;
+    return !(at > 1 && is_digit(text[at - 2]) && is_digit(next)); // 1,000
+}
+
+enum border border_kind(const char *text, size_t n, size_t at) {
+    if (at == n)
+        return BORDER_END;
+    if (at == 0 || !border_of_character(text, n, at) || in_tag(text, n, at))
+        return BORDER_NONE;
+    size_t begin;
+    uint32_t before = char_before(text, at, &begin), after = char_at(text, n, at);
+    if (before < 0x80 && is_space((char)before)) {
+        if (is_space(text[at]) && before != '\n')
+            return BORDER_NONE; // within white space
+        size_t w = at;
+        while (w > 0 && at - w < LOOK && is_space(text[w - 1]))
+            w--;
+        enum border kind = behind_space(text, at);
+        return ends_sentence(text, w, text[at]) ? BORDER_SENTENCE : kind;
+    }
+    if (is_space(text[at]) || is_wide_mark(after) || is_closing(after))
+        return BORDER_NONE; // they belong to what is before them
+    if (ends_wide(before))
+        return BORDER_SENTENCE;
+    if (is_ideograph(before) || is_ideograph(after) || is_wide_mark(before))
+        return BORDER_WORD;
+    return behind_mark(text, at, before, text[at]) ? BORDER_MARK : BORDER_NONE;
+}
 
 enum { LEAST = 16, AIM = 32, MOST = 48, FAR = 128 };
 

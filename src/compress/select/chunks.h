@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts texts into chunks of about 32 tokens that end at borders: they are what is scored and kept
-// or left out as a whole. Chunks do not depend on scores or budgets.
+// Where a text may be cut, and its chunks of about 32 tokens that end there: they are what is
+// scored and kept or left out as a whole. A border lies after lines, sentences and words, never
+// inside a character, a word or a tag; after the white space that follows what it ends, but before
+// the indentation of a line, so that pieces put together again read as they did. Chunks do not
+// depend on scores or budgets, and borders on no language.
 #ifndef COPPICE_COMPRESS_SELECT_CHUNKS_H
 #define COPPICE_COMPRESS_SELECT_CHUNKS_H
 
@@ -9,6 +12,28 @@
 #include <stdint.h>
 
 #include "base/err.h"
+
+// From worst to best.
+enum border {
+    BORDER_NONE,
+    BORDER_MARK,     // behind a comma, a semicolon or a closing bracket
+    BORDER_WORD,     // behind white space, or beside an ideograph
+    BORDER_LINE,     // behind a line end
+    BORDER_SENTENCE, // behind a sentence or an empty line
+    BORDER_END,      // the end of the text
+};
+
+// A run without any border that is longer than so many bytes is no word (base64, a file of one
+// line): it may be cut between characters.
+enum { BORDER_WORD_MAX = 1024 };
+
+// Where to cut at or near byte `at` of text[0 .. n), at <= n: within the white space around it, or
+// at the next character.
+size_t border_near(const char *text, size_t n, size_t at);
+// What kind of border byte `at` <= n is; 0 is none.
+enum border border_kind(const char *text, size_t n, size_t at);
+// Whether a character begins at byte `at` that does not belong to the one before.
+bool border_of_character(const char *text, size_t n, size_t at);
 
 // A piece of the text that is cut by itself, such as the words of a message. In order, disjoint.
 struct select_part {

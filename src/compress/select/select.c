@@ -7,7 +7,264 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compress/select/anchors.h"
+#include "base/rng.h"
+#include "base/vec.h"
+#include "compress/select/chunks.h"
+
+enum { ANCHOR_RUN = 4, ANCHOR_QUERY = 96 };
+
+struct anchor_search {
+    const int32_t *ids;        // [end]
+    int64_t query, end;        // the query: tokens query .. end - 1, of which the last 96 count
+    const struct chunks *cuts; // of the same tokens
+    int radius, hits;          // 0: by the number of chunks
+};
+
+// Appends to order (vec of *cap, *n used) the chunks of anchors, runs with the fewest places first:
+// all places themselves, then those at a distance of 1, and so on. A chunk may come twice. A run
+// counts when it stands at `hits` places or fewer.
+int anchors_find(const struct anchor_search *s, int64_t **order, int64_t *n, int64_t *cap,
+                 struct err *e);
+
+// Anchors: the runs of the query go into a small hash table, one walk over the text counts them and
+// keeps their first places.
+
+enum { HITS_MAX = 32, SLOTS = 256 };
+
+struct run {
+    const int32_t *ids; // [ANCHOR_RUN]; NULL: an empty slot
+    int64_t count;
+    int64_t place[HITS_MAX]; // first tokens
+};
+
+static struct run *find_run(struct run *table, const int32_t *ids) {
+    uint64_t h = rng_hash(4, (uint64_t)ids[0] << 32 | (uint32_t)ids[1],
+                          (uint64_t)ids[2] << 32 | (uint32_t)ids[3], 0);
+    struct run *r = &table[h % SLOTS];
+    while (r->ids && memcmp(r->ids, ids, ANCHOR_RUN * sizeof *ids))
+        r = r == &table[SLOTS - 1] ? table : r + 1;
+    return r;
+}
+
+static void count_places(struct run *table, const int32_t *ids, int64_t n) {
+    for (int64_t i = 0; i + ANCHOR_RUN <= n; i++) {
+        struct run *r = find_run(table, ids + i);
+        if (!r->ids)
+            continue;
+        if (r->count < HITS_MAX)
+            r->place[r->count] = i;
+        r->count++;
+    }
+}
+
+static int64_t chunk_of(const struct chunks *c, int64_t token) {
+    int64_t lo = 0, hi = c->n - 1;
+    while (lo < hi) {
+        int64_t mid = (lo + hi + 1) / 2;
+        if (c->c[mid].first <= token)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+struct out {
+    int64_t **order, *n, *cap;
+};
+
+static int push(const struct out *o, int64_t chunk, struct err *e) {
+    int rc = vec_reserve(o->order, o->cap, *o->n + 1, sizeof **o->order, e);
+    if (!rc)
+        (*o->order)[(*o->n)++] = chunk;
+    return rc;
+}
+
+// The chunks at distance d from each place of r.
+static int push_ring(const struct chunks *c, const struct run *r, int64_t d, const struct out *o,
+                     struct err *e) {
+    int rc = 0;
+    for (int64_t i = 0; i < r->count && !rc; i++) {
+        int64_t begin = chunk_of(c, r->place[i]), end = chunk_of(c, r->place[i] + ANCHOR_RUN - 1);
+        if (d == 0) {
+            for (int64_t k = begin; k <= end && !rc; k++)
+                rc = push(o, k, e);
+            continue;
+        }
+        if (begin - d >= 0)
+            rc = push(o, begin - d, e);
+        if (!rc && end + d < c->n)
+            rc = push(o, end + d, e);
+    }
+    return rc;
+}
+
+static int by_count(const void *a, const void *b) {
+    const struct run *x = *(const struct run *const *)a, *y = *(const struct run *const *)b;
+    if (x->count != y->count)
+        return x->count < y->count ? -1 : 1;
+    return x->ids < y->ids ? -1 : x->ids > y->ids;
+}
+
+// The runs that say something, those with the fewest places first.
+static int useful(struct run *table, int hits, const struct run **list) {
+    int n = 0;
+    for (int i = 0; i < SLOTS; i++)
+        if (table[i].ids && table[i].count && table[i].count <= hits)
+            list[n++] = &table[i];
+    qsort(list, (size_t)n, sizeof *list, by_count);
+    return n;
+}
+
+int anchors_find(const struct anchor_search *s, int64_t **order, int64_t *n, int64_t *cap,
+                 struct err *e) {
+    int64_t all = s->cuts->n;
+    int radius = s->radius ? s->radius : all < 1024 ? 2 : all < 2048 ? 4 : 8;
+    int hits = s->hits ? s->hits : all < 1024 ? 8 : all < 2048 ? 16 : HITS_MAX;
+    if (hits > HITS_MAX)
+        hits = HITS_MAX;
+    struct run *table = calloc(SLOTS, sizeof *table);
+    if (!table)
+        return err_set(e, ERR_MEMORY, "no memory to look for the query's words");
+    int64_t first = s->end - s->query > ANCHOR_QUERY ? s->end - ANCHOR_QUERY : s->query;
+    for (int64_t i = first; i + ANCHOR_RUN <= s->end; i++)
+        find_run(table, s->ids + i)->ids = s->ids + i;
+    count_places(table, s->ids, s->query);
+    const struct run *list[SLOTS];
+    int runs = useful(table, hits, list), rc = 0;
+    const struct out o = {order, n, cap};
+    for (int64_t d = 0; d <= radius && !rc; d++)
+        for (int i = 0; i < runs && !rc; i++)
+            rc = push_ring(s->cuts, list[i], d, &o, e);
+    free(table);
+    return rc;
+}
+
+// Options of selection: defaults, checks, curves.
+
+struct select_options select_options_default(void) {
+    return (struct select_options){
+        .budget = SELECT_MASS,
+        .mass = 0.9,
+        .least = 0.02,
+        .most = 0.5,
+        .keep = 0.05,
+        .head = 256,
+        .tail = 768,
+        .anchors = true,
+    };
+}
+
+static int share(double v, const char *what, struct err *e) {
+    if (v > 0 && v <= 1) // false of what is no number
+        return 0;
+    return err_set(e, ERR_USAGE,
+                   "%s is %g, but it is a share of the prompt: above 0, at most 1 (0.05 keeps a "
+                   "twentieth)",
+                   what, v);
+}
+
+static int check_curve(const struct select_options *o, struct err *e) {
+    if (o->n_points < 1 || o->n_points > SELECT_POINTS)
+        return err_set(e, ERR_USAGE, "a curve of keep ratios has 1 to %d points, not %d",
+                       SELECT_POINTS, o->n_points);
+    for (int i = 0; i < o->n_points; i++) {
+        const struct select_point *p = &o->curve[i];
+        if (!(p->tokens >= 0) || !isfinite(p->tokens))
+            return err_set(e, ERR_USAGE, "point %d of the curve is at %g tokens", i + 1, p->tokens);
+        int rc = share(p->keep, "a keep ratio of the curve", e);
+        if (rc)
+            return rc;
+        if (i && p->tokens <= p[-1].tokens)
+            return err_set(e, ERR_USAGE,
+                           "the curve has a point at %.0f tokens behind one at %.0f; lengths must "
+                           "rise from point to point",
+                           p->tokens, p[-1].tokens);
+    }
+    return 0;
+}
+
+int select_options_check(const struct select_options *o, struct err *e) {
+    int rc = 0;
+    if (o->head < 0 || o->tail < 0 || o->anchor_radius < 0 || o->anchor_hits < 0)
+        return err_set(e, ERR_USAGE,
+                       "head, tail and the radius and hits of anchors cannot be negative");
+    if (o->budget == SELECT_RATIO)
+        return share(o->keep, "the keep ratio", e);
+    if (o->budget == SELECT_CURVE)
+        return check_curve(o, e);
+    if (o->budget != SELECT_MASS)
+        return err_set(e, ERR_USAGE, "there is no budget number %d", (int)o->budget);
+    rc = share(o->mass, "the mass of scores to keep", e);
+    if (!rc)
+        rc = share(o->least, "the least share to keep", e);
+    if (!rc)
+        rc = share(o->most, "the largest share to keep", e);
+    if (!rc && o->least > o->most)
+        rc = err_set(e, ERR_USAGE, "the least share to keep, %g, is more than the largest, %g",
+                     o->least, o->most);
+    return rc;
+}
+
+// One number at s; what follows it in *end, which is s if there is none.
+static double number(const char *s, char **end) {
+    *end = (char *)s;
+    return *s == '.' || (*s >= '0' && *s <= '9') ? strtod(s, end) : NAN;
+}
+
+static int read_point(const char **at, struct select_point *p, struct err *e) {
+    const char *s = *at;
+    char *end;
+    p->tokens = number(s, &end);
+    bool good = end > s && *end == ':';
+    if (good) {
+        s = end + 1;
+        p->keep = number(s, &end);
+        good = end > s && (*end == '\0' || strchr(" ,\t\n", *end));
+    }
+    if (!good)
+        return err_set(e, ERR_USAGE,
+                       "'%.40s' is no point of a curve; write TOKENS:RATIO, as in 40000:0.2", *at);
+    *at = end;
+    return 0;
+}
+
+int select_curve_read(struct select_options *o, const char *text, size_t n, struct err *e) {
+    struct select_options made = *o;
+    made.budget = SELECT_CURVE;
+    made.n_points = 0;
+    char *copy = strndup(text, n);
+    if (!copy)
+        return err_set(e, ERR_MEMORY, "no memory for a curve");
+    const char *at = copy;
+    int rc = strlen(copy) < n ? err_set(e, ERR_USAGE, "a curve has a NUL in it") : 0;
+    while (!rc && *(at += strspn(at, " ,\t\n"))) {
+        if (made.n_points == SELECT_POINTS)
+            rc = err_set(e, ERR_USAGE, "a curve has at most %d points", SELECT_POINTS);
+        else
+            rc = read_point(&at, &made.curve[made.n_points++], e);
+    }
+    free(copy);
+    if (!rc)
+        rc = check_curve(&made, e);
+    if (!rc)
+        *o = made;
+    return rc;
+}
+
+double select_ratio(const struct select_options *o, int64_t tokens) {
+    if (o->budget != SELECT_CURVE)
+        return o->keep;
+    const struct select_point *p = o->curve;
+    double at = (double)tokens;
+    if (at <= p[0].tokens)
+        return p[0].keep;
+    for (int i = 1; i < o->n_points; i++)
+        if (at < p[i].tokens)
+            return p[i - 1].keep + (p[i].keep - p[i - 1].keep) * (at - p[i - 1].tokens) /
+                                       (p[i].tokens - p[i - 1].tokens);
+    return p[o->n_points - 1].keep;
+}
 
 enum { SCORED, EDGES, ANCHORS, QUEUES };
 

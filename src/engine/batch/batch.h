@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that step together: each call of batch_step is one pass of the target over all of them,
-// pieces of some prompts beside decoding steps of others. Requests join and leave between any two
-// steps, with their own sampling, limits and ways of guessing, and get the tokens that they would
-// get alone. One thread owns a batch and its session. Queues, time limits and what to do when
-// memory runs out are the caller's.
+// Requests that step together. A job is one request in progress, owned by its batch from joining to
+// leaving: a member of the step (spec/step/step.h) with a reply that grows. One pass of the target
+// runs pieces of some prompts beside decoding steps of others. Requests join and leave between any
+// two passes, with their own sampling, limits and ways of guessing, and get the tokens that they
+// would get alone. One thread owns a batch and its session. Queues, time limits and what to do when
+// memory runs out are the caller's; the functions at the end run requests to their end in one call.
 #ifndef COPPICE_ENGINE_BATCH_BATCH_H
 #define COPPICE_ENGINE_BATCH_BATCH_H
 
@@ -91,5 +92,26 @@ int64_t batch_piece_rows(const struct batch *b, int decoding);
 
 // What the last step took.
 struct step_times batch_times(const struct batch *b);
+
+// Generates. *out is zeroed first; call reply_fini in any case. After an error it holds the tokens
+// that were chosen before, which the callback has seen too.
+int session_generate(struct session *s, const struct request *r, struct reply *out, struct err *e);
+
+// What the steps cost in which all requests were decoding.
+struct generate_cost {
+    int64_t steps, tokens, rows; // passes; tokens committed and rows verified, of all requests
+    struct step_times ms;
+};
+
+// Generates r[n], 1 <= n <= the session's max_seqs, side by side. out[n] is zeroed first; call
+// reply_fini on each in any case. cost: NULL, or filled. The first error ends all.
+int session_generate_many(struct session *s, const struct request *r, int n, struct reply *out,
+                          struct generate_cost *cost, struct err *e);
+
+// Runs the first n tokens of a prompt into a sequence, which several requests may go on from. *out:
+// NULL for a new one, or one that holds the first of these tokens and grows; when that fails it
+// holds any number of them. The caller frees it with sequence_destroy before the session.
+int session_prefill(struct session *s, const int32_t *prompt, int64_t n, struct sequence **out,
+                    struct err *e);
 
 #endif

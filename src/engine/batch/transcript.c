@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens beside a sequence that holds the first of them; see transcript.h. The one rule: the
-// sequence is always a beginning of the tokens. It may be shorter at any time, and absent.
+// Tokens beside a sequence that holds the first of them. The one rule: the sequence is always a
+// beginning of the tokens. It may be shorter at any time, and absent.
 #include "engine/batch/transcript.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "base/num.h"
 #include "base/vec.h"
-#include "engine/batch/generate.h"
+#include "engine/batch/batch.h"
 #include "models/checkpoint.h"
 
 struct transcript {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes into the cache and what comes out; what is dropped is in room.c. See cache.h.
-#include "engine/cache/impl.h"
+// What goes into the cache and what comes out of it; entries and their eviction are in entries.c.
+#include "engine/cache/entries.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,11 +57,11 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
 void cache_prepare(struct cache *c) {
     struct sequence_spec spec = model_spec(session_model(c->session));
     size_t state = (size_t)recurrent_save_bytes(&spec.shape, spec.n_recurrent);
-    struct cache_nothing n;
-    if (cache_nothing(c, &n, NULL) == 0)
+    struct cache_empty n;
+    if (cache_empty(c, &n, NULL) == 0)
         image_prepare(&n.source, &c->blocks, spec.n_recurrent ? state : 0,
                       min_i64(c->o.ram, PREPARED));
-    cache_nothing_fini(&n);
+    cache_empty_fini(&n);
 }
 
 void cache_destroy(struct cache *c) {
@@ -70,7 +70,7 @@ void cache_destroy(struct cache *c) {
     cache_flush(c);
     cache_tier_close(c);
     while (c->all)
-        cache_drop(c, c->all);
+        cache_entry_drop(c, c->all);
     prefix_tree_fini(&c->tree);
     host_blocks_fini(&c->blocks);
     copier_destroy(c->copier);
@@ -83,9 +83,9 @@ static void drop_spoilt(struct cache *c, struct cache_entry *y) {
     for (struct cache_entry *z = c->copying, *next; z; z = next) {
         next = z->behind;
         if (image_shares(z->image, y->image))
-            cache_let_go(c, z);
+            cache_evict(c, z);
     }
-    cache_let_go(c, y);
+    cache_evict(c, y);
 }
 
 // Whether its copies have ended and the device has been asked behind them.
@@ -199,18 +199,19 @@ static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, boo
     struct prefix_node *n;
     struct image_source from = {
         .checkpoint = p, .device = model_kind(m), .vocab = model_params_of(m)->vocab};
-    struct cache_entry *kin = cache_kin(c, ids, len, end, &from.kin.common);
-    from.kin.image = kin ? kin->image : NULL;
+    struct cache_wanted w = {.sparse_end = end, .ready = true};
+    struct cache_entry *near = cache_nearest(c, ids, len, &w, &from.base.common);
+    from.base.image = near ? near->image : NULL;
     int64_t more =
         (int64_t)(sizeof *y + 2 * sizeof *n) + len * (int64_t)sizeof *ids + image_needs(&from);
-    if (!cache_make_room(c, more, kin))
+    if (!cache_evict_for(c, more, near))
         return err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
                        (long long)len);
     c->blocks.most = c->o.ram - c->tree.bytes;
     if (!wait && !image_ready(&from, &c->blocks))
         return LATER;
     int rc = prefix_add(&c->tree, ids, len, &n, e);
-    if (!rc && !y && !(y = cache_hang(c, n, end)))
+    if (!rc && !y && !(y = cache_entry_add(c, n, end)))
         rc = err_set(e, ERR_MEMORY, "no memory for an entry of the prefix cache");
     if (rc)
         return rc;
@@ -218,7 +219,7 @@ static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, boo
     rc = image_take(&y->image, &from, &c->blocks, c->copier, e);
     if (rc) {
         if (!y->file)
-            cache_drop(c, y);
+            cache_entry_drop(c, y);
         return rc;
     }
     cache_copying(c, y, p);
@@ -264,7 +265,7 @@ static void put_deferred(struct cache *c, int n) {
 
 // What has been hung on the tree behind the last look at the budget takes its room, too.
 static void keep_to_budget(struct cache *c) {
-    (void)cache_make_room(c, 0, NULL);
+    (void)cache_evict_for(c, 0, NULL);
     host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
 }
 
@@ -379,7 +380,7 @@ int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
 
 struct cache_stats cache_stats(const struct cache *c) {
     struct cache_stats s = c->stats;
-    s.bytes = cache_bytes(c);
+    s.bytes = c->blocks.held + c->blocks.other + c->tree.bytes;
     s.limit = c->o.ram;
     s.disk_limit = c->disk ? c->o.disk : 0;
     return s;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two lists of jobs under a lock, those that somebody waits for and others, and one of those that
-// have ended; see disk.h.
+// Files, then the folder and its thread. Whatever a head says is compared with the size of the file
+// before memory is taken for it.
 #include "engine/cache/disk.h"
 
 #include <dirent.h>
@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,412 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/new_file.h"
 #include "base/num.h"
+#include "base/pool.h"
 #include "base/vec.h"
 #include "formats/content.h"
+#include "state/stored.h"
+
+static const char magic[8] = {'c', 'o', 'p', 'p', 'c', 'a', 'c', 'h'};
+enum { VERSION = 1, SECTION = 20 }; // bytes of a section beside what it holds
+
+void cache_file_fini(struct cache_file *f) {
+    free(f->form);
+    free(f->sums);
+    free(f->tokens);
+    *f = (struct cache_file){0};
+}
+
+int64_t cache_file_memory(const struct cache_file *f) {
+    return (int64_t)(sizeof *f + f->form_bytes) + f->n_sums * (int64_t)sizeof *f->sums;
+}
+
+static int64_t pages_of(const struct cache_file_group *g) {
+    return ceil_div(g->len, KV_PAGE) - g->own;
+}
+
+static int64_t head_bytes(const struct cache_file *f) {
+    int64_t numbers = 8 * 9 + 4 + f->n_groups * 8 * 4;
+    return (int64_t)sizeof magic + 4 + 4 * SECTION + numbers + (f->len - f->common) * 4 +
+           (int64_t)f->form_bytes + f->n_sums * 8;
+}
+
+// Sizes that follow from the others.
+static void measure(struct cache_file *f) {
+    int64_t bytes = (int64_t)f->rest_bytes;
+    f->n_sums = 1;
+    for (int g = 0; g < f->n_groups; g++) {
+        f->n_sums += pages_of(&f->groups[g]);
+        bytes += pages_of(&f->groups[g]) * (int64_t)f->groups[g].page_bytes;
+    }
+    f->data = head_bytes(f);
+    f->bytes = f->data + bytes;
+}
+
+int cache_file_of(struct cache_file *f, const struct image *m, const struct cache_file *base,
+                  int64_t common, struct err *e) {
+    f->len = m->len;
+    f->sparse_end = m->sparse_end;
+    f->base = base ? base->key : 0;
+    f->common = base ? common : 0;
+    f->n_groups = m->n_groups;
+    f->rest_bytes = m->rest_bytes;
+    for (int g = 0; g < m->n_groups; g++) {
+        const struct image_group *y = &m->groups[g];
+        struct cache_file_group *o = &f->groups[g];
+        *o = (struct cache_file_group){y->page_bytes, y->len, y->first, y->first};
+        if (base && g < base->n_groups && base->groups[g].first <= y->first)
+            o->own =
+                max_i64(y->first, min_i64(common, min_i64(y->len, base->groups[g].len)) / KV_PAGE);
+    }
+    f->form_bytes = m->form_bytes;
+    f->form = malloc(f->form_bytes);
+    measure(f);
+    f->sums = calloc((size_t)f->n_sums, sizeof *f->sums);
+    if (!f->form || !f->sums)
+        return err_set(e, ERR_MEMORY, "no memory to write an entry of the prefix cache");
+    memcpy(f->form, m->form, f->form_bytes);
+    return 0;
+}
+
+// Calls with the rest and every page of m that is in the file.
+typedef int piece_fn(void *arg, const void *data, size_t n, int64_t i, struct err *e);
+static int each_piece(const struct cache_file *f, const struct image *m, piece_fn *call, void *arg,
+                      struct err *e) {
+    int64_t i = 0;
+    int rc = call(arg, m->rest, m->rest_bytes, i++, e);
+    for (int g = 0; g < f->n_groups; g++)
+        for (int64_t p = f->groups[g].own; !rc && p < m->groups[g].n_pages; p++)
+            rc = call(arg, m->groups[g].pages[p]->data, m->groups[g].page_bytes, i++, e);
+    return rc;
+}
+
+enum { AT_ONCE = 4 << 20, UNSYNCED = 64 << 20 }; // bytes
+
+struct writing {
+    struct cache_file *f;
+    struct file_new *file;
+    const struct cache_pause *pause;
+    size_t unsynced;
+};
+
+static void pause_now(const struct writing *w) {
+    if (w->pause)
+        w->pause->call(w->pause->arg);
+}
+
+static int add_sum(void *arg, const void *data, size_t n, int64_t i, struct err *e) {
+    struct writing *w = arg;
+    (void)e;
+    w->f->sums[i] = hash_bytes(data, n, 0);
+    pause_now(w);
+    return 0;
+}
+
+static int put_piece(void *arg, const void *data, size_t n, int64_t i, struct err *e) {
+    struct writing *w = arg;
+    int rc = 0;
+    (void)i;
+    for (size_t at = 0, some; at < n && !rc; at += some) {
+        some = min_size(n - at, AT_ONCE);
+        rc = file_new_write(w->file, (const char *)data + at, some, e);
+        w->unsynced += some;
+        if (!rc && w->unsynced >= UNSYNCED) { // so that the end of it does not take long either
+            if (fflush(w->file->file) == 0)
+                (void)fdatasync(fileno(w->file->file)); // closing tells of errors
+            w->unsynced = 0;
+        }
+        pause_now(w);
+    }
+    return rc;
+}
+
+static int to_file(void *arg, const void *data, size_t n, struct err *e) {
+    return file_new_write(arg, data, n, e);
+}
+
+static void put_head(struct stored_out *o, const void *arg) {
+    const struct cache_file *f = arg;
+    const uint64_t numbers[] = {(uint64_t)f->bytes,
+                                f->kind,
+                                f->key,
+                                f->base,
+                                (uint64_t)f->len,
+                                (uint64_t)f->sparse_end,
+                                (uint64_t)f->common,
+                                f->form_bytes,
+                                f->rest_bytes};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        stored_put_u64(o, numbers[i]);
+    stored_put_u32(o, (uint32_t)f->n_groups);
+    for (int g = 0; g < f->n_groups; g++) {
+        const struct cache_file_group *y = &f->groups[g];
+        const int64_t own[] = {(int64_t)y->page_bytes, y->len, y->first, y->own};
+        for (int i = 0; i < 4; i++)
+            stored_put_u64(o, (uint64_t)own[i]);
+    }
+}
+
+static void put_tokens(struct stored_out *o, const void *arg) {
+    const struct cache_file *f = arg;
+    for (int64_t i = 0; i < f->len - f->common; i++)
+        stored_put_u32(o, (uint32_t)f->tokens[i]);
+}
+
+static void put_form(struct stored_out *o, const void *arg) {
+    const struct cache_file *f = arg;
+    stored_put(o, f->form, f->form_bytes);
+}
+
+static void put_sums(struct stored_out *o, const void *arg) {
+    const struct cache_file *f = arg;
+    for (int64_t i = 0; i < f->n_sums; i++)
+        stored_put_u64(o, f->sums[i]);
+}
+
+int cache_file_write(struct cache_file *f, const struct image *m, const char *path,
+                     const struct cache_pause *pause, struct err *e) {
+    struct file_new file;
+    struct writing w = {.f = f, .file = &file, .pause = pause};
+    (void)each_piece(f, m, add_sum, &w, NULL);
+    int rc = file_new_open(&file, path, e);
+    if (rc)
+        return rc;
+    struct stored_out o = {.sink = to_file, .arg = &file};
+    stored_put(&o, magic, sizeof magic);
+    stored_put_u32(&o, VERSION);
+    stored_section(&o, "HEAD", put_head, f);
+    stored_section(&o, "TOKN", put_tokens, f);
+    stored_section(&o, "FORM", put_form, f);
+    stored_section(&o, "SUMS", put_sums, f);
+    stored_out_fini(&o);
+    rc = o.rc ? err_set(e, o.rc, "%s", o.err.text) : each_piece(f, m, put_piece, &w, e);
+    if (rc) {
+        file_new_abort(&file);
+        return rc;
+    }
+    return file_new_close(&file, e);
+}
+
+static int from_file(void *arg, void *data, size_t n, struct err *e) {
+    FILE *f = arg;
+    if (fread(data, 1, n, f) == n)
+        return 0;
+    return ferror(f) ? err_set(e, ERR_IO, "it cannot be read: %s", strerror(errno))
+                     : stored_ends_early(e);
+}
+
+static void enter(struct stored_in *in, const char *tag) {
+    char found[5];
+    stored_enter(in, found);
+    if (strcmp(found, tag) != 0)
+        stored_damaged(in);
+}
+
+static int64_t get_count(struct stored_in *in, int64_t most) {
+    uint64_t n = stored_get_u64(in);
+    if (n > (uint64_t)most)
+        stored_damaged(in);
+    return in->rc ? 0 : (int64_t)n;
+}
+
+static void get_group(struct stored_in *in, struct cache_file_group *y, int64_t len, int64_t most) {
+    y->page_bytes = (uint64_t)get_count(in, most);
+    y->len = get_count(in, len);
+    y->first = get_count(in, ceil_div(y->len, KV_PAGE));
+    y->own = get_count(in, ceil_div(y->len, KV_PAGE));
+    if (y->own < y->first || y->page_bytes == 0)
+        stored_damaged(in);
+}
+
+static void get_head(struct stored_in *in, struct cache_file *f, int64_t bytes) {
+    enum { LONGEST = 1 << 30 };
+    enter(in, "HEAD");
+    if (get_count(in, INT64_MAX) != bytes)
+        stored_fail(in, ERR_FORMAT, "it was cut off");
+    f->kind = stored_get_u64(in);
+    f->key = stored_get_u64(in);
+    f->base = stored_get_u64(in);
+    f->len = get_count(in, LONGEST);
+    f->sparse_end = get_count(in, INT64_MAX);
+    f->common = get_count(in, f->len);
+    f->form_bytes = (size_t)get_count(in, bytes);
+    f->rest_bytes = (size_t)get_count(in, bytes);
+    f->n_groups = (int)stored_get_u32(in);
+    if (f->n_groups < 0 || f->n_groups > IMAGE_GROUPS || f->len < 1 || (!f->base && f->common))
+        stored_damaged(in);
+    for (int g = 0; !in->rc && g < f->n_groups; g++) {
+        get_group(in, &f->groups[g], f->len, bytes);
+        if (!f->base && f->groups[g].own != f->groups[g].first)
+            stored_damaged(in);
+        if (pages_of(&f->groups[g]) > bytes / (int64_t)max_i64((int64_t)f->groups[g].page_bytes, 1))
+            stored_damaged(in); // so that no sum overflows
+    }
+    stored_leave(in);
+    if (in->rc)
+        return;
+    measure(f);
+    if (f->bytes != bytes)
+        stored_damaged(in);
+}
+
+static void get_arrays(struct stored_in *in, struct cache_file *f) {
+    int64_t n = f->len - f->common;
+    f->tokens = malloc((size_t)max_i64(n, 1) * sizeof *f->tokens);
+    f->form = malloc(max_size(f->form_bytes, 1));
+    f->sums = malloc((size_t)f->n_sums * sizeof *f->sums);
+    if (!f->tokens || !f->form || !f->sums) {
+        stored_fail(in, ERR_MEMORY, "no memory for the head of an entry of the prefix cache");
+        return;
+    }
+    enter(in, "TOKN");
+    for (int64_t i = 0; i < n; i++)
+        f->tokens[i] = (int32_t)stored_get_u32(in);
+    stored_leave(in);
+    enter(in, "FORM");
+    stored_get(in, f->form, f->form_bytes);
+    stored_leave(in);
+    enter(in, "SUMS");
+    for (int64_t i = 0; i < f->n_sums; i++)
+        f->sums[i] = stored_get_u64(in);
+    stored_leave(in);
+}
+
+static void check_version(struct stored_in *in) {
+    char found[sizeof magic];
+    in->left = sizeof magic + 4;
+    stored_get(in, found, sizeof found);
+    if (memcmp(found, magic, sizeof magic) != 0)
+        stored_fail(in, ERR_FORMAT, "it is no entry of a prefix cache");
+    uint32_t version = stored_get_u32(in);
+    if (version > VERSION)
+        stored_fail(in, ERR_UNSUPPORTED,
+                    "it was written by a newer version of coppice, which can use it (form %u, here "
+                    "%d); it stays as it is",
+                    version, VERSION);
+    else if (version != VERSION)
+        stored_fail(in, ERR_FORMAT, "it has version %u of the form; this program reads %d", version,
+                    VERSION);
+}
+
+int cache_file_head(struct cache_file *f, const char *path, struct err *e) {
+    struct stat info;
+    *f = (struct cache_file){0};
+    int fd = file_open_own(path, e);
+    if (fd < 0)
+        return ERR_IO;
+    FILE *file = fdopen(fd, "rb");
+    if (!file || fstat(fd, &info)) {
+        int rc = err_set(e, ERR_IO, "%s cannot be read: %s", path, strerror(errno));
+        if (file)
+            fclose(file);
+        else
+            close(fd);
+        return rc;
+    }
+    struct stored_in in = {.source = from_file, .arg = file};
+    check_version(&in);
+    get_head(&in, f, info.st_size);
+    if (!in.rc)
+        get_arrays(&in, f);
+    stored_in_fini(&in);
+    fclose(file);
+    if (!in.rc)
+        return 0;
+    cache_file_fini(f);
+    return err_set(e, in.rc, "%s: %s", path, in.err.text);
+}
+
+int64_t cache_file_page(const struct cache_file *f, int group, int64_t page, uint64_t *sum) {
+    int64_t at = f->data + (int64_t)f->rest_bytes, i = 1;
+    for (int g = 0; g < group; g++) {
+        at += pages_of(&f->groups[g]) * (int64_t)f->groups[g].page_bytes;
+        i += pages_of(&f->groups[g]);
+    }
+    page -= f->groups[group].own;
+    *sum = f->sums[i + page];
+    return at + page * (int64_t)f->groups[group].page_bytes;
+}
+
+static int read_piece(int fd, const struct cache_piece *p, struct err *e) {
+    size_t done = 0;
+    while (done < p->bytes) {
+        ssize_t n = pread(fd, (char *)p->to + done, p->bytes - done, (off_t)p->at + (off_t)done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(e, ERR_IO, "it cannot be read: %s", strerror(errno));
+        if (n == 0)
+            return stored_ends_early(e);
+        done += (size_t)n;
+    }
+    if (hash_bytes(p->to, p->bytes, 0) != p->sum)
+        return err_set(e, ERR_FORMAT, "it is damaged");
+    int rc = p->page ? stored_check_page(p->page, p->to) : 0;
+    if (rc == ERR_FORMAT)
+        err_set(e, rc, "it has keys or values that are no numbers");
+    else if (rc)
+        err_set(e, rc,
+                "it was written by a newer version of coppice, which can use it; it stays as "
+                "it is");
+    return rc;
+}
+
+enum { READERS = 8, READ_ALONE = 1 << 26 }; // bytes that one thread reads as soon
+
+struct reading {
+    int fd;
+    const struct cache_piece *pieces;
+    atomic_bool failed; // nobody begins another piece
+    struct reader {
+        int rc;
+        struct err err;
+    } readers[READERS];
+};
+
+static void read_pieces(void *arg, int64_t begin, int64_t end, int worker) {
+    struct reading *r = arg;
+    struct reader *o = &r->readers[worker];
+    for (int64_t i = begin; i < end && !atomic_load(&r->failed); i++)
+        if ((o->rc = read_piece(r->fd, &r->pieces[i], &o->err)))
+            atomic_store(&r->failed, true);
+}
+
+// Copying out of the page cache, summing and looking for what is no number take a processor's
+// time, so several do it.
+static int read_all(int fd, const struct cache_piece *pieces, int64_t n, struct err *e) {
+    struct reading r = {.fd = fd, .pieces = pieces};
+    struct pool *pool = NULL;
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < n; i++)
+        bytes += (int64_t)pieces[i].bytes;
+    if (bytes > READ_ALONE && pool_create(&pool, READERS, NULL) == 0)
+        pool_run(pool, n, 1, read_pieces, &r);
+    else
+        read_pieces(&r, 0, n, 0);
+    pool_destroy(pool);
+    for (int i = 0; i < READERS; i++) {
+        if (!r.readers[i].rc)
+            continue;
+        if (e)
+            *e = r.readers[i].err;
+        return r.readers[i].rc;
+    }
+    return 0;
+}
+
+int cache_file_read(const char *path, const struct cache_piece *pieces, int64_t n, struct err *e) {
+    int fd = file_open_own(path, e);
+    if (fd < 0)
+        return ERR_IO;
+    int rc = read_all(fd, pieces, n, e);
+    close(fd);
+    return rc ? err_prefix(e, "%s", path) : 0;
+}
+
+// The folder: two lists of jobs under a lock, those that somebody waits for and others, and one of
+// those that have ended.
 
 struct job_list {
     struct cache_job *first, *last;

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "base/vec.h"
-#include "engine/cache/impl.h"
+#include "engine/cache/entries.h"
 #include "formats/content.h"
 #include "models/checkpoint.h"
 
@@ -68,7 +68,7 @@ static void forget_file(struct cache *c, struct cache_entry *y) {
         y->base->dependents--;
     y->base = NULL;
     if (!y->image && !y->loading)
-        cache_drop(c, y);
+        cache_entry_drop(c, y);
 }
 
 void cache_tier_lose(struct cache *c, struct cache_entry *y) {
@@ -139,11 +139,11 @@ static bool make_disk_room(struct cache *c, int64_t bytes, const struct cache_en
     struct cache_ranking ranking = {0};
     bool room = bytes <= c->o.disk;
     while (room && c->stats.disk_bytes + bytes > c->o.disk) {
-        struct cache_entry *y = c->n_other ? NULL : cache_least(&ranking, c, true, keep);
+        struct cache_entry *y = c->n_other ? NULL : cache_rank_pop(&ranking, c, true, keep);
         if (y) {
             struct cache_entry *base = y->base;
             cache_tier_lose(c, y);
-            cache_rank(&ranking, c, base); // nothing may go on from it any more
+            cache_rank_push(&ranking, c, base); // nothing may go on from it any more
         } else if (c->n_other) {
             remove_other(c);
         } else {
@@ -171,11 +171,12 @@ static struct cache_file *describe(struct cache *c, const struct cache_entry *y,
                                    struct cache_entry **base) {
     int32_t *text = malloc((size_t)y->len * sizeof *text);
     struct cache_file *f = calloc(1, sizeof *f);
+    struct cache_wanted w = {.sparse_end = y->sparse_end, .file = true};
     int64_t common = 0;
     int rc = !text || !f ? ERR_MEMORY : 0;
     if (!rc) {
         prefix_text(y->node, text);
-        *base = cache_base(c, text, y->len, y->sparse_end, &common);
+        *base = cache_nearest(c, text, y->len, &w, &common);
         rc = cache_file_of(f, y->image, *base ? (*base)->file : NULL, common, NULL);
     }
     if (!rc) {
@@ -261,33 +262,34 @@ static void written(struct cache *c, struct cache_entry *y, const struct cache_j
 static struct image *make_image(struct cache *c, const struct cache_entry *y) {
     const struct cache_file *f = y->file;
     struct image shape = {.len = y->len, .sparse_end = y->sparse_end, .rest_bytes = f->rest_bytes};
-    struct image_kin kin = {0};
+    struct image_base base = {0};
+    struct cache_wanted w = {.sparse_end = y->sparse_end, .ready = true};
     struct image *m = NULL;
     int32_t *text = malloc((size_t)y->len * sizeof *text);
     int64_t bytes = (int64_t)(host_blocks_size(f->rest_bytes) + sizeof shape + f->form_bytes);
     if (!text)
         return NULL;
     prefix_text(y->node, text);
-    struct cache_entry *near = cache_kin(c, text, y->len, y->sparse_end, &kin.common);
+    struct cache_entry *near = cache_nearest(c, text, y->len, &w, &base.common);
     free(text);
     if (near && near->source) // its pages may not come
         near = NULL;
-    kin.image = near ? near->image : NULL;
+    base.image = near ? near->image : NULL;
     shape.n_groups = f->n_groups;
     for (int g = 0; g < f->n_groups; g++) {
         const struct cache_file_group *o = &f->groups[g];
         int64_t n = ceil_div(o->len, KV_PAGE);
         shape.groups[g] = (struct image_group){
             .page_bytes = (size_t)o->page_bytes, .len = o->len, .first = o->first, .n_pages = n};
-        bytes += n * 8 + max_i64(n - max_i64(o->first, image_shared(&kin, g, o->len)), 0) *
+        bytes += n * 8 + max_i64(n - max_i64(o->first, image_shared(&base, g, o->len)), 0) *
                              (int64_t)(host_blocks_size((size_t)o->page_bytes) + 48);
     }
     shape.form = malloc(f->form_bytes);
     shape.form_bytes = f->form_bytes;
     c->blocks.most = c->o.ram - c->tree.bytes;
-    if (shape.form && cache_make_room(c, bytes, near)) {
+    if (shape.form && cache_evict_for(c, bytes, near)) {
         memcpy(shape.form, f->form, f->form_bytes);
-        (void)image_make(&m, &shape, &kin, &c->blocks, NULL);
+        (void)image_make(&m, &shape, &base, &c->blocks, NULL);
     }
     if (!m)
         free(shape.form);
@@ -386,7 +388,7 @@ static void loaded(struct cache *c, struct cache_entry *y, const struct cache_jo
     c->stats.failed++;
     note(c, j->err.text);
     if (!y->file) { // lost meanwhile: what has the key now is another file
-        cache_drop(c, y);
+        cache_entry_drop(c, y);
         return;
     }
     struct cache_entry *bad = with_key(c, j->failed);
@@ -451,7 +453,7 @@ static struct cache_entry *adopt(struct cache *c, struct cache_file *f, struct c
         for (y = n->entries; y && !cache_same_rule(y, f->len, f->sparse_end);)
             y = y->same;
         if (!y)
-            y = cache_hang(c, n, f->sparse_end);
+            y = cache_entry_add(c, n, f->sparse_end);
         if (!y)
             prefix_prune(&c->tree, n);
     }
@@ -637,11 +639,11 @@ bool cache_tier_look(struct cache *c) {
 
 // What files of this model and these settings are called by, and how their pages are laid out.
 static int find_kind(struct cache *c, struct err *e) {
-    struct cache_nothing n;
-    int rc = cache_nothing(c, &n, e);
+    struct cache_empty n;
+    int rc = cache_empty(c, &n, e);
     if (!rc)
         rc = image_kind(&n.source, &c->kind, c->layouts, e);
-    cache_nothing_fini(&n);
+    cache_empty_fini(&n);
     return rc;
 }
 

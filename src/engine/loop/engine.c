@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread and what others call; see engine.h. The lock guards what is published and whose turn
-// it is to have the session's memory, the queue has its own, and nothing else is shared but
-// streams. Nothing is computed, copied or waited for under a lock but its own condition.
+// The thread and what others call. The lock guards what is published and whose turn it is to have
+// the session's memory, the queue has its own, and nothing else is shared but streams. Nothing is
+// computed, copied or waited for under a lock but its own condition.
 #include "engine/loop/impl.h"
 
 #include <signal.h>

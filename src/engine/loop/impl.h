@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of the engine, for its own files: engine.c (the thread and what other threads call),
-// round.c (one round), room.c (who may hold memory).
+// round.c (one round), admission.c (who may hold memory).
 #ifndef COPPICE_ENGINE_LOOP_IMPL_H
 #define COPPICE_ENGINE_LOOP_IMPL_H
 
@@ -90,7 +90,7 @@ void room_drop_spares(struct engine *g);
 void room_for_fork(struct engine *g);
 // Whether a stream may begin, or what is known of it is still being read from a file.
 bool cached_ready(struct engine *g, const struct stream *s);
-// The prefix cache, where there is one (cached.c). Puts what is known of a stream's prompt
+// The prefix cache, where there is one (admission.c). Puts what is known of a stream's prompt
 // into an empty sequence, which it makes where *own is NULL and something is known.
 void cached_begin(struct engine *g, struct stream *s, struct sequence **own);
 // Where its checkpoints are to be made, and by whom they are taken.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See scheduler.h.
+// Rows of prompts by the time that is left for them, and prompts by urgency.
 #include "engine/loop/scheduler.h"
 
 #include <math.h>

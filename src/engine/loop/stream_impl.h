@@ -1,14 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of a stream, for the engine thread's own files.
+// The inside of a stream, and the queue in which other threads leave new ones for the engine
+// thread, with the wish to be looked at. Streams refer to the queue, so it lives until the last of
+// them has gone.
 #ifndef COPPICE_ENGINE_LOOP_STREAM_IMPL_H
 #define COPPICE_ENGINE_LOOP_STREAM_IMPL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
+#include "base/err.h"
 #include "engine/batch/batch.h"
-#include "engine/loop/queue.h"
 #include "engine/loop/stream.h"
+
+struct queue;
+struct stream;
+
+// limit: streams that wait at most: not begun, be they taken over by the engine or not, nor
+// cancelled.
+int queue_create(struct queue **out, int limit, struct err *e);
+struct queue *queue_keep(struct queue *q); // another reference
+void queue_drop(struct queue *q);          // NULL is allowed
+
+// Refuses what is pushed from now on with this code and sentence; 0: nothing.
+void queue_refuse(struct queue *q, int rc, const char *why);
+// n streams, linked by their `next`; all or none. ERR_LIMIT: full; or as queue_refuse says.
+int queue_push(struct queue *q, struct stream *first, struct stream *last, int n, struct err *e);
+void queue_wake(struct queue *q);
+void queue_end(struct queue *q); // the engine thread is to end
+
+// In the engine thread: all that has been pushed, in order, and NULL; waits for something to do
+// where `wait`. *end: queue_end has been called.
+struct stream *queue_take(struct queue *q, bool wait, bool *end);
+// A stream that has been pushed does not wait any more: it has begun, has ended or is cancelled,
+// whichever comes first. From any thread.
+void queue_leave(struct queue *q, struct stream *s);
+int queue_waiting(struct queue *q);
 
 // Choices of one prompt; of the engine thread once they are submitted.
 struct group {

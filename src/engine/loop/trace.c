@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See trace.h. Each write goes over the end of the JSON that the one before has left, and brings
-// its own; the kernel takes it as one.
+// Each write goes over the end of the JSON that the one before has left, and brings its own; the
+// kernel takes it as one.
 #include "engine/loop/trace.h"
 
 #include <errno.h>

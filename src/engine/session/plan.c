@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See plan.h. Advice goes from what costs least to what costs most: a shorter context, smaller keys
-// and values, smaller files.
+// The arithmetic of a plan, then the search for one. Advice goes from what costs least to what
+// costs most: a shorter context, smaller keys and values, smaller files.
 #include "engine/session/plan.h"
 
 #include <stdio.h>
@@ -8,6 +8,7 @@
 #include "base/memory/slabs.h"
 #include "base/num.h"
 #include "ops/args/args.h"
+#include "ops/experts/loan.h"
 
 enum { SMALLEST = 4 * KV_PAGE };
 
@@ -70,13 +71,6 @@ int64_t plan_longest(const struct memory_plan *p) {
     return lo * KV_PAGE >= SMALLEST ? lo * KV_PAGE : 0;
 }
 
-void plan_size(char text[PLAN_SIZE], int64_t bytes) {
-    if (bytes >= (int64_t)1 << 30)
-        snprintf(text, PLAN_SIZE, "%.2f GiB", (double)bytes / (double)(1 << 30));
-    else
-        snprintf(text, PLAN_SIZE, "%.2f MiB", (double)bytes / (double)(1 << 20));
-}
-
 // What would fit, for the end of a sentence.
 static void advise(const struct memory_plan *p, int64_t wanted, char *text, size_t size) {
     struct memory_plan small = *p;
@@ -100,10 +94,10 @@ int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e) {
     p->context = wanted ? wanted : fits ? fits : min_i64(SMALLEST, p->trained);
     if (p->available <= 0 || plan_total(p) <= p->available)
         return 0;
-    char need[PLAN_SIZE], have[PLAN_SIZE], missing[PLAN_SIZE], advice[96];
-    plan_size(need, plan_total(p));
-    plan_size(have, p->available);
-    plan_size(missing, plan_total(p) - p->available);
+    char need[SIZE_TEXT], have[SIZE_TEXT], missing[SIZE_TEXT], advice[96];
+    size_text(need, plan_total(p));
+    size_text(have, p->available);
+    size_text(missing, plan_total(p) - p->available);
     advise(p, p->context, advice, sizeof advice);
     return err_set(e, ERR_MEMORY,
                    "with a context of %lld tokens %s of memory are needed and %s may be taken, %s "
@@ -142,8 +136,8 @@ int64_t plan_host_experts(const struct memory_plan *p) {
 }
 
 static void print_cpu_experts(const struct memory_plan *p, struct str *out) {
-    char some[PLAN_SIZE];
-    plan_size(some, p->cpu_experts);
+    char some[SIZE_TEXT];
+    size_text(some, p->cpu_experts);
     if (p->cpu_layers)
         str_printf(out, "; the experts of %d of %d layers, %s, are the CPU's", p->cpu_layers,
                    p->expert_layers, some);
@@ -153,11 +147,11 @@ static void print_cpu_experts(const struct memory_plan *p, struct str *out) {
 }
 
 static void print_experts(const struct memory_plan *p, struct str *out) {
-    char some[PLAN_SIZE], all[PLAN_SIZE];
+    char some[SIZE_TEXT], all[SIZE_TEXT];
     if (p->resident >= p->experts)
         return;
-    plan_size(some, p->resident);
-    plan_size(all, p->experts);
+    size_text(some, p->resident);
+    size_text(all, p->experts);
     str_printf(out, " (of the experts' %s %.0f %% are resident, %s", all,
                100.0 * (double)p->resident / (double)p->experts, some);
     if (p->lent_rows)
@@ -177,19 +171,293 @@ void plan_print(const struct memory_plan *p, struct str *out) {
                  {", KV within windows ", kv_needs_windows(&p->kv, p->context, p->step), false},
                  {", state ", p->state, true},
                  {", workspace ", p->scratch, true}};
-    char size[PLAN_SIZE];
+    char size[SIZE_TEXT];
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        plan_size(size, parts[i].bytes);
+        size_text(size, parts[i].bytes);
         if (parts[i].always || parts[i].bytes)
             str_printf(out, "%s%s", parts[i].before, size);
         if (i == 0)
             print_experts(p, out);
     }
-    plan_size(size, plan_total(p));
+    size_text(size, plan_total(p));
     str_printf(out, "; %s with a context of %lld tokens", size, (long long)p->context);
     if (p->available > 0) {
-        plan_size(size, p->available - plan_total(p));
+        size_text(size, p->available - plan_total(p));
         str_printf(out, ", which leaves %s free", size);
     }
     print_cpu_experts(p, out);
+}
+
+// What may be taken: what others leave of the device, and no more than the caller allows itself.
+static int64_t available_to(const struct pair_request *r) {
+    int64_t left = runtime_available(r->device), own = r->target.memory_limit;
+    if (left > 0)
+        left = max_i64(1, left - r->spare);
+    if (left > 0 && r->most > 0)
+        left = min_i64(left, r->most);
+    if (exec_is_device(runtime_exec(r->device)) || own <= 0)
+        return left;
+    return left > 0 ? min_i64(left, own) : own;
+}
+
+static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct err *e) {
+    struct exec *x = runtime_exec(r->device);
+    const struct model_options *o = &r->target;
+    struct model_params params;
+    struct model_plan t;
+    struct dflash_plan d = {0};
+    int rc = model_plan(&t, &params, x, r->file, o, e);
+    if (rc)
+        return err_prefix(e, "%s", r->model);
+    if (r->draft) {
+        struct dflash_plan_args args = {x, r->file, o, r->draft, &r->dflash};
+        rc = dflash_plan(&d, &args, e);
+    }
+    if (rc)
+        return rc;
+    exec_limits_join(&t.limits, &d.limits);
+    kv_needs_join(&t.kv, &d.kv);
+    int64_t own = exec_own_bytes(x, &t.limits);
+    int64_t more = max_i64(own - runtime_claims(r->device)->own, 0);
+    *p = (struct memory_plan){.weights = t.weights,
+                              .draft = d.weights,
+                              .scratch = t.scratch + d.scratch + more,
+                              .own = own,
+                              .own_more = more,
+                              .state = (t.recurrent + d.pending) * max_i64(o->max_seqs, 1),
+                              .kv = t.kv,
+                              .step = t.step,
+                              .slabs = exec_is_device(x),
+                              .available = available_to(r),
+                              .trained = params.context};
+    if (exec_is_device(x)) {
+        p->experts = p->resident = t.expert_bytes;
+        p->slots = t.experts;
+        p->expert_layers = t.expert_layers;
+        p->cpu_layers = o->cpu_experts;
+        p->cpu_experts = t.host_bytes;
+    }
+    return 0;
+}
+
+enum { ROWS = 512, DEVICE_ROWS = 3072, LARGE_ROWS = 8192 };
+
+// From here on a device's memory is one in which the workspace of LARGE_ROWS is not missed.
+static const int64_t LARGE_DEVICE = (int64_t)72 << 30;
+
+// Rows of passes for which slots may be lent: whole tiles of 192, and somewhat more than prompts
+// of round lengths. Beyond the last one computing takes longer than bringing most of the experts.
+// A draft keeps what it reads of a pass beside the slots, all the time: with one they end at 4224.
+static const int LENT[] = {1536, 3072, 4224, 6144, 8448};
+enum { LENT_DRAFT = 4224 };
+enum { LENT_N = sizeof LENT / sizeof *LENT };
+_Static_assert((int)LENT_N < (int)MODEL_ROOMS, "a workspace for each");
+
+// Rows of a prompt's pass. On a device many share the unpacking of the weights: 8192 where there is
+// memory, else 3072, whole tiles of 192 and of 256 rows.
+static int rows_for(const struct pair_request *r) {
+    if (!exec_is_device(runtime_exec(r->device)))
+        return ROWS;
+    const bool slots = r->slots || r->most; // larger passes borrow what these have
+    return !slots && available_to(r) >= LARGE_DEVICE ? LARGE_ROWS : DEVICE_ROWS;
+}
+
+// How a plan is tried: rows of a prompt's pass, and whether experts may lie beyond the device.
+struct attempt {
+    int chunk;
+    bool rows_open, fewer, lends;
+};
+
+static int plan_once(struct memory_plan *p, struct pair_request *r, const struct attempt *a,
+                     struct err *e) {
+    r->chunk = a->chunk;
+    if (a->rows_open)
+        r->target.max_rows = a->chunk;
+    r->target.lent_rows = a->lends ? r->draft ? LENT_DRAFT : LENT[LENT_N - 1] : 0;
+    int rc = fill_plan(p, r, e);
+    if (!rc && a->fewer && p->slots.n)
+        rc = plan_fewer_experts(p, r->target.max_ctx, r->slots, e);
+    return rc ? rc : plan_fit_context(p, r->target.max_ctx, e);
+}
+
+static int plan_rows(struct memory_plan *p, struct pair_request *r, struct attempt a, bool open,
+                     struct err *e) {
+    int rc = plan_once(p, r, &a, e);
+    while (rc == ERR_MEMORY && open && a.chunk > ROWS) {
+        a.chunk = a.chunk == LARGE_ROWS ? DEVICE_ROWS : a.chunk / 2;
+        rc = plan_once(p, r, &a, e);
+    }
+    return rc;
+}
+
+// Slots, or memory for them, that were asked for: of a model and on a device that can have them.
+static int refuse_slots(const char *why, struct err *e) {
+    return err_set(e, ERR_UNSUPPORTED,
+                   "--spark-slots and --spark-vram are for models of experts on a GPU, and %s; "
+                   "leave them out",
+                   why);
+}
+
+// How it is to be tried, and then with fewer experts where that was open.
+struct course {
+    struct attempt a;
+    bool open;     // the rows of a prompt's pass
+    bool no_slots; // all experts of the device have to fit
+};
+
+static int plan_slots(struct memory_plan *p, struct pair_request *r, struct course *c,
+                      struct err *e) {
+    struct attempt a = c->a;
+    int rc = plan_rows(p, r, a, c->open, e);
+    if (rc == ERR_MEMORY && !a.fewer && !c->no_slots && p->slots.n) {
+        a.fewer = true;
+        a.lends = c->open && a.rows_open;
+        if (c->open && a.chunk == LARGE_ROWS)
+            a.chunk = DEVICE_ROWS;
+        rc = plan_rows(p, r, a, c->open, e);
+    }
+    return rc;
+}
+
+// What a pass of so many rows takes in the place of slots; usual: scratch of usual ones, which is
+// there anyway.
+static int room_of(int64_t *bytes, const struct pair_request *r, int rows, int64_t usual,
+                   struct err *e) {
+    struct exec *x = runtime_exec(r->device);
+    struct model_options o = r->target;
+    struct model_plan t;
+    o.max_rows = rows;
+    int rc = model_plan(&t, NULL, x, r->file, &o, e);
+    int64_t scratch = rc ? 0 : exec_room_scratch(x, &t.limits);
+    *bytes = rc ? 0 : t.room + (scratch > usual ? scratch : 0);
+    return rc;
+}
+
+// Which larger passes slots can be lent to, and whether they would bring less for any prompt.
+static int plan_lending(struct memory_plan *p, struct pair_request *r, struct err *e) {
+    struct exec *x = runtime_exec(r->device);
+    const int own = r->target.max_rows, most = r->target.lent_rows;
+    struct model_lending *l = &r->target.lending;
+    struct expert_layout layout;
+    struct model_plan t;
+    r->target.lent_rows = 0;
+    if (!most)
+        return 0;
+    int rc = model_plan(&t, NULL, x, r->file, &r->target, e);
+    expert_layout_of(&layout, &p->slots, rc ? 0 : t.rows);
+    for (int i = 0; i < LENT_N && !rc; i++) {
+        struct expert_loan loan;
+        struct err none;
+        int64_t bytes = 0;
+        if (LENT[i] <= own || LENT[i] > most)
+            continue;
+        rc = room_of(&bytes, r, LENT[i], exec_room_scratch(x, &t.limits), e);
+        if (rc || expert_layout_lend(&layout, &p->slots, bytes, &loan, &none))
+            break; // larger ones have no room, either
+        const struct expert_passes way = {LENT[i], loan.slot_bytes};
+        if (expert_loan_choose(&p->slots, own, &way, 1, LENT[i]) < 0)
+            continue;
+        l->pass[l->n].rows = LENT[i];
+        l->pass[l->n++].bytes = bytes;
+        p->lent_rows = LENT[i];
+    }
+    if (l->n)
+        l->own = p->among_slots = t.rows;
+    return rc;
+}
+
+// The fewest layers of the CPU with which the rest fits, which more of them always leave room for.
+static int fewest_layers(struct memory_plan *p, struct pair_request *r, struct course *c,
+                         struct err *e) {
+    int lo = 1, hi = p->expert_layers;
+    struct err first = *e;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        r->target.cpu_experts = mid;
+        int rc = plan_slots(p, r, c, e);
+        if (rc && rc != ERR_MEMORY)
+            return rc;
+        if (rc)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    *e = first;
+    r->target.cpu_experts = lo;
+    return plan_slots(p, r, c, e);
+}
+
+static int plan_auto(struct memory_plan *p, struct pair_request *r, struct course *c,
+                     struct err *e) {
+    struct expert_rates rates = {0};
+    r->target.cpu_experts = 0;
+    int rc = plan_slots(p, r, c, e);
+    bool fits = !rc && p->resident >= p->experts;
+    if (fits || (rc && rc != ERR_MEMORY) || !p->expert_layers || r->slots)
+        return rc;
+    int measured = expert_rates(&rates, runtime_exec(r->device), r->target.cpu, e);
+    if (measured)
+        return measured;
+    c->no_slots = rates.cpu >= (double)CPU_FASTER * rates.bus;
+    if (rc || c->no_slots)
+        rc = fewest_layers(p, r, c, e);
+    p->rates = rates;
+    return rc;
+}
+
+static int refuse_cpu_experts(const char *why, struct err *e) {
+    return err_set(e, ERR_UNSUPPORTED,
+                   "--cpu-experts is for models of experts on a GPU, and %s; leave it out", why);
+}
+
+int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, struct err *e) {
+    struct exec *x = runtime_exec(r->device);
+    bool open = r->chunk == 0, rows_open = r->target.max_rows == 0;
+    int chunk = open ? rows_for(r) : r->chunk;
+    *p = (struct memory_plan){0};
+    if ((r->slots || r->most) && !exec_is_device(x))
+        return refuse_slots("the CPU is used", e);
+    if (r->cpu_experts && !exec_is_device(x))
+        return refuse_cpu_experts("the CPU is used", e);
+    *planned = r->always || r->slots || runtime_limited(r->device) || r->target.memory_limit > 0;
+    if (!*planned) {
+        r->chunk = chunk;
+        if (rows_open)
+            r->target.max_rows = chunk;
+        return 0;
+    }
+    struct course c = {.a = {chunk, rows_open, r->slots > 0, r->slots > 0 && open && rows_open},
+                       .open = open};
+    r->target.cpu_experts = r->cpu_experts > 0 ? r->cpu_experts : 0;
+    int rc = r->cpu_experts == CPU_EXPERTS_AUTO ? plan_auto(p, r, &c, e) : plan_slots(p, r, &c, e);
+    if (!rc && !p->expert_layers && r->slots)
+        rc = refuse_slots("this model has no experts", e);
+    if (!rc && !p->expert_layers && r->cpu_experts)
+        rc = refuse_cpu_experts("this model has none", e);
+    if (rc == ERR_MEMORY)
+        claims_blame(runtime_claims(r->device), e);
+    if (rc)
+        return rc;
+    r->target.max_ctx = p->context;
+    if (p->resident >= p->experts) {
+        r->target.lent_rows = 0;
+        return 0;
+    }
+    r->target.experts = p->slots;
+    return plan_lending(p, r, e);
+}
+
+struct claim plan_claim(const struct memory_plan *p, int64_t available, const char *who,
+                        bool share) {
+    int64_t pool = p->resident < p->experts ? p->resident : 0;
+    struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more - p->among_slots,
+                                [ARENA_SLOTS] = pool + p->among_slots,
+                                [ARENA_WEIGHTS] = p->weights - pool + p->draft,
+                                [ARENA_STATES] = p->state}};
+    int64_t one = plan_kv_held(p, p->context);
+    int64_t most = available > 0 ? available - p->own_more - claim_bytes(&c) : INT64_MAX;
+    bool all = !share && p->available > 0;
+    c.bytes[ARENA_PAGES] = all ? max_i64(min_i64(plan_pages(p), most), one) : one;
+    snprintf(c.who, sizeof c.who, "%s", who);
+    return c;
 }

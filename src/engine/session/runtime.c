@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening devices and keeping account of their memory; see runtime.h.
+// Opening devices, and the arithmetic of their memory budgets.
 #include "engine/session/runtime.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/session/plan.h"
 #include "ops/observe/importance.h"
 #include "ops/observe/timing.h"
+
+void size_text(char text[SIZE_TEXT], int64_t bytes) {
+    if (bytes >= (int64_t)1 << 30)
+        snprintf(text, SIZE_TEXT, "%.2f GiB", (double)bytes / (double)(1 << 30));
+    else
+        snprintf(text, SIZE_TEXT, "%.2f MiB", (double)bytes / (double)(1 << 20));
+}
 
 struct runtime_device {
     struct runtime *r;
@@ -228,12 +234,12 @@ const struct claims *runtime_claims(const struct runtime_device *d) {
 
 int runtime_host_alloc(struct runtime_device *d, size_t bytes, void **out, struct err *e) {
     int64_t held = 0;
-    char size[PLAN_SIZE], all[PLAN_SIZE];
+    char size[SIZE_TEXT], all[SIZE_TEXT];
     for (const struct runtime_device *one = d->r->devices; one; one = one->next)
         held += exec_host_bytes(one->x);
     *out = NULL;
-    plan_size(size, (int64_t)bytes);
-    plan_size(all, held);
+    size_text(size, (int64_t)bytes);
+    size_text(all, held);
     if (d->r->host_limit > 0 && (int64_t)bytes > d->r->host_limit - held)
         return err_set(e, ERR_MEMORY,
                        "%s more of the host's memory for copies pass its limit; %s are held", size,
@@ -251,4 +257,91 @@ int runtime_copier(struct runtime_device *d, struct copier **out, struct err *e)
     int rc = d->copier ? 0 : copier_create(&d->copier, d->x, e);
     *out = d->copier;
     return rc;
+}
+
+int64_t claim_bytes(const struct claim *c) {
+    int64_t sum = 0;
+    for (int i = 0; i < EXEC_ARENAS; i++)
+        sum += c->bytes[i];
+    return sum;
+}
+
+int64_t claims_total(const struct claims *c) {
+    int64_t sum = c->own;
+    for (const struct claim *one = c->all; one; one = one->next)
+        sum += claim_bytes(one);
+    return sum;
+}
+
+static void print_one(const struct claim *c, struct str *out) {
+    static const char *const names[EXEC_ARENAS] = {[ARENA_WORK] = "workspace",
+                                                   [ARENA_WEIGHTS] = "weights",
+                                                   [ARENA_STATES] = "states",
+                                                   [ARENA_PAGES] = "pages",
+                                                   [ARENA_SLOTS] = "slots of experts"};
+    static const enum exec_arena order[EXEC_ARENAS] = {ARENA_WEIGHTS, ARENA_SLOTS, ARENA_WORK,
+                                                       ARENA_STATES, ARENA_PAGES};
+    char size[SIZE_TEXT];
+    size_text(size, claim_bytes(c));
+    str_printf(out, "%s holds %s", c->who, size);
+    const char *before = " (";
+    for (int i = 0; i < EXEC_ARENAS; i++) {
+        int64_t bytes = c->bytes[order[i]];
+        if (!bytes)
+            continue;
+        size_text(size, bytes);
+        str_printf(out, "%s%s %s", before, names[order[i]], size);
+        before = ", ";
+    }
+    if (claim_bytes(c))
+        str_putc(out, ')');
+}
+
+void claims_print(const struct claims *c, struct str *out) {
+    for (const struct claim *one = c->all; one; one = one->next) {
+        if (one != c->all)
+            str_puts(out, "; ");
+        print_one(one, out);
+    }
+}
+
+void claims_blame(const struct claims *c, struct err *e) {
+    struct str text = {0};
+    claims_print(c, &text);
+    if (e && text.len && !text.failed) {
+        char before[sizeof e->text];
+        snprintf(before, sizeof before, "%s", e->text);
+        err_set(e, e->code, "%s; %s", before, text.data);
+    }
+    str_fini(&text);
+}
+
+int claims_take(struct claims *c, const struct claim *what, int64_t available, struct claim **out,
+                struct err *e) {
+    char need[SIZE_TEXT], have[SIZE_TEXT];
+    *out = NULL;
+    if (available > 0 && claim_bytes(what) > available) {
+        size_text(need, claim_bytes(what));
+        size_text(have, available);
+        err_set(e, ERR_MEMORY, "%s wants %s of memory and %s may be taken", what->who, need, have);
+        claims_blame(c, e);
+        return ERR_MEMORY;
+    }
+    struct claim *one = malloc(sizeof *one);
+    if (!one)
+        return err_set(e, ERR_MEMORY, "no memory for a claim of memory");
+    *one = *what;
+    one->next = c->all;
+    c->all = *out = one;
+    return 0;
+}
+
+void claims_give(struct claims *c, struct claim *one) {
+    for (struct claim **at = &c->all; one && *at; at = &(*at)->next) {
+        if (*at != one)
+            continue;
+        *at = one->next;
+        free(one);
+        return;
+    }
 }

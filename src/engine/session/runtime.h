@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands above sessions: the devices of this process, each opened once and found again by its
-// name, with one memory budget each, host memory that copies run from and to, and a queue of copies
-// beside the ops. Several models may be loaded on its devices at once, a scorer beside a target:
-// each is planned in what the others leave. One thread uses a device and what is loaded on it at a
-// time.
+// name, host memory that copies run from and to, and a queue of copies beside the ops. Each device
+// has one memory budget: how much may be taken, and who has claimed how much of it for what.
+// Several models may be loaded on a device at once, a scorer beside a target: each is planned in
+// what the others leave, claims its memory first and takes no more than that. One thread uses a
+// device and what is loaded on it at a time.
 #ifndef COPPICE_ENGINE_SESSION_RUNTIME_H
 #define COPPICE_ENGINE_SESSION_RUNTIME_H
 
@@ -13,9 +14,34 @@
 
 #include "base/err.h"
 #include "base/str.h"
-#include "engine/session/claims.h"
 #include "ops/copier.h"
 #include "ops/ops.h"
+
+struct claim {
+    char who[160];              // for sentences: the model's file
+    int64_t bytes[EXEC_ARENAS]; // by what they are for
+    struct claim *next;
+};
+
+// Zeroed: nobody has anything.
+struct claims {
+    struct claim *all; // the newest first
+    int64_t own;       // what the backend has for itself, for all of them
+};
+
+int64_t claim_bytes(const struct claim *c);
+int64_t claims_total(const struct claims *c); // own included
+
+// what: who and bytes of it. available: bytes that nobody has claimed yet; 0: unknown, then nothing
+// is refused. ERR_MEMORY with a sentence that says who holds what.
+int claims_take(struct claims *c, const struct claim *what, int64_t available, struct claim **out,
+                struct err *e);
+void claims_give(struct claims *c, struct claim *one); // NULL is allowed
+
+// "a.gguf holds 1.20 GiB (weights 1.00 GiB, ...)" for each claim; empty without any.
+void claims_print(const struct claims *c, struct str *out);
+// Puts the same behind the sentence in e, if anybody holds anything.
+void claims_blame(const struct claims *c, struct err *e);
 
 struct runtime;
 struct runtime_device;
@@ -65,5 +91,9 @@ int runtime_host_alloc(struct runtime_device *d, size_t bytes, void **out, struc
 void runtime_host_free(struct runtime_device *d, void *p);
 // Its queue of copies, made when it is first asked for.
 int runtime_copier(struct runtime_device *d, struct copier **out, struct err *e);
+
+// "1.25 GiB", "3.00 MiB" of bytes.
+enum { SIZE_TEXT = 32 };
+void size_text(char text[SIZE_TEXT], int64_t bytes);
 
 #endif

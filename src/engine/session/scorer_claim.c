@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See scorer_claim.h.
+// The arithmetic of a scorer beside a target.
 #include "engine/session/scorer_claim.h"
 
 #include <stdio.h>
@@ -19,11 +19,11 @@ static int64_t longest(const struct score_plan *p, int64_t tokens, int64_t bytes
 
 static int refuse(const struct runtime_device *d, const struct score_plan *p, int64_t tokens,
                   struct err *e) {
-    char need[PLAN_SIZE], weights[PLAN_SIZE], have[PLAN_SIZE];
+    char need[SIZE_TEXT], weights[SIZE_TEXT], have[SIZE_TEXT];
     int64_t available = runtime_available(d), fits = longest(p, tokens, available);
-    plan_size(need, p->total + p->own);
-    plan_size(weights, p->weights);
-    plan_size(have, available);
+    size_text(need, p->total + p->own);
+    size_text(weights, p->weights);
+    size_text(have, available);
     if (fits > 0)
         err_set(e, ERR_MEMORY,
                 "a prompt of %lld tokens takes %s with the scorer's weights, and %s may be taken: "

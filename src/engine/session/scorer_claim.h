@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scorer's part of a device's memory: its weights and what a prompt of some length takes are
-// claimed before it is loaded, as a pair's plan is (claims.h), so that whatever is loaded beside it
-// is planned in what is left.
+// claimed before it is loaded, as a pair's plan is (runtime.h), so that whatever is loaded beside
+// it is planned in what is left.
 #ifndef COPPICE_ENGINE_SESSION_SCORER_CLAIM_H
 #define COPPICE_ENGINE_SESSION_SCORER_CLAIM_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening a pair on a device of a runtime; see session.h.
+// Opening a pair on a device of a runtime.
 #include "engine/session/session.h"
 
 #include <stdio.h>
@@ -8,9 +8,8 @@
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "engine/session/pair.h"
-#include "engine/session/price_file.h"
-#include "engine/session/spark.h"
+#include "engine/session/learned.h"
+#include "engine/session/plan.h"
 #include "ops/parking.h"
 
 // A pair that is parked fills its device to the brim: of its limit this part stays free.

@@ -1,12 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // From what a caller writes (a grammar, a regular expression, a JSON Schema, "any JSON object") to
 // the constraint of a request. A store keeps the vocabulary as grammars need it, made when it is
-// first asked for, and the newest constraints, which have worked out masks that the next request
-// need not. Any thread may use one; the constraints belong to the thread that runs the requests.
+// first asked for, and the newest constraints by the text that they were made of: the masks that a
+// constraint has worked out need not be worked out twice. Any thread may use one; the constraints
+// belong to the thread that runs the requests.
 #ifndef COPPICE_ENGINE_SESSION_STRUCTURED_H
 #define COPPICE_ENGINE_SESSION_STRUCTURED_H
 
+#include <pthread.h>
+
+#include "base/str.h"
+#include "spec/constraint/constraint.h"
 #include "spec/constraint/grammar.h"
+
+enum { CONSTRAINT_STORE_MOST = 16 };
+
+struct constraint_store {
+    pthread_mutex_t lock; // of what follows
+    struct constraint_kept {
+        struct str key; // all that it was made of
+        struct constraint *c;
+        uint64_t used; // when it was asked for last; 0: none
+    } kept[CONSTRAINT_STORE_MOST];
+    uint64_t uses;
+    int most;
+};
+
+void constraint_store_init(struct constraint_store *s, int most); // most <= CONSTRAINT_STORE_MOST
+void constraint_store_fini(struct constraint_store *s);
+
+// The one with this key, with a reference for the caller; NULL: there is none.
+struct constraint *constraint_store_find(struct constraint_store *s, const struct str *key);
+// Keeps it in place of the one that was not asked for longest, with a reference of its own. The key
+// is taken over.
+void constraint_store_keep(struct constraint_store *s, struct str *key, struct constraint *c);
 
 enum structured_form {
     STRUCTURED_GBNF,   // a grammar in GBNF

@@ -7,7 +7,7 @@
 
 #include "base/num.h"
 #include "models/draft/impl.h"
-#include "state/stored/stored.h"
+#include "state/stored.h"
 
 static struct dflash *draft_of(const struct attachment *a) {
     return a->kind->owner;

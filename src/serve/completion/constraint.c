@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "engine/session/constraint_store.h"
+#include "engine/session/structured.h"
 #include "grammar/tool_grammar.h"
 #include "serve/workers.h"
 #include "spec/constraint/grammar.h"

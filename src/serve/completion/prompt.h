@@ -26,7 +26,7 @@ bool prompt_make_of(struct completion *c, struct conversation *v);
 // The same again of what compression leaves of it: `shorten` of struct dialect.
 bool prompt_shorten(struct completion *c);
 
-// The thread that compresses: the server's options, with the session's ratio (compress/adapt.h)
+// The thread that compresses: the server's options, with the session's ratio (compress/prefill.h)
 // where they follow sessions and the request names one (0: none).
 struct prefill_options prompt_compression(struct service *s, uint64_t session);
 // Loop thread: tells that thread what an answer of the session took. Nothing for answers without

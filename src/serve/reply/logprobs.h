@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/json/json.h"
-#include "engine/batch/logprobs.h"
+#include "engine/batch/request.h"
 #include "text/tokenizer/tokenizer.h"
 
 // Those of neighbouring tokens of a reply or of a prompt.

@@ -11,7 +11,7 @@
 
 #include "base/num.h"
 #include "base/utf8.h"
-#include "compress/adapt.h"
+#include "compress/prefill.h"
 #include "serve/random_id.h"
 static bool refuse_no_memory(struct api_error *x) {
     api_fail(x, 503, NULL, "no memory to read the request");

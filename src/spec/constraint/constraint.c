@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// References to constraints, and what bits say; see constraint.h.
+// References to constraints, and what bits say.
 #include "spec/constraint/constraint.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See grammar.h. A state is free text with the bytes that may still become a marker, or
+// A state is free text with the bytes that may still become a marker, or
 // a state of one of the grammars. Masks are made when they are looked at and stay with the state;
 // states that are dropped are kept for the next ones, with the room for their masks.
 #include "spec/constraint/grammar.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks of a member; see masks.h. The tree builder asks for the candidates of nodes as they join
+// Masks of a member. The tree builder asks for the candidates of nodes as they join
 // (a proposal with `expand`), which is where the constraint comes in: a node that is asked for gets
 // its state from its parent's. States of the rows that were built are those, or made when a mask is
 // looked at.

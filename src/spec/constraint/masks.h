@@ -9,7 +9,6 @@
 
 #include "spec/constraint/constraint.h"
 #include "spec/tree/ddtree.h"
-#include "spec/tree/walk.h"
 
 struct masks;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The constraint that ends reasoning; see thinking_limit.h. A state is a place in the reply: within
+// The constraint that ends reasoning. A state is a place in the reply: within
 // a block or not, how much of the next mark has come, how many tokens of reasoning, and, once they
 // are used up, how much of the closing text. It is a function of the tokens alone.
 #include "spec/constraint/thinking_limit.h"

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step; see step.h. Guesses decide only which rows are computed besides the roots: the chosen
+// The step. Guesses decide only which rows are computed besides the roots: the chosen
 // tokens and the logits that decide them are those of plain decoding (docs/exactness.md). Row i of
 // a member's tree is row first + i of the pass and row want + i of its wanted rows; a piece of a
 // prompt, and a root without guesses, are chains that are committed as they run.
 #include "spec/step/step.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -13,7 +14,364 @@
 #include "ops/meanwhile.h"
 #include "ops/observe/timing.h"
 #include "spec/constraint/masks.h"
-#include "spec/step/impl.h"
+
+struct step {
+    struct step_config c;
+    struct exec *x;
+    int64_t vocab;
+    int64_t max_rows, max_verify; // of a pass, of trees and chosen tokens
+    struct forest forest;
+    struct member **in;                    // [max_members] those that take part
+    struct sequence **seqs;                // [max_members] theirs
+    struct model_path *paths;              // [max_members]
+    int32_t *path_rows;                    // [max_verify] rows of the paths
+    struct sample_row *rows;               // [max_verify] of the wanted rows
+    int32_t *choice;                       // [max_verify] what was chosen behind them
+    struct draft_request *request;         // [max_members]
+    struct draft_request *shared_requests; // [max_members] those of the shared drafter, packed,
+    struct proposal *proposals;            // [max_members]
+    struct proposal **shared_proposals;    // [max_members] and where their answers go
+    struct budget_step share;              // of the newest step,
+    struct budget_member *budgeted;        // [max_members] its members,
+    struct member **owner;                 // [max_members] and whose they are
+    float *row;                            // [vocab] host copy of one logits row, for hashes
+    struct step_times ms;                  // of the newest step
+    int draft_failures;                    // of the shared drafter, in a row
+};
+
+// Adds the milliseconds since *from to *phase and moves *from on.
+void step_add_time(double *phase, double *from);
+
+// Asks the drafters of all members in s->in[n] that decode (one at least), and builds each one's
+// tree, so that all fit of->trees: only the root where nothing may or can be proposed. A member
+// whose own drafter fails gets its rc. An error of the shared drafter is the step's.
+struct step_rows {
+    int64_t pieces, trees; // of prompts beside them; most of all trees together
+};
+int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e);
+
+// The member's rows behind which a token is known, of which log-probabilities are wanted.
+static inline int64_t step_known(const struct member *m) {
+    return m->phase == MEMBER_PROMPT ? m->n_known : 0;
+}
+// And those behind which one may be chosen.
+static inline int64_t step_deciding(const struct member *m) {
+    return m->phase == MEMBER_PROMPT ? m->choose : m->tree.n;
+}
+
+// Log-probabilities of known tokens and of what the walks have chosen, for members that want them.
+// It fails only where the device does.
+int step_logprobs(struct step *s, int n, struct err *e);
+
+// Prices and budgets learn from the step of s->in[n] that has just been walked and committed.
+void step_learn(struct step *s, int n);
+
+// What a member of a step owns: its sampler, its masks, and room for log-probabilities.
+
+static int check_budget(const struct tree_options *t, struct err *e) {
+    if (t->budget < 0 || t->budget > TREE_MAX_BUDGET)
+        return err_set(e, ERR_USAGE, "a budget of %d nodes is not within 0 to %d", t->budget,
+                       TREE_MAX_BUDGET);
+    return 0;
+}
+
+static int make_logprobs(struct member *m, const struct model *model, struct err *e) {
+    size_t known = (size_t)model_max_verify(model);
+    if (m->c.n_best < 0 || m->c.n_best > OPS_LOGPROBS_MAX)
+        return err_set(e, ERR_USAGE, "log-probabilities of %d best tokens are not within 0 to %d",
+                       m->c.n_best, OPS_LOGPROBS_MAX);
+    m->logprobs = calloc(TREE_MAX_DEPTH + 1, sizeof *m->logprobs);
+    m->known = calloc(known, sizeof *m->known);
+    if (!m->logprobs || !m->known)
+        return err_set(e, ERR_MEMORY, "no memory for log-probabilities");
+    return 0;
+}
+
+int member_init(struct member *m, const struct model *model, const struct member_config *c,
+                struct err *e) {
+    memset(m, 0, sizeof *m);
+    m->c = *c;
+    int rc = check_budget(&c->tree, e);
+    // A device chooses behind every row in one batch, a CPU behind one row after the other.
+    bool batched = exec_ops(model_exec(model))->sample_batched;
+    if (!rc)
+        rc = sampler_create(&m->sampler, &c->sample, batched ? 1 + c->tree.budget : 1,
+                            (int)model_params_of(model)->vocab, e);
+    if (!rc && c->logprobs)
+        rc = make_logprobs(m, model, e);
+    if (!rc && c->constraint)
+        rc = masks_create(&m->masks, c->constraint, model_params_of(model)->vocab, e);
+    return rc;
+}
+
+void member_fini(struct member *m) {
+    sampler_destroy(m->sampler);
+    masks_destroy(m->masks);
+    free(m->logprobs);
+    free(m->known);
+    m->sampler = NULL;
+    m->masks = NULL;
+    m->logprobs = m->known = NULL;
+}
+
+// The drafting part of a step: which members draft, one call of the shared drafter for all of them,
+// their own drafters, their trees, and how the rows of the pass are shared among the trees.
+
+// Deepest node that the member's limits could use.
+static int limit_of(const struct member *m) {
+    const struct walk_limits *l = &m->limits;
+    int64_t left = min_i64(l->tokens_left, l->context_left) - 1;
+    return (int)min_i64(min_i32(m->c.tree.max_depth, TREE_MAX_DEPTH), left);
+}
+
+// The same of its drafters.
+static int depth_of(const struct step *s, const struct member *m) {
+    int most = m->c.use_draft ? drafter_max_depth(s->c.draft) : 0;
+    for (int i = 0; i < m->c.n_drafters; i++)
+        most = max_i32(most, drafter_max_depth(m->c.drafters[i]));
+    return min_i32(most, limit_of(m));
+}
+
+// Depth of that of its drafters which reaches least far: a draft model, if there is one. Its time
+// is what reaching less deep may save.
+static int reach_of(const struct step *s, const struct member *m) {
+    int least = m->c.use_draft ? drafter_max_depth(s->c.draft) : TREE_MAX_DEPTH;
+    for (int i = 0; i < m->c.n_drafters; i++)
+        least = min_i32(least, drafter_max_depth(m->c.drafters[i]));
+    return least;
+}
+
+// Who drafts: members without a budget whenever they may, the others where it pays beside `pieces`
+// rows of prompts. most: nodes beside the root that a tree without a budget may have.
+static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t most) {
+    struct budget_step *b = &s->share;
+    *b = (struct budget_step){
+        .price = s->c.price, .members = s->budgeted, .other_rows = pieces, .most = TREE_MAX_DEPTH};
+    for (int i = 0; i < n; i++) {
+        struct member *m = s->in[i];
+        int nodes = (int)min_i64(m->c.tree.budget, most);
+        s->request[i] = (struct draft_request){
+            .seq = m->seq, .root = m->root, .k = m->c.tree.k, .max_depth = depth_of(s, m)};
+        if (m->masks)
+            s->request[i].k = masks_wanted(m->c.tree.k);
+        m->drafted = m->phase == MEMBER_DECODE && nodes > 0 && s->request[i].max_depth > 0 &&
+                     (m->c.use_draft || m->c.n_drafters);
+        if (m->phase == MEMBER_PROMPT || !m->c.budget) {
+            b->other_seqs++;
+            continue;
+        }
+        s->budgeted[b->n] = (struct budget_member){.budget = m->c.budget,
+                                                   .drafts = m->drafted,
+                                                   .tree = &m->tree,
+                                                   .sure = m->masks ? masks_sure(m->masks) : NULL};
+        s->owner[b->n++] = m;
+        if (m->drafted)
+            b->most = min_i32(b->most, reach_of(s, m));
+    }
+    if (!b->n)
+        return;
+    budget_drafts(b);
+    for (int i = 0; i < b->n; i++)
+        s->owner[i]->drafted = s->budgeted[i].drafts;
+}
+
+// What the member's drafters are asked for, now that it is known who drafts.
+static void fill_request(struct step *s, int i) {
+    struct member *m = s->in[i];
+    struct draft_request *r = &s->request[i];
+    if (m->c.budget)
+        r->worth = s->share.depth;
+    if (m->drafted && m->c.share_noise)
+        r->noise = sampler_noise(m->sampler, sequence_len(m->seq) + 1, r->max_depth);
+}
+
+// A shared drafter that fails again and again is not asked any more: guesses are worth no failed
+// steps.
+static void give_up_draft(struct step *s, int n) {
+    for (int i = 0; s->draft_failures >= STEP_DRAFT_FAILURES && i < n; i++)
+        s->in[i]->c.use_draft = false;
+}
+
+// One call of the shared drafter for all members that want it.
+static int propose_shared(struct step *s, int n, struct err *e) {
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        if (!s->in[i]->drafted || !s->in[i]->c.use_draft)
+            continue;
+        s->shared_requests[count] = s->request[i];
+        s->shared_proposals[count++] = &s->proposals[i];
+    }
+    if (!count)
+        return 0;
+    int rc = drafter_propose(s->c.draft, s->shared_requests, count, s->shared_proposals, e);
+    s->draft_failures = rc ? s->draft_failures + 1 : 0;
+    return rc;
+}
+
+// The member's own drafters. One that fails is this member's failure.
+static void propose_own(struct step *s, int i) {
+    struct member *m = s->in[i];
+    struct proposal *p = &s->proposals[i];
+    for (int d = 0; m->drafted && !m->rc && d < m->c.n_drafters; d++)
+        m->rc = drafter_propose(m->c.drafters[d], &s->request[i], 1, &p, &m->err);
+}
+
+// A drafter's mistake must not become everybody's: tokens outside the vocabulary would make the
+// whole pass impossible.
+static int check_tree(const struct step *s, struct member *m) {
+    for (int i = 1; i < m->tree.n; i++)
+        if (m->tree.token[i] < 0 || m->tree.token[i] >= s->vocab)
+            return err_set(&m->err, ERR_USAGE,
+                           "a drafter guessed token id %d, which is outside the vocabulary of %lld",
+                           m->tree.token[i], (long long)s->vocab);
+    return 0;
+}
+
+// Whether the member's tree may have nodes that no drafter was asked for: those that its constraint
+// expects, where it guesses at all.
+static bool expects(const struct member *m) {
+    return m->masks && m->phase == MEMBER_DECODE && m->c.tree.budget > 0 &&
+           (m->c.use_draft || m->c.n_drafters);
+}
+
+// Builds the member's tree of at most `nodes` nodes beside the root.
+static void build_tree(struct step *s, int i, int64_t nodes) {
+    struct member *m = s->in[i];
+    struct tree_options o = m->c.tree;
+    struct proposal allowed, *p = &s->proposals[i];
+    o.budget = (int)min_i64(o.budget, nodes);
+    o.max_depth = s->request[i].max_depth;
+    if (m->rc || !(m->drafted || expects(m)))
+        return;
+    if (m->masks) {
+        o.max_depth = limit_of(m);
+        masks_offer(m->masks, p, &o, &allowed);
+        p = &allowed;
+    }
+    m->rc = ddtree_build(&m->tree, m->root, p, &o, &m->err);
+    m->rc = m->rc ? m->rc : check_tree(s, m);
+    m->tree.n = m->rc ? 1 : m->tree.n;
+    if (m->masks)
+        masks_take(m->masks, &m->tree);
+}
+
+static int propose_all(struct step *s, int n, struct err *e) {
+    double start = clock_ms();
+    for (int i = 0; i < n; i++) {
+        s->proposals[i] = (struct proposal){0};
+        fill_request(s, i);
+    }
+    int rc = propose_shared(s, n, e);
+    for (int i = 0; !rc && i < n; i++)
+        propose_own(s, i);
+    s->share.draft_ms = clock_ms() - start;
+    return rc;
+}
+
+int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e) {
+    int64_t deciding = 0, decoding = 0, fixed = 0, rows = of->trees;
+    for (int i = 0; i < n; i++) {
+        decoding += s->in[i]->phase == MEMBER_DECODE;
+        if (s->in[i]->phase == MEMBER_PROMPT)
+            deciding += step_known(s->in[i]) + step_deciding(s->in[i]);
+    }
+    give_up_draft(s, n);
+    rows = min_i64(rows, s->max_verify - deciding);
+    int64_t most = rows / decoding - 1;
+    begin_budgets(s, n, of->pieces, most);
+    int rc = propose_all(s, n, e);
+    for (int i = 0; !rc && i < n; i++) {
+        struct member *m = s->in[i];
+        build_tree(s, i, m->c.budget ? rows - decoding : most);
+        if (m->phase == MEMBER_DECODE && !m->c.budget)
+            fixed += m->tree.n;
+    }
+    if (rc || !s->share.n)
+        return rc;
+    s->share.other_rows += fixed;
+    s->share.max_rows = (int)(rows - fixed);
+    budget_share(&s->share);
+    for (int i = 0; i < s->share.n; i++)
+        s->owner[i]->tree.n = 1 + s->budgeted[i].nodes;
+    return 0;
+}
+
+// What a pass with pieces of prompts took.
+static void learn_prompts(struct step *s, int n) {
+    const struct step_times *t = &s->ms;
+    bool pieces = false;
+    for (int i = 0; i < n; i++)
+        pieces = pieces || s->in[i]->phase == MEMBER_PROMPT;
+    if (pieces && s->c.prompts)
+        price_note_pass(s->c.prompts, s->forest.n, n,
+                        t->prompt + t->verify + t->sample + t->commit);
+}
+
+void step_learn(struct step *s, int members) {
+    struct budget_step *b = &s->share;
+    int n = 0;
+    learn_prompts(s, members);
+    for (int i = 0; i < b->n; i++) {
+        const struct member *m = s->owner[i];
+        if (m->rc)
+            continue;
+        s->budgeted[n] = s->budgeted[i];
+        s->budgeted[n++].walk = &m->walk;
+    }
+    b->n = n;
+    b->pass_ms = s->ms.verify + s->ms.sample + s->ms.commit;
+    if (n)
+        budget_note(b);
+}
+
+// Log-probabilities behind the rows of a pass. They are asked for when the walks are done, of
+// tokens that are known by then: those of prompts, and those that were chosen on the paths. So they
+// come from the rows that decided, rows beside the paths cost nothing, and a row gives the same
+// bits whether its token was chosen from a tree, chosen plainly, or given in a prompt.
+
+static void ask(struct step *s, int64_t row, int32_t token, int n_best, struct sample_logprobs *p) {
+    p->n = n_best;
+    s->rows[row] = (struct sample_row){.given = true, .token = token, .logprobs = p};
+}
+
+static void ask_member(struct step *s, struct member *m) {
+    int64_t known = step_known(m);
+    for (int64_t i = 0; i < known; i++)
+        ask(s, m->want - known + i, m->piece[i + 1], m->c.n_best, &m->known[i]);
+    for (int i = 0; i < m->walk.count; i++)
+        ask(s, m->want + m->walk.path[i], m->walk.chosen[i], m->c.n_best, &m->logprobs[i]);
+}
+
+// The wanted rows [at, at + n), which are one slice; those at its ends that nobody asks for are
+// left out.
+static void run_slice(struct step *s, int64_t at, int64_t n) {
+    int64_t first = at, end = at + n;
+    while (first < end && !s->rows[first].logprobs)
+        first++;
+    while (end > first && !s->rows[end - 1].logprobs)
+        end--;
+    if (first == end)
+        return;
+    const float *logits = model_logits(s->c.model, at, n) + (first - at) * s->vocab;
+    exec_ops(s->x)->sample(s->x, logits, end - first, s->vocab, s->rows + first, s->choice + first);
+}
+
+int step_logprobs(struct step *s, int n, struct err *e) {
+    int64_t most = model_logits_rows(s->c.model), wanted = model_wanted(s->c.model);
+    bool any = false;
+    for (int i = 0; i < n; i++)
+        any = any || s->in[i]->c.logprobs;
+    if (!any)
+        return 0;
+    for (int64_t row = 0; row < wanted; row++)
+        s->rows[row] = (struct sample_row){.given = true};
+    for (int i = 0; i < n; i++)
+        if (s->in[i]->c.logprobs)
+            ask_member(s, s->in[i]);
+    for (int64_t at = 0; at < wanted; at += most)
+        run_slice(s, at, min_i64(wanted - at, most));
+    return exec_status(s->x, e);
+}
 
 void step_add_time(double *phase, double *from) {
     double now = clock_ms();

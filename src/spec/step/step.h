@@ -17,7 +17,7 @@
 #include "spec/draft/drafter.h"
 #include "spec/sampler.h"
 #include "spec/tree/budget.h"
-#include "spec/tree/walk.h"
+#include "spec/tree/ddtree.h"
 
 enum { STEP_MAX_DRAFTERS = 4 };
 enum { STEP_DRAFT_FAILURES = 3 }; // in a row, after which the shared drafter is not asked any more

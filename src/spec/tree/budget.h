@@ -23,7 +23,6 @@
 #include "base/err.h"
 #include "spec/tree/ddtree.h"
 #include "spec/tree/price.h"
-#include "spec/tree/walk.h"
 
 struct budget;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See price.h. Unknown are the logarithms of a pass's time at some row counts (between them times
+// Unknown are the logarithms of a pass's time at some row counts (between them times
 // are linear), of what one more sequence takes beside a row, of a draft's time by reach, and of
 // what one more member adds to it. They are jointly normal: all share the machine's speed, of which
 // nothing is known at first; passes share how steeply rows cost beside the shape that is usual for

@@ -2,12 +2,12 @@
 // Checkpoints as bytes, to keep in host memory or in files and to carry to another process. The
 // form holds what the state is of, and is refused where a state made here would have other bits.
 // It is described in docs/state.md.
-#ifndef COPPICE_STATE_STORED_CHECKPOINT_H
-#define COPPICE_STATE_STORED_CHECKPOINT_H
+#ifndef COPPICE_STATE_CHECKPOINT_H
+#define COPPICE_STATE_CHECKPOINT_H
 
 #include "ops/copier.h"
 #include "state/sequence.h"
-#include "state/stored/stored.h"
+#include "state/stored.h"
 
 // What a stored checkpoint says beside the state.
 struct checkpoint_form {

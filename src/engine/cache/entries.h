@@ -1,12 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of the prefix cache, for cache*.c only.
-#ifndef COPPICE_ENGINE_CACHE_IMPL_H
-#define COPPICE_ENGINE_CACHE_IMPL_H
+// The inside of the prefix cache: a radix tree over token ids, on which entries hang. A node stands
+// for a text, its path from the root, and holds only the tokens after its parent's. A node without
+// entries is there because texts part at it, or as the memory of what was there before.
+#ifndef COPPICE_ENGINE_CACHE_ENTRIES_H
+#define COPPICE_ENGINE_CACHE_ENTRIES_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
 #include "engine/cache/cache.h"
 #include "engine/cache/disk.h"
-#include "engine/cache/prefix_tree.h"
 #include "state/image.h"
+
+struct cache_entry;
+
+struct prefix_node {
+    struct prefix_node *parent, *child, *next; // NULL parent: the root; next: of the same parent
+    int32_t *ids;                              // [n] behind the parent's
+    int64_t n, end;                            // end: tokens up to and with these
+    struct cache_entry *entries;
+    int64_t touched; // when it was last walked over, by the caller's clock
+    int64_t gone;    // when it lost its last entry; 0: it had none or has some
+};
+
+struct prefix_tree {
+    struct prefix_node root;
+    int64_t bytes; // that nodes take, the root not counted
+};
+void prefix_tree_fini(struct prefix_tree *t);
+
+// Where a text of n tokens leaves the tree.
+struct prefix_match {
+    // The deepest node of which at least one token is shared; all of them where common ==
+    // node->end.
+    struct prefix_node *node;
+    int64_t common; // tokens shared
+};
+// now: noted on the nodes walked over; 0: nothing is.
+struct prefix_match prefix_find(struct prefix_tree *t, const int32_t *ids, int64_t n, int64_t now);
+
+// The node of exactly this text, made where there is none. ERR_MEMORY.
+int prefix_add(struct prefix_tree *t, const int32_t *ids, int64_t n, struct prefix_node **out,
+               struct err *e);
+// Takes a node without entries and children out, and those above it that stand for nothing then;
+// joins a parent without entries to an only child.
+void prefix_prune(struct prefix_tree *t, struct prefix_node *node);
+// Writes the text of a node to ids[node->end].
+void prefix_text(const struct prefix_node *node, int32_t *ids);
+// The token at a place of the text, place < node->end.
+int32_t prefix_token(const struct prefix_node *node, int64_t place);
+// The next node of the tree below `top` in an order in which parents come before children; NULL:
+// that was the last. Begin with top itself.
+struct prefix_node *prefix_next(const struct prefix_node *top, struct prefix_node *at);
 
 enum {
     CACHE_LEAST = 32,   // tokens of a text that is worth an entry, at least
@@ -45,12 +91,12 @@ struct cache {
     struct cache_entry *copying, *copying_last;  // those with a source, in the copies' order
     struct checkpoint *deferred[CACHE_DEFERRED]; // [n_deferred], until there is pinned memory
     int n_deferred;
-    int64_t clock;  // lookups so far
-    int64_t grid;   // tokens between checkpoints within a prompt
-    int64_t least;  // tokens of a text that is worth an entry
-    bool sparse;    // prompts are read by a sparse rule
-    bool cuts;      // states can be cut to any length
-    int64_t ghosts; // bytes of texts that nothing is kept of any more
+    int64_t clock;         // lookups so far
+    int64_t grid;          // tokens between checkpoints within a prompt
+    int64_t least;         // tokens of a text that is worth an entry
+    bool sparse;           // prompts are read by a sparse rule
+    bool cuts;             // states can be cut to any length
+    int64_t history_bytes; // bytes of texts that nothing is kept of any more
     struct cache_stats stats;
     struct cache_disk *disk; // NULL: none
     bool scanned, scanning;  // it is known what lies there; it is looked at
@@ -78,13 +124,13 @@ static inline bool cache_same_rule(const struct cache_entry *y, int64_t len, int
 }
 
 // A checkpoint of no tokens: what all states of this cache have in common.
-struct cache_nothing {
+struct cache_empty {
     struct sequence *seq;
     struct image_source source;
     struct checkpoint *checkpoint;
 };
-int cache_nothing(const struct cache *c, struct cache_nothing *out, struct err *e);
-void cache_nothing_fini(struct cache_nothing *n);
+int cache_empty(const struct cache *c, struct cache_empty *out, struct err *e);
+void cache_empty_fini(struct cache_empty *n);
 
 // What an entry is looked for.
 struct cache_wanted {
@@ -93,8 +139,7 @@ struct cache_wanted {
     bool file;  // on the disk, or on its way there
 };
 
-// Entries and the tree (index.c). The entry of a node that has this rule for its first `len`
-// tokens.
+// The entry of a node that has this rule for its first `len` tokens.
 struct cache_entry *cache_entry_of(const struct prefix_node *n, int64_t len,
                                    const struct cache_wanted *w);
 // The longest entry on the way to a node that is no longer than `most`.
@@ -104,47 +149,42 @@ struct cache_entry *cache_entry_above(const struct prefix_node *n, int64_t most,
 // in memory first.
 struct cache_entry *cache_entry_below(struct prefix_node *top, int64_t len,
                                       const struct cache_wanted *w);
-// Of the images that begin like ids[0..n), the one that shares most of them, and how many.
-struct cache_entry *cache_kin(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end,
-                              int64_t *common);
-// The entry of that kind for files.
-struct cache_entry *cache_base(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end,
-                               int64_t *common);
+// The entry that shares most with ids[0..n), of those that are wanted, and how many tokens.
+struct cache_entry *cache_nearest(struct cache *c, const int32_t *ids, int64_t n,
+                                  const struct cache_wanted *w, int64_t *common);
 // A new entry of a node; takes nothing over. NULL: no memory.
-struct cache_entry *cache_hang(struct cache *c, struct prefix_node *n, int64_t sparse_end);
-void cache_drop(struct cache *c, struct cache_entry *y);  // its node may be gone with it
-void cache_free_image(struct cache *c, struct image **m); // which nothing uses any more
+struct cache_entry *cache_entry_add(struct cache *c, struct prefix_node *n, int64_t sparse_end);
+void cache_entry_drop(struct cache *c, struct cache_entry *y); // its node may be gone with it
+void cache_free_image(struct cache *c, struct image **m);      // which nothing uses any more
 // Its image's copies are under way from a checkpoint, which is the cache's from now on.
 void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source);
 // Waits for them, and for the device where nobody has since; after an error the image is not what
 // it should be.
 int cache_copied(struct cache *c, struct cache_entry *y);
 // Out of memory, behind copies that are under way; what has no file is dropped.
-void cache_let_go(struct cache *c, struct cache_entry *y);
+void cache_evict(struct cache *c, struct cache_entry *y);
 // The oldest texts without entries, until they take no more than `most` bytes.
-void cache_prune_ghosts(struct cache *c, int64_t most);
-int64_t cache_bytes(const struct cache *c); // of memory that it holds
+void cache_prune_history(struct cache *c, int64_t most);
 
-// What is dropped for others (room.c): dropping what is worth least but `keep` until so many
-// bytes more fit; false: they never do.
-bool cache_make_room(struct cache *c, int64_t bytes, const struct cache_entry *keep);
+// Evicts what is worth least but `keep` until so many bytes more fit; false: they never do.
+bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *keep);
 
-// Entries by what they are worth, for one time of making room: each is looked at once, and again
-// when it is its turn, not each of them for each that goes. Zeroed: not made yet; free(at).
+// Entries by their value, for one eviction: each is looked at once, and again when it is its turn.
+// Zeroed: not made yet; free(at).
 struct cache_ranking {
     struct cache_ranked {
         struct cache_entry *entry;
-        double worth;
+        double value;
     } *at; // [n] a heap, the least first
     int64_t n, cap;
     bool files;
     const struct cache_entry *keep;
 };
 // Takes the least out, of images or of files; NULL: there is none, or no memory.
-struct cache_entry *cache_least(struct cache_ranking *r, struct cache *c, bool files,
-                                const struct cache_entry *keep);
+struct cache_entry *cache_rank_pop(struct cache_ranking *r, struct cache *c, bool files,
+                                   const struct cache_entry *keep);
 // Adds an entry that has come to be one that may go; NULL is allowed.
-void cache_rank(struct cache_ranking *r, struct cache *c, struct cache_entry *y);
+void cache_rank_push(struct cache_ranking *r, struct cache *c, struct cache_entry *y);
 
 // The disk (tier.c). All of them do nothing without one.
 void cache_tier_open(struct cache *c);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may hold memory for keys and values. It is looked at in tokens before requests are taken up,
-// and reserved before each pass; where that fails, the youngest members give way, one step at a
-// time: kept prompts of groups go first, then a member rests with its state, then the state of one
-// that rests is dropped, to be run again when there is room. The oldest member can have everything,
-// so that something always goes on.
-#include "engine/loop/impl.h"
-
+// Who may hold memory for keys and values. It is looked at in tokens before requests are admitted,
+// and reserved before each pass; where that fails, the youngest members are preempted, one step at
+// a time: kept prompts of groups go first, then a member is parked with its state, then the state
+// of one that is parked is dropped, to be run again when there is room. The oldest member can have
+// everything, so that something always goes on. A member's state goes into the prefix cache when it
+// is dropped and comes from there when it begins.
 #include <stdlib.h>
 
 #include "base/num.h"
+#include "engine/loop/impl.h"
 
 // Tokens that every member should be able to add before somebody has to give way again, and what
 // one reserves at once when it decodes.
@@ -276,4 +276,77 @@ struct stream *room_reserve(struct engine *g, struct err *e) {
         return s;
     }
     return NULL;
+}
+
+// The prefix cache: a request that joins begins with what is known of its prompt, leaves
+// checkpoints where other texts may part from it, and its state when it ends or is preempted.
+
+static int64_t sparse_end_of(const struct request *r) {
+    return r->sparse_end ? r->sparse_end : r->n_prompt;
+}
+
+bool cached_ready(struct engine *g, const struct stream *s) {
+    const struct request *r = &s->o.r;
+    bool prefixed = s->group && s->group->prefix;
+    return !g->cache || r->prompt_logprobs || prefixed ||
+           cache_ready(g->cache, r->prompt, r->n_prompt, sparse_end_of(r));
+}
+
+void cached_begin(struct engine *g, struct stream *s, struct sequence **own) {
+    const struct request *r = &s->o.r;
+    int64_t kept;
+    bool made = !*own;
+    s->cache = (struct cache_report){.why = CACHE_OFF, .here = -1, .there = -1};
+    if (!g->cache || r->prompt_logprobs)
+        return;
+    if (made && model_sequence(session_model(g->session), own, NULL))
+        return;
+    s->cache = cache_restore(g->cache, r->prompt, r->n_prompt, sparse_end_of(r), *own);
+    if (s->cache.cached && sequence_sparse(*own, sparse_end_of(r), NULL)) {
+        (void)sequence_truncate(*own, 0, &kept, NULL);
+        s->cache.cached = 0;
+    }
+    if (made && !s->cache.cached) {
+        sequence_destroy(*own);
+        *own = NULL;
+    }
+}
+
+static void take(void *arg, struct checkpoint *c, const struct err *e) {
+    struct stream *s = arg;
+    (void)e;
+    if (c)
+        cache_put(s->engine->cache, c);
+}
+
+void cached_points(struct engine *g, struct stream *s, struct request *r, int64_t from) {
+    if (!g->cache)
+        return;
+    s->engine = g;
+    free(s->points);
+    r->n_checkpoints =
+        cache_points(g->cache, r->prompt, r->n_prompt, from, &s->o.places, &s->points);
+    r->checkpoint_at = s->points;
+    r->checkpoint = take;
+    r->checkpoint_arg = s;
+}
+
+void cached_keep(struct engine *g, const struct stream *s) {
+    const struct sequence *seq = job_sequence(s->job);
+    struct checkpoint *c = NULL;
+    if (!g->cache || sequence_resume(seq) == 0)
+        return;
+    if (!sequence_checkpoint(seq, &c, NULL))
+        cache_put(g->cache, c);
+}
+
+void cached_again(struct engine *g, const struct stream *s) {
+    struct sequence *seq = job_sequence(s->job);
+    int64_t n;
+    const int32_t *ids = job_text(s->job, &n);
+    // What failed again may be this, and running the text is sure to come to an end.
+    if (!g->cache || sequence_len(seq) || s->o.r.prompt_logprobs || s->faults > 1)
+        return;
+    (void)cache_restore(g->cache, ids, n, job_sparse_end(s->job), seq);
+    (void)sequence_sparse(seq, job_sparse_end(s->job), NULL);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The serial form of state: sections with lengths and hashes, written to a sink and read from a
 // source piece by piece, so that neither needs all of it in memory. What a section holds is its
-// owner's business (checkpoint.c, attachments). Numbers are little-endian. Errors stay in
+// owner's business (checkpoints, attachments). Numbers are little-endian. Errors stay in
 // the struct: after the first one nothing more is written, and reads give zeros.
-#ifndef COPPICE_STATE_STORED_STORED_H
-#define COPPICE_STATE_STORED_STORED_H
+#ifndef COPPICE_STATE_STORED_H
+#define COPPICE_STATE_STORED_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -113,5 +113,13 @@ void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n
 // The first len positions of a group into k, which is initialised and empty. ERR_MISMATCH where the
 // layout, a codec or the window is not k's; values must be finite.
 void stored_get_kv(struct stored_in *in, struct exec *x, struct kv *k, int64_t len);
+
+// Whether values that come from outside are finite numbers, by their exponents alone: a state of
+// gigabytes is looked through at the speed of memory.
+
+// n values at p, which need not be aligned: binary32, binary16 and bfloat16.
+bool finite_f32(const void *p, int64_t n);
+bool finite_f16(const void *p, int64_t n);
+bool finite_bf16(const void *p, int64_t n);
 
 #endif

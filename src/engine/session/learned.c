@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prices by a key that names everything they depend on, then profiles of experts.
+#include "engine/session/learned.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/new_file.h"
+#include "formats/content.h"
+
+enum { KEPT = 256 }; // files of a folder
+
+static const char *base_name(const char *path) {
+    const char *last = strrchr(path, '/');
+    return last && last[1] ? last + 1 : path;
+}
+
+// Names, types and shapes of all tensors.
+static uint64_t hash_tensors(const struct gguf *g) {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct tensor *t = gguf_tensor_at(g, i);
+        hash = hash_bytes(t->name, strlen(t->name), hash);
+        hash = hash_bytes(&t->type, sizeof t->type, hash);
+        hash = hash_bytes(t->ne, sizeof t->ne, hash);
+    }
+    return hash;
+}
+
+static void put_draft(struct str *key, const struct price_subject *s) {
+    const struct dflash_params *p = dflash_params_of(s->draft_model);
+    struct stat info;
+    long long bytes = stat(s->draft, &info) == 0 && S_ISREG(info.st_mode) ? info.st_size : 0;
+    str_printf(key, "draft %s, %lld bytes, %s %d layers %lld wide, block %d; ", base_name(s->draft),
+               bytes, p->dialect, p->n_layers, (long long)p->dim, p->block_size);
+}
+
+static void put_key(struct str *key, const struct price_subject *s) {
+    str_printf(key, "coppice %s; model %s, %" PRIu64 " bytes, tensors %016" PRIx64 "; ",
+               COPPICE_VERSION, base_name(gguf_path(s->model)), gguf_bytes(s->model),
+               hash_tensors(s->model));
+    if (s->draft_model)
+        put_draft(key, s);
+    str_printf(key, "%s, %d threads; keys %s, values %s", exec_label(s->x), exec_threads(s->x),
+               kv_codec_of(s->codec_k)->name, kv_codec_of(s->codec_v)->name);
+    if (s->slots > 0)
+        str_printf(key, "; %lld slots of experts", (long long)s->slots);
+    if (s->cpu_experts > 0)
+        str_printf(key, "; experts of %d layers on %s with %d threads", s->cpu_experts,
+                   exec_label(s->cpu), exec_threads(s->cpu));
+    if (s->sparse.on)
+        str_printf(key, "; sparse prompts, alpha %g, %d sinks, window %d", (double)s->sparse.alpha,
+                   s->sparse.sinks, s->sparse.window);
+}
+
+struct price_experts price_experts_of(const struct gguf *g, const struct model_params *p) {
+    double experts = 0, all = 0;
+    if (!p->moe.experts)
+        return (struct price_experts){0};
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct tensor *t = gguf_tensor_at(g, i);
+        bool one_of_many = t->n_dims == 3 && t->ne[2] == p->moe.experts;
+        double part = one_of_many ? (double)p->moe.used / p->moe.experts : 1;
+        if (!p->tied && !strcmp(t->name, "token_embd.weight"))
+            continue; // of which a row reads a row
+        experts += one_of_many ? part * (double)t->bytes : 0;
+        all += part * (double)t->bytes;
+    }
+    return (struct price_experts){p->moe.experts, p->moe.used, all > 0 ? experts / all : 0};
+}
+
+static void tell(const struct price_note *n, const struct err *e, const char *rest) {
+    char sentence[sizeof e->text + 64];
+    snprintf(sentence, sizeof sentence, "%s; %s", e->text, rest);
+    if (n->note)
+        n->note(n->arg, sentence);
+}
+
+static void forget(struct price_file *f) {
+    str_fini(&f->folder);
+    str_fini(&f->path);
+    str_fini(&f->key);
+}
+
+void price_file_open(struct price_file *f, const char *folder, const struct price_subject *s,
+                     struct price *p, const struct price_note *n) {
+    struct err e = {0};
+    *f = (struct price_file){0};
+    str_puts(&f->folder, folder);
+    put_key(&f->key, s);
+    if (!f->key.failed)
+        price_path(&f->path, folder, f->key.data);
+    if (f->folder.failed || f->path.failed || f->key.failed) {
+        forget(f);
+        return;
+    }
+    int rc = price_load(p, f->path.data, f->key.data, &e);
+    if (rc == ERR_FORMAT || rc == ERR_LIMIT)
+        tell(n, &e, "what passes cost is measured anew");
+}
+
+void price_file_close(struct price_file *f, const struct price *p, const struct price_note *n) {
+    struct err e = {0};
+    if (f->path.len && p && price_learnt(p)) {
+        int rc = file_make_folder(f->folder.data, &e);
+        if (!rc)
+            rc = price_save(p, f->path.data, f->key.data, &e);
+        if (rc)
+            tell(n, &e, "what passes cost is not kept");
+        else
+            file_keep_newest(f->folder.data, "price-", ".json", KEPT);
+    }
+    forget(f);
+}
+
+// The file of a profile, in the order of this machine's bytes, which the version tells: magic (8
+// bytes), version, layers, experts and zero (32 bits each), hash of the model (64 bits), heats (32
+// bits each), and XXH64 of all that.
+
+static const char MAGIC[8] = "COPSPARK";
+enum { VERSION = 1 };
+
+struct head {
+    char magic[8];
+    uint32_t version, layers, experts, none;
+    uint64_t model;
+};
+_Static_assert(sizeof(struct head) == 32, "the head has no gaps");
+
+void spark_path(struct str *out, const char *model) {
+    str_printf(out, "%s.spark", model);
+}
+
+static size_t heat_bytes(const struct spark_subject *s) {
+    return (size_t)s->layers * (size_t)s->experts * sizeof(uint32_t);
+}
+
+// A run leaves less than 2^25 for an expert, so more than this for all of a layer is made up; sums
+// of it would not fit where they are kept.
+static bool too_hot(const uint32_t *heat, const struct spark_subject *s) {
+    for (int i = 0; i < s->layers; i++) {
+        uint64_t sum = 0;
+        for (int k = 0; k < s->experts; k++)
+            sum += heat[(size_t)i * (size_t)s->experts + (size_t)k];
+        if (sum > INT32_MAX)
+            return true;
+    }
+    return false;
+}
+
+static int damaged(const char *path, const char *what, struct err *e) {
+    return err_set(e, ERR_FORMAT, "%s %s; remove it to have a new one made", path, what);
+}
+
+int spark_parse(uint32_t **heat, const void *data, size_t n, const char *path,
+                const struct spark_subject *s, struct err *e) {
+    struct head h;
+    uint64_t sum;
+    *heat = NULL;
+    if (n < sizeof h || memcmp(data, MAGIC, sizeof MAGIC) != 0)
+        return damaged(path, "is no profile of experts", e);
+    memcpy(&h, data, sizeof h);
+    if (h.version != VERSION)
+        return damaged(path, "has another version of the format", e);
+    if (h.layers != (uint32_t)s->layers || h.experts != (uint32_t)s->experts)
+        return err_set(e, ERR_MISMATCH,
+                       "%s is of a model with %u layers of %u experts, and this one has %d of %d; "
+                       "remove it to have a new one made",
+                       path, h.layers, h.experts, s->layers, s->experts);
+    if (h.model != s->model)
+        return err_set(e, ERR_MISMATCH,
+                       "%s is of another model, or its file has changed since; remove it to have a "
+                       "new one made",
+                       path);
+    size_t body = sizeof h + heat_bytes(s);
+    if (n != body + sizeof sum)
+        return damaged(path, "is not whole", e);
+    memcpy(&sum, (const char *)data + body, sizeof sum);
+    if (sum != hash_bytes(data, body, 0))
+        return damaged(path, "is damaged", e);
+    *heat = malloc(heat_bytes(s));
+    if (!*heat)
+        return err_set(e, ERR_MEMORY, "no memory for %s", path);
+    memcpy(*heat, (const char *)data + sizeof h, heat_bytes(s));
+    if (!too_hot(*heat, s))
+        return 0;
+    free(*heat);
+    *heat = NULL;
+    return damaged(path, "has heats that no run leaves behind", e);
+}
+
+int spark_read(uint32_t **heat, const char *path, const struct spark_subject *s, struct err *e) {
+    struct str text = {0};
+    *heat = NULL;
+    struct stat is;
+    if (stat(path, &is) != 0 && errno == ENOENT)
+        return 0;
+    if (stat(path, &is) == 0 && !S_ISREG(is.st_mode)) // reading it may never end
+        return damaged(path, "is a folder or a device, and no profile of experts", e);
+    int rc = file_read(&text, path, sizeof(struct head) + heat_bytes(s) + 4096, e);
+    if (!rc)
+        rc = spark_parse(heat, text.data, text.len, path, s, e);
+    str_fini(&text);
+    return rc;
+}
+
+int spark_write(const uint32_t *heat, const char *path, const struct spark_subject *s,
+                struct err *e) {
+    struct head h = {.version = VERSION,
+                     .layers = (uint32_t)s->layers,
+                     .experts = (uint32_t)s->experts,
+                     .model = s->model};
+    struct hash sum;
+    struct file_new f;
+    memcpy(h.magic, MAGIC, sizeof MAGIC);
+    hash_begin(&sum, 0);
+    hash_add(&sum, &h, sizeof h);
+    hash_add(&sum, heat, heat_bytes(s));
+    uint64_t end = hash_end(&sum);
+    int rc = file_new_open(&f, path, e);
+    if (rc)
+        return rc;
+    rc = file_new_write(&f, &h, sizeof h, e);
+    if (!rc)
+        rc = file_new_write(&f, heat, heat_bytes(s), e);
+    if (!rc)
+        rc = file_new_write(&f, &end, sizeof end, e);
+    if (rc) {
+        file_new_abort(&f);
+        return rc;
+    }
+    return file_new_close(&f, e);
+}
+
+static const double EVERY = 5 * 60e3; // milliseconds
+
+void spark_close(struct spark *k) {
+    str_fini(&k->path);
+    free(k->heat);
+    *k = (struct spark){0};
+}
+
+void spark_open(struct spark *k, const char *model, const struct gguf *file,
+                const struct expert_classes *c, int first, const struct price_note *n) {
+    struct err e = {0};
+    *k = (struct spark){
+        .first = first,
+        .subject = {first + expert_classes_layers(c), c->experts, content_sketch(file)},
+        .written = clock_ms()};
+    spark_path(&k->path, model);
+    int rc = k->path.failed ? err_set(&e, ERR_MEMORY, "no memory for a profile of experts")
+                            : spark_read(&k->heat, k->path.data, &k->subject, &e);
+    if (!rc)
+        return;
+    tell(n, &e, "experts are placed without it");
+    spark_close(k);
+}
+
+static size_t in_front(const struct spark *k) {
+    return (size_t)k->first * (size_t)k->subject.experts;
+}
+
+const uint32_t *spark_heat(const struct spark *k) {
+    return k->heat ? k->heat + in_front(k) : NULL;
+}
+
+void spark_keep(struct spark *k, struct expert_store *s, bool now, const struct price_note *n) {
+    struct err e = {0};
+    struct expert_stats count;
+    if (!k->path.len || !s || (!now && clock_ms() - k->written < EVERY))
+        return;
+    k->written = clock_ms();
+    expert_store_stats(s, &count);
+    uint32_t *heat = calloc((size_t)k->subject.layers * (size_t)k->subject.experts, sizeof *heat);
+    if (heat && k->heat) // of the CPU's layers what was known stays
+        memcpy(heat, k->heat, in_front(k) * sizeof *heat);
+    if (heat && count.hits + count.misses != k->touched) {
+        k->touched = count.hits + count.misses;
+        if (expert_store_heat(s, heat + in_front(k), NULL, &e) ||
+            spark_write(heat, k->path.data, &k->subject, &e)) {
+            tell(n, &e, "which experts were hot is not kept");
+            spark_close(k);
+        }
+    }
+    free(heat);
+}

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sections, numbers and device memory of the serial form, then groups of keys and values. Values
+// that come from outside are looked through for what is no finite number, by their exponents alone,
+// without a branch within a run of them: compilers make vectors of that.
+#include "state/stored.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+
+enum { STRETCH = 4096 }; // values between two looks at what was found
+
+static bool finite_16(const unsigned char *p, int64_t n, uint16_t exponent) {
+    for (int64_t from = 0; from < n; from += STRETCH) {
+        int64_t some = min_i64(n - from, STRETCH);
+        uint16_t bad = 0;
+        for (int64_t i = 0; i < some; i++) {
+            uint16_t v;
+            memcpy(&v, p + 2 * (from + i), sizeof v);
+            bad |= (uint16_t)((v & exponent) == exponent);
+        }
+        if (bad)
+            return false;
+    }
+    return true;
+}
+
+bool finite_f16(const void *p, int64_t n) {
+    return finite_16(p, n, 0x7c00);
+}
+
+bool finite_bf16(const void *p, int64_t n) {
+    return finite_16(p, n, 0x7f80);
+}
+
+bool finite_f32(const void *p, int64_t n) {
+    const uint32_t exponent = 0x7f800000;
+    const unsigned char *bytes = p;
+    for (int64_t from = 0; from < n; from += STRETCH) {
+        int64_t some = min_i64(n - from, STRETCH);
+        uint32_t bad = 0;
+        for (int64_t i = 0; i < some; i++) {
+            uint32_t v;
+            memcpy(&v, bytes + 4 * (from + i), sizeof v);
+            bad |= (uint32_t)((v & exponent) == exponent);
+        }
+        if (bad)
+            return false;
+    }
+    return true;
+}
+
+enum { PIECE = 1 << 20 }; // bytes moved at once
+
+int stored_ends_early(struct err *e) {
+    return err_set(e, ERR_FORMAT, "the checkpoint ends early; it was cut off, make it again");
+}
+
+void stored_out_fini(struct stored_out *o) {
+    free(o->buffer);
+    o->buffer = NULL;
+    o->buffer_bytes = 0;
+}
+
+void stored_put(struct stored_out *o, const void *data, size_t n) {
+    o->n += n;
+    if (o->rc || o->measure || n == 0)
+        return;
+    hash_add(&o->hash, data, n);
+    o->rc = o->sink(o->arg, data, n, &o->err);
+}
+
+static void le_bytes(unsigned char *b, uint64_t v, int n) {
+    for (int i = 0; i < n; i++)
+        b[i] = (unsigned char)(v >> (8 * i));
+}
+
+static uint64_t le_number(const unsigned char *b, int n) {
+    uint64_t v = 0;
+    for (int i = 0; i < n; i++)
+        v |= (uint64_t)b[i] << (8 * i);
+    return v;
+}
+
+void stored_put_u32(struct stored_out *o, uint32_t v) {
+    unsigned char b[4];
+    le_bytes(b, v, 4);
+    stored_put(o, b, sizeof b);
+}
+
+void stored_put_u64(struct stored_out *o, uint64_t v) {
+    unsigned char b[8];
+    le_bytes(b, v, 8);
+    stored_put(o, b, sizeof b);
+}
+
+void stored_put_text(struct stored_out *o, const char *s) {
+    size_t n = strlen(s);
+    n = n < STORED_TEXT ? n : STORED_TEXT;
+    stored_put_u32(o, (uint32_t)n);
+    stored_put(o, s, n);
+}
+
+void stored_section(struct stored_out *o, const char *tag, stored_write_fn *write,
+                    const void *arg) {
+    bool measured = o->measure;
+    unsigned char end[8];
+    o->measure = true;
+    o->n = 0;
+    write(o, arg);
+    uint64_t n = o->n;
+    o->measure = measured;
+    hash_begin(&o->hash, 0);
+    stored_put(o, tag, 4);
+    stored_put_u64(o, n);
+    write(o, arg);
+    le_bytes(end, hash_end(&o->hash), 8);
+    stored_put(o, end, sizeof end);
+}
+
+// Host memory for n bytes.
+static bool grow_buffer(unsigned char **buffer, size_t *have, size_t n) {
+    if (n <= *have)
+        return true;
+    unsigned char *more = realloc(*buffer, n);
+    if (!more)
+        return false;
+    *buffer = more;
+    *have = n;
+    return true;
+}
+
+const unsigned char *stored_fetch(struct stored_out *o, struct exec *x, const void *p, size_t n) {
+    if (o->rc || o->measure)
+        return NULL;
+    if (o->fetch) {
+        o->fetch(o->fetch_arg, x, p, n);
+        return NULL;
+    }
+    if (o->stage) {
+        const unsigned char *at = o->stage->data + o->stage->at;
+        o->stage->at += n;
+        return at;
+    }
+    if (!grow_buffer(&o->buffer, &o->buffer_bytes, n)) {
+        o->rc = err_set(&o->err, ERR_MEMORY, "no memory to write a checkpoint");
+        return NULL;
+    }
+    exec_ops(x)->download(x, o->buffer, p, n);
+    return o->buffer;
+}
+
+void stored_put_device(struct stored_out *o, struct exec *x, const void *p, size_t n) {
+    const unsigned char *from = p;
+    if (o->apart && !o->measure && !o->rc && n)
+        o->apart->put_bytes(o->apart->arg, x, p, n);
+    for (size_t i = 0; i < n && !o->apart; i += PIECE) {
+        size_t some = min_size(n - i, PIECE);
+        const unsigned char *host = stored_fetch(o, x, from + i, some);
+        if (host || o->measure)
+            stored_put(o, host, some);
+    }
+}
+
+void stored_in_fini(struct stored_in *in) {
+    free(in->buffer);
+    in->buffer = NULL;
+    in->buffer_bytes = 0;
+}
+
+void stored_fail(struct stored_in *in, int code, const char *fmt, ...) {
+    char text[sizeof in->err.text];
+    va_list args;
+    if (in->rc)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    in->rc = err_set(&in->err, code, "%s", text);
+}
+
+void stored_damaged(struct stored_in *in) {
+    stored_fail(in, ERR_FORMAT, "the checkpoint is damaged; make it again");
+}
+
+// Bytes of the source, in a section or not.
+static void take(struct stored_in *in, void *data, size_t n) {
+    if (!in->rc)
+        in->rc = in->source(in->arg, data, n, &in->err);
+    if (in->rc)
+        memset(data, 0, n);
+    else
+        hash_add(&in->hash, data, n);
+}
+
+void stored_get(struct stored_in *in, void *data, size_t n) {
+    if (n > in->left)
+        stored_damaged(in);
+    else
+        in->left -= n;
+    take(in, data, n);
+}
+
+uint32_t stored_get_u32(struct stored_in *in) {
+    unsigned char b[4];
+    stored_get(in, b, sizeof b);
+    return (uint32_t)le_number(b, 4);
+}
+
+uint64_t stored_get_u64(struct stored_in *in) {
+    unsigned char b[8];
+    stored_get(in, b, sizeof b);
+    return le_number(b, 8);
+}
+
+void stored_get_text(struct stored_in *in, char *s) {
+    uint32_t n = stored_get_u32(in);
+    if (n > STORED_TEXT)
+        stored_damaged(in);
+    n = n > STORED_TEXT ? 0 : n;
+    stored_get(in, s, n);
+    s[n] = 0;
+    if (strlen(s) != n)
+        stored_damaged(in);
+}
+
+void stored_enter(struct stored_in *in, char *tag) {
+    unsigned char n[8];
+    hash_begin(&in->hash, 0);
+    take(in, tag, 4);
+    tag[4] = 0;
+    take(in, n, sizeof n);
+    in->left = le_number(n, 8);
+}
+
+void stored_leave(struct stored_in *in) {
+    unsigned char b[8];
+    uint64_t want = hash_end(&in->hash);
+    if (in->left)
+        stored_damaged(in);
+    take(in, b, sizeof b);
+    if (le_number(b, 8) != want)
+        stored_damaged(in);
+}
+
+void stored_skip(struct stored_in *in) {
+    unsigned char some[4096];
+    while (!in->rc && in->left)
+        stored_get(in, some, in->left < sizeof some ? (size_t)in->left : sizeof some);
+}
+
+unsigned char *stored_buffer(struct stored_in *in, size_t n) {
+    if (grow_buffer(&in->buffer, &in->buffer_bytes, n))
+        return in->buffer;
+    stored_fail(in, ERR_MEMORY, "no memory to read a checkpoint");
+    return NULL;
+}
+
+// Floats that are kept apart; whoever keeps them has seen to it that they are whole.
+static void get_apart(struct stored_in *in, struct exec *x, float *p, int64_t n) {
+    size_t bytes = (size_t)n * sizeof *p;
+    const float *host = in->rc || !bytes ? NULL : in->apart->get_bytes(in->apart->arg, bytes);
+    if (host && in->apart->check && !finite_f32(host, n))
+        host = NULL;
+    if (host)
+        exec_ops(x)->upload(x, p, host, bytes);
+    else if (bytes)
+        stored_damaged(in);
+}
+
+void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n) {
+    int64_t most = PIECE / (int64_t)sizeof *p;
+    if (in->apart) {
+        get_apart(in, x, p, n);
+        return;
+    }
+    float *host = (float *)stored_buffer(in, PIECE);
+    for (int64_t i = 0; !in->rc && i < n; i += most) {
+        int64_t some = min_i64(n - i, most);
+        stored_get(in, host, (size_t)some * sizeof *p);
+        if (!in->rc && !finite_f32(host, some))
+            stored_damaged(in);
+        if (!in->rc)
+            exec_ops(x)->upload(x, p + i, host, (size_t)some * sizeof *p);
+    }
+}
+
+// Groups of keys and values in the serial form: what they are, the first position that is still
+// there, then page by page the rows of each layer, plane and head, without unused slots. Values
+// that are no finite numbers are refused when read: pages hold none, because their unused slots may
+// be read.
+
+// The planes of a layer: bytes from its begin, bytes of a row.
+struct planes {
+    int n;
+    int64_t at[4], row[4];
+};
+
+static void add_planes(struct planes *p, const struct kv_plane *plane) {
+    p->at[p->n] = plane->codes;
+    p->row[p->n++] = plane->code_row;
+    if (plane->scale_row == 0)
+        return;
+    p->at[p->n] = plane->scales;
+    p->row[p->n++] = plane->scale_row;
+}
+
+static struct planes planes_of(const struct kv_layout *l) {
+    struct planes p = {0};
+    add_planes(&p, &l->k);
+    if (!l->s.v_in_k)
+        add_planes(&p, &l->v);
+    return p;
+}
+
+// Calls with every run of bytes that the first n slots of a page take, in the order of the form.
+typedef void run_fn(void *arg, int64_t at, size_t bytes);
+static void each_run(const struct kv_layout *l, int64_t n, run_fn *call, void *arg) {
+    struct planes p = planes_of(l);
+    for (int layer = 0; layer < l->s.n_layers; layer++)
+        for (int i = 0; i < p.n; i++)
+            for (int head = 0; head < l->s.n_heads; head++)
+                call(arg, layer * l->layer_bytes + p.at[i] + head * KV_PAGE * p.row[i],
+                     (size_t)(n * p.row[i]));
+}
+
+struct out_page {
+    struct stored_out *o;
+    const unsigned char *page;
+};
+
+static void put_run(void *arg, int64_t at, size_t bytes) {
+    struct out_page *w = arg;
+    stored_put(w->o, w->page ? w->page + at : NULL, bytes);
+}
+
+static int64_t first_page(const struct kv *k) {
+    int64_t i = 0;
+    while (i * KV_PAGE < k->len && k->ids[i] < 0)
+        i++;
+    return i;
+}
+
+void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k) {
+    const struct kv_layout *l = kv_pool_layout(k->pool);
+    const struct kv_shape *s = &l->s;
+    const int numbers[] = {s->n_layers, s->n_heads, s->dk, s->dv, s->v_in_k};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        stored_put_u32(o, (uint32_t)numbers[i]);
+    stored_put_text(o, kv_codec_of(s->codec_k)->name);
+    stored_put_text(o, kv_codec_of(s->codec_v)->name);
+    stored_put_u64(o, (uint64_t)k->window);
+    int64_t first = first_page(k);
+    stored_put_u64(o, (uint64_t)(first * KV_PAGE));
+    if (o->apart) {
+        if (!o->measure && !o->rc)
+            o->apart->put_pages(o->apart->arg, x, k);
+        return;
+    }
+    for (int64_t i = first; i * KV_PAGE < k->len; i++) {
+        int64_t left = k->len - i * KV_PAGE;
+        struct out_page w = {o, stored_fetch(o, x, k->pages[i], (size_t)l->page_bytes)};
+        if (w.page || o->measure)
+            each_run(l, min_i64(left, KV_PAGE), put_run, &w);
+    }
+}
+
+static void check_codec(struct stored_in *in, enum kv_codec_id id, const char *what) {
+    char name[STORED_TEXT + 1];
+    const char *own = kv_codec_of(id)->name;
+    stored_get_text(in, name);
+    if (strcmp(name, own) != 0)
+        stored_fail(in, ERR_MISMATCH,
+                    "the checkpoint has its %s as %.32s, the model as %s; load the model with the "
+                    "checkpoint's --kv-type",
+                    what, name, own);
+}
+
+static void check_group(struct stored_in *in, const struct kv *k) {
+    const struct kv_shape *s = &kv_pool_layout(k->pool)->s;
+    const int numbers[] = {s->n_layers, s->n_heads, s->dk, s->dv, s->v_in_k};
+    bool same = true;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        same = (stored_get_u32(in) == (uint32_t)numbers[i]) && same;
+    check_codec(in, s->codec_k, "keys");
+    check_codec(in, s->codec_v, "values");
+    if (stored_get_u64(in) != (uint64_t)k->window || !same)
+        stored_fail(in, ERR_MISMATCH,
+                    "the checkpoint's keys and values have another shape than the model's");
+}
+
+struct in_page {
+    struct stored_in *in;
+    unsigned char *page;
+};
+
+static void get_run(void *arg, int64_t at, size_t bytes) {
+    struct in_page *r = arg;
+    stored_get(r->in, r->page + at, bytes);
+}
+
+static int numbers_or(bool numbers) {
+    return numbers ? 0 : ERR_FORMAT;
+}
+
+// Values that follow each other: scales tell of their blocks where a codec has some. ERR_FORMAT:
+// not all are numbers; ERR_UNSUPPORTED: a codec that has no rule here.
+static int check_values(const struct kv_codec *c, const struct kv_row *r, int64_t n) {
+    const unsigned char *p = c->scale_bytes ? r->scales : r->codes;
+    switch (c->scale_bytes ? (uint32_t)TYPE_F16 : c->type) {
+    case TYPE_F16:
+        return numbers_or(finite_f16(p, n / c->block));
+    case TYPE_BF16:
+        return numbers_or(finite_bf16(p, n / c->block));
+    case TYPE_F32:
+        return numbers_or(finite_f32(p, n / c->block));
+    default:
+        return ERR_UNSUPPORTED;
+    }
+}
+
+// The first n slots of K, or of V. Those of a layer's head lie side by side.
+static int check_rows(const struct kv_layout *l, const struct kv_plane *p, int dim,
+                      enum kv_codec_id id, unsigned char *page, int64_t n) {
+    int rc = 0;
+    for (int i = 0; !rc && i < l->s.n_layers * l->s.n_heads; i++) {
+        struct kv_row r = kv_row_at(l, p, page, i / l->s.n_heads, i % l->s.n_heads, 0);
+        rc = check_values(kv_codec_of(id), &r, n * dim);
+    }
+    return rc;
+}
+
+static int check_page(const struct kv_layout *l, unsigned char *page, int64_t n) {
+    int rc = check_rows(l, &l->k, l->s.dk, l->s.codec_k, page, n);
+    return rc || l->s.v_in_k ? rc : check_rows(l, &l->v, l->s.dv, l->s.codec_v, page, n);
+}
+
+int stored_check_page(const struct kv_layout *l, const unsigned char *page) {
+    // Rows are found alike in pages that are written.
+    return check_page(l, (unsigned char *)page, KV_PAGE);
+}
+
+static void get_page(struct stored_in *in, struct exec *x, const struct kv_layout *l,
+                     unsigned char *page, int64_t n) {
+    struct in_page r = {in, stored_buffer(in, (size_t)l->page_bytes)};
+    if (!r.page)
+        return;
+    memset(r.page, 0, (size_t)l->page_bytes);
+    each_run(l, n, get_run, &r);
+    if (in->rc)
+        return;
+    int rc = check_page(l, r.page, n);
+    if (rc == ERR_UNSUPPORTED)
+        stored_fail(in, rc,
+                    "the checkpoint was written by a newer version of coppice; use that one");
+    else if (rc)
+        stored_damaged(in);
+    if (rc)
+        return;
+    exec_ops(x)->upload(x, page, r.page, (size_t)l->page_bytes);
+}
+
+void stored_get_kv(struct stored_in *in, struct exec *x, struct kv *k, int64_t len) {
+    check_group(in, k);
+    uint64_t first = stored_get_u64(in);
+    int64_t reach = k->window > 0 && len - k->window + 1 > 0 ? len - k->window + 1 : 0;
+    if (first % KV_PAGE || first > (uint64_t)reach)
+        stored_damaged(in);
+    if (!in->rc)
+        in->rc = kv_skip(k, (int64_t)first / KV_PAGE, &in->err);
+    if (!in->rc && in->apart) {
+        in->rc = in->apart->get_pages(in->apart->arg, x, k, len, &in->err);
+        return;
+    }
+    while (!in->rc && k->len < len) {
+        int64_t n = len - k->len < KV_PAGE ? len - k->len : KV_PAGE;
+        in->rc = kv_reserve(k, n, &in->err);
+        if (!in->rc)
+            get_page(in, x, kv_pool_layout(k->pool), kv_slot_at(k, k->len).page, n);
+        if (!in->rc)
+            kv_advance(k, n);
+    }
+}
