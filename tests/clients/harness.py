@@ -15,12 +15,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests/server"))
 
-from suite import Server, check, equal, finish, part, request  # noqa: E402 (found by the line above)
+from suite import Server, check, equal, finish, part, request, until  # noqa: E402 (found by the line above)
 
 FOLDER = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else os.path.join(ROOT, "build/clients")
 CONTEXT = 65536
@@ -166,11 +165,10 @@ class Trial:
                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                  start_new_session=True)
         try:
-            check("abort: the prompt is being read", self.wait(lambda: self.server.metric("coppice_requests_reading")), "")
+            check("abort: the prompt is being read", until(lambda: self.server.metric("coppice_requests_reading")), "")
             os.killpg(child.pid, number)
-            start = time.monotonic()
-            check("abort: the server's work ends", self.wait(lambda: self.counted(ended) > before, 5), self.records()[-1:])
-            check("abort: within two seconds", time.monotonic() - start < 2 and self.server.calm(2))
+            check("abort: the server's work ends", until(lambda: self.counted(ended) > before), self.records()[-1:])
+            check("abort: nothing is left of it", self.server.calm())
             child.wait(30)
         finally:
             if child.poll() is None:
@@ -179,15 +177,6 @@ class Trial:
 
     def counted(self, name):
         return self.server.metric(name) or 0
-
-    @staticmethod
-    def wait(condition, timeout=60):
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            if condition():
-                return True
-            time.sleep(0.05)
-        return False
 
     def finish(self, *wanted_out):
         """What went elsewhere: nothing; who asked: only those that are known to."""

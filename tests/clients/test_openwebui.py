@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from harness import FOLDER, NOTE, OTHER, WORD, Trial, part, program
-from suite import check, equal, free_port, request, running
+from suite import check, equal, free_port, request, running, until
 
 TOOLS = '''
 class Tools:
@@ -71,7 +71,7 @@ def healthy():
 def start():
     """Open WebUI, the tools and a model that has them."""
     Child([program("venv/bin/open-webui"), "serve", "--host", "127.0.0.1", "--port", str(port)], "open-webui.log")
-    if not check("it starts without a network", trial.wait(healthy, 400)):
+    if not check("it starts without a network", until(healthy, 400)):
         return
     token = call("/api/v1/auths/signin", {"email": "", "password": ""})["token"]
     call("/api/v1/tools/create", {"id": "files", "name": "files", "content": TOOLS,
@@ -124,7 +124,7 @@ def page():
     ended = 'coppice_requests_total{end="cancelled"}'
     before = trial.counted(ended)
     ask("/stop " + "word " * 8000)
-    check("abort: the stop button ends the server's work", trial.wait(lambda: trial.counted(ended) > before, 5),
+    check("abort: the stop button ends the server's work", until(lambda: trial.counted(ended) > before),
           trial.records()[-1:])
     browser.child.stdin.close()
     equal("the browser ends in order", browser.child.wait(60), 0)

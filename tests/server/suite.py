@@ -43,6 +43,14 @@ def part(function):
         check(function.__name__, False, traceback.format_exc())
 
 
+def until(condition, timeout=60):
+    """Waits until condition() is true, which fails after `timeout` seconds; whether it came."""
+    end = time.monotonic() + timeout
+    while not (reached := condition()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(reached)
+
+
 def finish():
     """Prints the sum and ends with the status."""
     print(f"{counts['passed']} passed, {counts['failed']} failed")
@@ -57,15 +65,11 @@ class Process:
         self.child = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT,
                                       stdin=subprocess.DEVNULL)
         running.append(self)
-        end = time.monotonic() + timeout
-        while True:
-            found = re.search(pattern, self.output())
-            if found:
-                self.port = int(found[1]) if found.groups() else 0
-                return
-            if self.child.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"{command[0]} did not start: {self.output()}")
-            time.sleep(0.02)
+        until(lambda: re.search(pattern, self.output()) or self.child.poll() is not None, timeout)
+        found = re.search(pattern, self.output())
+        if not found:
+            raise RuntimeError(f"{command[0]} did not start: {self.output()}")
+        self.port = int(found[1]) if found.groups() else 0
 
     def output(self):
         with open(self.log.name, encoding="utf-8", errors="replace") as file:
@@ -99,11 +103,9 @@ class Server(Process):
                    "--port", str(port), *room, *options]
         super().__init__(command, "")
         self.port = port
-        end = time.monotonic() + 60
-        while self.health() != 200:
-            if self.child.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the server is not ready: {self.output()}")
-            time.sleep(0.05)
+        until(lambda: self.health() == 200 or self.child.poll() is not None)
+        if self.health() != 200:
+            raise RuntimeError(f"the server is not ready: {self.output()}")
 
     def health(self):
         try:
@@ -117,15 +119,14 @@ class Server(Process):
         found = re.search(rf"^{re.escape(name)} ([0-9.e+-]+)$", text, re.M)
         return float(found[1]) if found else None
 
-    def calm(self, timeout=30):
+    def slots(self, state=None):
+        """What GET /slots says of the requests in progress, or of those in that state."""
+        slots = json.loads(request(self.port, "GET", "/slots")[2])
+        return [slot for slot in slots if slot["is_processing"] and state in (None, slot["state"])]
+
+    def calm(self, timeout=60):
         """Waits until no request is in progress; whether there came such a time."""
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            slots = json.loads(request(self.port, "GET", "/slots")[2])
-            if not any(slot["is_processing"] for slot in slots):
-                return True
-            time.sleep(0.05)
-        return False
+        return until(lambda: not self.slots(), timeout)
 
 
 def unjudged(path, row, names):

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 
-from suite import PROGRAM, ROOT, TARGET, Server, check, equal, finish, part, request
+from suite import PROGRAM, ROOT, TARGET, Server, check, equal, finish, part, request, until
 
 KILLS = int(sys.argv[2]) if len(sys.argv) > 2 else 12
 FOLDER = tempfile.mkdtemp(prefix="cache-", dir=os.path.join(ROOT, "build"))
@@ -86,13 +86,11 @@ def written(server):
     def whole():
         names = [name for name in os.listdir(server.folder) if name.endswith(".kvc")]
         files = server.metric("coppice_cache_files")
-        return files and \
+        return files and files == server.metric("coppice_cache_entries") and \
             server.metric("coppice_cache_disk_bytes") == sum(os.path.getsize(os.path.join(server.folder, name))
                                                              for name in names)
-    end, times = time.monotonic() + 60, 0
-    while times < 4 and time.monotonic() < end:  # a state is kept right behind its answer
-        times = times + 1 if whole() else 0
-        time.sleep(0.1)
+    server.calm()
+    until(whole)
     return len([name for name in os.listdir(server.folder) if name.endswith(".kvc")])
 
 
@@ -280,8 +278,8 @@ def identity():
     folder, place = tempfile.mkdtemp(prefix="identity-", dir=FOLDER), tempfile.mkdtemp(prefix="model-", dir=FOLDER)
     model = os.path.join(place, "model.gguf")
     shutil.copy(TARGET, model)
-    while time.time() - os.stat(model).st_ctime < 4:  # what was just written is not remembered, so that it is read anew
-        time.sleep(0.1)
+    # What was just written is not remembered, and would be read anew.
+    until(lambda: time.time() - os.stat(model).st_ctime >= 4)
 
     def serve(*options):
         server = Server("--cache-ram", "256M", *options, model=model)
@@ -334,10 +332,9 @@ def full():
     talk = Talk(4)
     for i in range(2):
         equal(f"full: answer {i}", talk.turn(server.port)[1], want[i])
-    time.sleep(0.5)
+    equal("full: end", server.end(), 0)
     equal("full: told once", server.output().count("cannot be written"), 1)
     equal("full: nothing is left", [f for f in os.listdir(folder) if f != "lock" and not f.endswith(".sum")], [])
-    equal("full: end", server.end(), 0)
 
 
 def read_only():
@@ -363,9 +360,8 @@ def read_only():
             check(f"read-only: {hit} of {shared} tokens", hit >= 0.8 * shared - 64)
         check("read-only: told", "only reads it" in server.output() and folder in server.output(),
               server.output()[-500:])
-        time.sleep(0.3)
-        equal("read-only: nothing new", sorted(os.listdir(folder)), there)
         equal("read-only: end", server.end(), 0)
+        equal("read-only: nothing new", sorted(os.listdir(folder)), there)
     finally:
         os.chmod(folder, 0o755)
 
@@ -426,16 +422,12 @@ def ahead():
     plain = Server("--cache-ram", "0", "--chat-template-file", template)
     server = Server("--warm", file, "--chat-template-file", template)
     server.calm()
-    end = time.monotonic() + 20
-    while server.metric("coppice_cache_entries") < 1 and time.monotonic() < end:
-        time.sleep(0.1)
+    until(lambda: server.metric("coppice_cache_entries") >= 1)
     value = chat(server.port, messages, **more)
     prompt, hit = value["usage"]["prompt_tokens"], value["usage"]["prompt_tokens_details"]["cached_tokens"]
     check(f"--warm: {hit} of {prompt} tokens", hit >= prompt - 64)
     equal("--warm: the answer", essence(value), essence(chat(plain.port, messages, **more)))
-    end = time.monotonic() + 20
-    while server.metric("coppice_cache_entries") < 4 and time.monotonic() < end:
-        time.sleep(0.1)
+    until(lambda: server.metric("coppice_cache_entries") >= 4)
     answer = value["choices"][0]["message"]["content"]
     messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": said[1]}]
     value = chat(server.port, messages, **more)
@@ -447,17 +439,14 @@ def ahead():
     plain.end()
     server.end()
     server = Server("--warm", file)
-    time.sleep(0.3)
-    check("--warm: a file that is none", "--warm" in server.output() and "messages" in server.output(),
+    check("--warm: a file that is none", until(lambda: "--warm" in server.output() and "messages" in server.output()),
           server.output()[-500:])
     server.end()
     with open(file, "w", encoding="utf-8") as f:
         json.dump({"messages": [{"role": "user", "content": "x" * 3000000}]}, f)
     server = Server("--warm", file, "-c", "64")
-    end = time.monotonic() + 20
-    while "--warm" not in server.output() and time.monotonic() < end:
-        time.sleep(0.1)
-    check("--warm: a text far beyond the context", "at least 65665 tokens" in server.output(), server.output()[-500:])
+    check("--warm: a text far beyond the context", until(lambda: "at least 65665 tokens" in server.output()),
+          server.output()[-500:])
     server.end()
 
 
@@ -479,6 +468,8 @@ def kills():
         if "damaged" in server.output() or "cut off" in server.output():
             wrong += 1
 
+        goal = answers + r.randrange(len(seeds) * 3)
+
         def use(seed, server=server):
             nonlocal wrong, hits, answers
             talk = Talk(seed)
@@ -497,7 +488,7 @@ def kills():
         threads = [threading.Thread(target=use, args=(seed,)) for seed in seeds]
         for t in threads:
             t.start()
-        time.sleep(r.random())
+        until(lambda: answers >= goal)  # noqa: B023
         server.child.kill()
         for t in threads:
             t.join()

@@ -9,9 +9,8 @@ what it needs, so that nothing here depends on how fast the machine is.
 import json
 import socket
 import struct
-import time
 
-from suite import Server, check, equal, finish, part, request
+from suite import Server, check, equal, finish, part, request, until
 
 CONTEXT = 65536
 MANY = 60000  # tokens; read or written, minutes of work
@@ -61,23 +60,9 @@ def clients_leave():
                     one(name, make, stream, phase, how)
 
 
-def until(what):
-    """Waits until what() is true; whether that came."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def slots(state):
-    return [slot for slot in json.loads(request(server.port, "GET", "/slots")[2]) if slot["state"] == state]
-
-
 PHASES = {
-    "reading": lambda: slots("reading"),
-    "decoding": lambda: any(slot["n_tokens"] for slot in slots("decoding")),
+    "reading": lambda: server.slots("reading"),
+    "decoding": lambda: any(slot["n_tokens"] for slot in server.slots("decoding")),
     "waiting": lambda: server.metric("coppice_requests_waiting"),
 }
 

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-from suite import PROGRAM, Server, ask, check, equal, events, finish, part, request
+from suite import PROGRAM, Server, ask, check, equal, finish, part, request, until
 
 LONG = "--long" in sys.argv
 server = None
@@ -83,7 +83,7 @@ def leave_plain(_):
     s = connect()
     data = body(3000, False)
     s.sendall(head(data) + data)
-    time.sleep(0.05)
+    until(server.slots)
     s.close()
 
 
@@ -186,23 +186,6 @@ def pipelined():
     check("pipelined: in order", found.rstrip().endswith(b'"ok"}'), found[-100:])
 
 
-def cancel():
-    """A client that goes away frees its slot at once, also while its prompt is read."""
-    for words, name in ((3, "decoding"), (1500, "reading")):
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        connection.request("POST", "/v1/completions", json.dumps(
-            {"prompt": "word " * words, "max_tokens": 2000, "ignore_eos": True, "stream": name == "decoding"}))
-        if name == "decoding":
-            next(events(connection.getresponse()))
-        else:
-            time.sleep(0.03)
-        connection.close()
-        start = time.monotonic()
-        check(f"cancelled while {name}: the slot is free", server.calm(10))
-        check(f"cancelled while {name}: within two seconds", time.monotonic() - start < 2,
-              time.monotonic() - start)
-
-
 def queue():
     """A full queue says so, and when to come back."""
     small = Server("--parallel", "1", "--queue", "2")
@@ -212,7 +195,6 @@ def queue():
         c = http.client.HTTPConnection("127.0.0.1", small.port, timeout=120)
         c.request("POST", "/v1/completions", body(400, False))
         connections.append(c)
-        time.sleep(0.02)
     for c in connections:
         a = c.getresponse()
         answers.append((a.status, a.getheader("retry-after"), a.read()))
@@ -267,7 +249,7 @@ def idle():
 
 if __name__ == "__main__":
     server = Server()
-    for function in [streams, company, half_close, byte_by_byte, pipelined, cancel]:
+    for function in [streams, company, half_close, byte_by_byte, pipelined]:
         part(function)
     equal("the server is well", server.health(), 200)
     equal("and ends in order", server.end(), 0)

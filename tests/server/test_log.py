@@ -8,9 +8,8 @@ import os
 import re
 import socket
 import subprocess
-import time
 
-from suite import PROGRAM, TARGET, Server, check, equal, finish, free_port, part, request
+from suite import PROGRAM, TARGET, Server, check, equal, finish, free_port, part, request, until
 
 CHAT, TEXT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
 KEY = {"x-api-key": "the-key"}
@@ -24,10 +23,8 @@ def lines(server):
 
 
 def wait(server, ready):
-    """Waits until ready() of the lines is true, half a minute at most, and gives them."""
-    end = time.monotonic() + 30
-    while not ready(lines(server)) and time.monotonic() < end:
-        time.sleep(0.01)
+    """Waits until ready() of the lines is true, and gives them."""
+    until(lambda: ready(lines(server)))
     return lines(server)
 
 
@@ -140,6 +137,13 @@ def no_words():
     server.end()
 
 
+def healthy(port):
+    try:
+        return request(port, "GET", "/health", timeout=30)[0] == 200
+    except ConnectionRefusedError:
+        return False
+
+
 def nobody_reads():
     """A pipe that nobody reads takes no line any more, and holds nothing up: neither start nor answers nor the end."""
     come, go = os.pipe()
@@ -149,12 +153,7 @@ def nobody_reads():
     child = subprocess.Popen([PROGRAM, "serve", "-m", TARGET, "-d", "none", "--port", str(port), "-c", "512"],
                              stdout=subprocess.DEVNULL, stderr=go, stdin=subprocess.DEVNULL)
     os.close(go)
-    while child.poll() is None:
-        try:
-            if request(port, "GET", "/health", timeout=30)[0] == 200:
-                break
-        except ConnectionRefusedError:
-            time.sleep(0.02)
+    check("nobody reads: it starts", until(lambda: child.poll() is None and healthy(port)))
     for i in range(300):
         status = request(port, "GET", "/v1/" + "a" * 200, timeout=30)[0]
         if status != 404:

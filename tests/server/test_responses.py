@@ -4,8 +4,6 @@
 import json
 import os
 import tempfile
-import threading
-import time
 
 import openai
 from openai.types import responses as types
@@ -331,12 +329,9 @@ def abort():
         for event in s:
             if event.type == "response.output_text.delta":
                 break
-    check("abort: the work ends", server.calm(5))
-    waiting = threading.Thread(target=lambda: part(cut_off))
-    waiting.start()
-    time.sleep(0.3)
-    waiting.join()
-    check("abort: of a whole answer", server.calm(5))
+    check("abort: the work ends", server.calm())
+    part(cut_off)
+    check("abort: of a whole answer", server.calm())
 
 
 def cut_off():

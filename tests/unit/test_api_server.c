@@ -400,7 +400,6 @@ static void a_client_that_rests_loses_nothing(void **state) {
     str_printf(&members, "\"stream\":true,%s", base);
     int fd = server_rig_open(&rig, TEXT, members.data, 65536);
     server_rig_idle(&rig); // it does not wait for its reader
-    usleep(100000);
     assert_int_equal(peer_answer(fd, &head, &body), 200);
     close(fd);
     rig_stream_read(&s, &body);
