@@ -118,8 +118,8 @@ static void write_turns(const struct conversation *v, struct json_writer *w) {
 }
 
 static bool read_items(struct conversation *v, const struct json *body, struct api_error *x) {
-    conversation_read_responses_tools(v, json_get(body, "tools"), json_get(body, "tool_choice"),
-                                      json_get(body, "parallel_tool_calls"));
+    conversation_read_tools(v, json_get(body, "tools"), json_get(body, "tool_choice"),
+                            json_get(body, "parallel_tool_calls"), false);
     return conversation_read_responses(v, json_get(body, "input"), x);
 }
 

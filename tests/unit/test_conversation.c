@@ -218,8 +218,8 @@ static void write_chat(const struct conversation *v, struct json_writer *w) {
 
 static void read_chat(const struct json *body, struct conversation *v) {
     conversation_read_chat(v, json_get(body, "messages"));
-    conversation_read_chat_tools(v, json_get(body, "tools"), json_get(body, "tool_choice"),
-                                 json_get(body, "parallel_tool_calls"));
+    conversation_read_tools(v, json_get(body, "tools"), json_get(body, "tool_choice"),
+                            json_get(body, "parallel_tool_calls"), true);
 }
 
 static void write_messages(const struct conversation *v, struct json_writer *w) {
@@ -251,8 +251,8 @@ static void read_responses(const struct json *body, struct conversation *v) {
     struct api_error x = {0};
     if (!conversation_read_responses(v, json_get(body, "input"), &x))
         fail_msg("%s", x.text);
-    conversation_read_responses_tools(v, json_get(body, "tools"), json_get(body, "tool_choice"),
-                                      json_get(body, "parallel_tool_calls"));
+    conversation_read_tools(v, json_get(body, "tools"), json_get(body, "tool_choice"),
+                            json_get(body, "parallel_tool_calls"), false);
 }
 
 static const struct interface {

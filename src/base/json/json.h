@@ -73,7 +73,8 @@ struct json_writer {
 void jw_begin(struct json_writer *w, char open); // '{' or '['
 void jw_end(struct json_writer *w, char close);  // '}' or ']'
 void jw_key(struct json_writer *w, const char *key);
-void jw_str(struct json_writer *w, const char *s, size_t n); // invalid UTF-8 becomes U+FFFD
+// Invalid UTF-8 becomes U+FFFD; s may be NULL where n is 0.
+void jw_str(struct json_writer *w, const char *s, size_t n);
 void jw_cstr(struct json_writer *w, const char *s);
 void jw_int(struct json_writer *w, int64_t v);
 void jw_num(struct json_writer *w, double v); // shortest that round-trips; non-finite becomes null
@@ -85,6 +86,12 @@ void jw_key_str(struct json_writer *w, const char *key, const char *s);
 void jw_key_int(struct json_writer *w, const char *key, int64_t v);
 void jw_key_num(struct json_writer *w, const char *key, double v);
 void jw_key_bool(struct json_writer *w, const char *key, bool v);
+void jw_key_null(struct json_writer *w, const char *key);
+void jw_key_text(struct json_writer *w, const char *key, const char *s, size_t n); // as jw_str
+void jw_key_value(struct json_writer *w, const char *key, const struct json *v);   // as jw_value
+void jw_key_begin(struct json_writer *w, const char *key, char open);
+// The same as a json_member_fn: json_each(object, jw_member, w) copies the members.
+int jw_member(void *w, const char *key, size_t len, const struct json *v);
 // A value that was read: members in their order, numbers as they were spelt, strings with the
 // escapes of this writer.
 void jw_value(struct json_writer *w, const struct json *v);

@@ -126,10 +126,29 @@ void jw_key_bool(struct json_writer *w, const char *key, bool v) {
     jw_bool(w, v);
 }
 
-static int put_member(void *arg, const char *key, size_t len, const struct json *v) {
+void jw_key_begin(struct json_writer *w, const char *key, char open) {
+    jw_key(w, key);
+    jw_begin(w, open);
+}
+
+void jw_key_null(struct json_writer *w, const char *key) {
+    jw_key(w, key);
+    jw_null(w);
+}
+
+void jw_key_text(struct json_writer *w, const char *key, const char *s, size_t n) {
+    jw_key(w, key);
+    jw_str(w, s, n);
+}
+
+void jw_key_value(struct json_writer *w, const char *key, const struct json *v) {
+    jw_key(w, key);
+    jw_value(w, v);
+}
+
+int jw_member(void *w, const char *key, size_t len, const struct json *v) {
     (void)len;
-    jw_key(arg, key);
-    jw_value(arg, v);
+    jw_key_value(w, key, v);
     return 0;
 }
 
@@ -170,7 +189,7 @@ void jw_value(struct json_writer *w, const struct json *v) {
         break;
     case JSON_OBJECT:
         jw_begin(w, '{');
-        json_each(v, put_member, w);
+        json_each(v, jw_member, w);
         jw_end(w, '}');
         break;
     }

@@ -9,26 +9,6 @@
 #include "serve/completion/lifecycle.h"
 #include "serve/page/page.h"
 
-static void chat(struct service *s, struct exchange *x, const char *rest) {
-    (void)rest;
-    completion_start(s, x, &api_chat_dialect);
-}
-
-static void completions(struct service *s, struct exchange *x, const char *rest) {
-    (void)rest;
-    completion_start(s, x, &api_completions_dialect);
-}
-
-static void messages(struct service *s, struct exchange *x, const char *rest) {
-    (void)rest;
-    completion_start(s, x, &api_messages_dialect);
-}
-
-static void responses(struct service *s, struct exchange *x, const char *rest) {
-    (void)rest;
-    completion_start(s, x, &api_responses_dialect);
-}
-
 static void watch_trees(struct service *s, struct exchange *x, const char *rest) {
     static const char end[] = "/trees";
     struct api_error why = {0};
@@ -62,12 +42,13 @@ static void page(struct service *s, struct exchange *x, const char *rest) {
 static service_handler openapi;
 
 const struct route api_routes[] = {
-    {"POST", "/v1/chat/completions", chat, "The answer to a conversation.", .body = ENDPOINT_CHAT,
-     .answer = "ChatCompletion"},
-    {"POST", "/chat/completions", .handle = chat},
-    {"POST", "/v1/responses", responses, "The answer to items of a conversation.",
-     .body = ENDPOINT_RESPONSES, .answer = "Response"},
-    {"POST", "/responses", .handle = responses},
+    {"POST", "/v1/chat/completions", .dialect = &api_chat_dialect,
+     .summary = "The answer to a conversation.", .body = ENDPOINT_CHAT, .answer = "ChatCompletion"},
+    {"POST", "/chat/completions", .dialect = &api_chat_dialect},
+    {"POST", "/v1/responses", .dialect = &api_responses_dialect,
+     .summary = "The answer to items of a conversation.", .body = ENDPOINT_RESPONSES,
+     .answer = "Response"},
+    {"POST", "/responses", .dialect = &api_responses_dialect},
     {"POST", "/v1/responses/input_tokens", api_input_tokens, "The tokens of its prompt.",
      .body = ENDPOINT_INPUT_TOKENS, .answer = "InputTokens"},
     {"GET", "/v1/responses/", api_response_get,
@@ -77,9 +58,11 @@ const struct route api_routes[] = {
      .answer = "Object", .rest = "{response_id}"},
     {"POST", "/v1/responses/", .handle = api_response_cancel, .rest = "{response_id}/cancel"},
     {"POST", "/v1/responses/compact", .handle = api_responses_compact},
-    {"POST", "/v1/completions", completions, "The continuation of a text.",
-     .body = ENDPOINT_COMPLETIONS, .answer = "Completion"},
-    {"POST", "/v1/messages", messages, "The answer to a conversation, for Anthropic's clients.",
+    {"POST", "/v1/completions", .dialect = &api_completions_dialect,
+     .summary = "The continuation of a text.", .body = ENDPOINT_COMPLETIONS,
+     .answer = "Completion"},
+    {"POST", "/v1/messages", .dialect = &api_messages_dialect,
+     .summary = "The answer to a conversation, for Anthropic's clients.",
      .body = ENDPOINT_ANTHROPIC, .answer = "AnthropicMessage"},
     {"POST", "/v1/messages/count_tokens", api_count_tokens, "The tokens of its prompt.",
      .body = ENDPOINT_COUNT, .answer = "TokenCount"},
@@ -194,6 +177,8 @@ void api_handle(struct service *s, struct exchange *x) {
         if (rest && !strcmp(method, api_routes[i].method)) {
             if (!strcmp(method, "POST") && is_packed(x, &why))
                 service_refuse(x, &why);
+            else if (api_routes[i].dialect)
+                completion_start(s, x, api_routes[i].dialect);
             else
                 api_routes[i].handle(s, x, rest);
             return;

@@ -35,8 +35,7 @@ static void put_chunk_choice(const struct completion *c, const struct answer_cho
 
 static void open_chunk(struct completion *c, struct json_writer *w) {
     open_answer(w, c, "chat.completion.chunk");
-    jw_key(w, "choices");
-    jw_begin(w, '[');
+    jw_key_begin(w, "choices", '[');
 }
 
 static void put_chunk(struct completion *c, const struct answer_choice *a) {
@@ -178,8 +177,7 @@ static void put_choice(struct completion *c, struct choice *k, struct json_write
 static void chunks_whole(struct completion *c, struct json_writer *w) {
     struct answer_totals t = completion_totals(c);
     open_answer(w, c, "chat.completion");
-    jw_key(w, "choices");
-    jw_begin(w, '[');
+    jw_key_begin(w, "choices", '[');
     for (int i = 0; i < c->n_choices; i++)
         put_choice(c, &c->choices[i], w);
     jw_end(w, ']');

@@ -63,8 +63,7 @@ static int put_item_member(void *arg, const char *key, size_t n, const struct js
     (void)n;
     if (!strcmp(key, "id")) // written already, or null
         return 0;
-    jw_key(arg, key);
-    jw_value(arg, v);
+    jw_key_value(arg, key, v);
     return 0;
 }
 
@@ -94,8 +93,7 @@ static void put_page(const struct json *items, const struct input_page *page, si
     char made[ITEM_ID], first[ITEM_ID] = "", last[ITEM_ID] = "";
     jw_begin(w, '{');
     jw_key_str(w, "object", "list");
-    jw_key(w, "data");
-    jw_begin(w, '[');
+    jw_key_begin(w, "data", '[');
     for (size_t k = from; k < end; k++) {
         size_t i = page->ascending ? k : n - 1 - k;
         const char *id = item_id(items, page->response, i, made);
@@ -296,8 +294,7 @@ struct place {
 
 static struct json_writer *open_place(struct replay *r, const char *type, const struct place *p) {
     struct json_writer *w = open_replayed(r, type);
-    jw_key(w, "item_id");
-    jw_value(w, json_get(p->item, "id"));
+    jw_key_value(w, "item_id", json_get(p->item, "id"));
     jw_key_int(w, "output_index", p->at);
     if (p->part)
         jw_key_int(w, p->summary ? "summary_index" : "content_index", p->index);
@@ -308,8 +305,7 @@ static void put_logprobs(struct json_writer *w, const struct json *part) {
     const struct json *l = json_get(part, "logprobs");
     if (!l)
         return;
-    jw_key(w, "logprobs");
-    jw_value(w, l);
+    jw_key_value(w, "logprobs", l);
 }
 
 // `name`: of the text's events, without ".delta" and ".done"; `key`: where it stands.
@@ -321,23 +317,19 @@ static void replay_text(struct replay *r, const struct place *p, const char *nam
     if (json_str(text, &n) && n) {
         snprintf(type, sizeof type, "%s.delta", name);
         struct json_writer *w = open_place(r, type, p);
-        jw_key(w, "delta");
-        jw_value(w, text);
+        jw_key_value(w, "delta", text);
         put_logprobs(w, p->part);
         close_replayed(r, type);
     }
     snprintf(type, sizeof type, "%s.done", name);
     struct json_writer *w = open_place(r, type, p);
     if (!strcmp(key, "arguments")) {
-        jw_key(w, "name");
-        jw_value(w, json_get(p->item, "name"));
+        jw_key_value(w, "name", json_get(p->item, "name"));
         if (json_get(p->item, "namespace")) {
-            jw_key(w, "namespace");
-            jw_value(w, json_get(p->item, "namespace"));
+            jw_key_value(w, "namespace", json_get(p->item, "namespace"));
         }
     }
-    jw_key(w, key);
-    jw_value(w, text);
+    jw_key_value(w, key, text);
     put_logprobs(w, p->part);
     close_replayed(r, type);
 }
@@ -352,12 +344,10 @@ static void replay_part(struct replay *r, const struct place *p, bool begun) {
     jw_key(w, "part");
     if (begun) {
         jw_begin(w, '{');
-        jw_key(w, "type");
-        jw_value(w, json_get(p->part, "type"));
+        jw_key_value(w, "type", json_get(p->part, "type"));
         jw_key_str(w, "text", "");
         for (int i = 0; said && i < 2; i++) {
-            jw_key(w, i ? "logprobs" : "annotations");
-            jw_begin(w, '[');
+            jw_key_begin(w, i ? "logprobs" : "annotations", '[');
             jw_end(w, ']');
         }
         jw_end(w, '}');

@@ -24,22 +24,15 @@ static void close_event(struct completion *c, const char *name) {
     sse_write(&c->s->out, name, &c->s->json);
 }
 
-static void put_null(struct json_writer *w, const char *key) {
-    jw_key(w, key);
-    jw_null(w);
-}
-
 // Here the prompt's tokens that were cached do not count as read.
 static void put_usage(struct completion *c, struct json_writer *w) {
     struct answer_totals t = completion_totals(c);
-    jw_key(w, "usage");
-    jw_begin(w, '{');
+    jw_key_begin(w, "usage", '{');
     jw_key_int(w, "input_tokens", t.prompt - t.cached);
     jw_key_int(w, "cache_creation_input_tokens", 0);
     jw_key_int(w, "cache_read_input_tokens", t.cached);
     jw_key_int(w, "output_tokens", t.tokens);
-    jw_key(w, "output_tokens_details");
-    jw_begin(w, '{');
+    jw_key_begin(w, "output_tokens_details", '{');
     jw_key_int(w, "thinking_tokens", t.reasoning);
     jw_end(w, '}');
     jw_end(w, '}');
@@ -80,11 +73,10 @@ static void blocks_start(struct completion *c) {
     struct json_writer *w = open_event(c, "message_start");
     jw_key(w, "message");
     open_message(c, w);
-    jw_key(w, "content");
-    jw_begin(w, '[');
+    jw_key_begin(w, "content", '[');
     jw_end(w, ']');
-    put_null(w, "stop_reason");
-    put_null(w, "stop_sequence");
+    jw_key_null(w, "stop_reason");
+    jw_key_null(w, "stop_sequence");
     put_usage(c, w);
     jw_end(w, '}');
     close_event(c, "message_start");
@@ -99,8 +91,7 @@ static void put_block_head(struct json_writer *w, const struct answer_item *it) 
     if (it->kind != ITEM_CALL)
         return;
     jw_key_str(w, "id", it->id);
-    jw_key(w, "name");
-    jw_str(w, it->name.data ? it->name.data : "", it->name.len);
+    jw_key_text(w, "name", it->name.data, it->name.len);
 }
 
 static void blocks_item_begin(struct completion *c, struct choice *k,
@@ -108,12 +99,10 @@ static void blocks_item_begin(struct completion *c, struct choice *k,
     (void)k;
     struct json_writer *w = open_event(c, "content_block_start");
     jw_key_int(w, "index", it->index);
-    jw_key(w, "content_block");
-    jw_begin(w, '{');
+    jw_key_begin(w, "content_block", '{');
     put_block_head(w, it);
     if (it->kind == ITEM_CALL) {
-        jw_key(w, "input");
-        jw_begin(w, '{');
+        jw_key_begin(w, "input", '{');
         jw_end(w, '}');
     } else {
         jw_key_str(w, it->kind == ITEM_TEXT ? "text" : "thinking", "");
@@ -128,11 +117,9 @@ static void put_block_delta(struct completion *c, const struct answer_item *it, 
                             const char *key, struct answer_text text) {
     struct json_writer *w = open_event(c, "content_block_delta");
     jw_key_int(w, "index", it->index);
-    jw_key(w, "delta");
-    jw_begin(w, '{');
+    jw_key_begin(w, "delta", '{');
     jw_key_str(w, "type", type);
-    jw_key(w, key);
-    jw_str(w, text.s ? text.s : "", text.n);
+    jw_key_text(w, key, text.s, text.n);
     jw_end(w, '}');
     close_event(c, "content_block_delta");
 }
@@ -184,8 +171,7 @@ static void blocks_item_end(struct completion *c, struct choice *k, const struct
 static void blocks_end(struct completion *c) {
     struct json_writer *w = open_event(c, "message_delta");
     struct answer_totals t = completion_totals(c);
-    jw_key(w, "delta");
-    jw_begin(w, '{');
+    jw_key_begin(w, "delta", '{');
     put_stop_reason(c, w);
     jw_end(w, '}');
     put_usage(c, w);
@@ -228,10 +214,8 @@ static void put_thinking(struct completion *c, struct json_writer *w,
                          const struct answer_item *it) {
     struct str signature = {0};
     make_signature(c, it, &signature);
-    jw_key(w, "thinking");
-    jw_str(w, it->text.data ? it->text.data : "", c->p.omits_thinking ? 0 : it->text.len);
-    jw_key(w, "signature");
-    jw_str(w, signature.data ? signature.data : "", signature.len);
+    jw_key_text(w, "thinking", it->text.data, c->p.omits_thinking ? 0 : it->text.len);
+    jw_key_text(w, "signature", signature.data, signature.len);
     w->out.failed |= signature.failed;
     str_fini(&signature);
 }
@@ -244,8 +228,7 @@ static void put_block(struct completion *c, struct json_writer *w, const struct 
     } else if (it->kind == ITEM_REASONING) {
         put_thinking(c, w, it);
     } else {
-        jw_key(w, "text");
-        jw_str(w, it->text.data ? it->text.data : "", it->text.len);
+        jw_key_text(w, "text", it->text.data, it->text.len);
     }
     jw_end(w, '}');
 }
@@ -254,8 +237,7 @@ static void blocks_whole(struct completion *c, struct json_writer *w) {
     const struct answer_items *items = &c->choices->items;
     struct answer_totals t = completion_totals(c);
     open_message(c, w);
-    jw_key(w, "content");
-    jw_begin(w, '[');
+    jw_key_begin(w, "content", '[');
     for (int i = 0; i < items->n; i++)
         put_block(c, w, &items->at[i]);
     jw_end(w, ']');

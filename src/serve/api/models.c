@@ -28,8 +28,7 @@ static void put_model(const struct service *s, struct json_writer *w) {
         jw_key_int(w, "max_model_len", s->n_ctx);
         jw_key_int(w, "max_input_tokens", s->n_ctx);
         jw_key_int(w, "max_tokens", s->n_ctx);
-        jw_key(w, "meta");
-        jw_begin(w, '{');
+        jw_key_begin(w, "meta", '{');
         jw_key_int(w, "n_vocab", s->limits.vocab);
         jw_key_int(w, "n_ctx_train", s->n_ctx_train);
         jw_end(w, '}');
@@ -42,8 +41,7 @@ static void put_efforts(struct json_writer *w) {
                                              {"low", "A little thinking"},
                                              {"medium", "Some thinking"},
                                              {"high", "As much thinking as it takes"}};
-    jw_key(w, "supported_reasoning_levels");
-    jw_begin(w, '[');
+    jw_key_begin(w, "supported_reasoning_levels", '[');
     for (size_t i = 0; i < sizeof efforts / sizeof efforts[0]; i++) {
         jw_begin(w, '{');
         jw_key_str(w, "effort", efforts[i][0]);
@@ -72,19 +70,16 @@ static void put_codex(const struct service *s, struct json_writer *w) {
         "works, and say shortly what you did.");
     jw_key_bool(w, "supports_reasoning_summaries", true);
     jw_key_bool(w, "support_verbosity", false);
-    jw_key(w, "truncation_policy");
-    jw_begin(w, '{');
+    jw_key_begin(w, "truncation_policy", '{');
     jw_key_str(w, "mode", "bytes");
     jw_key_int(w, "limit", 10000);
     jw_end(w, '}');
     jw_key_bool(w, "supports_parallel_tool_calls", true);
     if (s->ready)
         jw_key_int(w, "context_window", s->n_ctx);
-    jw_key(w, "experimental_supported_tools");
-    jw_begin(w, '[');
+    jw_key_begin(w, "experimental_supported_tools", '[');
     jw_end(w, ']');
-    jw_key(w, "input_modalities");
-    jw_begin(w, '[');
+    jw_key_begin(w, "input_modalities", '[');
     jw_cstr(w, "text");
     jw_end(w, ']');
     jw_end(w, '}');
@@ -110,8 +105,7 @@ typedef void put_fn(const struct service *s, struct json_writer *w);
 
 static void put_array(const struct service *s, struct json_writer *w, const char *key,
                       put_fn *put) {
-    jw_key(w, key);
-    jw_begin(w, '[');
+    jw_key_begin(w, key, '[');
     if (put)
         put(s, w);
     jw_end(w, ']');

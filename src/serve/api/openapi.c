@@ -6,151 +6,139 @@
 
 #include "serve/request/fields.h"
 
-// Schemas that no table has: messages and answers. ' stands for ".
+// Schemas that no table has: messages and answers.
 struct openapi_schema {
     const char *name, *schema;
 };
 
-#define SCHEMA_REF(name) "{'$ref':'#/components/schemas/" name "'}"
-#define INT              "{'type':'integer','minimum':0}"
-#define NUM              "{'type':'number'}"
-#define STR              "{'type':'string'}"
-
-static const struct openapi_schema openapi_schemas[] = {
+static const struct openapi_schema schemas[] = {
     {"Bias", "{'oneOf':[{'type':'number','minimum':-100,'maximum':100},{'const':false}]}"},
     {"TokenId", "{'type':'integer','minimum':0,'maximum':2147483647}"},
-    {"TextPart", "{'oneOf':[{'type':'string'},{'type':'object','required':['text'],"
-                 "'properties':{'type':{'type':['string','null']},"
-                 "'text':{'type':'string'}}}]}"},
+    {"TextPart",
+     "{'oneOf':[{'type':'string'},{'type':'object','required':['text'],'properties':{'type':{"
+     "'type':['string','null']},'text':{'type':'string'}}}]}"},
     {"ToolCall",
-     "{'anyOf':[{'type':'object','required':['function'],'properties':{'id':{},"
-     "'function':{'type':'object','required':['name'],'properties':{'name':" STR
-     ",'arguments':{'type':['string','object','null']}}}}},{'type':'object','required':['custom'],"
-     "'properties':{'id':{},'custom':{'type':'object','required':['name'],'properties':{'name':" STR
-     ",'input':{'type':['string','null']}}}}}]}"},
-    {"Content",
-     "{'oneOf':[{'type':'string'},{'type':'array','items':" SCHEMA_REF("TextPart") "}]}"},
+     "{'anyOf':[{'type':'object','required':['function'],'properties':{'id':{},'function':{'type':"
+     "'object','required':['name'],'properties':{'name':%S,'arguments':{'type':['string','object',"
+     "'null']}}}}},{'type':'object','required':['custom'],'properties':{'id':{},'custom':{'type':"
+     "'object','required':['name'],'properties':{'name':%S,'input':{'type':['string','null']}}}}}]"
+     "}"},
+    {"Content", "{'oneOf':[{'type':'string'},{'type':'array','items':@TextPart}]}"},
     {"Message",
-     "{'oneOf':[{'type':'object','required':['role','content'],'properties':{'role':{'"
-     "enum':"
-     "['system','developer','user','tool','function']},'content':" SCHEMA_REF(
-         "Content") "}},"
-                    "{'type':'object','required':['role'],'properties':{'role':{'const'"
-                    ":'assistant'},'content':"
-                    "{'oneOf':[" SCHEMA_REF(
-                        "Content") ",{'type':'null'}]},'tool_calls':{'oneOf':[{'type':'"
-                                   "array',"
-                                   "'items':" SCHEMA_REF("ToolCall") "},{'type':'null'}]}}}]}"},
-    {"Item", "{'type':'object','properties':{'type':" STR ",'role':" STR ",'id':" STR "}}"},
+     "{'oneOf':[{'type':'object','required':['role','content'],'properties':{'role':{'enum':["
+     "'system','developer','user','tool','function']},'content':@Content}},{'type':'object',"
+     "'required':['role'],'properties':{'role':{'const':'assistant'},'content':{'oneOf':[@Content,"
+     "{'type':'null'}]},'tool_calls':{'oneOf':[{'type':'array','items':@ToolCall},{'type':'null'}]"
+     "}}}]}"},
+    {"Item", "{'type':'object','properties':{'type':%S,'role':%S,'id':%S}}"},
     {"Response",
      "{'type':'object','required':['id','object','created_at','status','model','output','error',"
-     "'incomplete_details','usage'],'properties':{'id':" STR ",'object':{'const':'response'},"
-     "'created_at':" INT ",'status':{'enum':['completed','incomplete']},'model':" STR
-     ",'output':{'type':'array','items':" SCHEMA_REF(
-         "Item") "},'usage':{'type':'object','required':["
-                 "'input_tokens','output_tokens','total_tokens'],'properties':{'input_tokens':" INT
-                 ",'output_tokens':" INT ",'total_tokens':" INT
-                 "}},'timings':" SCHEMA_REF("Timings") ",'coppice':" SCHEMA_REF("Extra") "}}"},
-    {"Block", "{'type':'object','required':['type'],'properties':{'type':" STR "}}"},
-    {"Turn", "{'type':'object','required':['role','content'],'properties':{'role':{'enum':["
-             "'user','assistant','system']},'content':{'oneOf':[" STR
-             ",{'type':'array','items':" SCHEMA_REF("Block") "}]}}}"},
+     "'incomplete_details','usage'],'properties':{'id':%S,'object':{'const':'response'},"
+     "'created_at':%I,'status':{'enum':['completed','incomplete']},'model':%S,'output':{'type':"
+     "'array','items':@Item},'usage':{'type':'object','required':['input_tokens','output_tokens',"
+     "'total_tokens'],'properties':{'input_tokens':%I,'output_tokens':%I,'total_tokens':%I}},"
+     "'timings':@Timings,'coppice':@Extra}}"},
+    {"Block", "{'type':'object','required':['type'],'properties':{'type':%S}}"},
+    {"Turn", "{'type':'object','required':['role','content'],'properties':{'role':{'enum':['user',"
+             "'assistant','system']},'content':{'oneOf':[%S,{'type':'array','items':@Block}]}}}"},
     {"AnthropicMessage",
      "{'type':'object','required':['id','type','role','model','content','stop_reason',"
-     "'stop_sequence','usage'],'properties':{'id':" STR ",'type':{'const':'message'},'role':{"
-     "'const':'assistant'},'model':" STR ",'content':{'type':'array','items':" SCHEMA_REF(
-         "Block") "},'stop_reason':" STR ",'stop_sequence':{'type':['string','null']},'usage':{"
-                  "'type':'object','required':['input_tokens','output_tokens'],'properties':{"
-                  "'input_tokens':" INT ",'output_tokens':" INT ",'cache_read_input_tokens':" INT
-                  ",'cache_creation_input_tokens':" INT
-                  "}},'timings':" SCHEMA_REF("Timings") ",'coppice':" SCHEMA_REF("Extra") "}}"},
+     "'stop_sequence','usage'],'properties':{'id':%S,'type':{'const':'message'},'role':{'const':"
+     "'assistant'},'model':%S,'content':{'type':'array','items':@Block},'stop_reason':%S,"
+     "'stop_sequence':{'type':['string','null']},'usage':{'type':'object','required':["
+     "'input_tokens','output_tokens'],'properties':{'input_tokens':%I,'output_tokens':%I,"
+     "'cache_read_input_tokens':%I,'cache_creation_input_tokens':%I}},'timings':@Timings,'coppice'"
+     ":@Extra}}"},
     {"InputTokens",
-     "{'type':'object','required':['object','input_tokens'],'properties':{'object':"
-     "{'type':'string','enum':['response.input_tokens']},'input_tokens':{'type':'integer'}}}"},
+     "{'type':'object','required':['object','input_tokens'],'properties':{'object':{'type':"
+     "'string','enum':['response.input_tokens']},'input_tokens':{'type':'integer'}}}"},
     {"TokenCount",
-     "{'type':'object','required':['input_tokens'],'properties':{'input_tokens':" INT "}}"},
+     "{'type':'object','required':['input_tokens'],'properties':{'input_tokens':%I}}"},
     {"AnthropicError",
-     "{'type':'object','required':['type','error'],'properties':{'type':{'const':'error'},"
-     "'error':{'type':'object','required':['type','message'],'properties':{'type':" STR
-     ",'message':" STR "}},'request_id':{'type':['string','null']}}}"},
-    {"Error", "{'type':'object','required':['error'],'properties':{'error':{'type':'object',"
-              "'required':['message','type','param','code'],'properties':{'message':" STR
-              ",'type':" STR ",'param':{'type':['string','null']},'code':{'type':['string',"
-              "'null']},'n_prompt_tokens':" INT ",'n_ctx':" INT "}}}}"},
+     "{'type':'object','required':['type','error'],'properties':{'type':{'const':'error'},'error':"
+     "{'type':'object','required':['type','message'],'properties':{'type':%S,'message':%S}},"
+     "'request_id':{'type':['string','null']}}}"},
+    {"Error",
+     "{'type':'object','required':['error'],'properties':{'error':{'type':'object','required':["
+     "'message','type','param','code'],'properties':{'message':%S,'type':%S,'param':{'type':["
+     "'string','null']},'code':{'type':['string','null']},'n_prompt_tokens':%I,'n_ctx':%I}}}}"},
     {"Usage", "{'type':'object','required':['prompt_tokens','completion_tokens','total_tokens'],"
-              "'properties':{'prompt_tokens':" INT ",'completion_tokens':" INT
-              ",'total_tokens':" INT ",'prompt_tokens_details':{'type':'object','properties':"
-              "{'cached_tokens':" INT "}},'completion_tokens_details':{'type':'object',"
-              "'properties':{'reasoning_tokens':" INT ",'accepted_prediction_tokens':" INT
-              ",'rejected_prediction_tokens':" INT "}}}}"},
+              "'properties':{'prompt_tokens':%I,'completion_tokens':%I,'total_tokens':%I,"
+              "'prompt_tokens_details':{'type':'object','properties':{'cached_tokens':%I}},"
+              "'completion_tokens_details':{'type':'object','properties':{'reasoning_tokens':%I,"
+              "'accepted_prediction_tokens':%I,'rejected_prediction_tokens':%I}}}}"},
     {"Timings",
-     "{'type':'object','properties':{'queue_ms':" NUM ",'cache_n':" INT ",'prompt_n':" INT
-     ",'prompt_ms':" NUM ",'prompt_per_second':" NUM ",'predicted_n':" INT ",'predicted_ms':" NUM
-     ",'predicted_per_second':" NUM ",'decode_ms':" NUM ",'draft_n':" INT ",'draft_n_accepted':" INT
-     ",'steps':" INT ",'accept_length':" NUM ",'compression':{'type':'object','properties':{"
-     "'from':" INT ",'to':" INT ",'ms':" NUM ",'parked_ms':" NUM
-     ",'reason':{'type':['string','null']},'adapted':{'const':true},'keep_ratio':" NUM "}}}}"},
+     "{'type':'object','properties':{'queue_ms':%N,'cache_n':%I,'prompt_n':%I,'prompt_ms':%N,"
+     "'prompt_per_second':%N,'predicted_n':%I,'predicted_ms':%N,'predicted_per_second':%N,"
+     "'decode_ms':%N,'draft_n':%I,'draft_n_accepted':%I,'steps':%I,'accept_length':%N,"
+     "'compression':{'type':'object','properties':{'from':%I,'to':%I,'ms':%N,'parked_ms':%N,"
+     "'reason':{'type':['string','null']},'adapted':{'const':true},'keep_ratio':%N}}}}"},
     {"Finish", "{'enum':['stop','length',null]}"},
     {"Extra",
-     "{'type':'object','properties':{'logit_hash':{'type':'array','items':" STR
-     "},'token_ids':{'type':'array','items':{'type':'array','items':" SCHEMA_REF("TokenId") "}}}}"},
+     "{'type':'object','properties':{'logit_hash':{'type':'array','items':%S},'token_ids':{'type':"
+     "'array','items':{'type':'array','items':@TokenId}}}}"},
     {"ChatCompletion",
-     "{'type':'object','required':['id','object','created','model','choices','usage'],"
-     "'properties':{'id':" STR ",'object':{'const':'chat.completion'},'created':" INT
-     ",'model':" STR ",'choices':{'type':'array','items':{'type':'object','required':['"
-     "index','message',"
-     "'finish_reason'],'properties':{'index':" INT ",'message':{'type':'object','required':["
-     "'role','content'],'properties':{'role':{'const':'assistant'},'content':" STR
-     ",'reasoning_content':" STR "}},'logprobs':{'type':['object','null']},"
-     "'finish_reason':" SCHEMA_REF("Finish") "}}},'usage':" SCHEMA_REF(
-         "Usage") ",'timings':" SCHEMA_REF("Timings") ",'coppice':" SCHEMA_REF("Extra") "}}"},
+     "{'type':'object','required':['id','object','created','model','choices','usage'],'properties'"
+     ":{'id':%S,'object':{'const':'chat.completion'},'created':%I,'model':%S,'choices':{'type':"
+     "'array','items':{'type':'object','required':['index','message','finish_reason'],'properties'"
+     ":{'index':%I,'message':{'type':'object','required':['role','content'],'properties':{'role':{"
+     "'const':'assistant'},'content':%S,'reasoning_content':%S}},'logprobs':{'type':['object',"
+     "'null']},'finish_reason':@Finish}}},'usage':@Usage,'timings':@Timings,'coppice':@Extra}}"},
     {"Completion",
-     "{'type':'object','required':['id','object','created','model','choices','usage'],"
-     "'properties':{'id':" STR ",'object':{'const':'text_completion'},'created':" INT
-     ",'model':" STR
-     ",'choices':{'type':'array','items':{'type':'object','required':['index','text',"
-     "'finish_reason'],'properties':{'index':" INT ",'text':" STR
-     ",'logprobs':{'type':['object','null']},'finish_reason'"
-     ":" SCHEMA_REF("Finish") "}}},'usage':" SCHEMA_REF("Usage") ",'timings':" SCHEMA_REF(
-         "Timings") ",'coppice'"
-                    ":" SCHEMA_REF("Ex"
-                                   "tr"
-                                   "a") "}}"},
-    {"Model", "{'type':'object','required':['id','object','created','owned_by'],'properties':{"
-              "'id':" STR ",'object':{'const':'model'},'created':" INT ",'owned_by':" STR
-              ",'type':{'const':'model'},'display_name':" STR ",'created_at':" STR
-              ",'context_length':" INT ",'max_context_length':" INT ",'max_model_len':" INT
-              ",'max_input_tokens':" INT ",'max_tokens':" INT "}}"},
-    {"Models", "{'type':'object','required':['object','data'],'properties':{'object':{'const':"
-               "'list'},'has_more':{'const':false},'first_id':{'type':['string','null']},'last_id':"
-               "{'type':['string','null']}"
-               ",'data':{'type':'array','items':" SCHEMA_REF(
-                   "Model") "},'models':{'type':'array','items':{'type':'object'}}}}"},
-    {"LoadedModel", "{'type':'object','required':['id','object','type','state'],'properties':{"
-                    "'id':" STR ",'object':{'const':'model'},'type':{'const':'llm'},'state':{"
-                    "'enum':['loaded','not-loaded']},'max_context_length':" INT
-                    ",'loaded_context_length':" INT "}}"},
+     "{'type':'object','required':['id','object','created','model','choices','usage'],'properties'"
+     ":{'id':%S,'object':{'const':'text_completion'},'created':%I,'model':%S,'choices':{'type':"
+     "'array','items':{'type':'object','required':['index','text','finish_reason'],'properties':{"
+     "'index':%I,'text':%S,'logprobs':{'type':['object','null']},'finish_reason':@Finish}}},"
+     "'usage':@Usage,'timings':@Timings,'coppice':@Extra}}"},
+    {"Model",
+     "{'type':'object','required':['id','object','created','owned_by'],'properties':{'id':%S,"
+     "'object':{'const':'model'},'created':%I,'owned_by':%S,'type':{'const':'model'},"
+     "'display_name':%S,'created_at':%S,'context_length':%I,'max_context_length':%I,"
+     "'max_model_len':%I,'max_input_tokens':%I,'max_tokens':%I}}"},
+    {"Models",
+     "{'type':'object','required':['object','data'],'properties':{'object':{'const':'list'},"
+     "'has_more':{'const':false},'first_id':{'type':['string','null']},'last_id':{'type':['string'"
+     ",'null']},'data':{'type':'array','items':@Model},'models':{'type':'array','items':{'type':"
+     "'object'}}}}"},
+    {"LoadedModel",
+     "{'type':'object','required':['id','object','type','state'],'properties':{'id':%S,'object':{"
+     "'const':'model'},'type':{'const':'llm'},'state':{'enum':['loaded','not-loaded']},"
+     "'max_context_length':%I,'loaded_context_length':%I}}"},
     {"LoadedModels",
-     "{'type':'object','required':['object','data'],'properties':{'object':{"
-     "'const':'list'},'data':{'type':'array','items':" SCHEMA_REF("LoadedModel") "}}}"},
-    {"Tokens", "{'type':'object','required':['tokens','count'],'properties':{'tokens':{'type':"
-               "'array'},'count':" INT ",'max_model_len':" INT "}}"},
-    {"Text",
-     "{'type':'object','required':['content'],'properties':{'content':" STR ",'prompt':" STR "}}"},
-    {"Prompt", "{'type':'object','required':['prompt'],'properties':{'prompt':" STR "}}"},
+     "{'type':'object','required':['object','data'],'properties':{'object':{'const':'list'},'data'"
+     ":{'type':'array','items':@LoadedModel}}}"},
+    {"Tokens",
+     "{'type':'object','required':['tokens','count'],'properties':{'tokens':{'type':'array'},"
+     "'count':%I,'max_model_len':%I}}"},
+    {"Text", "{'type':'object','required':['content'],'properties':{'content':%S,'prompt':%S}}"},
+    {"Prompt", "{'type':'object','required':['prompt'],'properties':{'prompt':%S}}"},
     {"Health", "{'type':'object','required':['status'],'properties':{'status':{'const':'ok'}}}"},
     {"Object", "{'type':'object'}"},
     {"Slots", "{'type':'array','items':{'type':'object'}}"},
 };
 
-#undef INT
-#undef NUM
-#undef STR
+// In schemas ' stands for ", @Name for a reference to the schema of that name,
+// %S for a string, %I for an integer from 0 on, and %N for a number.
+#define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Schemas are written with ' in place of ".
-static void put_quoted(struct str *out, const char *text) {
-    for (; *text; text++)
-        str_putc(out, *text == '\'' ? '"' : *text);
+static void put_schema(struct str *out, const char *text) {
+    while (*text) {
+        size_t n = strcspn(text, "'@%");
+        str_append(out, text, n);
+        text += n;
+        char mark = *text;
+        text += mark != 0;
+        if (mark == '\'')
+            str_putc(out, '"');
+        if (mark == '%')
+            str_puts(out, *text == 'S'   ? "{\"type\":\"string\"}"
+                          : *text == 'I' ? "{\"type\":\"integer\",\"minimum\":0}"
+                                         : "{\"type\":\"number\"}");
+        n = mark == '%' ? 1 : mark == '@' ? strspn(text, LETTERS) : 0;
+        if (mark == '@')
+            str_printf(out, "{\"$ref\":\"#/components/schemas/%.*s\"}", (int)n, text);
+        text += n;
+    }
 }
 
 static void put_string(struct str *out, const char *s) {
@@ -166,7 +154,7 @@ static void put_type(struct str *out, const struct field *f) {
         [FIELD_BOOL] = "boolean",  [FIELD_INT] = "integer", [FIELD_NUM] = "number",
         [FIELD_STRING] = "string", [FIELD_ARRAY] = "array", [FIELD_OBJECT] = "object"};
     if (f->schema) {
-        put_quoted(out, f->schema);
+        put_schema(out, f->schema);
         return;
     }
     str_printf(out, "{\"type\":\"%s\"", types[f->kind]);
@@ -281,14 +269,14 @@ static void put_route(struct str *out, const struct route *r) {
 }
 
 static void put_schemas(struct str *out) {
-    for (size_t i = 0; i < sizeof openapi_schemas / sizeof openapi_schemas[0]; i++) {
-        str_printf(out, "\"%s\":", openapi_schemas[i].name);
-        put_quoted(out, openapi_schemas[i].schema);
+    for (size_t i = 0; i < sizeof schemas / sizeof schemas[0]; i++) {
+        str_printf(out, "\"%s\":", schemas[i].name);
+        put_schema(out, schemas[i].schema);
         str_puts(out, ",\n");
     }
     for (size_t i = 0; i < BODIES; i++) {
         str_printf(out, "\"%s\":{\"allOf\":[{", bodies[i].name);
-        put_quoted(out, bodies[i].required);
+        put_schema(out, bodies[i].required);
         str_puts(out, "},");
         put_fields(out, fields, fields_count, bodies[i].endpoint);
         str_puts(out, "]},\n");

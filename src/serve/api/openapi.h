@@ -10,13 +10,14 @@
 // A row of the table of paths: requests are answered by it, and the document lists it.
 struct route {
     const char *method, *path; // a path that ends in "/" takes what follows as its `rest`
-    service_handler *handle;
-    const char *summary; // NULL: another spelling of a path that is listed
-    enum endpoint body;  // fields of the body that it takes; 0: none
-    const char *answer;  // schema of 200 as JSON; NULL: not JSON
-    const char *type;    // of the answer where it is not JSON
-    const char *rest;    // name of the rest in the document, "{model}", and how it must end,
-                         // "{id}/trees"; NULL: none
+    service_handler *handle;   // NULL: `dialect`, which generates text
+    const char *summary;       // NULL: another spelling of a path that is listed
+    const struct dialect *dialect;
+    enum endpoint body; // fields of the body that it takes; 0: none
+    const char *answer; // schema of 200 as JSON; NULL: not JSON
+    const char *type;   // of the answer where it is not JSON
+    const char *rest;   // name of the rest in the document, "{model}", and how it must end,
+                        // "{id}/trees"; NULL: none
 };
 
 // Appends the document: JSON with a line for each field and path.

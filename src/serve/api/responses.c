@@ -13,6 +13,7 @@
 #include "serve/api/kept.h"
 #include "serve/completion/prompt.h"
 #include "serve/completion/write.h"
+#include "serve/conversation/chat.h"
 #include "serve/conversation/plain.h"
 #include "serve/conversation/responses.h"
 #include "serve/http/sse.h"
@@ -33,19 +34,8 @@ static void put_item_id(const struct completion *c, struct json_writer *w, const
     jw_key_str(w, key, id);
 }
 
-static void put_str(struct json_writer *w, const char *key, const struct str *s) {
-    jw_key(w, key);
-    jw_str(w, s->data ? s->data : "", s->len);
-}
-
-static void put_null(struct json_writer *w, const char *key) {
-    jw_key(w, key);
-    jw_null(w);
-}
-
 static void put_empty_list(struct json_writer *w, const char *key) {
-    jw_key(w, key);
-    jw_begin(w, '[');
+    jw_key_begin(w, key, '[');
     jw_end(w, ']');
 }
 
@@ -70,7 +60,7 @@ static void put_content_part(const struct completion *c, struct json_writer *w, 
     jw_begin(w, '{');
     jw_key_str(w, "type", type);
     if (done)
-        put_str(w, "text", &it->text);
+        jw_key_text(w, "text", it->text.data, it->text.len);
     else
         jw_key_str(w, "text", "");
     if (type[0] == 'o') {
@@ -93,19 +83,18 @@ static void put_reasoning_item(const struct completion *c, struct json_writer *w
                                const struct answer_item *it, bool done) {
     bool summary = own_of(c)->summarises;
     for (int i = 0; i < 2; i++) {
-        jw_key(w, i ? "content" : "summary");
-        jw_begin(w, '[');
+        jw_key_begin(w, i ? "content" : "summary", '[');
         if (done && (i == 0) == summary)
             put_content_part(c, w, part_type(c, it), it, true);
         jw_end(w, ']');
     }
     if (!done || !own_of(c)->seals) {
-        put_null(w, "encrypted_content");
+        jw_key_null(w, "encrypted_content");
         return;
     }
     struct str sealed = {0};
     reasoning_seal(it->text.data ? it->text.data : "", it->text.len, &sealed);
-    put_str(w, "encrypted_content", &sealed);
+    jw_key_text(w, "encrypted_content", sealed.data, sealed.len);
     w->out.failed |= sealed.failed;
     str_fini(&sealed);
 }
@@ -115,11 +104,9 @@ static void put_name(const struct completion *c, struct json_writer *w,
                      const struct answer_item *it) {
     struct words group, name = {it->name.data ? it->name.data : "", it->name.len};
     if (conversation_part_name(json_get(own_of(c)->echo, "tools"), &name, &group)) {
-        jw_key(w, "namespace");
-        jw_str(w, group.s, group.n);
+        jw_key_text(w, "namespace", group.s, group.n);
     }
-    jw_key(w, "name");
-    jw_str(w, name.s, name.n);
+    jw_key_text(w, "name", name.s, name.n);
 }
 
 static void put_item(const struct completion *c, struct json_writer *w,
@@ -127,7 +114,6 @@ static void put_item(const struct completion *c, struct json_writer *w,
     bool done = strcmp(status, "in_progress") != 0;
     static const char *const types[] = {
         [ITEM_REASONING] = "reasoning", [ITEM_TEXT] = "message", [ITEM_CALL] = "function_call"};
-    const struct str none = {0};
     jw_begin(w, '{');
     put_item_id(c, w, "id", it);
     jw_key_str(w, "type",
@@ -137,15 +123,14 @@ static void put_item(const struct completion *c, struct json_writer *w,
         put_reasoning_item(c, w, it, done);
     } else if (it->kind == ITEM_TEXT) {
         jw_key_str(w, "role", "assistant");
-        jw_key(w, "content");
-        jw_begin(w, '[');
+        jw_key_begin(w, "content", '[');
         if (done)
             put_content_part(c, w, "output_text", it, true);
         jw_end(w, ']');
     } else {
         jw_key_str(w, "call_id", it->id);
         put_name(c, w, it);
-        put_str(w, it->custom ? "input" : "arguments", done ? &it->text : &none);
+        jw_key_text(w, it->custom ? "input" : "arguments", it->text.data, done ? it->text.len : 0);
     }
     jw_end(w, '}');
 }
@@ -156,17 +141,14 @@ static bool is_cut(const struct completion *c, const struct choice *k) {
 
 static void put_usage(const struct completion *c, struct json_writer *w) {
     struct answer_totals t = completion_totals(c);
-    jw_key(w, "usage");
-    jw_begin(w, '{');
+    jw_key_begin(w, "usage", '{');
     jw_key_int(w, "input_tokens", t.prompt);
-    jw_key(w, "input_tokens_details");
-    jw_begin(w, '{');
+    jw_key_begin(w, "input_tokens_details", '{');
     jw_key_int(w, "cached_tokens", t.cached);
     jw_key_int(w, "cache_write_tokens", 0);
     jw_end(w, '}');
     jw_key_int(w, "output_tokens", t.tokens);
-    jw_key(w, "output_tokens_details");
-    jw_begin(w, '{');
+    jw_key_begin(w, "output_tokens_details", '{');
     jw_key_int(w, "reasoning_tokens", t.reasoning);
     jw_end(w, '}');
     jw_key_int(w, "total_tokens", t.prompt + t.tokens);
@@ -192,8 +174,7 @@ static int put_echoed(void *arg, const char *key, size_t n, const struct json *v
 
 // The codes that the interface knows, so far as clients act on them.
 static void put_response_error(struct json_writer *w, const struct api_error *why) {
-    jw_key(w, "error");
-    jw_begin(w, '{');
+    jw_key_begin(w, "error", '{');
     jw_key_str(w, "code",
                why->code            ? why->code
                : why->status == 429 ? "rate_limit_exceeded"
@@ -217,11 +198,11 @@ static void put_response(const struct completion *c, struct json_writer *w, cons
     if (done && !why)
         jw_key_int(w, "completed_at", (int64_t)time(NULL));
     else
-        put_null(w, "completed_at");
+        jw_key_null(w, "completed_at");
     if (why)
         put_response_error(w, why);
     else
-        put_null(w, "error");
+        jw_key_null(w, "error");
     jw_key(w, "incomplete_details");
     if (cut) {
         jw_begin(w, '{');
@@ -231,8 +212,7 @@ static void put_response(const struct completion *c, struct json_writer *w, cons
         jw_null(w);
     }
     jw_key_str(w, "model", c->p.model ? c->p.model : c->s->model);
-    jw_key(w, "output");
-    jw_begin(w, '[');
+    jw_key_begin(w, "output", '[');
     for (int i = 0; done && c->prepared && k && i < k->items.n; i++) {
         bool last = i == k->items.n - 1;
         put_item(c, w, &k->items.at[i], (cut || why) && last ? "incomplete" : "completed");
@@ -242,7 +222,7 @@ static void put_response(const struct completion *c, struct json_writer *w, cons
     if (done && !why)
         put_usage(c, w);
     else
-        put_null(w, "usage");
+        jw_key_null(w, "usage");
     jw_end(w, '}');
 }
 
@@ -335,8 +315,7 @@ static void responses_item_delta(struct completion *c, struct choice *k,
         return;
     snprintf(type, sizeof type, "%s.delta", text_event(c, it));
     struct json_writer *w = open_item_event(c, type, it);
-    jw_key(w, "delta");
-    jw_str(w, p->text.s, p->text.n);
+    jw_key_text(w, "delta", p->text.s, p->text.n);
     if (it->kind == ITEM_TEXT && p->logprobs) {
         jw_key(w, "logprobs");
         answer_logprobs_list(w, p->logprobs);
@@ -353,7 +332,11 @@ static void responses_item_end(struct completion *c, struct choice *k,
     struct json_writer *w = open_item_event(c, type, it);
     if (it->kind == ITEM_CALL && !it->custom)
         put_name(c, w, it);
-    put_str(w, it->kind != ITEM_CALL ? "text" : it->custom ? "input" : "arguments", &it->text);
+    jw_key_text(w,
+                it->kind != ITEM_CALL ? "text"
+                : it->custom          ? "input"
+                                      : "arguments",
+                it->text.data, it->text.len);
     if (it->kind == ITEM_TEXT)
         put_item_logprobs(c, w, it);
     close_event(c, type);
@@ -508,8 +491,7 @@ static int put_known_member(void *arg, const char *key, size_t n, const struct j
     (void)n;
     if (json_kind_of(v) == JSON_NULL)
         return 0;
-    jw_key(arg, key);
-    jw_value(arg, v);
+    jw_key_value(arg, key, v);
     return 0;
 }
 
@@ -519,15 +501,14 @@ static void put_with(struct json_writer *w, const struct json *object, const cha
     json_each(object, put_known_member, w);
     for (; *members; members++)
         if (!json_get(object, *members))
-            put_or(w, *members, NULL, NULL);
+            jw_key_value(w, *members, NULL);
     jw_end(w, '}');
 }
 
 // Functions in the flat form of this interface, whichever they came in.
 static void put_tools(struct json_writer *w, const struct json *tools) {
     static const char *const function[] = {"name", "description", "parameters", "strict", NULL};
-    jw_key(w, "tools");
-    jw_begin(w, '[');
+    jw_key_begin(w, "tools", '[');
     for (size_t i = 0; i < json_len(tools); i++) {
         const struct json *t = json_at(tools, i), *inner = json_get(t, "function");
         if (!words_equal(words_of(json_get(t, "type")), "function")) {
@@ -538,7 +519,7 @@ static void put_tools(struct json_writer *w, const struct json *tools) {
             jw_begin(w, '{');
             jw_key_str(w, "type", "function");
             for (int k = 0; function[k]; k++)
-                put_or(w, function[k], json_get(inner, function[k]), NULL);
+                jw_key_value(w, function[k], json_get(inner, function[k]));
             jw_end(w, '}');
         }
     }
@@ -549,8 +530,7 @@ static void put_text_options(struct json_writer *w, const struct json *text) {
     static const char *const schema[] = {"description", "strict", NULL};
     static const char *const others[] = {NULL};
     const struct json *format = json_get(text, "format");
-    jw_key(w, "text");
-    jw_begin(w, '{');
+    jw_key_begin(w, "text", '{');
     jw_key(w, "format");
     if (json_kind_of(format) == JSON_OBJECT) {
         bool schemed = words_equal(words_of(json_get(format, "type")), "json_schema");
@@ -565,10 +545,9 @@ static void put_text_options(struct json_writer *w, const struct json *text) {
 }
 
 static void put_reasoning(struct json_writer *w, const struct json *reasoning) {
-    jw_key(w, "reasoning");
-    jw_begin(w, '{');
-    put_or(w, "effort", json_get(reasoning, "effort"), NULL);
-    put_or(w, "summary", json_get(reasoning, "summary"), NULL);
+    jw_key_begin(w, "reasoning", '{');
+    jw_key_value(w, "effort", json_get(reasoning, "effort"));
+    jw_key_value(w, "summary", json_get(reasoning, "summary"));
     jw_end(w, '}');
 }
 
@@ -578,16 +557,16 @@ static bool make_echo(struct completion *c, struct responses_own *own) {
     struct json_writer w = {0};
     jw_begin(&w, '{');
     jw_key_num(&w, "frequency_penalty", c->p.sample.frequency);
-    put_or(&w, "instructions", json_get(b, "instructions"), NULL);
-    put_or(&w, "max_output_tokens", json_get(b, "max_output_tokens"), NULL);
-    put_or(&w, "max_tool_calls", json_get(b, "max_tool_calls"), NULL);
+    jw_key_value(&w, "instructions", json_get(b, "instructions"));
+    jw_key_value(&w, "max_output_tokens", json_get(b, "max_output_tokens"));
+    jw_key_value(&w, "max_tool_calls", json_get(b, "max_tool_calls"));
     jw_key(&w, "parallel_tool_calls");
     jw_bool(&w, json_bool(json_get(b, "parallel_tool_calls"), true));
     jw_key_num(&w, "presence_penalty", c->p.sample.presence);
-    put_or(&w, "previous_response_id", json_get(b, "previous_response_id"), NULL);
-    put_or(&w, "prompt_cache_key", json_get(b, "prompt_cache_key"), NULL);
+    jw_key_value(&w, "previous_response_id", json_get(b, "previous_response_id"));
+    jw_key_value(&w, "prompt_cache_key", json_get(b, "prompt_cache_key"));
     put_reasoning(&w, json_get(b, "reasoning"));
-    put_or(&w, "safety_identifier", json_get(b, "safety_identifier"), NULL);
+    jw_key_value(&w, "safety_identifier", json_get(b, "safety_identifier"));
     jw_key_str(&w, "service_tier", "default");
     jw_key_bool(&w, "store", own->keeps);
     jw_key_num(&w, "temperature", (double)c->p.sample.temperature);
@@ -597,7 +576,7 @@ static bool make_echo(struct completion *c, struct responses_own *own) {
     jw_key_int(&w, "top_logprobs", c->p.top_logprobs > 0 ? c->p.top_logprobs : 0);
     jw_key_num(&w, "top_p", (double)c->p.sample.top_p);
     put_or(&w, "truncation", json_get(b, "truncation"), "disabled");
-    put_or(&w, "user", json_get(b, "user"), NULL);
+    jw_key_value(&w, "user", json_get(b, "user"));
     jw_key(&w, "metadata");
     if ((metadata = json_get(b, "metadata")) != NULL) {
         jw_value(&w, metadata);
@@ -646,8 +625,8 @@ static bool read_source(struct source *r, const struct params *p, struct str *ke
         return kept_no_memory(r->error);
     if (v->n_turns == (instructions.n > 0))
         return api_refuse(r->error, "input", "input is empty: at least one item is needed");
-    conversation_read_responses_tools(v, p->tools, json_get(r->body, "tool_choice"),
-                                      json_get(r->body, "parallel_tool_calls"));
+    conversation_read_tools(v, p->tools, json_get(r->body, "tool_choice"),
+                            json_get(r->body, "parallel_tool_calls"), false);
     return true;
 }
 

@@ -20,11 +20,9 @@ void api_health(struct service *s, struct exchange *x, const char *rest) {
 
 static void put_defaults(const struct service *s, struct json_writer *w) {
     const struct sample_params *p = &s->limits.sample;
-    jw_key(w, "default_generation_settings");
-    jw_begin(w, '{');
+    jw_key_begin(w, "default_generation_settings", '{');
     jw_key_int(w, "n_ctx", s->n_ctx);
-    jw_key(w, "params");
-    jw_begin(w, '{');
+    jw_key_begin(w, "params", '{');
     jw_key_num(w, "temperature", p->temperature);
     jw_key_int(w, "top_k", p->top_k);
     jw_key_num(w, "top_p", p->top_p);
@@ -41,8 +39,7 @@ static void put_defaults(const struct service *s, struct json_writer *w) {
 static void put_token(const struct service *s, struct json_writer *w, const char *key, int32_t id) {
     struct str text = {0};
     tokenizer_decode(s->tokenizer, id, true, &text);
-    jw_key(w, key);
-    jw_str(w, text.data ? text.data : "", text.len);
+    jw_key_text(w, key, text.data, text.len);
     str_fini(&text);
 }
 
@@ -59,7 +56,7 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     put_defaults(s, &w);
     jw_key_int(&w, "total_slots", s->limits.slots);
     jw_key_str(&w, "model_alias", s->model);
-    jw_key_str(&w, "model_path", s->model); // where it lies is nobody's business
+    jw_key_str(&w, "model_path", s->model); // where it lies is not told
     jw_key_str(&w, "arch", s->arch);
     jw_key_str(&w, "quantization", s->quantization);
     jw_key_int(&w, "n_ctx_train", s->n_ctx_train);
@@ -67,16 +64,14 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     jw_key_bool(&w, "draft", s->limits.has_draft);
     if (s->chat) {
         const char *text = chat_template_text(s->chat, &n);
-        jw_key(&w, "chat_template");
-        jw_str(&w, text, n);
+        jw_key_text(&w, "chat_template", text, n);
         jw_key_str(&w, "reasoning", reasoning_name(chat_template_reasoning(s->chat)));
     }
     if (s->tokenizer) {
         put_token(s, &w, "bos_token", tokenizer_bos(s->tokenizer));
         put_token(s, &w, "eos_token", tokenizer_eos(s->tokenizer));
     }
-    jw_key(&w, "modalities");
-    jw_begin(&w, '{');
+    jw_key_begin(&w, "modalities", '{');
     jw_key_bool(&w, "vision", false);
     jw_key_bool(&w, "audio", false);
     jw_end(&w, '}');
@@ -147,7 +142,7 @@ static void write_bins(struct str *out, const char *name, const char *help, cons
                (long long)all, name, sum, name, (long long)all);
 }
 
-static void write_engine(struct str *out, const struct engine_stats *g) {
+static void write_requests(struct str *out, const struct engine_stats *g) {
     const struct count counts[] = {
         {"coppice_requests_running", "gauge", "Requests that the engine works on.", g->running},
         {"coppice_requests_waiting", "gauge", "Requests that wait for a slot.", g->waiting},
@@ -160,6 +155,12 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
          (double)g->page_bytes_used},
         {"coppice_kv_bytes_limit", "gauge", "Bytes that these may take; 0: no limit.",
          (double)g->page_bytes_limit},
+    };
+    write_counts(out, counts, sizeof counts / sizeof counts[0]);
+}
+
+static void write_cache(struct str *out, const struct engine_stats *g) {
+    const struct count counts[] = {
         {"coppice_prompt_tokens_total", "counter", "Tokens of prompts that were run.",
          (double)g->prompt_tokens},
         {"coppice_cached_tokens_total", "counter", "Tokens of prompts that had been run before.",
@@ -187,6 +188,12 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
          (double)g->cache.failed},
         {"coppice_cache_refused_total", "counter", "States for which there was no room.",
          (double)g->cache.refused},
+    };
+    write_counts(out, counts, sizeof counts / sizeof counts[0]);
+}
+
+static void write_experts(struct str *out, const struct engine_stats *g) {
+    const struct count counts[] = {
         {"coppice_expert_slots", "gauge", "Experts that a GPU holds where it cannot hold all.",
          (double)g->experts.slots},
         {"coppice_experts", "gauge", "Experts of all layers of such a model.",
@@ -213,6 +220,12 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
          (double)g->experts.count.evictions},
         {"coppice_expert_ahead_total", "counter", "Experts brought before their layer asked.",
          (double)g->experts.count.ahead},
+    };
+    write_counts(out, counts, sizeof counts / sizeof counts[0]);
+}
+
+static void write_passes(struct str *out, const struct engine_stats *g) {
+    const struct count counts[] = {
         {"coppice_tokens_total", "counter", "New tokens.", (double)g->tokens},
         {"coppice_drafted_tokens_total", "counter", "Guesses that were verified.",
          (double)g->drafted},
@@ -226,7 +239,13 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
          (double)g->again},
         {"coppice_longest_gap_seconds", "gauge",
          "The longest time between two steps of one running request.", g->gap_ms / 1e3},
-        // What dashboards for llama-server read.
+    };
+    write_counts(out, counts, sizeof counts / sizeof counts[0]);
+}
+
+// What dashboards for llama-server read.
+static void write_llama_server(struct str *out, const struct engine_stats *g) {
+    const struct count counts[] = {
         {"llamacpp:prompt_tokens_total", "counter", "As coppice_prompt_tokens_total.",
          (double)g->prompt_tokens},
         {"llamacpp:tokens_predicted_total", "counter", "As coppice_tokens_total.",
@@ -234,10 +253,18 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
         {"llamacpp:requests_processing", "gauge", "As coppice_requests_running.", g->running},
         {"llamacpp:requests_deferred", "gauge", "As coppice_requests_waiting.", g->waiting},
     };
+    write_counts(out, counts, sizeof counts / sizeof counts[0]);
+}
+
+static void write_engine(struct str *out, const struct engine_stats *g) {
+    write_requests(out, g);
+    write_cache(out, g);
+    write_experts(out, g);
+    write_passes(out, g);
+    write_llama_server(out, g);
     double accepted = 0;
     for (int i = 0; i < ENGINE_ACCEPT_BINS; i++)
         accepted += (double)i * (double)g->accept[i];
-    write_counts(out, counts, sizeof counts / sizeof counts[0]);
     write_bins(out, "coppice_pass_rows", "Rows of a pass.", g->rows, ENGINE_ROW_BINS, true,
                (double)g->pass_rows);
     write_bins(out, "coppice_accept_length", "Tokens that a request got out of one pass.",

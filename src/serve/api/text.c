@@ -66,11 +66,6 @@ static void on_done(void *arg) {
     free_task(t);
 }
 
-static void refuse_full_queue(struct api_error *x, const struct err *e) {
-    api_fail(x, 429, "queue_full", "%s", e->text);
-    x->retry_after = 1;
-}
-
 static void run_task(void *arg);
 
 // Text worker. What its body makes of it; false: a worker for longer work goes on.
@@ -85,7 +80,7 @@ static bool run_task_body(struct task *t) {
         t->bytes = referred;
         if (!workers_run(t->s->workers, referred, run_task, t, &e))
             return false;
-        refuse_full_queue(&t->error, &e);
+        api_refuse_full(&t->error, &e);
         return true;
     }
     t->p.client = &t->client;
@@ -158,7 +153,7 @@ static void start_task_of(struct service *s, struct exchange *x, enum endpoint e
     if (!t) {
         api_fail(&why, 503, NULL, "no memory for the request");
     } else if (workers_run(s->workers, t->bytes, run_task, t, &e)) {
-        refuse_full_queue(&why, &e);
+        api_refuse_full(&why, &e);
     } else {
         return;
     }
@@ -191,8 +186,7 @@ static void put_pieces(struct task *t, const struct token_list *l) {
         tokenizer_decode(t->s->tokenizer, l->ids[i], true, &s);
         jw_begin(&t->out, '{');
         jw_key_int(&t->out, "id", l->ids[i]);
-        jw_key(&t->out, "piece");
-        jw_str(&t->out, s.data ? s.data : "", s.len);
+        jw_key_text(&t->out, "piece", s.data, s.len);
         jw_end(&t->out, '}');
     }
     t->out.out.failed |= s.failed;
@@ -202,8 +196,7 @@ static void put_pieces(struct task *t, const struct token_list *l) {
 static void put_tokens(struct task *t, const struct token_list *l) {
     struct json_writer *w = &t->out;
     jw_begin(w, '{');
-    jw_key(w, "tokens");
-    jw_begin(w, '[');
+    jw_key_begin(w, "tokens", '[');
     if (t->p.with_pieces)
         put_pieces(t, l);
     for (size_t i = 0; i < l->count && !t->p.with_pieces; i++)
@@ -233,11 +226,6 @@ static void tokenize(struct task *t) {
     token_list_fini(&l);
 }
 
-static void put_str_member(struct json_writer *w, const char *key, const struct str *s) {
-    jw_key(w, key);
-    jw_str(w, s->data ? s->data : "", s->len);
-}
-
 static void detokenize(struct task *t) {
     struct token_list l = {0};
     struct str s = {0};
@@ -248,8 +236,8 @@ static void detokenize(struct task *t) {
         if (tokenizer_blank_first(t->s->tokenizer) && s.len && s.data[0] == ' ')
             memmove(s.data, s.data + 1, s.len--);
         jw_begin(&t->out, '{');
-        put_str_member(&t->out, "content", &s);
-        put_str_member(&t->out, "prompt", &s); // vLLM's name for it
+        jw_key_text(&t->out, "content", s.data, s.len);
+        jw_key_text(&t->out, "prompt", s.data, s.len); // vLLM's name for it
         jw_end(&t->out, '}');
         t->out.out.failed |= s.failed;
     }
@@ -270,7 +258,7 @@ static void apply_template(struct task *t) {
     struct chat_text text = {0};
     if (render_prompt(t, &api_chat_dialect, &text)) {
         jw_begin(&t->out, '{');
-        put_str_member(&t->out, "prompt", &text.text);
+        jw_key_text(&t->out, "prompt", text.text.data, text.text.len);
         jw_end(&t->out, '}');
     }
     chat_text_fini(&text);

@@ -120,11 +120,9 @@ static bool submit_choices(struct completion *c, stream_notify_fn *notify) {
     c->open = c->n_choices;
     if (!rc)
         return true;
+    if (rc == ERR_LIMIT)
+        return api_refuse_full(&c->error, &e);
     api_error_of(&c->error, &e);
-    if (rc == ERR_LIMIT) {
-        api_fail(&c->error, 429, "queue_full", "%s", e.text);
-        c->error.retry_after = 1;
-    }
     return false;
 }
 
@@ -424,12 +422,6 @@ static bool is_long(struct completion *c) {
     return !reason;
 }
 
-static bool refuse_full_queue(struct completion *c, const struct err *e) {
-    api_fail(&c->error, 429, "queue_full", "%s", e->text);
-    c->error.retry_after = 1;
-    return false;
-}
-
 // Makes the prompt of what has been read; ok: it could be.
 static void make_prompts(struct completion *c, bool ok) {
     struct err e = {0};
@@ -437,7 +429,7 @@ static void make_prompts(struct completion *c, bool ok) {
     if (ok && is_long(c)) {
         if (!workers_run(c->s->shorteners, 0, run_shorten, c, &e))
             return;
-        ok = refuse_full_queue(c, &e);
+        ok = api_refuse_full(&c->error, &e);
     }
     hand_to_loop(c, ok);
 }
@@ -460,7 +452,7 @@ static void run_prepare(void *arg) {
     if (referred <= c->body_bytes)
         make_prompts(c, ok);
     else if (workers_run(c->s->workers, referred, run_make_prompts, c, &e))
-        hand_to_loop(c, refuse_full_queue(c, &e));
+        hand_to_loop(c, api_refuse_full(&c->error, &e));
 }
 
 static void on_client_disconnect(void *arg) {
@@ -601,8 +593,7 @@ void completion_start(struct service *s, struct exchange *x, const struct dialec
     exchange_watch(x, &client_hooks, c);
     exchange_own_line(x, true);
     if (workers_run(s->workers, c->text.len, run_prepare, c, &e)) {
-        api_fail(&why, 429, "queue_full", "%s", e.text);
-        why.retry_after = 1;
+        api_refuse_full(&why, &e);
         finish_completion(c, &why);
     }
 }

@@ -27,7 +27,7 @@ static void quote_token(struct str *out, const struct tokenizer *t, int32_t id) 
         return;
     }
     tokenizer_decode(t, id, true, &s);
-    jw_str(&w, s.data ? s.data : "", s.len);
+    jw_str(&w, s.data, s.len);
     str_puts(out, w.out.data ? w.out.data : "");
     str_fini(&w.out);
     str_fini(&s);

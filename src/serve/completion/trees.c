@@ -6,8 +6,7 @@
 #include "serve/http/sse.h"
 
 static void put_shorts(struct json_writer *w, const char *key, const int16_t *v, int n) {
-    jw_key(w, key);
-    jw_begin(w, '[');
+    jw_key_begin(w, key, '[');
     for (int i = 0; i < n; i++)
         jw_int(w, v[i]);
     jw_end(w, ']');
@@ -17,20 +16,18 @@ static void put_token(struct json_writer *w, const struct tokenizer *t, int32_t 
     struct str text = {0};
     if (t)
         tokenizer_decode(t, id, true, &text);
-    jw_str(w, text.data ? text.data : "", text.len);
+    jw_str(w, text.data, text.len);
     w->out.failed |= text.failed;
     str_fini(&text);
 }
 
 static void put_nodes(struct json_writer *w, const struct tokenizer *t,
                       const struct tree_event *v) {
-    jw_key(w, "id");
-    jw_begin(w, '[');
+    jw_key_begin(w, "id", '[');
     for (int i = 0; i < v->n; i++)
         jw_int(w, v->id[i]);
     jw_end(w, ']');
-    jw_key(w, "token");
-    jw_begin(w, '[');
+    jw_key_begin(w, "token", '[');
     for (int i = 0; i < v->n; i++)
         put_token(w, t, v->id[i]);
     jw_end(w, ']');

@@ -152,18 +152,10 @@ static void put_content(struct completion *c, struct str *content) {
     str_fini(&hidden);
 }
 
-static int copy_member(void *arg, const char *key, size_t n, const struct json *v) {
-    (void)n;
-    jw_key(arg, key);
-    jw_value(arg, v);
-    return 0;
-}
-
 static void put_message(struct json_writer *w, const char *role, const char *text, size_t n) {
     jw_begin(w, '{');
     jw_key_str(w, "role", role);
-    jw_key(w, "content");
-    jw_str(w, text, n);
+    jw_key_text(w, "content", text, n);
     jw_end(w, '}');
 }
 
@@ -172,20 +164,17 @@ static void put_next_turn(struct json_writer *w, const struct completion *c,
                           const struct str *content) {
     const struct params *p = &c->p;
     jw_begin(w, '{');
-    jw_key(w, "messages");
-    jw_begin(w, '[');
+    jw_key_begin(w, "messages", '[');
     for (size_t i = 0; i < json_len(p->messages); i++)
         jw_value(w, json_at(p->messages, i));
     put_message(w, "assistant", content->data ? content->data : "", content->len);
     put_message(w, "user", "?", 1);
     jw_end(w, ']');
     if (json_len(p->tools)) {
-        jw_key(w, "tools");
-        jw_value(w, p->tools);
+        jw_key_value(w, "tools", p->tools);
     }
-    jw_key(w, "chat_template_kwargs");
-    jw_begin(w, '{');
-    json_each(p->kwargs, copy_member, w);
+    jw_key_begin(w, "chat_template_kwargs", '{');
+    json_each(p->kwargs, jw_member, w);
     if (p->thinking >= 0)
         jw_key_bool(w, "enable_thinking", p->thinking);
     if (p->effort[0])

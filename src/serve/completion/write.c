@@ -108,11 +108,9 @@ void completion_extra(const struct completion *c, struct json_writer *w) {
     char hash[17];
     if (!c->p.logit_hash && !c->p.token_ids)
         return;
-    jw_key(w, "coppice");
-    jw_begin(w, '{');
+    jw_key_begin(w, "coppice", '{');
     if (c->p.logit_hash) {
-        jw_key(w, "logit_hash");
-        jw_begin(w, '[');
+        jw_key_begin(w, "logit_hash", '[');
         for (int i = 0; i < c->n_choices; i++) {
             snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->choices[i].end.hash);
             jw_cstr(w, hash);
@@ -120,8 +118,7 @@ void completion_extra(const struct completion *c, struct json_writer *w) {
         jw_end(w, ']');
     }
     if (c->p.token_ids) {
-        jw_key(w, "token_ids");
-        jw_begin(w, '[');
+        jw_key_begin(w, "token_ids", '[');
         for (int i = 0; i < c->n_choices; i++) {
             const int32_t *ids = NULL;
             int64_t n = stream_tokens(c->choices[i].stream, &ids);

@@ -155,20 +155,15 @@ static const char *const of_function[] = {"name",   "description", "parameters",
                                           "strict", "type",        NULL};
 static const char *const of_custom[] = {"name", "description", "format", "type", NULL};
 
-static const char *type_of(const struct json *v) {
-    const char *type = json_str(json_get(v, "type"), NULL);
-    return type ? type : "";
-}
-
 static bool is_text(const char *type) {
     return !type[0] || !strcmp(type, "text") || !strcmp(type, "input_text") ||
            !strcmp(type, "output_text");
 }
 
 // A part of a content into p, which is of no kind as yet.
-static void read_part(struct conversation *v, const struct json *from,
-                      struct conversation_part *p) {
-    const char *type = type_of(from);
+static void read_chat_part(struct conversation *v, const struct json *from,
+                           struct conversation_part *p) {
+    const char *type = conversation_type_of(from);
     bool string = json_kind_of(from) == JSON_STRING;
     if (!p)
         return;
@@ -190,8 +185,8 @@ static void read_part(struct conversation *v, const struct json *from,
 }
 
 // The parts of a content into a turn, or into a result where there is one.
-static void read_content(struct conversation *v, const struct json *content,
-                         struct conversation_turn *t, struct conversation_part *result) {
+static void read_chat_content(struct conversation *v, const struct json *content,
+                              struct conversation_turn *t, struct conversation_part *result) {
     size_t n = json_kind_of(content) == JSON_STRING ? 1 : json_len(content);
     bool list = json_kind_of(content) == JSON_ARRAY;
     if (json_kind_of(content) == JSON_OBJECT)
@@ -199,7 +194,7 @@ static void read_content(struct conversation *v, const struct json *content,
     for (size_t i = 0; i < n; i++) {
         struct conversation_part *p = result ? conversation_inner(v, result, PART_OTHER)
                                              : conversation_part(v, t, PART_OTHER);
-        read_part(v, list ? json_at(content, i) : content, p);
+        read_chat_part(v, list ? json_at(content, i) : content, p);
     }
 }
 
@@ -223,7 +218,7 @@ static bool is_detailed(const struct json *m) {
     for (size_t i = 0; i < json_len(list); i++) {
         const struct json *d = json_at(list, i);
         struct words w = words_of(json_get(d, "text"));
-        if (strncmp(type_of(d), "reasoning.", 10) != 0 || at + w.n > all.n ||
+        if (strncmp(conversation_type_of(d), "reasoning.", 10) != 0 || at + w.n > all.n ||
             (w.n && memcmp(w.s, all.s + at, w.n) != 0))
             return false;
         at += w.n;
@@ -247,8 +242,8 @@ static void read_details(struct conversation *v, const struct json *list,
     }
 }
 
-static void read_call(struct conversation *v, const struct json *from,
-                      struct conversation_turn *t) {
+static void read_chat_call(struct conversation *v, const struct json *from,
+                           struct conversation_turn *t) {
     struct conversation_part *p = conversation_part(v, t, PART_CALL);
     const struct json *custom = json_get(from, "custom"), *f = json_get(from, "function");
     if (!p)
@@ -265,14 +260,9 @@ static void read_call(struct conversation *v, const struct json *from,
             p->name = words_of(json_get(from, "name"));
         p->text = words_of(arguments);
         if (json_kind_of(arguments) == JSON_OBJECT) {
-            struct json_writer w = {0};
-            jw_value(&w, arguments);
             p->object = true;
             p->raw = arguments;
-            if (!w.out.failed)
-                p->text = conversation_copy(v, w.out.data, w.out.len);
-            v->failed |= w.out.failed;
-            str_fini(&w.out);
+            p->text = conversation_printed(v, arguments);
         }
     }
     extras_take(v, &p->extras, from, of_call);
@@ -303,7 +293,7 @@ static const struct conversation_part *older_call(const struct conversation *v,
     return fits ? p : NULL;
 }
 
-static void read_answer(struct conversation *v, const struct json *m) {
+static void read_chat_answer(struct conversation *v, const struct json *m) {
     bool detailed = is_detailed(m);
     struct words reasoning = reasoning_of(m), declined = words_of(json_get(m, "refusal"));
     const struct json *calls = json_get(m, "tool_calls"), *older = json_get(m, "function_call");
@@ -328,14 +318,14 @@ static void read_answer(struct conversation *v, const struct json *m) {
     }
     if (extras.n)
         t->extras = extras;
-    read_content(v, json_get(m, "content"), t, NULL);
+    read_chat_content(v, json_get(m, "content"), t, NULL);
     if (declined.n) {
         struct conversation_part *p = conversation_part(v, t, PART_REFUSAL);
         if (p)
             p->text = declined;
     }
     for (size_t i = 0; i < json_len(calls); i++)
-        read_call(v, json_at(calls, i), t);
+        read_chat_call(v, json_at(calls, i), t);
     read_older_call(v, older, t);
 }
 
@@ -348,11 +338,11 @@ static void read_older_result(struct conversation *v, const struct json *m,
     if (!p)
         return;
     p->id = id;
-    read_content(v, json_get(m, "content"), NULL, p);
+    read_chat_content(v, json_get(m, "content"), NULL, p);
     extras_take(v, &p->extras, m, of_older);
 }
 
-static void read_result(struct conversation *v, const struct json *m) {
+static void read_chat_result(struct conversation *v, const struct json *m) {
     struct conversation_turn *t = conversation_turn(v, CONVERSATION_TOOL, PART_RESULT);
     bool item = json_kind_of(json_get(m, "item")) == JSON_OBJECT;
     struct conversation_part *p = conversation_part(v, t, item ? PART_OTHER : PART_RESULT);
@@ -364,8 +354,8 @@ static void read_result(struct conversation *v, const struct json *m) {
     }
     p->id = words_of(json_get(m, "tool_call_id"));
     p->is_error = json_bool(json_get(m, "is_error"), false);
-    p->custom = !strcmp(type_of(m), "custom");
-    read_content(v, json_get(m, "content"), NULL, p);
+    p->custom = !strcmp(conversation_type_of(m), "custom");
+    read_chat_content(v, json_get(m, "content"), NULL, p);
     extras_take(v, &p->extras, m, of_result);
 }
 
@@ -374,82 +364,78 @@ void conversation_read_chat(struct conversation *v, const struct json *messages)
         const struct json *m = json_at(messages, i);
         enum conversation_role role = conversation_role_of(m);
         if (role == CONVERSATION_ASSISTANT) {
-            read_answer(v, m);
+            read_chat_answer(v, m);
         } else if (role == CONVERSATION_TOOL) {
-            read_result(v, m);
+            read_chat_result(v, m);
         } else if (role == CONVERSATION_FUNCTION && older_call(v, m)) {
             read_older_result(v, m, older_call(v, m));
         } else {
             struct conversation_turn *t = conversation_turn(v, role, PART_TEXT);
-            read_content(v, json_get(m, "content"), t, NULL);
+            read_chat_content(v, json_get(m, "content"), t, NULL);
             if (t)
                 extras_take(v, &t->extras, m, of_message);
         }
     }
 }
 
-static int tristate(const struct json *v) {
-    return json_kind_of(v) != JSON_BOOL ? 0 : json_bool(v, false) ? 1 : -1;
+// The member of that name of a tool or a choice of the same type, in the form of chat completions;
+// itself in the flat form of Responses, where name and parameters stand beside the type.
+static const struct json *declaration_in(const struct json *from, const char *type) {
+    const struct json *inner = json_get(from, type);
+    return json_kind_of(inner) == JSON_OBJECT ? inner : from;
 }
 
-// In the flat form of Responses, too, where name and parameters stand beside the type.
-static void read_tool(struct conversation *v, const struct json *from) {
-    const struct json *f = json_get(from, "function"), *custom = json_get(from, "custom");
-    const char *type = type_of(from);
-    bool says_custom = !strcmp(type, "custom");
-    const struct json *body = says_custom ? custom : f;
-    bool flat = json_kind_of(body) != JSON_OBJECT;
-    if (flat)
-        body = from;
+static void read_tool(struct conversation *v, const struct json *from, bool chat) {
+    const char *type = conversation_type_of(from);
+    bool is_custom = !strcmp(type, "custom");
+    bool is_function = !strcmp(type, "function") || (chat && !type[0]);
+    const struct json *body =
+        is_custom || is_function ? declaration_in(from, is_custom ? "custom" : "function") : from;
     bool named = json_kind_of(json_get(body, "name")) == JSON_STRING;
-    bool is_custom = says_custom && named;
-    bool is_function = named && !is_custom && (!type[0] || !strcmp(type, "function"));
-    struct conversation_tool *t = conversation_tool(v, is_custom     ? TOOL_CUSTOM
-                                                       : is_function ? TOOL_FUNCTION
-                                                                     : TOOL_OTHER);
+    struct conversation_tool *t = conversation_tool(v, named && is_custom     ? TOOL_CUSTOM
+                                                       : named && is_function ? TOOL_FUNCTION
+                                                                              : TOOL_OTHER);
     if (!t)
         return;
     t->raw = from;
     if (t->kind == TOOL_OTHER)
         return;
-    t->chat = is_function && !flat;
+    t->chat = chat && is_function && body != from;
     t->name = words_of(json_get(body, "name"));
     t->description = words_of(json_get(body, "description"));
     t->schema = is_function ? json_get(body, "parameters") : NULL;
     t->format = is_custom ? json_get(body, "format") : NULL;
-    t->strict = is_function ? tristate(json_get(body, "strict")) : 0;
+    t->strict = is_function ? words_tristate(json_get(body, "strict")) : 0;
     extras_take(v, &t->extras, body, is_custom ? of_custom : of_function);
-    if (!flat)
+    if (chat && body != from)
         extras_take(v, &t->extras, from, of_tool);
 }
 
-static void read_choice(struct conversation *v, const struct json *choice) {
+static void read_choice(struct conversation *v, const struct json *choice, bool chat) {
     static const char *const plain[] = {"auto", "none", "required"};
-    struct words text = words_of(choice);
-    const char *type = type_of(choice);
+    struct words text = words_of(choice), name = {0};
+    const char *type = conversation_type_of(choice);
     for (int i = 0; i < 3; i++)
         if (words_equal(text, plain[i]))
             v->choice.kind = (enum conversation_choice)(CHOICE_AUTO + i);
     if (v->choice.kind || json_kind_of(choice) == JSON_NULL)
         return;
-    v->choice.custom = !strcmp(type, "custom");
-    bool names = v->choice.custom || !strcmp(type, "function") || !type[0];
-    const struct json *inner = json_get(choice, v->choice.custom ? "custom" : "function");
-    if (names) // beside the type in the form of Responses
-        v->choice.name = words_of(json_get(inner ? inner : choice, "name"));
-    v->choice.kind = v->choice.name.s ? CHOICE_NAMED : CHOICE_ALLOWED;
-    if (!v->choice.name.s) {
-        v->choice.custom = false;
+    bool custom = !strcmp(type, "custom");
+    if (custom || !strcmp(type, "function") || (chat && !type[0]))
+        name = words_of(json_get(declaration_in(choice, custom ? "custom" : "function"), "name"));
+    v->choice.kind = name.s ? CHOICE_NAMED : CHOICE_ALLOWED;
+    v->choice.name = name;
+    v->choice.custom = name.s && custom;
+    if (!name.s)
         v->choice.raw = choice;
-    }
 }
 
-void conversation_read_chat_tools(struct conversation *v, const struct json *tools,
-                                  const struct json *choice, const struct json *parallel) {
+void conversation_read_tools(struct conversation *v, const struct json *tools,
+                             const struct json *choice, const struct json *parallel, bool chat) {
     for (size_t i = 0; i < json_len(tools) && !v->failed; i++)
-        read_tool(v, json_at(tools, i));
-    read_choice(v, choice);
-    v->parallel = tristate(parallel);
+        read_tool(v, json_at(tools, i), chat);
+    read_choice(v, choice, chat);
+    v->parallel = words_tristate(parallel);
 }
 
 void conversation_read_chat_functions(struct conversation *v, const struct json *functions,
@@ -477,13 +463,13 @@ bool conversation_read_chat_body(struct conversation *v, const struct params *p,
     if (!conversation_check_chat(p->messages, x))
         return false;
     conversation_read_chat(v, p->messages);
-    conversation_read_chat_tools(v, p->tools, p->tool_choice, p->parallel);
+    conversation_read_tools(v, p->tools, p->tool_choice, p->parallel, true);
     if (p->functions)
         conversation_read_chat_functions(v, p->functions, p->function_call);
     return true;
 }
 
-static void put_part(struct json_writer *w, const struct conversation_part *p) {
+static void put_chat_part(struct json_writer *w, const struct conversation_part *p) {
     bool refusal = p->kind == PART_REFUSAL;
     if (p->raw) {
         jw_value(w, p->raw);
@@ -491,8 +477,7 @@ static void put_part(struct json_writer *w, const struct conversation_part *p) {
     }
     jw_begin(w, '{');
     jw_key_str(w, "type", refusal ? "refusal" : "text");
-    jw_key(w, refusal ? "refusal" : "text");
-    jw_str(w, p->text.s ? p->text.s : "", p->text.n);
+    jw_key_text(w, refusal ? "refusal" : "text", p->text.s, p->text.n);
     extras_put(w, &p->extras, refusal ? of_refusal : of_text);
     jw_end(w, '}');
 }
@@ -502,7 +487,7 @@ static bool is_content(const struct conversation_part *p) {
 }
 
 // Parts of content: none is null, one plain text a string, others a list.
-static void put_content(struct json_writer *w, const struct conversation_part *parts, int n) {
+static void put_chat_content(struct json_writer *w, const struct conversation_part *parts, int n) {
     const struct conversation_part *only = NULL;
     int contents = 0;
     for (int i = 0; i < n; i++)
@@ -514,12 +499,12 @@ static void put_content(struct json_writer *w, const struct conversation_part *p
     if (contents == 0) {
         jw_null(w);
     } else if (contents == 1 && only->kind == PART_TEXT && only->extras.n == 0) {
-        jw_str(w, only->text.s ? only->text.s : "", only->text.n);
+        jw_str(w, only->text.s, only->text.n);
     } else {
         jw_begin(w, '[');
         for (int i = 0; i < n; i++)
             if (is_content(&parts[i]))
-                put_part(w, &parts[i]);
+                put_chat_part(w, &parts[i]);
         jw_end(w, ']');
     }
 }
@@ -538,7 +523,7 @@ static void put_detail(struct json_writer *w, const struct conversation_part *p)
 }
 
 // Reasoning as one text, and part by part where that tells more. Returns whether it did.
-static bool put_reasoning(struct json_writer *w, const struct conversation_turn *t) {
+static bool put_chat_reasoning(struct json_writer *w, const struct conversation_turn *t) {
     struct str text = {0};
     int n = 0;
     bool more = false;
@@ -552,15 +537,13 @@ static bool put_reasoning(struct json_writer *w, const struct conversation_turn 
             str_append(&text, p->text.s, p->text.n);
     }
     if (text.len) {
-        jw_key(w, "reasoning_content");
-        jw_str(w, text.data, text.len);
+        jw_key_text(w, "reasoning_content", text.data, text.len);
     }
     w->out.failed |= text.failed;
     str_fini(&text);
     if (n < 2 && !more)
         return false;
-    jw_key(w, "reasoning_details");
-    jw_begin(w, '[');
+    jw_key_begin(w, "reasoning_details", '[');
     for (int i = 0; i < t->n_parts; i++)
         if (t->parts[i].kind == PART_REASONING)
             put_detail(w, &t->parts[i]);
@@ -568,17 +551,15 @@ static bool put_reasoning(struct json_writer *w, const struct conversation_turn 
     return true;
 }
 
-static void put_call(struct json_writer *w, const struct conversation_part *p) {
+static void put_chat_call(struct json_writer *w, const struct conversation_part *p) {
     const char *kind = p->custom ? "custom" : "function";
     jw_begin(w, '{');
     words_put(w, "id", p->id);
     jw_key_str(w, "type", kind);
-    jw_key(w, kind);
-    jw_begin(w, '{');
+    jw_key_begin(w, kind, '{');
     words_put(w, "name", p->name);
     if (p->object) {
-        jw_key(w, "arguments");
-        jw_value(w, p->raw);
+        jw_key_value(w, "arguments", p->raw);
     } else {
         words_put(w, p->custom ? "input" : "arguments", p->text);
     }
@@ -587,23 +568,22 @@ static void put_call(struct json_writer *w, const struct conversation_part *p) {
     jw_end(w, '}');
 }
 
-static void put_calls(struct json_writer *w, const struct conversation_turn *t) {
+static void put_chat_calls(struct json_writer *w, const struct conversation_turn *t) {
     bool any = false;
     for (int i = 0; i < t->n_parts; i++) {
         if (t->parts[i].kind != PART_CALL)
             continue;
         if (!any) {
-            jw_key(w, "tool_calls");
-            jw_begin(w, '[');
+            jw_key_begin(w, "tool_calls", '[');
         }
         any = true;
-        put_call(w, &t->parts[i]);
+        put_chat_call(w, &t->parts[i]);
     }
     if (any)
         jw_end(w, ']');
 }
 
-static void put_result(struct json_writer *w, const struct conversation_part *p) {
+static void put_chat_result(struct json_writer *w, const struct conversation_part *p) {
     jw_begin(w, '{');
     jw_key_str(w, "role", "tool");
     if (p->kind == PART_RESULT) {
@@ -612,30 +592,29 @@ static void put_result(struct json_writer *w, const struct conversation_part *p)
             jw_key_str(w, "type", "custom");
         if (p->is_error)
             jw_key_bool(w, "is_error", true);
-        put_content(w, p->parts, p->n_parts);
+        put_chat_content(w, p->parts, p->n_parts);
         extras_put(w, &p->extras, of_result);
     } else {
         jw_key_str(w, "content", "");
-        jw_key(w, "item");
-        jw_value(w, p->raw);
+        jw_key_value(w, "item", p->raw);
     }
     jw_end(w, '}');
 }
 
-static void put_turn(struct json_writer *w, const struct conversation_turn *t) {
+static void put_chat_turn(struct json_writer *w, const struct conversation_turn *t) {
     bool answer = t->role == CONVERSATION_ASSISTANT, detailed = false;
     if (t->role == CONVERSATION_TOOL) {
         for (int i = 0; i < t->n_parts; i++)
-            put_result(w, &t->parts[i]);
+            put_chat_result(w, &t->parts[i]);
         return;
     }
     jw_begin(w, '{');
     jw_key_str(w, "role", conversation_roles[t->role]);
     if (answer)
-        detailed = put_reasoning(w, t);
-    put_content(w, t->parts, t->n_parts);
+        detailed = put_chat_reasoning(w, t);
+    put_chat_content(w, t->parts, t->n_parts);
     if (answer)
-        put_calls(w, t);
+        put_chat_calls(w, t);
     extras_put(w, &t->extras, !answer ? of_message : detailed ? of_answer_detailed : of_answer);
     jw_end(w, '}');
 }
@@ -643,7 +622,7 @@ static void put_turn(struct json_writer *w, const struct conversation_turn *t) {
 void conversation_write_chat(const struct conversation *v, struct json_writer *w) {
     jw_begin(w, '[');
     for (int i = 0; i < v->n_turns; i++)
-        put_turn(w, &v->turns[i]);
+        put_chat_turn(w, &v->turns[i]);
     jw_end(w, ']');
 }
 
@@ -655,13 +634,11 @@ void conversation_write_chat_tool(const struct conversation_tool *t, struct json
     }
     jw_begin(w, '{');
     jw_key_str(w, "type", custom ? "custom" : "function");
-    jw_key(w, custom ? "custom" : "function");
-    jw_begin(w, '{');
+    jw_key_begin(w, custom ? "custom" : "function", '{');
     words_put(w, "name", t->name);
     words_put(w, "description", t->description);
     if (custom ? t->format : t->schema) {
-        jw_key(w, custom ? "format" : "parameters");
-        jw_value(w, custom ? t->format : t->schema);
+        jw_key_value(w, custom ? "format" : "parameters", custom ? t->format : t->schema);
     }
     if (t->strict)
         jw_key_bool(w, "strict", t->strict > 0);

@@ -19,9 +19,11 @@ bool conversation_check_chat(const struct json *messages, struct api_error *x);
 // Appends what an array holds to v. What is wrong in form is conversation_check_chat's to
 // refuse and passed over here. v->failed: memory was short.
 void conversation_read_chat(struct conversation *v, const struct json *messages);
-// NULL pointers are absent. parallel: of parallel_tool_calls.
-void conversation_read_chat_tools(struct conversation *v, const struct json *tools,
-                                  const struct json *choice, const struct json *parallel);
+// Tools and the choice among them, of chat completions and of Responses, which may each come in the
+// form of the other. NULL pointers are absent; parallel: of parallel_tool_calls. chat: what has no
+// type is a function. Nothing is refused.
+void conversation_read_tools(struct conversation *v, const struct json *tools,
+                             const struct json *choice, const struct json *parallel, bool chat);
 // The older form of both: one call at most.
 void conversation_read_chat_functions(struct conversation *v, const struct json *functions,
                                       const struct json *call);

@@ -45,6 +45,15 @@ struct words words_of(const struct json *v) {
     return w;
 }
 
+const char *conversation_type_of(const struct json *v) {
+    const char *type = json_str(json_get(v, "type"), NULL);
+    return type ? type : "";
+}
+
+int words_tristate(const struct json *v) {
+    return json_kind_of(v) != JSON_BOOL ? 0 : json_bool(v, false) ? 1 : -1;
+}
+
 struct words words_of_text(const char *s) {
     return (struct words){s, s ? strlen(s) : 0};
 }
@@ -56,14 +65,28 @@ bool words_equal(struct words a, const char *s) {
 void words_put(struct json_writer *w, const char *key, struct words t) {
     if (!t.s)
         return;
-    jw_key(w, key);
-    jw_str(w, t.s, t.n);
+    jw_key_text(w, key, t.s, t.n);
 }
 
 struct words conversation_copy(struct conversation *v, const char *s, size_t n) {
     struct words w = {arena_strndup(&v->arena, s, n), n};
     v->failed |= !w.s;
     return w.s ? w : (struct words){0};
+}
+
+struct words conversation_take(struct conversation *v, struct str *s) {
+    struct words out = {0};
+    if (!s->failed)
+        out = conversation_copy(v, s->data ? s->data : "", s->len);
+    v->failed |= s->failed;
+    str_fini(s);
+    return out;
+}
+
+struct words conversation_printed(struct conversation *v, const struct json *value) {
+    struct json_writer w = {0};
+    jw_value(&w, value);
+    return conversation_take(v, &w.out);
 }
 
 // Room for one more of `size` bytes in an array of the arena; false when memory is short.
@@ -116,8 +139,9 @@ struct conversation_turn *conversation_turn(struct conversation *v, enum convers
     return &v->turns[v->n_turns++];
 }
 
-static struct conversation_part *add_part(struct conversation *v, struct conversation_part **parts,
-                                          int *n, int *cap, enum conversation_kind kind) {
+static struct conversation_part *append_part(struct conversation *v,
+                                             struct conversation_part **parts, int *n, int *cap,
+                                             enum conversation_kind kind) {
     void *at = *parts;
     if (!make_room(v, &at, *n, cap, sizeof **parts))
         return NULL;
@@ -128,7 +152,7 @@ static struct conversation_part *add_part(struct conversation *v, struct convers
 
 struct conversation_part *conversation_part(struct conversation *v, struct conversation_turn *t,
                                             enum conversation_kind kind) {
-    return t ? add_part(v, &t->parts, &t->n_parts, &t->cap_parts, kind) : NULL;
+    return t ? append_part(v, &t->parts, &t->n_parts, &t->cap_parts, kind) : NULL;
 }
 
 struct conversation_part *conversation_inner(struct conversation *v,
@@ -136,7 +160,7 @@ struct conversation_part *conversation_inner(struct conversation *v,
                                              enum conversation_kind kind) {
     if (!result)
         return NULL;
-    return add_part(v, &result->parts, &result->n_parts, &result->cap_parts, kind);
+    return append_part(v, &result->parts, &result->n_parts, &result->cap_parts, kind);
 }
 
 struct conversation_tool *conversation_tool(struct conversation *v, enum tool_kind kind) {
@@ -185,8 +209,7 @@ void extras_put(struct json_writer *w, const struct extras *x, const char *const
     for (int i = 0; i < x->n; i++) {
         if (words_among(known, x->at[i].key))
             continue;
-        jw_key(w, x->at[i].key);
-        jw_value(w, x->at[i].value);
+        jw_key_value(w, x->at[i].key, x->at[i].value);
     }
 }
 

@@ -137,6 +137,10 @@ void conversation_fini(struct conversation *v);
 struct words words_of(const struct json *v);
 struct words words_of_text(const char *s); // NULL is absent
 bool words_equal(struct words a, const char *s);
+// The member `type` of an object; "" unless it is a string.
+const char *conversation_type_of(const struct json *v);
+// true: 1, false: -1, anything else: 0.
+int words_tristate(const struct json *v);
 // Whether a list of names, NULL after the last, has this one.
 bool words_among(const char *const *list, const char *name);
 // Writes a key with them; nothing where they are absent.
@@ -146,6 +150,10 @@ void words_put(struct json_writer *w, const char *key, struct words t);
 const struct json *conversation_adopt(struct conversation *v, struct json *document);
 // A copy in the arena; absent, with v->failed set, when memory is short.
 struct words conversation_copy(struct conversation *v, const char *s, size_t n);
+// The same of a text, which is empty then.
+struct words conversation_take(struct conversation *v, struct str *s);
+// The same of a value, as JSON.
+struct words conversation_printed(struct conversation *v, const struct json *value);
 
 // The turn that a message of this role is put into: the last one where they are one, else a new
 // one. first: what the message begins with; PART_TEXT also where it has members of its own. NULL

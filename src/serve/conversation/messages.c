@@ -256,7 +256,7 @@ static bool is_readable(const struct json *block) {
     return is_block(block, "document") && (is_block(source, "text") || is_block(source, "content"));
 }
 
-static enum conversation_kind kind_of(const struct json *block, bool answer) {
+static enum conversation_kind block_kind(const struct json *block, bool answer) {
     static const struct {
         const char *type;
         enum conversation_kind kind;
@@ -280,12 +280,12 @@ static enum conversation_kind kind_of(const struct json *block, bool answer) {
 
 // Of a block where no call and no result can stand.
 static enum conversation_kind inner_kind(const struct json *block) {
-    enum conversation_kind kind = kind_of(block, false);
+    enum conversation_kind kind = block_kind(block, false);
     return kind == PART_RESULT ? PART_OTHER : kind;
 }
 
-static void read_content(struct conversation *v, const struct json *from,
-                         struct conversation_part *p) {
+static void read_text_block(struct conversation *v, const struct json *from,
+                            struct conversation_part *p) {
     if (!p)
         return;
     if (p->kind == PART_TEXT) {
@@ -307,10 +307,9 @@ static void read_thought(struct conversation *v, const struct json *from,
     extras_take(v, &p->extras, from, of_thought);
 }
 
-static void read_call(struct conversation *v, const struct json *from,
-                      struct conversation_part *p) {
+static void read_call_block(struct conversation *v, const struct json *from,
+                            struct conversation_part *p) {
     const struct json *input = json_get(from, "input");
-    struct json_writer w = {0};
     p->id = words_of(json_get(from, "id"));
     p->name = words_of(json_get(from, "name"));
     p->custom = json_bool(json_get(from, "custom"), false);
@@ -322,34 +321,31 @@ static void read_call(struct conversation *v, const struct json *from,
         p->text = words_of_text("{}");
         return;
     }
-    jw_value(&w, input);
     p->object = true;
     p->raw = input;
-    if (!w.out.failed)
-        p->text = conversation_copy(v, w.out.data, w.out.len);
-    v->failed |= w.out.failed;
-    str_fini(&w.out);
+    p->text = conversation_printed(v, input);
 }
 
 // A content, of which a string is one block.
-static size_t count(const struct json *content) {
+static size_t block_count(const struct json *content) {
     enum json_kind k = json_kind_of(content);
     return k == JSON_STRING ? 1 : k == JSON_ARRAY ? json_len(content) : 0;
 }
 
-static const struct json *at(const struct json *content, size_t i) {
+static const struct json *block_at(const struct json *content, size_t i) {
     return json_kind_of(content) == JSON_ARRAY ? json_at(content, i) : content;
 }
 
-static void read_result(struct conversation *v, const struct json *from,
-                        struct conversation_part *p) {
+static void read_result_block(struct conversation *v, const struct json *from,
+                              struct conversation_part *p) {
     const struct json *content = json_get(from, "content");
     p->id = words_of(json_get(from, "tool_use_id"));
     p->is_error = json_bool(json_get(from, "is_error"), false);
     p->custom = json_bool(json_get(from, "custom"), false);
     extras_take(v, &p->extras, from, of_result);
-    for (size_t i = 0; i < count(content); i++)
-        read_content(v, at(content, i), conversation_inner(v, p, inner_kind(at(content, i))));
+    for (size_t i = 0; i < block_count(content); i++)
+        read_text_block(v, block_at(content, i),
+                        conversation_inner(v, p, inner_kind(block_at(content, i))));
 }
 
 static void read_block(struct conversation *v, const struct json *from,
@@ -359,48 +355,49 @@ static void read_block(struct conversation *v, const struct json *from,
     if (p->kind == PART_REASONING)
         read_thought(v, from, p);
     else if (p->kind == PART_CALL)
-        read_call(v, from, p);
+        read_call_block(v, from, p);
     else if (p->kind == PART_RESULT)
-        read_result(v, from, p);
+        read_result_block(v, from, p);
     else
-        read_content(v, from, p);
+        read_text_block(v, from, p);
 }
 
 static int rank_of(enum conversation_kind kind) {
     return kind == PART_REASONING ? 0 : kind == PART_CALL ? 2 : 1;
 }
 
-static void read_answer(struct conversation *v, const struct json *m) {
+static void read_answer_message(struct conversation *v, const struct json *m) {
     const struct json *content = json_get(m, "content");
     struct extras extras = {0};
     extras_take(v, &extras, m, of_message);
     enum conversation_kind kind = PART_TEXT, last;
-    size_t n = count(content);
-    if (n && (kind = kind_of(at(content, 0), true)) == PART_CALL && extras.n)
+    size_t n = block_count(content);
+    if (n && (kind = block_kind(block_at(content, 0), true)) == PART_CALL && extras.n)
         kind = PART_TEXT;
     struct conversation_turn *t = conversation_turn(v, CONVERSATION_ASSISTANT, kind);
     for (size_t i = 0; t && i < n; i++) {
         last = kind;
-        kind = kind_of(at(content, i), true);
+        kind = block_kind(block_at(content, i), true);
         if (rank_of(kind) < rank_of(last))
             t = conversation_turn(v, CONVERSATION_ASSISTANT, kind);
-        read_block(v, at(content, i), conversation_part(v, t, kind));
+        read_block(v, block_at(content, i), conversation_part(v, t, kind));
     }
     if (t && extras.n)
         t->extras = extras;
 }
 
 // Words of others; results of tools are turns of their own.
-static void read_words(struct conversation *v, const struct json *m, enum conversation_role role) {
+static void read_words_message(struct conversation *v, const struct json *m,
+                               enum conversation_role role) {
     const struct json *content = json_get(m, "content");
     struct conversation_turn *t = NULL;
-    size_t n = count(content);
+    size_t n = block_count(content);
     if (role == CONVERSATION_SYSTEM && !content)
         return;
     for (size_t i = 0; i < n && !v->failed; i++) {
-        const struct json *block = at(content, i);
+        const struct json *block = block_at(content, i);
         bool item = is_block(block, "tool_item");
-        enum conversation_kind kind = item ? PART_OTHER : kind_of(block, false);
+        enum conversation_kind kind = item ? PART_OTHER : block_kind(block, false);
         bool result = kind == PART_RESULT || item;
         enum conversation_role of = result ? CONVERSATION_TOOL : role;
         if (!t || t->role != of)
@@ -418,22 +415,19 @@ static void read_words(struct conversation *v, const struct json *m, enum conver
 void conversation_read_messages(struct conversation *v, const struct json *body) {
     const struct json *system = json_get(body, "system"), *messages = json_get(body, "messages");
     struct conversation_turn *t = NULL;
-    if (count(system))
+    if (block_count(system))
         t = conversation_turn(v, CONVERSATION_SYSTEM, PART_TEXT);
-    for (size_t i = 0; t && i < count(system); i++)
-        read_content(v, at(system, i), conversation_part(v, t, inner_kind(at(system, i))));
+    for (size_t i = 0; t && i < block_count(system); i++)
+        read_text_block(v, block_at(system, i),
+                        conversation_part(v, t, inner_kind(block_at(system, i))));
     for (size_t i = 0; i < json_len(messages) && !v->failed; i++) {
         const struct json *m = json_at(messages, i);
         enum conversation_role role = conversation_role_of(m);
         if (role == CONVERSATION_ASSISTANT)
-            read_answer(v, m);
+            read_answer_message(v, m);
         else
-            read_words(v, m, role);
+            read_words_message(v, m, role);
     }
-}
-
-static int tristate(const struct json *v) {
-    return json_kind_of(v) != JSON_BOOL ? 0 : json_bool(v, false) ? 1 : -1;
 }
 
 static void read_tool(struct conversation *v, const struct json *from) {
@@ -452,7 +446,7 @@ static void read_tool(struct conversation *v, const struct json *from) {
     t->description = words_of(json_get(from, "description"));
     t->schema = custom ? NULL : schema;
     t->format = custom ? json_get(from, "format") : NULL;
-    t->strict = tristate(json_get(from, "strict"));
+    t->strict = words_tristate(json_get(from, "strict"));
     extras_take(v, &t->extras, from, of_tool);
 }
 
@@ -507,5 +501,5 @@ void conversation_read_messages_tools(struct conversation *v, const struct json 
         v->choice.name = words_of(json_get(choice, "name"));
         v->choice.custom = json_bool(json_get(choice, "custom"), false);
     }
-    v->parallel = -tristate(json_get(choice, "disable_parallel_tool_use"));
+    v->parallel = -words_tristate(json_get(choice, "disable_parallel_tool_use"));
 }

@@ -85,17 +85,6 @@ static struct words without_volatile(struct words t) {
     return n == t.n ? (struct words){0} : (struct words){t.s + n, t.n - n};
 }
 
-static struct words printed(struct plain *r, const struct json *v) {
-    struct json_writer w = {0};
-    struct words out = {0};
-    jw_value(&w, v);
-    if (!w.out.failed)
-        out = conversation_copy(r->to, w.out.data, w.out.len);
-    r->to->failed |= w.out.failed;
-    str_fini(&w.out);
-    return out;
-}
-
 static void add_line(struct str *out, const struct json *text) {
     struct words t = words_of(text);
     if (!t.n)
@@ -133,25 +122,16 @@ static struct words stand_in(struct plain *r, const struct json *raw) {
     add_words(&all, raw, 0);
     if (!all.len)
         str_printf(&all, "[%.60s]", type ? type : "unknown");
-    r->to->failed |= all.failed;
-    text = conversation_copy(r->to, all.data ? all.data : "", all.len);
-    str_fini(&all);
-    return text;
+    return conversation_take(r->to, &all);
 }
 
 // {"input": text}, the arguments of a call of a custom tool.
 static struct words as_input(struct plain *r, struct words text) {
     struct json_writer w = {0};
-    struct words out = {0};
     jw_begin(&w, '{');
-    jw_key(&w, "input");
-    jw_str(&w, text.s ? text.s : "", text.n);
+    jw_key_text(&w, "input", text.s, text.n);
     jw_end(&w, '}');
-    if (!w.out.failed)
-        out = conversation_copy(r->to, w.out.data, w.out.len);
-    r->to->failed |= w.out.failed;
-    str_fini(&w.out);
-    return out;
+    return conversation_take(r->to, &w.out);
 }
 
 // Arguments as templates read them, an object: what is none, as when a call was cut off, is one
@@ -212,8 +192,7 @@ static int tell_member(void *arg, const char *key, size_t n, const struct json *
         t->n_usual++;
         t->only = v;
     }
-    jw_key(&t->w, key);
-    jw_value(&t->w, v);
+    jw_key_value(&t->w, key, v);
     return 0;
 }
 
@@ -250,7 +229,7 @@ static bool other_call(struct plain *r, struct conversation_turn *t,
     if (all.s)
         call->text = all;
     else if (json_kind_of(what) == JSON_OBJECT)
-        call->text = printed(r, what);
+        call->text = conversation_printed(r->to, what);
     else
         call->text = what ? as_input(r, words_of(what)) : words_of_text("{}");
     return true;
@@ -281,7 +260,7 @@ static void other_result(struct plain *r, struct conversation_turn *t,
     out->id = id.s ? id : words_of(json_get(p->raw, "id"));
     q->text = all.s ? all : words_of(output);
     if (!q->text.s)
-        q->text = output ? printed(r, output) : stand_in(r, p->raw);
+        q->text = output ? conversation_printed(r->to, output) : stand_in(r, p->raw);
 }
 
 // What was sealed is what was thought, whatever words a client has put beside it.
@@ -302,15 +281,10 @@ static void take_reasoning(struct plain *r, struct conversation_turn *t,
 static struct words join_name(struct conversation *v, struct words group, struct words name) {
     bool parted = group.n >= 2 && !memcmp(group.s + group.n - 2, "__", 2);
     struct str s = {0};
-    struct words out = {0};
     str_append(&s, group.s, group.n);
     str_puts(&s, parted ? "" : "__");
     str_append(&s, name.s ? name.s : "", name.n);
-    if (!s.failed)
-        out = conversation_copy(v, s.data, s.len);
-    v->failed |= s.failed;
-    str_fini(&s);
-    return out;
+    return conversation_take(v, &s);
 }
 
 // The name that a call has among the plain tools.
@@ -511,24 +485,17 @@ static void put_custom(struct json_writer *w, const struct conversation_tool *t)
     }
     jw_begin(w, '{');
     jw_key_str(w, "type", "function");
-    jw_key(w, "function");
-    jw_begin(w, '{');
-    jw_key(w, "name");
-    jw_str(w, t->name.s ? t->name.s : "", t->name.n);
-    jw_key(w, "description");
-    jw_str(w, about.data ? about.data : "", about.len);
-    jw_key(w, "parameters");
-    jw_begin(w, '{');
+    jw_key_begin(w, "function", '{');
+    jw_key_text(w, "name", t->name.s, t->name.n);
+    jw_key_text(w, "description", about.data, about.len);
+    jw_key_begin(w, "parameters", '{');
     jw_key_str(w, "type", "object");
-    jw_key(w, "properties");
-    jw_begin(w, '{');
-    jw_key(w, "input");
-    jw_begin(w, '{');
+    jw_key_begin(w, "properties", '{');
+    jw_key_begin(w, "input", '{');
     jw_key_str(w, "type", "string");
     jw_end(w, '}');
     jw_end(w, '}');
-    jw_key(w, "required");
-    jw_begin(w, '[');
+    jw_key_begin(w, "required", '[');
     jw_cstr(w, "input");
     jw_end(w, ']');
     jw_end(w, '}');

@@ -13,20 +13,12 @@ static const char *const of_reasoning[] = {"type", "summary", "content", "encryp
 static const char *const of_call[] = {"type", "call_id", "name", "arguments", NULL};
 static const char *const of_custom_call[] = {"type", "call_id", "name", "input", NULL};
 static const char *const of_result[] = {"type", "call_id", "output", "is_error", NULL};
-static const char *const of_function[] = {"type",       "name",   "description",
-                                          "parameters", "strict", NULL};
-static const char *const of_custom[] = {"type", "name", "description", "format", NULL};
 
 struct reader {
     struct conversation *v;
     struct api_error *x;
     char place[48]; // of the item that is being read
 };
-
-static const char *type_of(const struct json *v) {
-    const char *type = json_str(json_get(v, "type"), NULL);
-    return type ? type : "";
-}
 
 static bool is_result(const char *type) {
     size_t n = strlen(type);
@@ -45,8 +37,8 @@ static void take_text_extras(struct reader *r, struct conversation_part *p,
             out->at[out->n++] = all.at[i];
 }
 
-static void read_part(struct reader *r, const struct json *from, struct conversation_part *p) {
-    const char *type = type_of(from);
+static void read_item_part(struct reader *r, const struct json *from, struct conversation_part *p) {
+    const char *type = conversation_type_of(from);
     bool string = json_kind_of(from) == JSON_STRING;
     if (!p)
         return;
@@ -70,8 +62,8 @@ static void read_part(struct reader *r, const struct json *from, struct conversa
 }
 
 // A string or an array of parts, into a turn or into a result.
-static bool read_content(struct reader *r, const struct json *content, const char *name,
-                         struct conversation_turn *t, struct conversation_part *result) {
+static bool read_item_content(struct reader *r, const struct json *content, const char *name,
+                              struct conversation_turn *t, struct conversation_part *result) {
     enum json_kind k = json_kind_of(content);
     bool list = k == JSON_ARRAY;
     if (k != JSON_STRING && !list && (k != JSON_NULL || result))
@@ -83,14 +75,14 @@ static bool read_content(struct reader *r, const struct json *content, const cha
         if (json_kind_of(part) != JSON_OBJECT && json_kind_of(part) != JSON_STRING)
             return api_refuse(r->x, r->place, "%s.%s[%zu] is %s and must be a part", r->place, name,
                               i, api_kind_name(part));
-        read_part(r, part,
-                  result ? conversation_inner(r->v, result, PART_OTHER)
-                         : conversation_part(r->v, t, PART_OTHER));
+        read_item_part(r, part,
+                       result ? conversation_inner(r->v, result, PART_OTHER)
+                              : conversation_part(r->v, t, PART_OTHER));
     }
     return true;
 }
 
-static bool read_message(struct reader *r, const struct json *item) {
+static bool read_message_item(struct reader *r, const struct json *item) {
     struct words name = words_of(json_get(item, "role"));
     struct extras extras = {0};
     enum conversation_role role = conversation_role_of(item);
@@ -102,13 +94,12 @@ static bool read_message(struct reader *r, const struct json *item) {
     extras_take(r->v, &extras, item, of_message);
     if (t && extras.n)
         t->extras = extras;
-    return read_content(r, json_get(item, "content"), "content", t, NULL);
+    return read_item_content(r, json_get(item, "content"), "content", t, NULL);
 }
 
 // The texts of a list of parts as one, with an empty line between them; absent without any.
-static struct words join(struct reader *r, const struct json *list) {
+static struct words join_texts(struct reader *r, const struct json *list) {
     struct str all = {0};
-    struct words out = {0};
     bool any = false;
     for (size_t i = 0; i < json_len(list); i++) {
         struct words w = words_of(json_get(json_at(list, i), "text"));
@@ -118,26 +109,22 @@ static struct words join(struct reader *r, const struct json *list) {
         str_append(&all, w.s, w.n);
         any = true;
     }
-    if (any && !all.failed)
-        out = conversation_copy(r->v, all.data, all.len);
-    r->v->failed |= all.failed;
-    str_fini(&all);
-    return out;
+    return any ? conversation_take(r->v, &all) : (struct words){0};
 }
 
-static bool read_reasoning(struct reader *r, const struct json *item) {
+static bool read_reasoning_item(struct reader *r, const struct json *item) {
     struct conversation_turn *t = conversation_turn(r->v, CONVERSATION_ASSISTANT, PART_REASONING);
     struct conversation_part *p = conversation_part(r->v, t, PART_REASONING);
     if (!p)
         return true;
-    p->text = join(r, json_get(item, "content"));
-    p->summary = join(r, json_get(item, "summary"));
+    p->text = join_texts(r, json_get(item, "content"));
+    p->summary = join_texts(r, json_get(item, "summary"));
     p->signature = words_of(json_get(item, "encrypted_content"));
     extras_take(r->v, &p->extras, item, of_reasoning);
     return true;
 }
 
-static bool read_call(struct reader *r, const struct json *item, bool custom) {
+static bool read_call_item(struct reader *r, const struct json *item, bool custom) {
     struct conversation_turn *t = conversation_turn(r->v, CONVERSATION_ASSISTANT, PART_CALL);
     struct conversation_part *p = conversation_part(r->v, t, PART_CALL);
     if (!p)
@@ -152,7 +139,7 @@ static bool read_call(struct reader *r, const struct json *item, bool custom) {
     return true;
 }
 
-static bool read_result(struct reader *r, const struct json *item, bool custom) {
+static bool read_result_item(struct reader *r, const struct json *item, bool custom) {
     struct conversation_turn *t = conversation_turn(r->v, CONVERSATION_TOOL, PART_RESULT);
     struct conversation_part *p = conversation_part(r->v, t, PART_RESULT);
     if (!p)
@@ -161,10 +148,10 @@ static bool read_result(struct reader *r, const struct json *item, bool custom) 
     p->id = words_of(json_get(item, "call_id"));
     p->is_error = json_bool(json_get(item, "is_error"), false);
     extras_take(r->v, &p->extras, item, of_result);
-    return read_content(r, json_get(item, "output"), "output", NULL, p);
+    return read_item_content(r, json_get(item, "output"), "output", NULL, p);
 }
 
-static bool read_other(struct reader *r, const struct json *item, const char *type) {
+static bool read_other_item(struct reader *r, const struct json *item, const char *type) {
     bool result = is_result(type);
     struct conversation_turn *t =
         conversation_turn(r->v, result ? CONVERSATION_TOOL : CONVERSATION_ASSISTANT, PART_OTHER);
@@ -175,19 +162,19 @@ static bool read_other(struct reader *r, const struct json *item, const char *ty
 }
 
 static bool read_item(struct reader *r, const struct json *item) {
-    const char *type = type_of(item);
+    const char *type = conversation_type_of(item);
     if (json_kind_of(item) != JSON_OBJECT)
         return api_refuse(r->x, r->place, "%s is %s and must be an object", r->place,
                           api_kind_name(item));
     if (!strcmp(type, "message") || !type[0])
-        return read_message(r, item);
+        return read_message_item(r, item);
     if (!strcmp(type, "reasoning"))
-        return read_reasoning(r, item);
+        return read_reasoning_item(r, item);
     if (!strcmp(type, "function_call") || !strcmp(type, "custom_tool_call"))
-        return read_call(r, item, type[0] == 'c');
+        return read_call_item(r, item, type[0] == 'c');
     if (!strcmp(type, "function_call_output") || !strcmp(type, "custom_tool_call_output"))
-        return read_result(r, item, type[0] == 'c');
-    return read_other(r, item, type);
+        return read_result_item(r, item, type[0] == 'c');
+    return read_other_item(r, item, type);
 }
 
 bool conversation_read_responses(struct conversation *v, const struct json *input,
@@ -195,8 +182,8 @@ bool conversation_read_responses(struct conversation *v, const struct json *inpu
     struct reader r = {.v = v, .x = x, .place = "input"};
     v->where = "input";
     if (json_kind_of(input) == JSON_STRING)
-        return read_content(&r, input, "", conversation_turn(v, CONVERSATION_USER, PART_TEXT),
-                            NULL);
+        return read_item_content(&r, input, "", conversation_turn(v, CONVERSATION_USER, PART_TEXT),
+                                 NULL);
     if (json_kind_of(input) != JSON_ARRAY)
         return api_refuse(x, "input", "input is %s and must be a string or an array of items",
                           input ? api_kind_name(input) : "missing");
@@ -208,65 +195,7 @@ bool conversation_read_responses(struct conversation *v, const struct json *inpu
     return true;
 }
 
-static int tristate(const struct json *v) {
-    return json_kind_of(v) != JSON_BOOL ? 0 : json_bool(v, false) ? 1 : -1;
-}
-
-// What a function or a custom tool is declared by: itself, or, in the form of chat completions, the
-// object within it.
-static const struct json *declaration_of(const struct json *from) {
-    const char *type = type_of(from);
-    bool own = !strcmp(type, "function") || !strcmp(type, "custom");
-    const struct json *inner = own ? json_get(from, type) : NULL;
-    return json_kind_of(inner) == JSON_OBJECT ? inner : from;
-}
-
-static void read_tool(struct conversation *v, const struct json *from) {
-    const char *type = type_of(from);
-    const struct json *body = declaration_of(from);
-    bool named = json_kind_of(json_get(body, "name")) == JSON_STRING;
-    enum tool_kind kind = named && !strcmp(type, "function") ? TOOL_FUNCTION
-                          : named && !strcmp(type, "custom") ? TOOL_CUSTOM
-                                                             : TOOL_OTHER;
-    struct conversation_tool *t = conversation_tool(v, kind);
-    if (!t)
-        return;
-    t->raw = from;
-    if (kind == TOOL_OTHER)
-        return;
-    t->name = words_of(json_get(body, "name"));
-    t->description = words_of(json_get(body, "description"));
-    t->schema = kind == TOOL_FUNCTION ? json_get(body, "parameters") : NULL;
-    t->format = kind == TOOL_CUSTOM ? json_get(body, "format") : NULL;
-    t->strict = kind == TOOL_FUNCTION ? tristate(json_get(body, "strict")) : 0;
-    extras_take(v, &t->extras, body, kind == TOOL_CUSTOM ? of_custom : of_function);
-}
-
-void conversation_read_responses_tools(struct conversation *v, const struct json *tools,
-                                       const struct json *choice, const struct json *parallel) {
-    static const char *const plain[] = {"auto", "none", "required"};
-    const char *type = type_of(choice);
-    struct words text = words_of(choice);
-    for (size_t i = 0; i < json_len(tools) && !v->failed; i++)
-        read_tool(v, json_at(tools, i));
-    v->parallel = tristate(parallel);
-    for (int i = 0; i < 3; i++)
-        if (words_equal(text, plain[i]))
-            v->choice.kind = (enum conversation_choice)(CHOICE_AUTO + i);
-    if (v->choice.kind || json_kind_of(choice) == JSON_NULL)
-        return;
-    v->choice.custom = !strcmp(type, "custom");
-    v->choice.name = words_of(json_get(declaration_of(choice), "name"));
-    bool named = v->choice.name.s && (v->choice.custom || !strcmp(type, "function"));
-    v->choice.kind = named ? CHOICE_NAMED : CHOICE_ALLOWED;
-    if (!named) {
-        v->choice.name = (struct words){0};
-        v->choice.custom = false;
-        v->choice.raw = choice;
-    }
-}
-
-static void put_part(struct json_writer *w, const struct conversation_part *p, bool answer) {
+static void put_item_part(struct json_writer *w, const struct conversation_part *p, bool answer) {
     bool refusal = p->kind == PART_REFUSAL;
     if (p->raw) {
         jw_value(w, p->raw);
@@ -274,8 +203,7 @@ static void put_part(struct json_writer *w, const struct conversation_part *p, b
     }
     jw_begin(w, '{');
     jw_key_str(w, "type", refusal ? "refusal" : answer ? "output_text" : "input_text");
-    jw_key(w, refusal ? "refusal" : "text");
-    jw_str(w, p->text.s ? p->text.s : "", p->text.n);
+    jw_key_text(w, refusal ? "refusal" : "text", p->text.s, p->text.n);
     extras_put(w, &p->extras, refusal ? of_refusal : of_text);
     jw_end(w, '}');
 }
@@ -285,8 +213,7 @@ static bool is_content(const struct conversation_part *p) {
 }
 
 static void put_texts(struct json_writer *w, const char *key, const char *type, struct words t) {
-    jw_key(w, key);
-    jw_begin(w, '[');
+    jw_key_begin(w, key, '[');
     if (t.s) {
         jw_begin(w, '{');
         jw_key_str(w, "type", type);
@@ -296,7 +223,7 @@ static void put_texts(struct json_writer *w, const char *key, const char *type, 
     jw_end(w, ']');
 }
 
-static void put_reasoning(struct json_writer *w, const struct conversation_part *p) {
+static void put_reasoning_item(struct json_writer *w, const struct conversation_part *p) {
     jw_begin(w, '{');
     jw_key_str(w, "type", "reasoning");
     put_texts(w, "summary", "summary_text", p->summary);
@@ -307,7 +234,7 @@ static void put_reasoning(struct json_writer *w, const struct conversation_part 
     jw_end(w, '}');
 }
 
-static void put_call(struct json_writer *w, const struct conversation_part *p) {
+static void put_call_item(struct json_writer *w, const struct conversation_part *p) {
     jw_begin(w, '{');
     jw_key_str(w, "type", p->custom ? "custom_tool_call" : "function_call");
     words_put(w, "call_id", p->id);
@@ -317,7 +244,7 @@ static void put_call(struct json_writer *w, const struct conversation_part *p) {
     jw_end(w, '}');
 }
 
-static void put_result(struct json_writer *w, const struct conversation_part *p) {
+static void put_result_item(struct json_writer *w, const struct conversation_part *p) {
     const struct conversation_part *only = p->n_parts == 1 ? p->parts : NULL;
     if (p->kind != PART_RESULT) {
         jw_value(w, p->raw);
@@ -328,11 +255,11 @@ static void put_result(struct json_writer *w, const struct conversation_part *p)
     words_put(w, "call_id", p->id);
     jw_key(w, "output");
     if (only && only->kind == PART_TEXT && only->extras.n == 0) {
-        jw_str(w, only->text.s ? only->text.s : "", only->text.n);
+        jw_str(w, only->text.s, only->text.n);
     } else {
         jw_begin(w, '[');
         for (int i = 0; i < p->n_parts; i++)
-            put_part(w, &p->parts[i], false);
+            put_item_part(w, &p->parts[i], false);
         jw_end(w, ']');
     }
     if (p->is_error)
@@ -341,15 +268,14 @@ static void put_result(struct json_writer *w, const struct conversation_part *p)
     jw_end(w, '}');
 }
 
-static void put_message(struct json_writer *w, const struct conversation_turn *t) {
+static void put_message_item(struct json_writer *w, const struct conversation_turn *t) {
     jw_begin(w, '{');
     jw_key_str(w, "type", "message");
     jw_key_str(w, "role", conversation_roles[t->role]);
-    jw_key(w, "content");
-    jw_begin(w, '[');
+    jw_key_begin(w, "content", '[');
     for (int i = 0; i < t->n_parts; i++)
         if (is_content(&t->parts[i]))
-            put_part(w, &t->parts[i], t->role == CONVERSATION_ASSISTANT);
+            put_item_part(w, &t->parts[i], t->role == CONVERSATION_ASSISTANT);
     jw_end(w, ']');
     extras_put(w, &t->extras, of_message);
     jw_end(w, '}');
@@ -378,21 +304,21 @@ static const struct conversation_part *loose_of(const struct conversation_turn *
     return only;
 }
 
-static void put_answer(struct json_writer *w, const struct conversation_turn *t) {
+static void put_answer_items(struct json_writer *w, const struct conversation_turn *t) {
     const struct conversation_part *loose = loose_of(t);
     bool message = t->extras.n || t->n_parts == 0;
     for (int i = 0; i < t->n_parts; i++) {
         message |= is_content(&t->parts[i]);
         if (t->parts[i].kind == PART_REASONING)
-            put_reasoning(w, &t->parts[i]);
+            put_reasoning_item(w, &t->parts[i]);
     }
     if (loose)
         jw_value(w, loose->raw);
     else if (message)
-        put_message(w, t);
+        put_message_item(w, t);
     for (int i = 0; i < t->n_parts; i++)
         if (t->parts[i].kind == PART_CALL)
-            put_call(w, &t->parts[i]);
+            put_call_item(w, &t->parts[i]);
 }
 
 void conversation_write_responses(const struct conversation *v, struct json_writer *w) {
@@ -400,12 +326,12 @@ void conversation_write_responses(const struct conversation *v, struct json_writ
     for (int i = 0; i < v->n_turns; i++) {
         const struct conversation_turn *t = &v->turns[i];
         if (t->role == CONVERSATION_ASSISTANT)
-            put_answer(w, t);
+            put_answer_items(w, t);
         else if (t->role != CONVERSATION_TOOL)
-            put_message(w, t);
+            put_message_item(w, t);
         else
             for (int k = 0; k < t->n_parts; k++)
-                put_result(w, &t->parts[k]);
+                put_result_item(w, &t->parts[k]);
     }
     jw_end(w, ']');
 }

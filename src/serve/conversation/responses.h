@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations in the words of the Responses interface: reader of `input`, `tools` and
-// `tool_choice`, and writer of `input`. Loose items become turns as conversation.h says; kinds of
+// Conversations in the words of the Responses interface: reader and writer of `input`; tools
+// are read as in chat.h. Loose items become turns as conversation.h says; kinds of
 // items that are unknown stay as they came.
 #ifndef COPPICE_SERVE_CONVERSATION_RESPONSES_H
 #define COPPICE_SERVE_CONVERSATION_RESPONSES_H
@@ -13,9 +13,6 @@
 // them such. v->failed: memory was short.
 bool conversation_read_responses(struct conversation *v, const struct json *input,
                                  struct api_error *x);
-// NULL pointers are absent. parallel: of parallel_tool_calls. Nothing is refused.
-void conversation_read_responses_tools(struct conversation *v, const struct json *tools,
-                                       const struct json *choice, const struct json *parallel);
 
 // One array of items.
 void conversation_write_responses(const struct conversation *v, struct json_writer *w);

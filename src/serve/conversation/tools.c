@@ -124,7 +124,8 @@ static bool choose_raw(struct request_tools *r, const struct json *v, struct api
     return true; // a tool of a provider's own: the model decides
 }
 
-static bool choose(struct request_tools *r, const struct conversation *v, struct api_error *x) {
+static bool choose_tools(struct request_tools *r, const struct conversation *v,
+                         struct api_error *x) {
     switch (v->choice.kind) {
     case CHOICE_NONE:
         tool_set_cut(&r->set, 0);
@@ -147,7 +148,7 @@ bool request_tools_take(struct request_tools *r, const struct conversation *v,
     for (int i = 0; i < v->n_tools; i++)
         if (!add_tool(r, &v->tools[i], x))
             return false;
-    if (!choose(r, v, x))
+    if (!choose_tools(r, v, x))
         return false;
     if (r->required && r->set.n == 0)
         return api_refuse(x, "tool_choice",

@@ -35,9 +35,8 @@ struct answer_item *answer_items_begin(struct answer_items *l, enum answer_item_
     return it;
 }
 
-static void put_text(struct json_writer *w, const char *key, struct answer_text t) {
-    jw_key(w, key);
-    jw_str(w, t.s ? t.s : "", t.n);
+static void put_answer_text(struct json_writer *w, const char *key, struct answer_text t) {
+    jw_key_text(w, key, t.s, t.n);
 }
 
 // Microseconds are all that clocks are worth.
@@ -57,11 +56,11 @@ static void put_function(struct json_writer *w, const struct answer_call *c) {
     jw_begin(w, '{');
     if (c->id)
         jw_key_str(w, "name", c->name);
-    put_text(w, c->custom ? "input" : "arguments", c->text);
+    put_answer_text(w, c->custom ? "input" : "arguments", c->text);
     jw_end(w, '}');
 }
 
-static void put_call(struct json_writer *w, const struct answer_call *c, bool whole) {
+static void put_answer_call(struct json_writer *w, const struct answer_call *c, bool whole) {
     const char *kind = c->custom ? "custom" : "function";
     jw_begin(w, '{');
     if (!whole)
@@ -75,7 +74,7 @@ static void put_call(struct json_writer *w, const struct answer_call *c, bool wh
     jw_end(w, '}');
 }
 
-static void put_calls(struct json_writer *w, const struct answer_choice *c, bool whole) {
+static void put_answer_calls(struct json_writer *w, const struct answer_choice *c, bool whole) {
     if (c->n_calls == 0)
         return;
     if (c->older) {
@@ -83,26 +82,24 @@ static void put_calls(struct json_writer *w, const struct answer_choice *c, bool
         put_function(w, &c->calls[0]);
         return;
     }
-    jw_key(w, "tool_calls");
-    jw_begin(w, '[');
+    jw_key_begin(w, "tool_calls", '[');
     for (int i = 0; i < c->n_calls; i++)
-        put_call(w, &c->calls[i], whole);
+        put_answer_call(w, &c->calls[i], whole);
     jw_end(w, ']');
 }
 
 // "content": the answer and all that is known of where it came from.
-static void put_message(struct json_writer *w, const struct answer_choice *c, bool whole) {
+static void put_answer_message(struct json_writer *w, const struct answer_choice *c, bool whole) {
     if (c->role)
         jw_key_str(w, "role", "assistant");
     if (c->reasoning.s)
-        put_text(w, "reasoning_content", c->reasoning);
+        put_answer_text(w, "reasoning_content", c->reasoning);
     if (whole && c->n_calls > 0 && !c->content.s) {
-        jw_key(w, "content");
-        jw_null(w);
+        jw_key_null(w, "content");
     } else if (whole || c->content.s) {
-        put_text(w, "content", c->content);
+        put_answer_text(w, "content", c->content);
     }
-    put_calls(w, c, whole);
+    put_answer_calls(w, c, whole);
 }
 
 const char *answer_finish(enum end_reason r) {
@@ -119,17 +116,14 @@ double answer_speed(const struct answer_totals *t) {
 }
 
 void answer_usage(struct json_writer *w, const struct answer_totals *t) {
-    jw_key(w, "usage");
-    jw_begin(w, '{');
+    jw_key_begin(w, "usage", '{');
     jw_key_int(w, "prompt_tokens", t->prompt);
     jw_key_int(w, "completion_tokens", t->tokens);
     jw_key_int(w, "total_tokens", t->prompt + t->tokens);
-    jw_key(w, "prompt_tokens_details");
-    jw_begin(w, '{');
+    jw_key_begin(w, "prompt_tokens_details", '{');
     jw_key_int(w, "cached_tokens", t->cached);
     jw_end(w, '}');
-    jw_key(w, "completion_tokens_details");
-    jw_begin(w, '{');
+    jw_key_begin(w, "completion_tokens_details", '{');
     jw_key_int(w, "reasoning_tokens", t->reasoning);
     jw_key_int(w, "accepted_prediction_tokens", t->accepted);
     jw_key_int(w, "rejected_prediction_tokens", t->drafted - t->accepted);
@@ -139,8 +133,7 @@ void answer_usage(struct json_writer *w, const struct answer_totals *t) {
 
 void answer_timings(struct json_writer *w, const struct answer_totals *t) {
     int64_t run = t->prompt - t->cached;
-    jw_key(w, "timings");
-    jw_begin(w, '{');
+    jw_key_begin(w, "timings", '{');
     put_ms(w, "queue_ms", t->queue_ms);
     jw_key_int(w, "cache_n", t->cached);
     jw_key_int(w, "prompt_n", run);
@@ -165,12 +158,11 @@ static void choice_head(struct json_writer *w, const struct answer_choice *c, co
     jw_begin(w, '{');
     jw_key_int(w, "index", c->index);
     if (body) {
-        jw_key(w, body);
-        jw_begin(w, '{');
-        put_message(w, c, body[0] == 'm');
+        jw_key_begin(w, body, '{');
+        put_answer_message(w, c, body[0] == 'm');
         jw_end(w, '}');
     } else {
-        put_text(w, "text", c->content);
+        put_answer_text(w, "text", c->content);
     }
 }
 

@@ -11,7 +11,7 @@ static double bounded(float logp) {
     return logp > -9999 ? (double)logp : -9999;
 }
 
-static void decode(const struct tokenizer *t, int32_t id, bool special, struct str *out) {
+static void decode_text(const struct tokenizer *t, int32_t id, bool special, struct str *out) {
     if (t) // a model's file may have none
         tokenizer_decode(t, id, special, out);
 }
@@ -19,7 +19,7 @@ static void decode(const struct tokenizer *t, int32_t id, bool special, struct s
 // The token as it is written: control tokens by name; of bytes that are no text, the bytes.
 static void token_text(const struct tokenizer *t, int32_t id, struct str *out) {
     struct str raw = {0};
-    decode(t, id, true, &raw);
+    decode_text(t, id, true, &raw);
     str_clear(out);
     if (raw.data && utf8_valid(raw.data, raw.len)) {
         str_append(out, raw.data, raw.len);
@@ -32,18 +32,13 @@ static void token_text(const struct tokenizer *t, int32_t id, struct str *out) {
     str_fini(&raw);
 }
 
-static void put_text(struct json_writer *w, const struct str *s) {
-    jw_str(w, s->data ? s->data : "", s->len);
-}
-
 static void chat_token(struct json_writer *w, const struct tokenizer *t, int32_t id, float logp) {
     struct str s = {0};
-    decode(t, id, true, &s);
+    decode_text(t, id, true, &s);
     jw_key(w, "token");
-    put_text(w, &s);
+    jw_str(w, s.data, s.len);
     jw_key_num(w, "logprob", bounded(logp));
-    jw_key(w, "bytes");
-    jw_begin(w, '[');
+    jw_key_begin(w, "bytes", '[');
     for (size_t i = 0; i < s.len; i++)
         jw_int(w, (unsigned char)s.data[i]);
     jw_end(w, ']');
@@ -57,8 +52,7 @@ void answer_logprobs_list(struct json_writer *w, const struct answer_logprobs *l
         struct token_logprobs p = logprobs_at(l->at, l->from + i);
         jw_begin(w, '{');
         chat_token(w, l->t, l->ids[i], p.chosen);
-        jw_key(w, "top_logprobs");
-        jw_begin(w, '[');
+        jw_key_begin(w, "top_logprobs", '[');
         for (int k = 0; k < p.n && k < l->top && p.ids[k] >= 0; k++) {
             jw_begin(w, '{');
             chat_token(w, l->t, p.ids[k], p.logp[k]);
@@ -74,8 +68,7 @@ void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l
     jw_begin(w, '{');
     jw_key(w, "content");
     answer_logprobs_list(w, l);
-    jw_key(w, "refusal");
-    jw_null(w);
+    jw_key_null(w, "refusal");
     jw_end(w, '}');
 }
 
@@ -83,7 +76,7 @@ void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l
 static int64_t chars_of(const struct tokenizer *t, int32_t id, struct str *s) {
     int64_t n = 0;
     str_clear(s);
-    decode(t, id, false, s);
+    decode_text(t, id, false, s);
     for (size_t i = 0; i < s->len; i++)
         n += (s->data[i] & 0xC0) != 0x80;
     return n;
@@ -130,7 +123,7 @@ static void put_column(struct json_writer *w, const struct answer_logprobs *l, e
             p = logprobs_at(l->at, l->from + i);
         if (what == TOKENS) {
             token_text(l->t, l->ids[i], &s);
-            put_text(w, &s);
+            jw_str(w, s.data, s.len);
         } else if (what == OFFSETS) {
             jw_int(w, offset);
             offset += chars_of(l->t, l->ids[i], &s);
@@ -150,8 +143,7 @@ void answer_logprobs_text(struct json_writer *w, const struct answer_logprobs *l
     static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
     jw_begin(w, '{');
     for (int c = TOKENS; c <= OFFSETS; c++) {
-        jw_key(w, names[c]);
-        jw_begin(w, '[');
+        jw_key_begin(w, names[c], '[');
         for (int i = 0; i < n; i++)
             put_column(w, &l[i], (enum column)c);
         jw_end(w, ']');

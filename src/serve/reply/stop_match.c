@@ -67,7 +67,7 @@ void stop_match_fini(struct stop_match *m) {
 
 // Takes one byte in. Returns the length of the longest string that it completes, with found set, or
 // 0; *longest: the longest beginning that the text now ends in.
-static int32_t take_byte(struct stop_match *m, char c, int32_t *longest) {
+static int32_t match_byte(struct stop_match *m, char c, int32_t *longest) {
     const struct stop_set *s = m->set;
     int32_t done = 0;
     *longest = 0;
@@ -90,7 +90,7 @@ static int32_t take_byte(struct stop_match *m, char c, int32_t *longest) {
 }
 
 // Moves all but the last `keep` bytes of what is held to out.
-static void let_go(struct stop_match *m, size_t keep, struct str *out) {
+static void release_held_bytes(struct stop_match *m, size_t keep, struct str *out) {
     if (m->held.len <= keep)
         return;
     size_t n = m->held.len - keep;
@@ -111,15 +111,15 @@ bool stop_match_push(struct stop_match *m, const char *text, size_t n, struct st
         str_putc(&m->held, text[i]);
         if (m->held.failed)
             return false;
-        int32_t done = take_byte(m, text[i], &longest);
+        int32_t done = match_byte(m, text[i], &longest);
         if (done > 0) {
-            let_go(m, m->keeps ? 0 : (size_t)done, out);
+            release_held_bytes(m, m->keeps ? 0 : (size_t)done, out);
             str_clear(&m->held);
             return true;
         }
     }
     if (n > 0)
-        let_go(m, (size_t)longest, out);
+        release_held_bytes(m, (size_t)longest, out);
     return false;
 }
 

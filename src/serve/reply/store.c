@@ -30,7 +30,7 @@ static struct stored_response *take_at(struct response_store *s, struct stored_r
     return r;
 }
 
-static void free_all(struct stored_response *r) {
+static void free_stored(struct stored_response *r) {
     while (r) {
         struct stored_response *older = r->older;
         str_fini(&r->response);
@@ -41,11 +41,11 @@ static void free_all(struct stored_response *r) {
 }
 
 void response_store_fini(struct response_store *s) {
-    free_all(s->newest);
+    free_stored(s->newest);
     pthread_mutex_destroy(&s->lock);
 }
 
-static struct stored_response **find(struct response_store *s, const char *id) {
+static struct stored_response **find_stored(struct response_store *s, const char *id) {
     struct stored_response **at = &s->newest;
     while (*at && strcmp((*at)->id, id) != 0)
         at = &(*at)->older;
@@ -84,13 +84,13 @@ void response_store_put(struct response_store *s, const char *id, const struct s
         gone = oldest;
     }
     pthread_mutex_unlock(&s->lock);
-    free_all(gone);
+    free_stored(gone);
 }
 
 bool response_store_get(struct response_store *s, const char *id, struct str *response,
                         struct str *input) {
     pthread_mutex_lock(&s->lock);
-    const struct stored_response *r = *find(s, id);
+    const struct stored_response *r = *find_stored(s, id);
     if (r && response)
         str_append(response, r->response.data, r->response.len);
     if (r && input)
@@ -101,7 +101,7 @@ bool response_store_get(struct response_store *s, const char *id, struct str *re
 
 size_t response_store_size(struct response_store *s, const char *id) {
     pthread_mutex_lock(&s->lock);
-    const struct stored_response *r = *find(s, id);
+    const struct stored_response *r = *find_stored(s, id);
     size_t n = r ? size_of(r) : 0;
     pthread_mutex_unlock(&s->lock);
     return n;
@@ -109,10 +109,10 @@ size_t response_store_size(struct response_store *s, const char *id) {
 
 bool response_store_drop(struct response_store *s, const char *id) {
     pthread_mutex_lock(&s->lock);
-    struct stored_response **at = find(s, id);
+    struct stored_response **at = find_stored(s, id);
     struct stored_response *gone = *at ? take_at(s, at) : NULL;
     pthread_mutex_unlock(&s->lock);
     bool found = gone != NULL;
-    free_all(gone);
+    free_stored(gone);
     return found;
 }

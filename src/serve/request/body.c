@@ -314,7 +314,7 @@ static bool check_rule(struct names *k, const char *rule, const struct json *v,
                       at->text);
 }
 
-static const struct shape *shape_of(const char *kind, const struct json *object) {
+static const struct shape *find_shape(const char *kind, const struct json *object) {
     const char *type = json_str(json_get(object, "type"), NULL);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const char *want = shapes[i].type;
@@ -360,7 +360,7 @@ static bool check_value(struct names *k, const char *kind, const struct json *v,
         }
         return ok;
     }
-    struct within m = {k, json_kind_of(v) == JSON_OBJECT ? shape_of(kind, v) : NULL, at};
+    struct within m = {k, json_kind_of(v) == JSON_OBJECT ? find_shape(kind, v) : NULL, at};
     if (m.shape && !m.shape->members)
         params_ignore(k->p, at->text);
     return !m.shape || !m.shape->members || json_each(v, check_member, &m) == 0;
@@ -409,15 +409,13 @@ static bool check_names(struct params *p, const struct json *body, enum endpoint
                        : endpoint & (ENDPOINT_RESPONSES | ENDPOINT_INPUT_TOKENS) ? "responses"
                                                                                  : NULL;
     if (kind)
-        t.members = shape_of(kind, NULL)->members;
+        t.members = find_shape(kind, NULL)->members;
     if (json_each(body, check_field, &t) != 0)
         return false;
     if (endpoint == ENDPOINT_RESPONSES && !p->logprobs && p->top_logprobs >= 0 &&
         json_int(json_get(body, "top_logprobs"), 0) > 0)
         params_ignore(p, "top_logprobs"); // include does not ask for them
-    if (p->ignored.failed)
-        api_fail(x, 503, NULL, "no memory to read the request");
-    return !p->ignored.failed;
+    return !p->ignored.failed || api_no_memory(x);
 }
 
 bool body_parse(const char *text, size_t n, struct json **out, struct api_error *x) {

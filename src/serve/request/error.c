@@ -52,6 +52,17 @@ void api_fail(struct api_error *x, int status, const char *code, const char *fmt
     va_end(args);
 }
 
+bool api_no_memory(struct api_error *x) {
+    api_fail(x, 503, NULL, "no memory to read the request");
+    return false;
+}
+
+bool api_refuse_full(struct api_error *x, const struct err *e) {
+    api_fail(x, 429, "queue_full", "%s", e->text);
+    x->retry_after = 1;
+    return false;
+}
+
 void api_error_of(struct api_error *x, const struct err *e) {
     switch (e->code) {
     case ERR_USAGE:
@@ -127,8 +138,7 @@ static void write_text(struct json_writer *w, const char *key, const char *text)
 
 static void write_openai(struct json_writer *w, const struct api_error *x) {
     jw_begin(w, '{');
-    jw_key(w, "error");
-    jw_begin(w, '{');
+    jw_key_begin(w, "error", '{');
     jw_key_str(w, "message", x->text);
     jw_key_str(w, "type", api_error_type(x->status, API_OPENAI));
     write_text(w, "param", x->param);
@@ -159,14 +169,12 @@ static void write_anthropic_text(struct json_writer *w, const struct api_error *
 static void write_anthropic(struct json_writer *w, const struct api_error *x, const char *id) {
     jw_begin(w, '{');
     jw_key_str(w, "type", "error");
-    jw_key(w, "error");
-    jw_begin(w, '{');
+    jw_key_begin(w, "error", '{');
     jw_key_str(w, "type", api_error_type(api_error_status(x, API_ANTHROPIC), API_ANTHROPIC));
     jw_key(w, "message");
     write_anthropic_text(w, x);
     if (x->details) { // clients act on it
-        jw_key(w, "details");
-        jw_begin(w, '{');
+        jw_key_begin(w, "details", '{');
         jw_key_str(w, "error_code", x->details);
         jw_end(w, '}');
     }

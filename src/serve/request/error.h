@@ -34,6 +34,11 @@ const char *api_kind_name(const struct json *v);
 void api_fail(struct api_error *x, int status, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+// 503: no memory to read the request. Returns false.
+bool api_no_memory(struct api_error *x);
+// 429: a queue took no more, as e says; to be sent again in a second. Returns false.
+bool api_refuse_full(struct api_error *x, const struct err *e);
+
 // The error of a call below as one of a request: ERR_USAGE, ERR_FORMAT, ERR_MISMATCH, ERR_LIMIT and
 // ERR_UNSUPPORTED are the request's (400), ERR_MEMORY and ERR_STATE are 503, others 500.
 void api_error_of(struct api_error *x, const struct err *e);

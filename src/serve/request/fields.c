@@ -27,7 +27,7 @@ const struct field fields[] = {
      FIELD_STRING, .read = field_read_model, .schema = "{'type':'string','maxLength':1024}",
      .help = "Any name is accepted and comes back in the answer."},
     {"messages", MESSAGES, FIELD_ARRAY, AT(messages),
-     .schema = "{'type':'array','minItems':1,'items':{'$ref':'#/components/schemas/Message'}}",
+     .schema = "{'type':'array','minItems':1,'items':@Message}",
      .help = "The conversation: objects with role (system, developer, user, assistant, tool) and "
              "content (a string or an array of text parts)."},
     {"thread", ANTHROPIC, FIELD_ANY, .read = field_read_thread, .schema = "{'type':'null'}",
@@ -35,23 +35,21 @@ const struct field fields[] = {
     {"compaction", ANTHROPIC, FIELD_ANY, .read = field_read_compaction, .schema = "{'type':'null'}",
      .help = "Refused: conversations are not compacted here."},
     {"messages", ANTHROPIC, FIELD_ARRAY, AT(messages),
-     .schema = "{'type':'array','minItems':1,'items':{'$ref':'#/components/schemas/Turn'}}",
+     .schema = "{'type':'array','minItems':1,'items':@Turn}",
      .help = "The conversation: objects with role (user, assistant, system) and content (a string "
              "or an array of blocks)."},
     {"system", ANTHROPIC, FIELD_ANY, .read = field_read_system,
-     .schema = "{'oneOf':[{'type':'string'},{'type':'array','items':{'$ref':"
-               "'#/components/schemas/Block'}}]}",
+     .schema = "{'oneOf':[{'type':'string'},{'type':'array','items':@Block}]}",
      .help = "The instructions: a string or an array of text blocks."},
     {"prompt", COMPLETIONS, FIELD_ANY, .read = field_read_prompt,
      .schema =
          "{'oneOf':[{'type':'string','minLength':1},{'type':'array','minItems':1,'maxItems':256,"
          "'items':{'type':'string','minLength':1}},{'type':'array','minItems':1,'items':"
-         "{'$ref':'#/components/schemas/TokenId'}},{'type':'array','minItems':1,'maxItems':256,"
-         "'items':{'type':'array','minItems':1,'items':{'$ref':'#/components/schemas/TokenId'}}}]}",
+         "@TokenId},{'type':'array','minItems':1,'maxItems':256,"
+         "'items':{'type':'array','minItems':1,'items':@TokenId}}]}",
      .help = "A text, an array of texts, an array of token ids, or an array of those."},
     {"input", RESPONSES, FIELD_ANY, .read = field_read_input,
-     .schema = "{'oneOf':[{'type':'string'},{'type':'array','minItems':1,'items':{'$ref':"
-               "'#/components/schemas/Item'}}]}",
+     .schema = "{'oneOf':[{'type':'string'},{'type':'array','minItems':1,'items':@Item}]}",
      .help = "The conversation: a string, or items such as message, reasoning, function_call and "
              "function_call_output. Kinds that are unknown are passed by."},
     {"instructions", RESPONSES, FIELD_STRING, .read = field_read_noted,
@@ -145,7 +143,7 @@ const struct field fields[] = {
      .schema = "{'oneOf':[{'type':'string'},{'type':'array','items':{'type':'string'}}]}",
      .help = "The text ends before the first of these strings, at most 256."},
     {"stop_token_ids", TEXT, FIELD_ARRAY, .read = field_read_stop_ids,
-     .schema = "{'type':'array','maxItems':1024,'items':{'$ref':'#/components/schemas/TokenId'}}",
+     .schema = "{'type':'array','maxItems':1024,'items':@TokenId}",
      .help = "The reply ends with the first of these tokens, whose text is left out."},
     {"no_stop_trim", TEXT, FIELD_BOOL, AT(keeps_stop),
      .help = "SGLang's name for include_stop_str_in_output."},
@@ -158,12 +156,11 @@ const struct field fields[] = {
              "and no string of stop counts. Where the form of the reply allows nothing but its "
              "end, or a single call ends it, it ends."},
     {"logit_bias", TEXT, FIELD_ANY, .read = field_read_logit_bias,
-     .schema =
-         "{'oneOf':[{'type':'object','propertyNames':{'pattern':'^(0|[1-9][0-9]{0,8})$'},'"
-         "additionalProperties':{'$ref':'#/components/schemas/Bias'}},{'type':'array','items':{'"
-         "type':'array','prefixItems':[{'oneOf':[{'$ref':'#/components/schemas/TokenId'},{'type':"
-         "'string','minLength':1,'maxLength':1024}]},{'$ref':'#/components/schemas/Bias'}],"
-         "'minItems':2,'maxItems':2}}]}",
+     .schema = "{'oneOf':[{'type':'object','propertyNames':{'pattern':'^(0|[1-9][0-9]{0,8})$'},'"
+               "additionalProperties':@Bias},{'type':'array','items':{'"
+               "type':'array','prefixItems':[{'oneOf':[@TokenId,{'type':"
+               "'string','minLength':1,'maxLength':1024}]},@Bias],"
+               "'minItems':2,'maxItems':2}}]}",
      .help = "Added to logits, -100 to 100; false forbids the token. Token ids as keys, or "
              "llama-server's pairs of an id or a text, whose tokens are meant, and a bias."},
     {"n", OPENAI, FIELD_INT, 1, PARAMS_MAX_CHOICES, .read = field_read_n,
@@ -293,15 +290,13 @@ const struct field fields[] = {
     {"with_pieces", ENDPOINT_TOKENIZE, FIELD_BOOL, AT(with_pieces),
      .help = "Send the text of each token, too."},
     {"tokens", ENDPOINT_DETOKENIZE, FIELD_ARRAY, AT(tokens),
-     .schema = "{'type':'array','items':{'$ref':'#/components/schemas/TokenId'}}",
-     .help = "Token ids."},
+     .schema = "{'type':'array','items':@TokenId}", .help = "Token ids."},
     {"session_id", TEXT, FIELD_STRING, .read = field_read_session,
      .schema = "{'type':'string','maxLength':256}",
      .help =
          "A name of the conversation: with --prefill-adapt its prompts are compressed as far as "
          "guesses about its earlier answers suggest."},
-    {"coppice", TEXT, FIELD_OBJECT, .read = read_extra,
-     .schema = "{'$ref':'#/components/schemas/CoppiceExtra'}",
+    {"coppice", TEXT, FIELD_OBJECT, .read = read_extra, .schema = "@CoppiceExtra",
      .help = "This server's own: see the fields of CoppiceExtra."},
 };
 const size_t fields_count = sizeof fields / sizeof fields[0];
@@ -318,12 +313,11 @@ const struct field fields_extra[] = {
 };
 const size_t fields_extra_count = sizeof fields_extra / sizeof fields_extra[0];
 
-static bool read_extra(struct params *p, const struct field *f, const struct json *v,
-                       const struct params_limits *l, struct api_error *x) {
-    if (fields_read(p, fields_extra, fields_extra_count, v, ENDPOINT_TEXT, l, x))
+static bool read_extra(const struct reading *r) {
+    if (fields_read(r->p, fields_extra, fields_extra_count, r->v, ENDPOINT_TEXT, r->l, r->x))
         return true;
-    char param[sizeof x->param];
-    snprintf(param, sizeof param, "%s.%.60s", f->name, x->param);
-    memcpy(x->param, param, sizeof param);
+    char param[sizeof r->x->param];
+    snprintf(param, sizeof param, "%s.%.60s", r->f->name, r->x->param);
+    memcpy(r->x->param, param, sizeof param);
     return false;
 }

@@ -95,7 +95,7 @@ static bool read_one(struct params *p, const struct field *f, const struct json 
     if (!check_kind(f, v, &number, x))
         return false;
     if (f->read)
-        return f->read(p, f, v, l, x);
+        return f->read(&(struct reading){p, f, v, l, x});
     switch (f->kind) {
     case FIELD_BOOL:
         *(bool *)place = json_bool(v, false);

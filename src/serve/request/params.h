@@ -114,9 +114,16 @@ enum field_kind {
 };
 
 struct field;
-// Reads one value, which is not null and of the row's kind. False with x filled to refuse it.
-typedef bool field_read_fn(struct params *p, const struct field *f, const struct json *v,
-                           const struct params_limits *l, struct api_error *x);
+// One value that is being read: not null, and of its row's kind.
+struct reading {
+    struct params *p;
+    const struct field *f;
+    const struct json *v;
+    const struct params_limits *l;
+    struct api_error *x;
+};
+// False with x filled to refuse the value.
+typedef bool field_read_fn(const struct reading *r);
 
 struct field {
     const char *name;
@@ -125,7 +132,7 @@ struct field {
     double lo, hi;
     size_t offset;       // in struct params, for kinds that have a place and no read()
     field_read_fn *read; // NULL: stored at offset; a number is then checked against lo..hi
-    const char *schema;  // for the document, ' in place of "; NULL: as kind, lo and hi say
+    const char *schema;  // for the document, as in openapi.c; NULL: as kind, lo and hi say
     const char *help;    // one sentence
 };
 

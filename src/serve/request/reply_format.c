@@ -7,8 +7,8 @@
 #include "serve/request/readers.h"
 
 // Keeps the form; a request has one.
-static bool take(struct params *p, const char *field, enum structured_form form, struct str *text,
-                 struct api_error *x) {
+static bool take_format_text(struct params *p, const char *field, enum structured_form form,
+                             struct str *text, struct api_error *x) {
     bool whole = !text->failed, first = !p->form_field[0];
     if (whole && first) {
         snprintf(p->form_field, sizeof p->form_field, "%s", field);
@@ -20,31 +20,30 @@ static bool take(struct params *p, const char *field, enum structured_form form,
     if (whole)
         return api_refuse(x, field, "%s and %s both say what the reply must be: send one of them",
                           p->form_field, field);
-    api_fail(x, 503, NULL, "no memory to read the request");
-    return false;
+    return api_no_memory(x);
 }
 
-static bool take_text(struct params *p, const char *field, enum structured_form form,
-                      const struct json *v, struct api_error *x) {
+static bool take_format_string(struct params *p, const char *field, enum structured_form form,
+                               const struct json *v, struct api_error *x) {
     struct str text = {0};
     size_t n;
     const char *s = json_str(v, &n);
     if (!s)
         return api_refuse(x, field, "%s is %s and must be a string", field, api_kind_name(v));
     str_append(&text, s, n);
-    return take(p, field, form, &text, x);
+    return take_format_text(p, field, form, &text, x);
 }
 
 // A schema, or the text of one.
-static bool take_schema(struct params *p, const char *field, const struct json *v,
-                        struct api_error *x) {
+static bool take_format_schema(struct params *p, const char *field, const struct json *v,
+                               struct api_error *x) {
     struct json_writer w = {0};
     if (json_kind_of(v) == JSON_STRING)
-        return take_text(p, field, STRUCTURED_SCHEMA, v, x);
+        return take_format_string(p, field, STRUCTURED_SCHEMA, v, x);
     if (json_kind_of(v) != JSON_OBJECT && json_kind_of(v) != JSON_BOOL)
         return api_refuse(x, field, "%s is %s and must be an object", field, api_kind_name(v));
     jw_value(&w, v);
-    return take(p, field, STRUCTURED_SCHEMA, &w.out, x);
+    return take_format_text(p, field, STRUCTURED_SCHEMA, &w.out, x);
 }
 
 static void put_literal(struct str *out, const char *s, size_t n) {
@@ -63,8 +62,8 @@ static void put_literal(struct str *out, const char *s, size_t n) {
 }
 
 // One of some texts, as a grammar.
-static bool take_choice(struct params *p, const char *field, const struct json *v,
-                        struct api_error *x) {
+static bool take_format_choice(struct params *p, const char *field, const struct json *v,
+                               struct api_error *x) {
     struct str text = {0};
     if (json_kind_of(v) != JSON_ARRAY || json_len(v) == 0)
         return api_refuse(x, field, "%s must be an array of strings, one at least", field);
@@ -80,18 +79,18 @@ static bool take_choice(struct params *p, const char *field, const struct json *
         str_puts(&text, i ? " | " : "");
         put_literal(&text, s, n);
     }
-    return take(p, field, STRUCTURED_GBNF, &text, x);
+    return take_format_text(p, field, STRUCTURED_GBNF, &text, x);
 }
 
-static bool take_object(struct params *p, const char *field, struct api_error *x) {
+static bool take_format_object(struct params *p, const char *field, struct api_error *x) {
     struct str none = {0};
-    return take(p, field, STRUCTURED_OBJECT, &none, x);
+    return take_format_text(p, field, STRUCTURED_OBJECT, &none, x);
 }
 
 // {"type": "text" | "json_object" | "json_schema", ..}: the schema lies beside the type, or in a
 // member json_schema.
-static bool take_format(struct params *p, const char *field, const struct json *v,
-                        struct api_error *x) {
+static bool take_response_format(struct params *p, const char *field, const struct json *v,
+                                 struct api_error *x) {
     const struct json *type = json_get(v, "type"), *inner = json_get(v, "json_schema");
     const char *s = json_str(type, NULL);
     char at[48];
@@ -108,7 +107,7 @@ static bool take_format(struct params *p, const char *field, const struct json *
     if (!strcmp(s, "text"))
         return true;
     if (!strcmp(s, "json_object") && !json_get(v, "schema"))
-        return take_object(p, field, x);
+        return take_format_object(p, field, x);
     if (strcmp(s, "json_schema") != 0 && strcmp(s, "json_object") != 0)
         return api_refuse(x, at, "%s is \"%.40s\" and must be text, json_object or json_schema", at,
                           s);
@@ -118,18 +117,16 @@ static bool take_format(struct params *p, const char *field, const struct json *
     snprintf(at, sizeof at, "%s.%sschema", field, within ? "json_schema." : "");
     if (!schema)
         return api_refuse(x, at, "%s is missing", at);
-    return take_schema(p, at, schema, x);
+    return take_format_schema(p, at, schema, x);
 }
 
-bool field_read_response_format(struct params *p, const struct field *f, const struct json *v,
-                                const struct params_limits *l, struct api_error *x) {
-    (void)l;
-    return take_format(p, f->name, v, x);
+bool field_read_response_format(const struct reading *r) {
+    return take_response_format(r->p, r->f->name, r->v, r->x);
 }
 
 bool field_read_format(struct params *p, const char *field, const struct json *v,
                        struct api_error *x) {
-    return take_format(p, field, v, x);
+    return take_response_format(p, field, v, x);
 }
 
 // Clients with a field for it send an empty text or list where nothing was written into it: as if
@@ -143,41 +140,33 @@ static bool says_nothing(const struct json *v) {
     return n == 0;
 }
 
-bool field_read_schema(struct params *p, const struct field *f, const struct json *v,
-                       const struct params_limits *l, struct api_error *x) {
-    (void)l;
-    return says_nothing(v) || take_schema(p, f->name, v, x);
+bool field_read_schema(const struct reading *r) {
+    return says_nothing(r->v) || take_format_schema(r->p, r->f->name, r->v, r->x);
 }
 
-bool field_read_grammar(struct params *p, const struct field *f, const struct json *v,
-                        const struct params_limits *l, struct api_error *x) {
-    (void)l;
-    return says_nothing(v) || take_text(p, f->name, STRUCTURED_GBNF, v, x);
+bool field_read_grammar(const struct reading *r) {
+    return says_nothing(r->v) || take_format_string(r->p, r->f->name, STRUCTURED_GBNF, r->v, r->x);
 }
 
-bool field_read_regex(struct params *p, const struct field *f, const struct json *v,
-                      const struct params_limits *l, struct api_error *x) {
-    (void)l;
-    return says_nothing(v) || take_text(p, f->name, STRUCTURED_REGEX, v, x);
+bool field_read_regex(const struct reading *r) {
+    return says_nothing(r->v) || take_format_string(r->p, r->f->name, STRUCTURED_REGEX, r->v, r->x);
 }
 
-bool field_read_choice(struct params *p, const struct field *f, const struct json *v,
-                       const struct params_limits *l, struct api_error *x) {
-    (void)l;
-    return says_nothing(v) || take_choice(p, f->name, v, x);
+bool field_read_choice(const struct reading *r) {
+    return says_nothing(r->v) || take_format_choice(r->p, r->f->name, r->v, r->x);
 }
 
-bool field_read_structured(struct params *p, const struct field *f, const struct json *v,
-                           const struct params_limits *l, struct api_error *x) {
-    const struct json *json = json_get(v, "json"), *regex = json_get(v, "regex"),
-                      *choice = json_get(v, "choice"), *grammar = json_get(v, "grammar");
-    (void)f, (void)l;
-    return (says_nothing(json) || take_schema(p, "structured_outputs.json", json, x)) &&
+bool field_read_structured(const struct reading *r) {
+    const struct json *json = json_get(r->v, "json"), *regex = json_get(r->v, "regex"),
+                      *choice = json_get(r->v, "choice"), *grammar = json_get(r->v, "grammar");
+    return (says_nothing(json) ||
+            take_format_schema(r->p, "structured_outputs.json", json, r->x)) &&
            (says_nothing(regex) ||
-            take_text(p, "structured_outputs.regex", STRUCTURED_REGEX, regex, x)) &&
-           (says_nothing(choice) || take_choice(p, "structured_outputs.choice", choice, x)) &&
-           (says_nothing(grammar) ||
-            take_text(p, "structured_outputs.grammar", STRUCTURED_GBNF, grammar, x)) &&
-           (!json_bool(json_get(v, "json_object"), false) ||
-            take_object(p, "structured_outputs.json_object", x));
+            take_format_string(r->p, "structured_outputs.regex", STRUCTURED_REGEX, regex, r->x)) &&
+           (says_nothing(choice) ||
+            take_format_choice(r->p, "structured_outputs.choice", choice, r->x)) &&
+           (says_nothing(grammar) || take_format_string(r->p, "structured_outputs.grammar",
+                                                        STRUCTURED_GBNF, grammar, r->x)) &&
+           (!json_bool(json_get(r->v, "json_object"), false) ||
+            take_format_object(r->p, "structured_outputs.json_object", r->x));
 }

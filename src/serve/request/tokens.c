@@ -15,11 +15,6 @@ enum {
     MAX_TOKENS = 2048, // of all entries
 };
 
-static bool no_memory(struct api_error *x) {
-    api_fail(x, 503, NULL, "no memory to read the request");
-    return false;
-}
-
 struct bias_reading {
     struct params *p;
     const struct params_limits *l;
@@ -28,7 +23,7 @@ struct bias_reading {
 };
 
 // A decimal id below the vocabulary's size, or -1.
-static int32_t read_id(const char *s, size_t n, int vocab) {
+static int32_t parse_token_id(const char *s, size_t n, int vocab) {
     int64_t id = 0;
     if (n == 0 || n > 9 || (s[0] == '0' && n > 1)) // one spelling a token
         return -1;
@@ -48,7 +43,7 @@ static bool add_bias(struct bias_reading *r, int32_t id, float bias) {
         int cap = r->cap ? 2 * r->cap : 16;
         void *more = realloc(p->bias, (size_t)cap * sizeof *p->bias);
         if (!more)
-            return no_memory(r->x);
+            return api_no_memory(r->x);
         p->bias = more;
         r->cap = cap;
     }
@@ -57,7 +52,8 @@ static bool add_bias(struct bias_reading *r, int32_t id, float bias) {
 }
 
 // A number, or false, which forbids. name: of the token, for sentences.
-static bool read_value(struct bias_reading *r, const char *name, const struct json *v, float *out) {
+static bool read_bias_value(struct bias_reading *r, const char *name, const struct json *v,
+                            float *out) {
     enum json_kind k = json_kind_of(v);
     double b = json_num(v, 0);
     *out = -INFINITY;
@@ -75,19 +71,19 @@ static bool read_value(struct bias_reading *r, const char *name, const struct js
     return true;
 }
 
-static int read_member(void *arg, const char *key, size_t n, const struct json *v) {
+static int read_bias_member(void *arg, const char *key, size_t n, const struct json *v) {
     struct bias_reading *r = arg;
-    int32_t id = read_id(key, n, r->l->vocab);
+    int32_t id = parse_token_id(key, n, r->l->vocab);
     float bias;
     if (id < 0)
         return !api_refuse(r->x, "logit_bias", "logit_bias names '%.*s', which is no token id",
                            (int)min_size(n, 40), key);
-    return !(read_value(r, key, v, &bias) && add_bias(r, id, bias));
+    return !(read_bias_value(r, key, v, &bias) && add_bias(r, id, bias));
 }
 
 // Answers show U+FFFD in place of a token that is no whole character: who names it means each token
 // that is shown so.
-static bool add_shown(struct bias_reading *r, const char *s, size_t n, float bias) {
+static bool add_shown_bias(struct bias_reading *r, const char *s, size_t n, float bias) {
     const struct tokenizer *t = r->l->tokenizer;
     struct str bytes = {0}, shown = {0};
     bool ok = true;
@@ -100,7 +96,7 @@ static bool add_shown(struct bias_reading *r, const char *s, size_t n, float bia
         utf8_sanitise(&shown, bytes.data, bytes.len);
         ok = !bytes.failed && !shown.failed;
         if (!ok)
-            (void)no_memory(r->x);
+            (void)api_no_memory(r->x);
         else if (shown.len == n && memcmp(shown.data, s, n) == 0 &&
                  !utf8_valid(bytes.data, bytes.len))
             ok = add_bias(r, id, bias);
@@ -111,7 +107,7 @@ static bool add_shown(struct bias_reading *r, const char *s, size_t n, float bia
 }
 
 // Every token that a text is made of gets the bias.
-static bool add_text(struct bias_reading *r, const char *s, size_t n, float bias) {
+static bool add_text_bias(struct bias_reading *r, const char *s, size_t n, float bias) {
     struct token_list ids = {0};
     struct err e = {0};
     if (!r->l->tokenizer)
@@ -127,15 +123,15 @@ static bool add_text(struct bias_reading *r, const char *s, size_t n, float bias
     for (size_t i = 0; i < ids.count && ok; i++)
         ok = add_bias(r, ids.ids[i], bias);
     if (rc == ERR_MEMORY)
-        (void)no_memory(r->x);
+        (void)api_no_memory(r->x);
     else if (rc)
         (void)api_refuse(r->x, "logit_bias", "logit_bias of a text: %s", e.text);
     token_list_fini(&ids);
-    return ok && (!memmem(s, n, "\xEF\xBF\xBD", 3) || add_shown(r, s, n, bias));
+    return ok && (!memmem(s, n, "\xEF\xBF\xBD", 3) || add_shown_bias(r, s, n, bias));
 }
 
 // A pair of an id or a text, and a bias.
-static bool read_pair(struct bias_reading *r, const struct json *pair, size_t i) {
+static bool read_bias_pair(struct bias_reading *r, const struct json *pair, size_t i) {
     const struct json *what = json_at(pair, 0);
     int64_t id = json_int(what, -1);
     size_t n = 0;
@@ -151,8 +147,8 @@ static bool read_pair(struct bias_reading *r, const struct json *pair, size_t i)
     if (!text && (json_kind_of(what) != JSON_INT || id < 0 || id >= r->l->vocab))
         return api_refuse(r->x, "logit_bias", "logit_bias[%zu] names %s, which is no token id", i,
                           name);
-    return read_value(r, name, json_at(pair, 1), &bias) &&
-           (text ? add_text(r, text, n, bias) : add_bias(r, (int32_t)id, bias));
+    return read_bias_value(r, name, json_at(pair, 1), &bias) &&
+           (text ? add_text_bias(r, text, n, bias) : add_bias(r, (int32_t)id, bias));
 }
 
 static int by_id(const void *a, const void *b) {
@@ -161,7 +157,7 @@ static int by_id(const void *a, const void *b) {
 }
 
 // One bias a token: those of one add up.
-static void add_up(struct params *p) {
+static void merge_biases(struct params *p) {
     int n = 0;
     qsort(p->bias, (size_t)p->n_bias, sizeof *p->bias, by_id);
     for (int i = 1; i < p->n_bias; i++)
@@ -172,44 +168,45 @@ static void add_up(struct params *p) {
     p->n_bias = n + 1;
 }
 
-bool field_read_logit_bias(struct params *p, const struct field *f, const struct json *v,
-                           const struct params_limits *l, struct api_error *x) {
-    struct bias_reading r = {.p = p, .l = l, .x = x};
-    enum json_kind k = json_kind_of(v);
+bool field_read_logit_bias(const struct reading *r) {
+    struct bias_reading b = {.p = r->p, .l = r->l, .x = r->x};
+    enum json_kind k = json_kind_of(r->v);
     if (k != JSON_OBJECT && k != JSON_ARRAY)
-        return api_refuse(x, f->name, "logit_bias is %s and must be an object or an array of pairs",
-                          api_kind_name(v));
-    free(p->bias);
-    p->bias = NULL;
-    p->n_bias = 0;
-    if (json_len(v) > PARAMS_MAX_BIAS)
-        return api_refuse(x, f->name, "logit_bias has %zu entries and may have %d at most",
-                          json_len(v), PARAMS_MAX_BIAS);
+        return api_refuse(r->x, r->f->name,
+                          "logit_bias is %s and must be an object or an array of pairs",
+                          api_kind_name(r->v));
+    free(r->p->bias);
+    r->p->bias = NULL;
+    r->p->n_bias = 0;
+    if (json_len(r->v) > PARAMS_MAX_BIAS)
+        return api_refuse(r->x, r->f->name, "logit_bias has %zu entries and may have %d at most",
+                          json_len(r->v), PARAMS_MAX_BIAS);
     if (k == JSON_OBJECT)
-        return json_each(v, read_member, &r) == 0;
-    for (size_t i = 0; i < json_len(v); i++)
-        if (!read_pair(&r, json_at(v, i), i))
+        return json_each(r->v, read_bias_member, &b) == 0;
+    for (size_t i = 0; i < json_len(r->v); i++)
+        if (!read_bias_pair(&b, json_at(r->v, i), i))
             return false;
-    if (p->n_bias)
-        add_up(p);
+    if (r->p->n_bias)
+        merge_biases(r->p);
     return true;
 }
 
-bool field_read_stop_ids(struct params *p, const struct field *f, const struct json *v,
-                         const struct params_limits *l, struct api_error *x) {
-    size_t n = json_len(v);
+bool field_read_stop_ids(const struct reading *r) {
+    size_t n = json_len(r->v);
     if (n > REQUEST_MAX_STOP_IDS)
-        return api_refuse(x, f->name, "stop_token_ids has %zu elements and may have %d at most", n,
+        return api_refuse(r->x, r->f->name,
+                          "stop_token_ids has %zu elements and may have %d at most", n,
                           REQUEST_MAX_STOP_IDS);
-    p->stop_ids = malloc((n + 1) * sizeof *p->stop_ids);
-    if (!p->stop_ids)
-        return no_memory(x);
+    r->p->stop_ids = malloc((n + 1) * sizeof *r->p->stop_ids);
+    if (!r->p->stop_ids)
+        return api_no_memory(r->x);
     for (size_t i = 0; i < n; i++) {
-        const struct json *id = json_at(v, i);
-        if (json_kind_of(id) != JSON_INT || json_int(id, -1) < 0 || json_int(id, -1) >= l->vocab)
-            return api_refuse(x, f->name, "stop_token_ids[%zu] is no token id; they are 0 to %d", i,
-                              l->vocab - 1);
-        p->stop_ids[p->n_stop_ids++] = (int32_t)json_int(id, -1);
+        const struct json *id = json_at(r->v, i);
+        if (json_kind_of(id) != JSON_INT || json_int(id, -1) < 0 || json_int(id, -1) >= r->l->vocab)
+            return api_refuse(r->x, r->f->name,
+                              "stop_token_ids[%zu] is no token id; they are 0 to %d", i,
+                              r->l->vocab - 1);
+        r->p->stop_ids[r->p->n_stop_ids++] = (int32_t)json_int(id, -1);
     }
     return true;
 }
