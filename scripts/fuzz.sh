@@ -43,7 +43,7 @@ declare -A sources=(
     [reasoning]="src/text/chat/reasoning.c" [template]="src/text/jinja/*.c src/text/chat/*.c"
     [safetensors]="src/formats/safetensors.c" [select]="src/compress/select/*.c"
     [split]="src/text/tokenizer/rules.c"
-    [tokenizer]="src/text/tokenizer/*.c src/text/tokenizer/bpe/*.c" [tool_calls]="src/text/tools/*.c src/text/tools/json_pieces.c")
+    [tokenizer]="src/text/tokenizer/*.c" [tool_calls]="src/text/tools/*.c src/text/tools/json_pieces.c")
 room=$((48 * 1024))
 most=32768 # bytes of an input
 mkdir -p "$corpus" "$findings"

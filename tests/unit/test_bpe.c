@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "base/str.h"
-#include "text/tokenizer/bpe/bpe.h"
+#include "text/tokenizer/bpe.h"
 
 #define MAX_TEXT   8
 #define MAX_TOKENS 300

@@ -270,7 +270,7 @@ static void test_bounds_of_the_work(void **state) {
             int none = 0, later = 3, never = INT32_MAX;
             while (text.len < LONG)
                 str_puts(&text, units[i]);
-            struct token_list l = {.most = LONG / 64, .gone = &(struct gone){ask, &never}};
+            struct token_list l = {.max = LONG / 64, .gone = &(struct gone){ask, &never}};
             assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e), ERR_LIMIT);
             assert_int_equal(never, INT32_MAX); // no piece was looked at
             assert_int_equal(l.count, 0);
@@ -354,7 +354,7 @@ static void test_unknown_characters_fit(void **state) {
     for (int i = 0; i < MANY; i++)
         str_puts(&text, "\xF0\x9F\x98\x80");
     for (int fits = 0; fits < 2; fits++) {
-        struct token_list l = {.most = MANY - 1 + (size_t)fits};
+        struct token_list l = {.max = MANY - 1 + (size_t)fits};
         assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e),
                          fits ? 0 : ERR_LIMIT);
         assert_int_equal(l.count, fits ? MANY : 0);

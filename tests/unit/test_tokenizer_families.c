@@ -52,7 +52,7 @@ static const struct json *of_family(const struct json *row, const char *key, con
 static void check_bound(struct family *f, const char *text, size_t n, bool special,
                         const struct token_list *got) {
     for (size_t less = 0; less < 2 && got->count > less; less++) {
-        struct token_list bounded = {.most = got->count - less};
+        struct token_list bounded = {.max = got->count - less};
         struct err e = {0};
         int rc = tokenizer_encode(f->t, text, n, special, &bounded, &e);
         assert_int_equal(rc, less ? ERR_LIMIT : 0);

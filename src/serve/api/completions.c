@@ -228,7 +228,7 @@ static bool add_prompt_text(struct completion *c, const char *s, size_t n,
         rc = tokenizer_encode(t, s, n, true, out, &e);
     if (!rc && c->s->o->log_prompts)
         str_append(&c->rendered, s, n);
-    prompt->over = rc == ERR_LIMIT && out->most;
+    prompt->over = rc == ERR_LIMIT && out->max;
     return rc == 0 || prompt->over || fail_prompt(&c->error, &e);
 }
 

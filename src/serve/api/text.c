@@ -176,7 +176,7 @@ static bool has_tokenizer(struct task *t) {
 // For the tokens of a text that no context bounds.
 static struct token_list bounded_tokens(const struct task *t) {
     enum { MOST = 1 << 21 };
-    return (struct token_list){.most = MOST, .gone = &t->client};
+    return (struct token_list){.max = MOST, .gone = &t->client};
 }
 
 static void put_pieces(struct task *t, const struct token_list *l) {

@@ -19,7 +19,7 @@
 
 struct completion_prompt {
     struct token_list tokens;
-    bool over;                   // there are more than tokens.most, and none are kept
+    bool over;                   // there are more than tokens.max, and none are kept
     bool in_reasoning;           // it ends in an open block of reasoning
     int64_t places[CHAT_PLACES]; // where other prompts are likely to part from it
     int n_places;

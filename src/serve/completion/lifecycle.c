@@ -180,7 +180,7 @@ static bool check_fit(struct completion *c) {
                                                                : "messages";
     for (int i = 0; i < c->n_prompts; i++) {
         const struct completion_prompt *p = &c->prompts[i];
-        int64_t n = (int64_t)(p->over ? p->tokens.most + 1 : p->tokens.count), most = c->s->n_ctx;
+        int64_t n = (int64_t)(p->over ? p->tokens.max + 1 : p->tokens.count), most = c->s->n_ctx;
         if (n + (c->p.max_tokens != 0) <= most)
             continue;
         api_refuse(&c->error, field,

@@ -165,7 +165,7 @@ static bool encode_words(const struct service *s, const struct params *p, struct
     if (!render_words(s, p, text, x))
         return false;
     int rc = chat_encode(s->tokenizer, text, &out->tokens, &e);
-    out->over = rc == ERR_LIMIT && out->tokens.most;
+    out->over = rc == ERR_LIMIT && out->tokens.max;
     if (rc && !out->over) {
         api_error_of(x, &e);
         return false;

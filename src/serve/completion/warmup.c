@@ -93,7 +93,7 @@ static void prepare_warmup(void *arg) {
     if (ok && prompt.over)
         ok = api_refuse(&w->error, "messages",
                         "the prompt has at least %zu tokens, and the context has room for %lld",
-                        prompt.tokens.most + 1, (long long)w->s->n_ctx);
+                        prompt.tokens.max + 1, (long long)w->s->n_ctx);
     w->tokens = prompt.tokens;
     w->n_places = prompt.n_places;
     memcpy(w->places, prompt.places, sizeof w->places);

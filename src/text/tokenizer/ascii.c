@@ -2,7 +2,7 @@
 // One function for the family of expressions that most tokenizers use, told apart by a few
 // parameters. Every run is followed to its end; when it ends at a byte outside ASCII that could
 // have belonged to it, the answer is "undecided".
-#include "text/tokenizer/ascii.h"
+#include "text/tokenizer/rules.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -189,11 +189,11 @@ static enum split_ascii_found find_run(const struct split_ascii *a, const struct
         size_t begin = run(v, at, ~(a->bytes | WIDE)), end = begin;
         if (kind_at(v, begin) & WIDE)
             return SPLIT_UNDECIDED;
-        while (end - begin < (size_t)a->most && (kind_at(v, end) & a->bytes))
+        while (end - begin < (size_t)a->max && (kind_at(v, end) & a->bytes))
             end++;
-        if (end - begin < (size_t)a->most && (kind_at(v, end) & WIDE))
+        if (end - begin < (size_t)a->max && (kind_at(v, end) & WIDE))
             return SPLIT_UNDECIDED;
-        if (end > begin && end - begin >= (size_t)a->least) {
+        if (end > begin && end - begin >= (size_t)a->min) {
             bool space = a->space_before && begin > at && (kinds[v->s[begin - 1]] & SPACE);
             unsigned before = space ? SPACE | SPLIT_LED : 0u;
             *span = (struct split_span){begin - space, end, a->bytes | before};
@@ -229,6 +229,5 @@ bool split_ascii_idle(const struct split_ascii *a, unsigned bytes) {
     unsigned taken = a->bytes;
     if ((bytes & SPLIT_LED) && a->space_before)
         taken |= SPACE | SPLIT_LED;
-    return !(a->bytes & bytes) ||
-           (a->most == SPLIT_ANY_NUMBER && a->least == 1 && !(bytes & ~taken));
+    return !(a->bytes & bytes) || (a->max == SPLIT_ANY_NUMBER && a->min == 1 && !(bytes & ~taken));
 }

@@ -19,7 +19,7 @@ int norm_nfc(struct str *out, const char *s, size_t n, struct err *e);
 
 // Case of single code points, special casing of Unicode included ("ß" in upper case is "SS").
 // Returns how many code points code becomes, written to out.
-enum norm_case { NORM_UPPER_CASE, NORM_LOWER_CASE, NORM_TITLE_CASE, NORM_FOLD_CASE };
+enum norm_case { NORM_UPPER_CASE, NORM_LOWER_CASE, NORM_TITLE_CASE };
 enum { NORM_CASE_MAX = 3 };
 size_t norm_map_case(uint32_t code, enum norm_case how, uint32_t out[NORM_CASE_MAX]);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vocabularies of texts with escaped blanks: blanks become U+2581, and units are characters.
 // Those with scores ("llama") have no list of merges: any two neighbours merge whose joint text is
-// a token, best score first. The merging itself is text/tokenizer/bpe/bpe.h's.
+// a token, best score first. The merging itself is text/tokenizer/bpe.h's.
 #ifndef COPPICE_TEXT_TOKENIZER_SPM_H
 #define COPPICE_TEXT_TOKENIZER_SPM_H
 
@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "formats/gguf/gguf.h"
-#include "text/tokenizer/bpe/bpe.h"
+#include "text/tokenizer/bpe.h"
 #include "text/tokenizer/vocab.h"
 
 // A zeroed b becomes the encoder of a vocabulary with scores; not yet finished. ERR_FORMAT for

@@ -7,8 +7,8 @@
 #include "base/vec.h"
 
 int token_list_push(struct token_list *l, int32_t id, struct err *e) {
-    if (l->most && l->count >= l->most)
-        return err_set(e, ERR_LIMIT, "the text has more than %zu tokens; shorten it", l->most);
+    if (l->max && l->count >= l->max)
+        return err_set(e, ERR_LIMIT, "the text has more than %zu tokens; shorten it", l->max);
     int rc = vec_reserve(&l->ids, &l->cap, (int64_t)l->count + 1, sizeof *l->ids, e);
     if (!rc)
         l->ids[l->count++] = id;
@@ -17,7 +17,7 @@ int token_list_push(struct token_list *l, int32_t id, struct err *e) {
 
 void token_list_bound(struct token_list *l, int64_t ctx) {
     enum { NEAR = 1 << 16 };
-    l->most = 2 * (size_t)ctx + NEAR;
+    l->max = 2 * (size_t)ctx + NEAR;
 }
 
 void token_list_fini(struct token_list *l) {

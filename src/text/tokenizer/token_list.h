@@ -15,7 +15,7 @@ struct token_list {
     int32_t *ids;
     size_t count;
     int64_t cap;
-    size_t most;             // more tokens than so many are ERR_LIMIT; 0: any number
+    size_t max;              // more tokens than so many are ERR_LIMIT; 0: any number
     const struct gone *gone; // whether anybody still waits for them
 };
 

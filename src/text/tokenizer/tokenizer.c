@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "text/tokenizer/bpe/bpe.h"
+#include "text/tokenizer/bpe.h"
 #include "text/tokenizer/norm.h"
 #include "text/tokenizer/special.h"
 #include "text/tokenizer/split.h"
@@ -86,9 +86,9 @@ static size_t least_tokens(const struct tokenizer *t, const char *text, size_t n
 // Whether a text may fit into a list beside what it has, by that.
 static int check_room(const struct tokenizer *t, const char *text, size_t n,
                       const struct token_list *out, struct err *e) {
-    if (!out->most || n <= out->most || out->count + least_tokens(t, text, n) <= out->most)
+    if (!out->max || n <= out->max || out->count + least_tokens(t, text, n) <= out->max)
         return 0;
-    return err_set(e, ERR_LIMIT, "the text has more than %zu tokens; shorten it", out->most);
+    return err_set(e, ERR_LIMIT, "the text has more than %zu tokens; shorten it", out->max);
 }
 
 // One "left right" line; the left part may itself begin with a space. Parts outside the byte map

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "text/tokenizer/bpe/bpe.h"
+#include "text/tokenizer/bpe.h"
 
 static const char *const end_texts[] = {
     "<|eot_id|>",

@@ -3,8 +3,8 @@
 // pair of lowest rank (leftmost on a tie) until no pair has a rank. Time is O(n log n) in the
 // piece. Texts are what the piece consists of: byte-mapped vocabulary texts come here un-mapped,
 // those with escaped blanks as they are.
-#ifndef COPPICE_TEXT_TOKENIZER_BPE_BPE_H
-#define COPPICE_TEXT_TOKENIZER_BPE_BPE_H
+#ifndef COPPICE_TEXT_TOKENIZER_BPE_H
+#define COPPICE_TEXT_TOKENIZER_BPE_H
 
 #include <stdbool.h>
 #include <stddef.h>
