@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole files: read-only mappings and small reads, with one-sentence errors.
+// Whole files, with one-sentence errors: read-only mappings, small reads, and files that appear
+// whole.
 #ifndef COPPICE_BASE_FILE_H
 #define COPPICE_BASE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "base/str.h"
@@ -42,8 +44,24 @@ int file_read(struct str *out, const char *path, size_t limit, struct err *e);
 int file_make_folder(const char *path, struct err *e);
 
 // Of the files of a folder that are called `prefix`, 16 hexadecimal digits and `suffix`, the newest
-// `most` stay (by their times; utimes says that one is of use). What new_file.h left of one of them
-// unfinished goes after a day. Where that cannot be, all stay.
+// `most` stay (by their times; utimes says that one is of use). What file_new_open left of one of
+// them unfinished goes after a day. Where that cannot be, all stay.
 void file_keep_newest(const char *folder, const char *prefix, const char *suffix, int most);
+
+// A file that appears whole: written under another name in the same folder, brought to the disk,
+// and renamed. Until then, and after a failure, what has the name stays as it was. It is its
+// owner's alone (0600): many hold what users have said. A link of that name is replaced, not
+// followed.
+struct file_new {
+    FILE *file;
+    char *path, *temporary;
+};
+
+// ERR_IO, ERR_MEMORY: nothing is open.
+int file_new_open(struct file_new *f, const char *path, struct err *e);
+int file_new_write(struct file_new *f, const void *data, size_t n, struct err *e);
+// Exactly one of these ends it. After an error of the first the temporary file is gone as well.
+int file_new_close(struct file_new *f, struct err *e);
+void file_new_abort(struct file_new *f);
 
 #endif

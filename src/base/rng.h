@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: a pure function of its arguments, so that any order of
-// evaluation gives the same draw (docs/exactness.md, E4). Not for cryptography.
+// evaluation gives the same draw (docs/exactness.md, E4). Not for cryptography. And names and seeds
+// from the system's generator, which nobody can guess and no restart repeats.
 #ifndef COPPICE_BASE_RNG_H
 #define COPPICE_BASE_RNG_H
 
@@ -42,5 +43,11 @@ static inline uint64_t rng_next(struct rng *r) {
 static inline uint32_t rng_below(struct rng *r, uint32_t n) {
     return (uint32_t)(((rng_next(r) >> 32) * (uint64_t)n) >> 32);
 }
+
+uint64_t random_seed(void);
+
+enum { RANDOM_ID = 40 };
+// "chatcmpl-" and 24 hexadecimal digits: prefix (at most 12 bytes) with 96 random bits.
+void random_id(char out[RANDOM_ID], const char *prefix);
 
 #endif

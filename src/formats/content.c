@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/new_file.h"
 #include "base/num.h"
 #include "base/pool.h"
 #include "formats/gguf/impl.h"

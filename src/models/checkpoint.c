@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/new_file.h"
+#include "base/file.h"
 #include "formats/content.h"
 #include "models/model_impl.h"
 

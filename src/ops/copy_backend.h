@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/memory/parked.h"
+#include "base/memory/slabs.h"
 
 struct exec;
 struct copy_queue; // the backend's own

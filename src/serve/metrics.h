@@ -30,7 +30,7 @@ void metrics_histogram(struct str *out, const char *name, const char *help,
 enum metrics_end {
     METRICS_STOP,
     METRICS_LENGTH,
-    METRICS_CANCELLED, // the client had gone
+    METRICS_CANCELLED, // the client disconnected
     METRICS_FAILED,
     METRICS_REFUSED, // not begun: 4xx and 503
     METRICS_ENDS,

@@ -126,7 +126,7 @@ void request_log_line(struct str *out, const struct request_record *r, bool json
 }
 
 void request_log_ended(struct str *out, const struct http_ended *r, bool json) {
-    const char *error = r->status == 499 && !r->reason ? "the client has gone" : r->reason;
+    const char *error = r->status == 499 && !r->reason ? "the client disconnected" : r->reason;
     request_log_line(out,
                      &(struct request_record){.method = r->method,
                                               .path = r->path,

@@ -10,13 +10,13 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "base/rng.h"
 #include "formats/gguf/gguf.h"
 #include "formats/quant/quant.h"
 #include "serve/api/api.h"
 #include "serve/completion/constraint.h"
 #include "serve/completion/lifecycle.h"
 #include "serve/completion/warmup.h"
-#include "serve/random_id.h"
 
 enum { WORKER_QUEUE = 4096, TICK_MS = 250, ALIVE_MS = 5000, WARM_BYTES = 64 << 20 };
 

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "serve/random_id.h"
+#include "base/rng.h"
 
 static const char json_type[] = "application/json; charset=utf-8";
 

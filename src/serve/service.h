@@ -7,6 +7,7 @@
 
 #include "compress/prefill.h"
 #include "engine/loop/engine.h"
+#include "serve/http/exchange.h"
 #include "serve/http/http.h"
 #include "serve/metrics.h"
 #include "serve/reply/store.h"

@@ -26,13 +26,13 @@ static void drop_held(void *arg) {
 
 // What a handler may do with an exchange, by the first letter of the path.
 static void handle(void *arg, struct exchange *x) {
-    static const struct exchange_hooks hooks = {.gone = drop_held};
+    static const struct exchange_hooks hooks = {.disconnected = drop_held};
     size_t n;
     const char *body = exchange_body(x, &n), *path = exchange_path(x);
     (void)arg;
     handled++;
     FUZZ_CHECK(body[n] == '\0' && *exchange_method(x) && exchange_query(x));
-    FUZZ_CHECK(!exchange_gone(x));
+    FUZZ_CHECK(!exchange_disconnected(x));
     exchange_request_header(x, "Accept");
     exchange_header(x, "x-path", path);
     if (path[0] == '/' && path[1] == 's') {
@@ -125,7 +125,7 @@ static void run(const uint8_t *data, size_t size, size_t cut, struct str *answer
     }
     close(pair[1]);
     while (server->conns)
-        server->events->lost(server->conns);
+        server->events->disconnected(server->conns);
     event_base_loop(server->base, EVLOOP_NONBLOCK);
     FUZZ_CHECK(!held && !server->exchanges && !server->dead && server->held == 0);
 }

@@ -33,7 +33,7 @@ static void on_drain(void *arg) {
 static void on_cut(void *arg) {
     struct peer_server *s = arg;
     int i = s->cut++;
-    if (!s->answer_when_cut || i >= s->n_held || exchange_gone(s->held[i]))
+    if (!s->answer_when_cut || i >= s->n_held || exchange_disconnected(s->held[i]))
         return;
     if (s->begin_held) {
         exchange_write(s->held[i], "last words", 10);
@@ -45,7 +45,8 @@ static void on_cut(void *arg) {
 }
 
 static void hold(struct peer_server *s, struct exchange *x) {
-    static const struct exchange_hooks hooks = {.gone = on_gone, .drain = on_drain, .cut = on_cut};
+    static const struct exchange_hooks hooks = {
+        .disconnected = on_gone, .drain = on_drain, .cut = on_cut};
     exchange_watch(x, &hooks, s);
     if (s->begin_held)
         exchange_begin(x, 200, "text/plain");
@@ -77,7 +78,7 @@ static void end_flood(void *arg) {
 }
 
 static void flood(struct peer_server *s, struct exchange *x) {
-    static const struct exchange_hooks hooks = {.gone = end_flood, .writable = pour};
+    static const struct exchange_hooks hooks = {.disconnected = end_flood, .writable = pour};
     struct flood *f = calloc(1, sizeof *f);
     assert_non_null(f);
     *f = (struct flood){s, x, 0};

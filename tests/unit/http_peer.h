@@ -16,6 +16,7 @@
 #include <stddef.h>
 
 #include "base/str.h"
+#include "serve/http/exchange.h"
 #include "serve/http/http.h"
 
 enum {

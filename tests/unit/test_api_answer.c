@@ -5,10 +5,10 @@
 
 #include <stdlib.h>
 
+#include "base/rng.h"
 #include "formats/gguf/gguf.h"
 #include "serve/http/sse.h"
 #include "serve/metrics.h"
-#include "serve/random_id.h"
 #include "serve/reply/answer.h"
 #include "serve/reply/logprobs.h"
 #include "serve/reply/text.h"

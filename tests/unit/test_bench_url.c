@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `bench --url` makes of bytes: addresses, responses and events however they are cut, answers,
+// What `bench --url` makes of bytes: addresses, responses however they are cut, answers,
 // percentiles, goodput and errors by kind.
 #include "test.h"
 
@@ -37,42 +37,28 @@ static void test_target(void **state) {
         assert_int_not_equal(url_target_read(&t, bad[i], &e), 0);
 }
 
-static int collect(void *arg, const char *bytes, size_t n, struct err *e) {
-    (void)e;
-    str_append(arg, bytes, n);
-    return 0;
-}
-
-static int collect_event(void *arg, const char *bytes, size_t n, struct err *e) {
-    (void)e;
-    str_append(arg, bytes, n);
-    str_putc(arg, '|');
-    return 0;
-}
-
 // Pushes the text in two parts, cut at every place in turn; the body must be the same.
 static void check_response(const char *text, int status, const char *body, bool close) {
     size_t n = strlen(text);
-    struct err e;
     for (size_t cut = 0; cut <= n; cut++) {
-        struct url_http h = {0};
-        struct str out = {0};
-        assert_int_equal(url_http_push(&h, text, cut, collect, &out, &e), 0);
-        assert_int_equal(url_http_push(&h, text + cut, n - cut, collect, &out, &e), 0);
-        assert_int_equal(url_http_close(&h, &e), 0);
-        assert_int_equal(h.status, status);
-        assert_int_equal(h.close, close);
-        assert_string_equal(out.data ? out.data : "", body);
-        str_fini(&out);
-        url_http_fini(&h);
+        struct url_reply r;
+        struct url_result q;
+        url_reply_init(&r, false, 0, &q, NULL);
+        if (!url_reply_push(&r, text, cut, 1) && !url_reply_push(&r, text + cut, n - cut, 1))
+            url_reply_close(&r, 1);
+        assert_int_equal(q.outcome, status == 200 || status == 204 ? URL_DONE : URL_STATUS);
+        assert_int_equal(r.status, status);
+        assert_int_equal(r.close, close);
+        assert_string_equal(r.body.data ? r.body.data : "", body);
+        url_reply_fini(&r);
     }
 }
 
 static void test_responses(void **state) {
     (void)state;
     check_response("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, "hello", false);
-    check_response("HTTP/1.1 200 OK\nContent-Length: 0\n\n", 200, "", false);
-    check_response("HTTP/1.1 204 No Content\r\n\r\n", 204, "", false);
+    check_response("HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", 200, "", false);
+    check_response("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", 404, "", false);
     check_response("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 No\r\ncontent-LENGTH:2\r\n\r\nno",
                    404, "no", false);
     check_response("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -87,76 +73,40 @@ static void test_bad_responses(void **state) {
     (void)state;
     static const char *const bad[] = {
         "SSH-2.0-OpenSSH\r\n",
-        "HTTP/2.0 200 OK\r\n",
-        "HTTP/1.1 20 OK\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n",
+        "HTTP/2.0 200 OK\r\n\r\n",
+        "HTTP/1.1 20 OK\r\n\r\n",
+        "HTTP/1.1 200OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab",
     };
-    struct err e;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct url_http h = {0};
-        struct str out = {0};
-        int rc = url_http_push(&h, bad[i], strlen(bad[i]), collect, &out, &e);
-        assert_int_equal(rc, ERR_FORMAT);
-        str_fini(&out);
-        url_http_fini(&h);
+        struct url_reply r;
+        struct url_result q;
+        url_reply_init(&r, false, 0, &q, NULL);
+        assert_true(url_reply_push(&r, bad[i], strlen(bad[i]), 1));
+        assert_int_equal(q.outcome, URL_FORMAT);
+        assert_true(r.close);
+        url_reply_fini(&r);
     }
-    struct url_http h = {0};
-    static const char cut[] = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab";
-    struct str out = {0};
-    assert_int_equal(url_http_push(&h, cut, sizeof cut - 1, collect, &out, &e), 0);
-    assert_int_equal(url_http_close(&h, &e), ERR_IO);
-    str_fini(&out);
-    url_http_fini(&h);
 }
 
 static void test_long_header(void **state) {
     (void)state;
-    struct url_http h = {0};
-    struct str out = {0};
-    struct err e;
-    char line[1024];
-    memset(line, 'a', sizeof line);
-    int rc = 0;
-    for (int i = 0; i < 100 && !rc; i++)
-        rc = url_http_push(&h, line, sizeof line, collect, &out, &e);
-    assert_int_equal(rc, ERR_FORMAT);
-    assert_true(h.line.len <= 64 << 10);
-    url_http_fini(&h);
-    str_fini(&out);
-}
-
-static void test_events(void **state) {
-    (void)state;
-    static const struct {
-        const char *text, *events;
-    } cases[] = {
-        {"data: a\n\ndata: b\n\n", "a|b|"},
-        {"data: a\r\n\r\ndata: b\r\n\r\n", "a|b|"},
-        {"data: a\r\rdata: b\r\r", "a|b|"},
-        {": note\nevent: x\nid: 3\ndata:a\ndata:  b\n\n", "a\n b|"},
-        {"data\n\n", "|"},
-        {"\n\n: only notes\n\nevent: x\n\n", ""},
-        {"data: cut off", ""},
-        {"database: x\n\ndata: y\n\n", "y|"},
-    };
-    struct err e;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *text = cases[i].text;
-        size_t n = strlen(text);
-        for (size_t cut = 0; cut <= n; cut++) {
-            struct url_events s = {0};
-            struct str out = {0};
-            assert_int_equal(url_events_push(&s, text, cut, collect_event, &out, &e), 0);
-            assert_int_equal(url_events_push(&s, text + cut, n - cut, collect_event, &out, &e), 0);
-            assert_string_equal(out.data ? out.data : "", cases[i].events);
-            str_fini(&out);
-            url_events_fini(&s);
-        }
-    }
+    struct url_reply r;
+    struct url_result q;
+    char line[1024] = "HTTP/1.1 ";
+    bool over = false;
+    url_reply_init(&r, false, 0, &q, NULL);
+    memset(line + 9, 'a', sizeof line - 9);
+    for (int i = 0; i < 100 && !over; i++)
+        over = url_reply_push(&r, line, sizeof line, 1);
+    assert_int_equal(q.outcome, URL_FORMAT);
+    assert_true(r.head.len <= (64 << 10) + sizeof line);
+    url_reply_fini(&r);
 }
 
 #define HEAD "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\n"
@@ -223,7 +173,7 @@ static void test_bad_answers(void **state) {
          URL_STATUS, 429, "full"},
         {"HTTP/1.1 502 X\r\n\r\nbad gateway\nmore", URL_STATUS, 502, "bad gateway"},
         {"", URL_CLOSED, 0, "without an answer"},
-        {"HTTP/1.1 200 OK\r\nContent-Le", URL_CLOSED, 200, "in the middle"},
+        {"HTTP/1.1 200 OK\r\nContent-Le", URL_CLOSED, 0, "in the middle"},
         {"junk\n", URL_FORMAT, 0, "not HTTP/1.1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -371,10 +321,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_target),        cmocka_unit_test(test_responses),
         cmocka_unit_test(test_bad_responses), cmocka_unit_test(test_long_header),
-        cmocka_unit_test(test_events),        cmocka_unit_test(test_answer),
-        cmocka_unit_test(test_bad_answers),   cmocka_unit_test(test_percentiles),
-        cmocka_unit_test(test_limits),        cmocka_unit_test(test_report),
-        cmocka_unit_test(test_uncounted),     cmocka_unit_test(test_many_kinds),
+        cmocka_unit_test(test_answer),        cmocka_unit_test(test_bad_answers),
+        cmocka_unit_test(test_percentiles),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_report),        cmocka_unit_test(test_uncounted),
+        cmocka_unit_test(test_many_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/new_file.h"
+#include "base/file.h"
 #include "unit/test.h"
 
 static int count_files(const char *folder) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slabs that are parked, over pages of this process that are taken away and given back: addresses
 // stay, contents come back, what was not kept stays, and memory that is gone is an answer.
-#include "base/memory/parked.h"
+#include "base/memory/slabs.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

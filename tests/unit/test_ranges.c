@@ -3,7 +3,7 @@
 // twice, the lowest fit is found, and what is given back joins up again.
 #include "test.h"
 
-#include "base/memory/ranges.h"
+#include "base/memory/slabs.h"
 #include "base/rng.h"
 
 enum { SIZE = 512, HELD = 64 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chats as raw prompts: which requests go so, the bodies that go out, and answers and streams that
 // come back in the shape of chats, cut anywhere.
-#include "serve/relay/raw.h"
+#include "serve/relay/impl.h"
 #include "test.h"
 
 static const char form[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
@@ -105,7 +105,7 @@ static void test_streams(void **state) {
         "\"content\":\"a\"},\"index\":0}]}\n\n"
         "data: "
         "{\"choices\":[{\"delta\":{\"content\":\"\"},\"index\":0,\"finish_reason\":\"length\"}]}"
-        "\n\r\n"
+        "\n\n"
         "data: {\"choices\":[],\"usage\":{}}\n\n"
         "data: {\"error\":{\"message\":\"x\"}}\n\n"
         "data: [DONE]\n\n";
@@ -117,7 +117,7 @@ static void test_streams(void **state) {
             assert_true(relay_raw_push(&s, in + at, n, &out));
         }
         assert_string_equal(out.data, want);
-        assert_int_equal(s.line.len, 0);
+        assert_int_equal(s.reader.line.len, 0);
         relay_raw_fini(&s);
         str_fini(&out);
     }

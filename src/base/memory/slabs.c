@@ -4,20 +4,73 @@
 #include "base/memory/slabs.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/num.h"
+#include "base/vec.h"
 
-// Room for one more entry in a growing array.
-static bool room_for_one(void **array, int64_t n, int64_t *cap, size_t size) {
-    if (n < *cap)
-        return true;
-    int64_t more = *cap ? 2 * *cap : 64;
-    void *p = realloc(*array, (size_t)more * size);
-    if (!p)
-        return false;
-    *array = p;
-    *cap = more;
-    return true;
+// Free ranges: an ascending array. Taking shortens a range or removes it, giving joins the
+// neighbours that it touches.
+
+static int insert_range(struct ranges *r, size_t i, struct range v) {
+    if (vec_reserve(&r->free, &r->cap, (int64_t)r->n + 1, sizeof *r->free, NULL))
+        return -1;
+    memmove(r->free + i + 1, r->free + i, (r->n - i) * sizeof *r->free);
+    r->free[i] = v;
+    r->n++;
+    return 0;
+}
+
+static void erase_range(struct ranges *r, size_t i) {
+    r->n--;
+    memmove(r->free + i, r->free + i + 1, (r->n - i) * sizeof *r->free);
+}
+
+int ranges_init(struct ranges *r, size_t size) {
+    *r = (struct ranges){.size = size};
+    return size ? insert_range(r, 0, (struct range){0, size}) : 0;
+}
+
+void ranges_fini(struct ranges *r) {
+    free(r->free);
+    *r = (struct ranges){0};
+}
+
+int ranges_take(struct ranges *r, size_t bytes, size_t *at) {
+    for (size_t i = 0; i < r->n; i++) {
+        struct range *v = &r->free[i];
+        if (v->end - v->begin < bytes)
+            continue;
+        *at = v->begin;
+        v->begin += bytes;
+        if (v->begin == v->end)
+            erase_range(r, i);
+        return 0;
+    }
+    return -1;
+}
+
+int ranges_give(struct ranges *r, size_t at, size_t bytes) {
+    size_t i = 0;
+    while (i < r->n && r->free[i].begin < at)
+        i++;
+    bool before = i > 0 && r->free[i - 1].end == at;
+    bool behind = i < r->n && r->free[i].begin == at + bytes;
+    if (before && behind) {
+        r->free[i - 1].end = r->free[i].end;
+        erase_range(r, i);
+    } else if (before) {
+        r->free[i - 1].end += bytes;
+    } else if (behind) {
+        r->free[i].begin = at;
+    } else {
+        return insert_range(r, i, (struct range){at, at + bytes});
+    }
+    return 0;
+}
+
+bool ranges_all_free(const struct ranges *r) {
+    return r->size == 0 || (r->n == 1 && r->free[0].begin == 0 && r->free[0].end == r->size);
 }
 
 // A place in the list without a slab, or -1.
@@ -25,10 +78,7 @@ static int64_t free_place(struct slabs *s) {
     for (int64_t i = 0; i < s->n; i++)
         if (!s->slabs[i].base)
             return i;
-    void *array = s->slabs;
-    bool room = room_for_one(&array, s->n, &s->cap, sizeof *s->slabs);
-    s->slabs = array;
-    if (!room)
+    if (vec_reserve(&s->slabs, &s->cap, s->n + 1, sizeof *s->slabs, NULL))
         return -1;
     s->slabs[s->n] = (struct slab){0};
     return s->n++;
@@ -69,7 +119,7 @@ void slabs_trim(struct slabs *s) {
 enum { STEP = 2 << 20, LEAST = 16 << 20, MOST = 256 << 20 };
 
 // A slab's bytes, where memory is not short, for an arena with so many bytes of blocks.
-static size_t wished(int64_t used) {
+static size_t wished_slab_bytes(int64_t used) {
     return clamp_size((size_t)used / 32 / STEP * STEP, LEAST, MOST);
 }
 
@@ -78,12 +128,12 @@ int64_t slabs_vain(void) {
 }
 
 int64_t slabs_vain_beyond(int64_t used) {
-    return (int64_t)wished(used) - LEAST;
+    return (int64_t)wished_slab_bytes(used) - LEAST;
 }
 
 // The bytes of a slab of `wish` bytes or somewhat less that leaves least behind its last block
 // where all are of this size.
-static size_t fitted(size_t wish, size_t block) {
+static size_t fitted_slab_bytes(size_t wish, size_t block) {
     enum { TRIES = 64 };
     size_t most = max_size(wish / block, 1), best = 0, least = STEP;
     for (size_t n = most; n > most / 2 && most - n < TRIES && least > 0; n--) {
@@ -99,7 +149,8 @@ static size_t fitted(size_t wish, size_t block) {
 int64_t slabs_vain_filled(int64_t used, int64_t block) {
     int64_t vain = 0;
     for (int64_t at = 0; block > 0 && at < used;) {
-        int64_t slab = (int64_t)fitted(max_size(wished(at), (size_t)block), (size_t)block);
+        int64_t slab = (int64_t)fitted_slab_bytes(max_size(wished_slab_bytes(at), (size_t)block),
+                                                  (size_t)block);
         vain += slab % block;
         at += slab / block * block;
     }
@@ -108,13 +159,13 @@ int64_t slabs_vain_filled(int64_t used, int64_t block) {
 
 // A slab for a block that fits no other: a 32nd of what its arena holds, so that no more than that
 // is held in vain, and less where memory is short, down to what is needed.
-static int64_t grow(struct slabs *s, int arena, size_t bytes) {
+static int64_t add_slab_for(struct slabs *s, int arena, size_t bytes) {
     size_t need = round_up_size(bytes, STEP);
     int64_t at = -1;
     if (s->separate)
         return add_slab(s, arena, bytes);
-    for (size_t wish = wished(s->used[arena]); at < 0 && need < wish; wish /= 2)
-        at = add_slab(s, arena, fitted(wish, bytes));
+    for (size_t wish = wished_slab_bytes(s->used[arena]); at < 0 && need < wish; wish /= 2)
+        at = add_slab(s, arena, fitted_slab_bytes(wish, bytes));
     if (at < 0)
         at = add_slab(s, arena, need);
     if (at >= 0)
@@ -123,7 +174,7 @@ static int64_t grow(struct slabs *s, int arena, size_t bytes) {
     return add_slab(s, arena, need);
 }
 
-static bool place(struct slabs *s, int arena, struct slab_block *b) {
+static bool place_block(struct slabs *s, int arena, struct slab_block *b) {
     size_t at;
     for (int64_t i = 0; !s->separate && i < s->n; i++) {
         struct slab *slab = &s->slabs[i];
@@ -133,7 +184,7 @@ static bool place(struct slabs *s, int arena, struct slab_block *b) {
             return true;
         }
     }
-    b->slab = grow(s, arena, b->bytes);
+    b->slab = add_slab_for(s, arena, b->bytes);
     if (b->slab < 0 || ranges_take(&s->slabs[b->slab].ranges, b->bytes, &at))
         return false;
     b->p = s->slabs[b->slab].base + at;
@@ -141,14 +192,12 @@ static bool place(struct slabs *s, int arena, struct slab_block *b) {
 }
 
 void *slabs_take(struct slabs *s, int arena, size_t bytes) {
-    void *array = s->blocks;
-    bool room = room_for_one(&array, s->n_blocks, &s->cap_blocks, sizeof *s->blocks);
-    s->blocks = array;
-    if (!room || bytes > INT64_MAX / 2)
+    if (bytes > INT64_MAX / 2 ||
+        vec_reserve(&s->blocks, &s->cap_blocks, s->n_blocks + 1, sizeof *s->blocks, NULL))
         return NULL;
-    size_t whole = s->separate ? bytes : (bytes + SLABS_ALIGN - 1) / SLABS_ALIGN * SLABS_ALIGN;
+    size_t whole = s->separate ? bytes : round_up_size(bytes, SLABS_ALIGN);
     struct slab_block b = {.bytes = whole ? whole : SLABS_ALIGN};
-    if (!place(s, arena, &b))
+    if (!place_block(s, arena, &b))
         return NULL;
     s->blocks[s->n_blocks++] = b;
     s->used[arena] += (int64_t)b.bytes;
@@ -181,7 +230,7 @@ void slabs_fini(struct slabs *s) {
     s->n = s->cap = s->n_blocks = s->cap_blocks = 0;
 }
 
-static int64_t sum(const struct slabs *s, int arena, bool spare) {
+static int64_t sum_slabs(const struct slabs *s, int arena, bool spare) {
     int64_t bytes = 0;
     for (int64_t i = 0; i < s->n; i++) {
         const struct slab *b = &s->slabs[i];
@@ -192,9 +241,186 @@ static int64_t sum(const struct slabs *s, int arena, bool spare) {
 }
 
 int64_t slabs_held(const struct slabs *s, int arena) {
-    return sum(s, arena, false);
+    return sum_slabs(s, arena, false);
 }
 
 int64_t slabs_spare(const struct slabs *s, int arena) {
-    return sum(s, arena, true);
+    return sum_slabs(s, arena, true);
+}
+
+// Parked slabs: while they are away they count as not held.
+
+static void *take_parkable_slab(void *arg, size_t bytes) {
+    struct parked *k = arg;
+    if (!k->open)
+        return k->take(k->arg, bytes);
+    size_t all = round_up_size(bytes, k->from.grain);
+    if (vec_reserve(&k->all, &k->cap, k->n + 1, sizeof *k->all, NULL))
+        return NULL;
+    void *p = k->from.reserve(k->from.arg, all);
+    if (!p)
+        return NULL;
+    if (!k->from.back(k->from.arg, p, all)) {
+        k->from.release(k->from.arg, p, all);
+        return NULL;
+    }
+    k->all[k->n++] = (struct parked_slab){.p = p, .bytes = all};
+    return p;
+}
+
+static struct parked_slab *find_parked_slab(struct parked *k, const void *p) {
+    for (int64_t i = 0; i < k->n; i++)
+        if (k->all[i].p == p)
+            return &k->all[i];
+    return NULL;
+}
+
+static void give_parkable_slab(void *arg, void *p) {
+    struct parked *k = arg;
+    struct parked_slab *s = find_parked_slab(k, p);
+    if (!s) {
+        k->give(k->arg, p);
+        return;
+    }
+    if (s->away) {
+        k->slabs->held += (int64_t)s->bytes; // as slabs.c counts it until now
+    } else {
+        size_t behind = s->hole + s->hole_bytes;
+        k->slabs->held += (int64_t)s->hole_bytes;
+        if (s->hole_bytes && s->hole)
+            k->from.strip(k->from.arg, s->p, s->hole);
+        if (s->bytes > behind)
+            k->from.strip(k->from.arg, s->p + behind, s->bytes - behind);
+    }
+    k->from.release(k->from.arg, s->p, s->bytes);
+    if (s->host)
+        k->from.host_give(k->from.arg, s->host);
+    *s = k->all[--k->n];
+}
+
+void parked_init(struct parked *k, struct slabs *s, const struct parked_source *from) {
+    *k = (struct parked){.slabs = s,
+                         .from = *from,
+                         .take = s->source.take,
+                         .give = s->source.give,
+                         .arg = s->source.arg,
+                         .open = true};
+    s->source.take = take_parkable_slab;
+    s->source.give = give_parkable_slab;
+    s->source.arg = k;
+}
+
+void parked_seal(struct parked *k) {
+    k->open = false;
+}
+
+static int arena_of_slab(const struct parked *k, const unsigned char *p) {
+    for (int64_t i = 0; i < k->slabs->n; i++)
+        if (k->slabs->slabs[i].base == p)
+            return k->slabs->slabs[i].arena;
+    return -1;
+}
+
+int64_t parked_kept(const struct parked *k) {
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < k->n; i++)
+        bytes += k->all[i].host ? (int64_t)k->all[i].bytes : 0;
+    return bytes;
+}
+
+int parked_keep(struct parked *k, int arena, int64_t bytes, struct err *e) {
+    int64_t have = parked_kept(k);
+    for (int64_t i = 0; i < k->n && have < bytes; i++) {
+        struct parked_slab *s = &k->all[i];
+        if (s->host || s->away || arena_of_slab(k, s->p) != arena)
+            continue;
+        void *host = k->from.host_take(k->from.arg, s->bytes);
+        if (!host || !k->from.save(k->from.arg, host, s->p, s->bytes)) {
+            if (host)
+                k->from.host_give(k->from.arg, host);
+            return err_set(e, ERR_MEMORY,
+                           "the host has no %lld MiB of memory to keep weights in while their "
+                           "place is lent",
+                           (long long)(bytes >> 20));
+        }
+        s->host = host;
+        have += (int64_t)s->bytes;
+    }
+    return have >= bytes
+               ? 0
+               : err_set(e, ERR_MEMORY, "%lld MiB are to be lent, and weights take %lld MiB",
+                         (long long)(bytes >> 20), (long long)(have >> 20));
+}
+
+void parked_leave(struct parked *k) {
+    for (int64_t i = 0; i < k->n; i++) {
+        struct parked_slab *s = &k->all[i];
+        if (!s->host || s->away)
+            continue;
+        k->from.strip(k->from.arg, s->p, s->bytes);
+        s->away = true;
+        k->slabs->held -= (int64_t)s->bytes;
+    }
+}
+
+int parked_return(struct parked *k, struct err *e) {
+    for (int64_t i = 0; i < k->n; i++) {
+        struct parked_slab *s = &k->all[i];
+        if (!s->away)
+            continue;
+        if (!k->from.back(k->from.arg, s->p, s->bytes))
+            return err_set(e, ERR_MEMORY,
+                           "%lld MiB of memory that weights had lent do not come back; something "
+                           "else has taken them",
+                           (long long)(s->bytes >> 20));
+        s->away = false;
+        k->slabs->held += (int64_t)s->bytes;
+        k->slabs->peak = max_i64(k->slabs->peak, k->slabs->held);
+        if (!k->from.load(k->from.arg, s->p, s->host, s->bytes))
+            return err_set(e, ERR_MEMORY, "weights could not be copied back to where they were");
+    }
+    return 0;
+}
+
+int64_t parked_open(struct parked *k, void *p, size_t bytes) {
+    const unsigned char *at = p;
+    size_t piece = k->from.piece;
+    for (int64_t i = 0; i < k->n; i++) {
+        struct parked_slab *s = &k->all[i];
+        if (at < s->p || at >= s->p + s->bytes || s->away || s->hole_bytes || !piece)
+            continue;
+        size_t from = ((size_t)(at - s->p) + piece - 1) / piece * piece;
+        size_t to = (size_t)(at - s->p) + bytes;
+        to = to >= s->bytes ? s->bytes : to / piece * piece;
+        if (to <= from)
+            return 0;
+        s->hole = from;
+        s->hole_bytes = to - from;
+        k->from.strip(k->from.arg, s->p + from, to - from);
+        k->slabs->held -= (int64_t)s->hole_bytes;
+        return (int64_t)s->hole_bytes;
+    }
+    return 0;
+}
+
+int parked_close(struct parked *k, struct err *e) {
+    for (int64_t i = 0; i < k->n; i++) {
+        struct parked_slab *s = &k->all[i];
+        if (!s->hole_bytes)
+            continue;
+        if (!k->from.back(k->from.arg, s->p + s->hole, s->hole_bytes))
+            return err_set(e, ERR_MEMORY,
+                           "%lld MiB of memory that slots of experts had lent do not come back; "
+                           "something else has taken them",
+                           (long long)(s->hole_bytes >> 20));
+        k->slabs->held += (int64_t)s->hole_bytes;
+        k->slabs->peak = max_i64(k->slabs->peak, k->slabs->held);
+        s->hole = s->hole_bytes = 0;
+    }
+    return 0;
+}
+
+void parked_fini(struct parked *k) {
+    free(k->all);
+    *k = (struct parked){0};
 }

@@ -42,7 +42,7 @@ int64_t cache_file_memory(const struct cache_file *f);
 // NULL for none. Kind, key and tokens (taken over) are the caller's. ERR_MEMORY.
 int cache_file_of(struct cache_file *f, const struct image *m, const struct cache_file *base,
                   int64_t common, struct err *e);
-// Writes it whole or not at all (base/new_file.h). Sets the sums. pause (NULL: none) is called
+// Writes it whole or not at all (base/file.h). Sets the sums. pause (NULL: none) is called
 // between pieces of at most 4 MiB, of which at most 64 MiB wait to be brought to the disk. ERR_IO,
 // ERR_MEMORY.
 struct cache_pause {

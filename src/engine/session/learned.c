@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/new_file.h"
 #include "formats/content.h"
 
 enum { KEPT = 256 }; // files of a folder

@@ -132,7 +132,8 @@ static bool is_disconnected(const void *arg) {
 // rest: of the path of a kept response, whose endpoint is 0; NULL: the body tells all.
 static void start_task_of(struct service *s, struct exchange *x, enum endpoint endpoint,
                           task_fn *work, const char *rest) {
-    static const struct exchange_hooks hooks = {.gone = on_client_disconnect, .cut = on_cut};
+    static const struct exchange_hooks hooks = {.disconnected = on_client_disconnect,
+                                                .cut = on_cut};
     struct api_error why = {0};
     struct err e = {0};
     struct task *t = NULL;

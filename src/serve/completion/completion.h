@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 #include "base/gone.h"
+#include "base/rng.h"
 #include "serve/conversation/plain.h"
 #include "serve/conversation/tools.h"
-#include "serve/random_id.h"
 #include "serve/reply/answer.h"
 #include "serve/reply/logprobs.h"
 #include "serve/reply/text.h"

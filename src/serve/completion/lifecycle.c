@@ -47,7 +47,7 @@ static bool is_sent_again(const struct resend_mark *first, const struct resend_m
         return false;
     if (first->once || again->once)
         return first->once == again->once;
-    return again->count > first->count && exchange_left(x);
+    return again->count > first->count && exchange_may_be_disconnected(x);
 }
 
 // Engine thread: asked for each token in order, so that the reply ends at the very one that
@@ -485,7 +485,7 @@ static void put_request_id(const struct completion *c) {
 }
 
 static const struct exchange_hooks client_hooks = {
-    .gone = on_client_disconnect, .writable = on_writable, .cut = on_cut};
+    .disconnected = on_client_disconnect, .writable = on_writable, .cut = on_cut};
 
 // Has a choice told from its beginning again; its tokens are with the engine.
 static int restart_choice(struct choice *k, struct err *e) {
@@ -605,8 +605,9 @@ static void on_watcher_disconnect(void *arg) {
 }
 
 bool completion_watch(struct service *s, struct exchange *x, const char *id) {
-    static const struct exchange_hooks hooks = {
-        .gone = on_watcher_disconnect, .writable = on_writable, .cut = on_watcher_disconnect};
+    static const struct exchange_hooks hooks = {.disconnected = on_watcher_disconnect,
+                                                .writable = on_writable,
+                                                .cut = on_watcher_disconnect};
     struct completion *c = s->completions;
     while (c && (c->dead || !c->prepared || !c->p.trees || strcmp(c->id, id) != 0))
         c = c->next;

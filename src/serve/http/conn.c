@@ -19,15 +19,9 @@
 
 enum {
     AHEAD = 64 << 10, // bytes of further requests that are read while one runs
-    PROBE_MS = 2,
-    PROBE_MAX_MS = 1000,
-    ASK_MS = 2000, // between questions to a client that has finished sending
     VECTORS = 16,
     INPUTS = 32,   // of connections, before what other threads have posted has its turn
     SERVICES = 32, // of connections with input, before the loop looks at the others
-    KEEPALIVE_IDLE_S = 30,
-    KEEPALIVE_INTERVAL_S = 10,
-    KEEPALIVE_COUNT = 3
 };
 
 static void name_peer(char *out, size_t size, const struct sockaddr *a) {
@@ -45,7 +39,7 @@ static void name_peer(char *out, size_t size, const struct sockaddr *a) {
     }
 }
 
-// Tokens leave at once; and of a machine that has gone without a word the kernel tells after a
+// Tokens leave at once; and of a machine that has vanished the kernel tells after a
 // minute, also while nothing is written.
 static void set_up_tcp(int fd) {
     int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, count = KEEPALIVE_COUNT;
@@ -186,7 +180,7 @@ void conn_watch_reads(struct conn *c) {
         conn_break(c);
 }
 
-static void see_end(struct conn *c) {
+static void see_client_end(struct conn *c) {
     c->eof = true;
     event_del(&c->read);
     if (c->phase == CONN_LINGER)
@@ -195,7 +189,7 @@ static void see_end(struct conn *c) {
         c->h->events->finish(c);
 }
 
-static void take_bytes(struct conn *c, const char *bytes, size_t n) {
+static void take_input(struct conn *c, const char *bytes, size_t n) {
     if (c->phase == CONN_LINGER || (c->phase == CONN_HEAD && c->last))
         return;
     if (c->in_at) { // what is left of the last one moves to the front
@@ -205,7 +199,7 @@ static void take_bytes(struct conn *c, const char *bytes, size_t n) {
     }
     str_append(&c->in, bytes, n);
     if (c->in.failed) {
-        c->h->events->lost(c);
+        c->h->events->disconnected(c);
         return;
     }
     c->h->events->input(c);
@@ -216,7 +210,7 @@ static void take_bytes(struct conn *c, const char *bytes, size_t n) {
 
 // Streams go on however many clients speak at once: from time to time, what other threads have
 // posted is run and leaves, which may free connections.
-static void give_turn(struct http *h) {
+static void give_others_turn(struct http *h) {
     if (++h->inputs < INPUTS)
         return;
     h->inputs = 0;
@@ -232,16 +226,16 @@ static void on_readable(evutil_socket_t fd, short what, void *arg) {
         return;
     ssize_t n = recv(fd, h->scratch, HTTP_SCRATCH, 0);
     if (n > 0)
-        take_bytes(c, h->scratch, (size_t)n);
+        take_input(c, h->scratch, (size_t)n);
     else if (n == 0)
-        see_end(c);
+        see_client_end(c);
     else if (errno != EAGAIN && errno != EINTR)
-        h->events->lost(c);
-    give_turn(h);
+        h->events->disconnected(c);
+    give_others_turn(h);
 }
 
 // Hands to the kernel what it takes; false when the connection is broken.
-static bool push(struct conn *c) {
+static bool send_backlog(struct conn *c) {
     struct evbuffer_iovec v[VECTORS];
     while (conn_backlog(c)) {
         int n = evbuffer_peek(c->out, -1, NULL, v, VECTORS);
@@ -259,7 +253,7 @@ static bool push(struct conn *c) {
 }
 
 // After the last answer: the client gets time to read it before the connection is closed for good.
-static void say_goodbye(struct conn *c) {
+static void linger(struct conn *c) {
     if (c->eof || shutdown(c->fd, SHUT_WR)) {
         conn_close(c);
         return;
@@ -269,9 +263,9 @@ static void say_goodbye(struct conn *c) {
     conn_watch_reads(c);
 }
 
-static void send_out(struct conn *c) {
-    if (c->broken || !push(c)) {
-        c->h->events->lost(c);
+static void send_answers(struct conn *c) {
+    if (c->broken || !send_backlog(c)) {
+        c->h->events->disconnected(c);
         return;
     }
     if (c->full && conn_backlog(c) <= EXCHANGE_FULL / 4) {
@@ -279,7 +273,7 @@ static void send_out(struct conn *c) {
         c->h->events->space(c);
     }
     if (!c->dead && c->last && conn_backlog(c) == 0 && c->phase == CONN_HEAD)
-        say_goodbye(c);
+        linger(c);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *arg) {
@@ -287,13 +281,14 @@ static void on_writable(evutil_socket_t fd, short what, void *arg) {
     (void)fd;
     (void)what;
     if (!c->dead)
-        send_out(c);
+        send_answers(c);
 }
 
 // Looks after a connection that is not read. A closed client and one that has finished sending look
 // the same (FIN), and one that finishes now may close later without a further word. What tells them
 // apart is the answer to a write: `finish` makes one that means nothing, and again from time to
-// time while the answer is being made; if the client has gone, its system resets the connection.
+// time while the answer is being made; if the client has disconnected, its system resets the
+// connection.
 static void on_probe(evutil_socket_t fd, short what, void *arg) {
     struct conn *c = arg;
     struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
@@ -303,11 +298,11 @@ static void on_probe(evutil_socket_t fd, short what, void *arg) {
         return;
     bool told = poll(&p, 1, 0) > 0, runs = c->phase == CONN_RUN;
     if (told && p.revents & (POLLERR | POLLHUP)) {
-        c->h->events->lost(c);
+        c->h->events->disconnected(c);
     } else if (told && !c->eof && !c->halved && runs) {
         c->halved = true; // but what it has sent before is still to be read
         c->h->events->finish(c);
-    } else if ((c->eof || c->halved) && runs && clock_ms() - c->asked >= ASK_MS) {
+    } else if ((c->eof || c->halved) && runs && clock_ms() - c->probed >= PROBE_WRITE_MS) {
         c->h->events->finish(c);
     } else {
         c->probe_ms = min_i32(2 * c->probe_ms, PROBE_MAX_MS);
@@ -320,18 +315,18 @@ void conn_probe(struct conn *c) {
     if (!c->probe)
         c->probe = evtimer_new(c->h->base, on_probe, c);
     c->probe_ms = PROBE_MS;
-    c->asked = clock_ms();
+    c->probed = clock_ms();
     struct timeval wait = {0, PROBE_MS * 1000};
     if (c->probe)
         event_add(c->probe, &wait);
 }
 
-bool conn_left(const struct conn *c) {
+bool conn_may_be_disconnected(const struct conn *c) {
     struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
     return c->dead || c->eof || c->halved || poll(&p, 1, 0) > 0;
 }
 
-bool conn_reset(const struct conn *c) {
+bool conn_is_disconnected(const struct conn *c) {
     struct pollfd p = {.fd = c->fd};
     return poll(&p, 1, 0) > 0;
 }
@@ -359,17 +354,17 @@ void conn_close(struct conn *c) {
     wake_flush(c->h);
 }
 
-static void service(struct conn *c) {
+static void service_conn(struct conn *c) {
     c->dirty = false;
     if (!c->dead && c->phase == CONN_HEAD)
         c->h->events->input(c);
     if (!c->dead)
-        send_out(c);
+        send_answers(c);
     if (!c->dead)
         conn_watch_reads(c);
 }
 
-static void free_dead(struct http *h) {
+static void free_closed(struct http *h) {
     struct conn **at = &h->dead;
     while (*at) {
         struct conn *c = *at;
@@ -386,7 +381,7 @@ static void free_dead(struct http *h) {
 }
 
 // What has no time now comes before what is marked again meanwhile, and after what will be.
-static void keep_marks(struct http *h, struct conn *list) {
+static void keep_marked(struct http *h, struct conn *list) {
     struct conn **end = &list;
     while (*end)
         end = &(*end)->next_dirty;
@@ -403,18 +398,18 @@ void conn_flush(struct http *h) {
         struct conn *c = list;
         list = c->next_dirty;
         inputs += !c->dead && c->phase == CONN_HEAD && conn_pending(c) > 0;
-        service(c);
+        service_conn(c);
     }
     if (list) {
-        keep_marks(h, list);
+        keep_marked(h, list);
         wake_flush(h);
     }
     h->flushing = false;
-    free_dead(h);
+    free_closed(h);
 }
 
 void conn_abort(struct conn *c) {
     if (!c->dead)
-        push(c);
+        send_backlog(c);
     conn_close(c);
 }

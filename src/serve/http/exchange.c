@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges: what a handler reads of a request, and the answer, whole or in chunks. An exchange
-// that has been handed over outlives its connection, so a handler never holds a pointer to nothing.
-#include "serve/http/impl.h"
+// Exchanges: from bytes to requests (where a head ends, what its limits are, whether it may pass,
+// its body, and then the handler), and the answer, whole or in chunks. A request is refused as
+// early as possible: before its body when the head says enough. An exchange that has been handed
+// over outlives its connection, so a handler never holds a pointer to nothing.
+#include "serve/http/exchange.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +13,16 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "serve/http/impl.h"
 
-struct exchange *exchange_create(struct conn *c) {
+enum {
+    STEPS = 16,            // requests of one connection before others have their turn
+    ZEROS = 8,             // a size of 16 digits is what every client reads
+    SMALL_BODY = 64 << 10, // bytes, as many as a head may have: such bodies are never refused
+    IDLE_PART = 10,        // of body_ms: then a body that does not come is dropped for others
+};
+
+static struct exchange *create_exchange(struct conn *c) {
     struct exchange *x = calloc(1, sizeof *x);
     if (!x)
         return NULL;
@@ -43,7 +54,7 @@ void exchange_own_line(struct exchange *x, bool own) {
     x->own_line = own;
 }
 
-static void tell_end(const struct exchange *x) {
+static void report_end(const struct exchange *x) {
     const struct http_options *o = &x->h->o;
     if (!o->ended || x->own_line)
         return;
@@ -57,7 +68,7 @@ static void tell_end(const struct exchange *x) {
 
 void exchange_free(struct exchange *x) {
     struct http *h = x->h;
-    tell_end(x);
+    report_end(x);
     if (x->prev)
         x->prev->next = x->next;
     else
@@ -73,13 +84,13 @@ void exchange_free(struct exchange *x) {
     free(x);
 }
 
-void exchange_lose(struct exchange *x) {
+static void disconnect_exchange(struct exchange *x) {
     x->c->x = NULL;
     x->c = NULL;
     if (!x->handed)
         exchange_free(x);
-    else if (x->hooks.gone)
-        x->hooks.gone(x->arg);
+    else if (x->hooks.disconnected)
+        x->hooks.disconnected(x->arg);
 }
 
 const char *exchange_method(const struct exchange *x) {
@@ -144,7 +155,7 @@ void exchange_drop_headers(struct exchange *x) {
     str_clear(&x->fields);
 }
 
-static const char *phrase(int status) {
+static const char *status_phrase(int status) {
     static const struct {
         int status;
         const char *phrase;
@@ -180,7 +191,7 @@ static const char *phrase(int status) {
     return "Status";
 }
 
-static const char *date(struct http *h) {
+static const char *date_header(struct http *h) {
     time_t now = time(NULL);
     if (now !=
         h->date_at) { // names of days and months by hand: those of the C library are a locale's
@@ -197,7 +208,7 @@ static const char *date(struct http *h) {
 }
 
 // length: of the body; -1: in chunks, or until the connection closes.
-static void write_head(struct exchange *x, int status, const char *type, int64_t length) {
+static void write_answer_head(struct exchange *x, int status, const char *type, int64_t length) {
     struct conn *c = x->c;
     struct str out = {0};
     x->begun = true;
@@ -206,7 +217,8 @@ static void write_head(struct exchange *x, int status, const char *type, int64_t
     bool no_more = c->eof && conn_pending(c) == 0;
     x->keep = x->head.keep_alive && !c->last && !no_more && !x->h->stops_seen &&
               (length >= 0 || x->chunked);
-    str_printf(&out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, phrase(status), date(x->h));
+    str_printf(&out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, status_phrase(status),
+               date_header(x->h));
     if (type)
         str_printf(&out, "Content-Type: %s\r\n", type);
     if (x->chunked)
@@ -229,7 +241,7 @@ static void write_head(struct exchange *x, int status, const char *type, int64_t
 }
 
 // The answer is complete: the connection is for the next request, or ends.
-static void give_back(struct exchange *x) {
+static void give_exchange_back(struct exchange *x) {
     struct conn *c = x->c;
     bool keep = x->keep;
     exchange_free(x);
@@ -243,7 +255,7 @@ static void give_back(struct exchange *x) {
 
 void exchange_begin(struct exchange *x, int status, const char *type) {
     if (x->c && !x->begun)
-        write_head(x, status, type, -1);
+        write_answer_head(x, status, type, -1);
 }
 
 void exchange_write(struct exchange *x, const void *bytes, size_t n) {
@@ -265,7 +277,7 @@ void exchange_end(struct exchange *x) {
         exchange_abort(x);
         return;
     }
-    give_back(x);
+    give_exchange_back(x);
 }
 
 void exchange_abort(struct exchange *x) {
@@ -281,21 +293,293 @@ void exchange_reply(struct exchange *x, int status, const char *type, const void
         return;
     }
     if (x->c) {
-        write_head(x, status, type, (int64_t)n);
+        write_answer_head(x, status, type, (int64_t)n);
         if (!x->head.bodiless)
             conn_write(x->c, body, n);
     }
-    give_back(x);
+    give_exchange_back(x);
 }
 
-bool exchange_gone(const struct exchange *x) {
+bool exchange_disconnected(const struct exchange *x) {
     return !x->c;
 }
 
-bool exchange_left(const struct exchange *x) {
-    return !x->c || conn_left(x->c);
+bool exchange_may_be_disconnected(const struct exchange *x) {
+    return !x->c || conn_may_be_disconnected(x->c);
 }
 
 size_t exchange_backlog(const struct exchange *x) {
     return x->c ? conn_backlog(x->c) : 0;
 }
+
+static void refuse_request(struct conn *c, int status, const char *reason) {
+    struct http *h = c->h;
+    struct exchange *x = c->x ? c->x : create_exchange(c);
+    if (!x) {
+        conn_close(c);
+        return;
+    }
+    struct http_refusal r = {status, reason, x->head.method, x->head.path, c->peer};
+    struct str body = {0};
+    const char *type = "text/plain; charset=utf-8";
+    if (h->o.refuse)
+        type = h->o.refuse(h->o.arg, &r, &body);
+    else
+        str_printf(&body, "%s\n", reason);
+    snprintf(x->reason, sizeof x->reason, "%s", reason);
+    if (status == 401)
+        exchange_header(x, "WWW-Authenticate", "Bearer");
+    h->counts.refused++;
+    // What follows a request that was not read to its end is no request. Whether it has a body is
+    // known only when its head has been read as a whole.
+    c->last |= !x->framed || x->head.length > 0 || x->head.chunked;
+    exchange_reply(x, status, type, body.data, body.failed ? 0 : body.len);
+    str_fini(&body);
+}
+
+// Says what a path takes, and to a page what it may send there.
+static void answer_options(struct conn *c) {
+    struct exchange *x = c->x;
+    const struct http_options *o = &c->h->o;
+    struct str methods = {0};
+    if (o->methods && strcmp(x->head.path, "*") != 0)
+        o->methods(o->arg, x->head.path, &methods);
+    else
+        str_puts(&methods, "GET, HEAD, POST, DELETE");
+    if (methods.len == 0) {
+        refuse_request(c, methods.failed ? 503 : 404,
+                       methods.failed ? "out of memory for the answer"
+                                      : "there is nothing at this path");
+        return;
+    }
+    guard_preflight(c->h, &x->head, methods.data, &x->fields);
+    str_fini(&methods);
+    exchange_reply(x, 204, NULL, NULL, 0);
+}
+
+static void on_disconnected(struct conn *c) {
+    struct exchange *x = c->x;
+    conn_close(c);
+    if (x)
+        disconnect_exchange(x);
+}
+
+// A request whose client has disconnected already is not begun: clients that send and reset would
+// otherwise fill the queues of others.
+static void run_handler(struct conn *c) {
+    struct exchange *x = c->x;
+    struct http *h = c->h;
+    if (conn_is_disconnected(c)) {
+        on_disconnected(c);
+        return;
+    }
+    conn_enter(c, CONN_RUN);
+    h->counts.requests++;
+    str_trim(&x->body);
+    http_hold_set(&x->hold, x->body.cap);
+    if (strcmp(x->head.method, "OPTIONS") == 0) {
+        answer_options(c);
+        return;
+    }
+    x->handed = true;
+    h->o.handler(h->o.arg, x);
+}
+
+// Of the bodies that do not come, the largest one except that of c; NULL: all come.
+static struct conn *find_idle_body(const struct conn *c) {
+    const struct http_options *o = &c->h->o;
+    struct conn *found = NULL;
+    double late = clock_ms() + o->body_ms - (double)o->body_ms / IDLE_PART;
+    for (struct conn *k = c->h->conns; k; k = k->next)
+        if (k != c && !k->dead && k->phase == CONN_BODY && k->until < late &&
+            (!found || k->x->hold.bytes > found->x->hold.bytes))
+            found = k;
+    return found;
+}
+
+// Counts what a body takes now. Where there is too much of all, those that do not come are refused.
+// False: so must this one.
+static bool count_body_memory(struct conn *c) {
+    const struct exchange *x = c->x;
+    const struct http *h = c->h;
+    struct conn *idle;
+    http_hold_set(&c->x->hold, x->body.cap);
+    while (http_crowded(h) && (idle = find_idle_body(c)))
+        refuse_request(idle, 408,
+                       "the body stopped coming while others waited for its memory; try again");
+    return x->body.len <= SMALL_BODY || !http_crowded(h);
+}
+
+// Time for the next bytes: as long as they keep the pace, it is always the same.
+static void extend_body_time(struct conn *c, size_t n) {
+    double more = c->until + 1e3 * (double)n / (double)HTTP_BODY_PACE;
+    c->until = fmin(more, clock_ms() + c->h->o.body_ms);
+}
+
+static void receive_body(struct conn *c) {
+    struct exchange *x = c->x;
+    size_t n = conn_pending(c), before = x->body.len, used = n;
+    const char *bytes = c->in.data + c->in_at;
+    int status = 0, rc = 0;
+    struct err e = {0};
+    if (!x->head.chunked) {
+        used = n < (size_t)x->head.length - before ? n : (size_t)x->head.length - before;
+        str_append(&x->body, bytes, used);
+        if (x->body.failed) {
+            status = 503;
+            rc = err_set(&e, ERR_MEMORY, "out of memory for the body of a request");
+        }
+    } else {
+        rc = http_chunked_take(&c->chunked, bytes, n, &used, &status, &e);
+    }
+    conn_used(c, used);
+    extend_body_time(c, x->body.len - before);
+    if (rc)
+        refuse_request(c, status, e.text);
+    else if (!count_body_memory(c))
+        refuse_request(c, 503,
+                       "the bodies of all requests together take too much memory; try again later");
+    else if (x->head.chunked ? c->chunked.done : x->body.len == (size_t)x->head.length)
+        run_handler(c);
+}
+
+// A body that nothing announces would be read as the next request.
+static bool may_have_hidden_body(const struct http_head *head) {
+    static const char *const with[] = {"POST", "PUT", "PATCH", "QUERY"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++)
+        found |= strcmp(head->method, with[i]) == 0;
+    return found && head->length < 0 && !head->chunked;
+}
+
+// The head has been read: what it alone can be refused for, then the body.
+static void begin_request(struct conn *c) {
+    struct exchange *x = c->x;
+    const struct http *h = c->h;
+    x->framed = true;
+    c->last |= may_have_hidden_body(&x->head);
+    struct guard_refusal g = guard_check(h, &x->head, c->local);
+    if (g.status) {
+        refuse_request(c, g.status, g.reason);
+        return;
+    }
+    if (x->head.length > 0 && (uint64_t)x->head.length > h->o.body_bytes) {
+        struct err e = {0};
+        err_set(&e, ERR_LIMIT, "the request's body is larger than %zu bytes", h->o.body_bytes);
+        refuse_request(c, 413, e.text);
+        return;
+    }
+    if (x->head.length <= 0 && !x->head.chunked) {
+        run_handler(c);
+        return;
+    }
+    conn_enter(c, CONN_BODY);
+    c->until = c->since + h->o.body_ms;
+    c->chunked = (struct http_chunked){.body = &x->body, .limit = h->o.body_bytes};
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (x->head.expects_continue && conn_pending(c) == 0)
+        conn_write(c, go_on, sizeof go_on - 1);
+}
+
+static void receive_head(struct conn *c) {
+    // An empty line before a request is passed over, as RFC 9112 asks; one, since each would give
+    // a connection that asks for nothing its whole time again.
+    if (!c->blank && conn_pending(c) >= 2 && memcmp(c->in.data + c->in_at, "\r\n", 2) == 0) {
+        conn_used(c, 2);
+        c->blank = true;
+    }
+    size_t n = conn_pending(c);
+    const char *bytes = n ? c->in.data + c->in_at : "";
+    if (n && c->in_seen == 0)
+        c->since = clock_ms();
+    size_t end = http_head_end(bytes, n, c->in_seen);
+    c->in_seen = n;
+    if (end ? end > c->h->o.head_bytes : n > c->h->o.head_bytes) {
+        struct err e = {0};
+        err_set(&e, ERR_LIMIT, "the request's headers are larger than %zu bytes",
+                c->h->o.head_bytes);
+        refuse_request(c, 431, e.text);
+        return;
+    }
+    if (!end)
+        return;
+    struct exchange *x = create_exchange(c);
+    struct err e = {0};
+    int status = 500;
+    int rc = x ? http_head_parse(&x->head, bytes, end, &status, &e) : ERR_MEMORY;
+    conn_used(c, end);
+    c->blank = false;
+    if (rc)
+        refuse_request(c, status, x ? e.text : "out of memory for a request");
+    else
+        begin_request(c);
+}
+
+// Goes on as long as a request begins, ends or is answered; a client that does not take its answers
+// gets no further ones, and one that sends many requests at once waits for the others' turns.
+static void on_input(struct conn *c) {
+    for (int steps = 0;; steps++) {
+        size_t before = conn_pending(c);
+        enum conn_phase phase = c->phase;
+        if (c->dead || c->last || before == 0 || c->full)
+            break;
+        if (steps >= STEPS && phase == CONN_HEAD) {
+            conn_mark(c);
+            return;
+        }
+        if (phase == CONN_HEAD)
+            receive_head(c);
+        else if (phase == CONN_BODY)
+            receive_body(c);
+        if (!c->dead && conn_pending(c) == before && c->phase == phase)
+            break;
+    }
+    if (!c->dead && c->eof && c->phase == CONN_HEAD && !c->last && !c->full) {
+        c->last = true; // nothing complete is left, and nothing will come
+        conn_mark(c);
+    }
+}
+
+static void on_finish(struct conn *c) {
+    struct exchange *x = c->x;
+    if (c->phase != CONN_RUN || !x) {
+        if (c->phase == CONN_BODY)
+            on_disconnected(c);
+        else
+            on_input(c);
+        return;
+    }
+    // The write that shows whether the client is connected, see on_probe in conn.c. An answer in
+    // chunks gets a leading zero of its next chunk's size, one that has not begun an interim
+    // answer. HTTP/1.0 has neither: there the next real write tells, or the kernel, which looks
+    // after idle connections. Where the client has not taken what was written before, that is still
+    // on its way to tell.
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    bool probes = !c->local && conn_backlog(c) == 0;
+    if (probes && !x->begun && x->head.minor > 0)
+        conn_write(c, interim, sizeof interim - 1);
+    else if (probes && x->chunked && !x->head.bodiless && x->zeros++ < ZEROS)
+        conn_write(c, "0", 1);
+    conn_probe(c);
+}
+
+static void on_space(struct conn *c) {
+    struct exchange *x = c->x;
+    if (x && x->handed && x->hooks.writable)
+        x->hooks.writable(x->arg);
+    else if (!x)
+        conn_mark(c);
+}
+
+// A request that comes too slowly gets an answer; all else that is late is just closed.
+static void on_late(struct conn *c) {
+    if (conn_backlog(c) > 0)
+        on_disconnected(c);
+    else if (c->phase == CONN_BODY || (c->phase == CONN_HEAD && conn_pending(c) > 0))
+        refuse_request(c, 408, "the request came too slowly");
+    else
+        conn_close(c);
+}
+
+const struct http_events http_exchange_events = {on_input, on_finish, on_disconnected, on_space,
+                                                 on_late};

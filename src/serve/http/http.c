@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of the HTTP server: accepting, time limits, and the end. All
-// connections are looked at once a tick (up to a second) for what has lasted too long, which costs
-// less than a timer for each and has no state to keep.
-#include "serve/http/impl.h"
+// The HTTP server: accepting, time limits, and the end. All connections are looked at once a tick
+// (up to a second) for what has lasted too long, which costs less than a timer for each and has no
+// state to keep.
+#include "serve/http/http.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,14 +15,10 @@
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "base/vec.h"
+#include "serve/http/impl.h"
 
 enum {
     SPARE_DESCRIPTORS = 64, // for files, the loop and listeners
-    LINGER_MS = 2000,
-    LINGER_LAST_MS = 300, // while the server ends
-    LAST_MS = 1000,       // between the cut hooks and the end
-    LAST_FAST_MS = 200,
     GRACE_MAX_S = 1000000
 };
 
@@ -55,11 +51,11 @@ static void set_defaults(struct http_options *o, int descriptors) {
     o->body_bytes = o->body_bytes ? o->body_bytes : 64 << 20;
     o->bodies_bytes = o->bodies_bytes ? o->bodies_bytes : 1 << 30;
     o->connections = o->connections > 0 ? min_i32(o->connections, descriptors) : descriptors;
-    o->head_ms = o->head_ms > 0 ? o->head_ms : 30000;
-    o->body_ms = o->body_ms > 0 ? o->body_ms : 30000;
-    o->idle_ms = o->idle_ms > 0 ? o->idle_ms : 120000;
-    o->stall_ms = o->stall_ms > 0 ? o->stall_ms : 30000;
-    o->grace_s = o->grace_s == 0 ? 5 : fmin(fmax(o->grace_s, 0), GRACE_MAX_S);
+    o->head_ms = o->head_ms > 0 ? o->head_ms : HTTP_HEAD_MS;
+    o->body_ms = o->body_ms > 0 ? o->body_ms : HTTP_BODY_MS;
+    o->idle_ms = o->idle_ms > 0 ? o->idle_ms : HTTP_IDLE_MS;
+    o->stall_ms = o->stall_ms > 0 ? o->stall_ms : HTTP_STALL_MS;
+    o->grace_s = o->grace_s == 0 ? HTTP_GRACE_S : fmin(fmax(o->grace_s, 0), GRACE_MAX_S);
 }
 
 // What asks a program to end, by whatever way. A terminal that closes sends SIGHUP, which nohup has
@@ -108,7 +104,7 @@ int http_create(struct http **out, const struct http_options *o, struct err *e) 
     if (!h)
         return err_set(e, ERR_MEMORY, "out of memory for the HTTP server");
     h->o = *o;
-    h->events = &http_request_events;
+    h->events = &http_exchange_events;
     h->wake_fd = -1;
     set_defaults(&h->o, raise_descriptors());
     pthread_mutex_init(&h->lock, NULL);
@@ -183,7 +179,7 @@ static bool overdue(const struct conn *c, double now) {
     case CONN_RUN:
         return false;
     case CONN_LINGER:
-        return spent > (c->h->stops_seen ? LINGER_LAST_MS : LINGER_MS);
+        return spent > (c->h->stops_seen ? LINGER_DRAINING_MS : LINGER_MS);
     }
     return false;
 }
@@ -224,7 +220,7 @@ bool http_draining(const struct http *h) {
 }
 
 // Tells every exchange that it must end; what is written then has wait_ms to leave.
-static void cut(struct http *h, int wait_ms) {
+static void cut_exchanges(struct http *h, int wait_ms) {
     h->cut = true;
     for (struct conn *c = h->conns; c; c = c->next)
         if (c->x && c->x->handed && c->x->hooks.cut)
@@ -240,7 +236,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg) {
     (void)fd;
     (void)what;
     if (!h->cut)
-        cut(h, LAST_MS);
+        cut_exchanges(h, CUT_MS);
     else
         event_base_loopbreak(h->base);
 }
@@ -264,7 +260,7 @@ static void see_stops(struct http *h) {
         begin_drain(h);
     }
     if (stops > 1 && !h->cut)
-        cut(h, LAST_FAST_MS);
+        cut_exchanges(h, CUT_FAST_MS);
     h->stops_seen = stops;
 }
 
@@ -278,35 +274,11 @@ static void on_wake(evutil_socket_t fd, short what, void *arg) {
     http_run_tasks(h);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg) {
-    struct http_timer *t = arg;
-    (void)fd;
-    (void)what;
-    t->task.fn(t->task.arg);
-}
-
-int http_every(struct http *h, int period_ms, void (*fn)(void *), void *arg, struct err *e) {
-    struct http_timer *t = calloc(1, sizeof *t);
-    struct timeval period = {period_ms / 1000, period_ms % 1000 * 1000};
-    if (t)
-        t->event = event_new(h->base, -1, EV_PERSIST, on_timer, t);
-    if (!t || !t->event || event_add(t->event, &period)) {
-        if (t && t->event)
-            event_free(t->event);
-        free(t);
-        return err_set(e, ERR_MEMORY, "out of memory for a timer");
-    }
-    t->task = (struct http_task){.fn = fn, .arg = arg};
-    t->next = h->timers;
-    h->timers = t;
-    return 0;
-}
-
 // After the loop: connections go, and what was posted until now is run a last time.
 static void close_all(struct http *h) {
     listen_end(h);
     while (h->conns)
-        h->events->lost(h->conns);
+        h->events->disconnected(h->conns);
     conn_flush(h);
     pthread_mutex_lock(&h->lock);
     h->closed = true;

@@ -5,8 +5,8 @@
 // its own shape.
 //
 // All functions are for the thread that runs http_run, except http_post and http_stop. Callbacks
-// are never made from inside a call into this module: after exchange_write returns, nothing has
-// happened that the caller has not been told of.
+// are never made from inside a call into this module or exchange.h: after exchange_write returns,
+// nothing has happened that the caller has not been told of.
 //
 // TLS and HTTP/2 are left to a reverse proxy.
 #ifndef COPPICE_SERVE_HTTP_HTTP_H
@@ -20,7 +20,7 @@
 #include "base/str.h"
 
 struct http;     // the server
-struct exchange; // one request and its answer
+struct exchange; // one request and its answer (exchange.h)
 
 // Appends the methods that a path takes, "GET, HEAD, POST"; nothing where there is nothing at it.
 typedef void http_methods_fn(void *arg, const char *path, struct str *methods);
@@ -43,7 +43,7 @@ typedef const char *http_refuse_fn(void *arg, const struct http_refusal *r, stru
 // A request that has ended: answered, or left by its client, or broken off.
 struct http_ended {
     const char *method, *path, *peer; // as in http_refusal; HEAD is "HEAD" here
-    int status;                       // of the answer; 499: the client went before it began
+    int status;                       // of the answer; 499: the client disconnected before
     const char *reason;               // of a refusal, words of no request; NULL: none
     double ms;                        // since its head was there
 };
@@ -51,7 +51,18 @@ struct http_ended {
 // call this module.
 typedef void http_ended_fn(void *arg, const struct http_ended *r);
 
-// What is pointed at must stay while the server lives. Zero means the default in brackets.
+// Time limits of connections, which http_options may change; the others are in impl.h.
+enum {
+    HTTP_HEAD_MS = 30000,  // from the first byte of a request to the end of its headers
+    HTTP_BODY_MS = 30000,  // that a body may be late against HTTP_BODY_PACE
+    HTTP_IDLE_MS = 120000, // without a request on a connection
+    HTTP_STALL_MS = 30000, // without the client taking a byte of a waiting answer
+    HTTP_GRACE_S = 5,      // of running exchanges after http_stop
+    HTTP_BODY_PACE = 4096, // bytes a second
+};
+
+// What is pointed at must stay while the server lives. Zero means the default, in brackets or
+// above.
 struct http_options {
     const char *host; // name or address, IPv6 with or without []; all its addresses; NULL: none
     int port;         // 0: any free one
@@ -79,11 +90,8 @@ struct http_options {
     size_t body_bytes;   // [64 MiB]
     size_t bodies_bytes; // of all requests in progress together, with what is made of them [1 GiB]
     int connections;     // [what the limit of descriptors leaves]
-    int head_ms;         // from the first byte of a request to the end of its headers [30 s]
-    int body_ms;         // that a body may lie behind a pace of 4 KiB a second [30 s]
-    int idle_ms;         // without a request on a connection [120 s]
-    int stall_ms;        // without the client taking a byte of a waiting answer [30 s]
-    double grace_s;      // how long running exchanges may last after http_stop; < 0: none [5 s]
+    int head_ms, body_ms, idle_ms, stall_ms;
+    double grace_s; // < 0: none
 };
 
 // ERR_USAGE, ERR_MEMORY, ERR_IO. Raises the soft limit of descriptors to the hard one.
@@ -92,7 +100,7 @@ int http_create(struct http **out, const struct http_options *o, struct err *e);
 // to others and there is no key; ERR_IO: cannot be bound; ERR_STATE: the path is in use by another
 // one.
 int http_listen(struct http *h, struct err *e);
-// Addresses bound, as "http://127.0.0.1:8080", "http://[::1]:8080" or "unix:/run/x"; NULL behind
+// Addresses bound, as "http://127.0.0.1:8080", "http://[::1]:8080" or "unix:/run/x"; NULL after
 // the last one.
 const char *http_address(const struct http *h, size_t i);
 // Serves until http_stop, then until the last connection has ended; at most grace_s and 1.5 s more.
@@ -128,73 +136,24 @@ struct http_counts {
 };
 struct http_counts http_counts(const struct http *h);
 
-// The request. Strings live until the exchange is given back.
-// Of static storage. HEAD is told as GET; its body is left out.
-const char *exchange_method(const struct exchange *x);
-const char *exchange_path(const struct exchange *x);  // decoded UTF-8 without the query
-const char *exchange_query(const struct exchange *x); // as sent, "" when there is none
-bool exchange_wants_head(const struct exchange *x);   // it is a HEAD
-// The first header of that name (any case), NULL when absent.
-const char *exchange_request_header(const struct exchange *x, const char *name);
-// The i-th header, its name in lower case; false behind the last one.
-bool exchange_request_field(const struct exchange *x, size_t i, const char **name,
-                            const char **value);
-const char *exchange_body(const struct exchange *x,
-                          size_t *n);                // a NUL follows; other threads may read
-void exchange_drop_body(struct exchange *x);         // frees it early
-const char *exchange_peer(const struct exchange *x); // "127.0.0.1:4711" or "unix"
+// Descriptors and a one-shot timer of others in the loop, so that a client of other servers shares
+// its thread and needs no locks. Loop thread only, or before http_run.
 
-// Memory that follows from a body, in the count that bodies_bytes bounds: the body, and what is
-// made of it, for as long as that is there. Zeroed is valid and counts nothing.
-struct http_hold {
-    struct http *h;
-    size_t bytes;
-};
-// Moves the body, and its place in the count, to the caller, who ends the hold once the memory is
-// free. Both must be empty.
-void exchange_take_body(struct exchange *x, struct str *body, struct http_hold *hold);
-// Any thread, one at a time: the memory is so many bytes now. It is never refused, since what is
-// there is there; bodies that come are, while the count is above its bound.
-void http_hold_set(struct http_hold *hold, size_t bytes);
-void http_hold_end(struct http_hold *hold);
-bool http_crowded(const struct http *h); // any thread: the count is above its bound
+// One descriptor that is looked at.
+struct http_watch;
+typedef void http_ready_fn(void *arg, int fd, bool readable, bool writable);
 
-// Whether the handler itself tells of the end of this request, and http_options.ended is not
-// called.
-void exchange_own_line(struct exchange *x, bool own);
+// Begins to look at fd. NULL: no memory. http_watch_end before fd is closed and before
+// http_destroy.
+struct http_watch *http_watch_begin(struct http *h, int fd, http_ready_fn *fn, void *arg);
+// What is looked for from now on, again and again. ERR_MEMORY.
+int http_watch_for(struct http_watch *w, bool read, bool write);
+void http_watch_end(struct http_watch *w); // NULL is allowed
 
-// What may happen to an exchange that is not given back yet. NULL hooks are skipped.
-struct exchange_hooks {
-    // The client has gone. What is written from now on is dropped; the exchange must still be given
-    // back, here or later.
-    void (*gone)(void *arg);
-    // The backlog had passed EXCHANGE_FULL and has fallen to a quarter of it.
-    void (*writable)(void *arg);
-    void (*drain)(void *arg); // the server will end; grace_s are left
-    void (*cut)(void *arg);   // time is over: write a last word and give the exchange back now
-};
-// A handler that returns before it has given back the exchange sets them. hooks is copied.
-void exchange_watch(struct exchange *x, const struct exchange_hooks *hooks, void *arg);
-
-// A header of the answer, before it begins; bytes that a header must not hold become spaces.
-void exchange_header(struct exchange *x, const char *name, const char *value);
-void exchange_drop_headers(struct exchange *x); // for another answer than they were of
-// The whole answer; gives the exchange back. type may be NULL (no body then).
-void exchange_reply(struct exchange *x, int status, const char *type, const void *body, size_t n);
-// An answer in pieces: begin once, write any number of times, end (which gives the exchange back).
-void exchange_begin(struct exchange *x, int status, const char *type);
-void exchange_write(struct exchange *x, const void *bytes, size_t n);
-void exchange_end(struct exchange *x);
-// Gives back the exchange and breaks the connection, so that the client sees an incomplete answer.
-void exchange_abort(struct exchange *x);
-bool exchange_gone(const struct exchange *x);
-// Has the client gone, or closed its side, as one does that has given up waiting? Asks the system,
-// so that it also tells of what the loop has not seen yet. One that closes its side only because it
-// has nothing more to send looks the same.
-bool exchange_left(const struct exchange *x);
-// Bytes written and not yet taken by the client. A writer stops above EXCHANGE_FULL and goes on in
-// its writable hook.
-enum { EXCHANGE_FULL = 256 << 10 };
-size_t exchange_backlog(const struct exchange *x);
+// A timer that fires once each time it is set.
+struct http_alarm;
+struct http_alarm *http_alarm_create(struct http *h, void (*fn)(void *), void *arg); // NULL: memory
+void http_alarm_set(struct http_alarm *a, int64_t ms); // in so many; < 0: not any more
+void http_alarm_destroy(struct http_alarm *a);         // NULL is allowed; before http_destroy
 
 #endif

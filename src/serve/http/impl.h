@@ -8,8 +8,8 @@
 // a connection for ever), and cannot tell a client that has closed from one that has only finished
 // sending.
 //
-// From below: conn.c moves bytes; exchange.c makes answers; request.c makes requests
-// of bytes; http.c owns the loop. A lower file reaches a higher one through `events` only.
+// From below: conn.c moves bytes; exchange.c makes requests of bytes and bytes of answers; http.c
+// owns the loop. A lower file reaches a higher one through `events` only.
 #ifndef COPPICE_SERVE_HTTP_IMPL_H
 #define COPPICE_SERVE_HTTP_IMPL_H
 
@@ -20,17 +20,31 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-#include "serve/http/chunked.h"
-#include "serve/http/head.h"
+#include "serve/http/exchange.h"
 #include "serve/http/http.h"
+#include "serve/http/message.h"
 
 enum { HTTP_SCRATCH = 64 << 10 };
+
+// Times of connections that no option changes.
+enum {
+    LINGER_MS = 2000,         // after the last answer, for the client to read it
+    LINGER_DRAINING_MS = 300, // the same while the server ends
+    CUT_MS = 1000,            // between the cut hooks and the end
+    CUT_FAST_MS = 200,        // the same after a second stop
+    PROBE_MS = 2,             // to the first look whether a client that is not read is connected
+    PROBE_MAX_MS = 1000,      // between further looks
+    PROBE_WRITE_MS = 2000,    // between writes to a client that has finished sending
+    KEEPALIVE_IDLE_S = 30,    // of TCP
+    KEEPALIVE_INTERVAL_S = 10,
+    KEEPALIVE_COUNT = 3,
+};
 
 enum conn_phase {
     CONN_HEAD,   // between requests (idle when nothing has come), or inside a head
     CONN_BODY,   // inside a body
     CONN_RUN,    // an exchange is with the handler
-    CONN_LINGER, // all is said; what still comes is thrown away, so that the client can read
+    CONN_LINGER, // the last answer is written; input is discarded, so that the client can read
 };
 
 struct conn {
@@ -42,7 +56,7 @@ struct conn {
     struct event read, write;
     struct event *probe; // looks whether the client is there while nothing is read
     int probe_ms;
-    double asked;  // ms: when it last began to look
+    double probed; // ms: when it last began to look
     struct str in; // received, not yet used from in_at on
     size_t in_at, in_seen;
     struct evbuffer *out;
@@ -61,7 +75,7 @@ struct conn {
 
 struct exchange {
     struct http *h;
-    struct conn *c; // NULL: the client has gone
+    struct conn *c; // NULL: the client has disconnected
     struct exchange *prev, *next;
     struct http_head head;
     struct str body;
@@ -72,7 +86,7 @@ struct exchange {
     char peer[64];
     bool framed;               // the head has been read as a whole
     bool handed;               // belongs to the handler
-    bool own_line;             // the handler tells of its end
+    bool own_line;             // the handler logs its end
     int status;                // of the answer; 0: none yet
     char reason[160];          // of a refusal
     double arrived;            // ms
@@ -83,15 +97,16 @@ struct exchange {
 struct http_events {
     void (*input)(struct conn *c);  // bytes have come, or there is room for another request
     void (*finish)(struct conn *c); // the client has closed its side; again while it is answered
-    void (*lost)(struct conn *c);   // the connection is broken
-    void (*space)(struct conn *c);  // a high backlog has fallen
-    void (*late)(struct conn *c);   // a time limit has passed
+    void (*disconnected)(struct conn *c);
+    void (*space)(struct conn *c); // a high backlog has fallen
+    void (*late)(struct conn *c);  // a time limit has passed
 };
 
-struct http_timer {
+struct http_timer { // of http_every
     struct http_timer *next;
     struct event *event;
-    struct http_task task;
+    void (*fn)(void *);
+    void *arg;
 };
 
 enum { HTTP_LISTENERS = 16, HTTP_SIGNALS = 4 };
@@ -126,7 +141,7 @@ struct http {
     bool closed;                          // http_run has returned
 };
 
-// io.c
+// loop.c
 void http_run_tasks(struct http *h); // what is posted until now; what that posts comes next time
 
 // conn.c
@@ -135,25 +150,21 @@ struct conn *conn_create(struct http *h, int fd, const struct sockaddr *peer, so
 size_t conn_pending(const struct conn *c); // received and not yet used
 void conn_used(struct conn *c, size_t n);  // takes n bytes off what was received
 void conn_write(struct conn *c, const void *bytes, size_t n);
-void conn_break(struct conn *c); // tells that it is lost, but not before the caller has returned
+void conn_break(struct conn *c); // tells of a disconnect, but not before the caller has returned
 size_t conn_backlog(const struct conn *c);
 void conn_mark(struct conn *c);  // has it serviced before the loop waits again
 void conn_flush(struct http *h); // services what is marked, frees what is closed
 void conn_enter(struct conn *c, enum conn_phase phase);
 void conn_watch_reads(struct conn *c); // reads again if it was paused and there is room
-void conn_probe(struct conn *c);       // begins to look whether the client is still there
-bool conn_left(const struct conn *c);  // the client has closed its side
-bool conn_reset(const struct conn *c); // there is no client any more, whatever is still to be read
-void conn_close(struct conn *c);       // now; its memory goes with the next conn_flush
-void conn_abort(struct conn *c);       // the same, after what the kernel takes of earlier answers
+void conn_probe(struct conn *c);       // begins to look whether the client is connected
+bool conn_may_be_disconnected(const struct conn *c); // the client has closed its side
+bool conn_is_disconnected(const struct conn *c);     // whatever is still to be read
+void conn_close(struct conn *c); // now; its memory goes with the next conn_flush
+void conn_abort(struct conn *c); // the same, after what the kernel takes of earlier answers
 
 // exchange.c
-struct exchange *exchange_create(struct conn *c); // NULL: out of memory
-void exchange_lose(struct exchange *x); // the connection is gone: tells the handler, or frees
+extern const struct http_events http_exchange_events;
 void exchange_free(struct exchange *x);
-
-// request.c
-extern const struct http_events http_request_events;
 
 // guard.c
 struct guard_refusal {

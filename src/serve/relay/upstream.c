@@ -14,14 +14,12 @@
 #include <strings.h>
 
 #include "base/clock.h"
-#include "serve/http/io.h"
 
 enum {
     CONNECT_MS = 10000,
     SILENT_MS = 600000,
     TICK_MS = 500,
-    FIELDS_MAX = 128, // of an answer's head, and its bytes
-    HEAD_MAX = 1 << 18
+    HEAD_MAX = 1 << 18 // bytes of an answer's head
 };
 
 // What is used of libcurl.
@@ -70,13 +68,11 @@ struct upstream_call {
     void *arg;
     CURL *easy;
     struct curl_slist *fields; // sent
-    struct str head;           // name NUL value NUL ... of the answer
-    size_t n_head;
-    struct upstream_field at[FIELDS_MAX];
-    int status;
-    bool told;       // of the head
-    bool held;       // the caller takes no more for now
-    double progress; // ms, of the newest byte
+    struct str lines;          // of the answer's head, as far as it has come
+    struct http_head head;     // status >= 200: the caller has it
+    struct err unread;         // why it is none
+    bool held;                 // the caller takes no more for now
+    double progress;           // ms, of the newest byte
     char why[CURL_ERROR_SIZE];
 };
 
@@ -93,7 +89,8 @@ static void free_call(struct upstream_call *c) {
         u->curl.easy_cleanup(c->easy);
     }
     u->curl.slist_free_all(c->fields);
-    str_fini(&c->head);
+    str_fini(&c->lines);
+    http_head_fini(&c->head);
     free(c);
 }
 
@@ -104,8 +101,10 @@ static void end_call(struct upstream_call *c, const struct api_error *why) {
     free_call(c);
 }
 
-static void describe(const struct upstream_call *c, CURLcode code, struct api_error *why) {
-    const char *said = c->why[0] ? c->why : c->u->curl.easy_strerror(code), *name = c->u->base.data;
+static void describe_failure(const struct upstream_call *c, CURLcode code, struct api_error *why) {
+    const char *name = c->u->base.data, *said = c->unread.code ? c->unread.text
+                                                : c->why[0]    ? c->why
+                                                               : c->u->curl.easy_strerror(code);
     curl_off_t connected = 0;
     c->u->curl.easy_getinfo(c->easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
     if (code == CURLE_OPERATION_TIMEDOUT)
@@ -115,7 +114,7 @@ static void describe(const struct upstream_call *c, CURLcode code, struct api_er
     else if (code == CURLE_GOT_NOTHING)
         api_fail(why, 502, "upstream_failed",
                  "the upstream %.200s closed the connection without an answer", name);
-    else if (c->status > 0)
+    else if (c->head.status > 0 && !c->unread.code)
         api_fail(why, 502, "upstream_failed", "the upstream %.200s broke off its answer: %.200s",
                  name, said);
     else if (connected > 0)
@@ -127,7 +126,7 @@ static void describe(const struct upstream_call *c, CURLcode code, struct api_er
 }
 
 // Tells of calls that have ended. Not from inside libcurl.
-static void gather(struct upstream *u) {
+static void report_ended_calls(struct upstream *u) {
     int left;
     for (CURLMsg *m; (m = u->curl.multi_info_read(u->multi, &left));) {
         struct upstream_call *c = NULL;
@@ -137,7 +136,7 @@ static void gather(struct upstream *u) {
             u->curl.easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&c) || !c)
             continue;
         if (code)
-            describe(c, code, &why);
+            describe_failure(c, code, &why);
         end_call(c, code ? &why : NULL);
     }
 }
@@ -148,14 +147,14 @@ static void on_ready(void *arg, int fd, bool readable, bool writable) {
     u->curl.multi_socket_action(
         u->multi, fd, (readable ? CURL_CSELECT_IN : 0) | (writable ? CURL_CSELECT_OUT : 0),
         &running);
-    gather(u);
+    report_ended_calls(u);
 }
 
 static void on_alarm(void *arg) {
     struct upstream *u = arg;
     int running;
     u->curl.multi_socket_action(u->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-    gather(u);
+    report_ended_calls(u);
 }
 
 // Those whose upstream says nothing for too long.
@@ -196,55 +195,25 @@ static int on_timeout(CURLM *multi, long ms, void *arg) {
     return 0;
 }
 
-static void add_field(struct upstream_call *c, const char *line, size_t n) {
-    const char *colon = memchr(line, ':', n);
-    if (!colon || c->n_head == FIELDS_MAX)
-        return;
-    const char *value = colon + 1, *end = line + n;
-    while (value < end && (*value == ' ' || *value == '\t'))
-        value++;
-    while (end > value && strchr(" \t\r\n", end[-1]))
-        end--;
-    str_append(&c->head, line, (size_t)(colon - line));
-    str_putc(&c->head, '\0');
-    str_append(&c->head, value, (size_t)(end - value));
-    str_putc(&c->head, '\0');
-    c->n_head++;
-}
-
-static void tell_head(struct upstream_call *c) {
-    const char *p = c->head.data;
-    for (size_t i = 0; i < c->n_head; i++) {
-        c->at[i].name = p;
-        c->at[i].value = p += strlen(p) + 1;
-        p += strlen(p) + 1;
-    }
-    c->told = true;
-    c->events.head(c->arg, c->status, c->at, c->n_head);
-}
-
 // One line of a head: of the answer's, of one with status 1xx before it, or of what follows chunks.
 static size_t on_head(char *line, size_t size, size_t count, void *arg) {
     struct upstream_call *c = arg;
     size_t n = size * count;
-    long status = 0;
     c->progress = clock_ms();
-    if (c->told)
+    if (c->head.status >= 200)
         return n;
-    if (n > 5 && !strncasecmp(line, "HTTP/", 5)) {
-        str_clear(&c->head);
-        c->n_head = 0;
+    if (n > 5 && !strncasecmp(line, "HTTP/", 5))
+        str_clear(&c->lines);
+    str_append(&c->lines, line, n);
+    if (c->lines.failed || c->lines.len > HEAD_MAX)
+        return 0;
+    if (n > 2)
         return n;
-    }
-    if (n > 2) {
-        add_field(c, line, n);
-        return c->head.failed || c->head.len > HEAD_MAX ? 0 : n;
-    }
-    c->u->curl.easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
-    if (status >= 200) {
-        c->status = (int)status;
-        tell_head(c);
-    }
+    http_head_fini(&c->head);
+    if (http_head_parse_response(&c->head, c->lines.data, c->lines.len, &c->unread))
+        return 0;
+    if (c->head.status >= 200)
+        c->events.head(c->arg, &c->head);
     return n;
 }
 
@@ -402,7 +371,7 @@ static int set_key(struct upstream *u, const char *key, struct err *e) {
 }
 
 // libcurl of the system. ERR_UNSUPPORTED with the loader's words where there is none.
-static int load(struct library *l, struct err *e) {
+static int load_libcurl(struct library *l, struct err *e) {
     const struct {
         const char *name;
         void **at;
@@ -450,8 +419,8 @@ static int load(struct library *l, struct err *e) {
     return rc;
 }
 
-static int start(struct upstream *u, struct http *h, const struct upstream_options *o,
-                 struct err *e) {
+static int open_client(struct upstream *u, struct http *h, const struct upstream_options *o,
+                       struct err *e) {
     u->h = h;
     u->connect_ms = o->connect_ms > 0 ? o->connect_ms : CONNECT_MS;
     u->silent_ms = o->silent_ms > 0 ? o->silent_ms : SILENT_MS;
@@ -478,14 +447,14 @@ int upstream_create(struct upstream **out, struct http *h, const struct upstream
     *out = NULL;
     if (!u)
         return err_set(e, ERR_MEMORY, "no memory for the client of the upstream");
-    int rc = load(&u->curl, e);
+    int rc = load_libcurl(&u->curl, e);
     if (!rc && u->curl.global_init(CURL_GLOBAL_DEFAULT))
         rc = err_set(e, ERR_MEMORY, "libcurl cannot be started");
     if (rc) {
         free(u);
         return rc;
     }
-    if ((rc = start(u, h, o, e)))
+    if ((rc = open_client(u, h, o, e)))
         upstream_destroy(u);
     else
         *out = u;

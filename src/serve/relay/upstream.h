@@ -8,6 +8,7 @@
 #define COPPICE_SERVE_RELAY_UPSTREAM_H
 
 #include "serve/http/http.h"
+#include "serve/http/message.h"
 #include "serve/request/error.h"
 
 struct upstream;      // the client
@@ -29,14 +30,10 @@ void upstream_destroy(struct upstream *u);
 const char *upstream_name(const struct upstream *u); // the address without /v1, for sentences
 bool upstream_has_key(const struct upstream *u);
 
-struct upstream_field {
-    const char *name, *value;
-};
-
 struct upstream_request {
     const char *method;
-    const char *path;                    // behind the base, as it goes out: "/v1/models?limit=3"
-    const struct upstream_field *fields; // [n_fields]
+    const char *path;                // after the base, as it goes out: "/v1/models?limit=3"
+    const struct http_field *fields; // [n_fields]
     size_t n_fields;
     const char *body; // [n_body] must live until the call has ended; NULL: none
     size_t n_body;
@@ -49,8 +46,8 @@ enum upstream_take {
 };
 
 struct upstream_events {
-    // The head of the answer has come. Fields live until the call has ended.
-    void (*head)(void *arg, int status, const struct upstream_field *fields, size_t n);
+    // The head of the answer has come. It lives until the call has ended.
+    void (*head)(void *arg, const struct http_head *head);
     enum upstream_take (*body)(void *arg, const char *bytes, size_t n);
     // The call has ended and is freed. why: NULL when the answer is whole, else 502 (cannot be
     // reached, broke off) or 504 (took too long) with a sentence.

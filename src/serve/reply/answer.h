@@ -11,10 +11,10 @@
 
 #include "base/err.h"
 #include "base/json/json.h"
+#include "base/rng.h"
 #include "base/str.h"
 #include "compress/prefill.h"
 #include "engine/batch/request.h"
-#include "serve/random_id.h"
 #include "serve/reply/logprobs.h"
 // A text with its length; NULL: none.
 struct answer_text {

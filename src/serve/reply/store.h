@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/rng.h"
 #include "base/str.h"
-#include "serve/random_id.h"
 
 enum { RESPONSE_STORE_MAX = 512, RESPONSE_STORE_BYTES = 64 << 20 };
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/random_id.h"
+#include "base/rng.h"
 #include "serve/reply/seal.h"
 #include "serve/request/fields.h"
 // The members of a kind of object, with blanks between:

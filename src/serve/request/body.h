@@ -4,7 +4,7 @@
 #ifndef COPPICE_SERVE_REQUEST_BODY_H
 #define COPPICE_SERVE_REQUEST_BODY_H
 
-#include "serve/http/http.h"
+#include "serve/http/exchange.h"
 #include "serve/request/params.h"
 
 // The body of a request as JSON, by the rules of the interface: depth 256, keys once, bounded

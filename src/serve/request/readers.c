@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "base/rng.h"
 #include "base/utf8.h"
 #include "compress/prefill.h"
-#include "serve/random_id.h"
 bool field_read_model(const struct reading *r) {
     size_t n;
     const char *s = json_str(r->v, &n);

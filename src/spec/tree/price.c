@@ -18,7 +18,6 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json/json.h"
-#include "base/new_file.h"
 
 enum { KNOTS = 22, SEQ = KNOTS, DRAFT, MEMBER = DRAFT + PRICE_REACHES, DIMS };
 

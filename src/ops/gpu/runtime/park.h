@@ -3,7 +3,7 @@
 #ifndef COPPICE_OPS_GPU_RUNTIME_PARK_H
 #define COPPICE_OPS_GPU_RUNTIME_PARK_H
 
-#include "base/memory/parked.h"
+#include "base/memory/slabs.h"
 #include "ops/exec.h"
 
 int cuda_park_open(struct exec *x, struct parked *k, struct err *e);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random names and seeds; see random_id.h.
-#include "serve/random_id.h"
+// Names and seeds from the system; see rng.h.
+#include "base/rng.h"
 
 #include <stdio.h>
 #include <sys/random.h>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What others have in the loop: tasks from other threads, see http.h; descriptors and timers, see
-// io.h.
-#include "serve/http/io.h"
-
+// What others have in the loop of the HTTP server: tasks from other threads, timers, descriptors;
+// see http.h.
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "serve/http/http.h"
 #include "serve/http/impl.h"
 
 struct http_watch {
@@ -119,4 +118,29 @@ void http_alarm_destroy(struct http_alarm *a) {
     if (a && a->event)
         event_free(a->event);
     free(a);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg) {
+    struct http_timer *t = arg;
+    (void)fd;
+    (void)what;
+    t->fn(t->arg);
+}
+
+int http_every(struct http *h, int period_ms, void (*fn)(void *), void *arg, struct err *e) {
+    struct http_timer *t = calloc(1, sizeof *t);
+    struct timeval period = {period_ms / 1000, period_ms % 1000 * 1000};
+    if (t)
+        t->event = event_new(h->base, -1, EV_PERSIST, on_timer, t);
+    if (!t || !t->event || event_add(t->event, &period)) {
+        if (t && t->event)
+            event_free(t->event);
+        free(t);
+        return err_set(e, ERR_MEMORY, "out of memory for a timer");
+    }
+    t->fn = fn;
+    t->arg = arg;
+    t->next = h->timers;
+    h->timers = t;
+    return 0;
 }
