@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "convert/impl.h"
+#include "convert/config.h"
 
 #define MAX_JSON (256u << 20)
 
@@ -88,9 +88,20 @@ int hf_float(const struct hf_file *f, const char *key, double otherwise, double 
                    f->path, key);
 }
 
+int hf_ints(const struct hf_file *f, const struct hf_number *rows, size_t n, struct err *e) {
+    int rc = 0;
+    for (const struct hf_number *r = rows; r < rows + n && !rc; r++)
+        rc = hf_int(f, r->key, r->lo, r->max ? *r->max : r->hi, r->otherwise, r->to, e);
+    return rc;
+}
+
+bool hf_is(const struct json *v, const char *text) {
+    const char *s = json_str(v, NULL);
+    return s && !strcmp(s, text);
+}
+
 bool hf_string_is(const struct hf_file *f, const char *key, const char *value) {
-    const char *s = json_str(hf_get(f, key), NULL);
-    return s && !strcmp(s, value);
+    return hf_is(hf_get(f, key), value);
 }
 
 int hf_check_silu(const struct hf_file *f, struct err *e) {

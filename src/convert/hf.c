@@ -1,11 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
-// HuggingFace folder to GGUF: finds out what the folder holds, has its plan filled, and refuses
-// tensors that no rule took (take.c), so that nothing is lost in silence. Vision and
-// multi-token-prediction parts are left out on purpose.
+// HuggingFace folder to GGUF: finds out what the folder holds, refuses variants of a known family
+// by the key that makes them one, has the plan filled, and refuses tensors that no rule took, so
+// that nothing is lost in silence. Vision and multi-token-prediction parts are left out on purpose.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert/impl.h"
+#include "base/str.h"
+#include "convert/plan.h"
+#include "convert/quantize/packed.h"
+
+// What a key must be where a family does not know it; families that do are listed and look after it
+// themselves. Yes and no count as 1 and 0.
+static const struct setting {
+    const char *key;
+    double neutral;
+    const char *known;
+} settings[] = {
+    {"final_logit_softcapping", 0, "gemma4"},
+    {"attn_logit_softcapping", 0, ""},
+    {"query_pre_attn_scalar", 0, ""},
+    {"logit_scale", 1, ""},
+    {"logits_scaling", 1, ""},
+    {"lm_head_multiplier", 1, ""},
+    {"embedding_multiplier", 1, ""},
+    {"residual_multiplier", 1, ""},
+    {"attention_multiplier", 1, ""},
+    {"clip_qkv", 0, ""},
+    {"qk_layernorm", 0, ""},
+    {"use_qk_norm", 0, "glm4moe qwen3 qwen3moe qwen35 qwen35moe laguna gemma4"},
+    {"no_rope_layers", 0, ""},
+    {"no_rope_layer_interval", 0, ""},
+    {"attention_chunk_size", 0, ""},
+    {"attn_temperature_tuning", 0, ""},
+    {"rope_parameters.llama_4_scaling_beta", 0, ""},
+    {"is_causal", 1, ""},
+    {"use_bidirectional_attention", 0, "gemma4"},
+    {"swiglu_limit", 0, "gpt-oss"},
+    {"swiglu_alpha", 1.702, ""},
+    {"moe_layer_freq", 1, ""},
+    {"index_topk", 0, ""},
+    {"partial_rotary_factor", 1, "qwen35 qwen35moe glm4moe laguna gemma4"},
+    {"rope_parameters.partial_rotary_factor", 1, "qwen35 qwen35moe glm4moe laguna gemma4"},
+    {"rope_scaling.partial_rotary_factor", 1, ""},
+};
+
+static int refuse_setting(const struct convert_job *j, const char *key, const struct json *v,
+                          struct err *e) {
+    const char *s = json_str(v, NULL), *number = s ? NULL : json_number_text(v);
+    char other[16];
+    snprintf(other, sizeof other, "%s",
+             json_kind_of(v) != JSON_BOOL ? "another kind"
+             : json_bool(v, false)        ? "true"
+                                          : "false");
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s has %s %.40s, which models of the architecture %s lack: this checkpoint "
+                   "cannot be converted",
+                   j->config.path, key,
+                   s        ? s
+                   : number ? number
+                            : other,
+                   j->arch);
+}
+
+static bool is_neutral(const struct json *v, double neutral) {
+    switch (json_kind_of(v)) {
+    case JSON_BOOL:
+        return json_bool(v, false) == (neutral != 0);
+    case JSON_INT:
+    case JSON_DOUBLE:
+        return json_num(v, neutral + 1) == neutral;
+    case JSON_ARRAY: // one for each layer, where that is nothing special
+        for (size_t i = 0; i < json_len(v); i++)
+            if (!is_neutral(json_at(v, i), neutral))
+                return false;
+        return true;
+    default:
+        return false;
+    }
+}
+
+// How experts are chosen.
+static int check_expert_choice(const struct convert_job *j, struct err *e) {
+    static const char *const words[][2] = {
+        {"scoring_func", "sigmoid softmax"},
+        {"topk_method", "noaux_tc greedy group_limited_greedy"},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        const struct json *v = hf_get(&j->config, words[i][0]);
+        const char *s = json_str(v, NULL);
+        bool latents = !strcmp(j->arch, "deepseek2"); // the others have one way
+        const char *allowed = latents ? words[i][1] : i ? "noaux_tc" : "sigmoid";
+        if (v && (!s || !*s || !str_lists(allowed, s, strlen(s))))
+            return refuse_setting(j, words[i][0], v, e);
+    }
+    return 0;
+}
+
+// ERR_UNSUPPORTED for a setting that models of j->arch lack.
+static int check_variant(const struct convert_job *j, struct err *e) {
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        const struct setting *s = &settings[i];
+        const struct json *v = hf_get(&j->config, s->key);
+        if (v && !str_lists(s->known, j->arch, strlen(j->arch)) && !is_neutral(v, s->neutral))
+            return refuse_setting(j, s->key, v, e);
+    }
+    return check_expert_choice(j, e);
+}
 
 static bool has_part(const char *name, const char *part) {
     const char *at = strstr(name, part);
@@ -13,7 +114,7 @@ static bool has_part(const char *name, const char *part) {
 }
 
 // Layers behind the last one predict further tokens, as in GLM-4.5 and DeepSeek-V3.
-static bool is_behind(const struct convert_job *j, const char *name) {
+static bool is_prediction_layer(const struct convert_job *j, const char *name) {
     const char *at = strstr(name, "layers.");
     bool may = !strcmp(j->arch, "glm4moe") || !strcmp(j->arch, "deepseek2");
     return at && may && strtoll(at + 7, NULL, 10) >= j->layers;
@@ -32,7 +133,7 @@ static bool is_left_out(const struct convert_job *j, const char *name) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (has_part(name, parts[i]))
             return true;
-    return is_behind(j, name) || strstr(name, "rotary_emb.inv_freq");
+    return is_prediction_layer(j, name) || strstr(name, "rotary_emb.inv_freq");
 }
 
 static int check_leftovers(const struct convert_job *j, struct err *e) {
@@ -84,7 +185,7 @@ static const struct kind {
     {"gemma4_text", "gemma4", convert_gemma},
 };
 
-static int fill(struct convert_job *j, struct err *e) {
+static int fill_plan(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     const char *type = json_str(hf_get(f, "model_type"), NULL);
     const char *arch = json_str(json_at(json_get(f->root, "architectures"), 0), NULL);
@@ -95,7 +196,7 @@ static int fill(struct convert_job *j, struct err *e) {
     for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++) {
         j->arch = kinds[i].arch;
         if (!strcmp(type, kinds[i].type)) {
-            int rc = convert_check_variant(j, e);
+            int rc = check_variant(j, e);
             return rc ? rc : kinds[i].fill(j, e);
         }
     }
@@ -118,7 +219,7 @@ static int convert_all(struct convert_job *j, const char *out, struct err *e) {
         rc = gguf_writer_open(&j->writer, out, e);
     if (rc)
         return rc;
-    rc = fill(j, e);
+    rc = fill_plan(j, e);
     if (!rc)
         rc = check_leftovers(j, e);
     if (!rc)

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fillers of a plan (convert/families/draft.c and its siblings) call: the metadata and
-// sizes that all models have, and tensors, which are looked up under the prefixes that checkpoints
-// use, checked for their shape and added to the plan.
+// What the files of convert/families fill a plan with: metadata and sizes that all models have, and
+// tensors, which are looked up under the prefixes that checkpoints use, must have the shape that
+// config.json implies, and are added.
+#include "convert/plan.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/impl.h"
+#include "convert/quantize/packed.h"
 #include "formats/quant/quant.h"
 
 static const char *const prefixes[] = {"model.language_model.", "language_model.model.",
@@ -51,15 +53,15 @@ void convert_put_general(struct convert_job *j) {
 int convert_read_sizes(struct convert_job *j, bool feed_forward, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t *d = j->dim;
-    int rc = hf_int(f, "hidden_size", 1, 1 << 20, -1, &d[DIM_D], e);
-    if (!rc)
-        rc = hf_int(f, "vocab_size", 1, 1 << 24, -1, &d[DIM_V], e);
-    if (!rc)
-        rc = hf_int(f, "num_hidden_layers", 1, 4096, -1, &j->layers, e);
+    const struct hf_number rows[] = {
+        {"hidden_size", 1, 1 << 20, -1, &d[DIM_D], NULL},
+        {"vocab_size", 1, 1 << 24, -1, &d[DIM_V], NULL},
+        {"num_hidden_layers", 1, 4096, -1, &j->layers, NULL},
+        {"num_attention_heads", 1, 4096, -1, &j->heads, NULL},
+    };
+    int rc = hf_ints(f, rows, sizeof rows / sizeof *rows, e);
     if (!rc && feed_forward)
         rc = hf_int(f, "intermediate_size", 1, 1 << 24, -1, &d[DIM_F], e);
-    if (!rc)
-        rc = hf_int(f, "num_attention_heads", 1, 4096, -1, &j->heads, e);
     if (!rc)
         rc = hf_int(f, "num_key_value_heads", 1, j->heads, j->heads, &j->kv_heads, e);
     if (!rc)
@@ -71,7 +73,7 @@ int convert_read_sizes(struct convert_job *j, bool feed_forward, struct err *e) 
     return rc;
 }
 
-static int unreadable(const char *name, const char *why, struct err *e) {
+static int refuse_unreadable(const char *name, const char *why, struct err *e) {
     return err_set(e, ERR_UNSUPPORTED,
                    "tensor '%s' has %s, which cannot be converted: use the "
                    "BF16 checkpoint",
@@ -121,7 +123,7 @@ int convert_find(struct convert_job *j, const char *hf, int layer, const struct 
             rc = convert_find_packed(j, name, out, e);
         const char *why = safetensors_unreadable(j->weights, name);
         if (!rc && !*out && why)
-            rc = unreadable(name, why, e);
+            rc = refuse_unreadable(name, why, e);
     }
     return rc;
 }

@@ -11,8 +11,8 @@
 
 #include "base/num.h"
 #include "base/pool.h"
-#include "base/vec.h"
-#include "convert/impl.h"
+#include "convert/plan.h"
+#include "convert/quantize/packed.h"
 #include "formats/quant/quant.h"
 
 enum {
@@ -30,25 +30,7 @@ struct stream {
     int64_t done, total; // bytes of the source
 };
 
-int convert_plan_add(struct convert_plan *p, const struct convert_item *item, struct err *e) {
-    int rc = vec_reserve(&p->items, &p->cap, (int64_t)p->count + 1, sizeof *p->items, e);
-    if (rc)
-        return rc;
-    p->items[p->count] = *item;
-    const char *name = arena_strndup(&p->arena, item->name, strlen(item->name));
-    if (!name)
-        return err_set(e, ERR_MEMORY, "not enough memory for the list of tensors");
-    p->items[p->count++].name = name;
-    return 0;
-}
-
-void convert_plan_fini(struct convert_plan *p) {
-    free(p->items);
-    arena_fini(&p->arena);
-    *p = (struct convert_plan){0};
-}
-
-static void decode(const struct tensor *t, int64_t at, int64_t n, float *dst) {
+static void decode_source(const struct tensor *t, int64_t at, int64_t n, float *dst) {
     if (t->type == CONVERT_PACKED) {
         convert_unpack(t, at, n, dst);
         return;
@@ -57,7 +39,7 @@ static void decode(const struct tensor *t, int64_t at, int64_t n, float *dst) {
     f->dequantize((const unsigned char *)t->data + quant_row_bytes(f, at), dst, n);
 }
 
-static int64_t elements(const struct convert_item *it) {
+static int64_t item_elements(const struct convert_item *it) {
     int64_t total = 1;
     for (int i = 0; i < it->n_dims; i++)
         total *= it->ne[i];
@@ -65,14 +47,14 @@ static int64_t elements(const struct convert_item *it) {
 }
 
 // Bytes of n elements of an item's source.
-static int64_t bytes_of(const struct convert_item *it, int64_t n) {
+static int64_t source_size(const struct convert_item *it, int64_t n) {
     return it->src->type == CONVERT_PACKED ? convert_packed_bytes(it->src, n)
                                            : quant_row_bytes(quant_format(it->src->type), n);
 }
 
 // Bytes of the source that an item reads.
 static int64_t source_bytes(const struct convert_item *it) {
-    return bytes_of(it, elements(it));
+    return source_size(it, item_elements(it));
 }
 
 // Decodes elements at..at+n of a result that is cut from slices of the source.
@@ -81,17 +63,17 @@ static void decode_cut(const struct convert_item *it, int64_t at, int64_t n, flo
     for (int64_t run; n > 0; at += run, dst += run, n -= run) {
         int64_t inside = at % c->slice;
         run = c->slice - inside < n ? c->slice - inside : n;
-        decode(it->src, at / c->slice * c->stride + c->offset + inside, run, dst);
+        decode_source(it->src, at / c->slice * c->stride + c->offset + inside, run, dst);
     }
 }
 
 // Decodes elements at..at+n of a result that is made of several sources.
 static void decode_parts(const struct convert_item *it, int64_t at, int64_t n, float *dst) {
-    int64_t part = elements(it) / it->n_parts;
+    int64_t part = item_elements(it) / it->n_parts;
     for (int64_t run; n > 0; at += run, dst += run, n -= run) {
         int64_t inside = at % part;
         run = part - inside < n ? part - inside : n;
-        decode(it->parts[at / part], inside, run, dst);
+        decode_source(it->parts[at / part], inside, run, dst);
     }
 }
 
@@ -112,7 +94,7 @@ static void decode_remapped(const struct convert_item *it, int64_t at, int64_t n
         if (it->cut.slice)
             decode_cut(it, from, run, dst);
         else
-            decode(it->src, from, run, dst);
+            decode_source(it->src, from, run, dst);
         at += run;
         dst += run;
         n -= run;
@@ -127,7 +109,7 @@ static void decode_item(const struct convert_item *it, int64_t at, int64_t n, fl
     else if (it->n_parts)
         decode_parts(it, at, n, dst);
     else
-        decode(it->src, at, n, dst);
+        decode_source(it->src, at, n, dst);
 }
 
 static void apply_op(enum convert_op op, float *v, int64_t n) {
@@ -148,7 +130,7 @@ static int64_t first_wrong(const struct convert_item *it, const float *v, int64_
     return n;
 }
 
-static int wrong_value(const struct convert_item *it, int64_t at, float v, struct err *e) {
+static int refuse_value(const struct convert_item *it, int64_t at, float v, struct err *e) {
     if (!isfinite(v))
         return err_set(e, ERR_FORMAT,
                        "element %" PRId64 " of tensor '%s' is not finite: the "
@@ -170,7 +152,7 @@ struct encode_job {
 };
 
 // Decodes, transforms and checks elements from .. from + n of the piece.
-static bool prepare(struct encode_job *j, int64_t from, int64_t n) {
+static bool decode_slice(struct encode_job *j, int64_t from, int64_t n) {
     float *v = j->values + from;
     decode_item(j->item, j->at + from, n, v);
     apply_op(j->item->op, v, n);
@@ -185,7 +167,7 @@ static void encode_slices(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     for (int64_t s = begin; s < end; s++) {
         int64_t at = s * SLICE, n = j->count - at < SLICE ? j->count - at : SLICE;
-        if (prepare(j, at, n))
+        if (decode_slice(j, at, n))
             j->format->quantize(j->values + at, j->out + quant_row_bytes(j->format, at), n);
     }
 }
@@ -197,7 +179,7 @@ static void encode_rows(void *arg, int64_t begin, int64_t end, int worker) {
     int64_t row = j->item->ne[0], first = j->at / row;
     for (int64_t r = begin; r < end; r++) {
         int64_t at = r * row, slice = (first + r) / j->item->ne[1];
-        if (prepare(j, at, row))
+        if (decode_slice(j, at, row))
             j->format->quantize_weighted(j->values + at, j->item->importance + slice * row,
                                          j->out + quant_row_bytes(j->format, at), row);
     }
@@ -208,15 +190,15 @@ static bool is_weighted(const struct convert_item *it) {
 }
 
 // Elements decoded at a time: with importances whole rows, at least one.
-static int64_t piece_of(const struct convert_item *it) {
+static int64_t piece_size(const struct convert_item *it) {
     if (!is_weighted(it))
         return PIECE;
     return it->ne[0] < PIECE ? PIECE / it->ne[0] * it->ne[0] : it->ne[0];
 }
 
 // Decodes and encodes elements at .. at + n on all threads.
-static int encode(const struct stream *s, const struct convert_item *it, int64_t at, int64_t n,
-                  struct err *e) {
+static int encode_piece(const struct stream *s, const struct convert_item *it, int64_t at,
+                        int64_t n, struct err *e) {
     struct encode_job job = {.item = it,
                              .format = quant_format(it->type),
                              .values = s->values,
@@ -231,11 +213,12 @@ static int encode(const struct stream *s, const struct convert_item *it, int64_t
     if (!atomic_load_explicit(&job.wrong, memory_order_relaxed))
         return 0;
     int64_t i = first_wrong(it, s->values, n);
-    return wrong_value(it, at + i, s->values[i], e);
+    return refuse_value(it, at + i, s->values[i], e);
 }
 
 // Tells how far the source has been read; non-zero when the caller wants no more.
-static int report(struct stream *s, const struct convert_item *it, int64_t bytes, struct err *e) {
+static int report_progress(struct stream *s, const struct convert_item *it, int64_t bytes,
+                           struct err *e) {
     const struct convert_options *o = s->options;
     if (o->progress && o->progress(o->progress_arg, it->name, s->done + bytes, s->total))
         return err_set(e, ERR_STATE, "stopped in tensor '%s'; nothing was written", it->name);
@@ -243,7 +226,8 @@ static int report(struct stream *s, const struct convert_item *it, int64_t bytes
 }
 
 // Gives back the pages of elements at .. at + n of a source that is read in order.
-static void release(const struct stream *s, const struct convert_item *it, int64_t at, int64_t n) {
+static void release_piece(const struct stream *s, const struct convert_item *it, int64_t at,
+                          int64_t n) {
     if (!s->source || it->remap.unit)
         return;
     const struct quant_format *f = quant_format(it->src->type);
@@ -256,17 +240,17 @@ static void release(const struct stream *s, const struct convert_item *it, int64
 static int write_encoded(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
                          struct err *e) {
     const struct quant_format *f = quant_format(it->type);
-    int64_t total = elements(it), piece = piece_of(it);
+    int64_t total = item_elements(it), piece = piece_size(it);
     int rc = 0;
     for (int64_t at = 0; at < total && !rc; at += piece) {
         int64_t n = total - at < piece ? total - at : piece;
-        rc = encode(s, it, at, n, e);
+        rc = encode_piece(s, it, at, n, e);
         if (rc)
             return rc;
         rc = gguf_write_data(w, s->encoded, (size_t)quant_row_bytes(f, n), e);
-        release(s, it, at, n);
+        release_piece(s, it, at, n);
         if (!rc)
-            rc = report(s, it, bytes_of(it, at + n), e);
+            rc = report_progress(s, it, source_size(it, at + n), e);
     }
     return rc;
 }
@@ -296,7 +280,7 @@ static int write_packed(struct gguf_writer *w, struct stream *s, const struct co
                 return rc;
         }
     }
-    return report(s, it, source_bytes(it), e);
+    return report_progress(s, it, source_bytes(it), e);
 }
 
 static int write_item(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
@@ -310,7 +294,7 @@ static int write_item(struct gguf_writer *w, struct stream *s, const struct conv
     bool untouched = from == to && it->op == OP_NONE && whole;
     if (untouched && (from->block > 1 || !from->dequantize || !from->quantize)) {
         int rc = gguf_write_data(w, it->src->data, (size_t)it->src->bytes, e);
-        return rc ? rc : report(s, it, it->src->bytes, e);
+        return rc ? rc : report_progress(s, it, it->src->bytes, e);
     }
     if (!from->dequantize || !to->quantize)
         return err_set(e, ERR_UNSUPPORTED,
@@ -320,8 +304,8 @@ static int write_item(struct gguf_writer *w, struct stream *s, const struct conv
     return write_encoded(w, s, it, e);
 }
 
-static int write_all(struct gguf_writer *w, const struct convert_plan *p, struct stream *s,
-                     struct err *e) {
+static int write_items(struct gguf_writer *w, const struct convert_plan *p, struct stream *s,
+                       struct err *e) {
     for (size_t i = 0; i < p->count; i++)
         s->total += source_bytes(&p->items[i]);
     for (size_t i = 0; i < p->count; i++) {
@@ -345,7 +329,7 @@ int convert_write(struct gguf_writer *w, const struct convert_plan *p,
     for (size_t i = 0; i < p->count; i++) {
         const struct convert_item *it = &p->items[i];
         gguf_add_tensor(w, it->name, it->type, it->n_dims, it->ne);
-        piece = max_i64(piece_of(it), piece);
+        piece = max_i64(piece_size(it), piece);
     }
     int rc = pool_create(&s.pool, o->threads, e);
     if (rc)
@@ -353,7 +337,7 @@ int convert_write(struct gguf_writer *w, const struct convert_plan *p,
     s.values = malloc((size_t)piece * sizeof *s.values);
     s.encoded = malloc((size_t)piece * sizeof(float));
     if (s.values && s.encoded)
-        rc = write_all(w, p, &s, e);
+        rc = write_items(w, p, &s, e);
     else
         rc = err_set(e, ERR_MEMORY, "not enough memory for the conversion buffers");
     free(s.values);

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "convert/synth/impl.h"
+#include "convert/synth/fill.h"
+#include "convert/synth/synth.h"
 #include "engine/batch/batch.h"
 #include "formats/quant/quant.h"
 

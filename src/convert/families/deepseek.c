@@ -34,32 +34,15 @@ struct sizes {
     bool sigmoid, normalised;
 };
 
-// Rotation settings stand in rope_parameters, in rope_scaling (older) or at the top level.
-static const struct json *rope(const struct convert_job *j, const char *key) {
-    static const char *const places[] = {"rope_parameters.", "rope_scaling.", ""};
-    const struct json *v = NULL;
-    for (size_t i = 0; !v && i < (strcmp(key, "rope_theta") ? 2 : 3); i++) {
-        char full[64];
-        snprintf(full, sizeof full, "%s%s", places[i], key);
-        v = hf_get(&j->config, full);
-    }
-    return v;
-}
-
-static bool rope_is(const struct convert_job *j, const char *type) {
-    const char *s = json_str(rope(j, "rope_type"), NULL);
-    s = s ? s : json_str(rope(j, "type"), NULL);
-    return s ? !strcmp(s, type) : !strcmp("default", type);
-}
-
-static int put_yarn(struct convert_job *j, struct err *e) {
+static int put_latent_yarn(struct convert_job *j, const struct convert_rope *r, struct err *e) {
     static const char *const numbers[][2] = {
         {"beta_fast", "rope.scaling.yarn_beta_fast"},
         {"beta_slow", "rope.scaling.yarn_beta_slow"},
     };
-    double factor = json_num(rope(j, "factor"), 0), all = json_num(rope(j, "mscale_all_dim"), 0);
-    double own = json_num(rope(j, "mscale"), all);
-    int64_t trained = json_int(rope(j, "original_max_position_embeddings"), 0);
+    double factor = json_num(convert_rope_get(r, "factor"), 0),
+           all = json_num(convert_rope_get(r, "mscale_all_dim"), 0);
+    double own = json_num(convert_rope_get(r, "mscale"), all);
+    int64_t trained = json_int(convert_rope_get(r, "original_max_position_embeddings"), 0);
     if (!(factor >= 1) || !isfinite(factor) || trained < 1 || trained > INT32_MAX || !(all >= 0) ||
         all > 10)
         return err_set(e, ERR_FORMAT,
@@ -77,12 +60,12 @@ static int put_yarn(struct convert_job *j, struct err *e) {
     if (all > 0)
         convert_put_f32(j, "rope.scaling.yarn_log_multiplier", 0.1 * all);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (rope(j, numbers[i][0]))
-            convert_put_f32(j, numbers[i][1], json_num(rope(j, numbers[i][0]), 0));
+        if (convert_rope_get(r, numbers[i][0]))
+            convert_put_f32(j, numbers[i][1], json_num(convert_rope_get(r, numbers[i][0]), 0));
     return 0;
 }
 
-static int check_supported(const struct convert_job *j, struct err *e) {
+static int check_deepseek(const struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     if (json_bool(hf_get(f, "attention_bias"), false) ||
         !json_bool(hf_get(f, "rope_interleave"), true))
@@ -90,7 +73,8 @@ static int check_supported(const struct convert_job *j, struct err *e) {
                        "%s has attention_bias true or rope_interleave false: this checkpoint "
                        "cannot be converted",
                        f->path);
-    if (!rope_is(j, "default") && !rope_is(j, "yarn"))
+    const struct convert_rope r = convert_rope_of(j);
+    if (!convert_rope_is(&r, "default") && !convert_rope_is(&r, "yarn"))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has a rope_type other than default and yarn: this checkpoint cannot be "
                        "converted",
@@ -98,18 +82,17 @@ static int check_supported(const struct convert_job *j, struct err *e) {
     return hf_check_silu(f, e);
 }
 
-static int read_widths(struct convert_job *j, struct sizes *s, struct err *e) {
+static int read_latent_widths(struct convert_job *j, struct sizes *s, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t *d = j->dim;
-    int rc = hf_int(f, "q_lora_rank", 0, 1 << 20, 0, &s->q_lora, e);
-    if (!rc)
-        rc = hf_int(f, "kv_lora_rank", 1, 1 << 16, -1, &s->lora, e);
-    if (!rc)
-        rc = hf_int(f, "qk_nope_head_dim", 1, 1 << 16, -1, &s->nope, e);
-    if (!rc)
-        rc = hf_int(f, "qk_rope_head_dim", 2, 1 << 16, -1, &s->turns, e);
-    if (!rc)
-        rc = hf_int(f, "v_head_dim", 1, 1 << 16, -1, &s->v, e);
+    const struct hf_number rows[] = {
+        {"q_lora_rank", 0, 1 << 20, 0, &s->q_lora, NULL},
+        {"kv_lora_rank", 1, 1 << 16, -1, &s->lora, NULL},
+        {"qk_nope_head_dim", 1, 1 << 16, -1, &s->nope, NULL},
+        {"qk_rope_head_dim", 2, 1 << 16, -1, &s->turns, NULL},
+        {"v_head_dim", 1, 1 << 16, -1, &s->v, NULL},
+    };
+    int rc = hf_ints(f, rows, sizeof rows / sizeof *rows, e);
     d[DIM_QL] = s->q_lora;
     d[DIM_L] = s->lora;
     d[DIM_KV] = s->lora + s->turns;
@@ -119,7 +102,7 @@ static int read_widths(struct convert_job *j, struct sizes *s, struct err *e) {
 }
 
 // Dense layers come first: as many as a number says, or a list of all layers (GLM-4.7-Flash).
-static int read_lead(const struct convert_job *j, struct sizes *s, struct err *e) {
+static int read_dense_layers(const struct convert_job *j, struct sizes *s, struct err *e) {
     const struct json *types = hf_get(&j->config, "mlp_layer_types");
     int64_t otherwise = hf_string_is(&j->config, "model_type", "glm4_moe_lite") ? 1 : 0;
     if (!types)
@@ -138,25 +121,22 @@ static int read_lead(const struct convert_job *j, struct sizes *s, struct err *e
     return 0;
 }
 
-static int read_experts(struct convert_job *j, struct sizes *s, struct err *e) {
+static int read_deepseek_experts(struct convert_job *j, struct sizes *s, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t *d = j->dim;
     bool v2 = hf_string_is(f, "model_type", "deepseek_v2");
     s->sigmoid = hf_get(f, "scoring_func") ? hf_string_is(f, "scoring_func", "sigmoid") : !v2;
     s->normalised = json_bool(hf_get(f, "norm_topk_prob"), !v2);
-    int rc = hf_int(f, "n_routed_experts", 1, 1 << 16, -1, &d[DIM_E], e);
+    int rc = convert_read_experts(j, "n_routed_experts", "num_experts_per_tok", &s->used, e);
+    const struct hf_number rows[] = {
+        {"n_shared_experts", 0, 64, 0, &s->shared, NULL},
+        {"n_group", 1, d[DIM_E], 1, &s->groups, NULL},
+        {"topk_group", 1, 0, 1, &s->groups_used, &s->groups},
+    };
     if (!rc)
-        rc = hf_int(f, "num_experts_per_tok", 1, d[DIM_E], -1, &s->used, e);
+        rc = hf_ints(f, rows, sizeof rows / sizeof *rows, e);
     if (!rc)
-        rc = hf_int(f, "moe_intermediate_size", 1, 1 << 24, -1, &d[DIM_FE], e);
-    if (!rc)
-        rc = hf_int(f, "n_shared_experts", 0, 64, 0, &s->shared, e);
-    if (!rc)
-        rc = hf_int(f, "n_group", 1, d[DIM_E], 1, &s->groups, e);
-    if (!rc)
-        rc = hf_int(f, "topk_group", 1, s->groups, 1, &s->groups_used, e);
-    if (!rc)
-        rc = read_lead(j, s, e);
+        rc = read_dense_layers(j, s, e);
     if (!rc)
         rc = hf_float(f, "routed_scaling_factor", 1, &s->scale, e);
     if (hf_string_is(f, "topk_method", "greedy"))
@@ -165,7 +145,7 @@ static int read_experts(struct convert_job *j, struct sizes *s, struct err *e) {
     return rc;
 }
 
-static int put_keys(struct convert_job *j, const struct sizes *s, struct err *e) {
+static int put_deepseek_keys(struct convert_job *j, const struct sizes *s, struct err *e) {
     const struct {
         const char *key;
         int64_t v;
@@ -193,7 +173,10 @@ static int put_keys(struct convert_job *j, const struct sizes *s, struct err *e)
         {"expert_feed_forward_length", j->dim[DIM_FE]},
         {"expert_gating_func", s->sigmoid ? 2 : 1},
     };
-    double base = json_num(rope(j, "rope_theta"), 10000);
+    // The base may stand at the top level, where nothing else of the rotation is looked for.
+    const struct convert_rope r = convert_rope_of(j);
+    const struct json *theta = convert_rope_get(&r, "rope_theta");
+    double base = json_num(theta ? theta : hf_get(&j->config, "rope_theta"), 10000);
     if (!(base > 0) || !isfinite(base))
         return err_set(e, ERR_FORMAT, "%s has a rope_theta of %g: get the file again",
                        j->config.path, base);
@@ -204,11 +187,11 @@ static int put_keys(struct convert_job *j, const struct sizes *s, struct err *e)
     convert_put_f32(j, "expert_weights_scale", s->scale);
     convert_put_f32(j, "attention.layer_norm_rms_epsilon", s->eps);
     convert_put_f32(j, "rope.freq_base", base);
-    return rope_is(j, "yarn") ? put_yarn(j, e) : 0;
+    return convert_rope_is(&r, "yarn") ? put_latent_yarn(j, &r, e) : 0;
 }
 
 // The rows of each head are those of its key, then those of its value; a key's are transposed.
-static int take_heads(struct convert_job *j, int i, const struct sizes *s, struct err *e) {
+static int take_latent_heads(struct convert_job *j, int i, const struct sizes *s, struct err *e) {
     static const char hf[] = "self_attn.kv_b_proj.weight";
     const int64_t all[2] = {s->lora, j->heads * (s->nope + s->v)};
     const struct tensor *t;
@@ -235,14 +218,14 @@ static int take_heads(struct convert_job *j, int i, const struct sizes *s, struc
     return rc ? rc : convert_add(j, &v, e);
 }
 
-static int take_layer(struct convert_job *j, int i, const struct sizes *s, struct err *e) {
+static int take_deepseek_layer(struct convert_job *j, int i, const struct sizes *s, struct err *e) {
     int rc = convert_take_all(j, every_layer, i, e);
     if (!rc)
         rc = convert_take(j, &convert_ffn_norm, i, e);
     if (!rc)
         rc = convert_take_all(j, s->q_lora ? low_rank : full_rank, i, e);
     if (!rc)
-        rc = take_heads(j, i, s, e);
+        rc = take_latent_heads(j, i, s, e);
     if (!rc && i < s->lead)
         return convert_take_all(j, convert_dense, i, e);
     if (!rc)
@@ -259,28 +242,24 @@ int convert_deepseek(struct convert_job *j, struct err *e) {
     struct sizes s = {0};
     int rc = convert_read_sizes(j, true, e);
     if (!rc)
-        rc = check_supported(j, e);
+        rc = check_deepseek(j, e);
     if (!rc)
-        rc = read_widths(j, &s, e);
+        rc = read_latent_widths(j, &s, e);
     if (!rc)
-        rc = read_experts(j, &s, e);
+        rc = read_deepseek_experts(j, &s, e);
     if (!rc)
         rc = hf_int(f, "max_position_embeddings", 1, INT32_MAX, -1, &s.context, e);
     if (!rc)
         rc = hf_float(f, "rms_norm_eps", 1e-6, &s.eps, e);
     if (rc)
         return rc;
-    j->model = (struct convert_model){
-        .recipe = j->options->recipe,
-        .layers = (int)j->layers,
-        .tied = json_bool(hf_get(f, "tie_word_embeddings"), false),
-        .experts = (int)j->dim[DIM_E],
-    };
+    j->model = convert_model_of(j, false);
+    j->model.shared = false; // keys are not shared by heads, but made from one latent
     convert_put_general(j);
-    rc = put_keys(j, &s, e);
+    rc = put_deepseek_keys(j, &s, e);
     if (!rc)
         rc = convert_take_all(j, convert_begin, -1, e);
     for (int i = 0; i < j->layers && !rc; i++)
-        rc = take_layer(j, i, &s, e);
+        rc = take_deepseek_layer(j, i, &s, e);
     return rc ? rc : convert_end(j, e);
 }

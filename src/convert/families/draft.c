@@ -2,6 +2,9 @@
 // The DFlash draft: a z-lab folder to the GGUF dialect `dflash`. Norms are plain (no +1). The
 // tapped layers are written as "input of layer k", that is id + 1. Embedding, output matrix and
 // tokenizer are the target's; the tokenizer is copied so that a reader can check that they fit.
+// Drafts of some targets have more than the plain form: rotary scaling (Kimi K2.5, gpt-oss, Llama
+// 3), factors of embeddings and logits (Gemma 4), biases and sinks, and what Laguna's have: gates,
+// a norm for each tap, one matrix of queries, keys and values.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,10 +12,199 @@
 #include <sys/stat.h>
 
 #include "convert/families/rules.h"
+#include "convert/vocab/vocab.h"
+
+static bool is_laguna(const struct convert_job *j) {
+    return hf_is(json_at(json_get(j->config.root, "architectures"), 0), "DFlashLagunaForCausalLM");
+}
+
+// Settings of a kind of layer where kinds have their own, else of all.
+static struct convert_rope rope_of(const struct convert_job *j) {
+    const struct hf_file *f = &j->config;
+    const char *first = json_str(json_at(hf_get(f, "layer_types"), 0), NULL);
+    bool windowed = first && !strcmp(first, "sliding_attention");
+    struct convert_rope r = convert_rope_of(j);
+    const struct json *kind = hf_get(f, windowed ? "rope_parameters.sliding_attention"
+                                                 : "rope_parameters.full_attention");
+    kind = kind ? kind : hf_get(f, "rope_parameters.full_attention");
+    if (windowed && hf_get(f, "swa_rope_parameters"))
+        kind = hf_get(f, "swa_rope_parameters");
+    r.place[0] = kind ? kind : r.place[0];
+    return r;
+}
+
+static int put_draft_rope(struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
+    const struct convert_rope r = rope_of(j);
+    double base = json_num(hf_get(f, "rope_theta"), 0), part;
+    double whole = json_num(hf_get(f, "partial_rotary_factor"), 1);
+    bool bands = convert_rope_is(&r, "llama3"), yarn = convert_rope_is(&r, "yarn");
+    if (!bands && !yarn && !convert_rope_is(&r, "default") && !convert_rope_is(&r, "linear"))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has a rope_type other than default, linear, yarn or llama3: this draft "
+                       "cannot be converted",
+                       f->path);
+    int rc = convert_rope_number(j, &r, "rope_theta", base, &base, e);
+    if (!rc)
+        rc = convert_rope_number(j, &r, "partial_rotary_factor", whole, &part, e);
+    if (rc)
+        return rc;
+    int64_t turned = (int64_t)((double)j->dim[DIM_HD] * part);
+    if (turned < 2 || turned % 2 || turned > j->dim[DIM_HD] || (bands && turned != j->dim[DIM_HD]))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s turns %" PRId64 " of %" PRId64 " head dimensions: this draft cannot be "
+                       "converted",
+                       f->path, turned, j->dim[DIM_HD]);
+    convert_put_f32(j, "rope.freq_base", base);
+    if (turned != j->dim[DIM_HD])
+        convert_put_u32(j, "rope.dimension_count", turned);
+    if (yarn && !json_bool(convert_rope_get(&r, "truncate"), true))
+        convert_put_bool(j, "rope.scaling.yarn_truncate", false);
+    rc = convert_put_scaling(j, &r, e);
+    return !rc && bands ? convert_add_bands(j, base, e) : rc;
+}
+
+// Keys that are absent where a factor is 1, or the target's own.
+static int put_factors(struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
+    static const struct {
+        const char *hf, *key;
+        double neutral;
+    } list[] = {{"input_embedding_scale", NULL, 1},
+                {"output_multiplier", "logit_scale", 1},
+                {"final_logit_softcapping", "final_logit_softcapping", 0}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char nested[64];
+        snprintf(nested, sizeof nested, "dflash_config.%s", list[i].hf);
+        const struct json *v = hf_get(f, nested);
+        v = v ? v : hf_get(f, list[i].hf);
+        double value = json_num(v, list[i].neutral);
+        if (value == list[i].neutral)
+            continue;
+        if (!(value > 0) || !list[i].key) // the target's factor, which a file's takes the place of
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s has %s %g: this draft cannot be converted, use its safetensors",
+                           f->path, list[i].hf, value);
+        convert_put_f32(j, list[i].key, value);
+    }
+    return 0;
+}
+
+static int put_form_keys(struct convert_job *j, struct err *e) {
+    if (is_laguna(j))
+        convert_put_str(j, "decoder_arch", "laguna");
+    int rc = hf_check_silu(&j->config, e);
+    if (!rc)
+        rc = put_draft_rope(j, e);
+    return rc ? rc : put_factors(j, e);
+}
+
+// One tensor of a row for each tap.
+static int take_tap_norms(struct convert_job *j, int64_t taps, struct err *e) {
+    struct convert_item item = {.name = "enc.aux_norm.weight",
+                                .n_parts = (int)taps,
+                                .n_dims = 2,
+                                .ne = {j->dim[DIM_D], taps, 1, 1}};
+    const struct tensor **parts = arena_array(&j->plan.arena, (size_t)taps, sizeof *parts);
+    if (!parts)
+        return err_set(e, ERR_MEMORY, "not enough memory for the list of tensors");
+    for (int i = 0; i < taps; i++) {
+        char hf[64];
+        snprintf(hf, sizeof hf, "aux_hidden_norms.%d.weight", i);
+        int rc = convert_find(j, hf, -1, &parts[i], e);
+        if (!rc && !parts[i])
+            rc = convert_missing(j, hf, -1, e);
+        if (!rc)
+            rc = convert_check_shape(parts[i], item.ne, 1, e);
+        if (!rc && parts[i]->type != parts[0]->type)
+            rc = err_set(e, ERR_UNSUPPORTED,
+                         "tensor '%s' has another type than that of the first tap: use the "
+                         "original checkpoint",
+                         parts[i]->name);
+        if (rc)
+            return rc;
+    }
+    item.src = parts[0];
+    item.parts = parts;
+    return convert_add(j, &item, e);
+}
+
+// Queries, keys and values, which lie one below the other.
+static int take_fused(struct convert_job *j, const struct tensor *t, int layer, struct err *e) {
+    static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
+    const int64_t d = j->dim[DIM_D], rows[] = {j->dim[DIM_Q], j->dim[DIM_KV], j->dim[DIM_KV]};
+    const int64_t all[] = {d, rows[0] + rows[1] + rows[2]};
+    int64_t first = 0;
+    int rc = convert_check_shape(t, all, 2, e);
+    for (int i = 0; !rc && i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.%s.weight", layer, names[i]);
+        struct convert_item item = {.src = t,
+                                    .name = name,
+                                    .n_dims = 2,
+                                    .ne = {d, rows[i], 1, 1},
+                                    .cut = {rows[i] * d, all[1] * d, first * d}};
+        rc = convert_add(j, &item, e);
+        first += rows[i];
+    }
+    return rc;
+}
+
+static int take_gate(struct convert_job *j, int layer, struct err *e) {
+    static const struct convert_rule gate = {
+        "self_attn.g_proj.weight", "attn_gate.weight", {DIM_D, DIM_G}, OP_NONE, 0};
+    const struct tensor *t;
+    int rc = convert_find(j, gate.hf, layer, &t, e);
+    if (rc || !t)
+        return rc;
+    j->dim[DIM_G] = t->ne[1] == j->heads ? j->heads : j->dim[DIM_Q];
+    return convert_take(j, &gate, layer, e);
+}
+
+static int take_form_layer(struct convert_job *j, int layer, struct err *e) {
+    static const struct convert_rule whole[] = {
+        {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, 0},
+        {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
+        {"self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
+        {0},
+    };
+    static const struct convert_rule extra[] = {
+        {"self_attn.q_proj.bias", "attn_q.bias", {DIM_Q}, OP_NONE, 0},
+        {"self_attn.k_proj.bias", "attn_k.bias", {DIM_KV}, OP_NONE, 0},
+        {"self_attn.v_proj.bias", "attn_v.bias", {DIM_KV}, OP_NONE, 0},
+        {"self_attn.o_proj.bias", "attn_output.bias", {DIM_D}, OP_NONE, 0},
+        {"self_attn.attention_sink_bias", "attn_sinks.weight", {DIM_NV}, OP_NONE, 0},
+        {0},
+    };
+    const struct tensor *t;
+    const bool biased = json_bool(hf_get(&j->config, "attention_bias"), false);
+    int rc = convert_find(j, "self_attn.qkv_proj.weight", layer, &t, e);
+    if (!rc)
+        rc = t ? take_fused(j, t, layer, e) : convert_take_all(j, whole, layer, e);
+    if (!rc)
+        rc = take_gate(j, layer, e);
+    j->dim[DIM_NV] = j->heads;
+    for (const struct convert_rule *r = extra; !rc && r->hf; r++) {
+        rc = convert_find(j, r->hf, layer, &t, e);
+        bool named = biased && strstr(r->hf, "_proj.bias");
+        if (!rc && (t || named))
+            rc = convert_take(j, r, layer, e);
+    }
+    return rc;
+}
+
+// Tensors of a layer (outside of layers: -1) besides those of all drafts.
+static int take_form_tensors(struct convert_job *j, int layer, int64_t taps, struct err *e) {
+    const struct tensor *t;
+    if (layer >= 0)
+        return take_form_layer(j, layer, e);
+    int rc = convert_find(j, "aux_hidden_norms.0.weight", -1, &t, e);
+    return rc || !t ? rc : take_tap_norms(j, taps, e);
+}
 
 enum { MAX_LAYERS = 256, MAX_TAPS = 64 };
 
-static const struct convert_rule layer_rules[] = {
+static const struct convert_rule draft_layer_rules[] = {
     {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_NONE, 0},
     {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
     {"self_attn.q_norm.weight", "attn_q_norm.weight", {DIM_HD}, OP_NONE, 0},
@@ -41,12 +233,12 @@ struct draft {
 };
 
 // A member of dflash_config, else of the top level.
-static const char *nested(const struct hf_file *f, const char *in_config, const char *top) {
+static const char *config_key(const struct hf_file *f, const char *in_config, const char *top) {
     return hf_get(f, in_config) ? in_config : top;
 }
 
 // Marks of relatives whose forward pass differs from the plain draft's.
-static int check_supported(const struct hf_file *f, struct err *e) {
+static int check_draft(const struct hf_file *f, struct err *e) {
     static const char *const marks[] = {
         "dflash_config.conv_kernel_size", "dflash_config.selector_rank",         "markov_rank",
         "aux_hidden_state_layer_ids",     "dflash_config.attention_value_scale",
@@ -66,7 +258,7 @@ static int check_supported(const struct hf_file *f, struct err *e) {
     return 0;
 }
 
-static int read_sizes(struct convert_job *j, struct draft *d, struct err *e) {
+static int read_draft_sizes(struct convert_job *j, struct draft *d, struct err *e) {
     const struct hf_file *f = &j->config;
     int rc = convert_read_sizes(j, true, e);
     if (!rc && j->layers > MAX_LAYERS)
@@ -74,16 +266,15 @@ static int read_sizes(struct convert_job *j, struct draft *d, struct err *e) {
                      "%s has %" PRId64 " layers, more than the %d that a draft may have: get the "
                      "file again",
                      f->path, j->layers, MAX_LAYERS);
+    const struct hf_number rows[] = {
+        {"max_position_embeddings", 1, INT32_MAX, -1, &d->context, NULL},
+        {config_key(f, "dflash_config.block_size", "block_size"), 2, 4096, -1, &d->block, NULL},
+        {"dflash_config.mask_token_id", 0, j->dim[DIM_V] - 1, -1, &d->mask, NULL},
+        {config_key(f, "dflash_config.num_target_layers", "num_target_layers"), 1, 4096, -1,
+         &d->depth, NULL},
+    };
     if (!rc)
-        rc = hf_int(f, "max_position_embeddings", 1, INT32_MAX, -1, &d->context, e);
-    if (!rc)
-        rc = hf_int(f, nested(f, "dflash_config.block_size", "block_size"), 2, 4096, -1, &d->block,
-                    e);
-    if (!rc)
-        rc = hf_int(f, "dflash_config.mask_token_id", 0, j->dim[DIM_V] - 1, -1, &d->mask, e);
-    if (!rc)
-        rc = hf_int(f, nested(f, "dflash_config.num_target_layers", "num_target_layers"), 1, 4096,
-                    -1, &d->depth, e);
+        rc = hf_ints(f, rows, sizeof rows / sizeof *rows, e);
     return rc ? rc : hf_float(f, "rms_norm_eps", 1e-6, &d->eps, e);
 }
 
@@ -141,7 +332,7 @@ static int read_windows(const struct convert_job *j, struct draft *d, struct err
                   &d->window, e);
 }
 
-static void put_keys(struct convert_job *j, const struct draft *d) {
+static void put_draft_keys(struct convert_job *j, const struct draft *d) {
     struct gguf_writer *w = j->writer;
     static const char *const causal[] = {"is_causal", "dflash_config.is_causal",
                                          "dflash_config.causal"};
@@ -213,12 +404,13 @@ static int fit_folder(struct convert_job *j, const struct draft *d, const char *
     struct hf_file f = {0};
     struct target_sizes t = {0};
     int rc = hf_read(&f, dir, "config.json", true, e);
+    const struct hf_number rows[] = {
+        {"hidden_size", 1, 1 << 20, -1, &t.width, NULL},
+        {"num_hidden_layers", 1, 4096, -1, &t.layers, NULL},
+        {"vocab_size", 1, 1 << 24, -1, &t.vocab, NULL},
+    };
     if (!rc)
-        rc = hf_int(&f, "hidden_size", 1, 1 << 20, -1, &t.width, e);
-    if (!rc)
-        rc = hf_int(&f, "num_hidden_layers", 1, 4096, -1, &t.layers, e);
-    if (!rc)
-        rc = hf_int(&f, "vocab_size", 1, 1 << 24, -1, &t.vocab, e);
+        rc = hf_ints(&f, rows, sizeof rows / sizeof *rows, e);
     if (!rc)
         rc = check_fit(j, d, &t, dir, e);
     if (!rc &&
@@ -292,9 +484,9 @@ static int fit_target(struct convert_job *j, const struct draft *d, struct err *
 
 int convert_draft(struct convert_job *j, struct err *e) {
     struct draft d = {0};
-    int rc = check_supported(&j->config, e);
+    int rc = check_draft(&j->config, e);
     if (!rc)
-        rc = read_sizes(j, &d, e);
+        rc = read_draft_sizes(j, &d, e);
     if (!rc)
         rc = read_taps(j, &d, e);
     if (!rc)
@@ -306,18 +498,18 @@ int convert_draft(struct convert_job *j, struct err *e) {
                                       .layers = (int)j->layers,
                                       .shared = j->heads >= 4 * j->kv_heads};
     convert_put_general(j);
-    put_keys(j, &d);
-    rc = convert_draft_keys(j, e);
+    put_draft_keys(j, &d);
+    rc = put_form_keys(j, e);
     if (!rc)
         rc = fit_target(j, &d, e);
     if (!rc)
         rc = convert_take_all(j, global_rules, -1, e);
     if (!rc)
-        rc = convert_draft_tensors(j, -1, (int64_t)d.n_taps, e);
+        rc = take_form_tensors(j, -1, (int64_t)d.n_taps, e);
     for (int i = 0; i < j->layers && !rc; i++) {
-        rc = convert_draft_tensors(j, i, (int64_t)d.n_taps, e);
+        rc = take_form_tensors(j, i, (int64_t)d.n_taps, e);
         if (!rc)
-            rc = convert_take_all(j, layer_rules, i, e);
+            rc = convert_take_all(j, draft_layer_rules, i, e);
     }
     return rc;
 }

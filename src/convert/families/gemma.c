@@ -67,14 +67,12 @@ struct gemma {
     uint8_t windowed[MAX_LAYERS];
 };
 
-static int check_supported(const struct convert_job *j, struct err *e) {
+static int check_gemma(const struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     static const char *const parts[] = {"attention_bias"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (json_bool(hf_get(f, parts[i]), false))
-            return err_set(e, ERR_UNSUPPORTED,
-                           "%s has %s true: this checkpoint cannot be converted", f->path,
-                           parts[i]);
+    int rc = convert_refuse_true(f, parts, 1, e);
+    if (rc)
+        return rc;
     if (!hf_string_is(f, "hidden_activation", "gelu_pytorch_tanh"))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has another hidden_activation than gelu_pytorch_tanh: this checkpoint "
@@ -88,25 +86,18 @@ static int check_supported(const struct convert_job *j, struct err *e) {
     return 0;
 }
 
-static int read_layers(const struct convert_job *j, struct gemma *g, struct err *e) {
-    const struct json *types = hf_get(&j->config, "layer_types");
-    for (int64_t i = 0; i < j->layers; i++) {
-        const char *s = json_str(json_at(types, (size_t)i), NULL);
-        g->windowed[i] = (i + 1) % 6 != 0;
-        if (!types)
-            continue;
-        if ((int64_t)json_len(types) != j->layers || !s ||
-            (strcmp(s, "full_attention") && strcmp(s, "sliding_attention")))
-            return err_set(e, ERR_FORMAT,
-                           "layer_types in %s does not name full_attention or sliding_attention "
-                           "for each of %" PRId64 " layers: get the file again",
-                           j->config.path, j->layers);
-        g->windowed[i] = !strcmp(s, "sliding_attention");
+static int read_gemma_layers(const struct convert_job *j, struct gemma *g, struct err *e) {
+    int rc = 0;
+    for (int64_t i = 0; i < j->layers && !rc; i++) {
+        bool full = (i + 1) % 6 == 0;
+        rc = convert_read_either(j, "layer_types", i, "full_attention", "sliding_attention", &full,
+                                 e);
+        g->windowed[i] = !full;
     }
-    return 0;
+    return rc;
 }
 
-static int read_sizes(struct convert_job *j, struct gemma *g, struct err *e) {
+static int read_gemma_sizes(struct convert_job *j, struct gemma *g, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t *d = j->dim;
     int rc = convert_read_sizes(j, true, e);
@@ -114,39 +105,33 @@ static int read_sizes(struct convert_job *j, struct gemma *g, struct err *e) {
         rc = err_set(e, ERR_UNSUPPORTED, "%s has %" PRId64 " layers; at most %d are supported",
                      f->path, j->layers, MAX_LAYERS);
     if (!rc)
-        rc = check_supported(j, e);
+        rc = check_gemma(j, e);
     g->ffn = d[DIM_F];
     g->head[0] = d[DIM_HD];
     g->kv[0] = j->kv_heads;
     g->k_eq_v = json_bool(hf_get(f, "attention_k_eq_v"), false);
     g->wide = json_bool(hf_get(f, "use_double_wide_mlp"), false);
+    const struct hf_number rows[] = {
+        {"global_head_dim", 2, 4096, 512, &g->head[1], NULL},
+        {"num_global_key_value_heads", 1, j->heads, j->kv_heads, &g->kv[1], NULL},
+        {"sliding_window", 1, INT32_MAX, -1, &g->window, NULL},
+        {"num_kv_shared_layers", 0, j->layers - 1, 0, &g->borrowing, NULL},
+        {"hidden_size_per_layer_input", 0, 1 << 20, 256, &d[DIM_P], NULL},
+    };
     if (!rc)
-        rc = hf_int(f, "global_head_dim", 2, 4096, 512, &g->head[1], e);
-    if (!rc)
-        rc = hf_int(f, "num_global_key_value_heads", 1, j->heads, j->kv_heads, &g->kv[1], e);
-    if (!rc)
-        rc = hf_int(f, "sliding_window", 1, INT32_MAX, -1, &g->window, e);
-    if (!rc)
-        rc = hf_int(f, "num_kv_shared_layers", 0, j->layers - 1, 0, &g->borrowing, e);
-    if (!rc)
-        rc = hf_int(f, "hidden_size_per_layer_input", 0, 1 << 20, 256, &d[DIM_P], e);
-    if (!rc && json_bool(hf_get(f, "enable_moe_block"), false)) {
-        rc = hf_int(f, "num_experts", 1, 1 << 16, -1, &d[DIM_E], e);
-        if (!rc)
-            rc = hf_int(f, "top_k_experts", 1, d[DIM_E], -1, &g->used, e);
-        if (!rc)
-            rc = hf_int(f, "moe_intermediate_size", 1, 1 << 24, -1, &d[DIM_FE], e);
-        d[DIM_FG] = 2 * d[DIM_FE];
-    }
+        rc = hf_ints(f, rows, sizeof rows / sizeof *rows, e);
+    if (!rc && json_bool(hf_get(f, "enable_moe_block"), false))
+        rc = convert_read_experts(j, "num_experts", "top_k_experts", &g->used, e);
+    d[DIM_FG] = 2 * d[DIM_FE];
     if (!g->k_eq_v)
         g->kv[1] = g->kv[0];
     d[DIM_LP] = j->layers * d[DIM_P];
-    return rc ? rc : read_layers(j, g, e);
+    return rc ? rc : read_gemma_layers(j, g, e);
 }
 
 // The base of layers of a kind, and how much of a full one's head turns.
-static int read_rope(const struct convert_job *j, const char *kind, const char *type, double base,
-                     double *out, double *part, struct err *e) {
+static int read_kind_rope(const struct convert_job *j, const char *kind, const char *type,
+                          double base, double *out, double *part, struct err *e) {
     char key[96];
     snprintf(key, sizeof key, "rope_parameters.%s", kind);
     const struct json *r = hf_get(&j->config, key);
@@ -163,7 +148,7 @@ static int read_rope(const struct convert_job *j, const char *kind, const char *
 }
 
 // Divisors of full layers' frequencies: pairs that do not turn are slowed beyond notice.
-static int add_divisors(struct convert_job *j, int64_t head, double part, struct err *e) {
+static int add_full_divisors(struct convert_job *j, int64_t head, double part, struct err *e) {
     int64_t half = head / 2, turned = (int64_t)(part * (double)half);
     float *divisors;
     int rc = convert_add_divisors(j, half, &divisors, e);
@@ -172,25 +157,25 @@ static int add_divisors(struct convert_job *j, int64_t head, double part, struct
     return rc;
 }
 
-static int put_rope(struct convert_job *j, const struct gemma *g, struct err *e) {
+static int put_gemma_rope(struct convert_job *j, const struct gemma *g, struct err *e) {
     double base[2], part, unused;
-    int rc = read_rope(j, "sliding_attention", "default", 1e4, &base[0], &unused, e);
+    int rc = read_kind_rope(j, "sliding_attention", "default", 1e4, &base[0], &unused, e);
     if (!rc)
-        rc = read_rope(j, "full_attention", "proportional", 1e6, &base[1], &part, e);
+        rc = read_kind_rope(j, "full_attention", "proportional", 1e6, &base[1], &part, e);
     if (rc)
         return rc;
     convert_put_f32(j, "rope.freq_base", base[1]);
     convert_put_f32(j, "rope.freq_base_swa", base[0]);
     convert_put_u32(j, "rope.dimension_count", g->head[1]);
     convert_put_u32(j, "rope.dimension_count_swa", g->head[0]);
-    return add_divisors(j, g->head[1], part, e);
+    return add_full_divisors(j, g->head[1], part, e);
 }
 
 static bool borrows(const struct convert_job *j, const struct gemma *g, int64_t i) {
     return i >= j->layers - g->borrowing;
 }
 
-static int put_keys(struct convert_job *j, const struct gemma *g, struct err *e) {
+static int put_gemma_keys(struct convert_job *j, const struct gemma *g, struct err *e) {
     const struct hf_file *f = &j->config;
     int32_t kv[MAX_LAYERS], ffn[MAX_LAYERS];
     int64_t context;
@@ -221,14 +206,11 @@ static int put_keys(struct convert_job *j, const struct gemma *g, struct err *e)
     convert_put_u32(j, "attention.shared_kv_layers", g->borrowing);
     convert_put_f32(j, "attention.layer_norm_rms_epsilon", eps);
     convert_put_u32(j, "embedding_length_per_layer_input", j->dim[DIM_P]);
-    if (g->used) {
-        convert_put_u32(j, "expert_count", j->dim[DIM_E]);
-        convert_put_u32(j, "expert_used_count", g->used);
-        convert_put_u32(j, "expert_feed_forward_length", j->dim[DIM_FE]);
-    }
+    if (g->used)
+        convert_put_experts(j, g->used);
     if (cap > 0)
         convert_put_f32(j, "final_logit_softcapping", cap);
-    return put_rope(j, g, e);
+    return put_gemma_rope(j, g, e);
 }
 
 // Tensors of keys that a borrowing layer has for nothing.
@@ -245,7 +227,7 @@ static int drop_keys(struct convert_job *j, int layer, struct err *e) {
     return rc;
 }
 
-static int take_layer(struct convert_job *j, const struct gemma *g, int i, struct err *e) {
+static int take_gemma_layer(struct convert_job *j, const struct gemma *g, int i, struct err *e) {
     int64_t *d = j->dim, full = !g->windowed[i];
     d[DIM_HD] = g->head[full];
     d[DIM_Q] = j->heads * d[DIM_HD];
@@ -265,18 +247,18 @@ static int take_layer(struct convert_job *j, const struct gemma *g, int i, struc
 
 int convert_gemma(struct convert_job *j, struct err *e) {
     struct gemma g = {0};
-    int rc = read_sizes(j, &g, e);
+    int rc = read_gemma_sizes(j, &g, e);
     if (rc)
         return rc;
     j->copies = 1;
     j->model = convert_model_of(j, true);
     convert_put_general(j);
-    rc = put_keys(j, &g, e);
+    rc = put_gemma_keys(j, &g, e);
     if (!rc)
         rc = convert_take_all(j, convert_begin, -1, e);
     if (!rc && j->dim[DIM_P])
         rc = convert_take_all(j, ple_outside, -1, e);
     for (int i = 0; i < j->layers && !rc; i++)
-        rc = take_layer(j, &g, i, e);
+        rc = take_gemma_layer(j, &g, i, e);
     return rc ? rc : convert_end(j, e);
 }

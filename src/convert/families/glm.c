@@ -11,17 +11,11 @@
 static const struct convert_rule ffn_norm = {
     "post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_NONE, 0};
 
-static const struct json *rope(const struct convert_job *j, const char *key) {
-    char full[64];
-    snprintf(full, sizeof full, "rope_parameters.%s", key);
-    const struct json *v = hf_get(&j->config, full);
-    return v ? v : hf_get(&j->config, key);
-}
-
-static int put_rope(struct convert_job *j, struct err *e) {
-    double base = json_num(rope(j, "rope_theta"), 10000);
-    double part = json_num(rope(j, "partial_rotary_factor"), 0.5);
-    const char *type = json_str(rope(j, "rope_type"), NULL);
+static int put_glm_rope(struct convert_job *j, struct err *e) {
+    const struct convert_rope r = {{hf_get(&j->config, "rope_parameters"), j->config.text}};
+    double base = json_num(convert_rope_get(&r, "rope_theta"), 10000);
+    double part = json_num(convert_rope_get(&r, "partial_rotary_factor"), 0.5);
+    const char *type = json_str(convert_rope_get(&r, "rope_type"), NULL);
     int64_t turned = part > 0 && part <= 1 ? lround((double)j->dim[DIM_HD] * part) : 0;
     if (hf_get(&j->config, "rope_scaling.rope_type") || hf_get(&j->config, "rope_scaling.type") ||
         (type && strcmp(type, "default")))
@@ -44,33 +38,29 @@ struct sizes {
     double scale;
 };
 
-static int read_sizes(struct convert_job *j, struct sizes *s, struct err *e) {
+static int read_glm_sizes(struct convert_job *j, struct sizes *s, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t *d = j->dim;
     int rc = convert_read_sizes(j, true, e);
     if (!rc)
         rc = hf_check_silu(f, e);
     if (!rc)
-        rc = hf_int(f, "n_routed_experts", 1, 1 << 16, -1, &d[DIM_E], e);
+        rc = convert_read_experts(j, "n_routed_experts", "num_experts_per_tok", &s->used, e);
+    const struct hf_number rows[] = {
+        {"n_shared_experts", 1, 64, 1, &s->shared, NULL},
+        {"n_group", 1, d[DIM_E], 1, &s->groups, NULL},
+        {"topk_group", 1, 0, 1, &s->groups_used, &s->groups},
+        {"first_k_dense_replace", 0, j->layers - 1, 0, &s->lead, NULL},
+    };
     if (!rc)
-        rc = hf_int(f, "num_experts_per_tok", 1, d[DIM_E], -1, &s->used, e);
-    if (!rc)
-        rc = hf_int(f, "moe_intermediate_size", 1, 1 << 24, -1, &d[DIM_FE], e);
-    if (!rc)
-        rc = hf_int(f, "n_shared_experts", 1, 64, 1, &s->shared, e);
-    if (!rc)
-        rc = hf_int(f, "n_group", 1, d[DIM_E], 1, &s->groups, e);
-    if (!rc)
-        rc = hf_int(f, "topk_group", 1, s->groups, 1, &s->groups_used, e);
-    if (!rc)
-        rc = hf_int(f, "first_k_dense_replace", 0, j->layers - 1, 0, &s->lead, e);
+        rc = hf_ints(f, rows, sizeof rows / sizeof *rows, e);
     if (!rc)
         rc = hf_float(f, "routed_scaling_factor", 1, &s->scale, e);
     d[DIM_FS] = s->shared * d[DIM_FE];
     return rc;
 }
 
-static int put_keys(struct convert_job *j, const struct sizes *s, struct err *e) {
+static int put_glm_keys(struct convert_job *j, const struct sizes *s, struct err *e) {
     const struct {
         const char *key;
         int64_t v;
@@ -93,10 +83,10 @@ static int put_keys(struct convert_job *j, const struct sizes *s, struct err *e)
     convert_put_bool(j, "expert_weights_norm",
                      json_bool(hf_get(&j->config, "norm_topk_prob"), true));
     convert_put_f32(j, "expert_weights_scale", s->scale);
-    return put_rope(j, e);
+    return put_glm_rope(j, e);
 }
 
-static int take_layer(struct convert_job *j, int i, const struct sizes *s, struct err *e) {
+static int take_glm_layer(struct convert_job *j, int i, const struct sizes *s, struct err *e) {
     int rc = convert_take_all(j, convert_attention, i, e);
     if (!rc)
         rc = convert_take(j, &ffn_norm, i, e);
@@ -116,15 +106,15 @@ static int take_layer(struct convert_job *j, int i, const struct sizes *s, struc
 
 int convert_glm(struct convert_job *j, struct err *e) {
     struct sizes s = {0};
-    int rc = read_sizes(j, &s, e);
+    int rc = read_glm_sizes(j, &s, e);
     if (rc)
         return rc;
     j->model = convert_model_of(j, false);
     convert_put_general(j);
-    rc = put_keys(j, &s, e);
+    rc = put_glm_keys(j, &s, e);
     if (!rc)
         rc = convert_take_all(j, convert_begin, -1, e);
     for (int i = 0; i < j->layers && !rc; i++)
-        rc = take_layer(j, i, &s, e);
+        rc = take_glm_layer(j, i, &s, e);
     return rc ? rc : convert_end(j, e);
 }

@@ -30,15 +30,13 @@ struct laguna {
     bool wide[MAX_LAYERS]; // a gate for each value instead of each head
 };
 
-static int check_supported(const struct convert_job *j, struct err *e) {
+static int check_laguna(const struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     static const char *const parts[] = {"attention_bias", "qkv_bias", "swa_attention_sink_enabled",
                                         "moe_apply_router_weight_on_input"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (json_bool(hf_get(f, parts[i]), false))
-            return err_set(e, ERR_UNSUPPORTED,
-                           "%s has %s true: this checkpoint cannot be converted", f->path,
-                           parts[i]);
+    int rc = convert_refuse_true(f, parts, sizeof parts / sizeof *parts, e);
+    if (rc)
+        return rc;
     if (!json_bool(hf_get(f, "norm_topk_prob"), true))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has norm_topk_prob false: this checkpoint cannot be converted", f->path);
@@ -46,23 +44,6 @@ static int check_supported(const struct convert_job *j, struct err *e) {
         return err_set(e, ERR_UNSUPPORTED, "%s has %" PRId64 " layers; at most %d are supported",
                        f->path, j->layers, MAX_LAYERS);
     return hf_check_silu(f, e);
-}
-
-// Element i of a list over the layers is a or b; *is tells whether it is a. Without the list it
-// stays as it is.
-static int read_either(const struct convert_job *j, const char *key, int64_t i, const char *a,
-                       const char *b, bool *is, struct err *e) {
-    const struct json *list = hf_get(&j->config, key);
-    const char *s = json_str(json_at(list, (size_t)i), NULL);
-    if (!list)
-        return 0;
-    if ((int64_t)json_len(list) != j->layers || !s || (strcmp(s, a) != 0 && strcmp(s, b) != 0))
-        return err_set(e, ERR_FORMAT,
-                       "%s in %s does not name %s or %s for each of %" PRId64
-                       " layers: get the file again",
-                       key, j->config.path, a, b, j->layers);
-    *is = !strcmp(s, a);
-    return 0;
 }
 
 static int read_gating(const struct convert_job *j, bool *wide, struct err *e) {
@@ -82,11 +63,12 @@ static int read_layer(const struct convert_job *j, struct laguna *l, int64_t i, 
     const struct hf_file *f = &j->config;
     const struct json *heads = hf_get(f, "num_attention_heads_per_layer");
     bool windowed = false, dense = i == 0;
-    int rc = read_either(j, "layer_types", i, "sliding_attention", "full_attention", &windowed, e);
+    int rc = convert_read_either(j, "layer_types", i, "sliding_attention", "full_attention",
+                                 &windowed, e);
     if (!rc)
-        rc = read_either(j, "mlp_layer_types", i, "dense", "sparse", &dense, e);
+        rc = convert_read_either(j, "mlp_layer_types", i, "dense", "sparse", &dense, e);
     if (!rc)
-        rc = read_either(j, "gating_types", i, "per_element", "per_head", &l->wide[i], e);
+        rc = convert_read_either(j, "gating_types", i, "per_element", "per_head", &l->wide[i], e);
     if (rc)
         return rc;
     if (dense && l->lead < i)
@@ -106,21 +88,16 @@ static int read_layer(const struct convert_job *j, struct laguna *l, int64_t i, 
     return 0;
 }
 
-static int read_sizes(struct convert_job *j, struct laguna *l, struct err *e) {
+static int read_laguna_sizes(struct convert_job *j, struct laguna *l, struct err *e) {
     const struct hf_file *f = &j->config;
-    int64_t *d = j->dim;
     bool wide;
     int rc = convert_read_sizes(j, true, e);
     if (!rc)
-        rc = check_supported(j, e);
+        rc = check_laguna(j, e);
     if (!rc)
-        rc = hf_int(f, "num_experts", 1, 1 << 16, -1, &d[DIM_E], e);
+        rc = convert_read_experts(j, "num_experts", "num_experts_per_tok", &l->used, e);
     if (!rc)
-        rc = hf_int(f, "num_experts_per_tok", 1, d[DIM_E], -1, &l->used, e);
-    if (!rc)
-        rc = hf_int(f, "moe_intermediate_size", 1, 1 << 24, -1, &d[DIM_FE], e);
-    if (!rc)
-        rc = hf_int(f, "shared_expert_intermediate_size", 1, 1 << 24, -1, &d[DIM_FS], e);
+        rc = hf_int(f, "shared_expert_intermediate_size", 1, 1 << 24, -1, &j->dim[DIM_FS], e);
     if (!rc)
         rc = hf_int(f, "sliding_window", 0, INT32_MAX, 0, &l->window, e);
     if (!rc)
@@ -157,7 +134,7 @@ static int put_turn(struct convert_job *j, const struct convert_rope *r, const c
     return 0;
 }
 
-static int put_rope(struct convert_job *j, bool windows, struct err *e) {
+static int put_laguna_rope(struct convert_job *j, bool windows, struct err *e) {
     const struct hf_file *f = &j->config;
     const struct convert_rope full = {{hf_get(f, "rope_parameters.full_attention"), NULL}};
     const struct convert_rope windowed = {{hf_get(f, "rope_parameters.sliding_attention"), NULL}};
@@ -184,7 +161,7 @@ static void put_window(struct convert_job *j, const struct laguna *l) {
                           (uint64_t)j->layers);
 }
 
-static int put_keys(struct convert_job *j, const struct laguna *l, struct err *e) {
+static int put_laguna_keys(struct convert_job *j, const struct laguna *l, struct err *e) {
     double cap = json_num(hf_get(&j->config, "moe_router_logit_softcapping"), 0);
     bool windows = memchr(l->windowed, 1, (size_t)j->layers);
     int rc = convert_put_sizes(j, 1e-6, e);
@@ -197,19 +174,17 @@ static int put_keys(struct convert_job *j, const struct laguna *l, struct err *e
     if (windows)
         put_window(j, l);
     convert_put_u32(j, "leading_dense_block_count", l->lead);
-    convert_put_u32(j, "expert_count", j->dim[DIM_E]);
-    convert_put_u32(j, "expert_used_count", l->used);
-    convert_put_u32(j, "expert_feed_forward_length", j->dim[DIM_FE]);
+    convert_put_experts(j, l->used);
     convert_put_u32(j, "expert_shared_feed_forward_length", j->dim[DIM_FS]);
     convert_put_u32(j, "expert_gating_func", 2); // sigmoid
     convert_put_bool(j, "expert_weights_norm", true);
     convert_put_f32(j, "expert_weights_scale", l->scale);
     if (cap > 0)
         convert_put_f32(j, "router_logit_softcapping", cap);
-    return put_rope(j, windows, e);
+    return put_laguna_rope(j, windows, e);
 }
 
-static int take_experts(struct convert_job *j, int i, struct err *e) {
+static int take_laguna_experts(struct convert_job *j, int i, struct err *e) {
     const struct tensor *t;
     int rc = convert_take(j, &convert_router, i, e);
     if (!rc)
@@ -223,7 +198,7 @@ static int take_experts(struct convert_job *j, int i, struct err *e) {
     return rc ? rc : convert_take_experts(j, i, e);
 }
 
-static int take_layer(struct convert_job *j, const struct laguna *l, int i, struct err *e) {
+static int take_laguna_layer(struct convert_job *j, const struct laguna *l, int i, struct err *e) {
     int64_t *d = j->dim;
     d[DIM_Q] = l->heads[i] * d[DIM_HD];
     d[DIM_G] = l->wide[i] ? d[DIM_Q] : l->heads[i];
@@ -236,20 +211,20 @@ static int take_layer(struct convert_job *j, const struct laguna *l, int i, stru
         rc = convert_take(j, &convert_ffn_norm, i, e);
     if (rc)
         return rc;
-    return i < l->lead ? convert_take_all(j, convert_dense, i, e) : take_experts(j, i, e);
+    return i < l->lead ? convert_take_all(j, convert_dense, i, e) : take_laguna_experts(j, i, e);
 }
 
 int convert_laguna(struct convert_job *j, struct err *e) {
     struct laguna l = {0};
-    int rc = read_sizes(j, &l, e);
+    int rc = read_laguna_sizes(j, &l, e);
     if (rc)
         return rc;
     j->model = convert_model_of(j, false);
     convert_put_general(j);
-    rc = put_keys(j, &l, e);
+    rc = put_laguna_keys(j, &l, e);
     if (!rc)
         rc = convert_take_all(j, convert_begin, -1, e);
     for (int i = 0; i < j->layers && !rc; i++)
-        rc = take_layer(j, &l, i, e);
+        rc = take_laguna_layer(j, &l, i, e);
     return rc ? rc : convert_end(j, e);
 }

@@ -30,7 +30,7 @@ static const struct matrix {
     {"down_proj", "ffn_down_exps", DIM_FE, DIM_D, 0, 1},
 };
 
-static void name_of(const struct matrix *m, const char *tail, char hf[64]) {
+static void put_expert_name(const struct matrix *m, const char *tail, char hf[64]) {
     snprintf(hf, 64, "mlp.experts.%s%s", m->hf, tail);
 }
 
@@ -58,9 +58,9 @@ static int take_packed(struct convert_job *j, const struct matrix *m, int layer,
     if (k % 32)
         return err_set(e, ERR_UNSUPPORTED, "%s has experts of width %" PRId64 ", no multiple of 32",
                        j->config.path, k);
-    name_of(m, "_blocks", name);
+    put_expert_name(m, "_blocks", name);
     int rc = find_bytes(j, name, layer, blocks, &item.src, e);
-    name_of(m, "_scales", name);
+    put_expert_name(m, "_scales", name);
     if (!rc)
         rc = find_bytes(j, name, layer, scales, &item.scales, e);
     item.cut = (struct convert_cut){1, m->step, m->first}; // of rows
@@ -74,7 +74,7 @@ static int take_plain(struct convert_job *j, const struct matrix *m, int layer, 
     int64_t k = j->dim[m->k], rows = j->dim[m->m], experts = j->dim[DIM_E];
     const int64_t ne[3] = {rows * m->step, k, experts};
     struct convert_item item = {.name = name, .n_dims = 3, .ne = {k, rows, experts, 1}};
-    name_of(m, "", name);
+    put_expert_name(m, "", name);
     int rc = find_values(j, name, layer, ne, &item.src, e);
     item.cut = (struct convert_cut){1, m->step, m->first};
     item.remap = (struct convert_remap){.unit = 1, .keys = (int)k, .copies = (int)rows};
@@ -87,14 +87,14 @@ static int take_bias(struct convert_job *j, const struct matrix *m, int layer, s
     int64_t rows = j->dim[m->m];
     const int64_t ne[3] = {rows * m->step, j->dim[DIM_E], 1};
     struct convert_item item = {.name = name, .n_dims = 2, .ne = {rows, j->dim[DIM_E], 1, 1}};
-    name_of(m, "_bias", name);
+    put_expert_name(m, "_bias", name);
     int rc = find_values(j, name, layer, ne, &item.src, e);
     item.cut = (struct convert_cut){1, m->step, m->first};
     snprintf(name, sizeof name, "blk.%d.%s.bias", layer, m->gguf);
     return rc ? rc : convert_add(j, &item, e);
 }
 
-static int take_layer(struct convert_job *j, int i, struct err *e) {
+static int take_oss_layer(struct convert_job *j, int i, struct err *e) {
     bool packed = convert_find_bytes(j, "mlp.experts.gate_up_proj_blocks", i);
     int rc = convert_take_all(j, convert_attention, i, e);
     if (!rc)
@@ -110,7 +110,7 @@ static int take_layer(struct convert_job *j, int i, struct err *e) {
     return rc;
 }
 
-static int check_supported(const struct convert_job *j, struct err *e) {
+static int check_oss(const struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     const struct json *types = hf_get(f, "layer_types");
     if (!json_bool(hf_get(f, "attention_bias"), true) ||
@@ -132,7 +132,7 @@ static int check_supported(const struct convert_job *j, struct err *e) {
     return hf_check_silu(f, e);
 }
 
-static int put_rope(struct convert_job *j, struct err *e) {
+static int put_oss_rope(struct convert_job *j, struct err *e) {
     const struct convert_rope r = convert_rope_of(j);
     double base = json_num(hf_get(&j->config, "rope_theta"), 150000);
     int rc = convert_rope_number(j, &r, "rope_theta", base, &base, e);
@@ -153,7 +153,7 @@ int convert_oss(struct convert_job *j, struct err *e) {
     int64_t *d = j->dim, used, window;
     int rc = convert_read_sizes(j, true, e);
     if (!rc)
-        rc = check_supported(j, e);
+        rc = check_oss(j, e);
     if (!rc)
         rc = hf_int(f, "num_local_experts", 1, 1 << 16, -1, &d[DIM_E], e);
     if (!rc)
@@ -170,14 +170,12 @@ int convert_oss(struct convert_job *j, struct err *e) {
     rc = convert_put_sizes(j, 1e-5, e);
     convert_put_u32(j, "attention.head_count", j->heads);
     convert_put_u32(j, "attention.sliding_window", window);
-    convert_put_u32(j, "expert_count", d[DIM_E]);
-    convert_put_u32(j, "expert_used_count", used);
-    convert_put_u32(j, "expert_feed_forward_length", d[DIM_FE]);
+    convert_put_experts(j, used);
     if (!rc)
-        rc = put_rope(j, e);
+        rc = put_oss_rope(j, e);
     if (!rc)
         rc = convert_take_all(j, convert_begin, -1, e);
     for (int i = 0; i < j->layers && !rc; i++)
-        rc = take_layer(j, i, e);
+        rc = take_oss_layer(j, i, e);
     return rc ? rc : convert_end(j, e);
 }

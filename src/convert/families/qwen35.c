@@ -7,18 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/impl.h"
+#include "convert/families/rules.h"
 
 static const struct convert_rule every_layer[] = {
     {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_PLUS_ONE, 0},
     {"post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_PLUS_ONE, 0},
-    {0},
-};
-
-static const struct convert_rule dense_layer[] = {
-    {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
     {0},
 };
 
@@ -62,15 +55,10 @@ static const struct convert_rule delta_layer[] = {
     {0},
 };
 
-static const struct convert_rule embedding = {
-    "embed_tokens.weight", "token_embd.weight", {DIM_D, DIM_V}, OP_NONE, 0};
 static const struct convert_rule final_norm = {
     "norm.weight", "output_norm.weight", {DIM_D}, OP_PLUS_ONE, 0};
-static const struct convert_rule output = {
-    "lm_head.weight", "output.weight", {DIM_D, DIM_V}, OP_NONE, 0};
-
 // Configuration values that this model family may have but no reader of ours could run.
-static int check_supported(const struct hf_file *f, struct err *e) {
+static int check_qwen35(const struct hf_file *f, struct err *e) {
     if (json_bool(hf_get(f, "attention_bias"), false))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has attention_bias true, which qwen35 lacks: this "
@@ -95,45 +83,38 @@ static int check_supported(const struct hf_file *f, struct err *e) {
     return 0;
 }
 
-static bool has_experts(const struct convert_job *j) {
+static bool has_qwen35_experts(const struct convert_job *j) {
     return !strcmp(j->arch, "qwen35moe");
 }
 
-static int read_experts(struct convert_job *j, struct err *e) {
+static int read_qwen35_experts(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
-    int64_t *d = j->dim, used;
-    int rc = hf_int(f, "num_experts", 1, 1 << 16, -1, &d[DIM_E], e);
+    int64_t used;
+    int rc = convert_read_experts(j, "num_experts", "num_experts_per_tok", &used, e);
     if (!rc)
-        rc = hf_int(f, "num_experts_per_tok", 1, d[DIM_E], -1, &used, e);
-    if (!rc)
-        rc = hf_int(f, "moe_intermediate_size", 1, 1 << 24, -1, &d[DIM_FE], e);
-    if (!rc)
-        rc = hf_int(f, "shared_expert_intermediate_size", 1, 1 << 24, -1, &d[DIM_FS], e);
+        rc = hf_int(f, "shared_expert_intermediate_size", 1, 1 << 24, -1, &j->dim[DIM_FS], e);
     if (rc)
         return rc;
-    convert_put_u32(j, "expert_count", d[DIM_E]);
-    convert_put_u32(j, "expert_used_count", used);
-    convert_put_u32(j, "expert_feed_forward_length", d[DIM_FE]);
-    convert_put_u32(j, "expert_shared_feed_forward_length", d[DIM_FS]);
+    convert_put_experts(j, used);
+    convert_put_u32(j, "expert_shared_feed_forward_length", j->dim[DIM_FS]);
     return 0;
 }
 
-static int read_sizes(struct convert_job *j, struct err *e) {
+static int read_qwen35_sizes(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t keys, key_dim, *d = j->dim;
-    int rc = check_supported(f, e);
+    int rc = check_qwen35(f, e);
     if (!rc)
-        rc = convert_read_sizes(j, !has_experts(j), e);
+        rc = convert_read_sizes(j, !has_qwen35_experts(j), e);
+    const struct hf_number rows[] = {
+        {"linear_num_key_heads", 1, 4096, -1, &keys, NULL},
+        {"linear_num_value_heads", 1, 4096, -1, &d[DIM_NV], NULL},
+        {"linear_key_head_dim", 1, 4096, -1, &key_dim, NULL},
+        {"linear_value_head_dim", 1, 4096, -1, &d[DIM_DV], NULL},
+        {"linear_conv_kernel_dim", 2, 64, -1, &d[DIM_CONV], NULL},
+    };
     if (!rc)
-        rc = hf_int(f, "linear_num_key_heads", 1, 4096, -1, &keys, e);
-    if (!rc)
-        rc = hf_int(f, "linear_num_value_heads", 1, 4096, -1, &d[DIM_NV], e);
-    if (!rc)
-        rc = hf_int(f, "linear_key_head_dim", 1, 4096, -1, &key_dim, e);
-    if (!rc)
-        rc = hf_int(f, "linear_value_head_dim", 1, 4096, -1, &d[DIM_DV], e);
-    if (!rc)
-        rc = hf_int(f, "linear_conv_kernel_dim", 2, 64, -1, &d[DIM_CONV], e);
+        rc = hf_ints(f, rows, sizeof rows / sizeof *rows, e);
     if (rc)
         return rc;
     if (d[DIM_NV] % keys || key_dim != d[DIM_DV])
@@ -150,30 +131,14 @@ static int read_sizes(struct convert_job *j, struct err *e) {
     return 0;
 }
 
-// Whether layer i is full attention: layer_types says so, else every interval-th one is.
-static int layer_is_full(const struct convert_job *j, int64_t i, int64_t interval, bool *full,
-                         struct err *e) {
-    const struct json *types = hf_get(&j->config, "layer_types");
-    *full = (i + 1) % interval == 0;
-    if (!types)
-        return 0;
-    const char *s = json_str(json_at(types, (size_t)i), NULL);
-    if ((int64_t)json_len(types) != j->layers || !s ||
-        (strcmp(s, "full_attention") && strcmp(s, "linear_attention")))
-        return err_set(e, ERR_FORMAT,
-                       "layer_types in %s does not name full_attention or "
-                       "linear_attention for each of %" PRId64 " layers: get the file again",
-                       j->config.path, j->layers);
-    *full = !strcmp(s, "full_attention");
-    return 0;
-}
-
-static int take_layers(struct convert_job *j, struct err *e) {
+static int take_qwen35_layers(struct convert_job *j, struct err *e) {
     bool recurrent[4096], full, regular = true;
     int64_t interval;
     int rc = hf_int(&j->config, "full_attention_interval", 1, 4096, 4, &interval, e);
     for (int64_t i = 0; i < j->layers && !rc; i++) {
-        rc = layer_is_full(j, i, interval, &full, e);
+        full = (i + 1) % interval == 0;
+        rc = convert_read_either(j, "layer_types", i, "full_attention", "linear_attention", &full,
+                                 e);
         recurrent[i] = !full;
         regular &= full == ((i + 1) % interval == 0);
         if (!rc)
@@ -181,8 +146,8 @@ static int take_layers(struct convert_job *j, struct err *e) {
         if (!rc)
             rc = convert_take_all(j, every_layer, (int)i, e);
         if (!rc)
-            rc = convert_take_all(j, has_experts(j) ? moe_layer : dense_layer, (int)i, e);
-        if (!rc && has_experts(j))
+            rc = convert_take_all(j, has_qwen35_experts(j) ? moe_layer : convert_dense, (int)i, e);
+        if (!rc && has_qwen35_experts(j))
             rc = convert_take_experts(j, (int)i, e);
     }
     if (rc)
@@ -194,7 +159,7 @@ static int take_layers(struct convert_job *j, struct err *e) {
 }
 
 // Rotary keys: the base, how many of the head's dimensions turn, and the three image sections.
-static int put_rope(struct convert_job *j, struct err *e) {
+static int put_qwen35_rope(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     const struct json *sections = hf_get(f, "rope_parameters.mrope_section");
     double base, part;
@@ -225,7 +190,7 @@ static int put_rope(struct convert_job *j, struct err *e) {
     return 0;
 }
 
-static int put_keys(struct convert_job *j, struct err *e) {
+static int put_qwen35_keys(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     int64_t context;
     double eps;
@@ -254,34 +219,26 @@ static int put_keys(struct convert_job *j, struct err *e) {
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         convert_put_u32(j, keys[i].key, keys[i].v);
-    if (!has_experts(j))
+    if (!has_qwen35_experts(j))
         convert_put_u32(j, "feed_forward_length", j->dim[DIM_F]);
     convert_put_f32(j, "attention.layer_norm_rms_epsilon", eps);
-    return put_rope(j, e);
+    return put_qwen35_rope(j, e);
 }
 
 int convert_target(struct convert_job *j, struct err *e) {
-    int rc = read_sizes(j, e);
+    int rc = read_qwen35_sizes(j, e);
     if (rc)
         return rc;
     convert_put_general(j);
-    rc = put_keys(j, e);
-    if (!rc && has_experts(j))
-        rc = read_experts(j, e);
-    j->model = (struct convert_model){
-        .recipe = j->options->recipe,
-        .layers = (int)j->layers,
-        .tied = json_bool(hf_get(&j->config, "tie_word_embeddings"), false),
-        .shared = j->heads >= 4 * j->kv_heads,
-        .experts = (int)j->dim[DIM_E],
-    };
+    rc = put_qwen35_keys(j, e);
+    if (!rc && has_qwen35_experts(j))
+        rc = read_qwen35_experts(j, e);
+    j->model = convert_model_of(j, false);
     if (!rc)
-        rc = convert_take(j, &embedding, -1, e);
+        rc = convert_take(j, &convert_begin[0], -1, e);
     if (!rc)
-        rc = take_layers(j, e);
+        rc = take_qwen35_layers(j, e);
     if (!rc)
         rc = convert_take(j, &final_norm, -1, e);
-    if (!rc && !j->model.tied)
-        rc = convert_take(j, &output, -1, e);
-    return rc ? rc : convert_vocab_hf(j->writer, j->dir, j->dim[DIM_V], e);
+    return rc ? rc : convert_end(j, e);
 }

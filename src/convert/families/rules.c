@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules and keys that decoder architectures share: matrices under their usual names, rotary
-// settings wherever a config.json has them, and what stands at both ends of a plan.
+// Rules and keys that decoder architectures share: matrices under their usual names, those of
+// experts, rotary settings wherever a config.json has them, and what stands at both ends of a plan.
+// A checkpoint holds experts fused, all in one tensor with gate and up one after the other, or one
+// tensor an expert; a GGUF file has one tensor each for gate, up and down, with an expert as its
+// outermost dimension.
+#include "convert/families/rules.h"
+#include "convert/vocab/vocab.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/families/rules.h"
 #include "formats/quant/quant.h"
 
 const struct convert_rule convert_begin[] = {
@@ -14,7 +19,7 @@ const struct convert_rule convert_begin[] = {
     {"norm.weight", "output_norm.weight", {DIM_D}, OP_NONE, 0},
     {0},
 };
-static const struct convert_rule output = {
+const struct convert_rule convert_output = {
     "lm_head.weight", "output.weight", {DIM_D, DIM_V}, OP_NONE, 0};
 
 const struct convert_rule convert_attention[] = {
@@ -66,8 +71,48 @@ struct convert_model convert_model_of(const struct convert_job *j, bool tied) {
 }
 
 int convert_end(struct convert_job *j, struct err *e) {
-    int rc = j->model.tied ? 0 : convert_take(j, &output, -1, e);
+    int rc = j->model.tied ? 0 : convert_take(j, &convert_output, -1, e);
     return rc ? rc : convert_vocab_hf(j->writer, j->dir, j->dim[DIM_V], e);
+}
+
+int convert_read_experts(struct convert_job *j, const char *count, const char *per_row,
+                         int64_t *used, struct err *e) {
+    int64_t *d = j->dim;
+    const struct hf_number rows[] = {
+        {count, 1, 1 << 16, -1, &d[DIM_E], NULL},
+        {per_row, 1, 0, -1, used, &d[DIM_E]},
+        {"moe_intermediate_size", 1, 1 << 24, -1, &d[DIM_FE], NULL},
+    };
+    return hf_ints(&j->config, rows, sizeof rows / sizeof *rows, e);
+}
+
+void convert_put_experts(struct convert_job *j, int64_t used) {
+    convert_put_u32(j, "expert_count", j->dim[DIM_E]);
+    convert_put_u32(j, "expert_used_count", used);
+    convert_put_u32(j, "expert_feed_forward_length", j->dim[DIM_FE]);
+}
+
+int convert_read_either(const struct convert_job *j, const char *key, int64_t i, const char *a,
+                        const char *b, bool *is, struct err *e) {
+    const struct json *list = hf_get(&j->config, key);
+    const char *s = json_str(json_at(list, (size_t)i), NULL);
+    if (!list)
+        return 0;
+    if ((int64_t)json_len(list) != j->layers || !s || (strcmp(s, a) != 0 && strcmp(s, b) != 0))
+        return err_set(e, ERR_FORMAT,
+                       "%s in %s does not name %s or %s for each of %" PRId64
+                       " layers: get the file again",
+                       key, j->config.path, a, b, j->layers);
+    *is = !strcmp(s, a);
+    return 0;
+}
+
+int convert_refuse_true(const struct hf_file *f, const char *const *keys, size_t n, struct err *e) {
+    for (size_t i = 0; i < n; i++)
+        if (json_bool(hf_get(f, keys[i]), false))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s has %s true: this checkpoint cannot be converted", f->path, keys[i]);
+    return 0;
 }
 
 void convert_put_str(struct convert_job *j, const char *key, const char *s) {
@@ -116,7 +161,7 @@ const struct json *convert_rope_get(const struct convert_rope *r, const char *ke
 bool convert_rope_is(const struct convert_rope *r, const char *type) {
     const char *s = json_str(convert_rope_get(r, "rope_type"), NULL);
     s = s ? s : json_str(convert_rope_get(r, "type"), NULL);
-    return s ? !strcmp(s, type) : !strcmp("default", type);
+    return !strcmp(s ? s : "default", type);
 }
 
 int convert_rope_number(const struct convert_job *j, const struct convert_rope *r, const char *key,
@@ -172,4 +217,140 @@ int convert_add_divisors(struct convert_job *j, int64_t n, float **out, struct e
                          .bytes = n * (int64_t)sizeof **out};
     struct convert_item item = {.src = t, .name = t->name, .n_dims = 1, .ne = {n, 1, 1, 1}};
     return convert_add(j, &item, e);
+}
+
+// Settings of the scaling "llama3": short waves keep their frequency, long ones are slowed by
+// `factor`, and those between blend.
+struct bands {
+    double factor, low, high, length;
+};
+
+static float band_divisor(const struct bands *b, float frequency) {
+    float wave = 6.283185307179586f / frequency;
+    if (wave < (float)(b->length / b->high))
+        return 1;
+    if (wave > (float)(b->length / b->low))
+        return (float)b->factor;
+    float smooth = ((float)b->length / wave - (float)b->low) / (float)(b->high - b->low);
+    return 1 / ((1 - smooth) / (float)b->factor + smooth);
+}
+
+int convert_add_bands(struct convert_job *j, double base, struct err *e) {
+    struct bands b = {0};
+    int64_t half = j->dim[DIM_HD] / 2;
+    float *values;
+    const struct convert_rope r = convert_rope_of(j);
+    int rc = convert_rope_number(j, &r, "factor", 8, &b.factor, e);
+    if (!rc)
+        rc = convert_rope_number(j, &r, "low_freq_factor", 1, &b.low, e);
+    if (!rc)
+        rc = convert_rope_number(j, &r, "high_freq_factor", 4, &b.high, e);
+    if (!rc)
+        rc = convert_rope_number(j, &r, "original_max_position_embeddings", 8192, &b.length, e);
+    if (!rc && b.high <= b.low)
+        rc = err_set(e, ERR_FORMAT,
+                     "high_freq_factor in %s is not above low_freq_factor: get the file again",
+                     j->config.path);
+    if (!rc)
+        rc = convert_add_divisors(j, half, &values, e);
+    for (int64_t i = 0; !rc && i < half; i++)
+        values[i] = band_divisor(&b, 1 / powf((float)base, (float)(2 * i) / (float)j->dim[DIM_HD]));
+    return rc;
+}
+
+static const struct matrix {
+    const char *hf, *gguf;
+    unsigned char dims[2];
+} matrices[] = {
+    {"gate_proj", "ffn_gate_exps.weight", {DIM_D, DIM_FE}},
+    {"up_proj", "ffn_up_exps.weight", {DIM_D, DIM_FE}},
+    {"down_proj", "ffn_down_exps.weight", {DIM_FE, DIM_D}},
+};
+enum { MATRICES = sizeof matrices / sizeof *matrices };
+
+static void shape_experts(const struct convert_job *j, const struct matrix *m,
+                          struct convert_item *it) {
+    it->n_dims = 3;
+    it->ne[0] = j->dim[m->dims[0]];
+    it->ne[1] = j->dim[m->dims[1]];
+    it->ne[2] = j->dim[DIM_E];
+    it->ne[3] = 1;
+}
+
+// A fused tensor, whose name may end in ".weight"; *out NULL when there is none.
+static int find_fused(struct convert_job *j, const char *name, int layer, const struct tensor **out,
+                      struct err *e) {
+    char full[64];
+    snprintf(full, sizeof full, "mlp.experts.%s", name);
+    int rc = convert_find(j, full, layer, out, e);
+    if (rc || *out)
+        return rc;
+    snprintf(full, sizeof full, "mlp.experts.%s.weight", name);
+    return convert_find(j, full, layer, out, e);
+}
+
+// Gate and up are the halves of each expert's rows.
+static int take_fused_experts(struct convert_job *j, const struct tensor *gate_up, int layer,
+                              struct err *e) {
+    int64_t half = j->dim[DIM_D] * j->dim[DIM_FE];
+    const int64_t both[3] = {j->dim[DIM_D], 2 * j->dim[DIM_FE], j->dim[DIM_E]};
+    const struct tensor *down;
+    int rc = find_fused(j, "down_proj", layer, &down, e);
+    if (!rc && !down)
+        rc = convert_missing(j, "mlp.experts.down_proj", layer, e);
+    if (!rc)
+        rc = convert_check_shape(gate_up, both, 3, e);
+    for (int i = 0; i < MATRICES && !rc; i++) {
+        char name[64];
+        struct convert_item item = {.src = i < 2 ? gate_up : down, .name = name};
+        shape_experts(j, &matrices[i], &item);
+        if (i < 2)
+            item.cut = (struct convert_cut){half, 2 * half, i * half};
+        else
+            rc = convert_check_shape(down, item.ne, 3, e);
+        snprintf(name, sizeof name, "blk.%d.%s", layer, matrices[i].gguf);
+        if (!rc)
+            rc = convert_add(j, &item, e);
+    }
+    return rc;
+}
+
+static int take_expert_parts(struct convert_job *j, const struct matrix *m, int layer,
+                             struct err *e) {
+    char name[64];
+    struct convert_item item = {.name = name, .n_parts = (int)j->dim[DIM_E]};
+    const struct tensor **parts = arena_array(&j->plan.arena, (size_t)item.n_parts, sizeof *parts);
+    if (!parts)
+        return err_set(e, ERR_MEMORY, "not enough memory for the list of tensors");
+    shape_experts(j, m, &item);
+    for (int i = 0; i < item.n_parts; i++) {
+        char hf[64];
+        snprintf(hf, sizeof hf, "mlp.experts.%d.%s.weight", i, m->hf);
+        int rc = convert_find(j, hf, layer, &parts[i], e);
+        if (!rc && !parts[i])
+            rc = convert_missing(j, hf, layer, e);
+        if (!rc)
+            rc = convert_check_shape(parts[i], item.ne, 2, e);
+        if (!rc && parts[i]->type != parts[0]->type)
+            rc = err_set(e, ERR_UNSUPPORTED,
+                         "tensor '%s' has another type than that of the first expert: use the "
+                         "original checkpoint",
+                         parts[i]->name);
+        if (rc)
+            return rc;
+    }
+    item.src = parts[0];
+    item.parts = parts;
+    snprintf(name, sizeof name, "blk.%d.%s", layer, m->gguf);
+    return convert_add(j, &item, e);
+}
+
+int convert_take_experts(struct convert_job *j, int layer, struct err *e) {
+    const struct tensor *gate_up;
+    int rc = find_fused(j, "gate_up_proj", layer, &gate_up, e);
+    if (rc || gate_up)
+        return rc ? rc : take_fused_experts(j, gate_up, layer, e);
+    for (int i = 0; i < MATRICES && !rc; i++)
+        rc = take_expert_parts(j, &matrices[i], layer, e);
+    return rc;
 }

@@ -3,17 +3,29 @@
 #ifndef COPPICE_CONVERT_FAMILIES_RULES_H
 #define COPPICE_CONVERT_FAMILIES_RULES_H
 
-#include "convert/impl.h"
+#include "convert/plan.h"
 
 // What decoders have under the usual names; lists end with a rule without a name.
 extern const struct convert_rule convert_begin[], convert_attention[], convert_qkv_biases[],
     convert_head_norms[], convert_dense[], convert_shared_expert[];
-extern const struct convert_rule convert_ffn_norm, convert_router, convert_choice_bias;
+extern const struct convert_rule convert_output, convert_ffn_norm, convert_router,
+    convert_choice_bias;
 
 // j->model from sizes that have been read; tied: where config.json does not say.
 struct convert_model convert_model_of(const struct convert_job *j, bool tied);
 // The head, unless it is the embedding, and the tokenizer.
 int convert_end(struct convert_job *j, struct err *e);
+// The number of experts, of those used for a row and the width of one, under the keys that a family
+// has for the first two; and their keys in the file.
+int convert_read_experts(struct convert_job *j, const char *count, const char *per_row,
+                         int64_t *used, struct err *e);
+void convert_put_experts(struct convert_job *j, int64_t used);
+// Element i of a list over the layers is a or b; *is tells whether it is a. Without the list it
+// stays as it is.
+int convert_read_either(const struct convert_job *j, const char *key, int64_t i, const char *a,
+                        const char *b, bool *is, struct err *e);
+// ERR_UNSUPPORTED where one of the settings is true.
+int convert_refuse_true(const struct hf_file *f, const char *const *keys, size_t n, struct err *e);
 // Keys of sizes but for heads of queries; eps: where config.json has none.
 int convert_put_sizes(struct convert_job *j, double eps, struct err *e);
 
@@ -33,10 +45,5 @@ int convert_put_scaling(struct convert_job *j, const struct convert_rope *r, str
 int convert_add_bands(struct convert_job *j, double base, struct err *e);
 // A tensor rope_freqs.weight of n numbers, which the caller fills before the plan is written.
 int convert_add_divisors(struct convert_job *j, int64_t n, float **out, struct err *e);
-
-// What drafts of some targets have beside the plain form: keys, and tensors of a layer (outside of
-// layers: -1) beside those of all drafts; all of attention's projections where they are one matrix.
-int convert_draft_keys(struct convert_job *j, struct err *e);
-int convert_draft_tensors(struct convert_job *j, int layer, int64_t taps, struct err *e);
 
 #endif

@@ -11,13 +11,6 @@
 
 struct convert_job;
 
-// What quantization_config says of matrices that are not plain numbers.
-struct convert_packing {
-    bool fp8, int4;
-    int64_t rows, columns; // elements that share a scale; 0: all of a matrix's
-    bool by_rows;          // where rows is 0: a scale for each row is taken, too
-};
-
 // The type of a source of that kind: its struct tensor is the first member of this.
 enum { CONVERT_PACKED = 1 << 20 };
 

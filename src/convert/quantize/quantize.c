@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convert/impl.h"
+#include "convert/plan.h"
 #include "formats/quant/quant.h"
 
 static void put_file_type(struct gguf_writer *w, const struct convert_recipe *r) {

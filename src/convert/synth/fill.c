@@ -2,12 +2,13 @@
 // Random blocks of each element type. A quantised block is random bits with its scales set so that
 // the values have the wanted spread and no common offset: a matrix whose entries lean one way would
 // feed the same direction back into every layer until nothing else is left.
+#include "convert/synth/fill.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "base/num.h"
 #include "base/rng.h"
-#include "convert/synth/impl.h"
 #include "formats/quant/quant.h"
 
 enum { PLAIN_BLOCK = 256 };

@@ -26,7 +26,7 @@ struct field {
     struct message bytes;
 };
 
-static uint64_t varint(struct message *m) {
+static uint64_t read_varint(struct message *m) {
     uint64_t v = 0;
     for (int shift = 0; shift < 64 && m->at < m->end; shift += 7) {
         unsigned char byte = *m->at++;
@@ -38,7 +38,7 @@ static uint64_t varint(struct message *m) {
     return 0;
 }
 
-static const unsigned char *take(struct message *m, uint64_t n) {
+static const unsigned char *take_bytes(struct message *m, uint64_t n) {
     const unsigned char *at = m->at;
     if (n > (uint64_t)(m->end - m->at)) {
         m->broken = true;
@@ -52,18 +52,18 @@ static const unsigned char *take(struct message *m, uint64_t n) {
 static bool next_field(struct message *m, struct field *f) {
     if (m->broken || m->at == m->end)
         return false;
-    uint64_t key = varint(m);
+    uint64_t key = read_varint(m);
     *f = (struct field){.number = (unsigned)(key >> 3), .wire = key & 7};
     uint64_t n = f->wire == 1 ? 8 : f->wire == 5 ? 4 : 0;
     if (f->wire == 0)
-        f->value = varint(m);
+        f->value = read_varint(m);
     else if (f->wire == 2)
-        n = varint(m);
+        n = read_varint(m);
     else if (n == 0)
         m->broken = true;
     if (m->broken || f->wire == 0)
         return !m->broken;
-    const unsigned char *at = take(m, n);
+    const unsigned char *at = take_bytes(m, n);
     if (!at)
         return false;
     f->bytes = (struct message){at, at + n, false};
@@ -96,14 +96,14 @@ static bool read_piece(struct message m, struct piece *p) {
     return !m.broken && p->text && p->n && p->type && p->n < INT32_MAX && utf8_valid(p->text, p->n);
 }
 
-static int damaged(struct vocab *v) {
+static int refuse_damaged(struct vocab *v) {
     return err_set(v->e, ERR_FORMAT, "%s is damaged: get it again", v->where.data);
 }
 
 static int add_piece(struct vocab *v, struct message m, int64_t id) {
     struct piece p;
     if (!read_piece(m, &p))
-        return damaged(v);
+        return refuse_damaged(v);
     if (id >= v->rows)
         return err_set(v->e, ERR_MISMATCH,
                        "%s has more tokens than the model's %" PRId64
@@ -154,7 +154,7 @@ static int read_pieces(struct vocab *v, bool *blank_first) {
             rc = check_normaliser(v, f.bytes, blank_first);
         trained |= f.number == 2;
     }
-    return rc || (!m.broken && id > 0 && trained) ? rc : damaged(v);
+    return rc || (!m.broken && id > 0 && trained) ? rc : refuse_damaged(v);
 }
 
 // A text of the JSON files as a vocabulary holds it: user-defined tokens with blanks, not U+2581.
@@ -172,7 +172,8 @@ static char *added_text(struct vocab *v, const char *s, size_t *n, enum token_ty
 
 // Gives an id another text, as the JSON files do for tokens that were added after training; ids
 // behind the model's are left out.
-static int replace(struct vocab *v, const char *text, size_t n, int64_t id, enum token_type type) {
+static int replace_token(struct vocab *v, const char *text, size_t n, int64_t id,
+                         enum token_type type) {
     if (id < 0 || id >= v->rows)
         return 0;
     v->text[id] = NULL;
@@ -184,7 +185,7 @@ static int replace(struct vocab *v, const char *text, size_t n, int64_t id, enum
 static int add_plain(void *arg, const char *key, size_t n, const struct json *value) {
     struct vocab *v = arg;
     char *copy = arena_strndup(&v->arena, key, n);
-    return copy ? replace(v, copy, n, json_int(value, -1), TOKEN_USER) : vocab_no_memory(v);
+    return copy ? replace_token(v, copy, n, json_int(value, -1), TOKEN_USER) : vocab_no_memory(v);
 }
 
 // added_tokens_decoder of tokenizer_config.json: ids and descriptions.
@@ -200,7 +201,7 @@ static int add_described(void *arg, const char *key, size_t n, const struct json
     enum token_type type =
         vocab_added_type(text, length, json_bool(json_get(value, "special"), false));
     char *copy = added_text(v, text, &length, type);
-    return copy ? replace(v, copy, length, id, type) : vocab_no_memory(v);
+    return copy ? replace_token(v, copy, length, id, type) : vocab_no_memory(v);
 }
 
 static int read_added(struct vocab *v) {

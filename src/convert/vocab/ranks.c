@@ -31,21 +31,21 @@ static void make_glyphs(struct ranks *r) {
     }
 }
 
-static void append(const struct ranks *r, struct str *out, const char *bytes, size_t n) {
+static void append_glyphs(const struct ranks *r, struct str *out, const char *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) {
         unsigned char b = (unsigned char)bytes[i];
         str_append(out, r->glyph[b], r->glyph_size[b]);
     }
 }
 
-static int digit(char c) {
+static int base64_digit(char c) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *at = c ? strchr(digits, c) : NULL;
     return at ? (int)(at - digits) : -1;
 }
 
 // Bytes of n characters of base64; 0 when they are none.
-static size_t decode(const char *s, size_t n, char *out) {
+static size_t decode_base64(const char *s, size_t n, char *out) {
     size_t k = 0;
     if (!n || n % 4 || n / 4 * 3 > LONGEST)
         return 0;
@@ -53,7 +53,7 @@ static size_t decode(const char *s, size_t n, char *out) {
     for (size_t i = 0; i < n; i += 4) {
         uint32_t bits = 0;
         for (size_t j = i; j < i + 4; j++) {
-            int d = j >= n - pads ? 0 : digit(s[j]);
+            int d = j >= n - pads ? 0 : base64_digit(s[j]);
             if (d < 0)
                 return 0;
             bits = bits << 6 | (uint32_t)d;
@@ -64,11 +64,11 @@ static size_t decode(const char *s, size_t n, char *out) {
     return k - pads;
 }
 
-static int add_line(struct ranks *r, const char *line, const char *end) {
+static int add_rank_line(struct ranks *r, const char *line, const char *end) {
     struct vocab *v = r->v;
     char bytes[LONGEST], *stop;
     const char *space = memchr(line, ' ', (size_t)(end - line));
-    size_t n = space ? decode(line, (size_t)(space - line), bytes) : 0;
+    size_t n = space ? decode_base64(line, (size_t)(space - line), bytes) : 0;
     int64_t rank = n ? strtoll(space + 1, &stop, 10) : -1;
     if (!n || stop != end || rank < 0 || rank >= v->rows || r->bytes[rank])
         return err_set(v->e, ERR_FORMAT,
@@ -91,7 +91,7 @@ static int read_lines(struct ranks *r) {
         const char *line = at, *stop = memchr(at, '\n', (size_t)(end - at));
         stop = stop ? stop : end;
         at = stop + 1;
-        rc = stop > line ? add_line(r, line, stop) : 0;
+        rc = stop > line ? add_rank_line(r, line, stop) : 0;
     }
     return rc;
 }
@@ -123,11 +123,11 @@ static int add_token(struct ranks *r, int64_t rank) {
     struct vocab *v = r->v;
     struct str text = {0}, merge = {0};
     size_t n = r->length[rank], cut = n > 1 ? cut_of(r, rank) : 0;
-    append(r, &text, r->bytes[rank], n);
+    append_glyphs(r, &text, r->bytes[rank], n);
     if (cut) {
-        append(r, &merge, r->bytes[rank], cut);
+        append_glyphs(r, &merge, r->bytes[rank], cut);
         str_putc(&merge, ' ');
-        append(r, &merge, r->bytes[rank] + cut, n - cut);
+        append_glyphs(r, &merge, r->bytes[rank] + cut, n - cut);
     }
     const char *kept = text.failed ? NULL : arena_strndup(&v->arena, text.data, text.len);
     const char *pair =
@@ -143,7 +143,7 @@ static int add_token(struct ranks *r, int64_t rank) {
     return rc;
 }
 
-static int add_special(void *arg, const char *key, size_t n, const struct json *value) {
+static int add_special_rank(void *arg, const char *key, size_t n, const struct json *value) {
     struct vocab *v = arg;
     size_t size = 0;
     const char *s = json_str(json_get(value, "content"), &size);
@@ -168,13 +168,13 @@ static int add_reserved(struct ranks *r) {
     return rc;
 }
 
-static int read_all(struct ranks *r) {
+static int read_ranks(struct ranks *r) {
     struct vocab *v = r->v;
     int rc = read_lines(r);
     for (int64_t i = 0; !rc && i < v->rows; i++)
         rc = r->bytes[i] ? add_token(r, i) : 0;
     if (!rc && v->config.root)
-        rc = json_each(hf_get(&v->config, "added_tokens_decoder"), add_special, v);
+        rc = json_each(hf_get(&v->config, "added_tokens_decoder"), add_special_rank, v);
     if (!rc)
         rc = add_reserved(r);
     return rc ? rc : vocab_fill_gaps(v);
@@ -189,7 +189,8 @@ int vocab_put_ranks(struct gguf_writer *w, struct vocab *v) {
     r.length = calloc((size_t)v->rows, sizeof *r.length);
     v->merge = calloc((size_t)v->rows, sizeof *v->merge);
     v->merge_length = calloc((size_t)v->rows, sizeof *v->merge_length);
-    int rc = r.bytes && r.length && v->merge && v->merge_length ? read_all(&r) : vocab_no_memory(v);
+    int rc =
+        r.bytes && r.length && v->merge && v->merge_length ? read_ranks(&r) : vocab_no_memory(v);
     map_fini(&r.by_bytes);
     free(r.bytes);
     free(r.length);

@@ -4,8 +4,11 @@
 #ifndef COPPICE_CONVERT_VOCAB_VOCAB_H
 #define COPPICE_CONVERT_VOCAB_VOCAB_H
 
+#include "base/map.h"
+#include "base/memory/arena.h"
 #include "base/str.h"
-#include "convert/impl.h"
+#include "convert/config.h"
+#include "formats/gguf/gguf.h"
 
 enum token_type {
     TOKEN_NORMAL = 1,
@@ -44,31 +47,23 @@ int vocab_refuse(const struct vocab *v, const char *what);
 int vocab_add(struct vocab *v, const char *text, size_t n, int64_t id, enum token_type type);
 // Control or user-defined: by its flag, or because it looks like one that only programs write.
 enum token_type vocab_added_type(const char *text, size_t n, bool special);
+// Element i of the ids that a file names NAME_token_id; -1 when there is none.
+int64_t vocab_listed_id(const struct hf_file *f, const char *name, size_t i);
 // Gives the ids that have no token a text of their own, [PADn].
 int vocab_fill_gaps(struct vocab *v);
-bool vocab_wrapped(const char *s, size_t n, const char *begin, const char *end);
 
-// tokenizer.json's byte-level pairs; its pairs over text with U+2581 for blanks (Gemma 4);
-// tokenizer.model's pieces with scores.
+// The keys of tokenizer.json's byte-level pairs; of its pairs over text with U+2581 for blanks
+// (Gemma 4); of tokenizer.model's pieces with scores; of tiktoken.model's byte-level pairs.
 int vocab_put_pairs(struct gguf_writer *w, struct vocab *v);
 int vocab_put_escaped(struct gguf_writer *w, struct vocab *v);
 int vocab_put_pieces(struct gguf_writer *w, struct vocab *v);
-// tiktoken.model's byte-level pairs.
 int vocab_put_ranks(struct gguf_writer *w, struct vocab *v);
-// tokenizer.json's vocabulary with its added tokens, and its merges.
-int vocab_read_tokens(struct vocab *v);
-int vocab_read_merges(struct vocab *v);
-// The name of tokenizer.json's splitting, known by its expressions. ERR_UNSUPPORTED for others.
-int vocab_splitting(struct vocab *v, const char **pre);
-// The step of that type: the given one, or one in its list.
-const struct json *vocab_find_step(const struct json *step, const char *list, const char *type);
-// The keys of byte-level pairs.
+// The keys of byte-level pairs that have been read. Closing tags at which generation stops are
+// control tokens then, whatever their flag.
 void vocab_write_pairs(struct gguf_writer *w, struct vocab *v, const char *pre);
 
-// Closing tags at which generation stops are control tokens, whatever their flag.
-void vocab_mark_ends(struct vocab *v);
-// Ids of special tokens, whether they are added, chat templates.
-void vocab_put_special(struct gguf_writer *w, const struct vocab *v);
-int vocab_put_templates(struct gguf_writer *w, struct vocab *v);
+// Writes the tokenizer of a HuggingFace folder for a vocabulary of `rows` ids, or copies a GGUF's.
+int convert_vocab_hf(struct gguf_writer *w, const char *dir, int64_t rows, struct err *e);
+int convert_vocab_gguf(struct gguf_writer *w, const struct gguf *g, struct err *e);
 
 #endif

@@ -1,10 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of every source tensor: that it has the shape that config.json implies, and that
-// somebody takes it.
+// See plan.h: items are added here, and what is asked of every source tensor is that it has the
+// shape that config.json implies, and that something takes it.
+#include "convert/plan.h"
+
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "convert/impl.h"
+#include "base/vec.h"
+
+int convert_plan_add(struct convert_plan *p, const struct convert_item *item, struct err *e) {
+    int rc = vec_reserve(&p->items, &p->cap, (int64_t)p->count + 1, sizeof *p->items, e);
+    if (rc)
+        return rc;
+    p->items[p->count] = *item;
+    const char *name = arena_strndup(&p->arena, item->name, strlen(item->name));
+    if (!name)
+        return err_set(e, ERR_MEMORY, "not enough memory for the list of tensors");
+    p->items[p->count++].name = name;
+    return 0;
+}
+
+void convert_plan_fini(struct convert_plan *p) {
+    free(p->items);
+    arena_fini(&p->arena);
+    *p = (struct convert_plan){0};
+}
 
 // Dimensions without those of size 1; returns how many are left.
 static int squeeze(const int64_t *ne, int n, int64_t *out) {

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the files of convert only: the plan of an output file (which source tensor becomes
-// what), the readers of HuggingFace JSON files, and the parts that fill a plan.
-#ifndef COPPICE_CONVERT_IMPL_H
-#define COPPICE_CONVERT_IMPL_H
+// The plan of an output file, which source tensor becomes what, and what fills it; shared by the
+// files of convert only.
+#ifndef COPPICE_CONVERT_PLAN_H
+#define COPPICE_CONVERT_PLAN_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/json/json.h"
 #include "base/map.h"
 #include "base/memory/arena.h"
+#include "convert/config.h"
 #include "convert/convert.h"
-#include "convert/quantize/packed.h"
 #include "convert/quantize/types.h"
 #include "formats/gguf/gguf.h"
 #include "formats/safetensors.h"
@@ -66,27 +65,6 @@ void convert_plan_fini(struct convert_plan *p);
 int convert_write(struct gguf_writer *w, const struct convert_plan *p,
                   const struct convert_options *o, struct err *e);
 
-// A parsed JSON file of a folder. Zeroed is valid; `root` is NULL when the file is absent.
-struct hf_file {
-    char *path;
-    struct json *root;
-    const struct json *text; // the object that holds the language model's configuration
-};
-int hf_read(struct hf_file *f, const char *dir, const char *name, bool required, struct err *e);
-void hf_close(struct hf_file *f);
-
-// The member `key`, possibly "outer.inner", of f->text, else of the root; NULL when absent or null.
-const struct json *hf_get(const struct hf_file *f, const char *key);
-// An integer in lo..hi. A missing one gives `otherwise`, or an error when that is outside lo..hi.
-int hf_int(const struct hf_file *f, const char *key, int64_t lo, int64_t hi, int64_t otherwise,
-           int64_t *out, struct err *e);
-// A positive finite number; otherwise <= 0 makes it required.
-int hf_float(const struct hf_file *f, const char *key, double otherwise, double *out,
-             struct err *e);
-bool hf_string_is(const struct hf_file *f, const char *key, const char *value);
-// ERR_UNSUPPORTED when the model names another activation than SiLU.
-int hf_check_silu(const struct hf_file *f, struct err *e);
-
 // The sizes that tensor shapes are made of; an index stands in the tensor tables.
 enum convert_dim {
     DIM_NONE,
@@ -132,6 +110,13 @@ struct convert_rule {
     unsigned char heads;   // enum convert_heads
 };
 
+// What quantization_config says of matrices that are not plain numbers.
+struct convert_packing {
+    bool fp8, int4;
+    int64_t rows, columns; // elements that share a scale; 0: all of a matrix's
+    bool by_rows;          // where rows is 0: a scale for each row is taken, too
+};
+
 // Everything known while a folder is converted.
 struct convert_job {
     const char *dir;
@@ -169,8 +154,6 @@ int convert_add(struct convert_job *j, struct convert_item *item, struct err *e)
 // The matrices of all experts of a layer, from a fused source or from one a part.
 int convert_take_experts(struct convert_job *j, int layer, struct err *e);
 
-// ERR_UNSUPPORTED for a setting that models of j->arch lack.
-int convert_check_variant(const struct convert_job *j, struct err *e);
 // Fill the plan and write all metadata.
 int convert_target(struct convert_job *j, struct err *e);
 int convert_plain(struct convert_job *j, struct err *e);
@@ -192,9 +175,5 @@ void convert_put_str(struct convert_job *j, const char *key, const char *s);
 void convert_put_bool(struct convert_job *j, const char *key, bool v);
 void convert_put_array(struct convert_job *j, const char *key, int kind, const void *elems,
                        uint64_t count);
-
-// Writes the tokenizer of a HuggingFace folder for a vocabulary of `rows` ids, or copies a GGUF's.
-int convert_vocab_hf(struct gguf_writer *w, const char *dir, int64_t rows, struct err *e);
-int convert_vocab_gguf(struct gguf_writer *w, const struct gguf *g, struct err *e);
 
 #endif
