@@ -21,24 +21,24 @@ void service_json(struct exchange *x, int status, struct json_writer *w) {
 }
 
 // Requests of Anthropic's clients say so by their path, or in a header where the path is shared.
-static enum api_form form_of(const struct exchange *x) {
+static enum api_error_format form_of(const struct exchange *x) {
     if (exchange_request_header(x, "anthropic-version"))
         return API_ANTHROPIC;
-    return api_form_of(exchange_path(x));
+    return api_error_format_of(exchange_path(x));
 }
 
 void service_refuse_named(struct exchange *x, const struct api_error *why, const char *id) {
     struct json_writer w = {0};
     char seconds[16];
-    enum api_form form = form_of(x);
-    api_error_write(&w, why, form, id);
+    enum api_error_format format = form_of(x);
+    api_error_write(&w, why, format, id);
     if (why->repeats)
         exchange_header(x, "x-should-retry", "false");
     if (why->retry_after > 0) {
         snprintf(seconds, sizeof seconds, "%d", why->retry_after);
         exchange_header(x, "Retry-After", seconds);
     }
-    service_json(x, api_error_status(why, form), &w);
+    service_json(x, api_error_status(why, format), &w);
 }
 
 void service_refuse(struct exchange *x, const struct api_error *why) {

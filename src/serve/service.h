@@ -31,8 +31,8 @@ struct server_options {
     struct compressor *compressor; // NULL: none
     int text_threads;              // that render and tokenise; 0: 2
     int alive_ms; // a stream without words for so long gets an empty chunk; 0: 5000
-    // NULL, or told once, in the loop thread, what requests get that do not say: how to guess, by
-    // the draft model where there is one, and sampling as the model's file has it in
+    // NULL, or called once, in the loop thread, with what requests get that do not say: how to
+    // guess, by the draft model where there is one, and sampling as the model's file has it in
     // general.sampling.*, else at temperature 1. It may change both.
     void (*defaults)(void *arg, const struct session *s, struct request *r);
     void *defaults_arg;
@@ -40,13 +40,13 @@ struct server_options {
     void (*log)(void *arg, const char *line, size_t n);
     void *log_arg;
     bool log_json, log_prompts;
-    // NULL, or told once in the loop thread that the model is loaded, or why it is not.
+    // NULL, or called once in the loop thread when the model is loaded, or with why it is not.
     void (*loaded)(void *arg, struct server *v, const struct err *failure);
     void *loaded_arg;
 };
 
 struct completion;
-struct warm;
+struct warmup;
 struct tool_constraints;
 
 struct service {
@@ -59,7 +59,7 @@ struct service {
     char *model;                // its name for clients
     char arch[64], quantization[16];
     int64_t started; // seconds since 1970
-    uint64_t seed;   // of hashes that strangers must not foresee
+    uint64_t seed;   // of hashes that clients must not foresee
 
     // Of the model: set once, in the loop thread, when it has been loaded, and then never changed.
     bool ready;
@@ -74,7 +74,7 @@ struct service {
 
     struct metrics metrics;
     struct completion *completions; // in progress
-    struct warm *warm;              // texts that are read ahead
+    struct warmup *warm;            // texts that are read ahead
     struct response_store responses;
     struct str out;          // scratch of the loop thread
     struct json_writer json; // likewise
@@ -85,9 +85,9 @@ typedef void service_handler(struct service *s, struct exchange *x, const char *
 
 // Answers an exchange with a JSON body, and empties the writer.
 void service_json(struct exchange *x, int status, struct json_writer *w);
-// Answers with an error in the form that the client reads, and headers that tell it of retries.
+// Answers with an error in the form that the client reads, and headers about retries.
 void service_refuse(struct exchange *x, const struct api_error *why);
-// The same of a request that has a name, of which clients have been told already.
+// The same of a request that has a name, which clients know already.
 void service_refuse_named(struct exchange *x, const struct api_error *why, const char *id);
 // False with `why` filled while requests cannot be taken: loading, failed, ending.
 bool service_ready(struct service *s, struct api_error *why);

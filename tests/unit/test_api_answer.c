@@ -53,7 +53,7 @@ static void one_reply(const struct reply_case *c) {
     assert_int_equal(tokenizer_encode(tokenizer, c->text, strlen(c->text), false, &l, &e), 0);
     if (c->stop)
         assert_int_equal(stop_set_add(&stops, c->stop, strlen(c->stop), &e), 0);
-    const struct reply_form form = {.family = c->family, .inside = c->inside, .stops = &stops};
+    const struct reply_rules form = {.family = c->family, .inside = c->inside, .stops = &stops};
     assert_int_equal(reply_text_init(&r, tokenizer, &form, &e), 0);
     for (size_t i = 0; i < l.count; i++)
         stopped |= reply_text_push(&r, l.ids[i]);
@@ -61,9 +61,9 @@ static void one_reply(const struct reply_case *c) {
     assert_false(reply_text_failed(&r));
     assert_int_equal(stopped, c->stopped);
     struct str out[2] = {0};
-    for (int i = 0; i < r.pieces.n; i++)
-        str_append(&out[r.pieces.list[i].part], r.pieces.text.data + r.pieces.list[i].at,
-                   r.pieces.list[i].n);
+    for (int i = 0; i < r.deltas.n; i++)
+        str_append(&out[r.deltas.list[i].part], r.deltas.text.data + r.deltas.list[i].at,
+                   r.deltas.list[i].n);
     assert_string_equal(out[REPLY_REASONING].len ? out[REPLY_REASONING].data : "", c->reasoning);
     assert_string_equal(out[REPLY_CONTENT].len ? out[REPLY_CONTENT].data : "", c->content);
     str_fini(&out[0]);
@@ -178,8 +178,8 @@ static void errors_have_their_form_at_anthropic(void **state) {
     (void)state;
     struct json_writer w = {0};
     struct api_error x = {0};
-    assert_int_equal(api_form_of("/v1/messages/count_tokens"), API_ANTHROPIC);
-    assert_int_equal(api_form_of("/v1/models"), API_OPENAI);
+    assert_int_equal(api_error_format_of("/v1/messages/count_tokens"), API_ANTHROPIC);
+    assert_int_equal(api_error_format_of("/v1/models"), API_OPENAI);
     api_refuse(&x, "messages[0].role", "it is bad");
     api_error_write(&w, &x, API_ANTHROPIC, "req_1");
     is(&w, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":"

@@ -531,7 +531,7 @@ static void thinking_goes_out_sealed_where_it_is_omitted(void **state) {
     struct service s = {.model = (char *)"m"};
     struct choice k = {0};
     struct completion c = {.s = &s, .d = &d, .choices = &k, .n_choices = 1, .prepared = true};
-    struct answer_piece p = {.text = {"hm", 2}};
+    struct item_text p = {.text = {"hm", 2}};
     struct events v;
     c.p.omits_thinking = true;
     struct answer_item *it = answer_items_begin(&k.items, ITEM_REASONING);

@@ -176,14 +176,14 @@ static void empty_forms_are_none(void **state) {
             struct params p;
             struct json *doc;
             read_ok(&p, &doc, endpoint ? ENDPOINT_COMPLETIONS : ENDPOINT_CHAT, cases[i]);
-            assert_string_equal(p.form_field, "");
+            assert_string_equal(p.format_field, "");
             fini(&p, doc);
         }
     struct params p;
     struct json *doc;
     read_ok(&p, &doc, ENDPOINT_CHAT,
             "\"grammar\":\"\",\"guided_regex\":\"a\",\"guided_json\":\"\"");
-    assert_string_equal(p.form_field, "guided_regex"); // and one beside them still counts
+    assert_string_equal(p.format_field, "guided_regex"); // and one beside them still counts
     fini(&p, doc);
 }
 

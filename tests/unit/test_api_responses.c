@@ -9,7 +9,7 @@
 
 #include "serve/api/handlers.h"
 #include "serve/api/kept.h"
-#include "serve/reply/seal.h"
+#include "serve/reply/opaque.h"
 #include "server_rig.h"
 
 #define RESPONSES "/v1/responses"
@@ -498,7 +498,7 @@ static void set_up(struct bench *b, const char *echo) {
 static void say(struct bench *b, enum answer_item_kind kind, const char *name, bool custom,
                 const char *text) {
     struct answer_item *it = answer_items_begin(&b->k.items, kind);
-    struct answer_piece p = {.text = {text, strlen(text)}};
+    struct item_text p = {.text = {text, strlen(text)}};
     it->custom = custom;
     if (name) {
         str_puts(&it->name, name);
@@ -525,7 +525,7 @@ static void every_kind_of_item_has_its_events(void **state) {
     struct str names = {0}, opened = {0};
     set_up(&b, "{\"tools\":[{\"type\":\"namespace\",\"name\":\"mcp__a\",\"tools\":[{\"type\":"
                "\"function\",\"name\":\"f\"}]}]}");
-    b.own.seals = true;
+    b.own.opaque = true;
     api_responses_dialect.start(&b.c);
     api_responses_dialect.alive(&b.c);
     say(&b, ITEM_REASONING, NULL, false, "h\xc3\xa9");
@@ -548,7 +548,7 @@ static void every_kind_of_item_has_its_events(void **state) {
     const struct json *r = json_get(v.at[v.n - 1], "response");
     assert_string_equal(server_rig_text(r, "output.0.content.0.text"), "h\xc3\xa9");
     const char *sealed = server_rig_text(r, "output.0.encrypted_content");
-    assert_true(reasoning_unseal(sealed, strlen(sealed), &opened));
+    assert_true(opaque_decode(sealed, strlen(sealed), &opened));
     assert_string_equal(opened.data, "h\xc3\xa9");
     assert_string_equal(server_rig_text(r, "output.2.type"), "function_call");
     assert_string_equal(server_rig_text(r, "output.2.call_id"), "call_2");
@@ -596,14 +596,14 @@ static void sealed_reasoning_comes_back(void **state) {
         char text[70] = {0};
         for (size_t i = 0; i < n; i++)
             text[i] = (char)(i * 37 + n);
-        reasoning_seal(text, n, &sealed);
-        assert_true(reasoning_unseal(sealed.data, sealed.len, &opened));
+        opaque_encode(text, n, &sealed);
+        assert_true(opaque_decode(sealed.data, sealed.len, &opened));
         assert_int_equal(opened.len, n);
         if (n)
             assert_memory_equal(opened.data, text, n);
         sealed.data[sealed.len - 1] = '!';
         str_clear(&opened);
-        assert_false(reasoning_unseal(sealed.data, sealed.len, &opened));
+        assert_false(opaque_decode(sealed.data, sealed.len, &opened));
         assert_int_equal(opened.len, 0);
         str_fini(&sealed);
         str_fini(&opened);

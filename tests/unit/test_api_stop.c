@@ -11,12 +11,12 @@ static void add(struct stop_set *s, const char *text) {
     assert_int_equal(stop_set_add(s, text, strlen(text), &e), 0);
 }
 
-// Where the text ends by definition: before the stop string that is complete first behind `deaf`
+// Where the text ends by definition: before the stop string that is complete first after `ignored`
 // bytes, of those that are complete together the longest. n where there is none.
-static size_t cut_of(const struct stop_set *s, const char *text, size_t n, size_t deaf,
+static size_t cut_of(const struct stop_set *s, const char *text, size_t n, size_t ignored,
                      int *found) {
     *found = -1;
-    for (size_t end = deaf + 1; end <= n; end++) {
+    for (size_t end = ignored + 1; end <= n; end++) {
         size_t best = 0;
         for (int i = 0; i < s->n; i++) {
             size_t len = (size_t)s->len[i];
@@ -60,9 +60,9 @@ static void one_case(struct rng *r) {
         add(&s, stop);
     }
     random_string(r, text, 0, 40);
-    size_t n = strlen(text), at = 0, deaf = rng_below(r, 2) ? 0 : rng_below(r, 20);
+    size_t n = strlen(text), at = 0, ignored = rng_below(r, 2) ? 0 : rng_below(r, 20);
     int found;
-    size_t cut = cut_of(&s, text, n, deaf, &found);
+    size_t cut = cut_of(&s, text, n, ignored, &found);
     assert_int_equal(stop_match_init(&m, &s, &e), 0);
     m.keeps = rng_below(r, 2);
     if (m.keeps && found >= 0)
@@ -70,9 +70,9 @@ static void one_case(struct rng *r) {
     while (at < n) {
         size_t piece = rng_below(r, 5);
         piece = piece > n - at ? n - at : piece;
-        m.deaf = at < deaf;
-        if (m.deaf && piece > deaf - at)
-            piece = deaf - at;
+        m.ignored = at < ignored;
+        if (m.ignored && piece > ignored - at)
+            piece = ignored - at;
         bool stopped = stop_match_push(&m, text + at, piece, &out);
         at += piece;
         assert_true(out.len <= cut);

@@ -191,7 +191,7 @@ const char *api_refusal(const struct http_refusal *r, struct str *body) {
     struct json_writer w = {0};
     struct api_error why;
     api_fail(&why, r->status, r->status == 401 ? "invalid_api_key" : NULL, "%s", r->reason);
-    api_error_write(&w, &why, api_form_of(r->path), NULL);
+    api_error_write(&w, &why, api_error_format_of(r->path), NULL);
     if (w.out.data)
         str_append(body, w.out.data, w.out.len);
     body->failed |= w.out.failed;

@@ -97,7 +97,7 @@ static void chunks_begin(struct completion *c, struct choice *k, const struct an
 }
 
 static void chunks_delta(struct completion *c, struct choice *k, const struct answer_item *it,
-                         const struct answer_piece *p) {
+                         const struct item_text *p) {
     struct answer_choice a = {
         .index = k->index, .logprobs = p->logprobs, .n_logprobs = p->n_logprobs};
     struct answer_call call = {.index = it->call, .custom = it->custom, .text = p->text};

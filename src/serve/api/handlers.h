@@ -15,8 +15,8 @@ struct responses_own {
     // answer is made.
     struct json *echo;
     int64_t sequence; // number of the next event
-    bool summarises;  // reasoning goes out as its own summary: the client asked for one
-    bool seals;       // reasoning goes out sealed, too (seal.h)
+    bool summarises;  // reasoning goes out as its own summary: the client requested one
+    bool opaque;      // reasoning goes out as opaque text, too (serve/reply/opaque.h)
     bool keeps;       // the answer is kept for requests to come, with `input`
     struct str input; // JSON array of all items before the answer
 };

@@ -468,7 +468,7 @@ static bool write_items(const char *id, const char *query, const struct str *inp
     return ok;
 }
 
-// The id of what stands behind "/v1/responses/"; true: its input items are asked for.
+// The id of what follows "/v1/responses/"; true: its input items are requested.
 static bool split_rest(const char *rest, char id[static RANDOM_ID]) {
     static const char tail[] = "/input_items";
     size_t n = strlen(rest), m = sizeof tail - 1;

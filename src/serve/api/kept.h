@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kept responses (serve/reply/store.h) as clients ask for them: one, its events again, the items
+// Kept responses (serve/reply/store.h) as clients get them: one, its events again, the items
 // that it answered in pages; and as requests refer to them. Any thread.
 #ifndef COPPICE_SERVE_API_KEPT_H
 #define COPPICE_SERVE_API_KEPT_H
@@ -44,7 +44,7 @@ bool input_items_write(const struct json *items, const struct input_page *page,
 // allocation shows in out->failed.
 int64_t response_replay(const struct json *response, int64_t after, struct str *out);
 
-// What a GET asks of a kept response.
+// What a GET requests of a kept response.
 struct response_view {
     const char *rest, *query; // after "/v1/responses/"; of the request
 };

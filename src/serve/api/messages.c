@@ -10,7 +10,7 @@
 #include "serve/completion/write.h"
 #include "serve/conversation/messages.h"
 #include "serve/http/sse.h"
-#include "serve/reply/seal.h"
+#include "serve/reply/opaque.h"
 // An event's data begins with its own name.
 static struct json_writer *open_event(struct completion *c, const char *name) {
     struct json_writer *w = &c->s->json;
@@ -129,12 +129,12 @@ static void put_block_delta(struct completion *c, const struct answer_item *it, 
 static void make_signature(const struct completion *c, const struct answer_item *it,
                            struct str *out) {
     if (c->p.omits_thinking)
-        reasoning_seal(it->text.data ? it->text.data : "", it->text.len, out);
+        opaque_encode(it->text.data ? it->text.data : "", it->text.len, out);
     else
         str_puts(out, c->id);
 }
 
-// Of thinking whose text is omitted a piece may only be empty: a sign of life.
+// Of thinking whose text is omitted a delta may only be empty: a keep-alive.
 static void put_text_delta(struct completion *c, const struct answer_item *it,
                            struct answer_text text) {
     if (it->kind == ITEM_REASONING && c->p.omits_thinking)
@@ -148,7 +148,7 @@ static void put_text_delta(struct completion *c, const struct answer_item *it,
 }
 
 static void blocks_item_delta(struct completion *c, struct choice *k, const struct answer_item *it,
-                              const struct answer_piece *p) {
+                              const struct item_text *p) {
     (void)k;
     if (p->text.n && !(it->kind == ITEM_REASONING && c->p.omits_thinking))
         put_text_delta(c, it, p->text);
@@ -187,7 +187,7 @@ static void blocks_error(struct completion *c, const struct api_error *why) {
     sse_write(&c->s->out, "error", &c->s->json);
 }
 
-// Some clients do not count pings: within a block an empty piece of it follows.
+// Some clients do not count pings: within a block an empty delta of it follows.
 static void blocks_alive(struct completion *c) {
     const struct answer_item *it = c->prepared ? answer_items_open(&c->choices->items) : NULL;
     open_event(c, "ping");
@@ -248,7 +248,7 @@ static void blocks_whole(struct completion *c, struct json_writer *w) {
     jw_end(w, '}');
 }
 
-// Models of this interface think when they are told to.
+// Thinking is off in this interface unless the request sets it.
 static bool read_messages(struct service *s, struct params *p, const struct json *body,
                           struct conversation *v, struct api_error *x) {
     (void)s;

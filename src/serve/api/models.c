@@ -111,7 +111,7 @@ static void put_array(const struct service *s, struct json_writer *w, const char
     jw_end(w, ']');
 }
 
-// Whether the query asks for what lies beside the one model: pages that begin behind an id or end
+// Whether the query is for something else than the one model: pages that begin after an id or end
 // before one, models of the past.
 static bool asks_for_others(const char *query) {
     return strstr(query, "after_id=") || strstr(query, "before_id=") ||

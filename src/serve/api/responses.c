@@ -17,7 +17,7 @@
 #include "serve/conversation/plain.h"
 #include "serve/conversation/responses.h"
 #include "serve/http/sse.h"
-#include "serve/reply/seal.h"
+#include "serve/reply/opaque.h"
 #include "serve/workers.h"
 static struct responses_own *own_of(const struct completion *c) {
     return c->own;
@@ -39,7 +39,7 @@ static void put_empty_list(struct json_writer *w, const char *key) {
     jw_end(w, ']');
 }
 
-// Those of an item's words, as far as they are asked for.
+// Those of an item's words, as far as they are requested.
 static void put_item_logprobs(const struct completion *c, struct json_writer *w,
                               const struct answer_item *it) {
     const struct reply *r = c->p.logprobs ? stream_reply(c->choices->stream) : NULL;
@@ -88,15 +88,15 @@ static void put_reasoning_item(const struct completion *c, struct json_writer *w
             put_content_part(c, w, part_type(c, it), it, true);
         jw_end(w, ']');
     }
-    if (!done || !own_of(c)->seals) {
+    if (!done || !own_of(c)->opaque) {
         jw_key_null(w, "encrypted_content");
         return;
     }
-    struct str sealed = {0};
-    reasoning_seal(it->text.data ? it->text.data : "", it->text.len, &sealed);
-    jw_key_text(w, "encrypted_content", sealed.data, sealed.len);
-    w->out.failed |= sealed.failed;
-    str_fini(&sealed);
+    struct str encoded = {0};
+    opaque_encode(it->text.data ? it->text.data : "", it->text.len, &encoded);
+    jw_key_text(w, "encrypted_content", encoded.data, encoded.len);
+    w->out.failed |= encoded.failed;
+    str_fini(&encoded);
 }
 
 // The name of a tool, and that of the group it was declared in.
@@ -136,7 +136,7 @@ static void put_item(const struct completion *c, struct json_writer *w,
 }
 
 static bool is_cut(const struct completion *c, const struct choice *k) {
-    return k->ended && answer_finish(k->end.reason)[0] == 'l' && !c->gone && !c->p.prewarms;
+    return k->ended && answer_finish(k->end.reason)[0] == 'l' && !c->disconnected && !c->p.prewarms;
 }
 
 static void put_usage(const struct completion *c, struct json_writer *w) {
@@ -308,7 +308,7 @@ static const char *text_event(const struct completion *c, const struct answer_it
 }
 
 static void responses_item_delta(struct completion *c, struct choice *k,
-                                 const struct answer_item *it, const struct answer_piece *p) {
+                                 const struct answer_item *it, const struct item_text *p) {
     char type[64];
     (void)k;
     if (p->text.n == 0)
@@ -662,7 +662,7 @@ static bool prepare_response(struct completion *c) {
     const struct json *reasoning = json_get(c->body, "reasoning");
     own->summarises = json_str(json_get(reasoning, "summary"), NULL) ||
                       json_str(json_get(reasoning, "generate_summary"), NULL); // its older name
-    own->seals = includes(json_get(c->body, "include"), "reasoning.encrypted_content");
+    own->opaque = includes(json_get(c->body, "include"), "reasoning.encrypted_content");
     bool ok = make_echo(c, own) && read_source(&r, &c->p, own->keeps ? &own->input : NULL) &&
               prompt_make_of(c, &v);
     kept_references_fini(&r.kept);

@@ -99,7 +99,7 @@ static void put_slot(const struct service *s, struct json_writer *w, int id,
     jw_end(w, '}');
 }
 
-// Names of requests are not told: who has one may watch its trees.
+// Ids of requests are not given: with one, its trees can be watched.
 // Requests in progress first, those that wait among them, then the slots that are left.
 void api_slots(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;

@@ -20,9 +20,9 @@ typedef void task_fn(struct task *t);
 // One request on its way through a worker.
 struct task {
     struct service *s;
-    struct exchange *x; // NULL: given back; loop thread
-    atomic_bool gone;   // likewise, for other threads
-    struct gone client; // asks it
+    struct exchange *x;       // NULL: given back; loop thread
+    atomic_bool disconnected; // likewise, for other threads
+    struct gone client;       // reads it
     enum endpoint endpoint;
     task_fn *work;
     struct str text;        // the body, until it has been read
@@ -91,7 +91,7 @@ static bool run_task_body(struct task *t) {
 // Text worker.
 static void run_task(void *arg) {
     struct task *t = arg;
-    if (!atomic_load(&t->gone)) {
+    if (!atomic_load(&t->disconnected)) {
         if (!t->endpoint)
             t->work(t);
         else if (!run_task_body(t))
@@ -112,7 +112,7 @@ static void on_client_disconnect(void *arg) {
     struct task *t = arg;
     exchange_abort(t->x);
     t->x = NULL;
-    atomic_store(&t->gone, true);
+    atomic_store(&t->disconnected, true);
 }
 
 static void on_cut(void *arg) {
@@ -121,12 +121,12 @@ static void on_cut(void *arg) {
     api_fail(&why, 503, "shutting_down", "the server is shutting down");
     service_refuse(t->x, &why);
     t->x = NULL;
-    atomic_store(&t->gone, true);
+    atomic_store(&t->disconnected, true);
 }
 
 static bool is_disconnected(const void *arg) {
     const struct task *t = arg;
-    return atomic_load(&t->gone);
+    return atomic_load(&t->disconnected);
 }
 
 // rest: of the path of a kept response, whose endpoint is 0; NULL: the body tells all.

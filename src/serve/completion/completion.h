@@ -59,18 +59,18 @@ struct dialect {
     void (*drop)(struct completion *c); // frees c->own; NULL: there is none
 
     // A streamed answer. Each appends its events to c->s->out (serve/http/sse.h), which is sent
-    // after it. NULL: nothing is said at that point. start, alive and error may be asked for
+    // after it. NULL: nothing is said at that point. start, alive and error may be called
     // before c->prepared, and must then not look at prompts and choices.
     void (*start)(struct completion *c);
     // The items of a choice, one after the other: what a reply is made of.
     void (*item_begin)(struct completion *c, struct choice *k, const struct answer_item *it);
     void (*item_delta)(struct completion *c, struct choice *k, const struct answer_item *it,
-                       const struct answer_piece *p);
+                       const struct item_text *p);
     void (*item_end)(struct completion *c, struct choice *k, const struct answer_item *it);
     void (*finish)(struct completion *c, struct choice *k); // of a choice; k->end says why
     void (*end)(struct completion *c);                      // of all of them
     void (*error)(struct completion *c, const struct api_error *why); // in place of the end
-    void (*alive)(struct completion *c); // says that somebody is there, while nothing comes
+    void (*alive)(struct completion *c); // a keep-alive while nothing comes
 
     // The answer in one piece, into an empty writer.
     void (*whole)(struct completion *c, struct json_writer *w);
@@ -81,14 +81,14 @@ struct choice {
     struct completion *c;
     int index;
     struct stream *stream;
-    struct reply_text text;   // of the loop thread
-    struct reply_text asked;  // of the stop hook, in the engine thread
-    int64_t seen;             // tokens taken into the text
-    double spoke;             // ms, when the newest one was; 0: none yet
-    int64_t shown;            // tokens whose log-probabilities have been written
-    int64_t offset;           // characters of text before them
-    struct token_match match; // tokens whose words have been found in items, or were a call's
-    bool echoed;              // the prompt has been written
+    struct reply_text text;        // of the loop thread
+    struct reply_text engine_text; // of the stop hook, in the engine thread
+    int64_t seen;                  // tokens taken into the text
+    double newest_ms;              // ms, when the newest one was; 0: none yet
+    int64_t shown;                 // tokens whose log-probabilities have been written
+    int64_t offset;                // characters of text before them
+    struct token_match match;      // tokens whose words have been found in items, or were a call's
+    bool echoed;                   // the prompt has been written
     struct answer_items items;
     bool ended; // all of it has been taken in
     struct stream_end end;
@@ -124,21 +124,21 @@ struct completion {
     struct str rendered;           // --log-prompts
     struct api_error error;
 
-    struct choice *choices; // [n_choices], those of a prompt beside each other
+    struct choice *choices; // [n_choices], those of a prompt next to each other
     int n_choices, open;    // open: not ended
     bool streaming;         // the head of the answer has been sent
-    // What was asked for has been read and does not change any more: a stream may begin although
+    // The request has been read and does not change any more: a stream may begin although
     // its prompts are still being made.
     atomic_bool readable;
-    atomic_bool gone;   // the client has gone, or the answer has been cut off
-    struct gone client; // asks `gone`: for whatever works over the request's text
+    atomic_bool disconnected; // the client has, or the answer has been cut off
+    struct gone client;       // reads it: for work on the request's text
     // The same for work on grammars of its reply, which steps aside where it has taken long since
     // workers_mark. ERR_CANCELLED then also means that too much of such work waits.
-    struct gone patience;
-    atomic_bool posted; // the engine has told of news that are on their way
+    struct gone yield_check;
+    atomic_bool posted; // a task for what the engine has published is on its way
     bool prepared, dead;
 
-    struct exchange *watcher; // of its trees; NULL: nobody
+    struct exchange *watcher; // of its trees; NULL: none
     bool watched;             // there has been one
 };
 

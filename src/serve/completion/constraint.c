@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reply is held to: calls of tools, the form of the reply, the end of reasoning; see
+// What a reply is held to: calls of tools, the format of the reply, the end of reasoning; see
 // constraint.h. Grammars are compiled outside of the lock.
 #include "serve/completion/constraint.h"
 
@@ -86,22 +86,22 @@ static int make_vocab(struct tool_constraints *k, const struct grammar_vocab **o
     return rc;
 }
 
-// How a reply is to be held.
-struct wish {
+// What a reply is held to.
+struct tool_rules {
     struct tool_grammar_tool *tools; // [n]
     int n;
     bool required, several;
-    bool none;               // no calls
-    bool inside;             // the prompt ended in an open block of reasoning
-    const char *opening;     // of such a block, where one may come first
-    const struct json *form; // NULL, or a schema that the reply may follow in place of calls
-    bool form_strict;
+    bool none;                 // no calls
+    bool inside;               // the prompt ended in an open block of reasoning
+    const char *opening;       // of such a block, where one may come first
+    const struct json *format; // NULL, or a schema that the reply may follow in place of calls
+    bool format_strict;
     const struct gone *gone;
 };
 
-static int make_tools_key(const struct wish *w, struct str *key, struct err *e) {
+static int make_tools_key(const struct tool_rules *w, struct str *key, struct err *e) {
     struct json_writer json = {0};
-    str_printf(key, "%d%d%d%d%d%s", w->required, w->several, w->none, w->inside, w->form_strict,
+    str_printf(key, "%d%d%d%d%d%s", w->required, w->several, w->none, w->inside, w->format_strict,
                w->opening ? w->opening : "");
     jw_begin(&json, '[');
     for (int i = 0; i < w->n; i++) {
@@ -110,8 +110,8 @@ static int make_tools_key(const struct wish *w, struct str *key, struct err *e) 
         jw_bool(&json, w->tools[i].strict);
         jw_value(&json, w->tools[i].schema);
     }
-    if (w->form)
-        jw_value(&json, w->form);
+    if (w->format)
+        jw_value(&json, w->format);
     jw_end(&json, ']');
     if (!json.out.failed)
         str_append(key, json.out.data, json.out.len);
@@ -120,19 +120,19 @@ static int make_tools_key(const struct wish *w, struct str *key, struct err *e) 
     return key->failed ? err_set(e, ERR_MEMORY, "no memory for constraints of calls") : 0;
 }
 
-static int compile_tools(struct tool_constraints *k, const struct wish *w, struct constraint **out,
-                         struct err *e) {
+static int compile_tools(struct tool_constraints *k, const struct tool_rules *w,
+                         struct constraint **out, struct err *e) {
     struct tool_grammar g = {0};
     const struct grammar_vocab *vocab;
     struct grammar_trigger triggers[TOOL_GRAMMAR_MARKS];
     struct grammar_constraint o = {.tokenizer = k->t,
                                    .model_vocab = k->model_vocab,
                                    .triggers = triggers,
-                                   .required = w->required || w->form};
+                                   .required = w->required || w->format};
     struct grammar_work work = {.gone = w->gone};
     const struct tool_grammar_how how = {.several = w->several,
-                                         .otherwise = w->form,
-                                         .otherwise_strict = w->form_strict,
+                                         .otherwise = w->format,
+                                         .otherwise_strict = w->format_strict,
                                          .work = &work};
     int rc = make_vocab(k, &vocab, e);
     if (!rc && w->none)
@@ -162,7 +162,7 @@ static int compile_tools(struct tool_constraints *k, const struct wish *w, struc
     return rc;
 }
 
-static int make_tool_constraint(struct tool_constraints *k, const struct wish *w,
+static int make_tool_constraint(struct tool_constraints *k, const struct tool_rules *w,
                                 struct constraint **out, struct err *e) {
     struct str key = {0};
     int rc = make_tools_key(w, &key, e);
@@ -188,18 +188,18 @@ static const struct conversation_tool *find_declaration(const struct conversatio
 
 // *strict: one of the tools must be held to its schema.
 static int constrain_to_tools(struct completion *c, const struct conversation *v,
-                              const struct json *form, bool *strict, struct err *e) {
+                              const struct json *format, bool *strict, struct err *e) {
     struct tool_set *set = &c->tools.set;
     bool may_think = c->p.thinking != 0;
-    struct wish w = {.n = set->n,
-                     .none = set->n == 0,
-                     .required = c->tools.required,
-                     .several = !c->tools.one_call,
-                     .form = form,
-                     .form_strict = c->p.form_strict,
-                     .gone = &c->patience,
-                     .inside = c->prompts->in_reasoning,
-                     .opening = may_think ? reasoning_opening(c->family) : NULL};
+    struct tool_rules w = {.n = set->n,
+                           .none = set->n == 0,
+                           .required = c->tools.required,
+                           .several = !c->tools.one_call,
+                           .format = format,
+                           .format_strict = c->p.format_strict,
+                           .gone = &c->yield_check,
+                           .inside = c->prompts->in_reasoning,
+                           .opening = may_think ? reasoning_opening(c->family) : NULL};
     w.tools = calloc((size_t)set->n + 1, sizeof *w.tools);
     if (!w.tools)
         return err_set(e, ERR_MEMORY, "no memory for the tools of a request");
@@ -217,49 +217,50 @@ static int constrain_to_tools(struct completion *c, const struct conversation *v
     return rc;
 }
 
-// The form that the request gives the reply, as a schema; *form is free()d by json_free.
-static bool read_format(struct completion *c, struct json **form) {
+// The format that the request gives the reply, as a schema; json_free(*format).
+static bool read_format(struct completion *c, struct json **format) {
     static const char object[] = "{\"type\":\"object\"}";
     const struct params *p = &c->p;
-    bool schema = p->form == STRUCTURED_SCHEMA;
-    struct grammar_work work = {.gone = &c->patience};
-    const struct grammar_json how = {.one_of_as_any = !p->form_strict};
+    bool schema = p->format == STRUCTURED_SCHEMA;
+    struct grammar_work work = {.gone = &c->yield_check};
+    const struct grammar_json how = {.one_of_as_any = !p->format_strict};
     struct grammar *alone = NULL;
     struct err e = {0};
-    int rc = schema && p->form_text.data ? json_parse(form, p->form_text.data, p->form_text.len, &e)
-                                         : json_parse(form, object, sizeof object - 1, &e);
+    int rc = schema && p->format_text.data
+                 ? json_parse(format, p->format_text.data, p->format_text.len, &e)
+                 : json_parse(format, object, sizeof object - 1, &e);
     workers_mark(c->s->workers);
-    if (!rc) // so that it is known whose fault it is
-        rc = grammar_from_schema(&alone, *form, &how, &work, &e);
+    if (!rc) // alone, so that an error of it is not one of the tools
+        rc = grammar_from_schema(&alone, *format, &how, &work, &e);
     grammar_unref(alone);
     if (rc == ERR_MEMORY || rc == ERR_CANCELLED)
         api_error_of(&c->error, &e);
     else if (rc)
-        api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
+        api_refuse(&c->error, p->format_field, "%s: %s", p->format_field, e.text);
     return !rc;
 }
 
 bool constrain_tools(struct completion *c, const struct conversation *v) {
-    struct json *form = NULL;
+    struct json *format = NULL;
     struct err e = {0};
-    bool formed = c->p.form_field[0] && !c->tools.required &&
-                  (c->p.form == STRUCTURED_SCHEMA || c->p.form == STRUCTURED_OBJECT);
+    bool formed = c->p.format_field[0] && !c->tools.required &&
+                  (c->p.format == STRUCTURED_SCHEMA || c->p.format == STRUCTURED_OBJECT);
     if (c->constraint || !c->s->tool_constraints)
         return true;
     // Declared, and none is to be called: the prompt has the tools all the same.
     bool none = c->tools.set.n == 0;
     if (none && (v->n_tools == 0 || !tool_grammar_can_refuse(c->tools.family)))
         return true;
-    if (formed && !read_format(c, &form)) {
-        json_free(form);
+    if (formed && !read_format(c, &format)) {
+        json_free(format);
         return false;
     }
     bool strict = false;
     workers_mark(c->s->workers);
-    int rc = constrain_to_tools(c, v, form, &strict, &e);
-    json_free(form);
+    int rc = constrain_to_tools(c, v, format, &strict, &e);
+    json_free(format);
     // Llama's calls need no mark: what is none of a grammar may begin there. Nor does the mark tell
-    // within a text of another form.
+    // within a text of another format.
     c->tools.sure =
         !rc && !formed && !none && (c->tools.required || c->tools.family != TOOLS_LLAMA);
     bool needed = c->tools.required || formed || strict;
@@ -276,27 +277,27 @@ bool constrain_format(struct completion *c) {
     const struct params *p = &c->p;
     const struct session *s = engine_session(c->s->engine);
     struct err e = {0};
-    if (!p->form_field[0])
+    if (!p->format_field[0])
         return true;
-    bool schema = p->form == STRUCTURED_SCHEMA || p->form == STRUCTURED_OBJECT;
+    bool schema = p->format == STRUCTURED_SCHEMA || p->format == STRUCTURED_OBJECT;
     if (c->tools.set.n > 0 && (c->tools.required || (c->constraint && schema)))
         return true; // a call must come, or tool_constrain has seen to it
     if (c->tools.set.n > 0)
-        return api_refuse(&c->error, p->form_field,
+        return api_refuse(&c->error, p->format_field,
                           "%s beside tools that may be called is not supported: send "
                           "tool_choice none with it, a JSON schema, or leave one of them out",
-                          p->form_field);
+                          p->format_field);
     if (!s) {
         api_fail(&c->error, 503, NULL, "the model is being loaded");
         return false;
     }
-    struct structured w = {.form = p->form,
-                           .text = p->form_text.data ? p->form_text.data : "",
-                           .n = p->form_text.len,
+    struct structured w = {.form = p->format,
+                           .text = p->format_text.data ? p->format_text.data : "",
+                           .n = p->format_text.len,
                            .closing = reasoning_closing(c->family),
                            .inside = c->prompts->in_reasoning,
-                           .one_of_as_any = !p->form_strict,
-                           .gone = &c->patience};
+                           .one_of_as_any = !p->format_strict,
+                           .gone = &c->yield_check};
     if (p->thinking != 0)
         w.opening = reasoning_opening(c->family);
     workers_mark(c->s->workers);
@@ -306,7 +307,7 @@ bool constrain_format(struct completion *c) {
         api_error_of(&c->error, &e);
         return false;
     }
-    return api_refuse(&c->error, p->form_field, "%s: %s", p->form_field, e.text);
+    return api_refuse(&c->error, p->format_field, "%s: %s", p->format_field, e.text);
 }
 
 // Of the room for thinking, in eighths.

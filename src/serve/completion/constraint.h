@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a reply is held to, as one constraint of it (spec/constraint/constraint.h): calls of tools
-// that cannot be malformed, the form that the request gives the reply, and the end of reasoning.
+// that cannot be malformed, the format that the request gives the reply, and the end of reasoning.
 // Text workers.
 #ifndef COPPICE_SERVE_COMPLETION_CONSTRAINT_H
 #define COPPICE_SERVE_COMPLETION_CONSTRAINT_H

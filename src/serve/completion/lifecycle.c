@@ -23,7 +23,7 @@ static uint64_t hash_header(const struct exchange *x, const char *name, uint64_t
     return v && v[0] ? hash_bytes(v, strlen(v), seed) | 1 : 0;
 }
 
-// seed: a number that strangers cannot know. Before the body is dropped.
+// seed: a number that clients cannot know. Before the body is dropped.
 static void take_resend_mark(struct resend_mark *m, const struct exchange *x, uint64_t seed) {
     size_t n;
     const char *body = exchange_body(x, &n);
@@ -50,13 +50,18 @@ static bool is_sent_again(const struct resend_mark *first, const struct resend_m
     return again->count > first->count && exchange_may_be_disconnected(x);
 }
 
-// Engine thread: asked for each token in order, so that the reply ends at the very one that
+// Engine thread: called for each token in order, so that the reply ends at the very one that
 // completes a stop string.
 static bool ends_reply(void *arg, int32_t id) {
     struct choice *k = arg;
-    bool last = reply_text_push(&k->asked, id);
-    reply_pieces_clear(&k->asked.pieces);
+    bool last = reply_text_push(&k->engine_text, id);
+    reply_deltas_clear(&k->engine_text.deltas);
     return last;
+}
+
+// Whether the text of a reply may end it: only then does the engine's thread read it, too.
+static bool may_end_early(const struct completion *c) {
+    return c->p.stops.n > 0 || c->tools.one_call;
 }
 
 static void fill_stream_options(struct completion *c, struct choice *k, struct stream_options *o) {
@@ -84,7 +89,7 @@ static void fill_stream_options(struct completion *c, struct choice *k, struct s
     if (c->p.logprobs)
         r->logprobs = (int)c->p.top_logprobs;
     r->prompt_logprobs = c->p.logprobs && c->p.echo;
-    if (c->p.stops.n > 0 || c->tools.one_call) {
+    if (may_end_early(c)) {
         r->stop = ends_reply;
         r->stop_arg = k;
     }
@@ -129,20 +134,20 @@ static bool submit_choices(struct completion *c, stream_notify_fn *notify) {
 // The reader of a choice's reply from its first token on. ERR_MEMORY.
 static int init_text(struct choice *k, struct reply_text *out, struct err *e) {
     const struct completion *c = k->c;
-    const struct reply_form form = {.family = c->family,
-                                    .inside = c->prompts[k->index / (int)c->p.n].in_reasoning,
-                                    .stops = &c->p.stops,
-                                    .tools = &c->tools.set,
-                                    .calls = c->tools.family,
-                                    .sure = c->tools.sure,
-                                    .only = c->tools.sure && c->tools.required &&
-                                            !c->p.ignore_eos && c->tools.family != TOOLS_HARMONY,
-                                    .one_call = c->tools.one_call,
-                                    .stop_ids = c->p.stop_ids,
-                                    .n_stop_ids = c->p.n_stop_ids,
-                                    .keeps_stop = c->p.keeps_stop,
-                                    .min_tokens = c->p.min_tokens};
-    return reply_text_init(out, c->s->tokenizer, &form, e);
+    const struct reply_rules rules = {.family = c->family,
+                                      .inside = c->prompts[k->index / (int)c->p.n].in_reasoning,
+                                      .stops = &c->p.stops,
+                                      .tools = &c->tools.set,
+                                      .calls = c->tools.family,
+                                      .sure = c->tools.sure,
+                                      .only = c->tools.sure && c->tools.required &&
+                                              !c->p.ignore_eos && c->tools.family != TOOLS_HARMONY,
+                                      .one_call = c->tools.one_call,
+                                      .stop_ids = c->p.stop_ids,
+                                      .n_stop_ids = c->p.n_stop_ids,
+                                      .keeps_stop = c->p.keeps_stop,
+                                      .min_tokens = c->p.min_tokens};
+    return reply_text_init(out, c->s->tokenizer, &rules, e);
 }
 
 static int make_choice(struct completion *c, int i, struct err *e) {
@@ -150,7 +155,7 @@ static int make_choice(struct completion *c, int i, struct err *e) {
     k->c = c;
     k->index = i;
     int rc = init_text(k, &k->text, e);
-    return rc ? rc : init_text(k, &k->asked, e);
+    return rc || !may_end_early(c) ? rc : init_text(k, &k->engine_text, e);
 }
 
 // Makes c->choices, of each prompt as many as `n` asks for; false with c->error filled. Text
@@ -196,9 +201,9 @@ static bool check_fit(struct completion *c) {
 }
 
 enum {
-    TOKENS_AT_ONCE = 256, // of one chunk
-    LINGER_MS = 10000,    // that trees wait for somebody who looks at them
-    SIGNS = 10,           // of the time between signs of life, until a stream begins
+    TOKENS_AT_ONCE = 256,   // of one chunk
+    TREES_GRACE_MS = 10000, // that trees wait for a watcher
+    ALIVE_SHARE = 10,       // of the time between keep-alives, until a stream begins
 };
 
 static void unlink_completion(struct completion *c) {
@@ -216,7 +221,7 @@ static void free_completion(struct completion *c) {
     for (int i = 0; i < c->n_choices; i++) {
         stream_release(c->choices[i].stream);
         reply_text_fini(&c->choices[i].text);
-        reply_text_fini(&c->choices[i].asked);
+        reply_text_fini(&c->choices[i].engine_text);
         answer_items_fini(&c->choices[i].items);
     }
     for (int i = 0; i < c->n_prompts; i++)
@@ -251,18 +256,18 @@ static void release_completion(struct completion *c) {
 void completion_free_all(struct service *s) {
     while (s->completions) {
         struct completion *c = s->completions;
-        atomic_store(&c->gone, true);
+        atomic_store(&c->disconnected, true);
         if (c->ended == 0) // its worker had no time to hand it over
             record_end(c, NULL);
         free_completion(c);
     }
 }
 
-// An ended request whose trees nobody has seen to their end waits a little for somebody.
+// An ended request whose trees have not been watched to their end waits a little for a watcher.
 static void wait_for_watcher(struct completion *c) {
     completion_trees_advance(c, true);
     bool seen = c->watched && !c->watcher;
-    if (seen || c->gone || !c->p.trees || clock_ms() - c->ended > (double)LINGER_MS)
+    if (seen || c->disconnected || !c->p.trees || clock_ms() - c->ended > (double)TREES_GRACE_MS)
         release_completion(c);
 }
 
@@ -330,7 +335,7 @@ static void advance_completion(struct completion *c) {
     for (int i = 0; i < c->n_choices; i++) {
         struct choice *k = &c->choices[i];
         advance_choice(c, k);
-        if (k->ended && k->end.rc && !c->gone) {
+        if (k->ended && k->end.rc && !c->disconnected) {
             api_error_of(&c->error, &k->end.err);
             cancel_all(c);
             finish_completion(c, &c->error);
@@ -361,7 +366,7 @@ static void on_prepared(void *arg) {
     struct completion *c = arg;
     bool refused = c->error.status != 0;
     c->prepared = true;
-    if (c->gone) {
+    if (c->disconnected) {
         finish_completion(c, NULL);
     } else if (refused || !service_ready(c->s, &c->error) || !submit_choices(c, notify_loop)) {
         finish_completion(c, &c->error);
@@ -401,7 +406,7 @@ static void hand_to_loop(struct completion *c, bool ok) {
 // The thread that compresses.
 static void run_shorten(void *arg) {
     struct completion *c = arg;
-    bool wanted = !atomic_load(&c->gone);
+    bool wanted = !atomic_load(&c->disconnected);
     hand_to_loop(c, wanted && c->d->shorten(c));
 }
 
@@ -437,14 +442,15 @@ static void make_prompts(struct completion *c, bool ok) {
 // The worker for what is as long as what the request refers to.
 static void run_make_prompts(void *arg) {
     struct completion *c = arg;
-    make_prompts(c, !atomic_load(&c->gone));
+    make_prompts(c, !atomic_load(&c->disconnected));
 }
 
 // Text worker.
 static void run_prepare(void *arg) {
     struct completion *c = arg;
     struct err e = {0};
-    bool ok = !atomic_load(&c->gone) && body_take(&c->text, &c->hold, &c->body, &c->error) &&
+    bool ok = !atomic_load(&c->disconnected) &&
+              body_take(&c->text, &c->hold, &c->body, &c->error) &&
               body_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error);
     c->p.client = &c->client;
     str_fini(&c->text);
@@ -457,7 +463,7 @@ static void run_prepare(void *arg) {
 
 static void on_client_disconnect(void *arg) {
     struct completion *c = arg;
-    atomic_store(&c->gone, true);
+    atomic_store(&c->disconnected, true);
     exchange_abort(c->x);
     c->x = NULL;
     cancel_all(c);
@@ -472,7 +478,7 @@ static void on_cut(void *arg) {
     struct completion *c = arg;
     struct api_error why;
     api_fail(&why, 503, "shutting_down", "the server is shutting down");
-    atomic_store(&c->gone, true);
+    atomic_store(&c->disconnected, true);
     if (c->prepared)
         finish_completion(c, &why);
     else // on_prepared ends it
@@ -487,7 +493,7 @@ static void put_request_id(const struct completion *c) {
 static const struct exchange_hooks client_hooks = {
     .disconnected = on_client_disconnect, .writable = on_writable, .cut = on_cut};
 
-// Has a choice told from its beginning again; its tokens are with the engine.
+// Starts the answer of a choice from its beginning; its tokens are with the engine.
 static int restart_choice(struct choice *k, struct err *e) {
     reply_text_fini(&k->text);
     answer_items_fini(&k->items);
@@ -538,7 +544,7 @@ static bool join_resent(struct service *s, struct exchange *x, const struct dial
 
 static bool is_disconnected(const void *arg) {
     const struct completion *c = arg;
-    return atomic_load(&c->gone);
+    return atomic_load(&c->disconnected);
 }
 
 static bool should_yield(const void *arg) {
@@ -559,7 +565,7 @@ static struct completion *create_completion(struct service *s, struct exchange *
     c->d = d;
     c->x = x;
     c->client = (struct gone){is_disconnected, c};
-    c->patience = (struct gone){should_yield, c};
+    c->yield_check = (struct gone){should_yield, c};
     c->mark = *mark;
     c->arrived = clock_ms();
     c->created = (int64_t)time(NULL);
@@ -611,7 +617,7 @@ bool completion_watch(struct service *s, struct exchange *x, const char *id) {
     struct completion *c = s->completions;
     while (c && (c->dead || !c->prepared || !c->p.trees || strcmp(c->id, id) != 0))
         c = c->next;
-    if (c && exchange_wants_head(x)) { // takes nobody's place
+    if (c && exchange_wants_head(x)) { // does not count as a watcher
         exchange_header(x, "Cache-Control", "no-cache");
         exchange_begin(x, 200, SSE_TYPE);
         exchange_end(x);
@@ -633,7 +639,7 @@ void completion_tick(struct service *s) {
     for (struct completion *c = s->completions, *next; c; c = next) {
         next = c->next;
         bool waits = !c->prepared && c->x && !c->streaming && atomic_load(&c->readable);
-        if (waits && c->p.stream && now - c->arrived >= (double)s->o->alive_ms / SIGNS)
+        if (waits && c->p.stream && now - c->arrived >= (double)s->o->alive_ms / ALIVE_SHARE)
             completion_write_begin(c);
         if (c->streaming && c->x && now - c->written >= s->o->alive_ms &&
             exchange_backlog(c->x) == 0)

@@ -51,7 +51,7 @@ static int merge_member(void *arg, const char *key, size_t n, const struct json 
     return 0;
 }
 
-// The variables for the template: chat_template_kwargs, and behind them what other fields say of
+// The variables for the template: chat_template_kwargs, and after them what other fields say of
 // thinking. *out is NULL where there are none.
 static int make_variables(const struct params *p, struct json **out, struct err *e) {
     struct json_writer w = {0};
@@ -81,7 +81,7 @@ static bool ends_in_answer(const struct json *messages) {
     return role && !strcmp(role, "assistant") && json_len(json_get(last, "tool_calls")) == 0;
 }
 
-// What is rendered; *variables: json_free() it behind the use of *in.
+// What is rendered; *variables: json_free() it after the use of *in.
 static int make_input(const struct params *p, struct chat_input *in, struct json **variables,
                       struct err *e) {
     bool goes_on = p->continue_last > 0;

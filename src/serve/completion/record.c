@@ -11,11 +11,11 @@
 void record_tokens(struct choice *k, int64_t n) {
     struct metrics *m = &k->c->s->metrics;
     double now = clock_ms();
-    if (k->spoke == 0)
+    if (k->newest_ms == 0)
         histogram_add(&m->first, (now - k->c->arrived) / 1e3, 1);
     else
-        histogram_add(&m->between, (now - k->spoke) / 1e3 / (double)n, (uint64_t)n);
-    k->spoke = now;
+        histogram_add(&m->between, (now - k->newest_ms) / 1e3 / (double)n, (uint64_t)n);
+    k->newest_ms = now;
 }
 
 // A token as a quoted text, or its end.
@@ -104,7 +104,7 @@ static void note_cache(const struct completion *c, struct str *out) {
 static enum metrics_end end_of(const struct completion *c, const struct api_error *why) {
     if (why && why->status)
         return c->choices && c->choices[0].stream ? METRICS_FAILED : METRICS_REFUSED;
-    if (c->gone)
+    if (c->disconnected)
         return METRICS_CANCELLED;
     return answer_finish(c->choices[0].end.reason)[0] == 'l' ? METRICS_LENGTH : METRICS_STOP;
 }

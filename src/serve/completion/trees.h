@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The side channel of a request that asked for `coppice.trees`: the tree of guesses of every step
-// as server-sent events, for whoever asks with the request's id. Loop thread only.
+// The side channel of a request with `coppice.trees`: the tree of guesses of every step
+// as server-sent events, for a client that has the request's id. Loop thread only.
 #ifndef COPPICE_SERVE_COMPLETION_TREES_H
 #define COPPICE_SERVE_COMPLETION_TREES_H
 

@@ -9,9 +9,9 @@
 #include "serve/conversation/chat.h"
 #include "serve/request/body.h"
 
-struct warm {
+struct warmup {
     struct service *s;
-    struct warm *next;
+    struct warmup *next;
     struct http_task handed;
     struct http_hold hold; // of the memory of these two
     struct str body;
@@ -20,11 +20,11 @@ struct warm {
     int n_places;
     struct api_error error;
     bool ahead;          // only the part that is sure is read, and only while the engine is idle
-    bool prepared, over; // it is the loop thread's again; nothing more comes
+    bool prepared, over; // the loop thread has it again; nothing more comes
     struct stream *stream;
 };
 
-static void free_warmup(struct warm *w) {
+static void free_warmup(struct warmup *w) {
     stream_release(w->stream);
     str_fini(&w->body);
     token_list_fini(&w->tokens);
@@ -50,7 +50,7 @@ static void log_warmup_failure(const struct service *s, const char *why) {
 
 // Loop thread.
 static void submit_warmup(void *arg) {
-    struct warm *w = arg;
+    struct warmup *w = arg;
     struct service *s = w->s;
     struct stream_options o = {.places = {w->places, w->n_places}};
     struct err e = {0};
@@ -71,7 +71,7 @@ static void submit_warmup(void *arg) {
 }
 
 // Only what lies before the words of the next turn is sure.
-static void cut_to_sure(struct warm *w) {
+static void cut_to_sure(struct warmup *w) {
     int64_t sure = w->n_places >= 2 ? w->places[w->n_places - 2] : 0;
     w->tokens.count = (size_t)sure;
     w->n_places -= w->n_places >= 2 ? 2 : w->n_places;
@@ -79,7 +79,7 @@ static void cut_to_sure(struct warm *w) {
 
 // Text worker.
 static void prepare_warmup(void *arg) {
-    struct warm *w = arg;
+    struct warmup *w = arg;
     struct completion_prompt prompt = {0};
     struct json *body = NULL;
     struct params p = {0};
@@ -108,9 +108,9 @@ static void prepare_warmup(void *arg) {
 
 static void begin_warmup(struct service *s, struct str *body, bool ahead) {
     struct err e = {0};
-    struct warm *w = calloc(1, sizeof *w);
+    struct warmup *w = calloc(1, sizeof *w);
     if (w && !body->failed) {
-        *w = (struct warm){
+        *w = (struct warmup){
             .s = s, .body = *body, .ahead = ahead, .next = s->warm, .hold.h = s->http};
         http_hold_set(&w->hold, body->cap);
         *body = (struct str){0};
@@ -159,7 +159,7 @@ static void put_message(struct json_writer *w, const char *role, const char *tex
     jw_end(w, '}');
 }
 
-// The conversation with the answer and words that nobody has said yet.
+// The conversation with the answer and words that have not been said yet.
 static void put_next_turn(struct json_writer *w, const struct completion *c,
                           const struct str *content) {
     const struct params *p = &c->p;
@@ -202,7 +202,7 @@ void warmup_next_turn(struct completion *c) {
 }
 
 void warmup_yield(struct service *s) {
-    for (struct warm *w = s->warm; w; w = w->next) {
+    for (struct warmup *w = s->warm; w; w = w->next) {
         if (!w->ahead)
             continue;
         if (w->stream)
@@ -213,8 +213,8 @@ void warmup_yield(struct service *s) {
 }
 
 void warmup_tick(struct service *s) {
-    for (struct warm **at = &s->warm; *at;) {
-        struct warm *w = *at;
+    for (struct warmup **at = &s->warm; *at;) {
+        struct warmup *w = *at;
         bool over = w->prepared && (w->over || stream_ended(w->stream, NULL));
         if (!over) {
             at = &w->next;
@@ -227,7 +227,7 @@ void warmup_tick(struct service *s) {
 
 void warmup_free_all(struct service *s) {
     while (s->warm) {
-        struct warm *w = s->warm;
+        struct warmup *w = s->warm;
         s->warm = w->next;
         free_warmup(w);
     }

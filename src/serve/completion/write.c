@@ -36,7 +36,7 @@ struct answer_totals completion_totals(const struct completion *c) {
     return t;
 }
 
-// Writes what is in c->s->out as a piece of the stream.
+// Writes what is in c->s->out to the stream.
 static void send(struct completion *c) {
     struct str *out = &c->s->out;
     if (out->failed) { // the client must not take what is missing for the answer
@@ -154,7 +154,7 @@ static void end_item(struct completion *c, struct choice *k) {
         c->d->item_end(c, k, it);
 }
 
-// A new item behind the open one; tool: of a call.
+// A new item after the open one; tool: of a call.
 static struct answer_item *begin_item(struct completion *c, struct choice *k,
                                       enum answer_item_kind kind, const struct tool *tool) {
     end_item(c, k);
@@ -170,9 +170,9 @@ static struct answer_item *begin_item(struct completion *c, struct choice *k,
     return it;
 }
 
-// The tokens that a piece of words came of.
+// The tokens that new words came of.
 static void find_tokens(struct completion *c, struct choice *k, struct answer_item *it,
-                        const struct answer_piece *p, struct answer_logprobs *out) {
+                        const struct item_text *p, struct answer_logprobs *out) {
     const struct reply *r = stream_reply(k->stream);
     const struct tokenizer *t = c->s->tokenizer;
     int64_t range[2];
@@ -188,10 +188,10 @@ static void find_tokens(struct completion *c, struct choice *k, struct answer_it
     out->from = range[0];
 }
 
-static void put_piece(struct completion *c, struct choice *k, struct answer_item *it,
-                      const struct answer_piece *p) {
+static void put_item_text(struct completion *c, struct choice *k, struct answer_item *it,
+                          const struct item_text *p) {
     struct answer_logprobs own;
-    struct answer_piece with = *p;
+    struct item_text with = *p;
     if (!it)
         return;
     if (c->d->endpoint == ENDPOINT_RESPONSES && c->p.logprobs && it->kind != ITEM_CALL) {
@@ -200,36 +200,36 @@ static void put_piece(struct completion *c, struct choice *k, struct answer_item
         with.n_logprobs = 1;
         p = &with;
     }
-    bool sealed = it->kind == ITEM_REASONING && c->p.omits_thinking; // whole, at its end
-    if ((c->d->keeps_text || !c->streaming || sealed) && p->text.n)
+    bool encoded = it->kind == ITEM_REASONING && c->p.omits_thinking; // whole, at its end
+    if ((c->d->keeps_text || !c->streaming || encoded) && p->text.n)
         str_append(&it->text, p->text.s, p->text.n);
     c->s->out.failed |= it->text.failed;
     if (c->streaming && c->d->item_delta)
         c->d->item_delta(c, k, it, p);
 }
 
-// The open item where it is of this kind, else a new one behind it.
+// The open item where it is of this kind, else a new one after it.
 static struct answer_item *item_of(struct completion *c, struct choice *k,
                                    enum answer_item_kind kind) {
     struct answer_item *it = answer_items_open(&k->items);
     return it && it->kind == kind ? it : begin_item(c, k, kind, NULL);
 }
 
-// A piece of the reply; last: log-probabilities of all that is new.
-static void put_reply(struct completion *c, struct choice *k, const struct reply_piece *r,
-                      const struct answer_piece *last) {
+// What is new of the reply; last: log-probabilities of all that is new.
+static void put_reply(struct completion *c, struct choice *k, const struct reply_delta *r,
+                      const struct item_text *last) {
     static const enum answer_item_kind kinds[] = {ITEM_REASONING, ITEM_TEXT, ITEM_CALL};
-    struct answer_piece p = {.logprobs = last->logprobs, .n_logprobs = last->n_logprobs};
+    struct item_text p = {.logprobs = last->logprobs, .n_logprobs = last->n_logprobs};
     struct answer_item *it =
         r->tool && r->begins ? begin_item(c, k, ITEM_CALL, r->tool) : item_of(c, k, kinds[r->part]);
-    if (r->begins && r->from > k->match.at) { // words behind a call are none of its own
+    if (r->begins && r->from > k->match.at) { // words after a call are none of its own
         k->match.at = r->from;
         k->match.bytes = 0;
     }
     if (r->n)
-        p.text = (struct answer_text){k->text.pieces.text.data + r->at, r->n};
+        p.text = (struct answer_text){k->text.deltas.text.data + r->at, r->n};
     if (p.text.n || p.logprobs)
-        put_piece(c, k, it, &p);
+        put_item_text(c, k, it, &p);
     if (it && r->ends)
         it->broken = it->kind == ITEM_CALL && !r->whole;
     if (r->ends)
@@ -241,20 +241,20 @@ static void put_echo(struct completion *c, struct choice *k) {
     struct str prompt = {0};
     k->echoed = true;
     put_prompt(c, k, &prompt);
-    struct answer_piece p = {.text = {prompt.data, prompt.len}};
-    put_piece(c, k, item_of(c, k, ITEM_TEXT), &p);
+    struct item_text p = {.text = {prompt.data, prompt.len}};
+    put_item_text(c, k, item_of(c, k, ITEM_TEXT), &p);
     c->s->out.failed |= prompt.failed;
     str_fini(&prompt);
 }
 
 // Moves what has come into the items, and to the client where the answer is streamed.
 static void put_news(struct completion *c, struct choice *k) {
-    struct reply_pieces *r = &k->text.pieces;
+    struct reply_deltas *r = &k->text.deltas;
     struct answer_logprobs span[2];
-    struct answer_piece last = {0};
-    const struct answer_piece none = {0};
+    struct item_text last = {0};
+    const struct item_text none = {0};
     bool echo = c->p.echo && !k->echoed;
-    // A whole answer asks for them itself; items of Responses find those of their own words.
+    // A whole answer writes them itself; items of Responses find those of their own words.
     if (c->streaming && c->d->endpoint != ENDPOINT_RESPONSES)
         last.n_logprobs = completion_logprobs(c, k, echo, span);
     last.logprobs = last.n_logprobs ? span : NULL;
@@ -265,9 +265,9 @@ static void put_news(struct completion *c, struct choice *k) {
     if (r->n == 0 && last.logprobs) {
         struct answer_item *it = answer_items_open(&k->items);
         bool thinks = k->text.at == REPLY_REASONING;
-        put_piece(c, k, it ? it : item_of(c, k, thinks ? ITEM_REASONING : ITEM_TEXT), &last);
+        put_item_text(c, k, it ? it : item_of(c, k, thinks ? ITEM_REASONING : ITEM_TEXT), &last);
     }
-    reply_pieces_clear(r);
+    reply_deltas_clear(r);
     if (k->ended)
         end_item(c, k);
     c->s->out.failed |= k->items.failed || reply_text_failed(&k->text);

@@ -6,7 +6,7 @@
 
 #include "serve/completion/completion.h"
 
-// Head of a streamed answer and its first events, which say that somebody is there.
+// Head of a streamed answer and its first events, which show that the server is alive.
 void completion_write_begin(struct completion *c);
 // What of a choice has been taken in and not been written; with its end where it has ended.
 void completion_write_chunk(struct completion *c, struct choice *k);

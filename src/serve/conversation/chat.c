@@ -208,7 +208,7 @@ static struct words reasoning_of(const struct json *m) {
     return (struct words){0};
 }
 
-// Whether reasoning_details says what the reasoning does, with more beside.
+// Whether reasoning_details says what the reasoning does, and more.
 static bool is_detailed(const struct json *m) {
     const struct json *list = json_get(m, "reasoning_details");
     struct words all = reasoning_of(m);
@@ -379,7 +379,7 @@ void conversation_read_chat(struct conversation *v, const struct json *messages)
 }
 
 // The member of that name of a tool or a choice of the same type, in the form of chat completions;
-// itself in the flat form of Responses, where name and parameters stand beside the type.
+// itself in the flat form of Responses, where name and parameters stand next to the type.
 static const struct json *declaration_in(const struct json *from, const char *type) {
     const struct json *inner = json_get(from, type);
     return json_kind_of(inner) == JSON_OBJECT ? inner : from;
@@ -522,7 +522,7 @@ static void put_detail(struct json_writer *w, const struct conversation_part *p)
     jw_end(w, '}');
 }
 
-// Reasoning as one text, and part by part where that tells more. Returns whether it did.
+// Reasoning as one text, and part by part where that says more. Returns whether it did.
 static bool put_chat_reasoning(struct json_writer *w, const struct conversation_turn *t) {
     struct str text = {0};
     int n = 0;

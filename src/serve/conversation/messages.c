@@ -471,7 +471,7 @@ static void change_tools(struct conversation *v, const struct json *block) {
         read_tool(v, definition);
 }
 
-// Tools are told of in front of all turns, so that those count which are offered in the end.
+// Templates name tools before all turns, so that those count which are offered in the end.
 static void read_changes(struct conversation *v, const struct json *messages) {
     int n = 0;
     for (size_t i = 0; i < json_len(messages) && !v->failed; i++) {

@@ -7,7 +7,7 @@
 
 #include "base/map.h"
 #include "serve/conversation/chat.h"
-#include "serve/reply/seal.h"
+#include "serve/reply/opaque.h"
 // Lines that clients put in front of their instructions and that change with each request: left in
 // a prompt, it would be different from its first tokens on, and all of it would have to be read
 // again. Claude Code: its version and a checksum of the request.
@@ -79,7 +79,7 @@ struct plain {
     int turn; // that is being read
 };
 
-// The text behind lines that are no words of anybody; absent where nothing is left.
+// The text after volatile lines; absent where nothing is left.
 static struct words without_volatile(struct words t) {
     size_t n = volatile_length(t.s, t.n);
     return n == t.n ? (struct words){0} : (struct words){t.s + n, t.n - n};
@@ -212,7 +212,7 @@ static const struct json *tell_item(struct plain *r, const struct json *raw,
     return all->s ? NULL : t.only;
 }
 
-// A call of a kind that is unknown here: its name, and what its members tell.
+// A call of a kind that is unknown here: its name, and what its members say.
 static bool other_call(struct plain *r, struct conversation_turn *t,
                        const struct conversation_part *p) {
     static const char *const asked[] = {"arguments", "action", "operation", "input", NULL};
@@ -263,12 +263,12 @@ static void other_result(struct plain *r, struct conversation_turn *t,
         q->text = output ? conversation_printed(r->to, output) : stand_in(r, p->raw);
 }
 
-// What was sealed is what was thought, whatever words a client has put beside it.
+// What was encoded here is what was thought, whatever words a client has put with it.
 static void take_reasoning(struct plain *r, struct conversation_turn *t,
                            const struct conversation_part *p) {
     struct words text = p->text.n ? p->text : p->summary;
     struct str opened = {0};
-    if (p->signature.n && reasoning_unseal(p->signature.s, p->signature.n, &opened) && opened.len)
+    if (p->signature.n && opaque_decode(p->signature.s, p->signature.n, &opened) && opened.len)
         text = conversation_copy(r->to, opened.data, opened.len);
     r->to->failed |= opened.failed;
     str_fini(&opened);

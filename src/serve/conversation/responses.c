@@ -25,7 +25,7 @@ static bool is_result(const char *type) {
     return n > 7 && !strcmp(type + n - 7, "_output");
 }
 
-// Lists that hold nothing tell nothing: annotations and logprobs of texts.
+// Lists that hold nothing say nothing: annotations and logprobs of texts.
 static void take_text_extras(struct reader *r, struct conversation_part *p,
                              const struct json *from) {
     struct extras all = {0}, *out = &p->extras;

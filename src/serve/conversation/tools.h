@@ -18,7 +18,7 @@ struct request_tools {
 };
 
 // Out of v's tools, choice and parallel. False with x filled: a choice that names nothing, or what
-// is not declared; a call asked for without tools. request_tools_fini in any case.
+// is not declared; a call required without tools. request_tools_fini in any case.
 bool request_tools_take(struct request_tools *r, const struct conversation *v, struct api_error *x);
 void request_tools_fini(struct request_tools *r);
 

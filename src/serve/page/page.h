@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page that the server shows at "/": one HTML file with everything in it, built from web/ and
-// linked into the program. Bytes and headers only; answering requests is the server's business.
+// linked into the program. Bytes and headers only; it answers no requests.
 #ifndef COPPICE_SERVE_PAGE_PAGE_H
 #define COPPICE_SERVE_PAGE_PAGE_H
 
@@ -13,7 +13,7 @@ struct page {
     const char *policy; // value of Content-Security-Policy
 };
 
-// The page; all of it lives as long as the program.
+// The page; all of it is there as long as the program.
 struct page page_get(void);
 
 #endif

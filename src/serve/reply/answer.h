@@ -22,10 +22,10 @@ struct answer_text {
     size_t n;
 };
 
-// A call of a tool, or a piece of one.
+// A call of a tool, or a delta of one.
 struct answer_call {
     int index;        // among the calls of the choice
-    const char *id;   // NULL: a piece of one that has begun
+    const char *id;   // NULL: a delta of one that has begun
     const char *name; // where there is an id
     bool custom;      // its text is free, not JSON
     struct answer_text text;
@@ -76,15 +76,15 @@ struct answer_item {
     bool broken;        // of ITEM_CALL: the reply ended within it
     char id[RANDOM_ID]; // of ITEM_CALL: what results name it by
     struct str name;    // of ITEM_CALL: the tool's
-    // Of words where log-probabilities are asked for and items carry them: the tokens that they
+    // Of words where log-probabilities are requested and items carry them: the tokens that they
     // came of, by their index in the reply.
     int64_t first_token, tokens;
     // What came of it: words, or the arguments of a call. Empty unless its interface keeps text.
     struct str text;
 };
 
-// A piece of an item.
-struct answer_piece {
+// What is new of an item.
+struct item_text {
     struct answer_text text;                // may be empty where there are log-probabilities
     const struct answer_logprobs *logprobs; // [n_logprobs] NULL: none
     int n_logprobs;

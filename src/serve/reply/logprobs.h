@@ -17,7 +17,7 @@ struct answer_logprobs {
     int64_t n;
     const struct logprobs *at;
     int64_t from;   // index in `at` of ids[0]; -1: nothing is known of it, ids[1] is 0
-    int top;        // likeliest ones shown beside each
+    int top;        // likeliest ones shown with each
     int64_t offset; // characters of text before the first token (completions)
 };
 
@@ -26,13 +26,13 @@ void answer_logprobs_list(struct json_writer *w, const struct answer_logprobs *l
 // {"content": [..]}
 void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l);
 // {"tokens": [..], "token_logprobs": [..], "top_logprobs": [..], "text_offset": [..]}
-// of n spans, one behind the other.
+// of n spans, one after the other.
 void answer_logprobs_text(struct json_writer *w, const struct answer_logprobs *l, int n);
 
-// Where the pieces of a reply were found in its tokens. Zeroed: nothing has been.
+// Where the words of a reply were found in its tokens. Zeroed: nothing has been.
 struct token_match {
     int64_t at;   // tokens whose words are known
-    size_t bytes; // of the token behind them
+    size_t bytes; // of the token after them
     size_t work;  // bytes that were decoded and searched
 };
 struct match_tokens {
@@ -40,9 +40,9 @@ struct match_tokens {
     const int32_t *ids;        // [n]
     int64_t n;
 };
-// The tokens [range[0], range[1]) that a piece of words, s, came of: it is looked for
-// behind those of the piece before, which may have ended within a token; that one is of the piece
-// before. What is left out between, marks and blanks, belongs to nobody. False where there are
+// The tokens [range[0], range[1]) that new words, s, came of: they are looked for
+// after those of the words before, which may have ended within a token; that one is of the words
+// before. What is left out between, marks and blanks, is of neither. False where there are
 // none, and always once the search has taken 16 MiB of work for one reply. ERR_MEMORY shows in
 // *failed.
 bool token_match_find(struct token_match *m, const struct match_tokens *k, const char *s,

@@ -78,7 +78,7 @@ static int32_t match_byte(struct stop_match *m, char c, int32_t *longest) {
         while (k > 0 && text[k] != c)
             k = fail[k - 1];
         m->state[i] = text[k] == c ? k + 1 : k;
-        if (m->deaf && m->state[i] == s->len[i])
+        if (m->ignored && m->state[i] == s->len[i])
             m->state[i] = fail[s->len[i] - 1];
         if (m->state[i] == s->len[i] && s->len[i] > done) {
             done = s->len[i];

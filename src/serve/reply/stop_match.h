@@ -18,7 +18,7 @@ enum { STOP_MAX_STRINGS = 256, STOP_MAX_BYTES = 65536 }; // of one request, in a
 // The strings of a request; read-only while matchers use it. Zeroed is valid: no strings.
 struct stop_set {
     int n;
-    char *bytes;                // one behind the other
+    char *bytes;                // one after the other
     int32_t *fail;              // the same places: length of the border of each beginning
     int32_t *start, *len;       // [n]
     int64_t n_bytes, cap, fcap; // of bytes and fail
@@ -33,9 +33,9 @@ struct stop_match {
     const struct stop_set *set; // borrowed
     int32_t *state;             // [n] how much of each string the text ends in
     struct str held;
-    int found;  // index of the string, -1 before
-    bool deaf;  // set by the caller while strings that are completed do not count
-    bool keeps; // set by the caller: the string that was found is kept, what follows it is not
+    int found;    // index of the string, -1 before
+    bool ignored; // set by the caller while strings that are completed do not count
+    bool keeps;   // set by the caller: the string that was found is kept, what follows it is not
 };
 
 // ERR_MEMORY. Zeroed needs no fini.

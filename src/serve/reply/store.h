@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Responses that clients asked to be kept, in memory, with the conversations that they answered:
+// Responses that are kept for clients, in memory, with the conversations that they answered:
 // the newest ones, within bounds on number and bytes. Any thread.
 #ifndef COPPICE_SERVE_REPLY_STORE_H
 #define COPPICE_SERVE_REPLY_STORE_H

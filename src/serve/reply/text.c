@@ -3,22 +3,22 @@
 #include "serve/reply/text.h"
 
 #include <stdlib.h>
-void reply_pieces_fini(struct reply_pieces *r) {
+void reply_deltas_fini(struct reply_deltas *r) {
     free(r->list);
     str_fini(&r->text);
-    *r = (struct reply_pieces){0};
+    *r = (struct reply_deltas){0};
 }
 
-void reply_pieces_clear(struct reply_pieces *r) {
+void reply_deltas_clear(struct reply_deltas *r) {
     r->n = 0;
     str_clear(&r->text);
 }
 
-// A new piece of the open part; NULL: no memory.
-static struct reply_piece *add_piece(struct reply_pieces *r, bool begins) {
+// A new delta of the open part; NULL: no memory.
+static struct reply_delta *add_delta(struct reply_deltas *r, bool begins) {
     if (r->n == r->cap) {
         int cap = r->cap ? 2 * r->cap : 4;
-        struct reply_piece *grown = realloc(r->list, (size_t)cap * sizeof *grown);
+        struct reply_delta *grown = realloc(r->list, (size_t)cap * sizeof *grown);
         if (!grown) {
             r->failed = true;
             return NULL;
@@ -26,8 +26,8 @@ static struct reply_piece *add_piece(struct reply_pieces *r, bool begins) {
         r->list = grown;
         r->cap = cap;
     }
-    struct reply_piece *p = &r->list[r->n++];
-    *p = (struct reply_piece){.part = r->part,
+    struct reply_delta *p = &r->list[r->n++];
+    *p = (struct reply_delta){.part = r->part,
                               .tool = r->part == REPLY_CALL ? r->tool : NULL,
                               .begins = begins,
                               .from = r->from,
@@ -35,25 +35,25 @@ static struct reply_piece *add_piece(struct reply_pieces *r, bool begins) {
     return p;
 }
 
-// The newest piece of the open part.
-static struct reply_piece *newest_piece(struct reply_pieces *r) {
+// The newest delta of the open part.
+static struct reply_delta *newest_delta(struct reply_deltas *r) {
     bool there = r->n > 0 && !r->list[r->n - 1].ends;
-    return there ? &r->list[r->n - 1] : add_piece(r, false);
+    return there ? &r->list[r->n - 1] : add_delta(r, false);
 }
 
-static void begin_part(struct reply_pieces *r, enum reply_part part) {
-    reply_pieces_end(r, true);
+static void begin_part(struct reply_deltas *r, enum reply_part part) {
+    reply_deltas_end(r, true);
     r->part = part;
     r->open = true;
-    add_piece(r, true);
+    add_delta(r, true);
 }
 
-void reply_pieces_add(struct reply_pieces *r, enum reply_part part, const char *s, size_t n) {
+void reply_deltas_add(struct reply_deltas *r, enum reply_part part, const char *s, size_t n) {
     if (n == 0 || r->failed)
         return;
     if (!r->open || r->part != part)
         begin_part(r, part);
-    struct reply_piece *p = r->failed ? NULL : newest_piece(r);
+    struct reply_delta *p = r->failed ? NULL : newest_delta(r);
     if (!p)
         return;
     str_append(&r->text, s, n);
@@ -61,14 +61,14 @@ void reply_pieces_add(struct reply_pieces *r, enum reply_part part, const char *
     r->failed |= r->text.failed;
 }
 
-void reply_pieces_call(struct reply_pieces *r, const struct tool *t) {
+void reply_deltas_call(struct reply_deltas *r, const struct tool *t) {
     r->tool = t;
     if (!r->failed)
         begin_part(r, REPLY_CALL);
 }
 
-void reply_pieces_end(struct reply_pieces *r, bool whole) {
-    struct reply_piece *p = r->open && !r->failed ? newest_piece(r) : NULL;
+void reply_deltas_end(struct reply_deltas *r, bool whole) {
+    struct reply_delta *p = r->open && !r->failed ? newest_delta(r) : NULL;
     if (!p)
         return;
     p->ends = true;
@@ -76,32 +76,32 @@ void reply_pieces_end(struct reply_pieces *r, bool whole) {
     r->open = false;
 }
 
-int reply_text_init(struct reply_text *r, const struct tokenizer *t, const struct reply_form *form,
-                    struct err *e) {
+int reply_text_init(struct reply_text *r, const struct tokenizer *t,
+                    const struct reply_rules *rules, struct err *e) {
     *r = (struct reply_text){.t = t,
                              .found = -1,
-                             .one_call = form->one_call,
-                             .stop_ids = form->stop_ids,
-                             .n_stop_ids = form->keeps_stop ? 0 : form->n_stop_ids,
-                             .min_tokens = form->min_tokens};
-    r->at = form->inside ? REPLY_REASONING : REPLY_CONTENT;
-    reasoning_init(&r->reasoning, form->family, form->inside);
-    int rc = tool_calls_init(&r->calls, form->calls, form->tools, form->sure, e);
-    r->calls.only = form->only;
+                             .one_call = rules->one_call,
+                             .stop_ids = rules->stop_ids,
+                             .n_stop_ids = rules->keeps_stop ? 0 : rules->n_stop_ids,
+                             .min_tokens = rules->min_tokens};
+    r->at = rules->inside ? REPLY_REASONING : REPLY_CONTENT;
+    reasoning_init(&r->reasoning, rules->family, rules->inside);
+    int rc = tool_calls_init(&r->calls, rules->calls, rules->tools, rules->sure, e);
+    r->calls.only = rules->only;
     r->reasoning.frames = r->calls.set != NULL;
     for (int i = 0; i < 2 && !rc; i++)
-        rc = stop_match_init(&r->stops[i], form->stops, e);
+        rc = stop_match_init(&r->stops[i], rules->stops, e);
     for (int i = 0; i < 2; i++)
-        r->stops[i].keeps = form->keeps_stop;
+        r->stops[i].keeps = rules->keeps_stop;
     return rc;
 }
 
 void reply_text_fini(struct reply_text *r) {
     reasoning_fini(&r->reasoning);
     tool_calls_fini(&r->calls);
-    reply_pieces_fini(&r->pieces);
+    reply_deltas_fini(&r->deltas);
     str_fini(&r->bytes);
-    str_fini(&r->told);
+    str_fini(&r->released);
     for (int i = 0; i < 2; i++) {
         stop_match_fini(&r->stops[i]);
         str_fini(&r->raw[i]);
@@ -110,10 +110,10 @@ void reply_text_fini(struct reply_text *r) {
 
 // Text of a part is followed by something else: what may have become a stop string is none.
 static void release_held(struct reply_text *r, enum reply_part part) {
-    str_clear(&r->told);
-    stop_match_end(&r->stops[part], &r->told);
-    reply_pieces_add(&r->pieces, part, r->told.data, r->told.len);
-    r->pieces.failed |= r->told.failed;
+    str_clear(&r->released);
+    stop_match_end(&r->stops[part], &r->released);
+    reply_deltas_add(&r->deltas, part, r->released.data, r->released.len);
+    r->deltas.failed |= r->released.failed;
 }
 
 // Text of a part as far as stop strings let it through.
@@ -123,18 +123,18 @@ static void take_text(struct reply_text *r, enum reply_part part, const char *s,
         return;
     if (r->stops[other].held.len)
         release_held(r, other);
-    str_clear(&r->told);
-    if (stop_match_push(&r->stops[part], s, n, &r->told)) {
+    str_clear(&r->released);
+    if (stop_match_push(&r->stops[part], s, n, &r->released)) {
         r->found = r->stops[part].found;
         r->over = true;
     }
-    reply_pieces_add(&r->pieces, part, r->told.data, r->told.len);
-    r->pieces.failed |= r->told.failed;
+    reply_deltas_add(&r->deltas, part, r->released.data, r->released.len);
+    r->deltas.failed |= r->released.failed;
 }
 
 static void on_text(void *arg, const char *s, size_t n) {
     struct reply_text *r = arg;
-    r->behind = false;
+    r->after_call = false;
     take_text(r, REPLY_CONTENT, s, n);
 }
 
@@ -144,22 +144,22 @@ static void on_call(void *arg, const struct tool *t) {
         return;
     release_held(r, REPLY_REASONING);
     release_held(r, REPLY_CONTENT);
-    reply_pieces_call(&r->pieces, t);
+    reply_deltas_call(&r->deltas, t);
 }
 
 static void on_arguments(void *arg, const char *s, size_t n) {
     struct reply_text *r = arg;
     if (!r->over)
-        reply_pieces_add(&r->pieces, REPLY_CALL, s, n);
+        reply_deltas_add(&r->deltas, REPLY_CALL, s, n);
 }
 
 static void on_call_end(void *arg, bool whole) {
     struct reply_text *r = arg;
     if (r->over)
         return;
-    reply_pieces_end(&r->pieces, whole);
-    r->pieces.from = r->tokens;
-    r->behind = true;
+    reply_deltas_end(&r->deltas, whole);
+    r->deltas.from = r->tokens;
+    r->after_call = true;
     r->over = r->one_call;
 }
 
@@ -207,15 +207,15 @@ bool reply_text_push(struct reply_text *r, int32_t id) {
         return true;
     decode_token(r, id);
     for (int i = 0; i < 2; i++)
-        r->stops[i].deaf = r->tokens < r->min_tokens;
+        r->stops[i].ignored = r->tokens < r->min_tokens;
     if (r->bytes.len)
         reasoning_push(&r->reasoning, r->bytes.data, r->bytes.len, &r->raw[REPLY_REASONING],
                        &r->raw[REPLY_CONTENT]);
     take_parts(r);
     r->reasoning_tokens += r->at == REPLY_REASONING;
     r->tokens++;
-    if (r->behind && r->calls.held.len == 0) // with the marks that close it
-        r->pieces.from = r->tokens;
+    if (r->after_call && r->calls.held.len == 0) // with the marks that close it
+        r->deltas.from = r->tokens;
     return r->over;
 }
 
@@ -230,11 +230,11 @@ void reply_text_end(struct reply_text *r, bool cut) {
         for (int i = 0; i < 2 && !r->over; i++)
             release_held(r, (enum reply_part)i);
     }
-    reply_pieces_end(&r->pieces, true);
+    reply_deltas_end(&r->deltas, true);
 }
 
 bool reply_text_failed(const struct reply_text *r) {
-    bool failed = r->bytes.failed || r->calls.failed || r->pieces.failed;
+    bool failed = r->bytes.failed || r->calls.failed || r->deltas.failed;
     for (int i = 0; i < 2; i++)
         failed |= r->raw[i].failed || r->stops[i].held.failed;
     return failed;

@@ -11,12 +11,12 @@
 #include "text/tokenizer/tokenizer.h"
 #include "text/tools/calls.h"
 #include "text/tools/set.h"
-// What is new of a reply is a list of pieces, each of which may begin a part, add text to it and
-// end it. Parts do not overlap and come in the reply's order. A reader goes through the pieces and
+// What is new of a reply is a list of deltas, each of which may begin a part, add text to it and
+// end it. Parts do not overlap and come in the reply's order. A reader goes through the deltas and
 // clears them, or lets them gather to the end.
 enum reply_part { REPLY_REASONING, REPLY_CONTENT, REPLY_CALL };
 
-struct reply_piece {
+struct reply_delta {
     enum reply_part part;
     const struct tool *tool; // REPLY_CALL: borrowed from the request's tools
     bool begins, ends;       // the first one of its part, the last one
@@ -26,26 +26,26 @@ struct reply_piece {
 };
 
 // Zeroed is valid: nothing came.
-struct reply_pieces {
-    struct reply_piece *list; // [n]
+struct reply_deltas {
+    struct reply_delta *list; // [n]
     int n, cap;
-    struct str text; // of the pieces
+    struct str text; // of the deltas
     bool open;       // the newest part has not ended
     enum reply_part part;
     const struct tool *tool;
-    int64_t from; // of pieces to come
+    int64_t from; // of deltas to come
     bool failed;  // memory was short: something is missing
 };
-void reply_pieces_fini(struct reply_pieces *r);
-void reply_pieces_clear(struct reply_pieces *r); // they have been read
+void reply_deltas_fini(struct reply_deltas *r);
+void reply_deltas_clear(struct reply_deltas *r); // they have been read
 
 // Adds text of a part: to the open one where it is of that kind, else to a new one.
-void reply_pieces_add(struct reply_pieces *r, enum reply_part part, const char *s, size_t n);
-void reply_pieces_call(struct reply_pieces *r, const struct tool *t); // begins one
-void reply_pieces_end(struct reply_pieces *r, bool whole);            // ends the open part, if any
+void reply_deltas_add(struct reply_deltas *r, enum reply_part part, const char *s, size_t n);
+void reply_deltas_call(struct reply_deltas *r, const struct tool *t); // begins one
+void reply_deltas_end(struct reply_deltas *r, bool whole);            // ends the open part, if any
 
 // How replies to a prompt are read; everything is borrowed.
-struct reply_form {
+struct reply_rules {
     enum reasoning_family family;
     bool inside; // the prompt ended in an open block of reasoning
     const struct stop_set *stops;
@@ -66,11 +66,11 @@ struct reply_text {
     struct tool_calls calls;
     struct stop_match stops[2];       // of reasoning, of content
     struct str bytes, raw[2];         // scratch
-    struct str told;                  // scratch: what a stop string leaves
-    struct reply_pieces pieces;       // the caller reads and clears the pieces
+    struct str released;              // scratch: what stop strings let through
+    struct reply_deltas deltas;       // the caller reads and clears the deltas
     enum reply_part at;               // of the newest token
     int64_t tokens, reasoning_tokens; // read so far
-    bool behind;                      // a call has ended, and no text has come since
+    bool after_call;                  // a call has ended, and no text has come since
     int found;                        // index of the stop string that ended it, -1
     bool one_call, over;              // over: later tokens add nothing
     const int32_t *stop_ids;          // [n_stop_ids] borrowed, whose text is left out
@@ -79,8 +79,8 @@ struct reply_text {
 };
 
 // t NULL: tokens have no text. ERR_MEMORY.
-int reply_text_init(struct reply_text *r, const struct tokenizer *t, const struct reply_form *form,
-                    struct err *e);
+int reply_text_init(struct reply_text *r, const struct tokenizer *t,
+                    const struct reply_rules *rules, struct err *e);
 void reply_text_fini(struct reply_text *r); // zeroed is allowed
 
 // Adds what this token decides. True once the reply is over, by a stop string or its only call.

@@ -11,18 +11,19 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "serve/reply/seal.h"
+#include "serve/reply/opaque.h"
 #include "serve/request/fields.h"
+
 // The members of a kind of object, with blanks between:
 //   name        is read, or says nothing by itself
 //   name=kind   the same, and so are its objects, or those of its array, of that kind
-//   name-       does nothing, unless it is neutral: then there is nothing to tell
+//   name-       does nothing, unless it is neutral: then it is not named
 //   name!       is refused, unless it is neutral
-//   name?       sealed here, or it does nothing
+//   name?       encoded here (serve/reply/opaque.h), or it does nothing
 //   name$       is read and must be a string; name^ true or false; name{ an object; name+ an array
 //               of objects
 //   ...         others are read as well
-// Behind - and ! stand the neutral values, with | between; without any they are false, 0 and "".
+// After - and ! stand the neutral values, with | between; without any they are false, 0 and "".
 // null, [] and {} always are. Without members (NULL) the whole object does nothing.
 struct shape {
     const char *kind, *type; // of the member `type`; ends in *: all that begin so; NULL: any
@@ -222,7 +223,7 @@ struct place {
     char text[96];
 };
 
-// What stands behind a name of a list, or NULL. Of an open list without it: "".
+// What follows a name of a list, or NULL. Of an open list without it: "".
 static const char *find_rule(const char *members, const char *name) {
     size_t n = strlen(name);
     const char *at = members;
@@ -262,16 +263,16 @@ static bool is_neutral(const struct json *v, const char *list) {
     return false;
 }
 
-static bool is_sealed(const struct json *v) {
+static bool is_opaque(const struct json *v) {
     struct str opened = {0};
     size_t n = 0;
     const char *s = json_str(v, &n);
-    bool ok = s && reasoning_unseal(s, n, &opened);
+    bool ok = s && opaque_decode(s, n, &opened);
     str_fini(&opened);
     return ok;
 }
 
-// Whether a value is of the kind that the rule asks for; else it would be dropped where it is read.
+// Whether a value is of the kind of the rule; else it would be dropped where it is read.
 static bool check_member_kind(struct names *k, char rule, const struct json *v,
                               const struct place *at) {
     static const struct {
@@ -291,7 +292,7 @@ static bool check_member_kind(struct names *k, char rule, const struct json *v,
 static bool check_value(struct names *k, const char *kind, const struct json *v,
                         const struct place *at);
 
-// A member of which `rule` says what stands behind its name.
+// A member of which `rule` says what follows its name.
 static bool check_rule(struct names *k, const char *rule, const struct json *v,
                        const struct place *at) {
     char kind[24];
@@ -302,7 +303,7 @@ static bool check_rule(struct names *k, const char *rule, const struct json *v,
     if (*rule && strchr("$^{+", *rule))
         return check_member_kind(k, *rule, v, at);
     bool refused = *rule == '!' && !k->lenient;
-    if (*rule == '?' ? is_sealed(v) : (*rule != '-' && *rule != '!') || is_neutral(v, rule + 1))
+    if (*rule == '?' ? is_opaque(v) : (*rule != '-' && *rule != '!') || is_neutral(v, rule + 1))
         return true;
     if (!refused) {
         params_ignore(k->p, at->text);
@@ -414,7 +415,7 @@ static bool check_names(struct params *p, const struct json *body, enum endpoint
         return false;
     if (endpoint == ENDPOINT_RESPONSES && !p->logprobs && p->top_logprobs >= 0 &&
         json_int(json_get(body, "top_logprobs"), 0) > 0)
-        params_ignore(p, "top_logprobs"); // include does not ask for them
+        params_ignore(p, "top_logprobs"); // include does not name them
     return !p->ignored.failed || api_no_memory(x);
 }
 
@@ -444,7 +445,7 @@ bool body_take(struct str *text, struct http_hold *hold, struct json **out, stru
     return ok;
 }
 
-// What no single field can tell.
+// What no single field shows.
 static bool check_together(struct params *p, const struct json *body, enum endpoint endpoint,
                            struct api_error *x) {
     if ((endpoint & (ENDPOINT_MESSAGES | ENDPOINT_ANTHROPIC | ENDPOINT_COUNT)) &&

@@ -77,8 +77,8 @@ void api_error_of(struct api_error *x, const struct err *e) {
         api_fail(x, 503, NULL, "%s", e->text);
         x->retry_after = 1;
         break;
-    case ERR_CANCELLED: // somebody may wait all the same: for too much
-                        // (serve/completion/completion.h, patience)
+    case ERR_CANCELLED: // the client may wait all the same: there is too much
+                        // such work (serve/completion/completion.h, yield_check)
         api_fail(x, 429, "queue_full", "too much that takes long waits already; try again later");
         x->retry_after = 1;
         break;
@@ -87,14 +87,14 @@ void api_error_of(struct api_error *x, const struct err *e) {
     }
 }
 
-enum api_form api_form_of(const char *path) {
+enum api_error_format api_error_format_of(const char *path) {
     static const char messages[] = "/v1/messages";
     return strncmp(path, messages, sizeof messages - 1) == 0 ? API_ANTHROPIC : API_OPENAI;
 }
 
-int api_error_status(const struct api_error *x, enum api_form form) {
+int api_error_status(const struct api_error *x, enum api_error_format format) {
     bool full = x->code && !strcmp(x->code, "queue_full");
-    return form == API_ANTHROPIC && full ? 529 : x->status;
+    return format == API_ANTHROPIC && full ? 529 : x->status;
 }
 
 static const char *anthropic_type(int status) {
@@ -111,7 +111,7 @@ static const char *anthropic_type(int status) {
     }
 }
 
-const char *api_error_type(int status, enum api_form form) {
+const char *api_error_type(int status, enum api_error_format format) {
     switch (status) {
     case 401:
         return "authentication_error";
@@ -122,7 +122,7 @@ const char *api_error_type(int status, enum api_form form) {
     case 429:
         return "rate_limit_error";
     default:
-        if (form == API_ANTHROPIC && (status == 413 || status >= 500))
+        if (format == API_ANTHROPIC && (status == 413 || status >= 500))
             return anthropic_type(status);
         return status < 500 ? "invalid_request_error" : "server_error";
     }
@@ -183,9 +183,9 @@ static void write_anthropic(struct json_writer *w, const struct api_error *x, co
     jw_end(w, '}');
 }
 
-void api_error_write(struct json_writer *w, const struct api_error *x, enum api_form form,
+void api_error_write(struct json_writer *w, const struct api_error *x, enum api_error_format format,
                      const char *id) {
-    if (form == API_ANTHROPIC)
+    if (format == API_ANTHROPIC)
         write_anthropic(w, x, id);
     else
         write_openai(w, x);

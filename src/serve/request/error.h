@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A refusal, and its JSON in the forms that clients of the interfaces read: an HTTP status and one
-// object. It holds what went wrong and whether asking again may help; it sends nothing.
+// object. It holds what went wrong and whether sending it again may help; it sends nothing.
 #ifndef COPPICE_SERVE_REQUEST_ERROR_H
 #define COPPICE_SERVE_REQUEST_ERROR_H
 
@@ -43,19 +43,19 @@ bool api_refuse_full(struct api_error *x, const struct err *e);
 // ERR_UNSUPPORTED are the request's (400), ERR_MEMORY and ERR_STATE are 503, others 500.
 void api_error_of(struct api_error *x, const struct err *e);
 
-enum api_form {
+enum api_error_format {
     API_OPENAI,    // {"error":{"message":..,"type":..,"param":..,"code":..}}
     API_ANTHROPIC, // {"type":"error","error":{"type":..,"message":..},"request_id":..}
 };
 // The form that clients of this path read.
-enum api_form api_form_of(const char *path);
+enum api_error_format api_error_format_of(const char *path);
 
 // The HTTP status in this form: a full queue has one of its own at Anthropic.
-int api_error_status(const struct api_error *x, enum api_form form);
+int api_error_status(const struct api_error *x, enum api_error_format format);
 // "invalid_request_error", "authentication_error", ... as the status has it.
-const char *api_error_type(int status, enum api_form form);
+const char *api_error_type(int status, enum api_error_format format);
 // id: of the request, in Anthropic's form; NULL: null.
-void api_error_write(struct json_writer *w, const struct api_error *x, enum api_form form,
+void api_error_write(struct json_writer *w, const struct api_error *x, enum api_error_format format,
                      const char *id);
 
 #endif

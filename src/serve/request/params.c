@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-enum { IGNORED_MAX = 1024 }; // bytes of the names that an answer's header tells
+enum { IGNORED_MAX = 1024 }; // bytes of the names of an answer's header
 
 void params_fini(struct params *p) {
     stop_set_fini(&p->stops);
@@ -16,7 +16,7 @@ void params_fini(struct params *p) {
     free(p->stop_ids);
     str_fini(&p->ignored);
     free(p->model);
-    str_fini(&p->form_text);
+    str_fini(&p->format_text);
     *p = (struct params){0};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request for generated text asks for, out of its JSON body by the table of fields.h: all
+// What a request for generated text says, out of its JSON body by the table of fields.h: all
 // sampling fields of the OpenAI interface and the spellings of other servers. null counts as
-// absent, what cannot be honoured is refused with the field's name, and what does nothing is told
+// absent, what cannot be honoured is refused with the field's name, and what does nothing is named
 // of (names.h), never dropped silently. Messages and prompts stay in the body
 // (serve/conversation/check.h, serve/api/completions.c).
 #ifndef COPPICE_SERVE_REQUEST_PARAMS_H
@@ -46,7 +46,7 @@ enum {
 struct params_limits {
     int vocab;                         // token ids are below
     const struct tokenizer *tokenizer; // NULL: the model's file has none
-    int slots;                         // most choices of one prompt
+    int slots;                         // max choices of one prompt
     bool has_draft;                    // a draft model is loaded
     struct sample_params sample;       // defaults
     enum speculate how;                // default
@@ -63,7 +63,7 @@ struct params {
     bool stream, include_usage;
     bool ignore_eos, echo;
     bool logprobs;        // of each token
-    int64_t top_logprobs; // most likely ones beside the chosen one; -1: no log-probabilities
+    int64_t top_logprobs; // likeliest ones besides the chosen one; -1: no log-probabilities
     struct str ignored;   // names of what did nothing (names.h)
     struct stop_set stops;
     int32_t *stop_ids; // [n_stop_ids] tokens that end the reply, too
@@ -72,16 +72,16 @@ struct params {
     int64_t min_tokens;      // before which neither ends it
     struct logit_bias *bias; // [n_bias] distinct tokens
     int n_bias;
-    char *model;         // NULL where the request names none
-    int thinking;        // 1 on, 0 off, -1 not said: for the template
-    bool prewarms;       // the prompt is read for the cache, and nothing is answered
-    bool omits_thinking; // its text goes out within signatures only (serve/reply/messages.h)
-    char effort[32];     // "": not said
-    char form_field[48]; // the field that says what the reply must be; "": none does
-    enum structured_form form;
-    bool form_strict; // a schema of which nothing may be taken in a wider sense
-    struct str form_text;
-    int64_t thinking_tokens; // most tokens of reasoning; -1: no end to it
+    char *model;           // NULL where the request names none
+    int thinking;          // 1 on, 0 off, -1 not said: for the template
+    bool prewarms;         // the prompt is read for the cache, and nothing is answered
+    bool omits_thinking;   // its text goes out within signatures only (serve/reply/messages.h)
+    char effort[32];       // "": not said
+    char format_field[48]; // the field that says what the reply must be; "": none does
+    enum structured_form format;
+    bool format_strict; // a schema of which nothing may be taken in a wider sense
+    struct str format_text;
+    int64_t thinking_tokens; // max tokens of reasoning; -1: no end to it
     // add_generation_prompt and continue_final_message: 1 true, -1 false, 0 not said.
     int open_reply, continue_last;
     bool add_special, no_special, with_pieces; // of /v1/tokenize
@@ -94,7 +94,7 @@ struct params {
     const struct json *functions, *function_call;
     enum speculate how;
     bool logit_hash, token_ids, trees;
-    const struct gone *client; // whether anybody waits for the answer; the caller's, NULL: yes
+    const struct gone *client; // whether the client waits for the answer; the caller's, NULL: yes
     uint64_t session;          // adapt_id of the conversation's name; 0: not said
 };
 

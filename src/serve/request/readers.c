@@ -168,7 +168,7 @@ static bool check_group(const struct reading *r, const struct json *group, const
     return true;
 }
 
-// A function or a custom tool needs a name, beside its type or in the object of that name: without
+// A function or a custom tool needs a name, next to its type or in the object of that name: without
 // one the model would never see it. Tools of Messages have their own check.
 static bool check_tool(const struct reading *r, const struct json *t, size_t i) {
     const struct json *type = json_get(t, "type");
@@ -248,7 +248,7 @@ bool field_read_functions(const struct reading *r) {
     return true;
 }
 
-// In the table behind functions.
+// In the table after functions.
 bool field_read_function_call(const struct reading *r) {
     const char *word = json_str(r->v, NULL);
     r->p->function_call = r->v;
@@ -279,7 +279,7 @@ bool field_read_generation_prompt(const struct reading *r) {
     return true;
 }
 
-// In the table behind add_generation_prompt.
+// In the table after add_generation_prompt.
 bool field_read_continue_final(const struct reading *r) {
     r->p->continue_last = json_bool(r->v, false) ? 1 : -1;
     if (r->p->continue_last > 0 && r->p->open_reply > 0)
@@ -448,7 +448,7 @@ bool field_read_anthropic_choice(const struct reading *r) {
     return api_refuse(r->x, r->f->name, "tool_choice.type must be auto, any, tool or none");
 }
 
-// The SDK's runner of tools asks for a thread first and goes on without one at this very word.
+// The SDK's runner of tools requests a thread first and goes on without one at this very word.
 // Passed over, its next request would have no more than the new turn.
 bool field_read_thread(const struct reading *r) {
     api_refuse(r->x, r->f->name,
@@ -458,7 +458,7 @@ bool field_read_thread(const struct reading *r) {
     return false;
 }
 
-// Clients that ask for it wait for a block of its own, and would keep an answer in its place.
+// Clients that request it wait for a block of its own, and would keep an answer in its place.
 bool field_read_compaction(const struct reading *r) {
     return api_refuse(r->x, r->f->name,
                       "compaction is not supported: conversations are not compacted here; ask for "
@@ -541,7 +541,7 @@ bool field_read_text_options(const struct reading *r) {
            field_read_format(r->p, "text.format", format, r->x);
 }
 
-// Its row stands behind those of max_tokens.
+// Its row stands after those of max_tokens.
 bool field_read_cache_options(const struct reading *r) {
     const struct json *prewarm = json_get(r->v, "prewarm");
     if (json_kind_of(prewarm) != JSON_NULL && json_kind_of(prewarm) != JSON_BOOL)

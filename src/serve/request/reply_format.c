@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fields that say what form a reply must have, as several servers name them: see readers.h.
-// They only take the text; serve/completion/reply_form.h compiles it.
+// They only take the text; serve/completion/reply_rules.h compiles it.
 #include <stdio.h>
 #include <string.h>
 
@@ -9,17 +9,17 @@
 // Keeps the form; a request has one.
 static bool take_format_text(struct params *p, const char *field, enum structured_form form,
                              struct str *text, struct api_error *x) {
-    bool whole = !text->failed, first = !p->form_field[0];
+    bool whole = !text->failed, first = !p->format_field[0];
     if (whole && first) {
-        snprintf(p->form_field, sizeof p->form_field, "%s", field);
-        p->form = form;
-        p->form_text = *text;
+        snprintf(p->format_field, sizeof p->format_field, "%s", field);
+        p->format = form;
+        p->format_text = *text;
         return true;
     }
     str_fini(text);
     if (whole)
         return api_refuse(x, field, "%s and %s both say what the reply must be: send one of them",
-                          p->form_field, field);
+                          p->format_field, field);
     return api_no_memory(x);
 }
 
@@ -87,7 +87,7 @@ static bool take_format_object(struct params *p, const char *field, struct api_e
     return take_format_text(p, field, STRUCTURED_OBJECT, &none, x);
 }
 
-// {"type": "text" | "json_object" | "json_schema", ..}: the schema lies beside the type, or in a
+// {"type": "text" | "json_object" | "json_schema", ..}: the schema stands next to the type, or in a
 // member json_schema.
 static bool take_response_format(struct params *p, const char *field, const struct json *v,
                                  struct api_error *x) {
@@ -113,7 +113,7 @@ static bool take_response_format(struct params *p, const char *field, const stru
                           s);
     const struct json *schema = json_get(inner ? inner : v, "schema");
     bool within = inner || !strcmp(field, "response_format"); // where official clients have it
-    p->form_strict |= json_bool(json_get(inner ? inner : v, "strict"), false);
+    p->format_strict |= json_bool(json_get(inner ? inner : v, "strict"), false);
     snprintf(at, sizeof at, "%s.%sschema", field, within ? "json_schema." : "");
     if (!schema)
         return api_refuse(x, at, "%s is missing", at);

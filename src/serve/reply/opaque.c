@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Base64 (RFC 4648, section 4); see seal.h.
-#include "serve/reply/seal.h"
+// Base64 (RFC 4648, section 4); see opaque.h.
+#include "serve/reply/opaque.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 static const char mark[] = "coppice-1.";
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-void reasoning_seal(const char *text, size_t n, struct str *out) {
+void opaque_encode(const char *text, size_t n, struct str *out) {
     str_puts(out, mark);
     for (size_t i = 0; i < n; i += 3) {
         size_t m = n - i < 3 ? n - i : 3;
@@ -20,16 +20,16 @@ void reasoning_seal(const char *text, size_t n, struct str *out) {
     }
 }
 
-bool reasoning_unseal(const char *sealed, size_t n, struct str *out) {
+bool opaque_decode(const char *s, size_t n, struct str *out) {
     size_t at = sizeof mark - 1, from = out->len;
-    if (n < at || memcmp(sealed, mark, at) != 0 || (n - at) % 4 != 0)
+    if (n < at || memcmp(s, mark, at) != 0 || (n - at) % 4 != 0)
         return false;
     uint32_t v = 0;
     int bits = 0;
-    while (n > at && sealed[n - 1] == '=')
+    while (n > at && s[n - 1] == '=')
         n--;
     for (; at < n; at++) {
-        const char *d = sealed[at] ? strchr(digits, sealed[at]) : NULL;
+        const char *d = s[at] ? strchr(digits, s[at]) : NULL;
         if (!d) {
             out->len = from;
             return false;
