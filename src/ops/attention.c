@@ -82,3 +82,9 @@ int attend_check(const struct attend_shape *s, struct err *e) {
                        s->dk, s->dv, OPS_KEY_MAX, OPS_HEAD_MAX);
     return 0;
 }
+
+bool sparse_rule_same(const struct sparse_rule *a, const struct sparse_rule *b) {
+    if (!a->on || !b->on)
+        return a->on == b->on;
+    return a->alpha == b->alpha && a->sinks == b->sinks && a->window == b->window;
+}

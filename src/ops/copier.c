@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/copy_backend.h"
 #include "ops/exec.h"
 
 // Stands in front of memory of exec_host_alloc; as long as its alignment.

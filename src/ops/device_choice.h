@@ -46,6 +46,9 @@ struct device_survey {
     } devices[DEVICE_MAX];
 };
 
+// A look at the machine's GPUs; it opens none of them (of the CUDA backend).
+void exec_survey_cuda(struct device_survey *s);
+
 struct device_choice {
     int device;     // CUDA's number, or DEVICE_CPU_NUMBER
     char note[256]; // a sentence to show once, or empty

@@ -28,6 +28,10 @@ void exec_attach(struct exec *x, struct exec_attachment *a) {
     x->attachments = a;
 }
 
+void exec_overlap(struct exec *x, struct overlapped_work w) {
+    x->overlapped = w;
+}
+
 struct exec_attachment *exec_attached(const struct exec *x,
                                       void (*destroy)(struct exec_attachment *a)) {
     struct exec_attachment *a = x->attachments;
@@ -44,10 +48,6 @@ int64_t exec_act_bytes(const struct exec *x, int64_t n, int64_t k) {
     return x->act_bytes(x, n, k);
 }
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 void exec_limits_join(struct exec_limits *a, const struct exec_limits *b) {
     int64_t *const all[] = {&a->rows,    &a->seqs,    &a->context,     &a->tree,
                             &a->inputs,  &a->outputs, &a->act,         &a->vocab,
@@ -59,9 +59,9 @@ void exec_limits_join(struct exec_limits *a, const struct exec_limits *b) {
     const int more[] = {b->n_heads, b->head_dim, b->gdn.n_k,     b->gdn.n_v,
                         b->gdn.dk,  b->gdn.dv,   b->gdn.channels};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        *all[i] = larger(*all[i], other[i]);
+        *all[i] = max_i64(*all[i], other[i]);
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
-        *small[i] = (int)larger(*small[i], more[i]);
+        *small[i] = max_i32(*small[i], more[i]);
 }
 
 int64_t exec_own_bytes(const struct exec *x, const struct exec_limits *l) {

@@ -4,9 +4,33 @@
 #ifndef COPPICE_OPS_EXEC_H
 #define COPPICE_OPS_EXEC_H
 
+#include "base/memory/slabs.h"
 #include "base/num.h"
-#include "ops/experts/store.h"
 #include "ops/ops.h"
+
+// What a backend whose memory is not the host's has for copier.h.
+struct copy_queue; // the backend's own
+
+struct copy_backend {
+    void *(*host_alloc)(struct exec *x, size_t bytes);
+    void (*host_free)(struct exec *x, void *p);
+    int (*open)(struct copy_queue **out, struct exec *x, struct err *e);
+    void (*close)(struct copy_queue *q); // waits for its copies
+    void (*after_compute)(struct copy_queue *q);
+    // Tickets rise by one from copy to copy.
+    void (*copy)(struct copy_queue *q, void *dst, const void *src, size_t bytes, uint64_t ticket,
+                 bool to_host);
+    bool (*done)(struct copy_queue *q, uint64_t ticket);
+    int (*wait)(struct copy_queue *q, uint64_t ticket, struct err *e);
+    void (*before_compute)(struct copy_queue *q, uint64_t ticket);
+    // Parking (parking.h). ERR_UNSUPPORTED: addresses cannot stay without memory here.
+    int (*park_open)(struct exec *x, struct parked *k, struct err *e);
+    void (*park_fault)(struct exec *x); // contents did not come back: nothing may be computed
+};
+
+// What execs of the CPU begin with (exec.h): NULL, copies are done at once. Tests put copies there
+// that come late, as those of a GPU do.
+extern const struct copy_backend *cpu_copies;
 
 // Something that lives as long as an exec, such as an observer of its ops (exec_attach). Embedded
 // as the first member of what it is part of.
@@ -51,6 +75,7 @@ struct exec {
     // n * exec_act_stride(k) values.
     void (*act_read)(struct exec *x, const struct act *a, int64_t n, float *out);
     struct exec_attachment *attachments; // the newest first
+    struct overlapped_work overlapped;   // for the next op that waits
 };
 
 // From now on a belongs to the exec, which destroys it when it is gone itself, the newest first.
@@ -58,6 +83,13 @@ void exec_attach(struct exec *x, struct exec_attachment *a);
 // The attachment of that kind, which its destroy function tells; NULL when there is none.
 struct exec_attachment *exec_attached(const struct exec *x,
                                       void (*destroy)(struct exec_attachment *a));
+
+// Takes the work for the next op that waits, which is then the caller's to run or to drop.
+static inline struct overlapped_work exec_take_overlapped(struct exec *x) {
+    const struct overlapped_work w = x->overlapped;
+    x->overlapped.run = NULL;
+    return w;
+}
 
 // k rounded up to what any backend pads a row of an activation to.
 static inline int64_t exec_act_stride(int64_t k) {

@@ -9,10 +9,6 @@
 
 #include <stdbool.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Kinds of memory, in bits.
 enum memory_kind {
     MEMORY_WEIGHTS = 1, // of the model; where experts that come and go are
@@ -41,7 +37,8 @@ struct launch_says {
 // What a launch is that nobody has described: it reads weights early and may write all but these.
 #define LAUNCH_UNKNOWN {MEMORY_WEIGHTS, MEMORY_PASS, false, (void *)0, false}
 
-// What may not be finished when the next launch begins early.
+// What may be unfinished when the next launch begins early: what the newest one writes, and what
+// those in front of it write as far as each of them lets the next begin ahead.
 struct launch_order {
     unsigned open; // kinds; FRESH: at `places` only
     const void *places;
@@ -49,18 +46,40 @@ struct launch_order {
 };
 
 // Whether a launch may read `early` kinds in front of its wait if it is the next.
-bool launch_order_may(const struct launch_order *o, const struct launch_says *s);
+static inline bool launch_order_may(const struct launch_order *o, const struct launch_says *s) {
+    const bool other = (o->open & MEMORY_FRESH) && o->places != s->places;
+    if (o->whole || (s->early & o->open & ~(unsigned)MEMORY_FRESH))
+        return false;
+    return !(other && (s->early & (MEMORY_PAGES | MEMORY_FRESH)));
+}
 
 // Adds the next launch; early: it may begin early, which only follows from launch_order_may.
-void launch_order_add(struct launch_order *o, const struct launch_says *s, bool early);
+// A launch that waits first thing, or lets nobody begin before it has waited, is the only one that
+// may be unfinished behind itself. One that lets others ahead leaves open what was open before.
+static inline void launch_order_add(struct launch_order *o, const struct launch_says *s,
+                                    bool early) {
+    unsigned open = s->writes;
+    const void *places = s->places;
+    if (early && s->ahead) {
+        const bool both = (open & MEMORY_FRESH) && (o->open & MEMORY_FRESH);
+        if (both && o->places != places)
+            open |= MEMORY_PAGES;
+        places = open & MEMORY_FRESH ? places : o->places;
+        open |= o->open;
+    }
+    o->open = open;
+    o->places = open & MEMORY_FRESH ? places : (void *)0;
+    o->whole = false;
+}
 
 // Something else has written memory behind the newest launch, or is waited for: all but weights may
 // be unfinished; and weights, too.
-void launch_order_forget(struct launch_order *o);
-void launch_order_stop(struct launch_order *o);
-
-#ifdef __cplusplus
+static inline void launch_order_forget(struct launch_order *o) {
+    o->open |= MEMORY_PASS & ~(unsigned)MEMORY_FRESH;
 }
-#endif
+
+static inline void launch_order_stop(struct launch_order *o) {
+    o->whole = true;
+}
 
 #endif

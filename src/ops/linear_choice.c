@@ -8,8 +8,8 @@
 enum {
     ANY_FORM = (1 << WEIGHT_FORMS) - 1,
     ANY_PATH = (1 << CUDA_PATHS) - 1,
-    // Those whose stages are so large that on sm_90a ops/gpu/linear/few/few.cuh finds no room for
-    // some numbers of rows.
+    // Those whose stages are so large that on sm_90a ops/gpu/linear/few/kernel.cuh finds no room
+    // for some numbers of rows.
     WIDE = FORM(HALF) | FORM(FLOAT),
     // Forms of the files' rarer types have no kernels of ops/gpu/linear/few/stream.cuh.
     RARE = FORM(Q2_K) | FORM(LEVELS8) | FORM(LEVELS16) | FORM(NVFP4) | FORM(Q5_1),

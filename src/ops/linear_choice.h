@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "ops/device_choice.h"
-#include "ops/gpu/linear/linear.h"
+#include "ops/gpu/linear/operands.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,7 +23,7 @@ enum linear_family {
                    // ops/gpu/linear/many/wgmma.cu
     LINEAR_FEW,    // weights of any forms in one launch: ops/gpu/linear/few/few.cu
     LINEAR_STREAM, // weights of one form, mma.sync: ops/gpu/linear/few/stream.cuh
-    LINEAR_TILES,  // mma.sync with a tile of rows and outputs a block: ops/gpu/linear/many/mma.cuh
+    LINEAR_TILES, // mma.sync with a tile of rows and outputs a block: ops/gpu/linear/many/tiles.cuh
     LINEAR_FAMILIES
 };
 

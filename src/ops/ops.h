@@ -141,8 +141,6 @@ struct cuda_options {
     bool separate;       // every allocation on its own, so that memory checkers see its ends
 };
 int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err *e);
-// A look at the machine's GPUs; it opens none of them.
-void exec_survey_cuda(struct device_survey *s);
 
 // Forms of ops that not every backend has; a zeroed struct asks for none.
 struct ops_needs {
@@ -172,6 +170,15 @@ const char *exec_label(const struct exec *x); // for people: "avx512", "cuda:0 (
 const char *exec_kind(const struct exec *x);
 bool exec_is_device(const struct exec *x); // its memory is not the host's
 void exec_destroy(struct exec *x);
+
+// Work for a device while the host waits for an op's result: what may be needed next. Only ops that
+// wait (sample) queue it, after what they wait for, and not all backends do.
+struct overlapped_work {
+    void (*run)(void *arg); // calls ops; NULL: nothing to do
+    void *arg;
+};
+// For the next op that waits, in place of what was there.
+void exec_overlap(struct exec *x, struct overlapped_work w);
 
 // A number for rows.pass that no pass of this exec has had.
 uint64_t exec_pass(struct exec *x);

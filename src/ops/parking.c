@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 
-#include "ops/copy_backend.h"
 #include "ops/exec.h"
 
 struct parking {

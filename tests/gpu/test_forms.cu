@@ -13,10 +13,8 @@ extern "C" {
 }
 
 #include "ops/gpu/linear/form/dequant.cuh"
-#include "ops/gpu/linear/form/gather_k.cuh"
-#include "ops/gpu/linear/form/gather_low.cuh"
-#include "ops/gpu/linear/form/repack_k.cuh"
-#include "ops/gpu/linear/form/repack_low.cuh"
+#include "ops/gpu/linear/form/gather.cuh"
+#include "ops/gpu/linear/form/repack.cuh"
 
 enum { ROWS = 16, THERE = 13, BYTES = 1 << 16, CASES = 40 };
 

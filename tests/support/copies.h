@@ -4,7 +4,7 @@
 #ifndef COPPICE_TESTS_SUPPORT_COPIES_H
 #define COPPICE_TESTS_SUPPORT_COPIES_H
 
-#include "ops/copy_backend.h"
+#include "ops/exec.h"
 
 struct copy_backend copies_at_once(void);
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "ops/copier.h"
-#include "ops/copy_backend.h"
 #include "ops/exec.h"
 
 static struct exec *open_cpu(void) {

@@ -15,7 +15,7 @@
 #include "formats/quant/quant.h"
 #include "formats/safetensors.h"
 #include "models/model.h"
-#include "ops/gpu/linear/linear.h"
+#include "ops/gpu/linear/operands.h"
 
 // Bytes that running takes beside the weights.
 struct inspect_plan {

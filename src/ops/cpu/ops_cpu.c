@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/num.h"
-#include "ops/copy_backend.h"
 #include "ops/cpu/cpu.h"
+#include "ops/exec.h"
 
 static void *memory_alloc(struct exec *x, size_t bytes) {
     (void)x;

@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/vec.h"
 #include "ops/exec.h"
-#include "ops/meanwhile.h"
 
 enum { MOST_OPEN = EXEC_MARKS / 2, NAME = 32 };
 
@@ -470,7 +469,7 @@ static void timed_head_topk(struct exec *x, const struct topk_args *a) {
 
 static void timed_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                          const struct sample_row *rows, int32_t *choice) {
-    (void)exec_take_left(x); // whose ops would count as the sample's
+    (void)exec_take_overlapped(x); // whose ops would count as the sample's
     begin(x, "sample", TIMING_HEAD, 4 * n * vocab);
     timing_of(x)->inner->sample(x, logits, n, vocab, rows, choice);
     end(x);

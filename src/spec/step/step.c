@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/num.h"
-#include "ops/meanwhile.h"
 #include "ops/observe/timing.h"
 #include "spec/constraint/masks.h"
 
@@ -626,9 +625,9 @@ static void choose_batch(struct step *s, int n) {
     for (int i = 0; i < n; i++)
         drafts = drafts || (s->in[i]->drafted && s->in[i]->c.use_draft);
     if (drafts)
-        exec_leave(s->x, (struct meanwhile){foresee, s->c.model});
+        exec_overlap(s->x, (struct overlapped_work){foresee, s->c.model});
     choose_all(s, n);
-    (void)exec_take_left(s->x); // where nothing waited
+    exec_overlap(s->x, (struct overlapped_work){0}); // where nothing waited
 }
 
 // The pass and the choices that are needed of it.

@@ -12,7 +12,7 @@
 // that either may serve a row.
 #include "ops/gpu/attend/long.cuh"
 #include "ops/gpu/attend/wgmma.cuh"
-#include "ops/gpu/linear/form/sigmoid.cuh"
+#include "ops/gpu/linear/form/activation.cuh"
 
 enum { MOST_BLOCKS = 256, FOLDED = LONG_PAIRS * 256 }; // with places for folded values; of a block
 

@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "ops/gpu/gdn/gdn.h"
 #include "ops/gpu/linear/finish.cuh"
-#include "ops/gpu/linear/form/sigmoid.cuh"
+#include "ops/gpu/linear/form/activation.cuh"
 
 enum {
     WARPS = 8,

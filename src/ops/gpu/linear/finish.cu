@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "ops/gpu/linear/finish.cuh"
-#include "ops/gpu/linear/form/sigmoid.cuh"
+#include "ops/gpu/linear/form/activation.cuh"
 #include "ops/gpu/runtime/cuda.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the host part of the linear layers (linear.cu) hands to a kernel, and the table of kernels:
-// one a form, tile of rows and way of adding parts. Each linear_*.cu fills the rows of its forms.
+// one a form, tile of rows and way of adding parts.
 #ifndef COPPICE_OPS_GPU_LINEAR_LAUNCH_H
 #define COPPICE_OPS_GPU_LINEAR_LAUNCH_H
 
-#include "ops/gpu/linear/linear.h"
+#include "ops/gpu/linear/operands.h"
 #include "ops/gpu/runtime/gpu.h"
 
 enum { LINEAR_JOBS = 8, LINEAR_PARTS = 8 };
@@ -53,13 +53,15 @@ struct linear_variant {
     int threads;
 };
 
-// The kernel of a form for tiles of 8 n_tiles rows. loop: the one that takes all parts in one
-// block; small: by m16n8k8. NULL kernel where there is none.
-struct linear_variant linear_k_variant(int form, int n_tiles, bool loop, bool small);
-struct linear_variant linear_b_variant(int form, int n_tiles, bool loop, bool small);
+// The kernel of a form for tiles of 8 n_tiles rows, for many rows and for whatever no kernel of few
+// rows takes. loop: the one that takes all parts in one block; small: by m16n8k8. NULL kernel where
+// there is none.
+#define X(name, span, chunk)                                                                       \
+    struct linear_variant linear_tiles_##name(int n_tiles, bool loop, bool small);
+WEIGHT_FORMS_LIST(X)
+#undef X
 // The same for few rows.
-struct linear_stream_variant linear_stream_k(int form, int n_tiles);
-struct linear_stream_variant linear_stream_b(int form, int n_tiles);
+struct linear_stream_variant linear_stream_variant_of(int form, int n_tiles);
 
 // Sums of a job that ops/gpu/linear/few/stream.cuh left in memory.
 struct linear_left {

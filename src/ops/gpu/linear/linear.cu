@@ -6,25 +6,27 @@
 #include "ops/gpu/linear/few/few.h"
 #include "ops/gpu/linear/form/values.h"
 #include "ops/gpu/linear/launch.h"
-#include "ops/gpu/linear/many/gemm.h"
-#include "ops/gpu/linear/many/unpacked.h"
-#include "ops/gpu/linear/many/wgmma.h"
+#include "ops/gpu/linear/many/many.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/linear_choice.h"
 
 enum { OUTPUTS = 128, BUSY_BLOCKS = 200, SILU_THREADS = 256 };
 
-static struct linear_variant variant(int form, int n_tiles, bool loop, bool small) {
-    return form <= WEIGHT_Q6_K ? linear_k_variant(form, n_tiles, loop, small)
-                               : linear_b_variant(form, n_tiles, loop, small);
+static struct linear_variant tiles_variant(int form, int n_tiles, bool loop, bool small) {
+    static struct linear_variant (*const of[])(int n_tiles, bool loop, bool small) = {
+#define X(name, span, chunk) linear_tiles_##name,
+        WEIGHT_FORMS_LIST(X)
+#undef X
+    };
+    return of[form](n_tiles, loop, small);
 }
 
 // The smallest tile that holds all rows, or the largest that the device has room for.
-static struct linear_variant choose(const struct gpu *g, int form, int64_t rows, bool loop) {
+static struct linear_variant choose_tile(const struct gpu *g, int form, int64_t rows, bool loop) {
     static const int sizes[] = {1, 2, 3, 4, 6, 8};
     struct linear_variant best = {};
     for (int i = 0; i < 6; i++) {
-        struct linear_variant v = variant(form, sizes[i], loop, g->path == CUDA_PATH_SMALL);
+        struct linear_variant v = tiles_variant(form, sizes[i], loop, g->path == CUDA_PATH_SMALL);
         if (!v.kernel || v.shared > g->shared)
             continue;
         best = v;
@@ -62,10 +64,6 @@ static bool need_tickets(struct gpu *g, int64_t n) {
 static int64_t units_of(const struct linear_one *j, bool loop) {
     int64_t outputs = j->pair ? 2 * j->w[0].m : j->w[0].m;
     return (outputs + OUTPUTS - 1) / OUTPUTS * (loop ? 1 : j->parts);
-}
-
-static struct linear_stream_variant stream_variant(int form, int n_tiles) {
-    return form <= WEIGHT_Q6_K ? linear_stream_k(form, n_tiles) : linear_stream_b(form, n_tiles);
 }
 
 // Numbers the units of l's jobs for blocks of `warps` warps; their count.
@@ -146,7 +144,7 @@ static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
     static const int sizes[] = {3, 6, 8};
     struct linear_stream_variant best = {};
     for (int i = 0; i < 3 && best.n_tiles * 8 < c->l.n; i++) {
-        c->v = stream_variant(form, sizes[i]);
+        c->v = linear_stream_variant_of(form, sizes[i]);
         if (c->v.kernel && fit_rings(g, c, 4))
             best = c->v;
     }
@@ -249,11 +247,11 @@ static void launch_tiles(struct gpu *g, int form, struct linear_launch *l, size_
         whole += units_of(&l->job[j], true);
         cut = cut || l->job[j].parts > 1;
     }
-    struct linear_variant v = choose(g, form, l->n, true);
+    struct linear_variant v = choose_tile(g, form, l->n, true);
     bool loop = cut && l->n > 64 && v.kernel;
     loop = loop && whole * ((l->n + v.n_tiles * 8 - 1) / (v.n_tiles * 8)) >= BUSY_BLOCKS;
     if (!loop)
-        v = choose(g, form, l->n, false);
+        v = choose_tile(g, form, l->n, false);
     if (!v.kernel) {
         gpu_check(g, GPU_NO_KERNEL, "linear");
         return;

@@ -5,14 +5,14 @@
 // no list has to be made before. A warp multiplies one tile of one matrix over one part of k, with
 // a ring of stages of weights in shared memory that its own copies keep filled; parts meet in
 // shared memory and are added in order there. The chain of matrix instructions of an element is
-// that of ops/gpu/linear/many/mma.cuh, and so are its bits.
+// that of ops/gpu/linear/many/tiles.cuh, and so are its bits.
 #ifndef COPPICE_OPS_GPU_MOE_FEW_CUH
 #define COPPICE_OPS_GPU_MOE_FEW_CUH
 
 #include "ops/gpu/linear/few/scales.cuh"
 #include "ops/gpu/linear/form/act.cuh"
-#include "ops/gpu/linear/form/activate.cuh"
-#include "ops/gpu/linear/many/mma.cuh"
+#include "ops/gpu/linear/form/activation.cuh"
+#include "ops/gpu/linear/many/tiles.cuh"
 #include "ops/gpu/moe/moe.h"
 #include "ops/gpu/runtime/barrier.cuh"
 

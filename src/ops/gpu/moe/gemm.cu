@@ -3,7 +3,7 @@
 // their experts, so that the copy engine brings a tile's as it does for linear layers, and
 // ops/gpu/linear/many/gemm.cuh multiplies tiles of one expert each. How many tiles there are the
 // device knows alone. Outputs go where their entries have their places.
-#include "ops/gpu/linear/form/activate.cuh"
+#include "ops/gpu/linear/form/activation.cuh"
 #include "ops/gpu/linear/many/gemm.cuh"
 #include "ops/gpu/moe/moe.h"
 

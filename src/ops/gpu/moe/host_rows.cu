@@ -3,7 +3,6 @@
 // itself, one launch each way, and an event tells the host when the rows have come.
 #include "ops/experts/host_rows.h"
 
-#include "ops/gpu/runtime/gpu_host.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum { THREADS = 256 };

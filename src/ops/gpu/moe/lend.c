@@ -7,7 +7,6 @@
 
 #include "base/num.h"
 #include "ops/gpu/moe/store.h"
-#include "ops/gpu/runtime/gpu_host.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 int64_t moe_room_scratch(const struct exec *x, const struct exec_limits *l) {
@@ -25,7 +24,7 @@ int moe_room(struct expert_store *s, int64_t bytes, struct err *e) {
     if (rc)
         return rc;
     s->base.lends[s->rooms] = r->loan.slot_bytes;
-    gpu_carve_open(g, s->block + r->loan.start, r->loan.bytes);
+    gpu_suballoc_open(g, s->block + r->loan.start, r->loan.bytes);
     return s->rooms++;
 }
 
@@ -38,7 +37,7 @@ int moe_room_end(struct expert_store *s, const struct exec_limits *l, struct err
         r->scratch_bytes = r->scratch ? scratch : 0;
     }
     // What nothing is lent for has the f32 rows that all have. The last is a few bytes a row.
-    if (gpu_carve_end(g, s->rooms == 1) && (!l || attend_reserve(g, l)))
+    if (gpu_suballoc_end(g, s->rooms == 1) && (!l || attend_reserve(g, l)))
         return 0;
     return err_set(e, ERR_MEMORY,
                    "what passes work with is larger than was planned for it in the place of "
@@ -143,8 +142,8 @@ int moe_enter(struct expert_store *s, int room, struct err *e) {
     s->base.lent.slots = now->slots;
     s->base.lent.loans += now->slots > 0;
     s->base.lent.given += (uint64_t)now->slots;
-    g->carve.scratch = r->scratch;
-    g->carve.scratch_bytes = r->scratch_bytes;
+    g->suballoc.scratch = r->scratch;
+    g->suballoc.scratch_bytes = r->scratch_bytes;
     launch_order_stop(&g->order); // experts have moved, which kernels read early
     gpu_clear(g, s->block + now->start, (size_t)now->bytes);
     return g->fault == GPU_OK ? 0 : exec_status(s->base.x, e);

@@ -5,7 +5,7 @@
 // memory before it waits. The last block for some rows multiplies nothing: it waits for their
 // logits, each of which comes as one word with the launch's number, and routes them. The blocks
 // that it waits for have been started before it. Logits are linear's to the bit: the chain of
-// matrix instructions of ops/gpu/linear/many/mma.cuh, parts added in order.
+// matrix instructions of ops/gpu/linear/many/tiles.cuh, parts added in order.
 #include "ops/gpu/moe/few.cuh"
 #include "ops/gpu/moe/layer.h"
 #include "ops/gpu/moe/route.cuh"

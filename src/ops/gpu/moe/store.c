@@ -9,7 +9,6 @@
 
 #include "base/num.h"
 #include "ops/copier.h"
-#include "ops/gpu/runtime/gpu_host.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 static int64_t part_bytes(const struct exec *x, const struct tensor *t) {
@@ -46,7 +45,7 @@ static void destroy(struct expert_store *s) {
     for (int i = 0; i < s->n; i++)
         exec_host_free(s->base.x, s->layers[i].host);
     if (s->entered) // its scratch is part of what goes
-        g->carve.scratch_bytes = 0;
+        g->suballoc.scratch_bytes = 0;
     gpu_release(g, s->block);
     for (int i = 0; i < s->base.classes.n; i++) {
         struct moe_pool *p = &s->pool[i];

@@ -8,7 +8,6 @@
 #include "ops/gpu/moe/store.h"
 
 #include "ops/copier.h"
-#include "ops/gpu/runtime/gpu_host.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 bool moe_stream_open(struct expert_store *s) {

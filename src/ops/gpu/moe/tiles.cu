@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts of many entries by mma.sync: ops/gpu/linear/many/mma.cuh with rows that are looked up. A
-// block makes 128 outputs (a pair: 64 of each matrix) of up to 64 entries of one expert over all of
-// k, or of 32 where shared memory has no room for more, adding parts in their order, so its bits
+// Experts of many entries by mma.sync: ops/gpu/linear/many/tiles.cuh with rows that are looked up.
+// A block makes 128 outputs (a pair: 64 of each matrix) of up to 64 entries of one expert over all
+// of k, or of 32 where shared memory has no room for more, adding parts in their order, so its bits
 // are those of the linear layers of this path.
-#include "ops/gpu/linear/form/activate.cuh"
-#include "ops/gpu/linear/many/mma.cuh"
+#include "ops/gpu/linear/form/activation.cuh"
+#include "ops/gpu/linear/many/tiles.cuh"
 #include "ops/gpu/moe/moe.h"
 
 // Eights of entries of a tile, and where there is no room for so many.
@@ -43,7 +43,7 @@ static __device__ __forceinline__ void find_work(const moe_tiles &a, moe_work &w
     __syncthreads();
 }
 
-// Starts the copies of the stage at k0 into `to` (copy_stage of ops/gpu/linear/many/mma.cuh).
+// Starts the copies of the stage at k0 into `to` (copy_stage of ops/gpu/linear/many/tiles.cuh).
 template <int FORM, int NT, bool SMALL>
 static __device__ __forceinline__ void copy_entries(const moe_tiles &a, const moe_work &w,
                                                     unsigned char *to, int64_t k0) {

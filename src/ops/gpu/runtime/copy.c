@@ -6,9 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/num.h"
-#include "ops/copy_backend.h"
 #include "ops/gpu/runtime/ops_cuda.h"
-#include "ops/gpu/runtime/park.h"
 
 enum { EVENTS = 64 };
 

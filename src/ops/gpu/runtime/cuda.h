@@ -11,8 +11,7 @@
 
 #include "base/memory/slabs.h"
 #include "ops/exec.h"
-#include "ops/gpu/linear/linear.h"
-#include "ops/gpu/runtime/carve.h"
+#include "ops/gpu/linear/operands.h"
 #include "ops/gpu/runtime/gpu.h"
 
 #ifdef __cplusplus
@@ -34,11 +33,27 @@ struct gpu_stage {
 };
 enum { STAGE_BYTES = 32 << 20, STAGE_OP = 16 << 20 };
 
+// Few words that launches leave for the host in its own memory, behind the stage's: a wait for the
+// stream sees them, where a copy down would take as long as the wait itself.
+enum { ANSWER_WORDS = 8192, ANSWER_BYTES = ANSWER_WORDS * (int)sizeof(int32_t) };
+
 // Two pinned pieces, and their places on the device, that weights stream through while they load.
 struct gpu_loader {
     unsigned char *host[2], *device[2]; // [bytes]
     size_t bytes;
     gpu_event sent[2]; // the piece may be filled again
+};
+
+// Memory that ops work with in the place of something else: while it is open it comes from memory
+// that is held already, in the order that it is asked for, and without being cleared (moe/lend.c).
+struct gpu_suballoc {
+    unsigned char *at, *end;
+    bool open, failed;
+    size_t wide; // f32 rows of the largest act so far; these acts have none of their own yet
+    // Scratch of ops for as long as memory is lent for passes of more rows, in the place of the
+    // usual one if it is more.
+    void *scratch;
+    size_t scratch_bytes;
 };
 
 struct gpu {
@@ -70,7 +85,7 @@ struct gpu {
     uint32_t allowed[WEIGHT_FORMS], allowed_stream[WEIGHT_FORMS];
     const void *allowed_most[8]; // kernels of gpu_allow_most_shared so far
     int n_allowed_most;
-    uint32_t allowed_few; // the same of ops/gpu/linear/few/few.cuh
+    uint32_t allowed_few; // the same of ops/gpu/linear/few/kernel.cuh
     uint32_t allowed_moe; // of ops/gpu/moe/few.cuh, by form, and on the small path
     void (*flush)(struct gpu *g, bool held); // see gpu_flush
     struct linear_deferred *deferred_sums;   // of parts that nobody has added up yet,
@@ -88,7 +103,7 @@ struct gpu {
     bool peaked;                      // a linear_few_start of this op has left peaks
     void *scratch;                    // what lives within one op only
     size_t scratch_bytes;
-    struct gpu_carve carve;
+    struct gpu_suballoc suballoc;
     struct attend_cache *plans; // plans of attention (ops/gpu/attend/cache.c)
     struct act *acts;           // all of them; they share `wide`
     float *wide;
@@ -102,6 +117,12 @@ static inline struct gpu *gpu_of(struct exec *x) {
 
 // The exec's GPU part at the begin of whatever callers can reach; makes its device the thread's.
 struct gpu *gpu_enter(struct exec *x);
+
+// Where the answers are: pinned, and at the same address for the device; one launch's until it has
+// been waited for.
+static inline int32_t *gpu_answers(const struct gpu *g) {
+    return (int32_t *)(void *)(g->stage.host + STAGE_BYTES);
+}
 
 // Whether the next launch may read such kinds of memory early, if no op has deferred anything.
 static inline bool gpu_may_read(const struct gpu *g, unsigned kinds) {
@@ -124,6 +145,12 @@ void *gpu_alloc(struct gpu *g, size_t bytes);
 void gpu_release(struct gpu *g, void *p);
 void gpu_memory_init(struct gpu *g); // g->memory, whose limit and separate are set
 void gpu_memory_fini(struct gpu *g); // gives everything back to the device
+
+// Opens the GPU's carve on a piece of device memory. End: gives the acts that were made in between
+// their f32 rows, out of that piece or, with own, those that all acts share; false: it was too
+// small.
+void gpu_suballoc_open(struct gpu *g, unsigned char *at, int64_t bytes);
+bool gpu_suballoc_end(struct gpu *g, bool own);
 
 // The plain memory ops (ops.h).
 void gpu_upload(struct gpu *g, void *dst, const void *src, size_t bytes);
@@ -150,42 +177,9 @@ bool gpu_scratch_reserve(struct gpu *g, size_t bytes); // now; false: no memory,
 void gpu_flush(struct gpu *g);
 void gpu_flush_deferred(struct gpu *g); // but for sums that are held (linear_hold)
 
-void cuda_mark(struct exec *x, int i); // time marks (exec.h)
-double cuda_between(struct exec *x, int a, int b);
-void cuda_marks_fini(struct gpu *g);
-
 // Runs one small kernel and waits: whether this program has kernels for the GPU. *code: the
 // architecture that they were compiled for, as 900 for 9.0.
 gpu_error gpu_probe(struct gpu *g, int *code);
-
-// A matrix [k -> m] in device form (linear.h): tiles, then the rows' exponents, in one allocation;
-// or those of experts, each in whole tiles, one behind the other: all tiles, then all exponents.
-struct weight {
-    int64_t k, m;
-    int form;                // enum weight_form
-    int64_t bytes;           // of data
-    unsigned char *data;     // owned; view points into it
-    struct matrix_view view; // of the first expert, if there are some
-    int64_t experts;         // 0: it is one matrix
-    int64_t step;            // bytes of an expert's data; its exponents are tiles * TILE_ROWS
-    // Of experts that come and go (moe/store.h), else NULL: their layer; then data has the
-    // exponents alone, and tiles lie at place[expert] + at.
-    struct moe_home *home;
-    const unsigned char *const *place;
-    int64_t at;
-};
-
-// Rows for linear layers: x[i][0..k) * 2^exponent as fp16, zeros from k to stride. Ops that make an
-// act out of independent pieces write `wide` first and finish rows by cuda_act_finish; that buffer
-// is one for all acts of an exec, so nothing may be left in it for a later op.
-struct act {
-    struct act *next;
-    int64_t rows, cap_k; // capacity
-    int64_t k, stride;   // shape of the present contents; stride is k rounded up to 64
-    void *x;             // __half [rows][stride]
-    float *unscale;      // [rows] 2^-exponent
-    float *wide;         // [rows][stride] f32
-};
 
 #ifdef __cplusplus
 }

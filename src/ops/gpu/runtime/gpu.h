@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file that names the GPU runtime: the few calls that the backend makes, under neutral
-// names, so that another runtime with the same shape (HIP) needs a second block here and nothing
-// elsewhere. Usable from C and from .cu files.
+// The GPU runtime under neutral names: the few calls that the backend makes, so that another
+// runtime with the same shape (HIP) needs a second block here. Usable from C and from .cu files.
 #ifndef COPPICE_OPS_GPU_RUNTIME_GPU_H
 #define COPPICE_OPS_GPU_RUNTIME_GPU_H
 
@@ -45,13 +44,18 @@ typedef cudaError_t gpu_error;
 #define gpu_host_free             cudaFreeHost
 #define gpu_host_pin(p, bytes)    cudaHostRegister((p), (bytes), cudaHostRegisterDefault)
 #define gpu_host_unpin            cudaHostUnregister
-#define gpu_zero                  cudaMemsetAsync
+#define gpu_fill                  cudaMemsetAsync
 #define gpu_to_device(dst, src, bytes, stream)                                                     \
     cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyHostToDevice, (stream))
 #define gpu_to_host(dst, src, bytes, stream)                                                       \
     cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyDeviceToHost, (stream))
 #define gpu_on_device(dst, src, bytes, stream)                                                     \
     cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyDeviceToDevice, (stream))
+// n rows of `width` bytes, which lie `from` bytes apart, to places `to` bytes apart.
+#define gpu_rows_to_host(dst, to, src, from, width, n, stream)                                     \
+    cudaMemcpy2DAsync((dst), (to), (src), (from), (width), (n), cudaMemcpyDeviceToHost, (stream))
+// Where the device sees pinned memory.
+#define gpu_host_on_device(out, p) cudaHostGetDevicePointer((out), (p), 0)
 
 #define gpu_stream_create(p) cudaStreamCreateWithFlags((p), cudaStreamNonBlocking)
 #define gpu_stream_destroy   cudaStreamDestroy
@@ -61,7 +65,6 @@ typedef cudaError_t gpu_error;
 #define gpu_event_record     cudaEventRecord
 #define gpu_event_wait       cudaEventSynchronize
 #define gpu_event_ms         cudaEventElapsedTime
-
 // Events that order streams and are not for times.
 #define gpu_order_event_create(p)       cudaEventCreateWithFlags((p), cudaEventDisableTiming)
 #define gpu_event_query                 cudaEventQuery
@@ -69,10 +72,8 @@ typedef cudaError_t gpu_error;
 
 #define gpu_kernel_properties     struct cudaFuncAttributes
 #define gpu_get_kernel_properties cudaFuncGetAttributes
-
-// Lets a kernel use `bytes` of dynamic shared memory (above 48 KiB this must be asked for). That
-// holds for all execs of the device, so it must be the same for every launch of a kernel: another
-// thread may ask between this and the launch. Where sizes differ, see gpu_allow_most_shared.
+// Lets a kernel use `bytes` of dynamic shared memory above 48 KiB, the same for every launch of it,
+// since it holds for all execs of the device. Where sizes differ, see gpu_allow_most_shared.
 #define gpu_allow_shared(kernel, bytes)                                                            \
     cudaFuncSetAttribute((kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (bytes))
 
@@ -184,8 +185,7 @@ static inline void gpu_launch_early(struct gpu *g, const char *op, void (*kernel
     gpu_launch_saying<P...>({g, op, unknown}, kernel, grid, block, shared, args...);
 }
 
-// gpu_launch_saying for clusters of `cluster` (at most 8) blocks that follow each other in x, which
-// gridDim.x is a multiple of. From compute capability 9.0 on.
+// The same for clusters of up to 8 neighbouring blocks in x, from compute capability 9.0 on.
 template <typename... P>
 static inline void gpu_launch_cluster(struct gpu_said s, void (*kernel)(P...), int cluster,
                                       dim3 grid, dim3 block, typename gpu_exact<P>::type... args) {

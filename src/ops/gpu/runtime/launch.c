@@ -1,8 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queueing launches: every kernel of an op comes through here (gpu_launch in gpu.h), so that what
 // holds for all launches has one place. A kernel that was written for it may begin while the one
-// before it ends, where the device and the kernels' machine code know how to wait for that.
+// before it ends, where the device and the kernels' machine code know how to wait for that. Also
+// the first failure of an exec, kept until exec_status asks.
 #include "ops/gpu/runtime/cuda.h"
+
+bool gpu_check(struct gpu *g, gpu_error code, const char *where) {
+    if (code == GPU_OK)
+        return true;
+    if (g->fault == GPU_OK) {
+        g->fault = code;
+        g->fault_where = where;
+    }
+    return false;
+}
+
+void gpu_flush(struct gpu *g) {
+    g->flush(g, true);
+}
+
+void gpu_flush_deferred(struct gpu *g) {
+    g->flush(g, false);
+}
 
 void gpu_queue(struct gpu *g, const struct gpu_call *c) {
     if (c->says.passes)

@@ -13,6 +13,10 @@ extern const struct ops cuda_table;           // (table.c)
 extern const struct copy_backend cuda_copies; // (copy.c)
 extern const struct host_rows cuda_host_rows; // (moe/host_rows.cu)
 
+// Parking (ops/exec.h), for the table of copies (park.c).
+int cuda_park_open(struct exec *x, struct parked *k, struct err *e);
+void cuda_park_fault(struct exec *x);
+
 enum { ACT_ALIGN = 64 }; // values; rows of an act are padded with zeros to it
 
 // Activations (acts.c, act.cu).

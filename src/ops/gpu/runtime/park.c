@@ -2,14 +2,12 @@
 // Parking on a GPU: addresses are reserved once, and memory is mapped to them and taken away by the
 // driver's calls for virtual memory. They are asked for by name, so that nothing is linked for
 // them, and a driver without them cannot park.
-#include "ops/gpu/runtime/park.h"
-
 #include <cuda.h>
 #include <string.h>
 
 #include "base/num.h"
 #include "ops/copier.h"
-#include "ops/gpu/runtime/cuda.h"
+#include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/parking.h"
 
 // The driver's calls.

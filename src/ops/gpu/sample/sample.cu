@@ -10,9 +10,7 @@
 // Sets are cut by radix selection in the order (score descending, id ascending). Probabilities are
 // summed as integers, multiples of 2^-40, so that no sum depends on the order in which threads
 // come.
-#include "ops/gpu/runtime/answers.h"
 #include "ops/gpu/sample/survey.cuh"
-#include "ops/meanwhile.h"
 
 // What the threads of choose and rank share.
 struct sample_shared {
@@ -431,7 +429,7 @@ static bool run_survey(struct gpu *g, struct job *j, const struct draw *draws, i
 // Waits for what has been queued; false after a fault, and there are no answers. What was left for
 // the device to do meanwhile is queued behind it.
 static bool fetch(struct gpu *g, const char *op) {
-    const struct meanwhile left = exec_take_left(&g->base);
+    const struct overlapped_work left = exec_take_overlapped(&g->base);
     if (!left.run || g->fault != GPU_OK)
         return g->fault == GPU_OK && gpu_check(g, gpu_stream_wait(g->stream), op);
     if ((!g->rows_sent && !gpu_check(g, gpu_order_event_create(&g->rows_sent), op)) ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of few.cuh: how jobs are cut into units and shared memory into rings. What is
-// chosen here changes no bits.
+// Launches of few rows (kernel.cuh, warp.cuh): how jobs are cut into units and shared memory into
+// rings. What is chosen here changes no bits.
 #include "ops/gpu/linear/few/few.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
@@ -25,28 +25,19 @@ static few_kind kind_of(const struct gpu *g, int64_t n) {
 }
 
 static linear_few_fn *kernel_of(few_kind k) {
-    if (k.warp)
-        return k.rows == 16   ? linear_few_warp_16()
-               : k.rows == 24 ? linear_few_warp_24()
-                              : linear_few_warp_32();
-    switch (k.rows) {
-    case 8:
-        return linear_few_8();
-    case 16:
-        return linear_few_16();
-    case 24:
-        return linear_few_24();
-    case 32:
-        return linear_few_32();
-    case 48:
-        return linear_few_48();
-    case 64:
-        return linear_few_64();
-    case 96:
-        return linear_few_96();
-    default:
-        return linear_few_128();
+    switch (k.warp ? -k.rows : k.rows) {
+#define X(rows)                                                                                    \
+    case rows:                                                                                     \
+        return linear_few_##rows();
+        FEW_KERNELS(X)
+#undef X
+#define X(rows)                                                                                    \
+    case -rows:                                                                                    \
+        return linear_few_warp_##rows();
+        FEW_WARP_KERNELS(X)
+#undef X
     }
+    return NULL;
 }
 
 // The longest part of a launch's jobs, in whole stages of weights.

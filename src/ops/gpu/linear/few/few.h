@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host part of the linear layers hands to the kernels of few.cuh: jobs for the same
-// few rows, whatever forms their weights have, as one launch. Internal to this folder.
+// What the host part of the linear layers hands to the kernels of few rows (kernel.cuh, warp.cuh):
+// jobs for the same few rows, whatever forms their weights have, as one launch. Internal to this
+// folder.
 #ifndef COPPICE_OPS_GPU_LINEAR_FEW_FEW_H
 #define COPPICE_OPS_GPU_LINEAR_FEW_FEW_H
 
@@ -134,20 +135,16 @@ struct linear_few {
 
 typedef void linear_few_fn(const struct linear_few);
 
-// The kernel for up to 8, 16, 24, 32, 48, 64, 96 or 128 rows.
-linear_few_fn *linear_few_8(void);
-linear_few_fn *linear_few_16(void);
-linear_few_fn *linear_few_24(void);
-linear_few_fn *linear_few_32(void);
-linear_few_fn *linear_few_48(void);
-linear_few_fn *linear_few_64(void);
-linear_few_fn *linear_few_96(void);
-linear_few_fn *linear_few_128(void);
-
-// Those for up to 16, 24 or 32 rows by the matrix instruction of a warp.
-linear_few_fn *linear_few_warp_16(void);
-linear_few_fn *linear_few_warp_24(void);
-linear_few_fn *linear_few_warp_32(void);
+// The kernels by numbers of rows, one a file (kernel.cu.in): of kernel.cuh, and of warp.cuh by the
+// matrix instruction of a warp.
+#define FEW_KERNELS(X)      X(8) X(16) X(24) X(32) X(48) X(64) X(96) X(128)
+#define FEW_WARP_KERNELS(X) X(16) X(24) X(32)
+#define X(rows)             linear_few_fn *linear_few_##rows(void);
+FEW_KERNELS(X)
+#undef X
+#define X(rows) linear_few_fn *linear_few_warp_##rows(void);
+FEW_WARP_KERNELS(X)
+#undef X
 
 // Whether a block can hold the jobs of l, `forms` of which have their weights; l->n is at most
 // FEW_ROWS.

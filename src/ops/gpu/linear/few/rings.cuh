@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the warps of few.cuh work on and what brings it: units of a launch, each warp's ring
+// What the warps of kernel.cuh work on and what brings it: units of a launch, each warp's ring
 // of stages of its own weights, and the ring of rows that all warps share. What copies turn to next
 // stands in shared memory in front of the rings, since it is asked for once a unit or by one
 // thread.
@@ -7,7 +7,7 @@
 #define COPPICE_OPS_GPU_LINEAR_FEW_RINGS_CUH
 
 #include "ops/gpu/linear/few/few.h"
-#include "ops/gpu/linear/many/mma.cuh"
+#include "ops/gpu/linear/many/tiles.cuh"
 #include "ops/gpu/runtime/barrier.cuh"
 
 #if __CUDA_ARCH__ >= 800

@@ -5,14 +5,15 @@
 // it, running ahead over the units' ends, so that copies are always under way. One more warp brings
 // the activations, which all warps share, into a ring of their own. Nothing but mbarriers ties
 // warps together. A launch of other weights for the same rows fills its rings beside the one in
-// front of it, on multiprocessors that that one leaves free. sm_90a has few.cuh.
+// front of it, on multiprocessors that that one leaves free. sm_90a has kernel.cuh.
 //
 // Sums of a job that is cut into parts are left in memory for ops/gpu/linear/finish.cu. The chain
-// of matrix instructions of an element is that of ops/gpu/linear/many/mma.cuh, and so are its bits.
+// of matrix instructions of an element is that of ops/gpu/linear/many/tiles.cuh, and so are its
+// bits.
 #ifndef COPPICE_OPS_GPU_LINEAR_FEW_STREAM_CUH
 #define COPPICE_OPS_GPU_LINEAR_FEW_STREAM_CUH
 
-#include "ops/gpu/linear/many/mma.cuh"
+#include "ops/gpu/linear/many/tiles.cuh"
 #include "ops/gpu/runtime/barrier.cuh"
 
 template <int NT> struct stream_limits {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// few.cuh for 9 to 32 rows by the matrix instruction of a warp (sm_80
+// kernel.cuh for 9 to 32 rows by the matrix instruction of a warp (sm_80
 // and newer): the same units, rings of weights and fragments, but up to two
 // tiles a warp, which share what it loads of the rows: a load of 8 rows by 32
 // values of k takes shared memory for four cycles, 24 of them for one tile and
@@ -8,12 +8,12 @@
 // the first ones have two. One more warp brings the rows, a stage of FEW_WARP_K
 // values of k at a time. Nothing but mbarriers ties warps together.
 //
-// The chain of matrix instructions of an element is that of ops/gpu/linear/many/mma.cuh, and
+// The chain of matrix instructions of an element is that of ops/gpu/linear/many/tiles.cuh, and
 // so are its bits.
 #ifndef COPPICE_OPS_GPU_LINEAR_FEW_WARP_CUH
 #define COPPICE_OPS_GPU_LINEAR_FEW_WARP_CUH
 
-#include "ops/gpu/linear/few/few.cuh"
+#include "ops/gpu/linear/few/kernel.cuh"
 
 #if __CUDA_ARCH__ >= 800
 enum { FEW_MOST = 2 }; // tiles of a warp

@@ -4,7 +4,7 @@
 // the only rounding; linear layers take the power back. One block makes one row, in a fixed order.
 #include "ops/gpu/linear/finish.cuh"
 #include "ops/gpu/linear/form/act.cuh"
-#include "ops/gpu/linear/form/sigmoid.cuh"
+#include "ops/gpu/linear/form/activation.cuh"
 #include "ops/gpu/moe/sum.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 

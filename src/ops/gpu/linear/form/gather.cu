@@ -2,8 +2,7 @@
 // Embedding rows: single rows of a matrix in device form, back as f32. The operations are those of
 // the scalar codecs, and powers of two come off exactly, so the values are the codecs' own as long
 // as no scale has become subnormal in fp16 (that is, lies below 2^-17 of its row's largest).
-#include "ops/gpu/linear/form/gather_k.cuh"
-#include "ops/gpu/linear/form/gather_low.cuh"
+#include "ops/gpu/linear/form/gather.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 enum { THREADS = 128 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values on their own: times a number and capped, biases, and gate and up joined by any activation.
-#include "ops/gpu/linear/form/activate.cuh"
+#include "ops/gpu/linear/form/activation.cuh"
 #include "ops/gpu/linear/form/values.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of gemm.cuh for jobs that share their rows.
-#include "ops/gpu/linear/many/gemm.h"
+#include "ops/gpu/linear/many/many.h"
 
 #include "ops/gpu/linear/many/gemm.cuh"
 

@@ -2,7 +2,7 @@
 // Weights to rows of fp16 in memory: with very many rows of activations it costs little to do that
 // once, and the products then wait for nothing but copies. The numbers are those that all linear
 // kernels multiply (dequant.cuh), so what is multiplied in the same order has the same bits.
-#include "ops/gpu/linear/many/unpack.h"
+#include "ops/gpu/linear/many/many.h"
 
 #include "ops/gpu/linear/form/dequant.cuh"
 

@@ -15,11 +15,10 @@
 // stages leaves and borrow stages of it behind the tile's last one: room of their own would leave
 // three stages, of which the products wait. Outputs that the copy engine cannot reach, or that are
 // in one part and not joined, are stored by the multiplying warps themselves.
-#include "ops/gpu/linear/many/unpacked.h"
+#include "ops/gpu/linear/many/many.h"
 
 #include "base/num.h"
 #include "ops/gpu/linear/many/many.cuh"
-#include "ops/gpu/linear/many/unpack.h"
 
 enum {
     CLUSTER = 2, // blocks

@@ -6,21 +6,19 @@
 // that GPUs of 8.6, 8.9 and 12.0 have room for.
 //
 // The weights' numbers, the order of k and its parts, and the chain of matrix instructions of an
-// element are those of mma.cuh, and so are the bits.
+// element are those of tiles.cuh, and so are the bits.
 #include "base/num.h"
-#include "ops/gpu/linear/many/ends.cuh"
-#include "ops/gpu/linear/many/mma.cuh"
-#include "ops/gpu/linear/many/unpack.h"
-#include "ops/gpu/linear/many/unpacked.h"
+#include "ops/gpu/linear/many/many.cuh"
+#include "ops/gpu/linear/many/many.h"
+#include "ops/gpu/linear/many/tiles.cuh"
 
 enum {
-    STEP = 64, // k of a stage
     LINE = STEP * 2,
-    THREADS = 256,
+    MMA_THREADS = 256,
     WARPS_ACROSS = 4,  // that share rows of weights
     WARP_OUTPUTS = 64, // of a warp
     SIXTEENS = WARP_OUTPUTS / 16,
-    EACH = THREADS / 8, // lines of a stage that all threads bring at once
+    EACH = MMA_THREADS / 8, // lines of a stage that all threads bring at once
     BRING = OUTPUTS / EACH,
     ROOM = 96 << 10, // of shared memory
     BAND = 1536,     // rows that all outputs are made of before the next ones
@@ -193,7 +191,7 @@ static __device__ __forceinline__ void sum_tile(const tiles_call &c, tiles_ring<
 #endif
 
 template <class S>
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(MMA_THREADS, 1)
     linear_unpacked_mma(const __grid_constant__ struct tiles_call c) {
     gpu_await();
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -219,7 +217,8 @@ template <class S> static void launch(struct gpu *g, struct tiles_call *c) {
     c->l.row_tiles = (c->l.n + S::ROWS - 1) / S::ROWS;
     if (gpu_check(g, gpu_allow_shared((linear_unpacked_mma<S>), S::BYTES), "linear (unpacked)"))
         gpu_launch_early(g, "linear (unpacked)", linear_unpacked_mma<S>,
-                         (unsigned)min_i64(all_tiles(*c), g->processors), THREADS, S::BYTES, *c);
+                         (unsigned)min_i64(all_tiles(*c), g->processors), MMA_THREADS, S::BYTES,
+                         *c);
 }
 
 // Whether tiles of `large` rows, a row of which takes `percent` of what one of 128 takes, are done

@@ -5,8 +5,8 @@
 // blocks share a multiprocessor, so that one converts while the other multiplies. The weights'
 // numbers, the order of k and its parts are those of the mma.sync path, and so are the bits.
 #include "ops/gpu/linear/form/dequant.cuh"
+#include "ops/gpu/linear/many/many.h"
 #include "ops/gpu/linear/many/wgmma.cuh"
-#include "ops/gpu/linear/many/wgmma.h"
 #include "ops/gpu/runtime/gpu.h"
 
 enum {

@@ -1,13 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sigmoids and SiLUs of several values at once, to the bit as the plain expressions give them. A
-// division asks whether exponents are near their limits and branches, so the values of a loop wait
-// for one another, about 150 cycles each. Here the steps that it takes for usual numbers stand
-// without the question, so that values run side by side, and one branch leads to divisions if any
-// value is unusual. All 2^32 floats are compared (gpu_tests, suite sigmoid).
-#ifndef COPPICE_OPS_GPU_LINEAR_FORM_SIGMOID_CUH
-#define COPPICE_OPS_GPU_LINEAR_FORM_SIGMOID_CUH
+// Activations (enum activation), sigmoids and SiLUs, to the bit as the plain expressions give them.
+// A division asks whether exponents are near their limits and branches, so the values of a loop
+// wait for one another, about 150 cycles each. Of several values at once the steps that it takes
+// for usual numbers stand without the question, so that values run side by side, and one branch
+// leads to divisions if any value is unusual. All 2^32 floats are compared (gpu_tests, suite
+// sigmoid).
+#ifndef COPPICE_OPS_GPU_LINEAR_FORM_ACTIVATION_CUH
+#define COPPICE_OPS_GPU_LINEAR_FORM_ACTIVATION_CUH
 
+#include "ops/args/mlp.h"
 #include "ops/rowmath.h"
+
+// What stands between gate and up, of single values: one function for all kernels that join them,
+// so that a layer has the same bits whichever of them serves it.
+static __device__ __forceinline__ float activated(int activation, float g, float u) {
+    if (activation == ACTIVATION_SILU)
+        return g / (1.0f + expf(-g)) * u;
+    if (activation == ACTIVATION_GELU_TANH) { // as row_gelu_tanh (rowmath.h)
+        const float y = __fmul_rn(1.59576912f, fmaf(__fmul_rn(__fmul_rn(0.044715f, g), g), g, g));
+        return g / (1.0f + expf(-y)) * u;
+    }
+    g = fminf(g, 7.0f);
+    u = fminf(fmaxf(u, -7.0f), 7.0f);
+    return g / (1.0f + expf(__fmul_rn(-1.702f, g))) * __fadd_rn(u, 1.0f);
+}
 
 // 1 / d, rounded correctly, for 1 <= d < 2^126.
 static __device__ __forceinline__ float usual_inverse(float d) {

@@ -8,8 +8,8 @@
 //
 // A row's bits depend on neither NT, LOOP nor the grid: each output element goes through the same
 // chain of matrix instructions, and the same additions of parts.
-#ifndef COPPICE_OPS_GPU_LINEAR_MANY_MMA_CUH
-#define COPPICE_OPS_GPU_LINEAR_MANY_MMA_CUH
+#ifndef COPPICE_OPS_GPU_LINEAR_MANY_TILES_CUH
+#define COPPICE_OPS_GPU_LINEAR_MANY_TILES_CUH
 
 #include "ops/gpu/linear/form/dequant.cuh"
 #include "ops/gpu/linear/launch.h"
@@ -336,6 +336,29 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
     else if (w.job->parts > 1 && !collect_parts<NT>(l, w, c))
         return;
     store_sums<NT>(l, w, c);
+}
+
+template <int FORM, int NT, bool LOOP, bool SMALL>
+static struct linear_variant tiles_variant(void) {
+    using S = linear_shape<FORM, NT, SMALL>;
+    return {linear_kernel<FORM, NT, LOOP, SMALL>, S::BYTES, NT, LINEAR_THREADS};
+}
+
+// The kernel of a form for the table of ops/gpu/linear/launch.h.
+template <int FORM>
+static struct linear_variant tiles_variant_of(int n_tiles, bool loop, bool small) {
+    if (small) {
+        if (!loop && n_tiles == 8)
+            return tiles_variant<FORM, 8, false, true>();
+        return !loop && n_tiles == 1 ? tiles_variant<FORM, 1, false, true>() : linear_variant{};
+    }
+    if (n_tiles == 8)
+        return loop ? tiles_variant<FORM, 8, true, false>()
+                    : tiles_variant<FORM, 8, false, false>();
+    if (n_tiles == 4)
+        return loop ? tiles_variant<FORM, 4, true, false>()
+                    : tiles_variant<FORM, 4, false, false>();
+    return {};
 }
 
 #endif

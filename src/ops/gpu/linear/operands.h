@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights as the linear kernels read them. A matrix is cut into tiles of 16 output rows, a tile
-// into chunks of `span` values of k, one after another; within a chunk each lane's bytes are its
-// own fragments of the A operand of mma m16n8k16 (and of wgmma m64), see dequant.cuh. Every row
-// has a power of two 2^e, which puts its largest values where fp16 has most room; it is taken back
-// when a sum is finished.
+// What linear layers multiply: activations, and weights as the kernels read them. A matrix is cut
+// into tiles of 16 output rows, a tile into chunks of `span` values of k, one after another; within
+// a chunk each lane's bytes are its own fragments of the A operand of mma m16n8k16 (and of wgmma
+// m64), see dequant.cuh. Every row has a power of two 2^e, which puts its largest values where fp16
+// has most room; it is taken back when a sum is finished.
 //
 // The order of every sum (rule E1) is fixed here: k is cut into linear_parts() parts, each part is
 // summed from zero in k order by matrix instructions, and the parts are added in order.
-#ifndef COPPICE_OPS_GPU_LINEAR_LINEAR_H
-#define COPPICE_OPS_GPU_LINEAR_LINEAR_H
+#ifndef COPPICE_OPS_GPU_LINEAR_OPERANDS_H
+#define COPPICE_OPS_GPU_LINEAR_OPERANDS_H
 
 #include <stdint.h>
 
@@ -162,5 +162,34 @@ LINEAR_BOTH int64_t linear_part_begin(int64_t k, int parts, int p) {
     int64_t units = (k + PART_UNIT - 1) / PART_UNIT;
     return units * p / parts * PART_UNIT;
 }
+
+// A matrix [k -> m] in device form: tiles, then the rows' exponents, in one allocation;
+// or those of experts, each in whole tiles, one behind the other: all tiles, then all exponents.
+struct weight {
+    int64_t k, m;
+    int form;                // enum weight_form
+    int64_t bytes;           // of data
+    unsigned char *data;     // owned; view points into it
+    struct matrix_view view; // of the first expert, if there are some
+    int64_t experts;         // 0: it is one matrix
+    int64_t step;            // bytes of an expert's data; its exponents are tiles * TILE_ROWS
+    // Of experts that come and go (moe/store.h), else NULL: their layer; then data has the
+    // exponents alone, and tiles lie at place[expert] + at.
+    struct moe_home *home;
+    const unsigned char *const *place;
+    int64_t at;
+};
+
+// Rows for linear layers: x[i][0..k) * 2^exponent as fp16, zeros from k to stride. Ops that make an
+// act out of independent pieces write `wide` first and finish rows by cuda_act_finish; that buffer
+// is one for all acts of an exec, so nothing may be left in it for a later op.
+struct act {
+    struct act *next;
+    int64_t rows, cap_k; // capacity
+    int64_t k, stride;   // shape of the present contents; stride is k rounded up to 64
+    void *x;             // __half [rows][stride]
+    float *unscale;      // [rows] 2^-exponent
+    float *wide;         // [rows][stride] f32
+};
 
 #endif

@@ -11,7 +11,7 @@
 //
 // Jobs may have weights of several forms: a unit has one. In a pair the even warps have tiles of
 // the first matrix and the odd ones those of the second. The chain of matrix instructions of an
-// element is that of ops/gpu/linear/many/mma.cuh, and so are its bits. Sums of a job that is cut
+// element is that of ops/gpu/linear/many/tiles.cuh, and so are its bits. Sums of a job that is cut
 // into parts are left in memory for ops/gpu/linear/finish.cu.
 #ifndef COPPICE_OPS_GPU_LINEAR_FEW_FEW_CUH
 #define COPPICE_OPS_GPU_LINEAR_FEW_FEW_CUH
@@ -19,9 +19,9 @@
 #include "ops/gpu/linear/few/rings.cuh"
 #include "ops/gpu/linear/few/scales.cuh"
 #include "ops/gpu/linear/form/act.cuh"
+#include "ops/gpu/linear/form/activation.cuh"
 #include "ops/gpu/linear/form/dequant.cuh"
-#include "ops/gpu/linear/form/sigmoid.cuh"
-#include "ops/gpu/linear/many/mma.cuh"
+#include "ops/gpu/linear/many/tiles.cuh"
 #include "ops/gpu/linear/many/wgmma.cuh"
 
 #if __CUDA_ARCH__ >= 800

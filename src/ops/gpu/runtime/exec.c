@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend: its exec, what it says of itself, and its status. All ops queue on one stream.
+// The CUDA backend: its exec, what it says of itself, its status, and its time marks. All ops queue
+// on one stream.
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/num.h"
 #include "ops/gpu/attend/cache.h"
 #include "ops/gpu/moe/store.h"
-#include "ops/gpu/runtime/answers.h"
+#include "ops/gpu/runtime/cuda.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 static void memory_of(struct exec *x, struct exec_memory *m) {
@@ -78,6 +80,34 @@ static int takes(const struct exec *x, const struct ops_needs *n, struct err *e)
                    what, x->label);
 }
 
+// Time marks on the stream: one event for each number, made when it is first used. One that cannot
+// be made is left out: that costs a time, and no op's result.
+static void set_mark(struct exec *x, int i) {
+    struct gpu *g = gpu_enter(x);
+    if (!g->marks[i] && gpu_event_create(&g->marks[i]) != GPU_OK) {
+        gpu_last_error();
+        g->marks[i] = NULL;
+        return;
+    }
+    gpu_check(g, gpu_event_record(g->marks[i], g->stream), "marking the time");
+}
+
+static double ms_between(struct exec *x, int a, int b) {
+    struct gpu *g = gpu_enter(x);
+    float ms = 0;
+    if (!g->marks[a] || !g->marks[b])
+        return 0;
+    gpu_check(g, gpu_event_wait(g->marks[b]), "waiting for a mark");
+    gpu_check(g, gpu_event_ms(&ms, g->marks[a], g->marks[b]), "reading marks");
+    return (double)ms;
+}
+
+static void destroy_marks(struct gpu *g) {
+    for (int i = 0; i < EXEC_MARKS; i++)
+        if (g->marks[i])
+            gpu_event_destroy(g->marks[i]);
+}
+
 static void cuda_destroy(struct exec *x) {
     struct gpu *g = gpu_of(x);
     gpu_use_device(g->device);
@@ -91,7 +121,7 @@ static void cuda_destroy(struct exec *x) {
     free(g->held_sums);
     free(g->deferred_combine);
     attend_forget(g);
-    cuda_marks_fini(g);
+    destroy_marks(g);
     if (g->rows_sent)
         gpu_event_destroy(g->rows_sent);
     if (g->stream)
@@ -199,8 +229,8 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
                             .memory = memory_of,
                             .alloc_in = alloc_in,
                             .trim = trim,
-                            .mark = cuda_mark,
-                            .between = cuda_between};
+                            .mark = set_mark,
+                            .between = ms_between};
     g->flush = flush;
     g->device = o->device;
     g->memory.limit = o->limit;

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of block-sparse attention and where its keys and values lie; see ops/args/sparse.h.
+// Bounds of block-sparse attention and where its keys and values lie; see sparse.h.
 #include "ops/args/sparse.h"
 
 #include <math.h>
 
 #include "ops/attention.h"
-
-bool sparse_rule_same(const struct sparse_rule *a, const struct sparse_rule *b) {
-    if (!a->on || !b->on)
-        return a->on == b->on;
-    return a->alpha == b->alpha && a->sinks == b->sinks && a->window == b->window;
-}
 
 struct sparse_rows sparse_rows_paged(const struct kv_layout *l, const struct kv_plane *plane,
                                      int layer, unsigned char *const *pages, unsigned char *data) {

@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// The kernel of ops/gpu/linear/few/few.cuh for up to 96 rows.
-#include "ops/gpu/linear/few/few.cuh"
-
-linear_few_fn *linear_few_96(void) {
-    return linear_few_kernel<96>;
-}
