@@ -9,13 +9,13 @@
 
 #include "base/vec.h"
 #include "compress/select/chunks.h"
-#include "text/chat/chatml.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct reader {
     struct reading *r;
     const struct tokenizer *t;
-    struct chatml marks;
-    bool marked;
+    int32_t start, end; // <|im_start|> and <|im_end|> of ChatML
+    bool marked;        // the vocabulary has both
 };
 
 static int push_role(struct reading *r, enum reading_role role, struct err *e) {
@@ -159,11 +159,30 @@ static enum reading_role role_of(const char *role, size_t n) {
 
 static int begin(struct reader *d, struct reading *r, const struct tokenizer *t, struct err *e) {
     *d = (struct reader){.r = r, .t = t};
-    d->marked = chatml_init(&d->marks, t, NULL) == 0;
+    d->start = tokenizer_find(t, "<|im_start|>", 12);
+    d->end = tokenizer_find(t, "<|im_end|>", 10);
+    d->marked = d->start >= 0 && d->end >= 0;
     int rc = reserve_tokens(r, 0, e);
     if (!rc)
         r->at[0] = 0;
     return rc;
+}
+
+// A message's beginning in ChatML: its mark, the role, a line end.
+static int put_role(const struct reader *d, const char *role, struct err *e) {
+    struct reading *r = d->r;
+    str_clear(&r->scratch);
+    str_printf(&r->scratch, "%s\n", role);
+    if (r->scratch.failed)
+        return err_set(e, ERR_MEMORY, "no memory for the role of a message");
+    int rc = token_list_push(&r->ids, d->start, e);
+    return rc ? rc : tokenizer_encode(d->t, r->scratch.data, r->scratch.len, false, &r->ids, e);
+}
+
+static int end_message(const struct reader *d, struct err *e) {
+    int rc = d->marked ? token_list_push(&d->r->ids, d->end, e) : 0;
+    const char *lines = d->marked ? "\n" : "\n\n";
+    return rc ? rc : tokenizer_encode(d->t, lines, strlen(lines), false, &d->r->ids, e);
 }
 
 int reading_of(struct reading *r, const struct tokenizer *t, const struct compress_conversation *v,
@@ -176,12 +195,11 @@ int reading_of(struct reading *r, const struct tokenizer *t, const struct compre
         const struct compress_message *m = &v->messages[i];
         rc = push_role(r, role_of(m->role, strlen(m->role)), e);
         if (!rc && d.marked)
-            rc = chatml_open(&d.marks, m->role, &r->ids, e);
+            rc = put_role(&d, m->role, e);
         for (int64_t k = 0; k < m->n_parts && !rc; k++)
             rc = add_text(&d, i, k, &m->parts[k], e);
         if (!rc)
-            rc = d.marked ? chatml_close(&d.marks, false, &r->ids, e)
-                          : tokenizer_encode(t, "\n\n", 2, false, &r->ids, e);
+            rc = end_message(&d, e);
     }
     return rc;
 }
@@ -220,7 +238,7 @@ static int add_token(struct reader *d, struct walk *w, int32_t id, struct err *e
     if (rc)
         return rc;
     if (control) {
-        w->in_role = d->marked && id == d->marks.start;
+        w->in_role = d->marked && id == d->start;
         w->role = r->text.len;
         return 0;
     }

@@ -10,7 +10,7 @@
 #include "base/num.h"
 #include "base/vec.h"
 #include "grammar/grammar_impl.h"
-#include "text/tools/impl.h"
+#include "text/tools/formats.h"
 
 // What the grammar of a schema takes; zero states: no grammar holds it.
 struct size {
@@ -65,7 +65,7 @@ static struct grammar_json how_of(const struct writer *w) {
     bool gemma = w->f->args == TOOL_ARGS_GEMMA;
     return (struct grammar_json){.space = gemma ? GRAMMAR_SPACE_COMPACT : GRAMMAR_SPACE_FREE,
                                  .one_of_as_any = !w->strict,
-                                 .marks = gemma ? "<|\"|>" : NULL};
+                                 .marks = w->f->quote};
 }
 
 static struct size try_to_hold(const struct writer *w, const struct json *schema,
@@ -366,7 +366,8 @@ static struct writer writer_of(const struct writer *w, const struct tool_grammar
 // behind its first key.
 static uint32_t named_rest(const struct writer *w, const struct tool_grammar_tool *t,
                            const struct json *schema) {
-    const char *key = w->family == TOOLS_LLAMA ? "\"parameters\":" : "\"arguments\":";
+    char key[16];
+    snprintf(key, sizeof key, "\"%s\":", w->f->arguments);
     uint32_t blank = maybe(w, text(w, " ")), line = maybe(w, text(w, "\n"));
     uint32_t head = build_cat(w->b, blank, build_json_quote(w->b, t->name, t->n));
     uint32_t args = seq(w, seq(w, text(w, ","), blank, text(w, key)), blank, arguments(w, schema));
@@ -434,8 +435,9 @@ static uint32_t call_of(const struct writer *w, const struct tool_grammar_tool *
     name = build_cat(w->b, name, behind_name(w));
     if (f->args == TOOL_ARGS_TAGGED)
         return build_cat(w->b, name, tagged_call(w, tool, schema));
-    bool fenced = w->family == TOOLS_DEEPSEEK_V3, framed = w->family == TOOLS_HARMONY;
-    uint32_t args = seq(w, name, arguments(w, schema), text(w, fenced ? "\n" : ""));
+    bool framed = w->family == TOOLS_HARMONY;
+    uint32_t args =
+        seq(w, name, arguments(w, schema), text(w, f->before_close ? f->before_close : ""));
     return framed ? args : build_cat(w->b, args, text(w, f->close));
 }
 
@@ -454,7 +456,7 @@ static uint32_t calls(const struct writer *w, const struct tool_grammar_tool *to
 // What a call begins with; harmony's is the header, which the reader of reasoning frames.
 static const char *mark_of(const struct writer *w) {
     if (w->family == TOOLS_HARMONY)
-        return " to=functions.";
+        return HARMONY_TO;
     return w->family == TOOLS_LLAMA ? w->f->section : w->f->open;
 }
 
@@ -476,18 +478,16 @@ static uint32_t in_section(const struct writer *w, uint32_t call, bool several) 
 static uint32_t whole_of(const struct writer *w, uint32_t call, bool several) {
     const struct tool_format *f = w->f;
     uint32_t blanks = build_repeat(w->b, text(w, "\n"), 0, 2), one, all;
-    bool single = w->family == TOOLS_HARMONY || w->family == TOOLS_LLAMA;
-    if (w->family == TOOLS_QWEN || w->family == TOOLS_MISTRAL_LIST)
+    if (f->own_section)
         one = build_cat(w->b, text(w, f->section), in_section(w, call, several));
     else
         one = w->family == TOOLS_LLAMA ? call : build_cat(w->b, text(w, mark_of(w)), call);
     all = one;
-    if (several && !single && w->family != TOOLS_MISTRAL_LIST) {
-        bool lines = w->family != TOOLS_GEMMA && w->family != TOOLS_MISTRAL;
-        uint32_t next = build_cat(w->b, lines ? maybe(w, text(w, "\n")) : BUILD_EMPTY, one);
+    if (several && !f->single && !f->list) {
+        uint32_t next = build_cat(w->b, f->adjacent ? BUILD_EMPTY : maybe(w, text(w, "\n")), one);
         all = build_cat(w->b, one, build_repeat(w->b, next, 0, BUILD_ENDLESS));
     }
-    if (f->section && w->family != TOOLS_QWEN && w->family != TOOLS_MISTRAL_LIST && !single)
+    if (f->section && !f->own_section && !f->single)
         all = seq(w, text(w, f->section), all, text(w, f->section_end));
     return w->family == TOOLS_HARMONY ? all : build_cat(w->b, blanks, all);
 }
@@ -569,9 +569,9 @@ int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
                              .otherwise = how->otherwise,
                              .otherwise_strict = how->otherwise_strict,
                              .verdicts = &verdicts};
-    if (!rc && f != TOOLS_MISTRAL_LIST)
+    if (!rc && !w.f->list)
         rc = add_mark(out, &s, mark_of(&w), BEHIND_MARK, e);
-    if (!rc && (f == TOOLS_QWEN || f == TOOLS_MISTRAL_LIST))
+    if (!rc && w.f->own_section)
         rc = add_mark(out, &s, w.f->section, BEHIND_SECTION, e);
     if (!rc && f == TOOLS_LLAMA)
         rc = add_mark(out, &s, FIRST_KEY, BEHIND_KEY, e);

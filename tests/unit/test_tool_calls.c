@@ -251,7 +251,7 @@ static void one(const struct sample *s, bool sure, struct rng *rng) {
     read_reply(&p, s->reply, strlen(s->reply), &out);
     const char *want = s->want ? s->want : s->reply;
     if (strcmp(out.data, want) != 0)
-        fail_msg("%s: '%s' gave '%s' in place of '%s'", tool_family_name(s->family), s->reply,
+        fail_msg("%s: '%s' gave '%s' in place of '%s'", tool_formats[s->family].speaks[0], s->reply,
                  out.data, want);
     str_fini(&out);
 }
@@ -313,7 +313,7 @@ static void cut_at_each_byte(const struct sample *s, struct rng *rng) {
         const struct pipe p = {s->family, true, way ? rng : NULL, true, way < 2};
         read_reply(&p, s->reply, cut, &out);
         if (out.len && (strncmp(out.data, "{{", 2) != 0 || out.data[out.len - 1] != '}'))
-            fail_msg("%s: '%.*s' gave '%s'", tool_family_name(s->family), (int)cut, s->reply,
+            fail_msg("%s: '%.*s' gave '%s'", tool_formats[s->family].speaks[0], (int)cut, s->reply,
                      out.data);
         str_fini(&out);
     }
@@ -388,7 +388,7 @@ static void endless_beginnings_cost_little(void **state) {
         tool_calls_end(&c, false, &sink);
         if (held > 700 * (uint64_t)reply.len || c.again > (8 << 20))
             fail_msg("%s: %llu bytes were looked at again, %zu given back",
-                     tool_family_name(rows[i].family), (unsigned long long)held, c.again);
+                     tool_formats[rows[i].family].speaks[0], (unsigned long long)held, c.again);
         assert_false(c.failed);
         if (strncmp(out.data, "{{", 2) != 0)
             assert_string_equal(out.data, reply.data);

@@ -191,7 +191,7 @@ static void one_walk(enum tool_family f, struct grammar *g, const char *mark, st
         while (left > 0 && h.text.data[left - 1] == '\n')
             left--;
         if (h.calls == 0 || left > 0)
-            fail_msg("%s: %d calls and '%s' of: %s", tool_family_name(f), h.calls,
+            fail_msg("%s: %d calls and '%s' of: %s", tool_formats[f].speaks[0], h.calls,
                      h.text.data ? h.text.data : "", reply.data);
         str_fini(&h.text);
         str_fini(&h.args);
@@ -203,7 +203,7 @@ static void walk_family(enum tool_family f, bool several, struct rng *rng) {
     struct tool_grammar g;
     struct err e = {0};
     if (tool_grammar_create(&g, f, declared, 3, &(struct tool_grammar_how){.several = several}, &e))
-        fail_msg("%s: %s", tool_family_name(f), e.text);
+        fail_msg("%s: %s", tool_formats[f].speaks[0], e.text);
     assert_true(g.n > 0);
     for (int i = 0; i < 40; i++) {
         for (int k = 0; k < g.n && !g.first[k]; k++)
@@ -527,8 +527,8 @@ static void strict_tools_are_held_or_refused(void **state) {
             assert_int_equal(made((enum tool_family)f, cases[i].schema, false, &e), 0);
             int rc = made((enum tool_family)f, cases[i].schema, true, &e);
             if (rc != (fails ? ERR_UNSUPPORTED : 0) || (fails && !strstr(e.text, cases[i].place)))
-                fail_msg("%s, %s: %d %s", tool_family_name((enum tool_family)f), cases[i].schema,
-                         rc, e.text);
+                fail_msg("%s, %s: %d %s", tool_formats[(enum tool_family)f].speaks[0],
+                         cases[i].schema, rc, e.text);
         }
     }
 }
@@ -603,7 +603,7 @@ static void refused_calls_do_not_come(void **state) {
         str_puts(&plain, "No <tool is [called] here.\n{\"name\": 1}");
         assert_true(fits(g.whole, vocab, &plain));
         if (f != TOOLS_LLAMA && fits(g.whole, vocab, &call))
-            fail_msg("%s: %s", tool_family_name((enum tool_family)f), call.data);
+            fail_msg("%s: %s", tool_formats[(enum tool_family)f].speaks[0], call.data);
         str_fini(&call);
         str_fini(&plain);
         tool_grammar_fini(&calls);

@@ -375,7 +375,7 @@ static void one_reply(enum tool_family f) {
     if (!is_ambiguous(f, &reply, &h)) {
         read_reply(f, &reply, below(2), &h);
         if (h.at != h.n)
-            fail_msg("%s: %d calls of %d in: %s", tool_family_name(f), h.at, h.n, reply.data);
+            fail_msg("%s: %d calls of %d in: %s", tool_formats[f].speaks[0], h.at, h.n, reply.data);
         assert_string_equal(h.text.data ? h.text.data : "", before ? "Let me see." : "");
     }
     for (int i = 0; i < h.n; i++)

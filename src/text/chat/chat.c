@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Templates of chat.h: where they come from, what is kept of them, and rendering as such.
+// Templates of chat.h: where they come from, what is kept of them, and requests through them.
 #include "text/chat/chat.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ static void token_text(const struct tokenizer *t, int32_t id, struct str *out) {
         tokenizer_decode(t, id, true, out);
 }
 
-static int create(struct chat_template **out, const char *text, size_t n, const struct tokenizer *t,
-                  struct err *e) {
+static int create_template(struct chat_template **out, const char *text, size_t n,
+                           const struct tokenizer *t, struct err *e) {
     struct chat_template *c = calloc(1, sizeof *c);
     *out = NULL;
     if (!c)
@@ -72,7 +72,7 @@ int chat_template_create(struct chat_template **out, const char *text, size_t n,
         return err_set(e, ERR_FORMAT, "the chat template is not UTF-8; convert it");
     if (is_empty(text, n))
         return err_set(e, ERR_FORMAT, "the chat template is empty; leave it out or write one");
-    return create(out, text, n, t, e);
+    return create_template(out, text, n, t, e);
 }
 
 static int built_in(struct chat_template **out, const struct tokenizer *t, struct err *e) {
@@ -84,10 +84,7 @@ static int built_in(struct chat_template **out, const struct tokenizer *t, struc
                            "give one with --chat-template-file, or use 'generate' with a prompt "
                            "in the model's own form",
                            marks[i]);
-    int rc = create(out, chatml, sizeof chatml - 1, t, e);
-    if (!rc)
-        (*out)->built_in = true;
-    return rc;
+    return create_template(out, chatml, sizeof chatml - 1, t, e);
 }
 
 int chat_template_of_gguf(struct chat_template **out, const struct gguf *g,
@@ -133,10 +130,6 @@ const char *chat_template_text(const struct chat_template *t, size_t *n) {
     return t->text.data;
 }
 
-bool chat_template_is_built_in(const struct chat_template *t) {
-    return t->built_in;
-}
-
 enum tool_family chat_template_calls(const struct chat_template *t) {
     return t->tool_use ? t->tool_use->calls : t->calls;
 }
@@ -150,7 +143,8 @@ enum reasoning_family chat_template_reasoning(const struct chat_template *t) {
     return t->family;
 }
 
-const struct chat_template *chat_choose(const struct chat_template *t, const struct json *tools) {
+static const struct chat_template *choose_template(const struct chat_template *t,
+                                                   const struct json *tools) {
     return t->tool_use && json_kind_of(tools) == JSON_ARRAY && json_len(tools) > 0 ? t->tool_use
                                                                                    : t;
 }
@@ -192,7 +186,7 @@ static bool last_opening(const struct chat_text *x, const char *mark, size_t *be
 
 // The prompt ends in an open block when the template wrote nothing visible behind its mark; words
 // behind it are the beginning of a reply that is continued.
-bool chat_in_reasoning(const struct chat_template *t, const struct chat_text *x) {
+static bool ends_in_reasoning(const struct chat_template *t, const struct chat_text *x) {
     const char *open = reasoning_opening(t->family), *close = reasoning_closing(t->family);
     size_t from;
     if (!open || x->text.len == 0 || !last_opening(x, open, &from))
@@ -202,8 +196,8 @@ bool chat_in_reasoning(const struct chat_template *t, const struct chat_text *x)
            !memmem(rest, x->text.len - from, close, strlen(close));
 }
 
-int chat_run(const struct chat_template *t, struct jinja_context *c, struct chat_text *out,
-             struct err *e) {
+static int render_variables(const struct chat_template *t, struct jinja_context *c,
+                            struct chat_text *out, struct err *e) {
     struct jinja_output o = {0};
     int rc = jinja_render(t->program, c, &o, e);
     if (rc) {
@@ -211,11 +205,11 @@ int chat_run(const struct chat_template *t, struct jinja_context *c, struct chat
         return rc;
     }
     *out = (struct chat_text){.text = o.text, .spans = o.spans, .n_spans = o.n_spans, .of = t};
-    out->in_reasoning = chat_in_reasoning(t, out);
+    out->in_reasoning = ends_in_reasoning(t, out);
     return 0;
 }
 
-static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {
+static int set_raw_variable(void *arg, const char *key, size_t n, const struct json *v) {
     struct jinja_context *c = arg;
     (void)n;
     jinja_set(c, key, jinja_from_json(c, v, true));
@@ -233,7 +227,7 @@ int chat_render_raw(const struct chat_template *t, const struct json *variables,
     if (json_kind_of(variables) != JSON_OBJECT)
         return err_set(e, ERR_FORMAT,
                        "what a template is rendered with is an object: {\"messages\": [...], ...}");
-    t = chat_choose(t, json_get(variables, "tools"));
+    t = choose_template(t, json_get(variables, "tools"));
     int rc = jinja_context_create(&c, NULL, e);
     if (rc)
         return rc;
@@ -241,8 +235,144 @@ int chat_render_raw(const struct chat_template *t, const struct json *variables,
         set_token(c, "bos_token", &t->bos);
     if (t->eos.len)
         set_token(c, "eos_token", &t->eos);
-    json_each(variables, set_variable, c);
-    rc = chat_run(t, c, out, e);
+    json_each(variables, set_raw_variable, c);
+    rc = render_variables(t, c, out, e);
     jinja_context_free(c);
+    return rc;
+}
+
+// A request.
+
+// Stands behind the words of an assistant that are to be continued, to find where they end. The
+// blank at its end shows whether the template trims what it prints.
+static const char end_tag[] = "\xE2\x81\xA3"
+                              "coppice continues here ";
+
+enum { TAG_LENGTH = sizeof end_tag - 1 };
+
+static int append_tag(struct jinja_context *c, struct jinja_value holder, const char *key,
+                      struct err *e) {
+    struct str s = {0};
+    size_t n;
+    const char *text = jinja_bytes(jinja_member(holder, key), &n);
+    if (text)
+        str_append(&s, text, n);
+    str_append(&s, end_tag, TAG_LENGTH);
+    int rc = s.failed ? err_set(e, ERR_MEMORY, "no memory to continue a message") : 0;
+    if (!rc)
+        jinja_put_member(c, holder, key, jinja_string(c, s.data, s.len, true));
+    str_fini(&s);
+    return rc;
+}
+
+static int tag_last_words(struct jinja_context *c, struct jinja_value last, struct err *e) {
+    struct jinja_value content = jinja_member(last, "content");
+    size_t n = jinja_count(content);
+    return content.kind == JINJA_LIST && n > 0 ? append_tag(c, jinja_at(content, n - 1), "text", e)
+                                               : append_tag(c, last, "content", e);
+}
+
+static void cut_text(struct chat_text *x, size_t n) {
+    x->text.len = n;
+    x->text.data[n] = 0;
+    while (x->n_spans > 0 && (x->n_spans == 1 ? n == 0 : x->spans[x->n_spans - 2].end >= n))
+        x->n_spans--;
+    if (x->n_spans > 0)
+        x->spans[x->n_spans - 1].end = n;
+}
+
+// Cuts the text where the end_tag stands.
+static int cut_at_tag(struct chat_text *x, struct err *e) {
+    const char *found = NULL, *at = x->text.data, *end = at + x->text.len;
+    while (at && (at = memmem(at, (size_t)(end - at), end_tag, TAG_LENGTH - 1)) != NULL)
+        found = at++;
+    if (!found)
+        return err_set(e, ERR_USAGE,
+                       "the chat template does not print the last message, which is the "
+                       "assistant's, so it cannot be continued; let a user's message be the last");
+    size_t n = (size_t)(found - x->text.data);
+    bool trimmed = x->text.len - n < TAG_LENGTH || found[TAG_LENGTH - 1] != ' ';
+    while (trimmed && n > 0 && strchr(" \t\r\n", x->text.data[n - 1]))
+        n--;
+    cut_text(x, n);
+    return 0;
+}
+
+static int set_keyword(void *arg, const char *key, size_t n, const struct json *v) {
+    static const char *const own[] = {"messages", "tools", "documents", "add_generation_prompt"};
+    struct jinja_context *c = arg;
+    (void)n;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(key, own[i]))
+            return 0;
+    jinja_set(c, key, jinja_from_json(c, v, true));
+    return 0;
+}
+
+// A list of the request; without members it is as if it were not there.
+static int set_list(const struct chat_template *t, struct jinja_context *c, const char *name,
+                    const struct json *v, struct err *e) {
+    if (json_kind_of(v) != JSON_ARRAY && json_kind_of(v) != JSON_NULL)
+        return err_set(e, ERR_FORMAT, "%s is not a list", name);
+    for (size_t i = 0; i < json_len(v); i++)
+        if (json_kind_of(json_at(v, i)) != JSON_OBJECT)
+            return err_set(e, ERR_FORMAT, "%s[%zu] is not an object", name, i);
+    if (json_len(v) > 0)
+        jinja_set(c, name, jinja_from_json(c, v, true));
+    else if (!t->traits.undefined_lists)
+        jinja_set(c, name, jinja_none());
+    return 0;
+}
+
+static int set_variables(const struct chat_template *t, const struct chat_input *in,
+                         struct jinja_context *c, bool goes_on, struct err *e) {
+    int rc = set_list(t, c, "tools", in->tools, e);
+    if (!rc)
+        rc = set_list(t, c, "documents", in->documents, e);
+    if (!rc && json_kind_of(in->kwargs) != JSON_OBJECT && json_kind_of(in->kwargs) != JSON_NULL)
+        rc = err_set(e, ERR_FORMAT, "chat_template_kwargs is not an object");
+    if (rc)
+        return rc;
+    jinja_set(c, "bos_token", jinja_string(c, t->bos.data, t->bos.len, false));
+    jinja_set(c, "eos_token", jinja_string(c, t->eos.data, t->eos.len, false));
+    jinja_set(c, "add_generation_prompt", jinja_bool(in->add_generation_prompt && !goes_on));
+    if (json_kind_of(in->kwargs) == JSON_OBJECT)
+        json_each(in->kwargs, set_keyword, c);
+    return 0;
+}
+
+int chat_render(const struct chat_template *t, const struct chat_input *in, struct chat_text *out,
+                struct err *e) {
+    struct jinja_context *c = NULL;
+    struct jinja_value messages, last;
+    *out = (struct chat_text){0};
+    t = choose_template(t, in->tools);
+    int rc = jinja_context_create(&c, &(struct jinja_limits){.gone = in->gone}, e);
+    if (!rc) {
+        jinja_context_changes(c);
+        rc = chat_repair(t, c, in, &messages, &last, e);
+        if (jinja_failure(c, e)) // then it may have missed what is there
+            rc = jinja_failure(c, e);
+    }
+    bool goes_on = !rc && last.kind == JINJA_DICT && in->add_generation_prompt && !in->keep_last;
+    if (goes_on)
+        rc = tag_last_words(c, last, e);
+    if (!rc)
+        rc = set_variables(t, in, c, goes_on, e);
+    if (!rc) {
+        jinja_set(c, "messages", messages);
+        rc = render_variables(t, c, out, e);
+    }
+    if (!rc && out->text.len == 0)
+        rc = err_set(e, ERR_USAGE,
+                     "the chat template prints nothing for this conversation; use one that prints "
+                     "its messages");
+    if (!rc && goes_on) {
+        rc = cut_at_tag(out, e);
+        out->in_reasoning = !rc && ends_in_reasoning(t, out);
+    }
+    jinja_context_free(c);
+    if (rc)
+        chat_text_fini(out);
     return rc;
 }

@@ -34,7 +34,6 @@ int chat_template_of_gguf(struct chat_template **out, const struct gguf *g,
 void chat_template_free(struct chat_template *t); // NULL is allowed
 
 const char *chat_template_text(const struct chat_template *t, size_t *n);
-bool chat_template_is_built_in(const struct chat_template *t); // ChatML in place of a missing one
 enum reasoning_family chat_template_reasoning(const struct chat_template *t);
 // How replies call tools, by the template that is used where there are any.
 enum tool_family chat_template_calls(const struct chat_template *t);

@@ -55,7 +55,6 @@ struct chat_template {
     struct str text;
     struct str bos, eos; // empty: none
     bool has_tokens;     // bos and eos are those of a vocabulary
-    bool built_in;
     enum reasoning_family family;
     enum tool_family calls;
     struct str closing; // between reasoning and content; empty where it has no reasoning
@@ -64,26 +63,12 @@ struct chat_template {
     struct chat_template *tool_use; // in its place where there are tools; or NULL
 };
 
-// The one that is used with these tools (an array, or NULL).
-const struct chat_template *chat_choose(const struct chat_template *t, const struct json *tools);
-
 // Fills t->traits and t->closing. Only ERR_MEMORY is an error.
 int chat_probe(struct chat_template *t, struct err *e);
-
-// Whether a text ends in an open block of reasoning.
-bool chat_in_reasoning(const struct chat_template *t, const struct chat_text *x);
-
-// Renders the context's variables.
-int chat_run(const struct chat_template *t, struct jinja_context *c, struct chat_text *out,
-             struct err *e);
 
 // A request's messages in the form that the template takes. *last: the last message, when it is
 // the assistant's own words, else absent.
 int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct chat_input *in,
                 struct jinja_value *out, struct jinja_value *last, struct err *e);
-
-// Appends the ids of the text from byte `from` on.
-int chat_encode_from(const struct tokenizer *t, const struct chat_text *x, size_t from,
-                     struct token_list *out, struct err *e);
 
 #endif

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "text/tools/formats.h"
+
 enum {
     MAX_MARKS = 5,
     MOST_BLANKS = 64, // that may stand before a mark at the beginning
@@ -251,7 +253,7 @@ static bool step_content(struct reasoning *r, const struct sink *s, bool end) {
 }
 
 static const char channel_mark[] = "<|channel|>", message_mark[] = "<|message|>",
-                  start_mark[] = "<|start|>", frame_mark[] = "\xff", frame_end_mark[] = "\xfe";
+                  start_mark[] = "<|start|>";
 
 // The name of the channel that a header names; everything but analysis is for the reader.
 static bool is_analysis(const char *header, size_t n) {
@@ -276,13 +278,13 @@ static void begin_frame(struct reasoning *r, size_t n, const struct sink *s) {
     r->to_reason = false;
     r->framed = true;
     r->state = BODY;
-    str_puts(s->content, frame_mark);
+    str_puts(s->content, TOOL_FRAME);
     emit(r, n, s);
 }
 
 static void end_frame(struct reasoning *r, const struct sink *s) {
     if (r->framed)
-        str_puts(s->content, frame_end_mark);
+        str_puts(s->content, TOOL_FRAME_END);
     r->framed = false;
 }
 
@@ -304,7 +306,7 @@ static bool step_header(struct reasoning *r, const struct sink *s, bool end) {
     if (message) {
         size_t at = (size_t)(message - r->held.data);
         bool reason = is_analysis(r->held.data, at);
-        if (r->frames && memmem(r->held.data, at, " to=functions.", 14)) {
+        if (r->frames && memmem(r->held.data, at, HARMONY_TO, sizeof HARMONY_TO - 1)) {
             begin_frame(r, at + sizeof message_mark - 1, s);
             return true;
         }
@@ -323,8 +325,9 @@ static bool step_header(struct reasoning *r, const struct sink *s, bool end) {
 }
 
 static bool step_body(struct reasoning *r, const struct sink *s, bool end) {
-    struct marks m = {.text = {"<|end|>", "<|call|>", "<|return|>", start_mark, channel_mark},
-                      .n = 5};
+    struct marks m = {
+        .text = {harmony_ends[0], harmony_ends[1], harmony_ends[2], start_mark, channel_mark},
+        .n = MAX_MARKS};
     search(r, &m);
     size_t lost = m.found < 0 && end ? lost_piece(r, r->held.len - m.at) : 0;
     emit(r, m.found < 0 && end ? r->held.len - lost : m.at, s);

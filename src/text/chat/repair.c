@@ -494,6 +494,7 @@ static int merge_system(const struct repair *r, struct jinja_value *out) {
 
 // Calls behind the words of their message, for a template that knows none.
 static int say_calls(const struct repair *r, struct jinja_value m) {
+    const struct tool_format *form = &tool_formats[TOOLS_HERMES];
     struct jinja_value calls = jinja_member(m, "tool_calls");
     struct str text = {0};
     int rc = 0;
@@ -509,11 +510,11 @@ static int say_calls(const struct repair *r, struct jinja_value m) {
         if (rc)
             break;
         const char *s = jinja_bytes(name, &n_name), *a = jinja_bytes(arguments, &n);
-        str_puts(&text, text.len ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
+        str_printf(&text, "%s%s\n{\"name\": ", text.len ? "\n" : "", form->open);
         str_append(&text, s ? s : "", n_name);
-        str_puts(&text, ", \"arguments\": ");
+        str_printf(&text, ", \"%s\": ", form->arguments);
         str_append(&text, a ? a : "", n);
-        str_puts(&text, "}\n</tool_call>");
+        str_printf(&text, "}\n%s", form->close);
     }
     str_puts(&text, "");
     rc = rc ? rc : text.failed ? no_memory(r) : 0;

@@ -350,12 +350,6 @@ struct jinja_value jinja_at(struct jinja_value v, size_t i) {
     return v.kind == JINJA_DICT ? v.as.m->entries[i].value : v.as.l->items[i];
 }
 
-struct jinja_value jinja_key_at(struct jinja_value dict, size_t i) {
-    if (dict.kind != JINJA_DICT || i >= dict.as.m->n)
-        return (struct jinja_value){0};
-    return dict.as.m->entries[i].key;
-}
-
 const char *jinja_bytes(struct jinja_value string, size_t *n) {
     if (n)
         *n = string.kind == JINJA_STRING ? string.as.s->n : 0;

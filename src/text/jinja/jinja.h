@@ -114,7 +114,6 @@ void jinja_remove_member(struct jinja_value dict, const char *key);
 struct jinja_value jinja_member(struct jinja_value dict, const char *key);
 size_t jinja_count(struct jinja_value v);                    // members of a list, tuple, dictionary
 struct jinja_value jinja_at(struct jinja_value v, size_t i); // an item; of a dictionary the value
-struct jinja_value jinja_key_at(struct jinja_value dict, size_t i);
 const char *jinja_bytes(struct jinja_value string, size_t *n); // ends in NUL
 bool jinja_is_true(struct jinja_value v);                      // as `if` sees it
 

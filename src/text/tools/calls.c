@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/tools/impl.h"
+#include "text/tools/args.h"
 
 enum {
-    LEAST_PIECE = 3,      // bytes that tell the beginning of a mark from words such as "a <"
-    MOST_AGAIN = 4 << 20, // bytes of a reply that may be looked at once more
+    MIN_PIECE = 3,       // bytes that tell the beginning of a mark from words such as "a <"
+    MAX_AGAIN = 4 << 20, // bytes of a reply that may be looked at once more
 };
 
 enum state {
@@ -50,11 +50,7 @@ void tool_calls_fini(struct tool_calls *c) {
     *c = (struct tool_calls){0};
 }
 
-static bool is_blank(char ch) {
-    return ch == ' ' || ch == '\n' || ch == '\t' || ch == '\r';
-}
-
-static void drop(struct tool_calls *c, size_t n) {
+static void drop_held(struct tool_calls *c, size_t n) {
     if (n == 0)
         return;
     c->held.len -= n;
@@ -63,10 +59,10 @@ static void drop(struct tool_calls *c, size_t n) {
 }
 
 // The first n held bytes are text, but for frames, unless the reply has none.
-static void give(struct tool_calls *c, size_t n, const struct tool_sink *s) {
+static void put_held_text(struct tool_calls *c, size_t n, const struct tool_sink *s) {
     size_t from = 0;
     if (c->only) { // blanks, or a piece of a mark
-        drop(c, n);
+        drop_held(c, n);
         return;
     }
     for (size_t i = 0; i <= n; i++) {
@@ -78,22 +74,22 @@ static void give(struct tool_calls *c, size_t n, const struct tool_sink *s) {
         }
         from = i + 1;
     }
-    drop(c, n);
+    drop_held(c, n);
 }
 
 // Starts over behind the first byte that is no blank. Beginnings of calls within each other would
 // make a long reply cost its square: behind many of them all is text.
-static void give_up(struct tool_calls *c, const struct tool_sink *s) {
+static void put_broken_call(struct tool_calls *c, const struct tool_sink *s) {
     size_t n = tool_blanks(c, 0);
     c->again += c->held.len;
-    give(c, c->again > MOST_AGAIN ? c->held.len : n + (n < c->held.len), s);
-    c->state = c->again > MOST_AGAIN ? WORDS : TEXT;
+    put_held_text(c, c->again > MAX_AGAIN ? c->held.len : n + (n < c->held.len), s);
+    c->state = c->again > MAX_AGAIN ? WORDS : TEXT;
     c->at = 0;
 }
 
 // The least place from `from` where one of the marks stands or may yet stand.
-static size_t find(const struct tool_calls *c, const char *const marks[], int n, size_t from,
-                   bool end) {
+static size_t find_mark(const struct tool_calls *c, const char *const marks[], int n, size_t from,
+                        bool end) {
     for (size_t at = from; at < c->held.len; at++)
         for (int i = 0; i < n; i++)
             if (marks[i] && marks[i][0] && tool_stands(c, at, marks[i]) >= !!end)
@@ -104,10 +100,10 @@ static size_t find(const struct tool_calls *c, const char *const marks[], int n,
 // How much of the end of a reply is the beginning of a mark, with the blanks before it, and no
 // text: where a reply is all calls whatever is undecided, else what has been cut off within a mark.
 static size_t lost_piece(const struct tool_calls *c, const char *const marks[]) {
-    size_t at = find(c, marks, 2, 0, false), n = c->held.len - at;
-    if (!c->cut || n < LEAST_PIECE)
+    size_t at = find_mark(c, marks, 2, 0, false), n = c->held.len - at;
+    if (!c->cut || n < MIN_PIECE)
         return 0;
-    while (at > 0 && is_blank(c->held.data[at - 1]))
+    while (at > 0 && json_pieces_blank(c->held.data[at - 1]))
         at--;
     return c->held.len - at;
 }
@@ -118,16 +114,16 @@ static bool step_text(struct tool_calls *c, const struct tool_sink *s, bool end)
     size_t blanks = tool_blanks(c, 0);
     bool bare = f->first_only && !c->said && !c->called && blanks < c->held.len &&
                 c->held.data[blanks] == '{';
-    size_t at = bare ? blanks : find(c, marks, 2, 0, end), keep = at;
+    size_t at = bare ? blanks : find_mark(c, marks, 2, 0, end), keep = at;
     bool mark = at < c->held.len && (bare || (f->open[0] && tool_stands(c, at, f->open) == 1) ||
                                      (f->section && tool_stands(c, at, f->section) == 1));
-    while (keep > 0 && at - keep < TOOL_MOST_BLANKS && is_blank(c->held.data[keep - 1]))
+    while (keep > 0 && at - keep < TOOL_MAX_BLANKS && json_pieces_blank(c->held.data[keep - 1]))
         keep--;
     if (end && !mark)
         keep = c->held.len - lost_piece(c, marks);
-    give(c, keep, s);
+    put_held_text(c, keep, s);
     if (end && !mark)
-        drop(c, c->held.len);
+        drop_held(c, c->held.len);
     if (!mark)
         return false;
     c->state = HEAD;
@@ -136,10 +132,10 @@ static bool step_text(struct tool_calls *c, const struct tool_sink *s, bool end)
 }
 
 // Takes a mark at c->at behind blanks. 1 taken, 0 not yet known, -1 it is not there.
-static int take(struct tool_calls *c, const char *mark) {
+static int read_mark(struct tool_calls *c, const char *mark) {
     size_t blanks = tool_blanks(c, c->at);
     int is = mark && mark[0] ? tool_stands(c, c->at + blanks, mark) : 1;
-    if (blanks > TOOL_MOST_BLANKS)
+    if (blanks > TOOL_MAX_BLANKS)
         return -1;
     if (is == 1 && mark && mark[0])
         c->at += blanks + strlen(mark);
@@ -147,23 +143,23 @@ static int take(struct tool_calls *c, const char *mark) {
 }
 
 // The marks before a call's name.
-static int take_marks(struct tool_calls *c) {
+static int read_opening_marks(struct tool_calls *c) {
     const struct tool_format *f = format_of(c);
     if (c->state == AGAIN && f->between)
-        return take(c, f->between);
-    int is = f->section ? take(c, f->section) : -1;
+        return read_mark(c, f->between);
+    int is = f->section ? read_mark(c, f->section) : -1;
     if (is == 0)
         return 0;
     if (f->list)
-        return is == 1 ? take(c, f->list) : -1;
-    return take(c, f->open);
+        return is == 1 ? read_mark(c, f->list) : -1;
+    return read_mark(c, f->open);
 }
 
 // The name that ends at the first of its ends.
-static enum tool_step take_name(struct tool_calls *c, bool end) {
+static enum tool_step read_name(struct tool_calls *c, bool end) {
     const struct tool_format *f = format_of(c);
-    size_t from = c->at, at = find(c, f->name_end, 3, from, end), n = at - from;
-    if (n > TOOL_MOST_HEAD)
+    size_t from = c->at, at = find_mark(c, f->name_end, 3, from, end), n = at - from;
+    if (n > TOOL_MAX_HEAD)
         return TOOL_BAD;
     const char *mark = NULL;
     for (int i = 0; i < 3 && at < c->held.len; i++)
@@ -174,9 +170,9 @@ static enum tool_step take_name(struct tool_calls *c, bool end) {
     const char *name = c->held.data + from;
     if (f->pick)
         name = f->pick(name, &n);
-    while (name && n > 0 && is_blank(*name))
+    while (name && n > 0 && json_pieces_blank(*name))
         name++, n--;
-    while (name && n > 0 && is_blank(name[n - 1]))
+    while (name && n > 0 && json_pieces_blank(name[n - 1]))
         n--;
     c->tool = name ? tool_set_find(c->set, name, n) : NULL;
     c->at = f->keep_end ? at : at + strlen(mark);
@@ -187,17 +183,17 @@ static enum tool_step read_head(struct tool_calls *c, bool end) {
     const struct tool_format *f = format_of(c);
     c->at = 0;
     c->tool = NULL;
-    int is = take_marks(c);
+    int is = read_opening_marks(c);
     if (is == 1 && f->prefix) {
-        is = take(c, f->prefix);
+        is = read_mark(c, f->prefix);
         is = is < 0 && !f->prefix_needed ? 1 : is;
     }
     if (is != 1)
         return is == 0 && !end ? TOOL_MORE : TOOL_BAD;
-    return f->name_end[0] ? take_name(c, end) : TOOL_OK;
+    return f->name_end[0] ? read_name(c, end) : TOOL_OK;
 }
 
-static enum tool_step read_args(struct tool_calls *c, bool end) {
+static enum tool_step read_arguments(struct tool_calls *c, bool end) {
     switch (format_of(c)->args) {
     case TOOL_ARGS_JSON:
         return tool_read_json(c, end);
@@ -214,14 +210,13 @@ static enum tool_step read_args(struct tool_calls *c, bool end) {
 // Behind the arguments: the mark that ends the call, which the end of the reply may stand for.
 static enum tool_step read_tail(struct tool_calls *c, bool end) {
     const struct tool_format *f = format_of(c);
-    static const char *const ends[] = {"<|call|>", "<|end|>", "<|return|>"};
     size_t from = c->at;
     int is = -1;
-    for (int i = 0; i < 3 && c->family == TOOLS_HARMONY && is < 0; i++)
-        is = take(c, ends[i]);
+    for (int i = 0; i < HARMONY_ENDS && c->family == TOOLS_HARMONY && is < 0; i++)
+        is = read_mark(c, harmony_ends[i]);
     if (is == 0 && !end)
         return TOOL_MORE;
-    is = take(c, f->close);
+    is = read_mark(c, f->close);
     if (is == 0 && end)
         c->at = c->held.len;
     else if (is == 0)
@@ -229,18 +224,18 @@ static enum tool_step read_tail(struct tool_calls *c, bool end) {
     return is == 1 || (is == 0 && end) ? TOOL_OK : is == 0 ? TOOL_MORE : TOOL_BAD;
 }
 
-static void begin(struct tool_calls *c, const struct tool_sink *s) {
+static void begin_call(struct tool_calls *c, const struct tool_sink *s) {
     if (!c->open)
         s->begin(s->arg, c->tool);
     c->open = c->called = true;
 }
 
 // Arguments go out as they come, of a freeform tool their text.
-static void flow(struct tool_calls *c, const struct tool_sink *s) {
+static void put_arguments(struct tool_calls *c, const struct tool_sink *s) {
     const struct str *new = &c->args;
     if (!c->sure || !c->tool || c->args.len == 0)
         return;
-    begin(c, s);
+    begin_call(c, s);
     if (c->tool->freeform) {
         str_clear(&c->said_input);
         freeform_push(&c->input, c->args.data, c->args.len, &c->said_input);
@@ -250,12 +245,12 @@ static void flow(struct tool_calls *c, const struct tool_sink *s) {
     if (new->len)
         s->arguments(s->arg, new->data, new->len);
     str_clear(&c->args);
-    drop(c, c->at);
+    drop_held(c, c->at);
     c->at = 0;
 }
 
 // The text of a freeform tool out of its arguments.
-static bool take_input(struct tool_calls *c) {
+static bool read_freeform_input(struct tool_calls *c) {
     struct json *object = NULL;
     struct err e = {0};
     size_t n = 0;
@@ -271,15 +266,15 @@ static bool take_input(struct tool_calls *c) {
     return input != NULL;
 }
 
-static bool finish(struct tool_calls *c, const struct tool_sink *s) {
-    if (c->tool->freeform && !c->open && !take_input(c))
+static bool finish_call(struct tool_calls *c, const struct tool_sink *s) {
+    if (c->tool->freeform && !c->open && !read_freeform_input(c))
         return false;
-    begin(c, s);
+    begin_call(c, s);
     if (c->args.len)
         s->arguments(s->arg, c->args.data, c->args.len);
     s->end(s->arg, !c->sure || !c->tool->freeform || c->input.state == FREEFORM_DONE);
     c->open = c->closed = false;
-    drop(c, c->at);
+    drop_held(c, c->at);
     c->at = 0;
     c->state = BETWEEN;
     return true;
@@ -288,16 +283,16 @@ static bool finish(struct tool_calls *c, const struct tool_sink *s) {
 // What began as a call is none, or not to its end. At the end of the reply all that is held belongs
 // to a call that is open, and where a mark alone or nothing but calls makes a call to one that
 // never came to be.
-static void break_off(struct tool_calls *c, bool whole, bool end, const struct tool_sink *s) {
+static void break_off_call(struct tool_calls *c, bool whole, bool end, const struct tool_sink *s) {
     bool lost = end && (c->only || (c->sure && !format_of(c)->first_only));
     if (!c->open && !lost) {
-        give_up(c, s);
+        put_broken_call(c, s);
         return;
     }
     if (c->open)
         s->end(s->arg, whole);
     c->open = false;
-    drop(c, end ? c->held.len : c->at);
+    drop_held(c, end ? c->held.len : c->at);
     c->at = 0;
     c->state = TEXT;
 }
@@ -314,23 +309,23 @@ static bool step_call(struct tool_calls *c, const struct tool_sink *s, bool end)
             c->input = (struct freeform){0};
         }
     } else if (c->state == ARGS) {
-        step = read_args(c, end);
+        step = read_arguments(c, end);
         c->failed |= c->args.failed;
-        flow(c, s);
+        put_arguments(c, s);
         if (step == TOOL_OK)
             c->state = TAIL;
     } else {
         step = read_tail(c, end);
-        if (step == TOOL_OK && !finish(c, s))
+        if (step == TOOL_OK && !finish_call(c, s))
             step = TOOL_BAD;
     }
     if (step == TOOL_BAD || (step == TOOL_MORE && end))
-        break_off(c, was_tail, end, s);
+        break_off_call(c, was_tail, end, s);
     return step != TOOL_MORE || end;
 }
 
 static void close_section(struct tool_calls *c, size_t n) {
-    drop(c, n);
+    drop_held(c, n);
     c->closed = true;
 }
 
@@ -340,12 +335,12 @@ static bool step_between(struct tool_calls *c, bool end) {
     const char *const next[] = {f->section_end, f->between, f->section, f->open};
     size_t blanks = tool_blanks(c, 0);
     int best = -1, which = -1;
-    if (blanks == c->held.len && blanks <= TOOL_MOST_BLANKS) {
+    if (blanks == c->held.len && blanks <= TOOL_MAX_BLANKS) {
         if (end)
-            drop(c, blanks);
+            drop_held(c, blanks);
         return false;
     }
-    for (int i = 0; i < 4 && blanks <= TOOL_MOST_BLANKS; i++) {
+    for (int i = 0; i < 4 && blanks <= TOOL_MAX_BLANKS; i++) {
         bool may = next[i] && next[i][0] && !(i == 0 && c->closed);
         int is = may ? tool_stands(c, blanks, next[i]) : -1;
         if (is > best) {
@@ -358,7 +353,7 @@ static bool step_between(struct tool_calls *c, bool end) {
     if (best == 0 && !end)
         return false;
     if (best == 0 && (c->only || c->sure || c->cut)) { // a piece of a mark
-        drop(c, c->held.len);
+        drop_held(c, c->held.len);
         return false;
     }
     c->at = 0;
@@ -371,9 +366,9 @@ static bool step_between(struct tool_calls *c, bool end) {
     return c->held.len > 0;
 }
 
-static bool step(struct tool_calls *c, const struct tool_sink *s, bool end) {
+static bool read_step(struct tool_calls *c, const struct tool_sink *s, bool end) {
     if (c->state == WORDS) {
-        give(c, c->held.len, s);
+        put_held_text(c, c->held.len, s);
         return false;
     }
     if (c->state == TEXT)
@@ -381,8 +376,8 @@ static bool step(struct tool_calls *c, const struct tool_sink *s, bool end) {
     return c->state == BETWEEN ? step_between(c, end) : step_call(c, s, end);
 }
 
-static void run(struct tool_calls *c, bool end, const struct tool_sink *s) {
-    while (!c->failed && !c->held.failed && (c->held.len > 0 || c->open) && step(c, s, end))
+static void read_held(struct tool_calls *c, bool end, const struct tool_sink *s) {
+    while (!c->failed && !c->held.failed && (c->held.len > 0 || c->open) && read_step(c, s, end))
         continue;
     c->failed |= c->held.failed;
 }
@@ -394,11 +389,11 @@ void tool_calls_push(struct tool_calls *c, const char *text, size_t n, const str
         return;
     }
     str_append(&c->held, text, n);
-    run(c, false, s);
+    read_held(c, false, s);
 }
 
 void tool_calls_end(struct tool_calls *c, bool cut, const struct tool_sink *s) {
     c->cut = cut;
     if (c->set)
-        run(c, true, s);
+        read_held(c, true, s);
 }

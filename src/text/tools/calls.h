@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the calls of tools in the content of a reply while it comes. How a family of models writes
-// a call is a row of a table; which row, the text of the chat template tells. A call becomes a name
+// Finds the calls of tools in the content of a reply while it comes, in the format of the model's
+// family (formats.h). A call becomes a name
 // and arguments in strict JSON, typed by what the tool declares where the format has no types. Only
 // a whole call of a declared tool is one: everything else comes back as the text that it was, byte
 // for byte. It holds back what may still become a call, and parts no reasoning
@@ -12,30 +12,9 @@
 #include <stddef.h>
 
 #include "base/str.h"
-#include "text/tools/freeform.h"
+#include "text/tools/formats.h"
 #include "text/tools/json_pieces.h"
 #include "text/tools/set.h"
-
-enum tool_family {
-    TOOLS_HERMES,       // <tool_call>{"name": ..., "arguments": ...}</tool_call>
-    TOOLS_QWEN,         // <tool_call><function=N><parameter=K>V</parameter></function></tool_call>
-    TOOLS_LAGUNA,       // <tool_call>N<arg_key>K</arg_key><arg_value>V</arg_value></tool_call>
-    TOOLS_LLAMA,        // {"name": ..., "parameters": ...}, perhaps behind <|python_tag|>
-    TOOLS_GEMMA,        // <|tool_call>call:N{k:v}<tool_call|>
-    TOOLS_HARMONY,      // <|channel|>commentary to=functions.N<|message|>{...}<|call|>
-    TOOLS_DEEPSEEK,     // V3.1: N<|tool_sep|>{...} within its marks
-    TOOLS_DEEPSEEK_V3,  // V3, R1: function<|tool_sep|>N and a block of code
-    TOOLS_KIMI,         // functions.N:0<|tool_call_argument_begin|>{...} within its marks
-    TOOLS_MISTRAL,      // [TOOL_CALLS]N[ARGS]{...}
-    TOOLS_MISTRAL_LIST, // [TOOL_CALLS][{"name": ..., "arguments": ...}]
-    TOOLS_FAMILIES,
-};
-
-// The family that the text of a chat template speaks of; HERMES when it speaks of none.
-enum tool_family tool_family_of_template(const char *text, size_t n);
-const char *tool_family_name(enum tool_family f); // "hermes", "qwen", ...
-// Whether this text of a control token is a mark of the family, which the reader must see.
-bool tool_family_mark(enum tool_family f, const char *text, size_t n);
 
 // Where the parts of the content go, in order. Strings last for the call. Pieces of arguments join
 // to one JSON object; of a freeform tool, to its text.

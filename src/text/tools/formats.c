@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How families of models write calls: the table, and what picks a row of it. The formats are those
-// of the families' published chat templates and tokenizers.
-#include <string.h>
+// See formats.h. The formats are those of the families' published chat templates and tokenizers.
+#include "text/tools/formats.h"
 
-#include "text/tools/impl.h"
+#include <string.h>
 
 // U+FF5C and U+2581 in DeepSeek's marks.
 #define BAR    "\xef\xbd\x9c"
@@ -21,15 +20,14 @@ static const char *pick_kimi(const char *head, size_t *n) {
 }
 
 static const char *pick_mistral(const char *head, size_t *n) {
-    static const char id[] = "[CALL_ID]";
-    const char *at = memmem(head, *n, id, sizeof id - 1);
+    const char *id = tool_formats[TOOLS_MISTRAL].id, *at = memmem(head, *n, id, strlen(id));
     if (at)
         *n = (size_t)(at - head);
     return head;
 }
 
 static const char *pick_harmony(const char *head, size_t *n) {
-    static const char to[] = "to=functions.";
+    static const char to[] = HARMONY_TO;
     const char *at = memmem(head, *n, to, sizeof to - 1), *end = head + *n;
     if (!at)
         return NULL;
@@ -39,15 +37,17 @@ static const char *pick_harmony(const char *head, size_t *n) {
     return at;
 }
 
+const char *const harmony_ends[HARMONY_ENDS] = {"<|call|>", "<|end|>", "<|return|>"};
+
 const struct tool_format tool_formats[TOOLS_FAMILIES] = {
-    [TOOLS_HERMES] = {.name = "hermes",
-                      .open = "<tool_call>",
+    [TOOLS_HERMES] = {.open = "<tool_call>",
                       .args = TOOL_ARGS_NAMED,
+                      .arguments = "arguments",
                       .close = "</tool_call>",
                       .speaks = {"<tool_call>"}},
-    [TOOLS_QWEN] = {.name = "qwen",
-                    .section = "<tool_call>",
+    [TOOLS_QWEN] = {.section = "<tool_call>",
                     .section_end = "</tool_call>",
+                    .own_section = true,
                     .open = "<function=",
                     .name_end = {">"},
                     .args = TOOL_ARGS_TAGGED,
@@ -57,8 +57,7 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
                     .lines = true,
                     .close = "</function>",
                     .speaks = {"<function=", "<parameter="}},
-    [TOOLS_LAGUNA] = {.name = "laguna",
-                      .open = "<tool_call>",
+    [TOOLS_LAGUNA] = {.open = "<tool_call>",
                       .name_end = {"<arg_key>", "</tool_call>"},
                       .keep_end = true,
                       .args = TOOL_ARGS_TAGGED,
@@ -68,50 +67,50 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
                       .value_end = "</arg_value>",
                       .close = "</tool_call>",
                       .speaks = {"<arg_key>", "<arg_value>"}},
-    [TOOLS_LLAMA] = {.name = "llama",
-                     .section = "<|python_tag|>",
+    [TOOLS_LLAMA] = {.section = "<|python_tag|>",
                      .open = "",
                      .between = ";",
                      .args = TOOL_ARGS_NAMED,
+                     .arguments = "parameters",
+                     .single = true,
                      .close = "",
                      .first_only = true,
                      .speaks = {"<|start_header_id|>", "ipython"}},
-    [TOOLS_GEMMA] = {.name = "gemma",
-                     .open = "<|tool_call>",
+    [TOOLS_GEMMA] = {.open = "<|tool_call>",
                      .prefix = "call:",
                      .prefix_needed = true,
                      .name_end = {"{"},
                      .keep_end = true,
                      .args = TOOL_ARGS_GEMMA,
+                     .quote = "<|\"|>",
+                     .adjacent = true,
                      .close = "<tool_call|>",
                      .speaks = {"<|tool_call>", "call:"}},
-    [TOOLS_HARMONY] = {.name = "harmony",
-                       .open = TOOL_FRAME,
+    [TOOLS_HARMONY] = {.open = TOOL_FRAME,
                        .name_end = {"<|message|>"},
                        .pick = pick_harmony,
                        .args = TOOL_ARGS_JSON,
+                       .single = true,
                        .close = TOOL_FRAME_END,
                        .speaks = {"<|channel|>", "<|message|>"}},
-    [TOOLS_DEEPSEEK] = {.name = "deepseek",
-                        .section = DS("tool" UND "calls" UND "begin"),
+    [TOOLS_DEEPSEEK] = {.section = DS("tool" UND "calls" UND "begin"),
                         .section_end = DS("tool" UND "calls" UND "end"),
                         .open = DS("tool" UND "call" UND "begin"),
                         .name_end = {DS_SEP},
                         .args = TOOL_ARGS_JSON,
                         .close = DS("tool" UND "call" UND "end"),
                         .speaks = {DS_SEP}},
-    [TOOLS_DEEPSEEK_V3] = {.name = "deepseek-v3",
-                           .section = DS("tool" UND "calls" UND "begin"),
+    [TOOLS_DEEPSEEK_V3] = {.section = DS("tool" UND "calls" UND "begin"),
                            .section_end = DS("tool" UND "calls" UND "end"),
                            .open = DS("tool" UND "call" UND "begin"),
                            .prefix = "function" DS_SEP,
                            .prefix_needed = true,
                            .name_end = {"\n```json\n"},
                            .args = TOOL_ARGS_JSON,
+                           .before_close = "\n",
                            .close = "```" DS("tool" UND "call" UND "end"),
                            .speaks = {DS_SEP, "```json"}},
-    [TOOLS_KIMI] = {.name = "kimi",
-                    .section = "<|tool_calls_section_begin|>",
+    [TOOLS_KIMI] = {.section = "<|tool_calls_section_begin|>",
                     .section_end = "<|tool_calls_section_end|>",
                     .open = "<|tool_call_begin|>",
                     .prefix = "functions.",
@@ -120,20 +119,22 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
                     .args = TOOL_ARGS_JSON,
                     .close = "<|tool_call_end|>",
                     .speaks = {"<|tool_call_argument_begin|>"}},
-    [TOOLS_MISTRAL] = {.name = "mistral",
-                       .open = "[TOOL_CALLS]",
+    [TOOLS_MISTRAL] = {.open = "[TOOL_CALLS]",
                        .name_end = {"[ARGS]"},
                        .pick = pick_mistral,
+                       .id = "[CALL_ID]",
+                       .adjacent = true,
                        .args = TOOL_ARGS_JSON,
                        .close = "",
                        .speaks = {"[TOOL_CALLS]", "[ARGS]"}},
-    [TOOLS_MISTRAL_LIST] = {.name = "mistral-list",
-                            .section = "[TOOL_CALLS]",
+    [TOOLS_MISTRAL_LIST] = {.section = "[TOOL_CALLS]",
                             .section_end = "]",
                             .open = "[TOOL_CALLS]",
                             .list = "[",
                             .between = ",",
                             .args = TOOL_ARGS_NAMED,
+                            .arguments = "arguments",
+                            .own_section = true,
                             .close = "",
                             .speaks = {"[TOOL_CALLS]"}},
 };
@@ -155,24 +156,11 @@ enum tool_family tool_family_of_template(const char *text, size_t n) {
     return TOOLS_HERMES;
 }
 
-const char *tool_family_name(enum tool_family f) {
-    return tool_formats[f].name;
-}
-
 bool tool_family_mark(enum tool_family f, const char *text, size_t n) {
     const struct tool_format *r = &tool_formats[f];
-    const char *const of[] = {r->section,
-                              r->section_end,
-                              r->open,
-                              r->prefix,
-                              r->name_end[0],
-                              r->key,
-                              r->key_end,
-                              r->value,
-                              r->value_end,
-                              r->close,
-                              f == TOOLS_GEMMA ? "<|\"|>" : NULL,
-                              f == TOOLS_MISTRAL ? "[CALL_ID]" : NULL};
+    const char *const of[] = {r->section,     r->section_end, r->open,    r->prefix,
+                              r->name_end[0], r->key,         r->key_end, r->value,
+                              r->value_end,   r->close,       r->quote,   r->id};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (of[i] && n >= 3 && memmem(of[i], strlen(of[i]), text, n))
             return true;

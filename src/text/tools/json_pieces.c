@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// See json_pieces.h: a machine over bytes with a stack of what is open.
+// See json_pieces.h: a machine over bytes with a stack of what is open. The arguments of a freeform
+// tool are JSON already, so only what an escape means is worked out of them.
 #include "text/tools/json_pieces.h"
 
 #include <string.h>
 
-enum number { MINUS, ZERO, DIGITS, POINT, FRACTION, EXPONENT, SIGN, POWER };
+#include "base/utf8.h"
 
-static bool is_blank(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
+enum number { MINUS, ZERO, DIGITS, POINT, FRACTION, EXPONENT, SIGN, POWER };
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -113,7 +112,7 @@ static void in_word(struct json_pieces *p, char c) {
 }
 
 // A byte between values.
-static void between(struct json_pieces *p, char c) {
+static void read_between(struct json_pieces *p, char c) {
     bool object = p->depth > 0 && p->objects[p->depth - 1];
     switch (p->state) {
     case PIECES_FIRST:
@@ -150,7 +149,7 @@ static void between(struct json_pieces *p, char c) {
         begin_string(p, true);
 }
 
-static void step(struct json_pieces *p, char c) {
+static void read_byte(struct json_pieces *p, char c) {
     switch (p->state) {
     case PIECES_STRING:
         in_string(p, c);
@@ -179,8 +178,8 @@ static void step(struct json_pieces *p, char c) {
         }
         end_value(p);
     }
-    if (!is_blank(c) && p->state != PIECES_DONE)
-        between(p, c);
+    if (!json_pieces_blank(c) && p->state != PIECES_DONE)
+        read_between(p, c);
 }
 
 void json_pieces_escape(const char *s, size_t n, struct str *out) {
@@ -205,7 +204,7 @@ size_t json_pieces_push(struct json_pieces *p, const char *s, size_t n, struct s
             return i;
         bool raw = p->state == PIECES_STRING && (unsigned char)s[i] < 0x20;
         bool alone = p->state == PIECES_NUMBER && p->depth == 0;
-        step(p, s[i]);
+        read_byte(p, s[i]);
         if (p->state == PIECES_BAD || (alone && p->state == PIECES_DONE))
             return i;
         if (raw)
@@ -220,4 +219,106 @@ bool json_pieces_end(struct json_pieces *p) {
     if (p->state == PIECES_NUMBER && p->depth == 0)
         p->state = number_may_end(p->number) ? PIECES_DONE : PIECES_BAD;
     return p->state == PIECES_DONE;
+}
+
+// The text of a freeform tool.
+
+static void put_code(uint32_t code, struct str *out) {
+    char text[4];
+    str_append(out, text, (size_t)utf8_encode(text, code));
+}
+
+// A surrogate that waited stays alone.
+static void put_lone_surrogate(struct freeform *f, struct str *out) {
+    if (f->high)
+        put_code(0xFFFD, out);
+    f->high = 0;
+}
+
+static void put_utf16_unit(struct freeform *f, struct str *out) {
+    bool low = f->code >= 0xDC00 && f->code <= 0xDFFF;
+    if (low && f->high) {
+        put_code(0x10000 + ((f->high - 0xD800) << 10) + (f->code - 0xDC00), out);
+        f->high = 0;
+        return;
+    }
+    put_lone_surrogate(f, out);
+    if (f->code >= 0xD800 && f->code <= 0xDBFF)
+        f->high = f->code;
+    else
+        put_code(f->code, out); // U+FFFD for half a pair
+}
+
+static void read_freeform_head(struct freeform *f, char ch) {
+    static const char head[] = "{\"input\":\"";
+    if (json_pieces_blank(ch))
+        return;
+    if (ch != head[f->at])
+        f->state = FREEFORM_BAD;
+    else if (!head[++f->at])
+        f->state = FREEFORM_TEXT;
+}
+
+static void read_freeform_escape(struct freeform *f, char ch, struct str *out) {
+    static const char letters[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
+    const char *at = ch ? strchr(letters, ch) : NULL;
+    f->state = ch == 'u' ? FREEFORM_HEX : at ? FREEFORM_TEXT : FREEFORM_BAD;
+    f->code = 0;
+    f->digits = 0;
+    if (at) {
+        put_lone_surrogate(f, out);
+        str_putc(out, means[at - letters]);
+    }
+}
+
+static void read_freeform_digit(struct freeform *f, char ch, struct str *out) {
+    static const char digits[] = "0123456789abcdef";
+    char small = ch >= 'A' && ch <= 'F' ? (char)(ch + 'a' - 'A') : ch;
+    const char *at = small ? strchr(digits, small) : NULL;
+    if (!at) {
+        f->state = FREEFORM_BAD;
+        return;
+    }
+    f->code = f->code << 4 | (uint32_t)(at - digits);
+    if (++f->digits < 4)
+        return;
+    put_utf16_unit(f, out);
+    f->state = FREEFORM_TEXT;
+}
+
+// Up to the next byte that is not the text itself; how many.
+static size_t read_freeform_text(struct freeform *f, const char *s, size_t n, struct str *out) {
+    size_t i = 0;
+    while (i < n && s[i] != '"' && s[i] != '\\')
+        i++;
+    if (i > 0)
+        put_lone_surrogate(f, out);
+    str_append(out, s, i);
+    if (i == n)
+        return n;
+    if (s[i] == '"')
+        put_lone_surrogate(f, out);
+    f->state = s[i] == '"' ? FREEFORM_DONE : FREEFORM_ESCAPE;
+    return i + 1;
+}
+
+void freeform_push(struct freeform *f, const char *s, size_t n, struct str *out) {
+    for (size_t i = 0; i < n;) {
+        switch (f->state) {
+        case FREEFORM_HEAD:
+            read_freeform_head(f, s[i++]);
+            break;
+        case FREEFORM_TEXT:
+            i += read_freeform_text(f, s + i, n - i, out);
+            break;
+        case FREEFORM_ESCAPE:
+            read_freeform_escape(f, s[i++], out);
+            break;
+        case FREEFORM_HEX:
+            read_freeform_digit(f, s[i++], out);
+            break;
+        default:
+            return;
+        }
+    }
 }

@@ -2,7 +2,7 @@
 // Reads one JSON value that comes in pieces: says at which byte it ends or breaks RFC 8259, and
 // copies it as it comes. Raw control characters in strings, which models write, become escapes;
 // everything else is copied as it stands. It decodes nothing and keeps no values
-// (base/json/json.h).
+// (base/json/json.h), but for the text of a freeform tool, {"input": "..."}.
 #ifndef COPPICE_TEXT_TOOLS_JSON_PIECES_H
 #define COPPICE_TEXT_TOOLS_JSON_PIECES_H
 
@@ -50,5 +50,32 @@ bool json_pieces_end(struct json_pieces *p);
 
 // Appends text as the inside of a JSON string: quotes, backslashes and control characters escaped.
 void json_pieces_escape(const char *s, size_t n, struct str *out);
+
+static inline bool json_pieces_blank(char c) {
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+// The text of a freeform tool out of the arguments that carry it, {"input": "..."}, as they come.
+
+enum freeform_state {
+    FREEFORM_HEAD,   // before the text
+    FREEFORM_TEXT,   // in it
+    FREEFORM_ESCAPE, // behind a backslash
+    FREEFORM_HEX,    // in the digits of one
+    FREEFORM_DONE,   // behind the text
+    FREEFORM_BAD,    // it is something else
+};
+
+// Zeroed is valid: nothing has come.
+struct freeform {
+    enum freeform_state state;
+    int at, digits; // in the head, without blanks; of four
+    uint32_t code;
+    uint32_t high; // a first surrogate that waits for the second, or 0
+};
+
+// Appends to out what of the text is known behind s[n], in whole characters where s has them. A
+// surrogate without its other half is U+FFFD.
+void freeform_push(struct freeform *f, const char *s, size_t n, struct str *out);
 
 #endif
