@@ -56,11 +56,10 @@ static int to_file(void *arg, const void *data, size_t n, struct err *e) {
 }
 
 int model_checkpoint_save(struct model *m, const struct checkpoint *c,
-                          const struct token_tail *tail, const struct checkpoint_place *to,
-                          struct err *e) {
+                          const struct token_tail *tail, const char *path, struct err *e) {
     struct file_new f;
-    struct checkpoint_sink sink = {to_file, &f, to->stage};
-    int rc = file_new_open(&f, to->path, e);
+    struct checkpoint_sink sink = {to_file, &f};
+    int rc = file_new_open(&f, path, e);
     if (rc)
         return rc;
     rc = model_checkpoint_write(m, c, tail, &sink, e);

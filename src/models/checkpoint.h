@@ -27,14 +27,9 @@ int model_checkpoint_read(struct model *m, struct checkpoint **out, struct token
                           const struct checkpoint_source *from, struct err *e);
 
 // The same with a file. It is written beside `path`, brought to the disk and renamed, so that
-// `path` is whole or as it was before. stage: NULL, or what checkpoint_stage took. ERR_IO.
-struct checkpoint_place {
-    const char *path;
-    struct stored_stage *stage;
-};
+// `path` is whole or as it was before. ERR_IO.
 int model_checkpoint_save(struct model *m, const struct checkpoint *c,
-                          const struct token_tail *tail, const struct checkpoint_place *to,
-                          struct err *e);
+                          const struct token_tail *tail, const char *path, struct err *e);
 int model_checkpoint_load(struct model *m, const char *path, struct checkpoint **out,
                           struct token_tail *tail, struct err *e);
 

@@ -107,17 +107,23 @@ static bool same_spec(const struct sequence_spec *a, const struct sequence_spec 
     return same;
 }
 
+static int check_checkpoint(const struct checkpoint *c, struct err *e) {
+    if (checkpoint_usable(c))
+        return 0;
+    return err_set(e, ERR_STATE,
+                   "the checkpoint of %lld tokens was made when the device failed or ran out of "
+                   "memory; drop it and run the tokens again",
+                   (long long)c->len);
+}
+
 static int check_restorable(const struct sequence *s, const struct checkpoint *c, struct err *e) {
     if (!same_spec(&s->spec, &c->spec))
         return err_set(e, ERR_MISMATCH,
                        "the checkpoint belongs to another model or draft; make a "
                        "new one with this model");
-    if (!checkpoint_usable(c))
-        return err_set(
-            e, ERR_STATE,
-            "the checkpoint of %lld tokens was made when the device failed or ran out of "
-            "memory; drop it and run the tokens again",
-            (long long)c->len);
+    int rc = check_checkpoint(c, e);
+    if (rc)
+        return rc;
     if (c->len > s->spec.max_len)
         return err_set(e, ERR_LIMIT, "a checkpoint of %lld tokens does not fit a context of %lld",
                        (long long)c->len, (long long)s->spec.max_len);
@@ -277,89 +283,21 @@ static int wait_for_devices(const struct checkpoint *c, struct err *e) {
     return rc;
 }
 
-static int check_checkpoint(const struct checkpoint *c, struct err *e) {
-    if (checkpoint_usable(c))
-        return 0;
-    return err_set(e, ERR_STATE,
-                   "the checkpoint of %lld tokens was made when the device failed or ran out of "
-                   "memory; drop it and run the tokens again",
-                   (long long)c->len);
-}
-
 int checkpoint_write(const struct checkpoint *c, const struct checkpoint_form *f,
                      const struct checkpoint_sink *to, struct err *e) {
     struct writing w = {c, f, 0};
-    struct stored_out o = {.sink = to->sink, .arg = to->arg, .stage = to->stage, .apart = f->apart};
-    int rc = to->stage || f->apart ? 0 : wait_for_devices(c, e);
+    struct stored_out o = {.sink = to->sink, .arg = to->arg, .apart = f->apart};
+    int rc = f->apart ? 0 : wait_for_devices(c, e);
     if (!rc)
         rc = check_checkpoint(c, e);
     if (rc)
         return rc;
     put_all(&o, &w);
-    if (!o.rc && !to->stage && !f->apart)
+    if (!o.rc && !f->apart)
         o.rc = wait_for_devices(c, &o.err);
     stored_section(&o, "DONE", put_nothing, NULL);
     stored_out_fini(&o);
     return o.rc ? err_set(e, o.rc, "%s", o.err.text) : 0;
-}
-
-// Where staged bytes go: first they are counted, then copied.
-struct staging {
-    struct copier *copier;
-    struct exec *x;
-    struct stored_stage *stage;
-    uint64_t ticket;
-};
-
-static void count_bytes(void *arg, struct exec *x, const void *p, size_t n) {
-    struct staging *s = arg;
-    (void)x;
-    (void)p;
-    s->stage->bytes += n;
-}
-
-static void copy_bytes(void *arg, struct exec *x, const void *p, size_t n) {
-    struct staging *s = arg;
-    if (x == s->x)
-        s->ticket = copier_to_host(s->copier, s->stage->data + s->stage->at, p, n);
-    else // an attachment of another device
-        exec_ops(x)->download(x, s->stage->data + s->stage->at, p, n);
-    s->stage->at += n;
-}
-
-static int discard(void *arg, const void *data, size_t n, struct err *e) {
-    (void)arg;
-    (void)data;
-    (void)n;
-    (void)e;
-    return 0;
-}
-
-int checkpoint_stage(const struct checkpoint *c, struct copier *copier, struct stored_stage *out,
-                     uint64_t *ticket, struct err *e) {
-    struct checkpoint_form f = {.device = ""};
-    struct writing w = {c, &f, 0};
-    struct staging s = {copier, c->spec.x, out, 0};
-    struct stored_out o = {.sink = discard, .fetch = count_bytes, .fetch_arg = &s};
-    *out = (struct stored_stage){0};
-    int rc = check_checkpoint(c, e);
-    if (rc)
-        return rc;
-    put_all(&o, &w);
-    out->data = exec_host_alloc(c->spec.x, out->bytes ? out->bytes : 1);
-    if (!out->data)
-        return err_set(e, ERR_MEMORY, "no host memory for a checkpoint of %zu bytes", out->bytes);
-    copier_after_compute(copier);
-    o.fetch = copy_bytes;
-    put_all(&o, &w);
-    out->at = 0;
-    *ticket = s.ticket;
-    return 0;
-}
-
-void checkpoint_stage_free(const struct checkpoint *c, struct stored_stage *s) {
-    exec_host_free(c->spec.x, s->data);
-    *s = (struct stored_stage){0};
 }
 
 static void enter(struct stored_in *in, const char *tag) {

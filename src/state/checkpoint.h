@@ -23,12 +23,11 @@ struct checkpoint_form {
     int64_t n_tokens;
 };
 
-// sink: called with pieces of any size. stage: NULL, or the device's bytes as checkpoint_stage took
-// them. ERR_STATE: the checkpoint is spoilt; ERR_DEVICE, ERR_MEMORY, and what the sink returns.
+// sink: called with pieces of any size. ERR_STATE: the checkpoint is spoilt; ERR_DEVICE,
+// ERR_MEMORY, and what the sink returns.
 struct checkpoint_sink {
     stored_sink *sink;
     void *arg;
-    struct stored_stage *stage;
 };
 int checkpoint_write(const struct checkpoint *c, const struct checkpoint_form *f,
                      const struct checkpoint_sink *to, struct err *e);
@@ -43,12 +42,5 @@ struct checkpoint_source {
 };
 int checkpoint_read(struct checkpoint **out, const struct sequence_spec *spec,
                     struct checkpoint_form *f, const struct checkpoint_source *from, struct err *e);
-
-// Copies all that lies on the device to host memory beside what is computed: nothing waits, and
-// checkpoint_write with this stage reads no device. c must live until the stage is freed. Wait for
-// copier_done or copier_wait with *ticket before writing. ERR_STATE, ERR_MEMORY.
-int checkpoint_stage(const struct checkpoint *c, struct copier *copier, struct stored_stage *out,
-                     uint64_t *ticket, struct err *e);
-void checkpoint_stage_free(const struct checkpoint *c, struct stored_stage *s);
 
 #endif

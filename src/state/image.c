@@ -10,26 +10,17 @@
 #include "base/num.h"
 #include "base/str.h"
 
-// Writing: what the form keeps apart comes by here.
+// What the form keeps apart comes by here: its sizes are noted in a shape, or it is copied into an
+// image.
 struct taking {
-    struct image *m;
-    struct host_blocks *b;
-    struct copier *copier; // NULL: only sizes are learnt
-    struct image_base base;
-    struct exec *x; // that the copier is of
+    struct image *m;                  // the shape, or the image
+    const struct kv_layout **layouts; // [IMAGE_GROUPS] of a shape's groups, or NULL
+    struct copier *copier;            // NULL: a shape is made
+    struct exec *x;                   // that the copier is of
     uint64_t ticket;
     size_t rest; // bytes so far
-    int64_t needs;
-    bool ready;    // with `b` and no copier: all blocks can be taken at once
-    int64_t ahead; // with `b` and no copier: bytes of pages of each group to have made, if not 0
-    const struct kv_layout **layouts; // [IMAGE_GROUPS] without a copier: to be learnt, or NULL
-    int group, rc;
+    int group;
 };
-
-static void fail(struct taking *t) {
-    if (!t->rc)
-        t->rc = ERR_MEMORY;
-}
 
 static void copy_out(struct taking *t, struct exec *x, void *host, const void *p, size_t n) {
     if (x == t->x)
@@ -40,7 +31,7 @@ static void copy_out(struct taking *t, struct exec *x, void *host, const void *p
 
 static void put_bytes(void *arg, struct exec *x, const void *p, size_t n) {
     struct taking *t = arg;
-    if (t->copier && !t->rc)
+    if (t->copier)
         copy_out(t, x, t->m->rest + t->rest, p, n);
     t->rest += n;
 }
@@ -51,6 +42,74 @@ int64_t image_shared(const struct image_base *base, int group, int64_t len) {
         return 0;
     return min_i64(base->common, min_i64(len, m->groups[group].len)) / KV_PAGE;
 }
+
+// Pages of a shape's group that an image has to have of its own, the last ones.
+static int64_t own_pages(const struct image *shape, const struct image_base *base, int group) {
+    const struct image_group *y = &shape->groups[group];
+    return max_i64(y->n_pages - max_i64(y->first, image_shared(base, group, y->len)), 0);
+}
+
+static void put_pages(void *arg, struct exec *x, const struct kv *k) {
+    struct taking *t = arg;
+    int g = t->group++;
+    if (g >= IMAGE_GROUPS)
+        return;
+    struct image_group *y = &t->m->groups[g];
+    if (!t->copier) {
+        int64_t first = 0, n = ceil_div(k->len, KV_PAGE);
+        while (first < n && k->ids[first] < 0)
+            first++;
+        *y = (struct image_group){.page_bytes = (size_t)kv_pool_layout(k->pool)->page_bytes,
+                                  .len = k->len,
+                                  .first = first,
+                                  .n_pages = n};
+        if (t->layouts)
+            t->layouts[g] = kv_pool_layout(k->pool);
+        return;
+    }
+    for (int64_t i = y->first; i < y->n_pages; i++)
+        if (image_page_own(y->pages[i]))
+            copy_out(t, x, y->pages[i]->data, k->pages[i], y->page_bytes);
+}
+
+static int to_str(void *arg, const void *data, size_t n, struct err *e) {
+    struct str *s = arg;
+    str_append(s, data, n);
+    return s->failed ? err_set(e, ERR_MEMORY, "no memory for the form of a checkpoint") : 0;
+}
+
+// Runs the writer; the form goes to *form.
+static int write_form(const struct image_source *from, struct taking *t, struct str *form,
+                      struct err *e) {
+    struct stored_apart apart = {.arg = t, .put_bytes = put_bytes, .put_pages = put_pages};
+    struct checkpoint_form f = {
+        .model = from->model, .device = from->device, .vocab = from->vocab, .apart = &apart};
+    struct checkpoint_sink sink = {to_str, form};
+    int rc = checkpoint_write(from->checkpoint, &f, &sink, e);
+    if (!rc && t->group > IMAGE_GROUPS)
+        rc = err_set(e, ERR_LIMIT, "a checkpoint of more than %d groups", IMAGE_GROUPS);
+    return rc;
+}
+
+int image_shape(const struct image_source *from, struct image *shape,
+                const struct kv_layout **layouts, struct err *e) {
+    struct taking t = {.m = shape, .layouts = layouts};
+    struct str form = {0};
+    *shape = (struct image){.len = checkpoint_len(from->checkpoint),
+                            .sparse_end = checkpoint_sparse_end(from->checkpoint)};
+    int rc = write_form(from, &t, &form, e);
+    if (rc) {
+        str_fini(&form);
+        return rc;
+    }
+    shape->n_groups = t.group;
+    shape->rest_bytes = t.rest;
+    shape->form = (unsigned char *)form.data;
+    shape->form_bytes = form.len;
+    return 0;
+}
+
+enum { PAGE_MEMORY = 48 }; // what a page takes beside its block, at most
 
 static struct image_page *make_page(struct host_blocks *b, size_t bytes) {
     struct image_page *p = malloc(sizeof *p);
@@ -81,131 +140,51 @@ static int64_t small_bytes(const struct image *m) {
     return bytes;
 }
 
-// The base's page, or a new one; *fresh says which.
+// The base's page, or a new one.
 static struct image_page *page_for(const struct image_base *base, int group, int64_t i,
-                                   struct image_group *y, struct host_blocks *b, bool *fresh) {
-    struct image_page *p =
-        i < image_shared(base, group, y->len) ? base->image->groups[group].pages[i] : NULL;
-    *fresh = !p;
-    if (!p)
+                                   struct image_group *y, struct host_blocks *b) {
+    bool shared = i < image_shared(base, group, y->len);
+    struct image_page *p = shared ? base->image->groups[group].pages[i] : NULL;
+    if (!p) // its window has dropped it
         return make_page(b, y->page_bytes);
     p->refs++;
     return p;
 }
 
-static bool init_group(struct image_group *y, size_t page_bytes, int64_t len, int64_t first) {
-    *y = (struct image_group){
-        .page_bytes = page_bytes, .len = len, .first = first, .n_pages = ceil_div(len, KV_PAGE)};
-    y->pages = calloc((size_t)max_i64(y->n_pages, 1), sizeof(struct image_page *));
-    return y->pages != NULL;
+int64_t image_needs(const struct image *shape, const struct image_base *base) {
+    int64_t bytes = (int64_t)(host_blocks_size(shape->rest_bytes)) + small_bytes(shape);
+    for (int g = 0; g < shape->n_groups; g++)
+        bytes += own_pages(shape, base, g) *
+                 (int64_t)(host_blocks_size(shape->groups[g].page_bytes) + PAGE_MEMORY);
+    return bytes;
+}
+
+bool image_ready(const struct image *shape, const struct image_base *base, struct host_blocks *b) {
+    bool ready = true;
+    if (!exec_host_pinned(b->x))
+        return true;
+    for (int g = 0; g < shape->n_groups; g++)
+        if (!host_blocks_ready(b, shape->groups[g].page_bytes, own_pages(shape, base, g)))
+            ready = false;
+    return host_blocks_ready(b, shape->rest_bytes, shape->rest_bytes > 0) && ready;
 }
 
 // Asks for blocks of one size that take so many bytes together; of small ones there are too many.
 static void have_made(struct host_blocks *b, size_t block, int64_t bytes) {
     enum { BLOCKS = 256 };
-    (void)host_blocks_ready(b, block, min_i64(BLOCKS, bytes / (int64_t)host_blocks_size(block)));
+    if (bytes > 0)
+        (void)host_blocks_ready(b, block,
+                                min_i64(BLOCKS, bytes / (int64_t)host_blocks_size(block)));
 }
 
-static void put_pages(void *arg, struct exec *x, const struct kv *k) {
-    struct taking *t = arg;
-    int g = t->group++;
-    int64_t first = 0, bytes = kv_pool_layout(k->pool)->page_bytes, n = ceil_div(k->len, KV_PAGE);
-    while (first < n && k->ids[first] < 0)
-        first++;
-    if (g >= IMAGE_GROUPS) {
-        fail(t);
-        return;
-    }
-    if (t->layouts) {
-        t->layouts[g] = kv_pool_layout(k->pool);
-        return;
-    }
-    if (t->ahead > 0) {
-        have_made(t->b, (size_t)bytes, t->ahead);
-        return;
-    }
-    if (!t->copier) {
-        int64_t fresh = n - max_i64(first, image_shared(&t->base, g, k->len));
-        t->needs += max_i64(fresh, 0) * ((int64_t)host_blocks_size((size_t)bytes) + 48) + n * 8;
-        if (t->b && !host_blocks_ready(t->b, (size_t)bytes, fresh))
-            t->ready = false;
-        return;
-    }
-    struct image_group *y = &t->m->groups[g];
-    if (t->rc || !init_group(y, (size_t)bytes, k->len, first)) {
-        fail(t);
-        return;
-    }
-    t->m->n_groups = g + 1;
-    for (int64_t i = first; i < n && !t->rc; i++) {
-        bool fresh;
-        y->pages[i] = page_for(&t->base, g, i, y, t->b, &fresh);
-        if (!y->pages[i])
-            fail(t);
-        else if (fresh)
-            copy_out(t, x, y->pages[i]->data, k->pages[i], (size_t)bytes);
-    }
-}
-
-static int to_str(void *arg, const void *data, size_t n, struct err *e) {
-    struct str *s = arg;
-    str_append(s, data, n);
-    return s->failed ? err_set(e, ERR_MEMORY, "no memory for the form of a checkpoint") : 0;
-}
-
-// Runs the writer; the form goes to *form.
-static int run(const struct image_source *from, struct taking *t, struct str *form, struct err *e) {
-    struct stored_apart apart = {.arg = t, .put_bytes = put_bytes, .put_pages = put_pages};
-    struct checkpoint_form f = {
-        .model = from->model, .device = from->device, .vocab = from->vocab, .apart = &apart};
-    struct checkpoint_sink sink = {to_str, form, NULL};
-    t->base = from->base;
-    int rc = checkpoint_write(from->checkpoint, &f, &sink, e);
-    return rc ? rc : t->rc ? err_set(e, t->rc, "no memory for a copy of a checkpoint") : 0;
-}
-
-int64_t image_needs(const struct image_source *from) {
-    struct taking t = {0};
-    struct str form = {0};
-    int rc = run(from, &t, &form, NULL);
-    int64_t bytes = t.needs + (int64_t)(host_blocks_size(t.rest) + form.cap + sizeof(struct image));
-    str_fini(&form);
-    return rc ? 0 : bytes;
-}
-
-bool image_ready(const struct image_source *from, struct host_blocks *b) {
-    struct taking t = {.b = b, .ready = true};
-    struct str form = {0};
+void image_prepare(const struct image *shape, struct host_blocks *b, size_t rest, int64_t bytes) {
     if (!exec_host_pinned(b->x))
-        return true;
-    int rc = run(from, &t, &form, NULL);
-    str_fini(&form);
-    return rc || (host_blocks_ready(b, t.rest, t.rest > 0) && t.ready);
-}
-
-void image_prepare(const struct image_source *from, struct host_blocks *b, size_t rest,
-                   int64_t bytes) {
-    struct taking sizes = {0}, t = {.b = b};
-    struct str form = {0};
-    if (exec_host_pinned(b->x) && run(from, &sizes, &form, NULL) == 0) {
-        if (rest)
-            have_made(b, rest, bytes / 2);
-        t.ahead = (rest ? bytes / 2 : bytes) / max_i64(sizes.group, 1);
-        str_clear(&form);
-        (void)run(from, &t, &form, NULL);
-    }
-    str_fini(&form);
-}
-
-int image_kind(const struct image_source *from, uint64_t *kind, const struct kv_layout **layouts,
-               struct err *e) {
-    struct taking t = {.layouts = layouts};
-    struct str form = {0};
-    int rc = run(from, &t, &form, e);
-    if (!rc)
-        *kind = hash_bytes(form.data, form.len, 0);
-    str_fini(&form);
-    return rc;
+        return;
+    if (rest)
+        have_made(b, rest, bytes / 2);
+    int64_t each = (rest ? bytes / 2 : bytes) / max_i64(shape->n_groups, 1);
+    for (int g = 0; g < shape->n_groups; g++)
+        have_made(b, shape->groups[g].page_bytes, each);
 }
 
 static struct image *image_new(struct host_blocks *b, size_t rest) {
@@ -219,35 +198,6 @@ static struct image *image_new(struct host_blocks *b, size_t rest) {
     if (m)
         m->rest_bytes = rest;
     return m;
-}
-
-int image_take(struct image **out, const struct image_source *from, struct host_blocks *b,
-               struct copier *copier, struct err *e) {
-    struct taking sizes = {0}, t = {.b = b, .copier = copier, .x = b->x};
-    struct str form = {0};
-    int rc = run(from, &sizes, &form, e);
-    str_clear(&form);
-    if (!rc && !(t.m = image_new(b, sizes.rest)))
-        rc = err_set(e, ERR_MEMORY, "no memory for a copy of a checkpoint");
-    if (!rc) {
-        copier_after_compute(copier);
-        rc = run(from, &t, &form, e);
-    }
-    if (rc) {
-        if (t.ticket)
-            copier_wait(copier, t.ticket, NULL);
-        (void)image_free(t.m, b);
-        str_fini(&form);
-        return rc;
-    }
-    t.m->len = checkpoint_len(from->checkpoint);
-    t.m->sparse_end = checkpoint_sparse_end(from->checkpoint);
-    t.m->form = (unsigned char *)form.data;
-    t.m->form_bytes = form.len;
-    b->other += small_bytes(t.m);
-    t.m->ticket = t.ticket;
-    *out = t.m;
-    return 0;
 }
 
 bool image_settled(const struct image *m, struct copier *copier) {
@@ -309,19 +259,19 @@ int image_make(struct image **out, const struct image *shape, const struct image
     struct image *m = image_new(b, shape->rest_bytes);
     bool ok = m != NULL;
     for (int g = 0; ok && g < shape->n_groups; g++) {
-        const struct image_group *s = &shape->groups[g];
         struct image_group *y = &m->groups[g];
-        ok = init_group(y, s->page_bytes, s->len, s->first);
+        *y = shape->groups[g];
+        y->pages = calloc((size_t)max_i64(y->n_pages, 1), sizeof(struct image_page *));
+        ok = y->pages != NULL;
         m->n_groups = g + 1;
-        for (int64_t i = s->first; ok && i < y->n_pages; i++) {
-            bool fresh;
-            y->pages[i] = page_for(base, g, i, y, b, &fresh);
+        for (int64_t i = y->first; ok && i < y->n_pages; i++) {
+            y->pages[i] = page_for(base, g, i, y, b);
             ok = y->pages[i] != NULL;
         }
     }
     if (!ok) {
         (void)image_free(m, b);
-        return err_set(e, ERR_MEMORY, "no memory to read a checkpoint");
+        return err_set(e, ERR_MEMORY, "no memory for a copy of a checkpoint");
     }
     m->len = shape->len;
     m->sparse_end = shape->sparse_end;
@@ -330,6 +280,17 @@ int image_make(struct image **out, const struct image *shape, const struct image
     b->other += small_bytes(m);
     *out = m;
     return 0;
+}
+
+int image_take(struct image *m, const struct image_source *from, struct copier *copier,
+               struct exec *x, struct err *e) {
+    struct taking t = {.m = m, .copier = copier, .x = x};
+    struct str form = {0};
+    copier_after_compute(copier);
+    int rc = write_form(from, &t, &form, e);
+    str_fini(&form);
+    m->ticket = t.ticket;
+    return rc;
 }
 
 // Reading: where the next bytes and the next group are.

@@ -47,39 +47,44 @@ struct image_base {
     int64_t common; // tokens
 };
 
-// Begins to copy the checkpoint, which must live until image_settle has returned; only then is the
-// image whole. model: content hash (struct checkpoint_form). ERR_STATE, ERR_MEMORY, ERR_DEVICE.
+// What an image is made of. model: content hash (struct checkpoint_form).
 struct image_source {
     const struct checkpoint *checkpoint;
     uint64_t model;
     const char *device; // exec_kind
     int64_t vocab;
-    struct image_base base;
 };
-int image_take(struct image **out, const struct image_source *from, struct host_blocks *b,
-               struct copier *copier, struct err *e);
+// The shape of its image, which is one without pages and rest; free(shape->form) unless it is taken
+// over. The form of a checkpoint of no tokens is what states of its kind have in common: equal
+// forms may stand for each other. layouts: NULL, or those of its groups' pages [IMAGE_GROUPS],
+// which are the model's. ERR_STATE, ERR_MEMORY.
+int image_shape(const struct image_source *from, struct image *shape,
+                const struct kv_layout **layouts, struct err *e);
+
+// Bytes of blocks and other memory that an image of a shape will take at most.
+int64_t image_needs(const struct image *shape, const struct image_base *base);
+// Whether image_make would find its blocks without waiting for the system; if not, they are being
+// made (host_blocks_ready).
+bool image_ready(const struct image *shape, const struct image_base *base, struct host_blocks *b);
+// Has blocks made for images that are yet to come, of `bytes` in all: half of it for what is not
+// pages, `rest` bytes of an image (0: nothing is), the other for pages of all groups alike. shape:
+// of a checkpoint of no tokens. Nothing where memory is not pinned.
+void image_prepare(const struct image *shape, struct host_blocks *b, size_t rest, int64_t bytes);
+
+// An image without its bytes, to be filled: pages that the base has are shared, the others and rest
+// are blocks of undefined content. The shape's form is taken over. ERR_MEMORY.
+int image_make(struct image **out, const struct image *shape, const struct image_base *base,
+               struct host_blocks *b, struct err *e);
+
+// Begins to copy the checkpoint whose shape m was made of into pages of its own. It must live until
+// image_settle has returned, also after an error; only then is the image whole. x: of the copier.
+// ERR_STATE, ERR_MEMORY, ERR_DEVICE.
+int image_take(struct image *m, const struct image_source *from, struct copier *copier,
+               struct exec *x, struct err *e);
 // Whether its copies have ended, so that image_settle does not wait.
 bool image_settled(const struct image *m, struct copier *copier);
 // Waits for its copies, by the copier that was given to image_take. ERR_DEVICE: they failed.
 int image_settle(struct image *m, struct copier *copier, struct err *e);
-// Bytes of blocks and other memory that it will take at most.
-int64_t image_needs(const struct image_source *from);
-
-// Whether image_take would find its blocks without waiting for the system; if not, they are being
-// made (host_blocks_ready).
-bool image_ready(const struct image_source *from, struct host_blocks *b);
-
-// Has blocks made for images that are yet to come, of `bytes` in all: half of it for what is not
-// pages, `rest` bytes of an image (0: nothing is), the rest for pages of all groups alike. from: of
-// a checkpoint of no tokens. Nothing where memory is not pinned.
-void image_prepare(const struct image_source *from, struct host_blocks *b, size_t rest,
-                   int64_t bytes);
-
-// What states of such checkpoints are of and how they were read, as one number: equal for those
-// that may stand for each other; and the layouts of their groups' pages [IMAGE_GROUPS], which are
-// the model's. checkpoint: one of no tokens. ERR_MEMORY.
-int image_kind(const struct image_source *from, uint64_t *kind, const struct kv_layout **layouts,
-               struct err *e);
 
 // Bytes that are freed with it: its own, with those pages that nobody shares.
 int64_t image_own_bytes(const struct image *m);
@@ -108,10 +113,5 @@ static inline bool image_page_own(const struct image_page *p) {
 }
 // Pages of a group, from the first on, that an image may share with its base.
 int64_t image_shared(const struct image_base *base, int group, int64_t len);
-// An image without its bytes, to be filled from a file: pages that base has are shared, the others
-// and rest are blocks of undefined content. shape: as an image, but for pages and rest; form is
-// taken over.
-int image_make(struct image **out, const struct image *shape, const struct image_base *base,
-               struct host_blocks *b, struct err *e);
 
 #endif

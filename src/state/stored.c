@@ -133,18 +133,12 @@ static bool grow_buffer(unsigned char **buffer, size_t *have, size_t n) {
     return true;
 }
 
-const unsigned char *stored_fetch(struct stored_out *o, struct exec *x, const void *p, size_t n) {
+// n bytes of x's memory on the host, until the next call; NULL when they are only measured, or
+// after an error.
+static const unsigned char *fetch_device(struct stored_out *o, struct exec *x, const void *p,
+                                         size_t n) {
     if (o->rc || o->measure)
         return NULL;
-    if (o->fetch) {
-        o->fetch(o->fetch_arg, x, p, n);
-        return NULL;
-    }
-    if (o->stage) {
-        const unsigned char *at = o->stage->data + o->stage->at;
-        o->stage->at += n;
-        return at;
-    }
     if (!grow_buffer(&o->buffer, &o->buffer_bytes, n)) {
         o->rc = err_set(&o->err, ERR_MEMORY, "no memory to write a checkpoint");
         return NULL;
@@ -159,7 +153,7 @@ void stored_put_device(struct stored_out *o, struct exec *x, const void *p, size
         o->apart->put_bytes(o->apart->arg, x, p, n);
     for (size_t i = 0; i < n && !o->apart; i += PIECE) {
         size_t some = min_size(n - i, PIECE);
-        const unsigned char *host = stored_fetch(o, x, from + i, some);
+        const unsigned char *host = fetch_device(o, x, from + i, some);
         if (host || o->measure)
             stored_put(o, host, some);
     }
@@ -252,7 +246,8 @@ void stored_skip(struct stored_in *in) {
         stored_get(in, some, in->left < sizeof some ? (size_t)in->left : sizeof some);
 }
 
-unsigned char *stored_buffer(struct stored_in *in, size_t n) {
+// n bytes of host memory, until the next call; NULL after an error.
+static unsigned char *read_buffer(struct stored_in *in, size_t n) {
     if (grow_buffer(&in->buffer, &in->buffer_bytes, n))
         return in->buffer;
     stored_fail(in, ERR_MEMORY, "no memory to read a checkpoint");
@@ -277,7 +272,7 @@ void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n
         get_apart(in, x, p, n);
         return;
     }
-    float *host = (float *)stored_buffer(in, PIECE);
+    float *host = (float *)read_buffer(in, PIECE);
     for (int64_t i = 0; !in->rc && i < n; i += most) {
         int64_t some = min_i64(n - i, most);
         stored_get(in, host, (size_t)some * sizeof *p);
@@ -362,7 +357,7 @@ void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k) {
     }
     for (int64_t i = first; i * KV_PAGE < k->len; i++) {
         int64_t left = k->len - i * KV_PAGE;
-        struct out_page w = {o, stored_fetch(o, x, k->pages[i], (size_t)l->page_bytes)};
+        struct out_page w = {o, fetch_device(o, x, k->pages[i], (size_t)l->page_bytes)};
         if (w.page || o->measure)
             each_run(l, min_i64(left, KV_PAGE), put_run, &w);
     }
@@ -445,7 +440,7 @@ int stored_check_page(const struct kv_layout *l, const unsigned char *page) {
 
 static void get_page(struct stored_in *in, struct exec *x, const struct kv_layout *l,
                      unsigned char *page, int64_t n) {
-    struct in_page r = {in, stored_buffer(in, (size_t)l->page_bytes)};
+    struct in_page r = {in, read_buffer(in, (size_t)l->page_bytes)};
     if (!r.page)
         return;
     memset(r.page, 0, (size_t)l->page_bytes);

@@ -20,13 +20,6 @@ typedef int stored_sink(void *arg, const void *data, size_t n, struct err *e);
 typedef int stored_source(void *arg, void *data, size_t n, struct err *e);
 int stored_ends_early(struct err *e);
 
-// The device's bytes of what is written, when they were copied to the host before: in the order in
-// which they are asked for.
-struct stored_stage {
-    unsigned char *data;
-    size_t bytes, at;
-};
-
 // What is kept apart from the serial form, by whoever writes and reads it: bytes of devices, in the
 // order in which they come, and the pages of groups, numbered from 0 in theirs.
 struct stored_apart {
@@ -44,16 +37,11 @@ struct stored_apart {
 struct stored_out {
     stored_sink *sink;
     void *arg;
-    bool measure;               // counts bytes only
-    struct stored_stage *stage; // NULL: device memory is read when it is needed
-    uint64_t n;                 // bytes of this section so far
-    struct hash hash;           // of this section
-    unsigned char *buffer;      // host memory for a piece of the device's
+    bool measure;          // counts bytes only
+    uint64_t n;            // bytes of this section so far
+    struct hash hash;      // of this section
+    unsigned char *buffer; // host memory for a piece of the device's
     size_t buffer_bytes;
-    uint64_t device_bytes; // asked of devices so far
-    // NULL, or called with every piece of device memory in place of reading it
-    void (*fetch)(void *arg, struct exec *x, const void *p, size_t n);
-    void *fetch_arg;
     const struct stored_apart *apart; // NULL: all is in the form
     int rc;
     struct err err;

@@ -49,10 +49,9 @@ static int write_seed(char **folders, const char *name, const char *draft, int64
     if (!rc)
         rc = sequence_checkpoint(s, &c, e);
     struct token_tail tail = {ids, 5};
-    struct checkpoint_place place = {path, NULL};
     snprintf(path, sizeof path, "%s/%s", folders[1], draft ? "draft" : "recurrent");
     if (!rc)
-        rc = model_checkpoint_save(m, c, &tail, &place, e);
+        rc = model_checkpoint_save(m, c, &tail, path, e);
     checkpoint_destroy(c);
     sequence_destroy(s);
     forest_fini(&f);

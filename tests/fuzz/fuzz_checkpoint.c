@@ -91,7 +91,7 @@ static int try(struct model *m, const uint8_t *data, size_t size, bool again, st
         return rc;
     use(m, c, fragile);
     struct err ignored = {0};
-    struct checkpoint_sink to = {compare, &b, NULL};
+    struct checkpoint_sink to = {compare, &b};
     b.at = 0;
     rc = again ? model_checkpoint_write(m, c, &tail, &to, &ignored) : 0;
     FUZZ_CHECK(fragile || rc == 0);

@@ -92,7 +92,7 @@ static int carry(struct group *g, struct player *p, struct err *e) {
     struct model *m = p->g.w->model;
     struct bytes b = {0};
     struct checkpoint *other = NULL;
-    struct checkpoint_sink to = {bytes_sink, &b, NULL};
+    struct checkpoint_sink to = {bytes_sink, &b};
     struct checkpoint_source from = {bytes_source, &b};
     int rc = model_checkpoint_write(m, p->saved, NULL, &to, e);
     if (!rc)

@@ -238,7 +238,7 @@ static void save(struct world *w, int i, int at) {
         return;
     struct bytes b = {0}, again = {0};
     struct checkpoint_form f = {.model = 5, .device = "here", .vocab = VOCAB};
-    struct checkpoint_sink to = {bytes_sink, &b, NULL}, twice = {bytes_sink, &again, NULL};
+    struct checkpoint_sink to = {bytes_sink, &b}, twice = {bytes_sink, &again};
     struct checkpoint_source from = {bytes_source, &b};
     struct err e = {0};
     assert_int_equal(checkpoint_write(w->c[at], &f, &to, &e), 0);

@@ -242,7 +242,6 @@ static int empty_point(struct model *m, int64_t first, struct checkpoint **out, 
 int bookmark_write(const struct bookmark *b, const char *path, struct err *e) {
     struct model *m = session_model(b->s);
     struct checkpoint *empty = NULL;
-    struct checkpoint_place to = {path, NULL};
     const struct checkpoint *point = b->point;
     int rc = 0;
     if (!point || !checkpoint_usable(point)) {
@@ -252,7 +251,7 @@ int bookmark_write(const struct bookmark *b, const char *path, struct err *e) {
     if (!rc) {
         int64_t run = checkpoint_len(point);
         struct token_tail tail = {b->ids + run, b->n - run};
-        rc = model_checkpoint_save(m, point, &tail, &to, e);
+        rc = model_checkpoint_save(m, point, &tail, path, e);
     }
     checkpoint_destroy(empty);
     return rc;

@@ -57,11 +57,11 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
 void cache_prepare(struct cache *c) {
     struct sequence_spec spec = model_spec(session_model(c->session));
     size_t state = (size_t)recurrent_save_bytes(&spec.shape, spec.n_recurrent);
-    struct cache_empty n;
-    if (cache_empty(c, &n, NULL) == 0)
-        image_prepare(&n.source, &c->blocks, spec.n_recurrent ? state : 0,
-                      min_i64(c->o.ram, PREPARED));
-    cache_empty_fini(&n);
+    struct image shape;
+    if (cache_empty_shape(c, &shape, NULL, NULL))
+        return;
+    image_prepare(&shape, &c->blocks, spec.n_recurrent ? state : 0, min_i64(c->o.ram, PREPARED));
+    free(shape.form);
 }
 
 void cache_destroy(struct cache *c) {
@@ -189,39 +189,52 @@ bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_
 
 enum { LATER = 1 };
 
-// The entry of a checkpoint, which is only in a file or not there at all. LATER: memory for it is
-// being made, and `wait` is false.
+// Makes the image of a checkpoint and begins to fill it. LATER: memory for it is being made, and
+// `wait` is false.
+static int make_image(struct cache *c, const struct image_source *from, const struct image *shape,
+                      bool wait, struct image **out, struct err *e) {
+    const int32_t *ids = checkpoint_tokens(from->checkpoint);
+    struct cache_wanted w = {.sparse_end = shape->sparse_end, .ready = true};
+    struct image_base base = {0};
+    struct cache_entry *near = cache_nearest(c, ids, shape->len, &w, &base.common);
+    base.image = near ? near->image : NULL;
+    int64_t more = (int64_t)(sizeof *near + 2 * sizeof *near->node) +
+                   shape->len * (int64_t)sizeof *ids + image_needs(shape, &base);
+    if (!cache_evict_for(c, more, near))
+        return err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
+                       (long long)shape->len);
+    c->blocks.most = c->o.ram - c->tree.bytes;
+    if (!wait && !image_ready(shape, &base, &c->blocks))
+        return LATER;
+    int rc = image_make(out, shape, &base, &c->blocks, e);
+    return rc ? rc : image_take(*out, from, c->copier, c->blocks.x, e);
+}
+
+// The entry of a checkpoint, which is only in a file or not there at all. LATER: as make_image.
 static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, bool wait,
                struct err *e) {
     struct model *m = session_model(c->session);
-    const int32_t *ids = checkpoint_tokens(p);
-    int64_t len = checkpoint_len(p), end = checkpoint_sparse_end(p);
-    struct prefix_node *n;
-    struct image_source from = {
+    const struct image_source from = {
         .checkpoint = p, .device = model_kind(m), .vocab = model_params_of(m)->vocab};
-    struct cache_wanted w = {.sparse_end = end, .ready = true};
-    struct cache_entry *near = cache_nearest(c, ids, len, &w, &from.base.common);
-    from.base.image = near ? near->image : NULL;
-    int64_t more =
-        (int64_t)(sizeof *y + 2 * sizeof *n) + len * (int64_t)sizeof *ids + image_needs(&from);
-    if (!cache_evict_for(c, more, near))
-        return err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
-                       (long long)len);
-    c->blocks.most = c->o.ram - c->tree.bytes;
-    if (!wait && !image_ready(&from, &c->blocks))
-        return LATER;
-    int rc = prefix_add(&c->tree, ids, len, &n, e);
-    if (!rc && !y && !(y = cache_entry_add(c, n, end)))
-        rc = err_set(e, ERR_MEMORY, "no memory for an entry of the prefix cache");
+    struct image shape, *image = NULL;
+    struct prefix_node *n;
+    int rc = image_shape(&from, &shape, NULL, e);
     if (rc)
         return rc;
-    c->blocks.most = c->o.ram - c->tree.bytes;
-    rc = image_take(&y->image, &from, &c->blocks, c->copier, e);
+    rc = make_image(c, &from, &shape, wait, &image, e);
+    if (!image)
+        free(shape.form);
+    if (!rc)
+        rc = prefix_add(&c->tree, checkpoint_tokens(p), shape.len, &n, e);
+    if (!rc && !y && !(y = cache_entry_add(c, n, shape.sparse_end)))
+        rc = err_set(e, ERR_MEMORY, "no memory for an entry of the prefix cache");
     if (rc) {
-        if (!y->file)
-            cache_entry_drop(c, y);
+        if (image)
+            (void)image_settle(image, c->copier, NULL);
+        cache_free_image(c, &image);
         return rc;
     }
+    y->image = image;
     cache_copying(c, y, p);
     y->used = c->clock;
     host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);

@@ -483,18 +483,19 @@ bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *k
     return room;
 }
 
-int cache_empty(const struct cache *c, struct cache_empty *out, struct err *e) {
+int cache_empty_shape(const struct cache *c, struct image *shape, const struct kv_layout **layouts,
+                      struct err *e) {
     struct model *m = session_model(c->session);
-    *out = (struct cache_empty){0};
-    int rc = model_sequence(m, &out->seq, e);
+    struct image_source from = {.device = model_kind(m), .vocab = model_params_of(m)->vocab};
+    struct checkpoint *empty = NULL;
+    struct sequence *seq = NULL;
+    int rc = model_sequence(m, &seq, e);
     if (!rc)
-        rc = sequence_checkpoint(out->seq, &out->checkpoint, e);
-    out->source = (struct image_source){
-        .checkpoint = out->checkpoint, .device = model_kind(m), .vocab = model_params_of(m)->vocab};
+        rc = sequence_checkpoint(seq, &empty, e);
+    from.checkpoint = empty;
+    if (!rc)
+        rc = image_shape(&from, shape, layouts, e);
+    checkpoint_destroy(empty);
+    sequence_destroy(seq);
     return rc;
-}
-
-void cache_empty_fini(struct cache_empty *n) {
-    checkpoint_destroy(n->checkpoint);
-    sequence_destroy(n->seq);
 }

@@ -123,14 +123,9 @@ static inline bool cache_same_rule(const struct cache_entry *y, int64_t len, int
     return (y->sparse_end < len ? y->sparse_end : len) == (sparse_end < len ? sparse_end : len);
 }
 
-// A checkpoint of no tokens: what all states of this cache have in common.
-struct cache_empty {
-    struct sequence *seq;
-    struct image_source source;
-    struct checkpoint *checkpoint;
-};
-int cache_empty(const struct cache *c, struct cache_empty *out, struct err *e);
-void cache_empty_fini(struct cache_empty *n);
+// The shape of an image of no tokens (image_shape): what all states of this cache have in common.
+int cache_empty_shape(const struct cache *c, struct image *shape, const struct kv_layout **layouts,
+                      struct err *e);
 
 // What an entry is looked for.
 struct cache_wanted {

@@ -261,36 +261,35 @@ static void written(struct cache *c, struct cache_entry *y, const struct cache_j
 // An image for a file's, with what memory has of it already; the others are to be read.
 static struct image *make_image(struct cache *c, const struct cache_entry *y) {
     const struct cache_file *f = y->file;
-    struct image shape = {.len = y->len, .sparse_end = y->sparse_end, .rest_bytes = f->rest_bytes};
-    struct image_base base = {0};
+    struct image shape = {.len = y->len,
+                          .sparse_end = y->sparse_end,
+                          .n_groups = f->n_groups,
+                          .form = malloc(f->form_bytes),
+                          .form_bytes = f->form_bytes,
+                          .rest_bytes = f->rest_bytes};
     struct cache_wanted w = {.sparse_end = y->sparse_end, .ready = true};
+    struct image_base base = {0};
     struct image *m = NULL;
+    struct cache_entry *near = NULL;
     int32_t *text = malloc((size_t)y->len * sizeof *text);
-    int64_t bytes = (int64_t)(host_blocks_size(f->rest_bytes) + sizeof shape + f->form_bytes);
-    if (!text)
-        return NULL;
-    prefix_text(y->node, text);
-    struct cache_entry *near = cache_nearest(c, text, y->len, &w, &base.common);
-    free(text);
+    if (text) {
+        prefix_text(y->node, text);
+        near = cache_nearest(c, text, y->len, &w, &base.common);
+    }
     if (near && near->source) // its pages may not come
         near = NULL;
     base.image = near ? near->image : NULL;
-    shape.n_groups = f->n_groups;
-    for (int g = 0; g < f->n_groups; g++) {
-        const struct cache_file_group *o = &f->groups[g];
-        int64_t n = ceil_div(o->len, KV_PAGE);
-        shape.groups[g] = (struct image_group){
-            .page_bytes = (size_t)o->page_bytes, .len = o->len, .first = o->first, .n_pages = n};
-        bytes += n * 8 + max_i64(n - max_i64(o->first, image_shared(&base, g, o->len)), 0) *
-                             (int64_t)(host_blocks_size((size_t)o->page_bytes) + 48);
-    }
-    shape.form = malloc(f->form_bytes);
-    shape.form_bytes = f->form_bytes;
+    for (int g = 0; g < f->n_groups; g++)
+        shape.groups[g] = (struct image_group){.page_bytes = (size_t)f->groups[g].page_bytes,
+                                               .len = f->groups[g].len,
+                                               .first = f->groups[g].first,
+                                               .n_pages = ceil_div(f->groups[g].len, KV_PAGE)};
     c->blocks.most = c->o.ram - c->tree.bytes;
-    if (shape.form && cache_evict_for(c, bytes, near)) {
+    if (text && shape.form && cache_evict_for(c, image_needs(&shape, &base), near)) {
         memcpy(shape.form, f->form, f->form_bytes);
         (void)image_make(&m, &shape, &base, &c->blocks, NULL);
     }
+    free(text);
     if (!m)
         free(shape.form);
     else
@@ -639,12 +638,13 @@ bool cache_tier_look(struct cache *c) {
 
 // What files of this model and these settings are called by, and how their pages are laid out.
 static int find_kind(struct cache *c, struct err *e) {
-    struct cache_empty n;
-    int rc = cache_empty(c, &n, e);
-    if (!rc)
-        rc = image_kind(&n.source, &c->kind, c->layouts, e);
-    cache_empty_fini(&n);
-    return rc;
+    struct image shape;
+    int rc = cache_empty_shape(c, &shape, c->layouts, e);
+    if (rc)
+        return rc;
+    c->kind = hash_bytes(shape.form, shape.form_bytes, 0);
+    free(shape.form);
+    return 0;
 }
 
 // From now on it is known which files are of this model.
