@@ -26,7 +26,7 @@ static int open_scorer(struct coppice_compressor *c, const struct coppice_compre
     s.last = o->score_layers;
     s.dense = o->dense != 0;
     s.keep = o->memory;
-    int rc = runtime_create(&c->runtime, 0, e);
+    int rc = runtime_create(&c->runtime, e);
     if (!rc)
         rc = runtime_device(c->runtime, &d, &device, e);
     return rc ? rc : compressor_open(&c->c, runtime_exec(device), o->scorer, &s, e);

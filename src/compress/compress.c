@@ -17,10 +17,6 @@
 
 enum { FLOWKV_ENTRIES = 256 };
 
-struct flowkv_span {
-    size_t begin, end;
-};
-
 struct flowkv_key {
     uint64_t hash[2];
     size_t n;         // bytes of the text
@@ -29,9 +25,9 @@ struct flowkv_key {
 
 struct flowkv_entry {
     struct flowkv_key key;
-    struct flowkv_span *spans;
-    int64_t n_spans, to; // tokens that stay
-    uint64_t used;       // when, for the choice of what is forgotten
+    struct compress_span *spans; // of message 0, part 0
+    int64_t n_spans, to;         // tokens that stay
+    uint64_t used;               // when, for the choice of what is forgotten
 };
 
 // Zeroed is valid and empty.
@@ -39,18 +35,9 @@ struct flowkv {
     struct flowkv_entry entries[FLOWKV_ENTRIES];
     int n;
     uint64_t clock;
-    int64_t hits, misses;
 };
 
-struct flowkv_key flowkv_key_of(const char *text, size_t n, uint64_t options);
-// NULL: not there. Valid until the next flowkv_put.
-const struct flowkv_entry *flowkv_find(struct flowkv *f, const struct flowkv_key *k);
-// Copies the spans of e; the entry that has not been used for longest goes. ERR_MEMORY: nothing
-// changed.
-int flowkv_put(struct flowkv *f, const struct flowkv_entry *entry, struct err *e);
-void flowkv_fini(struct flowkv *f);
-
-struct flowkv_key flowkv_key_of(const char *text, size_t n, uint64_t options) {
+static struct flowkv_key flowkv_key_of(const char *text, size_t n, uint64_t options) {
     return (struct flowkv_key){
         {hash_bytes(text, n, 1), hash_bytes(text, n, 2)},
         n,
@@ -63,25 +50,18 @@ static bool same(const struct flowkv_key *a, const struct flowkv_key *b) {
            a->options == b->options;
 }
 
-const struct flowkv_entry *flowkv_find(struct flowkv *f, const struct flowkv_key *k) {
+// NULL: not there. Valid until the next flowkv_put.
+static const struct flowkv_entry *flowkv_find(struct flowkv *f, const struct flowkv_key *k) {
     for (int i = 0; i < f->n; i++)
         if (same(&f->entries[i].key, k)) {
             f->entries[i].used = ++f->clock;
-            f->hits++;
             return &f->entries[i];
         }
-    f->misses++;
     return NULL;
 }
 
-int flowkv_put(struct flowkv *f, const struct flowkv_entry *entry, struct err *e) {
-    size_t bytes = (size_t)entry->n_spans * sizeof *entry->spans;
-    struct flowkv_span *spans = malloc(bytes ? bytes : 1);
-    if (!spans)
-        return err_set(e, ERR_MEMORY, "no memory to remember %lld pieces of a message",
-                       (long long)entry->n_spans);
-    if (bytes)
-        memcpy(spans, entry->spans, bytes);
+// Takes the entry with its spans over; the one that has not been used for longest goes.
+static void flowkv_put(struct flowkv *f, const struct flowkv_entry *entry) {
     struct flowkv_entry *to = &f->entries[0];
     if (f->n < FLOWKV_ENTRIES)
         to = &f->entries[f->n++];
@@ -91,12 +71,10 @@ int flowkv_put(struct flowkv *f, const struct flowkv_entry *entry, struct err *e
                 to = &f->entries[i];
     free(to->spans);
     *to = *entry;
-    to->spans = spans;
     to->used = ++f->clock;
-    return 0;
 }
 
-void flowkv_fini(struct flowkv *f) {
+static void flowkv_fini(struct flowkv *f) {
     for (int i = 0; i < f->n; i++)
         free(f->entries[i].spans);
     *f = (struct flowkv){0};
@@ -368,19 +346,6 @@ static int push_span(struct flow *f, const struct compress_span *s, struct err *
     return rc;
 }
 
-static int remember(struct flow *f, const struct flowkv_key *key,
-                    const struct compress_result *made, struct err *e) {
-    struct flowkv_span *spans = calloc((size_t)made->n_spans + 1, sizeof *spans);
-    if (!spans)
-        return err_set(e, ERR_MEMORY, "no memory for %lld pieces", (long long)made->n_spans);
-    for (int64_t i = 0; i < made->n_spans; i++)
-        spans[i] = (struct flowkv_span){made->spans[i].begin, made->spans[i].end};
-    const struct flowkv_entry entry = {*key, spans, made->n_spans, made->to, 0};
-    int rc = flowkv_put(&f->c->flow, &entry, e);
-    free(spans);
-    return rc;
-}
-
 // Compresses a text by itself: its closing lines are the question.
 static int compress_alone(struct flow *f, const struct compress_message *m,
                           const struct flowkv_key *key, struct err *e) {
@@ -390,8 +355,11 @@ static int compress_alone(struct flow *f, const struct compress_message *m,
     int rc = reading_of(&r, f->c->t, &alone, e);
     if (!rc)
         rc = compress_reading(f->c, &r, 0, f->o, &made, e);
-    if (!rc)
-        rc = remember(f, key, &made, e);
+    if (!rc) {
+        const struct flowkv_entry entry = {*key, made.spans, made.n_spans, made.to, 0};
+        flowkv_put(&f->c->flow, &entry);
+        made.spans = NULL;
+    }
     f->out->ms_score += made.ms_score;
     f->out->ms_turn += made.ms_turn;
     f->out->ms_select += made.ms_select;
@@ -412,7 +380,7 @@ static int compress_aged(struct flow *f, const struct reading_part *p, struct er
         known = rc ? NULL : flowkv_find(&f->c->flow, &key);
     }
     for (int64_t i = 0; known && i < known->n_spans && !rc; i++) {
-        const struct flowkv_span *s = &known->spans[i];
+        const struct compress_span *s = &known->spans[i];
         rc = push_span(f, &(struct compress_span){p->message, p->part, s->begin, s->end}, e);
     }
     f->out->to += known ? known->to : 0;

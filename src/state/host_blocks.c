@@ -17,18 +17,6 @@
 struct exec;
 struct host_maker;
 
-// x must outlive it. ERR_MEMORY, also where there is no thread to be had.
-int host_maker_create(struct host_maker **out, struct exec *x, struct err *e);
-void host_maker_destroy(struct host_maker *m); // what was not collected is freed; NULL is allowed
-
-// Asks for a block of so many bytes, in order; false: no memory to remember it.
-bool host_maker_ask(struct host_maker *m, size_t bytes);
-// Gives memory of exec_host_alloc back to the system before anything else is made. Where it cannot
-// be remembered it is given back at once.
-void host_maker_free(struct host_maker *m, void *p);
-// The next answer, if there is one: its bytes, and the block or NULL where there was no memory.
-bool host_maker_collect(struct host_maker *m, size_t *bytes, void **p);
-
 // One list that the thread takes from and one that it adds to; see maker.h.
 
 struct block {
@@ -90,7 +78,8 @@ static void *maker_main(void *arg) {
     return NULL;
 }
 
-int host_maker_create(struct host_maker **out, struct exec *x, struct err *e) {
+// x must outlive it. ERR_MEMORY, also where there is no thread to be had.
+static int host_maker_create(struct host_maker **out, struct exec *x, struct err *e) {
     struct host_maker *m = calloc(1, sizeof *m);
     *out = NULL;
     if (m) {
@@ -108,7 +97,8 @@ int host_maker_create(struct host_maker **out, struct exec *x, struct err *e) {
     return err_set(e, ERR_MEMORY, "no memory for a thread that makes host memory");
 }
 
-void host_maker_destroy(struct host_maker *m) {
+// what was not collected is freed; NULL is allowed
+static void host_maker_destroy(struct host_maker *m) {
     struct block b;
     if (!m)
         return;
@@ -135,7 +125,8 @@ static bool queue_block(struct host_maker *m, struct block_list *l, struct block
     return ok;
 }
 
-bool host_maker_ask(struct host_maker *m, size_t bytes) {
+// Asks for a block of so many bytes, in order; false: no memory to remember it.
+static bool host_maker_ask(struct host_maker *m, size_t bytes) {
     pthread_mutex_lock(&m->lock);
     int64_t answers = m->made.n + m->wanted.n + 2; // with the one that is being made
     bool room = !vec_reserve(&m->made.at, &m->made.cap, answers, sizeof *m->made.at, NULL);
@@ -143,12 +134,15 @@ bool host_maker_ask(struct host_maker *m, size_t bytes) {
     return room && queue_block(m, &m->wanted, (struct block){bytes, NULL});
 }
 
-void host_maker_free(struct host_maker *m, void *p) {
+// Gives memory of exec_host_alloc back to the system before anything else is made. Where it cannot
+// be remembered it is given back at once.
+static void host_maker_free(struct host_maker *m, void *p) {
     if (p && !queue_block(m, &m->unwanted, (struct block){0, p}))
         exec_host_free(m->x, p);
 }
 
-bool host_maker_collect(struct host_maker *m, size_t *bytes, void **p) {
+// The next answer, if there is one: its bytes, and the block or NULL where there was no memory.
+static bool host_maker_collect(struct host_maker *m, size_t *bytes, void **p) {
     struct block b = {0, NULL};
     pthread_mutex_lock(&m->lock);
     bool ok = take_block(&m->made, &b);

@@ -65,14 +65,13 @@ static void end(struct run *w) {
 // Steps of both in turn; a copy of some device memory to the host goes beside each.
 static int run_both(struct run *w, int n, struct err *e) {
     enum { BYTES = 1 << 20 };
-    struct runtime_device *d = session_device(w[0].s);
-    struct exec *x = runtime_exec(d);
+    struct exec *x = runtime_exec(session_device(w[0].s));
     struct copier *c = NULL;
     void *host = NULL, *device = exec_ops(x)->alloc(x, BYTES);
     uint64_t ticket = 0;
-    int rc = device ? runtime_copier(d, &c, e) : ERR_MEMORY;
-    if (!rc)
-        rc = runtime_host_alloc(d, BYTES, &host, e);
+    int rc = device ? copier_create(&c, x, e) : ERR_MEMORY;
+    if (!rc && !(host = exec_host_alloc(x, BYTES)))
+        rc = ERR_MEMORY;
     for (bool more = true; !rc && more;) {
         more = false;
         for (int i = 0; !rc && i < n; i++) {
@@ -86,7 +85,8 @@ static int run_both(struct run *w, int n, struct err *e) {
         rc = copier_wait(c, ticket, e);
     for (int i = 0; !rc && i < n; i++)
         rc = job_failed(w[i].j, e);
-    runtime_host_free(d, host);
+    copier_destroy(c);
+    exec_host_free(x, host);
     exec_ops(x)->free(x, device);
     return rc;
 }
@@ -108,7 +108,7 @@ static void pair_and_scorer(const char *what, const char *device, const char *ot
     if (!rc)
         rc = run_both(&alone[1], 1, &e);
     if (!rc)
-        rc = runtime_create(&r, 0, &e);
+        rc = runtime_create(&r, &e);
     if (!rc)
         rc = start(&both[0], r, device, files, true, &e);
     if (!rc)
@@ -137,7 +137,7 @@ static void refused(char **files) {
     struct device_options o = {.name = "cuda:0", .cuda_path = CUDA_PATH_AUTO, .vram_limit = LIMIT};
     struct runtime_device *d = NULL;
     struct claim *c = NULL, hog = {.who = "a large model"};
-    int rc = runtime_create(&r, 0, &e);
+    int rc = runtime_create(&r, &e);
     if (!rc)
         rc = runtime_device(r, &o, &d, &e);
     if (is(!rc, "a runtime", e.text)) {

@@ -425,7 +425,7 @@ static bool count_pass(struct group *g, struct member *const *in, int n) {
 static int run_step(struct group *g, int step, int *left, struct err *e) {
     struct member *in[GEN_MEMBERS];
     struct player *who[GEN_MEMBERS];
-    struct left free = {step_max_rows(g->step), step_max_verify(g->step) - GEN_MEMBERS};
+    struct left free = {model_max_rows(g->p[0].g.w->model), step_max_verify(g->step) - GEN_MEMBERS};
     int n = 0, rc = 0;
     bool trees = false;
     *left = 0;

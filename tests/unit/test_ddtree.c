@@ -461,10 +461,6 @@ static void test_chain(void **state) {
         assert_int_equal(b.token[i], a.token[i]);
         assert_int_equal(b.parent[i], a.parent[i]);
     }
-    int32_t path[TREE_MAX_DEPTH + 1];
-    assert_int_equal(ddtree_path(&a, 15, path), 16);
-    for (int i = 0; i < 16; i++)
-        assert_int_equal(path[i], i);
 }
 
 static void test_limits(void **state) {

@@ -575,7 +575,7 @@ static void each_part_is_what_is_planned(const struct tiny_pair *files, int how)
     struct session *s;
     struct sequence *text[4];
     struct err e = {0};
-    assert_int_equal(runtime_create(&o.runtime, 0, &e), 0);
+    assert_int_equal(runtime_create(&o.runtime, &e), 0);
     assert_int_equal(runtime_device(o.runtime, &d, &cpu, &e), 0);
     struct exec *x = runtime_exec(cpu);
     count_from(x);

@@ -146,7 +146,7 @@ static void give_page(struct exec *x, void *p) {
 static struct exec *open_memory(struct engine_rig *f, int after) {
     struct device_options d = {.name = "cpu", .threads = 2, .cuda_path = CUDA_PATH_AUTO};
     struct runtime_device *cpu = NULL;
-    assert_int_equal(runtime_create(&f->runtime, 0, NULL), 0);
+    assert_int_equal(runtime_create(&f->runtime, NULL), 0);
     assert_int_equal(runtime_device(f->runtime, &d, &cpu, NULL), 0);
     struct exec *x = runtime_exec(cpu);
     memset(&memory, 0, sizeof memory);

@@ -39,7 +39,7 @@ static int open_with(struct rig *g, int64_t limit) {
     const struct device_options o = {.name = "cpu", .threads = 1, .memory_limit = limit};
     const struct score_options so = score_options_default();
     *g = (struct rig){0};
-    assert_int_equal(runtime_create(&g->r, 0, &g->e), 0);
+    assert_int_equal(runtime_create(&g->r, &g->e), 0);
     assert_int_equal(runtime_device(g->r, &o, &g->d, &g->e), 0);
     return scorer_claim(g->d, path, &so, TOKENS, &g->p, &g->c, &g->e);
 }

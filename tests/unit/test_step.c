@@ -312,7 +312,7 @@ static void test_too_many_rows(void **state) {
     assert_int_equal(step_create(&step, &c, NULL), 0);
     a.m.phase = MEMBER_PROMPT;
     a.m.piece = many;
-    a.m.n_piece = step_max_rows(step);
+    a.m.n_piece = model_max_rows(f->model);
     a.m.choose = false;
     b.m.phase = MEMBER_DECODE;
     struct member *both[2] = {&a.m, &b.m};

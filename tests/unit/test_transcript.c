@@ -103,14 +103,13 @@ static void do_something(struct fixture *f, struct rng *r, struct transcript **t
     case 3:
         bookmark_destroy(marks[mark]);
         assert_int_equal(transcript_save(t, &marks[mark], NULL), 0);
-        assert_int_equal(bookmark_len(marks[mark]), len);
         assert_true(bookmark_bytes(marks[mark]) > len * 4);
         break;
     case 4:
         if (!marks[mark])
             break;
         assert_int_equal(transcript_restore(t, marks[mark], NULL), 0);
-        assert_int_equal(transcript_len(t), bookmark_len(marks[mark]));
+        assert_true(transcript_len(t) >= bookmark_ready(marks[mark]));
         break;
     default:
         if (len > 0 && len < CONTEXT - 45)

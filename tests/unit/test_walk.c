@@ -19,10 +19,20 @@ static int32_t next_token(uint64_t seed, const int32_t *tokens, int n) {
     return (int32_t)(h % VOCAB);
 }
 
+// Rows from the root to `node`, both included; returns their count.
+static int path_of(const struct ddtree *t, int node, int32_t path[TREE_MAX_DEPTH + 1]) {
+    int count = t->depth[node] + 1;
+    for (int d = count - 1; d >= 0; d--) {
+        path[d] = node;
+        node = t->parent[node];
+    }
+    return count;
+}
+
 // What plain decoding chooses after the path to a row.
 static int32_t choice_after(const struct ddtree *t, uint64_t seed, int row) {
     int32_t path[TREE_MAX_DEPTH + 1], tokens[TREE_MAX_DEPTH + 1];
-    int n = ddtree_path(t, row, path);
+    int n = path_of(t, row, path);
     for (int j = 0; j < n; j++)
         tokens[j] = t->token[path[j]];
     return next_token(seed, tokens, n);

@@ -62,7 +62,7 @@ static int open_device(struct score_bench *b, struct err *e) {
         b->x = rc ? NULL : model_exec(session_model(b->s));
         return rc;
     }
-    int rc = runtime_create(&b->runtime, 0, e);
+    int rc = runtime_create(&b->runtime, e);
     if (!rc)
         rc = runtime_device(b->runtime, &d, &device, e);
     if (rc)

@@ -164,7 +164,7 @@ int cmd_compress(const struct cli_args *a, struct err *e) {
     if (!rc)
         rc = read_input(&j, a, e);
     if (!rc)
-        rc = runtime_create(&r, 0, e);
+        rc = runtime_create(&r, e);
     if (!rc)
         rc = open_compressor(a, r, &c, e);
     if (!rc)

@@ -101,7 +101,7 @@ int compression_open(struct compression *k, const struct cli_args *a, struct err
                                      .vram_limit = options_int(o, OPT_VRAM_LIMIT)};
     if (k->options.mode == PREFILL_OFF)
         return 0;
-    int rc = runtime_create(&k->runtime, 0, e);
+    int rc = runtime_create(&k->runtime, e);
     if (!rc)
         rc = runtime_device(k->runtime, &d, &k->device, e);
     if (!rc)

@@ -53,15 +53,6 @@ struct score_embed {
     int turn;
     const int32_t *ids;
 };
-// For up to so many rows at a time.
-int score_embed_open(struct score_embed *m, struct exec *x, const struct tensor *table,
-                     int64_t rows, struct err *e);
-void score_embed_close(struct score_embed *m);
-// Before a text's embeddings: what is queued by now may still use, or clear, where they go.
-void score_embed_begin(struct score_embed *m);
-// out[n][D] = embeddings, for ops that are queued from now on; nothing that was queued since
-// score_embed_begin may use out.
-void score_embed(struct score_embed *m, const int32_t *ids, int64_t n, float *out);
 
 struct model_scorer {
     struct scorer base;
@@ -86,17 +77,6 @@ struct score_reuse {
     struct score_kept_text *text; // NULL: nothing is kept
     int64_t known, blocks;
 };
-// Looks for what is known of a text, and makes room for what will be.
-struct score_reuse score_reuse_begin(struct model_scorer *s, const struct score_call *c);
-// Puts a layer's known blocks where they are read; takes those that are new.
-void score_reuse_layer(struct model_scorer *s, const struct score_reuse *u, int layer);
-void score_reuse_take(struct model_scorer *s, const struct score_reuse *u, int layer);
-
-// Memory for a text of n tokens, which stays for the next ones. ERR_MEMORY, ERR_LIMIT.
-int score_reserve(struct model_scorer *s, int64_t n, struct err *e);
-void score_release(struct model_scorer *s);
-// What a text of n tokens asks of the backend.
-struct exec_limits score_limits(const struct model_scorer *s, int64_t n);
 
 // Embeddings of a text, which are looked up on the host: a table of all tokens would be as large
 // there as many layers. They go to the device in two buffers in turn, so that rows are made and
@@ -113,8 +93,9 @@ static void make_rows(void *arg, int64_t begin, int64_t end, int worker) {
         f->dequantize((const char *)m->table->data + m->ids[i] * row, m->rows[m->turn] + i * d, d);
 }
 
-int score_embed_open(struct score_embed *m, struct exec *x, const struct tensor *table,
-                     int64_t rows, struct err *e) {
+// For up to so many rows at a time.
+static int score_embed_open(struct score_embed *m, struct exec *x, const struct tensor *table,
+                            int64_t rows, struct err *e) {
     int rc = 0;
     m->x = x;
     m->table = table;
@@ -136,18 +117,21 @@ int score_embed_open(struct score_embed *m, struct exec *x, const struct tensor 
     return rc;
 }
 
-void score_embed_close(struct score_embed *m) {
+static void score_embed_close(struct score_embed *m) {
     pool_destroy(m->pool);
     copier_destroy(m->copier);
     for (int i = 0; i < 2 && m->x; i++)
         exec_host_free(m->x, m->rows[i]);
 }
 
-void score_embed_begin(struct score_embed *m) {
+// Before a text's embeddings: what is queued by now may still use, or clear, where they go.
+static void score_embed_begin(struct score_embed *m) {
     copier_after_compute(m->copier);
 }
 
-void score_embed(struct score_embed *m, const int32_t *ids, int64_t n, float *out) {
+// out[n][D] = embeddings, for ops that are queued from now on; nothing that was queued since
+// score_embed_begin may use out.
+static void score_embed(struct score_embed *m, const int32_t *ids, int64_t n, float *out) {
     if (n <= 0)
         return;
     struct err e; // a copy that fails leaves a fault of the device
@@ -199,7 +183,7 @@ struct score_plan score_plan_shape(const struct model_params *m, const struct ex
     return p;
 }
 
-void score_release(struct model_scorer *s) {
+static void score_release(struct model_scorer *s) {
     const struct ops *ops = exec_ops(s->x);
     struct score_text *t = &s->t;
     void *const device[] = {t->h,     t->k,      t->mass,  t->work, t->pages,
@@ -262,7 +246,8 @@ static bool take_host(struct model_scorer *s, int64_t n) {
     return true;
 }
 
-struct exec_limits score_limits(const struct model_scorer *s, int64_t n) {
+// What a text of n tokens asks of the backend.
+static struct exec_limits score_limits(const struct model_scorer *s, int64_t n) {
     struct exec_limits l = {.rows = s->o.chunk,
                             .seqs = 1,
                             .context = n,
@@ -272,7 +257,8 @@ struct exec_limits score_limits(const struct model_scorer *s, int64_t n) {
     return l;
 }
 
-int score_reserve(struct model_scorer *s, int64_t n, struct err *e) {
+// Memory for a text of n tokens, which stays for the next ones. ERR_MEMORY, ERR_LIMIT.
+static int score_reserve(struct model_scorer *s, int64_t n, struct err *e) {
     if (n > TOKENS_MAX)
         return err_set(e, ERR_LIMIT, "the text has %lld tokens for the scorer; at most %d are read",
                        (long long)n, TOKENS_MAX);
@@ -320,7 +306,8 @@ static int64_t lasting(const struct model_scorer *s, int64_t n) {
     return all ? whole : min_i64(whole, max_i64(sparse_blocks(n) - s->o.sparse.last_full, 0));
 }
 
-struct score_reuse score_reuse_begin(struct model_scorer *s, const struct score_call *c) {
+// Looks for what is known of a text, and makes room for what will be.
+static struct score_reuse score_reuse_begin(struct model_scorer *s, const struct score_call *c) {
     struct score_reuse u = {0};
     s->known = 0;
     if (s->o.keep <= 0)
@@ -345,7 +332,8 @@ static unsigned char *device(const struct model_scorer *s, enum score_kept_part 
     return at[part] + (size_t)block * s->kept.bytes[part];
 }
 
-void score_reuse_layer(struct model_scorer *s, const struct score_reuse *u, int layer) {
+// Puts a layer's known blocks where they are read; takes those that are new.
+static void score_reuse_layer(struct model_scorer *s, const struct score_reuse *u, int layer) {
     for (int i = 0; i < SCORE_KEPT_PARTS && u->known; i++) {
         enum score_kept_part part = (enum score_kept_part)i;
         size_t bytes = score_kept_part(&s->kept, layer, part);
@@ -356,7 +344,7 @@ void score_reuse_layer(struct model_scorer *s, const struct score_reuse *u, int 
     }
 }
 
-void score_reuse_take(struct model_scorer *s, const struct score_reuse *u, int layer) {
+static void score_reuse_take(struct model_scorer *s, const struct score_reuse *u, int layer) {
     for (int i = 0; i < SCORE_KEPT_PARTS && u->blocks > u->known; i++) {
         enum score_kept_part part = (enum score_kept_part)i;
         size_t bytes = score_kept_part(&s->kept, layer, part);

@@ -20,12 +20,6 @@ struct anchor_search {
     int radius, hits;          // 0: by the number of chunks
 };
 
-// Appends to order (vec of *cap, *n used) the chunks of anchors, runs with the fewest places first:
-// all places themselves, then those at a distance of 1, and so on. A chunk may come twice. A run
-// counts when it stands at `hits` places or fewer.
-int anchors_find(const struct anchor_search *s, int64_t **order, int64_t *n, int64_t *cap,
-                 struct err *e);
-
 // Anchors: the runs of the query go into a small hash table, one walk over the text counts them and
 // keeps their first places.
 
@@ -69,32 +63,34 @@ static int64_t chunk_of(const struct chunks *c, int64_t token) {
     return lo;
 }
 
-struct out {
-    int64_t **order, *n, *cap;
+struct queue {
+    int64_t *order; // chunks, the first to be taken first
+    int64_t n, cap, next;
+    int64_t tokens; // taken from it
 };
 
-static int push(const struct out *o, int64_t chunk, struct err *e) {
-    int rc = vec_reserve(o->order, o->cap, *o->n + 1, sizeof **o->order, e);
+static int push_chunk(struct queue *q, int64_t chunk, struct err *e) {
+    int rc = vec_reserve(&q->order, &q->cap, q->n + 1, sizeof *q->order, e);
     if (!rc)
-        (*o->order)[(*o->n)++] = chunk;
+        q->order[q->n++] = chunk;
     return rc;
 }
 
 // The chunks at distance d from each place of r.
-static int push_ring(const struct chunks *c, const struct run *r, int64_t d, const struct out *o,
+static int push_ring(const struct chunks *c, const struct run *r, int64_t d, struct queue *q,
                      struct err *e) {
     int rc = 0;
     for (int64_t i = 0; i < r->count && !rc; i++) {
         int64_t begin = chunk_of(c, r->place[i]), end = chunk_of(c, r->place[i] + ANCHOR_RUN - 1);
         if (d == 0) {
             for (int64_t k = begin; k <= end && !rc; k++)
-                rc = push(o, k, e);
+                rc = push_chunk(q, k, e);
             continue;
         }
         if (begin - d >= 0)
-            rc = push(o, begin - d, e);
+            rc = push_chunk(q, begin - d, e);
         if (!rc && end + d < c->n)
-            rc = push(o, end + d, e);
+            rc = push_chunk(q, end + d, e);
     }
     return rc;
 }
@@ -116,8 +112,10 @@ static int useful(struct run *table, int hits, const struct run **list) {
     return n;
 }
 
-int anchors_find(const struct anchor_search *s, int64_t **order, int64_t *n, int64_t *cap,
-                 struct err *e) {
+// Appends to q the chunks of anchors, runs with the fewest places first:
+// all places themselves, then those at a distance of 1, and so on. A chunk may come twice. A run
+// counts when it stands at `hits` places or fewer.
+static int anchors_find(const struct anchor_search *s, struct queue *q, struct err *e) {
     int64_t all = s->cuts->n;
     int radius = s->radius ? s->radius : all < 1024 ? 2 : all < 2048 ? 4 : 8;
     int hits = s->hits ? s->hits : all < 1024 ? 8 : all < 2048 ? 16 : HITS_MAX;
@@ -132,10 +130,9 @@ int anchors_find(const struct anchor_search *s, int64_t **order, int64_t *n, int
     count_places(table, s->ids, s->query);
     const struct run *list[SLOTS];
     int runs = useful(table, hits, list), rc = 0;
-    const struct out o = {order, n, cap};
     for (int64_t d = 0; d <= radius && !rc; d++)
         for (int i = 0; i < runs && !rc; i++)
-            rc = push_ring(s->cuts, list[i], d, &o, e);
+            rc = push_ring(s->cuts, list[i], d, q, e);
     free(table);
     return rc;
 }
@@ -271,12 +268,6 @@ enum { SCORED, EDGES, ANCHORS, QUEUES };
 // Tokens that a queue gets, in relation to the others'.
 static const int64_t weight[QUEUES] = {2, 1, 1};
 
-struct queue {
-    int64_t *order; // chunks, the first to be taken first
-    int64_t n, cap, next;
-    int64_t tokens; // taken from it
-};
-
 struct ranking {
     const struct select_input *in;
     const struct select_options *o;
@@ -381,7 +372,7 @@ static int queue_anchors(struct ranking *r, struct err *e) {
         return 0;
     const struct anchor_search s = {in->ids,  in->query,           in->query_end,
                                     &r->cuts, r->o->anchor_radius, r->o->anchor_hits};
-    return anchors_find(&s, &q->order, &q->n, &q->cap, e);
+    return anchors_find(&s, q, e);
 }
 
 static void keep(struct ranking *r, int64_t chunk) {

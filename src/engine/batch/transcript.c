@@ -286,10 +286,6 @@ int bookmark_read(struct bookmark **out, struct session *s, const char *path, st
     return 0;
 }
 
-int64_t bookmark_len(const struct bookmark *b) {
-    return b->n;
-}
-
 int64_t bookmark_ready(const struct bookmark *b) {
     return b->point && checkpoint_usable(b->point) ? checkpoint_len(b->point) : 0;
 }

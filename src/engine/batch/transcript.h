@@ -43,7 +43,6 @@ struct bookmark;
 int transcript_save(const struct transcript *t, struct bookmark **out, struct err *e);
 // The transcript becomes what was saved, of the same session. After an error nothing has changed.
 int transcript_restore(struct transcript *t, const struct bookmark *b, struct err *e);
-int64_t bookmark_len(const struct bookmark *b);
 int64_t bookmark_ready(const struct bookmark *b); // tokens, the first ones, whose state it holds
 // Tokens, first ones, whose state is that of one prompt's beginning: all, but where prompts are
 // read sparsely those of the first prompt, what stands behind it being read in full.

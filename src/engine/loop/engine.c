@@ -56,14 +56,6 @@ static int load(struct engine *g, struct err *e) {
     return rc ? rc : open_cache(g, e);
 }
 
-// Requests are taken from now on, unless engine_drain has been called already.
-static void open_queue(struct engine *g) {
-    pthread_mutex_lock(&g->lock);
-    if (!g->draining)
-        queue_refuse(g->queue, 0, "");
-    pthread_mutex_unlock(&g->lock);
-}
-
 static void append(struct stream_list *l, struct stream *s) {
     *(l->last ? &l->last->next : &l->first) = s;
     while (s->next)
@@ -201,7 +193,7 @@ static void *engine_main(void *arg) {
     struct err e = {0};
     int rc = load(g, &e);
     if (!rc) {
-        open_queue(g);
+        queue_refuse(g->queue, 0, "");
         set_state(g, ENGINE_READY, NULL);
     }
     while (!rc && take(g)) {
@@ -338,13 +330,6 @@ static int64_t context_of(const struct session *s) {
 int64_t engine_context(struct engine *g) {
     const struct session *s = engine_session(g);
     return s ? context_of(s) : 0;
-}
-
-void engine_drain(struct engine *g) {
-    pthread_mutex_lock(&g->lock);
-    g->draining = true;
-    queue_refuse(g->queue, ERR_STATE, STOPPED);
-    pthread_mutex_unlock(&g->lock);
 }
 
 // What can never fit is told now, not when its turn has come.

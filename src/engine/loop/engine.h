@@ -62,9 +62,6 @@ int engine_lend(struct engine *g, struct err *e);
 // ERR_MEMORY: they did not come back, and the engine fails.
 int engine_lend_end(struct engine *g, struct err *e);
 
-// From now on nothing is taken any more; what was submitted goes on.
-void engine_drain(struct engine *g);
-
 // Hands a request over. ERR_LIMIT: the queue is full, or it can never fit the memory; ERR_STATE:
 // not ready, or draining; else as request_check. After an error there is no stream.
 int engine_submit(struct engine *g, const struct stream_options *o, struct stream **out,

@@ -30,7 +30,6 @@ struct engine {
     bool ending;           // the thread winds up: nothing is lent any more
     struct err lost;       // what did not come back, with its code; 0: all has
     enum engine_state state;
-    bool draining;
     struct err failure;
     struct session *session; // set once; afterwards the engine thread's, but for what never changes
     struct engine_stats stats; // as of the last round
@@ -65,12 +64,6 @@ struct engine {
 int engine_round(struct engine *g, struct err *e);
 // Ends all members and waiting streams with an error.
 void engine_end_all(struct engine *g, const struct err *e);
-
-// Counts the pass of g->turns between two times of clock_ms, and a stream's end. What is counted is
-// visible before its streams are told.
-void tally_pass(struct engine *g, double start, double now);
-void tally_end(struct engine *g, const struct stream *s, enum end_reason reason,
-               const struct err *e);
 
 // Whether there is room for a stream that waits: for its text beside what the members still need.
 bool room_to_join(const struct engine *g, const struct stream *s);

@@ -17,27 +17,23 @@ void size_text(char text[SIZE_TEXT], int64_t bytes) {
 }
 
 struct runtime_device {
-    struct runtime *r;
     int number;              // CUDA's, or DEVICE_CPU_NUMBER
     struct device_options o; // as it was opened; no strings
     char cpu_level[16];
     struct exec *x;
     struct claims claims;
-    struct copier *copier; // NULL until asked for
     struct runtime_device *next;
 };
 
 struct runtime {
     struct runtime_device *devices;
     struct runtime_device *chosen; // what "auto" has become
-    int64_t host_limit;
 };
 
-int runtime_create(struct runtime **out, int64_t host_limit, struct err *e) {
+int runtime_create(struct runtime **out, struct err *e) {
     struct runtime *r = calloc(1, sizeof *r);
     if (!r)
         return err_set(e, ERR_MEMORY, "no memory for a runtime");
-    r->host_limit = host_limit;
     *out = r;
     return 0;
 }
@@ -45,7 +41,6 @@ int runtime_create(struct runtime **out, int64_t host_limit, struct err *e) {
 static void close_device(struct runtime_device *d) {
     while (d->claims.all)
         claims_give(&d->claims, d->claims.all);
-    copier_destroy(d->copier);
     if (d->x)
         exec_destroy(d->x);
     free(d);
@@ -130,7 +125,6 @@ static int open_new(struct runtime *r, int number, const struct device_options *
     struct runtime_device *d = calloc(1, sizeof *d), *cpu = find(r, DEVICE_CPU_NUMBER);
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for a device");
-    d->r = r;
     d->o = *o;
     d->number = number;
     snprintf(d->cpu_level, sizeof d->cpu_level, "%s", o->cpu_level ? o->cpu_level : "auto");
@@ -180,13 +174,6 @@ int runtime_device(struct runtime *r, const struct device_options *o, struct run
     return rc;
 }
 
-int runtime_devices(const struct runtime *r) {
-    int n = 0;
-    for (const struct runtime_device *d = r->devices; d; d = d->next)
-        n++;
-    return n;
-}
-
 struct exec *runtime_exec(const struct runtime_device *d) {
     return d->x;
 }
@@ -230,33 +217,6 @@ void runtime_release(struct runtime_device *d, struct claim *c) {
 
 const struct claims *runtime_claims(const struct runtime_device *d) {
     return &d->claims;
-}
-
-int runtime_host_alloc(struct runtime_device *d, size_t bytes, void **out, struct err *e) {
-    int64_t held = 0;
-    char size[SIZE_TEXT], all[SIZE_TEXT];
-    for (const struct runtime_device *one = d->r->devices; one; one = one->next)
-        held += exec_host_bytes(one->x);
-    *out = NULL;
-    size_text(size, (int64_t)bytes);
-    size_text(all, held);
-    if (d->r->host_limit > 0 && (int64_t)bytes > d->r->host_limit - held)
-        return err_set(e, ERR_MEMORY,
-                       "%s more of the host's memory for copies pass its limit; %s are held", size,
-                       all);
-    *out = exec_host_alloc(d->x, bytes);
-    return *out ? 0
-                : err_set(e, ERR_MEMORY, "the host has no %s for copies; %s are held", size, all);
-}
-
-void runtime_host_free(struct runtime_device *d, void *p) {
-    exec_host_free(d->x, p);
-}
-
-int runtime_copier(struct runtime_device *d, struct copier **out, struct err *e) {
-    int rc = d->copier ? 0 : copier_create(&d->copier, d->x, e);
-    *out = d->copier;
-    return rc;
 }
 
 int64_t claim_bytes(const struct claim *c) {

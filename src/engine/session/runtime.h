@@ -14,7 +14,6 @@
 
 #include "base/err.h"
 #include "base/str.h"
-#include "ops/copier.h"
 #include "ops/ops.h"
 
 struct claim {
@@ -60,15 +59,13 @@ struct device_options {
     void *note_arg;
 };
 
-// host_limit: bytes of runtime_host_alloc at most; 0: no limit.
-int runtime_create(struct runtime **out, int64_t host_limit, struct err *e);
+int runtime_create(struct runtime **out, struct err *e);
 void runtime_destroy(struct runtime *r); // after all that uses its devices; NULL is allowed
 
 // The device of that name; it stays open until runtime_destroy. Opened now, with these options, or
 // found again. ERR_STATE: it is open with other options. Else as device_choose and the backends.
 int runtime_device(struct runtime *r, const struct device_options *o, struct runtime_device **out,
                    struct err *e);
-int runtime_devices(const struct runtime *r); // that are open
 
 struct exec *runtime_exec(const struct runtime_device *d);
 bool runtime_limited(const struct runtime_device *d); // whether a limit of its memory is known
@@ -84,13 +81,6 @@ int runtime_claim(struct runtime_device *d, const struct claim *what, int64_t ow
 void runtime_release(struct runtime_device *d, struct claim *c); // NULL is allowed
 // What the backend has for itself so far, and what is claimed.
 const struct claims *runtime_claims(const struct runtime_device *d);
-
-// Pinned memory of the host for copies from and to this device (exec_host_alloc). ERR_MEMORY: there
-// is none, or the limit is reached.
-int runtime_host_alloc(struct runtime_device *d, size_t bytes, void **out, struct err *e);
-void runtime_host_free(struct runtime_device *d, void *p);
-// Its queue of copies, made when it is first asked for.
-int runtime_copier(struct runtime_device *d, struct copier **out, struct err *e);
 
 // "1.25 GiB", "3.00 MiB" of bytes.
 enum { SIZE_TEXT = 32 };

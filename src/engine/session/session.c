@@ -65,7 +65,7 @@ static int open_device(struct session *s, struct err *e) {
                                .note = o->note,
                                .note_arg = o->note_arg};
     s->runtime = o->runtime;
-    int rc = s->runtime ? 0 : runtime_create(&s->own_runtime, 0, e);
+    int rc = s->runtime ? 0 : runtime_create(&s->own_runtime, e);
     if (!s->runtime)
         s->runtime = s->own_runtime;
     return rc ? rc : runtime_device(s->runtime, &d, &s->device, e);
@@ -308,10 +308,6 @@ int64_t session_kv_used(const struct session *s) {
 
 int64_t session_kv_limit(const struct session *s) {
     return s->pages.limit;
-}
-
-int64_t session_spare(const struct session *s) {
-    return kv_budget_spare(&s->pages);
 }
 
 int64_t session_trim(struct session *s) {

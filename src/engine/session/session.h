@@ -102,8 +102,7 @@ struct runtime_device *session_device(const struct session *s);
 // Bytes of keys and values that sequences hold, and may hold at most; 0: no limit is known.
 int64_t session_kv_used(const struct session *s);
 int64_t session_kv_limit(const struct session *s);
-// Bytes that its free pages of keys and values hold, and giving them back to the device.
-int64_t session_spare(const struct session *s);
+// Gives the free pages of keys and values back to the device; the bytes of them.
 int64_t session_trim(struct session *s);
 
 // Experts that a GPU does not hold all of: slots, experts of all layers, and what was counted.

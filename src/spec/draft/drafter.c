@@ -12,32 +12,7 @@ struct drafter {
     int max_members;
 };
 
-static int off_create(void **self, const struct draft_config *c, struct err *e) {
-    (void)c, (void)e;
-    *self = NULL;
-    return 0;
-}
-
-static void off_destroy(void *self) {
-    (void)self;
-}
-
-static int off_max_depth(const void *self) {
-    (void)self;
-    return 0;
-}
-
-static int off_propose(void *self, const struct draft_request *r, int n, struct proposal *const *p,
-                       struct err *e) {
-    (void)self, (void)r, (void)n, (void)p, (void)e;
-    return 0;
-}
-
-static const struct drafter_class drafter_off = {"off",         off_create,  off_destroy,
-                                                 off_max_depth, off_propose, .shared = true};
-
 static const struct drafter_class *const classes[DRAFT_KINDS] = {
-    [DRAFT_OFF] = &drafter_off,
     [DRAFT_DFLASH] = &drafter_dflash,
     [DRAFT_LOOKUP] = &drafter_lookup,
     [DRAFT_ORACLE] = &drafter_oracle,
@@ -71,16 +46,8 @@ void drafter_destroy(struct drafter *d) {
     free(d);
 }
 
-const char *drafter_name(const struct drafter *d) {
-    return d->class->name;
-}
-
 int drafter_max_depth(const struct drafter *d) {
     return d->class->max_depth(d->self);
-}
-
-int drafter_max_members(const struct drafter *d) {
-    return d->max_members;
 }
 
 int drafter_propose(struct drafter *d, const struct draft_request *r, int n,

@@ -14,7 +14,6 @@
 #include "spec/tree/ddtree.h"
 
 enum draft_kind {
-    DRAFT_OFF,    // guesses nothing
     DRAFT_DFLASH, // the draft model: marginals, of many sequences
     DRAFT_LOOKUP, // the most recent longest repetition in the context: a chain
     DRAFT_ORACLE, // a recorded continuation with errors: marginals; for tests and measurements
@@ -50,12 +49,10 @@ struct drafter;
 // One sentence and a negative code when the configuration lacks what the kind needs.
 int drafter_create(struct drafter **out, enum draft_kind kind, const struct draft_config *c,
                    struct err *e);
-void drafter_destroy(struct drafter *d); // NULL is allowed
-const char *drafter_name(const struct drafter *d);
-int drafter_max_depth(const struct drafter *d);   // deepest guess it can make
-int drafter_max_members(const struct drafter *d); // sequences that one call may ask for
+void drafter_destroy(struct drafter *d);        // NULL is allowed
+int drafter_max_depth(const struct drafter *d); // deepest guess it can make
 
-// Adds guesses for r[i] to *p[i], i < n, which the caller zeroed; 1 <= n <= drafter_max_members, of
+// Adds guesses for r[i] to *p[i], i < n, which the caller zeroed; 1 <= n <= max_members, of
 // distinct sequences. What is guessed for one does not depend on the others, save that a draft
 // whose length is chosen by `worth` is as long as the largest. Candidates take the place of those
 // that a drafter asked before has left; chains add up. Arrays of all proposals stay the drafter's,

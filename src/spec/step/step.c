@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/memory/arena.h"
 #include "base/num.h"
 #include "ops/observe/timing.h"
 #include "spec/constraint/masks.h"
@@ -20,6 +21,7 @@ struct step {
     int64_t vocab;
     int64_t max_rows, max_verify; // of a pass, of trees and chosen tokens
     struct forest forest;
+    struct arena arena;                    // of what follows:
     struct member **in;                    // [max_members] those that take part
     struct sequence **seqs;                // [max_members] theirs
     struct model_path *paths;              // [max_members]
@@ -38,16 +40,12 @@ struct step {
     int draft_failures;                    // of the shared drafter, in a row
 };
 
-// Adds the milliseconds since *from to *phase and moves *from on.
-void step_add_time(double *phase, double *from);
-
 // Asks the drafters of all members in s->in[n] that decode (one at least), and builds each one's
 // tree, so that all fit of->trees: only the root where nothing may or can be proposed. A member
 // whose own drafter fails gets its rc. An error of the shared drafter is the step's.
 struct step_rows {
     int64_t pieces, trees; // of prompts beside them; most of all trees together
 };
-int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e);
 
 // The member's rows behind which a token is known, of which log-probabilities are wanted.
 static inline int64_t step_known(const struct member *m) {
@@ -57,13 +55,6 @@ static inline int64_t step_known(const struct member *m) {
 static inline int64_t step_deciding(const struct member *m) {
     return m->phase == MEMBER_PROMPT ? m->choose : m->tree.n;
 }
-
-// Log-probabilities of known tokens and of what the walks have chosen, for members that want them.
-// It fails only where the device does.
-int step_logprobs(struct step *s, int n, struct err *e);
-
-// Prices and budgets learn from the step of s->in[n] that has just been walked and committed.
-void step_learn(struct step *s, int n);
 
 // What a member of a step owns: its sampler, its masks, and room for log-probabilities.
 
@@ -267,7 +258,7 @@ static int propose_all(struct step *s, int n, struct err *e) {
     return rc;
 }
 
-int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e) {
+static int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e) {
     int64_t deciding = 0, decoding = 0, fixed = 0, rows = of->trees;
     for (int i = 0; i < n; i++) {
         decoding += s->in[i]->phase == MEMBER_DECODE;
@@ -306,7 +297,8 @@ static void learn_prompts(struct step *s, int n) {
                         t->prompt + t->verify + t->sample + t->commit);
 }
 
-void step_learn(struct step *s, int members) {
+// Prices and budgets learn from the step of s->in[n] that has just been walked and committed.
+static void step_learn(struct step *s, int members) {
     struct budget_step *b = &s->share;
     int n = 0;
     learn_prompts(s, members);
@@ -355,7 +347,9 @@ static void run_slice(struct step *s, int64_t at, int64_t n) {
     exec_ops(s->x)->sample(s->x, logits, end - first, s->vocab, s->rows + first, s->choice + first);
 }
 
-int step_logprobs(struct step *s, int n, struct err *e) {
+// Log-probabilities of known tokens and of what the walks have chosen, for members that want them.
+// It fails only where the device does.
+static int step_logprobs(struct step *s, int n, struct err *e) {
     int64_t most = model_logits_rows(s->c.model), wanted = model_wanted(s->c.model);
     bool any = false;
     for (int i = 0; i < n; i++)
@@ -372,7 +366,8 @@ int step_logprobs(struct step *s, int n, struct err *e) {
     return exec_status(s->x, e);
 }
 
-void step_add_time(double *phase, double *from) {
+// Adds the milliseconds since *from to *phase and moves *from on.
+static void step_add_time(double *phase, double *from) {
     double now = clock_ms();
     *phase += now - *from;
     *from = now;
@@ -388,23 +383,28 @@ void step_times_add(struct step_times *sum, const struct step_times *more) {
 
 static int step_init(struct step *s, struct err *e) {
     size_t n = (size_t)s->c.max_members, rows = (size_t)s->max_verify;
-    s->in = calloc(n, sizeof *s->in);
-    s->seqs = calloc(n, sizeof *s->seqs);
-    s->paths = calloc(n, sizeof *s->paths);
-    s->path_rows = calloc(rows, sizeof *s->path_rows);
-    s->rows = calloc(rows, sizeof *s->rows);
-    s->choice = calloc(rows, sizeof *s->choice);
-    s->request = calloc(n, sizeof *s->request);
-    s->proposals = calloc(n, sizeof *s->proposals);
-    s->shared_proposals = calloc(n, sizeof *s->shared_proposals);
-    s->shared_requests = calloc(n, sizeof *s->shared_requests);
-    s->budgeted = calloc(n, sizeof *s->budgeted);
-    s->owner = calloc(n, sizeof *s->owner);
-    s->row = calloc((size_t)s->vocab, sizeof *s->row);
-    if (!s->in || !s->seqs || !s->paths || !s->path_rows || !s->rows || !s->choice || !s->request ||
-        !s->proposals || !s->shared_proposals || !s->shared_requests || !s->budgeted || !s->owner ||
-        !s->row)
-        return err_set(e, ERR_MEMORY, "no memory for steps of %d members", s->c.max_members);
+    const struct {
+        void *at; // of a pointer
+        size_t n, size;
+    } arrays[] = {{&s->in, n, sizeof *s->in},
+                  {&s->seqs, n, sizeof *s->seqs},
+                  {&s->paths, n, sizeof *s->paths},
+                  {&s->path_rows, rows, sizeof *s->path_rows},
+                  {&s->rows, rows, sizeof *s->rows},
+                  {&s->choice, rows, sizeof *s->choice},
+                  {&s->request, n, sizeof *s->request},
+                  {&s->proposals, n, sizeof *s->proposals},
+                  {&s->shared_proposals, n, sizeof *s->shared_proposals},
+                  {&s->shared_requests, n, sizeof *s->shared_requests},
+                  {&s->budgeted, n, sizeof *s->budgeted},
+                  {&s->owner, n, sizeof *s->owner},
+                  {&s->row, (size_t)s->vocab, sizeof *s->row}};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        void *p = arena_array(&s->arena, arrays[i].n, arrays[i].size);
+        if (!p)
+            return err_set(e, ERR_MEMORY, "no memory for steps of %d members", s->c.max_members);
+        memcpy(arrays[i].at, &p, sizeof p);
+    }
     return forest_init(&s->forest, s->max_rows, e);
 }
 
@@ -437,24 +437,8 @@ void step_destroy(struct step *s) {
     if (!s)
         return;
     forest_fini(&s->forest);
-    free(s->in);
-    free(s->seqs);
-    free(s->paths);
-    free(s->path_rows);
-    free(s->rows);
-    free(s->choice);
-    free(s->request);
-    free(s->proposals);
-    free(s->shared_proposals);
-    free(s->shared_requests);
-    free(s->budgeted);
-    free(s->owner);
-    free(s->row);
+    arena_fini(&s->arena);
     free(s);
-}
-
-int64_t step_max_rows(const struct step *s) {
-    return s->max_rows;
 }
 
 int64_t step_max_verify(const struct step *s) {

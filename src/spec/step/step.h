@@ -105,16 +105,14 @@ int step_create(struct step **out, const struct step_config *c, struct err *e);
 void step_destroy(struct step *s); // NULL is allowed
 
 // One step of members[n], 1 <= n <= max_members. Pieces and roots together must fit a pass
-// (step_max_rows), choices and known tokens step_max_verify; trees shrink so that all fit. A member
-// that cannot have the memory it needs, or whose sequence may not be used, is left out with its own
-// rc; the others go on. An error of the whole step: nothing was chosen and no tree committed, but
-// pieces, and roots without guesses, may have become part of their sequences: cut those back, and
-// the step can be run again. After a fault of the device sequences say themselves that they may not
-// be used any more.
+// (model_max_rows), choices and known tokens step_max_verify; trees shrink so that all fit. A
+// member that cannot have the memory it needs, or whose sequence may not be used, is left out with
+// its own rc; the others go on. An error of the whole step: nothing was chosen and no tree
+// committed, but pieces, and roots without guesses, may have become part of their sequences: cut
+// those back, and the step can be run again. After a fault of the device sequences say themselves
+// that they may not be used any more.
 int step_run(struct step *s, struct member *const *members, int n, struct err *e);
 
-// Most rows of a pass, pieces and trees together.
-int64_t step_max_rows(const struct step *s);
 // Most rows among them behind which a token is chosen or known: trees, ends of prompts, and what
 // log-probabilities are wanted of.
 int64_t step_max_verify(const struct step *s);

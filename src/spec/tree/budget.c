@@ -51,20 +51,6 @@ struct chances {
     double node[TREE_MAX_ROWS];
 };
 
-void chances_init(struct chances *c);
-// A new text begins: what others taught counts less.
-void chances_begin(struct chances *c);
-
-// Fills c->node: the chances that nodes are on the path. Only one node of a depth can be. sure:
-// NULL, or [t->n] nodes that are as likely as their parents, whatever was learnt.
-void chances_predict(struct chances *c, const struct ddtree *t, const bool *sure);
-
-// Counts every verified node that is not sure as walked over or not, and every such step from a
-// node of the path. What is expected of the tree is returned, in tokens: its mean converges sooner
-// than that of what came of it.
-double chances_learn(struct chances *c, const struct ddtree *t, const bool *sure,
-                     const struct walk *w);
-
 static const double BIN_WIDTH = 0.2;
 static const double BIN_MOST = 512;   // nodes that a bin remembers: older ones fade
 static const double PRIOR = 16;       // prior weight of the draft's own probability, in nodes
@@ -137,11 +123,12 @@ static void ranks_of(const struct ddtree *t, int rank[TREE_MAX_ROWS]) {
     }
 }
 
-void chances_init(struct chances *c) {
+static void chances_init(struct chances *c) {
     *c = (struct chances){.power = HONEST};
 }
 
-void chances_begin(struct chances *c) {
+// A new text begins: what others taught counts less.
+static void chances_begin(struct chances *c) {
     fade(c->bin, CHANCE_BINS);
     fade(c->place, CHANCE_PLACES);
     fade(c->rank, CHANCE_RANKS);
@@ -160,7 +147,9 @@ static void predict_one(struct chances *c, const struct ddtree *t, int i, int pl
     c->way[BY_STEP][i] = c->way[BY_STEP][up] * step_chance(c, step, rank, t->depth[i]);
 }
 
-void chances_predict(struct chances *c, const struct ddtree *t, const bool *sure) {
+// Fills c->node: the chances that nodes are on the path. Only one node of a depth can be. sure:
+// NULL, or [t->n] nodes that are as likely as their parents, whatever was learnt.
+static void chances_predict(struct chances *c, const struct ddtree *t, const bool *sure) {
     double left[TREE_MAX_DEPTH + 1], part[CHANCE_WAYS], sum = 0, best = c->way_fit[0];
     int rank[TREE_MAX_ROWS], place = 0;
     ranks_of(t, rank);
@@ -219,8 +208,11 @@ static void count(struct bin *n, bool on) {
     }
 }
 
-double chances_learn(struct chances *c, const struct ddtree *t, const bool *sure,
-                     const struct walk *w) {
+// Counts every verified node that is not sure as walked over or not, and every such step from a
+// node of the path. What is expected of the tree is returned, in tokens: its mean converges sooner
+// than that of what came of it.
+static double chances_learn(struct chances *c, const struct ddtree *t, const bool *sure,
+                            const struct walk *w) {
     bool on[TREE_MAX_ROWS] = {false};
     int rank[TREE_MAX_ROWS], place = 0;
     double expected = 1;

@@ -281,15 +281,6 @@ int ddtree_child(const struct ddtree *t, int node, int32_t token) {
     return -1;
 }
 
-int ddtree_path(const struct ddtree *t, int node, int32_t path[TREE_MAX_DEPTH + 1]) {
-    int count = t->depth[node] + 1;
-    for (int d = count - 1; d >= 0; d--) {
-        path[d] = node;
-        node = t->parent[node];
-    }
-    return count;
-}
-
 const char *end_reason_name(enum end_reason r) {
     static const char *const names[] = {"none", "stop", "length", "context", "caller"};
     return names[r];

@@ -102,9 +102,6 @@ int ddtree_build(struct ddtree *t, int32_t root, const struct proposal *p,
 // The child of `node` with this token, or -1.
 int ddtree_child(const struct ddtree *t, int node, int32_t token);
 
-// Rows from the root to `node` (both included) into path[0..depth(node)]; returns their count.
-int ddtree_path(const struct ddtree *t, int node, int32_t path[TREE_MAX_DEPTH + 1]);
-
 // Following the target's own choices through a verified tree: what gets committed, what was chosen
 // last, and whether generation ends. The tokens that a walk yields are the choices of the rows on
 // its path, one per row, so the output never depends on what was drafted.
