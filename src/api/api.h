@@ -1,28 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files behind the public header share: its handles and the passing of errors and of
-// structs whose size the caller states. Nothing here is seen from outside.
+// What the files of the public interface share: the passing of errors and of structs whose size the
+// caller states. Nothing here is seen from outside.
 #ifndef COPPICE_API_API_H
 #define COPPICE_API_API_H
 
 #include "base/err.h"
 #include "coppice.h"
-#include "engine/batch/transcript.h"
-#include "engine/session/session.h"
-
-struct coppice_model {
-    struct session *s;
-    char *target, *draft; // paths: the session borrows them
-    int max_budget;
-};
-
-struct coppice_sequence {
-    struct coppice_model *m;
-    struct transcript *t;
-};
-
-struct coppice_checkpoint {
-    struct bookmark *b;
-};
 
 // Puts an error into the caller's struct and returns rc.
 int api_result(int rc, const struct err *from, struct coppice_error *to);

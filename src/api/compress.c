@@ -102,8 +102,8 @@ static int conversation_of(const struct coppice_text *texts, int64_t n,
     return 0;
 }
 
-static int give(struct coppice_compressor *c, const struct compress_result *r,
-                struct coppice_compression *out, struct err *e) {
+static int give_spans(struct coppice_compressor *c, const struct compress_result *r,
+                      struct coppice_compression *out, struct err *e) {
     struct coppice_span *spans = calloc((size_t)r->n_spans + 1, sizeof *spans);
     if (!spans)
         return err_set(e, ERR_MEMORY, "no memory for %lld pieces", (long long)r->n_spans);
@@ -137,7 +137,7 @@ int coppice_compress(struct coppice_compressor *c, const struct coppice_text *me
     if (!rc)
         rc = compress_messages(c->c, &v, &o, &r, &e);
     if (!rc)
-        rc = give(c, &r, out, &e);
+        rc = give_spans(c, &r, out, &e);
     compress_result_fini(&r);
     free((void *)v.messages);
     return api_result(rc, &e, error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the gguf_*.c files only: the open file, its parts, and unaligned little-endian loads.
+// Shared by the files of formats only: the open file, its parts, and unaligned little-endian loads.
 #ifndef COPPICE_FORMATS_GGUF_IMPL_H
 #define COPPICE_FORMATS_GGUF_IMPL_H
 
@@ -38,17 +38,8 @@ struct gguf {
     struct map names; // tensor name -> index, over all parts
 };
 
-// Parses one part: its metadata to meta, its tensors behind those of g. Errors name no file.
-int gguf_parse(struct gguf *g, struct gguf_meta *meta, const void *data, size_t size,
-               struct err *e);
-void gguf_meta_fini(struct gguf_meta *meta);
-const struct gguf_kv *gguf_meta_find(const struct gguf_meta *meta, const char *key);
-
 // Bytes of one element of a fixed-size kind; 0 for strings, arrays and unknown kinds.
 size_t gguf_kind_size(int kind);
-const char *gguf_kind_name(int kind);
-// Any integer or bool kind as a number; false when it does not fit int64_t.
-bool gguf_load_int(int kind, const unsigned char *p, int64_t *v);
 
 // Copies at most 63 bytes of s to out as printable ASCII, for messages.
 struct gguf_label {

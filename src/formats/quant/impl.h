@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the quant_*.c files only: little-endian loads and stores, the loop over blocks,
-// and the list of codecs that the table in quant.c points to.
+// Shared by the files of this folder only: the list of formats with their codecs, little-endian
+// loads and stores, and the loop over blocks.
 #ifndef COPPICE_FORMATS_QUANT_IMPL_H
 #define COPPICE_FORMATS_QUANT_IMPL_H
 
@@ -11,41 +11,56 @@
 #include "base/num.h"
 #include "formats/quant/quant.h"
 
-typedef void quant_decode_fn(const void *src, float *dst, int64_t n);
-typedef void quant_encode_fn(const float *src, void *dst, int64_t n);
-typedef void quant_weighted_fn(const float *src, const float *importance, void *dst, int64_t n);
+// The formats: name and its codecs' name, elements and bytes of a block, and whether matrices of a
+// model should not be written without importances. N: neither read nor written; R: read; W:
+// written, too; I: also with importances.
+#define QUANT_FORMATS(N, R, W, I)                                                                  \
+    W(F32, f32, 1, 4, false)                                                                       \
+    W(F16, f16, 1, 2, false)                                                                       \
+    W(BF16, bf16, 1, 2, false)                                                                     \
+    W(Q8_0, q8_0, 32, 34, false)                                                                   \
+    I(Q4_0, q4_0, 32, 18, false)                                                                   \
+    I(Q4_1, q4_1, 32, 20, false)                                                                   \
+    I(Q5_0, q5_0, 32, 22, false)                                                                   \
+    I(Q5_1, q5_1, 32, 24, false)                                                                   \
+    R(Q8_1, q8_1, 32, 36, false)                                                                   \
+    I(Q2_K, q2_k, 256, 84, false)                                                                  \
+    I(Q3_K, q3_k, 256, 110, false)                                                                 \
+    I(Q4_K, q4_k, 256, 144, false)                                                                 \
+    I(Q5_K, q5_k, 256, 176, false)                                                                 \
+    I(Q6_K, q6_k, 256, 210, false)                                                                 \
+    R(Q8_K, q8_k, 256, 292, false)                                                                 \
+    I(IQ4_NL, iq4_nl, 32, 18, false)                                                               \
+    I(IQ4_XS, iq4_xs, 256, 136, false)                                                             \
+    W(MXFP4, mxfp4, 32, 17, false)                                                                 \
+    W(NVFP4, nvfp4, 64, 36, false)                                                                 \
+    R(F64, f64, 1, 8, false)                                                                       \
+    R(I8, i8, 1, 1, false)                                                                         \
+    R(I16, i16, 1, 2, false)                                                                       \
+    R(I32, i32, 1, 4, false)                                                                       \
+    R(I64, i64, 1, 8, false)                                                                       \
+    I(IQ2_XXS, iq2_xxs, 256, 66, true)                                                             \
+    I(IQ2_XS, iq2_xs, 256, 74, true)                                                               \
+    I(IQ3_XXS, iq3_xxs, 256, 98, true)                                                             \
+    I(IQ1_S, iq1_s, 256, 50, true)                                                                 \
+    I(IQ3_S, iq3_s, 256, 110, false)                                                               \
+    I(IQ2_S, iq2_s, 256, 82, true)                                                                 \
+    I(IQ1_M, iq1_m, 256, 56, true)                                                                 \
+    I(TQ1_0, tq1_0, 256, 54, false)                                                                \
+    I(TQ2_0, tq2_0, 256, 66, false)                                                                \
+    N(Q1_0, q1_0, 128, 18, false)                                                                  \
+    N(Q2_0, q2_0, 64, 18, false)
 
-quant_decode_fn quant_decode_f32, quant_decode_f16, quant_decode_bf16, quant_decode_f64,
-    quant_decode_i8, quant_decode_i16, quant_decode_i32, quant_decode_i64, quant_decode_mxfp4,
-    quant_decode_nvfp4;
-quant_decode_fn quant_decode_q4_0, quant_decode_q4_1, quant_decode_q5_0, quant_decode_q5_1,
-    quant_decode_q8_0, quant_decode_q8_1;
-quant_decode_fn quant_decode_q2_k, quant_decode_q3_k, quant_decode_q4_k, quant_decode_q5_k,
-    quant_decode_q6_k, quant_decode_q8_k;
-quant_decode_fn quant_decode_iq4_nl, quant_decode_iq4_xs;
-quant_decode_fn quant_decode_iq1_s, quant_decode_iq1_m, quant_decode_iq2_xxs, quant_decode_iq2_xs,
-    quant_decode_iq2_s, quant_decode_iq3_xxs, quant_decode_iq3_s, quant_decode_tq1_0,
-    quant_decode_tq2_0;
-
-quant_encode_fn quant_encode_f32, quant_encode_f16, quant_encode_bf16, quant_encode_mxfp4,
-    quant_encode_nvfp4;
-quant_encode_fn quant_encode_q4_0, quant_encode_q4_1, quant_encode_q5_0, quant_encode_q5_1,
-    quant_encode_q8_0;
-quant_encode_fn quant_encode_q2_k, quant_encode_q3_k, quant_encode_q4_k, quant_encode_q5_k,
-    quant_encode_q6_k;
-quant_encode_fn quant_encode_iq4_nl, quant_encode_iq4_xs;
-quant_encode_fn quant_encode_iq1_s, quant_encode_iq1_m, quant_encode_iq2_xxs, quant_encode_iq2_xs,
-    quant_encode_iq2_s, quant_encode_iq3_xxs, quant_encode_iq3_s, quant_encode_tq1_0,
-    quant_encode_tq2_0;
-
-quant_weighted_fn quant_weighted_q4_0, quant_weighted_q4_1, quant_weighted_q5_0,
-    quant_weighted_q5_1;
-quant_weighted_fn quant_weighted_q2_k, quant_weighted_q3_k, quant_weighted_q4_k,
-    quant_weighted_q5_k, quant_weighted_q6_k;
-quant_weighted_fn quant_weighted_iq4_nl, quant_weighted_iq4_xs;
-quant_weighted_fn quant_weighted_iq1_s, quant_weighted_iq1_m, quant_weighted_iq2_xxs,
-    quant_weighted_iq2_xs, quant_weighted_iq2_s, quant_weighted_iq3_xxs, quant_weighted_iq3_s,
-    quant_weighted_tq1_0, quant_weighted_tq2_0;
+#define QUANT_NONE(name, x, block, bytes, few)
+#define QUANT_READ(name, x, block, bytes, few)                                                     \
+    void quant_decode_##x(const void *src, float *dst, int64_t n);
+#define QUANT_WRITTEN(name, x, block, bytes, few)                                                  \
+    QUANT_READ(name, x, block, bytes, few)                                                         \
+    void quant_encode_##x(const float *src, void *dst, int64_t n);
+#define QUANT_WEIGHED(name, x, block, bytes, few)                                                  \
+    QUANT_WRITTEN(name, x, block, bytes, few)                                                      \
+    void quant_weighted_##x(const float *src, const float *importance, void *dst, int64_t n);
+QUANT_FORMATS(QUANT_NONE, QUANT_READ, QUANT_WRITTEN, QUANT_WEIGHED)
 
 static inline uint16_t load_u16(const unsigned char *p) {
     return (uint16_t)(p[0] | p[1] << 8);
