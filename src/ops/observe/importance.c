@@ -34,7 +34,7 @@ static void free_entry(struct summed *s) {
     free((int64_t *)s->sum.counts);
 }
 
-static void destroy(struct exec_attachment *a) {
+static void destroy_importance(struct exec_attachment *a) {
     struct importance *m = (struct importance *)a;
     for (int i = 0; i < m->n; i++)
         free_entry(&m->weights[i]);
@@ -47,10 +47,10 @@ static void destroy(struct exec_attachment *a) {
 
 // The exec's own, or NULL when it was not prepared.
 static struct importance *importance_of(const struct exec *x) {
-    return (struct importance *)exec_attached(x, destroy);
+    return (struct importance *)exec_attached(x, destroy_importance);
 }
 
-static bool grow(struct importance *m) {
+static bool reserve_sums(struct importance *m) {
     int64_t cap = m->cap; // of the first array alone, until both have it
     return !vec_reserve(&m->weights, &cap, m->n + 1, sizeof *m->weights, NULL) &&
            !vec_reserve(&m->shown, &m->cap, m->n + 1, sizeof *m->shown, NULL);
@@ -66,7 +66,7 @@ static int summed_weight_create(struct exec *x, const struct tensor *t, struct w
     s.sum.squares = calloc((size_t)(slices * t->ne[0]), sizeof *s.sum.squares);
     s.sum.counts = calloc((size_t)slices, sizeof *s.sum.counts);
     int rc = 0;
-    if (!s.sum.name || !s.sum.squares || !s.sum.counts || !grow(m))
+    if (!s.sum.name || !s.sum.squares || !s.sum.counts || !reserve_sums(m))
         rc = err_set(e, ERR_MEMORY, "no memory for the importances of tensor %s", t->name);
     if (!rc)
         rc = m->inner->weight_create(x, t, out, e);
@@ -142,8 +142,8 @@ static void add_squares(struct importance *m, struct imatrix_sum *s, int64_t n) 
 }
 
 // Adds what these weights read; they share the activation and so its columns.
-static void observe(struct exec *x, const struct weight *const *w, int count, const struct act *in,
-                    int64_t n) {
+static void sum_inputs(struct exec *x, const struct weight *const *w, int count,
+                       const struct act *in, int64_t n) {
     struct importance *m = importance_of(x);
     bool summed = false;
     for (int i = 0; i < count; i++) {
@@ -159,13 +159,13 @@ static void observe(struct exec *x, const struct weight *const *w, int count, co
 
 static void summed_linear(struct exec *x, const struct linear_job *jobs, int n_jobs,
                           const struct act *in, int64_t n) {
-    enum { MOST = 8 };
-    const struct weight *w[MOST];
-    for (int at = 0; at < n_jobs; at += MOST) {
-        int count = n_jobs - at < MOST ? n_jobs - at : MOST;
+    enum { MAX_TOGETHER = 8 };
+    const struct weight *w[MAX_TOGETHER];
+    for (int at = 0; at < n_jobs; at += MAX_TOGETHER) {
+        int count = min_i32(n_jobs - at, MAX_TOGETHER);
         for (int i = 0; i < count; i++)
             w[i] = jobs[at + i].w;
-        observe(x, w, count, in, n);
+        sum_inputs(x, w, count, in, n);
     }
     importance_of(x)->inner->linear(x, jobs, n_jobs, in, n);
 }
@@ -173,13 +173,13 @@ static void summed_linear(struct exec *x, const struct linear_job *jobs, int n_j
 static void summed_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
                                   int64_t n, struct act *out) {
     const struct weight *const both[2] = {w->gate, w->up};
-    observe(x, both, 2, in, n);
+    sum_inputs(x, both, 2, in, n);
     importance_of(x)->inner->linear_gate_up(x, w, in, n, out);
 }
 
 // Adds each entry's row to what its expert has read. A sum over entries is taken in their order.
-static void observe_entries(struct exec *x, const struct weight *w, const struct moe_list *l,
-                            const struct act *in, int64_t sharers) {
+static void sum_entries(struct exec *x, const struct weight *w, const struct moe_list *l,
+                        const struct act *in, int64_t sharers) {
     struct importance *m = importance_of(x);
     struct imatrix_sum *s = sum_of(m, w);
     int32_t ids[OPS_EXPERTS_USED_MAX];
@@ -201,13 +201,13 @@ static void observe_entries(struct exec *x, const struct weight *w, const struct
 
 static void summed_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
                                const struct act *in, struct act *out) {
-    observe_entries(x, w->gate, l, in, l->used);
-    observe_entries(x, w->up, l, in, l->used);
+    sum_entries(x, w->gate, l, in, l->used);
+    sum_entries(x, w->up, l, in, l->used);
     importance_of(x)->inner->moe_gate_up(x, w, l, in, out);
 }
 
 static void summed_moe_linear(struct exec *x, const struct moe_linear_args *a) {
-    observe_entries(x, a->w, &a->list, a->in, a->entries ? 1 : a->list.used);
+    sum_entries(x, a->w, &a->list, a->in, a->entries ? 1 : a->list.used);
     importance_of(x)->inner->moe_linear(x, a);
 }
 
@@ -254,7 +254,7 @@ int importance_prepare(struct exec *x, struct err *e) {
     }
     if (m->inner->linear_heads)
         m->table.linear_heads = summed_linear_heads;
-    m->base.destroy = destroy;
+    m->base.destroy = destroy_importance;
     exec_attach(x, &m->base);
     x->ops = &m->table;
     return 0;

@@ -11,8 +11,9 @@
 #include "base/clock.h"
 #include "base/vec.h"
 #include "ops/exec.h"
+#include "ops/ops_list.h"
 
-enum { MOST_OPEN = EXEC_MARKS / 2, NAME = 32 };
+enum { MAX_OPEN = EXEC_MARKS / 2, NAME = 32 };
 
 struct known_weight {
     const struct weight *w;
@@ -32,12 +33,12 @@ struct timing {
     struct timing_row *rows;
     int n_rows;
     int64_t cap_rows;
-    int open[MOST_OPEN]; // row of each op whose marks have not been read; -1: lost
+    int open[MAX_OPEN]; // row of each op whose marks have not been read; -1: lost
     int n_open;
     double clock[EXEC_MARKS]; // marks of a backend without its own
 };
 
-static void destroy(struct exec_attachment *a) {
+static void destroy_timing(struct exec_attachment *a) {
     struct timing *t = (struct timing *)a;
     free(t->weights);
     free(t->rows);
@@ -46,17 +47,17 @@ static void destroy(struct exec_attachment *a) {
 
 // The exec's own, or NULL when it was not prepared.
 static struct timing *timing_of(const struct exec *x) {
-    return (struct timing *)exec_attached(x, destroy);
+    return (struct timing *)exec_attached(x, destroy_timing);
 }
 
-static void mark(struct exec *x, int i) {
+static void set_mark(struct exec *x, int i) {
     if (x->mark)
         x->mark(x, i);
     else
         timing_of(x)->clock[i] = clock_ms();
 }
 
-static void collect(struct exec *x) {
+static void read_marks(struct exec *x) {
     struct timing *t = timing_of(x);
     for (int i = 0; i < t->n_open; i++) {
         double ms =
@@ -67,7 +68,7 @@ static void collect(struct exec *x) {
     t->n_open = 0;
 }
 
-static const struct known_weight *known(struct timing *t, const struct weight *w) {
+static const struct known_weight *find_weight(struct timing *t, const struct weight *w) {
     static const struct known_weight none = {.name = "?"};
     for (int i = 0; i < t->n_weights; i++) { // passes use weights in the order of loading
         t->last = t->last + 1 < t->n_weights ? t->last + 1 : 0;
@@ -78,7 +79,7 @@ static const struct known_weight *known(struct timing *t, const struct weight *w
 }
 
 // The row of an op; -1 when there is no memory for another one.
-static int row_of(struct timing *t, const char *op, enum timing_kind kind) {
+static int find_row(struct timing *t, const char *op, enum timing_kind kind) {
     for (int i = 0; i < t->n_rows; i++)
         if (!strcmp(t->rows[i].op, op) && !strcmp(t->rows[i].section, t->section))
             return i;
@@ -90,27 +91,27 @@ static int row_of(struct timing *t, const char *op, enum timing_kind kind) {
     return t->n_rows++;
 }
 
-static void begin(struct exec *x, const char *op, enum timing_kind kind, int64_t bytes) {
+static void begin_op(struct exec *x, const char *op, enum timing_kind kind, int64_t bytes) {
     struct timing *t = timing_of(x);
-    if (t->n_open == MOST_OPEN)
-        collect(x);
-    int row = row_of(t, op, kind);
+    if (t->n_open == MAX_OPEN)
+        read_marks(x);
+    int row = find_row(t, op, kind);
     if (row >= 0) {
         t->rows[row].calls++;
         t->rows[row].bytes += (double)bytes;
     }
     t->open[t->n_open] = row;
-    mark(x, 2 * t->n_open);
+    set_mark(x, 2 * t->n_open);
 }
 
-static void end(struct exec *x) {
+static void end_op(struct exec *x) {
     struct timing *t = timing_of(x);
-    mark(x, 2 * t->n_open + 1);
+    set_mark(x, 2 * t->n_open + 1);
     t->n_open++;
 }
 
 // Takes back a begin: the op was not done.
-static void withdraw(struct exec *x, int64_t bytes) {
+static void cancel_op(struct exec *x, int64_t bytes) {
     struct timing *t = timing_of(x);
     struct timing_row *row = t->open[t->n_open] < 0 ? NULL : &t->rows[t->open[t->n_open]];
     if (row)
@@ -156,7 +157,7 @@ static void timed_weight_destroy(struct exec *x, struct weight *w) {
     t->inner->weight_destroy(x, w);
 }
 
-static enum timing_kind kind_of(const char *weight) {
+static enum timing_kind kind_of_weight(const char *weight) {
     static const struct {
         const char *name;
         enum timing_kind kind;
@@ -170,81 +171,66 @@ static enum timing_kind kind_of(const char *weight) {
     return TIMING_OTHER;
 }
 
-// Ops.
+// Ops: what a call of each moves at least. Each is counted from what it needs of its parameters.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
-static void timed_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
+static void count_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
                               float *out) {
-    const struct known_weight *k = known(timing_of(x), w);
-    begin(x, "gather_rows", TIMING_HEAD, n * (k->bytes / (k->m ? k->m : 1) + 4 * k->k));
-    timing_of(x)->inner->gather_rows(x, w, ids, n, out);
-    end(x);
+    const struct known_weight *k = find_weight(timing_of(x), w);
+    begin_op(x, "gather_rows", TIMING_HEAD, n * (k->bytes / (k->m ? k->m : 1) + 4 * k->k));
 }
 
-static void timed_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out) {
-    begin(x, "to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));
-    timing_of(x)->inner->to_act(x, in, n, k, out);
-    end(x);
+static void count_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out) {
+    begin_op(x, "to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));
 }
 
-static void timed_norm(struct exec *x, const struct norm_args *a) {
-    begin(x, "norm", TIMING_OTHER, a->n * a->k * (a->add ? 12 : 8));
-    timing_of(x)->inner->norm(x, a);
-    end(x);
+static void count_norm(struct exec *x, const struct norm_args *a) {
+    begin_op(x, "norm", TIMING_OTHER, a->n * a->k * (a->add ? 12 : 8));
 }
 
-static void timed_scale(struct exec *x, const struct scale_args *a) {
-    begin(x, "scale", TIMING_OTHER, a->n * 8);
-    timing_of(x)->inner->scale(x, a);
-    end(x);
+static void count_scale(struct exec *x, const struct scale_args *a) {
+    begin_op(x, "scale", TIMING_OTHER, a->n * 8);
 }
 
-static void timed_activate(struct exec *x, const struct activate_args *a) {
-    begin(x, "activate", TIMING_FEED_FORWARD, 8 * a->n * a->k + exec_act_bytes(x, a->n, a->k));
-    timing_of(x)->inner->activate(x, a);
-    end(x);
+static void count_activate(struct exec *x, const struct activate_args *a) {
+    begin_op(x, "activate", TIMING_FEED_FORWARD, 8 * a->n * a->k + exec_act_bytes(x, a->n, a->k));
 }
 
-static void timed_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
+static void count_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                               int64_t k, struct act *out) {
-    begin(x, "norm_to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));
-    timing_of(x)->inner->norm_to_act(x, in, w, eps, n, k, out);
-    end(x);
+    begin_op(x, "norm_to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));
 }
 
-static void timed_linear(struct exec *x, const struct linear_job *jobs, int n_jobs,
+static void count_linear(struct exec *x, const struct linear_job *jobs, int n_jobs,
                          const struct act *in, int64_t n) {
     char op[sizeof((struct timing_row *)0)->op];
     int64_t bytes = 0;
     enum timing_kind kind = TIMING_OTHER;
     size_t at = (size_t)snprintf(op, sizeof op, "linear");
     for (int i = 0; i < n_jobs; i++) {
-        const struct known_weight *k = known(timing_of(x), jobs[i].w);
+        const struct known_weight *k = find_weight(timing_of(x), jobs[i].w);
         bytes += k->bytes + 4 * n * k->m * (jobs[i].add ? 2 : 1);
         if (i == 0) {
             bytes += exec_act_bytes(x, n, k->k);
-            kind = kind_of(k->name);
+            kind = kind_of_weight(k->name);
         }
         if (at < sizeof op)
             at += (size_t)snprintf(op + at, sizeof op - at, " %s", k->name);
     }
-    begin(x, op, kind, bytes);
-    timing_of(x)->inner->linear(x, jobs, n_jobs, in, n);
-    end(x);
+    begin_op(x, op, kind, bytes);
 }
 
-static void timed_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
+static void count_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in,
                                  int64_t n, struct act *out) {
-    const struct known_weight *g = known(timing_of(x), w->gate), *u = known(timing_of(x), w->up);
-    begin(x, "linear_gate_up", TIMING_FEED_FORWARD,
-          g->bytes + u->bytes + exec_act_bytes(x, n, g->k) + exec_act_bytes(x, n, g->m));
-    timing_of(x)->inner->linear_gate_up(x, w, in, n, out);
-    end(x);
+    const struct known_weight *g = find_weight(timing_of(x), w->gate),
+                              *u = find_weight(timing_of(x), w->up);
+    begin_op(x, "linear_gate_up", TIMING_FEED_FORWARD,
+             g->bytes + u->bytes + exec_act_bytes(x, n, g->k) + exec_act_bytes(x, n, g->m));
 }
 
-static void timed_moe_route(struct exec *x, const struct moe_route_args *a) {
-    begin(x, "moe_route", TIMING_FEED_FORWARD, a->n * (4 * (int64_t)a->experts + 8 * a->used));
-    timing_of(x)->inner->moe_route(x, a);
-    end(x);
+static void count_moe_route(struct exec *x, const struct moe_route_args *a) {
+    begin_op(x, "moe_route", TIMING_FEED_FORWARD, a->n * (4 * (int64_t)a->experts + 8 * a->used));
 }
 
 // What a list reads of a weight at most: which experts rows share is known to the device alone.
@@ -253,68 +239,59 @@ static int64_t expert_bytes(const struct known_weight *k, const struct moe_list 
     return k->experts ? k->bytes / k->experts * (entries < k->experts ? entries : k->experts) : 0;
 }
 
-static void timed_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
+static void count_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
                               const struct act *in, struct act *out) {
-    const struct known_weight *g = known(timing_of(x), w->gate), *u = known(timing_of(x), w->up);
-    begin(x, "moe_gate_up", TIMING_FEED_FORWARD,
-          expert_bytes(g, l) + expert_bytes(u, l) + exec_act_bytes(x, l->n, g->k) +
-              exec_act_bytes(x, l->n * l->used, g->m));
-    timing_of(x)->inner->moe_gate_up(x, w, l, in, out);
-    end(x);
+    const struct known_weight *g = find_weight(timing_of(x), w->gate),
+                              *u = find_weight(timing_of(x), w->up);
+    begin_op(x, "moe_gate_up", TIMING_FEED_FORWARD,
+             expert_bytes(g, l) + expert_bytes(u, l) + exec_act_bytes(x, l->n, g->k) +
+                 exec_act_bytes(x, l->n * l->used, g->m));
 }
 
-static void timed_moe_linear(struct exec *x, const struct moe_linear_args *a) {
-    const struct known_weight *w = known(timing_of(x), a->w);
+static void count_moe_linear(struct exec *x, const struct moe_linear_args *a) {
+    const struct known_weight *w = find_weight(timing_of(x), a->w);
     int64_t entries = a->list.n * a->list.used;
-    begin(x, "moe_linear", TIMING_FEED_FORWARD,
-          expert_bytes(w, &a->list) + 4 * entries * w->m +
-              exec_act_bytes(x, a->entries ? entries : a->list.n, w->k));
-    timing_of(x)->inner->moe_linear(x, a);
-    end(x);
+    begin_op(x, "moe_linear", TIMING_FEED_FORWARD,
+             expert_bytes(w, &a->list) + 4 * entries * w->m +
+                 exec_act_bytes(x, a->entries ? entries : a->list.n, w->k));
 }
 
-static void timed_moe_combine(struct exec *x, const struct moe_combine_args *a) {
-    begin(x, "moe_combine", TIMING_FEED_FORWARD,
-          4 * a->n * a->m * (a->used + 1 + (a->add ? 1 : 0)));
-    timing_of(x)->inner->moe_combine(x, a);
-    end(x);
+static void count_moe_combine(struct exec *x, const struct moe_combine_args *a) {
+    begin_op(x, "moe_combine", TIMING_FEED_FORWARD,
+             4 * a->n * a->m * (a->used + 1 + (a->add ? 1 : 0)));
 }
 
 static int64_t known_bytes(struct exec *x, const struct weight *w) {
-    return w ? known(timing_of(x), w)->bytes : 0;
+    return w ? find_weight(timing_of(x), w)->bytes : 0;
 }
 
 static bool timed_moe_layer(struct exec *x, const struct moe_layer_args *a) {
     const struct moe_list *l = &a->down.list;
     struct timing *t = timing_of(x);
     int64_t bytes = known_bytes(x, a->in[0].w) + (a->n_in > 1 ? known_bytes(x, a->in[1].w) : 0) +
-                    expert_bytes(known(t, a->both.gate), l) +
-                    expert_bytes(known(t, a->both.up), l) + expert_bytes(known(t, a->down.w), l) +
-                    8 * l->n * a->sum.m;
+                    expert_bytes(find_weight(t, a->both.gate), l) +
+                    expert_bytes(find_weight(t, a->both.up), l) +
+                    expert_bytes(find_weight(t, a->down.w), l) + 8 * l->n * a->sum.m;
     if (a->shared)
         bytes += known_bytes(x, a->shared->both.gate) + known_bytes(x, a->shared->both.up) +
                  known_bytes(x, a->shared->down.w);
-    begin(x, "moe_layer", TIMING_FEED_FORWARD, bytes);
+    begin_op(x, "moe_layer", TIMING_FEED_FORWARD, bytes);
     const bool done = t->inner->moe_layer(x, a);
-    done ? end(x) : withdraw(x, bytes);
+    done ? end_op(x) : cancel_op(x, bytes);
     return done;
 }
 
-static void timed_linear_heads(struct exec *x, const struct heads_args *a) {
-    const struct known_weight *w = known(timing_of(x), a->w);
-    begin(x, "linear_heads", TIMING_ATTENTION,
-          w->bytes + 4 * a->n * a->heads * (w->k + w->m + 2 * a->tail));
-    timing_of(x)->inner->linear_heads(x, a);
-    end(x);
+static void count_linear_heads(struct exec *x, const struct heads_args *a) {
+    const struct known_weight *w = find_weight(timing_of(x), a->w);
+    begin_op(x, "linear_heads", TIMING_ATTENTION,
+             w->bytes + 4 * a->n * a->heads * (w->k + w->m + 2 * a->tail));
 }
 
-static void timed_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
+static void count_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
                                      const struct rows *r) {
     int64_t q = a->q ? 2 * (int64_t)a->n_heads * a->dk : 0, kv = a->n_kv * (a->dk + a->dv);
     int64_t stored = a->n_kv * kv_layout_row(a->layout);
-    begin(x, "qk_norm_rope_store", TIMING_ATTENTION, r->n * (4 * (q + kv) + stored));
-    timing_of(x)->inner->qk_norm_rope_store(x, a, r);
-    end(x);
+    begin_op(x, "qk_norm_rope_store", TIMING_ATTENTION, r->n * (4 * (q + kv) + stored));
 }
 
 // Whether row i is the first of its sequence; rows of a sequence lie together.
@@ -322,7 +299,7 @@ static bool first_of_sequence(const struct rows *r, int64_t i) {
     return i == 0 || r->seq[i] != r->seq[i - 1];
 }
 
-static void timed_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
+static void count_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
     int64_t key = a->shape.n_kv * kv_layout_row(a->layout), width = a->shape.n_heads;
     int64_t keys = r->n;
     for (int64_t i = 0; i < r->n; i++) {
@@ -330,52 +307,40 @@ static void timed_attend(struct exec *x, const struct attend_args *a, const stru
         keys += a->shape.window && len > a->shape.window ? a->shape.window : len;
     }
     width *= a->shape.dv;
-    begin(x, "attend", TIMING_ATTENTION,
-          keys * key + r->n * width * (a->gate ? 8 : 4) + exec_act_bytes(x, r->n, width));
-    timing_of(x)->inner->attend(x, a, r);
-    end(x);
+    begin_op(x, "attend", TIMING_ATTENTION,
+             keys * key + r->n * width * (a->gate ? 8 : 4) + exec_act_bytes(x, r->n, width));
 }
 
 // Keys and values of the chunk's own blocks once; which others are read is known to the device
 // alone.
-static void timed_sparse_means(struct exec *x, const struct sparse_args *a) {
+static void count_sparse_means(struct exec *x, const struct sparse_args *a) {
     int64_t kv = (int64_t)a->n_kv * a->d;
-    begin(x, "sparse_means", TIMING_ATTENTION,
-          a->n * a->n_kv * kv_codec_bytes(a->k.codec, a->d) + 4 * a->n / SPARSE_BLOCK * kv);
-    timing_of(x)->inner->sparse_means(x, a);
-    end(x);
+    begin_op(x, "sparse_means", TIMING_ATTENTION,
+             a->n * a->n_kv * kv_codec_bytes(a->k.codec, a->d) + 4 * a->n / SPARSE_BLOCK * kv);
 }
 
-static void timed_sparse_select(struct exec *x, const struct sparse_args *a) {
+static void count_sparse_select(struct exec *x, const struct sparse_args *a) {
     int64_t blocks = sparse_blocks(a->first + a->n);
     int64_t lists = sparse_query_blocks(a->first, a->n) * a->n_heads * blocks;
-    begin(x, "sparse_select", TIMING_ATTENTION,
-          4 * a->n * a->n_heads * a->d + 4 * blocks * a->n_kv * a->d + 8 * lists);
-    timing_of(x)->inner->sparse_select(x, a);
-    end(x);
+    begin_op(x, "sparse_select", TIMING_ATTENTION,
+             4 * a->n * a->n_heads * a->d + 4 * blocks * a->n_kv * a->d + 8 * lists);
 }
 
-static void timed_sparse_attend(struct exec *x, const struct sparse_args *a) {
+static void count_sparse_attend(struct exec *x, const struct sparse_args *a) {
     int64_t width = (int64_t)a->n_heads * a->d;
     int64_t row = kv_codec_bytes(a->k.codec, a->d) + kv_codec_bytes(a->v.codec, a->d);
-    begin(x, "sparse_attend", TIMING_ATTENTION,
-          4 * a->n * width + a->n * a->n_kv * row + exec_act_bytes(x, a->n, width));
-    timing_of(x)->inner->sparse_attend(x, a);
-    end(x);
+    begin_op(x, "sparse_attend", TIMING_ATTENTION,
+             4 * a->n * width + a->n * a->n_kv * row + exec_act_bytes(x, a->n, width));
 }
 
-static void timed_key_mass(struct exec *x, const struct key_mass_args *a) {
-    begin(x, "key_mass", TIMING_ATTENTION, 4 * a->n * (a->n_kv * a->d + 4 * a->n_q));
-    timing_of(x)->inner->key_mass(x, a);
-    end(x);
+static void count_key_mass(struct exec *x, const struct key_mass_args *a) {
+    begin_op(x, "key_mass", TIMING_ATTENTION, 4 * a->n * (a->n_kv * a->d + 4 * a->n_q));
 }
 
-static void timed_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
+static void count_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
                                  const struct rows *r) {
     const struct gdn_shape *s = &a->shape;
-    begin(x, "gdn_gates_conv", TIMING_RECURRENT, 8 * r->n * (s->channels + 2 * s->n_v));
-    timing_of(x)->inner->gdn_gates_conv(x, a, r);
-    end(x);
+    begin_op(x, "gdn_gates_conv", TIMING_RECURRENT, 8 * r->n * (s->channels + 2 * s->n_v));
 }
 
 static int64_t gdn_state_bytes(const struct gdn_shape *s) {
@@ -405,16 +370,14 @@ static int64_t gdn_run_bytes(const struct gdn_args *a, const struct gdn_run *run
     return bytes;
 }
 
-static void timed_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
+static void count_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
     int64_t bytes = 0;
     for (int i = 0; i < a->n_runs; i++)
         bytes += gdn_run_bytes(a, &a->runs[i], r);
-    begin(x, "gdn", TIMING_RECURRENT, bytes);
-    timing_of(x)->inner->gdn(x, a, r);
-    end(x);
+    begin_op(x, "gdn", TIMING_RECURRENT, bytes);
 }
 
-static void timed_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
+static void count_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
     const struct gdn_shape *s = &a->shape;
     int64_t layer = 0;
     for (int i = 0; i < a->n_seqs; i++) {
@@ -423,57 +386,55 @@ static void timed_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
         layer += 2 * q->count * gdn_log_bytes(s) + 24 * (int64_t)s->channels +
                  folds * (2 * gdn_state_bytes(s) + GDN_BLOCK * gdn_log_bytes(s));
     }
-    begin(x, "gdn_commit", TIMING_RECURRENT, a->n_layers * layer);
-    timing_of(x)->inner->gdn_commit(x, a);
-    end(x);
+    begin_op(x, "gdn_commit", TIMING_RECURRENT, a->n_layers * layer);
 }
 
 static bool timed_gdn_blocks(struct exec *x, const struct gdn_args *a,
                              const struct gdn_state *state, int64_t len) {
     const struct gdn_shape *s = &a->shape;
-    begin(x, "gdn_blocks", TIMING_RECURRENT,
-          4 * gdn_state_bytes(s) +
-              a->runs[0].count * (gdn_log_bytes(s) + 8 * (int64_t)s->n_v * s->dv));
+    begin_op(x, "gdn_blocks", TIMING_RECURRENT,
+             4 * gdn_state_bytes(s) +
+                 a->runs[0].count * (gdn_log_bytes(s) + 8 * (int64_t)s->n_v * s->dv));
     bool done = timing_of(x)->inner->gdn_blocks(x, a, state, len);
-    end(x);
+    end_op(x);
     return done;
 }
 
-static void timed_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
+static void count_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a) {
     int64_t width = (int64_t)a->heads * a->dv;
-    begin(x, "gated_norm_to_act", TIMING_RECURRENT,
-          8 * a->n * width + exec_act_bytes(x, a->n, width));
-    timing_of(x)->inner->gated_norm_to_act(x, a);
-    end(x);
+    begin_op(x, "gated_norm_to_act", TIMING_RECURRENT,
+             8 * a->n * width + exec_act_bytes(x, a->n, width));
 }
 
-static void timed_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
+static void count_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
                             const int32_t *index, int64_t n, size_t row_bytes) {
-    begin(x, "copy_rows", TIMING_OTHER, 2 * n * (int64_t)row_bytes);
-    timing_of(x)->inner->copy_rows(x, dst, dst_stride, src, index, n, row_bytes);
-    end(x);
+    begin_op(x, "copy_rows", TIMING_OTHER, 2 * n * (int64_t)row_bytes);
 }
 
-static void timed_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
+static void count_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
                           const struct kv_slot *src, int64_t n) {
-    begin(x, "kv_copy", TIMING_ATTENTION, 2 * n * l->page_bytes / KV_PAGE);
-    timing_of(x)->inner->kv_copy(x, l, dst, src, n);
-    end(x);
+    begin_op(x, "kv_copy", TIMING_ATTENTION, 2 * n * l->page_bytes / KV_PAGE);
 }
 
-static void timed_head_topk(struct exec *x, const struct topk_args *a) {
-    begin(x, "head_topk", TIMING_HEAD, 4 * a->n * a->vocab);
-    timing_of(x)->inner->head_topk(x, a);
-    end(x);
+static void count_head_topk(struct exec *x, const struct topk_args *a) {
+    begin_op(x, "head_topk", TIMING_HEAD, 4 * a->n * a->vocab);
 }
 
-static void timed_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
+static void count_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                          const struct sample_row *rows, int32_t *choice) {
     (void)exec_take_overlapped(x); // whose ops would count as the sample's
-    begin(x, "sample", TIMING_HEAD, 4 * n * vocab);
-    timing_of(x)->inner->sample(x, logits, n, vocab, rows, choice);
-    end(x);
+    begin_op(x, "sample", TIMING_HEAD, 4 * n * vocab);
 }
+#pragma GCC diagnostic pop
+
+#define X(result, name, parameters, arguments)                                                     \
+    static result timed_##name parameters {                                                        \
+        count_##name arguments;                                                                    \
+        timing_of(x)->inner->name arguments;                                                       \
+        end_op(x);                                                                                 \
+    }
+OPS_COMPUTING(X)
+#undef X
 
 // The table: ops that are neither here nor waits stay the backend's own.
 static void fill_table(struct ops *o, const struct ops *inner, bool on) {
@@ -482,46 +443,12 @@ static void fill_table(struct ops *o, const struct ops *inner, bool on) {
     o->weight_destroy = timed_weight_destroy;
     if (!on)
         return;
-    o->gather_rows = timed_gather_rows;
-    o->to_act = timed_to_act;
-    if (inner->norm)
-        o->norm = timed_norm;
-    if (inner->scale)
-        o->scale = timed_scale;
-    if (inner->activate)
-        o->activate = timed_activate;
-    o->norm_to_act = timed_norm_to_act;
-    o->linear = timed_linear;
-    o->linear_gate_up = timed_linear_gate_up;
-    if (inner->moe_route) {
-        o->moe_route = timed_moe_route;
-        o->moe_gate_up = timed_moe_gate_up;
-        o->moe_linear = timed_moe_linear;
-        o->moe_combine = timed_moe_combine;
-    }
-    if (inner->moe_layer)
-        o->moe_layer = timed_moe_layer;
-    if (inner->linear_heads)
-        o->linear_heads = timed_linear_heads;
-    o->qk_norm_rope_store = timed_qk_norm_rope_store;
-    o->attend = timed_attend;
-    if (inner->sparse_attend) {
-        o->sparse_means = timed_sparse_means;
-        o->sparse_select = timed_sparse_select;
-        o->sparse_attend = timed_sparse_attend;
-    }
-    if (inner->key_mass)
-        o->key_mass = timed_key_mass;
-    o->gdn_gates_conv = timed_gdn_gates_conv;
-    o->gdn = timed_gdn;
-    o->gdn_commit = timed_gdn_commit;
-    if (inner->gdn_blocks)
-        o->gdn_blocks = timed_gdn_blocks;
-    o->gated_norm_to_act = timed_gated_norm_to_act;
-    o->copy_rows = timed_copy_rows;
-    o->kv_copy = timed_kv_copy;
-    o->head_topk = timed_head_topk;
-    o->sample = timed_sample;
+#define X(result, name, parameters, arguments)                                                     \
+    if (inner->name)                                                                               \
+        o->name = timed_##name;
+    OPS_COMPUTING(X)
+    OPS_TRIED(X)
+#undef X
 }
 
 int timing_prepare(struct exec *x, struct err *e) {
@@ -533,7 +460,7 @@ int timing_prepare(struct exec *x, struct err *e) {
     t->inner = x->ops;
     t->section = "";
     fill_table(&t->table, t->inner, false);
-    t->base.destroy = destroy;
+    t->base.destroy = destroy_timing;
     exec_attach(x, &t->base);
     x->ops = &t->table;
     return 0;
@@ -553,7 +480,7 @@ const struct timing_row *timing_rows(struct exec *x, int *n) {
     *n = 0;
     if (!timing_of(x))
         return NULL;
-    collect(x);
+    read_marks(x);
     *n = timing_of(x)->n_rows;
     return timing_of(x)->rows;
 }
@@ -561,7 +488,7 @@ const struct timing_row *timing_rows(struct exec *x, int *n) {
 void timing_clear(struct exec *x) {
     if (!timing_of(x))
         return;
-    collect(x);
+    read_marks(x);
     timing_of(x)->n_rows = 0;
 }
 

@@ -93,7 +93,7 @@ bool linear_defer(struct gpu *g, const struct linear_one *job, const struct line
 }
 
 // A single row's launch is short, and lets what comes behind it begin beside the products.
-static void finish(struct gpu *g, struct linear_deferred *a) {
+static void launch_finish(struct gpu *g, struct linear_deferred *a) {
     const bool ahead = a->job[0].n == 1;
     a->fours = 0;
     for (int j = 0; j < a->jobs; j++) {
@@ -109,7 +109,7 @@ extern "C" void linear_flush(struct gpu *g) {
     if (!g->sums_deferred)
         return;
     g->sums_deferred = false;
-    finish(g, g->deferred_sums);
+    launch_finish(g, g->deferred_sums);
 }
 
 void linear_hold(struct gpu *g, const struct linear_left *left) {
@@ -123,7 +123,7 @@ extern "C" void linear_release(struct gpu *g) {
     g->sums_held = false;
     struct linear_deferred a = {};
     a.job[a.jobs++] = *g->held_sums;
-    finish(g, &a);
+    launch_finish(g, &a);
 }
 
 bool linear_take_held(struct gpu *g, const float *row, int64_t m, struct linear_left *left) {

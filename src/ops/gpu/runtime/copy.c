@@ -20,7 +20,7 @@ struct copy_queue {
 };
 
 // The device of the calling thread, and everything that ops have deferred queued.
-static void enter(struct gpu *g) {
+static void enter_flushed(struct gpu *g) {
     gpu_flush(gpu_enter(&g->base));
 }
 
@@ -54,7 +54,7 @@ static void host_free(struct exec *x, void *p) {
 }
 
 static void close_queue(struct copy_queue *q) {
-    enter(q->g);
+    enter_flushed(q->g);
     if (q->stream)
         gpu_check(q->g, gpu_stream_wait(q->stream), "waiting for copies");
     for (int i = 0; i < EVENTS; i++)
@@ -72,7 +72,7 @@ static int open_queue(struct copy_queue **out, struct exec *x, struct err *e) {
     if (!q)
         return err_set(e, ERR_MEMORY, "no memory for a queue of copies");
     q->g = gpu_of(x);
-    enter(q->g);
+    enter_flushed(q->g);
     gpu_error code = gpu_stream_create(&q->stream);
     if (code == GPU_OK)
         code = gpu_order_event_create(&q->computed);
@@ -90,14 +90,14 @@ static int open_queue(struct copy_queue **out, struct exec *x, struct err *e) {
 
 static void after_compute(struct copy_queue *q) {
     struct gpu *g = q->g;
-    enter(g);
+    enter_flushed(g);
     if (gpu_check(g, gpu_event_record(q->computed, g->stream), "ordering copies"))
         gpu_check(g, gpu_stream_after(q->stream, q->computed), "ordering copies");
 }
 
-static void copy(struct copy_queue *q, void *dst, const void *src, size_t bytes, uint64_t ticket,
-                 bool to_host) {
-    enter(q->g);
+static void queue_copy(struct copy_queue *q, void *dst, const void *src, size_t bytes,
+                       uint64_t ticket, bool to_host) {
+    enter_flushed(q->g);
     gpu_error code = GPU_OK;
     if (bytes && to_host)
         code = gpu_to_host(dst, src, bytes, q->stream);
@@ -116,8 +116,8 @@ static bool is_bad(const struct copy_queue *q, uint64_t ticket) {
     return q->bad_first && ticket >= q->bad_first && ticket <= q->bad_last;
 }
 
-static bool done(struct copy_queue *q, uint64_t ticket) {
-    enter(q->g);
+static bool is_copy_done(struct copy_queue *q, uint64_t ticket) {
+    enter_flushed(q->g);
     gpu_error code = gpu_event_query(q->copied[ticket % EVENTS]);
     if (code == GPU_NOT_READY)
         gpu_last_error(); // not a fault
@@ -126,8 +126,8 @@ static bool done(struct copy_queue *q, uint64_t ticket) {
     return code != GPU_NOT_READY;
 }
 
-static int wait(struct copy_queue *q, uint64_t ticket, struct err *e) {
-    enter(q->g);
+static int wait_for_copy(struct copy_queue *q, uint64_t ticket, struct err *e) {
+    enter_flushed(q->g);
     gpu_error code = gpu_event_wait(q->copied[ticket % EVENTS]);
     gpu_check(q->g, code, "copying beside the ops");
     if (is_bad(q, ticket))
@@ -140,7 +140,7 @@ static int wait(struct copy_queue *q, uint64_t ticket, struct err *e) {
 
 static void before_compute(struct copy_queue *q, uint64_t ticket) {
     struct gpu *g = q->g;
-    enter(g);
+    enter_flushed(g);
     if (is_bad(q, ticket))
         gpu_check(g, q->why, "copying beside the ops");
     launch_order_forget(&g->order); // the next launch may read only weights before it waits
@@ -153,9 +153,9 @@ const struct copy_backend cuda_copies = {
     .open = open_queue,
     .close = close_queue,
     .after_compute = after_compute,
-    .copy = copy,
-    .done = done,
-    .wait = wait,
+    .copy = queue_copy,
+    .done = is_copy_done,
+    .wait = wait_for_copy,
     .before_compute = before_compute,
     .park_open = cuda_park_open,
     .park_fault = cuda_park_fault,

@@ -24,7 +24,7 @@ static void memory_of(struct exec *x, struct exec_memory *m) {
 }
 
 // What ops keep between their launches may be half done after a launch that did not come about.
-static void begin_anew(struct gpu *g) {
+static void reset_after_fault(struct gpu *g) {
     g->fault = GPU_OK;
     launch_order_forget(&g->order);
     g->sums_deferred = g->sums_held = g->combine_deferred = false;
@@ -37,7 +37,7 @@ static void begin_anew(struct gpu *g) {
         gpu_clear(g, g->row_state, (size_t)g->row_state_rows * 2 * sizeof *g->row_state);
 }
 
-static int status(struct exec *x, struct err *e) {
+static int status_of(struct exec *x, struct err *e) {
     struct gpu *g = gpu_enter(x);
     gpu_flush(g);
     gpu_check(g, gpu_stream_wait(g->stream), "waiting for the device");
@@ -49,7 +49,7 @@ static int status(struct exec *x, struct err *e) {
     if (fault != GPU_OUT_OF_MEMORY)
         return err_set(e, ERR_DEVICE, "GPU %d failed (%s: %s); restart the program", g->device,
                        where, gpu_error_text(fault));
-    begin_anew(g);
+    reset_after_fault(g);
     return err_set(e, ERR_MEMORY,
                    "GPU %d is out of memory (%s); use a shorter --max-ctx or a smaller --chunk",
                    g->device, where);
@@ -59,12 +59,12 @@ static void *alloc_in(struct exec *x, enum exec_arena arena, size_t bytes) {
     return gpu_alloc_in(gpu_enter(x), arena, bytes);
 }
 
-static void trim(struct exec *x) {
+static void trim_memory(struct exec *x) {
     slabs_trim(&gpu_enter(x)->memory);
 }
 
 // Forms that came with ops for models to be, and have no kernel here yet.
-static int takes(const struct exec *x, const struct ops_needs *n, struct err *e) {
+static int check_needs(const struct exec *x, const struct ops_needs *n, struct err *e) {
     const char *what = NULL;
     if (n->qk)
         what = cuda_qk_lacks(n->qk);
@@ -157,7 +157,7 @@ void exec_survey_cuda(struct device_survey *s) {
 }
 
 // What ops have deferred, in the order in which later ones may take it up.
-static void flush(struct gpu *g, bool held) {
+static void flush_deferred(struct gpu *g, bool held) {
     act_flush(g);
     linear_flush(g);
     moe_flush(g);
@@ -220,18 +220,18 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
                             .host_rows = &cuda_host_rows,
                             .destroy = cuda_destroy,
                             .weight_bytes = cuda_weight_bytes,
-                            .takes = takes,
+                            .takes = check_needs,
                             .act_bytes = cuda_act_bytes,
                             .act_read = cuda_act_read,
                             .own_bytes = cuda_own_bytes,
                             .reserve = cuda_reserve,
-                            .status = status,
+                            .status = status_of,
                             .memory = memory_of,
                             .alloc_in = alloc_in,
-                            .trim = trim,
+                            .trim = trim_memory,
                             .mark = set_mark,
                             .between = ms_between};
-    g->flush = flush;
+    g->flush = flush_deferred;
     g->device = o->device;
     g->memory.limit = o->limit;
     g->memory.separate = o->separate;

@@ -25,7 +25,7 @@ struct calls {
 
 static struct calls driver; // filled once it is asked for; the same whoever fills it
 
-static bool find(const char *name, void *to) {
+static bool find_driver_call(const char *name, void *to) {
     enum cudaDriverEntryPointQueryResult found;
     void *f = NULL;
     if (cudaGetDriverEntryPointByVersion(name, &f, 12000, cudaEnableDefault, &found) !=
@@ -36,13 +36,15 @@ static bool find(const char *name, void *to) {
     return true;
 }
 
-static bool find_all(void) {
+static bool find_driver_calls(void) {
     struct calls c;
-    bool ok = find("cuMemGetAllocationGranularity", &c.grain) &&
-              find("cuMemAddressReserve", &c.reserve) && find("cuMemAddressFree", &c.unreserve) &&
-              find("cuMemCreate", &c.create) && find("cuMemRelease", &c.drop) &&
-              find("cuMemMap", &c.map) && find("cuMemUnmap", &c.unmap) &&
-              find("cuMemSetAccess", &c.access);
+    bool ok = find_driver_call("cuMemGetAllocationGranularity", &c.grain) &&
+              find_driver_call("cuMemAddressReserve", &c.reserve) &&
+              find_driver_call("cuMemAddressFree", &c.unreserve) &&
+              find_driver_call("cuMemCreate", &c.create) &&
+              find_driver_call("cuMemRelease", &c.drop) && find_driver_call("cuMemMap", &c.map) &&
+              find_driver_call("cuMemUnmap", &c.unmap) &&
+              find_driver_call("cuMemSetAccess", &c.access);
     if (ok)
         driver = c;
     else
@@ -50,28 +52,28 @@ static bool find_all(void) {
     return ok;
 }
 
-static CUmemAllocationProp kind_of(const struct gpu *g) {
+static CUmemAllocationProp allocation_kind(const struct gpu *g) {
     CUmemAllocationProp p = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
     p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     p.location.id = g->device;
     return p;
 }
 
-static void *reserve(void *arg, size_t bytes) {
+static void *reserve_addresses(void *arg, size_t bytes) {
     CUdeviceptr p = 0;
     gpu_use_device(((struct gpu *)arg)->device);
     return driver.reserve(&p, bytes, 0, 0, 0) == CUDA_SUCCESS ? (void *)p : NULL;
 }
 
-static void release(void *arg, void *p, size_t bytes) {
+static void free_addresses(void *arg, void *p, size_t bytes) {
     struct gpu *g = arg;
     if (driver.unreserve((CUdeviceptr)p, bytes) != CUDA_SUCCESS)
         gpu_check(g, cudaErrorUnknown, "freeing addresses of parked memory");
 }
 
-static bool back_piece(struct gpu *g, CUdeviceptr p, size_t bytes) {
+static bool map_piece(struct gpu *g, CUdeviceptr p, size_t bytes) {
     CUmemGenericAllocationHandle h;
-    const CUmemAllocationProp kind = kind_of(g);
+    const CUmemAllocationProp kind = allocation_kind(g);
     const CUmemAccessDesc access = {kind.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     if (driver.create(&h, bytes, &kind, 0) != CUDA_SUCCESS)
         return false;
@@ -94,18 +96,18 @@ static bool unmap_pieces(unsigned char *p, size_t bytes) {
     return ok;
 }
 
-static bool back(void *arg, void *p, size_t bytes) {
+static bool map_pieces(void *arg, void *p, size_t bytes) {
     struct gpu *g = arg;
     gpu_use_device(g->device);
     for (size_t at = 0; at < bytes; at += PARK_PIECE)
-        if (!back_piece(g, (CUdeviceptr)p + at, min_size(bytes - at, PARK_PIECE))) {
+        if (!map_piece(g, (CUdeviceptr)p + at, min_size(bytes - at, PARK_PIECE))) {
             unmap_pieces(p, at);
             return false;
         }
     return true;
 }
 
-static void strip(void *arg, void *p, size_t bytes) {
+static void unmap_memory(void *arg, void *p, size_t bytes) {
     struct gpu *g = arg;
     gpu_use_device(g->device);
     gpu_check(g, gpu_stream_wait(g->stream), "waiting to park memory");
@@ -121,13 +123,13 @@ static void host_give(void *arg, void *p) {
     exec_host_free(arg, p);
 }
 
-static bool save(void *arg, void *host, const void *p, size_t bytes) {
+static bool copy_out(void *arg, void *host, const void *p, size_t bytes) {
     struct gpu *g = arg;
     gpu_download(g, host, p, bytes);
     return g->fault == GPU_OK;
 }
 
-static bool load(void *arg, void *p, const void *host, size_t bytes) {
+static bool copy_back(void *arg, void *p, const void *host, size_t bytes) {
     struct gpu *g = arg;
     gpu_upload(g, p, host, bytes);
     return g->fault == GPU_OK;
@@ -135,10 +137,19 @@ static bool load(void *arg, void *p, const void *host, size_t bytes) {
 
 int cuda_park_open(struct exec *x, struct parked *k, struct err *e) {
     struct gpu *g = gpu_enter(x);
-    const CUmemAllocationProp kind = kind_of(g);
-    struct parked_source from = {reserve, release, back, strip, host_take, host_give,
-                                 save,    load,    g,    0,     PARK_PIECE};
-    if (!find_all() ||
+    const CUmemAllocationProp kind = allocation_kind(g);
+    struct parked_source from = {reserve_addresses,
+                                 free_addresses,
+                                 map_pieces,
+                                 unmap_memory,
+                                 host_take,
+                                 host_give,
+                                 copy_out,
+                                 copy_back,
+                                 g,
+                                 0,
+                                 PARK_PIECE};
+    if (!find_driver_calls() ||
         driver.grain(&from.grain, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
         return err_set(e, ERR_UNSUPPORTED,
                        "the driver of GPU %d has no virtual memory, by which weights could make "

@@ -19,12 +19,12 @@ struct few_kind {
     bool warp;
 };
 
-static few_kind kind_of(const struct gpu *g, int64_t n) {
+static few_kind few_kind_of(const struct gpu *g, int64_t n) {
     const few_kind k = {kernel_rows(n), n > 8 && g->path != CUDA_PATH_WGMMA};
     return k;
 }
 
-static linear_few_fn *kernel_of(few_kind k) {
+static linear_few_fn *few_kernel_of(few_kind k) {
     switch (k.warp ? -k.rows : k.rows) {
 #define X(rows)                                                                                    \
     case rows:                                                                                     \
@@ -117,7 +117,7 @@ static int most_tiles(const struct gpu *g, struct linear_few *c, few_kind kind) 
 
 bool linear_few_fits(const struct gpu *g, const struct linear_launch *l, const int *forms) {
     struct linear_few c = few_of(l, forms);
-    return most_tiles(g, &c, kind_of(g, l->n)) > 0;
+    return most_tiles(g, &c, few_kind_of(g, l->n)) > 0;
 }
 
 // Bytes that a warp reads of a tile of job j.
@@ -174,7 +174,7 @@ static void count_stages(struct linear_few_cut *t, int form, int parts, int rows
 }
 
 // Returns the most tiles that a unit has.
-static int cut(const struct gpu *g, struct linear_few *c, int rows, int warps) {
+static int cut_into_units(const struct gpu *g, struct linear_few *c, int rows, int warps) {
     int most = 0, each[LINEAR_JOBS];
     const int rounds = choose_tiles(g, c, warps, each);
     c->units = 0;
@@ -281,13 +281,13 @@ static int choose_slots(const struct gpu *g, struct linear_few *c, few_kind kind
 }
 
 void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *forms, size_t kept) {
-    const few_kind kind = kind_of(g, l->n);
-    linear_few_fn *kernel = kernel_of(kind);
+    const few_kind kind = few_kind_of(g, l->n);
+    linear_few_fn *kernel = few_kernel_of(kind);
     struct linear_few c = few_of(l, forms);
     take_wide(g, &c);
     if (!reserve_parts(g, &c, kept) || !allow_shared(g, kernel, kind) || !map_rows(g, &c, l, kind))
         return;
-    const int busy = cut(g, &c, kind.rows, most_tiles(g, &c, kind));
+    const int busy = cut_into_units(g, &c, kind.rows, most_tiles(g, &c, kind));
     const int warps = warps_of(kind, busy);
     const int threads = kind.warp ? (warps + 1) * 32 : few_threads(kind.rows);
     const int blocks = c.units < g->processors ? c.units : g->processors;

@@ -434,7 +434,7 @@ extern "C" void act_defer_plain(struct gpu *g, struct act *a, int64_t n) {
     g->deferred_plain = true;
 }
 
-static bool take(struct gpu *g, const void *x, int64_t n, bool plain, struct act *a) {
+static bool take_deferred(struct gpu *g, const void *x, int64_t n, bool plain, struct act *a) {
     if (g->deferred_rows != n || g->deferred_act->x != x || g->deferred_plain != plain)
         return false;
     *a = *g->deferred_act;
@@ -443,11 +443,11 @@ static bool take(struct gpu *g, const void *x, int64_t n, bool plain, struct act
 }
 
 extern "C" bool act_take(struct gpu *g, const void *x, int64_t n, struct act *a) {
-    return take(g, x, n, false, a);
+    return take_deferred(g, x, n, false, a);
 }
 
 extern "C" bool act_take_plain(struct gpu *g, const void *x, int64_t n, struct act *a) {
-    return take(g, x, n, true, a);
+    return take_deferred(g, x, n, true, a);
 }
 
 extern "C" void act_flush(struct gpu *g) {

@@ -532,8 +532,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-static bool map(struct gpu *g, gpu_tile_map *m, const void *x, int64_t stride, int64_t rows,
-                int rows_each) {
+static bool map_rows(struct gpu *g, gpu_tile_map *m, const void *x, int64_t stride, int64_t rows,
+                     int rows_each) {
     if (!g->map_maker)
         g->map_maker = gpu_map_maker();
     gpu_error made = gpu_make_map(g->map_maker, m, x, stride, rows, STEP, rows_each);
@@ -554,7 +554,7 @@ static bool map_outs(struct gpu *g, struct unpacked_call *c, int rows_each) {
 
 template <class S> static void launch(struct gpu *g, struct unpacked_call *c) {
     c->l.row_tiles = (c->l.n + S::N - 1) / S::N;
-    if (!map(g, &c->rows, c->l.x, c->l.stride, c->l.n, S::N / CLUSTER) ||
+    if (!map_rows(g, &c->rows, c->l.x, c->l.stride, c->l.n, S::N / CLUSTER) ||
         (S::STAGED && !map_outs(g, c, S::HIGH)))
         return;
     gpu_check(g, gpu_allow_shared((linear_unpacked<S>), S::BYTES), "linear (unpacked)");
@@ -596,7 +596,7 @@ static bool can_stage(const struct linear_one *o) {
 }
 
 // Unpacks the jobs of l, which fit at `to`, and queues their products.
-static void run(struct gpu *g, const struct linear_launch *l, __half *to) {
+static void launch_products(struct gpu *g, const struct linear_launch *l, __half *to) {
     bool parts = false, pairs = true, staged = true, add = false;
     struct unpacked_call call, *c = &call;
     c->l = *l;
@@ -605,7 +605,7 @@ static void run(struct gpu *g, const struct linear_launch *l, __half *to) {
         struct linear_one *o = &c->l.job[j];
         const int64_t rows = linear_unpacked_rows(o), each = OUTPUTS * CLUSTER;
         linear_unpack(g, o, to, l->stride);
-        if (!map(g, &c->weights[j], to, l->stride, rows, OUTPUTS))
+        if (!map_rows(g, &c->weights[j], to, l->stride, rows, OUTPUTS))
             return;
         to += rows * l->stride;
         o->first = c->blocks;
@@ -648,6 +648,6 @@ void linear_unpacked_launch(struct gpu *g, struct linear_launch *l, size_t kept)
         if (g->path == CUDA_PATH_MMA)
             linear_unpacked_mma_run(g, &some, (__half *)(scratch + kept));
         else
-            run(g, &some, (__half *)(scratch + kept));
+            launch_products(g, &some, (__half *)(scratch + kept));
     }
 }
