@@ -26,9 +26,8 @@ NESTING = 3
 COLUMNS = 100
 FOLDER_FILES = 25
 PREFIX_FILES = 3  # what more files of one folder have in front of their names is a folder's name
-LIBRARIES = {"json-c/": "base/json/json.c", "pcre2.h": "text/tokenizer/split.c",
-             "utf8proc.h": "text/tokenizer/norm.c", "histedit.h": "cli/chat/line_editor.c",
-             "curl/": "serve/relay/upstream.c"}
+LIBRARIES = {"pcre2.h": "text/tokenizer/split.c", "utf8proc.h": "text/tokenizer/norm.c",
+             "histedit.h": "cli/chat/line_editor.c", "curl/": "serve/relay/upstream.c"}
 # A library that a family of files shares: they begin with this.
 FAMILIES = {"event2/": "serve/http"}
 LEFTOVERS = re.compile(r"\b(T" r"ODO|F" r"IXME|X" r"XX|H" r"ACK|W" r"IP)\b")

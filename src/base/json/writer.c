@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer of json.h: every call appends to a string. It needs no library, so that builds without
-// the reader have it too. Values that were read are written by walking them, as deep as the reader
-// has let them be.
+// The writer of json.h: every call appends to a string. Values that were read are written by
+// walking them, as deep as the reader has let them be.
 #include "base/json/json.h"
 
 #include <math.h>
@@ -159,14 +158,6 @@ static void put_items(struct json_writer *w, const struct json *v) {
     jw_end(w, ']');
 }
 
-static void put_number(struct json_writer *w, const char *text) {
-    separate(w);
-    if (text)
-        str_puts(&w->out, text);
-    else
-        w->out.failed = true;
-}
-
 void jw_value(struct json_writer *w, const struct json *v) {
     size_t len = 0;
     const char *s = json_str(v, &len);
@@ -179,7 +170,8 @@ void jw_value(struct json_writer *w, const struct json *v) {
         break;
     case JSON_INT:
     case JSON_DOUBLE:
-        put_number(w, json_number_text(v));
+        separate(w);
+        str_puts(&w->out, json_number_text(v));
         break;
     case JSON_STRING:
         jw_str(w, s, len);
