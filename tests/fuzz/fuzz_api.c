@@ -105,9 +105,8 @@ static void write_answer(const struct params *p, const char *text, size_t n, boo
 
 // Bodies as conversations, and back.
 static bool read_turns(struct conversation *v, const struct json *body, struct api_error *x) {
-    if (!messages_body_check(body, x))
+    if (!conversation_read_messages(v, body, x))
         return false;
-    conversation_read_messages(v, body);
     conversation_read_messages_tools(v, body);
     return true;
 }
@@ -178,13 +177,14 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     struct params p = {0};
     struct api_error x = {0};
     struct json *body = NULL;
+    struct conversation chat = {0};
     if (size == 0)
         return;
     enum endpoint endpoint = endpoints[data[0] % 7];
     const char *text = (const char *)data + 1;
     sample_params_init(&l.sample);
     bool ok = body_parse(text, size - 1, &body, &x) && body_read(&p, body, endpoint, &l, &x) &&
-              (!(endpoint & ENDPOINT_MESSAGES) || conversation_check_chat(p.messages, &x)) &&
+              (!(endpoint & ENDPOINT_MESSAGES) || conversation_read_chat_body(&chat, &p, &x)) &&
               (endpoint != ENDPOINT_ANTHROPIC || survives(body, read_turns, write_turns, &x)) &&
               (endpoint != ENDPOINT_RESPONSES || survives(body, read_items, write_items, &x));
     if (ok) {
@@ -194,6 +194,7 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     } else {
         check_refusal(&x, fragile);
     }
+    conversation_fini(&chat);
     params_fini(&p);
     json_free(body);
 }

@@ -36,10 +36,8 @@ static void read_body(const char *body, struct json_writer *w) {
     struct chat_words words = {0};
     struct api_error x = {0};
     assert_true(body_parse(body, strlen(body), &v, &x));
-    bool ok = messages_body_check(v, &x);
-    if (ok)
-        conversation_read_messages(&c, v);
-    if (ok && conversation_plain(&c, &x) && conversation_words(&c, &words, &x)) {
+    if (conversation_read_messages(&c, v, &x) && conversation_plain(&c, &x) &&
+        conversation_words(&c, &words, &x)) {
         jw_value(w, words.messages);
     } else {
         assert_int_equal(x.status, 400);
@@ -222,8 +220,7 @@ static void offers(const char *turns, const char *wanted) {
                "{}}],\"messages\":[" HI ",%s]}",
                turns);
     assert_int_equal(json_parse(&v, body.data, body.len, NULL), 0);
-    assert_true(messages_body_check(v, &x));
-    conversation_read_messages(&c, v);
+    assert_true(conversation_read_messages(&c, v, &x));
     conversation_read_messages_tools(&c, v);
     assert_true(conversation_plain(&c, &x));
     assert_true(conversation_words(&c, &words, &x));

@@ -446,7 +446,9 @@ static void conversations_are_checked(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct json *v = parse(cases[i].messages);
         struct api_error x = {0};
-        bool ok = conversation_check_chat(v, &x);
+        struct conversation read = {0};
+        bool ok = conversation_read_chat(&read, v, &x);
+        conversation_fini(&read);
         if (ok != !cases[i].param)
             fail_msg("%s: %s", cases[i].messages, x.text);
         if (!ok)

@@ -11,7 +11,7 @@
 #include "serve/completion/write.h"
 #include "serve/conversation/chat.h"
 #include "serve/http/sse.h"
-#include "serve/request/fields.h"
+
 static bool is_chat(const struct completion *c) {
     return c->d->endpoint == ENDPOINT_CHAT;
 }

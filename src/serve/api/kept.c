@@ -67,7 +67,7 @@ static int put_item_member(void *arg, const char *key, size_t n, const struct js
     return 0;
 }
 
-static void put_item(const struct json *item, const char *id, struct json_writer *w) {
+static void put_input_item(const struct json *item, const char *id, struct json_writer *w) {
     if (!id || json_kind_of(item) != JSON_OBJECT || json_get(item, "id")) {
         jw_value(w, item);
         return;
@@ -97,7 +97,7 @@ static void put_page(const struct json *items, const struct input_page *page, si
     for (size_t k = from; k < end; k++) {
         size_t i = page->ascending ? k : n - 1 - k;
         const char *id = item_id(items, page->response, i, made);
-        put_item(json_at(items, i), id, w);
+        put_input_item(json_at(items, i), id, w);
         snprintf(last, sizeof last, "%s", id ? id : "");
         if (k == from)
             memcpy(first, last, sizeof first);
@@ -140,7 +140,7 @@ static bool find_input_item(const struct json *items, const char *response, stru
     size_t i = item_at(items, response, id);
     if (i == json_len(items))
         return false;
-    put_item(json_at(items, i), item_id(items, response, i, made), w);
+    put_input_item(json_at(items, i), item_id(items, response, i, made), w);
     return true;
 }
 
@@ -417,7 +417,7 @@ static void refuse_unknown(struct exchange *x, const char *id) {
 }
 
 // What the query says of `key`, as it came; false where it is silent.
-static bool query_says(const char *query, const char *key, struct words *out) {
+static bool find_query_value(const char *query, const char *key, struct words *out) {
     size_t k = strlen(key);
     for (const char *p = query; p; p = strchr(p, '&')) {
         p += *p == '&';
@@ -431,10 +431,10 @@ static bool query_says(const char *query, const char *key, struct words *out) {
 }
 
 // A whole number of the query, of at most 15 digits. False: something else stands there.
-static bool query_number(const char *query, const char *key, int64_t *out) {
+static bool read_query_number(const char *query, const char *key, int64_t *out) {
     struct words w;
     int64_t v = 0;
-    if (!query_says(query, key, &w))
+    if (!find_query_value(query, key, &w))
         return true;
     for (size_t i = 0; i < w.n; i++) {
         if (w.s[i] < '0' || w.s[i] > '9' || i == 15)
@@ -454,11 +454,11 @@ static bool write_items(const char *id, const char *query, const struct str *inp
     struct json *items = NULL;
     int64_t limit = INT32_MAX; // all, unless the query says otherwise
     bool ok = kept_parse(input, &items, x);
-    page.ascending = query_says(query, "order", &order) && words_equal(order, "asc");
-    if (ok && (!query_number(query, "limit", &limit) || limit < 1))
+    page.ascending = find_query_value(query, "order", &order) && words_equal(order, "asc");
+    if (ok && (!read_query_number(query, "limit", &limit) || limit < 1))
         ok = api_refuse(x, "limit", "limit must be a number of items, 1 at least");
     page.limit = (size_t)limit;
-    if (ok && query_says(query, "after", &page.after) && page.after.n == 0)
+    if (ok && find_query_value(query, "after", &page.after) && page.after.n == 0)
         page.after.s = NULL;
     if (ok && !input_items_write(items, &page, &w))
         ok = api_refuse(x, "after", "after is '%.*s', and no item of the list has that id",
@@ -469,7 +469,7 @@ static bool write_items(const char *id, const char *query, const struct str *inp
 }
 
 // The id of what follows "/v1/responses/"; true: its input items are requested.
-static bool split_rest(const char *rest, char id[static RANDOM_ID]) {
+static bool parse_kept_path(const char *rest, char id[static RANDOM_ID]) {
     static const char tail[] = "/input_items";
     size_t n = strlen(rest), m = sizeof tail - 1;
     bool items = n > m && !strcmp(rest + n - m, tail);
@@ -480,7 +480,7 @@ static bool split_rest(const char *rest, char id[static RANDOM_ID]) {
 bool response_view_streams(const struct response_view *v) {
     char id[RANDOM_ID];
     struct words w;
-    return !split_rest(v->rest, id) && query_says(v->query, "stream", &w) &&
+    return !parse_kept_path(v->rest, id) && find_query_value(v->query, "stream", &w) &&
            (words_equal(w, "true") || words_equal(w, "True") || words_equal(w, "1"));
 }
 
@@ -491,7 +491,7 @@ static bool write_events(const char *query, const struct str *text, struct str *
     int64_t after = -1, last = -1;
     if (!kept_parse(text, &response, x))
         return false;
-    bool ok = query_number(query, "starting_after", &after) ||
+    bool ok = read_query_number(query, "starting_after", &after) ||
               api_refuse(x, "starting_after", "starting_after must be the number of an event");
     if (ok)
         last = response_replay(response, after, out);
@@ -506,7 +506,7 @@ static bool write_events(const char *query, const struct str *text, struct str *
 
 size_t api_response_size(struct service *s, const char *rest) {
     char id[RANDOM_ID];
-    split_rest(rest, id);
+    parse_kept_path(rest, id);
     return response_store_size(&s->responses, id);
 }
 
@@ -514,7 +514,7 @@ bool api_response_write(struct service *s, const struct response_view *v, struct
                         struct api_error *x) {
     char id[RANDOM_ID];
     struct str text = {0};
-    bool items = split_rest(v->rest, id), ok = true;
+    bool items = parse_kept_path(v->rest, id), ok = true;
     if (!response_store_get(&s->responses, id, items ? NULL : &text, items ? &text : NULL))
         ok = fail_unknown(x, v->rest);
     else if (items)

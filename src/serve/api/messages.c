@@ -4,28 +4,27 @@
 // with them; one choice a request. The writer is of the loop thread only.
 #include "serve/api/handlers.h"
 
-#include <string.h>
-
 #include "serve/completion/prompt.h"
 #include "serve/completion/write.h"
 #include "serve/conversation/messages.h"
 #include "serve/http/sse.h"
 #include "serve/reply/opaque.h"
+
 // An event's data begins with its own name.
-static struct json_writer *open_event(struct completion *c, const char *name) {
+static struct json_writer *open_block_event(struct completion *c, const char *name) {
     struct json_writer *w = &c->s->json;
     jw_begin(w, '{');
     jw_key_str(w, "type", name);
     return w;
 }
 
-static void close_event(struct completion *c, const char *name) {
+static void close_block_event(struct completion *c, const char *name) {
     jw_end(&c->s->json, '}');
     sse_write(&c->s->out, name, &c->s->json);
 }
 
 // Here the prompt's tokens that were cached do not count as read.
-static void put_usage(struct completion *c, struct json_writer *w) {
+static void put_message_usage(struct completion *c, struct json_writer *w) {
     struct answer_totals t = completion_totals(c);
     jw_key_begin(w, "usage", '{');
     jw_key_int(w, "input_tokens", t.prompt - t.cached);
@@ -70,16 +69,16 @@ static void put_stop_reason(struct completion *c, struct json_writer *w) {
 static void blocks_alive(struct completion *c);
 
 static void blocks_start(struct completion *c) {
-    struct json_writer *w = open_event(c, "message_start");
+    struct json_writer *w = open_block_event(c, "message_start");
     jw_key(w, "message");
     open_message(c, w);
     jw_key_begin(w, "content", '[');
     jw_end(w, ']');
     jw_key_null(w, "stop_reason");
     jw_key_null(w, "stop_sequence");
-    put_usage(c, w);
+    put_message_usage(c, w);
     jw_end(w, '}');
-    close_event(c, "message_start");
+    close_block_event(c, "message_start");
     blocks_alive(c);
 }
 
@@ -97,7 +96,7 @@ static void put_block_head(struct json_writer *w, const struct answer_item *it) 
 static void blocks_item_begin(struct completion *c, struct choice *k,
                               const struct answer_item *it) {
     (void)k;
-    struct json_writer *w = open_event(c, "content_block_start");
+    struct json_writer *w = open_block_event(c, "content_block_start");
     jw_key_int(w, "index", it->index);
     jw_key_begin(w, "content_block", '{');
     put_block_head(w, it);
@@ -110,18 +109,18 @@ static void blocks_item_begin(struct completion *c, struct choice *k,
     if (it->kind == ITEM_REASONING)
         jw_key_str(w, "signature", "");
     jw_end(w, '}');
-    close_event(c, "content_block_start");
+    close_block_event(c, "content_block_start");
 }
 
 static void put_block_delta(struct completion *c, const struct answer_item *it, const char *type,
                             const char *key, struct answer_text text) {
-    struct json_writer *w = open_event(c, "content_block_delta");
+    struct json_writer *w = open_block_event(c, "content_block_delta");
     jw_key_int(w, "index", it->index);
     jw_key_begin(w, "delta", '{');
     jw_key_str(w, "type", type);
     jw_key_text(w, key, text.s, text.n);
     jw_end(w, '}');
-    close_event(c, "content_block_delta");
+    close_block_event(c, "content_block_delta");
 }
 
 // What clients send back with thinking. Where its text goes out, that is read again as it is: the
@@ -163,23 +162,23 @@ static void blocks_item_end(struct completion *c, struct choice *k, const struct
         c->s->out.failed |= s.failed;
         str_fini(&s);
     }
-    struct json_writer *w = open_event(c, "content_block_stop");
+    struct json_writer *w = open_block_event(c, "content_block_stop");
     jw_key_int(w, "index", it->index);
-    close_event(c, "content_block_stop");
+    close_block_event(c, "content_block_stop");
 }
 
 static void blocks_end(struct completion *c) {
-    struct json_writer *w = open_event(c, "message_delta");
+    struct json_writer *w = open_block_event(c, "message_delta");
     struct answer_totals t = completion_totals(c);
     jw_key_begin(w, "delta", '{');
     put_stop_reason(c, w);
     jw_end(w, '}');
-    put_usage(c, w);
+    put_message_usage(c, w);
     answer_timings(w, &t);
     completion_extra(c, w);
-    close_event(c, "message_delta");
-    open_event(c, "message_stop");
-    close_event(c, "message_stop");
+    close_block_event(c, "message_delta");
+    open_block_event(c, "message_stop");
+    close_block_event(c, "message_stop");
 }
 
 static void blocks_error(struct completion *c, const struct api_error *why) {
@@ -190,8 +189,8 @@ static void blocks_error(struct completion *c, const struct api_error *why) {
 // Some clients do not count pings: within a block an empty delta of it follows.
 static void blocks_alive(struct completion *c) {
     const struct answer_item *it = c->prepared ? answer_items_open(&c->choices->items) : NULL;
-    open_event(c, "ping");
-    close_event(c, "ping");
+    open_block_event(c, "ping");
+    close_block_event(c, "ping");
     if (it)
         put_text_delta(c, it, (struct answer_text){0});
 }
@@ -242,7 +241,7 @@ static void blocks_whole(struct completion *c, struct json_writer *w) {
         put_block(c, w, &items->at[i]);
     jw_end(w, ']');
     put_stop_reason(c, w);
-    put_usage(c, w);
+    put_message_usage(c, w);
     answer_timings(w, &t);
     completion_extra(c, w);
     jw_end(w, '}');
@@ -254,9 +253,8 @@ static bool read_messages(struct service *s, struct params *p, const struct json
     (void)s;
     if (p->thinking < 0)
         p->thinking = 0;
-    if (!messages_body_check(body, x))
+    if (!conversation_read_messages(v, body, x))
         return false;
-    conversation_read_messages(v, body);
     conversation_read_messages_tools(v, body);
     return conversation_know_tools(v, x);
 }

@@ -19,6 +19,7 @@
 #include "serve/http/sse.h"
 #include "serve/reply/opaque.h"
 #include "serve/workers.h"
+
 static struct responses_own *own_of(const struct completion *c) {
     return c->own;
 }
@@ -135,11 +136,11 @@ static void put_item(const struct completion *c, struct json_writer *w,
     jw_end(w, '}');
 }
 
-static bool is_cut(const struct completion *c, const struct choice *k) {
+static bool is_incomplete(const struct completion *c, const struct choice *k) {
     return k->ended && answer_finish(k->end.reason)[0] == 'l' && !c->disconnected && !c->p.prewarms;
 }
 
-static void put_usage(const struct completion *c, struct json_writer *w) {
+static void put_response_usage(const struct completion *c, struct json_writer *w) {
     struct answer_totals t = completion_totals(c);
     jw_key_begin(w, "usage", '{');
     jw_key_int(w, "input_tokens", t.prompt);
@@ -220,13 +221,13 @@ static void put_response(const struct completion *c, struct json_writer *w, cons
     jw_end(w, ']');
     json_each(own_of(c)->echo, put_echoed, &e);
     if (done && !why)
-        put_usage(c, w);
+        put_response_usage(c, w);
     else
         jw_key_null(w, "usage");
     jw_end(w, '}');
 }
 
-static struct json_writer *open_event(struct completion *c, const char *type) {
+static struct json_writer *open_response_event(struct completion *c, const char *type) {
     struct json_writer *w = &c->s->json;
     jw_begin(w, '{');
     jw_key_str(w, "type", type);
@@ -234,17 +235,17 @@ static struct json_writer *open_event(struct completion *c, const char *type) {
     return w;
 }
 
-static void close_event(struct completion *c, const char *type) {
+static void close_response_event(struct completion *c, const char *type) {
     jw_end(&c->s->json, '}');
     sse_write(&c->s->out, type, &c->s->json);
 }
 
 static void put_state(struct completion *c, const char *type, const char *status,
                       const struct api_error *why, bool brief) {
-    struct json_writer *w = open_event(c, type);
+    struct json_writer *w = open_response_event(c, type);
     jw_key(w, "response");
     put_response(c, w, status, why, brief);
-    close_event(c, type);
+    close_response_event(c, type);
 }
 
 static void responses_start(struct completion *c) {
@@ -260,7 +261,7 @@ static void responses_alive(struct completion *c) {
 // An event of an item; the place of the part is said where it has parts.
 static struct json_writer *open_item_event(struct completion *c, const char *type,
                                            const struct answer_item *it) {
-    struct json_writer *w = open_event(c, type);
+    struct json_writer *w = open_response_event(c, type);
     put_item_id(c, w, "item_id", it);
     jw_key_int(w, "output_index", it->index);
     if (it->kind != ITEM_CALL)
@@ -271,11 +272,11 @@ static struct json_writer *open_item_event(struct completion *c, const char *typ
 
 static void put_whole_item(struct completion *c, const char *type, const struct answer_item *it,
                            const char *status) {
-    struct json_writer *w = open_event(c, type);
+    struct json_writer *w = open_response_event(c, type);
     jw_key_int(w, "output_index", it->index);
     jw_key(w, "item");
     put_item(c, w, it, status);
-    close_event(c, type);
+    close_response_event(c, type);
 }
 
 static void put_part_event(struct completion *c, const struct answer_item *it, bool done) {
@@ -287,7 +288,7 @@ static void put_part_event(struct completion *c, const struct answer_item *it, b
     struct json_writer *w = open_item_event(c, type, it);
     jw_key(w, "part");
     put_content_part(c, w, part_type(c, it), it, done);
-    close_event(c, type);
+    close_response_event(c, type);
 }
 
 static void responses_item_begin(struct completion *c, struct choice *k,
@@ -322,7 +323,7 @@ static void responses_item_delta(struct completion *c, struct choice *k,
     } else if (it->kind == ITEM_TEXT) {
         put_empty_list(w, "logprobs");
     }
-    close_event(c, type);
+    close_response_event(c, type);
 }
 
 static void responses_item_end(struct completion *c, struct choice *k,
@@ -339,10 +340,11 @@ static void responses_item_end(struct completion *c, struct choice *k,
                 it->text.data, it->text.len);
     if (it->kind == ITEM_TEXT)
         put_item_logprobs(c, w, it);
-    close_event(c, type);
+    close_response_event(c, type);
     if (it->kind != ITEM_CALL)
         put_part_event(c, it, true);
-    put_whole_item(c, "response.output_item.done", it, is_cut(c, k) ? "incomplete" : "completed");
+    put_whole_item(c, "response.output_item.done", it,
+                   is_incomplete(c, k) ? "incomplete" : "completed");
 }
 
 // Keeps the response as it is given to the client.
@@ -355,7 +357,7 @@ static void keep_response(struct completion *c, const char *status) {
 }
 
 static const char *status_of(const struct completion *c) {
-    return is_cut(c, c->choices) ? "incomplete" : "completed";
+    return is_incomplete(c, c->choices) ? "incomplete" : "completed";
 }
 
 static void responses_end(struct completion *c) {
@@ -476,8 +478,8 @@ static bool read_previous(struct source *r) {
     return ok;
 }
 
-static void put_or(struct json_writer *w, const char *key, const struct json *v,
-                   const char *otherwise) {
+static void put_value_or(struct json_writer *w, const char *key, const struct json *v,
+                         const char *otherwise) {
     jw_key(w, key);
     if (v)
         jw_value(w, v);
@@ -496,7 +498,8 @@ static int put_known_member(void *arg, const char *key, size_t n, const struct j
 }
 
 // An object's members, and null for each that its published type has and it has not.
-static void put_with(struct json_writer *w, const struct json *object, const char *const *members) {
+static void put_object_with(struct json_writer *w, const struct json *object,
+                            const char *const *members) {
     jw_begin(w, '{');
     json_each(object, put_known_member, w);
     for (; *members; members++)
@@ -514,7 +517,7 @@ static void put_tools(struct json_writer *w, const struct json *tools) {
         if (!words_equal(words_of(json_get(t, "type")), "function")) {
             jw_value(w, t);
         } else if (json_kind_of(inner) != JSON_OBJECT) {
-            put_with(w, t, function);
+            put_object_with(w, t, function);
         } else {
             jw_begin(w, '{');
             jw_key_str(w, "type", "function");
@@ -534,13 +537,13 @@ static void put_text_options(struct json_writer *w, const struct json *text) {
     jw_key(w, "format");
     if (json_kind_of(format) == JSON_OBJECT) {
         bool schemed = words_equal(words_of(json_get(format, "type")), "json_schema");
-        put_with(w, format, schemed ? schema : others);
+        put_object_with(w, format, schemed ? schema : others);
     } else {
         jw_begin(w, '{');
         jw_key_str(w, "type", "text");
         jw_end(w, '}');
     }
-    put_or(w, "verbosity", json_get(text, "verbosity"), "medium");
+    put_value_or(w, "verbosity", json_get(text, "verbosity"), "medium");
     jw_end(w, '}');
 }
 
@@ -571,11 +574,11 @@ static bool make_echo(struct completion *c, struct responses_own *own) {
     jw_key_bool(&w, "store", own->keeps);
     jw_key_num(&w, "temperature", (double)c->p.sample.temperature);
     put_text_options(&w, json_get(b, "text"));
-    put_or(&w, "tool_choice", json_get(b, "tool_choice"), "auto");
+    put_value_or(&w, "tool_choice", json_get(b, "tool_choice"), "auto");
     put_tools(&w, json_get(b, "tools"));
     jw_key_int(&w, "top_logprobs", c->p.top_logprobs > 0 ? c->p.top_logprobs : 0);
     jw_key_num(&w, "top_p", (double)c->p.sample.top_p);
-    put_or(&w, "truncation", json_get(b, "truncation"), "disabled");
+    put_value_or(&w, "truncation", json_get(b, "truncation"), "disabled");
     jw_key_value(&w, "user", json_get(b, "user"));
     jw_key(&w, "metadata");
     if ((metadata = json_get(b, "metadata")) != NULL) {

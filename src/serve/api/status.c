@@ -36,13 +36,6 @@ static void put_defaults(const struct service *s, struct json_writer *w) {
     jw_end(w, '}');
 }
 
-static void put_token(const struct service *s, struct json_writer *w, const char *key, int32_t id) {
-    struct str text = {0};
-    tokenizer_decode(s->tokenizer, id, true, &text);
-    jw_key_text(w, key, text.data, text.len);
-    str_fini(&text);
-}
-
 void api_props(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     struct json_writer w = {0};
@@ -68,8 +61,10 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
         jw_key_str(&w, "reasoning", reasoning_name(chat_template_reasoning(s->chat)));
     }
     if (s->tokenizer) {
-        put_token(s, &w, "bos_token", tokenizer_bos(s->tokenizer));
-        put_token(s, &w, "eos_token", tokenizer_eos(s->tokenizer));
+        jw_key(&w, "bos_token");
+        answer_token(&w, s->tokenizer, tokenizer_bos(s->tokenizer));
+        jw_key(&w, "eos_token");
+        answer_token(&w, s->tokenizer, tokenizer_eos(s->tokenizer));
     }
     jw_key_begin(&w, "modalities", '{');
     jw_key_bool(&w, "vision", false);

@@ -108,14 +108,14 @@ static void run_task(void *arg) {
         free_task(t);
 }
 
-static void on_client_disconnect(void *arg) {
+static void on_task_disconnect(void *arg) {
     struct task *t = arg;
     exchange_abort(t->x);
     t->x = NULL;
     atomic_store(&t->disconnected, true);
 }
 
-static void on_cut(void *arg) {
+static void on_task_cut(void *arg) {
     struct task *t = arg;
     struct api_error why;
     api_fail(&why, 503, "shutting_down", "the server is shutting down");
@@ -124,7 +124,7 @@ static void on_cut(void *arg) {
     atomic_store(&t->disconnected, true);
 }
 
-static bool is_disconnected(const void *arg) {
+static bool is_task_disconnected(const void *arg) {
     const struct task *t = arg;
     return atomic_load(&t->disconnected);
 }
@@ -132,8 +132,8 @@ static bool is_disconnected(const void *arg) {
 // rest: of the path of a kept response, whose endpoint is 0; NULL: the body tells all.
 static void start_task_of(struct service *s, struct exchange *x, enum endpoint endpoint,
                           task_fn *work, const char *rest) {
-    static const struct exchange_hooks hooks = {.disconnected = on_client_disconnect,
-                                                .cut = on_cut};
+    static const struct exchange_hooks hooks = {.disconnected = on_task_disconnect,
+                                                .cut = on_task_cut};
     struct api_error why = {0};
     struct err e = {0};
     struct task *t = NULL;
@@ -144,7 +144,7 @@ static void start_task_of(struct service *s, struct exchange *x, enum endpoint e
     t = calloc(1, sizeof *t);
     if (t) {
         *t = (struct task){.s = s, .x = x, .endpoint = endpoint, .work = work};
-        t->client = (struct gone){is_disconnected, t};
+        t->client = (struct gone){is_task_disconnected, t};
         exchange_take_body(x, &t->text, &t->hold);
         exchange_watch(x, &hooks, t);
         t->bytes = rest ? api_response_size(s, rest) : t->text.len;
@@ -180,18 +180,14 @@ static struct token_list bounded_tokens(const struct task *t) {
     return (struct token_list){.max = MOST, .gone = &t->client};
 }
 
-static void put_pieces(struct task *t, const struct token_list *l) {
-    struct str s = {0};
+static void put_token_pieces(struct task *t, const struct token_list *l) {
     for (size_t i = 0; i < l->count; i++) {
-        str_clear(&s);
-        tokenizer_decode(t->s->tokenizer, l->ids[i], true, &s);
         jw_begin(&t->out, '{');
         jw_key_int(&t->out, "id", l->ids[i]);
-        jw_key_text(&t->out, "piece", s.data, s.len);
+        jw_key(&t->out, "piece");
+        answer_token(&t->out, t->s->tokenizer, l->ids[i]);
         jw_end(&t->out, '}');
     }
-    t->out.out.failed |= s.failed;
-    str_fini(&s);
 }
 
 static void put_tokens(struct task *t, const struct token_list *l) {
@@ -199,7 +195,7 @@ static void put_tokens(struct task *t, const struct token_list *l) {
     jw_begin(w, '{');
     jw_key_begin(w, "tokens", '[');
     if (t->p.with_pieces)
-        put_pieces(t, l);
+        put_token_pieces(t, l);
     for (size_t i = 0; i < l->count && !t->p.with_pieces; i++)
         jw_int(w, l->ids[i]);
     jw_end(w, ']');

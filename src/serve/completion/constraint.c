@@ -4,7 +4,6 @@
 #include "serve/completion/constraint.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@
 #include "serve/workers.h"
 #include "spec/constraint/grammar.h"
 #include "spec/constraint/thinking_limit.h"
+
 enum { MAX_KEPT = 8 };
 
 struct tool_constraints {

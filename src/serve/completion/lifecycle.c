@@ -18,6 +18,7 @@
 #include "serve/completion/write.h"
 #include "serve/http/sse.h"
 #include "serve/request/body.h"
+
 static uint64_t hash_header(const struct exchange *x, const char *name, uint64_t seed) {
     const char *v = exchange_request_header(x, name);
     return v && v[0] ? hash_bytes(v, strlen(v), seed) | 1 : 0;
@@ -132,7 +133,7 @@ static bool submit_choices(struct completion *c, stream_notify_fn *notify) {
 }
 
 // The reader of a choice's reply from its first token on. ERR_MEMORY.
-static int init_text(struct choice *k, struct reply_text *out, struct err *e) {
+static int init_reply_text(struct choice *k, struct reply_text *out, struct err *e) {
     const struct completion *c = k->c;
     const struct reply_rules rules = {.family = c->family,
                                       .inside = c->prompts[k->index / (int)c->p.n].in_reasoning,
@@ -154,8 +155,8 @@ static int make_choice(struct completion *c, int i, struct err *e) {
     struct choice *k = &c->choices[i];
     k->c = c;
     k->index = i;
-    int rc = init_text(k, &k->text, e);
-    return rc || !may_end_early(c) ? rc : init_text(k, &k->engine_text, e);
+    int rc = init_reply_text(k, &k->text, e);
+    return rc || !may_end_early(c) ? rc : init_reply_text(k, &k->engine_text, e);
 }
 
 // Makes c->choices, of each prompt as many as `n` asks for; false with c->error filled. Text
@@ -179,7 +180,7 @@ static bool make_choices(struct completion *c) {
 }
 
 // Whether the context holds each prompt; false with c->error filled. Text worker.
-static bool check_fit(struct completion *c) {
+static bool check_prompts_fit(struct completion *c) {
     const char *field = c->d->endpoint == ENDPOINT_COMPLETIONS ? "prompt"
                         : c->d->endpoint == ENDPOINT_RESPONSES ? "input"
                                                                : "messages";
@@ -288,7 +289,7 @@ static void finish_completion(struct completion *c, const struct api_error *why)
         wait_for_watcher(c);
 }
 
-static void cancel_all(struct completion *c) {
+static void cancel_choices(struct completion *c) {
     for (int i = 0; i < c->n_choices; i++)
         if (c->choices[i].stream)
             stream_cancel(c->choices[i].stream);
@@ -337,7 +338,7 @@ static void advance_completion(struct completion *c) {
         advance_choice(c, k);
         if (k->ended && k->end.rc && !c->disconnected) {
             api_error_of(&c->error, &k->end.err);
-            cancel_all(c);
+            cancel_choices(c);
             finish_completion(c, &c->error);
             return;
         }
@@ -378,7 +379,7 @@ static void on_prepared(void *arg) {
 }
 
 // Counts what stays of the body while the answer is made.
-static void count_kept(struct completion *c) {
+static void count_kept_memory(struct completion *c) {
     size_t n = c->rendered.cap;
     for (int i = 0; i < c->n_prompts; i++)
         n += (size_t)c->prompts[i].tokens.cap * sizeof *c->prompts[i].tokens.ids;
@@ -391,14 +392,14 @@ static void count_kept(struct completion *c) {
 
 // The last of what is done before the loop thread takes it.
 static void hand_to_loop(struct completion *c, bool ok) {
-    if (ok && check_fit(c) && constrain_format(c) && constrain_thinking(c))
+    if (ok && check_prompts_fit(c) && constrain_format(c) && constrain_thinking(c))
         make_choices(c);
     if (!warmup_applies(c)) { // here, since a million values take a while
         json_free(c->body);
         chat_words_fini(&c->words);
         c->body = NULL;
     }
-    count_kept(c);
+    count_kept_memory(c);
     c->handed = (struct http_task){.fn = on_prepared, .arg = c};
     (void)http_post_task(c->s->http, &c->handed); // else the loop has ended, and frees it
 }
@@ -411,7 +412,7 @@ static void run_shorten(void *arg) {
 }
 
 // Whether its prompt is to be compressed; why not is noted.
-static bool is_long(struct completion *c) {
+static bool needs_compression(struct completion *c) {
     const struct service *s = c->s;
     if (!s->shorteners || s->o->prefill.mode == PREFILL_OFF)
         return false;
@@ -431,7 +432,7 @@ static bool is_long(struct completion *c) {
 static void make_prompts(struct completion *c, bool ok) {
     struct err e = {0};
     ok = ok && c->d->prepare(c);
-    if (ok && is_long(c)) {
+    if (ok && needs_compression(c)) {
         if (!workers_run(c->s->shorteners, 0, run_shorten, c, &e))
             return;
         ok = api_refuse_full(&c->error, &e);
@@ -466,7 +467,7 @@ static void on_client_disconnect(void *arg) {
     atomic_store(&c->disconnected, true);
     exchange_abort(c->x);
     c->x = NULL;
-    cancel_all(c);
+    cancel_choices(c);
     advance_completion(c); // nothing before on_prepared
 }
 
@@ -502,7 +503,7 @@ static int restart_choice(struct choice *k, struct err *e) {
     k->echoed = false;
     k->c->open += k->ended;
     k->ended = false;
-    return init_text(k, &k->text, e);
+    return init_reply_text(k, &k->text, e);
 }
 
 // Gives the answer to a request that is being answered already and has been sent again to the newer
@@ -533,7 +534,7 @@ static bool join_resent(struct service *s, struct exchange *x, const struct dial
         rc = restart_choice(&c->choices[i], &e);
     if (rc) {
         api_error_of(&c->error, &e);
-        cancel_all(c);
+        cancel_choices(c);
         finish_completion(c, &c->error);
     } else if (again) {
         completion_write_begin(c);

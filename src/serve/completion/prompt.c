@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "serve/completion/constraint.h"
+
 struct answer_share {
     struct service *s;
     uint64_t session;

@@ -21,16 +21,13 @@ void record_tokens(struct choice *k, int64_t n) {
 // A token as a quoted text, or its end.
 static void quote_token(struct str *out, const struct tokenizer *t, int32_t id) {
     struct json_writer w = {0};
-    struct str s = {0};
     if (id < 0) {
         str_puts(out, "the end");
         return;
     }
-    tokenizer_decode(t, id, true, &s);
-    jw_str(&w, s.data, s.len);
+    answer_token(&w, t, id);
     str_puts(out, w.out.data ? w.out.data : "");
     str_fini(&w.out);
-    str_fini(&s);
 }
 
 // Whether a token is the mark that opens a block of reasoning.
@@ -45,7 +42,7 @@ static bool opens_reasoning(const struct completion *c, int32_t id) {
     return opens;
 }
 
-static const char *changed_by(const struct completion *c, const struct cache_report *r) {
+static const char *explain_change(const struct completion *c, const struct cache_report *r) {
     int64_t system =
         c->prompts->n_places ? c->prompts->places[0] : 0; // with the tools; 0: not known
     if (opens_reasoning(c, r->there) && !opens_reasoning(c, r->here))
@@ -79,7 +76,7 @@ static void note_cache(const struct completion *c, struct str *out) {
         } else {
             str_puts(out, "another one than in the nearest text that is kept");
         }
-        str_printf(out, ": %s", changed_by(c, r));
+        str_printf(out, ": %s", explain_change(c, r));
         return;
     case CACHE_EVICTED:
         str_printf(out,
@@ -101,7 +98,7 @@ static void note_cache(const struct completion *c, struct str *out) {
     }
 }
 
-static enum metrics_end end_of(const struct completion *c, const struct api_error *why) {
+static enum metrics_end classify_end(const struct completion *c, const struct api_error *why) {
     if (why && why->status)
         return c->choices && c->choices[0].stream ? METRICS_FAILED : METRICS_REFUSED;
     if (c->disconnected)
@@ -113,7 +110,7 @@ void record_end(struct completion *c, const struct api_error *why) {
     struct str note = {0};
     static const char *const names[] = {"stop", "length", "cancelled", "error", "refused"};
     struct metrics *m = &c->s->metrics;
-    enum metrics_end end = end_of(c, why);
+    enum metrics_end end = classify_end(c, why);
     struct refusal_note refusal;
     bool failed = why && why->status;
     struct request_record r = {.id = c->id,

@@ -12,15 +12,6 @@ static void put_shorts(struct json_writer *w, const char *key, const int16_t *v,
     jw_end(w, ']');
 }
 
-static void put_token(struct json_writer *w, const struct tokenizer *t, int32_t id) {
-    struct str text = {0};
-    if (t)
-        tokenizer_decode(t, id, true, &text);
-    jw_str(w, text.data, text.len);
-    w->out.failed |= text.failed;
-    str_fini(&text);
-}
-
 static void put_nodes(struct json_writer *w, const struct tokenizer *t,
                       const struct tree_event *v) {
     jw_key_begin(w, "id", '[');
@@ -29,7 +20,7 @@ static void put_nodes(struct json_writer *w, const struct tokenizer *t,
     jw_end(w, ']');
     jw_key_begin(w, "token", '[');
     for (int i = 0; i < v->n; i++)
-        put_token(w, t, v->id[i]);
+        answer_token(w, t, v->id[i]);
     jw_end(w, ']');
 }
 
@@ -45,13 +36,13 @@ static void put_tree(struct completion *c, const struct choice *k, const struct 
     put_shorts(w, "parent", v->parent, v->n);
     put_shorts(w, "path", v->on, v->path);
     jw_key(w, "bonus");
-    put_token(w, c->s->tokenizer, v->bonus);
+    answer_token(w, c->s->tokenizer, v->bonus);
     jw_key_int(w, "lost", lost);
     jw_end(w, '}');
     sse_write(&c->s->out, NULL, w);
 }
 
-static void put_end(struct completion *c) {
+static void put_trees_end(struct completion *c) {
     struct json_writer *w = &c->s->json;
     struct answer_totals t = completion_totals(c);
     jw_begin(w, '{');
@@ -63,7 +54,7 @@ static void put_end(struct completion *c) {
 }
 
 // Sends what is in c->s->out.
-static void send(struct completion *c) {
+static void send_tree_events(struct completion *c) {
     struct str *out = &c->s->out;
     if (out->failed)
         completion_trees_drop(c);
@@ -87,13 +78,13 @@ void completion_trees_advance(struct completion *c, bool ended) {
         while (c->watcher && exchange_backlog(c->watcher) <= EXCHANGE_FULL && k->stream &&
                stream_tree(k->stream, &v, &lost)) {
             put_tree(c, k, &v, lost);
-            send(c);
+            send_tree_events(c);
         }
     }
     if (!c->watcher || !ended || exchange_backlog(c->watcher) > EXCHANGE_FULL)
         return;
-    put_end(c);
-    send(c);
+    put_trees_end(c);
+    send_tree_events(c);
     if (c->watcher)
         exchange_end(c->watcher);
     c->watcher = NULL;

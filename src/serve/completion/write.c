@@ -6,10 +6,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/num.h"
 #include "serve/http/sse.h"
 
-static int prompt_of(const struct completion *c, const struct choice *k) {
+static int prompt_index(const struct completion *c, const struct choice *k) {
     return k->index / (c->n_choices / c->n_prompts);
 }
 
@@ -22,7 +21,7 @@ struct answer_totals completion_totals(const struct completion *c) {
     for (int i = 0; i < c->n_choices; i++) {
         const struct choice *k = &c->choices[i];
         const struct stream_end *e = &k->end;
-        if (i == 0 || prompt_of(c, k) != prompt_of(c, k - 1))
+        if (i == 0 || prompt_index(c, k) != prompt_index(c, k - 1))
             t.cached += e->cached;                  // the others share the prompt of the first one
         t.tokens += k->ended ? e->tokens : k->seen; // cut off: what was taken in
         t.reasoning += k->text.reasoning_tokens;
@@ -37,7 +36,7 @@ struct answer_totals completion_totals(const struct completion *c) {
 }
 
 // Writes what is in c->s->out to the stream.
-static void send(struct completion *c) {
+static void send_answer(struct completion *c) {
     struct str *out = &c->s->out;
     if (out->failed) { // the client must not take what is missing for the answer
         exchange_abort(c->x);
@@ -65,13 +64,13 @@ void completion_write_begin(struct completion *c) {
     c->written = clock_ms();
     if (c->d->start)
         c->d->start(c);
-    send(c);
+    send_answer(c);
 }
 
 void completion_write_alive(struct completion *c) {
     if (c->d->alive)
         c->d->alive(c);
-    send(c);
+    send_answer(c);
 }
 
 int completion_logprobs(const struct completion *c, struct choice *k, bool echo,
@@ -82,7 +81,7 @@ int completion_logprobs(const struct completion *c, struct choice *k, bool echo,
         return 0;
     struct answer_logprobs one = {.t = c->s->tokenizer, .top = (int)c->p.top_logprobs};
     if (echo) {
-        const struct token_list *l = &c->prompts[prompt_of(c, k)].tokens;
+        const struct token_list *l = &c->prompts[prompt_index(c, k)].tokens;
         one.ids = l->ids;
         one.n = (int64_t)l->count;
         one.at = &r->prompt_logprobs;
@@ -134,7 +133,7 @@ void completion_extra(const struct completion *c, struct json_writer *w) {
 
 // The prompt's own text in front of a completion's.
 static void put_prompt(struct completion *c, const struct choice *k, struct str *out) {
-    const struct token_list *l = &c->prompts[prompt_of(c, k)].tokens;
+    const struct token_list *l = &c->prompts[prompt_index(c, k)].tokens;
     const struct tokenizer *t = c->s->tokenizer;
     size_t from = out->len;
     for (size_t i = 0; t && i < l->count; i++)
@@ -209,19 +208,19 @@ static void put_item_text(struct completion *c, struct choice *k, struct answer_
 }
 
 // The open item where it is of this kind, else a new one after it.
-static struct answer_item *item_of(struct completion *c, struct choice *k,
-                                   enum answer_item_kind kind) {
+static struct answer_item *open_item_of(struct completion *c, struct choice *k,
+                                        enum answer_item_kind kind) {
     struct answer_item *it = answer_items_open(&k->items);
     return it && it->kind == kind ? it : begin_item(c, k, kind, NULL);
 }
 
 // What is new of the reply; last: log-probabilities of all that is new.
-static void put_reply(struct completion *c, struct choice *k, const struct reply_delta *r,
-                      const struct item_text *last) {
+static void put_reply_delta(struct completion *c, struct choice *k, const struct reply_delta *r,
+                            const struct item_text *last) {
     static const enum answer_item_kind kinds[] = {ITEM_REASONING, ITEM_TEXT, ITEM_CALL};
     struct item_text p = {.logprobs = last->logprobs, .n_logprobs = last->n_logprobs};
-    struct answer_item *it =
-        r->tool && r->begins ? begin_item(c, k, ITEM_CALL, r->tool) : item_of(c, k, kinds[r->part]);
+    struct answer_item *it = r->tool && r->begins ? begin_item(c, k, ITEM_CALL, r->tool)
+                                                  : open_item_of(c, k, kinds[r->part]);
     if (r->begins && r->from > k->match.at) { // words after a call are none of its own
         k->match.at = r->from;
         k->match.bytes = 0;
@@ -242,13 +241,13 @@ static void put_echo(struct completion *c, struct choice *k) {
     k->echoed = true;
     put_prompt(c, k, &prompt);
     struct item_text p = {.text = {prompt.data, prompt.len}};
-    put_item_text(c, k, item_of(c, k, ITEM_TEXT), &p);
+    put_item_text(c, k, open_item_of(c, k, ITEM_TEXT), &p);
     c->s->out.failed |= prompt.failed;
     str_fini(&prompt);
 }
 
 // Moves what has come into the items, and to the client where the answer is streamed.
-static void put_news(struct completion *c, struct choice *k) {
+static void write_new_items(struct completion *c, struct choice *k) {
     struct reply_deltas *r = &k->text.deltas;
     struct answer_logprobs span[2];
     struct item_text last = {0};
@@ -261,11 +260,12 @@ static void put_news(struct completion *c, struct choice *k) {
     if (echo)
         put_echo(c, k);
     for (int i = 0; i < r->n; i++)
-        put_reply(c, k, &r->list[i], i == r->n - 1 ? &last : &none);
+        put_reply_delta(c, k, &r->list[i], i == r->n - 1 ? &last : &none);
     if (r->n == 0 && last.logprobs) {
         struct answer_item *it = answer_items_open(&k->items);
         bool thinks = k->text.at == REPLY_REASONING;
-        put_item_text(c, k, it ? it : item_of(c, k, thinks ? ITEM_REASONING : ITEM_TEXT), &last);
+        put_item_text(c, k, it ? it : open_item_of(c, k, thinks ? ITEM_REASONING : ITEM_TEXT),
+                      &last);
     }
     reply_deltas_clear(r);
     if (k->ended)
@@ -274,25 +274,25 @@ static void put_news(struct completion *c, struct choice *k) {
 }
 
 void completion_write_chunk(struct completion *c, struct choice *k) {
-    put_news(c, k);
+    write_new_items(c, k);
     if (k->ended && c->d->finish)
         c->d->finish(c, k);
-    send(c);
+    send_answer(c);
 }
 
-static void end_stream(struct completion *c) {
+static void end_streamed_answer(struct completion *c) {
     if (c->d->end)
         c->d->end(c);
-    send(c);
+    send_answer(c);
     if (c->x)
         exchange_end(c->x);
     c->x = NULL;
 }
 
-static void end_whole(struct completion *c) {
+static void end_whole_answer(struct completion *c) {
     struct json_writer w = {0};
     for (int i = 0; i < c->n_choices; i++)
-        put_news(c, &c->choices[i]);
+        write_new_items(c, &c->choices[i]);
     c->d->whole(c, &w);
     w.out.failed |= c->s->out.failed;
     c->s->out.failed = false;
@@ -303,9 +303,9 @@ static void end_whole(struct completion *c) {
 
 void completion_write_end(struct completion *c) {
     if (c->streaming)
-        end_stream(c);
+        end_streamed_answer(c);
     else
-        end_whole(c);
+        end_whole_answer(c);
 }
 
 void completion_write_error(struct completion *c, const struct api_error *why) {
@@ -313,7 +313,7 @@ void completion_write_error(struct completion *c, const struct api_error *why) {
         service_refuse_named(c->x, why, c->id);
     } else {
         c->d->error(c, why);
-        send(c);
+        send_answer(c);
         if (c->x)
             exchange_end(c->x);
     }

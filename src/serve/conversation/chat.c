@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks, reader and writer of chat completions' conversations; see chat.h.
+// Reader and writer of chat completions' conversations; see chat.h.
 #include "serve/conversation/chat.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/request/fields.h"
 // Parts with a text or a refusal are words; other kinds that carry neither are not.
-static bool check_part(const struct json *part, size_t m, size_t i, struct api_error *x) {
+static bool check_chat_part(const struct json *part, size_t m, size_t i, struct api_error *x) {
     char place[48];
     snprintf(place, sizeof place, "messages[%zu].content[%zu]", m, i);
     if (json_kind_of(part) == JSON_STRING)
@@ -30,8 +29,8 @@ static bool check_part(const struct json *part, size_t m, size_t i, struct api_e
     return true;
 }
 
-static bool check_content(const struct json *message, const char *role, size_t m,
-                          struct api_error *x) {
+static bool check_chat_content(const struct json *message, const char *role, size_t m,
+                               struct api_error *x) {
     const struct json *content = json_get(message, "content");
     char place[48];
     snprintf(place, sizeof place, "messages[%zu].content", m);
@@ -43,13 +42,13 @@ static bool check_content(const struct json *message, const char *role, size_t m
         return api_refuse(x, place, "%s is %s and must be a string or an array of text parts",
                           place, content ? api_kind_name(content) : "missing or null");
     for (size_t i = 0; i < json_len(content); i++)
-        if (!check_part(json_at(content, i), m, i, x))
+        if (!check_chat_part(json_at(content, i), m, i, x))
             return false;
     return true;
 }
 
 // A call of a custom tool, whose input is free text.
-static bool check_custom(const struct json *custom, const char *place, struct api_error *x) {
+static bool check_custom_call(const struct json *custom, const char *place, struct api_error *x) {
     const struct json *input = json_get(custom, "input");
     if (!json_str(json_get(custom, "name"), NULL))
         return api_refuse(x, place, "%s.custom.name is missing", place);
@@ -58,7 +57,7 @@ static bool check_custom(const struct json *custom, const char *place, struct ap
                       api_kind_name(input));
 }
 
-static bool check_call(const struct json *call, size_t m, size_t i, struct api_error *x) {
+static bool check_chat_call(const struct json *call, size_t m, size_t i, struct api_error *x) {
     char place[64];
     snprintf(place, sizeof place, "messages[%zu].tool_calls[%zu]", m, i);
     const struct json *f = json_get(call, "function");
@@ -66,7 +65,7 @@ static bool check_call(const struct json *call, size_t m, size_t i, struct api_e
     if (json_kind_of(call) != JSON_OBJECT)
         return api_refuse(x, place, "%s is %s and must be an object", place, api_kind_name(call));
     if (json_kind_of(json_get(call, "custom")) == JSON_OBJECT)
-        return check_custom(json_get(call, "custom"), place, x);
+        return check_custom_call(json_get(call, "custom"), place, x);
     if (!json_str(json_get(f, "name"), NULL) && !json_str(json_get(call, "name"), NULL))
         return api_refuse(x, place, "%s.function.name is missing", place);
     enum json_kind k = json_kind_of(arguments);
@@ -76,7 +75,7 @@ static bool check_call(const struct json *call, size_t m, size_t i, struct api_e
     return true;
 }
 
-static bool check_calls(const struct json *message, size_t m, struct api_error *x) {
+static bool check_chat_calls(const struct json *message, size_t m, struct api_error *x) {
     const struct json *calls = json_get(message, "tool_calls");
     char place[48];
     if (json_kind_of(calls) == JSON_NULL)
@@ -85,7 +84,7 @@ static bool check_calls(const struct json *message, size_t m, struct api_error *
     if (json_kind_of(calls) != JSON_ARRAY)
         return api_refuse(x, place, "%s is %s and must be an array", place, api_kind_name(calls));
     for (size_t i = 0; i < json_len(calls); i++)
-        if (!check_call(json_at(calls, i), m, i, x))
+        if (!check_chat_call(json_at(calls, i), m, i, x))
             return false;
     return true;
 }
@@ -105,7 +104,7 @@ static bool check_older_call(const struct json *message, size_t m, struct api_er
                       api_kind_name(json_get(call, "arguments")));
 }
 
-static bool check_message(const struct json *message, size_t m, struct api_error *x) {
+static bool check_chat_message(const struct json *message, size_t m, struct api_error *x) {
     char place[48];
     snprintf(place, sizeof place, "messages[%zu]", m);
     if (json_kind_of(message) != JSON_OBJECT)
@@ -121,19 +120,8 @@ static bool check_message(const struct json *message, size_t m, struct api_error
         return api_refuse(x, place,
                           "%s is '%.40s' and must be system, developer, user, assistant or tool",
                           place, name);
-    return check_content(message, name, m, x) && check_calls(message, m, x) &&
+    return check_chat_content(message, name, m, x) && check_chat_calls(message, m, x) &&
            check_older_call(message, m, x);
-}
-
-bool conversation_check_chat(const struct json *messages, struct api_error *x) {
-    size_t n = json_len(messages);
-    if (n > MESSAGES_MAX)
-        return api_refuse(x, "messages", "messages has %zu elements and may have %d at most", n,
-                          MESSAGES_MAX);
-    for (size_t i = 0; i < n; i++)
-        if (!check_message(json_at(messages, i), i, x))
-            return false;
-    return true;
 }
 
 // Members that have a name in the form; the others are extras.
@@ -359,10 +347,19 @@ static void read_chat_result(struct conversation *v, const struct json *m) {
     extras_take(v, &p->extras, m, of_result);
 }
 
-void conversation_read_chat(struct conversation *v, const struct json *messages) {
-    for (size_t i = 0; i < json_len(messages) && !v->failed; i++) {
+bool conversation_read_chat(struct conversation *v, const struct json *messages,
+                            struct api_error *x) {
+    size_t n = json_len(messages);
+    if (n > MESSAGES_MAX)
+        return api_refuse(x, "messages", "messages has %zu elements and may have %d at most", n,
+                          MESSAGES_MAX);
+    for (size_t i = 0; i < n; i++) {
         const struct json *m = json_at(messages, i);
         enum conversation_role role = conversation_role_of(m);
+        if (!check_chat_message(m, i, x))
+            return false;
+        if (v->failed)
+            continue;
         if (role == CONVERSATION_ASSISTANT) {
             read_chat_answer(v, m);
         } else if (role == CONVERSATION_TOOL) {
@@ -376,6 +373,7 @@ void conversation_read_chat(struct conversation *v, const struct json *messages)
                 extras_take(v, &t->extras, m, of_message);
         }
     }
+    return true;
 }
 
 // The member of that name of a tool or a choice of the same type, in the form of chat completions;
@@ -385,7 +383,7 @@ static const struct json *declaration_in(const struct json *from, const char *ty
     return json_kind_of(inner) == JSON_OBJECT ? inner : from;
 }
 
-static void read_tool(struct conversation *v, const struct json *from, bool chat) {
+static void read_openai_tool(struct conversation *v, const struct json *from, bool chat) {
     const char *type = conversation_type_of(from);
     bool is_custom = !strcmp(type, "custom");
     bool is_function = !strcmp(type, "function") || (chat && !type[0]);
@@ -411,7 +409,7 @@ static void read_tool(struct conversation *v, const struct json *from, bool chat
         extras_take(v, &t->extras, from, of_tool);
 }
 
-static void read_choice(struct conversation *v, const struct json *choice, bool chat) {
+static void read_openai_choice(struct conversation *v, const struct json *choice, bool chat) {
     static const char *const plain[] = {"auto", "none", "required"};
     struct words text = words_of(choice), name = {0};
     const char *type = conversation_type_of(choice);
@@ -433,8 +431,8 @@ static void read_choice(struct conversation *v, const struct json *choice, bool 
 void conversation_read_tools(struct conversation *v, const struct json *tools,
                              const struct json *choice, const struct json *parallel, bool chat) {
     for (size_t i = 0; i < json_len(tools) && !v->failed; i++)
-        read_tool(v, json_at(tools, i), chat);
-    read_choice(v, choice, chat);
+        read_openai_tool(v, json_at(tools, i), chat);
+    read_openai_choice(v, choice, chat);
     v->parallel = words_tristate(parallel);
 }
 
@@ -460,9 +458,8 @@ void conversation_read_chat_functions(struct conversation *v, const struct json 
 
 bool conversation_read_chat_body(struct conversation *v, const struct params *p,
                                  struct api_error *x) {
-    if (!conversation_check_chat(p->messages, x))
+    if (!conversation_read_chat(v, p->messages, x))
         return false;
-    conversation_read_chat(v, p->messages);
     conversation_read_tools(v, p->tools, p->tool_choice, p->parallel, true);
     if (p->functions)
         conversation_read_chat_functions(v, p->functions, p->function_call);
@@ -482,16 +479,12 @@ static void put_chat_part(struct json_writer *w, const struct conversation_part 
     jw_end(w, '}');
 }
 
-static bool is_content(const struct conversation_part *p) {
-    return p->kind != PART_REASONING && p->kind != PART_CALL;
-}
-
 // Parts of content: none is null, one plain text a string, others a list.
 static void put_chat_content(struct json_writer *w, const struct conversation_part *parts, int n) {
     const struct conversation_part *only = NULL;
     int contents = 0;
     for (int i = 0; i < n; i++)
-        if (is_content(&parts[i])) {
+        if (conversation_is_content(&parts[i])) {
             contents++;
             only = &parts[i];
         }
@@ -503,7 +496,7 @@ static void put_chat_content(struct json_writer *w, const struct conversation_pa
     } else {
         jw_begin(w, '[');
         for (int i = 0; i < n; i++)
-            if (is_content(&parts[i]))
+            if (conversation_is_content(&parts[i]))
                 put_chat_part(w, &parts[i]);
         jw_end(w, ']');
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations in the words of chat completions: check, reader and writer of `messages`, `tools`
+// Conversations in the words of chat completions: reader and writer of `messages`, `tools`
 // and `tool_choice`. What has no place there is written under names of other servers
 // (reasoning_content, reasoning_details) or plain ones (is_error), which the reader knows.
 #ifndef COPPICE_SERVE_CONVERSATION_CHAT_H
@@ -11,14 +11,12 @@
 #include "serve/request/params.h"
 enum { MESSAGES_MAX = 65536 };
 
-// messages: an array with at least one element. Unknown roles, content that is neither text nor
-// null nor an array of text parts, images and other media, broken tool calls: false with x filled.
-// Unknown fields and part types that carry text pass.
-bool conversation_check_chat(const struct json *messages, struct api_error *x);
-
-// Appends what an array holds to v. What is wrong in form is conversation_check_chat's to
-// refuse and passed over here. v->failed: memory was short.
-void conversation_read_chat(struct conversation *v, const struct json *messages);
+// Appends what an array holds to v. Unknown roles, content that is neither text nor null nor an
+// array of text parts, images and other media, broken tool calls: false with x filled, by the
+// place. Unknown members and types of parts that carry text pass; nothing is repaired here
+// (text/chat/chat.h). v->failed: memory was short.
+bool conversation_read_chat(struct conversation *v, const struct json *messages,
+                            struct api_error *x);
 // Tools and the choice among them, of chat completions and of Responses, which may each come in the
 // form of the other. NULL pointers are absent; parallel: of parallel_tool_calls. chat: what has no
 // type is a function. Nothing is refused.
@@ -28,7 +26,7 @@ void conversation_read_tools(struct conversation *v, const struct json *tools,
 void conversation_read_chat_functions(struct conversation *v, const struct json *functions,
                                       const struct json *call);
 
-// All of these, for what a chat completion's body says; the messages are checked first. False with
+// All of these, for what a chat completion's body says; False with
 // x filled.
 bool conversation_read_chat_body(struct conversation *v, const struct params *p,
                                  struct api_error *x);

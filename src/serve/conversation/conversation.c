@@ -90,7 +90,7 @@ struct words conversation_printed(struct conversation *v, const struct json *val
 }
 
 // Room for one more of `size` bytes in an array of the arena; false when memory is short.
-static bool make_room(struct conversation *v, void **at, int n, int *cap, size_t size) {
+static bool grow_array(struct conversation *v, void **at, int n, int *cap, size_t size) {
     if (n < *cap)
         return true;
     int more = *cap ? 2 * *cap : 2;
@@ -106,13 +106,17 @@ static bool make_room(struct conversation *v, void **at, int n, int *cap, size_t
     return true;
 }
 
-static int rank_of(enum conversation_kind kind) {
+bool conversation_is_content(const struct conversation_part *p) {
+    return p->kind != PART_REASONING && p->kind != PART_CALL;
+}
+
+int conversation_rank(enum conversation_kind kind) {
     return kind == PART_REASONING ? 0 : kind == PART_CALL ? 2 : 1;
 }
 
 // Whether a message that begins with `first` goes on with the last turn; see conversation.h.
-static bool goes_on(const struct conversation_turn *t, enum conversation_role role,
-                    enum conversation_kind first) {
+static bool continues_turn(const struct conversation_turn *t, enum conversation_role role,
+                           enum conversation_kind first) {
     if (t->role != role)
         return false;
     if (role == CONVERSATION_TOOL)
@@ -121,7 +125,8 @@ static bool goes_on(const struct conversation_turn *t, enum conversation_role ro
         return false;
     if (t->n_parts == 0 && t->extras.n == 0)
         return false;
-    int last = t->n_parts ? rank_of(t->parts[t->n_parts - 1].kind) : 1, next = rank_of(first);
+    int last = t->n_parts ? conversation_rank(t->parts[t->n_parts - 1].kind) : 1,
+        next = conversation_rank(first);
     if (last < 1 && t->extras.n)
         last = 1;
     return next > last || (next == last && next != 1);
@@ -130,9 +135,9 @@ static bool goes_on(const struct conversation_turn *t, enum conversation_role ro
 struct conversation_turn *conversation_turn(struct conversation *v, enum conversation_role role,
                                             enum conversation_kind first) {
     void *at = v->turns;
-    if (v->n_turns && goes_on(&v->turns[v->n_turns - 1], role, first))
+    if (v->n_turns && continues_turn(&v->turns[v->n_turns - 1], role, first))
         return &v->turns[v->n_turns - 1];
-    if (!make_room(v, &at, v->n_turns, &v->cap_turns, sizeof *v->turns))
+    if (!grow_array(v, &at, v->n_turns, &v->cap_turns, sizeof *v->turns))
         return NULL;
     v->turns = at;
     v->turns[v->n_turns] = (struct conversation_turn){.role = role};
@@ -143,7 +148,7 @@ static struct conversation_part *append_part(struct conversation *v,
                                              struct conversation_part **parts, int *n, int *cap,
                                              enum conversation_kind kind) {
     void *at = *parts;
-    if (!make_room(v, &at, *n, cap, sizeof **parts))
+    if (!grow_array(v, &at, *n, cap, sizeof **parts))
         return NULL;
     *parts = at;
     (*parts)[*n] = (struct conversation_part){.kind = kind};
@@ -165,7 +170,7 @@ struct conversation_part *conversation_inner(struct conversation *v,
 
 struct conversation_tool *conversation_tool(struct conversation *v, enum tool_kind kind) {
     void *at = v->tools;
-    if (!make_room(v, &at, v->n_tools, &v->cap_tools, sizeof *v->tools))
+    if (!grow_array(v, &at, v->n_tools, &v->cap_tools, sizeof *v->tools))
         return NULL;
     v->tools = at;
     v->tools[v->n_tools] = (struct conversation_tool){.kind = kind};
@@ -192,7 +197,7 @@ static int take_member(void *arg, const char *key, size_t n, const struct json *
     (void)n;
     if (json_kind_of(value) == JSON_NULL || words_among(t->known, key))
         return 0;
-    if (!make_room(t->v, &at, x->n, &x->cap, sizeof *x->at))
+    if (!grow_array(t->v, &at, x->n, &x->cap, sizeof *x->at))
         return 1;
     x->at = at;
     x->at[x->n++] = (struct extra){key, value};

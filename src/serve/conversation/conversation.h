@@ -160,6 +160,9 @@ struct words conversation_printed(struct conversation *v, const struct json *val
 // with v->failed set when memory is short.
 struct conversation_turn *conversation_turn(struct conversation *v, enum conversation_role role,
                                             enum conversation_kind first);
+// The place of a kind in an assistant's turn: 0 reasoning, 1 content, 2 calls.
+int conversation_rank(enum conversation_kind kind);
+bool conversation_is_content(const struct conversation_part *p); // neither reasoning nor a call
 // A new part after the others; parts of results likewise. NULL as above, or when t is NULL.
 struct conversation_part *conversation_part(struct conversation *v, struct conversation_turn *t,
                                             enum conversation_kind kind);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Check, reader and writer of Anthropic's Messages; see messages.h.
+// Reader of Anthropic's Messages; see messages.h.
 #include "serve/conversation/messages.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "serve/conversation/chat.h"
-#include "serve/request/fields.h"
+
 static const struct {
     const char *prefix, *description, *schema; // ' in place of "
 } known[] = {
@@ -79,60 +79,61 @@ bool conversation_know_tools(struct conversation *v, struct api_error *x) {
     return true;
 }
 
-static bool wrong(struct api_error *x, const char *place, const char *member, const struct json *v,
-                  const char *wanted) {
+static bool refuse_member(struct api_error *x, const char *place, const char *member,
+                          const struct json *v, const char *wanted) {
     return api_refuse(x, place, "%s%s is %s and must be %s", place, member,
                       v ? api_kind_name(v) : "missing", wanted);
 }
 
-static bool is(const char *type, const char *what) {
+static bool is_type(const char *type, const char *what) {
     return type && !strcmp(type, what);
 }
 
-static const char *type_of(const struct json *block) {
+static const char *block_type(const struct json *block) {
     return json_str(json_get(block, "type"), NULL);
 }
 
-static bool check_string(const struct json *block, const char *place, const char *member,
-                         struct api_error *x) {
+static bool check_block_string(const struct json *block, const char *place, const char *member,
+                               struct api_error *x) {
     const struct json *v = json_get(block, member + 1);
-    return json_kind_of(v) == JSON_STRING || wrong(x, place, member, v, "a string");
+    return json_kind_of(v) == JSON_STRING || refuse_member(x, place, member, v, "a string");
 }
 
-static bool check_call(const struct json *block, const char *place, struct api_error *x) {
+static bool check_call_block(const struct json *block, const char *place, struct api_error *x) {
     const struct json *input = json_get(block, "input");
-    if (!check_string(block, place, ".id", x) || !check_string(block, place, ".name", x))
+    if (!check_block_string(block, place, ".id", x) ||
+        !check_block_string(block, place, ".name", x))
         return false;
     return !input || json_kind_of(input) == JSON_OBJECT ||
-           wrong(x, place, ".input", input, "an object");
+           refuse_member(x, place, ".input", input, "an object");
 }
 
-static bool check_result(const struct json *block, const char *place, struct api_error *x) {
+static bool check_result_block(const struct json *block, const char *place, struct api_error *x) {
     const struct json *content = json_get(block, "content");
     enum json_kind k = json_kind_of(content);
-    if (!check_string(block, place, ".tool_use_id", x))
+    if (!check_block_string(block, place, ".tool_use_id", x))
         return false;
     return k == JSON_STRING || k == JSON_ARRAY || k == JSON_NULL ||
-           wrong(x, place, ".content", content, "a string or an array of blocks");
+           refuse_member(x, place, ".content", content, "a string or an array of blocks");
 }
 
 // What the user shows must be words: an answer without it would be a wrong one.
-static bool check_media(const struct json *block, const char *place, struct api_error *x) {
-    const char *type = type_of(block), *source = type_of(json_get(block, "source"));
-    if (is(type, "document") && (is(source, "text") || is(source, "content")))
+static bool check_media_block(const struct json *block, const char *place, struct api_error *x) {
+    const char *type = block_type(block), *source = block_type(json_get(block, "source"));
+    if (is_type(type, "document") && (is_type(source, "text") || is_type(source, "content")))
         return true;
     return api_refuse(x, place, "%s is %s %.40s, and this model reads text only", place,
-                      is(type, "image") ? "an" : "a", type);
+                      is_type(type, "image") ? "an" : "a", type);
 }
 
 // A tool that the client runs needs a name: without one the model would never see it. Those of
 // Anthropic's servers have a type of their own and no schema.
 static bool is_tool(const struct json *t) {
     const struct json *schema = json_get(t, "input_schema"), *kind = json_get(t, "type");
-    bool client = !kind || schema || is(type_of(t), "custom") || is(type_of(t), "freeform") ||
-                  conversation_knows_tool(type_of(t));
+    bool client = !kind || schema || is_type(block_type(t), "custom") ||
+                  is_type(block_type(t), "freeform") || conversation_knows_tool(block_type(t));
     size_t n = 0;
-    return json_kind_of(t) == JSON_OBJECT && !is(type_of(t), "function") &&
+    return json_kind_of(t) == JSON_OBJECT && !is_type(block_type(t), "function") &&
            (!kind || json_kind_of(kind) == JSON_STRING) &&
            (!schema || json_kind_of(schema) == JSON_OBJECT) &&
            (!client || (json_str(json_get(t, "name"), &n) && n > 0));
@@ -140,41 +141,42 @@ static bool is_tool(const struct json *t) {
 
 static bool check_block(const struct json *block, bool answer, const char *place,
                         struct api_error *x) {
-    const char *type = type_of(block);
+    const char *type = block_type(block);
     if (json_kind_of(block) != JSON_OBJECT)
-        return wrong(x, place, "", block, "a block");
+        return refuse_member(x, place, "", block, "a block");
     if (!type)
-        return wrong(x, place, ".type", json_get(block, "type"), "a string");
-    if (is(type, "text"))
-        return check_string(block, place, ".text", x);
-    bool theirs = is(type, "thinking") || is(type, "redacted_thinking") || is(type, "tool_use");
-    if (answer ? is(type, "tool_result") : theirs)
+        return refuse_member(x, place, ".type", json_get(block, "type"), "a string");
+    if (is_type(type, "text"))
+        return check_block_string(block, place, ".text", x);
+    bool theirs = is_type(type, "thinking") || is_type(type, "redacted_thinking") ||
+                  is_type(type, "tool_use");
+    if (answer ? is_type(type, "tool_result") : theirs)
         return api_refuse(x, place, "%s is of type %.40s, which stands in messages of the %s only",
                           place, type, answer ? "user" : "assistant");
-    if (answer && is(type, "tool_use"))
-        return check_call(block, place, x);
-    if (answer && is(type, "thinking"))
-        return check_string(block, place, ".thinking", x);
-    if (!answer && is(type, "tool_result"))
-        return check_result(block, place, x);
+    if (answer && is_type(type, "tool_use"))
+        return check_call_block(block, place, x);
+    if (answer && is_type(type, "thinking"))
+        return check_block_string(block, place, ".thinking", x);
+    if (!answer && is_type(type, "tool_result"))
+        return check_result_block(block, place, x);
     const struct json *definition = json_get(json_get(block, "tool"), "definition");
-    if (!answer && is(type, "tool_addition") && definition && !is_tool(definition))
+    if (!answer && is_type(type, "tool_addition") && definition && !is_tool(definition))
         return api_refuse(x, place,
                           "%s.tool.definition must have a name and an object as "
                           "input_schema",
                           place);
-    if (!answer && (is(type, "image") || is(type, "document")))
-        return check_media(block, place, x);
+    if (!answer && (is_type(type, "image") || is_type(type, "document")))
+        return check_media_block(block, place, x);
     return true;
 }
 
-static bool check_content(const struct json *content, bool answer, size_t m, struct api_error *x) {
+static bool check_blocks(const struct json *content, bool answer, size_t m, struct api_error *x) {
     char place[64];
     snprintf(place, sizeof place, "messages[%zu]", m);
     if (json_kind_of(content) == JSON_STRING)
         return true;
     if (json_kind_of(content) != JSON_ARRAY)
-        return wrong(x, place, ".content", content, "a string or an array of blocks");
+        return refuse_member(x, place, ".content", content, "a string or an array of blocks");
     for (size_t i = 0; i < json_len(content); i++) {
         snprintf(place, sizeof place, "messages[%zu].content[%zu]", m, i);
         if (!check_block(json_at(content, i), answer, place, x))
@@ -183,55 +185,41 @@ static bool check_content(const struct json *content, bool answer, size_t m, str
     return true;
 }
 
-static bool check_message(const struct json *message, size_t m, struct api_error *x) {
+static bool check_turn_message(const struct json *message, size_t m, struct api_error *x) {
     const char *role = json_str(json_get(message, "role"), NULL);
     char place[48];
     snprintf(place, sizeof place, "messages[%zu]", m);
     if (json_kind_of(message) != JSON_OBJECT)
-        return wrong(x, place, "", message, "an object");
+        return refuse_member(x, place, "", message, "an object");
     if (!role)
-        return wrong(x, place, ".role", json_get(message, "role"), "a string");
-    if (!is(role, "user") && !is(role, "assistant") && !is(role, "system"))
+        return refuse_member(x, place, ".role", json_get(message, "role"), "a string");
+    if (!is_type(role, "user") && !is_type(role, "assistant") && !is_type(role, "system"))
         return api_refuse(x, place, "%s.role is '%.40s' and must be user or assistant", place,
                           role);
-    if (is(role, "system") && !json_get(message, "content") &&
+    if (is_type(role, "system") && !json_get(message, "content") &&
         json_len(json_get(message, "output_config")) > 0)
         return true; // it sets something and says nothing
-    return check_content(json_get(message, "content"), is(role, "assistant"), m, x);
+    return check_blocks(json_get(message, "content"), is_type(role, "assistant"), m, x);
 }
 
-static bool check_system(const struct json *system, struct api_error *x) {
+static bool check_system_blocks(const struct json *system, struct api_error *x) {
     enum json_kind k = json_kind_of(system);
     if (k == JSON_NULL || k == JSON_STRING)
         return true;
     if (k != JSON_ARRAY)
-        return wrong(x, "system", "", system, "a string or an array of text blocks");
+        return refuse_member(x, "system", "", system, "a string or an array of text blocks");
     for (size_t i = 0; i < json_len(system); i++)
         if (!json_str(json_get(json_at(system, i), "text"), NULL) ||
-            !is(type_of(json_at(system, i)), "text"))
+            !is_type(block_type(json_at(system, i)), "text"))
             return api_refuse(x, "system", "system[%zu] is no text block", i);
     return true;
 }
 
-static bool check_tools(const struct json *tools, struct api_error *x) {
+static bool check_tool_list(const struct json *tools, struct api_error *x) {
     for (size_t i = 0; i < json_len(tools); i++)
         if (!is_tool(json_at(tools, i)))
             return api_refuse(x, "tools",
                               "tools[%zu] must have a name and an object as input_schema", i);
-    return true;
-}
-
-bool messages_body_check(const struct json *body, struct api_error *x) {
-    const struct json *messages = json_get(body, "messages");
-    size_t n = json_len(messages);
-    if (n > MESSAGES_MAX)
-        return api_refuse(x, "messages", "messages has %zu elements and may have %d at most", n,
-                          MESSAGES_MAX);
-    if (!check_system(json_get(body, "system"), x) || !check_tools(json_get(body, "tools"), x))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!check_message(json_at(messages, i), i, x))
-            return false;
     return true;
 }
 
@@ -362,10 +350,6 @@ static void read_block(struct conversation *v, const struct json *from,
         read_text_block(v, from, p);
 }
 
-static int rank_of(enum conversation_kind kind) {
-    return kind == PART_REASONING ? 0 : kind == PART_CALL ? 2 : 1;
-}
-
 static void read_answer_message(struct conversation *v, const struct json *m) {
     const struct json *content = json_get(m, "content");
     struct extras extras = {0};
@@ -378,7 +362,7 @@ static void read_answer_message(struct conversation *v, const struct json *m) {
     for (size_t i = 0; t && i < n; i++) {
         last = kind;
         kind = block_kind(block_at(content, i), true);
-        if (rank_of(kind) < rank_of(last))
+        if (conversation_rank(kind) < conversation_rank(last))
             t = conversation_turn(v, CONVERSATION_ASSISTANT, kind);
         read_block(v, block_at(content, i), conversation_part(v, t, kind));
     }
@@ -412,25 +396,35 @@ static void read_words_message(struct conversation *v, const struct json *m,
         t->extras = extras;
 }
 
-void conversation_read_messages(struct conversation *v, const struct json *body) {
+bool conversation_read_messages(struct conversation *v, const struct json *body,
+                                struct api_error *x) {
     const struct json *system = json_get(body, "system"), *messages = json_get(body, "messages");
     struct conversation_turn *t = NULL;
+    size_t n = json_len(messages);
+    if (n > MESSAGES_MAX)
+        return api_refuse(x, "messages", "messages has %zu elements and may have %d at most", n,
+                          MESSAGES_MAX);
+    if (!check_system_blocks(system, x) || !check_tool_list(json_get(body, "tools"), x))
+        return false;
     if (block_count(system))
         t = conversation_turn(v, CONVERSATION_SYSTEM, PART_TEXT);
     for (size_t i = 0; t && i < block_count(system); i++)
         read_text_block(v, block_at(system, i),
                         conversation_part(v, t, inner_kind(block_at(system, i))));
-    for (size_t i = 0; i < json_len(messages) && !v->failed; i++) {
+    for (size_t i = 0; i < n; i++) {
         const struct json *m = json_at(messages, i);
         enum conversation_role role = conversation_role_of(m);
-        if (role == CONVERSATION_ASSISTANT)
+        if (!check_turn_message(m, i, x))
+            return false;
+        if (!v->failed && role == CONVERSATION_ASSISTANT)
             read_answer_message(v, m);
-        else
+        else if (!v->failed)
             read_words_message(v, m, role);
     }
+    return true;
 }
 
-static void read_tool(struct conversation *v, const struct json *from) {
+static void read_tool_block(struct conversation *v, const struct json *from) {
     const struct json *schema = json_get(from, "input_schema");
     bool custom = is_block(from, "freeform");
     bool plain = json_kind_of(json_get(from, "type")) == JSON_NULL || is_block(from, "custom");
@@ -468,7 +462,7 @@ static void change_tools(struct conversation *v, const struct json *block) {
     struct words name = words_of(json_get(definition ? definition : tool, "name"));
     offer_tools(v, name, !adds || definition);
     if (adds && definition)
-        read_tool(v, definition);
+        read_tool_block(v, definition);
 }
 
 // Templates name tools before all turns, so that those count which are offered in the end.
@@ -492,7 +486,7 @@ static const char *const choices[] = {"", "auto", "none", "any", "tool"};
 void conversation_read_messages_tools(struct conversation *v, const struct json *body) {
     const struct json *tools = json_get(body, "tools"), *choice = json_get(body, "tool_choice");
     for (size_t i = 0; i < json_len(tools) && !v->failed; i++)
-        read_tool(v, json_at(tools, i));
+        read_tool_block(v, json_at(tools, i));
     read_changes(v, json_get(body, "messages"));
     for (int i = 1; i <= CHOICE_NAMED; i++)
         if (is_block(choice, choices[i]))

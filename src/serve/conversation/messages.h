@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations in the words of Anthropic's Messages: reader and writer of `system`, `messages`,
-// `tools` and `tool_choice`, and the check of what clients send. Content blocks are parts; a user's
-// message with results of tools is a turn of results and one of words. What has no place there is
-// written under plain names (refusal, custom) that the reader knows.
+// Conversations in the words of Anthropic's Messages: reader of `system`, `messages`, `tools` and
+// `tool_choice`. Content blocks are parts; a user's message with results of tools is a turn of
+// results and one of words. What has no place there comes under plain names (refusal, custom).
 #ifndef COPPICE_SERVE_CONVERSATION_MESSAGES_H
 #define COPPICE_SERVE_CONVERSATION_MESSAGES_H
 
 #include "serve/conversation/conversation.h"
 #include "serve/request/error.h"
 
-// Whether a body's `system` and `messages` have the form, and nothing that a model of text cannot
-// do without: a picture or a document that is no text, from the user. False with x filled, which
-// names the place.
-bool messages_body_check(const struct json *body, struct api_error *x);
-
-// Appends what a body holds to v. What is wrong in form is messages_body_check's to refuse and
-// passed over here. v->failed: memory was short.
-void conversation_read_messages(struct conversation *v, const struct json *body);
+// Appends what a body holds to v. False with x filled, by the place: `system`, `messages` or
+// `tools` without their form, and what a model of text cannot do without: a picture or a document
+// that is no text, from the user. v->failed: memory was short.
+bool conversation_read_messages(struct conversation *v, const struct json *body,
+                                struct api_error *x);
 // Tools and the choice among them, with what turns of the system add and take away. Those without a
 // schema run on Anthropic's servers (TOOL_OTHER).
 void conversation_read_messages_tools(struct conversation *v, const struct json *body);

@@ -8,6 +8,7 @@
 #include "base/map.h"
 #include "serve/conversation/chat.h"
 #include "serve/reply/opaque.h"
+
 // Lines that clients put in front of their instructions and that change with each request: left in
 // a prompt, it would be different from its first tokens on, and all of it would have to be read
 // again. Claude Code: its version and a checksum of the request.
@@ -113,7 +114,7 @@ static void add_words(struct str *out, const struct json *raw, int depth) {
 }
 
 // What stands for a part that is no text: its own words where it has some, else its name.
-static struct words stand_in(struct plain *r, const struct json *raw) {
+static struct words text_in_place(struct plain *r, const struct json *raw) {
     struct words text = words_of(json_get(raw, "text"));
     const char *type = json_str(json_get(raw, "type"), NULL);
     struct str all = {0};
@@ -126,7 +127,7 @@ static struct words stand_in(struct plain *r, const struct json *raw) {
 }
 
 // {"input": text}, the arguments of a call of a custom tool.
-static struct words as_input(struct plain *r, struct words text) {
+static struct words input_object(struct plain *r, struct words text) {
     struct json_writer w = {0};
     jw_begin(&w, '{');
     jw_key_text(&w, "input", text.s, text.n);
@@ -136,7 +137,7 @@ static struct words as_input(struct plain *r, struct words text) {
 
 // Arguments as templates read them, an object: what is none, as when a call was cut off, is one
 // text.
-static struct words as_object(struct plain *r, struct words text) {
+static struct words arguments_object(struct plain *r, struct words text) {
     const struct json_rules rules = {.depth = 256, .big_integers = true};
     struct json *v = NULL;
     bool blank = text.n == strspn(text.s ? text.s : "", " \t\r\n");
@@ -144,7 +145,7 @@ static struct words as_object(struct plain *r, struct words text) {
     bool object = !rc && json_kind_of(v) == JSON_OBJECT;
     r->to->failed |= rc == ERR_MEMORY; // that is not to say that it is no object
     json_free(v);
-    return object ? text : blank ? words_of_text("{}") : as_input(r, text);
+    return object ? text : blank ? words_of_text("{}") : input_object(r, text);
 }
 
 static bool refuse_media(struct plain *r, int part, const struct json *raw) {
@@ -170,16 +171,16 @@ static bool ends_in(const char *s, const char *end) {
 
 // The members of an item of an unknown kind that say something: not what every item has, nothing
 // empty.
-struct telling {
+struct summary {
     struct json_writer w; // all of them, in an object
     const char *const *usual;
     const struct json *only; // the usual one
     int n, n_usual;
 };
 
-static int tell_member(void *arg, const char *key, size_t n, const struct json *v) {
+static int summarise_member(void *arg, const char *key, size_t n, const struct json *v) {
     static const char *const every[] = {"type", "id", "call_id", "caller", NULL};
-    struct telling *t = arg;
+    struct summary *t = arg;
     enum json_kind k = json_kind_of(v);
     bool done = !strcmp(key, "status") &&
                 (words_equal(words_of(v), "completed") || words_equal(words_of(v), "in_progress"));
@@ -198,11 +199,11 @@ static int tell_member(void *arg, const char *key, size_t n, const struct json *
 
 // What an item says: its usual member where that is all, else *all, an object of all of them. NULL
 // where there is more, or nothing.
-static const struct json *tell_item(struct plain *r, const struct json *raw,
-                                    const char *const *usual, struct words *all) {
-    struct telling t = {.usual = usual};
+static const struct json *summarise_item(struct plain *r, const struct json *raw,
+                                         const char *const *usual, struct words *all) {
+    struct summary t = {.usual = usual};
     jw_begin(&t.w, '{');
-    json_each(raw, tell_member, &t);
+    json_each(raw, summarise_member, &t);
     jw_end(&t.w, '}');
     *all = (struct words){0};
     if (t.n > 0 && (t.n > 1 || t.n_usual == 0) && !t.w.out.failed)
@@ -213,14 +214,14 @@ static const struct json *tell_item(struct plain *r, const struct json *raw,
 }
 
 // A call of a kind that is unknown here: its name, and what its members say.
-static bool other_call(struct plain *r, struct conversation_turn *t,
-                       const struct conversation_part *p) {
+static bool make_unknown_call(struct plain *r, struct conversation_turn *t,
+                              const struct conversation_part *p) {
     static const char *const asked[] = {"arguments", "action", "operation", "input", NULL};
     const char *type = json_str(json_get(p->raw, "type"), NULL);
     struct words id = words_of(json_get(p->raw, "call_id")), all;
     if (!type || !ends_in(type, "_call"))
         return false;
-    const struct json *what = tell_item(r, p->raw, asked, &all);
+    const struct json *what = summarise_item(r, p->raw, asked, &all);
     struct conversation_part *call = conversation_part(r->to, t, PART_CALL);
     if (!call)
         return true;
@@ -231,41 +232,41 @@ static bool other_call(struct plain *r, struct conversation_turn *t,
     else if (json_kind_of(what) == JSON_OBJECT)
         call->text = conversation_printed(r->to, what);
     else
-        call->text = what ? as_input(r, words_of(what)) : words_of_text("{}");
+        call->text = what ? input_object(r, words_of(what)) : words_of_text("{}");
     return true;
 }
 
 // The words of a result's contents.
-static void take_inner(struct plain *r, const struct conversation_part *from,
-                       struct conversation_part *to) {
+static void make_plain_contents(struct plain *r, const struct conversation_part *from,
+                                struct conversation_part *to) {
     to->parts = NULL;
     to->n_parts = to->cap_parts = 0;
     for (int i = 0; i < from->n_parts; i++) {
         const struct conversation_part *p = &from->parts[i];
         struct conversation_part *q = conversation_inner(r->to, to, PART_TEXT);
         if (q)
-            q->text = p->raw ? stand_in(r, p->raw) : p->text;
+            q->text = p->raw ? text_in_place(r, p->raw) : p->text;
     }
 }
 
-static void other_result(struct plain *r, struct conversation_turn *t,
-                         const struct conversation_part *p) {
+static void make_unknown_result(struct plain *r, struct conversation_turn *t,
+                                const struct conversation_part *p) {
     static const char *const usual[] = {"output", NULL};
     struct conversation_part *out = conversation_part(r->to, t, PART_RESULT);
     struct words id = words_of(json_get(p->raw, "call_id")), all;
-    const struct json *output = tell_item(r, p->raw, usual, &all);
+    const struct json *output = summarise_item(r, p->raw, usual, &all);
     struct conversation_part *q = conversation_inner(r->to, out, PART_TEXT);
     if (!q)
         return;
     out->id = id.s ? id : words_of(json_get(p->raw, "id"));
     q->text = all.s ? all : words_of(output);
     if (!q->text.s)
-        q->text = output ? conversation_printed(r->to, output) : stand_in(r, p->raw);
+        q->text = output ? conversation_printed(r->to, output) : text_in_place(r, p->raw);
 }
 
 // What was encoded here is what was thought, whatever words a client has put with it.
-static void take_reasoning(struct plain *r, struct conversation_turn *t,
-                           const struct conversation_part *p) {
+static void make_plain_reasoning(struct plain *r, struct conversation_turn *t,
+                                 const struct conversation_part *p) {
     struct words text = p->text.n ? p->text : p->summary;
     struct str opened = {0};
     if (p->signature.n && opaque_decode(p->signature.s, p->signature.n, &opened) && opened.len)
@@ -288,7 +289,7 @@ static struct words join_name(struct conversation *v, struct words group, struct
 }
 
 // The name that a call has among the plain tools.
-static struct words called(struct plain *r, const struct conversation_part *p) {
+static struct words plain_call_name(struct plain *r, const struct conversation_part *p) {
     for (int i = 0; i < p->extras.n; i++) {
         struct words group = words_of(p->extras.at[i].value);
         if (!strcmp(p->extras.at[i].key, "namespace") && group.n)
@@ -323,7 +324,7 @@ bool conversation_part_name(const struct json *tools, struct words *name, struct
 }
 
 // The tools of a group as tools of their own.
-static void take_group(struct plain *r, const struct json *group) {
+static void add_group_tools(struct plain *r, const struct json *group) {
     const struct json *list = json_get(group, "tools");
     for (size_t i = 0; i < json_len(list); i++) {
         const struct json *from = json_at(list, i);
@@ -365,37 +366,37 @@ static bool is_all_changes(const struct conversation_turn *t) {
     return n > 0 && n == t->n_parts;
 }
 
-static bool take_part(struct plain *r, struct conversation_turn *t,
-                      const struct conversation_part *p, int i) {
+static bool make_plain_part(struct plain *r, struct conversation_turn *t,
+                            const struct conversation_part *p, int i) {
     struct conversation_part *out;
     switch (p->kind) {
     case PART_MEDIA:
         return refuse_media(r, i, p->raw);
     case PART_REASONING:
-        take_reasoning(r, t, p);
+        make_plain_reasoning(r, t, p);
         break;
     case PART_RESULT:
         if ((out = copy_part(r, t, p)) != NULL)
-            take_inner(r, p, out);
+            make_plain_contents(r, p, out);
         break;
     case PART_CALL:
         out = copy_part(r, t, p);
         if (out)
-            out->name = called(r, p);
+            out->name = plain_call_name(r, p);
         if (out && p->custom) {
             out->custom = false;
-            out->text = as_input(r, p->text);
+            out->text = input_object(r, p->text);
         } else if (out && !p->object) {
-            out->text = as_object(r, p->text);
+            out->text = arguments_object(r, p->text);
         }
         break;
     case PART_OTHER:
         if (t->role == CONVERSATION_TOOL) {
-            other_result(r, t, p);
-        } else if (t->role != CONVERSATION_ASSISTANT || !other_call(r, t, p)) {
+            make_unknown_result(r, t, p);
+        } else if (t->role != CONVERSATION_ASSISTANT || !make_unknown_call(r, t, p)) {
             out = conversation_part(r->to, t, PART_TEXT);
             if (out)
-                out->text = stand_in(r, p->raw);
+                out->text = text_in_place(r, p->raw);
         }
         break;
     default:
@@ -420,7 +421,7 @@ static bool is_over(const struct plain *r, const struct conversation_turn *t) {
     return false;
 }
 
-static bool take_turn(struct plain *r, const struct conversation_turn *from) {
+static bool make_plain_turn(struct plain *r, const struct conversation_turn *from) {
     if ((from->n_parts == 1 && is_mute(from, from->parts)) || is_over(r, from) ||
         is_all_changes(from))
         return true;
@@ -437,7 +438,7 @@ static bool take_turn(struct plain *r, const struct conversation_turn *from) {
         if (noisy)
             p.text = without_volatile(p.text);
         if ((!noisy || p.text.s) && !is_change(from, &p))
-            ok = take_part(r, t, &p, i);
+            ok = make_plain_part(r, t, &p, i);
     }
     return ok;
 }
@@ -449,7 +450,7 @@ static void make_plain_tools(struct plain *r) {
         if (from->kind != TOOL_OTHER)
             t = conversation_tool(r->to, from->kind);
         else if (is_group(from->raw))
-            take_group(r, from->raw);
+            add_group_tools(r, from->raw);
         if (t)
             *t = *from;
     }
@@ -464,7 +465,7 @@ bool conversation_plain(struct conversation *v, struct api_error *x) {
     v->tools = NULL;
     v->n_turns = v->cap_turns = v->n_tools = v->cap_tools = 0;
     for (; r.turn < from.n_turns; r.turn++)
-        if (!take_turn(&r, &from.turns[r.turn]))
+        if (!make_plain_turn(&r, &from.turns[r.turn]))
             return false;
     make_plain_tools(&r);
     if (v->failed)

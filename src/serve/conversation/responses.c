@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/request/fields.h"
 static const char *const of_message[] = {"type", "role", "content", NULL};
 static const char *const of_text[] = {"type", "text", NULL};
 static const char *const of_refusal[] = {"type", "refusal", NULL};
@@ -208,10 +207,6 @@ static void put_item_part(struct json_writer *w, const struct conversation_part 
     jw_end(w, '}');
 }
 
-static bool is_content(const struct conversation_part *p) {
-    return p->kind != PART_REASONING && p->kind != PART_CALL;
-}
-
 static void put_texts(struct json_writer *w, const char *key, const char *type, struct words t) {
     jw_key_begin(w, key, '[');
     if (t.s) {
@@ -223,7 +218,7 @@ static void put_texts(struct json_writer *w, const char *key, const char *type, 
     jw_end(w, ']');
 }
 
-static void put_reasoning_item(struct json_writer *w, const struct conversation_part *p) {
+static void put_reasoning_part(struct json_writer *w, const struct conversation_part *p) {
     jw_begin(w, '{');
     jw_key_str(w, "type", "reasoning");
     put_texts(w, "summary", "summary_text", p->summary);
@@ -274,7 +269,7 @@ static void put_message_item(struct json_writer *w, const struct conversation_tu
     jw_key_str(w, "role", conversation_roles[t->role]);
     jw_key_begin(w, "content", '[');
     for (int i = 0; i < t->n_parts; i++)
-        if (is_content(&t->parts[i]))
+        if (conversation_is_content(&t->parts[i]))
             put_item_part(w, &t->parts[i], t->role == CONVERSATION_ASSISTANT);
     jw_end(w, ']');
     extras_put(w, &t->extras, of_message);
@@ -282,12 +277,12 @@ static void put_message_item(struct json_writer *w, const struct conversation_tu
 }
 
 // The one part that came as an item of its own, of a kind that is unknown; NULL: there is none.
-static const struct conversation_part *loose_of(const struct conversation_turn *t) {
+static const struct conversation_part *find_loose_item(const struct conversation_turn *t) {
     static const char *const known[] = {"message",          "reasoning",      "function_call",
                                         "custom_tool_call", "item_reference", NULL};
     const struct conversation_part *only = NULL;
     for (int i = 0; i < t->n_parts; i++) {
-        if (!is_content(&t->parts[i]))
+        if (!conversation_is_content(&t->parts[i]))
             continue;
         if (only)
             return NULL;
@@ -305,12 +300,12 @@ static const struct conversation_part *loose_of(const struct conversation_turn *
 }
 
 static void put_answer_items(struct json_writer *w, const struct conversation_turn *t) {
-    const struct conversation_part *loose = loose_of(t);
+    const struct conversation_part *loose = find_loose_item(t);
     bool message = t->extras.n || t->n_parts == 0;
     for (int i = 0; i < t->n_parts; i++) {
-        message |= is_content(&t->parts[i]);
+        message |= conversation_is_content(&t->parts[i]);
         if (t->parts[i].kind == PART_REASONING)
-            put_reasoning_item(w, &t->parts[i]);
+            put_reasoning_part(w, &t->parts[i]);
     }
     if (loose)
         jw_value(w, loose->raw);

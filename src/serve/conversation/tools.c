@@ -36,8 +36,8 @@ static bool add_tool(struct request_tools *r, const struct conversation_tool *t,
 }
 
 // The tools that are chosen stay.
-static void keep_only(struct request_tools *r, bool (*chosen)(const struct tool *, const void *),
-                      const void *arg) {
+static void keep_tools_if(struct request_tools *r,
+                          bool (*chosen)(const struct tool *, const void *), const void *arg) {
     int kept = 0;
     for (int i = 0; i < r->set.n; i++) {
         struct tool one = r->set.list[i];
@@ -64,7 +64,7 @@ static bool choose_name(struct request_tools *r, struct words name, struct api_e
                           "tool_choice names '%.64s', and the tools of the request have none of "
                           "that name",
                           name.s);
-    keep_only(r, is_named, &name);
+    keep_tools_if(r, is_named, &name);
     r->required = r->one_call = true;
     return true;
 }
@@ -82,7 +82,7 @@ static bool choose_word(struct request_tools *r, struct words word, struct api_e
     return true;
 }
 
-static struct words name_in(const struct json *v) {
+static struct words choice_name(const struct json *v) {
     static const char *const inner[] = {"function", "custom"};
     struct words name = words_of(json_get(v, "name"));
     for (int i = 0; i < 2 && !name.s; i++)
@@ -92,7 +92,7 @@ static struct words name_in(const struct json *v) {
 
 static bool is_allowed(const struct tool *t, const void *arg) {
     for (size_t i = 0; i < json_len(arg); i++) {
-        struct words name = name_in(json_at(arg, i));
+        struct words name = choice_name(json_at(arg, i));
         if (name.s && is_named(t, &name))
             return true;
     }
@@ -107,7 +107,7 @@ static bool choose_allowed(struct request_tools *r, const struct json *v, struct
     if (json_len(json_get(from, "tools")) > PARAMS_MAX_TOOLS)
         return api_refuse(x, "tool_choice", "tool_choice allows %zu tools and may allow %d",
                           json_len(json_get(from, "tools")), PARAMS_MAX_TOOLS);
-    keep_only(r, is_allowed, json_get(from, "tools"));
+    keep_tools_if(r, is_allowed, json_get(from, "tools"));
     return !mode.s || choose_word(r, mode, x);
 }
 
@@ -115,7 +115,7 @@ static bool choose_raw(struct request_tools *r, const struct json *v, struct api
     static const char *const words[] = {"none", "auto", "any", "required"};
     struct words type = words_of(json_get(v, "type"));
     if (!type.s || words_equal(type, "function") || words_equal(type, "custom"))
-        return choose_name(r, name_in(v), x);
+        return choose_name(r, choice_name(v), x);
     if (words_equal(type, "allowed_tools"))
         return choose_allowed(r, v, x);
     for (int i = 0; i < 4; i++)

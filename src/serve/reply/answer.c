@@ -3,6 +3,7 @@
 #include "serve/reply/answer.h"
 
 #include <stdlib.h>
+
 void answer_items_fini(struct answer_items *l) {
     for (int i = 0; i < l->n; i++) {
         str_fini(&l->at[i].name);

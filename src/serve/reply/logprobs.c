@@ -7,13 +7,21 @@
 #include "base/utf8.h"
 
 // JSON has no infinity; this is what clients know for "never".
-static double bounded(float logp) {
+static double finite_logprob(float logp) {
     return logp > -9999 ? (double)logp : -9999;
 }
 
 static void decode_text(const struct tokenizer *t, int32_t id, bool special, struct str *out) {
     if (t) // a model's file may have none
         tokenizer_decode(t, id, special, out);
+}
+
+void answer_token(struct json_writer *w, const struct tokenizer *t, int32_t id) {
+    struct str s = {0};
+    decode_text(t, id, true, &s);
+    jw_str(w, s.data, s.len);
+    w->out.failed |= s.failed;
+    str_fini(&s);
 }
 
 // The token as it is written: control tokens by name; of bytes that are no text, the bytes.
@@ -32,12 +40,13 @@ static void token_text(const struct tokenizer *t, int32_t id, struct str *out) {
     str_fini(&raw);
 }
 
-static void chat_token(struct json_writer *w, const struct tokenizer *t, int32_t id, float logp) {
+static void put_chat_token(struct json_writer *w, const struct tokenizer *t, int32_t id,
+                           float logp) {
     struct str s = {0};
     decode_text(t, id, true, &s);
     jw_key(w, "token");
     jw_str(w, s.data, s.len);
-    jw_key_num(w, "logprob", bounded(logp));
+    jw_key_num(w, "logprob", finite_logprob(logp));
     jw_key_begin(w, "bytes", '[');
     for (size_t i = 0; i < s.len; i++)
         jw_int(w, (unsigned char)s.data[i]);
@@ -51,11 +60,11 @@ void answer_logprobs_list(struct json_writer *w, const struct answer_logprobs *l
     for (int64_t i = 0; i < l->n; i++) {
         struct token_logprobs p = logprobs_at(l->at, l->from + i);
         jw_begin(w, '{');
-        chat_token(w, l->t, l->ids[i], p.chosen);
+        put_chat_token(w, l->t, l->ids[i], p.chosen);
         jw_key_begin(w, "top_logprobs", '[');
         for (int k = 0; k < p.n && k < l->top && p.ids[k] >= 0; k++) {
             jw_begin(w, '{');
-            chat_token(w, l->t, p.ids[k], p.logp[k]);
+            put_chat_token(w, l->t, p.ids[k], p.logp[k]);
             jw_end(w, '}');
         }
         jw_end(w, ']');
@@ -73,7 +82,7 @@ void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l
 }
 
 // Characters that begin in the token's text.
-static int64_t chars_of(const struct tokenizer *t, int32_t id, struct str *s) {
+static int64_t token_chars(const struct tokenizer *t, int32_t id, struct str *s) {
     int64_t n = 0;
     str_clear(s);
     decode_text(t, id, false, s);
@@ -86,7 +95,7 @@ int64_t answer_logprobs_chars(const struct answer_logprobs *l) {
     struct str s = {0};
     int64_t n = 0;
     for (int64_t i = 0; i < l->n; i++)
-        n += chars_of(l->t, l->ids[i], &s);
+        n += token_chars(l->t, l->ids[i], &s);
     str_fini(&s);
     return n;
 }
@@ -96,12 +105,12 @@ enum column { TOKENS, LOGPROBS, TOP, OFFSETS };
 static void put_chance(struct json_writer *w, const struct answer_logprobs *l, int32_t id,
                        float logp, struct str *s) {
     token_text(l->t, id, s);
-    jw_key_num(w, s->data ? s->data : "", bounded(logp));
+    jw_key_num(w, s->data ? s->data : "", finite_logprob(logp));
 }
 
 // The likeliest ones, and the token itself where it is none of them.
-static void top_of(struct json_writer *w, const struct answer_logprobs *l, int32_t id,
-                   const struct token_logprobs *p, struct str *s) {
+static void put_top_tokens(struct json_writer *w, const struct answer_logprobs *l, int32_t id,
+                           const struct token_logprobs *p, struct str *s) {
     bool among = false;
     jw_begin(w, '{');
     for (int k = 0; k < p->n && k < l->top && p->ids[k] >= 0; k++) {
@@ -126,13 +135,13 @@ static void put_column(struct json_writer *w, const struct answer_logprobs *l, e
             jw_str(w, s.data, s.len);
         } else if (what == OFFSETS) {
             jw_int(w, offset);
-            offset += chars_of(l->t, l->ids[i], &s);
+            offset += token_chars(l->t, l->ids[i], &s);
         } else if (!known) {
             jw_null(w);
         } else if (what == LOGPROBS) {
-            jw_num(w, bounded(p.chosen));
+            jw_num(w, finite_logprob(p.chosen));
         } else {
-            top_of(w, l, l->ids[i], &p, &s);
+            put_top_tokens(w, l, l->ids[i], &p, &s);
         }
     }
     w->out.failed |= s.failed;

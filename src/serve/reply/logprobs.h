@@ -21,6 +21,9 @@ struct answer_logprobs {
     int64_t offset; // characters of text before the first token (completions)
 };
 
+// The text of a token, control tokens by name; t NULL: "".
+void answer_token(struct json_writer *w, const struct tokenizer *t, int32_t id);
+
 // [{"token", "logprob", "bytes", "top_logprobs"}, ...]
 void answer_logprobs_list(struct json_writer *w, const struct answer_logprobs *l);
 // {"content": [..]}

@@ -11,7 +11,7 @@ struct stored_response {
     struct str response, input;
 };
 
-static size_t size_of(const struct stored_response *r) {
+static size_t stored_size(const struct stored_response *r) {
     return sizeof *r + r->response.cap + r->input.cap;
 }
 
@@ -21,12 +21,13 @@ void response_store_init(struct response_store *s) {
 }
 
 // Takes the one that *at points at out of the list, to be freed without the lock.
-static struct stored_response *take_at(struct response_store *s, struct stored_response **at) {
+static struct stored_response *unlink_stored(struct response_store *s,
+                                             struct stored_response **at) {
     struct stored_response *r = *at;
     *at = r->older;
     r->older = NULL;
     s->n--;
-    s->bytes -= size_of(r);
+    s->bytes -= stored_size(r);
     return r;
 }
 
@@ -56,7 +57,7 @@ static struct stored_response *take_oldest(struct response_store *s) {
     struct stored_response **at = &s->newest;
     while ((*at)->older)
         at = &(*at)->older;
-    return take_at(s, at);
+    return unlink_stored(s, at);
 }
 
 void response_store_put(struct response_store *s, const char *id, const struct str *response,
@@ -67,7 +68,7 @@ void response_store_put(struct response_store *s, const char *id, const struct s
     strncpy(r->id, id, sizeof r->id - 1);
     str_append(&r->response, response->data, response->len);
     str_append(&r->input, input->data, input->len);
-    if (r->response.failed || r->input.failed || size_of(r) > (size_t)RESPONSE_STORE_BYTES) {
+    if (r->response.failed || r->input.failed || stored_size(r) > (size_t)RESPONSE_STORE_BYTES) {
         str_fini(&r->response);
         str_fini(&r->input);
         free(r);
@@ -77,7 +78,7 @@ void response_store_put(struct response_store *s, const char *id, const struct s
     r->older = s->newest;
     s->newest = r;
     s->n++;
-    s->bytes += size_of(r);
+    s->bytes += stored_size(r);
     while (s->n > RESPONSE_STORE_MAX || s->bytes > (size_t)RESPONSE_STORE_BYTES) {
         struct stored_response *oldest = take_oldest(s);
         oldest->older = gone;
@@ -102,7 +103,7 @@ bool response_store_get(struct response_store *s, const char *id, struct str *re
 size_t response_store_size(struct response_store *s, const char *id) {
     pthread_mutex_lock(&s->lock);
     const struct stored_response *r = *find_stored(s, id);
-    size_t n = r ? size_of(r) : 0;
+    size_t n = r ? stored_size(r) : 0;
     pthread_mutex_unlock(&s->lock);
     return n;
 }
@@ -110,7 +111,7 @@ size_t response_store_size(struct response_store *s, const char *id) {
 bool response_store_drop(struct response_store *s, const char *id) {
     pthread_mutex_lock(&s->lock);
     struct stored_response **at = find_stored(s, id);
-    struct stored_response *gone = *at ? take_at(s, at) : NULL;
+    struct stored_response *gone = *at ? unlink_stored(s, at) : NULL;
     pthread_mutex_unlock(&s->lock);
     bool found = gone != NULL;
     free_stored(gone);

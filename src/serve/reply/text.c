@@ -3,6 +3,7 @@
 #include "serve/reply/text.h"
 
 #include <stdlib.h>
+
 void reply_deltas_fini(struct reply_deltas *r) {
     free(r->list);
     str_fini(&r->text);
@@ -117,7 +118,7 @@ static void release_held(struct reply_text *r, enum reply_part part) {
 }
 
 // Text of a part as far as stop strings let it through.
-static void take_text(struct reply_text *r, enum reply_part part, const char *s, size_t n) {
+static void match_part_stops(struct reply_text *r, enum reply_part part, const char *s, size_t n) {
     enum reply_part other = part == REPLY_CONTENT ? REPLY_REASONING : REPLY_CONTENT;
     if (r->over || n == 0)
         return;
@@ -135,7 +136,7 @@ static void take_text(struct reply_text *r, enum reply_part part, const char *s,
 static void on_text(void *arg, const char *s, size_t n) {
     struct reply_text *r = arg;
     r->after_call = false;
-    take_text(r, REPLY_CONTENT, s, n);
+    match_part_stops(r, REPLY_CONTENT, s, n);
 }
 
 static void on_call(void *arg, const struct tool *t) {
@@ -163,16 +164,16 @@ static void on_call_end(void *arg, bool whole) {
     r->over = r->one_call;
 }
 
-static struct tool_sink sink_of(struct reply_text *r) {
+static struct tool_sink make_sink(struct reply_text *r) {
     return (struct tool_sink){r, on_text, on_call, on_arguments, on_call_end};
 }
 
 // Reasoning goes before content: in one token's text a block can close, hardly open.
-static void take_parts(struct reply_text *r) {
+static void split_parts(struct reply_text *r) {
     struct str *raw = r->raw;
-    const struct tool_sink sink = sink_of(r);
+    const struct tool_sink sink = make_sink(r);
     if (raw[REPLY_REASONING].len)
-        take_text(r, REPLY_REASONING, raw[REPLY_REASONING].data, raw[REPLY_REASONING].len);
+        match_part_stops(r, REPLY_REASONING, raw[REPLY_REASONING].data, raw[REPLY_REASONING].len);
     if (raw[REPLY_CONTENT].len && !r->over)
         tool_calls_push(&r->calls, raw[REPLY_CONTENT].data, raw[REPLY_CONTENT].len, &sink);
     if (raw[REPLY_CONTENT].len)
@@ -211,7 +212,7 @@ bool reply_text_push(struct reply_text *r, int32_t id) {
     if (r->bytes.len)
         reasoning_push(&r->reasoning, r->bytes.data, r->bytes.len, &r->raw[REPLY_REASONING],
                        &r->raw[REPLY_CONTENT]);
-    take_parts(r);
+    split_parts(r);
     r->reasoning_tokens += r->at == REPLY_REASONING;
     r->tokens++;
     if (r->after_call && r->calls.held.len == 0) // with the marks that close it
@@ -220,11 +221,11 @@ bool reply_text_push(struct reply_text *r, int32_t id) {
 }
 
 void reply_text_end(struct reply_text *r, bool cut) {
-    const struct tool_sink sink = sink_of(r);
+    const struct tool_sink sink = make_sink(r);
     if (!r->over) {
         r->reasoning.cut = cut;
         reasoning_end(&r->reasoning, &r->raw[REPLY_REASONING], &r->raw[REPLY_CONTENT]);
-        take_parts(r);
+        split_parts(r);
         if (!r->over)
             tool_calls_end(&r->calls, cut, &sink);
         for (int i = 0; i < 2 && !r->over; i++)

@@ -373,7 +373,7 @@ struct top {
     enum endpoint endpoint;
 };
 
-static bool is_read(const char *name, enum endpoint endpoint) {
+static bool is_field(const char *name, enum endpoint endpoint) {
     for (size_t i = 0; i < fields_count; i++)
         if (fields[i].endpoints & endpoint && !strcmp(fields[i].name, name))
             return true;
@@ -388,7 +388,7 @@ static int check_field(void *arg, const char *key, size_t n, const struct json *
         return 0;
     snprintf(place.text, sizeof place.text, "%.64s", key);
     const char *rule = find_rule(t->members, key);
-    bool read = is_read(key, t->endpoint);
+    bool read = is_field(key, t->endpoint);
     if (!rule && !read)
         rule = find_rule(foreign, key);
     if (rule)

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "compress/prefill.h"
+
 bool field_read_model(const struct reading *r) {
     size_t n;
     const char *s = json_str(r->v, &n);
