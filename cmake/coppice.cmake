@@ -40,6 +40,9 @@ if(COPPICE_CUDA)
     target_compile_options(coppice_flags INTERFACE $<${cu}:-fmad=false> $<${cu}:--expt-relaxed-constexpr>
         "$<${cu}:SHELL:-Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics>"
         "$<${cu}:SHELL:--Werror all-warnings>")
+    if(COPPICE_GPU_PLAIN)
+        target_compile_definitions(coppice_flags INTERFACE $<${cu}:GPU_PLAIN>)
+    endif()
 endif()
 
 find_package(Threads REQUIRED)

@@ -30,6 +30,9 @@ LIBRARIES = {"pcre2.h": "text/tokenizer/split.c", "utf8proc.h": "text/tokenizer/
              "histedit.h": "cli/chat/line_editor.c", "curl/": "serve/relay/upstream.c"}
 # A library that a family of files shares: they begin with this.
 FAMILIES = {"event2/": "serve/http"}
+# Instructions and headers of one vendor of GPUs stand in these places only (docs/extending.md).
+INSTRUCTIONS = re.compile(r"\b(asm\b|__(?:shfl|ballot|any|all|reduce|match)_\w*sync\b|__cvta_\w+)")
+INSTRUCTIONS_IN = ("src/ops/gpu/matrix/", "src/ops/gpu/linear/")
 LEFTOVERS = re.compile(r"\b(T" r"ODO|F" r"IXME|X" r"XX|H" r"ACK|W" r"IP)\b")
 FORBIDDEN = re.compile(r"(?<![\w.>])(printf|puts|perror|exit|_exit|abort|longjmp|getenv|system)\s*\("
                        r"|\b(stderr|stdout)\b")
@@ -89,6 +92,16 @@ def check_includes(path, lines):
             finding(path, number, f"{layer} may not include {name}: includes point down the layers")
 
 
+def check_instructions(path, code):
+    name = str(path.relative_to(ROOT))
+    if not name.startswith("src/ops/gpu/") or name.startswith(INSTRUCTIONS_IN):
+        return
+    for number, line in enumerate(code.split("\n"), 1):
+        found = INSTRUCTIONS.search(line)
+        if found:
+            finding(path, number, f"{found.group(1)} belongs in a function of src/ops/gpu/matrix")
+
+
 def check_function(path, start, end, signature):
     if end - start + 1 > FUNCTION_LINES:
         finding(path, start, f"function of {end - start + 1} lines; the limit is {FUNCTION_LINES}")
@@ -139,6 +152,7 @@ def check_c(path, text, lines):
     code = strip_code(text)
     check_includes(path, lines)
     check_functions(path, code)
+    check_instructions(path, code)
     for number, line in enumerate(code.split("\n"), 1):
         if len(line) > COLUMNS:
             finding(path, number, f"{len(line)} columns; the limit is {COLUMNS}")

@@ -213,6 +213,8 @@ if [ -x build/cuda/coppice ] || [ "$list" ]; then
     part prefill scripts/test_gpu_prefill.sh build/cuda/coppice
     part server-lending python3 tests/server/test_lending.py build/cuda/coppice
 fi
+# The path `small` in plain C++ (docs/extending.md).
+[ "$quick" ] || part plain scripts/test_gpu_plain.sh
 part bad-input scripts/test_gpu_cli.sh "$program" "$tests/old_driver"
 # Of compute-sanitizer all families at once; what takes it minutes only without --quick.
 sanitized=(rows attend linear sparse mass moe)

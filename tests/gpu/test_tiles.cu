@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ops/gpu/linear/many/wgmma.cuh"
+#include "ops/gpu/matrix/wgmma.cuh"
 #include "ops/gpu/runtime/gpu.h"
 
 enum { M = 64, N = 256, K = 512, BATCH = 256 };

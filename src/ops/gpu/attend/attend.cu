@@ -110,7 +110,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
 static __global__ void __launch_bounds__(THREADS, 2)
     fold_parts(const __grid_constant__ struct attend_run u,
                const __grid_constant__ struct finish f) {
-    __shared__ float part[THREADS / 32];
+    __shared__ float part[THREADS / WARP];
     __shared__ bool last;
     int v = blockIdx.x * THREADS + threadIdx.x, values = u.n_heads * u.dv / 4;
     int32_t row = (int32_t)(u.begin + blockIdx.y);
@@ -126,12 +126,12 @@ static __global__ void __launch_bounds__(THREADS, 2)
         most = largest(x);
     }
     most = warp_max(most);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = most;
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = most;
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        for (int i = 1; i < THREADS / 32; i++)
+        for (int i = 1; i < THREADS / WARP; i++)
             most = fmaxf(most, part[i]);
         atomicMax(&state[0], __float_as_uint(most));
         __threadfence();

@@ -8,6 +8,7 @@
 
 #include "ops/attend_plan.h"
 #include "ops/gpu/attend/kv_stored.cuh"
+#include "ops/gpu/matrix/thread.cuh"
 #include "ops/gpu/runtime/cuda.h"
 
 enum { ATTEND_EXTRA = 10 }; // of the kernels with matrix instructions (EXTRA, block.cuh)
@@ -145,20 +146,13 @@ static __device__ inline struct kv_row attend_key(const struct attend_run *u,
     return r;
 }
 
-// 2^x, two ulp; exactly 1 at 0 and 0 at -inf.
-static __device__ inline float attend_exp2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // Factors of what is folded so far (maximum *most, in units of log 2) and of a part with maximum
 // `part`; renews *most. A part without a key leaves things as they are: factors 1 and 0.
 static __device__ inline float2 attend_fold(float *most, float part) {
     float now = fmaxf(*most, part);
     if (part == -INFINITY)
         return make_float2(1, 0);
-    float2 f = make_float2(attend_exp2(*most - now), attend_exp2(part - now));
+    float2 f = make_float2(exp2_near(*most - now), exp2_near(part - now));
     *most = now;
     return f;
 }
@@ -183,7 +177,7 @@ static __device__ inline float attend_sunk(const struct attend_run *u, int32_t h
     if (!u->sinks)
         return sum;
     const float score = __fmul_rn(u->sinks[head], 1.44269504f);
-    return __fadd_rn(sum, attend_exp2(__fadd_rn(__fadd_rn(score, -most), u->extra)));
+    return __fadd_rn(sum, exp2_near(__fadd_rn(__fadd_rn(score, -most), u->extra)));
 }
 
 // Output value: divided, and never -0 (a skipped chunk must not show); then times its gate.

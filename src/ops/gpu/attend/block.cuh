@@ -81,7 +81,7 @@ static __device__ inline void some_queries(const struct attend_run *u, const str
                                            STATE *m, int first, int rows) {
     constexpr int D = F::D, V = D / 64; // twos of values a lane
     unsigned char *tile = b->memory + F::Q;
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % WARP;
     float2 x[AT_ONCE][V] = {};
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) {
@@ -91,7 +91,7 @@ static __device__ inline void some_queries(const struct attend_run *u, const str
         const float2 *q = (const float2 *)(u->q + (int64_t)m->place[pair] * D);
 #pragma unroll
         for (int v = 0; v < V; v++)
-            x[j][v] = q[v * 32 + lane];
+            x[j][v] = q[v * WARP + lane];
     }
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) {
@@ -120,7 +120,7 @@ template <class F>
 static __device__ inline void load_queries(const struct attend_run *u, const struct work *b,
                                            struct state<F::T> *m, int rows) {
     constexpr int EACH = F::T * 16 / F::WARPS, AT_ONCE = EACH > 9 ? EACH / 2 : EACH; // rows
-    for (int i = threadIdx.x / 32; i < rows; i += F::WARPS * AT_ONCE)
+    for (int i = threadIdx.x / WARP; i < rows; i += F::WARPS * AT_ONCE)
         some_queries<F, AT_ONCE, F::WARPS>(u, b, m, i, rows);
 }
 

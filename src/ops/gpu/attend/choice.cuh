@@ -35,12 +35,12 @@ static __device__ __forceinline__ int next_seen(const uint32_t *any, int chunk, 
 template <class F>
 static __device__ inline void find_seen(const struct attend_run *u, const struct attend_item *t,
                                         const struct state<F::T> *m, uint32_t *any) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int last = min(CHOICE_WORDS - 1, (t->end - 1) / BLOCK_CHUNKS / 32);
     for (int i = threadIdx.x; i < CHOICE_WORDS; i += F::THREADS)
         any[i] = 0;
     __syncthreads();
-    for (int word = t->chunk / BLOCK_CHUNKS / 32 + lane; word <= last; word += 32) {
+    for (int word = t->chunk / BLOCK_CHUNKS / 32 + lane; word <= last; word += WARP) {
         uint32_t bits = 0;
         for (int pair = warp; pair < t->n_pairs; pair += F::WARPS)
             bits |= u->chosen[(int64_t)m->place[pair] * u->words + word];

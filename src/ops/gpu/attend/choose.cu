@@ -191,8 +191,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int i = 0; i < SIDE; i++)
-        for (int d = 8; d; d /= 2)
-            most[i] = fmaxf(most[i], __shfl_xor_sync(0xFFFFFFFFu, most[i], d));
+        most[i] = warp_max<16>(most[i]);
     for (int32_t from = 0; from < u.words * 32; from += TILE) {
         uint32_t bits[SIDE] = {}; // of blocks from + 32 (x / 8) on
         if (from <= all) {
@@ -206,7 +205,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (int i = 0; i < SIDE; i++) {
             int32_t pair = p.pair + p.y * SIDE + i, word = from / 32 + p.x / 8;
             for (int d = 4; d; d /= 2)
-                bits[i] |= __shfl_xor_sync(0xFFFFFFFFu, bits[i], d);
+                bits[i] |= warp_across(bits[i], d);
             if (p.x % 8 == 0 && pair < p.pairs && word < u.words)
                 u.chosen[choose_pair(&u, p, pair) * u.words + word] = bits[i];
         }

@@ -8,7 +8,7 @@
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/kv/layout.h"
 
-// load8: values 8 at .. 8 at + 7 of a row as floats. store: element i * 32 + lane of a row by the
+// load8: values 8 at .. 8 at + 7 of a row as floats. store: element i * WARP + lane of a row by the
 // lanes of a warp. Rows are multiples of 32 values.
 template <int CODEC> struct kv_stored;
 
@@ -19,7 +19,7 @@ template <> struct kv_stored<KV_F32> {
         x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
     }
     static __device__ inline void store(struct kv_row row, int i, int lane, float x) {
-        ((float *)row.codes)[i * 32 + lane] = x;
+        ((float *)row.codes)[i * WARP + lane] = x;
     }
 };
 
@@ -35,7 +35,7 @@ template <> struct kv_stored<KV_F16> {
         }
     }
     static __device__ inline void store(struct kv_row row, int i, int lane, float x) {
-        ((__half *)row.codes)[i * 32 + lane] = __float2half_rn(x);
+        ((__half *)row.codes)[i * WARP + lane] = __float2half_rn(x);
     }
 };
 
@@ -52,7 +52,7 @@ template <> struct kv_stored<KV_BF16> {
     static __device__ inline void store(struct kv_row row, int i, int lane, float x) {
         unsigned bits = __float_as_uint(x), rounded = bits + 0x7FFF + (bits >> 16 & 1);
         bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
-        ((unsigned short *)row.codes)[i * 32 + lane] =
+        ((unsigned short *)row.codes)[i * WARP + lane] =
             (unsigned short)(nan ? bits >> 16 | 0x40 : rounded >> 16);
     }
 };
@@ -78,7 +78,7 @@ template <> struct kv_stored<KV_Q8_0> {
         float inv = d > 3e-39f ? 1.0f / d : 0.0f;
         if (lane == 0)
             ((__half *)row.scales)[i] = __float2half_rn(d);
-        row.codes[i * 32 + lane] = (unsigned char)(signed char)roundf(x * inv);
+        row.codes[i * WARP + lane] = (unsigned char)(signed char)roundf(x * inv);
     }
 };
 

@@ -12,7 +12,7 @@ enum { LATENT_KEY = 576, LATENT_VALUE = 512, LATENT_TILES = 4 };
 
 // Of forms with PAIRS pairs and STAGES_ stages.
 template <int PAIRS, int STAGES_> struct latent_places {
-    static constexpr int D = LATENT_KEY, DV = LATENT_VALUE, WARPS = 8, THREADS = WARPS * 32;
+    static constexpr int D = LATENT_KEY, DV = LATENT_VALUE, WARPS = 8, THREADS = WARPS * WARP;
     static constexpr bool SAME = true, OUTSIDE = true;
     static constexpr int STAGES = STAGES_, SAVED = 0, TILE = ATTEND_CHUNK * D * 2;
     static constexpr int V = 0, Q = STAGES * TILE, ALL = Q + PAIRS * D * 2, STATE = ALL;
@@ -38,8 +38,8 @@ template <int PAIRS, int STAGES_> struct latent_places {
             for (int i = 0; i < ATTEND_CHUNK / EACH; i++)
 #pragma unroll
                 for (int c = 0; c < D / 64; c++)
-                    copy_whole_piece(to + (unsigned)(i * EACH * keys::PITCH + c * keys::COLUMN),
-                                     from + i * EACH * D * 2 + c * 128);
+                    copy_piece(to + (unsigned)(i * EACH * keys::PITCH + c * keys::COLUMN),
+                               from + i * EACH * D * 2 + c * 128);
             return;
         }
         for (; row < ATTEND_CHUNK; row += EACH) {

@@ -11,8 +11,8 @@
 // instructions make the same bits whichever factor is the left one: tests/gpu/test_tiles.cu), so
 // that either may serve a row.
 #include "ops/gpu/attend/long.cuh"
-#include "ops/gpu/attend/wgmma.cuh"
 #include "ops/gpu/linear/form/activation.cuh"
+#include "ops/gpu/matrix/wgmma.cuh"
 
 enum { MOST_BLOCKS = 256, FOLDED = LONG_PAIRS * 256 }; // with places for folded values; of a block
 
@@ -140,21 +140,21 @@ static __device__ __forceinline__ int maker_group(void) {
 // All threads of a warpgroup that makes.
 static __device__ __forceinline__ void group_sync(void) {
     if (maker_group() == 0)
-        asm volatile("barrier.sync 1, 128;" ::: "memory");
+        lanes_meet<128>(1);
     else
-        asm volatile("barrier.sync 3, 128;" ::: "memory");
+        lanes_meet<128>(3);
 }
 
 // Asks for s = scores of the warpgroup's pairs, attend_low of whose queries is `queries`, with the
 // keys at `keys`.
 template <class F>
 static __device__ __forceinline__ void long_score(unsigned queries, unsigned keys, float (&s)[32]) {
-    const unsigned b = attend_low(keys);
+    const unsigned b = wgmma_low(keys, 1024);
 #pragma unroll
     for (int k = 0; k < F::D / 16; k++)
-        attend_multiply<64, false>(
-            s, attend_operand(queries + (unsigned)(k / 4 * LONG_PAIRS * 8 + k % 4 * 2)),
-            attend_operand(b + (unsigned)(k / 4 * ATTEND_CHUNK * 8 + k % 4 * 2)), k > 0);
+        wgmma_both_if<64, false>(
+            s, wgmma_operand(queries + (unsigned)(k / 4 * LONG_PAIRS * 8 + k % 4 * 2)),
+            wgmma_operand(b + (unsigned)(k / 4 * ATTEND_CHUNK * 8 + k % 4 * 2)), k > 0);
     wgmma_commit();
 }
 
@@ -179,17 +179,17 @@ static __device__ __forceinline__ float2 long_weigh(struct long_pairs *p, float 
 #pragma unroll
         for (int i = 0; i < 16; i++)
             part = fmaxf(part, s[i / 2 * 4 + 2 * y + i % 2]);
-        part = fmaxf(part, __shfl_xor_sync(0xFFFFFFFFu, part, 1));
-        part = fmaxf(part, __shfl_xor_sync(0xFFFFFFFFu, part, 2));
+        part = fmaxf(part, warp_across(part, 1));
+        part = fmaxf(part, warp_across(part, 2));
         const float old = p->most[y], most = renewed(old, part * p->scale[y]);
-        fade[y] = most == -INFINITY ? 1 : attend_exp2(old - most);
+        fade[y] = most == -INFINITY ? 1 : exp2_near(old - most);
         base[y] = most == -INFINITY ? 0 : most - EXTRA;
         p->most[y] = most;
     }
 #pragma unroll
     for (int i = 0; i < 32; i++) {
         const int y = i / 2 % 2;
-        s[i] = attend_exp2(fmaf(s[i], p->scale[y], -base[y]));
+        s[i] = exp2_near(fmaf(s[i], p->scale[y], -base[y]));
     }
     return make_float2(fade[0], fade[1]);
 }
@@ -216,13 +216,13 @@ static __device__ __forceinline__ void long_fade(struct long_sums<F> *z, float2 
 template <class F>
 static __device__ __forceinline__ void long_gather(struct long_sums<F> *z, uint32_t (&w)[4][4],
                                                    unsigned values) {
-    const unsigned b = attend_low_panels(values);
+    const unsigned b = wgmma_low(values, ATTEND_CHUNK * 128);
 #pragma unroll
     for (int k = 0; k < 4; k++)
 #pragma unroll
         for (int j = 0; j < F::PANELS; j++)
-            attend_gather(z->acc[j], w[k],
-                          attend_operand(b + (unsigned)(j * 2 * ATTEND_CHUNK * 8 + k * 128)));
+            wgmma_step<128, true>(
+                z->acc[j], w[k], wgmma_operand(b + (unsigned)(j * 2 * ATTEND_CHUNK * 8 + k * 128)));
     wgmma_commit();
 }
 
@@ -232,19 +232,19 @@ static __device__ __forceinline__ void long_gather(struct long_sums<F> *z, uint3
 template <class F, int WAY>
 static __device__ __forceinline__ void long_gathered(struct long_sums<F> *z, uint32_t (&w)[4][4]) {
     const unsigned ones[2] = {0x3C003C00u, 0x3C003C00u};
-    asm volatile("wgmma.wait_group.sync.aligned 0; // %0" ::"n"(WAY) : "memory");
+    wgmma_wait<0, WAY>();
 #pragma unroll
     for (int j = 0; j < F::PANELS; j++)
-        attend_made(z->acc[j]);
+        wgmma_made(z->acc[j]);
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        multiply(z->sum, w[k], ones);
+        mma_k16(z->sum, w[k], ones[0], ones[1]);
 }
 
 // A warp has left a tile.
 template <class F> static __device__ __forceinline__ void long_leave(unsigned base, int tile) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0)
+    if (threadIdx.x % WARP == 0)
         barrier_arrive(empty_at<F>(base, tile));
 }
 
@@ -272,7 +272,7 @@ static __device__ __forceinline__ bool long_sees(const struct long_pairs &p,
     const int from = chunk * ATTEND_CHUNK;
     const bool sees = k->whole && from >= p.first[0] && from >= p.first[1] &&
                       from + ATTEND_CHUNK <= p.last[0] + 1 && from + ATTEND_CHUNK <= p.last[1] + 1;
-    return __all_sync(0xFFFFFFFFu, sees);
+    return warp_all(sees);
 }
 
 // An item's first chunk up to its weights; tile: its keys, which are there.
@@ -284,7 +284,7 @@ static __device__ __forceinline__ void long_first(unsigned char *memory, struct 
     wgmma_fence();
     long_score<F>(p->queries, keys_at<F>(base, tile), s);
     wgmma_wait<0>();
-    attend_made(s);
+    wgmma_made(s);
     if (!sees)
         long_hide(*p, &keys_of<F>(memory, tile)->keys, s);
     long_leave<F>(base, tile);
@@ -307,16 +307,16 @@ long_step(unsigned char *memory, struct long_pairs *p, struct long_sums<F> *z,
     long_score<F>(p->queries, keys_at<F>(base, tile), s);
     long_gather<F>(z, w, values_at<F>(base, tile - 2));
     wgmma_wait<1>();
-    attend_made(s);
+    wgmma_made(s);
     if constexpr (HIDE)
         long_hide(*p, &keys_of<F>(memory, tile)->keys, s);
     long_leave<F>(base, tile);
     long_close(p, &t);
     const float2 fade = long_weigh(p, s);
-    attend_made(s);
+    wgmma_made(s);
     // The weights are made here, while values are: in one block of code the assembler would wait
     // for those first.
-    if (__any_sync(0xFFFFFFFFu, t.now[0] || t.now[1])) {
+    if (warp_any(t.now[0] || t.now[1])) {
         long_gathered<F, 0>(z, w);
         long_leave<F>(base, tile - 1);
         long_pack(s, w);
@@ -326,7 +326,7 @@ long_step(unsigned char *memory, struct long_pairs *p, struct long_sums<F> *z,
         long_leave<F>(base, tile - 1);
         long_pack(s, w);
     }
-    if (__any_sync(0xFFFFFFFFu, fade.x != 1 || fade.y != 1))
+    if (warp_any(fade.x != 1 || fade.y != 1))
         long_fade<F>(z, fade);
 }
 
@@ -369,15 +369,15 @@ long_chunks(const struct attend_item *t, unsigned char *memory, struct long_pair
 }
 
 static __device__ __forceinline__ int own_pair(int y) {
-    return (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + 8 * y;
+    return (int)threadIdx.x / WARP * 16 + (int)threadIdx.x % WARP / 4 + 8 * y;
 }
 
 // A warp's pairs, and which keys they may see.
 static __device__ __forceinline__ void long_find(const struct attend_run *u, const struct work *b,
                                                  struct long_state *m) {
     const struct attend_item *t = &b->t;
-    const int i = threadIdx.x / 32 * 16 + threadIdx.x % 32;
-    if (threadIdx.x % 32 >= 16)
+    const int i = threadIdx.x / WARP * 16 + threadIdx.x % WARP;
+    if (threadIdx.x % WARP >= 16)
         return;
     struct attend_row r = {0, INT32_MAX, -1, 0};
     m->place[i] = 0;
@@ -401,8 +401,8 @@ static __device__ __forceinline__ void long_open(const struct attend_run *u, con
     long_find(u, b, m);
     __syncwarp();
     for (int i = 0; i < ATTEND_TILE; i += AT_ONCE)
-        some_queries<F, AT_ONCE, 1>(u, b, m, (int)threadIdx.x / 32 * ATTEND_TILE + i, LONG_PAIRS);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        some_queries<F, AT_ONCE, 1>(u, b, m, (int)threadIdx.x / WARP * ATTEND_TILE + i, LONG_PAIRS);
+    show_shared();
     group_sync();
 #pragma unroll
     for (int y = 0; y < 2; y++) {
@@ -502,13 +502,13 @@ static __device__ __forceinline__ void long_make(const struct attend_run *u, int
                                                  unsigned char *memory, float *folded) {
     struct long_state *m = (struct long_state *)(memory + F::STATE);
     const unsigned queries =
-        attend_low(shared_address(memory) + F::Q + (unsigned)(maker_group() * 64 * 128));
+        wgmma_low(shared_address(memory) + F::Q + (unsigned)(maker_group() * 64 * 128), 1024);
     int tile = 0;
 #pragma unroll 1
     for (int at = blockIdx.x; at < items * u->n_kv; at += (int)gridDim.x) {
         const struct work b = long_work(u, items, at, memory);
         struct long_pairs p;
-        p.queries = __shfl_sync(0xFFFFFFFFu, queries, 0);
+        p.queries = warp_from(queries, 0);
         struct long_sums<F> z;
         struct long_folded<F> x;
         long_open<F>(u, &b, m, &p);
@@ -534,16 +534,16 @@ static __global__ void __launch_bounds__(MAKERS + BRINGERS, 1)
             barrier_init(base + F::BARS + i * 8, BRINGERS);
             barrier_init(base + F::BARS + (2 * F::STAGES + i) * 8, F::WARPS);
         }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        show_shared();
     }
     gpu_await();
     gpu_let_next();
     __syncthreads();
     if (threadIdx.x >= MAKERS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        registers_down<40>();
         long_bring<F>(&u, &map, items, memory);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        registers_up<232>();
         long_make<F>(&u, items, memory, folded);
     }
 }

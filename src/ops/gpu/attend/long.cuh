@@ -6,7 +6,8 @@
 
 #include "ops/gpu/attend/block.cuh"
 #include "ops/gpu/attend/long.h"
-#include "ops/gpu/runtime/barrier.cuh"
+#include "ops/gpu/matrix/barrier.cuh"
+#include "ops/gpu/matrix/bulk_copy.cuh"
 #include "ops/gpu/runtime/gpu_map.h"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -102,17 +103,6 @@ static __device__ __forceinline__ struct attend_found look_then(const struct att
     return f;
 }
 
-// Whether `mine` holds in all threads that bring.
-static __device__ __forceinline__ bool all_bringers(bool mine) {
-    int all;
-    asm volatile("{ .reg .pred p, q; setp.ne.s32 p, %1, 0; barrier.red.and.pred q, 2, %2, p; "
-                 "selp.s32 %0, 1, 0, q; }"
-                 : "=r"(all)
-                 : "r"((int)mine), "n"((int)BRINGERS)
-                 : "memory");
-    return all;
-}
-
 // Notes the keys of a stage; all threads that bring.
 template <class F>
 static __device__ __forceinline__ void long_note(const struct attend_run *u, struct attend_found f,
@@ -120,17 +110,17 @@ static __device__ __forceinline__ void long_note(const struct attend_run *u, str
                                                  int chunk, int i) {
     if (i < ATTEND_CHUNK)
         attend_note(u, f, &k->keys, i);
-    asm volatile("barrier.sync 2, %0;" ::"n"((int)BRINGERS) : "memory");
+    lanes_meet<BRINGERS>(2);
     const unsigned char *page = k->keys.page[0];
     const bool here = i >= ATTEND_CHUNK || (page && k->keys.page[i] == page && f.slot == i &&
                                             f.pos == chunk * ATTEND_CHUNK + i);
-    const bool whole = all_bringers(here);
+    const bool whole = lanes_all<2, BRINGERS>(here);
     if (i == 0) {
         const int64_t at = page - low;
         k->whole = whole;
         k->mapped = whole && low && at >= 0 && at < (int64_t)(MAP_ROWS - 1) * F::D * 2;
     }
-    asm volatile("barrier.sync 2, %0;" ::"n"((int)BRINGERS) : "memory");
+    lanes_meet<BRINGERS>(2);
 }
 
 // The keys or values of a stage that the copy engine does not find on their way to `tile`.
@@ -154,10 +144,7 @@ static __device__ __forceinline__ void
 long_fetch(const struct long_map *map, const unsigned char *from, unsigned tile, unsigned bar) {
     const int64_t at = from - map->low;
     const int row = (int)(at / (F::D * 2)), x = (int)(at % (F::D * 2)) / 2;
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(tile),
-                 "l"(&map->tiles), "r"(bar), "r"(x), "r"(row), "r"(0)
-                 : "memory");
+    tile_copy(tile, &map->tiles, x, row, 0, bar);
 }
 
 // Barriers of a stage: of its keys or values, that they are there or that their place is free.
@@ -182,9 +169,9 @@ long_start(const struct attend_run *u, const struct long_map *map, const struct 
     const unsigned full = full_at<F>(base, tile);
     if (!k->mapped) {
         long_copy<F>(u, k, value, kv, to, i);
-        close_copies();
-        await_copies<0>();
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        copies_close();
+        copies_wait<0>();
+        show_shared();
     } else if (i == 0) {
         barrier_expect(full, F::TILE);
         long_fetch<F>(

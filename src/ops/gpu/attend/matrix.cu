@@ -14,7 +14,7 @@
 // The parameters of an instance and its places in shared memory. CHOICE: pairs choose blocks.
 template <int D_, int T_, bool WHOLE_, bool CHOICE_ = false> struct form : plain_places<D_> {
     static constexpr int D = D_, DV = D_, T = T_;
-    static constexpr int WARPS = 8, THREADS = WARPS * 32;
+    static constexpr int WARPS = 8, THREADS = WARPS * WARP;
     static constexpr int GROUPS = WARPS / 4; // of warps whose scores are for the same tiles
     static constexpr int N = D / 8 / WARPS;  // eights of values that a warp makes
     static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_, SAME = false, OUTSIDE = false;

@@ -52,14 +52,14 @@ template <class F, int C> static __device__ inline bool has_tile(int j) {
 
 // The pair of fragment rows lane / 4 + 8 i of a tile.
 static __device__ inline int pair_of(int tile, int i) {
-    return tile * 16 + threadIdx.x % 32 / 4 + 8 * i;
+    return tile * 16 + threadIdx.x % WARP / 4 + 8 * i;
 }
 
 // s[j] = scores of tile_of(j), j < COUNT, and the warp's 16 keys.
 template <class F, int COUNT>
 static __device__ inline void score(unsigned queries, unsigned keys, float s[][2][4]) {
     constexpr int ROW = F::keys::PITCH;
-    int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4;
+    int lane = threadIdx.x % WARP, quarter = threadIdx.x / WARP % 4;
     unsigned q_at[4], k_at[4];
     piece_offsets(lane, lane / 16, q_at);
     piece_offsets(lane, lane / 8 % 2, k_at);
@@ -78,8 +78,8 @@ static __device__ inline void score(unsigned queries, unsigned keys, float s[][2
                                 (unsigned)(k / 4 * F::queries::COLUMN));
 #pragma unroll
         for (int j = 0; j < COUNT; j++) {
-            multiply(s[j][0], a[j], b);
-            multiply(s[j][1], a[j], b + 2);
+            mma_k16(s[j][0], a[j], b[0], b[1]);
+            mma_k16(s[j][1], a[j], b[2], b[3]);
         }
     }
 }
@@ -89,7 +89,7 @@ template <class F, int C>
 static __device__ inline void hide(const struct attend_run *u, const struct attend_item *t,
                                    const struct state<F::T> *m, const struct attend_keys *keys,
                                    int chunk, float s[share<F, C>::MOST][2][4]) {
-    int at = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 4 * 2;
+    int at = threadIdx.x / WARP % 4 * 16 + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int x = 0; x < share<F, C>::MOST * 2; x++) {
         int pair = pair_of(tile_of<F>(x / 2), x % 2);
@@ -113,15 +113,15 @@ static __device__ inline void hide(const struct attend_run *u, const struct atte
 template <class F, int C>
 static __device__ inline void find_maxima(struct state<F::T> *m,
                                           const float s[share<F, C>::MOST][2][4]) {
-    int quarter = threadIdx.x / 32 % 4;
+    int quarter = threadIdx.x / WARP % 4;
 #pragma unroll
     for (int x = 0; x < share<F, C>::MOST * 2; x++) {
         int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<F>(j), x % 2);
         if (!has_tile<F, C>(j))
             continue;
         float most = fmaxf(fmaxf(s[j][0][i], s[j][0][i + 1]), fmaxf(s[j][1][i], s[j][1][i + 1]));
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
+        most = fmaxf(most, warp_across(most, 1));
+        most = fmaxf(most, warp_across(most, 2));
         if (threadIdx.x % 4 == 0)
             m->maxima[quarter][pair] = most;
     }
@@ -154,7 +154,7 @@ template <class F, int C>
 static __device__ inline void weigh(struct state<F::T> *m, const struct spot &p,
                                     const float s[share<F, C>::MOST][2][4],
                                     unsigned char *weights) {
-    int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4;
+    int lane = threadIdx.x % WARP, quarter = threadIdx.x / WARP % 4;
 #pragma unroll
     for (int x = 0; x < share<F, C>::MOST * 2; x++) {
         int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<F>(j), x % 2);
@@ -171,11 +171,11 @@ static __device__ inline void weigh(struct state<F::T> *m, const struct spot &p,
 #pragma unroll
         for (int n = 0; n < 2; n++)
             *(unsigned *)(weights + pair * ATTEND_CHUNK * 2 + ((quarter * 2 + n) ^ pair % 8) * 16 +
-                          lane % 4 * 4) = pack(attend_exp2(fmaf(s[j][n][i], scale, -base)),
-                                               attend_exp2(fmaf(s[j][n][i + 1], scale, -base)));
+                          lane % 4 * 4) = pack(exp2_near(fmaf(s[j][n][i], scale, -base)),
+                                               exp2_near(fmaf(s[j][n][i + 1], scale, -base)));
         if (quarter == 0 && lane % 4 == 0) {
             m->most[(turn_of<F>(p) + 1) % 2][pair] = now;
-            m->fade[pair] = now == -INFINITY ? 1 : attend_exp2(old - now);
+            m->fade[pair] = now == -INFINITY ? 1 : exp2_near(old - now);
         }
     }
 }
@@ -192,7 +192,7 @@ static __device__ inline void fade(const struct state<T> *m, int tile, float *ac
 // The values of 16 keys, in fragments for each eight of the warp's columns.
 template <class F>
 static __device__ inline void load_values(unsigned values, int k, unsigned b[F::N][2]) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     if constexpr (F::N == 1) {
         unsigned two[4]; // both of two steps
         load_four_turned(two, values + (unsigned)F::keys::at(k / 2 * 32 + lane, warp));
@@ -210,7 +210,7 @@ static __device__ inline void load_values(unsigned values, int k, unsigned b[F::
 template <class F, int C>
 static __device__ inline void gather(const struct state<F::T> *m, unsigned weights, unsigned values,
                                      struct sums<F, C> *z) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const unsigned ones[2] = {0x3C003C00u, 0x3C003C00u};
     unsigned at[4];
     piece_offsets(lane, lane / 16, at);
@@ -229,7 +229,7 @@ static __device__ inline void gather(const struct state<F::T> *m, unsigned weigh
             load_four(a, weights + at[k] + (unsigned)(j * 16 * ATTEND_CHUNK * 2));
 #pragma unroll
             for (int n = 0; n < F::N; n++)
-                multiply(z->acc[j][n], a, b[n]);
+                mma_k16(z->acc[j][n], a, b[n][0], b[n][1]);
         }
     }
 #pragma unroll
@@ -242,7 +242,7 @@ static __device__ inline void gather(const struct state<F::T> *m, unsigned weigh
         for (int k = 0; k < 4; k++) {
             unsigned a[4];
             load_four(a, weights + at[k] + (unsigned)(tile * 16 * ATTEND_CHUNK * 2));
-            multiply(z->sum[j], a, ones);
+            mma_k16(z->sum[j], a, ones[0], ones[1]);
         }
     }
 }
@@ -263,7 +263,7 @@ template <class F, int C>
 static __device__ inline void put(const struct attend_run *u, const struct attend_item *t,
                                   const struct state<F::T> *m, int chunk, int turn,
                                   const struct sums<F, C> *z) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : attend_part(chunk - 1) - u->part0;
     int64_t from = (slot * u->n_rows - u->begin) * u->n_heads;
 #pragma unroll
@@ -288,7 +288,7 @@ template <class F>
 static __device__ inline float *output_of(const struct attend_run *u, const struct state<F::T> *m,
                                           int pair) {
     int32_t row = m->place[pair] / u->n_heads, head = m->place[pair] - row * u->n_heads;
-    return u->out + row * u->out_stride + head * F::DV + threadIdx.x / 32 * F::N * 8 +
+    return u->out + row * u->out_stride + head * F::DV + threadIdx.x / WARP * F::N * 8 +
            threadIdx.x % 4 * 2;
 }
 
@@ -342,7 +342,7 @@ static __device__ __forceinline__ float folded_value(const struct folded<F> *f, 
 template <class F>
 static __device__ inline void fold(const struct state<F::T> *m, const struct spot &p, bool end,
                                    struct sums<F, F::T> *z, struct folded<F> *f) {
-    int warp = threadIdx.x / 32;
+    int warp = threadIdx.x / WARP;
 #pragma unroll
     for (int x = 0; x < 2 * F::T; x++) {
         int j = x / 2, i = x % 2, pair = pair_of(j, i);
@@ -367,7 +367,7 @@ static __device__ inline void fold(const struct state<F::T> *m, const struct spo
 template <class F>
 static __device__ inline void finish(const struct attend_run *u, const struct attend_item *t,
                                      const struct state<F::T> *m, const struct folded<F> *f) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 #pragma unroll
     for (int x = 0; x < 2 * F::T; x++) {
         int j = x / 2, i = x % 2, pair = pair_of(j, i);
@@ -405,7 +405,7 @@ template <class F>
 static __device__ inline void end_whole(const struct attend_run *u, const struct attend_item *t,
                                         struct state<F::T> *m, const struct spot &p,
                                         struct sums<F, F::T> *z, struct folded<F> *f) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     fold<F>(m, p, true, z, f);
     __syncthreads();
 #pragma unroll
@@ -432,7 +432,7 @@ static __device__ inline void load(const struct attend_run *u, const struct work
             u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
             b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE);
     }
-    close_copies();
+    copies_close();
 }
 
 // With CHOICE and without ATTEND_WHOLE: puts away the parts that end before a chunk, the first of
@@ -489,9 +489,9 @@ static __device__ inline void run(const struct attend_run *u, const struct work 
         // Copies that are still on their way: this chunk's values, except with one stage, where
         // only the first chunk's are asked for so early.
         if (F::STAGES == 2 || !later)
-            await_copies<1>();
+            copies_wait<1>();
         else
-            await_copies<0>();
+            copies_wait<0>();
         __syncthreads();
         if (finds && third < t->end)
             found = attend_look(u, t, third, threadIdx.x);
@@ -526,7 +526,7 @@ static __device__ inline void run(const struct attend_run *u, const struct work 
             load<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         const unsigned weights = F::weights(turn_of<F>(p));
         weigh<F, C>(m, p, s, b->memory + weights);
-        await_copies<F::STAGES>();
+        copies_wait<F::STAGES>();
         if (finds)
             attend_note(u, found, &m->keys[(turn_of<F>(p) + 2) % 3], threadIdx.x);
         __syncthreads();

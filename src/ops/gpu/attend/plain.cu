@@ -28,7 +28,7 @@ static __device__ inline int width_of(int dim, int slab) {
 static __device__ void load_slab(const struct attend_run *u, struct shared *m, bool value, int kv,
                                  int slab) {
     int pieces = width_of(value ? u->dv : u->dk, slab) / 8;
-    for (int i = threadIdx.x; i < ATTEND_CHUNK * pieces; i += WARPS * 32) {
+    for (int i = threadIdx.x; i < ATTEND_CHUNK * pieces; i += WARPS * WARP) {
         int slot = i / pieces, at = i % pieces;
         struct kv_row from = attend_key(u, &m->keys, slot, value, kv);
         float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -42,10 +42,10 @@ static __device__ void load_slab(const struct attend_run *u, struct shared *m, b
 
 static __device__ void load_queries(const struct attend_run *u, const struct pair *p,
                                     struct shared *m, int slab) {
-    int width = width_of(u->dk, slab), warp = threadIdx.x / 32;
+    int width = width_of(u->dk, slab), warp = threadIdx.x / WARP;
     for (int i = 0; i < PAIRS; i++) {
         const float *q = u->q + ((int64_t)p[i].row * u->n_heads + p[i].head) * u->dk;
-        for (int at = threadIdx.x % 32; at < width; at += 32)
+        for (int at = threadIdx.x % WARP; at < width; at += WARP)
             m->q[warp * PAIRS + i][at] = p[i].row < 0 ? 0 : q[slab * SLAB + at];
     }
 }
@@ -53,10 +53,10 @@ static __device__ void load_queries(const struct attend_run *u, const struct pai
 // Adds a slab's products to the scores of keys lane and lane + 32.
 static __device__ void score_slab(const struct attend_run *u, const struct shared *m, int slab,
                                   float s[PAIRS][2]) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, width = width_of(u->dk, slab);
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, width = width_of(u->dk, slab);
     for (int at = 0; at < width; at += 4) {
         float4 k[2] = {*(const float4 *)&m->slab[lane][at],
-                       *(const float4 *)&m->slab[lane + 32][at]};
+                       *(const float4 *)&m->slab[lane + WARP][at]};
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
             float4 q = *(const float4 *)&m->q[warp * PAIRS + i][at];
@@ -94,39 +94,37 @@ static __device__ bool anyone_sees(const struct attend_run *u, const struct atte
 static __device__ float weigh(const struct attend_run *u, const struct attend_item *t,
                               struct pair *p, struct shared *m, int chunk, const float *s,
                               float *weight) {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     bool part = takes_part(u, t, p, chunk);
     float x[2], most;
     for (int j = 0; j < 2; j++) {
-        int32_t pos = m->keys.pos[lane + 32 * j];
+        int32_t pos = m->keys.pos[lane + WARP * j];
         bool seen = part && pos >= p->sees.first && pos <= p->sees.last && pos >= 0;
         x[j] = seen ? s[j] * (u->scale * 1.44269504f) : -INFINITY;
     }
     most = fmaxf(x[0], x[1]);
-    for (int d = 16; d; d /= 2)
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
+    most = warp_max(most);
     most = fmaxf(most, p->most);
     float base = most == -INFINITY ? 0 : most;
-    float w[2] = {attend_exp2(x[0] - base), attend_exp2(x[1] - base)}, sum = w[0] + w[1];
-    for (int d = 16; d; d /= 2)
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+    float w[2] = {exp2_near(x[0] - base), exp2_near(x[1] - base)}, sum = w[0] + w[1];
+    sum = warp_sum(sum);
     weight[lane] = w[0];
-    weight[lane + 32] = w[1];
-    float fade = most == -INFINITY ? 1 : attend_exp2(p->most - most);
+    weight[lane + WARP] = w[1];
+    float fade = most == -INFINITY ? 1 : exp2_near(p->most - most);
     p->sum = fmaf(p->sum, fade, sum);
     p->most = most;
     return fade;
 }
 
-// Adds a slab's weighted values: acc[i][j] is element slab * 128 + j * 32 + lane.
+// Adds a slab's weighted values: acc[i][j] is element slab * 128 + j * WARP + lane.
 static __device__ inline void gather_slab(const struct shared *m, int width, float acc[PAIRS][4]) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     for (int key = 0; key < ATTEND_CHUNK; key++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            if (j * 32 >= width)
+            if (j * WARP >= width)
                 break;
-            float v = m->slab[key][j * 32 + lane];
+            float v = m->slab[key][j * WARP + lane];
 #pragma unroll
             for (int i = 0; i < PAIRS; i++)
                 acc[i][j] = fmaf(m->weight[warp * PAIRS + i][key], v, acc[i][j]);
@@ -157,7 +155,7 @@ template <int SLABS>
 static __device__ inline void put(const struct attend_run *u, const struct attend_item *t,
                                   const struct pair *p, int chunk, float acc[SLABS][PAIRS][4],
                                   float all[SLABS][PAIRS][4]) {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : attend_part(chunk) - u->part0;
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
@@ -168,8 +166,8 @@ static __device__ inline void put(const struct attend_run *u, const struct atten
         const float sum = attend_sunk(u, p[i].head, p[i].all_most, p[i].all_sum);
 #pragma unroll
         for (int j = 0; j < SLABS * 4; j++) {
-            int at = j * 32 + lane;
-            if (j * 32 >= u->dv)
+            int at = j * WARP + lane;
+            if (j * WARP >= u->dv)
                 break;
             if (t->kind == ATTEND_WHOLE)
                 out[at] = attend_output(u, p[i].row, p[i].head, at, all[j / 4][i][j % 4], sum);
@@ -186,7 +184,7 @@ static __device__ inline void put(const struct attend_run *u, const struct atten
 static __device__ inline void find_pairs(const struct attend_run *u, const struct attend_item *t,
                                          int kv, struct pair *p) {
     for (int i = 0; i < PAIRS; i++) {
-        int x = threadIdx.x / 32 * PAIRS + i;
+        int x = threadIdx.x / WARP * PAIRS + i;
         p[i] = (struct pair){-1, 0, {0, 0, -1, 0}, -INFINITY, 0, -INFINITY, 0};
         if (x >= t->n_pairs)
             continue;
@@ -215,7 +213,7 @@ static __device__ inline void take_chunk(const struct attend_run *u, const struc
                                          struct pair *p, struct shared *m, int chunk, int kv,
                                          float acc[SLABS][PAIRS][4]) {
     float s[PAIRS][2] = {};
-    int warp = threadIdx.x / 32;
+    int warp = threadIdx.x / WARP;
     __syncthreads();
     if (threadIdx.x < ATTEND_CHUNK)
         attend_note(u, attend_look(u, t, chunk, threadIdx.x), &m->keys, threadIdx.x);
@@ -248,7 +246,7 @@ static __device__ inline void take_chunk(const struct attend_run *u, const struc
 
 // Block (item, kv head).
 template <int SLABS>
-static __global__ void __launch_bounds__(WARPS * 32)
+static __global__ void __launch_bounds__(WARPS *WARP)
     attend_kernel(const __grid_constant__ struct attend_run u) {
     __shared__ struct shared m;
     gpu_await();
@@ -281,9 +279,12 @@ extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,
                              const struct attend_plan *p) {
     dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
     if (u->dv <= SLAB)
-        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<1>, grid, WARPS * 32, 0, *u);
+        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<1>, grid, WARPS * WARP, 0,
+                          *u);
     else if (u->dv <= 2 * SLAB)
-        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<2>, grid, WARPS * 32, 0, *u);
+        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<2>, grid, WARPS * WARP, 0,
+                          *u);
     else
-        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<4>, grid, WARPS * 32, 0, *u);
+        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<4>, grid, WARPS * WARP, 0,
+                          *u);
 }

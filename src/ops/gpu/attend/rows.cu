@@ -10,7 +10,7 @@
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-enum { THREADS = 256, WARP_VALUES = OPS_KEY_MAX / 32 };
+enum { THREADS = 256, WARP_VALUES = OPS_KEY_MAX / WARP };
 // Threads for a single row; values of a lane that may be left, and parts of them.
 enum { ALONE = 64, LEFT_VALUES = 4, LEFT_PARTS = 4 };
 
@@ -26,31 +26,31 @@ struct qk_run {
     int head_blocks;
 };
 
-// Element i * 32 + lane of a head is x[i].
+// Element i * WARP + lane of a head is x[i].
 static __device__ void store_head(const float *x, int dim, int codec, struct kv_row to, int lane) {
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        if (i * 32 >= dim)
+        if (i * WARP >= dim)
             break;
         kv_store32(codec, to, i, lane, x[i]);
     }
 }
 
-// RMSNorm of one head of d values: x[i] = element i * 32 + lane. w: NULL, no weights.
+// RMSNorm of one head of d values: x[i] = element i * WARP + lane. w: NULL, no weights.
 static __device__ void norm_head(const float *w, int d, float eps, float *x, int lane) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        if (i * 32 >= d)
+        if (i * WARP >= d)
             break;
         sum = fmaf(x[i], x[i], sum);
     }
     float factor = 1.0f / sqrtf(warp_sum(sum) / (float)d + eps);
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        if (i * 32 >= d)
+        if (i * WARP >= d)
             break;
-        x[i] = w ? x[i] * factor * w[i * 32 + lane] : x[i] * factor;
+        x[i] = w ? x[i] * factor * w[i * WARP + lane] : x[i] * factor;
     }
 }
 
@@ -61,15 +61,15 @@ static __device__ void turn_head(const struct qk_args *a, const float *cs, float
     const bool halves = a->rope.pairs == ROPE_HALVES;
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        if (i * 32 >= a->dk)
+        if (i * WARP >= a->dk)
             break;
-        row[i * 32 + lane] = x[i];
+        row[i * WARP + lane] = x[i];
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < WARP_VALUES; i++) {
-        const int at = i * 32 + lane - a->rope.first;
-        if (i * 32 >= a->dk)
+        const int at = i * WARP + lane - a->rope.first;
+        if (i * WARP >= a->dk)
             break;
         if (at < 0 || at >= 2 * pairs)
             continue;
@@ -105,8 +105,8 @@ static __device__ void add_rest(const struct qk_args *a, int64_t head, float *x,
     const float *from = a->k_rest + head * (a->dk - a->dv) - a->dv;
 #pragma unroll
     for (int j = 0; j < WARP_VALUES; j++)
-        if (j * 32 >= a->dv && j * 32 < a->dk)
-            x[j] = from[j * 32 + lane];
+        if (j * WARP >= a->dv && j * WARP < a->dk)
+            x[j] = from[j * WARP + lane];
 }
 
 // A head of a single row whose parts are not added up yet. What can be read in front of gpu_await
@@ -128,7 +128,8 @@ struct left_head {
         step = o.pitch;
 #pragma unroll
         for (int j = 0; j < LEFT_VALUES; j++)
-            power[j] = parts && j * 32 < u.a.dk ? exponent_power(o.exponent[0][m + j * 32]) : 0.0f;
+            power[j] =
+                parts && j * WARP < u.a.dk ? exponent_power(o.exponent[0][m + j * WARP]) : 0.0f;
     }
     __device__ __forceinline__ void add_up(int dk, float back, float (&x)[WARP_VALUES]) const {
         float v[LEFT_VALUES][LEFT_PARTS];
@@ -136,7 +137,7 @@ struct left_head {
         for (int i = 0; i < LEFT_VALUES * LEFT_PARTS; i++) {
             const int j = i % LEFT_VALUES, p = i / LEFT_VALUES;
             v[j][p] =
-                p < (parts ? parts : 1) && j * 32 < dk ? __ldcg(at + p * step + j * 32) : 0.0f;
+                p < (parts ? parts : 1) && j * WARP < dk ? __ldcg(at + p * step + j * WARP) : 0.0f;
         }
 #pragma unroll
         for (int j = 0; j < LEFT_VALUES; j++) {
@@ -161,7 +162,7 @@ static __device__ __forceinline__ void left_gate(const struct linear_left &o, in
 // Block (row, some heads), one head a warp. Angles come from tables alone, in front of gpu_await.
 template <int T, bool LEFT>
 static __global__ void __launch_bounds__(T) qk_rows(const __grid_constant__ struct qk_run u) {
-    enum { WARPS = T / 32 };
+    enum { WARPS = T / WARP };
     __shared__ float cs[OPS_KEY_MAX], rows[WARPS][OPS_KEY_MAX];
     if (LEFT && (int)blockIdx.y >= u.head_blocks) {
         left_gate(u.left[3], (int64_t)(blockIdx.y - u.head_blocks) * T + threadIdx.x);
@@ -169,7 +170,7 @@ static __global__ void __launch_bounds__(T) qk_rows(const __grid_constant__ stru
     }
     const struct qk_args *a = &u.a;
     int64_t i = blockIdx.x;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pairs = a->rope.dims / 2;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, pairs = a->rope.dims / 2;
     int queries = a->q ? a->n_heads : 0, h = blockIdx.y * WARPS + warp;
     const float *from = head_from(a, queries, i, h);
     double pos = (double)__ldcg((const long long *)&u.pos[i]);
@@ -193,7 +194,7 @@ static __global__ void __launch_bounds__(T) qk_rows(const __grid_constant__ stru
         gpu_let_next();
 #pragma unroll
         for (int j = 0; j < WARP_VALUES; j++)
-            x[j] = from && j * 32 < width ? from[j * 32 + lane] : 0.0f;
+            x[j] = from && j * WARP < width ? from[j * WARP + lane] : 0.0f;
     }
     if (!LEFT && a->k_rest && from && h >= queries)
         add_rest(a, i * a->n_kv + h - queries, x, lane);
@@ -230,13 +231,13 @@ static void launch_qk(struct gpu *g, struct qk_run *u, int64_t n) {
     const struct launch_says says = {
         MEMORY_WEIGHTS, MEMORY_ROWS | (a->k ? (unsigned)MEMORY_FRESH : 0u), false, u->store, false};
     const int heads = (a->q ? a->n_heads : 0) + (a->k ? (a->v ? 2 : 1) * a->n_kv : 0);
-    const int warps = (n == 1 ? (int)ALONE : (int)THREADS) / 32;
+    const int warps = (n == 1 ? (int)ALONE : (int)THREADS) / WARP;
     const float *const from[3] = {a->q, a->k, a->v};
     const bool whole = a->q && a->k && a->v && a->v != a->k && a->q_stride == a->dk &&
                        a->dv == a->dk && !a->k_rest && linear_left_parts(g) <= LEFT_PARTS;
     u->head_blocks = (heads + warps - 1) / warps;
     dim3 grid((unsigned)n, (unsigned)u->head_blocks);
-    if (n == 1 && whole && a->dk <= LEFT_VALUES * 32 &&
+    if (n == 1 && whole && a->dk <= LEFT_VALUES * WARP &&
         linear_take_row(g, from, 3, true, u->left)) {
         const struct linear_left *o = u->left;
         for (int j = 0; j < 4; j++) // all have the same rows

@@ -7,12 +7,11 @@
 #define COPPICE_OPS_GPU_ATTEND_TILE_CUH
 
 #include "ops/gpu/attend/attend.cuh"
+#include "ops/gpu/matrix/async_copy.cuh"
+#include "ops/gpu/matrix/ldmatrix.cuh"
+#include "ops/gpu/matrix/mma.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-
-static __device__ inline unsigned shared_address(const void *p) {
-    return (unsigned)__cvta_generic_to_shared(p);
-}
 
 // Where pieces of a tile lie: rows of D halves as they are, or in columns of 64 halves, the ROWS
 // rows of a column one behind the other. PITCH: from a row to the next; COLUMN: to the next 64
@@ -34,47 +33,9 @@ template <int D> static __device__ inline unsigned piece_at(unsigned base, int r
     return base + (unsigned)(row * D * 2 + (piece ^ row % 8) * 16);
 }
 
-// Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8.
-static __device__ inline void load_four(unsigned *r, unsigned at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-}
-
-static __device__ inline void load_four_turned(unsigned *r, unsigned at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-}
-
-// c (16 x 8, f32) += a (16 x 16) b (16 x 8).
-static __device__ inline void multiply(float *c, const unsigned *a, const unsigned *b) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
 // 16 bytes; zeros where from is NULL.
 static __device__ inline void copy_or_zero(unsigned to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from ? from : ""),
-                 "r"(from ? 16 : 0)
-                 : "memory");
-}
-
-static __device__ inline void copy_whole_piece(unsigned to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-
-static __device__ inline void close_copies(void) {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// All groups but the newest N have landed.
-template <int N> static __device__ inline void await_copies(void) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+    copy_piece_if(to, from ? from : "", from);
 }
 
 static __device__ inline unsigned pack(float a, float b) {
@@ -133,7 +94,7 @@ static __device__ inline void load_chunk(const struct attend_run *u, const struc
         unsigned to = base + (unsigned)PLACES::at(slot, at);
 #pragma unroll
         for (int i = 0; i < ATTEND_CHUNK / STEP; i++)
-            copy_whole_piece(to + (unsigned)(i * STEP * PLACES::PITCH), from + i * STEP * D * 2);
+            copy_piece(to + (unsigned)(i * STEP * PLACES::PITCH), from + i * STEP * D * 2);
         return;
     }
     if (codec == KV_Q8_0) {

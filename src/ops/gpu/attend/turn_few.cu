@@ -13,7 +13,7 @@
 #include "ops/gpu/runtime/ops_cuda.h"
 
 // Two heads a block, so that two blocks and more find room beside a product.
-enum { THREADS = 64, WARPS = THREADS / 32, BLOCKS = 10, MOST_ROWS = 64, MOST_VALUES = 8 };
+enum { THREADS = 64, WARPS = THREADS / WARP, BLOCKS = 10, MOST_ROWS = 64, MOST_VALUES = 8 };
 enum { AT_ONCE = 4, PAIRS = MOST_VALUES * 16 }; // parts under way; pairs of a head at most
 
 enum head_kind { QUERY, KEY, VALUE, GATE, NOTHING };
@@ -60,7 +60,7 @@ static __device__ __forceinline__ void add_parts(const float *from, int64_t step
 #pragma unroll
     for (int i = 0; i < AT_ONCE * VALUES; i++)
         v[i] = first + i / VALUES < parts
-                   ? __ldcg(from + (first + i / VALUES) * step + i % VALUES * 32)
+                   ? __ldcg(from + (first + i / VALUES) * step + i % VALUES * WARP)
                    : 0.0f;
 #pragma unroll
     for (int i = 0; i < AT_ONCE * VALUES; i++)
@@ -68,7 +68,7 @@ static __device__ __forceinline__ void add_parts(const float *from, int64_t step
             x[i % VALUES] = first + i / VALUES ? x[i % VALUES] + v[i] : v[i];
 }
 
-// x[j]: value j * 32 + lane of the head, from what its projection left or stored.
+// x[j]: value j * WARP + lane of the head, from what its projection left or stored.
 template <int VALUES>
 static __device__ __forceinline__ void read_head(const struct linear_left &o, const struct head &d,
                                                  int64_t row, int lane,
@@ -77,7 +77,7 @@ static __device__ __forceinline__ void read_head(const struct linear_left &o, co
         const float *from = d.rows + row * d.width + d.first + lane;
 #pragma unroll
         for (int j = 0; j < VALUES; j++)
-            x[j] = __ldcg(from + j * 32);
+            x[j] = __ldcg(from + j * WARP);
         return;
     }
     const float *from = o.partial + row * o.pitch + d.first + lane;
@@ -97,7 +97,7 @@ static __device__ __forceinline__ void norm_head(const float (&w)[VALUES], float
 #pragma unroll
     for (int j = 0; j < VALUES; j++)
         sum = fmaf(x[j], x[j], sum);
-    const float factor = 1.0f / sqrtf(warp_sum(sum) / (float)(VALUES * 32) + eps);
+    const float factor = 1.0f / sqrtf(warp_sum(sum) / (float)(VALUES * WARP) + eps);
 #pragma unroll
     for (int j = 0; j < VALUES; j++)
         x[j] = WEIGHTED ? x[j] * factor * w[j] : x[j] * factor;
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void turn_head(const float *cs, int apart, int
             continue;
 #pragma unroll
         for (int j = 0; j < half; j++) {
-            const float c = cs[j * 32 + lane], s = cs[(half + j) * 32 + lane];
+            const float c = cs[j * WARP + lane], s = cs[(half + j) * WARP + lane];
             const float first = x[j], second = x[j + half];
             x[j] = first * c - second * s;
             x[j + half] = second * c + first * s;
@@ -144,8 +144,8 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
     __shared__ float cs[2 * PAIRS];
     const struct qk_args &a = u.a;
     const int64_t row = blockIdx.x;
-    const int lane = threadIdx.x % 32, pairs = a.rope.dims / 2;
-    const struct head d = head_of(u, (int)blockIdx.y * WARPS + (int)threadIdx.x / 32);
+    const int lane = threadIdx.x % WARP, pairs = a.rope.dims / 2;
+    const struct head d = head_of(u, (int)blockIdx.y * WARPS + (int)threadIdx.x / WARP);
     const struct linear_left &o = u.left[d.kind == KEY ? 1 : d.kind == VALUE ? 2 : 0];
     const float *norm = d.kind == QUERY ? a.q_norm : d.kind == KEY ? a.k_norm : NULL;
     const double pos = (double)__ldcg((const long long *)&u.t.pos[row]);
@@ -160,9 +160,9 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int j = 0; j < VALUES; j++) {
         power[j] = d.kind != NOTHING && o.parts
-                       ? exponent_power(o.exponent[0][d.first + j * 32 + lane])
+                       ? exponent_power(o.exponent[0][d.first + j * WARP + lane])
                        : 0.0f;
-        w[j] = norm ? norm[j * 32 + lane] : 1.0f;
+        w[j] = norm ? norm[j * WARP + lane] : 1.0f;
     }
     struct kv_slot slot = {NULL, 0};
     if (d.kind == KEY || d.kind == VALUE)
@@ -177,7 +177,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
         float *out = o.out + row * o.out_stride + d.first + lane;
 #pragma unroll
         for (int j = 0; j < VALUES; j++)
-            out[j * 32] = x[j];
+            out[j * WARP] = x[j];
         return;
     }
     if (norm)

@@ -9,7 +9,7 @@
 template <int D_, int N_, bool WHOLE_, bool CHOICE_ = false> struct wide_form {
     static constexpr int D = D_, DV = D_, N = N_, T = N / 16, H = N / 2;
     static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_, SAME = false, OUTSIDE = false;
-    static constexpr int WARPS = 8, THREADS = WARPS * 32;
+    static constexpr int WARPS = 8, THREADS = WARPS * WARP;
     static constexpr int M = D / 128;                   // tiles of 64 values of a warpgroup
     static constexpr int OWN = (T + WARPS - 1) / WARPS; // tiles of pairs whose sums a warp makes
     static constexpr int STAGES = WHOLE ? 1 : 2;

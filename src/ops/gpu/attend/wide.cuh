@@ -13,7 +13,7 @@
 #define COPPICE_OPS_GPU_ATTEND_WIDE_CUH
 
 #include "ops/gpu/attend/choice.cuh"
-#include "ops/gpu/attend/wgmma.cuh"
+#include "ops/gpu/matrix/wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define ATTEND_WIDE 1
@@ -38,11 +38,6 @@ template <class F> struct wide_whole {
     struct wide_folded<F::N> *m;
 };
 
-// Shared memory that was written is visible to the products of all threads behind a barrier.
-static __device__ __forceinline__ void let_products_see(void) {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 static __device__ __forceinline__ int group_of(void) {
     return threadIdx.x / 128;
 }
@@ -51,13 +46,14 @@ static __device__ __forceinline__ int group_of(void) {
 template <class F>
 static __device__ __forceinline__ void wide_score(unsigned queries, unsigned keys,
                                                   float (&s)[F::H / 2]) {
-    unsigned a = attend_low(keys), b = attend_low(queries + (unsigned)(group_of() * F::H * 128));
+    unsigned a = wgmma_low(keys, 1024),
+             b = wgmma_low(queries + (unsigned)(group_of() * F::H * 128), 1024);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < F::D / 16; k++)
-        attend_multiply<F::H, false>(
-            s, attend_operand(a + (unsigned)(k / 4 * ATTEND_CHUNK * 8 + k % 4 * 2)),
-            attend_operand(b + (unsigned)(k / 4 * F::N * 8 + k % 4 * 2)), k > 0);
+        wgmma_both_if<F::H, false>(
+            s, wgmma_operand(a + (unsigned)(k / 4 * ATTEND_CHUNK * 8 + k % 4 * 2)),
+            wgmma_operand(b + (unsigned)(k / 4 * F::N * 8 + k % 4 * 2)), k > 0);
     wgmma_commit();
 }
 
@@ -66,7 +62,7 @@ template <class F>
 static __device__ inline void wide_hide(const struct attend_run *u, const struct attend_item *t,
                                         const struct state<F::T> *m, const struct attend_keys *keys,
                                         int chunk, float (&s)[F::H / 2]) {
-    int lane = threadIdx.x % 32, at = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    int lane = threadIdx.x % WARP, at = threadIdx.x / WARP % 4 * 16 + lane / 4;
     int32_t pos[2] = {keys->pos[at], keys->pos[at + 8]};
 #pragma unroll
     for (int x = 0; x < F::H / 4; x++) {
@@ -94,7 +90,7 @@ template <int N, int MASK> static __device__ __forceinline__ int lane_maxima(flo
 #pragma unroll
         for (int i = 0; i < HALF; i++) {
             float a = v[i], b = v[N - HALF + i];
-            float other = __shfl_xor_sync(0xFFFFFFFFu, high ? a : b, MASK);
+            float other = warp_across(high ? a : b, MASK);
             v[i] = fmaxf(high ? b : a, other);
         }
         return (high ? N - HALF : 0) + lane_maxima<HALF, MASK / 2>(v);
@@ -106,7 +102,7 @@ template <class F>
 static __device__ __forceinline__ void wide_maxima(struct state<F::T> *m,
                                                    const float (&s)[F::H / 2]) {
     constexpr int COUNT = F::H / 4, LEFT = ((COUNT + 1) / 2 + 1) / 2;
-    int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4;
+    int lane = threadIdx.x % WARP, quarter = threadIdx.x / WARP % 4;
     float v[COUNT];
 #pragma unroll
     for (int x = 0; x < COUNT; x++)
@@ -116,13 +112,6 @@ static __device__ __forceinline__ void wide_maxima(struct state<F::T> *m,
 #pragma unroll
     for (int i = 0; i < (LEFT + 1) / 2; i++)
         to[i] = v[i];
-}
-
-// Two matrices of 8 keys x 8 pairs, turned, to rows of pairs.
-static __device__ __forceinline__ void store_two_turned(unsigned at, unsigned a, unsigned b) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a),
-                 "r"(b)
-                 : "memory");
 }
 
 // Where a block is: at a chunk, behind the chunk `before`, with maxima in m->most[turn % 2];
@@ -149,7 +138,7 @@ static __device__ __forceinline__ bool wide_renew(struct state<F::T> *m,
         fmaxf(fmaxf(m->maxima[0][at], m->maxima[1][at]), fmaxf(m->maxima[2][at], m->maxima[3][at]));
     float old = !F::WHOLE && p.begins ? -INFINITY : m->most[wide_turn_of<F>(p) % 2][at];
     float now = renewed(old, part * m->scale[at]);
-    float fade = now == -INFINITY ? 1 : attend_exp2(old - now);
+    float fade = now == -INFINITY ? 1 : exp2_near(old - now);
     m->maxima[0][at] = now == -INFINITY ? 0 : now - EXTRA;
     m->most[(wide_turn_of<F>(p) + 1) % 2][at] = now;
     m->fade[at] = fade;
@@ -160,7 +149,7 @@ static __device__ __forceinline__ bool wide_renew(struct state<F::T> *m,
 template <class F>
 static __device__ __forceinline__ void wide_weigh(const struct state<F::T> *m,
                                                   const float (&s)[F::H / 2], unsigned weights) {
-    int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4;
+    int lane = threadIdx.x % WARP, quarter = threadIdx.x / WARP % 4;
     int at = lane % 4 * (F::N / 4) + group_of() * (F::H / 4);
     weights += (unsigned)((group_of() * F::H + lane % 8) * 128 +
                           ((quarter * 2 + lane / 8 % 2) ^ lane % 8) * 16);
@@ -169,10 +158,10 @@ static __device__ __forceinline__ void wide_weigh(const struct state<F::T> *m,
         float2 scale = *(const float2 *)&m->scale[at + 2 * i];
         float2 base = *(const float2 *)&m->maxima[0][at + 2 * i];
         store_two_turned(weights + (unsigned)(i * 8 * 128),
-                         pack(attend_exp2(fmaf(s[4 * i], scale.x, -base.x)),
-                              attend_exp2(fmaf(s[4 * i + 1], scale.y, -base.y))),
-                         pack(attend_exp2(fmaf(s[4 * i + 2], scale.x, -base.x)),
-                              attend_exp2(fmaf(s[4 * i + 3], scale.y, -base.y))));
+                         pack(exp2_near(fmaf(s[4 * i], scale.x, -base.x)),
+                              exp2_near(fmaf(s[4 * i + 1], scale.y, -base.y))),
+                         pack(exp2_near(fmaf(s[4 * i + 2], scale.x, -base.x)),
+                              exp2_near(fmaf(s[4 * i + 3], scale.y, -base.y))));
     }
 }
 
@@ -181,7 +170,7 @@ template <class F>
 static __device__ __forceinline__ void wide_sum(const struct state<F::T> *m, unsigned weights,
                                                 struct wide_sums<F> *z) {
     const unsigned ones[2] = {0x3C003C00u, 0x3C003C00u};
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     unsigned at[4];
     piece_offsets(lane, lane / 16, at);
     weights += (unsigned)(lane % 16 * 128);
@@ -198,7 +187,7 @@ static __device__ __forceinline__ void wide_sum(const struct state<F::T> *m, uns
         for (int k = 0; k < 4; k++) {
             unsigned a[4];
             load_four(a, weights + at[k] + (unsigned)(tile * 16 * 128));
-            multiply(z->sum[j], a, ones);
+            mma_k16(z->sum[j], a, ones[0], ones[1]);
         }
     }
 }
@@ -216,21 +205,21 @@ static __device__ __forceinline__ void wide_gather(const struct state<F::T> *m, 
         for (int j = 0; j < F::M * 4; j++)
             z->acc[j / 4][4 * i + j % 4] *= j % 2 ? fade.y : fade.x;
     }
-    unsigned a = attend_low(values + (unsigned)(group_of() * F::M * 8192)), b = attend_low(weights);
+    unsigned a = wgmma_low(values + (unsigned)(group_of() * F::M * 8192), 1024),
+             b = wgmma_low(weights, 1024);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; k++)
 #pragma unroll
         for (int j = 0; j < F::M; j++)
-            attend_multiply<F::N, true>(z->acc[j],
-                                        attend_operand(a + (unsigned)(j * 512 + k * 128)),
-                                        attend_operand(b + (unsigned)(k * 2)), 1);
+            wgmma_both_if<F::N, true>(z->acc[j], wgmma_operand(a + (unsigned)(j * 512 + k * 128)),
+                                      wgmma_operand(b + (unsigned)(k * 2)), 1);
     wgmma_commit();
     wide_sum<F>(m, weights, z);
     wgmma_wait<0>();
 #pragma unroll
     for (int j = 0; j < F::M; j++)
-        attend_made(z->acc[j]);
+        wgmma_made(z->acc[j]);
 }
 
 template <class F> static __device__ __forceinline__ void wide_clear(struct wide_sums<F> *z) {
@@ -244,7 +233,7 @@ template <class F> static __device__ __forceinline__ void wide_clear(struct wide
 
 // The value that a thread's first element of a tile is.
 static __device__ __forceinline__ int value_of(int tiles) {
-    return group_of() * tiles * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    return group_of() * tiles * 64 + threadIdx.x / WARP % 4 * 16 + threadIdx.x % WARP / 4;
 }
 
 // Results of the part that ends before a chunk to its slot.
@@ -252,7 +241,7 @@ template <class F>
 static __device__ __forceinline__ void
 wide_put(const struct attend_run *u, const struct attend_item *t, const struct state<F::T> *m,
          int chunk, const struct wide_sums<F> *z) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : attend_part(chunk - 1) - u->part0;
     int64_t from = (slot * u->n_rows - u->begin) * u->n_heads;
 #pragma unroll
@@ -291,7 +280,7 @@ static __device__ __forceinline__ void
 wide_fold_outside(const struct attend_run *u, const struct attend_item *t,
                   const struct state<F::T> *m, const float2 *by, struct wide_sums<F> *z) {
     constexpr int AT_ONCE = 4, EACH = F::M * 2; // pairs; values of a pair
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int x0 = 0; x0 < F::N / 4; x0 += AT_ONCE) {
         float was[AT_ONCE][EACH];
@@ -328,7 +317,7 @@ template <class F>
 static __device__ __forceinline__ void
 wide_fold(const struct attend_run *u, const struct attend_item *t, struct state<F::T> *m,
           const struct wide_spot &p, bool end, struct wide_sums<F> *z, struct wide_whole<F> *f) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = threadIdx.x;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, own = threadIdx.x;
     if (own < F::N) {
         int at = F::slot(own);
         float2 by = {0, -1};
@@ -375,7 +364,7 @@ template <class F>
 static __device__ __forceinline__ void
 wide_end(const struct attend_run *u, const struct attend_item *t, struct state<F::T> *m,
          const struct wide_spot &p, struct wide_sums<F> *z, struct wide_whole<F> *f) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     wide_fold<F>(u, t, m, p, true, z, f);
     if (warp < F::T && lane % 4 == 0)
         for (int i = 0; i < 2; i++) {
@@ -438,7 +427,7 @@ static __device__ __forceinline__ void bring(const struct attend_run *u, const s
             u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
             b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE);
     }
-    close_copies();
+    copies_close();
 }
 
 // Finds the keys of chunks for threads FINDERS to + 63: the page of a committed chunk is asked for
@@ -454,7 +443,7 @@ static __device__ __forceinline__ struct finder find_ahead(const struct attend_r
     struct finder f;
     f.committed = chunk < t->end && (chunk + 1) * ATTEND_CHUNK <= t->len;
     const void *at = f.committed ? (const void *)&u->pages[t->pages + chunk] : u->items;
-    asm volatile("ld.global.cg.u64 %0, [%1];" : "=l"(f.page) : "l"(at)); // no branch waits for it
+    f.page = (const unsigned char *)load_here(at); // no branch waits for it
     return f;
 }
 
@@ -471,7 +460,7 @@ static __device__ __forceinline__ void note_found(const struct attend_run *u,
 }
 
 static __device__ __forceinline__ void group_sync(void) {
-    asm volatile("bar.sync %0, 128;" ::"r"(1 + group_of()) : "memory");
+    warps_meet<128>(1 + group_of());
 }
 
 // Whether all pairs of the block see all keys of a full chunk.
@@ -510,10 +499,10 @@ static __device__ __forceinline__ void wide_run(const struct attend_run *u, cons
         // Copies that are still on their way: this chunk's values, except with one stage, where
         // only the first chunk's are asked for so early.
         if (F::STAGES == 2 || p.chunk == first)
-            await_copies<1>();
+            copies_wait<1>();
         else
-            await_copies<0>();
-        let_products_see();
+            copies_wait<0>();
+        show_shared();
         __syncthreads();
         struct finder found = find_ahead(u, t, third);
         if (F::STAGES == 2)
@@ -535,7 +524,7 @@ static __device__ __forceinline__ void wide_run(const struct attend_run *u, cons
         }
         wide_score<F>(base + F::Q, stage, s);
         wgmma_wait<0>();
-        attend_made(s);
+        wgmma_made(s);
         if (F::CHOICE || !is_full(t, &m->keys[wide_turn_of<F>(p) % 3], p.chunk) ||
             !sees_all<F>(t, sight, p.chunk))
             wide_hide<F>(u, t, m, &m->keys[wide_turn_of<F>(p) % 3], p.chunk, s);
@@ -549,8 +538,8 @@ static __device__ __forceinline__ void wide_run(const struct attend_run *u, cons
         group_sync();
         wide_weigh<F>(m, s, weights);
         note_found(u, t, found, &m->keys[(wide_turn_of<F>(p) + 2) % 3], third);
-        await_copies<F::STAGES == 2 ? 2 : 0>();
-        let_products_see();
+        copies_wait<F::STAGES == 2 ? 2 : 0>();
+        show_shared();
         fades = __syncthreads_or(fades);
         if (F::STAGES == 1)
             bring<F>(u, b, m, ahead, wide_turn_of<F>(p) + 1, false);

@@ -14,7 +14,7 @@
 #include "base/num.h"
 #include "ops/gpu/gdn/gdn.h"
 #include "ops/gpu/gdn/split.cuh"
-#include "ops/gpu/runtime/barrier.cuh"
+#include "ops/gpu/matrix/bulk_copy.cuh"
 #include "ops/rowmath.h"
 
 enum {
@@ -81,7 +81,7 @@ static __device__ __forceinline__ const float *row_of(const struct blocks_job &j
 
 // One warp: the meta of a value head and block; its sums to `sums` too.
 static __device__ void sum_decays(const struct blocks_job &j, int block, int head, float *sums) {
-    const int n_v = j.a.shape.n_v, lane = (int)threadIdx.x % 32;
+    const int n_v = j.a.shape.n_v, lane = (int)threadIdx.x % WARP;
     const float *g = j.a.rows.g + j.first * n_v + head;
     int64_t row = (int64_t)block * B + lane;
     float now = g[row * n_v], before = 0, sum = 0, known = 0, own = 0;
@@ -92,16 +92,16 @@ static __device__ void sum_decays(const struct blocks_job &j, int block, int hea
         before = j.state.log_g[(j.len - B + lane) % GDN_RING * n_v + head];
 #pragma unroll
     for (int t = 0; t < B; t++) {
-        sum += __shfl_sync(0xFFFFFFFFu, before, t);
+        sum += warp_from(before, t);
         known = t == lane ? sum : known;
     }
     sum = any ? sum : 0;
 #pragma unroll
     for (int t = 0; t < B; t++) {
-        sum += __shfl_sync(0xFFFFFFFFu, now, t);
+        sum += warp_from(now, t);
         own = t == lane ? sum : own;
     }
-    float scan = gdn_scan(now, lane), all = __shfl_sync(0xFFFFFFFFu, scan, 31);
+    float scan = gdn_scan(now, lane), all = warp_from(scan, WARP - 1);
     float *to = j.meta + ((int64_t)head * j.blocks + block) * META;
     to[lane] = sums[lane] = known;
     to[B + lane] = sums[B + lane] = own;
@@ -113,9 +113,9 @@ static __device__ void sum_decays(const struct blocks_job &j, int block, int hea
 // Block: (block of positions, key head). Its keys and those before, and its queries, split.
 static __device__ __forceinline__ void split_rows(const struct blocks_job &j,
                                                   struct product_shared &m) {
-    enum { WARPS_HERE = PRODUCT_THREADS / 32, EACH = B / WARPS_HERE };
+    enum { WARPS_HERE = PRODUCT_THREADS / WARP, EACH = B / WARPS_HERE };
     int block = (int)blockIdx.x, head = (int)blockIdx.y, n_k = j.a.shape.n_k;
-    int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
+    int lane = (int)threadIdx.x % WARP, w = (int)threadIdx.x / WARP;
     uint4 *to = j.rows + ((int64_t)head * j.blocks + block) * 2 * B * PIECES;
     float4 before[EACH], key[EACH], query[EACH];
 #pragma unroll
@@ -158,14 +158,14 @@ static __device__ __forceinline__ void put_coefs(const struct blocks_job &j,
 
 static __global__ void __launch_bounds__(PRODUCT_THREADS)
     block_products(const __grid_constant__ struct blocks_job j) {
-    extern __shared__ __align__(16) unsigned char memory[];
+    extern __shared__ __align__(128) unsigned char memory[];
     struct product_shared &m = *(struct product_shared *)memory;
     const float down = 1.0f / (1 << 2 * UP);
     int block = (int)blockIdx.x, head = (int)blockIdx.y, n_k = j.a.shape.n_k;
-    int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32, at = w % 4 * 8 + lane / 4;
+    int lane = (int)threadIdx.x % WARP, w = (int)threadIdx.x / WARP, at = w % 4 * 8 + lane / 4;
     gpu_await();
     split_rows(j, m);
-    for (int v = w; v < j.a.shape.n_v / n_k; v += PRODUCT_THREADS / 32)
+    for (int v = w; v < j.a.shape.n_v / n_k; v += PRODUCT_THREADS / WARP)
         sum_decays(j, block, head + v * n_k, m.sums[v]);
     __syncthreads();
     struct left a;
@@ -178,15 +178,6 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS)
             put_coefs(j, m, i * 16 + n / 2 * 8 + lane % 4 * 2 + n % 2, at, c[n / 2][n % 2] * down,
                       c[n / 2][n % 2 + 2] * down);
     }
-}
-
-static __device__ __forceinline__ void load16_async(void *to, const void *from) {
-    unsigned at = (unsigned)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-}
-
-static __device__ __forceinline__ void wait_async(void) {
-    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 // Barriers of what the last warp brings: full when it is there, empty when all have left it. Long
@@ -220,20 +211,20 @@ struct blocks_place {
 // A warp has read what a barrier guards.
 static __device__ __forceinline__ void leave(uint32_t empty) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0)
+    if (threadIdx.x % WARP == 0)
         barrier_arrive(empty);
 }
 
 // Among the warps of a head: what one side says, the other waits for.
 enum head_event { BASE_SPLIT = 1, SUMS_READY = 4, DELTAS_READY = 7 };
 template <int EVENT> static __device__ __forceinline__ void head_say(int v) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(EVENT + v), "n"((WARPS + 1) * 32) : "memory");
+    warps_come<(WARPS + 1) * WARP>(EVENT + v);
 }
 template <int EVENT> static __device__ __forceinline__ void head_hear(int v) {
-    asm volatile("bar.sync %0, %1;" ::"r"(EVENT + v), "n"((WARPS + 1) * 32) : "memory");
+    warps_meet<(WARPS + 1) * WARP>(EVENT + v);
 }
 static __device__ __forceinline__ void workers_meet(int v) {
-    asm volatile("bar.sync %0, %1;" ::"r"(BASE_SPLIT + v), "n"(WARPS * 32) : "memory");
+    warps_meet<WARPS * WARP>(BASE_SPLIT + v);
 }
 
 // The warp that brings: a block's rows as left operands, and its meta.
@@ -241,18 +232,18 @@ template <int HEADS>
 static __device__ __forceinline__ void bring_rows(const struct blocks_job &j,
                                                   struct blocks_shared<HEADS> &m,
                                                   const struct blocks_place &p, int block) {
-    const int lane = (int)threadIdx.x % 32, n_k = j.a.shape.n_k;
+    const int lane = (int)threadIdx.x % WARP, n_k = j.a.shape.n_k;
     const uint32_t bar = p.bars.rows(false);
     barrier_wait(p.bars.rows(true), (unsigned)block % 2 ^ 1);
     if (lane == 0) {
         barrier_expect(bar, sizeof m.rows + HEADS * META * 4);
-        copy_bulk((uint32_t)__cvta_generic_to_shared(m.rows),
+        copy_bulk(shared_address(m.rows),
                   j.rows + ((int64_t)p.k_head * j.blocks + block) * 2 * B * PIECES, sizeof m.rows,
                   bar);
     }
     __syncwarp();
     if (lane < HEADS)
-        copy_bulk((uint32_t)__cvta_generic_to_shared(m.meta[block % 4][lane]),
+        copy_bulk(shared_address(m.meta[block % 4][lane]),
                   j.meta + ((int64_t)(p.first_head + lane * n_k) * j.blocks + block) * META,
                   META * 4, bar);
 }
@@ -262,7 +253,7 @@ template <int HEADS>
 static __device__ __forceinline__ void bring_own(const struct blocks_job &j,
                                                  struct blocks_shared<HEADS> &m,
                                                  const struct blocks_place &p, int block) {
-    const int lane = (int)threadIdx.x % 32, n_k = j.a.shape.n_k, n_v = j.a.shape.n_v;
+    const int lane = (int)threadIdx.x % WARP, n_k = j.a.shape.n_k, n_v = j.a.shape.n_v;
     const uint32_t bar = p.bars.own(block, false);
     const int64_t row = j.first + (int64_t)block * B;
     barrier_wait(p.bars.own(block, true), (unsigned)block / 2 % 2 ^ 1);
@@ -270,13 +261,13 @@ static __device__ __forceinline__ void bring_own(const struct blocks_job &j,
         barrier_expect(bar, sizeof m.own[0]);
     __syncwarp();
     if (lane < HEADS)
-        copy_bulk((uint32_t)__cvta_generic_to_shared(m.own[block % 2][lane]),
+        copy_bulk(shared_address(m.own[block % 2][lane]),
                   j.coefs[(int64_t)(p.first_head + lane * n_k) * j.blocks + block].own,
                   sizeof m.own[0][0], bar);
 #pragma unroll
     for (int i = 0; i < HEADS * B / 8; i++) { // eight rows of a head, 64 bytes of each
         const int v = i / (B / 8), r = i % (B / 8) * 8 + lane / 4, at = lane % 4 * 4;
-        copy_piece((uint32_t)__cvta_generic_to_shared(&m.value[block % 2][v][r][at]),
+        copy_piece(shared_address(&m.value[block % 2][v][r][at]),
                    (const unsigned char *)(j.a.rows.v +
                                            ((row + r) * n_v + p.first_head + v * n_k) * D +
                                            p.column + at));
@@ -289,14 +280,14 @@ template <int HEADS>
 static __device__ __forceinline__ void bring_before(const struct blocks_job &j,
                                                     struct blocks_shared<HEADS> &m,
                                                     const struct blocks_place &p, int block) {
-    const int lane = (int)threadIdx.x % 32, n_k = j.a.shape.n_k;
+    const int lane = (int)threadIdx.x % WARP, n_k = j.a.shape.n_k;
     const uint32_t bar = p.bars.before(false);
     barrier_wait(p.bars.before(true), (unsigned)block % 2 ^ 1);
     if (lane == 0)
         barrier_expect(bar, sizeof m.before);
     __syncwarp();
     if (lane < HEADS)
-        copy_bulk((uint32_t)__cvta_generic_to_shared(m.before[lane]),
+        copy_bulk(shared_address(m.before[lane]),
                   j.coefs[(int64_t)(p.first_head + lane * n_k) * j.blocks + block].before,
                   sizeof m.before[0], bar);
 }
@@ -306,12 +297,12 @@ template <int HEADS>
 static __device__ __forceinline__ void bring_keys(const struct blocks_job &j,
                                                   struct blocks_shared<HEADS> &m,
                                                   const struct blocks_place &p, int block) {
-    const int lane = (int)threadIdx.x % 32;
+    const int lane = (int)threadIdx.x % WARP;
     const uint32_t bar = p.bars.key(block, false);
     barrier_wait(p.bars.key(block, true), (unsigned)block / 2 % 2 ^ 1);
 #pragma unroll 8
     for (int r = 0; r < B; r++)
-        copy_piece((uint32_t)__cvta_generic_to_shared(&m.key[block % 2][r][lane * 4]),
+        copy_piece(shared_address(&m.key[block % 2][r][lane * 4]),
                    (const unsigned char *)(row_of(j, j.a.rows.k, (int64_t)block * B + r, p.k_head) +
                                            lane * 4));
     barrier_follow(bar);
@@ -335,7 +326,7 @@ template <int HEADS>
 static __device__ __forceinline__ void keep_base(struct blocks_shared<HEADS> &m,
                                                  const struct blocks_place &p, const float4 *x) {
     float down = split_columns(m.base[p.v][0], p.w * 4, x);
-    if (threadIdx.x % 32 == 0)
+    if (threadIdx.x % WARP == 0)
         m.unscale[p.v * WARPS + p.w] = down;
 }
 
@@ -346,7 +337,7 @@ struct row_sums {
     float2 z[2][2];
 };
 static __device__ __forceinline__ int sums_column(int n) {
-    const int lane = (int)threadIdx.x % 32;
+    const int lane = (int)threadIdx.x % WARP;
     return lane % 4 * 2 + (n ^ lane / 16) * 8;
 }
 
@@ -355,7 +346,7 @@ static __device__ __forceinline__ int sums_column(int n) {
 template <int HEADS>
 static __device__ __forceinline__ struct row_sums
 read_base(struct blocks_shared<HEADS> &m, const struct blocks_place &p, int block) {
-    int lane = (int)threadIdx.x % 32, at = p.w * 8 + lane / 4;
+    int lane = (int)threadIdx.x % WARP, at = p.w * 8 + lane / 4;
     struct left a;
     struct row_sums s;
     float x[2][4];
@@ -392,7 +383,7 @@ template <int HEADS>
 static __device__ __forceinline__ void add_before(struct blocks_shared<HEADS> &m,
                                                   const struct blocks_place &p, int block, bool any,
                                                   struct row_sums s) {
-    int lane = (int)threadIdx.x % 32, row = p.w * 8 + lane / 4;
+    int lane = (int)threadIdx.x % WARP, row = p.w * 8 + lane / 4;
     const float2 *coef = &m.before[p.v][0][row];
     const float *delta = &m.delta[(block + 1) % 2][p.v][0][0];
     const float *from[2] = {delta + sums_column(0), delta + sums_column(1)};
@@ -424,7 +415,7 @@ template <int HEADS>
 static __device__ __forceinline__ void fold_block(const struct blocks_shared<HEADS> &m,
                                                   const struct blocks_place &p, int block,
                                                   float4 *newest) {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
     const float *meta = m.meta[block % 4][p.v];
     const float *delta = &m.delta[block % 2][p.v][0][p.w * 4];
     const float *key = &m.key[block % 2][0][4 * lane];
@@ -455,7 +446,7 @@ template <int HEADS>
 static __device__ __forceinline__ void solve_block(const struct blocks_job &j,
                                                    struct blocks_shared<HEADS> &m,
                                                    const struct blocks_place &p, int block) {
-    int lane = (int)threadIdx.x % 32, query = lane / COLUMNS, c = lane % COLUMNS;
+    int lane = (int)threadIdx.x % WARP, query = lane / COLUMNS, c = lane % COLUMNS;
     const int turn = block % 2, n_v = j.a.shape.n_v;
     const float *sums = &m.sums[turn][p.v][query][0][c], *value = &m.value[turn][p.v][0][c];
     const float *beta = &m.meta[block % 4][p.v][BETA], *coef = m.own[turn][p.v][query][0];
@@ -471,7 +462,7 @@ static __device__ __forceinline__ void solve_block(const struct blocks_job &j,
         x[i] = sums[i * COLUMNS];
 #pragma unroll
     for (int t = 0; t < B; t++) { // nothing is stored in here, so that loads may run ahead
-        float d = __shfl_sync(0xFFFFFFFFu, beta[t] * (value[t * COLUMNS] - x[t]), c);
+        float d = warp_from(beta[t] * (value[t * COLUMNS] - x[t]), c);
 #pragma unroll
         for (int i = t / 4 * 4; i < B; i += 4) {
             float4 f = *(const float4 *)(coef + t * B + i);
@@ -499,7 +490,7 @@ static __device__ __forceinline__ void solve_block(const struct blocks_job &j,
 template <int HEADS>
 static __device__ __forceinline__ struct blocks_place place_of(const struct blocks_job &j) {
     struct blocks_place p;
-    int n_k = j.a.shape.n_k, y = (int)blockIdx.y, w = (int)threadIdx.x / 32;
+    int n_k = j.a.shape.n_k, y = (int)blockIdx.y, w = (int)threadIdx.x / WARP;
     p.k_head = y % n_k;
     p.first_head = y / n_k * HEADS * n_k + p.k_head;
     p.v = w < HEADS * WARPS ? w / WARPS : w - HEADS * WARPS;
@@ -511,7 +502,7 @@ static __device__ __forceinline__ struct blocks_place place_of(const struct bloc
 
 // Where row 4 lane + e of the worker's columns lies in the bases.
 static __device__ __forceinline__ int64_t base_at(const struct blocks_place &p, int e) {
-    int64_t row = (int64_t)p.head * D + (int)threadIdx.x % 32 * 4 + e;
+    int64_t row = (int64_t)p.head * D + (int)threadIdx.x % WARP * 4 + e;
     return row * D + p.column + p.w * 4;
 }
 
@@ -527,18 +518,18 @@ static __device__ __forceinline__ void begin_blocks(const struct blocks_job &j,
                                                     struct blocks_shared<HEADS> &m,
                                                     const struct blocks_place &p, float4 *newest) {
     const bool any = j.len > 0;
-    for (int i = (int)threadIdx.x; any && i < HEADS * B * COLUMNS / 4; i += HEADS * WARPS * 32) {
+    for (int i = (int)threadIdx.x; any && i < HEADS * B * COLUMNS / 4; i += HEADS * WARPS * WARP) {
         int c = i % (COLUMNS / 4) * 4, t = i / (COLUMNS / 4) % B, v = i / (COLUMNS / 4) / B;
         int64_t slot = (j.len - B + t) % GDN_RING;
         int64_t cell = slot * j.a.shape.n_v + p.first_head + v * j.a.shape.n_k;
-        load16_async(&m.delta[1][v][t][c], j.state.log_d + cell * D + p.column + c);
+        copy_piece(shared_address(&m.delta[1][v][t][c]), j.state.log_d + cell * D + p.column + c);
     }
     for (int e = 0; e < 4; e++)
         newest[e] = *(const float4 *)(j.state.s_lo + base_at(p, e));
     keep_base<HEADS>(m, p, newest);
     for (int e = 0; e < 4; e++)
         newest[e] = *(const float4 *)(j.state.s_hi + base_at(p, e));
-    wait_async();
+    copies_wait_all();
     workers_meet(p.v); // a head's share of the log was asked for by its own warps
     const struct row_sums s = read_base<HEADS>(m, p, 0);
     workers_meet(p.v); // before another base is split
@@ -570,8 +561,8 @@ prepare_block(const struct blocks_job &j, struct blocks_shared<HEADS> &m,
 template <int HEADS>
 static __device__ __forceinline__ void init_bars(const struct blocks_bars &bars) {
     for (int i = 0; i < 2; i++) {
-        barrier_init(bars.key(i, false), 32);
-        barrier_init(bars.own(i, false), 1 + 32);
+        barrier_init(bars.key(i, false), WARP);
+        barrier_init(bars.own(i, false), 1 + WARP);
         barrier_init(bars.key(i, true), HEADS * WARPS);
         barrier_init(bars.own(i, true), HEADS);
     }
@@ -579,17 +570,17 @@ static __device__ __forceinline__ void init_bars(const struct blocks_bars &bars)
     barrier_init(bars.rows(true), HEADS * WARPS);
     barrier_init(bars.before(false), 1);
     barrier_init(bars.before(true), HEADS * WARPS);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    show_shared();
 }
 
 template <int HEADS>
-static __global__ void __launch_bounds__((HEADS * (WARPS + 1) + 1) * 32, 1)
+static __global__ void __launch_bounds__((HEADS * (WARPS + 1) + 1) * WARP, 1)
     run_blocks(const __grid_constant__ struct blocks_job j) {
     extern __shared__ __align__(128) unsigned char memory[];
     struct blocks_shared<HEADS> &m = *(struct blocks_shared<HEADS> *)memory;
     struct blocks_place p = place_of<HEADS>(j);
-    const int warp = (int)threadIdx.x / 32;
-    p.bars.at = (uint32_t)__cvta_generic_to_shared(m.bars);
+    const int warp = (int)threadIdx.x / WARP;
+    p.bars.at = shared_address(m.bars);
     if (threadIdx.x == 0)
         init_bars<HEADS>(p.bars);
     __syncthreads();
@@ -652,7 +643,7 @@ template <int HEADS> static void launch(struct gpu *g, const struct blocks_job *
     const int bytes = (int)sizeof(struct blocks_shared<HEADS>);
     dim3 grid(D / COLUMNS, (unsigned)(j->a.shape.n_v / HEADS));
     gpu_check(g, gpu_allow_shared(run_blocks<HEADS>, bytes), "gdn_blocks");
-    gpu_launch_early(g, "gdn_blocks", run_blocks<HEADS>, grid, (HEADS * (WARPS + 1) + 1) * 32,
+    gpu_launch_early(g, "gdn_blocks", run_blocks<HEADS>, grid, (HEADS * (WARPS + 1) + 1) * WARP,
                      (size_t)bytes, *j);
 }
 

@@ -46,7 +46,7 @@ struct right {
 };
 
 static __device__ __forceinline__ void ask_columns(const float *s, struct columns *c) {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
     s += lane % 4 * 4 * D + lane / 4 * 2;
 #pragma unroll
     for (int i = 0; i < SPLIT_STEPS; i++)
@@ -66,7 +66,7 @@ static __device__ __forceinline__ float split_four(const struct columns &c, stru
             most = fmaxf(most, fmaxf(fabsf(c.v[i][e].x), fabsf(c.v[i][e].y)));
 #pragma unroll
     for (int d = 1; d < 8; d *= 2) // values of k, then the other two columns
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
+        most = fmaxf(most, warp_across(most, d));
     int e = act_exponent(most, 100);
     float scale = power_of_two(e);
 #pragma unroll
@@ -88,8 +88,8 @@ static __device__ __forceinline__ void ask_log(const JOB &j, SHARED *m, const RU
 #pragma unroll 4
     for (int i = t; i < r.known * (OWN / 4); i += OWN_THREADS) {
         int p = i / (OWN / 4), c = i % (OWN / 4) * 4, slot = (r.slot0 + p) & (GDN_RING - 1);
-        gdn_load4<true>((float4 *)&m->ring[p][c],
-                        log_d + ((int64_t)slot * j.shape.n_v + head) * D + first + c, 4);
+        copy_floats<true>((float4 *)&m->ring[p][c],
+                          log_d + ((int64_t)slot * j.shape.n_v + head) * D + first + c, 4);
     }
     if (t < GDN_RING) {
         int slot = (r.slot0 + t) & (GDN_RING - 1);

@@ -64,7 +64,7 @@ static __device__ void weigh_block(const struct commit_job &j, const struct comm
         m.d[lane] = l.d + (row * s.n_v + head) * s.dv;
         g = l.g[row * s.n_v + head];
     }
-    float sum = gdn_scan(g, lane), all = __shfl_sync(0xFFFFFFFFu, sum, 31);
+    float sum = gdn_scan(g, lane), all = warp_from(sum, WARP - 1);
     m.c[lane] = row_exp(all - sum);
     if (lane == 0)
         m.decay = row_exp(all);
@@ -75,13 +75,13 @@ template <bool VEC>
 static __device__ void fold(const struct commit_job &j, const struct commit_piece &q,
                             const struct commit_layer &l, struct fold_shared &m, int block) {
     const struct gdn_shape &s = j.shape;
-    enum { OWN = FOLD_ROWS / (THREADS / 32) };
-    int t = (int)threadIdx.x, lane = t % 32, group = t / 32;
+    enum { OWN = FOLD_ROWS / (THREADS / WARP) };
+    int t = (int)threadIdx.x, lane = t % WARP, group = t / WARP;
     int column = block % j.column_blocks * FOLD_COLUMNS + lane * 4;
     int row = block / j.column_blocks % j.row_blocks * FOLD_ROWS;
     int head = block / (j.column_blocks * j.row_blocks), left = s.dv - column;
     int64_t at = ((int64_t)head * s.dk + row + group * OWN) * s.dv + column;
-    if (t < 32)
+    if (t < WARP)
         weigh_block(j, q, l, m, head);
     float4 acc[OWN];
 #pragma unroll
@@ -90,7 +90,7 @@ static __device__ void fold(const struct commit_job &j, const struct commit_piec
             gdn_get4<VEC>(l.state.s_hi + at + i * s.dv, row + group * OWN + i < s.dk ? left : 0);
     __syncthreads();
 #pragma unroll
-    for (int p = group; p < GDN_BLOCK; p += THREADS / 32) {
+    for (int p = group; p < GDN_BLOCK; p += THREADS / WARP) {
         m.delta[p][lane] = gdn_get4<VEC>(m.d[p] + column, left);
         m.factor[p][lane] = row + lane < s.dk ? m.c[p] * m.k[p][row + lane] : 0;
     }

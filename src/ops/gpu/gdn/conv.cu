@@ -7,6 +7,7 @@
 #include "ops/gpu/gdn/gdn.h"
 #include "ops/gpu/linear/finish.cuh"
 #include "ops/gpu/linear/form/activation.cuh"
+#include "ops/gpu/matrix/thread.cuh"
 
 enum {
     WARPS = 8,
@@ -39,12 +40,12 @@ struct conv_job {
 
 // Constants of the gates of heads lane, lane + 32, ... below GATES, for reading in front of a wait.
 struct gate_constants {
-    float dt[GATES / 32], by[GATES / 32];
+    float dt[GATES / WARP], by[GATES / WARP];
 
     __device__ __forceinline__ gate_constants(const struct conv_job &j, int lane) {
 #pragma unroll
-        for (int i = 0; i < GATES / 32; i++) {
-            const int h = lane + i * 32;
+        for (int i = 0; i < GATES / WARP; i++) {
+            const int h = lane + i * WARP;
             dt[i] = h < j.shape.n_v ? j.a.dt_bias[h] : 0.0f;
             by[i] = h < j.shape.n_v ? j.a.ssm_a[h] : 0.0f;
         }
@@ -63,18 +64,18 @@ static __device__ __forceinline__ void gate(const struct conv_job &j, int64_t ro
 static __device__ void gates(const struct conv_job &j, int64_t row, int lane,
                              const struct gate_constants &c) {
     const float *a = j.a.a + row * j.shape.n_v, *b = j.a.b + row * j.shape.n_v;
-    float x[GATES / 32], z[GATES / 32];
+    float x[GATES / WARP], z[GATES / WARP];
 #pragma unroll
-    for (int i = 0; i < GATES / 32; i++) {
-        const int h = lane + i * 32;
+    for (int i = 0; i < GATES / WARP; i++) {
+        const int h = lane + i * WARP;
         x[i] = h < j.shape.n_v ? __ldcg(a + h) : 0.0f;
         z[i] = h < j.shape.n_v ? __ldcg(b + h) : 0.0f;
     }
 #pragma unroll
-    for (int i = 0; i < GATES / 32; i++)
-        if (lane + i * 32 < j.shape.n_v)
-            gate(j, row, lane + i * 32, x[i], z[i], c.dt[i], c.by[i]);
-    for (int h = lane + GATES; h < j.shape.n_v; h += 32)
+    for (int i = 0; i < GATES / WARP; i++)
+        if (lane + i * WARP < j.shape.n_v)
+            gate(j, row, lane + i * WARP, x[i], z[i], c.dt[i], c.by[i]);
+    for (int h = lane + GATES; h < j.shape.n_v; h += WARP)
         gate(j, row, h, __ldcg(a + h), __ldcg(b + h), j.a.dt_bias[h], j.a.ssm_a[h]);
 }
 
@@ -131,7 +132,7 @@ static __device__ __forceinline__ void norms_of(const struct head_place &p, floa
     for (int d = 16; d; d /= 2)
 #pragma unroll
         for (int r = 0; r < R; r++)
-            sum[r] += __shfl_xor_sync(0xFFFFFFFFu, sum[r], d);
+            sum[r] += warp_across(sum[r], d);
 #pragma unroll
     for (int r = 0; r < R; r++)
         sum[r] = p.unit / sqrtf(sum[r] + 1e-6f);
@@ -140,7 +141,7 @@ static __device__ __forceinline__ void norms_of(const struct head_place &p, floa
 // Four neighbouring channels a lane, in heads of at most 128 values: the lane's weights.
 static __device__ void load_weights(const struct conv_job &j, const struct head_place &p,
                                     float4 w[4]) {
-    int i = (int)threadIdx.x % 32 * 4;
+    int i = (int)threadIdx.x % WARP * 4;
     const float4 *weights = (const float4 *)(j.a.conv_w + (p.channel + i) * GDN_CONV);
 #pragma unroll
     for (int c = 0; c < 4; c++)
@@ -148,7 +149,7 @@ static __device__ void load_weights(const struct conv_job &j, const struct head_
 }
 
 static __device__ float4 load_tap(const struct head_place &p, const float *row) {
-    int i = (int)threadIdx.x % 32 * 4;
+    int i = (int)threadIdx.x % WARP * 4;
     return i < p.dim ? __ldcg((const float4 *)(row + p.channel + i)) : make_float4(0, 0, 0, 0);
 }
 
@@ -173,7 +174,7 @@ template <int R>
 static __device__ __forceinline__ void finish_fours(const struct conv_job &j,
                                                     const struct head_place &p, int64_t row,
                                                     const bool (&mine)[R], float (&y)[4 * R]) {
-    const int i = (int)threadIdx.x % 32 * 4;
+    const int i = (int)threadIdx.x % WARP * 4;
     float scale[R] = {};
     row_silu_all(y);
 #pragma unroll
@@ -226,8 +227,8 @@ static __device__ void conv_any(const struct conv_job &j, int64_t row, int head,
     struct taps in = find_taps(j, row, seq);
     const float *w = j.a.conv_w + p.channel * GDN_CONV;
     float *out = head_out(j, p, row), sum = 0;
-    int lane = (int)threadIdx.x % 32;
-    for (int i = lane; i < p.dim; i += 32) {
+    int lane = (int)threadIdx.x % WARP;
+    for (int i = lane; i < p.dim; i += WARP) {
         float x = 0;
 #pragma unroll
         for (int t = 0; t < GDN_CONV; t++)
@@ -240,7 +241,7 @@ static __device__ void conv_any(const struct conv_job &j, int64_t row, int head,
         return;
     float scale[1] = {sum};
     norms_of(p, scale);
-    for (int i = lane; i < p.dim; i += 32)
+    for (int i = lane; i < p.dim; i += WARP)
         out[i] *= scale[0];
 }
 
@@ -248,7 +249,7 @@ static __device__ void conv_any(const struct conv_job &j, int64_t row, int head,
 static __device__ void prefetch(const void *p, int64_t bytes, int thread, int threads) {
 #if __CUDA_ARCH__ >= 800
     for (int64_t i = (int64_t)thread * 128; i < bytes; i += (int64_t)threads * 128)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)p + i));
+        prefetch_line((const char *)p + i);
 #endif
 }
 
@@ -283,9 +284,10 @@ static __device__ __forceinline__ int sequence_of(const struct conv_job &j, int6
 }
 
 // Block (some heads, row); heads of any shape also the rows that follow in steps of gridDim.y.
-static __global__ void __launch_bounds__(WARPS * 32, 4)
+static __global__ void __launch_bounds__(WARPS *WARP, 4)
     conv_heads(const __grid_constant__ struct conv_job j) {
-    const int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / WARP,
+              lane = (int)threadIdx.x % WARP;
     const int heads = 2 * j.shape.n_k + j.shape.n_v, blocks = (heads + WARPS) / WARPS;
     if ((int)blockIdx.x >= blocks)
         prefetch_state(j, blocks);
@@ -309,16 +311,16 @@ static __global__ void __launch_bounds__(WARPS * 32, 4)
 // From SLAB to GDN_FEW rows of one sequence, heads in fours: a block makes a head of all of them,
 // whose inputs meet in shared memory, so that they and the weights are read once. Blocks behind
 // those make the gates, a row a warp, and ask for the state.
-static __global__ void __launch_bounds__(SLAB_WARPS * 32)
+static __global__ void __launch_bounds__(SLAB_WARPS *WARP)
     conv_slab(const __grid_constant__ struct conv_job j) {
     enum { R = SLAB_ROWS };
     __shared__ float4 inputs[GDN_FEW][32];
-    const int lane = (int)threadIdx.x % 32, first = (int)threadIdx.x / 32 * R;
+    const int lane = (int)threadIdx.x % WARP, first = (int)threadIdx.x / WARP * R;
     const int head = (int)blockIdx.x, heads = 2 * j.shape.n_k + j.shape.n_v;
     if (head >= heads + R)
         prefetch_state(j, heads + R);
     if (head >= heads) {
-        const int row = (head - heads) * SLAB_WARPS + (int)threadIdx.x / 32;
+        const int row = (head - heads) * SLAB_WARPS + (int)threadIdx.x / WARP;
         const struct gate_constants c(j, lane);
         gpu_await();
         gpu_let_next();
@@ -382,14 +384,14 @@ struct conv_run {
 
 static __device__ struct conv_run find_run(const struct conv_job &j, int64_t first) {
     enum { BACK = GDN_CONV - 2 };
-    const int lane = (int)threadIdx.x % 32;
+    const int lane = (int)threadIdx.x % WARP;
     const int64_t row = first + lane, back = row - BACK; // the same rows for other lanes
     struct conv_run r;
     r.seq = lane < RUN && row < j.n ? __ldcg(&j.seq[row]) - j.first_seq : -1;
     bool follows =
         lane < RUN + BACK && back > 0 && back < j.n && __ldcg(&j.parent[back]) == back - 1;
-    unsigned chain = __ballot_sync(0xFFFFFFFFu, follows);
-    r.mine = __ballot_sync(0xFFFFFFFFu, r.seq >= 0 && r.seq < GDN_STATES);
+    warp_mask chain = warp_vote(follows);
+    r.mine = warp_vote(r.seq >= 0 && r.seq < GDN_STATES);
     r.after = chain >> BACK;
     r.deep = (chain & ((2u << BACK) - 1)) == (2u << BACK) - 1;
     return r;
@@ -400,10 +402,10 @@ static __device__ struct conv_run find_run(const struct conv_job &j, int64_t fir
 static __device__ void gates_alone(const struct conv_job &j, int lane) {
     const struct linear_left &a = j.left[1], &b = j.left[2];
     const struct gate_constants c(j, lane);
-    signed char e[2][GATES / 32] = {};
+    signed char e[2][GATES / WARP] = {};
 #pragma unroll
-    for (int i = 0; i < GATES / 32; i++) {
-        const int h = lane + i * 32;
+    for (int i = 0; i < GATES / WARP; i++) {
+        const int h = lane + i * WARP;
         if (h >= j.shape.n_v)
             break;
         e[0][i] = a.parts ? a.exponent[0][h] : (signed char)0;
@@ -411,8 +413,8 @@ static __device__ void gates_alone(const struct conv_job &j, int lane) {
     }
     gpu_await();
 #pragma unroll
-    for (int i = 0; i < GATES / 32; i++) {
-        const int h = lane + i * 32;
+    for (int i = 0; i < GATES / WARP; i++) {
+        const int h = lane + i * WARP;
         if (h >= j.shape.n_v)
             break;
         const float x =
@@ -431,7 +433,7 @@ static __device__ void gates_alone(const struct conv_job &j, int lane) {
 static __device__ void conv_alone(const struct conv_job &j, int head) {
     const struct head_place p = place_of(j.shape, head);
     const struct linear_left &o = j.left[0];
-    const int own = (int)threadIdx.x % 32 * 4;
+    const int own = (int)threadIdx.x % WARP * 4;
     const bool left = o.parts > 0 && own < p.dim;
     const int64_t i = (p.channel + own) / 4;
     float4 w[4], x[GDN_CONV];
@@ -449,15 +451,15 @@ static __device__ void conv_alone(const struct conv_job &j, int head) {
 }
 
 // A single row, heads in fours: the next launch begins before this one waits.
-static __global__ void __launch_bounds__(ALONE * 32)
+static __global__ void __launch_bounds__(ALONE *WARP)
     conv_row(const __grid_constant__ struct conv_job j) {
-    const int head = (int)blockIdx.x * ALONE + (int)threadIdx.x / 32;
+    const int head = (int)blockIdx.x * ALONE + (int)threadIdx.x / WARP;
     const int heads = 2 * j.shape.n_k + j.shape.n_v;
     gpu_let_ahead();
     if (head < heads)
         conv_alone(j, head);
     else if (head == heads)
-        gates_alone(j, (int)threadIdx.x % 32);
+        gates_alone(j, (int)threadIdx.x % WARP);
     else
         gpu_await();
 }
@@ -466,11 +468,11 @@ static __global__ void __launch_bounds__(ALONE * 32)
 // and a row that follows its parent finds three of its inputs in registers. In a prompt each row
 // follows the one in front of it, so the inputs in front of the first row are read, too, before
 // anything is known. Few registers, and so many warps: inputs are asked for AHEAD_ROWS rows before.
-static __global__ void __launch_bounds__(WARPS * 32, 3)
+static __global__ void __launch_bounds__(WARPS *WARP, 3)
     conv_runs(const __grid_constant__ struct conv_job j) {
     enum { AHEAD_ROWS = 2 };
     const struct gdn_shape &s = j.shape;
-    int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int head = (int)blockIdx.x * WARPS + (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     int64_t first = (int64_t)blockIdx.y * RUN;
     struct head_place p = place_of(s, head);
     float4 w[4], own[AHEAD_ROWS], x[GDN_CONV] = {};
@@ -504,7 +506,7 @@ static __global__ void __launch_bounds__(WARPS * 32, 3)
 #pragma unroll
         for (int i = 0; i < AHEAD_ROWS; i++) {
             const int r = r0 + i;
-            const int of = __shfl_sync(0xFFFFFFFFu, run.seq, r);
+            const int of = warp_from(run.seq, r);
             const float4 now = own[i];
             if (r + AHEAD_ROWS < rows)
                 own[i] = load_tap(p, u + (r + AHEAD_ROWS) * (int64_t)s.channels);
@@ -557,14 +559,14 @@ static void launch_alone(struct gpu *g, struct conv_job *j) {
     if (linear_take_row(g, rows, 3, true, j->left) && j->left[3].parts)
         linear_hold(g, &j->left[3]);
     gpu_launch_saying({g, "gdn_gates_conv", says}, conv_row,
-                      (unsigned)((warps + ALONE - 1) / ALONE), ALONE * 32, 0, *j);
+                      (unsigned)((warps + ALONE - 1) / ALONE), ALONE * WARP, 0, *j);
 }
 
 static void launch_slab(struct gpu *g, const struct conv_job *j, struct launch_says says) {
     const int heads = 2 * j->shape.n_k + j->shape.n_v;
     const int ahead = gdn_takes_matrix(g, &j->shape) ? AHEAD / 2 : 0;
     gpu_launch_saying({g, "gdn_gates_conv", says}, conv_slab, (unsigned)(heads + SLAB_ROWS + ahead),
-                      SLAB_WARPS * 32, 0, *j);
+                      SLAB_WARPS * WARP, 0, *j);
 }
 
 extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a,
@@ -608,6 +610,6 @@ extern "C" void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *
         if (!j.few.n && (!j.parent || !j.seq || !j.kept))
             return;
         gpu_launch_saying({g, "gdn_gates_conv", says}, runs ? conv_runs : conv_heads, grid,
-                          WARPS * 32, 0, j);
+                          WARPS * WARP, 0, j);
     }
 }

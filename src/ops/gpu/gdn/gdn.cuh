@@ -9,6 +9,7 @@
 
 #include "base/num.h"
 #include "ops/gpu/gdn/gdn.h"
+#include "ops/gpu/matrix/async_copy.cuh"
 
 enum {
     COLUMNS = 16,       // of a value head, in one block
@@ -173,21 +174,21 @@ static __device__ inline void gdn_look(const struct gdn_job &j, struct gdn_share
 
 // One warp: appends the rows of a kind to the list, whose next place is n. Returns the new n.
 static __device__ inline int gdn_append(struct gdn_shared &m, int count, int kind, int n) {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
 #pragma unroll 1
-    for (int i = lane; i - lane < count; i += 32) {
+    for (int i = lane; i - lane < count; i += WARP) {
         bool mine = i < count && m.where[i] == kind;
-        unsigned mask = __ballot_sync(0xFFFFFFFFu, mine);
+        warp_mask mask = warp_vote(mine);
         if (mine)
-            m.list[n + __popc(mask & ((1u << lane) - 1))] = i;
-        n += __popc(mask);
+            m.list[n + mask_before(mask, lane)] = i;
+        n += mask_count(mask);
     }
     return n;
 }
 
 // One warp: places of the rows. found: [2], n and hi.
 static __device__ inline void gdn_list(struct gdn_shared &m, int rows, int *found) {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
     int lo = gdn_append(m, rows, 1, 0), first = (lo + 3) / 4 * 4;
     int n = gdn_append(m, rows, 2, first);
     if (lane < first - lo && n > first)
@@ -195,12 +196,12 @@ static __device__ inline void gdn_list(struct gdn_shared &m, int rows, int *foun
     n = n > first ? n : lo;
     __syncwarp();
 #pragma unroll 1
-    for (int i = lane; i < n; i += 32)
+    for (int i = lane; i < n; i += WARP)
         if (m.list[i] >= 0)
             m.where[m.list[i]] = i;
     __syncwarp();
 #pragma unroll 1
-    for (int i = lane; i < n; i += 32) {
+    for (int i = lane; i < n; i += WARP) {
         int row = m.list[i], over = row < 0 ? -1 : m.over[row];
         m.depth[i] = row < 0 ? -1 : m.late[row];
         m.up[i] = over < 0 ? -1 : m.where[over];
@@ -218,7 +219,7 @@ static __device__ inline int gdn_depth(const struct gdn_shared &m, const struct 
 
 // One warp: ancestors of the tile at `first`.
 static __device__ inline void gdn_climb(struct gdn_shared &m, int first, int depth) {
-    int lane = (int)threadIdx.x % 32, at = first + lane;
+    int lane = (int)threadIdx.x % WARP, at = first + lane;
     for (int d = depth - 1; d >= 0; d--) {
         at = m.up[at];
         m.above[d * TILE + lane] = at;
@@ -229,7 +230,7 @@ static __device__ inline void gdn_climb(struct gdn_shared &m, int first, int dep
 static __device__ inline void gdn_sum_log(const struct gdn_job &j, struct gdn_shared &m,
                                           const struct gdn_sequence &q, const float *log_g, int v,
                                           int hi) {
-    int lane = (int)threadIdx.x % 32, known = gdn_known(q, hi);
+    int lane = (int)threadIdx.x % WARP, known = gdn_known(q, hi);
     int from = (int)q.slot0 + q.base[0] - known;
     float *gone = m.gone + (hi * j.heads + v) * GDN_RING, sum = 0, mine = 0;
 #pragma unroll 1
@@ -238,7 +239,7 @@ static __device__ inline void gdn_sum_log(const struct gdn_job &j, struct gdn_sh
         float g = half + lane < known ? log_g[(int64_t)slot * j.a.shape.n_v] : 0;
 #pragma unroll
         for (int t = 0; t < 32; t++) {
-            sum += __shfl_sync(0xFFFFFFFFu, g, t);
+            sum += warp_from(g, t);
             mine = t == lane ? sum : mine;
         }
         gone[half + lane] = mine;
@@ -249,7 +250,7 @@ static __device__ inline void gdn_sum_log(const struct gdn_job &j, struct gdn_sh
 // committed sums in position order, so a position's sum does not tell what has been committed.
 static __device__ inline void gdn_sum_rows(const struct gdn_job &j, struct gdn_shared &m,
                                            const struct gdn_sequence &q, int first, int v, int hi) {
-    int lane = (int)threadIdx.x % 32, n = gdn_known(q, hi), depth = gdn_depth(m, q, first + lane);
+    int lane = (int)threadIdx.x % WARP, n = gdn_known(q, hi), depth = gdn_depth(m, q, first + lane);
     if (depth < 0)
         return;
     const float *g = m.g + v * j.most;
@@ -258,42 +259,6 @@ static __device__ inline void gdn_sum_rows(const struct gdn_job &j, struct gdn_s
     for (int d = 0; d < depth; d++)
         sum += g[m.above[d * TILE + lane]];
     m.sum[(hi * j.heads + v) * j.most + first + lane] = sum + g[first + lane];
-}
-
-// A float from global to shared memory if it is there, else zero; like gdn_load4.
-static __device__ __forceinline__ void gdn_load1(float *to, const float *from, bool there) {
-#if __CUDA_ARCH__ >= 800
-    unsigned at = (unsigned)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from),
-                 "r"(there ? 4 : 0));
-#else
-    *to = there ? *from : 0;
-#endif
-}
-
-// Four floats from global to shared memory, zeros where `left` says that they do not exist; done
-// when gdn_loaded() has returned in the same thread.
-template <bool VEC>
-static __device__ __forceinline__ void gdn_load4(float4 *to, const float *from, int left) {
-    if (!VEC) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            gdn_load1((float *)to + i, from + (left > i ? i : 0), left > i);
-        return;
-    }
-#if __CUDA_ARCH__ >= 800
-    unsigned at = (unsigned)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
-                 "r"(left > 0 ? 16 : 0));
-#else
-    *to = gdn_get4<VEC>(from, left);
-#endif
-}
-
-static __device__ __forceinline__ void gdn_loaded(void) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
 }
 
 // One block's position: which columns of which heads, or its share of the products.

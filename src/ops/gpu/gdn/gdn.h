@@ -75,8 +75,8 @@ size_t gdn_blocks_bytes(const struct gdn_shape *s, int64_t blocks);
 // Inclusive sums over the lanes of a warp, in a fixed order.
 static __device__ inline float gdn_scan(float v, int lane) {
 #pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-        float o = __shfl_up_sync(0xFFFFFFFFu, v, d);
+    for (int d = 1; d < WARP; d *= 2) {
+        float o = warp_below(v, d);
         v = lane >= d ? v + o : v;
     }
     return v;

@@ -12,6 +12,7 @@
 // that one is a commit, this one waits first.
 #include "ops/gpu/gdn/launch.h"
 #include "ops/gpu/gdn/split.cuh"
+#include "ops/gpu/matrix/barrier.cuh"
 
 enum {
     THREADS = HEADS_MOST * 128, // at most
@@ -56,7 +57,7 @@ static size_t room_bytes(const struct gdn_job &j, bool far) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 static __device__ __forceinline__ int threads_of(const struct gdn_job &j) {
-    return j.heads * WARPS * 32;
+    return j.heads * WARPS * WARP;
 }
 
 static __device__ __forceinline__ struct split_shared shared_at(const struct gdn_job &j, uint4 *p) {
@@ -103,7 +104,7 @@ struct corner {
 static __device__ __forceinline__ void ask_state(const struct gdn_job &j, const struct place &p,
                                                  const float *from, struct corner *c) {
     const struct gdn_shape &s = j.a.shape;
-    int w = (int)threadIdx.x / 32, k = (int)threadIdx.x % 32 * 4;
+    int w = (int)threadIdx.x / WARP, k = (int)threadIdx.x % WARP * 4;
     int column = p.column + w % WARPS * 4;
     from += ((p.head + w / WARPS * s.n_k) * s.dk + k) * s.dv + column;
 #pragma unroll
@@ -113,9 +114,9 @@ static __device__ __forceinline__ void ask_state(const struct gdn_job &j, const 
 
 static __device__ __forceinline__ void put_state(const struct gdn_job &j, struct split_shared &r,
                                                  int hi, const struct corner &c) {
-    int w = (int)threadIdx.x / 32, row = (hi * j.heads + w / WARPS) * COLUMNS + w % WARPS * 4;
+    int w = (int)threadIdx.x / WARP, row = (hi * j.heads + w / WARPS) * COLUMNS + w % WARPS * 4;
     float down = split_columns(r.state, row, c.row);
-    if (threadIdx.x % 32 == 0)
+    if (threadIdx.x % WARP == 0)
         r.unscale[hi * j.heads * WARPS + w] = down;
 }
 
@@ -125,9 +126,9 @@ static __device__ __forceinline__ void load_keys(const struct gdn_job &j, struct
                                                  const struct gdn_sequence &q, const float *log_k) {
     enum { BATCH = 6 };
     const struct gdn_shape &s = j.a.shape;
-    int lane = (int)threadIdx.x % 32, step = threads_of(j) / 32;
+    int lane = (int)threadIdx.x % WARP, step = threads_of(j) / WARP;
 #pragma unroll 1
-    for (int t = (int)threadIdx.x / 32; t < q.base[0]; t += BATCH * step) {
+    for (int t = (int)threadIdx.x / WARP; t < q.base[0]; t += BATCH * step) {
         float4 v[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
@@ -156,9 +157,9 @@ static __device__ __forceinline__ void load_log(const struct gdn_job &j, struct 
     for (int i = (int)threadIdx.x / WARPS; i < j.heads * GDN_RING; i += threads_of(j) / WARPS) {
         int t = i % GDN_RING, v = i / GDN_RING, slot = ((int)q.slot0 + t) & (GDN_RING - 1);
         if (t < q.base[0])
-            gdn_load4<true>(&r.m.ring[i * WARPS + c],
-                            log_d + (slot * s.n_v + p.head + v * s.n_k) * s.dv + p.column + 4 * c,
-                            left);
+            copy_floats<true>(&r.m.ring[i * WARPS + c],
+                              log_d + (slot * s.n_v + p.head + v * s.n_k) * s.dv + p.column + 4 * c,
+                              left);
     }
 }
 
@@ -176,9 +177,9 @@ static __device__ __forceinline__ float ask_decay(const struct gdn_job &j, const
 // is a position. Warps from the second on.
 static __device__ __forceinline__ void sum_log(const struct gdn_job &j, struct split_shared &r,
                                                const struct gdn_sequence &q) {
-    int lane = (int)threadIdx.x % 32, step = threads_of(j) / 32 - 1;
+    int lane = (int)threadIdx.x % WARP, step = threads_of(j) / WARP - 1;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x / 32 - 1; i < (j.newer ? 4 : 2) * j.heads; i += step) {
+    for (int i = (int)threadIdx.x / WARP - 1; i < (j.newer ? 4 : 2) * j.heads; i += step) {
         int half = i % 2, v = i / 2 % j.heads, hi = i / (2 * j.heads), t = half * 32 + lane;
         const float4 *g = (const float4 *)(r.log_g + v * GDN_RING + q.base[0] - q.base[hi]);
         float sum = 0;
@@ -201,7 +202,7 @@ static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct
                                                  const struct gdn_sequence &q, int first) {
     enum { BATCH = 3 };
     const struct gdn_shape &s = j.a.shape;
-    int lane = (int)threadIdx.x % 32, step = threads_of(j) / 32;
+    int lane = (int)threadIdx.x % WARP, step = threads_of(j) / WARP;
     int rows = q.n - first < TILE ? q.n - first : TILE;
     bool decays = (int)threadIdx.x / TILE < j.heads && gdn_depth(r.m, q, first + lane) >= 0;
     float g = 0;
@@ -209,7 +210,7 @@ static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct
         g = __ldcg(&j.a.rows.g[(q.row0 + r.m.list[first + lane]) * s.n_v + p.head +
                                (int)threadIdx.x / TILE * s.n_k]);
 #pragma unroll 1
-    for (int t = (int)threadIdx.x / 32; t < rows; t += BATCH * step) {
+    for (int t = (int)threadIdx.x / WARP; t < rows; t += BATCH * step) {
         float4 k[BATCH], y[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
@@ -274,7 +275,7 @@ static __device__ __forceinline__ void multiply_tile(const struct gdn_job &j,
                                                      const struct gdn_sequence &q, int first,
                                                      struct factors f) {
     int rows = q.n - first < TILE ? q.n - first : TILE, eights = (rows + 7) / 8;
-    int w = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, warps = j.heads * WARPS;
+    int w = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, warps = j.heads * WARPS;
     int turn = quotient(w, eights), mine = w - turn * eights, step = quotient(warps, eights);
     int at = mine * 8 + lane / 4;
     if (turn >= step)
@@ -306,9 +307,9 @@ static __device__ __forceinline__ void load_earlier(const struct gdn_job &j, str
                                                     const struct place &p,
                                                     const struct gdn_sequence &q, int from, int n) {
     const struct gdn_shape &s = j.a.shape;
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
 #pragma unroll 1
-    for (int t = (int)threadIdx.x / 32; t < n; t += threads_of(j) / 32) {
+    for (int t = (int)threadIdx.x / WARP; t < n; t += threads_of(j) / WARP) {
         int64_t row = r.m.list[from + t];
         float4 v = far4(j.a.rows.k + ((q.row0 + row) * s.n_k + p.k_head) * s.dk + lane * 4,
                         row >= 0 && lane * 4 < s.dk);
@@ -383,7 +384,7 @@ static __device__ __forceinline__ void weigh(const struct gdn_job &j, struct spl
 // Which eight rows a warp has: those of the value heads lie in different quarters of the processor
 // (a warp's number modulo four), so that few rows do not meet in one.
 static __device__ __forceinline__ int eight_of(void) {
-    int w = (int)threadIdx.x / 32;
+    int w = (int)threadIdx.x / WARP;
     return (w + w / WARPS) % WARPS;
 }
 
@@ -402,7 +403,7 @@ static __device__ __forceinline__ struct line
 line_of(const struct gdn_job &j, const struct split_shared &r, const struct place &p,
         const struct gdn_sequence &q, int first, bool eight) {
     const struct gdn_shape &s = j.a.shape;
-    int w = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int w = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     struct line l;
     l.at = eight ? eight_of() * 8 + lane / 4 : lane;
     l.c = eight ? lane % 4 : w % WARPS;
@@ -477,8 +478,8 @@ static __device__ __forceinline__ void add_known(const struct gdn_job &j,
 }
 
 static __device__ __forceinline__ float4 shuffle4(float4 v, int lane) {
-    return make_float4(__shfl_sync(0xFFFFFFFFu, v.x, lane), __shfl_sync(0xFFFFFFFFu, v.y, lane),
-                       __shfl_sync(0xFFFFFFFFu, v.z, lane), __shfl_sync(0xFFFFFFFFu, v.w, lane));
+    return make_float4(warp_from(v.x, lane), warp_from(v.y, lane), warp_from(v.z, lane),
+                       warp_from(v.w, lane));
 }
 
 // Rows depth by depth: those at a depth are finished, and all deeper ones take what their ancestor
@@ -489,7 +490,7 @@ static __device__ __forceinline__ void descend(const struct gdn_job &j,
                                                const struct line &l, int apart, float4 a,
                                                float4 b) {
     enum { BATCH = 4 };
-    int deepest = __reduce_max_sync(0xFFFFFFFFu, l.depth), lane = (int)threadIdx.x % 32;
+    int deepest = warp_largest(l.depth), lane = (int)threadIdx.x % WARP;
     const float2 *coef = r.m.coef + (l.v * GDN_RING + l.known) * TILE + l.at;
     float4 mine = make_float4(0, 0, 0, 0);
 #pragma unroll 1
@@ -562,7 +563,7 @@ static __device__ __forceinline__ void add_known_few(const struct gdn_job &j,
 
 // Waits for the warps of a value head.
 static __device__ __forceinline__ void await_head(int v) {
-    asm volatile("bar.sync %0, 128;" ::"r"(v + 1) : "memory");
+    warps_meet<128>(v + 1);
 }
 
 // The second half of a tile: from the base's sums and the coefficients on.
@@ -597,7 +598,7 @@ static __device__ __forceinline__ void finish(const struct gdn_job &j, struct sp
 static __device__ __forceinline__ void run_tile(const struct gdn_job &j, struct split_shared &r,
                                                 const struct place &p, const struct gdn_sequence &q,
                                                 int first) {
-    int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32;
+    int lane = (int)threadIdx.x % WARP, w = (int)threadIdx.x / WARP;
     int bases = q.hi < q.n ? 2 : 1;
     bool few = q.n - first <= 8;
     if (first > 0 && w == 0)
@@ -606,7 +607,7 @@ static __device__ __forceinline__ void run_tile(const struct gdn_job &j, struct 
     struct line l = line_of(j, r, p, q, first, few);
     load_line(j, &l);
     __syncthreads();
-    for (int i = w; i < j.heads * bases; i += threads_of(j) / 32)
+    for (int i = w; i < j.heads * bases; i += threads_of(j) / WARP)
         gdn_sum_rows(j, r.m, q, first, i < j.heads ? i : i - j.heads, i >= j.heads);
     multiply_all(j, r, p, q, first);
     __syncthreads();
@@ -629,7 +630,7 @@ static __device__ __forceinline__ void list_rows(const struct gdn_tables &t, str
         return;
     }
     __syncthreads();
-    if (threadIdx.x < 32)
+    if (threadIdx.x < WARP)
         gdn_list(m, rows, found);
 }
 
@@ -661,11 +662,11 @@ static __device__ __forceinline__ void open_tiles(const struct gdn_job &j,
     __syncthreads();
     q->n = t.few.n ? t.n : found[0];
     q->hi = t.few.n ? t.hi : found[1];
-    if (threadIdx.x < 32)
+    if (threadIdx.x < WARP)
         gdn_climb(r.m, 0, gdn_depth(r.m, *q, (int)threadIdx.x));
     else
         sum_log(j, r, *q);
-    gdn_loaded();
+    copies_wait_all();
     __syncthreads();
 }
 
@@ -750,6 +751,6 @@ bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, in
     if (!gpu_allow_most_shared(g, (const void *)kernel, "gdn"))
         return false;
     gpu_launch_saying({g, "gdn", far ? GDN_APART : GDN_EARLY}, kernel, grid,
-                      dim3((unsigned)(j->heads * WARPS * 32)), bytes, *j, *t);
+                      dim3((unsigned)(j->heads * WARPS * WARP)), bytes, *j, *t);
     return g->fault == GPU_OK;
 }

@@ -38,9 +38,9 @@ static __device__ void load_state(const struct gdn_job &j, struct gdn_shared &m,
         int c = i % WARPS, k = i / WARPS % CHUNK, v = i / (WARPS * CHUNK);
         int column = p.column + 4 * c, head = p.head + v * s.n_k;
         int to = k / 16 * 4 + k % 4, quarter = k / 4 % 4;
-        gdn_load4<VEC>(&m.s[((v * WARPS + c) * (CHUNK / 4) + to) * 8 + hi * 4 + quarter],
-                       from + ((int64_t)head * s.dk + at + k) * s.dv + column,
-                       at + k < s.dk ? s.dv - column : 0);
+        copy_floats<VEC>(&m.s[((v * WARPS + c) * (CHUNK / 4) + to) * 8 + hi * 4 + quarter],
+                         from + ((int64_t)head * s.dk + at + k) * s.dv + column,
+                         at + k < s.dk ? s.dv - column : 0);
     }
 }
 
@@ -53,8 +53,9 @@ static __device__ void load_log(const struct gdn_job &j, struct gdn_shared &m,
     for (int i = (int)threadIdx.x; i < j.heads * GDN_RING * WARPS; i += (int)blockDim.x) {
         int c = i % WARPS, slot = i / WARPS % GDN_RING, v = i / (WARPS * GDN_RING);
         int column = p.column + 4 * c, head = p.head + v * s.n_k;
-        gdn_load4<VEC>(&m.ring[(v * WARPS + c) * GDN_RING + slot],
-                       state.log_d + ((int64_t)slot * s.n_v + head) * s.dv + column, s.dv - column);
+        copy_floats<VEC>(&m.ring[(v * WARPS + c) * GDN_RING + slot],
+                         state.log_d + ((int64_t)slot * s.n_v + head) * s.dv + column,
+                         s.dv - column);
     }
 }
 
@@ -70,8 +71,8 @@ static __device__ void load_rows(const struct gdn_job &j, struct gdn_shared &m,
         int c = i % 32 * 4, r = i / 64, which = i / 32 % 2;
         int64_t row = m.list[first + r];
         int64_t from = ((q.row0 + (row < 0 ? 0 : row)) * s.n_k + p.k_head) * s.dk + at + c;
-        gdn_load4<VEC>((float4 *)&m.kq[(which * TILE + r) * STRIDE + c],
-                       (which ? j.a.rows.q : j.a.rows.k) + from, row < 0 ? 0 : s.dk - at - c);
+        copy_floats<VEC>((float4 *)&m.kq[(which * TILE + r) * STRIDE + c],
+                         (which ? j.a.rows.q : j.a.rows.k) + from, row < 0 ? 0 : s.dk - at - c);
     }
 }
 
@@ -102,13 +103,13 @@ static __device__ void load_keys(const struct gdn_job &j, struct gdn_shared &m,
     for (int i = (int)threadIdx.x; i < j.keys * 32; i += (int)blockDim.x) {
         int c = u.at + i % 32 * 4, key = p.rank + (from + i / 32) * j.parts;
         if (key < u.n)
-            gdn_load4<VEC>((float4 *)&m.keys[i / 32 * STRIDE + i % 32 * 4],
-                           key_of(j, m, p, q, log_k, key) + c, j.a.shape.dk - c);
+            copy_floats<VEC>((float4 *)&m.keys[i / 32 * STRIDE + i % 32 * 4],
+                             key_of(j, m, p, q, log_k, key) + c, j.a.shape.dk - c);
     }
 }
 
 static __device__ float swap_half(float keep, float give, int d) {
-    return keep + __shfl_xor_sync(0xFFFFFFFFu, give, d);
+    return keep + warp_across(give, d);
 }
 
 // Eight lanes: products of four rows with two keys, to to0 and to1 (NULL: not kept). A product sums
@@ -147,7 +148,7 @@ static __device__ void dots(const struct gdn_shared &m, int pair, int row, bool 
         float k = swap_half(bit4 ? sum[2] : sum[0], bit4 ? sum[0] : sum[2], 4);
         float q = swap_half(bit4 ? sum[3] : sum[1], bit4 ? sum[1] : sum[3], 4);
         float one = swap_half(bit2 ? q : k, bit2 ? k : q, 2);
-        one += __shfl_xor_sync(0xFFFFFFFFu, one, 1);
+        one += warp_across(one, 1);
         float2 *to = bit4 ? to1 : to0;
         if (to && r < rows && !(l & 1)) {
             float *out = (float *)(to + r) + (bit2 != 0);
@@ -167,7 +168,7 @@ static __device__ void multiply(const struct gdn_job &j, struct gdn_shared &m,
         if (from) {
             __syncthreads();
             load_keys<VEC>(j, m, p, q, log_k, u, from);
-            gdn_loaded();
+            copies_wait_all();
             __syncthreads();
         }
         int here = mine - from < j.keys ? mine - from : j.keys, pairs = (here + 1) / 2;
@@ -192,7 +193,7 @@ template <int R>
 static __device__ void read_state(const struct gdn_job &j, const struct gdn_shared &m,
                                   const struct gdn_sequence &q, int first, int at,
                                   struct sums *acc) {
-    int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32, row = lane / 4 * R;
+    int lane = (int)threadIdx.x % WARP, w = (int)threadIdx.x / WARP, row = lane / 4 * R;
     int left = j.a.shape.dk - at < CHUNK ? j.a.shape.dk - at : CHUNK;
     if (first + row >= q.n)
         return;
@@ -252,7 +253,7 @@ static __device__ float fade(float x) {
 // -1: it is committed. x: products of its key.
 static __device__ __forceinline__ void weigh_one(const struct gdn_job &j, struct gdn_shared &m,
                                                  int t, int at, int other, int hi, float2 x) {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
 #pragma unroll
     for (int v = 0; v < HEADS_MOST; v++) {
         if (v >= j.heads)
@@ -268,11 +269,11 @@ static __device__ __forceinline__ void weigh_one(const struct gdn_job &j, struct
 static __device__ void weigh(const struct gdn_job &j, struct gdn_shared &m,
                              const struct gdn_sequence &q, int first, int depth,
                              const float2 *products) {
-    int lane = (int)threadIdx.x % 32, at = first + lane;
+    int lane = (int)threadIdx.x % WARP, at = first + lane;
     int hi = at >= q.hi, known = gdn_known(q, hi), n = depth < 0 ? -1 : known + depth;
     enum { BATCH = 6 };
-    int step = (int)blockDim.x / 32;
-    for (int t = (int)threadIdx.x / 32; t <= n; t += BATCH * step) {
+    int step = (int)blockDim.x / WARP;
+    for (int t = (int)threadIdx.x / WARP; t <= n; t += BATCH * step) {
         float2 x[BATCH]; // all on their way before the first is used
         int other[BATCH];
 #pragma unroll
@@ -303,7 +304,7 @@ static __device__ struct line line_of(const struct gdn_job &j, const struct gdn_
                                       const struct place &p, const struct gdn_sequence &q,
                                       int first, int at) {
     const struct gdn_shape &s = j.a.shape;
-    int w = (int)threadIdx.x / 32, column = p.column + w % WARPS * 4;
+    int w = (int)threadIdx.x / WARP, column = p.column + w % WARPS * 4;
     struct line l;
     l.at = at;
     l.place = first + at;
@@ -325,7 +326,7 @@ static __device__ void add_known(const struct gdn_job &j, const struct gdn_share
                                  const struct line &l, const float2 *coef, int first, float4 *a,
                                  float4 *b) {
     enum { BATCH = 8 };
-    int w = (int)threadIdx.x / 32;
+    int w = (int)threadIdx.x / WARP;
     const float4 *ring = m.ring + w * GDN_RING;
     int known = l.depth < 0 ? 0 : l.known;
 #pragma unroll 1
@@ -362,10 +363,10 @@ template <bool VEC>
 static __device__ void descend(const struct gdn_job &j, const struct gdn_shared &m,
                                const struct line &l, const float2 *coef, int first, float4 a,
                                float4 b) {
-    float4 *delta = m.delta + (int)threadIdx.x / 32 * TILE, mine = a;
+    float4 *delta = m.delta + (int)threadIdx.x / WARP * TILE, mine = a;
     int deepest = l.depth;
     for (int i = 16; i; i /= 2) {
-        int o = __shfl_xor_sync(0xFFFFFFFFu, deepest, i);
+        int o = warp_across(deepest, i);
         deepest = o > deepest ? o : deepest;
     }
     int next = 0 < l.depth ? m.above[l.at] - first : -1;
@@ -403,7 +404,7 @@ static __device__ int sums_of(const struct gdn_job &j, const struct gdn_sequence
 // Who is above whom in the tile at `first`, and how committed positions decay; different warps.
 static __device__ void prepare(const struct gdn_job &j, struct gdn_shared &m, const struct place &p,
                                const struct gdn_sequence &q, const float *log_g, int first) {
-    int w = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+    int w = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
     for (int i = (int)threadIdx.x; i < TILE * j.heads; i += (int)blockDim.x) {
         int at = first + i % TILE, v = i / TILE;
         if (gdn_depth(m, q, at) >= 0) {
@@ -423,7 +424,7 @@ template <bool VEC>
 static __device__ void finish(const struct gdn_job &j, struct gdn_shared &m, const struct place &p,
                               const struct gdn_sequence &q, int first, bool few,
                               const struct sums &acc) {
-    int lane = (int)threadIdx.x % 32, v = (int)threadIdx.x / 32 / WARPS;
+    int lane = (int)threadIdx.x % WARP, v = (int)threadIdx.x / WARP / WARPS;
     struct line l = line_of<VEC>(j, m, p, q, first, few ? lane / 4 : lane);
     const float2 *coef = m.coef + v * GDN_RING * TILE + l.at;
     float4 a, b;
@@ -458,9 +459,10 @@ static __device__ void run_tile(const struct gdn_job &j, struct gdn_shared &m,
             load_state<VEC>(j, m, p, state.s_hi, 1, at);
         if (at == 0)
             prepare(j, m, p, q, state.log_g, first);
-        gdn_loaded();
+        copies_wait_all();
         __syncthreads();
-        for (int i = (int)threadIdx.x / 32; at == 0 && i < sums_of(j, q); i += (int)blockDim.x / 32)
+        for (int i = (int)threadIdx.x / WARP; at == 0 && i < sums_of(j, q);
+             i += (int)blockDim.x / WARP)
             gdn_sum_rows(j, m, q, first, i % j.heads, i / j.heads);
         if (few)
             read_state<1>(j, m, q, first, at, &acc);
@@ -474,7 +476,7 @@ static __device__ void run_tile(const struct gdn_job &j, struct gdn_shared &m,
 // Lists the rows of the block's sequence; all threads.
 static __device__ void find_rows(struct gdn_shared &m, int *found, struct gdn_sequence *q) {
     __syncthreads();
-    if (threadIdx.x < 32)
+    if (threadIdx.x < WARP)
         gdn_list(m, q->rows, found);
     __syncthreads();
     q->n = found[0];
@@ -498,7 +500,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS) deltas(struct gdn_job j)
     find_rows(m, found, &q);
     for (int first = 0; first < q.n; first += TILE)
         run_tile<VEC>(j, m, p, q, state, first);
-    gdn_loaded();
+    copies_wait_all();
 }
 
 template <bool VEC>
@@ -518,7 +520,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS) products(struct gdn_jo
         for (; u.at < j.a.shape.dk; u.at += CHUNK) {
             load_rows<VEC>(j, m, p, q, first, u.at);
             load_keys<VEC>(j, m, p, q, log_k, u, 0);
-            gdn_loaded();
+            copies_wait_all();
             __syncthreads();
             multiply<VEC>(j, m, p, q, log_k, u, products_of(j, p, first));
             __syncthreads();
@@ -565,7 +567,7 @@ bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs) {
     gpu_launch_saying({g, "gdn products", GDN_LATE}, before,
                       dim3((unsigned)j->parts, (unsigned)s->n_k, (unsigned)runs), PRODUCT_THREADS,
                       small, first);
-    gpu_launch_saying({g, "gdn", GDN_LATE}, kernel, grid, dim3((unsigned)(j->heads * WARPS * 32)),
+    gpu_launch_saying({g, "gdn", GDN_LATE}, kernel, grid, dim3((unsigned)(j->heads * WARPS * WARP)),
                       large, second);
     return g->fault == GPU_OK;
 }

@@ -38,7 +38,7 @@ static __device__ __forceinline__ struct single_run run_at(const struct single_j
 // The row's key and query as the lane's share of a left operand whose other rows are zero.
 static __device__ __forceinline__ void split_row(const struct single_job &j, int64_t row, int head,
                                                  struct left *a) {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
     int64_t at = (row * j.shape.n_k + head) * D + lane % 4 * 4;
 #pragma unroll
     for (int s = 0; s < SPLIT_STEPS; s++) {
@@ -52,7 +52,7 @@ static __device__ __forceinline__ void split_row(const struct single_job &j, int
 // Block (key head, run).
 static __global__ void __launch_bounds__(PRODUCT_THREADS)
     single_products(const __grid_constant__ struct single_job j) {
-    int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32, head = (int)blockIdx.x;
+    int lane = (int)threadIdx.x % WARP, w = (int)threadIdx.x / WARP, head = (int)blockIdx.x;
     int key = 8 * w + lane / 4;
     struct single_run r = run_at(j, (int)blockIdx.y);
     const float *log_k = gdn_pointer(&j.states[blockIdx.y].log_k) + lane % 4 * 4;
@@ -105,7 +105,7 @@ struct single_shared {
 // What the warp's columns give the row, to its 16 places of m->sum.
 static __device__ __forceinline__ void multiply_columns(struct single_shared *m,
                                                         const struct right &r, float down, int at) {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
     struct chains y[2] = {};
 #pragma unroll
     for (int s = 0; s < SPLIT_STEPS; s++) {
@@ -117,7 +117,7 @@ static __device__ __forceinline__ void multiply_columns(struct single_shared *m,
     }
     close_chains(&y[0]);
     close_chains(&y[1]);
-    float by = __shfl_sync(0xFFFFFFFFu, down, lane % 4 * 8);
+    float by = warp_from(down, lane % 4 * 8);
     if (lane >= 4)
         return;
 #pragma unroll
@@ -162,7 +162,7 @@ static __device__ __forceinline__ void finish_column(const struct single_shared 
 static __global__ void __launch_bounds__(OWN_THREADS, 4)
     single_deltas(const __grid_constant__ struct single_job j) {
     __shared__ __align__(16) struct single_shared m;
-    int t = (int)threadIdx.x, w = t / 32, n_v = j.shape.n_v;
+    int t = (int)threadIdx.x, w = t / WARP, n_v = j.shape.n_v;
     int head = (int)blockIdx.x / 2, first = (int)blockIdx.x % 2 * OWN;
     const struct gdn_state *st = &j.states[blockIdx.y];
     struct single_run r = run_at(j, (int)blockIdx.y);
@@ -186,7 +186,7 @@ static __global__ void __launch_bounds__(OWN_THREADS, 4)
         x = __ldcg(&j.products[place * GDN_RING + t]);
         value = __ldcg(&j.rows.v[at]);
     }
-    gdn_loaded();
+    copies_wait_all();
     __syncthreads();
     float own = (r.known ? m.gone[r.known - 1] : 0) + g;
     if (t <= r.known) {

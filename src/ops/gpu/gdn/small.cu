@@ -91,7 +91,7 @@ static __device__ __forceinline__ void split_row(const struct small_job &j, int6
 template <int ROWS>
 static __global__ void __launch_bounds__(keys(ROWS) * 4)
     small_products(const __grid_constant__ struct small_job j) {
-    int lane = (int)threadIdx.x % 32, w = (int)threadIdx.x / 32, head = (int)blockIdx.x;
+    int lane = (int)threadIdx.x % WARP, w = (int)threadIdx.x / WARP, head = (int)blockIdx.x;
     int key = EIGHT * w + lane / 4;
     struct small_run r = run_at(j, (int)blockIdx.y);
     const float *log_k = gdn_pointer(&j.states[blockIdx.y].log_k) + lane % 4 * 4;
@@ -153,20 +153,20 @@ static __device__ __forceinline__ void ask_rows(const struct small_job &j,
     const float4 *x = (const float4 *)(j.products + place * keys(ROWS) * ROWS);
 #pragma unroll
     for (int i = t; i < lefts(ROWS); i += OWN_THREADS)
-        gdn_load4<true>((float4 *)m->left + i, (const float *)(left + i), 4);
+        copy_floats<true>((float4 *)m->left + i, (const float *)(left + i), 4);
 #pragma unroll
     for (int i = t; i < keys(ROWS) * ROWS / 2; i += OWN_THREADS)
-        gdn_load4<true>((float4 *)m->coef + i, (const float *)(x + i), 4);
+        copy_floats<true>((float4 *)m->coef + i, (const float *)(x + i), 4);
 #pragma unroll
     for (int i = t; i < ROWS * (OWN / 4); i += OWN_THREADS) {
         int row = i / (OWN / 4), c = i % (OWN / 4) * 4;
         bool there = row < r.count;
         int64_t cell = (int64_t)(r.row + (there ? row : 0)) * n_v + head;
-        gdn_load4<true>((float4 *)&m->value[row][c], j.rows.v + cell * D + first + c,
-                        there ? 4 : 0);
+        copy_floats<true>((float4 *)&m->value[row][c], j.rows.v + cell * D + first + c,
+                          there ? 4 : 0);
     }
     if (t < ROWS && t < r.count) {
-        gdn_load1(&m->beta[t], &j.rows.beta[(int64_t)(r.row + t) * n_v + head], true);
+        copy_float(&m->beta[t], &j.rows.beta[(int64_t)(r.row + t) * n_v + head], true);
         m->above[t] = __ldcg(&j.runs[blockIdx.y].above[t]);
     }
 }
@@ -232,8 +232,8 @@ template <int ROWS>
 static __device__ __forceinline__ void multiply_columns(struct small_shared<ROWS> *m,
                                                         const struct right &r, float down, int at,
                                                         uint32_t readers) {
-    int lane = (int)threadIdx.x % 32;
-    float by = __shfl_sync(0xFFFFFFFFu, down, lane % 4 * 8);
+    int lane = (int)threadIdx.x % WARP;
+    float by = warp_from(down, lane % 4 * 8);
 #pragma unroll 1
     for (int e = 0; e < eights(ROWS); e++) {
         const uint4 *left = m->left + e * 2 * SPLIT_STEPS * lanes(ROWS) + lane % lanes(ROWS);
@@ -378,7 +378,7 @@ static __global__ void __launch_bounds__(OWN_THREADS, ROWS <= 16 ? 4 : 3)
     small_deltas(const __grid_constant__ struct small_job j) {
     extern __shared__ __align__(16) unsigned char memory[];
     struct small_shared<ROWS> *m = (struct small_shared<ROWS> *)memory;
-    int t = (int)threadIdx.x, w = t / 32;
+    int t = (int)threadIdx.x, w = t / WARP;
     int head = (int)blockIdx.x / 2, first = (int)blockIdx.x % 2 * OWN;
     const struct gdn_state *st = &j.states[blockIdx.y];
     struct small_run r = run_at(j, (int)blockIdx.y);
@@ -398,7 +398,7 @@ static __global__ void __launch_bounds__(OWN_THREADS, ROWS <= 16 ? 4 : 3)
     gpu_let_next();
     ask_rows(j, m, r, head, first);
     struct decays<ROWS> y = ask_decays<ROWS>(j, r, head);
-    gdn_loaded();
+    copies_wait_all();
     __syncthreads();
     weigh(m, r, y);
     multiply_columns(m, base, down, 16 * w, ~r.newer);

@@ -8,6 +8,8 @@
 #define COPPICE_OPS_GPU_GDN_SPLIT_CUH
 
 #include "ops/gpu/linear/form/act.cuh"
+#include "ops/gpu/matrix/async_copy.cuh"
+#include "ops/gpu/matrix/mma.cuh"
 
 enum {
     SPLIT_K = 128,              // of the key dimension, at most
@@ -18,9 +20,7 @@ enum {
 
 // e^x of a decay: 0 or below.
 static __device__ __forceinline__ float fade(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
+    return exp2_near(x * 1.44269504f);
 }
 
 // A piece holds four neighbouring values: halves (high 0, 1), (high 2, 3), (low 0, 1), (low 2, 3).
@@ -49,7 +49,7 @@ static __device__ __forceinline__ uint4 split(float4 v, float scale) {
 // One warp: four columns of a base become rows row .. row + 3 of `to`; the lane has its values
 // 4 lane .. 4 lane + 3 of k in x. Returns the power of two that takes sums with keys back.
 static __device__ __forceinline__ float split_columns(uint4 *to, int row, const float4 *x) {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
     float most = fmaxf(fmaxf(largest(x[0]), largest(x[1])), fmaxf(largest(x[2]), largest(x[3])));
     int e = act_exponent(warp_max(most), 100);
     float scale = power_of_two(e);
@@ -63,10 +63,8 @@ static __device__ __forceinline__ float split_columns(uint4 *to, int row, const 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 static __device__ __forceinline__ void multiply(float *c, uint4 a, uint32_t b0, uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+    const uint32_t four[4] = {a.x, a.y, a.z, a.w};
+    mma_k16(c, four, b0, b1);
 }
 
 // Eight rows as the left operand, keys in its upper rows, queries in the lower; each register of an
@@ -86,7 +84,7 @@ static __device__ __forceinline__ uint4 put_left(uint4 *high, uint4 *low, int ro
 
 // The lane's share of the eight rows that hold row `at` (at % 8 is lane / 4).
 static __device__ __forceinline__ void load_left(struct left *a, uint4 *high, uint4 *low, int at) {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
 #pragma unroll
     for (int s = 0; s < SPLIT_STEPS; s++) {
         a->high[s] = *piece(high, at, 4 * s + lane % 4);
@@ -99,7 +97,7 @@ static __device__ __forceinline__ void load_left(struct left *a, uint4 *high, ui
 static __device__ __forceinline__ void multiply_rows(const struct left &a, uint4 *rows, int row,
                                                      float c[2][4]) {
     enum { PART = 2 };
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % WARP;
     float low[4][4] = {};
     row += lane / 4;
 #pragma unroll

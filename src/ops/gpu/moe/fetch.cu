@@ -5,7 +5,7 @@
 // (stream.c). What is brought is the copy of a record, so no bit depends on what was resident.
 #include "ops/gpu/moe/store.h"
 
-enum { THREADS = 1024, WARPS = THREADS / 32, COPY_THREADS = 256, COPY_EACH = 4 };
+enum { THREADS = 1024, WARPS = THREADS / WARP, COPY_THREADS = 256, COPY_EACH = 4 };
 static_assert((int)OPS_EXPERTS_MAX <= (int)THREADS, "a thread has an expert");
 
 struct fetch {
@@ -58,7 +58,7 @@ struct first_slots {
 
 static __device__ uint64_t lowest(uint64_t v) {
     for (int by = 16; by; by /= 2) {
-        const uint64_t other = __shfl_xor_sync(0xFFFFFFFFu, (unsigned long long)v, by);
+        const uint64_t other = warp_across((unsigned long long)v, by);
         v = other < v ? other : v;
     }
     return v;
@@ -67,12 +67,12 @@ static __device__ uint64_t lowest(uint64_t v) {
 // How many of the threads before this one vote, and in *all how many do.
 static __device__ int votes_before(bool vote, int *all) {
     __shared__ int part[WARPS];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const unsigned votes = __ballot_sync(0xFFFFFFFFu, vote);
-    int before = __popc(votes & ((1u << lane) - 1));
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const warp_mask votes = warp_vote(vote);
+    int before = mask_before(votes, lane);
     __syncthreads();
     if (lane == 0)
-        part[warp] = __popc(votes);
+        part[warp] = mask_count(votes);
     __syncthreads();
     *all = 0;
     for (int i = 0; i < WARPS; i++) {
@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(THREADS)
     __shared__ uint32_t count[THREADS];
     __shared__ int wanted[THREADS], slot[THREADS];
     __shared__ uint64_t part[2][WARPS];
-    const int own = threadIdx.x, lane = own % 32, warp = own / 32;
+    const int own = threadIdx.x, lane = own % WARP, warp = own / WARP;
     gpu_await();
     gpu_let_next();
     count[own] = 0;

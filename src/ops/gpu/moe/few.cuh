@@ -13,12 +13,12 @@
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/linear/form/activation.cuh"
 #include "ops/gpu/linear/many/tiles.cuh"
+#include "ops/gpu/matrix/barrier.cuh"
 #include "ops/gpu/moe/moe.h"
-#include "ops/gpu/runtime/barrier.cuh"
 
 enum {
     MOE_THREADS = 256,
-    MOE_WARPS = MOE_THREADS / 32,
+    MOE_WARPS = MOE_THREADS / WARP,
     MOE_COLUMNS = 8,        // entries at a time
     MOE_LIST = MOE_FEW * 2, // bytes
     MOE_FOUND = MOE_LIST,   // counts of hits by warps and rounds
@@ -88,7 +88,7 @@ template <int FORM, bool SMALL> struct moe_feed {
     const unsigned char *from;
 
     __device__ __forceinline__ void next(const moe_few &a, const moe_unit &u, unsigned char *to) {
-        const int lane = threadIdx.x % 32;
+        const int lane = threadIdx.x % WARP;
         if (k >= end && item < u.items) {
             const moe_item t(a, u, item);
             const matrix_view w = moe_weights(a, u, t.matrix);
@@ -118,17 +118,17 @@ static __device__ __forceinline__ int moe_find(const moe_few &a, int own, int ex
                                                unsigned char *shared) {
     short *list = (short *)shared;
     int *found = (int *)(shared + MOE_FOUND), before[MOE_ROUNDS], all = 0;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    unsigned votes[MOE_ROUNDS];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    warp_mask votes[MOE_ROUNDS];
 #pragma unroll
     for (int r = 0; r < MOE_ROUNDS; r++) {
         const int i = r * MOE_THREADS + threadIdx.x;
         const bool hit = expert == MOE_SHARED ? i >= a.c.listed && i < a.c.entries
                                               : i < a.c.listed && __ldcg(a.c.ids + i) == expert;
-        votes[r] = __ballot_sync(0xFFFFFFFFu, hit);
+        votes[r] = warp_vote(hit);
         before[r] = 0;
         if (lane == 0)
-            found[r * MOE_WARPS + warp] = __popc(votes[r]);
+            found[r * MOE_WARPS + warp] = mask_count(votes[r]);
     }
     __syncthreads();
 #pragma unroll
@@ -142,8 +142,7 @@ static __device__ __forceinline__ int moe_find(const moe_few &a, int own, int ex
 #pragma unroll
     for (int r = 0; r < MOE_ROUNDS; r++)
         if (votes[r] >> lane & 1)
-            list[before[r] + __popc(votes[r] & ((1u << lane) - 1))] =
-                (short)(r * MOE_THREADS + threadIdx.x);
+            list[before[r] + mask_before(votes[r], lane)] = (short)(r * MOE_THREADS + threadIdx.x);
     __syncthreads();
     return list[0] == own ? all : 0;
 }
@@ -207,7 +206,7 @@ static __device__ __forceinline__ void moe_section(float (&d)[4], const dequant<
                                                    const moe_lane_row &row, int k) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const uint4 v = row.values(k + i * 32);
+        const uint4 v = row.values(k + i * WARP);
         const uint32_t b[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -226,7 +225,7 @@ static __device__ __forceinline__ void moe_stage(float (&d)[4], const unsigned c
                                                  unsigned char *scales, const moe_lane_row &row,
                                                  int k, int left) {
     using R = moe_ring<FORM, SMALL>;
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % WARP;
     few_dequant<FORM> q;
 #pragma unroll
     for (int at = 0; at < R::STEP; at += 64) {
@@ -246,7 +245,7 @@ static __device__ __forceinline__ void moe_items(const moe_few &a, const moe_uni
                                                  const moe_lane_row &row, unsigned char *shared,
                                                  moe_feed<FORM, SMALL> &feed, int &slot) {
     using R = moe_ring<FORM, SMALL>;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     unsigned char *ring = shared + a.weights + warp * (R::SLOTS * R::SLOT);
     unsigned char *scales = shared + a.scales + warp * FEW_SCALES;
     for (int i = warp; i < u.items; i += MOE_WARPS) {
@@ -355,9 +354,7 @@ static __device__ __forceinline__ void moe_finish(const moe_few &a, const moe_un
             out[m] = v;
         }
         if (a.raises.peaks) {
-            float most = fabsf(v);
-            for (int by = 8; by; by /= 2)
-                most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, by));
+            const float most = warp_max<16>(fabsf(v));
             if (at.tile < u.tiles && at.r < n && at.o == 0)
                 peak_raise(a.raises.peaks + list[at.r], a.raises.epoch, most);
         }
@@ -376,7 +373,7 @@ static __global__ void __launch_bounds__(MOE_THREADS)
     using R = moe_ring<FORM, SMALL>;
     extern __shared__ __align__(128) unsigned char shared[];
     const short *list = (const short *)shared;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = blockIdx.y;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, own = blockIdx.y;
     const bool shared_one = own >= a.c.listed, ahead = a.ahead || shared_one;
     if (!ahead) {
         gpu_await();

@@ -63,7 +63,7 @@ struct moe_outputs {
     float power[2], bias[2];
 
     __device__ __forceinline__ moe_outputs(const moe_gemm &a, const moe_gemm_tile &t) {
-        const int lane = threadIdx.x % 32, sixteen = threadIdx.x / 32 - BRINGERS;
+        const int lane = threadIdx.x % WARP, sixteen = threadIdx.x / WARP - BRINGERS;
         m[0] = a.c.pair ? t.block * (OUTPUTS / 2) + sixteen * 8 + lane / 4
                         : t.block * OUTPUTS + sixteen * 16 + lane / 4;
         m[1] = a.c.pair ? m[0] : m[0] + 8;

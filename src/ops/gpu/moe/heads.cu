@@ -11,7 +11,7 @@
 
 enum {
     THREADS = 256,
-    WARPS = THREADS / 32,
+    WARPS = THREADS / WARP,
     SLICE = 32768, // entries at once
     FEW_ROWS = 8,  // that meet their heads without an order
 };
@@ -36,15 +36,15 @@ static __device__ void convert(const heads_rows &u, int64_t entry, int lane) {
     const float *from = u.in + entry * u.in_stride;
     __half *to = u.x + entry * u.stride;
     float most = 0;
-    for (int64_t i = lane; i < u.k; i += 32)
+    for (int64_t i = lane; i < u.k; i += WARP)
         most = fmaxf(most, fabsf(from[i]));
     const int e = act_exponent(warp_max(most), 126);
     const float scale = power_of_two(e);
-    for (int64_t i = lane; i < u.stride; i += 32)
+    for (int64_t i = lane; i < u.stride; i += WARP)
         to[i] = __float2half_rn(i < u.k ? from[i] * scale : 0.0f);
     if (lane == 0)
         u.unscale[entry] = power_of_two(-e);
-    for (int i = lane; i < u.tail; i += 32)
+    for (int i = lane; i < u.tail; i += WARP)
         u.tail_to[entry * u.out_stride + i] = from[u.k + i];
 }
 
@@ -53,15 +53,15 @@ static __device__ void split(const heads_rows &u, int64_t entry, int lane) {
     const __half *from = u.act + row * u.act_stride + head * u.k;
     if (lane == 0)
         u.unscale[entry] = u.act_unscale[row];
-    for (int64_t i = lane; u.x && i < u.stride; i += 32)
+    for (int64_t i = lane; u.x && i < u.stride; i += WARP)
         u.x[entry * u.stride + i] = i < u.k ? from[i] : __float2half_rn(0.0f);
 }
 
 // A warp an entry.
 static __global__ void __launch_bounds__(THREADS)
     heads_entries(const __grid_constant__ struct heads_rows u) {
-    const int lane = threadIdx.x % 32;
-    const int64_t entry = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    const int lane = threadIdx.x % WARP;
+    const int64_t entry = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     gpu_await();
     gpu_let_next();
     if (entry >= u.entries)

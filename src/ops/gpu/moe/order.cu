@@ -9,22 +9,22 @@ static_assert((int)OPS_EXPERTS_MAX <= (int)THREADS, "a thread has an expert");
 // The sum of v over the threads before this one, by one warp's scan of warps' scans.
 static __device__ int before(int v) {
     __shared__ int part[32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int sum = v;
-    for (int d = 1; d < 32; d *= 2) {
-        const int other = __shfl_up_sync(0xFFFFFFFFu, sum, d);
+    for (int d = 1; d < WARP; d *= 2) {
+        const int other = warp_below(sum, d);
         sum += lane >= d ? other : 0;
     }
     __syncthreads();
-    if (lane == 31)
+    if (lane == WARP - 1)
         part[warp] = sum;
     __syncthreads();
     int all = part[lane];
-    for (int d = 1; d < 32; d *= 2) {
-        const int other = __shfl_up_sync(0xFFFFFFFFu, all, d);
+    for (int d = 1; d < WARP; d *= 2) {
+        const int other = warp_below(all, d);
         all += lane >= d ? other : 0;
     }
-    const int of_warps = __shfl_sync(0xFFFFFFFFu, all, warp ? warp - 1 : 0);
+    const int of_warps = warp_from(all, warp ? warp - 1 : 0);
     return sum - v + (warp ? of_warps : 0);
 }
 

@@ -3,15 +3,15 @@
 #include "ops/gpu/moe/route.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
-enum { THREADS = 128, ROWS = THREADS / 32 };
+enum { THREADS = 128, ROWS = THREADS / WARP };
 
 template <int EACH>
 static __global__ void __launch_bounds__(THREADS)
     route_rows(const __grid_constant__ struct moe_route_args a) {
-    __shared__ float by[ROWS][EACH * 32];
+    __shared__ float by[ROWS][EACH * WARP];
     gpu_await();
     gpu_let_next();
-    const int warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / WARP;
     const int64_t row = (int64_t)blockIdx.x * ROWS + warp;
     if (row < a.n)
         route_row<EACH>(a, row, by[warp]);

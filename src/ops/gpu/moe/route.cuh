@@ -14,18 +14,8 @@ static __device__ __forceinline__ unsigned order_key(float v) {
     return b & 0x80000000u ? ~b : b | 0x80000000u;
 }
 
-static __device__ __forceinline__ unsigned most_of(unsigned v) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(0xFFFFFFFFu, v);
-#else
-    for (int d = 16; d; d /= 2)
-        v = max(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
-    return v;
-#endif
-}
-
 static __device__ __forceinline__ unsigned least_of(unsigned v) {
-    return ~most_of(~v);
+    return ~warp_largest(~v);
 }
 
 // A row's experts of one lane.
@@ -39,14 +29,14 @@ template <int EACH> struct route_lane {
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             most = max(most, key[i]);
-        most = most_of(most);
+        most = warp_largest(most);
 #pragma unroll
         for (int i = EACH - 1; i >= 0; i--)
-            at = key[i] == most ? (unsigned)(i * 32 + lane) : at;
+            at = key[i] == most ? (unsigned)(i * WARP + lane) : at;
         at = least_of(at);
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            key[i] = at == (unsigned)(i * 32 + lane) ? 0 : key[i];
+            key[i] = at == (unsigned)(i * WARP + lane) ? 0 : key[i];
         return (int)at;
     }
     // p of an expert, in all lanes.
@@ -54,8 +44,8 @@ template <int EACH> struct route_lane {
         float v = 0;
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            v = i == expert / 32 ? p[i] : v;
-        return __shfl_sync(0xFFFFFFFFu, v, expert % 32);
+            v = i == expert / WARP ? p[i] : v;
+        return warp_from(v, expert % WARP);
     }
 };
 
@@ -71,7 +61,7 @@ static __device__ __forceinline__ void probabilities(const moe_route_args &a, in
         most = warp_max(most);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const float e = i * 32 + lane < a.experts ? expf(r.p[i] - most) : 0.0f;
+            const float e = i * WARP + lane < a.experts ? expf(r.p[i] - most) : 0.0f;
             sum += e;
             r.key[i] = __float_as_uint(e);
         }
@@ -79,7 +69,7 @@ static __device__ __forceinline__ void probabilities(const moe_route_args &a, in
     }
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        const int expert = i * 32 + lane;
+        const int expert = i * WARP + lane;
         const float logit = r.p[i];
         if (a.score == ROUTE_SOFTMAX)
             r.p[i] = __uint_as_float(r.key[i]) / sum;
@@ -103,13 +93,13 @@ static __device__ __forceinline__ void drop_groups(const moe_route_args &a, int 
     for (int i = 0; i < EACH; i++) {
         const unsigned k = r.key[i];
         const float v = __uint_as_float(k & 0x80000000u ? k & 0x7FFFFFFFu : ~k);
-        if (i * 32 + lane < a.experts)
-            by[i * 32 + lane] = v;
+        if (i * WARP + lane < a.experts)
+            by[i * WARP + lane] = v;
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        const int group = i * 32 + lane;
+        const int group = i * WARP + lane;
         float first = -INFINITY, second = -INFINITY;
         for (int j = 0; group < a.groups && j < size; j++) {
             const float v = by[group * size + j];
@@ -125,14 +115,14 @@ static __device__ __forceinline__ void drop_groups(const moe_route_args &a, int 
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             most = max(most, key[i]);
-        most = most_of(most);
+        most = warp_largest(most);
 #pragma unroll
         for (int i = EACH - 1; i >= 0; i--)
-            at = key[i] == most ? (unsigned)(i * 32 + lane) : at;
+            at = key[i] == most ? (unsigned)(i * WARP + lane) : at;
         at = least_of(at);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const bool here = at == (unsigned)(i * 32 + lane);
+            const bool here = at == (unsigned)(i * WARP + lane);
             key[i] = here ? 0 : key[i];
             chosen[i] = here ? 1 : chosen[i];
         }
@@ -141,14 +131,14 @@ static __device__ __forceinline__ void drop_groups(const moe_route_args &a, int 
     unsigned *in = (unsigned *)by;
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (i * 32 + lane < a.groups)
-            in[i * 32 + lane] = chosen[i];
+        if (i * WARP + lane < a.groups)
+            in[i * WARP + lane] = chosen[i];
     __syncwarp();
     // An expert outside of them may still be chosen where all others are no numbers: never, since
     // the groups that are left have experts enough.
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (i * 32 + lane < a.experts && !in[(i * 32 + lane) / size])
+        if (i * WARP + lane < a.experts && !in[(i * WARP + lane) / size])
             r.key[i] = 0;
     __syncwarp();
 }
@@ -161,23 +151,23 @@ static __device__ __forceinline__ float weigh(const moe_route_args &a, int lane,
         const float most = warp_max(lane < a.used ? w : -INFINITY);
         w = expf(w - most);
         for (int i = 0; i < a.used; i++)
-            sum += __shfl_sync(0xFFFFFFFFu, w, i);
+            sum += warp_from(w, i);
         w /= sum;
         sum = 0;
     }
     for (int i = 0; i < a.used; i++)
-        sum += __shfl_sync(0xFFFFFFFFu, w, i);
+        sum += warp_from(w, i);
     if (a.normalise)
         w /= sum + 1e-20f;
     w *= a.scale;
     return a.expert_scale ? w * a.expert_scale[expert] : w;
 }
 
-// Routes one row, whose logits are in r.p; by: EACH * 32 floats of the warp.
+// Routes one row, whose logits are in r.p; by: EACH * WARP floats of the warp.
 template <int EACH>
 static __device__ __forceinline__ void route_logits(const moe_route_args &a, int64_t row,
                                                     route_lane<EACH> &r, float *by) {
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % WARP;
     probabilities<EACH>(a, lane, r);
     if (a.groups > 1)
         drop_groups<EACH>(a, lane, r, by);
@@ -199,11 +189,12 @@ static __device__ __forceinline__ void route_logits(const moe_route_args &a, int
 // The same for a row of logits in memory, which other blocks may have written.
 template <int EACH>
 static __device__ __forceinline__ void route_row(const moe_route_args &a, int64_t row, float *by) {
-    const float *logits = a.logits + row * a.experts + threadIdx.x % 32;
+    const float *logits = a.logits + row * a.experts + threadIdx.x % WARP;
     route_lane<EACH> r;
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        r.p[i] = i * 32 + (int)threadIdx.x % 32 < a.experts ? __ldcg(logits + i * 32) : -INFINITY;
+        r.p[i] =
+            i * WARP + (int)threadIdx.x % WARP < a.experts ? __ldcg(logits + i * WARP) : -INFINITY;
     route_logits<EACH>(a, row, r, by);
 }
 

@@ -10,7 +10,7 @@
 #include "ops/gpu/moe/layer.h"
 #include "ops/gpu/moe/route.cuh"
 
-enum { ROUTER_THREADS = LINEAR_PARTS * 32, WORDS = 32768 };
+enum { ROUTER_THREADS = LINEAR_PARTS * WARP, WORDS = 32768 };
 
 typedef unsigned long long router_word; // a launch's number above a logit's bits
 
@@ -50,16 +50,14 @@ static __device__ __forceinline__ void router_take(const moe_router &a, int64_t 
 }
 
 static __device__ __forceinline__ void router_give(router_word *to, uint32_t number, float v) {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to),
-                 "l"((router_word)number << 32 | __float_as_uint(v))
-                 : "memory");
+    store_relaxed(to, (router_word)number << 32 | __float_as_uint(v));
 }
 
 // The logit, when it is there.
 static __device__ __forceinline__ float router_get(const router_word *from, uint32_t number) {
     router_word v;
     do {
-        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
+        v = load_relaxed(from);
     } while (v >> 32 != number);
     return __uint_as_float((uint32_t)v);
 }
@@ -91,15 +89,16 @@ static __device__ __forceinline__ void router_finish(const moe_router &a, int ga
 template <int EACH>
 static __device__ __forceinline__ void router_choose(const moe_router &a, int64_t first, int n,
                                                      float *by) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, experts = a.r[0].experts;
-    for (int r = warp; r < n; r += (int)blockDim.x / 32) {
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, experts = a.r[0].experts;
+    for (int r = warp; r < n; r += (int)blockDim.x / WARP) {
         const router_word *from = a.word + (first + r) * experts + lane;
         route_lane<EACH> logits;
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            logits.p[i] = i * 32 + lane < experts ? router_get(from + i * 32, a.number) : -INFINITY;
+            logits.p[i] =
+                i * WARP + lane < experts ? router_get(from + i * WARP, a.number) : -INFINITY;
         __syncwarp();
-        route_logits<EACH>(a.r[0], first + r, logits, by + warp * EACH * 32);
+        route_logits<EACH>(a.r[0], first + r, logits, by + warp * EACH * WARP);
     }
 }
 #endif
@@ -111,7 +110,7 @@ static __global__ void __launch_bounds__(ROUTER_THREADS)
 #if __CUDA_ARCH__ >= 800 // the launcher takes no other devices
     enum { SPAN = dequant<FORM>::SPAN, CHUNK = dequant<FORM>::CHUNK };
     extern __shared__ __align__(128) unsigned char shared[];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int64_t first = (int64_t)blockIdx.y * a.columns, left = a.r[0].n - first;
     const int n = left < a.columns ? (int)left : a.columns;
     if (blockIdx.x + 1 == gridDim.x) {
@@ -153,7 +152,7 @@ static __global__ void __launch_bounds__(ROUTER_THREADS)
     __syncthreads();
     router_finish(a, gate, tile, first, n, sums, power);
     __syncthreads();
-    for (int r = warp; gate && r < n; r += (int)blockDim.x / 32)
+    for (int r = warp; gate && r < n; r += (int)blockDim.x / WARP)
         route_row<1>(a.r[1], first + r, NULL);
 #else
     gpu_await();
@@ -241,6 +240,7 @@ bool moe_router_launch(struct gpu *g, const struct moe_layer_args *l) {
     a.word = g->route_words;
     a.number = g->epoch;
     dim3 grid((unsigned)blocks, (unsigned)((l->route.n + a.columns - 1) / a.columns));
-    gpu_launch_early(g, "moe_route", kernel, grid, dim3((unsigned)a.parts * 32), (size_t)shared, a);
+    gpu_launch_early(g, "moe_route", kernel, grid, dim3((unsigned)a.parts * WARP), (size_t)shared,
+                     a);
     return true;
 }

@@ -26,7 +26,7 @@ struct moe_work {
 
 template <int NT>
 static __device__ __forceinline__ void find_work(const moe_tiles &a, moe_work &w, int *entry) {
-    const int warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / WARP;
     w.t = a.order.tile[blockIdx.y];
     w.entry = entry;
     for (int i = 0; i < WARP_TILES; i++) {
@@ -53,8 +53,8 @@ static __device__ __forceinline__ void copy_entries(const moe_tiles &a, const mo
     const int pieces = sections * 64 / S::SPAN * dequant<FORM>::CHUNK / 16;
     const int64_t at = k0 / S::SPAN * dequant<FORM>::CHUNK;
     for (int i = 0; i < WARP_TILES; i++) {
-        unsigned char *tile = to + (threadIdx.x / 32 * WARP_TILES + i) * S::TILE_BYTES;
-        for (int p = threadIdx.x % 32; p < pieces; p += 32)
+        unsigned char *tile = to + (threadIdx.x / WARP * WARP_TILES + i) * S::TILE_BYTES;
+        for (int p = threadIdx.x % WARP; p < pieces; p += WARP)
             copy16<SMALL>(tile + p * 16, w.data[i] + at + p * 16);
     }
     unsigned char *b = to + S::WEIGHT_BYTES;
@@ -71,7 +71,7 @@ static __device__ __forceinline__ void copy_entries(const moe_tiles &a, const mo
 template <int NT>
 static __device__ __forceinline__ void store_entries(const moe_tiles &a, const moe_work &w,
                                                      const linear_sums<NT> &c) {
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int i = 0; i < NT * 4; i++) {
         const int r = i / 4 * 8 + lane % 4 * 2 + i % 2;
@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
         if (S::STAGES == 1)
             __syncthreads();
         const unsigned char *stage = stages + slot * S::STAGE_BYTES;
-        const unsigned char *own = stage + threadIdx.x / 32 * WARP_TILES * S::TILE_BYTES;
+        const unsigned char *own = stage + threadIdx.x / WARP * WARP_TILES * S::TILE_BYTES;
         multiply_stage<FORM, NT, SMALL>(c, q, own, stage + S::WEIGHT_BYTES, at, k);
         slot = slot + 1 == S::STAGES ? 0 : slot + 1;
         fill = fill + 1 == S::STAGES ? 0 : fill + 1;

@@ -12,8 +12,8 @@
 // the warp that begins this unit, which does so at its own end. How pieces are dealt out changes no
 // bits: the chain of matrix instructions of a piece and the order of parts are those of
 // few.cuh.
+#include "ops/gpu/matrix/barrier.cuh"
 #include "ops/gpu/moe/few.cuh"
-#include "ops/gpu/runtime/barrier.cuh"
 
 enum {
     UNION_WARPS = 16,
@@ -94,7 +94,7 @@ struct union_place {
 // The first piece of a warp.
 static __device__ __forceinline__ int union_cut(const moe_union &a, const union_phase &p,
                                                 int warp) {
-    const int all = (p.end - p.begin) * a.pieces, warps = (int)blockDim.x / 32;
+    const int all = (p.end - p.begin) * a.pieces, warps = (int)blockDim.x / WARP;
     return warp == warps ? all : (int)((int64_t)all * warp / warps) / p.align * p.align;
 }
 
@@ -115,7 +115,7 @@ template <int FORM, bool PAIR> struct union_feed {
         left = (k + R::STEP - 1) / R::STEP;
         last = (k - (left - 1) * R::STEP + R::SPAN - 1) / R::SPAN * dequant<FORM>::CHUNK;
         from = front->group[at.group].data[matrix] + at.tile * c.matrix[matrix].w.pitch +
-               (begin / R::SPAN * dequant<FORM>::CHUNK + threadIdx.x % 32 * 16);
+               (begin / R::SPAN * dequant<FORM>::CHUNK + threadIdx.x % WARP * 16);
         at.step(a, n);
         pieces -= n;
     }
@@ -123,7 +123,7 @@ template <int FORM, bool PAIR> struct union_feed {
     // this lane.
     __device__ __forceinline__ void start(const moe_union &a, const union_front *front,
                                           uint32_t to) {
-        const int lane = threadIdx.x % 32;
+        const int lane = threadIdx.x % WARP;
         if (left == 0 && pieces > 0)
             open(a, front);
         if (left > 1 || (left == 1 && last == R::SLOT)) {
@@ -154,7 +154,7 @@ template <int FORM, bool PAIR> struct union_ring {
     __device__ __forceinline__ void fill(const moe_union &a, const union_front *front, int from,
                                          int to) {
         for (int i = from; i < to; i++)
-            feed.start(a, front, shared_address(base + i * R::SLOT + threadIdx.x % 32 * 16));
+            feed.start(a, front, shared_address(base + i * R::SLOT + threadIdx.x % WARP * 16));
     }
     // The next stage, when it is there.
     __device__ __forceinline__ const unsigned char *next(const moe_union &a,
@@ -165,7 +165,7 @@ template <int FORM, bool PAIR> struct union_ring {
         else
             copies_wait<false, 0>();
         __syncwarp();
-        feed.start(a, front, shared_address(base + write + threadIdx.x % 32 * 16));
+        feed.start(a, front, shared_address(base + write + threadIdx.x % WARP * 16));
         write = read; // free when the next stage is asked for
         read = read + R::SLOT == slots * R::SLOT ? 0 : read + R::SLOT;
         return stage;
@@ -230,16 +230,16 @@ static __device__ __forceinline__ void union_open(const moe_union &a, unsigned c
         if (there)
             g = union_find(a, shared, group);
         int rows = g.n;
-        for (int d = 1; d < 32; d *= 2) {
-            const int other = __shfl_up_sync(0xFFFFFFFFu, rows, d);
+        for (int d = 1; d < WARP; d *= 2) {
+            const int other = warp_below(rows, d);
             rows += lane >= d ? other : 0;
         }
         g.row = rows - g.n;
         front->group[lane] = g;
-        const unsigned fit = __ballot_sync(0xFFFFFFFFu, there && rows <= a.rows);
-        const int most = __reduce_max_sync(0xFFFFFFFFu, fit >> lane & 1 ? (unsigned)g.n : 0u);
+        const warp_mask fit = warp_vote(there && rows <= a.rows);
+        const int most = warp_largest(fit >> lane & 1 ? (unsigned)g.n : 0u);
         if (lane == 0) {
-            front->groups = __popc(fit);
+            front->groups = mask_count(fit);
             front->most = most;
         }
     }
@@ -304,7 +304,7 @@ template <bool PAIR> struct union_unit {
 
     __device__ __forceinline__ void open(const moe_union &a, const union_front *front,
                                          const union_place &p) {
-        const int at = p.tile * TILE_ROWS + threadIdx.x % 32 / 4;
+        const int at = p.tile * TILE_ROWS + threadIdx.x % WARP / 4;
         group = p.group;
         tile = p.tile;
 #pragma unroll
@@ -336,7 +336,7 @@ template <bool PAIR> struct union_unit {
     // Makes and stores the outputs.
     __device__ __forceinline__ void finish(const moe_union &a, const union_front *front) const {
         const moe_call_args &c = a.few.c;
-        const int lane = threadIdx.x % 32, m = tile * TILE_ROWS + lane / 4;
+        const int lane = threadIdx.x % WARP, m = tile * TILE_ROWS + lane / 4;
         const int expert = front->group[group].expert, n = front->group[group].n;
 #pragma unroll
         for (int j = 0; j < 2; j++) {
@@ -362,7 +362,7 @@ template <bool PAIR> struct union_unit {
                 continue;
             __syncwarp();
             for (int by = 16; by > 2; by /= 2)
-                most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, by));
+                most = fmaxf(most, warp_across(most, by));
             if (lane < 4 && column < n)
                 peak_raise(a.few.raises.peaks + front->entry[r], a.few.raises.epoch, most);
         }
@@ -372,7 +372,7 @@ template <bool PAIR> struct union_unit {
 // Where the sums of a warp's first pieces are left, this lane's.
 static __device__ __forceinline__ float4 *union_left(const moe_union &a, const union_phase &p,
                                                      unsigned char *shared, int warp) {
-    const int lane = threadIdx.x % 32, pair = lane % 4 < p.pairs ? lane % 4 : 0;
+    const int lane = threadIdx.x % WARP, pair = lane % 4 < p.pairs ? lane % 4 : 0;
     return (float4 *)(shared + a.left + warp * a.left_each) + lane / 4 * p.pairs + pair;
 }
 
@@ -384,7 +384,7 @@ static __device__ __forceinline__ void union_gather(const moe_union &a, const un
                                                     union_unit<PAIR> &u) {
     const volatile int *done = ((union_front *)shared)->done;
     int piece = a.pieces - (end - at);
-    for (int warp = (int)threadIdx.x / 32 + 1; at < end; warp++) {
+    for (int warp = (int)threadIdx.x / WARP + 1; at < end; warp++) {
         const int cut = union_cut(a, p, warp + 1), stop = cut < end ? cut : end;
         if (stop <= at)
             continue;
@@ -407,7 +407,7 @@ static __device__ __forceinline__ void union_products(const moe_union &a, const 
                                                       union_ring<FORM, PAIR> &ring) {
     using R = moe_ring<FORM, false>;
     union_front *front = (union_front *)shared;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int begin = union_cut(a, p, warp), end = union_cut(a, p, warp + 1);
     unsigned char *scales = shared + a.few.scales + warp * FEW_SCALES;
     union_place place(a, p, begin);
@@ -455,13 +455,13 @@ static __device__ __forceinline__ void union_products(const moe_union &a, const 
 #endif
 
 template <int FORM, bool PAIR>
-static __global__ void __launch_bounds__(UNION_WARPS * 32, 1)
+static __global__ void __launch_bounds__(UNION_WARPS *WARP, 1)
     moe_union_kernel(const __grid_constant__ struct moe_union a) {
 #if __CUDA_ARCH__ >= 800 // the launcher takes no other devices
     using R = moe_ring<FORM, false>;
     extern __shared__ __align__(128) unsigned char shared[];
     union_front *front = (union_front *)shared;
-    const int warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / WARP;
     bool waits = a.few.ahead;
     if (!waits) {
         gpu_await();
@@ -593,5 +593,5 @@ void moe_union_launch(struct gpu *g, const struct moe_call_args *c, const struct
     const int blocks = g->processors, shared = u.few.rows + u.rows * u.few.pitch;
     if (gpu_check(g, gpu_allow_shared((const void *)v.kernel, g->shared), "moe"))
         gpu_launch_saying({g, "moe", moe_says(u.few.ahead)}, v.kernel, dim3((unsigned)blocks),
-                          dim3((unsigned)warps * 32), (size_t)shared, u);
+                          dim3((unsigned)warps * WARP), (size_t)shared, u);
 }

@@ -69,9 +69,8 @@ typedef cudaError_t gpu_error;
 #define gpu_order_event_create(p)       cudaEventCreateWithFlags((p), cudaEventDisableTiming)
 #define gpu_event_query                 cudaEventQuery
 #define gpu_stream_after(stream, event) cudaStreamWaitEvent((stream), (event), 0)
-
-#define gpu_kernel_properties     struct cudaFuncAttributes
-#define gpu_get_kernel_properties cudaFuncGetAttributes
+#define gpu_kernel_properties           struct cudaFuncAttributes
+#define gpu_get_kernel_properties       cudaFuncGetAttributes
 // Lets a kernel use `bytes` of dynamic shared memory above 48 KiB, the same for every launch of it,
 // since it holds for all execs of the device. Where sizes differ, see gpu_allow_most_shared.
 #define gpu_allow_shared(kernel, bytes)                                                            \
@@ -194,7 +193,8 @@ static inline void gpu_launch_cluster(struct gpu_said s, void (*kernel)(P...), i
     gpu_launch_with<P...>(s.g, c, args...);
 }
 
-#include "ops/gpu/runtime/await.cuh"
+#include "ops/gpu/matrix/launch.cuh"
+#include "ops/gpu/matrix/warp.cuh"
 #endif
 
 #endif

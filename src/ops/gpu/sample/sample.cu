@@ -14,7 +14,7 @@
 
 // What the threads of choose and rank share.
 struct sample_shared {
-    uint64_t bins[BINS], part[THREADS / 32];
+    uint64_t bins[BINS], part[THREADS / WARP];
     uint64_t found; // bin and what comes before it, of the last histogram
     uint64_t before, inside;
     uint64_t list[LIST]; // elements
@@ -25,15 +25,15 @@ struct sample_shared {
 // Largest value, or sum, over the block; every thread gets it.
 template <bool SUM> static __device__ uint64_t block_all(struct sample_shared &m, uint64_t v) {
     for (int d = 16; d; d /= 2) {
-        uint64_t o = __shfl_xor_sync(0xFFFFFFFFu, v, d);
+        uint64_t o = warp_across(v, d);
         v = SUM ? v + o : larger(v, o);
     }
     __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        m.part[threadIdx.x / 32] = v;
+    if (threadIdx.x % WARP == 0)
+        m.part[threadIdx.x / WARP] = v;
     __syncthreads();
     v = m.part[0];
-    for (int i = 1; i < THREADS / 32; i++)
+    for (int i = 1; i < THREADS / WARP; i++)
         v = SUM ? v + m.part[i] : larger(v, m.part[i]);
     return v;
 }
@@ -41,18 +41,18 @@ template <bool SUM> static __device__ uint64_t block_all(struct sample_shared &m
 // Finds the bin, from the highest down, in which the running sum reaches target (1 .. sum of all):
 // m.found; m.before: the sum above it; m.inside: its own.
 static __device__ void find_bin(struct sample_shared &m, uint64_t target) {
-    int t = (int)threadIdx.x, lane = t % 32;
+    int t = (int)threadIdx.x, lane = t % WARP;
     int hi = BINS - 1 - 2 * t, lo = hi - 1; // two bins a thread, in descending order
     uint64_t own = m.bins[hi] + m.bins[lo], sum = own;
 #pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-        uint64_t o = __shfl_up_sync(0xFFFFFFFFu, sum, d);
+    for (int d = 1; d < WARP; d *= 2) {
+        uint64_t o = warp_below(sum, d);
         sum += lane >= d ? o : 0;
     }
-    if (lane == 31)
-        m.part[t / 32] = sum;
+    if (lane == WARP - 1)
+        m.part[t / WARP] = sum;
     __syncthreads();
-    for (int i = 0; i < t / 32; i++)
+    for (int i = 0; i < t / WARP; i++)
         sum += m.part[i];
     uint64_t before = sum - own;
     if (before < target && target <= sum) {
@@ -99,8 +99,8 @@ static __device__ uint32_t select(struct sample_shared &m, uint64_t target, uint
 template <typename F>
 static __device__ void each_of(const struct job &j, const struct row_view &v, int group, F f) {
 #pragma unroll
-    for (int e = 0; e < GROUP / 32; e++) {
-        int64_t id = (int64_t)group * GROUP + e * 32 + (int)threadIdx.x % 32;
+    for (int e = 0; e < GROUP / WARP; e++) {
+        int64_t id = (int64_t)group * GROUP + e * WARP + (int)threadIdx.x % WARP;
         if (!v.has(id))
             continue;
         float z = v.score(id);
@@ -120,12 +120,12 @@ static __device__ void each(const struct sample_shared &m, const struct job &j,
             f(m.list[i]);
         return;
     }
-    int lane = (int)threadIdx.x % 32;
-    for (int first = (int)threadIdx.x / 32 * 32; first < j.groups; first += THREADS) {
+    int lane = (int)threadIdx.x % WARP;
+    for (int first = (int)threadIdx.x / WARP * WARP; first < j.groups; first += THREADS) {
         int own = first + lane;
         bool in = own < j.groups && (uint32_t)(best[own] >> 32) >= least;
-        for (unsigned left = __ballot_sync(0xFFFFFFFFu, in); left; left &= left - 1)
-            each_of(j, v, first + __ffs((int)left) - 1, f);
+        for (warp_mask left = warp_vote(in); left; left &= left - 1)
+            each_of(j, v, first + mask_first(left), f);
     }
 }
 
@@ -189,24 +189,24 @@ static __device__ uint32_t bound_of(struct sample_shared &m, const uint64_t *bes
 // warp having the best of its share of the groups.
 static __device__ uint32_t quick_bound(struct sample_shared &m, const uint64_t *best, int groups,
                                        int k) {
-    int lane = (int)threadIdx.x % 32, before = 0;
+    int lane = (int)threadIdx.x % WARP, before = 0;
     uint32_t own = 0;
     for (int g = (int)threadIdx.x; g < groups; g += THREADS) {
         uint32_t key = (uint32_t)(best[g] >> 32);
         own = key > own ? key : own;
     }
-    own = warp_most(own);
+    own = warp_largest(own);
     __syncthreads();
     if (lane == 0)
-        m.part[threadIdx.x / 32] = own;
+        m.part[threadIdx.x / WARP] = own;
     __syncthreads();
     own = (uint32_t)m.part[lane];
     for (int i = 0; i < 32; i++) {
         uint32_t o = (uint32_t)m.part[i];
         before += o > own || (o == own && i < lane);
     }
-    unsigned kth = __ballot_sync(0xFFFFFFFFu, before == k - 1);
-    return __shfl_sync(0xFFFFFFFFu, own, __ffs((int)kth) - 1);
+    warp_mask kth = warp_vote(before == k - 1);
+    return warp_from(own, mask_first(kth));
 }
 
 // Lists the elements whose key is at least s->least and that are not after s->last.
@@ -311,15 +311,14 @@ static __device__ float log_sum(struct sample_shared &m, const uint64_t *best, c
     float v = 0;
     for (int g = (int)threadIdx.x; g < groups; g += THREADS)
         v += sum[g] * row_exp(score_of((uint32_t)(best[g] >> 32)) - most);
-    for (int d = 16; d; d /= 2)
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
+    v = warp_sum(v);
     float *part = (float *)m.part;
     __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = v;
     __syncthreads();
     v = part[0];
-    for (int i = 1; i < THREADS / 32; i++)
+    for (int i = 1; i < THREADS / WARP; i++)
         v += part[i];
     return most + row_log(v);
 }
@@ -418,7 +417,7 @@ static bool run_survey(struct gpu *g, struct job *j, const struct draw *draws, i
     j->draws = (const struct draw *)gpu_stage(g, draws, (size_t)n * sizeof *draws);
     if (!j->draws)
         return false;
-    enum { EACH = SURVEY / 32 * SPAN }; // groups of a block
+    enum { EACH = SURVEY / WARP * SPAN }; // groups of a block
     dim3 grid((unsigned)((j->groups + EACH - 1) / EACH), (unsigned)n);
     bool vec = j->vocab % 4 == 0 && (uintptr_t)j->logits % 16 == 0;
     gpu_launch_early(g, "survey of the logits", vec ? survey<true> : survey<false>, grid, SURVEY, 0,

@@ -128,30 +128,18 @@ static __device__ struct row_view view_of(const struct job &j, int64_t row, uint
     return v;
 }
 
-static __device__ uint32_t warp_most(uint32_t v) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(0xFFFFFFFFu, v);
-#else
-    for (int d = 16; d; d /= 2) {
-        uint32_t o = __shfl_xor_sync(0xFFFFFFFFu, v, d);
-        v = o > v ? o : v;
-    }
-    return v;
-#endif
-}
-
-// Adds up SPAN values over the lanes of a warp: value i ends in lanes 32 / SPAN * i and behind.
+// Adds up SPAN values over the lanes of a warp: value i ends in lanes WARP / SPAN * i and behind.
 static __device__ float warp_sums(float v[SPAN]) {
-    int lane = (int)threadIdx.x % 32, d = 16;
+    int lane = (int)threadIdx.x % WARP, d = 16;
 #pragma unroll
     for (int n = SPAN / 2; n; n /= 2, d /= 2)
 #pragma unroll
         for (int i = 0; i < n; i++) {
             float keep = lane & d ? v[i + n] : v[i], give = lane & d ? v[i] : v[i + n];
-            v[i] = keep + __shfl_xor_sync(0xFFFFFFFFu, give, d);
+            v[i] = keep + warp_across(give, d);
         }
     for (; d; d /= 2)
-        v[0] += __shfl_xor_sync(0xFFFFFFFFu, v[0], d);
+        v[0] += warp_across(v[0], d);
     return v[0];
 }
 
@@ -203,8 +191,8 @@ static __device__ bool is_plain(const struct draw *d) {
 // The best element of a warp's group; a lane has four neighbours from id on, whose scores stay.
 static __device__ uint64_t group_best(const struct row_view &v, int64_t id, float z[4]) {
     uint64_t own = score_four(v, id, z);
-    uint32_t best = warp_most((uint32_t)(own >> 32));
-    uint32_t low = warp_most((uint32_t)(own >> 32) == best ? (uint32_t)own : 0);
+    uint32_t best = warp_largest((uint32_t)(own >> 32));
+    uint32_t low = warp_largest((uint32_t)(own >> 32) == best ? (uint32_t)own : 0);
     return (uint64_t)best << 32 | low;
 }
 
@@ -219,19 +207,19 @@ static __device__ uint64_t plain_best(int64_t vocab, int64_t id, float z[4]) {
         z[e] = in ? fmaxf(z[e], -INFINITY) : -INFINITY;
         most = fmaxf(most, z[e]);
     }
-    uint32_t best = warp_most(in ? key_of(most) : 0);
+    uint32_t best = warp_largest(in ? key_of(most) : 0);
     const float top = score_of(best);
 #pragma unroll
     for (int e = 3; e >= 0; e--)
         low = in && z[e] == top ? (uint32_t)element(0, id + e) : low;
-    return (uint64_t)best << 32 | warp_most(low);
+    return (uint64_t)best << 32 | warp_largest(low);
 }
 
 template <bool VEC> static __global__ void __launch_bounds__(SURVEY) survey(struct job j) {
     __shared__ uint32_t filter[FILTER / 32];
     int64_t row = blockIdx.y;
-    int lane = (int)threadIdx.x % 32;
-    int group = ((int)blockIdx.x * (SURVEY / 32) + (int)threadIdx.x / 32) * SPAN;
+    int lane = (int)threadIdx.x % WARP;
+    int group = ((int)blockIdx.x * (SURVEY / WARP) + (int)threadIdx.x / WARP) * SPAN;
     int64_t first = (int64_t)group * GROUP + lane * 4;
     float4 x[SPAN];
     float sums[SPAN];
@@ -254,8 +242,8 @@ template <bool VEC> static __global__ void __launch_bounds__(SURVEY) survey(stru
     if (!summed)
         return;
     float sum = warp_sums(sums);
-    group += lane / (32 / SPAN);
-    if (lane % (32 / SPAN) == 0 && group < j.groups)
+    group += lane / (WARP / SPAN);
+    if (lane % (WARP / SPAN) == 0 && group < j.groups)
         j.sum[row * j.groups + group] = sum;
 }
 

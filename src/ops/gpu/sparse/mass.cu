@@ -35,8 +35,8 @@ static __device__ __forceinline__ int64_t seen_by(const struct key_mass_args *a,
 static __device__ __forceinline__ float block_sum(float v, int warps) {
     __shared__ float part[32];
     v = warp_sum(v);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = v;
     __syncthreads();
     v = part[0];
     for (int i = 1; i < warps; i++)
@@ -54,7 +54,7 @@ static __global__ void __launch_bounds__(MAKERS)
     gpu_let_next();
     for (int i = threadIdx.x; i < a->d; i += MAKERS)
         sum = fmaf(a->q[from + i], a->q[from + i], sum);
-    sum = block_sum(sum, MAKERS / 32);
+    sum = block_sum(sum, MAKERS / WARP);
     float by = a->scale * 1.44269504f / sqrtf(sum / (float)a->d + a->eps);
     for (int i = threadIdx.x; i < a->d; i += MAKERS)
         out[i] = a->q[from + i] * by * a->q_norm[i] * a->k_norm[i];
@@ -104,8 +104,7 @@ static __device__ __forceinline__ void put_row(const struct mass_run *u, int64_t
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         most = key + i < seen ? fmaxf(most, s[i]) : most;
-    for (int d = 8; d; d /= 2)
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
+    most = warp_max<16>(most);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         if (key + i >= seen)
@@ -113,8 +112,7 @@ static __device__ __forceinline__ void put_row(const struct mass_run *u, int64_t
         sum += exp2f(s[i] - most);
         a->work[t * a->n + key + i] = s[i];
     }
-    for (int d = 8; d; d /= 2)
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+    sum = warp_sum<16>(sum);
     if (in && threadIdx.x % 16 == 0)
         u->part[(int64_t)blockIdx.x * a->n_q + t] = make_float2(most, sum);
 }
@@ -169,7 +167,7 @@ static __global__ void __launch_bounds__(THREADS)
 // Block (4,096 keys, query) of one head.
 static __global__ void __launch_bounds__(ADDERS)
     add_shares(const __grid_constant__ struct mass_run u) {
-    __shared__ float part[ADDERS / 32];
+    __shared__ float part[ADDERS / WARP];
     const struct key_mass_args *a = &u.a;
     int64_t t = blockIdx.y, seen = seen_by(a, t), begin = (int64_t)blockIdx.x * SPAN;
     int tiles = (int)((seen + KEYS - 1) / KEYS);
@@ -179,16 +177,16 @@ static __global__ void __launch_bounds__(ADDERS)
     for (int i = threadIdx.x; i < tiles; i += ADDERS)
         most = fmaxf(most, __ldcg(&u.part[i * a->n_q + t]).x);
     most = warp_max(most);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = most;
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = most;
     __syncthreads();
-    for (int i = 0; i < ADDERS / 32; i++)
+    for (int i = 0; i < ADDERS / WARP; i++)
         most = fmaxf(most, part[i]);
     for (int i = threadIdx.x; i < tiles; i += ADDERS) {
         float2 p = __ldcg(&u.part[i * a->n_q + t]);
         sum = fmaf(p.y, exp2f(p.x - most), sum);
     }
-    float share = 1.0f / block_sum(sum, ADDERS / 32);
+    float share = 1.0f / block_sum(sum, ADDERS / WARP);
     const float *work = a->work + t * a->n;
     float *mass = a->mass + t * a->n;
     int64_t end = begin + SPAN < seen ? begin + SPAN : seen;

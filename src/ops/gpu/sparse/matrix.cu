@@ -26,14 +26,14 @@ static __device__ __forceinline__ void bring(const struct sparse_places *p, int6
             kv_load8(p->codec, from, at, x);
         *(uint4 *)(memory + place) = pack_eight(x);
     }
-    close_copies();
+    copies_close();
 }
 
 // s = queries times keys: 16 rows, 128 columns.
 template <int D>
 static __device__ __forceinline__ void score(const unsigned (&a)[D / 16][4], unsigned keys,
                                              float (&s)[64]) {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     unsigned at[4];
     for (int k = 0; k < 4; k++)
         at[k] = (unsigned)((2 * k + lane / 8 % 2) ^ lane % 8) * 16;
@@ -47,8 +47,8 @@ static __device__ __forceinline__ void score(const unsigned (&a)[D / 16][4], uns
         for (int i = 0; i < 8; i++) {
             unsigned b[4];
             load_four(b, keys + (unsigned)(i * 16 * D * 2) + at[k % 4] + k / 4 * 128);
-            multiply(s + 8 * i, a[k], b);
-            multiply(s + 8 * i + 4, a[k], b + 2);
+            mma_k16(s + 8 * i, a[k], b[0], b[1]);
+            mma_k16(s + 8 * i + 4, a[k], b[2], b[3]);
         }
 }
 
@@ -56,7 +56,7 @@ static __device__ __forceinline__ void score(const unsigned (&a)[D / 16][4], uns
 template <int D>
 static __device__ __forceinline__ void gather(const unsigned (&p)[8][4], unsigned values,
                                               float (&acc)[D / 2]) {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     values += (unsigned)(lane % 16 * D * 2);
 #pragma unroll
     for (int k = 0; k < 8; k++)
@@ -64,8 +64,8 @@ static __device__ __forceinline__ void gather(const unsigned (&p)[8][4], unsigne
         for (int i = 0; i < D / 16; i++) {
             unsigned b[4], at = (unsigned)((2 * i + lane / 16) ^ lane % 8) * 16;
             load_four_turned(b, values + (unsigned)(k * 16 * D * 2) + at);
-            multiply(acc + 8 * i, p[k], b);
-            multiply(acc + 8 * i + 4, p[k], b + 2);
+            mma_k16(acc + 8 * i, p[k], b[0], b[1]);
+            mma_k16(acc + 8 * i + 4, p[k], b[2], b[3]);
         }
 }
 
@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS, 1)
     constexpr int TILE = SPARSE_BLOCK * D * 2;
     unsigned keys = shared_address(memory), values = keys + TILE;
     const struct sparse_item t = sparse_item_of(&u);
-    int row = threadIdx.x / 32 * 16, own = row + threadIdx.x % 32 / 4;
+    int row = threadIdx.x / WARP * 16, own = row + threadIdx.x % WARP / 4;
     unsigned a[D / 16][4];
     float acc[D / 2];
     struct sparse_soft z;
@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS, 1)
         int32_t next = j + 1 < count ? list[j + 1] : -1;
         float s[64], fade[2];
         unsigned p[8][4];
-        await_copies<0>();
+        copies_wait<0>();
         __syncthreads();
         bring<D>(&u.v, block, t.kv, end, values, memory + TILE);
         score<D>(a, keys, s);
@@ -103,13 +103,13 @@ static __global__ void __launch_bounds__(SPARSE_THREADS, 1)
         if (next >= 0)
             bring<D>(&u.k, next, t.kv, next == t.m ? t.end : SPARSE_BLOCK, keys, memory);
         else
-            close_copies();
+            copies_close();
         if (block == t.m)
             sparse_hide(s, own);
         sparse_weigh(&z, s, fade);
         sparse_pack(s, p);
         sparse_fade(acc, fade);
-        await_copies<1>();
+        copies_wait<1>();
         __syncthreads();
         gather<D>(p, values, acc);
         block = next;

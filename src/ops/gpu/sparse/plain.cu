@@ -54,14 +54,10 @@ static __device__ void score(const struct sparse_run *u, const struct sparse_ite
 }
 
 static __device__ __forceinline__ float row_max(float v) {
-    for (int d = SHARERS / 2; d; d /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
-    return v;
+    return warp_max<SHARERS>(v);
 }
 static __device__ __forceinline__ float row_sum(float v) {
-    for (int d = SHARERS / 2; d; d /= 2)
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
-    return v;
+    return warp_sum<SHARERS>(v);
 }
 
 // acc = acc * fade + weights times values: value share + i * SHARERS of slice c is acc[c][i].
@@ -113,11 +109,11 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
             most = fmaxf(most, s[i]);
         }
         most = row_max(most);
-        float fade = attend_exp2(before - most);
+        float fade = exp2_near(before - most);
         sum *= fade;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            s[i] = attend_exp2(s[i] - most);
+            s[i] = exp2_near(s[i] - most);
             sum += s[i];
             m.weight[own][share + i * SHARERS] = s[i];
         }

@@ -38,8 +38,8 @@ static __device__ __forceinline__ float *masses_at(const struct sparse_run *u,
 // Over all threads, in a fixed tree; all get it. `part` is free again behind the next barrier.
 static __device__ __forceinline__ float block_sum(float v, float *part) {
     v = warp_sum(v);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = v;
     __syncthreads();
     v = part[0];
     for (int i = 1; i < SPARSE_WARPS; i++)
@@ -48,8 +48,8 @@ static __device__ __forceinline__ float block_sum(float v, float *part) {
 }
 static __device__ __forceinline__ float block_max(float v, float *part) {
     v = warp_max(v);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = v;
     __syncthreads();
     v = part[0];
     for (int i = 1; i < SPARSE_WARPS; i++)
@@ -57,10 +57,9 @@ static __device__ __forceinline__ float block_max(float v, float *part) {
     return v;
 }
 static __device__ __forceinline__ int32_t block_count(int32_t v, int32_t *part) {
-    for (int d = 16; d; d /= 2)
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
+    v = warp_sum(v);
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = v;
     __syncthreads();
     v = 0;
     for (int i = 0; i < SPARSE_WARPS; i++)
@@ -71,12 +70,12 @@ static __device__ __forceinline__ int32_t block_count(int32_t v, int32_t *part) 
 
 // How many threads before this one have it, and in *all how many in the block have it.
 static __device__ __forceinline__ int32_t rank_among(bool has, int32_t *part, int32_t *all) {
-    unsigned those = __ballot_sync(0xFFFFFFFFu, has);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    warp_mask those = warp_vote(has);
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     if (lane == 0)
-        part[warp] = __popc(those);
+        part[warp] = mask_count(those);
     __syncthreads();
-    int32_t before = __popc(those & ((1u << lane) - 1));
+    int32_t before = mask_before(those, lane);
     *all = 0;
     for (int i = 0; i < SPARSE_WARPS; i++) {
         before += i < warp ? part[i] : 0;
@@ -97,7 +96,7 @@ static __device__ __forceinline__ void keep_tile(const struct choosing *c, int w
     for (int w = 1; w < SPARSE_WARPS; w++)
         top = fmaxf(top, tile_top[w]);
     for (int w = 0; w < SPARSE_WARPS; w++)
-        sum = fmaf(c->part[tile % 2][w][threadIdx.x], attend_exp2(tile_top[w] - top), sum);
+        sum = fmaf(c->part[tile % 2][w][threadIdx.x], exp2_near(tile_top[w] - top), sum);
     if (block < columns)
         mass[block] = sum;
     if (threadIdx.x == 0)
@@ -188,7 +187,7 @@ static __device__ void choose(const struct sparse_run *u, const struct sparse_it
         top = fmaxf(top, tops[i]);
     top = block_max(top, c->top);
     for (int64_t b = threadIdx.x; b <= t->m; b += SPARSE_THREADS) {
-        float is = b < columns && mass[b] > 0 ? mass[b] * attend_exp2(tops[b / width] - top) : 0;
+        float is = b < columns && mass[b] > 0 ? mass[b] * exp2_near(tops[b / width] - top) : 0;
         mass[b] = is;
         sum += is;
     }
@@ -234,14 +233,14 @@ static __device__ __forceinline__ void bring_means(const struct sparse_run *u, c
         copy_or_zero(to + (unsigned)whole_rows<D>::at(row, at),
                      block < columns ? from + (int64_t)block * D : NULL);
     }
-    close_copies();
+    copies_close();
 }
 
 // s = scores of the warp's 16 rows and 64 key blocks.
 template <int D>
 static __device__ __forceinline__ void score_tile(const unsigned (&a)[D / 16][4], unsigned means,
                                                   float (&s)[8][4]) {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     unsigned at[4];
     for (int k = 0; k < 4; k++)
         at[k] = (unsigned)((2 * k + lane / 8 % 2) ^ lane % 8) * 16;
@@ -255,8 +254,8 @@ static __device__ __forceinline__ void score_tile(const unsigned (&a)[D / 16][4]
         for (int i = 0; i < 4; i++) {
             unsigned b[4];
             load_four(b, means + (unsigned)(i * 16 * D * 2) + at[k % 4] + k / 4 * 128);
-            multiply(s[2 * i], a[k], b);
-            multiply(s[2 * i + 1], a[k], b + 2);
+            mma_k16(s[2 * i], a[k], b[0], b[1]);
+            mma_k16(s[2 * i + 1], a[k], b[2], b[3]);
         }
 }
 
@@ -264,7 +263,7 @@ static __device__ __forceinline__ void score_tile(const unsigned (&a)[D / 16][4]
 // gives half away three times and has the sums of i = lane / 4 at last.
 static __device__ __forceinline__ float2 add_rows(const float (&s)[8][4]) {
     float c[8][2];
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int i = 0; i < 16; i++)
         c[i / 2][i % 2] = s[i / 2][i % 2] + s[i / 2][2 + i % 2];
@@ -277,7 +276,7 @@ static __device__ __forceinline__ float2 add_rows(const float (&s)[8][4]) {
                 bool high = lane & 4 * half;
                 float keep = high ? c[i + half][x] : c[i][x];
                 float give = high ? c[i][x] : c[i + half][x];
-                c[i][x] = keep + __shfl_xor_sync(0xFFFFFFFFu, give, 4 * half);
+                c[i][x] = keep + warp_across(give, 4 * half);
             }
     return make_float2(c[0][0], c[0][1]);
 }
@@ -317,7 +316,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS, 2)
     const int32_t columns = scored(&t), tiles = (columns + WIDE_TILE - 1) / WIDE_TILE;
     float *tops = (float *)(memory + 2 * TILE);
     float *mass = masses_at(&u, &t, tops + (u.blocks + WIDE_TILE - 1) / WIDE_TILE);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp * 16 + lane / 4;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, row = warp * 16 + lane / 4;
     unsigned a[D / 16][4], at = shared_address(memory);
     float factor[2];
     gpu_await();
@@ -327,7 +326,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS, 2)
     sparse_queries<D>(&u, &t, warp * 16, a, factor);
     for (int32_t tile = 0; tile < tiles; tile++) {
         float s[8][4];
-        await_copies<0>();
+        copies_wait<0>();
         __syncthreads();
         if (tile + 1 < tiles)
             bring_means<D>(&u, halves, t.kv, tile + 1, columns, at + (tile + 1) % 2 * TILE);
@@ -338,7 +337,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS, 2)
         float base = top > -INFINITY ? top : 0;
 #pragma unroll
         for (int i = 0; i < 32; i++)
-            s[i / 4][i % 4] = attend_exp2(s[i / 4][i % 4] - base);
+            s[i / 4][i % 4] = exp2_near(s[i / 4][i % 4] - base);
         *(float2 *)&c.part[tile % 2][warp][lane / 4 * 8 + lane % 4 * 2] = add_rows(s);
         if (lane == 0)
             c.tile_top[tile % 2][warp] = top;
@@ -370,7 +369,7 @@ struct slim_memory {
 // Values at .. at + SLICE - 1 of 32 means, turned, and of the queries; zeros where there is none.
 static __device__ void load_slice(const struct sparse_run *u, const struct sparse_item *t,
                                   int32_t from, int32_t columns, int at, struct slim_memory *m) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     for (int i = warp; i < SLIM_TILE; i += SPARSE_WARPS) {
         const float *mean = u->means + ((from + i) * u->n_kv + t->kv) * u->d;
         m->means[lane][i] = from + i < columns ? mean[at + lane] : 0.0f;
@@ -380,7 +379,7 @@ static __device__ void load_slice(const struct sparse_run *u, const struct spars
 }
 
 static __device__ __forceinline__ void add_products(const struct slim_memory *m, float (&s)[ROWS]) {
-    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * ROWS;
+    int lane = threadIdx.x % WARP, row = threadIdx.x / WARP * ROWS;
     for (int k = 0; k < SLICE; k++)
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
@@ -396,7 +395,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
     const struct sparse_item t = sparse_item_of(&u);
     const int32_t columns = scored(&t);
     float *tops = slim, *mass = masses_at(&u, &t, tops + (u.blocks + SLIM_TILE - 1) / SLIM_TILE);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     gpu_await();
     gpu_let_next();
     for (int32_t from = 0; from < columns; from += SLIM_TILE) {
@@ -420,7 +419,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
         float base = top > -INFINITY ? top : 0;
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
-            sum += attend_exp2(s[i] - base);
+            sum += exp2_near(s[i] - base);
         c.part[tile % 2][warp][lane] = sum;
         if (lane == 0)
             c.tile_top[tile % 2][warp] = top;

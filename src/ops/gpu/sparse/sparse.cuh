@@ -79,7 +79,7 @@ static __device__ __forceinline__ struct kv_row sparse_row(const struct sparse_p
     return r;
 }
 
-enum { SPARSE_THREADS = 256, SPARSE_WARPS = SPARSE_THREADS / 32 };
+enum { SPARSE_THREADS = 256, SPARSE_WARPS = SPARSE_THREADS / WARP };
 
 // Masses and lists, by matrix instructions for heads of 64 and 128, or without them.
 extern "C" void sparse_select_matrix(struct gpu *g, const struct sparse_run *u);

@@ -28,7 +28,7 @@ template <int D>
 static __device__ __forceinline__ void
 sparse_queries(const struct sparse_run *u, const struct sparse_item *t, int row,
                unsigned (&a)[D / 16][4], float (&factor)[2]) {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int y = 0; y < 2; y++) {
         int own = row + lane / 4 + 8 * y;
@@ -41,8 +41,8 @@ sparse_queries(const struct sparse_run *u, const struct sparse_item *t, int row,
             x[k] = has ? *(const float2 *)(q + k * 8) : make_float2(0, 0);
             most = fmaxf(most, fmaxf(fabsf(x[k].x), fabsf(x[k].y)));
         }
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
+        most = fmaxf(most, warp_across(most, 1));
+        most = fmaxf(most, warp_across(most, 2));
         int e = sparse_exponent(most);
         float scale = power_of_two(e);
         factor[y] = sparse_factor(u, e);
@@ -81,9 +81,9 @@ static __device__ __forceinline__ void sparse_weigh(struct sparse_soft *z, float
 #pragma unroll
         for (int i = 0; i < 32; i++)
             most = fmaxf(most, s[i / 2 * 4 + 2 * y + i % 2]);
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
-        fade[y] = attend_exp2((z->most[y] - most) * z->factor[y]);
+        most = fmaxf(most, warp_across(most, 1));
+        most = fmaxf(most, warp_across(most, 2));
+        fade[y] = exp2_near((z->most[y] - most) * z->factor[y]);
         base[y] = fmaf(-most, z->factor[y], (float)SPARSE_EXTRA);
         z->most[y] = most;
     }
@@ -93,7 +93,7 @@ static __device__ __forceinline__ void sparse_weigh(struct sparse_soft *z, float
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             float *p = &s[i / 2 * 4 + 2 * y + i % 2];
-            *p = attend_exp2(fmaf(*p, z->factor[y], base[y]));
+            *p = exp2_near(fmaf(*p, z->factor[y], base[y]));
             sum[i % 2] += *p;
         }
         z->sum[y] = fmaf(z->sum[y], fade[y], sum[0] + sum[1]);
@@ -122,8 +122,8 @@ sparse_put(const struct sparse_run *u, const struct sparse_item *t, const struct
 #pragma unroll
     for (int y = 0; y < 2; y++) {
         float sum = z->sum[y];
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+        sum += warp_across(sum, 1);
+        sum += warp_across(sum, 2);
         float by = 1.0f / sum;
         if (!sparse_has(t, row + 8 * y))
             continue;

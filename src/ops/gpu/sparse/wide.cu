@@ -5,16 +5,15 @@
 // ahead, and two warpgroups have 64 rows each. A warpgroup asks for the scores of the next keys,
 // then for the values of these, and makes weights of the scores while the values are multiplied.
 // Weights and sums are those of matrix.cu.
-#include "ops/gpu/runtime/barrier.cuh"
-#include "ops/gpu/runtime/gpu_map.h"
+#include "ops/gpu/matrix/bulk_copy.cuh"
+#include "ops/gpu/matrix/wgmma.cuh"
 #include "ops/gpu/sparse/tile.cuh"
-#include "ops/gpu/sparse/wgmma.cuh"
 
 enum {
     D = 128,
     ASKERS = 4, // warps, of which one works
     GROUPS = 2,
-    THREADS = ASKERS * 32 + GROUPS * 128,
+    THREADS = ASKERS * WARP + GROUPS * 128,
     STAGES = 2,
     ASK_REGISTERS = 24, // together at most 168 a thread: see ops/gpu/linear/many/unpacked.cu
     WORK_REGISTERS = 240,
@@ -34,13 +33,6 @@ struct wide_call {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-template <int N> static __device__ __forceinline__ void fewer_registers(void) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
-}
-template <int N> static __device__ __forceinline__ void more_registers(void) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-}
-
 // Barriers of a stage: filled, and left by all warps, of keys and of values.
 struct wide_bars {
     uint32_t at;
@@ -55,10 +47,7 @@ struct wide_bars {
 // 64 values of the 128 rows of a block, from piece 2 block on.
 static __device__ __forceinline__ void copy_panel(uint32_t to, const gpu_tile_map *map, int panel,
                                                   int kv, int block, uint32_t bar) {
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %3, %4, %5, %6}], [%2];" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(0), "r"(panel), "r"(kv), "r"(2 * block)
-                 : "memory");
+    tile_copy(to, map, {0, 0, panel, kv, 2 * block}, bar);
 }
 
 static __device__ __forceinline__ void copy_block(uint32_t to, const gpu_tile_map *map, int kv,
@@ -87,12 +76,7 @@ static __device__ __forceinline__ void ask(const struct wide_call *c, const stru
 }
 
 static __device__ __forceinline__ void group_sync(int group) {
-    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
-}
-
-// What was written to shared memory will be read by products.
-static __device__ __forceinline__ void let_products_see(void) {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    warps_meet<128>(1 + group);
 }
 
 // A warpgroup at work.
@@ -106,7 +90,7 @@ struct wide_group {
 
     // Queries of the group's 64 rows, a row a warp.
     __device__ __forceinline__ void load_queries(struct sparse_soft *z) const {
-        int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP % 4;
         float *factor = (float *)(memory + FACTORS);
         for (int i = 0; i < 16; i++) {
             int at = group * 64 + warp * 16 + i;
@@ -119,7 +103,7 @@ struct wide_group {
             if (lane == 0)
                 factor[at] = sparse_factor(u, e);
         }
-        let_products_see();
+        show_shared();
         group_sync(group);
         z->factor[0] = factor[row];
         z->factor[1] = factor[row + 8];
@@ -127,14 +111,14 @@ struct wide_group {
 
     // Waits for keys j and asks for their scores.
     __device__ __forceinline__ void ask_scores(int j, float (&s)[64]) const {
-        uint32_t a = wgmma_rows_low(shared + (uint32_t)group * 64 * 128);
-        uint32_t b = wgmma_rows_low(shared + KEYS + (uint32_t)(j % STAGES) * TILE);
+        uint32_t a = wgmma_low(shared + (uint32_t)group * 64 * 128);
+        uint32_t b = wgmma_low(shared + KEYS + (uint32_t)(j % STAGES) * TILE);
         barrier_wait(bars.full(0, j % STAGES), (uint32_t)(j / STAGES % 2));
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < D / 16; k++) {
             uint32_t at = (uint32_t)(k / 4 * (PANEL >> 4) + k % 4 * 2);
-            sparse_scores(s, wgmma_rows_at(a + at), wgmma_rows_at(b + at), k > 0);
+            wgmma_both_if<128, false>(s, wgmma_operand(a + at), wgmma_operand(b + at), k > 0);
         }
         wgmma_commit();
     }
@@ -142,17 +126,17 @@ struct wide_group {
     // Waits for values j and asks for their products with weights.
     __device__ __forceinline__ void ask_values(int j, const unsigned (&p)[8][4],
                                                float (&acc)[64]) const {
-        uint32_t b = sparse_values_low(shared + VALUES + (uint32_t)(j % STAGES) * TILE);
+        uint32_t b = wgmma_low(shared + VALUES + (uint32_t)(j % STAGES) * TILE, PANEL);
         barrier_wait(bars.full(1, j % STAGES), (uint32_t)(j / STAGES % 2));
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < SPARSE_BLOCK / 16; k++)
-            sparse_values(acc, p[k], wgmma_rows_at(b + (uint32_t)k * (2048 >> 4)));
+            wgmma_step<128, true>(acc, p[k], wgmma_operand(b + (uint32_t)k * (2048 >> 4)));
         wgmma_commit();
     }
 
     __device__ __forceinline__ void leave(int value, int j) const {
-        if (threadIdx.x % 32 == 0)
+        if (threadIdx.x % WARP == 0)
             barrier_arrive(bars.empty(value, j % STAGES));
     }
 
@@ -165,23 +149,16 @@ struct wide_group {
         ask_scores(j, s);
         ask_values(j - 1, p, acc);
         wgmma_wait<1>();
-        made(s);
+        wgmma_made(s);
         leave(0, j);
         if (LAST)
             sparse_hide(s, row);
         sparse_weigh(z, s, fade);
         wgmma_wait<0>();
-        made(acc);
+        wgmma_made(acc);
         leave(1, j - 1);
         sparse_fade(acc, fade);
         sparse_pack(s, p);
-    }
-
-    // Products have been made: nothing that reads them stands before this.
-    static __device__ __forceinline__ void made(float (&d)[64]) {
-#pragma unroll
-        for (int i = 0; i < 64; i++)
-            asm volatile("" : "+f"(d[i])::"memory");
     }
 
     // Values behind the end of the text, which may be anything, to zeros.
@@ -191,13 +168,13 @@ struct wide_group {
             return;
         barrier_wait(bars.full(1, j % STAGES), (uint32_t)(j / STAGES % 2));
         int from = t->end * 128;
-        for (int i = from + ((int)threadIdx.x - ASKERS * 32) * 16; i < PANEL;
+        for (int i = from + ((int)threadIdx.x - ASKERS * WARP) * 16; i < PANEL;
              i += GROUPS * 128 * 16) {
             *(uint4 *)(v + i) = make_uint4(0, 0, 0, 0);
             *(uint4 *)(v + PANEL + i) = make_uint4(0, 0, 0, 0);
         }
-        let_products_see();
-        asm volatile("bar.sync 3, 256;" ::: "memory");
+        show_shared();
+        warps_meet<GROUPS * 128>(3);
     }
 
     __device__ __forceinline__ void work(void) const {
@@ -212,7 +189,7 @@ struct wide_group {
             acc[i] = 0;
         ask_scores(0, s);
         wgmma_wait<0>();
-        made(s);
+        wgmma_made(s);
         leave(0, 0);
         if (count == 1)
             sparse_hide(s, row);
@@ -225,7 +202,7 @@ struct wide_group {
         clear_behind(count - 1);
         ask_values(count - 1, p, acc);
         wgmma_wait<0>();
-        made(acc);
+        wgmma_made(acc);
         sparse_put(u, t, &z, row, acc);
     }
 };
@@ -235,7 +212,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     attend_blocks_wide(const __grid_constant__ struct wide_call c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char memory[];
-    uint32_t shared = (uint32_t)__cvta_generic_to_shared(memory);
+    uint32_t shared = shared_address(memory);
     const struct wide_bars bars = {shared + BARS};
     const struct sparse_item t = sparse_item_of(&c.u);
     if (threadIdx.x == 0) {
@@ -243,20 +220,20 @@ static __global__ void __launch_bounds__(THREADS, 1)
             barrier_init(bars.full(i / STAGES, i % STAGES), 1);
             barrier_init(bars.empty(i / STAGES, i % STAGES), GROUPS * 4);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        let_products_see();
+        barriers_ready();
+        show_shared();
     }
     __syncthreads();
     gpu_await();
     gpu_let_next();
-    if (threadIdx.x < ASKERS * 32) {
-        fewer_registers<ASK_REGISTERS>();
+    if (threadIdx.x < ASKERS * WARP) {
+        registers_down<ASK_REGISTERS>();
         if (threadIdx.x == 0)
             ask(&c, &t, shared);
     } else {
-        more_registers<WORK_REGISTERS>();
+        registers_up<WORK_REGISTERS>();
         int group = threadIdx.x / 128 - ASKERS / 4;
-        int row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        int row = group * 64 + threadIdx.x / WARP % 4 * 16 + threadIdx.x % WARP / 4;
         const struct wide_group w = {&c.u, &t, memory, shared, bars, group, row};
         w.work();
     }

@@ -22,7 +22,7 @@
 #include "ops/gpu/linear/form/activation.cuh"
 #include "ops/gpu/linear/form/dequant.cuh"
 #include "ops/gpu/linear/many/tiles.cuh"
-#include "ops/gpu/linear/many/wgmma.cuh"
+#include "ops/gpu/matrix/wgmma.cuh"
 
 #if __CUDA_ARCH__ >= 800
 static __device__ __forceinline__ uint4 load_shared(uint32_t at) {
@@ -73,13 +73,13 @@ template <int N, int STEPS, int TERMS>
 static __device__ __forceinline__ void few_begin(float (&d)[N / 2], const few_stage_at &s,
                                                  int row_at, const uint32_t (&f)[STEPS][TERMS][4]) {
     enum { PANEL = N * FEW_PANEL * 2 / 16 };
-    const uint32_t b = wgmma_rows_low(s.rows);
+    const uint32_t b = wgmma_low(s.rows);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < STEPS * TERMS; i++) {
         const int k = row_at + i / TERMS * 16;
         wgmma_step<N>(d, f[i / TERMS][i % TERMS],
-                      wgmma_rows_at(b + k / FEW_PANEL * PANEL + k % FEW_PANEL / 8));
+                      wgmma_operand(b + k / FEW_PANEL * PANEL + k % FEW_PANEL / 8));
     }
     wgmma_commit();
 }

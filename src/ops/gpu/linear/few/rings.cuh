@@ -8,7 +8,8 @@
 
 #include "ops/gpu/linear/few/few.h"
 #include "ops/gpu/linear/many/tiles.cuh"
-#include "ops/gpu/runtime/barrier.cuh"
+#include "ops/gpu/matrix/async_copy.cuh"
+#include "ops/gpu/matrix/bulk_copy.cuh"
 
 #if __CUDA_ARCH__ >= 800
 enum { FEW_TWO = 64 }; // added to the form of a warp's two tiles

@@ -14,7 +14,22 @@
 #define COPPICE_OPS_GPU_LINEAR_FEW_STREAM_CUH
 
 #include "ops/gpu/linear/many/tiles.cuh"
-#include "ops/gpu/runtime/barrier.cuh"
+#include "ops/gpu/matrix/async_copy.cuh"
+#include "ops/gpu/matrix/bulk_copy.cuh"
+
+// A ring of `n` stages in shared memory; full barriers, and for the shared ring empty ones.
+struct stream_ring {
+    uint32_t at, bar; // of stage 0; barriers are 8 bytes apart
+    int n, slot;
+    uint32_t phase;
+
+    __device__ __forceinline__ void step(void) {
+        if (++slot == n) {
+            slot = 0;
+            phase ^= 1;
+        }
+    }
+};
 
 template <int NT> struct stream_limits {
     enum {

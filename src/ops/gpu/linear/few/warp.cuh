@@ -85,7 +85,7 @@ static __device__ __forceinline__ void few_warp_panel(float (&d)[FEW_MOST][N / 2
         uint32_t b[GROUPS][4];
 #pragma unroll
         for (int j = 0; j < GROUPS; j++)
-            load_b(b[j], s[0].rows + ((at / 32 + i) * GROUPS + j) * FEW_WARP_PIECE);
+            load_four(b[j], s[0].rows + ((at / 32 + i) * GROUPS + j) * FEW_WARP_PIECE);
 #pragma unroll
         for (int h = 0; h < 2 * TILES; h++) {
             uint32_t f[TERMS][4];

@@ -19,18 +19,6 @@ static __device__ inline int act_exponent(float most, int top) {
     return most > 0 && most < INFINITY ? min(14 + 127 - field, top) : 0;
 }
 
-static __device__ inline float warp_sum(float v) {
-    for (int d = 16; d; d /= 2)
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
-    return v;
-}
-
-static __device__ inline float warp_max(float v) {
-    for (int d = 16; d; d /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
-    return v;
-}
-
 // Clusters of blocks, from compute capability 9.0 on. The first call, at a kernel's start, lets the
 // others know that this block is there.
 static __device__ __forceinline__ void cluster_arrive(void) {

@@ -4,6 +4,7 @@
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_CODES_CUH
 #define COPPICE_OPS_GPU_LINEAR_FORM_CODES_CUH
 
+#include "ops/gpu/matrix/thread.cuh"
 #include "ops/gpu/runtime/gpu.h"
 #include <stdint.h>
 
@@ -55,49 +56,9 @@ static TILE_FN uint32_t permuted(uint32_t a, uint32_t b, uint32_t which) {
 #endif
 }
 
-// The same, but for a nibble from 8 on (whose high bit __byte_perm would mask): all bits of its
-// byte are then the highest of the byte that the other three name.
-static TILE_FN uint32_t looked_up(uint32_t a, uint32_t b, uint32_t which) {
-#ifdef __CUDA_ARCH__
-    uint32_t r;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(which));
-    return r;
-#else
-    const uint32_t bytes = permuted(a, b, which);
-    uint32_t r = 0;
-    for (int i = 0; i < 4; i++) {
-        const uint32_t byte = bytes >> 8 * i & 255;
-        r |= (which >> (4 * i + 3) & 1 ? (byte >> 7) * 255 : byte) << 8 * i;
-    }
-    return r;
-#endif
-}
-
 // u s + c in both halves, each rounded once.
 static TILE_FN uint32_t scaled(uint32_t u, __half2 s, __half2 c) {
     return bits_of(fused(half2_of(u), s, c));
-}
-
-// (v & mask) | more, one instruction even where both are constants.
-static TILE_FN uint32_t and_or(uint32_t v, uint32_t mask, uint32_t more) {
-#ifdef __CUDA_ARCH__
-    uint32_t r;
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(r) : "r"(v), "r"(mask), "r"(more));
-    return r;
-#else
-    return (v & mask) | more;
-#endif
-}
-
-// (a ^ b) & mask, likewise.
-static TILE_FN uint32_t xor_and(uint32_t a, uint32_t b, uint32_t mask) {
-#ifdef __CUDA_ARCH__
-    uint32_t r;
-    asm("lop3.b32 %0, %1, %2, %3, 0x28;" : "=r"(r) : "r"(a), "r"(b), "r"(mask));
-    return r;
-#else
-    return (a ^ b) & mask;
-#endif
 }
 
 // Swaps the bytes of each half.

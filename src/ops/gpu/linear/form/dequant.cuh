@@ -390,8 +390,8 @@ template <> struct dequant<WEIGHT_LEVELS8> {
                                      and_or(code[1] >> 2, 0x22222222, code[0] >> 3 & 0x11111111))
                             : code[i % 3] & 0x77777777;
         __half2 c = __hmul2_rn(s[i], half2_of(0x80808080)); // -2^-17: 128 levels
-        level_halves(looked_up(table.x, table.y, w), s[i], c, a[0]);
-        level_halves(looked_up(table.x, table.y, w >> 16), s[i], c, a[0] + 2);
+        level_halves(pick_bytes(table.x, table.y, w), s[i], c, a[0]);
+        level_halves(pick_bytes(table.x, table.y, w >> 16), s[i], c, a[0] + 2);
     }
 };
 
@@ -399,7 +399,7 @@ template <> struct dequant<WEIGHT_LEVELS8> {
 // alternately in two tables of eight bytes, each as itself + 128, but for the last four of the
 // second table (levels of 0 and more), which are stored inverted. The low three bits of a code name
 // the place in both, the high one names the table: a lookup in the other one gives 0 or, of the
-// last four of the first table, 255 (looked_up), so that "either or" of both is the level + 128.
+// last four of the first table, 255 (pick_bytes), so that "either or" of both is the level + 128.
 // The nibbles of a step's word are the lower k of a[0], of a[1], the higher k of these, and so on.
 template <> struct dequant<WEIGHT_LEVELS16> {
     enum { SPAN = SPAN_LEVELS16, CHUNK = CHUNK_LEVELS16, TERMS = 1 };
@@ -419,8 +419,8 @@ template <> struct dequant<WEIGHT_LEVELS16> {
     }
     // Two registers of four codes; other: with their high bits inverted.
     TILE_FN void halves(int i, uint32_t which, uint32_t other, uint32_t *a) const {
-        const uint32_t first = looked_up(table[0], table[1], which);
-        const uint32_t second = looked_up(table[2], table[3], other);
+        const uint32_t first = pick_bytes(table[0], table[1], which);
+        const uint32_t second = pick_bytes(table[2], table[3], other);
         const uint32_t low = xor_and(first, second, 0x00FF00FF);
         const uint32_t high = xor_and(first, second, 0xFF00FF00) >> 8;
         a[0] = scaled(low, __low2half2(s[i / 2]), __low2half2(c[i / 2]));

@@ -217,7 +217,7 @@ static __device__ __forceinline__ void bring(const CALL &c, uint32_t shared,
 template <int FORM, int N> struct gemm_multiplier {
     using S = gemm_shape<FORM, N>;
     gemm_bars<S> bars;
-    uint32_t weights, rows; // wgmma_rows_low of the group's in the first stage
+    uint32_t weights, rows; // wgmma_low of the group's in the first stage
     int stage;
     uint32_t phase;
 
@@ -240,8 +240,8 @@ template <int FORM, int N> struct gemm_multiplier {
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < STEP / 16; i++)
-                wgmma_both<N>(d, wgmma_rows_at(weights + from + i * 2),
-                              wgmma_rows_at(rows + from + i * 2));
+                wgmma_both<N>(d, wgmma_operand(weights + from + i * 2),
+                              wgmma_operand(rows + from + i * 2));
             wgmma_commit();
             wgmma_wait<1>();
             leave(before);
@@ -260,8 +260,8 @@ template <int FORM, int N, bool PARTS, class CALL>
 static __device__ __forceinline__ void multiply_tiles(const CALL &c, uint32_t shared) {
     using S = gemm_shape<FORM, N>;
     gemm_multiplier<FORM, N> w = {{shared + S::BARS},
-                                  wgmma_rows_low(shared + multiplying_group() * (S::A / 2)),
-                                  wgmma_rows_low(shared + S::A),
+                                  wgmma_low(shared + multiplying_group() * (S::A / 2)),
+                                  wgmma_low(shared + S::A),
                                   0,
                                   0};
     int64_t steps = c.values() / STEP;

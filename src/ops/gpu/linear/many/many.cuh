@@ -8,8 +8,9 @@
 
 #include "ops/gpu/linear/form/activation.cuh"
 #include "ops/gpu/linear/launch.h"
-#include "ops/gpu/linear/many/shared.cuh"
-#include "ops/gpu/runtime/barrier.cuh"
+#include "ops/gpu/matrix/async_copy.cuh"
+#include "ops/gpu/matrix/bulk_copy.cuh"
+#include "ops/gpu/matrix/wgmma.cuh"
 #include "ops/gpu/runtime/gpu_map.h"
 
 enum { OUTPUTS = 128 }; // of a block

@@ -13,6 +13,9 @@
 
 #include "ops/gpu/linear/form/dequant.cuh"
 #include "ops/gpu/linear/launch.h"
+#include "ops/gpu/matrix/async_copy.cuh"
+#include "ops/gpu/matrix/ldmatrix.cuh"
+#include "ops/gpu/matrix/mma.cuh"
 
 enum { LINEAR_THREADS = 128, LINEAR_WARPS = 4, WARP_TILES = 2 };
 
@@ -34,29 +37,23 @@ template <int FORM, int NT, bool SMALL> struct linear_shape {
     };
 };
 
-static __device__ __forceinline__ uint32_t shared_address(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
+// The path `small` is for devices without asynchronous copies and products of 16 of k.
 template <bool SMALL>
 static __device__ __forceinline__ void copy16(unsigned char *to, const unsigned char *from) {
     if constexpr (SMALL)
         *(uint4 *)to = *(const uint4 *)from;
     else
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)),
-                     "l"(from)
-                     : "memory");
+        copy_piece(shared_address(to), from);
 }
 
 template <bool SMALL> static __device__ __forceinline__ void copies_end() {
     if constexpr (!SMALL)
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        copies_close();
 }
 
-// Waits for all but the newest N groups of this thread's copies.
-template <bool SMALL, int N> static __device__ __forceinline__ void copies_wait() {
+template <bool SMALL, int LEFT> static __device__ __forceinline__ void copies_wait() {
     if constexpr (!SMALL)
-        asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+        copies_wait<LEFT>();
 }
 
 // c += a b, over 16 values of k.
@@ -64,27 +61,11 @@ template <bool SMALL>
 static __device__ __forceinline__ void multiply(float *c, const uint32_t *a, uint32_t b0,
                                                 uint32_t b1) {
     if constexpr (SMALL) {
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, "
-                     "{%6}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(b0));
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, "
-                     "{%6}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[2]), "r"(a[3]), "r"(b1));
+        mma_k8(c, a, b0);
+        mma_k8(c, a + 2, b1);
     } else {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
-                     "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        mma_k16(c, a, b0, b1);
     }
-}
-
-// Four 8 x 8 matrices of halves: for one n tile, 32 values of k, the B operands of two steps.
-static __device__ __forceinline__ void load_b(uint32_t *b, uint32_t address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-                 : "r"(address));
 }
 
 // What one block does.
@@ -165,7 +146,7 @@ static __device__ __forceinline__ void multiply_section(linear_sums<NT> &c, cons
         uint32_t b[NT][4];
 #pragma unroll
         for (int j = 0; j < NT; j++)
-            load_b(b[j], b_at + j * 8 * S::PITCH + pair * 64);
+            load_four(b[j], b_at + j * 8 * S::PITCH + pair * 64);
 #pragma unroll
         for (int i = 0; i < 2 * WARP_TILES; i++) {
             int h = i / WARP_TILES, tile = i % WARP_TILES;

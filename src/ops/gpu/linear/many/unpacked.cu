@@ -398,7 +398,7 @@ template <class S> struct unpacked_multiplier {
     enum { N = S::N };
     unpacked_bars<S> bars;
     unsigned char *memory;
-    uint32_t weights, rows; // wgmma_rows_low of the group's in the first stage
+    uint32_t weights, rows; // wgmma_low of the group's in the first stage
     unpacked_turn<S> turn;
     uint32_t tile; // parity
 
@@ -421,8 +421,8 @@ template <class S> struct unpacked_multiplier {
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < STEP / 16; i++)
-                wgmma_both<N>(d, wgmma_rows_at(weights + from + i * 2),
-                              wgmma_rows_at(rows + from + i * 2));
+                wgmma_both<N>(d, wgmma_operand(weights + from + i * 2),
+                              wgmma_operand(rows + from + i * 2));
             wgmma_commit();
             wgmma_wait<1>();
             leave(before);
@@ -461,12 +461,9 @@ static __device__ __forceinline__ void multiply_tiles(const unpacked_call &c, ui
                                                       unsigned char *memory) {
     enum { N = S::N };
     const int steps = (int)(c.l.stride / STEP);
-    unpacked_multiplier<S> w = {{shared + S::BARS},
-                                memory,
-                                wgmma_rows_low(shared + multiplying_group() * (S::A / 2)),
-                                wgmma_rows_low(shared + S::A),
-                                {0, 0},
-                                0};
+    unpacked_multiplier<S> w = {
+        {shared + S::BARS},       memory, wgmma_low(shared + multiplying_group() * (S::A / 2)),
+        wgmma_low(shared + S::A), {0, 0}, 0};
     gpu_await();
     for (int64_t at = blockIdx.x / CLUSTER; at < all_tiles(c); at += gridDim.x / CLUSTER) {
         int job;

@@ -115,10 +115,10 @@ static __device__ __forceinline__ void multiply_step(float (&d)[SIXTEENS][EIGHTS
         uint32_t a[SIXTEENS][4], b[EIGHTS / 2][4];
 #pragma unroll
         for (int j = 0; j < EIGHTS / 2; j++)
-            load_b(b[j], (rows ^ s * 32) + j * 16 * LINE);
+            load_four(b[j], (rows ^ s * 32) + j * 16 * LINE);
 #pragma unroll
         for (int i = 0; i < SIXTEENS; i++)
-            load_b(a[i], (weights ^ s * 32) + i * 16 * LINE);
+            load_four(a[i], (weights ^ s * 32) + i * 16 * LINE);
 #pragma unroll
         for (int i = 0; i < SIXTEENS; i++)
 #pragma unroll

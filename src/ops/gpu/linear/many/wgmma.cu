@@ -6,7 +6,7 @@
 // numbers, the order of k and its parts are those of the mma.sync path, and so are the bits.
 #include "ops/gpu/linear/form/dequant.cuh"
 #include "ops/gpu/linear/many/many.h"
-#include "ops/gpu/linear/many/wgmma.cuh"
+#include "ops/gpu/matrix/wgmma.cuh"
 #include "ops/gpu/runtime/gpu.h"
 
 enum {
@@ -127,7 +127,7 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
         commit_stage();
         const unsigned char *stage = shared + at % STAGES * STAGE_SIZE;
         // The next weights are asked for in front of the products, into registers other than those
-        // of f. Behind them the assembler would give them f's (wgmma.cuh).
+        // of f. Behind them the assembler would give them f's (matrix/wgmma.cuh).
         if (at + 1 < steps)
             next_section<FORM>(q, weights, at + 1, lane);
         wgmma_fence();
