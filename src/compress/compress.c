@@ -45,7 +45,7 @@ static struct flowkv_key flowkv_key_of(const char *text, size_t n, uint64_t opti
     };
 }
 
-static bool same(const struct flowkv_key *a, const struct flowkv_key *b) {
+static bool same_key(const struct flowkv_key *a, const struct flowkv_key *b) {
     return a->hash[0] == b->hash[0] && a->hash[1] == b->hash[1] && a->n == b->n &&
            a->options == b->options;
 }
@@ -53,7 +53,7 @@ static bool same(const struct flowkv_key *a, const struct flowkv_key *b) {
 // NULL: not there. Valid until the next flowkv_put.
 static const struct flowkv_entry *flowkv_find(struct flowkv *f, const struct flowkv_key *k) {
     for (int i = 0; i < f->n; i++)
-        if (same(&f->entries[i].key, k)) {
+        if (same_key(&f->entries[i].key, k)) {
             f->entries[i].used = ++f->clock;
             return &f->entries[i];
         }
@@ -153,7 +153,7 @@ void compress_kept(const struct compress_result *r, const struct compress_conver
         str_puts(out, gap);
 }
 
-static int room(struct compress_result *out, int64_t n, struct err *e) {
+static int reserve_spans(struct compress_result *out, int64_t n, struct err *e) {
     out->spans = malloc(((size_t)n + 1) * sizeof *out->spans);
     return out->spans ? 0 : err_set(e, ERR_MEMORY, "no memory for %lld pieces", (long long)n);
 }
@@ -161,7 +161,7 @@ static int room(struct compress_result *out, int64_t n, struct err *e) {
 // All of a reading stays.
 static int keep_all(const struct reading *r, const char *reason, struct compress_result *out,
                     struct err *e) {
-    int rc = room(out, r->n_parts, e);
+    int rc = reserve_spans(out, r->n_parts, e);
     for (int64_t i = 0; i < r->n_parts && !rc; i++) {
         const struct reading_part *p = &r->parts[i];
         out->spans[out->n_spans++] =
@@ -238,8 +238,8 @@ static int score_turn(struct compressor *c, const struct score_call *call, doubl
     return rc ? rc : ended;
 }
 
-static int score(struct compressor *c, const struct reading *r, int queries, struct question *q,
-                 double *turn_ms, struct err *e) {
+static int score_question(struct compressor *c, const struct reading *r, int queries,
+                          struct question *q, double *turn_ms, struct err *e) {
     int64_t first = q->turn.end - q->turn.first > queries ? q->turn.end - queries : q->turn.first;
     struct score_call call = {
         .ids = r->ids.ids, .n = r->place[q->turn.end - 1] + 1, .query = r->place[first]};
@@ -256,7 +256,7 @@ static int score(struct compressor *c, const struct reading *r, int queries, str
 // Spans of the reading as spans of its texts; pieces of a part that was cut in two are joined.
 static int spans_of(const struct reading *r, const struct question *q, const struct selection *s,
                     struct compress_result *out, struct err *e) {
-    int rc = room(out, s->n_spans, e);
+    int rc = reserve_spans(out, s->n_spans, e);
     for (int64_t i = 0; i < s->n_spans && !rc; i++) {
         const struct select_span *a = &s->spans[i];
         const struct reading_part *p = &r->parts[q->of[a->part]];
@@ -308,7 +308,7 @@ static int compress_reading(struct compressor *c, const struct reading *r, int64
     }
     double ms = clock_ms();
     if (!rc)
-        rc = score(c, r, o->queries, &q, &out->ms_turn, e);
+        rc = score_question(c, r, o->queries, &q, &out->ms_turn, e);
     out->ms_score += clock_ms() - ms;
     if (!rc)
         rc = select_for(r, o, &q, out, e);
@@ -411,7 +411,7 @@ static int compress_flow(struct flow *f, const struct reading *r, struct err *e)
     return rc;
 }
 
-// Whether somebody has answered.
+// Whether there is an answer.
 static bool is_continued(const struct reading *r) {
     for (int64_t i = 0; i < r->n_messages; i++)
         if (r->roles[i] == READING_OTHER)
@@ -420,7 +420,7 @@ static bool is_continued(const struct reading *r) {
 }
 
 // out is empty after an error.
-static int finish(int rc, struct compress_result *out) {
+static int finish_result(int rc, struct compress_result *out) {
     if (rc)
         compress_result_fini(out);
     return rc;
@@ -443,7 +443,7 @@ int compress_messages(struct compressor *c, const struct compress_conversation *
     else if (!rc)
         rc = compress_reading(c, &r, TURN_MAX, o, out, e);
     reading_fini(&r);
-    return finish(rc, out);
+    return finish_result(rc, out);
 }
 
 int compress_count(const struct compressor *c, const struct compress_conversation *v, int64_t *out,
@@ -483,12 +483,12 @@ int compress_text(struct compressor *c, const struct compress_part *text,
     if (!rc)
         drop_query(&r, out);
     reading_fini(&r);
-    return finish(rc, out);
+    return finish_result(rc, out);
 }
 
 // Whether the text's token i is in a span; *at: the span that is looked at, which only rises.
-static bool stays(const struct reading *r, const struct compress_result *out,
-                  const struct reading_part *p, int64_t i, int64_t *at) {
+static bool is_kept(const struct reading *r, const struct compress_result *out,
+                    const struct reading_part *p, int64_t i, int64_t *at) {
     size_t end = r->at[i + 1] - p->begin;
     while (*at < out->n_spans &&
            (out->spans[*at].message < p->message || out->spans[*at].part < p->part ||
@@ -507,7 +507,7 @@ static int keep_tokens(const struct reading *r, const struct compress_ids *in,
         for (int64_t i = p->first; i < p->first + p->count && !rc; i++) {
             for (; place < r->place[i] && !rc; place++)
                 rc = token_list_push(kept, in->ids[place], e);
-            if (!rc && stays(r, out, p, i, &span))
+            if (!rc && is_kept(r, out, p, i, &span))
                 rc = token_list_push(kept, in->ids[place], e);
             place++;
         }
@@ -538,7 +538,7 @@ int compress_tokens(struct compressor *c, const struct compress_ids *in,
     free(out->spans);
     out->spans = NULL;
     out->n_spans = 0;
-    return finish(rc, out);
+    return finish_result(rc, out);
 }
 
 // A compressor with all that it stands on: file, tokenizer, scorer, and perhaps a backend, which go

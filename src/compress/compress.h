@@ -11,7 +11,7 @@
 #include "compress/select/select.h"
 #include "text/tokenizer/tokenizer.h"
 
-// What to do with a conversation in which somebody has answered already.
+// What to do with a conversation that has an answer already.
 enum compress_continued {
     COMPRESS_SKIP, // leave it as it is
     // FlowKV: all but the first message and the last two is compressed message by message, once;
@@ -100,7 +100,7 @@ int compress_text(struct compressor *c, const struct compress_part *text,
                   const struct compress_part *query, const struct compress_options *o,
                   struct compress_result *out, struct err *e);
 
-// A rendered prompt as tokens of the scorer. Control tokens stay, with the names of roles behind
+// A rendered prompt as tokens of the scorer. Control tokens stay, with the names of roles after
 // them. Appends the tokens that stay; out: without spans, else as above.
 struct compress_ids {
     const int32_t *ids;

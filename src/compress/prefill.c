@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 
-static const double start = 0.10, least = 0.025, most = 0.20;
+static const double start = 0.10, least = 0.025, max = 0.20;
 
 static struct adapt_session *find_session(struct adapt *a, uint64_t id) {
     for (int i = 0; i < a->n; i++)
@@ -55,13 +55,13 @@ void adapt_note(struct adapt *a, uint64_t session, double accepted) {
         s->keep += step;
     else if (s->accepted > 0.85)
         s->keep -= step;
-    s->keep = s->keep < least ? least : s->keep > most ? most : s->keep;
+    s->keep = s->keep < least ? least : s->keep > max ? max : s->keep;
 }
 
 // Messages from JSON and back.
 
 // The text of a part of type "text", as a value; NULL for parts of other types.
-static const struct json *text_of(const struct json *part) {
+static const struct json *part_text(const struct json *part) {
     const char *type = json_str(json_get(part, "type"), NULL);
     return !type || strcmp(type, "text") ? NULL : json_get(part, "text");
 }
@@ -71,7 +71,7 @@ static bool is_text_part(const struct json *part) {
     return type && !strcmp(type, "text");
 }
 
-static int wrong(size_t i, const char *what, struct err *e) {
+static int refuse_message(size_t i, const char *what, struct err *e) {
     return err_set(e, ERR_FORMAT, "message %zu %s", i + 1, what);
 }
 
@@ -90,13 +90,13 @@ static int read_parts(struct json_messages *m, const struct json *content, size_
     for (size_t k = 0; k < n; k++) {
         const struct json *part = json_at(content, k);
         if (json_kind_of(part) != JSON_OBJECT)
-            return wrong(i, "has a content with a part that is no object", e);
+            return refuse_message(i, "has a content with a part that is no object", e);
         if (!is_text_part(part))
             continue;
         struct compress_part *p = &parts[out->n_parts++];
-        p->text = json_str(text_of(part), &p->n);
+        p->text = json_str(part_text(part), &p->n);
         if (!p->text)
-            return wrong(i, "has a part of type text without a text", e);
+            return refuse_message(i, "has a part of type text without a text", e);
     }
     return 0;
 }
@@ -106,14 +106,14 @@ static int read_message(struct json_messages *m, size_t i, struct compress_messa
     const struct json *from = json_at(m->from, i), *content = json_get(from, "content");
     enum json_kind kind = json_kind_of(content);
     if (json_kind_of(from) != JSON_OBJECT)
-        return wrong(i, "is no object", e);
+        return refuse_message(i, "is no object", e);
     out->role = json_str(json_get(from, "role"), NULL);
     if (!out->role)
-        return wrong(i, "has no role that is a text", e);
+        return refuse_message(i, "has no role that is a text", e);
     if (kind == JSON_NULL)
         return 0;
     if (kind != JSON_STRING && kind != JSON_ARRAY)
-        return wrong(i, "has a content that is neither a text nor an array of parts", e);
+        return refuse_message(i, "has a content that is neither a text nor an array of parts", e);
     return read_parts(m, content, i, out, e);
 }
 
@@ -254,8 +254,8 @@ static void fill_report(struct prefill_report *report, const struct prefill_opti
 }
 
 // The kept messages as a value of their own.
-static int rewrite(const struct json_messages *in, const struct compress_result *r, const char *gap,
-                   struct json **out, struct err *e) {
+static int rewrite_messages(const struct json_messages *in, const struct compress_result *r,
+                            const char *gap, struct json **out, struct err *e) {
     const struct json_rules rules = {.depth = 256, .big_integers = true};
     struct json_writer w = {0};
     json_messages_write(in, r, gap, &w);
@@ -267,9 +267,9 @@ static int rewrite(const struct json_messages *in, const struct compress_result 
 }
 
 // Counts what the caller has not counted, and looks whether it is to be compressed then.
-static int gate(const struct compressor *c, const struct prefill_options *o,
-                const struct compress_conversation *v, int64_t *tokens,
-                struct prefill_report *report, struct err *e) {
+static int count_and_skip(const struct compressor *c, const struct prefill_options *o,
+                          const struct compress_conversation *v, int64_t *tokens,
+                          struct prefill_report *report, struct err *e) {
     *report = (struct prefill_report){0};
     if (*tokens >= 0)
         return 0;
@@ -290,13 +290,13 @@ int prefill_messages(struct compressor *c, const struct prefill_options *o,
     *out = NULL;
     int rc = json_messages_read(&in, messages, e);
     if (!rc)
-        rc = gate(c, o, &in.v, &tokens, report, e);
+        rc = count_and_skip(c, o, &in.v, &tokens, report, e);
     if (!rc && !report->reason) {
         struct compress_options options = options_for(o, tokens);
         rc = compress_messages(c, &in.v, &options, &r, e);
         fill_report(report, o, &r);
         if (!rc && !r.reason)
-            rc = rewrite(&in, &r, o->gap, out, e);
+            rc = rewrite_messages(&in, &r, o->gap, out, e);
     }
     compress_result_fini(&r);
     json_messages_fini(&in);
@@ -309,7 +309,7 @@ int prefill_text(struct compressor *c, const struct prefill_options *o,
     const struct compress_message m = {"user", text, 1};
     const struct compress_conversation v = {&m, 1};
     struct compress_result r = {0};
-    int rc = gate(c, o, &v, &tokens, report, e);
+    int rc = count_and_skip(c, o, &v, &tokens, report, e);
     if (!rc && !report->reason) {
         struct compress_options options = options_for(o, tokens);
         rc = compress_text(c, text, NULL, &options, &r, e);

@@ -32,7 +32,7 @@ struct adapt {
 uint64_t adapt_id(const char *name, size_t n);
 // The ratio of a session; 0.10 of one that is new.
 double adapt_keep(struct adapt *a, uint64_t session);
-// The share of an answer that was guessed, from its accept length: of `tokens` behind the first,
+// The share of an answer that was guessed, from its accept length: of `tokens` after the first,
 // committed in `passes` that verified guesses. Below 0: there were none.
 double adapt_share(int64_t tokens, int64_t passes);
 // Tells the share of an answer of the session that was guessed, 0 to 1 (others count as the

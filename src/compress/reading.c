@@ -56,8 +56,8 @@ static int no_token(const struct reading *r, const struct reading_part *p, size_
 
 // What ids[first ..) spell, in scratch; lengths of what each spells go to at as ends. *same: that
 // is the text.
-static int spell(struct reader *d, const struct reading_part *p, int64_t first,
-                 const struct compress_part *text, bool *same, struct err *e) {
+static int spell_tokens(struct reader *d, const struct reading_part *p, int64_t first,
+                        const struct compress_part *text, bool *same, struct err *e) {
     struct reading *r = d->r;
     int64_t count = (int64_t)r->ids.count - first;
     int rc = reserve_tokens(r, r->n + count, e);
@@ -88,7 +88,7 @@ static void take_tokens(struct reading *r, int64_t first) {
 }
 
 // Ends of characters, as evenly apart as there are tokens.
-static void spread(struct reading *r, int64_t first, const struct compress_part *text) {
+static void spread_tokens(struct reading *r, int64_t first, const struct compress_part *text) {
     int64_t count = (int64_t)r->ids.count - first;
     for (int64_t i = 0; i < count; i++) {
         size_t end = (size_t)((double)text->n * (double)(i + 1) / (double)count);
@@ -106,7 +106,7 @@ static int add_piece(struct reader *d, const struct reading_part *p,
     int rc = tokenizer_encode(d->t, text->text, text->n, false, &r->ids, e);
     if (rc)
         return err_prefix(e, "message %lld", (long long)p->message + 1);
-    rc = spell(d, p, first, text, same, e);
+    rc = spell_tokens(d, p, first, text, same, e);
     if (rc)
         return rc;
     if (!*same && !line) {
@@ -116,7 +116,7 @@ static int add_piece(struct reader *d, const struct reading_part *p,
     if (*same)
         take_tokens(r, first);
     else
-        spread(r, first, text);
+        spread_tokens(r, first, text);
     str_append(&r->text, text->text, text->n);
     return r->text.failed ? err_set(e, ERR_MEMORY, "no memory for a text of %zu bytes", text->n)
                           : 0;
@@ -157,7 +157,8 @@ static enum reading_role role_of(const char *role, size_t n) {
     return n == 4 && !memcmp(role, "user", n) ? READING_USER : READING_OTHER;
 }
 
-static int begin(struct reader *d, struct reading *r, const struct tokenizer *t, struct err *e) {
+static int begin_reading(struct reader *d, struct reading *r, const struct tokenizer *t,
+                         struct err *e) {
     *d = (struct reader){.r = r, .t = t};
     d->start = tokenizer_find(t, "<|im_start|>", 12);
     d->end = tokenizer_find(t, "<|im_end|>", 10);
@@ -188,7 +189,7 @@ static int end_message(const struct reader *d, struct err *e) {
 int reading_of(struct reading *r, const struct tokenizer *t, const struct compress_conversation *v,
                struct err *e) {
     struct reader d;
-    int rc = begin(&d, r, t, e);
+    int rc = begin_reading(&d, r, t, e);
     if (!rc && tokenizer_add_bos(t))
         rc = token_list_push(&r->ids, tokenizer_bos(t), e);
     for (int64_t i = 0; i < v->n && !rc; i++) {
@@ -263,7 +264,7 @@ int reading_of_tokens(struct reading *r, const struct tokenizer *t, const struct
                       struct err *e) {
     struct reader d;
     struct walk w = {0};
-    int rc = begin(&d, r, t, e);
+    int rc = begin_reading(&d, r, t, e);
     if (!rc)
         rc = reserve_tokens(r, in->n, e);
     for (; w.i < in->n && !rc; w.i++) {
@@ -318,7 +319,7 @@ static bool empty_line(const char *text, size_t at) {
 }
 
 // The byte of the part's text where its closing lines begin.
-static size_t closing(const struct reading *r, const struct reading_part *p) {
+static size_t closing_lines(const struct reading *r, const struct reading_part *p) {
     const char *text = r->text.data + p->begin;
     size_t n = p->end - p->begin, sentence = 0, word = 0;
     int64_t end = p->first + p->count;
@@ -338,7 +339,7 @@ static size_t closing(const struct reading *r, const struct reading_part *p) {
     return sentence ? sentence : word;
 }
 
-// Whether a part says nothing, as the line end behind a closing mark in a rendered prompt.
+// Whether a part says nothing, as the line end after a closing mark in a rendered prompt.
 static bool is_blank(const struct reading *r, const struct reading_part *p) {
     size_t at = p->begin;
     while (at < p->end && strchr(" \t\r\n", r->text.data[at]))
@@ -364,7 +365,7 @@ struct turn turn_find(const struct reading *r, int64_t whole) {
             p--;
         }
     else if (p->count > whole)
-        t.begin = closing(r, p);
+        t.begin = closing_lines(r, p);
     t.first = p->first;
     while (t.first < t.end && r->at[t.first + 1] <= p->begin + t.begin)
         t.first++;

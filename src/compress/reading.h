@@ -20,7 +20,7 @@ struct reading_part {
 // Zeroed is valid and empty.
 struct reading {
     struct token_list ids; // what the scorer reads
-    struct str text;       // all texts, one behind the other
+    struct str text;       // all texts, one after the other
     // Tokens of texts: byte offsets, ids, and places in ids.
     int64_t n;
     size_t *at;     // [n + 1]
@@ -56,7 +56,7 @@ enum {
 
 struct turn {
     int64_t message; // -1: there is no text
-    // Parts of the reading before `part` are not of it; of `part` what is behind byte `begin` is.
+    // Parts of the reading before `part` are not of it; of `part` what is after byte `begin` is.
     int64_t part;
     size_t begin;
     int64_t first, end; // its tokens, up to the end of the message

@@ -14,7 +14,7 @@ struct checkpoint_form {
     uint64_t model;     // content hash of the model file
     const char *device; // kind of the device: exec_kind
     int64_t vocab;
-    int32_t *tail; // tokens behind those whose state it is: written, or read (free() it)
+    int32_t *tail; // tokens after those whose state it is: written, or read (free() it)
     int64_t n_tail;
     // NULL, or what is kept apart from the form (stored.h): then the tokens are as well, which is
     // for reading: `tokens` holds [n_tokens] of them, and the checkpoint's must be the first.
@@ -23,7 +23,7 @@ struct checkpoint_form {
     int64_t n_tokens;
 };
 
-// sink: called with pieces of any size. ERR_STATE: the checkpoint is spoilt; ERR_DEVICE,
+// sink: called with pieces of any size. ERR_STATE: the checkpoint is invalid; ERR_DEVICE,
 // ERR_MEMORY, and what the sink returns.
 struct checkpoint_sink {
     stored_sink *sink;

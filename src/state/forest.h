@@ -51,7 +51,7 @@ int32_t forest_chain(struct forest *f, int32_t seq, int64_t pos, const int32_t *
 // The logits of rows [first, first + n) can be asked for, too.
 void forest_want(struct forest *f, int64_t first, int64_t n);
 
-// The same rows as the op table wants them. Valid until the forest changes.
+// The same rows as the op table takes them. Valid until the forest changes.
 struct rows forest_rows(const struct forest *f);
 
 // Checks order, positions, sequence indices (< n_seqs) and tokens (< vocab) against the committed

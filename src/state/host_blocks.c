@@ -162,11 +162,11 @@ struct host_class {
     struct free_block *free;
     int64_t n_free;
     int64_t asked; // of the maker, and not collected yet
-    bool refused;  // the maker had no memory; until it is asked for again
+    bool refused;  // the maker had no memory; until it is requested again
 };
 
-void host_blocks_init(struct host_blocks *b, struct exec *x, int64_t most) {
-    *b = (struct host_blocks){.x = x, .most = most};
+void host_blocks_init(struct host_blocks *b, struct exec *x, int64_t max) {
+    *b = (struct host_blocks){.x = x, .most = max};
 }
 
 void host_blocks_fini(struct host_blocks *b) {
@@ -201,14 +201,14 @@ static struct host_class *class_for(struct host_blocks *b, size_t size) {
     return &b->classes[b->n++];
 }
 
-static void push(struct host_class *c, void *p) {
+static void push_free(struct host_class *c, void *p) {
     struct free_block *f = p;
     f->next = c->free;
     c->free = f;
     c->n_free++;
 }
 
-static void *pop(struct host_class *c) {
+static void *pop_free(struct host_class *c) {
     struct free_block *f = c->free;
     if (f) {
         c->free = f->next;
@@ -217,7 +217,7 @@ static void *pop(struct host_class *c) {
     return f;
 }
 
-static void collect(struct host_blocks *b) {
+static void collect_made(struct host_blocks *b) {
     size_t bytes;
     void *p;
     while (b->maker && host_maker_collect(b->maker, &bytes, &p)) {
@@ -225,18 +225,18 @@ static void collect(struct host_blocks *b) {
         c->asked--;
         c->refused = !p;
         if (p)
-            push(c, p);
+            push_free(c, p);
         else
             b->held -= (int64_t)bytes;
     }
 }
 
-// Gives free blocks of all classes but one back until at most `most` bytes are held.
-static void trim(struct host_blocks *b, int64_t most, const struct host_class *but) {
-    for (int64_t i = 0; i < b->n && b->held > most; i++) {
+// Gives free blocks of all classes but one back until at most `max` bytes are held.
+static void trim_classes(struct host_blocks *b, int64_t max, const struct host_class *but) {
+    for (int64_t i = 0; i < b->n && b->held > max; i++) {
         struct host_class *c = &b->classes[i];
-        while (c != but && c->free && b->held > most) {
-            void *p = pop(c);
+        while (c != but && c->free && b->held > max) {
+            void *p = pop_free(c);
             if (b->maker)
                 host_maker_free(b->maker, p);
             else
@@ -247,11 +247,11 @@ static void trim(struct host_blocks *b, int64_t most, const struct host_class *b
 }
 
 // Counts a block of the class as held, if that is within what may be.
-static bool grow(struct host_blocks *b, const struct host_class *c) {
-    int64_t most = b->most - b->other - (int64_t)c->bytes;
-    if (b->held > most)
-        trim(b, most, c);
-    if (b->held > most)
+static bool grow_class(struct host_blocks *b, const struct host_class *c) {
+    int64_t max = b->most - b->other - (int64_t)c->bytes;
+    if (b->held > max)
+        trim_classes(b, max, c);
+    if (b->held > max)
         return false;
     b->held += (int64_t)c->bytes;
     return true;
@@ -263,9 +263,9 @@ void *host_blocks_take(struct host_blocks *b, size_t bytes) {
     if (!c)
         return NULL;
     if (!c->free)
-        collect(b);
-    void *p = pop(c);
-    if (!p && grow(b, c) && !(p = exec_host_alloc(b->x, size)))
+        collect_made(b);
+    void *p = pop_free(c);
+    if (!p && grow_class(b, c) && !(p = exec_host_alloc(b->x, size)))
         b->held -= (int64_t)size;
     if (p)
         b->used += (int64_t)size;
@@ -276,11 +276,11 @@ bool host_blocks_ready(struct host_blocks *b, size_t bytes, int64_t n) {
     struct host_class *c = class_for(b, host_blocks_size(bytes));
     if (!c || !exec_host_pinned(b->x))
         return true;
-    collect(b);
+    collect_made(b);
     if (!b->maker && host_maker_create(&b->maker, b->x, NULL))
         return true;
     while (!c->refused && c->n_free + c->asked < n) {
-        if (!grow(b, c))
+        if (!grow_class(b, c))
             return true;
         if (!host_maker_ask(b->maker, c->bytes)) {
             b->held -= (int64_t)c->bytes;
@@ -298,10 +298,10 @@ void host_blocks_give(struct host_blocks *b, void *p, size_t bytes) {
     if (!p)
         return;
     size_t size = host_blocks_size(bytes);
-    push(class_of(b, size), p);
+    push_free(class_of(b, size), p);
     b->used -= (int64_t)size;
 }
 
-void host_blocks_trim(struct host_blocks *b, int64_t most) {
-    trim(b, most, NULL);
+void host_blocks_trim(struct host_blocks *b, int64_t max) {
+    trim_classes(b, max, NULL);
 }

@@ -24,20 +24,20 @@ struct host_blocks {
     struct host_maker *maker; // NULL until it is needed
 };
 
-void host_blocks_init(struct host_blocks *b, struct exec *x, int64_t most);
+void host_blocks_init(struct host_blocks *b, struct exec *x, int64_t max);
 void host_blocks_fini(struct host_blocks *b); // after all blocks have been given back
 
 // Bytes that a block for `bytes` has: somewhat more, so that few sizes occur.
 size_t host_blocks_size(size_t bytes);
 // A block for bytes > 0, and back, with the same number. Free ones of other sizes are given back to
-// the system where there would be more than `most`. NULL: there is no memory, or more than that.
+// the system where there would be more than `max`. NULL: there is no memory, or more than that.
 void *host_blocks_take(struct host_blocks *b, size_t bytes);
 // Whether n blocks for so many bytes can be taken without waiting for the system. If not, those
 // that lack are being made, and it is best asked again. True also where taking is fast (memory is
 // not pinned), or where they cannot be made, so that taking is what says so.
 bool host_blocks_ready(struct host_blocks *b, size_t bytes, int64_t n);
 void host_blocks_give(struct host_blocks *b, void *p, size_t bytes); // NULL is allowed
-// Gives free blocks back to the system until at most `most` bytes are held, or none is free.
-void host_blocks_trim(struct host_blocks *b, int64_t most);
+// Gives free blocks back to the system until at most `max` bytes are held, or none is free.
+void host_blocks_trim(struct host_blocks *b, int64_t max);
 
 #endif

@@ -86,7 +86,7 @@ bool image_settled(const struct image *m, struct copier *copier);
 // Waits for its copies, by the copier that was given to image_take. ERR_DEVICE: they failed.
 int image_settle(struct image *m, struct copier *copier, struct err *e);
 
-// Bytes that are freed with it: its own, with those pages that nobody shares.
+// Bytes that are freed with it: its own, with those pages that are not shared.
 int64_t image_own_bytes(const struct image *m);
 // Whether any page is of both.
 bool image_shares(const struct image *a, const struct image *b);

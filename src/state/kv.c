@@ -53,7 +53,7 @@ void kv_pool_join(struct kv_pool *p, struct kv_budget *b) {
     b->pools = p;
 }
 
-static void leave(struct kv_pool *p) {
+static void leave_budget(struct kv_pool *p) {
     if (!p->budget)
         return;
     p->budget->held -= p->held * p->layout.page_bytes;
@@ -99,7 +99,7 @@ void kv_pool_destroy(struct kv_pool *p) {
         return;
     for (int64_t i = 0; i < p->n; i++)
         exec_ops(p->x)->free(p->x, p->pages[i].data);
-    leave(p);
+    leave_budget(p);
     free(p->pages);
     free(p);
 }
@@ -384,7 +384,7 @@ struct kv_needs kv_needs_q8(const struct kv_needs *s) {
 }
 
 static int64_t most_pages(const struct kv_need *g, int64_t n, int64_t step) {
-    // Behind the window lies a page of slack, and one that the window begins within; before it what
+    // After the window lies a page of slack, and one that the window begins within; before it what
     // is reserved, of which the last page need not be full.
     int64_t held = g->window + g->late + step + 2 * KV_PAGE - 1;
     return ceil_div(g->window ? min_i64(n, held) : n, KV_PAGE);

@@ -55,7 +55,7 @@ void kv_fini(struct kv *k); // gives all pages back
 // Makes positions len .. len+n-1 writable: pages exist and belong to this kv alone (shared ones are
 // copied). ERR_MEMORY or ERR_LIMIT: nothing has changed, and no page is kept.
 int kv_reserve(struct kv *k, int64_t n, struct err *e);
-// Takes a reservation back: gives the pages behind the first n_pages back, none of which may hold
+// Takes a reservation back: gives the pages after the first n_pages back, none of which may hold
 // positions below len.
 void kv_release(struct kv *k, int64_t n_pages);
 
@@ -72,7 +72,7 @@ bool kv_keeps(const struct kv *k, int64_t n);
 void kv_truncate(struct kv *k, int64_t n);
 
 // Makes dst (initialised, same pool) hold the first n positions of src by reference. n <= src->len.
-// dst's former pages are given back. The page that n lies on is copied by whoever writes first.
+// dst's former pages are given back. The page that n lies on is copied by the first writer.
 // ERR_MEMORY leaves dst unchanged.
 int kv_share(struct kv *dst, const struct kv *src, int64_t n, struct err *e);
 

@@ -17,7 +17,7 @@ struct recurrent {
     struct gdn_shape shape;
     int n_layers;
     struct gdn_state *layers; // [n_layers]; ops may swap the pointers inside one state
-    float *block;             // device memory behind all of them
+    float *block;             // device memory of all of them
 };
 
 // All-zero state, as before the first token. n_layers may be 0. ERR_MEMORY.

@@ -89,7 +89,7 @@ int sequence_sparse(struct sequence *s, int64_t end, struct err *e) {
 int sequence_reserve(struct sequence *s, int64_t n, struct err *e) {
     if (n < 0 || s->len + n > s->spec.max_len)
         return err_set(e, ERR_LIMIT,
-                       "%lld more tokens do not fit behind %lld in a context of %lld; shorten the "
+                       "%lld more tokens do not fit after %lld in a context of %lld; shorten the "
                        "text or raise the context size",
                        (long long)n, (long long)s->len, (long long)s->spec.max_len);
     int rc = sequence_write(s, e);
@@ -136,7 +136,7 @@ int64_t sequence_resume(const struct sequence *s) {
 }
 
 // Whether all parts but the recurrent one can be cut to n.
-static bool keeps(const struct sequence *s, int64_t n) {
+static bool keeps_parts(const struct sequence *s, int64_t n) {
     bool all = true;
     for (int i = 0; i < s->spec.n_groups; i++)
         all = all && kv_keeps(&s->kv[i], n);
@@ -146,7 +146,7 @@ static bool keeps(const struct sequence *s, int64_t n) {
 }
 
 // Everything that is only a length; the recurrent state is the caller's.
-static void cut(struct sequence *s, int64_t n) {
+static void cut_lengths(struct sequence *s, int64_t n) {
     for (int i = 0; i < s->spec.n_groups; i++)
         kv_truncate(&s->kv[i], n);
     for (int i = 0; i < s->spec.n_attached; i++)
@@ -166,24 +166,24 @@ int sequence_truncate(struct sequence *s, int64_t n, int64_t *kept, struct err *
     *kept = n == s->len ? n : s->spec.n_recurrent == 0 ? n : h <= n ? h : 0;
     if (n == s->len)
         return 0;
-    if (!keeps(s, *kept))
+    if (!keeps_parts(s, *kept))
         *kept = 0;
     if (*kept == 0)
         recurrent_reset(&s->recurrent);
     else
         recurrent_rewind(&s->recurrent);
-    cut(s, *kept);
+    cut_lengths(s, *kept);
     return 0;
 }
 
 // Pages that were written when ops failed are cleared when they are next taken (kv.c), and what is
-// waiting in attachments is behind their length.
+// waiting in attachments is after their length.
 void sequence_renew(struct sequence *s) {
     s->written = exec_stretch(s->spec.x);
     for (int i = 0; i < s->spec.n_attached; i++)
         attachment_write(s->attached[i]);
     recurrent_reset(&s->recurrent);
-    cut(s, 0);
+    cut_lengths(s, 0);
 }
 
 int sequence_fork(const struct sequence *s, struct sequence **out, struct err *e) {

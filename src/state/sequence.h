@@ -5,7 +5,7 @@
 // to any length, with one to the last multiple of 32. A failed call leaves it as it was.
 //
 // Ops tell of a failure only at the next exec_status (ops.h). A sequence whose state was being
-// written in a stretch that failed is spoilt, and so is what was forked, saved or restored in it:
+// written in a stretch that failed is invalid, and so is what was forked, saved or restored in it:
 // every later call with it is refused with ERR_STATE. It can only be destroyed or emptied
 // (sequence_renew), and its tokens have to be run again.
 #ifndef COPPICE_STATE_SEQUENCE_H
@@ -31,7 +31,7 @@ struct attachment_kind {
     struct exec *x;   // device that its memory lies on
     int (*create)(const struct attachment_kind *k, struct attachment **out, struct err *e);
     void (*destroy)(struct attachment *a);
-    // Room for n more positions behind len, so that append cannot fail; gives such room back.
+    // Room for n more positions after len, so that append cannot fail; gives such room back.
     int (*reserve)(struct attachment *a, int64_t n, struct err *e);
     void (*release)(struct attachment *a);
     // The next `count` positions, reserved before: rows[0..count) of the model's last pass.
@@ -81,7 +81,7 @@ static inline bool attachment_usable(const struct attachment *a) {
 // to any length, with one to the last multiple of 32. A failed call leaves it as it was.
 //
 // Ops tell of a failure only at the next exec_status (ops.h). A sequence whose state was being
-// written in a stretch that failed is spoilt, and so is what was forked, saved or restored in it:
+// written in a stretch that failed is invalid, and so is what was forked, saved or restored in it:
 // every later call with it is refused with ERR_STATE. It can only be destroyed or emptied
 // (sequence_renew), and its tokens have to be run again.
 
@@ -128,7 +128,7 @@ void sequence_destroy(struct sequence *s); // NULL is allowed
 int64_t sequence_len(const struct sequence *s);           // committed tokens
 const int32_t *sequence_tokens(const struct sequence *s); // [len], borrowed until the next change
 
-bool sequence_usable(const struct sequence *s);              // whether it is not spoilt
+bool sequence_usable(const struct sequence *s);              // whether it is valid
 int sequence_check(const struct sequence *s, struct err *e); // the same as an error: ERR_STATE
 // Must precede whatever queues a change of its state; also checks. sequence_reserve includes it.
 int sequence_write(struct sequence *s, struct err *e);
@@ -155,7 +155,7 @@ struct attachment *sequence_attached(const struct sequence *s, const struct atta
 // tokens *kept .. n-1 (copy them first: the list is cut to *kept).
 int sequence_truncate(struct sequence *s, int64_t n, int64_t *kept, struct err *e);
 
-// Empties it, spoilt or not: it is usable again and begins as a new one does.
+// Empties it, valid or not: it is usable again and begins as a new one does.
 void sequence_renew(struct sequence *s);
 
 // The length that a checkpoint made now has: the present one, or with a recurrent part the last

@@ -181,7 +181,7 @@ void stored_damaged(struct stored_in *in) {
 }
 
 // Bytes of the source, in a section or not.
-static void take(struct stored_in *in, void *data, size_t n) {
+static void read_source(struct stored_in *in, void *data, size_t n) {
     if (!in->rc)
         in->rc = in->source(in->arg, data, n, &in->err);
     if (in->rc)
@@ -195,7 +195,7 @@ void stored_get(struct stored_in *in, void *data, size_t n) {
         stored_damaged(in);
     else
         in->left -= n;
-    take(in, data, n);
+    read_source(in, data, n);
 }
 
 uint32_t stored_get_u32(struct stored_in *in) {
@@ -224,9 +224,9 @@ void stored_get_text(struct stored_in *in, char *s) {
 void stored_enter(struct stored_in *in, char *tag) {
     unsigned char n[8];
     hash_begin(&in->hash, 0);
-    take(in, tag, 4);
+    read_source(in, tag, 4);
     tag[4] = 0;
-    take(in, n, sizeof n);
+    read_source(in, n, sizeof n);
     in->left = le_number(n, 8);
 }
 
@@ -235,7 +235,7 @@ void stored_leave(struct stored_in *in) {
     uint64_t want = hash_end(&in->hash);
     if (in->left)
         stored_damaged(in);
-    take(in, b, sizeof b);
+    read_source(in, b, sizeof b);
     if (le_number(b, 8) != want)
         stored_damaged(in);
 }
@@ -254,7 +254,7 @@ static unsigned char *read_buffer(struct stored_in *in, size_t n) {
     return NULL;
 }
 
-// Floats that are kept apart; whoever keeps them has seen to it that they are whole.
+// Floats that are kept apart; their keeper has checked that they are whole.
 static void get_apart(struct stored_in *in, struct exec *x, float *p, int64_t n) {
     size_t bytes = (size_t)n * sizeof *p;
     const float *host = in->rc || !bytes ? NULL : in->apart->get_bytes(in->apart->arg, bytes);
@@ -267,14 +267,14 @@ static void get_apart(struct stored_in *in, struct exec *x, float *p, int64_t n)
 }
 
 void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n) {
-    int64_t most = PIECE / (int64_t)sizeof *p;
+    int64_t max = PIECE / (int64_t)sizeof *p;
     if (in->apart) {
         get_apart(in, x, p, n);
         return;
     }
     float *host = (float *)read_buffer(in, PIECE);
-    for (int64_t i = 0; !in->rc && i < n; i += most) {
-        int64_t some = min_i64(n - i, most);
+    for (int64_t i = 0; !in->rc && i < n; i += max) {
+        int64_t some = min_i64(n - i, max);
         stored_get(in, host, (size_t)some * sizeof *p);
         if (!in->rc && !finite_f32(host, some))
             stored_damaged(in);

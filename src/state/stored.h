@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The serial form of state: sections with lengths and hashes, written to a sink and read from a
 // source piece by piece, so that neither needs all of it in memory. What a section holds is its
-// owner's business (checkpoints, attachments). Numbers are little-endian. Errors stay in
+// owner's concern (checkpoints, attachments). Numbers are little-endian. Errors stay in
 // the struct: after the first one nothing more is written, and reads give zeros.
 #ifndef COPPICE_STATE_STORED_H
 #define COPPICE_STATE_STORED_H
@@ -20,7 +20,7 @@ typedef int stored_sink(void *arg, const void *data, size_t n, struct err *e);
 typedef int stored_source(void *arg, void *data, size_t n, struct err *e);
 int stored_ends_early(struct err *e);
 
-// What is kept apart from the serial form, by whoever writes and reads it: bytes of devices, in the
+// What is kept apart from the serial form, by its writer and reader: bytes of devices, in the
 // order in which they come, and the pages of groups, numbered from 0 in theirs.
 struct stored_apart {
     void *arg;

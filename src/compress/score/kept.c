@@ -12,14 +12,14 @@ size_t score_kept_part(const struct score_kept *k, int layer, enum score_kept_pa
 }
 
 // Of the array i of a text.
-static size_t bytes_of(const struct score_kept *k, int i) {
+static size_t part_bytes(const struct score_kept *k, int i) {
     return score_kept_part(k, i / SCORE_KEPT_PARTS, (enum score_kept_part)(i % SCORE_KEPT_PARTS));
 }
 
 int64_t score_kept_block(const struct score_kept *k) {
     size_t sum = SCORE_KEPT_BLOCK * sizeof(int32_t);
     for (int i = 0; i < k->layers * SCORE_KEPT_PARTS; i++)
-        sum += bytes_of(k, i);
+        sum += part_bytes(k, i);
     return (int64_t)sum;
 }
 
@@ -50,22 +50,22 @@ void score_kept_drop(struct score_kept *k, struct score_kept_text *t) {
     k->texts[k->n] = (struct score_kept_text){0};
 }
 
-static int64_t in_common(const struct score_kept_text *t, const int32_t *ids, int64_t most) {
+static int64_t in_common(const struct score_kept_text *t, const int32_t *ids, int64_t max) {
     size_t block = SCORE_KEPT_BLOCK * sizeof *ids;
     int64_t i = 0;
-    while (i < most && i < t->blocks &&
+    while (i < max && i < t->blocks &&
            !memcmp(t->ids + i * SCORE_KEPT_BLOCK, ids + i * SCORE_KEPT_BLOCK, block))
         i++;
     return i;
 }
 
 struct score_kept_text *score_kept_find(struct score_kept *k, const int32_t *ids, int64_t n,
-                                        int64_t most, int64_t *common) {
+                                        int64_t max, int64_t *common) {
     struct score_kept_text *best = NULL;
     *common = 0;
-    most = min_i64(most, n / SCORE_KEPT_BLOCK);
+    max = min_i64(max, n / SCORE_KEPT_BLOCK);
     for (int i = 0; i < k->n; i++) {
-        int64_t have = in_common(&k->texts[i], ids, most);
+        int64_t have = in_common(&k->texts[i], ids, max);
         if (have > *common) {
             *common = have;
             best = &k->texts[i];
@@ -77,7 +77,7 @@ struct score_kept_text *score_kept_find(struct score_kept *k, const int32_t *ids
 }
 
 // Its arrays hold so many blocks from now on; the first ones that it had stay.
-static bool resize(const struct score_kept *k, struct score_kept_text *t, int64_t blocks) {
+static bool resize_text(const struct score_kept *k, struct score_kept_text *t, int64_t blocks) {
     size_t n = (size_t)blocks;
     int32_t *ids = realloc(t->ids, n * SCORE_KEPT_BLOCK * sizeof *ids);
     if (!ids)
@@ -88,7 +88,7 @@ static bool resize(const struct score_kept *k, struct score_kept_text *t, int64_
     if (!t->parts)
         return false;
     for (int i = 0; i < k->layers * SCORE_KEPT_PARTS; i++) {
-        size_t bytes = bytes_of(k, i);
+        size_t bytes = part_bytes(k, i);
         unsigned char *p = bytes ? realloc(t->parts[i], n * bytes) : NULL;
         if (bytes && !p)
             return false;
@@ -123,18 +123,18 @@ static struct score_kept_text *by_use(struct score_kept *k, uint64_t used) {
 static void copy_blocks(const struct score_kept *k, struct score_kept_text *to,
                         const struct score_kept_text *from, int64_t n) {
     for (int i = 0; i < k->layers * SCORE_KEPT_PARTS; i++)
-        if (bytes_of(k, i))
-            memcpy(to->parts[i], from->parts[i], (size_t)n * bytes_of(k, i));
+        if (part_bytes(k, i))
+            memcpy(to->parts[i], from->parts[i], (size_t)n * part_bytes(k, i));
 }
 
 // A text of its own beside `from`, which is named by its use: texts move when others are dropped.
-static struct score_kept_text *add(struct score_kept *k, uint64_t from, int64_t common,
-                                   int64_t blocks) {
+static struct score_kept_text *add_text(struct score_kept *k, uint64_t from, int64_t common,
+                                        int64_t blocks) {
     if (!make_room(k, from, blocks))
         return NULL;
     struct score_kept_text *t = &k->texts[k->n++];
     *t = (struct score_kept_text){0};
-    if (!resize(k, t, blocks)) {
+    if (!resize_text(k, t, blocks)) {
         score_kept_drop(k, t);
         return NULL;
     }
@@ -144,14 +144,14 @@ static struct score_kept_text *add(struct score_kept *k, uint64_t from, int64_t 
 }
 
 // `from` becomes the new text.
-static struct score_kept_text *extend(struct score_kept *k, uint64_t from, int64_t common,
-                                      int64_t blocks) {
+static struct score_kept_text *extend_text(struct score_kept *k, uint64_t from, int64_t common,
+                                           int64_t blocks) {
     struct score_kept_text *t = by_use(k, from);
     t->blocks = min_i64(t->blocks, common);
     if (!make_room(k, from, blocks - t->blocks))
         return NULL;
     t = by_use(k, from);
-    if (resize(k, t, blocks))
+    if (resize_text(k, t, blocks))
         return t;
     score_kept_drop(k, t);
     return NULL;
@@ -159,17 +159,17 @@ static struct score_kept_text *extend(struct score_kept *k, uint64_t from, int64
 
 struct score_kept_text *score_kept_room(struct score_kept *k, struct score_kept_text *from,
                                         int64_t common, const int32_t *ids, int64_t blocks) {
-    int64_t most = min_i64(blocks, k->limit / score_kept_block(k));
-    if (most < 1 || most < common || most * 4 < blocks)
+    int64_t max = min_i64(blocks, k->limit / score_kept_block(k));
+    if (max < 1 || max < common || max * 4 < blocks)
         return NULL;
     uint64_t use = from ? from->used : 0;
     bool whole = from && common * 2 >= from->blocks;
-    struct score_kept_text *t = whole ? NULL : add(k, use, common, most);
+    struct score_kept_text *t = whole ? NULL : add_text(k, use, common, max);
     if (!t && from && by_use(k, use))
-        t = extend(k, use, common, most);
+        t = extend_text(k, use, common, max);
     if (!t)
         return NULL;
-    memcpy(t->ids, ids, (size_t)most * SCORE_KEPT_BLOCK * sizeof *ids);
+    memcpy(t->ids, ids, (size_t)max * SCORE_KEPT_BLOCK * sizeof *ids);
     t->used = ++k->clock;
     return t;
 }

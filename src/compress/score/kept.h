@@ -3,7 +3,7 @@
 // the keys of its score and the keys, values and block means of its attention, in whole blocks of
 // 128 tokens. They depend on the tokens before them alone, so a text that begins with the same
 // tokens takes them as they are and gets the scores that it would get anyway, bit for bit. It holds
-// bytes and compares tokens; what the bytes are is the scorer's business (score.c).
+// bytes and compares tokens; what the bytes are is the scorer's concern (score.c).
 #ifndef COPPICE_COMPRESS_SCORE_KEPT_H
 #define COPPICE_COMPRESS_SCORE_KEPT_H
 
@@ -37,10 +37,10 @@ int64_t score_kept_bytes(const struct score_kept *k); // that texts have now
 size_t score_kept_part(const struct score_kept *k, int layer, enum score_kept_part part);
 void score_kept_fini(struct score_kept *k);
 
-// The text that has the most whole blocks in common with ids[n], and how many, `most` at most; NULL
+// The text that has the most whole blocks in common with ids[n], and how many, `max` at most; NULL
 // and 0: none has. Valid until the next score_kept_room or _drop.
 struct score_kept_text *score_kept_find(struct score_kept *k, const int32_t *ids, int64_t n,
-                                        int64_t most, int64_t *common);
+                                        int64_t max, int64_t *common);
 // Makes room for the first blocks of a text (ids[blocks * 128]) of which `common` are those of
 // `from` (NULL where common is 0), which are in it already; the caller fills the others, or drops
 // it. A text that is continued, or of which less than half is left, gives its memory; others that

@@ -289,7 +289,7 @@ static int score_reserve(struct model_scorer *s, int64_t n, struct err *e) {
 // for the last blocks of a text, which see everything (struct sparse_options): those are neither
 // kept nor taken.
 
-static void shape(struct model_scorer *s) {
+static void set_kept_shape(struct model_scorer *s) {
     struct score_kept *k = &s->kept;
     size_t row = (size_t)(s->p.n_kv * s->p.head_dim) * sizeof(float);
     k->layers = s->o.layers;
@@ -300,7 +300,7 @@ static void shape(struct model_scorer *s) {
 }
 
 // Whole blocks at the begin of a text of n tokens that what follows them cannot change.
-static int64_t lasting(const struct model_scorer *s, int64_t n) {
+static int64_t lasting_blocks(const struct model_scorer *s, int64_t n) {
     bool all = s->o.dense || s->o.sparse.density > 0; // no block is special
     int64_t whole = n / SPARSE_BLOCK;
     return all ? whole : min_i64(whole, max_i64(sparse_blocks(n) - s->o.sparse.last_full, 0));
@@ -312,9 +312,9 @@ static struct score_reuse score_reuse_begin(struct model_scorer *s, const struct
     s->known = 0;
     if (s->o.keep <= 0)
         return u;
-    shape(s);
-    int64_t blocks = lasting(s, c->n), most = min_i64(blocks, c->query / SPARSE_BLOCK);
-    struct score_kept_text *from = score_kept_find(&s->kept, c->ids, c->n, most, &u.known);
+    set_kept_shape(s);
+    int64_t blocks = lasting_blocks(s, c->n), max = min_i64(blocks, c->query / SPARSE_BLOCK);
+    struct score_kept_text *from = score_kept_find(&s->kept, c->ids, c->n, max, &u.known);
     u.text = blocks ? score_kept_room(&s->kept, from, u.known, c->ids, blocks) : NULL;
     if (!u.text)
         return (struct score_reuse){0};
@@ -324,8 +324,8 @@ static struct score_reuse score_reuse_begin(struct model_scorer *s, const struct
 }
 
 // Where the blocks of a part lie on the device.
-static unsigned char *device(const struct model_scorer *s, enum score_kept_part part,
-                             int64_t block) {
+static unsigned char *kept_on_device(const struct model_scorer *s, enum score_kept_part part,
+                                     int64_t block) {
     unsigned char *const at[SCORE_KEPT_PARTS] = {[SCORE_KEPT_KEYS] = (unsigned char *)s->t.k,
                                                  [SCORE_KEPT_PAGES] = s->t.pages,
                                                  [SCORE_KEPT_MEANS] = (unsigned char *)s->t.means};
@@ -338,7 +338,7 @@ static void score_reuse_layer(struct model_scorer *s, const struct score_reuse *
         enum score_kept_part part = (enum score_kept_part)i;
         size_t bytes = score_kept_part(&s->kept, layer, part);
         if (bytes)
-            exec_ops(s->x)->upload(s->x, device(s, part, 0),
+            exec_ops(s->x)->upload(s->x, kept_on_device(s, part, 0),
                                    score_kept_at(&s->kept, u->text, layer, part, 0),
                                    (size_t)u->known * bytes);
     }
@@ -350,7 +350,7 @@ static void score_reuse_take(struct model_scorer *s, const struct score_reuse *u
         size_t bytes = score_kept_part(&s->kept, layer, part);
         if (bytes)
             exec_ops(s->x)->download(s->x, score_kept_at(&s->kept, u->text, layer, part, u->known),
-                                     device(s, part, u->known),
+                                     kept_on_device(s, part, u->known),
                                      (size_t)(u->blocks - u->known) * bytes);
     }
 }
@@ -392,7 +392,7 @@ static int check_arch(const struct gguf *g, struct err *e) {
                    s ? (int)(n < 64 ? n : 64) : 4, s ? s : "none");
 }
 
-static struct attention_shape shape_of(const struct model_params *p) {
+static struct attention_shape attention_shape_of(const struct model_params *p) {
     return (struct attention_shape){.dim = p->dim,
                                     .n_heads = p->n_heads,
                                     .n_kv = p->n_kv,
@@ -433,7 +433,7 @@ static int load_last(struct model_scorer *s, struct score_layer *y, int i, struc
 
 static int load_layers(struct model_scorer *s, struct err *e) {
     const struct model_params *p = &s->p;
-    const struct attention_shape shape = shape_of(p);
+    const struct attention_shape shape = attention_shape_of(p);
     struct load *l = &s->load;
     char name[LOAD_NAME];
     int rc = 0;
@@ -484,8 +484,8 @@ static int check_backend(const struct model_scorer *s, struct err *e) {
 }
 
 // Checks and counts, or loads, with the options' zeros filled in.
-static int build(struct model_scorer *s, const struct gguf *g, const struct score_options *o,
-                 bool dry, struct err *e) {
+static int build_scorer(struct model_scorer *s, const struct gguf *g, const struct score_options *o,
+                        bool dry, struct err *e) {
     struct model_plan plan;
     const struct model_options options = model_options_default();
     s->o = *o;
@@ -530,7 +530,7 @@ int score_plan_of(struct score_plan *p, const struct exec *x, const struct gguf 
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a scorer's plan");
     s->x = (struct exec *)x; // a dry load only asks it for sizes
-    int rc = build(s, g, o, true, e);
+    int rc = build_scorer(s, g, o, true, e);
     if (!rc) {
         *p = score_plan_shape(&s->p, x, &s->o, n, s->load.weight_bytes);
         p->chunk += s->load.buffer_bytes;
@@ -686,7 +686,7 @@ static void score_layer(struct model_scorer *s, const struct score_layer *y, int
 }
 
 // Embeddings of rows of the text from `first` on.
-static void embed(struct model_scorer *s, const int32_t *ids, int64_t first, int64_t n) {
+static void embed_rows(struct model_scorer *s, const int32_t *ids, int64_t first, int64_t n) {
     score_embed(&s->embedding, ids + first, n, s->t.h + first * s->p.dim);
 }
 
@@ -696,7 +696,7 @@ static void run_layers(struct model_scorer *s, const int32_t *ids, int64_t n_q, 
     if (step > s->o.chunk)
         step = s->o.chunk;
     score_embed_begin(&s->embedding);
-    embed(s, ids, n - n_q, n_q); // the others come chunk by chunk
+    embed_rows(s, ids, n - n_q, n_q); // the others come chunk by chunk
     for (int i = 0; i < s->o.layers; i++) {
         const struct score_layer *y = &s->layers[i];
         bool scored = i >= s->o.layers - s->o.last, last = i == s->o.layers - 1;
@@ -706,7 +706,7 @@ static void run_layers(struct model_scorer *s, const int32_t *ids, int64_t n_q, 
         for (int64_t at = first; at < n; at += step) {
             const struct span c = {at, n - at < step ? n - at : step};
             if (i == 0)
-                embed(s, ids, at, min_i64(at + c.n, n - n_q) - at);
+                embed_rows(s, ids, at, min_i64(at + c.n, n - n_q) - at);
             run_chunk(s, y, &c, n, last);
         }
         if (scored)
@@ -771,8 +771,8 @@ static int score_text(struct scorer *base, const struct score_call *c, struct er
     return rc;
 }
 
-static int prepare(struct exec *x, const struct gguf *g, const struct score_options *o,
-                   struct err *e) {
+static int prepare_load(struct exec *x, const struct gguf *g, const struct score_options *o,
+                        struct err *e) {
     struct score_plan plan;
     int rc = score_plan_of(&plan, x, g, o, 0, e);
     if (!rc)
@@ -790,9 +790,9 @@ int score_open(struct scorer **out, struct exec *x, const struct gguf *g,
         return err_set(e, ERR_MEMORY, "no memory for a scorer");
     s->base.kind = &kind;
     s->x = x;
-    int rc = exec_is_device(x) ? prepare(x, g, o, e) : 0;
+    int rc = exec_is_device(x) ? prepare_load(x, g, o, e) : 0;
     if (!rc)
-        rc = build(s, g, o, false, e);
+        rc = build_scorer(s, g, o, false, e);
     if (!rc)
         rc = check_backend(s, e);
     if (!rc)

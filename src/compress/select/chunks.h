@@ -16,10 +16,10 @@
 // From worst to best.
 enum border {
     BORDER_NONE,
-    BORDER_MARK,     // behind a comma, a semicolon or a closing bracket
-    BORDER_WORD,     // behind white space, or beside an ideograph
-    BORDER_LINE,     // behind a line end
-    BORDER_SENTENCE, // behind a sentence or an empty line
+    BORDER_MARK,     // after a comma, a semicolon or a closing bracket
+    BORDER_WORD,     // after white space, or beside an ideograph
+    BORDER_LINE,     // after a line end
+    BORDER_SENTENCE, // after a sentence or an empty line
     BORDER_END,      // the end of the text
 };
 

@@ -152,7 +152,7 @@ struct select_options select_options_default(void) {
     };
 }
 
-static int share(double v, const char *what, struct err *e) {
+static int check_share(double v, const char *what, struct err *e) {
     if (v > 0 && v <= 1) // false of what is no number
         return 0;
     return err_set(e, ERR_USAGE,
@@ -169,12 +169,12 @@ static int check_curve(const struct select_options *o, struct err *e) {
         const struct select_point *p = &o->curve[i];
         if (!(p->tokens >= 0) || !isfinite(p->tokens))
             return err_set(e, ERR_USAGE, "point %d of the curve is at %g tokens", i + 1, p->tokens);
-        int rc = share(p->keep, "a keep ratio of the curve", e);
+        int rc = check_share(p->keep, "a keep ratio of the curve", e);
         if (rc)
             return rc;
         if (i && p->tokens <= p[-1].tokens)
             return err_set(e, ERR_USAGE,
-                           "the curve has a point at %.0f tokens behind one at %.0f; lengths must "
+                           "the curve has a point at %.0f tokens after one at %.0f; lengths must "
                            "rise from point to point",
                            p->tokens, p[-1].tokens);
     }
@@ -187,16 +187,16 @@ int select_options_check(const struct select_options *o, struct err *e) {
         return err_set(e, ERR_USAGE,
                        "head, tail and the radius and hits of anchors cannot be negative");
     if (o->budget == SELECT_RATIO)
-        return share(o->keep, "the keep ratio", e);
+        return check_share(o->keep, "the keep ratio", e);
     if (o->budget == SELECT_CURVE)
         return check_curve(o, e);
     if (o->budget != SELECT_MASS)
         return err_set(e, ERR_USAGE, "there is no budget number %d", (int)o->budget);
-    rc = share(o->mass, "the mass of scores to keep", e);
+    rc = check_share(o->mass, "the mass of scores to keep", e);
     if (!rc)
-        rc = share(o->least, "the least share to keep", e);
+        rc = check_share(o->least, "the least share to keep", e);
     if (!rc)
-        rc = share(o->most, "the largest share to keep", e);
+        rc = check_share(o->most, "the largest share to keep", e);
     if (!rc && o->least > o->most)
         rc = err_set(e, ERR_USAGE, "the least share to keep, %g, is more than the largest, %g",
                      o->least, o->most);
@@ -204,7 +204,7 @@ int select_options_check(const struct select_options *o, struct err *e) {
 }
 
 // One number at s; what follows it in *end, which is s if there is none.
-static double number(const char *s, char **end) {
+static double read_number(const char *s, char **end) {
     *end = (char *)s;
     return *s == '.' || (*s >= '0' && *s <= '9') ? strtod(s, end) : NAN;
 }
@@ -212,11 +212,11 @@ static double number(const char *s, char **end) {
 static int read_point(const char **at, struct select_point *p, struct err *e) {
     const char *s = *at;
     char *end;
-    p->tokens = number(s, &end);
+    p->tokens = read_number(s, &end);
     bool good = end > s && *end == ':';
     if (good) {
         s = end + 1;
-        p->keep = number(s, &end);
+        p->keep = read_number(s, &end);
         good = end > s && (*end == '\0' || strchr(" ,\t\n", *end));
     }
     if (!good)
@@ -375,7 +375,7 @@ static int queue_anchors(struct ranking *r, struct err *e) {
     return anchors_find(&s, q, e);
 }
 
-static void keep(struct ranking *r, int64_t chunk) {
+static void keep_chunk(struct ranking *r, int64_t chunk) {
     r->kept[chunk] = 1;
     r->taken += r->cuts.c[chunk].count;
     r->mass += mass_of(r, chunk);
@@ -388,23 +388,23 @@ static void keep_always(struct ranking *r) {
         int64_t best = i;
         for (end = i + 1; end < r->cuts.n && c[end].part == c[i].part; end++)
             best = r->mean[end] > r->mean[best] ? end : best;
-        keep(r, best);
+        keep_chunk(r, best);
     }
 }
 
 // The next chunk of q that is not kept; -1: none.
-static int64_t peek(const struct ranking *r, struct queue *q) {
+static int64_t peek_queue(const struct ranking *r, struct queue *q) {
     while (q->next < q->n && r->kept[q->order[q->next]])
         q->next++;
     return q->next < q->n ? q->order[q->next] : -1;
 }
 
 // The queue whose turn it is; NULL when all are empty.
-static struct queue *turn(struct ranking *r, int64_t *chunk) {
+static struct queue *next_queue(struct ranking *r, int64_t *chunk) {
     struct queue *best = NULL;
     for (int i = 0; i < QUEUES; i++) {
         struct queue *q = &r->queue[i];
-        int64_t next = peek(r, q);
+        int64_t next = peek_queue(r, q);
         if (next < 0)
             continue;
         if (best && q->tokens * weight[best - r->queue] >= best->tokens * weight[i])
@@ -416,24 +416,24 @@ static struct queue *turn(struct ranking *r, int64_t *chunk) {
 }
 
 // Takes chunks while they fit and are wanted.
-static void take(struct ranking *r, double *budget) {
+static void take_chunks(struct ranking *r, double *budget) {
     bool by_mass = r->o->budget == SELECT_MASS;
     int64_t size = r->in->size ? r->in->size : r->tokens, chunk = 0;
     double all = (double)r->tokens;
     *budget = floor(all * (by_mass ? r->o->most : select_ratio(r->o, size)));
-    for (struct queue *q = turn(r, &chunk); q; q = turn(r, &chunk)) {
+    for (struct queue *q = next_queue(r, &chunk); q; q = next_queue(r, &chunk)) {
         int64_t count = r->cuts.c[chunk].count;
         if ((double)(r->taken + count) > *budget)
             break;
         bool enough = r->all_mass > 0 && r->mass >= r->o->mass * r->all_mass;
         if (by_mass && enough && (double)r->taken >= r->o->least * all)
             break;
-        keep(r, chunk);
+        keep_chunk(r, chunk);
         q->tokens += count;
     }
 }
 
-static int emit(const struct ranking *r, struct selection *out, struct err *e) {
+static int write_spans(const struct ranking *r, struct selection *out, struct err *e) {
     const struct chunk *c = r->cuts.c;
     out->spans = malloc(((size_t)r->cuts.n + 1) * sizeof *out->spans);
     if (!out->spans)
@@ -451,7 +451,7 @@ static int emit(const struct ranking *r, struct selection *out, struct err *e) {
     return 0;
 }
 
-static int reserve(struct ranking *r, struct err *e) {
+static int reserve_chunks(struct ranking *r, struct err *e) {
     size_t n = (size_t)r->cuts.n + 1;
     r->mean = calloc(n, sizeof *r->mean);
     r->kept = calloc(n, 1);
@@ -470,7 +470,7 @@ int select_spans(const struct select_input *in, const struct select_options *o,
     if (!rc)
         rc = chunks_make(&in->text, &r.cuts, e);
     if (!rc)
-        rc = reserve(&r, e);
+        rc = reserve_chunks(&r, e);
     if (!rc)
         rc = score_chunks(&r, e);
     if (!rc)
@@ -479,8 +479,8 @@ int select_spans(const struct select_input *in, const struct select_options *o,
         queue_scored(&r);
         queue_edges(&r);
         keep_always(&r);
-        take(&r, &out->budget);
-        rc = emit(&r, out, e);
+        take_chunks(&r, &out->budget);
+        rc = write_spans(&r, out, e);
     }
     for (int i = 0; i < QUEUES; i++)
         free(r.queue[i].order);

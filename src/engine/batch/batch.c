@@ -94,7 +94,7 @@ static bool is_end(const struct job *j, int32_t id) {
     return !j->r.ignore_eos && t && tokenizer_is_eog(t, id);
 }
 
-// The request's own answer, which is asked for once for each token, also where a step fails behind
+// The request's own answer, which is requested once for each token, also where a step fails after
 // its walk and the tokens are chosen again.
 static bool asks_to_stop(struct job *j, int32_t id) {
     if (j->asking++ < j->asked)
@@ -144,7 +144,7 @@ static int add_drafter(struct job *j, enum draft_kind kind, struct err *e) {
     return rc;
 }
 
-// The request's way of guessing, as the member wants it.
+// The request's way of guessing, as the member takes it.
 static int make_drafters(struct job *j, struct member_config *c, struct err *e) {
     int rc = 0;
     switch (j->r.how) {
@@ -395,15 +395,15 @@ static struct walk_limits limits_of(struct job *j) {
                                 .stop_arg = j};
 }
 
-static void fail(struct job *j, int rc, const struct err *e) {
+static void fail_job(struct job *j, int rc, const struct err *e) {
     j->rc = rc;
     j->err = *e;
 }
 
-// A step of this job has failed, or its mask was not made in it. Where its choices failed, behind
+// A step of this job has failed, or its mask was not made in it. Where its choices failed, after
 // rows that have become part of the sequence, these are cut off again, so that sequence and reply
-// fit each other. A spoilt sequence is its caller's to drop.
-static void settle(struct job *j) {
+// fit each other. A invalid sequence is its caller's to drop.
+static void undo_step(struct job *j) {
     int64_t kept;
     struct err e;
     j->m.hash = j->out->hash;
@@ -413,7 +413,7 @@ static void settle(struct job *j) {
     if (!rc)
         rc = sequence_truncate(j->m.seq, j->before, &kept, &e);
     if (rc)
-        fail(j, rc, &e);
+        fail_job(j, rc, &e);
 }
 
 // Whether the job's caller lets the next piece of its prompt be run.
@@ -461,15 +461,15 @@ static void make_checkpoint(struct job *j) {
 
 // most: rows; *deciding: most of them beside one, where log-probabilities of the prompt are wanted;
 // it becomes less.
-static void set_piece(struct job *j, int64_t most, int64_t *deciding) {
+static void set_piece(struct job *j, int64_t max, int64_t *deciding) {
     int64_t done = sequence_len(j->m.seq), left = job_left(j);
     (void)pass_points(j, done);
-    most = min_i64(most, next_point(j) - done);
+    max = min_i64(max, next_point(j) - done);
     if (j->r.prompt_logprobs)
-        most = min_i64(most, 1 + *deciding);
+        max = min_i64(max, 1 + *deciding);
     j->m.phase = MEMBER_PROMPT;
     j->m.piece = (j->again ? j->again : j->r.prompt) + done;
-    j->m.n_piece = min_i64(left, most);
+    j->m.n_piece = min_i64(left, max);
     j->m.choose = j->m.n_piece == left && j->max_new > 0 && j->out->n == 0;
     j->m.n_known = min_i64(j->m.n_piece, max_i64(j->r.n_prompt - 1 - done, 0));
     j->m.n_known = j->r.prompt_logprobs ? j->m.n_known : 0;
@@ -478,7 +478,7 @@ static void set_piece(struct job *j, int64_t most, int64_t *deciding) {
 }
 
 // Tokens of prompts that are still to be read.
-static int64_t unread(const struct batch *b) {
+static int64_t unread_tokens(const struct batch *b) {
     int64_t n = 0;
     for (const struct job *j = b->jobs; j; j = j->next)
         n += j->parked || job_ended(j) || job_decodes(j) ? 0 : job_left(j);
@@ -486,7 +486,7 @@ static int64_t unread(const struct batch *b) {
 }
 
 int64_t batch_piece_rows(const struct batch *b, int decoding) {
-    int64_t n = unread(b);
+    int64_t n = unread_tokens(b);
     return min_i64(session_chunk(b->s, n), session_pass_rows(b->s, n) - decoding);
 }
 
@@ -497,9 +497,9 @@ static int64_t deciding_rows(const struct batch *b, int decoding) {
 }
 
 // Fills b->turns: first those that decode, then pieces of prompts. Returns how many there are.
-static int gather(struct batch *b) {
-    int64_t most = session_pass_rows(b->s, unread(b)), rows = most;
-    int64_t left = session_chunk(b->s, unread(b));
+static int gather_turns(struct batch *b) {
+    int64_t max = session_pass_rows(b->s, unread_tokens(b)), rows = max;
+    int64_t left = session_chunk(b->s, unread_tokens(b));
     int n = 0;
     for (struct job *j = b->jobs; j && n < b->max_members; j = j->next) {
         if (j->parked || job_ended(j) || !job_decodes(j))
@@ -509,7 +509,7 @@ static int gather(struct batch *b) {
     }
     // Trees shrink rather than prompts starve, but every decoding job keeps its row.
     left = max_i64(min_i64(left, rows), GDN_BLOCK);
-    left = min_i64(left, most - n);
+    left = min_i64(left, max - n);
     int64_t deciding = deciding_rows(b, n);
     for (struct job *j = b->jobs; j && n < b->max_members && left > 0; j = j->next) {
         if (j->parked || job_ended(j) || job_decodes(j))
@@ -537,7 +537,7 @@ static int add_logprobs(struct job *j, struct err *e) {
 }
 
 // Appends newly chosen tokens to the reply and hands them to the caller.
-static void emit(struct job *j) {
+static void append_reply(struct job *j) {
     const struct walk *w = &j->m.walk;
     struct reply *out = j->out;
     memcpy(out->ids + out->n, w->chosen, (size_t)w->count * sizeof *out->ids);
@@ -552,13 +552,13 @@ static void record_step(struct job *j, const struct step_times *ms) {
     struct reply *out = j->out;
     if (j->m.rc == ERR_UNFINISHED) {
         j->unfinished = true;
-        settle(j);
+        undo_step(j);
         return;
     }
     if (!j->m.rc)
         j->m.rc = add_logprobs(j, &j->m.err);
     if (j->m.rc) {
-        fail(j, j->m.rc, &j->m.err);
+        fail_job(j, j->m.rc, &j->m.err);
         return;
     }
     step_times_add(&out->ms, ms);
@@ -573,7 +573,7 @@ static void record_step(struct job *j, const struct step_times *ms) {
         out->drafted += j->m.tree.n - 1;
     }
     if (j->m.walk.count)
-        emit(j);
+        append_reply(j);
     make_checkpoint(j);
     j->furthest = max_i64(j->furthest, sequence_len(j->m.seq));
     out->hash = j->m.hash;
@@ -608,51 +608,51 @@ int batch_pass(struct batch *b, const struct turn *turns, int n, int *stepped, s
     struct step_times ms = step_times_of(b->step);
     for (int i = 0; i < in; i++)
         if (rc)
-            settle(b->in[i]);
+            undo_step(b->in[i]);
         else
             record_step(b->in[i], &ms);
     return rc;
 }
 
 int batch_step(struct batch *b, int *stepped, struct err *e) {
-    return batch_pass(b, b->turns, gather(b), stepped, e);
+    return batch_pass(b, b->turns, gather_turns(b), stepped, e);
 }
 
 // Batches that live for one call.
 
-// Sums over the replies, as they are now.
+// Sums over the jobs, as they are now.
 struct sums {
-    int64_t tokens, drafted;
+    int64_t tokens, drafted, jobs;
     bool decoding; // all are, and none has ended
 };
 
-static struct sums sums_of(struct job *const *jobs, const struct reply *y, int n) {
+static struct sums sums_of(const struct batch *b) {
     struct sums s = {.decoding = true};
-    for (int i = 0; i < n; i++) {
-        s.tokens += y[i].n;
-        s.drafted += y[i].drafted;
-        s.decoding = s.decoding && job_decodes(jobs[i]) && !job_ended(jobs[i]);
+    for (const struct job *j = b->jobs; j; j = j->next) {
+        s.jobs++;
+        s.tokens += j->out->n;
+        s.drafted += j->out->drafted;
+        s.decoding = s.decoding && job_decodes(j) && !job_ended(j);
     }
     return s;
 }
 
 // Steps until all jobs have ended; the first failure of a job is the error.
-static int run_all(struct batch *b, struct job *const *jobs, const struct reply *y, int n,
-                   struct generate_cost *cost, struct err *e) {
+static int run_jobs(struct batch *b, struct generate_cost *cost, struct err *e) {
     for (int stepped = 1, rc = 0;;) {
-        struct sums before = sums_of(jobs, y, n);
+        struct sums before = sums_of(b);
         rc = batch_step(b, &stepped, e);
-        for (int i = 0; !rc && i < n; i++)
-            rc = job_failed(jobs[i], e);
+        for (const struct job *j = b->jobs; !rc && j; j = j->next)
+            rc = job_failed(j, e);
         if (rc || stepped == 0)
             return rc;
         if (!before.decoding || !cost)
             continue;
-        struct sums after = sums_of(jobs, y, n);
+        struct sums after = sums_of(b);
         struct step_times ms = batch_times(b);
         cost->steps++;
         cost->tokens += after.tokens - before.tokens;
-        cost->rows += after.drafted - before.drafted + n;
+        cost->rows += after.drafted - before.drafted + after.jobs;
         step_times_add(&cost->ms, &ms);
     }
 }
@@ -660,19 +660,16 @@ static int run_all(struct batch *b, struct job *const *jobs, const struct reply 
 int session_generate_many(struct session *s, const struct request *r, int n, struct reply *out,
                           struct generate_cost *cost, struct err *e) {
     struct batch *b = NULL;
-    struct job **jobs = calloc((size_t)n, sizeof *jobs);
+    struct job *j;
     memset(out, 0, (size_t)n * sizeof *out);
     if (cost)
         *cost = (struct generate_cost){0};
-    int rc = jobs ? 0 : err_set(e, ERR_MEMORY, "no memory for %d requests", n);
-    if (!rc)
-        rc = batch_create(&b, s, n, e);
+    int rc = batch_create(&b, s, n, e);
     for (int i = 0; !rc && i < n; i++)
-        rc = batch_join(b, &r[i], &out[i], &jobs[i], e);
+        rc = batch_join(b, &r[i], &out[i], &j, e);
     if (!rc)
-        rc = run_all(b, jobs, out, n, cost, e);
+        rc = run_jobs(b, cost, e);
     batch_destroy(b);
-    free(jobs);
     return rc;
 }
 

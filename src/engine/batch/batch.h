@@ -56,7 +56,7 @@ bool job_unfinished(const struct job *j);
 // What its last step did: the tree that was verified and the walk through it; read only.
 const struct member *job_member(const struct job *j);
 
-// Gives the pages of its text back: the sequence, spoilt or not, becomes empty, and prompt and
+// Gives the pages of its text back: the sequence, valid or not, becomes empty, and prompt and
 // reply so far are run again in pieces before the job goes on, which changes nothing in its reply.
 // After an error (ERR_MEMORY) it is as it was.
 int job_drop(struct job *j, struct err *e);
@@ -84,8 +84,8 @@ struct turn {
 
 // The same for turns[n], n <= max_members, of distinct jobs that are neither parked nor ended:
 // decoding ones first, then pieces, which together fit batch_piece_rows. After an error each of
-// them can go on as if the pass had not been: where its sequence is spoilt (sequence_usable),
-// behind job_drop. After ERR_DEVICE none can.
+// them can go on as if the pass had not been: where its sequence is invalid (sequence_usable),
+// after job_drop. After ERR_DEVICE none can.
 int batch_pass(struct batch *b, const struct turn *turns, int n, int *stepped, struct err *e);
 // Most rows of pieces in a pass beside so many decoding jobs.
 int64_t batch_piece_rows(const struct batch *b, int decoding);

@@ -112,12 +112,12 @@ int request_check(const struct request *r, const struct session *s, struct err *
 
 enum { BLOCK = 128 };
 
-int logprobs_init(struct logprobs *l, int n_best, int64_t most, struct err *e) {
-    *l = (struct logprobs){.n_best = n_best, .most = most};
-    l->blocks = calloc((size_t)(most / BLOCK + 1), sizeof *l->blocks);
+int logprobs_init(struct logprobs *l, int n_best, int64_t max, struct err *e) {
+    *l = (struct logprobs){.n_best = n_best, .most = max};
+    l->blocks = calloc((size_t)(max / BLOCK + 1), sizeof *l->blocks);
     if (!l->blocks)
         return err_set(e, ERR_MEMORY, "no memory for the log-probabilities of %lld tokens",
-                       (long long)most);
+                       (long long)max);
     return 0;
 }
 
@@ -149,7 +149,7 @@ int logprobs_add(struct logprobs *l, const struct sample_logprobs *p, struct err
     if (i % BLOCK == 0)
         l->blocks[i / BLOCK] = malloc(cells * sizeof(float));
     if (!l->blocks[i / BLOCK])
-        return err_set(e, ERR_MEMORY, "no memory for the log-probabilities behind %lld tokens",
+        return err_set(e, ERR_MEMORY, "no memory for the log-probabilities after %lld tokens",
                        (long long)i);
     *chosen_of(l, i) = p->chosen;
     memcpy(ids_of(l, i), p->ids, best * sizeof *p->ids);

@@ -20,8 +20,8 @@ struct logprobs {
     void **blocks; // NULL: none were asked for
 };
 
-// Room for `most` tokens, each with n_best of the best ones, 0 to OPS_LOGPROBS_MAX. ERR_MEMORY.
-int logprobs_init(struct logprobs *l, int n_best, int64_t most, struct err *e);
+// Room for `max` tokens, each with n_best of the best ones, 0 to OPS_LOGPROBS_MAX. ERR_MEMORY.
+int logprobs_init(struct logprobs *l, int n_best, int64_t max, struct err *e);
 void logprobs_fini(struct logprobs *l); // zeroed is allowed
 
 // Adds those of one token; p->n must be n_best. ERR_MEMORY: nothing was added.
@@ -31,7 +31,7 @@ int logprobs_add(struct logprobs *l, const struct sample_logprobs *p, struct err
 struct token_logprobs {
     float chosen;       // of the token itself
     int n;              // best tokens, in falling order, equal ones by id
-    const int32_t *ids; // [n] -1 behind the vocabulary
+    const int32_t *ids; // [n] -1 after the vocabulary
     const float *logp;  // [n]
 };
 // Those of token i, 0 <= i < n; valid until logprobs_fini.
@@ -88,7 +88,7 @@ struct request {
     // -1, or log-probabilities of each new token, with those of so many best ones: 0 to
     // OPS_LOGPROBS_MAX. From the very rows that decided.
     int logprobs;
-    // The same of the prompt's own tokens, behind the first. All of the prompt must then be run:
+    // The same of the prompt's own tokens, after the first. All of the prompt must then be run:
     // the request goes on from no tokens run before.
     bool prompt_logprobs;
     struct draft_config oracle; // recording, error rate, seed, with_draft for SPECULATE_ORACLE
@@ -101,7 +101,7 @@ struct request {
     request_tokens_fn *tokens; // NULL: none
     void *tokens_arg;
     // Asked once for every chosen token, in their order, end tokens too; true: it is the last one
-    // (END_STOP). The step's tokens become part of the reply behind that, so after a step that has
+    // (END_STOP). The step's tokens become part of the reply after that, so after a step that has
     // failed there may be some that were asked for only. NULL: none.
     walk_stop_fn *stop;
     void *stop_arg;
@@ -110,7 +110,7 @@ struct request {
     // Checkpoints ahead of time: when so many tokens of prompt and reply have been run, ascending,
     // and when the reply has ended. Pieces of the prompt end at these places, so that checkpoints
     // are exactly there; with recurrent layers they are at the last multiple of 32 up to there, and
-    // at 0 there is none. In the reply each is made behind the step that reaches its place, with
+    // at 0 there is none. In the reply each is made after the step that reaches its place, with
     // what sequence_checkpoint keeps then. Places that have been run before are left out.
     const int64_t *checkpoint_at; // [n_checkpoints]
     int n_checkpoints;
@@ -127,7 +127,7 @@ int request_check(const struct request *r, const struct session *s, struct err *
 struct reply {
     int32_t *ids; // [n] new tokens
     int64_t n;
-    int32_t *accepted; // [steps] committed tokens of each pass behind the prompt
+    int32_t *accepted; // [steps] committed tokens of each pass after the prompt
     int64_t steps;
     int64_t fed;                     // prompt tokens that were run; the others had been before
     int64_t again;                   // tokens of prompt and reply that were run again (job_drop)

@@ -54,23 +54,23 @@ const int32_t *transcript_tokens(const struct transcript *t) {
     return t->ids;
 }
 
-static bool usable(const struct transcript *t) {
+static bool has_state(const struct transcript *t) {
     return t->seq && sequence_usable(t->seq);
 }
 
 int64_t transcript_ready(const struct transcript *t) {
-    return usable(t) ? sequence_len(t->seq) : 0;
+    return has_state(t) ? sequence_len(t->seq) : 0;
 }
 
-// Drops a state that a failure has spoilt; the tokens are run again when they are needed.
-static void drop_spoilt(struct transcript *t) {
-    if (usable(t))
+// Drops a state that a failure has made invalid; the tokens are run again when they are needed.
+static void drop_invalid(struct transcript *t) {
+    if (has_state(t))
         return;
     sequence_destroy(t->seq);
     t->seq = NULL;
 }
 
-static void take(struct transcript *t, const int32_t *ids, int64_t n) {
+static void append_tokens(struct transcript *t, const int32_t *ids, int64_t n) {
     if (n)
         memcpy(t->ids + t->n, ids, (size_t)n * sizeof *ids);
     t->n += n;
@@ -86,14 +86,14 @@ int transcript_append(struct transcript *t, const int32_t *ids, int64_t n, struc
                            ids[i], (long long)i, (long long)vocab - 1);
     int rc = vec_reserve(&t->ids, &t->cap, t->n + n, sizeof *t->ids, e);
     if (!rc)
-        take(t, ids, n);
+        append_tokens(t, ids, n);
     return rc;
 }
 
 // Shortens the sequence, if there is one, to at most n tokens.
 static int cut_state(struct transcript *t, int64_t n, struct err *e) {
     int64_t kept;
-    drop_spoilt(t);
+    drop_invalid(t);
     if (transcript_ready(t) <= n)
         return 0;
     return sequence_truncate(t->seq, n, &kept, e);
@@ -119,9 +119,10 @@ int transcript_cut(struct transcript *t, int64_t n, struct err *e) {
 }
 
 // Room for what a request may choose is made before it runs, so that none of it can be lost.
-static int prepare(struct transcript *t, const struct request *r, int64_t n, struct err *e) {
-    int64_t most = min_i64(r->max_tokens, model_max_ctx(session_model(t->s)) - t->n);
-    int rc = most > 0 ? vec_reserve(&t->ids, &t->cap, t->n + most, sizeof *t->ids, e) : 0;
+static int prepare_request(struct transcript *t, const struct request *r, int64_t n,
+                           struct err *e) {
+    int64_t max = min_i64(r->max_tokens, model_max_ctx(session_model(t->s)) - t->n);
+    int rc = max > 0 ? vec_reserve(&t->ids, &t->cap, t->n + max, sizeof *t->ids, e) : 0;
     if (!rc)
         rc = cut_state(t, n - 1, e); // a request runs one token at least
     return rc || t->seq ? rc : model_sequence(session_model(t->s), &t->seq, e);
@@ -138,7 +139,7 @@ int transcript_generate(struct transcript *t, const struct request *r, struct re
         out->end = END_LENGTH;
         return 0;
     }
-    int rc = prepare(t, r, n, e);
+    int rc = prepare_request(t, r, n, e);
     if (rc)
         return rc;
     q.prompt = t->ids;
@@ -149,14 +150,14 @@ int transcript_generate(struct transcript *t, const struct request *r, struct re
         first = n;
     q.sparse_end = sparse_end(first);
     rc = session_generate(t->s, &q, out, e);
-    take(t, out->ids, out->n);
+    append_tokens(t, out->ids, out->n);
     if (out->n)
         t->first = first;
     else // what was read is a part of a prompt that may still grow
         (void)sequence_sparse(t->seq, sparse_end(t->first), NULL);
     if (rc) { // what else went wrong is known then
         exec_status(model_exec(session_model(t->s)), NULL);
-        drop_spoilt(t);
+        drop_invalid(t);
     }
     return rc;
 }
@@ -166,13 +167,13 @@ int transcript_fork(const struct transcript *t, struct transcript **out, struct 
     int rc = transcript_create(&f, t->s, e);
     if (!rc)
         rc = vec_reserve(&f->ids, &f->cap, t->n, sizeof *f->ids, e);
-    if (!rc && usable(t))
+    if (!rc && has_state(t))
         rc = sequence_fork(t->seq, &f->seq, e);
     if (rc) {
         transcript_destroy(f);
         return rc;
     }
-    take(f, t->ids, t->n);
+    append_tokens(f, t->ids, t->n);
     f->first = t->first;
     *out = f;
     return 0;
@@ -184,7 +185,7 @@ int transcript_save(const struct transcript *t, struct bookmark **out, struct er
     if (b)
         b->ids = malloc(bytes ? bytes : 1);
     int rc = b && b->ids ? 0 : err_set(e, ERR_MEMORY, "no memory to save a text");
-    if (!rc && usable(t))
+    if (!rc && has_state(t))
         rc = sequence_checkpoint(t->seq, &b->point, e);
     if (rc) {
         bookmark_destroy(b);
@@ -207,7 +208,7 @@ int transcript_restore(struct transcript *t, const struct bookmark *b, struct er
     struct transcript fresh = {.s = t->s, .first = b->first};
     bool point = b->point && checkpoint_usable(b->point);
     int rc = vec_reserve(&fresh.ids, &fresh.cap, b->n, sizeof *fresh.ids, e);
-    drop_spoilt(t);
+    drop_invalid(t);
     if (!rc && point && !t->seq)
         rc = model_sequence(session_model(t->s), &t->seq, e);
     if (!rc && point)
@@ -220,7 +221,7 @@ int transcript_restore(struct transcript *t, const struct bookmark *b, struct er
         sequence_destroy(t->seq);
         t->seq = NULL;
     }
-    take(&fresh, b->ids, b->n);
+    append_tokens(&fresh, b->ids, b->n);
     free(t->ids);
     fresh.seq = t->seq;
     *t = fresh;

@@ -16,7 +16,8 @@ void transcript_destroy(struct transcript *t); // NULL is allowed
 
 int64_t transcript_len(const struct transcript *t);
 const int32_t *transcript_tokens(const struct transcript *t); // [len], until the next change
-// Tokens, the first ones, that were run; none of them after a failure that has spoilt their state.
+// Tokens, the first ones, that were run; none of them after a failure that has made their state
+// invalid.
 int64_t transcript_ready(const struct transcript *t);
 
 // ERR_MISMATCH for an id outside the vocabulary. After an error nothing has changed.
@@ -29,7 +30,7 @@ int transcript_cut(struct transcript *t, int64_t n, struct err *e);
 
 // Continues the text; prompt, prefix and in_place of r are not looked at. The new tokens, also
 // those chosen before an error, become part of it, the last one without being run. A state that a
-// failure has spoilt is dropped, and the next request runs the text again. *out as of
+// failure has made invalid is dropped, and the next request runs the text again. *out as of
 // session_generate. With max_tokens 0 all but the last token are run and nothing is chosen.
 int transcript_generate(struct transcript *t, const struct request *r, struct reply *out,
                         struct err *e);
@@ -45,7 +46,7 @@ int transcript_save(const struct transcript *t, struct bookmark **out, struct er
 int transcript_restore(struct transcript *t, const struct bookmark *b, struct err *e);
 int64_t bookmark_ready(const struct bookmark *b); // tokens, the first ones, whose state it holds
 // Tokens, first ones, whose state is that of one prompt's beginning: all, but where prompts are
-// read sparsely those of the first prompt, what stands behind it being read in full.
+// read sparsely those of the first prompt, what stands after it being read in full.
 int64_t bookmark_prompt(const struct bookmark *b);
 int64_t bookmark_bytes(const struct bookmark *b); // without shared pages
 void bookmark_destroy(struct bookmark *b);        // NULL is allowed

@@ -78,35 +78,35 @@ void cache_destroy(struct cache *c) {
 }
 
 // An image that is not what it should be goes, and so do those that may have pages of it: they
-// were taken since, so their copies come behind its own.
-static void drop_spoilt(struct cache *c, struct cache_entry *y) {
+// were taken since, so their copies come after its own.
+static void drop_invalid(struct cache *c, struct cache_entry *y) {
     for (struct cache_entry *z = c->copying, *next; z; z = next) {
-        next = z->behind;
+        next = z->next_copy;
         if (image_shares(z->image, y->image))
             cache_evict(c, z);
     }
     cache_evict(c, y);
 }
 
-// Whether its copies have ended and the device has been asked behind them.
+// Whether its copies have ended and the device's status has been read after them.
 static bool is_over(const struct cache *c, const struct cache_entry *y) {
     return y->taken < exec_stretch(cache_exec(c)) && image_settled(y->image, c->copier);
 }
 
-// In the order of copies, so that none is offered whose pages another has spoilt.
-static void settle(struct cache *c, bool wait) {
+// In the order of copies, so that none is offered whose pages another has made invalid.
+static void settle_copies(struct cache *c, bool wait) {
     struct cache_entry *y;
     while ((y = c->copying) && (wait || is_over(c, y))) {
         if (cache_copied(c, y))
-            drop_spoilt(c, y);
+            drop_invalid(c, y);
         else
             cache_tier_offer(c, y);
     }
 }
 
-// Puts an entry's state into seq, cut to at most `most` tokens; the tokens that are there then.
-static int64_t put_back(struct cache *c, struct cache_entry *y, const int32_t *ids, int64_t most,
-                        struct sequence *seq) {
+// Puts an entry's state into seq, cut to at most `max` tokens; the tokens that are there then.
+static int64_t restore_entry(struct cache *c, struct cache_entry *y, const int32_t *ids,
+                             int64_t max, struct sequence *seq) {
     struct model *m = session_model(c->session);
     struct sequence_spec spec = model_spec(m);
     int64_t kept = 0, len = y->len;
@@ -123,15 +123,15 @@ static int64_t put_back(struct cache *c, struct cache_entry *y, const int32_t *i
     checkpoint_destroy(p);
     free(text);
     if (!rc)
-        rc = sequence_truncate(seq, min_i64(len, most), &kept, NULL);
-    if (rc || kept > most || memcmp(sequence_tokens(seq), ids, (size_t)kept * sizeof *ids) != 0)
+        rc = sequence_truncate(seq, min_i64(len, max), &kept, NULL);
+    if (rc || kept > max || memcmp(sequence_tokens(seq), ids, (size_t)kept * sizeof *ids) != 0)
         (void)sequence_truncate(seq, 0, &kept, NULL);
     return kept;
 }
 
 // Why no more than r->cached tokens were there.
-static enum cache_why explain(const struct prefix_match *m, const struct cache_report *r,
-                              int64_t limit, const struct cache_wanted *w, bool tried) {
+static enum cache_why explain_miss(const struct prefix_match *m, const struct cache_report *r,
+                                   int64_t limit, const struct cache_wanted *w, bool tried) {
     enum { NEAR = 2 * GDN_BLOCK };
     const struct prefix_node *n = m->node;
     bool differs = r->here >= 0 && r->there >= 0;
@@ -152,7 +152,7 @@ static enum cache_why explain(const struct prefix_match *m, const struct cache_r
     return CACHE_BETWEEN;
 }
 
-// The token with which the text of a match goes on, behind what is common; -1: it ends there.
+// The token with which the text of a match goes on, after what is common; -1: it ends there.
 static int32_t token_behind(const struct prefix_match *m) {
     const struct prefix_node *n = m->node;
     if (m->common < n->end)
@@ -161,8 +161,8 @@ static int32_t token_behind(const struct prefix_match *m) {
 }
 
 // The best entry for a prompt: on its way, or a longer one that can be cut to `limit` tokens.
-static struct cache_entry *choose(const struct cache *c, const struct prefix_match *m,
-                                  int64_t limit, const struct cache_wanted *w, bool cut) {
+static struct cache_entry *choose_entry(const struct cache *c, const struct prefix_match *m,
+                                        int64_t limit, const struct cache_wanted *w, bool cut) {
     struct cache_entry *y = cache_entry_above(m->node, limit, w), *longer = NULL;
     if (cut && c->cuts && limit >= CACHE_LEAST && (y ? y->len : 0) < limit)
         longer = cache_entry_below(m->node, limit, w);
@@ -177,11 +177,11 @@ bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_
         return false;
     struct prefix_match m = prefix_find(&c->tree, ids, n, 0);
     int64_t limit = min_i64(m.common, n - 1);
-    struct cache_entry *y = choose(c, &m, limit, &any, true);
+    struct cache_entry *y = choose_entry(c, &m, limit, &any, true);
     if (!y || y->image)
         return true;
     here.ready = true;
-    struct cache_entry *near = choose(c, &m, limit, &here, true);
+    struct cache_entry *near = choose_entry(c, &m, limit, &here, true);
     if (near && min_i64(near->len, limit) + c->grid / 8 >= min_i64(y->len, limit))
         return true; // reading it is not worth the wait
     return !y->loading && !cache_tier_load(c, y);
@@ -211,8 +211,8 @@ static int make_image(struct cache *c, const struct image_source *from, const st
 }
 
 // The entry of a checkpoint, which is only in a file or not there at all. LATER: as make_image.
-static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, bool wait,
-               struct err *e) {
+static int add_entry(struct cache *c, struct checkpoint *p, struct cache_entry *y, bool wait,
+                     struct err *e) {
     struct model *m = session_model(c->session);
     const struct image_source from = {
         .checkpoint = p, .device = model_kind(m), .vocab = model_params_of(m)->vocab};
@@ -243,7 +243,7 @@ static int add(struct cache *c, struct checkpoint *p, struct cache_entry *y, boo
 }
 
 // Keeps a checkpoint or gives it up; false: it has to wait for memory.
-static bool put(struct cache *c, struct checkpoint *p, bool wait) {
+static bool put_checkpoint(struct cache *c, struct checkpoint *p, bool wait) {
     int64_t len = checkpoint_len(p);
     const int32_t *ids = checkpoint_tokens(p);
     struct cache_wanted w = {.sparse_end = checkpoint_sparse_end(p)};
@@ -257,7 +257,7 @@ static bool put(struct cache *c, struct checkpoint *p, bool wait) {
         checkpoint_destroy(p);
         return true;
     }
-    int rc = add(c, p, y, wait, NULL);
+    int rc = add_entry(c, p, y, wait, NULL);
     if (rc == LATER)
         return false;
     if (rc) {
@@ -270,13 +270,13 @@ static bool put(struct cache *c, struct checkpoint *p, bool wait) {
 // Keeps those that wait, the first n of them at any cost and others as long as there is memory.
 static void put_deferred(struct cache *c, int n) {
     int done = 0;
-    while (done < c->n_deferred && put(c, c->deferred[done], done < n))
+    while (done < c->n_deferred && put_checkpoint(c, c->deferred[done], done < n))
         done++;
     c->n_deferred -= done;
     memmove(c->deferred, c->deferred + done, (size_t)c->n_deferred * sizeof c->deferred[0]);
 }
 
-// What has been hung on the tree behind the last look at the budget takes its room, too.
+// What has been hung on the tree after the last look at the budget takes its room, too.
 static void keep_to_budget(struct cache *c) {
     (void)cache_evict_for(c, 0, NULL);
     host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
@@ -285,23 +285,23 @@ static void keep_to_budget(struct cache *c) {
 void cache_put(struct cache *c, struct checkpoint *p) {
     if (c->n_deferred == CACHE_DEFERRED)
         put_deferred(c, 1);
-    if (c->n_deferred || !put(c, p, false))
+    if (c->n_deferred || !put_checkpoint(c, p, false))
         c->deferred[c->n_deferred++] = p;
-    settle(c, false);
+    settle_copies(c, false);
     cache_tier_poll(c);
     keep_to_budget(c);
 }
 
 void cache_poll(struct cache *c) {
     put_deferred(c, 0);
-    settle(c, false);
+    settle_copies(c, false);
     cache_tier_poll(c);
     keep_to_budget(c);
 }
 
 void cache_flush(struct cache *c) {
     put_deferred(c, c->n_deferred);
-    settle(c, true);
+    settle_copies(c, true);
     keep_to_budget(c);
 }
 
@@ -320,21 +320,21 @@ static void catch_up(struct cache *c, const int32_t *ids, int64_t n) {
 struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n,
                                   int64_t sparse_end, struct sequence *seq) {
     catch_up(c, ids, n);
-    settle(c, true); // before what it may drop is looked at
+    settle_copies(c, true); // before what it may drop is looked at
     struct prefix_match m = prefix_find(&c->tree, ids, n, ++c->clock);
     struct cache_report r = {.common = m.common, .here = -1, .there = token_behind(&m)};
     struct cache_wanted w = {.sparse_end = c->sparse ? sparse_end : 0, .ready = true};
     int64_t limit = min_i64(m.common, n - 1);
-    struct cache_entry *y = choose(c, &m, limit, &w, true);
+    struct cache_entry *y = choose_entry(c, &m, limit, &w, true);
     bool tried = y != NULL;
     if (m.common < n)
         r.here = ids[m.common];
     if (y)
-        r.cached = put_back(c, y, ids, limit, seq);
-    if (y && !r.cached && (y = choose(c, &m, limit, &w, false)))
-        r.cached = put_back(c, y, ids, limit, seq);
+        r.cached = restore_entry(c, y, ids, limit, seq);
+    if (y && !r.cached && (y = choose_entry(c, &m, limit, &w, false)))
+        r.cached = restore_entry(c, y, ids, limit, seq);
     w.ready = false;
-    r.why = explain(&m, &r, limit, &w, tried && r.cached == 0);
+    r.why = explain_miss(&m, &r, limit, &w, tried && r.cached == 0);
     c->stats.lookups++;
     if (r.cached) {
         c->stats.hits++;
@@ -346,8 +346,8 @@ struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n
     return r;
 }
 
-// Where a checkpoint that is asked for at `at` would be.
-static int64_t place_of(const struct cache *c, int64_t at) {
+// Where a checkpoint that is requested at `at` would be.
+static int64_t checkpoint_position(const struct cache *c, int64_t at) {
     return c->cuts ? at : at / GDN_BLOCK * GDN_BLOCK;
 }
 
@@ -369,9 +369,9 @@ int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
     for (;;) {
         int64_t grid = c->cuts ? INT64_MAX : (last / c->grid + 1) * c->grid;
         int64_t place = i < places->n ? places->at[i] : INT64_MAX;
-        int64_t next = place_of(c, min_i64(place, grid));
+        int64_t next = checkpoint_position(c, min_i64(place, grid));
         if (edited > last && edited < next) {
-            next = place_of(c, edited);
+            next = checkpoint_position(c, edited);
             edited = 0;
         } else {
             i += place <= grid && i < places->n;

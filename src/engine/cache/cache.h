@@ -61,7 +61,7 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
 void cache_destroy(struct cache *c); // NULL is allowed
 
 // Begins to make memory for what is yet to come, where that is slow (pinned): as much as may be
-// used, 2 GiB at most. Once, behind cache_create; a thread does it.
+// used, 2 GiB at most. Once, after cache_create; a thread does it.
 void cache_prepare(struct cache *c);
 
 // Whether cache_restore of the same can begin now; false: a file is being read, so ask again when

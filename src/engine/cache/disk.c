@@ -50,7 +50,7 @@ static int64_t head_bytes(const struct cache_file *f) {
 }
 
 // Sizes that follow from the others.
-static void measure(struct cache_file *f) {
+static void measure_file(struct cache_file *f) {
     int64_t bytes = (int64_t)f->rest_bytes;
     f->n_sums = 1;
     for (int g = 0; g < f->n_groups; g++) {
@@ -79,7 +79,7 @@ int cache_file_of(struct cache_file *f, const struct image *m, const struct cach
     }
     f->form_bytes = m->form_bytes;
     f->form = malloc(f->form_bytes);
-    measure(f);
+    measure_file(f);
     f->sums = calloc((size_t)f->n_sums, sizeof *f->sums);
     if (!f->form || !f->sums)
         return err_set(e, ERR_MEMORY, "no memory to write an entry of the prefix cache");
@@ -214,22 +214,22 @@ static int from_file(void *arg, void *data, size_t n, struct err *e) {
                      : stored_ends_early(e);
 }
 
-static void enter(struct stored_in *in, const char *tag) {
+static void enter_section(struct stored_in *in, const char *tag) {
     char found[5];
     stored_enter(in, found);
     if (strcmp(found, tag) != 0)
         stored_damaged(in);
 }
 
-static int64_t get_count(struct stored_in *in, int64_t most) {
+static int64_t get_count(struct stored_in *in, int64_t max) {
     uint64_t n = stored_get_u64(in);
-    if (n > (uint64_t)most)
+    if (n > (uint64_t)max)
         stored_damaged(in);
     return in->rc ? 0 : (int64_t)n;
 }
 
-static void get_group(struct stored_in *in, struct cache_file_group *y, int64_t len, int64_t most) {
-    y->page_bytes = (uint64_t)get_count(in, most);
+static void get_group(struct stored_in *in, struct cache_file_group *y, int64_t len, int64_t max) {
+    y->page_bytes = (uint64_t)get_count(in, max);
     y->len = get_count(in, len);
     y->first = get_count(in, ceil_div(y->len, KV_PAGE));
     y->own = get_count(in, ceil_div(y->len, KV_PAGE));
@@ -239,7 +239,7 @@ static void get_group(struct stored_in *in, struct cache_file_group *y, int64_t 
 
 static void get_head(struct stored_in *in, struct cache_file *f, int64_t bytes) {
     enum { LONGEST = 1 << 30 };
-    enter(in, "HEAD");
+    enter_section(in, "HEAD");
     if (get_count(in, INT64_MAX) != bytes)
         stored_fail(in, ERR_FORMAT, "it was cut off");
     f->kind = stored_get_u64(in);
@@ -263,7 +263,7 @@ static void get_head(struct stored_in *in, struct cache_file *f, int64_t bytes) 
     stored_leave(in);
     if (in->rc)
         return;
-    measure(f);
+    measure_file(f);
     if (f->bytes != bytes)
         stored_damaged(in);
 }
@@ -277,14 +277,14 @@ static void get_arrays(struct stored_in *in, struct cache_file *f) {
         stored_fail(in, ERR_MEMORY, "no memory for the head of an entry of the prefix cache");
         return;
     }
-    enter(in, "TOKN");
+    enter_section(in, "TOKN");
     for (int64_t i = 0; i < n; i++)
         f->tokens[i] = (int32_t)stored_get_u32(in);
     stored_leave(in);
-    enter(in, "FORM");
+    enter_section(in, "FORM");
     stored_get(in, f->form, f->form_bytes);
     stored_leave(in);
-    enter(in, "SUMS");
+    enter_section(in, "SUMS");
     for (int64_t i = 0; i < f->n_sums; i++)
         f->sums[i] = stored_get_u64(in);
     stored_leave(in);
@@ -375,7 +375,7 @@ enum { READERS = 8, READ_ALONE = 1 << 26 }; // bytes that one thread reads as so
 struct reading {
     int fd;
     const struct cache_piece *pieces;
-    atomic_bool failed; // nobody begins another piece
+    atomic_bool failed; // no thread begins another piece
     struct reader {
         int rc;
         struct err err;
@@ -422,7 +422,7 @@ int cache_file_read(const char *path, const struct cache_piece *pieces, int64_t 
     return rc ? err_prefix(e, "%s", path) : 0;
 }
 
-// The folder: two lists of jobs under a lock, those that somebody waits for and others, and one of
+// The folder: two lists of jobs under a lock, urgent ones and others, and one of
 // those that have ended.
 
 struct job_list {
@@ -448,20 +448,20 @@ void cache_disk_path(const struct cache_disk *d, uint64_t kind, uint64_t key, ch
     snprintf(path, CACHE_PATH, "%s/%016" PRIx64 "-%016" PRIx64 "%s", d->dir, kind, key, suffix);
 }
 
-static void append(struct job_list *l, struct cache_job *j) {
+static void append_job(struct job_list *l, struct cache_job *j) {
     j->next = NULL;
     *(l->last ? &l->last->next : &l->first) = j;
     l->last = j;
 }
 
-static struct cache_job *take(struct job_list *l) {
+static struct cache_job *take_job(struct job_list *l) {
     struct cache_job *j = l->first;
     if (j && !(l->first = j->next))
         l->last = NULL;
     return j;
 }
 
-// A name of the form that cache_disk_path gives; end: what stands behind it.
+// A name of the form that cache_disk_path gives; end: what stands after it.
 static bool is_name(const char *name, uint64_t *kind, uint64_t *key, const char **end) {
     int n = 0;
     if (sscanf(name, "%16" SCNx64 "-%16" SCNx64 ".kvc%n", kind, key, &n) != 2 || n != 37)
@@ -479,7 +479,7 @@ static void look_at(struct cache_disk *d, const char *name, struct cache_found *
     if (!is_name(name, &f.kind, &f.key, &end))
         return;
     snprintf(path, sizeof path, "%s/%s", d->dir, name);
-    if (*end && cache_disk_writes(d) && !strncmp(end, ".tmp.", 5)) // nobody else writes here
+    if (*end && cache_disk_writes(d) && !strncmp(end, ".tmp.", 5)) // no other process writes here
         (void)unlink(path);
     if (*end || lstat(path, &info) || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
         vec_reserve(out, cap, *n + 1, sizeof **out, NULL))
@@ -533,7 +533,7 @@ static void read_head(const struct cache_disk *d, struct cache_found *f) {
     f->head = NULL;
 }
 
-static void scan(struct cache_disk *d, struct cache_job *j) {
+static void scan_folder(struct cache_disk *d, struct cache_job *j) {
     struct cache_scan *s = &j->scan;
     struct timespec now = time_of(d);
     struct dirent *y;
@@ -570,7 +570,7 @@ void cache_scan_fini(struct cache_scan *s) {
     *s = (struct cache_scan){0};
 }
 
-static void load(const struct cache_disk *d, struct cache_job *j) {
+static void load_pieces(const struct cache_disk *d, struct cache_job *j) {
     char path[CACHE_PATH];
     for (int i = 0; i < j->n_loads && !j->rc; i++) {
         const struct cache_load *y = &j->loads[i];
@@ -581,7 +581,7 @@ static void load(const struct cache_disk *d, struct cache_job *j) {
     }
 }
 
-static bool ends(void *arg) {
+static bool is_ending(void *arg) {
     struct cache_disk *d = arg;
     pthread_mutex_lock(&d->lock);
     bool end = d->end;
@@ -589,15 +589,16 @@ static bool ends(void *arg) {
     return end;
 }
 
-static void identify(struct cache_disk *d, struct cache_job *j) {
-    const struct content_stop stop = {ends, d};
+static void identify_model(struct cache_disk *d, struct cache_job *j) {
+    const struct content_stop stop = {is_ending, d};
     (void)content_stamp(j->gguf, 0, &j->stamp);
     j->rc = gguf_check(j->gguf, &j->err); // what has been cut off cannot be read
     if (j->rc)
         return;
     j->content = content_whole_aside(j->gguf, &stop);
     if (!j->content)
-        j->rc = ends(d) ? ERR_STATE : err_set(&j->err, ERR_MEMORY, "no memory to read the model");
+        j->rc =
+            is_ending(d) ? ERR_STATE : err_set(&j->err, ERR_MEMORY, "no memory to read the model");
     else
         j->rc = gguf_check(j->gguf, &j->err);
     if (!j->rc)
@@ -606,22 +607,22 @@ static void identify(struct cache_disk *d, struct cache_job *j) {
 
 static void run_urgent(void *arg);
 
-static void run(struct cache_disk *d, struct cache_job *j) {
+static void run_job(struct cache_disk *d, struct cache_job *j) {
     const struct cache_pause pause = {run_urgent, d};
     char path[CACHE_PATH];
     cache_disk_path(d, j->kind, j->key, path);
     switch (j->what) {
     case CACHE_IDENTIFY:
-        identify(d, j);
+        identify_model(d, j);
         break;
     case CACHE_SCAN:
-        scan(d, j);
+        scan_folder(d, j);
         break;
     case CACHE_WRITE:
         j->rc = cache_file_write(j->file, j->image, path, &pause, &j->err);
         break;
     case CACHE_LOAD:
-        load(d, j);
+        load_pieces(d, j);
         break;
     case CACHE_REMOVE:
         if (unlink(path) && errno != ENOENT)
@@ -636,9 +637,9 @@ static void run(struct cache_disk *d, struct cache_job *j) {
 // Runs a job outside of the lock, which is held.
 static void run_unlocked(struct cache_disk *d, struct cache_job *j) {
     pthread_mutex_unlock(&d->lock);
-    run(d, j);
+    run_job(d, j);
     pthread_mutex_lock(&d->lock);
-    append(&d->ended, j);
+    append_job(&d->ended, j);
     if (--d->waiting == 0)
         pthread_cond_broadcast(&d->idle);
     pthread_mutex_unlock(&d->lock);
@@ -652,7 +653,7 @@ static void run_urgent(void *arg) {
     struct cache_disk *d = arg;
     struct cache_job *j;
     pthread_mutex_lock(&d->lock);
-    while ((j = take(&d->urgent)))
+    while ((j = take_job(&d->urgent)))
         run_unlocked(d, j);
     pthread_mutex_unlock(&d->lock);
 }
@@ -661,9 +662,9 @@ static void *disk_main(void *arg) {
     struct cache_disk *d = arg;
     pthread_mutex_lock(&d->lock);
     for (;;) {
-        struct cache_job *j = take(&d->urgent);
+        struct cache_job *j = take_job(&d->urgent);
         if (!j)
-            j = take(&d->queued);
+            j = take_job(&d->queued);
         if (!j && d->end)
             break;
         if (j)
@@ -678,7 +679,7 @@ static void *disk_main(void *arg) {
 void cache_disk_queue(struct cache_disk *d, struct cache_job *j) {
     bool urgent = j->what == CACHE_LOAD || j->what == CACHE_SCAN;
     pthread_mutex_lock(&d->lock);
-    append(urgent ? &d->urgent : &d->queued, j);
+    append_job(urgent ? &d->urgent : &d->queued, j);
     d->waiting++;
     pthread_cond_signal(&d->changed);
     pthread_mutex_unlock(&d->lock);
@@ -686,7 +687,7 @@ void cache_disk_queue(struct cache_disk *d, struct cache_job *j) {
 
 struct cache_job *cache_disk_ended(struct cache_disk *d) {
     pthread_mutex_lock(&d->lock);
-    struct cache_job *j = take(&d->ended);
+    struct cache_job *j = take_job(&d->ended);
     pthread_mutex_unlock(&d->lock);
     return j;
 }
@@ -709,7 +710,7 @@ bool cache_disk_writes(const struct cache_disk *d) {
     return d->lock_file >= 0;
 }
 
-// Becomes the writer if nobody else is.
+// Becomes the writer if no other process is.
 static void take_lock(struct cache_disk *d, struct err *e) {
     char path[CACHE_PATH];
     snprintf(path, sizeof path, "%s/lock", d->dir);
@@ -725,7 +726,7 @@ static void take_lock(struct cache_disk *d, struct err *e) {
     }
 }
 
-static int start(struct cache_disk *d, struct err *e) {
+static int start_thread(struct cache_disk *d, struct err *e) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -755,7 +756,7 @@ int cache_disk_open(struct cache_disk **out, const struct cache_disk_options *o,
     pthread_cond_init(&d->changed, NULL);
     pthread_cond_init(&d->idle, NULL);
     take_lock(d, e);
-    rc = start(d, e);
+    rc = start_thread(d, e);
     if (rc) {
         if (d->lock_file >= 0)
             close(d->lock_file);

@@ -31,7 +31,7 @@ struct cache_file {
     size_t form_bytes, rest_bytes;
     uint64_t *sums; // [n_sums] of rest, then of the pages, group by group
     int64_t n_sums;
-    int32_t *tokens;     // [len - common] behind those
+    int32_t *tokens;     // [len - common] after those
     int64_t data, bytes; // where the rest begins; of the whole file
 };
 void cache_file_fini(struct cache_file *f);
@@ -84,7 +84,7 @@ struct cache_disk_options {
 // is no folder that can be read. ERR_MEMORY.
 int cache_disk_open(struct cache_disk **out, const struct cache_disk_options *o, struct err *e);
 void cache_disk_stop(struct cache_disk *d);  // does what has been queued, and ends the thread
-void cache_disk_close(struct cache_disk *d); // behind that; NULL is allowed
+void cache_disk_close(struct cache_disk *d); // after that; NULL is allowed
 bool cache_disk_writes(const struct cache_disk *d);
 
 // The path of a file, into path[CACHE_PATH].

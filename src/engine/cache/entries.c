@@ -10,12 +10,12 @@
 #include "base/vec.h"
 #include "models/checkpoint.h"
 
-static int64_t bytes_of(const struct prefix_node *n) {
+static int64_t node_bytes(const struct prefix_node *n) {
     return (int64_t)sizeof *n + n->n * (int64_t)sizeof *n->ids;
 }
 
 static void free_node(struct prefix_tree *t, struct prefix_node *n) {
-    t->bytes -= bytes_of(n);
+    t->bytes -= node_bytes(n);
     free(n->ids);
     free(n);
 }
@@ -46,7 +46,7 @@ static struct prefix_node *make_node(struct prefix_tree *t, struct prefix_node *
     y->parent = parent;
     y->n = n;
     y->end = parent->end + n;
-    t->bytes += bytes_of(y);
+    t->bytes += node_bytes(y);
     return y;
 }
 
@@ -64,7 +64,7 @@ static struct prefix_node *child_of(struct prefix_node *parent, int32_t id) {
     return NULL;
 }
 
-static int64_t same(const int32_t *a, const int32_t *b, int64_t n) {
+static int64_t same_tokens(const int32_t *a, const int32_t *b, int64_t n) {
     int64_t i = 0;
     while (i < n && a[i] == b[i])
         i++;
@@ -77,7 +77,7 @@ struct prefix_match prefix_find(struct prefix_tree *t, const int32_t *ids, int64
         struct prefix_node *y = child_of(m.node, ids[m.common]);
         if (!y)
             break;
-        m.common += same(y->ids, ids + m.common, min_i64(y->n, n - m.common));
+        m.common += same_tokens(y->ids, ids + m.common, min_i64(y->n, n - m.common));
         m.node = y;
         if (now)
             y->touched = now;
@@ -86,7 +86,7 @@ struct prefix_match prefix_find(struct prefix_tree *t, const int32_t *ids, int64
 }
 
 // Cuts a node in two: the upper one is new and ends at `end`. NULL: no memory.
-static struct prefix_node *split(struct prefix_tree *t, struct prefix_node *y, int64_t end) {
+static struct prefix_node *split_node(struct prefix_tree *t, struct prefix_node *y, int64_t end) {
     int64_t n = end - y->parent->end;
     struct prefix_node *up = make_node(t, y->parent, y->ids, n);
     if (!up)
@@ -110,7 +110,7 @@ int prefix_add(struct prefix_tree *t, const int32_t *ids, int64_t n, struct pref
                struct err *e) {
     struct prefix_match m = prefix_find(t, ids, n, 0);
     if (m.common < m.node->end)
-        m.node = split(t, m.node, m.common);
+        m.node = split_node(t, m.node, m.common);
     if (m.node && m.common < n) {
         struct prefix_node *y = make_node(t, m.node, ids + m.common, n - m.common);
         if (y) {
@@ -124,7 +124,7 @@ int prefix_add(struct prefix_tree *t, const int32_t *ids, int64_t n, struct pref
 }
 
 // Puts the tokens of a node in front of its only child's and takes it out.
-static void join(struct prefix_tree *t, struct prefix_node *up) {
+static void join_child(struct prefix_tree *t, struct prefix_node *up) {
     struct prefix_node *y = up->child;
     int32_t *ids = realloc(y->ids, (size_t)(up->n + y->n) * sizeof *ids);
     if (!ids)
@@ -153,7 +153,7 @@ void prefix_prune(struct prefix_tree *t, struct prefix_node *y) {
         y = up;
     }
     if (y->parent && !y->entries && y->child && !y->child->next)
-        join(t, y);
+        join_child(t, y);
 }
 
 void prefix_text(const struct prefix_node *y, int32_t *ids) {
@@ -179,7 +179,7 @@ struct prefix_node *prefix_next(const struct prefix_node *top, struct prefix_nod
 
 enum { HISTORY_PART = 64 }; // of the budget, for texts that nothing is kept of
 
-static bool fits(const struct cache_entry *y, const struct cache_wanted *w, int64_t len) {
+static bool is_wanted(const struct cache_entry *y, const struct cache_wanted *w, int64_t len) {
     return cache_same_rule(y, len, w->sparse_end) && (!w->ready || y->image) &&
            (!w->file || (y->file && !y->lost));
 }
@@ -187,16 +187,16 @@ static bool fits(const struct cache_entry *y, const struct cache_wanted *w, int6
 struct cache_entry *cache_entry_of(const struct prefix_node *n, int64_t len,
                                    const struct cache_wanted *w) {
     struct cache_entry *y = n->entries;
-    while (y && !fits(y, w, len))
+    while (y && !is_wanted(y, w, len))
         y = y->same;
     return y;
 }
 
-struct cache_entry *cache_entry_above(const struct prefix_node *n, int64_t most,
+struct cache_entry *cache_entry_above(const struct prefix_node *n, int64_t max,
                                       const struct cache_wanted *w) {
     struct cache_entry *y = NULL;
     for (; n && !y; n = n->parent)
-        if (n->end <= most)
+        if (n->end <= max)
             y = cache_entry_of(n, n->end, w);
     return y;
 }
@@ -268,11 +268,11 @@ static int64_t list_history(struct cache *c, struct prefix_node ***out) {
 }
 
 // Taking a leaf out takes no other leaf with it, but may leave a new one.
-void cache_prune_history(struct cache *c, int64_t most) {
-    for (int64_t n = 1; n && c->history_bytes > most;) {
+void cache_prune_history(struct cache *c, int64_t max) {
+    for (int64_t n = 1; n && c->history_bytes > max;) {
         struct prefix_node **all;
         n = list_history(c, &all);
-        for (int64_t i = 0; i < n && c->history_bytes > most; i++) {
+        for (int64_t i = 0; i < n && c->history_bytes > max; i++) {
             int64_t before = c->tree.bytes;
             prefix_prune(&c->tree, all[i]);
             c->history_bytes = max_i64(c->history_bytes - (before - c->tree.bytes), 0);
@@ -285,10 +285,10 @@ void cache_prune_history(struct cache *c, int64_t most) {
 
 void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source) {
     y->source = source;
-    y->behind = NULL;
+    y->next_copy = NULL;
     y->taken = exec_stretch(cache_exec(c));
-    y->spoilt = false;
-    *(c->copying ? &c->copying_last->behind : &c->copying) = y;
+    y->invalid = false;
+    *(c->copying ? &c->copying_last->next_copy : &c->copying) = y;
     c->copying_last = y;
 }
 
@@ -296,16 +296,16 @@ int cache_copied(struct cache *c, struct cache_entry *y) {
     struct cache_entry *before = NULL;
     struct exec *x = cache_exec(c);
     int rc = image_settle(y->image, c->copier, NULL);
-    // Whose state else a failure has spoilt is told by that state (state/sequence.h).
+    // Whether other states are invalid is told by them (state/sequence.h).
     if (y->taken == exec_stretch(x))
         (void)exec_status(x, NULL);
-    if (!rc && (y->spoilt || exec_spoilt(x, y->taken) || !checkpoint_usable(y->source)))
+    if (!rc && (y->invalid || exec_spoilt(x, y->taken) || !checkpoint_usable(y->source)))
         rc = ERR_DEVICE;
     checkpoint_destroy(y->source);
     y->source = NULL;
-    for (struct cache_entry *z = c->copying; z != y; z = z->behind)
+    for (struct cache_entry *z = c->copying; z != y; z = z->next_copy)
         before = z;
-    *(before ? &before->behind : &c->copying) = y->behind;
+    *(before ? &before->next_copy : &c->copying) = y->next_copy;
     if (c->copying_last == y)
         c->copying_last = before;
     return rc;
@@ -319,8 +319,8 @@ void cache_free_image(struct cache *c, struct image **m) {
 
 static void free_image(struct cache *c, struct cache_entry *y) {
     if (y->source && cache_copied(c, y))
-        for (struct cache_entry *z = c->copying; z; z = z->behind)
-            z->spoilt = z->spoilt || image_shares(z->image, y->image);
+        for (struct cache_entry *z = c->copying; z; z = z->next_copy)
+            z->invalid = z->invalid || image_shares(z->image, y->image);
     cache_free_image(c, &y->image);
 }
 
@@ -355,7 +355,7 @@ void cache_entry_drop(struct cache *c, struct cache_entry *y) {
 }
 
 // Eviction. An entry is worth the tokens that would have to be run without it, times the chance
-// that they are asked for again, for each byte that is freed with it. The chance falls with the
+// that they are requested again, for each byte that is freed with it. The chance falls with the
 // lookups since it was last of use. Conversations come back where they ended, and where several
 // texts part, but hardly ever at a place that one text has only passed through.
 
@@ -395,7 +395,7 @@ static int branches_below(struct prefix_node *top) {
 }
 
 // What an entry is worth for each byte, `bytes` being freed with it.
-static double value_of(struct cache *c, const struct cache_entry *y, int64_t bytes) {
+static double entry_value(struct cache *c, const struct cache_entry *y, int64_t bytes) {
     const struct cache_entry *before = entry_before(y->node);
     double tokens = (double)(y->len - (before ? before->len : 0));
     double age = (double)(c->clock - y->used);
@@ -405,7 +405,7 @@ static double value_of(struct cache *c, const struct cache_entry *y, int64_t byt
     return tokens * chance / (double)max_i64(bytes, 1);
 }
 
-static bool may_go(const struct cache_ranking *r, const struct cache_entry *y) {
+static bool is_evictable(const struct cache_ranking *r, const struct cache_entry *y) {
     if (y == r->keep)
         return false;
     if (r->files)
@@ -413,13 +413,13 @@ static bool may_go(const struct cache_ranking *r, const struct cache_entry *y) {
     return y->image && !y->writing;
 }
 
-static struct cache_ranked ranked(struct cache *c, const struct cache_ranking *r,
-                                  struct cache_entry *y) {
+static struct cache_ranked rank_entry(struct cache *c, const struct cache_ranking *r,
+                                      struct cache_entry *y) {
     return (struct cache_ranked){
-        y, value_of(c, y, r->files ? y->file->bytes : image_own_bytes(y->image))};
+        y, entry_value(c, y, r->files ? y->file->bytes : image_own_bytes(y->image))};
 }
 
-static void sink(struct cache_ranking *r, int64_t at) {
+static void sift_down(struct cache_ranking *r, int64_t at) {
     struct cache_ranked one = r->at[at];
     for (int64_t child; (child = 2 * at + 1) < r->n; at = child) {
         if (child + 1 < r->n && r->at[child + 1].value < r->at[child].value)
@@ -432,9 +432,9 @@ static void sink(struct cache_ranking *r, int64_t at) {
 }
 
 void cache_rank_push(struct cache_ranking *r, struct cache *c, struct cache_entry *y) {
-    if (!y || !may_go(r, y) || vec_reserve(&r->at, &r->cap, r->n + 1, sizeof *r->at, NULL))
+    if (!y || !is_evictable(r, y) || vec_reserve(&r->at, &r->cap, r->n + 1, sizeof *r->at, NULL))
         return;
-    struct cache_ranked one = ranked(c, r, y);
+    struct cache_ranked one = rank_entry(c, r, y);
     int64_t at = r->n++;
     for (; at > 0 && one.value < r->at[(at - 1) / 2].value; at = (at - 1) / 2)
         r->at[at] = r->at[(at - 1) / 2];
@@ -451,14 +451,14 @@ struct cache_entry *cache_rank_pop(struct cache_ranking *r, struct cache *c, boo
             cache_rank_push(r, c, y);
     }
     while (r->n > 0) {
-        struct cache_ranked first = ranked(c, r, r->at[0].entry);
+        struct cache_ranked first = rank_entry(c, r, r->at[0].entry);
         bool least = first.value <= r->at[0].value;
         if (least)
             r->at[0] = r->at[--r->n];
         else
             r->at[0] = first;
         if (r->n > 0)
-            sink(r, 0);
+            sift_down(r, 0);
         if (least)
             return first.entry;
     }

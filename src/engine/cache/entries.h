@@ -17,7 +17,7 @@ struct cache_entry;
 
 struct prefix_node {
     struct prefix_node *parent, *child, *next; // NULL parent: the root; next: of the same parent
-    int32_t *ids;                              // [n] behind the parent's
+    int32_t *ids;                              // [n] after the parent's
     int64_t n, end;                            // end: tokens up to and with these
     struct cache_entry *entries;
     int64_t touched; // when it was last walked over, by the caller's clock
@@ -64,12 +64,12 @@ struct cache_entry {
     struct cache_entry *same;        // of the same node
     struct cache_entry *prev, *next; // of all
     int64_t len, sparse_end;
-    struct image *image;        // NULL: it is in a file only
-    struct checkpoint *source;  // of the image, until its copies have ended; NULL: they have
-    struct cache_entry *behind; // with a source: whose copies come next
-    uint64_t taken;             // exec_stretch in which they were queued
-    bool spoilt;                // it shares pages with one that was
-    int64_t used, hits;         // when it was last of use, by the cache's clock; how often
+    struct image *image;           // NULL: it is in a file only
+    struct checkpoint *source;     // of the image, until its copies have ended; NULL: they have
+    struct cache_entry *next_copy; // with a source: whose copies come next
+    uint64_t taken;                // exec_stretch in which they were queued
+    bool invalid;                  // it shares pages with one that was
+    int64_t used, hits;            // when it was last of use, by the cache's clock; how often
     // On the disk:
     struct cache_file *file;  // NULL: it is not there
     bool stored, lost;        // it has been written; it is to be given up once its job has ended
@@ -137,8 +137,8 @@ struct cache_wanted {
 // The entry of a node that has this rule for its first `len` tokens.
 struct cache_entry *cache_entry_of(const struct prefix_node *n, int64_t len,
                                    const struct cache_wanted *w);
-// The longest entry on the way to a node that is no longer than `most`.
-struct cache_entry *cache_entry_above(const struct prefix_node *n, int64_t most,
+// The longest entry on the way to a node that is no longer than `max`.
+struct cache_entry *cache_entry_above(const struct prefix_node *n, int64_t max,
                                       const struct cache_wanted *w);
 // The shortest of those at a node or below that have this rule for their first `len` tokens; those
 // in memory first.
@@ -153,13 +153,13 @@ void cache_entry_drop(struct cache *c, struct cache_entry *y); // its node may b
 void cache_free_image(struct cache *c, struct image **m);      // which nothing uses any more
 // Its image's copies are under way from a checkpoint, which is the cache's from now on.
 void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source);
-// Waits for them, and for the device where nobody has since; after an error the image is not what
-// it should be.
+// Waits for them, and for the device where no other call has since; after an error the image is not
+// what it should be.
 int cache_copied(struct cache *c, struct cache_entry *y);
-// Out of memory, behind copies that are under way; what has no file is dropped.
+// Out of memory, after copies that are under way; what has no file is dropped.
 void cache_evict(struct cache *c, struct cache_entry *y);
-// The oldest texts without entries, until they take no more than `most` bytes.
-void cache_prune_history(struct cache *c, int64_t most);
+// The oldest texts without entries, until they take no more than `max` bytes.
+void cache_prune_history(struct cache *c, int64_t max);
 
 // Evicts what is worth least but `keep` until so many bytes more fit; false: they never do.
 bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *keep);

@@ -15,7 +15,7 @@
 
 enum { QUEUE = 64, LOOK_MS = 1000, NOTE_MS = 60000 };
 
-static void note(struct cache *c, const char *sentence) {
+static void note_user(struct cache *c, const char *sentence) {
     if (c->o.note)
         c->o.note(c->o.note_arg, sentence);
 }
@@ -32,7 +32,7 @@ static struct cache_job *make_job(struct cache *c, enum cache_job_kind what,
     return j;
 }
 
-static void uses(struct cache_job *j, struct image *m) {
+static void use_image(struct cache_job *j, struct image *m) {
     j->image = m;
     m->users++;
 }
@@ -52,7 +52,7 @@ static void free_job(struct cache_job *j) {
     free(j);
 }
 
-static uint64_t key_of(const struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end) {
+static uint64_t text_key(const struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end) {
     return hash_bytes(ids, (size_t)n * sizeof *ids, c->kind ^ (uint64_t)min_i64(n, sparse_end)) | 1;
 }
 
@@ -167,8 +167,8 @@ static void take_file(struct cache *c, struct cache_entry *y, struct cache_file 
 }
 
 // The head of an entry's file, beside a base where there is one.
-static struct cache_file *describe(struct cache *c, const struct cache_entry *y,
-                                   struct cache_entry **base) {
+static struct cache_file *describe_file(struct cache *c, const struct cache_entry *y,
+                                        struct cache_entry **base) {
     int32_t *text = malloc((size_t)y->len * sizeof *text);
     struct cache_file *f = calloc(1, sizeof *f);
     struct cache_wanted w = {.sparse_end = y->sparse_end, .file = true};
@@ -181,7 +181,7 @@ static struct cache_file *describe(struct cache *c, const struct cache_entry *y,
     }
     if (!rc) {
         f->kind = c->kind;
-        f->key = key_of(c, text, y->len, y->sparse_end);
+        f->key = text_key(c, text, y->len, y->sparse_end);
         memmove(text, text + f->common, (size_t)(y->len - f->common) * sizeof *text);
         f->tokens = text;
         return f;
@@ -215,7 +215,7 @@ void cache_tier_offer(struct cache *c, struct cache_entry *y) {
     if (!c->scanned || !same_model(c) || !cache_disk_writes(c->disk) || y->file || !y->image ||
         cache_disk_waiting(c->disk) >= QUEUE || c->pinned > c->o.ram / 2)
         return;
-    struct cache_file *f = describe(c, y, &base);
+    struct cache_file *f = describe_file(c, y, &base);
     if (!f)
         return;
     bool room = !is_newer(c, f->key) && make_disk_room(c, f->bytes, base);
@@ -230,7 +230,7 @@ void cache_tier_offer(struct cache *c, struct cache_entry *y) {
     } else if (!j) {
         forget_file(c, y);
     } else {
-        uses(j, y->image);
+        use_image(j, y->image);
         y->writing = true;
         y->pinned = image_own_bytes(y->image);
         c->pinned += y->pinned;
@@ -239,7 +239,7 @@ void cache_tier_offer(struct cache *c, struct cache_entry *y) {
     }
 }
 
-static void written(struct cache *c, struct cache_entry *y, const struct cache_job *j) {
+static void finish_write(struct cache *c, struct cache_entry *y, const struct cache_job *j) {
     y->writing = false;
     c->pinned -= y->pinned;
     free(y->file->tokens);
@@ -252,7 +252,7 @@ static void written(struct cache *c, struct cache_entry *y, const struct cache_j
     if (j->rc) {
         c->stats.failed++;
         if (c->noted == 0 || clock_ms() - c->noted > NOTE_MS)
-            note(c, j->err.text); // a full disk stays full for a while
+            note_user(c, j->err.text); // a full disk stays full for a while
         c->noted = clock_ms();
     }
     cache_tier_lose(c, y);
@@ -362,7 +362,7 @@ bool cache_tier_load(struct cache *c, struct cache_entry *y) {
             free_job(j);
         return false;
     }
-    uses(j, y->incoming);
+    use_image(j, y->incoming);
     cache_disk_queue(c->disk, j);
     return true;
 }
@@ -374,7 +374,7 @@ static struct cache_entry *with_key(struct cache *c, uint64_t key) {
     return y;
 }
 
-static void loaded(struct cache *c, struct cache_entry *y, const struct cache_job *j) {
+static void finish_load(struct cache *c, struct cache_entry *y, const struct cache_job *j) {
     y->loading = false;
     if (!j->rc) {
         y->image = y->incoming;
@@ -385,8 +385,8 @@ static void loaded(struct cache *c, struct cache_entry *y, const struct cache_jo
     }
     cache_free_image(c, &y->incoming);
     c->stats.failed++;
-    note(c, j->err.text);
-    if (!y->file) { // lost meanwhile: what has the key now is another file
+    note_user(c, j->err.text);
+    if (!y->file) { // lost since: what has the key now is another file
         cache_entry_drop(c, y);
         return;
     }
@@ -408,8 +408,8 @@ void cache_tier_touch(struct cache *c, struct cache_entry *y) {
 }
 
 // Whether a head fits its base, and the text of both together.
-static int32_t *text_of(struct cache *c, const struct cache_file *f,
-                        const struct cache_entry *base) {
+static int32_t *file_text(struct cache *c, const struct cache_file *f,
+                          const struct cache_entry *base) {
     int64_t vocab = model_params_of(session_model(c->session))->vocab;
     bool good =
         f->common <= (base ? base->len : 0) && f->len <= model_max_ctx(session_model(c->session));
@@ -428,7 +428,7 @@ static int32_t *text_of(struct cache *c, const struct cache_file *f,
     if (base)
         prefix_text(base->node, text);
     memcpy(text + f->common, f->tokens, (size_t)(f->len - f->common) * sizeof *text);
-    if (key_of(c, text, f->len, f->sparse_end) == f->key)
+    if (text_key(c, text, f->len, f->sparse_end) == f->key)
         return text;
     free(text);
     return NULL;
@@ -443,9 +443,9 @@ static bool right_pages(const struct cache *c, const struct cache_file *f) {
 }
 
 // Makes the entry of a file that was found; NULL: it is of no use.
-static struct cache_entry *adopt(struct cache *c, struct cache_file *f, struct cache_entry *base,
-                                 int64_t age) {
-    int32_t *text = right_pages(c, f) ? text_of(c, f, base) : NULL;
+static struct cache_entry *adopt_file(struct cache *c, struct cache_file *f,
+                                      struct cache_entry *base, int64_t age) {
+    int32_t *text = right_pages(c, f) ? file_text(c, f, base) : NULL;
     struct prefix_node *n = NULL;
     struct cache_entry *y = NULL;
     if (text && !prefix_add(&c->tree, text, f->len, &n, NULL)) {
@@ -505,7 +505,7 @@ static void adopt_with_bases(struct cache *c, const struct candidates *all, stru
         struct candidate *base = f->base ? find_key(all, f->base) : NULL;
         if (f->base && (!base || !base->entry))
             continue;
-        way[n]->entry = adopt(c, f, base ? base->entry : NULL, way[n]->found->age);
+        way[n]->entry = adopt_file(c, f, base ? base->entry : NULL, way[n]->found->age);
         if (way[n]->entry)
             way[n]->found->head = NULL;
     }
@@ -571,7 +571,7 @@ static void keep_others(struct cache *c, const struct cache_scan *s) {
              "%lld files in %s are not used by the prefix cache: they are of another model, draft, "
              "setting or version (%lld), or what they go on from is not there (%lld)",
              (long long)c->n_other, c->o.dir, (long long)(c->n_other - unused), (long long)unused);
-    note(c, text);
+    note_user(c, text);
 }
 
 // Offers what came to be before it was known what lies in the folder.
@@ -586,7 +586,7 @@ static void offer_all(struct cache *c) {
     free((void *)all);
 }
 
-static void scanned(struct cache *c, struct cache_job *j) {
+static void finish_scan(struct cache *c, struct cache_job *j) {
     bool first = !c->scanned;
     c->scanning = false;
     c->scanned = true;
@@ -595,7 +595,7 @@ static void scanned(struct cache *c, struct cache_job *j) {
         return;
     for (int64_t i = 0; i < j->scan.n; i++)
         if (j->scan.found[i].why)
-            note(c, j->scan.found[i].why);
+            note_user(c, j->scan.found[i].why);
     adopt_all(c, &j->scan);
     keep_others(c, &j->scan);
     if (!first || !cache_disk_writes(c->disk))
@@ -672,9 +672,9 @@ static void model_read(struct cache *c, const struct cache_job *j) {
                 "files any more; load the model again, and put new files in the place of old ones "
                 "by renaming them",
                 gguf_path(g));
-        note(c, e.text);
+        note_user(c, e.text);
     } else {
-        note(c, j->err.text);
+        note_user(c, j->err.text);
     }
 }
 
@@ -682,15 +682,15 @@ void cache_tier_poll(struct cache *c) {
     struct cache_job *j;
     while (c->disk && (j = next_ended(c))) {
         if (j->what == CACHE_WRITE)
-            written(c, j->owner, j);
+            finish_write(c, j->owner, j);
         else if (j->what == CACHE_LOAD)
-            loaded(c, j->owner, j);
+            finish_load(c, j->owner, j);
         else if (j->what == CACHE_SCAN)
-            scanned(c, j);
+            finish_scan(c, j);
         else if (j->what == CACHE_IDENTIFY)
             model_read(c, j);
         else if (j->rc)
-            note(c, j->err.text);
+            note_user(c, j->err.text);
         free_job(j);
     }
 }
@@ -708,7 +708,7 @@ void cache_tier_open(struct cache *c) {
     if (!rc)
         rc = cache_disk_open(&c->disk, &o, &e);
     if (e.code) // it may be there all the same
-        note(c, e.text);
+        note_user(c, e.text);
     if (rc)
         return;
     (void)content_stamp(g, 0, &stamp);

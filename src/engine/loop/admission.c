@@ -10,12 +10,12 @@
 #include "base/num.h"
 #include "engine/loop/impl.h"
 
-// Tokens that every member should be able to add before somebody has to give way again, and what
-// one reserves at once when it decodes.
+// Tokens that every member should be able to add before a member has to be preempted again, and
+// what one reserves at once when it decodes.
 enum { AHEAD = 128, GROWTH = 1 + TREE_MAX_DEPTH };
 
 // What texts will take beside what they hold now, for a while. Pieces of prompts need pages in
-// layers with a window that they leave again behind the pass, whose rows all texts share.
+// layers with a window that they leave again after the pass, whose rows all texts share.
 struct demand {
     int64_t lasting, passing; // bytes; passing: if each text had the pass for itself
     int64_t unread;           // tokens of prompts
@@ -43,7 +43,7 @@ static void demand_of(struct demand *d, const struct engine *g, const struct str
 }
 
 // Whether d fits beside what the members that run will take.
-static bool fits(const struct engine *g, struct demand d) {
+static bool fits_memory(const struct engine *g, struct demand d) {
     const struct kv_needs *kv = &session_plan(g->session)->kv;
     int64_t limit = session_kv_limit(g->session), step = session_plan(g->session)->step;
     if (limit <= 0)
@@ -64,10 +64,10 @@ bool room_to_join(const struct engine *g, const struct stream *s) {
         if (g->members[i]->parked)
             return false; // they come first
     demand_add(&d, g, 0, r->n_prompt + min_i64(r->max_tokens, AHEAD), r->n_prompt);
-    return g->n_members == 0 || fits(g, d);
+    return g->n_members == 0 || fits_memory(g, d);
 }
 
-static void park(struct engine *g, struct stream *s) {
+static void park_member(struct engine *g, struct stream *s) {
     s->parked = true;
     s->stepped = 0;
     sequence_unreserve(job_sequence(s->job));
@@ -76,7 +76,7 @@ static void park(struct engine *g, struct stream *s) {
     stream_publish(s, STREAM_PARKED);
 }
 
-static void resume(struct engine *g, struct stream *s) {
+static void resume_member(struct engine *g, struct stream *s) {
     s->parked = false;
     job_park(s->job, false);
     cached_again(g, s);
@@ -92,9 +92,9 @@ void room_resume(struct engine *g) {
             continue;
         struct demand d = {0};
         demand_of(&d, g, s);
-        if (running && !fits(g, d))
+        if (running && !fits_memory(g, d))
             return; // the younger ones wait as well
-        resume(g, s);
+        resume_member(g, s);
         running++;
     }
 }
@@ -167,7 +167,7 @@ static void forget_turn(struct engine *g, const struct stream *s) {
 }
 
 // The prompt that is kept for a group, of those that wait or of a member; false: there is none.
-static bool give_prefix(struct engine *g) {
+static bool drop_waiting_prefix(struct engine *g) {
     for (struct stream *s = g->waiting.first; s; s = s->next) {
         if (!s->group || !s->group->prefix)
             continue;
@@ -177,15 +177,15 @@ static bool give_prefix(struct engine *g) {
     return false;
 }
 
-// Somebody younger than members[at] gives way, one step; false: nobody is left who could.
-static bool give_way(struct engine *g, int at) {
-    if (give_prefix(g))
+// Preempts a member younger than members[at] by one step; false: none is left.
+static bool preempt_one(struct engine *g, int at) {
+    if (drop_waiting_prefix(g))
         return true;
     for (int i = g->n_members - 1; i > at; i--) {
         struct stream *s = g->members[i];
         if (!s->parked) {
             forget_turn(g, s);
-            park(g, s);
+            park_member(g, s);
             return true;
         }
         if (sequence_len(job_sequence(s->job)) == 0)
@@ -210,7 +210,7 @@ static bool short_of_memory(int rc) {
     return rc == ERR_LIMIT || rc == ERR_MEMORY;
 }
 
-// Reserves, with what is held for nobody's sake given back if need be.
+// Reserves, with what no member needs given back if need be.
 static int try_to_reserve(struct engine *g, struct sequence *seq, int64_t more, struct err *e) {
     int rc = sequence_reserve(seq, more, e);
     // Checkpoints whose copies are under way, or wait for memory, hold pages.
@@ -224,14 +224,14 @@ static int try_to_reserve(struct engine *g, struct sequence *seq, int64_t more, 
     return rc;
 }
 
-static int reserve(struct engine *g, int at, struct err *e) {
+static int reserve_turn(struct engine *g, int at, struct err *e) {
     struct stream *s = g->members[at];
     const struct turn *t = turn_of(g, s);
     if (!t)
         return 0;
     int64_t left = job_left(s->job), more = left ? min_i64(left, t->rows) : job_growth(s->job);
     int rc = try_to_reserve(g, job_sequence(s->job), more, e);
-    while (short_of_memory(rc) && give_way(g, at))
+    while (short_of_memory(rc) && preempt_one(g, at))
         rc = try_to_reserve(g, job_sequence(s->job), more, e);
     return rc;
 }
@@ -257,16 +257,16 @@ static bool start_over(struct engine *g, struct stream *s) {
 struct stream *room_reserve(struct engine *g, struct err *e) {
     for (int at = 0; at < g->n_members; at++) {
         struct stream *s = g->members[at];
-        int rc = reserve(g, at, e);
+        int rc = reserve_turn(g, at, e);
         if (!rc)
             continue;
         forget_turn(g, s);
         bool over = at == 0 && !(rc == ERR_MEMORY && start_over(g, s));
         if (over || !short_of_memory(rc))
             return s;
-        park(g, s);
+        park_member(g, s);
     }
-    // The device may have been asked meanwhile, for others to give way.
+    // The device's status may have been read for a preemption.
     for (int i = 0; i < g->n_turns; i++) {
         struct stream *s = g->turn_of[i];
         if (sequence_usable(job_sequence(s->job)))
@@ -312,7 +312,7 @@ void cached_begin(struct engine *g, struct stream *s, struct sequence **own) {
     }
 }
 
-static void take(void *arg, struct checkpoint *c, const struct err *e) {
+static void keep_checkpoint(void *arg, struct checkpoint *c, const struct err *e) {
     struct stream *s = arg;
     (void)e;
     if (c)
@@ -327,7 +327,7 @@ void cached_points(struct engine *g, struct stream *s, struct request *r, int64_
     r->n_checkpoints =
         cache_points(g->cache, r->prompt, r->n_prompt, from, &s->o.places, &s->points);
     r->checkpoint_at = s->points;
-    r->checkpoint = take;
+    r->checkpoint = keep_checkpoint;
     r->checkpoint_arg = s;
 }
 

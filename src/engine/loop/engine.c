@@ -27,7 +27,7 @@ static void set_state(struct engine *g, enum engine_state state, const struct er
         g->o.changed(g->o.changed_arg);
 }
 
-static void wake(void *arg) {
+static void wake_engine(void *arg) {
     queue_wake(arg);
 }
 
@@ -35,7 +35,7 @@ static int open_cache(struct engine *g, struct err *e) {
     struct cache_options *o = &g->o.cache;
     o->note = g->o.session.note;
     o->note_arg = g->o.session.note_arg;
-    o->wake = wake;
+    o->wake = wake_engine;
     o->wake_arg = g->queue;
     int rc = o->ram > 0 ? cache_create(&g->cache, g->session, o, e) : 0;
     if (g->cache)
@@ -43,7 +43,7 @@ static int open_cache(struct engine *g, struct err *e) {
     return rc;
 }
 
-static int load(struct engine *g, struct err *e) {
+static int load_session(struct engine *g, struct err *e) {
     struct session *s = g->o.open;
     int rc = s ? 0 : session_open(&s, &g->o.session, e);
     if (!rc)
@@ -56,7 +56,7 @@ static int load(struct engine *g, struct err *e) {
     return rc ? rc : open_cache(g, e);
 }
 
-static void append(struct stream_list *l, struct stream *s) {
+static void append_streams(struct stream_list *l, struct stream *s) {
     *(l->last ? &l->last->next : &l->first) = s;
     while (s->next)
         s = s->next;
@@ -64,11 +64,11 @@ static void append(struct stream_list *l, struct stream *s) {
 }
 
 // Takes new streams over; false when the thread is to end.
-static bool take(struct engine *g) {
+static bool take_streams(struct engine *g) {
     bool idle = !g->n_members && (!g->waiting.first || g->stalled), end;
     struct stream *more = queue_take(g->queue, idle, &end);
     if (more)
-        append(&g->waiting, more);
+        append_streams(&g->waiting, more);
     return !end;
 }
 
@@ -97,7 +97,7 @@ static void wind_up(struct engine *g, enum engine_state state, const struct err 
     end_lending(g);
     struct stream *more = queue_take(g->queue, false, &end);
     if (more)
-        append(&g->waiting, more);
+        append_streams(&g->waiting, more);
     engine_end_all(g, &e);
     cache_destroy(g->cache);
     g->cache = NULL;
@@ -106,7 +106,7 @@ static void wind_up(struct engine *g, enum engine_state state, const struct err 
     set_state(g, state, &e);
 }
 
-// Whose turn it is: a round begins when nobody has borrowed the session's memory. What has not come
+// Whose turn it is: a round begins when the session's memory is not lent. What has not come
 // back is an error.
 static int begin_round(struct engine *g, struct err *e) {
     pthread_mutex_lock(&g->lock);
@@ -133,7 +133,8 @@ static void end_round(struct engine *g, bool ended) {
 }
 
 // Moves what is lent, out of the device or back, without the lock, under which `moving` is set.
-static int move(struct engine *g, int (*how)(struct session *s, struct err *e), struct err *e) {
+static int move_weights(struct engine *g, int (*how)(struct session *s, struct err *e),
+                        struct err *e) {
     g->moving = true;
     pthread_mutex_unlock(&g->lock);
     int rc = how(g->session, e);
@@ -160,7 +161,7 @@ int engine_lend(struct engine *g, struct err *e) {
         g->lent -= rc != 0;
     }
     if (!rc && !g->away) {
-        rc = move(g, session_park, e);
+        rc = move_weights(g, session_park, e);
         g->away = !rc;
         g->lent -= rc != 0;
     }
@@ -174,7 +175,7 @@ int engine_lend_end(struct engine *g, struct err *e) {
     int rc = 0;
     pthread_mutex_lock(&g->lock);
     if (--g->lent == 0) {
-        rc = move(g, session_unpark, &own);
+        rc = move_weights(g, session_unpark, &own);
         g->away = false;
     }
     if (rc)
@@ -191,12 +192,12 @@ int engine_lend_end(struct engine *g, struct err *e) {
 static void *engine_main(void *arg) {
     struct engine *g = arg;
     struct err e = {0};
-    int rc = load(g, &e);
+    int rc = load_session(g, &e);
     if (!rc) {
         queue_refuse(g->queue, 0, "");
         set_state(g, ENGINE_READY, NULL);
     }
-    while (!rc && take(g)) {
+    while (!rc && take_streams(g)) {
         rc = begin_round(g, &e);
         if (!rc)
             rc = engine_round(g, &e);
@@ -212,7 +213,7 @@ static void *engine_main(void *arg) {
 }
 
 // Signals are for the threads that know what to do with them.
-static int start(struct engine *g, struct err *e) {
+static int start_thread(struct engine *g, struct err *e) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -273,7 +274,7 @@ int engine_create(struct engine **out, const struct engine_options *o, struct er
     if (!rc && o->trace)
         rc = trace_open(&g->trace, o->trace, e);
     if (!rc)
-        rc = start(g, e);
+        rc = start_thread(g, e);
     if (rc) {
         engine_free(g);
         return rc;
@@ -333,21 +334,21 @@ int64_t engine_context(struct engine *g) {
 }
 
 // What can never fit is told now, not when its turn has come.
-static int check(struct engine *g, const struct request *r, struct err *e) {
+static int check_request(struct engine *g, const struct request *r, struct err *e) {
     const struct session *s = engine_session(g);
     if (!s)
         return err_set(e, ERR_STATE, "%s", LOADING);
     int rc = request_check(r, s, e);
     if (rc)
         return rc;
-    int64_t most = context_of(s);
+    int64_t max = context_of(s);
     int64_t most_new = min_i64(r->max_tokens, model_max_ctx(session_model(s)) - r->n_prompt);
-    if (r->n_prompt + most_new <= most)
+    if (r->n_prompt + most_new <= max)
         return 0;
     return err_set(e, ERR_LIMIT,
                    "%lld tokens of prompt and %lld new ones are more than the %lld that the memory "
                    "for keys and values can hold; shorten the prompt or ask for fewer tokens",
-                   (long long)r->n_prompt, (long long)most_new, (long long)most);
+                   (long long)r->n_prompt, (long long)most_new, (long long)max);
 }
 
 static int make_streams(struct engine *g, const struct stream_options *o, int n,
@@ -386,7 +387,7 @@ int engine_submit_choices(struct engine *g, const struct stream_options *o, int 
         return err_set(e, ERR_USAGE, "%d choices are not within 1 to %d", n, ENGINE_CHOICES);
     int rc = 0;
     for (int i = 0; !rc && i < n; i++)
-        rc = check(g, &o[i].r, e);
+        rc = check_request(g, &o[i].r, e);
     return rc ? rc : make_streams(g, o, n, out, e);
 }
 

@@ -22,9 +22,9 @@ struct engine {
     pthread_t thread;
     pthread_mutex_t lock;  // guards those down to `stats`
     pthread_cond_t turned; // one of the next six has changed
-    int lent;              // threads in engine_lend or behind it: no round begins
+    int lent;              // threads in engine_lend or after it: no round begins
     bool in_round;         // the engine thread has the session's memory
-    bool due;              // it waits for that: nobody is lent it anew before it has had it
+    bool due;              // it waits for that: it is not lent anew before the round has had it
     bool moving;           // a thread parks the session or brings it back, without the lock
     bool away;             // the session is parked
     bool ending;           // the thread winds up: nothing is lent any more
@@ -46,10 +46,10 @@ struct engine {
     struct stream **turn_of;     // [slots] whose they are
     struct prompt_turn *prompts; // [slots]
     int n_turns;
-    bool stalled;  // nobody can go on before a file has been read
+    bool stalled;  // no member can go on before a file has been read
     bool stuck;    // the last pass that was planned came to nothing for want of memory
     int64_t masks; // turns of members at masks that take much work
-    int64_t alone; // passes of one member alone, behind failures
+    int64_t alone; // passes of one member alone, after failures
     bool together; // the next one is of those that need not be alone
     struct engine_stats now;
     double step_ms, draft_ms; // means of recent steps without pieces, and of their drafts
@@ -58,9 +58,9 @@ struct engine {
     struct trace *trace;      // NULL: none
 };
 
-// Takes up what there is room for, runs one pass and publishes what came of it. ERR_DEVICE: nobody
-// can go on; what else fails ends those whose failure it is. Nothing is left to do when there are
-// neither members nor waiting streams.
+// Takes up what there is room for, runs one pass and publishes what came of it. ERR_DEVICE: no
+// member can go on; what else fails ends those whose failure it is. Nothing is left to do when
+// there are neither members nor waiting streams.
 int engine_round(struct engine *g, struct err *e);
 // Ends all members and waiting streams with an error.
 void engine_end_all(struct engine *g, const struct err *e);
@@ -72,7 +72,7 @@ void room_resume(struct engine *g);
 // Reserves what the turns of the next pass need, the oldest first; where memory does not suffice,
 // the youngest members are parked and their turns taken out of g->turns. NULL: all is reserved;
 // else a member that cannot go on, e says why: it must leave, or begin again where its state is
-// spoilt, and the rest be reserved again.
+// invalid, and the rest be reserved again.
 struct stream *room_reserve(struct engine *g, struct err *e);
 // An empty sequence that is left over; NULL: none. And keeps one, emptied, or destroys it: making a
 // state takes longer than using it again.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One round of the engine: who ends, who joins, who takes part in the pass with how much, and what
-// is published of it. A pass that fails, but for a lost device, is nobody's yet: each of its
-// members goes on alone for some steps, from its text where its state was spoilt, and the one that
-// fails alone, with the device asked before and behind, ends with the error. Passes of those that
-// are alone take turns with passes of the others.
+// is published of it. A pass that fails, but for a lost device, is blamed on no member yet: each of
+// its members goes on alone for some steps, from its text where its state was invalid, and the one
+// that fails alone, with the device's status read before and after, ends with the error. Passes of
+// those that are alone take turns with passes of the others.
 #include <string.h>
 
 #include "base/clock.h"
@@ -163,7 +163,8 @@ static void end_stream(struct engine *g, struct stream *s, enum end_reason reaso
 }
 
 // Ends a member, whose reply stays.
-static void leave(struct engine *g, struct stream *s, enum end_reason reason, const struct err *e) {
+static void leave_batch(struct engine *g, struct stream *s, enum end_reason reason,
+                        const struct err *e) {
     int i = 0;
     while (g->members[i] != s)
         i++;
@@ -191,7 +192,7 @@ static struct stream *unlink_waiting(struct engine *g, struct stream **at, struc
 
 void engine_end_all(struct engine *g, const struct err *e) {
     while (g->n_members)
-        leave(g, g->members[g->n_members - 1], END_NONE, e);
+        leave_batch(g, g->members[g->n_members - 1], END_NONE, e);
     while (g->waiting.first)
         end_stream(g, unlink_waiting(g, &g->waiting.first, NULL), END_NONE, e);
     room_drop_spares(g);
@@ -201,7 +202,7 @@ static void end_cancelled(struct engine *g) {
     struct stream *before = NULL;
     for (int i = g->n_members - 1; i >= 0; i--)
         if (atomic_load(&g->members[i]->cancelled))
-            leave(g, g->members[i], END_CALLER, NULL);
+            leave_batch(g, g->members[i], END_CALLER, NULL);
     for (struct stream **at = &g->waiting.first; *at;) {
         if (atomic_load(&(*at)->cancelled)) {
             end_stream(g, unlink_waiting(g, at, before), END_CALLER, NULL);
@@ -217,7 +218,7 @@ static bool waits_for_leader(const struct stream *s) {
     return s->group && s->group->leader && !s->group->prefix;
 }
 
-static int join(struct engine *g, struct stream *s, struct err *e) {
+static int join_batch(struct engine *g, struct stream *s, struct err *e) {
     struct group *p = s->group;
     struct request r = s->o.r;
     if (p && p->prefix && !sequence_usable(p->prefix))
@@ -290,9 +291,9 @@ static void admit(struct engine *g) {
             at = &s->next;
             continue;
         }
-        int rc = join(g, s, &e);
+        int rc = join_batch(g, s, &e);
         if (rc == ERR_MEMORY && g->n_members)
-            return; // when somebody has left
+            return; // when a member has left
         (void)unlink_waiting(g, at, before);
         if (rc)
             end_stream(g, s, END_NONE, &e);
@@ -301,7 +302,7 @@ static void admit(struct engine *g) {
 
 // Tokens of a prompt that may be run before something else has to happen: the leader of a group
 // stops before the last one, for the others to go on from there.
-static int64_t readable(const struct stream *s) {
+static int64_t prompt_left(const struct stream *s) {
     const struct group *p = s->group;
     int64_t left = job_left(s->job);
     return left - (p && p->leader == s && p->waiting > 0);
@@ -360,7 +361,7 @@ static int64_t prepare_masks(struct stream *s, int64_t steps) {
 
 // Steps of a member's next slice, which would be a whole round's. They become more until its mask
 // is made or the constraint has given up: slices may keep less than they do again.
-static int64_t slice_of(const struct stream *s) {
+static int64_t mask_slice(const struct stream *s) {
     enum { DOUBLED = 5 };
     return (int64_t)MASK_ROUND << min_i32(s->mask_slices / MASK_SLICES, DOUBLED);
 }
@@ -393,7 +394,7 @@ static void share_masks(struct engine *g, const struct stream *alone) {
     }
     while (room > 0 && (next = next_masked(g, until))) {
         bool whole = room == MASK_ROUND;
-        room -= min_i64(prepare_masks(next, whole ? slice_of(next) : room), room);
+        room -= min_i64(prepare_masks(next, whole ? mask_slice(next) : room), room);
         if (!next->mask_waits || whole) // else it is the first in the next round
             next->mask_last = ++g->masks;
         next->mask_slices = next->mask_waits ? next->mask_slices + whole : 0;
@@ -402,10 +403,10 @@ static void share_masks(struct engine *g, const struct stream *alone) {
     }
 }
 
-// Tokens of a prompt that may be run in this pass: the last one, behind which a token is chosen,
+// Tokens of a prompt that may be run in this pass: the last one, after which a token is chosen,
 // when the mask is there.
-static int64_t readable_now(const struct stream *s) {
-    int64_t n = readable(s);
+static int64_t prompt_left_now(const struct stream *s) {
+    int64_t n = prompt_left(s);
     return s->mask_waits && n == job_left(s->job) ? n - 1 : n;
 }
 
@@ -429,7 +430,7 @@ static void plan_pass(struct engine *g, const struct stream *alone) {
     for (int i = 0; i < g->n_members; i++) {
         const struct stream *s = g->members[i];
         bool reads = takes_part(s, alone) && !job_decodes(s->job);
-        g->prompts[i] = (struct prompt_turn){.left = reads ? readable_now(s) : 0,
+        g->prompts[i] = (struct prompt_turn){.left = reads ? prompt_left_now(s) : 0,
                                              .waited_ms = now - s->submitted};
         prompts += g->prompts[i].left > 0;
     }
@@ -466,7 +467,7 @@ static void count_masks(struct stream *s) {
     s->mask_took = max_i64(s->mask_seen - before, s->mask_took / 2);
 }
 
-static void publish(struct engine *g, struct stream *s, double now) {
+static void publish_member(struct engine *g, struct stream *s, double now) {
     struct err e = {0};
     int64_t fed = sequence_len(job_sequence(s->job));
     int rc = job_failed(s->job, &e);
@@ -474,49 +475,49 @@ static void publish(struct engine *g, struct stream *s, double now) {
         s->chosen = s->stepped = now;
     atomic_store(&s->done, max_i64(atomic_load(&s->done), min_i64(fed, s->o.r.n_prompt)));
     if (job_ended(s->job))
-        leave(g, s, s->reply.end, rc ? &e : NULL);
+        leave_batch(g, s, s->reply.end, rc ? &e : NULL);
     else
         stream_publish(s, job_decodes(s->job) ? STREAM_DECODING : STREAM_READING);
 }
 
-// A pass that it took part in has failed, or its state was spoilt otherwise: it goes on alone for
+// A pass that it took part in has failed, or its state was invalid otherwise: it goes on alone for
 // some steps, more after each failure, and without the draft, which may be what fails.
-static void set_apart(struct stream *s) {
+static void isolate_member(struct stream *s) {
     enum { MOST = 4 };
     job_undraft(s->job);
     s->alone = 1 << (2 * min_i32(s->faults++, MOST));
 }
 
-// The state of a member is spoilt: its text is run again.
-static void begin_again(struct engine *g, struct stream *s) {
+// The state of a member is invalid: its text is run again.
+static void restart_member(struct engine *g, struct stream *s) {
     struct err e = {0};
-    set_apart(s);
+    isolate_member(s);
     s->stepped = 0;
     if (job_drop(s->job, &e))
-        leave(g, s, END_NONE, &e);
+        leave_batch(g, s, END_NONE, &e);
     else
         cached_again(g, s);
 }
 
-static bool is_spoilt(const struct stream *s) {
+static bool is_invalid(const struct stream *s) {
     return !sequence_usable(job_sequence(s->job));
 }
 
-static void recover(struct engine *g) {
+static void recover_invalid(struct engine *g) {
     for (int i = g->n_members - 1; i >= 0; i--)
-        if (is_spoilt(g->members[i]))
-            begin_again(g, g->members[i]);
+        if (is_invalid(g->members[i]))
+            restart_member(g, g->members[i]);
 }
 
 // Reserves what the pass needs; those that cannot have it end.
-static void reserve(struct engine *g) {
+static void reserve_pass(struct engine *g) {
     struct err e = {0};
     struct stream *failed;
     while ((failed = room_reserve(g, &e)))
-        if (is_spoilt(failed))
-            begin_again(g, failed);
+        if (is_invalid(failed))
+            restart_member(g, failed);
         else
-            leave(g, failed, END_NONE, &e);
+            leave_batch(g, failed, END_NONE, &e);
 }
 
 // What a member has done so far that is not done again.
@@ -534,15 +535,15 @@ static void pass_failed(struct engine *g, const struct stream *alone, const stru
     for (int i = 0; i < g->n_turns; i++) {
         struct stream *s = g->turn_of[i];
         if (s == alone)
-            leave(g, s, END_NONE, e);
+            leave_batch(g, s, END_NONE, e);
         else if (job_ended(s->job)) // it could not be put back
-            publish(g, s, clock_ms());
-        else if (!is_spoilt(s)) // else it is when it begins again
-            set_apart(s);
+            publish_member(g, s, clock_ms());
+        else if (!is_invalid(s)) // else it is when it begins again
+            isolate_member(s);
     }
 }
 
-// What was queued behind a pass of one member alone is its own, too.
+// What was queued after a pass of one member alone is its own, too.
 static int alone_ended(struct engine *g, struct stream *s, int64_t before, struct err *e) {
     int i = 0;
     int rc = exec_status(model_exec(session_model(g->session)), e);
@@ -553,7 +554,7 @@ static int alone_ended(struct engine *g, struct stream *s, int64_t before, struc
     if (!rc)
         s->alone -= progress_of(s) > before;
     else if (rc != ERR_DEVICE)
-        leave(g, s, END_NONE, e);
+        leave_batch(g, s, END_NONE, e);
     return rc == ERR_DEVICE ? rc : 0;
 }
 
@@ -572,12 +573,12 @@ static int run_pass(struct engine *g, struct stream *alone, struct err *e) {
     count_pass(g, start, now);
     for (int i = 0; i < g->n_turns; i++) {
         count_masks(g->turn_of[i]);
-        publish(g, g->turn_of[i], now);
+        publish_member(g, g->turn_of[i], now);
     }
     return alone ? alone_ended(g, alone, before, e) : 0;
 }
 
-static const struct stream *oldest(const struct engine *g) {
+static const struct stream *oldest_member(const struct engine *g) {
     for (int i = 0; i < g->n_members; i++)
         if (!g->members[i]->parked)
             return g->members[i];
@@ -589,7 +590,7 @@ int engine_round(struct engine *g, struct err *e) {
     if (g->cache)
         cache_poll(g->cache);
     end_cancelled(g);
-    recover(g);
+    recover_invalid(g);
     room_keep_prefix(g);
     room_resume(g);
     admit(g);
@@ -599,10 +600,10 @@ int engine_round(struct engine *g, struct err *e) {
         if (rc)
             return rc == ERR_DEVICE ? rc : 0;
     }
-    // Nobody could have what a pass needs: then the oldest has it, whoever would come first.
-    plan_pass(g, g->stuck && !alone ? oldest(g) : alone);
+    // No member could have what the pass needs: then the oldest has it, whatever the order.
+    plan_pass(g, g->stuck && !alone ? oldest_member(g) : alone);
     int planned = g->n_turns;
-    reserve(g);
+    reserve_pass(g);
     g->stuck = planned && !g->n_turns;
     return g->n_turns ? run_pass(g, alone, e) : 0;
 }

@@ -16,7 +16,7 @@ double schedule_gap(double wanted, double step_ms) {
 }
 
 // The pass with so many tokens of prompts.
-static double pass_ms(const struct pass_frame *f, int64_t rows) {
+static double mixed_pass_ms(const struct pass_frame *f, int64_t rows) {
     int64_t others = f->decoding + (int64_t)f->guesses;
     return price_pass_ms(f->price, others + rows, f->decoding + max_i32(f->prompts, 1));
 }
@@ -39,7 +39,7 @@ int64_t schedule_rows(const struct pass_frame *f) {
     double left = f->decoding ? MARGIN * f->gap_ms - f->other_ms : (double)SCHEDULE_IDLE;
     while (lo < hi) { // the most that fit lie in lo .. hi
         int64_t mid = (lo + hi + 1) / 2;
-        if (pass_ms(f, mid) <= left)
+        if (mixed_pass_ms(f, mid) <= left)
             lo = mid;
         else
             hi = mid - 1;
@@ -48,7 +48,7 @@ int64_t schedule_rows(const struct pass_frame *f) {
 }
 
 double schedule_token_ms(const struct pass_frame *f, int64_t rows) {
-    return price_ready(f->price) ? pass_ms(f, rows) / (double)max_i64(rows, 1) : 0;
+    return price_ready(f->price) ? mixed_pass_ms(f, rows) / (double)max_i64(rows, 1) : 0;
 }
 
 // What orders prompts: the time that is left of it, less a part of the time that it has waited.

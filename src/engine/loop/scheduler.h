@@ -25,10 +25,10 @@ struct pass_frame {
 };
 
 // Tokens of prompts that the pass may take, 1 to f->most: what fits the time, and at least
-// SCHEDULE_LEAST, or prompts would never be read where steps alone take too long. Where nobody
-// decodes the pass may take SCHEDULE_IDLE milliseconds, after which whoever has come or gone is
-// seen to. A pass of more than a tile of rows is cut to whole tiles. Before anything has been
-// measured: SCHEDULE_FIRST; beside running requests a pass is at most twice as large as any before.
+// SCHEDULE_LEAST, or prompts would never be read where steps alone take too long. Where no member
+// decodes the pass may take SCHEDULE_IDLE milliseconds, after which who has come or gone is seen
+// to. A pass of more than a tile of rows is cut to whole tiles. Before anything has been measured:
+// SCHEDULE_FIRST; beside running requests a pass is at most twice as large as any before.
 enum { SCHEDULE_LEAST = 32, SCHEDULE_FIRST = 64, SCHEDULE_IDLE = 1000 };
 int64_t schedule_rows(const struct pass_frame *f);
 

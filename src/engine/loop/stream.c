@@ -90,7 +90,7 @@ void stream_drop(struct stream *s) {
         stream_free(s);
 }
 
-static void tell(struct stream *s) {
+static void notify_reader(struct stream *s) {
     if (!s->o.notify || atomic_exchange(&s->told, true))
         return;
     pthread_mutex_lock(&s->calls);
@@ -104,7 +104,7 @@ void stream_publish(struct stream *s, enum stream_phase phase) {
     atomic_store(&s->published, s->reply.n);
     atomic_store(&s->phase, (int)phase);
     if (news)
-        tell(s);
+        notify_reader(s);
 }
 
 void stream_finish(struct stream *s, enum end_reason reason, const struct err *e) {

@@ -22,7 +22,7 @@ struct stream_options {
     // set. `stop` is called in the engine thread and must not block. After the stream has ended or
     // been released neither it nor `notify` is called.
     struct request r;
-    stream_notify_fn *notify; // NULL: nobody is told
+    stream_notify_fn *notify; // NULL: none
     void *notify_arg;
     bool trees; // keep the trees of its steps for stream_tree
     // Places of the prompt where other texts are likely to part from it, rising, for the prefix
@@ -57,7 +57,7 @@ struct stream_end {
     int rc;                    // 0, or an error,
     struct err err;            // with its sentence; the tokens before it are published
     int64_t prompt, cached;    // tokens of the prompt; of these did not have to be run
-    int64_t tokens, steps;     // new ones; passes that chose them behind the prompt's
+    int64_t tokens, steps;     // new ones; passes that chose them after the prompt's
     int64_t drafted, accepted; // guesses verified; of these became tokens
     int64_t again;             // tokens run again because their memory had been needed
     uint64_t hash;             // logit_hash
@@ -73,7 +73,7 @@ const struct reply *stream_reply(const struct stream *s);
 
 // The tree of one step, for a live view.
 struct tree_event {
-    int64_t step;  // 0 is the first behind the prompt
+    int64_t step;  // 0 is the first after the prompt
     int64_t token; // new tokens before it
     int n, path;   // rows, the root first; rows walked over, the root among them
     int32_t bonus; // the choice of the last row walked over: the next root
@@ -82,7 +82,7 @@ struct tree_event {
     int16_t on[TREE_MAX_DEPTH + 1]; // [path] rows walked over
 };
 // Takes the oldest kept event out; false where there is none. *lost: events dropped so far because
-// nobody took them in time.
+// none was taken in time.
 bool stream_tree(struct stream *s, struct tree_event *out, int64_t *lost);
 
 // Ends it within a pass; nothing happens where it has ended.

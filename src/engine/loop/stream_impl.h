@@ -41,7 +41,7 @@ int queue_waiting(struct queue *q);
 struct group {
     int refs;                // streams that refer to it
     int waiting;             // of these have not joined nor ended
-    struct stream *leader;   // that reads the prompt; NULL: nobody yet, or it is done
+    struct stream *leader;   // that reads the prompt; NULL: none yet, or it is done
     struct sequence *prefix; // the prompt but for its last token; NULL: not yet, or given up
 };
 
@@ -80,7 +80,7 @@ struct stream {
     int faults;         // failed passes that it took part in
     int alone;          // steps that it takes alone for that, from now on
     int64_t alone_last; // the engine's count of such passes when it had its last one
-    int64_t mask_seen;  // job_mask_work behind its last pass
+    int64_t mask_seen;  // job_mask_work after its last pass
     int64_t mask_took;  // what its next masks are expected to take
     int64_t mask_last;  // the engine's count of turns at masks when it had its last one
     int mask_slices;    // whole rounds that its present mask has had

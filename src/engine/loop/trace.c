@@ -29,8 +29,8 @@ struct trace {
     int failed; // errno of the write that failed; 0: none, -1: it has been told
 };
 
-// Appends t->text behind what there is.
-static void flush(struct trace *t) {
+// Appends t->text after what there is.
+static void flush_text(struct trace *t) {
     size_t n = t->text.len, done = 0;
     str_puts(&t->text, END);
     if (t->text.failed)
@@ -61,7 +61,7 @@ int trace_open(struct trace **out, const char *path, struct err *e) {
         t->fd < 0 ? err_set(e, ERR_IO, "cannot write a trace to %s: %s", path, strerror(errno)) : 0;
     if (!rc) {
         str_puts(&t->text, BEGIN);
-        flush(t);
+        flush_text(t);
         rc = trace_failed(t, e);
     }
     if (rc) {
@@ -92,7 +92,7 @@ int trace_failed(struct trace *t, struct err *e) {
 }
 
 // Microseconds since the begin.
-static long long at(const struct trace *t, double ms) {
+static long long trace_us(const struct trace *t, double ms) {
     return (long long)((ms - t->start) * 1e3);
 }
 
@@ -108,19 +108,19 @@ void trace_pass(struct trace *t, const struct trace_pass *p) {
                : p->decoding < p->members ? "mixed"
                : p->guesses > 0           ? "verify"
                                           : "decode",
-               at(t, p->start), (long long)(p->ms * 1e3), (long long)p->rows, p->members,
+               trace_us(t, p->start), (long long)(p->ms * 1e3), (long long)p->rows, p->members,
                p->decoding, p->members - p->decoding, (long long)p->prompt, (long long)p->guesses,
                (long long)p->taken, p->draft_ms, p->waiting, p->parked);
-    flush(t);
+    flush_text(t);
 }
 
 // One part of a request's life as a pair of asynchronous events, which may overlap others.
-static void span(struct trace *t, int64_t number, const char *name, double from, double to) {
+static void write_span(struct trace *t, int64_t number, const char *name, double from, double to) {
     const char *const fixed = "\"cat\":\"request\",\"pid\":1,\"tid\":2";
     str_printf(&t->text, ",\n{\"name\":\"%s\",\"ph\":\"b\",%s,\"id\":%lld,\"ts\":%lld}", name,
-               fixed, (long long)number, at(t, from));
+               fixed, (long long)number, trace_us(t, from));
     str_printf(&t->text, ",\n{\"name\":\"%s\",\"ph\":\"e\",%s,\"id\":%lld,\"ts\":%lld}", name,
-               fixed, (long long)number, at(t, to));
+               fixed, (long long)number, trace_us(t, to));
 }
 
 void trace_request(struct trace *t, const struct trace_request *r) {
@@ -130,14 +130,14 @@ void trace_request(struct trace *t, const struct trace_request *r) {
                ",\n{\"name\":\"request\",\"ph\":\"b\",\"cat\":\"request\",\"pid\":1,\"tid\":2,"
                "\"id\":%lld,\"ts\":%lld,\"args\":{\"prompt\":%lld,\"cached\":%lld,\"tokens\":%lld,"
                "\"end\":\"%s\"}}",
-               (long long)r->number, at(t, r->submitted), (long long)r->prompt,
+               (long long)r->number, trace_us(t, r->submitted), (long long)r->prompt,
                (long long)r->cached, (long long)r->tokens, r->reason);
-    span(t, r->number, "queue", r->submitted, r->joined);
-    span(t, r->number, "prompt", r->joined, r->chosen);
-    span(t, r->number, "tokens", r->chosen, r->ended);
+    write_span(t, r->number, "queue", r->submitted, r->joined);
+    write_span(t, r->number, "prompt", r->joined, r->chosen);
+    write_span(t, r->number, "tokens", r->chosen, r->ended);
     str_printf(&t->text,
                ",\n{\"name\":\"request\",\"ph\":\"e\",\"cat\":\"request\",\"pid\":1,\"tid\":2,"
                "\"id\":%lld,\"ts\":%lld}",
-               (long long)r->number, at(t, r->ended));
-    flush(t);
+               (long long)r->number, trace_us(t, r->ended));
+    flush_text(t);
 }

@@ -75,14 +75,14 @@ struct price_experts price_experts_of(const struct gguf *g, const struct model_p
     return (struct price_experts){p->moe.experts, p->moe.used, all > 0 ? experts / all : 0};
 }
 
-static void tell(const struct price_note *n, const struct err *e, const char *rest) {
+static void note_failure(const struct price_note *n, const struct err *e, const char *rest) {
     char sentence[sizeof e->text + 64];
     snprintf(sentence, sizeof sentence, "%s; %s", e->text, rest);
     if (n->note)
         n->note(n->arg, sentence);
 }
 
-static void forget(struct price_file *f) {
+static void forget_file(struct price_file *f) {
     str_fini(&f->folder);
     str_fini(&f->path);
     str_fini(&f->key);
@@ -97,12 +97,12 @@ void price_file_open(struct price_file *f, const char *folder, const struct pric
     if (!f->key.failed)
         price_path(&f->path, folder, f->key.data);
     if (f->folder.failed || f->path.failed || f->key.failed) {
-        forget(f);
+        forget_file(f);
         return;
     }
     int rc = price_load(p, f->path.data, f->key.data, &e);
     if (rc == ERR_FORMAT || rc == ERR_LIMIT)
-        tell(n, &e, "what passes cost is measured anew");
+        note_failure(n, &e, "what passes cost is measured anew");
 }
 
 void price_file_close(struct price_file *f, const struct price *p, const struct price_note *n) {
@@ -112,11 +112,11 @@ void price_file_close(struct price_file *f, const struct price *p, const struct 
         if (!rc)
             rc = price_save(p, f->path.data, f->key.data, &e);
         if (rc)
-            tell(n, &e, "what passes cost is not kept");
+            note_failure(n, &e, "what passes cost is not kept");
         else
             file_keep_newest(f->folder.data, "price-", ".json", KEPT);
     }
-    forget(f);
+    forget_file(f);
 }
 
 // The file of a profile, in the order of this machine's bytes, which the version tells: magic (8
@@ -154,7 +154,7 @@ static bool too_hot(const uint32_t *heat, const struct spark_subject *s) {
     return false;
 }
 
-static int damaged(const char *path, const char *what, struct err *e) {
+static int refuse_profile(const char *path, const char *what, struct err *e) {
     return err_set(e, ERR_FORMAT, "%s %s; remove it to have a new one made", path, what);
 }
 
@@ -164,10 +164,10 @@ int spark_parse(uint32_t **heat, const void *data, size_t n, const char *path,
     uint64_t sum;
     *heat = NULL;
     if (n < sizeof h || memcmp(data, MAGIC, sizeof MAGIC) != 0)
-        return damaged(path, "is no profile of experts", e);
+        return refuse_profile(path, "is no profile of experts", e);
     memcpy(&h, data, sizeof h);
     if (h.version != VERSION)
-        return damaged(path, "has another version of the format", e);
+        return refuse_profile(path, "has another version of the format", e);
     if (h.layers != (uint32_t)s->layers || h.experts != (uint32_t)s->experts)
         return err_set(e, ERR_MISMATCH,
                        "%s is of a model with %u layers of %u experts, and this one has %d of %d; "
@@ -180,10 +180,10 @@ int spark_parse(uint32_t **heat, const void *data, size_t n, const char *path,
                        path);
     size_t body = sizeof h + heat_bytes(s);
     if (n != body + sizeof sum)
-        return damaged(path, "is not whole", e);
+        return refuse_profile(path, "is not whole", e);
     memcpy(&sum, (const char *)data + body, sizeof sum);
     if (sum != hash_bytes(data, body, 0))
-        return damaged(path, "is damaged", e);
+        return refuse_profile(path, "is damaged", e);
     *heat = malloc(heat_bytes(s));
     if (!*heat)
         return err_set(e, ERR_MEMORY, "no memory for %s", path);
@@ -192,7 +192,7 @@ int spark_parse(uint32_t **heat, const void *data, size_t n, const char *path,
         return 0;
     free(*heat);
     *heat = NULL;
-    return damaged(path, "has heats that no run leaves behind", e);
+    return refuse_profile(path, "has heats that no run leaves behind", e);
 }
 
 int spark_read(uint32_t **heat, const char *path, const struct spark_subject *s, struct err *e) {
@@ -202,7 +202,7 @@ int spark_read(uint32_t **heat, const char *path, const struct spark_subject *s,
     if (stat(path, &is) != 0 && errno == ENOENT)
         return 0;
     if (stat(path, &is) == 0 && !S_ISREG(is.st_mode)) // reading it may never end
-        return damaged(path, "is a folder or a device, and no profile of experts", e);
+        return refuse_profile(path, "is a folder or a device, and no profile of experts", e);
     int rc = file_read(&text, path, sizeof(struct head) + heat_bytes(s) + 4096, e);
     if (!rc)
         rc = spark_parse(heat, text.data, text.len, path, s, e);
@@ -258,7 +258,7 @@ void spark_open(struct spark *k, const char *model, const struct gguf *file,
                             : spark_read(&k->heat, k->path.data, &k->subject, &e);
     if (!rc)
         return;
-    tell(n, &e, "experts are placed without it");
+    note_failure(n, &e, "experts are placed without it");
     spark_close(k);
 }
 
@@ -284,7 +284,7 @@ void spark_keep(struct spark *k, struct expert_store *s, bool now, const struct 
         k->touched = count.hits + count.misses;
         if (expert_store_heat(s, heat + in_front(k), NULL, &e) ||
             spark_write(heat, k->path.data, &k->subject, &e)) {
-            tell(n, &e, "which experts were hot is not kept");
+            note_failure(n, &e, "which experts were hot is not kept");
             spark_close(k);
         }
     }

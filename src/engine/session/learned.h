@@ -38,7 +38,7 @@ struct price_subject {
 // What the experts of a model are to its price, by the tensors of its file.
 struct price_experts price_experts_of(const struct gguf *g, const struct model_params *p);
 
-// Shown to the user; NULL: nobody.
+// Shown to the user; NULL: not.
 struct price_note {
     void (*note)(void *arg, const char *sentence);
     void *arg;
@@ -72,7 +72,7 @@ struct spark {
     struct str path;
     struct spark_subject subject;
     uint32_t *heat;   // what was read, of all layers; NULL: nothing
-    int first;        // layer whose experts are the device's, and all behind it
+    int first;        // layer whose experts are the device's, and all after it
     double written;   // clock_ms of the newest file
     uint64_t touched; // hits and misses by then
 };

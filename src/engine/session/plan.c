@@ -12,7 +12,7 @@
 
 enum { SMALLEST = 4 * KV_PAGE };
 
-static int64_t pages(int64_t tokens) {
+static int64_t pages_of_tokens(int64_t tokens) {
     return ceil_div(tokens, KV_PAGE);
 }
 
@@ -20,7 +20,7 @@ int64_t plan_kv(const struct memory_plan *p, int64_t n) {
     return kv_needs_most(&p->kv, n, p->step);
 }
 
-// What lies beside so many bytes of pages: behind the last ones of slabs, and where pages of one
+// What lies beside so many bytes of pages: after the last ones of slabs, and where pages of one
 // size have gone and a larger one does not fit in their place.
 static int64_t beside_pages(const struct memory_plan *p, int64_t bytes) {
     int64_t behind = 0, largest = 0;
@@ -44,21 +44,21 @@ int64_t plan_pages_in(const struct memory_plan *p, int64_t memory) {
                    plan_kv_held(p, p->context) <= memory ? plan_kv(p, p->context) : 0);
 }
 
-static int64_t fixed(const struct memory_plan *p) {
+static int64_t fixed_bytes(const struct memory_plan *p) {
     return p->weights + p->draft + p->scratch + p->state;
 }
 
 int64_t plan_pages(const struct memory_plan *p) {
-    int64_t left = p->available - fixed(p);
+    int64_t left = p->available - fixed_bytes(p);
     return p->available <= 0 ? 0 : left > 0 ? left : 1;
 }
 
 int64_t plan_total(const struct memory_plan *p) {
-    return fixed(p) + plan_kv_held(p, p->context);
+    return fixed_bytes(p) + plan_kv_held(p, p->context);
 }
 
 int64_t plan_longest(const struct memory_plan *p) {
-    int64_t left = p->available - fixed(p), lo = 0, hi = pages(p->trained);
+    int64_t left = p->available - fixed_bytes(p), lo = 0, hi = pages_of_tokens(p->trained);
     if (p->available <= 0 || left >= plan_kv_held(p, p->trained))
         return p->trained;
     while (lo < hi) { // the most pages that fit lie in lo .. hi
@@ -72,7 +72,7 @@ int64_t plan_longest(const struct memory_plan *p) {
 }
 
 // What would fit, for the end of a sentence.
-static void advise(const struct memory_plan *p, int64_t wanted, char *text, size_t size) {
+static void advise_user(const struct memory_plan *p, int64_t wanted, char *text, size_t size) {
     struct memory_plan small = *p;
     int64_t now = plan_longest(p), q8 = 0;
     small.kv = kv_needs_q8(&p->kv);
@@ -98,7 +98,7 @@ int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e) {
     size_text(need, plan_total(p));
     size_text(have, p->available);
     size_text(missing, plan_total(p) - p->available);
-    advise(p, p->context, advice, sizeof advice);
+    advise_user(p, p->context, advice, sizeof advice);
     return err_set(e, ERR_MEMORY,
                    "with a context of %lld tokens %s of memory are needed and %s may be taken, %s "
                    "too little; %s",
@@ -120,7 +120,7 @@ int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each
     int64_t rest = p->weights - p->resident;
     rest += beside_slots(p, rest);
     int64_t held =
-        fixed(p) - p->weights + plan_kv_held(p, wanted ? wanted : min_i64(USUAL, p->trained));
+        fixed_bytes(p) - p->weights + plan_kv_held(p, wanted ? wanted : min_i64(USUAL, p->trained));
     int64_t left = p->available > 0 ? p->available - held - rest : p->experts;
     int rc = slots_each ? expert_classes_per_layer(&p->slots, slots_each, e)
                         : expert_classes_share(&p->slots, left, e);
@@ -336,12 +336,12 @@ static int room_of(int64_t *bytes, const struct pair_request *r, int rows, int64
 // Which larger passes slots can be lent to, and whether they would bring less for any prompt.
 static int plan_lending(struct memory_plan *p, struct pair_request *r, struct err *e) {
     struct exec *x = runtime_exec(r->device);
-    const int own = r->target.max_rows, most = r->target.lent_rows;
+    const int own = r->target.max_rows, max = r->target.lent_rows;
     struct model_lending *l = &r->target.lending;
     struct expert_layout layout;
     struct model_plan t;
     r->target.lent_rows = 0;
-    if (!most)
+    if (!max)
         return 0;
     int rc = model_plan(&t, NULL, x, r->file, &r->target, e);
     expert_layout_of(&layout, &p->slots, rc ? 0 : t.rows);
@@ -349,7 +349,7 @@ static int plan_lending(struct memory_plan *p, struct pair_request *r, struct er
         struct expert_loan loan;
         struct err none;
         int64_t bytes = 0;
-        if (LENT[i] <= own || LENT[i] > most)
+        if (LENT[i] <= own || LENT[i] > max)
             continue;
         rc = room_of(&bytes, r, LENT[i], exec_room_scratch(x, &t.limits), e);
         if (rc || expert_layout_lend(&layout, &p->slots, bytes, &loan, &none))
@@ -455,9 +455,9 @@ struct claim plan_claim(const struct memory_plan *p, int64_t available, const ch
                                 [ARENA_WEIGHTS] = p->weights - pool + p->draft,
                                 [ARENA_STATES] = p->state}};
     int64_t one = plan_kv_held(p, p->context);
-    int64_t most = available > 0 ? available - p->own_more - claim_bytes(&c) : INT64_MAX;
+    int64_t max = available > 0 ? available - p->own_more - claim_bytes(&c) : INT64_MAX;
     bool all = !share && p->available > 0;
-    c.bytes[ARENA_PAGES] = all ? max_i64(min_i64(plan_pages(p), most), one) : one;
+    c.bytes[ARENA_PAGES] = all ? max_i64(min_i64(plan_pages(p), max), one) : one;
     snprintf(c.who, sizeof c.who, "%s", who);
     return c;
 }

@@ -56,7 +56,7 @@ void runtime_destroy(struct runtime *r) {
     free(r);
 }
 
-static void note(const struct device_options *o, const char *sentence) {
+static void note_user(const struct device_options *o, const char *sentence) {
     if (sentence[0] && o->note)
         o->note(o->note_arg, sentence);
 }
@@ -97,7 +97,7 @@ static int open_gpu(struct runtime_device *d, bool may_pass, struct err *e) {
         return rc;
     char sentence[sizeof e->text];
     snprintf(sentence, sizeof sentence, "%.400s (the CPU is used)", e->text);
-    note(&d->o, sentence);
+    note_user(&d->o, sentence);
     return 0;
 }
 
@@ -106,14 +106,14 @@ static int open_cpu(struct runtime_device *d, struct err *e) {
     return exec_create_cpu(&d->x, d->o.cpu_level, d->o.threads, e);
 }
 
-static struct runtime_device *find(const struct runtime *r, int number) {
+static struct runtime_device *find_device(const struct runtime *r, int number) {
     struct runtime_device *d = r->devices;
     while (d && d->number != number)
         d = d->next;
     return d;
 }
 
-static int observe(struct runtime_device *d, struct err *e) {
+static int prepare_observers(struct runtime_device *d, struct err *e) {
     int rc = d->o.timing ? timing_prepare(d->x, e) : 0;
     return !rc && d->o.importance ? importance_prepare(d->x, e) : rc;
 }
@@ -122,7 +122,7 @@ static int observe(struct runtime_device *d, struct err *e) {
 // open already: then *out is that one.
 static int open_new(struct runtime *r, int number, const struct device_options *o, bool may_pass,
                     struct runtime_device **out, struct err *e) {
-    struct runtime_device *d = calloc(1, sizeof *d), *cpu = find(r, DEVICE_CPU_NUMBER);
+    struct runtime_device *d = calloc(1, sizeof *d), *cpu = find_device(r, DEVICE_CPU_NUMBER);
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for a device");
     d->o = *o;
@@ -137,7 +137,7 @@ static int open_new(struct runtime *r, int number, const struct device_options *
     if (!rc && !d->x)
         rc = open_cpu(d, e);
     if (!rc)
-        rc = observe(d, e);
+        rc = prepare_observers(d, e);
     d->o.name = d->o.cpu_level = NULL; // the caller's
     d->o.note = NULL;
     if (rc) {
@@ -161,11 +161,11 @@ int runtime_device(struct runtime *r, const struct device_options *o, struct run
         exec_survey_cuda(&found);
         rc = device_choose(&choice, &want, &found, e);
         if (!rc)
-            note(o, choice.note);
+            note_user(o, choice.note);
     }
     if (rc)
         return rc;
-    *out = *out ? *out : find(r, choice.device);
+    *out = *out ? *out : find_device(r, choice.device);
     rc = *out ? check_same(*out, o, e) : open_new(r, choice.device, o, open, out, e);
     if (rc)
         *out = NULL;
@@ -186,15 +186,15 @@ bool runtime_limited(const struct runtime_device *d) {
 // neither free nor ours.
 int64_t runtime_available(const struct runtime_device *d) {
     struct exec_memory m;
-    int64_t most = d->o.memory_limit;
+    int64_t max = d->o.memory_limit;
     if (!runtime_limited(d))
         return 0;
     if (exec_is_device(d->x)) {
         exec_memory_of(d->x, &m);
-        most = m.free + m.used;
+        max = m.free + m.used;
     }
-    most -= claims_total(&d->claims);
-    return most > 0 ? most : 1;
+    max -= claims_total(&d->claims);
+    return max > 0 ? max : 1;
 }
 
 int runtime_claim(struct runtime_device *d, const struct claim *what, int64_t own,

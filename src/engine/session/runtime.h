@@ -22,7 +22,7 @@ struct claim {
     struct claim *next;
 };
 
-// Zeroed: nobody has anything.
+// Zeroed: nothing is claimed.
 struct claims {
     struct claim *all; // the newest first
     int64_t own;       // what the backend has for itself, for all of them
@@ -31,7 +31,7 @@ struct claims {
 int64_t claim_bytes(const struct claim *c);
 int64_t claims_total(const struct claims *c); // own included
 
-// what: who and bytes of it. available: bytes that nobody has claimed yet; 0: unknown, then nothing
+// what: who and bytes of it. available: bytes that are not claimed yet; 0: unknown, then nothing
 // is refused. ERR_MEMORY with a sentence that says who holds what.
 int claims_take(struct claims *c, const struct claim *what, int64_t available, struct claim **out,
                 struct err *e);
@@ -39,7 +39,7 @@ void claims_give(struct claims *c, struct claim *one); // NULL is allowed
 
 // "a.gguf holds 1.20 GiB (weights 1.00 GiB, ...)" for each claim; empty without any.
 void claims_print(const struct claims *c, struct str *out);
-// Puts the same behind the sentence in e, if anybody holds anything.
+// Puts the same after the sentence in e, if there are claims.
 void claims_blame(const struct claims *c, struct err *e);
 
 struct runtime;
@@ -70,7 +70,7 @@ int runtime_device(struct runtime *r, const struct device_options *o, struct run
 struct exec *runtime_exec(const struct runtime_device *d);
 bool runtime_limited(const struct runtime_device *d); // whether a limit of its memory is known
 
-// Bytes that nobody has claimed yet, at least 1; 0: no limit is known.
+// Bytes that are not claimed yet, at least 1; 0: no limit is known.
 int64_t runtime_available(const struct runtime_device *d);
 // Claims memory, for what->who, before it is taken. own: what the backend needs for itself with
 // this model; it keeps the most that anybody needed. available: what runtime_available said when

@@ -9,7 +9,7 @@
 
 // Tokens for which the scorer's plan fits into `bytes`: all but its weights and its chunk grows
 // evenly with them, whole chunks of them here.
-static int64_t longest(const struct score_plan *p, int64_t tokens, int64_t bytes) {
+static int64_t longest_text(const struct score_plan *p, int64_t tokens, int64_t bytes) {
     int64_t fixed = scorer_stays(p), each = scorer_takes(p);
     return bytes > fixed && each > 0
                ? (int64_t)((double)(bytes - fixed) / (double)each * (double)tokens) / SCORE_CHUNK *
@@ -17,10 +17,10 @@ static int64_t longest(const struct score_plan *p, int64_t tokens, int64_t bytes
                : 0;
 }
 
-static int refuse(const struct runtime_device *d, const struct score_plan *p, int64_t tokens,
-                  struct err *e) {
+static int refuse_scorer(const struct runtime_device *d, const struct score_plan *p, int64_t tokens,
+                         struct err *e) {
     char need[SIZE_TEXT], weights[SIZE_TEXT], have[SIZE_TEXT];
-    int64_t available = runtime_available(d), fits = longest(p, tokens, available);
+    int64_t available = runtime_available(d), fits = longest_text(p, tokens, available);
     size_text(need, p->total + p->own);
     size_text(weights, p->weights);
     size_text(have, available);
@@ -80,5 +80,5 @@ int scorer_claim(struct runtime_device *d, const char *path, const struct score_
         .bytes = {[ARENA_WEIGHTS] = plan->weights, [ARENA_WORK] = plan->total - plan->weights}};
     snprintf(c.who, sizeof c.who, "%s", path);
     rc = runtime_claim(d, &c, plan->own, runtime_available(d), out, e);
-    return rc == ERR_MEMORY ? refuse(d, plan, tokens, e) : rc;
+    return rc == ERR_MEMORY ? refuse_scorer(d, plan, tokens, e) : rc;
 }

@@ -76,9 +76,9 @@ static int make_grammar(const struct structured *w, struct grammar **out, struct
     return grammar_json_object(out, NULL, &work, e);
 }
 
-// The reply itself is held to the grammar, or what comes behind its block of reasoning.
-static int make(struct structured_store *s, const struct structured *w, struct constraint **out,
-                struct err *e) {
+// The reply itself is held to the grammar, or what comes after its block of reasoning.
+static int make_constraint(struct structured_store *s, const struct structured *w,
+                           struct constraint **out, struct err *e) {
     const struct grammar_vocab *vocab;
     struct grammar *g = NULL;
     int rc = structured_vocab(s, &vocab, e);
@@ -103,16 +103,16 @@ static int make(struct structured_store *s, const struct structured *w, struct c
     return rc;
 }
 
-static void put_text(struct str *key, const char *text, size_t n) {
+static void put_key_text(struct str *key, const char *text, size_t n) {
     str_printf(key, "%zu:", n);
     str_append(key, text ? text : "", n);
 }
 
 static int make_key(const struct structured *w, struct str *key, struct err *e) {
     str_printf(key, "%d%d%d", (int)w->form, w->inside, w->one_of_as_any);
-    put_text(key, w->opening, w->opening ? strlen(w->opening) : 0);
-    put_text(key, w->closing, w->closing ? strlen(w->closing) : 0);
-    put_text(key, w->text, w->form == STRUCTURED_OBJECT ? 0 : w->n);
+    put_key_text(key, w->opening, w->opening ? strlen(w->opening) : 0);
+    put_key_text(key, w->closing, w->closing ? strlen(w->closing) : 0);
+    put_key_text(key, w->text, w->form == STRUCTURED_OBJECT ? 0 : w->n);
     return key->failed ? err_set(e, ERR_MEMORY, "no memory for structured output") : 0;
 }
 
@@ -124,7 +124,7 @@ int structured_make(struct structured_store *s, const struct structured *w, stru
     if (!rc)
         *out = constraint_store_find(&s->kept, &key);
     if (!rc && !*out) {
-        rc = make(s, w, out, e);
+        rc = make_constraint(s, w, out, e);
         if (!rc)
             constraint_store_keep(&s->kept, &key, *out);
     }
@@ -132,8 +132,8 @@ int structured_make(struct structured_store *s, const struct structured *w, stru
     return rc;
 }
 
-void constraint_store_init(struct constraint_store *s, int most) {
-    *s = (struct constraint_store){.most = most};
+void constraint_store_init(struct constraint_store *s, int max) {
+    *s = (struct constraint_store){.most = max};
     pthread_mutex_init(&s->lock, NULL);
 }
 

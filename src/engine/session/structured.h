@@ -26,7 +26,7 @@ struct constraint_store {
     int most;
 };
 
-void constraint_store_init(struct constraint_store *s, int most); // most <= CONSTRAINT_STORE_MOST
+void constraint_store_init(struct constraint_store *s, int max); // most <= CONSTRAINT_STORE_MOST
 void constraint_store_fini(struct constraint_store *s);
 
 // The one with this key, with a reference for the caller; NULL: there is none.
@@ -51,7 +51,7 @@ struct structured {
     const char *opening, *closing;
     bool inside;
     bool one_of_as_any;      // of a schema: see grammar.h
-    const struct gone *gone; // NULL: somebody always waits; else ERR_CANCELLED where nobody does
+    const struct gone *gone; // NULL, or cancels the work: ERR_CANCELLED
 };
 
 struct structured_store;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a reply may say, token by token, behind one interface: a grammar, or anything else that
-// knows from the tokens so far which ones may come next. A state stands behind a number of tokens
+// knows from the tokens so far which ones may come next. A state stands after a number of tokens
 // of a reply; every node of a draft tree has one, so that drafting goes on under a constraint. The
 // constraint decides which tokens are allowed and nothing else: among these the target chooses, and
 // what it chooses does not depend on what was guessed (docs/exactness.md).
@@ -24,7 +24,7 @@ struct constraint_state; // the maker's
 // What may come next.
 struct constraint_view {
     // [(vocab + 31) / 32]: bit id % 32 of word id / 32 says that the token may be chosen, as in
-    // struct sample_row; bits behind the vocabulary do not count. NULL: every token may. Valid
+    // struct sample_row; bits after the vocabulary do not count. NULL: every token may. Valid
     // while the state is held.
     const uint32_t *allow;
     int32_t only; // the token, where exactly one is allowed; else -1
@@ -42,7 +42,7 @@ struct constraint_class {
     void (*destroy)(void *self);
     // The state before the first token of a reply. *out is the caller's, to be dropped.
     int (*begin)(void *self, struct constraint_state **out, struct err *e);
-    // The state behind a token that `from` allows. `from` stays as it is.
+    // The state after a token that `from` allows. `from` stays as it is.
     int (*next)(void *self, struct constraint_state *from, int32_t token,
                 struct constraint_state **out, struct err *e);
     void (*drop)(void *self, struct constraint_state *s); // before `self` is destroyed

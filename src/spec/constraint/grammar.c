@@ -14,7 +14,7 @@ enum { SPARE = 64, HINT_BYTES = 48, LEADS = 2 };
 enum phase {
     PHASE_FREE,    // text without rules
     PHASE_GRAMMAR, // of part `part`
-    PHASE_OVER,    // behind an end token: whoever goes on may say anything
+    PHASE_OVER,    // after an end token: anything may follow
 };
 
 struct constraint_state {
@@ -52,7 +52,7 @@ struct guide {
     int32_t opening;       // a token, or -1
     int32_t lead[LEADS];   // tokens of line ends that may stand before a grammar; -1: none
     uint32_t *no_end;      // [words] all tokens but those that end; NULL: not required
-    struct str text;       // of the token at hand, behind the tail
+    struct str text;       // of the token at hand, after the tail
     struct token_list ids; // of a hint
     struct constraint_state *spare;
     int n_spare;
@@ -78,7 +78,7 @@ static void guide_destroy(void *self) {
 }
 
 // A state without rules, to be filled.
-static int make(struct guide *q, struct constraint_state **out, struct err *e) {
+static int make_state(struct guide *q, struct constraint_state **out, struct err *e) {
     struct constraint_state *s = q->spare;
     uint32_t *bits = s ? s->bits : NULL;
     if (s) {
@@ -108,7 +108,7 @@ static void guide_drop(void *self, struct constraint_state *s) {
 }
 
 // Begins a part: g is its state, the state's own from now on.
-static void enter(struct constraint_state *s, int part, struct grammar_state *g, bool lead) {
+static void enter_part(struct constraint_state *s, int part, struct grammar_state *g, bool lead) {
     s->phase = PHASE_GRAMMAR;
     s->part = part;
     s->g = g;
@@ -118,7 +118,7 @@ static void enter(struct constraint_state *s, int part, struct grammar_state *g,
 static int guide_begin(void *self, struct constraint_state **out, struct err *e) {
     struct guide *q = self;
     struct constraint_state *s = NULL;
-    int rc = make(q, &s, e);
+    int rc = make_state(q, &s, e);
     if (rc)
         return rc;
     if (q->whole < 0) {
@@ -130,7 +130,7 @@ static int guide_begin(void *self, struct constraint_state **out, struct err *e)
         guide_drop(q, s);
         return err_set(e, ERR_MEMORY, "no memory for the first state of a grammar");
     }
-    enter(s, q->whole, g, false);
+    enter_part(s, q->whole, g, false);
     s->first = q->opening >= 0;
     *out = s;
     return 0;
@@ -140,7 +140,7 @@ static bool is_lead(const struct guide *q, int32_t token) {
     return token >= 0 && (token == q->lead[0] || token == q->lead[1]);
 }
 
-static size_t blanks(const char *s, size_t n) {
+static size_t count_blanks(const char *s, size_t n) {
     size_t i = 0;
     while (i < n && (s[i] == ' ' || s[i] == '\n' || s[i] == '\r' || s[i] == '\t'))
         i++;
@@ -157,10 +157,10 @@ static int find_marker(struct guide *q, struct constraint_state *s, const char *
             const struct part *p = &q->part[i];
             struct grammar_state *first, *g = NULL;
             if (!p->n || p->n > end || memcmp(text + end - p->n, p->marker, p->n) != 0 ||
-                (p->first && (gone || blanks(text, end - p->n) < end - p->n)))
+                (p->first && (gone || count_blanks(text, end - p->n) < end - p->n)))
                 continue;
             size_t rest = n - end;
-            if (blanks(text + end, rest) == rest)
+            if (count_blanks(text + end, rest) == rest)
                 rest = 0;
             first = grammar_start(p->m);
             if (!first)
@@ -171,7 +171,7 @@ static int find_marker(struct guide *q, struct constraint_state *s, const char *
                 return rc;
             if (rc == 0)
                 continue;
-            enter(s, i, g, end == n);
+            enter_part(s, i, g, end == n);
             return 0;
         }
     }
@@ -216,7 +216,7 @@ static int next_grammar(struct guide *q, const struct constraint_state *from, in
         g = grammar_state_ref(from->g);
     if (!g)
         return err_set(e, ERR_STATE, "token %d is not what the grammar allows here", token);
-    enter(s, from->part, g, false);
+    enter_part(s, from->part, g, false);
     if (p->rest || !p->n || !grammar_must_end(p->m, g))
         return 0;
     grammar_state_unref(p->m, g);
@@ -231,7 +231,7 @@ static int guide_next(void *self, struct constraint_state *from, int32_t token,
                       struct constraint_state **out, struct err *e) {
     struct guide *q = self;
     struct constraint_state *s = NULL;
-    int rc = make(q, &s, e);
+    int rc = make_state(q, &s, e);
     if (rc)
         return rc;
     if (from->phase == PHASE_OVER || tokenizer_is_eog(q->t, token))
@@ -307,7 +307,7 @@ static int guide_look(void *self, struct constraint_state *s, struct constraint_
 }
 
 // The first token of the bytes that must follow. Their last token is left to others: it may well be
-// one with what comes behind.
+// one with what comes after.
 static void hint_bytes(struct guide *q, struct constraint_state *s) {
     struct err e;
     str_clear(&q->text);
@@ -396,10 +396,10 @@ static int make_no_end(struct guide *q, struct err *e) {
     return 0;
 }
 
-static int check(const struct grammar_constraint *o, struct err *e) {
+static int check_constraint(const struct grammar_constraint *o, struct err *e) {
     if (o->n_triggers < 0 || o->n_triggers > GRAMMAR_TRIGGERS || (!o->whole && !o->n_triggers))
         return err_set(e, ERR_USAGE,
-                       "a constraint needs a grammar or 1 to %d markers behind which one begins",
+                       "a constraint needs a grammar or 1 to %d markers after which one begins",
                        GRAMMAR_TRIGGERS);
     if (grammar_vocab_size(o->vocab) > o->model_vocab)
         return err_set(e, ERR_MISMATCH,
@@ -414,7 +414,7 @@ static int check(const struct grammar_constraint *o, struct err *e) {
 
 int grammar_constraint_create(struct constraint **out, const struct grammar_constraint *o,
                               struct err *e) {
-    int rc = check(o, e);
+    int rc = check_constraint(o, e);
     if (rc)
         return rc;
     struct guide *q = calloc(1, sizeof *q);

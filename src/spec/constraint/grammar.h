@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A grammar (grammar/grammar.h) as the constraint of a reply. It may hold for the whole reply, or
-// begin behind a marker in the text, such as that of a tool call or the end of a block of
+// begin after a marker in the text, such as that of a tool call or the end of a block of
 // reasoning; then text is free until the marker has been written, and free again where the grammar
 // can go no further. Nothing here samples or knows a tree.
 #ifndef COPPICE_SPEC_CONSTRAINT_GRAMMAR_H
@@ -28,9 +28,9 @@ struct grammar_constraint {
     int64_t model_vocab;               // token ids of the model; those beyond the tokenizer's stay
                                        // out
     // NULL, or what the reply must be from its first token on; a reference is taken. Then a trigger
-    // counts only behind `opening`.
+    // counts only after `opening`.
     struct grammar *whole;
-    // NULL, or the text of a token that may come first instead of what `whole` wants: free text
+    // NULL, or the text of a token that may come first instead of what `whole` requires: free text
     // follows, until a trigger ends it. For replies that may begin with a block of reasoning. Where
     // no one token has this text it does not count.
     const char *opening;

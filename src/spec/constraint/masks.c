@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Masks of a member. The tree builder asks for the candidates of nodes as they join
-// (a proposal with `expand`), which is where the constraint comes in: a node that is asked for gets
+// (a proposal with `expand`), which is where the constraint comes in: a node that is requested gets
 // its state from its parent's. States of the rows that were built are those, or made when a mask is
 // looked at.
 #include "spec/constraint/masks.h"
@@ -23,15 +23,15 @@ struct asked {
     struct constraint_state *state; // NULL: it could not be had
     int32_t parent, token, base;    // base: its number where the drafter was asked, too
     uint32_t chains;                // chains that begin with the path to it
-    bool only;                      // one token is allowed behind it
+    bool only;                      // one token is allowed after it
 };
 
 struct masks {
     struct constraint *c;
     int64_t work;                   // that it has counted for this member
     int64_t root_room, room;        // steps that the root, and guesses, may take in the pass
-    int32_t pending;                // a chosen token that `root` is not behind yet; -1: none
-    struct constraint_state *root;  // behind all chosen tokens but that one; NULL: failed
+    int32_t pending;                // a chosen token that `root` is not after yet; -1: none
+    struct constraint_state *root;  // after all chosen tokens but that one; NULL: failed
     int rc;                         // why it failed,
     struct err err;                 // with its sentence
     struct constraint_state **held; // [n_held] of the present step
@@ -54,7 +54,7 @@ struct masks {
 };
 
 // Of all that share it.
-static int64_t counted(const struct constraint *c) {
+static int64_t counted_steps(const struct constraint *c) {
     return c->class->work ? c->class->work(c->self) : 0;
 }
 
@@ -62,12 +62,12 @@ static int64_t counted(const struct constraint *c) {
 static int64_t open_steps(const struct masks *m, int64_t steps) {
     if (m->c->class->allow)
         m->c->class->allow(m->c->self, steps);
-    return counted(m->c);
+    return counted_steps(m->c);
 }
 
 // Returns what the calls since then have taken.
 static int64_t close_steps(struct masks *m, int64_t before) {
-    int64_t took = counted(m->c) - before;
+    int64_t took = counted_steps(m->c) - before;
     m->work += took;
     if (m->c->class->allow)
         m->c->class->allow(m->c->self, INT64_MAX);
@@ -101,14 +101,14 @@ int masks_create(struct masks **out, struct constraint *c, int64_t vocab, struct
     return 0;
 }
 
-static void drop(struct masks *m, struct constraint_state *s) {
+static void drop_state(struct masks *m, struct constraint_state *s) {
     if (s)
         m->c->class->drop(m->c->self, s);
 }
 
-static void forget(struct masks *m) {
+static void forget_nodes(struct masks *m) {
     for (int64_t i = 0; i < m->n_held; i++)
-        drop(m, m->held[i]);
+        drop_state(m, m->held[i]);
     m->n_held = 0;
     m->n_asked = m->n_base = 0;
     m->tree = NULL;
@@ -117,8 +117,8 @@ static void forget(struct masks *m) {
 void masks_destroy(struct masks *m) {
     if (!m)
         return;
-    forget(m);
-    drop(m, m->root);
+    forget_nodes(m);
+    drop_state(m, m->root);
     constraint_drop(m->c);
     free(m->held);
     free(m->asked);
@@ -133,7 +133,7 @@ static int make_root(struct masks *m) {
     int rc = m->c->class->next(m->c->self, m->root, m->pending, &to, &m->err);
     if (rc == ERR_UNFINISHED)
         return rc;
-    drop(m, m->root);
+    drop_state(m, m->root);
     m->root = rc ? NULL : to;
     m->pending = -1;
     m->rc = rc;
@@ -157,7 +157,7 @@ void masks_allow(struct masks *m, int64_t root, int64_t guesses) {
 }
 
 int masks_begin(struct masks *m, struct err *e) {
-    forget(m);
+    forget_nodes(m);
     int64_t before = open_steps(m, m->root_room);
     int rc = make_root(m);
     close_steps(m, before);
@@ -175,9 +175,9 @@ int masks_wanted(int k) {
     return min_i32(max_i32(WIDER * k, WIDE), TREE_MAX_K);
 }
 
-// The state behind `token`, kept until the next step; NULL where it cannot be had.
-static struct constraint_state *follow(struct masks *m, struct constraint_state *from,
-                                       int32_t token) {
+// The state after `token`, kept until the next step; NULL where it cannot be had.
+static struct constraint_state *follow_token(struct masks *m, struct constraint_state *from,
+                                             int32_t token) {
     struct constraint_state *to = NULL;
     struct err e;
     if (!from || vec_reserve(&m->held, &m->cap_held, m->n_held + 1, sizeof(void *), &e) ||
@@ -188,7 +188,7 @@ static struct constraint_state *follow(struct masks *m, struct constraint_state 
 }
 
 // Gives the node its number, its state, and the chains that lead to it.
-static struct asked *enter(struct masks *m, const struct tree_node *node) {
+static struct asked *enter_node(struct masks *m, const struct tree_node *node) {
     struct asked *a = &m->asked[m->n_asked++];
     *a = (struct asked){.state = m->root, .parent = node->parent, .token = -1};
     a->chains = (1u << m->base->n_chains) - 1;
@@ -196,7 +196,7 @@ static struct asked *enter(struct masks *m, const struct tree_node *node) {
         return a;
     const struct asked *up = &m->asked[node->parent];
     a->token = node->path[node->depth - 1];
-    a->state = follow(m, up->state, a->token);
+    a->state = follow_token(m, up->state, a->token);
     a->chains = up->chains;
     for (int i = 0; i < m->base->n_chains; i++) {
         const struct draft_chain *chain = &m->base->chains[i];
@@ -222,8 +222,8 @@ static const float *pair_of(const struct proposal *p, const struct tree_node *no
     return p->logp + (ptrdiff_t)node->depth * k;
 }
 
-static struct offer offered(const struct masks *m, const struct tree_node *node,
-                            const struct tree_candidates *answer, int i) {
+static struct offer offer_of(const struct masks *m, const struct tree_node *node,
+                             const struct tree_candidates *answer, int i) {
     const struct proposal *p = m->base;
     if (node->depth >= p->depth)
         return (struct offer){.n = 0};
@@ -239,7 +239,7 @@ struct answer {
     int n;
 };
 
-static void add(struct answer *a, int32_t token, float logp) {
+static void add_answer(struct answer *a, int32_t token, float logp) {
     a->ids[a->n] = token;
     a->logp[a->n++] = logp;
 }
@@ -257,7 +257,7 @@ static void add_allowed(const struct masks *m, const struct asked *node, const s
         bool good = c->class->allows(c->self, node->state, o->ids[i]);
         *(good ? &allowed : &forbidden) += exp((double)o->logp[i]);
         if (good)
-            add(out, o->ids[i], o->logp[i]);
+            add_answer(out, o->ids[i], o->logp[i]);
     }
     if (forbidden <= 0)
         return;
@@ -275,7 +275,7 @@ static void add_chains(const struct masks *m, const struct asked *node, int dept
             continue;
         int32_t token = chain->ids[depth];
         if (token >= 0 && token < c->vocab && c->class->allows(c->self, node->state, token))
-            add(out, token, chain->logp);
+            add_answer(out, token, chain->logp);
     }
 }
 
@@ -287,13 +287,13 @@ static void answer_one(struct masks *m, struct asked *node, int depth, const str
         hint = m->c->class->hint(m->c->self, node->state, &token);
     node->only = hint == CONSTRAINT_ONLY;
     if (hint != CONSTRAINT_NO_HINT)
-        add(out, token, node->only ? 0 : (float)log(LIKELY));
+        add_answer(out, token, node->only ? 0 : (float)log(LIKELY));
     if (node->state && !node->only) {
         add_allowed(m, node, o, out);
         add_chains(m, node, depth, out);
     }
     while (out->n < m->most)
-        add(out, -1, -INFINITY);
+        add_answer(out, -1, -INFINITY);
 }
 
 // Asks the drafter for nodes of one depth, which it numbers in its own way.
@@ -317,12 +317,12 @@ static int expand(void *arg, const struct tree_node *nodes, int n, int k,
     int64_t before = open_steps(m, m->room);
     int rc = vec_reserve(&m->asked, &m->cap_asked, first + n, sizeof *m->asked, e);
     for (int i = 0; !rc && i < n; i++)
-        enter(m, &nodes[i]);
+        enter_node(m, &nodes[i]);
     if (!rc && m->base->expand && nodes[0].depth < m->base->depth)
         rc = ask_base(m, nodes, first, n, &answer, e);
     for (int i = 0; !rc && i < n; i++) {
         struct answer own = {m->ids + (ptrdiff_t)i * k, m->logp + (ptrdiff_t)i * k, 0};
-        struct offer o = offered(m, &nodes[i], &answer, i);
+        struct offer o = offer_of(m, &nodes[i], &answer, i);
         answer_one(m, &m->asked[first + i], nodes[i].depth, &o, &own);
     }
     close_guess(m, before);
@@ -372,7 +372,7 @@ int masks_look(struct masks *m, int row, struct constraint_view *out, struct err
     int rc = 0;
     *out = (struct constraint_view){.only = -1, .none = true};
     if (row > 0 && !m->row[row])
-        m->row[row] = follow(m, m->row[t->parent[row]], t->token[row]);
+        m->row[row] = follow_token(m, m->row[t->parent[row]], t->token[row]);
     if (m->row[row])
         rc = m->c->class->look(m->c->self, m->row[row], out, row ? &own : e);
     if (row)

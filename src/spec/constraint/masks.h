@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member keeps of its constraint: the state behind the tokens chosen so far, those of the
+// What a member keeps of its constraint: the state after the tokens chosen so far, those of the
 // nodes of its tree, and their masks. Guesses that a node's mask forbids are left out before the
 // tree is built, and the next best ones take their places; where only one token is allowed it is a
 // sure guess. A state that cannot be had where only a guess needs it drops the guess: what guesses
@@ -34,7 +34,7 @@ void masks_take(struct masks *m, const struct ddtree *t);
 // [t->n] whether a node is sure to be on the path if its parent is. Valid until masks_begin.
 const bool *masks_sure(const struct masks *m);
 
-// Takes `steps` of the constraint's (INT64_MAX: as many as it takes) for the state behind the
+// Takes `steps` of the constraint's (INT64_MAX: as many as it takes) for the state after the
 // tokens chosen so far and for what may come next, which the next step will look at: 0 when that is
 // known, or why it cannot be, of which the step will tell. ERR_UNFINISHED: goes on when it is
 // called again.
@@ -44,15 +44,15 @@ int masks_prepare(struct masks *m, int64_t steps);
 // that need more are left out. At first as many as they take.
 void masks_allow(struct masks *m, int64_t root, int64_t guesses);
 
-// What may come behind a row of the tree. A state that cannot be had shows as `none`; only of row 0
-// that is an error. Rows are asked for behind their parents.
+// What may come after a row of the tree. A state that cannot be had shows as `none`; only of row 0
+// that is an error. Rows are requested after their parents.
 int masks_look(struct masks *m, int row, struct constraint_view *out, struct err *e);
 // Steps that the constraint has counted for this member so far; 0 where it counts none.
 int64_t masks_work(const struct masks *m);
 // Whether masks_look has found the row's token to be the only one.
 bool masks_forced(const struct masks *m, int row);
 
-// The walk's choices have become part of the reply; the state behind them is made by masks_prepare,
+// The walk's choices have become part of the reply; the state after them is made by masks_prepare,
 // or by the next masks_begin.
 void masks_advance(struct masks *m, const struct walk *w);
 

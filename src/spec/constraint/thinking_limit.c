@@ -10,7 +10,7 @@
 enum mode {
     FRESH,   // nothing but blanks came: a block may begin
     INSIDE,  // in a block
-    BETWEEN, // behind words, where a block may begin all the same
+    BETWEEN, // after words, where a block may begin all the same
     OVER,    // no block begins any more
 };
 
@@ -27,7 +27,7 @@ struct constraint_state {
     struct constraint_state *inner;
 };
 
-// The closing text in tokens, as it stands behind a line end and otherwise.
+// The closing text in tokens, as it stands after a line end and otherwise.
 enum { WAYS = 2 };
 
 struct limit {
@@ -41,7 +41,7 @@ struct limit {
     struct constraint *inner; // NULL: none
 };
 
-static void destroy(void *self) {
+static void limit_destroy(void *self) {
     struct limit *l = self;
     constraint_drop(l->inner);
     for (int i = 0; i < WAYS; i++) {
@@ -53,7 +53,7 @@ static void destroy(void *self) {
 }
 
 // How much of `mark` stands at the end of a text that had `matched` bytes of it before this one.
-static int match(const char *mark, int matched, char byte) {
+static int match_mark(const char *mark, int matched, char byte) {
     while (matched > 0 && mark[matched] != byte) {
         int shorter = matched - 1;
         while (shorter > 0 && memcmp(mark, mark + matched - shorter, (size_t)shorter) != 0)
@@ -63,38 +63,38 @@ static int match(const char *mark, int matched, char byte) {
     return mark[matched] == byte ? matched + 1 : 0;
 }
 
-static bool blank(char c) {
+static bool is_blank_byte(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-static void take_byte(const struct limit *l, struct place *p, char byte) {
+static void advance_byte(const struct limit *l, struct place *p, char byte) {
     bool inside = p->mode == INSIDE;
     const char *mark = inside ? reasoning_closing(l->family) : reasoning_opening(l->family);
     p->line = byte == '\n';
     if (p->mode == OVER)
         return;
-    p->matched = match(mark, p->matched, byte);
+    p->matched = match_mark(mark, p->matched, byte);
     if (!mark[p->matched]) {
         p->matched = 0;
         p->mode = !inside ? INSIDE : l->anywhere ? BETWEEN : OVER;
-    } else if (p->mode == FRESH && p->matched == 0 && !blank(byte)) {
+    } else if (p->mode == FRESH && p->matched == 0 && !is_blank_byte(byte)) {
         p->mode = l->anywhere ? BETWEEN : OVER;
     }
 }
 
 // Where reasoning is used up, its end begins.
-static void check(const struct limit *l, struct place *p) {
+static void begin_closing(const struct limit *l, struct place *p) {
     if (p->mode != INSIDE || p->due >= 0 || p->used < l->tokens)
         return;
     p->way = p->line;
     p->due = 0;
 }
 
-static int32_t forced(const struct limit *l, const struct place *p) {
+static int32_t forced_token(const struct limit *l, const struct place *p) {
     return p->due < 0 ? -1 : l->closing[p->way].ids[p->due];
 }
 
-static int take(struct limit *l, struct place *p, int32_t token, struct err *e) {
+static int advance_place(struct limit *l, struct place *p, int32_t token, struct err *e) {
     bool inside = p->mode == INSIDE;
     if (p->due >= 0) {
         if ((size_t)++p->due == l->closing[p->way].count) {
@@ -112,18 +112,18 @@ static int take(struct limit *l, struct place *p, int32_t token, struct err *e) 
     }
     p->used += inside;
     for (size_t i = 0; i < l->bytes.len; i++)
-        take_byte(l, p, l->bytes.data[i]);
-    check(l, p);
+        advance_byte(l, p, l->bytes.data[i]);
+    begin_closing(l, p);
     return 0;
 }
 
-static int begin(void *self, struct constraint_state **out, struct err *e) {
+static int limit_begin(void *self, struct constraint_state **out, struct err *e) {
     struct limit *l = self;
     struct constraint_state *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for the state of a reply");
     s->at = (struct place){.mode = l->inside ? INSIDE : FRESH, .due = -1};
-    check(l, &s->at);
+    begin_closing(l, &s->at);
     int rc = l->inner ? l->inner->class->begin(l->inner->self, &s->inner, e) : 0;
     if (rc)
         free(s);
@@ -132,21 +132,21 @@ static int begin(void *self, struct constraint_state **out, struct err *e) {
     return rc;
 }
 
-static void drop(void *self, struct constraint_state *s) {
+static void limit_drop(void *self, struct constraint_state *s) {
     struct limit *l = self;
     if (s->inner)
         l->inner->class->drop(l->inner->self, s->inner);
     free(s);
 }
 
-static int next(void *self, struct constraint_state *from, int32_t token,
-                struct constraint_state **out, struct err *e) {
+static int limit_next(void *self, struct constraint_state *from, int32_t token,
+                      struct constraint_state **out, struct err *e) {
     struct limit *l = self;
     struct constraint_state *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for the state of a reply");
     s->at = from->at;
-    int rc = take(l, &s->at, token, e);
+    int rc = advance_place(l, &s->at, token, e);
     if (!rc && l->inner)
         rc = l->inner->class->next(l->inner->self, from->inner, token, &s->inner, e);
     if (rc)
@@ -156,18 +156,18 @@ static int next(void *self, struct constraint_state *from, int32_t token,
     return rc;
 }
 
-static bool allows(void *self, struct constraint_state *s, int32_t token) {
+static bool limit_allows(void *self, struct constraint_state *s, int32_t token) {
     struct limit *l = self;
-    int32_t only = forced(l, &s->at);
+    int32_t only = forced_token(l, &s->at);
     if (only >= 0)
         return token == only;
     return !l->inner || l->inner->class->allows(l->inner->self, s->inner, token);
 }
 
-static int look(void *self, struct constraint_state *s, struct constraint_view *out,
-                struct err *e) {
+static int limit_look(void *self, struct constraint_state *s, struct constraint_view *out,
+                      struct err *e) {
     struct limit *l = self;
-    int32_t only = forced(l, &s->at);
+    int32_t only = forced_token(l, &s->at);
     if (only < 0 && l->inner)
         return l->inner->class->look(l->inner->self, s->inner, out, e);
     *out = (struct constraint_view){.only = only};
@@ -176,9 +176,9 @@ static int look(void *self, struct constraint_state *s, struct constraint_view *
     return 0;
 }
 
-static enum constraint_hint hint(void *self, struct constraint_state *s, int32_t *token) {
+static enum constraint_hint limit_hint(void *self, struct constraint_state *s, int32_t *token) {
     struct limit *l = self;
-    int32_t only = forced(l, &s->at);
+    int32_t only = forced_token(l, &s->at);
     if (only < 0)
         return l->inner ? l->inner->class->hint(l->inner->self, s->inner, token)
                         : CONSTRAINT_NO_HINT;
@@ -202,18 +202,18 @@ static int make_closing(struct limit *l, int way, const char *text, size_t n, st
     return 0;
 }
 
-static int make(struct limit *l, const struct thinking_limit *o, struct err *e) {
+static int make_closings(struct limit *l, const struct thinking_limit *o, struct err *e) {
     bool line = o->n_closing > 0 && o->closing[0] == '\n';
     int rc = make_closing(l, 0, o->closing, o->n_closing, e);
     return rc ? rc : make_closing(l, 1, o->closing + line, o->n_closing - line, e);
 }
 
-static int64_t work(void *self) {
+static int64_t limit_work(void *self) {
     const struct limit *l = self;
     return l->inner && l->inner->class->work ? l->inner->class->work(l->inner->self) : 0;
 }
 
-static void allow(void *self, int64_t steps) {
+static void limit_allow(void *self, int64_t steps) {
     const struct limit *l = self;
     if (l->inner && l->inner->class->allow)
         l->inner->class->allow(l->inner->self, steps);
@@ -222,15 +222,15 @@ static void allow(void *self, int64_t steps) {
 int thinking_limit_create(struct constraint **out, const struct thinking_limit *o,
                           struct constraint *inner, struct err *e) {
     static const struct constraint_class class = {.name = "thinking",
-                                                  .destroy = destroy,
-                                                  .begin = begin,
-                                                  .next = next,
-                                                  .drop = drop,
-                                                  .allows = allows,
-                                                  .look = look,
-                                                  .hint = hint,
-                                                  .work = work,
-                                                  .allow = allow};
+                                                  .destroy = limit_destroy,
+                                                  .begin = limit_begin,
+                                                  .next = limit_next,
+                                                  .drop = limit_drop,
+                                                  .allows = limit_allows,
+                                                  .look = limit_look,
+                                                  .hint = limit_hint,
+                                                  .work = limit_work,
+                                                  .allow = limit_allow};
     if (!reasoning_closing(o->family))
         return err_set(e, ERR_UNSUPPORTED, "the model's template has no marks of reasoning");
     struct limit *l = calloc(1, sizeof *l);
@@ -244,9 +244,9 @@ int thinking_limit_create(struct constraint **out, const struct thinking_limit *
                         .tokens = o->tokens,
                         .words = (vocab + 31) / 32,
                         .inner = constraint_keep(inner)};
-    int rc = make(l, o, e);
+    int rc = make_closings(l, o, e);
     if (rc) {
-        destroy(l);
+        limit_destroy(l);
         return rc;
     }
     return constraint_create(out, &class, l, vocab, e);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An end to reasoning: behind so many tokens of it the text that closes a block is the only one
+// An end to reasoning: after so many tokens of it the text that closes a block is the only one
 // that may come, token by token, so that it is part of the reply like what the model says itself.
 // Anything else stays allowed, or what another constraint allows. It parts reasoning from content
 // by the family's marks, as text/chat/reasoning.h does.

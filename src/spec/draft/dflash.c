@@ -37,7 +37,7 @@ static void dflash_drafter_destroy(void *self) {
     free(d);
 }
 
-static int allocate(struct draft_dflash *d, struct err *e) {
+static int allocate_pass(struct draft_dflash *d, struct err *e) {
     size_t n = (size_t)d->max_members, rows = n * (size_t)d->rows, cells = rows * (size_t)d->max_k;
     d->ids = calloc(cells, sizeof *d->ids);
     d->logp = calloc(cells, sizeof *d->logp);
@@ -66,7 +66,7 @@ static int dflash_drafter_create(void **self, const struct draft_config *c, stru
     d->max_k = c->max_k > 0 ? min_i32(c->max_k, TREE_MAX_K) : TREE_MAX_K;
     d->max_k = (int)min_i64(d->max_k, d->vocab);
     d->max_members = max_i32(c->max_members, 1);
-    int rc = allocate(d, e);
+    int rc = allocate_pass(d, e);
     if (rc) {
         dflash_drafter_destroy(d);
         return rc;
@@ -80,17 +80,17 @@ static int dflash_drafter_max_depth(const void *self) {
 }
 
 // How deep the guesses of a pass must reach to serve the request; 0: it takes no part.
-static int reach(const struct draft_dflash *d, const struct draft_request *r) {
+static int reach_of(const struct draft_dflash *d, const struct draft_request *r) {
     if (r->max_depth < 1)
         return 0;
     return r->worth > 0 ? min_i32(r->worth, d->depth) : d->depth;
 }
 
 // Fills order, seqs and roots; returns how many take part.
-static int gather(struct draft_dflash *d, const struct draft_request *r, int n) {
+static int gather_requests(struct draft_dflash *d, const struct draft_request *r, int n) {
     int count = 0;
     for (int i = 0; i < n; i++) {
-        if (reach(d, &r[i]) < 1)
+        if (reach_of(d, &r[i]) < 1)
             continue;
         d->seqs[count] = r[i].seq;
         d->roots[count] = r[i].root;
@@ -122,13 +122,13 @@ static const struct sample_row *noise_of(struct draft_dflash *d, const struct dr
 }
 
 // The k best candidates of all rows of a pass that are wanted or lie before such a row.
-static int best(struct draft_dflash *d, const struct draft_request *r, int count, int rows, int k,
-                struct err *e) {
+static int best_candidates(struct draft_dflash *d, const struct draft_request *r, int count,
+                           int rows, int k, struct err *e) {
     const struct sample_row *noise = noise_of(d, r, count, rows);
-    int64_t most = dflash_logits_rows(d->dflash);
+    int64_t max = dflash_logits_rows(d->dflash);
     int64_t n = (int64_t)(count - 1) * rows + depth_of(d, &r[d->order[count - 1]], rows);
-    for (int64_t at = 0; at < n; at += most) {
-        int64_t slice = min_i64(n - at, most);
+    for (int64_t at = 0; at < n; at += max) {
+        int64_t slice = min_i64(n - at, max);
         struct topk_args top = {.logits = dflash_logits(d->dflash, at, slice),
                                 .n = slice,
                                 .vocab = d->vocab,
@@ -142,8 +142,8 @@ static int best(struct draft_dflash *d, const struct draft_request *r, int count
 }
 
 // Gives member m of the pass its guesses: the first of k candidates of the first of its rows.
-static void deliver(struct draft_dflash *d, const struct draft_request *r, int m, int rows, int k,
-                    struct proposal *p) {
+static void deliver_guesses(struct draft_dflash *d, const struct draft_request *r, int m, int rows,
+                            int k, struct proposal *p) {
     int64_t at = (int64_t)m * rows * k;
     p->depth = depth_of(d, r, rows);
     p->k = candidates_of(d, r);
@@ -161,20 +161,20 @@ static void deliver(struct draft_dflash *d, const struct draft_request *r, int m
 static int dflash_drafter_propose(void *self, const struct draft_request *r, int n,
                                   struct proposal *const *p, struct err *e) {
     struct draft_dflash *d = self;
-    int most = 0, k = 1, count = gather(d, r, n);
+    int max = 0, k = 1, count = gather_requests(d, r, n);
     if (count < 1)
         return 0;
     for (int m = 0; m < count; m++) {
         const struct draft_request *q = &r[d->order[m]];
-        most = max_i32(most, reach(d, q));
+        max = max_i32(max, reach_of(d, q));
         k = max_i32(k, candidates_of(d, q));
     }
-    int rows = most < d->depth ? most : d->rows;
+    int rows = max < d->depth ? max : d->rows;
     int rc = dflash_draft_block(d->dflash, d->seqs, d->roots, count, 1 + rows, e);
     if (!rc)
-        rc = best(d, r, count, rows, k, e);
+        rc = best_candidates(d, r, count, rows, k, e);
     for (int m = 0; !rc && m < count; m++)
-        deliver(d, &r[d->order[m]], m, rows, k, p[d->order[m]]);
+        deliver_guesses(d, &r[d->order[m]], m, rows, k, p[d->order[m]]);
     return rc;
 }
 

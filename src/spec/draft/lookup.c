@@ -53,28 +53,28 @@ void lookup_destroy(struct lookup *l) {
 }
 
 // The list that the pair ending at position i (>= 1) belongs to.
-static int32_t *bucket(const struct lookup *l, int64_t i) {
+static int32_t *bucket_of(const struct lookup *l, int64_t i) {
     uint64_t h = rng_hash(0, (uint32_t)l->tokens[i - 1], (uint32_t)l->tokens[i], 0);
     return &l->head[h & l->mask];
 }
 
-static void append(struct lookup *l, int32_t token) {
+static void append_token(struct lookup *l, int32_t token) {
     if (l->n >= l->cap)
         return;
     int64_t i = l->n++;
     l->tokens[i] = token;
     if (i == 0)
         return;
-    int32_t *b = bucket(l, i);
+    int32_t *b = bucket_of(l, i);
     l->prev[i] = *b;
     *b = (int32_t)i;
 }
 
 // Drops the last token; its position heads its list because later ones are gone already.
-static void drop(struct lookup *l) {
+static void drop_last(struct lookup *l) {
     int64_t i = --l->n;
     if (i > 0)
-        *bucket(l, i) = l->prev[i];
+        *bucket_of(l, i) = l->prev[i];
 }
 
 void lookup_update(struct lookup *l, const int32_t *tokens, int64_t len, int32_t last) {
@@ -84,11 +84,11 @@ void lookup_update(struct lookup *l, const int32_t *tokens, int64_t len, int32_t
     if (same == len && same < l->n && l->tokens[same] == last)
         same++;
     while (l->n > same)
-        drop(l);
+        drop_last(l);
     for (int64_t i = l->n; i < len; i++)
-        append(l, tokens[i]);
+        append_token(l, tokens[i]);
     if (l->n == len)
-        append(l, last);
+        append_token(l, last);
 }
 
 // How many tokens ending at i agree with those at the list's end.

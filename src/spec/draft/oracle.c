@@ -64,8 +64,9 @@ static void fill_depth(const struct draft_oracle *d, int64_t pos, int k, int32_t
     }
 }
 
-// The candidates of the positions behind the root at `pos`.
-static void fill(struct draft_oracle *d, int64_t pos, int max_depth, int k, struct proposal *p) {
+// The candidates of the positions after the root at `pos`.
+static void fill_proposal(struct draft_oracle *d, int64_t pos, int max_depth, int k,
+                          struct proposal *p) {
     int depth = 0;
     while (depth < max_depth && depth < TREE_MAX_DEPTH && pos + depth + 1 < d->c.n_recording) {
         fill_depth(d, pos + depth + 1, k, d->ids + depth * k, d->logp + depth * k);
@@ -85,7 +86,7 @@ static int oracle_propose(void *self, const struct draft_request *r, int n,
     struct draft_oracle *d = self;
     bool shorter = d->c.with_draft && r->worth > 0 && r->worth < r->max_depth;
     int depth = min_i32(shorter ? r->worth : r->max_depth, d->depth);
-    fill(d, sequence_len(r->seq), depth, min_i32(r->k, TREE_MAX_K), p[0]);
+    fill_proposal(d, sequence_len(r->seq), depth, min_i32(r->k, TREE_MAX_K), p[0]);
     return 0;
 }
 
@@ -96,7 +97,7 @@ static int foresee_step(struct draft_oracle *d, const struct oracle_goal *goal, 
     struct proposal p = {0};
     o.max_depth = (int)min_i64(o.max_depth, d->c.n_recording - pos - 2);
     if (o.budget > 0 && o.max_depth > 0)
-        fill(d, pos, o.max_depth, min_i32(o.k, TREE_MAX_K), &p);
+        fill_proposal(d, pos, o.max_depth, min_i32(o.k, TREE_MAX_K), &p);
     ddtree_build(&t, d->c.recording[pos], &p, &o, NULL);
     int count = 1;
     for (int node = 0; pos + count < d->c.n_recording - 1; count++) {
@@ -107,7 +108,7 @@ static int foresee_step(struct draft_oracle *d, const struct oracle_goal *goal, 
     return count;
 }
 
-static double foresee(struct draft_oracle *d, const struct oracle_goal *goal) {
+static double foresee_run(struct draft_oracle *d, const struct oracle_goal *goal) {
     int64_t steps = 0, pos = goal->first;
     for (; pos < d->c.n_recording - 1; steps++)
         pos += foresee_step(d, goal, pos);
@@ -116,7 +117,7 @@ static double foresee(struct draft_oracle *d, const struct oracle_goal *goal) {
 
 double oracle_foresee(const struct draft_config *c, const struct oracle_goal *goal) {
     struct draft_oracle d = {.c = *c, .vocab = (int32_t)goal->vocab};
-    return foresee(&d, goal);
+    return foresee_run(&d, goal);
 }
 
 // A higher rate adds errors to those of a lower one, so the mean falls as the rate grows, but for

@@ -10,7 +10,7 @@
 struct oracle_goal {
     struct tree_options tree; // max_depth: the drafter's, at most TREE_MAX_DEPTH
     int64_t vocab;
-    int64_t first;        // position of the first recorded token behind the prompt
+    int64_t first;        // position of the first recorded token after the prompt
     double accept_length; // wanted mean, >= 1
 };
 

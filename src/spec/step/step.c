@@ -27,7 +27,7 @@ struct step {
     struct model_path *paths;              // [max_members]
     int32_t *path_rows;                    // [max_verify] rows of the paths
     struct sample_row *rows;               // [max_verify] of the wanted rows
-    int32_t *choice;                       // [max_verify] what was chosen behind them
+    int32_t *choice;                       // [max_verify] what was chosen after them
     struct draft_request *request;         // [max_members]
     struct draft_request *shared_requests; // [max_members] those of the shared drafter, packed,
     struct proposal *proposals;            // [max_members]
@@ -47,11 +47,11 @@ struct step_rows {
     int64_t pieces, trees; // of prompts beside them; most of all trees together
 };
 
-// The member's rows behind which a token is known, of which log-probabilities are wanted.
+// The member's rows after which a token is known, of which log-probabilities are wanted.
 static inline int64_t step_known(const struct member *m) {
     return m->phase == MEMBER_PROMPT ? m->n_known : 0;
 }
-// And those behind which one may be chosen.
+// And those after which one may be chosen.
 static inline int64_t step_deciding(const struct member *m) {
     return m->phase == MEMBER_PROMPT ? m->choose : m->tree.n;
 }
@@ -82,7 +82,7 @@ int member_init(struct member *m, const struct model *model, const struct member
     memset(m, 0, sizeof *m);
     m->c = *c;
     int rc = check_budget(&c->tree, e);
-    // A device chooses behind every row in one batch, a CPU behind one row after the other.
+    // A device chooses after every row in one batch, a CPU after one row after the other.
     bool batched = exec_ops(model_exec(model))->sample_batched;
     if (!rc)
         rc = sampler_create(&m->sampler, &c->sample, batched ? 1 + c->tree.budget : 1,
@@ -116,10 +116,10 @@ static int limit_of(const struct member *m) {
 
 // The same of its drafters.
 static int depth_of(const struct step *s, const struct member *m) {
-    int most = m->c.use_draft ? drafter_max_depth(s->c.draft) : 0;
+    int max = m->c.use_draft ? drafter_max_depth(s->c.draft) : 0;
     for (int i = 0; i < m->c.n_drafters; i++)
-        most = max_i32(most, drafter_max_depth(m->c.drafters[i]));
-    return min_i32(most, limit_of(m));
+        max = max_i32(max, drafter_max_depth(m->c.drafters[i]));
+    return min_i32(max, limit_of(m));
 }
 
 // Depth of that of its drafters which reaches least far: a draft model, if there is one. Its time
@@ -133,13 +133,13 @@ static int reach_of(const struct step *s, const struct member *m) {
 
 // Who drafts: members without a budget whenever they may, the others where it pays beside `pieces`
 // rows of prompts. most: nodes beside the root that a tree without a budget may have.
-static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t most) {
+static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
     struct budget_step *b = &s->share;
     *b = (struct budget_step){
         .price = s->c.price, .members = s->budgeted, .other_rows = pieces, .most = TREE_MAX_DEPTH};
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
-        int nodes = (int)min_i64(m->c.tree.budget, most);
+        int nodes = (int)min_i64(m->c.tree.budget, max);
         s->request[i] = (struct draft_request){
             .seq = m->seq, .root = m->root, .k = m->c.tree.k, .max_depth = depth_of(s, m)};
         if (m->masks)
@@ -165,7 +165,7 @@ static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t most) {
         s->owner[i]->drafted = s->budgeted[i].drafts;
 }
 
-// What the member's drafters are asked for, now that it is known who drafts.
+// What the member's drafters are requested, now that it is known who drafts.
 static void fill_request(struct step *s, int i) {
     struct member *m = s->in[i];
     struct draft_request *r = &s->request[i];
@@ -267,12 +267,12 @@ static int step_draft(struct step *s, int n, const struct step_rows *of, struct 
     }
     give_up_draft(s, n);
     rows = min_i64(rows, s->max_verify - deciding);
-    int64_t most = rows / decoding - 1;
-    begin_budgets(s, n, of->pieces, most);
+    int64_t max = rows / decoding - 1;
+    begin_budgets(s, n, of->pieces, max);
     int rc = propose_all(s, n, e);
     for (int i = 0; !rc && i < n; i++) {
         struct member *m = s->in[i];
-        build_tree(s, i, m->c.budget ? rows - decoding : most);
+        build_tree(s, i, m->c.budget ? rows - decoding : max);
         if (m->phase == MEMBER_DECODE && !m->c.budget)
             fixed += m->tree.n;
     }
@@ -315,12 +315,13 @@ static void step_learn(struct step *s, int members) {
         budget_note(b);
 }
 
-// Log-probabilities behind the rows of a pass. They are asked for when the walks are done, of
+// Log-probabilities after the rows of a pass. They are requested when the walks are done, of
 // tokens that are known by then: those of prompts, and those that were chosen on the paths. So they
 // come from the rows that decided, rows beside the paths cost nothing, and a row gives the same
 // bits whether its token was chosen from a tree, chosen plainly, or given in a prompt.
 
-static void ask(struct step *s, int64_t row, int32_t token, int n_best, struct sample_logprobs *p) {
+static void ask_logprob(struct step *s, int64_t row, int32_t token, int n_best,
+                        struct sample_logprobs *p) {
     p->n = n_best;
     s->rows[row] = (struct sample_row){.given = true, .token = token, .logprobs = p};
 }
@@ -328,12 +329,12 @@ static void ask(struct step *s, int64_t row, int32_t token, int n_best, struct s
 static void ask_member(struct step *s, struct member *m) {
     int64_t known = step_known(m);
     for (int64_t i = 0; i < known; i++)
-        ask(s, m->want - known + i, m->piece[i + 1], m->c.n_best, &m->known[i]);
+        ask_logprob(s, m->want - known + i, m->piece[i + 1], m->c.n_best, &m->known[i]);
     for (int i = 0; i < m->walk.count; i++)
-        ask(s, m->want + m->walk.path[i], m->walk.chosen[i], m->c.n_best, &m->logprobs[i]);
+        ask_logprob(s, m->want + m->walk.path[i], m->walk.chosen[i], m->c.n_best, &m->logprobs[i]);
 }
 
-// The wanted rows [at, at + n), which are one slice; those at its ends that nobody asks for are
+// The wanted rows [at, at + n), which are one slice; those at its ends that no member requested are
 // left out.
 static void run_slice(struct step *s, int64_t at, int64_t n) {
     int64_t first = at, end = at + n;
@@ -350,7 +351,7 @@ static void run_slice(struct step *s, int64_t at, int64_t n) {
 // Log-probabilities of known tokens and of what the walks have chosen, for members that want them.
 // It fails only where the device does.
 static int step_logprobs(struct step *s, int n, struct err *e) {
-    int64_t most = model_logits_rows(s->c.model), wanted = model_wanted(s->c.model);
+    int64_t max = model_logits_rows(s->c.model), wanted = model_wanted(s->c.model);
     bool any = false;
     for (int i = 0; i < n; i++)
         any = any || s->in[i]->c.logprobs;
@@ -361,8 +362,8 @@ static int step_logprobs(struct step *s, int n, struct err *e) {
     for (int i = 0; i < n; i++)
         if (s->in[i]->c.logprobs)
             ask_member(s, s->in[i]);
-    for (int64_t at = 0; at < wanted; at += most)
-        run_slice(s, at, min_i64(wanted - at, most));
+    for (int64_t at = 0; at < wanted; at += max)
+        run_slice(s, at, min_i64(wanted - at, max));
     return exec_status(s->x, e);
 }
 
@@ -409,13 +410,13 @@ static int step_init(struct step *s, struct err *e) {
 }
 
 int step_create(struct step **out, const struct step_config *c, struct err *e) {
-    int most =
+    int max =
         min_i32(model_max_seqs(c->model), model_max_verify(c->model)); // one row each at least
-    if (c->max_members < 1 || c->max_members > most)
+    if (c->max_members < 1 || c->max_members > max)
         return err_set(e, ERR_USAGE,
                        "steps of %d members are not possible; the model was loaded "
                        "for passes of at most %d sequences",
-                       c->max_members, most);
+                       c->max_members, max);
     struct step *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a step");
@@ -468,7 +469,8 @@ static int64_t grows_by(const struct member *m) {
     return 1 + deepest;
 }
 
-static int check(const struct step *s, struct member *const *members, int n, struct err *e) {
+static int check_members(const struct step *s, struct member *const *members, int n,
+                         struct err *e) {
     int64_t rows = 0, choices = 0; // without guesses
     if (n < 1 || n > s->c.max_members)
         return err_set(e, ERR_USAGE, "a step of %d members is not within 1 to %d", n,
@@ -496,7 +498,7 @@ static int check(const struct step *s, struct member *const *members, int n, str
 
 // Reserves the memory that each member needs; those that cannot have it are left out. Returns how
 // many are left, packed to the front of s->in.
-static int reserve(struct step *s, int n) {
+static int reserve_members(struct step *s, int n) {
     int kept = 0;
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
@@ -534,8 +536,8 @@ static void build_forest(struct step *s, int n) {
     }
 }
 
-// The member's rows as its sampler sees them, behind the pass: a chain has been committed by then.
-static struct sampler_batch batch_of(const struct member *m) {
+// The member's rows as its sampler sees them, after the pass: a chain has been committed by then.
+static struct sampler_batch member_batch(const struct member *m) {
     return (struct sampler_batch){.token = m->tree.token,
                                   .parent = m->tree.parent,
                                   .n = m->tree.n,
@@ -543,10 +545,10 @@ static struct sampler_batch batch_of(const struct member *m) {
                                   .len = sequence_len(m->seq) - is_chain(m)};
 }
 
-// How the choice behind a row of the member is made. Its constraint may leave one token, which is
+// How the choice after a row of the member is made. Its constraint may leave one token, which is
 // given, or none, which is said by -1; of the first row that is the member's failure.
-static struct sample_row row_of(struct member *m, const struct sampler_batch *b, int row,
-                                int slot) {
+static struct sample_row choice_row(struct member *m, const struct sampler_batch *b, int row,
+                                    int slot) {
     struct sample_row r = *sampler_row(m->sampler, b, row, slot);
     struct constraint_view v;
     if (!m->masks)
@@ -565,17 +567,17 @@ static struct sample_row row_of(struct member *m, const struct sampler_batch *b,
 // Chooses after every wanted row, slice by slice: a row's draw and penalties depend on its own path
 // only, so what is chosen on the walked path does not depend on the rest.
 static void choose_all(struct step *s, int n) {
-    int64_t most = model_logits_rows(s->c.model), wanted = model_wanted(s->c.model);
+    int64_t max = model_logits_rows(s->c.model), wanted = model_wanted(s->c.model);
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
-        struct sampler_batch b = batch_of(m);
+        struct sampler_batch b = member_batch(m);
         for (int64_t row = m->want - step_known(m); row < m->want; row++)
             s->rows[row] = (struct sample_row){.given = true};
         for (int row = 0; row < step_deciding(m); row++)
-            s->rows[m->want + row] = row_of(m, &b, row, row);
+            s->rows[m->want + row] = choice_row(m, &b, row, row);
     }
-    for (int64_t at = 0; at < wanted; at += most) {
-        int64_t slice = min_i64(wanted - at, most);
+    for (int64_t at = 0; at < wanted; at += max) {
+        int64_t slice = min_i64(wanted - at, max);
         exec_ops(s->x)->sample(s->x, model_logits(s->c.model, at, slice), slice, s->vocab,
                                s->rows + at, s->choice + at);
     }
@@ -583,13 +585,13 @@ static void choose_all(struct step *s, int n) {
 
 // Chooses along the path that the member's choices take; rows beside it are not sampled.
 static void choose_path(struct step *s, struct member *m) {
-    struct sampler_batch b = batch_of(m);
+    struct sampler_batch b = member_batch(m);
     int row = 0;
     if (!step_deciding(m))
         return;
     do {
         int32_t *choice = &s->choice[m->want + row];
-        struct sample_row r = row_of(m, &b, row, 0);
+        struct sample_row r = choice_row(m, &b, row, 0);
         *choice = r.token;
         if (!r.given)
             exec_ops(s->x)->sample(s->x, model_logits_at(s->c.model, m->want + row), 1, s->vocab,
@@ -602,7 +604,7 @@ static void foresee(void *model) {
     model_foresee(model);
 }
 
-// Chooses after all rows. While the host waits for the choices, what a draft wants of each row that
+// Chooses after all rows. While the host waits for the choices, what a draft needs of each row that
 // may be committed is computed of all of them.
 static void choose_batch(struct step *s, int n) {
     bool drafts = false;
@@ -653,7 +655,7 @@ static int hash_paths(struct step *s, int n, struct err *e) {
 }
 
 // Each member's walk; rows are hashed, and give log-probabilities, before trees are committed and
-// outside of all phases: reading them waits for the device, and behind the commit that would hide
+// outside of all phases: reading them waits for the device, and after the commit that would hide
 // what a commit takes.
 static int walk_all(struct step *s, int n, struct err *e) {
     double t = clock_ms();
@@ -692,7 +694,7 @@ static int commit_all(struct step *s, int n, struct err *e) {
 }
 
 // What is left when nothing of the step can fail any more: a step that failed can be run again.
-static void conclude(struct step *s, int n) {
+static void finish_members(struct step *s, int n) {
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
         if (m->masks && m->walk.count)
@@ -701,7 +703,7 @@ static void conclude(struct step *s, int n) {
     step_learn(s, n);
 }
 
-static void begin(struct step *s, struct member *const *members, int n) {
+static void begin_members(struct step *s, struct member *const *members, int n) {
     s->ms = (struct step_times){0};
     s->share = (struct budget_step){0};
     for (int i = 0; i < n; i++) {
@@ -726,10 +728,10 @@ static void begin(struct step *s, struct member *const *members, int n) {
 int step_run(struct step *s, struct member *const *members, int n, struct err *e) {
     int64_t pieces = 0, decoding = 0;
     bool pieces_only = true, trees = false;
-    int rc = check(s, members, n, e);
+    int rc = check_members(s, members, n, e);
     if (rc)
         return rc;
-    begin(s, members, n);
+    begin_members(s, members, n);
     for (int i = 0; i < n; i++) {
         const bool piece = members[i]->phase == MEMBER_PROMPT;
         pieces += piece ? members[i]->n_piece : 0;
@@ -739,11 +741,11 @@ int step_run(struct step *s, struct member *const *members, int n, struct err *e
     double t = clock_ms();
     timing_section(s->x, "draft");
     if (!pieces_only) {
-        int64_t most = model_rows_beside(s->c.model, pieces + decoding);
-        rc = step_draft(s, n, &(struct step_rows){pieces, most - pieces}, e);
+        int64_t max = model_rows_beside(s->c.model, pieces + decoding);
+        rc = step_draft(s, n, &(struct step_rows){pieces, max - pieces}, e);
     }
     step_add_time(&s->ms.draft, &t);
-    n = rc ? n : reserve(s, n);
+    n = rc ? n : reserve_members(s, n);
     if (rc || n == 0)
         return rc;
     for (int i = 0; i < n; i++)
@@ -756,6 +758,6 @@ int step_run(struct step *s, struct member *const *members, int n, struct err *e
     if (!rc)
         rc = commit_all(s, n, e);
     if (!rc)
-        conclude(s, n);
+        finish_members(s, n);
     return rc;
 }

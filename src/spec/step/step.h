@@ -57,7 +57,7 @@ struct member {
     enum member_phase phase;
     const int32_t *piece; // MEMBER_PROMPT: [n_piece] the next tokens, 1 or more
     int64_t n_piece;
-    bool choose; // MEMBER_PROMPT: choose the token behind the piece, too
+    bool choose; // MEMBER_PROMPT: choose the token after the piece, too
     // MEMBER_PROMPT: log-probabilities of piece[1 .. n_known], which must be readable, are wanted;
     // at most n_piece, one less where a token is chosen. 0 without c.logprobs.
     int64_t n_known;
@@ -71,18 +71,18 @@ struct member {
     struct walk walk;   // what was chosen and committed; count is 0 where nothing was chosen
     struct ddtree tree; // that was verified; of a piece, its last token
     // XXH64 over the f32 bytes of the deciding rows in the order of the chosen tokens, each seeded
-    // with the hash before; 0 before the first. A row behind which the constraint allows one token
+    // with the hash before; 0 before the first. A row after which the constraint allows one token
     // only has decided nothing, and is left out.
     uint64_t hash;
     bool drafted; // drafters were asked in the last step
-    // From the very rows behind which they stand; NULL without c.logprobs.
+    // From the very rows after which they stand; NULL without c.logprobs.
     struct sample_logprobs *logprobs; // of walk.chosen
     struct sample_logprobs *known;    // [n_known] of piece[1], piece[2], ...
 
     struct sampler *sampler;
     struct masks *masks; // NULL without a constraint
     int32_t first;       // its rows in the pass
-    int32_t want; // the first row of its tree among all wanted ones; behind those of known tokens
+    int32_t want; // the first row of its tree among all wanted ones; after those of known tokens
 };
 
 // Checks the configuration and makes what the member needs; seq and the rest are the caller's.
@@ -113,7 +113,7 @@ void step_destroy(struct step *s); // NULL is allowed
 // that they may not be used any more.
 int step_run(struct step *s, struct member *const *members, int n, struct err *e);
 
-// Most rows among them behind which a token is chosen or known: trees, ends of prompts, and what
+// Most rows among them after which a token is chosen or known: trees, ends of prompts, and what
 // log-probabilities are wanted of.
 int64_t step_max_verify(const struct step *s);
 

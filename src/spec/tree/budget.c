@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // With q the chance that a node is on the path, n trees of m nodes in all yield
-// n + the sum of their q tokens in a pass of n + m rows behind a draft. Tokens per millisecond over
+// n + the sum of their q tokens in a pass of n + m rows after a draft. Tokens per millisecond over
 // many steps are most where each step keeps the nodes for which tokens less r times milliseconds
 // are most, where r is that very rate (Dinkelbach, Management Science 13, 1967): here that of the
 // members' last steps at today's prices, and never less than plain decoding's. A row costs the same
@@ -69,7 +69,7 @@ enum { HONEST = 5 }; // of POWER
 // nothing, and steps converge first, since each walk has many of them.
 enum { BY_SCORE, BY_PLACE, BY_STEP };
 
-static void fade(struct bin *n, int count) {
+static void fade_bins(struct bin *n, int count) {
     for (int i = 0; i < count; i++) {
         double part = n[i].nodes > KEPT ? KEPT / n[i].nodes : 1;
         n[i].hits *= part;
@@ -77,16 +77,16 @@ static void fade(struct bin *n, int count) {
     }
 }
 
-// Log-likelihoods as far behind the best as what is kept.
+// Log-likelihoods scaled so that the worst is as far from the best as what is kept.
 static void fade_fit(double *fit, int count) {
-    double most = fit[0], least = fit[0];
+    double max = fit[0], least = fit[0];
     for (int i = 1; i < count; i++) {
-        most = fmax(most, fit[i]);
+        max = fmax(max, fit[i]);
         least = fmin(least, fit[i]);
     }
-    double part = most - least > FIT_KEPT ? FIT_KEPT / (most - least) : 1;
+    double part = max - least > FIT_KEPT ? FIT_KEPT / (max - least) : 1;
     for (int i = 0; i < count; i++)
-        fit[i] = part * (fit[i] - most);
+        fit[i] = part * (fit[i] - max);
 }
 
 static int bin_of(double score) {
@@ -95,7 +95,7 @@ static int bin_of(double score) {
 }
 
 // The first places have a bin each, later ones share bins that grow.
-static int place_of(int node) {
+static int place_bin(int node) {
     int at = node < 12 ? node - 1 : 11 + (int)(4 * log2(node / 12.0));
     return at < CHANCE_PLACES ? at : CHANCE_PLACES - 1;
 }
@@ -129,10 +129,10 @@ static void chances_init(struct chances *c) {
 
 // A new text begins: what others taught counts less.
 static void chances_begin(struct chances *c) {
-    fade(c->bin, CHANCE_BINS);
-    fade(c->place, CHANCE_PLACES);
-    fade(c->rank, CHANCE_RANKS);
-    fade(&c->step[0][0], CHANCE_RANKS * CHANCE_LEVELS);
+    fade_bins(c->bin, CHANCE_BINS);
+    fade_bins(c->place, CHANCE_PLACES);
+    fade_bins(c->rank, CHANCE_RANKS);
+    fade_bins(&c->step[0][0], CHANCE_RANKS * CHANCE_LEVELS);
     fade_fit(c->power_fit, CHANCE_POWERS);
     fade_fit(c->way_fit, CHANCE_WAYS);
 }
@@ -143,7 +143,7 @@ static void predict_one(struct chances *c, const struct ddtree *t, int i, int pl
     double power = POWER[c->power], stated = exp(power * t->score[i]);
     double step = exp(power * (t->score[i] - t->score[up]));
     c->way[BY_SCORE][i] = hit_rate(&c->bin[bin_of(t->score[i])], stated, PRIOR);
-    c->way[BY_PLACE][i] = hit_rate(&c->place[place_of(place)], stated, PLACE_PRIOR);
+    c->way[BY_PLACE][i] = hit_rate(&c->place[place_bin(place)], stated, PLACE_PRIOR);
     c->way[BY_STEP][i] = c->way[BY_STEP][up] * step_chance(c, step, rank, t->depth[i]);
 }
 
@@ -188,18 +188,18 @@ static void learn_powers(struct chances *c, double score, bool on) {
 // The power that fits best, beside a prior for 1.
 static int best_power(const struct chances *c) {
     int best = 0;
-    double most = -INFINITY;
+    double max = -INFINITY;
     for (int i = 0; i < CHANCE_POWERS; i++) {
         double odd = log(POWER[i]), fit = c->power_fit[i] - HONESTY * odd * odd;
-        if (fit > most) {
-            most = fit;
+        if (fit > max) {
+            max = fit;
             best = i;
         }
     }
     return best;
 }
 
-static void count(struct bin *n, bool on) {
+static void count_node(struct bin *n, bool on) {
     n->nodes++;
     n->hits += on;
     if (n->nodes > BIN_MOST) {
@@ -227,12 +227,12 @@ static double chances_learn(struct chances *c, const struct ddtree *t, const boo
             c->way_fit[way] +=
                 TEMPER * log_likelihood(c->way[way][i], on[i]) - c->way_fit[way] / BIN_MOST;
         learn_powers(c, t->score[i], on[i]);
-        count(&c->bin[bin_of(t->score[i])], on[i]);
-        count(&c->place[place_of(++place)], on[i]);
+        count_node(&c->bin[bin_of(t->score[i])], on[i]);
+        count_node(&c->place[place_bin(++place)], on[i]);
         if (!on[t->parent[i]])
             continue;
-        count(&c->rank[rank[i]], on[i]);
-        count(&c->step[rank[i]][level_of(t->depth[i])], on[i]);
+        count_node(&c->rank[rank[i]], on[i]);
+        count_node(&c->step[rank[i]][level_of(t->depth[i])], on[i]);
     }
     c->power = best_power(c);
     chances_predict(c, t, sure);
@@ -245,7 +245,7 @@ enum {
     EXPLORE_FIRST = 6, // steps of a text that verify some nodes whatever is predicted of them
     PAUSE_FIRST = 10,  // steps without drafting, doubled each time,
     PAUSE_MOST = 512,  // up to this
-    TRIALS = 3,        // steps of a text before RESERVE is asked for
+    TRIALS = 3,        // steps of a text before RESERVE is requested
     ROWS = 8,          // of the pass that tells what a row costs
 };
 static const double EXPLORE_COST = 1.05; // of those steps, as a multiple of a plain pass
@@ -277,7 +277,7 @@ struct budget {
     double gained, gained_steps; // tokens that drafted steps of all texts gained, and these; faded
     double text;                 // tokens of this text
     int drafted_steps;           // drafted steps of this text
-    bool behind;                 // the draft has tokens to catch up with, which takes its time
+    bool catching_up;            // the draft has tokens to catch up with, which takes its time
     int pause, next_pause;       // steps without drafting to come; how many the next pause has
     struct chances chances;      // of the present step's tree
     int most;                    // nodes of it that may be verified
@@ -310,7 +310,7 @@ void budget_begin(struct budget *b, const struct budget *before) {
     b->credit = fmin(fmax(b->credit, CREDIT_LEAST), CREDIT);
     b->text = 0;
     b->pause = b->drafted_steps = 0;
-    b->behind = true;
+    b->catching_up = true;
     b->next_pause = PAUSE_FIRST;
     b->tokens = b->nodes = b->steps = 0;
     chances_begin(&b->chances);
@@ -330,7 +330,7 @@ static int reach_of(const struct budget_step *s) {
     return reach;
 }
 
-// Of this step, 0 when nobody drafts.
+// Of this step, 0 when no member drafts.
 static double draft_ms(const struct budget_step *s) {
     int n = drafting(s);
     return n ? price_draft_ms(s->price, n, reach_of(s)) : 0;
@@ -357,7 +357,8 @@ static double plain_rate(const struct budget_step *s) {
 
 // Tokens per millisecond that this step must bring: those of the members' last steps at today's
 // prices, with `tokens` and `nodes` of a step like this for where too little is known.
-static double rate(const struct budget_step *s, double tokens, double nodes, double weight) {
+static double required_rate(const struct budget_step *s, double tokens, double nodes,
+                            double weight) {
     double sum = 0, rows = 0;
     for (int i = 0; i < s->n; i++) {
         const struct budget_member *m = &s->members[i];
@@ -392,7 +393,7 @@ static double missed_at(const struct budget_step *s, int d, double r, double row
 
 // The depth that loses least.
 static int choose_depth(const struct budget_step *s, int members) {
-    double least = INFINITY, missed = 0, r = rate(s, 0, 0, 0), row = row_ms(s);
+    double least = INFINITY, missed = 0, r = required_rate(s, 0, 0, 0), row = row_ms(s);
     int before = 0, best = 0;
     for (int i = 0, depth; (depth = price_depth(s->most, i)); i++) {
         for (int d = before; d > depth; d--)
@@ -409,7 +410,7 @@ static int choose_depth(const struct budget_step *s, int members) {
 
 // Whether n who would draft can pay for it with what they have and have gained lately. Members of
 // a batch share a draft, so they wait for one another; alone a member has its pauses.
-static bool afford(const struct budget_step *s, int n) {
+static bool can_afford(const struct budget_step *s, int n) {
     double funds = 0;
     for (int i = 0; i < s->n; i++) {
         const struct budget *b = s->members[i].budget;
@@ -430,7 +431,7 @@ void budget_drafts(struct budget_step *s) {
     s->depth = s->most;
     int n = drafting(s);
     s->depth = n ? choose_depth(s, n) : 0;
-    if (n == 0 || afford(s, n))
+    if (n == 0 || can_afford(s, n))
         return;
     s->depth = 0;
     for (int i = 0; i < s->n; i++) {
@@ -473,24 +474,24 @@ static int sure_nodes(const struct budget_member *m) {
 // there may be and what recent steps have gained.
 static int risk_limit(const struct budget_step *s, const struct budget_member *m) {
     const struct budget *b = m->budget;
-    double most = CREDIT_MOST + (b->gained > 0 ? b->gained / b->gained_steps : 0),
+    double max = CREDIT_MOST + (b->gained > 0 ? b->gained / b->gained_steps : 0),
            plain = pass_ms(s, 0);
     if (b->gained <= 0)
-        most = RISK;
+        max = RISK;
     int sure = sure_nodes(m), nodes = sure;
-    while (nodes < m->tree->n - 1 && plain_rate(s) * (pass_ms(s, nodes - sure + 1) - plain) <= most)
+    while (nodes < m->tree->n - 1 && plain_rate(s) * (pass_ms(s, nodes - sure + 1) - plain) <= max)
         nodes++;
     return nodes;
 }
 
 // Nodes of each member that are verified at the beginning of a text although they may not be worth
 // it: what other texts taught must not keep it from being explored. The pass takes little longer.
-static int explore(const struct budget_step *s, const struct budget_member *m) {
-    double most = EXPLORE_COST * pass_ms(s, 0);
+static int explore_nodes(const struct budget_step *s, const struct budget_member *m) {
+    double max = EXPLORE_COST * pass_ms(s, 0);
     int nodes = 1;
     if (m->budget->drafted_steps >= EXPLORE_FIRST || !m->drafts)
         return 0;
-    while (nodes < m->tree->n - 1 && pass_ms(s, (nodes + 1) * s->n) < most)
+    while (nodes < m->tree->n - 1 && pass_ms(s, (nodes + 1) * s->n) < max)
         nodes++;
     return nodes < m->tree->n - 1 ? nodes : m->tree->n - 1;
 }
@@ -498,11 +499,11 @@ static int explore(const struct budget_step *s, const struct budget_member *m) {
 // The next likeliest node of all trees: its member, or -1 when no member may have more.
 static int next_node(const struct budget_step *s) {
     int best = -1;
-    double most = 0;
+    double max = 0;
     for (int i = 0; i < s->n; i++) {
         const struct budget_member *m = &s->members[i];
-        if (m->nodes < m->budget->most && m->budget->chances.node[m->nodes + 1] > most) {
-            most = m->budget->chances.node[m->nodes + 1];
+        if (m->nodes < m->budget->most && m->budget->chances.node[m->nodes + 1] > max) {
+            max = m->budget->chances.node[m->nodes + 1];
             best = i;
         }
     }
@@ -511,11 +512,11 @@ static int next_node(const struct budget_step *s) {
 
 // Tokens per millisecond of this step alone at the number of nodes that makes most of it; their
 // tokens and number go to *tokens and *nodes.
-static void best_alone(const struct budget_step *s, int most, double *tokens, double *nodes) {
+static void best_alone(const struct budget_step *s, int max, double *tokens, double *nodes) {
     double draft = draft_ms(s), sum = s->n, best = 0;
     for (int i = 0; i < s->n; i++)
         s->members[i].nodes = 0;
-    for (int n = 0, m = 0; n <= most && m >= 0; n++) {
+    for (int n = 0, m = 0; n <= max && m >= 0; n++) {
         double r = sum / (draft + pass_ms(s, n));
         if (r > best) {
             best = r;
@@ -529,12 +530,12 @@ static void best_alone(const struct budget_step *s, int most, double *tokens, do
 }
 
 // How many of the likeliest nodes make most of tokens less r times milliseconds.
-static int best_count(const struct budget_step *s, int most, double r) {
+static int best_count(const struct budget_step *s, int max, double r) {
     double sum = 0, best = -r * full_ms(s, 0);
     int count = 0;
     for (int i = 0; i < s->n; i++)
         s->members[i].nodes = 0;
-    for (int n = 1, m; n <= most && (m = next_node(s)) >= 0; n++) {
+    for (int n = 1, m; n <= max && (m = next_node(s)) >= 0; n++) {
         sum += s->members[m].budget->chances.node[++s->members[m].nodes];
         if (sum - r * full_ms(s, n) > best) {
             best = sum - r * full_ms(s, n);
@@ -545,22 +546,22 @@ static int best_count(const struct budget_step *s, int most, double r) {
 }
 
 void budget_share(struct budget_step *s) {
-    int most = s->max_rows - s->n;
+    int max = s->max_rows - s->n;
     double tokens = 0, nodes = 0;
     for (int i = 0; i < s->n; i++) {
         struct budget_member *m = &s->members[i];
         falling_chances(m);
         m->budget->most = risk_limit(s, m);
     }
-    best_alone(s, most, &tokens, &nodes);
-    int count = best_count(s, most, rate(s, tokens, nodes, THIS_STEP));
+    best_alone(s, max, &tokens, &nodes);
+    int count = best_count(s, max, required_rate(s, tokens, nodes, THIS_STEP));
     for (int i = 0; i < s->n; i++)
         s->members[i].nodes = 0;
     for (int i = 0; i < count; i++)
         s->members[next_node(s)].nodes++;
     for (int i = 0; i < s->n; i++)
-        for (int least = explore(s, &s->members[i]); s->members[i].nodes < least && count < most;
-             count++)
+        for (int least = explore_nodes(s, &s->members[i]);
+             s->members[i].nodes < least && count < max; count++)
             s->members[i].nodes++;
 }
 
@@ -576,10 +577,10 @@ static void update_credit(struct budget *b, int count, double expected, double c
     if (b->drafted_steps <= TRIALS)
         cost = fmin(cost, CREDIT / (double)TRIALS * (double)TRIAL_SHARES);
     double gained = count - 1 - cost;
-    double most = fmax(CREDIT_MOST + CREDIT_SHARE * b->text, b->credit);
+    double max = fmax(CREDIT_MOST + CREDIT_SHARE * b->text, b->credit);
     b->gained += gained - b->gained / SESSION;
     b->gained_steps += 1 - b->gained_steps / SESSION;
-    b->credit = fmin(b->credit + gained, most);
+    b->credit = fmin(b->credit + gained, max);
     if (b->credit >= CREDIT)
         b->next_pause = PAUSE_FIRST;
     if (b->credit >= (expected - 1 < cost && b->drafted_steps >= TRIALS ? RESERVE * cost : 0))
@@ -598,19 +599,19 @@ static double more_ms(const struct budget_step *s, int nodes) {
 }
 
 // Whether the draft of this step had more to do than drafts have from step to step.
-static bool any_behind(const struct budget_step *s) {
+static bool any_catching_up(const struct budget_step *s) {
     for (int i = 0; i < s->n; i++)
-        if (s->members[i].drafts && s->members[i].budget->behind)
+        if (s->members[i].drafts && s->members[i].budget->catching_up)
             return true;
     return false;
 }
 
 void budget_note(const struct budget_step *s) {
     int nodes = 0, drafts = drafting(s);
-    bool behind = price_draft_ready(s->price) && any_behind(s);
+    bool late = price_draft_ready(s->price) && any_catching_up(s);
     for (int i = 0; i < s->n; i++)
         nodes += s->members[i].tree->n - 1;
-    if (drafts && !behind)
+    if (drafts && !late)
         price_note_draft(s->price, drafts, reach_of(s), s->draft_ms);
     price_note_pass(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs, s->pass_ms);
     double plain = s->n / price_pass_ms(s->price, s->n, s->n);
@@ -619,7 +620,7 @@ void budget_note(const struct budget_step *s) {
     for (int i = 0; i < s->n; i++) {
         const struct budget_member *m = &s->members[i];
         struct budget *b = m->budget;
-        b->behind = !m->drafts;
+        b->catching_up = !m->drafts;
         if (m->walk->end != END_NONE)
             continue;
         b->text += m->walk->count;

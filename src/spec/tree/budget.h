@@ -57,7 +57,7 @@ struct budget_step {
     int other_seqs;
     int max_rows; // of all members' trees together, roots included; at least n
     int most;     // depth that the draft can reach
-    int depth;    // out of budget_drafts: how deep its guesses should reach; 0: nobody drafts
+    int depth;    // out of budget_drafts: how deep its guesses should reach; 0: no member drafts
     double draft_ms, pass_ms;
 };
 

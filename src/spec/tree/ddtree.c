@@ -61,7 +61,7 @@ static const struct node *last_of(const struct builder *b) {
 }
 
 // Where the node belongs: in front of the first that it comes before, which is never the root.
-static int place_of(const struct builder *b, const struct node *node) {
+static int order_place(const struct builder *b, const struct node *node) {
     int from = 1, to = b->n;
     while (from < to) {
         int mid = (from + to) / 2;
@@ -74,7 +74,7 @@ static int place_of(const struct builder *b, const struct node *node) {
 }
 
 // Keeps a node that is good enough; false when it is not, as all later siblings then are not.
-static bool keep(struct builder *b, const struct node *node) {
+static bool keep_node(struct builder *b, const struct node *node) {
     int slot = b->n;
     if (node->score < b->min_score)
         return false;
@@ -84,7 +84,7 @@ static bool keep(struct builder *b, const struct node *node) {
         slot = last_of(b)->slot; // it falls out
         b->n--;
     }
-    int at = place_of(b, node);
+    int at = order_place(b, node);
     memmove(b->order + at + 1, b->order + at, (size_t)(b->n - at));
     b->order[at] = (uint8_t)slot;
     b->nodes[slot] = *node;
@@ -94,14 +94,14 @@ static bool keep(struct builder *b, const struct node *node) {
 }
 
 // Whether a child of the node could be kept.
-static bool fruitful(const struct builder *b, const struct node *node) {
+static bool is_expandable(const struct builder *b, const struct node *node) {
     struct node best = {.score = node->score, .depth = node->depth + 1, .seed = node->seed};
     return best.depth <= b->max_depth && (b->n < b->most || comes_before(&best, last_of(b)));
 }
 
-// Adds a candidate, of which the first `most` stay; an id that is there already keeps the better
+// Adds a candidate, of which the first `max` stay; an id that is there already keeps the better
 // step and gains the chains.
-static void candidate_add(struct candidates *list, struct candidate c, int most) {
+static void candidate_add(struct candidates *list, struct candidate c, int max) {
     for (int i = 0; i < list->n; i++) {
         if (list->c[i].token != c.token)
             continue;
@@ -121,15 +121,15 @@ static void candidate_add(struct candidates *list, struct candidate c, int most)
         list->c[at] = *prev;
     }
     list->c[at] = c;
-    list->n = min_i32(list->n, most);
+    list->n = min_i32(list->n, max);
 }
 
-static void add_all(struct candidates *list, const int32_t *ids, const float *logp, int n,
-                    int most) {
+static void add_candidates(struct candidates *list, const int32_t *ids, const float *logp, int n,
+                           int max) {
     for (int r = 0; r < n; r++) {
         double step = (double)logp[r];
         if (isfinite(step))
-            candidate_add(list, (struct candidate){ids[r], 0, step < 0 ? step : 0}, most);
+            candidate_add(list, (struct candidate){ids[r], 0, step < 0 ? step : 0}, max);
     }
 }
 
@@ -150,11 +150,11 @@ static void candidates_below(const struct builder *b, const struct node *node,
     ptrdiff_t at = (ptrdiff_t)node->depth * p->k; // of depth + 1
     out->n = 0;
     if (answer) {
-        add_all(out, answer->ids, answer->logp, b->k, b->k);
+        add_candidates(out, answer->ids, answer->logp, b->k, b->k);
     } else if (!p->expand && node->depth < p->depth) {
         const float *pair = p->pair && node->depth > 0 ? pair_row(p, node) : NULL;
         int n = p->pair ? p->k : min_i32(p->k, b->k);
-        add_all(out, p->ids + at, pair ? pair : p->logp + at, n, b->k);
+        add_candidates(out, p->ids + at, pair ? pair : p->logp + at, n, b->k);
     }
     for (int c = 0; c < p->n_chains; c++) {
         const struct draft_chain *chain = &p->chains[c];
@@ -166,8 +166,8 @@ static void candidates_below(const struct builder *b, const struct node *node,
     }
 }
 
-static void offer(struct builder *b, const struct node *parent,
-                  const struct tree_candidates *answer) {
+static void offer_children(struct builder *b, const struct node *parent,
+                           const struct tree_candidates *answer) {
     struct candidates list;
     candidates_below(b, parent, answer, &list);
     for (int r = 0; r < list.n; r++) {
@@ -177,14 +177,14 @@ static void offer(struct builder *b, const struct node *parent,
                              .parent = parent->slot,
                              .chains = list.c[r].chains,
                              .seed = parent->seed && r == 0};
-        if (!keep(b, &child))
+        if (!keep_node(b, &child))
             break;
     }
 }
 
 // Asks the drafter for the candidates of parents[n], which get their numbers.
-static int ask(struct builder *b, struct node *parents, int n, struct tree_candidates *out,
-               struct err *e) {
+static int ask_drafter(struct builder *b, struct node *parents, int n, struct tree_candidates *out,
+                       struct err *e) {
     struct tree_node nodes[TREE_MAX_ROWS];
     for (int i = 0; i < n; i++) {
         struct node *node = &parents[i];
@@ -201,17 +201,17 @@ static int ask(struct builder *b, struct node *parents, int n, struct tree_candi
 
 // Offers the children of nodes of one depth, given by their places in the order, rising. The nodes
 // are copied: as children join, some may fall out; what these offer is then not kept either.
-static int expand(struct builder *b, const int *places, int n, struct err *e) {
+static int expand_nodes(struct builder *b, const int *places, int n, struct err *e) {
     struct node parents[TREE_MAX_ROWS];
     struct tree_candidates all = {0};
     for (int i = 0; i < n; i++)
         parents[i] = b->nodes[b->order[places[i]]];
     bool asks = b->p->expand && b->k > 0 && n > 0 && parents[0].depth < b->p->depth;
-    int rc = asks ? ask(b, parents, n, &all, e) : 0;
+    int rc = asks ? ask_drafter(b, parents, n, &all, e) : 0;
     for (int i = 0; !rc && i < n; i++) {
         ptrdiff_t at = (ptrdiff_t)i * b->k;
         struct tree_candidates one = {asks ? all.ids + at : NULL, asks ? all.logp + at : NULL};
-        offer(b, &parents[i], asks ? &one : NULL);
+        offer_children(b, &parents[i], asks ? &one : NULL);
     }
     return rc;
 }
@@ -220,8 +220,8 @@ static int expand(struct builder *b, const int *places, int n, struct err *e) {
 static int best_first(struct builder *b, struct err *e) {
     int rc = 0;
     for (int i = 0; !rc && i < b->n; i++)
-        if (fruitful(b, &b->nodes[b->order[i]]))
-            rc = expand(b, &i, 1, e);
+        if (is_expandable(b, &b->nodes[b->order[i]]))
+            rc = expand_nodes(b, &i, 1, e);
     return rc;
 }
 
@@ -229,19 +229,19 @@ static int depth_by_depth(struct builder *b, struct err *e) {
     int rc = 0;
     for (int depth = 0; !rc && depth < b->max_depth; depth++) {
         int places[TREE_MAX_ROWS], n = 0;
-        int most = depth < b->p->depth ? b->p->width : TREE_MAX_ROWS;
-        for (int i = 0; i < b->n && n < most; i++) {
+        int max = depth < b->p->depth ? b->p->width : TREE_MAX_ROWS;
+        for (int i = 0; i < b->n && n < max; i++) {
             const struct node *node = &b->nodes[b->order[i]];
-            if (node->depth == depth && fruitful(b, node))
+            if (node->depth == depth && is_expandable(b, node))
                 places[n++] = i;
         }
-        rc = expand(b, places, n, e);
+        rc = expand_nodes(b, places, n, e);
     }
     return rc;
 }
 
 // Writes the nodes out in their order.
-static void finish(const struct builder *b, struct ddtree *t) {
+static void write_tree(const struct builder *b, struct ddtree *t) {
     int32_t row[TREE_MAX_ROWS]; // of each of nodes[]
     t->n = b->n;
     for (int i = 0; i < b->n; i++) {
@@ -270,7 +270,7 @@ int ddtree_build(struct ddtree *t, int32_t root, const struct proposal *p,
         .token = root, .parent = -1, .chains = (1u << p->n_chains) - 1, .seed = o->chain_seed};
     int rc = p->expand && p->width > 0 ? depth_by_depth(&b, e) : best_first(&b, e);
     b.n = rc ? 1 : b.n;
-    finish(&b, t);
+    write_tree(&b, t);
     return rc;
 }
 

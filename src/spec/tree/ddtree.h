@@ -27,13 +27,13 @@ struct draft_chain {
     float logp;
 };
 
-// A node whose candidates are asked for. Nodes are numbered from 0 in the order in which they are
-// asked for; the first is the root, and a parent is asked for before its children. One by one they
+// A node whose candidates are requested. Nodes are numbered from 0 in the order in which they are
+// asked for; the first is the root, and a parent is requested before its children. One by one they
 // are at most `budget`, depth by depth 1 + width * (depth - 1).
 struct tree_node {
     int32_t depth;                // 0: the root
     int32_t parent;               // the parent's number, -1 for the root
-    int32_t path[TREE_MAX_DEPTH]; // [depth] tokens behind the root, the node's own last
+    int32_t path[TREE_MAX_DEPTH]; // [depth] tokens after the root, the node's own last
     double score;
 };
 
@@ -64,7 +64,7 @@ struct proposal {
     const float *pair;  // NULL, or [depth - 1][k][k]
     tree_expand_fn *expand;
     void *expand_arg;
-    int width; // of expand; 0: nodes are asked for one by one, as they join; else depth by depth,
+    int width; // of expand; 0: nodes are requested one by one, as they join; else depth by depth,
                // at most `width` of each
     struct draft_chain chains[TREE_MAX_CHAINS];
     int n_chains;

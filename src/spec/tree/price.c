@@ -92,7 +92,7 @@ struct observation {
     double slope[DIMS];
 };
 
-static void refresh(struct price *p) {
+static void refresh_times(struct price *p) {
     for (int i = 0; i < KNOTS; i++)
         p->ms[i] = exp(p->mean[i]);
     for (int i = 0; i < KNOTS; i++) {
@@ -105,13 +105,13 @@ static void refresh(struct price *p) {
     }
 }
 
-static double near(int a, int b) {
+static double shared_variance(int a, int b) {
     double octaves = fabs(log2((double)ROWS[a] / ROWS[b]));
     return NEAR * NEAR * exp(-octaves / NEAR_REACH) + (a == b) * ALONE * ALONE;
 }
 
 // Adds variance that unknowns first..last share, but for the growth with sequences and members.
-static void widen(struct price *p, int first, int last, double variance) {
+static void add_variance(struct price *p, int first, int last, double variance) {
     for (int i = first; i <= last; i++)
         for (int j = first; j <= last; j++)
             if (i != SEQ && j != SEQ)
@@ -119,10 +119,10 @@ static void widen(struct price *p, int first, int last, double variance) {
 }
 
 static void add_speed(struct price *p, double variance) {
-    widen(p, 0, MEMBER - 1, variance);
+    add_variance(p, 0, MEMBER - 1, variance);
 }
 
-static double shape_of(const struct shape *s, double rows) {
+static double usual_shape(const struct shape *s, double rows) {
     int i = 0;
     while (i < KNOTS - 2 && ROWS[i + 1] <= rows)
         i++;
@@ -132,27 +132,27 @@ static double shape_of(const struct shape *s, double rows) {
 // What is usual of a pass of some rows, beside one. Rows that choose experts independently go
 // through E (1 - (1 - k / E)^rows) of E, k each; each of these takes what a layer takes that has
 // only the rows that chose it.
-static double usual(const struct price *p, int rows) {
+static double usual_pass(const struct price *p, int rows) {
     const struct price_experts *x = &p->experts;
-    double dense = shape_of(p->shape, rows);
+    double dense = usual_shape(p->shape, rows);
     if (!x->experts)
         return dense;
     double k = x->used, all = x->experts, chosen = all * (1 - pow(1 - k / all, rows));
     double share = p->shape->experts * x->share;
     return (1 - share) * dense +
-           share * chosen / k * shape_of(p->shape, fmax(1, rows * k / chosen));
+           share * chosen / k * usual_shape(p->shape, fmax(1, rows * k / chosen));
 }
 
-static void begin(struct price *p) {
+static void reset_price(struct price *p) {
     const struct shape *s = p->shape;
     double logs[KNOTS];
     *p = (struct price){.shape = s, .experts = p->experts};
     for (int i = 0; i < KNOTS; i++)
-        logs[i] = log(usual(p, ROWS[i]));
+        logs[i] = log(usual_pass(p, ROWS[i]));
     for (int i = 0; i < KNOTS; i++) {
         p->mean[i] = logs[i];
         for (int j = 0; j < KNOTS; j++)
-            p->cov[i][j] = STEEP * STEEP * logs[i] * logs[j] + near(i, j);
+            p->cov[i][j] = STEEP * STEEP * logs[i] * logs[j] + shared_variance(i, j);
     }
     for (int i = 0; i < PRICE_REACHES; i++) {
         p->mean[DRAFT + i] = log(s->draft[i]);
@@ -164,7 +164,7 @@ static void begin(struct price *p) {
     p->cov[SEQ][SEQ] = p->cov[MEMBER][MEMBER] = MORE * MORE;
     p->noise = s->noise * s->noise;
     add_speed(p, SPEED * SPEED);
-    refresh(p);
+    refresh_times(p);
 }
 
 int price_create(struct price **out, enum price_kind kind, const struct price_experts *experts,
@@ -174,7 +174,7 @@ int price_create(struct price **out, enum price_kind kind, const struct price_ex
         return err_set(e, ERR_MEMORY, "no memory for what passes cost");
     p->shape = &SHAPES[kind];
     p->experts = experts ? *experts : (struct price_experts){0};
-    begin(p);
+    reset_price(p);
     *out = p;
     return 0;
 }
@@ -188,7 +188,7 @@ bool price_ready(const struct price *p) {
 }
 
 // The knot at or below, and the part of the way to the next.
-static int between(int64_t rows, double *part) {
+static int knot_below(int64_t rows, double *part) {
     int i = 0;
     while (i < KNOTS - 2 && ROWS[i + 1] <= rows)
         i++;
@@ -198,7 +198,7 @@ static int between(int64_t rows, double *part) {
 
 static double on_curve(const double ms[KNOTS], int64_t rows) {
     double part;
-    int i = between(rows, &part);
+    int i = knot_below(rows, &part);
     return ms[i] + part * (ms[i + 1] - ms[i]);
 }
 
@@ -218,16 +218,16 @@ double price_draft_ms(const struct price *p, int members, int reach) {
     return exp(p->mean[DRAFT + reach]) * (1 + (members - 1) * exp(p->mean[MEMBER]));
 }
 
-int price_depth(int most, int reach) {
+int price_depth(int max, int reach) {
     enum { SHALLOW = 3 };
-    int depth = reach < PRICE_REACHES ? most >> reach : 0;
+    int depth = reach < PRICE_REACHES ? max >> reach : 0;
     return reach == 0 || depth >= SHALLOW ? depth : 0;
 }
 
 static void observe_rows(const struct price *p, int64_t rows, double weight,
                          struct observation *v) {
     double part;
-    int i = between(rows, &part);
+    int i = knot_below(rows, &part);
     double above = part * p->ms[i + 1], ms = p->ms[i] - part * p->ms[i] + above;
     v->slope[i] += weight * (1 - above / ms);
     v->slope[i + 1] += weight * above / ms;
@@ -262,17 +262,17 @@ static double spread(const struct price *p, const struct observation *v, double 
 }
 
 // Believes that what is seen is off by `off`, as far as a standard deviation `noise` allows.
-static void correct(struct price *p, const struct observation *v, double off, double noise) {
+static void correct_means(struct price *p, const struct observation *v, double off, double noise) {
     double with[DIMS], all = spread(p, v, with) + noise * noise;
     for (int i = 0; i < DIMS; i++)
         p->mean[i] += with[i] / all * off;
     for (int i = 0; i < DIMS; i++)
         for (int j = 0; j < DIMS; j++)
             p->cov[i][j] -= with[i] * with[j] / all;
-    refresh(p);
+    refresh_times(p);
 }
 
-static void drift(struct price *p) {
+static void add_drift(struct price *p) {
     add_speed(p, DRIFT * DRIFT);
     for (int i = 0; i < DIMS; i++)
         p->cov[i][i] += DRIFT_ALONE * DRIFT_ALONE;
@@ -281,7 +281,7 @@ static void drift(struct price *p) {
 // Learns from a time. One that is far too long is most likely a disturbance and counts for little;
 // one that is far too short, or the third in a row that is too long, says that the machine is
 // another than it was believed to be.
-static void learn(struct price *p, const struct observation *v, double ms, bool draft) {
+static void learn_time(struct price *p, const struct observation *v, double ms, bool draft) {
     double with[DIMS], off = log(ms) - v->value, noise = sqrt(p->noise);
     if (!p->ready)
         noise = fmax(noise, draft ? FIRST_DRAFT : FIRST);
@@ -292,12 +292,12 @@ static void learn(struct price *p, const struct observation *v, double ms, bool 
     }
     p->outliers = far > OUTLIER ? p->outliers + 1 : 0;
     if (far < -OUTLIER || p->outliers >= MAX_OUTLIERS) {
-        widen(p, draft ? DRAFT : 0, draft ? MEMBER - 1 : KNOTS - 1, off * off);
+        add_variance(p, draft ? DRAFT : 0, draft ? MEMBER - 1 : KNOTS - 1, off * off);
         p->outliers = 0;
     } else if (far > OUTLIER) {
         noise *= far / OUTLIER * far / OUTLIER;
     }
-    correct(p, v, off, noise);
+    correct_means(p, v, off, noise);
     for (int i = 0; i < DIMS; i++)
         p->seen[i] += v->slope[i];
     p->learnt = true;
@@ -308,10 +308,10 @@ void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
         return;
     struct observation v = observe_pass(p, rows, seqs);
     double part;
-    int i = between(rows, &part);
-    drift(p);
+    int i = knot_below(rows, &part);
+    add_drift(p);
     p->newest = part > 0.5 ? i + 1 : i;
-    learn(p, &v, ms, false);
+    learn_time(p, &v, ms, false);
     p->ready = true;
 }
 
@@ -319,7 +319,7 @@ void price_note_draft(struct price *p, int members, int reach, double ms) {
     if (!(ms > 0))
         return;
     struct observation v = observe_draft(p, members, reach);
-    learn(p, &v, ms, true);
+    learn_time(p, &v, ms, true);
 }
 
 bool price_learnt(const struct price *p) {
@@ -399,7 +399,7 @@ static bool read_time(struct price *p, const struct json *t, bool draft) {
     if (json_len(t) != 4 || a < 1 || !counts || !(ms > 1e-6 && ms < 1e9) || !(deviation >= 0))
         return false;
     struct observation v = draft ? observe_draft(p, (int)a, (int)b) : observe_pass(p, a, (int)b);
-    correct(p, &v, log(ms) - v.value, fmax(deviation, ASIDE));
+    correct_means(p, &v, log(ms) - v.value, fmax(deviation, ASIDE));
     for (int i = 0; i < DIMS; i++)
         p->seen[i] += v.slope[i];
     p->ready = p->ready || !draft;
@@ -428,7 +428,7 @@ int price_load(struct price *p, const char *path, const char *key, struct err *e
     }
     size_t n = 0;
     const char *whose = json_str(json_get(root, "key"), &n);
-    begin(&fresh);
+    reset_price(&fresh);
     if (json_int(json_get(root, "version"), 0) != VERSION)
         rc = err_set(e, ERR_MISMATCH, "%s is of another version", path);
     else if (!whose || n != strlen(key) || memcmp(whose, key, n) != 0)

@@ -45,9 +45,9 @@ double price_optimistic_ms(const struct price *p, int64_t rows, int seqs);
 // One draft for all of `members` >= 1 sequences.
 double price_draft_ms(const struct price *p, int members, int reach);
 
-// Depth of the guesses of a reach, of a draft that goes as deep as `most`; 0: there is no such
+// Depth of the guesses of a reach, of a draft that goes as deep as `max`; 0: there is no such
 // reach.
-int price_depth(int most, int reach);
+int price_depth(int max, int reach);
 
 // A pass, or a draft, took that long. Times of 0 or less are not taken.
 void price_note_pass(struct price *p, int64_t rows, int seqs, double ms);
