@@ -318,7 +318,7 @@ static void fill(struct build *b, int32_t *own) {
         add_tree(b, own);
 }
 
-// Puts the items behind the rest of the tables.
+// Puts the items after the rest of the tables.
 static bool close_plan(struct build *b) {
     struct attend_plan *p = b->p;
     size_t bytes = (size_t)b->n_items * sizeof(struct attend_item);

@@ -104,7 +104,7 @@ struct attend_plan {
     bool whole;
 };
 
-// How the kernel wants the work: tiles of an item at most, with ATTEND_WHOLE and else, and blocks
+// How the kernel takes the work: tiles of an item at most, with ATTEND_WHOLE and else, and blocks
 // that the device runs at once.
 struct attend_limits {
     int tiles_whole, tiles_split, blocks;

@@ -16,7 +16,7 @@ static double clamp(double x, double lo, double hi) {
     return x < lo ? lo : x > hi ? hi : x;
 }
 
-// How much of its own angle a pair keeps: 1 before the ramp, 0 behind it.
+// How much of its own angle a pair keeps: 1 before the ramp, 0 after it.
 static double kept(double pair, double low, double high) {
     double width = high - low > 0.001 ? high - low : 0.001;
     return 1 - clamp((pair - low) / width, 0, 1);

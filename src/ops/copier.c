@@ -9,7 +9,7 @@
 
 // Stands in front of memory of exec_host_alloc; as long as its alignment.
 union host_head {
-    size_t bytes; // behind it
+    size_t bytes; // after it
     unsigned char storage[64];
 };
 

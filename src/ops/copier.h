@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between a backend's memory and the host's that run beside what it computes: pinned host
-// memory, and a second queue with a ticket for each copy, by which the queue of ops and the host
-// wait for it. On the CPU the memory is one and every copy is done at once.
+// Copies between a backend's memory and the host's that run concurrently with what it computes:
+// pinned host memory, and a second queue with a ticket for each copy, by which the queue of ops and
+// the host wait for it. On the CPU the memory is one and every copy is done at once.
 #ifndef COPPICE_OPS_COPIER_H
 #define COPPICE_OPS_COPIER_H
 
@@ -32,7 +32,7 @@ void copier_destroy(struct copier *c); // waits for its copies; NULL is allowed
 // in no order with the ops.
 void copier_after_compute(struct copier *c);
 
-// Queue one copy behind those before it and return its ticket; tickets count up from 1, so the last
+// Queue one copy after those before it and return its ticket; tickets count up from 1, so the last
 // one stands for all. The host's side is best memory of exec_host_alloc, and neither side may
 // change, nor its memory be freed, until the copy is done or, for memory of the device,
 // copier_before_compute has been called with it.

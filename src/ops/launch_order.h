@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kernels on a device may do before all earlier ones have ended, from what each launch says of
 // itself: pure logic, so that it is tested without a GPU. A launch that "begins early" runs up to
-// its wait beside the end of those in front of it; the wait ends when all of those have ended and
+// its wait during the end of those in front of it; the wait ends when all of those have ended and
 // their writes are there. What it reads in front of its wait must therefore be nothing that a
-// launch which may still run writes. Nobody writes in front of his wait.
+// launch which may still run writes. None writes in front of its wait.
 #ifndef COPPICE_OPS_LAUNCH_ORDER_H
 #define COPPICE_OPS_LAUNCH_ORDER_H
 
@@ -28,13 +28,13 @@ enum memory_kind {
 struct launch_says {
     unsigned early;     // kinds that it may read in front of its wait
     unsigned writes;    // kinds that it may write
-    bool ahead;         // it lets the next launch begin in front of its wait, not behind it
+    bool ahead;         // it lets the next launch begin in front of its wait, not after it
     const void *places; // identifies those of MEMORY_FRESH that it writes; or, with MEMORY_PAGES in
                         // `early`, those that it does not read early; NULL: there are none
     bool passes;        // neither reads what ops have held back for later launches, nor writes sums
 };
 
-// What a launch is that nobody has described: it reads weights early and may write all but these.
+// What a launch is that is not described: it reads weights early and may write all but these.
 #define LAUNCH_UNKNOWN {MEMORY_WEIGHTS, MEMORY_PASS, false, (void *)0, false}
 
 // What may be unfinished when the next launch begins early: what the newest one writes, and what
@@ -54,8 +54,8 @@ static inline bool launch_order_may(const struct launch_order *o, const struct l
 }
 
 // Adds the next launch; early: it may begin early, which only follows from launch_order_may.
-// A launch that waits first thing, or lets nobody begin before it has waited, is the only one that
-// may be unfinished behind itself. One that lets others ahead leaves open what was open before.
+// A launch that waits first thing, or lets none begin before it has waited, is the only one that
+// may be unfinished after itself. One that lets others ahead leaves open what was open before.
 static inline void launch_order_add(struct launch_order *o, const struct launch_says *s,
                                     bool early) {
     unsigned open = s->writes;
@@ -72,7 +72,7 @@ static inline void launch_order_add(struct launch_order *o, const struct launch_
     o->whole = false;
 }
 
-// Something else has written memory behind the newest launch, or is waited for: all but weights may
+// Something else has written memory after the newest launch, or is waited for: all but weights may
 // be unfinished; and weights, too.
 static inline void launch_order_forget(struct launch_order *o) {
     o->open |= MEMORY_PASS & ~(unsigned)MEMORY_FRESH;

@@ -43,7 +43,7 @@ int64_t exec_weight_bytes(const struct exec *x, const struct tensor *t);
 // Bytes that an act of n rows of k values takes.
 int64_t exec_act_bytes(const struct exec *x, int64_t n, int64_t k);
 
-// The largest that a model asks of ops. Zeros: it has none of that.
+// The largest that a model needs of ops. Zeros: it has none of that.
 struct exec_limits {
     int64_t rows, seqs, context;  // of a pass; positions of a sequence
     int64_t tree;                 // rows of one sequence that gdn takes in one call
@@ -56,7 +56,7 @@ struct exec_limits {
 };
 // Makes a the limits of two models together.
 void exec_limits_join(struct exec_limits *a, const struct exec_limits *b);
-// Bytes that the backend needs for itself within these limits, beside weights, acts and what
+// Bytes that the backend needs for itself within these limits, besides weights, acts and what
 // callers allocate (for the memory plan).
 int64_t exec_own_bytes(const struct exec *x, const struct exec_limits *l);
 // Takes them, so that no op within the limits can run out of memory; what was reserved for other

@@ -142,7 +142,7 @@ struct cuda_options {
 };
 int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err *e);
 
-// Forms of ops that not every backend has; a zeroed struct asks for none.
+// Forms of ops that not every backend has; a zeroed struct needs none.
 struct ops_needs {
     enum activation activation;
     bool bias;  // of linear and linear_gate_up
@@ -158,14 +158,14 @@ struct ops_needs {
     const struct sparse_args *sparse; // the ops sparse_*
 };
 // Whether the backend has them: 0, or ERR_UNSUPPORTED with a sentence that names the first it
-// lacks. A model asks when it is loaded; an op that is called with a form that its backend lacks
+// lacks. A model checks when it is loaded; an op that is called with a form that its backend lacks
 // leaves a fault of the device (exec_status), never a wrong result. x NULL: what no backend has.
 int exec_takes(const struct exec *x, const struct ops_needs *n, struct err *e);
 
 const struct ops *exec_ops(const struct exec *x);
 int exec_threads(const struct exec *x);
 const char *exec_label(const struct exec *x); // for people: "avx512", "cuda:0 (NVIDIA H200, wgmma)"
-// What bits depend on beside model and options, as far as backends differ: "cpu x86_64" for all
+// What bits depend on besides model and options, as far as backends differ: "cpu x86_64" for all
 // levels, "cuda NVIDIA H200, wgmma". Kept until the exec goes.
 const char *exec_kind(const struct exec *x);
 bool exec_is_device(const struct exec *x); // its memory is not the host's
@@ -190,8 +190,8 @@ uint64_t exec_pass(struct exec *x);
 int exec_status(struct exec *x, struct err *e);
 
 // A stretch is what is queued between two calls of exec_status; they are numbered from 0 up. Ops
-// return nothing, so whoever keeps what they wrote keeps the number of the present stretch beside
-// it, and asks before using it whether that one failed. True for good once it is true; after many
+// return nothing, so the keeper of what they wrote keeps the number of the present stretch with
+// it, and checks before using it whether that one failed. True for good once it is true; after many
 // failures also for old stretches that were fine.
 uint64_t exec_stretch(const struct exec *x);
 bool exec_spoilt(const struct exec *x, uint64_t stretch);

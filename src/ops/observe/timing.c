@@ -352,7 +352,7 @@ static int64_t gdn_log_bytes(const struct gdn_shape *s) {
     return 4 * ((int64_t)s->n_k * s->dk + (int64_t)s->n_v * (s->dv + 1));
 }
 
-// The state of each base that a run's rows start from (docs/state.md), its log behind the lowest of
+// The state of each base that a run's rows start from (docs/state.md), its log after the lowest of
 // them, and the rows.
 static int64_t gdn_run_bytes(const struct gdn_args *a, const struct gdn_run *run,
                              const struct rows *r) {

@@ -92,7 +92,7 @@ bool linear_defer(struct gpu *g, const struct linear_one *job, const struct line
     return true;
 }
 
-// A single row's launch is short, and lets what comes behind it begin beside the products.
+// A single row's launch is short, and lets what comes after it begin during the products.
 static void launch_finish(struct gpu *g, struct linear_deferred *a) {
     const bool ahead = a->job[0].n == 1;
     a->fours = 0;

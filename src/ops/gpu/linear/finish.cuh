@@ -79,7 +79,7 @@ bool linear_take_row(struct gpu *g, const float *const *rows, int count, bool ot
 bool linear_take_rows(struct gpu *g, const float *const *rows, const int64_t *width, int count,
                       int64_t n, struct linear_left *left);
 
-// Holds back a job of those, which the launch that stores its outputs takes up behind some that
+// Holds back a job of those, which the launch that stores its outputs takes up after some that
 // pass it by (launch_says.passes): linear_take_held, which says whether that are `row`. All others
 // find it added up.
 void linear_hold(struct gpu *g, const struct linear_left *left);

@@ -34,7 +34,7 @@ struct linear_launch {
     int units;         // of all jobs
     int slots, stages; // of a warp's ring of weights, of the ring of activations
     int barriers;      // bytes of shared memory in front of the rings
-    bool lets;         // the next launch may begin behind this one's wait
+    bool lets;         // the next launch may begin after this one's wait
 };
 
 typedef void linear_kernel_fn(const struct linear_launch);

@@ -405,7 +405,7 @@ static int64_t apart_slice(const struct gpu *g, const struct gate_up *w, int64_t
     return linear_slice(g->path, streams, min_i64(left, few));
 }
 
-// Bytes of scratch that the products of such a slice take beside its rows: sums of parts, or
+// Bytes of scratch that the products of such a slice take besides its rows: sums of parts, or
 // weights.
 static size_t apart_bytes(const struct gpu *g, int64_t slice, int64_t m, int64_t k) {
     const size_t sums = 2 * (size_t)most_few(g->path) * linear_sums_bytes(m);

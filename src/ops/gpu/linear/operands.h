@@ -21,7 +21,7 @@
 #endif
 
 // X(form, span, bytes of a chunk: 16 rows of span values), those of 256 first. A form may serve
-// several types (weight_form_of); docs/cuda.md says what that takes beside the file's own bytes.
+// several types (weight_form_of); docs/cuda.md says what that takes besides the file's own bytes.
 #define WEIGHT_FORMS_LIST(X)                                                                       \
     X(Q2_K, 256, 1344)    /* and TQ1_0, TQ2_0 */                                                   \
     X(LEVELS8, 256, 1840) /* a table of 8 levels: Q3_K, IQ2_*, IQ1_* */                            \
@@ -164,7 +164,7 @@ LINEAR_BOTH int64_t linear_part_begin(int64_t k, int parts, int p) {
 }
 
 // A matrix [k -> m] in device form: tiles, then the rows' exponents, in one allocation;
-// or those of experts, each in whole tiles, one behind the other: all tiles, then all exponents.
+// or those of experts, each in whole tiles, one after the other: all tiles, then all exponents.
 struct weight {
     int64_t k, m;
     int form;                // enum weight_form

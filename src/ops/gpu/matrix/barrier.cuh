@@ -186,6 +186,13 @@ static __device__ __forceinline__ void show_shared(void) {
 #endif
 }
 
+// The same for all that this thread wrote.
+static __device__ __forceinline__ void show_all(void) {
+#ifndef GPU_PLAIN
+    asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+
 // Of a warpgroup (four warps, from sm_90a on): its threads give back all registers beyond N, or get
 // so many, for which it waits. N: a multiple of 8.
 template <int N> static __device__ __forceinline__ void registers_down(void) {

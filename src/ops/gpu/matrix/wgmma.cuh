@@ -74,6 +74,16 @@ static __device__ __forceinline__ void wgmma_keep(uint32_t (&a)[4]) {
     asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory");
 #endif
 }
+// Keeps registers until here: the assembler does not know that products read them until they are
+// waited for. The store is never done, since `least` is not negative.
+static __device__ __forceinline__ void wgmma_hold(int least, const uint32_t (&a)[4]) {
+#ifndef GPU_PLAIN
+    asm volatile("{ .reg .pred never; setp.lt.s32 never, %0, 0;"
+                 "@never st.shared.v4.b32 [%0], {%1, %2, %3, %4}; }" ::"r"(least),
+                 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+                 : "memory");
+#endif
+}
 // Says after a wait that the products have been made: nothing that reads sums stands before this.
 template <int N> static __device__ __forceinline__ void wgmma_made(float (&d)[N]) {
 #ifndef GPU_PLAIN

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned host memory, and copies on a stream of their own beside the ops (copier.h). Each copy is
-// followed by an event; events are a ring, so an old ticket is told by a younger copy's event,
-// which the stream's order makes right, only late.
+// Pinned host memory, and copies on a stream of their own, concurrent with the ops (copier.h). Each
+// copy is followed by an event; events are a ring, so an old ticket is told by a younger copy's
+// event, which the stream's order makes right, only late.
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -14,7 +14,7 @@ struct copy_queue {
     struct gpu *g;
     gpu_stream stream;
     gpu_event computed;           // what after_compute waits for
-    gpu_event copied[EVENTS];     // behind ticket t: [t % EVENTS]
+    gpu_event copied[EVENTS];     // after ticket t: [t % EVENTS]
     uint64_t bad_first, bad_last; // tickets that failed lie between these; 0: none did
     gpu_error why;                // of the newest of them
 };
@@ -122,14 +122,14 @@ static bool is_copy_done(struct copy_queue *q, uint64_t ticket) {
     if (code == GPU_NOT_READY)
         gpu_last_error(); // not a fault
     else
-        gpu_check(q->g, code, "copying beside the ops");
+        gpu_check(q->g, code, "copying concurrently with ops");
     return code != GPU_NOT_READY;
 }
 
 static int wait_for_copy(struct copy_queue *q, uint64_t ticket, struct err *e) {
     enter_flushed(q->g);
     gpu_error code = gpu_event_wait(q->copied[ticket % EVENTS]);
-    gpu_check(q->g, code, "copying beside the ops");
+    gpu_check(q->g, code, "copying concurrently with ops");
     if (is_bad(q, ticket))
         code = q->why;
     if (code == GPU_OK)
@@ -142,7 +142,7 @@ static void before_compute(struct copy_queue *q, uint64_t ticket) {
     struct gpu *g = q->g;
     enter_flushed(g);
     if (is_bad(q, ticket))
-        gpu_check(g, q->why, "copying beside the ops");
+        gpu_check(g, q->why, "copying concurrently with ops");
     launch_order_forget(&g->order); // the next launch may read only weights before it waits
     gpu_check(g, gpu_stream_after(g->stream, q->copied[ticket % EVENTS]), "waiting for a copy");
 }

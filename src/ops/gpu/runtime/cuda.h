@@ -33,7 +33,7 @@ struct gpu_stage {
 };
 enum { STAGE_BYTES = 32 << 20, STAGE_OP = 16 << 20 };
 
-// Few words that launches leave for the host in its own memory, behind the stage's: a wait for the
+// Few words that launches leave for the host in its own memory, after the stage's: a wait for the
 // stream sees them, where a copy down would take as long as the wait itself.
 enum { ANSWER_WORDS = 8192, ANSWER_BYTES = ANSWER_WORDS * (int)sizeof(int32_t) };
 
@@ -88,9 +88,9 @@ struct gpu {
     uint32_t allowed_few; // the same of ops/gpu/linear/few/kernel.cuh
     uint32_t allowed_moe; // of ops/gpu/moe/few.cuh, by form, and on the small path
     void (*flush)(struct gpu *g, bool held); // see gpu_flush
-    struct linear_deferred *deferred_sums;   // of parts that nobody has added up yet,
+    struct linear_deferred *deferred_sums;   // of parts that are not added up yet,
     bool sums_deferred;                      // if so
-    struct linear_left *held_sums;    // of one job, which a launch behind the next ones takes,
+    struct linear_left *held_sums;    // of one job, which a launch after the next ones takes,
     bool sums_held;                   // if so (linear_hold)
     struct moe_sum *deferred_combine; // of a layer of experts (ops/gpu/moe/sum.h), likewise,
     bool combine_deferred;            // if so

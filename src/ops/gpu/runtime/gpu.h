@@ -121,7 +121,7 @@ struct gpu;
 // Queues a launch on the exec's stream and keeps a failure as its fault (launch.c).
 void gpu_queue(struct gpu *g, const struct gpu_call *c);
 // Lets a kernel whose launches differ in their dynamic shared memory use all that the device has
-// beside what the kernel holds itself. False: a fault.
+// besides what the kernel holds itself. False: a fault.
 bool gpu_allow_most_shared(struct gpu *g, const void *kernel, const char *op);
 #ifdef __cplusplus
 }
@@ -160,7 +160,7 @@ struct gpu_said {
 };
 
 // The same for a kernel all of whose threads call gpu_await before they write anything, or read
-// anything but staged tables (whose copies have ended, since a launch right behind a copy does not
+// anything but staged tables (whose copies have ended, since a launch right after a copy does not
 // begin early) and what it says that it reads early. Such reads go past the first-level cache,
 // weights excepted, which no launch boundary has emptied by then (__ldcg, cp.async). What stands in
 // front of gpu_await then overlaps the end of the kernel before; the driver may start blocks once

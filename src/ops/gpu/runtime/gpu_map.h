@@ -23,7 +23,7 @@ static inline void *gpu_map_maker(void) {
 }
 
 // Tiles of an array of up to five dimensions. step: bytes between neighbours of the dimensions
-// behind the first; box: values of a tile.
+// after the first; box: values of a tile.
 struct gpu_tiles {
     int dims;
     const cuuint64_t *size, *step;
@@ -78,7 +78,7 @@ static inline gpu_error gpu_make_map(void *maker, gpu_tile_map *map, const void 
     return gpu_make_map_of(maker, map, x, 2, size, step, box);
 }
 
-// The same for several such tiles at once, one behind the other: coordinates are the first value of
+// The same for several such tiles at once, one after the other: coordinates are the first value of
 // a row's 64, row, and which 64 of the row.
 static inline gpu_error gpu_make_panels_map(void *maker, gpu_tile_map *map, const void *x,
                                             int64_t stride, int64_t rows, int panels_each,

@@ -98,7 +98,7 @@ void *gpu_scratch(struct gpu *g, size_t bytes) {
     return NULL;
 }
 
-// Every copy asks here first; false after a failure.
+// Every copy begins here; false after a failure.
 static bool begin_copy(struct gpu *g, const char *where) {
     gpu_flush(g);
     return !gpu_falls(&g->fail_queue) || gpu_check(g, GPU_OUT_OF_MEMORY, where);

@@ -23,7 +23,7 @@ struct calls {
     CUresult (*access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
 };
 
-static struct calls driver; // filled once it is asked for; the same whoever fills it
+static struct calls driver; // filled once it is asked for; the same from any thread
 
 static bool find_driver_call(const char *name, void *to) {
     enum cudaDriverEntryPointQueryResult found;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The door of the CUDA backend: the op table, each entry of which makes its device the current one
 // of the calling thread and begins a new op of the stage (gpu_enter) before the op itself runs. So
-// an exec may be used by any thread, one at a time, beside execs of other devices, and an op's
-// staged arrays are never overwritten before its launches are queued. An op that the table listed
-// by itself would have neither.
+// an exec may be used by any thread, one at a time, concurrently with execs of other devices, and
+// an op's staged arrays are never overwritten before its launches are queued. An op that the table
+// listed by itself would have neither.
 #include "ops/gpu/moe/heads.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/ops_list.h"

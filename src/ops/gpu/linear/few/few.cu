@@ -201,7 +201,7 @@ static int cut_into_units(const struct gpu *g, struct linear_few *c, int rows, i
     return most;
 }
 
-// Memory for the parts of all jobs behind the first `kept` bytes; false without memory, the fault
+// Memory for the parts of all jobs after the first `kept` bytes; false without memory, the fault
 // is set.
 static bool reserve_parts(struct gpu *g, struct linear_few *c, size_t kept) {
     size_t bytes = 0;

@@ -32,7 +32,7 @@ LINEAR_BOTH constexpr int few_bringer(int rows) {
 }
 
 // Threads for which a kernel's registers are bounded. Of 8 rows more than there are, so that a
-// small kernel's block finds registers beside this one's and waits there for its end: each of a
+// small kernel's block finds registers next to this one's and waits there for its end: each of a
 // multiprocessor's four parts has 16,384, of which five warps here take 12,800.
 LINEAR_BOTH constexpr int few_bounds(int rows) {
     return rows == 8 ? 768 : few_threads(rows);

@@ -7,7 +7,7 @@
 // units; it turns some of k at a time into fp16 fragments in registers and multiplies. A warpgroup
 // waits for its products; meanwhile the others do everything else. One thread has the copy engine
 // bring the activations, which all share, into a ring of their own, in the 128-byte swizzle that a
-// warpgroup's instruction reads; up to 8 rows are loaded as a warp's instruction wants them.
+// warpgroup's instruction reads; up to 8 rows are loaded as a warp's instruction takes them.
 //
 // Jobs may have weights of several forms: a unit has one. In a pair the even warps have tiles of
 // the first matrix and the odd ones those of the second. The chain of matrix instructions of an
@@ -25,14 +25,6 @@
 #include "ops/gpu/matrix/wgmma.cuh"
 
 #if __CUDA_ARCH__ >= 800
-static __device__ __forceinline__ uint4 load_shared(uint32_t at) {
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(at));
-    return v;
-}
-
 // A stage of weights as a warp reads it.
 struct few_stage_at {
     const unsigned char *weights;
@@ -45,7 +37,7 @@ template <int FORM>
 static __device__ __forceinline__ void few_fragment(few_dequant<FORM> &q, const few_stage_at &s,
                                                     int at,
                                                     uint32_t (&f)[dequant<FORM>::TERMS][4]) {
-    const int lane = threadIdx.x % 32, span = dequant<FORM>::SPAN;
+    const int lane = threadIdx.x % WARP, span = dequant<FORM>::SPAN;
     const unsigned char *chunk = s.weights + at / span * dequant<FORM>::CHUNK;
     if (at % span == 0)
         q.open(chunk, s.scales, lane);
@@ -95,17 +87,13 @@ static __device__ __forceinline__ void few_group(float (&d)[N / 2], few_dequant<
     wgmma_wait<0>();
 }
 
-// Makes the assembler keep the registers of f until here: it does not know that products read them
-// until they are waited for. The store is never done.
+// Keeps the registers of f until here (wgmma_hold).
 template <int STEPS>
 static __device__ __forceinline__ void few_hold(const struct linear_few &c,
                                                 const uint32_t (&f)[STEPS][1][4]) {
 #pragma unroll
     for (int i = 0; i < STEPS; i++)
-        asm volatile("{ .reg .pred never; setp.lt.s32 never, %0, 0;"
-                     "@never st.shared.v4.b32 [%0], {%1, %2, %3, %4}; }" ::"r"(c.n),
-                     "r"(f[i][0][0]), "r"(f[i][0][1]), "r"(f[i][0][2]), "r"(f[i][0][3])
-                     : "memory");
+        wgmma_hold(c.n, f[i][0]);
 }
 
 // The same for 8 rows, by the matrix instruction of one warp: the products of FEW_PANEL values of
@@ -115,7 +103,7 @@ static __device__ __forceinline__ void few_panel(float (&d)[4], few_dequant<FORM
                                                  const few_stage_at &s, int at) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const uint4 v = load_shared(s.rows + (at + i * 32) * 2);
+        const uint4 v = load_shared16(s.rows + (at + i * 32) * 2);
         const uint32_t b[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -156,13 +144,6 @@ static __device__ __forceinline__ void few_stage(float (&d)[N / 2], few_dequant<
     }
 }
 
-// Hides from the compiler where a value comes from, so that what follows from it is made again and
-// not kept.
-static __device__ __forceinline__ int few_again(int v) {
-    asm volatile("" : "+r"(v));
-    return v;
-}
-
 // few_products where a stage of weights has several of rows.
 template <int FORM, int N>
 static __device__ __forceinline__ void
@@ -181,7 +162,7 @@ few_products_long(const struct linear_few &c, const few_unit &u, bool group, few
             if (dequant<FORM>::SPAN < 256 && k0 + h >= u.end)
                 break;
             barrier_wait(at.rows_full(), at.row_phase);
-            s.rows = __reduce_max_sync(0xFFFFFFFF, at.rows<N>()); // in a register of the warp
+            s.rows = warp_largest(at.rows<N>()); // in a register of the warp
             if (group)
                 few_stage<FORM, N, few_k(N)>(d, q, s, h, u.end - k0);
             at.step_row<N>(c);
@@ -229,7 +210,7 @@ static __device__ __forceinline__ void few_products_ahead(const struct linear_fe
             few_make<FORM, STEPS>(q, s, i, f[i / GROUP % 2]);
             if (next) {
                 barrier_wait(at.rows_full(), at.row_phase);
-                s.rows = __reduce_max_sync(0xFFFFFFFF, at.rows<N>()); // in a register of the warp
+                s.rows = warp_largest(at.rows<N>()); // in a register of the warp
             }
             few_begin<N>(d, s, i % few_k(N), f[i / GROUP % 2]);
             wgmma_wait<1>();
@@ -264,7 +245,7 @@ few_products_short(const struct linear_few &c, const few_unit &u, bool group, fe
                 s.weights = shared + at.next<N, FORM>(c);
             __syncwarp();
             // In a register of the warp.
-            s.rows = __reduce_max_sync(0xFFFFFFFF, rows + h / FEW_PANEL * PANEL);
+            s.rows = warp_largest(rows + h / FEW_PANEL * PANEL);
             few_stage<FORM, N, STEP>(d, q, s, 0, u.end - k0 - h);
         }
         at.step_row<N>(c);
@@ -279,7 +260,7 @@ static __device__ __forceinline__ void few_products(const struct linear_few &c, 
     extern __shared__ __align__(1024) unsigned char shared[];
     few_stage_at s;
     s.weights = shared + few_front(N); // of a warp without a tile: whatever is there
-    s.scales = shared + few_scales(N) + threadIdx.x / 32 * FEW_SCALES;
+    s.scales = shared + few_scales(N) + threadIdx.x / WARP * FEW_SCALES;
     if (few_ahead(FORM, N) && !group)
         few_idle<N>(c, u, at);
     else if constexpr (few_ahead(FORM, N))
@@ -339,13 +320,13 @@ template <int FORM>
 static __device__ __forceinline__ void few_products_alone(const struct linear_few &c,
                                                           const few_unit &u, bool again,
                                                           few_place &at, float (&d)[4]) {
-    // The first units of the parts of k store the rows that they make, for whoever reads them.
+    // The first units of the parts of k store the rows that they make, for later readers.
     const bool keep = c.wide && u.first == 0;
     extern __shared__ __align__(1024) unsigned char shared[];
-    const int lane = threadIdx.x % 32, row = lane / 4 & (c.columns - 1);
+    const int lane = threadIdx.x % WARP, row = lane / 4 & (c.columns - 1);
     const uint32_t rows = at.base + few_front(8) + row * few_pitch(c.span) + lane % 4 * 16;
     few_stage_at s;
-    s.scales = shared + few_scales(8) + threadIdx.x / 32 * FEW_SCALES;
+    s.scales = shared + few_scales(8) + threadIdx.x / WARP * FEW_SCALES;
 #pragma unroll 1
     for (int k0 = u.begin; k0 < u.end; k0 += c.span) {
         const int end = k0 + c.span < u.end ? k0 + c.span : u.end;
@@ -368,7 +349,7 @@ template <int N>
 static __device__ __forceinline__ void few_leave(int64_t rows, const few_unit &u, int warp,
                                                  const float (&d)[N / 2]) {
     const struct linear_one *o = u.job;
-    int lane = threadIdx.x % 32, n0 = lane % 4 * 2, left = (int)rows - n0;
+    int lane = threadIdx.x % WARP, n0 = lane % 4 * 2, left = (int)rows - n0;
     int matrix = o->pair ? 2 * u.part + warp % 2 : u.part;
     const int64_t pitch = o->w[0].tiles * TILE_ROWS;
     float *at = o->partial + (matrix * rows + n0) * pitch + u.tile * TILE_ROWS + lane / 4;
@@ -389,8 +370,8 @@ template <int N, int EACH>
 static __device__ __forceinline__ void few_join(int warp, float4 *give, const float4 *take,
                                                 float (&d)[N / 2]) {
     enum { TURN = few_joined(N) / 8 };
-    give += threadIdx.x % 32;
-    take += threadIdx.x % 32;
+    give += threadIdx.x % WARP;
+    take += threadIdx.x % WARP;
 #pragma unroll
     for (int i0 = 0; i0 < N / 8; i0 += TURN) {
 #pragma unroll
@@ -398,7 +379,7 @@ static __device__ __forceinline__ void few_join(int warp, float4 *give, const fl
             if (!few_has(warp, i))
                 give[(i - i0) / EACH * 32] =
                     make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
-        asm volatile("bar.sync %0, 64;" ::"r"(1 + warp / 2) : "memory");
+        warps_meet<2 * WARP>(1 + warp / 2);
 #pragma unroll
         for (int i = i0; i < i0 + TURN; i++) {
             if (!few_has(warp, i))
@@ -414,7 +395,7 @@ static __device__ __forceinline__ void few_join(int warp, float4 *give, const fl
             for (int e = 0; e < 4; e++)
                 d[4 * i + e] = gate[e] * (warp % 2 ? d[4 * i + e] : v[e]);
         }
-        asm volatile("bar.sync %0, 64;" ::"r"(1 + warp / 2) : "memory");
+        warps_meet<2 * WARP>(1 + warp / 2);
     }
 }
 
@@ -422,7 +403,7 @@ static __device__ __forceinline__ void few_join(int warp, float4 *give, const fl
 static __device__ __forceinline__ float2 few_powers(const few_unit &u) {
     float power[2];
     for (int h = 0; h < 2; h++) {
-        int64_t m = u.tile * TILE_ROWS + threadIdx.x % 32 / 4 + h * 8;
+        int64_t m = u.tile * TILE_ROWS + threadIdx.x % WARP / 4 + h * 8;
         power[h] = u.active && m < u.w->m ? __int_as_float((127 - u.w->exponent[m]) << 23) : 0.0f;
     }
     return make_float2(power[0], power[1]);
@@ -437,11 +418,11 @@ static __device__ __forceinline__ float few_back(const struct linear_few &c, int
 // Raises the peaks of up to 8 rows by a warp's outputs, columns of which are in lanes as in d.
 static __device__ __forceinline__ void few_raise(const struct linear_few &c, const float (&d)[4]) {
     float most[2] = {fmaxf(fabsf(d[0]), fabsf(d[2])), fmaxf(fabsf(d[1]), fabsf(d[3]))};
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         for (int by = 16; by >= 4; by /= 2)
-            most[i] = fmaxf(most[i], __shfl_xor_sync(0xFFFFFFFFu, most[i], by));
+            most[i] = fmaxf(most[i], warp_across(most[i], by));
         if (lane < 4 && lane * 2 + i < c.n)
             peak_raise(c.peaks + lane * 2 + i, c.epoch, most[i]);
     }
@@ -449,12 +430,12 @@ static __device__ __forceinline__ void few_raise(const struct linear_few &c, con
 
 // Powers of two of rows and tiles where a warpgroup multiplies: in shared memory before they are
 // needed, so that the end of a unit waits for no loads. This asks for the exponents of the tile
-// that the warp has of a unit; a wait for weights that are asked for behind them, or
+// that the warp has of a unit; a wait for weights that are asked for after them, or
 // few_powers_kept, waits for them.
 static __device__ __forceinline__ void few_ask_exponents(const few_unit &u, uint32_t base) {
-    const int warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / WARP;
     __syncwarp(); // all lanes have read those of the unit before
-    if (u.active && u.job->parts == 1 && threadIdx.x % 32 == 0)
+    if (u.active && u.job->parts == 1 && threadIdx.x % WARP == 0)
         copy_piece(base + FEW_EXPONENTS + warp * TILE_ROWS,
                    (const unsigned char *)u.w->exponent + u.tile * TILE_ROWS);
 }
@@ -462,22 +443,22 @@ static __device__ __forceinline__ void few_ask_exponents(const few_unit &u, uint
 // few_powers of exponents that have been asked for.
 static __device__ __forceinline__ float2 few_powers_kept(const few_unit &u) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    enum { SURE = 3 }; // stages of weights from which on one of their waits was behind the copy
+    enum { SURE = 3 }; // stages of weights from which on one of their waits was after the copy
     if (u.cut->stages[u.part] < SURE) {
         copies_end<false>();
         copies_wait<false, 0>();
         __syncwarp();
     }
     const signed char *of = (const signed char *)shared + FEW_EXPONENTS +
-                            threadIdx.x / 32 * TILE_ROWS + threadIdx.x % 32 / 4;
+                            threadIdx.x / WARP * TILE_ROWS + threadIdx.x % WARP / 4;
     return make_float2(__int_as_float((127 - of[0]) << 23), __int_as_float((127 - of[8]) << 23));
 }
 
-// Keeps what takes the rows' powers of two back; the first warp, behind gpu_await.
+// Keeps what takes the rows' powers of two back; the first warp, after gpu_await.
 template <int N>
 static __device__ __forceinline__ void few_keep_back(const struct linear_few &c, uint32_t base) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % WARP;
     float v[N / 32 + 1];
 #pragma unroll
     for (int i = 0; i * 32 < N; i++)
@@ -497,7 +478,7 @@ static __device__ __forceinline__ void few_scale_kept(const few_unit &u, float (
     extern __shared__ __align__(1024) unsigned char shared[];
     const float2 power = few_powers_kept(u);
     const float2 *back = (const float2 *)(shared + FEW_BACK) + threadIdx.x % 4;
-    barrier_wait((uint32_t)__cvta_generic_to_shared(shared) + FEW_BACK_BAR, 0);
+    barrier_wait(shared_address(shared) + FEW_BACK_BAR, 0);
 #pragma unroll
     for (int i = 0; i < N / 2; i += 4) {
         const float2 of = back[i];
@@ -513,7 +494,7 @@ template <int N>
 static __device__ __forceinline__ void few_scale(const struct linear_few &c, const few_unit &u,
                                                  float (&d)[N / 2]) {
     const float2 power = few_powers(u);
-    const int n0 = threadIdx.x % 32 % 4 * 2, left = c.n - n0;
+    const int n0 = threadIdx.x % WARP % 4 * 2, left = c.n - n0;
     float back[N / 4];
 #pragma unroll
     for (int i = 0; i < N / 4; i++) {
@@ -532,7 +513,7 @@ static __device__ __forceinline__ void few_store(const struct linear_few &c, con
     if (!u.active)
         return;
     const struct linear_one *o = u.job;
-    const int lane = threadIdx.x % 32, n0 = lane % 4 * 2, left = c.n - n0;
+    const int lane = threadIdx.x % WARP, n0 = lane % 4 * 2, left = c.n - n0;
     float *out = o->out + n0 * o->out_stride + u.tile * TILE_ROWS + lane / 4;
     const int below = (int)(u.w->m - (u.tile * TILE_ROWS + lane / 4));
 #pragma unroll
@@ -576,7 +557,7 @@ template <int N>
 static __device__ __forceinline__ void few_units(const struct linear_few &c, few_unit u,
                                                  few_place &at) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const int warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / WARP;
 #pragma unroll 1
     for (int unit = blockIdx.x; unit < c.units; unit += gridDim.x) {
         const bool again = unit != (int)blockIdx.x;
@@ -600,7 +581,7 @@ static __device__ __forceinline__ void few_units(const struct linear_few &c, few
             WEIGHT_FORMS_LIST(X)
 #undef X
         }
-        u = few_unit_of(c, few_again(unit), warp); // not kept during the products
+        u = few_unit_of(c, made_again(unit), warp); // not kept during the products
         if (u.job->parts == 1)
             few_finish<N>(c, u, warp, (float4 *)(shared + FEW_JOIN), d);
         else if (u.active)
@@ -620,8 +601,8 @@ static constexpr bool few_runs(int rows) {
 // What a block does. Shared memory: few_front bytes, rows, weights.
 template <int N> static __device__ __forceinline__ void few_block(const struct linear_few &c) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    struct few_place at = {(uint32_t)__cvta_generic_to_shared(shared), 0, 0, 0, 0, false, {}};
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    struct few_place at = {shared_address(shared), 0, 0, 0, 0, false, {}};
     at.own = few_front(N) + c.row_bytes + warp * (N == 8 ? c.slots : (int)FEW_SLOTS) * c.slot;
     at.both = 2 * at.own + c.slot;
     const bool multiplies = warp < few_warps(N);
@@ -633,7 +614,7 @@ template <int N> static __device__ __forceinline__ void few_block(const struct l
         at.copies.open<N>(c, u);
     } else {
         if (multiplies)
-            opened = at.copies.open_apart(c, few_unit_of(c, blockIdx.x, few_again(warp)));
+            opened = at.copies.open_apart(c, few_unit_of(c, blockIdx.x, made_again(warp)));
         if (warp == few_bringer(N) / 32)
             few_rows_open<N>(c, at.base);
     }

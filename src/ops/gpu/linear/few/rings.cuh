@@ -89,7 +89,7 @@ template <int N, int MOST>
 static __device__ __noinline__ void few_find(const struct linear_few &c, few_stand<MOST> *s) {
     s->stages = 0;
     for (; s->unit < c.units && !s->stages; s->unit += (int)gridDim.x) {
-        few_share share = {(int)threadIdx.x / 32, false};
+        few_share share = {(int)threadIdx.x / WARP, false};
         if (MOST > 1)
             share = few_share_of(c, few_unit_of(c, s->unit, 0), share.first);
         few_unit u = few_unit_of(c, s->unit, share.first);
@@ -125,7 +125,7 @@ template <int MOST> struct few_copies {
     template <int N>
     __device__ __forceinline__ void open(const struct linear_few &c, const few_unit &u) {
         extern __shared__ __align__(1024) unsigned char shared[];
-        const int lane = threadIdx.x % 32, part = u.part, stages = u.cut->stages[part];
+        const int lane = threadIdx.x % WARP, part = u.part, stages = u.cut->stages[part];
         const unsigned char *begin = u.w->data + u.tile * u.w->pitch + u.cut->from[part];
         const int last = u.cut->last[part], bytes = stages > 1 ? u.cut->bytes : last;
         left = u.active ? stages : 0;
@@ -135,7 +135,7 @@ template <int MOST> struct few_copies {
         for (int at = 0; u.active && at + lane * 16 < bytes; at += 512)
             copy_once(to + at, from[0] + at);
         if (lane == 0)
-            ((few_stand<MOST> *)(shared + FEW_STANDS))[threadIdx.x / 32] = {
+            ((few_stand<MOST> *)(shared + FEW_STANDS))[threadIdx.x / WARP] = {
                 {begin}, (int)(blockIdx.x + gridDim.x), form, left, u.cut->bytes, last};
         __syncwarp();
         if (left) {
@@ -152,8 +152,8 @@ template <int MOST> struct few_copies {
     // false where the warp has no tile of that unit.
     __device__ __forceinline__ bool open_apart(const struct linear_few &c, const few_unit &u) {
         extern __shared__ __align__(1024) unsigned char shared[];
-        few_stand<MOST> *s = (few_stand<MOST> *)(shared + FEW_STANDS) + threadIdx.x / 32;
-        const int lane = threadIdx.x % 32, part = u.part, stages = u.cut->stages[part];
+        few_stand<MOST> *s = (few_stand<MOST> *)(shared + FEW_STANDS) + threadIdx.x / WARP;
+        const int lane = threadIdx.x % WARP, part = u.part, stages = u.cut->stages[part];
         const unsigned char *begin = u.w->data + u.tile * u.w->pitch + u.cut->from[part];
         const int last = u.cut->last[part], bytes = stages > 1 ? u.cut->bytes : last;
 #pragma unroll 1
@@ -176,8 +176,8 @@ template <int MOST> struct few_copies {
     // The same for any stage: the unit's last one, or the first of another.
     template <int N> __device__ __forceinline__ void start_odd(const struct linear_few &c) {
         extern __shared__ __align__(1024) unsigned char shared[];
-        few_stand<MOST> *s = (few_stand<MOST> *)(shared + FEW_STANDS) + threadIdx.x / 32;
-        const int lane = threadIdx.x % 32;
+        few_stand<MOST> *s = (few_stand<MOST> *)(shared + FEW_STANDS) + threadIdx.x / WARP;
+        const int lane = threadIdx.x % WARP;
         if (left == 0) {
             const bool none = s->unit >= c.units;
             __syncwarp(); // all lanes know it before one looks for the next
@@ -215,7 +215,7 @@ template <int MOST> struct few_copies {
             for (int t = 0; t < TILES; t++) {
 #pragma unroll
                 for (int at = 0; at < BYTES; at += 512)
-                    if (at + 512 <= BYTES || at + threadIdx.x % 32 * 16 < BYTES)
+                    if (at + 512 <= BYTES || at + threadIdx.x % WARP * 16 < BYTES)
                         copy_once(to + t * BYTES + at, from[t] + at);
                 from[t] += BYTES;
             }
@@ -260,7 +260,7 @@ struct few_place {
         }
         if (copies.to)
             copies.start<N, FORM, 1>(c);
-        copies.to = base + now + threadIdx.x % 32 * 16;
+        copies.to = base + now + threadIdx.x % WARP * 16;
         own = both - now;
         return now;
     }
@@ -279,15 +279,6 @@ struct few_place {
     template <int N>
     __device__ __forceinline__ void say_left(uint32_t bar, const struct linear_few &c);
 };
-
-// Brings the panels of a stage of rows, from value k on.
-static __device__ __forceinline__ void few_copy_rows(uint32_t to, const gpu_tile_map *map, int k,
-                                                     uint32_t bar) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %3, %4}], [%2];" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(0), "r"(k / FEW_PANEL)
-                 : "memory");
-}
 
 // What the copies of rows turn to next, in shared memory: one thread asks, once a stage.
 struct few_rows_stand {
@@ -320,13 +311,13 @@ static __device__ __forceinline__ void few_rows_open(const struct linear_few &c,
             barrier_init(base + 8 * (c.stages + i), few_warps(N));
         }
         barrier_init(base + FEW_BACK_BAR, 1);
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&c.rows) : "memory");
+        prefetch_map(&c.rows);
         few_rows_stand *s = (few_rows_stand *)(shared + FEW_ROWS_STAND);
         *s = {(int)blockIdx.x, 0, 0, 0, 0};
         few_rows_find(c, s);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    barriers_ready();
+    show_shared();
 }
 
 // Brings the next stage of rows of this block's units as soon as all warps have left its place;
@@ -341,7 +332,7 @@ static __device__ __noinline__ bool few_rows(const struct linear_few &c, uint32_
     const uint32_t bar = base + 8 * s->slot;
     barrier_wait(bar + 8 * c.stages, s->phase ^ 1);
     barrier_expect(bar, STAGE);
-    few_copy_rows(base + few_front(N) + s->slot * STAGE, &c.rows, s->k, bar);
+    tile_copy(base + few_front(N) + s->slot * STAGE, &c.rows, 0, 0, s->k / FEW_PANEL, bar);
     s->k += few_k(N);
     if (++s->slot == c.stages) {
         s->slot = 0;
@@ -356,7 +347,7 @@ static __device__ __noinline__ bool few_rows(const struct linear_few &c, uint32_
 template <int N>
 __device__ __forceinline__ void few_place::say_left(uint32_t bar, const struct linear_few &c) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0)
+    if (threadIdx.x % WARP == 0)
         barrier_arrive(bar);
     if constexpr (few_bringer(N) < few_warps(N) * 32) {
         if (threadIdx.x == few_bringer(N) && (rows_left || c.stages == LEAST_STAGES))

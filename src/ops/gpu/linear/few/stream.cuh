@@ -4,7 +4,7 @@
 // keeps a ring of stages of its own two tiles in shared memory and refills a stage once it has used
 // it, running ahead over the units' ends, so that copies are always under way. One more warp brings
 // the activations, which all warps share, into a ring of their own. Nothing but mbarriers ties
-// warps together. A launch of other weights for the same rows fills its rings beside the one in
+// warps together. A launch of other weights for the same rows fills its rings next to the one in
 // front of it, on multiprocessors that that one leaves free. sm_90a has kernel.cuh.
 //
 // Sums of a job that is cut into parts are left in memory for ops/gpu/linear/finish.cu. The chain
@@ -100,7 +100,7 @@ template <int FORM, int NT> struct stream_weights {
         int bytes = k / S::SPAN * dequant<FORM>::CHUNK;
         uint32_t to = r.at + slot * (WARP_TILES * S::TILE_BYTES), bar = r.bar + slot * 8;
         for (int i = 0; i < WARP_TILES; i++)
-            for (int p = threadIdx.x % 32 * 16; p < bytes; p += 512)
+            for (int p = threadIdx.x % WARP * 16; p < bytes; p += 512)
                 copy_once(to + i * S::TILE_BYTES + p, from[i] + p);
         barrier_follow(bar);
         for (int i = 0; i < WARP_TILES; i++)
@@ -114,7 +114,7 @@ template <int FORM, int NT>
 static __device__ __forceinline__ void start_rows(const stream_ring &r, const __half *x,
                                                   int64_t stride, int rows, int bytes) {
     using S = linear_shape<FORM, NT, false>;
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     uint32_t to = r.at + r.slot * (NT * 8 * S::PITCH), bar = r.bar + r.slot * 8;
     const int pieces = S::STAGE_K / 8;
     for (int p = lane; p < rows * pieces; p += 32) {
@@ -148,7 +148,7 @@ template <int NT>
 static __device__ __forceinline__ void leave_part(const struct linear_launch &l,
                                                   const stream_unit &u, const linear_sums<NT> &c) {
     const struct linear_one *o = u.job;
-    int lane = threadIdx.x % 32, n0 = u.row + lane % 4 * 2, left = (int)l.n - n0;
+    int lane = threadIdx.x % WARP, n0 = u.row + lane % 4 * 2, left = (int)l.n - n0;
     const int64_t pitch = o->w[0].tiles * TILE_ROWS;
 #pragma unroll
     for (int t = 0; t < WARP_TILES; t++) {
@@ -167,7 +167,7 @@ static __device__ __forceinline__ void leave_part(const struct linear_launch &l,
 static __device__ __forceinline__ void tile_powers(const struct matrix_view &v, int64_t tile,
                                                    float *power) {
     for (int h = 0; h < 2; h++) {
-        int64_t m = tile * TILE_ROWS + threadIdx.x % 32 / 4 + h * 8;
+        int64_t m = tile * TILE_ROWS + threadIdx.x % WARP / 4 + h * 8;
         power[h] = m < v.m ? __int_as_float((127 - v.exponent[m]) << 23) : 0.0f;
     }
 }
@@ -177,7 +177,7 @@ template <int NT>
 static __device__ __forceinline__ void finish_sums(const struct linear_launch &l,
                                                    const stream_unit &u, linear_sums<NT> &c) {
     const struct linear_one *o = u.job;
-    int lane = threadIdx.x % 32, n0 = u.row + lane % 4 * 2, left = (int)l.n - n0;
+    int lane = threadIdx.x % WARP, n0 = u.row + lane % 4 * 2, left = (int)l.n - n0;
     float back[NT][2], power[WARP_TILES][2];
 #pragma unroll
     for (int i = 0; i < NT * 2; i++)
@@ -227,7 +227,7 @@ stream_products(const struct linear_launch &l, stream_ring weights, stream_ring 
     using S = linear_shape<FORM, NT, false>;
     extern __shared__ __align__(128) unsigned char shared[];
     const uint32_t base = shared_address(shared);
-    int warp = threadIdx.x / 32, warps = blockDim.x / 32 - 1;
+    int warp = threadIdx.x / WARP, warps = blockDim.x / WARP - 1;
     dequant<FORM> q[WARP_TILES];
     for (int unit = blockIdx.x; unit < l.units; unit += gridDim.x) {
         stream_unit u = unit_of(l, unit, NT * 8, warp, warps);
@@ -239,7 +239,7 @@ stream_products(const struct linear_launch &l, stream_ring weights, stream_ring 
                 c, q, shared + (weights.at - base) + weights.slot * (WARP_TILES * S::TILE_BYTES),
                 shared + (rows.at - base) + rows.slot * (NT * 8 * S::PITCH), k0, u.end);
             __syncwarp();
-            if (threadIdx.x % 32 == 0)
+            if (threadIdx.x % WARP == 0)
                 barrier_arrive(empty + rows.slot * 8);
             next.start(l, weights, weights.slot, warp, warps);
             weights.step();
@@ -258,7 +258,7 @@ static __global__ void __launch_bounds__(stream_limits<NT>::THREADS, 1)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using S = linear_shape<FORM, NT, false>;
     extern __shared__ __align__(128) unsigned char shared[];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32 - 1;
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP - 1;
     uint32_t base = shared_address(shared), empty = base + 8 * l.stages;
     stream_ring rows = {base + l.barriers, base, l.stages, 0, 0};
     stream_ring weights = {base + l.barriers + l.stages * (NT * 8 * S::PITCH) +
@@ -274,8 +274,8 @@ static __global__ void __launch_bounds__(stream_limits<NT>::THREADS, 1)
         barrier_init(weights.bar + lane * 8, 32);
     }
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async;" ::: "memory");
+    barriers_ready();
+    show_all();
 #endif
     __syncwarp();
     if (warp < warps) {

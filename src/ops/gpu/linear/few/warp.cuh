@@ -53,7 +53,7 @@ template <int N> struct few_warp_place {
         __syncwarp();
         if (copies.to)
             copies.template start<N, FORM, TILES>(c);
-        copies.to = base + now + threadIdx.x % 32 * 16;
+        copies.to = base + now + threadIdx.x % WARP * 16;
         own = both - now;
         return now;
     }
@@ -63,7 +63,7 @@ template <int N> struct few_warp_place {
     // Leaves a stage of rows.
     __device__ __forceinline__ void step_row(const struct linear_few &c) {
         __syncwarp();
-        if (threadIdx.x % 32 == 0)
+        if (threadIdx.x % WARP == 0)
             barrier_arrive(row_bar() + 8 * c.stages);
         if (++row == c.stages) {
             row = 0;
@@ -115,7 +115,7 @@ few_warp_products(const struct linear_few &c, const few_unit &u, uint32_t rows,
     few_stage_at s[TILES];
 #pragma unroll
     for (int t = 0; t < TILES; t++)
-        s[t].scales = shared + few_warp_area(c, threadIdx.x / 32) + t * FEW_SCALES;
+        s[t].scales = shared + few_warp_area(c, threadIdx.x / WARP) + t * FEW_SCALES;
 #pragma unroll 1
     for (int k0 = u.begin; k0 < u.end; k0 += FEW_WARP_K) {
         barrier_wait(at.row_bar(), at.row_phase);
@@ -157,7 +157,7 @@ template <int N>
 static __device__ __forceinline__ void few_warp_one(const struct linear_few &c, int unit, int first,
                                                     float (&d)[N / 2]) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const int warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / WARP;
     const few_unit u = few_unit_of(c, unit, first);
     if (!u.active)
         return;
@@ -208,7 +208,7 @@ static __device__ __forceinline__ void few_warp_form(const struct linear_few &c,
 template <int N>
 static __device__ __forceinline__ void few_warp_units(const struct linear_few &c,
                                                       few_warp_place<N> &at) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t rows = at.base + FEW_WARP_FRONT + few_warp_eight(lane % 8, lane / 8);
 #pragma unroll 1
     for (int unit = blockIdx.x; unit < c.units; unit += gridDim.x) {
@@ -221,11 +221,11 @@ static __device__ __forceinline__ void few_warp_units(const struct linear_few &c
         // Where a warp's tiles are is not kept during the products.
         if (share.two) {
             few_warp_form<N, 2>(c, u, rows, at, d);
-            few_warp_two<N>(c, few_again(unit), warp * 2, d);
+            few_warp_two<N>(c, made_again(unit), warp * 2, d);
         } else {
             few_warp_form<N, 1>(c, u, rows, at, d);
-            const int twice = few_again(c.twice);
-            few_warp_one<N>(c, few_again(unit), warp + (warp < twice ? warp : twice), d[0]);
+            const int twice = made_again(c.twice);
+            few_warp_one<N>(c, made_again(unit), warp + (warp < twice ? warp : twice), d[0]);
         }
     }
 }
@@ -257,7 +257,7 @@ struct few_rows_at {
 // Brings the rows of all units of this block. One warp.
 template <int N>
 static __device__ __forceinline__ void few_warp_bring(const struct linear_few &c, uint32_t base) {
-    const int lane = threadIdx.x % 32, row = lane / 4;
+    const int lane = threadIdx.x % WARP, row = lane / 4;
     const uint32_t to = base + FEW_WARP_FRONT + few_warp_eight(row, lane % 4);
     const __half *x = c.x + row * c.stride + lane % 4 * 8;
     few_rows_at at = {(int)blockIdx.x, 0, 0};
@@ -286,9 +286,9 @@ static __device__ __forceinline__ void few_warp_bring(const struct linear_few &c
 // has.
 template <int N> static __device__ __forceinline__ void few_warp_block(const struct linear_few &c) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int warps = blockDim.x / 32 - 1;
-    few_warp_place<N> at = {(uint32_t)__cvta_generic_to_shared(shared), 0, 0, 0, 0, {}};
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int warps = blockDim.x / WARP - 1;
+    few_warp_place<N> at = {shared_address(shared), 0, 0, 0, 0, {}};
     if (threadIdx.x == 0)
         for (int i = 0; i < c.stages; i++) {
             barrier_init(at.base + 8 * i, 32);

@@ -10,7 +10,7 @@
 
 enum {
     THREADS = 512,
-    WARPS = THREADS / 32,
+    WARPS = THREADS / WARP,
     NARROW = 128,      // threads of a row where there are so many rows that the device is full
     NARROW_FOURS = 10, // of each of those threads, at most
     MANY_ROWS = 512,
@@ -26,13 +26,13 @@ static __device__ float2 block_reduce(float sum, float most) {
     __shared__ float2 part[WARPS];
     sum = warp_sum(sum);
     most = warp_max(most);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = make_float2(sum, most);
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = make_float2(sum, most);
     __syncthreads();
     float2 v = part[threadIdx.x % WARPS];
     for (int d = WARPS / 2; d; d /= 2) {
-        v.x += __shfl_xor_sync(0xFFFFFFFFu, v.x, d);
-        v.y = fmaxf(v.y, __shfl_xor_sync(0xFFFFFFFFu, v.y, d));
+        v.x += warp_across(v.x, d);
+        v.y = fmaxf(v.y, warp_across(v.y, d));
     }
     return v;
 }
@@ -112,7 +112,7 @@ struct rows_summed {
 // T threads make a row.
 template <int R, int T, class SOURCE>
 static __global__ void __launch_bounds__(T) make_rows(struct rows_run a, SOURCE source) {
-    enum { GROUPS_OF = R * T / 32 };
+    enum { GROUPS_OF = R * T / WARP };
     gpu_let_ahead();
     gpu_await();
     const float4 *in = (const float4 *)(a.in + blockIdx.x * a.step);
@@ -132,13 +132,13 @@ static __global__ void __launch_bounds__(T) make_rows(struct rows_run a, SOURCE 
         if (a.w && i < fours)
             by = ((const float4 *)a.w)[i];
         float2 seen = act_survey(v[r], by, a.w != NULL);
-        if (threadIdx.x % 32 == 0)
+        if (threadIdx.x % WARP == 0)
             group[i / 32] = seen;
         v[r] = act_weighted(v[r], by, a.w != NULL);
     }
     __syncthreads();
     float2 whole = make_float2(0, 0);
-    for (int g = threadIdx.x % 32; g < GROUPS_OF; g += 32)
+    for (int g = threadIdx.x % WARP; g < GROUPS_OF; g += 32)
         whole = act_gather(whole, group[g]);
     const act_scale scale(whole, a.w != NULL, a.k, a.eps);
     uint2 *x = (uint2 *)(a.x + blockIdx.x * a.stride);
@@ -156,7 +156,7 @@ static __global__ void __launch_bounds__(T) make_rows(struct rows_run a, SOURCE 
 template <int N, class SOURCE> static __global__ void share_rows(struct rows_run a, SOURCE source) {
     gpu_let_ahead();
     __shared__ float2 group[GROUPS];
-    const int lane = threadIdx.x % 32, warps = SHARERS * blockDim.x / 32;
+    const int lane = threadIdx.x % WARP, warps = SHARERS * blockDim.x / WARP;
     const int row = blockIdx.x / SHARERS, fours = (int)(a.k / 4);
     const int own = (int)(blockIdx.x % SHARERS * blockDim.x + threadIdx.x) / 32;
     const float4 *in = (const float4 *)(a.in + row * a.step);
@@ -319,7 +319,7 @@ static __device__ __forceinline__ float4 gated_head(const struct gated_norm_args
 template <int R, bool MANY>
 static __device__ __forceinline__ void load_gates(const struct gated_norm_args &a,
                                                   const struct linear_left &left, float4 (&z)[R]) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane * 4;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, at = lane * 4;
     const float *gate = a.z + (int64_t)blockIdx.x * a.heads * a.dv;
     const bool parts = !MANY && left.parts;
     const float back = parts ? __ldcg(left.unscale) : 0.0f;
@@ -343,7 +343,7 @@ enum { GATED_BLOCKS = 3 };
 
 // Block: a row. Warp w has heads w, w + WARPS, ... of it, at most R. Gates are read early; those of
 // a single row may be left in parts, and are stored then. With few rows they are computed while the
-// kernel in front ends, with MANY behind the other loads.
+// kernel in front ends, with MANY after the other loads.
 template <int R, bool MANY>
 static __global__ void __launch_bounds__(THREADS, !MANY    ? 1
                                                   : R <= 3 ? (int)GATED_BLOCKS
@@ -351,7 +351,7 @@ static __global__ void __launch_bounds__(THREADS, !MANY    ? 1
     gated_rows(struct gated_norm_args a, __half *x, float *unscale, int64_t stride,
                const __grid_constant__ struct linear_left left) {
     gpu_let_ahead();
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane * 4, k = a.heads * a.dv;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, at = lane * 4, k = a.heads * a.dv;
     const float *in = a.in + (int64_t)blockIdx.x * k;
     float4 v[R], z[R], raw[R], w = make_float4(0, 0, 0, 0);
     float most = 0;
@@ -397,10 +397,10 @@ static __global__ void __launch_bounds__(THREADS, !MANY    ? 1
 static __global__ void gated_norm(struct gated_norm_args a, float *wide, int64_t stride) {
     gpu_let_ahead();
     gpu_await();
-    int64_t h = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    int64_t h = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (h >= a.n * a.heads)
         return;
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     const float *in = a.in + h * a.dv, *z = a.z + h * a.dv;
     float sum = 0;
     for (int i = lane; i < a.dv; i += 32)

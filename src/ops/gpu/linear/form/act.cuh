@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "ops/gpu/matrix/cluster.cuh"
 #include "ops/gpu/runtime/gpu.h"
 
 static __device__ inline float power_of_two(int e) { // -126 .. 127
@@ -19,50 +20,22 @@ static __device__ inline int act_exponent(float most, int top) {
     return most > 0 && most < INFINITY ? min(14 + 127 - field, top) : 0;
 }
 
-// Clusters of blocks, from compute capability 9.0 on. The first call, at a kernel's start, lets the
-// others know that this block is there.
-static __device__ __forceinline__ void cluster_arrive(void) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
-#endif
-}
-
-static __device__ __forceinline__ void cluster_wait(void) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-#endif
-}
-
-// Stores v at the same place in the shared memory of block `rank` of the cluster.
-static __device__ __forceinline__ void cluster_store(float2 *place, unsigned rank, float2 v) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    unsigned at = (unsigned)__cvta_generic_to_shared(place), to;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at), "r"(rank));
-    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(v.x), "f"(v.y)
-                 : "memory");
-#endif
-}
-
 // Largest value over all threads of a cluster of at most 8 blocks of THREADS threads, which have
 // called cluster_arrive once; all get it.
 template <int THREADS> static __device__ __forceinline__ float cluster_max(float v) {
-    __shared__ float part[THREADS / 32];
+    __shared__ float part[THREADS / WARP];
     v = warp_max(v);
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = v;
     __syncthreads();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     __shared__ float of_block[8];
-    unsigned rank, size, to;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+    const unsigned rank = cluster_rank(), size = cluster_size();
     cluster_wait();
     if (threadIdx.x < size) {
-        for (int i = 0; i < THREADS / 32; i++)
+        for (int i = 0; i < THREADS / WARP; i++)
             v = fmaxf(v, part[i]);
-        unsigned at = (unsigned)__cvta_generic_to_shared(&of_block[rank]);
-        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at), "r"(threadIdx.x));
-        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+        cluster_store(&of_block[rank], threadIdx.x, v);
     }
     __syncwarp();
     cluster_arrive();
@@ -105,7 +78,7 @@ static __device__ __forceinline__ float4 act_weighted(float4 v, float4 w, bool n
     return norm ? make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w) : v;
 }
 
-// The warp's group; v: fours of a row and w the norm's, zeros behind the row's end.
+// The warp's group; v: fours of a row and w the norm's, zeros after the row's end.
 static __device__ __forceinline__ float2 act_survey(float4 v, float4 w, bool norm) {
     float sum = 0;
     if (norm) {

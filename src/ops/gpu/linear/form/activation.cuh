@@ -9,6 +9,7 @@
 #define COPPICE_OPS_GPU_LINEAR_FORM_ACTIVATION_CUH
 
 #include "ops/args/mlp.h"
+#include "ops/gpu/matrix/thread.cuh"
 #include "ops/rowmath.h"
 
 // What stands between gate and up, of single values: one function for all kernels that join them,
@@ -27,8 +28,7 @@ static __device__ __forceinline__ float activated(int activation, float g, float
 
 // 1 / d, rounded correctly, for 1 <= d < 2^126.
 static __device__ __forceinline__ float usual_inverse(float d) {
-    float r;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+    const float r = inverse_near(d);
     return fmaf(r, fmaf(-d, r, 1.0f), r);
 }
 

@@ -144,7 +144,7 @@ static __device__ void row_exponents(const tile_source &s, int form, int *expone
         for (int64_t i = threadIdx.x % 8; i < s.k / size; i += 8)
             most = fmaxf(most, block_bound(s, form, s.rows + row * s.row_bytes, i));
     for (int d = 4; d; d /= 2)
-        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
+        most = fmaxf(most, warp_across(most, d));
     int e = most > 0 && most < INFINITY ? target_of(form) - 1 - ilogbf(most) : 0;
     if (threadIdx.x % 8 == 0)
         exponent[row] = e > 126 ? 126 : e;

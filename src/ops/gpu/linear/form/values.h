@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels behind linear layers that have a form of their own: biases, and gate and up by any
+// Kernels after linear layers that have a form of their own: biases, and gate and up by any
 // activation. Internal to src/ops/gpu.
 #ifndef COPPICE_OPS_GPU_LINEAR_FORM_VALUES_H
 #define COPPICE_OPS_GPU_LINEAR_FORM_VALUES_H

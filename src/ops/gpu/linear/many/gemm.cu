@@ -48,7 +48,7 @@ struct gemm_call {
     }
     template <int N>
     __device__ __forceinline__ void store(const many_tile &t, const float (&d)[N / 2]) const {
-        store_tile<N>(l, t, threadIdx.x / 32 - BRINGERS, d);
+        store_tile<N>(l, t, threadIdx.x / WARP - BRINGERS, d);
     }
 #endif
 };

@@ -3,7 +3,7 @@
 // warpgroups that multiply. Every bringing warp has two tiles of 16 outputs: it keeps a ring of
 // their packed chunks under way, turns 64 of k at a time into fp16 and leaves them in shared
 // memory, in the swizzle that wgmma reads; one thread has the copy engine bring the activations
-// beside them. Both go into one ring of stages, which only mbarriers guard, so that the bringing
+// next to them. Both go into one ring of stages, which only mbarriers guard, so that the bringing
 // warps run ahead over the ends of tiles. A warpgroup multiplies 64 outputs with N rows.
 //
 // A tile of linear_gate_up has 64 outputs of each matrix, eight of gate and up in turn, so that a
@@ -78,7 +78,7 @@ template <class S, class CALL> struct gemm_feed {
             left = chunks;
             tile += gridDim.x;
         }
-        if (threadIdx.x % 32 == 0) {
+        if (threadIdx.x % WARP == 0) {
             barrier_expect(bar, S::SLOT);
             for (int i = 0; i < WARP_TILES; i++)
                 copy_bulk(to + i * S::CHUNK, from[i], S::CHUNK, bar);
@@ -94,7 +94,7 @@ template <class S, class CALL> struct gemm_feed {
 template <int FORM>
 static __device__ __forceinline__ void unpack(const dequant<FORM> *q, uint32_t to,
                                               const uint32_t *apart) {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     uint32_t a[STEP / 16][WARP_TILES][1][4];
 #pragma unroll
     for (int s = 0; s < STEP / 16; s++)
@@ -105,7 +105,7 @@ static __device__ __forceinline__ void unpack(const dequant<FORM> *q, uint32_t t
     for (int s = 0; s < STEP / 16; s++)
 #pragma unroll
         for (int i = 0; i < WARP_TILES; i++)
-            store_matrices(to + apart[i] + ((2 * s + lane / 16) ^ (lane % 8)) * 16, a[s][i][0]);
+            store_four(to + apart[i] + ((2 * s + lane / 16) ^ (lane % 8)) * 16, a[s][i][0]);
 }
 
 // A bringing warp: where it is in its rings, and what it has in hand.
@@ -121,18 +121,18 @@ template <int FORM, int N, class CALL> struct gemm_bringer {
 
     // Waits for the next chunk.
     __device__ __forceinline__ void open(int64_t k) {
-        int lane = threadIdx.x % 32;
-        barrier_wait(bars.raw(threadIdx.x / 32, slot), raw_phase);
+        int lane = threadIdx.x % WARP;
+        barrier_wait(bars.raw(threadIdx.x / WARP, slot), raw_phase);
         for (int i = 0; i < WARP_TILES; i++)
             q[i].open(memory + own + slot * S::SLOT + i * S::CHUNK, k, lane);
     }
     __device__ __forceinline__ void section(int sec) {
         for (int i = 0; i < WARP_TILES; i++)
-            q[i].section(memory + own + slot * S::SLOT + i * S::CHUNK, sec, threadIdx.x % 32);
+            q[i].section(memory + own + slot * S::SLOT + i * S::CHUNK, sec, threadIdx.x % WARP);
     }
     // Has the chunk's place filled again.
     __device__ __forceinline__ void refill(const CALL &c) {
-        int warp = threadIdx.x / 32;
+        int warp = threadIdx.x / WARP;
         __syncwarp();
         feed.start(c, N, shared + own + slot * S::SLOT, bars.raw(warp, slot), chunks, warp);
         if (++slot == S::SLOTS) {
@@ -145,15 +145,15 @@ template <int FORM, int N, class CALL> struct gemm_bringer {
         barrier_wait(bars.empty(stage), phase ^ 1);
         if (threadIdx.x == 0) {
             barrier_expect(bars.full(stage), N * STEP * 2);
-            copy_rows(shared + stage * S::STAGE + S::A, &c.rows, k, row, bars.full(stage));
+            tile_copy(shared + stage * S::STAGE + S::A, &c.rows, k, row, bars.full(stage));
         }
         unpack<FORM>(q, shared + stage * S::STAGE, apart);
     }
     // Tells the multiplying warps of it.
     __device__ __forceinline__ void give(void) {
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        show_shared();
         __syncwarp();
-        if (threadIdx.x % 32 == 0)
+        if (threadIdx.x % WARP == 0)
             barrier_arrive(bars.full(stage));
         if (++stage == S::STAGES) {
             stage = 0;
@@ -180,7 +180,7 @@ template <int FORM, int N, class CALL>
 static __device__ __forceinline__ void bring(const CALL &c, uint32_t shared,
                                              const unsigned char *memory) {
     using S = gemm_shape<FORM, N>;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     gemm_bringer<FORM, N, CALL> b;
     b.bars.at = shared + S::BARS;
     b.shared = shared;
@@ -223,11 +223,11 @@ template <int FORM, int N> struct gemm_multiplier {
 
     // Says that a stage has been read.
     __device__ __forceinline__ void leave(int which) const {
-        if (which >= 0 && threadIdx.x % 32 == 0)
+        if (which >= 0 && threadIdx.x % WARP == 0)
             barrier_arrive(bars.empty(which));
     }
 
-    // d = the products of the next `steps` stages, in order. A stage is left when the one behind
+    // d = the products of the next `steps` stages, in order. A stage is left when the one after
     // it is under way.
     __device__ __forceinline__ void sum(float (&d)[N / 2], int64_t steps) {
         int before = -1;
@@ -295,7 +295,7 @@ static __global__ void __launch_bounds__(THREADS, 1) linear_gemm(const __grid_co
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using S = gemm_shape<FORM, N>;
     extern __shared__ __align__(1024) unsigned char memory[];
-    uint32_t shared = (uint32_t)__cvta_generic_to_shared(memory);
+    uint32_t shared = shared_address(memory);
     gemm_bars<S> bars = {shared + S::BARS};
     if (threadIdx.x == 0) {
         for (int s = 0; s < S::STAGES; s++) {
@@ -304,15 +304,15 @@ static __global__ void __launch_bounds__(THREADS, 1) linear_gemm(const __grid_co
         }
         for (int s = 0; s < BRINGERS * S::SLOTS; s++)
             barrier_init(bars.raw(0, s), 1);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        barriers_ready();
+        show_shared();
     }
     __syncthreads();
-    if (threadIdx.x < BRINGERS * 32) {
-        set_registers_down<BRING_REGISTERS>();
+    if (threadIdx.x < BRINGERS * WARP) {
+        registers_down<BRING_REGISTERS>();
         bring<FORM, N>(c, shared, memory);
     } else {
-        set_registers_up<MULTIPLY_REGISTERS>();
+        registers_up<MULTIPLY_REGISTERS>();
         multiply_tiles<FORM, N, PARTS>(c, shared);
     }
 #else

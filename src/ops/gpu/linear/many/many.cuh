@@ -10,6 +10,7 @@
 #include "ops/gpu/linear/launch.h"
 #include "ops/gpu/matrix/async_copy.cuh"
 #include "ops/gpu/matrix/bulk_copy.cuh"
+#include "ops/gpu/matrix/ldmatrix.cuh"
 #include "ops/gpu/matrix/wgmma.cuh"
 #include "ops/gpu/runtime/gpu_map.h"
 
@@ -56,7 +57,7 @@ struct many_outputs {
 
     __device__ __forceinline__ many_outputs(const many_tile &t, int sixteen) {
         const linear_one &job = *t.job;
-        int lane = threadIdx.x % 32;
+        int lane = threadIdx.x % WARP;
         m[0] = job.pair ? t.block * (OUTPUTS / 2) + sixteen * 8 + lane / 4
                         : t.block * OUTPUTS + sixteen * 16 + lane / 4;
         m[1] = job.pair ? m[0] : m[0] + 8;
@@ -155,37 +156,14 @@ enum {
     STEP = 64,    // k of a stage
     BRINGERS = 4, // warps
     MULTIPLIERS = 8,
-    THREADS = (BRINGERS + MULTIPLIERS) * 32,
+    THREADS = (BRINGERS + MULTIPLIERS) * WARP,
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-template <int N> static __device__ __forceinline__ void set_registers_down(void) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
-}
-template <int N> static __device__ __forceinline__ void set_registers_up(void) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-}
-
 // Which multiplying warpgroup a thread is in: the same in all lanes of a warp, so that descriptors
-// are made once a warp, beside the other instructions.
+// are made once a warp, next to the other instructions.
 static __device__ __forceinline__ int multiplying_group(void) {
-    return __shfl_sync(0xFFFFFFFFu, (int)threadIdx.x / 128, 0) - BRINGERS / 4;
-}
-
-// Starts the copy of a tile of a mapped matrix: values k.. of rows row.. (zeros beyond the last).
-static __device__ __forceinline__ void copy_rows(uint32_t to, const gpu_tile_map *map, int k,
-                                                 int row, uint32_t bar) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(k), "r"(row)
-                 : "memory");
-}
-
-// Fragments of 16 outputs x 16 of k to shared memory, a lane's row at `to`.
-static __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t (&a)[4]) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
-                 : "memory");
+    return warp_from((int)threadIdx.x / 128, 0) - BRINGERS / 4;
 }
 #endif
 

@@ -38,7 +38,7 @@ static inline size_t linear_unpacked_bytes(const struct gpu *g, int64_t rows, in
 }
 
 // Queues the jobs of l, of any forms that it takes, pairs or not, for l->n rows: the same bits as
-// the kernels of few rows make. Uses scratch memory behind the first `kept` bytes, and uses up l.
+// the kernels of few rows make. Uses scratch memory after the first `kept` bytes, and uses up l.
 void linear_unpacked_launch(struct gpu *g, struct linear_launch *l, size_t kept);
 
 // Unpacks the jobs of l, which fit at `to`, and queues their products by mma.sync.

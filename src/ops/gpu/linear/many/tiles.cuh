@@ -95,7 +95,7 @@ static __device__ __forceinline__ struct linear_work work_of(const struct linear
     w.row = tile * rows;
     w.step = l.row_tiles;
     w.slot = at - w.part * w.step;
-    int warp = threadIdx.x / 32;
+    int warp = threadIdx.x / WARP;
     for (int i = 0; i < WARP_TILES; i++) {
         const struct matrix_view *v = &w.job->w[w.job->pair ? i : 0];
         int64_t t = w.job->pair ? w.block * LINEAR_WARPS + warp
@@ -117,8 +117,8 @@ static __device__ __forceinline__ void copy_stage(const struct linear_launch &l,
     int pieces = sections * 64 / S::SPAN * dequant<FORM>::CHUNK / 16;
     int64_t at = k0 / S::SPAN * dequant<FORM>::CHUNK;
     for (int i = 0; i < WARP_TILES; i++) {
-        unsigned char *tile = to + (threadIdx.x / 32 * WARP_TILES + i) * S::TILE_BYTES;
-        for (int p = threadIdx.x % 32; p < pieces; p += 32)
+        unsigned char *tile = to + (threadIdx.x / WARP * WARP_TILES + i) * S::TILE_BYTES;
+        for (int p = threadIdx.x % WARP; p < pieces; p += 32)
             copy16<SMALL>(tile + p * 16, w.data[i] + at + p * 16);
     }
     unsigned char *b = to + S::WEIGHT_BYTES;
@@ -166,7 +166,7 @@ static __device__ __forceinline__ void
 multiply_stage(linear_sums<NT> &c, dequant<FORM> *q, const unsigned char *a,
                const unsigned char *rows, int64_t k0, int64_t k) {
     using S = linear_shape<FORM, NT, SMALL>;
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     uint32_t b = shared_address(rows + lane % 8 * S::PITCH + lane / 8 * 16);
 #pragma unroll(S::SPAN == 256 ? 1 : 4)
     for (int at = 0; at < S::STAGE_K; at += S::SPAN) {
@@ -240,7 +240,7 @@ static __device__ bool collect_parts(const struct linear_launch &l, const struct
 template <int NT>
 static __device__ void store_sums(const struct linear_launch &l, const struct linear_work &w,
                                   const linear_sums<NT> &c) {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     const struct linear_one *o = w.job;
 #pragma unroll
     for (int i = 0; i < (NT * 4); i++) {
@@ -298,7 +298,7 @@ static __global__ void __launch_bounds__(LINEAR_THREADS)
         if (S::STAGES == 1)
             __syncthreads();
         const unsigned char *stage = stages + slot * S::STAGE_BYTES;
-        const unsigned char *own = stage + threadIdx.x / 32 * WARP_TILES * S::TILE_BYTES;
+        const unsigned char *own = stage + threadIdx.x / WARP * WARP_TILES * S::TILE_BYTES;
         multiply_stage<FORM, NT, small>(c, q, own, stage + S::WEIGHT_BYTES, at, k);
         slot = slot + 1 == S::STAGES ? 0 : slot + 1;
         fill = fill + 1 == S::STAGES ? 0 : fill + 1;

@@ -5,6 +5,7 @@
 #include "ops/gpu/linear/many/many.h"
 
 #include "ops/gpu/linear/form/dequant.cuh"
+#include "ops/gpu/matrix/ldmatrix.cuh"
 
 enum { WARPS = 8, STEP = 64, ROW = STEP * 2 /* bytes */, WHOLE = 128 /* outputs */ };
 
@@ -24,13 +25,11 @@ struct unpack_place {
 // row lies at piece c ^ (row % 8).
 static __device__ __forceinline__ void leave_step(unsigned char *shared, int s,
                                                   const uint32_t (&a)[4]) {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
 #if __CUDA_ARCH__ >= 900
-    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared) + lane % 16 * ROW +
-                  ((2 * s + lane / 16) ^ (lane % 8)) * 16;
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
-                 : "memory");
+    uint32_t to =
+        shared_address(shared) + lane % 16 * ROW + ((2 * s + lane / 16) ^ (lane % 8)) * 16;
+    store_four(to, a);
 #else
     for (int i = 0; i < 4; i++) {
         int row = lane / 4 + i % 2 * 8, piece = (2 * s + i / 2) ^ (row % 8);
@@ -39,12 +38,12 @@ static __device__ __forceinline__ void leave_step(unsigned char *shared, int s,
 #endif
 }
 
-// A chunk to a warp's shared memory. All of it is asked for before the first byte is there; nobody
-// else will read it soon.
+// A chunk to a warp's shared memory. All of it is asked for before the first byte is there; it
+// will not be read again soon.
 template <int BYTES>
 static __device__ __forceinline__ void bring_chunk(const unsigned char *chunk, unsigned char *to) {
     enum { EACH = (BYTES / 16 + 31) / 32 };
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % WARP;
     uint4 piece[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++)
@@ -58,14 +57,14 @@ static __device__ __forceinline__ void bring_chunk(const unsigned char *chunk, u
 
 // A warp unpacks one chunk of one tile.
 template <int FORM>
-static __global__ void __launch_bounds__(WARPS * 32)
+static __global__ void __launch_bounds__(WARPS *WARP)
     unpack_weights(matrix_view v, unpack_place place, int64_t chunks) {
     enum { BYTES = dequant<FORM>::CHUNK, SECTIONS = dequant<FORM>::SPAN / STEP };
     static_assert(BYTES % 16 == 0, "chunks are read in pieces of 16 bytes");
     __shared__ __align__(128) unsigned char shared[WARPS][TILE_ROWS * ROW];
     __shared__ __align__(16) unsigned char packed[WARPS][BYTES];
     gpu_await();
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int64_t at = (int64_t)blockIdx.x * WARPS + warp, tile = at / chunks, c = at % chunks;
     if (tile >= v.tiles)
         return;
@@ -99,8 +98,8 @@ template <int FORM>
 static void unpack_form(struct gpu *g, const matrix_view &v, const unpack_place &place) {
     int64_t chunks = place.stride / dequant<FORM>::SPAN;
     int64_t blocks = (v.tiles * chunks + WARPS - 1) / WARPS;
-    gpu_launch_early(g, "linear (unpacking)", unpack_weights<FORM>, (unsigned)blocks, WARPS * 32, 0,
-                     v, place, chunks);
+    gpu_launch_early(g, "linear (unpacking)", unpack_weights<FORM>, (unsigned)blocks, WARPS * WARP,
+                     0, v, place, chunks);
 }
 
 int64_t linear_unpacked_rows(const struct linear_one *o) {

@@ -12,13 +12,14 @@
 // A tile's outputs go to shared memory, from where the copy engine stores them while the next tile
 // is multiplied; a warp of its own has it do that, and has what they are added to and their powers
 // of two there before a tile ends (`attend_ends`). In the largest tiles they take what the ring of
-// stages leaves and borrow stages of it behind the tile's last one: room of their own would leave
+// stages leaves and borrow stages of it after the tile's last one: room of their own would leave
 // three stages, of which the products wait. Outputs that the copy engine cannot reach, or that are
 // in one part and not joined, are stored by the multiplying warps themselves.
 #include "ops/gpu/linear/many/many.h"
 
 #include "base/num.h"
 #include "ops/gpu/linear/many/many.cuh"
+#include "ops/gpu/matrix/cluster.cuh"
 
 enum {
     CLUSTER = 2, // blocks
@@ -50,7 +51,7 @@ template <int N_, bool PARTS_, unpacked_ends ENDS> struct unpacked_shape {
         PANEL_PIECES = N / HIGH,
         PIECES = !STAGED ? 0 : PANEL_PIECES * (PARTS ? OUTPUTS : OUTPUTS / 2) / PANEL,
         STAGES = (ROOM - (ENDS == OWN_ROOM ? PIECES * PIECE : 0)) / STAGE,
-        // Pieces behind the ring; those of a stage; stages that the others borrow.
+        // Pieces after the ring; those of a stage; stages that the others borrow.
         LEFT = (ROOM - STAGES * STAGE) / PIECE,
         KEPT = LEFT < PIECES ? LEFT : PIECES,
         EACH = STAGE / PIECE,
@@ -108,41 +109,11 @@ template <class S> struct unpacked_bars {
     }
 };
 
-static __device__ __forceinline__ int cluster_rank(void) {
-    uint32_t rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return (int)rank;
-}
-
-// Until all threads of the cluster are here.
-static __device__ __forceinline__ void cluster_meet(void) {
-    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-}
-
-// Arrives at the same barrier of a block of the cluster. Nothing was written that others could
-// read, so it is relaxed: a release at this scope would wait for all memory of the device every
-// time.
-static __device__ __forceinline__ void arrive_at(uint32_t bar, int block) {
-    asm volatile("{ .reg .b32 to; mapa.shared::cluster.u32 to, %0, %1; "
-                 "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [to]; }" ::"r"(bar),
-                 "r"(block)
-                 : "memory");
-}
-
-// copy_rows to the same place of all blocks of the cluster, arriving at the barrier of each.
-static __device__ __forceinline__ void copy_to_all(uint32_t to, const gpu_tile_map *map, int k,
-                                                   int row, uint32_t bar) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(k), "r"(row), "h"((unsigned short)((1 << CLUSTER) - 1))
-                 : "memory");
-}
-
 // Tile `at` of a cluster; of its outputs this block has those of its rank.
 static __device__ __forceinline__ many_tile tile_of(const unpacked_call &c, int64_t at, int rows,
                                                     int *job) {
     many_tile t = tile_in_bands(c.l, c.blocks, BAND, rows, at, job);
-    t.block = t.block * CLUSTER + cluster_rank();
+    t.block = t.block * CLUSTER + (int)cluster_rank();
     return t;
 }
 
@@ -171,11 +142,8 @@ static __device__ __forceinline__ void bring_outputs(const unpacked_call &c, con
     int bytes = (int)(left < OUTPUTS ? left : OUTPUTS) / 4 * 16;
     if (bytes <= 0 || t.job->out_stride % 4 || (size_t)t.job->out % 16)
         return;
-    for (int64_t row = t.row + threadIdx.x % 32; row < t.row + N && row < c.l.n; row += 32)
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                         t.job->out + row * t.job->out_stride + m),
-                     "r"(bytes)
-                     : "memory");
+    for (int64_t row = t.row + threadIdx.x % WARP; row < t.row + N && row < c.l.n; row += 32)
+        prefetch_bulk(t.job->out + row * t.job->out_stride + m, bytes);
 }
 
 // One warp: its first lane asks for all stages of this block. The others stay with it, since lanes
@@ -185,7 +153,7 @@ template <class S>
 static __device__ __forceinline__ void ask(const unpacked_call &c, uint32_t shared) {
     enum { N = S::N, PIECE = N / CLUSTER };
     const unpacked_bars<S> bars = {shared + S::BARS};
-    const int rank = cluster_rank(), steps = (int)(c.l.stride / STEP);
+    const int rank = (int)cluster_rank(), steps = (int)(c.l.stride / STEP);
     unpacked_turn<S> turn = {0, 0};
     uint32_t ends = 0; // parity
     gpu_await();
@@ -198,8 +166,9 @@ static __device__ __forceinline__ void ask(const unpacked_call &c, uint32_t shar
             barrier_wait(bars.empty(turn.stage), turn.phase ^ 1);
             if (threadIdx.x == 0) {
                 barrier_expect(full, S::STAGE);
-                copy_rows(to, &c.weights[job], step * STEP, first, full);
-                copy_to_all(to + S::A + rank * PIECE * STEP * 2, &c.rows, step * STEP, row, full);
+                tile_copy(to, &c.weights[job], step * STEP, first, full);
+                cluster_tile_copy<CLUSTER>(to + S::A + rank * PIECE * STEP * 2, &c.rows,
+                                           step * STEP, row, full);
             }
             if ((!S::STAGED || S::BORROWED) && step == steps / 2 && t.job->add)
                 bring_outputs<N>(c, t);
@@ -229,7 +198,7 @@ static __device__ __forceinline__ int tile_outputs(const many_tile &t) {
 template <int N>
 static __device__ __forceinline__ void bring_powers(const unpacked_call &c, const many_tile &t,
                                                     float *to) {
-    const int outputs = tile_outputs(t), lane = threadIdx.x % 32;
+    const int outputs = tile_outputs(t), lane = threadIdx.x % WARP;
     float row[N / 32], output[OUTPUTS / 32];
 #pragma unroll
     for (int i = 0; i < N / 32; i++) {
@@ -251,20 +220,12 @@ static __device__ __forceinline__ void bring_powers(const unpacked_call &c, cons
         to[N + lane + i * 32] = output[i];
 }
 
-static __device__ __forceinline__ void store_panel(const gpu_tile_map *map, int m, int row,
-                                                   uint32_t from) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
-        "r"(m), "r"(row), "r"(from)
-        : "memory");
-}
-
 template <class S> static __device__ __forceinline__ int tile_pieces(const many_tile &t) {
     return tile_outputs(t) / PANEL * S::PANEL_PIECES;
 }
 
 // By one thread: pieces of a tile's outputs between memory and the places that borrowed stages from
-// `stage` on and the room behind the ring are.
+// `stage` on and the room after the ring are.
 template <class S, bool STORE>
 static __device__ __forceinline__ void move_pieces(const gpu_tile_map *map, const many_tile &t,
                                                    uint32_t shared, int stage, uint32_t bar) {
@@ -274,9 +235,9 @@ static __device__ __forceinline__ void move_pieces(const gpu_tile_map *map, cons
         const int row = (int)t.row + i % S::PANEL_PIECES * S::HIGH;
         const uint32_t at = shared + S::piece_at(stage, i);
         if (STORE)
-            store_panel(map, first, row, at);
+            tile_store(map, first, row, at);
         else
-            copy_rows(at, map, first, row, bar);
+            tile_copy(at, map, first, row, bar);
     }
 }
 
@@ -286,7 +247,7 @@ template <class S>
 static __device__ __forceinline__ void attend_ends(const unpacked_call &c, uint32_t shared,
                                                    unsigned char *memory) {
     const unpacked_bars<S> bars = {shared + S::BARS};
-    const int lane = threadIdx.x % 32, steps = (int)(c.l.stride / STEP);
+    const int lane = threadIdx.x % WARP, steps = (int)(c.l.stride / STEP);
     const bool one = lane == 0;
     unpacked_turn<S> turn = {0, 0};
     uint32_t phase = 0;
@@ -309,20 +270,20 @@ static __device__ __forceinline__ void attend_ends(const unpacked_call &c, uint3
         barrier_wait(bars.out(), phase);
         if (one) {
             move_pieces<S, true>(&c.outs[job], t, shared, turn.stage, 0);
-            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-            asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+            stores_close();
+            stores_read();
         }
         __syncwarp();
         for (int i = 0; i < S::BORROWED; i++, turn.step())
             if (lane < MULTIPLIERS * CLUSTER)
-                arrive_at(bars.empty(turn.stage), lane / MULTIPLIERS);
+                cluster_arrive_at(bars.empty(turn.stage), lane / MULTIPLIERS);
     }
     if (one)
-        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        stores_done();
 }
 
 // A lane's outputs in pieces of shared memory: row 8 i + lane % 4 * 2 + e of output h lies
-// i % (HIGH / 8) * 1024 bytes behind piece[i / (HIGH / 8)] + in[e][h], in the 128-byte swizzle.
+// i % (HIGH / 8) * 1024 bytes after piece[i / (HIGH / 8)] + in[e][h], in the 128-byte swizzle.
 template <class S> struct staged_outputs {
     enum { EIGHTS = S::HIGH / 8 };
     unsigned char *piece[S::PANEL_PIECES];
@@ -331,7 +292,7 @@ template <class S> struct staged_outputs {
     float power[2];
 
     __device__ __forceinline__ staged_outputs(unsigned char *memory, int stage, bool pair) {
-        const int lane = threadIdx.x % 32, sixteen = threadIdx.x / 32 - BRINGERS;
+        const int lane = threadIdx.x % WARP, sixteen = threadIdx.x / WARP - BRINGERS;
         const int first = pair ? sixteen * 8 + lane / 4 : sixteen * 16 + lane / 4;
         const float *powers = (const float *)(memory + S::POWERS);
 #pragma unroll
@@ -404,11 +365,11 @@ template <class S> struct unpacked_multiplier {
 
     // Says to both blocks that a stage has been read here.
     __device__ __forceinline__ void leave(int which) const {
-        if (which >= 0 && threadIdx.x % 32 < CLUSTER)
-            arrive_at(bars.empty(which), threadIdx.x % 32);
+        if (which >= 0 && threadIdx.x % WARP < CLUSTER)
+            cluster_arrive_at(bars.empty(which), threadIdx.x % WARP);
     }
 
-    // d = the products of the next `steps` stages, in order. A stage is left when the one behind
+    // d = the products of the next `steps` stages, in order. A stage is left when the one after
     // it is under way.
     __device__ __forceinline__ void sum(float (&d)[N / 2], int steps) {
         int before = -1;
@@ -446,12 +407,12 @@ template <class S> struct unpacked_multiplier {
                 stage_plain<S, true>(o, d);
             else
                 stage_plain<S, false>(o, d);
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            show_shared();
             __syncwarp();
-            if (threadIdx.x % 32 == 0)
+            if (threadIdx.x % WARP == 0)
                 barrier_arrive(bars.out());
         } else {
-            store_tile<N>(l, t, threadIdx.x / 32 - BRINGERS, d);
+            store_tile<N>(l, t, threadIdx.x / WARP - BRINGERS, d);
         }
     }
 };
@@ -496,8 +457,8 @@ template <class S> static __device__ __forceinline__ void init_bars(const unpack
     barrier_init(bars.side(), 1);
     barrier_init(bars.out(), MULTIPLIERS);
     barrier_init(bars.lent(), 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    barriers_ready();
+    show_shared();
 }
 #endif
 
@@ -506,12 +467,12 @@ static __global__ void __launch_bounds__(THREADS, 1)
     linear_unpacked(const __grid_constant__ struct unpacked_call c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char memory[];
-    uint32_t shared = (uint32_t)__cvta_generic_to_shared(memory);
+    uint32_t shared = shared_address(memory);
     if (threadIdx.x == 0)
         init_bars<S>({shared + S::BARS});
     cluster_meet();
-    if (threadIdx.x < BRINGERS * 32) {
-        set_registers_down<ASK_REGISTERS>();
+    if (threadIdx.x < BRINGERS * WARP) {
+        registers_down<ASK_REGISTERS>();
         if (threadIdx.x < 32)
             ask<S>(c, shared);
         else if (S::STAGED && threadIdx.x < 64)
@@ -519,7 +480,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         else
             gpu_await();
     } else {
-        set_registers_up<MULTIPLY_REGISTERS>();
+        registers_up<MULTIPLY_REGISTERS>();
         multiply_tiles<S>(c, shared, memory);
     }
     cluster_meet();

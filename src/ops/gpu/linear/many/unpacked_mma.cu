@@ -87,10 +87,10 @@ template <class S> struct tiles_source {
             stage += to;
 #pragma unroll
             for (int i = 0; i < BRING; i++)
-                copy_shared(stage + i * EACH * LINE, w + output[i]);
+                copy_piece(stage + i * EACH * LINE, w + output[i]);
 #pragma unroll
             for (int i = 0; i < S::BRING_ROWS; i++)
-                copy_shared(stage + (OUTPUTS + i * EACH) * LINE, x + row[i]);
+                copy_piece(stage + (OUTPUTS + i * EACH) * LINE, x + row[i]);
             if (++step * STEP == c.l.stride) {
                 step = 0;
                 at += gridDim.x;
@@ -98,10 +98,6 @@ template <class S> struct tiles_source {
             }
         }
         copies_end<false>();
-    }
-
-    static __device__ __forceinline__ void copy_shared(uint32_t to, const uint4 *from) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
     }
 };
 
@@ -135,7 +131,7 @@ template <class S> struct tiles_ring {
     tiles_source<S> next;
 
     __device__ __forceinline__ tiles_ring(const tiles_call &c, uint32_t memory) {
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, q = lane / 8, in = lane % 8;
+        const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, q = lane / 8, in = lane % 8;
         const int output = warp / WARPS_ACROSS * WARP_OUTPUTS;
         const int row = warp % WARPS_ACROSS * S::WARP_ROWS;
         shared = memory;
@@ -197,7 +193,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, 1)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     extern __shared__ __align__(128) unsigned char shared[];
     tiles_ring<S> ring(c, shared_address(shared));
-    const int warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / WARP;
     for (int64_t at = blockIdx.x; at < all_tiles(c); at += gridDim.x) {
         int job;
         many_tile t = tile_of<S>(c, at, &job);

@@ -6,6 +6,7 @@
 // numbers, the order of k and its parts are those of the mma.sync path, and so are the bits.
 #include "ops/gpu/linear/form/dequant.cuh"
 #include "ops/gpu/linear/many/many.h"
+#include "ops/gpu/matrix/async_copy.cuh"
 #include "ops/gpu/matrix/wgmma.cuh"
 #include "ops/gpu/runtime/gpu.h"
 
@@ -32,14 +33,9 @@ static __device__ __forceinline__ void load_stage(const linear_launch &a, unsign
         int row = i / 8, piece = i % 8;
         int64_t r = first + row < a.n ? first + row : a.n - 1;
         const __half *src = a.x + r * a.stride + k + piece * 8;
-        uint32_t to =
-            (uint32_t)__cvta_generic_to_shared(stage + row * ROW_BYTES + (piece ^ row % 8) * 16);
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(src) : "memory");
+        uint32_t to = shared_address(stage + row * ROW_BYTES + (piece ^ row % 8) * 16);
+        copy_piece(to, src);
     }
-}
-
-static __device__ __forceinline__ void commit_stage(void) {
-    asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
 // Weights of section `at` (64 of k); a chunk of the form may hold several.
@@ -65,7 +61,7 @@ static __device__ __forceinline__ void close_part(float (&d)[SUMS], float *total
 
 static __device__ __forceinline__ void store_sums(const linear_launch &a, const linear_one &job,
                                                   int64_t tile, int64_t first, const float *total) {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     for (int i = 0; i < SUMS; i++) {
         int64_t row = first + i / 4 * 8 + lane % 4 * 2 + i % 2;
         int64_t m = tile * TILE_ROWS + lane / 4 + i / 2 % 2 * 8;
@@ -85,14 +81,14 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
     float *total = (float *)(shared + STAGES * STAGE_SIZE);
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % WARP;
     int64_t first = (int64_t)blockIdx.y * COLUMNS;
     int n_job = 0;
     while (n_job + 1 < a.jobs && blockIdx.x >= a.job[n_job + 1].first)
         n_job++;
     const linear_one &job = a.job[n_job];
     const matrix_view &w = job.w[0];
-    int64_t tile = (blockIdx.x - job.first) * BLOCK_TILES + threadIdx.x / 32;
+    int64_t tile = (blockIdx.x - job.first) * BLOCK_TILES + threadIdx.x / WARP;
     int64_t mine = tile < w.tiles ? tile : w.tiles - 1, steps = a.stride / STEP;
     const unsigned char *weights = w.data + mine * w.pitch;
     dequant<FORM> q;
@@ -103,7 +99,7 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < steps)
             load_stage(a, shared + s * STAGE_SIZE, first, s * STEP);
-        commit_stage();
+        copies_close();
     }
     next_section<FORM>(q, weights, 0, lane);
     int part = 0;
@@ -118,13 +114,13 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
 #pragma unroll
             for (int t = 0; t < dequant<FORM>::TERMS; t++)
                 wgmma_keep(f[i][t]);
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        copies_wait<STAGES - 2>();
+        show_shared();
         __syncthreads();
         int64_t ahead = at + STAGES - 1;
         if (ahead < steps)
             load_stage(a, shared + ahead % STAGES * STAGE_SIZE, first, ahead * STEP);
-        commit_stage();
+        copies_close();
         const unsigned char *stage = shared + at % STAGES * STAGE_SIZE;
         // The next weights are asked for in front of the products, into registers other than those
         // of f. Behind them the assembler would give them f's (matrix/wgmma.cuh).
