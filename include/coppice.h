@@ -47,7 +47,7 @@ struct coppice_error {
 struct coppice_load_options {
     size_t size;
     const char *model;     // target, a GGUF file
-    const char *draft;     // NULL: none; GGUF, or model.safetensors beside its config.json
+    const char *draft;     // NULL: none; GGUF, or model.safetensors next to its config.json
     const char *device;    // NULL or "auto", "cpu", "cuda", "cuda:N"
     const char *cpu_level; // NULL or "auto"; "scalar", "avx2", ... (docs/ops.md): not above this
     const char *kv_type;   // NULL or "f16"; "f32", "bf16", "q8_0"
@@ -70,7 +70,7 @@ struct coppice_plan {
     int64_t weights, draft; // bytes, of the target and of the draft
     int64_t workspace;      // bytes
     int64_t state;          // bytes of a sequence, whatever its length
-    int64_t kv_per_1k;      // bytes of a sequence more for each 1,024 tokens, beside kv_windows
+    int64_t kv_per_1k;      // bytes of a sequence more for each 1,024 tokens, besides kv_windows
     int64_t total;          // bytes, with one sequence of max_ctx tokens
     int64_t available;      // bytes that may be taken; 0: no limit is known
     int64_t max_ctx;        // tokens that are planned for
@@ -104,7 +104,7 @@ void coppice_info(const struct coppice_model *m, struct coppice_info *out); // t
 
 enum {
     COPPICE_SPECIAL = 1, // text: control tokens such as <|im_start|> count as such; ids: are shown
-    COPPICE_ADD_BOS = 2, // begin with the BOS token where the model wants one
+    COPPICE_ADD_BOS = 2, // begin with the BOS token where the model takes one
 };
 
 // Token ids of bytes of UTF-8. Returns how many they are and stores the first `capacity` of them.
@@ -191,7 +191,7 @@ struct coppice_piece {
 struct coppice_request {
     size_t size;
     int64_t max_tokens;    // new tokens at most; 0: as many as the context holds
-    int ignore_end;        // go on behind end tokens
+    int ignore_end;        // go on after end tokens
     double temperature;    // 0: the likeliest token
     int64_t top_k;         // 0: all
     double top_p, min_p;   // 0: off
@@ -226,7 +226,7 @@ struct coppice_result {
     int end;               // enum coppice_end
     int64_t tokens;        // new tokens, now at the end of the sequence
     int64_t prompt_tokens; // tokens before them that had to be run
-    int64_t passes;        // of the target behind the prompt
+    int64_t passes;        // of the target after the prompt
     int64_t guesses;       // that were verified
     double prompt_ms, decode_ms;
     uint64_t logit_hash; // if asked for: over the logits that decided each token

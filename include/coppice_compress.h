@@ -36,7 +36,7 @@ struct coppice_compress_options {
     const char *curve;        // ratios by length, "10000:0.5,40000:0.2"; NULL: by keep or mass
     double mass, least, most; // 0: 0.9, of at least 0.02 and at most 0.5 of the tokens
     int no_anchors;           // do not look for the question's own words
-    // Of a conversation in which somebody has answered: 0 leaves it as it is, 1 shortens each
+    // Of a conversation that has an answer: 0 leaves it as it is, 1 shortens each
     // earlier message by itself, once, and the last two not at all, 2 takes it as a first turn.
     int continued;
 };

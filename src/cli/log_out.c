@@ -26,7 +26,7 @@ static struct {
     bool runs, writing, ends;
 } out = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-// Writes all, or as much as there is somebody for.
+// Writes all, or up to an error.
 static void write_stderr(const char *text, size_t n) {
     while (n) {
         ssize_t some = write(STDERR_FILENO, text, n);

@@ -32,9 +32,9 @@ struct convert_override {
     uint32_t type;
 };
 
-// Reads "attn_v=Q8_0,output=F16" into at most `most` entries. ERR_USAGE: no such list, too long, or
+// Reads "attn_v=Q8_0,output=F16" into at most `max` entries. ERR_USAGE: no such list, too long, or
 // a type that cannot be written.
-int convert_overrides(const char *text, struct convert_override *out, int most, int *n,
+int convert_overrides(const char *text, struct convert_override *out, int max, int *n,
                       struct err *e);
 
 struct convert_options {
@@ -45,7 +45,7 @@ struct convert_options {
     const struct imatrix *imatrix; // quantize: importances of columns; NULL: none
     const char *target_dir; // drafts: the target's HuggingFace folder or GGUF, for its tokenizer
     int threads;            // 0: all CPUs
-    int64_t split_size;     // most bytes of tensors in a file, 0: any number (gguf_writer_split)
+    int64_t split_size;     // max bytes of tensors in a file, 0: any number (gguf_writer_split)
     convert_progress_fn *progress; // may be NULL
     void *progress_arg;
 };

@@ -113,7 +113,7 @@ static bool has_part(const char *name, const char *part) {
     return at && (at == name || at[-1] == '.');
 }
 
-// Layers behind the last one predict further tokens, as in GLM-4.5 and DeepSeek-V3.
+// Layers after the last one predict further tokens, as in GLM-4.5 and DeepSeek-V3.
 static bool is_prediction_layer(const struct convert_job *j, const char *name) {
     const char *at = strstr(name, "layers.");
     bool may = !strcmp(j->arch, "glm4moe") || !strcmp(j->arch, "deepseek2");

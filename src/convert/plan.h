@@ -20,7 +20,7 @@
 enum convert_op { OP_NONE, OP_PLUS_ONE, OP_NEG_EXP };
 
 // Moves value heads from the source's order (key head, then copy) to GGUF's (copy, then key head):
-// behind the first `skip` elements, each period of keys * copies units of `unit` elements is
+// after the first `skip` elements, each period of keys * copies units of `unit` elements is
 // permuted. unit 0: nothing moves. With a cut, what it leaves is permuted.
 struct convert_remap {
     int64_t skip, unit;
@@ -35,7 +35,7 @@ struct convert_cut {
 
 struct convert_item {
     const struct tensor *src;
-    const struct tensor *const *parts; // [n_parts] of equal type and size, one behind the other
+    const struct tensor *const *parts; // [n_parts] of equal type and size, one after the other
     int n_parts;                       // 0: src alone
     // MXFP4 as gpt-oss' folders have it: src holds the blocks' 16 bytes, values 2 i and 2 i + 1 in
     // byte i, this their scales; cut says which rows. NULL: src holds values.

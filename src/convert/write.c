@@ -123,9 +123,9 @@ static void apply_op(enum convert_op op, float *v, int64_t n) {
 static int64_t first_wrong(const struct convert_item *it, const float *v, int64_t n) {
     // A half is in every type but these.
     bool half = it->type != TYPE_F32 && it->type != TYPE_BF16 && it->type != TYPE_MXFP4;
-    const float most = half ? HALF_MAX : FLT_MAX;
+    const float max = half ? HALF_MAX : FLT_MAX;
     for (int64_t i = 0; i < n; i++)
-        if (!(fabsf(v[i]) <= most))
+        if (!(fabsf(v[i]) <= max))
             return i;
     return n;
 }
@@ -216,7 +216,7 @@ static int encode_piece(const struct stream *s, const struct convert_item *it, i
     return refuse_value(it, at + i, s->values[i], e);
 }
 
-// Tells how far the source has been read; non-zero when the caller wants no more.
+// Tells how far the source has been read; non-zero when the caller stops it.
 static int report_progress(struct stream *s, const struct convert_item *it, int64_t bytes,
                            struct err *e) {
     const struct convert_options *o = s->options;
@@ -268,11 +268,11 @@ static void pack_block(unsigned char *out, const unsigned char *in, unsigned cha
 static int write_packed(struct gguf_writer *w, struct stream *s, const struct convert_item *it,
                         struct err *e) {
     const unsigned char *blocks = it->src->data, *scales = it->scales->data;
-    int64_t n = it->ne[0] / 32, rows = it->ne[1] * it->ne[2], most = (int64_t)PIECE * 4 / 17;
+    int64_t n = it->ne[0] / 32, rows = it->ne[1] * it->ne[2], max = (int64_t)PIECE * 4 / 17;
     for (int64_t r = 0; r < rows; r++) {
         int64_t from = (r * it->cut.stride + it->cut.offset) * n;
         for (int64_t b = 0, k; b < n; b += k) {
-            k = n - b < most ? n - b : most;
+            k = n - b < max ? n - b : max;
             for (int64_t i = 0; i < k; i++)
                 pack_block(s->encoded + i * 17, blocks + (from + b + i) * 16, scales[from + b + i]);
             int rc = gguf_write_data(w, s->encoded, (size_t)k * 17, e);

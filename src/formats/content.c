@@ -48,7 +48,7 @@ void content_add_tensor(struct hash *h, const struct tensor *t) {
     hash_add(h, data + t->bytes - PIECE, PIECE);
 }
 
-static void add_entry(struct hash *h, const struct gguf_kv *kv) {
+static void add_metadata(struct hash *h, const struct gguf_kv *kv) {
     bool array = kv->kind == GGUF_ARRAY;
     int kind = array ? kv->elem : kv->kind;
     add_text(h, kv->key, strlen(kv->key));
@@ -71,7 +71,7 @@ uint64_t content_sketch(const struct gguf *g) {
     struct hash h;
     hash_begin(&h, 0);
     for (size_t i = 0; i < gguf_kv_count(g); i++)
-        add_entry(&h, gguf_kv_at(g, i));
+        add_metadata(&h, gguf_kv_at(g, i));
     for (size_t i = 0; i < gguf_tensor_count(g); i++)
         content_add_tensor(&h, gguf_tensor_at(g, i));
     return hash_end(&h);
@@ -107,7 +107,7 @@ static uint64_t sum_up(const struct whole *w) {
     struct hash h;
     hash_begin(&h, 0);
     for (size_t i = 0; i < gguf_kv_count(w->g); i++)
-        add_entry(&h, gguf_kv_at(w->g, i));
+        add_metadata(&h, gguf_kv_at(w->g, i));
     for (size_t i = 0; i < gguf_tensor_count(w->g); i++) {
         const struct tensor *t = gguf_tensor_at(w->g, i);
         add_text(&h, t->name, strlen(t->name));

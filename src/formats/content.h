@@ -32,14 +32,14 @@ uint64_t content_whole(const struct gguf *g, int threads, const struct content_s
 // is memory and no file.
 bool content_stamp(const struct gguf *g, int64_t settled, uint64_t *stamp);
 
-// content_whole by one thread that all others go before, so that nobody who computes meanwhile
+// content_whole by one thread that all others go before, so that no other thread that computes
 // loses time to it; waits for its end.
 uint64_t content_whole_aside(const struct gguf *g, const struct content_stop *stop);
 
-// A folder remembers what content_whole has said of a file, as long as nobody writes to it, moves
-// it or sets its times: by its stamp.
+// A folder remembers what content_whole has said of a file, as long as it is not written to, moved
+// or given other times: by its stamp.
 // False, 0: nothing is remembered. A file that was changed within the last two seconds is not,
-// since a change right behind it might have the same times.
+// since a change right after it might have the same times.
 bool content_known(const struct gguf *g, const char *folder, uint64_t *content);
 // If it can; the 64 files that were asked for last stay remembered.
 void content_remember(const struct gguf *g, const char *folder, uint64_t content);

@@ -27,24 +27,24 @@ struct imatrix {
     int64_t cap;
     int64_t chunks;
     const char *dataset, *path;
-    bool memory; // there is no file of that path
 };
 
-static int no_memory(const struct imatrix *m, struct err *e) {
+static int refuse_no_memory(const struct imatrix *m, struct err *e) {
     return err_set(e, ERR_MEMORY, "%s: not enough memory for the importance matrix", m->path);
 }
 
 // Adds an entry of n values to be filled in; NULL with e set when it is there already.
-static float *add_entry(struct imatrix *m, const char *name, size_t len, int64_t n, struct err *e) {
+static float *add_matrix_entry(struct imatrix *m, const char *name, size_t len, int64_t n,
+                               struct err *e) {
     if (vec_reserve(&m->entries, &m->cap, (int64_t)m->n + 1, sizeof *m->entries, NULL)) {
-        no_memory(m, e);
+        refuse_no_memory(m, e);
         return NULL;
     }
     char *copy = arena_strndup(&m->arena, name, len);
     float *v = arena_array(&m->arena, (size_t)n, sizeof *v);
     int inserted = copy && v ? map_insert(&m->names, copy, len, (uint32_t)m->n) : -1;
     if (inserted < 0) {
-        no_memory(m, e);
+        refuse_no_memory(m, e);
         return NULL;
     }
     if (!inserted) {
@@ -83,7 +83,7 @@ static int take_tensor(struct imatrix *m, const struct gguf *g, const struct ten
                        "%s: the tensor '%s' is no F32 or has no counts that fit: make the matrix "
                        "again",
                        m->path, gguf_printable(sums->name, strlen(sums->name)).text);
-    float *v = add_entry(m, sums->name, stem, n, e);
+    float *v = add_matrix_entry(m, sums->name, stem, n, e);
     if (!v)
         return e->code;
     for (int64_t i = 0; i < n; i++) {
@@ -103,17 +103,17 @@ static int read_info(struct imatrix *m, const struct gguf *g, struct err *e) {
         const char *s = gguf_array_str(&cursor, &len);
         m->dataset = arena_strndup(&m->arena, s, len);
         if (!m->dataset)
-            return no_memory(m, e);
+            return refuse_no_memory(m, e);
     }
     return gguf_get_int(g, "imatrix.chunk_count", 0, INT32_MAX, 0, &m->chunks, e);
 }
 
-static int read_gguf(struct imatrix *m, const struct file_map *f, struct err *e) {
+static int read_gguf(struct imatrix *m, struct err *e) {
     static const char tail[] = ".in_sum2";
     struct gguf *g = NULL;
     const char *type;
     size_t len;
-    int rc = m->memory ? gguf_open_memory(&g, f->data, f->size, e) : gguf_open(&g, m->path, e);
+    int rc = gguf_open(&g, m->path, e);
     if (!rc)
         rc = gguf_get_str(g, "general.type", &type, &len, e);
     if (!rc && (!type || len != 7 || memcmp(type, "imatrix", 7)))
@@ -164,7 +164,7 @@ static int take_entry(struct imatrix *m, struct cursor *c, const unsigned char *
     if (memchr(name, 0, (size_t)len) || !take_i32(c, &calls) || calls < 0 || !take_i32(c, &n) ||
         n < 1 || n > (c->end - c->at) / 4)
         return broken(m, c, begin, e);
-    float *v = add_entry(m, name, (size_t)len, n, e);
+    float *v = add_matrix_entry(m, name, (size_t)len, n, e);
     if (!v)
         return e->code;
     memcpy(v, c->at, (size_t)n * sizeof *v);
@@ -189,27 +189,22 @@ static int read_binary(struct imatrix *m, const struct file_map *f, struct err *
     } else if (take_i32(&c, &len) && len > 0 && len <= c.end - c.at) {
         m->dataset = arena_strndup(&m->arena, (const char *)c.at, (size_t)len);
         if (!m->dataset)
-            return no_memory(m, e);
+            return refuse_no_memory(m, e);
     }
     m->chunks = m->chunks > 0 ? m->chunks : 0;
     return 0;
 }
 
-// path: of a file, NULL for memory.
 static int read_map(struct imatrix **out, const char *path, const struct file_map *f,
                     struct err *e) {
     struct imatrix *m = calloc(1, sizeof *m);
     int rc;
     if (m)
-        m->memory = !path;
-    if (!path)
-        path = "importance matrix in memory";
-    if (m)
         m->path = arena_strndup(&m->arena, path, strlen(path));
     if (!m || !m->path)
         rc = err_set(e, ERR_MEMORY, "%s: not enough memory for the importance matrix", path);
     else if (f->size >= 4 && !memcmp(f->data, "GGUF", 4))
-        rc = read_gguf(m, f, e);
+        rc = read_gguf(m, e);
     else
         rc = read_binary(m, f, e);
     if (!rc && !m->n)
@@ -229,11 +224,6 @@ int imatrix_open(struct imatrix **out, const char *path, struct err *e) {
     rc = read_map(out, path, &f, e);
     file_map_close(&f);
     return rc;
-}
-
-int imatrix_open_memory(struct imatrix **out, const void *data, size_t size, struct err *e) {
-    const struct file_map f = {.data = data, .size = size};
-    return read_map(out, NULL, &f, e);
 }
 
 void imatrix_close(struct imatrix *m) {
@@ -272,7 +262,7 @@ const char *imatrix_path(const struct imatrix *m) {
 
 // Writing.
 
-static void describe(struct gguf_writer *w, const struct imatrix_sum *s) {
+static void describe_entry(struct gguf_writer *w, const struct imatrix_sum *s) {
     char name[GGUF_MAX_NAME + 16];
     const int64_t slices = s->experts ? s->experts : 1, columns[2] = {s->columns, slices};
     const int64_t counts[2] = {1, slices};
@@ -306,7 +296,7 @@ int imatrix_write(struct gguf_writer *w, const struct imatrix_sum *sums, size_t 
     gguf_put_int(w, "imatrix.chunk_count", GGUF_U32, info->chunks);
     gguf_put_int(w, "imatrix.chunk_size", GGUF_U32, info->chunk_size);
     for (size_t i = 0; i < n; i++)
-        describe(w, &sums[i]);
+        describe_entry(w, &sums[i]);
     for (size_t i = 0; i < n && !rc; i++)
         rc = write_sum(w, &sums[i], e);
     if (!rc)

@@ -21,8 +21,6 @@ struct imatrix_entry {
 
 // Errors: a file that cannot be read, that is neither format, or whose numbers make no sense.
 int imatrix_open(struct imatrix **out, const char *path, struct err *e);
-// The same over memory, which may go afterwards.
-int imatrix_open_memory(struct imatrix **out, const void *data, size_t size, struct err *e);
 void imatrix_close(struct imatrix *m);
 
 size_t imatrix_count(const struct imatrix *m);

@@ -45,7 +45,7 @@ struct safetensors {
     struct arena arena;
     struct file_map *files;
     size_t n_files;
-    struct entry *entries; // readable ones first after finish()
+    struct entry *entries; // readable ones first after close_table()
     size_t count, readable;
     int64_t cap;
     struct map names; // name -> entry
@@ -55,14 +55,14 @@ struct safetensors {
 // State of parsing one header.
 struct header {
     struct safetensors *s;
-    const unsigned char *buffer; // the byte buffer behind the header
+    const unsigned char *buffer; // the byte buffer after the header
     uint64_t data_bytes;
     size_t first; // index of the file's first entry
     size_t inner; // members of all tensor objects
     struct err *e;
 };
 
-static int no_memory(struct err *e) {
+static int refuse_no_memory(struct err *e) {
     return err_set(e, ERR_MEMORY, "not enough memory for the file's table of contents");
 }
 
@@ -90,7 +90,7 @@ static int64_t shape_elements(const struct json *shape) {
     return empty ? 0 : n;
 }
 
-static bool add_entry(struct safetensors *s, const struct entry *x) {
+static bool add_tensor_entry(struct safetensors *s, const struct entry *x) {
     if (vec_reserve(&s->entries, &s->cap, (int64_t)s->count + 1, sizeof *s->entries, NULL))
         return false;
     s->entries[s->count++] = *x;
@@ -98,8 +98,8 @@ static bool add_entry(struct safetensors *s, const struct entry *x) {
 }
 
 // Fills what a struct tensor holds; sets why when it cannot hold this one. False without memory.
-static bool describe(struct header *h, struct entry *x, const struct dtype *d,
-                     const struct json *shape) {
+static bool describe_tensor(struct header *h, struct entry *x, const struct dtype *d,
+                            const struct json *shape) {
     char why[48];
     size_t rank = json_len(shape);
     x->t.type = (uint32_t)d->type;
@@ -150,12 +150,12 @@ static int add_tensor(struct header *h, const char *key, size_t key_len, const s
     x.begin = (uint64_t)begin;
     x.end = (uint64_t)end;
     x.t.name = arena_strndup(&h->s->arena, key, key_len);
-    bool described = describe(h, &x, d, shape);
+    bool described = describe_tensor(h, &x, d, shape);
     int inserted = described && x.t.name && h->s->count < UINT32_MAX
                        ? map_insert(&h->s->names, x.t.name, key_len, (uint32_t)h->s->count)
                        : -1;
-    if (inserted < 0 || !add_entry(h->s, &x))
-        return no_memory(h->e);
+    if (inserted < 0 || !add_tensor_entry(h->s, &x))
+        return refuse_no_memory(h->e);
     if (!inserted)
         return err_set(h->e, ERR_FORMAT, "tensor '%s' occurs twice: " AGAIN, name.text);
     h->inner += json_len(v);
@@ -219,7 +219,7 @@ static int check_tiling(struct header *h, struct err *e) {
     uint64_t at = 0;
     struct entry *sorted = malloc(n ? n * sizeof *sorted : 1);
     if (!sorted)
-        return no_memory(e);
+        return refuse_no_memory(e);
     memcpy(sorted, s->entries + h->first, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_range);
     int rc = 0;
@@ -277,11 +277,11 @@ static int parse_file(struct safetensors *s, const unsigned char *data, size_t s
 }
 
 // Moves readable entries to the front, in file order, and points the names at their new places.
-static int finish(struct safetensors *s, struct err *e) {
+static int close_table(struct safetensors *s, struct err *e) {
     struct entry *sorted = malloc(s->count ? s->count * sizeof *sorted : 1);
     size_t n = 0;
     if (!sorted)
-        return no_memory(e);
+        return refuse_no_memory(e);
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < s->count; i++)
             if (!s->entries[i].why == !pass)
@@ -293,14 +293,14 @@ static int finish(struct safetensors *s, struct err *e) {
     map_fini(&s->names);
     for (size_t i = 0; i < s->count; i++)
         if (map_insert(&s->names, sorted[i].t.name, strlen(sorted[i].t.name), (uint32_t)i) < 0)
-            return no_memory(e);
+            return refuse_no_memory(e);
     return 0;
 }
 
 static int open_file(struct safetensors *s, const char *path, struct err *e) {
     struct file_map *files = realloc(s->files, (s->n_files + 1) * sizeof *files);
     if (!files)
-        return no_memory(e);
+        return refuse_no_memory(e);
     s->files = files;
     int rc = file_map_open(&files[s->n_files], path, e);
     if (rc)
@@ -331,12 +331,12 @@ static int open_shard(void *arg, const char *key, size_t key_len, const struct j
                        gguf_printable(file ? file : "", len).text);
     char *path = arena_alloc(&x->s->arena, x->folder + len + 1);
     if (!path)
-        return no_memory(x->e);
+        return refuse_no_memory(x->e);
     memcpy(path, x->path, x->folder);
     memcpy(path + x->folder, file, len);
     int inserted = map_insert(&x->s->file_names, path, strlen(path), (uint32_t)x->s->n_files);
     if (inserted <= 0)
-        return inserted ? no_memory(x->e) : 0;
+        return inserted ? refuse_no_memory(x->e) : 0;
     return open_file(x->s, path, x->e);
 }
 
@@ -391,7 +391,7 @@ static int open_any(struct safetensors *s, const char *path, struct err *e) {
         for (int i = 0; i < 2; i++) {
             char *inside = arena_alloc(&s->arena, n + 32);
             if (!inside)
-                return no_memory(e);
+                return refuse_no_memory(e);
             snprintf(inside, n + 32, "%s/%s", path, names[i]);
             if (!stat(inside, &st))
                 return i ? open_file(s, inside, e) : open_index(s, inside, e);
@@ -404,30 +404,18 @@ static int open_any(struct safetensors *s, const char *path, struct err *e) {
     return n > 5 && !strcmp(path + n - 5, ".json") ? open_index(s, path, e) : open_file(s, path, e);
 }
 
-// Hands s over once its files were read with rc; closes it after a failure.
-static int opened(struct safetensors *s, int rc, struct safetensors **out, struct err *e) {
+int safetensors_open(struct safetensors **out, const char *path, struct err *e) {
+    struct safetensors *s = calloc(1, sizeof *s);
+    if (!s)
+        return refuse_no_memory(e);
+    int rc = open_any(s, path, e);
     if (!rc)
-        rc = finish(s, e);
+        rc = close_table(s, e);
     if (rc)
         safetensors_close(s);
     else
         *out = s;
     return rc;
-}
-
-int safetensors_open(struct safetensors **out, const char *path, struct err *e) {
-    struct safetensors *s = calloc(1, sizeof *s);
-    if (!s)
-        return no_memory(e);
-    return opened(s, open_any(s, path, e), out, e);
-}
-
-int safetensors_open_memory(struct safetensors **out, const void *data, size_t size,
-                            struct err *e) {
-    struct safetensors *s = calloc(1, sizeof *s);
-    if (!s)
-        return no_memory(e);
-    return opened(s, parse_file(s, data, size, e), out, e);
 }
 
 void safetensors_close(struct safetensors *s) {

@@ -12,7 +12,6 @@ struct safetensors;
 // path: a .safetensors file, an index file (.json), or a folder holding one of them. The files must
 // not shrink while they are open: reading a page that has gone raises SIGBUS.
 int safetensors_open(struct safetensors **out, const char *path, struct err *e);
-int safetensors_open_memory(struct safetensors **out, const void *data, size_t size, struct err *e);
 void safetensors_close(struct safetensors *s);
 
 // Tensors whose dtype has an enum tensor_type (F16, BF16, F32, F64, I8..I64) and that have at most
@@ -28,7 +27,7 @@ const struct tensor *safetensors_bytes(const struct safetensors *s, const char *
                                        const char *dtype);
 
 // Why a tensor is in the file but not among those above ("dtype F8_E4M3", "5 dimensions"), for the
-// error sentence of whoever needs it; NULL when the name is absent or readable.
+// error sentence of what needs it; NULL when the name is absent or readable.
 const char *safetensors_unreadable(const struct safetensors *s, const char *name);
 size_t safetensors_unreadable_count(const struct safetensors *s);
 const char *safetensors_unreadable_at(const struct safetensors *s, size_t i); // its name

@@ -55,7 +55,10 @@ static void encode(const uint8_t *data, size_t size) {
 void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     struct imatrix *m = NULL;
     struct err e = {0};
-    int rc = imatrix_open_memory(&m, data, size, &e);
+    struct fuzz_file f;
+    fuzz_file_open(&f, data, size);
+    int rc = imatrix_open(&m, f.path, &e);
+    fuzz_file_close(&f);
     fuzz_result(rc, &e, fragile);
     if (!fragile)
         encode(data, size);

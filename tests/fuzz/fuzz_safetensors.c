@@ -29,11 +29,19 @@ static int open_parts(struct safetensors **s, const uint8_t *data, size_t size, 
     return rc;
 }
 
+static int open_file(struct safetensors **s, const uint8_t *data, size_t size, struct err *e) {
+    struct fuzz_file f;
+    fuzz_file_open(&f, data, size);
+    int rc = safetensors_open(s, f.path, e);
+    fuzz_file_close(&f); // the mapping stays
+    return rc;
+}
+
 void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     struct safetensors *s = NULL;
     struct err e = {0};
-    int rc = fuzz_has_parts(data, size) ? open_parts(&s, data, size, &e)
-                                        : safetensors_open_memory(&s, data, size, &e);
+    int rc =
+        fuzz_has_parts(data, size) ? open_parts(&s, data, size, &e) : open_file(&s, data, size, &e);
     fuzz_result(rc, &e, fragile);
     if (rc)
         return;

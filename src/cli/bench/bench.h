@@ -19,7 +19,7 @@ struct bench_accept {
     int64_t span_steps[ACCEPT_SPANS], span_rows[ACCEPT_SPANS]; // passes, and what they committed
 };
 
-// Adds the passes of one reply: lengths[steps], each 1 (no guess was right) or more, behind a
+// Adds the passes of one reply: lengths[steps], each 1 (no guess was right) or more, after a
 // prompt of n_prompt tokens.
 void bench_accept_add(struct bench_accept *a, int64_t n_prompt, const int32_t *lengths,
                       int64_t steps);

@@ -10,7 +10,7 @@ enum { BENCH_MODES = 64, BENCH_RATES = 16 };
 struct bench_mode {
     char name[40]; // as shown; guesses of the oracle are always called so
     enum speculate how;
-    int budget; // nodes beside the root; -1: that of --budget
+    int budget; // nodes besides the root; -1: that of --budget
     bool chain;
     bool choose;       // as many nodes as pay
     double error_rate; // of the oracle's guesses; -1: by accept length

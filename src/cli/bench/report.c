@@ -44,25 +44,25 @@ bool bench_accept_any(const struct bench_accept *a) {
     return a->reached[0] > 0;
 }
 
-static double share(const struct bench_accept *a, int depth) {
+static double depth_share(const struct bench_accept *a, int depth) {
     return (double)a->reached[depth] / (double)a->steps;
 }
 
-static double length(const struct bench_accept *a, int span) {
+static double span_length(const struct bench_accept *a, int span) {
     return (double)a->span_rows[span] / (double)a->span_steps[span];
 }
 
 void bench_accept_text(const struct bench_accept *a, struct str *out) {
     for (int d = 0; d < TREE_MAX_DEPTH && a->reached[d]; d++) {
         char number[16];
-        snprintf(number, sizeof number, "%.2f", share(a, d));
+        snprintf(number, sizeof number, "%.2f", depth_share(a, d));
         str_printf(out, "%s%s", d ? " " : "", number + (number[0] == '0')); // .82, 1.00
     }
     const char *before = "; AL in ";
     for (int i = 0; i < ACCEPT_SPANS; i++) {
         if (!a->span_steps[i])
             continue;
-        str_printf(out, "%s%s %.2f", before, spans[i].name, length(a, i));
+        str_printf(out, "%s%s %.2f", before, spans[i].name, span_length(a, i));
         before = ", ";
     }
 }
@@ -71,7 +71,7 @@ void bench_accept_json(const struct bench_accept *a, struct json_writer *w) {
     jw_key(w, "accepted_by_depth");
     jw_begin(w, '[');
     for (int d = 0; d < TREE_MAX_DEPTH && a->reached[d]; d++)
-        jw_num(w, share(a, d));
+        jw_num(w, depth_share(a, d));
     jw_end(w, ']');
     jw_key(w, "accept_length_by_context");
     jw_begin(w, '[');
@@ -86,7 +86,7 @@ void bench_accept_json(const struct bench_accept *a, struct json_writer *w) {
         else
             jw_null(w);
         jw_key_int(w, "steps", a->span_steps[i]);
-        jw_key_num(w, "accept_length", length(a, i));
+        jw_key_num(w, "accept_length", span_length(a, i));
         jw_end(w, '}');
     }
     jw_end(w, ']');
@@ -206,7 +206,7 @@ static int width_of_names(const struct bench *b) {
     return (int)width;
 }
 
-static void table_rows(const struct bench *b, int group, struct str *out) {
+static void put_table_rows(const struct bench *b, int group, struct str *out) {
     const struct bench_sums *plain = &b->sums[group * BENCH_MODES];
     const char *name = group < b->prompts.n_groups ? b->prompts.groups[group] : "all";
     for (int w = 0; w < b->modes.n; w++) {
@@ -226,7 +226,7 @@ static void table_rows(const struct bench *b, int group, struct str *out) {
 }
 
 // Of each mode that guessed, over all prompts.
-static void acceptance(const struct bench *b, struct str *out) {
+static void put_acceptance(const struct bench *b, struct str *out) {
     const struct bench_sums *t = &b->sums[b->prompts.n_groups * BENCH_MODES];
     bool any = false;
     for (int w = 0; w < b->modes.n; w++)
@@ -254,7 +254,7 @@ static double of_best(const struct bench *b, int group, int mode, int *best) {
     return ratio(rates[mode], rates[*best]);
 }
 
-static void chosen_budgets(const struct bench *b, struct str *out) {
+static void put_chosen_budgets(const struct bench *b, struct str *out) {
     for (int i = 0, best; i < b->modes.n; i++) {
         if (!b->modes.mode[i].choose)
             continue;
@@ -264,7 +264,7 @@ static void chosen_budgets(const struct bench *b, struct str *out) {
     }
 }
 
-static void notes(const struct bench *b, struct str *out) {
+static void put_notes(const struct bench *b, struct str *out) {
     struct exec *x = model_exec(session_model(b->s));
     struct exec_memory m;
     exec_memory_of(x, &m);
@@ -284,7 +284,7 @@ static void notes(const struct bench *b, struct str *out) {
         str_printf(out, "; the draft ran at full cost: %s\n",
                    session_draft(b->s) ? "yes" : "no draft");
     }
-    chosen_budgets(b, out);
+    put_chosen_budgets(b, out);
     for (size_t i = 0; i < b->prompts.n; i++) {
         const struct bench_prompt *p = &b->prompts.prompts[i];
         if (p->prefill_ms > 0)
@@ -304,9 +304,9 @@ int bench_print_table(const struct bench *b, struct err *e) {
                width_of_names(b), "how", "tokens", "tok/s", "AL", "accept", "speed", "pass",
                "draft", "verify", "sample", "commit", "4-gram", "equal", "logit hash");
     for (int g = 0; g < b->prompts.n_groups + (b->prompts.n_groups > 1); g++)
-        table_rows(b, g, &out);
-    acceptance(b, &out);
-    notes(b, &out);
+        put_table_rows(b, g, &out);
+    put_acceptance(b, &out);
+    put_notes(b, &out);
     return cli_print(&out, e);
 }
 

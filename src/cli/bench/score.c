@@ -267,15 +267,15 @@ static void put_arenas(struct json_writer *w, const struct exec_memory *m) {
 
 static int score_lengths(struct score_bench *b, struct err *e) {
     size_t lengths;
-    int64_t most = 0;
+    int64_t longest = 0;
     const int32_t *list = options_list(&b->a->opt, OPT_PROMPT_TOKENS, &lengths);
     for (size_t i = 0; i < lengths; i++)
-        most = max_i64(most, list[i]);
-    b->ids = calloc((size_t)most + 1, sizeof *b->ids);
-    b->score = calloc((size_t)most + 1, sizeof *b->score);
+        longest = max_i64(longest, list[i]);
+    b->ids = calloc((size_t)longest + 1, sizeof *b->ids);
+    b->score = calloc((size_t)longest + 1, sizeof *b->score);
     int rc = b->ids && b->score
                  ? 0
-                 : err_set(e, ERR_MEMORY, "no memory for %lld tokens", (long long)most);
+                 : err_set(e, ERR_MEMORY, "no memory for %lld tokens", (long long)longest);
     jw_begin(&b->json, '{');
     jw_key_str(&b->json, "device", exec_label(b->x));
     jw_key(&b->json, "lengths");

@@ -16,19 +16,19 @@ struct batch_bench {
     struct bench *b;
     const int32_t *counts; // [n_counts] of --sequences
     size_t n_counts;
-    int most; // the largest of them
+    int largest; // of them
     int64_t n_prompt, n_new;
-    int32_t **ids;            // [most][n_prompt]
-    int32_t **recording;      // [most][n_prompt + n_new + 1], of bench_mode_request
-    struct sequence **prefix; // [most] the prompts but for their last token
-    struct reply *alone;      // [most]
+    int32_t **ids;            // [largest][n_prompt]
+    int32_t **recording;      // [largest][n_prompt + n_new + 1], of bench_mode_request
+    struct sequence **prefix; // [largest] the prompts but for their last token
+    struct reply *alone;      // [largest]
     double first_ms[BENCH_MODES];
     struct str text;
     struct json_writer json;
 };
 
 static int allocate_batch(struct batch_bench *c, struct err *e) {
-    size_t n = (size_t)c->most;
+    size_t n = (size_t)c->largest;
     c->ids = calloc(n, sizeof *c->ids);
     c->recording = calloc(n, sizeof *c->recording);
     c->prefix = calloc(n, sizeof *c->prefix);
@@ -39,11 +39,11 @@ static int allocate_batch(struct batch_bench *c, struct err *e) {
         c->recording[i] = calloc((size_t)(c->n_prompt + c->n_new) + 1, sizeof **c->recording);
         ok = c->ids[i] && c->recording[i];
     }
-    return ok ? 0 : err_set(e, ERR_MEMORY, "no memory for %d sequences", c->most);
+    return ok ? 0 : err_set(e, ERR_MEMORY, "no memory for %d sequences", c->largest);
 }
 
 static void free_batch(struct batch_bench *c) {
-    for (int i = 0; i < c->most; i++) {
+    for (int i = 0; i < c->largest; i++) {
         if (c->ids)
             free(c->ids[i]);
         if (c->recording)
@@ -73,7 +73,7 @@ static int read_batch_options(struct batch_bench *c, struct err *e) {
         return err_set(e, ERR_USAGE, "--sequences needs at least two new tokens; use -n 128");
     c->counts = options_list(o, OPT_SEQUENCES, &c->n_counts);
     for (size_t i = 0; i < c->n_counts; i++)
-        c->most = max_i32(c->most, c->counts[i]);
+        c->largest = max_i32(c->largest, c->counts[i]);
     return 0;
 }
 
@@ -138,7 +138,7 @@ static void add_batch_row(struct batch_bench *c, int mode, int n, const struct g
     put_batch_json(&c->json, name, n, k, different);
 }
 
-// Nodes beside the root that each of n sequences may verify in one pass. A mode that follows
+// Nodes besides the root that each of n sequences may verify in one pass. A mode that follows
 // --budget auto keeps choosing.
 static int fixed_budget(const struct bench *b, struct bench_mode *w, int n) {
     int budget = w->budget;
@@ -180,7 +180,7 @@ static int run_batch_mode(struct batch_bench *c, int mode, int n, struct err *e)
 
 static int run_batches(struct batch_bench *c, struct err *e) {
     int rc = 0;
-    for (int i = 0; !rc && i < c->most && !cli_interrupted(); i++)
+    for (int i = 0; !rc && i < c->largest && !cli_interrupted(); i++)
         rc = run_alone(c, i, e);
     for (int w = 0; w < c->b->modes.n; w++)
         for (size_t i = 0; !rc && i < c->n_counts && !cli_interrupted(); i++)
@@ -225,8 +225,8 @@ int bench_batch(struct bench *b, struct err *e) {
 struct engine_bench {
     struct bench *b;
     int64_t n_prompt;
-    int32_t **ids; // [most][n_prompt]
-    int most;
+    int32_t **ids; // [largest][n_prompt]
+    int largest;
     struct engine *engine;
     pthread_mutex_t lock;
     pthread_cond_t told;
@@ -262,14 +262,14 @@ static int make_engine_prompts(struct engine_bench *c, struct err *e) {
     const struct options *o = &c->b->a->opt;
     uint64_t seed = (uint64_t)options_int(o, OPT_SEED);
     int64_t vocab = model_params_of(session_model(c->b->s))->vocab;
-    c->ids = calloc((size_t)c->most, sizeof *c->ids);
-    for (int i = 0; c->ids && i < c->most; i++) {
+    c->ids = calloc((size_t)c->largest, sizeof *c->ids);
+    for (int i = 0; c->ids && i < c->largest; i++) {
         c->ids[i] = calloc((size_t)c->n_prompt, sizeof **c->ids);
         if (!c->ids[i])
-            return err_set(e, ERR_MEMORY, "no memory for %d prompts", c->most);
+            return err_set(e, ERR_MEMORY, "no memory for %d prompts", c->largest);
         bench_random_ids(c->ids[i], c->n_prompt, seed + (uint64_t)i, vocab);
     }
-    return c->ids ? 0 : err_set(e, ERR_MEMORY, "no memory for %d prompts", c->most);
+    return c->ids ? 0 : err_set(e, ERR_MEMORY, "no memory for %d prompts", c->largest);
 }
 
 static void engine_request(const struct engine_bench *c, int mode, int i, struct request *r) {
@@ -394,7 +394,7 @@ static int run_engines(struct engine_bench *c, struct err *e) {
         return err_set(e, ERR_USAGE, "--engine measures real drafts only; leave --drafter out");
     c->n_prompt = lengths[0];
     for (size_t i = 0; i < n_counts; i++)
-        c->most = max_i32(c->most, counts[i]);
+        c->largest = max_i32(c->largest, counts[i]);
     int rc = make_engine_prompts(c, e);
     for (int w = 0; w < c->b->modes.n; w++)
         for (size_t i = 0; !rc && i < n_counts && !cli_interrupted(); i++) {
@@ -422,7 +422,7 @@ int bench_engine(struct bench *b, struct err *e) {
     if (!rc && !cli_interrupted())
         rc =
             options_flag(&b->a->opt, OPT_JSON) ? cli_print_json(&c.json, e) : cli_print(&c.text, e);
-    for (int i = 0; c.ids && i < c.most; i++)
+    for (int i = 0; c.ids && i < c.largest; i++)
         free(c.ids[i]);
     free(c.ids);
     str_fini(&c.text);

@@ -14,7 +14,7 @@ struct conversation {
     const struct tokenizer *t; // borrowed
     struct chat_template *form;
     struct json *variables; // of the template, from the options; or NULL
-    struct str messages;    // JSON objects, one behind the other
+    struct str messages;    // JSON objects, one after the other
     size_t *ends;           // [n] where each ends
     size_t n;
     int64_t cap;
@@ -40,7 +40,7 @@ void conversation_cut(struct conversation *c, size_t n); // keeps the first n
 
 // What the model reads before its next answer.
 int conversation_render(const struct conversation *c, struct chat_text *out, struct err *e);
-// The prompt of `generate --chat`: the text of -p or -f as a user's message, behind --system, or
+// The prompt of `generate --chat`: the text of -p or -f as a user's message, after --system, or
 // the conversation of --messages.
 // What stays of a long one where k compresses; report: what became of it.
 int conversation_prompt(const struct cli_args *a, const struct session *s,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line from a terminal, edited with the usual keys, with a history. The library behind it is
+// One line from a terminal, edited with the usual keys, with a history. The library for it is
 // seen in line_editor.c only; a build without it has a stand-in that offers no editor.
 #ifndef COPPICE_CLI_CHAT_LINE_EDITOR_H
 #define COPPICE_CLI_CHAT_LINE_EDITOR_H

@@ -25,7 +25,7 @@ struct edit {
     struct line_editor *editor; // NULL: lines are read plainly
     char *line;                 // of getline
     size_t cap;
-    bool ended; // input ended behind lines that were still a message
+    bool ended; // input ended after lines that were still a message
 };
 
 int edit_create(struct edit **out, const char *history, struct err *e) {

@@ -2,7 +2,7 @@
 // `coppice chat`: messages in, answers out, over one transcript that grows. Before each answer the
 // template writes the whole conversation; what the transcript holds of it already stays, tokens of
 // the model as they were chosen, so nothing is read again that the template leaves as it was.
-// What it costs is shown while an answer comes and behind it.
+// What it costs is shown while an answer comes and after it.
 #include <string.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ struct answer {
     struct str bytes, thought, text; // of the newest tokens
     struct str all_thought, all;     // of the answer so far
     bool dim;                        // the terminal shows reasoning now
-    int64_t tokens, passes;          // of the target behind the prompt
+    int64_t tokens, passes;          // of the target after the prompt
     double first;                    // when the first token was chosen, in milliseconds
     int rc;                          // first failed write
     struct err *e;
@@ -180,8 +180,8 @@ static int generate_answer(struct chat *c, struct reply *y, bool inside, struct 
     struct request r;
     reasoning_init(&w.parts, chat_template_reasoning(c->said.form), inside);
     decode_request(c->a, c->s, &r);
-    int64_t most = options_int(&c->a->opt, OPT_ANSWER_TOKENS);
-    r.max_tokens = most ? most : INT64_MAX;
+    int64_t max = options_int(&c->a->opt, OPT_ANSWER_TOKENS);
+    r.max_tokens = max ? max : INT64_MAX;
     r.tokens = on_tokens;
     r.progress = on_progress;
     r.tokens_arg = r.progress_arg = &w;
@@ -222,14 +222,14 @@ static int put_system(struct chat *c, struct err *e) {
     return rc ? err_prefix(e, "--system") : 0;
 }
 
-static int complain(const struct chat *c, int rc, const struct err *e) {
+static int show_error(const struct chat *c, int rc, const struct err *e) {
     if (!c->terminal || (rc != ERR_LIMIT && rc != ERR_MEMORY))
         return rc;
     fprintf(stderr, "coppice chat: %s; /new begins again, /undo takes a message back\n", e->text);
     return 0;
 }
 
-static int answer(struct chat *c, const struct str *text, struct err *e) {
+static int answer_message(struct chat *c, const struct str *text, struct err *e) {
     struct prefill_report shortened = {0};
     struct reply y = {0};
     size_t before = c->said.n;
@@ -259,14 +259,14 @@ static int answer(struct chat *c, const struct str *text, struct err *e) {
         transcript_cut(c->t, min_i64(tokens, transcript_len(c->t)), NULL);
     }
     reply_fini(&y);
-    return rc ? complain(c, rc, e) : 0;
+    return rc ? show_error(c, rc, e) : 0;
 }
 
 static size_t first_message(const struct chat *c) {
     return options_str(&c->a->opt, OPT_SYSTEM) ? 1 : 0;
 }
 
-static int undo(struct chat *c) {
+static int undo_message(struct chat *c) {
     if (c->said.n <= first_message(c))
         fprintf(stderr, "There is nothing to take back.\n");
     else
@@ -295,13 +295,13 @@ static bool is_command(const struct str *m) {
            strcspn(m->data, " \t\n") == m->len;
 }
 
-static int obey(struct chat *c, const char *word, bool *quit, struct err *e) {
+static int run_command(struct chat *c, const char *word, bool *quit, struct err *e) {
     if (!strcmp(word, "/quit") || !strcmp(word, "/exit"))
         *quit = true;
     else if (!strcmp(word, "/new"))
         return begin_again(c, e);
     else if (!strcmp(word, "/undo"))
-        return undo(c);
+        return undo_message(c);
     else if (!strcmp(word, "/help"))
         return show_help(e);
     else
@@ -309,7 +309,7 @@ static int obey(struct chat *c, const char *word, bool *quit, struct err *e) {
     return 0;
 }
 
-static int converse(struct chat *c, struct err *e) {
+static int run_conversation(struct chat *c, struct err *e) {
     struct str message = {0};
     bool quit = false;
     int rc = 0;
@@ -323,9 +323,9 @@ static int converse(struct chat *c, struct err *e) {
         else if (got == EDIT_CANCELLED || message.len == 0)
             continue;
         else if (is_command(&message))
-            rc = obey(c, message.data, &quit, e);
+            rc = run_command(c, message.data, &quit, e);
         else
-            rc = answer(c, &message, e);
+            rc = answer_message(c, &message, e);
     }
     str_fini(&message);
     return rc;
@@ -371,7 +371,7 @@ int cmd_chat(const struct cli_args *a, struct err *e) {
         cli_watch_interrupt();
         if (c.terminal)
             fprintf(stderr, "/help explains; ctrl-D ends\n");
-        rc = converse(&c, e);
+        rc = run_conversation(&c, e);
     }
     edit_destroy(c.in);
     transcript_destroy(c.t);

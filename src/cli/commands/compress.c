@@ -55,7 +55,7 @@ static int compress_input(struct job *j, const struct cli_args *a, struct compre
     const char *query = options_str(&a->opt, OPT_QUERY);
     const struct compress_part q = {query, query ? strlen(query) : 0};
     if (o->continued == COMPRESS_SKIP)
-        o->continued = COMPRESS_ANEW; // who calls this wants it compressed
+        o->continued = COMPRESS_ANEW; // the command is there to compress
     if (j->file)
         return compress_messages(c, &j->v, o, &j->result, e);
     return compress_text(c, &j->part, query ? &q : NULL, o, &j->result, e);

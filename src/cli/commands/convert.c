@@ -117,11 +117,11 @@ static int read_imatrix_text(struct imatrix_run *r, const struct cli_args *a, st
     str_fini(&text);
     if (rc)
         return rc;
-    int64_t n = (int64_t)r->ids.count, most = options_int(&a->opt, OPT_PIECES);
+    int64_t n = (int64_t)r->ids.count, max = options_int(&a->opt, OPT_PIECES);
     r->piece = options_int(&a->opt, OPT_PIECE);
     r->pieces = ceil_div(n, r->piece);
-    if (most && r->pieces > most)
-        r->pieces = most;
+    if (max && r->pieces > max)
+        r->pieces = max;
     if (r->pieces == 0)
         return err_set(e, ERR_USAGE, "'%s' holds no text to take importances from",
                        options_str(&a->opt, OPT_FILE));

@@ -17,7 +17,7 @@ enum { LINE_BYTES = 16384, WORDS = 16 };
 struct words {
     char *at[WORDS];
     int n;
-    const char *samp, *snap; // what stands behind them; NULL: not there
+    const char *samp, *snap; // what stands after them; NULL: not there
 };
 
 static bool split_words(struct words *w, char *line) {

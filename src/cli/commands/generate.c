@@ -78,14 +78,14 @@ static void report_cost(const struct request *r, const struct reply *y, double l
 
 // The biases of --logit-bias; the caller frees them.
 static int parse_bias(const char *text, struct sample_params *p, struct err *e) {
-    int most = 1;
+    int max = 1;
     for (const char *c = text; *c; c++)
-        most += *c == ',';
-    struct logit_bias *bias = calloc((size_t)most, sizeof *bias);
+        max += *c == ',';
+    struct logit_bias *bias = calloc((size_t)max, sizeof *bias);
     if (!bias)
-        return err_set(e, ERR_MEMORY, "no memory for %d biases", most);
+        return err_set(e, ERR_MEMORY, "no memory for %d biases", max);
     p->bias = bias;
-    while (p->n_bias < most) {
+    while (p->n_bias < max) {
         char *end, *rest;
         long long id = strtoll(text, &end, 10);
         float value = *end == ':' ? strtof(end + 1, &rest) : 0;
@@ -121,7 +121,7 @@ static int make_constraint(const struct cli_args *a, const struct session *s,
     return rc;
 }
 
-// What the options want beside what all decoding commands have.
+// What the options say besides those that all decoding commands have.
 static int read_reply_options(const struct cli_args *a, struct request *r, struct err *e) {
     const struct options *o = &a->opt;
     bool json = options_flag(o, OPT_JSON);

@@ -17,7 +17,7 @@
 #include "models/model.h"
 #include "ops/gpu/linear/operands.h"
 
-// Bytes that running takes beside the weights.
+// Bytes that running takes besides the weights.
 struct inspect_plan {
     int64_t scratch;       // workspace
     int64_t kv_per_1k;     // keys and values of 1,024 tokens as F16, in layers without a window,
@@ -111,7 +111,7 @@ static const struct tensor *tensor_at(const struct inspected *f, size_t i) {
 }
 
 // One string in quotes for the text form: shortened, with control characters and breaks as dots.
-static void put_quoted(struct str *out, const char *s, size_t n) {
+static void put_quoted_text(struct str *out, const char *s, size_t n) {
     size_t shown = min_size(n, SHOWN_BYTES);
     while (shown < n && shown > 0 && ((unsigned char)s[shown] & 0xC0) == 0x80)
         shown--; // not inside a character
@@ -128,7 +128,7 @@ static void put_quoted(struct str *out, const char *s, size_t n) {
         str_printf(out, "... (%zu bytes)", n);
 }
 
-static void put_number(struct str *out, const struct gguf_kv *kv, int kind, uint64_t i) {
+static void put_metadata_number(struct str *out, const struct gguf_kv *kv, int kind, uint64_t i) {
     if (kind == GGUF_F32 || kind == GGUF_F64)
         str_printf(out, "%.9g", gguf_array_float(kv, i));
     else if (kind == GGUF_BOOL)
@@ -144,11 +144,11 @@ static void put_values(struct str *out, const struct gguf_kv *kv, int kind, uint
         if (i)
             str_puts(out, ", ");
         if (kind != GGUF_STRING) {
-            put_number(out, kv, kind, i);
+            put_metadata_number(out, kv, kind, i);
             continue;
         }
         const char *s = gguf_array_str(&cursor, &n);
-        put_quoted(out, s, n);
+        put_quoted_text(out, s, n);
     }
 }
 
@@ -285,7 +285,8 @@ static int print_file_text(const struct inspected *f, const char *path, struct e
     return cli_print(&out, e);
 }
 
-static void write_number(struct json_writer *w, const struct gguf_kv *kv, int kind, uint64_t i) {
+static void write_metadata_number(struct json_writer *w, const struct gguf_kv *kv, int kind,
+                                  uint64_t i) {
     if (kind == GGUF_F32 || kind == GGUF_F64)
         jw_num(w, gguf_array_float(kv, i));
     else if (kind == GGUF_BOOL)
@@ -300,7 +301,7 @@ static void write_values(struct json_writer *w, const struct gguf_kv *kv, int ki
     for (uint64_t i = 0; i < count; i++) {
         size_t n;
         if (kind != GGUF_STRING) {
-            write_number(w, kv, kind, i);
+            write_metadata_number(w, kv, kind, i);
             continue;
         }
         const char *s = gguf_array_str(&cursor, &n);

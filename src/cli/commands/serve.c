@@ -398,7 +398,7 @@ static void map_large_blocks(void) {
 
 int cmd_serve(const struct cli_args *a, struct err *e) {
     map_large_blocks();
-    // A log that nobody reads any more ends nothing, nor does what other servers take for "reopen
+    // A log without a reader ends nothing, nor does what other servers take for "reopen
     // the log" or "tell how you are".
     static const int ignored[] = {SIGPIPE, SIGUSR1, SIGUSR2};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)

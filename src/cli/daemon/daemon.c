@@ -83,7 +83,7 @@ int daemon_emit(struct daemon *d, const int32_t *ids, int64_t n, struct err *e) 
         rc = write_ids(d->stream, bytes, 4 * (size_t)m, e);
     }
     if (rc)
-        d->stream = -1; // nobody reads it any more
+        d->stream = -1; // its reader is gone
     return rc;
 }
 
@@ -185,7 +185,7 @@ static int64_t common_ids(const struct daemon_ids *a, const struct daemon_ids *b
 // The used slot of task->from whose state saves most of the prompt, and how many tokens of its text
 // the prompt begins with; -1: none.
 static int choose_slot(const struct daemon *d, const struct daemon_task *task, int64_t *common) {
-    int64_t most = 0;
+    int64_t best_worth = 0;
     int best = -1;
     *common = 0;
     for (int i = 0; i < task->n_from; i++) {
@@ -194,9 +194,9 @@ static int choose_slot(const struct daemon *d, const struct daemon_task *task, i
         n = n > 0 ? min_i64(n, bookmark_prompt(s->state)) : 0;
         // A state of more than that may have to go back further than it can.
         int64_t worth = n > 0 && bookmark_ready(s->state) <= n ? 1 + bookmark_ready(s->state) : 0;
-        if (worth < most || (worth == most && n <= *common))
+        if (worth < best_worth || (worth == best_worth && n <= *common))
             continue;
-        most = worth;
+        best_worth = worth;
         *common = n;
         best = task->from[i];
     }
@@ -243,7 +243,7 @@ int daemon_compress(struct daemon *d, const char *path, const struct daemon_ids 
     if (rc)
         return rc;
     struct compress_options o = compress_options_default();
-    o.continued = COMPRESS_ANEW; // who calls this wants it compressed
+    o.continued = COMPRESS_ANEW; // the command is there to compress
     o.select.budget = SELECT_RATIO;
     o.select.keep = keep / 1e3;
     o.select.anchors = !options_flag(&d->a->opt, OPT_PREFILL_NO_ANCHORS);

@@ -50,7 +50,7 @@ struct daemon_task {
     int snap_slot;          // there
     int from[DAEMON_SLOTS]; // slots that the text may begin with
     int n_from;
-    bool streams; // new ids go to the stream, and -1 behind them
+    bool streams; // new ids go to the stream, and -1 after them
 };
 
 // What came of it.

@@ -147,8 +147,8 @@ static int64_t lendable_bytes(const struct memory_plan *plan) {
     return max_i64(expert_layout_most(&l, &plan->slots) - 2 * PARK_PIECE, 0);
 }
 
-// Where not all experts fit beside the scorer: the target has all of the memory but while a text is
-// scored, when its slots make room. False: it has no slots then, or not enough.
+// Where not all experts fit together with the scorer: the target has all of the memory but while a
+// text is scored, when its slots make room. False: it has no slots then, or not enough.
 static bool try_lent_slots(const struct compression *k, const struct session_options *o,
                            int64_t all, struct scorer_share *share) {
     struct scorer_share try = {.limit = all - scorer_stays(&k->plan), .lend = 1};

@@ -295,7 +295,7 @@ static bool finds_models(const struct cli_args *a) {
 }
 
 // The daemon's operands are another spelling of options.
-static int take_model_operand(const struct cli_args *a, int row, int i, struct str *out,
+static int read_model_operand(const struct cli_args *a, int row, int i, struct str *out,
                               struct err *e) {
     if (options_given(&a->opt, row))
         return err_set(e, ERR_USAGE, "--%s and the operand '%s' name the same file; give one",
@@ -306,7 +306,7 @@ static int take_model_operand(const struct cli_args *a, int row, int i, struct s
 
 static int find_model(const struct cli_args *a, struct decode_files *f, struct err *e) {
     if (a->command->id == CLI_DAEMON && a->opt.n_operands > 0)
-        return take_model_operand(a, OPT_MODEL, 0, &f->model, e);
+        return read_model_operand(a, OPT_MODEL, 0, &f->model, e);
     if (options_given(&a->opt, OPT_MODEL) || !finds_models(a))
         return cli_need(a, OPT_MODEL, e);
     int rc = find_bundled_model(&f->model, e);
@@ -316,11 +316,11 @@ static int find_model(const struct cli_args *a, struct decode_files *f, struct e
     return rc;
 }
 
-// The draft of -d, where "none" is none, or one that lies beside the target.
+// The draft of -d, where "none" is none, or one that lies next to the target.
 static int find_draft(const struct cli_args *a, struct session_options *o, struct decode_files *f,
                       struct err *e) {
     if (a->command->id == CLI_DAEMON && a->opt.n_operands > 1) {
-        int rc = take_model_operand(a, OPT_DRAFT, 1, &f->draft, e);
+        int rc = read_model_operand(a, OPT_DRAFT, 1, &f->draft, e);
         o->draft = f->draft.data;
         return rc;
     }

@@ -24,7 +24,7 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
 
 // Opens -m and -d. needs_draft: ERR_USAGE without -d.
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
-// The same beside a scorer.
+// The same together with a scorer.
 int decode_open_beside(const struct cli_args *a, struct compression *k, struct session **out,
                        struct err *e);
 
@@ -36,7 +36,7 @@ void decode_show_plan(const struct cli_args *a, const struct session *s);
 int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
                   struct err *e);
 
-// --budget: nodes beside the root, at most; *choose: how many of them pay is to be learnt. Negative
+// --budget: max nodes besides the root; *choose: how many of them pay is to be learnt. Negative
 // code and one sentence if it is neither a number nor auto.
 int decode_budget(const struct cli_args *a, bool *choose, struct err *e);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeepSeek-V2 and -V3, Kimi K2, Moonlight and GLM-4.7-Flash (deepseek2): latent attention, whose
 // matrix from latents to keys and values is taken apart and, for keys, transposed, so that both can
-// be applied to queries and outputs; dense layers, then experts beside a shared one. The prediction
-// layer behind the last one is left out.
+// be applied to queries and outputs; dense layers, then experts with a shared one. The prediction
+// layer after the last one is left out.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -465,7 +465,7 @@ static int fit_gguf(struct convert_job *j, const struct draft *d, const char *pa
     return rc;
 }
 
-// Copies the tokenizer of the target (or the one beside the draft) after checking the sizes.
+// Copies the tokenizer of the target (or the one next to the draft) after checking the sizes.
 static int fit_target(struct convert_job *j, const struct draft *d, struct err *e) {
     const char *target = j->options->target_dir;
     struct stat st;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GLM-4.5 to 4.7 and Air (glm4moe): dense layers, then experts with a bias for the choice and a
-// shared one. The prediction layer behind the last one is left out.
+// shared one. The prediction layer after the last one is left out.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Laguna: full layers and layers with a window, which may have other numbers of heads; gates of
-// attention's output; dense layers, then experts with a bias for the choice beside a shared one.
+// attention's output; dense layers, then experts with a bias for the choice and a shared one.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -206,7 +206,7 @@ static int take_scale(struct convert_job *j, struct convert_packed *p, struct er
     return rc ? rc : convert_mark_used(j, s, e);
 }
 
-// Scales of activations beside a matrix, which only programs that compute in FP8 need.
+// Scales of activations next to a matrix, which only programs that compute in FP8 need.
 static int mark_activations(struct convert_job *j, const char *name, struct err *e) {
     static const char *const tails[] = {"input_scale", "activation_scale"};
     size_t n = strlen(name), stem = n > 7 && !strcmp(name + n - 7, ".weight") ? n - 6 : 0;

@@ -129,11 +129,11 @@ static struct convert_model model_of(const struct gguf *g, const struct convert_
 // Copies n importances so that the largest is below 1. The factor is a power of two, so that what
 // an encoder chooses stays the same, and its sums of squares neither overflow nor vanish.
 static void normalise(const float *v, int64_t n, float *out) {
-    float most = 0.0f;
+    float largest = 0.0f;
     int exponent = 0;
     for (int64_t i = 0; i < n; i++)
-        most = v[i] > most ? v[i] : most;
-    frexpf(most, &exponent);
+        largest = v[i] > largest ? v[i] : largest;
+    frexpf(largest, &exponent);
     for (int64_t i = 0; i < n; i++)
         out[i] = ldexpf(v[i], -exponent);
 }

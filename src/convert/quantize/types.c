@@ -165,7 +165,7 @@ static bool matters_most(int i, int n) {
 }
 
 // i: the number of the matrix among n of its role.
-static bool applies(const struct convert_model *m, enum where where, int i, int n) {
+static bool choice_applies(const struct convert_model *m, enum where where, int i, int n) {
     switch (where) {
     case EVERYWHERE:
         return true;
@@ -194,15 +194,15 @@ static bool applies(const struct convert_model *m, enum where where, int i, int 
     }
 }
 
-static uint32_t choose(const struct convert_model *m, const struct choice *c, int i, int n) {
+static uint32_t choose_type(const struct convert_model *m, const struct choice *c, int i, int n) {
     for (int k = 0; k < 2; k++)
-        if (applies(m, c[k].where, i, n))
+        if (choice_applies(m, c[k].where, i, n))
             return c[k].type;
     return m->recipe->type;
 }
 
 static uint32_t value_type(const struct convert_model *m, int i, int n) {
-    uint32_t type = choose(m, m->recipe->mix->value, i, n);
+    uint32_t type = choose_type(m, m->recipe->mix->value, i, n);
     if (m->recipe->mix->keys_of_8)
         return type;
     if (m->experts == 8)
@@ -261,7 +261,7 @@ static uint32_t wanted_type(const struct convert_model *m, const struct convert_
     if (strstr(t->name, "attn_output.weight"))
         return output_type(m);
     if (strstr(t->name, "ffn_down"))
-        return choose(m, r->mix->down, layer, m->layers);
+        return choose_type(m, r->mix->down, layer, m->layers);
     return other_type(m, t->name, layer);
 }
 
@@ -311,13 +311,13 @@ static int take_override(const char *at, size_t n, struct convert_override *out,
     return 0;
 }
 
-int convert_overrides(const char *text, struct convert_override *out, int most, int *n,
+int convert_overrides(const char *text, struct convert_override *out, int max, int *n,
                       struct err *e) {
     *n = 0;
     for (const char *at = text, *end = at; *end; at = end + 1) {
         end = at + strcspn(at, ",");
-        if (*n == most)
-            return err_set(e, ERR_USAGE, "more than %d types for names were given", most);
+        if (*n == max)
+            return err_set(e, ERR_USAGE, "more than %d types for names were given", max);
         int rc = take_override(at, (size_t)(end - at), &out[(*n)++], e);
         if (rc)
             return rc;

@@ -46,7 +46,7 @@ static int put_vocabulary(struct gguf_writer *w, int64_t n, const char *pre, str
         tokens[i] = texts[i];
         types[i] = 1; // normal
         if (i < BYTES)
-            utf8_encode(texts[i], byte_code_point((int)i)); // a NUL is behind it already
+            utf8_encode(texts[i], byte_code_point((int)i)); // a NUL follows already
         else
             snprintf(texts[i], sizeof texts[i], "\xC4\xA0w%u", (unsigned)i % 100000000u);
         lengths[i] = strlen(texts[i]);

@@ -247,7 +247,7 @@ static void add_norms(struct synth_builder *b, const char *name, int64_t n, int6
     t->half = 0.2f;
 }
 
-// Layers at most; how loud blocks are beside the embedding, which is the head as well: else each
+// Max layers; how loud blocks are next to the embedding, which is the head as well: else each
 // token would predict itself.
 enum { GEMMA_LAYERS_MAX = 128, LOUD = 4 };
 
@@ -257,8 +257,8 @@ static bool is_gemma_full(const struct synth_shape *s, int i) {
 
 // The last layers of the shape do, but never the first of a kind, as when layers are left out.
 static int gemma_borrowing(const struct synth_shape *s) {
-    int most = s->layers - s->period;
-    return s->borrowing < most ? s->borrowing : most > 0 ? most : 0;
+    int max = s->layers - s->period;
+    return s->borrowing < max ? s->borrowing : max > 0 ? max : 0;
 }
 
 static bool borrows(const struct synth_shape *s, int i) {
@@ -387,7 +387,7 @@ static bool is_laguna(const struct synth_shape *s) {
     return is_arch(s, "laguna");
 }
 
-// Dense layers first, then experts beside a shared one, with a bias for the choice.
+// Dense layers first, then experts with a shared one, with a bias for the choice.
 static bool has_lead(const struct synth_shape *s) {
     return is_glm(s) || is_laguna(s) || is_arch(s, "deepseek2");
 }

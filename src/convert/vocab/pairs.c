@@ -51,11 +51,11 @@ enum { SPLITS_MAX = 5 };
 // gpt-4o, merging it gives the token as well.
 enum whole { MERGED, WHOLE, EITHER };
 
-// The steps of type Split, one behind the other; `digits`: then each digit alone.
+// The steps of type Split, one after the other; `digits`: then each digit alone.
 static const struct splitting {
     const char *expression[SPLITS_MAX], *name;
     enum whole whole;
-    bool digits, with_next; // with_next: what the first finds begins the text behind it
+    bool digits, with_next; // with_next: what the first finds begins the text after it
 } splittings[] = {
     {{QWEN2}, "qwen2", MERGED, false, false},
     {{HEAD "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" TAIL},
@@ -334,7 +334,7 @@ int vocab_put_pairs(struct gguf_writer *w, struct vocab *v) {
 // and bytes have their tokens.
 
 #define BLANK "\xE2\x96\x81"
-#define SCORE -1000.0f // files have scores, which nobody reads beside merges
+#define SCORE -1000.0f // files have scores, which no reader uses where there are merges
 
 // The step itself, or the only one of a sequence.
 static const struct json *only_step(const struct json *step, const char *list) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SentencePiece: tokenizer.model, a protocol-buffer message (its fields are those of
-// sentencepiece_model.proto), and the added tokens of the JSON files beside it.
+// sentencepiece_model.proto), and the added tokens of the JSON files next to it.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +100,7 @@ static int refuse_damaged(struct vocab *v) {
     return err_set(v->e, ERR_FORMAT, "%s is damaged: get it again", v->where.data);
 }
 
-static int add_piece(struct vocab *v, struct message m, int64_t id) {
+static int add_token_piece(struct vocab *v, struct message m, int64_t id) {
     struct piece p;
     if (!read_piece(m, &p))
         return refuse_damaged(v);
@@ -147,7 +147,7 @@ static int read_pieces(struct vocab *v, bool *blank_first) {
         if (f.wire != 2)
             continue;
         if (f.number == 1)
-            rc = add_piece(v, f.bytes, id++);
+            rc = add_token_piece(v, f.bytes, id++);
         if (f.number == 2)
             rc = check_training(v, f.bytes);
         if (f.number == 3)
@@ -171,7 +171,7 @@ static char *added_text(struct vocab *v, const char *s, size_t *n, enum token_ty
 }
 
 // Gives an id another text, as the JSON files do for tokens that were added after training; ids
-// behind the model's are left out.
+// after the model's are left out.
 static int replace_token(struct vocab *v, const char *text, size_t n, int64_t id,
                          enum token_type type) {
     if (id < 0 || id >= v->rows)

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "convert/vocab/vocab.h"
 
-enum { LONGEST = 512, RESERVED = 258 }; // bytes of a token; ids behind the ranks
+enum { LONGEST = 512, RESERVED = 258 }; // bytes of a token; ids after the ranks
 
 struct ranks {
     struct vocab *v;
@@ -154,7 +154,7 @@ static int add_special_rank(void *arg, const char *key, size_t n, const struct j
     return vocab_add(v, s, size, strtoll(id, NULL, 10), TOKEN_CONTROL);
 }
 
-// Ids behind the ranks that nobody named are control tokens, too.
+// Ids after the ranks that have no name are control tokens, too.
 static int add_reserved(struct ranks *r) {
     struct vocab *v = r->v;
     int rc = 0;

@@ -40,7 +40,7 @@ static void put_special_id(struct gguf_writer *w, const struct vocab *v, const c
         gguf_put_int(w, full, GGUF_U32, id);
 }
 
-// An id that generation stops at beside two others; -1 when there is none.
+// An id that generation stops at besides two others; -1 when there is none.
 static int64_t other_end(const struct vocab *v, int64_t eos, int64_t eot) {
     for (size_t i = 0; i < 8; i++) {
         int64_t id = vocab_listed_id(&v->generation, "eos", i);
@@ -52,7 +52,7 @@ static int64_t other_end(const struct vocab *v, int64_t eos, int64_t eot) {
     return -1;
 }
 
-// The ends beside eos, which files have two keys for: of a turn, named as such or the first other
+// The ends besides eos, which files have two keys for: of a turn, named as such or the first other
 // id that generation stops at, and of a message, the next one (GLM has three: the text's, the
 // user's and a tool's).
 static void put_ends(struct gguf_writer *w, const struct vocab *v, int64_t eos) {
@@ -87,7 +87,7 @@ static void read_post_template(const struct vocab *v, const struct json *step, s
         a->bos = is_special_text(v, first, "bos") || is_special_text(v, first, "cls");
     if (last)
         a->eos = is_special_text(v, last, "eos");
-    size_t between = first != NULL ? 2 : 1; // behind the first text
+    size_t between = first != NULL ? 2 : 1; // after the first text
     if (k < between + 2 + (last != NULL))
         return;
     const char *middle = template_token(json_at(pair, between));
@@ -156,7 +156,7 @@ static char *plain_name(struct vocab *v, const char *name, size_t n) {
     return copy;
 }
 
-// A list of named templates: "default" is the template, the others stand beside it.
+// A list of named templates: "default" is the template, the others stand next to it.
 static int put_named_templates(struct gguf_writer *w, struct vocab *v, const struct json *list) {
     size_t count = json_len(list), kept = 0;
     const char **names = arena_array(&v->arena, count + 1, sizeof *names);

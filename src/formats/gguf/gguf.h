@@ -59,7 +59,7 @@ void gguf_close(struct gguf *g);
 // For a device, which keeps its own copy: that all tensors will be read once in file order, and
 // that one has been read, so that a model is never in memory twice. Its data stays readable.
 void gguf_stream(const struct gguf *g);
-// ERR_IO: somebody has written to a file of it, or cut it, since it was opened.
+// ERR_IO: a file of it has been written to, or cut, since it was opened.
 int gguf_check(const struct gguf *g, struct err *e);
 void gguf_release(const struct gguf *g, const struct tensor *t);
 

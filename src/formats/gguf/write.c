@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes a GGUF v3 file: metadata and tensor descriptions are collected in memory, then the data
-// streams to a temporary file beside the target, which takes the target's name only when it is
+// streams to a temporary file next to the target, which takes the target's name only when it is
 // complete. Tensors are packed in the order of their descriptions, as other readers demand.
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ struct gguf_writer {
     bool begun;       // header and descriptions are in the file
     void *map;        // the whole file, when the caller fills it in place
     size_t map_bytes;
-    uint64_t most;               // bytes of tensors in a part; 0: any number
+    uint64_t max_bytes;          // bytes of tensors in a part; 0: any number
     struct gguf_writer **behind; // further parts, [n_behind]
     int64_t n_behind, cap_behind;
     int64_t filling; // the part whose tensors come: 0 is this one
@@ -260,14 +260,14 @@ void gguf_writer_split(struct gguf_writer *w, int64_t bytes) {
     if (w->n_tensors || w->begun || bytes < 1)
         err_set(&w->first, ERR_STATE, "%s: parts are asked for too late, or of no bytes", w->path);
     else
-        w->most = (uint64_t)bytes;
+        w->max_bytes = (uint64_t)bytes;
 }
 
 // The part that a tensor of so many bytes goes to: the last one, or a new one. NULL: w->first says
 // why there is none.
 static struct gguf_writer *part_for(struct gguf_writer *w, int64_t bytes) {
     struct gguf_writer *last = w->n_behind ? w->behind[w->n_behind - 1] : w, *next;
-    if (!w->most || !last->n_tensors || last->offset + (uint64_t)bytes <= w->most)
+    if (!w->max_bytes || !last->n_tensors || last->offset + (uint64_t)bytes <= w->max_bytes)
         return last;
     if (w->n_behind + 2 > MOST_PARTS) {
         err_set(&w->first, ERR_LIMIT, "%s would have more than %d parts: make them larger", w->path,
@@ -424,7 +424,7 @@ static int check_disk(struct gguf_writer *w, uint64_t bytes) {
 }
 
 int gguf_writer_map(struct gguf_writer *w, unsigned char **places, struct err *e) {
-    if (w->most)
+    if (w->max_bytes)
         err_set(&w->first, ERR_STATE, "%s: a file in parts cannot be mapped", w->path);
     if (begin_data(w))
         return writer_failed(w, e);

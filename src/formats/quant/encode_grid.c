@@ -192,14 +192,14 @@ static float try_span(const struct search *s, const struct values *g, int e, flo
     return below < above ? below : above;
 }
 
-// All entries of the group; p holds those to begin with. Gives up where it is worse than most.
-static bool try_scale(const struct search *s, const struct values *g, float scale, float most,
+// All entries of the group; p holds those to begin with. Stops where its error reaches the limit.
+static bool try_scale(const struct search *s, const struct values *g, float scale, float limit,
                       struct pick *p) {
     const int n = s->t->values, count = s->t->group / n;
     p->cost = p->xv = p->vv = 0.0f;
     for (int e = 0; e < count; e += s->t->span ? s->t->span : 1) {
         p->cost += try_span(s, g, e, scale, p);
-        if (!(p->cost < most))
+        if (!(p->cost < limit))
             return false;
     }
     for (int i = 0; i < s->t->group; i++) {
@@ -214,14 +214,14 @@ static bool try_scale(const struct search *s, const struct values *g, float scal
 // The best real scale of a group. Trials run from where the largest magnitude is the largest code
 // down to where smaller ones count for more.
 static float search_scale(const struct search *s, const struct values *g, struct pick *best) {
-    float most = 0.0f, found = 0.0f, top = (float)s->code[0][s->t->values == 8 ? 2 : 7];
+    float largest = 0.0f, found = 0.0f, top = (float)s->code[0][s->t->values == 8 ? 2 : 7];
     for (int i = 0; i < s->t->group; i++)
-        most = fabsf(g->a[i]) > most ? fabsf(g->a[i]) : most;
+        largest = fabsf(g->a[i]) > largest ? fabsf(g->a[i]) : largest;
     struct pick p = {0};
     *best = (struct pick){.cost = INFINITY};
-    if (most < QUANT_NEGLIGIBLE)
+    if (largest < QUANT_NEGLIGIBLE)
         return 0.0f;
-    float scale = s->t->from * most / top;
+    float scale = s->t->from * largest / top;
     for (int k = 0; k < TRIALS; k++, scale *= s->t->step) {
         if (try_scale(s, g, scale, best->cost, &p)) {
             *best = p;
@@ -274,12 +274,12 @@ static int nearest_multiple(const struct grid_type *t, float x) {
 // The factor of the block, one that a half can hold.
 static float search_factor(const struct grid_type *t, const float *scale, const struct pick *best,
                            int groups) {
-    float most = 0.0f, found = 0.0f, least = INFINITY;
+    float largest = 0.0f, found = 0.0f, least = INFINITY;
     for (int k = 0; k < groups; k++)
-        most = scale[k] > most ? scale[k] : most;
-    for (int trial = -8; trial <= 24 && most > 0.0f; trial++) {
+        largest = scale[k] > largest ? scale[k] : largest;
+    for (int trial = -8; trial <= 24 && largest > 0.0f; trial++) {
         float d =
-            f16_to_f32(f32_to_f16(most / multiple(t, t->top) * (1.0f + 0.02f * (float)trial)));
+            f16_to_f32(f32_to_f16(largest / multiple(t, t->top) * (1.0f + 0.02f * (float)trial)));
         float sum = 0.0f, inv = inverse_scale(d);
         for (int k = 0; k < groups; k++) {
             float off = scale[k] - d * multiple(t, nearest_multiple(t, scale[k] * inv));

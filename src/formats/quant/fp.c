@@ -111,10 +111,10 @@ static unsigned nearest_e2m1(float x, float d) {
 }
 
 static float largest(const float *x, int n) {
-    float most = 0.0f;
+    float peak = 0.0f;
     for (int i = 0; i < n; i++)
-        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    return most;
+        peak = fabsf(x[i]) > peak ? fabsf(x[i]) : peak;
+    return peak;
 }
 
 // n values, the second half of them in the high nibbles.
@@ -125,17 +125,17 @@ static void put_e2m1(const float *x, int n, float d, unsigned char *q) {
 
 // The exponent puts the largest value between 4 and 8 times the scale; 6 is the largest code.
 static void mxfp4_encode(const float *x, unsigned char *b) {
-    float most = largest(x, 32);
+    float peak = largest(x, 32);
     int exponent = 0;
-    if (most > 0.0f) {
-        frexpf(most, &exponent); // most = f * 2^exponent with f in [0.5, 1)
+    if (peak > 0.0f) {
+        frexpf(peak, &exponent); // most = f * 2^exponent with f in [0.5, 1)
         exponent = clamp_i32(exponent - 1 - 2 + 127, 0, 254);
     }
     b[0] = (unsigned char)exponent;
     put_e2m1(x, 32, ldexpf(1.0f, exponent - 128), b + 1);
 }
 
-// Rounds half up on the bit behind the mantissa; 448 is the largest value.
+// Rounds half up on the bit after the mantissa; 448 is the largest value.
 static unsigned to_ue4m3(float x) {
     if (x < 0x1p-6f) {
         int units = (int)(x * 512.0f + 0.5f);

@@ -114,11 +114,11 @@ void quant_decode_q8_k(const void *src, float *dst, int64_t n) {
 struct affine_type {
     struct quant_grid plain, weighted;
     int size, levels; // values of a group; largest rounded scale
-    float spread;     // the super-block's mean square counts that often beside x^2
+    float spread;     // the super-block's mean square counts that often next to x^2
     bool root;        // plain weights are root mean square + |x|, else |x|
 };
 
-// What is written of a super-block beside the codes.
+// What is written of a super-block besides the codes.
 struct affine_block {
     uint16_t d, dm;
     int scale[16], minimum[16], code[256];

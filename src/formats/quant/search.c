@@ -14,7 +14,7 @@ static int signed_code(float x, float inv, int half) {
     return clamp_i32(round_even(inv * x), -half, half - 1);
 }
 
-// Moves the code of value i to what the fit of all others asks for, where that fits all better.
+// Moves the code of value i to what the fit of all others gives, where that fits all better.
 static bool move_code(struct fit *s, float x, float w, int lo, int hi, int *code) {
     float l = (float)*code;
     struct fit rest = {s->xl - w * x * l, s->ll - w * l * l};
@@ -69,7 +69,7 @@ void quant_batch_put(struct quant_batch *b, int lane, const float *x, const floa
     }
 }
 
-// Rounds half to even: behind 2^23 the floats are the integers. For sizes below 2^22.
+// Rounds half to even: from 2^23 on the floats are the integers. For sizes below 2^22.
 static inline float round_near(float v) {
     return (v + 12582912.0f) - 12582912.0f;
 }
@@ -89,9 +89,9 @@ static void extremes(const struct quant_batch *b, lane_values out) {
     memcpy(out, best, sizeof best);
 }
 
-static inline float clamped_code(float v, float least, float most) {
+static inline float clamped_code(float v, float least, float max) {
     v = v > least ? v : least;
-    v = v < most ? v : most;
+    v = v < max ? v : max;
     return round_near(v);
 }
 
@@ -102,11 +102,11 @@ struct lane_fit {
 
 static void fit_signed(const struct quant_batch *b, const lane_values inv, int half,
                        struct lane_fit *s) {
-    const float least = (float)-half, most = (float)(half - 1);
+    const float least = (float)-half, max = (float)(half - 1);
     *s = (struct lane_fit){0};
     for (int i = 0; i < b->n; i++) {
         for (int g = 0; g < QUANT_LANES; g++) {
-            float x = b->x[i][g], w = b->w[i][g], l = clamped_code(inv[g] * x, least, most);
+            float x = b->x[i][g], w = b->w[i][g], l = clamped_code(inv[g] * x, least, max);
             s->xl[g] += w * x * l;
             s->ll[g] += w * l * l;
         }
@@ -146,10 +146,10 @@ void quant_search_signed(const struct quant_batch *b, int half, float *scale, in
 
 static void affine_codes(const struct quant_batch *b, const lane_values inv, const lane_values lo,
                          int top, lane_values *code) {
-    const float most = (float)top;
+    const float max = (float)top;
     for (int i = 0; i < b->n; i++) {
         for (int g = 0; g < QUANT_LANES; g++) {
-            code[i][g] = clamped_code(inv[g] * (b->x[i][g] - lo[g]), 0.0f, most);
+            code[i][g] = clamped_code(inv[g] * (b->x[i][g] - lo[g]), 0.0f, max);
         }
     }
 }
@@ -292,18 +292,18 @@ static void positive_codes(const float *x, int n, float inv, int top, int *code)
 }
 
 float quant_search_positive(const float *x, const float *w, int n, int top, int *code) {
-    float most = 0.0f, best = INFINITY, kept = 0.0f;
+    float max = 0.0f, best = INFINITY, kept = 0.0f;
     struct fit s = {0};
     for (int i = 0; i < n; i++)
-        most = x[i] > most ? x[i] : most;
-    if (!(most > QUANT_NEGLIGIBLE)) {
+        max = x[i] > max ? x[i] : max;
+    if (!(max > QUANT_NEGLIGIBLE)) {
         memset(code, 0, (size_t)n * sizeof *code);
         return 0.0f;
     }
     for (int t = 0; t <= 8; t++) {
         // 0 first, so that the others must be better than it: 0, -4 .. -1, 1 .. 4.
         int tenths = t == 0 ? 0 : t <= 4 ? t - 5 : t - 4;
-        float inv = ((float)top + 0.1f * (float)tenths) / most;
+        float inv = ((float)top + 0.1f * (float)tenths) / max;
         positive_codes(x, n, inv, top, code);
         float error = positive_error(x, w, n, code, 1.0f / inv);
         if (error < best) {
@@ -319,7 +319,7 @@ float quant_search_positive(const float *x, const float *w, int n, int top, int 
     return sweep_codes(s, x, w, n, (const int[]){0, top}, code);
 }
 
-// The size is kept beside the value: clang 19 takes the wrong sign when a loop that compares the
+// The size is kept next to the value: clang 19 takes the wrong sign when a loop that compares the
 // sizes of two values and keeps one of them is unrolled.
 float quant_extreme(const float *x, int n) {
     float best = 0.0f, size = 0.0f;

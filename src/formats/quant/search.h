@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The searches behind the encoders that choose a scale by the error it leaves: weighted least
+// The searches of the encoders that choose a scale by the error it leaves: weighted least
 // squares over a few trial steps. Which grid and which weights a type takes is its encoder's
 // business; docs/formats.md lists them. Shared by the quant_*.c files only.
 #ifndef COPPICE_FORMATS_QUANT_SEARCH_H
@@ -10,7 +10,7 @@
 
 #define QUANT_NEGLIGIBLE 1e-15f
 enum {
-    QUANT_GROUP = 32, // most values of a group that shares one scale
+    QUANT_GROUP = 32, // max values of a group that shares one scale
     QUANT_LANES = 8,  // groups that are searched side by side
 };
 
