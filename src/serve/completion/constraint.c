@@ -310,37 +310,37 @@ bool constrain_format(struct completion *c) {
     return api_refuse(&c->error, p->format_field, "%s: %s", p->format_field, e.text);
 }
 
-// Of the room for thinking, in eighths.
+// Of what may be thinking, in eighths.
 static int64_t effort_eighths(const char *effort) {
     if (!strcmp(effort, "low") || !strcmp(effort, "minimal"))
         return 1;
     return !strcmp(effort, "medium") ? 4 : 8;
 }
 
-int64_t thinking_tokens(const struct params *p, int64_t room) {
-    int64_t most = room - min_i64(room / 4, THINKING_REPLY);
+int64_t thinking_tokens(const struct params *p, int64_t max_reply) {
+    int64_t limit = max_reply - min_i64(max_reply / 4, THINKING_REPLY);
     bool effort = p->effort[0] && strcmp(p->effort, "none") != 0;
     if (p->thinking == 0)
         return 0;
     if (p->thinking_tokens < 0 && !effort)
         return -1;
     if (effort)
-        most = most * effort_eighths(p->effort) / 8;
-    return p->thinking_tokens >= 0 ? min_i64(p->thinking_tokens, most) : most;
+        limit = limit * effort_eighths(p->effort) / 8;
+    return p->thinking_tokens >= 0 ? min_i64(p->thinking_tokens, limit) : limit;
 }
 
 bool constrain_thinking(struct completion *c) {
     const struct completion_prompt *prompt = c->prompts;
-    int64_t room = c->s->n_ctx - (int64_t)prompt->tokens.count;
+    int64_t max_reply = c->s->n_ctx - (int64_t)prompt->tokens.count;
     struct thinking_limit o = {
         .t = c->s->tokenizer, .family = c->family, .inside = prompt->in_reasoning};
     struct constraint *limited = NULL;
     struct err e = {0};
     if (c->p.max_tokens >= 0)
-        room = min_i64(room, c->p.max_tokens);
+        max_reply = min_i64(max_reply, c->p.max_tokens);
     if (c->family == REASONING_NONE || !o.t)
         return true;
-    o.tokens = thinking_tokens(&c->p, room);
+    o.tokens = thinking_tokens(&c->p, max_reply);
     o.closing = chat_template_closing(c->s->chat, &o.n_closing);
     if (o.tokens < 0 || (c->p.thinking == 0 && !o.inside))
         return true;

@@ -28,12 +28,12 @@ bool constrain_tools(struct completion *c, const struct conversation *v);
 // refused, by its name.
 bool constrain_format(struct completion *c);
 
-// Max tokens of reasoning for a reply of at most `room` tokens; -1: no limit. The least of what the
-// request asks for and what leaves a quarter of the room, at most THINKING_REPLY tokens, for the
-// answer; of that an eighth for low and minimal efforts, half of it for medium ones, all for
+// Max tokens of reasoning for a reply of at most `max_reply` tokens; -1: no limit. The least of
+// what the request says and what leaves a quarter of the reply, at most THINKING_REPLY tokens, for
+// the answer; of that an eighth for low and minimal efforts, half of it for medium ones, all for
 // others.
 enum { THINKING_REPLY = 4096 };
-int64_t thinking_tokens(const struct params *p, int64_t room);
+int64_t thinking_tokens(const struct params *p, int64_t max_reply);
 
 // Adds the end of reasoning (spec/constraint/thinking_limit.h) to c->constraint where the request
 // sets one. Where thinking is off and the prompt ends in an open block all the same, as templates

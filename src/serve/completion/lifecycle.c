@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/num.h"
 #include "serve/completion/completion.h"
 #include "serve/completion/constraint.h"
 #include "serve/completion/record.h"
@@ -69,13 +70,13 @@ static void fill_stream_options(struct completion *c, struct choice *k, struct s
     const struct completion_prompt *prompt = &c->prompts[k->index / (int)c->p.n];
     const struct service *s = c->s;
     struct request *r = &o->r;
-    int64_t room = s->n_ctx - (int64_t)prompt->tokens.count;
+    int64_t max_reply = s->n_ctx - (int64_t)prompt->tokens.count;
     o->trees = c->p.trees;
     o->places = (struct cache_places){prompt->places, prompt->n_places};
     *r = s->defaults;
     r->prompt = prompt->tokens.ids;
     r->n_prompt = (int64_t)prompt->tokens.count;
-    r->max_tokens = c->p.max_tokens < 0 || c->p.max_tokens > room ? room : c->p.max_tokens;
+    r->max_tokens = c->p.max_tokens < 0 ? max_reply : min_i64(c->p.max_tokens, max_reply);
     r->ignore_eos = c->p.ignore_eos;
     r->stop_ids = c->p.stop_ids;
     r->n_stop_ids = c->p.n_stop_ids;
@@ -186,16 +187,16 @@ static bool check_prompts_fit(struct completion *c) {
                                                                : "messages";
     for (int i = 0; i < c->n_prompts; i++) {
         const struct completion_prompt *p = &c->prompts[i];
-        int64_t n = (int64_t)(p->over ? p->tokens.max + 1 : p->tokens.count), most = c->s->n_ctx;
-        if (n + (c->p.max_tokens != 0) <= most)
+        int64_t n = (int64_t)(p->over ? p->tokens.max + 1 : p->tokens.count), limit = c->s->n_ctx;
+        if (n + (c->p.max_tokens != 0) <= limit)
             continue;
         api_refuse(&c->error, field,
                    "the prompt is too long: it has %s%lld tokens, and the context has room for "
                    "%lld with the answer",
-                   p->over ? "at least " : "", (long long)n, (long long)most);
+                   p->over ? "at least " : "", (long long)n, (long long)limit);
         c->error.code = "context_length_exceeded";
         c->error.n_prompt = n;
-        c->error.n_ctx = most;
+        c->error.n_ctx = limit;
         return false;
     }
     return true;

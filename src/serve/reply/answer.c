@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/vec.h"
+
 void answer_items_fini(struct answer_items *l) {
     for (int i = 0; i < l->n; i++) {
         str_fini(&l->at[i].name);
@@ -18,15 +20,9 @@ struct answer_item *answer_items_open(struct answer_items *l) {
 }
 
 struct answer_item *answer_items_begin(struct answer_items *l, enum answer_item_kind kind) {
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 4;
-        struct answer_item *at = realloc(l->at, (size_t)cap * sizeof *at);
-        if (!at) {
-            l->failed = true;
-            return NULL;
-        }
-        l->at = at;
-        l->cap = cap;
+    if (vec_reserve(&l->at, &l->cap, l->n + 1, sizeof *l->at, NULL)) {
+        l->failed = true;
+        return NULL;
     }
     struct answer_item *it = &l->at[l->n];
     *it = (struct answer_item){.kind = kind, .index = l->n, .open = true};

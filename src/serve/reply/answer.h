@@ -93,7 +93,8 @@ struct item_text {
 // Zeroed is valid.
 struct answer_items {
     struct answer_item *at;
-    int n, cap, calls;
+    int n, calls;
+    int64_t cap;
     bool failed; // memory was short
 };
 void answer_items_fini(struct answer_items *l);

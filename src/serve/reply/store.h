@@ -25,7 +25,7 @@ void response_store_init(struct response_store *s);
 void response_store_fini(struct response_store *s);
 
 // Keeps a response (a JSON object) and its input (an array of items) under an id; nothing when they
-// are larger than all the room, or memory is short.
+// are larger than the bounds, or memory is short.
 void response_store_put(struct response_store *s, const char *id, const struct str *response,
                         const struct str *input);
 // Appends copies; NULL: not wanted. False when there is none of that id.

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/vec.h"
+
 void reply_deltas_fini(struct reply_deltas *r) {
     free(r->list);
     str_fini(&r->text);
@@ -17,15 +19,9 @@ void reply_deltas_clear(struct reply_deltas *r) {
 
 // A new delta of the open part; NULL: no memory.
 static struct reply_delta *add_delta(struct reply_deltas *r, bool begins) {
-    if (r->n == r->cap) {
-        int cap = r->cap ? 2 * r->cap : 4;
-        struct reply_delta *grown = realloc(r->list, (size_t)cap * sizeof *grown);
-        if (!grown) {
-            r->failed = true;
-            return NULL;
-        }
-        r->list = grown;
-        r->cap = cap;
+    if (vec_reserve(&r->list, &r->cap, r->n + 1, sizeof *r->list, NULL)) {
+        r->failed = true;
+        return NULL;
     }
     struct reply_delta *p = &r->list[r->n++];
     *p = (struct reply_delta){.part = r->part,

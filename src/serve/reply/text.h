@@ -28,7 +28,8 @@ struct reply_delta {
 // Zeroed is valid: nothing came.
 struct reply_deltas {
     struct reply_delta *list; // [n]
-    int n, cap;
+    int n;
+    int64_t cap;
     struct str text; // of the deltas
     bool open;       // the newest part has not ended
     enum reply_part part;

@@ -7,6 +7,7 @@
 
 #include "base/num.h"
 #include "base/utf8.h"
+#include "base/vec.h"
 #include "serve/request/readers.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -19,7 +20,7 @@ struct bias_reading {
     struct params *p;
     const struct params_limits *l;
     struct api_error *x;
-    int cap; // of p->bias
+    int64_t cap; // of p->bias
 };
 
 // A decimal id below the vocabulary's size, or -1.
@@ -39,14 +40,8 @@ static bool add_bias(struct bias_reading *r, int32_t id, float bias) {
     struct params *p = r->p;
     if (p->n_bias == MAX_TOKENS)
         return api_refuse(r->x, "logit_bias", "logit_bias names more than %d tokens", MAX_TOKENS);
-    if (p->n_bias == r->cap) {
-        int cap = r->cap ? 2 * r->cap : 16;
-        void *more = realloc(p->bias, (size_t)cap * sizeof *p->bias);
-        if (!more)
-            return api_no_memory(r->x);
-        p->bias = more;
-        r->cap = cap;
-    }
+    if (vec_reserve(&p->bias, &r->cap, p->n_bias + 1, sizeof *p->bias, NULL))
+        return api_no_memory(r->x);
     p->bias[p->n_bias++] = (struct logit_bias){.id = id, .bias = bias};
     return true;
 }
