@@ -74,7 +74,7 @@ static int check_text(const struct chat_text *x, struct token_list *ids, struct 
     // The beginning of the same tokens may stay, and the rest follows.
     const struct chat_tokens before = {ids->ids, ids->count - ids->count / 3};
     size_t keep;
-    rc = chat_encode_behind(vocabulary, x, &before, &keep, &rest, e);
+    rc = chat_encode_after(vocabulary, x, &before, &keep, &rest, e);
     FUZZ_CHECK(rc || keep <= before.n);
     token_list_fini(&rest);
     return rc;

@@ -614,7 +614,7 @@ static void earlier_tokens_stay(void **state) {
         if (i == 3)
             all.ids[all.count - 1] = tokenizer_find(f->t, "<|endoftext|>", 13);
         assert_int_equal(render(form, answer, &x, &e), 0);
-        assert_int_equal(chat_encode_behind(f->t, &x, &before, &keep, &rest, &e), 0);
+        assert_int_equal(chat_encode_after(f->t, &x, &before, &keep, &rest, &e), 0);
         if (i != 2)
             assert_int_equal(keep, i == 3 ? before.n - 1 : before.n);
         else

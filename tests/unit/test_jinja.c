@@ -103,7 +103,6 @@ static void test_pieces(void **state) {
         {"{{ ['b' ~ s, 'a']|sort|join }}{{ (s ~ 'z')|list|last }}", "ab⟨Ab c⟩z"},
         {"{{ f|round|int }}{{ '7'|int }}{{ f|string ~ 'x' }}{{ n|abs }}", "⟨2⟩7⟨1.5⟩x⟨12⟩"},
         {"{{ w|int }}{{ w|float }}{{ strftime_now(t) }}", "⟨6565.0<|im_end|>⟩"},
-        {"{{ ('a' ~ s).partition('A')|join('+') }}", "a+⟨A⟩+⟨b c⟩"},
         {"{{ namespace(x=s).x }}{{ dict(a=s)['a'] }}{{ (s, 1)|first }}", "⟨Ab cAb cAb c⟩"},
         {"{{ l|map('upper')|join }}{{ l|select('string')|first }}", "⟨X2x⟩"},
     };
@@ -274,7 +273,6 @@ static void test_work_is_counted(void **state) {
         {"b in a", 15004},
         {"a.replace(b, 'c')", 22820},
         {"a.split(b)", 22820},
-        {"a.partition(b)", 16569},
         {"a[:1000].strip(b[-2000:])", 251948},
         {"a[:1000].rstrip(b[-2000:])", 251948},
         {"l == m", 10005},

@@ -93,27 +93,11 @@ static void test_letters(void **state) {
     assert_false(norm_is_printable(0xA0) || norm_is_printable(0x200B) || norm_is_printable(0xE000));
 }
 
-// As Python's str.isidentifier answers.
-static void test_names(void **state) {
-    (void)state;
-    static const uint32_t begin[] = {'_', 'a', 0xAA, 0xE9, 0x1885, 0x2118, 0x2160, 0x4E00, 0xFB01};
-    static const uint32_t behind[] = {'0',    0xB7,   0x301,  0x387,  0x663,  0xE33,
-                                      0x1369, 0x1371, 0x19DA, 0x203F, 0xFE4D, 0xFF9E};
-    static const uint32_t never[] = {' ',    '-',    0xA0,   0xB2,   0xD7,    0x37A,   0x1372,
-                                     0x200B, 0x2013, 0x201C, 0x20AC, 0x2E2F,  0x309B,  0xFC5E,
-                                     0xFDFB, 0xFE70, 0xFE7E, 0xFFFD, 0x1F600, 0x10FFFF};
-    for (size_t i = 0; i < sizeof begin / sizeof *begin; i++)
-        assert_true(norm_begins_name(begin[i]) && norm_continues_name(begin[i]));
-    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++)
-        assert_true(!norm_begins_name(behind[i]) && norm_continues_name(behind[i]));
-    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-        assert_false(norm_begins_name(never[i]) || norm_continues_name(never[i]));
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),      cmocka_unit_test(test_letters),
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_letters),
+        cmocka_unit_test(test_plain),
         cmocka_unit_test(test_many_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,7 +163,7 @@ static int prepare_answer(struct chat *c, bool *inside, struct err *e) {
     token_list_bound(&rest, model_max_ctx(session_model(c->s)));
     int rc = conversation_render(&c->said, &x, e);
     if (!rc)
-        rc = chat_encode_behind(c->said.t, &x, &before, &kept, &rest, e);
+        rc = chat_encode_after(c->said.t, &x, &before, &kept, &rest, e);
     if (!rc)
         rc = transcript_cut(c->t, (int64_t)kept, e);
     if (!rc)

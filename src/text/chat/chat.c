@@ -167,8 +167,8 @@ static bool only_blanks(const struct chat_text *x, size_t from, size_t to) {
     return true;
 }
 
-// The last place where the template itself opened a block, behind it.
-static bool last_opening(const struct chat_text *x, const char *mark, size_t *behind) {
+// The last place where the template itself opened a block, after it.
+static bool last_opening(const struct chat_text *x, const char *mark, size_t *after) {
     size_t begin = 0, len = strlen(mark);
     bool found = false;
     for (size_t k = 0; k < x->n_spans; begin = x->spans[k++].end) {
@@ -177,15 +177,15 @@ static bool last_opening(const struct chat_text *x, const char *mark, size_t *be
         while (x->spans[k].trusted && (at = memmem(at, left, mark, len)) != NULL) {
             at += len;
             left = x->spans[k].end - (size_t)(at - x->text.data);
-            *behind = (size_t)(at - x->text.data);
+            *after = (size_t)(at - x->text.data);
             found = true;
         }
     }
     return found;
 }
 
-// The prompt ends in an open block when the template wrote nothing visible behind its mark; words
-// behind it are the beginning of a reply that is continued.
+// The prompt ends in an open block when the template wrote nothing visible after its mark; words
+// after it are the beginning of a reply that is continued.
 static bool ends_in_reasoning(const struct chat_template *t, const struct chat_text *x) {
     const char *open = reasoning_opening(t->family), *close = reasoning_closing(t->family);
     size_t from;
@@ -243,7 +243,7 @@ int chat_render_raw(const struct chat_template *t, const struct json *variables,
 
 // A request.
 
-// Stands behind the words of an assistant that are to be continued, to find where they end. The
+// Stands after the words of an assistant that are to be continued, to find where they end. The
 // blank at its end shows whether the template trims what it prints.
 static const char end_tag[] = "\xE2\x81\xA3"
                               "coppice continues here ";

@@ -53,7 +53,7 @@ struct chat_input {
     // it is continued instead; one of the assistant without words, reasoning and calls is left out.
     bool add_generation_prompt;
     bool keep_last;          // the last message is whole though it is the assistant's
-    const struct gone *gone; // whether anybody waits: ERR_CANCELLED else
+    const struct gone *gone; // ERR_CANCELLED once the result is not needed
 };
 
 // Rendered text, by origin: spans partition it, and neighbours differ. Zeroed is valid.
@@ -69,7 +69,7 @@ void chat_text_fini(struct chat_text *x);
 // Renders a request with repairs: developer is system where the template does not know it, parts of
 // text are joined, arguments of calls are objects or text as the template takes them, reasoning
 // stands under the names it reads, missing contents and ids are filled in, system messages go where
-// the template wants them. Any thread. ERR_FORMAT: the messages are not of the form (the sentence
+// the template takes them. Any thread. ERR_FORMAT: the messages are not of the form (the sentence
 // names the place); ERR_USAGE: the template refuses them (its own words); ERR_LIMIT: too much.
 int chat_render(const struct chat_template *t, const struct chat_input *in, struct chat_text *out,
                 struct err *e);
@@ -79,29 +79,29 @@ int chat_render(const struct chat_template *t, const struct chat_input *in, stru
 int chat_render_raw(const struct chat_template *t, const struct json *variables,
                     struct chat_text *out, struct err *e);
 
-// Appends the ids of a rendered text, with BOS in front where the vocabulary wants one and the text
+// Appends the ids of a rendered text, with BOS in front where the vocabulary has one and the text
 // does not begin with it. Control tokens, and user-defined ones that the template's text names, are
 // recognised only in what the template wrote. After an error out is as it was.
 int chat_encode(const struct tokenizer *t, const struct chat_text *x, struct token_list *out,
                 struct err *e);
 
 // Where other conversations are likely to part from this one, as numbers of ids[] of its encoding,
-// rising, at most CHAT_PLACES: behind system and tools, before the last user's words, and before
+// rising, at most CHAT_PLACES: after system and tools, before the last user's words, and before
 // the opening of the reply. Returns how many there are; 0 also where the template does not say.
 enum { CHAT_PLACES = 3 };
 int chat_places(const struct chat_template *t, const struct chat_input *in,
                 const struct chat_text *x, const struct tokenizer *k, const struct token_list *ids,
                 int64_t at[CHAT_PLACES]);
 
-// The same behind tokens that stand for an earlier rendering and its answer: *keep of ids[0..n)
+// The same after tokens that stand for an earlier rendering and its answer: *keep of ids[0..n)
 // begin the text as well and may stay, tokens of the answer as they were chosen; the ids of what
 // follows them are appended.
 struct chat_tokens {
     const int32_t *ids;
     size_t n;
 };
-int chat_encode_behind(const struct tokenizer *t, const struct chat_text *x,
-                       const struct chat_tokens *before, size_t *keep, struct token_list *out,
-                       struct err *e);
+int chat_encode_after(const struct tokenizer *t, const struct chat_text *x,
+                      const struct chat_tokens *before, size_t *keep, struct token_list *out,
+                      struct err *e);
 
 #endif

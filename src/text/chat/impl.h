@@ -41,7 +41,7 @@ struct chat_traits {
     // What it refuses or loses, so that the words go elsewhere:
     bool join_users, join_answers; // neighbours of one speaker become one
     bool user_first;               // an answer in front: an empty message of the user before it
-    bool user_behind;              // words of the user behind a result: go into the result
+    bool user_after;               // words of the user after a result: go into the result
     bool single_calls;             // several calls of a message: one message each, with its result
     bool plain_calls;              // calls: words of the assistant
     bool plain_results;            // results: words of the user

@@ -26,21 +26,21 @@ struct probe {
 };
 
 // Whether all of a text is there. What memory was too short for must not look like a refusal.
-static bool whole(struct probe *p, const struct str *text) {
+static bool is_complete(struct probe *p, const struct str *text) {
     if (text->failed && !p->rc)
         p->rc = err_set(p->e, ERR_MEMORY, "no memory to try a chat template");
     return !text->failed;
 }
 
-static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {
+static int set_trusted_variable(void *arg, const char *key, size_t n, const struct json *v) {
     struct jinja_context *c = arg;
     (void)n;
     jinja_set(c, key, jinja_from_json(c, v, false));
     return 0;
 }
 
-static int render(struct probe *p, const struct json *variables, struct jinja_output *out,
-                  struct err *e) {
+static int render_context(struct probe *p, const struct json *variables, struct jinja_output *out,
+                          struct err *e) {
     struct jinja_context *c = NULL;
     int rc = jinja_context_create(&c, &probe_limits, e);
     if (rc)
@@ -48,14 +48,15 @@ static int render(struct probe *p, const struct json *variables, struct jinja_ou
     jinja_context_changes(c);
     jinja_set(c, "bos_token", jinja_string(c, p->t->bos.data, p->t->bos.len, false));
     jinja_set(c, "eos_token", jinja_string(c, p->t->eos.data, p->t->eos.len, false));
-    json_each(variables, set_variable, c);
+    json_each(variables, set_trusted_variable, c);
     rc = jinja_render(p->t->program, c, out, e);
     jinja_context_free(c);
     return rc;
 }
 
 // Renders messages, a JSON array, with a tool where `tools`. False when the template refuses them.
-static bool try(struct probe *p, const char *messages, bool tools, struct jinja_output *out) {
+static bool render_probe(struct probe *p, const char *messages, bool tools,
+                         struct jinja_output *out) {
     static const char tool[] =
         ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"probe_tool\",\"description\":"
         "\"text\",\"parameters\":{\"type\":\"object\",\"properties\":{\"probe_field\":{\"type\":"
@@ -75,7 +76,7 @@ static bool try(struct probe *p, const char *messages, bool tools, struct jinja_
     int rc = text.failed ? err_set(&e, ERR_MEMORY, "no memory to try a chat template")
                          : json_parse(&variables, text.data, text.len, &e);
     if (!rc)
-        rc = render(p, variables, out, &e);
+        rc = render_context(p, variables, out, &e);
     json_free(variables);
     str_fini(&text);
     p->long_ones += rc == ERR_LIMIT;
@@ -86,28 +87,29 @@ static bool try(struct probe *p, const char *messages, bool tools, struct jinja_
     return rc == 0;
 }
 
-static bool holds(const struct jinja_output *o, const char *word) {
+static bool output_has(const struct jinja_output *o, const char *word) {
     return o->text.data && strstr(o->text.data, word);
 }
 
 // Whether the rendering holds both words.
-static bool shows(struct probe *p, const char *messages, bool tools, const char *a, const char *b) {
+static bool shows_both(struct probe *p, const char *messages, bool tools, const char *a,
+                       const char *b) {
     struct jinja_output o;
-    bool is = try(p, messages, tools, &o) && holds(&o, a) && holds(&o, b);
+    bool is = render_probe(p, messages, tools, &o) && output_has(&o, a) && output_has(&o, b);
     jinja_output_fini(&o);
     return is;
 }
 
 // Contents as strings and as lists of parts; `form` has a place for the content.
-static enum chat_parts probe_parts(struct probe *p, const char *before, const char *behind) {
+static enum chat_parts probe_parts(struct probe *p, const char *before, const char *after) {
     struct str plain = {0}, parts = {0};
     struct jinja_output a = {0}, b = {0};
     enum chat_parts is = CHAT_PARTS_JOIN;
-    str_printf(&plain, "[%s\"" WORDS "\"%s]", before, behind);
-    str_printf(&parts, "[%s" PARTS "%s]", before, behind);
-    if (whole(p, &plain) && whole(p, &parts)) {
-        bool by_text = try(p, plain.data, false, &a) && holds(&a, WORDS);
-        bool by_parts = try(p, parts.data, false, &b) && holds(&b, WORDS);
+    str_printf(&plain, "[%s\"" WORDS "\"%s]", before, after);
+    str_printf(&parts, "[%s" PARTS "%s]", before, after);
+    if (is_complete(p, &plain) && is_complete(p, &parts)) {
+        bool by_text = render_probe(p, plain.data, false, &a) && output_has(&a, WORDS);
+        bool by_parts = render_probe(p, parts.data, false, &b) && output_has(&b, WORDS);
         bool same = by_text && by_parts && a.text.len == b.text.len &&
                     memcmp(a.text.data, b.text.data, a.text.len) == 0;
         if (same)
@@ -161,9 +163,10 @@ static bool probe_calls(struct probe *p, struct chat_traits *is) {
         result_message(&text, &tried);
         str_puts(&text, "\"a result\"}]");
         struct jinja_output o = {0};
-        known = whole(p, &text) && try(p, text.data, true, &o) && holds(&o, "probe_value") &&
-                holds(&o, tried.text_arguments ? "\"probe_key\"" : "probe_key") &&
-                !holds(&o, "'probe_key'");
+        known = is_complete(p, &text) && render_probe(p, text.data, true, &o) &&
+                output_has(&o, "probe_value") &&
+                output_has(&o, tried.text_arguments ? "\"probe_key\"" : "probe_key") &&
+                !output_has(&o, "'probe_key'");
         jinja_output_fini(&o);
         if (known)
             *is = tried;
@@ -182,7 +185,7 @@ static void probe_reasoning(struct probe *p, struct chat_traits *is) {
         call_messages(&text, is, words[i],
                       ",\"reasoning_content\":\"a thought\",\"thinking\":\"a thought\"");
         str_puts(&text, "]");
-        taken[i] = whole(p, &text) && try(p, text.data, true, &o);
+        taken[i] = is_complete(p, &text) && render_probe(p, text.data, true, &o);
         jinja_output_fini(&o);
         str_fini(&text);
     }
@@ -193,7 +196,7 @@ static void probe_tool_parts(struct probe *p, struct chat_traits *is) {
     struct str before = {0};
     call_messages(&before, is, no_words(is), "");
     result_message(&before, is);
-    if (whole(p, &before))
+    if (is_complete(p, &before))
         is->parts[CHAT_TOOL] = probe_parts(p, before.data + 1, "}");
     str_fini(&before);
 }
@@ -203,11 +206,11 @@ static void probe_system(struct probe *p, struct chat_traits *is) {
                                 ",{\"role\":\"assistant\",\"content\":\"an answer\"},"
                                 "{\"role\":\"system\",\"content\":\"other words\"}," USER "]";
     static const char once[] = "[{\"role\":\"system\",\"content\":\"first words\"}," USER "]";
-    if (shows(p, twice, false, "first words", "other words"))
+    if (shows_both(p, twice, false, "first words", "other words"))
         is->system = CHAT_SYSTEM_ANYWHERE;
-    else if (shows(p, once, false, "first words", "a question"))
+    else if (shows_both(p, once, false, "first words", "a question"))
         is->system = CHAT_SYSTEM_FIRST;
-    else if (shows(p, "[" USER "]", false, "a question", ""))
+    else if (shows_both(p, "[" USER "]", false, "a question", ""))
         is->system = CHAT_SYSTEM_NEVER;
 }
 
@@ -227,7 +230,8 @@ static void add_turn(struct probe *p, struct str *out, const struct chat_traits 
         struct str call = {0};
         call_messages(&call, is, no_words(is), "");
         size_t skip = sizeof("[" USER ",") - 1;
-        const char *it = whole(p, &call) ? call.data + skip : "", *one = strstr(it, "[{\"id\"");
+        const char *it = is_complete(p, &call) ? call.data + skip : "",
+                   *one = strstr(it, "[{\"id\"");
         if (what == 'd' && one) // the same call again
             str_printf(out, "%.*s,%s", (int)(strlen(it) - 2), it, one + 1);
         else
@@ -236,10 +240,10 @@ static void add_turn(struct probe *p, struct str *out, const struct chat_traits 
     } else if (what == 't') {
         struct str result = {0};
         result_message(&result, is);
-        if (whole(p, &result) && whole(p, &text))
+        if (is_complete(p, &result) && is_complete(p, &text))
             str_printf(out, "%s%s}", result.data + 1, text.data);
         str_fini(&result);
-    } else if (whole(p, &text)) {
+    } else if (is_complete(p, &text)) {
         str_printf(out, "{\"role\":\"%s\",\"content\":%s}", chat_roles[role], text.data);
     }
     str_fini(&text);
@@ -248,7 +252,7 @@ static void add_turn(struct probe *p, struct str *out, const struct chat_traits 
 enum taken { REFUSED, LOST, TAKEN };
 
 // What becomes of a conversation of such turns: whether all of its words come out.
-static enum taken take(struct probe *p, const struct chat_traits *is, const char *turns) {
+static enum taken try_turns(struct probe *p, const struct chat_traits *is, const char *turns) {
     struct str text = {0};
     struct jinja_output o = {0};
     bool tools = strpbrk(turns, "cdt") != NULL;
@@ -256,12 +260,13 @@ static enum taken take(struct probe *p, const struct chat_traits *is, const char
     for (int i = 0; turns[i]; i++)
         add_turn(p, &text, is, turns[i], i);
     str_puts(&text, "]");
-    enum taken result = whole(p, &text) && try(p, text.data, tools, &o) ? TAKEN : REFUSED;
+    enum taken result =
+        is_complete(p, &text) && render_probe(p, text.data, tools, &o) ? TAKEN : REFUSED;
     for (int i = 0; turns[i] && result == TAKEN; i++) {
         char words[32];
         snprintf(words, sizeof words, "some words %d", i + 1);
         bool silent = strchr("ecd", turns[i]) != NULL;
-        result = silent || holds(&o, words) ? TAKEN : LOST;
+        result = silent || output_has(&o, words) ? TAKEN : LOST;
     }
     jinja_output_fini(&o);
     str_fini(&text);
@@ -270,33 +275,33 @@ static enum taken take(struct probe *p, const struct chat_traits *is, const char
 
 // Which orders of turns the template does not take though it takes what they can be made into.
 static void probe_turns(struct probe *p, struct chat_traits *is, bool knows_calls) {
-    bool talks = take(p, is, "uau") == TAKEN;
-    is->join_users = take(p, is, "u") == TAKEN && take(p, is, "uu") != TAKEN;
-    is->join_answers = talks && take(p, is, "uaau") != TAKEN;
-    is->user_first = take(p, is, "au") != TAKEN && take(p, is, "eau") == TAKEN;
-    is->lone_system = is->system != CHAT_SYSTEM_NEVER && take(p, is, "s") == LOST;
+    bool talks = try_turns(p, is, "uau") == TAKEN;
+    is->join_users = try_turns(p, is, "u") == TAKEN && try_turns(p, is, "uu") != TAKEN;
+    is->join_answers = talks && try_turns(p, is, "uaau") != TAKEN;
+    is->user_first = try_turns(p, is, "au") != TAKEN && try_turns(p, is, "eau") == TAKEN;
+    is->lone_system = is->system != CHAT_SYSTEM_NEVER && try_turns(p, is, "s") == LOST;
     is->plain_calls = talks && !knows_calls;
-    is->plain_results = talks && take(p, is, knows_calls ? "uct" : "uat") != TAKEN;
-    is->single_calls = knows_calls && !is->plain_results && take(p, is, "uctct") == TAKEN &&
-                       take(p, is, "udtt") == REFUSED;
-    is->user_behind = knows_calls && !is->plain_results && take(p, is, "uctau") == TAKEN &&
-                      take(p, is, "uctu") != TAKEN;
+    is->plain_results = talks && try_turns(p, is, knows_calls ? "uct" : "uat") != TAKEN;
+    is->single_calls = knows_calls && !is->plain_results && try_turns(p, is, "uctct") == TAKEN &&
+                       try_turns(p, is, "udtt") == REFUSED;
+    is->user_after = knows_calls && !is->plain_results && try_turns(p, is, "uctau") == TAKEN &&
+                     try_turns(p, is, "uctu") != TAKEN;
 }
 
-static bool blank(char c) {
+static bool is_blank_char(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
 // The closing mark with blanks on both sides, where nothing but blanks stands before it.
 static void take_closing(const char *text, const char *mark, struct str *out) {
-    size_t before = 0, len = strlen(mark), behind = 0;
-    while (blank(text[before]))
+    size_t before = 0, len = strlen(mark), after = 0;
+    while (is_blank_char(text[before]))
         before++;
     bool is = strncmp(text + before, mark, len) == 0;
-    while (is && blank(text[before + len + behind]))
-        behind++;
-    if (is && before + behind < 16)
-        str_append(out, text, before + len + behind);
+    while (is && is_blank_char(text[before + len + after]))
+        after++;
+    if (is && before + after < 16)
+        str_append(out, text, before + len + after);
 }
 
 // How reasoning ends, as in a message with reasoning and content. The bare mark where no message
@@ -310,20 +315,20 @@ static void probe_closing(struct probe *p, const struct chat_template *t, struct
     const char *mark = reasoning_closing(t->family);
     struct jinja_output o = {0};
     p->thinking = true;
-    if (mark && try(p, message, false, &o) && holds(&o, thought))
+    if (mark && render_probe(p, message, false, &o) && output_has(&o, thought))
         take_closing(strstr(o.text.data, thought) + sizeof thought - 1, mark, out);
     if (mark && out->len == 0)
         str_puts(out, mark);
-    (void)whole(p, out);
+    (void)is_complete(p, out);
     jinja_output_fini(&o);
 }
 
 int chat_probe(struct chat_template *t, struct err *e) {
     struct probe p = {.t = t, .e = e};
     struct chat_traits is = {.developer = jinja_mentions(t->program, "developer")};
-    if (!shows(&p, "[" USER "]", false, "a question", "")) {
+    if (!shows_both(&p, "[" USER "]", false, "a question", "")) {
         p.undefined_lists = true;
-        p.undefined_lists = shows(&p, "[" USER "]", false, "a question", "");
+        p.undefined_lists = shows_both(&p, "[" USER "]", false, "a question", "");
     }
     is.undefined_lists = p.undefined_lists;
     probe_system(&p, &is);

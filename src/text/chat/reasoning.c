@@ -10,16 +10,16 @@
 
 enum {
     MAX_MARKS = 5,
-    MOST_BLANKS = 64, // that may stand before a mark at the beginning
-    LEAST_PIECE = 3,  // bytes that tell the beginning of a mark from words such as "a <"
-    MOST_HEADER = 256 // bytes of a message's header in HARMONY
+    MAX_BLANKS = 64, // that may stand before a mark at the beginning
+    MIN_PIECE = 3,   // bytes that tell the beginning of a mark from words such as "a <"
+    MAX_HEADER = 256 // bytes of a message's header in HARMONY
 };
 
 enum state {
     START,   // nothing but blanks came: an opening mark may follow
     OPENED,  // nothing but blanks came in a block: a repeated opening mark may follow
     INSIDE,  // in a block
-    BEHIND,  // behind a block: blanks are dropped
+    AFTER,   // after a block: blanks are dropped
     CONTENT, // in the answer
     HEADER,  // HARMONY: before the body of a message
     BODY,    // HARMONY: in the body of a message
@@ -42,21 +42,22 @@ static const struct family families[REASONING_FAMILIES] = {
     [REASONING_HARMONY] = {"harmony", "<|channel|>analysis<|message|>", "<|end|>", NULL, true},
 };
 
-static bool has(const char *text, size_t n, const char *mark) {
+static bool has_mark(const char *text, size_t n, const char *mark) {
     return memmem(text, n, mark, strlen(mark)) != NULL;
 }
 
 enum reasoning_family reasoning_of_template(const char *text, size_t n) {
-    if (has(text, n, "<|channel|>") && has(text, n, "<|message|>"))
+    if (has_mark(text, n, "<|channel|>") && has_mark(text, n, "<|message|>"))
         return REASONING_HARMONY;
-    if (has(text, n, "<|channel>") && has(text, n, "<channel|>"))
+    if (has_mark(text, n, "<|channel>") && has_mark(text, n, "<channel|>"))
         return REASONING_CHANNEL;
-    if (has(text, n, "<|think|>") && has(text, n, "<|content|>"))
+    if (has_mark(text, n, "<|think|>") && has_mark(text, n, "<|content|>"))
         return REASONING_SOLAR;
     static const enum reasoning_family by_close[] = {
         REASONING_SEED, REASONING_BRACKETS, REASONING_COHERE, REASONING_APERTUS, REASONING_THINK};
     for (size_t i = 0; i < sizeof by_close / sizeof *by_close; i++)
-        if (has(text, n, families[by_close[i]].close) || has(text, n, families[by_close[i]].open))
+        if (has_mark(text, n, families[by_close[i]].close) ||
+            has_mark(text, n, families[by_close[i]].open))
             return by_close[i];
     return REASONING_NONE;
 }
@@ -98,7 +99,7 @@ struct sink {
     struct str *reasoning, *content;
 };
 
-static void drop(struct reasoning *r, size_t n) {
+static void drop_held(struct reasoning *r, size_t n) {
     if (n == 0)
         return;
     r->held.len -= n;
@@ -107,13 +108,13 @@ static void drop(struct reasoning *r, size_t n) {
 }
 
 // Takes the first n bytes out, to where the state says.
-static void emit(struct reasoning *r, size_t n, const struct sink *s) {
+static void put_held(struct reasoning *r, size_t n, const struct sink *s) {
     bool reason = r->state == INSIDE || r->state == OPENED || (r->state == BODY && r->to_reason);
     if (n == 0)
         return;
     str_append(reason ? s->reasoning : s->content, r->held.data, n);
     r->said[!reason] |= !r->framed;
-    drop(r, n);
+    drop_held(r, n);
 }
 
 // The marks of a state that may come, and what the search for them found.
@@ -127,7 +128,7 @@ struct marks {
 
 // Finds the first mark (of several at one place the longest); without one, the longest end of the
 // text that may become one is left undecided.
-static void search(const struct reasoning *r, struct marks *m) {
+static void search_marks(const struct reasoning *r, struct marks *m) {
     const char *text = r->held.data;
     size_t n = r->held.len;
     m->found = -1;
@@ -148,19 +149,19 @@ static void search(const struct reasoning *r, struct marks *m) {
     }
 }
 
-static bool blank(char c) {
+static bool is_blank_char(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
 static size_t count_blanks(const struct reasoning *r) {
     size_t n = 0;
-    while (n < r->held.len && blank(r->held.data[n]))
+    while (n < r->held.len && is_blank_char(r->held.data[n]))
         n++;
     return n;
 }
 
 // Whether a mark stands at `at`: 1 yes, 0 not yet known, -1 no.
-static int stands(const struct reasoning *r, size_t at, const char *mark) {
+static int mark_stands(const struct reasoning *r, size_t at, const char *mark) {
     size_t len = strlen(mark), rest = r->held.len - at;
     if (memcmp(r->held.data + at, mark, len < rest ? len : rest) != 0)
         return -1;
@@ -170,30 +171,30 @@ static int stands(const struct reasoning *r, size_t at, const char *mark) {
 // How much of the undecided end of a reply that was cut off is the beginning of a mark; a byte or
 // two may be words.
 static size_t lost_piece(const struct reasoning *r, size_t undecided) {
-    return r->cut && undecided >= LEAST_PIECE ? undecided : 0;
+    return r->cut && undecided >= MIN_PIECE ? undecided : 0;
 }
 
-// START and OPENED: what stands behind the blanks decides. Returns false when more is needed.
+// START and OPENED: what stands after the blanks decides. Returns false when more is needed.
 static bool step_first(struct reasoning *r, bool end) {
     const struct family *f = &families[r->family];
     size_t blanks = count_blanks(r);
-    bool inside = r->state == OPENED, far = blanks >= MOST_BLANKS;
-    int open = far ? -1 : stands(r, blanks, f->open);
-    int close = far ? -1 : stands(r, blanks, f->close);
+    bool inside = r->state == OPENED, far = blanks >= MAX_BLANKS;
+    int open = far ? -1 : mark_stands(r, blanks, f->open);
+    int close = far ? -1 : mark_stands(r, blanks, f->close);
     if (open == 1) {
-        drop(r, blanks + strlen(f->open));
+        drop_held(r, blanks + strlen(f->open));
         r->state = OPENED;
     } else if (close == 1) { // an empty block, or the stray end of one
-        drop(r, blanks + strlen(f->close));
-        r->state = BEHIND;
+        drop_held(r, blanks + strlen(f->close));
+        r->state = AFTER;
         r->closed = inside;
     } else if (!end && (open == 0 || close == 0)) {
         return false;
     } else {
         if (end && (open == 0 || close == 0) && lost_piece(r, r->held.len - blanks))
-            drop(r, r->held.len);
+            drop_held(r, r->held.len);
         if (inside && r->held.len && r->held.data[0] == '\n')
-            drop(r, 1);
+            drop_held(r, 1);
         r->state = inside ? INSIDE : CONTENT;
     }
     return true;
@@ -201,34 +202,34 @@ static bool step_first(struct reasoning *r, bool end) {
 
 static bool step_inside(struct reasoning *r, const struct sink *s, bool end) {
     struct marks m = {.text = {families[r->family].close}, .n = 1};
-    search(r, &m);
+    search_marks(r, &m);
     // One line end before the mark belongs to the mark.
     bool line = m.at > 0 && r->held.data[m.at - 1] == '\n';
     bool told = m.found < 0 && end;
     size_t lost = told ? lost_piece(r, r->held.len - m.at) : 0;
-    emit(r, told && !lost ? r->held.len : m.at - line, s);
+    put_held(r, told && !lost ? r->held.len : m.at - line, s);
     if (lost)
-        drop(r, r->held.len);
+        drop_held(r, r->held.len);
     if (m.found < 0)
         return false;
-    drop(r, m.len + line);
-    r->state = BEHIND;
+    drop_held(r, m.len + line);
+    r->state = AFTER;
     r->closed = true;
     return true;
 }
 
-static bool step_behind(struct reasoning *r, bool end) {
+static bool step_after(struct reasoning *r, bool end) {
     const struct family *f = &families[r->family];
-    drop(r, count_blanks(r));
+    drop_held(r, count_blanks(r));
     if (r->held.len == 0)
         return false;
-    int resume = f->resume ? stands(r, 0, f->resume) : -1;
+    int resume = f->resume ? mark_stands(r, 0, f->resume) : -1;
     if (resume == 0 && !end)
         return false;
     if (resume == 0)
-        drop(r, lost_piece(r, r->held.len));
+        drop_held(r, lost_piece(r, r->held.len));
     if (resume == 1)
-        drop(r, strlen(f->resume));
+        drop_held(r, strlen(f->resume));
     r->state = CONTENT;
     return true;
 }
@@ -240,13 +241,13 @@ static bool step_content(struct reasoning *r, const struct sink *s, bool end) {
         m.text[m.n++] = f->open;
     if (f->close && (f->anywhere || !r->closed)) // a stray one; later it is text like any other
         m.text[m.n++] = f->close;
-    search(r, &m);
+    search_marks(r, &m);
     size_t lost = m.found < 0 && end ? lost_piece(r, r->held.len - m.at) : 0;
-    emit(r, m.found < 0 && end ? r->held.len - lost : m.at, s);
-    drop(r, lost);
+    put_held(r, m.found < 0 && end ? r->held.len - lost : m.at, s);
+    drop_held(r, lost);
     if (m.found < 0)
         return false;
-    drop(r, m.len);
+    drop_held(r, m.len);
     if (m.text[m.found] == f->open)
         r->state = OPENED;
     return true;
@@ -279,7 +280,7 @@ static void begin_frame(struct reasoning *r, size_t n, const struct sink *s) {
     r->framed = true;
     r->state = BODY;
     str_puts(s->content, TOOL_FRAME);
-    emit(r, n, s);
+    put_held(r, n, s);
 }
 
 static void end_frame(struct reasoning *r, const struct sink *s) {
@@ -292,17 +293,17 @@ static bool step_header(struct reasoning *r, const struct sink *s, bool end) {
     static const char *const first[] = {channel_mark, message_mark, start_mark, " to="};
     int best = -1;
     for (int i = 0; i < 4; i++) {
-        int is = stands(r, 0, first[i]);
+        int is = mark_stands(r, 0, first[i]);
         best = is > best ? is : best;
     }
     if (best == 0 && end)
-        drop(r, lost_piece(r, r->held.len));
+        drop_held(r, lost_piece(r, r->held.len));
     if (best < 0 || (best == 0 && end)) { // no header: words
         begin_body(r, false, s);
         return r->held.len > 0;
     }
-    size_t most = r->held.len < MOST_HEADER ? r->held.len : MOST_HEADER;
-    const char *message = memmem(r->held.data, most, message_mark, sizeof message_mark - 1);
+    size_t max = r->held.len < MAX_HEADER ? r->held.len : MAX_HEADER;
+    const char *message = memmem(r->held.data, max, message_mark, sizeof message_mark - 1);
     if (message) {
         size_t at = (size_t)(message - r->held.data);
         bool reason = is_analysis(r->held.data, at);
@@ -310,16 +311,16 @@ static bool step_header(struct reasoning *r, const struct sink *s, bool end) {
             begin_frame(r, at + sizeof message_mark - 1, s);
             return true;
         }
-        drop(r, at + sizeof message_mark - 1);
+        drop_held(r, at + sizeof message_mark - 1);
         begin_body(r, reason, s);
-    } else if (most == MOST_HEADER) {               // longer than any header
-        while ((r->held.data[most] & 0xc0) == 0x80) // not within a character
-            most--;
+    } else if (max == MAX_HEADER) {                // longer than any header
+        while ((r->held.data[max] & 0xc0) == 0x80) // not within a character
+            max--;
         begin_body(r, false, s);
-        emit(r, most, s);
+        put_held(r, max, s);
         return true;
     } else if (end) {
-        drop(r, most);
+        drop_held(r, max);
     }
     return message != NULL;
 }
@@ -328,31 +329,31 @@ static bool step_body(struct reasoning *r, const struct sink *s, bool end) {
     struct marks m = {
         .text = {harmony_ends[0], harmony_ends[1], harmony_ends[2], start_mark, channel_mark},
         .n = MAX_MARKS};
-    search(r, &m);
+    search_marks(r, &m);
     size_t lost = m.found < 0 && end ? lost_piece(r, r->held.len - m.at) : 0;
-    emit(r, m.found < 0 && end ? r->held.len - lost : m.at, s);
-    drop(r, lost);
+    put_held(r, m.found < 0 && end ? r->held.len - lost : m.at, s);
+    drop_held(r, lost);
     if (m.found < 0)
         return false;
     if (m.found < 3 && r->framed)
-        emit(r, m.len, s);
+        put_held(r, m.len, s);
     else if (m.found < 3)
-        drop(r, m.len);
+        drop_held(r, m.len);
     end_frame(r, s);
     r->state = HEADER;
     return true;
 }
 
 // One step; false when nothing more can be decided.
-static bool step(struct reasoning *r, const struct sink *s, bool end) {
+static bool step_state(struct reasoning *r, const struct sink *s, bool end) {
     switch ((enum state)r->state) {
     case START:
     case OPENED:
         return step_first(r, end);
     case INSIDE:
         return step_inside(r, s, end);
-    case BEHIND:
-        return step_behind(r, end);
+    case AFTER:
+        return step_after(r, end);
     case CONTENT:
         return step_content(r, s, end);
     case HEADER:
@@ -363,9 +364,9 @@ static bool step(struct reasoning *r, const struct sink *s, bool end) {
     return step_body(r, s, end);
 }
 
-static void run(struct reasoning *r, bool end, struct str *reasoning, struct str *content) {
+static void read_held(struct reasoning *r, bool end, struct str *reasoning, struct str *content) {
     const struct sink s = {reasoning, content};
-    while (!r->held.failed && r->held.len > 0 && step(r, &s, end))
+    while (!r->held.failed && r->held.len > 0 && step_state(r, &s, end))
         continue;
     if (r->held.failed)
         reasoning->failed = content->failed = true;
@@ -374,12 +375,12 @@ static void run(struct reasoning *r, bool end, struct str *reasoning, struct str
 void reasoning_push(struct reasoning *r, const char *bytes, size_t n, struct str *reasoning,
                     struct str *content) {
     utf8_stream_push(&r->utf8, bytes, n, &r->held);
-    run(r, false, reasoning, content);
+    read_held(r, false, reasoning, content);
 }
 
 void reasoning_end(struct reasoning *r, struct str *reasoning, struct str *content) {
     utf8_stream_end(&r->utf8, &r->held);
-    run(r, true, reasoning, content);
+    read_held(r, true, reasoning, content);
     end_frame(r, &(struct sink){reasoning, content});
 }
 

@@ -32,7 +32,7 @@ const char *reasoning_name(enum reasoning_family f); // "none", "think", ...
 // The mark that begins a block of reasoning, and the one that ends it; NULL: it has none.
 const char *reasoning_opening(enum reasoning_family f);
 const char *reasoning_closing(enum reasoning_family f);
-// Whether a block may begin behind words, too; otherwise only at the beginning of a reply.
+// Whether a block may begin after words, too; otherwise only at the beginning of a reply.
 bool reasoning_anywhere(enum reasoning_family f);
 
 // One reply. A zeroed one is of REASONING_NONE.
@@ -43,7 +43,7 @@ struct reasoning {
     bool said[2];   // something came out: reasoning, content
     bool to_reason; // HARMONY: the open message is reasoning
     // HARMONY: a message to a tool goes to the content with its header and its end, between the
-    // bytes FF and FE (text/tools/calls.h reads it). Set behind reasoning_init; else it is content.
+    // bytes FF and FE (text/tools/calls.h reads it). Set after reasoning_init; else it is content.
     bool frames;
     bool framed; // the open message is such a one
     bool cut; // set before reasoning_end: the reply was cut off, so that a piece of a mark at its

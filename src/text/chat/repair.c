@@ -20,12 +20,12 @@ struct repair {
     struct err *e;
 };
 
-static struct jinja_value words(const struct repair *r, const char *text) {
+static struct jinja_value template_words(const struct repair *r, const char *text) {
     return jinja_string(r->c, text, strlen(text), false);
 }
 
-static void put(const struct repair *r, struct jinja_value m, const char *key,
-                struct jinja_value v) {
+static void put_member(const struct repair *r, struct jinja_value m, const char *key,
+                       struct jinja_value v) {
     jinja_put_member(r->c, m, key, v);
 }
 
@@ -90,8 +90,8 @@ static int join_parts(const struct repair *r, const struct json *v, struct jinja
 
 static struct jinja_value text_part(const struct repair *r, struct jinja_value text) {
     struct jinja_value part = jinja_dict(r->c, true);
-    put(r, part, "type", words(r, "text"));
-    put(r, part, "text", text);
+    put_member(r, part, "type", template_words(r, "text"));
+    put_member(r, part, "text", text);
     return part;
 }
 
@@ -116,7 +116,7 @@ static int put_content(const struct repair *r, const struct json *v, struct jinj
     else if (json_kind_of(v) == JSON_STRING)
         out = jinja_from_json(r->c, v, true);
     else if (!(has_calls && r->t->traits.null_content))
-        out = words(r, "");
+        out = template_words(r, "");
     size_t n = 0;
     if (out.kind == JINJA_STRING)
         jinja_bytes(out, &n);
@@ -127,22 +127,24 @@ static int put_content(const struct repair *r, const struct json *v, struct jinj
         jinja_append(r->c, list, text_part(r, out));
         out = list;
     }
-    put(r, m, "content", out);
+    put_member(r, m, "content", out);
     return rc;
 }
 
+static const char *const reasoning_names[] = {"reasoning_content", "thinking", "reasoning"};
+
 // Reasoning of an earlier reply, whatever the client calls it, under the names that templates read.
-static void put_reasoning(const struct repair *r, const struct json *from, struct jinja_value m) {
-    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+static void put_reasoning_names(const struct repair *r, const struct json *from,
+                                struct jinja_value m) {
     const struct json *text = NULL;
     for (int i = 0; i < 3; i++) {
-        const struct json *v = json_get(from, names[i]);
+        const struct json *v = json_get(from, reasoning_names[i]);
         if (!text && json_kind_of(v) == JSON_STRING && json_str(v, NULL)[0])
             text = v;
-        jinja_remove_member(m, names[i]);
+        jinja_remove_member(m, reasoning_names[i]);
     }
     for (int i = 0; text && i < 3; i++)
-        put(r, m, names[i], jinja_from_json(r->c, text, true));
+        put_member(r, m, reasoning_names[i], jinja_from_json(r->c, text, true));
 }
 
 // A text of JSON as a value; the text itself when it is none, or no object.
@@ -173,13 +175,13 @@ static int put_arguments(const struct repair *r, const struct json *v, struct ji
     if (r->t->traits.text_arguments && kind == JSON_OBJECT)
         rc = jinja_json(r->c, jinja_from_json(r->c, v, true), &out, r->e);
     else if (r->t->traits.text_arguments)
-        out = kind == JSON_NULL ? words(r, "{}") : jinja_from_json(r->c, v, true);
+        out = kind == JSON_NULL ? template_words(r, "{}") : jinja_from_json(r->c, v, true);
     else if (kind == JSON_STRING)
         rc = parse_arguments(r, v, &out);
     else
         out = kind == JSON_NULL ? jinja_dict(r->c, true) : jinja_from_json(r->c, v, true);
     if (!rc)
-        put(r, function, "arguments", out);
+        put_member(r, function, "arguments", out);
     return rc;
 }
 
@@ -191,7 +193,7 @@ static bool is_short(const char *id) {
     return n == 9 && !id[n];
 }
 
-// Ids as the template wants them, one for each of the request's.
+// Ids as the template takes them, one for each of the request's.
 static struct jinja_value take_id(struct repair *r, const struct json *id) {
     char made[24];
     const char *text = json_str(id, NULL);
@@ -203,12 +205,12 @@ static struct jinja_value take_id(struct repair *r, const struct json *id) {
              (long long)(r->n_calls % 100000000));
     out = jinja_string(r->c, made, strlen(made), true);
     if (text)
-        put(r, r->ids, text, out);
+        put_member(r, r->ids, text, out);
     return out;
 }
 
-static int put_call(struct repair *r, const struct json *call, struct jinja_value list, size_t i,
-                    size_t k) {
+static int put_tool_call(struct repair *r, const struct json *call, struct jinja_value list,
+                         size_t i, size_t k) {
     const struct json *from = json_get(call, "function");
     const char *name = json_str(json_get(from, "name"), NULL), *id;
     if (!name)
@@ -218,10 +220,10 @@ static int put_call(struct repair *r, const struct json *call, struct jinja_valu
                        i, k);
     struct jinja_value out = jinja_from_json(r->c, call, true);
     struct jinja_value function = jinja_member(out, "function");
-    put(r, out, "type", words(r, "function"));
-    put(r, out, "id", take_id(r, json_get(call, "id")));
+    put_member(r, out, "type", template_words(r, "function"));
+    put_member(r, out, "id", take_id(r, json_get(call, "id")));
     if ((id = json_str(json_get(call, "id"), NULL)) != NULL)
-        put(r, r->calls, id, jinja_member(function, "name"));
+        put_member(r, r->calls, id, jinja_member(function, "name"));
     r->n_calls++;
     jinja_append(r->c, list, out);
     return put_arguments(r, json_get(from, "arguments"), function, i, k);
@@ -234,9 +236,9 @@ static int put_calls(struct repair *r, const struct json *calls, struct jinja_va
         return err_set(r->e, ERR_FORMAT, "messages[%zu].tool_calls is not a list", i);
     jinja_remove_member(m, "tool_calls");
     for (size_t k = 0; k < json_len(calls) && !rc; k++)
-        rc = put_call(r, json_at(calls, k), list, i, k);
+        rc = put_tool_call(r, json_at(calls, k), list, i, k);
     if (json_len(calls) > 0)
-        put(r, m, "tool_calls", list);
+        put_member(r, m, "tool_calls", list);
     return rc;
 }
 
@@ -253,27 +255,27 @@ static int put_older_call(struct repair *r, const struct json *call, struct jinj
                        i);
     r->older = take_id(r, NULL);
     r->n_calls++;
-    put(r, out, "type", words(r, "function"));
-    put(r, out, "id", r->older);
-    put(r, function, "name", jinja_from_json(r->c, name, true));
-    put(r, out, "function", function);
+    put_member(r, out, "type", template_words(r, "function"));
+    put_member(r, out, "id", r->older);
+    put_member(r, function, "name", jinja_from_json(r->c, name, true));
+    put_member(r, out, "function", function);
     jinja_append(r->c, list, out);
     jinja_remove_member(m, "function_call");
-    put(r, m, "tool_calls", list);
+    put_member(r, m, "tool_calls", list);
     return put_arguments(r, json_get(call, "arguments"), function, i, 0);
 }
 
 // A result: its id as that of the call was changed, and the name of what was called.
-static void put_result(const struct repair *r, const struct json *from, struct jinja_value m) {
+static void put_tool_result(const struct repair *r, const struct json *from, struct jinja_value m) {
     const char *id = json_str(json_get(from, "tool_call_id"), NULL);
     struct jinja_value changed = id ? jinja_member(r->ids, id) : (struct jinja_value){0};
     struct jinja_value name = id ? jinja_member(r->calls, id) : (struct jinja_value){0};
     if (changed.kind == JINJA_STRING)
-        put(r, m, "tool_call_id", changed);
+        put_member(r, m, "tool_call_id", changed);
     if (name.kind == JINJA_STRING && json_kind_of(json_get(from, "name")) == JSON_NULL)
-        put(r, m, "name", name);
+        put_member(r, m, "name", name);
     if (!id && r->older.kind == JINJA_STRING)
-        put(r, m, "tool_call_id", r->older);
+        put_member(r, m, "tool_call_id", r->older);
 }
 
 static int find_role(const struct repair *r, const struct json *m, size_t i, enum chat_role *out) {
@@ -318,9 +320,9 @@ static int take_message(struct repair *r, const struct json *m, size_t i, enum c
     bool has_calls = *role == CHAT_ASSISTANT && (json_len(calls) > 0 || in_older);
     struct jinja_value out = jinja_from_json(r->c, m, true);
     json_each(m, drop_null, &out);
-    put(r, out, "role", words(r, chat_roles[*role]));
+    put_member(r, out, "role", template_words(r, chat_roles[*role]));
     if (*role == CHAT_ASSISTANT)
-        put_reasoning(r, m, out);
+        put_reasoning_names(r, m, out);
     bool thought = jinja_member(out, "reasoning_content").kind == JINJA_STRING;
     if (has_calls && thought && r->t->traits.one_of_both)
         content = NULL;
@@ -328,7 +330,7 @@ static int take_message(struct repair *r, const struct json *m, size_t i, enum c
     if (!rc && *role == CHAT_ASSISTANT)
         rc = in_older ? put_older_call(r, older, out, i) : put_calls(r, calls, out, i);
     if (*role == CHAT_TOOL)
-        put_result(r, m, out);
+        put_tool_result(r, m, out);
     jinja_append(r->c, r->list, out);
     return rc;
 }
@@ -395,11 +397,11 @@ static struct jinja_value first_of(const struct repair *r, enum chat_role role, 
     return (struct jinja_value){0};
 }
 
-static int no_memory(const struct repair *r) {
+static int no_message_memory(const struct repair *r) {
     return err_set(r->e, ERR_MEMORY, "no memory for the system messages");
 }
 
-// Words of the system, messages [from, to), behind the last message of the list: at the end of the
+// Words of the system, messages [from, to), after the last message of the list: at the end of the
 // user's or a tool's, else kept for the next one.
 static int take_late(const struct repair *r, struct jinja_value list, size_t from, size_t to,
                      struct str *kept) {
@@ -413,9 +415,9 @@ static int take_late(const struct repair *r, struct jinja_value list, size_t fro
     for (size_t i = from; i < to; i++)
         add_words(into, jinja_at(r->list, i));
     str_puts(into, "");
-    int rc = into->failed ? no_memory(r) : 0;
+    int rc = into->failed ? no_message_memory(r) : 0;
     if (!rc && into == &text)
-        put(r, last, "content", as_content(r, &text, tool ? CHAT_TOOL : CHAT_USER));
+        put_member(r, last, "content", as_content(r, &text, tool ? CHAT_TOOL : CHAT_USER));
     str_fini(&text);
     return rc;
 }
@@ -424,8 +426,8 @@ static int take_late(const struct repair *r, struct jinja_value list, size_t fro
 static struct jinja_value new_message(const struct repair *r, enum chat_role role,
                                       const struct str *text) {
     struct jinja_value m = jinja_dict(r->c, true);
-    put(r, m, "role", words(r, chat_roles[role]));
-    put(r, m, "content", as_content(r, text, role));
+    put_member(r, m, "role", template_words(r, chat_roles[role]));
+    put_member(r, m, "content", as_content(r, text, role));
     return m;
 }
 
@@ -441,9 +443,9 @@ static int put_late(const struct repair *r, struct jinja_value list, struct jinj
     } else {
         jinja_append(r->c, list, new_message(r, CHAT_USER, kept));
     }
-    int rc = kept->failed ? no_memory(r) : 0;
+    int rc = kept->failed ? no_message_memory(r) : 0;
     if (!rc && user)
-        put(r, m, "content", as_content(r, kept, CHAT_USER));
+        put_member(r, m, "content", as_content(r, kept, CHAT_USER));
     str_clear(kept);
     return rc;
 }
@@ -468,9 +470,9 @@ static int merge_system(const struct repair *r, struct jinja_value *out) {
         if (text.len)
             jinja_append(r->c, list, into);
     }
-    int rc = text.failed ? no_memory(r) : 0;
+    int rc = text.failed ? no_message_memory(r) : 0;
     if (!rc && text.len && into.kind != JINJA_ABSENT)
-        put(r, into, "content", as_content(r, &text, never ? CHAT_USER : CHAT_SYSTEM));
+        put_member(r, into, "content", as_content(r, &text, never ? CHAT_USER : CHAT_SYSTEM));
     str_fini(&text);
     for (size_t i = 0; i < jinja_count(r->list) && !rc; i++) {
         struct jinja_value m = jinja_at(r->list, i);
@@ -492,7 +494,7 @@ static int merge_system(const struct repair *r, struct jinja_value *out) {
     return rc;
 }
 
-// Calls behind the words of their message, for a template that knows none.
+// Calls after the words of their message, for a template that knows none.
 static int say_calls(const struct repair *r, struct jinja_value m) {
     const struct tool_format *form = &tool_formats[TOOLS_HERMES];
     struct jinja_value calls = jinja_member(m, "tool_calls");
@@ -517,9 +519,9 @@ static int say_calls(const struct repair *r, struct jinja_value m) {
         str_printf(&text, "}\n%s", form->close);
     }
     str_puts(&text, "");
-    rc = rc ? rc : text.failed ? no_memory(r) : 0;
+    rc = rc ? rc : text.failed ? no_message_memory(r) : 0;
     if (!rc)
-        put(r, m, "content", as_content(r, &text, CHAT_ASSISTANT));
+        put_member(r, m, "content", as_content(r, &text, CHAT_ASSISTANT));
     jinja_remove_member(m, "tool_calls");
     str_fini(&text);
     return rc;
@@ -531,14 +533,14 @@ static int say_result(const struct repair *r, struct jinja_value *m) {
     str_puts(&text, "<tool_response>\n");
     append_words(&text, jinja_member(*m, "content"));
     str_puts(&text, "\n</tool_response>");
-    int rc = text.failed ? no_memory(r) : 0;
+    int rc = text.failed ? no_message_memory(r) : 0;
     if (!rc)
         *m = new_message(r, CHAT_USER, &text);
     str_fini(&text);
     return rc;
 }
 
-// Calls of list[i], a message each, in front of their results, which follow it: *end is behind
+// Calls of list[i], a message each, in front of their results, which follow it: *end is after
 // them.
 static void split_calls(const struct repair *r, struct jinja_value list, size_t i, size_t *end,
                         struct jinja_value out) {
@@ -549,7 +551,7 @@ static void split_calls(const struct repair *r, struct jinja_value list, size_t 
          ++*end) {
         const char *id = jinja_bytes(jinja_member(jinja_at(list, *end), "tool_call_id"), &n);
         if (id)
-            put(r, results, id, jinja_at(list, *end));
+            put_member(r, results, id, jinja_at(list, *end));
     }
     for (size_t k = 0; k < jinja_count(calls); k++) {
         const struct str nothing = {.data = ""};
@@ -557,13 +559,13 @@ static void split_calls(const struct repair *r, struct jinja_value list, size_t 
         struct jinja_value one = jinja_list(r->c, true);
         const char *id = jinja_bytes(jinja_member(jinja_at(calls, k), "id"), &n);
         if (k && r->t->traits.null_content)
-            put(r, part, "content", jinja_none());
+            put_member(r, part, "content", jinja_none());
         jinja_append(r->c, one, jinja_at(calls, k));
-        put(r, part, "tool_calls", one);
+        put_member(r, part, "tool_calls", one);
         jinja_append(r->c, out, part);
         if (id && jinja_member(results, id).kind == JINJA_DICT) {
             jinja_append(r->c, out, jinja_member(results, id));
-            put(r, placed, id, jinja_bool(true));
+            put_member(r, placed, id, jinja_bool(true));
         }
     }
     for (size_t k = i + 1; k < *end; k++) {
@@ -588,7 +590,7 @@ static int place_messages(const struct repair *r, struct jinja_value *list) {
         if (!rc && is->plain_results && is_role(m, CHAT_TOOL))
             rc = say_result(r, &m);
         if (system && n == 1 && is->lone_system)
-            put(r, m, "role", words(r, chat_roles[CHAT_USER]));
+            put_member(r, m, "role", template_words(r, chat_roles[CHAT_USER]));
         if (answer && !spoken && is->user_first)
             jinja_append(r->c, out, new_message(r, CHAT_USER, &(struct str){.data = ""}));
         spoken = spoken || !system;
@@ -604,10 +606,9 @@ static int place_messages(const struct repair *r, struct jinja_value *list) {
     return rc;
 }
 
-// The words of list[from, to) behind those of an earlier message, and its reasoning likewise.
+// The words of list[from, to) after those of an earlier message, and its reasoning likewise.
 static int join_words(const struct repair *r, struct jinja_value into, struct jinja_value list,
                       size_t from, size_t to) {
-    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     enum chat_role role = is_role(into, CHAT_TOOL)   ? CHAT_TOOL
                           : is_role(into, CHAT_USER) ? CHAT_USER
                                                      : CHAT_ASSISTANT;
@@ -617,30 +618,30 @@ static int join_words(const struct repair *r, struct jinja_value into, struct ji
         add_words(&text, jinja_at(list, i));
     str_puts(&text, "");
     if (!text.failed)
-        put(r, into, "content", as_content(r, &text, role));
+        put_member(r, into, "content", as_content(r, &text, role));
     for (int k = 0; k < 3 && !text.failed; k++) {
         str_clear(&text);
-        append_words(&text, jinja_member(into, names[k]));
+        append_words(&text, jinja_member(into, reasoning_names[k]));
         for (size_t i = from; i < to; i++) {
-            struct jinja_value thought = jinja_member(jinja_at(list, i), names[k]);
+            struct jinja_value thought = jinja_member(jinja_at(list, i), reasoning_names[k]);
             if (text.len && thought.kind == JINJA_STRING)
                 str_puts(&text, "\n\n");
             append_words(&text, thought);
         }
         if (!text.failed && text.len)
-            put(r, into, names[k], jinja_string(r->c, text.data, text.len, true));
+            put_member(r, into, reasoning_names[k], jinja_string(r->c, text.data, text.len, true));
     }
-    int rc = text.failed ? no_memory(r) : 0;
+    int rc = text.failed ? no_message_memory(r) : 0;
     str_fini(&text);
     return rc;
 }
 
-// Whether the template refuses m behind the message `last`, so that its words go there.
+// Whether the template refuses m after the message `last`, so that its words go there.
 static bool is_joined(const struct repair *r, struct jinja_value last, struct jinja_value m) {
     const struct chat_traits *is = &r->t->traits;
     if (is_role(m, CHAT_USER))
         return (is->join_users && is_role(last, CHAT_USER)) ||
-               (is->user_behind && is_role(last, CHAT_TOOL));
+               (is->user_after && is_role(last, CHAT_TOOL));
     return is->join_answers && is_role(m, CHAT_ASSISTANT) && is_role(last, CHAT_ASSISTANT) &&
            jinja_member(m, "tool_calls").kind == JINJA_ABSENT &&
            jinja_member(last, "tool_calls").kind == JINJA_ABSENT;
@@ -665,7 +666,6 @@ static int join_turns(const struct repair *r, struct jinja_value *list) {
 
 // Whether a message is the assistant's and says nothing at all.
 static bool is_empty_answer(const struct json *m) {
-    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     const char *role = json_str(json_get(m, "role"), NULL);
     const struct json *content = json_get(m, "content");
     size_t n = 0;
@@ -675,7 +675,7 @@ static bool is_empty_answer(const struct json *m) {
         json_len(json_get(m, "tool_calls")) > 0)
         return false;
     for (int i = 0; i < 3 && n == 0; i++)
-        json_str(json_get(m, names[i]), &n);
+        json_str(json_get(m, reasoning_names[i]), &n);
     if (n == 0 && json_kind_of(content) == JSON_STRING)
         json_str(content, &n);
     for (size_t i = 0; json_kind_of(content) == JSON_ARRAY && i < json_len(content) && n == 0; i++)

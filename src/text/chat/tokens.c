@@ -64,7 +64,7 @@ struct walk {
     size_t n;               // old tokens that spell the text up to `at`
 };
 
-// Whether the text of w->text comes next; goes behind it.
+// Whether the text of w->text comes next; goes past it.
 static bool text_follows(struct walk *w) {
     const struct str *x = &w->x->text;
     if (w->text.len > x->len - w->at ||
@@ -83,7 +83,7 @@ static bool is_trusted(struct walk *w, size_t begin) {
 }
 
 // One old token; false when the new text goes on otherwise.
-static bool walk_token(struct walk *w, int32_t id, size_t behind) {
+static bool walk_token(struct walk *w, int32_t id, size_t after) {
     str_clear(&w->bytes);
     str_clear(&w->text);
     tokenizer_decode(w->t, id, false, &w->bytes);
@@ -103,7 +103,7 @@ static bool walk_token(struct walk *w, int32_t id, size_t behind) {
     if (control && w->at > begin) {
         if (!is_trusted(w, begin))
             return false;
-        w->keep = behind;
+        w->keep = after;
         w->from = w->at;
     }
     return true;
@@ -112,7 +112,7 @@ static bool walk_token(struct walk *w, int32_t id, size_t behind) {
 // Walks along all old tokens. True when they end inside the new text, at w->at; the border is
 // then still that of the last control token.
 static bool walk_all(struct walk *w, const struct chat_tokens *before) {
-    // A BOS in front that the vocabulary wants and the template does not print stands for no text.
+    // A BOS in front that the vocabulary adds and the template does not print stands for no text.
     bool bos = before->n > 0 && tokenizer_add_bos(w->t) && before->ids[0] == tokenizer_bos(w->t);
     if (bos && !walk_token(w, before->ids[0], 1)) {
         w->keep = 1;
@@ -165,9 +165,9 @@ static int encode_all(const struct tokenizer *t, const struct chat_text *x,
     return 0;
 }
 
-int chat_encode_behind(const struct tokenizer *t, const struct chat_text *x,
-                       const struct chat_tokens *before, size_t *keep, struct token_list *out,
-                       struct err *e) {
+int chat_encode_after(const struct tokenizer *t, const struct chat_text *x,
+                      const struct chat_tokens *before, size_t *keep, struct token_list *out,
+                      struct err *e) {
     struct walk w = {.t = t, .x = x};
     size_t first = out->count;
     bool whole = false;
@@ -194,7 +194,7 @@ int chat_encode_behind(const struct tokenizer *t, const struct chat_text *x,
 
 // Where others part.
 
-// Stands in the place of a message; nobody writes it.
+// Stands in the place of a message; no message has it.
 static const char other_words[] = "\xEF\xBF\xBC";
 
 static int copy_but_content(void *arg, const char *key, size_t n, const struct json *v) {

@@ -31,8 +31,6 @@ static const struct jinja_builtin *methods_of(struct jinja_value v) {
         return jinja_methods_string;
     case JINJA_LIST:
         return jinja_methods_list;
-    case JINJA_TUPLE:
-        return jinja_methods_tuple;
     case JINJA_DICT:
         return jinja_methods_dict;
     default:
@@ -41,8 +39,8 @@ static const struct jinja_builtin *methods_of(struct jinja_value v) {
 }
 
 // What getattr() of Python gives; JINJA_ABSENT for none.
-static int attribute(struct jinja_context *c, struct jinja_value v, const struct jinja_string *name,
-                     struct jinja_value *out) {
+static int read_attribute(struct jinja_context *c, struct jinja_value v,
+                          const struct jinja_string *name, struct jinja_value *out) {
     *out = (struct jinja_value){0};
     if (v.kind == JINJA_LOOP)
         return jinja_loop_attribute(c, v.as.p, name, out);
@@ -79,15 +77,13 @@ static int item_of_string(struct jinja_context *c, const struct jinja_string *s,
     int rc = jinja_charge(c, s->n == s->chars ? 0 : s->n / 8);
     if (rc)
         return rc;
-    size_t from = jinja_byte_of(s, (size_t)i), to = from + 1;
-    while (to < s->n && ((unsigned char)s->bytes[to] & 0xC0) == 0x80)
-        to++;
-    return jinja_substring(c, s, from, to, out);
+    size_t from = jinja_byte_of(s, (size_t)i);
+    return jinja_substring(c, s, from, jinja_code_after(s, from), out);
 }
 
 // What v[key] of Python gives; JINJA_ABSENT where that raises.
-static int item(struct jinja_context *c, struct jinja_value v, struct jinja_value key,
-                struct jinja_value *out) {
+static int read_item(struct jinja_context *c, struct jinja_value v, struct jinja_value key,
+                     struct jinja_value *out) {
     *out = (struct jinja_value){0};
     if (v.kind == JINJA_DICT)
         return item_of_dict(c, v.as.m, key, out);
@@ -116,9 +112,9 @@ int jinja_get_attribute(struct jinja_context *c, struct jinja_value v, struct ji
                         struct jinja_value *out) {
     if (v.kind == JINJA_UNDEFINED)
         return jinja_fail_undefined(c, v);
-    int rc = attribute(c, v, name.as.s, out);
+    int rc = read_attribute(c, v, name.as.s, out);
     if (!rc && !out->kind)
-        rc = item(c, v, name, out);
+        rc = read_item(c, v, name, out);
     return rc ? rc : or_missing(c, v, name, out);
 }
 
@@ -126,9 +122,9 @@ int jinja_get_item(struct jinja_context *c, struct jinja_value v, struct jinja_v
                    struct jinja_value *out) {
     if (v.kind == JINJA_UNDEFINED)
         return jinja_fail_undefined(c, v);
-    int rc = item(c, v, key, out);
+    int rc = read_item(c, v, key, out);
     if (!rc && !out->kind && key.kind == JINJA_STRING)
-        rc = attribute(c, v, key.as.s, out);
+        rc = read_attribute(c, v, key.as.s, out);
     return rc ? rc : or_missing(c, v, key, out);
 }
 
@@ -181,18 +177,13 @@ static int slice_string(struct jinja_context *c, const struct jinja_string *s, s
     size_t mark = jinja_mark(c), at = jinja_byte_of(s, (size_t)cut.start);
     int rc = 0;
     for (int64_t i = 0; i < cut.n && !rc; i++) {
-        size_t end = at + 1;
-        while (end < s->n && ((unsigned char)s->bytes[end] & 0xC0) == 0x80)
-            end++;
-        rc = jinja_put_range(c, s, at, end);
+        rc = jinja_put_range(c, s, at, jinja_code_after(s, at));
         if (i + 1 == cut.n)
             break;
         for (int64_t k = 0; k < cut.step; k++)
-            for (at++; at < s->n && ((unsigned char)s->bytes[at] & 0xC0) == 0x80;)
-                at++;
+            at = jinja_code_after(s, at);
         for (int64_t k = 0; k > cut.step; k--)
-            for (at--; at > 0 && ((unsigned char)s->bytes[at] & 0xC0) == 0x80;)
-                at--;
+            at = jinja_code_before(s, at);
     }
     return rc ? rc : jinja_take(c, mark, out);
 }
@@ -209,37 +200,23 @@ static int slice_list(struct jinja_context *c, struct jinja_value v, struct cut 
     return 0;
 }
 
-static int slice_range(struct jinja_context *c, const struct jinja_range *r, struct cut cut,
-                       struct jinja_value *out) {
-    struct jinja_range *part = jinja_alloc(c, sizeof *part);
-    if (!part)
-        return c->e.code;
-    part->start = r->start + cut.start * r->step;
-    part->step = r->step * cut.step;
-    part->stop = part->start + cut.n * part->step;
-    part->n = cut.n;
-    *out = (struct jinja_value){.kind = JINJA_RANGE, .as.p = part};
-    return 0;
-}
-
 int jinja_get_slice(struct jinja_context *c, struct jinja_value v, const struct jinja_value part[3],
                     struct jinja_value *out) {
     struct cut cut;
     if (v.kind == JINJA_UNDEFINED)
         return jinja_fail_undefined(c, v);
-    const struct jinja_range *r = v.kind == JINJA_RANGE ? v.as.p : NULL;
     bool list = v.kind == JINJA_LIST || v.kind == JINJA_TUPLE;
-    if (!r && !list && v.kind != JINJA_STRING)
+    if (v.kind == JINJA_RANGE)
+        return jinja_fail(c, ERR_USAGE, "a slice of a range is not supported here");
+    if (!list && v.kind != JINJA_STRING)
         return jinja_fail(c, ERR_USAGE, "'%s' object cannot be sliced", jinja_type(v));
-    int64_t n = r ? r->n : list ? (int64_t)v.as.l->n : (int64_t)jinja_chars(v.as.s);
+    int64_t n = list ? (int64_t)v.as.l->n : (int64_t)jinja_chars(v.as.s);
     int rc = find_cut(c, part, n, &cut);
     if (!rc && v.kind == JINJA_STRING)
         rc = jinja_charge(c, v.as.s->n / (v.as.s->n == (size_t)n ? 64 : 8) +
                                  (cut.step == 1 ? 0 : (size_t)cut.n));
     if (rc)
         return rc;
-    if (r)
-        return slice_range(c, r, cut, out);
     return list ? slice_list(c, v, cut, out) : slice_string(c, v.as.s, cut, out);
 }
 

@@ -63,9 +63,8 @@ struct jinja_node {
 struct jinja {
     struct jinja_context *store; // where nodes and constants live; not for rendering
     struct jinja_node *body;
-    struct jinja_dict *ids;    // name -> place
-    struct jinja_value *names; // [ids->n] strings
-    struct jinja_dict *words;  // what jinja_mentions finds
+    struct jinja_dict *ids;   // name -> place
+    struct jinja_dict *words; // what jinja_mentions finds
 };
 
 // The name that every template has, at this place.

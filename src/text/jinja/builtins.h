@@ -43,7 +43,6 @@ extern const struct jinja_builtin jinja_tests[];
 extern const struct jinja_builtin jinja_functions[];
 extern const struct jinja_builtin jinja_methods_string[];
 extern const struct jinja_builtin jinja_methods_list[];
-extern const struct jinja_builtin jinja_methods_tuple[];
 extern const struct jinja_builtin jinja_methods_dict[];
 
 // The row of a name; NULL when there is none.

@@ -12,14 +12,13 @@
 
 enum { INDEX_FROM = 9 };
 
-// Whoever chooses the keys cannot choose collisions: where the program lies differs from run to
-// run.
+// Keys cannot be chosen to collide: the address of the program differs from run to run.
 static uint64_t seed_of_run(void) {
     static const char anchor;
     return (uint64_t)(uintptr_t)&anchor;
 }
 
-static uint64_t mix(uint64_t x) {
+static uint64_t mix_hash(uint64_t x) {
     x ^= x >> 33;
     x *= 0xFF51AFD7ED558CCDu;
     x ^= x >> 33;
@@ -42,18 +41,18 @@ int jinja_hash(struct jinja_context *c, struct jinja_value v, uint64_t *hash) {
         *hash = hash_text(v.as.s);
         break;
     case JINJA_BOOL:
-        *hash = mix(v.as.b);
+        *hash = mix_hash(v.as.b);
         break;
     case JINJA_INT:
-        *hash = mix((uint64_t)v.as.i);
+        *hash = mix_hash((uint64_t)v.as.i);
         break;
     case JINJA_FLOAT:
         if (fabs(v.as.d) < 9e18 && v.as.d == floor(v.as.d)) {
-            *hash = mix((uint64_t)(int64_t)v.as.d);
+            *hash = mix_hash((uint64_t)(int64_t)v.as.d);
             break;
         }
         memcpy(hash, &v.as.d, sizeof *hash);
-        *hash = mix(*hash);
+        *hash = mix_hash(*hash);
         break;
     case JINJA_LIST:
     case JINJA_DICT:
@@ -62,20 +61,20 @@ int jinja_hash(struct jinja_context *c, struct jinja_value v, uint64_t *hash) {
         rc = jinja_enter(c);
         if (rc)
             return rc;
-        *hash = mix(v.as.l->n);
+        *hash = mix_hash(v.as.l->n);
         for (size_t i = 0; i < v.as.l->n && !rc; i++) {
             uint64_t h = 0;
             rc = jinja_hash(c, v.as.l->items[i], &h);
-            *hash = mix(*hash * 31 + h);
+            *hash = mix_hash(*hash * 31 + h);
         }
         jinja_leave(c);
         break;
     case JINJA_UNDEFINED:
     case JINJA_NONE:
-        *hash = mix(v.kind);
+        *hash = mix_hash(v.kind);
         break;
     default:
-        *hash = mix((uint64_t)(uintptr_t)v.as.p);
+        *hash = mix_hash((uint64_t)(uintptr_t)v.as.p);
         break;
     }
     return rc;

@@ -9,7 +9,26 @@
 #include "text/jinja/iterate.h"
 #include "text/jinja/repr.h"
 
-struct jinja_scope *jinja_scope_new(struct jinja_context *c, struct jinja_scope *parent) {
+struct jinja_slot {
+    int id;
+    struct jinja_value value;
+};
+
+// The variables of a loop's pass, a macro's call or a block. A macro keeps the scope it was made
+// in.
+struct jinja_scope {
+    struct jinja_scope *parent; // NULL: the variables of the whole template
+    struct jinja_slot *slots;
+    int n, cap;
+};
+
+static int assign_target(struct jinja_context *c, const struct jinja_node *target,
+                         struct jinja_value v);
+static int eval_node(struct jinja_context *c, const struct jinja_node *node,
+                     struct jinja_value *out);
+
+// A new scope inside of `parent`, which becomes the current one only by the caller's doing.
+static struct jinja_scope *new_scope(struct jinja_context *c, struct jinja_scope *parent) {
     struct jinja_scope *s = jinja_alloc(c, sizeof *s);
     if (s)
         *s = (struct jinja_scope){.parent = parent};
@@ -55,7 +74,8 @@ static int look_up(struct jinja_context *c, int id, struct jinja_value *out) {
     return jinja_charge(c, looked / PER_STEP);
 }
 
-int jinja_assign(struct jinja_context *c, int id, struct jinja_value v) {
+// Assigns in the current scope.
+static int assign_name(struct jinja_context *c, int id, struct jinja_value v) {
     if (c->scope)
         return set_in_scope(c, c->scope, id, v);
     c->globals[id] = v;
@@ -75,7 +95,7 @@ static int assign_tuple(struct jinja_context *c, const struct jinja_node *target
         if (rc == 0)
             return jinja_fail(c, ERR_USAGE, "not enough values to unpack (expected %d, got %d)",
                               want, got);
-        rc = rc < 0 ? rc : jinja_assign_target(c, targets, item);
+        rc = rc < 0 ? rc : assign_target(c, targets, item);
     }
     if (!rc && (rc = jinja_next(c, &it, &item)) > 0)
         rc = jinja_fail(c, ERR_USAGE, "too many values to unpack (expected %d)", want);
@@ -96,10 +116,11 @@ static int assign_attribute(struct jinja_context *c, const struct jinja_node *ta
     return jinja_dict_set(c, ns.as.m, target->value, v);
 }
 
-int jinja_assign_target(struct jinja_context *c, const struct jinja_node *target,
-                        struct jinja_value v) {
+// Assigns to a name, a tuple of targets or the attribute of a namespace.
+static int assign_target(struct jinja_context *c, const struct jinja_node *target,
+                         struct jinja_value v) {
     if (target->type == NODE_NAME)
-        return jinja_assign(c, target->id, v);
+        return assign_name(c, target->id, v);
     if (target->type == NODE_NSREF)
         return assign_attribute(c, target, v);
     return assign_tuple(c, target->list, v);
@@ -171,8 +192,8 @@ static int repeat_list(struct jinja_context *c, struct jinja_value v, int64_t n,
     return 0;
 }
 
-static int repeat(struct jinja_context *c, struct jinja_value v, struct jinja_value times,
-                  struct jinja_value *out) {
+static int repeat_value(struct jinja_context *c, struct jinja_value v, struct jinja_value times,
+                        struct jinja_value *out) {
     int64_t n;
     int rc = jinja_want_int(c, times, "what a sequence is multiplied with", &n);
     if (rc)
@@ -202,9 +223,9 @@ int jinja_operate(struct jinja_context *c, char op, struct jinja_value a, struct
     if (op == '+' && a.kind == b.kind && is_list(a))
         return join_lists(c, a, b, out);
     if (op == '*' && (is_list(a) || a.kind == JINJA_STRING) && jinja_is_integer(b))
-        return repeat(c, a, b, out);
+        return repeat_value(c, a, b, out);
     if (op == '*' && (is_list(b) || b.kind == JINJA_STRING) && jinja_is_integer(a))
-        return repeat(c, b, a, out);
+        return repeat_value(c, b, a, out);
     return fail_operands(c, op, a, b);
 }
 
@@ -240,7 +261,7 @@ static int eval_list(struct jinja_context *c, const struct jinja_node *node,
     struct jinja_value *item = out->as.l->items;
     int rc = 0;
     for (const struct jinja_node *i = node->list; i && !rc; i = i->next)
-        rc = jinja_eval(c, i, item++);
+        rc = eval_node(c, i, item++);
     return rc;
 }
 
@@ -250,9 +271,9 @@ static int eval_dict(struct jinja_context *c, const struct jinja_node *node,
     int rc = out->kind ? 0 : c->e.code;
     for (const struct jinja_node *i = node->list; i && !rc; i = i->next->next) {
         struct jinja_value key, value;
-        rc = jinja_eval(c, i, &key);
+        rc = eval_node(c, i, &key);
         if (!rc)
-            rc = jinja_eval(c, i->next, &value);
+            rc = eval_node(c, i->next, &value);
         if (!rc)
             rc = jinja_dict_set(c, out->as.m, key, value);
     }
@@ -262,16 +283,16 @@ static int eval_dict(struct jinja_context *c, const struct jinja_node *node,
 static int eval_attr(struct jinja_context *c, const struct jinja_node *node,
                      struct jinja_value *out) {
     struct jinja_value of;
-    int rc = jinja_eval(c, node->a, &of);
+    int rc = eval_node(c, node->a, &of);
     return rc ? rc : jinja_get_attribute(c, of, node->value, out);
 }
 
 static int eval_item(struct jinja_context *c, const struct jinja_node *node,
                      struct jinja_value *out) {
     struct jinja_value of, key;
-    int rc = jinja_eval(c, node->a, &of);
+    int rc = eval_node(c, node->a, &of);
     if (!rc)
-        rc = jinja_eval(c, node->b, &key);
+        rc = eval_node(c, node->b, &key);
     return rc ? rc : jinja_get_item(c, of, key, out);
 }
 
@@ -279,10 +300,10 @@ static int eval_slice(struct jinja_context *c, const struct jinja_node *node,
                       struct jinja_value *out) {
     struct jinja_value of, part[3] = {{0}};
     const struct jinja_node *parts[] = {node->b, node->c, node->d};
-    int rc = jinja_eval(c, node->a, &of);
+    int rc = eval_node(c, node->a, &of);
     for (int i = 0; i < 3 && !rc; i++)
         if (parts[i])
-            rc = jinja_eval(c, parts[i], part + i);
+            rc = eval_node(c, parts[i], part + i);
     return rc ? rc : jinja_get_slice(c, of, part, out);
 }
 
@@ -300,7 +321,7 @@ static int add_named(struct jinja_context *c, struct jinja_dict *named, struct j
 static int add_arg(struct jinja_context *c, const struct jinja_node *node, struct jinja_list *pos,
                    struct jinja_dict *named) {
     struct jinja_value v;
-    int rc = jinja_eval(c, node->a, &v);
+    int rc = eval_node(c, node->a, &v);
     if (rc)
         return rc;
     return node->type == NODE_ARG ? jinja_push(c, pos, v) : add_named(c, named, node->value, v);
@@ -327,7 +348,7 @@ static int bind_parameter(struct jinja_context *c, const struct jinja_node *para
     if (!given.kind && parameter->a) {
         struct jinja_scope *outside = c->scope;
         c->scope = scope;
-        rc = jinja_eval(c, parameter->a, &given);
+        rc = eval_node(c, parameter->a, &given);
         c->scope = outside;
     } else if (!given.kind) {
         given = jinja_undefined(c, "a parameter of the macro was not provided");
@@ -361,7 +382,7 @@ static int bind_macro(struct jinja_context *c, const struct jinja_macro *m,
 
 static int call_macro(struct jinja_context *c, const struct jinja_macro *m,
                       const struct jinja_args *args, struct jinja_value *out) {
-    struct jinja_scope *outside = c->scope, *scope = jinja_scope_new(c, m->scope);
+    struct jinja_scope *outside = c->scope, *scope = new_scope(c, m->scope);
     int line = c->line;
     int rc = scope ? bind_macro(c, m, args, scope) : c->e.code;
     if (rc)
@@ -394,7 +415,7 @@ static int eval_call(struct jinja_context *c, const struct jinja_node *node,
                      struct jinja_value *out) {
     struct jinja_value what;
     struct jinja_args args;
-    int rc = jinja_eval(c, node->a, &what);
+    int rc = eval_node(c, node->a, &what);
     if (!rc)
         rc = eval_args(c, node->args, &args);
     return rc ? rc : call_value(c, what, &args, out);
@@ -415,17 +436,18 @@ static int apply_builtin(struct jinja_context *c, const struct jinja_node *node,
 static int eval_builtin(struct jinja_context *c, const struct jinja_node *node,
                         struct jinja_value *out) {
     struct jinja_value input;
-    int rc = jinja_eval(c, node->a, &input);
+    int rc = eval_node(c, node->a, &input);
     return rc ? rc : apply_builtin(c, node, input, out);
 }
 
-int jinja_eval_filters(struct jinja_context *c, const struct jinja_node *node,
-                       struct jinja_value input, struct jinja_value *out) {
+// The value of a chain of filters whose innermost one is applied to `input`.
+static int eval_filters(struct jinja_context *c, const struct jinja_node *node,
+                        struct jinja_value input, struct jinja_value *out) {
     int rc = jinja_enter(c);
     if (rc)
         return rc;
     if (node->a)
-        rc = jinja_eval_filters(c, node->a, input, &input);
+        rc = eval_filters(c, node->a, input, &input);
     if (!rc)
         rc = apply_builtin(c, node, input, out);
     jinja_leave(c);
@@ -437,7 +459,7 @@ int jinja_eval_filters(struct jinja_context *c, const struct jinja_node *node,
 static int eval_unary(struct jinja_context *c, const struct jinja_node *node,
                       struct jinja_value *out) {
     struct jinja_value v;
-    int rc = jinja_eval(c, node->a, &v);
+    int rc = eval_node(c, node->a, &v);
     if (rc)
         return rc;
     if (node->op == '!') {
@@ -458,18 +480,18 @@ static int eval_unary(struct jinja_context *c, const struct jinja_node *node,
 static int eval_binary(struct jinja_context *c, const struct jinja_node *node,
                        struct jinja_value *out) {
     struct jinja_value a, b;
-    int rc = jinja_eval(c, node->a, &a);
+    int rc = eval_node(c, node->a, &a);
     if (!rc)
-        rc = jinja_eval(c, node->b, &b);
+        rc = eval_node(c, node->b, &b);
     return rc ? rc : jinja_operate(c, node->op, a, b, out);
 }
 
 static int eval_logic(struct jinja_context *c, const struct jinja_node *node,
                       struct jinja_value *out) {
-    int rc = jinja_eval(c, node->a, out);
+    int rc = eval_node(c, node->a, out);
     if (rc || jinja_is_true(*out) == (node->type == NODE_OR))
         return rc;
-    return jinja_eval(c, node->b, out);
+    return eval_node(c, node->b, out);
 }
 
 static int eval_concat(struct jinja_context *c, const struct jinja_node *node,
@@ -478,15 +500,15 @@ static int eval_concat(struct jinja_context *c, const struct jinja_node *node,
     int rc = 0;
     for (const struct jinja_node *i = node->list; i && !rc; i = i->next) {
         struct jinja_value v;
-        rc = jinja_eval(c, i, &v);
+        rc = eval_node(c, i, &v);
         if (!rc)
             rc = jinja_put_str(c, v);
     }
     return rc ? rc : jinja_take(c, mark, out);
 }
 
-static int compare(struct jinja_context *c, char op, struct jinja_value a, struct jinja_value b,
-                   bool *holds) {
+static int compare_values(struct jinja_context *c, char op, struct jinja_value a,
+                          struct jinja_value b, bool *holds) {
     int rc, order;
     if (op == 'e' || op == 'n') {
         rc = jinja_equal(c, a, b, holds);
@@ -512,11 +534,11 @@ static int eval_compare(struct jinja_context *c, const struct jinja_node *node,
                         struct jinja_value *out) {
     struct jinja_value left, right;
     bool holds = true;
-    int rc = jinja_eval(c, node->a, &left);
+    int rc = eval_node(c, node->a, &left);
     for (const struct jinja_node *i = node->list; i && holds && !rc; i = i->next) {
-        rc = jinja_eval(c, i->a, &right);
+        rc = eval_node(c, i->a, &right);
         if (!rc)
-            rc = compare(c, i->op, left, right, &holds);
+            rc = compare_values(c, i->op, left, right, &holds);
         left = right;
     }
     *out = jinja_bool(holds);
@@ -526,18 +548,19 @@ static int eval_compare(struct jinja_context *c, const struct jinja_node *node,
 static int eval_cond(struct jinja_context *c, const struct jinja_node *node,
                      struct jinja_value *out) {
     struct jinja_value v;
-    int rc = jinja_eval(c, node->a, &v);
+    int rc = eval_node(c, node->a, &v);
     if (rc)
         return rc;
     if (jinja_is_true(v))
-        return jinja_eval(c, node->b, out);
+        return eval_node(c, node->b, out);
     if (node->c)
-        return jinja_eval(c, node->c, out);
+        return eval_node(c, node->c, out);
     *out = jinja_undefined(c, "an inline if without else evaluated to false");
     return out->kind ? 0 : c->e.code;
 }
 
-int jinja_eval(struct jinja_context *c, const struct jinja_node *node, struct jinja_value *out) {
+static int eval_node(struct jinja_context *c, const struct jinja_node *node,
+                     struct jinja_value *out) {
     static eval_fn *const table[] = {
         [NODE_CONST] = eval_const,    [NODE_NAME] = eval_name,       [NODE_LIST] = eval_list,
         [NODE_TUPLE] = eval_list,     [NODE_DICT] = eval_dict,       [NODE_ATTR] = eval_attr,
@@ -566,7 +589,7 @@ static int run_text(struct jinja_context *c, const struct jinja_node *node) {
 
 static int run_print(struct jinja_context *c, const struct jinja_node *node) {
     struct jinja_value v;
-    int rc = jinja_eval(c, node->a, &v);
+    int rc = eval_node(c, node->a, &v);
     return rc ? rc : jinja_put_str(c, v);
 }
 
@@ -574,7 +597,7 @@ static int run_if(struct jinja_context *c, const struct jinja_node *node) {
     for (;;) {
         struct jinja_value v;
         c->line = node->line;
-        int rc = jinja_eval(c, node->a, &v);
+        int rc = eval_node(c, node->a, &v);
         if (rc)
             return rc;
         if (jinja_is_true(v))
@@ -599,18 +622,18 @@ static int run_inside(struct jinja_context *c, struct jinja_scope *scope,
 }
 
 static int run_scope(struct jinja_context *c, const struct jinja_node *node) {
-    return run_inside(c, jinja_scope_new(c, c->scope), node->body);
+    return run_inside(c, new_scope(c, c->scope), node->body);
 }
 
 // The condition of "for ... if", in a scope that has the item only.
-static int takes_part(struct jinja_context *c, struct jinja_loop *loop, struct jinja_value item,
-                      bool *result) {
+static int item_takes_part(struct jinja_context *c, struct jinja_loop *loop,
+                           struct jinja_value item, bool *result) {
     struct jinja_scope *current = c->scope;
     struct jinja_value v;
-    c->scope = jinja_scope_new(c, loop->outside);
-    int rc = c->scope ? jinja_assign_target(c, loop->node->a, item) : c->e.code;
+    c->scope = new_scope(c, loop->outside);
+    int rc = c->scope ? assign_target(c, loop->node->a, item) : c->e.code;
     if (!rc)
-        rc = jinja_eval(c, loop->node->c, &v);
+        rc = eval_node(c, loop->node->c, &v);
     *result = !rc && jinja_is_true(v);
     c->scope = current;
     return rc;
@@ -624,9 +647,9 @@ static int run_pass(struct jinja_context *c, struct jinja_loop *loop, struct jin
     scope->n = 0;
     c->scope = scope;
     if (node->flag)
-        rc = jinja_assign(c, ID_LOOP, self);
+        rc = assign_name(c, ID_LOOP, self);
     if (!rc)
-        rc = jinja_assign_target(c, node->a, item);
+        rc = assign_target(c, node->a, item);
     if (!rc)
         rc = jinja_run(c, node->body);
     c->scope = loop->outside;
@@ -635,17 +658,17 @@ static int run_pass(struct jinja_context *c, struct jinja_loop *loop, struct jin
 
 static int run_for(struct jinja_context *c, const struct jinja_node *node) {
     struct jinja_loop *loop = jinja_alloc(c, sizeof *loop);
-    struct jinja_scope *scope = jinja_scope_new(c, c->scope);
+    struct jinja_scope *scope = new_scope(c, c->scope);
     struct jinja_value items, item;
     if (!loop || !scope)
         return c->e.code;
     *loop = (struct jinja_loop){.node = node,
-                                .test = node->c ? takes_part : NULL,
+                                .test = node->c ? item_takes_part : NULL,
                                 .outside = c->scope,
                                 .index0 = -1,
                                 .length = -1};
     bool completed = false, more = true; // a pass ran to its end; there are more
-    int rc = jinja_eval(c, node->b, &items);
+    int rc = eval_node(c, node->b, &items);
     if (!rc)
         rc = jinja_iterate(c, items, &loop->it);
     while (!rc && more && (rc = jinja_loop_next(c, loop, &item)) > 0) {
@@ -656,21 +679,21 @@ static int run_for(struct jinja_context *c, const struct jinja_node *node) {
         rc = rc > 0 ? 0 : rc;
     }
     if (!rc && !completed)
-        rc = node->d ? run_inside(c, jinja_scope_new(c, c->scope), node->d) : 0;
+        rc = node->d ? run_inside(c, new_scope(c, c->scope), node->d) : 0;
     return rc;
 }
 
 static int run_set(struct jinja_context *c, const struct jinja_node *node) {
     struct jinja_value v;
-    int rc = jinja_eval(c, node->b, &v);
-    return rc ? rc : jinja_assign_target(c, node->a, v);
+    int rc = eval_node(c, node->b, &v);
+    return rc ? rc : assign_target(c, node->a, v);
 }
 
 // Runs a body in a scope of its own and gives what it wrote.
-static int capture(struct jinja_context *c, const struct jinja_node *body,
-                   struct jinja_value *out) {
+static int capture_body(struct jinja_context *c, const struct jinja_node *body,
+                        struct jinja_value *out) {
     size_t mark = jinja_mark(c);
-    int rc = run_inside(c, jinja_scope_new(c, c->scope), body);
+    int rc = run_inside(c, new_scope(c, c->scope), body);
     if (rc > 0)
         jinja_drop(c, mark);
     return rc ? rc : jinja_take(c, mark, out);
@@ -678,17 +701,17 @@ static int capture(struct jinja_context *c, const struct jinja_node *body,
 
 static int run_set_block(struct jinja_context *c, const struct jinja_node *node) {
     struct jinja_value v;
-    int rc = capture(c, node->body, &v);
+    int rc = capture_body(c, node->body, &v);
     if (!rc && node->b)
-        rc = jinja_eval_filters(c, node->b, v, &v);
-    return rc ? rc : jinja_assign_target(c, node->a, v);
+        rc = eval_filters(c, node->b, v, &v);
+    return rc ? rc : assign_target(c, node->a, v);
 }
 
 static int run_filter_block(struct jinja_context *c, const struct jinja_node *node) {
     struct jinja_value v;
-    int rc = capture(c, node->body, &v);
+    int rc = capture_body(c, node->body, &v);
     if (!rc)
-        rc = jinja_eval_filters(c, node->a, v, &v);
+        rc = eval_filters(c, node->a, v, &v);
     if (!rc && v.kind != JINJA_STRING)
         rc = jinja_fail(c, ERR_USAGE, "a filter block gives '%s' instead of text", jinja_type(v));
     return rc ? rc : jinja_put_str(c, v);
@@ -699,18 +722,18 @@ static int run_macro(struct jinja_context *c, const struct jinja_node *node) {
     if (!m)
         return c->e.code;
     *m = (struct jinja_macro){.name = node->value.as.s->bytes, .node = node, .scope = c->scope};
-    return jinja_assign(c, node->id, (struct jinja_value){.kind = JINJA_MACRO, .as.p = m});
+    return assign_name(c, node->id, (struct jinja_value){.kind = JINJA_MACRO, .as.p = m});
 }
 
 static int run_with(struct jinja_context *c, const struct jinja_node *node) {
-    struct jinja_scope *outside = c->scope, *scope = jinja_scope_new(c, outside);
+    struct jinja_scope *outside = c->scope, *scope = new_scope(c, outside);
     int rc = scope ? 0 : c->e.code;
     for (const struct jinja_node *i = node->list; i && !rc; i = i->next) {
         struct jinja_value v;
-        rc = jinja_eval(c, i->b, &v); // outside: they do not see each other
+        rc = eval_node(c, i->b, &v); // outside: they do not see each other
         c->scope = scope;
         if (!rc)
-            rc = jinja_assign_target(c, i->a, v);
+            rc = assign_target(c, i->a, v);
         c->scope = outside;
     }
     return rc ? rc : run_inside(c, scope, node->body);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "text/jinja/access.h"
 #include "text/jinja/eval.h"
 #include "text/jinja/iterate.h"
@@ -27,7 +26,7 @@ static int require_text(struct jinja_context *c, const struct jinja_call *call,
     if (call->self.kind == JINJA_UNDEFINED)
         return jinja_fail_undefined(c, call->self);
     if (call->self.kind != JINJA_STRING)
-        return jinja_fail(c, ERR_USAGE, "the filter %s wants a string, not '%s'", call->name,
+        return jinja_fail(c, ERR_USAGE, "the filter %s takes a string, not '%s'", call->name,
                           jinja_type(call->self));
     *s = call->self.as.s;
     return 0;
@@ -66,16 +65,13 @@ static bool breaks_word(uint32_t code) {
 
 // Where the run of code points ends that begins at `from` and breaks words or does not.
 static size_t run_end(const struct jinja_string *s, size_t from, bool breaks) {
-    for (size_t at = from;;) {
-        uint32_t code = 0;
-        int len = at < s->n ? utf8_decode(s->bytes + at, s->n - at, &code) : 0;
-        if (len <= 0 || breaks_word(code) != breaks)
-            return at;
-        at += (size_t)len;
-    }
+    size_t at = from, len;
+    while (at < s->n && breaks_word(jinja_code_at(s, at, &len)) == breaks)
+        at += len;
+    return at;
 }
 
-// jinja2's own title: a word begins behind white space, a hyphen or an opening bracket.
+// jinja2's own title: a word begins after white space, a hyphen or an opening bracket.
 static int filter_title(struct jinja_context *c, const struct jinja_call *call,
                         struct jinja_value *out) {
     const struct jinja_string *s = NULL;
@@ -84,10 +80,8 @@ static int filter_title(struct jinja_context *c, const struct jinja_call *call,
     if (!rc)
         rc = jinja_charge(c, s->n / 2);
     while (!rc && at < s->n) {
-        size_t word = run_end(s, at, true), rest = word + (word < s->n), end;
-        while (rest < s->n && ((unsigned char)s->bytes[rest] & 0xC0) == 0x80)
-            rest++;
-        end = run_end(s, word, false);
+        size_t word = run_end(s, at, true), end = run_end(s, word, false);
+        size_t rest = word < s->n ? jinja_code_after(s, word) : word;
         rc = jinja_put_range(c, s, at, word);
         if (!rc && word < end)
             rc = jinja_put_case(c, s, word, rest, true);
@@ -165,19 +159,12 @@ static int put_indented(struct jinja_context *c, const struct jinja_string *s,
         from = at;
     }
     // A newline at the end begins one more, empty line.
-    uint32_t code = 0;
-    if (!rc && s->n > 0) {
-        size_t last = s->n - 1;
-        while (last > 0 && ((unsigned char)s->bytes[last] & 0xC0) == 0x80)
-            last--;
-        utf8_decode(s->bytes + last, s->n - last, &code);
-        at = last;
-        if (jinja_next_line(s, &at, &end) && end == last)
-            rc = jinja_put(c, "\n", 1, jinja_trusted_at(s, last));
-        else
-            code = 0;
-    }
-    return !rc && code && blank ? jinja_put_string(c, indent) : rc;
+    size_t last = s->n > 0 ? jinja_code_before(s, s->n) : 0;
+    at = last;
+    if (rc || !jinja_next_line(s, &at, &end) || end != last)
+        return rc;
+    rc = jinja_put(c, "\n", 1, jinja_trusted_at(s, last));
+    return !rc && blank ? jinja_put_string(c, indent) : rc;
 }
 
 static int filter_indent(struct jinja_context *c, const struct jinja_call *call,
@@ -346,7 +333,7 @@ static int filter_dictsort(struct jinja_context *c, const struct jinja_call *cal
     if (call->self.kind == JINJA_UNDEFINED)
         return jinja_fail_undefined(c, call->self);
     if (call->self.kind != JINJA_DICT)
-        return jinja_fail(c, ERR_USAGE, "dictsort wants a mapping, not '%s'",
+        return jinja_fail(c, ERR_USAGE, "dictsort takes a mapping, not '%s'",
                           jinja_type(call->self));
     struct jinja_view view = {.what = VIEW_ITEMS, .of = call->self.as.m};
     struct jinja_value items = {.kind = JINJA_VIEW, .as.p = &view};

@@ -31,20 +31,6 @@ static int call_range(struct jinja_context *c, const struct jinja_call *call,
     return 0;
 }
 
-static int add_pairs(struct jinja_context *c, struct jinja_value pairs, struct jinja_dict *m) {
-    struct jinja_iter it;
-    struct jinja_value pair, items;
-    int rc = jinja_iterate(c, pairs, &it), more = 0;
-    while (!rc && (more = jinja_next(c, &it, &pair)) > 0) {
-        rc = jinja_collect(c, pair, &items);
-        if (!rc && items.as.l->n != 2)
-            rc = jinja_fail(c, ERR_USAGE, "a dictionary is made of pairs");
-        if (!rc)
-            rc = jinja_dict_set(c, m, items.as.l->items[0], items.as.l->items[1]);
-    }
-    return more < 0 ? more : rc;
-}
-
 static int call_dict(struct jinja_context *c, const struct jinja_call *call,
                      struct jinja_value *out) {
     const struct jinja_args *args = call->args;
@@ -58,7 +44,7 @@ static int call_dict(struct jinja_context *c, const struct jinja_call *call,
         *out = jinja_copy(c, args->pos[0]);
         rc = out->kind ? 0 : c->e.code;
     } else if (!rc && args->n == 1) {
-        rc = add_pairs(c, args->pos[0], out->as.m);
+        rc = jinja_fail(c, ERR_USAGE, "a dictionary made of pairs is not supported here");
     }
     for (int i = 0; i < args->n_named && !rc; i++)
         rc = jinja_dict_set(c, out->as.m, args->named[i].key, args->named[i].value);
@@ -120,7 +106,7 @@ static int call_strftime(struct jinja_context *c, const struct jinja_call *call,
     time_t t = time(NULL);
     char text[1024];
     if (call->a[0].kind != JINJA_STRING)
-        return jinja_fail(c, ERR_USAGE, "strftime_now() wants a format string, not '%s'",
+        return jinja_fail(c, ERR_USAGE, "strftime_now() takes a format string, not '%s'",
                           jinja_type(call->a[0]));
     if (!c->has_now && !localtime_r(&t, &now))
         return jinja_fail(c, ERR_STATE, "the system does not tell the local time");

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "base/utf8.h"
 #include "text/jinja/repr.h"
 #include "text/jinja/strings.h"
 
@@ -35,10 +34,8 @@ static int next_char(struct jinja_context *c, struct jinja_iter *it, struct jinj
     const struct jinja_string *s = it->source.as.s;
     if (it->at >= s->n)
         return 0;
-    uint32_t code;
-    int len = utf8_decode(s->bytes + it->at, s->n - it->at, &code);
     size_t from = it->at;
-    it->at += (size_t)(len > 0 ? len : 1);
+    it->at = jinja_code_after(s, from);
     int rc = jinja_substring(c, s, from, it->at, out);
     return rc ? rc : 1;
 }
@@ -186,7 +183,7 @@ int jinja_contains(struct jinja_context *c, struct jinja_value box, struct jinja
 }
 
 // The next item that takes part, from the source.
-static int fetch(struct jinja_context *c, struct jinja_loop *loop, struct jinja_value *out) {
+static int fetch_item(struct jinja_context *c, struct jinja_loop *loop, struct jinja_value *out) {
     int rc;
     bool takes_part = true;
     if (loop->ended)
@@ -200,16 +197,16 @@ static int fetch(struct jinja_context *c, struct jinja_loop *loop, struct jinja_
     return rc;
 }
 
-static int peek(struct jinja_context *c, struct jinja_loop *loop) {
+static int peek_item(struct jinja_context *c, struct jinja_loop *loop) {
     struct jinja_value next;
-    int rc = loop->after.kind ? 1 : fetch(c, loop, &next);
+    int rc = loop->after.kind ? 1 : fetch_item(c, loop, &next);
     if (rc > 0 && !loop->after.kind)
         loop->after = next;
     return rc;
 }
 
 int jinja_loop_next(struct jinja_context *c, struct jinja_loop *loop, struct jinja_value *out) {
-    int rc = peek(c, loop);
+    int rc = peek_item(c, loop);
     if (rc <= 0)
         return rc;
     *out = loop->after;
@@ -228,7 +225,7 @@ static int know_length(struct jinja_context *c, struct jinja_loop *loop) {
         return jinja_length(c, loop->it.source, &loop->length);
     struct jinja_value rest = jinja_list(c, false), item;
     int rc = rest.kind ? 0 : c->e.code;
-    while (!rc && (rc = fetch(c, loop, &item)) > 0)
+    while (!rc && (rc = fetch_item(c, loop, &item)) > 0)
         rc = jinja_push(c, rest.as.l, item);
     if (rc)
         return rc;
@@ -254,7 +251,7 @@ int jinja_loop_attribute(struct jinja_context *c, struct jinja_loop *loop,
     if (which == LENGTH || which == REV || which == REV0)
         rc = know_length(c, loop);
     else if (which == LAST || which == NEXT)
-        rc = peek(c, loop);
+        rc = peek_item(c, loop);
     if (rc < 0)
         return rc;
     const struct jinja_value values[N + 1] = {

@@ -27,8 +27,8 @@ int jinja_length(struct jinja_context *c, struct jinja_value v, int64_t *n);
 int jinja_contains(struct jinja_context *c, struct jinja_value box, struct jinja_value item,
                    bool *found);
 
-// The iteration of a for statement. Items are taken one ahead at most, unless the template asks how
-// many there are.
+// The iteration of a for statement. Items are taken one ahead at most, unless the template reads
+// how many there are.
 struct jinja_loop {
     struct jinja_iter it;
     const struct jinja_node *node;

@@ -31,7 +31,7 @@ struct jinja_limits {
     int depth;               // of nested evaluation: macros that call themselves, values in values
     size_t output;           // bytes of text, captured text included
     size_t memory;           // bytes of values
-    const struct gone *gone; // asked from time to time; its answer is ERR_CANCELLED
+    const struct gone *gone; // checked from time to time: ERR_CANCELLED once set
 };
 
 // Values, variables and work space of renderings, for one thread at a time.
@@ -69,8 +69,6 @@ enum jinja_kind {
     JINJA_METHOD,
     JINJA_FUNCTION,
     JINJA_LOOP,
-    JINJA_CYCLER,
-    JINJA_JOINER,
 };
 
 // A value, passed by copy; what it points to belongs to the context that made it, and lists and

@@ -41,7 +41,7 @@ static size_t join_pair(const char *s, size_t n, uint32_t *code) {
     return 6;
 }
 
-// One escape behind its backslash; returns the bytes that it takes, 0 when it is broken, and
+// One escape after its backslash; returns the bytes that it takes, 0 when it is broken, and
 // SIZE_MAX when it is none.
 static size_t read_escape(const char *s, size_t n, uint32_t *code) {
     static const char letters[] = "\\'\"abfnrtv", values[] = "\\'\"\a\b\f\n\r\t\v";
@@ -119,11 +119,11 @@ struct jinja_value jinja_constant(struct jinja_context *c, const char *bytes, si
     return v;
 }
 
-static int wrong(struct lexer *x, const char *what) {
+static int fail_at_line(struct lexer *x, const char *what) {
     return jinja_fail(x->c, ERR_FORMAT, "line %d: %s", x->line, what);
 }
 
-static int add(struct lexer *x, struct jinja_token token) {
+static int add_token(struct lexer *x, struct jinja_token token) {
     struct jinja_tokens *t = x->tokens;
     if (vec_reserve(&t->list, &t->cap, t->n + 1, sizeof *t->list, NULL))
         return jinja_fail(x->c, ERR_MEMORY, "no memory for the tokens of a template");
@@ -138,7 +138,7 @@ static void advance(struct lexer *x, size_t to) {
         x->line += x->s[x->at] == '\n';
 }
 
-static bool starts(const struct lexer *x, size_t at, const char *text) {
+static bool text_starts(const struct lexer *x, size_t at, const char *text) {
     size_t n = strlen(text);
     return x->n - at >= n && memcmp(x->s + at, text, n) == 0;
 }
@@ -186,8 +186,9 @@ static size_t cut_text(const struct lexer *x, size_t from, size_t to, char sign,
 static int add_text(struct lexer *x, size_t from, size_t to) {
     if (from == to)
         return 0;
-    return add(x, (struct jinja_token){.type = TOKEN_DATA,
-                                       .value = jinja_constant(x->c, x->s + from, to - from)});
+    return add_token(x,
+                     (struct jinja_token){.type = TOKEN_DATA,
+                                          .value = jinja_constant(x->c, x->s + from, to - from)});
 }
 
 // Where text after an end mark goes on: '-' eats white space, otherwise one newline goes.
@@ -197,7 +198,7 @@ static size_t after_mark(const struct lexer *x, size_t at, char sign) {
     return sign != '+' && at < x->n && x->s[at] == '\n' ? at + 1 : at;
 }
 
-static void consume(struct lexer *x, size_t to) {
+static void consume_text(struct lexer *x, size_t to) {
     advance(x, to);
     x->line_starting = to > 0 && x->s[to - 1] == '\n';
 }
@@ -207,25 +208,25 @@ static int lex_comment(struct lexer *x) {
     if (!end && x->at == x->n) // jinja2 sees nothing wrong then
         return 0;
     if (!end)
-        return wrong(x, "a comment {# has no end #}");
+        return fail_at_line(x, "a comment {# has no end #}");
     size_t at = (size_t)(end - x->s);
     char sign = at > x->at && strchr("+-", x->s[at - 1]) ? x->s[at - 1] : 0;
-    consume(x, after_mark(x, at + 2, sign));
+    consume_text(x, after_mark(x, at + 2, sign));
     return 0;
 }
 
-// Whether "{% raw %}" stands at `at` (a "{%"); *after: behind it.
+// Whether "{% raw %}" stands at `at` (a "{%"); *after: where it ends.
 static bool is_raw(const struct lexer *x, size_t at, const char *word, char *sign, char *end_sign,
                    size_t *after) {
     size_t p = at + 2;
     *sign = p < x->n && (x->s[p] == '-' || x->s[p] == '+') ? x->s[p] : 0;
     p = skip_space(x, p + (*sign != 0));
-    if (!starts(x, p, word))
+    if (!text_starts(x, p, word))
         return false;
     p = skip_space(x, p + strlen(word));
     *end_sign = p < x->n && (x->s[p] == '-' || x->s[p] == '+') ? x->s[p] : 0;
     p += *end_sign != 0;
-    if (!starts(x, p, "%}"))
+    if (!text_starts(x, p, "%}"))
         return false;
     *after = p + 2;
     return true;
@@ -237,13 +238,13 @@ static int lex_raw(struct lexer *x, size_t from) {
     for (size_t at = from; at + 2 <= x->n; at++) {
         char sign, end_sign;
         size_t after;
-        if (!starts(x, at, "{%") || !is_raw(x, at, "endraw", &sign, &end_sign, &after))
+        if (!text_starts(x, at, "{%") || !is_raw(x, at, "endraw", &sign, &end_sign, &after))
             continue;
         int rc = add_text(x, from, cut_text(x, from, at, sign, false));
-        consume(x, after_mark(x, after, end_sign));
+        consume_text(x, after_mark(x, after, end_sign));
         return rc;
     }
-    return from == x->n ? 0 : wrong(x, "{% raw %} has no {% endraw %}");
+    return from == x->n ? 0 : fail_at_line(x, "{% raw %} has no {% endraw %}");
 }
 
 static int lex_string(struct lexer *x) {
@@ -252,14 +253,15 @@ static int lex_string(struct lexer *x) {
     while (at < x->n && x->s[at] != quote)
         at += x->s[at] == '\\' ? 2 : 1;
     if (at >= x->n)
-        return wrong(x, "a string has no closing quote");
+        return fail_at_line(x, "a string has no closing quote");
     struct jinja_value v;
     int rc = unescape(x->c, x->s + from, at - from, &v);
     if (rc == ERR_FORMAT)
-        return wrong(x, "a string has an escape that Python does not know");
+        return fail_at_line(x, "a string has an escape that Python does not know");
     if (!rc)
-        rc = add(x, (struct jinja_token){.type = TOKEN_STRING,
-                                         .value = jinja_constant(x->c, v.as.s->bytes, v.as.s->n)});
+        rc = add_token(
+            x, (struct jinja_token){.type = TOKEN_STRING,
+                                    .value = jinja_constant(x->c, v.as.s->bytes, v.as.s->n)});
     advance(x, at + 1);
     return rc;
 }
@@ -268,17 +270,9 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-// Length of the character at s[at) if a name may have it there, else 0.
-static size_t name_at(const struct lexer *x, size_t at, bool begins) {
-    uint32_t code;
-    char c = x->s[at];
-    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_')
-        return 1;
-    if ((unsigned char)c < 0x80)
-        return !begins && is_digit(c);
-    int len = utf8_decode(x->s + at, x->n - at, &code);
-    return len > 0 && (begins ? norm_begins_name(code) : norm_continues_name(code)) ? (size_t)len
-                                                                                    : 0;
+// Whether a name, which is ASCII, may have this character, at its beginning or later.
+static bool in_name(char c, bool begins) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!begins && is_digit(c));
 }
 
 // Digits with single underscores between them.
@@ -318,24 +312,25 @@ static int lex_number(struct lexer *x) {
         if (x->s[x->at] == '0') // nothing but more of them may follow
             end = x->at + strspn(x->s + x->at, "0");
         if (end == x->at + 1 && end < x->n && strchr("xXoObB", x->s[end]))
-            return wrong(x, "an integer in another base than ten is not supported here");
+            return fail_at_line(x, "an integer in another base than ten is not supported here");
         token.value = jinja_int(0);
         good = jinja_parse_integer(x->s + x->at, end - x->at, &token.value.as.i, &over);
     }
     if (over)
-        return wrong(x, "an integer beyond 64 bits is not supported here");
+        return fail_at_line(x, "an integer beyond 64 bits is not supported here");
     if (!good)
-        return wrong(x, "a number is written wrongly or too long");
+        return fail_at_line(x, "a number is written wrongly or too long");
     x->at = end;
-    return add(x, token);
+    return add_token(x, token);
 }
 
 static int lex_name(struct lexer *x) {
-    size_t end = x->at;
-    for (size_t len = 1; len > 0 && end < x->n; end += len)
-        len = name_at(x, end, end == x->at);
-    int rc = add(x, (struct jinja_token){.type = TOKEN_NAME,
-                                         .value = jinja_constant(x->c, x->s + x->at, end - x->at)});
+    size_t end = x->at + 1;
+    while (end < x->n && in_name(x->s[end], false))
+        end++;
+    int rc = add_token(
+        x, (struct jinja_token){.type = TOKEN_NAME,
+                                .value = jinja_constant(x->c, x->s + x->at, end - x->at)});
     x->at = end;
     return rc;
 }
@@ -345,7 +340,7 @@ static int lex_bracket(struct lexer *x, char op) {
     const char *open = strchr(opening, op), *close = strchr(closing, op);
     if (open) {
         if (x->n_open == BRACKETS)
-            return wrong(x, "brackets nest too deep");
+            return fail_at_line(x, "brackets nest too deep");
         x->open[x->n_open++] = closing[open - opening];
     } else if (close && (x->n_open == 0 || x->open[--x->n_open] != op)) {
         return jinja_fail(x->c, ERR_FORMAT, "line %d: unexpected '%c'", x->line, op);
@@ -376,7 +371,7 @@ static int lex_operator(struct lexer *x) {
     char op = x->s[x->at];
     size_t n = 1;
     for (size_t i = 0; i < sizeof twos / sizeof *twos && n == 1; i++)
-        if (starts(x, x->at, twos[i].text)) {
+        if (text_starts(x, x->at, twos[i].text)) {
             op = twos[i].op;
             n = 2;
         }
@@ -384,7 +379,7 @@ static int lex_operator(struct lexer *x) {
         return unexpected(x);
     int rc = n == 1 ? lex_bracket(x, op) : 0;
     if (!rc)
-        rc = add(x, (struct jinja_token){.type = TOKEN_OPERATOR, .op = op});
+        rc = add_token(x, (struct jinja_token){.type = TOKEN_OPERATOR, .op = op});
     x->at += n;
     return rc;
 }
@@ -395,28 +390,30 @@ static bool at_end_mark(const struct lexer *x, bool print, char *sign) {
     if (x->n_open > 0)
         return false;
     const char *mark = print ? "}}" : "%}";
-    if (starts(x, x->at, mark))
+    if (text_starts(x, x->at, mark))
         return true;
     *sign = x->s[x->at];
-    return (*sign == '-' || (*sign == '+' && !print)) && starts(x, x->at + 1, mark);
+    return (*sign == '-' || (*sign == '+' && !print)) && text_starts(x, x->at + 1, mark);
 }
 
 static int lex_tag(struct lexer *x, bool print) {
-    int rc = add(x, (struct jinja_token){.type = print ? TOKEN_PRINT_BEGIN : TOKEN_BLOCK_BEGIN});
+    int rc =
+        add_token(x, (struct jinja_token){.type = print ? TOKEN_PRINT_BEGIN : TOKEN_BLOCK_BEGIN});
     while (!rc && x->at < x->n) {
         char sign, ch = x->s[x->at];
         size_t space = space_at(x->s, x->n, x->at);
         if (at_end_mark(x, print, &sign)) {
-            rc = add(x, (struct jinja_token){.type = print ? TOKEN_PRINT_END : TOKEN_BLOCK_END});
+            rc = add_token(x,
+                           (struct jinja_token){.type = print ? TOKEN_PRINT_END : TOKEN_BLOCK_END});
             size_t end = x->at + 2 + (sign != 0);
-            consume(x, print && sign != '-' ? end : after_mark(x, end, sign));
+            consume_text(x, print && sign != '-' ? end : after_mark(x, end, sign));
             return rc;
         }
         if (space)
             advance(x, x->at + space);
         else if (is_digit(ch))
             rc = lex_number(x);
-        else if (name_at(x, x->at, true))
+        else if (in_name(ch, true))
             rc = lex_name(x);
         else if (ch == '"' || ch == '\'')
             rc = lex_string(x);
@@ -432,7 +429,7 @@ static int lex_root(struct lexer *x) {
         at++;
     if (at + 1 >= x->n) {
         int rc = add_text(x, from, x->n);
-        consume(x, x->n);
+        consume_text(x, x->n);
         return rc;
     }
     char kind = x->s[at + 1], sign = 0, end_sign;
@@ -450,12 +447,12 @@ static int lex_root(struct lexer *x) {
         advance(x, after);
         return lex_raw(x, end_sign == '-' ? skip_space(x, after) : after);
     }
-    consume(x, after);
+    consume_text(x, after);
     return kind == '#' ? lex_comment(x) : lex_tag(x, kind == '{');
 }
 
 // Newlines are "\n", and the last one goes.
-static int normalise(struct lexer *x, const char *text, size_t n) {
+static int normalise_lines(struct lexer *x, const char *text, size_t n) {
     char *s = jinja_alloc(x->c, n + 1);
     if (!s)
         return x->c->e.code;
@@ -472,8 +469,8 @@ static int normalise(struct lexer *x, const char *text, size_t n) {
 
 int jinja_lex(struct jinja_context *c, const char *text, size_t n, struct jinja_tokens *t) {
     struct lexer x = {.c = c, .tokens = t, .line = 1, .line_starting = true};
-    int rc = normalise(&x, text, n);
+    int rc = normalise_lines(&x, text, n);
     while (!rc && x.at < x.n)
         rc = lex_root(&x);
-    return rc ? rc : add(&x, (struct jinja_token){.type = TOKEN_END});
+    return rc ? rc : add_token(&x, (struct jinja_token){.type = TOKEN_END});
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of strings, lists, tuples and dictionaries. Rows without a function are those that change
+// Methods of strings, lists and dictionaries. Rows without a function are those that change
 // their object, which the sandbox of transformers forbids; append and pop are bound only where they
 // are allowed.
 #include <string.h>
 
 #include "base/num.h"
-#include "base/utf8.h"
 #include "text/jinja/builtins.h"
 #include "text/jinja/iterate.h"
 #include "text/jinja/repr.h"
@@ -82,7 +81,7 @@ static int call_join(struct jinja_context *c, const struct jinja_call *call,
     int rc = jinja_iterate(c, call->a[0], &it), more = 0;
     for (bool first = true; !rc && (more = jinja_next(c, &it, &item)) > 0; first = false) {
         if (item.kind != JINJA_STRING)
-            return jinja_fail(c, ERR_USAGE, "join() wants strings, %s found", jinja_type(item));
+            return jinja_fail(c, ERR_USAGE, "join() takes strings, %s found", jinja_type(item));
         rc = first ? 0 : jinja_put_string(c, call->self.as.s);
         if (!rc)
             rc = jinja_put_string(c, item.as.s);
@@ -91,7 +90,7 @@ static int call_join(struct jinja_context *c, const struct jinja_call *call,
     return rc ? rc : jinja_take(c, mark, out);
 }
 
-// The part that two indices behind other arguments select, as bytes.
+// The part that two indices after other arguments select, as bytes.
 static int select_part(struct jinja_context *c, const struct jinja_call *call, size_t *from,
                        size_t *to, bool *empty) {
     const struct jinja_string *s = call->self.as.s;
@@ -202,38 +201,12 @@ static int call_isalpha(struct jinja_context *c, const struct jinja_call *call,
     while (strcmp(rows[row].name, call->name) != 0)
         row++;
     bool yes = s->n > 0;
-    for (size_t at = 0; at < s->n && yes;) {
-        uint32_t code = 0;
-        int len = utf8_decode(s->bytes + at, s->n - at, &code);
+    for (size_t at = 0, len; at < s->n && yes; at += len) {
+        uint32_t code = jinja_code_at(s, at, &len);
         yes = rows[row].what ? (norm_class(code) & rows[row].what) != 0 : jinja_code_is_space(code);
-        at += (size_t)(len > 0 ? len : 1);
     }
     *out = jinja_bool(yes);
     return jinja_charge(c, s->n / 4);
-}
-
-static int call_partition(struct jinja_context *c, const struct jinja_call *call,
-                          struct jinja_value *out) {
-    const struct jinja_string *s = call->self.as.s, *part;
-    bool last = call->name[0] == 'r';
-    int rc = require_string(c, call, call->a[0], &part);
-    if (!rc && part->n == 0)
-        rc = jinja_fail(c, ERR_USAGE, "empty separator");
-    *out = rc ? call->self : jinja_tuple(c, 3);
-    if (rc || !out->kind)
-        return c->e.code;
-    struct jinja_value *items = out->as.l->items;
-    size_t found;
-    rc = last ? jinja_find_last(c, s, 0, s->n, part, &found)
-              : jinja_find(c, s, 0, s->n, part, &found);
-    size_t after = found + part->n;
-    if (found == SIZE_MAX)
-        found = after = last ? 0 : s->n;
-    if (!rc)
-        rc = jinja_substring(c, s, 0, found, items);
-    if (!rc)
-        rc = jinja_substring(c, s, found, after, items + 1);
-    return rc ? rc : jinja_substring(c, s, after, s->n, items + 2);
 }
 
 static int call_removeaffix(struct jinja_context *c, const struct jinja_call *call,
@@ -277,40 +250,10 @@ const struct jinja_builtin jinja_methods_string[] = {
     {"isdecimal", call_isalpha, "", 0},
     {"isnumeric", call_isalpha, "", 0},
     {"isspace", call_isalpha, "", 0},
-    {"partition", call_partition, "sep", 1},
-    {"rpartition", call_partition, "sep", 1},
     {"removeprefix", call_removeaffix, "prefix", 1},
     {"removesuffix", call_removeaffix, "suffix", 1},
     {NULL, NULL, NULL, 0},
 };
-
-static int list_count(struct jinja_context *c, const struct jinja_call *call,
-                      struct jinja_value *out) {
-    const struct jinja_list *l = call->self.as.l;
-    int rc = 0;
-    *out = jinja_int(0);
-    for (size_t i = 0; i < l->n && !rc; i++) {
-        bool same = false;
-        rc = jinja_equal(c, l->items[i], call->a[0], &same);
-        out->as.i += same;
-    }
-    return rc;
-}
-
-static int list_index(struct jinja_context *c, const struct jinja_call *call,
-                      struct jinja_value *out) {
-    const struct jinja_list *l = call->self.as.l;
-    for (size_t i = 0; i < l->n; i++) {
-        bool same = false;
-        int rc = jinja_equal(c, l->items[i], call->a[0], &same);
-        if (rc)
-            return rc;
-        *out = jinja_int((int64_t)i);
-        if (same)
-            return 0;
-    }
-    return jinja_fail(c, ERR_USAGE, "the value is not in the list");
-}
 
 static int list_append(struct jinja_context *c, const struct jinja_call *call,
                        struct jinja_value *out) {
@@ -363,18 +306,11 @@ static int dict_view(struct jinja_context *c, const struct jinja_call *call,
 }
 
 const struct jinja_builtin jinja_methods_list[] = {
-    {"index", list_index, "value", 1}, {"count", list_count, "value", 1},
-    {"copy", copy_container, "", 0},   {"append", list_append, "item", 1},
-    {"clear", NULL, NULL, 0},          {"pop", list_pop, "index", 0},
-    {"reverse", NULL, NULL, 0},        {"insert", NULL, NULL, 0},
-    {"sort", NULL, NULL, 0},           {"extend", NULL, NULL, 0},
-    {"remove", NULL, NULL, 0},         {NULL, NULL, NULL, 0},
-};
-
-const struct jinja_builtin jinja_methods_tuple[] = {
-    {"index", list_index, "value", 1},
-    {"count", list_count, "value", 1},
-    {NULL, NULL, NULL, 0},
+    {"copy", copy_container, "", 0}, {"append", list_append, "item", 1},
+    {"pop", list_pop, "index", 0},   {"clear", NULL, NULL, 0},
+    {"extend", NULL, NULL, 0},       {"insert", NULL, NULL, 0},
+    {"remove", NULL, NULL, 0},       {"reverse", NULL, NULL, 0},
+    {"sort", NULL, NULL, 0},         {NULL, NULL, NULL, 0},
 };
 
 const struct jinja_builtin jinja_methods_dict[] = {

@@ -389,7 +389,7 @@ static struct jinja_node *parse_test(struct parser *p, struct jinja_node *of) {
             return NULL;
     } else if (at_bare_argument(p)) {
         if (at_word(p, "is")) {
-            fail_expected(p, "no second test behind a test");
+            fail_expected(p, "no second test after a test");
             return NULL;
         }
         node->args = new_node(p, NODE_ARG);
@@ -484,7 +484,7 @@ static struct jinja_node *parse_sum(struct parser *p) {
     return left_to_right(p, "+-", parse_concat);
 }
 
-// The comparison at hand, 0 for none; moves behind it.
+// The comparison at hand, 0 for none; moves past it.
 static char read_comparison(struct parser *p) {
     if (p->at->type == TOKEN_OPERATOR && strchr("engl<>", p->at->op))
         return (p->at++)->op;
@@ -799,19 +799,12 @@ static struct jinja_node *parse_generation(struct parser *p) {
     return good ? node : NULL;
 }
 
-static struct jinja_node *parse_break(struct parser *p) {
+static struct jinja_node *parse_jump(struct parser *p) {
     if (p->loops == 0) {
         fail_expected(p, "break and continue inside of a loop only");
         return NULL;
     }
-    return new_node(p, NODE_BREAK);
-}
-
-static struct jinja_node *parse_continue(struct parser *p) {
-    struct jinja_node *node = parse_break(p);
-    if (node)
-        node->type = NODE_CONTINUE;
-    return node;
+    return new_node(p, jinja_is_text(p->at[-1].value, "break") ? NODE_BREAK : NODE_CONTINUE);
 }
 
 static const struct tag {
@@ -825,8 +818,8 @@ static const struct tag {
     {"filter", parse_filter_block},
     {"with", parse_with},
     {"generation", parse_generation},
-    {"break", parse_break},
-    {"continue", parse_continue},
+    {"break", parse_jump},
+    {"continue", parse_jump},
 };
 
 static struct jinja_node *parse_statement(struct parser *p, const char *ends) {

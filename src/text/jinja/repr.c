@@ -7,22 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "text/jinja/builtins.h"
 #include "text/jinja/container.h"
 #include "text/tokenizer/norm.h"
 
-static int put_number(struct jinja_context *c, struct jinja_value v) {
+static int put_repr(struct jinja_context *c, struct jinja_value v);
+
+static int put_number_repr(struct jinja_context *c, struct jinja_value v) {
     char text[JINJA_FLOAT_TEXT];
     if (v.kind == JINJA_FLOAT)
         jinja_float_text(v.as.d, text);
     else
         snprintf(text, sizeof text, "%" PRId64, v.as.i);
     return jinja_put(c, text, strlen(text), !v.untrusted);
-}
-
-static char quote_of(const struct jinja_string *s) {
-    return memchr(s->bytes, '\'', s->n) && !memchr(s->bytes, '"', s->n) ? '"' : '\'';
 }
 
 // The escape that repr writes for a code point; empty when it stands for itself.
@@ -44,27 +41,49 @@ static void escape_in_repr(uint32_t code, char quote, char out[16]) {
                  (unsigned)code);
 }
 
-static int put_quoted(struct jinja_context *c, const struct jinja_string *s) {
-    char quote = quote_of(s), escape[16];
+static void escape_in_json(uint32_t code, bool ascii, char out[16]) {
+    static const char letters[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
+    const char *known = code && code < 0x80 ? strchr(letters, (int)code) : NULL;
+    out[0] = 0;
+    if (known)
+        snprintf(out, 16, "\\%c", names[known - letters]);
+    else if (code >= 0x10000 && ascii)
+        snprintf(out, 16, "\\u%04x\\u%04x", 0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF));
+    else if (code < 0x20 || (code > 0x7E && ascii))
+        snprintf(out, 16, "\\u%04x", (unsigned)code);
+}
+
+// Between quotes, as repr or (json) as json.dumps writes it.
+static int put_quoted_as(struct jinja_context *c, const struct jinja_string *s, char quote,
+                         bool json, bool ascii) {
+    char escape[16];
     int rc = jinja_put(c, &quote, 1, jinja_trusted_at(s, 0));
-    size_t plain = 0;
-    for (size_t at = 0; at < s->n && !rc;) {
-        uint32_t code;
-        int len = utf8_decode(s->bytes + at, s->n - at, &code);
-        if (len <= 0)
-            break;
-        escape_in_repr(code, quote, escape);
-        if (escape[0]) {
-            rc = jinja_put_range(c, s, plain, at);
-            if (!rc)
-                rc = jinja_put(c, escape, strlen(escape), jinja_trusted_at(s, at));
-            plain = at + (size_t)len;
-        }
-        at += (size_t)len;
+    size_t plain = 0, len;
+    for (size_t at = 0; at < s->n && !rc; at += len) {
+        unsigned char b = (unsigned char)s->bytes[at];
+        len = 1;
+        if (b >= 0x20 && b != quote && b != '\\' && (b < 0x7F || (json && !ascii)))
+            continue;
+        uint32_t code = jinja_code_at(s, at, &len);
+        if (json)
+            escape_in_json(code, ascii, escape);
+        else
+            escape_in_repr(code, quote, escape);
+        if (!escape[0])
+            continue;
+        rc = jinja_put_range(c, s, plain, at);
+        if (!rc)
+            rc = jinja_put(c, escape, strlen(escape), jinja_trusted_at(s, at));
+        plain = at + len;
     }
     if (!rc)
         rc = jinja_put_range(c, s, plain, s->n);
     return rc ? rc : jinja_put(c, &quote, 1, jinja_trusted_at(s, s->n ? s->n - 1 : 0));
+}
+
+static int put_quoted(struct jinja_context *c, const struct jinja_string *s) {
+    char quote = memchr(s->bytes, '\'', s->n) && !memchr(s->bytes, '"', s->n) ? '"' : '\'';
+    return put_quoted_as(c, s, quote, false, false);
 }
 
 static int put_markup(struct jinja_context *c, const struct jinja_string *s) {
@@ -74,23 +93,23 @@ static int put_markup(struct jinja_context *c, const struct jinja_string *s) {
     return rc ? rc : jinja_puts(c, ")");
 }
 
-static int put_items(struct jinja_context *c, const struct jinja_value *items, size_t n,
-                     bool trusted) {
+static int put_item_reprs(struct jinja_context *c, const struct jinja_value *items, size_t n,
+                          bool trusted) {
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++) {
         if (i > 0)
             rc = jinja_put(c, ", ", 2, trusted);
         if (!rc)
-            rc = jinja_put_repr(c, items[i]);
+            rc = put_repr(c, items[i]);
     }
     return rc;
 }
 
-static int put_list(struct jinja_context *c, struct jinja_value v) {
+static int put_list_repr(struct jinja_context *c, struct jinja_value v) {
     bool tuple = v.kind == JINJA_TUPLE, trusted = !v.as.l->untrusted;
     int rc = jinja_put(c, tuple ? "(" : "[", 1, trusted);
     if (!rc)
-        rc = put_items(c, v.as.l->items, v.as.l->n, trusted);
+        rc = put_item_reprs(c, v.as.l->items, v.as.l->n, trusted);
     if (!rc && tuple && v.as.l->n == 1)
         rc = jinja_put(c, ",", 1, trusted);
     return rc ? rc : jinja_put(c, tuple ? ")" : "]", 1, trusted);
@@ -98,13 +117,13 @@ static int put_list(struct jinja_context *c, struct jinja_value v) {
 
 static int put_pair(struct jinja_context *c, const struct jinja_entry *e, const char *between,
                     bool trusted) {
-    int rc = jinja_put_repr(c, e->key);
+    int rc = put_repr(c, e->key);
     if (!rc)
         rc = jinja_put(c, between, 2, trusted);
-    return rc ? rc : jinja_put_repr(c, e->value);
+    return rc ? rc : put_repr(c, e->value);
 }
 
-static int put_dict(struct jinja_context *c, const struct jinja_dict *m) {
+static int put_dict_repr(struct jinja_context *c, const struct jinja_dict *m) {
     bool trusted = !m->untrusted;
     int rc = jinja_put(c, "{", 1, trusted);
     for (size_t i = 0; i < m->n && !rc; i++) {
@@ -116,7 +135,7 @@ static int put_dict(struct jinja_context *c, const struct jinja_dict *m) {
     return rc ? rc : jinja_put(c, "}", 1, trusted);
 }
 
-static int put_view(struct jinja_context *c, const struct jinja_view *view) {
+static int put_view_repr(struct jinja_context *c, const struct jinja_view *view) {
     static const char *const heads[] = {"dict_keys([", "dict_values([", "dict_items(["};
     bool trusted = !view->of->untrusted;
     int rc = jinja_puts(c, heads[view->what]);
@@ -129,13 +148,13 @@ static int put_view(struct jinja_context *c, const struct jinja_view *view) {
             rc = rc ? rc : put_pair(c, e, ", ", trusted);
             rc = rc ? rc : jinja_put(c, ")", 1, trusted);
         } else if (!rc) {
-            rc = jinja_put_repr(c, view->what == VIEW_KEYS ? e->key : e->value);
+            rc = put_repr(c, view->what == VIEW_KEYS ? e->key : e->value);
         }
     }
     return rc ? rc : jinja_puts(c, "])");
 }
 
-static int put_range(struct jinja_context *c, const struct jinja_range *r) {
+static int put_range_repr(struct jinja_context *c, const struct jinja_range *r) {
     char text[96];
     if (r->step == 1)
         snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ")", r->start, r->stop);
@@ -148,11 +167,11 @@ static int put_range(struct jinja_context *c, const struct jinja_range *r) {
 static int put_namespace(struct jinja_context *c, const struct jinja_dict *m) {
     int rc = jinja_puts(c, "<Namespace ");
     if (!rc)
-        rc = put_dict(c, m);
+        rc = put_dict_repr(c, m);
     return rc ? rc : jinja_puts(c, ">");
 }
 
-static int put_other(struct jinja_context *c, struct jinja_value v) {
+static int put_object_repr(struct jinja_context *c, struct jinja_value v) {
     char text[128];
     if (v.kind == JINJA_MACRO)
         snprintf(text, sizeof text, "<Macro '%.90s'>", ((struct jinja_macro *)v.as.p)->name);
@@ -161,23 +180,23 @@ static int put_other(struct jinja_context *c, struct jinja_value v) {
     return jinja_puts(c, text);
 }
 
-static int put_nested(struct jinja_context *c, struct jinja_value v) {
+static int put_container_repr(struct jinja_context *c, struct jinja_value v) {
     switch ((enum jinja_kind)v.kind) {
     case JINJA_LIST:
     case JINJA_TUPLE:
-        return put_list(c, v);
+        return put_list_repr(c, v);
     case JINJA_DICT:
-        return put_dict(c, v.as.m);
+        return put_dict_repr(c, v.as.m);
     case JINJA_NAMESPACE:
         return put_namespace(c, v.as.m);
     case JINJA_VIEW:
-        return put_view(c, v.as.p);
+        return put_view_repr(c, v.as.p);
     default:
-        return put_other(c, v);
+        return put_object_repr(c, v);
     }
 }
 
-int jinja_put_repr(struct jinja_context *c, struct jinja_value v) {
+static int put_repr(struct jinja_context *c, struct jinja_value v) {
     int rc = jinja_charge(c, 1);
     if (rc)
         return rc;
@@ -192,20 +211,20 @@ int jinja_put_repr(struct jinja_context *c, struct jinja_value v) {
         return jinja_put(c, v.as.b ? "True" : "False", v.as.b ? 4 : 5, !v.untrusted);
     case JINJA_INT:
     case JINJA_FLOAT:
-        return put_number(c, v);
+        return put_number_repr(c, v);
     case JINJA_BIG:
         return jinja_put_string(c, v.as.s);
     case JINJA_STRING:
         return v.as.s->markup ? put_markup(c, v.as.s) : put_quoted(c, v.as.s);
     case JINJA_RANGE:
-        return put_range(c, v.as.p);
+        return put_range_repr(c, v.as.p);
     default:
         break;
     }
     rc = jinja_enter(c);
     if (rc)
         return rc;
-    rc = put_nested(c, v);
+    rc = put_container_repr(c, v);
     jinja_leave(c);
     return rc;
 }
@@ -213,7 +232,7 @@ int jinja_put_repr(struct jinja_context *c, struct jinja_value v) {
 int jinja_put_str(struct jinja_context *c, struct jinja_value v) {
     if (v.kind == JINJA_STRING)
         return jinja_put_string(c, v.as.s);
-    return v.kind == JINJA_UNDEFINED ? 0 : jinja_put_repr(c, v);
+    return v.kind == JINJA_UNDEFINED ? 0 : put_repr(c, v);
 }
 
 int jinja_to_string(struct jinja_context *c, struct jinja_value v, struct jinja_value *out) {
@@ -257,49 +276,6 @@ static const struct jinja_string colon_space = {.bytes = ": ", .n = 2, .trusted 
 
 static int put_json_value(struct json_text *w, struct jinja_value v);
 
-static void escape_in_json(uint32_t code, bool ascii, char out[16]) {
-    static const char letters[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
-    const char *known = code && code < 0x80 ? strchr(letters, (int)code) : NULL;
-    out[0] = 0;
-    if (known)
-        snprintf(out, 16, "\\%c", names[known - letters]);
-    else if (code >= 0x10000 && ascii)
-        snprintf(out, 16, "\\u%04x\\u%04x", 0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF));
-    else if (code < 0x20 || (code > 0x7E && ascii))
-        snprintf(out, 16, "\\u%04x", (unsigned)code);
-}
-
-// Whether a byte needs no look at its code point.
-static bool is_plain_in_json(unsigned char b, bool ascii) {
-    return b >= 0x20 && b != '"' && b != '\\' && (b < 0x7F || !ascii);
-}
-
-static int put_json_text(struct json_text *w, const struct jinja_string *s) {
-    struct jinja_context *c = w->c;
-    char escape[16];
-    int rc = jinja_put(c, "\"", 1, jinja_trusted_at(s, 0));
-    size_t plain = 0, at = 0;
-    while (at < s->n && !rc) {
-        if (is_plain_in_json((unsigned char)s->bytes[at], w->how->ascii)) {
-            at++;
-            continue;
-        }
-        uint32_t code = 0xFFFD;
-        int len = utf8_decode(s->bytes + at, s->n - at, &code);
-        escape_in_json(code, w->how->ascii, escape);
-        if (escape[0]) {
-            rc = jinja_put_range(c, s, plain, at);
-            if (!rc)
-                rc = jinja_put(c, escape, strlen(escape), jinja_trusted_at(s, at));
-            plain = at + (size_t)(len > 0 ? len : 1);
-        }
-        at += (size_t)(len > 0 ? len : 1);
-    }
-    if (!rc)
-        rc = jinja_put_range(c, s, plain, s->n);
-    return rc ? rc : jinja_put(c, "\"", 1, jinja_trusted_at(s, s->n ? s->n - 1 : 0));
-}
-
 // A separator in what a request brought counts as the request's.
 static int put_json_separator(struct json_text *w, const struct jinja_string *s, bool trusted) {
     return trusted ? jinja_put_string(w->c, s) : jinja_put(w->c, s->bytes, s->n, false);
@@ -342,7 +318,7 @@ static int put_json_list(struct json_text *w, const struct jinja_list *l) {
 
 static int put_json_key(struct json_text *w, struct jinja_value key, bool trusted) {
     if (key.kind == JINJA_STRING)
-        return put_json_text(w, key.as.s);
+        return put_quoted_as(w->c, key.as.s, '"', true, w->how->ascii);
     if (!jinja_is_number(key) && key.kind != JINJA_NONE)
         return jinja_fail(w->c, ERR_USAGE, "keys must be str, int, float, bool or None, not %s",
                           jinja_type(key));
@@ -416,11 +392,11 @@ static int put_json_value(struct json_text *w, struct jinja_value v) {
         return jinja_put(w->c, v.as.b ? "true" : "false", v.as.b ? 4 : 5, !v.untrusted);
     case JINJA_INT:
     case JINJA_BIG:
-        return jinja_put_repr(w->c, v);
+        return put_repr(w->c, v);
     case JINJA_FLOAT:
         return put_json_float(w, v);
     case JINJA_STRING:
-        return put_json_text(w, v.as.s);
+        return put_quoted_as(w->c, v.as.s, '"', true, w->how->ascii);
     case JINJA_LIST:
     case JINJA_TUPLE:
     case JINJA_DICT:

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values as text, put at the end of the output: str(), repr() and json.dumps() of Python; and the
-// sentences about undefined values.
+// Values as text, put at the end of the output: str() and json.dumps() of Python.
 #ifndef COPPICE_TEXT_JINJA_REPR_H
 #define COPPICE_TEXT_JINJA_REPR_H
 
 #include "text/jinja/value.h"
 
 int jinja_put_str(struct jinja_context *c, struct jinja_value v);
-int jinja_put_repr(struct jinja_context *c, struct jinja_value v);
 // The value itself when it is a string, else str() of it.
 int jinja_to_string(struct jinja_context *c, struct jinja_value v, struct jinja_value *out);
 // With & < > ' " as HTML entities.

@@ -6,18 +6,11 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "base/utf8.h"
 #include "text/jinja/container.h"
 #include "text/tokenizer/norm.h"
 
-static uint32_t decode(const struct jinja_string *s, size_t at, size_t *len) {
-    uint32_t code = 0xFFFD;
-    int n = utf8_decode(s->bytes + at, s->n - at, &code);
-    *len = n > 0 ? (size_t)n : 1;
-    return code;
-}
-
-static int put_code(struct jinja_context *c, uint32_t code, enum norm_case how, bool trusted) {
+static int put_mapped_code(struct jinja_context *c, uint32_t code, enum norm_case how,
+                           bool trusted) {
     uint32_t mapped[NORM_CASE_MAX];
     int rc = 0;
     size_t n = norm_map_case(code, how, mapped);
@@ -47,12 +40,11 @@ static int put_plain(struct jinja_context *c, const struct jinja_string *s, size
 
 // What the nearest letter beside `at` is, over what case ignores; back: before it. `end` is where
 // the text ends that counts.
-static unsigned neighbour(const struct jinja_string *s, size_t at, size_t end, bool back) {
+static unsigned class_of_neighbour(const struct jinja_string *s, size_t at, size_t end, bool back) {
     size_t len;
     while (back ? at > end : at < end) {
-        while (back && --at > 0 && ((unsigned char)s->bytes[at] & 0xC0) == 0x80) {
-        }
-        unsigned what = norm_class(decode(s, at, &len));
+        at = back ? jinja_code_before(s, at) : at;
+        unsigned what = norm_class(jinja_code_at(s, at, &len));
         if (!(what & NORM_IGNORED_BY_CASE))
             return what;
         at += back ? 0 : len;
@@ -68,16 +60,16 @@ struct part {
 
 // A capital sigma at the end of a word has a small form of its own.
 static bool is_final_sigma(const struct part *p, size_t at, uint32_t code) {
-    return code == 0x3A3 && (neighbour(p->s, at, p->from, true) & NORM_CASED) &&
-           !(neighbour(p->s, at + 2, p->to, false) & NORM_CASED);
+    return code == 0x3A3 && (class_of_neighbour(p->s, at, p->from, true) & NORM_CASED) &&
+           !(class_of_neighbour(p->s, at + 2, p->to, false) & NORM_CASED);
 }
 
 static int put_mapped(struct jinja_context *c, const struct part *p, size_t at, size_t *len,
                       enum norm_case how) {
-    uint32_t code = decode(p->s, at, len);
+    uint32_t code = jinja_code_at(p->s, at, len);
     if (how == NORM_LOWER_CASE && is_final_sigma(p, at, code))
         return jinja_put_code(c, 0x3C2, jinja_trusted_at(p->s, at));
-    return put_code(c, code, how, jinja_trusted_at(p->s, at));
+    return put_mapped_code(c, code, how, jinja_trusted_at(p->s, at));
 }
 
 int jinja_put_case(struct jinja_context *c, const struct jinja_string *s, size_t from, size_t to,
@@ -97,7 +89,7 @@ static int put_words(struct jinja_context *c, const struct jinja_string *s, bool
     int rc = jinja_charge(c, s->n);
     bool inside = false;
     for (size_t at = 0, len; at < s->n && !rc; at += len) {
-        bool cased = (norm_class(decode(s, at, &len)) & NORM_CASED) != 0;
+        bool cased = (norm_class(jinja_code_at(s, at, &len)) & NORM_CASED) != 0;
         bool first = words ? cased && !inside : at == 0;
         rc = put_mapped(c, &part, at, &len, first ? NORM_TITLE_CASE : NORM_LOWER_CASE);
         inside = cased;
@@ -120,7 +112,7 @@ static bool in_set(uint32_t code, const struct jinja_string *chars) {
     if (!chars)
         return jinja_code_is_space(code);
     for (size_t at = 0, len; at < chars->n; at += len)
-        if (decode(chars, at, &len) == code)
+        if (jinja_code_at(chars, at, &len) == code)
             return true;
     return false;
 }
@@ -130,13 +122,12 @@ int jinja_strip(struct jinja_context *c, const struct jinja_string *s,
     size_t from = 0, to = s->n, len;
     size_t each = chars ? chars->n / 8 : 0; // steps for a code point
     int rc = jinja_charge(c, s->n / 64);
-    for (; !rc && (sides & 1) && from < to && in_set(decode(s, from, &len), chars); from += len)
+    for (; !rc && (sides & 1) && from < to && in_set(jinja_code_at(s, from, &len), chars);
+         from += len)
         rc = jinja_charge(c, each);
     while (!rc && (sides & 2) && to > from) {
-        size_t at = to - 1;
-        while (at > from && ((unsigned char)s->bytes[at] & 0xC0) == 0x80)
-            at--;
-        if (!in_set(decode(s, at, &len), chars))
+        size_t at = jinja_code_before(s, to);
+        if (!in_set(jinja_code_at(s, at, &len), chars))
             break;
         to = at;
         rc = jinja_charge(c, each);
@@ -194,7 +185,7 @@ static int replace_nothing(struct jinja_context *c, const struct jinja_string *s
         rc = jinja_put_string(c, new);
         if (at >= s->n)
             return rc;
-        decode(s, at, &len);
+        jinja_code_at(s, at, &len);
         if (!rc)
             rc = jinja_put_range(c, s, at, at + len);
         at += len;
@@ -242,19 +233,17 @@ static int push_part(struct jinja_context *c, struct jinja_list *l, const struct
 }
 
 // Places where white space begins or ends, from the left.
-static size_t skip(const struct jinja_string *s, size_t at, bool space) {
+static size_t skip_words(const struct jinja_string *s, size_t at, bool space) {
     size_t len;
-    while (at < s->n && jinja_code_is_space(decode(s, at, &len)) == space)
+    while (at < s->n && jinja_code_is_space(jinja_code_at(s, at, &len)) == space)
         at += len;
     return at;
 }
 
-static size_t skip_back(const struct jinja_string *s, size_t at, bool space) {
+static size_t skip_words_back(const struct jinja_string *s, size_t at, bool space) {
     while (at > 0) {
-        size_t before = at - 1, len;
-        while (before > 0 && ((unsigned char)s->bytes[before] & 0xC0) == 0x80)
-            before--;
-        if (jinja_code_is_space(decode(s, before, &len)) != space)
+        size_t before = jinja_code_before(s, at), len;
+        if (jinja_code_is_space(jinja_code_at(s, before, &len)) != space)
             break;
         at = before;
     }
@@ -264,10 +253,10 @@ static size_t skip_back(const struct jinja_string *s, size_t at, bool space) {
 static int split_words(struct jinja_context *c, const struct jinja_string *s, int64_t max,
                        struct jinja_list *l) {
     int rc = 0;
-    for (size_t at = skip(s, 0, true); at < s->n && !rc; max--) {
-        size_t end = max == 0 ? s->n : skip(s, at, false);
+    for (size_t at = skip_words(s, 0, true); at < s->n && !rc; max--) {
+        size_t end = max == 0 ? s->n : skip_words(s, at, false);
         rc = push_part(c, l, s, at, end);
-        at = max == 0 ? s->n : skip(s, end, true);
+        at = max == 0 ? s->n : skip_words(s, end, true);
     }
     return rc;
 }
@@ -275,10 +264,10 @@ static int split_words(struct jinja_context *c, const struct jinja_string *s, in
 static int split_words_back(struct jinja_context *c, const struct jinja_string *s, int64_t max,
                             struct jinja_list *l) {
     int rc = 0;
-    for (size_t at = skip_back(s, s->n, true); at > 0 && !rc; max--) {
-        size_t begin = max == 0 ? 0 : skip_back(s, at, false);
+    for (size_t at = skip_words_back(s, s->n, true); at > 0 && !rc; max--) {
+        size_t begin = max == 0 ? 0 : skip_words_back(s, at, false);
         rc = push_part(c, l, s, begin, at);
-        at = max == 0 ? 0 : skip_back(s, begin, true);
+        at = max == 0 ? 0 : skip_words_back(s, begin, true);
     }
     return rc;
 }
@@ -341,7 +330,7 @@ bool jinja_next_line(const struct jinja_string *s, size_t *at, size_t *end) {
     if (*at >= s->n)
         return false;
     size_t i = *at, len = 1;
-    while (i < s->n && !ends_line(decode(s, i, &len)))
+    while (i < s->n && !ends_line(jinja_code_at(s, i, &len)))
         i += len;
     *end = i;
     if (i < s->n)

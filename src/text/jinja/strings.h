@@ -26,7 +26,7 @@ int jinja_split(struct jinja_context *c, const struct jinja_string *s,
                 struct jinja_value *out);
 int jinja_split_lines(struct jinja_context *c, const struct jinja_string *s, bool keep_ends,
                       struct jinja_value *out);
-// The next line of s from *at on: its end without the line's end; *at moves behind that. False at
+// The next line of s from *at on: its end without the line's end; *at moves past that. False at
 // the end of s.
 bool jinja_next_line(const struct jinja_string *s, size_t *at, size_t *end);
 

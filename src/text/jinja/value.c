@@ -27,7 +27,7 @@ int jinja_fail(struct jinja_context *c, int code, const char *fmt, ...) {
     return err_set(&c->e, code, "%s", text);
 }
 
-enum { ASK = 1 << 14 }; // steps between questions whether anybody waits
+enum { GONE_STEPS = 1 << 14 }; // between checks whether the result is still needed
 
 int jinja_charge(struct jinja_context *c, size_t steps) {
     if (steps > (size_t)(c->limits.steps - c->steps)) {
@@ -35,10 +35,10 @@ int jinja_charge(struct jinja_context *c, size_t steps) {
         return jinja_fail(c, ERR_LIMIT, "the template does more than %lld steps; it may never end",
                           (long long)c->limits.steps);
     }
-    int64_t asked = c->steps / ASK;
+    int64_t checked = c->steps / GONE_STEPS;
     c->steps += (int64_t)steps;
-    if (c->steps / ASK != asked && gone_check(c->limits.gone))
-        return jinja_fail(c, ERR_CANCELLED, "nobody waits for the text of the template any more");
+    if (c->steps / GONE_STEPS != checked && gone_check(c->limits.gone))
+        return jinja_fail(c, ERR_CANCELLED, "the text of the template is not needed any more");
     return 0;
 }
 
@@ -268,8 +268,7 @@ size_t jinja_byte_of(const struct jinja_string *s, size_t chars) {
         return s->n;
     size_t at = 0;
     for (; chars > 0; chars--)
-        for (at++; ((unsigned char)s->bytes[at] & 0xC0) == 0x80; at++) {
-        }
+        at = jinja_code_after(s, at);
     return at;
 }
 
@@ -293,6 +292,29 @@ bool jinja_same_text(const struct jinja_string *a, const struct jinja_string *b)
 bool jinja_is_text(struct jinja_value v, const char *text) {
     return v.kind == JINJA_STRING && v.as.s->n == strlen(text) &&
            memcmp(v.as.s->bytes, text, v.as.s->n) == 0;
+}
+
+uint32_t jinja_code_at(const struct jinja_string *s, size_t byte, size_t *len) {
+    uint32_t code = 0xFFFD;
+    int n = utf8_decode(s->bytes + byte, s->n - byte, &code);
+    *len = n > 0 ? (size_t)n : 1;
+    return code;
+}
+
+static bool continues(char byte) { // a code point
+    return ((unsigned char)byte & 0xC0) == 0x80;
+}
+
+size_t jinja_code_after(const struct jinja_string *s, size_t byte) {
+    for (byte++; byte < s->n && continues(s->bytes[byte]);)
+        byte++;
+    return byte;
+}
+
+size_t jinja_code_before(const struct jinja_string *s, size_t byte) {
+    for (byte--; byte > 0 && continues(s->bytes[byte]);)
+        byte--;
+    return byte;
 }
 
 bool jinja_code_is_space(uint32_t c) {
@@ -339,7 +361,7 @@ int jinja_fail_unsupported(struct jinja_context *c, const char *what,
 // Whether one of the words, each between blanks, is the name.
 static bool has_word(const char *words, const struct jinja_string *name) {
     const char *at = memmem(words, strlen(words), name->bytes, name->n);
-    return at && name->n > 0 && at[-1] == ' ' && at[name->n] == ' ';
+    return at && at > words && name->n > 0 && at[-1] == ' ' && at[name->n] == ' ';
 }
 
 struct jinja_value jinja_missing(struct jinja_context *c, struct jinja_value of,
@@ -351,9 +373,12 @@ struct jinja_value jinja_missing(struct jinja_context *c, struct jinja_value of,
         {JINJA_ABSENT, "function", " cycler joiner lipsum "},
         {JINJA_LOOP, "attribute of loop", " changed cycle depth depth0 "},
         {JINJA_MACRO, "attribute of a macro", " arguments caller catch_kwargs catch_varargs name "},
+        {JINJA_LIST, "method of lists", " count index "},
+        {JINJA_TUPLE, "method of tuples", " count index "},
         {JINJA_STRING, "method of strings",
          " casefold center encode expandtabs format format_map isascii isidentifier islower "
-         "isprintable istitle isupper ljust maketrans rjust swapcase translate zfill "},
+         "isprintable istitle isupper ljust maketrans partition rjust rpartition swapcase "
+         "translate zfill "},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows && name.kind == JINJA_STRING; i++)
         if (rows[i].of == of.kind && has_word(rows[i].names, name.as.s)) {

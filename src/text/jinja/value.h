@@ -124,6 +124,11 @@ bool jinja_all_trusted(const struct jinja_string *s);
 bool jinja_is_text(struct jinja_value v, const char *text);
 bool jinja_same_text(const struct jinja_string *a, const struct jinja_string *b);
 bool jinja_code_is_space(uint32_t code);
+// The code point at a byte, with its length; U+FFFD and 1 for what is none.
+uint32_t jinja_code_at(const struct jinja_string *s, size_t byte, size_t *len);
+// Where the code point after the one at a byte begins, and the one before it; 0 < byte for that.
+size_t jinja_code_after(const struct jinja_string *s, size_t byte);
+size_t jinja_code_before(const struct jinja_string *s, size_t byte);
 
 struct jinja_value jinja_float(double d, bool untrusted);
 struct jinja_value jinja_undefined(struct jinja_context *c, const char *hint);

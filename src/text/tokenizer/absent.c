@@ -41,14 +41,6 @@ bool norm_is_printable(uint32_t code) {
     return code >= 0x20 && code < 0x7F;
 }
 
-bool norm_begins_name(uint32_t code) {
-    return code == '_' || (code >= 'a' && code <= 'z') || (code >= 'A' && code <= 'Z');
-}
-
-bool norm_continues_name(uint32_t code) {
-    return norm_begins_name(code) || (code >= '0' && code <= '9');
-}
-
 struct split {
     const struct split_rule *rule;
 };

@@ -46,12 +46,12 @@ struct view {
     size_t n;
 };
 
-// 0 behind the end.
+// 0 after the end.
 static unsigned kind_at(const struct view *v, size_t i) {
     return i < v->n ? kinds[v->s[i]] : 0;
 }
 
-static size_t run(const struct view *v, size_t i, unsigned mask) {
+static size_t run_end(const struct view *v, size_t i, unsigned mask) {
     while (i < v->n && (kinds[v->s[i]] & mask))
         i++;
     return i;
@@ -81,11 +81,11 @@ static size_t contraction(const struct view *v, size_t at, bool any_case) {
 
 // The word whose first letter is at `at`.
 static size_t word(const struct split_ascii *a, const struct view *v, size_t at) {
-    size_t end = run(v, at, a->camel ? SPLIT_UPPER : LETTER);
+    size_t end = run_end(v, at, a->camel ? SPLIT_UPPER : LETTER);
     if (a->camel)
-        end = run(v, end, SPLIT_LOWER);
+        end = run_end(v, end, SPLIT_LOWER);
     end = decided(v, end);
-    if (end == UNDECIDED || a->contraction != SPLIT_BEHIND_WORD)
+    if (end == UNDECIDED || a->contraction != SPLIT_AFTER_WORD)
         return end;
     size_t longer = contraction(v, end, true);
     return longer ? longer : end;
@@ -99,16 +99,16 @@ static size_t prefixed_word(const struct split_ascii *a, const struct view *v, s
     if (a->prefix == SPLIT_BLANK_BEFORE ? v->s[at] != ' ' : kind & (NEWLINE | DIGIT))
         return 0;
     if (a->prefix == SPLIT_NO_SYMBOL_BEFORE && (kind & MARK))
-        return next & LETTER ? run(v, at + 1, LETTER) : 0;
+        return next & LETTER ? run_end(v, at + 1, LETTER) : 0;
     if (next & WIDE)
         return UNDECIDED;
     return next & LETTER ? word(a, v, at + 1) : 0;
 }
 
-static size_t number(const struct split_ascii *a, const struct view *v, size_t at) {
+static size_t digits_end(const struct split_ascii *a, const struct view *v, size_t at) {
     if (a->digits == SPLIT_MANY_DIGITS) {
         size_t first = at + (v->s[at] == ' ');
-        return kind_at(v, first) & DIGIT ? decided(v, run(v, first, DIGIT)) : 0;
+        return kind_at(v, first) & DIGIT ? decided(v, run_end(v, first, DIGIT)) : 0;
     }
     size_t end = at;
     while (end - at < (size_t)a->digits && (kind_at(v, end) & DIGIT))
@@ -125,7 +125,7 @@ static size_t symbols(const struct split_ascii *a, const struct view *v, size_t 
         return UNDECIDED;
     if (!(kind_at(v, first) & mask))
         return 0;
-    size_t end = decided(v, run(v, first, mask));
+    size_t end = decided(v, run_end(v, first, mask));
     while (end < v->n && a->trail && v->s[end] && strchr(a->trail, v->s[end]))
         end++;
     return end;
@@ -134,7 +134,7 @@ static size_t symbols(const struct split_ascii *a, const struct view *v, size_t 
 // White space up to its last line end; else all of it but the last character, which the next
 // match may take along, unless that would leave nothing or the text ends.
 static size_t spaces(const struct split_ascii *a, const struct view *v, size_t at) {
-    size_t end = run(v, at, SPACE), last = end;
+    size_t end = run_end(v, at, SPACE), last = end;
     if (decided(v, end) == UNDECIDED)
         return UNDECIDED;
     while (a->newlines && last > at && !(kinds[v->s[last - 1]] & NEWLINE))
@@ -152,7 +152,7 @@ static size_t match(const struct split_ascii *a, const struct view *v, size_t at
     if (!end)
         end = prefixed_word(a, v, at);
     if (!end && a->digits)
-        end = number(a, v, at);
+        end = digits_end(a, v, at);
     if (!end)
         end = symbols(a, v, at);
     return end ? end : spaces(a, v, at);
@@ -186,7 +186,7 @@ static enum split_ascii_found find_tail(const struct view *v, size_t at, struct 
 static enum split_ascii_found find_run(const struct split_ascii *a, const struct view *v, size_t at,
                                        struct split_span *span) {
     while (at < v->n) {
-        size_t begin = run(v, at, ~(a->bytes | WIDE)), end = begin;
+        size_t begin = run_end(v, at, ~(a->bytes | WIDE)), end = begin;
         if (kind_at(v, begin) & WIDE)
             return SPLIT_UNDECIDED;
         while (end - begin < (size_t)a->max && (kind_at(v, end) & a->bytes))

@@ -14,7 +14,7 @@
 
 // Symbols that no merge has.
 #define NO_SYMBOL      UINT32_MAX       // gone
-#define END_SYMBOL     (UINT32_MAX - 1) // behind the piece
+#define END_SYMBOL     (UINT32_MAX - 1) // after the piece
 #define FOREIGN_SYMBOL (UINT32_MAX - 2) // a character that occurs in no token and no merge
 #define MAX_SYMBOLS    (UINT32_MAX - 3) // the others are below this
 
@@ -50,7 +50,7 @@ struct bpe_merge {
     uint32_t left, right, result, rank;
 };
 
-static int no_memory(struct err *e) {
+static int no_merge_memory(struct err *e) {
     return err_set(e, ERR_MEMORY, "no memory for the merges of the vocabulary; free some memory");
 }
 
@@ -61,11 +61,11 @@ int bpe_init(struct bpe *b, uint32_t n_tokens, uint32_t max_merges, struct err *
     for (int i = 0; i < 256; i++)
         b->byte_token[i] = -1;
     b->merges = calloc((size_t)max_merges + 1, sizeof *b->merges);
-    return b->merges ? 0 : no_memory(e);
+    return b->merges ? 0 : no_merge_memory(e);
 }
 
 int bpe_add_token(struct bpe *b, uint32_t id, const char *bytes, size_t n, struct err *e) {
-    return map_insert(&b->symbols, bytes, n, id) < 0 ? no_memory(e) : 0;
+    return map_insert(&b->symbols, bytes, n, id) < 0 ? no_merge_memory(e) : 0;
 }
 
 // The symbol of a text, made when it is new.
@@ -76,7 +76,7 @@ static int intern_symbol(struct bpe *b, const char *bytes, size_t n, uint32_t *s
     char *copy = arena_strndup(&b->arena, bytes, n);
     *symbol = b->n_symbols;
     if (!copy || b->n_symbols == MAX_SYMBOLS || map_insert(&b->symbols, copy, n, *symbol) < 0)
-        return no_memory(e);
+        return no_merge_memory(e);
     b->n_symbols++;
     return 0;
 }
@@ -87,7 +87,7 @@ int bpe_add_ranked(struct bpe *b, const struct bpe_pair *p, uint32_t rank, struc
     struct bpe_merge *m = &b->merges[b->n_merges];
     char *both = malloc(p->n_left + p->n_right);
     if (!both)
-        return no_memory(e);
+        return no_merge_memory(e);
     memcpy(both, p->left, p->n_left);
     memcpy(both + p->n_left, p->right, p->n_right);
     m->rank = rank;
@@ -132,7 +132,7 @@ int bpe_finish(struct bpe *b, struct err *e) {
         cap *= 2;
     b->slots = malloc(cap * sizeof *b->slots);
     if (!b->slots)
-        return no_memory(e);
+        return no_merge_memory(e);
     memset(b->slots, 0xFF, cap * sizeof *b->slots);
     b->slot_mask = cap - 1;
     // Seeded with the merges themselves: a file cannot easily be made to collide.
@@ -289,7 +289,7 @@ static uint32_t first_symbol(const struct bpe *b, const char *piece, size_t n, s
 }
 
 int bpe_cancelled(struct err *e) {
-    return err_set(e, ERR_CANCELLED, "nobody waits for the tokens of the text any more");
+    return err_set(e, ERR_CANCELLED, "the tokens of the text are not needed any more");
 }
 
 struct short_piece {
@@ -370,7 +370,7 @@ struct chain {
     unsigned steps;
 };
 
-// Of the loops over a chain: true when nobody waits for it.
+// Of the loops over a chain: true when it is not needed any more.
 static inline bool chain_left(struct chain *c) {
     enum { ASK = 1 << 16 };
     return ++c->steps % ASK == 0 && gone_check(c->gone);
@@ -385,7 +385,7 @@ static bool queue_pair(struct chain *c, uint32_t i) {
     return true;
 }
 
-// False: nobody waits for it.
+// False: it is not needed any more.
 static bool chain_build(struct chain *c, const char *piece, uint32_t n) {
     uint32_t before = NO_SYMBOL;
     for (uint32_t i = 0; i < n;) {

@@ -34,7 +34,7 @@ struct bpe {
     uint64_t seed;
     uint32_t byte_symbol[256], blank_symbol; // blank: of BPE_BLANK
     int32_t byte_token[256]; // stands for a byte of a text that is no token; -1: none
-    // Whether some merge puts a text that begins with byte b behind one that ends in byte a, as bit
+    // Whether some merge puts a text that begins with byte b after one that ends in byte a, as bit
     // b of [a]; bit 0 is for texts that begin with BPE_BLANK, which do not count for their byte.
     uint64_t joins[256][4];
     int32_t unknown;   // token for what has none, or -1: that is an error

@@ -288,38 +288,3 @@ bool norm_is_printable(uint32_t code) {
         return true;
     }
 }
-
-// Letters that no name has: one that is reserved for syntax, and compatibility forms that begin
-// with a blank or a mark once they are taken apart.
-static bool is_nameless(uint32_t code) {
-    return code == 0x37A || code == 0x2E2F || (code >= 0xFC5E && code <= 0xFC63) ||
-           code == 0xFDFA || code == 0xFDFB || (code >= 0xFE70 && code <= 0xFE7E && code % 2 == 0);
-}
-
-// Letters and numbers of letters, among which are those that no name has.
-static bool is_letter(uint32_t code) {
-    const utf8proc_category_t c = utf8proc_category((int32_t)code);
-    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) || c == UTF8PROC_CATEGORY_NL;
-}
-
-bool norm_begins_name(uint32_t code) {
-    if (is_letter(code))
-        return !is_nameless(code) && code != 0xE33 && code != 0xEB3 && code != 0xFF9E &&
-               code != 0xFF9F;
-    return code == '_' || code == 0x1885 || code == 0x1886 || code == 0x2118 || code == 0x212E;
-}
-
-bool norm_continues_name(uint32_t code) {
-    if (is_letter(code))
-        return !is_nameless(code);
-    switch (utf8proc_category((int32_t)code)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_PC:
-        return true;
-    default:
-        return code == 0xB7 || code == 0x387 || (code >= 0x1369 && code <= 0x1371) ||
-               code == 0x19DA || code == 0x2118 || code == 0x212E;
-    }
-}

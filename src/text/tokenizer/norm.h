@@ -37,9 +37,4 @@ enum {
 unsigned norm_class(uint32_t code);
 bool norm_is_printable(uint32_t code);
 
-// Whether a name in Python may begin with a code point, or have it behind its first one (XID_Start
-// with '_', and XID_Continue, of Unicode Standard Annex 31).
-bool norm_begins_name(uint32_t code);
-bool norm_continues_name(uint32_t code);
-
 #endif

@@ -102,19 +102,19 @@ static const struct split_ascii llama3 = {.kind = SPLIT_WORDS,
                                           .trail = "\r\n",
                                           .newlines = true};
 static const struct split_ascii gpt4o = {.kind = SPLIT_WORDS,
-                                         .contraction = SPLIT_BEHIND_WORD,
+                                         .contraction = SPLIT_AFTER_WORD,
                                          .camel = true,
                                          .digits = 3,
                                          .trail = "\r\n/",
                                          .newlines = true};
 static const struct split_ascii youtu = {.kind = SPLIT_WORDS,
-                                         .contraction = SPLIT_BEHIND_WORD,
+                                         .contraction = SPLIT_AFTER_WORD,
                                          .camel = true,
                                          .digits = 1,
                                          .trail = "\r\n/",
                                          .newlines = true};
 static const struct split_ascii kimi = {.kind = SPLIT_WORDS,
-                                        .contraction = SPLIT_BEHIND_WORD,
+                                        .contraction = SPLIT_AFTER_WORD,
                                         .camel = true,
                                         .digits = 3,
                                         .trail = "\r\n",
@@ -128,7 +128,7 @@ static const struct split_ascii minicpm5 = {.kind = SPLIT_WORDS,
                                             .digits = SPLIT_ANY_NUMBER,
                                             .trail = "\r\n",
                                             .newlines = true};
-// Runs of one class: which bytes, at least, at most, behind white space.
+// Runs of one class: which bytes, at least, at most, after white space.
 #define RUNS(...) {.kind = SPLIT_RUNS, __VA_ARGS__}
 static const struct split_ascii digit = RUNS(SPLIT_DIGIT, 1, 1);
 static const struct split_ascii digits = RUNS(SPLIT_DIGIT, 1, 3);

@@ -22,7 +22,7 @@ enum split_ascii_bytes {
     SPLIT_SIGN = 64,  // \p{S}
     SPLIT_CONTROL = 128,
     SPLIT_WIDE = 256, // part of a character outside ASCII
-    SPLIT_LED = 512,  // of a piece: white space only as its first byte, and others behind it
+    SPLIT_LED = 512,  // of a piece: white space only as its first byte, and others after it
     SPLIT_LETTER = SPLIT_UPPER | SPLIT_LOWER,
     SPLIT_SPACE = SPLIT_BLANK | SPLIT_NEWLINE,
 };
@@ -33,7 +33,7 @@ enum split_ascii_kind {
     SPLIT_LINES,     // [^\n]+|[\n]+
     SPLIT_TAIL,      // \s+$
 };
-enum split_ascii_contraction { SPLIT_EXACT_CASE = 1, SPLIT_ANY_CASE, SPLIT_BEHIND_WORD };
+enum split_ascii_contraction { SPLIT_EXACT_CASE = 1, SPLIT_ANY_CASE, SPLIT_AFTER_WORD };
 enum split_ascii_prefix {
     SPLIT_ONE_BEFORE,       // any character but a letter, digit or line end may begin a word
     SPLIT_BLANK_BEFORE,     // a blank may
@@ -58,7 +58,7 @@ struct split_ascii {
     bool camel;        // a word ends before an upper-case letter that follows a lower-case one
     int digits;        // longest run of digits in a piece; 0: the expression takes none
     const char *trail; // characters that symbols take along; NULL: none
-    bool newlines;     // white space ends behind its last line end
+    bool newlines;     // white space ends after its last line end
 };
 
 enum split_ascii_found { SPLIT_UNDECIDED, SPLIT_FOUND, SPLIT_ABSENT };

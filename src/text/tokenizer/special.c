@@ -18,7 +18,7 @@ struct special_node {
     unsigned char byte;
 };
 
-static int no_memory(struct err *e) {
+static int no_special_memory(struct err *e) {
     return err_set(e, ERR_MEMORY,
                    "no memory for the special tokens of the vocabulary; "
                    "free some memory");
@@ -28,7 +28,7 @@ static int add_node(struct special *s, uint32_t parent, unsigned char byte, uint
                     struct err *e) {
     if (s->n_nodes == UINT32_MAX ||
         vec_reserve(&s->nodes, &s->nodes_cap, (int64_t)s->n_nodes + 1, sizeof *s->nodes, NULL))
-        return no_memory(e);
+        return no_special_memory(e);
     struct special_node *nodes = s->nodes;
     *out = s->n_nodes++;
     nodes[*out] = (struct special_node){.longest = {-1, -1}, .byte = byte};
@@ -61,7 +61,7 @@ int special_add(struct special *s, const char *text, size_t n, int32_t id, bool 
         return rc;
     if (s->n_tokens == INT32_MAX ||
         vec_reserve(&s->tokens, &s->tokens_cap, (int64_t)s->n_tokens + 1, sizeof *s->tokens, NULL))
-        return no_memory(e);
+        return no_special_memory(e);
     s->tokens[s->n_tokens] = (struct special_token){n, id, always};
     if (s->nodes[at].longest[1] < 0)
         s->nodes[at].longest[1] = (int32_t)s->n_tokens;
@@ -72,7 +72,7 @@ int special_add(struct special *s, const char *text, size_t n, int32_t id, bool 
 }
 
 // The node after `byte` from `node`; falls back along the suffixes.
-static uint32_t step(const struct special *s, uint32_t node, unsigned char byte) {
+static uint32_t walk_node(const struct special *s, uint32_t node, unsigned char byte) {
     while (node) {
         uint32_t next = find_child(s, node, byte);
         if (next)
@@ -90,7 +90,7 @@ static void link_nodes(struct special *s, uint32_t *queue) {
         uint32_t at = queue[head++];
         for (uint32_t c = s->nodes[at].child; c; c = s->nodes[c].sibling) {
             struct special_node *node = &s->nodes[c];
-            node->fail = at ? step(s, s->nodes[at].fail, node->byte) : 0;
+            node->fail = at ? walk_node(s, s->nodes[at].fail, node->byte) : 0;
             const struct special_node *fail = &s->nodes[node->fail];
             for (int k = 0; k < 2; k++)
                 node->longest[k] = node->longest[k] < 0 ? fail->longest[k] : node->longest[k];
@@ -106,7 +106,7 @@ int special_finish(struct special *s, struct err *e) {
     s->root_next = calloc(256, sizeof *s->root_next);
     if (!queue || !s->root_next) {
         free(queue);
-        return no_memory(e);
+        return no_special_memory(e);
     }
     for (uint32_t c = s->nodes[0].child; c; c = s->nodes[c].sibling)
         s->root_next[s->nodes[c].byte] = c;
@@ -123,7 +123,7 @@ static int add_hit(struct special_hits *h, struct special_hit hit, struct err *e
 }
 
 // Turns the candidates, which lie in falling order of begin, into the chosen ones in text order.
-static void choose(struct special_hits *h) {
+static void choose_longest(struct special_hits *h) {
     for (size_t i = 0, j = h->count; i + 1 < j; i++) {
         struct special_hit swap = h->hit[i];
         h->hit[i] = h->hit[--j];
@@ -146,7 +146,7 @@ int special_scan(const struct special *s, const char *text, size_t n, bool all,
         return 0;
     uint32_t at = 0;
     for (size_t i = n; i-- > 0;) {
-        at = step(s, at, (unsigned char)text[i]);
+        at = walk_node(s, at, (unsigned char)text[i]);
         int32_t found = s->nodes[at].longest[all];
         if (found < 0)
             continue;
@@ -155,7 +155,7 @@ int special_scan(const struct special *s, const char *text, size_t n, bool all,
         if (rc)
             return rc;
     }
-    choose(hits);
+    choose_longest(hits);
     return 0;
 }
 
@@ -200,8 +200,8 @@ int special_scan_spans(const struct special *s, const char *text, size_t n,
             k--;
             at[0] = 0;
         }
-        at[0] = step(s, at[0], (unsigned char)text[i]);
-        at[1] = step(s, at[1], (unsigned char)text[i]);
+        at[0] = walk_node(s, at[0], (unsigned char)text[i]);
+        at[1] = walk_node(s, at[1], (unsigned char)text[i]);
         int32_t found = pick(s, w, &w->spans[k], at, i);
         if (found < 0)
             continue;
@@ -210,7 +210,7 @@ int special_scan_spans(const struct special *s, const char *text, size_t n,
         if (rc)
             return rc;
     }
-    choose(hits);
+    choose_longest(hits);
     return 0;
 }
 

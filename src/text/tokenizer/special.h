@@ -15,7 +15,7 @@ struct special_node;
 struct special_token {
     size_t length; // bytes
     int32_t id;
-    bool always; // found also when only user-defined tokens are asked for
+    bool always; // found also when only user-defined tokens are looked for
 };
 
 // A zeroed struct is valid and finds nothing.
@@ -46,7 +46,7 @@ struct special_hits {
 };
 
 // Fills hits, in text order and without overlaps: at the leftmost place where a token begins the
-// longest one there is taken, and the search goes on behind it. all: every token; otherwise
+// longest one there is taken, and the search goes on after it. all: every token; otherwise
 // only those added with `always`.
 int special_scan(const struct special *s, const char *text, size_t n, bool all,
                  struct special_hits *hits, struct err *e);

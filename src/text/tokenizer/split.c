@@ -35,7 +35,7 @@ struct split_job {
     bool expressions_only;
 };
 
-static int compile(pcre2_code **out, const char *expression, struct err *e) {
+static int compile_expression(pcre2_code **out, const char *expression, struct err *e) {
     int code;
     PCRE2_SIZE at;
     PCRE2_UCHAR text[128];
@@ -66,7 +66,7 @@ int split_create(struct split **out, const char *pre, size_t n_pre, struct err *
         return err_set(e, ERR_MEMORY, "no memory for the pre-tokenizer; free some memory");
     s->rule = rule;
     while (!rc && s->n_stages < SPLIT_MAX_STAGES && rule->stage[s->n_stages].expression) {
-        rc = compile(&s->code[s->n_stages], rule->stage[s->n_stages].expression, e);
+        rc = compile_expression(&s->code[s->n_stages], rule->stage[s->n_stages].expression, e);
         s->n_stages++;
     }
     if (rc) {
@@ -132,8 +132,8 @@ static int run_stage(struct split_job *j, int stage, const struct split_piece *w
                      unsigned bytes, struct err *e);
 
 // Gives a piece to the next stage that may cut it; bytes: the kinds of bytes in it, 0 for unknown.
-static int deliver(struct split_job *j, int stage, const struct split_piece *piece, unsigned bytes,
-                   struct err *e) {
+static int deliver_piece(struct split_job *j, int stage, const struct split_piece *piece,
+                         unsigned bytes, struct err *e) {
     const struct split_stage *stages = j->split->rule->stage;
     if (piece->n == 0)
         return 0;
@@ -145,9 +145,9 @@ static int deliver(struct split_job *j, int stage, const struct split_piece *pie
     return run_stage(j, stage, piece, bytes, e);
 }
 
-// The next match of a stage's expression behind `at`.
-static int find(struct split_job *j, int stage, const struct split_piece *text, size_t at,
-                struct split_span *span, struct err *e) {
+// The next match of a stage's expression after `at`.
+static int find_match(struct split_job *j, int stage, const struct split_piece *text, size_t at,
+                      struct split_span *span, struct err *e) {
     const struct split_ascii *ascii = j->split->rule->stage[stage].ascii;
     if (ascii && !j->expressions_only) {
         enum split_ascii_found found = split_ascii_find(ascii, text->bytes, text->n, at, span);
@@ -173,20 +173,20 @@ static int run_stage(struct split_job *j, int stage, const struct split_piece *w
     struct split_span span = {0};
     size_t at = 0;
     while (at < whole->n) {
-        int found = find(j, stage, whole, at, &span, e);
+        int found = find_match(j, stage, whole, at, &span, e);
         if (found == NO_MATCH)
             break;
         const struct split_piece gap = {whole->bytes + at, span.begin - at};
         const struct split_piece match = {whole->bytes + span.begin, span.end - span.begin};
-        int rc = found < 0 ? found : deliver(j, stage + 1, &gap, bytes, e);
+        int rc = found < 0 ? found : deliver_piece(j, stage + 1, &gap, bytes, e);
         if (!rc)
-            rc = deliver(j, stage + 1, &match, span.bytes ? span.bytes : bytes, e);
+            rc = deliver_piece(j, stage + 1, &match, span.bytes ? span.bytes : bytes, e);
         if (rc)
             return rc;
         at = span.end;
     }
     const struct split_piece rest = {whole->bytes + at, whole->n - at};
-    return deliver(j, stage + 1, &rest, bytes, e);
+    return deliver_piece(j, stage + 1, &rest, bytes, e);
 }
 
 void split_expressions_only(struct split_job *j) {
@@ -201,5 +201,5 @@ int split_text(struct split_job *j, const char *text, size_t n, split_piece_fn *
     j->fn = fn;
     j->arg = arg;
     const struct split_piece whole = {text, n};
-    return deliver(j, 0, &whole, 0, e);
+    return deliver_piece(j, 0, &whole, 0, e);
 }

@@ -10,7 +10,7 @@
 
 #include "base/utf8.h"
 
-static int no_memory(struct err *e) {
+static int no_score_memory(struct err *e) {
     return err_set(e, ERR_MEMORY, "no memory for the scores of the vocabulary; free some memory");
 }
 
@@ -76,8 +76,8 @@ static int add_pairs(struct bpe *b, const struct vocab_token *t, uint32_t rank, 
     return rc;
 }
 
-static int add_all(struct bpe *b, const struct vocab *v, const struct scored *list, size_t n,
-                   struct err *e) {
+static int add_scored_tokens(struct bpe *b, const struct vocab *v, const struct scored *list,
+                             size_t n, struct err *e) {
     uint64_t pairs = 0;
     for (size_t i = 0; i < n; i++)
         pairs += characters(v->tokens[list[i].id].text, v->tokens[list[i].id].n_text);
@@ -100,9 +100,9 @@ static int add_all(struct bpe *b, const struct vocab *v, const struct scored *li
 int spm_build(struct bpe *b, const struct vocab *v, const struct gguf *g, struct err *e) {
     struct scored *list = calloc((size_t)v->count + 1, sizeof *list);
     size_t n = 0;
-    int rc = list ? read_scores(v, g, list, &n, e) : no_memory(e);
+    int rc = list ? read_scores(v, g, list, &n, e) : no_score_memory(e);
     if (!rc)
-        rc = add_all(b, v, list, n, e);
+        rc = add_scored_tokens(b, v, list, n, e);
     free(list);
     return rc;
 }

@@ -21,7 +21,7 @@ int spm_build(struct bpe *b, const struct vocab *v, const struct gguf *g, struct
 // Makes the byte tokens of v stand for bytes, and its unknown token for the rest.
 void spm_set_bytes(struct bpe *b, const struct vocab *v);
 
-// Appends text with blanks escaped, behind one more blank if asked; nothing for an empty text.
+// Appends text with blanks escaped, after one more blank if blank_first; nothing for an empty text.
 void spm_escape(struct str *out, const char *text, size_t n, bool blank_first);
 
 // Called for each word in order; non-zero stops and is returned.

@@ -16,7 +16,7 @@ struct token_list {
     size_t count;
     int64_t cap;
     size_t max;              // more tokens than so many are ERR_LIMIT; 0: any number
-    const struct gone *gone; // whether anybody still waits for them
+    const struct gone *gone; // whether they are still needed
 };
 
 // Appends one id. ERR_MEMORY and ERR_LIMIT leave the list as it was.

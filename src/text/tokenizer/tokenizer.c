@@ -55,7 +55,7 @@ static int read_model(struct tokenizer *t, const struct gguf *g, struct err *e) 
 }
 
 // A token, or what merges make on the way to one, may stand for n bytes, these among them. Until
-// weigh() the table holds lengths.
+// weigh_bytes() the table holds lengths.
 static void note_length(struct tokenizer *t, const char *bytes, size_t n_bytes, size_t n) {
     for (size_t i = 0; i < n_bytes; i++) {
         uint32_t *longest = &t->weight[(unsigned char)bytes[i]];
@@ -63,7 +63,7 @@ static void note_length(struct tokenizer *t, const char *bytes, size_t n_bytes, 
     }
 }
 
-static void weigh(struct tokenizer *t) {
+static void weigh_bytes(struct tokenizer *t) {
     enum { CHARACTER = 4 }; // bytes of one that no token has, at most
     for (uint32_t i = 0; i < t->vocab.count; i++) {
         const struct vocab_token *k = &t->vocab.tokens[i];
@@ -162,8 +162,8 @@ static int read_specials(struct tokenizer *t, struct err *e) {
     for (uint32_t i = 0; i < t->vocab.count; i++) {
         const struct vocab_token *token = &t->vocab.tokens[i];
         bool always = token->type == VOCAB_USER_DEFINED;
-        bool asked = token->type == VOCAB_CONTROL || token->type == VOCAB_UNKNOWN;
-        if (token->n_text == 0 || !(always || asked))
+        bool control = token->type == VOCAB_CONTROL || token->type == VOCAB_UNKNOWN;
+        if (token->n_text == 0 || !(always || control))
             continue;
         int rc = special_add(&t->special, token->text, token->n_text, (int32_t)i, always, e);
         if (rc)
@@ -219,7 +219,7 @@ int tokenizer_create(struct tokenizer **out, const struct gguf *g, struct err *e
         tokenizer_destroy(t);
         return rc;
     }
-    weigh(t);
+    weigh_bytes(t);
     *out = t;
     return 0;
 }
@@ -357,8 +357,8 @@ static int check_utf8(const char *text, size_t n, struct err *e) {
 }
 
 // w: NULL where one rule holds for the whole text.
-static int encode(const struct tokenizer *t, const char *text, size_t n, bool special,
-                  const struct special_where *w, struct token_list *out, struct err *e) {
+static int encode_stretches(const struct tokenizer *t, const char *text, size_t n, bool special,
+                            const struct special_where *w, struct token_list *out, struct err *e) {
     struct encode_job j = {.tokenizer = t, .out = out};
     struct special_hits hits = {0};
     size_t before = out->count;
@@ -386,12 +386,12 @@ static int encode(const struct tokenizer *t, const char *text, size_t n, bool sp
 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool special,
                      struct token_list *out, struct err *e) {
-    return encode(t, text, n, special, NULL, out, e);
+    return encode_stretches(t, text, n, special, NULL, out, e);
 }
 
 int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t n,
                            const struct special_where *w, struct token_list *out, struct err *e) {
-    return encode(t, text, n, false, w, out, e);
+    return encode_stretches(t, text, n, false, w, out, e);
 }
 
 static int compare_ids(const void *a, const void *b) {

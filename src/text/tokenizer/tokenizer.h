@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text to token ids and back, from the tokenizer metadata of a GGUF file: special tokens are
-// found first, the text between them is normalised where the file asks for it, cut into pieces
+// found first, the text between them is normalised where the file says so, cut into pieces
 // and encoded by merging pairs. A tokenizer is read-only after its creation; threads may share it.
 #ifndef COPPICE_TEXT_TOKENIZER_TOKENIZER_H
 #define COPPICE_TEXT_TOKENIZER_TOKENIZER_H
@@ -28,8 +28,8 @@ int tokenizer_size(const struct tokenizer *t);    // ids are 0 .. size-1
 int32_t tokenizer_bos(const struct tokenizer *t); // -1 when the file names none
 int32_t tokenizer_eos(const struct tokenizer *t);
 bool tokenizer_add_bos(const struct tokenizer *t); // true only when there is a BOS token
-// A text's tokens decode to the text behind one blank more (SentencePiece): whoever prints a whole
-// text drops it.
+// A text's tokens decode to the text after one blank more (SentencePiece): drop it to print a whole
+// text.
 bool tokenizer_blank_first(const struct tokenizer *t);
 bool tokenizer_is_eog(const struct tokenizer *t, int32_t id); // ends generation
 

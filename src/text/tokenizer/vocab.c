@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts are copied into one block and un-mapped into a second one, so that everything behind
+// Texts are copied into one block and un-mapped into a second one, so that everything after
 // works on plain bytes. The rules about tokens that end generation are those that files in
 // circulation need: named ids, known texts, and two exceptions.
 #include "text/tokenizer/vocab.h"
@@ -52,7 +52,7 @@ static const struct end_key {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static int no_memory(struct err *e) {
+static int no_vocab_memory(struct err *e) {
     return err_set(e, ERR_MEMORY, "no memory for the vocabulary; free some memory");
 }
 
@@ -122,7 +122,7 @@ static int read_texts(struct vocab *v, const struct gguf *g, struct err *e) {
     }
     char *block = arena_alloc(&v->arena, total + 1);
     if (!v->tokens || !block)
-        return no_memory(e);
+        return no_vocab_memory(e);
     cursor = kv->bytes;
     for (uint32_t i = 0; i < v->count; i++) {
         const char *s = gguf_array_str(&cursor, &n);
@@ -180,7 +180,7 @@ static int enter_texts(struct vocab *v, struct err *e) {
             bool mark = t->type == VOCAB_CONTROL || t->type == VOCAB_USER_DEFINED;
             if (t->n_text > 0 && mark == (marks == 1) &&
                 map_insert(&v->by_text, t->text, t->n_text, i) < 0)
-                return no_memory(e);
+                return no_vocab_memory(e);
         }
     return 0;
 }
@@ -273,7 +273,7 @@ static int read_bytes(struct vocab *v, enum vocab_kind kind, struct err *e) {
         total += v->tokens[i].n_text;
     char *block = arena_alloc(&v->arena, total + 1);
     if (!block)
-        return no_memory(e);
+        return no_vocab_memory(e);
     for (uint32_t i = 0; i < v->count; i++) {
         struct vocab_token *t = &v->tokens[i];
         size_t n = 0;

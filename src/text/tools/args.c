@@ -19,9 +19,10 @@ size_t tool_blanks(const struct tool_calls *c, size_t at) {
     return n;
 }
 
-size_t tool_partial(const char *s, size_t n, const char *mark) {
-    size_t most = strlen(mark) - 1;
-    for (size_t k = n < most ? n : most; k > 0; k--)
+// Bytes at the end of s that may become the mark.
+static size_t count_partial_mark(const char *s, size_t n, const char *mark) {
+    size_t max = strlen(mark) - 1;
+    for (size_t k = n < max ? n : max; k > 0; k--)
         if (!memcmp(s + n - k, mark, k))
             return k;
     return 0;
@@ -250,12 +251,12 @@ enum tool_step tool_read_named(struct tool_calls *c, bool end) {
 
 enum gemma_place {
     GEMMA_VALUE,  // before a value
-    GEMMA_FIRST,  // behind an opening bracket: a key or a value, or the end
+    GEMMA_FIRST,  // after an opening bracket: a key or a value, or the end
     GEMMA_KEY,    // before a key
-    GEMMA_NEXT,   // behind a value
+    GEMMA_NEXT,   // after a value
     GEMMA_STRING, // in a string
     GEMMA_NAME,   // in a key between marks
-    GEMMA_COLON,  // behind such a key
+    GEMMA_COLON,  // after such a key
 };
 
 static const char *gemma_quote(const struct tool_calls *c) {
@@ -272,7 +273,7 @@ static enum tool_step read_gemma_string(struct tool_calls *c) {
     const char *from = c->held.data + c->at;
     size_t len = c->held.len - c->at;
     const char *quote = gemma_quote(c), *end = memmem(from, len, quote, strlen(quote));
-    size_t n = end ? (size_t)(end - from) : len - tool_partial(from, len, quote);
+    size_t n = end ? (size_t)(end - from) : len - count_partial_mark(from, len, quote);
     json_pieces_escape(from, n, &c->args);
     c->at += n;
     if (!end)
@@ -559,7 +560,7 @@ static enum tool_step read_tag(struct tool_calls *c) {
     return TOOL_MORE;
 }
 
-// Where the value ends. 1: *n bytes from c->at, and *next is behind its tag; 0: at least *n bytes
+// Where the value ends. 1: *n bytes from c->at, and *next is after its tag; 0: at least *n bytes
 // belong to it, the rest is not yet known.
 static int find_value_end(const struct tool_calls *c, bool end, size_t *n, size_t *next) {
     const struct tool_format *f = format_of(c);
@@ -569,15 +570,15 @@ static int find_value_end(const struct tool_calls *c, bool end, size_t *n, size_
     for (;; at++) {
         const char *found = memmem(from + at, len - at, f->value_end, tag);
         if (!found) {
-            at = len - tool_partial(from + at, len - at, f->value_end);
+            at = len - count_partial_mark(from + at, len - at, f->value_end);
             break;
         }
         at = (size_t)(found - from);
         *next = c->at + at + tag;
-        size_t blanks = tool_blanks(c, *next), behind = *next + blanks;
+        size_t blanks = tool_blanks(c, *next), after = *next + blanks;
         if (blanks > TOOL_MAX_BLANKS)
             continue;
-        int key = tool_stands(c, behind, f->key), close = tool_stands(c, behind, f->close);
+        int key = tool_stands(c, after, f->key), close = tool_stands(c, after, f->close);
         is = key > close ? key : close;
         if (is == 1 || (is == 0 && (!end || c->sure)))
             break;

@@ -32,8 +32,6 @@ void tool_args_fini(struct tool_args *a);
 // Whether a mark stands at `at` of the held text: 1 yes, 0 not yet known, -1 no.
 int tool_stands(const struct tool_calls *c, size_t at, const char *mark);
 size_t tool_blanks(const struct tool_calls *c, size_t at); // how many from there
-// Bytes at the end of s that may become the mark.
-size_t tool_partial(const char *s, size_t n, const char *mark);
 
 // Readers: from c->at on, to c->args. OK: the arguments are whole. end: no more text comes.
 enum tool_step tool_read_json(struct tool_calls *c, bool end);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The machine of calls.h. Outside of calls all text but what may become a mark is decided;
 // from a mark on, everything is held until the call is whole or turns out to be none. Then its
-// first byte is text, and the search goes on behind it.
+// first byte is text, and the search goes on after it.
 #include "text/tools/calls.h"
 
 #include <stdlib.h>
@@ -18,8 +18,8 @@ enum state {
     TEXT,    // looking for a mark
     HEAD,    // from a mark to the arguments
     ARGS,    // in the arguments
-    TAIL,    // behind them
-    BETWEEN, // behind a call: another may follow
+    TAIL,    // after them
+    BETWEEN, // after a call: another may follow
     AGAIN,   // HEAD of such another
     WORDS,   // nothing is looked for any more
 };
@@ -77,8 +77,8 @@ static void put_held_text(struct tool_calls *c, size_t n, const struct tool_sink
     drop_held(c, n);
 }
 
-// Starts over behind the first byte that is no blank. Beginnings of calls within each other would
-// make a long reply cost its square: behind many of them all is text.
+// Starts over after the first byte that is no blank. Beginnings of calls within each other would
+// make a long reply cost its square: after many of them all is text.
 static void put_broken_call(struct tool_calls *c, const struct tool_sink *s) {
     size_t n = tool_blanks(c, 0);
     c->again += c->held.len;
@@ -131,7 +131,7 @@ static bool step_text(struct tool_calls *c, const struct tool_sink *s, bool end)
     return true;
 }
 
-// Takes a mark at c->at behind blanks. 1 taken, 0 not yet known, -1 it is not there.
+// Takes a mark at c->at after blanks. 1 taken, 0 not yet known, -1 it is not there.
 static int read_mark(struct tool_calls *c, const char *mark) {
     size_t blanks = tool_blanks(c, c->at);
     int is = mark && mark[0] ? tool_stands(c, c->at + blanks, mark) : 1;
@@ -207,7 +207,7 @@ static enum tool_step read_arguments(struct tool_calls *c, bool end) {
     return tool_read_gemma(c, end);
 }
 
-// Behind the arguments: the mark that ends the call, which the end of the reply may stand for.
+// After the arguments: the mark that ends the call, which the end of the reply may stand for.
 static enum tool_step read_tail(struct tool_calls *c, bool end) {
     const struct tool_format *f = format_of(c);
     size_t from = c->at;
@@ -329,7 +329,7 @@ static void close_section(struct tool_calls *c, size_t n) {
     c->closed = true;
 }
 
-// Behind a call: an end of its section, another one, or text, to which many blanks belong, too.
+// After a call: an end of its section, another one, or text, to which many blanks belong, too.
 static bool step_between(struct tool_calls *c, bool end) {
     const struct tool_format *f = format_of(c);
     const char *const next[] = {f->section_end, f->between, f->section, f->open};

@@ -34,14 +34,14 @@ struct tool_calls {
     // Otherwise a call goes out when all of it has come, so that a bad one can be given back.
     bool sure;
     // The reply is calls and nothing else, as where one is required under a grammar: what is not
-    // of a call is no text. Set behind tool_calls_init.
+    // of a call is no text. Set after tool_calls_init.
     bool only;
     bool cut; // at the end: it was cut off
     int state;
     bool called;     // a call went out
     bool said;       // text went out since the beginning
     bool open;       // begin went out
-    bool closed;     // behind a call: the end of its section has been seen
+    bool closed;     // after a call: the end of its section has been seen
     struct str held; // undecided: what came from the first byte that may belong to a call
     size_t at;       // how much of it has been read
     size_t again;    // bytes that were held and given back
@@ -61,7 +61,7 @@ void tool_calls_fini(struct tool_calls *c); // zeroed is allowed
 // Content as it comes, cut between characters (reasoning_push of text/chat/reasoning.h does).
 void tool_calls_push(struct tool_calls *c, const char *text, size_t n, const struct tool_sink *s);
 // The reply has ended: what was held back goes out. cut: not by itself, but by a limit or because
-// nobody waits for it; then three bytes and more at its end that begin a mark are no text.
+// it is not needed any more; then three bytes and more at its end that begin a mark are no text.
 void tool_calls_end(struct tool_calls *c, bool cut, const struct tool_sink *s);
 
 #endif

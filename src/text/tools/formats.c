@@ -140,7 +140,7 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
 };
 
 enum tool_family tool_family_of_template(const char *text, size_t n) {
-    // The more a family has of its own, the earlier it is asked.
+    // The more a family has of its own, the earlier it is tried.
     static const enum tool_family order[] = {
         TOOLS_HARMONY, TOOLS_GEMMA, TOOLS_KIMI,    TOOLS_DEEPSEEK_V3,  TOOLS_DEEPSEEK,
         TOOLS_LAGUNA,  TOOLS_QWEN,  TOOLS_MISTRAL, TOOLS_MISTRAL_LIST, TOOLS_LLAMA,

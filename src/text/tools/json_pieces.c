@@ -13,11 +13,11 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-static void end_value(struct json_pieces *p) {
+static void end_json_value(struct json_pieces *p) {
     p->state = p->depth == 0 ? PIECES_DONE : PIECES_NEXT;
 }
 
-static void open_block(struct json_pieces *p, bool object) {
+static void open_json_block(struct json_pieces *p, bool object) {
     if (p->depth == JSON_PIECES_DEPTH) {
         p->state = PIECES_BAD;
         return;
@@ -26,13 +26,13 @@ static void open_block(struct json_pieces *p, bool object) {
     p->state = object ? PIECES_KEY : PIECES_FIRST;
 }
 
-static void close_block(struct json_pieces *p, bool object) {
+static void close_json_block(struct json_pieces *p, bool object) {
     if (p->depth == 0 || p->objects[p->depth - 1] != object) {
         p->state = PIECES_BAD;
         return;
     }
     p->depth--;
-    end_value(p);
+    end_json_value(p);
 }
 
 static void begin_string(struct json_pieces *p, bool key) {
@@ -44,7 +44,7 @@ static void begin_value(struct json_pieces *p, char c) {
     static const char *const words[] = {"true", "false", "null"};
     p->state = PIECES_BAD;
     if (c == '{' || c == '[')
-        open_block(p, c == '{');
+        open_json_block(p, c == '{');
     else if (c == '"')
         begin_string(p, false);
     else if (c == '-' || is_digit(c)) {
@@ -58,7 +58,7 @@ static void begin_value(struct json_pieces *p, char c) {
         }
 }
 
-// The place in the grammar of a number behind c, or -1 where c is none of it.
+// The place in the grammar of a number after c, or -1 where c is none of it.
 static int next_in_number(int at, char c) {
     bool digit = is_digit(c), e = c == 'e' || c == 'E';
     switch ((enum number)at) {
@@ -91,7 +91,7 @@ static void in_string(struct json_pieces *p, char c) {
     else if (c == '"' && p->is_key)
         p->state = PIECES_COLON;
     else if (c == '"')
-        end_value(p);
+        end_json_value(p);
 }
 
 static void in_escape(struct json_pieces *p, char c) {
@@ -108,7 +108,7 @@ static void in_word(struct json_pieces *p, char c) {
     if (c != *p->word)
         p->state = PIECES_BAD;
     else if (!*++p->word)
-        end_value(p);
+        end_json_value(p);
 }
 
 // A byte between values.
@@ -117,13 +117,13 @@ static void read_between(struct json_pieces *p, char c) {
     switch (p->state) {
     case PIECES_FIRST:
         if (c == ']')
-            close_block(p, false);
+            close_json_block(p, false);
         else
             begin_value(p, c);
         return;
     case PIECES_KEY:
         if (c == '}') {
-            close_block(p, true);
+            close_json_block(p, true);
             return;
         }
         break;
@@ -136,7 +136,7 @@ static void read_between(struct json_pieces *p, char c) {
         if (c == ',')
             p->state = object ? PIECES_AFTER : PIECES_VALUE;
         else if (c == '}' || c == ']')
-            close_block(p, c == '}');
+            close_json_block(p, c == '}');
         else
             p->state = PIECES_BAD;
         return;
@@ -176,7 +176,7 @@ static void read_byte(struct json_pieces *p, char c) {
             p->state = PIECES_BAD;
             return;
         }
-        end_value(p);
+        end_json_value(p);
     }
     if (!json_pieces_blank(c) && p->state != PIECES_DONE)
         read_between(p, c);

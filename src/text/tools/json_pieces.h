@@ -16,11 +16,11 @@ enum { JSON_PIECES_DEPTH = 128 }; // of arrays and objects in each other
 
 enum json_pieces_state {
     PIECES_VALUE, // before a value
-    PIECES_FIRST, // behind '[': a value or the end
-    PIECES_KEY,   // behind '{': a key or the end
-    PIECES_AFTER, // behind ',' in an object: a key
+    PIECES_FIRST, // after '[': a value or the end
+    PIECES_KEY,   // after '{': a key or the end
+    PIECES_AFTER, // after ',' in an object: a key
     PIECES_COLON,
-    PIECES_NEXT, // behind a value in an array or an object
+    PIECES_NEXT, // after a value in an array or an object
     PIECES_STRING,
     PIECES_ESCAPE,
     PIECES_HEX,
@@ -60,9 +60,9 @@ static inline bool json_pieces_blank(char c) {
 enum freeform_state {
     FREEFORM_HEAD,   // before the text
     FREEFORM_TEXT,   // in it
-    FREEFORM_ESCAPE, // behind a backslash
+    FREEFORM_ESCAPE, // after a backslash
     FREEFORM_HEX,    // in the digits of one
-    FREEFORM_DONE,   // behind the text
+    FREEFORM_DONE,   // after the text
     FREEFORM_BAD,    // it is something else
 };
 
@@ -74,7 +74,7 @@ struct freeform {
     uint32_t high; // a first surrogate that waits for the second, or 0
 };
 
-// Appends to out what of the text is known behind s[n], in whole characters where s has them. A
+// Appends to out what of the text is known after s[n], in whole characters where s has them. A
 // surrogate without its other half is U+FFFD.
 void freeform_push(struct freeform *f, const char *s, size_t n, struct str *out);
 

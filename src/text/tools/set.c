@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DEPTH = 16, MOST_STEPS = 2000 };
+enum { MAX_DEPTH = 16, MAX_STEPS = 2000 };
 
 struct walk {
     const struct json *root;
@@ -55,7 +55,7 @@ static unsigned types_named(const struct json *type) {
 }
 
 // "#/$defs/name": the place in the schema, or NULL.
-static const struct json *follow(const struct json *root, const char *ref) {
+static const struct json *follow_reference(const struct json *root, const char *ref) {
     const struct json *at = root;
     char key[256];
     if (ref[0] != '#')
@@ -106,14 +106,14 @@ static unsigned types_implied(const struct json *schema) {
 
 static unsigned types_of(struct walk *w, const struct json *schema, int depth) {
     unsigned types = TOOL_ANY;
-    if (depth > MOST_DEPTH || ++w->steps > MOST_STEPS || json_kind_of(schema) != JSON_OBJECT)
+    if (depth > MAX_DEPTH || ++w->steps > MAX_STEPS || json_kind_of(schema) != JSON_OBJECT)
         return TOOL_ANY;
     const char *ref = json_str(json_get(schema, "$ref"), NULL);
     const struct json *type = json_get(schema, "type"), *all = json_get(schema, "allOf");
     const struct json *any = json_get(schema, "anyOf"), *one = json_get(schema, "oneOf");
     types &= type ? types_named(type) : types_implied(schema);
     if (ref)
-        types &= types_of(w, follow(w->root, ref), depth + 1);
+        types &= types_of(w, follow_reference(w->root, ref), depth + 1);
     if (json_len(any) > 0)
         types &= types_of_any(w, any, depth + 1);
     if (json_len(one) > 0)
@@ -131,7 +131,7 @@ struct adding {
     bool failed;
 };
 
-static char *copy(const char *s, size_t n) {
+static char *copy_text(const char *s, size_t n) {
     char *to = malloc(n + 1);
     if (to) {
         memcpy(to, s, n);
@@ -144,25 +144,25 @@ static int add_param(void *arg, const char *key, size_t n, const struct json *v)
     struct adding *a = arg;
     struct tool *t = a->t;
     struct tool_param *p = &t->params[t->n_params];
-    *p = (struct tool_param){.name = copy(key, n), .n = n, .types = types_of(&a->w, v, 0)};
+    *p = (struct tool_param){.name = copy_text(key, n), .n = n, .types = types_of(&a->w, v, 0)};
     a->failed = !p->name;
     t->n_params += !a->failed;
     return a->failed;
 }
 
-// The object that lists the parameters: behind references at the top, too.
+// The object that lists the parameters: after references at the top, too.
 static const struct json *find_properties(const struct json *schema) {
     const struct json *at = schema;
-    for (int i = 0; i < MOST_DEPTH && at; i++) {
+    for (int i = 0; i < MAX_DEPTH && at; i++) {
         const char *ref = json_str(json_get(at, "$ref"), NULL);
         if (json_get(at, "properties") || !ref)
             return json_get(at, "properties");
-        at = follow(schema, ref);
+        at = follow_reference(schema, ref);
     }
     return NULL;
 }
 
-static bool fill(struct tool *t, const struct json *schema) {
+static bool read_parameters(struct tool *t, const struct json *schema) {
     const struct json *properties = find_properties(schema);
     const struct json *others = json_get(schema, "additionalProperties");
     struct adding a = {.t = t, .w = {.root = schema}};
@@ -191,8 +191,8 @@ int tool_set_add(struct tool_set *s, const char *name, size_t n, const struct js
     struct tool *list = realloc(s->list, ((size_t)s->n + 1) * sizeof *list);
     if (list)
         s->list = list;
-    t.name = copy(name, n);
-    if (!list || !t.name || !fill(&t, schema)) {
+    t.name = copy_text(name, n);
+    if (!list || !t.name || !read_parameters(&t, schema)) {
         tool_fini(&t);
         return err_set(e, ERR_MEMORY, "no memory for the tools of a request");
     }
