@@ -5,7 +5,6 @@
 #include "base/num.h"
 #include "ops/gpu/attend/attend.cuh"
 #include "ops/gpu/attend/cache.h"
-#include "ops/gpu/attend/long.h"
 #include "ops/gpu/linear/form/act.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 
@@ -423,4 +422,17 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
         act_defer_plain(g, a->out, r->n);
     else if (p && p->plan[0].whole)
         cuda_act_finish(x, a->out, r->n);
+}
+
+// The forms of attention that the CUDA kernels take, and a word for each that they do not: what a
+// model asks when it is loaded, and what an op asks before it is queued.
+extern "C" const char *cuda_qk_lacks(const struct qk_args *a) {
+    return a->dk % 32 || a->dv % 32 ? "heads that are no multiple of 32" : NULL;
+}
+
+extern "C" const char *cuda_attend_lacks(const struct attend_args *a) {
+    const struct attend_shape *s = &a->shape;
+    if (s->soft_cap > 0)
+        return "a soft cap of scores";
+    return s->dk % 32 || s->dv % 32 ? "heads that are no multiple of 32" : NULL;
 }

@@ -209,4 +209,14 @@ static __device__ inline float attend_output(const struct attend_run *u, int32_t
     return x * attend_gate(u, row, head, at);
 }
 
+// The attention kernel for many rows (long.cu), between attend.cu that chooses and itself.
+enum { LONG_PAIRS = 128, LONG_TILES = LONG_PAIRS / ATTEND_TILE }; // of an item, at most
+
+// Bytes of scratch memory beside what else a call needs, on any device: folded values of heads of
+// 256, which do not fit into a block.
+extern "C" size_t attend_long_bytes(int head_dim);
+// Queues ATTEND_WHOLE items of up to LONG_TILES tiles over F16 keys and values, heads of 128 or
+// 256, with the bits of attend_matrix.
+extern "C" void attend_long(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
+
 #endif

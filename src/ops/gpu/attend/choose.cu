@@ -4,7 +4,7 @@
 // 64 (row, head) pairs and 64 means, once for the largest score of each pair and once for its bits.
 // A score is one chain of fused multiply-adds over the head, whatever tile it lies in, so a choice
 // is the same in every pass (rule E1). Rows that see everything have all bits. The attention
-// kernels read the bits (choice.cuh).
+// kernels read the bits (block.cuh).
 #include <math.h>
 
 #include "ops/gpu/attend/attend.cuh"

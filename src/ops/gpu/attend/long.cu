@@ -10,20 +10,212 @@
 // Every element goes through the same operations in the same order as in matrix.cu (the
 // instructions make the same bits whichever factor is the left one: tests/gpu/test_tiles.cu), so
 // that either may serve a row.
-#include "ops/gpu/attend/long.cuh"
+#include "ops/gpu/attend/block.cuh"
 #include "ops/gpu/linear/form/activation.cuh"
+#include "ops/gpu/matrix/bulk_copy.cuh"
 #include "ops/gpu/matrix/wgmma.cuh"
+#include "ops/gpu/runtime/gpu_map.h"
 
+enum { BRINGERS = 128, MAKERS = 256 };                 // threads
 enum { MOST_BLOCKS = 256, FOLDED = LONG_PAIRS * 256 }; // with places for folded values; of a block
 
-#if !defined(__CUDA_ARCH__) || defined(ATTEND_LONG)
+// How the copy engine finds a chunk's keys or values: as ATTEND_CHUNK rows of D halves, somewhere
+// among MAP_ROWS rows from `low` on. low: NULL if it cannot.
+struct long_map {
+    gpu_tile_map tiles;
+    const unsigned char *low;
+};
+enum { MAP_ROWS = 1 << 30, MAP_WIDE = 2 }; // of a row's length: places need not be whole rows
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// Keys of a stage. whole: they are the chunk's 64 positions, side by side in one page. mapped: the
+// copy engine finds them, too.
+struct long_keys {
+    struct attend_keys keys;
+    int32_t whole, mapped;
+};
+
+// A block's pairs.
+struct long_state {
+    float scale[LONG_PAIRS];   // takes scores to units of log 2
+    int32_t place[LONG_PAIRS]; // row * heads + head
+    int32_t first[LONG_PAIRS], last[LONG_PAIRS], split[LONG_PAIRS];
+};
+
+template <int D_> struct long_form {
+    static constexpr int D = D_, T = LONG_TILES, PANELS = D / 128;
+    static constexpr int WARPS = 8;                 // that have pairs; four more bring
+    static constexpr int STAGES = D == 128 ? 4 : 2; // of keys, and of values
+    static constexpr int TILE = ATTEND_CHUNK * D * 2;
+    static constexpr int KEPT = D == 128 ? 0 : 7; // fours of a lane's folded values in the block
+    static constexpr int Q = 0, K = LONG_PAIRS * D * 2, V = K + STAGES * TILE;
+    static constexpr int FOURS = V + STAGES * TILE;
+    static constexpr int STATE = FOURS + KEPT * MAKERS * 16;
+    static constexpr int KEYS = STATE + (int)sizeof(struct long_state);
+    static constexpr int BARS = (KEYS + STAGES * (int)sizeof(struct long_keys) + 7) / 8 * 8;
+    static constexpr int BYTES = BARS + 4 * STAGES * 8; // full K, full V, empty K, empty V
+    static_assert(BYTES <= 227 * 1024, "a block's shared memory on sm_90");
+
+    typedef cut_rows<LONG_PAIRS> queries;
+    typedef cut_rows<ATTEND_CHUNK> keys;
+    static __device__ inline int slot(int pair) {
+        return pair;
+    }
+};
+
+// Item number i of the launch: those of the longest rows first, heads side by side.
+static __device__ __forceinline__ struct work long_work(const struct attend_run *u, int items,
+                                                        int i, unsigned char *memory) {
+    const int kv = i % u->n_kv;
+    return {attend_entry(&u->items[items - 1 - i / u->n_kv]), kv, memory};
+}
+
+// A key that is looked up over two chunks, so that nothing waits for a table: first its row, or its
+// page if it is committed, then where the row is stored.
+struct long_look {
+    struct attend_found f;
+    int32_t row;
+    bool path; // not committed
+};
+
+static __device__ __forceinline__ struct long_look
+look_first(const struct attend_run *u, const struct attend_item *t, int chunk, int i) {
+    const int at = chunk * ATTEND_CHUNK + i;
+    struct long_look l = {{NULL, i, at}, 0, false};
+    if (chunk >= t->end || i >= ATTEND_CHUNK)
+        return l;
+    if (at < t->len) {
+        l.f.page = attend_entry(&u->pages[t->pages + chunk]);
+    } else if (at - t->len < t->n_path) {
+        l.path = true;
+        l.row = attend_entry(&u->path[t->path + at - t->len]);
+    }
+    return l;
+}
+
+static __device__ __forceinline__ struct attend_found look_then(const struct attend_run *u,
+                                                                const struct long_look &l) {
+    struct attend_found f = l.f;
+    if (l.path) {
+        const struct kv_slot slot = attend_entry(&u->store[l.row]);
+        f.page = slot.page;
+        f.slot = slot.slot;
+        f.pos = attend_entry(&u->rows[l.row].pos);
+    }
+    return f;
+}
+
+// Notes the keys of a stage; all threads that bring.
+template <class F>
+static __device__ __forceinline__ void long_note(const struct attend_run *u, struct attend_found f,
+                                                 struct long_keys *k, const unsigned char *low,
+                                                 int chunk, int i) {
+    if (i < ATTEND_CHUNK)
+        attend_note(u, f, &k->keys, i);
+    lanes_meet<BRINGERS>(2);
+    const unsigned char *page = k->keys.page[0];
+    const bool here = i >= ATTEND_CHUNK || (page && k->keys.page[i] == page && f.slot == i &&
+                                            f.pos == chunk * ATTEND_CHUNK + i);
+    const bool whole = lanes_all<2, BRINGERS>(here);
+    if (i == 0) {
+        const int64_t at = page - low;
+        k->whole = whole;
+        k->mapped = whole && low && at >= 0 && at < (int64_t)(MAP_ROWS - 1) * F::D * 2;
+    }
+    lanes_meet<BRINGERS>(2);
+}
+
+// The keys or values of a stage that the copy engine does not find on their way to `tile`.
+template <class F>
+static __device__ __forceinline__ void long_copy(const struct attend_run *u,
+                                                 const struct long_keys *k, bool value, int kv,
+                                                 unsigned tile, int i) {
+    constexpr int PIECES = F::D / 8, STEP = BRINGERS / PIECES;
+    const int at = i % PIECES;
+#pragma unroll 1
+    for (int slot = i / PIECES; slot < ATTEND_CHUNK; slot += STEP) {
+        struct kv_row from = attend_key(u, &k->keys, slot, value, kv);
+        copy_or_zero(tile + (unsigned)F::keys::at(slot, at),
+                     from.codes ? from.codes + at * 16 : NULL);
+    }
+}
+
+// The same by the copy engine, from `from` on; one thread.
+template <class F>
+static __device__ __forceinline__ void
+long_fetch(const struct long_map *map, const unsigned char *from, unsigned tile, unsigned bar) {
+    const int64_t at = from - map->low;
+    const int row = (int)(at / (F::D * 2)), x = (int)(at % (F::D * 2)) / 2;
+    tile_copy(tile, &map->tiles, x, row, 0, bar);
+}
+
+// Barriers of a stage: of its keys or values, that they are there or that their place is free.
+template <class F> static __device__ __forceinline__ unsigned full_at(unsigned base, int tile) {
+    return base + F::BARS + (unsigned)(tile % 2 * F::STAGES + tile / 2 % F::STAGES) * 8;
+}
+template <class F> static __device__ __forceinline__ unsigned empty_at(unsigned base, int tile) {
+    return full_at<F>(base, tile) + 2 * F::STAGES * 8;
+}
+
+template <class F> static __device__ __forceinline__ void long_free(unsigned base, int tile) {
+    barrier_wait(empty_at<F>(base, tile), (unsigned)(tile / 2 / F::STAGES & 1) ^ 1);
+}
+
+// A tile on its way to its place, which is free. All threads that bring arrive at its barrier.
+template <class F>
+static __device__ __forceinline__ void
+long_start(const struct attend_run *u, const struct long_map *map, const struct long_keys *k,
+           int kv, unsigned base, int tile, int i) {
+    const bool value = tile % 2;
+    const unsigned to = base + (unsigned)((value ? F::V : F::K) + tile / 2 % F::STAGES * F::TILE);
+    const unsigned full = full_at<F>(base, tile);
+    if (!k->mapped) {
+        long_copy<F>(u, k, value, kv, to, i);
+        copies_close();
+        copies_wait<0>();
+        show_shared();
+    } else if (i == 0) {
+        barrier_expect(full, F::TILE);
+        long_fetch<F>(
+            map, k->keys.page[0] + (value ? u->v.codes : u->k.codes) + kv * ATTEND_CHUNK * F::D * 2,
+            to, full);
+        return;
+    }
+    barrier_arrive(full);
+}
+
+// Brings keys (even tiles) and values (odd ones) of all items of this block.
+template <class F>
+static __device__ __forceinline__ void long_bring(const struct attend_run *u,
+                                                  const struct long_map *map, int items,
+                                                  unsigned char *memory) {
+    const int i = (int)threadIdx.x - MAKERS;
+    const unsigned base = shared_address(memory);
+    int tile = 0;
+    for (int at = blockIdx.x; at < items * u->n_kv; at += (int)gridDim.x) {
+        const struct work b = long_work(u, items, at, memory);
+        struct attend_found now = look_then(u, look_first(u, &b.t, b.t.chunk, i));
+        struct long_look next = look_first(u, &b.t, b.t.chunk + 1, i);
+#pragma unroll 1
+        for (int chunk = b.t.chunk; chunk < b.t.end; chunk++, tile += 2) {
+            struct long_keys *k = (struct long_keys *)(memory + F::KEYS) + tile / 2 % F::STAGES;
+            long_free<F>(base, tile);
+            long_note<F>(u, now, k, map->low, chunk, i);
+            now = look_then(u, next);
+            next = look_first(u, &b.t, chunk + 2, i);
+            long_start<F>(u, map, k, b.kv, base, tile, i);
+            long_free<F>(base, tile + 1);
+            long_start<F>(u, map, k, b.kv, base, tile + 1, i);
+        }
+    }
+}
 
 // The two pairs that a lane has.
 struct long_pairs {
     float scale[2], most[2];   // most: of the present part
     float folded[2], total[2]; // maximum and sum of what is folded so far
     int32_t first[2], last[2], split[2];
-    unsigned queries; // attend_low of those of the lane's warpgroup, the same in all of a warp
+    unsigned queries; // wgmma_low of those of the lane's warpgroup, the same in all of a warp
 };
 template <class F> struct long_sums {
     float acc[F::PANELS][64], sum[4];
@@ -145,7 +337,7 @@ static __device__ __forceinline__ void group_sync(void) {
         lanes_meet<128>(3);
 }
 
-// Asks for s = scores of the warpgroup's pairs, attend_low of whose queries is `queries`, with the
+// Asks for s = scores of the warpgroup's pairs, wgmma_low of whose queries is `queries`, with the
 // keys at `keys`.
 template <class F>
 static __device__ __forceinline__ void long_score(unsigned queries, unsigned keys, float (&s)[32]) {
@@ -547,9 +739,7 @@ static __global__ void __launch_bounds__(MAKERS + BRINGERS, 1)
         long_make<F>(&u, items, memory, folded);
     }
 }
-
 #else
-
 template <int D_> struct long_form {
     static constexpr int D = D_, BYTES = 0;
 };

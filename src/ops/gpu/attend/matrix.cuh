@@ -15,7 +15,7 @@
 #ifndef COPPICE_OPS_GPU_ATTEND_MATRIX_CUH
 #define COPPICE_OPS_GPU_ATTEND_MATRIX_CUH
 
-#include "ops/gpu/attend/choice.cuh"
+#include "ops/gpu/attend/block.cuh"
 
 enum { LIVE = 2 }; // with ATTEND_WHOLE: tiles whose folded parts stay in registers
 

@@ -12,7 +12,7 @@
 #ifndef COPPICE_OPS_GPU_ATTEND_WIDE_CUH
 #define COPPICE_OPS_GPU_ATTEND_WIDE_CUH
 
-#include "ops/gpu/attend/choice.cuh"
+#include "ops/gpu/attend/block.cuh"
 #include "ops/gpu/matrix/wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

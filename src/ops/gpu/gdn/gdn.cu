@@ -2,7 +2,7 @@
 // Gated DeltaNet, the delta rule by the recurrent log (formulas: arXiv 2412.06464 section 3,
 // unrolled from a base; ops/cpu/gdn/ops.c is the specification): brings the tables of a pass over
 // and chooses one of two kernels by device and shape. No state is written; commit.cu does that.
-#include "ops/gpu/gdn/launch.h"
+#include "ops/gpu/gdn/gdn.cuh"
 
 // Whether a run has a row whose position lies in a later block than its sequence's end, so that it
 // reads the newer base.

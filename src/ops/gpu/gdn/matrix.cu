@@ -10,7 +10,7 @@
 // for afterwards. That is sound because every kernel calls gpu_let_next behind its gpu_await: when
 // this one begins, all launches but the one in front have ended, and their writes are visible. If
 // that one is a commit, this one waits first.
-#include "ops/gpu/gdn/launch.h"
+#include "ops/gpu/gdn/gdn.cuh"
 #include "ops/gpu/gdn/split.cuh"
 #include "ops/gpu/matrix/barrier.cuh"
 

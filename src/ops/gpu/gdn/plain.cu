@@ -15,7 +15,7 @@
 //
 // What limits these kernels is latency, that of fetching instructions included: loops that only
 // copy stay rolled up. No state is written; commit.cu does that.
-#include "ops/gpu/gdn/launch.h"
+#include "ops/gpu/gdn/gdn.cuh"
 
 enum {
     PARTS = 8,             // blocks of `products` of one key head

@@ -9,7 +9,7 @@
 // straight from registers that its base has come to; then a thread is a column. Base and log are
 // asked for in front of gpu_await. Heads of 128 only.
 #include "ops/gpu/gdn/columns.cuh"
-#include "ops/gpu/gdn/launch.h"
+#include "ops/gpu/gdn/gdn.cuh"
 
 enum { PRODUCT_THREADS = GDN_RING / EIGHT * 32 };
 

@@ -15,7 +15,7 @@
 // newer base its columns follow those of the older one; a row takes the sums of the base that it
 // reads.
 #include "ops/gpu/gdn/columns.cuh"
-#include "ops/gpu/gdn/launch.h"
+#include "ops/gpu/gdn/gdn.cuh"
 
 // What a pass knows of a run.
 struct small_run {

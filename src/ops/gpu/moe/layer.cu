@@ -2,7 +2,7 @@
 // A layer of experts of few rows in three launches: the router; gate and up; down, whose weighed
 // sum waits for the norm behind it (sum.h). A shared expert that is like the others is one more
 // entry of each row in the last two. The bits are those of the ops one by one.
-#include "ops/gpu/moe/layer.h"
+#include "ops/gpu/moe/moe.h"
 
 static bool same_shape(const struct weight *a, const struct weight *b) {
     return a->form == b->form && a->k == b->k && a->m == b->m;

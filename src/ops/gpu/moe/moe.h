@@ -8,6 +8,7 @@
 
 #include "ops/args/mlp.h"
 #include "ops/gpu/linear/launch.h"
+#include "ops/gpu/moe/sum.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 
 // Matrices of the experts of a layer.
@@ -106,6 +107,14 @@ bool moe_gemm_takes(const struct gpu *g, int form);
 size_t moe_gemm_bytes(int64_t entries, int64_t stride);
 void moe_gemm_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o,
                      void *rows);
+
+#ifdef __cplusplus
+using moe_shared_args = moe_layer_args::moe_shared_args; // as it is called in C
+
+// Queues the router's product, its choice and, with n_in 2, those of the shared expert's gate.
+// False for forms and sizes that it does not take: nothing is queued.
+bool moe_router_launch(struct gpu *g, const struct moe_layer_args *l);
+#endif
 
 #ifdef __CUDACC__
 // An expert's tiles.

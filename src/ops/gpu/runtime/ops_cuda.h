@@ -105,7 +105,7 @@ void cuda_scale(struct exec *x, const struct scale_args *a);
 void cuda_activate(struct exec *x, const struct activate_args *a);
 
 // Attention (attend*.cu) and rows of state (rows.cu). What such calls ask for and there is no
-// kernel for (ops/gpu/attend/forms.c), in words; NULL: nothing.
+// kernel for (ops/gpu/attend/attend.cu), in words; NULL: nothing.
 const char *cuda_qk_lacks(const struct qk_args *a);
 const char *cuda_attend_lacks(const struct attend_args *a);
 void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);
