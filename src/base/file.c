@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -106,6 +107,17 @@ int file_open_own(const char *path, struct err *e) {
     close(fd);
     err_set(e, ERR_IO, "'%s' is not used: %s", path, why);
     return -1;
+}
+
+int file_raise_limit(void) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r))
+        return 1024;
+    rlim_t before = r.rlim_cur;
+    r.rlim_cur = r.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &r))
+        r.rlim_cur = before;
+    return r.rlim_cur > 1 << 20 ? 1 << 20 : (int)r.rlim_cur;
 }
 
 static int read_fd(struct str *out, int fd, const char *path, size_t limit, struct err *e) {

@@ -37,6 +37,9 @@ bool file_map_release(const struct file_map *m, const void *data, size_t bytes);
 // may read it. -1 and ERR_IO.
 int file_open_own(const char *path, struct err *e);
 
+// Raises the soft limit of descriptors to the hard one. How many there may be.
+int file_raise_limit(void);
+
 // Reads a whole file of at most `limit` bytes (also pipes; "-" is standard input).
 int file_read(struct str *out, const char *path, size_t limit, struct err *e);
 

@@ -17,7 +17,7 @@ static bool in_group(const struct option *opt, uint64_t group) {
 }
 
 // "an integer from 0 to 127", for messages.
-static void describe(const struct option *opt, char *out, size_t size) {
+static void describe_value(const struct option *opt, char *out, size_t size) {
     static const char *const words[] = {[OPTION_INT] = "an integer",
                                         [OPTION_FLOAT] = "a number",
                                         [OPTION_SIZE] = "a size",
@@ -31,7 +31,7 @@ static void describe(const struct option *opt, char *out, size_t size) {
 
 static int bad_value(const struct option *opt, const char *text, struct err *e) {
     char want[160];
-    describe(opt, want, sizeof want);
+    describe_value(opt, want, sizeof want);
     return err_set(e, ERR_USAGE, "option '--%s' takes %s, not '%s'", opt->name, want, text);
 }
 
@@ -155,8 +155,9 @@ int options_distance(const char *a, const char *b) {
     return rows[na % 3][nb];
 }
 
-const char *options_nearest(const struct option *table, size_t count, uint64_t group,
-                            const char *name) {
+// The known option of the group closest to `name` (without dashes), or NULL if none is near.
+static const char *nearest_option(const struct option *table, size_t count, uint64_t group,
+                                  const char *name) {
     const char *nearest = NULL;
     int best = NEAR + 1;
     for (size_t i = 0; i < count; i++) {
@@ -171,8 +172,9 @@ const char *options_nearest(const struct option *table, size_t count, uint64_t g
     return nearest;
 }
 
-static int unknown(const struct options *o, const char *shown, const char *name, struct err *e) {
-    const char *nearest = options_nearest(o->table, o->count, o->group, name);
+static int refuse_unknown(const struct options *o, const char *shown, const char *name,
+                          struct err *e) {
+    const char *nearest = nearest_option(o->table, o->count, o->group, name);
     for (size_t i = 0; i < o->count; i++)
         if (o->table[i].name && !in_group(&o->table[i], o->group) &&
             strcmp(o->table[i].name, name) == 0)
@@ -223,7 +225,7 @@ static int parse_long(struct cursor *c, const char *arg, struct err *e) {
     char word[WORD_MAX], shown[WORD_MAX + 2];
     snprintf(word, sizeof word, "%.*s", (int)(len < WORD_MAX ? len : WORD_MAX), name);
     snprintf(shown, sizeof shown, "--%s", word);
-    return unknown(o, shown, word, e);
+    return refuse_unknown(o, shown, word, e);
 }
 
 static int parse_short(struct cursor *c, const char *arg, struct err *e) {
@@ -236,7 +238,8 @@ static int parse_short(struct cursor *c, const char *arg, struct err *e) {
         if (!opt) {
             // A long option with one dash gets its hint; one letter has no near neighbour.
             char shown[3] = {'-', *s, '\0'};
-            return s == arg + 1 && s[1] ? unknown(o, arg, s, e) : unknown(o, shown, "", e);
+            return s == arg + 1 && s[1] ? refuse_unknown(o, arg, s, e)
+                                        : refuse_unknown(o, shown, "", e);
         }
         if (opt->kind != OPTION_FLAG)
             return take_value(c, opt, s[1] ? s + 1 : NULL, e);
@@ -249,7 +252,7 @@ static int parse_short(struct cursor *c, const char *arg, struct err *e) {
 
 // What a word means by a list as "none=off|dflash=tree|on", copied to the arena; NULL: it is not
 // there, or memory is short.
-static const char *meaning(struct options *o, const char *words, const char *word) {
+static const char *alias_meaning(struct options *o, const char *words, const char *word) {
     size_t len = strlen(word);
     for (const char *s = words;; s++) {
         size_t n = strcspn(s, "|"), name = strcspn(s, "=|");
@@ -287,7 +290,7 @@ static int take_alias(struct cursor *c, const struct option_alias *alias, const 
             return err_set(e, ERR_USAGE, "option '%s' needs a value behind it", alias->spelling);
         text = c->argv[c->at++];
     }
-    const char *meant = text && alias->words ? meaning(c->o, alias->words, text) : text;
+    const char *meant = text && alias->words ? alias_meaning(c->o, alias->words, text) : text;
     if (text && !meant)
         return err_set(e, ERR_USAGE, "option '%s' takes one of %s here, not '%.40s'",
                        alias->spelling, alias->words, text);
@@ -332,14 +335,8 @@ static int set_defaults(struct options *o, struct err *e) {
     return 0;
 }
 
-int options_parse(struct options *o, const struct option *table, size_t count, uint64_t group,
-                  int argc, char **argv, struct err *e) {
-    struct option_set set = {.table = table, .count = count};
-    return options_parse_set(o, &set, group, argc, argv, e);
-}
-
-int options_parse_set(struct options *o, const struct option_set *set, uint64_t group, int argc,
-                      char **argv, struct err *e) {
+int options_parse(struct options *o, const struct option_set *set, uint64_t group, int argc,
+                  char **argv, struct err *e) {
     *o = (struct options){.table = set->table, .count = set->count, .group = group};
     o->values = arena_array(&o->arena, set->count, sizeof *o->values);
     const char **operands = arena_array(&o->arena, (size_t)argc + 1, sizeof *operands);
@@ -404,7 +401,7 @@ const int32_t *options_list(const struct options *o, int row, size_t *count) {
 enum { LEFT = 28, RIGHT = 80 };
 
 // The sentence with its range and default.
-static void sentence(struct str *out, const struct option *opt) {
+static void put_sentence(struct str *out, const struct option *opt) {
     str_puts(out, opt->help);
     bool numeric = opt->kind == OPTION_INT || opt->kind == OPTION_FLOAT || opt->kind == OPTION_SIZE;
     if (numeric && opt->hi < 1e9)
@@ -416,7 +413,7 @@ static void sentence(struct str *out, const struct option *opt) {
 }
 
 // Appends text in columns LEFT..RIGHT; the cursor is at LEFT for the first word.
-static void wrap(struct str *out, const char *text) {
+static void put_wrapped(struct str *out, const char *text) {
     size_t column = LEFT;
     for (const char *s = text; *s;) {
         size_t n = strcspn(s, " ");
@@ -453,17 +450,17 @@ void options_help(struct str *out, const struct option *table, size_t count, uin
         else
             str_printf(out, "%*s", (int)(LEFT - used), "");
         str_clear(&text);
-        sentence(&text, opt);
+        put_sentence(&text, opt);
         if (text.failed)
             out->failed = true;
         else
-            wrap(out, text.data);
+            put_wrapped(out, text.data);
     }
     str_fini(&text);
 }
 
 // scdoc gives meaning to these characters; a backslash takes it away.
-static void escaped(struct str *out, const char *s) {
+static void put_escaped(struct str *out, const char *s) {
     for (; *s; s++) {
         if (strchr("_*\\#.<>|", *s))
             str_putc(out, '\\');
@@ -484,11 +481,11 @@ void options_manual(struct str *out, const struct option *table, size_t count, u
             str_printf(out, " _%s_", opt->metavar);
         str_puts(out, "\n\t");
         str_clear(&text);
-        sentence(&text, opt);
+        put_sentence(&text, opt);
         if (text.failed)
             out->failed = true;
         else
-            escaped(out, text.data);
+            put_escaped(out, text.data);
         str_puts(out, ".\n\n");
     }
     str_fini(&text);

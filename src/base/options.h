@@ -78,17 +78,14 @@ struct options {
 // Parses argv[0..argc) (without program and subcommand names) for the rows whose groups meet
 // `group`. Errors: ERR_USAGE with a sentence naming the offending text (and the nearest option
 // when it is unknown), ERR_MEMORY. Call options_fini in any case.
-int options_parse(struct options *o, const struct option *table, size_t count, uint64_t group,
-                  int argc, char **argv, struct err *e);
-// The same with aliases.
 struct option_set {
     const struct option *table;
     size_t count;
     const struct option_alias *aliases;
     size_t n_aliases;
 };
-int options_parse_set(struct options *o, const struct option_set *set, uint64_t group, int argc,
-                      char **argv, struct err *e);
+int options_parse(struct options *o, const struct option_set *set, uint64_t group, int argc,
+                  char **argv, struct err *e);
 void options_fini(struct options *o);
 
 // Values by row index; a row outside the group has its default.
@@ -98,10 +95,6 @@ int64_t options_int(const struct options *o, int row); // also size, and the ind
 double options_float(const struct options *o, int row);
 const char *options_str(const struct options *o, int row); // NULL: not given and no default
 const int32_t *options_list(const struct options *o, int row, size_t *count);
-
-// The known option of the group closest to `name` (without dashes), or NULL if none is near.
-const char *options_nearest(const struct option *table, size_t count, uint64_t group,
-                            const char *name);
 
 // Distance between two words: insertions, deletions, changes and swaps of neighbours; at most 64
 // bytes of each count.

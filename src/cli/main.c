@@ -61,7 +61,7 @@ static void tell_notes(const struct cli_args *a) {
 static int run_command(const struct cli_command *c, int argc, char **argv) {
     struct err e = {0};
     struct cli_args a = {.command = c};
-    int rc = options_parse_set(&a.opt, &cli_option_set, CLI_BIT(c->id), argc, argv, &e);
+    int rc = options_parse(&a.opt, &cli_option_set, CLI_BIT(c->id), argc, argv, &e);
     if (rc == 0 && options_flag(&a.opt, OPT_HELP)) {
         struct str out = {0};
         cli_help(&out, c);

@@ -125,16 +125,24 @@ void request_log_line(struct str *out, const struct request_record *r, bool json
     str_putc(out, '\n');
 }
 
-void request_log_ended(struct str *out, const struct http_ended *r, bool json) {
+void request_log_write(const struct request_log *l, const struct request_record *r) {
+    struct str line = {0};
+    if (!l->write)
+        return;
+    request_log_line(&line, r, l->json);
+    if (!line.failed)
+        l->write(l->arg, line.data, line.len);
+    str_fini(&line);
+}
+
+void request_log_ended(const struct request_log *l, const struct http_ended *r) {
     const char *error = r->status == 499 && !r->reason ? "the client disconnected" : r->reason;
-    request_log_line(out,
-                     &(struct request_record){.method = r->method,
-                                              .path = r->path,
-                                              .peer = r->peer,
-                                              .status = r->status,
-                                              .error = error,
-                                              .total_ms = r->ms},
-                     json);
+    request_log_write(l, &(struct request_record){.method = r->method,
+                                                  .path = r->path,
+                                                  .peer = r->peer,
+                                                  .status = r->status,
+                                                  .error = error,
+                                                  .total_ms = r->ms});
 }
 
 const char *request_log_refusal(struct refusal_note *n, const struct api_error *why, bool words) {

@@ -27,11 +27,17 @@ struct request_record {
     size_t prompt_len;
 };
 
+// Where lines go. Zeroed: nowhere.
+struct request_log {
+    void (*write)(void *arg, const char *line, size_t n); // with its end
+    void *arg;
+    bool json;
+};
+void request_log_write(const struct request_log *l, const struct request_record *r);
+// The same of a request that nothing more is known of.
+void request_log_ended(const struct request_log *l, const struct http_ended *r);
 // Appends the line with its end.
 void request_log_line(struct str *out, const struct request_record *r, bool json);
-
-// The same of a request that nothing more is known of.
-void request_log_ended(struct str *out, const struct http_ended *r, bool json);
 
 // What a line says of a refusal. A sentence about a request's fields (400, 404, ...) may quote
 // them, and so words of a prompt: without `words` such a one is told by its field or code.

@@ -50,7 +50,7 @@ static const char *refuse(void *arg, const struct http_refusal *r, struct str *b
 
 static void ended(void *arg, const struct http_ended *r) {
     struct server *v = arg;
-    service_log_ended(&v->s, r);
+    request_log_ended(&v->o.log, r);
 }
 
 static void methods(void *arg, const char *path, struct str *out) {

@@ -65,24 +65,3 @@ bool service_ready(struct service *s, struct api_error *why) {
     }
     return false;
 }
-
-void service_log(struct service *s, const struct request_record *r) {
-    if (!s->o->log)
-        return;
-    str_clear(&s->out);
-    request_log_line(&s->out, r, s->o->log_json);
-    if (!s->out.failed)
-        s->o->log(s->o->log_arg, s->out.data, s->out.len);
-    str_clear(&s->out);
-}
-
-// The scratch may be in use: an exchange ends inside of many a function.
-void service_log_ended(struct service *s, const struct http_ended *r) {
-    struct str line = {0};
-    if (!s->o->log)
-        return;
-    request_log_ended(&line, r, s->o->log_json);
-    if (!line.failed)
-        s->o->log(s->o->log_arg, line.data, line.len);
-    str_fini(&line);
-}

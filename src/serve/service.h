@@ -36,10 +36,8 @@ struct server_options {
     // general.sampling.*, else at temperature 1. It may change both.
     void (*defaults)(void *arg, const struct session *s, struct request *r);
     void *defaults_arg;
-    // One line for each request, with its end, in the loop thread; NULL: none.
-    void (*log)(void *arg, const char *line, size_t n);
-    void *log_arg;
-    bool log_json, log_prompts;
+    struct request_log log; // of each request, with its end, in the loop thread
+    bool log_prompts;
     // NULL, or called once in the loop thread when the model is loaded, or with why it is not.
     void (*loaded)(void *arg, struct server *v, const struct err *failure);
     void *loaded_arg;
@@ -91,8 +89,5 @@ void service_refuse(struct exchange *x, const struct api_error *why);
 void service_refuse_named(struct exchange *x, const struct api_error *why, const char *id);
 // False with `why` filled while requests cannot be taken: loading, failed, ending.
 bool service_ready(struct service *s, struct api_error *why);
-void service_log(struct service *s, const struct request_record *r);
-// The same of a request that has no more to say.
-void service_log_ended(struct service *s, const struct http_ended *r);
 
 #endif

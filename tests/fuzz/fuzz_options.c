@@ -58,7 +58,7 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
         argv[argc++] = arg;
     struct options o;
     struct err e = {0};
-    int rc = options_parse_set(&o, &cli_option_set, group, argc, argv, &e);
+    int rc = options_parse(&o, &cli_option_set, group, argc, argv, &e);
     fuzz_result(rc, &e, fragile);
     FUZZ_CHECK(rc == 0 || rc == ERR_USAGE || rc == ERR_MEMORY);
     FUZZ_CHECK(rc != 0 || o.n_operands <= argc);

@@ -46,9 +46,7 @@ void server_rig_start(struct server_rig *r, struct server_options o) {
     d.prefill = o.prefill;
     d.compressor = o.compressor;
     d.http.host = "127.0.0.1";
-    d.log = keep_line;
-    d.log_arg = r;
-    d.log_json = o.log_json;
+    d.log = (struct request_log){.write = keep_line, .arg = r, .json = o.log.json};
     d.log_prompts = o.log_prompts;
     d.name = o.name;
     d.alive_ms = o.alive_ms;

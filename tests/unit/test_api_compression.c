@@ -29,7 +29,7 @@ static void start(struct rig *g, struct prefill_options p, int64_t context, bool
     *g = (struct rig){.words = words_scorer(), .t = words_tokenizer(MODEL)};
     assert_int_equal(compressor_create(&g->c, &g->words.base, g->t, NULL), 0);
     struct server_options o = {
-        .prefill = p, .compressor = g->c, .log_prompts = true, .log_json = json};
+        .prefill = p, .compressor = g->c, .log_prompts = true, .log = {.json = json}};
     o.engine.session.target.max_ctx = context;
     server_rig_start(&g->r, o);
 }

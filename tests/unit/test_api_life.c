@@ -384,7 +384,7 @@ static void the_log_may_be_json_with_prompts(void **state) {
     struct server_rig small;
     struct json *v = NULL;
     struct err e = {0};
-    server_rig_start(&small, (struct server_options){.log_json = true, .log_prompts = true});
+    server_rig_start(&small, (struct server_options){.log.json = true, .log_prompts = true});
     json_free(
         server_rig_json(&small, TEXT, "{\"prompt\":\"a secret word\",\"max_tokens\":2}", 200));
     server_rig_logged(&small, TEXT);

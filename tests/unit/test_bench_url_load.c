@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/bench/url/load.h"
+#include "cli/bench/url/url.h"
 
 static const struct cli_command command = {.name = "bench", .id = CLI_BENCH};
 
@@ -17,9 +17,8 @@ static int read_load(struct url_load *l, struct cli_args *a, int argc, char **ar
     struct err e;
     *a = (struct cli_args){.command = &command};
     *l = (struct url_load){0};
-    assert_int_equal(
-        options_parse(&a->opt, cli_options, CLI_OPTION_COUNT, CLI_BIT(CLI_BENCH), argc, argv, &e),
-        0);
+    assert_int_equal(options_parse(&a->opt, &cli_option_set, CLI_BIT(CLI_BENCH), argc, argv, &e),
+                     0);
     return url_load_read(l, a, &e);
 }
 
@@ -52,15 +51,16 @@ static int64_t words_of(const char *s) {
 
 static void test_ranges(void **state) {
     (void)state;
-    struct url_range r;
-    struct err e;
-    assert_int_equal(url_range_read(&r, "12", "x", &e), 0);
-    assert_true(r.low == 12 && r.high == 12);
-    assert_int_equal(url_range_read(&r, "3-400", "x", &e), 0);
-    assert_true(r.low == 3 && r.high == 400);
+    struct url_load l;
+    struct cli_args a;
+    assert_int_equal(READ(&l, &a, "--input-tokens", "12", "--output-tokens", "3-400"), 0);
+    assert_true(l.in.low == 12 && l.in.high == 12 && l.out.low == 3 && l.out.high == 400);
+    release(&l, &a);
     static const char *const bad[] = {"", "0", "-1", "5-", "5-4", "a", "5x", "5-6x", "1-1000001"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(url_range_read(&r, bad[i], "x", &e), ERR_USAGE);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(READ(&l, &a, "--input-tokens", (char *)(uintptr_t)bad[i]), ERR_USAGE);
+        release(&l, &a);
+    }
 }
 
 static void test_words(void **state) {

@@ -27,7 +27,8 @@ static int parse(struct options *o, int argc, const char *const *args) {
     for (int i = 0; i < argc; i++)
         argv[i] = (char *)(uintptr_t)args[i];
     e = (struct err){0};
-    return options_parse(o, table, ROWS, HERE, argc, argv, &e);
+    const struct option_set set = {.table = table, .count = ROWS};
+    return options_parse(o, &set, HERE, argc, argv, &e);
 }
 
 #define PARSE(o, ...)                                                                              \
@@ -145,7 +146,7 @@ static int parse_known(struct options *o, int argc, const char *const *args) {
     for (int i = 0; i < argc; i++)
         argv[i] = (char *)(uintptr_t)args[i];
     e = (struct err){0};
-    return options_parse_set(o, &set, HERE, argc, argv, &e);
+    return options_parse(o, &set, HERE, argc, argv, &e);
 }
 
 #define KNOWN(o, ...)                                                                              \
@@ -211,8 +212,13 @@ static void distances_are_right(void **state) {
     assert_int_equal(options_distance("budget", "bugdte"), 2);
     assert_int_equal(options_distance("ab", "ba"), 1);
     assert_int_equal(options_distance("kitten", "sitting"), 3);
-    assert_string_equal(options_nearest(table, ROWS, HERE, "tmep"), "temp");
-    assert_null(options_nearest(table, ROWS, HERE, "othre"));
+    struct options o;
+    assert_int_equal(PARSE(&o, "--tmep", "1"), ERR_USAGE);
+    assert_non_null(strstr(e.text, "did you mean '--temp'?"));
+    options_fini(&o);
+    assert_int_equal(PARSE(&o, "--othre"), ERR_USAGE);
+    assert_null(strstr(e.text, "did you mean"));
+    options_fini(&o);
 }
 
 static void help_and_manual_show_the_rows(void **state) {

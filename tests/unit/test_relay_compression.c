@@ -49,8 +49,7 @@ static void start(struct rig *g, enum prefill_mode mode, int64_t threshold) {
                               .http = {.host = "127.0.0.1"},
                               .prefill = prefill_options_default(),
                               .compressor = g->c,
-                              .log = keep_line,
-                              .log_arg = g};
+                              .log = {.write = keep_line, .arg = g}};
     o.prefill.mode = mode;
     o.prefill.threshold = threshold;
     o.prefill.compress.select.budget = SELECT_RATIO;

@@ -217,8 +217,7 @@ static int read_relay_options(const struct cli_args *a, struct relaying *s,
     out->upstream.silent_ms = (int)(1e3 * options_float(o, OPT_UPSTREAM_TIMEOUT));
     out->model = options_str(o, OPT_UPSTREAM_MODEL);
     out->text_threads = (int)options_int(o, OPT_TEXT_THREADS);
-    out->log = write_log;
-    out->log_json = options_flag(o, OPT_LOG_JSON);
+    out->log = (struct request_log){.write = write_log, .json = options_flag(o, OPT_LOG_JSON)};
     if (!rc)
         rc = compression_options(&s->compression, a, e);
     if (!rc)
@@ -338,8 +337,7 @@ static int read_server_options(struct serve *v, struct server_options *out, stru
     out->template_file = options_str(o, OPT_TEMPLATE_FILE);
     out->text_threads = (int)options_int(o, OPT_TEXT_THREADS);
     out->defaults = set_defaults;
-    out->log = write_log;
-    out->log_json = options_flag(o, OPT_LOG_JSON);
+    out->log = (struct request_log){.write = write_log, .json = options_flag(o, OPT_LOG_JSON)};
     out->log_prompts = options_flag(o, OPT_LOG_PROMPTS);
     out->loaded = show_start;
     out->defaults_arg = out->loaded_arg = v;

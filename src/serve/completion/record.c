@@ -135,6 +135,6 @@ void record_end(struct completion *c, const struct api_error *why) {
         histogram_add(&m->queue, r.totals.queue_ms / 1e3, 1);
         histogram_add(&m->whole, r.total_ms / 1e3, 1);
     }
-    service_log(c->s, &r);
+    request_log_write(&c->s->o->log, &r);
     str_fini(&note);
 }

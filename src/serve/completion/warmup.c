@@ -40,11 +40,11 @@ static bool is_idle(const struct service *s) {
 // What is wrong with the file that was named.
 static void log_warmup_failure(const struct service *s, const char *why) {
     struct str line = {0};
-    if (!s->o->log)
+    if (!s->o->log.write)
         return;
     str_printf(&line, "coppice: --warm %s: %s; nothing is read ahead\n", s->o->warm_file, why);
     if (!line.failed)
-        s->o->log(s->o->log_arg, line.data, line.len);
+        s->o->log.write(s->o->log.arg, line.data, line.len);
     str_fini(&line);
 }
 

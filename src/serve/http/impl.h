@@ -118,8 +118,6 @@ struct http {
     struct event *listeners[HTTP_LISTENERS];
     char address[HTTP_LISTENERS][160];
     int n_listeners;
-    void (*accepted)(struct http *h, int fd, const struct sockaddr *peer, socklen_t n);
-    void (*accept_failed)(struct http *h);
     bool paused; // no descriptors were left
     uint64_t unix_device, unix_inode;
     struct event *wake, *flush, *sweep, *deadline, *signals[HTTP_SIGNALS];
@@ -177,13 +175,5 @@ void guard_answer(const struct http *h, const struct http_head *head, struct str
 // The same for an OPTIONS request to a path that takes these methods.
 void guard_preflight(const struct http *h, const struct http_head *head, const char *methods,
                      struct str *fields);
-
-// listen.c
-// accepted(h, fd, peer, n): a connection, which it takes over. failed(h): no descriptor is left.
-typedef void listen_accepted_fn(struct http *h, int fd, const struct sockaddr *peer, socklen_t n);
-int listen_all(struct http *h, listen_accepted_fn *accepted, void (*failed)(struct http *),
-               struct err *e);
-void listen_pause(struct http *h, bool pause);
-void listen_end(struct http *h);
 
 #endif

@@ -11,7 +11,6 @@
 #include "serve/http/sse.h"
 #include "serve/metrics.h"
 #include "serve/relay/relay.h"
-#include "serve/request_log.h"
 #include "serve/workers.h"
 
 // How requests that were passed on ended.
@@ -35,7 +34,6 @@ struct relay {
     struct histogram first, whole; // seconds to the first byte, to the end
     uint64_t ends[RELAY_ENDS];
     int64_t open;
-    struct str out; // scratch
 };
 
 // Events of a stream. Zeroed is valid and at the begin.

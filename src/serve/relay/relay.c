@@ -57,12 +57,7 @@ static void record_end(struct relayed *q, enum relay_end end, int status, const 
     r->ends[end]++;
     metrics_add_compression(&r->metrics, &q->compression);
     histogram_add(&r->whole, line.total_ms / 1e3, 1);
-    if (!r->o.log)
-        return;
-    str_clear(&r->out);
-    request_log_line(&r->out, &line, r->o.log_json);
-    if (!r->out.failed)
-        r->o.log(r->o.log_arg, r->out.data, r->out.len);
+    request_log_write(&r->o.log, &line);
 }
 
 static void write_relayed_error(struct relayed *q, const struct api_error *why) {
@@ -564,13 +559,7 @@ static const char *write_refusal(void *arg, const struct http_refusal *why, stru
 
 static void log_ended(void *arg, const struct http_ended *e) {
     struct relay *r = arg;
-    struct str line = {0};
-    if (!r->o.log)
-        return;
-    request_log_ended(&line, e, r->o.log_json);
-    if (!line.failed)
-        r->o.log(r->o.log_arg, line.data, line.len);
-    str_fini(&line);
+    request_log_ended(&r->o.log, e);
 }
 
 static int start_relay(struct relay *r, struct err *e) {
@@ -628,7 +617,6 @@ void relay_destroy(struct relay *r) {
     upstream_destroy(r->upstream);
     if (r->http)
         http_destroy(r->http);
-    str_fini(&r->out);
     free(r);
 }
 

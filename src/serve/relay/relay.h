@@ -12,6 +12,7 @@
 #include "compress/prefill.h"
 #include "serve/http/http.h"
 #include "serve/relay/upstream.h"
+#include "serve/request_log.h"
 #include "text/chat/chat.h"
 
 struct relay;
@@ -29,10 +30,7 @@ struct relay_options {
     // NULL, or by what compressed chats are rendered, to go to /v1/completions as raw prompts;
     // answers come back in the shape of chats (raw.h).
     const struct chat_template *raw;
-    // One line for each request, with its end, in the loop thread; NULL: none.
-    void (*log)(void *arg, const char *line, size_t n);
-    void *log_arg;
-    bool log_json;
+    struct request_log log; // of each request, with its end, in the loop thread
 };
 
 // Binds the address. Errors of http_create, http_listen and upstream_create.

@@ -76,19 +76,19 @@ int url_limits_read(struct url_limits *l, const char *text, struct err *e) {
 }
 
 // Milliseconds a token behind the first one; -1 below two tokens.
-static double per_token(const struct url_result *q, bool counted) {
+static double ms_per_token(const struct url_result *q, bool counted) {
     int64_t n = counted ? q->output_tokens : q->events;
     return n > 1 && q->first > 0 ? (q->last - q->first) / (double)(n - 1) : -1;
 }
 
-static bool within(double value, double limit) {
+static bool is_within(double value, double limit) {
     return !(limit > 0) || value <= limit;
 }
 
-static bool good(const struct url_result *q, const struct url_limits *l, bool counted) {
-    return (q->first > 0 || !(l->ttft > 0)) && within(q->first - q->start, l->ttft) &&
-           within(per_token(q, counted), l->tpot) && within(q->largest_gap, l->gap) &&
-           within(q->end - q->start, l->latency);
+static bool is_good(const struct url_result *q, const struct url_limits *l, bool counted) {
+    return (q->first > 0 || !(l->ttft > 0)) && is_within(q->first - q->start, l->ttft) &&
+           is_within(ms_per_token(q, counted), l->tpot) && is_within(q->largest_gap, l->gap) &&
+           is_within(q->end - q->start, l->latency);
 }
 
 static void add_error(struct url_report *r, const struct url_result *q) {
@@ -110,7 +110,7 @@ struct lists {
 };
 
 static int add_times(struct lists *l, const struct url_result *q, bool counted, struct err *e) {
-    double token = per_token(q, counted);
+    double token = ms_per_token(q, counted);
     int rc = url_times_add(&l->latency, q->end - q->start, e);
     if (!rc && q->first > 0)
         rc = url_times_add(&l->first, q->first - q->start, e);
@@ -131,8 +131,8 @@ static bool all_counted(const struct url_run *run) {
     return true;
 }
 
-static int add_all(struct url_report *r, const struct url_run *run, struct lists *l,
-                   struct err *e) {
+static int add_results(struct url_report *r, const struct url_run *run, struct lists *l,
+                       struct err *e) {
     double begin = INFINITY, end = 0;
     int rc = 0;
     for (int64_t i = 0; !rc && i < run->n; i++) {
@@ -144,7 +144,7 @@ static int add_all(struct url_report *r, const struct url_run *run, struct lists
             continue;
         }
         r->done++;
-        r->good += good(q, &run->limits, r->counted);
+        r->good += is_good(q, &run->limits, r->counted);
         r->events += q->events;
         r->input_tokens += q->input_tokens > 0 ? q->input_tokens : 0;
         r->cached_tokens += q->cached_tokens;
@@ -158,7 +158,7 @@ static int add_all(struct url_report *r, const struct url_run *run, struct lists
 int url_report_make(struct url_report *r, const struct url_run *run, struct err *e) {
     struct lists l = {0};
     *r = (struct url_report){.counted = all_counted(run)};
-    int rc = add_all(r, run, &l, e);
+    int rc = add_results(r, run, &l, e);
     r->first = url_times_sum(&l.first);
     r->per_token = url_times_sum(&l.per_token);
     r->gap = url_times_sum(&l.gap);
@@ -188,7 +188,7 @@ void url_error_name(const struct url_error_kind *k, char *out, size_t size) {
         snprintf(out, size, "%s", names[k->outcome]);
 }
 
-static double each_second(const struct url_report *r, int64_t n) {
+static double per_second(const struct url_report *r, int64_t n) {
     return r->seconds > 0 ? (double)n / r->seconds : 0;
 }
 
@@ -215,7 +215,7 @@ static void limits_text(const struct url_report *r, const struct url_limits *l, 
         const char *name;
         double value;
     } limits[] = {{"ttft", l->ttft}, {"tpot", l->tpot}, {"gap", l->gap}, {"latency", l->latency}};
-    str_printf(out, "goodput: %.2f requests a second, %lld of %lld within", each_second(r, r->good),
+    str_printf(out, "goodput: %.2f requests a second, %lld of %lld within", per_second(r, r->good),
                (long long)r->good, (long long)r->done);
     for (int i = 0; i < 4; i++)
         if (limits[i].value > 0)
@@ -233,11 +233,11 @@ void url_report_text(const struct url_report *r, const struct url_run *run, stru
                    (long long)run->clients);
     str_printf(out, "\n%lld requests in %.2f s: %lld done, %lld failed, %.2f a second\n",
                (long long)run->n, r->seconds, (long long)r->done, (long long)(run->n - r->done),
-               each_second(r, r->done));
+               per_second(r, r->done));
     str_printf(out, "%lld tokens in (%lld of them cached), %lld %s out in %lld events: %.1f %s\n",
                (long long)r->input_tokens, (long long)r->cached_tokens, (long long)r->output_tokens,
                r->counted ? "tokens" : "events", (long long)r->events,
-               each_second(r, r->output_tokens),
+               per_second(r, r->output_tokens),
                r->counted ? "tok/s" : "events/s (the server does not count its tokens)");
     summaries_text(r, out);
     if (l->ttft > 0 || l->tpot > 0 || l->gap > 0 || l->latency > 0)
@@ -250,26 +250,14 @@ void url_report_text(const struct url_report *r, const struct url_run *run, stru
     }
 }
 
-static void number(struct json_writer *w, const char *name, double value) {
-    jw_key_num(w, name, value);
-}
-
-static void count(struct json_writer *w, const char *name, int64_t value) {
-    jw_key_int(w, name, value);
-}
-
-static void text(struct json_writer *w, const char *name, const char *value) {
-    jw_key_str(w, name, value);
-}
-
 static void summary_json(struct json_writer *w, const char *name, const struct url_summary *s) {
     jw_key(w, name);
     jw_begin(w, '{');
-    number(w, "mean", s->mean);
-    number(w, "p50", s->p50);
-    number(w, "p95", s->p95);
-    number(w, "p99", s->p99);
-    number(w, "max", s->max);
+    jw_key_num(w, "mean", s->mean);
+    jw_key_num(w, "p50", s->p50);
+    jw_key_num(w, "p95", s->p95);
+    jw_key_num(w, "p99", s->p99);
+    jw_key_num(w, "max", s->max);
     jw_end(w, '}');
 }
 
@@ -277,12 +265,12 @@ static void limits_json(const struct url_report *r, const struct url_limits *l,
                         struct json_writer *w) {
     jw_key(w, "goodput");
     jw_begin(w, '{');
-    number(w, "ttft_ms", l->ttft);
-    number(w, "tpot_ms", l->tpot);
-    number(w, "gap_ms", l->gap);
-    number(w, "latency_ms", l->latency);
-    count(w, "requests", r->good);
-    number(w, "requests_per_second", each_second(r, r->good));
+    jw_key_num(w, "ttft_ms", l->ttft);
+    jw_key_num(w, "tpot_ms", l->tpot);
+    jw_key_num(w, "gap_ms", l->gap);
+    jw_key_num(w, "latency_ms", l->latency);
+    jw_key_int(w, "requests", r->good);
+    jw_key_num(w, "requests_per_second", per_second(r, r->good));
     jw_end(w, '}');
 }
 
@@ -293,9 +281,9 @@ static void errors_json(const struct url_report *r, struct json_writer *w) {
         char name[40];
         url_error_name(&r->errors[i], name, sizeof name);
         jw_begin(w, '{');
-        text(w, "kind", name);
-        count(w, "count", r->errors[i].count);
-        text(w, "message", r->errors[i].message);
+        jw_key_str(w, "kind", name);
+        jw_key_int(w, "count", r->errors[i].count);
+        jw_key_str(w, "message", r->errors[i].message);
         jw_end(w, '}');
     }
     jw_end(w, ']');
@@ -303,21 +291,21 @@ static void errors_json(const struct url_report *r, struct json_writer *w) {
 
 void url_report_json(const struct url_report *r, const struct url_run *run, struct json_writer *w) {
     jw_begin(w, '{');
-    text(w, "url", run->url);
-    text(w, "model", run->model);
-    count(w, "clients", run->clients);
-    number(w, "rate", run->rate);
-    count(w, "requests", run->n);
-    count(w, "done", r->done);
-    count(w, "failed", run->n - r->done);
-    number(w, "seconds", r->seconds);
-    count(w, "input_tokens", r->input_tokens);
-    count(w, "cached_tokens", r->cached_tokens);
-    count(w, "output_tokens", r->output_tokens);
-    text(w, "tokens_by", r->counted ? "usage" : "events");
-    count(w, "events", r->events);
-    number(w, "requests_per_second", each_second(r, r->done));
-    number(w, "output_tokens_per_second", each_second(r, r->output_tokens));
+    jw_key_str(w, "url", run->url);
+    jw_key_str(w, "model", run->model);
+    jw_key_int(w, "clients", run->clients);
+    jw_key_num(w, "rate", run->rate);
+    jw_key_int(w, "requests", run->n);
+    jw_key_int(w, "done", r->done);
+    jw_key_int(w, "failed", run->n - r->done);
+    jw_key_num(w, "seconds", r->seconds);
+    jw_key_int(w, "input_tokens", r->input_tokens);
+    jw_key_int(w, "cached_tokens", r->cached_tokens);
+    jw_key_int(w, "output_tokens", r->output_tokens);
+    jw_key_str(w, "tokens_by", r->counted ? "usage" : "events");
+    jw_key_int(w, "events", r->events);
+    jw_key_num(w, "requests_per_second", per_second(r, r->done));
+    jw_key_num(w, "output_tokens_per_second", per_second(r, r->output_tokens));
     summary_json(w, "ttft_ms", &r->first);
     summary_json(w, "between_events_ms", &r->between);
     summary_json(w, "tpot_ms", &r->per_token);
