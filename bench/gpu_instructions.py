@@ -142,7 +142,7 @@ def few_forms(build, arch):
     """{(form, kernel): instructions by pipe} of the kernels for few rows."""
     found, most = {}, {}
     for kernel, (tiles, loops_each) in FEW.items():
-        path = f"{build}/src/CMakeFiles/coppice.dir/ops/gpu/linear/few/linear_few_{kernel}.cu.o"
+        path = f"{build}/src/CMakeFiles/coppice.dir/kernels/linear_few_{kernel}.cu.o"
         for _, body in functions(disassemble(path, arch)):
             for loop in loops(body):
                 weights, _, pipes = count([o for o, _ in loop], tiles)
@@ -221,7 +221,8 @@ def main():
     args = parser.parse_args()
     if not shutil.which("cuobjdump"):
         sys.exit("gpu_instructions.py: cuobjdump is missing; it comes with the CUDA toolkit")
-    objects = sorted(glob.glob(os.path.join(args.build, "src/CMakeFiles/coppice.dir/ops/gpu/linear/*/*.cu.o")))
+    built = os.path.join(args.build, "src/CMakeFiles/coppice.dir")
+    objects = sorted(glob.glob(f"{built}/ops/gpu/linear/*/*.cu.o") + glob.glob(f"{built}/kernels/*.cu.o"))
     if not objects:
         sys.exit(f"gpu_instructions.py: {args.build} holds no objects: cmake --preset cuda-engine && "
                  "cmake --build --preset cuda-engine")

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/batch/batch.h"
+#include "ops/copier.h"
 
 enum { NEW = 60, N_PROMPT = 150, NOTHING_TO_RUN_ON = 77 };
 static const int64_t LIMIT = (int64_t)2 << 30;
