@@ -92,3 +92,8 @@ bool str_lists(const char *words, const char *word, size_t n) {
     }
     return false;
 }
+
+bool str_ends(const char *text, const char *end) {
+    size_t n = strlen(text), k = strlen(end);
+    return n >= k && memcmp(text + n - k, end, k) == 0;
+}

@@ -25,5 +25,7 @@ void str_fini(struct str *s);
 
 // Whether a list of words with a space between them has the word of n bytes.
 bool str_lists(const char *words, const char *word, size_t n);
+// Whether a text ends so.
+bool str_ends(const char *text, const char *end);
 
 #endif

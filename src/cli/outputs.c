@@ -24,11 +24,6 @@ struct visitor {
     void *arg;
 };
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
 // Length of a name without -NNNNN-of-NNNNN.gguf, 0: it does not end so.
 static size_t part_stem(const char *name) {
     static const char form[] = "-00000-of-00000.gguf";
@@ -49,7 +44,7 @@ static int each_in(const char *folder, const char *stem, size_t n, const struct 
     int rc = 0;
     for (struct dirent *f; d && !rc && (f = readdir(d));) {
         bool wanted = stem ? part_stem(f->d_name) == n && !memcmp(f->d_name, stem, n)
-                           : !ends_with(f->d_name, ".gguf");
+                           : !str_ends(f->d_name, ".gguf");
         str_clear(&path);
         str_printf(&path, "%s/%s", folder, f->d_name);
         if (path.failed)
@@ -70,7 +65,7 @@ static int each_part(const char *path, bool split, const struct visitor *v, stru
     struct str folder = {0};
     int rc = v->visit(v->arg, path, e);
     if (stem == 0 && split)
-        stem = strlen(name) - (ends_with(name, ".gguf") ? 5 : 0);
+        stem = strlen(name) - (str_ends(name, ".gguf") ? 5 : 0);
     if (rc || stem == 0)
         return rc;
     str_append(&folder, slash ? path : ".", slash > path ? (size_t)(slash - path) : 1);

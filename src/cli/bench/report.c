@@ -96,12 +96,8 @@ static double ratio(double a, double b) {
     return b > 0 ? a / b : 0;
 }
 
-static double decode_ms(const struct bench_sums *t) {
-    return t->ms.draft + t->ms.verify + t->ms.sample + t->ms.commit;
-}
-
 static double rate(const struct bench_sums *t) {
-    return ratio((double)t->committed * 1000, decode_ms(t));
+    return ratio((double)t->committed * 1000, decode_ms(&t->ms));
 }
 
 static int by_value(const void *x, const void *y) {
@@ -195,7 +191,7 @@ int bench_add(struct bench *b, const struct bench_prompt *p, int mode, const str
 }
 
 static double ms_per_step(const struct bench_sums *t) {
-    return ratio(decode_ms(t), (double)t->steps);
+    return ratio(decode_ms(&t->ms), (double)t->steps);
 }
 
 static int width_of_names(const struct bench *b) {
@@ -338,7 +334,7 @@ static void put_sums(struct json_writer *w, const struct bench_sums *t,
     jw_key_str(w, "logit_hash", hash);
     bench_accept_json(&t->accept, w);
     jw_key(w, "ms");
-    decode_json_ms(w, 0, &t->ms, t->ms.prompt + decode_ms(t));
+    decode_json_ms(w, 0, &t->ms, t->ms.prompt + decode_ms(&t->ms));
     jw_end(w, '}');
 }
 

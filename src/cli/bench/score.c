@@ -50,12 +50,8 @@ static int check_score_options(const struct cli_args *a, struct err *e) {
 // The target with its device, or the device alone.
 static int open_device(struct score_bench *b, struct err *e) {
     const struct options *o = &b->a->opt;
-    const struct device_options d = {.name = options_str(o, OPT_DEVICE),
-                                     .cpu_level = options_str(o, OPT_CPU_LEVEL),
-                                     .threads = (int)options_int(o, OPT_THREADS),
-                                     .cuda_path = (enum cuda_path)options_int(o, OPT_CUDA_PATH),
-                                     .vram_limit = options_int(o, OPT_VRAM_LIMIT),
-                                     .timing = true};
+    struct device_options d = compression_device(o);
+    d.timing = true;
     struct runtime_device *device;
     if (options_given(o, OPT_MODEL)) {
         int rc = decode_open(b->a, false, &b->s, e);

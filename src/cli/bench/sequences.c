@@ -126,7 +126,7 @@ static void add_batch_row(struct batch_bench *c, int mode, int n, const struct g
                           int different) {
     const struct step_times *m = &k->ms;
     double steps = k->steps ? (double)k->steps : 1, tokens = (double)k->tokens;
-    double ms = m->draft + m->verify + m->sample + m->commit, pass = ms / steps;
+    double ms = decode_ms(m), pass = ms / steps;
     const char *name = c->b->modes.mode[mode].name;
     if (!(c->first_ms[mode] > 0))
         c->first_ms[mode] = pass;

@@ -138,7 +138,7 @@ static int on_progress(void *arg, int64_t done, int64_t total) {
 static void report_answer(const struct chat *c, const struct reply *y) {
     bool dim = cli_may_dim(STDERR_FILENO);
     const struct step_times *m = &y->ms;
-    double ms = m->draft + m->verify + m->commit + m->sample;
+    double ms = decode_ms(m);
     if (!(c->terminal && isatty(STDERR_FILENO)) && !options_flag(&c->a->opt, OPT_VERBOSE))
         return;
     fprintf(stderr, "%s[%lld tokens", dim ? "\033[2m" : "", (long long)y->n);

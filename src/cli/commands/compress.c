@@ -138,11 +138,8 @@ static int print_compressed(const struct job *j, struct err *e) {
 static int open_compressor(const struct cli_args *a, struct runtime *r, struct compressor **c,
                            struct err *e) {
     const struct options *o = &a->opt;
-    const struct device_options d = {.name = options_str(o, OPT_DEVICE),
-                                     .cpu_level = options_str(o, OPT_CPU_LEVEL),
-                                     .threads = (int)options_int(o, OPT_THREADS),
-                                     .cuda_path = CUDA_PATH_AUTO,
-                                     .vram_limit = options_int(o, OPT_VRAM_LIMIT)};
+    struct device_options d = compression_device(o);
+    d.cuda_path = CUDA_PATH_AUTO;
     struct score_options so;
     struct runtime_device *device;
     int rc = compression_scorer_options(o, &so, e);

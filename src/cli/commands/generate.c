@@ -61,7 +61,7 @@ static int stream_end(struct stream *s) {
 
 static void report_cost(const struct request *r, const struct reply *y, double load) {
     const struct step_times *m = &y->ms;
-    double decode = m->draft + m->verify + m->commit + m->sample;
+    double decode = decode_ms(m);
     int64_t committed = y->n > 0 ? y->n - 1 : 0;
     fprintf(stderr, "%s: %lld prompt tokens in %.1f ms; %lld new tokens", speculate_name(r->how),
             (long long)r->n_prompt, m->prompt, (long long)y->n);

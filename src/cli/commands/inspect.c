@@ -95,11 +95,9 @@ static const char *const kind_names[] = {"u8",   "i8",     "u16",   "i16", "u32"
 
 static bool is_safetensors(const char *path) {
     struct stat st;
-    size_t n = strlen(path);
     if (!stat(path, &st) && S_ISDIR(st.st_mode))
         return true;
-    return (n > 12 && !strcmp(path + n - 12, ".safetensors")) ||
-           (n > 5 && !strcmp(path + n - 5, ".json"));
+    return str_ends(path, ".safetensors") || str_ends(path, ".json");
 }
 
 static size_t count_of(const struct inspected *f) {

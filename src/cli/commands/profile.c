@@ -29,8 +29,7 @@ struct step_cost {
 };
 
 static double step_ms(const struct reply *y) {
-    const struct step_times *m = &y->ms;
-    return y->steps ? (m->draft + m->verify + m->sample + m->commit) / (double)y->steps : 0;
+    return y->steps ? decode_ms(&y->ms) / (double)y->steps : 0;
 }
 
 static int make_profile_prompt(struct profile *p, struct err *e) {

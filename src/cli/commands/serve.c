@@ -192,8 +192,7 @@ static int read_upstream_template(const struct options *o, struct relaying *s, s
         return err_set(e, ERR_USAGE,
                        "--prefill-upstream-template is for compressed chats; give "
                        "--prefill-compression auto or always as well");
-    size_t n = strlen(path);
-    return n > 5 && !strcmp(path + n - 5, ".gguf")
+    return str_ends(path, ".gguf")
                ? conversation_template_of_model(path, &s->vocabulary, &s->raw, e)
                : conversation_template(path, NULL, &s->raw, e);
 }

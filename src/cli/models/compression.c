@@ -91,14 +91,19 @@ static void show_scorer_plan(const struct compression *k, const struct cli_args 
             exec_label(x), weights, rest, LONGEST);
 }
 
+struct device_options compression_device(const struct options *o) {
+    return (struct device_options){.name = options_str(o, OPT_DEVICE),
+                                   .cpu_level = options_str(o, OPT_CPU_LEVEL),
+                                   .threads = (int)options_int(o, OPT_THREADS),
+                                   .cuda_path = (enum cuda_path)options_int(o, OPT_CUDA_PATH),
+                                   .vram_limit = options_int(o, OPT_VRAM_LIMIT)};
+}
+
 int compression_open(struct compression *k, const struct cli_args *a, struct err *e) {
     const struct options *o = &a->opt;
     const char *where = options_str(o, OPT_PREFILL_DEVICE);
-    const struct device_options d = {.name = where ? where : options_str(o, OPT_DEVICE),
-                                     .cpu_level = options_str(o, OPT_CPU_LEVEL),
-                                     .threads = (int)options_int(o, OPT_THREADS),
-                                     .cuda_path = (enum cuda_path)options_int(o, OPT_CUDA_PATH),
-                                     .vram_limit = options_int(o, OPT_VRAM_LIMIT)};
+    struct device_options d = compression_device(o);
+    d.name = where ? where : d.name;
     if (k->options.mode == PREFILL_OFF)
         return 0;
     int rc = runtime_create(&k->runtime, e);

@@ -8,6 +8,7 @@
 #include "compress/compress.h"
 #include "compress/prefill.h"
 #include "compress/score/score.h"
+#include "engine/session/runtime.h"
 #include "engine/session/scorer_claim.h"
 #include "engine/session/session.h"
 
@@ -15,6 +16,8 @@
 // ERR_USAGE: a value out of range, a curve out of order, more than one of ratio, curve and mass.
 int compression_keep_options(const struct options *o, struct compress_options *out, struct err *e);
 int compression_scorer_options(const struct options *o, struct score_options *out, struct err *e);
+// The device of the options, for a scorer without a target.
+struct device_options compression_device(const struct options *o);
 
 // Zeroed: there is none.
 struct compression {

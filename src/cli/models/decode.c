@@ -121,8 +121,7 @@ static int compare_names(const struct dirent **a, const struct dirent **b) {
 }
 
 static int has_gguf_name(const struct dirent *f) {
-    size_t n = strlen(f->d_name);
-    return n > 5 && !strcmp(f->d_name + n - 5, ".gguf");
+    return str_ends(f->d_name, ".gguf");
 }
 
 static int search_drafts(struct near_drafts *d, const char *folder, struct err *e) {
@@ -498,6 +497,10 @@ void decode_text(const struct session *s, const int32_t *ids, int64_t n, struct 
         utf8_stream_push(&stream, piece.data, piece.len, out);
     utf8_stream_end(&stream, out);
     str_fini(&piece);
+}
+
+double decode_ms(const struct step_times *m) {
+    return m->draft + m->verify + m->sample + m->commit;
 }
 
 void decode_json_ms(struct json_writer *w, double load, const struct step_times *ms, double total) {

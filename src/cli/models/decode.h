@@ -49,6 +49,8 @@ void decode_guessing(const struct cli_args *a, const struct session *s, struct r
 // Appends the text of ids, control tokens left out, as valid UTF-8.
 void decode_text(const struct session *s, const int32_t *ids, int64_t n, struct str *out);
 
+// Milliseconds of all steps after the prompt.
+double decode_ms(const struct step_times *m);
 // Object of milliseconds by phase: {"load":..,"prompt":.., ...}.
 void decode_json_ms(struct json_writer *w, double load, const struct step_times *ms, double total);
 // "device" and, where a plan was made, "memory" in bytes: the plan's parts, what was taken.

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/str.h"
 #include "convert/quantize/types.h"
 #include "formats/quant/quant.h"
 
@@ -136,16 +137,11 @@ const struct convert_recipe *convert_recipe_at(int i) {
     return i >= 0 && i < recipe_count ? &recipes[i] : NULL;
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
 bool convert_eligible(const char *name, int n_dims) {
     static const char *const kept[] = {"ffn_gate_inp",  "ssm_conv1d",           "shortconv.conv",
                                        "position_embd", "token_types",          "altup",
                                        "laurel",        "per_layer_model_proj", "attn_rel_b"};
-    if (n_dims < 2 || !ends_with(name, "weight") || ends_with(name, "_norm.weight"))
+    if (n_dims < 2 || !str_ends(name, "weight") || str_ends(name, "_norm.weight"))
         return false;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (strstr(name, kept[i]))
