@@ -51,14 +51,10 @@ int model_checkpoint_read(struct model *m, struct checkpoint **out, struct token
     return rc;
 }
 
-static int to_file(void *arg, const void *data, size_t n, struct err *e) {
-    return file_new_write(arg, data, n, e);
-}
-
 int model_checkpoint_save(struct model *m, const struct checkpoint *c,
                           const struct token_tail *tail, const char *path, struct err *e) {
     struct file_new f;
-    struct checkpoint_sink sink = {to_file, &f};
+    struct checkpoint_sink sink = {stored_to_file, &f};
     int rc = file_new_open(&f, path, e);
     if (rc)
         return rc;
@@ -70,20 +66,12 @@ int model_checkpoint_save(struct model *m, const struct checkpoint *c,
     return file_new_close(&f, e);
 }
 
-static int from_file(void *arg, void *data, size_t n, struct err *e) {
-    FILE *f = arg;
-    if (fread(data, 1, n, f) == n)
-        return 0;
-    return ferror(f) ? err_set(e, ERR_IO, "it cannot be read: %s", strerror(errno))
-                     : stored_ends_early(e);
-}
-
 int model_checkpoint_load(struct model *m, const char *path, struct checkpoint **out,
                           struct token_tail *tail, struct err *e) {
     FILE *f = fopen(path, "rbe");
     if (!f)
         return err_set(e, ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
-    struct checkpoint_source source = {from_file, f};
+    struct checkpoint_source source = {stored_from_file, f};
     int rc = model_checkpoint_read(m, out, tail, &source, e);
     fclose(f);
     return rc ? err_prefix(e, "%s", path) : 0;

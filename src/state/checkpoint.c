@@ -300,13 +300,6 @@ int checkpoint_write(const struct checkpoint *c, const struct checkpoint_form *f
     return o.rc ? err_set(e, o.rc, "%s", o.err.text) : 0;
 }
 
-static void enter_section(struct stored_in *in, const char *tag) {
-    char found[5];
-    stored_enter(in, found);
-    if (strcmp(found, tag) != 0)
-        stored_damaged(in);
-}
-
 static void check_version(struct stored_in *in) {
     char found[sizeof magic];
     in->left = sizeof magic + 4;
@@ -329,7 +322,7 @@ struct head {
 static void get_head(struct stored_in *in, const struct sequence_spec *s,
                      const struct checkpoint_form *f, struct head *h) {
     char device[STORED_TEXT + 1];
-    enter_section(in, "HEAD");
+    stored_enter_as(in, "HEAD");
     uint64_t model = stored_get_u64(in);
     uint32_t order = stored_get_u32(in);
     stored_get_text(in, device);
@@ -426,7 +419,7 @@ static void get_attached(struct stored_in *in, struct checkpoint *c) {
     const struct sequence_spec *s = &c->spec;
     char name[STORED_TEXT + 1];
     int i = 0;
-    enter_section(in, "ATTD");
+    stored_enter_as(in, "ATTD");
     stored_get_text(in, name);
     while (i < s->n_attached && strcmp(s->attached[i]->name, name) != 0)
         i++;
@@ -442,13 +435,13 @@ static void get_attached(struct stored_in *in, struct checkpoint *c) {
 static void get_parts(struct stored_in *in, struct checkpoint *c, const struct head *h) {
     const struct sequence_spec *s = &c->spec;
     for (int i = 0; i < s->n_groups; i++) {
-        enter_section(in, "KVGR");
+        stored_enter_as(in, "KVGR");
         kv_init(&c->kv[i], s->groups[i].pool, s->groups[i].window);
         stored_get_kv(in, s->x, &c->kv[i], c->len);
         stored_leave(in);
     }
     if (s->n_recurrent && c->len) {
-        enter_section(in, "RECU");
+        stored_enter_as(in, "RECU");
         if (!in->rc)
             in->rc = recurrent_save_make(&c->recurrent, s->x, &s->shape, s->n_recurrent, &in->err);
         stored_get_floats(in, s->x, c->recurrent.block,
@@ -463,7 +456,7 @@ static void get_parts(struct stored_in *in, struct checkpoint *c, const struct h
                         "the checkpoint has no state of the %s; load the model without it, or make "
                         "the checkpoint again with it",
                         s->attached[i]->name);
-    enter_section(in, "DONE");
+    stored_enter_as(in, "DONE");
     stored_leave(in);
 }
 

@@ -36,7 +36,8 @@ static void put_bytes(void *arg, struct exec *x, const void *p, size_t n) {
     t->rest += n;
 }
 
-int64_t image_shared(const struct image_base *base, int group, int64_t len) {
+// Pages of a group, from the first on, that an image may share with its base.
+static int64_t shared_pages(const struct image_base *base, int group, int64_t len) {
     const struct image *m = base->image;
     if (!m || group >= m->n_groups)
         return 0;
@@ -46,7 +47,7 @@ int64_t image_shared(const struct image_base *base, int group, int64_t len) {
 // Pages of a shape's group that an image has to have of its own, the last ones.
 static int64_t own_pages(const struct image *shape, const struct image_base *base, int group) {
     const struct image_group *y = &shape->groups[group];
-    return max_i64(y->n_pages - max_i64(y->first, image_shared(base, group, y->len)), 0);
+    return max_i64(y->n_pages - max_i64(y->first, shared_pages(base, group, y->len)), 0);
 }
 
 static void put_pages(void *arg, struct exec *x, const struct kv *k) {
@@ -143,7 +144,7 @@ static int64_t small_bytes(const struct image *m) {
 // The base's page, or a new one.
 static struct image_page *page_for(const struct image_base *base, int group, int64_t i,
                                    struct image_group *y, struct host_blocks *b) {
-    bool shared = i < image_shared(base, group, y->len);
+    bool shared = i < shared_pages(base, group, y->len);
     struct image_page *p = shared ? base->image->groups[group].pages[i] : NULL;
     if (!p) // its window has dropped it
         return make_page(b, y->page_bytes);

@@ -111,7 +111,5 @@ int image_restore(struct image *m, const struct image_target *to, struct checkpo
 static inline bool image_page_own(const struct image_page *p) {
     return p->refs == 1;
 }
-// Pages of a group, from the first on, that an image may share with its base.
-int64_t image_shared(const struct image_base *base, int group, int64_t len);
 
 #endif

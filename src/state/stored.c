@@ -4,11 +4,13 @@
 // without a branch within a run of them: compilers make vectors of that.
 #include "state/stored.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/num.h"
 
 enum { STRETCH = 4096 }; // values between two looks at what was found
@@ -57,6 +59,17 @@ enum { PIECE = 1 << 20 }; // bytes moved at once
 
 int stored_ends_early(struct err *e) {
     return err_set(e, ERR_FORMAT, "the checkpoint ends early; it was cut off, make it again");
+}
+
+int stored_to_file(void *file, const void *data, size_t n, struct err *e) {
+    return file_new_write(file, data, n, e);
+}
+
+int stored_from_file(void *file, void *data, size_t n, struct err *e) {
+    if (fread(data, 1, n, file) == n)
+        return 0;
+    return ferror((FILE *)file) ? err_set(e, ERR_IO, "it cannot be read: %s", strerror(errno))
+                                : stored_ends_early(e);
 }
 
 void stored_out_fini(struct stored_out *o) {
@@ -228,6 +241,13 @@ void stored_enter(struct stored_in *in, char *tag) {
     tag[4] = 0;
     read_source(in, n, sizeof n);
     in->left = le_number(n, 8);
+}
+
+void stored_enter_as(struct stored_in *in, const char *tag) {
+    char found[5];
+    stored_enter(in, found);
+    if (strcmp(found, tag) != 0)
+        stored_damaged(in);
 }
 
 void stored_leave(struct stored_in *in) {

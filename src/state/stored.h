@@ -19,6 +19,9 @@ typedef int stored_sink(void *arg, const void *data, size_t n, struct err *e);
 // Gives exactly the next n bytes; ERR_FORMAT where there are fewer (stored_ends_early).
 typedef int stored_source(void *arg, void *data, size_t n, struct err *e);
 int stored_ends_early(struct err *e);
+// The same to a struct file_new and from a FILE.
+int stored_to_file(void *file, const void *data, size_t n, struct err *e);
+int stored_from_file(void *file, void *data, size_t n, struct err *e);
 
 // What is kept apart from the serial form, by its writer and reader: bytes of devices, in the
 // order in which they come, and the pages of groups, numbered from 0 in theirs.
@@ -89,6 +92,7 @@ void stored_fail(struct stored_in *in, int code, const char *fmt, ...)
 
 // The next section's tag into tag[5]; then reads are within it; then its end and hash are checked.
 void stored_enter(struct stored_in *in, char *tag);
+void stored_enter_as(struct stored_in *in, const char *tag); // damaged where it is another
 void stored_leave(struct stored_in *in);
 void stored_skip(struct stored_in *in); // what is left of it
 

@@ -16,7 +16,7 @@ static size_t part_bytes(const struct score_kept *k, int i) {
     return score_kept_part(k, i / SCORE_KEPT_PARTS, (enum score_kept_part)(i % SCORE_KEPT_PARTS));
 }
 
-int64_t score_kept_block(const struct score_kept *k) {
+static int64_t score_kept_block(const struct score_kept *k) {
     size_t sum = SCORE_KEPT_BLOCK * sizeof(int32_t);
     for (int i = 0; i < k->layers * SCORE_KEPT_PARTS; i++)
         sum += part_bytes(k, i);

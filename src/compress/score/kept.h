@@ -32,7 +32,6 @@ struct score_kept {
 };
 
 // Bytes of a block in all layers, with its tokens.
-int64_t score_kept_block(const struct score_kept *k);
 int64_t score_kept_bytes(const struct score_kept *k); // that texts have now
 size_t score_kept_part(const struct score_kept *k, int layer, enum score_kept_part part);
 void score_kept_fini(struct score_kept *k);

@@ -139,10 +139,6 @@ static int put_piece(void *arg, const void *data, size_t n, int64_t i, struct er
     return rc;
 }
 
-static int to_file(void *arg, const void *data, size_t n, struct err *e) {
-    return file_new_write(arg, data, n, e);
-}
-
 static void put_head(struct stored_out *o, const void *arg) {
     const struct cache_file *f = arg;
     const uint64_t numbers[] = {(uint64_t)f->bytes,
@@ -190,7 +186,7 @@ int cache_file_write(struct cache_file *f, const struct image *m, const char *pa
     int rc = file_new_open(&file, path, e);
     if (rc)
         return rc;
-    struct stored_out o = {.sink = to_file, .arg = &file};
+    struct stored_out o = {.sink = stored_to_file, .arg = &file};
     stored_put(&o, magic, sizeof magic);
     stored_put_u32(&o, VERSION);
     stored_section(&o, "HEAD", put_head, f);
@@ -204,21 +200,6 @@ int cache_file_write(struct cache_file *f, const struct image *m, const char *pa
         return rc;
     }
     return file_new_close(&file, e);
-}
-
-static int from_file(void *arg, void *data, size_t n, struct err *e) {
-    FILE *f = arg;
-    if (fread(data, 1, n, f) == n)
-        return 0;
-    return ferror(f) ? err_set(e, ERR_IO, "it cannot be read: %s", strerror(errno))
-                     : stored_ends_early(e);
-}
-
-static void enter_section(struct stored_in *in, const char *tag) {
-    char found[5];
-    stored_enter(in, found);
-    if (strcmp(found, tag) != 0)
-        stored_damaged(in);
 }
 
 static int64_t get_count(struct stored_in *in, int64_t max) {
@@ -239,7 +220,7 @@ static void get_group(struct stored_in *in, struct cache_file_group *y, int64_t 
 
 static void get_head(struct stored_in *in, struct cache_file *f, int64_t bytes) {
     enum { LONGEST = 1 << 30 };
-    enter_section(in, "HEAD");
+    stored_enter_as(in, "HEAD");
     if (get_count(in, INT64_MAX) != bytes)
         stored_fail(in, ERR_FORMAT, "it was cut off");
     f->kind = stored_get_u64(in);
@@ -277,14 +258,14 @@ static void get_arrays(struct stored_in *in, struct cache_file *f) {
         stored_fail(in, ERR_MEMORY, "no memory for the head of an entry of the prefix cache");
         return;
     }
-    enter_section(in, "TOKN");
+    stored_enter_as(in, "TOKN");
     for (int64_t i = 0; i < n; i++)
         f->tokens[i] = (int32_t)stored_get_u32(in);
     stored_leave(in);
-    enter_section(in, "FORM");
+    stored_enter_as(in, "FORM");
     stored_get(in, f->form, f->form_bytes);
     stored_leave(in);
-    enter_section(in, "SUMS");
+    stored_enter_as(in, "SUMS");
     for (int64_t i = 0; i < f->n_sums; i++)
         f->sums[i] = stored_get_u64(in);
     stored_leave(in);
@@ -322,7 +303,7 @@ int cache_file_head(struct cache_file *f, const char *path, struct err *e) {
             close(fd);
         return rc;
     }
-    struct stored_in in = {.source = from_file, .arg = file};
+    struct stored_in in = {.source = stored_from_file, .arg = file};
     check_version(&in);
     get_head(&in, f, info.st_size);
     if (!in.rc)

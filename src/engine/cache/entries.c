@@ -268,7 +268,7 @@ static int64_t list_history(struct cache *c, struct prefix_node ***out) {
 }
 
 // Taking a leaf out takes no other leaf with it, but may leave a new one.
-void cache_prune_history(struct cache *c, int64_t max) {
+static void prune_history(struct cache *c, int64_t max) {
     for (int64_t n = 1; n && c->history_bytes > max;) {
         struct prefix_node **all;
         n = list_history(c, &all);
@@ -351,7 +351,7 @@ void cache_entry_drop(struct cache *c, struct cache_entry *y) {
     if (!n->child)
         c->history_bytes += (int64_t)sizeof *n + n->n * (int64_t)sizeof *n->ids;
     if (c->history_bytes > c->o.ram / HISTORY_PART) // by half, so that not each drop looks for one
-        cache_prune_history(c, c->o.ram / HISTORY_PART / 2);
+        prune_history(c, c->o.ram / HISTORY_PART / 2);
 }
 
 // Eviction. An entry is worth the tokens that would have to be run without it, times the chance
@@ -474,7 +474,7 @@ bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *k
             c->stats.evicted++;
             cache_evict(c, y);
         } else if (c->history_bytes > 0) {
-            cache_prune_history(c, c->history_bytes / 2);
+            prune_history(c, c->history_bytes / 2);
         } else {
             room = false;
         }

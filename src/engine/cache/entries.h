@@ -158,8 +158,6 @@ void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *so
 int cache_copied(struct cache *c, struct cache_entry *y);
 // Out of memory, after copies that are under way; what has no file is dropped.
 void cache_evict(struct cache *c, struct cache_entry *y);
-// The oldest texts without entries, until they take no more than `max` bytes.
-void cache_prune_history(struct cache *c, int64_t max);
 
 // Evicts what is worth least but `keep` until so many bytes more fit; false: they never do.
 bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *keep);

@@ -34,7 +34,8 @@ static int64_t beside_pages(const struct memory_plan *p, int64_t bytes) {
     return behind + (one_size ? 0 : largest);
 }
 
-int64_t plan_kv_held(const struct memory_plan *p, int64_t n) {
+// The same with what lies beside pages in a device's slabs.
+static int64_t plan_kv_held(const struct memory_plan *p, int64_t n) {
     int64_t bytes = plan_kv(p, n);
     return bytes + beside_pages(p, bytes);
 }
@@ -48,7 +49,9 @@ static int64_t fixed_bytes(const struct memory_plan *p) {
     return p->weights + p->draft + p->scratch + p->state;
 }
 
-int64_t plan_pages(const struct memory_plan *p) {
+// What is left for keys and values of all sequences together, and what lies beside them; 0: no
+// limit is known.
+static int64_t plan_pages(const struct memory_plan *p) {
     int64_t left = p->available - fixed_bytes(p);
     return p->available <= 0 ? 0 : left > 0 ? left : 1;
 }

@@ -51,11 +51,6 @@ struct memory_plan {
 // Keys and values of a sequence on its way to n tokens, in whole pages: the most that it ever
 // holds.
 int64_t plan_kv(const struct memory_plan *p, int64_t n);
-// The same with what lies beside pages in a device's slabs.
-int64_t plan_kv_held(const struct memory_plan *p, int64_t n);
-// What is left for keys and values of all sequences together, and what lies beside them; 0: no
-// limit is known.
-int64_t plan_pages(const struct memory_plan *p);
 // The bytes of pages that so much memory holds, or at least those of the plan's context.
 int64_t plan_pages_in(const struct memory_plan *p, int64_t memory);
 // Everything, with the plan's context.

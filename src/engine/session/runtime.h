@@ -31,14 +31,6 @@ struct claims {
 int64_t claim_bytes(const struct claim *c);
 int64_t claims_total(const struct claims *c); // own included
 
-// what: who and bytes of it. available: bytes that are not claimed yet; 0: unknown, then nothing
-// is refused. ERR_MEMORY with a sentence that says who holds what.
-int claims_take(struct claims *c, const struct claim *what, int64_t available, struct claim **out,
-                struct err *e);
-void claims_give(struct claims *c, struct claim *one); // NULL is allowed
-
-// "a.gguf holds 1.20 GiB (weights 1.00 GiB, ...)" for each claim; empty without any.
-void claims_print(const struct claims *c, struct str *out);
 // Puts the same after the sentence in e, if there are claims.
 void claims_blame(const struct claims *c, struct err *e);
 

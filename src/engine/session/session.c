@@ -173,7 +173,11 @@ static void open_spark(struct session *s) {
     s->o.target.heat = spark_heat(&s->spark);
 }
 
-static int open_parts(struct session *s, struct err *e) {
+// Files and devices, and the plan for them.
+static int open_planned(struct session *s, const struct session_options *o, struct err *e) {
+    s->o = *o;
+    s->o.dflash.codec_k = o->target.codec_k;
+    s->o.dflash.codec_v = o->target.codec_v;
     int rc = gguf_open(&s->file, s->o.model, e);
     if (!rc)
         rc = open_device(s, e);
@@ -181,6 +185,11 @@ static int open_parts(struct session *s, struct err *e) {
         rc = open_cpu(s, e);
     if (!rc)
         rc = make_plan(s, e);
+    return rc;
+}
+
+static int open_parts(struct session *s, const struct session_options *o, struct err *e) {
+    int rc = open_planned(s, o, e);
     if (!rc)
         rc = claim_memory(s, e);
     if (rc)
@@ -213,10 +222,7 @@ int session_open(struct session **out, const struct session_options *o, struct e
     struct session *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a session");
-    s->o = *o;
-    s->o.dflash.codec_k = o->target.codec_k;
-    s->o.dflash.codec_v = o->target.codec_v;
-    int rc = open_parts(s, e);
+    int rc = open_parts(s, o, e);
     if (rc) {
         session_close(s);
         return rc;
@@ -231,17 +237,9 @@ int session_measure(const struct session_options *o, struct memory_plan *out, st
     *out = (struct memory_plan){0};
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a memory plan");
-    s->o = *o;
-    s->o.make_plan = true;
-    s->o.dflash.codec_k = o->target.codec_k;
-    s->o.dflash.codec_v = o->target.codec_v;
-    int rc = gguf_open(&s->file, s->o.model, e);
-    if (!rc)
-        rc = open_device(s, e);
-    if (!rc)
-        rc = open_cpu(s, e);
-    if (!rc)
-        rc = make_plan(s, e);
+    struct session_options planned = *o;
+    planned.make_plan = true;
+    int rc = open_planned(s, &planned, e);
     *out = s->plan;
     session_close(s);
     return rc;

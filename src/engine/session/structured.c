@@ -36,7 +36,9 @@ void structured_store_destroy(struct structured_store *s) {
     free(s);
 }
 
-int structured_vocab(struct structured_store *s, const struct grammar_vocab **out, struct err *e) {
+// The vocabulary for grammars of others; the store's. ERR_UNSUPPORTED without a tokenizer.
+static int structured_vocab(struct structured_store *s, const struct grammar_vocab **out,
+                            struct err *e) {
     if (!s->t)
         return err_set(e, ERR_UNSUPPORTED,
                        "the model file has no tokenizer, so text cannot be held to a grammar");
@@ -79,7 +81,7 @@ static int make_grammar(const struct structured *w, struct grammar **out, struct
 // The reply itself is held to the grammar, or what comes after its block of reasoning.
 static int make_constraint(struct structured_store *s, const struct structured *w,
                            struct constraint **out, struct err *e) {
-    const struct grammar_vocab *vocab;
+    const struct grammar_vocab *vocab = NULL;
     struct grammar *g = NULL;
     int rc = structured_vocab(s, &vocab, e);
     if (!rc)

@@ -64,9 +64,6 @@ int structured_store_create(struct structured_store **out, const struct tokenize
 // When no constraint of it is in use. NULL is allowed.
 void structured_store_destroy(struct structured_store *s);
 
-// The vocabulary for grammars of others; the store's. ERR_UNSUPPORTED without a tokenizer.
-int structured_vocab(struct structured_store *s, const struct grammar_vocab **out, struct err *e);
-
 // *out gets a reference for the caller. Errors of the text are those of grammar.h (ERR_FORMAT,
 // ERR_UNSUPPORTED, ERR_LIMIT), all with a sentence.
 int structured_make(struct structured_store *s, const struct structured *w, struct constraint **out,

@@ -115,7 +115,8 @@ static double foresee_run(struct draft_oracle *d, const struct oracle_goal *goal
     return steps ? (double)(pos - goal->first) / (double)steps : 1;
 }
 
-double oracle_foresee(const struct draft_config *c, const struct oracle_goal *goal) {
+// Mean accept length of the run over recording[first ..] that the configuration would give.
+static double oracle_foresee(const struct draft_config *c, const struct oracle_goal *goal) {
     struct draft_oracle d = {.c = *c, .vocab = (int32_t)goal->vocab};
     return foresee_run(&d, goal);
 }

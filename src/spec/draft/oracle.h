@@ -14,9 +14,6 @@ struct oracle_goal {
     double accept_length; // wanted mean, >= 1
 };
 
-// Mean accept length of the run over recording[first ..] that the configuration would give.
-double oracle_foresee(const struct draft_config *c, const struct oracle_goal *goal);
-
 // Sets c->error_rate to the rate whose mean comes closest; returns that mean.
 double oracle_calibrate(struct draft_config *c, const struct oracle_goal *goal);
 

@@ -245,30 +245,24 @@ enum {
     EXPLORE_FIRST = 6, // steps of a text that verify some nodes whatever is predicted of them
     PAUSE_FIRST = 10,  // steps without drafting, doubled each time,
     PAUSE_MOST = 512,  // up to this
-    TRIALS = 3,        // steps of a text before RESERVE is requested
-    ROWS = 8,          // of the pass that tells what a row costs
+    TRIALS = 3, // steps of a text before RESERVE counts; that the present one counts for in a mean
+    ROWS = 8,   // of the pass that tells what a row costs
 };
 static const double EXPLORE_COST = 1.05; // of those steps, as a multiple of a plain pass
 static const double STEPS = 24;          // steps that the mean rate remembers
-static const double THIS_STEP = 3;       // steps that the present one counts for in it
 static const double WALKS = 16;          // whose lengths tell how deep a draft should be
-static const double WALKS_KEPT = 1;      // of earlier texts
 static const double SESSION = 64; // drafted steps of all texts that a new one's credit comes from
 static const double CREDIT_PRIOR = 6; // prior weight of CREDIT, in steps
-// Credit when a text begins, in tokens: as many as CREDIT_STEPS drafted steps have gained lately,
-// within these bounds. Then the most there may be, besides a share of the text so far. After a
-// pause there is a share of that, and no less than RESUME_CREDIT.
-static const double CREDIT = 1.8, CREDIT_LEAST = 0.2, CREDIT_STEPS = 4, CREDIT_MOST = 5;
+// Credit when a text begins, in tokens: as many as CREDIT_STEPS drafted steps have gained lately, 0
+// to CREDIT. Then the most there may be, besides a share of the text so far. After a pause there is
+// a share of that.
+static const double CREDIT = 1.8, CREDIT_STEPS = 4, CREDIT_MOST = 5;
 // What must be left of it where a step like the last one is not expected to pay.
 static const double RESERVE = 1.7;
 static const double RISK = 0.3; // tokens that nodes may lose in one step while none has paid
 static const double TRIAL_SHARES =
     2; // shares of the credit that one of its first TRIALS steps takes
-static const double PAUSE_STRETCH =
-    2; // times the pause that is due, at most, for what a trial cost
-static const double PAUSE_A_TOKEN =
-    10; // the least pause, in steps for each token that a trial cost
-static const double CREDIT_SHARE = 0.01, RESUME_SHARE = 0.007, RESUME_CREDIT = 0.1;
+static const double CREDIT_SHARE = 0.01, RESUME_SHARE = 0.007;
 
 struct budget {
     double right, wrong; // guesses that the newest walks followed; how many a wrong one ended
@@ -302,12 +296,12 @@ void budget_destroy(struct budget *b) {
 void budget_begin(struct budget *b, const struct budget *before) {
     if (before && before != b)
         *b = *before;
-    double part = fmin(1, WALKS_KEPT / b->wrong);
+    double part = fmin(1, 1 / b->wrong); // of earlier texts no more than one counts
     b->right *= part;
     b->wrong *= part;
     b->credit =
         (CREDIT_PRIOR * CREDIT + CREDIT_STEPS * b->gained) / (CREDIT_PRIOR + b->gained_steps);
-    b->credit = fmin(fmax(b->credit, CREDIT_LEAST), CREDIT);
+    b->credit = fmin(fmax(b->credit, 0), CREDIT);
     b->text = 0;
     b->pause = b->drafted_steps = 0;
     b->catching_up = true;
@@ -554,7 +548,7 @@ void budget_share(struct budget_step *s) {
         m->budget->most = risk_limit(s, m);
     }
     best_alone(s, max, &tokens, &nodes);
-    int count = best_count(s, max, required_rate(s, tokens, nodes, THIS_STEP));
+    int count = best_count(s, max, required_rate(s, tokens, nodes, TRIALS));
     for (int i = 0; i < s->n; i++)
         s->members[i].nodes = 0;
     for (int i = 0; i < count; i++)
@@ -585,10 +579,10 @@ static void update_credit(struct budget *b, int count, double expected, double c
         b->next_pause = PAUSE_FIRST;
     if (b->credit >= (expected - 1 < cost && b->drafted_steps >= TRIALS ? RESERVE * cost : 0))
         return;
-    b->pause = (int)fmin(fmax(b->next_pause, PAUSE_A_TOKEN * cost), PAUSE_STRETCH * b->next_pause);
+    b->pause = b->next_pause;
     b->next_pause = b->next_pause < PAUSE_MOST ? b->next_pause * 2 : PAUSE_MOST;
     b->tokens = b->nodes = b->steps = 0;
-    b->credit = fmax(RESUME_CREDIT, RESUME_SHARE * b->pause);
+    b->credit = RESUME_SHARE * b->pause;
 }
 
 // What so many nodes have added to the pass.

@@ -50,11 +50,10 @@ static const struct shape {
 };
 
 // Standard deviations before anything is known, of logarithms.
-static const double SPEED = 4;      // of the machine
-static const double STEEP = 0.6;    // of the slope, as a part of it
-static const double NEAR = 0.05;    // of what near row counts share,
-static const double NEAR_REACH = 1; // which fades with the row counts' distance in octaves
-static const double ALONE = 0.015;  // of a row count alone
+static const double SPEED = 4;   // of the machine
+static const double STEEP = 0.6; // of the slope, as a part of it
+static const double NEAR = 0.05; // of what near row counts share, fading with octaves between them
+static const double ALONE = 0.015;                  // of a row count alone
 static const double SHARE = 0.8, SHARE_ALONE = 0.1; // of a draft beside a pass; of a reach
 static const double MORE = 0.7;                     // of what another sequence or member takes
 // Of the very first times, which may be slow for many reasons, noise is at least so much. The first
@@ -107,7 +106,7 @@ static void refresh_times(struct price *p) {
 
 static double shared_variance(int a, int b) {
     double octaves = fabs(log2((double)ROWS[a] / ROWS[b]));
-    return NEAR * NEAR * exp(-octaves / NEAR_REACH) + (a == b) * ALONE * ALONE;
+    return NEAR * NEAR * exp(-octaves) + (a == b) * ALONE * ALONE;
 }
 
 // Adds variance that unknowns first..last share, but for the growth with sequences and members.
