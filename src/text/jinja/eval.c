@@ -130,7 +130,7 @@ static bool is_list(struct jinja_value v) {
     return v.kind == JINJA_LIST || v.kind == JINJA_TUPLE;
 }
 
-// A string beside one that is marked safe is escaped first.
+// A string joined to one that is marked safe is escaped first.
 static int put_beside(struct jinja_context *c, const struct jinja_string *s,
                       const struct jinja_string *other) {
     return other->markup && !s->markup ? jinja_put_escaped(c, s) : jinja_put_string(c, s);
@@ -581,7 +581,7 @@ static int eval_node(struct jinja_context *c, const struct jinja_node *node,
 
 // Statements. break and continue are results that a list of statements hands up to its loop.
 
-enum { BREAK = 1, CONTINUE = 2 }; // beside 0 and errors
+enum { BREAK = 1, CONTINUE = 2 }; // besides 0 and errors
 
 static int run_text(struct jinja_context *c, const struct jinja_node *node) {
     return jinja_put_string(c, node->value.as.s);

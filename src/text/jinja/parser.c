@@ -157,7 +157,7 @@ static struct jinja_node *const_node(struct parser *p, struct jinja_value v) {
     return node;
 }
 
-// Strings beside each other are one.
+// Strings next to each other are one.
 static struct jinja_node *string_node(struct parser *p) {
     struct jinja_node *node = const_node(p, p->at->value);
     if (!node)

@@ -38,7 +38,7 @@ static int put_plain(struct jinja_context *c, const struct jinja_string *s, size
     return rc;
 }
 
-// What the nearest letter beside `at` is, over what case ignores; back: before it. `end` is where
+// The class of the letter nearest to `at`, over what case ignores; back: before it. `end` is where
 // the text ends that counts.
 static unsigned class_of_neighbour(const struct jinja_string *s, size_t at, size_t end, bool back) {
     size_t len;
@@ -52,7 +52,7 @@ static unsigned class_of_neighbour(const struct jinja_string *s, size_t at, size
     return 0;
 }
 
-// The part of a string that changes case: a capital sigma looks at what stands beside it there.
+// The part of a string that changes case: a capital sigma depends on its neighbours there.
 struct part {
     const struct jinja_string *s;
     size_t from, to;

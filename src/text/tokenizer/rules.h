@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of pre-tokenisers: which expressions, in which stages, a name in `tokenizer.ggml.pre`
-// stands for, and what the name says beside them; and the same for ASCII text without a
+// stands for, and what the name says besides them; and the same for ASCII text without a
 // regular-expression engine (ascii.c), several times as fast on English and code. A match that
 // another character may change is left to the expression.
 #ifndef COPPICE_TEXT_TOKENIZER_RULES_H

@@ -16,7 +16,7 @@ struct split;
 int split_create(struct split **out, const char *pre, size_t n_pre, struct err *e);
 void split_destroy(struct split *s);
 
-// What the name says beside the expressions.
+// What the name says besides the expressions.
 bool split_whole_pieces(const struct split *s); // a piece that is a token is not merged
 bool split_add_bos(const struct split *s);      // the default where the file is silent
 

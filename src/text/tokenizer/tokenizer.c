@@ -83,7 +83,7 @@ static size_t least_tokens(const struct tokenizer *t, const char *text, size_t n
     return (size_t)(sum >> WEIGHT);
 }
 
-// Whether a text may fit into a list beside what it has, by that.
+// Whether a text may fit into a list with what it has, by that.
 static int check_room(const struct tokenizer *t, const char *text, size_t n,
                       const struct token_list *out, struct err *e) {
     if (!out->max || n <= out->max || out->count + least_tokens(t, text, n) <= out->max)
