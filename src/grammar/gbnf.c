@@ -8,8 +8,8 @@
 #include "base/map.h"
 #include "base/num.h"
 #include "base/utf8.h"
-#include "grammar/expression/chars.h"
-#include "grammar/grammar_impl.h"
+#include "grammar/expression/build.h"
+#include "grammar/expression/expr.h"
 
 enum { DEPTH = 200, NAME = 128 };
 

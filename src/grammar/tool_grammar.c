@@ -9,7 +9,7 @@
 
 #include "base/num.h"
 #include "base/vec.h"
-#include "grammar/grammar_impl.h"
+#include "grammar/expression/expr.h"
 #include "text/tools/formats.h"
 
 // What the grammar of a schema takes; zero states: no grammar holds it.

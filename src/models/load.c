@@ -9,7 +9,7 @@
 #include "base/num.h"
 #include "base/vec.h"
 #include "formats/quant/quant.h"
-#include "ops/experts/loan.h"
+#include "ops/experts/pool.h"
 #include "ops/parking.h"
 
 enum item_kind { ITEM_WEIGHT, ITEM_HOST_WEIGHT, ITEM_ACT, ITEM_MEMORY, ITEM_HOST };

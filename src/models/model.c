@@ -11,8 +11,8 @@
 #include "base/num.h"
 #include "formats/quant/quant.h"
 #include "models/model_impl.h"
+#include "models/params.h"
 #include "models/plain.h"
-#include "models/variants.h"
 
 static const struct model_desc *const archs[] = {
     &arch_qwen35,     &arch_qwen35moe,  &arch_qwen3.desc,   &arch_qwen3moe.desc,
@@ -228,7 +228,7 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
     if (!rc)
         rc = m->desc->params(m, g, e);
     if (!rc)
-        rc = variants_refuse_keys(&m->params, g, e);
+        rc = params_refuse_relatives(&m->params, g, e);
     if (!rc)
         rc = fill_options(m, o, e);
     if (!rc && !dry && o->experts.n)
@@ -236,7 +236,7 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
     if (!rc)
         rc = m->desc->load(m, g, e);
     if (!rc)
-        rc = variants_refuse_tensors(&m->params, g, e);
+        rc = params_refuse_uneven(&m->params, g, e);
     if (!rc && o->cpu_experts)
         rc = host_init(m, dry, e);
     if (!rc && !dry)

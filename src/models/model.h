@@ -10,9 +10,7 @@
 
 #include "base/err.h"
 #include "formats/gguf/gguf.h"
-#include "models/blocks/mla_shape.h"
-#include "models/blocks/moe_shape.h"
-#include "models/lending.h"
+#include "models/params.h"
 #include "ops/experts/store.h"
 #include "ops/ops.h"
 #include "state/forest.h"
@@ -20,32 +18,19 @@
 
 struct model;
 
-struct model_params {
-    const char *arch;        // "qwen35"
-    int n_layers, n_full;    // backbone layers; of which full attention
-    int64_t dim, ffn, vocab; // D, F (widest plain layer; 0: there is none), rows of the head
-    int n_heads, n_kv, head_dim;
-    struct rope rope;
-    float eps, attn_scale;
-    struct gdn_shape gdn;
-    struct moe_shape moe;
-    struct mla_shape mla;    // latent attention, if kv_lora is not 0: one kv head, keys of head_dim
-    int64_t context;         // trained context length, tokens
-    int64_t draft_mask;      // MASK of published drafts, for draft files that do not say
-    bool tied;               // the head is the embedding
-    bool qkv_bias, out_bias; // of attention's projections
-    bool qk_norm;            // of heads, where an architecture leaves it to the file
-    // Layers with a window where a model has some: heads and rotary embedding above are of the
-    // others.
+enum { MODEL_ROOMS = 6 }; // workspaces for passes of different numbers of rows
+
+// Which slots of experts a model lends, and for what (ops/experts/pool.h).
+struct model_lending {
+    int64_t own;    // what the workspace of max_rows takes, if it lies between the slots; else 0
+    int64_t scorer; // bytes that model_vacate gives
+    // Passes of more rows than max_rows, ever more, whose workspace lies in the place of slots
+    // while they run; all of it takes `bytes` of each.
+    int n;
     struct {
-        int64_t width; // tokens that a row sees, 0: there are no such layers
-        int n_heads, n_kv, head_dim;
-        struct rope rope;
-    } window;
-    int borrowing;     // the last layers, which read keys and values of earlier ones
-    int64_t per_layer; // width of embeddings that each layer has of its own, 0: none
-    float logit_cap;   // logits are cap tanh(logit / cap), 0: as they are
-    float embed_scale; // the stream begins with embeddings times it, 0: as they are
+        int rows;
+        int64_t bytes;
+    } pass[MODEL_ROOMS - 1];
 };
 
 struct model_options {

@@ -7,9 +7,8 @@
 #include "base/memory/arena.h"
 #include "models/blocks/attention.h"
 #include "models/blocks/deltanet.h"
+#include "models/blocks/feed_forward.h"
 #include "models/blocks/mla.h"
-#include "models/blocks/mlp.h"
-#include "models/blocks/moe.h"
 #include "models/blocks/ple.h"
 #include "models/model.h"
 

@@ -1,15 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hyper-parameters that decoder architectures describe by the same keys, each under its own prefix,
-// with the checks that the layers of this folder need. What is special to an architecture stays in
-// its file.
+// Hyper-parameters of a model, and reading them from a file's metadata: keys that architectures
+// share, each under its own prefix, with the checks that the layers of this folder need. What is
+// special to an architecture stays in its file.
 #ifndef COPPICE_MODELS_PARAMS_H
 #define COPPICE_MODELS_PARAMS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "formats/gguf/gguf.h"
-#include "models/model.h"
+#include "ops/ops.h"
+
+// A mixture of experts.
+struct moe_shape {
+    int experts, used; // of a layer; that a row goes through. 0: the model has no experts
+    int lead;          // layers before the first with experts, which are dense
+    int64_t ffn;       // width of one
+    int64_t shared;    // of the expert that every row goes through; 0: there is none
+    bool shared_gate;  // its result is weighed by the sigmoid of a number that the row gives
+    // How the router chooses (struct moe_route_args).
+    enum route_score score;
+    float logit_cap;  // logits are cap tanh(logit / cap), 0: as they are
+    bool choice_bias; // added to the probabilities for the choice alone
+    int groups, groups_used;
+    bool group_best;
+    bool normalise;
+    float scale;
+    bool scales; // of experts' weights, one each
+    bool biases; // of the router's logits and of the experts' matrices
+    enum activation activation;
+};
+
+// Latent attention.
+struct mla_shape {
+    int64_t dim; // residual width
+    int n_heads;
+    int q_lora;      // width of queries between their two matrices; 0: they have one
+    int kv_lora;     // values of a latent
+    int nope, turns; // values of a head's key that come from the latent; that are rotated
+    int v;           // values of a head
+    struct rope rope;
+    float eps, latent_eps, scale; // of the stream's norms, of the norms of q_lora and kv_lora
+};
+
+struct model_params {
+    const char *arch;        // "qwen35"
+    int n_layers, n_full;    // backbone layers; of which full attention
+    int64_t dim, ffn, vocab; // D, F (widest plain layer; 0: there is none), rows of the head
+    int n_heads, n_kv, head_dim;
+    struct rope rope;
+    float eps, attn_scale;
+    struct gdn_shape gdn;
+    struct moe_shape moe;
+    struct mla_shape mla;    // latent attention, if kv_lora is not 0: one kv head, keys of head_dim
+    int64_t context;         // trained context length, tokens
+    int64_t draft_mask;      // MASK of published drafts, for draft files that do not say
+    bool tied;               // the head is the embedding
+    bool qkv_bias, out_bias; // of attention's projections
+    bool qk_norm;            // of heads, where an architecture leaves it to the file
+    // Layers with a window where a model has some: heads and rotary embedding above are of the
+    // others.
+    struct {
+        int64_t width; // tokens that a row sees, 0: there are no such layers
+        int n_heads, n_kv, head_dim;
+        struct rope rope;
+    } window;
+    int borrowing;     // the last layers, which read keys and values of earlier ones
+    int64_t per_layer; // width of embeddings that each layer has of its own, 0: none
+    float logit_cap;   // logits are cap tanh(logit / cap), 0: as they are
+    float embed_scale; // the stream begins with embeddings times it, 0: as they are
+};
 
 enum { PARAMS_MAX_LAYERS = 1024, PARAMS_MAX_WIDTH = 1 << 20, PARAMS_KEY = 96 };
 
@@ -59,5 +120,25 @@ int params_read_lead(struct model_params *p, const struct gguf *g, bool shared_t
 
 // Rows of the embedding, and whether it is the head.
 int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e);
+
+// What makes a file another model than its architecture says is refused by its name: keys of
+// relatives that change the result (before tensors are loaded), and tensors of layers that the
+// metadata does not count or that some layers have and others lack (after that, so that what is
+// simply missing is told as such). p: as the architecture has read it. ERR_UNSUPPORTED;
+// ERR_MISMATCH.
+int params_refuse_relatives(const struct model_params *p, const struct gguf *g, struct err *e);
+int params_refuse_uneven(const struct model_params *p, const struct gguf *g, struct err *e);
+
+// An integer in lo..hi. When the key is absent: `otherwise`, or ERR_FORMAT if that is below lo.
+int meta_int(const struct gguf *g, const char *key, int64_t lo, int64_t hi, int64_t otherwise,
+             int64_t *out, struct err *e);
+// A positive finite number; `otherwise` 0 means that the key is required.
+int meta_positive(const struct gguf *g, const char *key, double otherwise, float *out,
+                  struct err *e);
+// A number of heads: one integer, or an array over `blocks` layers whose non-zero entries agree.
+int meta_heads(const struct gguf *g, const char *key, int64_t blocks, int *out, struct err *e);
+// Element i, in 1..hi, of a key that is one number or an array over n layers.
+int meta_of_layer(const struct gguf *g, const char *key, int64_t n, int64_t i, int64_t hi,
+                  int64_t *out, struct err *e);
 
 #endif

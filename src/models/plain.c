@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/meta.h"
 #include "models/params.h"
 
 static const struct plain_arch *arch_of(const struct model *m) {

@@ -5,7 +5,7 @@
 // pass is there several times; all of them overlap, and nothing in them outlives the next pass.
 #include "base/num.h"
 #include "models/model_impl.h"
-#include "ops/experts/loan.h"
+#include "ops/experts/pool.h"
 #include "ops/parking.h"
 
 // What has the rows of a pass in m->ws, for so many rows.

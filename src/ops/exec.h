@@ -56,7 +56,7 @@ struct exec {
     const struct copy_backend *copies;    // (copier.h) NULL: memory is the host's
     int64_t host_bytes;                   // see exec_host_bytes
     const struct expert_backend *experts; // (ops/experts/store.h) NULL: it has no such stores
-    const struct host_rows *host_rows;    // (ops/experts/host_rows.h)
+    const struct host_rows *host_rows;    // (ops/experts/host.h)
     // Stretches (ops.h): the number of the present one, and the newest that were spoilt, a ring.
     uint64_t stretch, spoilt[EXEC_SPOILT], n_spoilt;
     // NULL where nothing can fail, or be told: see exec_status, exec_memory_of, exec_own_bytes,

@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "formats/quant/quant.h"
-#include "ops/experts/loan.h"
+#include "ops/experts/pool.h"
 #include "ops/experts/store.h"
 #include "support/device.h"
 #include "support/tiny_gguf.h"

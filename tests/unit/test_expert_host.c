@@ -9,7 +9,6 @@
 
 #include "ops/copier.h"
 #include "ops/exec.h"
-#include "ops/experts/host_rows.h"
 #include "support/copies.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"

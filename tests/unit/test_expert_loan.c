@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "ops/experts/loan.h"
+#include "ops/experts/pool.h"
 #include "support/expert_tables.h"
 
 enum { LAYERS = RIG_LAYERS, EXPERTS = RIG_EXPERTS, MOST = RIG_MOST };

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "ops/cpu/attend/pages.h"
+#include "ops/cpu/linear/weight.h"
 
 enum { PIECES = 60 };
 

@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "compress/compress.h"
 #include "engine/session/plan.h"
-#include "ops/experts/loan.h"
+#include "ops/experts/pool.h"
 #include "ops/parking.h"
 
 static int read_keep_budget(const struct options *o, struct select_options *s, struct err *e) {

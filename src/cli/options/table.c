@@ -5,7 +5,7 @@
 // does something sensible.
 #include "cli/cli.h"
 #include "ops/args/mlp.h"
-#include "ops/args/sample.h"
+#include "ops/args/args.h"
 #include "ops/kv/codec.h"
 
 #define GENERATE CLI_BIT(CLI_GENERATE)

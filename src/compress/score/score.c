@@ -10,7 +10,7 @@
 #include "compress/score/kept.h"
 #include "formats/quant/quant.h"
 #include "models/blocks/attention.h"
-#include "models/blocks/mlp.h"
+#include "models/blocks/feed_forward.h"
 #include "ops/copier.h"
 
 // Rows that dense attention takes at a time: keys of earlier rows are then read by the page.

@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "engine/session/session.h"
-#include "ops/args/sample.h"
+#include "ops/args/args.h"
 #include "spec/step/step.h"
 
 // A zeroed struct holds nothing and can hold nothing.

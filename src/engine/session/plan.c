@@ -8,7 +8,7 @@
 #include "base/memory/slabs.h"
 #include "base/num.h"
 #include "ops/args/args.h"
-#include "ops/experts/loan.h"
+#include "ops/experts/pool.h"
 
 enum { SMALLEST = 4 * KV_PAGE };
 
@@ -254,7 +254,7 @@ static const int64_t LARGE_DEVICE = (int64_t)72 << 30;
 static const int LENT[] = {1536, 3072, 4224, 6144, 8448};
 enum { LENT_DRAFT = 4224 };
 enum { LENT_N = sizeof LENT / sizeof *LENT };
-_Static_assert((int)LENT_N < (int)MODEL_ROOMS, "a workspace for each");
+_Static_assert((int)LENT_N < (int)MODEL_WORKSPACES, "a workspace for each");
 
 // Rows of a prompt's pass. On a device many share the unpacking of the weights: 8192 where there is
 // memory, else 3072, whole tiles of 192 and of 256 rows.

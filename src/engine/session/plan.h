@@ -12,8 +12,8 @@
 #include "base/str.h"
 #include "engine/session/runtime.h"
 #include "models/draft/dflash.h"
+#include "ops/experts/host.h"
 #include "ops/experts/pool.h"
-#include "ops/experts/rates.h"
 #include "state/kv.h"
 
 // Which layers' experts are the CPU's, where the plan decides: none where all fit. Else the CPU has

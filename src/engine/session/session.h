@@ -58,7 +58,7 @@ struct session_options {
     // copies take as much pinned host memory. 0: none. ERR_MEMORY, ERR_UNSUPPORTED.
     int64_t park;
     // Bytes of the slots of experts that it gives back, too, which are slots again afterwards; for
-    // a model that has them (ops/experts/loan.h says how many there are to give). 0: none.
+    // a model that has them (ops/experts/pool.h says how many there are to give). 0: none.
     // ERR_MEMORY, ERR_UNSUPPORTED.
     int64_t lend;
     bool timing;     // its ops can be timed (ops/observe/timing.h)

@@ -9,8 +9,211 @@
 
 #include "base/num.h"
 #include "base/vec.h"
-#include "grammar/automaton/incoming.h"
-#include "grammar/grammar_impl.h"
+#include "grammar/expression/expr.h"
+
+// Edges by where they lead: for what spreads from the ends of rules backwards.
+// Lists of edges, each as index + 1, 0 at the end: into a node first[node], then next[edge]; that
+// call the rule which starts at a node calls[node], then call_next[edge].
+struct incoming {
+    uint32_t *from; // [edge] its node
+    uint32_t *first, *next;
+    uint32_t *calls, *call_next;
+};
+
+static void incoming_fini(struct incoming *in) {
+    free(in->from);
+    free(in->first);
+    free(in->next);
+    free(in->calls);
+    free(in->call_next);
+    *in = (struct incoming){0};
+}
+
+static int incoming_init(struct incoming *in, size_t nodes, size_t edges, struct err *e) {
+    in->from = calloc(edges + 1, sizeof *in->from);
+    in->first = calloc(nodes + 1, sizeof *in->first);
+    in->next = calloc(edges + 1, sizeof *in->next);
+    in->calls = calloc(nodes + 1, sizeof *in->calls);
+    in->call_next = calloc(edges + 1, sizeof *in->call_next);
+    if (in->from && in->first && in->next && in->calls && in->call_next)
+        return 0;
+    incoming_fini(in);
+    return err_set(e, ERR_MEMORY, "no memory for the states of a grammar");
+}
+
+static void incoming_add(struct incoming *in, uint32_t edge, uint32_t from, uint32_t to,
+                         uint32_t called) {
+    in->from[edge] = from;
+    in->next[edge] = in->first[to];
+    in->first[to] = edge + 1;
+    if (called == NO_NODE)
+        return;
+    in->call_next[edge] = in->calls[called];
+    in->calls[called] = edge + 1;
+}
+
+// How many frames the shortest way down needs: a node's height is the least number of frames above
+// its own that some text from there to the end of its rule needs. Stacks are bounded, and a reading
+// whose height does not fit any more is left out (tables.c), so what is left can be completed.
+// Found level by level, after Knuth ("A Generalization of Dijkstra's Algorithm", 1977).
+
+enum { UNKNOWN = UINT16_MAX };
+
+struct heights {
+    struct grammar *g;
+    struct incoming in;
+    uint32_t *todo, *later; // nodes of this level, and of the next
+    int64_t todo_count, later_count;
+    uint16_t level;
+};
+
+static void mark(struct heights *h, uint32_t node) {
+    if (h->g->nodes[node].height != UNKNOWN)
+        return;
+    h->g->nodes[node].height = h->level;
+    h->todo[h->todo_count++] = node;
+}
+
+// An edge of which the last end has got its height.
+static void consider(struct heights *h, uint32_t at) {
+    const struct edge *edge = &h->g->edges[at];
+    const struct node *to = &h->g->nodes[edge->to];
+    uint16_t height = to->height, called;
+    if (height == UNKNOWN || h->g->nodes[h->in.from[at]].height != UNKNOWN)
+        return;
+    if (edge->kind == EDGE_CALL) {
+        called = h->g->nodes[edge->call].height;
+        if (called == UNKNOWN)
+            return;
+        called += !to->last;
+        height = height > called ? height : called;
+    }
+    if (height <= h->level)
+        mark(h, h->in.from[at]);
+    else
+        h->later[h->later_count++] = h->in.from[at];
+}
+
+static void spread_level(struct heights *h) {
+    while (h->todo_count) {
+        uint32_t node = h->todo[--h->todo_count];
+        for (uint32_t k = h->in.first[node]; k; k = h->in.next[k - 1])
+            consider(h, k - 1);
+        for (uint32_t k = h->in.calls[node]; k; k = h->in.call_next[k - 1])
+            consider(h, k - 1);
+    }
+}
+
+static void link_edges(struct heights *h) {
+    const struct grammar *g = h->g;
+    for (uint32_t i = 0; i < g->node_count; i++)
+        for (uint32_t k = g->nodes[i].edge; k < g->nodes[i].edge + g->nodes[i].edges; k++) {
+            const struct edge *edge = &g->edges[k];
+            incoming_add(&h->in, k, i, edge->to, edge->kind == EDGE_CALL ? edge->call : NO_NODE);
+        }
+}
+
+static void spread_heights(struct heights *h) {
+    link_edges(h);
+    for (uint32_t i = 0; i < h->g->node_count; i++) {
+        h->g->nodes[i].height = UNKNOWN;
+        if (h->g->nodes[i].accept)
+            mark(h, i);
+    }
+    spread_level(h);
+    while (h->later_count && h->level < GRAMMAR_DEPTH) {
+        h->level++;
+        int64_t n = h->later_count;
+        h->later_count = 0;
+        for (int64_t i = 0; i < n; i++)
+            mark(h, h->later[i]);
+        spread_level(h);
+    }
+}
+
+// ERR_LIMIT where every text needs more than GRAMMAR_DEPTH frames.
+static int find_heights(struct grammar *g, struct grammar_work *work, struct err *e) {
+    size_t n = g->node_count, m = (size_t)g->edge_count + 1;
+    struct heights h = {.g = g};
+    int rc = grammar_work(work, (int64_t)n + g->edge_count, e);
+    rc = rc ? rc : incoming_init(&h.in, n, g->edge_count, e);
+    h.todo = calloc(n, sizeof(uint32_t));
+    h.later = calloc(2 * m, sizeof(uint32_t)); // an edge is looked at from both of its ends
+    if (!rc && (!h.todo || !h.later))
+        rc = err_set(e, ERR_MEMORY, "no memory for the states of a grammar");
+    if (!rc)
+        spread_heights(&h);
+    if (!rc && g->nodes[g->start].height >= GRAMMAR_DEPTH)
+        rc = err_set(e, ERR_LIMIT,
+                     "every text of the grammar has more than %d rules within each other",
+                     GRAMMAR_DEPTH);
+    incoming_fini(&h.in);
+    free(h.todo);
+    free(h.later);
+    return rc;
+}
+
+// Parts that may be empty, of a compiled grammar: where many of them stand one behind the other it
+// is refused, because a step would take the square of their number. Of a repetition that would be
+// so there is none (grammar/expression/build.c).
+
+enum { IN_A_ROW = 512 };
+
+struct empties {
+    const struct grammar *g;
+    const uint8_t *nullable; // [node]
+    uint32_t *turn_of, *todo;
+    uint32_t turn;
+    int64_t steps;
+};
+
+// Calls that may be empty on the ways from a node without reading.
+static int64_t calls_from(struct empties *s, uint32_t node) {
+    uint32_t depth = 0;
+    int64_t calls = 0;
+    s->turn_of[node] = ++s->turn;
+    s->todo[depth++] = node;
+    while (depth && calls <= IN_A_ROW) {
+        const struct node *n = &s->g->nodes[s->todo[--depth]];
+        for (uint32_t i = n->bytes; i < n->edges; i++) {
+            const struct edge *edge = &s->g->edges[n->edge + i];
+            bool call = edge->kind == EDGE_CALL;
+            s->steps++;
+            if (call && !s->nullable[edge->call])
+                continue;
+            calls += call;
+            if (s->turn_of[edge->to] != s->turn) {
+                s->turn_of[edge->to] = s->turn;
+                s->todo[depth++] = edge->to;
+            }
+        }
+    }
+    return calls;
+}
+
+// nullable: [node]: its rule can end there without reading.
+static int refuse_many_empties(const struct grammar *g, const uint8_t *nullable,
+                               struct grammar_work *work, struct err *e) {
+    struct empties s = {.g = g, .nullable = nullable};
+    int rc = 0;
+    s.turn_of = calloc(g->node_count, sizeof *s.turn_of);
+    s.todo = calloc(g->node_count, sizeof *s.todo);
+    if (!s.turn_of || !s.todo)
+        rc = err_set(e, ERR_MEMORY, "no memory for the states of a grammar");
+    for (uint32_t i = 0; i < g->node_count && !rc; i++) {
+        const int64_t before = s.steps;
+        const bool many = calls_from(&s, i) > IN_A_ROW;
+        rc = grammar_work(work, s.steps - before, e);
+        if (many && !rc)
+            rc = err_set(e, ERR_LIMIT,
+                         "more than %d parts of the grammar that may be empty follow one another; "
+                         "let fewer of them be optional",
+                         IN_A_ROW);
+    }
+    free(s.turn_of);
+    free(s.todo);
+    return rc;
+}
 
 enum { RULE_STEPS = 1 << 18 }; // that making the choices of a rule unique may take
 
@@ -300,8 +503,8 @@ static int pack(const struct compile *c, uint32_t start, struct grammar **out) {
     for (uint32_t i = 0; i < g->node_count; i++)
         pack_node(c, g, i);
     find_classes(g);
-    int rc = grammar_heights(g, c->b->work, c->e);
-    rc = rc ? rc : grammar_check_empties(g, c->nullable, c->b->work, c->e);
+    int rc = find_heights(g, c->b->work, c->e);
+    rc = rc ? rc : refuse_many_empties(g, c->nullable, c->b->work, c->e);
     if (rc) {
         grammar_unref(g);
         *out = NULL;
@@ -348,4 +551,17 @@ int build_finish(struct build *b, uint32_t root, struct grammar **out, struct er
     free(c.nullable);
     graph_fini(&c.g);
     return build_error(b, e);
+}
+
+struct grammar *grammar_ref(struct grammar *g) {
+    atomic_fetch_add(&g->refs, 1);
+    return g;
+}
+
+void grammar_unref(struct grammar *g) {
+    if (!g || atomic_fetch_sub(&g->refs, 1) > 1)
+        return;
+    free(g->nodes);
+    free(g->edges);
+    free(g);
 }

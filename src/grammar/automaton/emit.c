@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "grammar/grammar_impl.h"
+#include "grammar/expression/expr.h"
 
 enum { DEPTH = 2000, PRODUCT_NODES = 1 << 17 };
 
@@ -217,13 +217,6 @@ static int emit_call(struct emit *m, uint32_t rule, uint32_t from, uint32_t to) 
     return graph_edge(m->g, from, edge, &m->b->e);
 }
 
-uint32_t emit_matched(const char *text, uint32_t k, char byte) {
-    for (uint32_t n = k + 1; n > 0; n--)
-        if (text[n - 1] == byte && memcmp(text, text + k + 1 - n, n - 1) == 0)
-            return n;
-    return 0;
-}
-
 // From the node that was reached after `at` code points, the last k of which are bytes of the text
 // that must not come: each byte of it leads on in it, anything else to its beginning.
 static int emit_text_node(struct emit *m, const struct expr *x, uint32_t from, uint32_t row,
@@ -233,7 +226,7 @@ static int emit_text_node(struct emit *m, const struct expr *x, uint32_t from, u
     int rc = 0;
     memcpy(text, m->b->data.data + without->a, x->b);
     for (uint32_t i = 0; i < x->b && !rc; i++) {
-        uint32_t next = emit_matched(text, k, text[i]);
+        uint32_t next = chars_matched(text, k, text[i]);
         bool again = memchr(text, text[i], i) != NULL;
         if (next > 0 && next < x->b && !again)
             rc = byte_edge(m, from, row + next, (uint8_t)text[i], (uint8_t)text[i]);

@@ -3,12 +3,27 @@
 // and Scott, "Finite Automata and Their Decision Problems", 1959), where a call counts as a letter,
 // and the product of two graphs that have unique choices. Both stop at a given number of nodes and
 // of steps, because sets can be exponentially many.
+#include "grammar/automaton/graph.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
+#include "base/memory/arena.h"
 #include "base/num.h"
 #include "base/vec.h"
-#include "grammar/grammar_impl.h"
+
+int grammar_work_look(struct grammar_work *w, struct err *e) {
+    w->ask = min_i64(w->steps + GRAMMAR_ASK, w->most + 1);
+    if (w->steps > w->most)
+        return err_set(
+            e, ERR_LIMIT,
+            "the grammar takes more than %lld steps to work out; use fewer choices beside each "
+            "other, smaller counts and simpler patterns",
+            (long long)w->most);
+    return gone_check(w->gone) ? err_set(e, ERR_CANCELLED, "nobody waits for the grammar any more")
+                               : 0;
+}
 
 uint32_t graph_node(struct graph *g, struct err *e) {
     if (grammar_work(g->work, 2, e))

@@ -9,7 +9,7 @@
 #ifndef COPPICE_GRAMMAR_AUTOMATON_TABLES_H
 #define COPPICE_GRAMMAR_AUTOMATON_TABLES_H
 
-#include "grammar/grammar_impl.h"
+#include "grammar/automaton/graph.h"
 
 enum { STATE_DEAD = 0, STATE_ERROR = UINT32_MAX }; // no reading is left; tables.rc says why
 enum { SET_END = 0, SET_OPEN = 1 }; // the text ends below; what is below is not known

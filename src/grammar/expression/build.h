@@ -122,4 +122,17 @@ uint32_t build_schema(struct build *b, const struct json *schema);
 uint32_t build_schema_bare(struct build *b, const struct json *schema, const char *end,
                            unsigned others);
 
+// Sets of code points that are put together from ranges in any order. Errors are kept in the build.
+
+// Zeroed: empty. Taken up by chars_class.
+struct chars {
+    struct build_chars *ranges;
+    int64_t count, cap;
+};
+
+void chars_add(struct build *b, struct chars *set, const struct build_chars *ranges, size_t n);
+void chars_invert(struct build *b, struct chars *set);
+// One code point of the set (build_class), which is empty afterwards.
+uint32_t chars_class(struct build *b, struct chars *set, enum build_coding coding);
+
 #endif

@@ -4,7 +4,7 @@
 // is not allowed.
 #include <string.h>
 
-#include "grammar/grammar_impl.h"
+#include "grammar/expression/expr.h"
 
 enum {
     BLANKS = 64,   // behind a line end
@@ -199,4 +199,18 @@ uint32_t build_until(struct build *b, const char *end) {
     uint32_t text = build_repeat(b, one, 0, BUILD_ENDLESS), last = build_text(b, end);
     uint32_t early = build_seq(b, (uint32_t[]){text, last, one, text}, 4);
     return build_shared(b, build_without(b, build_cat(b, text, last), early));
+}
+
+int grammar_json_object(struct grammar **out, const struct grammar_json *how,
+                        struct grammar_work *work, struct err *e) {
+    struct build *b;
+    *out = NULL;
+    int rc = build_create(&b, work, 0, e);
+    if (rc)
+        return rc;
+    if (how)
+        build_json_how(b, how);
+    rc = build_finish(b, build_json_object(b), out, e);
+    build_destroy(b);
+    return rc;
 }

@@ -8,8 +8,8 @@
 
 #include "base/num.h"
 #include "base/utf8.h"
-#include "grammar/expression/chars.h"
-#include "grammar/grammar_impl.h"
+#include "grammar/expression/build.h"
+#include "grammar/expression/expr.h"
 
 enum { DEPTH = 200, LAST_CODE = 0x10FFFF };
 
@@ -356,4 +356,17 @@ uint32_t build_regex(struct build *b, const char *text, size_t n, bool anchored,
     if (!b->e.code && r.at < n)
         return refuse(&r, ERR_FORMAT, "a group is closed that was not opened");
     return x;
+}
+
+int grammar_from_regex(struct grammar **out, const char *text, size_t n, struct grammar_work *work,
+                       struct err *e) {
+    struct build *b;
+    *out = NULL;
+    int rc = build_create(&b, work, n, e);
+    if (rc)
+        return rc;
+    uint32_t root = build_regex(b, text, n, true, BUILD_PLAIN, "the regular expression");
+    rc = build_finish(b, root, out, e);
+    build_destroy(b);
+    return rc;
 }

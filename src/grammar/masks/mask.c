@@ -6,13 +6,12 @@
 //
 // A state with hundreds of readings makes each step dear. Where a mask would cost too much, only
 // tokens of a few bytes are looked at: they can say the same.
-#include "grammar/masks/matcher.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
 #include "base/vec.h"
+#include "grammar/masks/matcher.h"
 
 enum { FRAMES = 4 }; // of small rules that a local mask knows
 

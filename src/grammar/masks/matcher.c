@@ -270,3 +270,205 @@ int grammar_forced_bytes(struct grammar_matcher *m, const struct grammar_state *
         return err_set(e, ERR_MEMORY, "no memory for a text that a grammar forces");
     return m->t.rc ? matcher_error(m, s, e) : 0;
 }
+
+// The memory of a matcher: when the tables have grown past a bound, they are made anew from the
+// states that are held, and everything else is forgotten, masks too.
+
+enum { SOFT = 64 << 20 }; // bytes of tables and local masks
+
+int matcher_error(struct grammar_matcher *m, const struct grammar_state *from, struct err *e) {
+    if (m->t.rc == ERR_UNFINISHED && !m->going)
+        m->going = from;
+    return err_set(e, m->t.rc, "%s", m->t.e.text);
+}
+
+void local_mask_fini(struct local_mask *l) {
+    free(l->bits);
+    free(l->ids);
+    free(l->exits);
+}
+
+void masks_forget(struct grammar_matcher *m) {
+    for (int64_t i = 0; i < m->local_count; i++)
+        local_mask_fini(&m->locals[i]);
+    m->local_count = 0;
+    m->local_bytes = 0;
+    for (int i = 0; i < WHOLE_MASKS; i++)
+        m->whole[i].state = STATE_DEAD;
+}
+
+// The number of an old stack set in new tables. `made`: [old set] new number + 1.
+static uint32_t move_set(const struct tables *old, struct tables *t, uint32_t set, uint32_t *made) {
+    if (set <= SET_OPEN || made[set])
+        return set <= SET_OPEN ? set : made[set] - 1;
+    uint32_t n = old->sets[set].count;
+    struct pair *list = malloc(n * sizeof *list);
+    for (uint32_t i = 0; i < n && list; i++) {
+        list[i] = old->pairs[old->sets[set].at + i];
+        if (list[i].node < NODE_OPEN)
+            list[i].set = move_set(old, t, list[i].set, made);
+    }
+    uint32_t moved = list && !t->rc ? tables_set(t, list, n) : (uint32_t)STATE_ERROR;
+    free(list);
+    if (moved == STATE_ERROR)
+        t->rc = ERR_MEMORY;
+    else
+        made[set] = moved + 1;
+    return moved;
+}
+
+static uint32_t move_state(const struct tables *old, struct tables *t, uint32_t state,
+                           uint32_t *made) {
+    const struct state *s = &old->states[state];
+    struct pair *list = malloc((s->count + 1) * sizeof *list);
+    for (uint32_t i = 0; i < s->count && list; i++) {
+        list[i] = old->pairs[s->at + i];
+        list[i].set = move_set(old, t, list[i].set, made);
+    }
+    uint32_t moved = STATE_ERROR;
+    if (list && !t->rc)
+        moved = tables_state(t, list, s->count, s->may_end, s->open);
+    free(list);
+    if (moved == STATE_ERROR)
+        t->rc = ERR_MEMORY;
+    return moved;
+}
+
+// Without memory for the new tables the old ones stay.
+static void forget(struct grammar_matcher *m) {
+    struct tables fresh;
+    struct err e;
+    uint32_t *made = calloc((size_t)m->t.set_count, sizeof *made);
+    if (!made || tables_init(&fresh, m->g, MATCHER_BYTES, &e)) {
+        free(made);
+        return;
+    }
+    for (struct grammar_state *s = m->held; s && !fresh.rc; s = s->next)
+        if (!s->ended)
+            move_state(&m->t, &fresh, s->number, made);
+    if (fresh.rc) {
+        tables_fini(&fresh);
+        free(made);
+        return;
+    }
+    for (struct grammar_state *s = m->held; s; s = s->next)
+        if (!s->ended) {
+            s->number = move_state(&m->t, &fresh, s->number, made);
+            fresh.states[s->number].held = s;
+        }
+    free(made);
+    masks_forget(m);
+    fresh.all_work += m->t.all_work;
+    fresh.allowed = m->t.allowed;
+    tables_fini(&m->t);
+    m->t = fresh;
+}
+
+void matcher_begin(struct grammar_matcher *m) {
+    m->t.rc = 0;
+    if (!m->going && tables_bytes(&m->t) + m->local_bytes > SOFT)
+        forget(m);
+    m->t.begun = m->t.all_work;
+    m->t.rc = 0;
+}
+
+// Asks a state whether it takes any ordinary text: inside of a JSON string the answer is yes for
+// all plain tokens at once, or for those of at most so many code points where the length is
+// bounded.
+
+// UTF-8 without control characters, quote and backslash, as an automaton: rows of a form are taken
+// together; the form 0 is a whole code point.
+static const struct plain_row {
+    uint8_t form, lo, hi, next;
+} rows[PLAIN_ROWS] = {
+    {1, 0x20, 0x21, 0}, {1, 0x23, 0x5B, 0}, {1, 0x5D, 0x7F, 0}, {1, 0xC2, 0xDF, 2},
+    {1, 0xE0, 0xE0, 4}, {1, 0xE1, 0xEC, 3}, {1, 0xED, 0xED, 5}, {1, 0xEE, 0xEF, 3},
+    {1, 0xF0, 0xF0, 6}, {1, 0xF1, 0xF3, 7}, {1, 0xF4, 0xF4, 8}, {2, 0x80, 0xBF, 0},
+    {3, 0x80, 0xBF, 2}, {4, 0xA0, 0xBF, 2}, {5, 0x80, 0x9F, 2}, {6, 0x90, 0xBF, 3},
+    {7, 0x80, 0xBF, 3}, {8, 0x80, 0x8F, 3},
+};
+enum { MOST_STATES = 8 };
+
+struct run {
+    struct grammar_matcher *m;
+    uint32_t next[MOST_STATES];
+    int count;
+    bool any, all; // some code point may follow; every one may, into few states
+};
+
+static void add_next(struct run *r, uint32_t state) {
+    int k = 0;
+    r->any = true;
+    while (k < r->count && r->next[k] != state)
+        k++;
+    if (k == MOST_STATES)
+        r->all = false;
+    else
+        r->next[k] = state;
+    r->count += k == r->count && k < MOST_STATES;
+}
+
+static void take(struct run *r, uint32_t state, uint8_t form);
+
+// One byte of a form, after which its `next` follows.
+static void take_byte(struct run *r, uint32_t state, uint8_t byte, uint8_t next) {
+    uint32_t to = tables_step(&r->m->t, state, byte);
+    matcher_deep(r->m, state);
+    if (to == STATE_ERROR)
+        return;
+    const struct state *s = &r->m->t.states[to];
+    if (s->count == 0 && !s->open)
+        r->all = false;
+    else if (next)
+        take(r, to, next);
+    else
+        add_next(r, to);
+}
+
+// Ends when the answer is known.
+static void take(struct run *r, uint32_t state, uint8_t form) {
+    for (int i = 0; i < PLAIN_ROWS; i++) {
+        const uint8_t *starts = r->m->starts[i];
+        if (rows[i].form != form)
+            continue;
+        for (int k = 1; k <= starts[0]; k++)
+            take_byte(r, state, starts[k], rows[i].next);
+        if ((!r->all && r->any) || r->m->t.rc)
+            return;
+    }
+}
+
+void plain_prepare(struct grammar_matcher *m) {
+    const uint8_t *class_of = m->g->class_of;
+    for (int i = 0; i < PLAIN_ROWS; i++)
+        for (int byte = rows[i].lo; byte <= rows[i].hi; byte++) // bytes of a class lie together
+            if (byte == rows[i].lo || class_of[byte] != class_of[byte - 1])
+                m->starts[i][++m->starts[i][0]] = (uint8_t)byte;
+}
+
+int plain_run(struct grammar_matcher *m, uint32_t state, bool *closed) {
+    uint32_t now[MOST_STATES] = {state};
+    int count = 1, chars = 0;
+    bool open = false;
+    *closed = false;
+    for (; chars < PLAIN_CHARS; chars++) {
+        struct run r = {.m = m, .all = true};
+        for (int i = 0; i < count && !m->t.rc; i++) {
+            open |= m->t.states[now[i]].open;
+            take(&r, now[i], 1);
+        }
+        if (!r.all || m->t.rc) {
+            *closed = !r.any && !open;
+            return chars;
+        }
+        bool same = r.count == count;
+        for (int i = 0; i < count && same; i++)
+            same = r.next[i] == now[i];
+        if (same)
+            return PLAIN_CHARS;
+        for (int i = 0; i < r.count; i++)
+            now[i] = r.next[i];
+        count = r.count;
+    }
+    return PLAIN_CHARS;
+}

@@ -56,7 +56,7 @@ struct grammar_matcher {
     struct whole_mask whole[WHOLE_MASKS];
     uint64_t uses;
     uint32_t *bits;                  // [words], being made
-    uint8_t starts[PLAIN_ROWS][129]; // plain.c: a byte of each class, behind their number
+    uint8_t starts[PLAIN_ROWS][129]; // plain_prepare: a byte of each class, behind their number
     // Of the call that is running:
     struct frame {
         uint32_t tail, node, set;
@@ -84,7 +84,7 @@ bool walk_trie(struct grammar_matcher *m, struct walk *w);
 
 // How many plain code points may follow one another from a state, whatever they are, at most
 // PLAIN_CHARS. *closed: behind so many none may follow, and no reading has left its frame
-// (plain.c).
+// (matcher.c).
 int plain_run(struct grammar_matcher *m, uint32_t state, bool *closed);
 void plain_prepare(struct grammar_matcher *m); // once, before the first plain_run
 

@@ -9,7 +9,7 @@
 
 #include "base/map.h"
 #include "base/memory/arena.h"
-#include "grammar/grammar_impl.h"
+#include "grammar/expression/expr.h"
 
 // Choices that were made already; a member that says what another one must not be; the first member
 // of a conjunction whose strings are bare.

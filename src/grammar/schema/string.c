@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strings of a schema: lengths, patterns and formats. Without a pattern a string may use every
-// escape of JSON; with one, characters are escaped only where they must be, so that the pattern can
-// be read as bytes.
+// Strings of a schema: lengths, match_patterns and formats. Without a pattern a string may use
+// every escape of JSON; with one, characters are escaped only where they must be, so that the
+// pattern can be read as bytes.
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
 #include "grammar/schema/schema.h"
+#include "text/tools/set.h"
 
 // Code points of a string with a pattern and a length: each is up to 20 states. A maxLength above
 // LONG is lowered to it, or to what the shortest text of the pattern needs.
@@ -75,8 +76,8 @@ uint32_t schema_text(struct schema *s) {
     return build_class(s->b, any, 1, BUILD_JSON);
 }
 
-// What all patterns and formats say of the text between the quotes, if there are *any.
-static uint32_t patterns(struct schema *s, const struct conj *c, bool *any) {
+// What all match_patterns and formats say of the text between the quotes, if there are *any.
+static uint32_t match_patterns(struct schema *s, const struct conj *c, bool *any) {
     uint32_t x = BUILD_EMPTY;
     for (int64_t i = 0; i < c->count && !s->b->e.code; i++) {
         const struct json *v = c->list[i].schema, *given = json_get(v, "pattern");
@@ -127,8 +128,8 @@ static uint32_t left_out(struct schema *s, const struct json *v) {
 }
 
 // x, which is not any text, with a length.
-static uint32_t with_length(struct schema *s, const struct conj *c, uint32_t x, int64_t min,
-                            int64_t max) {
+static uint32_t string_with_length(struct schema *s, const struct conj *c, uint32_t x, int64_t min,
+                                   int64_t max) {
     struct build_extent e = s->b->e.code ? (struct build_extent){0} : build_extent(s->b, x, 0);
     const struct json *at = c->list[0].schema;
     for (int64_t i = 0; i < c->count; i++)
@@ -153,7 +154,8 @@ uint32_t schema_string_text(struct schema *s, const struct conj *c) {
     int64_t min = schema_count(s, c, "minLength", true, 0);
     int64_t max = schema_count(s, c, "maxLength", false, BUILD_ENDLESS);
     bool any = false, out = false;
-    uint32_t x = patterns(s, c, &any), all = build_repeat(s->b, schema_text(s), 0, BUILD_ENDLESS);
+    uint32_t x = match_patterns(s, c, &any),
+             all = build_repeat(s->b, schema_text(s), 0, BUILD_ENDLESS);
     for (int64_t i = 0; i < c->count; i++)
         out |= schema_plain_not(c->list[i].schema);
     if (!any && out) { // one way to write each text
@@ -165,7 +167,7 @@ uint32_t schema_string_text(struct schema *s, const struct conj *c) {
     if (x == all)
         x = build_repeat(s->b, schema_text(s), min, max);
     else
-        x = with_length(s, c, x, min, max);
+        x = string_with_length(s, c, x, min, max);
     for (int64_t i = 0; i < c->count && out; i++)
         if (schema_plain_not(c->list[i].schema))
             x = build_without(s->b, x, left_out(s, c->list[i].schema));
@@ -202,4 +204,104 @@ uint32_t schema_string(struct schema *s, const struct conj *c) {
         return build_json_string(s->b);
     x = schema_string_text(s, c);
     return schema_large(s, c, build_seq(s->b, (uint32_t[]){quote, x, quote}, 3));
+}
+
+// Strings of a schema that stand between marks, as calls of tools write them: the text itself,
+// bare_without quotes and escapes, which does not hold the closing mark. Where another type may
+// stand there too, what would be read as that type is no string.
+
+enum { BARE_LONG = 1024 }; // of a string with a pattern and a greatest length
+
+#define BLANKS "[ \\t\\r\\n]*"
+#define NUMBER "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+
+static uint32_t any_text(struct schema *s) {
+    return build_text_without(s->b, s->bare, 0, BUILD_ENDLESS);
+}
+
+static uint32_t bare_regex(struct schema *s, const struct json *at, const char *text, size_t n,
+                           bool anchored) {
+    return schema_regex(s, at, text, n, anchored, BUILD_PLAIN);
+}
+
+static uint32_t bare_patterns(struct schema *s, const struct conj *c, uint32_t x) {
+    for (int64_t i = 0; i < c->count && !s->b->e.code; i++) {
+        const struct json *v = c->list[i].schema, *given = json_get(v, "pattern");
+        const char *name = json_str(json_get(v, "format"), NULL);
+        const char *format = name ? schema_format(name) : NULL;
+        size_t n = 0;
+        const char *text = json_str(given, &n);
+        if (given && !text)
+            return schema_fail(s, ERR_FORMAT, v, "pattern", "it must be a string");
+        if (text)
+            x = build_and(s->b, x, bare_regex(s, v, text, n, false));
+        if (format)
+            x = build_and(s->b, x, bare_regex(s, v, format, strlen(format), true));
+    }
+    return x;
+}
+
+// Texts that a plain `not` of a member leaves out.
+static uint32_t bare_without(struct schema *s, const struct json *v, uint32_t x) {
+    const struct json *no = json_get(v, "not"), *list = json_get(no, "enum");
+    size_t n = 0;
+    const char *text = json_str(json_get(no, "pattern"), &n);
+    if (text)
+        return build_without(s->b, x, bare_regex(s, v, text, n, false));
+    for (size_t i = 0; i < json_len(list) && !s->b->e.code; i++) {
+        text = json_str(json_at(list, i), &n);
+        x = build_without(s->b, x, build_bytes(s->b, text, n));
+    }
+    return x;
+}
+
+// The reader takes a text for one of these types where it is written like one.
+static uint32_t bare_unlike(struct schema *s, const struct conj *c, uint32_t x) {
+    static const struct {
+        unsigned types;
+        const char *text;
+    } looks[] = {
+        {TOOL_NUMBER, BLANKS NUMBER BLANKS},
+        {TOOL_BOOL, BLANKS "(?:true|false)" BLANKS "|True|False"},
+        {TOOL_NULL, BLANKS "null" BLANKS "|None"},
+        {TOOL_ARRAY, BLANKS "\\[[\\s\\S]*"},
+        {TOOL_OBJECT, BLANKS "\\{[\\s\\S]*"},
+    };
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
+        if (s->others & looks[i].types)
+            x = build_without(
+                s->b, x,
+                bare_regex(s, c->list[0].schema, looks[i].text, strlen(looks[i].text), true));
+    return x;
+}
+
+bool schema_is_bare(const struct conj *c) {
+    return c->count > 0 && c->list[0].done & SCHEMA_BARE;
+}
+
+uint32_t schema_bare(struct schema *s, const struct conj *c) {
+    int64_t min = schema_count(s, c, "minLength", true, 0);
+    int64_t max = schema_count(s, c, "maxLength", false, BUILD_ENDLESS);
+    uint32_t any = any_text(s), x = bare_patterns(s, c, any);
+    if (min > 0 || max != BUILD_ENDLESS) {
+        bool alone = x == any;
+        if (!alone && max > BARE_LONG && min <= BARE_LONG)
+            max = BARE_LONG;
+        uint32_t counted = build_text_without(s->b, s->bare, min, max);
+        x = alone ? counted : build_and(s->b, x, counted);
+    }
+    for (int64_t i = 0; i < c->count; i++)
+        if (schema_plain_not(c->list[i].schema))
+            x = bare_without(s, c->list[i].schema, x);
+    return schema_large(s, c, bare_unlike(s, c, x));
+}
+
+uint32_t schema_marked(struct schema *s, const struct conj *c) {
+    uint32_t mark = build_text(s->b, s->b->how.marks);
+    return build_seq(s->b, (uint32_t[]){mark, schema_bare(s, c), mark}, 3);
+}
+
+uint32_t schema_bare_value(struct schema *s, const struct conj *c, const char *text, size_t n) {
+    return build_and(s->b, n ? build_bytes(s->b, text, n) : (uint32_t)BUILD_EMPTY,
+                     schema_bare(s, c));
 }

@@ -3,7 +3,6 @@
 // chosen by their logits and gated by a clamped SwiGLU. Format: docs/models.md.
 #include <stdlib.h>
 
-#include "models/meta.h"
 #include "models/model_impl.h"
 #include "models/params.h"
 

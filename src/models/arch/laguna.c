@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "models/meta.h"
 #include "models/model_impl.h"
 #include "models/params.h"
 

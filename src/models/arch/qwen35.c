@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/meta.h"
 #include "models/model_impl.h"
 #include "models/params.h"
 

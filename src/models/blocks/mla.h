@@ -9,7 +9,7 @@
 #define COPPICE_MODELS_BLOCKS_MLA_H
 
 #include "models/blocks/attention.h"
-#include "models/blocks/mla_shape.h"
+#include "models/params.h"
 
 struct mla_block {
     const struct weight *wq;            // [D -> heads (nope + rope)], without q_lora, or

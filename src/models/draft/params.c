@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "models/draft/impl.h"
-#include "models/meta.h"
+#include "models/params.h"
 
 enum { DEFAULT_BLOCK = 16, MAX_LAYERS = 128, MAX_WIDTH = 1 << 20 };
 
@@ -22,14 +22,14 @@ struct keys {
     char key[160];
 };
 
-static const char *key_of(struct keys *k, const char *suffix) {
+static const char *prefixed_key(struct keys *k, const char *suffix) {
     snprintf(k->key, sizeof k->key, "%.*s.%s", k->arch_len, k->arch, suffix);
     return k->key;
 }
 
 static int read_int(struct keys *k, const char *suffix, int64_t hi, int64_t otherwise, int64_t *out,
                     struct err *e) {
-    return meta_int(k->g, key_of(k, suffix), 1, hi, otherwise, out, e);
+    return meta_int(k->g, prefixed_key(k, suffix), 1, hi, otherwise, out, e);
 }
 
 static bool is_integer_array(const struct gguf_kv *kv) {
@@ -38,7 +38,7 @@ static bool is_integer_array(const struct gguf_kv *kv) {
 }
 
 static int read_taps(struct dflash_params *p, struct keys *k, bool upstream, struct err *e) {
-    const char *key = key_of(k, upstream ? "target_layers" : "dflash.target_layer_ids");
+    const char *key = prefixed_key(k, upstream ? "target_layers" : "dflash.target_layer_ids");
     const struct gguf_kv *kv = gguf_find(k->g, key);
     p->n_taps = 0;
     if (!kv)
@@ -57,7 +57,7 @@ static int read_taps(struct dflash_params *p, struct keys *k, bool upstream, str
 }
 
 static int read_windows(struct dflash_params *p, struct keys *k, struct err *e) {
-    const struct gguf_kv *kv = gguf_find(k->g, key_of(k, "attention.sliding_window"));
+    const struct gguf_kv *kv = gguf_find(k->g, prefixed_key(k, "attention.sliding_window"));
     memset(p->layer_window, 0, sizeof p->layer_window);
     p->window = 0;
     if (!kv)
@@ -65,7 +65,7 @@ static int read_windows(struct dflash_params *p, struct keys *k, struct err *e) 
     int rc = meta_int(k->g, k->key, 0, (int64_t)1 << 31, 0, &p->window, e);
     if (rc || p->window == 0)
         return rc;
-    kv = gguf_find(k->g, key_of(k, "attention.sliding_window_pattern"));
+    kv = gguf_find(k->g, prefixed_key(k, "attention.sliding_window_pattern"));
     int64_t period = 0;
     if (kv && kv->kind != GGUF_ARRAY)
         rc = meta_int(k->g, k->key, 1, MAX_LAYERS, 0, &period, e);
@@ -82,7 +82,7 @@ static int read_windows(struct dflash_params *p, struct keys *k, struct err *e) 
 static int read_causal(struct keys *k, enum dflash_dialect dialect, int *causal, struct err *e) {
     bool v;
     *causal = -1;
-    if (dialect == DIALECT_LUCEBOX || !gguf_find(k->g, key_of(k, "attention.causal")))
+    if (dialect == DIALECT_LUCEBOX || !gguf_find(k->g, prefixed_key(k, "attention.causal")))
         return 0;
     int rc = gguf_get_bool(k->g, k->key, false, &v, e);
     if (!rc && (dialect == DIALECT_UPSTREAM || v)) // beellama writes false into every file
@@ -93,7 +93,7 @@ static int read_causal(struct keys *k, enum dflash_dialect dialect, int *causal,
 static int read_mask_and_block(struct dflash_params *p, struct keys *k, bool upstream,
                                struct err *e) {
     const char *mask =
-        upstream ? "tokenizer.ggml.mask_token_id" : key_of(k, "dflash.mask_token_id");
+        upstream ? "tokenizer.ggml.mask_token_id" : prefixed_key(k, "dflash.mask_token_id");
     int64_t block = 0;
     int rc = meta_int(k->g, mask, 0, 1 << 24, p->mask_id, &p->mask_id, e);
     if (!rc)
@@ -112,9 +112,9 @@ static int read_shape(struct dflash_params *p, struct keys *k, struct err *e) {
     if (!rc)
         rc = read_int(k, "feed_forward_length", MAX_WIDTH, 0, &p->ffn, e);
     if (!rc)
-        rc = meta_heads(k->g, key_of(k, "attention.head_count"), layers, &p->n_heads, e);
+        rc = meta_heads(k->g, prefixed_key(k, "attention.head_count"), layers, &p->n_heads, e);
     if (!rc)
-        rc = meta_heads(k->g, key_of(k, "attention.head_count_kv"), layers, &p->n_kv, e);
+        rc = meta_heads(k->g, prefixed_key(k, "attention.head_count_kv"), layers, &p->n_kv, e);
     if (!rc)
         rc = read_int(k, "attention.key_length", OPS_HEAD_MAX, p->dim / p->n_heads, &hd, e);
     if (!rc)
@@ -132,9 +132,11 @@ static int read_floats(struct dflash_params *p, struct keys *k, enum dflash_dial
                        struct err *e) {
     int64_t context;
     float otherwise = p->rope.base;
-    int rc = meta_positive(k->g, key_of(k, "attention.layer_norm_rms_epsilon"), 1e-6, &p->eps, e);
+    int rc =
+        meta_positive(k->g, prefixed_key(k, "attention.layer_norm_rms_epsilon"), 1e-6, &p->eps, e);
     if (!rc)
-        rc = meta_positive(k->g, key_of(k, "rope.freq_base"), (double)otherwise, &p->rope.base, e);
+        rc = meta_positive(k->g, prefixed_key(k, "rope.freq_base"), (double)otherwise,
+                           &p->rope.base, e);
     if (!rc)
         rc = read_int(k, "context_length", (int64_t)1 << 31, 1, &context, e);
     // Early conversions without the checkpoint's configuration carry these two placeholders.
@@ -204,7 +206,7 @@ int dflash_check_vocab(const struct dflash_file *f, int64_t vocab, const struct 
         rc = gguf_get_str(f->g, "general.architecture", &k.arch, &len, e);
         k.arch_len = (int)len;
         if (!rc)
-            rc = meta_int(f->g, key_of(&k, "vocab_size"), 0, (int64_t)1 << 31, 0, &own, e);
+            rc = meta_int(f->g, prefixed_key(&k, "vocab_size"), 0, (int64_t)1 << 31, 0, &own, e);
     }
     if (!rc && own && own != vocab)
         rc = err_set(e, ERR_MISMATCH,
@@ -256,7 +258,7 @@ static int resolve_taps(struct dflash_params *p, const struct dflash_file *f,
     return 0;
 }
 
-static void override(struct dflash_params *p, const struct dflash_options *o, int causal) {
+static void override_params(struct dflash_params *p, const struct dflash_options *o, int causal) {
     if (o->mask_id >= 0)
         p->mask_id = o->mask_id;
     if (o->block_size > 0)
@@ -284,7 +286,7 @@ static int check_fit(const struct dflash_params *p, const struct model_params *t
     if (p->mask_id < 0 || p->mask_id >= t->vocab)
         return err_set(e, ERR_MISMATCH,
                        "the draft's mask token %lld is outside the target's "
-                       "vocabulary of %lld; use the draft of this target or override the id",
+                       "vocabulary of %lld; use the draft of this target or override_params the id",
                        (long long)p->mask_id, (long long)t->vocab);
     if (p->block_size < 2 || p->block_size > DFLASH_MAX_BLOCK)
         return err_set(e, ERR_UNSUPPORTED,
@@ -313,7 +315,286 @@ int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
     int rc = f->g ? dflash_read_gguf(p, f, &causal, e) : dflash_read_config(p, f, &causal, e);
     if (rc)
         return rc;
-    override(p, o, causal);
+    override_params(p, o, causal);
     rc = check_fit(p, target, e);
     return rc ? rc : resolve_taps(p, f, target, o, e);
+}
+
+// The authors' config.json beside model.safetensors. Values inside dflash_config win over those at
+// the top; num_target_layers is the depth of the target, not the number of taps.
+
+static const struct json *config_find(const struct json *c, const char *key) {
+    const struct json *v = json_get(json_get(c, "dflash_config"), key);
+    return json_kind_of(v) != JSON_NULL ? v : json_get(c, key);
+}
+
+static int config_int(const struct json *c, const char *key, int64_t lo, int64_t hi,
+                      int64_t otherwise, int64_t *out, struct err *e) {
+    const struct json *v = config_find(c, key);
+    *out = json_int(v, otherwise);
+    if (json_kind_of(v) != JSON_NULL && json_kind_of(v) != JSON_INT)
+        return err_set(e, ERR_FORMAT, "config.json: %s must be an integer", key);
+    if (*out < lo || *out > hi)
+        return err_set(e, ERR_FORMAT, "config.json: %s is %lld or missing; %lld to %lld is needed",
+                       key, (long long)*out, (long long)lo, (long long)hi);
+    return 0;
+}
+
+static bool is_laguna(const struct json *c) {
+    const char *arch = json_str(json_at(json_get(c, "architectures"), 0), NULL);
+    return arch && strcmp(arch, "DFlashLagunaForCausalLM") == 0;
+}
+
+static int refuse_variants(const struct json *c, struct err *e) {
+    static const char *const parts[] = {"conv_kernel_size", "selector_rank", "markov_rank",
+                                        "attention_value_scale", "sample_from_anchor"};
+    const char *arch = json_str(json_at(json_get(c, "architectures"), 0), NULL);
+    const char *act = json_str(json_get(c, "hidden_act"), NULL);
+    const struct json *vocab = json_get(c, "draft_vocab_size");
+    if (arch && strcmp(arch, "DFlashDraftModel") != 0 && !is_laguna(c))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "config.json names a %.60s, which is not supported; use "
+                       "a DFlashDraftModel",
+                       arch);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const struct json *v = config_find(c, parts[i]);
+        bool off = json_kind_of(v) == JSON_NULL ||
+                   (json_kind_of(v) == JSON_BOOL && !json_bool(v, true)) ||
+                   (json_kind_of(v) == JSON_INT && json_int(v, 1) == 0);
+        if (!off)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "config.json: %s is not supported; use a plain "
+                           "DFlash draft",
+                           parts[i]);
+    }
+    if (json_kind_of(vocab) != JSON_NULL &&
+        json_int(vocab, -1) != json_int(json_get(c, "vocab_size"), -2))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "config.json: a draft_vocab_size other than vocab_size is not supported; "
+                       "use a draft that knows all tokens");
+    if (act && strcmp(act, "silu") != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "config.json: hidden_act %.40s is not supported; silu is", act);
+    return 0;
+}
+
+static int config_shape(struct dflash_params *p, const struct json *c, struct err *e) {
+    int64_t layers = 0, heads = 0, kv = 0, hd = 0;
+    int rc = config_int(c, "hidden_size", 32, 1 << 20, 0, &p->dim, e);
+    if (!rc)
+        rc = config_int(c, "intermediate_size", 32, 1 << 20, 0, &p->ffn, e);
+    if (!rc)
+        rc = config_int(c, "num_hidden_layers", 1, MAX_LAYERS, 0, &layers, e);
+    if (!rc)
+        rc = config_int(c, "num_attention_heads", 1, 4096, 0, &heads, e);
+    if (!rc)
+        rc = config_int(c, "num_key_value_heads", 1, 4096, heads, &kv, e);
+    if (!rc)
+        rc = config_int(c, "head_dim", 32, OPS_HEAD_MAX, heads ? p->dim / heads : 0, &hd, e);
+    p->n_layers = (int)layers;
+    p->n_heads = (int)heads;
+    p->n_kv = (int)kv;
+    p->head_dim = (int)hd;
+    return rc;
+}
+
+static int config_positive(const struct json *v, const char *key, double otherwise, float *out,
+                           struct err *e) {
+    *out = (float)json_num(v, json_kind_of(v) == JSON_NULL ? otherwise : -1);
+    if (*out > 0 && isfinite(*out))
+        return 0;
+    return err_set(e, ERR_FORMAT, "config.json: %s must be a config_positive number", key);
+}
+
+// Factors beside the target's own.
+static int config_floats(struct dflash_params *p, const struct json *c, struct err *e) {
+    const struct json *cap = config_find(c, "final_logit_softcapping");
+    float scale = 1;
+    int rc = config_positive(json_get(c, "rms_norm_eps"), "rms_norm_eps", 1e-6, &p->eps, e);
+    if (!rc)
+        rc = config_positive(config_find(c, "input_embedding_scale"), "input_embedding_scale", 1,
+                             &scale, e);
+    if (!rc)
+        rc = config_positive(config_find(c, "output_multiplier"), "output_multiplier", 1,
+                             &p->logit_scale, e);
+    if (!rc && json_num(cap, 0) != 0)
+        rc = config_positive(cap, "final_logit_softcapping", 1, &p->logit_cap, e);
+    p->embed_scale *= scale;
+    return rc;
+}
+
+static int config_taps(struct dflash_params *p, const struct json *c, struct err *e) {
+    const struct json *list = config_find(c, "target_layer_ids");
+    size_t n = json_kind_of(list) == JSON_ARRAY ? json_len(list) : 0;
+    if (n > DFLASH_MAX_TAPS)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "config.json: target_layer_ids has %zu entries; at most "
+                       "%d are possible",
+                       n, DFLASH_MAX_TAPS);
+    p->n_taps = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = json_int(json_at(list, i), -1);
+        p->taps[i] = id >= 0 && id < 4096 ? (int32_t)id : -1; // the fit check names it
+    }
+    return 0;
+}
+
+static int config_windows(struct dflash_params *p, const struct json *c, struct err *e) {
+    const struct json *types = config_find(c, "layer_types");
+    bool all = json_bool(config_find(c, "use_swa"), false);
+    bool listed = json_kind_of(types) == JSON_ARRAY, any = all;
+    if (listed && json_len(types) != (size_t)p->n_layers)
+        return err_set(e, ERR_FORMAT, "config.json: layer_types has %zu entries for %d layers",
+                       json_len(types), p->n_layers);
+    for (int i = 0; i < p->n_layers; i++) {
+        const char *s = listed ? json_str(json_at(types, (size_t)i), NULL) : NULL;
+        p->layer_window[i] = all || (s && strcmp(s, "sliding_attention") == 0);
+        any = any || p->layer_window[i];
+        if (listed && (!s || (strcmp(s, "sliding_attention") && strcmp(s, "full_attention"))))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "config.json: layer %d is of type %.40s; only "
+                           "sliding_attention and full_attention are supported",
+                           i, s ? s : "?");
+    }
+    p->window = 0;
+    if (!any)
+        return 0;
+    const char *key = all && json_kind_of(config_find(c, "swa_window_size")) == JSON_INT
+                          ? "swa_window_size"
+                          : "sliding_window";
+    return config_int(c, key, 1, (int64_t)1 << 31, 0, &p->window, e);
+}
+
+// is_causal at the top decides, then the two spellings inside.
+static int config_causal(const struct json *c) {
+    const struct json *in = json_get(c, "dflash_config");
+    const struct json *list[] = {json_get(c, "is_causal"), json_get(in, "is_causal"),
+                                 json_get(in, "causal")};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        if (json_kind_of(list[i]) == JSON_BOOL)
+            return json_bool(list[i], false);
+    }
+    return -1;
+}
+
+// Rotary settings: in rope_parameters, of kinds of layers apart or together, or in rope_scaling.
+// Layers have one kind of rotary embedding here.
+struct rotary {
+    const struct json *own, *other, *top;
+};
+
+static struct rotary rotary_of(const struct dflash_params *p, const struct json *c) {
+    const struct json *all = json_get(c, "rope_parameters"),
+                      *swa = json_get(c, "swa_rope_parameters");
+    const struct json *kind =
+        json_get(all, p->layer_window[0] ? "sliding_attention" : "full_attention");
+    kind = kind ? kind : json_get(all, "full_attention");
+    if (p->layer_window[0] && json_kind_of(swa) == JSON_OBJECT)
+        kind = swa;
+    return (struct rotary){kind ? kind : all, json_get(c, "rope_scaling"), c};
+}
+
+static const struct json *rotary_get(const struct rotary *r, const char *key) {
+    const struct json *v = json_get(r->own, key);
+    v = json_kind_of(v) != JSON_NULL ? v : json_get(r->other, key);
+    return json_kind_of(v) != JSON_NULL ? v : json_get(r->top, key);
+}
+
+// The magnitude is 1 + 0.1 ln(factor) even where mscale and mscale_all_dim are equal, as with Kimi
+// K2.5's draft, which guesses better so; attention_factor wins.
+static int config_yarn(struct rope *r, const struct rotary *k, struct err *e) {
+    const double own = 1 + 0.1 * log((double)r->factor);
+    float trained = 0;
+    int rc = config_positive(rotary_get(k, "original_max_position_embeddings"),
+                             "original_max_position_embeddings", 0, &trained, e);
+    if (!rc)
+        rc = config_positive(rotary_get(k, "beta_fast"), "beta_fast", 32, &r->beta_fast, e);
+    if (!rc)
+        rc = config_positive(rotary_get(k, "beta_slow"), "beta_slow", 1, &r->beta_slow, e);
+    if (!rc)
+        rc = config_positive(rotary_get(k, "attention_factor"), "attention_factor", own,
+                             &r->magnitude, e);
+    if (!rc && (trained < 1 || trained > 2e9f))
+        rc = err_set(e, ERR_FORMAT, "config.json: original_max_position_embeddings of %g cannot be",
+                     (double)trained);
+    r->trained = rc ? 0 : (int64_t)trained;
+    r->ramp = 1;
+    r->exact_ramp = !json_bool(rotary_get(k, "truncate"), true);
+    return rc;
+}
+
+// Long waves are divided by the factor, short ones stay, those between blend.
+static int config_bands(struct dflash_params *p, const struct rotary *k, struct err *e) {
+    static const double pi = 3.14159265358979323846;
+    float low, high, trained, factor = p->rope.factor;
+    int rc = config_positive(rotary_get(k, "low_freq_factor"), "low_freq_factor", 1, &low, e);
+    if (!rc)
+        rc = config_positive(rotary_get(k, "high_freq_factor"), "high_freq_factor", 4, &high, e);
+    if (!rc)
+        rc = config_positive(rotary_get(k, "original_max_position_embeddings"),
+                             "original_max_position_embeddings", 8192, &trained, e);
+    if (!rc && high <= low)
+        rc = err_set(e, ERR_FORMAT, "config.json: high_freq_factor is not above low_freq_factor");
+    for (int i = 0; !rc && i < p->rope.dims / 2; i++) {
+        double wave = 2 * pi * pow((double)p->rope.base, 2.0 * i / p->rope.dims);
+        double at = ((double)trained / wave - (double)low) / (double)(high - low);
+        at = fmin(fmax(at, 0), 1);
+        p->rope_divisors[i] = (float)(1 / ((1 - at) / (double)factor + at));
+    }
+    p->rope.factor = 0;
+    return rc;
+}
+
+static int config_rope(struct dflash_params *p, const struct json *c, struct err *e) {
+    const struct rotary k = rotary_of(p, c);
+    struct rope *r = &p->rope;
+    const struct json *theta = rotary_get(&k, "rope_theta");
+    const char *type = json_str(rotary_get(&k, "rope_type"), NULL);
+    float part = 1;
+    type = type ? type : json_str(json_get(k.other, "type"), NULL);
+    int rc = config_positive(theta, "rope_theta", (double)r->base, &r->base, e);
+    if (!rc)
+        rc = config_positive(rotary_get(&k, "partial_rotary_factor"), "partial_rotary_factor", 1,
+                             &part, e);
+    r->dims = part <= 1 ? (int)((float)p->head_dim * part) : 0;
+    if (!rc && (r->dims < 2 || r->dims % 2))
+        rc = err_set(e, ERR_FORMAT, "config.json: a partial_rotary_factor of %g cannot be",
+                     (double)part);
+    if (rc || !type || strcmp(type, "default") == 0)
+        return rc;
+    bool yarn = strcmp(type, "yarn") == 0, bands = strcmp(type, "llama3") == 0;
+    if (!yarn && !bands && strcmp(type, "linear") != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "config.json: rotary scaling %.40s is not supported; yarn, linear and "
+                       "llama3 are",
+                       type);
+    rc = config_positive(rotary_get(&k, "factor"), "factor", 0, &r->factor, e);
+    if (rc)
+        return rc;
+    return yarn ? config_yarn(r, &k, e) : bands ? config_bands(p, &k, e) : 0;
+}
+
+int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,
+                       struct err *e) {
+    const struct json *c = f->config;
+    int64_t block = 0;
+    p->norms_context = is_laguna(c);
+    int rc = refuse_variants(c, e);
+    if (!rc)
+        rc = config_shape(p, c, e);
+    if (!rc)
+        rc = config_floats(p, c, e);
+    if (!rc)
+        rc = config_int(c, "block_size", 2, DFLASH_MAX_BLOCK, p->block_size, &block, e);
+    if (!rc)
+        rc = config_int(c, "mask_token_id", 0, 1 << 24, p->mask_id, &p->mask_id, e);
+    if (!rc)
+        rc = config_taps(p, c, e);
+    if (!rc)
+        rc = config_windows(p, c, e);
+    if (!rc)
+        rc = config_rope(p, c, e);
+    p->block_size = (int)block;
+    *causal = config_causal(c);
+    return rc;
 }

@@ -12,9 +12,7 @@
 #include <stdint.h>
 
 #include "ops/args/gdn.h"
-#include "ops/args/mass.h"
 #include "ops/args/mlp.h"
-#include "ops/args/sample.h"
 #include "ops/args/sparse.h"
 #include "ops/attention.h"
 #include "ops/kv/layout.h"

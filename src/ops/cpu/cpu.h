@@ -6,7 +6,7 @@
 #define COPPICE_OPS_CPU_CPU_H
 
 #include "base/pool.h"
-#include "ops/cpu/attend/pages.h"
+#include "ops/cpu/linear/weight.h"
 #include "ops/cpu/simd/row/row.h"
 #include "ops/exec.h"
 

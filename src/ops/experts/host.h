@@ -50,4 +50,53 @@ void expert_host_begin(struct expert_host *h, const struct expert_host_call *c);
 // Waits for them, computes, and queues that the results join.
 void expert_host_end(struct expert_host *h, const struct expert_host_call *c);
 
+// What decides where experts beyond a device's memory are best computed: how fast the bus brings
+// them, and how fast the CPU's ops read them where they are. Measured, some tenths of a second.
+
+struct exec;
+
+struct expert_rates {
+    double bus, cpu; // GB (10^9 bytes) a second
+};
+
+// x: a device with nothing under way; cpu: an exec of the host's CPU. What it takes of the memory
+// of both it gives back. ERR_MEMORY, ERR_DEVICE.
+int expert_rates(struct expert_rates *out, struct exec *x, struct exec *cpu, struct err *e);
+
+// Rows of a pass that go to host memory and back while the pass waits: for layers of experts that
+// the host's CPU computes (host.h). Host memory here is that of exec_host_alloc. Internal to
+// src/ops.
+
+struct act;
+struct exec;
+
+// Rows first .. first + n - 1 of an activation, their k values as f32, and their entries.
+struct rows_out {
+    const struct act *in;
+    int64_t first, n, k;
+    int used;
+    const int32_t *ids;   // [rows][used]
+    const float *weights; // [rows][used]
+    // Host, of the n rows.
+    float *host_rows;    // [n][k]
+    int32_t *host_ids;   // [n][used]
+    float *host_weights; // [n][used]
+};
+// out[i] = host[i], or with `add` out[i] + host[i].
+struct rows_in {
+    const float *host;
+    float *out;
+    int64_t n; // values
+    bool add;
+};
+
+// What every backend has for this.
+struct host_rows {
+    void (*out)(struct exec *x, const struct rows_out *r); // queued
+    // Waits until what the newest `out` reads has come. False: a fault of the device.
+    bool (*wait)(struct exec *x);
+    // Queued; what it reads is free once a later `wait` has returned.
+    void (*in)(struct exec *x, const struct rows_in *r);
+};
+
 #endif

@@ -6,6 +6,9 @@
 // sequence share S and the ring, so they read them together, as a matrix product; only ancestors in
 // flight are taken row by row. Nothing is read that has faded to zero. Verification writes no
 // state: commit.c does.
+#include <math.h>
+
+#include "base/num.h"
 #include "ops/cpu/cpu.h"
 
 struct delta_run {
@@ -295,4 +298,197 @@ void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
     if (a->n_runs)
         cpu_run(cpu_of(x), n * a->n_runs,
                 s->n_v / n * (int64_t)s->dk * s->dv * (rows / a->n_runs + 2) / 16, gdn_items, &u);
+}
+
+// What comes before the delta rule: conv_gates, the causal convolution along each row's ancestors,
+// and the norms of queries and keys (arXiv 2412.06464).
+
+struct conv_run {
+    const struct cpu *cpu;
+    const struct gdn_conv_args *a;
+    const struct rows *r;
+};
+
+// Log decays and betas of all rows and value heads, a piece at a time.
+static void conv_gates(const struct conv_run *u) {
+    const struct gdn_conv_args *a = u->a;
+    const struct row_kernels *k = &u->cpu->row;
+    enum { VALUES = 256 };
+    float y[VALUES];
+    int nv = a->shape.n_v, left = 0;
+    int64_t total = u->r->n * nv;
+    for (int64_t at = 0, h = 0; at < total; at += left) {
+        int64_t begin = h;
+        left = total - at < VALUES ? (int)(total - at) : VALUES;
+        for (int j = 0; j < left; j++, h = h + 1 == nv ? 0 : h + 1)
+            y[j] = a->a[at + j] + a->dt_bias[h];
+        k->softplus(y, y, left);
+        h = begin;
+        for (int j = 0; j < left; j++, h = h + 1 == nv ? 0 : h + 1)
+            a->rows.g[at + j] = a->ssm_a[h] * y[j];
+        k->sigmoid(a->rows.beta + at, a->b + at, left);
+    }
+}
+
+enum { PIECE = 64 }; // rows whose inputs are found together
+
+// The inputs of row i and its three predecessors, oldest first.
+static void conv_inputs(const struct conv_run *u, int64_t i, const float *in[GDN_CONV]) {
+    const struct gdn_conv_args *a = u->a;
+    int64_t channels = a->shape.channels, row = i;
+    const float *old = a->seqs[u->r->seq[i]]->conv;
+    int state = GDN_CONV - 2; // newest committed input
+    for (int t = GDN_CONV - 1; t >= 0; t--) {
+        if (row >= 0) {
+            in[t] = a->rows.u + row * channels;
+            row = u->r->parent[row];
+        } else {
+            in[t] = old + state-- * channels;
+        }
+    }
+}
+
+// Convolution of one head's channels for n rows, with the norm that its part asks for.
+static void conv_head(const struct conv_run *u, int head, int64_t first, int64_t n,
+                      const float *(*in)[GDN_CONV]) {
+    const struct gdn_conv_args *a = u->a;
+    const struct gdn_shape *s = &a->shape;
+    const struct row_kernels *k = &u->cpu->row;
+    int part = head < s->n_k ? 0 : head < 2 * s->n_k ? 1 : 2; // q, k, v
+    int h = head - part * s->n_k, heads = part == 2 ? s->n_v : s->n_k;
+    int dim = part == 2 ? s->dv : s->dk;
+    float *out = part == 0 ? a->rows.q : part == 1 ? a->rows.k : a->rows.v;
+    float unit = part == 0 ? 1.0f / sqrtf((float)dim) : 1.0f;
+    struct conv4 job = {.in = in,
+                        .at = (int64_t)part * s->n_k * s->dk + (int64_t)h * dim,
+                        .w = a->conv_w,
+                        .out = out + (first * heads + h) * dim,
+                        .stride = (int64_t)heads * dim,
+                        .n = n,
+                        .dim = dim};
+    k->conv4(&job);
+    for (int64_t i = 0; part < 2 && i < n; i++) {
+        float *y = job.out + i * job.stride;
+        k->scale_mul(y, y, NULL, unit / sqrtf(k->sum_sq(y, dim) + 1e-6f), dim);
+    }
+}
+
+static void conv_items(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct conv_run *u = arg;
+    const float *in[PIECE][GDN_CONV];
+    int heads = 2 * u->a->shape.n_k + u->a->shape.n_v;
+    if (end > heads)
+        conv_gates(u);
+    end = min_i64(end, heads);
+    for (int64_t first = 0; begin < end && first < u->r->n; first += PIECE) {
+        int64_t n = u->r->n - first < PIECE ? u->r->n - first : PIECE;
+        for (int64_t i = 0; i < n; i++)
+            conv_inputs(u, first + i, in[i]);
+        for (int64_t item = begin; item < end; item++)
+            conv_head(u, (int)item, first, n, in);
+    }
+}
+
+void cpu_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const struct rows *r) {
+    struct conv_run u = {cpu_of(x), a, r};
+    int64_t items = 2 * a->shape.n_k + a->shape.n_v + 1;
+    if (r->n)
+        cpu_run(cpu_of(x), items, r->n * a->shape.dk + 10, conv_items, &u);
+}
+
+// Commit of rows to recurrent states: appends them to the ring and folds a new base
+// every 32 positions. The only writer of a state (the delta rule itself, ops.c, reads).
+
+// Puts one row into the ring of a layer.
+static void append_log_row(const struct gdn_shape *s, const struct gdn_state *state,
+                           const struct gdn_rows *r, int64_t pos, int64_t row) {
+    int64_t slot = pos % GDN_RING, nk = (int64_t)s->n_k * s->dk, nv = (int64_t)s->n_v * s->dv;
+    memcpy(state->log_k + slot * nk, r->k + row * nk, (size_t)nk * sizeof(float));
+    memcpy(state->log_d + slot * nv, r->d + row * nv, (size_t)nv * sizeof(float));
+    memcpy(state->log_g + slot * s->n_v, r->g + row * s->n_v, (size_t)s->n_v * sizeof(float));
+}
+
+// The last conv inputs after rows path[0..count), which follow those in conv.
+static void advance_conv(int64_t channels, float *conv, const struct gdn_rows *r,
+                         const int32_t *path, int64_t count) {
+    int64_t keep = count < GDN_CONV - 1 ? GDN_CONV - 1 - count : 0;
+    memmove(conv, conv + (GDN_CONV - 1 - keep) * channels,
+            (size_t)(keep * channels) * sizeof *conv);
+    for (int64_t t = keep; t < GDN_CONV - 1; t++)
+        memcpy(conv + t * channels, r->u + path[count - (GDN_CONV - 1) + t] * channels,
+               (size_t)channels * sizeof *conv);
+}
+
+struct fold_run {
+    const struct cpu *cpu;
+    const struct gdn_shape *s;
+    const struct gdn_state *state;
+    int64_t block; // first position of the completed block
+};
+
+// s_lo = the state after the block, from s_hi, which is the state before it.
+static void fold_heads(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct fold_run *u = arg;
+    const struct gdn_shape *s = u->s;
+    const struct gdn_state *state = u->state;
+    int64_t size = (int64_t)s->dk * s->dv;
+    for (int64_t h = begin; h < end; h++) {
+        const float *k[GDN_BLOCK], *d[GDN_BLOCK];
+        float minus[GDN_BLOCK], c[GDN_BLOCK], sum = 0;
+        for (int j = 0; j < GDN_BLOCK; j++) {
+            int64_t slot = (u->block + j) % GDN_RING;
+            k[j] = state->log_k + (slot * s->n_k + h % s->n_k) * s->dk;
+            d[j] = state->log_d + (slot * s->n_v + h) * s->dv;
+            sum += state->log_g[slot * s->n_v + h];
+            minus[j] = -sum;
+        }
+        bool kept = sum >= FADE_LO; // what has faded is neither read nor added, as in ops.c
+        int start = 0;
+        while (start < GDN_BLOCK && !(minus[start] + sum >= FADE_LO))
+            start++;
+        u->cpu->row.exp_sum(c, minus, -sum, GDN_BLOCK);
+        struct state_fold job = {.out = state->s_lo + h * size,
+                                 .s = kept ? state->s_hi + h * size : NULL,
+                                 .dk = s->dk,
+                                 .dv = s->dv,
+                                 .n = GDN_BLOCK - start,
+                                 .decay = row_exp(sum),
+                                 .c = c + start,
+                                 .k = k + start,
+                                 .d = d + start};
+        u->cpu->row.delta.fold(&job);
+    }
+}
+
+// All of a commit of one sequence for one layer.
+static void commit_layer(struct cpu *c, const struct gdn_commit_args *a,
+                         const struct gdn_commit_seq *q, int layer) {
+    struct gdn_state *state = &q->states[layer];
+    const struct gdn_shape *s = &a->shape;
+    const struct gdn_rows *r = &a->rows[layer];
+    for (int64_t done = 0; done < q->count;) {
+        int64_t pos = q->len + done, to_base = GDN_BLOCK - pos % GDN_BLOCK;
+        int64_t n = min_i64(q->count - done, to_base);
+        for (int64_t i = 0; i < n; i++)
+            append_log_row(s, state, r, pos + i, q->path[done + i]);
+        advance_conv(s->channels, state->conv, r, q->path + done, n);
+        done += n;
+        if (n < to_base)
+            break;
+        struct fold_run u = {c, s, state, pos + n - GDN_BLOCK};
+        cpu_run(c, s->n_v, (int64_t)s->dk * s->dv * 3, fold_heads, &u);
+        float *newest = state->s_lo;
+        state->s_lo = state->s_hi;
+        state->s_hi = newest;
+        memcpy(state->conv_hi, state->conv,
+               (size_t)(GDN_CONV - 1) * (size_t)s->channels * sizeof(float));
+    }
+}
+
+void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a) {
+    for (int q = 0; q < a->n_seqs; q++)
+        for (int i = 0; i < a->n_layers; i++)
+            commit_layer(cpu_of(x), a, &a->seqs[q], i);
 }

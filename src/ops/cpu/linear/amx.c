@@ -7,7 +7,24 @@
 // that nothing has to be taken out of a sum. Beside tile instructions only one of the two vector
 // multipliers works, so f32 steps and products take about as long. Few rows are left to the level
 // below.
-#include "ops/cpu/linear/amx.h"
+#include "ops/cpu/linear/avx512.h"
+
+// Layout that the instruction set prescribes for ldtilecfg.
+struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes[16]; // of a row of each tile
+    uint8_t rows[16];
+};
+
+INLINE void tile_shape(struct tile_config *c, int tile, int rows, int bytes) {
+    c->rows[tile] = (uint8_t)rows;
+    c->bytes[tile] = (uint16_t)bytes;
+}
+
+INLINE void tile_configure(const struct tile_config *c) {
+    __asm__ volatile("" : : "r"(c) : "memory"); // not every compiler knows that all of it is read
+    _tile_loadconfig(c);
+}
 
 enum { MANY = 6, SLOTS = 4, STORE_LAG = 2, LAG = 3 };
 
@@ -231,4 +248,87 @@ void linear_fill_amx(struct row_kernels *r) {
     LINEAR_FORMS(X)
 #undef X
     r->many = MANY;
+}
+
+// Linear layers of bf16 weights for many rows with AMX: a tile product is 32 k values of 16 outputs
+// times up to 16 rows, and the sums stay in tiles until a row is done. What one product does, down
+// to the order of its additions, is the specification in scalar.c. Four weight tiles are
+// taken at a time, so that they share what is loaded of the activations.
+
+enum { TOGETHER = 4, BLOCK_BYTES = GROUP * TILE * 2 };
+
+// Tiles 0-3 take sums, 4 activations, 5-6 weights.
+static void bf16_configure(int n) {
+    struct tile_config c = {.palette = 1};
+    for (int i = 0; i < 7; i++)
+        tile_shape(&c, i, i < 5 ? n : GROUP / 2, 4 * TILE);
+    tile_configure(&c);
+}
+
+INLINE void bf16_zero(int count) {
+    _tile_zero(0);
+    if (count < TOGETHER)
+        return;
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+// One block of `count` weight tiles, a constant.
+INLINE void bf16_block(const uint16_t *x, int64_t stride, const unsigned char *w,
+                       int64_t tile_bytes, int count) {
+    _tile_loadd(4, x, stride * 2);
+    _tile_loadd(5, w, 64);
+    _tile_dpbf16ps(0, 4, 5);
+    if (count < TOGETHER)
+        return;
+    _tile_loadd(6, w + tile_bytes, 64);
+    _tile_dpbf16ps(1, 4, 6);
+    _tile_loadd(5, w + 2 * tile_bytes, 64);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_loadd(6, w + 3 * tile_bytes, 64);
+    _tile_dpbf16ps(3, 4, 6);
+}
+
+INLINE void bf16_store(float sum[TOGETHER][ROWS * TILE], int count) {
+    _tile_stored(0, sum[0], 64);
+    if (count < TOGETHER)
+        return;
+    _tile_stored(1, sum[1], 64);
+    _tile_stored(2, sum[2], 64);
+    _tile_stored(3, sum[3], 64);
+}
+
+// Weight tiles [t, t + count) of the part.
+INLINE void bf16_tiles(const struct linear_part *p, int64_t t, int count) {
+    _Alignas(64) float sum[TOGETHER][ROWS * TILE];
+    int64_t stride = p->in->stride, bytes = p->w->tile_bytes;
+    const unsigned char *w = p->w->data + (p->tile + t) * bytes;
+    const uint16_t *x = p->in->h + p->row * stride;
+    bool far = p->row == 0; // later rows find the weights in a near cache
+    bf16_zero(count);
+    for (int64_t k = 0; k < stride; k += GROUP, w += BLOCK_BYTES) {
+        for (int j = 0; far && j < count * BLOCK_BYTES / 64; j++)
+            _mm_prefetch((const char *)w + j / 16 * bytes + FETCH_AHEAD + j % 16 * 64, _MM_HINT_T0);
+        bf16_block(x + k, stride, w, bytes, count);
+    }
+    bf16_store(sum, count);
+    __asm__ volatile("" : : "r"(sum) : "memory"); // written behind the compiler's back
+    for (int j = 0; j < count; j++)
+        for (int r = 0; r < p->n; r++)
+            put(p, p->out + r * p->stride + (t + j) * TILE, _mm512_load_ps(sum[j] + r * TILE));
+}
+
+static void linear_bf16(const struct linear_part *p) {
+    int64_t t = 0;
+    bf16_configure(p->n);
+    for (; t + TOGETHER <= p->tiles; t += TOGETHER)
+        bf16_tiles(p, t, TOGETHER);
+    for (; t < p->tiles; t++)
+        bf16_tiles(p, t, 1);
+    _tile_release();
+}
+
+void linear_fill_bf16_amx(struct row_kernels *r) {
+    r->linear_many[FORM_BF16] = linear_bf16;
 }

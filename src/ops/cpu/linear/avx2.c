@@ -5,7 +5,7 @@
 // activation with w's sign for one. So the integer sums are those of every other level.
 #include <immintrin.h>
 
-#include "ops/cpu/linear/unpack.h"
+#include "ops/cpu/linear/weight.h"
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -4,7 +4,7 @@
 // depends on nothing but the weight row and the activation row. The vector levels do the same for
 // 16 outputs at a time.
 #include "formats/quant/quant.h"
-#include "ops/cpu/linear/unpack.h"
+#include "ops/cpu/linear/weight.h"
 #include "ops/cpu/simd/row/row.h"
 
 // The code of one weight, without its offset.

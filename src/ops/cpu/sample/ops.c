@@ -4,8 +4,8 @@
 // sum over the sorted vocabulary is needed. The kept set of top-k and top-p is a cut in the order
 // (score descending, id ascending): a short list where that holds it, and otherwise found by radix
 // selection over the bits of the scores. Rows are read in blocks, so that biases and penalties need
-// no copy of the row. What a mask does not allow scores minus infinity, and an allowed token that
-// does so comes before it.
+// no copy of the row. What a mask_scores does not allow scores minus infinity, and an allowed token
+// that does so comes before it.
 #include <math.h>
 
 #include "base/rng.h"
@@ -31,7 +31,7 @@ static bool inside(const struct cut *c, uint32_t key, int64_t id) {
 }
 
 // Unsigned integers in the order of the floats; NaN counts as the least.
-static uint32_t key_of(float z) {
+static uint32_t order_key(float z) {
     uint32_t bits;
     float y = z == z ? z + 0.0f : -INFINITY; // -0 becomes 0
     memcpy(&bits, &y, 4);
@@ -65,7 +65,7 @@ static void mask_word(uint32_t word, float *z) {
 }
 
 // The same for the tokens of [at, at + n); at is a multiple of 32.
-static void mask(const uint32_t *allow, int64_t at, float *z, int64_t n) {
+static void mask_scores(const uint32_t *allow, int64_t at, float *z, int64_t n) {
     int64_t whole = n & ~(int64_t)31;
     for (int64_t i = 0; i < whole; i += 32)
         mask_word(allow[(at + i) / 32], z + i);
@@ -98,8 +98,8 @@ static int32_t first_bias(const struct sample_row *s, int64_t at) {
     return lo;
 }
 
-// The scores of ids [at, at + n): biases, penalties, temperature, mask. Returns n.
-static int64_t load(const struct source *r, int64_t at, float *z) {
+// The scores of ids [at, at + n): biases, penalties, temperature, mask_scores. Returns n.
+static int64_t load_scores(const struct source *r, int64_t at, float *z) {
     const struct sample_row *s = r->s;
     int64_t n = r->vocab - at < BLOCK ? r->vocab - at : BLOCK;
     memcpy(z, r->logits + at, (size_t)n * sizeof *z);
@@ -113,7 +113,7 @@ static int64_t load(const struct source *r, int64_t at, float *z) {
         for (int64_t i = 0; i < n; i++)
             z[i] /= s->temperature;
     if (s->allow)
-        mask(s->allow, at, z, n);
+        mask_scores(s->allow, at, z, n);
     return n;
 }
 
@@ -125,14 +125,14 @@ static int64_t first_allowed(const struct source *r) {
     return -1;
 }
 
-static int64_t best_of(const struct source *r, float *most) {
+static int64_t best_token(const struct source *r, float *most) {
     float z[BLOCK];
     int64_t best = first_allowed(r);
     *most = -INFINITY;
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
         if (none_of(r, at))
             continue;
-        int64_t n = load(r, at, z);
+        int64_t n = load_scores(r, at, z);
         for (int64_t i = 0; i < n; i++) {
             int64_t span = n - i < 64 ? n - i : 64;
             if (i % 64 == 0 && r->row->max(z + i, span) <= *most) {
@@ -147,8 +147,8 @@ static int64_t best_of(const struct source *r, float *most) {
 }
 
 // What an element counts towards a cut: 1, or its unnormalised probability.
-static const float *weights(const struct source *r, bool mass, float most, const float *z,
-                            int64_t n, float *e) {
+static const float *probability_weights(const struct source *r, bool mass, float most,
+                                        const float *z, int64_t n, float *e) {
     if (mass)
         r->row->exp_sum(e, z, most, n);
     else
@@ -167,14 +167,14 @@ struct select {
 static void histogram(const struct source *r, const struct select *sel, const struct cut *old,
                       uint32_t prefix, int shift, double bins[256]) {
     float z[BLOCK], e[BLOCK];
-    uint32_t mask = shift == 24 ? 0 : 0xFFFFFFFFu << (shift + 8);
+    uint32_t mask_scores = shift == 24 ? 0 : 0xFFFFFFFFu << (shift + 8);
     memset(bins, 0, 256 * sizeof *bins);
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
-        int64_t n = load(r, at, z);
-        weights(r, sel->mass, sel->most, z, n, e);
+        int64_t n = load_scores(r, at, z);
+        probability_weights(r, sel->mass, sel->most, z, n, e);
         for (int64_t i = 0; i < n; i++) {
-            uint32_t key = key_of(z[i]);
-            if ((key & mask) == prefix && inside(old, key, at + i))
+            uint32_t key = order_key(z[i]);
+            if ((key & mask_scores) == prefix && inside(old, key, at + i))
                 bins[key >> shift & 255] += (double)e[i];
         }
     }
@@ -186,10 +186,10 @@ static int64_t last_equal(const struct source *r, const struct select *sel, cons
     float z[BLOCK], e[BLOCK];
     int64_t last = -1;
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
-        int64_t n = load(r, at, z);
-        weights(r, sel->mass, sel->most, z, n, e);
+        int64_t n = load_scores(r, at, z);
+        probability_weights(r, sel->mass, sel->most, z, n, e);
         for (int64_t i = 0; i < n; i++) {
-            if (key_of(z[i]) != key || !inside(old, key, at + i))
+            if (order_key(z[i]) != key || !inside(old, key, at + i))
                 continue;
             if (last >= 0 && missing <= 0)
                 return last;
@@ -243,13 +243,13 @@ static float least_share(const struct sample_row *s) {
 }
 
 // The whole vocabulary, or what a radix cut and min_p keep of it.
-static int32_t draw(const struct source *r, float most, const struct cut *cut) {
+static int32_t draw_whole_row(const struct source *r, float most, const struct cut *cut) {
     const struct sample_row *s = r->s;
     uint64_t key = rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos);
     float z[BLOCK], score[BLOCK], least = least_share(s);
     struct winner w = {-INFINITY, -1};
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
-        int64_t n = load(r, at, z);
+        int64_t n = load_scores(r, at, z);
         r->row->gumbel(score, key, at, n);
         for (int64_t i = 0; i < n; i++)
             score[i] += z[i];
@@ -258,7 +258,7 @@ static int32_t draw(const struct source *r, float most, const struct cut *cut) {
                 i += 63;
                 continue;
             }
-            if (score[i] >= w.score && inside(cut, key_of(z[i]), at + i) &&
+            if (score[i] >= w.score && inside(cut, order_key(z[i]), at + i) &&
                 (least <= 0 || row_exp(z[i] - most) >= least))
                 consider(&w, score[i], at + i);
         }
@@ -277,7 +277,7 @@ static bool before(const struct list *l, int a, int b) {
     return l->z[a] > l->z[b] || (l->z[a] == l->z[b] && l->id[a] < l->id[b]);
 }
 
-static void swap(struct list *l, int a, int b) {
+static void swap_entries(struct list *l, int a, int b) {
     float z = l->z[a];
     int32_t id = l->id[a];
     l->z[a] = l->z[b];
@@ -293,19 +293,20 @@ static void sift_down(struct list *l, int at) {
             top = before(l, c, top) ? c : top;
         if (top == at)
             return;
-        swap(l, at, top);
+        swap_entries(l, at, top);
         at = top;
     }
 }
 
 // Elements of at least `least`, as a heap; false when they are too many. sum: of exp(z - most)
 // over the whole vocabulary.
-static bool gather(const struct source *r, float least, float most, struct list *l, double *sum) {
+static bool gather_list(const struct source *r, float least, float most, struct list *l,
+                        double *sum) {
     float z[BLOCK];
     l->n = 0;
     *sum = 0;
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
-        int64_t n = load(r, at, z);
+        int64_t n = load_scores(r, at, z);
         *sum += (double)r->row->exp_sum(NULL, z, most, n);
         for (int64_t i = 0; i < n; i++) {
             if (i % 64 == 0 && r->row->max(z + i, n - i < 64 ? n - i : 64) < least) {
@@ -330,7 +331,7 @@ static void gather_best(const struct source *r, int k, struct list *l) {
     float z[BLOCK];
     l->n = 0;
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
-        int64_t n = load(r, at, z);
+        int64_t n = load_scores(r, at, z);
         for (int64_t i = 0; i < n; i++) {
             if (i % 64 == 0 && l->n == k &&
                 r->row->max(z + i, n - i < 64 ? n - i : 64) <= -l->z[0]) {
@@ -343,7 +344,7 @@ static void gather_best(const struct source *r, int k, struct list *l) {
             l->z[c] = -z[i];
             l->id[c] = -(int32_t)(at + i);
             for (; c > 0 && before(l, c, (c - 1) / 2); c = (c - 1) / 2)
-                swap(l, c, (c - 1) / 2);
+                swap_entries(l, c, (c - 1) / 2);
             sift_down(l, c);
         }
     }
@@ -367,16 +368,16 @@ static int32_t draw_list(const struct source *r, float most, struct list *l, dou
             break;
         consider(&w, l->z[0] + row_gumbel(key, l->id[0]), l->id[0]);
         sum += (double)share;
-        swap(l, 0, --l->n);
+        swap_entries(l, 0, --l->n);
         sift_down(l, 0);
     }
     return (int32_t)w.id;
 }
 
-static int32_t choose(const struct source *r) {
+static int32_t choose_token(const struct source *r) {
     const struct sample_row *s = r->s;
     float most;
-    int64_t best = best_of(r, &most);
+    int64_t best = best_token(r, &most);
     if (!(s->temperature > 0) || most == -INFINITY)
         return (int32_t)best;
     bool top_k = s->top_k > 0 && s->top_k < r->vocab, top_p = s->top_p < 1;
@@ -391,13 +392,13 @@ static int32_t choose(const struct source *r) {
     }
     // All elements below `most - depth` together weigh less than what top-p drops at least.
     float depth = row_log((float)r->vocab / (1 - (float)share) + 1);
-    if (top_p && !top_k && gather(r, most - depth, most, &l, &sum))
+    if (top_p && !top_k && gather_list(r, most - depth, most, &l, &sum))
         return draw_list(r, most, &l, share * sum);
     if (top_k)
         narrow(r, &(struct select){false, most, s->top_k}, &cut);
     if (top_p)
         narrow(r, &(struct select){true, most, share}, &cut);
-    return draw(r, most, &cut);
+    return draw_whole_row(r, most, &cut);
 }
 
 static void log_probabilities(const struct source *r, int32_t choice, struct sample_logprobs *p) {
@@ -418,7 +419,7 @@ static void sample_rows(void *arg, int64_t begin, int64_t end, int worker) {
     const struct sample_run *a = arg;
     for (int64_t i = begin; i < end; i++) {
         struct source r = {&a->cpu->row, a->logits + i * a->vocab, a->vocab, &a->rows[i]};
-        a->choice[i] = r.s->given ? r.s->token : choose(&r);
+        a->choice[i] = r.s->given ? r.s->token : choose_token(&r);
         if (r.s->logprobs)
             log_probabilities(&r, a->choice[i], r.s->logprobs);
     }
@@ -428,4 +429,103 @@ void cpu_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
                 const struct sample_row *rows, int32_t *choice) {
     struct sample_run a = {cpu_of(x), logits, vocab, rows, choice};
     cpu_run(cpu_of(x), n, vocab, sample_rows, &a);
+}
+
+// head_topk: the best tokens of each row with their log-probabilities, as drafts need them. One
+// pass over the row keeps a running maximum, the sum of exponentials and a sorted short list.
+
+struct topk_run {
+    const struct row_kernels *row;
+    const struct topk_args *a;
+};
+
+// The k best so far, sorted.
+struct best {
+    int32_t *ids;
+    float *score;
+    int n, k;
+};
+
+static bool enters(const struct best *b, float score) {
+    return b->n < b->k || (b->k && score > b->score[b->n - 1]);
+}
+
+// Puts an element in its place; equal scores keep the order in which they came.
+static void insert(struct best *b, float score, int64_t id) {
+    int at = b->n < b->k ? b->n++ : b->k - 1;
+    for (; at > 0 && b->score[at - 1] < score; at--) {
+        b->score[at] = b->score[at - 1];
+        b->ids[at] = b->ids[at - 1];
+    }
+    b->score[at] = score;
+    b->ids[at] = (int32_t)id;
+}
+
+// Scores of a block: logits, or logit / T + noise.
+static const float *score_block(const struct topk_run *u, int64_t i, int64_t at, int64_t n,
+                                float *z) {
+    const float *logits = u->a->logits + i * u->a->vocab + at;
+    if (!u->a->noise || !(u->a->noise[i].temperature > 0))
+        return logits;
+    const struct sample_row *s = &u->a->noise[i];
+    u->row->gumbel(z, rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos), at, n);
+    for (int64_t j = 0; j < n; j++)
+        z[j] += logits[j] / s->temperature;
+    return z;
+}
+
+// The elements of a block that belong to the best; spans of 64 without one are passed over.
+static void scan_block(const struct row_kernels *r, const float *score, int64_t n, int64_t at,
+                       struct best *b) {
+    for (int64_t j = 0; j < n; j++) {
+        int64_t span = n - j < 64 ? n - j : 64;
+        if (j % 64 == 0 && !enters(b, r->max(score + j, span)))
+            j += span - 1;
+        else if (enters(b, score[j]))
+            insert(b, score[j], at + j);
+    }
+}
+
+// Row i of a call: the best into b, then their log-probabilities. Returns the log of the sum of
+// e^score.
+static float topk_row(const struct topk_run *u, int64_t i, struct best b) {
+    const struct topk_args *a = u->a;
+    float z[BLOCK], most = -INFINITY, sum = 0;
+    for (int64_t at = 0; at < a->vocab; at += BLOCK) {
+        int64_t n = a->vocab - at < BLOCK ? a->vocab - at : BLOCK;
+        const float *score = score_block(u, i, at, n, z);
+        float top = u->row->max(score, n);
+        if (top > most) {
+            sum *= row_exp(most - top);
+            most = top;
+        }
+        sum += u->row->exp_sum(NULL, score, most, n);
+        scan_block(u->row, score, n, at, &b);
+    }
+    float lse = most + row_log(sum);
+    for (int j = 0; j < b.k; j++) {
+        b.score[j] = j < b.n ? b.score[j] - lse : -INFINITY;
+        b.ids[j] = j < b.n ? b.ids[j] : -1; // fewer tokens than k
+    }
+    return lse;
+}
+
+float cpu_row_topk(const struct row_kernels *r, const float *logits, int64_t vocab, int k,
+                   int32_t *ids, float *logp) {
+    const struct topk_args a = {.logits = logits, .vocab = vocab};
+    const struct topk_run u = {r, &a};
+    return topk_row(&u, 0, (struct best){ids, logp, 0, k});
+}
+
+static void topk_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct topk_run *u = arg;
+    const struct topk_args *a = u->a;
+    for (int64_t i = begin; i < end; i++)
+        topk_row(u, i, (struct best){a->ids + i * a->k, a->logp + i * a->k, 0, a->k});
+}
+
+void cpu_head_topk(struct exec *x, const struct topk_args *a) {
+    struct topk_run u = {&cpu_of(x)->row, a};
+    cpu_run(cpu_of(x), a->n, a->noise ? a->vocab * 2 : a->vocab, topk_rows, &u);
 }

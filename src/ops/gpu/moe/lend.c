@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rooms in the place of slots: the host reads which slots are whose, decides who makes way as
-// ops/experts/loan.h says, and queues the copies of those that stay and move. That waits for the
+// ops/experts/pool.h says, and queues the copies of those that stay and move. That waits for the
 // device, a fraction of a millisecond beside what passes of so many rows take, and copies on the
 // device are short beside the bus. Kernels are told how many slots there are with each launch.
 #include <stdlib.h>

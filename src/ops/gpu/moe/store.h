@@ -10,7 +10,7 @@
 #define COPPICE_OPS_GPU_MOE_STORE_H
 
 #include "ops/args/mlp.h"
-#include "ops/experts/loan.h"
+#include "ops/experts/pool.h"
 #include "ops/experts/store.h"
 #include "ops/gpu/runtime/cuda.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention as a score (ops/args/mass.h), in f32 and head by head, since the scratch holds one row
-// of scores a query: products of all queries with 128 keys a block of threads, which also leaves
-// each query's largest score and sum of these keys; then shares under the largest of all, which
-// join the masses. Queries are normed once for all, and take over the weights of the keys' norm, so
-// that a key costs one factor. No number depends on how many queries there are.
+// Attention as a score (ops/args/sparse.h), in f32 and head by head, since the scratch holds one
+// row of scores a query: products of all queries with 128 keys a block of threads, which also
+// leaves each query's largest score and sum of these keys; then shares under the largest of all,
+// which join the masses. Queries are normed once for all, and take over the weights of the keys'
+// norm, so that a key costs one factor. No number depends on how many queries there are.
 #include <math.h>
 
 #include "ops/gpu/linear/form/act.cuh"

@@ -1,13 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mixture of experts in place of a dense feed-forward block: a router chooses some of many SwiGLU
+// Feed-forward blocks: the dense one, SwiGLU (arXiv 2002.05202) or another activation into the
+// residual stream, and in its place a mixture of experts: a router chooses some of many such
 // experts for each row, and their weighed results join the residual stream in the router's order.
 // Beside them there may be a shared expert, through which every row goes, with a gate or without.
-#ifndef COPPICE_MODELS_BLOCKS_MOE_H
-#define COPPICE_MODELS_BLOCKS_MOE_H
+#ifndef COPPICE_MODELS_BLOCKS_FEED_FORWARD_H
+#define COPPICE_MODELS_BLOCKS_FEED_FORWARD_H
 
-#include "models/blocks/mlp.h"
-#include "models/blocks/moe_shape.h"
+#include "models/load.h"
+#include "models/params.h"
+#include "models/ranks.h"
 #include "ops/experts/host.h"
+
+struct mlp_block {
+    const struct weight *gate, *up, *down; // [D -> F], [D -> F], [F -> D]
+    enum activation activation;
+};
+
+// Tensors blk.i.ffn_{gate,up,down}.weight for widths dim (D) and ffn (F).
+int mlp_load(struct mlp_block *b, int64_t dim, int64_t ffn, struct load *l, int i, struct err *e);
+// h += down(silu(gate in) * up in). in: [n][D] normed; mid: scratch for [n][F]; h: [n][D].
+void mlp_run(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
+             const struct act *in, struct act *mid, float *h, int64_t n);
+// The same with out = instead of h +=.
+void mlp_run_apart(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
+                   const struct act *in, struct act *mid, float *out, int64_t n);
 
 struct moe_block {
     const struct weight *router; // [D -> experts]

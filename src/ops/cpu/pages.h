@@ -2,8 +2,8 @@
 // Memory for weights, in pages of 2 MB where the system gives them: a decoding step reads all of it
 // in order, and with pages of 4 KB it spends up to a tenth of its time on looking addresses up.
 // Weights share slabs, so that small ones lie in large pages as well. Not safe for two threads.
-#ifndef COPPICE_OPS_CPU_ATTEND_PAGES_H
-#define COPPICE_OPS_CPU_ATTEND_PAGES_H
+#ifndef COPPICE_OPS_CPU_PAGES_H
+#define COPPICE_OPS_CPU_PAGES_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of the file formats taken apart into codes and scales, for repacking. Internal.
-#ifndef COPPICE_OPS_CPU_LINEAR_UNPACK_H
-#define COPPICE_OPS_CPU_LINEAR_UNPACK_H
+#ifndef COPPICE_OPS_CPU_LINEAR_WEIGHT_H
+#define COPPICE_OPS_CPU_LINEAR_WEIGHT_H
 
 #include <stdint.h>
 

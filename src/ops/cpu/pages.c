@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slabs of large pages; see pages.h. A slab is filled from its begin and never reused in part:
 // weights come and go with their model.
-#include "ops/cpu/attend/pages.h"
+#include "ops/cpu/linear/weight.h"
 
 #include <stdint.h>
 #include <stdlib.h>

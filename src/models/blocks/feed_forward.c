@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Router and gate of the shared expert read the same rows, so they are one job. Entries of all rows
 // go through the experts together, which reads each chosen expert once.
-#include "models/blocks/moe.h"
+#include "models/blocks/feed_forward.h"
 
 #include "formats/quant/quant.h"
 
@@ -264,4 +264,30 @@ void moe_run(struct exec *x, const struct moe_call *c) {
         experts_reduce(c->ranks, x, &a.sum);
     if (a.shared)
         run_shared(x, c, a.shared);
+}
+
+// Two ops; gate and up may differ in type, so they stay two matrices.
+
+int mlp_load(struct mlp_block *b, int64_t dim, int64_t ffn, struct load *l, int i, struct err *e) {
+    char name[LOAD_NAME];
+    int rc = load_weight(l, load_name(name, i, "ffn_gate.weight"), dim, ffn, &b->gate, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "ffn_up.weight"), dim, ffn, &b->up, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "ffn_down.weight"), ffn, dim, &b->down, e);
+    return rc;
+}
+
+void mlp_run(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
+             const struct act *in, struct act *mid, float *h, int64_t n) {
+    struct gate_up both = {.gate = b->gate, .up = b->up, .activation = b->activation};
+    exec_ops(x)->linear_gate_up(x, &both, in, n, mid);
+    linear_reduce(ranks, x, b->down, NULL, mid, n, h);
+}
+
+void mlp_run_apart(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
+                   const struct act *in, struct act *mid, float *out, int64_t n) {
+    struct gate_up both = {.gate = b->gate, .up = b->up, .activation = b->activation};
+    exec_ops(x)->linear_gate_up(x, &both, in, n, mid);
+    linear_reduce_to(ranks, x, b->down, NULL, mid, n, out);
 }
