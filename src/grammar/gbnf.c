@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GBNF, the notation of llama.cpp's grammars: `name ::= alternatives`, "texts", [classes], groups,
-// *, +, ?, {n}, {n,}, {n,m}, any code point by a dot, comments behind #. A rule goes on over line
+// *, +, ?, {n}, {n,}, {n,m}, any code point by a dot, comments after #. A rule goes on over line
 // ends inside of parentheses and after ::= and |. The text is what `root` says.
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static bool take(struct gbnf *g, char c) {
     return is;
 }
 
-// Blanks and comments, line ends too where a rule may go on behind them.
+// Blanks and comments, line ends too where a rule may go on after them.
 static void skip(struct gbnf *g, bool lines) {
     while (g->at < g->n) {
         char c = peek(g);

@@ -27,10 +27,10 @@ struct grammar_state;   // a place in a text; belongs to its matcher
 // What compiling may take. A text of a few kilobytes may ask for work without end (choices that
 // multiply, counts of counts, sets of states), so every phase counts its steps, each a few
 // nanoseconds, and what needs more than `most` is refused by ERR_LIMIT. Where `gone` says that
-// nobody waits any more, a call ends with ERR_CANCELLED after about GRAMMAR_ASK steps. Zeroed is
-// valid; one that serves several calls bounds them together.
+// the result is not needed any more, a call ends with ERR_CANCELLED after about GRAMMAR_ASK steps.
+// Zeroed is valid; one that serves several calls bounds them together.
 struct grammar_work {
-    const struct gone *gone; // NULL: somebody always waits
+    const struct gone *gone; // NULL: never cancelled
     int64_t most;            // 0: the first call sets it to grammar_steps of its text
     int64_t steps;           // taken so far
     int64_t ask;             // when `gone` is asked next
@@ -113,7 +113,7 @@ void grammar_matcher_destroy(struct grammar_matcher *m); // its states are gone 
 size_t grammar_matcher_bytes(const struct grammar_matcher *m);
 // Readings and stacks that it has looked at so far, some 25 ns each, and an eighth of the places of
 // the vocabulary. What one call may look at is bounded: ERR_LIMIT beyond it, which no grammar is
-// known to come to behind its start.
+// known to come to after its start.
 int64_t grammar_matcher_work(const struct grammar_matcher *m);
 // From now on calls that look at more readings and stacks than so many more end with
 // ERR_UNFINISHED. What they have worked out is kept, so that the same call goes on from there, if
@@ -126,7 +126,7 @@ struct grammar_state *grammar_start(struct grammar_matcher *m);
 struct grammar_state *grammar_state_ref(struct grammar_state *s);             // returns s
 void grammar_state_unref(struct grammar_matcher *m, struct grammar_state *s); // NULL: nothing
 
-// The state behind a token, or behind bytes (n >= 0): 1 and *to with a reference, 0 and NULL where
+// The state after a token, or after bytes (n >= 0): 1 and *to with a reference, 0 and NULL where
 // the grammar does not allow it, or a negative code: ERR_MEMORY, ERR_UNFINISHED. Allowed is what
 // the mask allows, and long tokens that a mask leaves out because it would cost too much. A token
 // that ends generation leads to a state where nothing is allowed.

@@ -12,7 +12,7 @@ const struct gguf *model_file(const struct model *m);
 // A hash of the model's file, of every byte (content_whole). Read once, when it is first asked for.
 uint64_t model_content(struct model *m);
 
-// Tokens behind those whose state a checkpoint has: written with it, or read (free ids).
+// Tokens after those whose state a checkpoint has: written with it, or read (free ids).
 struct token_tail {
     int32_t *ids;
     int64_t n;

@@ -97,7 +97,7 @@ static int prepare_pass(struct model *m, const struct forest *f, struct sequence
         r->len[i] = seqs[i]->len;
     rc = check_forest(m, f, e);
     if (!rc)
-        rc = model_rooms_enter(m, f->n, e);
+        rc = model_workspace_enter(m, f->n, e);
     if (rc)
         return rc;
     find_runs(m, f);

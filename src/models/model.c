@@ -3,7 +3,6 @@
 // name and shape, and only counts. The forward function is in forward.c.
 #include "models/model.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +11,10 @@
 #include "formats/quant/quant.h"
 #include "models/model_impl.h"
 #include "models/params.h"
-#include "models/plain.h"
 
 static const struct model_desc *const archs[] = {
-    &arch_qwen35,     &arch_qwen35moe,  &arch_qwen3.desc,   &arch_qwen3moe.desc,
-    &arch_qwen2.desc, &arch_llama.desc, &arch_glm4moe.desc, &arch_gemma4,
-    &arch_gpt_oss,    &arch_deepseek2,  &arch_laguna};
+    &arch_qwen35,  &arch_qwen35moe, &arch_qwen3,   &arch_qwen3moe,  &arch_qwen2, &arch_llama,
+    &arch_glm4moe, &arch_gemma4,    &arch_gpt_oss, &arch_deepseek2, &arch_laguna};
 
 struct model_options model_options_default(void) {
     return (struct model_options){.codec_k = KV_F16, .codec_v = KV_F16};
@@ -120,50 +117,6 @@ static int record_init(struct model *m, struct err *e) {
     return 0;
 }
 
-// Means of one layer's blocks; row buffers have a bit for each row, head and block.
-static int choice_init(struct model *m, struct err *e) {
-    const struct model_params *p = &m->params;
-    struct attend_choice *c = &m->ws.choice;
-    if (!m->options.sparse.on || !p->n_full)
-        return 0;
-    c->rule = m->options.sparse;
-    c->blocks = round_up(sparse_blocks(m->options.max_ctx), 32);
-    return load_buffer(&m->load, c->blocks * p->n_kv * p->head_dim, &c->means, e);
-}
-
-const struct attend_choice *model_choice(const struct model *m) {
-    return m->options.sparse.on ? &m->ws.choice : NULL;
-}
-
-static int workspace_init(struct model *m, bool dry, struct err *e) {
-    const struct model_params *p = &m->params;
-    struct workspace *w = &m->ws;
-    struct load *l = &m->load;
-    int64_t verify = m->options.max_verify, logits = m->options.max_logits;
-    int n_recurrent = p->n_layers - p->n_full;
-    int rc = load_buffer(l, logits * p->dim, &w->wanted, e);
-    if (!rc)
-        rc = load_buffer(l, logits * p->vocab, &w->logits, e);
-    if (!rc)
-        rc = choice_init(m, e);
-    if (!rc)
-        rc = model_rooms_first(m, dry, e);
-    for (int i = 0; !rc && i < m->n_groups; i++) {
-        void *scratch = NULL;
-        int64_t pages = ceil_div(verify, KV_PAGE);
-        rc = load_bytes(l, pages * m->groups[i].layout.page_bytes, &scratch, e);
-        m->groups[i].scratch = scratch;
-    }
-    if (!rc && n_recurrent) {
-        w->verify = calloc((size_t)n_recurrent, sizeof *w->verify);
-        if (!w->verify)
-            rc = err_set(e, ERR_MEMORY, "no memory for %d recurrent layers", n_recurrent);
-    }
-    for (int i = 0; !rc && i < n_recurrent; i++)
-        rc = deltanet_rows_load(&w->verify[i], &p->gdn, verify, l, e);
-    return rc;
-}
-
 // What passes ask of ops, beside what the weights and activations have told.
 static void set_limits(struct model *m) {
     const struct model_params *p = &m->params;
@@ -245,14 +198,14 @@ static int build(struct model *m, struct exec *x, const struct gguf *g,
         rc = expert_store_seal(m->load.store, o->heat, e);
     if (rc)
         return rc;
-    rc = workspace_init(m, dry, e);
+    rc = model_workspace_init(m, dry, e);
     set_limits(m);
     if (!rc && !dry)
         rc = exec_reserve(x, &m->load.limits, e);
     if (!rc && !dry)
         rc = record_init(m, e);
     if (!rc && !dry)
-        rc = model_rooms_others(m, e);
+        rc = model_workspace_lend(m, e);
     for (int i = 0; !rc && !dry && i < m->n_groups; i++) {
         struct model_group *at = &m->groups[i];
         rc = kv_pool_create(&at->pool, x, &at->layout, 0, e);
@@ -441,75 +394,4 @@ void model_detach(struct model *m, const struct attachment_kind *kind) {
         if (m->readers[i].kind != kind)
             m->readers[n++] = m->readers[i];
     m->n_readers = n;
-}
-
-int model_load_ends(struct model *m, struct err *e) {
-    const struct model_params *p = &m->params;
-    int rc = load_weight(&m->load, "token_embd.weight", p->dim, p->vocab, &m->embed, e);
-    m->head = m->embed;
-    if (!rc && !p->tied)
-        rc = load_weight(&m->load, "output.weight", p->dim, p->vocab, &m->head, e);
-    return rc ? rc : load_floats(&m->load, "output_norm.weight", p->dim, 1, &m->out_norm, e);
-}
-
-int model_load_factors(struct model *m, const struct gguf *g, struct err *e) {
-    static const char name[] = "rope_freqs.weight";
-    struct load *l = &m->load;
-    int64_t n = m->params.rope.dims / 2;
-    if (!gguf_tensor(g, name))
-        return 0;
-    int rc = load_host_floats(l, name, n, &m->rope_factors, e);
-    for (int64_t i = 0; !rc && !l->dry && i < n; i++)
-        if (!(m->rope_factors[i] > 0) || !isfinite(m->rope_factors[i]))
-            rc = err_set(e, ERR_FORMAT,
-                         "tensor %s divides rotary angle %lld by %g; positive numbers are needed",
-                         name, (long long)i, (double)m->rope_factors[i]);
-    return rc;
-}
-
-int model_add_group(struct model *m, const struct kv_shape *s, int64_t window, int *group,
-                    struct err *e) {
-    if (m->n_groups == SEQ_GROUPS)
-        return err_set(e, ERR_UNSUPPORTED, "more than %d groups of attention layers", SEQ_GROUPS);
-    struct model_group *g = &m->groups[m->n_groups];
-    int rc = kv_layout_init(&g->layout, s, e);
-    if (rc)
-        return rc;
-    g->window = window;
-    *group = m->n_groups++;
-    return 0;
-}
-
-struct attention_call model_attention_call(const struct model *m, const struct pass *p,
-                                           const struct layer *y) {
-    const struct model_group *g = &m->groups[y->group];
-    return (struct attention_call){
-        .ranks = &m->ranks,
-        .block = &y->attention,
-        .buf = &m->ws.attention,
-        .rows = &p->rows,
-        .layout = &g->layout,
-        .layer = y->index,
-        .store = g->store,
-        .views = g->views,
-        .mask = ATTEND_PATH,
-        .window = g->window,
-        .choice = g->window ? NULL : model_choice(m),
-        .in = m->ws.act_d,
-        .h = m->ws.h,
-    };
-}
-
-void model_run_experts(struct model *m, const struct layer *y, int64_t n) {
-    struct moe_call c = {.ranks = &m->ranks,
-                         .shape = &m->params.moe,
-                         .block = &y->moe,
-                         .buf = &m->ws.moe,
-                         .host = m->host,
-                         .in = m->ws.act_d,
-                         .mid = m->ws.act_f,
-                         .h = m->ws.h,
-                         .n = n,
-                         .dim = m->params.dim};
-    moe_run(m->x, &c);
 }

@@ -18,7 +18,7 @@
 
 struct model;
 
-enum { MODEL_ROOMS = 6 }; // workspaces for passes of different numbers of rows
+enum { MODEL_WORKSPACES = 6 }; // workspaces for passes of different numbers of rows
 
 // Which slots of experts a model lends, and for what (ops/experts/pool.h).
 struct model_lending {
@@ -30,7 +30,7 @@ struct model_lending {
     struct {
         int rows;
         int64_t bytes;
-    } pass[MODEL_ROOMS - 1];
+    } pass[MODEL_WORKSPACES - 1];
 };
 
 struct model_options {
@@ -91,7 +91,7 @@ const struct model_params *model_params_of(const struct model *m);
 struct exec *model_exec(const struct model *m);
 // Gives the memory of slots, as much as options.lending.scorer, back to the device, and the usual
 // workspace with it; until model_occupy the model may not be used. ERR_MEMORY: nothing has changed,
-// or, behind model_occupy, others have it and the exec has a fault.
+// or, after model_occupy, others have it and the exec has a fault.
 int model_vacate(struct model *m, struct err *e);
 int model_occupy(struct model *m, struct err *e);
 // What the bits of its results depend on beside the file and model_options: exec_kind, and which

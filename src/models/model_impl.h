@@ -13,17 +13,19 @@
 #include "models/model.h"
 
 struct layer {
-    bool full;                    // attention, else Gated DeltaNet
-    int group;                    // of keys and values
-    bool borrows;                 // K and V of an earlier layer, whose place it has
-    bool v_is_k;                  // values are keys before their norm and turn
-    int index;                    // among the layers of its kind (of its group)
+    // Set by model_desc.place:
+    bool full;     // attention, else Gated DeltaNet
+    int group;     // of keys and values
+    int index;     // among the layers of its kind (of its group); of one that borrows K and V, that
+                   // of the layer which stored them
+    bool windowed; // sees params.window.width tokens
+    struct attention_shape shape; // of attention that is not latent
+
     float *mixer_norm, *ffn_norm; // [D]
-    // Norms behind the blocks, before their output joins the stream, and what the stream is
-    // multiplied by behind the layer; NULL and 0 where an architecture has none.
+    // Norms after the blocks, before their output joins the stream, and what the stream is
+    // multiplied by after the layer; NULL and 0 where an architecture has none.
     float *mixer_out_norm, *ffn_out_norm; // [D]
     float out_scale;
-    int gate_width; // of struct attention_shape, where layers differ
     struct ple_layer ple;
     struct attention_block attention;
     struct mla_block mla; // in its place where attention is latent
@@ -54,7 +56,7 @@ struct model_group {
 };
 
 // Workspace, sized at load. R rows of a pass, V of trees, L rows of logits, S sequences. What has R
-// rows may be there several times (rooms.c); then the present one is meant.
+// rows may be there several times (workspace.c); then the present one is meant.
 struct workspace {
     float *h;                  // [R][D] residual stream, kept for logits until the next pass
     struct act *act_d, *act_f; // R rows of D, of F
@@ -119,17 +121,32 @@ struct model {
     int n_groups;
     struct model_group groups[SEQ_GROUPS];
     struct workspace ws;
-    struct model_room {
+    struct model_workspace {
         int64_t rows;
         int number; // of the store
         struct workspace ws;
-    } rooms[MODEL_ROOMS]; // of passes of more and more rows, options.max_rows first
-    int n_rooms, room;    // how many, 0: there is one workspace; the one that ws is
-    int scorer_room;      // of the store, where options.lending.scorer says so
+    } workspaces[MODEL_WORKSPACES]; // of passes of more and more rows, options.max_rows first
+    int n_workspaces, workspace;    // how many, 0: there is one workspace; the one that ws is
+    int scorer_room;                // of the store, where options.lending.scorer says so
     struct pass_record pass;
     uint64_t content; // model_content, 0: not asked for yet
     int n_readers;
     struct model_reader readers[SEQ_ATTACHED];
+};
+
+// What the plain decoders (models/arch/plain.c) have beside each other.
+enum plain_part { PLAIN_ABSENT, PLAIN_THERE, PLAIN_IF_THERE };
+struct plain_decoder {
+    enum plain_part qk_norm; // RMSNorm of each head of queries and keys
+    enum plain_part bias;    // of queries, keys and values; if there, of the output too
+    bool factors;            // a tensor rope_freqs may divide the rotary angles
+    int pairs;               // enum rope_pairs
+    double base;             // rotary base where the file has none; 0: it must have one
+    // How experts are chosen, where layers have some; scale 0: they have none. Where shared is not
+    // 0, there is a shared one too, as wide as expert_shared_count others, and there may be dense
+    // layers before. A choice_bias is taken if there is one.
+    struct moe_shape experts;
+    int64_t draft_mask;
 };
 
 // One architecture.
@@ -137,6 +154,8 @@ struct model_desc {
     const char *arch; // general.architecture
     // Reads metadata into m->params (context, shapes; not the kinds of layers) and checks bounds.
     int (*params)(struct model *m, const struct gguf *g, struct err *e);
+    // Says of each of m->layers, which are zeroed, what it is made of.
+    int (*place)(struct model *m, const struct gguf *g, struct err *e);
     // Makes m->layers and weights.
     int (*load)(struct model *m, const struct gguf *g, struct err *e);
     // Makes the buffers in m->ws that this architecture needs beside those that all do, for passes
@@ -144,51 +163,36 @@ struct model_desc {
     int (*buffers)(struct model *m, int64_t rows, struct err *e);
     // Runs all layers on m->ws.h, which holds the embeddings of the rows.
     void (*forward)(struct model *m, const struct pass *p);
+    const char *ffn_norm;   // the norm before the feed-forward block; NULL: ffn_norm.weight
+    struct ops_needs needs; // of the backend, beside what hyper-parameters and layers tell
+    struct plain_decoder plain;
 };
-extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_gemma4, arch_gpt_oss,
-    arch_deepseek2, arch_laguna;
+extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_qwen3, arch_qwen3moe, arch_qwen2,
+    arch_llama, arch_glm4moe, arch_gemma4, arch_gpt_oss, arch_deepseek2, arch_laguna;
 
 // The whole recipe without weights: shapes are checked and bytes counted in m->load.
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
               const struct model_options *o, struct err *e);
 
-// The first of the workspaces, and, once all else is reserved, those of passes for which slots are
-// lent.
-int model_rooms_first(struct model *m, bool dry, struct err *e);
-int model_rooms_others(struct model *m, struct err *e);
+// The workspace of usual passes (dry: only counted) and, once all else is reserved, those of passes
+// for which slots are lent.
+int model_workspace_init(struct model *m, bool dry, struct err *e);
+int model_workspace_lend(struct model *m, struct err *e);
 // Makes m->ws one for a pass of so many rows: that without a loan if they fit into it, else the
 // present one, else the smallest. What the last pass left there is gone if it is another.
-int model_rooms_enter(struct model *m, int64_t rows, struct err *e);
+int model_workspace_enter(struct model *m, int64_t rows, struct err *e);
 
 // Makes the recurrent rows named by m->pass.commits[0..n), places in the scratch, part of their
 // sequences' states in all layers.
 void model_commit_recurrent(struct model *m, int n);
 
-// Another group of keys and values; its number in *group. Called by an architecture's load, which
-// numbers the layers of each group from 0. Checks whether they can be stored.
-int model_add_group(struct model *m, const struct kv_shape *s, int64_t window, int *group,
-                    struct err *e);
-
-// The embeddings, the head, which is the same matrix in a tied model, and the norm before it.
-int model_load_ends(struct model *m, struct err *e);
-
-// The tensor rope_freqs.weight, if there, into m->rope_factors: numbers above 0.
-int model_load_factors(struct model *m, const struct gguf *g, struct err *e);
-
-// Layer y's experts over the rows of a pass.
-void model_run_experts(struct model *m, const struct layer *y, int64_t n);
-
 // What a model's layers without a window ask attention_check for; NULL: its rows do not choose.
 const struct attend_choice *model_choice(const struct model *m);
-
-// What an attention layer's call says about its group and this pass.
-struct attention_call model_attention_call(const struct model *m, const struct pass *p,
-                                           const struct layer *y);
 
 // Where K and V of the row at scratch place `place` lie until they are committed.
 struct kv_slot model_scratch_slot(const struct model_group *g, int64_t place);
 
-// To be called behind layer i: copies the residual stream of all rows to those who read it.
+// To be called after layer i: copies the residual stream of all rows to those who read it.
 void model_tap(struct model *m, int i, int64_t n);
 
 #endif

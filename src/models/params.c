@@ -198,20 +198,18 @@ int params_is_windowed(const struct model_params *p, const struct gguf *g, int p
     return rc;
 }
 
-static bool is_listed(const char *const *list, const char *name) {
-    while (*list && strcmp(*list, name) != 0)
-        list++;
-    return *list;
+bool params_lists(const char *words, const char *name) {
+    return str_lists(words, name, strlen(name));
 }
 
-int params_refuse_tensors(const struct gguf *g, const char *arch, const char *const *names,
-                          const char *const *layer, struct err *e) {
+int params_refuse_tensors(const struct gguf *g, const char *arch, const char *names,
+                          const char *layer, struct err *e) {
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
         const char *name = gguf_tensor_at(g, i)->name;
         const char *part = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
         if (part && strncmp(part, ".nextn.", 7) == 0) // of a block that is left alone
             continue;
-        if (part ? !is_listed(layer, part + 1) : !is_listed(names, name))
+        if (!params_lists(part ? layer : names, part ? part + 1 : name))
             return err_set(e, ERR_UNSUPPORTED,
                            "the file has a tensor %.80s, which a %s model lacks; use a file "
                            "without it",
@@ -396,12 +394,8 @@ static const struct relative {
 // These have their own idea of it.
 static const char fixed_scale[] = "deepseek2 laguna gemma4";
 
-static bool holds(const char *list, const char *name) {
-    return str_lists(list, name, strlen(name));
-}
-
 // The value of a key, of a list the element that is furthest from neutral; false for texts.
-static bool value_of(const struct gguf_kv *kv, double neutral, double *v) {
+static bool value_of_key(const struct gguf_kv *kv, double neutral, double *v) {
     int kind = kv->kind == GGUF_ARRAY ? kv->elem : kv->kind;
     *v = neutral;
     if (kind == GGUF_STRING || kind == GGUF_ARRAY)
@@ -430,21 +424,21 @@ int params_refuse_relatives(const struct model_params *p, const struct gguf *g, 
     for (size_t i = 0; i < sizeof relatives / sizeof *relatives; i++) {
         const struct relative *r = &relatives[i];
         const struct gguf_kv *kv = gguf_find(g, params_key(key, p->arch, r->key));
-        if (!kv || holds(r->known, p->arch))
+        if (!kv || params_lists(r->known, p->arch))
             continue;
-        bool number = value_of(kv, r->neutral, &v);
+        bool number = value_of_key(kv, r->neutral, &v);
         bool off = v == 0 && kv->kind != GGUF_BOOL;
         if (!number || (v != r->neutral && !off))
             return refuse_key(p->arch, key, v, e);
     }
     const struct gguf_kv *kv = gguf_find(g, params_key(key, p->arch, "attention.scale"));
-    if (kv && holds(fixed_scale, p->arch) && value_of(kv, 0, &v) && v != 0 &&
+    if (kv && params_lists(fixed_scale, p->arch) && value_of_key(kv, 0, &v) && v != 0 &&
         fabs(v / (double)p->attn_scale - 1) > 1e-3)
         return refuse_key(p->arch, key, v, e);
     return 0;
 }
 
-// Blocks behind the last layer are left alone if they predict further tokens.
+// Blocks after the last layer are left alone if they predict further tokens.
 static int refuse_blocks(const struct model_params *p, const struct gguf *g, struct err *e) {
     char nextn[LOAD_NAME];
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
@@ -482,7 +476,7 @@ int params_refuse_uneven(const struct model_params *p, const struct gguf *g, str
     int rc = refuse_blocks(p, g, e);
     for (size_t i = 0; !rc && i < sizeof even / sizeof *even; i++)
         rc = refuse_some(p, g, even[i], 0, e);
-    bool norms = !holds("qwen35 qwen35moe gemma4", p->arch); // which have layers without
+    bool norms = !params_lists("qwen35 qwen35moe gemma4", p->arch); // which have layers without
     if (!rc && norms)
         rc = refuse_some(p, g, "attn_q_norm.weight", 0, e);
     if (!rc && norms)

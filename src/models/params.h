@@ -99,10 +99,12 @@ int params_refuse_scaling(const struct gguf *g, const char *arch, struct err *e)
 int params_is_windowed(const struct model_params *p, const struct gguf *g, int period,
                        bool full_first, int i, bool *windowed, struct err *e);
 
-// ERR_UNSUPPORTED for a tensor that is not in the lists (each ends with NULL): of names, and of
-// what follows "blk.N.".
-int params_refuse_tensors(const struct gguf *g, const char *arch, const char *const *names,
-                          const char *const *layer, struct err *e);
+// ERR_UNSUPPORTED for a tensor that is not in the lists of words: of names, and of what follows
+// "blk.N.".
+int params_refuse_tensors(const struct gguf *g, const char *arch, const char *names,
+                          const char *layer, struct err *e);
+// Whether a list of words with a space between them has this one.
+bool params_lists(const char *words, const char *word);
 
 // A mixture of experts, into p->moe, where what the architecture takes for granted stands before:
 // numbers, widths, how the router chooses. Before params_read_sizes.

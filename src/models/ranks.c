@@ -16,29 +16,14 @@ int ranks_init(struct ranks *r, int n, int rank, struct err *e) {
     return 0;
 }
 
-void linear_reduce(const struct ranks *r, struct exec *x, const struct weight *w, const float *bias,
-                   const struct act *in, int64_t n, float *h) {
+void linear_reduce(const struct ranks *r, struct exec *x, const struct linear_job *job,
+                   const struct act *in, int64_t n) {
     (void)r; // the only one: its sum is the whole
-    struct linear_job job = {.w = w, .out = h, .add = true, .bias = bias};
-    exec_ops(x)->linear(x, &job, 1, in, n);
-}
-
-void linear_reduce_to(const struct ranks *r, struct exec *x, const struct weight *w,
-                      const float *bias, const struct act *in, int64_t n, float *out) {
-    (void)r;
-    struct linear_job job = {.w = w, .out = out, .bias = bias};
-    exec_ops(x)->linear(x, &job, 1, in, n);
+    exec_ops(x)->linear(x, job, 1, in, n);
 }
 
 void experts_reduce(const struct ranks *r, struct exec *x, const struct moe_combine_args *a) {
-    (void)r; // the only one
-    struct moe_combine_args sum = *a;
-    sum.add = true;
-    exec_ops(x)->moe_combine(x, &sum);
-}
-
-void experts_reduce_to(const struct ranks *r, struct exec *x, const struct moe_combine_args *a) {
-    (void)r; // the only one
+    (void)r;
     exec_ops(x)->moe_combine(x, a);
 }
 

@@ -6,7 +6,7 @@
 //
 // Rule E across ranks (docs/exactness.md): a sum over ranks is in rank order, on every rank alike.
 // Ranks send each other their partial results as they are and each adds them up itself; no
-// reduction in the network, whose order nobody promises. So bits depend on the number of ranks, as
+// reduction in the network, whose order is not fixed. So bits depend on the number of ranks, as
 // they do on the weights' type, and on nothing else that rule E forbids.
 #ifndef COPPICE_MODELS_RANKS_H
 #define COPPICE_MODELS_RANKS_H
@@ -25,21 +25,16 @@ extern const struct ranks ranks_one; // a device on its own
 // ERR_USAGE: no such rank. ERR_UNSUPPORTED: more than one.
 int ranks_init(struct ranks *r, int n, int rank, struct err *e);
 
-// h += the sum over ranks, in rank order, of in_r W_r^T, then bias. w: this rank's columns of the
-// matrix, [k -> m]; in: [n][k], this rank's; bias: [m] or NULL; h: [n][m], the same on all ranks
-// before and after. Of one rank: one linear layer that adds.
-void linear_reduce(const struct ranks *r, struct exec *x, const struct weight *w, const float *bias,
-                   const struct act *in, int64_t n, float *h);
+// A linear layer whose output is the sum over ranks, in rank order, of in_r W_r^T, then bias: joins
+// what stands in job->out or takes its place (job->add). job->w: this rank's columns of the matrix,
+// [k -> m]; in: [n][k], this rank's; out: [n][m], the same on all ranks before and after. Of one
+// rank: that layer.
+void linear_reduce(const struct ranks *r, struct exec *x, const struct linear_job *job,
+                   const struct act *in, int64_t n);
 
-// The same sum in place of what is in out: of a block whose output is normed before it joins.
-void linear_reduce_to(const struct ranks *r, struct exec *x, const struct weight *w,
-                      const float *bias, const struct act *in, int64_t n, float *out);
-
-// The same for the weighed sum of entries' results (a->in: this rank's part of each), where a->add
-// counts as set: of one rank, moe_combine.
+// The same for the weighed sum of entries' results (a->in: this rank's part of each): of one rank,
+// moe_combine.
 void experts_reduce(const struct ranks *r, struct exec *x, const struct moe_combine_args *a);
-// The same into rows of its own, which hold nothing before.
-void experts_reduce_to(const struct ranks *r, struct exec *x, const struct moe_combine_args *a);
 
 // rows: [n][m], of which each rank has filled columns m * rank / n_ranks to m * (rank + 1) /
 // n_ranks; afterwards all have all. Of one rank they already are.

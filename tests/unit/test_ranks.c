@@ -94,7 +94,8 @@ static void one_rank_reduces_as_a_layer_that_adds(void **state) {
     exec_ops(x)->to_act(x, in, N, K, act);
     struct linear_job job = {.w = w, .out = a, .add = true, .bias = bias};
     exec_ops(x)->linear(x, &job, 1, act, N);
-    linear_reduce(&ranks_one, x, w, bias, act, N, b);
+    linear_reduce(&ranks_one, x, &(struct linear_job){.w = w, .out = b, .add = true, .bias = bias},
+                  act, N);
     assert_memory_equal(a, b, sizeof a);
     assert_true(a[5] != 5.0f / 3.0f);
     exec_ops(x)->act_destroy(x, act);

@@ -4,6 +4,7 @@
 // that has no meaning here is passed over with a sentence, so that a command line that people have
 // does something sensible.
 #include "cli/cli.h"
+#include "ops/args/args.h"
 #include "ops/args/mlp.h"
 #include "ops/args/args.h"
 #include "ops/kv/codec.h"

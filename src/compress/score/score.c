@@ -650,7 +650,8 @@ static void run_chunk(struct model_scorer *s, const struct score_layer *y, const
         attend_dense(s, at);
     else
         attend_sparse(s, at, total);
-    linear_reduce(&ranks_one, s->x, y->attention.wo, NULL, s->c.attn, at->n, h);
+    const struct linear_job out = {.w = y->attention.wo, .out = h, .add = true};
+    linear_reduce(&ranks_one, s->x, &out, s->c.attn, at->n);
     ops->norm_to_act(s->x, h, y->ffn_norm, p->eps, at->n, p->dim, s->c.in);
     mlp_run(s->x, &ranks_one, &y->mlp, s->c.in, s->c.mid, h, at->n);
 }

@@ -153,7 +153,7 @@ static int find_heights(struct grammar *g, struct grammar_work *work, struct err
     return rc;
 }
 
-// Parts that may be empty, of a compiled grammar: where many of them stand one behind the other it
+// Parts that may be empty, of a compiled grammar: where many of them stand one after the other it
 // is refused, because a step would take the square of their number. Of a repetition that would be
 // so there is none (grammar/expression/build.c).
 
@@ -366,7 +366,7 @@ struct cycle {
     uint8_t *colour; // [rule] 0 new, 1 on the way, 2 done
     uint8_t *seen;   // [node]
     uint32_t *todo;  // nodes that a rule reaches without reading, being looked at
-    uint32_t *calls; // rules that rules on the way begin with, each rule's behind its number
+    uint32_t *calls; // rules that rules on the way begin with, each rule's after its number
     int64_t call_count, call_cap;
 };
 
@@ -402,7 +402,7 @@ static int first_calls(struct cycle *y, uint32_t rule) {
     return rc;
 }
 
-// In calls: the rule's own number, behind which its calls come.
+// In calls: the rule's own number, after which its calls come.
 #define RULE_DONE (1u << 31)
 
 static int find_cycle(struct cycle *y, uint32_t root) {

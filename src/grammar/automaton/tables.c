@@ -95,7 +95,7 @@ static bool grow_slots(struct tables *t, int kind, int64_t count) {
     return true;
 }
 
-// The pairs behind those that are stored; *at: where.
+// The pairs after those that are stored; *at: where.
 static bool keep_pairs(struct tables *t, const struct pair *list, uint32_t n, int64_t *at) {
     if (tables_bytes(t) > t->most) {
         fail(t, ERR_LIMIT, "the grammar has more states than there is room for");

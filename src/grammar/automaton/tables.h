@@ -103,7 +103,7 @@ uint32_t tables_push(struct tables *t, uint32_t node, uint32_t below);
 uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n, bool may_end,
                       bool open);
 
-// The state behind a byte.
+// The state after a byte.
 static inline uint32_t tables_step(struct tables *t, uint32_t state, uint8_t byte) {
     uint32_t row = t->states[state].row;
     if (row) {

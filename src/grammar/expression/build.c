@@ -110,7 +110,7 @@ uint32_t build_range(struct build *b, uint8_t lo, uint8_t hi) {
                : build_expr(b, (struct expr){.kind = EXPR_RANGE, .lo = lo, .hi = hi, .size = 1});
 }
 
-// Copies parts behind the kids that are there; `skip` is left out of them.
+// Copies parts after the kids that are there; `skip` is left out of them.
 static uint32_t add_list(struct build *b, int kind, const uint32_t *parts, size_t n,
                          uint32_t skip) {
     uint32_t first = (uint32_t)b->kid_count, size = 1, count = 0;
@@ -370,7 +370,7 @@ static bool nullable(struct build *b, uint32_t at, int depth) {
 
 static uint32_t some_of(struct build *b, uint32_t at, int depth);
 
-// Of parts that may all be empty: the first one that is not, with those behind it.
+// Of parts that may all be empty: the first one that is not, with those after it.
 static uint32_t some_of_seq(struct build *b, const struct expr *x, int depth) {
     struct build_list list = {0};
     for (uint32_t i = 0; i < x->b; i++) {
@@ -447,7 +447,7 @@ uint32_t build_repeat(struct build *b, uint32_t part, int64_t min, int64_t max) 
     if (min == 1 && max == 1)
         return part;
     uint32_t some = max == 1 ? part : some_of(b, part, 0);
-    if (some != part) { // whoever may be empty may come less often
+    if (some != part) { // what may be empty may come less often
         part = some;
         min = 0;
     }

@@ -65,7 +65,7 @@ uint32_t build_without(struct build *b, uint32_t one, uint32_t other);
 uint32_t build_rule(struct build *b, const char *name); // returns the rule's number
 void build_define(struct build *b, uint32_t rule, uint32_t expression);
 uint32_t build_call(struct build *b, uint32_t rule);
-// An expression behind a rule of its own, so that using it often costs one state each.
+// An expression as a rule of its own, so that using it often costs one state each.
 uint32_t build_shared(struct build *b, uint32_t expression);
 
 // One code point out of ranges, in rising order, as it is written in:
@@ -107,8 +107,8 @@ uint32_t build_json_name(struct build *b, const char *s, size_t n); // of a memb
 // Whether such a name stands alone under `marks`; and any that do.
 bool build_is_word(const char *s, size_t n);
 uint32_t build_word(struct build *b);
-uint32_t build_json_space(struct build *b); // behind an opening bracket, before a closing one
-uint32_t build_json_comma(struct build *b); // with the space behind it
+uint32_t build_json_space(struct build *b); // after an opening bracket, before a closing one
+uint32_t build_json_comma(struct build *b); // with the space after it
 uint32_t build_json_colon(struct build *b);
 
 // About as many bytes as a value of JSON is long.
@@ -118,7 +118,7 @@ size_t schema_bytes(const struct json *v);
 uint32_t build_schema(struct build *b, const struct json *schema);
 // The same for a value that stands between marks: a string is its own text, without quotes and
 // escapes, and does not hold `end`; other values are JSON. No string looks like a value of `others`
-// (TOOL_... of text/tools/set.h), which whoever reads it would take it for.
+// (TOOL_... of text/tools/set.h), for which its reader would take it.
 uint32_t build_schema_bare(struct build *b, const struct json *schema, const char *end,
                            unsigned others);
 

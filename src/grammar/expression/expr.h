@@ -18,7 +18,7 @@ enum expr_kind {
     EXPR_ALT,     // the same
     EXPR_REPEAT,  // a: part; min, max (-1: endless); written out
     EXPR_CHAIN,   // the same as the whole of a rule, one node a time, with `like`
-    EXPR_TEXT,    // min to max code points without a text in them: kid a is that text, behind it
+    EXPR_TEXT,    // min to max code points without a text in them: kid a is that text, after it
                   // stand b kids, one for each of its bytes: what begins none of it there
     EXPR_GRAPH,   // a: of build.graphs, from its node 0 to the ends in it; no calls
     EXPR_AND,     // a, b

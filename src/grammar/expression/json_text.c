@@ -7,7 +7,7 @@
 #include "grammar/expression/expr.h"
 
 enum {
-    BLANKS = 64,   // behind a line end
+    BLANKS = 64,   // after a line end
     DIGITS = 16,   // of a whole part, after the first: 17 in all
     FRACTION = 17, // digits
     EXPONENT = 2,  // digits

@@ -22,7 +22,7 @@ struct regex {
     uint32_t any; // any text; 0: not made yet
 };
 
-// What lies before and behind an alternative: more of the expression, so that no anchor can stand
+// What lies before and after an alternative: more of the expression, so that no anchor can stand
 // there; any text, unless one does; the end of the text, where one says nothing new.
 enum side { INSIDE, OPEN, EDGE };
 struct sides {
@@ -44,7 +44,7 @@ static bool take(struct regex *r, const char *s) {
     return is;
 }
 
-// The next code point as it stands; 0 behind the end is an error.
+// The next code point as it stands; 0 after the end is an error.
 static uint32_t code_point(struct regex *r) {
     uint32_t code = 0;
     if (r->at >= r->n)
@@ -115,7 +115,7 @@ static bool class_escape(struct regex *r, char letter, struct chars *set) {
     return true;
 }
 
-// A code point behind a backslash; the backslash is read.
+// A code point after a backslash; the backslash is read.
 static uint32_t escaped(struct regex *r, bool in_class) {
     char c = r->at < r->n ? r->text[r->at] : '\0';
     static const char letters[] = "tnvfr0", codes[] = "\t\n\v\f\r";
@@ -261,7 +261,7 @@ static uint32_t any_text(struct regex *r) {
 }
 
 struct extent {
-    size_t end;              // behind the group, or 0 where it is not closed
+    size_t end;              // after the group, or 0 where it is not closed
     bool begins_at, ends_at; // it holds a ^, a $, which must be anchors
 };
 

@@ -12,7 +12,7 @@
 struct grammar_state {
     int64_t refs;
     uint32_t number;                   // in the tables
-    bool ended;                        // behind a token that ends
+    bool ended;                        // after a token that ends
     struct grammar_state *next, *prev; // of all that are held
 };
 
@@ -20,7 +20,7 @@ struct local_mask {
     uint32_t *bits; // [words], or NULL:
     int32_t *ids;   // [count] tokens
     int32_t count;
-    uint32_t *exits;    // places in the trie behind which the frame has ended, and there is more
+    uint32_t *exits;    // places in the trie after which the frame has ended, and there is more
     int64_t exit_count; // below them
     int64_t exit_cap;
     bool other;    // only tokens that are not plain were looked at: the plain ones are known
@@ -45,9 +45,9 @@ struct grammar_matcher {
     const struct grammar_vocab *v;
     struct tables t;
     struct grammar_state *held;  // list
-    struct grammar_state *ended; // the state behind the end; NULL: not yet
+    struct grammar_state *ended; // the state after the end; NULL: not yet
     struct grammar_state *start; // before the first byte
-    // The first one of which a call is unfinished: until it is finished, or somebody has dropped
+    // The first one of which a call is unfinished: until it is finished, or its state was dropped
     // it, nothing is forgotten. NULL: none.
     const struct grammar_state *going;
     struct local_mask *locals;
@@ -56,7 +56,7 @@ struct grammar_matcher {
     struct whole_mask whole[WHOLE_MASKS];
     uint64_t uses;
     uint32_t *bits;                  // [words], being made
-    uint8_t starts[PLAIN_ROWS][129]; // plain_prepare: a byte of each class, behind their number
+    uint8_t starts[PLAIN_ROWS][129]; // plain_prepare: a byte of each class, after their number
     // Of the call that is running:
     struct frame {
         uint32_t tail, node, set;
@@ -83,7 +83,7 @@ struct walk {
 bool walk_trie(struct grammar_matcher *m, struct walk *w);
 
 // How many plain code points may follow one another from a state, whatever they are, at most
-// PLAIN_CHARS. *closed: behind so many none may follow, and no reading has left its frame
+// PLAIN_CHARS. *closed: after so many none may follow, and no reading has left its frame
 // (matcher.c).
 int plain_run(struct grammar_matcher *m, uint32_t state, bool *closed);
 void plain_prepare(struct grammar_matcher *m); // once, before the first plain_run
@@ -97,7 +97,7 @@ void local_mask_fini(struct local_mask *l);
 void masks_forget(struct grammar_matcher *m); // all that were made
 
 void matcher_begin(struct grammar_matcher *m); // a call: no error yet, and room in the tables
-// A mask of a state, or a state behind one, has been made.
+// A mask of a state, or a state after one, has been made.
 static inline void matcher_finished(struct grammar_matcher *m, const struct grammar_state *from) {
     m->going = m->going == from ? NULL : m->going;
 }

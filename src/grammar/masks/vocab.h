@@ -9,7 +9,7 @@
 #include "grammar/grammar.h"
 
 struct trie_node {
-    uint32_t end;        // one behind the last node below this one
+    uint32_t end;        // one after the last node below this one
     int32_t token;       // that ends here, or -1
     uint32_t rank;       // tokens before this node, in the order of the trie
     uint8_t byte, depth; // depth of the first byte: 1

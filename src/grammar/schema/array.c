@@ -18,14 +18,14 @@ static bool counted(struct schema *s, const struct conj *c, int64_t max) {
         const struct json *v = c->list[i].schema, *rest = json_get(v, "unevaluatedItems");
         bool none = json_num(json_get(v, "minContains"), 1) == 0 && !json_has(v, "maxContains");
         bool different = json_bool(json_get(v, "uniqueItems"), false);
-        any |= (different && (max == BUILD_ENDLESS || max > 1)) ||
-               (json_has(v, "contains_items") && !none);
+        any |=
+            (different && (max == BUILD_ENDLESS || max > 1)) || (json_has(v, "contains") && !none);
         if (json_has(v, "prefixItems") && json_kind_of(json_get(v, "prefixItems")) != JSON_ARRAY)
             schema_fail(s, ERR_FORMAT, v, "prefixItems", "it must be an array of schemas");
         for (int64_t k = 0; rest && !json_bool(rest, false) && k < c->count; k++)
-            if (json_has(c->list[k].schema, "contains_items") && conj_within(c, k, i))
+            if (json_has(c->list[k].schema, "contains") && conj_within(c, k, i))
                 schema_fail(s, ERR_UNSUPPORTED, v, "unevaluatedItems",
-                            "beside contains_items it is not supported");
+                            "beside contains it is not supported");
     }
     return any;
 }
@@ -109,7 +109,7 @@ void schema_item(struct schema *s, const struct conj *c, int64_t place, struct c
     }
 }
 
-// Arrays under contains_items and uniqueItems: items are counted, by rules for "what comes behind
+// Arrays under contains and uniqueItems: items are counted, by rules for "what comes after
 // so many items, of which so many count".
 
 enum { MOST_RULES = 65536, SETS = 8, COUNTED = 1024 };
@@ -138,13 +138,13 @@ static uint32_t count_item(struct counted *o, bool first, uint32_t item, uint32_
     return build_seq(o->s->b, (uint32_t[]){first ? o->space : o->comma, item, rest}, 3);
 }
 
-// ---- contains_items
+// ---- contains
 
 static int64_t next_count(int64_t n, int64_t least, int64_t most) {
     return min_i64(n + 1, most == BUILD_ENDLESS ? least : most);
 }
 
-static uint32_t behind(struct counted *o, int64_t items, int64_t counted) {
+static uint32_t after_counted(struct counted *o, int64_t items, int64_t counted) {
     uint32_t x = items >= o->min && counted >= o->least ? BUILD_EMPTY : BUILD_NEVER;
     int64_t next = next_count(items, max_i64(o->min, 1), o->max); // the first is told from others
     if (o->max != BUILD_ENDLESS && items >= o->max)
@@ -178,7 +178,7 @@ static uint32_t write_counted_rules(struct counted *o,
 }
 
 static uint32_t contains_items(struct counted *o, const struct conj *c, const struct json *v) {
-    const struct json *what = json_get(v, "contains_items"), *no;
+    const struct json *what = json_get(v, "contains"), *no;
     struct conj with = {0}, without = {0};
     struct conj own = {.list = &(struct member){.schema = v}, .count = 1};
     o->least = schema_count(o->s, &own, "minContains", true, 1);
@@ -194,13 +194,13 @@ static uint32_t contains_items(struct counted *o, const struct conj *c, const st
     o->item = schema_rule(o->s, &without);
     o->n_items = (o->max == BUILD_ENDLESS ? max_i64(o->min, 1) : o->max) + 1;
     o->n_counted = (o->most == BUILD_ENDLESS ? o->least : o->most) + 1;
-    return write_counted_rules(o, behind, o->n_items, o->n_counted);
+    return write_counted_rules(o, after_counted, o->n_items, o->n_counted);
 }
 
 // ---- uniqueItems
 
 // a: the values that came already, as bits.
-static uint32_t behind_set(struct counted *o, int64_t a, int64_t b) {
+static uint32_t after_set(struct counted *o, int64_t a, int64_t b) {
     int64_t n = __builtin_popcountll((uint64_t)a);
     uint32_t x = n >= o->min ? BUILD_EMPTY : BUILD_NEVER;
     (void)b;
@@ -212,8 +212,8 @@ static uint32_t behind_set(struct counted *o, int64_t a, int64_t b) {
     return x;
 }
 
-// Values from a on, in their order, behind b of them.
-static uint32_t behind_value(struct counted *o, int64_t a, int64_t b) {
+// Values from a on, in their order, after b of them.
+static uint32_t after_value(struct counted *o, int64_t a, int64_t b) {
     if (a == o->n_values || (o->max != BUILD_ENDLESS && b >= o->max))
         return b >= o->min ? BUILD_EMPTY : BUILD_NEVER;
     int64_t next = min_i64(b + 1, o->n_counted - 1);
@@ -273,14 +273,14 @@ static uint32_t unique_items(struct counted *o, const struct conj *c, const stru
                            "it is supported beside items with an enum of at most 1,024 values, or "
                            "a maxItems of 1");
     if (o->n_values <= SETS)
-        return write_counted_rules(o, behind_set, INT64_C(1) << o->n_values, 1);
+        return write_counted_rules(o, after_set, INT64_C(1) << o->n_values, 1);
     o->n_counted =
         min_i64(max_i64(o->max == BUILD_ENDLESS ? 0 : o->max, max_i64(o->min, 1)), o->n_values) + 1;
     if (o->min > o->n_values)
         return BUILD_NEVER;
     if (o->max >= o->n_values)
         o->max = BUILD_ENDLESS;
-    return write_counted_rules(o, behind_value, o->n_values + 1, o->n_counted);
+    return write_counted_rules(o, after_value, o->n_values + 1, o->n_counted);
 }
 
 uint32_t schema_counted(struct schema *s, const struct conj *c, int64_t min, int64_t max) {
@@ -290,9 +290,9 @@ uint32_t schema_counted(struct schema *s, const struct conj *c, int64_t min, int
         const struct json *v = c->list[i].schema;
         bool none = json_num(json_get(v, "minContains"), 1) == 0 && !json_has(v, "maxContains");
         places |= json_has(v, "prefixItems") || json_kind_of(json_get(v, "items")) == JSON_ARRAY;
-        if (json_has(v, "contains_items") && !none) {
+        if (json_has(v, "contains") && !none) {
             if (with)
-                return schema_fail(s, ERR_UNSUPPORTED, v, "contains_items",
+                return schema_fail(s, ERR_UNSUPPORTED, v, "contains",
                                    "more than one at one place are not supported");
             with = v;
         }
@@ -300,7 +300,7 @@ uint32_t schema_counted(struct schema *s, const struct conj *c, int64_t min, int
             different = v;
     }
     if (with && (places || different))
-        return schema_fail(s, ERR_UNSUPPORTED, with, "contains_items",
+        return schema_fail(s, ERR_UNSUPPORTED, with, "contains",
                            "beside prefixItems and uniqueItems it is not supported");
     if (places)
         return schema_fail(s, ERR_UNSUPPORTED, different, "uniqueItems",

@@ -60,7 +60,7 @@ static void percent(struct str *out, const char *s) {
     }
 }
 
-// The child that the next part of a pointer names; *p goes on to the '/' behind it, or the end.
+// The child that the next part of a pointer names; *p goes on to the '/' after it, or the end.
 static const struct json *child(const struct json *at, const char **p, struct str *name) {
     str_clear(name);
     str_puts(name, "");

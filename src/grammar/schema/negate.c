@@ -404,7 +404,7 @@ void schema_negate(struct schema *s, struct json_writer *w, const struct json *v
 }
 
 // Schemas that say in other words what not, if, dependentRequired and dependentSchemas ask for:
-// choices between schemas, so that nothing behind them knows these keywords. Each is made once.
+// choices between schemas, so that nothing after them knows these keywords. Each is made once.
 
 enum { MOST_BYTES = 8 << 20, MOST_DEPENDENT = 10 };
 

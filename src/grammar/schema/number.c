@@ -102,13 +102,13 @@ bool schema_number_ok(const struct conj *c, const struct json *v) {
 
 // ---- digits
 
-// A bound: the digits of its whole part, and those behind the point.
+// A bound: the digits of its whole part, and those after the point.
 struct limit {
     char whole[24], part[24];
     int n; // digits of the whole part
 };
 
-// Where a text has come to: digits of the whole part (0 .. DIGITS), or DIGITS + 1 and those behind
+// Where a text has come to: digits of the whole part (0 .. DIGITS), or DIGITS + 1 and those after
 // the point; what they leave; how they compare with as many digits of the bounds.
 struct at {
     int place;
@@ -120,7 +120,7 @@ struct digits {
     struct build *b;
     struct graph g;
     int64_t multiple;
-    int point; // digits behind the point
+    int point; // digits after the point
     struct limit lo, hi;
     uint32_t *seen; // [place][rest][lo][hi]: node + 2; 1: leads nowhere; 0: not yet known
 };
@@ -153,15 +153,15 @@ static bool may_end(const struct digits *d, const struct at *a) {
 
 static uint32_t digits_from(struct digits *d, const struct at *a);
 
-// Behind the point; NO_NODE: it cannot come here.
-static uint32_t behind_point(struct digits *d, const struct at *a) {
+// After the point; NO_NODE: it cannot come here.
+static uint32_t after_point(struct digits *d, const struct at *a) {
     const struct at next = {DIGITS + 1, a->rest, against(&d->lo, a->place, a->lo),
                             against(&d->hi, a->place, a->hi)};
     bool comes = d->point && a->place <= DIGITS && next.lo >= 0 && next.hi <= 0;
     return comes ? digits_from(d, &next) : (uint32_t)NO_NODE;
 }
 
-static uint32_t behind_digit(struct digits *d, const struct at *a, char c) {
+static uint32_t after_digit(struct digits *d, const struct at *a, char c) {
     struct at next = {a->place + 1, (a->rest * 10 + (c - '0')) % d->multiple, a->lo, a->hi};
     const int i = a->place <= DIGITS ? a->place : a->place - DIGITS - 1;
     if (a->place <= DIGITS) {
@@ -195,8 +195,8 @@ static uint32_t digits_from(struct digits *d, const struct at *a) {
     if (d->seen[slot] || !build_work(d->b, 10))
         return d->seen[slot] > 1 ? d->seen[slot] - 2 : (uint32_t)NO_NODE;
     for (char c = '0'; c <= '9'; c++)
-        any |= (to[c - '0'] = behind_digit(d, a, c)) != NO_NODE;
-    any |= (to[10] = behind_point(d, a)) != NO_NODE;
+        any |= (to[c - '0'] = after_digit(d, a, c)) != NO_NODE;
+    any |= (to[10] = after_point(d, a)) != NO_NODE;
     node = any && !d->b->e.code ? graph_node(&d->g, &d->b->e) : (uint32_t)NO_NODE;
     d->seen[slot] = node == NO_NODE ? 1 : node + 2;
     if (node == NO_NODE)
@@ -213,10 +213,10 @@ static uint32_t digits_from(struct digits *d, const struct at *a) {
     return node;
 }
 
-// Behind a first digit 0 no other one may follow.
+// After a first digit 0 no other one may follow.
 static void from_zero(struct digits *d) {
     const struct at a = {1, 0, order('0', d->lo.whole[0]), order('0', d->hi.whole[0])};
-    uint32_t point = behind_point(d, &a);
+    uint32_t point = after_point(d, &a);
     if (point == NO_NODE && !may_end(d, &a))
         return;
     uint32_t zero = graph_node(&d->g, &d->b->e);
@@ -227,7 +227,7 @@ static void from_zero(struct digits *d) {
     digit_edge(d, 0, zero, '0', '0');
 }
 
-// The multiples from lo to hi, 0 <= lo <= hi, without a sign; the last `point` digits stand behind
+// The multiples from lo to hi, 0 <= lo <= hi, without a sign; the last `point` digits stand after
 // a point.
 static uint32_t multiples(struct build *b, int64_t lo, int64_t hi, int64_t multiple, int point) {
     struct digits d = {.b = b, .g = {.work = b->work}, .multiple = multiple, .point = point};
@@ -242,7 +242,7 @@ static uint32_t multiples(struct build *b, int64_t lo, int64_t hi, int64_t multi
     if (graph_node(&d.g, &b->e) != NO_NODE) {
         from_zero(&d);
         for (char c = '1'; c <= '9'; c++)
-            digit_edge(&d, 0, behind_digit(&d, &start, c), c, c);
+            digit_edge(&d, 0, after_digit(&d, &start, c), c, c);
     }
     free(d.seen);
     return build_graph(b, &d.g);
@@ -307,7 +307,7 @@ static bool within(const struct bounds *x, double v) {
     return v >= x->min && v <= x->max && !(x->above && v == x->min) && !(x->below && v == x->max);
 }
 
-// Numbers with k digits behind the point, as whole numbers of parts; `multiple` is in parts of
+// Numbers with k digits after the point, as whole numbers of parts; `multiple` is in parts of
 // 10^-places, and at least one of these.
 static uint32_t with_places(struct build *b, const struct bounds *x, int k, int64_t multiple,
                             int places) {

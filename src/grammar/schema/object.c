@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects of a schema. Declared properties come in their order, each once; behind them come others,
+// Objects of a schema. Declared properties come in their order, each once; after them come others,
 // where they are allowed: names that match patterns, and names that nothing declares. A rule stands
 // for "the properties from this one on", so that optional ones cost one rule each.
 #include <stdlib.h>

@@ -43,7 +43,7 @@ struct open_rule {
 
 // Schemas that say in choices what a keyword asks for.
 enum schema_words {
-    WORDS_NOT,       // of the schema behind `not`
+    WORDS_NOT,       // of the schema after `not`
     WORDS_IF,        // of one with if, then and else
     WORDS_DEPENDENT, // of one with dependentRequired, dependentSchemas, dependencies
     WORDS_TAG,       // of an alternative that a property tells from the others: it must be there
@@ -136,7 +136,7 @@ uint32_t schema_array(struct schema *s, const struct conj *c);
 uint32_t schema_counted(struct schema *s, const struct conj *c, int64_t min, int64_t max);
 const struct json *schema_prefix(const struct json *v); // items by their place, or NULL
 const struct json *schema_others(const struct json *v); // the schema of the others, or NULL
-// What the item at a place must be; behind all prefixes when it is -1. To be finished, or made a
+// What the item at a place must be; after all prefixes when it is -1. To be finished, or made a
 // rule.
 void schema_item(struct schema *s, const struct conj *c, int64_t place, struct conj *item);
 uint32_t schema_object(struct schema *s, const struct conj *c);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strings of a schema: lengths, match_patterns and formats. Without a pattern a string may use
+// Strings of a schema: lengths, patterns and formats. Without a pattern a string may use
 // every escape of JSON; with one, characters are escaped only where they must be, so that the
 // pattern can be read as bytes.
 #include <stdlib.h>
@@ -76,7 +76,7 @@ uint32_t schema_text(struct schema *s) {
     return build_class(s->b, any, 1, BUILD_JSON);
 }
 
-// What all match_patterns and formats say of the text between the quotes, if there are *any.
+// What all patterns and formats say of the text between the quotes, if there are *any.
 static uint32_t match_patterns(struct schema *s, const struct conj *c, bool *any) {
     uint32_t x = BUILD_EMPTY;
     for (int64_t i = 0; i < c->count && !s->b->e.code; i++) {
@@ -207,7 +207,7 @@ uint32_t schema_string(struct schema *s, const struct conj *c) {
 }
 
 // Strings of a schema that stand between marks, as calls of tools write them: the text itself,
-// bare_without quotes and escapes, which does not hold the closing mark. Where another type may
+// without quotes and escapes, which does not hold the closing mark. Where another type may
 // stand there too, what would be read as that type is no string.
 
 enum { BARE_LONG = 1024 }; // of a string with a pattern and a greatest length

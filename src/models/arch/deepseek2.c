@@ -4,38 +4,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "models/model_impl.h"
+#include "models/decoder.h"
 #include "models/params.h"
 
 #define ARCH "deepseek2"
 
-static const char *const names[] = {"token_embd.weight", "output_norm.weight", "output.weight",
-                                    NULL};
-static const char *const layer_names[] = {"attn_norm.weight",
-                                          "attn_q.weight",
-                                          "attn_q_a.weight",
-                                          "attn_q_a_norm.weight",
-                                          "attn_q_b.weight",
-                                          "attn_kv_a_mqa.weight",
-                                          "attn_kv_a_norm.weight",
-                                          "attn_kv_b.weight",
-                                          "attn_k_b.weight",
-                                          "attn_v_b.weight",
-                                          "attn_output.weight",
-                                          "ffn_norm.weight",
-                                          "ffn_gate.weight",
-                                          "ffn_up.weight",
-                                          "ffn_down.weight",
-                                          "ffn_gate_inp.weight",
-                                          "exp_probs_b.bias",
-                                          "ffn_gate_exps.weight",
-                                          "ffn_up_exps.weight",
-                                          "ffn_down_exps.weight",
-                                          "ffn_gate_up_exps.weight",
-                                          "ffn_gate_shexp.weight",
-                                          "ffn_up_shexp.weight",
-                                          "ffn_down_shexp.weight",
-                                          NULL};
+static const char names[] = "token_embd.weight output_norm.weight output.weight";
+static const char layer_names[] =
+    "attn_norm.weight attn_q.weight attn_q_a.weight attn_q_a_norm.weight attn_q_b.weight "
+    "attn_kv_a_mqa.weight attn_kv_a_norm.weight attn_kv_b.weight attn_k_b.weight "
+    "attn_v_b.weight attn_output.weight ffn_norm.weight ffn_gate.weight ffn_up.weight "
+    "ffn_down.weight ffn_gate_inp.weight exp_probs_b.bias ffn_gate_exps.weight "
+    "ffn_up_exps.weight ffn_down_exps.weight ffn_gate_up_exps.weight "
+    "ffn_gate_shexp.weight ffn_up_shexp.weight ffn_down_shexp.weight";
 
 // Widths of heads. Newer files say of what is stored how wide it is and name the heads' own widths
 // *_mla; older ones have the latter only.
@@ -155,76 +136,17 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     return rc;
 }
 
-static int load_layer(struct model *m, int i, struct err *e) {
-    const struct model_params *p = &m->params;
-    struct layer *y = &m->layers[i];
-    struct load *l = &m->load;
-    char name[LOAD_NAME];
-    y->full = true;
-    y->index = i;
-    int rc = load_floats(l, load_name(name, i, "attn_norm.weight"), p->dim, 1, &y->mixer_norm, e);
-    if (!rc)
-        rc = load_floats(l, load_name(name, i, "ffn_norm.weight"), p->dim, 1, &y->ffn_norm, e);
-    if (!rc)
-        rc = mla_load(&y->mla, &p->mla, l, i, e);
-    if (rc)
-        return rc;
-    return i < p->moe.lead ? mlp_load(&y->mlp, p->dim, p->ffn, l, i, e)
-                           : moe_load(&y->moe, &p->moe, p->dim, l, i, e);
-}
-
-static int load_all(struct model *m, const struct gguf *g, struct err *e) {
+static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
     (void)g;
-    const struct model_params *p = &m->params;
-    struct kv_shape kv = mla_kv(&p->mla, p->n_layers, m->options.codec_k, m->options.codec_v);
-    int group; // 0, which is in all layers
-    m->layers = calloc((size_t)p->n_layers, sizeof *m->layers);
-    if (!m->layers)
-        return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
-    int rc = model_add_group(m, &kv, 0, &group, e);
-    if (!rc)
-        rc = mla_check(m->x, &p->mla, &m->groups[0].layout, model_choice(m), e);
-    if (!rc)
-        rc = moe_check(m->x, e);
-    if (!rc)
-        rc = model_load_ends(m, e);
-    for (int i = 0; !rc && i < p->n_layers; i++)
-        rc = load_layer(m, i, e);
-    return rc;
+    (void)e;
+    for (int i = 0; i < m->params.n_layers; i++)
+        m->layers[i] = (struct layer){.full = true, .index = i};
+    return 0;
 }
 
-static int load_buffers(struct model *m, int64_t rows, struct err *e) {
-    return mla_buffers_load(&m->ws.mla, &m->params.mla, rows, &m->load, e);
-}
-
-static void forward(struct model *m, const struct pass *p) {
-    const struct ops *ops = exec_ops(m->x);
-    const struct model_params *q = &m->params;
-    const struct model_group *g = &m->groups[0];
-    int64_t n = p->rows.n;
-    struct mla_call c = {.ranks = &m->ranks,
-                         .shape = &q->mla,
-                         .buf = &m->ws.mla,
-                         .rows = &p->rows,
-                         .layout = &g->layout,
-                         .store = g->store,
-                         .views = g->views,
-                         .choice = model_choice(m),
-                         .in = m->ws.act_d,
-                         .h = m->ws.h};
-    for (int i = 0; i < q->n_layers; i++) {
-        const struct layer *y = &m->layers[i];
-        c.block = &y->mla;
-        c.layer = y->index;
-        ops->norm_to_act(m->x, m->ws.h, y->mixer_norm, q->eps, n, q->dim, m->ws.act_d);
-        mla_run(m->x, &c);
-        ops->norm_to_act(m->x, m->ws.h, y->ffn_norm, q->eps, n, q->dim, m->ws.act_d);
-        if (i < q->moe.lead)
-            mlp_run(m->x, &m->ranks, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);
-        else
-            model_run_experts(m, y, n);
-        model_tap(m, i, n);
-    }
-}
-
-const struct model_desc arch_deepseek2 = {ARCH, read_params, load_all, load_buffers, forward};
+const struct model_desc arch_deepseek2 = {.arch = ARCH,
+                                          .params = read_params,
+                                          .place = place_layers,
+                                          .load = decoder_load,
+                                          .buffers = decoder_buffers,
+                                          .forward = decoder_forward};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gemma 4 (31B, 26B-A4B with experts beside each dense block, the E models with embeddings of each
 // layer): layers with a window and full ones, which have heads of another size; norms before and
-// behind each block; attention without a scale; GELU. Format: docs/models.md.
+// after each block; attention without a scale; GELU. Format: docs/models.md.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/model_impl.h"
+#include "models/decoder.h"
 #include "models/params.h"
 
 #define ARCH "gemma4"
@@ -116,44 +116,18 @@ static int read_sizes(struct model_params *p, const struct gguf *g, struct err *
     return 0;
 }
 
-static const char *const names[] = {"token_embd.weight",
-                                    "output_norm.weight",
-                                    "output.weight",
-                                    "rope_freqs.weight",
-                                    "per_layer_token_embd.weight",
-                                    "per_layer_model_proj.weight",
-                                    "per_layer_proj_norm.weight",
-                                    NULL};
-static const char *const layer_names[] = {"attn_norm.weight",
-                                          "attn_q.weight",
-                                          "attn_k.weight",
-                                          "attn_v.weight",
-                                          "attn_qkv.weight",
-                                          "attn_output.weight",
-                                          "attn_q_norm.weight",
-                                          "attn_k_norm.weight",
-                                          "ffn_norm.weight",
-                                          "ffn_gate.weight",
-                                          "ffn_up.weight",
-                                          "ffn_down.weight",
-                                          "post_ffw_norm.weight",
-                                          "inp_gate.weight",
-                                          "proj.weight",
-                                          "post_norm.weight",
-                                          "rope_freqs.weight",
-                                          "post_attention_norm.weight",
-                                          "layer_output_scale.weight",
-                                          "ffn_gate_inp.weight",
-                                          "ffn_gate_inp.scale",
-                                          "pre_ffw_norm_2.weight",
-                                          "post_ffw_norm_1.weight",
-                                          "post_ffw_norm_2.weight",
-                                          "ffn_gate_exps.weight",
-                                          "ffn_up_exps.weight",
-                                          "ffn_gate_up_exps.weight",
-                                          "ffn_down_exps.weight",
-                                          "ffn_down_exps.scale",
-                                          NULL};
+static const char names[] =
+    "token_embd.weight output_norm.weight output.weight rope_freqs.weight "
+    "per_layer_token_embd.weight per_layer_model_proj.weight per_layer_proj_norm.weight";
+static const char layer_names[] =
+    "attn_norm.weight attn_q.weight attn_k.weight attn_v.weight attn_qkv.weight "
+    "attn_output.weight attn_q_norm.weight attn_k_norm.weight ffn_norm.weight "
+    "ffn_gate.weight ffn_up.weight ffn_down.weight post_ffw_norm.weight inp_gate.weight "
+    "proj.weight post_norm.weight rope_freqs.weight post_attention_norm.weight "
+    "layer_output_scale.weight ffn_gate_inp.weight ffn_gate_inp.scale "
+    "pre_ffw_norm_2.weight post_ffw_norm_1.weight post_ffw_norm_2.weight "
+    "ffn_gate_exps.weight ffn_up_exps.weight ffn_gate_up_exps.weight "
+    "ffn_down_exps.weight ffn_down_exps.scale";
 
 static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
@@ -183,9 +157,8 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     return rc ? rc : params_read_vocab(p, g, e);
 }
 
-static struct attention_shape shape_of(const struct model *m, const struct layer *y) {
+static struct attention_shape shape_of(const struct model *m, bool windowed) {
     const struct model_params *p = &m->params;
-    bool windowed = m->groups[y->group].window > 0;
     struct attention_shape s = {.dim = p->dim,
                                 .n_heads = p->n_heads,
                                 .n_kv = windowed ? p->window.n_kv : p->n_kv,
@@ -193,9 +166,7 @@ static struct attention_shape shape_of(const struct model *m, const struct layer
                                 .rope = windowed ? p->window.rope : p->rope,
                                 .eps = p->eps,
                                 .scale = p->attn_scale,
-                                .v_norm = true,
-                                .v_is_k = y->v_is_k,
-                                .borrows = y->borrows};
+                                .v_norm = true};
     if (!windowed)
         s.rope.factors = m->rope_factors;
     return s;
@@ -210,58 +181,29 @@ static struct ple_shape ple_shape_of(const struct model_params *p) {
 // last one of its kind that does not.
 static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
     const struct model_params *p = &m->params;
-    int count[2] = {0, 0}, rc = 0;
+    int count[2] = {0, 0}, rc = decoder_load_factors(m, g, e);
     for (int i = 0; !rc && i < p->n_layers; i++) {
         struct layer *y = &m->layers[i];
         char name[LOAD_NAME];
-        bool windowed = false;
-        rc = params_is_windowed(p, g, PERIOD, false, i, &windowed, e);
+        rc = params_is_windowed(p, g, PERIOD, false, i, &y->windowed, e);
         y->full = true;
-        y->group = windowed ? 0 : 1;
-        y->borrows = i >= p->n_layers - p->borrowing;
-        y->v_is_k = !y->borrows && !gguf_tensor(g, load_name(name, i, "attn_v.weight")) &&
-                    !gguf_tensor(g, load_name(name, i, "attn_qkv.weight"));
-        if (!rc && y->v_is_k && windowed)
+        y->group = y->windowed ? 0 : 1;
+        y->shape = shape_of(m, y->windowed);
+        y->shape.borrows = i >= p->n_layers - p->borrowing;
+        y->shape.v_is_k = !y->shape.borrows &&
+                          !gguf_tensor(g, load_name(name, i, "attn_v.weight")) &&
+                          !gguf_tensor(g, load_name(name, i, "attn_qkv.weight"));
+        if (!rc && y->shape.v_is_k && y->windowed)
             rc = err_set(e, ERR_MISMATCH,
                          "tensor %s is missing; the file is incomplete, since only full layers' "
                          "values are their keys",
                          load_name(name, i, "attn_v.weight"));
-        if (!rc && y->borrows && !count[y->group])
+        if (!rc && y->shape.borrows && !count[y->group])
             rc = err_set(e, ERR_FORMAT,
                          "layer %d reads keys of an earlier layer of its kind, of which there is "
                          "none",
                          i);
-        y->index = y->borrows ? count[y->group] - 1 : count[y->group]++;
-    }
-    for (int k = 0; !rc && k < 2; k++) {
-        int group;
-        struct kv_shape kv = {.n_layers = count[k],
-                              .n_heads = k ? p->n_kv : p->window.n_kv,
-                              .dk = k ? p->head_dim : p->window.head_dim,
-                              .dv = k ? p->head_dim : p->window.head_dim,
-                              .codec_k = m->options.codec_k,
-                              .codec_v = m->options.codec_v};
-        rc = model_add_group(m, &kv, k ? 0 : p->window.width, &group, e);
-    }
-    return rc;
-}
-
-static int check_backend(struct model *m, struct err *e) {
-    struct ops_needs needs = {.activation = ACTIVATION_GELU_TANH,
-                              .norm = true,
-                              .scale = true,
-                              .activate = true,
-                              .experts = m->params.moe.experts > 0};
-    int rc = m->x ? exec_takes(m->x, &needs, e) : 0;
-    for (int i = 0; !rc && i < m->params.n_layers; i++) {
-        struct attention_shape shape = shape_of(m, &m->layers[i]);
-        const struct model_group *at = &m->groups[m->layers[i].group];
-        struct attention_call call = {.shape = &shape,
-                                      .layout = &at->layout,
-                                      .mask = ATTEND_PATH,
-                                      .window = at->window,
-                                      .choice = at->window ? NULL : model_choice(m)};
-        rc = attention_check(m->x, &call, e);
+        y->index = y->shape.borrows ? count[y->group] - 1 : count[y->group]++;
     }
     return rc;
 }
@@ -313,14 +255,13 @@ static int load_layer(struct model *m, const struct gguf *g, int i, struct err *
     const struct model_params *p = &m->params;
     struct layer *y = &m->layers[i];
     struct load *l = &m->load;
-    struct attention_shape shape = shape_of(m, y);
     struct ple_shape ple = ple_shape_of(p);
     char name[LOAD_NAME];
     float *scale = NULL;
     int64_t ffn;
     int rc = load_norms(m, i, e);
     if (!rc)
-        rc = attention_load(&y->attention, &shape, l, i, e);
+        rc = attention_load(&y->attention, &y->shape, l, i, e);
     if (!rc)
         rc = meta_of_layer(g, ARCH ".feed_forward_length", p->n_layers, i, PARAMS_MAX_WIDTH, &ffn,
                            e);
@@ -340,12 +281,8 @@ static int load_layer(struct model *m, const struct gguf *g, int i, struct err *
 static int load_buffers(struct model *m, int64_t rows, struct err *e) {
     const struct model_params *p = &m->params;
     struct load *l = &m->load;
-    // Wide enough for layers of both kinds.
-    struct attention_shape wide = {.dim = p->dim, .n_heads = p->n_heads};
-    wide.head_dim = p->head_dim > p->window.head_dim ? p->head_dim : p->window.head_dim;
-    wide.n_kv = p->n_kv > p->window.n_kv ? p->n_kv : p->window.n_kv;
     struct ple_shape ple = ple_shape_of(p);
-    int rc = attention_buffers_load(&m->ws.attention, &wide, rows, l, e);
+    int rc = decoder_buffers(m, rows, e);
     if (!rc)
         rc = load_buffer(l, rows * p->dim, &m->ws.apart, e);
     if (!rc && p->moe.experts)
@@ -358,16 +295,7 @@ static int load_buffers(struct model *m, int64_t rows, struct err *e) {
 static int load_all(struct model *m, const struct gguf *g, struct err *e) {
     const struct model_params *p = &m->params;
     struct ple_shape ple = ple_shape_of(p);
-    m->layers = calloc((size_t)p->n_layers, sizeof *m->layers);
-    if (!m->layers)
-        return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
-    int rc = model_load_factors(m, g, e);
-    if (!rc)
-        rc = place_layers(m, g, e);
-    if (!rc)
-        rc = check_backend(m, e);
-    if (!rc)
-        rc = model_load_ends(m, e);
+    int rc = decoder_begin(m, g, e);
     if (!rc && p->per_layer)
         rc = ple_load(&m->ple, &ple, p->vocab, &m->load, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
@@ -376,7 +304,7 @@ static int load_all(struct model *m, const struct gguf *g, struct err *e) {
 }
 
 // h += norm(apart).
-static void join(struct model *m, const float *norm, int64_t n) {
+static void join_normed(struct model *m, const float *norm, int64_t n) {
     exec_ops(m->x)->norm(m->x, &(struct norm_args){.in = m->ws.apart,
                                                    .w = norm,
                                                    .eps = m->params.eps,
@@ -431,18 +359,16 @@ static void forward(struct model *m, const struct pass *p) {
         ple_begin(m->x, &m->ple, &own, p->rows.token);
     for (int i = 0; i < q->n_layers; i++) {
         const struct layer *y = &m->layers[i];
-        struct attention_shape shape = shape_of(m, y);
-        struct attention_call c = model_attention_call(m, p, y);
-        c.shape = &shape;
+        struct attention_call c = decoder_attention_call(m, p, y);
         c.apart = w->apart;
         ops->norm_to_act(m->x, w->h, y->mixer_norm, q->eps, n, q->dim, w->act_d);
         attention_run(m->x, &c);
-        join(m, y->mixer_out_norm, n);
+        join_normed(m, y->mixer_out_norm, n);
         ops->norm_to_act(m->x, w->h, y->ffn_norm, q->eps, n, q->dim, w->act_d);
         mlp_run_apart(m->x, &m->ranks, &y->mlp, w->act_d, w->act_f, w->apart, n);
         if (q->moe.experts)
             run_experts(m, y, n);
-        join(m, y->ffn_out_norm, n);
+        join_normed(m, y->ffn_out_norm, n);
         if (q->per_layer)
             ple_run(m->x, &y->ple, &own, i);
         if (y->out_scale != 1)
@@ -451,4 +377,11 @@ static void forward(struct model *m, const struct pass *p) {
     }
 }
 
-const struct model_desc arch_gemma4 = {ARCH, read_params, load_all, load_buffers, forward};
+const struct model_desc arch_gemma4 = {
+    .arch = ARCH,
+    .params = read_params,
+    .place = place_layers,
+    .load = load_all,
+    .buffers = load_buffers,
+    .forward = forward,
+    .needs = {.activation = ACTIVATION_GELU_TANH, .norm = true, .scale = true, .activate = true}};

@@ -1,41 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Laguna (XS.2, M.1): full layers and, in XS.2, layers with a window, which have another number of
-// heads and turn otherwise; what comes out of attention is gated by softplus; behind some dense
+// heads and turn otherwise; what comes out of attention is gated by softplus; after some dense
 // layers sigmoids choose experts with a bias of each for the choice alone, beside a shared one.
 // Format: docs/models.md.
 #include <math.h>
 #include <stdlib.h>
 
-#include "models/model_impl.h"
+#include "models/decoder.h"
 #include "models/params.h"
 
 #define ARCH "laguna"
 
-static const char *const names[] = {"token_embd.weight", "output_norm.weight", "output.weight",
-                                    NULL};
-static const char *const layer_names[] = {"attn_norm.weight",
-                                          "attn_q.weight",
-                                          "attn_k.weight",
-                                          "attn_v.weight",
-                                          "attn_qkv.weight",
-                                          "attn_gate.weight",
-                                          "attn_output.weight",
-                                          "attn_q_norm.weight",
-                                          "attn_k_norm.weight",
-                                          "ffn_norm.weight",
-                                          "ffn_gate.weight",
-                                          "ffn_up.weight",
-                                          "ffn_down.weight",
-                                          "ffn_gate_inp.weight",
-                                          "exp_probs_b.bias",
-                                          "ffn_gate_exps.weight",
-                                          "ffn_up_exps.weight",
-                                          "ffn_gate_up_exps.weight",
-                                          "ffn_down_exps.weight",
-                                          "ffn_gate_shexp.weight",
-                                          "ffn_up_shexp.weight",
-                                          "ffn_down_shexp.weight",
-                                          NULL};
+static const char names[] = "token_embd.weight output_norm.weight output.weight";
+static const char layer_names[] =
+    "attn_norm.weight attn_q.weight attn_k.weight attn_v.weight attn_qkv.weight "
+    "attn_gate.weight attn_output.weight attn_q_norm.weight attn_k_norm.weight "
+    "ffn_norm.weight ffn_gate.weight ffn_up.weight ffn_down.weight ffn_gate_inp.weight "
+    "exp_probs_b.bias ffn_gate_exps.weight ffn_up_exps.weight ffn_gate_up_exps.weight "
+    "ffn_down_exps.weight ffn_gate_shexp.weight ffn_up_shexp.weight "
+    "ffn_down_shexp.weight";
 
 enum { PERIOD = 4 }; // the first of each so many layers is full
 
@@ -143,24 +126,11 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     return rc ? rc : params_read_vocab(p, g, e);
 }
 
-// Whether outputs of heads or each of their values have a gate shows in the tensor.
-static struct attention_shape shape_of(const struct model *m, const struct layer *y) {
-    const struct model_params *p = &m->params;
-    bool windowed = y->group > 0;
-    return (struct attention_shape){.dim = p->dim,
-                                    .n_heads = windowed ? p->window.n_heads : p->n_heads,
-                                    .n_kv = p->n_kv,
-                                    .head_dim = p->head_dim,
-                                    .rope = windowed ? p->window.rope : p->rope,
-                                    .eps = p->eps,
-                                    .scale = p->attn_scale,
-                                    .gate_width = y->gate_width};
-}
-
-// Group 0 has the full layers, 1 those with a window.
+// Group 0 has the full layers, 1 those with a window. Whether outputs of heads or each of their
+// values have a gate shows in the tensor.
 static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
     const struct model_params *p = &m->params;
-    int count[2] = {0, 0}, rc = 0, group;
+    int count[2] = {0, 0}, rc = 0;
     for (int i = 0; !rc && i < p->n_layers; i++) {
         struct layer *y = &m->layers[i];
         char name[LOAD_NAME];
@@ -168,102 +138,26 @@ static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
         rc = is_windowed(g, p, i, &windowed, e);
         const struct tensor *gate = gguf_tensor(g, load_name(name, i, "attn_gate.weight"));
         y->full = true;
+        y->windowed = windowed;
         y->group = windowed;
         y->index = count[windowed]++;
-        y->gate_width = 1;
-        if (gate && gate->ne[1] != shape_of(m, y).n_heads)
-            y->gate_width = p->head_dim; // or the shape is refused when it is loaded
-    }
-    for (int k = 0; !rc && k < 2 && count[k]; k++) {
-        struct kv_shape kv = {.n_layers = count[k],
-                              .n_heads = p->n_kv,
-                              .dk = p->head_dim,
-                              .dv = p->head_dim,
-                              .codec_k = m->options.codec_k,
-                              .codec_v = m->options.codec_v};
-        rc = model_add_group(m, &kv, k ? p->window.width : 0, &group, e);
+        y->shape = (struct attention_shape){.dim = p->dim,
+                                            .n_heads = windowed ? p->window.n_heads : p->n_heads,
+                                            .n_kv = p->n_kv,
+                                            .head_dim = p->head_dim,
+                                            .rope = windowed ? p->window.rope : p->rope,
+                                            .eps = p->eps,
+                                            .scale = p->attn_scale,
+                                            .gate_width = 1};
+        if (gate && gate->ne[1] != y->shape.n_heads)
+            y->shape.gate_width = p->head_dim; // or the shape is refused when it is loaded
     }
     return rc;
 }
 
-static int check_backend(struct model *m, struct err *e) {
-    const struct ops_needs needs = {.scale = m->params.moe.logit_cap > 0, .experts = true};
-    int rc = exec_takes(m->x, &needs, e);
-    for (int i = 0; !rc && i < m->params.n_layers; i++) {
-        struct attention_shape shape = shape_of(m, &m->layers[i]);
-        const struct model_group *at = &m->groups[m->layers[i].group];
-        struct attention_call call = {.shape = &shape,
-                                      .layout = &at->layout,
-                                      .mask = ATTEND_PATH,
-                                      .window = at->window,
-                                      .choice = at->window ? NULL : model_choice(m)};
-        rc = attention_check(m->x, &call, e);
-    }
-    return rc;
-}
-
-static int load_layer(struct model *m, int i, struct err *e) {
-    const struct model_params *p = &m->params;
-    struct layer *y = &m->layers[i];
-    struct load *l = &m->load;
-    struct attention_shape shape = shape_of(m, y);
-    char name[LOAD_NAME];
-    int rc = load_floats(l, load_name(name, i, "attn_norm.weight"), p->dim, 1, &y->mixer_norm, e);
-    if (!rc)
-        rc = load_floats(l, load_name(name, i, "ffn_norm.weight"), p->dim, 1, &y->ffn_norm, e);
-    if (!rc)
-        rc = attention_load(&y->attention, &shape, l, i, e);
-    if (rc)
-        return rc;
-    return i >= p->moe.lead ? moe_load(&y->moe, &p->moe, p->dim, l, i, e)
-                            : mlp_load(&y->mlp, p->dim, p->ffn, l, i, e);
-}
-
-static int load_all(struct model *m, const struct gguf *g, struct err *e) {
-    const struct model_params *p = &m->params;
-    m->layers = calloc((size_t)p->n_layers, sizeof *m->layers);
-    if (!m->layers)
-        return err_set(e, ERR_MEMORY, "no memory for %d layers", p->n_layers);
-    int rc = place_layers(m, g, e);
-    if (!rc)
-        rc = check_backend(m, e);
-    if (!rc)
-        rc = model_load_ends(m, e);
-    for (int i = 0; !rc && i < p->n_layers; i++)
-        rc = load_layer(m, i, e);
-    return rc;
-}
-
-// Wide enough for layers of both kinds.
-static int load_buffers(struct model *m, int64_t rows, struct err *e) {
-    const struct model_params *p = &m->params;
-    struct attention_shape wide = {.dim = p->dim, .n_kv = p->n_kv, .head_dim = p->head_dim};
-    for (int i = 0; i < p->n_layers; i++) {
-        struct attention_shape s = shape_of(m, &m->layers[i]);
-        wide.n_heads = s.n_heads > wide.n_heads ? s.n_heads : wide.n_heads;
-        wide.gate_width = s.gate_width > wide.gate_width ? s.gate_width : wide.gate_width;
-    }
-    return attention_buffers_load(&m->ws.attention, &wide, rows, &m->load, e);
-}
-
-static void forward(struct model *m, const struct pass *p) {
-    const struct ops *ops = exec_ops(m->x);
-    const struct model_params *q = &m->params;
-    int64_t n = p->rows.n;
-    for (int i = 0; i < q->n_layers; i++) {
-        const struct layer *y = &m->layers[i];
-        struct attention_shape shape = shape_of(m, y);
-        struct attention_call c = model_attention_call(m, p, y);
-        c.shape = &shape;
-        ops->norm_to_act(m->x, m->ws.h, y->mixer_norm, q->eps, n, q->dim, m->ws.act_d);
-        attention_run(m->x, &c);
-        ops->norm_to_act(m->x, m->ws.h, y->ffn_norm, q->eps, n, q->dim, m->ws.act_d);
-        if (i >= q->moe.lead)
-            model_run_experts(m, y, n);
-        else
-            mlp_run(m->x, &m->ranks, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);
-        model_tap(m, i, n);
-    }
-}
-
-const struct model_desc arch_laguna = {ARCH, read_params, load_all, load_buffers, forward};
+const struct model_desc arch_laguna = {.arch = ARCH,
+                                       .params = read_params,
+                                       .place = place_layers,
+                                       .load = decoder_load,
+                                       .buffers = decoder_buffers,
+                                       .forward = decoder_forward};

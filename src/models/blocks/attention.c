@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention as three ops and two matrix products. The gate of each head lies behind its query in
+// Attention as three ops and two matrix products. The gate of each head lies after its query in
 // the projection's output and is read there by attend, or has a projection of its own.
 #include "models/blocks/attention.h"
 
@@ -26,7 +26,7 @@ static int load_qkv(struct attention_block *b, const struct attention_shape *s, 
     return rc;
 }
 
-// Biases of a fused projection lie one behind the other, as its rows do.
+// Biases of a fused projection lie one after the other, as its rows do.
 static int load_qkv_bias(struct attention_block *b, const struct attention_shape *s, struct load *l,
                          int i, struct err *e) {
     char name[LOAD_NAME];
@@ -167,10 +167,11 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     at.q = b->q_rot;
     at.gate = s->gated ? b->q + s->head_dim : s->gate_width ? b->gate : NULL;
     ops->attend(x, &at, c->rows);
-    if (c->apart)
-        linear_reduce_to(c->ranks, x, c->block->wo, c->block->out_bias, b->out, n, c->apart);
-    else
-        linear_reduce(c->ranks, x, c->block->wo, c->block->out_bias, b->out, n, c->h);
+    const struct linear_job out = {.w = c->block->wo,
+                                   .out = c->apart ? c->apart : c->h,
+                                   .add = !c->apart,
+                                   .bias = c->block->out_bias};
+    linear_reduce(c->ranks, x, &out, b->out, n);
 }
 
 void attention_store_jobs(const struct attention_call *c, struct linear_job jobs[2]) {

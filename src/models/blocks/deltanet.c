@@ -196,5 +196,6 @@ void deltanet_run(struct exec *x, const struct deltanet_call *c) {
                                    .dv = c->shape.dv,
                                    .out = b->out};
     ops->gated_norm_to_act(x, &norm);
-    linear_reduce(c->ranks, x, c->block->out, NULL, b->out, n, c->h);
+    const struct linear_job out = {.w = c->block->out, .out = c->h, .add = true};
+    linear_reduce(c->ranks, x, &out, b->out, n);
 }

@@ -1,12 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Router and gate of the shared expert read the same rows, so they are one job. Entries of all rows
-// go through the experts together, which reads each chosen expert once.
+// The dense block, then experts: router and gate of the shared expert read the same rows, so they
+// are one job. Entries of all rows go through the experts together, which reads each chosen expert
+// once.
 #include "models/blocks/feed_forward.h"
 
 #include "formats/quant/quant.h"
 
-int moe_check(const struct exec *x, struct err *e) {
-    return exec_takes(x, &(struct ops_needs){.experts = true}, e);
+// Gate and up may differ in type, so they stay two matrices.
+int mlp_load(struct mlp_block *b, int64_t dim, int64_t ffn, struct load *l, int i, struct err *e) {
+    char name[LOAD_NAME];
+    int rc = load_weight(l, load_name(name, i, "ffn_gate.weight"), dim, ffn, &b->gate, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "ffn_up.weight"), dim, ffn, &b->up, e);
+    if (!rc)
+        rc = load_weight(l, load_name(name, i, "ffn_down.weight"), ffn, dim, &b->down, e);
+    return rc;
+}
+
+static void run_mlp(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
+                    const struct act *in, struct act *mid, int64_t n, struct linear_job down) {
+    const struct gate_up both = {.gate = b->gate, .up = b->up, .activation = b->activation};
+    exec_ops(x)->linear_gate_up(x, &both, in, n, mid);
+    down.w = b->down;
+    linear_reduce(ranks, x, &down, mid, n);
+}
+
+void mlp_run(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
+             const struct act *in, struct act *mid, float *h, int64_t n) {
+    run_mlp(x, ranks, b, in, mid, n, (struct linear_job){.out = h, .add = true});
+}
+
+void mlp_run_apart(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
+                   const struct act *in, struct act *mid, float *out, int64_t n) {
+    run_mlp(x, ranks, b, in, mid, n, (struct linear_job){.out = out});
 }
 
 static int load_biases(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l,
@@ -45,7 +71,7 @@ static int load_shared(struct moe_block *b, const struct moe_shape *s, int64_t d
     return rc;
 }
 
-// Gate and up of each expert, as two tensors or as one with the rows of up behind those of gate.
+// Gate and up of each expert, as two tensors or as one with the rows of up after those of gate.
 static int load_gate_up(struct moe_block *b, const struct load_experts *s, struct load *l, int i,
                         struct err *e) {
     char name[LOAD_NAME];
@@ -60,7 +86,7 @@ static int load_gate_up(struct moe_block *b, const struct load_experts *s, struc
 }
 
 // Shapes and types of the three matrices, for who keeps experts. What is missing or of a type that
-// nobody reads is told by those that load it.
+// cannot be read is told by those that load it.
 static int begin_experts(struct load *l, const struct moe_shape *s, int64_t dim, int i,
                          struct err *e) {
     static const char *const names[2][EXPERT_PARTS] = {
@@ -140,7 +166,34 @@ int moe_buffers_load(struct moe_buffers *b, const struct moe_shape *s, int64_t d
     return rc ? rc : load_ids(l, n, &b->gate_id, e);
 }
 
-// The ops of a layer. shared: what is in *shared, or NULL.
+// The ops of the shared expert.
+static void fill_shared(const struct moe_call *c, struct moe_shared_args *shared) {
+    const struct moe_buffers *b = c->buf;
+    const struct mlp_block *m = &c->block->shared;
+    *shared = (struct moe_shared_args){.both = {.gate = m->gate, .up = m->up}, .mid = c->mid};
+    shared->down = (struct linear_job){.w = m->down, .out = c->h, .add = true};
+    shared->sum.in = b->shared; // where an op may keep it until it is added
+    if (!c->shape->shared_gate)
+        return;
+    shared->down = (struct linear_job){.w = m->down, .out = b->shared};
+    shared->gate = (struct moe_route_args){.logits = b->gate,
+                                           .n = c->n,
+                                           .experts = 1,
+                                           .used = 1,
+                                           .score = ROUTE_SIGMOID,
+                                           .scale = 1,
+                                           .ids = b->gate_id,
+                                           .weights = b->gate_weight};
+    shared->sum = (struct moe_combine_args){.in = b->shared,
+                                            .weights = b->gate_weight,
+                                            .n = c->n,
+                                            .m = c->dim,
+                                            .used = 1,
+                                            .out = c->h,
+                                            .add = true};
+}
+
+// The ops of a layer; shared: room for those of a shared expert.
 static void fill_layer(const struct moe_call *c, struct moe_layer_args *a,
                        struct moe_shared_args *shared) {
     const struct moe_shape *s = c->shape;
@@ -184,29 +237,8 @@ static void fill_layer(const struct moe_call *c, struct moe_layer_args *a,
                                        .used = s->used,
                                        .out = c->apart ? c->apart : c->h,
                                        .add = !c->apart};
+    fill_shared(c, shared);
     a->shared = s->shared ? shared : NULL;
-    const struct mlp_block *m = &w->shared;
-    *shared = (struct moe_shared_args){.both = {.gate = m->gate, .up = m->up}, .mid = c->mid};
-    shared->down = (struct linear_job){.w = m->down, .out = c->h, .add = true};
-    shared->sum.in = b->shared; // where an op may keep it until it is added
-    if (!s->shared_gate)
-        return;
-    shared->down = (struct linear_job){.w = m->down, .out = b->shared};
-    shared->gate = (struct moe_route_args){.logits = b->gate,
-                                           .n = c->n,
-                                           .experts = 1,
-                                           .used = 1,
-                                           .score = ROUTE_SIGMOID,
-                                           .scale = 1,
-                                           .ids = b->gate_id,
-                                           .weights = b->gate_weight};
-    shared->sum = (struct moe_combine_args){.in = b->shared,
-                                            .weights = b->gate_weight,
-                                            .n = c->n,
-                                            .m = c->dim,
-                                            .used = 1,
-                                            .out = c->h,
-                                            .add = true};
 }
 
 static void run_shared(struct exec *x, const struct moe_call *c, const struct moe_shared_args *s) {
@@ -258,36 +290,7 @@ void moe_run(struct exec *x, const struct moe_call *c) {
     }
     ops->moe_gate_up(x, &a.both, &a.down.list, a.x, a.mid);
     ops->moe_linear(x, &a.down);
-    if (c->apart)
-        experts_reduce_to(c->ranks, x, &a.sum);
-    else
-        experts_reduce(c->ranks, x, &a.sum);
+    experts_reduce(c->ranks, x, &a.sum);
     if (a.shared)
         run_shared(x, c, a.shared);
-}
-
-// Two ops; gate and up may differ in type, so they stay two matrices.
-
-int mlp_load(struct mlp_block *b, int64_t dim, int64_t ffn, struct load *l, int i, struct err *e) {
-    char name[LOAD_NAME];
-    int rc = load_weight(l, load_name(name, i, "ffn_gate.weight"), dim, ffn, &b->gate, e);
-    if (!rc)
-        rc = load_weight(l, load_name(name, i, "ffn_up.weight"), dim, ffn, &b->up, e);
-    if (!rc)
-        rc = load_weight(l, load_name(name, i, "ffn_down.weight"), ffn, dim, &b->down, e);
-    return rc;
-}
-
-void mlp_run(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
-             const struct act *in, struct act *mid, float *h, int64_t n) {
-    struct gate_up both = {.gate = b->gate, .up = b->up, .activation = b->activation};
-    exec_ops(x)->linear_gate_up(x, &both, in, n, mid);
-    linear_reduce(ranks, x, b->down, NULL, mid, n, h);
-}
-
-void mlp_run_apart(struct exec *x, const struct ranks *ranks, const struct mlp_block *b,
-                   const struct act *in, struct act *mid, float *out, int64_t n) {
-    struct gate_up both = {.gate = b->gate, .up = b->up, .activation = b->activation};
-    exec_ops(x)->linear_gate_up(x, &both, in, n, mid);
-    linear_reduce_to(ranks, x, b->down, NULL, mid, n, out);
 }

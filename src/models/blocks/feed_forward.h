@@ -65,8 +65,6 @@ struct moe_call {
     int64_t n, dim;
 };
 
-// Whether the backend has experts: 0 or ERR_UNSUPPORTED.
-int moe_check(const struct exec *x, struct err *e);
 // Tensors blk.i.ffn_gate_inp, ffn_{gate,up,down}_exps and, as the shape says, exp_probs_b,
 // ffn_{gate,up,down}_shexp and ffn_gate_inp_shexp, for rows of dim values (D).
 int moe_load(struct moe_block *b, const struct moe_shape *s, int64_t dim, struct load *l, int i,

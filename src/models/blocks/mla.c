@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Latent attention over ops that other layers use, too, but for the heads' own matrices. The norm
-// of a latent leaves the rotated key behind it alone, so the two are computed apart and put side by
+// of a latent leaves the rotated key after it alone, so the two are computed apart and put side by
 // side where they are stored.
 #include "models/blocks/mla.h"
 
@@ -183,5 +183,6 @@ void mla_run(struct exec *x, const struct mla_call *c) {
                                               .out = b->q,
                                               .out_stride = s->v});
     ops->to_act(x, b->q, n, width, b->o);
-    linear_reduce(c->ranks, x, c->block->wo, NULL, b->o, n, c->h);
+    const struct linear_job out = {.w = c->block->wo, .out = c->h, .add = true};
+    linear_reduce(c->ranks, x, &out, b->o, n);
 }

@@ -68,7 +68,8 @@ void ple_run(struct exec *x, const struct ple_layer *b, const struct ple_call *c
                                              .k = s->width,
                                              .activation = ACTIVATION_GELU_TANH,
                                              .out = c->buf->act});
-    linear_reduce_to(c->ranks, x, b->projection, NULL, c->buf->act, c->n, c->apart);
+    const struct linear_job out = {.w = b->projection, .out = c->apart};
+    linear_reduce(c->ranks, x, &out, c->buf->act, c->n);
     ops->norm(x, &(struct norm_args){.in = c->apart,
                                      .w = b->norm,
                                      .eps = s->eps,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embeddings that each layer has of its own (Gemma 3n and 4, E models): a row of a table for the
-// token, and a projection of the first embedding; behind a layer, its part is gated by the stream
+// token, and a projection of the first embedding; after a layer, its part is gated by the stream
 // and joins it.
 #ifndef COPPICE_MODELS_BLOCKS_PLE_H
 #define COPPICE_MODELS_BLOCKS_PLE_H
@@ -51,7 +51,7 @@ struct ple_call {
 // Fills buf->all of rows whose scaled embeddings are in h. token: host [n].
 void ple_begin(struct exec *x, const struct ple_block *b, const struct ple_call *c,
                const int32_t *token);
-// Behind layer i: h += norm(projection(gelu(gate h) * the layer's embedding)).
+// After layer i: h += norm(projection(gelu(gate h) * the layer's embedding)).
 void ple_run(struct exec *x, const struct ple_layer *b, const struct ple_call *c, int i);
 
 #endif

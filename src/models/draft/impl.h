@@ -109,7 +109,7 @@ void dflash_file_close(struct dflash_file *f);
 const struct tensor *dflash_file_find(const void *file, const char *name);
 // load_done_fn over a struct dflash_file.
 void dflash_file_done(const void *file, const struct tensor *t);
-// ERR_UNSUPPORTED if the file holds a tensor that nobody asked for: a variant with more parts.
+// ERR_UNSUPPORTED if the file holds a tensor that no rule asked for: a variant with more parts.
 int dflash_file_all_used(const struct dflash_file *f, struct err *e);
 
 // Reads the file's metadata into p and applies the overrides. target: for what the file leaves out.

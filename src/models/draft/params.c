@@ -286,7 +286,7 @@ static int check_fit(const struct dflash_params *p, const struct model_params *t
     if (p->mask_id < 0 || p->mask_id >= t->vocab)
         return err_set(e, ERR_MISMATCH,
                        "the draft's mask token %lld is outside the target's "
-                       "vocabulary of %lld; use the draft of this target or override_params the id",
+                       "vocabulary of %lld; use the draft of this target or override the id",
                        (long long)p->mask_id, (long long)t->vocab);
     if (p->block_size < 2 || p->block_size > DFLASH_MAX_BLOCK)
         return err_set(e, ERR_UNSUPPORTED,
@@ -403,7 +403,7 @@ static int config_positive(const struct json *v, const char *key, double otherwi
     *out = (float)json_num(v, json_kind_of(v) == JSON_NULL ? otherwise : -1);
     if (*out > 0 && isfinite(*out))
         return 0;
-    return err_set(e, ERR_FORMAT, "config.json: %s must be a config_positive number", key);
+    return err_set(e, ERR_FORMAT, "config.json: %s must be a positive number", key);
 }
 
 // Factors beside the target's own.

@@ -74,7 +74,7 @@ static bool was_foreseen(const struct dflash *d, const struct dflash_state *s, i
            !exec_spoilt(d->x, d->foreseen_stretch);
 }
 
-// Keeps which rows of the pass the newest n waiting features are, behind `held` others.
+// Keeps which rows of the pass the newest n waiting features are, after `held` others.
 static void note_seen(const struct dflash *d, struct dflash_state *s, const int32_t *index,
                       int64_t n, int64_t held) {
     const uint64_t pass = d->target->pass.number;

@@ -38,7 +38,7 @@ struct norm_args {
     float eps;
     int64_t n, k;
     float *out; // [n][k]; may be in
-    bool add;   // out += instead of out = (a norm behind a block, before the residual)
+    bool add;   // out += instead of out = (a norm after a block, before the residual)
 };
 
 // Values times a number, then held within a cap: x = cap tanh(scale x / cap).
@@ -124,7 +124,7 @@ struct heads_args {
     const struct act *act; // [n][heads * k]
     int64_t in_stride, out_stride;
     float *out; // [n][heads][out_stride], the first m are the product
-    int tail;   // values behind the first k of in that are copied behind the first m of out
+    int tail;   // values after the first k of in that are copied after the first m of out
 };
 
 struct moe_combine_args {

@@ -62,11 +62,10 @@ int64_t expert_classes_least(const struct expert_classes *c) {
 int expert_classes_share(struct expert_classes *c, int64_t bytes, struct err *e) {
     int64_t least = expert_classes_least(c), more = expert_classes_all(c) - least;
     if (bytes < least)
-        return err_set(
-            e, ERR_MEMORY,
-            "the experts of one layer take_slots %lld MiB and %lld MiB are left for them; use "
-            "a smaller file, a shorter --max-ctx or a smaller --chunk",
-            (long long)(least >> 20), (long long)(max_i64(bytes, 0) >> 20));
+        return err_set(e, ERR_MEMORY,
+                       "the experts of one layer take %lld MiB and %lld MiB are left for them; use "
+                       "a smaller file, a shorter --max-ctx or a smaller --chunk",
+                       (long long)(least >> 20), (long long)(max_i64(bytes, 0) >> 20));
     double part = more > 0 ? (double)(bytes - least) / (double)more : 1;
     for (int i = 0; i < c->n; i++) {
         struct expert_class *k = &c->c[i];
@@ -161,9 +160,9 @@ static uint64_t rank_of(const struct expert_pool *p, const struct slot_taking *t
     return (part + 1) << 31 | (uint64_t)s;
 }
 
-// The slot that goes first of those behind `last`; UINT64_MAX: there is none.
-static uint64_t first_behind(const struct expert_pool *p, const struct slot_taking *t, bool any,
-                             uint64_t last) {
+// The slot that goes first of those after `last`; UINT64_MAX: there is none.
+static uint64_t first_after(const struct expert_pool *p, const struct slot_taking *t, bool any,
+                            uint64_t last) {
     uint64_t best = UINT64_MAX;
     for (int64_t s = 0; s < p->slots; s++) {
         uint64_t r = rank_of(p, t, s);
@@ -181,7 +180,7 @@ static int take_slots(struct expert_pool *p, const struct slot_taking *t, int mo
     for (int i = 0; i < p->experts && missing < most; i++) {
         if ((!t->ahead && !t->count[i]) || place[i] >= 0)
             continue;
-        last = first_behind(p, t, missing == 0, last);
+        last = first_after(p, t, missing == 0, last);
         if (last == UINT64_MAX)
             break;
         moves[missing++] = (struct expert_move){i, (int32_t)(last & INT32_MAX)};

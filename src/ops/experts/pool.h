@@ -16,7 +16,7 @@
 // Layers whose experts take the same bytes are a class: they share its slots.
 enum { EXPERT_CLASSES = 64 };
 struct expert_class {
-    int64_t record; // bytes of an expert: gate, up and down, one behind the other
+    int64_t record; // bytes of an expert: gate, up and down, one after the other
     int layers;
     int64_t slots; // experts of these layers that are resident
 };
@@ -42,9 +42,9 @@ int expert_classes_share(struct expert_classes *c, int64_t bytes, struct err *e)
 int expert_classes_per_layer(struct expert_classes *c, int64_t slots, struct err *e);
 double expert_classes_share_of(const struct expert_classes *c); // resident bytes of all, 0 .. 1
 
-// Heat: what an expert was used for lately. Each entry adds EXPERT_HEAT; behind EXPERT_HALF rows of
+// Heat: what an expert was used for lately. Each entry adds EXPERT_HEAT; after EXPERT_HALF rows of
 // a layer its heats are halved. Experts of different layers are compared by their part of their
-// layer's heat, since a pass that is under way has warmed the layers behind it only.
+// layer's heat, since a pass that is under way has warmed the layers after it only.
 enum { EXPERT_HEAT = 256, EXPERT_HALF = 32768 };
 #ifdef __CUDACC__
 #define EXPERT_BOTH static inline __host__ __device__
@@ -81,7 +81,7 @@ int expert_pool_choose(struct expert_pool *p, int layer, const int32_t *ids, int
                        struct expert_move *moves);
 
 // A layer's call of so many entries likely needs most of its experts, and so does the next layer's:
-// behind such a choice the next layer's experts are brought ahead, while this one computes.
+// after such a choice the next layer's experts are brought ahead, while this one computes.
 EXPERT_BOTH bool expert_pool_many(int64_t entries, int experts) {
     return entries >= 8 * (int64_t)experts;
 }
@@ -135,7 +135,7 @@ int expert_layout_lend(const struct expert_layout *l, const struct expert_classe
                        struct expert_loan *out, struct err *e);
 
 // Only the first `keep` slots (at least `experts`, at most p->slots) are the pool's from now on.
-// The experts with the largest parts stay, equal ones by slot; those of them that are behind these
+// The experts with the largest parts stay, equal ones by slot; those of them that are after these
 // slots move to places of others, lowest first. moves: [keep], from a slot to a slot; how many, or
 // ERR_MEMORY, and nothing has changed.
 struct expert_shift {

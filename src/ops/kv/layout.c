@@ -2,7 +2,7 @@
 // Lays out the planes of a KV page; see layout.h.
 #include "ops/kv/layout.h"
 
-// The planes of n_heads heads of `dim` values at *at, which moves behind them.
+// The planes of n_heads heads of `dim` values at *at, which moves after them.
 static struct kv_plane place(enum kv_codec_id id, int n_heads, int dim, int64_t *at) {
     const struct kv_codec *c = kv_codec_of(id);
     int64_t blocks = dim / c->block, rows = (int64_t)n_heads * KV_PAGE;

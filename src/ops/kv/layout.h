@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where keys and values lie within a page of one KV group. A page holds KV_PAGE positions of all
-// layers of the group; a layer has up to four planes, one behind the other: codes of K, scales of
+// layers of the group; a layer has up to four planes, one after the other: codes of K, scales of
 // K, codes of V, scales of V, each [kv head][slot][bytes of a row]. Codes of a row are therefore
 // aligned as their own size allows, and rows of a head follow each other. All backends share this,
 // so that pages can move between them.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values for four queries that see the same keys: a small matrix product whose sums stay in
-// registers; each (query, column) takes the steps that weigh takes. Continues
-// ops/cpu/simd/row/tmpl.h.
+// Row kernels of attention over sixteen lanes, as a template that continues
+// ops/cpu/simd/row/tmpl.h. Values for four queries that see the same keys: a small matrix product
+// whose sums stay in registers; each (query, column) takes the steps that weigh takes. Of
+// block-sparse attention: keys by columns, and the masses of blocks.
 
 enum { SIDE = DOT_SUMS >= 16 ? 4 : 2 }; // queries and chunks of 16 columns of one pass
 
@@ -31,4 +32,46 @@ static void weigh4(const struct weigh4 *w) {
     for (; at < w->dim; at += 16)
         for (int i = 0; i < 4; i += SIDE)
             weigh_block(w, i, at, 1, w->dim - at < 16 ? w->dim - at : 16);
+}
+
+// Sixteen rows from r on: four columns at a time.
+INLINE void columns_of_16(const struct columns *a, int r) {
+    const float *in = a->in + r * a->from;
+    int c = 0;
+    for (; c + 4 <= a->cols; c += 4) {
+        float w[64];
+        vf t[4];
+        for (int i = 0; i < 16; i++)
+            memcpy(w + 4 * i, in + i * a->from + c, 4 * sizeof *w);
+        v_columns(w, t);
+        for (int i = 0; i < 4; i++)
+            v_store(a->out + (c + i) * a->to + r, t[i]);
+    }
+    for (; c < a->cols; c++)
+        for (int i = 0; i < 16; i++)
+            a->out[c * a->to + r + i] = in[i * a->from + c];
+}
+
+static void columns_of(const struct columns *a) {
+    int r = 0;
+    for (; r + 16 <= a->rows; r += 16)
+        columns_of_16(a, r);
+    for (; r < a->rows; r++)
+        for (int c = 0; c < a->cols; c++)
+            a->out[c * a->to + r] = a->in[r * a->from + c];
+}
+
+static void mass_rows(const struct mass_rows *a) {
+    const vf scale = v_set(a->scale);
+    for (int b = 0; b < a->n; b += 16) {
+        int left = a->n - b < 16 ? a->n - b : 16;
+        vf most = v_load_n(a->most + b, left), top = most;
+        for (int r = 0; r < a->rows; r++)
+            top = v_max(top, v_mul(v_load_n(a->score[r] + b, left), scale));
+        vf sum = v_mul(v_load_n(a->sum + b, left), v_exp(v_sub(most, top)));
+        for (int r = 0; r < a->rows; r++)
+            sum = v_add(sum, v_exp(v_sub(v_mul(v_load_n(a->score[r] + b, left), scale), top)));
+        v_store_n(a->sum + b, sum, left);
+        v_store_n(a->most + b, top, left);
+    }
 }

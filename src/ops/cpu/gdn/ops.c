@@ -300,7 +300,7 @@ void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r) {
                 s->n_v / n * (int64_t)s->dk * s->dv * (rows / a->n_runs + 2) / 16, gdn_items, &u);
 }
 
-// What comes before the delta rule: conv_gates, the causal convolution along each row's ancestors,
+// What comes before the delta rule: gates, the causal convolution along each row's ancestors,
 // and the norms of queries and keys (arXiv 2412.06464).
 
 struct conv_run {

@@ -86,7 +86,7 @@ INLINE void store_sums(int slot, int32_t *out) {
     }
 }
 
-// A part, taken out of its structs: behind a tile instruction the compiler would read every field
+// A part, taken out of its structs: after a tile instruction the compiler would read every field
 // again.
 struct matrix {
     const struct linear_part *part;
@@ -313,7 +313,7 @@ INLINE void bf16_tiles(const struct linear_part *p, int64_t t, int count) {
         bf16_block(x + k, stride, w, bytes, count);
     }
     bf16_store(sum, count);
-    __asm__ volatile("" : : "r"(sum) : "memory"); // written behind the compiler's back
+    __asm__ volatile("" : : "r"(sum) : "memory"); // written where the compiler does not see it
     for (int j = 0; j < count; j++)
         for (int r = 0; r < p->n; r++)
             put(p, p->out + r * p->stride + (t + j) * TILE, _mm512_load_ps(sum[j] + r * TILE));

@@ -3,7 +3,7 @@
 // bytes, activations signed bytes broadcast four at a time; the codes' offset is taken out exactly
 // by starting each integer sum at -offset * sum(q). Rows are taken 8, 4, 2 or 1 at a time, so that
 // all their sums stay in registers. One inlined body serves every form, in tiles that are woven
-// and, beside AMX, which wants all scales behind all codes, in tiles that are not.
+// and, beside AMX, which wants all scales after all codes, in tiles that are not.
 #include "ops/cpu/linear/avx512.h"
 
 INLINE __m512i four(const int8_t *q) {
@@ -19,7 +19,7 @@ struct some_rows {
     int rows;
 };
 
-// What is known of sub-group s of the first row and, behind it, of the others.
+// What is known of sub-group s of the first row and, after it, of the others.
 struct known {
     const int32_t *nsum;
     const float *d, *ds;
@@ -60,7 +60,7 @@ INLINE void fetch_ahead(struct form f, const unsigned char *p) {
         _mm_prefetch((const char *)p + FETCH_AHEAD + 64 * j, _MM_HINT_T0);
 }
 
-// The next tile's first scales lie behind all its codes and are read with the first of them.
+// The next tile's first scales lie after all its codes and are read with the first of them.
 INLINE void fetch_next_scales(const unsigned char *scales) {
     enum { LINES = 6 };
     UNROLL for (int j = 0; j < LINES; j++) _mm_prefetch((const char *)scales + 64 * j, _MM_HINT_T0);
@@ -90,7 +90,7 @@ INLINE void tile_rows(struct form f, bool woven, bool alone, const struct linear
             fetch_ahead(f, first + at * step);
         if (rows < 8 && !woven && at + 2 == groups)
             fetch_next_scales(scales + w->tile_bytes);
-        if (rows == 8) // half of the next tile, from far memory, behind this one's arithmetic
+        if (rows == 8) // half of the next tile, from far memory, after this one's arithmetic
             for (int j = 0; j < f.bits / 2 + 1; j++)
                 _mm_prefetch((const char *)codes + ahead + 128 * j, _MM_HINT_T0);
         load_codes(f, codes, &g);

@@ -178,7 +178,7 @@ struct gate_up_piece {
     int groups, n;
 };
 
-// One matrix: outputs of a piece into out, [n][TOGETHER_OUT], zeros behind its last tile.
+// One matrix: outputs of a piece into out, [n][TOGETHER_OUT], zeros after its last tile.
 static void gate_up_part(const struct gate_up_run *a, const struct weight *w, const float *bias,
                          const struct gate_up_piece *at, float *out) {
     int64_t tile = at->group * 2, left = w->tiles - tile, first = at->group * GROUP;

@@ -2,14 +2,18 @@
 // Weights in the CPU's own order (struct weight in ops/cpu/simd/row/row.h): 16 output rows side by
 // side, so that a vector lane is an output row and no sum ever crosses lanes. Repacking runs once,
 // at load.
+#include "ops/cpu/linear/weight.h"
+
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #include "base/num.h"
 #include "formats/quant/grid.h"
 #include "formats/quant/quant.h"
 #include "ops/cpu/cpu.h"
-#include "ops/cpu/linear/weight.h"
 
 static int64_t number_bytes(enum linear_form f) {
     return f == FORM_F32 ? 4 : 2;
@@ -98,7 +102,7 @@ static void put_scales(const struct form *f, unsigned char *scales, const struct
     }
 }
 
-// Where group g's codes are, and which group's place its scales take behind *scales.
+// Where group g's codes are, and which group's place its scales take after *scales.
 static unsigned char *codes_of(const struct weight *w, const struct form *f, unsigned char *tile,
                                int64_t g, unsigned char **scales, int64_t *place) {
     *scales = tile + w->scales_at;
@@ -456,4 +460,62 @@ const struct unpack_row *unpack_row(uint32_t type) {
         if (rows[i].type == type)
             return &rows[i];
     return NULL;
+}
+
+// Slabs of large pages; see pages.h. A slab is filled from its begin and never reused in part:
+// weights come and go with their model.
+
+enum { LINE = 64, PAGE = 2 << 20, SLAB = 32 << 20 };
+
+struct slab {
+    struct slab *next;
+    unsigned char *data;
+    size_t size, used;
+    int64_t live; // pieces not yet freed
+};
+
+static struct slab *add_slab(struct pages *p, size_t bytes) {
+    struct slab *s = calloc(1, sizeof *s);
+    size_t size = round_up_size(max_size(bytes, SLAB), PAGE);
+    unsigned char *data = s ? aligned_alloc(PAGE, size) : NULL;
+    if (!data) {
+        free(s);
+        return NULL;
+    }
+#ifdef MADV_HUGEPAGE
+    (void)madvise(data, size, MADV_HUGEPAGE); // a wish: without it the pages are small
+#endif
+    *s = (struct slab){.next = p->first, .data = data, .size = size};
+    p->first = s;
+    return s;
+}
+
+void *pages_alloc(struct pages *p, size_t bytes) {
+    if (bytes > SIZE_MAX / 2)
+        return NULL;
+    bytes = round_up_size(bytes ? bytes : 1, LINE);
+    struct slab *s = p->first;
+    if (!s || s->size - s->used < bytes)
+        s = add_slab(p, bytes);
+    if (!s)
+        return NULL;
+    unsigned char *at = s->data + s->used;
+    s->used += bytes;
+    s->live++;
+    return memset(at, 0, bytes);
+}
+
+void pages_free(struct pages *p, void *at) {
+    uintptr_t a = (uintptr_t)at;
+    for (struct slab **s = &p->first; *s; s = &(*s)->next) {
+        struct slab *here = *s;
+        if (a < (uintptr_t)here->data || a >= (uintptr_t)here->data + here->size)
+            continue;
+        if (--here->live)
+            return;
+        *s = here->next;
+        free(here->data);
+        free(here);
+        return;
+    }
 }

@@ -3,6 +3,7 @@
 #ifndef COPPICE_OPS_CPU_LINEAR_WEIGHT_H
 #define COPPICE_OPS_CPU_LINEAR_WEIGHT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "ops/cpu/simd/row/row.h"
@@ -29,5 +30,21 @@ enum { FLUSH_TO_ZERO = 0x8040 };
 
 // Bits, offset, scales of a quantised form.
 const struct form *linear_form(enum linear_form f);
+
+// Memory for weights, in pages of 2 MB where the system gives them: a decoding step reads all of it
+// in order, and with pages of 4 KB it spends up to a tenth of its time on looking addresses up.
+// Weights share slabs, so that small ones lie in large pages as well. Not safe for two threads.
+
+struct slab;
+
+// All slabs; zeroed, it holds none.
+struct pages {
+    struct slab *first; // the one that is being filled
+};
+
+// Zeroed memory aligned to 64 bytes, or NULL. Free with pages_free().
+void *pages_alloc(struct pages *p, size_t bytes);
+// Gives a slab back when nothing in it is left; NULL is allowed.
+void pages_free(struct pages *p, void *at);
 
 #endif

@@ -25,7 +25,7 @@ struct moe_scratch {
     int64_t k;         // values of a row of `rows`
     struct act **rows; // [threads] ROWS rows each
     int n_chunks;
-    int32_t entry[ENTRIES]; // by expert; those of one in ascending order_by_expert
+    int32_t entry[ENTRIES]; // by expert; those of one in ascending order
     struct moe_chunk chunk[ENTRIES];
 };
 
@@ -51,8 +51,7 @@ int cpu_moe_reserve(struct exec *x, int64_t k, struct err *e) {
         s->rows = calloc((size_t)x->threads, sizeof(struct act *));
     int rc = 0;
     if (!s || !s->rows)
-        rc = err_set(e, ERR_MEMORY,
-                     "no memory to order_by_expert rows by expert; use a smaller model");
+        rc = err_set(e, ERR_MEMORY, "no memory to order rows by expert; use a smaller model");
     for (int i = 0; i < x->threads && !rc; i++)
         rc = cpu_act_create(x, ROWS, k, &s->rows[i], e);
     if (rc) {
@@ -247,7 +246,7 @@ void cpu_moe_combine(struct exec *x, const struct moe_combine_args *a) {
     cpu_run(cpu_of(x), a->n, a->m * a->used / 4, combine_rows, &u);
 }
 
-// The router of a mixture of experts: scores, groups, the best experts in order_by_expert, their
+// The router of a mixture of experts: scores, groups, the best experts in order, their
 // weights. All of it is a few hundred numbers a row, so that the best are found by looking at all
 // as often as there are experts to use.
 

@@ -4,7 +4,7 @@
 // sum over the sorted vocabulary is needed. The kept set of top-k and top-p is a cut in the order
 // (score descending, id ascending): a short list where that holds it, and otherwise found by radix
 // selection over the bits of the scores. Rows are read in blocks, so that biases and penalties need
-// no copy of the row. What a mask_scores does not allow scores minus infinity, and an allowed token
+// no copy of the row. What a mask does not allow scores minus infinity, and an allowed token
 // that does so comes before it.
 #include <math.h>
 
@@ -98,7 +98,7 @@ static int32_t first_bias(const struct sample_row *s, int64_t at) {
     return lo;
 }
 
-// The scores of ids [at, at + n): biases, penalties, temperature, mask_scores. Returns n.
+// The scores of ids [at, at + n): biases, penalties, temperature, mask. Returns n.
 static int64_t load_scores(const struct source *r, int64_t at, float *z) {
     const struct sample_row *s = r->s;
     int64_t n = r->vocab - at < BLOCK ? r->vocab - at : BLOCK;

@@ -79,7 +79,7 @@ static const float *mean(const struct query_block *q, int64_t block) {
     return a->means + (block * a->n_kv + q->kv) * a->d;
 }
 
-// Masses of blocks [from, from + n) under their own maximum each (s->top) gather_queries those
+// Masses of blocks [from, from + n) under their own maximum each (s->top) join those
 // before.
 static void gather_queries(struct query_block *q, int64_t from, int n) {
     const struct row_kernels *f = &q->run->cpu->row;
@@ -230,14 +230,14 @@ struct attend_run {
     const struct cpu *cpu;
     const struct sparse_args *a;
     int64_t blocks, first_block;
-    int parts; // items that share the item_query heads of a kv head
+    int parts; // items that share the query heads of a kv head
 };
 
 struct item {
     const struct attend_run *run;
     struct sparse_scratch *s;
-    int64_t m, row;   // the item_query block, its first row of the call
-    int rows, offset; // rows, and place_item of the first within the block
+    int64_t m, row;   // the query block, its first row of the call
+    int rows, offset; // rows, and place of the first within the block
     int kv, head, heads;
     const float *k[SPARSE_BLOCK / SPARSE_PANEL][OPS_KEY_MAX]; // rows of the scratch's panels
     const float *v[OPS_HEAD_MAX / SPARSE_PANEL][SPARSE_BLOCK];
@@ -269,7 +269,7 @@ static void place_item(struct item *t) {
             t->v[p][i] = t->s->v + ((int64_t)p * SPARSE_BLOCK + i) * SPARSE_PANEL;
 }
 
-// The keys and values of a block that some row sees. What is behind them in the panels is of an
+// The keys and values of a block that some row sees. What is after them in the panels is of an
 // earlier block, or zero, and its products are not used.
 static void load_block(const struct item *t, int64_t block) {
     const struct attend_run *u = t->run;

@@ -9,10 +9,7 @@
 #include "ops/cpu/attend/attend_tmpl.h"
 #include "ops/cpu/gdn/delta_tmpl.h"
 #include "ops/cpu/gdn/gate_tmpl.h"
-#include "ops/cpu/gdn/keys_tmpl.h"
-#include "ops/cpu/simd/load_tmpl.h"
-#include "ops/cpu/simd/quantise_tmpl.h"
-#include "ops/cpu/sparse/sparse_tmpl.h"
+#include "ops/cpu/simd/codes_tmpl.h"
 
 #include "ops/cpu/simd/fold_tmpl.h"
 

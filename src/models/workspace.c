@@ -3,6 +3,8 @@
 // of usual passes lies between the slots, and those of larger ones grow from there into the place
 // of slots that are lent while such passes run (ops/experts/store.h). Only what has the rows of a
 // pass is there several times; all of them overlap, and nothing in them outlives the next pass.
+#include <stdlib.h>
+
 #include "base/num.h"
 #include "models/model_impl.h"
 #include "ops/experts/pool.h"
@@ -28,7 +30,7 @@ static int row_buffers(struct model *m, int64_t rows, struct err *e) {
     return rc ? rc : m->desc->buffers(m, rows, e);
 }
 
-int model_rooms_first(struct model *m, bool dry, struct err *e) {
+static int init_usual(struct model *m, bool dry, struct err *e) {
     struct expert_store *s = dry || !m->options.lending.own ? NULL : m->load.store;
     int rc = 0;
     if (s) {
@@ -46,8 +48,53 @@ int model_rooms_first(struct model *m, bool dry, struct err *e) {
     return rc ? rc : ended;
 }
 
+// Means of one layer's blocks; row buffers have a bit for each row, head and block.
+static int choice_init(struct model *m, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct attend_choice *c = &m->ws.choice;
+    if (!m->options.sparse.on || !p->n_full)
+        return 0;
+    c->rule = m->options.sparse;
+    c->blocks = round_up(sparse_blocks(m->options.max_ctx), 32);
+    return load_buffer(&m->load, c->blocks * p->n_kv * p->head_dim, &c->means, e);
+}
+
+const struct attend_choice *model_choice(const struct model *m) {
+    return m->options.sparse.on ? &m->ws.choice : NULL;
+}
+
+int model_workspace_init(struct model *m, bool dry, struct err *e) {
+    const struct model_params *p = &m->params;
+    struct workspace *w = &m->ws;
+    struct load *l = &m->load;
+    int64_t verify = m->options.max_verify, logits = m->options.max_logits;
+    int n_recurrent = p->n_layers - p->n_full;
+    int rc = load_buffer(l, logits * p->dim, &w->wanted, e);
+    if (!rc)
+        rc = load_buffer(l, logits * p->vocab, &w->logits, e);
+    if (!rc)
+        rc = choice_init(m, e);
+    if (!rc)
+        rc = init_usual(m, dry, e);
+    for (int i = 0; !rc && i < m->n_groups; i++) {
+        void *scratch = NULL;
+        int64_t pages = ceil_div(verify, KV_PAGE);
+        rc = load_bytes(l, pages * m->groups[i].layout.page_bytes, &scratch, e);
+        m->groups[i].scratch = scratch;
+    }
+    if (!rc && n_recurrent) {
+        w->verify = calloc((size_t)n_recurrent, sizeof *w->verify);
+        if (!w->verify)
+            rc = err_set(e, ERR_MEMORY, "no memory for %d recurrent layers", n_recurrent);
+    }
+    for (int i = 0; !rc && i < n_recurrent; i++)
+        rc = deltanet_rows_load(&w->verify[i], &p->gdn, verify, l, e);
+    return rc;
+}
+
 // The same for more rows; m->ws, the counts of what was made and its limits stay as they were.
-static int open_room(struct model *m, struct model_room *r, int64_t bytes, struct err *e) {
+static int open_workspace(struct model *m, struct model_workspace *r, int64_t bytes,
+                          struct err *e) {
     struct expert_store *s = m->load.store;
     const struct workspace own = m->ws;
     const struct exec_limits limits = m->load.limits;
@@ -76,20 +123,20 @@ static int open_scorer_room(struct model *m, struct err *e) {
     return rc ? rc : expert_store_room_end(s, NULL, e);
 }
 
-int model_rooms_others(struct model *m, struct err *e) {
+int model_workspace_lend(struct model *m, struct err *e) {
     const struct model_lending *l = &m->options.lending;
     int rc = 0;
     if (!m->load.store)
         return 0;
     if (l->n) {
-        m->rooms[0] = (struct model_room){m->options.max_rows, 0, m->ws};
-        m->n_rooms = 1;
+        m->workspaces[0] = (struct model_workspace){m->options.max_rows, 0, m->ws};
+        m->n_workspaces = 1;
     }
     for (int i = 0; i < l->n && !rc; i++) {
-        struct model_room *r = &m->rooms[m->n_rooms];
+        struct model_workspace *r = &m->workspaces[m->n_workspaces];
         r->rows = l->pass[i].rows;
-        rc = open_room(m, r, l->pass[i].bytes, e);
-        m->n_rooms += !rc;
+        rc = open_workspace(m, r, l->pass[i].bytes, e);
+        m->n_workspaces += !rc;
     }
     return rc || !l->scorer ? rc : open_scorer_room(m, e);
 }
@@ -98,7 +145,7 @@ int model_vacate(struct model *m, struct err *e) {
     int64_t bytes = 0;
     if (!m->load.store || !m->options.lending.scorer)
         return 0;
-    int rc = model_rooms_enter(m, 0, e);
+    int rc = model_workspace_enter(m, 0, e);
     if (!rc)
         rc = expert_store_vacate(m->load.store, m->scorer_room, &bytes, e);
     return rc;
@@ -109,28 +156,28 @@ int model_occupy(struct model *m, struct err *e) {
 }
 
 // The workspace for a pass of so many rows.
-static int room_for(const struct model *m, int64_t rows) {
-    int to = m->room;
-    if (rows <= m->rooms[0].rows)
+static int workspace_for(const struct model *m, int64_t rows) {
+    int to = m->workspace;
+    if (rows <= m->workspaces[0].rows)
         return 0;
-    while (m->rooms[to].rows < rows && to < m->n_rooms - 1)
+    while (m->workspaces[to].rows < rows && to < m->n_workspaces - 1)
         to++;
     return to;
 }
 
 int64_t model_rows_beside(const struct model *m, int64_t rows) {
-    return m->n_rooms ? m->rooms[room_for(m, rows)].rows : m->options.max_rows;
+    return m->n_workspaces ? m->workspaces[workspace_for(m, rows)].rows : m->options.max_rows;
 }
 
-int model_rooms_enter(struct model *m, int64_t rows, struct err *e) {
-    int to = m->n_rooms ? room_for(m, rows) : 0;
-    if (to == m->room)
+int model_workspace_enter(struct model *m, int64_t rows, struct err *e) {
+    int to = m->n_workspaces ? workspace_for(m, rows) : 0;
+    if (to == m->workspace)
         return 0;
-    int rc = expert_store_enter(m->load.store, m->rooms[to].number, e);
+    int rc = expert_store_enter(m->load.store, m->workspaces[to].number, e);
     if (rc)
         return rc;
-    m->room = to;
-    m->ws = m->rooms[to].ws;
+    m->workspace = to;
+    m->ws = m->workspaces[to].ws;
     return 0;
 }
 
@@ -144,14 +191,15 @@ int model_max_rows(const struct model *m) {
 }
 
 int64_t model_rows_for(const struct model *m, int64_t n) {
-    struct expert_passes way[MODEL_ROOMS];
-    int n_ways = m->n_rooms - 1;
+    struct expert_passes way[MODEL_WORKSPACES];
+    int n_ways = m->n_workspaces - 1;
     if (n_ways < 1)
         return m->options.max_rows;
     for (int i = 0; i < n_ways; i++)
         way[i] = (struct expert_passes){
-            m->rooms[i + 1].rows, expert_store_room_lends(m->load.store, m->rooms[i + 1].number)};
-    int best =
-        expert_loan_choose(expert_store_classes(m->load.store), m->rooms[0].rows, way, n_ways, n);
-    return m->rooms[best + 1].rows;
+            m->workspaces[i + 1].rows,
+            expert_store_room_lends(m->load.store, m->workspaces[i + 1].number)};
+    int best = expert_loan_choose(expert_store_classes(m->load.store), m->workspaces[0].rows, way,
+                                  n_ways, n);
+    return m->workspaces[best + 1].rows;
 }

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decoder that nearly all architectures are: in each layer a norm, a mixer (attention, latent
+// attention or Gated DeltaNet), a second norm, then SwiGLU or experts, each into the residual
+// stream. What a layer is made of, model_desc.place says.
+#ifndef COPPICE_MODELS_DECODER_H
+#define COPPICE_MODELS_DECODER_H
+
+#include "models/model_impl.h"
+
+// The functions of struct model_desc.
+int decoder_load(struct model *m, const struct gguf *g, struct err *e);
+int decoder_buffers(struct model *m, int64_t rows, struct err *e);
+void decoder_forward(struct model *m, const struct pass *p);
+
+// What decoder_load does before the layers: places them, adds their groups of keys and values, asks
+// whether the backend has what they need, and loads embeddings and head.
+int decoder_begin(struct model *m, const struct gguf *g, struct err *e);
+// The tensor rope_freqs.weight, if there, into m->rope_factors: numbers above 0.
+int decoder_load_factors(struct model *m, const struct gguf *g, struct err *e);
+// What an attention layer's call says about its layer, its group and this pass.
+struct attention_call decoder_attention_call(const struct model *m, const struct pass *p,
+                                             const struct layer *y);
+
+#endif
