@@ -467,15 +467,15 @@ const struct unpack_row *unpack_row(uint32_t type) {
 
 enum { LINE = 64, PAGE = 2 << 20, SLAB = 32 << 20 };
 
-struct slab {
-    struct slab *next;
+struct page_slab {
+    struct page_slab *next;
     unsigned char *data;
     size_t size, used;
     int64_t live; // pieces not yet freed
 };
 
-static struct slab *add_slab(struct pages *p, size_t bytes) {
-    struct slab *s = calloc(1, sizeof *s);
+static struct page_slab *add_slab(struct pages *p, size_t bytes) {
+    struct page_slab *s = calloc(1, sizeof *s);
     size_t size = round_up_size(max_size(bytes, SLAB), PAGE);
     unsigned char *data = s ? aligned_alloc(PAGE, size) : NULL;
     if (!data) {
@@ -485,7 +485,7 @@ static struct slab *add_slab(struct pages *p, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     (void)madvise(data, size, MADV_HUGEPAGE); // a wish: without it the pages are small
 #endif
-    *s = (struct slab){.next = p->first, .data = data, .size = size};
+    *s = (struct page_slab){.next = p->first, .data = data, .size = size};
     p->first = s;
     return s;
 }
@@ -494,7 +494,7 @@ void *pages_alloc(struct pages *p, size_t bytes) {
     if (bytes > SIZE_MAX / 2)
         return NULL;
     bytes = round_up_size(bytes ? bytes : 1, LINE);
-    struct slab *s = p->first;
+    struct page_slab *s = p->first;
     if (!s || s->size - s->used < bytes)
         s = add_slab(p, bytes);
     if (!s)
@@ -507,8 +507,8 @@ void *pages_alloc(struct pages *p, size_t bytes) {
 
 void pages_free(struct pages *p, void *at) {
     uintptr_t a = (uintptr_t)at;
-    for (struct slab **s = &p->first; *s; s = &(*s)->next) {
-        struct slab *here = *s;
+    for (struct page_slab **s = &p->first; *s; s = &(*s)->next) {
+        struct page_slab *here = *s;
         if (a < (uintptr_t)here->data || a >= (uintptr_t)here->data + here->size)
             continue;
         if (--here->live)

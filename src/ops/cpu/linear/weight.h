@@ -35,11 +35,11 @@ const struct form *linear_form(enum linear_form f);
 // in order, and with pages of 4 KB it spends up to a tenth of its time on looking addresses up.
 // Weights share slabs, so that small ones lie in large pages as well. Not safe for two threads.
 
-struct slab;
+struct page_slab;
 
 // All slabs; zeroed, it holds none.
 struct pages {
-    struct slab *first; // the one that is being filled
+    struct page_slab *first; // the one that is being filled
 };
 
 // Zeroed memory aligned to 64 bytes, or NULL. Free with pages_free().
