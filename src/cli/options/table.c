@@ -6,7 +6,6 @@
 #include "cli/cli.h"
 #include "ops/args/args.h"
 #include "ops/args/mlp.h"
-#include "ops/args/args.h"
 #include "ops/kv/codec.h"
 
 #define GENERATE CLI_BIT(CLI_GENERATE)
