@@ -21,29 +21,29 @@ struct gbnf {
     struct map rules; // name -> number; names are in the text
 };
 
-static uint32_t refuse(struct gbnf *g, int code, const char *what) {
+static uint32_t refuse_line(struct gbnf *g, int code, const char *what) {
     int line = 1;
     for (size_t i = 0; i < g->at && i < g->n; i++)
         line += g->text[i] == '\n';
     return build_fail(g->b, code, "line %d of the grammar: %s", line, what);
 }
 
-static char peek(const struct gbnf *g) {
+static char peek_byte(const struct gbnf *g) {
     return g->at < g->n ? g->text[g->at] : '\0';
 }
 
-static bool take(struct gbnf *g, char c) {
+static bool take_mark(struct gbnf *g, char c) {
     bool is = g->at < g->n && g->text[g->at] == c;
     g->at += is;
     return is;
 }
 
 // Blanks and comments, line ends too where a rule may go on after them.
-static void skip(struct gbnf *g, bool lines) {
+static void skip_blanks(struct gbnf *g, bool lines) {
     while (g->at < g->n) {
-        char c = peek(g);
+        char c = peek_byte(g);
         if (c == '#') {
-            while (g->at < g->n && peek(g) != '\n' && peek(g) != '\r')
+            while (g->at < g->n && peek_byte(g) != '\n' && peek_byte(g) != '\r')
                 g->at++;
         } else if (c == ' ' || c == '\t' || (lines && (c == '\n' || c == '\r'))) {
             g->at++;
@@ -62,13 +62,13 @@ static bool in_name(char c) {
 static uint32_t rule_name(struct gbnf *g) {
     size_t from = g->at;
     uint32_t rule;
-    while (g->at < g->n && in_name(peek(g)))
+    while (g->at < g->n && in_name(peek_byte(g)))
         g->at++;
     size_t n = g->at - from;
     if (n == 0 || n > NAME)
-        return refuse(g, ERR_FORMAT,
-                      n ? "a name is longer than 128 bytes"
-                        : "a name, a text, a class or a group should stand here");
+        return refuse_line(g, ERR_FORMAT,
+                           n ? "a name is longer than 128 bytes"
+                             : "a name, a text, a class or a group should stand here");
     if (map_find(&g->rules, g->text + from, n, &rule))
         return rule;
     char name[NAME + 1];
@@ -83,13 +83,13 @@ static uint32_t rule_name(struct gbnf *g) {
 static uint32_t hex_digits(struct gbnf *g, int n) {
     uint32_t code = 0;
     for (int i = 0; i < n; i++, g->at++) {
-        char c = peek(g);
+        char c = peek_byte(g);
         if (!c || !strchr("0123456789abcdefABCDEF", c))
-            return refuse(g, ERR_FORMAT, "an escape has too few hexadecimal digits");
+            return refuse_line(g, ERR_FORMAT, "an escape has too few hexadecimal digits");
         code = code * 16 + (uint32_t)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
-        return refuse(g, ERR_FORMAT, "an escape names no code point");
+        return refuse_line(g, ERR_FORMAT, "an escape names no code point");
     return code;
 }
 
@@ -97,33 +97,33 @@ static uint32_t hex_digits(struct gbnf *g, int n) {
 static uint32_t code_point(struct gbnf *g) {
     static const char letters[] = "tnr\\\"[]", codes[] = "\t\n\r\\\"[]";
     uint32_t code = 0;
-    if (!take(g, '\\')) {
+    if (!take_mark(g, '\\')) {
         int len = utf8_decode(g->text + g->at, g->n - g->at, &code);
         if (g->at >= g->n || len <= 0)
-            return refuse(g, ERR_FORMAT, "a text or class has no end, or is not UTF-8");
+            return refuse_line(g, ERR_FORMAT, "a text or class has no end, or is not UTF-8");
         g->at += (size_t)len;
         return code;
     }
-    char c = peek(g);
+    char c = peek_byte(g);
     const char *letter = c ? strchr(letters, c) : NULL;
     g->at++;
     if (letter)
         return (uint8_t)codes[letter - letters];
     if (c == 'x' || c == 'u' || c == 'U')
         return hex_digits(g, c == 'x' ? 2 : c == 'u' ? 4 : 8);
-    return refuse(g, ERR_FORMAT, "a backslash stands before what is no escape");
+    return refuse_line(g, ERR_FORMAT, "a backslash stands before what is no escape");
 }
 
-static uint32_t quoted(struct gbnf *g) {
+static uint32_t read_quoted(struct gbnf *g) {
     struct chars one = {0};
     struct build_list parts = {0};
     size_t from = g->at;
-    while (g->at < g->n && peek(g) != '"' && peek(g) != '\\' && peek(g) != '\n')
+    while (g->at < g->n && peek_byte(g) != '"' && peek_byte(g) != '\\' && peek_byte(g) != '\n')
         g->at++;
     if (!utf8_valid(g->text + from, g->at - from))
-        return refuse(g, ERR_FORMAT, "a text is not UTF-8");
+        return refuse_line(g, ERR_FORMAT, "a text is not UTF-8");
     build_add(g->b, &parts, build_bytes(g->b, g->text + from, g->at - from));
-    while (!g->b->e.code && !take(g, '"')) {
+    while (!g->b->e.code && !take_mark(g, '"')) {
         uint32_t code = code_point(g);
         chars_add(g->b, &one, &(struct build_chars){code, code}, 1);
         build_add(g->b, &parts, chars_class(g->b, &one, BUILD_PLAIN));
@@ -133,15 +133,15 @@ static uint32_t quoted(struct gbnf *g) {
 
 static uint32_t read_class(struct gbnf *g) {
     struct chars set = {0};
-    bool inverted = take(g, '^');
-    while (!g->b->e.code && !take(g, ']')) {
+    bool inverted = take_mark(g, '^');
+    while (!g->b->e.code && !take_mark(g, ']')) {
         uint32_t lo = code_point(g), hi = lo;
-        if (peek(g) == '-' && g->at + 1 < g->n && g->text[g->at + 1] != ']') {
+        if (peek_byte(g) == '-' && g->at + 1 < g->n && g->text[g->at + 1] != ']') {
             g->at++;
             hi = code_point(g);
         }
         if (hi < lo)
-            refuse(g, ERR_FORMAT, "a range in brackets has no order");
+            refuse_line(g, ERR_FORMAT, "a range in brackets has no order");
         chars_add(g->b, &set, &(struct build_chars){lo, hi}, 1);
     }
     if (inverted)
@@ -149,81 +149,81 @@ static uint32_t read_class(struct gbnf *g) {
     return chars_class(g->b, &set, BUILD_PLAIN);
 }
 
-static uint32_t alternatives(struct gbnf *g, bool lines);
+static uint32_t read_alternatives(struct gbnf *g, bool lines);
 
-static uint32_t group(struct gbnf *g) {
+static uint32_t read_group(struct gbnf *g) {
     if (g->depth >= DEPTH)
-        return refuse(g, ERR_LIMIT, "groups are nested deeper than 200");
+        return refuse_line(g, ERR_LIMIT, "groups are nested deeper than 200");
     g->depth++;
-    skip(g, true);
-    uint32_t x = alternatives(g, true);
+    skip_blanks(g, true);
+    uint32_t x = read_alternatives(g, true);
     g->depth--;
-    if (!take(g, ')'))
-        return refuse(g, ERR_FORMAT, "a group is not closed");
+    if (!take_mark(g, ')'))
+        return refuse_line(g, ERR_FORMAT, "a group is not closed");
     return x;
 }
 
-static uint32_t atom(struct gbnf *g) {
+static uint32_t read_atom(struct gbnf *g) {
     struct chars any = {0};
-    if (take(g, '"'))
-        return quoted(g);
-    if (take(g, '['))
+    if (take_mark(g, '"'))
+        return read_quoted(g);
+    if (take_mark(g, '['))
         return read_class(g);
-    if (take(g, '('))
-        return group(g);
-    if (!take(g, '.'))
+    if (take_mark(g, '('))
+        return read_group(g);
+    if (!take_mark(g, '.'))
         return build_call(g->b, rule_name(g));
     chars_add(g->b, &any, &(struct build_chars){0, 0x10FFFF}, 1);
     return chars_class(g->b, &any, BUILD_PLAIN);
 }
 
-static bool number(struct gbnf *g, int64_t *n) {
+static bool read_count(struct gbnf *g, int64_t *n) {
     size_t from = g->at;
-    skip(g, false);
-    for (*n = 0, from = g->at; peek(g) >= '0' && peek(g) <= '9'; g->at++)
-        *n = min_i64(*n * 10 + (peek(g) - '0'), 1 << 30);
+    skip_blanks(g, false);
+    for (*n = 0, from = g->at; peek_byte(g) >= '0' && peek_byte(g) <= '9'; g->at++)
+        *n = min_i64(*n * 10 + (peek_byte(g) - '0'), 1 << 30);
     bool has = g->at > from;
-    skip(g, false);
+    skip_blanks(g, false);
     return has;
 }
 
 static uint32_t repeated(struct gbnf *g, uint32_t x) {
     int64_t min = 0, max = BUILD_ENDLESS;
-    if (take(g, '*'))
+    if (take_mark(g, '*'))
         return build_repeat(g->b, x, 0, BUILD_ENDLESS);
-    if (take(g, '+'))
+    if (take_mark(g, '+'))
         return build_repeat(g->b, x, 1, BUILD_ENDLESS);
-    if (take(g, '?'))
+    if (take_mark(g, '?'))
         return build_repeat(g->b, x, 0, 1);
-    if (!take(g, '{'))
+    if (!take_mark(g, '{'))
         return x;
-    bool has = number(g, &min);
+    bool has = read_count(g, &min);
     max = min;
-    if (take(g, ',')) {
-        if (!number(g, &max))
+    if (take_mark(g, ',')) {
+        if (!read_count(g, &max))
             max = BUILD_ENDLESS;
         else
             has = true;
     }
-    if (!has || !take(g, '}') || (max != BUILD_ENDLESS && max < min))
-        return refuse(g, ERR_FORMAT, "a repetition in braces is not {n}, {n,} or {n,m}");
+    if (!has || !take_mark(g, '}') || (max != BUILD_ENDLESS && max < min))
+        return refuse_line(g, ERR_FORMAT, "a repetition in braces is not {n}, {n,} or {n,m}");
     return build_repeat(g->b, x, min, max);
 }
 
 static bool sequence_goes_on(const struct gbnf *g) {
-    char c = peek(g);
+    char c = peek_byte(g);
     return g->at < g->n && c != '|' && c != ')' && c != '\n' && c != '\r';
 }
 
-static uint32_t sequence(struct gbnf *g, bool lines) {
+static uint32_t read_sequence(struct gbnf *g, bool lines) {
     struct build_list parts = {0};
-    skip(g, lines);
+    skip_blanks(g, lines);
     while (!g->b->e.code && sequence_goes_on(g)) {
-        uint32_t part = atom(g);
-        skip(g, lines);
-        while (!g->b->e.code && strchr("*+?{", peek(g)) && peek(g)) {
+        uint32_t part = read_atom(g);
+        skip_blanks(g, lines);
+        while (!g->b->e.code && strchr("*+?{", peek_byte(g)) && peek_byte(g)) {
             part = repeated(g, part);
-            skip(g, lines);
+            skip_blanks(g, lines);
         }
         build_add(g->b, &parts, part);
     }
@@ -231,34 +231,34 @@ static uint32_t sequence(struct gbnf *g, bool lines) {
 }
 
 // lines: inside of parentheses, where a line end ends nothing.
-static uint32_t alternatives(struct gbnf *g, bool lines) {
+static uint32_t read_alternatives(struct gbnf *g, bool lines) {
     struct build_list list = {0};
     do {
         if (list.count)
-            skip(g, true);
-        build_add(g->b, &list, sequence(g, lines));
-    } while (!g->b->e.code && take(g, '|'));
+            skip_blanks(g, true);
+        build_add(g->b, &list, read_sequence(g, lines));
+    } while (!g->b->e.code && take_mark(g, '|'));
     return build_list_alt(g->b, &list);
 }
 
 static void read_rule(struct gbnf *g) {
     uint32_t rule = rule_name(g);
-    skip(g, false);
+    skip_blanks(g, false);
     if (g->b->e.code)
         return;
     if (g->n - g->at < 3 || memcmp(g->text + g->at, "::=", 3) != 0) {
-        refuse(g, ERR_FORMAT, "'::=' should stand behind the rule's name");
+        refuse_line(g, ERR_FORMAT, "'::=' should stand behind the rule's name");
         return;
     }
     if (g->b->rules[rule].defined) {
-        refuse(g, ERR_FORMAT, "the rule is defined twice");
+        refuse_line(g, ERR_FORMAT, "the rule is defined twice");
         return;
     }
     g->at += 3;
-    skip(g, true);
-    build_define(g->b, rule, alternatives(g, false));
-    if (!g->b->e.code && g->at < g->n && peek(g) != '\n' && peek(g) != '\r')
-        refuse(g, ERR_FORMAT, "a group is closed that was not opened");
+    skip_blanks(g, true);
+    build_define(g->b, rule, read_alternatives(g, false));
+    if (!g->b->e.code && g->at < g->n && peek_byte(g) != '\n' && peek_byte(g) != '\r')
+        refuse_line(g, ERR_FORMAT, "a group is closed that was not opened");
 }
 
 int grammar_from_gbnf(struct grammar **out, const char *text, size_t n, struct grammar_work *work,
@@ -269,7 +269,7 @@ int grammar_from_gbnf(struct grammar **out, const char *text, size_t n, struct g
     int rc = build_create(&g.b, work, n, e);
     if (rc)
         return rc;
-    for (skip(&g, true); !g.b->e.code && g.at < n; skip(&g, true))
+    for (skip_blanks(&g, true); !g.b->e.code && g.at < n; skip_blanks(&g, true))
         read_rule(&g);
     if (!g.b->e.code && !map_find(&g.rules, "root", 4, &root))
         build_fail(g.b, ERR_FORMAT, "the grammar has no rule 'root'");

@@ -19,14 +19,14 @@ struct load_item {
     void *p;
 };
 
-static int keep(struct load *l, enum item_kind kind, void *p, struct err *e) {
+static int keep_item(struct load *l, enum item_kind kind, void *p, struct err *e) {
     int rc = vec_reserve(&l->items, &l->cap, l->n + 1, sizeof *l->items, e);
     if (!rc)
         l->items[l->n++] = (struct load_item){kind, p};
     return rc;
 }
 
-static void drop(const struct load *l, const struct load_item *i) {
+static void free_item(const struct load *l, const struct load_item *i) {
     struct exec *x = l->x;
     if (i->kind == ITEM_HOST)
         free(i->p);
@@ -42,17 +42,17 @@ static void drop(const struct load *l, const struct load_item *i) {
 
 void load_fini(struct load *l) {
     while (l->n > 0)
-        drop(l, &l->items[--l->n]);
+        free_item(l, &l->items[--l->n]);
     free(l->items);
     l->items = NULL;
     l->cap = 0;
 }
 
 // Keeps p or frees it when that fails.
-static int keep_or_drop(struct load *l, enum item_kind kind, void *p, struct err *e) {
-    int rc = keep(l, kind, p, e);
+static int keep_or_free(struct load *l, enum item_kind kind, void *p, struct err *e) {
+    int rc = keep_item(l, kind, p, e);
     if (rc)
-        drop(l, &(struct load_item){kind, p});
+        free_item(l, &(struct load_item){kind, p});
     return rc;
 }
 
@@ -145,7 +145,7 @@ static int make_host_weight(struct load *l, const struct tensor *t, const struct
     *out = w;
     if (l->done && exec_is_device(l->x)) // the CPU has packed it
         l->done(l->arg, t);
-    return keep_or_drop(l, ITEM_HOST_WEIGHT, w, e);
+    return keep_or_free(l, ITEM_HOST_WEIGHT, w, e);
 }
 
 static int make_weight(struct load *l, const struct tensor *t, const struct weight **out,
@@ -172,7 +172,7 @@ static int make_weight(struct load *l, const struct tensor *t, const struct weig
     *out = w;
     if (l->done && exec_is_device(l->x))
         l->done(l->arg, t);
-    return keep_or_drop(l, ITEM_WEIGHT, w, e);
+    return keep_or_free(l, ITEM_WEIGHT, w, e);
 }
 
 int load_weight_rows(struct load *l, const char *name, int64_t k, const struct load_rows *part,
@@ -304,7 +304,7 @@ int load_experts_cut(struct load *l, const char *name, const struct load_cut *cu
         free(data);
         return rc;
     }
-    return keep_or_drop(l, ITEM_HOST, data, e);
+    return keep_or_free(l, ITEM_HOST, data, e);
 }
 
 // A block of memory for rows of a pass.
@@ -324,7 +324,7 @@ int load_bytes(struct load *l, int64_t bytes, void **out, struct err *e) {
                        "no memory for %lld bytes of workspace; use fewer rows or a "
                        "smaller model",
                        (long long)bytes);
-    return keep_or_drop(l, ITEM_MEMORY, *out, e);
+    return keep_or_free(l, ITEM_MEMORY, *out, e);
 }
 
 int load_buffer(struct load *l, int64_t n, float **out, struct err *e) {
@@ -344,7 +344,7 @@ int load_act(struct load *l, int64_t n, int64_t k, struct act **out, struct err 
     if (l->dry)
         return 0;
     int rc = exec_ops(l->x)->act_create(l->x, n, k, out, e);
-    return rc ? rc : keep_or_drop(l, ITEM_ACT, *out, e);
+    return rc ? rc : keep_or_free(l, ITEM_ACT, *out, e);
 }
 
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out,
@@ -380,5 +380,5 @@ int load_host_rows(struct load *l, const char *name, int64_t k, int64_t m, float
     if (!l->dry)
         quant_format(t->type)->dequantize(t->data, host, k * m);
     *out = host;
-    return keep_or_drop(l, ITEM_HOST, host, e);
+    return keep_or_free(l, ITEM_HOST, host, e);
 }

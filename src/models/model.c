@@ -164,8 +164,8 @@ static int host_init(struct model *m, bool dry, struct err *e) {
 }
 
 // The whole recipe, dry or real.
-static int build(struct model *m, struct exec *x, const struct gguf *g,
-                 const struct model_options *o, bool dry, struct err *e) {
+static int build_model(struct model *m, struct exec *x, const struct gguf *g,
+                       const struct model_options *o, bool dry, struct err *e) {
     m->x = x;
     m->load = (struct load){.x = x,
                             .find = find_gguf,
@@ -240,7 +240,7 @@ int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
     if (!m)
         return err_set(e, ERR_MEMORY, "no memory for a model");
     // A dry load only asks the backend for sizes.
-    int rc = build(m, (struct exec *)x, g, o, true, e);
+    int rc = build_model(m, (struct exec *)x, g, o, true, e);
     if (rc) {
         model_destroy(m);
         return rc;
@@ -278,8 +278,8 @@ static int check_limit(const struct model_plan *plan, const struct model_params 
 }
 
 // What is known of a model before anything is made of it.
-static int prepare(struct exec *x, const struct gguf *g, const struct model_options *o,
-                   struct err *e) {
+static int check_plan(struct exec *x, const struct gguf *g, const struct model_options *o,
+                      struct err *e) {
     struct model_plan plan;
     struct model_params of;
     if (o->memory_limit <= 0 && !exec_is_device(x))
@@ -294,13 +294,13 @@ static int prepare(struct exec *x, const struct gguf *g, const struct model_opti
 
 int model_load(struct model **out, struct exec *x, const struct gguf *g,
                const struct model_options *o, struct err *e) {
-    int rc = prepare(x, g, o, e);
+    int rc = check_plan(x, g, o, e);
     if (rc)
         return rc;
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, ERR_MEMORY, "no memory for a model");
-    rc = build(m, x, g, o, false, e);
+    rc = build_model(m, x, g, o, false, e);
     if (rc) {
         model_destroy(m);
         return rc;

@@ -67,7 +67,7 @@ struct heights {
     uint16_t level;
 };
 
-static void mark(struct heights *h, uint32_t node) {
+static void set_height(struct heights *h, uint32_t node) {
     if (h->g->nodes[node].height != UNKNOWN)
         return;
     h->g->nodes[node].height = h->level;
@@ -75,7 +75,7 @@ static void mark(struct heights *h, uint32_t node) {
 }
 
 // An edge of which the last end has got its height.
-static void consider(struct heights *h, uint32_t at) {
+static void try_edge(struct heights *h, uint32_t at) {
     const struct edge *edge = &h->g->edges[at];
     const struct node *to = &h->g->nodes[edge->to];
     uint16_t height = to->height, called;
@@ -89,7 +89,7 @@ static void consider(struct heights *h, uint32_t at) {
         height = height > called ? height : called;
     }
     if (height <= h->level)
-        mark(h, h->in.from[at]);
+        set_height(h, h->in.from[at]);
     else
         h->later[h->later_count++] = h->in.from[at];
 }
@@ -98,9 +98,9 @@ static void spread_level(struct heights *h) {
     while (h->todo_count) {
         uint32_t node = h->todo[--h->todo_count];
         for (uint32_t k = h->in.first[node]; k; k = h->in.next[k - 1])
-            consider(h, k - 1);
+            try_edge(h, k - 1);
         for (uint32_t k = h->in.calls[node]; k; k = h->in.call_next[k - 1])
-            consider(h, k - 1);
+            try_edge(h, k - 1);
     }
 }
 
@@ -118,7 +118,7 @@ static void spread_heights(struct heights *h) {
     for (uint32_t i = 0; i < h->g->node_count; i++) {
         h->g->nodes[i].height = UNKNOWN;
         if (h->g->nodes[i].accept)
-            mark(h, i);
+            set_height(h, i);
     }
     spread_level(h);
     while (h->later_count && h->level < GRAMMAR_DEPTH) {
@@ -126,7 +126,7 @@ static void spread_heights(struct heights *h) {
         int64_t n = h->later_count;
         h->later_count = 0;
         for (int64_t i = 0; i < n; i++)
-            mark(h, h->later[i]);
+            set_height(h, h->later[i]);
         spread_level(h);
     }
 }
@@ -230,7 +230,7 @@ struct compile {
 };
 
 // Appends a rule's graph to the whole one.
-static int append(struct compile *c, const struct graph *part, uint32_t rule, bool clear) {
+static int append_part(struct compile *c, const struct graph *part, uint32_t rule, bool clear) {
     uint32_t base = (uint32_t)c->g.node_count;
     int64_t n = c->g.node_count + part->node_count;
     int rc = vec_reserve(&c->clear, &c->clear_cap, n, sizeof *c->clear, c->e);
@@ -277,7 +277,7 @@ static int add_rule(struct compile *c, uint32_t rule) {
     }
     if (made && unique.edge_count > 2 * part.edge_count + 64)
         made = 0;
-    rc = append(c, made ? &unique : &part, rule, r->clear);
+    rc = append_part(c, made ? &unique : &part, rule, r->clear);
     c->start[rule] = made ? base : base + start;
 out:
     graph_fini(&part);
@@ -330,7 +330,7 @@ static void spread_from(struct spread *s, uint32_t node) {
 }
 
 // Marks the nodes from which their rule's end can be reached.
-static int spread(struct compile *c, bool reading, uint8_t *marked) {
+static int spread_ends(struct compile *c, bool reading, uint8_t *marked) {
     const struct graph *g = &c->g;
     size_t n = (size_t)g->node_count;
     struct spread s = {.c = c, .reading = reading, .marked = marked};
@@ -484,7 +484,7 @@ static void pack_node(const struct compile *c, struct grammar *g, uint32_t i) {
     node->last = node->accept && node->edges == 0;
 }
 
-static int pack(const struct compile *c, uint32_t start, struct grammar **out) {
+static int pack_grammar(const struct compile *c, uint32_t start, struct grammar **out) {
     struct grammar *g = calloc(1, sizeof *g);
     size_t nodes = (size_t)c->g.node_count, edges = (size_t)c->g.edge_count + 1;
     *out = g;
@@ -512,7 +512,7 @@ static int pack(const struct compile *c, uint32_t start, struct grammar **out) {
     return rc;
 }
 
-static int finish(struct compile *c, uint32_t rule, struct grammar **out) {
+static int finish_compiling(struct compile *c, uint32_t rule, struct grammar **out) {
     int rc = write_rules(c, rule);
     if (rc)
         return rc;
@@ -521,12 +521,12 @@ static int finish(struct compile *c, uint32_t rule, struct grammar **out) {
     c->nullable = calloc(n, 1);
     if (!c->ends || !c->nullable)
         return err_set(c->e, ERR_MEMORY, "no memory for the states of a grammar");
-    rc = spread(c, true, c->ends);
-    rc = rc ? rc : spread(c, false, c->nullable);
+    rc = spread_ends(c, true, c->ends);
+    rc = rc ? rc : spread_ends(c, false, c->nullable);
     if (!rc && !c->ends[c->start[rule]])
         rc = err_set(c->e, ERR_MISMATCH, "no text can satisfy the grammar%s", c->b->place);
     rc = rc ? rc : check_cycles(c);
-    return rc ? rc : pack(c, c->start[rule], out);
+    return rc ? rc : pack_grammar(c, c->start[rule], out);
 }
 
 int build_finish(struct build *b, uint32_t root, struct grammar **out, struct err *e) {
@@ -543,7 +543,7 @@ int build_finish(struct build *b, uint32_t root, struct grammar **out, struct er
     else
         memset(c.start, 0xFF, n * sizeof *c.start);
     if (!b->e.code)
-        finish(&c, rule, out);
+        finish_compiling(&c, rule, out);
     free(c.start);
     free(c.clear);
     free(c.rule_of);

@@ -18,14 +18,14 @@
 
 enum { MOST_WORK = GRAMMAR_STEP_WORK, CALL_WORK = 1 << 24, SETS = 0, STATES = 1 }; // of a call
 
-static uint32_t fail(struct tables *t, int code, const char *text) {
+static uint32_t fail_step(struct tables *t, int code, const char *text) {
     if (!t->rc)
         t->rc = err_set(&t->e, code, "%s", text);
     return STATE_ERROR;
 }
 
 // Keeps the error of a reservation.
-static uint32_t full(struct tables *t) {
+static uint32_t fail_full(struct tables *t) {
     t->rc = t->e.code;
     return STATE_ERROR;
 }
@@ -98,11 +98,11 @@ static bool grow_slots(struct tables *t, int kind, int64_t count) {
 // The pairs after those that are stored; *at: where.
 static bool keep_pairs(struct tables *t, const struct pair *list, uint32_t n, int64_t *at) {
     if (tables_bytes(t) > t->most) {
-        fail(t, ERR_LIMIT, "the grammar has more states than there is room for");
+        fail_step(t, ERR_LIMIT, "the grammar has more states than there is room for");
         return false;
     }
     if (vec_reserve(&t->pairs, &t->pair_cap, t->pair_count + n + 1, sizeof *t->pairs, &t->e)) {
-        full(t);
+        fail_full(t);
         return false;
     }
     if (n)
@@ -119,7 +119,7 @@ static bool same_pairs(const struct tables *t, int64_t at, const struct pair *li
 uint32_t tables_set(struct tables *t, const struct pair *entries, uint32_t n) {
     uint32_t depth = 0, hash = hash_of(entries, n, 0);
     if (!grow_slots(t, SETS, t->set_count))
-        return fail(t, ERR_MEMORY, "no memory for the states of a grammar");
+        return fail_step(t, ERR_MEMORY, "no memory for the states of a grammar");
     uint64_t mask = (uint64_t)t->slot_cap[SETS] - 1, at = hash & mask;
     for (; t->slots[SETS][at]; at = (at + 1) & mask) {
         const struct stack_set *s = &t->sets[t->slots[SETS][at] - 1];
@@ -130,7 +130,7 @@ uint32_t tables_set(struct tables *t, const struct pair *entries, uint32_t n) {
         if (entries[i].node < NODE_OPEN)
             depth = depth > t->sets[entries[i].set].depth ? depth : t->sets[entries[i].set].depth;
     if (vec_reserve(&t->sets, &t->set_cap, t->set_count + 1, sizeof *t->sets, &t->e))
-        return full(t);
+        return fail_full(t);
     struct stack_set *s = &t->sets[t->set_count];
     *s = (struct stack_set){.count = n, .depth = depth + 1, .hash = hash};
     if (!keep_pairs(t, entries, n, &s->at))
@@ -145,13 +145,13 @@ uint32_t tables_push(struct tables *t, uint32_t node, uint32_t below) {
 }
 
 // Entries of a stack set and of those below it, some levels down; not much more than WEIGHED.
-static uint32_t weigh(const struct tables *t, uint32_t set, int levels) {
+static uint32_t weigh_state(const struct tables *t, uint32_t set, int levels) {
     const struct stack_set *s = &t->sets[set];
     uint32_t sum = s->count;
     for (uint32_t i = 0; i < s->count && levels > 1 && sum < WEIGHED; i++) {
         const struct pair *entry = &t->pairs[s->at + i];
         if (entry->node < NODE_OPEN)
-            sum += weigh(t, entry->set, levels - 1);
+            sum += weigh_state(t, entry->set, levels - 1);
     }
     return sum;
 }
@@ -161,7 +161,7 @@ uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n,
     uint64_t flags = (uint64_t)may_end | (uint64_t)open << 1;
     uint32_t hash = hash_of(readings, n, 1 + flags);
     if (!grow_slots(t, STATES, t->state_count))
-        return fail(t, ERR_MEMORY, "no memory for the states of a grammar");
+        return fail_step(t, ERR_MEMORY, "no memory for the states of a grammar");
     uint64_t mask = (uint64_t)t->slot_cap[STATES] - 1, at = hash & mask;
     for (; t->slots[STATES][at]; at = (at + 1) & mask) {
         const struct state *s = &t->states[t->slots[STATES][at] - 1];
@@ -170,11 +170,11 @@ uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n,
             return t->slots[STATES][at] - 1;
     }
     if (vec_reserve(&t->states, &t->state_cap, t->state_count + 1, sizeof *t->states, &t->e))
-        return full(t);
+        return fail_full(t);
     struct state *s = &t->states[t->state_count];
     *s = (struct state){.count = n, .hash = hash, .may_end = may_end, .open = open};
     for (uint32_t i = 0; i < n && s->weight < WEIGHED; i++)
-        s->weight += weigh(t, readings[i].set, WEIGHED_LEVELS);
+        s->weight += weigh_state(t, readings[i].set, WEIGHED_LEVELS);
     t->all_work += s->weight;
     if (!keep_pairs(t, readings, n, &s->at))
         return STATE_ERROR;
@@ -184,15 +184,16 @@ uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n,
 
 // ---- what is both
 
-static bool work(struct tables *t, int64_t steps) {
+static bool count_work(struct tables *t, int64_t steps) {
     t->work += steps;
     t->all_work += steps;
     if (t->work > MOST_WORK || t->all_work - t->begun > CALL_WORK)
-        fail(t, ERR_LIMIT,
-             "the text has more readings at once in its grammar than can be followed; make the "
-             "grammar less ambiguous");
+        fail_step(
+            t, ERR_LIMIT,
+            "the text has more readings at once in its grammar than can be followed; make the "
+            "grammar less ambiguous");
     if (t->all_work > t->allowed)
-        fail(t, ERR_UNFINISHED, "the work on a grammar goes on later");
+        fail_step(t, ERR_UNFINISHED, "the work on a grammar goes on later");
     return !t->rc;
 }
 
@@ -204,7 +205,7 @@ static uint32_t merge_sets(struct tables *t, uint32_t a, uint32_t b) {
     if (na + nb > 16)
         list = malloc((na + nb) * sizeof *list);
     if (!list)
-        return fail(t, ERR_MEMORY, "no memory for the states of a grammar");
+        return fail_step(t, ERR_MEMORY, "no memory for the states of a grammar");
     while (i < na || j < nb) {
         struct pair x = i < na ? t->pairs[t->sets[a].at + i] : (struct pair){UINT32_MAX, 0};
         struct pair y = j < nb ? t->pairs[t->sets[b].at + j] : (struct pair){UINT32_MAX, 0};
@@ -229,7 +230,7 @@ static uint32_t union_of(struct tables *t, uint32_t a, uint32_t b) {
     size_t slot = (lo * 31u + hi) % UNIONS;
     if (hi && t->unions[slot].a == lo && t->unions[slot].b == hi)
         return t->unions[slot].both;
-    if (!work(t, 1 + t->sets[a].count + t->sets[b].count))
+    if (!count_work(t, 1 + t->sets[a].count + t->sets[b].count))
         return STATE_ERROR;
     uint32_t both = merge_sets(t, lo, hi);
     if (!t->rc) {
@@ -242,7 +243,7 @@ static uint32_t union_of(struct tables *t, uint32_t a, uint32_t b) {
 
 // ---- closures
 
-static void begin(struct tables *t) {
+static void begin_readings(struct tables *t) {
     t->list_count = t->todo_count = t->todo_first = t->more_count = 0;
     t->may_end = t->open = false;
     t->work = 0;
@@ -254,17 +255,17 @@ static void begin(struct tables *t) {
 }
 
 // Can a reading at a node be completed above so many frames?
-static bool fits(struct tables *t, uint32_t depth, uint32_t node) {
+static bool height_fits(struct tables *t, uint32_t depth, uint32_t node) {
     uint32_t deep = depth + t->g->nodes[node].height;
     t->deepest = deep > t->deepest ? deep : t->deepest;
     return deep <= GRAMMAR_DEPTH;
 }
 
-static uint32_t place_of(struct tables *t, uint32_t node) {
+static uint32_t reading_of(struct tables *t, uint32_t node) {
     if (t->turn_of[node] == t->turn)
         return t->place[node];
     if (vec_reserve(&t->list, &t->list_cap, t->list_count + 1, sizeof *t->list, &t->e))
-        return full(t);
+        return fail_full(t);
     t->turn_of[node] = t->turn;
     t->place[node] = (uint32_t)t->list_count;
     t->list[t->list_count++] = (struct reading){.node = node, .set = NO_SET};
@@ -272,15 +273,15 @@ static uint32_t place_of(struct tables *t, uint32_t node) {
 }
 
 // Adds a reading: a node and the stacks below it.
-static void add(struct tables *t, uint32_t node, uint32_t set) {
-    if (t->rc || !work(t, 1) || !fits(t, t->sets[set].depth, node))
+static void add_reading(struct tables *t, uint32_t node, uint32_t set) {
+    if (t->rc || !count_work(t, 1) || !height_fits(t, t->sets[set].depth, node))
         return;
-    uint32_t place = place_of(t, node);
+    uint32_t place = reading_of(t, node);
     if (place == STATE_ERROR || t->list[place].set == set)
         return;
     if (vec_reserve(&t->more, &t->more_cap, t->more_count + 1, sizeof *t->more, &t->e) ||
         vec_reserve(&t->todo, &t->todo_cap, t->todo_count + 1, sizeof *t->todo, &t->e)) {
-        full(t);
+        fail_full(t);
         return;
     }
     struct reading *there = &t->list[place];
@@ -299,10 +300,10 @@ static int by_node_set(const void *a, const void *b) {
 
 static bool join_entries(struct tables *t, uint32_t set, int64_t *n) {
     uint32_t count = t->sets[set].count;
-    if (!work(t, count))
+    if (!count_work(t, count))
         return false;
     if (vec_reserve(&t->joined, &t->joined_cap, *n + count, sizeof *t->joined, &t->e)) {
-        full(t);
+        fail_full(t);
         return false;
     }
     memcpy(t->joined + *n, t->pairs + t->sets[set].at, count * sizeof *t->joined);
@@ -311,7 +312,7 @@ static bool join_entries(struct tables *t, uint32_t set, int64_t *n) {
 }
 
 // One set of the entries of many.
-static uint32_t join_many(struct tables *t, const struct reading *r) {
+static uint32_t join_many_sets(struct tables *t, const struct reading *r) {
     int64_t n = 0, kept = 0;
     if (r->set != NO_SET && !join_entries(t, r->set, &n))
         return STATE_ERROR;
@@ -330,11 +331,11 @@ static uint32_t join_many(struct tables *t, const struct reading *r) {
 }
 
 // Joins what has come to a place; true: its stacks have grown.
-static bool join(struct tables *t, struct reading *r) {
+static bool join_reading(struct tables *t, struct reading *r) {
     const struct more *first = &t->more[r->more - 1];
     uint32_t both;
     if (first->next)
-        both = join_many(t, r);
+        both = join_many_sets(t, r);
     else
         both = r->set == NO_SET ? first->set : union_of(t, r->set, first->set);
     r->more = 0;
@@ -343,38 +344,38 @@ static bool join(struct tables *t, struct reading *r) {
     return grown;
 }
 
-static void pop(struct tables *t, uint32_t set) {
+static void pop_frame(struct tables *t, uint32_t set) {
     for (uint32_t i = 0; i < t->sets[set].count && !t->rc; i++) {
         struct pair entry = t->pairs[t->sets[set].at + i];
         t->may_end |= entry.node == NODE_END;
         t->open |= entry.node == NODE_OPEN;
         if (entry.node < NODE_OPEN)
-            add(t, entry.node, entry.set);
+            add_reading(t, entry.node, entry.set);
     }
 }
 
-static void call(struct tables *t, const struct edge *edge, uint32_t set) {
+static void push_call(struct tables *t, const struct edge *edge, uint32_t set) {
     uint32_t depth = t->sets[set].depth;
     // A call that is the last of its rule leaves nothing to return to.
     if (!t->g->nodes[edge->to].last) {
-        if (!fits(t, depth, edge->to) || !fits(t, depth + 1, edge->call))
+        if (!height_fits(t, depth, edge->to) || !height_fits(t, depth + 1, edge->call))
             return;
         set = tables_push(t, edge->to, set);
     }
     if (set != STATE_ERROR)
-        add(t, edge->call, set);
+        add_reading(t, edge->call, set);
 }
 
-static void look_at(struct tables *t, uint32_t at, uint32_t set) {
+static void close_over_reading(struct tables *t, uint32_t at, uint32_t set) {
     const struct node *node = &t->g->nodes[at];
     if (node->accept)
-        pop(t, set);
+        pop_frame(t, set);
     for (uint32_t i = node->bytes; i < node->edges && !t->rc; i++) {
         const struct edge *edge = &t->g->edges[node->edge + i];
         if (edge->kind == EDGE_EMPTY)
-            add(t, edge->to, set);
+            add_reading(t, edge->to, set);
         else
-            call(t, edge, set);
+            push_call(t, edge, set);
     }
 }
 
@@ -383,15 +384,15 @@ static int by_node(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static uint32_t finish(struct tables *t) {
+static uint32_t finish_state(struct tables *t) {
     while (t->todo_first < t->todo_count && !t->rc) {
         struct reading *r = &t->list[t->todo[t->todo_first++]];
-        if (join(t, r))
-            look_at(t, r->node, r->set);
+        if (join_reading(t, r))
+            close_over_reading(t, r->node, r->set);
     }
     uint32_t n = 0;
     if (!t->rc && vec_reserve(&t->joined, &t->joined_cap, t->list_count, sizeof *t->joined, &t->e))
-        full(t);
+        fail_full(t);
     if (t->rc)
         return STATE_ERROR;
     for (int64_t i = 0; i < t->list_count; i++)
@@ -403,26 +404,26 @@ static uint32_t finish(struct tables *t) {
 }
 
 uint32_t tables_start(struct tables *t) {
-    begin(t);
-    add(t, t->g->start, SET_END);
-    return finish(t);
+    begin_readings(t);
+    add_reading(t, t->g->start, SET_END);
+    return finish_state(t);
 }
 
 uint32_t tables_return(struct tables *t, uint32_t set) {
-    begin(t);
-    pop(t, set);
-    return finish(t);
+    begin_readings(t);
+    pop_frame(t, set);
+    return finish_state(t);
 }
 
 // The place of a state's row, which is made when there is none.
-static uint32_t row_of(struct tables *t, uint32_t state) {
+static uint32_t row_of_state(struct tables *t, uint32_t state) {
     if (t->states[state].row)
         return t->states[state].row;
     int64_t n = (t->row_count + 1) * t->g->classes;
     if (tables_bytes(t) > t->most)
-        return fail(t, ERR_LIMIT, "the grammar has more states than there is room for");
+        return fail_step(t, ERR_LIMIT, "the grammar has more states than there is room for");
     if (vec_reserve(&t->rows, &t->row_cap, n, sizeof *t->rows, &t->e))
-        return full(t);
+        return fail_full(t);
     memset(t->rows + t->row_count * t->g->classes, 0, (size_t)t->g->classes * sizeof *t->rows);
     t->states[state].row = (uint32_t)++t->row_count;
     return t->states[state].row;
@@ -431,21 +432,21 @@ static uint32_t row_of(struct tables *t, uint32_t state) {
 uint32_t tables_step_slow(struct tables *t, uint32_t state, uint8_t byte) {
     if (t->rc)
         return STATE_ERROR;
-    uint32_t row = row_of(t, state);
+    uint32_t row = row_of_state(t, state);
     if (row == STATE_ERROR)
         return STATE_ERROR;
-    begin(t);
+    begin_readings(t);
     for (uint32_t i = 0; i < t->states[state].count && !t->rc; i++) {
         struct pair reading = t->pairs[t->states[state].at + i];
         const struct node *node = &t->g->nodes[reading.node];
-        work(t, node->bytes);
+        count_work(t, node->bytes);
         for (uint32_t k = 0; k < node->bytes; k++) {
             const struct edge *edge = &t->g->edges[node->edge + k];
             if (edge->lo <= byte && byte <= edge->hi)
-                add(t, edge->to, reading.set);
+                add_reading(t, edge->to, reading.set);
         }
     }
-    uint32_t to = finish(t);
+    uint32_t to = finish_state(t);
     if (t->deepest > t->states[state].deep)
         t->states[state].deep = t->deepest;
     if (to != STATE_ERROR)

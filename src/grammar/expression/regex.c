@@ -29,7 +29,7 @@ struct sides {
     enum side before, behind;
 };
 
-static uint32_t refuse(struct regex *r, int code, const char *what) {
+static uint32_t refuse_regex(struct regex *r, int code, const char *what) {
     return build_fail(r->b, code, "%s: %s, at byte %zu of it", r->where, what, r->at + 1);
 }
 
@@ -38,7 +38,7 @@ static bool next_is(const struct regex *r, const char *s) {
     return r->n - r->at >= n && memcmp(r->text + r->at, s, n) == 0;
 }
 
-static bool take(struct regex *r, const char *s) {
+static bool take_code_point(struct regex *r, const char *s) {
     bool is = next_is(r, s);
     r->at += is ? strlen(s) : 0;
     return is;
@@ -48,10 +48,10 @@ static bool take(struct regex *r, const char *s) {
 static uint32_t code_point(struct regex *r) {
     uint32_t code = 0;
     if (r->at >= r->n)
-        return refuse(r, ERR_FORMAT, "it ends too early");
+        return refuse_regex(r, ERR_FORMAT, "it ends too early");
     int len = utf8_decode(r->text + r->at, r->n - r->at, &code);
     if (len <= 0)
-        return refuse(r, ERR_FORMAT, "it is not UTF-8");
+        return refuse_regex(r, ERR_FORMAT, "it is not UTF-8");
     r->at += (size_t)len;
     return code;
 }
@@ -64,29 +64,29 @@ static uint32_t hex_digits(struct regex *r, int most, const char *until) {
         code = code * 16 + (uint32_t)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
         n++;
     }
-    if (n == 0 || (*until ? !take(r, until) : n < most) || code > LAST_CODE)
-        return refuse(r, ERR_FORMAT, "an escape has no valid hexadecimal number");
+    if (n == 0 || (*until ? !take_code_point(r, until) : n < most) || code > LAST_CODE)
+        return refuse_regex(r, ERR_FORMAT, "an escape has no valid hexadecimal number");
     return code;
 }
 
 // \uXXXX, a pair of them, or \u{X...}.
 static uint32_t unicode_escape(struct regex *r) {
-    if (take(r, "{"))
+    if (take_code_point(r, "{"))
         return hex_digits(r, 6, "}");
     uint32_t code = hex_digits(r, 4, "");
-    if (code < 0xD800 || code > 0xDBFF || !take(r, "\\u"))
+    if (code < 0xD800 || code > 0xDBFF || !take_code_point(r, "\\u"))
         return code;
     uint32_t low = hex_digits(r, 4, "");
     if (low < 0xDC00 || low > 0xDFFF)
-        return refuse(r, ERR_FORMAT, "half a surrogate pair stands alone");
+        return refuse_regex(r, ERR_FORMAT, "half a surrogate pair stands alone");
     return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
 }
 
 // A control character by its letter.
-static uint32_t control(struct regex *r) {
+static uint32_t control_escape(struct regex *r) {
     char c = r->at < r->n ? (char)(r->text[r->at] | 32) : '\0';
     if (c < 'a' || c > 'z')
-        return refuse(r, ERR_FORMAT, "\\c stands before what is no letter");
+        return refuse_regex(r, ERR_FORMAT, "\\c stands before what is no letter");
     return code_point(r) & 31;
 }
 
@@ -123,34 +123,34 @@ static uint32_t escaped(struct regex *r, bool in_class) {
     if (letter) {
         r->at++;
         if (c == '0' && r->at < r->n && r->text[r->at] >= '0' && r->text[r->at] <= '9')
-            return refuse(r, ERR_UNSUPPORTED, "octal escapes are not supported");
+            return refuse_regex(r, ERR_UNSUPPORTED, "octal escapes are not supported");
         return c == '0' ? 0 : (uint32_t)codes[letter - letters];
     }
-    if (take(r, "x"))
+    if (take_code_point(r, "x"))
         return hex_digits(r, 2, "");
-    if (take(r, "u"))
+    if (take_code_point(r, "u"))
         return unicode_escape(r);
-    if (take(r, "c"))
-        return control(r);
+    if (take_code_point(r, "c"))
+        return control_escape(r);
     if (c == 'b' && in_class) {
         r->at++;
         return 8;
     }
     if (c == 'b' || c == 'B')
-        return refuse(r, ERR_UNSUPPORTED, "word boundaries (\\b) are not supported");
+        return refuse_regex(r, ERR_UNSUPPORTED, "word boundaries (\\b) are not supported");
     if (c == 'p' || c == 'P')
-        return refuse(r, ERR_UNSUPPORTED, "Unicode properties (\\p) are not supported");
+        return refuse_regex(r, ERR_UNSUPPORTED, "Unicode properties (\\p) are not supported");
     if ((c >= '1' && c <= '9') || c == 'k')
-        return refuse(r, ERR_UNSUPPORTED, "back references are not supported");
+        return refuse_regex(r, ERR_UNSUPPORTED, "back references are not supported");
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-        return refuse(r, ERR_FORMAT, "a letter behind a backslash means nothing");
+        return refuse_regex(r, ERR_FORMAT, "a letter behind a backslash means nothing");
     return code_point(r);
 }
 
 // A code point, or one end of a range in [...]. *was_set: it was a set of its own, which was added.
-static uint32_t item(struct regex *r, struct chars *set, bool *was_set, bool in_class) {
+static uint32_t read_class_item(struct regex *r, struct chars *set, bool *was_set, bool in_class) {
     *was_set = false;
-    if (!take(r, "\\"))
+    if (!take_code_point(r, "\\"))
         return code_point(r);
     if (r->at < r->n && class_escape(r, r->text[r->at], set)) {
         r->at++;
@@ -162,14 +162,14 @@ static uint32_t item(struct regex *r, struct chars *set, bool *was_set, bool in_
 
 static uint32_t read_class(struct regex *r) {
     struct chars set = {0};
-    bool inverted = take(r, "^"), from_set, to_set;
-    while (!r->b->e.code && !take(r, "]")) {
-        uint32_t lo = item(r, &set, &from_set, true), hi = lo;
+    bool inverted = take_code_point(r, "^"), from_set, to_set;
+    while (!r->b->e.code && !take_code_point(r, "]")) {
+        uint32_t lo = read_class_item(r, &set, &from_set, true), hi = lo;
         if (next_is(r, "-") && !next_is(r, "-]")) {
             r->at++;
-            hi = item(r, &set, &to_set, true);
+            hi = read_class_item(r, &set, &to_set, true);
             if (from_set || to_set || hi < lo)
-                refuse(r, ERR_FORMAT, "a range in brackets has no order");
+                refuse_regex(r, ERR_FORMAT, "a range in brackets has no order");
         }
         if (!from_set)
             chars_add(r->b, &set, &(struct build_chars){lo, hi}, 1);
@@ -179,50 +179,52 @@ static uint32_t read_class(struct regex *r) {
     return chars_class(r->b, &set, r->coding);
 }
 
-static uint32_t alternatives(struct regex *r, struct sides s);
+static uint32_t read_alternatives(struct regex *r, struct sides s);
 
-static uint32_t group(struct regex *r, struct sides s) {
-    if (take(r, "?=") || take(r, "?!") || take(r, "?<=") || take(r, "?<!"))
-        return refuse(r, ERR_UNSUPPORTED, "look-ahead and look-behind are not supported");
-    if (take(r, "?<")) {
+static uint32_t read_group(struct regex *r, struct sides s) {
+    if (take_code_point(r, "?=") || take_code_point(r, "?!") || take_code_point(r, "?<=") ||
+        take_code_point(r, "?<!"))
+        return refuse_regex(r, ERR_UNSUPPORTED, "look-ahead and look-behind are not supported");
+    if (take_code_point(r, "?<")) {
         while (r->at < r->n && r->text[r->at] != '>')
             r->at++;
-        take(r, ">");
-    } else if (next_is(r, "?") && !take(r, "?:")) {
-        return refuse(r, ERR_UNSUPPORTED, "groups with (? are not supported, but (?: and (?<name>");
+        take_code_point(r, ">");
+    } else if (next_is(r, "?") && !take_code_point(r, "?:")) {
+        return refuse_regex(r, ERR_UNSUPPORTED,
+                            "groups with (? are not supported, but (?: and (?<name>");
     }
     if (r->depth >= DEPTH)
-        return refuse(r, ERR_LIMIT, "groups are nested deeper than 200");
+        return refuse_regex(r, ERR_LIMIT, "groups are nested deeper than 200");
     r->depth++;
-    uint32_t x = alternatives(r, s);
+    uint32_t x = read_alternatives(r, s);
     r->depth--;
-    if (!take(r, ")"))
-        return refuse(r, ERR_FORMAT, "a group is not closed");
+    if (!take_code_point(r, ")"))
+        return refuse_regex(r, ERR_FORMAT, "a group is not closed");
     return x;
 }
 
-static uint32_t atom(struct regex *r) {
-    if (take(r, "["))
+static uint32_t read_atom(struct regex *r) {
+    if (take_code_point(r, "["))
         return read_class(r);
-    if (take(r, ".")) {
+    if (take_code_point(r, ".")) {
         struct chars set = {0};
         chars_add(r->b, &set, line_ends, 3);
         chars_invert(r->b, &set);
         return chars_class(r->b, &set, r->coding);
     }
     if (next_is(r, "*") || next_is(r, "+") || next_is(r, "?") || next_is(r, "{"))
-        return refuse(r, ERR_FORMAT, "there is nothing to repeat");
+        return refuse_regex(r, ERR_FORMAT, "there is nothing to repeat");
     if (next_is(r, "^") || next_is(r, "$"))
-        return refuse(r, ERR_UNSUPPORTED, "^ and $ are supported only at the ends");
+        return refuse_regex(r, ERR_UNSUPPORTED, "^ and $ are supported only at the ends");
     struct chars set = {0};
     bool was_set;
-    uint32_t code = item(r, &set, &was_set, false);
+    uint32_t code = read_class_item(r, &set, &was_set, false);
     if (!was_set)
         chars_add(r->b, &set, &(struct build_chars){code, code}, 1);
     return chars_class(r->b, &set, r->coding);
 }
 
-static bool number(struct regex *r, int64_t *n) {
+static bool read_count(struct regex *r, int64_t *n) {
     size_t from = r->at;
     *n = 0;
     for (; r->at < r->n && r->text[r->at] >= '0' && r->text[r->at] <= '9'; r->at++)
@@ -232,24 +234,24 @@ static bool number(struct regex *r, int64_t *n) {
 
 static uint32_t repeated(struct regex *r, uint32_t x) {
     int64_t min = 1, max = 1;
-    if (take(r, "*")) {
+    if (take_code_point(r, "*")) {
         min = 0;
         max = BUILD_ENDLESS;
-    } else if (take(r, "+")) {
+    } else if (take_code_point(r, "+")) {
         max = BUILD_ENDLESS;
-    } else if (take(r, "?")) {
+    } else if (take_code_point(r, "?")) {
         min = 0;
-    } else if (take(r, "{")) {
-        bool has = number(r, &min);
+    } else if (take_code_point(r, "{")) {
+        bool has = read_count(r, &min);
         max = min;
-        if (has && take(r, ",") && !number(r, &max))
+        if (has && take_code_point(r, ",") && !read_count(r, &max))
             max = BUILD_ENDLESS;
-        if (!has || !take(r, "}") || (max != BUILD_ENDLESS && max < min))
-            return refuse(r, ERR_FORMAT, "a repetition in braces is not {n}, {n,} or {n,m}");
+        if (!has || !take_code_point(r, "}") || (max != BUILD_ENDLESS && max < min))
+            return refuse_regex(r, ERR_FORMAT, "a repetition in braces is not {n}, {n,} or {n,m}");
     } else {
         return x;
     }
-    take(r, "?");
+    take_code_point(r, "?");
     return build_repeat(r->b, x, min, max);
 }
 
@@ -310,27 +312,28 @@ static struct sides part_sides(const struct regex *r, struct sides *all, bool fi
 
 static bool take_all(struct regex *r, const char *s) {
     bool any = false;
-    while (take(r, s))
+    while (take_code_point(r, s))
         any = true;
     return any;
 }
 
-static uint32_t alternative(struct regex *r, struct sides s) {
+static uint32_t read_alternative(struct regex *r, struct sides s) {
     struct build *b = r->b;
     struct build_list parts = {0};
     bool first = true, begun = take_all(r, "^");
     if (begun && s.before == INSIDE)
-        return refuse(r, ERR_UNSUPPORTED, "^ is supported only at the beginning");
+        return refuse_regex(r, ERR_UNSUPPORTED, "^ is supported only at the beginning");
     s.before = begun ? EDGE : s.before;
     for (; !b->e.code && r->at < r->n && !next_is(r, "|") && !next_is(r, ")") && !next_is(r, "$");
          first = false) {
         struct sides part = part_sides(r, &s, first);
-        build_add(b, &parts, repeated(r, take(r, "(") ? group(r, part) : atom(r)));
+        build_add(b, &parts,
+                  repeated(r, take_code_point(r, "(") ? read_group(r, part) : read_atom(r)));
     }
     uint32_t x = build_list_seq(b, &parts);
     bool ended = take_all(r, "$");
     if (ended && (s.behind == INSIDE || (r->at < r->n && !next_is(r, "|") && !next_is(r, ")"))))
-        return refuse(r, ERR_UNSUPPORTED, "$ is supported only at the end");
+        return refuse_regex(r, ERR_UNSUPPORTED, "$ is supported only at the end");
     if (s.before == OPEN)
         x = build_cat(b, any_text(r), x);
     if (s.behind == OPEN && !ended)
@@ -338,11 +341,11 @@ static uint32_t alternative(struct regex *r, struct sides s) {
     return x;
 }
 
-static uint32_t alternatives(struct regex *r, struct sides s) {
+static uint32_t read_alternatives(struct regex *r, struct sides s) {
     struct build_list list = {0};
     do
-        build_add(r->b, &list, alternative(r, s));
-    while (!r->b->e.code && take(r, "|"));
+        build_add(r->b, &list, read_alternative(r, s));
+    while (!r->b->e.code && take_code_point(r, "|"));
     return build_list_alt(r->b, &list);
 }
 
@@ -352,9 +355,9 @@ uint32_t build_regex(struct build *b, const char *text, size_t n, bool anchored,
     enum side end = anchored ? EDGE : OPEN;
     if (b->e.code)
         return BUILD_NEVER;
-    uint32_t x = alternatives(&r, (struct sides){end, end});
+    uint32_t x = read_alternatives(&r, (struct sides){end, end});
     if (!b->e.code && r.at < n)
-        return refuse(&r, ERR_FORMAT, "a group is closed that was not opened");
+        return refuse_regex(&r, ERR_FORMAT, "a group is closed that was not opened");
     return x;
 }
 

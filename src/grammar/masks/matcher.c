@@ -159,7 +159,7 @@ static uint32_t narrow_set(struct grammar_matcher *m, uint32_t set, uint32_t mos
 
 // The same state, or one with some of its readings: all that can follow them can follow the state.
 // What follows a token is narrowed and nothing else, so a mask is that of single steps still.
-static uint32_t narrow(struct grammar_matcher *m, uint32_t state) {
+static uint32_t narrow_state(struct grammar_matcher *m, uint32_t state) {
     enum { ENTRIES = 1 << 12 };
     const struct state s = m->t.states[state];
     if (s.weight <= WEIGHED_LEVELS * ENTRIES)
@@ -182,7 +182,7 @@ static int accept(struct grammar_matcher *m, const struct grammar_state *from, c
     for (size_t i = 0; i < n && state != STATE_DEAD && state != STATE_ERROR; i++)
         state = tables_step(&m->t, state, (uint8_t)bytes[i]);
     if (state != STATE_DEAD && state != STATE_ERROR)
-        state = narrow(m, state);
+        state = narrow_state(m, state);
     if (state == STATE_ERROR)
         return matcher_error(m, from, e);
     matcher_finished(m, from);
@@ -298,7 +298,8 @@ void masks_forget(struct grammar_matcher *m) {
 }
 
 // The number of an old stack set in new tables. `made`: [old set] new number + 1.
-static uint32_t move_set(const struct tables *old, struct tables *t, uint32_t set, uint32_t *made) {
+static uint32_t rebuild_set(const struct tables *old, struct tables *t, uint32_t set,
+                            uint32_t *made) {
     if (set <= SET_OPEN || made[set])
         return set <= SET_OPEN ? set : made[set] - 1;
     uint32_t n = old->sets[set].count;
@@ -306,7 +307,7 @@ static uint32_t move_set(const struct tables *old, struct tables *t, uint32_t se
     for (uint32_t i = 0; i < n && list; i++) {
         list[i] = old->pairs[old->sets[set].at + i];
         if (list[i].node < NODE_OPEN)
-            list[i].set = move_set(old, t, list[i].set, made);
+            list[i].set = rebuild_set(old, t, list[i].set, made);
     }
     uint32_t moved = list && !t->rc ? tables_set(t, list, n) : (uint32_t)STATE_ERROR;
     free(list);
@@ -317,13 +318,13 @@ static uint32_t move_set(const struct tables *old, struct tables *t, uint32_t se
     return moved;
 }
 
-static uint32_t move_state(const struct tables *old, struct tables *t, uint32_t state,
-                           uint32_t *made) {
+static uint32_t rebuild_state(const struct tables *old, struct tables *t, uint32_t state,
+                              uint32_t *made) {
     const struct state *s = &old->states[state];
     struct pair *list = malloc((s->count + 1) * sizeof *list);
     for (uint32_t i = 0; i < s->count && list; i++) {
         list[i] = old->pairs[s->at + i];
-        list[i].set = move_set(old, t, list[i].set, made);
+        list[i].set = rebuild_set(old, t, list[i].set, made);
     }
     uint32_t moved = STATE_ERROR;
     if (list && !t->rc)
@@ -335,7 +336,7 @@ static uint32_t move_state(const struct tables *old, struct tables *t, uint32_t 
 }
 
 // Without memory for the new tables the old ones stay.
-static void forget(struct grammar_matcher *m) {
+static void rebuild_tables(struct grammar_matcher *m) {
     struct tables fresh;
     struct err e;
     uint32_t *made = calloc((size_t)m->t.set_count, sizeof *made);
@@ -345,7 +346,7 @@ static void forget(struct grammar_matcher *m) {
     }
     for (struct grammar_state *s = m->held; s && !fresh.rc; s = s->next)
         if (!s->ended)
-            move_state(&m->t, &fresh, s->number, made);
+            rebuild_state(&m->t, &fresh, s->number, made);
     if (fresh.rc) {
         tables_fini(&fresh);
         free(made);
@@ -353,7 +354,7 @@ static void forget(struct grammar_matcher *m) {
     }
     for (struct grammar_state *s = m->held; s; s = s->next)
         if (!s->ended) {
-            s->number = move_state(&m->t, &fresh, s->number, made);
+            s->number = rebuild_state(&m->t, &fresh, s->number, made);
             fresh.states[s->number].held = s;
         }
     free(made);
@@ -367,7 +368,7 @@ static void forget(struct grammar_matcher *m) {
 void matcher_begin(struct grammar_matcher *m) {
     m->t.rc = 0;
     if (!m->going && tables_bytes(&m->t) + m->local_bytes > SOFT)
-        forget(m);
+        rebuild_tables(m);
     m->t.begun = m->t.all_work;
     m->t.rc = 0;
 }
@@ -396,7 +397,7 @@ struct run {
     bool any, all; // some code point may follow; every one may, into few states
 };
 
-static void add_next(struct run *r, uint32_t state) {
+static void add_plain_state(struct run *r, uint32_t state) {
     int k = 0;
     r->any = true;
     while (k < r->count && r->next[k] != state)
@@ -411,7 +412,7 @@ static void add_next(struct run *r, uint32_t state) {
 static void take(struct run *r, uint32_t state, uint8_t form);
 
 // One byte of a form, after which its `next` follows.
-static void take_byte(struct run *r, uint32_t state, uint8_t byte, uint8_t next) {
+static void plain_after_byte(struct run *r, uint32_t state, uint8_t byte, uint8_t next) {
     uint32_t to = tables_step(&r->m->t, state, byte);
     matcher_deep(r->m, state);
     if (to == STATE_ERROR)
@@ -422,7 +423,7 @@ static void take_byte(struct run *r, uint32_t state, uint8_t byte, uint8_t next)
     else if (next)
         take(r, to, next);
     else
-        add_next(r, to);
+        add_plain_state(r, to);
 }
 
 // Ends when the answer is known.
@@ -432,7 +433,7 @@ static void take(struct run *r, uint32_t state, uint8_t form) {
         if (rows[i].form != form)
             continue;
         for (int k = 1; k <= starts[0]; k++)
-            take_byte(r, state, starts[k], rows[i].next);
+            plain_after_byte(r, state, starts[k], rows[i].next);
         if ((!r->all && r->any) || r->m->t.rc)
             return;
     }

@@ -97,8 +97,8 @@ static void note_token(struct grammar_vocab *v, const uint32_t *way, const struc
     }
 }
 
-static void add_entry(struct grammar_vocab *v, uint32_t *way, uint32_t depth, const struct entry *x,
-                      uint32_t rank) {
+static void add_trie_node(struct grammar_vocab *v, uint32_t *way, uint32_t depth,
+                          const struct entry *x, uint32_t rank) {
     for (; depth < x->len; depth++) {
         way[depth] = v->count;
         v->nodes[v->count++] = (struct trie_node){.token = -1,
@@ -139,7 +139,7 @@ static int make_trie(struct grammar_vocab *v, const struct entry *list, uint32_t
             twin->twins = true;
             continue;
         }
-        add_entry(v, way, depth, &list[i], i);
+        add_trie_node(v, way, depth, &list[i], i);
         depth = list[i].len;
         note_token(v, way, &list[i]);
     }

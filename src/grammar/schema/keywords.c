@@ -52,7 +52,7 @@ static int hex_of(char c) {
 }
 
 // Undoes %XX.
-static void percent(struct str *out, const char *s) {
+static void decode_percent(struct str *out, const char *s) {
     for (; *s; s++) {
         bool coded = *s == '%' && hex_of(s[1]) >= 0 && hex_of(s[2]) >= 0;
         str_putc(out, coded ? (char)(hex_of(s[1]) * 16 + hex_of(s[2])) : *s);
@@ -61,7 +61,7 @@ static void percent(struct str *out, const char *s) {
 }
 
 // The child that the next part of a pointer names; *p goes on to the '/' after it, or the end.
-static const struct json *child(const struct json *at, const char **p, struct str *name) {
+static const struct json *child_of(const struct json *at, const char **p, struct str *name) {
     str_clear(name);
     str_puts(name, "");
     for (; **p && **p != '/'; ++*p) {
@@ -92,7 +92,7 @@ const struct json *schema_target(struct schema *s, const struct json *at, const 
         return NULL;
     }
     build_work(s->b, 4 + (int64_t)strlen(ref));
-    percent(&text, *ref ? ref + 1 : ref);
+    decode_percent(&text, *ref ? ref + 1 : ref);
     str_puts(&text, "");
     p = text.data;
     if (!text.failed && *p && *p != '/') {
@@ -102,7 +102,7 @@ const struct json *schema_target(struct schema *s, const struct json *at, const 
     }
     while (!text.failed && found && *p == '/') {
         p++;
-        found = child(found, &p, &name);
+        found = child_of(found, &p, &name);
     }
     if (text.failed || name.failed)
         build_fail(s->b, ERR_MEMORY, "no memory for a schema");
@@ -159,7 +159,7 @@ static bool find_place(struct finder *f, const struct json *at) {
 }
 
 // The place of `at`, or of the schema that it was made of.
-static void find(struct schema *s, const struct json *at, struct finder *f) {
+static void find_path(struct schema *s, const struct json *at, struct finder *f) {
     f->target = at;
     if (!at || find_place(f, s->root))
         return;
@@ -182,7 +182,7 @@ uint32_t schema_fail(struct schema *s, int code, const struct json *at, const ch
     struct finder f = {0};
     if (s->b->e.code)
         return BUILD_NEVER;
-    find(s, at, &f);
+    find_path(s, at, &f);
     int n = (int)min_size(f.path.len, 200);
     build_fail(s->b, code, "the schema at '#%.*s%s%s': %s", n, n ? f.path.data : "",
                keyword ? "/" : "", keyword ? keyword : "", what);
@@ -257,7 +257,7 @@ int schema_type_of(const struct json *v) {
 
 void schema_place(struct schema *s, const struct json *at, struct str *path) {
     struct finder f = {0};
-    find(s, at, &f);
+    find_path(s, at, &f);
     s->looked += f.looked;
     str_append(path, f.path.len ? f.path.data : "", f.path.len);
     str_fini(&f.path);

@@ -61,7 +61,7 @@ static void add_property(struct object *o, const char *name, size_t n, bool requ
     o->count++;
 }
 
-static int declare(void *arg, const char *key, size_t n, const struct json *v) {
+static int declare_property(void *arg, const char *key, size_t n, const struct json *v) {
     (void)v;
     add_property(arg, key, n, false);
     return 0;
@@ -93,7 +93,7 @@ static void read_names(struct object *o) {
             const struct json *at = json_get(v, objects[k]);
             if (at && json_kind_of(at) != JSON_OBJECT)
                 schema_fail(o->s, ERR_FORMAT, v, objects[k], "it must be an object");
-            json_each(at, k ? add_pattern : declare, o);
+            json_each(at, k ? add_pattern : declare_property, o);
         }
         if (required && json_kind_of(required) != JSON_ARRAY)
             schema_fail(o->s, ERR_FORMAT, v, "required", "it must be an array of names");
@@ -154,7 +154,7 @@ static uint32_t name_text(struct object *o, const struct property *p) {
 }
 
 // With its quotes, BUILD_NEVER where it must not be one.
-static uint32_t name_of(struct object *o, const struct property *p) {
+static uint32_t property_name(struct object *o, const struct property *p) {
     struct build *b = o->s->b;
     uint32_t text = name_text(o, p), whole = build_json_name(b, p->name, p->n);
     if (!o->named || (!o->names.never && o->names.count == 0))
@@ -171,7 +171,7 @@ static uint32_t name_of(struct object *o, const struct property *p) {
 }
 
 // Does a pattern match somewhere in a name?
-static bool matches(struct object *o, struct pattern *p, const char *name, size_t n) {
+static bool matches_pattern(struct object *o, struct pattern *p, const char *name, size_t n) {
     struct err *e = &o->s->b->e;
     struct tables t;
     struct build *b;
@@ -203,7 +203,7 @@ static bool matches(struct object *o, struct pattern *p, const char *name, size_
 // ---- values
 
 // Does member i say of a name what its value must be? *own: by properties or a pattern.
-static bool says(struct object *o, int64_t i, const char *name, unsigned set, bool *own) {
+static bool says_of_others(struct object *o, int64_t i, const char *name, unsigned set, bool *own) {
     const struct json *v = o->c->list[i].schema, *named = json_get(v, "properties");
     const struct json *patterns = json_get(v, "patternProperties");
     *own = name && named && json_has(named, name);
@@ -221,7 +221,7 @@ static void add_rest(struct object *o, int64_t u, const char *name, unsigned set
         return;
     build_work(o->s->b, o->c->count * o->c->count);
     for (int64_t i = 0; i < o->c->count; i++)
-        if ((says(o, i, name, set, &own) ||
+        if ((says_of_others(o, i, name, set, &own) ||
              (i != u && json_has(o->c->list[i].schema, "unevaluatedProperties"))) &&
             conj_within(o->c, i, u))
             return;
@@ -230,7 +230,7 @@ static void add_rest(struct object *o, int64_t u, const char *name, unsigned set
 
 // What members say of the value of a name: `set` has the patterns that it matches; name NULL: it is
 // not declared.
-static uint32_t value_of(struct object *o, const char *name, unsigned set) {
+static uint32_t property_value(struct object *o, const char *name, unsigned set) {
     struct conj value = {0};
     build_work(o->s->b, o->c->count * (4 + o->pattern_count));
     for (int64_t i = 0; i < o->c->count && !o->s->b->e.code; i++) {
@@ -256,8 +256,9 @@ static void read_values(struct object *o) {
     for (int64_t i = 0; i < o->count && !o->s->b->e.code; i++) {
         unsigned set = 0;
         for (int k = 0; k < o->pattern_count; k++)
-            set |= (unsigned)matches(o, &o->patterns[k], o->list[i].name, o->list[i].n) << k;
-        o->list[i].value = value_of(o, o->list[i].name, set);
+            set |= (unsigned)matches_pattern(o, &o->patterns[k], o->list[i].name, o->list[i].n)
+                   << k;
+        o->list[i].value = property_value(o, o->list[i].name, set);
     }
 }
 
@@ -284,7 +285,7 @@ static uint32_t other_members(struct object *o) {
     if (o->names_listed || o->names.never)
         return BUILD_NEVER;
     for (unsigned set = 0; set < 1u << o->pattern_count; set++) {
-        uint32_t value = value_of(o, NULL, set), names = text;
+        uint32_t value = property_value(o, NULL, set), names = text;
         if (value == BUILD_NEVER)
             continue;
         for (int k = 0; k < o->pattern_count; k++)
@@ -334,7 +335,7 @@ static uint32_t members_text(struct object *o, int64_t i, int64_t count, bool fi
     if (i == o->count)
         return others_from(o, first, count);
     const struct property *p = &o->list[i];
-    uint32_t parts[] = {first ? o->space : o->comma, name_of(o, p), o->colon, p->value,
+    uint32_t parts[] = {first ? o->space : o->comma, property_name(o, p), o->colon, p->value,
                         members_from(o, i + 1, count + 1, false)};
     uint32_t with = build_seq(b, parts, 5);
     return p->required ? with : build_or(b, with, members_from(o, i + 1, count, first));

@@ -24,8 +24,8 @@ static void check_one_of(struct schema *s, const struct json *v, const struct js
 }
 
 // The alternatives of a member's anyOf or oneOf, each with all other members.
-static uint32_t alternatives(struct schema *s, const struct conj *c, int64_t at, uint32_t choice,
-                             const struct json *list) {
+static uint32_t write_alternatives(struct schema *s, const struct conj *c, int64_t at,
+                                   uint32_t choice, const struct json *list) {
     const struct json *v = c->list[at].schema, *words;
     const char *tag = choice == SCHEMA_ONE_OF ? schema_tag(s, v, list) : NULL;
     if (choice == SCHEMA_ONE_OF && !tag)
@@ -53,7 +53,7 @@ static uint32_t alternatives(struct schema *s, const struct conj *c, int64_t at,
 }
 
 // Makes the first choice that is still to be made; false: there is none.
-static bool choose(struct schema *s, const struct conj *c, uint32_t *x) {
+static bool write_first_choice(struct schema *s, const struct conj *c, uint32_t *x) {
     for (int64_t i = 0; i < c->count; i++) {
         const struct member *m = &c->list[i];
         bool any = json_has(m->schema, "anyOf") && !(m->done & SCHEMA_ANY_OF);
@@ -67,7 +67,7 @@ static bool choose(struct schema *s, const struct conj *c, uint32_t *x) {
             schema_fail(s, ERR_FORMAT, m->schema, keyword, "it must be an array with alternatives");
             return true;
         }
-        *x = alternatives(s, c, i, any ? SCHEMA_ANY_OF : SCHEMA_ONE_OF, list);
+        *x = write_alternatives(s, c, i, any ? SCHEMA_ANY_OF : SCHEMA_ONE_OF, list);
         return true;
     }
     return false;
@@ -128,7 +128,7 @@ static uint32_t by_types(struct schema *s, const struct conj *c) {
 
 static void write_rule(struct schema *s, struct open_rule *o) {
     uint32_t x = BUILD_NEVER;
-    if (build_work(s->b, 8 * o->c.count) && !choose(s, &o->c, &x) &&
+    if (build_work(s->b, 8 * o->c.count) && !write_first_choice(s, &o->c, &x) &&
         build_work(s->b, 320 * o->c.count)) // keywords are looked up in every member
         x = by_types(s, &o->c);
     if (s->b->e.code && strncmp(s->b->e.text, "the schema at", 13) != 0) {
@@ -153,7 +153,7 @@ static void tell_place(struct schema *s) {
     str_fini(&path);
 }
 
-static uint32_t write_all(struct schema *given) {
+static uint32_t write_schema(struct schema *given) {
     struct schema s = *given;
     struct build *b = s.b;
     struct conj c = {0};
@@ -180,12 +180,12 @@ static uint32_t write_all(struct schema *given) {
 }
 
 uint32_t build_schema(struct build *b, const struct json *schema) {
-    return write_all(&(struct schema){.b = b, .root = schema});
+    return write_schema(&(struct schema){.b = b, .root = schema});
 }
 
 uint32_t build_schema_bare(struct build *b, const struct json *schema, const char *end,
                            unsigned others) {
-    return write_all(&(struct schema){.b = b, .root = schema, .bare = end, .others = others});
+    return write_schema(&(struct schema){.b = b, .root = schema, .bare = end, .others = others});
 }
 
 static int add_bytes(void *arg, const char *key, size_t n, const struct json *v) {

@@ -193,7 +193,7 @@ static void set_limits(struct dflash *d) {
     exec_limits_join(&d->load.limits, &l);
 }
 
-static int attach(struct dflash *d, struct err *e) {
+static int attach_to_target(struct dflash *d, struct err *e) {
     struct model_reader r = {.kind = &d->kind,
                              .layers = d->params.taps,
                              .n_layers = d->params.n_taps,
@@ -245,8 +245,8 @@ static int check_ops(const struct dflash *d, struct err *e) {
     return exec_takes(d->x, &needs, e);
 }
 
-static int build(struct dflash *d, const char *path, const struct dflash_options *o, bool dry,
-                 struct err *e) {
+static int build_draft(struct dflash *d, const char *path, const struct dflash_options *o, bool dry,
+                       struct err *e) {
     int rc = dflash_file_open(&d->file, path, e);
     d->load = (struct load){
         .x = d->x, .find = dflash_file_find, .done = dflash_file_done, .arg = &d->file, .dry = dry};
@@ -285,8 +285,8 @@ static int build(struct dflash *d, const char *path, const struct dflash_options
 }
 
 // Makes a draft of the target; a dry one is not attached.
-static int create(struct dflash **out, struct model *target, const char *path,
-                  const struct dflash_options *o, bool dry, struct err *e) {
+static int create_draft(struct dflash **out, struct model *target, const char *path,
+                        const struct dflash_options *o, bool dry, struct err *e) {
     struct dflash *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for a draft");
@@ -295,9 +295,9 @@ static int create(struct dflash **out, struct model *target, const char *path,
     dflash_state_kind(d);
     int rc = model_check_reader(target, d->kind.name, e);
     if (!rc)
-        rc = build(d, path, o, dry, e);
+        rc = build_draft(d, path, o, dry, e);
     if (!rc && !dry)
-        rc = attach(d, e);
+        rc = attach_to_target(d, e);
     if (rc) {
         dflash_destroy(d);
         return rc;
@@ -309,12 +309,12 @@ static int create(struct dflash **out, struct model *target, const char *path,
 int dflash_load(struct dflash **out, struct model *target, const char *path,
                 const struct dflash_options *o, struct err *e) {
     struct dflash *dry;
-    int rc = exec_is_device(target->x) ? create(&dry, target, path, o, true, e) : 0;
+    int rc = exec_is_device(target->x) ? create_draft(&dry, target, path, o, true, e) : 0;
     if (!rc && exec_is_device(target->x)) {
         load_make_room(target->x, dry->load.weight_bytes);
         dflash_destroy(dry);
     }
-    return rc ? rc : create(out, target, path, o, false, e);
+    return rc ? rc : create_draft(out, target, path, o, false, e);
 }
 
 static void plan_of(struct dflash_plan *out, const struct dflash *d) {
@@ -334,7 +334,7 @@ int dflash_plan(struct dflash_plan *out, const struct dflash_plan_args *a, struc
     int rc = model_dry(&target, a->x, a->target, a->target_options, e);
     if (rc)
         return rc;
-    rc = create(&d, target, a->path, a->options, true, e);
+    rc = create_draft(&d, target, a->path, a->options, true, e);
     if (!rc) {
         plan_of(out, d);
         dflash_destroy(d);
@@ -363,8 +363,8 @@ void dflash_destroy(struct dflash *d) {
     free(d);
 }
 
-static int prepare(const struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
-                   int n, struct err *e) {
+static int prepare_draft(const struct dflash *d, struct sequence *const *seqs,
+                         const int32_t *anchors, int n, struct err *e) {
     if (n < 1 || n > d->target->options.max_seqs)
         return err_set(e, ERR_USAGE, "drafting for %d sequences is not possible; the limit is %d",
                        n, d->target->options.max_seqs);
@@ -446,7 +446,7 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
         return err_set(e, ERR_USAGE, "a block of %d tokens is not within 2 to the draft's %d",
                        block, p->block_size);
     d->drafted = d->logits_n = 0;
-    int rc = prepare(d, seqs, anchors, n, e);
+    int rc = prepare_draft(d, seqs, anchors, n, e);
     if (rc)
         return rc;
     for (int i = 0; i < n; i++) {

@@ -191,7 +191,8 @@ static int make_state(struct dflash *d, int64_t rows, struct dflash_state **out,
     return 0;
 }
 
-static int create(const struct attachment_kind *k, struct attachment **out, struct err *e) {
+static int draft_state_create(const struct attachment_kind *k, struct attachment **out,
+                              struct err *e) {
     struct dflash_state *s = NULL;
     int rc = make_state(k->owner, DFLASH_PENDING, &s, e);
     if (!rc)
@@ -199,7 +200,7 @@ static int create(const struct attachment_kind *k, struct attachment **out, stru
     return rc;
 }
 
-static void destroy(struct attachment *a) {
+static void draft_state_destroy(struct attachment *a) {
     struct dflash *d = draft_of(a);
     struct dflash_state *s = state_of(a);
     for (int g = 0; g < d->n_groups; g++)
@@ -209,24 +210,24 @@ static void destroy(struct attachment *a) {
     free(s);
 }
 
-static void release(struct attachment *a) {
+static void draft_state_release(struct attachment *a) {
     for (int g = 0; g < draft_of(a)->n_groups; g++)
         kv_release(&state_of(a)->kv[g], ceil_div(a->len, KV_PAGE));
 }
 
-static int reserve(struct attachment *a, int64_t n, struct err *e) {
+static int draft_state_reserve(struct attachment *a, int64_t n, struct err *e) {
     struct dflash_state *s = state_of(a);
     int rc = 0;
     for (int g = 0; !rc && g < draft_of(a)->n_groups; g++)
         rc = kv_reserve(&s->kv[g], a->len + n - s->absorbed, e);
     if (rc)
-        release(a);
+        draft_state_release(a);
     return rc;
 }
 
 int dflash_state_reserve(struct dflash_state *s, struct err *e) {
     // A checkpoint or fork may have come to share the page that pending tokens go to.
-    return reserve(&s->base, 0, e);
+    return draft_state_reserve(&s->base, 0, e);
 }
 
 // How many of the next rows are a piece that is absorbed where it is, or 0: whole steps of what may
@@ -243,7 +244,7 @@ static int64_t direct_rows(const struct dflash *d, const struct dflash_state *s,
     return n;
 }
 
-static void append(struct attachment *a, const int32_t *index, int64_t count) {
+static void draft_state_append(struct attachment *a, const int32_t *index, int64_t count) {
     struct dflash *d = draft_of(a);
     struct dflash_state *s = state_of(a);
     int64_t dim = feature_dim(d);
@@ -270,7 +271,7 @@ static void append(struct attachment *a, const int32_t *index, int64_t count) {
     }
 }
 
-static bool keeps(const struct attachment *a, int64_t n) {
+static bool draft_state_keeps(const struct attachment *a, int64_t n) {
     const struct dflash_state *s = (const struct dflash_state *)a;
     bool all = true;
     for (int g = 0; n < s->absorbed && g < draft_of(a)->n_groups; g++)
@@ -278,7 +279,7 @@ static bool keeps(const struct attachment *a, int64_t n) {
     return all;
 }
 
-static void cut(struct attachment *a, int64_t n) {
+static void draft_state_cut(struct attachment *a, int64_t n) {
     struct dflash_state *s = state_of(a);
     s->absorbed = min_i64(s->absorbed, n);
     s->n_seen = -1;
@@ -287,8 +288,8 @@ static void cut(struct attachment *a, int64_t n) {
     a->len = n;
 }
 
-static int copy(const struct attachment *a, int64_t n, bool at_rest, struct attachment **out,
-                struct err *e) {
+static int draft_state_copy(const struct attachment *a, int64_t n, bool at_rest,
+                            struct attachment **out, struct err *e) {
     const struct dflash_state *s = (const struct dflash_state *)a;
     struct dflash *d = draft_of(a);
     struct dflash_state *c = NULL;
@@ -299,7 +300,7 @@ static int copy(const struct attachment *a, int64_t n, bool at_rest, struct atta
     for (int g = 0; !rc && g < d->n_groups; g++)
         rc = kv_share(&c->kv[g], &s->kv[g], absorbed, e);
     if (rc) {
-        destroy(&c->base);
+        draft_state_destroy(&c->base);
         return rc;
     }
     if (held)
@@ -312,7 +313,7 @@ static int copy(const struct attachment *a, int64_t n, bool at_rest, struct atta
 }
 
 // Of one at rest.
-static int64_t bytes(const struct attachment *a) {
+static int64_t draft_state_bytes(const struct attachment *a) {
     const struct dflash_state *s = (const struct dflash_state *)a;
     return (int64_t)sizeof *s +
            (a->len - s->absorbed) * feature_dim(draft_of(a)) * (int64_t)sizeof(float);
@@ -349,7 +350,7 @@ static void read_state(const struct attachment_kind *k, struct stored_in *in, in
         stored_get_kv(in, d->x, &s->kv[g], s->absorbed);
     stored_get_floats(in, d->x, s->pending, (len - s->absorbed) * feature_dim(d));
     if (in->rc)
-        destroy(&s->base);
+        draft_state_destroy(&s->base);
     else
         *out = &s->base;
 }
@@ -358,16 +359,16 @@ void dflash_state_kind(struct dflash *d) {
     d->kind = (struct attachment_kind){.name = "draft",
                                        .owner = d,
                                        .x = d->x,
-                                       .create = create,
-                                       .destroy = destroy,
-                                       .reserve = reserve,
-                                       .release = release,
-                                       .append = append,
+                                       .create = draft_state_create,
+                                       .destroy = draft_state_destroy,
+                                       .reserve = draft_state_reserve,
+                                       .release = draft_state_release,
+                                       .append = draft_state_append,
                                        .foresee = foresee,
-                                       .keeps = keeps,
-                                       .cut = cut,
-                                       .copy = copy,
-                                       .bytes = bytes,
+                                       .keeps = draft_state_keeps,
+                                       .cut = draft_state_cut,
+                                       .copy = draft_state_copy,
+                                       .bytes = draft_state_bytes,
                                        .write = write_state,
                                        .read = read_state};
 }
