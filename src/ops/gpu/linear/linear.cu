@@ -296,15 +296,15 @@ static struct linear_launch launch_of(const struct act *in, int64_t n) {
     return l;
 }
 
-// twins: the job is one of two alike that will be joined, cut as they are together.
-static void add_job(struct linear_launch *l, const struct linear_job *j, bool twins) {
+// of_pair: the job is one of two alike that will be joined, cut as they are together.
+static void add_job(struct linear_launch *l, const struct linear_job *j, bool of_pair) {
     struct linear_one *o = &l->job[l->jobs++];
     o->w[0] = j->w->view;
     o->out = j->out;
     o->out_stride = j->w->m;
     o->add = j->add;
     o->pair = false;
-    o->parts = linear_parts(j->w->k, twins ? 2 * j->w->m : j->w->m);
+    o->parts = linear_parts(j->w->k, of_pair ? 2 * j->w->m : j->w->m);
 }
 
 // Queues the jobs of l as few rows of any forms where all of them can be; false: nothing is queued.
@@ -318,16 +318,16 @@ static bool run_few(struct gpu *g, const struct linear_launch *l, const int *for
     return true;
 }
 
-// At most LINEAR_JOBS jobs; twins: see add_job. Of the scratch memory the first `kept` bytes are in
-// use.
+// At most LINEAR_JOBS jobs; of_pair: see add_job. Of the scratch memory the first `kept` bytes are
+// in use.
 static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, const struct act *in,
-                     int64_t n, size_t kept, bool twins) {
+                     int64_t n, size_t kept, bool of_pair) {
     struct stream_call calls[WEIGHT_FORMS];
     struct linear_launch many = launch_of(in, n), few = launch_of(in, n);
     int n_calls = 0, forms[LINEAR_JOBS];
     for (int j = 0; j < n_jobs; j++) {
         forms[j] = jobs[j].w->form;
-        add_job(&few, &jobs[j], twins);
+        add_job(&few, &jobs[j], of_pair);
     }
     if (run_few(g, &few, forms, kept))
         return;
@@ -337,7 +337,7 @@ static void run_some(struct gpu *g, const struct linear_job *jobs, int n_jobs, c
         c->l = launch_of(in, n);
         for (int j = 0; j < n_jobs; j++)
             if (jobs[j].w->form == form)
-                add_job(family == LINEAR_UNPACKED ? &many : &c->l, &jobs[j], twins);
+                add_job(family == LINEAR_UNPACKED ? &many : &c->l, &jobs[j], of_pair);
         if (c->l.jobs && family == LINEAR_STREAM && stream_plan(g, form, c))
             n_calls++;
         else if (c->l.jobs)
@@ -417,7 +417,7 @@ static size_t apart_bytes(const struct gpu *g, int64_t slice, int64_t m, int64_t
 // at a time.
 static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
                           struct act *out) {
-    const bool twins = w->gate->form == w->up->form;
+    const bool of_pair = w->gate->form == w->up->form;
     const int64_t m = w->gate->m, slice = apart_slice(g, w, n, n);
     size_t kept = (size_t)(2 * slice * m) * sizeof(float);
     if (!gpu_scratch(g, kept + apart_bytes(g, slice, m, in->stride))) // so that nothing moves below
@@ -428,7 +428,7 @@ static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct a
         float *wide = (float *)gpu_scratch(g, kept);
         struct linear_job jobs[2] = {{w->gate, wide, false, NULL},
                                      {w->up, wide + slice * m, false, NULL}};
-        run_some(g, jobs, 2, &part, count, kept, twins);
+        run_some(g, jobs, 2, &part, count, kept, of_pair);
         const struct values_join join = {wide,
                                          wide + slice * m,
                                          m,
