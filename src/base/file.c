@@ -101,7 +101,7 @@ int file_open_own(const char *path, struct err *e) {
                       : st.st_mode & (S_IWGRP | S_IWOTH) ? "other users may write to it"
                                                          : NULL;
     if (!why && st.st_mode & (S_IRGRP | S_IROTH))
-        (void)fchmod(fd, st.st_mode & S_IRWXU); // a wish
+        (void)fchmod(fd, st.st_mode & S_IRWXU); // best effort
     if (!why)
         return fd;
     close(fd);
@@ -182,8 +182,8 @@ static int newest_first(const void *a, const void *b) {
     return (x->tv_nsec < y->tv_nsec) - (x->tv_nsec > y->tv_nsec);
 }
 
-// What stands behind prefix, digits and suffix; NULL: it is called otherwise.
-static const char *behind_name(const char *name, const char *prefix, const char *suffix) {
+// What follows prefix, digits and suffix; NULL: it is called otherwise.
+static const char *after_name(const char *name, const char *prefix, const char *suffix) {
     enum { DIGITS = 16 };
     size_t n = strlen(prefix), k = strlen(suffix);
     if (strncmp(name, prefix, n) != 0 || strspn(name + n, "0123456789abcdef") != DIGITS ||
@@ -199,7 +199,7 @@ void file_keep_newest(const char *folder, const char *prefix, const char *suffix
     int64_t n = 0, cap = 0;
     struct stat st;
     for (struct dirent *f; d && (f = readdir(d));) {
-        const char *end = behind_name(f->d_name, prefix, suffix);
+        const char *end = after_name(f->d_name, prefix, suffix);
         if (!end || strlen(f->d_name) >= sizeof one.name ||
             fstatat(dirfd(d), f->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;

@@ -12,7 +12,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
-// A read-only mapping of a regular file. Zeroed is valid. The file must not shrink meanwhile.
+// A read-only mapping of a regular file. Zeroed is valid. The file must not shrink while it is
+// mapped.
 struct file_map {
     const unsigned char *data;
     size_t size;
@@ -22,19 +23,19 @@ struct file_map {
 
 int file_map_open(struct file_map *m, const char *path, struct err *e);
 void file_map_close(struct file_map *m);
-// Whether nobody has written to the file, or cut it, since it was mapped; one that was put in its
-// place by renaming is another file.
+// Whether the file is as it was when it was mapped, neither written to nor cut; one that was put in
+// its place by renaming is another file.
 bool file_map_unchanged(const struct file_map *m);
 
 // Says that the mapping will be read once, front to back.
 void file_map_stream(const struct file_map *m);
-// Lets go of the memory behind data[0..bytes) where it lies in the mapping; true when it does. It
+// Gives back the memory of data[0..bytes) where it lies in the mapping; true when it does. It
 // is read from the file again when touched.
 bool file_map_release(const struct file_map *m, const void *data, size_t bytes);
 
-// Opens a regular file to be read that is this user's own: nobody else owns it or may write to it.
-// Links are not followed, and a pipe is not waited for. It becomes the owner's alone where others
-// may read it. -1 and ERR_IO.
+// Opens a regular file to be read that is this user's own: no other user owns it or may write to
+// it. Links are not followed, and a pipe is not waited for. It becomes the owner's alone where
+// others may read it. -1 and ERR_IO.
 int file_open_own(const char *path, struct err *e);
 
 // Raises the soft limit of descriptors to the hard one. How many there may be.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hash map of borrowed byte strings; see map.h. Open addressing with linear probing, at most
 // three quarters full; each slot keeps 32 bits of the hash, so that a probe seldom touches a key.
-// Every map draws its own seed from the system: whoever chooses the keys cannot choose collisions.
+// Every map draws its own seed from the system: who chooses the keys cannot choose collisions.
 #include "base/map.h"
 
 #include <stdlib.h>

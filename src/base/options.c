@@ -35,7 +35,7 @@ static int bad_value(const struct option *opt, const char *text, struct err *e) 
     return err_set(e, ERR_USAGE, "option '--%s' takes %s, not '%s'", opt->name, want, text);
 }
 
-// Parses an integer at s; *end is behind it. False when there is none or it does not fit.
+// Parses an integer at s; *end is after it. False when there is none or it does not fit.
 static bool parse_int(const char *s, const char **end, int64_t *value) {
     char *stop;
     errno = 0;
@@ -266,7 +266,7 @@ static const char *alias_meaning(struct options *o, const char *words, const cha
     }
 }
 
-// An alias of nothing: passes over the value that may stand behind it.
+// An alias of nothing: passes over the value that may follow it.
 static void skip_value(struct cursor *c, const struct option_alias *alias) {
     if (!alias->words || c->at == c->argc)
         return;

@@ -42,7 +42,7 @@ struct option {
 struct option_alias {
     const char *spelling; // with its dashes: "-md", "--ctx-size"
     int row;              // the option that is meant; OPTION_NONE: none
-    const char *value;    // what the option gets; NULL: what stands behind the spelling
+    const char *value;    // what the option gets; NULL: what follows the spelling
     // Words that a value may be here and what they mean for the option, as in
     // "none=off|dflash=tree"
     // ("on" alone: itself); others are refused. Where no option is meant: words that may stand

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: a pure function of its arguments, so that any order of
 // evaluation gives the same draw (docs/exactness.md, E4). Not for cryptography. And names and seeds
-// from the system's generator, which nobody can guess and no restart repeats.
+// from the system's generator, which cannot be guessed and which no restart repeats.
 #ifndef COPPICE_BASE_RNG_H
 #define COPPICE_BASE_RNG_H
 

@@ -20,7 +20,7 @@ void str_puts(struct str *s, const char *text);
 void str_putc(struct str *s, char c);
 void str_printf(struct str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void str_clear(struct str *s); // len = 0, keeps the memory
-void str_trim(struct str *s);  // gives back memory behind the text, where it is much
+void str_trim(struct str *s);  // gives back memory after the text, where it is much
 void str_fini(struct str *s);
 
 // Whether a list of words with a space between them has the word of n bytes.

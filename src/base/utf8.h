@@ -14,7 +14,7 @@
 // valid but incomplete prefix; -k when the first k bytes are a maximal ill-formed subpart.
 int utf8_decode(const char *s, size_t n, uint32_t *code);
 
-// Writes a code point to out, which has room for 4 bytes, and returns its length 1..4; bytes behind
+// Writes a code point to out, which has room for 4 bytes, and returns its length 1..4; bytes after
 // it stay as they are. A surrogate or a value above 0x10FFFF is written as U+FFFD, so utf8_decode
 // takes whatever this gives.
 int utf8_encode(char *out, uint32_t code);

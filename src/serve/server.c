@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ties engine, connections, workers and interface together; see server.h. What of the model clients
-// are told is read from its file before it is loaded, so that a wrong file is an error at once.
+// Ties engine, connections, workers and interface together; see server.h. What clients learn of
+// the model is read from its file before it is loaded, so that a wrong file is an error at once.
 #include "serve/server.h"
 
 #include <stdio.h>

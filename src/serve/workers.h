@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A few threads that take jobs from a bounded queue: what is too slow for the loop (reading JSON,
 // rendering templates, tokenising). A job says how many bytes it works on, and short work does not
-// wait behind long work: the shortest of three classes goes first, one of several threads takes
+// wait for long work: the shortest of three classes goes first, one of several threads takes
 // only that, and the longest has threads of its own, which run at a lower priority than the loop
 // and the engine. Within a class it is first come, first served. A job that turns out to be long
 // whatever its bytes are steps aside: its thread goes on as those of the longest class, in one
@@ -19,7 +19,7 @@ struct workers;
 enum { WORKERS_SHORT = 64 << 10, WORKERS_LONG = 1 << 20 }; // bytes: up to that, from that on
 enum { WORKERS_ASIDE = 64 };                               // jobs that have stepped aside, at most
 
-// threads >= 1, beside those for the longest class, half as many; at most `queue` >= 1 jobs wait.
+// threads >= 1, besides those for the longest class, half as many; at most `queue` >= 1 jobs wait.
 // ERR_USAGE, ERR_MEMORY (the system gives no threads).
 int workers_create(struct workers **out, int threads, int queue, struct err *e);
 // Any thread: has fn(arg) run, which works on so many bytes. ERR_LIMIT: the queue is full, fn will

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bump allocation; see arena.h. Chunks double up to a bound, so that small arenas stay small and
 // large ones take few system calls; a request too big for a chunk gets one of its own, placed
-// behind the current one so that the rest of that is not wasted. Nothing is freed singly.
+// after the current one so that the rest of that is not wasted. Nothing is freed singly.
 #include "base/memory/arena.h"
 
 #include <stdint.h>

@@ -131,7 +131,7 @@ int64_t slabs_vain_beyond(int64_t used) {
     return (int64_t)wished_slab_bytes(used) - LEAST;
 }
 
-// The bytes of a slab of `wish` bytes or somewhat less that leaves least behind its last block
+// The bytes of a slab of `wish` bytes or somewhat less that leaves least after its last block
 // where all are of this size.
 static size_t fitted_slab_bytes(size_t wish, size_t block) {
     enum { TRIES = 64 };

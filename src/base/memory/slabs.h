@@ -76,13 +76,13 @@ void slabs_give(struct slabs *s, void *p);
 void slabs_trim(struct slabs *s); // gives slabs without blocks back to the source
 void slabs_fini(struct slabs *s); // gives everything back
 
-// What slabs hold beside their blocks where these are to fill a limit: a smallest slab for each
+// What slabs hold besides their blocks where these are to fill a limit: a smallest slab for each
 // arena.
 int64_t slabs_vain(void);
-// What an arena with so many bytes of blocks may hold beside them beyond its part of that, because
+// What an arena with so many bytes of blocks may hold besides them beyond its part of that, because
 // it took a slab when memory was not short yet.
 int64_t slabs_vain_beyond(int64_t used);
-// What an arena that is filled with so many bytes of blocks of one size holds behind the last
+// What an arena that is filled with so many bytes of blocks of one size holds after the last
 // blocks of slabs.
 int64_t slabs_vain_filled(int64_t used, int64_t block);
 // Bytes of slabs of an arena, and of those that slabs_trim would give back.
@@ -98,7 +98,7 @@ struct parked_source {
     void *(*reserve)(void *arg, size_t bytes); // addresses without memory; NULL: none
     void (*release)(void *arg, void *p, size_t bytes);
     bool (*back)(void *arg, void *p, size_t bytes);  // gives them memory; false: there is none
-    void (*strip)(void *arg, void *p, size_t bytes); // and takes it away, behind all that uses it
+    void (*strip)(void *arg, void *p, size_t bytes); // and takes it away, after all that uses it
     void *(*host_take)(void *arg, size_t bytes);     // NULL: there is none
     void (*host_give)(void *arg, void *p);
     bool (*save)(void *arg, void *host, const void *p, size_t bytes); // false: a fault

@@ -39,7 +39,7 @@ static void name_peer(char *out, size_t size, const struct sockaddr *a) {
     }
 }
 
-// Tokens leave at once; and of a machine that has vanished the kernel tells after a
+// Tokens leave at once; and the kernel notices a machine that has vanished after a
 // minute, also while nothing is written.
 static void set_up_tcp(int fd) {
     int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, count = KEEPALIVE_COUNT;
@@ -296,10 +296,10 @@ static void on_probe(evutil_socket_t fd, short what, void *arg) {
     (void)what;
     if (c->dead || !(c->paused || c->eof))
         return;
-    bool told = poll(&p, 1, 0) > 0, runs = c->phase == CONN_RUN;
-    if (told && p.revents & (POLLERR | POLLHUP)) {
+    bool ready = poll(&p, 1, 0) > 0, runs = c->phase == CONN_RUN;
+    if (ready && p.revents & (POLLERR | POLLHUP)) {
         c->h->events->disconnected(c);
-    } else if (told && !c->eof && !c->halved && runs) {
+    } else if (ready && !c->eof && !c->halved && runs) {
         c->halved = true; // but what it has sent before is still to be read
         c->h->events->finish(c);
     } else if ((c->eof || c->halved) && runs && clock_ms() - c->probed >= PROBE_WRITE_MS) {
@@ -380,7 +380,7 @@ static void free_closed(struct http *h) {
     }
 }
 
-// What has no time now comes before what is marked again meanwhile, and after what will be.
+// What has no time now comes before what is marked again in between, and after what will be.
 static void keep_marked(struct http *h, struct conn *list) {
     struct conn **end = &list;
     while (*end)

@@ -551,7 +551,7 @@ static void on_finish(struct conn *c) {
     }
     // The write that shows whether the client is connected, see on_probe in conn.c. An answer in
     // chunks gets a leading zero of its next chunk's size, one that has not begun an interim
-    // answer. HTTP/1.0 has neither: there the next real write tells, or the kernel, which looks
+    // answer. HTTP/1.0 has neither: there the next real write shows it, or the kernel, which looks
     // after idle connections. Where the client has not taken what was written before, that is still
     // on its way to tell.
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";

@@ -13,7 +13,7 @@
 struct http;
 struct exchange;
 
-// Of static storage. HEAD is told as GET; its body is left out.
+// Of static storage. HEAD is reported as GET; its body is left out.
 const char *exchange_method(const struct exchange *x);
 const char *exchange_path(const struct exchange *x);  // decoded UTF-8 without the query
 const char *exchange_query(const struct exchange *x); // as sent, "" when there is none
@@ -43,7 +43,7 @@ void http_hold_set(struct http_hold *hold, size_t bytes);
 void http_hold_end(struct http_hold *hold);
 bool http_crowded(const struct http *h); // any thread: the count is above its bound
 
-// Whether the handler itself tells of the end of this request, and http_options.ended is not
+// Whether the handler itself reports the end of this request, and http_options.ended is not
 // called.
 void exchange_own_line(struct exchange *x, bool own);
 
@@ -71,7 +71,7 @@ void exchange_write(struct exchange *x, const void *bytes, size_t n);
 void exchange_end(struct exchange *x);
 // Gives back the exchange and breaks the connection, so that the client sees an incomplete answer.
 void exchange_abort(struct exchange *x);
-bool exchange_disconnected(const struct exchange *x); // as the hook tells
+bool exchange_disconnected(const struct exchange *x);
 // Whether the client has disconnected or closed its side, as one does that has given up waiting:
 // also what the loop has not seen yet. One that closes its side only because it has nothing more to
 // send looks the same.

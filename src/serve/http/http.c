@@ -126,7 +126,7 @@ static void end_listeners(struct http *h) {
         close(fd);
     }
     h->n_listeners = 0;
-    // Another server may have taken the path over meanwhile; then it is not ours to remove.
+    // Another server may have taken the path over by now; then it is not ours to remove.
     if (h->unix_inode && stat(h->o.unix_path, &s) == 0 && s.st_dev == h->unix_device &&
         s.st_ino == h->unix_inode)
         unlink(h->o.unix_path);

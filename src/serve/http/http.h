@@ -6,7 +6,7 @@
 //
 // All functions are for the thread that runs http_run, except http_post and http_stop. Callbacks
 // are never made from inside a call into this module or exchange.h: after exchange_write returns,
-// nothing has happened that the caller has not been told of.
+// nothing has happened that the caller does not know of.
 //
 // TLS and HTTP/2 are left to a reverse proxy.
 #ifndef COPPICE_SERVE_HTTP_HTTP_H
@@ -69,7 +69,7 @@ struct http_options {
     const char *unix_path; // also listen there, mode 0600; NULL: no
     http_handler *handler;
     http_refuse_fn *refuse;   // NULL: plain text
-    http_ended_fn *ended;     // NULL: nobody is told
+    http_ended_fn *ended;     // NULL: none
     http_methods_fn *methods; // for OPTIONS; NULL: all of them
     void *arg;                // of all four
 
@@ -117,8 +117,8 @@ void http_destroy(struct http *h);
 // ANY THREAD: has fn(arg) run in the loop soon, in the order of posting. ERR_MEMORY; ERR_STATE when
 // http_run has returned, then fn will not run. What was posted before that does run.
 int http_post(struct http *h, void (*fn)(void *), void *arg);
-// The same for work whose end must be told also when memory is short: the caller's own task, which
-// stays until it runs and is in one place at a time. ERR_STATE only.
+// The same for work whose end must be reported even when memory is short: the caller's own task,
+// which stays until it runs and is in one place at a time. ERR_STATE only.
 struct http_task {
     void (*fn)(void *);
     void *arg;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the HTTP server share; nobody else includes it.
+// What the files of the HTTP server share; no other file includes it.
 //
 // libevent gives the loop, timers, signals, listeners and output buffers. Its evhttp is not used:
 // 2.1 answers what it refuses with a page of its own and no callback (an API's error body cannot be
@@ -148,7 +148,7 @@ struct conn *conn_create(struct http *h, int fd, const struct sockaddr *peer, so
 size_t conn_pending(const struct conn *c); // received and not yet used
 void conn_used(struct conn *c, size_t n);  // takes n bytes off what was received
 void conn_write(struct conn *c, const void *bytes, size_t n);
-void conn_break(struct conn *c); // tells of a disconnect, but not before the caller has returned
+void conn_break(struct conn *c); // reports a disconnect, but not before the caller has returned
 size_t conn_backlog(const struct conn *c);
 void conn_mark(struct conn *c);  // has it serviced before the loop waits again
 void conn_flush(struct http *h); // services what is marked, frees what is closed

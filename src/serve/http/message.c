@@ -200,7 +200,7 @@ static bool has_list_word(const char *list, const char *word) {
     return false;
 }
 
-// What one field says about the message's frame. seen: bits of the fields that may come once only.
+// What one field means for the message's frame. seen: bits of the fields that may come once only.
 static int read_frame_field(struct http_head *h, const struct http_field *f, unsigned *seen,
                             int *status, struct err *e) {
     static const char *const once[] = {"host", "content-length", "transfer-encoding"};

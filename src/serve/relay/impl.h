@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the relay share; nobody else includes it: body.c changes what is sent and what
-// comes back, relay.c takes requests there and answers back, and is the server.
+// What the files of the relay share; no other file includes it: body.c changes what is sent and
+// what comes back, relay.c takes requests there and answers back, and is the server.
 #ifndef COPPICE_SERVE_RELAY_IMPL_H
 #define COPPICE_SERVE_RELAY_IMPL_H
 
@@ -40,7 +40,7 @@ struct relay {
 struct relay_raw_stream {
     struct sse_reader reader;
     struct str *out; // of the call in progress
-    bool spoke;      // the client has been told who speaks
+    bool spoke;      // the role has been written
 };
 
 // One request on its way.

@@ -83,7 +83,7 @@ static void write_relayed_error(struct relayed *q, const struct api_error *why) 
     str_fini(&w.out);
 }
 
-// Ends it with a sentence, in whatever form is still possible: an event behind whole events, or a
+// Ends it with a sentence, in whatever form is still possible: an event after whole events, or a
 // connection that breaks inside of something.
 static void fail_relayed(struct relayed *q, const struct api_error *why, enum relay_end end) {
     struct refusal_note note;
@@ -96,7 +96,7 @@ static void fail_relayed(struct relayed *q, const struct api_error *why, enum re
 }
 
 // What goes on, to the upstream and back to the client; a name that ends in * stands for all that
-// begin so. Everything else is of one hop (RFC 9110, 7.6.1), made anew by whoever sends, or means
+// begin so. Everything else is of one hop (RFC 9110, 7.6.1), made anew by each sender, or means
 // the server that it was said by or to: cookies, policies, where else it is, what proxies believe.
 static const char *const to_upstream[] = {"accept",           "accept-language",
                                           "anthropic-*",      "api-key",
@@ -231,7 +231,7 @@ static void on_head(void *arg, const struct http_head *head) {
         begin_stream(q);
 }
 
-// Whether the stream so far ends behind an empty line.
+// Whether the stream so far ends after an empty line.
 static void see_tail(struct relayed *q, const char *bytes, size_t n) {
     for (size_t i = n > 4 ? n - 4 : 0; i < n; i++)
         q->tail = q->tail << 8 | (unsigned char)bytes[i];

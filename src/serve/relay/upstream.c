@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client over libcurl's multi interface, driven by the loop's descriptors and one timer; see
 // upstream.h. libcurl's callbacks come from inside its calls, where no handle may be taken away, so
-// ends are gathered and told after each of them. The library is loaded when it is needed: it brings
-// thirty others, which a program that serves a model has no use for.
+// ends are gathered and reported after each of them. The library is loaded when it is needed: it
+// brings thirty others, which a program that serves a model has no use for.
 #define CURL_DISABLE_TYPECHECK // its macros would hide the functions' names
 #include "serve/relay/upstream.h"
 
@@ -157,7 +157,7 @@ static void on_alarm(void *arg) {
     report_ended_calls(u);
 }
 
-// Those whose upstream says nothing for too long.
+// Ends those whose upstream has sent nothing for too long.
 static void on_tick(void *arg) {
     struct upstream *u = arg;
     struct api_error why;
@@ -285,7 +285,7 @@ static bool fill_call(struct upstream_call *c, const struct upstream_request *r)
     c->u->curl.easy_setopt(y, CURLOPT_CONNECTTIMEOUT_MS, (long)c->u->connect_ms);
     c->u->curl.easy_setopt(y, CURLOPT_NOSIGNAL, 1L);
     c->u->curl.easy_setopt(y, CURLOPT_PATH_AS_IS, 1L);
-    c->u->curl.easy_setopt(y, CURLOPT_PROXY, ""); // what the environment says is for others
+    c->u->curl.easy_setopt(y, CURLOPT_PROXY, ""); // not the one of the environment
     c->u->curl.easy_setopt(y, CURLOPT_TCP_NODELAY, 1L);
     return true;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client of one other HTTP server, in the loop of ours: requests go out, heads and bytes of
 // answers come back as they arrive. It knows no API: what is sent and what is made of an answer is
-// the caller's. libcurl is behind it and nowhere else; a build without it has upstream_absent.c.
+// the caller's. libcurl is used here and nowhere else; a build without it has upstream_absent.c.
 //
 // Loop thread only. Callbacks come from the loop, never from inside a call into this module.
 #ifndef COPPICE_SERVE_RELAY_UPSTREAM_H
@@ -41,7 +41,7 @@ struct upstream_request {
 
 enum upstream_take {
     UPSTREAM_MORE,
-    UPSTREAM_HOLD, // these bytes will be told again after upstream_resume
+    UPSTREAM_HOLD, // these bytes are passed again after upstream_resume
     UPSTREAM_STOP, // no more is wanted: the call fails
 };
 

@@ -106,7 +106,7 @@ static bool error_of(const struct json *v, char *out, size_t size) {
     return true;
 }
 
-// One event. An error in it is told as ERR_STATE.
+// One event. An error in it is ERR_STATE.
 static int read_event(struct url_reply *r, const char *data, size_t n, struct err *e) {
     if (r->ended)
         return 0;

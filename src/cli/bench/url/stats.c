@@ -75,7 +75,7 @@ int url_limits_read(struct url_limits *l, const char *text, struct err *e) {
     return 0;
 }
 
-// Milliseconds a token behind the first one; -1 below two tokens.
+// Milliseconds a token after the first one; -1 below two tokens.
 static double ms_per_token(const struct url_result *q, bool counted) {
     int64_t n = counted ? q->output_tokens : q->events;
     return n > 1 && q->first > 0 ? (q->last - q->first) / (double)(n - 1) : -1;

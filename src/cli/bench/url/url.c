@@ -289,7 +289,7 @@ struct bench_url {
 };
 
 struct question {
-    const char *path; // behind the base
+    const char *path; // after the base
     struct str body;  // empty: GET
     bool streamed;
     double due;

@@ -11,7 +11,7 @@
 // Whether the options ask for it. ERR_USAGE (in *rc): options of the two kinds of bench are mixed.
 bool bench_url_wanted(const struct cli_args *a, int *rc, struct err *e);
 
-// Runs it and prints the report. ERR_STATE: requests failed, which the report tells first.
+// Runs it and prints the report. ERR_STATE: requests failed; the report has been printed.
 int bench_url(const struct cli_args *a, struct err *e);
 
 struct url_range {
