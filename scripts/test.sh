@@ -257,6 +257,7 @@ elif [ "$all" = 1 ]; then
 fi
 
 if [ "$all" = 1 ]; then
+    step exactness build/release/tests/test_exact --cases 1000
     # Clients as people run them.
     counted clients checks scripts/test_clients.sh build/release/coppice
     suite tsan -LE golden # those add arithmetic, not threads

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs every op check at every CPU level of this machine. `--time [level [threads [family]]]`
-// prints microseconds instead; `--only family` checks one. Under sanitizers shapes are fewer.
+// prints microseconds instead; `--only family` checks one, `--part level` one level. Under sanitizers shapes are fewer.
 // Devices have a program of their own (tests/gpu).
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,15 +19,9 @@ enum { LEVELS = sizeof levels / sizeof levels[0] };
 
 static const char *only; // a family, or NULL
 
-#ifdef OPCHECK_BRIEF // a sanitizer's build
-static const bool brief = true;
-#else
-static const bool brief = false;
-#endif
-
 static void one_level(void **state) {
     int passed = 0, failed = 0;
-    const struct opcheck_options o = {.threads = 2, .brief = brief, .only = only};
+    const struct opcheck_options o = {.threads = 2, .brief = TEST_BRIEF, .only = only};
     int rc = opcheck_level(*state, &o, &passed, &failed);
     if (rc == ERR_UNSUPPORTED)
         skip();
@@ -48,8 +43,15 @@ int main(int argc, char **argv) {
     }
     if (argc > 2 && !strcmp(argv[1], "--only"))
         only = argv[2];
+    const char *part = argc > 2 && !strcmp(argv[1], "--part") ? argv[2] : NULL;
     struct CMUnitTest tests[LEVELS];
+    size_t n = 0;
     for (int i = 0; i < LEVELS; i++)
-        tests[i] = (struct CMUnitTest)cmocka_unit_test_prestate(one_level, (void *)levels[i]);
-    return cmocka_run_group_tests_name("opcheck", tests, NULL, NULL);
+        if (!part || !strcmp(part, levels[i]))
+            tests[n++] = (struct CMUnitTest)cmocka_unit_test_prestate(one_level, (void *)levels[i]);
+    if (n == 0) {
+        fprintf(stderr, "test_opcheck: there is no level '%s'\n", part);
+        return 2;
+    }
+    return _cmocka_run_group_tests("opcheck", tests, n, NULL, NULL);
 }
