@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs every op check at every CPU level of this machine. `--time [level [threads [family]]]`
-// prints microseconds instead; `--only family` checks one, `--part level` one level. Under sanitizers shapes are fewer.
-// Devices have a program of their own (tests/gpu).
+// prints microseconds instead; `--only family` checks one, `--part level` one level. Under
+// sanitizers shapes are fewer. Devices have a program of their own (tests/gpu).
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
