@@ -26,8 +26,9 @@ NESTING = 3
 COLUMNS = 100
 FOLDER_FILES = 25
 PREFIX_FILES = 3  # what more files of one folder have in front of their names is a folder's name
-LIBRARIES = {"pcre2.h": "text/tokenizer/split.c", "utf8proc.h": "text/tokenizer/norm.c",
-             "histedit.h": "cli/chat/line_editor.c", "curl/": "serve/relay/upstream.c"}
+LIBRARIES = {"json-c/": "base/json/json.c", "pcre2.h": "text/tokenizer/split.c",
+             "utf8proc.h": "text/tokenizer/norm.c", "histedit.h": "cli/chat/line_editor.c",
+             "curl/": "serve/relay/upstream.c"}
 # A library that a family of files shares: they begin with this.
 FAMILIES = {"event2/": "serve/http"}
 # Instructions and headers of one vendor of GPUs stand in these places only (docs/extending.md).

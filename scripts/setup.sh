@@ -20,6 +20,7 @@ need_command ninja ninja-build
 need_command pkg-config pkg-config
 need_library libpcre2-8 libpcre2-dev
 need_library libutf8proc libutf8proc-dev
+need_library json-c libjson-c-dev
 need_library libevent_core libevent-dev
 need_library libedit libedit-dev
 need_library libcurl libcurl4-openssl-dev

@@ -45,7 +45,7 @@ static const struct row {
     {FEATURE_MASKED, 0, "tokens under masks on paths through trees", 1, 0},
     {FEATURE_FORCED, 0, "tokens that were the only ones there", 1, 0},
     {FEATURE_FORCED_PATH, 0, "paths of such", 4, 0},
-    {FEATURE_DEAD, 0, "replies ended by an automaton", 80, 0},
+    {FEATURE_DEAD, 0, "replies ended by an automaton", 200, 0},
 };
 
 static int report_row(const struct features *f, const struct row *r) {

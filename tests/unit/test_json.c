@@ -225,7 +225,7 @@ static void errors_say_where(void **state) {
         // Of several wrong places the first one is told.
         {"[1 2, NaN]", "wrong at byte 3 (line 1): array value separator"},
         {"[1e999, 1 2]", "wrong at byte 1 (line 1): the number is too large"},
-        // Places after numbers and pairs of escapes.
+        // Places behind numbers that json-c gets otherwise.
         {"[-0,\n-0,1e-000 2]", "wrong at byte 15 (line 2): array value separator"},
         {"[\"\\ud836\\udc00\",\n-0 2]", "wrong at byte 20 (line 2): array value separator"},
         {"[\"\\ud836\\udc00\\q\"]", "wrong at byte 15 (line 1): invalid string sequence"},
@@ -282,7 +282,8 @@ static void values_are_written_as_they_were(void **state) {
     json_free(v);
 }
 
-static void spellings_of_numbers_stay(void **state) {
+// What json-c gets in place of numbers that it would not keep is gone again.
+static void marks_of_numbers_are_cut(void **state) {
     (void)state;
     static const char text[] =
         "{\"a\":[-0,[1e-000,-0e-000,1E-000,2.5e-0000,1e-00],0,[[-0]]],\"b\":"
@@ -355,7 +356,7 @@ static void pairs_of_escapes_are_every_character(void **state) {
     str_fini(&want);
 }
 
-// U+1D800 to U+1DFFF, whose last bits are those of halves of pairs.
+// json-c takes U+1D800 to U+1DFFF and those of the same last bits for halves of pairs.
 static void pairs_that_look_like_halves(void **state) {
     (void)state;
     static const char text[] =
@@ -444,7 +445,7 @@ int main(void) {
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(keys_that_come_twice),
         cmocka_unit_test(values_are_written_as_they_were),
-        cmocka_unit_test(spellings_of_numbers_stay),
+        cmocka_unit_test(marks_of_numbers_are_cut),
         cmocka_unit_test(escapes_become_characters),
         cmocka_unit_test(pairs_of_escapes_are_every_character),
         cmocka_unit_test(pairs_that_look_like_halves),

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON: a strict reader (RFC 8259) that says where a text is wrong, and a writer. Values are
-// borrowed from the document, which does not change once it is read; numbers keep their spelling.
+// JSON: a strict reader (RFC 8259) over json-c that says where a text is wrong, and an own writer.
+// Values are borrowed from the document; numbers keep their spelling. A document is for one thread
+// at a time. json-c does not survive every allocation that fails, so texts of strangers are given
+// to it within bounds (struct json_rules). A build of the engine alone can write JSON but not read
+// it (absent.c).
 #ifndef COPPICE_BASE_JSON_JSON_H
 #define COPPICE_BASE_JSON_JSON_H
 
@@ -26,8 +29,8 @@ enum json_kind {
 // Zeroed: what json_parse does.
 struct json_rules {
     int depth;         // of arrays and objects in each other; 0: 128
-    int64_t values;    // in all; 0: any number
-    int64_t objects;   // among them; 0: any number
+    int64_t values;    // in all, which take 250 bytes or less each; 0: any number
+    int64_t objects;   // among them, which take 800 bytes more each; 0: any number
     bool unique_keys;  // a key that comes twice in an object is refused by its name
     bool big_integers; // integers beyond 64 bits are taken: JSON_INT that json_int cannot tell
 };
@@ -35,12 +38,12 @@ struct json_rules {
 // Parses exactly one value of UTF-8 JSON. Refused are NaN, Infinity, numbers that no double can
 // hold, integers beyond 64 bits and NULs in keys; of equal keys the last one counts, in the first
 // one's place. Half a surrogate pair becomes U+FFFD. The value null is NULL. ERR_FORMAT with byte
-// and line, ERR_LIMIT, ERR_MEMORY.
+// and line, ERR_LIMIT, ERR_MEMORY; ERR_UNSUPPORTED in a build without json-c.
 int json_parse_with(struct json **out, const char *text, size_t len, const struct json_rules *rules,
                     struct err *e);
 int json_parse(struct json **out, const char *text, size_t len, struct err *e);
 void json_free(struct json *root);
-// Bytes of memory that a document takes.
+// Bytes of memory that a document takes, about.
 size_t json_memory(const struct json *root);
 
 enum json_kind json_kind_of(const struct json *v); // NULL pointer counts as JSON_NULL
@@ -58,7 +61,8 @@ const char *json_str(const struct json *v, size_t *len); // NULL unless a string
 int64_t json_int(const struct json *v, int64_t otherwise);
 double json_num(const struct json *v, double otherwise);
 bool json_bool(const struct json *v, bool otherwise);
-// A number as it was spelt ("1.0", "1e-7", "-0"), NUL-terminated; NULL unless a number.
+// A number as it was spelt ("1.0", "1e-7", "-0"), NUL-terminated; NULL unless a number, or when
+// memory is short.
 const char *json_number_text(const struct json *v);
 
 // Writer: comma state is kept, so calls read like the output. Zeroed is valid.

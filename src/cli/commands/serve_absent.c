@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for serve.c in a build of the engine alone, which has no server.
+// Stands in for what needs the server's code, in a build of the engine alone.
+#include "cli/bench/url/url.h"
 #include "cli/cli.h"
 
 int cmd_serve(const struct cli_args *a, struct err *e) {
@@ -7,4 +8,17 @@ int cmd_serve(const struct cli_args *a, struct err *e) {
     return err_set(e, ERR_UNSUPPORTED,
                    "this program was built without a server; build it with the preset release or "
                    "cuda");
+}
+
+bool bench_url_wanted(const struct cli_args *a, int *rc, struct err *e) {
+    (void)e;
+    *rc = 0;
+    return options_given(&a->opt, OPT_URL);
+}
+
+int bench_url(const struct cli_args *a, struct err *e) {
+    (void)a;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "this program was built without HTTP and JSON; build it with the preset release "
+                   "or cuda for bench --url");
 }
