@@ -145,8 +145,8 @@ static __device__ inline bool all_seen(const struct attend_item *t, const struct
 
 // The item of a block, its pairs, and its first keys and values, which load(b) brings on their way.
 template <int T, class LOAD>
-static __device__ inline struct work begin(const struct attend_run *u, struct state<T> *m,
-                                           unsigned char *memory, LOAD load) {
+static __device__ inline struct work begin_item(const struct attend_run *u, struct state<T> *m,
+                                                unsigned char *memory, LOAD load) {
     struct work b = {attend_entry(&u->items[blockIdx.x]), (int)blockIdx.y, memory};
     for (int i = 0; i < 2 && threadIdx.x < ATTEND_CHUNK; i++) {
         struct attend_found found = {NULL, 0, 0};
@@ -220,7 +220,7 @@ static __device__ inline void find_seen(const struct attend_run *u, const struct
     __syncthreads();
 }
 
-// As begin() of block.cuh: the keys of the first two chunks that are seen become keys 0 and
+// As begin_item() of block.cuh: the keys of the first two chunks that are seen become keys 0 and
 // 1, and load(b, chunk) brings the first.
 template <class F, class LOAD>
 static __device__ inline struct work begin_choosing(const struct attend_run *u,

@@ -63,7 +63,7 @@ const struct attend_plans *attend_find(struct gpu *g, const struct attend_args *
 }
 
 // Memory for n plans, new ones zeroed.
-static bool grow(struct kept_call *c, int64_t n) {
+static bool grow_plans(struct kept_call *c, int64_t n) {
     if (n <= c->cap)
         return true;
     struct attend_plan *plan = realloc(c->plans.plan, (size_t)n * sizeof *plan);
@@ -89,7 +89,7 @@ const struct attend_plans *attend_make(struct gpu *g, const struct attend_args *
     int64_t n = (r->n + cut->step - 1) / cut->step;
     g->plans->next = (g->plans->next + 1) % KEPT;
     c->key.pass = 0;
-    if (!grow(c, n))
+    if (!grow_plans(c, n))
         return NULL;
     c->plans.n = n;
     for (int64_t i = 0; i < n; i++) {

@@ -774,8 +774,8 @@ template <class F> static struct long_map map_pages(struct gpu *g, const struct 
 }
 
 template <class F>
-static void launch(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
-                   float *folded) {
+static void launch_long(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
+                        float *folded) {
     const int64_t all = (int64_t)p->n_items * u->n_kv;
     const int most = g->processors < MOST_BLOCKS ? g->processors : (int)MOST_BLOCKS;
     const unsigned blocks = (unsigned)(all < most ? all : most);
@@ -791,10 +791,10 @@ extern "C" size_t attend_long_bytes(int head_dim) {
 extern "C" void attend_long(struct gpu *g, const struct attend_run *u,
                             const struct attend_plan *p) {
     if (u->dk == 128) {
-        launch<long_form<128>>(g, u, p, NULL);
+        launch_long<long_form<128>>(g, u, p, NULL);
         return;
     }
     float *folded = (float *)gpu_scratch(g, attend_long_bytes(256));
     if (folded)
-        launch<long_form<256>>(g, u, p, folded);
+        launch_long<long_form<256>>(g, u, p, folded);
 }

@@ -44,7 +44,8 @@ template <int D, int T, bool WHOLE, bool CHOICE = false> struct form {
 #endif
 
 template <class F>
-static void launch_form(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+static void launch_matrix_form(struct gpu *g, const struct attend_run *u,
+                               const struct attend_plan *p) {
     dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
     if (!(g->allowed_attend >> F::BIT & 1) &&
         !gpu_check(g, gpu_allow_shared(attend_kernel<F>, F::BYTES), "attend"))
@@ -65,21 +66,21 @@ static void launch_choosing(struct gpu *g, const struct attend_run *u,
 }
 
 template <int D>
-static void launch(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+static void launch_matrix(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
     if (u->chosen && p->whole)
         launch_choosing<form<D, 6, true, true>>(g, u, p);
     else if (u->chosen)
         launch_choosing<form<D, 3, false, true>>(g, u, p);
     else if (p->whole)
-        launch_form<form<D, 6, true>>(g, u, p);
+        launch_matrix_form<form<D, 6, true>>(g, u, p);
     else if (p->tiles <= 1)
-        launch_form<form<D, 1, false>>(g, u, p);
+        launch_matrix_form<form<D, 1, false>>(g, u, p);
     else if (p->tiles <= 3)
-        launch_form<form<D, 3, false>>(g, u, p);
+        launch_matrix_form<form<D, 3, false>>(g, u, p);
     else if (p->tiles <= 6)
-        launch_form<form<D, 6, false>>(g, u, p);
+        launch_matrix_form<form<D, 6, false>>(g, u, p);
     else
-        launch_form<form<D, 9, false>>(g, u, p);
+        launch_matrix_form<form<D, 9, false>>(g, u, p);
 }
 
 // What pairs that choose take too, where they may be so many.
@@ -101,9 +102,9 @@ extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole) {
 extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
                               const struct attend_plan *p) {
     if (u->dk == 64)
-        launch<64>(g, u, p);
+        launch_matrix<64>(g, u, p);
     else if (u->dk == 128)
-        launch<128>(g, u, p);
+        launch_matrix<128>(g, u, p);
     else
-        launch<256>(g, u, p);
+        launch_matrix<256>(g, u, p);
 }

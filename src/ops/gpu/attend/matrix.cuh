@@ -57,7 +57,7 @@ static __device__ inline int pair_of(int tile, int i) {
 
 // s[j] = scores of tile_of(j), j < COUNT, and the warp's 16 keys.
 template <class F, int COUNT>
-static __device__ inline void score(unsigned queries, unsigned keys, float s[][2][4]) {
+static __device__ inline void score_chunk(unsigned queries, unsigned keys, float s[][2][4]) {
     constexpr int ROW = F::keys::PITCH;
     int lane = threadIdx.x % WARP, quarter = threadIdx.x / WARP % 4;
     unsigned q_at[4], k_at[4];
@@ -151,9 +151,9 @@ static __device__ inline bool ends(const struct state<F::T> *m, int pair, const 
 
 // Scores to weights under the new maximum. A part that begins with this chunk has none so far.
 template <class F, int C>
-static __device__ inline void weigh(struct state<F::T> *m, const struct spot &p,
-                                    const float s[share<F, C>::MOST][2][4],
-                                    unsigned char *weights) {
+static __device__ inline void weigh_scores(struct state<F::T> *m, const struct spot &p,
+                                           const float s[share<F, C>::MOST][2][4],
+                                           unsigned char *weights) {
     int lane = threadIdx.x % WARP, quarter = threadIdx.x / WARP % 4;
 #pragma unroll
     for (int x = 0; x < share<F, C>::MOST * 2; x++) {
@@ -181,7 +181,7 @@ static __device__ inline void weigh(struct state<F::T> *m, const struct spot &p,
 }
 
 template <int T>
-static __device__ inline void fade(const struct state<T> *m, int tile, float *acc) {
+static __device__ inline void fade_sums(const struct state<T> *m, int tile, float *acc) {
     float f0 = m->fade[pair_of(tile, 0)], f1 = m->fade[pair_of(tile, 1)];
     acc[0] *= f0;
     acc[1] *= f0;
@@ -208,8 +208,8 @@ static __device__ inline void load_values(unsigned values, int k, unsigned b[F::
 
 // acc = acc * fade + weights V for the warp's share of the values.
 template <class F, int C>
-static __device__ inline void gather(const struct state<F::T> *m, unsigned weights, unsigned values,
-                                     struct sums<F, C> *z) {
+static __device__ inline void gather_values(const struct state<F::T> *m, unsigned weights,
+                                            unsigned values, struct sums<F, C> *z) {
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const unsigned ones[2] = {0x3C003C00u, 0x3C003C00u};
     unsigned at[4];
@@ -219,7 +219,7 @@ static __device__ inline void gather(const struct state<F::T> *m, unsigned weigh
     for (int j = 0; j < C; j++)
 #pragma unroll
         for (int n = 0; n < F::N; n++)
-            fade(m, j, z->acc[j][n]);
+            fade_sums(m, j, z->acc[j][n]);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         unsigned a[4], b[F::N][2];
@@ -237,7 +237,7 @@ static __device__ inline void gather(const struct state<F::T> *m, unsigned weigh
         int tile = warp + F::WARPS * j;
         if (tile >= C)
             break;
-        fade(m, tile, z->sum[j]);
+        fade_sums(m, tile, z->sum[j]);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             unsigned a[4];
@@ -260,9 +260,9 @@ enum { EMPTY = -1 }; // the turn of a part of which pairs have seen nothing
 
 // Results of the part that ends before a chunk to its slot, with the maxima of a turn.
 template <class F, int C>
-static __device__ inline void put(const struct attend_run *u, const struct attend_item *t,
-                                  const struct state<F::T> *m, int chunk, int turn,
-                                  const struct sums<F, C> *z) {
+static __device__ inline void put_outputs(const struct attend_run *u, const struct attend_item *t,
+                                          const struct state<F::T> *m, int chunk, int turn,
+                                          const struct sums<F, C> *z) {
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : attend_part(chunk - 1) - u->part0;
     int64_t from = (slot * u->n_rows - u->begin) * u->n_heads;
@@ -365,8 +365,8 @@ static __device__ inline void fold(const struct state<F::T> *m, const struct spo
 
 // The output of all pairs, whose sums are in m->fade.
 template <class F>
-static __device__ inline void finish(const struct attend_run *u, const struct attend_item *t,
-                                     const struct state<F::T> *m, const struct folded<F> *f) {
+static __device__ inline void finish_item(const struct attend_run *u, const struct attend_item *t,
+                                          const struct state<F::T> *m, const struct folded<F> *f) {
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 #pragma unroll
     for (int x = 0; x < 2 * F::T; x++) {
@@ -415,7 +415,7 @@ static __device__ inline void end_whole(const struct attend_run *u, const struct
             m->fade[pair] = attend_sunk(u, m->place[pair] % u->n_heads, f->most[x], f->sum[i]);
     }
     __syncthreads();
-    finish<F>(u, t, m, f);
+    finish_item<F>(u, t, m, f);
 }
 
 // Keys or values of the chunk of a turn on their way; the group is closed also where there is no
@@ -444,7 +444,7 @@ static __device__ inline int put_parts(const struct attend_run *u, const struct 
                                        struct sums<F, C> *z) {
     int turn = p.turn;
     for (; *next <= p.chunk && *next < t->end; *next = attend_part_begin(attend_part(*next) + 1)) {
-        put<F, C>(u, t, m, *next, turn, z);
+        put_outputs<F, C>(u, t, m, *next, turn, z);
         clear<F, C>(z);
         turn = EMPTY;
     }
@@ -453,8 +453,8 @@ static __device__ inline int put_parts(const struct attend_run *u, const struct 
 
 // All chunks of the item that some pair sees, for at most C tiles.
 template <class F, int C>
-static __device__ inline void run(const struct attend_run *u, const struct work *b,
-                                  struct state<F::T> *m) {
+static __device__ inline void run_matrix_item(const struct attend_run *u, const struct work *b,
+                                              struct state<F::T> *m) {
     const struct attend_item *t = &b->t;
     const uint32_t *any = (const uint32_t *)(b->memory + F::ANY);
     unsigned base = shared_address(b->memory);
@@ -509,15 +509,15 @@ static __device__ inline void run(const struct attend_run *u, const struct work 
         } else if constexpr (F::CHOICE) {
             put_parts<F, C>(u, t, m, p, &part, &z);
         } else if (p.begins) {
-            put<F, C>(u, t, m, p.chunk, p.chunk, &z);
+            put_outputs<F, C>(u, t, m, p.chunk, p.chunk, &z);
             clear<F, C>(&z);
         }
         if (F::CHOICE && F::WHOLE && p.begins)
             part = attend_part_begin(attend_part(p.chunk) + 1);
         if (has_tile<F, C>(share<F, C>::MOST - 1))
-            score<F, share<F, C>::MOST>(base + F::Q, stage, s);
+            score_chunk<F, share<F, C>::MOST>(base + F::Q, stage, s);
         else if (share<F, C>::MOST > 1)
-            score<F, share<F, C>::FEWER>(base + F::Q, stage, s);
+            score_chunk<F, share<F, C>::FEWER>(base + F::Q, stage, s);
         if (F::CHOICE || !all_seen(t, m, keys, p.chunk))
             hide<F, C>(u, t, m, keys, p.chunk, s);
         find_maxima<F, C>(m, s);
@@ -525,12 +525,12 @@ static __device__ inline void run(const struct attend_run *u, const struct work 
         if (F::STAGES == 1 && !F::SAME)
             load<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         const unsigned weights = F::weights(turn_of<F>(p));
-        weigh<F, C>(m, p, s, b->memory + weights);
+        weigh_scores<F, C>(m, p, s, b->memory + weights);
         copies_wait<F::STAGES>();
         if (finds)
             attend_note(u, found, &m->keys[(turn_of<F>(p) + 2) % 3], threadIdx.x);
         __syncthreads();
-        gather<F, C>(m, base + weights, stage + F::V, &z);
+        gather_values<F, C>(m, base + weights, stage + F::V, &z);
         if (F::STAGES == 1 && F::SAME) {
             __syncthreads();
             load<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
@@ -549,9 +549,9 @@ static __device__ inline void run(const struct attend_run *u, const struct work 
     } else if constexpr (F::CHOICE) {
         p.chunk = t->end;
         int turn = put_parts<F, C>(u, t, m, p, &part, &z);
-        put<F, C>(u, t, m, t->end, turn, &z);
+        put_outputs<F, C>(u, t, m, t->end, turn, &z);
     } else {
-        put<F, C>(u, t, m, t->end, t->end, &z);
+        put_outputs<F, C>(u, t, m, t->end, t->end, &z);
     }
 }
 
@@ -567,20 +567,20 @@ static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
                                               load<F>(&u, w, m, chunk, 0, false);
                                               load<F>(&u, w, m, chunk, 0, true);
                                           });
-        run<F, F::T>(&u, &b, m);
+        run_matrix_item<F, F::T>(&u, &b, m);
         return;
     }
-    struct work b = begin(&u, m, memory, [&](const struct work *w) {
+    struct work b = begin_item(&u, m, memory, [&](const struct work *w) {
         load<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
         load<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
     });
     if constexpr (F::SMALL > 0) {
         if (b.t.n_pairs <= F::SMALL * 16) {
-            run<F, F::SMALL>(&u, &b, m);
+            run_matrix_item<F, F::SMALL>(&u, &b, m);
             return;
         }
     }
-    run<F, F::T>(&u, &b, m);
+    run_matrix_item<F, F::T>(&u, &b, m);
 }
 
 #else

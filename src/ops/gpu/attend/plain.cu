@@ -91,9 +91,9 @@ static __device__ bool anyone_sees(const struct attend_run *u, const struct atte
 
 // Scores to weights under the new maximum, into shared memory; returns what the sums before fade
 // by.
-static __device__ float weigh(const struct attend_run *u, const struct attend_item *t,
-                              struct pair *p, struct shared *m, int chunk, const float *s,
-                              float *weight) {
+static __device__ float weigh_keys(const struct attend_run *u, const struct attend_item *t,
+                                   struct pair *p, struct shared *m, int chunk, const float *s,
+                                   float *weight) {
     int lane = threadIdx.x % WARP;
     bool part = takes_part(u, t, p, chunk);
     float x[2], most;
@@ -152,9 +152,9 @@ static __device__ inline void fold(struct pair *p, float acc[SLABS][PAIRS][4],
 }
 
 template <int SLABS>
-static __device__ inline void put(const struct attend_run *u, const struct attend_item *t,
-                                  const struct pair *p, int chunk, float acc[SLABS][PAIRS][4],
-                                  float all[SLABS][PAIRS][4]) {
+static __device__ inline void put_output(const struct attend_run *u, const struct attend_item *t,
+                                         const struct pair *p, int chunk,
+                                         float acc[SLABS][PAIRS][4], float all[SLABS][PAIRS][4]) {
     int lane = threadIdx.x % WARP;
     int32_t slot = t->kind == ATTEND_LAST ? u->slots - 1 : attend_part(chunk) - u->part0;
 #pragma unroll
@@ -228,7 +228,7 @@ static __device__ inline void take_chunk(const struct attend_run *u, const struc
     }
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
-        float fade = weigh(u, t, &p[i], m, chunk, s[i], m->weight[warp * PAIRS + i]);
+        float fade = weigh_keys(u, t, &p[i], m, chunk, s[i], m->weight[warp * PAIRS + i]);
 #pragma unroll
         for (int j = 0; j < SLABS * 4; j++)
             acc[j / 4][i][j % 4] *= fade;
@@ -263,7 +263,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
                 t.kind == ATTEND_WHOLE && chunk > t.chunk && attend_folds(chunk, p[i].sees.split);
         fold<SLABS>(p, acc, all, due);
         if (attend_turns(&t, chunk)) {
-            put<SLABS>(&u, &t, p, chunk - 1, acc, all);
+            put_output<SLABS>(&u, &t, p, chunk - 1, acc, all);
             begin_part<SLABS>(p, acc);
         }
         if (!u.chosen || anyone_sees(&u, &t, p, chunk))
@@ -272,7 +272,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     const bool each[PAIRS] = {true, true, true, true};
     if (t.kind == ATTEND_WHOLE)
         fold<SLABS>(p, acc, all, each);
-    put<SLABS>(&u, &t, p, t.end - 1, acc, all);
+    put_output<SLABS>(&u, &t, p, t.end - 1, acc, all);
 }
 
 extern "C" void attend_plain(struct gpu *g, const struct attend_run *u,

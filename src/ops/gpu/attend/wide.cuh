@@ -415,9 +415,9 @@ static __device__ __forceinline__ bool is_full(const struct attend_item *t,
 // Keys or values of the chunk of a turn on their way to their stage; the group is closed also where
 // there is no such chunk.
 template <class F>
-static __device__ __forceinline__ void bring(const struct attend_run *u, const struct work *b,
-                                             const struct state<F::T> *m, int chunk, int turn,
-                                             bool value) {
+static __device__ __forceinline__ void
+bring_wide_chunk(const struct attend_run *u, const struct work *b, const struct state<F::T> *m,
+                 int chunk, int turn, bool value) {
     if constexpr (F::SAME) {
         if (chunk < b->t.end && !value)
             F::load_keys(u, &b->t, &m->keys[turn % 3], chunk,
@@ -477,9 +477,9 @@ static __device__ __forceinline__ bool sees_all(const struct attend_item *t, con
 
 // All chunks of the item that some pair sees; *p: the end.
 template <class F>
-static __device__ __forceinline__ void wide_run(const struct attend_run *u, const struct work *b,
-                                                struct state<F::T> *m, struct wide_spot *end,
-                                                struct wide_sums<F> *z, struct wide_whole<F> *f) {
+static __device__ __forceinline__ void
+run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::T> *m,
+              struct wide_spot *end, struct wide_sums<F> *z, struct wide_whole<F> *f) {
     const struct attend_item *t = &b->t;
     const struct sight sight = {m->first_most, m->last_least, m->split_least, m->split_most};
     const uint32_t *any = (const uint32_t *)(b->memory + F::ANY);
@@ -506,11 +506,11 @@ static __device__ __forceinline__ void wide_run(const struct attend_run *u, cons
         __syncthreads();
         struct finder found = find_ahead(u, t, third);
         if (F::STAGES == 2)
-            bring<F>(u, b, m, ahead, wide_turn_of<F>(p) + 1, false);
+            bring_wide_chunk<F>(u, b, m, ahead, wide_turn_of<F>(p) + 1, false);
         if (F::STAGES == 2)
-            bring<F>(u, b, m, ahead, wide_turn_of<F>(p) + 1, true);
+            bring_wide_chunk<F>(u, b, m, ahead, wide_turn_of<F>(p) + 1, true);
         else if (p.chunk > first)
-            bring<F>(u, b, m, p.chunk, wide_turn_of<F>(p), true);
+            bring_wide_chunk<F>(u, b, m, p.chunk, wide_turn_of<F>(p), true);
         if (p.begins)
             turn = attend_part_begin(attend_part(p.chunk) + 1);
         if constexpr (F::WHOLE) {
@@ -542,7 +542,7 @@ static __device__ __forceinline__ void wide_run(const struct attend_run *u, cons
         show_shared();
         fades = __syncthreads_or(fades);
         if (F::STAGES == 1)
-            bring<F>(u, b, m, ahead, wide_turn_of<F>(p) + 1, false);
+            bring_wide_chunk<F>(u, b, m, ahead, wide_turn_of<F>(p) + 1, false);
         wide_gather<F>(m, fades, weights, stage + F::V, z);
         if constexpr (F::CHOICE) {
             p.before = p.chunk;
@@ -566,13 +566,13 @@ static __global__ void __launch_bounds__(F::THREADS, 1)
     if constexpr (F::CHOICE)
         b = begin_choosing<F>(&u, m, memory, (uint32_t *)(memory + F::ANY),
                               [&](const struct work *w, int chunk) {
-                                  bring<F>(&u, w, m, chunk, 0, false);
-                                  bring<F>(&u, w, m, chunk, 0, true);
+                                  bring_wide_chunk<F>(&u, w, m, chunk, 0, false);
+                                  bring_wide_chunk<F>(&u, w, m, chunk, 0, true);
                               });
     else
-        b = begin(&u, m, memory, [&](const struct work *w) {
-            bring<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
-            bring<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
+        b = begin_item(&u, m, memory, [&](const struct work *w) {
+            bring_wide_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
+            bring_wide_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
         });
     struct wide_spot end = {};
     struct wide_sums<F> z;
@@ -581,11 +581,11 @@ static __global__ void __launch_bounds__(F::THREADS, 1)
     wide_clear<F>(&z);
     if constexpr (F::WHOLE) {
         clear_whole<F>(&f, memory);
-        wide_run<F>(&u, &b, m, &end, &z, &f);
+        run_wide_item<F>(&u, &b, m, &end, &z, &f);
         __syncthreads();
         wide_end<F>(&u, &b.t, m, end, &z, &f);
     } else {
-        wide_run<F>(&u, &b, m, &end, &z, NULL);
+        run_wide_item<F>(&u, &b, m, &end, &z, NULL);
         wide_put<F>(&u, &b.t, m, b.t.end, &z);
     }
 }

@@ -131,7 +131,7 @@ static __device__ __forceinline__ void split_rows(const struct blocks_job &j,
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         int t = w + i * WARPS_HERE;
-        *piece(m.key[0], t, lane) = split(before[i], power_of_two(UP));
+        *piece(m.key[0], t, lane) = split_values(before[i], power_of_two(UP));
         *piece(m.key[0], t + B, lane) = put_left(m.high[0], m.low[0], t, lane, key[i], query[i]);
         *piece(to, t, lane) = *piece(m.high[0], t, lane);
         *piece(to, t + B, lane) = *piece(m.low[0], t, lane);
@@ -146,7 +146,7 @@ static __device__ __forceinline__ void put_coefs(const struct blocks_job &j,
     int block = (int)blockIdx.x, head = (int)blockIdx.y, n_k = j.a.shape.n_k;
     for (int v = 0; v < j.a.shape.n_v / n_k; v++) {
         struct block_coefs *to = j.coefs + (int64_t)(head + v * n_k) * j.blocks + block;
-        float f = fade(m.sums[v][B + row] - m.sums[v][t]);
+        float f = decay_of(m.sums[v][B + row] - m.sums[v][t]);
         if (t < B) {
             to->before[t][row] = make_float2(key * f, query * f);
         } else {
@@ -209,7 +209,7 @@ struct blocks_place {
 };
 
 // A warp has read what a barrier guards.
-static __device__ __forceinline__ void leave(uint32_t empty) {
+static __device__ __forceinline__ void leave_stage(uint32_t empty) {
     __syncwarp();
     if (threadIdx.x % WARP == 0)
         barrier_arrive(empty);
@@ -352,9 +352,9 @@ read_base(struct blocks_shared<HEADS> &m, const struct blocks_place &p, int bloc
     float x[2][4];
     barrier_wait(p.bars.rows(false), (unsigned)block % 2);
     load_left(&a, m.rows[0][0], m.rows[1][0], at);
-    float gain = fade(m.meta[block % 4][p.v][B + at]);
+    float gain = decay_of(m.meta[block % 4][p.v][B + at]);
     multiply_rows(a, m.base[p.v][0], 0, x);
-    leave(p.bars.rows(true));
+    leave_stage(p.bars.rows(true));
     const bool other = lane >= 16;
     float by[2];
 #pragma unroll
@@ -401,7 +401,7 @@ static __device__ __forceinline__ void add_before(struct blocks_shared<HEADS> &m
             }
         }
     }
-    leave(p.bars.before(true));
+    leave_stage(p.bars.before(true));
 #pragma unroll
     for (int n = 0; n < 2; n++)
 #pragma unroll
@@ -437,7 +437,7 @@ static __device__ __forceinline__ void fold_block(const struct blocks_shared<HEA
             gdn_fma4(&newest[3], by[i] * k.w, d);
         }
     }
-    leave(p.bars.key(block, true));
+    leave_stage(p.bars.key(block, true));
 }
 
 // Solver: rows in order; each is finished, and those behind it take what it adds. A lane has a
@@ -478,7 +478,7 @@ static __device__ __forceinline__ void solve_block(const struct blocks_job &j,
         if (!query)
             delta[t * COLUMNS] = x[t];
     head_say<DELTAS_READY>(p.v);
-    leave(p.bars.own(block, true));
+    leave_stage(p.bars.own(block, true));
     float *to = query ? out : log;
     bool kept = query || block >= j.blocks - 2;
 #pragma unroll
@@ -639,7 +639,7 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-template <int HEADS> static void launch(struct gpu *g, const struct blocks_job *j) {
+template <int HEADS> static void launch_blocks(struct gpu *g, const struct blocks_job *j) {
     const int bytes = (int)sizeof(struct blocks_shared<HEADS>);
     dim3 grid(D / COLUMNS, (unsigned)(j->a.shape.n_v / HEADS));
     gpu_check(g, gpu_allow_shared(run_blocks<HEADS>, bytes), "gdn_blocks");
@@ -655,7 +655,7 @@ size_t gdn_blocks_bytes(const struct gdn_shape *s, int64_t blocks) {
 }
 
 // Queues j's blocks, at most BLOCKS_MOST.
-static void run(struct gpu *g, struct blocks_job *j, unsigned char *scratch) {
+static void run_all_blocks(struct gpu *g, struct blocks_job *j, unsigned char *scratch) {
     const struct gdn_shape *s = &j->a.shape;
     const int ratio = s->n_v / s->n_k;
     const size_t shared = sizeof(struct product_shared);
@@ -668,11 +668,11 @@ static void run(struct gpu *g, struct blocks_job *j, unsigned char *scratch) {
     gpu_launch_early(g, "gdn_blocks products", block_products,
                      dim3((unsigned)j->blocks, (unsigned)s->n_k), PRODUCT_THREADS, shared, *j);
     if (ratio % 3 == 0)
-        launch<3>(g, j);
+        launch_blocks<3>(g, j);
     else if (ratio % 2 == 0)
-        launch<2>(g, j);
+        launch_blocks<2>(g, j);
     else
-        launch<1>(g, j);
+        launch_blocks<1>(g, j);
     gpu_launch_early(g, "gdn_blocks", keep_last, 64, 256, 0, *j);
 }
 
@@ -694,7 +694,7 @@ extern "C" bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a,
         const int64_t n = min_i64(count - at, BLOCKS_MOST * B);
         struct blocks_job j = {
             *a, a->runs[0].first + at, n, *state, len + at, (int)(n / B), NULL, NULL, NULL};
-        run(g, &j, scratch);
+        run_all_blocks(g, &j, scratch);
     }
     return true;
 }

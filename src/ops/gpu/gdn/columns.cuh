@@ -72,8 +72,8 @@ static __device__ __forceinline__ float split_four(const struct columns &c, stru
 #pragma unroll
     for (int i = 0; i < SPLIT_STEPS; i++) {
         const float2 *v = c.v[i];
-        r->b[0][i] = split(make_float4(v[0].x, v[1].x, v[2].x, v[3].x), scale);
-        r->b[1][i] = split(make_float4(v[0].y, v[1].y, v[2].y, v[3].y), scale);
+        r->b[0][i] = split_values(make_float4(v[0].x, v[1].x, v[2].x, v[3].x), scale);
+        r->b[1][i] = split_values(make_float4(v[0].y, v[1].y, v[2].y, v[3].y), scale);
     }
     return power_of_two(-e - UP);
 }

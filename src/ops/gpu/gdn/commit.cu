@@ -129,8 +129,8 @@ static __device__ void append(const float *from, float *log, int64_t row, int64_
 
 // Block number `block` of those that copy rows.
 template <bool VEC>
-static __device__ void copy(const struct commit_job &j, const struct commit_piece &q,
-                            const struct commit_layer &l, int block) {
+static __device__ void copy_piece_rows(const struct commit_job &j, const struct commit_piece &q,
+                                       const struct commit_layer &l, int block) {
     const struct gdn_shape &s = j.shape;
     int each = j.k_blocks + j.d_blocks, r = block / each, at = block % each;
     int64_t row = j.path[q.path + r], slot = (q.pos + r) % GDN_RING;
@@ -192,7 +192,7 @@ static __global__ void __launch_bounds__(THREADS)
     else if (block < folds + j.conv_blocks)
         advance<VEC>(j, q, l, (block - folds) * CONV);
     else
-        copy<VEC>(j, q, l, block - folds - j.conv_blocks);
+        copy_piece_rows<VEC>(j, q, l, block - folds - j.conv_blocks);
 }
 
 static int blocks_of(int n, int size) {
@@ -228,7 +228,7 @@ static bool add_piece(struct gpu *g, struct commit_job *j, int n_layers,
     return q->states != NULL;
 }
 
-static void launch(struct gpu *g, const struct commit_job *j, int n_layers) {
+static void launch_commit(struct gpu *g, const struct commit_job *j, int n_layers) {
     bool vec = j->shape.dk % 4 == 0 && j->shape.dv % 4 == 0;
     gpu_launch_early(g, "gdn_commit", vec ? commit_pieces<true> : commit_pieces<false>,
                      dim3((unsigned)j->blocks, (unsigned)n_layers), THREADS, 0, *j);
@@ -245,7 +245,7 @@ static int commit_next(struct gpu *g, struct commit_job *j, const struct gdn_com
             return -1;
     if (!j->n_pieces)
         return 0;
-    launch(g, j, a->n_layers);
+    launch_commit(g, j, a->n_layers);
     for (int i = 0, at = 0; i < n; i++) {
         if (done[i] >= s[i].count)
             continue;

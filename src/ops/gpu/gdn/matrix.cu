@@ -142,7 +142,7 @@ static __device__ __forceinline__ void load_keys(const struct gdn_job &j, struct
         for (int i = 0; i < BATCH; i++) {
             if (t + i * step >= q.base[0])
                 break;
-            *piece(r.keys, t + i * step, lane) = split(v[i], power_of_two(UP));
+            *piece(r.keys, t + i * step, lane) = split_values(v[i], power_of_two(UP));
         }
     }
 }
@@ -313,7 +313,7 @@ static __device__ __forceinline__ void load_earlier(const struct gdn_job &j, str
         int64_t row = r.m.list[from + t];
         float4 v = far4(j.a.rows.k + ((q.row0 + row) * s.n_k + p.k_head) * s.dk + lane * 4,
                         row >= 0 && lane * 4 < s.dk);
-        *piece((uint4 *)r.sums, t, lane) = split(v, power_of_two(UP));
+        *piece((uint4 *)r.sums, t, lane) = split_values(v, power_of_two(UP));
     }
 }
 
@@ -347,7 +347,7 @@ static __device__ __forceinline__ void put_coefficients(const struct gdn_job &j,
         f[v] = v < j.heads ? then[v * apart] : 0;
 #pragma unroll
     for (int v = 0; v < HEADS_MOST; v++) {
-        float by = fade(own[v] - f[v]);
+        float by = decay_of(own[v] - f[v]);
         if (v < j.heads)
             to[v * GDN_RING * TILE] = make_float2(x.x * by, x.y * by);
     }
@@ -356,8 +356,10 @@ static __device__ __forceinline__ void put_coefficients(const struct gdn_job &j,
 // Coefficients of the tile's sums, by position from the row's base; threads take (position, row),
 // in tiles of at most eight rows four positions a warp. First committed positions, then ancestors
 // in flight and the row itself.
-static __device__ __forceinline__ void weigh(const struct gdn_job &j, struct split_shared &r,
-                                             const struct gdn_sequence &q, int first, bool few) {
+static __device__ __forceinline__ void split_coefficients(const struct gdn_job &j,
+                                                          struct split_shared &r,
+                                                          const struct gdn_sequence &q, int first,
+                                                          bool few) {
     int width = few ? 8 : TILE, row = (int)threadIdx.x % width, at = first + row;
     int turn = (int)threadIdx.x / width, step = threads_of(j) / width;
     int depth = gdn_depth(r.m, q, at), hi = at >= q.hi, known = depth < 0 ? 0 : gdn_known(q, hi);
@@ -429,7 +431,7 @@ static __device__ __forceinline__ void begin_line(const struct gdn_job &j,
                                                   const struct gdn_sequence &q, int first,
                                                   const struct line &l, float4 *a, float4 *b) {
     int w = l.v * WARPS + l.c, hi = first + l.at >= q.hi;
-    float gain = l.depth < 0 ? 0 : fade(r.m.sum[(hi * j.heads + l.v) * j.most + first + l.at]);
+    float gain = l.depth < 0 ? 0 : decay_of(r.m.sum[(hi * j.heads + l.v) * j.most + first + l.at]);
     *a = gdn_scale4(r.sums[w * TILE + l.at], gain);
     *b = gdn_scale4(r.sums[(j.heads * WARPS + w) * TILE + l.at], gain);
 }
@@ -485,10 +487,10 @@ static __device__ __forceinline__ float4 shuffle4(float4 v, int lane) {
 // Rows depth by depth: those at a depth are finished, and all deeper ones take what their ancestor
 // there adds. All rows of the tile that there are lie in the warp; neighbours are `apart` lanes
 // from each other.
-static __device__ __forceinline__ void descend(const struct gdn_job &j,
-                                               const struct split_shared &r, int first,
-                                               const struct line &l, int apart, float4 a,
-                                               float4 b) {
+static __device__ __forceinline__ void split_descend(const struct gdn_job &j,
+                                                     const struct split_shared &r, int first,
+                                                     const struct line &l, int apart, float4 a,
+                                                     float4 b) {
     enum { BATCH = 4 };
     int deepest = warp_largest(l.depth), lane = (int)threadIdx.x % WARP;
     const float2 *coef = r.m.coef + (l.v * GDN_RING + l.known) * TILE + l.at;
@@ -531,7 +533,7 @@ static __device__ __forceinline__ void add_known_few(const struct gdn_job &j,
     if (gdn_depth(r.m, q, first + row) < 0)
         return;
     int w = v * WARPS + c / 4, t = 0, known = gdn_known(q, hi);
-    float gain = fade(r.m.sum[(hi * j.heads + v) * j.most + first + row]);
+    float gain = decay_of(r.m.sum[(hi * j.heads + v) * j.most + first + row]);
     float *a = (float *)&r.sums[w * TILE + row] + c % 4;
     float *b = (float *)&r.sums[(j.heads * WARPS + w) * TILE + row] + c % 4;
     float x = *a * gain, y = *b * gain;
@@ -567,16 +569,16 @@ static __device__ __forceinline__ void await_head(int v) {
 }
 
 // The second half of a tile: from the base's sums and the coefficients on.
-static __device__ __forceinline__ void finish(const struct gdn_job &j, struct split_shared &r,
-                                              const struct place &p, const struct gdn_sequence &q,
-                                              int first, bool few, struct line l) {
+static __device__ __forceinline__ void
+split_finish_tile(const struct gdn_job &j, struct split_shared &r, const struct place &p,
+                  const struct gdn_sequence &q, int first, bool few, struct line l) {
     int w = l.v * WARPS + l.c, all = j.heads * WARPS;
     if (few && first == 0) {
         add_known_few(j, r, q, first);
         await_head(l.v);
         if (eight_of() == 0)
-            descend(j, r, first, l, WARPS, r.sums[w * TILE + l.at],
-                    r.sums[(all + w) * TILE + l.at]);
+            split_descend(j, r, first, l, WARPS, r.sums[w * TILE + l.at],
+                          r.sums[(all + w) * TILE + l.at]);
         return;
     }
     float4 a, b;
@@ -585,14 +587,14 @@ static __device__ __forceinline__ void finish(const struct gdn_job &j, struct sp
     add_known(j, r, q, first, k, &a, &b);
     if (few) {
         if (eight_of() == 0)
-            descend(j, r, first, l, WARPS, a, b);
+            split_descend(j, r, first, l, WARPS, a, b);
         return;
     }
     int to = k.v * WARPS + k.c;
     r.sums[to * TILE + k.at] = a;
     r.sums[(all + to) * TILE + k.at] = b;
     await_head(l.v);
-    descend(j, r, first, l, 1, r.sums[w * TILE + l.at], r.sums[(all + w) * TILE + l.at]);
+    split_descend(j, r, first, l, 1, r.sums[w * TILE + l.at], r.sums[(all + w) * TILE + l.at]);
 }
 
 static __device__ __forceinline__ void run_tile(const struct gdn_job &j, struct split_shared &r,
@@ -611,9 +613,9 @@ static __device__ __forceinline__ void run_tile(const struct gdn_job &j, struct 
         gdn_sum_rows(j, r.m, q, first, i < j.heads ? i : i - j.heads, i >= j.heads);
     multiply_all(j, r, p, q, first);
     __syncthreads();
-    weigh(j, r, q, first, few);
+    split_coefficients(j, r, q, first, few);
     __syncthreads();
-    finish(j, r, p, q, first, few, l);
+    split_finish_tile(j, r, p, q, first, few, l);
     __syncthreads();
 }
 

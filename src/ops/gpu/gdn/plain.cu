@@ -159,9 +159,9 @@ static __device__ void dots(const struct gdn_shared &m, int pair, int row, bool 
 
 // This block's share of the products of the tile; its first keys are loaded already.
 template <bool VEC>
-static __device__ void multiply(const struct gdn_job &j, struct gdn_shared &m,
-                                const struct place &p, const struct gdn_sequence &q,
-                                const float *log_k, const struct cut &u, float2 *out) {
+static __device__ void multiply_chunk(const struct gdn_job &j, struct gdn_shared &m,
+                                      const struct place &p, const struct gdn_sequence &q,
+                                      const float *log_k, const struct cut &u, float2 *out) {
     int rows = u.n - q.base[0] - u.first, blocks = (rows + 3) / 4;
     int mine = (u.n - p.rank + j.parts - 1) / j.parts;
     for (int from = 0; from < mine; from += j.keys) {
@@ -245,7 +245,7 @@ static __device__ void join1(const struct sums &s, float4 *a, float4 *b) {
 }
 
 // e^x of a decay: 0 or below.
-static __device__ float fade(float x) {
+static __device__ float plain_decay(float x) {
     return __expf(x);
 }
 
@@ -260,15 +260,15 @@ static __device__ __forceinline__ void weigh_one(const struct gdn_job &j, struct
             break;
         const float *sum = m.sum + (hi * j.heads + v) * j.most;
         float then = other < 0 ? m.gone[(hi * j.heads + v) * GDN_RING + t] : sum[other];
-        float f = fade(sum[at] - then);
+        float f = plain_decay(sum[at] - then);
         m.coef[(v * GDN_RING + t) * TILE + lane] = make_float2(x.x * f, x.y * f);
     }
 }
 
 // Coefficients of the tile's sums: a lane is a row, warps take positions from the row's base on.
-static __device__ void weigh(const struct gdn_job &j, struct gdn_shared &m,
-                             const struct gdn_sequence &q, int first, int depth,
-                             const float2 *products) {
+static __device__ void plain_coefficients(const struct gdn_job &j, struct gdn_shared &m,
+                                          const struct gdn_sequence &q, int first, int depth,
+                                          const float2 *products) {
     int lane = (int)threadIdx.x % WARP, at = first + lane;
     int hi = at >= q.hi, known = gdn_known(q, hi), n = depth < 0 ? -1 : known + depth;
     enum { BATCH = 6 };
@@ -360,9 +360,9 @@ static __device__ void add_known(const struct gdn_job &j, const struct gdn_share
 // Rows depth by depth: those at a depth are finished, and all deeper ones take what their ancestor
 // there adds.
 template <bool VEC>
-static __device__ void descend(const struct gdn_job &j, const struct gdn_shared &m,
-                               const struct line &l, const float2 *coef, int first, float4 a,
-                               float4 b) {
+static __device__ void plain_descend(const struct gdn_job &j, const struct gdn_shared &m,
+                                     const struct line &l, const float2 *coef, int first, float4 a,
+                                     float4 b) {
     float4 *delta = m.delta + (int)threadIdx.x / WARP * TILE, mine = a;
     int deepest = l.depth;
     for (int i = 16; i; i /= 2) {
@@ -402,8 +402,9 @@ static __device__ int sums_of(const struct gdn_job &j, const struct gdn_sequence
 }
 
 // Who is above whom in the tile at `first`, and how committed positions decay; different warps.
-static __device__ void prepare(const struct gdn_job &j, struct gdn_shared &m, const struct place &p,
-                               const struct gdn_sequence &q, const float *log_g, int first) {
+static __device__ void prepare_rows(const struct gdn_job &j, struct gdn_shared &m,
+                                    const struct place &p, const struct gdn_sequence &q,
+                                    const float *log_g, int first) {
     int w = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
     for (int i = (int)threadIdx.x; i < TILE * j.heads; i += (int)blockDim.x) {
         int at = first + i % TILE, v = i / TILE;
@@ -421,9 +422,9 @@ static __device__ void prepare(const struct gdn_job &j, struct gdn_shared &m, co
 
 // The second half of a tile, from the base's sums on.
 template <bool VEC>
-static __device__ void finish(const struct gdn_job &j, struct gdn_shared &m, const struct place &p,
-                              const struct gdn_sequence &q, int first, bool few,
-                              const struct sums &acc) {
+static __device__ void plain_finish_rows(const struct gdn_job &j, struct gdn_shared &m,
+                                         const struct place &p, const struct gdn_sequence &q,
+                                         int first, bool few, const struct sums &acc) {
     int lane = (int)threadIdx.x % WARP, v = (int)threadIdx.x / WARP / WARPS;
     struct line l = line_of<VEC>(j, m, p, q, first, few ? lane / 4 : lane);
     const float2 *coef = m.coef + v * GDN_RING * TILE + l.at;
@@ -432,15 +433,15 @@ static __device__ void finish(const struct gdn_job &j, struct gdn_shared &m, con
         join1(acc, &a, &b);
     else
         join4(acc, &a, &b);
-    weigh(j, m, q, first, gdn_depth(m, q, first + lane), products_of(j, p, first));
+    plain_coefficients(j, m, q, first, gdn_depth(m, q, first + lane), products_of(j, p, first));
     bool hi = l.place >= q.hi;
-    float gain = l.depth < 0 ? 0 : fade(m.sum[(hi * j.heads + v) * j.most + l.place]);
+    float gain = l.depth < 0 ? 0 : plain_decay(m.sum[(hi * j.heads + v) * j.most + l.place]);
     __syncthreads();
     gpu_let_next();
     a = gdn_scale4(a, gain);
     b = gdn_scale4(b, gain);
     add_known<VEC>(j, m, l, coef, first, &a, &b);
-    descend<VEC>(j, m, l, coef, first, a, b);
+    plain_descend<VEC>(j, m, l, coef, first, a, b);
     __syncthreads();
 }
 
@@ -458,7 +459,7 @@ static __device__ void run_tile(const struct gdn_job &j, struct gdn_shared &m,
         if (q.hi < q.n && (again || first == 0))
             load_state<VEC>(j, m, p, state.s_hi, 1, at);
         if (at == 0)
-            prepare(j, m, p, q, state.log_g, first);
+            prepare_rows(j, m, p, q, state.log_g, first);
         copies_wait_all();
         __syncthreads();
         for (int i = (int)threadIdx.x / WARP; at == 0 && i < sums_of(j, q);
@@ -470,7 +471,7 @@ static __device__ void run_tile(const struct gdn_job &j, struct gdn_shared &m,
             read_state<4>(j, m, q, first, at, &acc);
         __syncthreads();
     }
-    finish<VEC>(j, m, p, q, first, few, acc);
+    plain_finish_rows<VEC>(j, m, p, q, first, few, acc);
 }
 
 // Lists the rows of the block's sequence; all threads.
@@ -485,7 +486,7 @@ static __device__ void find_rows(struct gdn_shared &m, int *found, struct gdn_se
 
 // The work of a block on its columns, once `products` is through.
 template <bool VEC>
-static __global__ void __launch_bounds__(DELTA_THREADS) deltas(struct gdn_job j) {
+static __global__ void __launch_bounds__(DELTA_THREADS) plain_deltas(struct gdn_job j) {
     extern __shared__ float4 memory[];
     __shared__ int found[2];
     struct place p = place_of(j);
@@ -504,7 +505,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS) deltas(struct gdn_job j)
 }
 
 template <bool VEC>
-static __global__ void __launch_bounds__(PRODUCT_THREADS) products(struct gdn_job j) {
+static __global__ void __launch_bounds__(PRODUCT_THREADS) plain_products(struct gdn_job j) {
     extern __shared__ float4 memory[];
     __shared__ int found[2];
     struct place p = place_of(j);
@@ -522,7 +523,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS) products(struct gdn_jo
             load_keys<VEC>(j, m, p, q, log_k, u, 0);
             copies_wait_all();
             __syncthreads();
-            multiply<VEC>(j, m, p, q, log_k, u, products_of(j, p, first));
+            multiply_chunk<VEC>(j, m, p, q, log_k, u, products_of(j, p, first));
             __syncthreads();
         }
     }
@@ -557,8 +558,8 @@ bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs) {
     first.heads = 0;
     second.keys = 0;
     size_t small = gdn_room_bytes(first), large = gdn_room_bytes(second);
-    void (*kernel)(struct gdn_job) = vec ? deltas<true> : deltas<false>;
-    void (*before)(struct gdn_job) = vec ? products<true> : products<false>;
+    void (*kernel)(struct gdn_job) = vec ? plain_deltas<true> : plain_deltas<false>;
+    void (*before)(struct gdn_job) = vec ? plain_products<true> : plain_products<false>;
     dim3 grid((unsigned)((s->dv + COLUMNS - 1) / COLUMNS), (unsigned)(s->n_v / j->heads),
               (unsigned)runs);
     if (!gpu_allow_most_shared(g, (const void *)before, "gdn") ||

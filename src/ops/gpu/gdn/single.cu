@@ -42,8 +42,8 @@ static __device__ __forceinline__ void split_row(const struct single_job &j, int
     int64_t at = (row * j.shape.n_k + head) * D + lane % 4 * 4;
 #pragma unroll
     for (int s = 0; s < SPLIT_STEPS; s++) {
-        uint4 k = split(far4(j.rows.k + at + 16 * s, lane < 4), power_of_two(UP));
-        uint4 q = split(far4(j.rows.q + at + 16 * s, lane < 4), power_of_two(UP));
+        uint4 k = split_values(far4(j.rows.k + at + 16 * s, lane < 4), power_of_two(UP));
+        uint4 q = split_values(far4(j.rows.q + at + 16 * s, lane < 4), power_of_two(UP));
         a->high[s] = make_uint4(k.x, q.x, k.y, q.y);
         a->low[s] = make_uint4(k.z, q.z, k.w, q.w);
     }
@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS)
     struct chains y = {};
 #pragma unroll
     for (int s = 0; s < SPLIT_STEPS; s++)
-        add_step(&y, a.high[s], a.low[s], split(v[s], power_of_two(UP)));
+        add_step(&y, a.high[s], a.low[s], split_values(v[s], power_of_two(UP)));
     close_chains(&y);
     if (lane >= 4)
         return;
@@ -190,13 +190,13 @@ static __global__ void __launch_bounds__(OWN_THREADS, 4)
     __syncthreads();
     float own = (r.known ? m.gone[r.known - 1] : 0) + g;
     if (t <= r.known) {
-        float by = fade(own - (t < r.known ? m.gone[t] : own));
+        float by = decay_of(own - (t < r.known ? m.gone[t] : own));
         m.coef[t] = make_float2(x.x * by, x.y * by);
     }
     multiply_columns(&m, base, down, 16 * w);
     __syncthreads();
     if (t < OWN)
-        finish_column(&m, r.known, fade(own), value, beta, &j.rows.d[at], &j.out[at]);
+        finish_column(&m, r.known, decay_of(own), value, beta, &j.rows.d[at], &j.out[at]);
 }
 
 #else

@@ -80,8 +80,8 @@ static __device__ __forceinline__ void split_row(const struct small_job &j, int6
     int64_t at = (row * j.shape.n_k + head) * D + (int)threadIdx.x % 4 * 4;
 #pragma unroll
     for (int s = 0; s < SPLIT_STEPS; s++) {
-        uint4 k = split(far4(j.rows.k + at + 16 * s, there), power_of_two(UP));
-        uint4 q = split(far4(j.rows.q + at + 16 * s, there), power_of_two(UP));
+        uint4 k = split_values(far4(j.rows.k + at + 16 * s, there), power_of_two(UP));
+        uint4 q = split_values(far4(j.rows.q + at + 16 * s, there), power_of_two(UP));
         a->high[s] = make_uint4(k.x, q.x, k.y, q.y);
         a->low[s] = make_uint4(k.z, q.z, k.w, q.w);
     }
@@ -116,7 +116,7 @@ static __global__ void __launch_bounds__(keys(ROWS) * 4)
     split_row(j, r.row + lane / 4, head, lane / 4 < r.count, &a);
 #pragma unroll
     for (int s = 0; s < SPLIT_STEPS; s++)
-        b[s] = split(v[s], power_of_two(UP));
+        b[s] = split_values(v[s], power_of_two(UP));
 #pragma unroll 1
     for (int e = 0; e < eights(ROWS); e++) {
         int row = EIGHT * e + lane / 4;
@@ -211,7 +211,7 @@ weigh(struct small_shared<ROWS> *m, const struct small_run &r, const struct deca
     }
 #pragma unroll 2
     for (int t = group; t < r.known; t += GROUPS) {
-        float by = fade(own - gone[t]);
+        float by = decay_of(own - gone[t]);
         m->coef[t][row].x *= by;
         m->coef[t][row].y *= by;
     }
@@ -219,12 +219,12 @@ weigh(struct small_shared<ROWS> *m, const struct small_run &r, const struct deca
     for (int q = 0; q < ROWS; q++) {
         if (q % GROUPS != group || !(q == row || y.above >> q & 1))
             continue;
-        float by = fade(own - then[q]);
+        float by = decay_of(own - then[q]);
         m->coef[r.known + q][row].x *= by;
         m->coef[r.known + q][row].y *= by;
     }
     if (group == 0)
-        m->gain[row] = fade(own);
+        m->gain[row] = decay_of(own);
 }
 
 // What the warp's columns give the rows that read this base, to its 16 places of m->sum.
@@ -347,9 +347,9 @@ static __device__ __forceinline__ void finish_known(struct small_shared<ROWS> *m
 
 // A column: each row takes what its ancestors in flight add, in their order.
 template <int ROWS>
-static __device__ __forceinline__ void descend(const struct small_job &j,
-                                               const struct small_shared<ROWS> *m,
-                                               const struct small_run &r, int head, int first) {
+static __device__ __forceinline__ void
+small_descend(const struct small_job &j, const struct small_shared<ROWS> *m,
+              const struct small_run &r, int head, int first) {
     int c = (int)threadIdx.x;
     float d[ROWS];
 #pragma unroll
@@ -411,7 +411,7 @@ static __global__ void __launch_bounds__(OWN_THREADS, ROWS <= 16 ? 4 : 3)
     finish_known(m, r);
     __syncthreads();
     if (t < OWN)
-        descend(j, m, r, head, first);
+        small_descend(j, m, r, head, first);
 }
 
 #else
@@ -476,7 +476,7 @@ size_t gdn_small_bytes(const struct gdn_shape *s, int rows, int n) {
 }
 
 template <int ROWS>
-static bool launch(struct gpu *g, const struct gdn_shape *s, struct small_job *j, int n) {
+static bool launch_small(struct gpu *g, const struct gdn_shape *s, struct small_job *j, int n) {
     unsigned char *scratch = (unsigned char *)gpu_scratch(g, gdn_small_bytes(s, ROWS, n));
     if (!scratch || !gpu_allow_most_shared(g, (const void *)small_deltas<ROWS>, "gdn"))
         return false;
@@ -507,12 +507,12 @@ bool gdn_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *ru
         most = runs[i].count > most ? runs[i].count : most;
     switch (rows_for(most)) {
     case 4:
-        return launch<4>(g, &a->shape, &j, n);
+        return launch_small<4>(g, &a->shape, &j, n);
     case 8:
-        return launch<8>(g, &a->shape, &j, n);
+        return launch_small<8>(g, &a->shape, &j, n);
     case 16:
-        return launch<16>(g, &a->shape, &j, n);
+        return launch_small<16>(g, &a->shape, &j, n);
     default:
-        return launch<24>(g, &a->shape, &j, n);
+        return launch_small<24>(g, &a->shape, &j, n);
     }
 }

@@ -19,7 +19,7 @@ enum {
 };
 
 // e^x of a decay: 0 or below.
-static __device__ __forceinline__ float fade(float x) {
+static __device__ __forceinline__ float decay_of(float x) {
     return exp2_near(x * 1.44269504f);
 }
 
@@ -35,7 +35,7 @@ static __device__ __forceinline__ uint32_t two_halves(float a, float b) {
     return *(uint32_t *)&h;
 }
 
-static __device__ __forceinline__ uint4 split(float4 v, float scale) {
+static __device__ __forceinline__ uint4 split_values(float4 v, float scale) {
     float x[4] = {v.x * scale, v.y * scale, v.z * scale, v.w * scale};
     uint4 s;
     s.x = two_halves(x[0], x[1]);
@@ -53,10 +53,10 @@ static __device__ __forceinline__ float split_columns(uint4 *to, int row, const 
     float most = fmaxf(fmaxf(largest(x[0]), largest(x[1])), fmaxf(largest(x[2]), largest(x[3])));
     int e = act_exponent(warp_max(most), 100);
     float scale = power_of_two(e);
-    *piece(to, row, lane) = split(make_float4(x[0].x, x[1].x, x[2].x, x[3].x), scale);
-    *piece(to, row + 1, lane) = split(make_float4(x[0].y, x[1].y, x[2].y, x[3].y), scale);
-    *piece(to, row + 2, lane) = split(make_float4(x[0].z, x[1].z, x[2].z, x[3].z), scale);
-    *piece(to, row + 3, lane) = split(make_float4(x[0].w, x[1].w, x[2].w, x[3].w), scale);
+    *piece(to, row, lane) = split_values(make_float4(x[0].x, x[1].x, x[2].x, x[3].x), scale);
+    *piece(to, row + 1, lane) = split_values(make_float4(x[0].y, x[1].y, x[2].y, x[3].y), scale);
+    *piece(to, row + 2, lane) = split_values(make_float4(x[0].z, x[1].z, x[2].z, x[3].z), scale);
+    *piece(to, row + 3, lane) = split_values(make_float4(x[0].w, x[1].w, x[2].w, x[3].w), scale);
     return power_of_two(-e - UP);
 }
 
@@ -76,7 +76,7 @@ struct left {
 // Piece i of a row's key and query as parts of left operands. Returns the key's, for the right.
 static __device__ __forceinline__ uint4 put_left(uint4 *high, uint4 *low, int row, int i,
                                                  float4 key, float4 query) {
-    uint4 k = split(key, power_of_two(UP)), q = split(query, power_of_two(UP));
+    uint4 k = split_values(key, power_of_two(UP)), q = split_values(query, power_of_two(UP));
     *piece(high, row, i) = make_uint4(k.x, q.x, k.y, q.y);
     *piece(low, row, i) = make_uint4(k.z, q.z, k.w, q.w);
     return k;

@@ -98,7 +98,8 @@ static __device__ void warm(const fetch &f, const uint32_t *count) {
 }
 
 // Adds to what was counted so far, and tells the host.
-static __device__ void tell(const fetch &f, bool ahead, int used, int missing, int evicted) {
+static __device__ void tell_fetched(const fetch &f, bool ahead, int used, int missing,
+                                    int evicted) {
     enum { COUNTS = sizeof(struct expert_stats) / sizeof(uint64_t) };
     unsigned long long *counted = (unsigned long long *)f.counted;
     volatile unsigned long long *told = (volatile unsigned long long *)f.told;
@@ -173,7 +174,7 @@ static __global__ void __launch_bounds__(THREADS)
     votes_before(evicts, &evicted);
     if (own == 0) {
         *f.missing = missing;
-        tell(f, AHEAD, all, missing, evicted);
+        tell_fetched(f, AHEAD, all, missing, evicted);
     }
 }
 

@@ -128,7 +128,7 @@ static __global__ void __launch_bounds__(GATHER_THREADS)
         to[blockIdx.x * pieces + i] = __ldcg(from + i);
 }
 
-template <int FORM> static void launch(struct gpu *g, const struct moe_gemm *a) {
+template <int FORM> static void launch_gemm(struct gpu *g, const struct moe_gemm *a) {
     const int bytes = gemm_shape<FORM, N>::BYTES;
     gpu_check(g, gpu_allow_shared((linear_gemm<FORM, N, true, moe_gemm>), bytes), "moe (gemm)");
     gpu_launch_early(g, "moe (gemm)", linear_gemm<FORM, N, true, moe_gemm>,
@@ -146,9 +146,10 @@ size_t moe_gemm_bytes(int64_t entries, int64_t stride) {
 void moe_gemm_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o,
                      void *rows) {
     static void (*const launchers[])(struct gpu *, const struct moe_gemm *) = {
-        launch<WEIGHT_Q2_K>,  launch<WEIGHT_LEVELS8>,  launch<WEIGHT_Q4_K>, launch<WEIGHT_Q5_K>,
-        launch<WEIGHT_Q6_K>,  launch<WEIGHT_Q8_0>,     launch<WEIGHT_Q4_0>, launch<WEIGHT_MXFP4>,
-        launch<WEIGHT_NVFP4>, launch<WEIGHT_LEVELS16>, launch<WEIGHT_Q5_1>, launch<WEIGHT_HALF>};
+        launch_gemm<WEIGHT_Q2_K>,     launch_gemm<WEIGHT_LEVELS8>, launch_gemm<WEIGHT_Q4_K>,
+        launch_gemm<WEIGHT_Q5_K>,     launch_gemm<WEIGHT_Q6_K>,    launch_gemm<WEIGHT_Q8_0>,
+        launch_gemm<WEIGHT_Q4_0>,     launch_gemm<WEIGHT_MXFP4>,   launch_gemm<WEIGHT_NVFP4>,
+        launch_gemm<WEIGHT_LEVELS16>, launch_gemm<WEIGHT_Q5_1>,    launch_gemm<WEIGHT_HALF>};
     struct moe_gemm a;
     const int64_t each = c->pair ? OUTPUTS / 2 : OUTPUTS;
     a.c = *c;

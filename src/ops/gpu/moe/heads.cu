@@ -6,8 +6,8 @@
 // within what attention reserves for the same heads (attend_scratch).
 #include "base/num.h"
 #include "ops/gpu/linear/form/act.cuh"
-#include "ops/gpu/moe/heads.h"
 #include "ops/gpu/moe/moe.h"
+#include "ops/gpu/runtime/ops_cuda.h"
 
 enum {
     THREADS = 256,
@@ -48,7 +48,7 @@ static __device__ void convert(const heads_rows &u, int64_t entry, int lane) {
         u.tail_to[entry * u.out_stride + i] = from[u.k + i];
 }
 
-static __device__ void split(const heads_rows &u, int64_t entry, int lane) {
+static __device__ void split_entry(const heads_rows &u, int64_t entry, int lane) {
     const int64_t row = entry / u.heads, head = entry - row * u.heads;
     const __half *from = u.act + row * u.act_stride + head * u.k;
     if (lane == 0)
@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (u.in)
         convert(u, entry, lane);
     else
-        split(u, entry, lane);
+        split_entry(u, entry, lane);
     const int head = (int)(entry % u.heads), row = (int)(entry / u.heads), each = u.order.rows;
     if (lane || !each)
         return;
@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 // Places in scratch memory, one behind the other; at: bytes so far.
-static unsigned char *place(unsigned char *memory, size_t bytes, size_t *at) {
+static unsigned char *place_array(unsigned char *memory, size_t bytes, size_t *at) {
     unsigned char *p = memory ? memory + *at : NULL;
     *at += (bytes + 255) / 256 * 256;
     return p;
@@ -95,18 +95,18 @@ static size_t lay_out(unsigned char *memory, int each, bool gemm, struct heads_r
                       unsigned char **gathered) {
     const int64_t entries = u->entries;
     size_t at = 0;
-    u->x = (__half *)place(memory, (size_t)(entries * u->stride) * sizeof(__half), &at);
-    u->unscale = (float *)place(memory, (size_t)entries * sizeof(float), &at);
+    u->x = (__half *)place_array(memory, (size_t)(entries * u->stride) * sizeof(__half), &at);
+    u->unscale = (float *)place_array(memory, (size_t)entries * sizeof(float), &at);
     u->order = {};
     if (!each)
         return at;
     u->order.rows = each;
     u->order.most = (int64_t)u->heads * ((u->rows + each - 1) / each);
-    u->order.tiles = (int32_t *)place(memory, sizeof(int32_t), &at);
-    u->order.entry = (int32_t *)place(memory, (size_t)entries * sizeof(int32_t), &at);
-    u->order.tile =
-        (struct moe_tile *)place(memory, (size_t)u->order.most * sizeof(struct moe_tile), &at);
-    *gathered = gemm ? place(memory, moe_gemm_bytes(entries, u->stride), &at) : NULL;
+    u->order.tiles = (int32_t *)place_array(memory, sizeof(int32_t), &at);
+    u->order.entry = (int32_t *)place_array(memory, (size_t)entries * sizeof(int32_t), &at);
+    u->order.tile = (struct moe_tile *)place_array(
+        memory, (size_t)u->order.most * sizeof(struct moe_tile), &at);
+    *gathered = gemm ? place_array(memory, moe_gemm_bytes(entries, u->stride), &at) : NULL;
     return at;
 }
 

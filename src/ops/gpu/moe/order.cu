@@ -7,7 +7,7 @@ enum { THREADS = 1024 };
 static_assert((int)OPS_EXPERTS_MAX <= (int)THREADS, "a thread has an expert");
 
 // The sum of v over the threads before this one, by one warp's scan of warps' scans.
-static __device__ int before(int v) {
+static __device__ int sum_before(int v) {
     __shared__ int part[32];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     int sum = v;
@@ -39,8 +39,8 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = own; i < entries; i += THREADS)
         atomicAdd(&count[__ldcg(ids + i)], 1);
     __syncthreads();
-    const int n = count[own], first = before(n), tiles = (n + o.rows - 1) / o.rows;
-    const int tile = before(tiles);
+    const int n = count[own], first = sum_before(n), tiles = (n + o.rows - 1) / o.rows;
+    const int tile = sum_before(tiles);
     for (int i = 0; i < tiles; i++) {
         const int left = n - i * o.rows;
         o.tile[tile + i] = {own, first + i * o.rows, left < o.rows ? left : o.rows, 0};

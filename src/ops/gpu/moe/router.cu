@@ -152,8 +152,8 @@ static __device__ __forceinline__ void drop_groups(const moe_route_args &a, int 
 }
 
 // Lane i has the weight of the row's i-th expert, whose number is `expert`.
-static __device__ __forceinline__ float weigh(const moe_route_args &a, int lane, int expert,
-                                              float w) {
+static __device__ __forceinline__ float weigh_expert(const moe_route_args &a, int lane, int expert,
+                                                     float w) {
     float sum = 0;
     if (a.score == ROUTE_SOFTMAX_CHOSEN) {
         const float most = warp_max(lane < a.used ? w : -INFINITY);
@@ -187,7 +187,7 @@ static __device__ __forceinline__ void route_logits(const moe_route_args &a, int
         own = lane == i ? expert : own;
         w = lane == i ? p : w;
     }
-    w = weigh(a, lane, own, w);
+    w = weigh_expert(a, lane, own, w);
     if (lane < a.used) {
         a.ids[row * a.used + lane] = own;
         a.weights[row * a.used + lane] = w;

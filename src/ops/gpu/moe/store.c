@@ -32,7 +32,7 @@ void moe_forget(struct gpu *g) {
     }
 }
 
-static void destroy(struct expert_store *s) {
+static void destroy_store(struct expert_store *s) {
     struct gpu *g = gpu_enter(s->base.x);
     for (struct expert_store **at = &g->stores; *at; at = &(*at)->next)
         if (*at == s) {
@@ -97,8 +97,8 @@ static bool open_counts(struct expert_store *s) {
     return true;
 }
 
-static int create(struct expert_store **out, struct exec *x, const struct expert_classes *c,
-                  int64_t room, struct err *e) {
+static int create_store(struct expert_store **out, struct exec *x, const struct expert_classes *c,
+                        int64_t room, struct err *e) {
     struct gpu *g = gpu_enter(x);
     struct expert_store *s = calloc(1, sizeof *s);
     if (!s)
@@ -114,7 +114,7 @@ static int create(struct expert_store **out, struct exec *x, const struct expert
         ok = open_pool(s, i);
     if (!ok) {
         gpu_last_error();
-        destroy(s);
+        destroy_store(s);
         return err_set(e, ERR_MEMORY,
                        "GPU %d has no %lld MiB for slots of experts; use a smaller --vram-limit or "
                        "fewer --spark-slots",
@@ -215,7 +215,7 @@ static size_t row_of(const struct expert_store *s, int i) {
     return (size_t)s->layers[i].index * (size_t)s->base.classes.experts;
 }
 
-static int fill(struct expert_store *s, int class, const uint32_t *heat, struct err *e) {
+static int fill_slots(struct expert_store *s, int class, const uint32_t *heat, struct err *e) {
     struct gpu *g = s->g;
     struct moe_pool *d = &s->pool[class];
     size_t experts = (size_t)d->experts, all = (size_t)d->layers * experts;
@@ -261,11 +261,11 @@ static int fill(struct expert_store *s, int class, const uint32_t *heat, struct 
     return rc;
 }
 
-static int seal(struct expert_store *s, const uint32_t *heat, struct err *e) {
+static int seal_store(struct expert_store *s, const uint32_t *heat, struct err *e) {
     gpu_enter(s->base.x);
     int rc = 0;
     for (int i = 0; i < s->base.classes.n && !rc; i++)
-        rc = fill(s, i, heat, e);
+        rc = fill_slots(s, i, heat, e);
     return rc ? rc : exec_status(s->base.x, e);
 }
 
@@ -287,11 +287,11 @@ static void read_heat(struct expert_store *s, uint32_t *heat, unsigned char *res
 
 const struct expert_backend cuda_experts = {
     .bytes = part_bytes,
-    .create = create,
+    .create = create_store,
     .layer = tell_layer,
     .weight = make_weight,
-    .seal = seal,
-    .destroy = destroy,
+    .seal = seal_store,
+    .destroy = destroy_store,
     .heat = read_heat,
     .room = moe_room,
     .room_end = moe_room_end,

@@ -53,8 +53,8 @@ static void wait_ahead(struct gpu *g, struct expert_store *s) {
 }
 
 // Queues copies of what was chosen, and the event behind them.
-static void copy(struct gpu *g, const struct moe_home *h, const struct moe_moves *m,
-                 gpu_event behind) {
+static void queue_moves(struct gpu *g, const struct moe_home *h, const struct moe_moves *m,
+                        gpu_event behind) {
     const struct moe_pool *p = h->pool;
     const struct moe_stream *c = &h->store->copies;
     gpu_error code = GPU_OK;
@@ -66,7 +66,7 @@ static void copy(struct gpu *g, const struct moe_home *h, const struct moe_moves
     gpu_check(g, code, "bringing experts");
 }
 
-static void stream(struct gpu *g, const struct moe_home *h, const struct moe_list *l) {
+static void stream_experts(struct gpu *g, const struct moe_home *h, const struct moe_list *l) {
     struct expert_store *s = h->store;
     struct moe_stream *c = &s->copies;
     const struct moe_home *next = h + 1 < s->layers + s->n ? h + 1 : NULL;
@@ -76,12 +76,12 @@ static void stream(struct gpu *g, const struct moe_home *h, const struct moe_lis
     launch_order_stop(&g->order);
     if (g->fault != GPU_OK || !gpu_check(g, gpu_stream_wait(g->stream), "choosing experts"))
         return;
-    copy(g, h, &c->host[0], c->arrived);
+    queue_moves(g, h, &c->host[0], c->arrived);
     gpu_check(g, gpu_stream_after(g->stream, c->arrived), "waiting for experts");
     c->ahead = false;
     if (!next || !c->host[1].n)
         return;
-    copy(g, next, &c->host[1], c->arrived_ahead);
+    queue_moves(g, next, &c->host[1], c->arrived_ahead);
     c->ahead = true;
 }
 
@@ -93,7 +93,7 @@ void moe_bring(struct gpu *g, struct moe_home *h, const struct moe_list *l, bool
     if (ready)
         return;
     if (expert_pool_many(l->n * l->used, h->pool->experts)) {
-        stream(g, h, l);
+        stream_experts(g, h, l);
         return;
     }
     wait_ahead(g, s);

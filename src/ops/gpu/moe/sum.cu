@@ -27,7 +27,7 @@ static bool in_fours(const struct moe_sum *s) {
     return s->a.m % 4 == 0 && ((size_t)s->a.in | (size_t)s->a.out | (size_t)s->shared) % 16 == 0;
 }
 
-static void launch(struct gpu *g, const struct moe_sum *s) {
+static void launch_sum(struct gpu *g, const struct moe_sum *s) {
     const bool fours = in_fours(s);
     const int64_t each = THREADS * (fours ? 4 : 1);
     dim3 grid((unsigned)((s->a.m + each - 1) / each), (unsigned)s->a.n);
@@ -42,7 +42,7 @@ extern "C" void cuda_moe_combine(struct exec *x, const struct moe_combine_args *
         some.a.in += row * a->used * a->m;
         some.a.weights += row * a->used;
         some.a.out += row * a->m;
-        launch(gpu_of(x), &some);
+        launch_sum(gpu_of(x), &some);
     }
 }
 
@@ -55,7 +55,7 @@ bool moe_sum_reserve(struct gpu *g) {
 void moe_defer_sum(struct gpu *g, const struct moe_sum *s) {
     gpu_flush(g);
     if (!moe_sum_reserve(g)) {
-        launch(g, s);
+        launch_sum(g, s);
         return;
     }
     *g->deferred_combine = *s;
@@ -77,5 +77,5 @@ extern "C" void moe_flush(struct gpu *g) {
     if (!g->combine_deferred)
         return;
     g->combine_deferred = false;
-    launch(g, g->deferred_combine);
+    launch_sum(g, g->deferred_combine);
 }

@@ -550,8 +550,8 @@ static bool share_memory(struct moe_union *u, const struct union_way *way, int l
 
 // Sets how a block works; its warps, 0 if it finds no room. A second phase of a block would take as
 // long as a third of a launch, so that room for the rows of two full groups comes first.
-static int choose(const struct gpu *g, struct moe_union *u, const struct moe_call_args *c,
-                  int slot) {
+static int choose_union_shape(const struct gpu *g, struct moe_union *u,
+                              const struct moe_call_args *c, int slot) {
     const int parts = c->parts, pieces = parts * (c->pair ? 2 : 1);
     // Of left sums: pieces of four rows, from half a unit on of eight; or none.
     const int four = (pieces - 1) * 2 * UNION_PAIR, eight = (pieces - parts) * 4 * UNION_PAIR;
@@ -573,14 +573,14 @@ static int choose(const struct gpu *g, struct moe_union *u, const struct moe_cal
 bool moe_union_takes(const struct gpu *g, const struct moe_call_args *c) {
     const struct union_variant v = variant_of(c->form, c->pair);
     struct moe_union u = {};
-    return g->path != CUDA_PATH_SMALL && v.kernel && choose(g, &u, c, v.slot);
+    return g->path != CUDA_PATH_SMALL && v.kernel && choose_union_shape(g, &u, c, v.slot);
 }
 
 void moe_union_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o,
                       const struct moe_peaks *from, const struct moe_peaks *raises, bool ahead) {
     const struct union_variant v = variant_of(c->form, c->pair);
     struct moe_union u = {};
-    const int warps = choose(g, &u, c, v.slot);
+    const int warps = choose_union_shape(g, &u, c, v.slot);
     u.few.from = *from;
     u.few.raises = *raises;
     u.few.ahead = ahead && g->overlaps;

@@ -93,6 +93,7 @@ void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct a
 void cuda_moe_route(struct exec *x, const struct moe_route_args *a);
 void cuda_moe_combine(struct exec *x, const struct moe_combine_args *a);
 bool cuda_moe_layer(struct exec *x, const struct moe_layer_args *a);
+void cuda_linear_heads(struct exec *x, const struct heads_args *a);
 void moe_flush(struct gpu *g); // queues what is deferred (ops/gpu/moe/sum.cu)
 size_t moe_kept(void);
 bool moe_reserve(struct gpu *g);

@@ -4,7 +4,6 @@
 // an exec may be used by any thread, one at a time, concurrently with execs of other devices, and
 // an op's staged arrays are never overwritten before its launches are queued. An op that the table
 // listed by itself would have neither.
-#include "ops/gpu/moe/heads.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/ops_list.h"
 

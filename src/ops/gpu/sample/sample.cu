@@ -68,8 +68,8 @@ static __device__ void find_bin(struct sample_shared &m, uint64_t target) {
 // target. visit(f) calls f(value, weight) for each element. *missing: what the elements with that
 // value must still contribute; *there: their weight.
 template <typename V>
-static __device__ uint32_t select(struct sample_shared &m, uint64_t target, uint64_t *missing,
-                                  uint64_t *there, V visit) {
+static __device__ uint32_t select_bin(struct sample_shared &m, uint64_t target, uint64_t *missing,
+                                      uint64_t *there, V visit) {
     uint32_t prefix = 0, mask = 0;
     const int shifts[3] = {21, 10, 0}, bits[3] = {11, 11, 10};
 #pragma unroll 1
@@ -158,7 +158,7 @@ template <bool MASS>
 static __device__ void narrow(struct sample_shared &m, struct selection *s, float most,
                               uint64_t target) {
     uint64_t missing, there;
-    uint32_t key = select(m, target, &missing, &there, [&](auto add) {
+    uint32_t key = select_bin(m, target, &missing, &there, [&](auto add) {
         each_in(m, *s,
                 [&](uint64_t e) { add((uint32_t)(e >> 32), MASS ? mass_of(e >> 32, most) : 1); });
     });
@@ -166,7 +166,7 @@ static __device__ void narrow(struct sample_shared &m, struct selection *s, floa
     uint64_t wanted = (missing + one - 1) / one, equal = there / one;
     uint32_t low = 0;
     if (wanted < equal)
-        low = select(m, wanted, &missing, &there, [&](auto add) {
+        low = select_bin(m, wanted, &missing, &there, [&](auto add) {
             each_in(m, *s, [&](uint64_t e) { add((uint32_t)e, (uint32_t)(e >> 32) == key); });
         });
     s->last = larger(s->last, (uint64_t)key << 32 | low);
@@ -179,7 +179,7 @@ static __device__ uint32_t bound_of(struct sample_shared &m, const uint64_t *bes
     uint64_t missing, there;
     if (k > groups)
         return 0;
-    return select(m, (uint64_t)k, &missing, &there, [&](auto add) {
+    return select_bin(m, (uint64_t)k, &missing, &there, [&](auto add) {
         for (int g = (int)threadIdx.x; g < groups; g += THREADS)
             add((uint32_t)(best[g] >> 32), 1);
     });
@@ -210,7 +210,7 @@ static __device__ uint32_t quick_bound(struct sample_shared &m, const uint64_t *
 }
 
 // Lists the elements whose key is at least s->least and that are not after s->last.
-static __device__ void gather(struct sample_shared &m, struct selection *s) {
+static __device__ void gather_list(struct sample_shared &m, struct selection *s) {
     if (threadIdx.x == 0)
         m.n = 0;
     __syncthreads();
@@ -262,7 +262,7 @@ static __device__ void cut_row(struct sample_shared &m, struct selection *s, con
     else if (d->least > 1e-30f) // with a margin for rounding; each element is looked at anyway
         s->least = key_of(most + row_log(d->least) - 0.01f - 1e-6f * fabsf(most));
     if (d->top_k || d->top_p)
-        gather(m, s);
+        gather_list(m, s);
     if (!s->listed && (d->top_k || d->top_p))
         s->least = 0;
     if (d->top_k) {
@@ -279,7 +279,7 @@ static __device__ void cut_row(struct sample_shared &m, struct selection *s, con
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) choose(struct job j) {
+static __global__ void __launch_bounds__(THREADS) choose_token(struct job j) {
     __shared__ struct sample_shared m;
     gpu_await();
     int64_t row = blockIdx.x;
@@ -323,7 +323,7 @@ static __device__ float log_sum(struct sample_shared &m, const uint64_t *best, c
     return most + row_log(v);
 }
 
-static __global__ void __launch_bounds__(THREADS) rank(struct job j) {
+static __global__ void __launch_bounds__(THREADS) rank_tokens(struct job j) {
     __shared__ struct sample_shared m;
     gpu_await();
     int64_t row = blockIdx.x;
@@ -334,11 +334,11 @@ static __global__ void __launch_bounds__(THREADS) rank(struct job j) {
     struct selection s = {j, v, best, false, 0, 0};
     bool few = j.k <= 32;
     s.least = few ? quick_bound(m, best, j.groups, j.k) : bound_of(m, best, j.groups, j.k);
-    gather(m, &s);
+    gather_list(m, &s);
     if (!s.listed) { // many equal scores: cut first, so that k elements are left
         s.least = 0;
         narrow<false>(m, &s, most, (uint64_t)(j.k < j.vocab ? j.k : j.vocab));
-        gather(m, &s);
+        gather_list(m, &s);
     }
     if (j.chosen && threadIdx.x == 0)
         j.chosen_logp[row] = j.chosen[row] < 0 ? -INFINITY : v.logits[j.chosen[row]] - lse;
@@ -468,7 +468,7 @@ static bool rank_rows(struct gpu *g, const struct topk_args *a, int64_t first, i
     }
     if (!run_survey(g, &j, draws, count))
         return false;
-    gpu_launch_early(g, "head_topk", rank, (unsigned)count, THREADS, 0, j);
+    gpu_launch_early(g, "head_topk", rank_tokens, (unsigned)count, THREADS, 0, j);
     if (!fetch(g, "head_topk"))
         return false;
     __builtin_memcpy(a->ids + first * a->k, j.ids, cells * sizeof *j.ids);
@@ -539,7 +539,7 @@ static void choose_rows(struct gpu *g, struct job *j, const struct sample_row *r
         ready = ready && fill_draw(g, &rows[i], j->vocab, &draws[i]);
     if (!ready || !run_survey(g, j, draws, n))
         return;
-    gpu_launch_early(g, "sample", choose, (unsigned)n, THREADS, 0, *j);
+    gpu_launch_early(g, "sample", choose_token, (unsigned)n, THREADS, 0, *j);
     if (fetch(g, "sample"))
         __builtin_memcpy(choice, j->ids, (size_t)n * sizeof *choice);
 }

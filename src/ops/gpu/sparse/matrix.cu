@@ -9,8 +9,9 @@
 // Keys or values of a block to a tile of rows of D halves: F16 by asynchronous copies, which are
 // closed as a group; what is at `end` and behind becomes zero.
 template <int D>
-static __device__ __forceinline__ void bring(const struct sparse_places *p, int64_t block, int kv,
-                                             int end, unsigned tile, unsigned char *memory) {
+static __device__ __forceinline__ void bring_block(const struct sparse_places *p, int64_t block,
+                                                   int kv, int end, unsigned tile,
+                                                   unsigned char *memory) {
     constexpr int PIECES = D / 8, STEP = SPARSE_THREADS / PIECES;
     int at = threadIdx.x % PIECES;
 #pragma unroll 4
@@ -31,8 +32,8 @@ static __device__ __forceinline__ void bring(const struct sparse_places *p, int6
 
 // s = queries times keys: 16 rows, 128 columns.
 template <int D>
-static __device__ __forceinline__ void score(const unsigned (&a)[D / 16][4], unsigned keys,
-                                             float (&s)[64]) {
+static __device__ __forceinline__ void score_block(const unsigned (&a)[D / 16][4], unsigned keys,
+                                                   float (&s)[64]) {
     int lane = threadIdx.x % WARP;
     unsigned at[4];
     for (int k = 0; k < 4; k++)
@@ -54,8 +55,8 @@ static __device__ __forceinline__ void score(const unsigned (&a)[D / 16][4], uns
 
 // acc += weights times values.
 template <int D>
-static __device__ __forceinline__ void gather(const unsigned (&p)[8][4], unsigned values,
-                                              float (&acc)[D / 2]) {
+static __device__ __forceinline__ void gather_block(const unsigned (&p)[8][4], unsigned values,
+                                                    float (&acc)[D / 2]) {
     int lane = threadIdx.x % WARP;
     values += (unsigned)(lane % 16 * D * 2);
 #pragma unroll
@@ -84,7 +85,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS, 1)
     gpu_let_next();
     const int32_t *list = u.list + t.at * u.blocks, count = u.count[t.at];
     int32_t block = list[0];
-    bring<D>(&u.k, block, t.kv, block == t.m ? t.end : SPARSE_BLOCK, keys, memory);
+    bring_block<D>(&u.k, block, t.kv, block == t.m ? t.end : SPARSE_BLOCK, keys, memory);
     sparse_queries<D>(&u, &t, row, a, z.factor);
     sparse_begin(&z);
 #pragma unroll
@@ -97,11 +98,11 @@ static __global__ void __launch_bounds__(SPARSE_THREADS, 1)
         unsigned p[8][4];
         copies_wait<0>();
         __syncthreads();
-        bring<D>(&u.v, block, t.kv, end, values, memory + TILE);
-        score<D>(a, keys, s);
+        bring_block<D>(&u.v, block, t.kv, end, values, memory + TILE);
+        score_block<D>(a, keys, s);
         __syncthreads();
         if (next >= 0)
-            bring<D>(&u.k, next, t.kv, next == t.m ? t.end : SPARSE_BLOCK, keys, memory);
+            bring_block<D>(&u.k, next, t.kv, next == t.m ? t.end : SPARSE_BLOCK, keys, memory);
         else
             copies_close();
         if (block == t.m)
@@ -111,7 +112,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS, 1)
         sparse_fade(acc, fade);
         copies_wait<1>();
         __syncthreads();
-        gather<D>(p, values, acc);
+        gather_block<D>(p, values, acc);
         block = next;
     }
     sparse_put(&u, &t, &z, own, acc);
@@ -130,7 +131,7 @@ extern "C" int sparse_attend_matrix_bytes(int d) {
     return 2 * SPARSE_BLOCK * d * 2;
 }
 
-template <int D> static void launch(struct gpu *g, const struct sparse_run *u) {
+template <int D> static void launch_matrix(struct gpu *g, const struct sparse_run *u) {
     dim3 grid((unsigned)u->rows_blocks, (unsigned)u->n_heads);
     int bytes = sparse_attend_matrix_bytes(D);
     if (gpu_check(g, gpu_allow_shared(attend_blocks<D>, bytes), "sparse_attend"))
@@ -140,7 +141,7 @@ template <int D> static void launch(struct gpu *g, const struct sparse_run *u) {
 
 extern "C" void sparse_attend_matrix(struct gpu *g, const struct sparse_run *u) {
     if (u->d == 64)
-        launch<64>(g, u);
+        launch_matrix<64>(g, u);
     else
-        launch<128>(g, u);
+        launch_matrix<128>(g, u);
 }

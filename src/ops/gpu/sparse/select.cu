@@ -178,9 +178,9 @@ static __device__ void write_list(const struct sparse_run *u, const struct spars
 }
 
 // Sums of `columns` blocks by tiles of `width` become masses, and masses a list.
-static __device__ void choose(const struct sparse_run *u, const struct sparse_item *t,
-                              struct choosing *c, int width, int32_t columns, const float *tops,
-                              float *mass) {
+static __device__ void choose_blocks(const struct sparse_run *u, const struct sparse_item *t,
+                                     struct choosing *c, int width, int32_t columns,
+                                     const float *tops, float *mass) {
     float top = -INFINITY, sum = 0, most = 0;
     __syncthreads();
     for (int64_t i = threadIdx.x; i * width < columns; i += SPARSE_THREADS)
@@ -345,7 +345,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS, 2)
     __syncthreads();
     if (tiles > 0)
         keep_tile(&c, WIDE_TILE, tiles - 1, columns, tops, mass);
-    choose(&u, &t, &c, WIDE_TILE, columns, tops, mass);
+    choose_blocks(&u, &t, &c, WIDE_TILE, columns, tops, mass);
 }
 
 #else
@@ -426,7 +426,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
         __syncthreads();
         keep_tile(&c, SLIM_TILE, tile, columns, tops, mass);
     }
-    choose(&u, &t, &c, SLIM_TILE, columns, tops, mass);
+    choose_blocks(&u, &t, &c, SLIM_TILE, columns, tops, mass);
 }
 
 // Means [blocks][n_kv][d] as halves [n_kv][blocks][d], eight a thread; those of whole blocks.
@@ -458,7 +458,7 @@ static bool may_launch(struct gpu *g, const struct sparse_run *u, const void *ke
     return gpu_allow_most_shared(g, kernel, "sparse_select");
 }
 
-template <int D> static void launch(struct gpu *g, const struct sparse_run *u) {
+template <int D> static void launch_select(struct gpu *g, const struct sparse_run *u) {
     dim3 grid((unsigned)u->rows_blocks, (unsigned)u->n_heads);
     int32_t whole = (int32_t)((u->first + u->n) / SPARSE_BLOCK);
     dim3 eights((unsigned)((whole * (D / 8) + SPARSE_THREADS - 1) / SPARSE_THREADS),
@@ -479,9 +479,9 @@ extern "C" size_t sparse_scratch(const struct exec_limits *l) {
 
 extern "C" void sparse_select_matrix(struct gpu *g, const struct sparse_run *u) {
     if (u->d == 64)
-        launch<64>(g, u);
+        launch_select<64>(g, u);
     else
-        launch<128>(g, u);
+        launch_select<128>(g, u);
 }
 
 extern "C" void sparse_select_plain(struct gpu *g, const struct sparse_run *u) {

@@ -169,8 +169,9 @@ static __device__ void load_slice(const struct sparse_places *p, int64_t block, 
 }
 
 // s = scores of the thread's row and keys share, share + SHARERS, ...
-static __device__ void score(const struct sparse_run *u, const struct sparse_item *t, int row,
-                             int64_t block, int end, struct plain_memory *m, float (&s)[EACH]) {
+static __device__ void score_slice(const struct sparse_run *u, const struct sparse_item *t, int row,
+                                   int64_t block, int end, struct plain_memory *m,
+                                   float (&s)[EACH]) {
     int own = threadIdx.x / SHARERS, share = threadIdx.x % SHARERS;
 #pragma unroll
     for (int i = 0; i < EACH; i++)
@@ -196,10 +197,10 @@ static __device__ __forceinline__ float row_sum(float v) {
 }
 
 // acc = acc * fade + weights times values: value share + i * SHARERS of slice c is acc[c][i].
-static __device__ __forceinline__ void gather(const struct sparse_run *u,
-                                              const struct sparse_item *t, int64_t block, int end,
-                                              struct plain_memory *m, float fade,
-                                              float (&acc)[SLICES][OWN]) {
+static __device__ __forceinline__ void gather_slices(const struct sparse_run *u,
+                                                     const struct sparse_item *t, int64_t block,
+                                                     int end, struct plain_memory *m, float fade,
+                                                     float (&acc)[SLICES][OWN]) {
     int own = threadIdx.x / SHARERS, share = threadIdx.x % SHARERS;
 #pragma unroll
     for (int c = 0; c < SLICES; c++) {
@@ -236,7 +237,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
         int64_t block = list[j];
         int end = block == t.m ? t.end : SPARSE_BLOCK;
         float s[EACH], before = most;
-        score(&u, &t, row, block, end, &m, s);
+        score_slice(&u, &t, row, block, end, &m, s);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             bool seen = block < t.m || share + i * SHARERS <= row;
@@ -252,7 +253,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
             sum += s[i];
             m.weight[own][share + i * SHARERS] = s[i];
         }
-        gather(&u, &t, block, end, &m, fade, acc);
+        gather_slices(&u, &t, block, end, &m, fade, acc);
     }
     sum = row_sum(sum);
     if (!sparse_has(&t, row))

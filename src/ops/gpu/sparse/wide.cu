@@ -58,8 +58,8 @@ static __device__ __forceinline__ void copy_block(uint32_t to, const gpu_tile_ma
 }
 
 // One lane asks for all blocks of the list.
-static __device__ __forceinline__ void ask(const struct wide_call *c, const struct sparse_item *t,
-                                           uint32_t shared) {
+static __device__ __forceinline__ void ask_blocks(const struct wide_call *c,
+                                                  const struct sparse_item *t, uint32_t shared) {
     const struct wide_bars bars = {shared + BARS};
     const int32_t *list = c->u.list + t->at * c->u.blocks, count = __ldcg(c->u.count + t->at);
     int32_t block = __ldcg(list);
@@ -229,7 +229,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x < ASKERS * WARP) {
         registers_down<ASK_REGISTERS>();
         if (threadIdx.x == 0)
-            ask(&c, &t, shared);
+            ask_blocks(&c, &t, shared);
     } else {
         registers_up<WORK_REGISTERS>();
         int group = threadIdx.x / 128 - ASKERS / 4;
@@ -243,8 +243,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-static bool map(struct gpu *g, gpu_tile_map *m, const struct sparse_run *u,
-                const struct sparse_places *p) {
+static bool make_block_map(struct gpu *g, gpu_tile_map *m, const struct sparse_run *u,
+                           const struct sparse_places *p) {
     const int64_t pieces = (u->first + u->n + KV_PAGE - 1) / KV_PAGE;
     const cuuint64_t size[5] = {64, KV_PAGE, D / 64, (cuuint64_t)u->n_kv, (cuuint64_t)pieces};
     const cuuint64_t step[4] = {(cuuint64_t)p->code_slot, 128, (cuuint64_t)p->code_head,
@@ -269,7 +269,7 @@ extern "C" void sparse_attend_wide(struct gpu *g, const struct sparse_run *u) {
     struct wide_call c;
     dim3 grid((unsigned)u->rows_blocks, (unsigned)u->n_heads);
     c.u = *u;
-    if (map(g, &c.k, u, &u->k) && map(g, &c.v, u, &u->v) &&
+    if (make_block_map(g, &c.k, u, &u->k) && make_block_map(g, &c.v, u, &u->v) &&
         gpu_check(g, gpu_allow_shared(attend_blocks_wide, BYTES), "sparse_attend"))
         gpu_launch_early(g, "sparse_attend", attend_blocks_wide, grid, THREADS, BYTES, c);
 }
