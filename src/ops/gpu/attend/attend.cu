@@ -23,7 +23,7 @@ struct finish {
 // What thread v of a row's blocks folds: four values from `at` of a head on.
 struct fold_work {
     int32_t row, head, at;
-    int32_t first, end; // parts; the last part comes behind them
+    int32_t first, end; // parts; the last part comes after them
     float gate[4];
 };
 

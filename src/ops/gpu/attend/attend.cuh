@@ -45,7 +45,7 @@ struct attend_run {
     int64_t words;
 };
 
-// What launches of these kernels say: they leave parts, or rows of an activation. The fold behind
+// What launches of these kernels say: they leave parts, or rows of an activation. The fold after
 // them reads gates early.
 static inline struct launch_says attend_says(const struct attend_run *u) {
     struct launch_says s = {MEMORY_WEIGHTS, MEMORY_SUMS | MEMORY_ACTS, false, u->places, false};

@@ -201,7 +201,7 @@ static __device__ __forceinline__ int next_seen(const uint32_t *any, int chunk, 
     return end;
 }
 
-// any[] = the bits of all pairs of the block together. All threads, behind gpu_await.
+// any[] = the bits of all pairs of the block together. All threads, after gpu_await.
 template <class F>
 static __device__ inline void find_seen(const struct attend_run *u, const struct attend_item *t,
                                         const struct state<F::T> *m, uint32_t *any) {

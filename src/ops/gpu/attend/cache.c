@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A handful of calls are kept, the oldest gives way: a target has one group of layers, a draft two.
+// A handful of calls are kept, and the oldest is replaced: a target has one group of layers, a
+// draft two.
 #include "ops/gpu/attend/cache.h"
 
 #include <stdlib.h>

@@ -522,7 +522,7 @@ long_step(unsigned char *memory, struct long_pairs *p, struct long_sums<F> *z,
         long_fade<F>(z, fade);
 }
 
-// All chunks of an item; *tile: of its first keys, then behind its last values.
+// All chunks of an item; *tile: of its first keys, then after its last values.
 template <class F>
 static __device__ __forceinline__ void
 long_chunks(const struct attend_item *t, unsigned char *memory, struct long_pairs *p,

@@ -18,7 +18,7 @@
 // row, as in rows.cu, with the same bits.
 
 // The arrays of a call on the device.
-struct turn_tables {
+struct rope_tables {
     const int64_t *pos;          // [n]
     const struct kv_slot *store; // [n]
     const double *freq;          // [rope.dims / 2] radians a position
@@ -39,12 +39,12 @@ enum {
 
 enum head_kind { QUERY, KEY, VALUE, GATE, NOTHING };
 
-struct turn_run {
+struct rope_run {
     struct qk_args a;
     struct kv_layout layout;
-    struct turn_tables t;
+    struct rope_tables t;
     struct linear_left left[3]; // of q, k and v; no parts: it is stored
-    int gates;                  // heads behind the others: gates whose sums were left with q
+    int gates;                  // heads after the others: gates whose sums were left with q
 };
 
 // A warp's head, and where its values are among the outputs of its projection.
@@ -56,7 +56,7 @@ struct head {
     const float *rows;
 };
 
-static __device__ __forceinline__ struct head few_head_of(const struct turn_run &u, int h) {
+static __device__ __forceinline__ struct head few_head_of(const struct rope_run &u, int h) {
     const struct qk_args &a = u.a;
     const int queries = a.q ? a.n_heads : 0;
     if (h < queries)
@@ -125,10 +125,10 @@ static __device__ __forceinline__ void norm_few(const float (&w)[VALUES], float 
         x[j] = WEIGHTED ? x[j] * factor * w[j] : x[j] * factor;
 }
 
-// cs: cosines of the pairs, then sines; the pairs' second values stand `apart` times 32 behind the
+// cs: cosines of the pairs, then sines; the pairs' second values stand `apart` times 32 after the
 // first ones, 0: nothing turns.
 template <int VALUES>
-static __device__ __forceinline__ void turn_few_head(const float *cs, int apart, int lane,
+static __device__ __forceinline__ void rope_few_head(const float *cs, int apart, int lane,
                                                      float (&x)[VALUES]) {
 #pragma unroll
     for (int half = 1; half <= VALUES / 2; half++) {
@@ -162,7 +162,7 @@ static __device__ __forceinline__ void store_few(int codec, struct kv_row to, in
 // Block (row, two heads).
 template <int VALUES>
 static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
-    turn_rows(const __grid_constant__ struct turn_run u) {
+    rope_rows(const __grid_constant__ struct rope_run u) {
     __shared__ float cs[2 * FEW_PAIRS];
     const struct qk_args &a = u.a;
     const int64_t row = blockIdx.x;
@@ -207,7 +207,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
     else if (d.kind == VALUE && a.v_norm)
         norm_few<VALUES, false>(w, a.eps, x);
     if (d.kind != VALUE)
-        turn_few_head(cs, pairs / 32, lane, x);
+        rope_few_head(cs, pairs / 32, lane, x);
     const struct kv_layout *l = &u.layout;
     const bool query = d.kind == QUERY;
     struct kv_row to = {(unsigned char *)(a.q_out + (row * a.n_heads + d.at) * a.dk), NULL};
@@ -228,11 +228,11 @@ static bool takes_few(const struct qk_args *a, int64_t n) {
            (!a->q || a->q_stride == a->dk || a->q_stride == 2 * a->dk);
 }
 
-static bool turn_few(struct gpu *g, const struct qk_args *a, const struct turn_tables *t,
+static bool rope_few(struct gpu *g, const struct qk_args *a, const struct rope_tables *t,
                      int64_t n) {
     if (!takes_few(a, n))
         return false;
-    struct turn_run u = {};
+    struct rope_run u = {};
     u.a = *a;
     u.layout = *a->layout;
     u.t = *t;
@@ -246,9 +246,9 @@ static bool turn_few(struct gpu *g, const struct qk_args *a, const struct turn_t
     const struct launch_says says = {MEMORY_WEIGHTS, MEMORY_ROWS | MEMORY_FRESH, false, t->store,
                                      false};
     if (a->dk == 256)
-        gpu_launch_saying({g, "qk_norm_rope_store", says}, turn_rows<8>, grid, FEW_THREADS, 0, u);
+        gpu_launch_saying({g, "qk_norm_rope_store", says}, rope_rows<8>, grid, FEW_THREADS, 0, u);
     else
-        gpu_launch_saying({g, "qk_norm_rope_store", says}, turn_rows<4>, grid, FEW_THREADS, 0, u);
+        gpu_launch_saying({g, "qk_norm_rope_store", says}, rope_rows<4>, grid, FEW_THREADS, 0, u);
     return true;
 }
 
@@ -263,7 +263,7 @@ struct qk_run {
     const struct kv_slot *store;
     const double *freq; // [rope_dims / 2] radians a position
     // Of a single row: what its linear layers left of q, k and v (no parts: it is stored), and of a
-    // gate beside them, whose outputs are made by blocks behind those of the heads.
+    // gate beside them, whose outputs are made by blocks after those of the heads.
     struct linear_left left[4];
     int head_blocks;
 };
@@ -297,7 +297,7 @@ static __device__ void norm_head(const float *w, int d, float eps, float *x, int
 }
 
 // Rotation of one head, through the warp's shared row. cs: cosines of the pairs, then sines.
-static __device__ void turn_head(const struct qk_args *a, const float *cs, float *row, float *x,
+static __device__ void rope_head(const struct qk_args *a, const float *cs, float *row, float *x,
                                  int lane) {
     const int pairs = a->rope.dims / 2;
     const bool halves = a->rope.pairs == ROPE_HALVES;
@@ -342,7 +342,7 @@ static __device__ const float *head_from(const struct qk_args *a, int queries, i
     return a->v && h < 2 * a->n_kv ? a->v + (row * a->n_kv + h - a->n_kv) * a->dv : NULL;
 }
 
-// What stands behind a key head's first dv values.
+// What stands after a key head's first dv values.
 static __device__ void add_rest(const struct qk_args *a, int64_t head, float *x, int lane) {
     const float *from = a->k_rest + head * (a->dk - a->dv) - a->dv;
 #pragma unroll
@@ -446,7 +446,7 @@ static __global__ void __launch_bounds__(T) qk_rows(const __grid_constant__ stru
     if (h < queries) {
         if (a->q_norm)
             norm_head(a->q_norm, a->dk, a->eps, x, lane);
-        turn_head(a, cs, rows[warp], x, lane);
+        rope_head(a, cs, rows[warp], x, lane);
         float *out = a->q_out + (i * a->n_heads + h) * a->dk;
         struct kv_row to = {(unsigned char *)out, NULL};
         store_head(x, a->dk, KV_F32, to, lane);
@@ -458,7 +458,7 @@ static __global__ void __launch_bounds__(T) qk_rows(const __grid_constant__ stru
             norm_head(a->value_norm, a->dv, a->value_eps, x, lane);
         else if (a->k_norm)
             norm_head(a->k_norm, a->dk, a->eps, x, lane);
-        turn_head(a, cs, rows[warp], x, lane);
+        rope_head(a, cs, rows[warp], x, lane);
         store_head(x, a->dk, u.layout.s.codec_k, head_at(&u, i, false, h), lane);
         return;
     }
@@ -520,8 +520,8 @@ extern "C" void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a,
     u.freq = (const double *)gpu_stage(g, freq, (size_t)(pairs + 1) * sizeof *freq);
     if (!u.pos || (a->k && !u.store) || !u.freq)
         return;
-    const struct turn_tables tables = {u.pos, u.store, u.freq};
-    if (!turn_few(g, a, &tables, r->n))
+    const struct rope_tables tables = {u.pos, u.store, u.freq};
+    if (!rope_few(g, a, &tables, r->n))
         launch_qk(g, &u, r->n);
 }
 

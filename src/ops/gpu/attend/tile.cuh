@@ -14,7 +14,7 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 // Where pieces of a tile lie: rows of D halves as they are, or in columns of 64 halves, the ROWS
-// rows of a column one behind the other. PITCH: from a row to the next; COLUMN: to the next 64
+// rows of a column one after the other. PITCH: from a row to the next; COLUMN: to the next 64
 // halves.
 template <int D> struct whole_rows {
     static constexpr int PITCH = D * 2, COLUMN = 128;
@@ -78,7 +78,7 @@ static __device__ inline void load_codes(const struct attend_run *u, const struc
 }
 
 // The keys or values of a chunk, by all THREADS threads, in places of PLACES; F16 by asynchronous
-// copies, which the caller closes. Committed keys lie one behind the other.
+// copies, which the caller closes. Committed keys lie one after the other.
 template <class PLACES, int D, int THREADS>
 static __device__ inline void load_chunk(const struct attend_run *u, const struct attend_item *t,
                                          const struct attend_keys *keys, int chunk, bool value,

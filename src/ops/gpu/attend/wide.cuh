@@ -114,7 +114,7 @@ static __device__ __forceinline__ void wide_maxima(struct state<F::T> *m,
         to[i] = v[i];
 }
 
-// Where a block is: at a chunk, behind the chunk `before`, with maxima in m->most[turn % 2];
+// Where a block is: at a chunk, after the chunk `before`, with maxima in m->most[turn % 2];
 // begins: whether a part below the splits begins at the chunk, or with CHOICE since `before`.
 struct wide_spot {
     int chunk, before, turn;

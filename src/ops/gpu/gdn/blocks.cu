@@ -440,7 +440,7 @@ static __device__ __forceinline__ void fold_block(const struct blocks_shared<HEA
     leave_stage(p.bars.key(block, true));
 }
 
-// Solver: rows in order; each is finished, and those behind it take what it adds. A lane has a
+// Solver: rows in order; each is finished, and those after it take what it adds. A lane has a
 // column of the sums for keys, and another, 16 further on, the same one for queries.
 template <int HEADS>
 static __device__ __forceinline__ void solve_block(const struct blocks_job &j,
@@ -616,7 +616,7 @@ static __global__ void run_blocks(const __grid_constant__ struct blocks_job j) {
 
 #endif
 
-// The end of the log's keys and decays, and the conv inputs behind the last row.
+// The end of the log's keys and decays, and the conv inputs after the last row.
 static __global__ void __launch_bounds__(256)
     keep_last(const __grid_constant__ struct blocks_job j) {
     const struct gdn_shape &s = j.a.shape;

@@ -209,7 +209,7 @@ static void cut_shape(struct commit_job *j, const struct gdn_shape *s) {
     j->d_blocks = blocks_of(s->n_v * s->dv, COPY);
 }
 
-// Adds the piece that begins behind `done` rows of a sequence's path, which lies at `path` of the
+// Adds the piece that begins after `done` rows of a sequence's path, which lies at `path` of the
 // job's. False after a fault.
 static bool add_piece(struct gpu *g, struct commit_job *j, int n_layers,
                       const struct gdn_commit_seq *s, int64_t done, int64_t path) {
@@ -234,7 +234,7 @@ static void launch_commit(struct gpu *g, const struct commit_job *j, int n_layer
                      dim3((unsigned)j->blocks, (unsigned)n_layers), THREADS, 0, *j);
 }
 
-// The next piece of each of n sequences, done[i] rows behind their begins, in one launch. Returns
+// The next piece of each of n sequences, done[i] rows after their begins, in one launch. Returns
 // how many there were; < 0 after a fault.
 static int commit_next(struct gpu *g, struct commit_job *j, const struct gdn_commit_args *a,
                        const struct gdn_commit_seq *s, int n, int64_t *done) {

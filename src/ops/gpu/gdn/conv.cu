@@ -261,7 +261,7 @@ static __device__ void prefetch_log(const struct conv_job &j, const float *log, 
     prefetch(log, rest * size * 4, thread, threads);
 }
 
-// A block of those behind the heads': what the delta rule reads while this launch and its end
+// A block of those after the heads': what the delta rule reads while this launch and its end
 // leave memory idle. Nothing is changed, so it need not wait.
 static __device__ void prefetch_state(const struct conv_job &j, int block) {
     const struct gdn_shape &s = j.shape;
@@ -309,7 +309,7 @@ static __global__ void __launch_bounds__(WARPS *WARP, 4)
 }
 
 // From SLAB to GDN_FEW rows of one sequence, heads in fours: a block makes a head of all of them,
-// whose inputs meet in shared memory, so that they and the weights are read once. Blocks behind
+// whose inputs meet in shared memory, so that they and the weights are read once. Blocks after
 // those make the gates, a row a warp, and ask for the state.
 static __global__ void __launch_bounds__(SLAB_WARPS *WARP)
     conv_slab(const __grid_constant__ struct conv_job j) {

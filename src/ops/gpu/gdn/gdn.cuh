@@ -63,10 +63,10 @@ struct gdn_shared {
     float *g, *sum; // [v][most]; [lo, hi][v][most] log decays of places, and their sums
     int32_t *list;  // [most] row of a place, or -1
     int32_t *up;    // [most] place of the parent, or -1
-    int32_t *depth; // [most] positions that a place is behind len; -1: no row
+    int32_t *depth; // [most] positions that a place is after len; -1: no row
     int32_t *where; // [count] place of a row; before that its kind: 1 it reads base lo, 2 base hi
     int32_t *over;  // [count] local row of the parent, < 0: none
-    int32_t *late;  // [count] positions that a row is behind len
+    int32_t *late;  // [count] positions that a row is after len
     int32_t *above; // [GDN_BLOCK][TILE] places of the tile's ancestors in flight, highest first
 };
 

@@ -7,7 +7,7 @@
 //
 // All that earlier passes have left (base, log, tables) is read and split before gpu_await, past
 // the first-level cache, while the launch in front still runs; only the rows' own values are left
-// for afterwards. That is sound because every kernel calls gpu_let_next behind its gpu_await: when
+// for afterwards. That is sound because every kernel calls gpu_let_next after its gpu_await: when
 // this one begins, all launches but the one in front have ended, and their writes are visible. If
 // that one is a commit, this one waits first.
 #include "ops/gpu/gdn/gdn.cuh"

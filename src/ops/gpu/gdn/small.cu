@@ -323,7 +323,7 @@ static __device__ __forceinline__ void add_known(const struct small_shared<ROWS>
 }
 
 // Half of the rows of a column each thread: the base and committed positions. Rows of the newer
-// base begin once more behind the positions in front of it.
+// base begin once more after the positions in front of it.
 template <int ROWS>
 static __device__ __forceinline__ void finish_known(struct small_shared<ROWS> *m,
                                                     const struct small_run &r) {

@@ -57,10 +57,10 @@ static __device__ __forceinline__ void copy_floats(float4 *to, const float *from
 #endif
 }
 
-// copy_piece for what a pass reads once, and nobody else before it is read again: weights of few
-// rows. They are the first to leave the second-level cache, so that what is read more often stays
-// there: instructions and parameters of kernels, activations, keys and values. The policy is a
-// constant where it is known, what createpolicy makes: as a value it takes registers and, at each
+// copy_piece for what a pass reads once, and no other reader before it is read again: weights of
+// few rows. They are the first to leave the second-level cache, so that what is read more often
+// stays there: instructions and parameters of kernels, activations, keys and values. The policy is
+// a constant where it is known, what createpolicy makes: as a value it takes registers and, at each
 // copy, two instructions that bring it to those of a descriptor.
 static __device__ __forceinline__ void copy_once(uint32_t to, const void *from) {
 #if defined(GPU_PLAIN)

@@ -21,7 +21,7 @@ struct fetch {
     struct expert_stats *counted, *told;
 };
 
-// The two slots that have to go first, of those that this thread looks after and that come behind
+// The two slots that have to go first, of those that this thread looks after and that come after
 // `last`, so that looking again is rare. A second one of 0: not known any more.
 struct first_slots {
     uint64_t rank[2];

@@ -35,7 +35,7 @@ struct moe_few {
     int tiles;                   // of a block
     int begin[LINEAR_PARTS + 1]; // k of the parts; the last is the end
     int pitch;                   // bytes between kept rows; 0: rows are read where they lie
-    int scales, weights, rows;   // where these begin in shared memory; sums are behind MOE_FRONT
+    int scales, weights, rows;   // where these begin in shared memory; sums are after MOE_FRONT
 };
 
 // A warp's ring of weights.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers of heads (linear_heads), each with a matrix of its own, as entries of experts that
 // need no router: entry row * heads + head has expert head, and an order by head is written down
-// without sorting. Rows of heads become rows of entries in fp16 first; what lies behind them is
+// without sorting. Rows of heads become rows of entries in fp16 first; what lies after them is
 // copied on the way. Many rows are taken in slices, which changes no bits and keeps scratch memory
 // within what attention reserves for the same heads (attend_scratch).
 #include "base/num.h"
@@ -82,7 +82,7 @@ static __global__ void __launch_bounds__(THREADS)
         *u.order.tiles = u.heads * tiles;
 }
 
-// Places in scratch memory, one behind the other; at: bytes so far.
+// Places in scratch memory, one after the other; at: bytes so far.
 static unsigned char *place_array(unsigned char *memory, size_t bytes, size_t *at) {
     unsigned char *p = memory ? memory + *at : NULL;
     *at += (bytes + 255) / 256 * 256;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rooms in the place of slots: the host reads which slots are whose, decides who makes way as
+// Rooms in the place of slots: the host reads which slots are whose, decides which are dropped as
 // ops/experts/pool.h says, and queues the copies of those that stay and move. That waits for the
 // device, a fraction of a millisecond beside what passes of so many rows take, and copies on the
 // device are short beside the bus. Kernels are told how many slots there are with each launch.
@@ -60,7 +60,7 @@ static void give_back(struct expert_store *s, int class, int64_t slots) {
     d->slots = slots;
 }
 
-// What expert_pool_lend works on, and moves behind it.
+// What expert_pool_lend works on, and moves after it.
 struct lending {
     struct expert_pool p;
     struct expert_shift *moves;

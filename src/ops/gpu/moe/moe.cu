@@ -176,7 +176,7 @@ extern "C" size_t moe_scratch(const struct gpu *g, const struct exec_limits *l) 
 }
 
 // A layer of experts of few rows in three launches: the router; gate and up; down, whose weighed
-// sum waits for the norm behind it (sum.h). A shared expert that is like the others is one more
+// sum waits for the norm after it (sum.h). A shared expert that is like the others is one more
 // entry of each row in the last two. The bits are those of the ops one by one.
 
 static bool same_shape(const struct weight *a, const struct weight *b) {

@@ -299,7 +299,7 @@ static __device__ __forceinline__ void router_choose(const moe_router &a, int64_
 }
 #endif
 
-// Block (tile, group of rows); behind the tiles the gate's, then the one that routes.
+// Block (tile, group of rows); after the tiles the gate's, then the one that routes.
 template <int FORM, int EACH>
 static __global__ void __launch_bounds__(ROUTER_THREADS)
     router_kernel(const __grid_constant__ struct moe_router a) {

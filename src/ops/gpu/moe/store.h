@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stores of experts on CUDA (ops/experts/store.h): what the host part (store.c) shares with the
 // kernels that choose slots and bring experts (fetch.cu). An expert's record is read straight
-// from pinned host memory by the device, behind the router and in front of the layer's experts, all
+// from pinned host memory by the device, after the router and in front of the layer's experts, all
 // on the one stream: no host waits, and a layer that misses nothing goes on at once. Lists of many
 // entries, which take a layer milliseconds, are told to the host, and the copy engine brings their
 // experts on a stream of its own, then the next layer's while this one computes (stream.c).
@@ -49,7 +49,7 @@ struct moe_moves {
 // What the copy engine brings. Zeroed: it cannot be had.
 struct moe_stream {
     gpu_stream stream;
-    gpu_event arrived, arrived_ahead; // what was asked for, and behind it what was not yet
+    gpu_event arrived, arrived_ahead; // what was asked for, and after it what was not yet
     bool ahead;                       // something of the latter may be under way
     struct moe_moves *host, *device;  // [2] the same: asked for, ahead
 };
@@ -85,7 +85,7 @@ struct expert_store {
 
 extern const struct expert_backend cuda_experts;
 
-// Nothing is resident any more: behind launches that may not have come about.
+// Nothing is resident any more: after launches that may not have come about.
 void moe_forget(struct gpu *g);
 // Makes the experts of a list resident, unless the op in front has; last: no other op of this layer
 // reads that list.

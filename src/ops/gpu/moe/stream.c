@@ -41,7 +41,7 @@ void moe_stream_rest(struct expert_store *s) {
     s->copies.ahead = false;
 }
 
-// Whatever is queued from now on comes behind copies that are under way.
+// Whatever is queued from now on comes after copies that are under way.
 static void wait_ahead(struct gpu *g, struct expert_store *s) {
     struct moe_stream *c = &s->copies;
     if (!c->ahead)
@@ -52,7 +52,7 @@ static void wait_ahead(struct gpu *g, struct expert_store *s) {
     gpu_check(g, gpu_stream_after(g->stream, c->arrived_ahead), "waiting for experts");
 }
 
-// Queues copies of what was chosen, and the event behind them.
+// Queues copies of what was chosen, and the event after them.
 static void queue_moves(struct gpu *g, const struct moe_home *h, const struct moe_moves *m,
                         gpu_event behind) {
     const struct moe_pool *p = h->pool;

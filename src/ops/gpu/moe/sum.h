@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weighed sum of a row's entries, and of a shared expert's result behind them. It is deferred
+// The weighed sum of a row's entries, and of a shared expert's result after them. It is deferred
 // until the next thing is queued: a norm of the very rows takes it up itself (act.cu), before
 // anything else sum.cu adds up.
 #ifndef COPPICE_OPS_GPU_MOE_SUM_H

@@ -150,7 +150,7 @@ template <int FORM, bool PAIR> struct union_ring {
     int read, write, slots; // bytes from base; of the next stage that is read, of the free place
 
     // Starts the copies of the first stage, and later those of what else there is room for: rows
-    // that are asked for between wait behind less.
+    // that are asked for between wait after less.
     __device__ __forceinline__ void fill(const moe_union &a, const union_front *front, int from,
                                          int to) {
         for (int i = from; i < to; i++)
@@ -376,7 +376,7 @@ static __device__ __forceinline__ float4 *union_left(const moe_union &a, const u
     return (float4 *)(shared + a.left + warp * a.left_each) + lane / 4 * p.pairs + pair;
 }
 
-// Adds the pieces from `at` to `end` - 1 of the phase, which the warps behind this one have left or
+// Adds the pieces from `at` to `end` - 1 of the phase, which the warps after this one have left or
 // will: all of them are first in their warps' work.
 template <bool PAIR>
 static __device__ __forceinline__ void union_gather(const moe_union &a, const union_phase &p,

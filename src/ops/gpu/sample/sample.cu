@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choices and candidates: sample and head_topk, two launches each (ops/cpu/sample/ops.c is the
-// specification; noise, penalties and probabilities have the same bits there and here). `survey`
-// goes over all logits once and keeps the best element of every group of 128, with noise where that
-// already is the choice. `choose` and `rank`, one block a row, look again only at groups that can
-// matter: the k-th best group bounds the k best elements from below, and so does the largest score
-// minus a depth for top-p. What passes the bound goes to a short list; if it does not fit, the same
-// selection runs over the whole row.
+// specification; noise, penalties and probabilities have the same bits there and here).
+// `scan_logits` goes over all logits once and keeps the best element of every group of 128, with
+// noise where that already is the choice. `choose` and `rank`, one block a row, look again only at
+// groups that can matter: the k-th best group bounds the k best elements from below, and so does
+// the largest score minus a depth for top-p. What passes the bound goes to a short list; if it does
+// not fit, the same selection runs over the whole row.
 //
 // Sets are cut by radix selection in the order (score descending, id ascending). Probabilities are
 // summed as integers, multiples of 2^-40, so that no sum depends on the order in which threads
 // come.
-#include "ops/gpu/sample/survey.cuh"
+#include "ops/gpu/sample/scan.cuh"
 
 // What the threads of choose and rank share.
 struct sample_shared {
@@ -413,20 +413,20 @@ extern "C" size_t sample_scratch(const struct exec_limits *l) {
     return BATCH * groups * 12;
 }
 
-static bool run_survey(struct gpu *g, struct job *j, const struct draw *draws, int64_t n) {
+static bool run_scan(struct gpu *g, struct job *j, const struct draw *draws, int64_t n) {
     j->draws = (const struct draw *)gpu_stage(g, draws, (size_t)n * sizeof *draws);
     if (!j->draws)
         return false;
-    enum { EACH = SURVEY / WARP * SPAN }; // groups of a block
+    enum { EACH = SCAN_THREADS / WARP * SPAN }; // groups of a block
     dim3 grid((unsigned)((j->groups + EACH - 1) / EACH), (unsigned)n);
     bool vec = j->vocab % 4 == 0 && (uintptr_t)j->logits % 16 == 0;
-    gpu_launch_early(g, "survey of the logits", vec ? survey<true> : survey<false>, grid, SURVEY, 0,
-                     *j);
+    gpu_launch_early(g, "scan of the logits", vec ? scan_logits<true> : scan_logits<false>, grid,
+                     SCAN_THREADS, 0, *j);
     return g->fault == GPU_OK;
 }
 
 // Waits for what has been queued; false after a fault, and there are no answers. What was left for
-// the device to do meanwhile is queued behind it.
+// the device to do meanwhile is queued after it.
 static bool fetch(struct gpu *g, const char *op) {
     const struct overlapped_work left = exec_take_overlapped(&g->base);
     if (!left.run || g->fault != GPU_OK)
@@ -466,7 +466,7 @@ static bool rank_rows(struct gpu *g, const struct topk_args *a, int64_t first, i
         draws[i].temperature = draws[i].noise ? s->temperature : 0;
         draws[i].key = draws[i].noise ? rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos) : 0;
     }
-    if (!run_survey(g, &j, draws, count))
+    if (!run_scan(g, &j, draws, count))
         return false;
     gpu_launch_early(g, "head_topk", rank_tokens, (unsigned)count, THREADS, 0, j);
     if (!fetch(g, "head_topk"))
@@ -537,7 +537,7 @@ static void choose_rows(struct gpu *g, struct job *j, const struct sample_row *r
     bool ready = share_scratch(g, j, n);
     for (int64_t i = 0; i < n; i++)
         ready = ready && fill_draw(g, &rows[i], j->vocab, &draws[i]);
-    if (!ready || !run_survey(g, j, draws, n))
+    if (!ready || !run_scan(g, j, draws, n))
         return;
     gpu_launch_early(g, "sample", choose_token, (unsigned)n, THREADS, 0, *j);
     if (fetch(g, "sample"))

@@ -7,7 +7,7 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 // Keys or values of a block to a tile of rows of D halves: F16 by asynchronous copies, which are
-// closed as a group; what is at `end` and behind becomes zero.
+// closed as a group; what is at `end` and after becomes zero.
 template <int D>
 static __device__ __forceinline__ void bring_block(const struct sparse_places *p, int64_t block,
                                                    int kv, int end, unsigned tile,

@@ -16,7 +16,7 @@ enum {
     SLIM_TILE = 32, // blocks of a tile, by mma.sync and without
 };
 
-// What a block of threads shares beside means; [tile] behind it top[], then masses if they fit.
+// What a block of threads shares beside means; [tile] after it top[], then masses if they fit.
 struct choosing {
     // Of two tiles in turn, by warps: sums of columns, and the largest score that they are under.
     float part[2][SPARSE_WARPS][WIDE_TILE], tile_top[2][SPARSE_WARPS];
@@ -35,7 +35,7 @@ static __device__ __forceinline__ float *masses_at(const struct sparse_run *u,
     return u->blocks <= BLOCKS_SHARED ? shared : u->mass + t->at * u->blocks;
 }
 
-// Over all threads, in a fixed tree; all get it. `part` is free again behind the next barrier.
+// Over all threads, in a fixed tree; all get it. `part` is free again after the next barrier.
 static __device__ __forceinline__ float block_sum(float v, float *part) {
     v = warp_sum(v);
     if (threadIdx.x % WARP == 0)
@@ -218,7 +218,7 @@ static __device__ __forceinline__ bool scores(const struct sparse_item *t, int r
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Means of a tile of 64 key blocks on their way to rows of D halves; zeros behind the last.
+// Means of a tile of 64 key blocks on their way to rows of D halves; zeros after the last.
 template <int D>
 static __device__ __forceinline__ void bring_means(const struct sparse_run *u, const __half *halves,
                                                    int kv, int32_t tile, int32_t columns,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops of block-sparse attention: means of key blocks, and the choice of kernels for the other
-// two stages. All stages of a call are launches behind each other; nothing comes back to the host.
+// two stages. All stages of a call are launches after each other; nothing comes back to the host.
 #include "ops/gpu/sparse/sparse.cuh"
 
 // Rows of 8 values for load8; heads end with whole such pieces and whole blocks of codecs.

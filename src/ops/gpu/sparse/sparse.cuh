@@ -32,7 +32,7 @@ struct sparse_run {
 };
 
 // What a block of threads works on: a query block and a head. Query blocks with the most keys come
-// first, the heads of a kv head one behind the other.
+// first, the heads of a kv head one after the other.
 struct sparse_item {
     int64_t m; // the query block
     int32_t head, kv;

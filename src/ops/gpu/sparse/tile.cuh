@@ -62,7 +62,7 @@ static __device__ __forceinline__ void sparse_begin(struct sparse_soft *z) {
     z->sum[0] = z->sum[1] = 0;
 }
 
-// Scores of keys behind the rows, in their own block, to -inf. row: the lane's first.
+// Scores of keys after the rows, in their own block, to -inf. row: the lane's first.
 static __device__ __forceinline__ void sparse_hide(float (&s)[64], int row) {
     int column = threadIdx.x % 4 * 2;
 #pragma unroll

@@ -19,7 +19,7 @@ enum {
     WORK_REGISTERS = 240,
     PANEL = SPARSE_BLOCK * 128, // bytes of 64 values of 128 rows
     TILE = 2 * PANEL,
-    KEYS = TILE, // behind the queries
+    KEYS = TILE, // after the queries
     VALUES = KEYS + STAGES * TILE,
     FACTORS = VALUES + STAGES * TILE,
     BARS = FACTORS + SPARSE_BLOCK * 4,
@@ -161,7 +161,7 @@ struct wide_group {
         sparse_pack(s, p);
     }
 
-    // Values behind the end of the text, which may be anything, to zeros.
+    // Values after the end of the text, which may be anything, to zeros.
     __device__ __forceinline__ void clear_behind(int j) const {
         unsigned char *v = memory + VALUES + j % STAGES * TILE;
         if (t->end == SPARSE_BLOCK)

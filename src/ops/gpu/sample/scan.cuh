@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of logits as their scores, and `survey`, which goes over all of them once (sample.cu).
-#ifndef COPPICE_OPS_GPU_SAMPLE_SURVEY_CUH
-#define COPPICE_OPS_GPU_SAMPLE_SURVEY_CUH
+// Rows of logits as their scores, and `scan_logits`, which goes over all of them once (sample.cu).
+#ifndef COPPICE_OPS_GPU_SAMPLE_SCAN_CUH
+#define COPPICE_OPS_GPU_SAMPLE_SCAN_CUH
 
 #include "base/num.h"
 #include "ops/gpu/runtime/gpu.h"
@@ -9,15 +9,15 @@
 #include "ops/rowmath.h"
 
 enum {
-    GROUP = 128,    // neighbouring ids; a warp's work at a time
-    SURVEY = 256,   // threads
-    SPAN = 4,       // groups of a warp of survey
-    THREADS = 1024, // of choose and rank
-    LIST = 2048,    // elements of the short list
-    BINS = 2048,    // of a histogram: two 11-bit digits and a 10-bit one
-    FILTER = 8192,  // bits that tell most ids without a penalty or bias
-    BATCH = 128,    // rows of one launch
-    ANSWERS = 2048, // candidates of one launch, ids and log-probabilities
+    GROUP = 128,        // neighbouring ids; a warp's work at a time
+    SCAN_THREADS = 256, // threads
+    SPAN = 4,           // groups of a warp of scan_logits
+    THREADS = 1024,     // of choose and rank
+    LIST = 2048,        // elements of the short list
+    BINS = 2048,        // of a histogram: two 11-bit digits and a 10-bit one
+    FILTER = 8192,      // bits that tell most ids without a penalty or bias
+    BATCH = 128,        // rows of one launch
+    ANSWERS = 2048,     // candidates of one launch, ids and log-probabilities
 };
 
 // Device form of a row's parameters.
@@ -26,7 +26,7 @@ struct draw {
     float temperature, repeat, frequency, presence;
     float share, least, depth; // top-p and min-p; how far below the best top-p can reach
     int32_t top_k;             // 0: off
-    bool noise, sum;           // survey: score with noise; sum the exponentials
+    bool noise, sum;           // scan_logits: score with noise; sum the exponentials
     bool cut;                  // top-k, top-p or min-p is on
     bool top_p;
     int32_t n_seen, n_bias, n_changed; // the last: of both together
@@ -128,7 +128,7 @@ static __device__ struct row_view view_of(const struct job &j, int64_t row, uint
     return v;
 }
 
-// Adds up SPAN values over the lanes of a warp: value i ends in lanes WARP / SPAN * i and behind.
+// Adds up SPAN values over the lanes of a warp: value i ends in lanes WARP / SPAN * i and after.
 static __device__ float warp_sums(float v[SPAN]) {
     int lane = (int)threadIdx.x % WARP, d = 16;
 #pragma unroll
@@ -197,7 +197,7 @@ static __device__ uint64_t group_best(const struct row_view &v, int64_t id, floa
 }
 
 // The same of plain rows whose length is a multiple of four. The largest of floats is the largest
-// key, and NaN, which counts as the least, gives way to -INFINITY.
+// key, and NaN, which counts as the least, becomes -INFINITY.
 static __device__ uint64_t plain_best(int64_t vocab, int64_t id, float z[4]) {
     const bool in = id < vocab;
     float most = -INFINITY;
@@ -215,11 +215,12 @@ static __device__ uint64_t plain_best(int64_t vocab, int64_t id, float z[4]) {
     return (uint64_t)best << 32 | warp_largest(low);
 }
 
-template <bool VEC> static __global__ void __launch_bounds__(SURVEY) survey(struct job j) {
+template <bool VEC>
+static __global__ void __launch_bounds__(SCAN_THREADS) scan_logits(struct job j) {
     __shared__ uint32_t filter[FILTER / 32];
     int64_t row = blockIdx.y;
     int lane = (int)threadIdx.x % WARP;
-    int group = ((int)blockIdx.x * (SURVEY / WARP) + (int)threadIdx.x / WARP) * SPAN;
+    int group = ((int)blockIdx.x * (SCAN_THREADS / WARP) + (int)threadIdx.x / WARP) * SPAN;
     int64_t first = (int64_t)group * GROUP + lane * 4;
     float4 x[SPAN];
     float sums[SPAN];
