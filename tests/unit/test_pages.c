@@ -21,7 +21,7 @@ static void check_zero_and_fill(unsigned char *p, size_t bytes, int with) {
 // Sizes from a byte to more than a slab; what was written stays until its piece is freed.
 static void test_pieces(void **state) {
     (void)state;
-    struct pages pages = {0};
+    struct page_slab *pages = NULL;
     unsigned char *piece[PIECES];
     size_t bytes[PIECES];
     for (int turn = 0; turn < 2; turn++) {
@@ -37,20 +37,20 @@ static void test_pieces(void **state) {
             assert_int_equal(piece[i][bytes[i] - 1], i + 1);
             pages_free(&pages, piece[i]);
         }
-        assert_null(pages.first);
+        assert_null(pages);
     }
 }
 
 static void test_nothing(void **state) {
     (void)state;
-    struct pages pages = {0};
+    struct page_slab *pages = NULL;
     pages_free(&pages, NULL);
     assert_null(pages_alloc(&pages, SIZE_MAX));
     assert_null(pages_alloc(&pages, SIZE_MAX - 63));
     void *empty = pages_alloc(&pages, 0);
     assert_non_null(empty);
     pages_free(&pages, empty);
-    assert_null(pages.first);
+    assert_null(pages);
 }
 
 int main(void) {

@@ -159,7 +159,7 @@ static int find_heights(struct grammar *g, struct grammar_work *work, struct err
 
 enum { IN_A_ROW = 512 };
 
-struct empties {
+struct nullable_walk {
     const struct grammar *g;
     const uint8_t *nullable; // [node]
     uint32_t *turn_of, *todo;
@@ -168,7 +168,7 @@ struct empties {
 };
 
 // Calls that may be empty on the ways from a node without reading.
-static int64_t calls_from(struct empties *s, uint32_t node) {
+static int64_t calls_from(struct nullable_walk *s, uint32_t node) {
     uint32_t depth = 0;
     int64_t calls = 0;
     s->turn_of[node] = ++s->turn;
@@ -194,7 +194,7 @@ static int64_t calls_from(struct empties *s, uint32_t node) {
 // nullable: [node]: its rule can end there without reading.
 static int refuse_many_empties(const struct grammar *g, const uint8_t *nullable,
                                struct grammar_work *work, struct err *e) {
-    struct empties s = {.g = g, .nullable = nullable};
+    struct nullable_walk s = {.g = g, .nullable = nullable};
     int rc = 0;
     s.turn_of = calloc(g->node_count, sizeof *s.turn_of);
     s.todo = calloc(g->node_count, sizeof *s.todo);

@@ -16,7 +16,7 @@
 #include "base/num.h"
 #include "base/vec.h"
 
-enum { MOST_WORK = GRAMMAR_STEP_WORK, CALL_WORK = 1 << 24, SETS = 0, STATES = 1 }; // of a call
+enum { MAX_WORK = GRAMMAR_STEP_WORK, CALL_WORK = 1 << 24, SETS = 0, STATES = 1 }; // of a call
 
 static uint32_t fail_step(struct tables *t, int code, const char *text) {
     if (!t->rc)
@@ -187,7 +187,7 @@ uint32_t tables_state(struct tables *t, const struct pair *readings, uint32_t n,
 static bool count_work(struct tables *t, int64_t steps) {
     t->work += steps;
     t->all_work += steps;
-    if (t->work > MOST_WORK || t->all_work - t->begun > CALL_WORK)
+    if (t->work > MAX_WORK || t->all_work - t->begun > CALL_WORK)
         fail_step(
             t, ERR_LIMIT,
             "the text has more readings at once in its grammar than can be followed; make the "

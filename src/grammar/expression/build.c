@@ -13,7 +13,7 @@
 #include "base/vec.h"
 #include "grammar/expression/expr.h"
 
-enum { MOST_EXPRS = 1 << 22 };
+enum { MAX_EXPRS = 1 << 22 };
 
 bool build_work(struct build *b, int64_t steps) {
     return !b->e.code && !grammar_work(b->work, steps, &b->e);
@@ -76,8 +76,8 @@ static uint32_t size_sum(uint64_t a, uint64_t b) {
 uint32_t build_expr(struct build *b, struct expr x) {
     if (!build_work(b, 2))
         return BUILD_NEVER;
-    if (b->expr_count >= MOST_EXPRS)
-        return build_fail(b, ERR_LIMIT, "the grammar has more than %d parts", MOST_EXPRS);
+    if (b->expr_count >= MAX_EXPRS)
+        return build_fail(b, ERR_LIMIT, "the grammar has more than %d parts", MAX_EXPRS);
     if (vec_reserve(&b->exprs, &b->expr_cap, b->expr_count + 1, sizeof *b->exprs, &b->e))
         return BUILD_NEVER;
     b->exprs[b->expr_count] = x;
@@ -89,8 +89,8 @@ uint32_t build_bytes(struct build *b, const char *bytes, size_t n) {
         return BUILD_NEVER;
     if (n == 0)
         return BUILD_EMPTY;
-    if (n > MOST_EXPRS || b->data.len > UINT32_MAX / 2)
-        return build_fail(b, ERR_LIMIT, "the grammar has a text of more than %d bytes", MOST_EXPRS);
+    if (n > MAX_EXPRS || b->data.len > UINT32_MAX / 2)
+        return build_fail(b, ERR_LIMIT, "the grammar has a text of more than %d bytes", MAX_EXPRS);
     size_t at = b->data.len;
     str_append(&b->data, bytes, n);
     if (b->data.failed)
@@ -116,8 +116,8 @@ static uint32_t add_list(struct build *b, int kind, const uint32_t *parts, size_
     uint32_t first = (uint32_t)b->kid_count, size = 1, count = 0;
     if (!build_work(b, (int64_t)n))
         return BUILD_NEVER;
-    if (n > MOST_EXPRS || b->kid_count + (int64_t)n > 4 * (int64_t)MOST_EXPRS)
-        return build_fail(b, ERR_LIMIT, "the grammar has more than %d parts", 4 * MOST_EXPRS);
+    if (n > MAX_EXPRS || b->kid_count + (int64_t)n > 4 * (int64_t)MAX_EXPRS)
+        return build_fail(b, ERR_LIMIT, "the grammar has more than %d parts", 4 * MAX_EXPRS);
     if (vec_reserve(&b->kids, &b->kid_cap, b->kid_count + (int64_t)n, sizeof *b->kids, &b->e))
         return BUILD_NEVER;
     for (size_t i = 0; i < n; i++) {
@@ -213,8 +213,8 @@ uint32_t build_rule(struct build *b, const char *name) {
     size_t n = strlen(name);
     if (!build_work(b, 2))
         return 0;
-    if (b->rule_count >= MOST_EXPRS)
-        return build_fail(b, ERR_LIMIT, "the grammar has more than %d rules", MOST_EXPRS);
+    if (b->rule_count >= MAX_EXPRS)
+        return build_fail(b, ERR_LIMIT, "the grammar has more than %d rules", MAX_EXPRS);
     if (vec_reserve(&b->rules, &b->rule_cap, b->rule_count + 1, sizeof *b->rules, &b->e))
         return 0;
     b->rules[b->rule_count] = (struct rule){.name = (uint32_t)b->data.len, .n = (uint32_t)n};
@@ -321,7 +321,7 @@ struct build_extent build_extent(struct build *b, uint32_t expr, int depth) {
 // of the part without the empty text says the same, and is what is built.
 
 enum {
-    MOST_TIMES = 65536,
+    MAX_TIMES = 65536,
     WRITTEN_OUT = 96,    // nodes of a repetition that is written out, at most
     NULLABLE_DEPTH = 64, // of what is looked into
     SEQ_SIZE = 96,       // nodes of a sequence of parts that may all be empty
@@ -431,12 +431,12 @@ uint32_t build_small_rule(struct build *b, uint32_t part) {
 uint32_t build_repeat(struct build *b, uint32_t part, int64_t min, int64_t max) {
     if (b->e.code)
         return BUILD_NEVER;
-    if (min > MOST_TIMES)
+    if (min > MAX_TIMES)
         return build_fail(b, ERR_LIMIT,
                           "a part is to come at least %lld times; at most %d can be asked for",
-                          (long long)min, MOST_TIMES);
-    if (max > MOST_TIMES) // BUILD_ENDLESS is not
-        max = MOST_TIMES;
+                          (long long)min, MAX_TIMES);
+    if (max > MAX_TIMES) // BUILD_ENDLESS is not
+        max = MAX_TIMES;
     min = max_i64(min, 0);
     if (max != BUILD_ENDLESS && max < min)
         return BUILD_NEVER;

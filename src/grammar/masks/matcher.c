@@ -388,11 +388,11 @@ static const struct plain_row {
     {3, 0x80, 0xBF, 2}, {4, 0xA0, 0xBF, 2}, {5, 0x80, 0x9F, 2}, {6, 0x90, 0xBF, 3},
     {7, 0x80, 0xBF, 3}, {8, 0x80, 0x8F, 3},
 };
-enum { MOST_STATES = 8 };
+enum { MAX_STATES = 8 };
 
 struct run {
     struct grammar_matcher *m;
-    uint32_t next[MOST_STATES];
+    uint32_t next[MAX_STATES];
     int count;
     bool any, all; // some code point may follow; every one may, into few states
 };
@@ -402,11 +402,11 @@ static void add_plain_state(struct run *r, uint32_t state) {
     r->any = true;
     while (k < r->count && r->next[k] != state)
         k++;
-    if (k == MOST_STATES)
+    if (k == MAX_STATES)
         r->all = false;
     else
         r->next[k] = state;
-    r->count += k == r->count && k < MOST_STATES;
+    r->count += k == r->count && k < MAX_STATES;
 }
 
 static void take(struct run *r, uint32_t state, uint8_t form);
@@ -448,7 +448,7 @@ void plain_prepare(struct grammar_matcher *m) {
 }
 
 int plain_run(struct grammar_matcher *m, uint32_t state, bool *closed) {
-    uint32_t now[MOST_STATES] = {state};
+    uint32_t now[MAX_STATES] = {state};
     int count = 1, chars = 0;
     bool open = false;
     *closed = false;

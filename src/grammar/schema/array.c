@@ -112,7 +112,7 @@ void schema_item(struct schema *s, const struct conj *c, int64_t place, struct c
 // Arrays under contains and uniqueItems: items are counted, by rules for "what comes after
 // so many items, of which so many count".
 
-enum { MOST_RULES = 65536, SETS = 8, COUNTED = 1024 };
+enum { MAX_RULES = 65536, SETS = 8, COUNTED = 1024 };
 
 // Rules by a number each, made when they are called for the first time.
 struct counted {
@@ -163,7 +163,7 @@ static uint32_t write_counted_rules(struct counted *o,
                                     uint32_t (*write)(struct counted *, int64_t, int64_t),
                                     int64_t of_a, int64_t of_b) {
     struct build *b = o->s->b;
-    if (b->e.code || of_a > MOST_RULES || of_b > MOST_RULES || of_a * of_b > MOST_RULES)
+    if (b->e.code || of_a > MAX_RULES || of_b > MAX_RULES || of_a * of_b > MAX_RULES)
         return build_fail(b, ERR_LIMIT, "items are counted in more than 65,536 ways");
     o->rules = calloc((size_t)(of_a * of_b), sizeof *o->rules);
     if (!o->rules)

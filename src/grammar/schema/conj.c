@@ -7,7 +7,7 @@
 #include "base/vec.h"
 #include "grammar/schema/schema.h"
 
-enum { MOST_RULES = 20000, MOST_MEMBERS = 2000 };
+enum { MAX_RULES = 20000, MAX_MEMBERS = 2000 };
 
 void conj_fini(struct conj *c) {
     free(c->list);
@@ -29,7 +29,7 @@ static void add_one(struct schema *s, struct conj *c, const struct json *v, int6
     for (int64_t i = 0; i < c->count; i++)
         if (c->list[i].schema == v)
             return;
-    if (c->count >= MOST_MEMBERS)
+    if (c->count >= MAX_MEMBERS)
         schema_fail(s, ERR_LIMIT, v, NULL, "more than 2,000 schemas must hold at once");
     else if (!s->b->e.code &&
              !vec_reserve(&c->list, &c->cap, c->count + 1, sizeof *c->list, &s->b->e))
@@ -96,7 +96,7 @@ uint32_t schema_rule(struct schema *s, struct conj *c) {
         conj_fini(c);
         return build_call(s->b, rule);
     }
-    if (s->made++ >= MOST_RULES)
+    if (s->made++ >= MAX_RULES)
         schema_fail(s, ERR_LIMIT, c->list[c->count - 1].schema, NULL,
                     "the schema has more than 20,000 combinations of parts; use fewer anyOf and "
                     "oneOf beside each other");

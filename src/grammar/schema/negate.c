@@ -9,7 +9,7 @@
 #include "base/vec.h"
 #include "grammar/schema/schema.h"
 
-enum { MOST_NUMBERS = 64 };
+enum { MAX_NUMBERS = 64 };
 
 struct negation {
     struct schema *s;
@@ -125,7 +125,7 @@ static void put_types(struct json_writer *w, int types) {
 
 static void other_values(struct negation *o, const char *key, const struct json *const *values,
                          size_t n) {
-    const struct json *numbers[MOST_NUMBERS];
+    const struct json *numbers[MAX_NUMBERS];
     int types = 0, count = 0;
     bool yes = false, no = false;
     for (size_t i = 0; i < n; i++) {
@@ -133,7 +133,7 @@ static void other_values(struct negation *o, const char *key, const struct json 
         types |= type & TYPE_NUMBER ? TYPE_NUMBER : type;
         yes |= type == TYPE_BOOL && json_bool(values[i], false);
         no |= type == TYPE_BOOL && !json_bool(values[i], true);
-        if (type & TYPE_NUMBER && count == MOST_NUMBERS)
+        if (type & TYPE_NUMBER && count == MAX_NUMBERS)
             schema_fail(o->s, ERR_LIMIT, o->v, key, "more than 64 numbers are not left out");
         else if (type & TYPE_NUMBER)
             numbers[count++] = values[i];
@@ -406,7 +406,7 @@ void schema_negate(struct schema *s, struct json_writer *w, const struct json *v
 // Schemas that say in other words what not, if, dependentRequired and dependentSchemas ask for:
 // choices between schemas, so that nothing after them knows these keywords. Each is made once.
 
-enum { MOST_BYTES = 8 << 20, MOST_DEPENDENT = 10 };
+enum { MAX_BYTES = 8 << 20, MAX_DEPENDENT = 10 };
 
 static void put_or_true(struct json_writer *w, const struct json *object, const char *key) {
     if (json_has(object, key))
@@ -495,7 +495,7 @@ static void write_words(struct schema *s, struct json_writer *w, enum schema_wor
         const struct json *list = json_get(v, names[i]);
         if (list && json_kind_of(list) != JSON_OBJECT)
             schema_fail(s, ERR_FORMAT, v, names[i], "it must be an object");
-        if (json_len(list) > MOST_DEPENDENT) // each doubles the forms that the object may have
+        if (json_len(list) > MAX_DEPENDENT) // each doubles the forms that the object may have
             schema_fail(s, ERR_LIMIT, v, names[i], "it has more than 10 properties");
         json_each(list, put_dependent, w);
     }
@@ -530,7 +530,7 @@ const struct json *schema_in_words(struct schema *s, enum schema_words what, con
     build_work(s->b, (int64_t)w.out.len * 4);
     if (w.out.failed)
         build_fail(s->b, ERR_MEMORY, "no memory for a schema");
-    else if (s->worded_bytes > MOST_BYTES)
+    else if (s->worded_bytes > MAX_BYTES)
         schema_fail(s, ERR_LIMIT, v, NULL,
                     "not, if and dependent keywords become more than 8 MB of choices");
     if (!e->code &&

@@ -9,7 +9,7 @@
 #include "base/num.h"
 #include "base/vec.h"
 
-enum { MOST_VALUES = 100000, MOST_COMPARED = 1 << 22 };
+enum { MAX_VALUES = 100000, MAX_COMPARED = 1 << 22 };
 
 // ---- a value as it is written
 
@@ -154,11 +154,11 @@ uint32_t schema_values(struct schema *s, const struct conj *c, int types) {
     list = json_get(first, "enum");
     for (int64_t i = 0; i < c->count; i++) {
         const struct json *v = c->list[i].schema;
-        if (v != first && json_len(json_get(v, "enum")) * json_len(list) > MOST_COMPARED)
+        if (v != first && json_len(json_get(v, "enum")) * json_len(list) > MAX_COMPARED)
             return schema_fail(s, ERR_LIMIT, v, "enum",
                                "two long lists of values hold at once; write out what is in both");
     }
-    if (json_len(list) > MOST_VALUES)
+    if (json_len(list) > MAX_VALUES)
         return schema_fail(s, ERR_LIMIT, first, "enum", "it has more than 100,000 values");
     uint32_t *parts = calloc(json_len(list) + 1, sizeof *parts);
     if (!parts)

@@ -6,7 +6,6 @@
 #define COPPICE_OPS_CPU_CPU_H
 
 #include "base/pool.h"
-#include "ops/cpu/linear/weight.h"
 #include "ops/cpu/simd/row/row.h"
 #include "ops/exec.h"
 
@@ -104,7 +103,7 @@ struct cpu {
     struct exec base; // first
     struct pool *pool;
     struct row_kernels row;
-    struct pages pages;           // of weights
+    struct page_slab *pages;      // of weights (ops/cpu/linear/weight.h)
     struct rope_slot *rope;       // [ROPE_SLOTS]
     float (*angles)[OPS_KEY_MAX]; // [ROPE_ROWS]
     struct rope_steps steps[ROPE_KINDS];

@@ -462,7 +462,7 @@ const struct unpack_row *unpack_row(uint32_t type) {
     return NULL;
 }
 
-// Slabs of large pages; see pages.h. A slab is filled from its begin and never reused in part:
+// Slabs of large pages. A slab is filled from its begin and never reused in part:
 // weights come and go with their model.
 
 enum { LINE = 64, PAGE = 2 << 20, SLAB = 32 << 20 };
@@ -474,7 +474,7 @@ struct page_slab {
     int64_t live; // pieces not yet freed
 };
 
-static struct page_slab *add_slab(struct pages *p, size_t bytes) {
+static struct page_slab *add_slab(struct page_slab **slabs, size_t bytes) {
     struct page_slab *s = calloc(1, sizeof *s);
     size_t size = round_up_size(max_size(bytes, SLAB), PAGE);
     unsigned char *data = s ? aligned_alloc(PAGE, size) : NULL;
@@ -485,18 +485,18 @@ static struct page_slab *add_slab(struct pages *p, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     (void)madvise(data, size, MADV_HUGEPAGE); // a wish: without it the pages are small
 #endif
-    *s = (struct page_slab){.next = p->first, .data = data, .size = size};
-    p->first = s;
+    *s = (struct page_slab){.next = *slabs, .data = data, .size = size};
+    *slabs = s;
     return s;
 }
 
-void *pages_alloc(struct pages *p, size_t bytes) {
+void *pages_alloc(struct page_slab **slabs, size_t bytes) {
     if (bytes > SIZE_MAX / 2)
         return NULL;
     bytes = round_up_size(bytes ? bytes : 1, LINE);
-    struct page_slab *s = p->first;
+    struct page_slab *s = *slabs;
     if (!s || s->size - s->used < bytes)
-        s = add_slab(p, bytes);
+        s = add_slab(slabs, bytes);
     if (!s)
         return NULL;
     unsigned char *at = s->data + s->used;
@@ -505,9 +505,9 @@ void *pages_alloc(struct pages *p, size_t bytes) {
     return memset(at, 0, bytes);
 }
 
-void pages_free(struct pages *p, void *at) {
+void pages_free(struct page_slab **slabs, void *at) {
     uintptr_t a = (uintptr_t)at;
-    for (struct page_slab **s = &p->first; *s; s = &(*s)->next) {
+    for (struct page_slab **s = slabs; *s; s = &(*s)->next) {
         struct page_slab *here = *s;
         if (a < (uintptr_t)here->data || a >= (uintptr_t)here->data + here->size)
             continue;
