@@ -187,8 +187,7 @@ static int read_length(struct http_head *h, const char *value, int *status, stru
     return 0;
 }
 
-// Whether a comma-separated list holds the word, in any case.
-static bool has_list_word(const char *list, const char *word) {
+bool http_has_word(const char *list, const char *word) {
     size_t n = strlen(word);
     while (*list) {
         list += strspn(list, " \t,");
@@ -220,8 +219,8 @@ static int read_frame_field(struct http_head *h, const struct http_field *f, uns
             return refuse_head(status, 501, e, "the only Transfer-Encoding known here is chunked");
         h->chunked = true;
     } else if (strcmp(f->name, "connection") == 0) {
-        h->closes |= has_list_word(f->value, "close");
-        h->keep_alive |= has_list_word(f->value, "keep-alive");
+        h->closes |= http_has_word(f->value, "close");
+        h->keep_alive |= http_has_word(f->value, "keep-alive");
         h->keep_alive &= !h->closes; // whichever comes first
     }
     return 0;

@@ -48,6 +48,9 @@ int http_head_parse(struct http_head *head, const char *bytes, size_t n, int *st
 int http_head_parse_response(struct http_head *head, const char *bytes, size_t n, struct err *e);
 void http_head_fini(struct http_head *head);
 
+// Whether a comma-separated list, as of a field's value, has the word in any case.
+bool http_has_word(const char *list, const char *word);
+
 // The first field of that name, in lower case; NULL when absent.
 const char *http_head_field(const struct http_head *head, const char *name);
 

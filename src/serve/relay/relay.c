@@ -144,17 +144,9 @@ static bool is_in_field_list(const char *name, const char *const *list) {
 
 // Whether a field of the name Connection says that this one is of one hop.
 static bool is_listed(const char *name, const struct http_field *fields, size_t n) {
-    size_t len = strlen(name);
-    for (size_t i = 0; i < n; i++) {
-        if (strcasecmp(fields[i].name, "connection") != 0)
-            continue;
-        for (const char *at = fields[i].value; *at; at += strspn(at, ", \t")) {
-            size_t word = strcspn(at, ", \t");
-            if (word == len && !strncasecmp(at, name, len))
-                return true;
-            at += word;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        if (!strcasecmp(fields[i].name, "connection") && http_has_word(fields[i].value, name))
+            return true;
     return false;
 }
 
