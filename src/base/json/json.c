@@ -22,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json/scan.h"
 #include "base/num.h"
 #include "base/utf8.h"
 #include "base/vec.h"
@@ -33,6 +32,126 @@ enum { DEPTH_MAX = 128, QUOTED = 80, LONGEST = INT_MAX - 1 };
 #define MORE_ZEROS "00000"           // behind doubles that would look like those
 enum { MARK = sizeof EXPONENT - 1 }; // bytes of either
 _Static_assert(sizeof MORE_ZEROS - 1 == MARK, "one rule cuts both and finds places behind them");
+
+// The tokens of JSON text, with the checks that json-c leaves out.
+
+enum { JSON_PAIR = 12 }; // bytes of two escapes
+
+static size_t count_digits(const char *s, size_t n) {
+    size_t i = 0;
+    while (i < n && s[i] >= '0' && s[i] <= '9')
+        i++;
+    return i;
+}
+
+// Whether the n digits fit 64 bits: unsigned for positive numbers, signed for negative ones.
+static bool fits_64_bits(const char *s, size_t n, bool negative) {
+    uint64_t v = 0;
+    for (size_t i = 0; i < n; i++)
+        if (__builtin_mul_overflow(v, 10, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(s[i] - '0'), &v))
+            return false;
+    return !negative || v <= (uint64_t)INT64_MAX + 1;
+}
+
+// Length of the number at s by RFC 8259's grammar, 0 when it breaks it. *whole: how many digits it
+// has if it is an integer, else 0.
+static size_t number_length(const char *s, size_t n, size_t *whole) {
+    size_t i = s[0] == '-', part = count_digits(s + i, n - i);
+    if (part == 0 || (part > 1 && s[i] == '0'))
+        return 0;
+    i += part;
+    *whole = part;
+    if (i < n && s[i] == '.') {
+        part = count_digits(s + i + 1, n - i - 1);
+        i += 1 + part;
+        *whole = 0;
+    }
+    if (part && i < n && (s[i] == 'e' || s[i] == 'E')) {
+        i++;
+        i += i < n && (s[i] == '+' || s[i] == '-');
+        part = count_digits(s + i, n - i);
+        i += part;
+        *whole = 0;
+    }
+    return part ? i : 0;
+}
+
+// How many bytes at the start of s are characters of a string that stand for themselves.
+static size_t plain_bytes(const char *s, size_t n) {
+    size_t i = 0;
+    while (i < n && (signed char)s[i] >= ' ' && s[i] != '"' && s[i] != '\\')
+        i++;
+    return i;
+}
+
+// Length of the string that begins at the quote s[0], with both quotes; n when it does not end; 0
+// when it holds a control character or is not UTF-8, and *bad tells where. Escapes are passed over.
+static size_t string_length(const char *s, size_t n, size_t *bad) {
+    uint32_t code;
+    for (size_t i = 1; i < n;) {
+        i += plain_bytes(s + i, n - i);
+        if (i < n && s[i] == '"')
+            return i + 1;
+        if (i < n && s[i] == '\\') {
+            i += 2;
+            continue;
+        }
+        int len = i < n ? utf8_decode(s + i, n - i, &code) : 0;
+        if (i < n && (len <= 0 || code < ' ')) {
+            *bad = i;
+            return 0;
+        }
+        i += (size_t)len;
+    }
+    return n;
+}
+
+// The code unit of an escape of six bytes, 0 for other bytes.
+static uint32_t escaped_unit(const char *s, size_t n) {
+    uint32_t code = 0;
+    if (n < JSON_PAIR / 2 || s[0] != '\\' || s[1] != 'u')
+        return 0;
+    for (int i = 2; i < JSON_PAIR / 2; i++) {
+        char c = s[i];
+        bool digit = c >= '0' && c <= '9';
+        if (!digit && !((c | 32) >= 'a' && (c | 32) <= 'f'))
+            return 0;
+        code = code * 16 + (uint32_t)(digit ? c - '0' : (c | 32) - 'a' + 10);
+    }
+    return code;
+}
+
+// Where in the n bytes of a string the next two escapes at or behind `at` begin that stand for one
+// code point, JSON_PAIR bytes long; n without any. `at` is not within an escape.
+static size_t find_pair(const char *s, size_t n, size_t at, uint32_t *code) {
+    for (const char *next; at < n && (next = memchr(s + at, '\\', n - at));) {
+        at = (size_t)(next - s);
+        uint32_t high = escaped_unit(s + at, n - at);
+        if (high < 0xD800 || high > 0xDBFF) {
+            at += 2;
+            continue;
+        }
+        at += JSON_PAIR / 2;
+        uint32_t low = escaped_unit(s + at, n - at);
+        if (low < 0xDC00 || low > 0xDFFF)
+            continue;
+        *code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+        return at - JSON_PAIR / 2;
+    }
+    return n;
+}
+
+// Length of true, false or null at s, 0 when it is none of them.
+static size_t word_length(const char *s, size_t n) {
+    static const char *const words[] = {"true", "false", "null"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t len = strlen(words[i]);
+        if (n >= len && memcmp(s, words[i], len) == 0)
+            return len;
+    }
+    return 0;
+}
 
 struct key {
     const char *text;
@@ -152,10 +271,10 @@ static int put_change(struct scan *sc, size_t from, size_t end, const char *text
 
 static int scan_number(struct scan *sc) {
     const char *s = sc->s + sc->i;
-    size_t at = sc->i, whole = 0, n = json_scan_number(s, sc->n - at, &whole);
+    size_t at = sc->i, whole = 0, n = number_length(s, sc->n - at, &whole);
     if (n == 0)
         return wrong_at(sc, at, "this is no number");
-    bool negative = *s == '-', fits = whole && json_fits_64_bits(s + negative, whole, negative);
+    bool negative = *s == '-', fits = whole && fits_64_bits(s + negative, whole, negative);
     if (whole && !fits && !sc->rules.big_integers)
         return wrong_at(sc, at, "the integer needs more than 64 bits");
     int rc = fits ? 0 : check_range(sc, n);
@@ -291,8 +410,7 @@ static int rewrite_pairs(struct scan *sc) {
     int64_t before_it = sc->n_changes;
     uint32_t code = 0;
     int shorter = 0, rc = 0;
-    for (size_t at = 0; !rc && (at = json_scan_pair(sc->string, n, at, &code)) < n;
-         at += JSON_PAIR) {
+    for (size_t at = 0; !rc && (at = find_pair(sc->string, n, at, &code)) < n; at += JSON_PAIR) {
         if ((code & 0xF800) != 0xD800)
             continue;
         char text[4];
@@ -309,7 +427,7 @@ static int rewrite_pairs(struct scan *sc) {
 }
 
 static int scan_string(struct scan *sc) {
-    size_t bad = 0, n = json_scan_string(sc->s + sc->i, sc->n - sc->i, &bad);
+    size_t bad = 0, n = string_length(sc->s + sc->i, sc->n - sc->i, &bad);
     if (n == 0)
         return wrong_at(sc, sc->i + bad, "a string holds a control character or is not UTF-8");
     sc->last = sc->last == COLON ? OTHER : MAYBE_KEY;
@@ -321,7 +439,7 @@ static int scan_string(struct scan *sc) {
 }
 
 static int scan_word(struct scan *sc) {
-    size_t n = json_scan_word(sc->s + sc->i, sc->n - sc->i);
+    size_t n = word_length(sc->s + sc->i, sc->n - sc->i);
     sc->i += n;
     return n ? 0 : wrong_at(sc, sc->i, "here should be a value");
 }
