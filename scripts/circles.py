@@ -51,6 +51,19 @@ def needs_by_include(files, root):
             for path, text in files.items() if path.suffix in HEADERS}
 
 
+def modules(files, root):
+    """The same for modules, each a source with the header of its name: what either of them includes; a module is its
+    path without a suffix. files: {path: text}, root: the folder of includes."""
+    names = {path.with_suffix("") for path in files}
+    needs = {name: {} for name in names}
+    for path, text in files.items():
+        for include in INCLUDE.findall(text):
+            other = (root / include).with_suffix("")
+            if other in names and other != path.with_suffix(""):
+                needs[path.with_suffix("")][other] = include
+    return needs
+
+
 def reach(needs, start):
     """Files that start needs, directly or through others."""
     seen, rest = set(), list(needs[start])

@@ -7,9 +7,78 @@
 #include "formats/quant/quant.h"
 #include "support/tiny_gguf.h"
 
-int main(int argc, char **argv) {
+static int write_target(const struct tiny_shape *t, const char *folder, const char *name,
+                        struct err *e) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s.gguf", folder, name);
+    return tiny_target_write(t, path, e);
+}
+
+// Targets with experts, of the shapes with and without recurrent layers.
+static int write_experts(const struct tiny_shape *t, const struct tiny_shape *plain,
+                         const char *folder, struct err *e) {
+    int rc = 0;
+    struct tiny_shape experts = *plain;
+    experts.layers = 2;
+    experts.fused = true;
+    tiny_shape_experts(&experts);
+    rc |= write_target(&experts, folder, "gemma4-experts", e);
+    experts = *plain;
+    experts.layers = 2;
+    experts.form = TINY_FORM_QWEN3;
+    tiny_shape_experts(&experts);
+    rc |= write_target(&experts, folder, "experts", e);
+    experts.form = TINY_FORM_GLM;
+    experts.rope_dims = 16;
+    tiny_shape_experts(&experts);
+    rc |= write_target(&experts, folder, "glm", e);
+    experts.form = TINY_FORM_DEEPSEEK;
+    experts.dim = experts.head_dim = 64;
+    experts.rope_dims = 32;
+    experts.seed = 3;
+    tiny_shape_experts(&experts);
+    rc |= write_target(&experts, folder, "deepseek", e);
+    experts.fused = true;
+    experts.seed = 1;
+    rc |= write_target(&experts, folder, "deepseek-old", e);
+    experts = *plain;
+    experts.form = TINY_FORM_OSS;
+    experts.layers = 2;
+    tiny_shape_experts(&experts);
+    rc |= write_target(&experts, folder, "oss", e);
+    experts.form = TINY_FORM_LAGUNA;
+    experts.rope_dims = 16;
+    experts.heads = 2;
+    tiny_shape_experts(&experts);
+    rc |= write_target(&experts, folder, "laguna", e);
+    experts = *t;
+    tiny_shape_experts(&experts);
+    rc |= write_target(&experts, folder, "shared", e);
+    return rc;
+}
+
+static int write_drafts(const struct tiny_shape *t, const char *folder, struct err *e) {
     static const char *const names[] = {"lucebox.gguf", "beellama.gguf", "upstream.gguf",
                                         "laguna-draft.gguf"};
+    char path[PATH_MAX];
+    int rc = 0;
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
+        struct tiny_draft_shape d = tiny_draft_default(t);
+        d.layers = 2;
+        d.ffn = 32;
+        d.heads = 1;
+        d.window = i >= TINY_UPSTREAM ? 16 : 0;
+        d.causal = i == TINY_BEELLAMA ? 1 : -1;
+        d.dialect = i < TINY_UPSTREAM ? i : TINY_UPSTREAM;
+        d.laguna = d.yarn = d.biased = i > TINY_UPSTREAM;
+        d.type = TYPE_Q8_0;
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        rc |= tiny_draft_write(t, &d, path, e);
+    }
+    return rc;
+}
+
+int main(int argc, char **argv) {
     struct tiny_shape t = {.vocab = 24,
                            .dim = 32,
                            .ffn = 32,
@@ -26,93 +95,30 @@ int main(int argc, char **argv) {
                            .type = TYPE_Q8_0,
                            .seed = 1};
     struct err e = {0};
-    char path[PATH_MAX];
     int rc = 0;
     if (argc != 2)
         return 2;
-    snprintf(path, sizeof path, "%s/target.gguf", argv[1]);
-    rc |= tiny_target_write(&t, path, &e);
+    rc |= write_target(&t, argv[1], "target", &e);
     t.interval = 1; // no recurrent layers
-    snprintf(path, sizeof path, "%s/attention.gguf", argv[1]);
-    rc |= tiny_target_write(&t, path, &e);
+    rc |= write_target(&t, argv[1], "attention", &e);
     t.interval = 2;
     t.tied = t.fused = true;
-    snprintf(path, sizeof path, "%s/tied.gguf", argv[1]);
-    rc |= tiny_target_write(&t, path, &e);
+    rc |= write_target(&t, argv[1], "tied", &e);
     struct tiny_shape plain = t;
     plain.plain = true;
     plain.interval = 1;
     plain.rope_dims = plain.head_dim;
-    snprintf(path, sizeof path, "%s/plain.gguf", argv[1]);
-    rc |= tiny_target_write(&plain, path, &e);
+    rc |= write_target(&plain, argv[1], "plain", &e);
     plain.form = TINY_FORM_LLAMA;
     plain.fused = false;
-    snprintf(path, sizeof path, "%s/llama.gguf", argv[1]);
-    rc |= tiny_target_write(&plain, path, &e);
+    rc |= write_target(&plain, argv[1], "llama", &e);
     plain.form = TINY_FORM_QWEN2;
-    snprintf(path, sizeof path, "%s/qwen2.gguf", argv[1]);
-    rc |= tiny_target_write(&plain, path, &e);
+    rc |= write_target(&plain, argv[1], "qwen2", &e);
     plain.form = TINY_FORM_GEMMA4;
     plain.layers = 4;
-    snprintf(path, sizeof path, "%s/gemma4.gguf", argv[1]);
-    rc |= tiny_target_write(&plain, path, &e);
-    struct tiny_shape experts = plain;
-    experts.layers = 2;
-    experts.fused = true;
-    tiny_shape_experts(&experts);
-    snprintf(path, sizeof path, "%s/gemma4-experts.gguf", argv[1]);
-    rc |= tiny_target_write(&experts, path, &e);
-    experts = plain;
-    experts.layers = 2;
-    experts.form = TINY_FORM_QWEN3;
-    tiny_shape_experts(&experts);
-    snprintf(path, sizeof path, "%s/experts.gguf", argv[1]);
-    rc |= tiny_target_write(&experts, path, &e);
-    experts.form = TINY_FORM_GLM;
-    experts.rope_dims = 16;
-    tiny_shape_experts(&experts);
-    snprintf(path, sizeof path, "%s/glm.gguf", argv[1]);
-    rc |= tiny_target_write(&experts, path, &e);
-    experts.form = TINY_FORM_DEEPSEEK;
-    experts.dim = experts.head_dim = 64;
-    experts.rope_dims = 32;
-    experts.seed = 3;
-    tiny_shape_experts(&experts);
-    snprintf(path, sizeof path, "%s/deepseek.gguf", argv[1]);
-    rc |= tiny_target_write(&experts, path, &e);
-    experts.fused = true;
-    experts.seed = 1;
-    snprintf(path, sizeof path, "%s/deepseek-old.gguf", argv[1]);
-    rc |= tiny_target_write(&experts, path, &e);
-    experts = plain;
-    experts.form = TINY_FORM_OSS;
-    experts.layers = 2;
-    tiny_shape_experts(&experts);
-    snprintf(path, sizeof path, "%s/oss.gguf", argv[1]);
-    rc |= tiny_target_write(&experts, path, &e);
-    experts.form = TINY_FORM_LAGUNA;
-    experts.rope_dims = 16;
-    experts.heads = 2;
-    tiny_shape_experts(&experts);
-    snprintf(path, sizeof path, "%s/laguna.gguf", argv[1]);
-    rc |= tiny_target_write(&experts, path, &e);
-    experts = t;
-    tiny_shape_experts(&experts);
-    snprintf(path, sizeof path, "%s/shared.gguf", argv[1]);
-    rc |= tiny_target_write(&experts, path, &e);
-    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
-        struct tiny_draft_shape d = tiny_draft_default(&t);
-        d.layers = 2;
-        d.ffn = 32;
-        d.heads = 1;
-        d.window = i >= TINY_UPSTREAM ? 16 : 0;
-        d.causal = i == TINY_BEELLAMA ? 1 : -1;
-        d.dialect = i < TINY_UPSTREAM ? i : TINY_UPSTREAM;
-        d.laguna = d.yarn = d.biased = i > TINY_UPSTREAM;
-        d.type = TYPE_Q8_0;
-        snprintf(path, sizeof path, "%s/%s", argv[1], names[i]);
-        rc |= tiny_draft_write(&t, &d, path, &e);
-    }
+    rc |= write_target(&plain, argv[1], "gemma4", &e);
+    rc |= write_experts(&t, &plain, argv[1], &e);
+    rc |= write_drafts(&t, argv[1], &e);
     if (rc)
         fprintf(stderr, "%s\n", e.text);
     return rc != 0;

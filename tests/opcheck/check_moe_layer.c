@@ -107,22 +107,43 @@ static void run_apart(struct exec *x, const struct moe_layer_args *a) {
     ops->moe_combine(x, &s->sum);
 }
 
+static void pack_all(struct exec *x, const struct layer *l, struct weight *weights[8]) {
+    const struct matrix *all[] = {&l->router, &l->gate_in, &l->gate,      &l->up,
+                                  &l->down,   l->shared,   l->shared + 1, l->shared + 2};
+    for (int i = 0; i < 8; i++)
+        weights[i] = matrix_pack(x, all[i]);
+}
+
+// The sum as the next matrix product reads it: normed where there is a norm.
+static void read_sum(struct exec *x, float *h, const float *norm, int64_t n, int64_t m, float *to) {
+    struct act *a = act_new(x, n, m);
+    if (norm)
+        exec_ops(x)->norm_to_act(x, h, norm, 1e-6f, n, m, a);
+    else
+        exec_ops(x)->to_act(x, h, n, m, a);
+    read_act(x, a, n, m, to);
+    exec_ops(x)->act_destroy(x, a);
+}
+
+static void destroy_all(struct exec *x, struct act *acts[3], struct weight *weights[8]) {
+    for (int i = 0; i < 3; i++)
+        exec_ops(x)->act_destroy(x, acts[i]);
+    for (int i = 0; i < 8; i++)
+        exec_ops(x)->weight_destroy(x, weights[i]);
+}
+
 // Rows first .. first + n; whole: by the op. Returns whether the op took them.
 static bool run_layer(struct check *c, struct exec *x, const struct layer *l, int64_t first,
                       int64_t n, bool whole, const struct result *to) {
     const struct ops *ops = exec_ops(x);
-    const struct matrix *all[] = {&l->router, &l->gate_in, &l->gate,      &l->up,
-                                  &l->down,   l->shared,   l->shared + 1, l->shared + 2};
     const int64_t entries = n * l->used, k = l->k, f = l->f, m = l->m;
     const size_t row = (size_t)m * sizeof(float);
+    const bool gated = l->kind == SHARED_LIKE || l->kind == SHARED_OTHER;
     struct weight *w[8];
-    struct act *in = act_new(x, n, k), *mid = act_new(x, entries + n, f),
-               *beside = act_new(x, n, f);
-    struct act *normed = act_new(x, n, m);
+    struct act *in = act_new(x, n, k);
+    struct act *mid = act_new(x, entries + n, f), *beside = act_new(x, n, f);
     struct buffers r;
-    bool taken = false;
-    for (int i = 0; i < 8; i++)
-        w[i] = matrix_pack(x, all[i]);
+    pack_all(x, l, w);
     buffers_open(&r, c, x);
     memcpy(to->h + first * m, l->h + first * m, (size_t)n * row);
     float *h = buffers_io(&r, to->h + first * m, (size_t)n * row);
@@ -134,10 +155,7 @@ static bool run_layer(struct check *c, struct exec *x, const struct layer *l, in
     int32_t *gate_id = buffers_own(&r, NULL, (size_t)n * sizeof(int32_t));
     float *out = buffers_own(&r, NULL, (size_t)entries * row);
     float *shared_out = buffers_own(&r, NULL, (size_t)n * row);
-    const float *bias = NULL;
-    if (l->bias)
-        bias = buffers_in(&r, l->bias, (size_t)l->experts * sizeof *bias);
-    const bool gated = l->kind == SHARED_LIKE || l->kind == SHARED_OTHER;
+    const float *bias = l->bias ? buffers_in(&r, l->bias, (size_t)l->experts * sizeof *bias) : NULL;
     const struct moe_shared_args shared = {
         .both = {.gate = w[5], .up = w[6]},
         .mid = beside,
@@ -164,20 +182,13 @@ static bool run_layer(struct check *c, struct exec *x, const struct layer *l, in
         .sum = {out, weights, n, m, l->used, h, true},
         .shared = l->kind ? &shared : NULL};
     ops->to_act(x, buffers_in(&r, l->in + first * k, (size_t)(n * k) * sizeof(float)), n, k, in);
-    taken = whole && ops->moe_layer(x, &a);
+    const bool taken = whole && ops->moe_layer(x, &a);
     if (!taken)
         run_apart(x, &a);
-    if (l->m % 8) // the norm takes the sum, or nobody does
-        ops->norm_to_act(x, h, buffers_in(&r, l->norm, row), 1e-6f, n, m, normed);
-    else
-        ops->to_act(x, h, n, m, normed);
-    read_act(x, normed, n, m, to->normed + first * m);
+    float *norm = l->m % 8 ? buffers_in(&r, l->norm, row) : NULL;
+    read_sum(x, h, norm, n, m, to->normed + first * m);
     buffers_close(&r);
-    struct act *const acts[] = {in, mid, beside, normed};
-    for (int i = 0; i < 4; i++)
-        ops->act_destroy(x, acts[i]);
-    for (int i = 0; i < 8; i++)
-        ops->weight_destroy(x, w[i]);
+    destroy_all(x, (struct act *[]){in, mid, beside}, w);
     return taken;
 }
 

@@ -71,6 +71,14 @@ static double time_dense(struct check *c, struct timed *t, unsigned char *pages,
 enum { DENSITIES = 4 };
 static const float densities[DENSITIES] = {0.05f, 0.1f, 0.25f, 1};
 
+// Values of two bytes between 0.5 and 2 (F16: 1.75 and 2), of both signs.
+static void fill_image(struct rng *rng, unsigned char *image, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 2) {
+        image[i] = (unsigned char)(rng_next(rng) >> 56);
+        image[i + 1] = (unsigned char)(0x3F | (rng_next(rng) >> 63) << 7);
+    }
+}
+
 static void time_shape(struct check *c, int n_heads, int n_kv, int d, int64_t first, int64_t n) {
     const enum kv_codec_id codec = c->device ? KV_F16 : KV_BF16; // as scorers have it
     struct kv_layout l = kv_layout_for((struct kv_shape){1, n_kv, d, d, false, codec, codec});
@@ -83,10 +91,7 @@ static void time_shape(struct check *c, int n_heads, int n_kv, int d, int64_t fi
     char shape[64];
     if (!image)
         abort();
-    for (size_t i = 0; i < bytes; i += 2) { // between 0.5 and 2 (F16: 1.75 and 2), both signs
-        image[i] = (unsigned char)(rng_next(&c->rng) >> 56);
-        image[i + 1] = (unsigned char)(0x3F | (rng_next(&c->rng) >> 63) << 7);
-    }
+    fill_image(&c->rng, image, bytes);
     buffers_open(&r, c, c->exec);
     unsigned char *pages = buffers_in(&r, image, bytes);
     mean = random_floats(&c->rng, blocks * n_kv * d, 1);

@@ -276,11 +276,10 @@ static void put_call(struct str *out, enum tool_family f, const struct call *c, 
     case TOOLS_MISTRAL:
         put_plain(out, "[TOOL_CALLS]", c, "[ARGS]", "");
         break;
-    default:
+    default: // older Mistral
         str_puts(out, i ? ", " : "[TOOL_CALLS][");
         put_named(out, c, "arguments");
         str_puts(out, i < n - 1 ? "" : "]");
-        break;
     }
 }
 
