@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both kernels for latents share (latent.cu, wide.cu): sizes, places in
+// What both kernels for latents share (latent.cu, latent_wide.cu): sizes, places in
 // shared memory, and how keys come there. For .cu files only.
 #ifndef COPPICE_OPS_GPU_ATTEND_LATENT_CUH
 #define COPPICE_OPS_GPU_ATTEND_LATENT_CUH

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention to latents by the warpgroup instruction of sm_90a (wide.cuh), 64 pairs a block:
+// the bits of latent.cu, in less time where there are many pairs.
+#include "ops/gpu/attend/latent.cuh"
+#include "ops/gpu/attend/wide.cuh"
+
+#if !defined(__CUDA_ARCH__) || defined(ATTEND_WIDE)
+
+template <bool WHOLE_, bool CHOICE_ = false>
+struct latent_wide : latent_places<LATENT_TILES * 16, 2> {
+    typedef latent_places<LATENT_TILES * 16, 2> P;
+    static constexpr int N = LATENT_TILES * 16, T = LATENT_TILES, H = N / 2;
+    static constexpr int M = P::DV / 128, OWN = 1;
+    static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_;
+    static constexpr int FOLDED = P::STATE + (int)sizeof(struct state<T>);
+    static constexpr int ANY = FOLDED + (WHOLE ? (int)sizeof(struct wide_folded<N>) : 0);
+    static constexpr int BYTES = ANY + (CHOICE ? CHOICE_BYTES : 0);
+    static_assert(BYTES <= 227 * 1024, "a block's shared memory on sm_90");
+
+    // A thread's columns 8 i + 2 q and + 1 follow each other.
+    static __device__ inline int slot(int pair) {
+        return pair / 2 % 4 * (N / 4) + pair / 8 * 2 + pair % 2;
+    }
+};
+
+#else
+
+template <bool WHOLE, bool CHOICE = false> struct latent_wide {
+    static constexpr int THREADS = 32, BYTES = 0;
+};
+
+#endif
+
+template <class F>
+static void launch_latent_wide(struct gpu *g, const struct attend_run *u,
+                               const struct attend_plan *p) {
+    dim3 grid((unsigned)p->n_items, 1);
+    if (gpu_check(g, gpu_allow_shared(attend_wide_kernel<F>, F::BYTES), "attend"))
+        gpu_launch_saying({g, "attend", attend_says(u)}, attend_wide_kernel<F>, grid, F::THREADS,
+                          F::BYTES, *u);
+}
+
+extern "C" void attend_latent_wide(struct gpu *g, const struct attend_run *u,
+                                   const struct attend_plan *p) {
+    if (u->chosen) // only of whole items
+        launch_latent_wide<latent_wide<true, true>>(g, u, p);
+    else if (p->whole)
+        launch_latent_wide<latent_wide<true>>(g, u, p);
+    else
+        launch_latent_wide<latent_wide<false>>(g, u, p);
+}
