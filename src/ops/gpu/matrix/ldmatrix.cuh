@@ -18,7 +18,7 @@ static __device__ inline uint16_t *plain_place(uint32_t at, int m, int row, int 
 }
 
 // The two places of a lane's register m.
-static __device__ inline void plain_places(uint16_t *(&two)[2], uint32_t at, int m, bool turned) {
+static __device__ inline void plain_fragment(uint16_t *(&two)[2], uint32_t at, int m, bool turned) {
     const int own = (int)threadIdx.x % WARP / 4, pair = (int)threadIdx.x % 4 * 2;
     for (int i = 0; i < 2; i++)
         two[i] = turned ? plain_place(at, m, pair + i, own) : plain_place(at, m, own, pair + i);
@@ -26,7 +26,7 @@ static __device__ inline void plain_places(uint16_t *(&two)[2], uint32_t at, int
 template <int N> static __device__ inline void plain_load(uint32_t *r, uint32_t at, bool turned) {
     uint16_t *two[2];
     for (int m = 0; m < N; m++) {
-        plain_places(two, at, m, turned);
+        plain_fragment(two, at, m, turned);
         r[m] = *two[0] | (uint32_t)*two[1] << 16;
     }
 }
@@ -34,7 +34,7 @@ template <int N>
 static __device__ inline void plain_store(uint32_t at, const uint32_t *r, bool turned) {
     uint16_t *two[2];
     for (int m = 0; m < N; m++) {
-        plain_places(two, at, m, turned);
+        plain_fragment(two, at, m, turned);
         *two[0] = (uint16_t)r[m];
         *two[1] = (uint16_t)(r[m] >> 16);
     }
