@@ -46,7 +46,7 @@ struct option_alias {
     // Words that a value may be here and what they mean for the option, as in
     // "none=off|dflash=tree"
     // ("on" alone: itself); others are refused. Where no option is meant: words that may stand
-    // behind the spelling, "" for any one. NULL: no words, any value of the option.
+    // after the spelling, "" for any one. NULL: no words, any value of the option.
     const char *words;
     const char
         *note; // NULL, or a sentence for the user: why it has no effect, what is done instead

@@ -247,7 +247,7 @@ static void read_rule(struct gbnf *g) {
     if (g->b->e.code)
         return;
     if (g->n - g->at < 3 || memcmp(g->text + g->at, "::=", 3) != 0) {
-        refuse_line(g, ERR_FORMAT, "'::=' should stand behind the rule's name");
+        refuse_line(g, ERR_FORMAT, "'::=' should stand after the rule's name");
         return;
     }
     if (g->b->rules[rule].defined) {

@@ -207,7 +207,7 @@ static uint32_t held_value(const struct writer *w, const struct json *property,
     return value;
 }
 
-// From behind the opening tag to behind the closing one.
+// From after the opening tag to after the closing one.
 static uint32_t tagged_value(const struct writer *w, unsigned types, const struct json *property,
                              const struct json *whole) {
     const char *line = w->f->lines ? "\n" : "", *end = w->f->value_end;
@@ -288,7 +288,7 @@ static int put_tagged(void *arg, const char *key, size_t n, const struct json *p
     return 0;
 }
 
-// Parameters in the order of the schema, behind the name up to the closing mark; behind them any
+// Parameters in the order of the schema, after the name up to the closing mark; after them any
 // others, where the schema has more than it lists.
 static uint32_t tagged_call(const struct writer *w, const struct tool *tool,
                             const struct json *schema) {
@@ -363,7 +363,7 @@ static struct writer writer_of(const struct writer *w, const struct tool_grammar
 #define FIRST_KEY "{\"name\":"
 
 // The object around name and arguments as templates lay it out, so that most of it is forced; from
-// behind its first key.
+// after its first key.
 static uint32_t named_rest(const struct writer *w, const struct tool_grammar_tool *t,
                            const struct json *schema) {
     char key[16];
@@ -423,7 +423,7 @@ static uint32_t behind_name(const struct writer *w) {
     }
 }
 
-// A call from behind its mark on.
+// A call from after its mark on.
 static uint32_t call_of(const struct writer *w, const struct tool_grammar_tool *t,
                         const struct tool *tool, const struct json *schema) {
     const struct tool_format *f = w->f;
@@ -460,7 +460,7 @@ static const char *mark_of(const struct writer *w) {
     return w->family == TOOLS_LLAMA ? w->f->section : w->f->open;
 }
 
-// From behind a section's mark to its end: for those that call by it.
+// From after a section's mark to its end: for those that call by it.
 static uint32_t in_section(const struct writer *w, uint32_t call, bool several) {
     const struct tool_format *f = w->f;
     uint32_t blank = maybe(w, text(w, w->family == TOOLS_MISTRAL_LIST ? " " : "\n"));

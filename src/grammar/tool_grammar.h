@@ -21,7 +21,7 @@ enum { TOOL_GRAMMAR_MARKS = 2 };
 
 // Zeroed is valid.
 struct tool_grammar {
-    int n; // marks behind which the grammar of the same number holds; free text before and after
+    int n; // marks after which the grammar of the same number holds; free text before and after
     const char *marks[TOOL_GRAMMAR_MARKS];
     struct grammar *rest[TOOL_GRAMMAR_MARKS];
     bool first[TOOL_GRAMMAR_MARKS]; // the mark counts at the beginning of a reply only

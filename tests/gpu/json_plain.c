@@ -36,7 +36,7 @@ static bool take(struct reader *r, char c) {
     return there;
 }
 
-// The bytes of one character behind a backslash at *c, which moves to its last byte. Surrogates do
+// The bytes of one character after a backslash at *c, which moves to its last byte. Surrogates do
 // not occur in fixtures.
 static size_t escaped(const char **c, char *out) {
     static const char from[] = "nrtbf", to[] = "\n\r\t\b\f";

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "ops/cpu/linear/weight.h"
+#include "ops/cpu/pages.h"
 
 enum { PIECES = 60 };
 

@@ -5,7 +5,7 @@
 // a NUL or come twice. Of a text that is wrong in several places the first one is told.
 //
 // json-c keeps the text of a double but not that of an integer, and clamps integers beyond 64 bits.
-// So -0 and those go to it with an exponent of nothing behind them, as doubles, and it is cut off
+// So -0 and those go to it with an exponent of nothing after them, as doubles, and it is cut off
 // again afterwards: a double whose text is that of an integer is one for our callers.
 // It takes escaped code points such as U+1D800, whose last bits are those of half a pair, for
 // halves: these go to it as they are.
@@ -122,7 +122,7 @@ static uint32_t escaped_unit(const char *s, size_t n) {
     return code;
 }
 
-// Where in the n bytes of a string the next two escapes at or behind `at` begin that stand for one
+// Where in the n bytes of a string the next two escapes at or after `at` begin that stand for one
 // code point, JSON_PAIR bytes long; n without any. `at` is not within an escape.
 static size_t find_pair(const char *s, size_t n, size_t at, uint32_t *code) {
     for (const char *next; at < n && (next = memchr(s + at, '\\', n - at));) {
@@ -159,7 +159,7 @@ struct key {
     struct json_object *decoded; // owner of the text if it held escapes
 };
 
-// Where json-c gets something else: behind s[0..end) its text is `longer` bytes longer than before.
+// Where json-c gets something else: after s[0..end) its text is `longer` bytes longer than before.
 struct change {
     size_t end;
     int longer;
@@ -235,7 +235,7 @@ static bool overflows(const char *s) {
 
 // Refuses the number of n bytes at i if no double can hold it.
 static int check_range(struct scan *sc, size_t n) {
-    enum { SHORT = 200, SHORT_EXPONENT = 3 }; // e99 behind 200 digits is no 1e309
+    enum { SHORT = 200, SHORT_EXPONENT = 3 }; // e99 after 200 digits is no 1e309
     const char *s = sc->s + sc->i, *e = memchr(s, 'e', n);
     e = e ? e : memchr(s, 'E', n);
     if (n <= SHORT && (!e || s + n - e <= SHORT_EXPONENT))
@@ -499,7 +499,7 @@ static size_t place(const struct scan *sc, size_t at) {
     return (size_t)((int64_t)at - longer);
 }
 
-// Feeds the text; json-c wants a NUL behind a bare number or word to see that it has ended.
+// Feeds the text; json-c wants a NUL after a bare number or word to see that it has ended.
 static struct json_object *feed(struct json_tokener *t, const char *text, size_t n, size_t *used) {
     struct json_object *o = json_tokener_parse_ex(t, text, (int)n);
     *used = json_tokener_get_parse_end(t);

@@ -197,7 +197,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                   .groups = MEASURED | CHAT | PROFILE | SYNTH,
                   .help = "seed of the sampling noise, or of random weights and prompts"},
     [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = MEASURED,
-                        .help = "go on behind end-of-text tokens"},
+                        .help = "go on after end-of-text tokens"},
     [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_STRING, "N", "auto", .groups = RUNNING,
                      .help = "most tokens of prompt and reply; auto takes what fits the GPU's free "
                              "memory, up to the model's limit"},

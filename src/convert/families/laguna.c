@@ -74,7 +74,7 @@ static int read_layer(const struct convert_job *j, struct laguna *l, int64_t i, 
     if (dense && l->lead < i)
         return err_set(e, ERR_UNSUPPORTED,
                        "%s has a dense layer %" PRId64
-                       " behind one with experts: this checkpoint cannot be converted",
+                       " after one with experts: this checkpoint cannot be converted",
                        f->path, i);
     l->lead += dense;
     l->windowed[i] = windowed;

@@ -143,7 +143,7 @@ static uint32_t escaped(struct regex *r, bool in_class) {
     if ((c >= '1' && c <= '9') || c == 'k')
         return refuse_regex(r, ERR_UNSUPPORTED, "back references are not supported");
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-        return refuse_regex(r, ERR_FORMAT, "a letter behind a backslash means nothing");
+        return refuse_regex(r, ERR_FORMAT, "a letter after a backslash means nothing");
     return code_point(r);
 }
 

@@ -366,7 +366,7 @@ static bool read_multiple(struct schema *s, const struct conj *c, int64_t *multi
         if (!told) {
             schema_fail(s, ERR_UNSUPPORTED, at, "multipleOf",
                         "it, or the common multiple with others that hold here, must be below "
-                        "1,000,000,000 and have at most 6 digits behind the point");
+                        "1,000,000,000 and have at most 6 digits after the point");
             return false;
         }
         *multiple = b;

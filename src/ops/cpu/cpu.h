@@ -103,7 +103,7 @@ struct cpu {
     struct exec base; // first
     struct pool *pool;
     struct row_kernels row;
-    struct page_slab *pages;      // of weights (ops/cpu/linear/weight.h)
+    struct page_slab *pages;      // of weights (ops/cpu/pages.h)
     struct rope_slot *rope;       // [ROPE_SLOTS]
     float (*angles)[OPS_KEY_MAX]; // [ROPE_ROWS]
     struct rope_steps steps[ROPE_KINDS];

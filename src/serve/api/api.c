@@ -52,7 +52,7 @@ const struct route api_routes[] = {
     {"POST", "/v1/responses/input_tokens", api_input_tokens, "The tokens of its prompt.",
      .body = ENDPOINT_INPUT_TOKENS, .answer = "InputTokens"},
     {"GET", "/v1/responses/", api_response_get,
-     "A kept response, or with /input_items behind the id what it answered.", .answer = "Object",
+     "A kept response, or with /input_items after the id what it answered.", .answer = "Object",
      .rest = "{response_id}"},
     {"DELETE", "/v1/responses/", api_response_delete, "Keeps a response no longer.",
      .answer = "Object", .rest = "{response_id}"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What weights are made from and lie in: blocks of the file formats taken apart into codes and
-// scales, for repacking, and memory in large pages. Internal.
+// scales, for repacking. Internal.
 #ifndef COPPICE_OPS_CPU_LINEAR_WEIGHT_H
 #define COPPICE_OPS_CPU_LINEAR_WEIGHT_H
 
@@ -31,16 +31,5 @@ enum { FLUSH_TO_ZERO = 0x8040 };
 
 // Bits, offset, scales of a quantised form.
 const struct form *linear_form(enum linear_form f);
-
-// Memory for weights, in pages of 2 MB where the system gives them: a decoding step reads all of it
-// in order, and with pages of 4 KB it spends up to a tenth of its time on looking addresses up.
-// Weights share slabs, so that small ones lie in large pages as well. Not safe for two threads.
-// slabs: all there are, the one that is being filled first; NULL: none.
-struct page_slab;
-
-// Zeroed memory aligned to 64 bytes, or NULL. Free with pages_free().
-void *pages_alloc(struct page_slab **slabs, size_t bytes);
-// Gives a slab back when nothing in it is left; NULL is allowed.
-void pages_free(struct page_slab **slabs, void *at);
 
 #endif

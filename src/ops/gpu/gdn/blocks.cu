@@ -200,7 +200,7 @@ struct blocks_bars {
 };
 
 // Where a thread works. Workers: WARPS warps of a value head, four columns and eight rows each.
-// Behind them a warp of each head that solves for its deltas, and one that brings.
+// After them a warp of each head that solves for its deltas, and one that brings.
 struct blocks_place {
     int k_head, head, first_head; // value heads: of the warp, of the block of threads
     int v, w;                     // number of the head in the block of threads, of the warp in it

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who brings experts. Few entries: the device itself (fetch.cu). Many, as in prompts: the
 // device says which ones are missing, the host reads that and hands them to the copy engine, which
-// is faster than kernels that read host memory and takes no multiprocessor. Behind them come
+// is faster than kernels that read host memory and takes no multiprocessor. After them come
 // experts of the next layer, which will need most of its own as well, while this one computes. The
 // host waits for the choice of each layer, which is short beside what such a layer takes; what was
 // queued before is over by then, so no slot that is filled anew is still being read.

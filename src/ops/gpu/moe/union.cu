@@ -47,7 +47,7 @@ struct union_front {
     int groups, most;      // of the phase; rows of a group at most
 };
 
-// Behind it: the list's groups, then its entries in their order.
+// After it: the list's groups, then its entries in their order.
 struct union_listed {
     short expert, first, n, none;
 };

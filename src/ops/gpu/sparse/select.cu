@@ -84,7 +84,7 @@ static __device__ __forceinline__ int32_t rank_among(bool has, int32_t *part, in
     return before;
 }
 
-// The column sums of a tile under its largest score: those of the warps in their order. Behind a
+// The column sums of a tile under its largest score: those of the warps in their order. After a
 // barrier.
 static __device__ __forceinline__ void keep_tile(const struct choosing *c, int width, int32_t tile,
                                                  int32_t columns, float *tops, float *mass) {
