@@ -75,15 +75,16 @@ struct options {
     struct arena arena;
 };
 
-// Parses argv[0..argc) (without program and subcommand names) for the rows whose groups meet
-// `group`. Errors: ERR_USAGE with a sentence naming the offending text (and the nearest option
-// when it is unknown), ERR_MEMORY. Call options_fini in any case.
 struct option_set {
     const struct option *table;
     size_t count;
     const struct option_alias *aliases;
     size_t n_aliases;
 };
+
+// Parses argv[0..argc) (without program and subcommand names) for the rows whose groups meet
+// `group`. Errors: ERR_USAGE with a sentence naming the offending text (and the nearest option
+// when it is unknown), ERR_MEMORY. Call options_fini in any case.
 int options_parse(struct options *o, const struct option_set *set, uint64_t group, int argc,
                   char **argv, struct err *e);
 void options_fini(struct options *o);

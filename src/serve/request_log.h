@@ -20,7 +20,7 @@ struct request_record {
     const char *end;   // "stop", "length", "cancelled", "error"; NULL: no text was asked for
     const char *error; // sentence; NULL: none
     const char *
-        cache; // why its prompt had to be run (serve/completion/cache_note.h); NULL: nothing to say
+        cache; // why its prompt had to be run (serve/completion/record.c); NULL: nothing to say
     struct answer_totals totals;
     double total_ms;
     const char *prompt; // rendered text; NULL: not wanted

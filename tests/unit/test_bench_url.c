@@ -174,6 +174,7 @@ static void test_bad_answers(void **state) {
         {"HTTP/1.1 502 X\r\n\r\nbad gateway\nmore", URL_STATUS, 502, "bad gateway"},
         {"", URL_CLOSED, 0, "without an answer"},
         {"HTTP/1.1 200 OK\r\nContent-Le", URL_CLOSED, 0, "in the middle"},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", URL_CLOSED, 200, "in the middle"},
         {"junk\n", URL_FORMAT, 0, "not HTTP/1.1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -415,7 +415,7 @@ static bool check_referred_size(const struct source *r, size_t bytes) {
                       "themselves, or go on with previous_response_id");
 }
 
-// Puts items that kept responses hold in the place of references to them. *input stays as it is
+// Puts items that kept responses hold in the place of references to them. *at stays as it is
 // where it has none.
 static bool resolve_references(struct source *r, const struct json **at) {
     const struct json *input = *at;
@@ -471,8 +471,9 @@ static bool read_previous(struct source *r) {
     conversation_adopt(r->v, before);
     ok = ok && kept_parse(&response, &answer, x);
     conversation_adopt(r->v, answer);
-    ok = ok && !r->v->failed && conversation_read_responses(r->v, before, x) &&
-         conversation_read_responses(r->v, json_get(answer, "output"), x);
+    // Where memory was short read_source says so.
+    ok = ok && (r->v->failed || (conversation_read_responses(r->v, before, x) &&
+                                 conversation_read_responses(r->v, json_get(answer, "output"), x)));
     str_fini(&response);
     str_fini(&input);
     return ok;

@@ -281,7 +281,7 @@ bool constrain_format(struct completion *c) {
         return true;
     bool schema = p->format == STRUCTURED_SCHEMA || p->format == STRUCTURED_OBJECT;
     if (c->tools.set.n > 0 && (c->tools.required || (c->constraint && schema)))
-        return true; // a call must come, or tool_constrain has seen to it
+        return true; // a call must come, or constrain_tools has seen to it
     if (c->tools.set.n > 0)
         return api_refuse(&c->error, p->format_field,
                           "%s beside tools that may be called is not supported: send "

@@ -28,7 +28,7 @@ struct relay_options {
     struct prefill_options prefill;
     struct compressor *compressor; // NULL: none
     // NULL, or by what compressed chats are rendered, to go to /v1/completions as raw prompts;
-    // answers come back in the shape of chats (raw.h).
+    // answers come back in the shape of chats (body.c).
     const struct chat_template *raw;
     struct request_log log; // of each request, with its end, in the loop thread
 };

@@ -114,7 +114,7 @@ static void describe_failure(const struct upstream_call *c, CURLcode code, struc
     else if (code == CURLE_GOT_NOTHING)
         api_fail(why, 502, "upstream_failed",
                  "the upstream %.200s closed the connection without an answer", name);
-    else if (c->head.status > 0 && !c->unread.code)
+    else if (c->head.status >= 200 && !c->unread.code)
         api_fail(why, 502, "upstream_failed", "the upstream %.200s broke off its answer: %.200s",
                  name, said);
     else if (connected > 0)
@@ -204,10 +204,14 @@ static size_t on_head(char *line, size_t size, size_t count, void *arg) {
         return n;
     if (n > 5 && !strncasecmp(line, "HTTP/", 5))
         str_clear(&c->lines);
-    str_append(&c->lines, line, n);
+    size_t text = n; // without the end of the line, which may be a bare LF, as libcurl has it
+    while (text && (line[text - 1] == '\n' || line[text - 1] == '\r'))
+        text--;
+    str_append(&c->lines, line, text);
+    str_append(&c->lines, "\r\n", 2);
     if (c->lines.failed || c->lines.len > HEAD_MAX)
         return 0;
-    if (n > 2)
+    if (text)
         return n;
     http_head_fini(&c->head);
     if (http_head_parse_response(&c->head, c->lines.data, c->lines.len, &c->unread))

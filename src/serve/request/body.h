@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the bytes of a request's body to its parameters: parsed by the rules of the interface, each
-// field read by its row (fields.h), every other member refused or named as ignored (names.h).
+// field read by its row (fields.h), every other member refused or named as ignored (body.c).
 #ifndef COPPICE_SERVE_REQUEST_BODY_H
 #define COPPICE_SERVE_REQUEST_BODY_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fields that requests may have: one row each, from which bodies are read (params.h) and the
 // OpenAPI document is written (serve/api/openapi.h). Rows are read in their order, so of several
-// spellings of one thing the last counts. What becomes of fields without a row is names.h's to say.
+// spellings of one thing the last counts. What becomes of fields without a row is body.c's to say.
 #ifndef COPPICE_SERVE_REQUEST_FIELDS_H
 #define COPPICE_SERVE_REQUEST_FIELDS_H
 

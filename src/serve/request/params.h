@@ -2,8 +2,8 @@
 // What a request for generated text says, out of its JSON body by the table of fields.h: all
 // sampling fields of the OpenAI interface and the spellings of other servers. null counts as
 // absent, what cannot be honoured is refused with the field's name, and what does nothing is named
-// of (names.h), never dropped silently. Messages and prompts stay in the body
-// (serve/conversation/check.h, serve/api/completions.c).
+// (body.h), never dropped silently. Messages and prompts stay in the body
+// (serve/conversation/, serve/api/completions.c).
 #ifndef COPPICE_SERVE_REQUEST_PARAMS_H
 #define COPPICE_SERVE_REQUEST_PARAMS_H
 
@@ -64,7 +64,7 @@ struct params {
     bool ignore_eos, echo;
     bool logprobs;        // of each token
     int64_t top_logprobs; // likeliest ones besides the chosen one; -1: no log-probabilities
-    struct str ignored;   // names of what did nothing (names.h)
+    struct str ignored;   // names of what did nothing (body.h)
     struct stop_set stops;
     int32_t *stop_ids; // [n_stop_ids] tokens that end the reply, too
     int n_stop_ids;
@@ -75,7 +75,7 @@ struct params {
     char *model;           // NULL where the request names none
     int thinking;          // 1 on, 0 off, -1 not said: for the template
     bool prewarms;         // the prompt is read for the cache, and nothing is answered
-    bool omits_thinking;   // its text goes out within signatures only (serve/reply/messages.h)
+    bool omits_thinking;   // its text goes out within signatures only (serve/api/messages.c)
     char effort[32];       // "": not said
     char format_field[48]; // the field that says what the reply must be; "": none does
     enum structured_form format;

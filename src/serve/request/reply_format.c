@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fields that say what form a reply must have, as several servers name them: see readers.h.
-// They only take the text; serve/completion/reply_rules.h compiles it.
+// They only take the text; serve/completion/constraint.h compiles it.
 #include <stdio.h>
 #include <string.h>
 
