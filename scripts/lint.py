@@ -35,6 +35,7 @@ FAMILIES = {"event2/": "serve/http"}
 # Instructions and headers of one vendor of GPUs stand in these places only (docs/extending.md).
 INSTRUCTIONS = re.compile(r"\b(asm\b|__(?:shfl|ballot|any|all|reduce|match)_\w*sync\b|__cvta_\w+)")
 INSTRUCTIONS_IN = ("src/ops/gpu/matrix/",)
+SOURCE = re.compile(r"(?<![\w./<-])[a-z]\w*(?:/\w+)*\.(?:cuh|cu|c|h)\b(?!\w|\.)")
 LEFTOVERS = re.compile(r"\b(T" r"ODO|F" r"IXME|X" r"XX|H" r"ACK|W" r"IP)\b")
 FORBIDDEN = re.compile(r"(?<![\w.>])(printf|puts|perror|exit|_exit|abort|longjmp|getenv|system)\s*\("
                        r"|\b(stderr|stdout)\b")
@@ -176,9 +177,14 @@ def check_c(path, text, lines):
             finding(path, number, f"a library must not use {match.group().rstrip('(')}")
 
 
-def check_documents(path, lines):
-    """What comments refer to is in the tree: a path from its root or from docs."""
+def check_documents(path, lines, files):
+    """What comments refer to is in the tree: a document by its path from the root or from docs, a source by the end of
+    its path. files: the ends of all paths."""
     for number, line in enumerate(lines, 1):
+        comment = line.partition("//")[2]
+        for name in SOURCE.findall(comment):
+            if name not in files:
+                finding(path, number, f"the file {name} is not in the tree")
         for name in DOCUMENT.findall(line):
             if not any((folder / name).is_file() for folder in (ROOT, ROOT / "docs")):
                 finding(path, number, f"the document {name} is not in the tree")
@@ -235,6 +241,7 @@ def main():
     sources = {}
     paths = tracked()
     check_folders(paths)
+    files = {"/".join(path.parts[-n:]) for path in paths for n in range(1, len(path.relative_to(ROOT).parts) + 1)}
     for path in paths:
         code = path.suffix in FILE_LINES
         if not (code or path.suffix in (".py", ".sh", ".cmake", ".md") or
@@ -250,7 +257,7 @@ def main():
                 finding(path, number, f"'{match.group()}' must not stay")
         if code:
             check_c(path, text, lines)
-            check_documents(path, lines)
+            check_documents(path, lines, files)
         if code and ROOT / "src" in path.parents:
             sources[path] = text
     check_circles(sources)

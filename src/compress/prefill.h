@@ -71,7 +71,7 @@ struct prefill_options {
     int64_t threshold; // tokens of the prompt as the target reads it
     struct compress_options compress;
     const char *gap; // stands wherever something was left out; NULL: nothing
-    bool adapt;      // the ratio of a session follows its answers (adapt.h)
+    bool adapt;      // the ratio of a session follows its answers (struct adapt)
 };
 struct prefill_options prefill_options_default(void); // off, threshold 32,000
 // Puts the ratio of a session in place of ratio, curve and mass.

@@ -161,7 +161,7 @@ struct model_desc {
     // Makes the buffers in m->ws that this architecture needs beside those that all do, for passes
     // of so many rows.
     int (*buffers)(struct model *m, int64_t rows, struct err *e);
-    // Runs all layers on m->ws.h, which holds the embeddings of the rows.
+    // Runs all layers on the field h of m->ws, which holds the embeddings of the rows.
     void (*forward)(struct model *m, const struct pass *p);
     const char *ffn_norm;   // the norm before the feed-forward block; NULL: ffn_norm.weight
     struct ops_needs needs; // of the backend, beside what hyper-parameters and layers tell

@@ -356,8 +356,8 @@ int params_read_lead(struct model_params *p, const struct gguf *g, bool shared_t
     return 0;
 }
 
-// See variants.h. Files of one architecture are written by many programs, and a key that this one
-// does not read would be a result that is wrong without an error.
+// Variants: files of one architecture are written by many programs, and a key that this one does
+// not read would be a result that is wrong without an error.
 
 // Keys, the value with which they change nothing (0 as well, where they are no switches), and the
 // architectures that read them.

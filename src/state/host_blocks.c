@@ -17,7 +17,7 @@
 struct exec;
 struct host_maker;
 
-// One list that the thread takes from and one that it adds to; see maker.h.
+// One list that the thread takes from and one that it adds to; see host_blocks.h.
 
 struct block {
     size_t bytes;

@@ -76,7 +76,7 @@ static inline bool attachment_usable(const struct attachment *a) {
 }
 
 // One conversation's committed tokens and everything cached for them: groups of keys and values, an
-// optional recurrent part, and attachments (attachment.h). A sequence can be cut back, saved,
+// optional recurrent part, and attachments. A sequence can be cut back, saved,
 // restored and forked; a rejected guess never reaches it. Without a recurrent part it can go back
 // to any length, with one to the last multiple of 32. A failed call leaves it as it was.
 //

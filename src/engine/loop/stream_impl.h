@@ -85,7 +85,7 @@ struct stream {
     int64_t mask_last;  // the engine's count of turns at masks when it had its last one
     int mask_slices;    // whole rounds that its present mask has had
     bool mask_waits;    // the next pass is without its masks, which are not made yet
-    int64_t restarted;  // tokens of its text when its state was dropped for want of order (room.c)
+    int64_t restarted;  // tokens of its text when its state was dropped to make room (admission.c)
 };
 
 enum { STREAM_TREES = 512 }; // events kept for a slow reader, or one that comes late

@@ -149,7 +149,7 @@ void cpu_activate(const struct row_kernels *k, enum activation a, float *out, co
 
 // One part of a matrix product, by the kernel that suits its number of rows.
 void cpu_linear_part(const struct row_kernels *k, const struct linear_part *p);
-extern const struct host_rows cpu_host_rows; // (moe/host_rows.c)
+extern const struct host_rows cpu_host_rows; // (moe/ops.c)
 // Scratch for the ops of experts with rows of up to k values.
 int cpu_moe_reserve(struct exec *x, int64_t k, struct err *e);
 void cpu_moe_release(struct exec *x);

@@ -149,7 +149,7 @@ void expert_host_end(struct expert_host *h, const struct expert_host_call *c) {
     }
 }
 
-// See rates.h. The CPU multiplies one row by experts of a size that many models have, more
+// For expert_rates: the CPU multiplies one row by experts of a size that many models have, more
 // of them than its caches hold; values do not matter, so they are zeros.
 
 enum {

@@ -32,7 +32,7 @@ int64_t exec_expert_bytes(const struct exec *x, const struct tensor *t);
 // Bytes of a record of such matrices.
 int64_t exec_expert_record(const struct exec *x, const struct tensor *parts);
 
-// A store with the slots of c, and a room of so many bytes between them (loan.h), 0: none.
+// A store with the slots of c, and a room of so many bytes between them (pool.h), 0: none.
 // Layers are told in their order, before their weights, by their
 // EXPERT_PARTS tensors, of which only shapes and types are read; then come their weights in the
 // same order. Such a weight is destroyed before the store. ERR_UNSUPPORTED: the backend has none;

@@ -37,7 +37,7 @@ static int bind_arguments(struct jinja_context *c, const struct jinja_builtin *b
                           const struct jinja_args *args, struct jinja_call *call) {
     int max = count_parameters(b->parameters);
     if (args->n > max)
-        return jinja_fail(c, ERR_USAGE, "%s() takes at max %d arguments, %d were given", b->name,
+        return jinja_fail(c, ERR_USAGE, "%s() takes at most %d arguments, %d were given", b->name,
                           max, args->n);
     for (int i = 0; i < args->n; i++)
         call->a[i] = args->pos[i];

@@ -310,8 +310,9 @@ static int lex_number(struct lexer *x) {
     } else {
         end = skip_digits(x, x->at);
         if (x->s[x->at] == '0') // nothing but more of them may follow
-            end = x->at + strspn(x->s + x->at, "0");
-        if (end == x->at + 1 && end < x->n && strchr("xXoObB", x->s[end]))
+            for (end = x->at + 1; end < x->n && x->s[end] == '0';)
+                end++;
+        if (end == x->at + 1 && end < x->n && memchr("xXoObB", x->s[end], 6))
             return fail_at_line(x, "an integer in another base than ten is not supported here");
         token.value = jinja_int(0);
         good = jinja_parse_integer(x->s + x->at, end - x->at, &token.value.as.i, &over);

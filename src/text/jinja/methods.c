@@ -69,7 +69,7 @@ static int call_replace(struct jinja_context *c, const struct jinja_call *call,
     if (!rc)
         rc = require_string(c, call, call->a[1], &new);
     if (!rc && call->a[2].kind)
-        rc = jinja_want_int(c, call->a[2], "the count of call_replace()", &max);
+        rc = jinja_want_int(c, call->a[2], "the count of replace()", &max);
     return rc ? rc : jinja_replace(c, call->self.as.s, old, new, max, out);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joins the parts: vocab.c reads the file, special.c cuts out special tokens, norm.c
-// normalises what lies between, split.c (or spm.c) cuts it into pieces, text/tokenizer/bpe/bpe.c
-// encodes each piece.
+// normalises what lies between, split.c (or spm.c) cuts it into pieces, bpe.c encodes each piece.
 #include "text/tokenizer/tokenizer.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 // flight, contributes through its key, delta and decay, taken in position order. Rows of one
 // sequence share S and the ring, so they read them together, as a matrix product; only ancestors in
 // flight are taken row by row. Nothing is read that has faded to zero. Verification writes no
-// state: commit.c does.
+// state: cpu_gdn_commit does.
 #include <math.h>
 
 #include "base/num.h"

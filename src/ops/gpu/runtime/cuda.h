@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of the CUDA backend share: the exec, weights and activations in device form, and
-// the ops that the table in ops_cuda.c lists. Every op only queues work on one stream; a failed
+// the ops that the table in table.c lists. Every op only queues work on one stream; a failed
 // launch or copy is kept in `fault` and reported at the next point that waits (exec_status).
 //
 // One numeric form for all linear layers (rule E1): weights become fp16 operands, times a power of

@@ -19,7 +19,7 @@ void cuda_park_fault(struct exec *x);
 
 enum { ACT_ALIGN = 64 }; // values; rows of an act are padded with zeros to it
 
-// Activations (acts.c, act.cu).
+// Activations (memory.c, act.cu).
 int cuda_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e);
 void cuda_act_destroy(struct exec *x, struct act *a);
 int64_t cuda_act_bytes(const struct exec *x, int64_t n, int64_t k);
