@@ -11,9 +11,11 @@ it by 0.5 % or a line. The same seed and tokenizer give the same bytes on every 
 Needles, has the options, the columns and the fields of the JSON.
 """
 import argparse
+import glob
 import http.client
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -397,6 +399,12 @@ def as_json(groups, ways):
                                  for key, runs in groups], "runs": every}))
 
 
+def parts_of(model):
+    """The files of a model: all parts of one that was written in parts."""
+    cut = re.fullmatch(r"(.*)-[0-9]{5}(-of-[0-9]{5}[.]gguf)", model or "")
+    return glob.glob(glob.escape(cut[1]) + "-?????" + cut[2]) if cut else [model]
+
+
 def arguments():
     p = argparse.ArgumentParser(prog="niah", description="Needles in a haystack, asked of `coppice serve`.")
 
@@ -449,9 +457,10 @@ def arguments():
         p.error("the ways scorer and anchors need --prefill-drafter FILE, and it needs one of them")
     o.random = Random(mixed(o.seed, 0x64696365))
     o.text = b""
-    if o.filler_file:
-        if o.out and os.path.isfile(o.out) and os.path.samefile(o.out, o.filler_file):
+    for read in parts_of(o.m) + parts_of(o.prefill_drafter) + [o.filler_file]:
+        if o.out and read and os.path.isfile(o.out) and os.path.isfile(read) and os.path.samefile(o.out, read):
             p.error(f"{o.out} is read and cannot be written over; give another name")
+    if o.filler_file:
         with open(o.filler_file, "rb") as file:
             o.text = file.read()
         if not o.text.decode().strip():

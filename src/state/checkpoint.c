@@ -191,7 +191,7 @@ int sequence_restore(struct sequence *s, const struct checkpoint *c, struct err 
 
 // The sections of a stored checkpoint: HEAD says what it is of, SPRS by which rule prompts were
 // read if there was one, TOKN has the tokens, KVGR one group each, RECU the recurrent save, ATTD
-// one attachment each, DONE ends it. Staging runs the same writer and copies where it would read.
+// one attachment each, DONE ends it.
 
 static const char magic[8] = {'c', 'o', 'p', 'p', 'c', 'k', 'p', 't'};
 enum { VERSION = 1, TOKENS = 4096 }; // of the form; moved at once

@@ -267,7 +267,7 @@ def every_member():
                 else:
                     silent.append(f"{field}{where}: {answer.status}, {header or 'no header'}, {text[:150] if answer.status != 200 else ''}")
         check(f"{path}: every member of {root.__name__} is read, refused or named (a new one belongs into a table of "
-              "src/serve/request/names.c, or with what it does into tests/server/sdk_fields.txt)", not silent, silent[:40])
+              "src/serve/request/body.c, or with what it does into tests/server/sdk_fields.txt)", not silent, silent[:40])
     check("every member: as many as ever", told["read"] > 500 and told["refused"] > 200 and told["named"] > 800, told)
 
 

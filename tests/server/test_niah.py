@@ -60,6 +60,13 @@ def refused():
                            ("--prefill-drafter", ["--ways", "scorer"]), ("written over", ["--filler-file", __file__])]:
         done = niah("--out", __file__ if "over" in words else "/dev/null", *options)
         check(f"refused: {words}", done.returncode and words in done.stderr, done.stderr)
+    with tempfile.TemporaryDirectory() as folder:  # parts of a model, of which the second is named as the output
+        parts = [os.path.join(folder, f"model-0000{k}-of-00002.gguf") for k in (1, 2)]
+        for part_of in parts:
+            os.symlink(TARGET, part_of)
+        for out in (TARGET, parts[1]):
+            done = niah("--out", out, model=parts[0])
+            check(f"refused: over {os.path.basename(out)}", done.returncode and "written over" in done.stderr, done.stderr)
 
 
 for function in [same_bytes, measured, refused]:

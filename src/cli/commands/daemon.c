@@ -315,7 +315,7 @@ static void do_unpark(struct daemon *d, const struct words *w) {
 }
 
 // compress IDS.BIN KEEP [SCORER.GGUF] [ARCH] [nopark]: nothing has to be parked for it, since the
-// weights that have to make room do so by themselves (plan_scorer).
+// weights that have to make room do so by themselves (plan_daemon_scorer).
 static void do_compress(struct daemon *d, const struct words *w) {
     const char *path = w->n > 3 && strcmp(w->at[3], "nopark") != 0
                            ? w->at[3]

@@ -11,11 +11,16 @@
 static const struct convert_rule ffn_norm = {
     "post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_NONE, 0};
 
+// Among rope_parameters, or beside them.
+static const struct json *glm_rope(const struct convert_job *j, const char *key) {
+    const struct json *v = json_get(hf_get(&j->config, "rope_parameters"), key);
+    return v ? v : hf_get(&j->config, key);
+}
+
 static int put_glm_rope(struct convert_job *j, struct err *e) {
-    const struct convert_rope r = {{hf_get(&j->config, "rope_parameters"), j->config.text}};
-    double base = json_num(convert_rope_get(&r, "rope_theta"), 10000);
-    double part = json_num(convert_rope_get(&r, "partial_rotary_factor"), 0.5);
-    const char *type = json_str(convert_rope_get(&r, "rope_type"), NULL);
+    double base = json_num(glm_rope(j, "rope_theta"), 10000);
+    double part = json_num(glm_rope(j, "partial_rotary_factor"), 0.5);
+    const char *type = json_str(glm_rope(j, "rope_type"), NULL);
     int64_t turned = part > 0 && part <= 1 ? lround((double)j->dim[DIM_HD] * part) : 0;
     if (hf_get(&j->config, "rope_scaling.rope_type") || hf_get(&j->config, "rope_scaling.type") ||
         (type && strcmp(type, "default")))

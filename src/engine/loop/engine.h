@@ -63,7 +63,7 @@ int engine_lend(struct engine *g, struct err *e);
 int engine_lend_end(struct engine *g, struct err *e);
 
 // Hands a request over. ERR_LIMIT: the queue is full, or it can never fit the memory; ERR_STATE:
-// not ready, or draining; else as request_check. After an error there is no stream.
+// not ready, or ending; else as request_check. After an error there is no stream.
 int engine_submit(struct engine *g, const struct stream_options *o, struct stream **out,
                   struct err *e);
 // n choices, 1 to ENGINE_CHOICES, of one prompt: o[n] must agree in it, and differ at least in

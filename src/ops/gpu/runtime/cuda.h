@@ -71,7 +71,7 @@ struct gpu {
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed
-    struct slabs memory;     // empty slabs are kept until memory is short or gpu_trim
+    struct slabs memory;     // empty slabs are kept until memory is short or exec_trim
     struct gpu_stage stage;
     gpu_event marks[EXEC_MARKS]; // NULL until used
     struct gpu_loader loader;
@@ -146,7 +146,7 @@ void gpu_release(struct gpu *g, void *p);
 void gpu_memory_init(struct gpu *g); // g->memory, whose limit and separate are set
 void gpu_memory_fini(struct gpu *g); // gives everything back to the device
 
-// Opens the GPU's carve on a piece of device memory. End: gives the acts that were made in between
+// Opens g->suballoc on a piece of device memory. End: gives the acts that were made in between
 // their f32 rows, out of that piece or, with own, those that all acts share; false: it was too
 // small.
 void gpu_suballoc_open(struct gpu *g, unsigned char *at, int64_t bytes);
