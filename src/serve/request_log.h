@@ -19,8 +19,7 @@ struct request_record {
     int status;        // of HTTP
     const char *end;   // "stop", "length", "cancelled", "error"; NULL: no text was asked for
     const char *error; // sentence; NULL: none
-    const char
-        *cache; // why its prompt had to be run (serve/completion/record.c); NULL: nothing to say
+    const char *cache; // why its prompt had to be run (record.c); NULL: nothing to say
     struct answer_totals totals;
     double total_ms;
     const char *prompt; // rendered text; NULL: not wanted
