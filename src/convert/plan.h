@@ -149,6 +149,10 @@ const struct tensor *convert_find_bytes(const struct convert_job *j, const char 
 int convert_missing(const struct convert_job *j, const char *hf, int layer, struct err *e);
 // Whether t has those dimensions, apart from ones of size 1.
 int convert_check_shape(const struct tensor *t, const int64_t *ne, int n_dims, struct err *e);
+// The tensor of that name as parts[i]: slice i of the item's last dimension, of the type of
+// parts[0]. As convert_missing and convert_check_shape; ERR_UNSUPPORTED: another type.
+int convert_find_part(struct convert_job *j, const char *hf, int layer, const struct tensor **parts,
+                      int i, const struct convert_item *item, struct err *e);
 // Adds an item that lacks a type; its sources count as used.
 int convert_add(struct convert_job *j, struct convert_item *item, struct err *e);
 // The matrices of all experts of a layer, from a fused source or from one a part.

@@ -149,6 +149,21 @@ int convert_missing(const struct convert_job *j, const char *hf, int layer, stru
                    j->dir, where, hf);
 }
 
+int convert_find_part(struct convert_job *j, const char *hf, int layer, const struct tensor **parts,
+                      int i, const struct convert_item *item, struct err *e) {
+    int rc = convert_find(j, hf, layer, &parts[i], e);
+    if (!rc && !parts[i])
+        rc = convert_missing(j, hf, layer, e);
+    if (!rc)
+        rc = convert_check_shape(parts[i], item->ne, item->n_dims - 1, e);
+    if (!rc && parts[i]->type != parts[0]->type)
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "tensor '%s' has another type than '%s', beside which it is written: use the "
+                     "original checkpoint",
+                     parts[i]->name, parts[0]->name);
+    return rc;
+}
+
 int convert_add(struct convert_job *j, struct convert_item *item, struct err *e) {
     const struct convert_matrix matrix = {
         .name = item->name, .row = item->ne[0], .slices = item->n_dims > 2 ? item->ne[2] : 1};

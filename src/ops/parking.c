@@ -50,11 +50,6 @@ int exec_park_seal(struct exec *x, int64_t bytes, struct err *e) {
     return rc ? rc : parked_keep(&p->k, ARENA_WEIGHTS, bytes, e);
 }
 
-int64_t exec_park_bytes(const struct exec *x) {
-    const struct parking *p = parking_of(x);
-    return p ? parked_kept(&p->k) : 0;
-}
-
 void exec_park(struct exec *x) {
     struct parking *p = parking_of(x);
     if (p)

@@ -19,7 +19,6 @@ bool exec_parks(const struct exec *x); // whether exec_park_open was called
 // After they are loaded: keeps copies in host memory of as many weights as take `bytes`, which must
 // not change any more. ERR_MEMORY: weights take less, or the host has no such memory.
 int exec_park_seal(struct exec *x, int64_t bytes, struct err *e);
-int64_t exec_park_bytes(const struct exec *x); // that exec_park gives back; 0: none
 
 // Gives that memory back to the device; until exec_unpark no op may be called that reads weights.
 void exec_park(struct exec *x);

@@ -111,16 +111,7 @@ static int take_tap_norms(struct convert_job *j, int64_t taps, struct err *e) {
     for (int i = 0; i < taps; i++) {
         char hf[64];
         snprintf(hf, sizeof hf, "aux_hidden_norms.%d.weight", i);
-        int rc = convert_find(j, hf, -1, &parts[i], e);
-        if (!rc && !parts[i])
-            rc = convert_missing(j, hf, -1, e);
-        if (!rc)
-            rc = convert_check_shape(parts[i], item.ne, 1, e);
-        if (!rc && parts[i]->type != parts[0]->type)
-            rc = err_set(e, ERR_UNSUPPORTED,
-                         "tensor '%s' has another type than that of the first tap: use the "
-                         "original checkpoint",
-                         parts[i]->name);
+        int rc = convert_find_part(j, hf, -1, parts, i, &item, e);
         if (rc)
             return rc;
     }

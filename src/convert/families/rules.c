@@ -326,16 +326,7 @@ static int take_expert_parts(struct convert_job *j, const struct matrix *m, int 
     for (int i = 0; i < item.n_parts; i++) {
         char hf[64];
         snprintf(hf, sizeof hf, "mlp.experts.%d.%s.weight", i, m->hf);
-        int rc = convert_find(j, hf, layer, &parts[i], e);
-        if (!rc && !parts[i])
-            rc = convert_missing(j, hf, layer, e);
-        if (!rc)
-            rc = convert_check_shape(parts[i], item.ne, 2, e);
-        if (!rc && parts[i]->type != parts[0]->type)
-            rc = err_set(e, ERR_UNSUPPORTED,
-                         "tensor '%s' has another type than that of the first expert: use the "
-                         "original checkpoint",
-                         parts[i]->name);
+        int rc = convert_find_part(j, hf, layer, parts, i, &item, e);
         if (rc)
             return rc;
     }
