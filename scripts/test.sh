@@ -31,6 +31,7 @@ esac
 passed=0
 failed=0
 logs=build/logs
+limit=(timeout -k 10 1200) # for a check that hangs; see also the test presets
 jobs=$(nproc)
 skips=$logs/skipped
 mkdir -p "$logs"
@@ -210,13 +211,13 @@ step lint python3 scripts/lint.py
 suite release
 clang=$(find_tool clang)
 build_ahead >"$logs/build-ahead.log" 2>&1 &
-step command-line scripts/test_cli.sh build/release/coppice
-step packaging scripts/test_packaging.sh build/release/coppice
-step documents python3 scripts/check_docs.py build/release/coppice
-step projection python3 scripts/test_projection.py
+step command-line "${limit[@]}" scripts/test_cli.sh build/release/coppice
+step packaging "${limit[@]}" scripts/test_packaging.sh build/release/coppice
+step documents "${limit[@]}" python3 scripts/check_docs.py build/release/coppice
+step projection "${limit[@]}" python3 scripts/test_projection.py
 counted gpu-record checks scripts/test_gpu_record.sh
-step reproduce scripts/test_reproduce.sh build/release/coppice
-step demo scripts/demo.sh
+step reproduce "${limit[@]}" scripts/test_reproduce.sh build/release/coppice
+step demo "${limit[@]}" scripts/demo.sh
 # Schemas as grammars against the standard's test suite and another reader.
 counted grammar comparisons scripts/test_grammar.sh
 counted server checks scripts/test_server.sh build/release/coppice

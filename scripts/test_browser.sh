@@ -23,5 +23,5 @@ if ! command -v chromium >/dev/null 2>&1 && ! command -v google-chrome >/dev/nul
     echo "skipped  browser: no chromium; the page was only built"
     exit 77
 fi
-COPPICE_PROGRAM=$program exec timeout 1800 node --test --test-concurrency=2 --test-reporter=spec \
+COPPICE_PROGRAM=$program exec timeout 1200 node --test --test-concurrency=2 --test-reporter=spec \
     tests/browser/test_*.mjs

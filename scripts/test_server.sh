@@ -23,7 +23,7 @@ mkdir -p "$logs"
 run() {
     local name=$1 start=$SECONDS log=$logs/server-$1.log counts good bad rc
     shift
-    timeout 3600 "$@" >"$log" 2>&1
+    timeout 1200 "$@" >"$log" 2>&1
     rc=$?
     counts=$(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
     read -r good bad <<<"${counts:-0 1}"
