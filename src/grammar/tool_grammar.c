@@ -149,15 +149,12 @@ static int schema_of(const struct json *property, const struct json *whole, cons
     jw_begin(&w, '{');
     if (type)
         jw_key_str(&w, "type", type);
-    jw_key(&w, "allOf");
-    jw_begin(&w, '[');
+    jw_key_begin(&w, "allOf", '[');
     jw_value(&w, property);
     jw_end(&w, ']');
     for (int i = 0; i < 2; i++)
-        if (json_get(whole, definitions[i])) {
-            jw_key(&w, definitions[i]);
-            jw_value(&w, json_get(whole, definitions[i]));
-        }
+        if (json_get(whole, definitions[i]))
+            jw_key_value(&w, definitions[i], json_get(whole, definitions[i]));
     jw_end(&w, '}');
     const struct json_rules rules = {.depth = 256, .big_integers = true};
     int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory for the schema of a parameter")

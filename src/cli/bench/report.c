@@ -68,13 +68,11 @@ void bench_accept_text(const struct bench_accept *a, struct str *out) {
 }
 
 void bench_accept_json(const struct bench_accept *a, struct json_writer *w) {
-    jw_key(w, "accepted_by_depth");
-    jw_begin(w, '[');
+    jw_key_begin(w, "accepted_by_depth", '[');
     for (int d = 0; d < TREE_MAX_DEPTH && a->reached[d]; d++)
         jw_num(w, depth_share(a, d));
     jw_end(w, ']');
-    jw_key(w, "accept_length_by_context");
-    jw_begin(w, '[');
+    jw_key_begin(w, "accept_length_by_context", '[');
     for (int i = 0; i < ACCEPT_SPANS; i++) {
         if (!a->span_steps[i])
             continue;
@@ -327,9 +325,8 @@ static void put_sums(struct json_writer *w, const struct bench_sums *t,
     };
     char hash[17];
     jw_begin(w, '{');
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         jw_key_num(w, numbers[i].name, numbers[i].value);
-    }
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)t->hash);
     jw_key_str(w, "logit_hash", hash);
     bench_accept_json(&t->accept, w);
@@ -354,8 +351,7 @@ static void json_chosen(struct json_writer *w, const struct bench *b) {
         if (!b->modes.mode[i].choose)
             continue;
         double share = of_best(b, b->prompts.n_groups, i, &best);
-        jw_key(w, b->modes.mode[i].name);
-        jw_begin(w, '{');
+        jw_key_begin(w, b->modes.mode[i].name, '{');
         jw_key_str(w, "best_fixed", b->modes.mode[best].name);
         jw_key_num(w, "share", share);
         jw_end(w, '}');
@@ -379,8 +375,7 @@ int bench_print_json(struct bench *b, struct err *e) {
         jw_num(&w, b->modes.oracle.accept_length);
     else
         jw_null(&w);
-    jw_key(&w, "oracle_errors");
-    jw_begin(&w, '[');
+    jw_key_begin(&w, "oracle_errors", '[');
     for (int i = 0; i < b->modes.oracle.n_rates; i++)
         jw_num(&w, b->modes.oracle.rate[i]);
     jw_end(&w, ']');
@@ -390,21 +385,18 @@ int bench_print_json(struct bench *b, struct err *e) {
     struct exec_memory m;
     exec_memory_of(model_exec(session_model(b->s)), &m);
     jw_key_int(&w, "device_peak_bytes", m.peak);
-    jw_key(&w, "prefill_ms");
-    jw_begin(&w, '[');
+    jw_key_begin(&w, "prefill_ms", '[');
     for (size_t i = 0; i < b->prompts.n; i++)
         jw_num(&w, b->prompts.prompts[i].prefill_ms);
     jw_end(&w, ']');
-    jw_key(&w, "prefill_tokens");
-    jw_begin(&w, '[');
+    jw_key_begin(&w, "prefill_tokens", '[');
     for (size_t i = 0; i < b->prompts.n; i++)
         jw_int(&w, b->prompts.prompts[i].prefilled);
     jw_end(&w, ']');
     jw_key_bool(&w, "equal", b->different == 0);
     jw_key(&w, "overall");
     json_group(&w, b, b->prompts.n_groups);
-    jw_key(&w, "groups");
-    jw_begin(&w, '{');
+    jw_key_begin(&w, "groups", '{');
     for (int g = 0; g < b->prompts.n_groups; g++) {
         jw_key(&w, b->prompts.groups[g]);
         json_group(&w, b, g);

@@ -191,8 +191,7 @@ static int profile_scorer(struct score_bench *b, int64_t n, struct err *e) {
         return rc ? rc : err_set(e, ERR_MEMORY, "no memory for %d ops", rows);
     memcpy(sorted, found, (size_t)rows * sizeof *sorted);
     qsort(sorted, (size_t)rows, sizeof *sorted, by_ms);
-    jw_key(&b->json, "ops");
-    jw_begin(&b->json, '[');
+    jw_key_begin(&b->json, "ops", '[');
     for (int i = 0; i < rows; i++) {
         str_printf(&b->text, "    %-44s %7lld calls %10.2f ms\n", sorted[i].op,
                    (long long)sorted[i].calls, sorted[i].ms);
@@ -215,8 +214,7 @@ static int score_length(struct score_bench *b, int64_t n, struct err *e) {
     int rc = score_plan_of(&plan, b->x, b->g, &b->options, n, e);
     jw_begin(&b->json, '{');
     jw_key_int(&b->json, "tokens", n);
-    jw_key(&b->json, "score_ms");
-    jw_begin(&b->json, '[');
+    jw_key_begin(&b->json, "score_ms", '[');
     for (int i = 0; i <= REPEATS && !rc && !cli_interrupted(); i++) {
         bench_random_ids(b->ids, n, (uint64_t)options_int(&b->a->opt, OPT_SEED), b->vocab);
         rc = b->s ? first_token(b, n, &scored, &first, &kept, e) : score_once(b, n, &scored, e);
@@ -249,11 +247,9 @@ static void put_arenas(struct json_writer *w, const struct exec_memory *m) {
                                                    [ARENA_STATES] = "states",
                                                    [ARENA_PAGES] = "pages",
                                                    [ARENA_SLOTS] = "slots"};
-    jw_key(w, "arenas");
-    jw_begin(w, '{');
+    jw_key_begin(w, "arenas", '{');
     for (int i = 0; i < EXEC_ARENAS; i++) {
-        jw_key(w, names[i]);
-        jw_begin(w, '{');
+        jw_key_begin(w, names[i], '{');
         jw_key_int(w, "held_bytes", m->arena[i].held);
         jw_key_int(w, "used_bytes", m->arena[i].used);
         jw_end(w, '}');
@@ -274,8 +270,7 @@ static int score_lengths(struct score_bench *b, struct err *e) {
                  : err_set(e, ERR_MEMORY, "no memory for %lld tokens", (long long)longest);
     jw_begin(&b->json, '{');
     jw_key_str(&b->json, "device", exec_label(b->x));
-    jw_key(&b->json, "lengths");
-    jw_begin(&b->json, '[');
+    jw_key_begin(&b->json, "lengths", '[');
     for (size_t i = 0; i < lengths && !rc && !cli_interrupted(); i++)
         rc = score_length(b, list[i], e);
     jw_end(&b->json, ']');

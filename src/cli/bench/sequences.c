@@ -116,9 +116,8 @@ static void put_batch_json(struct json_writer *w, const char *mode, int n,
                    {"different", different}};
     jw_begin(w, '{');
     jw_key_str(w, "speculate", mode);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         jw_key_num(w, numbers[i].name, numbers[i].value);
-    }
     jw_end(w, '}');
 }
 

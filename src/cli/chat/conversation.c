@@ -97,8 +97,7 @@ static int check_utf8(const struct str *text, struct err *e) {
 }
 
 static void put_text_member(struct json_writer *w, const char *key, const struct str *text) {
-    jw_key(w, key);
-    jw_str(w, text->data ? text->data : "", text->len);
+    jw_key_text(w, key, text->data ? text->data : "", text->len);
 }
 
 // Appends the JSON that w holds, and frees it; there is room for its end.

@@ -62,8 +62,7 @@ static int compress_input(struct job *j, const struct cli_args *a, struct compre
 }
 
 static void put_kept_spans(const struct job *j, struct json_writer *w) {
-    jw_key(w, "spans");
-    jw_begin(w, '[');
+    jw_key_begin(w, "spans", '[');
     for (int64_t i = 0; i < j->result.n_spans; i++) {
         const struct compress_span *s = &j->result.spans[i];
         jw_begin(w, '{');
@@ -86,9 +85,8 @@ static void put_statistics(const struct compress_result *r, struct json_writer *
         {"encode_ms", r->ms_encode}, {"score_ms", r->ms_score}, {"select_ms", r->ms_select}};
     jw_key_int(w, "from", r->from);
     jw_key_int(w, "to", r->to);
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         jw_key_num(w, times[i].name, times[i].ms);
-    }
     jw_key(w, "reason");
     if (r->reason)
         jw_cstr(w, r->reason);
@@ -105,8 +103,7 @@ static int print_compressed_json(const struct job *j, struct err *e) {
     } else {
         struct str s = {0};
         compress_kept(&j->result, &j->v, 0, 0, j->gap, &s);
-        jw_key(&w, "text");
-        jw_str(&w, s.data ? s.data : "", s.len);
+        jw_key_text(&w, "text", s.data ? s.data : "", s.len);
         w.out.failed |= s.failed;
         str_fini(&s);
     }

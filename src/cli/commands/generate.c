@@ -145,8 +145,7 @@ static void write_logprob(struct json_writer *w, int32_t id, float logp) {
 // Those of tokens ids[n], the first of which are `none` without any.
 static void write_logprobs(struct json_writer *w, const char *key, const struct logprobs *l,
                            const int32_t *ids, int64_t n, int none) {
-    jw_key(w, key);
-    jw_begin(w, '[');
+    jw_key_begin(w, key, '[');
     for (int64_t i = 0; i < n; i++) {
         if (i < none) {
             jw_null(w);
@@ -154,8 +153,7 @@ static void write_logprobs(struct json_writer *w, const char *key, const struct 
         }
         struct token_logprobs p = logprobs_at(l, i - none);
         write_logprob(w, ids[i], p.chosen);
-        jw_key(w, "top");
-        jw_begin(w, '[');
+        jw_key_begin(w, "top", '[');
         for (int j = 0; j < p.n && p.ids[j] >= 0; j++) {
             write_logprob(w, p.ids[j], p.logp[j]);
             jw_end(w, '}');
@@ -178,8 +176,7 @@ static int print_reply_json(const struct session *s, const struct request *r, co
     decode_json_memory(&w, s);
     decode_json_ids(&w, "prompt_ids", r->prompt, r->n_prompt);
     decode_json_ids(&w, "ids", y->ids, y->n);
-    jw_key(&w, "text");
-    jw_str(&w, text.data ? text.data : "", text.len);
+    jw_key_text(&w, "text", text.data ? text.data : "", text.len);
     jw_key_str(&w, "speculate", speculate_name(r->how));
     jw_key(&w, "ms");
     decode_json_ms(&w, session_load_ms(s), &y->ms, y->total_ms);

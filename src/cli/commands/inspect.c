@@ -332,8 +332,7 @@ static void write_tensor(struct json_writer *w, const struct tensor *t) {
     jw_begin(w, '{');
     jw_key_str(w, "name", t->name);
     jw_key_str(w, "type", quant_format(t->type)->name);
-    jw_key(w, "shape");
-    jw_begin(w, '[');
+    jw_key_begin(w, "shape", '[');
     for (int i = 0; i < t->n_dims; i++)
         jw_int(w, t->ne[i]);
     jw_end(w, ']');
@@ -342,14 +341,12 @@ static void write_tensor(struct json_writer *w, const struct tensor *t) {
 }
 
 static void write_types(struct json_writer *w, const struct inspected *f) {
-    jw_key(w, "types");
-    jw_begin(w, '{');
+    jw_key_begin(w, "types", '{');
     for (int i = 0; quant_format_at(i); i++) {
         struct share s = share_of(f, quant_format_at(i)->type);
         if (!s.tensors)
             continue;
-        jw_key(w, quant_format_at(i)->name);
-        jw_begin(w, '{');
+        jw_key_begin(w, quant_format_at(i)->name, '{');
         jw_key_int(w, "tensors", s.tensors);
         jw_key_int(w, "bytes", s.bytes);
         jw_end(w, '}');
@@ -365,8 +362,7 @@ static void write_head(struct json_writer *w, const struct inspected *f, const c
     jw_key_int(w, "version", gguf_version(f->gguf));
     jw_key_int(w, "parts", gguf_parts(f->gguf));
     jw_key_int(w, "bytes", (int64_t)gguf_bytes(f->gguf));
-    jw_key(w, "metadata");
-    jw_begin(w, '{');
+    jw_key_begin(w, "metadata", '{');
     for (size_t i = 0; i < gguf_kv_count(f->gguf); i++)
         write_entry(w, gguf_kv_at(f->gguf, i));
     jw_end(w, '}');
@@ -376,19 +372,16 @@ static int print_file_json(const struct inspected *f, const char *path, struct e
     struct json_writer w = {0};
     jw_begin(&w, '{');
     write_head(&w, f, path);
-    jw_key(&w, "tensors");
-    jw_begin(&w, '[');
+    jw_key_begin(&w, "tensors", '[');
     for (size_t i = 0; i < count_of(f); i++)
         write_tensor(&w, tensor_at(f, i));
     jw_end(&w, ']');
     write_types(&w, f);
-    jw_key(&w, "memory");
-    jw_begin(&w, '{');
+    jw_key_begin(&w, "memory", '{');
     jw_key_int(&w, "weights", weight_bytes(f));
     jw_key_int(&w, "weights_gpu", device_bytes(f));
-    for (size_t i = 0; i < plan_count && f->has_plan; i++) {
+    for (size_t i = 0; i < plan_count && f->has_plan; i++)
         jw_key_int(&w, plan_rows[i].key, plan_value(f, i));
-    }
     jw_end(&w, '}');
     jw_end(&w, '}');
     return cli_print_json(&w, e);

@@ -81,8 +81,7 @@ static void find_top_logits(struct printer *r) {
 static void put_top_json(struct printer *r, int64_t pos) {
     jw_begin(&r->w, '{');
     jw_key_int(&r->w, "position", pos);
-    jw_key(&r->w, "top");
-    jw_begin(&r->w, '[');
+    jw_key_begin(&r->w, "top", '[');
     for (int i = 0; i < r->k; i++) {
         jw_begin(&r->w, '{');
         jw_key_int(&r->w, "id", r->top[i].id);
@@ -194,8 +193,7 @@ static int print_logits(const struct cli_args *a, struct session *s, struct err 
     if (r.json) {
         jw_begin(&r.w, '{');
         decode_json_ids(&r.w, "ids", prompt.ids, (int64_t)prompt.count);
-        jw_key(&r.w, "rows");
-        jw_begin(&r.w, '[');
+        jw_key_begin(&r.w, "rows", '[');
     }
     if (!rc)
         rc = run_logits_prompt(&r, &prompt, e);

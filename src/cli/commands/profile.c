@@ -162,8 +162,7 @@ static int profile_mode(struct profile *p, int mode, struct reply *plain, struct
     if (!rc) {
         jw_begin(&p->json, '{');
         jw_key_str(&p->json, "mode", c.name);
-        jw_key(&p->json, "ops");
-        jw_begin(&p->json, '[');
+        jw_key_begin(&p->json, "ops", '[');
         str_printf(&p->text,
                    "\n%s: %lld steps behind %lld tokens, %.1f rows and %.2f tokens a step\n"
                    "%-8s %-44s %7s %10s %10s %10s %7s\n",
@@ -201,8 +200,7 @@ static int run_profile(struct profile *p, struct err *e) {
                exec_ops(x)->name, exec_threads(x), p->copy_rate * 1e-6);
     jw_begin(&p->json, '{');
     jw_key_num(&p->json, "copy_bytes_per_second", p->copy_rate * 1000);
-    jw_key(&p->json, "profiles");
-    jw_begin(&p->json, '[');
+    jw_key_begin(&p->json, "profiles", '[');
     for (int w = 0; w < p->modes.n && !rc && !cli_interrupted(); w++)
         rc = profile_mode(p, w, &plain, e);
     jw_end(&p->json, ']');

@@ -19,15 +19,13 @@ static int open_template(const struct cli_args *a, struct tokenizer **t, struct 
 
 static void put_origins(struct json_writer *w, const struct chat_text *x) {
     size_t begin = 0;
-    jw_key(w, "spans");
-    jw_begin(w, '[');
+    jw_key_begin(w, "spans", '[');
     for (size_t i = 0; i < x->n_spans; begin = x->spans[i++].end) {
         jw_begin(w, '{');
         jw_key_str(w, "origin", x->spans[i].trusted ? "template" : "input");
         jw_key_int(w, "begin", (int64_t)begin);
         jw_key_int(w, "end", (int64_t)x->spans[i].end);
-        jw_key(w, "text");
-        jw_str(w, x->text.data + begin, x->spans[i].end - begin);
+        jw_key_text(w, "text", x->text.data + begin, x->spans[i].end - begin);
         jw_end(w, '}');
     }
     jw_end(w, ']');
@@ -42,12 +40,10 @@ static int print_rendered_json(const struct chat_text *x, const struct tokenizer
     if (rc)
         return rc;
     jw_begin(&w, '{');
-    jw_key(&w, "text");
-    jw_str(&w, x->text.data ? x->text.data : "", x->text.len);
+    jw_key_text(&w, "text", x->text.data ? x->text.data : "", x->text.len);
     put_origins(&w, x);
     if (t) {
-        jw_key(&w, "ids");
-        jw_begin(&w, '[');
+        jw_key_begin(&w, "ids", '[');
         for (size_t i = 0; i < ids.count; i++)
             jw_int(&w, ids.ids[i]);
         jw_end(&w, ']');

@@ -28,8 +28,7 @@ static int print_ids(const struct token_list *l, bool json, struct err *e) {
     if (json) {
         struct json_writer w = {0};
         jw_begin(&w, '{');
-        jw_key(&w, "ids");
-        jw_begin(&w, '[');
+        jw_key_begin(&w, "ids", '[');
         for (size_t i = 0; i < l->count; i++)
             jw_int(&w, l->ids[i]);
         jw_end(&w, ']');
@@ -67,8 +66,7 @@ static int print_text(struct str *text, bool json, struct err *e) {
     if (json && !text->failed) {
         struct json_writer w = {0};
         jw_begin(&w, '{');
-        jw_key(&w, "text");
-        jw_str(&w, text->data ? text->data : "", text->len);
+        jw_key_text(&w, "text", text->data ? text->data : "", text->len);
         jw_end(&w, '}');
         return cli_print_json(&w, e);
     }

@@ -511,9 +511,8 @@ void decode_json_ms(struct json_writer *w, double load, const struct step_times 
                   {"verify", ms->verify}, {"sample", ms->sample}, {"commit", ms->commit},
                   {"total", total}};
     jw_begin(w, '{');
-    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
         jw_key_num(w, phases[i].name, (double)(int64_t)(phases[i].ms * 1000 + 0.5) / 1000);
-    }
     jw_end(w, '}');
 }
 
@@ -535,8 +534,7 @@ static void put_json_experts(struct json_writer *w, const struct session *s) {
                  {"slots_lent", u.lent.slots},
                  {"loans", (int64_t)u.lent.loans},
                  {"slots_given", (int64_t)u.lent.given}};
-    jw_key(w, "experts");
-    jw_begin(w, '{');
+    jw_key_begin(w, "experts", '{');
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         jw_key_int(w, parts[i].name, parts[i].value);
     jw_end(w, '}');
@@ -574,11 +572,9 @@ void decode_json_memory(struct json_writer *w, const struct session *s) {
                  {"peak", m.peak},
                  {"free", m.free},
                  {"total", m.total}};
-    jw_key(w, "memory");
-    jw_begin(w, '{');
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    jw_key_begin(w, "memory", '{');
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         jw_key_int(w, parts[i].name, parts[i].bytes);
-    }
     jw_end(w, '}');
     put_json_experts(w, s);
 }
@@ -594,8 +590,7 @@ void decode_show_peak(const struct cli_args *a, const struct session *s) {
 }
 
 void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids, int64_t n) {
-    jw_key(w, key);
-    jw_begin(w, '[');
+    jw_key_begin(w, key, '[');
     for (int64_t i = 0; i < n; i++)
         jw_int(w, ids[i]);
     jw_end(w, ']');

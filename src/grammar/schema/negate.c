@@ -27,14 +27,12 @@ void schema_open_type(struct json_writer *w, const char *type) {
 
 void schema_put_not(struct json_writer *w, const struct json *v) {
     jw_begin(w, '{');
-    jw_key(w, "not");
-    jw_value(w, v);
+    jw_key_value(w, "not", v);
     jw_end(w, '}');
 }
 
 void schema_put_list(struct json_writer *w, const char *key, const char *name, size_t n) {
-    jw_key(w, key);
-    jw_begin(w, '[');
+    jw_key_begin(w, key, '[');
     jw_str(w, name, n);
     jw_end(w, ']');
 }
@@ -43,8 +41,7 @@ void schema_put_list(struct json_writer *w, const char *key, const char *name, s
 void schema_put_property(struct json_writer *w, const char *name, size_t n,
                          const struct json *never) {
     char *key = strndup(name, n);
-    jw_key(w, "properties");
-    jw_begin(w, '{');
+    jw_key_begin(w, "properties", '{');
     w->out.failed |= !key;
     jw_key(w, key ? key : "");
     free(key);
@@ -55,16 +52,24 @@ void schema_put_property(struct json_writer *w, const char *name, size_t n,
     jw_end(w, '}');
 }
 
-static void put_number(struct json_writer *w, const char *type, const char *key, double v) {
-    schema_open_type(w, type);
-    jw_key_num(w, key, v);
+// {key: [ , up to the end of both.
+static void open_list(struct json_writer *w, const char *key) {
+    jw_begin(w, '{');
+    jw_key_begin(w, key, '[');
+}
+
+static void close_list(struct json_writer *w) {
+    jw_end(w, ']');
     jw_end(w, '}');
 }
 
-// As it was spelt: no double holds every whole number.
-static void put_value(struct json_writer *w, const char *key, const struct json *v) {
-    jw_key(w, key);
-    jw_value(w, v);
+// {"allOf": [condition or its negation, to which the caller adds what follows from it.
+static void open_case(struct json_writer *w, const struct json *condition, bool holds) {
+    open_list(w, "allOf");
+    if (holds)
+        jw_value(w, condition);
+    else
+        schema_put_not(w, condition);
 }
 
 // ---- values
@@ -81,9 +86,9 @@ static void other_numbers(struct json_writer *w, const struct json **v, int n) {
     for (int i = 0; i <= n; i++) {
         schema_open_type(w, "number");
         if (i > 0)
-            put_value(w, "exclusiveMinimum", v[i - 1]);
+            jw_key_value(w, "exclusiveMinimum", v[i - 1]);
         if (i < n)
-            put_value(w, "exclusiveMaximum", v[i]);
+            jw_key_value(w, "exclusiveMaximum", v[i]);
         jw_end(w, '}');
     }
 }
@@ -91,10 +96,8 @@ static void other_numbers(struct json_writer *w, const struct json **v, int n) {
 static void other_strings(struct json_writer *w, const struct json *const *values, size_t n) {
     size_t bytes;
     schema_open_type(w, "string");
-    jw_key(w, "not");
-    jw_begin(w, '{');
-    jw_key(w, "enum");
-    jw_begin(w, '[');
+    jw_key_begin(w, "not", '{');
+    jw_key_begin(w, "enum", '[');
     for (size_t i = 0; i < n; i++) {
         const char *text = json_str(values[i], &bytes);
         if (text)
@@ -113,14 +116,11 @@ static void put_types(struct json_writer *w, int types) {
                  {TYPE_STRING, "string"}, {TYPE_ARRAY, "array"},  {TYPE_OBJECT, "object"}};
     if (!types)
         return;
-    jw_begin(w, '{');
-    jw_key(w, "type");
-    jw_begin(w, '[');
+    open_list(w, "type");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if ((types & names[i].type) == names[i].type)
             jw_cstr(w, names[i].name);
-    jw_end(w, ']');
-    jw_end(w, '}');
+    close_list(w);
 }
 
 static void other_values(struct negation *o, const char *key, const struct json *const *values,
@@ -209,22 +209,17 @@ static void not_properties(struct negation *o, const struct json *v) {
 
 static void not_pattern(struct negation *o, const struct json *v) {
     schema_open_type(o->w, "string");
-    jw_key(o->w, "not");
-    jw_begin(o->w, '{');
-    jw_key(o->w, "pattern");
-    jw_value(o->w, v);
+    jw_key_begin(o->w, "not", '{');
+    jw_key_value(o->w, "pattern", v);
     jw_end(o->w, '}');
     jw_end(o->w, '}');
 }
 
 static void not_any_of(struct negation *o, const struct json *v) {
-    jw_begin(o->w, '{');
-    jw_key(o->w, "allOf");
-    jw_begin(o->w, '[');
+    open_list(o->w, "allOf");
     for (size_t i = 0; i < json_len(v); i++)
         schema_put_not(o->w, json_at(v, i));
-    jw_end(o->w, ']');
-    jw_end(o->w, '}');
+    close_list(o->w);
 }
 
 static void not_all_of(struct negation *o, const struct json *v) {
@@ -275,8 +270,7 @@ static int not_dependent(void *arg, const char *key, size_t n, const struct json
         schema_open_type(o->w, "object");
         schema_put_list(o->w, "required", key, n);
         if (json_kind_of(v) != JSON_ARRAY) {
-            jw_key(o->w, "not");
-            jw_value(o->w, v);
+            jw_key_value(o->w, "not", v);
         } else {
             schema_put_property(o->w, name ? name : "", name ? bytes : 0, NULL);
         }
@@ -295,21 +289,14 @@ static void not_if(struct negation *o, const struct json *v) {
         const struct json *end = json_get(o->v, ends[i]);
         if (!end)
             continue;
-        jw_begin(o->w, '{');
-        jw_key(o->w, "allOf");
-        jw_begin(o->w, '[');
-        if (i)
-            schema_put_not(o->w, v);
-        else
-            jw_value(o->w, v);
+        open_case(o->w, v, i == 0);
         schema_put_not(o->w, end);
-        jw_end(o->w, ']');
-        jw_end(o->w, '}');
+        close_list(o->w);
     }
 }
 
 // Keywords whose negation is another bound of the same type.
-static bool not_bound(struct negation *o, const char *key, const struct json *v) {
+static void not_bound(struct negation *o, const char *key, const struct json *v) {
     static const struct {
         const char *key, *type, *other;
         int step; // for counts
@@ -329,16 +316,16 @@ static bool not_bound(struct negation *o, const char *key, const struct json *v)
         if (json_kind_of(v) != JSON_INT && json_kind_of(v) != JSON_DOUBLE)
             schema_fail(o->s, ERR_UNSUPPORTED, o->v, key, "within not, it must be a number");
         double n = json_num(v, 0) + bounds[i].step;
-        if (bounds[i].step == 0) {
-            schema_open_type(o->w, bounds[i].type);
-            put_value(o->w, bounds[i].other, v);
-            jw_end(o->w, '}');
-        } else if (n >= 0) {
-            put_number(o->w, bounds[i].type, bounds[i].other, n);
-        }
-        return true;
+        if (bounds[i].step && n < 0)
+            return;
+        schema_open_type(o->w, bounds[i].type);
+        if (bounds[i].step)
+            jw_key_num(o->w, bounds[i].other, n);
+        else // as it was spelt: no double holds every whole number
+            jw_key_value(o->w, bounds[i].other, v);
+        jw_end(o->w, '}');
+        return;
     }
-    return false;
 }
 
 static int not_keyword(void *arg, const char *key, size_t n, const struct json *v) {
@@ -394,13 +381,10 @@ void schema_negate(struct schema *s, struct json_writer *w, const struct json *v
         jw_bool(w, false);
         return;
     }
-    jw_begin(w, '{');
-    jw_key(w, "anyOf");
-    jw_begin(w, '[');
+    open_list(w, "anyOf");
     jw_bool(w, false);
     json_each(v, not_keyword, &o);
-    jw_end(w, ']');
-    jw_end(w, '}');
+    close_list(w);
 }
 
 // Schemas that say in other words what not, if, dependentRequired and dependentSchemas ask for:
@@ -408,53 +392,37 @@ void schema_negate(struct schema *s, struct json_writer *w, const struct json *v
 
 enum { MAX_BYTES = 8 << 20, MAX_DEPENDENT = 10 };
 
-static void put_or_true(struct json_writer *w, const struct json *object, const char *key) {
-    if (json_has(object, key))
-        jw_value(w, json_get(object, key));
-    else
-        jw_bool(w, true);
-}
-
 static void choose_if(struct json_writer *w, const struct json *v) {
     for (int i = 0; i < 2; i++) {
-        jw_begin(w, '{');
-        jw_key(w, "allOf");
-        jw_begin(w, '[');
-        if (i)
-            schema_put_not(w, json_get(v, "if"));
+        const char *end = i ? "else" : "then";
+        open_case(w, json_get(v, "if"), i == 0);
+        if (json_has(v, end))
+            jw_value(w, json_get(v, end));
         else
-            jw_value(w, json_get(v, "if"));
-        put_or_true(w, v, i ? "else" : "then");
-        jw_end(w, ']');
-        jw_end(w, '}');
+            jw_bool(w, true);
+        close_list(w);
     }
 }
 
 // The property is not there, or it is and what depends on it holds.
 static int put_dependent(void *arg, const char *key, size_t n, const struct json *v) {
     struct json_writer *w = arg;
-    jw_begin(w, '{');
-    jw_key(w, "anyOf");
-    jw_begin(w, '[');
+    open_list(w, "anyOf");
     jw_begin(w, '{');
     schema_put_property(w, key, n, NULL);
     jw_end(w, '}');
     schema_open_type(w, "object");
     schema_put_list(w, "required", key, n);
-    jw_key(w, "allOf");
-    jw_begin(w, '[');
+    jw_key_begin(w, "allOf", '[');
     if (json_kind_of(v) == JSON_ARRAY) {
         jw_begin(w, '{');
-        jw_key(w, "required");
-        jw_value(w, v);
+        jw_key_value(w, "required", v);
         jw_end(w, '}');
     } else {
         jw_value(w, v);
     }
-    jw_end(w, ']');
-    jw_end(w, '}');
-    jw_end(w, ']');
-    jw_end(w, '}');
+    close_list(w);
+    close_list(w);
     return w->out.failed;
 }
 
@@ -462,10 +430,8 @@ static void put_tag(struct json_writer *w, const struct tag *tag) {
     schema_open_type(w, "object");
     schema_put_list(w, "required", tag->name, strlen(tag->name));
     if (tag->value) {
-        jw_key(w, "properties");
-        jw_begin(w, '{');
-        jw_key(w, tag->name);
-        jw_begin(w, '{');
+        jw_key_begin(w, "properties", '{');
+        jw_key_begin(w, tag->name, '{');
         jw_key_str(w, "const", tag->value);
         jw_end(w, '}');
         jw_end(w, '}');
@@ -486,9 +452,7 @@ static void write_words(struct schema *s, struct json_writer *w, enum schema_wor
         put_tag(w, &s->tag);
         return;
     }
-    jw_begin(w, '{');
-    jw_key(w, what == WORDS_IF ? "anyOf" : "allOf");
-    jw_begin(w, '[');
+    open_list(w, what == WORDS_IF ? "anyOf" : "allOf");
     if (what == WORDS_IF)
         choose_if(w, v);
     for (size_t i = 0; what == WORDS_DEPENDENT && i < sizeof names / sizeof *names; i++) {
@@ -499,8 +463,7 @@ static void write_words(struct schema *s, struct json_writer *w, enum schema_wor
             schema_fail(s, ERR_LIMIT, v, names[i], "it has more than 10 properties");
         json_each(list, put_dependent, w);
     }
-    jw_end(w, ']');
-    jw_end(w, '}');
+    close_list(w);
 }
 
 // What a schema that is a reference only refers to: the same for all such references.

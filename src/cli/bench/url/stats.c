@@ -251,8 +251,7 @@ void url_report_text(const struct url_report *r, const struct url_run *run, stru
 }
 
 static void summary_json(struct json_writer *w, const char *name, const struct url_summary *s) {
-    jw_key(w, name);
-    jw_begin(w, '{');
+    jw_key_begin(w, name, '{');
     jw_key_num(w, "mean", s->mean);
     jw_key_num(w, "p50", s->p50);
     jw_key_num(w, "p95", s->p95);
@@ -263,8 +262,7 @@ static void summary_json(struct json_writer *w, const char *name, const struct u
 
 static void limits_json(const struct url_report *r, const struct url_limits *l,
                         struct json_writer *w) {
-    jw_key(w, "goodput");
-    jw_begin(w, '{');
+    jw_key_begin(w, "goodput", '{');
     jw_key_num(w, "ttft_ms", l->ttft);
     jw_key_num(w, "tpot_ms", l->tpot);
     jw_key_num(w, "gap_ms", l->gap);
@@ -275,8 +273,7 @@ static void limits_json(const struct url_report *r, const struct url_limits *l,
 }
 
 static void errors_json(const struct url_report *r, struct json_writer *w) {
-    jw_key(w, "errors");
-    jw_begin(w, '[');
+    jw_key_begin(w, "errors", '[');
     for (int i = 0; i < r->n_errors; i++) {
         char name[40];
         url_error_name(&r->errors[i], name, sizeof name);

@@ -168,16 +168,13 @@ static void put_prompt(const struct url_load *l, const char *text, size_t n,
                        struct json_writer *w) {
     jw_key_str(w, "model", l->model);
     if (l->endpoint == URL_COMPLETIONS) {
-        jw_key(w, "prompt");
-        jw_str(w, text, n);
+        jw_key_text(w, "prompt", text, n);
         return;
     }
-    jw_key(w, "messages");
-    jw_begin(w, '[');
+    jw_key_begin(w, "messages", '[');
     jw_begin(w, '{');
     jw_key_str(w, "role", "user");
-    jw_key(w, "content");
-    jw_str(w, text, n);
+    jw_key_text(w, "content", text, n);
     jw_end(w, '}');
     jw_end(w, ']');
 }
@@ -194,18 +191,14 @@ static void put_sampling(const struct url_load *l, int64_t i, struct json_writer
                    {OPT_FREQUENCY_PENALTY, "frequency_penalty"},
                    {OPT_PRESENCE_PENALTY, "presence_penalty"}};
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
-        if (options_given(o, numbers[k].row)) {
+        if (options_given(o, numbers[k].row))
             jw_key_num(w, numbers[k].field, options_float(o, numbers[k].row));
-        }
-    if (options_given(o, OPT_TOP_K)) {
+    if (options_given(o, OPT_TOP_K))
         jw_key_int(w, "top_k", options_int(o, OPT_TOP_K));
-    }
-    if (options_given(o, OPT_SEED)) {
+    if (options_given(o, OPT_SEED))
         jw_key_int(w, "seed", (int64_t)l->seed + i);
-    }
-    if (options_flag(o, OPT_IGNORE_EOS)) {
+    if (options_flag(o, OPT_IGNORE_EOS))
         jw_key_bool(w, "ignore_eos", true);
-    }
 }
 
 static void finish_body(const struct url_load *l, struct json_writer *w, struct str *out) {
@@ -244,8 +237,7 @@ void url_load_body(const struct url_load *l, int64_t i, struct str *out) {
     put_prompt(l, text.data ? text.data : "", text.len, &w);
     jw_key_int(&w, "max_tokens", max_tokens);
     jw_key_bool(&w, "stream", true);
-    jw_key(&w, "stream_options");
-    jw_begin(&w, '{');
+    jw_key_begin(&w, "stream_options", '{');
     jw_key_bool(&w, "include_usage", true);
     jw_end(&w, '}');
     put_sampling(l, i, &w);
