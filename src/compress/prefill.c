@@ -256,14 +256,11 @@ static void fill_report(struct prefill_report *report, const struct prefill_opti
 // The kept messages as a value of their own.
 static int rewrite_messages(const struct json_messages *in, const struct compress_result *r,
                             const char *gap, struct json **out, struct err *e) {
-    const struct json_rules rules = {.depth = 256, .big_integers = true};
-    struct json_writer w = {0};
+    struct json_builder built = {0};
+    struct json_writer w = {.builder = &built};
     json_messages_write(in, r, gap, &w);
-    int rc = w.out.failed || !w.out.data
-                 ? err_set(e, ERR_MEMORY, "no memory for the compressed messages")
-                 : json_parse_with(out, w.out.data, w.out.len, &rules, e);
-    str_fini(&w.out);
-    return rc;
+    built.failed |= w.out.failed;
+    return json_built(&built, out, "the compressed messages", e);
 }
 
 // Counts what the caller has not counted, and looks whether it is to be compressed then.

@@ -433,6 +433,55 @@ static void members_of_large_objects_are_found(void **state) {
     json_free(v);
 }
 
+static void write_one_of_each(struct json_writer *w, const struct json *read) {
+    jw_begin(w, '{');
+    jw_key_int(w, "int", INT64_MIN);
+    jw_key_num(w, "num", 2.5e-7);
+    jw_key_text(w, "text", "a\0\"\xFF\xC3\xA9", 6);
+    jw_key_bool(w, "no", false);
+    jw_key_begin(w, "list", '[');
+    jw_null(w);
+    jw_value(w, read);
+    jw_begin(w, '{');
+    jw_end(w, '}');
+    jw_value(w, NULL);
+    jw_end(w, ']');
+    jw_key_str(w, "text", "twice");
+    jw_key_value(w, "all", read);
+    jw_end(w, '}');
+}
+
+static void documents_are_built_as_texts_are_read(void **state) {
+    (void)state;
+    struct json *read = parse("{\"n\":[-0,1.50,1e3],\"s\":\"\\u00e9\"}"), *built;
+    struct json_builder b = {0}, deep = {0};
+    struct json_writer text = {0}, tree = {.builder = &b}, again = {0}, first = {0};
+    struct err e = {0};
+    write_one_of_each(&text, read);
+    write_one_of_each(&tree, read);
+    assert_int_equal(json_built(&b, &built, "a test", &e), 0);
+    assert_int_equal(tree.out.len, 0);
+    json_free(read); // what was shared stays
+    struct json *parsed = parse(text.out.data);
+    jw_value(&first, parsed);
+    jw_value(&again, built);
+    assert_string_equal(again.out.data, first.out.data);
+    json_free(parsed);
+    json_free(built);
+    str_fini(&text.out);
+    str_fini(&first.out);
+    str_fini(&again.out);
+    tree.builder = &deep;
+    for (int i = 0; i < 40; i++)
+        jw_begin(&tree, '[');
+    jw_cstr(&tree, "deep");
+    for (int i = 0; i < 40; i++)
+        jw_end(&tree, ']');
+    assert_int_equal(json_built(&deep, &built, "a test", &e), ERR_MEMORY);
+    assert_null(built);
+    assert_string_equal(e.text, "no memory for a test");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_come_back),
@@ -452,6 +501,7 @@ int main(void) {
         cmocka_unit_test(large_integers_by_rule),
         cmocka_unit_test(numbers_of_values_are_bounded),
         cmocka_unit_test(members_of_large_objects_are_found),
+        cmocka_unit_test(documents_are_built_as_texts_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

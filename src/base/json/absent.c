@@ -18,6 +18,19 @@ int json_parse(struct json **out, const char *text, size_t len, struct err *e) {
     return json_parse_with(out, text, len, &(struct json_rules){0}, e);
 }
 
+void json_build(struct json_builder *b, enum json_kind kind, const char *s, size_t n) {
+    (void)b, (void)kind, (void)s, (void)n;
+}
+
+void json_build_shared(struct json_builder *b, const struct json *v) {
+    (void)b, (void)v;
+}
+
+int json_built(struct json_builder *b, struct json **out, const char *what, struct err *e) {
+    (void)b, (void)what;
+    return json_parse(out, "", 0, e);
+}
+
 void json_free(struct json *root) {
     (void)root;
 }

@@ -608,6 +608,50 @@ int json_parse(struct json **out, const char *text, size_t len, struct err *e) {
     return json_parse_with(out, text, len, &(struct json_rules){0}, e);
 }
 
+// Puts a value, which it takes, where the builder is.
+static void attach_value(struct json_builder *b, struct json_object *o) {
+    struct json_object *in = b->n ? raw(b->open[b->n - 1]) : NULL;
+    if (b->failed)
+        json_object_put(o);
+    else if (!in)
+        b->root = (struct json *)o;
+    else if (json_object_is_type(in, json_type_array) ? json_object_array_add(in, o)
+                                                      : json_object_object_add(in, b->key, o)) {
+        json_object_put(o);
+        b->failed = true;
+    }
+}
+
+void json_build(struct json_builder *b, enum json_kind kind, const char *s, size_t n) {
+    const struct json_rules rules = {.big_integers = true};
+    bool opens = kind == JSON_ARRAY || kind == JSON_OBJECT;
+    struct json *v = NULL;
+    if (kind == JSON_STRING)
+        v = (struct json *)(n <= LONGEST ? json_object_new_string_len(s ? s : "", (int)n) : NULL);
+    else if (opens)
+        v = (struct json *)(kind == JSON_ARRAY ? json_object_new_array()
+                                               : json_object_new_object());
+    else
+        b->failed |= json_parse_with(&v, s, n, &rules, NULL) != 0;
+    b->failed |= (!v && (opens || kind == JSON_STRING)) ||
+                 (opens && b->n == sizeof b->open / sizeof *b->open);
+    attach_value(b, raw(v));
+    if (opens && !b->failed)
+        b->open[b->n++] = v;
+}
+
+void json_build_shared(struct json_builder *b, const struct json *v) {
+    attach_value(b, json_object_get(raw(v)));
+}
+
+int json_built(struct json_builder *b, struct json **out, const char *what, struct err *e) {
+    *out = b->failed ? NULL : b->root;
+    if (!b->failed)
+        return 0;
+    json_free(b->root);
+    return err_set(e, ERR_MEMORY, "no memory for %s", what);
+}
+
 size_t json_memory(const struct json *root) {
     enum { VALUE = 100, MEMBER = 150, OBJECT = 800 }; // of json-c 0.16, the allocator's part too
     struct json_object *o = raw(root);

@@ -65,10 +65,27 @@ bool json_bool(const struct json *v, bool otherwise);
 // memory is short.
 const char *json_number_text(const struct json *v);
 
-// Writer: comma state is kept, so calls read like the output. Zeroed is valid.
+// A document that a writer makes in place of a text. Zeroed is valid.
+struct json_builder {
+    struct json *open[16]; // [n] arrays and objects in each other that the writer has begun
+    int n;
+    const char *key; // of the next value
+    struct json *root;
+    bool failed; // memory was short, or it is too deep
+};
+// What the writer builds with: an array or object, which is open then, a string of valid UTF-8, and
+// for all other kinds the value that a text of JSON is; a value that was read is shared.
+void json_build(struct json_builder *b, enum json_kind kind, const char *s, size_t n);
+void json_build_shared(struct json_builder *b, const struct json *v);
+// What was built: the same values that the text would be read as. Those that jw_value took are
+// shared with their document, so that both stay with one thread. ERR_MEMORY: "no memory for " what.
+int json_built(struct json_builder *b, struct json **out, const char *what, struct err *e);
+
+// Writer: comma state is kept, so calls read like the output. Zeroed is valid, and writes a text.
 struct json_writer {
     struct str out;
     bool comma;
+    struct json_builder *builder;
 };
 void jw_begin(struct json_writer *w, char open); // '{' or '['
 void jw_end(struct json_writer *w, char close);  // '}' or ']'

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer of json.h: every call appends to a string. It needs no library, so that builds without
-// the reader have it too. Values that were read are written by walking them, as deep as the reader
-// has let them be.
+// The writer of json.h: every call appends to a string, or to the document of a builder. It needs
+// no library, so that builds without the reader have it too. Values that were read are written by
+// walking them, as deep as the reader has let them be.
 #include "base/json/json.h"
 
 #include <math.h>
@@ -19,12 +19,20 @@ static void write_comma(struct json_writer *w) {
 }
 
 void jw_begin(struct json_writer *w, char open) {
+    if (w->builder) {
+        json_build(w->builder, open == '[' ? JSON_ARRAY : JSON_OBJECT, NULL, 0);
+        return;
+    }
     write_comma(w);
     str_putc(&w->out, open);
     w->comma = false;
 }
 
 void jw_end(struct json_writer *w, char close) {
+    if (w->builder) {
+        w->builder->n -= !w->builder->failed;
+        return;
+    }
     str_putc(&w->out, close);
     w->comma = true;
 }
@@ -61,15 +69,39 @@ static void write_string(struct str *out, const char *s, size_t n) {
 }
 
 void jw_key(struct json_writer *w, const char *key) {
+    if (w->builder) {
+        w->builder->key = key;
+        return;
+    }
     write_comma(w);
     write_string(&w->out, key, strlen(key));
     str_putc(&w->out, ':');
     w->comma = false;
 }
 
-void jw_str(struct json_writer *w, const char *s, size_t n) {
+// A value that is no array and no object, by its text.
+static void write_plain(struct json_writer *w, const char *text) {
+    if (w->builder) {
+        json_build(w->builder, JSON_NULL, text, strlen(text));
+        return;
+    }
     write_comma(w);
-    write_string(&w->out, s, n);
+    str_puts(&w->out, text);
+}
+
+void jw_str(struct json_writer *w, const char *s, size_t n) {
+    struct str text = {0};
+    if (!w->builder) {
+        write_comma(w);
+        write_string(&w->out, s, n);
+    } else if (!n || utf8_valid(s, n)) {
+        json_build(w->builder, JSON_STRING, s, n);
+    } else {
+        write_string(&text, s, n);
+        w->builder->failed |= text.failed;
+        json_build(w->builder, JSON_NULL, text.data, text.len);
+        str_fini(&text);
+    }
 }
 
 void jw_cstr(struct json_writer *w, const char *s) {
@@ -77,8 +109,9 @@ void jw_cstr(struct json_writer *w, const char *s) {
 }
 
 void jw_int(struct json_writer *w, int64_t v) {
-    write_comma(w);
-    str_printf(&w->out, "%lld", (long long)v);
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)v);
+    write_plain(w, text);
 }
 
 void jw_num(struct json_writer *w, double v) {
@@ -86,24 +119,21 @@ void jw_num(struct json_writer *w, double v) {
         jw_null(w);
         return;
     }
-    write_comma(w);
     char text[32];
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, v);
         if (strtod(text, NULL) == v)
             break;
     }
-    str_puts(&w->out, text);
+    write_plain(w, text);
 }
 
 void jw_bool(struct json_writer *w, bool v) {
-    write_comma(w);
-    str_puts(&w->out, v ? "true" : "false");
+    write_plain(w, v ? "true" : "false");
 }
 
 void jw_null(struct json_writer *w) {
-    write_comma(w);
-    str_puts(&w->out, "null");
+    write_plain(w, "null");
 }
 
 void jw_key_str(struct json_writer *w, const char *key, const char *s) {
@@ -159,17 +189,13 @@ static void write_items(struct json_writer *w, const struct json *v) {
     jw_end(w, ']');
 }
 
-static void write_number(struct json_writer *w, const char *text) {
-    write_comma(w);
-    if (text)
-        str_puts(&w->out, text);
-    else
-        w->out.failed = true;
-}
-
 void jw_value(struct json_writer *w, const struct json *v) {
     size_t len = 0;
     const char *s = json_str(v, &len);
+    if (w->builder) {
+        json_build_shared(w->builder, v);
+        return;
+    }
     switch (json_kind_of(v)) {
     case JSON_NULL:
         jw_null(w);
@@ -179,7 +205,9 @@ void jw_value(struct json_writer *w, const struct json *v) {
         break;
     case JSON_INT:
     case JSON_DOUBLE:
-        write_number(w, json_number_text(v));
+        s = json_number_text(v);
+        w->out.failed |= !s;
+        write_plain(w, s ? s : "0");
         break;
     case JSON_STRING:
         jw_str(w, s, len);

@@ -40,7 +40,8 @@ int conversation_template_of_model(const char *path, struct tokenizer **t,
 static int read_variables(struct conversation *c, const struct cli_args *a, struct err *e) {
     const char *given = options_str(&a->opt, OPT_TEMPLATE_KWARGS);
     struct err why = {0};
-    struct str text = {0};
+    struct json_builder built = {0};
+    struct json_writer w = {.builder = &built};
     if (given && (json_parse(&c->variables, given, strlen(given), &why) ||
                   json_kind_of(c->variables) != JSON_OBJECT))
         return err_set(e, ERR_USAGE,
@@ -49,15 +50,13 @@ static int read_variables(struct conversation *c, const struct cli_args *a, stru
                        why.text[0] ? ": " : "", why.text);
     if (!options_flag(&a->opt, OPT_NO_THINKING))
         return 0;
-    bool more = json_len(c->variables) > 0;
-    str_printf(&text, "{\"enable_thinking\":false,\"thinking\":false%s%s", more ? "," : "}",
-               more ? strchr(given, '{') + 1 : "");
+    jw_begin(&w, '{');
+    jw_key_bool(&w, "enable_thinking", false);
+    jw_key_bool(&w, "thinking", false);
+    json_each(c->variables, jw_member, &w);
+    jw_end(&w, '}');
     json_free(c->variables);
-    c->variables = NULL;
-    int rc = text.failed ? err_set(e, ERR_MEMORY, "no memory for the variables of the template")
-                         : json_parse(&c->variables, text.data, text.len, e);
-    str_fini(&text);
-    return rc;
+    return json_built(&built, &c->variables, "the variables of the template", e);
 }
 
 int conversation_open(struct conversation *c, const struct cli_args *a, const struct session *s,
@@ -78,8 +77,8 @@ int conversation_open(struct conversation *c, const struct cli_args *a, const st
 void conversation_close(struct conversation *c) {
     chat_template_free(c->form);
     json_free(c->variables);
-    str_fini(&c->messages);
-    free(c->ends);
+    conversation_cut(c, 0);
+    free(c->messages);
     *c = (struct conversation){0};
 }
 
@@ -96,64 +95,54 @@ static int check_utf8(const struct str *text, struct err *e) {
     return 0;
 }
 
-static void put_text_member(struct json_writer *w, const char *key, const struct str *text) {
-    jw_key_text(w, key, text->data ? text->data : "", text->len);
-}
-
-// Appends the JSON that w holds, and frees it; there is room for its end.
-static int append_message(struct conversation *c, struct json_writer *w, struct err *e) {
-    if (c->n > 0)
-        str_putc(&c->messages, ',');
-    if (!w->out.failed)
-        str_append(&c->messages, w->out.data, w->out.len);
-    bool failed = w->out.failed || c->messages.failed;
-    str_fini(&w->out);
-    if (failed)
-        return err_set(e, ERR_MEMORY, "no memory for the conversation");
-    c->ends[c->n++] = c->messages.len;
-    return 0;
+// Appends the message that was built.
+static int append_message(struct conversation *c, struct json_builder *built, struct err *e) {
+    struct json *m;
+    int rc = json_built(built, &m, "the conversation", e);
+    if (!rc)
+        rc = vec_reserve(&c->messages, &c->cap, (int64_t)c->n + 1, sizeof *c->messages, e);
+    if (rc)
+        json_free(m);
+    else
+        c->messages[c->n++] = m;
+    return rc;
 }
 
 int conversation_say(struct conversation *c, const char *role, const struct str *text,
                      const struct str *reasoning, struct err *e) {
-    struct json_writer w = {0};
+    struct json_builder built = {0};
+    struct json_writer w = {.builder = &built};
     int rc = check_utf8(text, e);
-    if (!rc)
-        rc = vec_reserve(&c->ends, &c->cap, (int64_t)c->n + 1, sizeof *c->ends, e);
     if (rc)
         return rc;
     jw_begin(&w, '{');
     jw_key_str(&w, "role", role);
-    put_text_member(&w, "content", text);
+    jw_key_text(&w, "content", text->data, text->len);
     if (reasoning && reasoning->len)
-        put_text_member(&w, "reasoning_content", reasoning);
+        jw_key_text(&w, "reasoning_content", reasoning->data, reasoning->len);
     jw_end(&w, '}');
-    return append_message(c, &w, e);
+    return append_message(c, &built, e);
 }
 
 void conversation_cut(struct conversation *c, size_t n) {
-    if (n >= c->n)
-        return;
-    c->n = n;
-    c->messages.len = n > 0 ? c->ends[n - 1] : 0;
+    while (c->n > n)
+        json_free(c->messages[--c->n]);
 }
 
-static int parse_messages(const struct conversation *c, struct json **out, struct err *e) {
-    struct str text = {0};
-    str_putc(&text, '[');
-    if (c->messages.len)
-        str_append(&text, c->messages.data, c->messages.len);
-    str_putc(&text, ']');
-    int rc = text.failed ? err_set(e, ERR_MEMORY, "no memory for the conversation")
-                         : json_parse(out, text.data, text.len, e);
-    str_fini(&text);
-    return rc;
+static int list_messages(const struct conversation *c, struct json **out, struct err *e) {
+    struct json_builder built = {0};
+    struct json_writer w = {.builder = &built};
+    jw_begin(&w, '[');
+    for (size_t i = 0; i < c->n; i++)
+        jw_value(&w, c->messages[i]);
+    jw_end(&w, ']');
+    return json_built(&built, out, "the conversation", e);
 }
 
 int conversation_render(const struct conversation *c, struct chat_text *out, struct err *e) {
     struct json *messages = NULL;
     *out = (struct chat_text){0};
-    int rc = parse_messages(c, &messages, e);
+    int rc = list_messages(c, &messages, e);
     const struct chat_input in = {
         .messages = messages, .kwargs = c->variables, .add_generation_prompt = true};
     if (!rc)
@@ -191,7 +180,7 @@ int conversation_shorten(struct conversation *c, const struct compression *k, in
     struct json *messages = NULL, *kept = NULL;
     if (!k->c)
         return 0;
-    int rc = parse_messages(c, &messages, e);
+    int rc = list_messages(c, &messages, e);
     const struct chat_input in = {
         .messages = messages, .kwargs = c->variables, .add_generation_prompt = true};
     if (!rc)
@@ -199,9 +188,9 @@ int conversation_shorten(struct conversation *c, const struct compression *k, in
     if (!rc && kept)
         conversation_cut(c, 0);
     for (size_t i = 0; i < json_len(kept) && !rc; i++) { // as many as before
-        struct json_writer w = {0};
-        jw_value(&w, json_at(kept, i));
-        rc = append_message(c, &w, e);
+        struct json_builder built = {0};
+        json_build_shared(&built, json_at(kept, i));
+        rc = append_message(c, &built, e);
     }
     json_free(kept);
     json_free(messages);

@@ -14,8 +14,7 @@ struct conversation {
     const struct tokenizer *t; // borrowed
     struct chat_template *form;
     struct json *variables; // of the template, from the options; or NULL
-    struct str messages;    // JSON objects, one after the other
-    size_t *ends;           // [n] where each ends
+    struct json **messages; // [n]
     size_t n;
     int64_t cap;
 };

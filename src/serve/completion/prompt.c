@@ -55,24 +55,20 @@ static int merge_member(void *arg, const char *key, size_t n, const struct json 
 // The variables for the template: chat_template_kwargs, and after them what other fields say of
 // thinking. *out is NULL where there are none.
 static int make_variables(const struct params *p, struct json **out, struct err *e) {
-    struct json_writer w = {0};
+    struct json_builder built = {0};
+    struct json_writer w = {.builder = &built};
     struct merge m = {.w = &w};
     *out = NULL;
     if (!p->kwargs && p->thinking < 0 && !p->effort[0])
         return 0;
     jw_begin(&w, '{');
     json_each(p->kwargs, merge_member, &m);
-    if (p->thinking >= 0 && !m.thinking) {
+    if (p->thinking >= 0 && !m.thinking)
         jw_key_bool(&w, "enable_thinking", p->thinking);
-    }
-    if (p->effort[0] && !m.effort) {
+    if (p->effort[0] && !m.effort)
         jw_key_str(&w, "reasoning_effort", p->effort);
-    }
     jw_end(&w, '}');
-    int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory for the template's variables")
-                          : json_parse(out, w.out.data, w.out.len, e);
-    str_fini(&w.out);
-    return rc;
+    return json_built(&built, out, "the template's variables", e);
 }
 
 static bool ends_in_answer(const struct json *messages) {

@@ -506,35 +506,25 @@ static void put_custom(struct json_writer *w, const struct conversation_tool *t)
     str_fini(&about);
 }
 
-static bool parse_words(struct json_writer *w, struct json **out, struct api_error *x) {
-    struct err e = {0};
-    int rc = w->out.failed
-                 ? err_set(&e, ERR_MEMORY, "no memory for the conversation")
-                 : json_parse_with(out, w->out.data, w->out.len,
-                                   &(struct json_rules){.depth = 512, .big_integers = true}, &e);
-    str_fini(&w->out);
-    if (rc)
-        api_error_of(x, &e);
-    return rc == 0;
-}
-
 bool conversation_words(const struct conversation *v, struct chat_words *out, struct api_error *x) {
-    struct json_writer w = {0};
-    *out = (struct chat_words){0};
+    struct json_builder messages = {0}, tools = {0};
+    struct json_writer w = {.builder = &messages};
+    struct err e = {0};
     conversation_write_chat(v, &w);
-    if (!parse_words(&w, &out->messages, x))
-        return false;
-    if (v->n_tools == 0)
-        return true;
-    w = (struct json_writer){0};
-    jw_begin(&w, '[');
+    w.builder = &tools;
+    if (v->n_tools)
+        jw_begin(&w, '[');
     for (int i = 0; i < v->n_tools; i++)
         if (v->tools[i].kind == TOOL_CUSTOM)
             put_custom(&w, &v->tools[i]);
         else
             conversation_write_chat_tool(&v->tools[i], &w);
-    jw_end(&w, ']');
-    return parse_words(&w, &out->tools, x);
+    messages.failed |= w.out.failed;
+    int rc = json_built(&messages, &out->messages, "the conversation", &e);
+    rc |= json_built(&tools, &out->tools, "the tools of the conversation", &e);
+    if (rc)
+        api_error_of(x, &e);
+    return rc == 0;
 }
 
 void chat_words_fini(struct chat_words *w) {

@@ -197,20 +197,15 @@ int chat_encode_after(const struct tokenizer *t, const struct chat_text *x,
 // Stands in the place of a message; no message has it.
 static const char other_words[] = "\xEF\xBF\xBC";
 
-static int copy_but_content(void *arg, const char *key, size_t n, const struct json *v) {
-    struct json_writer *w = arg;
-    (void)n;
-    if (!strcmp(key, "content"))
-        return 0;
-    jw_key(w, key);
-    jw_value(w, v);
-    return 0;
+static int copy_but_content(void *w, const char *key, size_t n, const struct json *v) {
+    return strcmp(key, "content") ? jw_member(w, key, n, v) : 0;
 }
 
 // The messages with another content of one of them; NULL: no memory.
 static struct json *put_differently(const struct json *messages, size_t which) {
-    struct json_writer w = {0};
-    struct json *out = NULL;
+    struct json_builder built = {0};
+    struct json_writer w = {.builder = &built};
+    struct json *out;
     jw_begin(&w, '[');
     for (size_t i = 0; i < json_len(messages); i++) {
         if (i != which) {
@@ -219,14 +214,11 @@ static struct json *put_differently(const struct json *messages, size_t which) {
         }
         jw_begin(&w, '{');
         json_each(json_at(messages, i), copy_but_content, &w);
-        jw_key(&w, "content");
-        jw_cstr(&w, other_words);
+        jw_key_str(&w, "content", other_words);
         jw_end(&w, '}');
     }
     jw_end(&w, ']');
-    if (!w.out.failed)
-        (void)json_parse(&out, w.out.data, w.out.len, NULL);
-    str_fini(&w.out);
+    (void)json_built(&built, &out, "messages", NULL);
     return out;
 }
 
