@@ -468,8 +468,8 @@ static void pack_iq1_m(const struct grid_block *g, unsigned char *b) {
 }
 
 // Trial scales: `from` in units of the scale at which the largest value gets the largest code.
-#define TYPE(name, size, book, n, of, ...)                                                         \
-    static const struct grid_type type_##name = {.bytes = size,                                    \
+#define TYPE(type, name, book, n, of, ...)                                                         \
+    static const struct grid_type type_##name = {.bytes = BYTES_##type,                            \
                                                  .entry = book,                                    \
                                                  .entries = n,                                     \
                                                  .digit = of,                                      \
@@ -483,19 +483,19 @@ static void pack_iq1_m(const struct grid_block *g, unsigned char *b) {
     }
 #define OF_8 .values = 8, .unit = 0.125f
 
-TYPE(iq2_xxs, 66, quant_grid_iq2_xxs, 256, quant_digits_iq2, OF_8, .group = 32, .top = 15,
+TYPE(IQ2_XXS, iq2_xxs, quant_grid_iq2_xxs, 256, quant_digits_iq2, OF_8, .group = 32, .top = 15,
      .parity = true, .spread = 1.0f, .from = 0.4f, .step = 1.13f)
-TYPE(iq2_xs, 74, quant_grid_iq2_xs, 512, quant_digits_iq2, OF_8, .group = 16, .top = 15,
+TYPE(IQ2_XS, iq2_xs, quant_grid_iq2_xs, 512, quant_digits_iq2, OF_8, .group = 16, .top = 15,
      .parity = true, .spread = 1.0f, .from = 0.4f, .step = 1.13f)
-TYPE(iq2_s, 82, quant_grid_iq2_s, 1024, quant_digits_iq2, OF_8, .group = 16, .top = 15,
+TYPE(IQ2_S, iq2_s, quant_grid_iq2_s, 1024, quant_digits_iq2, OF_8, .group = 16, .top = 15,
      .spread = 2.0f, .from = 0.4f, .step = 1.13f)
-TYPE(iq3_xxs, 98, quant_grid_iq3_xxs, 256, quant_digits_iq3_xxs, .values = 4, .unit = 0.25f,
+TYPE(IQ3_XXS, iq3_xxs, quant_grid_iq3_xxs, 256, quant_digits_iq3_xxs, .values = 4, .unit = 0.25f,
      .group = 32, .top = 15, .parity = true, .spread = 2.0f, .from = 0.5f, .step = 1.1f)
-TYPE(iq3_s, 110, quant_grid_iq3_s, 512, quant_digits_iq3_s, .values = 4, .unit = 1.0f, .group = 32,
-     .top = 15, .spread = 2.0f, .from = 0.5f, .step = 1.1f)
-TYPE(iq1_s, 50, quant_grid_iq1, 2048, quant_digits_iq1, OF_8, .group = 32, .top = 7, .span = 4,
+TYPE(IQ3_S, iq3_s, quant_grid_iq3_s, 512, quant_digits_iq3_s, .values = 4, .unit = 1.0f,
+     .group = 32, .top = 15, .spread = 2.0f, .from = 0.5f, .step = 1.1f)
+TYPE(IQ1_S, iq1_s, quant_grid_iq1, 2048, quant_digits_iq1, OF_8, .group = 32, .top = 7, .span = 4,
      .spread = 2.0f, .from = 0.3f, .step = 1.15f)
-TYPE(iq1_m, 56, quant_grid_iq1, 2048, quant_digits_iq1, OF_8, .group = 16, .top = 7, .span = 1,
+TYPE(IQ1_M, iq1_m, quant_grid_iq1, 2048, quant_digits_iq1, OF_8, .group = 16, .top = 7, .span = 1,
      .spread = 2.0f, .from = 0.3f, .step = 1.15f)
 
 // Ternary types: the largest k values as d or -d and the rest as 0. For any k the best d is the
@@ -559,5 +559,5 @@ static void tq2_0_encode(const float *x, const float *importance, unsigned char 
         b[32 * (i / 128) + i % 32] |= (unsigned char)(digit[i] << 2 * (i % 128 / 32));
 }
 
-QUANT_ENCODERS(tq1_0, 256, 54)
-QUANT_ENCODERS(tq2_0, 256, 66)
+QUANT_ENCODERS(TQ1_0, tq1_0)
+QUANT_ENCODERS(TQ2_0, tq2_0)

@@ -12,13 +12,4 @@ extern const uint16_t quant_grid_iq3_xxs[256], quant_grid_iq3_s[512], quant_grid
 extern const int8_t quant_digits_iq1[3], quant_digits_iq2[3], quant_digits_iq3_xxs[8],
     quant_digits_iq3_s[8];
 
-// One block of 256: value i = f[i / 16] * v[i], exact in f32.
-struct quant_codes {
-    int8_t v[256];
-    float f[16];
-};
-typedef void quant_codes_fn(const unsigned char *block, struct quant_codes *c);
-quant_codes_fn quant_codes_iq1_s, quant_codes_iq1_m, quant_codes_iq2_xxs, quant_codes_iq2_xs,
-    quant_codes_iq2_s, quant_codes_iq3_xxs, quant_codes_iq3_s, quant_codes_tq1_0, quant_codes_tq2_0;
-
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared by the files of this folder only: the list of formats with their codecs, little-endian
-// loads and stores, and the loop over blocks.
+// loads and stores, and the loops of encoders over blocks.
 #ifndef COPPICE_FORMATS_QUANT_IMPL_H
 #define COPPICE_FORMATS_QUANT_IMPL_H
 
@@ -62,6 +62,15 @@
     void quant_weighted_##x(const float *src, const float *importance, void *dst, int64_t n);
 QUANT_FORMATS(QUANT_NONE, QUANT_READ, QUANT_WRITTEN, QUANT_WEIGHED)
 
+// BLOCK_x elements, BYTES_x bytes of a block.
+#define QUANT_SIZES(name, x, block, bytes, few) BLOCK_##name = block, BYTES_##name = bytes,
+enum quant_sizes { QUANT_FORMATS(QUANT_SIZES, QUANT_SIZES, QUANT_SIZES, QUANT_SIZES) };
+
+extern const int8_t quant_iq4_levels[16];   // what the codes of IQ4_NL and IQ4_XS stand for
+extern const int8_t quant_e2m1_doubled[16]; // twice the values of the 4-bit float E2M1; bit 3: sign
+// Unsigned float of 4 exponent bits (bias 7) and 3 mantissa bits; 0x7F is no number and reads 0.
+float quant_ue4m3(unsigned code);
+
 static inline uint16_t load_u16(const unsigned char *p) {
     return (uint16_t)(p[0] | p[1] << 8);
 }
@@ -89,33 +98,24 @@ static inline float inverse_scale(float d) {
     return fabsf(d) > 3e-39f ? 1.0f / d : 0.0f;
 }
 
-// The inlined function pointer is a constant, so each use becomes one plain loop.
-typedef void block_decode_fn(const unsigned char *b, float *y);
-static inline void decode_blocks(const void *src, float *dst, int64_t n, int block, int bytes,
-                                 block_decode_fn *fn) {
-    const unsigned char *b = src;
-    for (int64_t i = 0; i < n; i += block, b += bytes)
-        fn(b, dst + i);
-}
-
-typedef void block_encode_fn(const float *x, unsigned char *b);
-static inline void encode_blocks(const float *src, void *dst, int64_t n, int block, int bytes,
-                                 block_encode_fn *fn) {
-    unsigned char *b = dst;
-    for (int64_t i = 0; i < n; i += block, b += bytes)
-        fn(src + i, b);
-}
-
-// Defines the two encoders of a type from NAME_encode(x, importance or NULL, block).
-#define QUANT_ENCODERS(name, block, bytes)                                                         \
+// Defines the encoder of a type from NAME_encode(x, block).
+#define QUANT_ENCODER(type, name)                                                                  \
     void quant_encode_##name(const float *src, void *dst, int64_t n) {                             \
         unsigned char *b = dst;                                                                    \
-        for (int64_t i = 0; i < n; i += (block), b += (bytes))                                     \
+        for (int64_t i = 0; i < n; i += BLOCK_##type, b += BYTES_##type)                           \
+            name##_encode(src + i, b);                                                             \
+    }
+
+// The two encoders of a type from NAME_encode(x, importance or NULL, block).
+#define QUANT_ENCODERS(type, name)                                                                 \
+    void quant_encode_##name(const float *src, void *dst, int64_t n) {                             \
+        unsigned char *b = dst;                                                                    \
+        for (int64_t i = 0; i < n; i += BLOCK_##type, b += BYTES_##type)                           \
             name##_encode(src + i, NULL, b);                                                       \
     }                                                                                              \
     void quant_weighted_##name(const float *src, const float *importance, void *dst, int64_t n) {  \
         unsigned char *b = dst;                                                                    \
-        for (int64_t i = 0; i < n; i += (block), b += (bytes))                                     \
+        for (int64_t i = 0; i < n; i += BLOCK_##type, b += BYTES_##type)                           \
             name##_encode(src + i, importance + i, b);                                             \
     }
 

@@ -1,40 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs of the two types whose 4-bit codes index a fixed non-linear table (IQ4_NL, IQ4_XS).
+// Encoders of the two types whose 4-bit codes index a fixed non-linear table (IQ4_NL, IQ4_XS).
 #include "formats/quant/impl.h"
 #include "formats/quant/search.h"
-
-static const signed char levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                       1,    13,   25,  38,  53,  69,  89,  113};
-
-static void scaled_levels(const unsigned char *q, float d, float *y) {
-    for (int j = 0; j < 16; j++) {
-        y[j] = d * (float)levels[q[j] & 15];
-        y[j + 16] = d * (float)levels[q[j] >> 4];
-    }
-}
-
-static void iq4_nl_block(const unsigned char *b, float *y) {
-    scaled_levels(b + 2, load_half(b), y);
-}
-
-// Eight groups of 32; the 6-bit scale of group k is a nibble of b[4..7] and two bits of b[2..3].
-static void iq4_xs_block(const unsigned char *b, float *y) {
-    float d = load_half(b);
-    unsigned high = load_u16(b + 2);
-    for (int k = 0; k < 8; k++) {
-        int low = b[4 + k / 2] >> 4 * (k % 2) & 15;
-        int scale = low | (int)(high >> 2 * k & 3u) << 4;
-        scaled_levels(b + 8 + 16 * k, d * (float)(scale - 32), y + 32 * k);
-    }
-}
-
-void quant_decode_iq4_nl(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 32, 18, iq4_nl_block);
-}
-
-void quant_decode_iq4_xs(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 256, 136, iq4_xs_block);
-}
 
 // Halfway between neighbouring levels; a value there takes the higher one.
 static const float middles[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f,
@@ -54,9 +21,10 @@ static void nearest_levels(const lane_values *v, lane_values *q) {
     const float *from = v[0];
     float *to = q[0];
     for (int j = 0; j < 32 * QUANT_LANES; j++)
-        to[j] = (float)levels[0];
+        to[j] = (float)quant_iq4_levels[0];
     for (int k = 0; k < 15; k++) {
-        const float middle = middles[k], up = (float)(levels[k + 1] - levels[k]);
+        const float middle = middles[k],
+                    up = (float)(quant_iq4_levels[k + 1] - quant_iq4_levels[k]);
         for (int j = 0; j < 32 * QUANT_LANES; j++)
             to[j] += from[j] >= middle ? up : 0.0f;
     }
@@ -93,13 +61,13 @@ static void search_levels(const struct quant_batch *b, float *scale) {
         for (int i = 0; i < 32; i++)
             column[i] = b->x[i][g];
         extreme[g] = quant_extreme(column, 32);
-        inv[g] = 1.0f / (-extreme[g] / (float)levels[0]);
+        inv[g] = 1.0f / (-extreme[g] / (float)quant_iq4_levels[0]);
         scale[g] = 0.0f;
     }
     try_levels(b, inv, scale, best);
     for (int t = -7; t <= 7; t++) {
         for (int g = 0; g < QUANT_LANES; g++)
-            inv[g] = (float)(t + levels[0]) / extreme[g];
+            inv[g] = (float)(t + quant_iq4_levels[0]) / extreme[g];
         try_levels(b, inv, scale, best);
     }
     for (int g = 0; g < QUANT_LANES; g++)
@@ -138,7 +106,7 @@ static void iq4_nl_row(const float *x, const float *importance, unsigned char *b
     for (int64_t at = 0; at < n; at += QUANT_LANES * 32) {
         int groups = n - at < QUANT_LANES * 32 ? (int)((n - at) / 32) : QUANT_LANES;
         search_blocks(x + at, importance ? importance + at : NULL, groups, false, scale);
-        for (int k = 0; k < groups; k++, b += 18) {
+        for (int k = 0; k < groups; k++, b += BYTES_IQ4_NL) {
             store_u16(b, f32_to_f16(scale[k]));
             put_levels(x + at + 32 * k, inverse_scale(scale[k]), b + 2);
         }
@@ -169,4 +137,4 @@ void quant_weighted_iq4_nl(const float *src, const float *importance, void *dst,
     iq4_nl_row(src, importance, dst, n);
 }
 
-QUANT_ENCODERS(iq4_xs, 256, 136)
+QUANT_ENCODERS(IQ4_XS, iq4_xs)

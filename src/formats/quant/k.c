@@ -1,113 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The 256-element super-block types Q2_K to Q8_K: one or two half scales, and small integer scales
-// per group of 16 or 32. To encode, each group is searched on its own; then the group scales (and
-// minimums, of Q2_K, Q4_K and Q5_K; Q3_K and Q6_K have signed scales) are rounded under one half
-// each and the codes derived again from what a reader will see. Without importances the bytes equal
-// those of the reference quantisers.
+// Encoders of the 256-element super-block types Q2_K to Q6_K: one or two half scales, and small
+// integer scales per group of 16 or 32. Each group is searched on its own; then the group scales
+// (and minimums, of Q2_K, Q4_K and Q5_K; Q3_K and Q6_K have signed scales) are rounded under one
+// half each and the codes derived again from what a reader will see. Without importances the bytes
+// equal those of the reference quantisers.
 #include "formats/quant/impl.h"
 #include "formats/quant/search.h"
 
-static void q2_k_block(const unsigned char *b, float *y) {
-    const unsigned char *scales = b, *qs = b + 16;
-    float d = load_half(b + 80), dm = load_half(b + 82);
-    for (int i = 0; i < 256; i++) {
-        int half = i / 128, shift = i % 128 / 32 * 2, sc = scales[i / 16];
-        int q = qs[32 * half + i % 32] >> shift & 3;
-        y[i] = d * (float)(sc & 15) * (float)q - dm * (float)(sc >> 4);
-    }
-}
-
-// Scale k of 16, six bits, stored with an offset of 32 (12 bytes: nibbles, then the top bits).
-static int q3_k_scale(const unsigned char *c, int k) {
-    int low = k < 8 ? c[k] & 15 : c[k - 8] >> 4;
-    return (low | (c[8 + k % 4] >> 2 * (k / 4) & 3) << 4) - 32;
-}
-
-static void q3_k_block(const unsigned char *b, float *y) {
-    const unsigned char *high = b, *qs = b + 32;
-    float d = load_half(b + 108);
-    for (int i = 0; i < 256; i++) {
-        int half = i / 128, g = i % 128 / 32, l = i % 32;
-        int q = (qs[32 * half + l] >> 2 * g & 3) - (high[l] >> (4 * half + g) & 1 ? 0 : 4);
-        y[i] = d * (float)q3_k_scale(b + 96, i / 16) * (float)q;
-    }
-}
-
-// The 6-bit scale and minimum of group k, shared by Q4_K and Q5_K (12 bytes c).
-static void scale_and_min(const unsigned char *c, int k, int *scale, int *minimum) {
-    if (k < 4) {
-        *scale = c[k] & 63;
-        *minimum = c[k + 4] & 63;
-    } else {
-        *scale = (c[k + 4] & 15) | c[k - 4] >> 6 << 4;
-        *minimum = c[k + 4] >> 4 | c[k] >> 6 << 4;
-    }
-}
-
-static void q4_k_block(const unsigned char *b, float *y) {
-    float d = load_half(b), dm = load_half(b + 2);
-    for (int k = 0; k < 8; k++) {
-        const unsigned char *q = b + 16 + 32 * (k / 2);
-        int scale, minimum, shift = 4 * (k % 2);
-        scale_and_min(b + 4, k, &scale, &minimum);
-        float a = d * (float)scale, m = dm * (float)minimum;
-        for (int l = 0; l < 32; l++)
-            y[32 * k + l] = a * (float)(q[l] >> shift & 15) - m;
-    }
-}
-
-static void q5_k_block(const unsigned char *b, float *y) {
-    const unsigned char *high = b + 16;
-    float d = load_half(b), dm = load_half(b + 2);
-    for (int k = 0; k < 8; k++) {
-        const unsigned char *q = b + 48 + 32 * (k / 2);
-        int scale, minimum, shift = 4 * (k % 2);
-        scale_and_min(b + 4, k, &scale, &minimum);
-        float a = d * (float)scale, m = dm * (float)minimum;
-        for (int l = 0; l < 32; l++)
-            y[32 * k + l] = a * (float)((q[l] >> shift & 15) | (high[l] >> k & 1) << 4) - m;
-    }
-}
-
-static void q6_k_block(const unsigned char *b, float *y) {
-    float d = load_half(b + 208);
-    for (int i = 0; i < 256; i++) {
-        int half = i / 128, g = i % 128 / 32, l = i % 32;
-        int low = b[64 * half + 32 * (g & 1) + l] >> (g < 2 ? 0 : 4) & 15;
-        int high = b[128 + 32 * half + l] >> 2 * g & 3;
-        y[i] = d * (float)(int8_t)b[192 + i / 16] * (float)((low | high << 4) - 32);
-    }
-}
-
-static void q8_k_block(const unsigned char *b, float *y) {
-    float d;
-    memcpy(&d, b, sizeof d);
-    for (int i = 0; i < 256; i++)
-        y[i] = d * (float)(int8_t)b[4 + i];
-}
-
-void quant_decode_q2_k(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 256, 84, q2_k_block);
-}
-
-void quant_decode_q3_k(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 256, 110, q3_k_block);
-}
-
-void quant_decode_q4_k(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 256, 144, q4_k_block);
-}
-
-void quant_decode_q5_k(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 256, 176, q5_k_block);
-}
-
-void quant_decode_q6_k(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 256, 210, q6_k_block);
-}
-
 void quant_decode_q8_k(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 256, 292, q8_k_block);
+    const unsigned char *b = src;
+    for (int64_t i = 0; i < n; i += BLOCK_Q8_K, b += BYTES_Q8_K) {
+        float d;
+        memcpy(&d, b, sizeof d);
+        for (int k = 0; k < BLOCK_Q8_K; k++)
+            dst[i + k] = d * (float)(int8_t)b[4 + k];
+    }
 }
 
 // What tells the types apart.
@@ -257,9 +164,9 @@ static void q2_k_encode(const float *x, const float *importance, unsigned char *
     store_u16(b + 82, a.dm);
 }
 
-QUANT_ENCODERS(q2_k, 256, 84)
-QUANT_ENCODERS(q4_k, 256, 144)
-QUANT_ENCODERS(q5_k, 256, 176)
+QUANT_ENCODERS(Q2_K, q2_k)
+QUANT_ENCODERS(Q4_K, q4_k)
+QUANT_ENCODERS(Q5_K, q5_k)
 
 enum { SIZE = 16, GROUPS = 16 };
 
@@ -377,7 +284,7 @@ static void q6_k_encode(const float *x, const float *importance, unsigned char *
     search_groups(x, w, 32, scale, code);
     float top = quant_extreme(scale, GROUPS);
     if (fabsf(top) < QUANT_NEGLIGIBLE) {
-        memset(b, 0, 210);
+        memset(b, 0, BYTES_Q6_K);
         return;
     }
     float inv = -128.0f / top;
@@ -391,5 +298,5 @@ static void q6_k_encode(const float *x, const float *importance, unsigned char *
     pack_q6_k(code, b);
 }
 
-QUANT_ENCODERS(q3_k, 256, 110)
-QUANT_ENCODERS(q6_k, 256, 210)
+QUANT_ENCODERS(Q3_K, q3_k)
+QUANT_ENCODERS(Q6_K, q6_k)

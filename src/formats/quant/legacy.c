@@ -1,81 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs of the 32-element block types Q4_0 to Q8_1. Byte j of a nibble array holds element j
+// Encoders of the 32-element block types Q4_0 to Q8_0. Byte j of a nibble array holds element j
 // (low) and element j+16 (high); in the 5-bit types bit i of a 32-bit word is element i's top bit.
 #include "formats/quant/impl.h"
 #include "formats/quant/search.h"
 
-static void q4_0_block(const unsigned char *b, float *y) {
-    float d = load_half(b);
-    for (int j = 0; j < 16; j++) {
-        y[j] = d * (float)((b[2 + j] & 15) - 8);
-        y[j + 16] = d * (float)((b[2 + j] >> 4) - 8);
-    }
-}
-
-static void q4_1_block(const unsigned char *b, float *y) {
-    float d = load_half(b), m = load_half(b + 2);
-    for (int j = 0; j < 16; j++) {
-        y[j] = d * (float)(b[4 + j] & 15) + m;
-        y[j + 16] = d * (float)(b[4 + j] >> 4) + m;
-    }
-}
-
-// Code of element i: its nibble and its fifth bit.
-static int five_bits(const unsigned char *nibbles, uint32_t high, int i) {
-    int nibble = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
-    return nibble | (int)(high >> i & 1u) << 4;
-}
-
-static void q5_0_block(const unsigned char *b, float *y) {
-    float d = load_half(b);
-    uint32_t high = load_u32(b + 2);
-    for (int i = 0; i < 32; i++)
-        y[i] = d * (float)(five_bits(b + 6, high, i) - 16);
-}
-
-static void q5_1_block(const unsigned char *b, float *y) {
-    float d = load_half(b), m = load_half(b + 2);
-    uint32_t high = load_u32(b + 4);
-    for (int i = 0; i < 32; i++)
-        y[i] = d * (float)five_bits(b + 8, high, i) + m;
-}
-
-static void scaled_bytes(const unsigned char *q, float d, float *y) {
-    for (int i = 0; i < 32; i++)
-        y[i] = d * (float)(int8_t)q[i];
-}
-
-static void q8_0_block(const unsigned char *b, float *y) {
-    scaled_bytes(b + 2, load_half(b), y);
-}
-
-// The second half, the scaled sum of the codes, serves dot products only.
-static void q8_1_block(const unsigned char *b, float *y) {
-    scaled_bytes(b + 4, load_half(b), y);
-}
-
-void quant_decode_q4_0(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 32, 18, q4_0_block);
-}
-
-void quant_decode_q4_1(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 32, 20, q4_1_block);
-}
-
-void quant_decode_q5_0(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 32, 22, q5_0_block);
-}
-
-void quant_decode_q5_1(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 32, 24, q5_1_block);
-}
-
-void quant_decode_q8_0(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 32, 34, q8_0_block);
-}
-
+// The second half of the scales, the scaled sum of the codes, serves dot products only.
 void quant_decode_q8_1(const void *src, float *dst, int64_t n) {
-    decode_blocks(src, dst, n, 32, 36, q8_1_block);
+    const unsigned char *b = src;
+    for (int64_t i = 0; i < n; i += BLOCK_Q8_1, b += BYTES_Q8_1) {
+        float d = load_half(b);
+        for (int k = 0; k < BLOCK_Q8_1; k++)
+            dst[i + k] = d * (float)(int8_t)b[4 + k];
+    }
 }
 
 // Codes 0..2*half-1 of a symmetric type: the extreme element becomes code 0 exactly.
@@ -147,24 +83,28 @@ static void q4_0_encode(const float *x, unsigned char *b) {
     float d = symmetric_codes(x, 8, code);
     pack_q4_0(d, code, b);
 }
+QUANT_ENCODER(Q4_0, q4_0)
 
 static void q5_0_encode(const float *x, unsigned char *b) {
     int code[32];
     float d = symmetric_codes(x, 16, code);
     pack_q5_0(d, code, b);
 }
+QUANT_ENCODER(Q5_0, q5_0)
 
 static void q4_1_encode(const float *x, unsigned char *b) {
     int code[32];
     float m, d = affine_codes(x, 15, code, &m);
     pack_q4_1(d, m, code, b);
 }
+QUANT_ENCODER(Q4_1, q4_1)
 
 static void q5_1_encode(const float *x, unsigned char *b) {
     int code[32];
     float m, d = affine_codes(x, 31, code, &m);
     pack_q5_1(d, m, code, b);
 }
+QUANT_ENCODER(Q5_1, q5_1)
 
 // Codes use the unrounded scale and round half away from zero.
 static void q8_0_encode(const float *x, unsigned char *b) {
@@ -173,26 +113,7 @@ static void q8_0_encode(const float *x, unsigned char *b) {
     for (int i = 0; i < 32; i++)
         b[2 + i] = (unsigned char)(int8_t)roundf(x[i] * inv);
 }
-
-void quant_encode_q4_0(const float *src, void *dst, int64_t n) {
-    encode_blocks(src, dst, n, 32, 18, q4_0_encode);
-}
-
-void quant_encode_q4_1(const float *src, void *dst, int64_t n) {
-    encode_blocks(src, dst, n, 32, 20, q4_1_encode);
-}
-
-void quant_encode_q5_0(const float *src, void *dst, int64_t n) {
-    encode_blocks(src, dst, n, 32, 22, q5_0_encode);
-}
-
-void quant_encode_q5_1(const float *src, void *dst, int64_t n) {
-    encode_blocks(src, dst, n, 32, 24, q5_1_encode);
-}
-
-void quant_encode_q8_0(const float *src, void *dst, int64_t n) {
-    encode_blocks(src, dst, n, 32, 34, q8_0_encode);
-}
+QUANT_ENCODER(Q8_0, q8_0)
 
 // With importances the scale is searched, QUANT_LANES blocks at a time. The weights take the mean
 // square of the whole row.
@@ -216,7 +137,7 @@ static void weighted_symmetric(const float *src, const float *importance, unsign
                                int64_t n, int half, pack_symmetric_fn *pack) {
     struct quant_batch batch;
     float scale[QUANT_LANES], spread = quant_sum_squares(src, n) / (float)n;
-    int code[QUANT_LANES * 32], bytes = half == 8 ? 18 : 22;
+    int code[QUANT_LANES * 32], bytes = half == 8 ? BYTES_Q4_0 : BYTES_Q5_0;
     for (int64_t at = 0; at < n; at += QUANT_LANES * 32) {
         int blocks = batch_blocks(src + at, importance + at, spread, n - at, &batch);
         quant_search_signed(&batch, half, scale, code);
@@ -234,7 +155,7 @@ static void weighted_affine(const float *src, const float *importance, unsigned 
     const struct quant_grid grid = {.top = top, .count = 36, .start = -0.9f, .step = 0.05f};
     struct quant_batch batch;
     float scale[QUANT_LANES], minimum[QUANT_LANES], spread = quant_sum_squares(src, n) / (float)n;
-    int code[QUANT_LANES * 32], bytes = top == 15 ? 20 : 24;
+    int code[QUANT_LANES * 32], bytes = top == 15 ? BYTES_Q4_1 : BYTES_Q5_1;
     for (int64_t at = 0; at < n; at += QUANT_LANES * 32) {
         int blocks = batch_blocks(src + at, importance + at, spread, n - at, &batch);
         quant_search_affine(&batch, &grid, scale, minimum, code);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of tensor element formats and the half and bfloat16 conversions that all share.
-// A format is one row of QUANT_FORMATS (impl.h); its codecs are in fp.c, legacy.c, k.c, iq.c,
-// grid.c and encode_grid.c. Ids that GGUF has removed have no row, so a file that uses them is
-// refused rather than divided by a zero block size.
+// A format is one row of QUANT_FORMATS (impl.h); its decoder is in codes.c
+// (plain numbers: fp.c), its encoder in fp.c, legacy.c, k.c, iq.c or encode_grid.c. Ids that GGUF
+// has removed have no row, so a file that uses them is refused rather than divided by a zero block
+// size.
 #include "formats/quant/quant.h"
 
 #include <stdbool.h>

@@ -240,12 +240,12 @@ INLINE void part(struct form f, const struct linear_part *p, int rows) {
             part(f, p, ROWS / 2);                                                                  \
         _tile_release();                                                                           \
     }
-LINEAR_FORMS(X)
+CODE_FORMS(X)
 #undef X
 
 void linear_fill_amx(struct row_kernels *r) {
 #define X(name, ...) r->linear_many[FORM_##name] = linear_##name;
-    LINEAR_FORMS(X)
+    CODE_FORMS(X)
 #undef X
     r->many = MANY;
 }

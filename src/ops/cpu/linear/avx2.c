@@ -5,7 +5,7 @@
 // activation with w's sign for one. So the integer sums are those of every other level.
 #include <immintrin.h>
 
-#include "ops/cpu/linear/weight.h"
+#include "ops/cpu/simd/row/row.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -161,16 +161,16 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
                 tile_rows(f, p, t, p->n);                                                          \
         }                                                                                          \
     }
-LINEAR_FORMS(X)
+CODE_FORMS(X)
 #undef X
 
-INLINE __m256 numbers(enum linear_form form, const unsigned char *p, int64_t i) {
+INLINE __m256 numbers(enum code_form form, const unsigned char *p, int64_t i) {
     if (form == FORM_F32)
         return _mm256_loadu_ps((const float *)(const void *)(p + i * 4));
     return halves(p + i * 2);
 }
 
-INLINE void number_row(enum linear_form form, const struct linear_part *part, int64_t t, int i) {
+INLINE void number_row(enum code_form form, const struct linear_part *part, int64_t t, int i) {
     int64_t k = part->w->k;
     const unsigned char *p = part->w->data + (part->tile + t) * part->w->tile_bytes;
     const float *x = part->in->x + (part->row + i) * part->in->stride;
@@ -275,7 +275,7 @@ static void to_bf16(const float *x, uint16_t *out, int64_t n) {
 
 void linear_fill_avx2(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_##name;
-    LINEAR_FORMS(X)
+    CODE_FORMS(X)
 #undef X
     r->woven = true;
     r->linear[FORM_F32] = linear_f32;

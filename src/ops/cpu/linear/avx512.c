@@ -134,17 +134,17 @@ INLINE void part(struct form f, bool woven, const struct linear_part *p) {
         const struct form f = {bits, shift, subs, min, scale};                                     \
         part(f, false, p);                                                                         \
     }
-LINEAR_FORMS(X)
+CODE_FORMS(X)
 #undef X
 
-INLINE __m512 numbers(enum linear_form form, const unsigned char *p, int64_t k) {
+INLINE __m512 numbers(enum code_form form, const unsigned char *p, int64_t k) {
     if (form == FORM_F32)
         return _mm512_loadu_ps(p + k * TILE * 4);
     return halves(p + k * TILE * 2);
 }
 
 // Rows [i, i + n), n a constant of at most 4: four partial sums each.
-INLINE void number_rows(enum linear_form form, const struct linear_part *part, int64_t t, int i,
+INLINE void number_rows(enum code_form form, const struct linear_part *part, int64_t t, int i,
                         int n) {
     int64_t k = part->w->k, stride = part->in->stride;
     const unsigned char *p = part->w->data + (part->tile + t) * part->w->tile_bytes;
@@ -249,7 +249,7 @@ static void to_bf16(const float *x, uint16_t *out, int64_t n) {
 
 void linear_fill_avx512(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_##name;
-    LINEAR_FORMS(X)
+    CODE_FORMS(X)
 #undef X
     r->woven = r->alone = true;
     r->linear[FORM_F32] = linear_f32;
@@ -260,7 +260,7 @@ void linear_fill_avx512(struct row_kernels *r) {
 
 void linear_fill_avx512_split(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_split_##name;
-    LINEAR_FORMS(X)
+    CODE_FORMS(X)
 #undef X
     r->woven = r->alone = false;
 }

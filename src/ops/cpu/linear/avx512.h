@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-#include "ops/cpu/linear/weight.h"
+#include "ops/cpu/simd/row/row.h"
 
 #define INLINE static inline __attribute__((always_inline))
 // Before a loop whose count is a constant after inlining: its arrays then live in registers.

@@ -145,12 +145,12 @@ INLINE void part(struct form f, const struct linear_part *p) {
         const struct form f = {bits, shift, subs, min, scale};                                     \
         part(f, p);                                                                                \
     }
-LINEAR_FORMS(X)
+CODE_FORMS(X)
 #undef X
 
 void linear_fill_i8mm(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_##name;
-    LINEAR_FORMS(X)
+    CODE_FORMS(X)
 #undef X
     r->arrange = arrange;
 }

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "formats/quant/codes.h"
+
 enum {
     TILE = 16,  // output rows of a weight tile = vector lanes
     GROUP = 32, // k values that share one activation scale
@@ -45,47 +47,8 @@ static inline struct act_block *act_blocks(const struct act *a, int64_t row) {
     return a->b + row / ROWS * (a->stride / GROUP);
 }
 
-enum scale_kind {
-    SCALE_HALF,  // fp16 per group (and fp16 minimum)
-    SCALE_SUPER, // fp16 per 256 times int8 per sub-group (and the same of minima)
-    SCALE_FLOAT, // f32 per sub-group
-};
-
-// How a weight is stored: X(name, bits of a code, log2 of the offset in the codes or 0, scales per
-// group, minima, scale kind). value = scale * (code - offset) - minimum.
-#define LINEAR_FORMS_ONE(X)                                                                        \
-    X(N4_HALF, 4, 3, 1, 0, SCALE_HALF)                                                             \
-    X(N4_HALF_MIN, 4, 0, 1, 1, SCALE_HALF)                                                         \
-    X(B6_HALF, 6, 4, 1, 0, SCALE_HALF)                                                             \
-    X(B6_HALF_MIN, 6, 0, 1, 1, SCALE_HALF)                                                         \
-    X(B8_HALF, 8, 7, 1, 0, SCALE_HALF)                                                             \
-    X(N4_SUPER_MIN, 4, 0, 1, 1, SCALE_SUPER)                                                       \
-    X(B6_SUPER_MIN, 6, 0, 1, 1, SCALE_SUPER)                                                       \
-    X(B8_SUPER, 8, 7, 1, 0, SCALE_SUPER)                                                           \
-    X(B6_FLOAT, 6, 4, 1, 0, SCALE_FLOAT)                                                           \
-    X(B8_FLOAT, 8, 7, 1, 0, SCALE_FLOAT)
-#define LINEAR_FORMS_TWO(X)                                                                        \
-    X(N4_SUPER_2MIN, 4, 0, 2, 1, SCALE_SUPER)                                                      \
-    X(N4_SUPER_2, 4, 2, 2, 0, SCALE_SUPER)                                                         \
-    X(B6_SUPER_2, 6, 5, 2, 0, SCALE_SUPER)                                                         \
-    X(B6_FLOAT_2, 6, 4, 2, 0, SCALE_FLOAT)                                                         \
-    X(B8_FLOAT_2, 8, 7, 2, 0, SCALE_FLOAT)
-#define LINEAR_FORMS(X) LINEAR_FORMS_ONE(X) LINEAR_FORMS_TWO(X)
-
-enum linear_form {
-#define X(name, ...) FORM_##name,
-    LINEAR_FORMS(X)
-#undef X
-        FORM_F32, // plain numbers, [k][TILE]
-    FORM_F16,
-    FORM_BF16, // pairs, [k / 2][TILE][2], zeros up to a multiple of GROUP
-    FORM_COUNT
-};
-
-struct form {
-    int bits, shift, subs, min;
-    enum scale_kind scale;
-};
+// Bits of the control word of SSE and AVX by which they treat small numbers as tile products do.
+enum { FLUSH_TO_ZERO = 0x8040 };
 
 // Few rows wait for memory, and the processor's own fetching stops at every page of 4 KB: kernels
 // of tiles that are not woven ask for the stream of weights this far ahead.
@@ -111,11 +74,12 @@ static inline int scale_bytes(struct form f) {
 // bytes are signed and without the offset; of nibbles the low ones are k = 4j .. and the high ones
 // k = 16 + 4j .., with the offset. Codes of 6 bits, with the offset: their low 4 as nibbles, then
 // two vectors with the upper 2 of k = 8i + 4v .. in bits 2i and 2i+1 of vector v's bytes.
+// Plain numbers are [k][TILE], of bf16 pairs, [k / 2][TILE][2], zeros up to a multiple of GROUP.
 // Scales: SCALE_HALF [group](d[16], m[16]), SCALE_FLOAT [group][sub][16], SCALE_SUPER
 // [256 values](s[8 subs][16], m[8 subs][16], d[16], dm[16]); m and dm only with minima.
 struct weight {
     uint32_t type; // enum tensor_type of the source
-    enum linear_form form;
+    enum code_form form;
     int64_t k, m, tiles; // of one expert
     int64_t experts;     // 1 of a plain matrix; tiles and source rows of one follow the other's
     bool woven;

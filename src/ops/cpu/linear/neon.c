@@ -72,11 +72,11 @@ INLINE void part(struct form f, const struct linear_part *p) {
         const struct form f = {bits, shift, subs, min, scale};                                     \
         part(f, p);                                                                                \
     }
-LINEAR_FORMS(X)
+CODE_FORMS(X)
 #undef X
 
 // Numbers i .. i + 3 of a tile.
-INLINE float32x4_t numbers(enum linear_form form, const unsigned char *p, int64_t i) {
+INLINE float32x4_t numbers(enum code_form form, const unsigned char *p, int64_t i) {
     if (form == FORM_F32)
         return floats(p + 4 * i);
     return halves(p + 2 * i);
@@ -90,7 +90,7 @@ struct number_operands {
 };
 
 // One k of all rows and vectors of a block, into partial sum s = k mod 4, a constant.
-INLINE void add_numbers(enum linear_form form, const struct number_operands *o, struct block b,
+INLINE void add_numbers(enum code_form form, const struct number_operands *o, struct block b,
                         int64_t k, int s, float32x4_t sum[4][4]) {
     UNROLL for (int v = 0; v < b.wide; v++) {
         float32x4_t w = numbers(form, o->tile, k * TILE + 4 * (b.vector + v));
@@ -99,7 +99,7 @@ INLINE void add_numbers(enum linear_form form, const struct number_operands *o, 
     }
 }
 
-INLINE void number_block(enum linear_form form, const struct linear_part *p, int64_t t,
+INLINE void number_block(enum code_form form, const struct linear_part *p, int64_t t,
                          struct block b) {
     int64_t k = p->w->k, stride = p->in->stride, at = 0;
     struct number_operands o = {p->w->data + (p->tile + t) * p->w->tile_bytes,
@@ -135,7 +135,7 @@ NUMBERS(f16, FORM_F16)
 
 void linear_fill_neon(struct row_kernels *r) {
 #define X(name, ...) r->linear[FORM_##name] = linear_##name;
-    LINEAR_FORMS(X)
+    CODE_FORMS(X)
 #undef X
     r->linear[FORM_F32] = linear_f32;
     r->linear[FORM_F16] = linear_f16;

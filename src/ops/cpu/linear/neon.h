@@ -9,7 +9,7 @@
 
 #include <arm_neon.h>
 
-#include "ops/cpu/linear/weight.h"
+#include "ops/cpu/simd/row/row.h"
 
 #define INLINE static inline __attribute__((always_inline))
 // Before a loop whose count is a constant after inlining: its arrays then live in registers.

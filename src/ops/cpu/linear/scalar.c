@@ -4,7 +4,6 @@
 // depends on nothing but the weight row and the activation row. The vector levels do the same for
 // 16 outputs at a time.
 #include "formats/quant/quant.h"
-#include "ops/cpu/linear/weight.h"
 #include "ops/cpu/simd/row/row.h"
 
 // The code of one weight, without its offset.
@@ -83,7 +82,7 @@ static void linear_quant(const struct linear_part *p) {
     for (int64_t at = 0; at < p->tiles * p->n; at++) {
         int64_t t = at / p->n;
         int i = (int)(at % p->n);
-        struct output o = {.f = linear_form(w->form),
+        struct output o = {.f = code_form(w->form),
                            .codes = w->data + (p->tile + t) * w->tile_bytes};
         const int8_t *q = p->in->q + (p->row + i) * p->in->stride;
         o.scales = o.codes + w->scales_at;
