@@ -2,8 +2,6 @@
 // The filters: those over text, over sequences, and over single values. What is a generator in
 // Python is computed at once here, and can be gone over once.
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "text/jinja/access.h"
@@ -59,39 +57,6 @@ static int filter_case(struct jinja_context *c, const struct jinja_call *call,
     return rc || !s->markup ? rc : mark_safe(c, out->as.s, true, out);
 }
 
-static bool breaks_word(uint32_t code) {
-    return jinja_code_is_space(code) || (code && code < 0x80 && strchr("-({[<", (int)code));
-}
-
-// Where the run of code points ends that begins at `from` and breaks words or does not.
-static size_t run_end(const struct jinja_string *s, size_t from, bool breaks) {
-    size_t at = from, len;
-    while (at < s->n && breaks_word(jinja_code_at(s, at, &len)) == breaks)
-        at += len;
-    return at;
-}
-
-// jinja2's own title: a word begins after white space, a hyphen or an opening bracket.
-static int filter_title(struct jinja_context *c, const struct jinja_call *call,
-                        struct jinja_value *out) {
-    const struct jinja_string *s = NULL;
-    int rc = read_text(c, call->self, &s);
-    size_t start = jinja_mark(c), at = 0;
-    if (!rc)
-        rc = jinja_charge(c, s->n / 2);
-    while (!rc && at < s->n) {
-        size_t word = run_end(s, at, true), end = run_end(s, word, false);
-        size_t rest = word < s->n ? jinja_code_after(s, word) : word;
-        rc = jinja_put_range(c, s, at, word);
-        if (!rc && word < end)
-            rc = jinja_put_case(c, s, word, rest, true);
-        if (!rc && word < end)
-            rc = jinja_put_case(c, s, rest, end, false);
-        at = end;
-    }
-    return rc ? rc : jinja_take(c, start, out);
-}
-
 static int filter_trim(struct jinja_context *c, const struct jinja_call *call,
                        struct jinja_value *out) {
     const struct jinja_string *s, *chars = NULL;
@@ -145,6 +110,19 @@ static int filter_escape(struct jinja_context *c, const struct jinja_call *call,
     return rc ? rc : mark_safe(c, out->as.s, true, out);
 }
 
+// A number of blanks becomes these; a string stays.
+static int read_indent(struct jinja_context *c, const char *what, struct jinja_value *v) {
+    static const struct jinja_string space = {.bytes = " ", .n = 1, .trusted = true};
+    int64_t width;
+    size_t start = jinja_mark(c);
+    if (v->kind == JINJA_STRING)
+        return 0;
+    int rc = jinja_want_int(c, *v, what, &width);
+    if (!rc)
+        rc = jinja_put_times(c, &space, width);
+    return rc ? rc : jinja_take(c, start, v);
+}
+
 static int put_indented(struct jinja_context *c, const struct jinja_string *s,
                         const struct jinja_string *indent, bool first, bool blank) {
     size_t at = 0, from = 0, end;
@@ -169,19 +147,12 @@ static int put_indented(struct jinja_context *c, const struct jinja_string *s,
 
 static int filter_indent(struct jinja_context *c, const struct jinja_call *call,
                          struct jinja_value *out) {
-    static const struct jinja_string space = {.bytes = " ", .n = 1, .trusted = true};
     const struct jinja_string *s = NULL;
-    struct jinja_value indent = call->a[0];
-    int64_t width = 4;
+    struct jinja_value indent = call->a[0].kind ? call->a[0] : jinja_int(4);
     int rc = require_text(c, call, &s);
     size_t start = jinja_mark(c);
-    if (!rc && indent.kind != JINJA_STRING) {
-        rc = indent.kind ? jinja_want_int(c, indent, "the width of indent", &width) : 0;
-        if (!rc)
-            rc = jinja_put_times(c, &space, width);
-        if (!rc)
-            rc = jinja_take(c, start, &indent);
-    }
+    if (!rc)
+        rc = read_indent(c, "the width of indent", &indent);
     if (!rc)
         rc = put_indented(c, s, indent.as.s, jinja_is_true(call->a[1]), jinja_is_true(call->a[2]));
     return rc ? rc : jinja_take(c, start, out);
@@ -201,29 +172,15 @@ static int read_separators(struct jinja_context *c, struct jinja_value v, struct
     return 0;
 }
 
-static int read_indent(struct jinja_context *c, struct jinja_value v, struct jinja_json *how) {
-    static const struct jinja_string space = {.bytes = " ", .n = 1, .trusted = true};
-    int64_t width;
-    size_t start = jinja_mark(c);
-    if (v.kind != JINJA_STRING) {
-        int rc = jinja_want_int(c, v, "the indent of tojson", &width);
-        if (!rc)
-            rc = jinja_put_times(c, &space, width);
-        if (!rc)
-            rc = jinja_take(c, start, &v);
-        if (rc)
-            return rc;
-    }
-    how->indent = v.as.s;
-    return 0;
-}
-
 static int filter_tojson(struct jinja_context *c, const struct jinja_call *call,
                          struct jinja_value *out) {
     struct jinja_json how = {.ascii = jinja_is_true(call->a[0]), .sort = jinja_is_true(call->a[3])};
+    struct jinja_value indent = call->a[1];
     int rc = 0;
-    if (jinja_given(call->a[1]) && call->self.kind != JINJA_STRING)
-        rc = read_indent(c, call->a[1], &how);
+    if (jinja_given(indent) && call->self.kind != JINJA_STRING) {
+        rc = read_indent(c, "the indent of tojson", &indent);
+        how.indent = rc ? NULL : indent.as.s;
+    }
     if (!rc && jinja_given(call->a[2]))
         rc = read_separators(c, call->a[2], &how);
     size_t start = jinja_mark(c);
@@ -354,44 +311,6 @@ static int filter_sort(struct jinja_context *c, const struct jinja_call *call,
     if (!rc)
         rc = read_reverse(c, call->a[0], &how.reverse);
     return rc ? rc : sort_list(c, out->as.l, &how);
-}
-
-static int filter_extreme(struct jinja_context *c, const struct jinja_call *call,
-                          struct jinja_value *out) {
-    struct sort_how how = {.path = call->a[1], .case_sensitive = jinja_is_true(call->a[0])};
-    bool least = call->name[1] == 'i';
-    struct jinja_iter it;
-    struct jinja_value item, key, best = {0};
-    int rc = jinja_iterate(c, call->self, &it), more = 0, order = -1;
-    *out = best;
-    while (!rc && (more = jinja_next(c, &it, &item)) > 0) {
-        rc = read_sort_key(c, &how, item, &key);
-        if (!rc && best.kind)
-            rc = jinja_order(c, key, best, least ? "<" : ">", &order);
-        if (!rc && (!best.kind || order == (least ? -1 : 1))) {
-            best = key;
-            *out = item;
-        }
-    }
-    if (!rc && more == 0 && !out->kind)
-        *out = jinja_undefined(c, "No aggregated item, sequence was empty.");
-    return more < 0 ? more : rc ? rc : c->e.code;
-}
-
-static int filter_sum(struct jinja_context *c, const struct jinja_call *call,
-                      struct jinja_value *out) {
-    struct jinja_iter it;
-    struct jinja_value item;
-    *out = call->a[1].kind ? call->a[1] : jinja_int(0);
-    if (out->kind == JINJA_STRING)
-        return jinja_fail(c, ERR_USAGE, "sum() can't sum strings [use ''.join(seq) instead]");
-    int rc = jinja_iterate(c, call->self, &it), more = 0;
-    while (!rc && (more = jinja_next(c, &it, &item)) > 0) {
-        rc = jinja_get_path(c, item, call->a[0], jinja_none(), &item);
-        if (!rc)
-            rc = jinja_operate(c, '+', *out, item, out);
-    }
-    return more < 0 ? more : rc;
 }
 
 static int filter_reverse(struct jinja_context *c, const struct jinja_call *call,
@@ -573,83 +492,12 @@ static int filter_int(struct jinja_context *c, const struct jinja_call *call,
     return rc;
 }
 
-static int filter_float(struct jinja_context *c, const struct jinja_call *call,
-                        struct jinja_value *out) {
-    struct jinja_value v = call->self;
-    double d;
-    if (v.kind == JINJA_UNDEFINED)
-        return jinja_fail_undefined(c, v);
-    *out = call->a[0].kind ? call->a[0] : jinja_float(0, false);
-    if (v.kind == JINJA_STRING && jinja_parse_float(v.as.s->bytes, v.as.s->n, &d))
-        *out = jinja_float(d, !jinja_all_trusted(v.as.s));
-    else if (jinja_is_number(v))
-        *out = jinja_float(jinja_as_double(v), v.untrusted);
-    return 0;
-}
-
-static int filter_abs(struct jinja_context *c, const struct jinja_call *call,
-                      struct jinja_value *out) {
-    struct jinja_value v = call->self;
-    if (v.kind == JINJA_UNDEFINED)
-        return jinja_fail_undefined(c, v);
-    if (!jinja_is_number(v))
-        return jinja_fail(c, ERR_USAGE, "bad operand type for abs(): '%s'", jinja_type(v));
-    if (v.kind == JINJA_BIG)
-        return jinja_fail_big(c);
-    *out = v.kind == JINJA_BOOL ? jinja_int(v.as.b) : v;
-    if (v.kind == JINJA_FLOAT)
-        out->as.d = fabs(v.as.d);
-    else if (jinja_as_int(v) < 0)
-        return jinja_negate(c, v, out);
-    return 0;
-}
-
-// round(d, places) of Python: halves of the exact binary value go to the even digit.
-static double round_to(double d, int64_t places) {
-    char text[400];
-    if (!isfinite(d) || places > 320)
-        return d;
-    snprintf(text, sizeof text, "%.*f", (int)places, d);
-    return strtod(text, NULL);
-}
-
-static int filter_round(struct jinja_context *c, const struct jinja_call *call,
-                        struct jinja_value *out) {
-    struct jinja_value v = call->self, method = call->a[1];
-    int64_t places = 0;
-    bool up = jinja_is_text(method, "ceil"), down = jinja_is_text(method, "floor");
-    int rc = call->a[0].kind ? jinja_want_int(c, call->a[0], "the precision of round", &places) : 0;
-    if (!rc && places < 0)
-        rc = jinja_fail(c, ERR_USAGE, "round to tens and more is not supported here");
-    if (rc)
-        return rc;
-    if (method.kind && !up && !down && !jinja_is_text(method, "common"))
-        return jinja_fail(c, ERR_USAGE, "method must be common, ceil or floor");
-    if (v.kind == JINJA_UNDEFINED)
-        return jinja_fail_undefined(c, v);
-    if (!jinja_is_number(v))
-        return jinja_fail(c, ERR_USAGE, "type %s doesn't define __round__ method", jinja_type(v));
-    *out = v.kind == JINJA_BOOL ? jinja_int(v.as.b) : v;
-    if (!up && !down && v.kind != JINJA_FLOAT)
-        return 0;
-    double d = jinja_as_double(v), scale = pow(10, (double)places);
-    if ((up || down) && !isfinite(d * scale))
-        return jinja_fail(c, ERR_USAGE, "cannot convert float infinity to integer");
-    if (up || down)
-        d = (up ? ceil(d * scale) : floor(d * scale)) / scale;
-    else
-        d = round_to(d, places);
-    *out = jinja_float(d, v.untrusted);
-    return 0;
-}
-
 const struct jinja_builtin jinja_filters[] = {
     {"tojson", filter_tojson, "ensure_ascii indent separators sort_keys", 0},
     {"trim", filter_trim, "chars", 0},
     {"upper", filter_case, "", 0},
     {"lower", filter_case, "", 0},
     {"capitalize", filter_case, "", 0},
-    {"title", filter_title, "", 0},
     {"replace", filter_replace, "old new count", 2},
     {"string", filter_string, "", 0},
     {"indent", filter_indent, "width first blank", 0},
@@ -666,9 +514,6 @@ const struct jinja_builtin jinja_filters[] = {
     {"items", filter_items, "", 0},
     {"dictsort", filter_dictsort, "case_sensitive by reverse", 0},
     {"sort", filter_sort, "reverse case_sensitive attribute", 0},
-    {"min", filter_extreme, "case_sensitive attribute", 0},
-    {"max", filter_extreme, "case_sensitive attribute", 0},
-    {"sum", filter_sum, "attribute start", 0},
     {"unique", filter_unique, "case_sensitive attribute", 0},
     {"map", filter_map, NULL, 0},
     {"select", filter_choose, NULL, 0},
@@ -678,8 +523,5 @@ const struct jinja_builtin jinja_filters[] = {
     {"default", filter_default, "default_value boolean", 0},
     {"d", filter_default, "default_value boolean", 0},
     {"int", filter_int, "default base", 0},
-    {"float", filter_float, "default", 0},
-    {"abs", filter_abs, "", 0},
-    {"round", filter_round, "precision method", 0},
     {NULL, NULL, NULL, 0},
 };

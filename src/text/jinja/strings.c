@@ -19,18 +19,17 @@ static int put_mapped_code(struct jinja_context *c, uint32_t code, enum norm_cas
     return rc;
 }
 
-static bool is_plain(const struct jinja_string *s, size_t from, size_t to) {
-    for (size_t i = from; i < to; i++)
+static bool is_ascii(const struct jinja_string *s) {
+    for (size_t i = 0; i < s->n; i++)
         if ((unsigned char)s->bytes[i] >= 0x80)
             return false;
     return true;
 }
 
-// ASCII text of one provenance changes in place.
-static int put_plain(struct jinja_context *c, const struct jinja_string *s, size_t from, size_t to,
-                     bool upper) {
+// ASCII text changes in place.
+static int put_ascii_case(struct jinja_context *c, const struct jinja_string *s, bool upper) {
     size_t mark = jinja_mark(c);
-    int rc = jinja_put_range(c, s, from, to);
+    int rc = jinja_put_string(c, s);
     for (char *p = c->out.data + mark; !rc && p < c->out.data + c->out.len; p++) {
         bool other = upper ? *p >= 'a' && *p <= 'z' : *p >= 'A' && *p <= 'Z';
         *p = other ? (char)(*p ^ 0x20) : *p;
@@ -38,11 +37,10 @@ static int put_plain(struct jinja_context *c, const struct jinja_string *s, size
     return rc;
 }
 
-// The class of the letter nearest to `at`, over what case ignores; back: before it. `end` is where
-// the text ends that counts.
-static unsigned class_of_neighbour(const struct jinja_string *s, size_t at, size_t end, bool back) {
+// The class of the letter nearest to `at`, over what case ignores; back: before it.
+static unsigned class_of_neighbour(const struct jinja_string *s, size_t at, bool back) {
     size_t len;
-    while (back ? at > end : at < end) {
+    while (back ? at > 0 : at < s->n) {
         at = back ? jinja_code_before(s, at) : at;
         unsigned what = norm_class(jinja_code_at(s, at, &len));
         if (!(what & NORM_IGNORED_BY_CASE))
@@ -52,46 +50,37 @@ static unsigned class_of_neighbour(const struct jinja_string *s, size_t at, size
     return 0;
 }
 
-// The part of a string that changes case: a capital sigma depends on its neighbours there.
-struct part {
-    const struct jinja_string *s;
-    size_t from, to;
-};
-
 // A capital sigma at the end of a word has a small form of its own.
-static bool is_final_sigma(const struct part *p, size_t at, uint32_t code) {
-    return code == 0x3A3 && (class_of_neighbour(p->s, at, p->from, true) & NORM_CASED) &&
-           !(class_of_neighbour(p->s, at + 2, p->to, false) & NORM_CASED);
+static bool is_final_sigma(const struct jinja_string *s, size_t at, uint32_t code) {
+    return code == 0x3A3 && (class_of_neighbour(s, at, true) & NORM_CASED) &&
+           !(class_of_neighbour(s, at + 2, false) & NORM_CASED);
 }
 
-static int put_mapped(struct jinja_context *c, const struct part *p, size_t at, size_t *len,
+static int put_mapped(struct jinja_context *c, const struct jinja_string *s, size_t at, size_t *len,
                       enum norm_case how) {
-    uint32_t code = jinja_code_at(p->s, at, len);
-    if (how == NORM_LOWER_CASE && is_final_sigma(p, at, code))
-        return jinja_put_code(c, 0x3C2, jinja_trusted_at(p->s, at));
-    return put_mapped_code(c, code, how, jinja_trusted_at(p->s, at));
+    uint32_t code = jinja_code_at(s, at, len);
+    if (how == NORM_LOWER_CASE && is_final_sigma(s, at, code))
+        return jinja_put_code(c, 0x3C2, jinja_trusted_at(s, at));
+    return put_mapped_code(c, code, how, jinja_trusted_at(s, at));
 }
 
-int jinja_put_case(struct jinja_context *c, const struct jinja_string *s, size_t from, size_t to,
-                   bool upper) {
-    if (is_plain(s, from, to))
-        return put_plain(c, s, from, to, upper);
-    const struct part part = {s, from, to};
-    int rc = jinja_charge(c, to - from);
-    for (size_t at = from, len; at < to && !rc; at += len)
-        rc = put_mapped(c, &part, at, &len, upper ? NORM_UPPER_CASE : NORM_LOWER_CASE);
+static int put_case(struct jinja_context *c, const struct jinja_string *s, bool upper) {
+    if (is_ascii(s))
+        return put_ascii_case(c, s, upper);
+    int rc = jinja_charge(c, s->n);
+    for (size_t at = 0, len; at < s->n && !rc; at += len)
+        rc = put_mapped(c, s, at, &len, upper ? NORM_UPPER_CASE : NORM_LOWER_CASE);
     return rc;
 }
 
 // The first code point in title case and the others in lower case; `words`: each word so.
 static int put_words(struct jinja_context *c, const struct jinja_string *s, bool words) {
-    const struct part part = {s, 0, s->n};
     int rc = jinja_charge(c, s->n);
     bool inside = false;
     for (size_t at = 0, len; at < s->n && !rc; at += len) {
         bool cased = (norm_class(jinja_code_at(s, at, &len)) & NORM_CASED) != 0;
         bool first = words ? cased && !inside : at == 0;
-        rc = put_mapped(c, &part, at, &len, first ? NORM_TITLE_CASE : NORM_LOWER_CASE);
+        rc = put_mapped(c, s, at, &len, first ? NORM_TITLE_CASE : NORM_LOWER_CASE);
         inside = cased;
     }
     return rc;
@@ -102,7 +91,7 @@ int jinja_change_case(struct jinja_context *c, const struct jinja_string *s, enu
     size_t mark = jinja_mark(c);
     int rc;
     if (how == CASE_UPPER || how == CASE_LOWER)
-        rc = jinja_put_case(c, s, 0, s->n, how == CASE_UPPER);
+        rc = put_case(c, s, how == CASE_UPPER);
     else
         rc = put_words(c, s, how == CASE_TITLE);
     return rc ? rc : jinja_take(c, mark, out);

@@ -9,9 +9,6 @@
 enum jinja_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
 int jinja_change_case(struct jinja_context *c, const struct jinja_string *s, enum jinja_case how,
                       struct jinja_value *out);
-// Puts s[from, to) in upper or lower case.
-int jinja_put_case(struct jinja_context *c, const struct jinja_string *s, size_t from, size_t to,
-                   bool upper);
 
 // sides: 1 left, 2 right, 3 both. chars: the set to remove, NULL for white space.
 int jinja_strip(struct jinja_context *c, const struct jinja_string *s,
