@@ -244,16 +244,16 @@ if [ -n "$target" ] && has generate; then
     refuse 1 "qwen35" generate -m "$target" -d "$target" -p x
     refuse 2 "-p" generate -m "$target"
     refuse 2 'no device "gpu"' generate -m "$target" -p x --device gpu
-    refuse 2 "--max-ctx is auto or a number" generate -m "$target" -p x --max-ctx -1
-    refuse 2 "--max-ctx is auto or a number" logits -m "$target" -p x --max-ctx 12k
+    refuse 2 "'--max-ctx' takes auto or an integer from 0" generate -m "$target" -p x --max-ctx -1
+    refuse 2 "'--max-ctx' takes auto or an integer from 0" logits -m "$target" -p x --max-ctx 12k
     refuse 2 "'--cuda-path' takes one of" generate -m "$target" -p x --cuda-path fast
     refuse 2 "'--kv-type-k' takes one of" generate -m "$target" -p x --kv-type-k q3
     refuse 1 "for models of experts on a GPU" generate -m "$target" -p x --device cpu --spark-slots 4
     refuse 1 "and the CPU is used" generate -m "$target" -p x --device cpu --spark-vram 12G
     refuse 1 "for models of experts on a GPU" generate -m "$target" -p x --device cpu --cpu-experts 4
     refuse 1 "and the CPU is used" bench -m "$target" --prompt-tokens 9 --device cpu --cpu-experts auto
-    refuse 2 "--cpu-experts is auto or a number" generate -m "$target" -p x --cpu-experts -1
-    refuse 2 "--cpu-experts is auto or a number" daemon -m "$target" --n-cpu-moe many
+    refuse 2 "'--cpu-experts' takes auto or an integer from 0" generate -m "$target" -p x --cpu-experts -1
+    refuse 2 "'--cpu-experts' takes auto or an integer from 0" daemon -m "$target" --n-cpu-moe many
     refuse 1 "coppice generate: th" generate -m "$target" -p x --device cuda:31
     refuse 1 "context of 4" generate -m "$target" -c 4 -p "more than four tokens, surely"
     # Texts far beyond the context are refused before they are tokenised: 2 x 64 tokens and 65,536 more.

@@ -19,6 +19,7 @@ static bool in_group(const struct option *opt, uint64_t group) {
 // "an integer from 0 to 127", for messages.
 static void describe_value(const struct option *opt, char *out, size_t size) {
     static const char *const words[] = {[OPTION_INT] = "an integer",
+                                        [OPTION_COUNT] = "auto or an integer",
                                         [OPTION_FLOAT] = "a number",
                                         [OPTION_SIZE] = "a size",
                                         [OPTION_LIST] = "integers separated by commas"};
@@ -111,6 +112,11 @@ static int set_value(struct options *o, const struct option *opt, const char *te
     case OPTION_INT:
         good = parse_int(text, &end, &v.i) && *end == '\0' && in_range(opt, (double)v.i);
         v.f = (double)v.i;
+        break;
+    case OPTION_COUNT:
+        v.i = -1;
+        good = !strcmp(text, "auto") ||
+               (parse_int(text, &end, &v.i) && *end == '\0' && in_range(opt, (double)v.i));
         break;
     case OPTION_SIZE:
         good = parse_size(text, &v.i) && in_range(opt, (double)v.i);
@@ -209,23 +215,29 @@ static int take_value(struct cursor *c, const struct option *opt, const char *at
     return rc;
 }
 
+// The option that --name or --name=value spells, or NULL.
+static const struct option *spelt_option(const struct options *o, const char *arg) {
+    size_t len = strcspn(arg + 2, "=");
+    for (size_t i = 0; arg[1] == '-' && i < o->count; i++)
+        if (in_group(&o->table[i], o->group) && strlen(o->table[i].name) == len &&
+            memcmp(o->table[i].name, arg + 2, len) == 0)
+            return &o->table[i];
+    return NULL;
+}
+
 static int parse_long(struct cursor *c, const char *arg, struct err *e) {
-    const struct options *o = c->o;
     const char *name = arg + 2, *equals = strchr(name, '=');
-    size_t len = equals ? (size_t)(equals - name) : strlen(name);
-    for (size_t i = 0; i < o->count; i++) {
-        const struct option *opt = &o->table[i];
-        if (!in_group(opt, o->group) || strlen(opt->name) != len || memcmp(opt->name, name, len))
-            continue;
-        if (equals && opt->kind == OPTION_FLAG)
-            return err_set(e, ERR_USAGE, "option '--%s' takes no value, but has '%s'", opt->name,
-                           equals + 1);
+    size_t len = strcspn(name, "=");
+    const struct option *opt = spelt_option(c->o, arg);
+    if (opt && equals && opt->kind == OPTION_FLAG)
+        return err_set(e, ERR_USAGE, "option '--%s' takes no value, but has '%s'", opt->name,
+                       equals + 1);
+    if (opt)
         return take_value(c, opt, equals ? equals + 1 : NULL, e);
-    }
     char word[WORD_MAX], shown[WORD_MAX + 2];
     snprintf(word, sizeof word, "%.*s", (int)(len < WORD_MAX ? len : WORD_MAX), name);
     snprintf(shown, sizeof shown, "--%s", word);
-    return refuse_unknown(o, shown, word, e);
+    return refuse_unknown(c->o, shown, word, e);
 }
 
 static int parse_short(struct cursor *c, const char *arg, struct err *e) {
@@ -316,15 +328,6 @@ static const struct option_alias *find_alias(const struct cursor *c, const char 
     return NULL;
 }
 
-static bool spells_option(const struct options *o, const char *arg) {
-    size_t len = strcspn(arg + 2, "=");
-    for (size_t i = 0; arg[1] == '-' && i < o->count; i++)
-        if (in_group(&o->table[i], o->group) && strlen(o->table[i].name) == len &&
-            memcmp(o->table[i].name, arg + 2, len) == 0)
-            return true;
-    return false;
-}
-
 static int set_defaults(struct options *o, struct err *e) {
     for (size_t i = 0; i < o->count; i++) {
         const struct option *opt = &o->table[i];
@@ -352,7 +355,7 @@ int options_parse(struct options *o, const struct option_set *set, uint64_t grou
         const char *arg = argv[c.at++], *attached = NULL;
         const struct option_alias *alias = NULL;
         bool option = !ended && arg[0] == '-' && arg[1] != '\0';
-        if (option && !spells_option(o, arg))
+        if (option && !spelt_option(o, arg))
             alias = find_alias(&c, arg, &attached);
         if (!option)
             operands[o->n_operands++] = arg;

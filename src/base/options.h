@@ -18,6 +18,7 @@
 enum option_kind {
     OPTION_FLAG,   // no value
     OPTION_INT,    // integer in lo..hi
+    OPTION_COUNT,  // the same, or auto, which is -1
     OPTION_FLOAT,  // finite number in lo..hi
     OPTION_SIZE,   // bytes, with suffix K, M, G or T (powers of 1024), in lo..hi
     OPTION_STRING, // any text
@@ -92,7 +93,7 @@ void options_fini(struct options *o);
 // Values by row index; a row outside the group has its default.
 bool options_given(const struct options *o, int row);
 bool options_flag(const struct options *o, int row);
-int64_t options_int(const struct options *o, int row); // also size, and the index of a choice
+int64_t options_int(const struct options *o, int row); // also count, size, index of a choice
 double options_float(const struct options *o, int row);
 const char *options_str(const struct options *o, int row); // NULL: not given and no default
 const int32_t *options_list(const struct options *o, int row, size_t *count);

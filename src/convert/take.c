@@ -4,7 +4,6 @@
 // config.json implies, and are added.
 #include "convert/plan.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/num.h"
 #include "base/pool.h"

@@ -2,7 +2,6 @@
 // GBNF, the notation of llama.cpp's grammars: `name ::= alternatives`, "texts", [classes], groups,
 // *, +, ?, {n}, {n,}, {n,m}, any code point by a dot, comments after #. A rule goes on over line
 // ends inside of parentheses and after ::= and |. The text is what `root` says.
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"

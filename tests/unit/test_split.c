@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "base/str.h"
+#include "text/tokenizer/rules.h"
 #include "text/tokenizer/split.h"
 
 struct pieces {
@@ -180,10 +181,10 @@ static void test_flags(void **state) {
     (void)state;
     struct split *s;
     assert_int_equal(split_create(&s, "llama-bpe", 9, NULL), 0);
-    assert_true(split_whole_pieces(s) && split_add_bos(s));
+    assert_true(split_rule_of(s)->whole_pieces && split_rule_of(s)->add_bos);
     split_destroy(s);
     assert_int_equal(split_create(&s, "qwen35", 6, NULL), 0);
-    assert_false(split_whole_pieces(s) || split_add_bos(s));
+    assert_false(split_rule_of(s)->whole_pieces || split_rule_of(s)->add_bos);
     split_destroy(s);
 }
 

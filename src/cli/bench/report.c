@@ -367,7 +367,7 @@ int bench_print_json(struct bench *b, struct err *e) {
     jw_key_str(&w, "cpu_level", exec_ops(model_exec(session_model(b->s)))->name);
     jw_key(&w, "budget");
     bool choose;
-    jw_int(&w, decode_budget(b->a, &choose, NULL));
+    jw_int(&w, decode_budget(b->a, &choose));
     jw_key_bool(&w, "budget_auto", choose);
     jw_key_num(&w, "temperature", options_float(&b->a->opt, OPT_TEMP));
     jw_key(&w, "oracle");

@@ -142,7 +142,7 @@ static void add_batch_row(struct batch_bench *c, int mode, int n, const struct g
 static int fixed_budget(const struct bench *b, struct bench_mode *w, int n) {
     int budget = w->budget;
     if (budget < 0)
-        budget = decode_budget(b->a, &w->choose, NULL);
+        budget = decode_budget(b->a, &w->choose);
     return w->choose ? -1 : min_i32(budget, model_max_verify(session_model(b->s)) / n - 1);
 }
 

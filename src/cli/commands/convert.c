@@ -2,7 +2,6 @@
 // `coppice convert`, `quantize`, `imatrix` and `synth`: GGUF files from HuggingFace folders, from
 // other GGUF files, from what a text did in a model, and from random numbers.
 #include <stdio.h>
-#include <string.h>
 
 #include "base/num.h"
 #include "cli/models/decode.h"

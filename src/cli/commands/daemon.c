@@ -453,13 +453,9 @@ int cmd_daemon(const struct cli_args *a, struct err *e) {
     int rc = open_id_stream(&d, e);
     if (!rc)
         rc = decode_session(a, &d.options, &d.files, e);
-    int budget = rc ? rc : decode_budget(a, &choose, e);
-    if (budget < 0) {
-        decode_files_fini(&d.files);
-        return budget;
-    }
-    d.options.target.max_verify = 1 + budget;
-    rc = plan_daemon_scorer(&d, e);
+    d.options.target.max_verify = 1 + decode_budget(a, &choose);
+    if (!rc)
+        rc = plan_daemon_scorer(&d, e);
     if (!rc)
         rc = daemon_load(&d, e);
     if (!rc)

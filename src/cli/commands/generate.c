@@ -2,7 +2,6 @@
 // `coppice generate`: continues a prompt. Text streams to standard output as it is chosen; with
 // --json one object comes at the end instead. What it cost goes to standard error.
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "cli/chat/conversation.h"

@@ -4,7 +4,6 @@
 // that of the model layer, without keys and values of a context.
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 

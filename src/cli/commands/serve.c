@@ -5,7 +5,6 @@
 #include <malloc.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -304,16 +303,13 @@ static void show_start(void *arg, struct server *v, const struct err *failure) {
 
 static int read_server_options(struct serve *v, struct server_options *out, struct err *e) {
     const struct options *o = &v->a->opt;
-    bool choose;
     if (options_str(o, OPT_CACHE_DIR) && options_int(o, OPT_CACHE_RAM) == 0)
         return err_set(e, ERR_USAGE,
                        "--cache-dir needs memory to read files into; give "
                        "--cache-ram more than 0");
     int rc = decode_session(v->a, &out->engine.session, &v->files, e);
-    int budget = rc ? rc : decode_budget(v->a, &choose, e);
-    if (budget < 0)
-        return budget;
-    rc = compression_options(&v->compression, v->a, e);
+    if (!rc)
+        rc = compression_options(&v->compression, v->a, e);
     if (!rc)
         rc = compression_open(&v->compression, v->a, e);
     out->engine.session.target.max_seqs = (int)options_int(o, OPT_PARALLEL);

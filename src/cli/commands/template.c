@@ -2,7 +2,6 @@
 // `coppice template`: renders a chat template with exactly the variables of a file, as
 // apply_chat_template would, and prints the bytes; with --json also which of them the template
 // wrote. No model is loaded: of a model file only the metadata is read.
-#include <string.h>
 
 #include "cli/chat/conversation.h"
 

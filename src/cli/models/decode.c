@@ -4,7 +4,6 @@
 #include "cli/models/decode.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,8 +163,6 @@ static int find_draft_near(const struct session_options *o, struct str *out, str
     return rc || !out->failed ? rc : err_set(e, ERR_MEMORY, "no memory for a path");
 }
 
-enum { MAX_CONTEXT = 1 << 24 };
-
 // `own` is the option for keys, or for values, alone. The choices are in the order of codecs.
 static enum kv_codec_id kv_codec(const struct cli_args *a, int own) {
     int option = options_given(&a->opt, own) ? own : OPT_KV_TYPE;
@@ -193,51 +190,10 @@ static int read_dflash_options(const struct cli_args *a, struct dflash_options *
     return 0;
 }
 
-static int read_max_ctx(const struct cli_args *a, int64_t *out, struct err *e) {
-    const char *text = options_str(&a->opt, OPT_MAX_CTX);
-    *out = 0;
-    if (!strcmp(text, "auto") || !strcmp(text, "0"))
-        return 0;
-    char *end;
-    errno = 0;
-    long long n = strtoll(text, &end, 10);
-    if (errno || end == text || *end || n < 1 || n > MAX_CONTEXT)
-        return err_set(e, ERR_USAGE,
-                       "--max-ctx is auto or a number of tokens up to %d, not '%.40s'", MAX_CONTEXT,
-                       text);
-    *out = n;
-    return 0;
-}
-
-int decode_budget(const struct cli_args *a, bool *choose, struct err *e) {
-    const char *text = options_str(&a->opt, OPT_BUDGET);
-    char *end;
-    *choose = !strcmp(text, "auto");
-    if (*choose)
-        return REQUEST_AUTO_BUDGET;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (errno || end == text || *end || n < 0 || n > TREE_MAX_BUDGET)
-        return err_set(e, ERR_USAGE, "--budget is auto or a number of nodes up to %d, not '%.40s'",
-                       TREE_MAX_BUDGET, text);
-    return (int)n;
-}
-
-static int read_cpu_experts(const struct cli_args *a, int *out, struct err *e) {
-    enum { LAYERS_MAX = 4096 };
-    const char *text = options_str(&a->opt, OPT_CPU_EXPERTS);
-    char *end;
-    *out = CPU_EXPERTS_AUTO;
-    if (!strcmp(text, "auto"))
-        return 0;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (errno || end == text || *end || n < 0 || n > LAYERS_MAX)
-        return err_set(e, ERR_USAGE,
-                       "--cpu-experts is auto or a number of layers up to %d, not '%.40s'",
-                       LAYERS_MAX, text);
-    *out = (int)n;
-    return 0;
+int decode_budget(const struct cli_args *a, bool *choose) {
+    int n = (int)options_int(&a->opt, OPT_BUDGET);
+    *choose = n < 0;
+    return *choose ? REQUEST_AUTO_BUDGET : n;
 }
 
 static void print_note(void *arg, const char *sentence) {
@@ -353,12 +309,10 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     int rc = find_model(a, f, e);
     if (!rc)
         rc = read_dflash_options(a, &o.dflash, e);
-    if (!rc)
-        rc = read_max_ctx(a, &o.target.max_ctx, e);
-    if (!rc)
-        rc = read_cpu_experts(a, &o.cpu_experts, e);
     if (rc)
         return rc;
+    o.target.max_ctx = max_i64(options_int(&a->opt, OPT_MAX_CTX), 0);
+    o.cpu_experts = (int)options_int(&a->opt, OPT_CPU_EXPERTS); // auto is CPU_EXPERTS_AUTO
     o.model = f->model.len ? f->model.data : options_str(&a->opt, OPT_MODEL);
     o.device = options_str(&a->opt, OPT_DEVICE);
     o.cuda_path = (enum cuda_path)options_int(&a->opt, OPT_CUDA_PATH); // choices in enum order
@@ -389,12 +343,10 @@ static int open_pair(const struct cli_args *a, bool needs_draft, struct compress
     struct session_options o;
     struct decode_files files = {0};
     bool choose;
-    int budget = 0, rc = decode_session(a, &o, &files, e);
+    int rc = decode_session(a, &o, &files, e);
     if (!rc && needs_draft)
         rc = cli_need(a, OPT_DRAFT, e);
-    if (!rc)
-        rc = budget = decode_budget(a, &choose, e);
-    if (rc < 0)
+    if (rc)
         goto out;
     o.target.max_seqs = max_sequences(a);
     o.timing = a->command->id == CLI_PROFILE;
@@ -403,7 +355,7 @@ static int open_pair(const struct cli_args *a, bool needs_draft, struct compress
         o.target.max_ctx = options_int(&a->opt, OPT_PIECE) + 1;
     if (a->command->id == CLI_GENERATE ||
         a->command->id == CLI_CHAT) // a verification is the tree and its root
-        o.target.max_verify = 1 + budget;
+        o.target.max_verify = 1 + decode_budget(a, &choose);
     rc = k ? compression_share(k, a, &o, e) : 0;
     if (!rc)
         rc = session_open(out, &o, e);
@@ -473,7 +425,7 @@ void decode_guessing(const struct cli_args *a, const struct session *s, struct r
     r->how = session_draft(s) ? SPECULATE_TREE : SPECULATE_OFF;
     if (options_given(o, OPT_SPECULATE))
         r->how = (enum speculate)options_int(o, OPT_SPECULATE); // the choices are in enum order
-    r->tree.budget = decode_budget(a, &r->auto_budget, NULL);   // decode_open has seen it
+    r->tree.budget = decode_budget(a, &r->auto_budget);
     r->tree.k = (int)options_int(o, OPT_BRANCH);
     r->tree.min_prob = options_float(o, OPT_MIN_PROB);
     if (r->auto_budget && !options_given(o, OPT_MIN_PROB))

@@ -36,9 +36,8 @@ void decode_show_plan(const struct cli_args *a, const struct session *s);
 int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
                   struct err *e);
 
-// --budget: max nodes besides the root; *choose: how many of them pay is to be learnt. Negative
-// code and one sentence if it is neither a number nor auto.
-int decode_budget(const struct cli_args *a, bool *choose, struct err *e);
+// --budget: max nodes besides the root; *choose: how many of them pay is to be learnt.
+int decode_budget(const struct cli_args *a, bool *choose);
 
 // The request of the options, without prompt and callbacks. The draft's presence decides how to
 // guess when --speculate was not given.

@@ -7,6 +7,7 @@
 #include "ops/args/args.h"
 #include "ops/args/mlp.h"
 #include "ops/kv/codec.h"
+#include "spec/tree/ddtree.h"
 
 #define GENERATE CLI_BIT(CLI_GENERATE)
 #define CHAT     CLI_BIT(CLI_CHAT)
@@ -134,7 +135,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                        .groups = GENERATE | CHAT | SERVE | DAEMON,
                        .help = "how to guess ahead; without it, tree when there is a draft and off "
                                "when there is none"},
-    [OPT_BUDGET] = {"budget", 0, OPTION_STRING, "N", "auto", .groups = DECODING | PROFILE,
+    [OPT_BUDGET] = {"budget", 0, OPTION_COUNT, "N", "auto", 0, TREE_MAX_BUDGET,
+                    .groups = DECODING | PROFILE,
                     .help =
                         "nodes of the guessed tree beside its root, up to 127; auto learns what "
                         "passes take and keeps as many as pay, down to plain decoding"},
@@ -198,7 +200,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                   .help = "seed of the sampling noise, or of random weights and prompts"},
     [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = MEASURED,
                         .help = "go on after end-of-text tokens"},
-    [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_STRING, "N", "auto", .groups = RUNNING,
+    [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_COUNT, "N", "auto", 0, 1 << 24, .groups = RUNNING,
                      .help = "most tokens of prompt and reply; auto takes what fits the GPU's free "
                              "memory, up to the model's limit"},
     [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "0", 0, 65536, .groups = RUNNING,
@@ -245,7 +247,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                          .groups = RUNNING,
                          .help = "experts of a layer, in the mean, that a GPU holds; 0 for as many "
                                  "as fit"},
-    [OPT_CPU_EXPERTS] = {"cpu-experts", 0, OPTION_STRING, "N", "0", .groups = RUNNING,
+    [OPT_CPU_EXPERTS] = {"cpu-experts", 0, OPTION_COUNT, "N", "0", 0, 4096, .groups = RUNNING,
                          .help = "the experts of the first N layers that have some stay in host "
                                  "memory and are computed by the CPU while a GPU does the rest; "
                                  "auto takes as many as the GPU lacks room for, where that is "

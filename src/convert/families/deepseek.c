@@ -11,20 +11,20 @@
 #include "convert/families/rules.h"
 
 static const struct convert_rule every_layer[] = {
-    {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-    {"self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight", {DIM_L}, OP_NONE, 0},
-    {"self_attn.o_proj.weight", "attn_output.weight", {DIM_O, DIM_D}, OP_NONE, 0},
+    {"input_layernorm.weight", "attn_norm.weight", .dims = {DIM_D}},
+    {"self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight", .dims = {DIM_D, DIM_KV}},
+    {"self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight", .dims = {DIM_L}},
+    {"self_attn.o_proj.weight", "attn_output.weight", .dims = {DIM_O, DIM_D}},
     {0},
 };
 static const struct convert_rule low_rank[] = {
-    {"self_attn.q_a_proj.weight", "attn_q_a.weight", {DIM_D, DIM_QL}, OP_NONE, 0},
-    {"self_attn.q_a_layernorm.weight", "attn_q_a_norm.weight", {DIM_QL}, OP_NONE, 0},
-    {"self_attn.q_b_proj.weight", "attn_q_b.weight", {DIM_QL, DIM_Q}, OP_NONE, 0},
+    {"self_attn.q_a_proj.weight", "attn_q_a.weight", .dims = {DIM_D, DIM_QL}},
+    {"self_attn.q_a_layernorm.weight", "attn_q_a_norm.weight", .dims = {DIM_QL}},
+    {"self_attn.q_b_proj.weight", "attn_q_b.weight", .dims = {DIM_QL, DIM_Q}},
     {0},
 };
 static const struct convert_rule full_rank[] = {
-    {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, 0},
+    {"self_attn.q_proj.weight", "attn_q.weight", .dims = {DIM_D, DIM_Q}},
     {0},
 };
 struct sizes {

@@ -142,8 +142,8 @@ static int take_fused(struct convert_job *j, const struct tensor *t, int layer, 
 }
 
 static int take_gate(struct convert_job *j, int layer, struct err *e) {
-    static const struct convert_rule gate = {
-        "self_attn.g_proj.weight", "attn_gate.weight", {DIM_D, DIM_G}, OP_NONE, 0};
+    static const struct convert_rule gate = {"self_attn.g_proj.weight", "attn_gate.weight",
+                                             .dims = {DIM_D, DIM_G}};
     const struct tensor *t;
     int rc = convert_find(j, gate.hf, layer, &t, e);
     if (rc || !t)
@@ -154,17 +154,17 @@ static int take_gate(struct convert_job *j, int layer, struct err *e) {
 
 static int take_form_layer(struct convert_job *j, int layer, struct err *e) {
     static const struct convert_rule whole[] = {
-        {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, 0},
-        {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-        {"self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
+        {"self_attn.q_proj.weight", "attn_q.weight", .dims = {DIM_D, DIM_Q}},
+        {"self_attn.k_proj.weight", "attn_k.weight", .dims = {DIM_D, DIM_KV}},
+        {"self_attn.v_proj.weight", "attn_v.weight", .dims = {DIM_D, DIM_KV}},
         {0},
     };
     static const struct convert_rule extra[] = {
-        {"self_attn.q_proj.bias", "attn_q.bias", {DIM_Q}, OP_NONE, 0},
-        {"self_attn.k_proj.bias", "attn_k.bias", {DIM_KV}, OP_NONE, 0},
-        {"self_attn.v_proj.bias", "attn_v.bias", {DIM_KV}, OP_NONE, 0},
-        {"self_attn.o_proj.bias", "attn_output.bias", {DIM_D}, OP_NONE, 0},
-        {"self_attn.attention_sink_bias", "attn_sinks.weight", {DIM_NV}, OP_NONE, 0},
+        {"self_attn.q_proj.bias", "attn_q.bias", .dims = {DIM_Q}},
+        {"self_attn.k_proj.bias", "attn_k.bias", .dims = {DIM_KV}},
+        {"self_attn.v_proj.bias", "attn_v.bias", .dims = {DIM_KV}},
+        {"self_attn.o_proj.bias", "attn_output.bias", .dims = {DIM_D}},
+        {"self_attn.attention_sink_bias", "attn_sinks.weight", .dims = {DIM_NV}},
         {0},
     };
     const struct tensor *t;
@@ -196,21 +196,21 @@ static int take_form_tensors(struct convert_job *j, int layer, int64_t taps, str
 enum { MAX_LAYERS = 256, MAX_TAPS = 64 };
 
 static const struct convert_rule draft_layer_rules[] = {
-    {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
-    {"self_attn.q_norm.weight", "attn_q_norm.weight", {DIM_HD}, OP_NONE, 0},
-    {"self_attn.k_norm.weight", "attn_k_norm.weight", {DIM_HD}, OP_NONE, 0},
-    {"post_attention_layernorm.weight", "ffn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
+    {"input_layernorm.weight", "attn_norm.weight", .dims = {DIM_D}},
+    {"self_attn.o_proj.weight", "attn_output.weight", .dims = {DIM_Q, DIM_D}},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight", .dims = {DIM_HD}},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight", .dims = {DIM_HD}},
+    {"post_attention_layernorm.weight", "ffn_norm.weight", .dims = {DIM_D}},
+    {"mlp.gate_proj.weight", "ffn_gate.weight", .dims = {DIM_D, DIM_F}},
+    {"mlp.up_proj.weight", "ffn_up.weight", .dims = {DIM_D, DIM_F}},
+    {"mlp.down_proj.weight", "ffn_down.weight", .dims = {DIM_F, DIM_D}},
     {0},
 };
 
 static const struct convert_rule global_rules[] = {
-    {"fc.weight", "fc.weight", {DIM_TAPS, DIM_D}, OP_NONE, 0},
-    {"hidden_norm.weight", "enc.output_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"norm.weight", "output_norm.weight", {DIM_D}, OP_NONE, 0},
+    {"fc.weight", "fc.weight", .dims = {DIM_TAPS, DIM_D}},
+    {"hidden_norm.weight", "enc.output_norm.weight", .dims = {DIM_D}},
+    {"norm.weight", "output_norm.weight", .dims = {DIM_D}},
     {0},
 };
 

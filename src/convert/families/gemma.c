@@ -8,55 +8,50 @@
 #include <string.h>
 
 #include "convert/families/rules.h"
-#include "formats/quant/quant.h"
 
 enum { MAX_LAYERS = 1024 };
 
 static const struct convert_rule ple_outside[] = {
-    {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight", {DIM_LP, DIM_V}, OP_NONE, 0},
-    {"per_layer_model_projection.weight",
-     "per_layer_model_proj.weight",
-     {DIM_D, DIM_LP},
-     OP_NONE,
-     0},
-    {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight", {DIM_P}, OP_NONE, 0},
+    {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight", .dims = {DIM_LP, DIM_V}},
+    {"per_layer_model_projection.weight", "per_layer_model_proj.weight", .dims = {DIM_D, DIM_LP}},
+    {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight", .dims = {DIM_P}},
     {0},
 };
 
 static const struct convert_rule every_layer[] = {
-    {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, 0},
-    {"self_attn.q_norm.weight", "attn_q_norm.weight", {DIM_HD}, OP_NONE, 0},
-    {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
-    {"post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"pre_feedforward_layernorm.weight", "ffn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"post_feedforward_layernorm.weight", "post_ffw_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"layer_scalar", "layer_output_scale.weight", {DIM_ONE}, OP_NONE, 0},
+    {"input_layernorm.weight", "attn_norm.weight", .dims = {DIM_D}},
+    {"self_attn.q_proj.weight", "attn_q.weight", .dims = {DIM_D, DIM_Q}},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight", .dims = {DIM_HD}},
+    {"self_attn.o_proj.weight", "attn_output.weight", .dims = {DIM_Q, DIM_D}},
+    {"post_attention_layernorm.weight", "post_attention_norm.weight", .dims = {DIM_D}},
+    {"pre_feedforward_layernorm.weight", "ffn_norm.weight", .dims = {DIM_D}},
+    {"post_feedforward_layernorm.weight", "post_ffw_norm.weight", .dims = {DIM_D}},
+    {"layer_scalar", "layer_output_scale.weight", .dims = {DIM_ONE}},
     {0},
 };
 static const struct convert_rule keys[] = {
-    {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-    {"self_attn.k_norm.weight", "attn_k_norm.weight", {DIM_HD}, OP_NONE, 0},
+    {"self_attn.k_proj.weight", "attn_k.weight", .dims = {DIM_D, DIM_KV}},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight", .dims = {DIM_HD}},
     {0},
 };
-static const struct convert_rule values = {
-    "self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0};
+static const struct convert_rule values = {"self_attn.v_proj.weight", "attn_v.weight",
+                                           .dims = {DIM_D, DIM_KV}};
 static const struct convert_rule ple_layer[] = {
-    {"per_layer_input_gate.weight", "inp_gate.weight", {DIM_D, DIM_P}, OP_NONE, 0},
-    {"per_layer_projection.weight", "proj.weight", {DIM_P, DIM_D}, OP_NONE, 0},
-    {"post_per_layer_input_norm.weight", "post_norm.weight", {DIM_D}, OP_NONE, 0},
+    {"per_layer_input_gate.weight", "inp_gate.weight", .dims = {DIM_D, DIM_P}},
+    {"per_layer_projection.weight", "proj.weight", .dims = {DIM_P, DIM_D}},
+    {"post_per_layer_input_norm.weight", "post_norm.weight", .dims = {DIM_D}},
     {0},
 };
 
 static const struct convert_rule moe_layer[] = {
-    {"router.proj.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0},
-    {"router.scale", "ffn_gate_inp.scale", {DIM_D}, OP_NONE, 0},
-    {"router.per_expert_scale", "ffn_down_exps.scale", {DIM_E}, OP_NONE, 0},
-    {"pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight", {DIM_D}, OP_NONE, 0},
-    {"post_feedforward_layernorm_1.weight", "post_ffw_norm_1.weight", {DIM_D}, OP_NONE, 0},
-    {"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight", {DIM_D}, OP_NONE, 0},
-    {"experts.gate_up_proj", "ffn_gate_up_exps.weight", {DIM_D, DIM_FG, DIM_E}, OP_NONE, 0},
-    {"experts.down_proj", "ffn_down_exps.weight", {DIM_FE, DIM_D, DIM_E}, OP_NONE, 0},
+    {"router.proj.weight", "ffn_gate_inp.weight", .dims = {DIM_D, DIM_E}},
+    {"router.scale", "ffn_gate_inp.scale", .dims = {DIM_D}},
+    {"router.per_expert_scale", "ffn_down_exps.scale", .dims = {DIM_E}},
+    {"pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight", .dims = {DIM_D}},
+    {"post_feedforward_layernorm_1.weight", "post_ffw_norm_1.weight", .dims = {DIM_D}},
+    {"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight", .dims = {DIM_D}},
+    {"experts.gate_up_proj", "ffn_gate_up_exps.weight", .dims = {DIM_D, DIM_FG, DIM_E}},
+    {"experts.down_proj", "ffn_down_exps.weight", .dims = {DIM_FE, DIM_D, DIM_E}},
     {0},
 };
 

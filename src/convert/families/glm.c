@@ -3,13 +3,12 @@
 // shared one. The prediction layer after the last one is left out.
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "convert/families/rules.h"
 
-static const struct convert_rule ffn_norm = {
-    "post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_NONE, 0};
+static const struct convert_rule ffn_norm = {"post_attention_layernorm.weight",
+                                             "post_attention_norm.weight", .dims = {DIM_D}};
 
 // Among rope_parameters, or beside them.
 static const struct json *glm_rope(const struct convert_job *j, const char *key) {

@@ -2,7 +2,6 @@
 // Laguna: full layers and layers with a window, which may have other numbers of heads; gates of
 // attention's output; dense layers, then experts with a bias for the choice and a shared one.
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,15 +9,15 @@
 
 enum { MAX_LAYERS = 1024, PERIOD = 4 };
 
-static const struct convert_rule gate = {
-    "self_attn.g_proj.weight", "attn_gate.weight", {DIM_D, DIM_G}, OP_NONE, 0};
+static const struct convert_rule gate = {"self_attn.g_proj.weight", "attn_gate.weight",
+                                         .dims = {DIM_D, DIM_G}};
 // As published folders call them; transformers' own have the usual names.
-static const struct convert_rule choice_bias = {
-    "mlp.experts.e_score_correction_bias", "exp_probs_b.bias", {DIM_E}, OP_NONE, 0};
+static const struct convert_rule choice_bias = {"mlp.experts.e_score_correction_bias",
+                                                "exp_probs_b.bias", .dims = {DIM_E}};
 static const struct convert_rule shared_expert[] = {
-    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
-    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
-    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", {DIM_FS, DIM_D}, OP_NONE, 0},
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", .dims = {DIM_D, DIM_FS}},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", .dims = {DIM_D, DIM_FS}},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", .dims = {DIM_FS, DIM_D}},
     {0},
 };
 

@@ -10,12 +10,12 @@
 #include "formats/quant/quant.h"
 
 static const struct convert_rule layer_rules[] = {
-    {"self_attn.o_proj.bias", "attn_output.bias", {DIM_D}, OP_NONE, 0},
-    {"self_attn.sinks", "attn_sinks.weight", {DIM_ONE}, OP_NONE, 0},
-    {"post_attention_layernorm.weight", "post_attention_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"mlp.router.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0},
-    {"mlp.router.bias", "ffn_gate_inp.bias", {DIM_E}, OP_NONE, 0},
-    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias", {DIM_D, DIM_E}, OP_NONE, 0},
+    {"self_attn.o_proj.bias", "attn_output.bias", .dims = {DIM_D}},
+    {"self_attn.sinks", "attn_sinks.weight", .dims = {DIM_ONE}},
+    {"post_attention_layernorm.weight", "post_attention_norm.weight", .dims = {DIM_D}},
+    {"mlp.router.weight", "ffn_gate_inp.weight", .dims = {DIM_D, DIM_E}},
+    {"mlp.router.bias", "ffn_gate_inp.bias", .dims = {DIM_E}},
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias", .dims = {DIM_D, DIM_E}},
     {0},
 };
 

@@ -4,34 +4,31 @@
 // whose rotated halves become neighbouring pairs and whose long-context scaling becomes a tensor of
 // divisors. Norms are plain.
 #include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "convert/families/rules.h"
-#include "formats/quant/quant.h"
 
 static const struct convert_rule every_layer[] = {
-    {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-    {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
+    {"input_layernorm.weight", "attn_norm.weight", .dims = {DIM_D}},
+    {"self_attn.v_proj.weight", "attn_v.weight", .dims = {DIM_D, DIM_KV}},
+    {"self_attn.o_proj.weight", "attn_output.weight", .dims = {DIM_Q, DIM_D}},
     {0},
 };
 static const struct convert_rule queries_keys[] = {
-    {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, 0},
-    {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
+    {"self_attn.q_proj.weight", "attn_q.weight", .dims = {DIM_D, DIM_Q}},
+    {"self_attn.k_proj.weight", "attn_k.weight", .dims = {DIM_D, DIM_KV}},
     {0},
 };
 static const struct convert_rule llama_biases[] = {
-    {"self_attn.q_proj.bias", "attn_q.bias", {DIM_Q}, OP_NONE, HEADS_PAIRS},
-    {"self_attn.k_proj.bias", "attn_k.bias", {DIM_KV}, OP_NONE, HEADS_PAIRS},
-    {"self_attn.v_proj.bias", "attn_v.bias", {DIM_KV}, OP_NONE, 0},
-    {"self_attn.o_proj.bias", "attn_output.bias", {DIM_D}, OP_NONE, 0},
+    {"self_attn.q_proj.bias", "attn_q.bias", .dims = {DIM_Q}, .heads = HEADS_PAIRS},
+    {"self_attn.k_proj.bias", "attn_k.bias", .dims = {DIM_KV}, .heads = HEADS_PAIRS},
+    {"self_attn.v_proj.bias", "attn_v.bias", .dims = {DIM_KV}},
+    {"self_attn.o_proj.bias", "attn_output.bias", .dims = {DIM_D}},
     {0},
 };
 static const struct convert_rule llama_layer[] = {
-    {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, HEADS_PAIRS},
-    {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, HEADS_PAIRS},
+    {"self_attn.q_proj.weight", "attn_q.weight", .dims = {DIM_D, DIM_Q}, .heads = HEADS_PAIRS},
+    {"self_attn.k_proj.weight", "attn_k.weight", .dims = {DIM_D, DIM_KV}, .heads = HEADS_PAIRS},
     {0},
 };
 

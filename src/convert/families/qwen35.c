@@ -4,7 +4,6 @@
 // DeltaNet's own, and value heads are reordered so that head h belongs to key head h mod keys.
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "convert/families/rules.h"
@@ -16,42 +15,40 @@ static const struct convert_rule every_layer[] = {
 };
 
 static const struct convert_rule moe_layer[] = {
-    {"mlp.gate.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0},
-    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", {DIM_D, DIM_ONE}, OP_NONE, 0},
-    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
-    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
-    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", {DIM_FS, DIM_D}, OP_NONE, 0},
+    {"mlp.gate.weight", "ffn_gate_inp.weight", .dims = {DIM_D, DIM_E}},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", .dims = {DIM_D, DIM_ONE}},
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", .dims = {DIM_D, DIM_FS}},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", .dims = {DIM_D, DIM_FS}},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", .dims = {DIM_FS, DIM_D}},
     {0},
 };
 
 static const struct convert_rule attention_layer[] = {
-    {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_QG}, OP_NONE, 0},
-    {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-    {"self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-    {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
+    {"self_attn.q_proj.weight", "attn_q.weight", .dims = {DIM_D, DIM_QG}},
+    {"self_attn.k_proj.weight", "attn_k.weight", .dims = {DIM_D, DIM_KV}},
+    {"self_attn.v_proj.weight", "attn_v.weight", .dims = {DIM_D, DIM_KV}},
+    {"self_attn.o_proj.weight", "attn_output.weight", .dims = {DIM_Q, DIM_D}},
     {"self_attn.q_norm.weight", "attn_q_norm.weight", {DIM_HD}, OP_PLUS_ONE, 0},
     {"self_attn.k_norm.weight", "attn_k_norm.weight", {DIM_HD}, OP_PLUS_ONE, 0},
     {0},
 };
 
 static const struct convert_rule delta_layer[] = {
-    {"linear_attn.in_proj_qkv.weight",
-     "attn_qkv.weight",
-     {DIM_D, DIM_C},
-     OP_NONE,
-     HEADS_ROWS_BEHIND_KEYS},
-    {"linear_attn.in_proj_z.weight", "attn_gate.weight", {DIM_D, DIM_VD}, OP_NONE, HEADS_ROWS},
-    {"linear_attn.in_proj_a.weight", "ssm_alpha.weight", {DIM_D, DIM_NV}, OP_NONE, HEADS_SCALARS},
-    {"linear_attn.in_proj_b.weight", "ssm_beta.weight", {DIM_D, DIM_NV}, OP_NONE, HEADS_SCALARS},
+    {"linear_attn.in_proj_qkv.weight", "attn_qkv.weight", .dims = {DIM_D, DIM_C},
+     .heads = HEADS_ROWS_BEHIND_KEYS},
+    {"linear_attn.in_proj_z.weight", "attn_gate.weight", .dims = {DIM_D, DIM_VD},
+     .heads = HEADS_ROWS},
+    {"linear_attn.in_proj_a.weight", "ssm_alpha.weight", .dims = {DIM_D, DIM_NV},
+     .heads = HEADS_SCALARS},
+    {"linear_attn.in_proj_b.weight", "ssm_beta.weight", .dims = {DIM_D, DIM_NV},
+     .heads = HEADS_SCALARS},
     {"linear_attn.A_log", "ssm_a", {DIM_NV}, OP_NEG_EXP, HEADS_SCALARS},
-    {"linear_attn.dt_bias", "ssm_dt.bias", {DIM_NV}, OP_NONE, HEADS_SCALARS},
-    {"linear_attn.conv1d.weight",
-     "ssm_conv1d.weight",
-     {DIM_CONV, DIM_C},
-     OP_NONE,
-     HEADS_ROWS_BEHIND_KEYS},
-    {"linear_attn.norm.weight", "ssm_norm.weight", {DIM_DV}, OP_NONE, 0},
-    {"linear_attn.out_proj.weight", "ssm_out.weight", {DIM_VD, DIM_D}, OP_NONE, HEADS_COLUMNS},
+    {"linear_attn.dt_bias", "ssm_dt.bias", .dims = {DIM_NV}, .heads = HEADS_SCALARS},
+    {"linear_attn.conv1d.weight", "ssm_conv1d.weight", .dims = {DIM_CONV, DIM_C},
+     .heads = HEADS_ROWS_BEHIND_KEYS},
+    {"linear_attn.norm.weight", "ssm_norm.weight", .dims = {DIM_DV}},
+    {"linear_attn.out_proj.weight", "ssm_out.weight", .dims = {DIM_VD, DIM_D},
+     .heads = HEADS_COLUMNS},
     {0},
 };
 

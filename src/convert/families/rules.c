@@ -15,48 +15,48 @@
 #include "formats/quant/quant.h"
 
 const struct convert_rule convert_begin[] = {
-    {"embed_tokens.weight", "token_embd.weight", {DIM_D, DIM_V}, OP_NONE, 0},
-    {"norm.weight", "output_norm.weight", {DIM_D}, OP_NONE, 0},
+    {"embed_tokens.weight", "token_embd.weight", .dims = {DIM_D, DIM_V}},
+    {"norm.weight", "output_norm.weight", .dims = {DIM_D}},
     {0},
 };
-const struct convert_rule convert_output = {
-    "lm_head.weight", "output.weight", {DIM_D, DIM_V}, OP_NONE, 0};
+const struct convert_rule convert_output = {"lm_head.weight", "output.weight",
+                                            .dims = {DIM_D, DIM_V}};
 
 const struct convert_rule convert_attention[] = {
-    {"input_layernorm.weight", "attn_norm.weight", {DIM_D}, OP_NONE, 0},
-    {"self_attn.q_proj.weight", "attn_q.weight", {DIM_D, DIM_Q}, OP_NONE, 0},
-    {"self_attn.k_proj.weight", "attn_k.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-    {"self_attn.v_proj.weight", "attn_v.weight", {DIM_D, DIM_KV}, OP_NONE, 0},
-    {"self_attn.o_proj.weight", "attn_output.weight", {DIM_Q, DIM_D}, OP_NONE, 0},
+    {"input_layernorm.weight", "attn_norm.weight", .dims = {DIM_D}},
+    {"self_attn.q_proj.weight", "attn_q.weight", .dims = {DIM_D, DIM_Q}},
+    {"self_attn.k_proj.weight", "attn_k.weight", .dims = {DIM_D, DIM_KV}},
+    {"self_attn.v_proj.weight", "attn_v.weight", .dims = {DIM_D, DIM_KV}},
+    {"self_attn.o_proj.weight", "attn_output.weight", .dims = {DIM_Q, DIM_D}},
     {0},
 };
 const struct convert_rule convert_qkv_biases[] = {
-    {"self_attn.q_proj.bias", "attn_q.bias", {DIM_Q}, OP_NONE, 0},
-    {"self_attn.k_proj.bias", "attn_k.bias", {DIM_KV}, OP_NONE, 0},
-    {"self_attn.v_proj.bias", "attn_v.bias", {DIM_KV}, OP_NONE, 0},
+    {"self_attn.q_proj.bias", "attn_q.bias", .dims = {DIM_Q}},
+    {"self_attn.k_proj.bias", "attn_k.bias", .dims = {DIM_KV}},
+    {"self_attn.v_proj.bias", "attn_v.bias", .dims = {DIM_KV}},
     {0},
 };
 const struct convert_rule convert_head_norms[] = {
-    {"self_attn.q_norm.weight", "attn_q_norm.weight", {DIM_HD}, OP_NONE, 0},
-    {"self_attn.k_norm.weight", "attn_k_norm.weight", {DIM_HD}, OP_NONE, 0},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight", .dims = {DIM_HD}},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight", .dims = {DIM_HD}},
     {0},
 };
-const struct convert_rule convert_ffn_norm = {
-    "post_attention_layernorm.weight", "ffn_norm.weight", {DIM_D}, OP_NONE, 0};
+const struct convert_rule convert_ffn_norm = {"post_attention_layernorm.weight", "ffn_norm.weight",
+                                              .dims = {DIM_D}};
 const struct convert_rule convert_dense[] = {
-    {"mlp.gate_proj.weight", "ffn_gate.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.up_proj.weight", "ffn_up.weight", {DIM_D, DIM_F}, OP_NONE, 0},
-    {"mlp.down_proj.weight", "ffn_down.weight", {DIM_F, DIM_D}, OP_NONE, 0},
+    {"mlp.gate_proj.weight", "ffn_gate.weight", .dims = {DIM_D, DIM_F}},
+    {"mlp.up_proj.weight", "ffn_up.weight", .dims = {DIM_D, DIM_F}},
+    {"mlp.down_proj.weight", "ffn_down.weight", .dims = {DIM_F, DIM_D}},
     {0},
 };
-const struct convert_rule convert_router = {
-    "mlp.gate.weight", "ffn_gate_inp.weight", {DIM_D, DIM_E}, OP_NONE, 0};
-const struct convert_rule convert_choice_bias = {
-    "mlp.gate.e_score_correction_bias", "exp_probs_b.bias", {DIM_E}, OP_NONE, 0};
+const struct convert_rule convert_router = {"mlp.gate.weight", "ffn_gate_inp.weight",
+                                            .dims = {DIM_D, DIM_E}};
+const struct convert_rule convert_choice_bias = {"mlp.gate.e_score_correction_bias",
+                                                 "exp_probs_b.bias", .dims = {DIM_E}};
 const struct convert_rule convert_shared_expert[] = {
-    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
-    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", {DIM_D, DIM_FS}, OP_NONE, 0},
-    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", {DIM_FS, DIM_D}, OP_NONE, 0},
+    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", .dims = {DIM_D, DIM_FS}},
+    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", .dims = {DIM_D, DIM_FS}},
+    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", .dims = {DIM_FS, DIM_D}},
     {0},
 };
 

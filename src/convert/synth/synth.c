@@ -5,7 +5,6 @@
 // There are no merges, so that a text has as many tokens as bytes, and no token ends a text.
 #include "convert/synth/synth.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

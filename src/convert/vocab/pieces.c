@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/utf8.h"
 #include "convert/vocab/vocab.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conjunctions, and what their members say together; schema.h says what they are.
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/num.h"
 #include "base/vec.h"

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "base/vec.h"
 
 enum { MAX_VALUES = 100000, MAX_COMPARED = 1 << 22 };
 

@@ -7,7 +7,6 @@
 #include "base/num.h"
 #include "text/jinja/builtins.h"
 #include "text/jinja/iterate.h"
-#include "text/jinja/repr.h"
 
 static int bind_method(struct jinja_context *c, struct jinja_value self,
                        const struct jinja_builtin *row, struct jinja_value *out) {

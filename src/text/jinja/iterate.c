@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "text/jinja/repr.h"
 #include "text/jinja/strings.h"
 
 bool jinja_is_iterable(struct jinja_value v) {

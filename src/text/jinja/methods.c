@@ -7,7 +7,6 @@
 #include "base/num.h"
 #include "text/jinja/builtins.h"
 #include "text/jinja/iterate.h"
-#include "text/jinja/repr.h"
 #include "text/jinja/strings.h"
 #include "text/tokenizer/norm.h"
 

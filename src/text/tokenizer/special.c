@@ -7,7 +7,6 @@
 #include "text/tokenizer/special.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/vec.h"
 
@@ -115,10 +114,15 @@ int special_finish(struct special *s, struct err *e) {
     return 0;
 }
 
-static int add_hit(struct special_hits *h, struct special_hit hit, struct err *e) {
+// Notes the token with that index, if it is one, as beginning at `at`.
+static int add_hit(const struct special *s, struct special_hits *h, size_t at, int32_t found,
+                   struct err *e) {
+    if (found < 0)
+        return 0;
+    const struct special_token *t = &s->tokens[found];
     int rc = vec_reserve(&h->hit, &h->cap, (int64_t)h->count + 1, sizeof *h->hit, e);
     if (!rc)
-        h->hit[h->count++] = hit;
+        h->hit[h->count++] = (struct special_hit){at, at + t->length, t->id};
     return rc;
 }
 
@@ -147,11 +151,7 @@ int special_scan(const struct special *s, const char *text, size_t n, bool all,
     uint32_t at = 0;
     for (size_t i = n; i-- > 0;) {
         at = walk_node(s, at, (unsigned char)text[i]);
-        int32_t found = s->nodes[at].longest[all];
-        if (found < 0)
-            continue;
-        const struct special_token *t = &s->tokens[found];
-        int rc = add_hit(hits, (struct special_hit){i, i + t->length, t->id}, e);
+        int rc = add_hit(s, hits, i, s->nodes[at].longest[all], e);
         if (rc)
             return rc;
     }
@@ -202,11 +202,7 @@ int special_scan_spans(const struct special *s, const char *text, size_t n,
         }
         at[0] = walk_node(s, at[0], (unsigned char)text[i]);
         at[1] = walk_node(s, at[1], (unsigned char)text[i]);
-        int32_t found = pick(s, w, &w->spans[k], at, i);
-        if (found < 0)
-            continue;
-        const struct special_token *t = &s->tokens[found];
-        int rc = add_hit(hits, (struct special_hit){i, i + t->length, t->id}, e);
+        int rc = add_hit(s, hits, i, pick(s, w, &w->spans[k], at, i), e);
         if (rc)
             return rc;
     }

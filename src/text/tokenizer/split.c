@@ -9,7 +9,6 @@
 #include <pcre2.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "text/tokenizer/rules.h"
 
@@ -85,12 +84,8 @@ void split_destroy(struct split *s) {
     free(s);
 }
 
-bool split_whole_pieces(const struct split *s) {
-    return s->rule->whole_pieces;
-}
-
-bool split_add_bos(const struct split *s) {
-    return s->rule->add_bos;
+const struct split_rule *split_rule_of(const struct split *s) {
+    return s->rule;
 }
 
 int split_begin(struct split_job **out, const struct split *s, struct err *e) {

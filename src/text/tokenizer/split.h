@@ -11,14 +11,13 @@
 #include "base/err.h"
 
 struct split;
+struct split_rule;
 
 // ERR_UNSUPPORTED for a name that is not in the table, with the names that are.
 int split_create(struct split **out, const char *pre, size_t n_pre, struct err *e);
 void split_destroy(struct split *s);
 
-// What the name says besides the expressions.
-bool split_whole_pieces(const struct split *s); // a piece that is a token is not merged
-bool split_add_bos(const struct split *s);      // the default where the file is silent
+const struct split_rule *split_rule_of(const struct split *s);
 
 // Match state of one caller; many may use one split at a time.
 struct split_job;

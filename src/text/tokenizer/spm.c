@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
-
 static int no_score_memory(struct err *e) {
     return err_set(e, ERR_MEMORY, "no memory for the scores of the vocabulary; free some memory");
 }

@@ -2,6 +2,7 @@
 // Joins the parts: vocab.c reads the file, special.c cuts out special tokens, norm.c
 // normalises what lies between, split.c (or spm.c) cuts it into pieces, bpe.c encodes each piece.
 #include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/rules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,7 +151,7 @@ static int read_encoder(struct tokenizer *t, const struct gguf *g, struct err *e
     if (rc)
         return rc;
     t->bpe.characters = t->kind != VOCAB_BYTE_LEVEL;
-    t->bpe.whole_pieces = t->split && split_whole_pieces(t->split);
+    t->bpe.whole_pieces = t->split && split_rule_of(t->split)->whole_pieces;
     t->bpe.unknown = t->vocab.unknown;
     if (t->kind != VOCAB_BYTE_LEVEL)
         spm_set_bytes(&t->bpe, &t->vocab);
@@ -188,7 +189,7 @@ static int read_options(struct tokenizer *t, const struct gguf *g, struct err *e
     bool add_bos = t->kind != VOCAB_BYTE_LEVEL;
     int rc = read_split(t, g, e);
     if (!rc && t->kind == VOCAB_BYTE_LEVEL)
-        add_bos = split_add_bos(t->split);
+        add_bos = split_rule_of(t->split)->add_bos;
     if (!rc)
         rc = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", add_bos, &t->add_bos, e);
     if (!rc)

@@ -5,7 +5,6 @@
 #include "cli/bench/url/client.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
