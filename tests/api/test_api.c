@@ -2,6 +2,7 @@
 // The public interface through the shared library, on a random tiny pair. What it gives is compared
 // with the engine, which is linked beside it; then turns, cuts, forks and checkpoints against fresh
 // sequences, callbacks, and every kind of misuse.
+#include "support/wait.h"
 #include "unit/test.h"
 
 #include <coppice.h>
@@ -547,7 +548,7 @@ static void test_models_in_threads(void **state) {
     }
     uint64_t hash = generate(s, &r).logit_hash; // meanwhile, in a model of its own
     for (int i = 0; i < MODELS; i++) {
-        pthread_join(threads[i], NULL);
+        WAIT_JOIN(threads[i], NULL);
         assert_int_equal(w[i].rc, 0);
         assert_int_equal(w[i].hash, hash);
     }

@@ -11,9 +11,8 @@
 #include <unistd.h>
 #include <utmp.h>
 
+#include "support/wait.h"
 #include "unit/test.h"
-
-enum { MINUTE = 60000 };
 
 void terminal_start(struct terminal *t, const char *home, const char *term, char *const *argv) {
     struct winsize size = {.ws_row = 24, .ws_col = 80};
@@ -49,10 +48,10 @@ void terminal_keys(struct terminal *t, const char *keys) {
 static bool read_more(struct terminal *t) {
     struct pollfd in = {.fd = t->fd, .events = POLLIN};
     char bytes[4096];
-    int ready = poll(&in, 1, MINUTE);
+    int ready = poll(&in, 1, PATIENCE);
     ssize_t n = ready > 0 ? read(t->fd, bytes, sizeof bytes) : 0;
     if (ready == 0)
-        fail_msg("nothing came for a minute behind:\n%s", t->out.data);
+        fail_msg("nothing came for two minutes after:\n%s", t->out.data);
     if (n <= 0)
         return false; // EIO: the program has closed its end
     str_append(&t->out, bytes, (size_t)n);
@@ -79,7 +78,7 @@ int terminal_end(struct terminal *t) {
     struct termios after;
     while (read_more(t))
         ;
-    assert_int_equal(waitpid(t->pid, &status, 0), t->pid);
+    WAIT_UNTIL(waitpid(t->pid, &status, WNOHANG) == t->pid);
     assert_int_equal(tcgetattr(t->fd, &after), 0);
     assert_int_equal(after.c_lflag, t->before.c_lflag);
     assert_int_equal(after.c_iflag, t->before.c_iflag);

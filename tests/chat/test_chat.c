@@ -12,6 +12,7 @@
 
 #include "chat/terminal.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 #include "unit/test.h"
 
 enum { EDITOR = HAVE_EDITOR };
@@ -232,7 +233,7 @@ static void resumes(void **state) {
     terminal_keys(&t, "Say ");
     terminal_wait(&t, "Say ");
     assert_int_equal(kill(t.pid, SIGSTOP), 0);
-    assert_int_equal(waitpid(t.pid, NULL, WUNTRACED), t.pid);
+    WAIT_UNTIL(waitpid(t.pid, NULL, WUNTRACED | WNOHANG) == t.pid);
     assert_int_equal(tcsetattr(t.fd, TCSANOW, &t.before), 0);
     assert_int_equal(kill(t.pid, SIGCONT), 0);
     terminal_wait(&t, "> Say ");

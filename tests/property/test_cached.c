@@ -19,6 +19,7 @@
 #include "engine/loop/engine.h"
 #include "support/copies.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 enum {
     CONTEXT = 768,
@@ -115,9 +116,7 @@ static void pick_request(struct shot *h, struct rng *g) {
 
 static int open_engine(struct engine **out, const struct engine_options *o, struct err *e) {
     int rc = engine_create(out, o, e);
-    struct timespec t = {0, 500000};
-    while (!rc && engine_state(*out, NULL) == ENGINE_LOADING)
-        nanosleep(&t, NULL);
+    WAIT_UNTIL(rc || engine_state(*out, NULL) != ENGINE_LOADING);
     return rc || engine_state(*out, e) == ENGINE_READY ? rc : ERR_STATE;
 }
 
@@ -158,14 +157,12 @@ static int compare(const struct shot *h, const struct stream_end *end, struct er
     return 0;
 }
 
-static void wait_end(struct shot *h, struct stream_end *end) {
-    struct timespec t = {0, 100000};
-    while (!stream_ended(h->s, end)) {
-        const int32_t *ids;
-        if (h->cancels && stream_tokens(h->s, &ids) > 2)
-            stream_cancel(h->s);
-        nanosleep(&t, NULL);
-    }
+// Whether it has ended; it is cancelled where it is to be.
+static bool look_at_end(struct shot *h, struct stream_end *end) {
+    const int32_t *ids;
+    if (h->cancels && stream_tokens(h->s, &ids) > 2)
+        stream_cancel(h->s);
+    return stream_ended(h->s, end);
 }
 
 // Several conversations go on at a time.
@@ -189,7 +186,7 @@ static int run_round(struct engine *g, struct session *alone, struct talk *talks
         struct shot *h = &shots[i];
         struct stream_end end;
         if (h->s) {
-            wait_end(h, &end);
+            WAIT_UNTIL(look_at_end(h, &end));
             rc = rc ? rc : compare(h, &end, e);
             stream_release(h->s);
             count[ANSWERS]++;

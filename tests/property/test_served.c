@@ -19,6 +19,7 @@
 #include "engine/loop/engine.h"
 #include "support/automaton.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 
 enum {
     CONTEXT = 400, // more than a prompt and a reply
@@ -439,15 +440,13 @@ static int run_threads(struct scene *c, struct rng *g) {
             break;
     }
     for (int i = 0; i < n; i++)
-        pthread_join(k[i].thread, NULL);
+        WAIT_JOIN(k[i].thread, NULL);
     return n == THREADS ? 0 : ERR_MEMORY;
 }
 
 static int open_engine(struct engine **out, const struct engine_options *o, struct err *e) {
     int rc = engine_create(out, o, e);
-    struct timespec t = {0, 1000000};
-    while (!rc && engine_state(*out, NULL) == ENGINE_LOADING)
-        nanosleep(&t, NULL);
+    WAIT_UNTIL(rc || engine_state(*out, NULL) != ENGINE_LOADING);
     return rc || engine_state(*out, e) == ENGINE_READY ? rc : ERR_STATE;
 }
 

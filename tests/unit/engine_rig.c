@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "engine/batch/batch.h"
+#include "support/wait.h"
 #include "unit/test.h"
 
 static void make_requests(struct engine_rig *f, const int *lengths, int n, int64_t max_tokens) {
@@ -82,14 +83,14 @@ void rig_notice(void *arg) {
     pthread_mutex_unlock(&f->lock);
 }
 
-int64_t rig_wait(struct engine_rig *f, int64_t seen) {
+int64_t rig_wait(struct engine_rig *f, int64_t seen, const char *what, const char *file, int line) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 120;
+    until.tv_sec += PATIENCE / 1000;
     pthread_mutex_lock(&f->lock);
     while (f->notices <= seen)
         if (pthread_cond_timedwait(&f->changed, &f->lock, &until))
-            fail_msg("nothing has happened for two minutes");
+            wait_fail(what, file, line);
     seen = f->notices;
     pthread_mutex_unlock(&f->lock);
     return seen;
@@ -98,15 +99,13 @@ int64_t rig_wait(struct engine_rig *f, int64_t seen) {
 struct engine *rig_engine(struct engine_rig *f, struct engine_options *o) {
     struct engine *g;
     struct err e = {0};
-    int64_t seen = 0;
     o->session = options_of(f);
     o->session.runtime = f->runtime;
     o->session.chunk = f->chunk;
     o->changed = rig_notice;
     o->changed_arg = f;
     assert_int_equal(engine_create(&g, o, &e), 0);
-    while (engine_state(g, &e) == ENGINE_LOADING)
-        seen = rig_wait(f, seen);
+    RIG_UNTIL(f, engine_state(g, &e) != ENGINE_LOADING);
     if (engine_state(g, &e) != ENGINE_READY)
         fail_msg("%s", e.text);
     return g;
@@ -123,17 +122,13 @@ struct stream *rig_submit(struct engine_rig *f, struct engine *g, const struct r
 
 struct stream_end rig_end(struct engine_rig *f, struct stream *s) {
     struct stream_end end;
-    int64_t seen = 0;
-    while (!stream_ended(s, &end))
-        seen = rig_wait(f, seen);
+    RIG_UNTIL(f, stream_ended(s, &end));
     return end;
 }
 
 void rig_tokens(struct engine_rig *f, struct stream *s, int64_t n) {
     const int32_t *ids;
-    int64_t seen = 0;
-    while (stream_tokens(s, &ids) < n && !stream_ended(s, NULL))
-        seen = rig_wait(f, seen);
+    RIG_UNTIL(f, stream_tokens(s, &ids) >= n || stream_ended(s, NULL));
 }
 
 void rig_same(struct stream *s, const struct stream_end *end, const struct reply *want) {

@@ -42,7 +42,11 @@ void rig_close(struct engine_rig *f);
 struct engine *rig_engine(struct engine_rig *f, struct engine_options *o);
 void rig_notice(void *arg); // the rig: a stream_notify_fn
 // Waits until there have been more than `seen` notices; how many there have been by then.
-int64_t rig_wait(struct engine_rig *f, int64_t seen);
+int64_t rig_wait(struct engine_rig *f, int64_t seen, const char *what, const char *file, int line);
+// Looks at a condition at every notice until it holds.
+#define RIG_UNTIL(f, condition)                                                                    \
+    for (int64_t seen_ = 0; !(condition);)                                                         \
+    seen_ = rig_wait(f, seen_, #condition, __FILE__, __LINE__)
 
 struct stream *rig_submit(struct engine_rig *f, struct engine *g, const struct request *r);
 struct stream_end rig_end(struct engine_rig *f, struct stream *s); // waits for it

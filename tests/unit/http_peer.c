@@ -124,7 +124,7 @@ static void handle(void *arg, struct exchange *x) {
     } else if (strcmp(path, "/flood") == 0) {
         flood(s, x);
     } else if (strcmp(path, "/nudge") == 0) {
-        assert_true(peer_wait(&s->sent, 1));
+        WAIT_UNTIL(s->sent >= 1);
         s->nudged = s->handled;
         peer_send(s->other, "GET /mark HTTP/1.1\r\nHost: localhost\r\n\r\n");
         exchange_reply(x, 200, "text/plain", "", 0);
@@ -157,7 +157,7 @@ void peer_start(struct peer_server *s, struct http_options o) {
 }
 
 void peer_join(struct peer_server *s) {
-    pthread_join(s->thread, NULL);
+    WAIT_JOIN(s->thread, NULL);
     assert_int_equal(s->rc, 0);
     http_destroy(s->http);
 }
@@ -278,13 +278,6 @@ int peer_ask(const struct peer_server *s, const char *text, struct str *out) {
     return status;
 }
 
-bool peer_wait(atomic_int *n, int least) {
-    for (double end = peer_now() + PATIENCE; peer_now() < end; usleep(1000))
-        if (*n >= least)
-            return true;
-    return false;
-}
-
 void peer_tell_counts(void *arg) {
     struct peer_server *s = arg;
     s->counts = http_counts(s->http);
@@ -294,7 +287,7 @@ void peer_tell_counts(void *arg) {
 struct http_counts peer_counts(struct peer_server *s) {
     int before = s->told;
     assert_int_equal(http_post(s->http, peer_tell_counts, s), 0);
-    assert_true(peer_wait(&s->told, before + 1));
+    WAIT_UNTIL(s->told > before);
     return s->counts;
 }
 

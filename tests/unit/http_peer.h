@@ -18,11 +18,11 @@
 #include "base/str.h"
 #include "serve/http/exchange.h"
 #include "serve/http/http.h"
+#include "support/wait.h"
 
 enum {
     FLOOD = 64 << 20,
     HELD_MAX = 1024,
-    PATIENCE = 120000, // ms to wait for what will come; a loaded machine may take long
 };
 
 struct peer_server {
@@ -56,8 +56,6 @@ int peer_read_all(int fd, struct str *out, int ms);
 int peer_answer(int fd, struct str *head, struct str *body);
 // Sends text on a connection of its own and returns the status; out may be NULL.
 int peer_ask(const struct peer_server *s, const char *text, struct str *out);
-// Waits until *n >= least, PATIENCE at most.
-bool peer_wait(atomic_int *n, int least);
 struct http_counts peer_counts(struct peer_server *s); // as the loop sees them now
 void peer_tell_counts(void *s);                        // what it posts: fills s->counts, then told
 double peer_now(void);                                 // ms

@@ -2,18 +2,65 @@
 // A server for tests; see server_rig.h.
 #include "server_rig.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "models/model.h"
+#include "ops/exec.h"
+#include "support/wait.h"
 #include "test.h"
 
 #define MODEL SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
 // Without another wish: small enough that a prompt beyond it is quickly made.
 #define RIG_MAX_CTX 4096
 #define DRAFT       SOURCE_ROOT "/models/coppice-tiny-dflash-q8_0.gguf"
+
+// Where the engine of one server stands still: at the first op of a pass.
+static struct {
+    atomic_bool shut, there;
+    struct exec *x;
+    struct engine *g;
+    int64_t tokens;
+    const struct ops *inner;
+    struct ops table;
+} gate;
+
+static void gather_at_gate(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
+                           float *out) {
+    if (gate.shut && x == gate.x && engine_stats(gate.g).tokens >= gate.tokens) {
+        gate.there = true;
+        WAIT_UNTIL(!gate.shut);
+    }
+    gate.inner->gather_rows(x, w, ids, n, out);
+}
+
+void server_rig_hold(struct server_rig *r, int64_t tokens) {
+    gate.g = server_engine(r->v);
+    gate.x = model_exec(session_model(engine_session(gate.g)));
+    if (gate.x->ops != &gate.table) {
+        gate.inner = gate.x->ops;
+        gate.table = *gate.inner;
+        gate.table.gather_rows = gather_at_gate;
+        gate.x->ops = &gate.table;
+    }
+    gate.there = false;
+    gate.tokens = engine_stats(gate.g).tokens + tokens; // under its lock: it sees the table
+    gate.shut = true;
+}
+
+void server_rig_held(struct server_rig *r) {
+    (void)r;
+    WAIT_UNTIL(gate.there);
+}
+
+void server_rig_go(struct server_rig *r) {
+    (void)r;
+    gate.shut = false;
+}
 
 static void keep_line(void *arg, const char *line, size_t n) {
     struct server_rig *r = arg;
@@ -26,6 +73,12 @@ static void *run(void *arg) {
     struct server_rig *r = arg;
     r->rc = server_run(r->v, &r->err);
     return NULL;
+}
+
+static bool is_ready(struct server_rig *r) {
+    int status = server_rig_ask(r, "/health", NULL, NULL);
+    assert_true(status == 200 || status == 503);
+    return status == 200;
 }
 
 void server_rig_start(struct server_rig *r, struct server_options o) {
@@ -55,18 +108,13 @@ void server_rig_start(struct server_rig *r, struct server_options o) {
         fail_msg("%s", e.text);
     r->peer.port = atoi(strrchr(server_address(r->v, 0), ':') + 1);
     assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0);
-    int status = 0;
-    for (int i = 0; i < 12000 && status != 200; i++) {
-        status = server_rig_ask(r, "/health", NULL, NULL);
-        assert_true(status == 200 || status == 503);
-        usleep(10000);
-    }
-    assert_int_equal(status, 200);
+    WAIT_UNTIL(is_ready(r));
 }
 
 void server_rig_stop(struct server_rig *r) {
+    server_rig_go(r);
     server_stop(r->v);
-    pthread_join(r->thread, NULL);
+    WAIT_JOIN(r->thread, NULL);
     server_destroy(r->v);
     str_fini(&r->log);
     pthread_mutex_destroy(&r->lock);
@@ -134,50 +182,55 @@ int server_rig_open(struct server_rig *r, const char *path, const char *members,
     return fd;
 }
 
-void server_rig_running(struct server_rig *r) {
-    for (int i = 0; i < 12000; i++) {
-        if (engine_stats(server_engine(r->v)).running > 0)
-            return;
-        usleep(10000);
-    }
-    fail_msg("the engine has not begun");
+double server_rig_metric(struct server_rig *r, const char *name) {
+    char line[128];
+    struct str out = {0};
+    assert_int_equal(server_rig_ask(r, "/metrics", NULL, &out), 200);
+    snprintf(line, sizeof line, "\n%s ", name);
+    const char *at = strstr(out.data, line);
+    assert_non_null(at);
+    double value = strtod(at + strlen(line), NULL);
+    str_fini(&out);
+    return value;
+}
+
+static bool log_holds(struct server_rig *r, const char *text) {
+    pthread_mutex_lock(&r->lock);
+    bool found = r->log.data && strstr(r->log.data, text);
+    pthread_mutex_unlock(&r->lock);
+    return found;
 }
 
 void server_rig_logged(struct server_rig *r, const char *text) {
-    bool found = false;
-    for (int i = 0; i < PATIENCE && !found; i++) {
-        pthread_mutex_lock(&r->lock);
-        found = r->log.data && strstr(r->log.data, text);
-        pthread_mutex_unlock(&r->lock);
-        usleep(1000);
-    }
-    if (!found)
-        fail_msg("the log does not say %s", text);
+    struct wait wait = {0};
+    while (!log_holds(r, text))
+        wait_more(&wait, text, __FILE__, __LINE__);
+}
+
+// How often text has come in what fd has not read yet.
+static int count_unread(int fd, const char *text) {
+    static char bytes[1 << 16];
+    int found = 0;
+    ssize_t got = recv(fd, bytes, sizeof bytes - 1, MSG_PEEK | MSG_DONTWAIT);
+    bytes[got > 0 ? got : 0] = '\0';
+    for (const char *at = bytes; (at = strstr(at, text)); at++)
+        found++;
+    return found;
 }
 
 void server_rig_comes(int fd, const char *text, int n) {
-    static char bytes[1 << 16];
-    int found = 0;
-    for (int i = 0; i < PATIENCE && found < n; i++) {
-        ssize_t got = recv(fd, bytes, sizeof bytes - 1, MSG_PEEK | MSG_DONTWAIT);
-        bytes[got > 0 ? got : 0] = '\0';
-        found = 0;
-        for (const char *at = bytes; (at = strstr(at, text)); at++)
-            found++;
-        usleep(1000);
-    }
-    if (found < n)
-        fail_msg("%s came %d times and not %d", text, found, n);
+    struct wait wait = {0};
+    while (count_unread(fd, text) < n)
+        wait_more(&wait, text, __FILE__, __LINE__);
+}
+
+static bool is_idle(struct server_rig *r) {
+    struct engine_stats g = engine_stats(server_engine(r->v));
+    return g.running + g.waiting + g.parked == 0;
 }
 
 void server_rig_idle(struct server_rig *r) {
-    for (int i = 0; i < 12000; i++) {
-        struct engine_stats g = engine_stats(server_engine(r->v));
-        if (g.running + g.waiting + g.parked == 0)
-            return;
-        usleep(10000);
-    }
-    fail_msg("the engine still has requests");
+    WAIT_UNTIL(is_idle(r));
 }
 
 const struct json *server_rig_at(const struct json *v, const char *place) {

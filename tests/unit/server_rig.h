@@ -32,8 +32,13 @@ struct json *server_rig_json(struct server_rig *r, const char *path, const char 
 // POST of an object with these members, whose answer is for the caller to read; room: bytes that
 // the connection may hold unread, 0: as usual.
 int server_rig_open(struct server_rig *r, const char *path, const char *members, int room);
-// Waits until the engine runs a request.
-void server_rig_running(struct server_rig *r);
+// From here on the engine, which is idle, stands still in a pass as soon as it has given so many
+// more tokens: what it runs then cannot end, nor can what comes later begin, until server_rig_go.
+void server_rig_hold(struct server_rig *r, int64_t tokens);
+void server_rig_held(struct server_rig *r); // waits until it stands still
+void server_rig_go(struct server_rig *r);
+// A value of /metrics.
+double server_rig_metric(struct server_rig *r, const char *name);
 // Waits until the log holds text.
 void server_rig_logged(struct server_rig *r, const char *text);
 // Waits until text has come n times in what fd has not read yet, 64 KB at most.

@@ -3,12 +3,14 @@
 // that wait, the end of a server, its log.
 #include "test.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "server_rig.h"
+#include "text/jinja/jinja.h"
 
 #define CHAT "/v1/chat/completions"
 #define TEXT "/v1/completions"
@@ -107,12 +109,14 @@ static void what_is_sent_again_joins(void **state) {
     for (int i = 0; i < 4; i++) {
         const char *body = i < 2 ? stream : whole;
         struct str old = {0}, head = {0}, out = {0};
+        server_rig_hold(&small, 10);
         int first = ask_marked(&small, marks[i % 2][0], body);
-        server_rig_running(&small);
+        server_rig_held(&small);
         if (i % 2 == 0)
             shutdown(first, SHUT_WR);
         int second = ask_marked(&small, marks[i % 2][1], body);
-        peer_read_all(first, &old, 20000); // broken off
+        assert_int_not_equal(peer_read_all(first, &old, PATIENCE), 1); // broken off
+        server_rig_go(&small);
         assert_int_equal(peer_answer(second, &head, &out), 200);
         assert_int_equal(engine_stats(server_engine(small.v)).taken, i + 1 + (i > 0));
         if (i == 0)
@@ -141,13 +145,16 @@ static void equal_requests_with_retries_are_all_served(void **state) {
     struct server_rig small;
     int fds[EQUALS];
     server_rig_start(&small, (struct server_options){.engine = {.slots = EQUALS}});
+    server_rig_hold(&small, 3);
     for (int i = 0; i < EQUALS; i++) {
         char mark[64];
         snprintf(mark, sizeof mark, "x-stainless-retry-count: %d\r\n", i);
         fds[i] = ask_marked(&small, mark, body);
         if (i == 0)
-            server_rig_running(&small); // the others find it in progress
+            server_rig_held(&small); // the others find it in progress
     }
+    WAIT_UNTIL(engine_stats(server_engine(small.v)).waiting == EQUALS - 1);
+    server_rig_go(&small);
     for (int i = 0; i < EQUALS; i++) {
         struct str head = {0}, out = {0};
         assert_int_equal(peer_answer(fds[i], &head, &out), 200);
@@ -165,31 +172,24 @@ static void what_is_not_marked_is_another_request(void **state) {
     static const char body[] = "{" LONG ",\"seed\":1}";
     struct server_rig small;
     server_rig_start(&small, (struct server_options){.engine = {.slots = 4}});
-    int fds[4] = {ask_marked(&small, "", body), ask_marked(&small, "", body),
-                  ask_marked(&small, "Idempotency-Key: k\r\n", body),
-                  ask_marked(&small, "x-api-key: k\r\nx-stainless-retry-count: 1\r\n", body)};
-    for (int i = 0; i < 12000 && engine_stats(server_engine(small.v)).running < 4; i++)
-        usleep(10000);
-    assert_int_equal(engine_stats(server_engine(small.v)).running, 4);
+    static const char *const marks[] = {"", "", "Idempotency-Key: k\r\n",
+                                        "x-api-key: k\r\nx-stainless-retry-count: 1\r\n"};
+    int fds[4];
+    server_rig_hold(&small, 3);
+    for (int i = 0; i < 4; i++) {
+        fds[i] = ask_marked(&small, marks[i], body);
+        if (i == 0)
+            server_rig_held(&small);
+    }
+    WAIT_UNTIL(engine_stats(server_engine(small.v)).waiting == 3);
     for (int i = 0; i < 4; i++)
         close(fds[i]);
-    server_rig_idle(&small);
     server_rig_stop(&small);
 }
 
-// The count of memory as the server tells it.
-static long count_of_bodies(struct server_rig *r) {
-    static const char name[] = "\ncoppice_http_body_bytes ";
-    struct str out = {0};
-    assert_int_equal(server_rig_ask(r, "/metrics", NULL, &out), 200);
-    const char *at = strstr(out.data, name);
-    assert_non_null(at);
-    double n = strtod(at + sizeof name - 1, NULL);
-    str_fini(&out);
-    return (long)n;
-}
+#define BODIES "coppice_http_body_bytes"
 
-// What a body became counts while it is there, behind the reading too.
+// What a body became counts while it is there, after the reading too.
 static void memory_of_bodies_counts_until_it_is_free(void **state) {
     (void)state;
     enum { WAITING = 3, WORDS = 2000 };
@@ -201,19 +201,18 @@ static void memory_of_bodies_counts_until_it_is_free(void **state) {
         str_puts(&members, "x ");
     str_puts(&members, "\"");
     server_rig_start(&small, (struct server_options){.engine = {.slots = 1}});
+    server_rig_hold(&small, 3);
     fds[WAITING] = server_rig_open(&small, TEXT, LONG, 0);
-    server_rig_running(&small);
+    server_rig_held(&small);
     for (int i = 0; i < WAITING; i++)
         fds[i] = server_rig_open(&small, TEXT, members.data, 0);
-    while (engine_stats(server_engine(small.v)).waiting < WAITING)
-        usleep(1000);
+    WAIT_UNTIL(engine_stats(server_engine(small.v)).waiting == WAITING);
     // A token of two bytes at most.
-    assert_true(count_of_bodies(&small) >= WAITING * WORDS * (long)sizeof(int32_t));
+    assert_true(server_rig_metric(&small, BODIES) >= WAITING * WORDS * (double)sizeof(int32_t));
     for (int i = 0; i <= WAITING; i++)
         close(fds[i]);
-    server_rig_idle(&small);
-    while (count_of_bodies(&small) > 0)
-        usleep(1000);
+    server_rig_go(&small);
+    WAIT_UNTIL(server_rig_metric(&small, BODIES) == 0);
     server_rig_stop(&small);
     str_fini(&members);
 }
@@ -239,14 +238,16 @@ static void a_stream_that_waits_shows_that_it_lives(void **state) {
     struct rig_stream s;
     int chunks = 0;
     server_rig_start(&small, (struct server_options){.engine = {.slots = 1}, .alive_ms = 50});
+    server_rig_hold(&small, 3);
     int first = server_rig_open(&small, TEXT, LONG, 0);
-    server_rig_running(&small);
+    server_rig_held(&small);
     int second = server_rig_open(&small, CHAT,
                                  "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"stream\":"
                                  "true,\"max_tokens\":3,\"ignore_eos\":true",
                                  0);
     server_rig_comes(second, empty, 2);
     close(first);
+    server_rig_go(&small);
     assert_int_equal(peer_answer(second, &head, &body), 200);
     close(second);
     for (const char *at = body.data; (at = strstr(at, empty)); at++)
@@ -300,61 +301,59 @@ static void all_interfaces_show_that_they_live(void **state) {
     server_rig_start(&small, (struct server_options){.engine = {.slots = 1}, .alive_ms = 50});
     for (size_t i = 0; i < INTERFACES; i++) {
         struct str head = {0}, body = {0};
+        server_rig_hold(&small, 3);
         int first = server_rig_open(&small, TEXT, LONG, 0);
-        server_rig_running(&small);
+        server_rig_held(&small);
         int second = open_stream(&small, i, "Hi", 1);
         server_rig_comes(second, interfaces[i].sign, 2);
         close(first);
+        server_rig_go(&small);
         assert_int_equal(peer_answer(second, &head, &body), 200);
         close(second);
         const char *begin = strstr(body.data, interfaces[i].first);
         assert_true(begin && begin < body.data + 300);
         assert_true(count(&body, interfaces[i].sign) >= 2);
+        server_rig_idle(&small);
         str_fini(&head);
         str_fini(&body);
     }
     server_rig_stop(&small);
 }
 
-// What is wrong with the prompt is the last event of a stream that has begun, and the whole answer
-// of one that has not, which may be where the machine is busy. Returns whether it had begun.
-static bool begins_before_its_prompt(struct server_rig *r, size_t i) {
-    struct str head = {0}, body = {0};
-    int fd = open_stream(r, i, "many words of no use, ", 400000);
-    int status = peer_answer(fd, &head, &body);
-    bool began = status == 200;
-    close(fd);
-    assert_true(began || status == 400);
-    assert_non_null(strstr(body.data, "prompt is too long"));
-    if (began) {
-        assert_non_null(strstr(body.data, interfaces[i].first));
-        assert_int_equal(count(&body, "\"error\":{"), 1);
-    }
-    bool lives = count(&body, interfaces[i].sign) >= 1;
-    str_fini(&head);
-    str_fini(&body);
-    return began && lives;
+// Rendering waits while it is shut.
+static atomic_bool shut;
+int __real_jinja_render(const struct jinja *j, struct jinja_context *c, struct jinja_output *out,
+                        struct err *e);
+int __wrap_jinja_render(const struct jinja *j, struct jinja_context *c, struct jinja_output *out,
+                        struct err *e);
+int __wrap_jinja_render(const struct jinja *j, struct jinja_context *c, struct jinja_output *out,
+                        struct err *e) {
+    WAIT_UNTIL(!shut);
+    return __real_jinja_render(j, c, out, e);
 }
 
-// A stream begins while its prompt is still being made.
+// A stream begins while its prompt is still being made. What is wrong with that is its last event.
 static void streams_begin_before_their_prompts(void **state) {
     (void)state;
-    static const char slow[] = "{% for i in range(1000) %}{% for k in range(1000) %}{% endfor %}"
-                               "{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}";
     struct server_rig small;
-    char path[] = "/tmp/coppice-template-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0 && write(file, slow, sizeof slow - 1) == sizeof slow - 1);
-    close(file);
-    server_rig_start(&small, (struct server_options){.alive_ms = 20, .template_file = path});
-    unlink(path);
+    server_rig_start(&small, (struct server_options){.alive_ms = 20});
     for (size_t i = 0; i < INTERFACES; i++) {
-        bool began = !strcmp(interfaces[i].path, TEXT); // has no template
-        for (int tries = 0; !began && tries < 50; tries++)
-            began = begins_before_its_prompt(&small, i);
-        assert_true(began);
+        struct str head = {0}, body = {0};
+        if (!strcmp(interfaces[i].path, TEXT)) // has no template
+            continue;
+        shut = true;
+        int fd = open_stream(&small, i, "many words of no use, ", 4000);
+        server_rig_comes(fd, interfaces[i].sign, 1);
+        shut = false;
+        assert_int_equal(peer_answer(fd, &head, &body), 200);
+        close(fd);
+        const char *begin = strstr(body.data, interfaces[i].first);
+        assert_true(begin && begin < body.data + 300);
+        assert_non_null(strstr(body.data, "prompt is too long"));
+        assert_int_equal(count(&body, "\"error\":{"), 1);
+        str_fini(&head);
+        str_fini(&body);
     }
-    server_rig_idle(&small);
     server_rig_stop(&small);
 }
 
@@ -364,8 +363,9 @@ static void streams_end_with_the_server(void **state) {
     struct str head = {0}, body = {0};
     struct rig_stream s;
     server_rig_start(&small, (struct server_options){.http = {.grace_s = 0.05}});
+    server_rig_hold(&small, 3);
     int fd = server_rig_open(&small, TEXT, LONG, 0);
-    server_rig_running(&small);
+    server_rig_held(&small);
     server_stop(small.v);
     assert_int_equal(peer_answer(fd, &head, &body), 200);
     close(fd);

@@ -325,22 +325,7 @@ static void references_are_bounded(void **state) {
     refuse_references(ITEMS, digits, ITEMS - 1);
 }
 
-// Waits until the memory of bodies is so many bytes at least, or below that.
-static void wait_for_bodies(struct server_rig *r, long least, bool below) {
-    static const char name[] = "\ncoppice_http_body_bytes ";
-    for (int i = 0; i < 12000; i++) {
-        struct str out = {0};
-        assert_int_equal(server_rig_ask(r, "/metrics", NULL, &out), 200);
-        const char *at = strstr(out.data, name);
-        assert_non_null(at);
-        bool comes = (strtol(at + sizeof name - 1, NULL, 10) < least) == below;
-        str_fini(&out);
-        if (comes)
-            return;
-        usleep(10000);
-    }
-    fail_msg("the memory of bodies stays as it is");
-}
+#define BODIES "coppice_http_body_bytes"
 
 // A GET of a few bytes brings a long answer, which many clients could leave unread.
 static void long_kept_responses_wait_for_memory(void **state) {
@@ -366,11 +351,11 @@ static void long_kept_responses_wait_for_memory(void **state) {
         fds[i] = server_rig_connect(&r);
         peer_send_bytes(fds[i], body.data, body.len);
     }
-    wait_for_bodies(&r, PARTS * PART, false);
+    WAIT_UNTIL(server_rig_metric(&r, BODIES) >= PARTS * PART);
     json_free(server_rig_json(&r, path, NULL, 503));
     for (int i = 0; i < PARTS; i++)
         close(fds[i]);
-    wait_for_bodies(&r, MOST, true);
+    WAIT_UNTIL(server_rig_metric(&r, BODIES) < MOST);
     json_free(server_rig_json(&r, path, NULL, 200));
     json_free(kept);
     str_fini(&body);

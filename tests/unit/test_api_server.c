@@ -367,7 +367,6 @@ static void words_of_users_are_no_control_tokens(void **state) {
     assert_true(tokens[1] > tokens[0] + 2);
 }
 
-// Requests are long, so that they end in time only if they are ended.
 static void a_client_that_goes_ends_its_request(void **state) {
     (void)state;
     static const char *const requests[] = {
@@ -378,9 +377,12 @@ static void a_client_that_goes_ends_its_request(void **state) {
     };
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
         int64_t before = engine_stats(server_engine(rig.v)).cancelled;
+        server_rig_hold(&rig, 3);
         int fd = server_rig_open(&rig, TEXT, requests[i], 0);
-        server_rig_running(&rig);
+        server_rig_held(&rig);
         close(fd);
+        WAIT_UNTIL(server_rig_metric(&rig, "coppice_http_connections") == 1); // its own
+        server_rig_go(&rig);
         server_rig_idle(&rig);
         assert_true(engine_stats(server_engine(rig.v)).cancelled > before);
     }
@@ -398,7 +400,10 @@ static void a_client_that_rests_loses_nothing(void **state) {
     struct rig_stream s;
     struct json *v = whole(TEXT, base);
     str_printf(&members, "\"stream\":true,%s", base);
+    server_rig_hold(&rig, 1);
     int fd = server_rig_open(&rig, TEXT, members.data, 65536);
+    server_rig_held(&rig);
+    server_rig_go(&rig);
     server_rig_idle(&rig); // it does not wait for its reader
     assert_int_equal(peer_answer(fd, &head, &body), 200);
     close(fd);

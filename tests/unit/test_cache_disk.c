@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "support/wait.h"
 #include "unit/test.h"
 
 enum { PAGE = 1 << 20, PAGES = 12, TOKENS = PAGES * KV_PAGE };
@@ -106,8 +107,7 @@ static void what_is_waited_for_comes_first(void **state) {
     open_disk(dir);
     pthread_mutex_lock(&scene.gate);
     cache_disk_queue(scene.disk, job(CACHE_TOUCH, 1)); // it stops behind this one
-    while (cache_disk_waiting(scene.disk))
-        usleep(1000);
+    WAIT_UNTIL(!cache_disk_waiting(scene.disk));
     cache_disk_queue(scene.disk, job(CACHE_WRITE, 2));
     cache_disk_queue(scene.disk, job(CACHE_WRITE, 3));
     cache_disk_queue(scene.disk, job(CACHE_LOAD, 4));

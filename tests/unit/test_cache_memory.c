@@ -17,6 +17,7 @@
 #include "ops/exec.h"
 #include "support/copies.h"
 #include "support/tiny_gguf.h"
+#include "support/wait.h"
 #include "unit/test.h"
 
 enum { PROMPT = 200, POINT = 96, RAM = 1 << 24 };
@@ -140,14 +141,8 @@ static int64_t cached(struct scene *s) {
     return report.cached;
 }
 
-// Polls until so many entries have been made, or for ten seconds.
-static int64_t poll_until(struct scene *s, int64_t put) {
-    for (int i = 0; i < 10000 && cache_stats(s->cache).put < put; i++) {
-        usleep(1000);
-        cache_poll(s->cache);
-    }
-    return cache_stats(s->cache).put;
-}
+// Polls the cache of a scene until the condition holds.
+#define POLL_UNTIL(s, condition) WAIT_UNTIL((cache_poll((s)->cache), condition))
 
 static void a_checkpoint_waits_for_its_memory_and_nobody_else(void **state) {
     (void)state;
@@ -158,7 +153,7 @@ static void a_checkpoint_waits_for_its_memory_and_nobody_else(void **state) {
     cache_poll(s.cache);
     assert_int_equal(cache_stats(s.cache).put, 0);
     pthread_mutex_unlock(&memory.gate);
-    assert_int_equal(poll_until(&s, 1), 1);
+    POLL_UNTIL(&s, cache_stats(s.cache).put == 1);
     assert_true(memory.made_beside > 0);
     assert_int_equal(memory.made_by_itself, 0);
     assert_int_equal(cached(&s), POINT);
@@ -213,7 +208,7 @@ static void memory_that_cannot_be_made_beside_is_asked_for_at_once(void **state)
     open_scene(&s, "cache_refused");
     memory.refuse = true;
     read_prompt(&s);
-    assert_int_equal(poll_until(&s, 1), 1);
+    POLL_UNTIL(&s, cache_stats(s.cache).put == 1);
     assert_true(memory.made_by_itself > 0);
     assert_int_equal(cached(&s), POINT);
     close_scene(&s);
@@ -231,7 +226,7 @@ static void more_than_may_wait_is_kept_in_order(void **state) {
     int64_t put = cache_stats(s.cache).put;
     assert_true(put >= 4 && put < 12); // the first ones had to make room
     pthread_mutex_unlock(&memory.gate);
-    assert_int_equal(poll_until(&s, 12), 12);
+    POLL_UNTIL(&s, cache_stats(s.cache).put == 12);
     for (int i = 0; i < 12; i++) {
         s.prompt[0] = i;
         assert_int_equal(cached(&s), POINT);
@@ -244,7 +239,7 @@ static void more_than_may_wait_is_kept_in_order(void **state) {
 static void begin_copies(struct scene *s) {
     int64_t put = cache_stats(s->cache).put;
     read_prompt(s);
-    assert_int_equal(poll_until(s, put + 1), put + 1);
+    POLL_UNTIL(s, cache_stats(s->cache).put == put + 1);
 }
 
 // More texts than there is room for, so that every one that is kept takes the memory of another
@@ -271,6 +266,12 @@ static void what_is_dropped_waits_for_its_copies(void **state) {
     late = NULL;
 }
 
+// Files that have been written or could not be.
+static int64_t files_of(const struct scene *s) {
+    struct cache_stats y = cache_stats(s->cache);
+    return y.written + y.failed;
+}
+
 // The same with files, beside which images go and come back.
 static void what_has_a_file_waits_for_its_copies_as_well(void **state) {
     (void)state;
@@ -291,10 +292,7 @@ static void what_has_a_file_waits_for_its_copies_as_well(void **state) {
         s.prompt[0] = i;
         begin_copies(&s);
         cache_flush(s.cache);
-        for (int k = 0; k < 10000 && cache_stats(s.cache).written <= i; k++) {
-            usleep(1000);
-            cache_poll(s.cache);
-        }
+        POLL_UNTIL(&s, files_of(&s) > i);
         assert_int_equal(cache_stats(s.cache).written, i + 1);
     }
     int64_t evicted = cache_stats(s.cache).evicted;
@@ -327,15 +325,9 @@ static void dropping_many_looks_at_each_a_few_times(void **state) {
         s.prompt[0] = i;
         begin_copies(&s);
         cache_flush(s.cache);
-        while (cache_stats(s.cache).written + 20 < i) { // so that all are taken
-            usleep(1000);
-            cache_poll(s.cache);
-        }
+        POLL_UNTIL(&s, files_of(&s) + 20 >= i); // so that all are taken
     }
-    for (int i = 0; i < 10000 && cache_stats(s.cache).written < MANY; i++) {
-        usleep(1000);
-        cache_poll(s.cache);
-    }
+    POLL_UNTIL(&s, files_of(&s) >= MANY);
     struct cache_stats full = cache_stats(s.cache);
     assert_int_equal(full.written, MANY);
     assert_int_equal(full.weighed, 0);
@@ -346,10 +338,7 @@ static void dropping_many_looks_at_each_a_few_times(void **state) {
     close_scene(&s);
     o.disk = full.disk_bytes / 10; // another life, with less room
     open_scene_with(&s, "cache_much", &o);
-    for (int i = 0; i < 10000 && !cache_stats(s.cache).removed; i++) {
-        usleep(1000);
-        cache_poll(s.cache);
-    }
+    POLL_UNTIL(&s, cache_stats(s.cache).removed > 0);
     less = cache_stats(s.cache);
     assert_true(less.removed > MANY / 2 && less.weighed < 4 * MANY);
     assert_true(less.disk_bytes <= o.disk);
@@ -389,27 +378,6 @@ static void pass_gate(void *arg) {
     pthread_mutex_unlock(&disk_gate);
 }
 
-static int64_t failed_of(const struct cache *c) {
-    return c->stats.failed;
-}
-
-static int64_t written_of(const struct cache *c) {
-    return c->stats.written;
-}
-
-static int64_t looked_of(const struct cache *c) {
-    return c->scanned;
-}
-
-// Polls until a count is there, or for ten seconds.
-static void wait_for(struct scene *s, int64_t (*count)(const struct cache *c), int64_t n) {
-    for (int i = 0; i < 10000 && count(s->cache) < n; i++) {
-        usleep(1000);
-        cache_poll(s->cache);
-    }
-    assert_int_equal(count(s->cache), n);
-}
-
 // Reads the prompt with another token at `at`, and waits for the file of its first `point` tokens.
 static void keep_file(struct scene *s, int at, int64_t point) {
     int64_t written = cache_stats(s->cache).written;
@@ -417,7 +385,7 @@ static void keep_file(struct scene *s, int at, int64_t point) {
     s->point = point;
     read_prompt(s);
     cache_flush(s->cache);
-    wait_for(s, written_of, written + 1);
+    POLL_UNTIL(s, s->cache->stats.written == written + 1);
 }
 
 // The path of the file with so many tokens, of which there is one.
@@ -464,7 +432,7 @@ static void what_lost_its_file_while_it_was_read_is_dropped(void **state) {
     open_scene_with(
         &s, "cache_lost",
         &(struct cache_options){.ram = RAM, .dir = dir, .disk = RAM, .wake = pass_gate});
-    wait_for(&s, looked_of, 1);
+    POLL_UNTIL(&s, s.cache->scanned);
     keep_file(&s, BEHIND, POINT);
     keep_file(&s, BEHIND, LONGER);
     keep_file(&s, BEHIND + 1, LONGER);
@@ -474,12 +442,12 @@ static void what_lost_its_file_while_it_was_read_is_dropped(void **state) {
     assert_false(cache_ready(s.cache, s.prompt, PROMPT, PROMPT));
     s.prompt[BEHIND + 1] ^= 1;
     assert_false(cache_ready(s.cache, s.prompt, PROMPT, PROMPT));
-    wait_for(&s, failed_of, 1);
+    POLL_UNTIL(&s, s.cache->stats.failed == 1);
     s.point = POINT;
     read_prompt(&s);
     cache_flush(s.cache);
     pthread_mutex_unlock(&disk_gate);
-    wait_for(&s, failed_of, 2);
+    POLL_UNTIL(&s, s.cache->stats.failed == 2);
     for (const struct cache_entry *y = s.cache->all; y; y = y->next)
         assert_true(y->image || y->file);
     assert_true(cache_ready(s.cache, s.prompt, PROMPT, PROMPT));
@@ -502,18 +470,18 @@ static void what_is_written_anew_is_of_use(void **state) {
     late = &how;
     assert_non_null(mkdtemp(dir));
     open_scene_with(&s, "cache_anew", &o);
-    wait_for(&s, looked_of, 1);
+    POLL_UNTIL(&s, s.cache->scanned);
     keep_file(&s, BEHIND, POINT);
     keep_file(&s, BEHIND, LONGER);
     (void)find_file(s.cache, POINT, path);
     cache_destroy(s.cache);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(cache_create(&s.cache, s.session, &o, NULL), 0);
-    wait_for(&s, looked_of, 1);
+    POLL_UNTIL(&s, s.cache->scanned);
     assert_int_equal(s.cache->n_other, 1);
     read_prompt(&s);
     cache_flush(s.cache);
-    wait_for(&s, written_of, 1);
+    POLL_UNTIL(&s, s.cache->stats.written == 1);
     assert_int_equal(s.cache->n_other, 0);
     assert_int_equal(cache_stats(s.cache).disk_bytes, find_file(s.cache, LONGER, path)->bytes);
     close_scene(&s);
@@ -529,6 +497,14 @@ static void count_note(void *arg, const char *sentence) {
     notes += strstr(sentence, "has changed since it was loaded") != NULL;
 }
 
+// Sets a file's times, and tells whether that has changed the one that tells of changes.
+static bool touch(FILE *f, const struct timespec times[2], const struct timespec *before) {
+    struct stat st;
+    assert_int_equal(futimens(fileno(f), times), 0);
+    assert_int_equal(fstat(fileno(f), &st), 0);
+    return st.st_ctim.tv_sec != before->tv_sec || st.st_ctim.tv_nsec != before->tv_nsec;
+}
+
 // Turns a bit of the model's last tensor round; keep_time: the file is as old as before.
 static void change_model(const struct scene *s, bool keep_time) {
     struct stat st;
@@ -542,11 +518,7 @@ static void change_model(const struct scene *s, bool keep_time) {
     assert_int_equal(fflush(f), 0);
     st.st_mtim.tv_nsec ^= keep_time ? 0 : 1; // clocks may be coarse
     const struct timespec times[] = {st.st_atim, st.st_mtim};
-    const struct timespec before = st.st_ctim;
-    while (st.st_ctim.tv_sec == before.tv_sec && st.st_ctim.tv_nsec == before.tv_nsec) {
-        assert_int_equal(futimens(fileno(f), times), 0);
-        assert_int_equal(fstat(fileno(f), &st), 0);
-    }
+    WAIT_UNTIL(touch(f, times, &st.st_ctim));
     assert_int_equal(fclose(f), 0);
 }
 
@@ -573,7 +545,7 @@ static void a_model_that_changes_in_place_ends_the_files(void **state) {
         notes = 0;
         assert_non_null(mkdtemp(dir));
         open_scene_with(&s, "cache_turn", &o);
-        wait_for(&s, looked_of, 1);
+        POLL_UNTIL(&s, s.cache->scanned);
         keep_file(&s, 0, POINT);
         // Another name and the old one again: it is still the same file.
         snprintf(moved, sizeof moved, "%s.moved", s.files.target);
@@ -607,7 +579,7 @@ static void what_is_of_a_newer_version_stays(void **state) {
     late = &how;
     assert_non_null(mkdtemp(dir));
     open_scene_with(&s, "cache_new", &o);
-    wait_for(&s, looked_of, 1);
+    POLL_UNTIL(&s, s.cache->scanned);
     keep_file(&s, 0, POINT);
     (void)find_file(s.cache, POINT, path);
     cache_destroy(s.cache);
@@ -617,7 +589,7 @@ static void what_is_of_a_newer_version_stays(void **state) {
     assert_int_equal(fputc(NEWER, f), NEWER);
     assert_int_equal(fclose(f), 0);
     assert_int_equal(cache_create(&s.cache, s.session, &o, NULL), 0);
-    wait_for(&s, looked_of, 1);
+    POLL_UNTIL(&s, s.cache->scanned);
     read_prompt(&s);
     cache_flush(s.cache);
     cache_disk_wait(s.cache->disk);
@@ -659,9 +631,9 @@ static void a_long_look_is_waited_for_once(void **state) {
     assert_non_null(mkdtemp(dir));
     open_scene_with(&s, "cache_look", &o);
     writer = s.cache;
-    wait_for(&s, looked_of, 1);
+    POLL_UNTIL(&s, s.cache->scanned);
     assert_int_equal(cache_create(&s.cache, s.session, &o, NULL), 0);
-    wait_for(&s, looked_of, 1);
+    POLL_UNTIL(&s, s.cache->scanned);
     assert_false(cache_disk_writes(s.cache->disk));
     ahead += LONG;
     assert_false(cache_ready(s.cache, s.prompt, PROMPT, PROMPT)); // now it looks
@@ -690,7 +662,7 @@ static void a_restore_keeps_to_the_budget(void **state) {
     assert_non_null(mkdtemp(dir));
     open_scene_with(&s, "cache_budget",
                     &(struct cache_options){.ram = RAM, .dir = dir, .disk = RAM});
-    wait_for(&s, looked_of, 1);
+    POLL_UNTIL(&s, s.cache->scanned);
     for (int i = 0; i < 3; i++) {
         s.prompt[0] = i;
         begin_copies(&s);

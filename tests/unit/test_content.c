@@ -15,6 +15,7 @@
 
 #include "formats/content.h"
 #include "formats/quant/quant.h"
+#include "support/wait.h"
 #include "unit/test.h"
 
 enum { LARGE = 40000, SMALL = 100 }; // floats
@@ -158,11 +159,7 @@ static void is_remembered_until_the_file_is_touched(void **state) {
     struct gguf *g = open_large(path, -1);
     content_remember(g, folder, 5);
     assert_false(content_known(g, folder, &content)); // it was written this second
-    for (int i = 0; i < 10000 && !content; i++) {
-        usleep(10000);
-        content_remember(g, folder, 5);
-        (void)content_known(g, folder, &content);
-    }
+    WAIT_UNTIL(content_known(g, folder, &content) || (content_remember(g, folder, 5), false));
     assert_int_equal(content, 5);
     gguf_close(g);
     assert_int_equal(gguf_open(&g, path, NULL), 0);
@@ -175,11 +172,7 @@ static void is_remembered_until_the_file_is_touched(void **state) {
     assert_int_equal(fputc(1, f), 1);
     assert_int_equal(fclose(f), 0);
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0); // size and time are as before
-    for (int i = 0; i < 10000 && !content_known(g, folder, &content); i++) {
-        usleep(10000);
-        if (!content_known(g, folder, &content)) // as soon as something can be remembered
-            content_remember(g, folder, 6);
-    }
+    WAIT_UNTIL(content_known(g, folder, &content) || (content_remember(g, folder, 6), false));
     assert_int_equal(content, 6);
     gguf_close(g);
     snprintf(command, sizeof command, "rm -r %s", folder);
@@ -214,11 +207,7 @@ static void the_files_of_old_models_go(void **state) {
     }
     snprintf(path, sizeof path, "%s/m.gguf", folder);
     struct gguf *g = open_large(path, -1);
-    for (int i = 0; i < 10000 && !content; i++) {
-        usleep(10000);
-        content_remember(g, folder, 5);
-        (void)content_known(g, folder, &content);
-    }
+    WAIT_UNTIL(content_known(g, folder, &content) || (content_remember(g, folder, 5), false));
     assert_int_equal(count_sums(folder), MOST);
     assert_true(content_known(g, folder, &content));
     gguf_close(g);

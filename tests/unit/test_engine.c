@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -13,6 +14,7 @@
 #include "support/automaton.h"
 #include "support/copies.h"
 #include "support/faulty.h"
+#include "support/wait.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
 
@@ -137,37 +139,17 @@ static void lends(void **state) {
 // on when the test lets them.
 enum { LENT = 1 << 20 };
 static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool shut, fails;
-    int there, thread_ends; // copies at the gate; threads that have ended
+    atomic_bool shut;
+    atomic_int there, thread_ends; // copies at the gate; threads that have ended
+    bool fails;
     struct slabs slabs;
     void *host; // the copy of what is lent
-} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-static void gate_set(bool shut) {
-    pthread_mutex_lock(&gate.lock);
-    gate.shut = shut;
-    pthread_cond_broadcast(&gate.changed);
-    pthread_mutex_unlock(&gate.lock);
-}
+} gate;
 
 static void gate_pass(void) {
-    pthread_mutex_lock(&gate.lock);
     gate.there++;
-    pthread_cond_broadcast(&gate.changed);
-    while (gate.shut)
-        pthread_cond_wait(&gate.changed, &gate.lock);
+    WAIT_UNTIL(!gate.shut);
     gate.there--;
-    pthread_mutex_unlock(&gate.lock);
-}
-
-// Waits until a copy is at the gate, or a thread that lends has ended.
-static void gate_wait(int there, int ends) {
-    pthread_mutex_lock(&gate.lock);
-    while (gate.there < there || gate.thread_ends < ends)
-        pthread_cond_wait(&gate.changed, &gate.lock);
-    pthread_mutex_unlock(&gate.lock);
 }
 
 static void *lent_take(void *arg, size_t bytes) {
@@ -261,10 +243,7 @@ static void *lend_and_end(void *arg) {
     struct err e;
     int rc = engine_lend(arg, &e);
     rc = rc ? rc : engine_lend_end(arg, &e);
-    pthread_mutex_lock(&gate.lock);
     gate.thread_ends++;
-    pthread_cond_broadcast(&gate.changed);
-    pthread_mutex_unlock(&gate.lock);
     return rc ? arg : NULL;
 }
 
@@ -295,30 +274,30 @@ static void lends_without_lock(void **state) {
     pthread_t t[2];
     void *failed[2];
     s[0] = rig_submit(f, g, &f->r[3]);
-    gate_set(true);
+    gate.shut = true;
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&t[i], NULL, lend_and_end, g), 0);
-    gate_wait(1, 0);
+    WAIT_UNTIL(gate.there == 1);
     s[1] = use_engine(f, g);
     int64_t passes = engine_stats(g).passes;
-    gate_set(false);
+    gate.shut = false;
     for (int i = 0; i < 2; i++) {
-        pthread_join(t[i], &failed[i]);
+        WAIT_JOIN(t[i], &failed[i]);
         assert_null(failed[i]);
     }
     assert_true(engine_stats(g).passes >= passes);
     assert_int_equal(engine_lend(g, NULL), 0);
-    gate_set(true);
+    gate.shut = true;
     assert_int_equal(pthread_create(&t[0], NULL, lend_and_end, g), 0); // without a copy
-    gate_wait(0, 3);
-    pthread_join(t[0], NULL);
+    WAIT_UNTIL(gate.thread_ends == 3);
+    WAIT_JOIN(t[0], NULL);
     passes = engine_stats(g).passes;
     assert_int_equal(pthread_create(&t[0], NULL, lend_end_only, g), 0);
-    gate_wait(1, 3);
+    WAIT_UNTIL(gate.there == 1);
     s[2] = use_engine(f, g);
     assert_int_equal(engine_stats(g).passes, passes); // none before it is back
-    gate_set(false);
-    pthread_join(t[0], NULL);
+    gate.shut = false;
+    WAIT_JOIN(t[0], NULL);
     for (int i = 0; i < 3; i++) {
         struct stream_end end = rig_end(f, s[i]);
         rig_same(s[i], &end, &f->alone[3]);
@@ -336,18 +315,18 @@ static void destroyed_while_lent(void **state) {
         struct engine *g = gated_engine(f);
         pthread_t t[2];
         void *failed;
-        gate_set(true);
+        gate.shut = true;
         assert_int_equal(pthread_create(&t[0], NULL, lend_and_end, g), 0);
-        gate_wait(1, 0);
+        WAIT_UNTIL(gate.there == 1);
         struct stream *s = idle ? NULL : use_engine(f, g);
         assert_int_equal(pthread_create(&t[1], NULL, destroy, g), 0);
         for (int i = 0; i < 10000; i++)
             sched_yield(); // for it to go wrong
         assert_int_equal(pthread_tryjoin_np(t[1], NULL), EBUSY);
-        gate_set(false);
-        pthread_join(t[0], &failed);
+        gate.shut = false;
+        WAIT_JOIN(t[0], &failed);
         assert_null(failed);
-        pthread_join(t[1], NULL);
+        WAIT_JOIN(t[1], NULL);
         if (s) {
             struct stream_end end = rig_end(f, s);
             if (end.rc)
@@ -370,19 +349,18 @@ static void lost_before_lending(void **state) {
     faulty_open(x, 40);
     faulty_tells(ERR_DEVICE);
     faulty_holds(gate_pass);
-    gate_set(true);
+    gate.shut = true;
     struct stream *s = rig_submit(f, g, &f->r[3]);
-    gate_wait(1, 0); // in the pass
+    WAIT_UNTIL(gate.there == 1); // in the pass
     assert_int_equal(pthread_create(&t, NULL, lend_and_end, g), 0);
     assert_int_equal(engine_state(g, NULL), ENGINE_READY);
-    gate_set(false);
-    pthread_join(t, &failed);
+    gate.shut = false;
+    WAIT_JOIN(t, &failed);
     assert_ptr_equal(failed, g);
     struct stream_end end = rig_end(f, s);
     assert_int_equal(end.rc, ERR_DEVICE);
     stream_release(s);
-    for (int64_t seen = 0; engine_state(g, &e) == ENGINE_READY;)
-        seen = rig_wait(f, seen);
+    RIG_UNTIL(f, engine_state(g, &e) != ENGINE_READY);
     assert_int_equal(engine_state(g, &e), ENGINE_FAILED);
     assert_int_equal(engine_lend(g, &e), ERR_STATE);
     faulty_close();
@@ -399,8 +377,7 @@ static void does_not_come_back(void **state) {
     assert_int_equal(engine_lend(g, NULL), 0);
     gate.fails = true;
     assert_int_equal(engine_lend_end(g, &e), ERR_MEMORY);
-    for (int64_t seen = 0; engine_state(g, &e) == ENGINE_READY;)
-        seen = rig_wait(f, seen);
+    RIG_UNTIL(f, engine_state(g, &e) != ENGINE_READY);
     assert_int_equal(engine_state(g, &e), ENGINE_FAILED);
     assert_non_null(strstr(e.text, "do not come back"));
     assert_int_equal(engine_lend(g, &e), ERR_STATE);
@@ -533,8 +510,7 @@ static void refusals(void **state) {
     }
     o.session.model = "/nowhere/at-all.gguf";
     assert_int_equal(engine_create(&g, &o, &e), 0);
-    for (int64_t seen = 0; engine_state(g, &e) == ENGINE_LOADING;)
-        seen = rig_wait(f, seen);
+    RIG_UNTIL(f, engine_state(g, &e) != ENGINE_LOADING);
     assert_int_equal(engine_state(g, &e), ENGINE_FAILED);
     assert_non_null(strstr(e.text, "/nowhere/at-all.gguf"));
     assert_int_equal(engine_submit(g, &so, &none, &e), ERR_STATE);
@@ -743,7 +719,6 @@ static void faults(void **state) {
         struct stream_options so = {.notify = rig_notice, .notify_arg = f};
         struct stream *s[4];
         struct err e = {0};
-        int64_t seen = 0;
         o.slots = 2;
         struct engine *g = rig_engine(f, &o);
         struct exec *x = model_exec(session_model(engine_session(g)));
@@ -768,8 +743,7 @@ static void faults(void **state) {
         }
         if (failed) {
             hits++;
-            while (engine_state(g, &e) == ENGINE_READY)
-                seen = rig_wait(f, seen);
+            RIG_UNTIL(f, engine_state(g, &e) != ENGINE_READY);
             assert_int_equal(engine_state(g, &e), ENGINE_FAILED);
             assert_non_null(strstr(e.text, "a device that is made up"));
         }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine thread with masks that take many steps: they have them in slices and in turns, and
 // what requests say is what they say alone.
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "models/model.h"
 #include "ops/exec.h"
 #include "spec/constraint/constraint.h"
+#include "support/wait.h"
 #include "unit/engine_rig.h"
 #include "unit/test.h"
 
@@ -54,8 +54,7 @@ static int slow_begin(void *self, struct constraint_state **out, struct err *e) 
     const struct slow_mask *m = self;
     struct constraint_state *s = malloc(sizeof *s);
     (void)e;
-    while (!atomic_load(&m->all->submitted)) // so that they run side by side
-        sched_yield();
+    WAIT_UNTIL(atomic_load(&m->all->submitted)); // so that they run side by side
     assert_non_null(s);
     s->left = m->steps;
     *out = s;

@@ -86,7 +86,7 @@ static void requests_a_second(void **state) {
         assert_int_equal(pthread_create(&threads[i], NULL, ask_many, &s), 0);
     for (int i = 0; i < CLIENTS; i++) {
         void *good;
-        pthread_join(threads[i], &good);
+        WAIT_JOIN(threads[i], &good);
         assert_non_null(good);
     }
     printf("%d clients, each on one connection: %.0f requests/s\n", CLIENTS,

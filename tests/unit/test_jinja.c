@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "support/wait.h"
 #include "text/jinja/value.h"
 
 static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {
@@ -461,7 +462,7 @@ static void test_threads(void **state) {
         assert_int_equal(pthread_create(threads + i, NULL, render_often, j), 0);
     for (int i = 0; i < THREADS; i++) {
         void *result = NULL;
-        pthread_join(threads[i], &result);
+        WAIT_JOIN(threads[i], &result);
         assert_ptr_equal(result, j);
     }
     jinja_free(j);

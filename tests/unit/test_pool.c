@@ -3,7 +3,6 @@
 // workers to sleep, and with far more threads than CPUs. Prints the cost of a call.
 #include "test.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "base/pool.h"
 #include "base/rng.h"
+#include "support/wait.h"
 
 enum { ITEMS = 5000 };
 
@@ -128,8 +128,7 @@ static void look_at_mask(void *arg, int64_t begin, int64_t end, int worker) {
     if (worker > 0 && !(sigismember(&mask, SIGUSR1) && sigismember(&mask, SIGTERM)))
         atomic_fetch_add(&m->open, 1);
     atomic_fetch_add(&m->begun, 1);
-    while (atomic_load(&m->begun) < 4)
-        sched_yield();
+    WAIT_UNTIL(atomic_load(&m->begun) == 4);
 }
 
 // Signals wait for the caller, which may block them for a moment: a worker that took one would

@@ -63,7 +63,7 @@ static void start(struct rig *g, enum prefill_mode mode, int64_t threshold) {
 
 static void stop(struct rig *g) {
     relay_stop(g->relay);
-    pthread_join(g->thread, NULL);
+    WAIT_JOIN(g->thread, NULL);
     relay_destroy(g->relay);
     server_rig_stop(&g->up);
     compressor_close(g->c);
@@ -204,7 +204,7 @@ static void one_thread_writes_the_error(void **state) {
     pthread_mutex_lock(&held.gate);
     int fd = peer_connect(&g.peer), other = peer_connect(&g.peer);
     peer_send_bytes(fd, text.data, text.len);
-    assert_true(peer_wait(&held.asked, 1));
+    WAIT_UNTIL(held.asked >= 1);
     // A head of which a part has been read ends behind the hooks of exchanges.
     peer_send(other, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he");
     assert_int_equal(peer_answer(other, &head, &out), 200);

@@ -244,12 +244,10 @@ static void the_oldest_has_what_nobody_can(void **state) {
     f->chunk = PIECE;
     o.slots = 2;
     struct engine *g = rig_engine(f, &o);
-    int64_t seen = 0;
     still = true;
     pthread_mutex_lock(&f->gate);
     first = rig_submit(f, g, &f->r[LONG]);
-    while (!memory_is_full(f))
-        seen = rig_wait(f, seen);
+    RIG_UNTIL(f, memory_is_full(f));
     other = rig_submit(f, g, &f->r[SHORT]);
     pthread_mutex_unlock(&f->gate);
     struct stream_end end = rig_end(f, other);

@@ -3,26 +3,23 @@
 // token once and in order, is told of everything and never twice for nothing; slow readers of trees
 // lose the oldest; whoever releases is not called any more.
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "engine/loop/stream_impl.h"
+#include "support/wait.h"
 #include "unit/test.h"
 
 enum { TOKENS = 20000 };
 
 struct reader {
-    pthread_mutex_t lock;
-    pthread_cond_t told;
-    int notices;
+    atomic_int notices;
     struct stream *s;
 };
 
 static void notice(void *arg) {
     struct reader *r = arg;
-    pthread_mutex_lock(&r->lock);
     r->notices++;
-    pthread_cond_signal(&r->told);
-    pthread_mutex_unlock(&r->lock);
 }
 
 static struct stream *new_stream(struct queue *q, struct reader *r, bool trees) {
@@ -56,7 +53,7 @@ static void *publish_all(void *arg) {
 
 static void every_token_once(void **state) {
     (void)state;
-    struct reader r = {.lock = PTHREAD_MUTEX_INITIALIZER, .told = PTHREAD_COND_INITIALIZER};
+    struct reader r = {0};
     struct queue *q;
     struct stream_end end;
     pthread_t engine;
@@ -68,16 +65,12 @@ static void every_token_once(void **state) {
     assert_int_equal(pthread_create(&engine, NULL, publish_all, &r), 0);
     for (bool ended = false; !ended; wakes++) {
         const int32_t *ids;
-        pthread_mutex_lock(&r.lock);
-        while (r.notices == 0)
-            pthread_cond_wait(&r.told, &r.lock);
-        r.notices = 0;
-        pthread_mutex_unlock(&r.lock);
+        WAIT_UNTIL(atomic_exchange(&r.notices, 0) > 0);
         ended = stream_ended(r.s, &end);
         for (int64_t n = stream_tokens(r.s, &ids); seen < n; seen++)
             assert_int_equal(ids[seen], (int32_t)(seen * 31));
     }
-    pthread_join(engine, NULL);
+    WAIT_JOIN(engine, NULL);
     assert_int_equal(seen, TOKENS);
     assert_int_equal(end.tokens, TOKENS);
     assert_int_equal(end.reason, END_LENGTH);
@@ -90,7 +83,7 @@ static void every_token_once(void **state) {
 // A reader that does not look is told once only.
 static void notices_are_coalesced(void **state) {
     (void)state;
-    struct reader r = {.lock = PTHREAD_MUTEX_INITIALIZER, .told = PTHREAD_COND_INITIALIZER};
+    struct reader r = {0};
     struct queue *q;
     const int32_t *ids;
     assert_int_equal(queue_create(&q, 4, NULL), 0);

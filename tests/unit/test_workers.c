@@ -4,9 +4,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #include "serve/workers.h"
+#include "support/wait.h"
 
 struct gate {
     pthread_mutex_t lock;
@@ -83,8 +83,7 @@ static void short_work_does_not_wait(void **state) {
     for (int i = 0; i < 4; i++) {
         quick[i] = (struct numbered){&free, i};
         assert_int_equal(workers_run(w, WORKERS_SHORT, in_order, &quick[i], &e), 0);
-        while (free.ran <= i)
-            usleep(100);
+        WAIT_UNTIL(free.ran > i);
     }
     assert_int_equal(free.wrong, 0);
     assert_int_equal(held.ran, 0);
@@ -135,8 +134,7 @@ static void long_work_steps_aside(void **state) {
         quick[i] = (struct numbered){&free, i};
         assert_int_equal(workers_run(slow.w, 0, in_order, &quick[i], &e), 0);
     }
-    while (free.ran < SHORT)
-        usleep(100);
+    WAIT_UNTIL(free.ran == SHORT);
     assert_int_equal(free.wrong, 0);
     assert_int_equal(slow.begun, LONG);
     assert_int_equal(slow.refused, 3);
@@ -170,12 +168,10 @@ static void long_work_has_turns(void **state) {
     pthread_mutex_lock(&held.lock);
     assert_int_equal(workers_create(&aside.w, 1, LATER, &e), 0);
     assert_int_equal(workers_run(aside.w, WORKERS_LONG, in_order, &first, &e), 0);
-    while (workers_waiting(aside.w)) // until it runs
-        usleep(100);
+    WAIT_UNTIL(workers_waiting(aside.w) == 0); // it runs
     assert_int_equal(workers_run(aside.w, 0, step_aside_in_order, &aside, &e), 0);
     assert_int_equal(workers_run(aside.w, 0, in_order, &quick, &e), 0);
-    while (free.ran < 1 || workers_waiting(aside.w)) // then the other one has stepped aside
-        usleep(100);
+    WAIT_UNTIL(free.ran == 1 && workers_waiting(aside.w) == 0); // the other one has stepped aside
     for (int i = 0; i < LATER; i++) {
         later[i] = (struct numbered){&held, 2 + i};
         assert_int_equal(workers_run(aside.w, WORKERS_LONG, in_order, &later[i], &e), 0);
