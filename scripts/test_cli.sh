@@ -449,7 +449,7 @@ if [ -n "$target" ] && has generate; then
     refuse 2 "--messages and --prompt" generate -m "$target" --chat -p Hi --messages m.json
     refuse 2 "JSON object" generate -m "$target" --chat -p Hi --chat-template-kwargs '[1]'
     printf '%s' '{"messages":[{"role":"bard","content":"Hi"}]}' >m.json
-    refuse 1 'messages[0].role is "bard"' generate -m "$target" --chat --messages m.json
+    refuse 1 "messages[0].role is 'bard'" generate -m "$target" --chat --messages m.json
 fi
 
 # A reader that goes away ends the program without a word.

@@ -94,7 +94,11 @@ static int render(const struct chat_template *t, const struct json *v, struct er
     if (!rc)
         check_spans(&x);
     chat_text_fini(&x);
-    rc = rc == ERR_MEMORY ? err_set(e, rc, "%s", raw.text) : chat_render(t, &in, &x, e);
+    char place[CHAT_PLACE_NAME];
+    rc = rc == ERR_MEMORY ? err_set(e, rc, "%s", raw.text)
+                          : chat_check(in.messages, false, place, e);
+    if (!rc)
+        rc = chat_render(t, &in, &x, e);
     if (!rc)
         rc = check_text(&x, &ids, e);
     if (!rc)

@@ -295,7 +295,10 @@ static size_t check_forged(const struct chat_template *form, const struct tokeni
                                   .kwargs = v,
                                   .add_generation_prompt = true};
     for (int raw = 0; raw < 2; raw++) {
-        int rc = raw ? chat_render_raw(form, v, &x, &e) : chat_render(form, &in, &x, &e);
+        char place[CHAT_PLACE_NAME];
+        int rc = raw ? chat_render_raw(form, v, &x, &e) : chat_check(in.messages, false, place, &e);
+        if (!raw && !rc)
+            rc = chat_render(form, &in, &x, &e);
         assert_true(rc == 0 || rc == ERR_USAGE || rc == ERR_FORMAT);
         if (rc == 0) {
             assert_untrusted(&x, m, name, context);

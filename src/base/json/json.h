@@ -47,6 +47,8 @@ void json_free(struct json *root);
 size_t json_memory(const struct json *root);
 
 enum json_kind json_kind_of(const struct json *v); // NULL pointer counts as JSON_NULL
+// "a string", "an array", ...: a value in a sentence that says what it must be.
+const char *json_kind_name(const struct json *v);
 const struct json *json_get(const struct json *object, const char *key); // NULL: absent or null
 bool json_has(const struct json *object, const char *key);               // null counts
 size_t json_len(const struct json *v);                                   // array or object members

@@ -189,6 +189,25 @@ static void write_items(struct json_writer *w, const struct json *v) {
     jw_end(w, ']');
 }
 
+const char *json_kind_name(const struct json *v) {
+    switch (json_kind_of(v)) {
+    case JSON_NULL:
+        return "null";
+    case JSON_BOOL:
+        return "a boolean";
+    case JSON_INT:
+    case JSON_DOUBLE:
+        return "a number";
+    case JSON_STRING:
+        return "a string";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_OBJECT:
+        return "an object";
+    }
+    return "nothing known";
+}
+
 void jw_value(struct json_writer *w, const struct json *v) {
     size_t len = 0;
     const char *s = json_str(v, &len);

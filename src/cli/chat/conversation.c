@@ -223,16 +223,18 @@ static int render_file(const struct conversation *c, const char *path, const str
                        struct err *e) {
     struct json *file = NULL, *kept = NULL;
     *out = (struct chat_text){0};
+    char place[CHAT_PLACE_NAME];
     int rc = conversation_read(path, &file, e);
     if (rc)
         return rc;
+    rc = chat_check(json_get(file, "messages"), false, place, e);
     struct chat_input in = {.messages = json_get(file, "messages"),
                             .tools = json_get(file, "tools"),
                             .documents = json_get(file, "documents"),
                             .kwargs = file,
                             .add_generation_prompt =
                                 json_bool(json_get(file, "add_generation_prompt"), true)};
-    if (k->c)
+    if (!rc && k->c)
         rc = shorten_messages(c, k, &in, room, &kept, report, e);
     if (kept)
         in.messages = kept;

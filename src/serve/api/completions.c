@@ -202,7 +202,7 @@ bool api_token_ids(const struct json *array, int vocab, const char *name, struct
         int64_t id = json_int(v, -1);
         if (json_kind_of(v) != JSON_INT)
             return api_refuse(x, name, "%s[%zu] is %s and must be a token id", name, i,
-                              api_kind_name(v));
+                              json_kind_name(v));
         if (id < 0 || id >= vocab)
             return api_refuse(x, name, "%s[%zu] is no token id; they are 0 to %d", name, i,
                               vocab - 1);
@@ -246,7 +246,7 @@ static bool add_prompt(struct completion *c, const struct json *v) {
         ok = api_token_ids(v, c->s->limits.vocab, "prompt", out, &c->error);
     else
         ok = api_refuse(&c->error, "prompt", "prompt holds %s and must hold strings or token ids",
-                        api_kind_name(v));
+                        json_kind_name(v));
     if (ok && out->count == 0 && !prompt->over)
         ok = api_refuse(&c->error, "prompt", "prompt is empty: it needs a token to go on from");
     return ok;

@@ -5,124 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Parts with a text or a refusal are words; other kinds that carry neither are not.
-static bool check_chat_part(const struct json *part, size_t m, size_t i, struct api_error *x) {
-    char place[48];
-    snprintf(place, sizeof place, "messages[%zu].content[%zu]", m, i);
-    if (json_kind_of(part) == JSON_STRING)
-        return true;
-    const char *type = json_str(json_get(part, "type"), NULL);
-    const struct json *text = json_get(part, "text");
-    if (json_kind_of(part) != JSON_OBJECT)
-        return api_refuse(x, place, "%s is %s and must be a text part", place, api_kind_name(part));
-    if (!type && json_get(part, "type"))
-        return api_refuse(x, place, "%s.type is %s and must be a string", place,
-                          api_kind_name(json_get(part, "type")));
-    if (conversation_is_media(type) && strcmp(type, "document") != 0)
-        return api_refuse(x, place, "%s is of type %.40s, and this model reads text only", place,
-                          type);
-    if (!text)
-        text = json_get(part, "refusal");
-    if (json_kind_of(text) != JSON_STRING)
-        return api_refuse(x, place, "%s.text is %s and must be a string", place,
-                          text ? api_kind_name(text) : "missing");
-    return true;
-}
-
-static bool check_chat_content(const struct json *message, const char *role, size_t m,
-                               struct api_error *x) {
-    const struct json *content = json_get(message, "content");
-    char place[48];
-    snprintf(place, sizeof place, "messages[%zu].content", m);
-    enum json_kind k = json_kind_of(content);
-    bool may_lack = !strcmp(role, "assistant") || !strcmp(role, "function");
-    if (k == JSON_STRING || (k == JSON_NULL && may_lack))
-        return true;
-    if (k != JSON_ARRAY)
-        return api_refuse(x, place, "%s is %s and must be a string or an array of text parts",
-                          place, content ? api_kind_name(content) : "missing or null");
-    for (size_t i = 0; i < json_len(content); i++)
-        if (!check_chat_part(json_at(content, i), m, i, x))
-            return false;
-    return true;
-}
-
-// A call of a custom tool, whose input is free text.
-static bool check_custom_call(const struct json *custom, const char *place, struct api_error *x) {
-    const struct json *input = json_get(custom, "input");
-    if (!json_str(json_get(custom, "name"), NULL))
-        return api_refuse(x, place, "%s.custom.name is missing", place);
-    return json_kind_of(input) == JSON_NULL || json_kind_of(input) == JSON_STRING ||
-           api_refuse(x, place, "%s.custom.input is %s and must be a string", place,
-                      api_kind_name(input));
-}
-
-static bool check_chat_call(const struct json *call, size_t m, size_t i, struct api_error *x) {
-    char place[64];
-    snprintf(place, sizeof place, "messages[%zu].tool_calls[%zu]", m, i);
-    const struct json *f = json_get(call, "function");
-    const struct json *arguments = json_get(f, "arguments");
-    if (json_kind_of(call) != JSON_OBJECT)
-        return api_refuse(x, place, "%s is %s and must be an object", place, api_kind_name(call));
-    if (json_kind_of(json_get(call, "custom")) == JSON_OBJECT)
-        return check_custom_call(json_get(call, "custom"), place, x);
-    if (!json_str(json_get(f, "name"), NULL) && !json_str(json_get(call, "name"), NULL))
-        return api_refuse(x, place, "%s.function.name is missing", place);
-    enum json_kind k = json_kind_of(arguments);
-    if (k != JSON_NULL && k != JSON_STRING && k != JSON_OBJECT)
-        return api_refuse(x, place, "%s.function.arguments is %s and must be a string of JSON",
-                          place, api_kind_name(arguments));
-    return true;
-}
-
-static bool check_chat_calls(const struct json *message, size_t m, struct api_error *x) {
-    const struct json *calls = json_get(message, "tool_calls");
-    char place[48];
-    if (json_kind_of(calls) == JSON_NULL)
-        return true;
-    snprintf(place, sizeof place, "messages[%zu].tool_calls", m);
-    if (json_kind_of(calls) != JSON_ARRAY)
-        return api_refuse(x, place, "%s is %s and must be an array", place, api_kind_name(calls));
-    for (size_t i = 0; i < json_len(calls); i++)
-        if (!check_chat_call(json_at(calls, i), m, i, x))
-            return false;
-    return true;
-}
-
-// A call of the older form.
-static bool check_older_call(const struct json *message, size_t m, struct api_error *x) {
-    const struct json *call = json_get(message, "function_call");
-    enum json_kind k = json_kind_of(json_get(call, "arguments"));
-    char place[64];
-    if (json_kind_of(call) == JSON_NULL)
-        return true;
-    snprintf(place, sizeof place, "messages[%zu].function_call", m);
-    if (!json_str(json_get(call, "name"), NULL))
-        return api_refuse(x, place, "%s.name is missing", place);
-    return k == JSON_NULL || k == JSON_STRING ||
-           api_refuse(x, place, "%s.arguments is %s and must be a string of JSON", place,
-                      api_kind_name(json_get(call, "arguments")));
-}
-
-static bool check_chat_message(const struct json *message, size_t m, struct api_error *x) {
-    char place[48];
-    snprintf(place, sizeof place, "messages[%zu]", m);
-    if (json_kind_of(message) != JSON_OBJECT)
-        return api_refuse(x, place, "%s is %s and must be an object", place,
-                          api_kind_name(message));
-    const struct json *role = json_get(message, "role");
-    const char *name = json_str(role, NULL);
-    snprintf(place, sizeof place, "messages[%zu].role", m);
-    if (!name)
-        return api_refuse(x, place, "%s is %s and must be a string", place,
-                          role ? api_kind_name(role) : "missing");
-    if (conversation_role_of(message) == CONVERSATION_ROLES)
-        return api_refuse(x, place,
-                          "%s is '%.40s' and must be system, developer, user, assistant or tool",
-                          place, name);
-    return check_chat_content(message, name, m, x) && check_chat_calls(message, m, x) &&
-           check_older_call(message, m, x);
-}
+#include "text/chat/chat.h"
 
 // Members that have a name in the form; the others are extras.
 static const char *const of_message[] = {"role", "content", NULL};
@@ -166,7 +49,7 @@ static void read_chat_part(struct conversation *v, const struct json *from,
         p->text = words_of(json_get(from, "refusal"));
         extras_take(v, &p->extras, from, of_refusal);
     } else {
-        if (conversation_is_media(type))
+        if (chat_is_media(type))
             p->kind = PART_MEDIA;
         p->raw = from;
     }
@@ -350,16 +233,16 @@ static void read_chat_result(struct conversation *v, const struct json *m) {
 bool conversation_read_chat(struct conversation *v, const struct json *messages,
                             struct api_error *x) {
     size_t n = json_len(messages);
+    char place[CHAT_PLACE_NAME];
+    struct err e = {0};
     if (n > MESSAGES_MAX)
         return api_refuse(x, "messages", "messages has %zu elements and may have %d at most", n,
                           MESSAGES_MAX);
-    for (size_t i = 0; i < n; i++) {
+    if (chat_check(messages, true, place, &e))
+        return api_refuse(x, place, "%s", e.text);
+    for (size_t i = 0; i < n && !v->failed; i++) {
         const struct json *m = json_at(messages, i);
         enum conversation_role role = conversation_role_of(m);
-        if (!check_chat_message(m, i, x))
-            return false;
-        if (v->failed)
-            continue;
         if (role == CONVERSATION_ASSISTANT) {
             read_chat_answer(v, m);
         } else if (role == CONVERSATION_TOOL) {

@@ -217,10 +217,3 @@ void extras_put(struct json_writer *w, const struct extras *x, const char *const
         jw_key_value(w, x->at[i].key, x->at[i].value);
     }
 }
-
-bool conversation_is_media(const char *type) {
-    static const char *const kinds[] = {
-        "image_url", "input_image", "image", "input_audio", "audio",    "audio_url", "video_url",
-        "video",     "input_video", "file",  "input_file",  "document", NULL};
-    return type && words_among(kinds, type);
-}

@@ -177,7 +177,4 @@ void extras_take(struct conversation *v, struct extras *out, const struct json *
 // Writes them, but those among `known`, which the writer has names for.
 void extras_put(struct json_writer *w, const struct extras *x, const char *const *known);
 
-// Whether a part of this type is an image, sound or a file, in any interface's word for it.
-bool conversation_is_media(const char *type);
-
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "serve/conversation/chat.h"
+#include "text/chat/chat.h"
 
 static const struct {
     const char *prefix, *description, *schema; // ' in place of "
@@ -82,7 +83,7 @@ bool conversation_know_tools(struct conversation *v, struct api_error *x) {
 static bool refuse_member(struct api_error *x, const char *place, const char *member,
                           const struct json *v, const char *wanted) {
     return api_refuse(x, place, "%s%s is %s and must be %s", place, member,
-                      v ? api_kind_name(v) : "missing", wanted);
+                      v ? json_kind_name(v) : "missing", wanted);
 }
 
 static bool is_type(const char *type, const char *what) {
@@ -263,7 +264,7 @@ static enum conversation_kind block_kind(const struct json *block, bool answer) 
     if (is_block(block, "refusal"))
         return PART_REFUSAL;
     const char *type = json_str(json_get(block, "type"), NULL);
-    return conversation_is_media(type) && !is_readable(block) ? PART_MEDIA : PART_OTHER;
+    return chat_is_media(type) && !is_readable(block) ? PART_MEDIA : PART_OTHER;
 }
 
 // Of a block where no call and no result can stand.

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "text/chat/chat.h"
+
 static const char *const of_message[] = {"type", "role", "content", NULL};
 static const char *const of_text[] = {"type", "text", NULL};
 static const char *const of_refusal[] = {"type", "refusal", NULL};
@@ -54,7 +56,7 @@ static void read_item_part(struct reader *r, const struct json *from, struct con
         p->text = words_of(json_get(from, "refusal"));
         extras_take(r->v, &p->extras, from, of_refusal);
     } else {
-        if (conversation_is_media(type))
+        if (chat_is_media(type))
             p->kind = PART_MEDIA;
         p->raw = from;
     }
@@ -67,13 +69,13 @@ static bool read_item_content(struct reader *r, const struct json *content, cons
     bool list = k == JSON_ARRAY;
     if (k != JSON_STRING && !list && (k != JSON_NULL || result))
         return api_refuse(r->x, r->place, "%s.%s is %s and must be a string or an array of parts",
-                          r->place, name, content ? api_kind_name(content) : "missing");
+                          r->place, name, content ? json_kind_name(content) : "missing");
     size_t n = list ? json_len(content) : k == JSON_STRING;
     for (size_t i = 0; i < n; i++) {
         const struct json *part = list ? json_at(content, i) : content;
         if (json_kind_of(part) != JSON_OBJECT && json_kind_of(part) != JSON_STRING)
             return api_refuse(r->x, r->place, "%s.%s[%zu] is %s and must be a part", r->place, name,
-                              i, api_kind_name(part));
+                              i, json_kind_name(part));
         read_item_part(r, part,
                        result ? conversation_inner(r->v, result, PART_OTHER)
                               : conversation_part(r->v, t, PART_OTHER));
@@ -164,7 +166,7 @@ static bool read_item(struct reader *r, const struct json *item) {
     const char *type = conversation_type_of(item);
     if (json_kind_of(item) != JSON_OBJECT)
         return api_refuse(r->x, r->place, "%s is %s and must be an object", r->place,
-                          api_kind_name(item));
+                          json_kind_name(item));
     if (!strcmp(type, "message") || !type[0])
         return read_message_item(r, item);
     if (!strcmp(type, "reasoning"))
@@ -185,7 +187,7 @@ bool conversation_read_responses(struct conversation *v, const struct json *inpu
                                  NULL);
     if (json_kind_of(input) != JSON_ARRAY)
         return api_refuse(x, "input", "input is %s and must be a string or an array of items",
-                          input ? api_kind_name(input) : "missing");
+                          input ? json_kind_name(input) : "missing");
     for (size_t i = 0; i < json_len(input) && !v->failed; i++) {
         snprintf(r.place, sizeof r.place, "input[%zu]", i);
         if (!read_item(&r, json_at(input, i)))

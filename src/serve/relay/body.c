@@ -85,7 +85,10 @@ int relay_raw_body(const struct chat_template *t, const struct json *body,
                                   .add_generation_prompt = true};
     struct chat_text x = {0};
     struct completion_body b = {.model = model};
-    int rc = chat_render(t, &in, &x, e);
+    char place[CHAT_PLACE_NAME];
+    int rc = chat_check(messages, false, place, e);
+    if (!rc)
+        rc = chat_render(t, &in, &x, e);
     if (!rc)
         rc = write_completion_body(&b, body, &x.text, e);
     chat_text_fini(&x);

@@ -285,7 +285,7 @@ static bool check_member_kind(struct names *k, char rule, const struct json *v,
     bool ok = json_kind_of(v) == kinds[(int)rule].kind;
     for (size_t i = 0; ok && rule == '+' && i < json_len(v); i++)
         ok = json_kind_of(json_at(v, i)) == JSON_OBJECT;
-    return ok || api_refuse(k->x, at->text, "%s is %s and must be %s", at->text, api_kind_name(v),
+    return ok || api_refuse(k->x, at->text, "%s is %s and must be %s", at->text, json_kind_name(v),
                             kinds[(int)rule].name);
 }
 
@@ -482,7 +482,8 @@ bool body_read(struct params *p, const struct json *body, enum endpoint endpoint
     if (endpoint == ENDPOINT_COMPLETIONS)
         p->max_tokens = 16; // as the interface defines it
     if (json_kind_of(body) != JSON_OBJECT)
-        return api_refuse(x, NULL, "the body is %s and must be a JSON object", api_kind_name(body));
+        return api_refuse(x, NULL, "the body is %s and must be a JSON object",
+                          json_kind_name(body));
     if (!fields_read(p, fields, fields_count, body, endpoint, l, x) ||
         !check_together(p, body, endpoint, x) || !check_names(p, body, endpoint, x))
         return false;

@@ -24,25 +24,6 @@ bool api_refuse(struct api_error *x, const char *param, const char *fmt, ...) {
     return false;
 }
 
-const char *api_kind_name(const struct json *v) {
-    switch (json_kind_of(v)) {
-    case JSON_NULL:
-        return "null";
-    case JSON_BOOL:
-        return "a boolean";
-    case JSON_INT:
-    case JSON_DOUBLE:
-        return "a number";
-    case JSON_STRING:
-        return "a string";
-    case JSON_ARRAY:
-        return "an array";
-    case JSON_OBJECT:
-        return "an object";
-    }
-    return "nothing known";
-}
-
 void api_fail(struct api_error *x, int status, const char *code, const char *fmt, ...) {
     va_list args;
     *x = (struct api_error){.status = status, .code = code};

@@ -27,9 +27,6 @@ struct api_error {
 bool api_refuse(struct api_error *x, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-// "a string", "an array", ... of a value, for such sentences.
-const char *api_kind_name(const struct json *v);
-
 // Any status, without a field.
 void api_fail(struct api_error *x, int status, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -39,7 +39,7 @@ void params_ignore(struct params *p, const char *place) {
 
 static bool refuse_field_kind(const struct field *f, const struct json *v, const char *wanted,
                               struct api_error *x) {
-    return api_refuse(x, f->name, "%s is %s and must be %s", f->name, api_kind_name(v), wanted);
+    return api_refuse(x, f->name, "%s is %s and must be %s", f->name, json_kind_name(v), wanted);
 }
 
 // A number within the row's bounds; whole where integer.

@@ -32,7 +32,7 @@ bool field_read_prompt(const struct reading *r) {
     if (k != JSON_STRING && k != JSON_ARRAY)
         return api_refuse(r->x, r->f->name,
                           "prompt is %s and must be a string, an array of strings, or token ids",
-                          api_kind_name(r->v));
+                          json_kind_name(r->v));
     r->p->prompt = r->v;
     return true;
 }
@@ -40,7 +40,7 @@ bool field_read_prompt(const struct reading *r) {
 bool field_read_text(const struct reading *r) {
     if (json_kind_of(r->v) != JSON_STRING)
         return api_refuse(r->x, r->f->name, "%s is %s and must be a string", r->f->name,
-                          api_kind_name(r->v));
+                          json_kind_name(r->v));
     r->p->text = r->v;
     return true;
 }
@@ -50,7 +50,7 @@ bool field_read_stream_options(const struct reading *r) {
     if (json_kind_of(usage) != JSON_NULL && json_kind_of(usage) != JSON_BOOL)
         return api_refuse(r->x, "stream_options.include_usage",
                           "%s.include_usage is %s and must be true or false", r->f->name,
-                          api_kind_name(usage));
+                          json_kind_name(usage));
     r->p->include_usage = json_bool(usage, false);
     return true;
 }
@@ -78,7 +78,7 @@ bool field_read_seed(const struct reading *r) {
     }
     if (json_kind_of(r->v) != JSON_INT)
         return api_refuse(r->x, r->f->name, "seed is %s and must be an integer",
-                          text ? "a fraction" : api_kind_name(r->v));
+                          text ? "a fraction" : json_kind_name(r->v));
     if (!text) {
         api_fail(r->x, 503, NULL, "out of memory for the body");
         return false;
@@ -97,7 +97,7 @@ static bool add_stop(const struct reading *r, const struct json *v) {
     const char *s = json_str(v, &n);
     if (!s)
         return api_refuse(r->x, r->f->name, "%s holds %s and must hold strings", r->f->name,
-                          api_kind_name(v));
+                          json_kind_name(v));
     if (n == 0) // stops nothing
         return true;
     int rc = stop_set_add(&r->p->stops, s, n, &e);
@@ -111,7 +111,7 @@ bool field_read_stop(const struct reading *r) {
         return add_stop(r, r->v);
     if (json_kind_of(r->v) != JSON_ARRAY)
         return api_refuse(r->x, r->f->name, "%s is %s and must be a string or an array of strings",
-                          r->f->name, api_kind_name(r->v));
+                          r->f->name, json_kind_name(r->v));
     for (size_t i = 0; i < json_len(r->v); i++)
         if (!add_stop(r, json_at(r->v, i)))
             return false;
@@ -147,7 +147,7 @@ static bool check_name(const struct reading *r, const struct json *declaration, 
     size_t n = 0;
     if (json_str(name, &n) && n > 0)
         return true;
-    const char *what = !name ? "missing" : json_str(name, NULL) ? "empty" : api_kind_name(name);
+    const char *what = !name ? "missing" : json_str(name, NULL) ? "empty" : json_kind_name(name);
     return api_refuse(r->x, r->f->name, "%s.name is %s and must be the name of the tool", place,
                       what);
 }
@@ -160,7 +160,7 @@ static bool check_group(const struct reading *r, const struct json *group, const
         return false;
     if (json_kind_of(list) != JSON_ARRAY)
         return api_refuse(r->x, r->f->name, "%s.tools is %s and must be an array", place,
-                          list ? api_kind_name(list) : "missing");
+                          list ? json_kind_name(list) : "missing");
     for (size_t i = 0; i < json_len(list); i++) {
         snprintf(inner, sizeof inner, "%s.tools[%zu]", place, i);
         if (!check_name(r, json_at(list, i), inner))
@@ -179,12 +179,12 @@ static bool check_tool(const struct reading *r, const struct json *t, size_t i) 
     snprintf(place, sizeof place, "tools[%zu]", i);
     if (json_kind_of(t) != JSON_OBJECT)
         return api_refuse(r->x, r->f->name, "%s is %s and must be an object", place,
-                          api_kind_name(t));
+                          json_kind_name(t));
     if (r->f->endpoints & (ENDPOINT_ANTHROPIC | ENDPOINT_COUNT))
         return true;
     if (!kind && (type || !chat)) // without one it is a function in a chat
         return api_refuse(r->x, r->f->name, "%s.type is %s and must be a string", place,
-                          type ? api_kind_name(type) : "missing");
+                          type ? json_kind_name(type) : "missing");
     if (kind && !strcmp(kind, "namespace") && !chat)
         return check_group(r, t, place);
     if (kind && strcmp(kind, "function") != 0 && strcmp(kind, "custom") != 0)
@@ -193,14 +193,14 @@ static bool check_tool(const struct reading *r, const struct json *t, size_t i) 
     const struct json *body = json_get(t, inner);
     if (body && json_kind_of(body) != JSON_OBJECT)
         return api_refuse(r->x, r->f->name, "%s.%s is %s and must be an object", place, inner,
-                          api_kind_name(body));
+                          json_kind_name(body));
     if (body || chat)
         snprintf(place, sizeof place, "tools[%zu].%s", i, inner);
     const struct json *schema = json_get(body ? body : t, "parameters");
     if (schema && (body || chat) && json_kind_of(schema) != JSON_OBJECT &&
         json_kind_of(schema) != JSON_NULL)
         return api_refuse(r->x, r->f->name, "%s.parameters is %s and must be an object", place,
-                          api_kind_name(schema));
+                          json_kind_name(schema));
     return check_name(r, body ? body : t, place);
 }
 
@@ -227,7 +227,7 @@ bool field_read_tool_choice(const struct reading *r) {
     return api_refuse(r->x, r->f->name,
                       "tool_choice is %.40s and must be none, auto, required, or an object that "
                       "names a tool",
-                      word ? word : api_kind_name(r->v));
+                      word ? word : json_kind_name(r->v));
 }
 
 bool field_read_parallel(const struct reading *r) {
@@ -261,7 +261,7 @@ bool field_read_function_call(const struct reading *r) {
         return true;
     return api_refuse(r->x, r->f->name,
                       "function_call is %.40s and must be none, auto, or {\"name\": ...}",
-                      word ? word : api_kind_name(r->v));
+                      word ? word : json_kind_name(r->v));
 }
 
 bool field_read_modalities(const struct reading *r) {
@@ -270,7 +270,7 @@ bool field_read_modalities(const struct reading *r) {
         if (!s || strcmp(s, "text") != 0)
             return api_refuse(r->x, r->f->name,
                               "modalities asks for %.40s, and this model writes text only",
-                              s ? s : api_kind_name(json_at(r->v, i)));
+                              s ? s : json_kind_name(json_at(r->v, i)));
     }
     return true;
 }
@@ -338,7 +338,7 @@ bool field_read_thinking(const struct reading *r) {
     const char *s = json_str(type, NULL);
     if (json_kind_of(type) != JSON_NULL && !s)
         return api_refuse(r->x, "thinking.type", "%s.type is %s and must be a string", r->f->name,
-                          api_kind_name(type));
+                          json_kind_name(type));
     if (s && (!strcmp(s, "enabled") || !strcmp(s, "disabled")))
         r->p->thinking = s[0] == 'e'; // others, such as adaptive, leave it to the model
     return read_budget(r, json_get(r->v, "budget_tokens"));
@@ -378,7 +378,7 @@ bool field_read_system(const struct reading *r) {
     return k == JSON_STRING || k == JSON_ARRAY ||
            api_refuse(r->x, r->f->name,
                       "system is %s and must be a string or an array of text blocks",
-                      api_kind_name(r->v));
+                      json_kind_name(r->v));
 }
 
 // updates is a beta's word: notes between calls in clear, reasoning omitted. Models here write no
@@ -400,7 +400,7 @@ static bool read_display(const struct reading *r) {
         }
     return api_refuse(r->x, "thinking.display",
                       "thinking.display is %s%.40s%s and must be summarized or omitted",
-                      s ? "'" : "", s ? s : api_kind_name(v), s ? "'" : "");
+                      s ? "'" : "", s ? s : json_kind_name(v), s ? "'" : "");
 }
 
 // Kinds that this server has never heard of leave it to the model whether it thinks.
@@ -408,7 +408,7 @@ bool field_read_anthropic_thinking(const struct reading *r) {
     const char *type = json_str(json_get(r->v, "type"), NULL);
     if (!type)
         return api_refuse(r->x, r->f->name, "thinking.type is %s and must be a string",
-                          json_get(r->v, "type") ? api_kind_name(json_get(r->v, "type"))
+                          json_get(r->v, "type") ? json_kind_name(json_get(r->v, "type"))
                                                  : "missing");
     r->p->thinking = strcmp(type, "disabled") != 0;
     return read_display(r) && read_budget(r, json_get(r->v, "budget_tokens"));
@@ -426,7 +426,7 @@ bool field_read_output_config(const struct reading *r) {
     if (json_kind_of(format) != JSON_NULL && json_kind_of(format) != JSON_OBJECT)
         return api_refuse(r->x, "output_config.format",
                           "output_config.format is %s and must be an object",
-                          api_kind_name(format));
+                          json_kind_name(format));
     return json_kind_of(format) != JSON_OBJECT ||
            field_read_format(r->p, "output_config.format", format, r->x);
 }
@@ -439,10 +439,10 @@ bool field_read_anthropic_choice(const struct reading *r) {
     if (one && json_kind_of(one) != JSON_BOOL && json_kind_of(one) != JSON_NULL)
         return api_refuse(r->x, r->f->name,
                           "tool_choice.disable_parallel_tool_use is %s and must be a boolean",
-                          api_kind_name(one));
+                          json_kind_name(one));
     if (name && !json_str(name, NULL) && json_kind_of(name) != JSON_NULL)
         return api_refuse(r->x, r->f->name, "tool_choice.name is %s and must be a string",
-                          api_kind_name(name));
+                          json_kind_name(name));
     for (size_t i = 0; type && i < sizeof known / sizeof known[0]; i++)
         if (!strcmp(type, known[i]))
             return true;
@@ -470,7 +470,7 @@ bool field_read_input(const struct reading *r) {
     enum json_kind k = json_kind_of(r->v);
     return k == JSON_STRING || k == JSON_ARRAY ||
            api_refuse(r->x, r->f->name, "input is %s and must be a string or an array of items",
-                      api_kind_name(r->v));
+                      json_kind_name(r->v));
 }
 
 // Its kind is all that is looked at here; the interface reads it from the body.
@@ -490,7 +490,7 @@ static int check_pair(void *arg, const char *key, size_t n, const struct json *v
                            key_long, KEY_LONG);
     if (!s)
         return !api_refuse(x, "metadata", "a value of metadata is %s and must be a string",
-                           api_kind_name(v));
+                           json_kind_name(v));
     if (utf8_count(s, len) > TEXT_LONG)
         return !api_refuse(x, "metadata", "a value of metadata has %zu characters and may have %d",
                            utf8_count(s, len), TEXT_LONG);
@@ -523,12 +523,12 @@ bool field_read_reasoning(const struct reading *r) {
     const struct json *effort = json_get(r->v, "effort");
     if (json_kind_of(effort) != JSON_NULL && json_kind_of(effort) != JSON_STRING)
         return api_refuse(r->x, "reasoning.effort", "reasoning.effort is %s and must be a string",
-                          api_kind_name(effort));
+                          json_kind_name(effort));
     for (int i = 0; i < 2; i++) {
         const struct json *summary = json_get(r->v, strchr(words[i], '.') + 1);
         if (json_kind_of(summary) != JSON_NULL && json_kind_of(summary) != JSON_STRING)
             return api_refuse(r->x, words[i], "%s is %s and must be a string", words[i],
-                              api_kind_name(summary));
+                              json_kind_name(summary));
     }
     return !effort || read_effort(r, effort);
 }
@@ -537,7 +537,7 @@ bool field_read_text_options(const struct reading *r) {
     const struct json *format = json_get(r->v, "format");
     if (json_kind_of(format) != JSON_NULL && json_kind_of(format) != JSON_OBJECT)
         return api_refuse(r->x, "text.format", "text.format is %s and must be an object",
-                          api_kind_name(format));
+                          json_kind_name(format));
     return json_kind_of(format) != JSON_OBJECT ||
            field_read_format(r->p, "text.format", format, r->x);
 }
@@ -548,7 +548,7 @@ bool field_read_cache_options(const struct reading *r) {
     if (json_kind_of(prewarm) != JSON_NULL && json_kind_of(prewarm) != JSON_BOOL)
         return api_refuse(r->x, "prompt_cache_options.prewarm",
                           "prompt_cache_options.prewarm is %s and must be true or false",
-                          api_kind_name(prewarm));
+                          json_kind_name(prewarm));
     r->p->prewarms = json_bool(prewarm, false);
     if (r->p->prewarms)
         r->p->max_tokens = 0;

@@ -57,7 +57,7 @@ static bool read_bias_value(struct bias_reading *r, const char *name, const stru
     if (k != JSON_INT && k != JSON_DOUBLE)
         return api_refuse(r->x, "logit_bias",
                           "logit_bias of token %.40s is %s and must be a number, or false", name,
-                          k == JSON_BOOL ? "true" : api_kind_name(v));
+                          k == JSON_BOOL ? "true" : json_kind_name(v));
     if (!(b >= -100 && b <= 100))
         return api_refuse(r->x, "logit_bias",
                           "logit_bias of token %.40s is %.17g and must be within -100 to 100", name,
@@ -169,7 +169,7 @@ bool field_read_logit_bias(const struct reading *r) {
     if (k != JSON_OBJECT && k != JSON_ARRAY)
         return api_refuse(r->x, r->f->name,
                           "logit_bias is %s and must be an object or an array of pairs",
-                          api_kind_name(r->v));
+                          json_kind_name(r->v));
     free(r->p->bias);
     r->p->bias = NULL;
     r->p->n_bias = 0;

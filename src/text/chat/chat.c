@@ -8,11 +8,6 @@
 #include "base/utf8.h"
 #include "text/chat/impl.h"
 
-const char *const chat_roles[CHAT_ROLES] = {
-    [CHAT_SYSTEM] = "system",       [CHAT_DEVELOPER] = "developer", [CHAT_USER] = "user",
-    [CHAT_ASSISTANT] = "assistant", [CHAT_TOOL] = "tool",
-};
-
 // For models that come without a template and whose vocabulary has its marks.
 static const char chatml[] =
     "{%- for m in messages %}"

@@ -41,9 +41,18 @@ enum tool_family chat_template_calls(const struct chat_template *t);
 // around it; NULL: the template knows no reasoning.
 const char *chat_template_closing(const struct chat_template *t, size_t *n);
 
+// Whether messages are of the form of chat completions: ERR_FORMAT with a sentence and its place,
+// "messages[2].role", which the sentence begins with. interface: as a request has them, where only
+// answers may lack a content, and calls may be of custom tools; else as a template takes them.
+enum { CHAT_PLACE_NAME = 64 };
+int chat_check(const struct json *messages, bool interface, char place[static CHAT_PLACE_NAME],
+               struct err *e);
+// Whether a part of this type is an image, sound or a file, in any interface's word for it.
+bool chat_is_media(const char *type);
+
 // What is rendered; everything is borrowed, NULL is absent. Strings of it are never trusted.
 struct chat_input {
-    const struct json *messages;  // array of objects
+    const struct json *messages;  // array of objects that chat_check takes
     const struct json *tools;     // array; empty counts as absent
     const struct json *documents; // array
     // An object whose members become variables, as chat_template_kwargs, in place of those that
@@ -69,8 +78,8 @@ void chat_text_fini(struct chat_text *x);
 // Renders a request with repairs: developer is system where the template does not know it, parts of
 // text are joined, arguments of calls are objects or text as the template takes them, reasoning
 // stands under the names it reads, missing contents and ids are filled in, system messages go where
-// the template takes them. Any thread. ERR_FORMAT: the messages are not of the form (the sentence
-// names the place); ERR_USAGE: the template refuses them (its own words); ERR_LIMIT: too much.
+// the template takes them. Any thread. ERR_FORMAT: there are none, or the other members are not of
+// the form; ERR_USAGE: the template refuses them (its own words); ERR_LIMIT: too much.
 int chat_render(const struct chat_template *t, const struct chat_input *in, struct chat_text *out,
                 struct err *e);
 

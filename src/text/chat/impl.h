@@ -15,6 +15,10 @@ enum chat_role {
     CHAT_ROLES,
 };
 extern const char *const chat_roles[CHAT_ROLES];
+// Of its name; "function" is a tool's. CHAT_ROLES: none.
+enum chat_role chat_role_of(const struct json *role);
+// The text of a part of a content; NULL: it has none.
+const struct json *chat_part_text(const struct json *part);
 
 // What a template does with contents that are lists of parts.
 enum chat_parts {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the messages of a request to those that a template takes. Every message is copied into the
-// rendering's values, checked on the way, and changed there; the strings of the request stay marked
-// as such. Names of roles are the template's own words: they are known ones.
+// From messages that have been checked to those that a template takes. Every message is copied into
+// the rendering's values and changed there; the strings of the request stay marked as such. Names
+// of roles are the template's own words: they are known ones.
 #include "text/chat/impl.h"
 
 #include <stdio.h>
@@ -29,57 +29,16 @@ static void put_member(const struct repair *r, struct jinja_value m, const char 
     jinja_put_member(r->c, m, key, v);
 }
 
-// The text of a part, or NULL when it is none.
-static const struct json *part_text(const struct json *part) {
-    static const char *const kinds[] = {"text", "input_text", "output_text", "refusal"};
-    const char *type = json_str(json_get(part, "type"), NULL);
-    if (json_kind_of(part) == JSON_STRING)
-        return part;
-    for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(type, kinds[i]))
-            return json_get(part, i == 3 ? "refusal" : "text");
-    return NULL;
-}
-
-static int check_part(const struct repair *r, const struct json *part, size_t i, size_t k) {
-    const struct json *type = json_get(part, "type");
-    if (json_kind_of(part) != JSON_STRING && json_kind_of(type) != JSON_STRING)
-        return err_set(r->e, ERR_FORMAT,
-                       "messages[%zu].content[%zu] is neither a string nor an object with a type",
-                       i, k);
-    const struct json *text = part_text(part);
-    if (!text)
-        return err_set(r->e, ERR_FORMAT,
-                       "messages[%zu].content[%zu] has the type \"%.40s\"; only text is read here",
-                       i, k, json_str(type, NULL));
-    if (json_kind_of(text) != JSON_STRING)
-        return err_set(r->e, ERR_FORMAT, "messages[%zu].content[%zu].text is not a string", i, k);
-    return 0;
-}
-
-static int check_content(const struct repair *r, const struct json *v, size_t i) {
-    enum json_kind kind = json_kind_of(v);
-    int rc = 0;
-    if (kind == JSON_STRING || kind == JSON_NULL)
-        return 0;
-    if (kind != JSON_ARRAY)
-        return err_set(r->e, ERR_FORMAT,
-                       "messages[%zu].content is neither a string, null nor a list of parts", i);
-    for (size_t k = 0; k < json_len(v) && !rc; k++)
-        rc = check_part(r, json_at(v, k), i, k);
-    return rc;
-}
-
 // Parts of text become one string, with a line end between them.
 static int join_parts(const struct repair *r, const struct json *v, struct jinja_value *out) {
     struct str s = {0};
     str_puts(&s, "");
     for (size_t k = 0; k < json_len(v); k++) {
-        size_t n;
-        const char *text = json_str(part_text(json_at(v, k)), &n);
+        size_t n = 0;
+        const char *text = json_str(chat_part_text(json_at(v, k)), &n);
         if (k > 0)
             str_putc(&s, '\n');
-        str_append(&s, text, n);
+        str_append(&s, text ? text : "", n);
     }
     int rc = s.failed ? err_set(r->e, ERR_MEMORY, "no memory for the text of a message") : 0;
     if (!rc)
@@ -100,7 +59,7 @@ static struct jinja_value list_parts(const struct repair *r, const struct json *
     struct jinja_value list = jinja_list(r->c, true);
     for (size_t k = 0; k < json_len(v); k++)
         jinja_append(r->c, list,
-                     text_part(r, jinja_from_json(r->c, part_text(json_at(v, k)), true)));
+                     text_part(r, jinja_from_json(r->c, chat_part_text(json_at(v, k)), true)));
     return list;
 }
 
@@ -162,16 +121,11 @@ static int parse_arguments(const struct repair *r, const struct json *v, struct 
     return 0;
 }
 
-static int put_arguments(const struct repair *r, const struct json *v, struct jinja_value function,
-                         size_t i, size_t k) {
+static int put_arguments(const struct repair *r, const struct json *v,
+                         struct jinja_value function) {
     enum json_kind kind = json_kind_of(v);
     struct jinja_value out = {0};
     int rc = 0;
-    if (kind != JSON_STRING && kind != JSON_OBJECT && kind != JSON_NULL)
-        return err_set(r->e, ERR_FORMAT,
-                       "messages[%zu].tool_calls[%zu].function.arguments is neither a string of "
-                       "JSON nor an object",
-                       i, k);
     if (r->t->traits.text_arguments && kind == JSON_OBJECT)
         rc = jinja_json(r->c, jinja_from_json(r->c, v, true), &out, r->e);
     else if (r->t->traits.text_arguments)
@@ -209,60 +163,45 @@ static struct jinja_value take_id(struct repair *r, const struct json *id) {
     return out;
 }
 
-static int put_tool_call(struct repair *r, const struct json *call, struct jinja_value list,
-                         size_t i, size_t k) {
+static int put_tool_call(struct repair *r, const struct json *call, struct jinja_value list) {
     const struct json *from = json_get(call, "function");
-    const char *name = json_str(json_get(from, "name"), NULL), *id;
-    if (!name)
-        return err_set(r->e, ERR_FORMAT,
-                       "messages[%zu].tool_calls[%zu] is no call: it needs {\"function\": "
-                       "{\"name\": ..., \"arguments\": ...}}",
-                       i, k);
+    const char *id = json_str(json_get(call, "id"), NULL);
     struct jinja_value out = jinja_from_json(r->c, call, true);
     struct jinja_value function = jinja_member(out, "function");
     put_member(r, out, "type", template_words(r, "function"));
     put_member(r, out, "id", take_id(r, json_get(call, "id")));
-    if ((id = json_str(json_get(call, "id"), NULL)) != NULL)
+    if (id)
         put_member(r, r->calls, id, jinja_member(function, "name"));
     r->n_calls++;
     jinja_append(r->c, list, out);
-    return put_arguments(r, json_get(from, "arguments"), function, i, k);
+    return put_arguments(r, json_get(from, "arguments"), function);
 }
 
-static int put_calls(struct repair *r, const struct json *calls, struct jinja_value m, size_t i) {
+static int put_calls(struct repair *r, const struct json *calls, struct jinja_value m) {
     struct jinja_value list = jinja_list(r->c, true);
     int rc = 0;
-    if (json_kind_of(calls) != JSON_ARRAY && json_kind_of(calls) != JSON_NULL)
-        return err_set(r->e, ERR_FORMAT, "messages[%zu].tool_calls is not a list", i);
     jinja_remove_member(m, "tool_calls");
     for (size_t k = 0; k < json_len(calls) && !rc; k++)
-        rc = put_tool_call(r, json_at(calls, k), list, i, k);
+        rc = put_tool_call(r, json_at(calls, k), list);
     if (json_len(calls) > 0)
         put_member(r, m, "tool_calls", list);
     return rc;
 }
 
 // A call in the older form, which is the only one of its message.
-static int put_older_call(struct repair *r, const struct json *call, struct jinja_value m,
-                          size_t i) {
-    const struct json *name = json_get(call, "name");
+static int put_older_call(struct repair *r, const struct json *call, struct jinja_value m) {
     struct jinja_value list = jinja_list(r->c, true), out = jinja_dict(r->c, true);
     struct jinja_value function = jinja_dict(r->c, true);
-    if (json_kind_of(name) != JSON_STRING)
-        return err_set(r->e, ERR_FORMAT,
-                       "messages[%zu].function_call is no call: it needs {\"name\": ..., "
-                       "\"arguments\": ...}",
-                       i);
     r->older = take_id(r, NULL);
     r->n_calls++;
     put_member(r, out, "type", template_words(r, "function"));
     put_member(r, out, "id", r->older);
-    put_member(r, function, "name", jinja_from_json(r->c, name, true));
+    put_member(r, function, "name", jinja_from_json(r->c, json_get(call, "name"), true));
     put_member(r, out, "function", function);
     jinja_append(r->c, list, out);
     jinja_remove_member(m, "function_call");
     put_member(r, m, "tool_calls", list);
-    return put_arguments(r, json_get(call, "arguments"), function, i, 0);
+    return put_arguments(r, json_get(call, "arguments"), function);
 }
 
 // A result: its id as that of the call was changed, and the name of what was called.
@@ -278,23 +217,6 @@ static void put_tool_result(const struct repair *r, const struct json *from, str
         put_member(r, m, "tool_call_id", r->older);
 }
 
-static int find_role(const struct repair *r, const struct json *m, size_t i, enum chat_role *out) {
-    const char *name = json_str(json_get(m, "role"), NULL);
-    if (!name)
-        return err_set(r->e, ERR_FORMAT, "messages[%zu] has no role", i);
-    if (!strcmp(name, "function"))
-        name = chat_roles[CHAT_TOOL];
-    for (int k = 0; k < CHAT_ROLES; k++)
-        if (!strcmp(name, chat_roles[k])) {
-            *out = (enum chat_role)k;
-            return 0;
-        }
-    return err_set(r->e, ERR_FORMAT,
-                   "messages[%zu].role is \"%.40s\"; it must be system, developer, user, assistant "
-                   "or tool",
-                   i, name);
-}
-
 // Members that are null count as absent.
 static int drop_null(void *arg, const char *key, size_t n, const struct json *v) {
     struct jinja_value *m = arg;
@@ -304,16 +226,12 @@ static int drop_null(void *arg, const char *key, size_t n, const struct json *v)
     return 0;
 }
 
-static int take_message(struct repair *r, const struct json *m, size_t i, enum chat_role *role) {
+static int take_message(struct repair *r, const struct json *m, enum chat_role *role) {
     const struct json *calls = json_get(m, "tool_calls"), *content = json_get(m, "content");
     const struct json *older = json_get(m, "function_call");
-    if (json_kind_of(m) != JSON_OBJECT)
-        return err_set(r->e, ERR_FORMAT, "messages[%zu] is not an object", i);
-    int rc = find_role(r, m, i, role);
-    if (!rc)
-        rc = check_content(r, content, i);
-    if (rc)
-        return rc;
+    *role = chat_role_of(json_get(m, "role"));
+    if (*role == CHAT_ROLES)
+        return err_set(r->e, ERR_FORMAT, "a message has no role that is known");
     if (*role == CHAT_DEVELOPER && !r->t->traits.developer)
         *role = CHAT_SYSTEM;
     bool in_older = json_kind_of(older) == JSON_OBJECT && json_len(calls) == 0;
@@ -326,9 +244,9 @@ static int take_message(struct repair *r, const struct json *m, size_t i, enum c
     bool thought = jinja_member(out, "reasoning_content").kind == JINJA_STRING;
     if (has_calls && thought && r->t->traits.one_of_both)
         content = NULL;
-    rc = put_content(r, content, out, *role, has_calls);
+    int rc = put_content(r, content, out, *role, has_calls);
     if (!rc && *role == CHAT_ASSISTANT)
-        rc = in_older ? put_older_call(r, older, out, i) : put_calls(r, calls, out, i);
+        rc = in_older ? put_older_call(r, older, out) : put_calls(r, calls, out);
     if (*role == CHAT_TOOL)
         put_tool_result(r, m, out);
     jinja_append(r->c, r->list, out);
@@ -679,7 +597,7 @@ static bool is_empty_answer(const struct json *m) {
     if (n == 0 && json_kind_of(content) == JSON_STRING)
         json_str(content, &n);
     for (size_t i = 0; json_kind_of(content) == JSON_ARRAY && i < json_len(content) && n == 0; i++)
-        if (!json_str(part_text(json_at(content, i)), &n))
+        if (!json_str(chat_part_text(json_at(content, i)), &n))
             return false;
     enum json_kind kind = json_kind_of(content);
     return n == 0 && (kind == JSON_NULL || kind == JSON_STRING || kind == JSON_ARRAY);
@@ -709,7 +627,7 @@ int chat_repair(const struct chat_template *t, struct jinja_context *c, const st
     r.calls = jinja_dict(c, true);
     r.ids = jinja_dict(c, true);
     for (size_t i = 0; i < n && !rc; i++) {
-        rc = take_message(&r, json_at(messages, i), i, &role);
+        rc = take_message(&r, json_at(messages, i), &role);
         bool system = role == CHAT_SYSTEM || role == CHAT_DEVELOPER;
         systems += system;
         in_front = in_front && (!system || i == 0);
