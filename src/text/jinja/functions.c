@@ -168,14 +168,29 @@ static int test_truth(struct jinja_context *c, const struct jinja_call *call,
                            call->self.as.b == (strcmp(call->name, "true") == 0));
 }
 
-static int test_odd(struct jinja_context *c, const struct jinja_call *call,
-                    struct jinja_value *out) {
+static int remainder_is(struct jinja_context *c, struct jinja_value v, struct jinja_value by,
+                        int64_t want, struct jinja_value *out) {
     bool same = false;
-    int rc = jinja_operate(c, '%', call->self, jinja_int(2), out);
+    int rc = jinja_operate(c, '%', v, by, out);
     if (!rc)
-        rc = jinja_equal(c, *out, jinja_int(call->name[0] == 'o'), &same);
+        rc = jinja_equal(c, *out, jinja_int(want), &same);
     *out = jinja_bool(same);
     return rc;
+}
+
+static int test_odd(struct jinja_context *c, const struct jinja_call *call,
+                    struct jinja_value *out) {
+    return remainder_is(c, call->self, jinja_int(2), 1, out);
+}
+
+static int test_even(struct jinja_context *c, const struct jinja_call *call,
+                     struct jinja_value *out) {
+    return remainder_is(c, call->self, jinja_int(2), 0, out);
+}
+
+static int test_divisible(struct jinja_context *c, const struct jinja_call *call,
+                          struct jinja_value *out) {
+    return remainder_is(c, call->self, call->a[0], 0, out);
 }
 
 static int test_equal(struct jinja_context *c, const struct jinja_call *call,
@@ -183,6 +198,17 @@ static int test_equal(struct jinja_context *c, const struct jinja_call *call,
     bool same = false;
     int rc = jinja_equal(c, call->self, call->a[0], &same);
     *out = jinja_bool(same == (strcmp(call->name, "ne") != 0 && strcmp(call->name, "!=") != 0));
+    return rc;
+}
+
+static int test_order(struct jinja_context *c, const struct jinja_call *call,
+                      struct jinja_value *out) {
+    int order = 0;
+    bool less = call->name[0] == 'l' || call->name[0] == '<';
+    bool or_equal = strcmp(call->name, "le") == 0 || strcmp(call->name, "ge") == 0;
+    const char *op = less ? (or_equal ? "<=" : "<") : or_equal ? ">=" : ">";
+    int rc = jinja_order(c, call->self, call->a[0], op, &order);
+    *out = jinja_bool(order == (less ? -1 : 1) || (or_equal && order == 0));
     return rc;
 }
 
@@ -194,17 +220,52 @@ static int test_in(struct jinja_context *c, const struct jinja_call *call,
     return rc;
 }
 
+// The same object: for numbers and text, which have no identity here, the same value.
+static int test_same(struct jinja_context *c, const struct jinja_call *call,
+                     struct jinja_value *out) {
+    struct jinja_value a = call->self, b = call->a[0];
+    bool same = false;
+    int rc = 0;
+    if (a.kind == b.kind && a.kind <= JINJA_STRING && a.kind != JINJA_UNDEFINED)
+        rc = jinja_equal(c, a, b, &same);
+    else
+        same = a.kind == b.kind && a.as.p == b.as.p;
+    *out = jinja_bool(same);
+    return rc;
+}
+
 const struct jinja_builtin jinja_tests[] = {
-    {"defined", test_kind, "", 0},  {"undefined", test_kind, "", 0},
-    {"none", test_kind, "", 0},     {"boolean", test_kind, "", 0},
-    {"integer", test_kind, "", 0},  {"float", test_kind, "", 0},
-    {"number", test_kind, "", 0},   {"string", test_kind, "", 0},
-    {"mapping", test_kind, "", 0},  {"callable", test_kind, "", 0},
-    {"sequence", test_kind, "", 0}, {"iterable", test_iterable, "", 0},
-    {"true", test_truth, "", 0},    {"false", test_truth, "", 0},
-    {"odd", test_odd, "", 0},       {"even", test_odd, "", 0},
-    {"eq", test_equal, "other", 1}, {"equalto", test_equal, "other", 1},
-    {"==", test_equal, "other", 1}, {"ne", test_equal, "other", 1},
-    {"!=", test_equal, "other", 1}, {"in", test_in, "seq", 1},
+    {"defined", test_kind, "", 0},
+    {"undefined", test_kind, "", 0},
+    {"none", test_kind, "", 0},
+    {"boolean", test_kind, "", 0},
+    {"integer", test_kind, "", 0},
+    {"float", test_kind, "", 0},
+    {"number", test_kind, "", 0},
+    {"string", test_kind, "", 0},
+    {"mapping", test_kind, "", 0},
+    {"callable", test_kind, "", 0},
+    {"sequence", test_kind, "", 0},
+    {"iterable", test_iterable, "", 0},
+    {"true", test_truth, "", 0},
+    {"false", test_truth, "", 0},
+    {"odd", test_odd, "", 0},
+    {"even", test_even, "", 0},
+    {"divisibleby", test_divisible, "num", 1},
+    {"eq", test_equal, "other", 1},
+    {"equalto", test_equal, "other", 1},
+    {"==", test_equal, "other", 1},
+    {"ne", test_equal, "other", 1},
+    {"!=", test_equal, "other", 1},
+    {"lt", test_order, "other", 1},
+    {"lessthan", test_order, "other", 1},
+    {"<", test_order, "other", 1},
+    {"le", test_order, "other", 1},
+    {"gt", test_order, "other", 1},
+    {"greaterthan", test_order, "other", 1},
+    {">", test_order, "other", 1},
+    {"ge", test_order, "other", 1},
+    {"in", test_in, "seq", 1},
+    {"sameas", test_same, "other", 1},
     {NULL, NULL, NULL, 0},
 };
