@@ -114,7 +114,7 @@ static int prepare_pass(struct model *m, const struct forest *f, struct sequence
 // Copies what commits and logits need and says where each row's K and V go.
 static void record_pass(struct model *m, const struct forest *f, struct sequence *const *seqs) {
     struct pass_record *r = &m->pass;
-    r->stretch = exec_stretch(m->x);
+    r->epoch = exec_epoch(m->x);
     size_t bytes = (size_t)f->n * sizeof *r->token;
     memcpy(r->token, f->token, bytes);
     memcpy(r->parent, f->parent, bytes);
@@ -221,7 +221,7 @@ static void compute_logits(struct model *m, int64_t first, int64_t n) {
     ranks_gather(&m->ranks, m->x, m->ws.logits, n, p->vocab);
     if (p->logit_cap > 0)
         ops->scale(m->x, &(struct scale_args){m->ws.logits, n * p->vocab, 1, p->logit_cap});
-    m->pass.logits_stretch = exec_stretch(m->x);
+    m->pass.logits_epoch = exec_epoch(m->x);
     m->pass.logits_first = first;
     m->pass.logits_n = n;
 }
@@ -230,7 +230,7 @@ static void compute_logits(struct model *m, int64_t first, int64_t n) {
 static bool have_logits(const struct model *m, int64_t first, int64_t n) {
     const struct pass_record *r = &m->pass;
     return first >= r->logits_first && first + n <= r->logits_first + r->logits_n &&
-           !exec_spoilt(m->x, r->logits_stretch);
+           !exec_epoch_failed(m->x, r->logits_epoch);
 }
 
 const float *model_logits(struct model *m, int64_t first, int64_t n) {
@@ -291,7 +291,7 @@ static int check_paths(const struct model *m, struct sequence *const *seqs,
                        const struct model_path *paths, int n, struct err *e) {
     if (!m->pass.open)
         return err_set(e, ERR_STATE, "there is no verification to commit; run one first");
-    if (exec_spoilt(m->x, m->pass.stretch))
+    if (exec_epoch_failed(m->x, m->pass.epoch))
         return err_set(e, ERR_STATE,
                        "the last pass failed, so that nothing of it can be "
                        "committed; run it again");

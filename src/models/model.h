@@ -143,8 +143,8 @@ void model_foresee(struct model *m);
 // f->n <= max_rows, rows of trees <= max_verify, n_seqs <= max_seqs: ERR_LIMIT, ERR_USAGE. With
 // these, ERR_MISMATCH (a sequence of another model), ERR_LIMIT (context or pages full) and
 // ERR_MEMORY nothing has changed, except that the pass before can no longer be committed and its
-// logits are gone. ERR_STATE: a sequence is spoilt (sequence.h). Whether the device did the work is
-// known from exec_status only; if it did not, the sequences with chains are spoilt, and trees
+// logits are gone. ERR_STATE: a sequence is invalid (sequence.h). Whether the device did the work
+// is known from exec_status only; if it did not, the sequences with chains are invalid, and trees
 // cannot be committed.
 int model_forward(struct model *m, const struct forest *f, struct sequence *const *seqs, int n_seqs,
                   struct err *e);
@@ -175,8 +175,8 @@ struct model_path {
 // Makes the paths part of their sequences, all in one go; each sequence is named once at most.
 // seqs: the array given to model_forward. A pass may be committed in several calls, each sequence
 // once. ERR_STATE (nothing to commit, the pass has failed, or a sequence has changed since it or is
-// spoilt), ERR_USAGE (not a path), ERR_LIMIT, ERR_MEMORY: nothing has changed, and but for the pass
-// or sequence named by ERR_STATE the paths can still be committed.
+// invalid), ERR_USAGE (not a path), ERR_LIMIT, ERR_MEMORY: nothing has changed, and but for the
+// pass or sequence named by ERR_STATE the paths can still be committed.
 int model_commit(struct model *m, struct sequence *const *seqs, const struct model_path *paths,
                  int n_paths, struct err *e);
 

@@ -86,17 +86,17 @@ struct pass_record {
     // Where a row's recurrent rows wait for a commit, and K and V of a tree's: [R] index in the
     // scratch of V rows; -1 of a chain whose layers commit as they go.
     int32_t *place;
-    int32_t *tree;                    // [V] rows of trees
-    int32_t *path;                    // [R] places of rows to be committed
-    struct gdn_run *runs, *slices;    // [S] the rows of each sequence; for deltanet_run
-    struct gdn_commit_seq *commits;   // [S]
-    uint8_t *chain;                   // [S] the sequence has a prompt chain
-    int64_t *len, *len_now;           // [S]
-    int64_t *sparse_end;              // [S] of the sequences
-    struct gdn_state **states;        // [S]
-    uint64_t *version;                // [S] of the sequences when the pass ran
-    uint64_t stretch, logits_stretch; // exec_stretch of the pass, of ws.logits
-    uint64_t number;                  // exec_pass of the pass
+    int32_t *tree;                  // [V] rows of trees
+    int32_t *path;                  // [R] places of rows to be committed
+    struct gdn_run *runs, *slices;  // [S] the rows of each sequence; for deltanet_run
+    struct gdn_commit_seq *commits; // [S]
+    uint8_t *chain;                 // [S] the sequence has a prompt chain
+    int64_t *len, *len_now;         // [S]
+    int64_t *sparse_end;            // [S] of the sequences
+    struct gdn_state **states;      // [S]
+    uint64_t *version;              // [S] of the sequences when the pass ran
+    uint64_t epoch, logits_epoch;   // exec_epoch of the pass, of ws.logits
+    uint64_t number;                // exec_pass of the pass
     int64_t n, n_want, n_tree;
     int n_seqs, n_runs;
     bool layerwise; // some chain is long: chains are committed layer by layer, slice by slice

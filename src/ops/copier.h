@@ -47,8 +47,8 @@ int copier_wait(struct copier *c, uint64_t ticket, struct err *e);
 // Ops queued from now on wait for the copy. Does not wait itself.
 void copier_before_compute(struct copier *c, uint64_t ticket);
 
-// A copy that fails is a fault of the exec: exec_status reports it and spoils the stretch in which
-// it was queued, and each one in which copier_before_compute was called with its ticket.
+// A copy that fails is a fault of the exec: exec_status reports it and makes the epoch fail in
+// which it was queued, and each one in which copier_before_compute was called with its ticket.
 // exec_status does not wait for copies.
 
 #endif

@@ -119,29 +119,31 @@ bool exec_is_device(const struct exec *x) {
 int exec_status(struct exec *x, struct err *e) {
     int rc = x->status ? x->status(x, e) : 0;
     if (rc)
-        x->spoilt[x->n_spoilt++ % EXEC_SPOILT] = x->stretch;
-    x->stretch++;
+        x->failed_epochs[x->n_failed_epochs++ % EXEC_FAILED_EPOCHS] = x->epoch;
+    x->epoch++;
     return rc;
 }
 
-uint64_t exec_stretch(const struct exec *x) {
-    return x->stretch;
+uint64_t exec_epoch(const struct exec *x) {
+    return x->epoch;
 }
 
-// A stretch older than all that are remembered may have been one of those that are not.
-bool exec_spoilt(const struct exec *x, uint64_t stretch) {
-    uint64_t n = x->n_spoilt < EXEC_SPOILT ? x->n_spoilt : EXEC_SPOILT;
-    if (x->n_spoilt > EXEC_SPOILT && stretch < x->spoilt[x->n_spoilt % EXEC_SPOILT])
+// An epoch older than all that are remembered may have been one of those that are not.
+bool exec_epoch_failed(const struct exec *x, uint64_t epoch) {
+    uint64_t n = x->n_failed_epochs < EXEC_FAILED_EPOCHS ? x->n_failed_epochs : EXEC_FAILED_EPOCHS;
+    if (x->n_failed_epochs > EXEC_FAILED_EPOCHS &&
+        epoch < x->failed_epochs[x->n_failed_epochs % EXEC_FAILED_EPOCHS])
         return true;
     for (uint64_t i = 0; i < n; i++) {
-        if (x->spoilt[i] == stretch)
+        if (x->failed_epochs[i] == epoch)
             return true;
     }
     return false;
 }
 
-bool exec_spoilt_since(const struct exec *x, uint64_t stretch) {
-    return x->n_spoilt && x->spoilt[(x->n_spoilt - 1) % EXEC_SPOILT] >= stretch;
+bool exec_failed_since(const struct exec *x, uint64_t epoch) {
+    return x->n_failed_epochs &&
+           x->failed_epochs[(x->n_failed_epochs - 1) % EXEC_FAILED_EPOCHS] >= epoch;
 }
 
 void *exec_alloc(struct exec *x, enum exec_arena arena, size_t bytes) {

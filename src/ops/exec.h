@@ -39,7 +39,7 @@ struct exec_attachment {
     struct exec_attachment *next;
 };
 
-enum { EXEC_MARKS = 4096, EXEC_SPOILT = 64 };
+enum { EXEC_MARKS = 4096, EXEC_FAILED_EPOCHS = 64 };
 
 struct exec {
     const struct ops *ops;
@@ -57,8 +57,8 @@ struct exec {
     int64_t host_bytes;                   // see exec_host_bytes
     const struct expert_backend *experts; // (ops/experts/store.h) NULL: it has no such stores
     const struct host_rows *host_rows;    // (ops/experts/host.h)
-    // Stretches (ops.h): the number of the present one, and the newest that were spoilt, a ring.
-    uint64_t stretch, spoilt[EXEC_SPOILT], n_spoilt;
+    // Epochs (ops.h): the number of the present one, and the newest that failed, a ring.
+    uint64_t epoch, failed_epochs[EXEC_FAILED_EPOCHS], n_failed_epochs;
     // NULL where nothing can fail, or be told: see exec_status, exec_memory_of, exec_own_bytes,
     // exec_reserve, exec_alloc, exec_trim.
     int (*status)(struct exec *x, struct err *e);

@@ -189,12 +189,12 @@ uint64_t exec_pass(struct exec *x);
 // preceded by this.
 int exec_status(struct exec *x, struct err *e);
 
-// A stretch is what is queued between two calls of exec_status; they are numbered from 0 up. Ops
-// return nothing, so the keeper of what they wrote keeps the number of the present stretch with
-// it, and checks before using it whether that one failed. True for good once it is true; after many
-// failures also for old stretches that were fine.
-uint64_t exec_stretch(const struct exec *x);
-bool exec_spoilt(const struct exec *x, uint64_t stretch);
-bool exec_spoilt_since(const struct exec *x, uint64_t stretch); // whether it or a later one failed
+// An epoch is the ops queued between two calls of exec_status; they are numbered from 0 up. Ops
+// return nothing, so the keeper of what they wrote keeps the number of the present epoch with it,
+// and checks before using it whether that one failed. True for good once it is true; after many
+// failures also for old epochs in which nothing failed.
+uint64_t exec_epoch(const struct exec *x);
+bool exec_epoch_failed(const struct exec *x, uint64_t epoch);
+bool exec_failed_since(const struct exec *x, uint64_t epoch); // whether it or a later one failed
 
 #endif

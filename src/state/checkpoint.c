@@ -32,7 +32,7 @@ int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struc
     if (!c)
         return err_set(e, ERR_MEMORY, "no memory for a checkpoint");
     c->spec = s->spec;
-    c->written = exec_stretch(s->spec.x);
+    c->written = exec_epoch(s->spec.x);
     c->len = sequence_resume(s);
     c->sparse_end = s->sparse_end;
     size_t bytes = (size_t)c->len * sizeof *c->tokens;
@@ -79,7 +79,7 @@ int64_t checkpoint_bytes(const struct checkpoint *c) {
 }
 
 bool checkpoint_usable(const struct checkpoint *c) {
-    bool usable = !exec_spoilt(c->spec.x, c->written);
+    bool usable = !exec_epoch_failed(c->spec.x, c->written);
     for (int i = 0; i < c->spec.n_attached; i++)
         usable = usable && attachment_usable(c->attached[i]);
     return usable;
@@ -471,7 +471,7 @@ int checkpoint_read(struct checkpoint **out, const struct sequence_spec *spec,
     if (!c)
         return err_set(e, ERR_MEMORY, "no memory for a checkpoint");
     c->spec = *spec;
-    c->written = exec_stretch(spec->x);
+    c->written = exec_epoch(spec->x);
     check_version(&in);
     get_head(&in, spec, f, &h);
     if (!in.rc)

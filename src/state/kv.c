@@ -14,7 +14,7 @@
 struct page {
     unsigned char *data;     // NULL: given back
     int32_t refs, next_free; // next_free: -1 ends the list
-    uint64_t taken;          // exec_stretch when it was taken last
+    uint64_t taken;          // exec_epoch when it was taken last
 };
 
 struct kv_pool {
@@ -175,7 +175,7 @@ static int pool_grow(struct kv_pool *p, struct err *e) {
                        (long long)p->layout.page_bytes);
     int32_t id = p->empty_head;
     p->empty_head = p->pages[id].next_free;
-    p->pages[id] = (struct page){data, 0, p->free_head, exec_stretch(p->x)};
+    p->pages[id] = (struct page){data, 0, p->free_head, exec_epoch(p->x)};
     p->free_head = id;
     p->held++;
     if (p->budget)
@@ -193,9 +193,9 @@ static int pool_take(struct kv_pool *p, int32_t *id, struct err *e) {
     *id = p->free_head;
     struct page *page = &p->pages[*id];
     p->free_head = page->next_free;
-    if (exec_spoilt_since(p->x, page->taken))
+    if (exec_failed_since(p->x, page->taken))
         exec_ops(p->x)->zero(p->x, page->data, (size_t)p->layout.page_bytes);
-    page->taken = exec_stretch(p->x);
+    page->taken = exec_epoch(p->x);
     page->refs = 1;
     p->used++;
     return 0;

@@ -14,7 +14,7 @@ int sequence_create(struct sequence **out, const struct sequence_spec *spec, str
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a sequence");
     s->spec = *spec;
-    s->written = exec_stretch(spec->x);
+    s->written = exec_epoch(spec->x);
     for (int i = 0; i < spec->n_groups; i++)
         kv_init(&s->kv[i], spec->groups[i].pool, spec->groups[i].window);
     int rc = recurrent_init(&s->recurrent, spec->x, &spec->shape, spec->n_recurrent, e);
@@ -49,7 +49,7 @@ const int32_t *sequence_tokens(const struct sequence *s) {
 }
 
 bool sequence_usable(const struct sequence *s) {
-    bool usable = !exec_spoilt(s->spec.x, s->written);
+    bool usable = !exec_epoch_failed(s->spec.x, s->written);
     for (int i = 0; i < s->spec.n_attached; i++)
         usable = usable && attachment_usable(s->attached[i]);
     return usable;
@@ -68,7 +68,7 @@ int sequence_write(struct sequence *s, struct err *e) {
     int rc = sequence_check(s, e);
     if (rc)
         return rc;
-    s->written = exec_stretch(s->spec.x);
+    s->written = exec_epoch(s->spec.x);
     for (int i = 0; i < s->spec.n_attached; i++)
         attachment_write(s->attached[i]);
     return 0;
@@ -179,7 +179,7 @@ int sequence_truncate(struct sequence *s, int64_t n, int64_t *kept, struct err *
 // Pages that were written when ops failed are cleared when they are next taken (kv.c), and what is
 // waiting in attachments is after their length.
 void sequence_renew(struct sequence *s) {
-    s->written = exec_stretch(s->spec.x);
+    s->written = exec_epoch(s->spec.x);
     for (int i = 0; i < s->spec.n_attached; i++)
         attachment_write(s->attached[i]);
     recurrent_reset(&s->recurrent);

@@ -5,7 +5,7 @@
 // to any length, with one to the last multiple of 32. A failed call leaves it as it was.
 //
 // Ops tell of a failure only at the next exec_status (ops.h). A sequence whose state was being
-// written in a stretch that failed is invalid, and so is what was forked, saved or restored in it:
+// written in an epoch that failed is invalid, and so is what was forked, saved or restored in it:
 // every later call with it is refused with ERR_STATE. It can only be destroyed or emptied
 // (sequence_renew), and its tokens have to be run again.
 #ifndef COPPICE_STATE_SEQUENCE_H
@@ -58,7 +58,7 @@ struct attachment_kind {
 struct attachment {
     const struct attachment_kind *kind;
     int64_t len;      // positions
-    uint64_t written; // exec_stretch of kind->x when it was last written; the sequence keeps it
+    uint64_t written; // exec_epoch of kind->x when it was last written; the sequence keeps it
 };
 
 // A kind's functions through the attachment; a may be NULL for the first.
@@ -68,11 +68,11 @@ static inline void attachment_destroy(struct attachment *a) {
 }
 
 static inline void attachment_write(struct attachment *a) {
-    a->written = exec_stretch(a->kind->x);
+    a->written = exec_epoch(a->kind->x);
 }
 
 static inline bool attachment_usable(const struct attachment *a) {
-    return !exec_spoilt(a->kind->x, a->written);
+    return !exec_epoch_failed(a->kind->x, a->written);
 }
 
 // One conversation's committed tokens and everything cached for them: groups of keys and values, an
@@ -81,7 +81,7 @@ static inline bool attachment_usable(const struct attachment *a) {
 // to any length, with one to the last multiple of 32. A failed call leaves it as it was.
 //
 // Ops tell of a failure only at the next exec_status (ops.h). A sequence whose state was being
-// written in a stretch that failed is invalid, and so is what was forked, saved or restored in it:
+// written in an epoch that failed is invalid, and so is what was forked, saved or restored in it:
 // every later call with it is refused with ERR_STATE. It can only be destroyed or emptied
 // (sequence_renew), and its tokens have to be run again.
 
@@ -116,7 +116,7 @@ struct sequence {
     // part of what the state is: see sequence_sparse.
     int64_t sparse_end;
     uint64_t version; // grows with every change of the committed tokens
-    uint64_t written; // exec_stretch when its state was last written
+    uint64_t written; // exec_epoch when its state was last written
     struct kv kv[SEQ_GROUPS];
     struct recurrent recurrent;
     struct attachment *attached[SEQ_ATTACHED];

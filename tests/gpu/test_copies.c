@@ -62,11 +62,11 @@ static void copies_keep_their_order(struct counts *n, struct exec *x, struct cop
 static void a_failed_copy_is_a_fault(struct counts *n, struct exec *x, struct copier *c) {
     struct err e = {0};
     char byte = 0;
-    uint64_t stretch = exec_stretch(x);
+    uint64_t stretch = exec_epoch(x);
     uint64_t bad = copier_to_device(c, (void *)16, &byte, 1); // no address of the device
     is(n, copier_wait(c, bad, &e) == ERR_DEVICE, "its ticket tells");
     is(n, exec_status(x, &e) == ERR_DEVICE, "the exec tells");
-    is(n, exec_spoilt(x, stretch), "the stretch is spoilt");
+    is(n, exec_epoch_failed(x, stretch), "the epoch failed");
 }
 
 int main(void) {

@@ -411,7 +411,7 @@ static void a_file_is_whole_or_old(void **state) {
     struct checkpoint *bad = NULL;
     struct sequence *s = tiny_rig_sequence(&r);
     assert_int_equal(sequence_checkpoint(s, &bad, &r.e), 0);
-    r.x->spoilt[r.x->n_spoilt++] = exec_stretch(r.x); // as if that stretch had failed
+    r.x->failed_epochs[r.x->n_failed_epochs++] = exec_epoch(r.x); // as if that epoch had failed
     assert_int_equal(model_checkpoint_save(r.m, bad, NULL, path, &r.e), ERR_STATE);
     f = fopen(path, "rb");
     assert_true(f && fread(text, 1, 7, f) == 3 && strcmp(text, "old") == 0);

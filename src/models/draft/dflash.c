@@ -476,7 +476,7 @@ const float *dflash_logits(struct dflash *d, int64_t first, int64_t n) {
     if (n < 1 || n > d->logits_rows || first < 0 || first > d->drafted - n)
         return NULL;
     if (first < d->logits_first || first + n > d->logits_first + d->logits_n ||
-        exec_spoilt(d->x, d->logits_stretch)) {
+        exec_epoch_failed(d->x, d->logits_epoch)) {
         ops->norm_to_act(d->x, d->wanted + first * p->dim, d->out_norm, p->eps, n, p->dim,
                          d->act_d);
         struct linear_job head = {.w = d->head, .out = d->logits};
@@ -484,7 +484,7 @@ const float *dflash_logits(struct dflash *d, int64_t first, int64_t n) {
         if (p->logit_scale != 1 || p->logit_cap > 0)
             ops->scale(d->x, &(struct scale_args){d->logits, n * d->target->params.vocab,
                                                   p->logit_scale, p->logit_cap});
-        d->logits_stretch = exec_stretch(d->x);
+        d->logits_epoch = exec_epoch(d->x);
         d->logits_first = first;
         d->logits_n = n;
     }

@@ -60,13 +60,13 @@ struct dflash {
     float *h, *wanted;        // [R][D]; [S (B-1)][D] rows whose logits are wanted
     float *logits, *features; // [logits_rows][vocab]; the target's [R][taps D]
     float *normed;            // [A][taps D] where taps have norms
-    // fc of the rows of a pass that was foreseen: its number (0: none) and exec_stretch
+    // fc of the rows of a pass that was foreseen: its number (0: none) and exec_epoch
     float *foreseen; // [DFLASH_PENDING][D]
-    uint64_t foreseen_pass, foreseen_stretch;
+    uint64_t foreseen_pass, precomputed_epoch;
     float *stored; // [DFLASH_TOGETHER layers][keys, values][DFLASH_PENDING][n_kv head_dim]
     int64_t logits_rows, drafted;          // rows of a slice at most; rows of the last draft
     int64_t logits_first, logits_n;        // the slice in `logits`
-    uint64_t logits_stretch;               // exec_stretch when it was computed
+    uint64_t logits_epoch;                 // exec_epoch when it was computed
     unsigned char *scratch[DFLASH_GROUPS]; // pages for K and V of S B rows
     int32_t *token, *parent, *seq, *index; // host [R]
     int64_t *pos;                          // host [R]

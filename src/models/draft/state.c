@@ -66,12 +66,12 @@ static void foresee(void *owner, int64_t n) {
         return;
     join_taps(d, d->features, n, d->foreseen);
     d->foreseen_pass = d->target->pass.number;
-    d->foreseen_stretch = exec_stretch(d->x);
+    d->precomputed_epoch = exec_epoch(d->x);
 }
 
 static bool was_foreseen(const struct dflash *d, const struct dflash_state *s, int64_t n) {
     return d->foreseen_pass && s->n_seen == n && s->seen_pass == d->foreseen_pass &&
-           !exec_spoilt(d->x, d->foreseen_stretch);
+           !exec_epoch_failed(d->x, d->precomputed_epoch);
 }
 
 // Keeps which rows of the pass the newest n waiting features are, after `held` others.

@@ -181,7 +181,7 @@ int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **o
     }
     if (g->fault != GPU_OK) {
         cuda_weight_destroy(x, w);
-        return exec_status(x, e); // others may have work in this stretch too
+        return exec_status(x, e); // others may have work in this epoch too
     }
     *out = w;
     return 0;

@@ -27,7 +27,7 @@ static int refused(int rc, const struct err *e) {
     return rc == ERR_STATE && strstr(e->text, "run the tokens again") != NULL;
 }
 
-// Every use of a spoilt sequence.
+// Every use of an invalid sequence.
 static void refuses(struct tiny_rig *r, struct sequence *s, const struct checkpoint *good) {
     struct sequence *f = NULL;
     struct checkpoint *c = NULL;
@@ -169,31 +169,31 @@ static void test_each_op(void **state) {
     tiny_rig_close(&r);
 }
 
-// A fault outlives any number of good stretches, and more faults than are remembered spoil what is
-// older than all of those.
+// A fault outlives any number of epochs without one, and more faults than are remembered invalidate
+// what is older than all of those.
 static void test_memory_of_faults(void **state) {
     (void)state;
     struct exec *x;
     char c[8];
     assert_int_equal(exec_create_cpu(&x, "scalar", 1, NULL), 0);
     faulty_open(x, -1);
-    uint64_t old = exec_stretch(x), bad = 0;
-    for (int i = 0; i < 3 * EXEC_SPOILT; i++) {
+    uint64_t old = exec_epoch(x), bad = 0;
+    for (int i = 0; i < 3 * EXEC_FAILED_EPOCHS; i++) {
         assert_int_equal(exec_status(x, NULL), 0);
-        uint64_t fine = exec_stretch(x);
+        uint64_t fine = exec_epoch(x);
         assert_int_equal(exec_status(x, NULL), 0);
         faulty_again(0);
         exec_ops(x)->zero(x, c, sizeof c);
-        bad = exec_stretch(x);
-        assert_false(exec_spoilt(x, bad)); // not yet known
+        bad = exec_epoch(x);
+        assert_false(exec_epoch_failed(x, bad)); // not yet known
         assert_int_equal(exec_status(x, NULL), ERR_MEMORY);
-        assert_true(exec_spoilt(x, bad));
-        assert_true(exec_spoilt_since(x, bad));
-        assert_true(exec_spoilt_since(x, fine));
-        assert_false(exec_spoilt_since(x, bad + 1));
-        assert_false(exec_spoilt(x, fine));
-        assert_false(exec_spoilt(x, bad + 1));
-        assert_int_equal(exec_spoilt(x, old), i >= EXEC_SPOILT);
+        assert_true(exec_epoch_failed(x, bad));
+        assert_true(exec_failed_since(x, bad));
+        assert_true(exec_failed_since(x, fine));
+        assert_false(exec_failed_since(x, bad + 1));
+        assert_false(exec_epoch_failed(x, fine));
+        assert_false(exec_epoch_failed(x, bad + 1));
+        assert_int_equal(exec_epoch_failed(x, old), i >= EXEC_FAILED_EPOCHS);
     }
     faulty_close();
     exec_destroy(x);
@@ -264,7 +264,7 @@ static void test_transcripts(void **state) {
     struct session_options o = session_options_default();
     static struct good g;
     struct tiny_pair files;
-    assert_int_equal(tiny_pair_write(&files, "spoilt"), 0);
+    assert_int_equal(tiny_pair_write(&files, "invalid_state"), 0);
     o.model = files.target;
     o.draft = files.draft;
     o.device = "cpu";
