@@ -177,11 +177,11 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
     return 0;
 }
 
-void model_foresee(struct model *m) {
+void model_precompute(struct model *m) {
     for (int i = 0; m->pass.open && i < m->n_readers; i++) {
         const struct attachment_kind *k = m->readers[i].kind;
-        if (k->foresee)
-            k->foresee(k->owner, m->pass.n);
+        if (k->precompute)
+            k->precompute(k->owner, m->pass.n);
     }
 }
 

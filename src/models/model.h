@@ -132,7 +132,7 @@ int model_attach(struct model *m, const struct model_reader *r, struct err *e);
 void model_detach(struct model *m, const struct attachment_kind *kind); // that it may not have
 // Lets readers prepare for rows of the last pass that will be committed, whichever they are. Calls
 // ops, changes nothing that can be seen, and need not be called.
-void model_foresee(struct model *m);
+void model_precompute(struct model *m);
 
 // Runs the rows of f, whose seq fields index seqs[n_seqs] (distinct sequences of this model; one
 // may have no rows). Each sequence has a prompt chain or trees, as forest_check wants it:

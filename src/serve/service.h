@@ -57,7 +57,7 @@ struct service {
     char *model;                // its name for clients
     char arch[64], quantization[16];
     int64_t started; // seconds since 1970
-    uint64_t seed;   // of hashes that clients must not foresee
+    uint64_t seed;   // of hashes that clients must not be able to predict
 
     // Of the model: set once, in the loop thread, when it has been loaded, and then never changed.
     bool ready;

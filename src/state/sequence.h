@@ -24,7 +24,7 @@ struct stored_in;
 struct stored_out;
 
 // One kind of attachment; it outlives all attachments of its kind. Errors leave everything as it
-// was. None of the functions is NULL but foresee.
+// was. Of the functions only precompute may be NULL.
 struct attachment_kind {
     const char *name; // also in stored checkpoints
     void *owner;      // of the functions below
@@ -38,7 +38,7 @@ struct attachment_kind {
     void (*append)(struct attachment *a, const int32_t *rows, int64_t count);
     // Some of the n rows of the model's last pass will be appended: what is made of each row alone
     // can be made now, of all, while the device waits for the choice.
-    void (*foresee)(void *owner, int64_t n);
+    void (*precompute)(void *owner, int64_t n);
     // Whether it can be cut to its first n positions (n <= len), and the cut.
     bool (*keeps)(const struct attachment *a, int64_t n);
     void (*cut)(struct attachment *a, int64_t n);

@@ -199,13 +199,13 @@ static void test_overrides(void **state) {
     free(b);
 }
 
-// Verifies a random tree and commits its leftmost path; the draft may foresee it.
+// Verifies a random tree and commits its leftmost path; the draft may precompute for its rows.
 static void step_tree(struct tiny_rig *r, struct sequence *s, struct rng *g) {
     int32_t path[16], n = 0;
     tiny_rig_tree(r, s, rng_next(g), 12, 7);
     assert_int_equal(model_forward(r->m, &r->f, &s, 1, &r->e), 0);
     if (rng_below(g, 2))
-        model_foresee(r->m);
+        model_precompute(r->m);
     for (int32_t row = 0; row < r->f.n; row++) {
         if (r->f.parent[row] == (n ? path[n - 1] : -1))
             path[n++] = row;
@@ -300,8 +300,8 @@ static void test_pieces(void **state) {
     tiny_rig_close(&r);
 }
 
-// What was foreseen of a tree's rows is what the draft goes on from: their features are gone.
-static void test_foreseen(void **state) {
+// What was precomputed for a tree's rows is what the draft goes on from: their features are gone.
+static void test_precomputed(void **state) {
     (void)state;
     struct tiny_shape shape = tiny_shape_default();
     struct tiny_draft_shape d = mixed_draft(&shape);
@@ -319,7 +319,7 @@ static void test_foreseen(void **state) {
         step_tree(&r, s, &g);
         struct dflash_state *state_s = dflash_state_of(r.d, s);
         const int64_t n = state_s->n_seen, dim = r.d->params.n_taps * r.d->target->params.dim;
-        if (r.d->foreseen_pass && state_s->seen_pass == r.d->foreseen_pass) {
+        if (r.d->precomputed_pass && state_s->seen_pass == r.d->precomputed_pass) {
             assert_int_equal(n, sequence_len(s) - 40);
             memset(state_s->pending, 0, (size_t)(n * dim) * sizeof *state_s->pending);
             used++;
@@ -450,7 +450,7 @@ int main(void) {
         cmocka_unit_test(test_dialects),      cmocka_unit_test(test_masks),
         cmocka_unit_test(test_shorter_block), cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_pieces),        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_foreseen),      cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_precomputed),   cmocka_unit_test(test_fit),
         cmocka_unit_test(test_late_draft),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

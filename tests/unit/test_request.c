@@ -58,7 +58,7 @@ static void generate(const struct fixture *f, const struct request *r, struct re
 }
 
 // The oracle knows the reply, but for some errors: most steps take several tokens.
-static void foresee(struct fixture *f, struct request *r, const struct reply *y) {
+static void precompute(struct fixture *f, struct request *r, const struct reply *y) {
     memcpy(f->recording, r->prompt, (size_t)r->n_prompt * sizeof *f->recording);
     memcpy(f->recording + r->n_prompt, y->ids, (size_t)y->n * sizeof *f->recording);
     r->how = SPECULATE_ORACLE;
@@ -115,7 +115,7 @@ static void stops_at_the_token(void **state) {
         for (int drafting = 0; drafting < 2; drafting++) {
             r.how = SPECULATE_OFF;
             if (drafting)
-                foresee(f, &r, &whole);
+                precompute(f, &r, &whole);
             r.stop_arg = &s[drafting];
             generate(f, &r, &y[drafting]);
             assert_int_equal(s[drafting].n, at);
@@ -148,7 +148,7 @@ static void biases_hold(void **state) {
             r[i].sample.bias = bias[i];
             r[i].sample.n_bias = i == 0 ? 0 : i == 2 ? 2 : 1;
             generate(f, &r[i], &alone[i]);
-            foresee(f, &r[i], &alone[i]);
+            precompute(f, &r[i], &alone[i]);
             r[i].how = i % 2 ? SPECULATE_ORACLE : SPECULATE_TREE;
         }
         same(&plain, &alone[0]);
@@ -219,7 +219,7 @@ static void logprobs_are_the_models(void **state) {
         assert_int_equal(plain.logprobs.n, 0);
         r.logprobs = best[i];
         r.prompt_logprobs = i > 0;
-        foresee(f, &r, &plain);
+        precompute(f, &r, &plain);
         by_forward(f, f->recording, PROMPT + NEW, want);
         generate(f, &r, &y);
         assert_int_equal(y.hash, plain.hash);

@@ -141,8 +141,8 @@ static void test_oracle(void **state) {
     reply_fini(&plain);
 }
 
-// The searched error rate gives the wanted accept length, and the run is the one foreseen; with the
-// draft at work beside it the block limits the depth.
+// The searched error rate gives the wanted accept length, and the run is the one predicted; with
+// the draft at work beside it the block limits the depth.
 static void test_oracle_goal(void **state) {
     const struct fixture *f = *state;
     struct request r = greedy();

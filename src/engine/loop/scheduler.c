@@ -6,7 +6,7 @@
 
 #include "base/num.h"
 
-// Of the time to the next step a part is left for what prices do not foresee.
+// Of the time to the next step a part is left for what prices do not predict.
 static const double MARGIN = 0.85;
 // A prompt that has waited counts as shorter by this part of the wait.
 static const double AGEING = 0.5;

@@ -33,7 +33,7 @@ enum { SCHEDULE_LEAST = 32, SCHEDULE_FIRST = 64, SCHEDULE_IDLE = 1000 };
 int64_t schedule_rows(const struct pass_frame *f);
 
 // Milliseconds between two steps that requests have to expect: `wanted`, or where that is 0
-// SCHEDULE_GAP, of which what prices foresee fills 100, or SCHEDULE_STEPS steps of `step_ms`
+// SCHEDULE_GAP, of which what prices predict fills 100, or SCHEDULE_STEPS steps of `step_ms`
 // without pieces where those take longer.
 enum { SCHEDULE_GAP = 118, SCHEDULE_STEPS = 4 };
 double schedule_gap(double wanted, double step_ms);

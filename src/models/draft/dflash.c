@@ -148,7 +148,7 @@ static int make_workspace(struct dflash *d, struct err *e) {
     if (!rc && d->norms_taps)
         rc = load_buffer(l, taken * taps, &d->normed, e);
     if (!rc)
-        rc = load_buffer(l, DFLASH_PENDING * p->dim, &d->foreseen, e);
+        rc = load_buffer(l, DFLASH_PENDING * p->dim, &d->precomputed, e);
     if (!rc && !p->norms_context)
         rc = load_buffer(
             l, 2 * DFLASH_PENDING * min_i64(p->n_layers, DFLASH_TOGETHER) * p->n_kv * p->head_dim,

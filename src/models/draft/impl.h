@@ -60,9 +60,9 @@ struct dflash {
     float *h, *wanted;        // [R][D]; [S (B-1)][D] rows whose logits are wanted
     float *logits, *features; // [logits_rows][vocab]; the target's [R][taps D]
     float *normed;            // [A][taps D] where taps have norms
-    // fc of the rows of a pass that was foreseen: its number (0: none) and exec_epoch
-    float *foreseen; // [DFLASH_PENDING][D]
-    uint64_t foreseen_pass, precomputed_epoch;
+    // fc of the rows of a pass whose rows were precomputed: its number (0: none) and exec_epoch
+    float *precomputed; // [DFLASH_PENDING][D]
+    uint64_t precomputed_pass, precomputed_epoch;
     float *stored; // [DFLASH_TOGETHER layers][keys, values][DFLASH_PENDING][n_kv head_dim]
     int64_t logits_rows, drafted;          // rows of a slice at most; rows of the last draft
     int64_t logits_first, logits_n;        // the slice in `logits`

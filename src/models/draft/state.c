@@ -59,18 +59,18 @@ static void join_taps(struct dflash *d, const float *features, int64_t n, float 
     exec_ops(d->x)->linear(d->x, &fc, 1, d->act_taps, n);
 }
 
-static void foresee(void *owner, int64_t n) {
+static void precompute(void *owner, int64_t n) {
     struct dflash *d = owner;
-    d->foreseen_pass = 0;
+    d->precomputed_pass = 0;
     if (n > DFLASH_PENDING)
         return;
-    join_taps(d, d->features, n, d->foreseen);
-    d->foreseen_pass = d->target->pass.number;
+    join_taps(d, d->features, n, d->precomputed);
+    d->precomputed_pass = d->target->pass.number;
     d->precomputed_epoch = exec_epoch(d->x);
 }
 
-static bool was_foreseen(const struct dflash *d, const struct dflash_state *s, int64_t n) {
-    return d->foreseen_pass && s->n_seen == n && s->seen_pass == d->foreseen_pass &&
+static bool was_precomputed(const struct dflash *d, const struct dflash_state *s, int64_t n) {
+    return d->precomputed_pass && s->n_seen == n && s->seen_pass == d->precomputed_pass &&
            !exec_epoch_failed(d->x, d->precomputed_epoch);
 }
 
@@ -151,8 +151,8 @@ void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *featur
     }
     struct rows rows = dflash_rows(d, n);
     size_t row = (size_t)p->dim * sizeof(float);
-    if (was_foreseen(d, s, n))
-        ops->copy_rows(d->x, d->h, row, d->foreseen, s->seen, n, row);
+    if (was_precomputed(d, s, n))
+        ops->copy_rows(d->x, d->h, row, d->precomputed, s->seen, n, row);
     else
         join_taps(d, features, n, d->h);
     if (p->norms_context)
@@ -364,7 +364,7 @@ void dflash_state_kind(struct dflash *d) {
                                        .reserve = draft_state_reserve,
                                        .release = draft_state_release,
                                        .append = draft_state_append,
-                                       .foresee = foresee,
+                                       .precompute = precompute,
                                        .keeps = draft_state_keeps,
                                        .cut = draft_state_cut,
                                        .copy = draft_state_copy,

@@ -132,7 +132,7 @@ struct sample_row {
 
 // The k best ids of each row of logits, score descending and lower id first, with their
 // log-probabilities (score - logsumexp over all). Without noise a score is the logit; with it,
-// logit / temperature + the Gumbel noise of that choice, so that the order foresees the target's
+// logit / temperature + the Gumbel noise of that choice, so that the order predicts the target's
 // own draws. Masks, biases and penalties are not looked at.
 enum { OPS_TOPK_MAX = 1024 };
 struct topk_args {

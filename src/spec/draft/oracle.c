@@ -91,7 +91,7 @@ static int oracle_propose(void *self, const struct draft_request *r, int n,
 }
 
 // Rows that one step from the root at `pos` commits.
-static int foresee_step(struct draft_oracle *d, const struct oracle_goal *goal, int64_t pos) {
+static int predict_step(struct draft_oracle *d, const struct oracle_goal *goal, int64_t pos) {
     struct ddtree t;
     struct tree_options o = goal->tree;
     struct proposal p = {0};
@@ -108,17 +108,17 @@ static int foresee_step(struct draft_oracle *d, const struct oracle_goal *goal, 
     return count;
 }
 
-static double foresee_run(struct draft_oracle *d, const struct oracle_goal *goal) {
+static double predict_run(struct draft_oracle *d, const struct oracle_goal *goal) {
     int64_t steps = 0, pos = goal->first;
     for (; pos < d->c.n_recording - 1; steps++)
-        pos += foresee_step(d, goal, pos);
+        pos += predict_step(d, goal, pos);
     return steps ? (double)(pos - goal->first) / (double)steps : 1;
 }
 
 // Mean accept length of the run over recording[first ..] that the configuration would give.
-static double oracle_foresee(const struct draft_config *c, const struct oracle_goal *goal) {
+static double oracle_predict(const struct draft_config *c, const struct oracle_goal *goal) {
     struct draft_oracle d = {.c = *c, .vocab = (int32_t)goal->vocab};
-    return foresee_run(&d, goal);
+    return predict_run(&d, goal);
 }
 
 // A higher rate adds errors to those of a lower one, so the mean falls as the rate grows, but for
@@ -128,7 +128,7 @@ double oracle_calibrate(struct draft_config *c, const struct oracle_goal *goal) 
     double lo = 0, hi = 1, best = -1, at = 0;
     for (int i = 0; i < ROUNDS; i++) {
         c->error_rate = i == 0 ? 0 : (lo + hi) / 2;
-        double mean = oracle_foresee(c, goal);
+        double mean = oracle_predict(c, goal);
         if (best < 0 || fabs(mean - goal->accept_length) < fabs(best - goal->accept_length)) {
             best = mean;
             at = c->error_rate;

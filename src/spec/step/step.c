@@ -600,8 +600,8 @@ static void choose_path(struct step *s, struct member *m) {
     } while (row >= 0);
 }
 
-static void foresee(void *model) {
-    model_foresee(model);
+static void precompute(void *model) {
+    model_precompute(model);
 }
 
 // Chooses after all rows. While the host waits for the choices, what a draft needs of each row that
@@ -611,7 +611,7 @@ static void choose_batch(struct step *s, int n) {
     for (int i = 0; i < n; i++)
         drafts = drafts || (s->in[i]->drafted && s->in[i]->c.use_draft);
     if (drafts)
-        exec_overlap(s->x, (struct overlapped_work){foresee, s->c.model});
+        exec_overlap(s->x, (struct overlapped_work){precompute, s->c.model});
     choose_all(s, n);
     exec_overlap(s->x, (struct overlapped_work){0}); // where nothing waited
 }

@@ -38,7 +38,7 @@ struct member_config {
     struct constraint *constraint;
     bool use_draft;        // the step's shared drafter proposes for it too
     struct budget *budget; // NULL, or chooses how much of the tree is verified; borrowed
-    bool share_noise;      // let drafters foresee the sampling noise
+    bool share_noise;      // let drafters use the sampling noise
     bool hash;             // keep a hash over the deciding logit rows
     bool logprobs;         // log-probabilities of what is chosen, and of known tokens
     int n_best;            // with those of so many best tokens, 0 .. OPS_LOGPROBS_MAX

@@ -125,7 +125,7 @@ static bool extend(struct str *s, size_t n) {
     return !s->failed;
 }
 
-// Without a branch on what a byte is: every fifth is a blank, and no processor foresees which. Each
+// Without a branch on what a byte is: every fifth is a blank, and no processor predicts which. Each
 // store writes a whole blank, and the next one goes over what was too much.
 void spm_escape(struct str *out, const char *text, size_t n, bool blank_first) {
     size_t blanks = 0;
