@@ -41,12 +41,12 @@ bool exec_parks(const struct exec *x) {
     return parking_of(x) != NULL;
 }
 
-int exec_park_seal(struct exec *x, int64_t bytes, struct err *e) {
+int exec_park_finish(struct exec *x, int64_t bytes, struct err *e) {
     struct parking *p = parking_of(x);
     if (!p)
         return err_set(e, ERR_STATE, "weights were not loaded to be parked");
     int rc = exec_status(x, e);
-    parked_seal(&p->k);
+    parked_finish(&p->k);
     return rc ? rc : parked_keep(&p->k, ARENA_WEIGHTS, bytes, e);
 }
 

@@ -12,13 +12,13 @@
 
 struct exec;
 
-// Before weights are loaded; until exec_park_seal, memory is taken so that it can be parked.
+// Before weights are loaded; until exec_park_finish, memory is taken so that it can be parked.
 // ERR_UNSUPPORTED: this backend cannot do so (a CPU's memory is the host's).
 int exec_park_open(struct exec *x, struct err *e);
 bool exec_parks(const struct exec *x); // whether exec_park_open was called
 // After they are loaded: keeps copies in host memory of as many weights as take `bytes`, which must
 // not change any more. ERR_MEMORY: weights take less, or the host has no such memory.
-int exec_park_seal(struct exec *x, int64_t bytes, struct err *e);
+int exec_park_finish(struct exec *x, int64_t bytes, struct err *e);
 
 // Gives that memory back to the device; until exec_unpark no op may be called that reads weights.
 void exec_park(struct exec *x);

@@ -64,7 +64,7 @@ static void put_number(uint8_t *p, uint64_t v) {
 }
 
 // Makes the hashes of the four sections right, and the length that the head names.
-static void seal(uint8_t *data, size_t size) {
+static void rehash(uint8_t *data, size_t size) {
     size_t at = HEAD;
     if (size >= HEAD + 20)
         put_number(data + HEAD + 12, size);
@@ -80,13 +80,13 @@ static void seal(uint8_t *data, size_t size) {
 void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     struct err e = {0};
     fuzz_result(try(data, size, &e), &e, fragile);
-    uint8_t *sealed = malloc(size ? size : 1);
-    if (sealed) {
-        memcpy(sealed, data, size);
-        seal(sealed, size);
+    uint8_t *rehashed = malloc(size ? size : 1);
+    if (rehashed) {
+        memcpy(rehashed, data, size);
+        rehash(rehashed, size);
         e = (struct err){0};
-        fuzz_sentence(try(sealed, size, &e), &e);
+        fuzz_sentence(try(rehashed, size, &e), &e);
     }
-    free(sealed);
+    free(rehashed);
     fuzz_folder_clear();
 }

@@ -113,7 +113,7 @@ static void put_number(uint8_t *p, uint64_t v) {
 }
 
 // Makes the hashes of all sections that are there right, and the checkpoint one of model m.
-static void seal(uint8_t *data, size_t size, struct model *m) {
+static void rehash(uint8_t *data, size_t size, struct model *m) {
     if (size >= MODEL + 8)
         put_number(data + MODEL, model_content(m));
     for (size_t at = HEAD; size - at >= 20;) {
@@ -136,7 +136,7 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     uint8_t *copy = malloc(size);
     for (int i = 0; copy && i < MODELS; i++) {
         memcpy(copy, data, size);
-        seal(copy, size, models[i]);
+        rehash(copy, size, models[i]);
         e = (struct err){0};
         fuzz_sentence(try(models[i], copy, size, i == 1, &e, fragile), &e);
     }

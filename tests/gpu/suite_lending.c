@@ -109,7 +109,7 @@ static int open_lender(const char *level, struct pair_backend *b, struct gguf **
     o.lending.scorer = SCORER;
     if (!rc)
         rc = model_load(&b->model, b->x, *file, &o, e);
-    return rc ? rc : exec_park_seal(b->x, PARKED, e);
+    return rc ? rc : exec_park_finish(b->x, PARKED, e);
 }
 
 static int64_t free_memory(struct exec *x) {

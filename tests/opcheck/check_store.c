@@ -118,7 +118,7 @@ static int open_store(struct stored *s, struct check *c, struct err *e) {
         }
     }
     if (!rc)
-        rc = expert_store_seal(s->store, heat, e);
+        rc = expert_store_finish(s->store, heat, e);
     return rc ? rc : open_rooms(s, c, own, e);
 }
 

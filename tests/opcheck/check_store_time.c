@@ -40,7 +40,7 @@ static int open_store(struct times *t, int64_t slots, struct err *e) {
         for (int p = 0; p < EXPERT_PARTS && !rc; p++)
             rc = expert_store_weight(t->store, p, &parts[p], &t->some[i][p], e);
     }
-    return rc ? rc : expert_store_seal(t->store, NULL, e);
+    return rc ? rc : expert_store_finish(t->store, NULL, e);
 }
 
 static void close_store(struct times *t) {

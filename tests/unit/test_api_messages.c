@@ -522,7 +522,7 @@ static void thinking_is_a_block(void **state) {
 
 // A stream whose thinking is omitted: the block, nothing but signatures in it, the newest of which
 // holds all of it.
-static void thinking_goes_out_sealed_where_it_is_omitted(void **state) {
+static void omitted_thinking_is_sent_encrypted(void **state) {
     (void)state;
     static const struct dialect d = {.endpoint = ENDPOINT_ANTHROPIC};
     struct service s = {.model = (char *)"m"};
@@ -569,7 +569,7 @@ int main(void) {
         cmocka_unit_test(refusals_have_their_form),
         cmocka_unit_test(unknown_things_are_taken),
         cmocka_unit_test(thinking_is_a_block),
-        cmocka_unit_test(thinking_goes_out_sealed_where_it_is_omitted),
+        cmocka_unit_test(omitted_thinking_is_sent_encrypted),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -574,7 +574,7 @@ static void reasoning_goes_out_as_a_summary_where_asked_for(void **state) {
     str_fini(&names);
 }
 
-static void sealed_reasoning_comes_back(void **state) {
+static void encrypted_reasoning_is_read_back(void **state) {
     (void)state;
     for (size_t n = 0; n < 70; n++) {
         struct str sealed = {0}, opened = {0};
@@ -641,7 +641,7 @@ int main(void) {
         cmocka_unit_test(calls_of_groups_keep_to_their_schema),
         cmocka_unit_test(every_kind_of_item_has_its_events),
         cmocka_unit_test(reasoning_goes_out_as_a_summary_where_asked_for),
-        cmocka_unit_test(sealed_reasoning_comes_back),
+        cmocka_unit_test(encrypted_reasoning_is_read_back),
         cmocka_unit_test(the_store_keeps_the_newest),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -187,8 +187,8 @@ static void refuses(struct tiny_rig *r, struct bytes *b, int code, const char *w
     assert_non_null(strstr(r->e.text, word));
 }
 
-// Seals a section again after a change of it: its hash follows its payload.
-static void seal(struct bytes *b, size_t at) {
+// Computes the hash of a section again after a change of it: its hash follows its payload.
+static void rehash(struct bytes *b, size_t at) {
     uint64_t n = 0;
     for (int i = 0; i < 8; i++)
         n |= (uint64_t)b->data[at + 4 + (size_t)i] << (8 * i);
@@ -238,10 +238,10 @@ static void refuses_others(void **state) {
                  {DEVICE + 4, "another kind of device"}};
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         b.data[edits[i].at] ^= 1;
-        seal(&b, HEAD);
+        rehash(&b, HEAD);
         refuses(&r, &b, ERR_MISMATCH, edits[i].word);
         b.data[edits[i].at] ^= 1;
-        seal(&b, HEAD);
+        rehash(&b, HEAD);
     }
     assert_int_equal(read_point(&r, &b, &c), 0);
     checkpoint_destroy(c);
@@ -250,7 +250,7 @@ static void refuses_others(void **state) {
     tiny_rig_close(&r);
 }
 
-// Values that are no numbers and tokens beyond the vocabulary, well sealed.
+// Values that are no numbers and tokens beyond the vocabulary, with right hashes.
 static void refuses_nonsense(void **state) {
     (void)state;
     const struct scene scene = {"f16", "f16", 1, 2, 0, false};
@@ -268,10 +268,10 @@ static void refuses_nonsense(void **state) {
             unsigned char *p = b.data + at + 12 + (tokens ? 0 : n - 2), old[2];
             memcpy(old, p, 2);
             memcpy(p, tokens ? "\x2c\x01" : "\x00\x7c", 2); // 300; infinity
-            seal(&b, at);
+            rehash(&b, at);
             refuses(&r, &b, ERR_FORMAT, "damaged");
             memcpy(p, old, 2);
-            seal(&b, at);
+            rehash(&b, at);
             found++;
         }
         at += 12 + n + 8;

@@ -121,7 +121,7 @@ static void comes_back(void **state) {
     for (int i = 0; i < 5; i++)
         w[i] = filled(&g, WEIGHTS, 20 * MIB + 77, 10 + (uint64_t)i);
     work = filled(&g, WORK, 3 * MIB, 3);
-    parked_seal(&g.k);
+    parked_finish(&g.k);
     late = filled(&g, WEIGHTS, 40 * MIB, 4); // of the plain source
     int64_t held = g.slabs.held, backed = g.store.backed;
     assert_int_equal(parked_keep(&g.k, WEIGHTS, 50 * MIB, &g.e), 0);

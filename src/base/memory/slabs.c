@@ -310,7 +310,7 @@ void parked_init(struct parked *k, struct slabs *s, const struct parked_source *
     s->source.arg = k;
 }
 
-void parked_seal(struct parked *k) {
+void parked_finish(struct parked *k) {
     k->open = false;
 }
 

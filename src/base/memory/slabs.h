@@ -128,9 +128,9 @@ struct parked {
     int64_t n, cap;
 };
 
-// New slabs of s come from `from` until parked_seal; others go on as before.
+// New slabs of s come from `from` until parked_finish; others go on as before.
 void parked_init(struct parked *k, struct slabs *s, const struct parked_source *from);
-void parked_seal(struct parked *k);
+void parked_finish(struct parked *k);
 // Keeps copies of slabs of an arena until `bytes` of it can go; nothing may write there any more.
 // ERR_MEMORY: the arena has less, or there is no host memory for it; what was kept stays.
 int parked_keep(struct parked *k, int arena, int64_t bytes, struct err *e);

@@ -81,7 +81,7 @@ struct spark {
 // file that cannot be used is told and left alone: then nothing is kept.
 void spark_open(struct spark *k, const char *model, const struct gguf *file,
                 const struct expert_classes *c, int first, const struct price_note *n);
-// What is known of the device's layers (expert_store_seal); NULL: nothing.
+// What is known of the device's layers (expert_store_finish); NULL: nothing.
 const uint32_t *spark_heat(const struct spark *k);
 // Writes what is hot now, if anything was used since and the newest file is some minutes old, or if
 // `now`. This waits for the device.

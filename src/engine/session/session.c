@@ -211,7 +211,7 @@ static int open_parts(struct session *s, const struct session_options *o, struct
     if (s->o.draft)
         rc = dflash_load(&s->draft, s->model, s->o.draft, &s->o.dflash, e);
     if (!rc && lends(&s->o))
-        rc = exec_park_seal(x, s->o.park, e);
+        rc = exec_park_finish(x, s->o.park, e);
     if (!rc)
         rc = make_price(s, e);
     return rc || !s->draft ? rc : make_drafter(s, e);

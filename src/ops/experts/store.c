@@ -45,8 +45,8 @@ int expert_store_weight(struct expert_store *s, int part, const struct tensor *t
     return base_of(s)->backend->weight(s, part, t, out, e);
 }
 
-int expert_store_seal(struct expert_store *s, const uint32_t *heat, struct err *e) {
-    return base_of(s)->backend->seal(s, heat, e);
+int expert_store_finish(struct expert_store *s, const uint32_t *heat, struct err *e) {
+    return base_of(s)->backend->finish(s, heat, e);
 }
 
 void expert_store_destroy(struct expert_store *s) {

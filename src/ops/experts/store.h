@@ -44,7 +44,7 @@ int expert_store_weight(struct expert_store *s, int part, const struct tensor *t
                         struct weight **out, struct err *e);
 // Fills the slots once all weights are there, with the hottest first. heat: [layers][experts];
 // NULL: nothing is known.
-int expert_store_seal(struct expert_store *s, const uint32_t *heat, struct err *e);
+int expert_store_finish(struct expert_store *s, const uint32_t *heat, struct err *e);
 void expert_store_destroy(struct expert_store *s); // NULL is allowed
 
 const struct expert_classes *expert_store_classes(const struct expert_store *s);
@@ -96,7 +96,7 @@ struct expert_backend {
     int (*layer)(struct expert_store *s, const struct tensor *parts, struct err *e);
     int (*weight)(struct expert_store *s, int part, const struct tensor *t, struct weight **out,
                   struct err *e);
-    int (*seal)(struct expert_store *s, const uint32_t *heat, struct err *e);
+    int (*finish)(struct expert_store *s, const uint32_t *heat, struct err *e);
     void (*destroy)(struct expert_store *s);
     void (*heat)(struct expert_store *s, uint32_t *heat, unsigned char *resident);
     int (*room)(struct expert_store *s, int64_t bytes, struct err *e);

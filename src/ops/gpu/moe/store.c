@@ -261,7 +261,7 @@ static int fill_slots(struct expert_store *s, int class, const uint32_t *heat, s
     return rc;
 }
 
-static int seal_store(struct expert_store *s, const uint32_t *heat, struct err *e) {
+static int finish_store(struct expert_store *s, const uint32_t *heat, struct err *e) {
     gpu_enter(s->base.x);
     int rc = 0;
     for (int i = 0; i < s->base.classes.n && !rc; i++)
@@ -290,7 +290,7 @@ const struct expert_backend cuda_experts = {
     .create = create_store,
     .layer = tell_layer,
     .weight = make_weight,
-    .seal = seal_store,
+    .finish = finish_store,
     .destroy = destroy_store,
     .heat = read_heat,
     .room = moe_room,
