@@ -195,7 +195,7 @@ static int build_model(struct model *m, struct exec *x, const struct gguf *g,
     if (!rc && !dry)
         rc = gguf_check(g, e);
     if (!rc && m->load.store && !dry)
-        rc = expert_store_finish(m->load.store, o->heat, e);
+        rc = expert_store_finish(m->load.store, o->uses, e);
     if (rc)
         return rc;
     rc = model_workspace_init(m, dry, e);

@@ -46,11 +46,11 @@ struct model_options {
     // Slots of experts on a device that cannot hold all (ops/experts/pool.h); zeroed: it holds
     // them.
     struct expert_classes experts;
-    const uint32_t *heat;         // NULL, or which experts are hot, [layers with experts][experts]
+    const uint32_t *uses;         // NULL, or which experts are hot, [layers with experts][experts]
     struct model_lending lending; // of slots; zeroed: none
     int lent_rows; // rows of the largest of them that is possible, for a plan (model_most_rows)
     // Experts of the first so many layers of them have their place with the ops of `cpu`, which is
-    // an exec of its own (ops/experts/host.h); slots and heat are of the others. cpu may be NULL
+    // an exec of its own (ops/experts/host.h); slots and uses are of the others. cpu may be NULL
     // where nothing is loaded.
     int cpu_experts;
     struct exec *cpu;

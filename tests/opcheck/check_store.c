@@ -64,11 +64,11 @@ static void open_pool(struct stored *s, int class) {
     size_t all = (size_t)(p->layers * p->experts);
     p->owner = calloc((size_t)p->slots, sizeof *p->owner);
     p->place = calloc(all, sizeof *p->place);
-    p->heat = calloc(all, sizeof *p->heat);
+    p->uses = calloc(all, sizeof *p->uses);
     p->total = calloc((size_t)p->layers, sizeof *p->total);
     p->rows = calloc((size_t)p->layers, sizeof *p->rows);
     for (size_t i = 0; i < all; i++)
-        p->heat[i] = (uint32_t)(i * 37 % 11);
+        p->uses[i] = (uint32_t)(i * 37 % 11);
     expert_pool_fill(p, &e);
 }
 
@@ -91,7 +91,7 @@ static int open_rooms(struct stored *s, struct check *c, int64_t own, struct err
 
 static int open_store(struct stored *s, struct check *c, struct err *e) {
     struct tensor parts[EXPERT_PARTS];
-    uint32_t heat[LAYERS * MOST_EXPERTS];
+    uint32_t uses[LAYERS * MOST_EXPERTS];
     s->classes = (struct expert_classes){0};
     for (int i = 0; i < LAYERS; i++) {
         layer_tensors(s, i, parts);
@@ -105,8 +105,8 @@ static int open_store(struct stored *s, struct check *c, struct err *e) {
         open_pool(s, i);
     }
     for (int i = 0; i < LAYERS; i++)
-        memcpy(heat + i * s->experts, s->pool[s->class[i]].heat + s->index[i] * s->experts,
-               (size_t)s->experts * sizeof *heat);
+        memcpy(uses + i * s->experts, s->pool[s->class[i]].uses + s->index[i] * s->experts,
+               (size_t)s->experts * sizeof *uses);
     int64_t own = between(&c->rng, 1, 100000);
     int rc = expert_store_create(&s->store, c->exec, &s->classes, own, e);
     for (int i = 0; i < LAYERS && !rc; i++) {
@@ -118,7 +118,7 @@ static int open_store(struct stored *s, struct check *c, struct err *e) {
         }
     }
     if (!rc)
-        rc = expert_store_finish(s->store, heat, e);
+        rc = expert_store_finish(s->store, uses, e);
     return rc ? rc : open_rooms(s, c, own, e);
 }
 
@@ -135,7 +135,7 @@ static void close_store(struct stored *s, struct exec *x) {
     for (int i = 0; i < s->classes.n; i++) {
         free(s->pool[i].owner);
         free(s->pool[i].place);
-        free(s->pool[i].heat);
+        free(s->pool[i].uses);
         free(s->pool[i].total);
         free(s->pool[i].rows);
     }
@@ -177,7 +177,7 @@ static void follow_ahead(struct stored *s, int layer, const int32_t *ids, int64_
 
 // What a call does to the slots, without a device; whether the device did the same.
 static bool follow(struct stored *s, int layer, const int32_t *ids, int64_t n) {
-    static uint32_t heat[LAYERS * MOST_EXPERTS];
+    static uint32_t uses[LAYERS * MOST_EXPERTS];
     static unsigned char resident[LAYERS * MOST_EXPERTS];
     struct expert_move moves[MOST_EXPERTS];
     struct expert_pool *p = &s->pool[s->class[layer]];
@@ -193,13 +193,13 @@ static bool follow(struct stored *s, int layer, const int32_t *ids, int64_t n) {
     s->count.hits += (uint64_t)(different - missing);
     follow_ahead(s, layer, ids, n * s->used);
     struct err e;
-    same = !expert_store_heat(s->store, heat, resident, &e);
+    same = !expert_store_uses(s->store, uses, resident, &e);
     expert_store_stats(s->store, &now);
     for (int i = 0; i < LAYERS; i++)
         for (int k = 0; k < s->experts; k++) {
             const struct expert_pool *q = &s->pool[s->class[i]];
             int at = s->index[i] * s->experts + k;
-            same = same && heat[i * s->experts + k] == q->heat[at] &&
+            same = same && uses[i * s->experts + k] == q->uses[at] &&
                    resident[i * s->experts + k] == (q->place[at] >= 0);
         }
     return same && now.hits == s->count.hits && now.misses == s->count.misses &&

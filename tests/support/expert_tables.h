@@ -13,7 +13,7 @@ enum { RIG_LAYERS = 6, RIG_EXPERTS = 12, RIG_MOST = RIG_LAYERS * RIG_EXPERTS };
 struct expert_rig {
     struct expert_pool p;
     int32_t owner[RIG_MOST], place[RIG_MOST];
-    uint32_t heat[RIG_MOST], total[RIG_LAYERS], rows[RIG_LAYERS];
+    uint32_t uses[RIG_MOST], total[RIG_LAYERS], rows[RIG_LAYERS];
     struct expert_move moves[RIG_EXPERTS];
 };
 
@@ -21,7 +21,7 @@ struct expert_rig {
 static inline void open_expert_rig(struct expert_rig *r, int layers, int64_t slots) {
     memset(r, 0, sizeof *r);
     r->p = (struct expert_pool){layers,   RIG_EXPERTS, slots,    r->owner,
-                                r->place, r->heat,     r->total, r->rows};
+                                r->place, r->uses,     r->total, r->rows};
 }
 
 static inline void check_expert_tables(const struct expert_pool *p) {

@@ -18,7 +18,7 @@ static void open_rig(struct expert_rig *r, int64_t slots, struct rng *g) {
     struct err e;
     open_expert_rig(r, LAYERS, slots);
     for (int i = 0; g && i < MOST; i++)
-        r->heat[i] = rng_below(g, 100000);
+        r->uses[i] = rng_below(g, 100000);
     assert_int_equal(expert_pool_fill(&r->p, &e), 0);
 }
 
@@ -27,7 +27,7 @@ static void check_tables(const struct expert_rig *r) {
 }
 
 static uint64_t part_of(const struct expert_rig *r, int32_t owner) {
-    return expert_part(r->heat[owner], r->total[owner / EXPERTS], EXPERTS);
+    return expert_part(r->uses[owner], r->total[owner / EXPERTS], EXPERTS);
 }
 
 // Experts change places, and some go.

@@ -88,8 +88,8 @@ static void fills_with_the_hottest(void **state) {
     struct expert_rig r;
     struct err e;
     open_rig(&r, 20);
-    r.heat[3 * EXPERTS + 7] = 100;
-    r.heat[1 * EXPERTS + 11] = 200;
+    r.uses[3 * EXPERTS + 7] = 100;
+    r.uses[1 * EXPERTS + 11] = 200;
     assert_int_equal(expert_pool_fill(&r.p, &e), 0);
     check_tables(&r);
     assert_int_equal(r.owner[0], 1 * EXPERTS + 11);
@@ -109,7 +109,7 @@ static void the_coldest_make_room(void **state) {
     struct err e;
     open_rig(&r, EXPERTS);
     for (int i = 0; i < EXPERTS; i++)
-        r.heat[i] = 1000u * (uint32_t)(1 + (i * 5) % EXPERTS); // of layer 0, all different
+        r.uses[i] = 1000u * (uint32_t)(1 + (i * 5) % EXPERTS); // of layer 0, all different
     assert_int_equal(expert_pool_fill(&r.p, &e), 0);
     const int32_t ids[2][3] = {{4, 9, 2}, {9, 0, 4}};
     assert_int_equal(expert_pool_choose(&r.p, 1, ids[0], 2, 3, r.moves), 4);
@@ -121,13 +121,13 @@ static void the_coldest_make_room(void **state) {
         assert_int_equal(r.place[EXPERTS + missing[i]], r.moves[i].slot);
         assert_int_equal(r.place[coldest[i]], -1);
     }
-    assert_int_equal(r.heat[EXPERTS + 9], 2 * EXPERT_HEAT);
+    assert_int_equal(r.uses[EXPERTS + 9], 2 * EXPERT_USE);
     assert_int_equal(r.rows[1], 2);
     assert_int_equal(expert_pool_choose(&r.p, 1, ids[0], 2, 3, r.moves), 0);
-    assert_int_equal(r.heat[EXPERTS + 9], 4 * EXPERT_HEAT);
+    assert_int_equal(r.uses[EXPERTS + 9], 4 * EXPERT_USE);
 }
 
-static void heat_fades(void **state) {
+static void uses_are_halved(void **state) {
     (void)state;
     struct expert_rig r;
     struct err e;
@@ -136,9 +136,9 @@ static void heat_fades(void **state) {
     static int32_t ids[EXPERT_HALF / 4];
     for (int i = 0; i < 3; i++)
         expert_pool_choose(&r.p, 0, ids, EXPERT_HALF / 4, 1, r.moves);
-    assert_int_equal(r.heat[0], 3 * EXPERT_HALF / 4 * EXPERT_HEAT);
+    assert_int_equal(r.uses[0], 3 * EXPERT_HALF / 4 * EXPERT_USE);
     expert_pool_choose(&r.p, 0, ids, EXPERT_HALF / 4, 1, r.moves);
-    assert_int_equal(r.heat[0], EXPERT_HALF * EXPERT_HEAT / 2);
+    assert_int_equal(r.uses[0], EXPERT_HALF * EXPERT_USE / 2);
     assert_int_equal(r.rows[0], 0);
 }
 
@@ -226,21 +226,21 @@ static void brings_ahead(void **state) {
     struct rng g = {11};
     for (int round = 0; round < 400; round++) {
         int32_t ids[8 * EXPERTS], before[MOST];
-        uint32_t heat[MOST];
+        uint32_t uses[MOST];
         open_rig(&r, EXPERTS + (int64_t)rng_below(&g, MOST - EXPERTS));
         for (int i = 0; i < MOST; i++)
-            r.heat[i] = rng_below(&g, 5000);
+            r.uses[i] = rng_below(&g, 5000);
         assert_int_equal(expert_pool_fill(&r.p, &e), 0);
         int range = 1 + (int)rng_below(&g, EXPERTS), layer = (int)rng_below(&g, LAYERS - 1);
         for (int i = 0; i < 8 * EXPERTS; i++)
             ids[i] = (int32_t)rng_below(&g, (uint32_t)range);
         expert_pool_choose(&r.p, layer, ids, 8 * EXPERTS / 2, 2, r.moves);
         memcpy(before, r.place, sizeof before);
-        memcpy(heat, r.heat, sizeof heat);
+        memcpy(uses, r.uses, sizeof uses);
         const struct expert_now now = {layer, ids, 8 * EXPERTS};
         int n = expert_pool_ahead(&r.p, layer + 1, &now, r.moves), missing = 0, spare = 0;
         check_tables(&r);
-        assert_memory_equal(heat, r.heat, sizeof heat);
+        assert_memory_equal(uses, r.uses, sizeof uses);
         bool needed[MOST] = {false};
         for (int i = 0; i < 8 * EXPERTS; i++)
             needed[layer * EXPERTS + ids[i]] = true;
@@ -271,7 +271,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_classes),        cmocka_unit_test(shares_bytes),
         cmocka_unit_test(counts_slots_a_layer),  cmocka_unit_test(fills_with_the_hottest),
-        cmocka_unit_test(the_coldest_make_room), cmocka_unit_test(heat_fades),
+        cmocka_unit_test(the_coldest_make_room), cmocka_unit_test(uses_are_halved),
         cmocka_unit_test(brings_ahead),          cmocka_unit_test(prompts_keep_what_fits),
         cmocka_unit_test(random_passes),
     };

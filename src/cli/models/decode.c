@@ -317,11 +317,11 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     o.device = options_str(&a->opt, OPT_DEVICE);
     o.cuda_path = (enum cuda_path)options_int(&a->opt, OPT_CUDA_PATH); // choices in enum order
     o.vram_limit = options_int(&a->opt, OPT_VRAM_LIMIT);
-    o.spark.keep = options_flag(&a->opt, OPT_SPARK);
-    o.spark.vram = options_int(&a->opt, OPT_SPARK_VRAM);
-    if (o.spark.vram < 1024) // as others count it
-        o.spark.vram <<= 30;
-    o.spark.slots = (int)options_int(&a->opt, OPT_SPARK_SLOTS);
+    o.expert_profile.keep = options_flag(&a->opt, OPT_SPARK);
+    o.expert_profile.vram = options_int(&a->opt, OPT_SPARK_VRAM);
+    if (o.expert_profile.vram < 1024) // as others count it
+        o.expert_profile.vram <<= 30;
+    o.expert_profile.slots = (int)options_int(&a->opt, OPT_SPARK_SLOTS);
     o.make_plan = options_flag(&a->opt, OPT_VERBOSE) || options_flag(&a->opt, OPT_JSON) ||
                   options_flag(&a->opt, OPT_ENGINE);
     o.note = print_note;

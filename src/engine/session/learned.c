@@ -120,7 +120,7 @@ void price_file_close(struct price_file *f, const struct price *p, const struct 
 }
 
 // The file of a profile, in the order of this machine's bytes, which the version tells: magic (8
-// bytes), version, layers, experts and zero (32 bits each), hash of the model (64 bits), heats (32
+// bytes), version, layers, experts and zero (32 bits each), hash of the model (64 bits), uses (32
 // bits each), and XXH64 of all that.
 
 static const char MAGIC[8] = "COPSPARK";
@@ -133,21 +133,21 @@ struct head {
 };
 _Static_assert(sizeof(struct head) == 32, "the head has no gaps");
 
-void spark_path(struct str *out, const char *model) {
+void expert_profile_path(struct str *out, const char *model) {
     str_printf(out, "%s.spark", model);
 }
 
-static size_t heat_bytes(const struct spark_subject *s) {
+static size_t uses_bytes(const struct expert_profile_subject *s) {
     return (size_t)s->layers * (size_t)s->experts * sizeof(uint32_t);
 }
 
 // A run leaves less than 2^25 for an expert, so more than this for all of a layer is made up; sums
 // of it would not fit where they are kept.
-static bool too_hot(const uint32_t *heat, const struct spark_subject *s) {
+static bool too_hot(const uint32_t *uses, const struct expert_profile_subject *s) {
     for (int i = 0; i < s->layers; i++) {
         uint64_t sum = 0;
         for (int k = 0; k < s->experts; k++)
-            sum += heat[(size_t)i * (size_t)s->experts + (size_t)k];
+            sum += uses[(size_t)i * (size_t)s->experts + (size_t)k];
         if (sum > INT32_MAX)
             return true;
     }
@@ -158,11 +158,11 @@ static int refuse_profile(const char *path, const char *what, struct err *e) {
     return err_set(e, ERR_FORMAT, "%s %s; remove it to have a new one made", path, what);
 }
 
-int spark_parse(uint32_t **heat, const void *data, size_t n, const char *path,
-                const struct spark_subject *s, struct err *e) {
+int expert_profile_parse(uint32_t **uses, const void *data, size_t n, const char *path,
+                         const struct expert_profile_subject *s, struct err *e) {
     struct head h;
     uint64_t sum;
-    *heat = NULL;
+    *uses = NULL;
     if (n < sizeof h || memcmp(data, MAGIC, sizeof MAGIC) != 0)
         return refuse_profile(path, "is no profile of experts", e);
     memcpy(&h, data, sizeof h);
@@ -178,40 +178,41 @@ int spark_parse(uint32_t **heat, const void *data, size_t n, const char *path,
                        "%s is of another model, or its file has changed since; remove it to have a "
                        "new one made",
                        path);
-    size_t body = sizeof h + heat_bytes(s);
+    size_t body = sizeof h + uses_bytes(s);
     if (n != body + sizeof sum)
         return refuse_profile(path, "is not whole", e);
     memcpy(&sum, (const char *)data + body, sizeof sum);
     if (sum != hash_bytes(data, body, 0))
         return refuse_profile(path, "is damaged", e);
-    *heat = malloc(heat_bytes(s));
-    if (!*heat)
+    *uses = malloc(uses_bytes(s));
+    if (!*uses)
         return err_set(e, ERR_MEMORY, "no memory for %s", path);
-    memcpy(*heat, (const char *)data + sizeof h, heat_bytes(s));
-    if (!too_hot(*heat, s))
+    memcpy(*uses, (const char *)data + sizeof h, uses_bytes(s));
+    if (!too_hot(*uses, s))
         return 0;
-    free(*heat);
-    *heat = NULL;
-    return refuse_profile(path, "has heats that no run leaves behind", e);
+    free(*uses);
+    *uses = NULL;
+    return refuse_profile(path, "has counts of uses that no run writes", e);
 }
 
-int spark_read(uint32_t **heat, const char *path, const struct spark_subject *s, struct err *e) {
+int expert_profile_read(uint32_t **uses, const char *path, const struct expert_profile_subject *s,
+                        struct err *e) {
     struct str text = {0};
-    *heat = NULL;
+    *uses = NULL;
     struct stat is;
     if (stat(path, &is) != 0 && errno == ENOENT)
         return 0;
     if (stat(path, &is) == 0 && !S_ISREG(is.st_mode)) // reading it may never end
         return refuse_profile(path, "is a folder or a device, and no profile of experts", e);
-    int rc = file_read(&text, path, sizeof(struct head) + heat_bytes(s) + 4096, e);
+    int rc = file_read(&text, path, sizeof(struct head) + uses_bytes(s) + 4096, e);
     if (!rc)
-        rc = spark_parse(heat, text.data, text.len, path, s, e);
+        rc = expert_profile_parse(uses, text.data, text.len, path, s, e);
     str_fini(&text);
     return rc;
 }
 
-int spark_write(const uint32_t *heat, const char *path, const struct spark_subject *s,
-                struct err *e) {
+int expert_profile_write(const uint32_t *uses, const char *path,
+                         const struct expert_profile_subject *s, struct err *e) {
     struct head h = {.version = VERSION,
                      .layers = (uint32_t)s->layers,
                      .experts = (uint32_t)s->experts,
@@ -221,14 +222,14 @@ int spark_write(const uint32_t *heat, const char *path, const struct spark_subje
     memcpy(h.magic, MAGIC, sizeof MAGIC);
     hash_begin(&sum, 0);
     hash_add(&sum, &h, sizeof h);
-    hash_add(&sum, heat, heat_bytes(s));
+    hash_add(&sum, uses, uses_bytes(s));
     uint64_t end = hash_end(&sum);
     int rc = file_new_open(&f, path, e);
     if (rc)
         return rc;
     rc = file_new_write(&f, &h, sizeof h, e);
     if (!rc)
-        rc = file_new_write(&f, heat, heat_bytes(s), e);
+        rc = file_new_write(&f, uses, uses_bytes(s), e);
     if (!rc)
         rc = file_new_write(&f, &end, sizeof end, e);
     if (rc) {
@@ -240,53 +241,54 @@ int spark_write(const uint32_t *heat, const char *path, const struct spark_subje
 
 static const double EVERY = 5 * 60e3; // milliseconds
 
-void spark_close(struct spark *k) {
+void expert_profile_close(struct expert_profile *k) {
     str_fini(&k->path);
-    free(k->heat);
-    *k = (struct spark){0};
+    free(k->uses);
+    *k = (struct expert_profile){0};
 }
 
-void spark_open(struct spark *k, const char *model, const struct gguf *file,
-                const struct expert_classes *c, int first, const struct price_note *n) {
+void expert_profile_open(struct expert_profile *k, const char *model, const struct gguf *file,
+                         const struct expert_classes *c, int first, const struct price_note *n) {
     struct err e = {0};
-    *k = (struct spark){
+    *k = (struct expert_profile){
         .first = first,
         .subject = {first + expert_classes_layers(c), c->experts, content_sketch(file)},
         .written = clock_ms()};
-    spark_path(&k->path, model);
+    expert_profile_path(&k->path, model);
     int rc = k->path.failed ? err_set(&e, ERR_MEMORY, "no memory for a profile of experts")
-                            : spark_read(&k->heat, k->path.data, &k->subject, &e);
+                            : expert_profile_read(&k->uses, k->path.data, &k->subject, &e);
     if (!rc)
         return;
     note_failure(n, &e, "experts are placed without it");
-    spark_close(k);
+    expert_profile_close(k);
 }
 
-static size_t in_front(const struct spark *k) {
+static size_t in_front(const struct expert_profile *k) {
     return (size_t)k->first * (size_t)k->subject.experts;
 }
 
-const uint32_t *spark_heat(const struct spark *k) {
-    return k->heat ? k->heat + in_front(k) : NULL;
+const uint32_t *expert_profile_uses(const struct expert_profile *k) {
+    return k->uses ? k->uses + in_front(k) : NULL;
 }
 
-void spark_keep(struct spark *k, struct expert_store *s, bool now, const struct price_note *n) {
+void expert_profile_keep(struct expert_profile *k, struct expert_store *s, bool now,
+                         const struct price_note *n) {
     struct err e = {0};
     struct expert_stats count;
     if (!k->path.len || !s || (!now && clock_ms() - k->written < EVERY))
         return;
     k->written = clock_ms();
     expert_store_stats(s, &count);
-    uint32_t *heat = calloc((size_t)k->subject.layers * (size_t)k->subject.experts, sizeof *heat);
-    if (heat && k->heat) // of the CPU's layers what was known stays
-        memcpy(heat, k->heat, in_front(k) * sizeof *heat);
-    if (heat && count.hits + count.misses != k->touched) {
+    uint32_t *uses = calloc((size_t)k->subject.layers * (size_t)k->subject.experts, sizeof *uses);
+    if (uses && k->uses) // of the CPU's layers what was known stays
+        memcpy(uses, k->uses, in_front(k) * sizeof *uses);
+    if (uses && count.hits + count.misses != k->touched) {
         k->touched = count.hits + count.misses;
-        if (expert_store_heat(s, heat + in_front(k), NULL, &e) ||
-            spark_write(heat, k->path.data, &k->subject, &e)) {
+        if (expert_store_uses(s, uses + in_front(k), NULL, &e) ||
+            expert_profile_write(uses, k->path.data, &k->subject, &e)) {
             note_failure(n, &e, "which experts were hot is not kept");
-            spark_close(k);
+            expert_profile_close(k);
         }
     }
-    free(heat);
+    free(uses);
 }

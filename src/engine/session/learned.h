@@ -52,26 +52,27 @@ void price_file_open(struct price_file *f, const char *folder, const struct pric
 void price_file_close(struct price_file *f, const struct price *p, const struct price_note *n);
 
 // Layers with experts, experts of each, and the hash of the model's file (content_sketch).
-struct spark_subject {
+struct expert_profile_subject {
     int layers, experts;
     uint64_t model;
 };
 
-void spark_path(struct str *out, const char *model);
-// *heat: NULL where there is no such file, else [layers][experts], to be freed. ERR_MISMATCH: it is
+void expert_profile_path(struct str *out, const char *model);
+// *uses: NULL where there is no such file, else [layers][experts], to be freed. ERR_MISMATCH: it is
 // of another model; ERR_FORMAT: it is no such file, or damaged; ERR_IO, ERR_MEMORY.
-int spark_read(uint32_t **heat, const char *path, const struct spark_subject *s, struct err *e);
+int expert_profile_read(uint32_t **uses, const char *path, const struct expert_profile_subject *s,
+                        struct err *e);
 // The same over bytes.
-int spark_parse(uint32_t **heat, const void *data, size_t n, const char *path,
-                const struct spark_subject *s, struct err *e);
-int spark_write(const uint32_t *heat, const char *path, const struct spark_subject *s,
-                struct err *e);
+int expert_profile_parse(uint32_t **uses, const void *data, size_t n, const char *path,
+                         const struct expert_profile_subject *s, struct err *e);
+int expert_profile_write(const uint32_t *uses, const char *path,
+                         const struct expert_profile_subject *s, struct err *e);
 
 // Zeroed: nothing is kept.
-struct spark {
+struct expert_profile {
     struct str path;
-    struct spark_subject subject;
-    uint32_t *heat;   // what was read, of all layers; NULL: nothing
+    struct expert_profile_subject subject;
+    uint32_t *uses;   // what was read, of all layers; NULL: nothing
     int first;        // layer whose experts are the device's, and all after it
     double written;   // clock_ms of the newest file
     uint64_t touched; // hits and misses by then
@@ -79,13 +80,14 @@ struct spark {
 
 // For a model whose slots are c; the experts of `first` layers in front of them are the CPU's. A
 // file that cannot be used is told and left alone: then nothing is kept.
-void spark_open(struct spark *k, const char *model, const struct gguf *file,
-                const struct expert_classes *c, int first, const struct price_note *n);
+void expert_profile_open(struct expert_profile *k, const char *model, const struct gguf *file,
+                         const struct expert_classes *c, int first, const struct price_note *n);
 // What is known of the device's layers (expert_store_finish); NULL: nothing.
-const uint32_t *spark_heat(const struct spark *k);
+const uint32_t *expert_profile_uses(const struct expert_profile *k);
 // Writes what is hot now, if anything was used since and the newest file is some minutes old, or if
 // `now`. This waits for the device.
-void spark_keep(struct spark *k, struct expert_store *s, bool now, const struct price_note *n);
-void spark_close(struct spark *k);
+void expert_profile_keep(struct expert_profile *k, struct expert_store *s, bool now,
+                         const struct price_note *n);
+void expert_profile_close(struct expert_profile *k);
 
 #endif

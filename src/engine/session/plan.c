@@ -108,7 +108,7 @@ int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e) {
                    (long long)p->context, need, have, missing, advice);
 }
 
-// Beside the slots: who has them, heats and addresses, and what slabs of others may leave unused:
+// Beside the slots: who has them, uses and addresses, and what slabs of others may leave unused:
 // slots take all that is left.
 static int64_t beside_slots(const struct memory_plan *p, int64_t rest) {
     enum { EACH = 24, ROUND = 4 << 20 };

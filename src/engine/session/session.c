@@ -32,12 +32,12 @@ struct session {
     struct dflash *draft;
     struct tokenizer *tokenizer;
     struct structured_store *structured;
-    struct drafter *drafter;     // the draft as all members of a step ask it; NULL without a draft
-    struct price *price;         // what passes and drafts take here,
-    struct price *prompts;       // and passes with pieces of prompts
-    struct price_file prices;    // where it is kept
-    struct spark spark;          // which experts are hot
-    struct lent_budget *budgets; // [n_budgets] what guesses of texts so far were worth
+    struct drafter *drafter;  // the draft as all members of a step ask it; NULL without a draft
+    struct price *price;      // what passes and drafts take here,
+    struct price *prompts;    // and passes with pieces of prompts
+    struct price_file prices; // where it is kept
+    struct expert_profile expert_profile; // which experts are hot
+    struct lent_budget *budgets;          // [n_budgets] what guesses of texts so far were worth
     int n_budgets;
     struct memory_plan plan;
     bool planned;
@@ -99,9 +99,9 @@ static int make_plan(struct session *s, struct err *e) {
                              .draft = s->o.draft,
                              .target = s->o.target,
                              .dflash = s->o.dflash,
-                             .slots = s->o.spark.slots,
+                             .slots = s->o.expert_profile.slots,
                              .cpu_experts = s->o.cpu_experts,
-                             .most = s->o.spark.vram,
+                             .most = s->o.expert_profile.vram,
                              .chunk = s->o.chunk,
                              .spare = lends(&s->o) ? s->o.vram_limit / PARK_SPARE : 0,
                              .always = s->o.make_plan};
@@ -165,12 +165,12 @@ static int make_price(struct session *s, struct err *e) {
 }
 
 // What is known of the experts that cannot all be resident.
-static void open_spark(struct session *s) {
+static void open_expert_profile(struct session *s) {
     const struct price_note n = note_of(s);
-    if (s->o.spark.keep && s->o.target.experts.n)
-        spark_open(&s->spark, s->o.model, s->file, &s->o.target.experts, s->o.target.cpu_experts,
-                   &n);
-    s->o.target.heat = spark_heat(&s->spark);
+    if (s->o.expert_profile.keep && s->o.target.experts.n)
+        expert_profile_open(&s->expert_profile, s->o.model, s->file, &s->o.target.experts,
+                            s->o.target.cpu_experts, &n);
+    s->o.target.uses = expert_profile_uses(&s->expert_profile);
 }
 
 // Files and devices, and the plan for them.
@@ -200,7 +200,7 @@ static int open_parts(struct session *s, const struct session_options *o, struct
     if (!rc && lends(&s->o))
         rc = exec_park_open(x, e);
     if (!rc) {
-        open_spark(s);
+        open_expert_profile(s);
         rc = model_load(&s->model, x, s->file, &s->o.target, e);
     }
     if (rc)
@@ -254,8 +254,8 @@ void session_close(struct session *s) {
     struct price_note note = note_of(s);
     price_file_close(&s->prices, s->price, &note);
     if (s->model)
-        spark_keep(&s->spark, model_experts(s->model), true, &note);
-    spark_close(&s->spark);
+        expert_profile_keep(&s->expert_profile, model_experts(s->model), true, &note);
+    expert_profile_close(&s->expert_profile);
     price_destroy(s->price);
     price_destroy(s->prompts);
     drafter_destroy(s->drafter);
@@ -328,7 +328,7 @@ int session_unpark(struct session *s, struct err *e) {
 
 void session_keep_experts(struct session *s) {
     const struct price_note n = note_of(s);
-    spark_keep(&s->spark, model_experts(s->model), false, &n);
+    expert_profile_keep(&s->expert_profile, model_experts(s->model), false, &n);
 }
 
 struct expert_use session_experts(const struct session *s) {

@@ -41,7 +41,7 @@ struct session_options {
         bool keep;
         int64_t vram;
         int slots;
-    } spark;
+    } expert_profile;
     // The experts of the first so many layers of them are computed by the CPU, with cpu_level and
     // threads, while a GPU does the rest; CPU_EXPERTS_AUTO (plan.h): as the plan decides.
     int cpu_experts;
@@ -114,7 +114,8 @@ struct expert_use {
     struct expert_stats count;
 };
 struct expert_use session_experts(const struct session *s);
-// Writes which experts are hot, every few minutes, if that is kept (spark_options).
+// Writes which experts are hot, every few minutes, if that is kept
+// (session_options.expert_profile).
 void session_keep_experts(struct session *s);
 
 // Lends the memory of its slots of experts and of its weights (ops/parking.h) and takes it again;

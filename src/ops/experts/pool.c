@@ -95,14 +95,14 @@ double expert_classes_share_of(const struct expert_classes *c) {
 }
 
 struct rank {
-    uint32_t heat;
+    uint32_t uses;
     int32_t expert, layer, owner;
 };
 
-static int by_heat(const void *a, const void *b) {
+static int by_uses(const void *a, const void *b) {
     const struct rank *x = a, *y = b;
-    if (x->heat != y->heat)
-        return x->heat < y->heat ? 1 : -1;
+    if (x->uses != y->uses)
+        return x->uses < y->uses ? 1 : -1;
     if (x->expert != y->expert)
         return x->expert < y->expert ? -1 : 1;
     return (x->layer > y->layer) - (x->layer < y->layer);
@@ -114,12 +114,12 @@ int expert_pool_fill(struct expert_pool *p, struct err *e) {
     if (!r)
         return err_set(e, ERR_MEMORY, "no memory to order %lld experts", (long long)all);
     for (int64_t i = 0; i < all; i++) {
-        r[i] = (struct rank){p->heat[i], (int32_t)(i % p->experts), (int32_t)(i / p->experts),
+        r[i] = (struct rank){p->uses[i], (int32_t)(i % p->experts), (int32_t)(i / p->experts),
                              (int32_t)i};
         p->place[i] = -1;
-        p->total[i / p->experts] = (i % p->experts ? p->total[i / p->experts] : 0) + p->heat[i];
+        p->total[i / p->experts] = (i % p->experts ? p->total[i / p->experts] : 0) + p->uses[i];
     }
-    qsort(r, (size_t)all, sizeof *r, by_heat);
+    qsort(r, (size_t)all, sizeof *r, by_uses);
     for (int64_t s = 0; s < p->slots; s++) {
         p->owner[s] = s < all ? r[s].owner : -1;
         if (s < all)
@@ -131,11 +131,11 @@ int expert_pool_fill(struct expert_pool *p, struct err *e) {
 
 static void warm_experts(struct expert_pool *p, int layer, const uint32_t *count, int64_t n,
                          int used) {
-    uint32_t *heat = p->heat + (int64_t)layer * p->experts;
+    uint32_t *uses = p->uses + (int64_t)layer * p->experts;
     bool halve = p->rows[layer] + (uint64_t)n >= EXPERT_HALF;
     for (int i = 0; i < p->experts; i++)
-        heat[i] = (heat[i] + count[i] * EXPERT_HEAT) >> (halve ? 1 : 0);
-    p->total[layer] = (p->total[layer] + (uint32_t)(n * used) * EXPERT_HEAT) >> (halve ? 1 : 0);
+        uses[i] = (uses[i] + count[i] * EXPERT_USE) >> (halve ? 1 : 0);
+    p->total[layer] = (p->total[layer] + (uint32_t)(n * used) * EXPERT_USE) >> (halve ? 1 : 0);
     p->rows[layer] = halve ? 0 : p->rows[layer] + (uint32_t)n;
 }
 
@@ -156,7 +156,7 @@ static uint64_t rank_of(const struct expert_pool *p, const struct slot_taking *t
     int layer = owner / p->experts;
     if ((layer == t->kept && t->count[owner % p->experts]) || (t->ahead && layer == t->layer))
         return UINT64_MAX;
-    uint64_t part = expert_part(p->heat[owner], p->total[layer], p->experts);
+    uint64_t part = expert_part(p->uses[owner], p->total[layer], p->experts);
     return (part + 1) << 31 | (uint64_t)s;
 }
 
@@ -350,7 +350,7 @@ static int64_t rank_slots(const struct expert_pool *p, struct slot_rank *r) {
         int32_t o = p->owner[s];
         if (o >= 0)
             r[n++] = (struct slot_rank){
-                expert_part(p->heat[o], p->total[o / p->experts], p->experts), (int32_t)s};
+                expert_part(p->uses[o], p->total[o / p->experts], p->experts), (int32_t)s};
     }
     qsort(r, (size_t)n, sizeof *r, hottest_first);
     return n;

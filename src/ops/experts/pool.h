@@ -42,19 +42,19 @@ int expert_classes_share(struct expert_classes *c, int64_t bytes, struct err *e)
 int expert_classes_per_layer(struct expert_classes *c, int64_t slots, struct err *e);
 double expert_classes_share_of(const struct expert_classes *c); // resident bytes of all, 0 .. 1
 
-// Heat: what an expert was used for lately. Each entry adds EXPERT_HEAT; after EXPERT_HALF rows of
-// a layer its heats are halved. Experts of different layers are compared by their part of their
-// layer's heat, since a pass that is under way has warmed the layers after it only.
-enum { EXPERT_HEAT = 256, EXPERT_HALF = 32768 };
+// Uses: how often an expert was used lately. Each entry adds EXPERT_USE; after EXPERT_HALF rows of
+// a layer its experts' uses are halved. Experts of different layers are compared by their part of
+// their layer's uses, since a pass that is under way has counted the layers after it only.
+enum { EXPERT_USE = 256, EXPERT_HALF = 32768 };
 #ifdef __CUDACC__
 #define EXPERT_BOTH static inline __host__ __device__
 #else
 #define EXPERT_BOTH static inline
 #endif
 // In 2^-24; nothing is known of a layer: all have the same part.
-EXPERT_BOTH uint64_t expert_part(uint32_t heat, uint32_t total, int experts) {
-    return (((uint64_t)heat + EXPERT_HEAT) << 24) /
-           ((uint64_t)total + (uint64_t)experts * EXPERT_HEAT);
+EXPERT_BOTH uint64_t expert_part(uint32_t uses, uint32_t total, int experts) {
+    return (((uint64_t)uses + EXPERT_USE) << 24) /
+           ((uint64_t)total + (uint64_t)experts * EXPERT_USE);
 }
 
 // The slots of one class. Arrays are the caller's.
@@ -63,8 +63,8 @@ struct expert_pool {
     int64_t slots;
     int32_t *owner;  // [slots] layer * experts + expert; -1: free
     int32_t *place;  // [layers][experts] slot; -1: not resident
-    uint32_t *heat;  // [layers][experts]
-    uint32_t *total; // [layers] of their heats, but for what halving rounds
+    uint32_t *uses;  // [layers][experts]
+    uint32_t *total; // [layers] of their uses, but for what halving rounds
     uint32_t *rows;  // [layers] since the last halving
 };
 struct expert_move {
@@ -72,7 +72,7 @@ struct expert_move {
 };
 
 // Fills the slots with the hottest experts, equal ones in turn over the layers, lowest first;
-// place becomes that of owner, total that of heat. ERR_MEMORY.
+// place becomes that of owner, total that of uses. ERR_MEMORY.
 int expert_pool_fill(struct expert_pool *p, struct err *e);
 // The experts that n rows of `used` entries chose (ids [n][used]) become hotter, and those that are
 // not resident get slots: free ones first, then those of the coldest experts that this layer does

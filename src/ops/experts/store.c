@@ -45,8 +45,8 @@ int expert_store_weight(struct expert_store *s, int part, const struct tensor *t
     return base_of(s)->backend->weight(s, part, t, out, e);
 }
 
-int expert_store_finish(struct expert_store *s, const uint32_t *heat, struct err *e) {
-    return base_of(s)->backend->finish(s, heat, e);
+int expert_store_finish(struct expert_store *s, const uint32_t *uses, struct err *e) {
+    return base_of(s)->backend->finish(s, uses, e);
 }
 
 void expert_store_destroy(struct expert_store *s) {
@@ -63,9 +63,9 @@ void expert_store_stats(const struct expert_store *s, struct expert_stats *out) 
     *out = (struct expert_stats){now->hits, now->misses, now->bytes, now->evictions, now->ahead};
 }
 
-int expert_store_heat(struct expert_store *s, uint32_t *heat, unsigned char *resident,
+int expert_store_uses(struct expert_store *s, uint32_t *uses, unsigned char *resident,
                       struct err *e) {
-    base_of(s)->backend->heat(s, heat, resident);
+    base_of(s)->backend->uses(s, uses, resident);
     return exec_status(base_of(s)->x, e);
 }
 

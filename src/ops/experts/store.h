@@ -42,17 +42,17 @@ int expert_store_create(struct expert_store **out, struct exec *x, const struct 
 int expert_store_layer(struct expert_store *s, const struct tensor *parts, struct err *e);
 int expert_store_weight(struct expert_store *s, int part, const struct tensor *t,
                         struct weight **out, struct err *e);
-// Fills the slots once all weights are there, with the hottest first. heat: [layers][experts];
+// Fills the slots once all weights are there, with the hottest first. uses: [layers][experts];
 // NULL: nothing is known.
-int expert_store_finish(struct expert_store *s, const uint32_t *heat, struct err *e);
+int expert_store_finish(struct expert_store *s, const uint32_t *uses, struct err *e);
 void expert_store_destroy(struct expert_store *s); // NULL is allowed
 
 const struct expert_classes *expert_store_classes(const struct expert_store *s);
 // Any thread may ask; what is queued comes a little later.
 void expert_store_stats(const struct expert_store *s, struct expert_stats *out);
-// Heats of now, [layers][experts], and, where not NULL, the resident ones (bytes of 0 and 1). Waits
+// Uses of now, [layers][experts], and, where not NULL, the resident ones (bytes of 0 and 1). Waits
 // for the device, as exec_status does, and has its errors.
-int expert_store_heat(struct expert_store *s, uint32_t *heat, unsigned char *resident,
+int expert_store_uses(struct expert_store *s, uint32_t *uses, unsigned char *resident,
                       struct err *e);
 
 // Rooms in the place of slots, for what passes of many rows work with. Once the slots are filled, a
@@ -96,9 +96,9 @@ struct expert_backend {
     int (*layer)(struct expert_store *s, const struct tensor *parts, struct err *e);
     int (*weight)(struct expert_store *s, int part, const struct tensor *t, struct weight **out,
                   struct err *e);
-    int (*finish)(struct expert_store *s, const uint32_t *heat, struct err *e);
+    int (*finish)(struct expert_store *s, const uint32_t *uses, struct err *e);
     void (*destroy)(struct expert_store *s);
-    void (*heat)(struct expert_store *s, uint32_t *heat, unsigned char *resident);
+    void (*uses)(struct expert_store *s, uint32_t *uses, unsigned char *resident);
     int (*room)(struct expert_store *s, int64_t bytes, struct err *e);
     int (*room_end)(struct expert_store *s, const struct exec_limits *l, struct err *e);
     int (*enter)(struct expert_store *s, int room, struct err *e);

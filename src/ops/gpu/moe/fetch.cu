@@ -38,7 +38,7 @@ struct first_slots {
                 if (layer == f.layer && f.layer != f.kept)
                     continue;
                 const uint64_t part =
-                    expert_part(__ldcg(f.p.heat + owner), __ldcg(f.p.total + layer), f.p.experts);
+                    expert_part(__ldcg(f.p.uses + owner), __ldcg(f.p.total + layer), f.p.experts);
                 own |= (part + 1) << 31;
             }
             if (!any && own <= last)
@@ -84,14 +84,14 @@ static __device__ int votes_before(bool vote, int *all) {
 
 static __device__ void warm(const fetch &f, const uint32_t *count) {
     const int own = threadIdx.x;
-    uint32_t *heat = f.p.heat + (int64_t)f.layer * f.p.experts;
+    uint32_t *uses = f.p.uses + (int64_t)f.layer * f.p.experts;
     const uint32_t rows = __ldcg(f.p.rows + f.layer);
     const bool halve = (uint64_t)rows + f.rows >= EXPERT_HALF;
     if (own < f.p.experts)
-        heat[own] = (__ldcg(heat + own) + count[own] * EXPERT_HEAT) >> (halve ? 1 : 0);
+        uses[own] = (__ldcg(uses + own) + count[own] * EXPERT_USE) >> (halve ? 1 : 0);
     __syncthreads();
     if (own == 0) {
-        const uint32_t total = __ldcg(f.p.total + f.layer) + (uint32_t)f.entries * EXPERT_HEAT;
+        const uint32_t total = __ldcg(f.p.total + f.layer) + (uint32_t)f.entries * EXPERT_USE;
         f.p.total[f.layer] = total >> (halve ? 1 : 0);
         f.p.rows[f.layer] = halve ? 0 : rows + f.rows;
     }

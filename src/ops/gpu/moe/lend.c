@@ -70,7 +70,7 @@ struct lending {
 static void lending_fini(struct lending *w) {
     free(w->p.owner);
     free(w->p.place);
-    free(w->p.heat);
+    free(w->p.uses);
     free(w->p.total);
     free(w->moves);
     free((void *)w->place);
@@ -85,9 +85,9 @@ static bool lending_init(struct lending *w, const struct moe_pool *d, int64_t ke
     };
     w->p.owner = calloc((size_t)d->slots, sizeof *w->p.owner);
     w->p.place = calloc(all, sizeof *w->p.place);
-    w->p.heat = calloc(all, sizeof *w->p.heat);
+    w->p.uses = calloc(all, sizeof *w->p.uses);
     w->p.total = calloc((size_t)d->layers, sizeof *w->p.total);
-    return w->moves && w->place && w->p.owner && w->p.place && w->p.heat && w->p.total;
+    return w->moves && w->place && w->p.owner && w->p.place && w->p.uses && w->p.total;
 }
 
 static int shrink(struct expert_store *s, int class, int64_t keep, struct err *e) {
@@ -102,7 +102,7 @@ static int shrink(struct expert_store *s, int class, int64_t keep, struct err *e
                 "--chunk, with which none do");
     } else {
         gpu_download(g, w.p.owner, d->owner, (size_t)d->slots * sizeof *w.p.owner);
-        gpu_download(g, w.p.heat, d->heat, all * sizeof *w.p.heat);
+        gpu_download(g, w.p.uses, d->uses, all * sizeof *w.p.uses);
         gpu_download(g, w.p.total, d->total, (size_t)d->layers * sizeof *w.p.total);
         n = g->fault == GPU_OK ? expert_pool_lend(&w.p, keep, w.moves, e) : -1;
     }

@@ -49,7 +49,7 @@ static void destroy_store(struct expert_store *s) {
     gpu_release(g, s->block);
     for (int i = 0; i < s->base.classes.n; i++) {
         struct moe_pool *p = &s->pool[i];
-        void *all[] = {p->owner, p->place, p->heat, p->total, p->rows};
+        void *all[] = {p->owner, p->place, p->uses, p->total, p->rows};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             gpu_release(g, all[k]);
     }
@@ -75,10 +75,10 @@ static bool open_pool(struct expert_store *s, int class) {
                            .step = s->layout.at[class].step};
     p->owner = gpu_alloc(g, slots * sizeof *p->owner);
     p->place = gpu_alloc(g, all * sizeof *p->place);
-    p->heat = gpu_alloc(g, all * sizeof *p->heat);
+    p->uses = gpu_alloc(g, all * sizeof *p->uses);
     p->total = gpu_alloc(g, (size_t)c->layers * sizeof *p->total);
     p->rows = gpu_alloc(g, (size_t)c->layers * sizeof *p->rows);
-    return p->total && p->owner && p->place && p->heat && p->rows;
+    return p->total && p->owner && p->place && p->uses && p->rows;
 }
 
 static bool open_counts(struct expert_store *s) {
@@ -215,7 +215,7 @@ static size_t row_of(const struct expert_store *s, int i) {
     return (size_t)s->layers[i].index * (size_t)s->base.classes.experts;
 }
 
-static int fill_slots(struct expert_store *s, int class, const uint32_t *heat, struct err *e) {
+static int fill_slots(struct expert_store *s, int class, const uint32_t *uses, struct err *e) {
     struct gpu *g = s->g;
     struct moe_pool *d = &s->pool[class];
     size_t experts = (size_t)d->experts, all = (size_t)d->layers * experts;
@@ -224,15 +224,15 @@ static int fill_slots(struct expert_store *s, int class, const uint32_t *heat, s
     const unsigned char **place = calloc(all, sizeof *place);
     p.owner = calloc((size_t)d->slots, sizeof *p.owner);
     p.place = calloc(all, sizeof *p.place);
-    p.heat = calloc(all, sizeof *p.heat);
+    p.uses = calloc(all, sizeof *p.uses);
     p.total = calloc((size_t)d->layers, sizeof *p.total);
-    bool ok = home && place && p.owner && p.place && p.heat && p.total;
+    bool ok = home && place && p.owner && p.place && p.uses && p.total;
     for (int i = 0; ok && i < s->n; i++) {
         if (s->layers[i].pool != d)
             continue;
         home[s->layers[i].index] = &s->layers[i];
-        if (heat)
-            memcpy(p.heat + row_of(s, i), heat + (size_t)i * experts, experts * sizeof *heat);
+        if (uses)
+            memcpy(p.uses + row_of(s, i), uses + (size_t)i * experts, experts * sizeof *uses);
     }
     int rc = ok ? expert_pool_fill(&p, e) : err_set(e, ERR_MEMORY, "no memory to place experts");
     for (int64_t i = 0; !rc && i < d->slots; i++) {
@@ -249,33 +249,33 @@ static int fill_slots(struct expert_store *s, int class, const uint32_t *heat, s
     if (!rc) {
         gpu_upload(g, d->owner, p.owner, (size_t)d->slots * sizeof *p.owner);
         gpu_upload(g, (void *)d->place, (const void *)place, all * sizeof *place);
-        gpu_upload(g, d->heat, p.heat, all * sizeof *p.heat);
+        gpu_upload(g, d->uses, p.uses, all * sizeof *p.uses);
         gpu_upload(g, d->total, p.total, (size_t)d->layers * sizeof *p.total);
     }
     free(p.owner);
     free(p.place);
-    free(p.heat);
+    free(p.uses);
     free(p.total);
     free((void *)home);
     free((void *)place);
     return rc;
 }
 
-static int finish_store(struct expert_store *s, const uint32_t *heat, struct err *e) {
+static int finish_store(struct expert_store *s, const uint32_t *uses, struct err *e) {
     gpu_enter(s->base.x);
     int rc = 0;
     for (int i = 0; i < s->base.classes.n && !rc; i++)
-        rc = fill_slots(s, i, heat, e);
+        rc = fill_slots(s, i, uses, e);
     return rc ? rc : exec_status(s->base.x, e);
 }
 
-static void read_heat(struct expert_store *s, uint32_t *heat, unsigned char *resident) {
+static void read_uses(struct expert_store *s, uint32_t *uses, unsigned char *resident) {
     struct gpu *g = gpu_enter(s->base.x);
     size_t experts = (size_t)s->base.classes.experts;
     const unsigned char *place[OPS_EXPERTS_MAX];
     for (int i = 0; i < s->n; i++) {
         const struct moe_pool *p = s->layers[i].pool;
-        gpu_download(g, heat + (size_t)i * experts, p->heat + row_of(s, i), experts * sizeof *heat);
+        gpu_download(g, uses + (size_t)i * experts, p->uses + row_of(s, i), experts * sizeof *uses);
         if (!resident)
             continue;
         gpu_download(g, (void *)place, (const void *)(p->place + row_of(s, i)),
@@ -292,7 +292,7 @@ const struct expert_backend cuda_experts = {
     .weight = make_weight,
     .finish = finish_store,
     .destroy = destroy_store,
-    .heat = read_heat,
+    .uses = read_uses,
     .room = moe_room,
     .room_end = moe_room_end,
     .enter = moe_enter,

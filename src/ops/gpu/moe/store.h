@@ -26,7 +26,7 @@ struct moe_pool {
     int64_t step;                // than 0
     int32_t *owner;              // [slots]
     const unsigned char **place; // [layers][experts], NULL: not resident
-    uint32_t *heat;              // [layers][experts]
+    uint32_t *uses;              // [layers][experts]
     uint32_t *total, *rows;      // [layers]
 };
 
