@@ -15,7 +15,7 @@ enum err_code {
     ERR_LIMIT = -7,       // context, batch or another stated bound is full
     ERR_STATE = -8,       // the object cannot do this now
     ERR_DEVICE = -9,      // a GPU is missing, unusable or has failed
-    ERR_CANCELLED = -10,  // the result is not needed any more (gone.h)
+    ERR_CANCELLED = -10,  // the result is not needed any more (cancel.h)
     ERR_UNFINISHED = -11, // the steps that it may take were used up; the same call goes on
 };
 

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cancel.h"
 #include "base/err.h"
-#include "base/gone.h"
 #include "base/json/json.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -26,14 +26,14 @@ struct grammar_state;   // a place in a text; belongs to its matcher
 
 // What compiling may take. A text of a few kilobytes may ask for work without end (choices that
 // multiply, counts of counts, sets of states), so every phase counts its steps, each a few
-// nanoseconds, and what needs more than `most` is refused by ERR_LIMIT. Where `gone` says that
+// nanoseconds, and what needs more than `most` is refused by ERR_LIMIT. Where `cancel` says that
 // the result is not needed any more, a call ends with ERR_CANCELLED after about GRAMMAR_ASK steps.
 // Zeroed is valid; one that serves several calls bounds them together.
 struct grammar_work {
-    const struct gone *gone; // NULL: never cancelled
-    int64_t most;            // 0: the first call sets it to grammar_steps of its text
-    int64_t steps;           // taken so far
-    int64_t ask;             // when `gone` is asked next
+    const struct cancel_check *cancel; // NULL: never cancelled
+    int64_t most;                      // 0: the first call sets it to grammar_steps of its text
+    int64_t steps;                     // taken so far
+    int64_t ask;                       // when `cancel` is checked next
 };
 enum {
     GRAMMAR_STEPS = 6 << 20,       // that any text may take,

@@ -72,7 +72,7 @@ static struct size try_to_hold(const struct writer *w, const struct json *schema
                                const struct bare *bare, struct err *e) {
     const struct grammar_json how = how_of(w);
     struct verdicts *v = w->verdicts;
-    struct grammar_work work = {.gone = v->all.gone};
+    struct grammar_work work = {.cancel = v->all.cancel};
     struct grammar *g = NULL;
     struct build *b = NULL;
     work.most = min_i64(grammar_steps(schema_bytes(schema)), v->all.most - v->all.steps);
@@ -503,7 +503,7 @@ struct source {
 enum part { BEHIND_MARK, BEHIND_SECTION, BEHIND_KEY, WHOLE };
 
 static int make(const struct source *s, enum part part, struct grammar **out, struct err *e) {
-    struct grammar_work work = {.gone = s->verdicts->all.gone, .most = MOST_STEPS};
+    struct grammar_work work = {.cancel = s->verdicts->all.cancel, .most = MOST_STEPS};
     struct size spent = {0};
     struct writer w = {.f = &tool_formats[s->family],
                        .family = s->family,
@@ -549,7 +549,7 @@ int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
     const struct writer w = {.f = &tool_formats[f], .family = f};
     struct json *freeform = NULL;
     struct tool_set set = {0};
-    struct verdicts verdicts = {.all = {.gone = how->work ? how->work->gone : NULL}};
+    struct verdicts verdicts = {.all = {.cancel = how->work ? how->work->cancel : NULL}};
     size_t bytes = 0;
     *out = (struct tool_grammar){0};
     int rc = make_set(tools, n, &set, e);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What compiling takes is bounded by counted steps, whatever the text asks for: a table of small
 // texts that would take hours is refused by the bound or compiled below it; everyday schemas stay
-// far below it; and a call whose client has gone ends within the steps between two questions.
+// far below it; and a call whose client has disconnected ends within the steps between two checks.
 #include "test.h"
 
 #include <stdio.h>
@@ -216,13 +216,13 @@ static bool left(const void *arg) {
     return ++l->asked > l->stays;
 }
 
-static void test_gone(void **state) {
+static void test_cancelled(void **state) {
     (void)state;
     for (int stays = 0; stays < 4; stays++)
         for (size_t i = 0; i < sizeof bombs / sizeof *bombs; i++) {
             struct leaver l = {.stays = stays};
-            const struct gone gone = {left, &l};
-            struct grammar_work work = {.gone = &gone};
+            const struct cancel_check cancel = {left, &l};
+            struct grammar_work work = {.cancel = &cancel};
             struct str s = text_of(&bombs[i]);
             struct err e;
             int rc = compile(s.data, s.len, &work, &e);
@@ -258,8 +258,8 @@ static void test_tools(void **state) {
     assert_true(work.steps < 2 * GRAMMAR_STEPS_MOST);
     tool_grammar_fini(&g);
     struct leaver l = {0};
-    const struct gone gone = {left, &l};
-    work = (struct grammar_work){.gone = &gone};
+    const struct cancel_check cancel = {left, &l};
+    work = (struct grammar_work){.cancel = &cancel};
     assert_int_equal(tool_grammar_create(&g, TOOLS_QWEN, list, MANY, &how, &e), ERR_CANCELLED);
     tool_grammar_fini(&g);
     for (int i = 0; i < MANY; i++)
@@ -271,7 +271,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bombs),
         cmocka_unit_test(test_everyday),
-        cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_tools),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

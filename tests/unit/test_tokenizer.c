@@ -270,13 +270,13 @@ static void test_bounds_of_the_work(void **state) {
             int none = 0, later = 3, never = INT32_MAX;
             while (text.len < LONG)
                 str_puts(&text, units[i]);
-            struct token_list l = {.max = LONG / 64, .gone = &(struct gone){ask, &never}};
+            struct token_list l = {.max = LONG / 64, .cancel = &(struct cancel_check){ask, &never}};
             assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e), ERR_LIMIT);
             assert_int_equal(never, INT32_MAX); // no piece was looked at
             assert_int_equal(l.count, 0);
             token_list_fini(&l);
             for (int k = 0; i < 4 && k < 2; k++) {
-                l = (struct token_list){.gone = &(struct gone){ask, k ? &later : &none}};
+                l = (struct token_list){.cancel = &(struct cancel_check){ask, k ? &later : &none}};
                 assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e),
                                  ERR_CANCELLED);
                 assert_int_equal(l.count, 0);
@@ -306,7 +306,7 @@ static void test_phases_ask(void **state) {
     for (int i = 0; i < LONG; i++)
         str_putc(&text, 'a');
     int never = INT32_MAX;
-    struct token_list l = {.gone = &(struct gone){ask, &never}};
+    struct token_list l = {.cancel = &(struct cancel_check){ask, &never}};
     assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e), 0);
     assert_int_equal(l.count, LONG / 2);
     const int asked = INT32_MAX - never;
@@ -314,7 +314,7 @@ static void test_phases_ask(void **state) {
     token_list_fini(&l);
     for (int k = 0; k < asked; k++) {
         int left = k;
-        l = (struct token_list){.gone = &(struct gone){ask, &left}};
+        l = (struct token_list){.cancel = &(struct cancel_check){ask, &left}};
         assert_int_equal(tokenizer_encode(t, text.data, text.len, true, &l, &e), ERR_CANCELLED);
         assert_int_equal(left, -1); // it ends with the answer
         assert_int_equal(l.count, 0);

@@ -61,7 +61,7 @@ static int from_schema(struct grammar **out, const struct structured *w, struct 
 }
 
 static int make_grammar(const struct structured *w, struct grammar **out, struct err *e) {
-    struct grammar_work work = {.gone = w->gone};
+    struct grammar_work work = {.cancel = w->cancel};
     if (w->form != STRUCTURED_OBJECT && w->n > STRUCTURED_BYTES)
         return err_set(e, ERR_LIMIT, "a text of %zu bytes; at most %d are possible", w->n,
                        STRUCTURED_BYTES);

@@ -50,8 +50,8 @@ struct structured {
     // begin with `opening`, or the prompt has left the block open (inside).
     const char *opening, *closing;
     bool inside;
-    bool one_of_as_any;      // of a schema: see grammar.h
-    const struct gone *gone; // NULL, or cancels the work: ERR_CANCELLED
+    bool one_of_as_any;                // of a schema: see grammar.h
+    const struct cancel_check *cancel; // NULL, or cancels the work: ERR_CANCELLED
 };
 
 struct structured_store;

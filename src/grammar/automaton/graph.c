@@ -21,8 +21,9 @@ int grammar_work_look(struct grammar_work *w, struct err *e) {
             "the grammar takes more than %lld steps to work out; use fewer choices beside each "
             "other, smaller counts and simpler patterns",
             (long long)w->most);
-    return gone_check(w->gone) ? err_set(e, ERR_CANCELLED, "nobody waits for the grammar any more")
-                               : 0;
+    return cancel_requested(w->cancel)
+               ? err_set(e, ERR_CANCELLED, "nobody waits for the grammar any more")
+               : 0;
 }
 
 uint32_t graph_node(struct graph *g, struct err *e) {

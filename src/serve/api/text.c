@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/gone.h"
+#include "base/cancel.h"
 #include "serve/api/handlers.h"
 #include "serve/api/kept.h"
 #include "serve/completion/prompt.h"
@@ -20,9 +20,9 @@ typedef void task_fn(struct task *t);
 // One request on its way through a worker.
 struct task {
     struct service *s;
-    struct exchange *x;       // NULL: given back; loop thread
-    atomic_bool disconnected; // likewise, for other threads
-    struct gone client;       // reads it
+    struct exchange *x;         // NULL: given back; loop thread
+    atomic_bool disconnected;   // likewise, for other threads
+    struct cancel_check client; // reads it
     enum endpoint endpoint;
     task_fn *work;
     struct str text;        // the body, until it has been read
@@ -144,7 +144,7 @@ static void start_task_of(struct service *s, struct exchange *x, enum endpoint e
     t = calloc(1, sizeof *t);
     if (t) {
         *t = (struct task){.s = s, .x = x, .endpoint = endpoint, .work = work};
-        t->client = (struct gone){is_task_disconnected, t};
+        t->client = (struct cancel_check){is_task_disconnected, t};
         exchange_take_body(x, &t->text, &t->hold);
         exchange_watch(x, &hooks, t);
         t->bytes = rest ? api_response_size(s, rest) : t->text.len;
@@ -177,7 +177,7 @@ static bool has_tokenizer(struct task *t) {
 // For the tokens of a text that no context bounds.
 static struct token_list bounded_tokens(const struct task *t) {
     enum { MOST = 1 << 21 };
-    return (struct token_list){.max = MOST, .gone = &t->client};
+    return (struct token_list){.max = MOST, .cancel = &t->client};
 }
 
 static void put_token_pieces(struct task *t, const struct token_list *l) {

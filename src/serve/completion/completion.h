@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/gone.h"
+#include "base/cancel.h"
 #include "base/rng.h"
 #include "serve/conversation/plain.h"
 #include "serve/conversation/tools.h"
@@ -130,11 +130,11 @@ struct completion {
     // The request has been read and does not change any more: a stream may begin although
     // its prompts are still being made.
     atomic_bool readable;
-    atomic_bool disconnected; // the client has, or the answer has been cut off
-    struct gone client;       // reads it: for work on the request's text
+    atomic_bool disconnected;   // the client has, or the answer has been cut off
+    struct cancel_check client; // reads it: for work on the request's text
     // The same for work on grammars of its reply, which steps aside where it has taken long since
     // workers_mark. ERR_CANCELLED then also means that too much of such work waits.
-    struct gone yield_check;
+    struct cancel_check yield_check;
     atomic_bool posted; // a task for what the engine has published is on its way
     bool prepared, dead;
 

@@ -96,7 +96,7 @@ struct tool_rules {
     const char *opening;       // of such a block, where one may come first
     const struct json *format; // NULL, or a schema that the reply may follow in place of calls
     bool format_strict;
-    const struct gone *gone;
+    const struct cancel_check *cancel;
 };
 
 static int make_tools_key(const struct tool_rules *w, struct str *key, struct err *e) {
@@ -129,7 +129,7 @@ static int compile_tools(struct tool_constraints *k, const struct tool_rules *w,
                                    .model_vocab = k->model_vocab,
                                    .triggers = triggers,
                                    .required = w->required || w->format};
-    struct grammar_work work = {.gone = w->gone};
+    struct grammar_work work = {.cancel = w->cancel};
     const struct tool_grammar_how how = {.several = w->several,
                                          .otherwise = w->format,
                                          .otherwise_strict = w->format_strict,
@@ -197,7 +197,7 @@ static int constrain_to_tools(struct completion *c, const struct conversation *v
                            .several = !c->tools.one_call,
                            .format = format,
                            .format_strict = c->p.format_strict,
-                           .gone = &c->yield_check,
+                           .cancel = &c->yield_check,
                            .inside = c->prompts->in_reasoning,
                            .opening = may_think ? reasoning_opening(c->family) : NULL};
     w.tools = calloc((size_t)set->n + 1, sizeof *w.tools);
@@ -222,7 +222,7 @@ static bool read_format(struct completion *c, struct json **format) {
     static const char object[] = "{\"type\":\"object\"}";
     const struct params *p = &c->p;
     bool schema = p->format == STRUCTURED_SCHEMA;
-    struct grammar_work work = {.gone = &c->yield_check};
+    struct grammar_work work = {.cancel = &c->yield_check};
     const struct grammar_json how = {.one_of_as_any = !p->format_strict};
     struct grammar *alone = NULL;
     struct err e = {0};
@@ -297,7 +297,7 @@ bool constrain_format(struct completion *c) {
                            .closing = reasoning_closing(c->family),
                            .inside = c->prompts->in_reasoning,
                            .one_of_as_any = !p->format_strict,
-                           .gone = &c->yield_check};
+                           .cancel = &c->yield_check};
     if (p->thinking != 0)
         w.opening = reasoning_opening(c->family);
     workers_mark(c->s->workers);

@@ -566,8 +566,8 @@ static struct completion *create_completion(struct service *s, struct exchange *
     c->s = s;
     c->d = d;
     c->x = x;
-    c->client = (struct gone){is_disconnected, c};
-    c->yield_check = (struct gone){should_yield, c};
+    c->client = (struct cancel_check){is_disconnected, c};
+    c->yield_check = (struct cancel_check){should_yield, c};
     c->mark = *mark;
     c->arrived = clock_ms();
     c->created = (int64_t)time(NULL);

@@ -94,7 +94,7 @@ static int make_input(const struct params *p, struct chat_input *in, struct json
                               .kwargs = *variables,
                               .add_generation_prompt = goes_on || p->open_reply >= 0,
                               .keep_last = p->continue_last < 0,
-                              .gone = p->client};
+                              .cancel = p->client};
     return rc;
 }
 
@@ -199,7 +199,7 @@ static bool encode_prompt(struct completion *c) {
 }
 
 void prompt_bound(const struct completion *c, struct completion_prompt *prompt) {
-    prompt->tokens.gone = &c->client;
+    prompt->tokens.cancel = &c->client;
     if (!c->s->shorteners)
         token_list_bound(&prompt->tokens, c->s->n_ctx);
 }

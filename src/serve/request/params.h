@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/gone.h"
+#include "base/cancel.h"
 #include "base/json/json.h"
 #include "base/str.h"
 #include "engine/batch/request.h"
@@ -94,8 +94,9 @@ struct params {
     const struct json *functions, *function_call;
     enum speculate how;
     bool logit_hash, token_ids, trees;
-    const struct gone *client; // whether the client waits for the answer; the caller's, NULL: yes
-    uint64_t session;          // adapt_id of the conversation's name; 0: not said
+    const struct cancel_check
+        *client;      // whether the client waits for the answer; the caller's, NULL: yes
+    uint64_t session; // adapt_id of the conversation's name; 0: not said
 };
 
 void params_fini(struct params *p);

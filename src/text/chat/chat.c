@@ -342,7 +342,7 @@ int chat_render(const struct chat_template *t, const struct chat_input *in, stru
     struct jinja_value messages, last;
     *out = (struct chat_text){0};
     t = choose_template(t, in->tools);
-    int rc = jinja_context_create(&c, &(struct jinja_limits){.gone = in->gone}, e);
+    int rc = jinja_context_create(&c, &(struct jinja_limits){.cancel = in->cancel}, e);
     if (!rc) {
         jinja_context_changes(c);
         rc = chat_repair(t, c, in, &messages, &last, e);

@@ -61,8 +61,8 @@ struct chat_input {
     // The answer of the assistant is to begin. When the last message is the assistant's own words,
     // it is continued instead; one of the assistant without words, reasoning and calls is left out.
     bool add_generation_prompt;
-    bool keep_last;          // the last message is whole though it is the assistant's
-    const struct gone *gone; // ERR_CANCELLED once the result is not needed
+    bool keep_last;                    // the last message is whole though it is the assistant's
+    const struct cancel_check *cancel; // ERR_CANCELLED once the result is not needed
 };
 
 // Rendered text, by origin: spans partition it, and neighbours differ. Zeroed is valid.

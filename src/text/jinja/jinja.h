@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "base/cancel.h"
 #include "base/err.h"
-#include "base/gone.h"
 #include "base/json/json.h"
 #include "base/str.h"
 
@@ -27,11 +27,11 @@ bool jinja_mentions(const struct jinja *j, const char *word);
 
 // What one rendering may use, 0: the default. Passing one is ERR_LIMIT and a sentence.
 struct jinja_limits {
-    int64_t steps;           // nodes evaluated and pieces of text handled
-    int depth;               // of nested evaluation: macros that call themselves, values in values
-    size_t output;           // bytes of text, captured text included
-    size_t memory;           // bytes of values
-    const struct gone *gone; // checked from time to time: ERR_CANCELLED once set
+    int64_t steps; // nodes evaluated and pieces of text handled
+    int depth;     // of nested evaluation: macros that call themselves, values in values
+    size_t output; // bytes of text, captured text included
+    size_t memory; // bytes of values
+    const struct cancel_check *cancel; // checked from time to time: ERR_CANCELLED once set
 };
 
 // Values, variables and work space of renderings, for one thread at a time.

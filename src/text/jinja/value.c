@@ -27,7 +27,7 @@ int jinja_fail(struct jinja_context *c, int code, const char *fmt, ...) {
     return err_set(&c->e, code, "%s", text);
 }
 
-enum { GONE_STEPS = 1 << 14 }; // between checks whether the result is still needed
+enum { CANCEL_STEPS = 1 << 14 }; // between checks whether the result is still needed
 
 int jinja_charge(struct jinja_context *c, size_t steps) {
     if (steps > (size_t)(c->limits.steps - c->steps)) {
@@ -35,9 +35,9 @@ int jinja_charge(struct jinja_context *c, size_t steps) {
         return jinja_fail(c, ERR_LIMIT, "the template does more than %lld steps; it may never end",
                           (long long)c->limits.steps);
     }
-    int64_t checked = c->steps / GONE_STEPS;
+    int64_t checked = c->steps / CANCEL_STEPS;
     c->steps += (int64_t)steps;
-    if (c->steps / GONE_STEPS != checked && gone_check(c->limits.gone))
+    if (c->steps / CANCEL_STEPS != checked && cancel_requested(c->limits.cancel))
         return jinja_fail(c, ERR_CANCELLED, "the text of the template is not needed any more");
     return 0;
 }

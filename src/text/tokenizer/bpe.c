@@ -366,14 +366,14 @@ struct chain {
     uint32_t *symbol, *prev, *next; // [n + 1]
     uint64_t *heap;                 // rank << 32 | node
     size_t n_heap;
-    const struct gone *gone;
+    const struct cancel_check *cancel;
     unsigned steps;
 };
 
 // Of the loops over a chain: true when it is not needed any more.
 static inline bool chain_left(struct chain *c) {
     enum { ASK = 1 << 16 };
-    return ++c->steps % ASK == 0 && gone_check(c->gone);
+    return ++c->steps % ASK == 0 && cancel_requested(c->cancel);
 }
 
 // Queues the pair that begins at node i, if it has a rank.
@@ -466,7 +466,7 @@ static int encode_long(const struct bpe *b, struct bpe_work *w, const char *piec
                       .prev = w->nodes + w->nodes_cap,
                       .next = w->nodes + 2 * w->nodes_cap,
                       .heap = w->heap,
-                      .gone = out->gone};
+                      .cancel = out->cancel};
     if (!chain_build(&c, piece, n) || !chain_merge(&c))
         return bpe_cancelled(e);
     for (uint32_t i = 0; i < n && !rc; i = c.next[i])

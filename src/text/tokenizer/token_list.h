@@ -7,16 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cancel.h"
 #include "base/err.h"
-#include "base/gone.h"
 
 // A zeroed list is valid, empty and without bounds.
 struct token_list {
     int32_t *ids;
     size_t count;
     int64_t cap;
-    size_t max;              // more tokens than so many are ERR_LIMIT; 0: any number
-    const struct gone *gone; // whether they are still needed
+    size_t max;                        // more tokens than so many are ERR_LIMIT; 0: any number
+    const struct cancel_check *cancel; // whether they are still needed
 };
 
 // Appends one id. ERR_MEMORY and ERR_LIMIT leave the list as it was.

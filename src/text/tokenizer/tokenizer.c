@@ -279,7 +279,7 @@ struct encode_job {
 static int encode_piece(void *arg, const char *piece, size_t n, struct err *e) {
     enum { ASK = 1024 };
     struct encode_job *j = arg;
-    if (++j->pieces % ASK == 0 && gone_check(j->out->gone))
+    if (++j->pieces % ASK == 0 && cancel_requested(j->out->cancel))
         return bpe_cancelled(e);
     return bpe_encode(&j->tokenizer->bpe, &j->work, piece, n, j->out, e);
 }
