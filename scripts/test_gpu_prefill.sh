@@ -39,7 +39,7 @@ with open(sys.argv[1], "w") as f:
     f.write(" ".join(lines) + "\n\nWhat is the code of the blue harbour?")
 PY
 
-# answer NAME OPTION...: the hash of the deciding rows, into $work/NAME.
+# answer NAME OPTION...: the hash of the sampled rows, into $work/NAME.
 answer() {
     local name=$1
     shift

@@ -79,7 +79,7 @@ int64_t kv_budget_trim(struct kv_budget *b) {
     return sum;
 }
 
-// Makes sure that the budget allows another page, by giving back free ones of the other pools.
+// Ensures that the budget allows another page, by giving back free ones of the other pools.
 static int budget_allow(const struct kv_pool *p, struct err *e) {
     struct kv_budget *b = p->budget;
     int64_t bytes = p->layout.page_bytes;

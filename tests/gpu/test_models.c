@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A runtime with a GPU: a pair and a model beside it on one device, on a device each where there
 // are two, and on a GPU and the CPU; step by step in turn, with copies to the host at the same
-// time. Tokens and hashes must be those of each alone, what is claimed must cover what is taken,
+// time. Tokens and hashes must be those of each alone, what is reserved must cover what is taken,
 // and what does not fit must be told who holds the memory. Usage: test_models [TARGET DRAFT], from
 // the folder of the repository.
 #include <stdio.h>
@@ -121,8 +121,9 @@ static void pair_and_scorer(const char *what, const char *device, const char *ot
         struct runtime_device *d = session_device(both[0].s);
         struct exec_memory m;
         exec_memory_of(runtime_exec(d), &m);
-        printf("  claimed %.1f MiB, taken %.1f\n",
-               (double)claims_total(runtime_claims(d)) / 1048576, (double)m.used / 1048576);
+        printf("  reserved %.1f MiB, taken %.1f\n",
+               (double)reservations_total(runtime_reservations(d)) / 1048576,
+               (double)m.used / 1048576);
     }
     for (int i = 0; i < 2; i++) {
         end(&alone[i]);
@@ -137,14 +138,14 @@ static void refused(char **files) {
     struct err e = {0};
     struct device_options o = {.name = "cuda:0", .cuda_path = CUDA_PATH_AUTO, .vram_limit = LIMIT};
     struct runtime_device *d = NULL;
-    struct claim *c = NULL, hog = {.who = "a large model"};
+    struct reservation *c = NULL, hog = {.who = "a large model"};
     int rc = runtime_create(&r, &e);
     if (!rc)
         rc = runtime_device(r, &o, &d, &e);
     if (is(!rc, "a runtime", e.text)) {
         hog.bytes[ARENA_WEIGHTS] = runtime_available(d) - (1 << 20);
-        is(!runtime_claim(d, &hog, 0, runtime_available(d), &c, &e), "a claim of nearly all",
-           e.text);
+        is(!runtime_reserve(d, &hog, 0, runtime_available(d), &c, &e),
+           "a reservation of nearly all", e.text);
         rc = start(&w[0], r, "cuda:0", files, true, &e);
         is(rc == ERR_MEMORY && strstr(e.text, "a large model holds"), "who holds it", e.text);
         end(&w[0]);

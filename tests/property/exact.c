@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rule E (docs/exactness.md) as a property: random tiny models, prompts, sampling parameters and
 // limits are decoded plainly and then in random other ways, alone and up to 16 in the same passes;
-// tokens, the bits of every deciding logits row, and the reason of the end must be the same. What
+// tokens, the bits of every sampled logits row, and the reason of the end must be the same. What
 // happened is counted, and the test fails when an accept length from 1 to 16, a crossing or an end
 // inside a path was too rare for its absence of failures to mean anything.
 #include "property/exact.h"

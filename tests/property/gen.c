@@ -204,7 +204,7 @@ static struct walk_limits limits_of(struct player *p) {
 
 // What of a pass is left for pieces: rows, and beyond each member's own, rows that decide.
 struct left {
-    int64_t rows, deciding;
+    int64_t rows, sampled;
 };
 
 // What the player does in the next step.
@@ -222,9 +222,9 @@ static void prepare(struct player *p, struct left *free) {
     m->n_piece = m->n_piece < free->rows ? m->n_piece : free->rows;
     m->n_known = 0;
     if (left > 0 && r->prompt_logprobs && len < r->n_prompt - 1) {
-        m->n_piece = m->n_piece < free->deciding + 1 ? m->n_piece : free->deciding + 1;
+        m->n_piece = m->n_piece < free->sampled + 1 ? m->n_piece : free->sampled + 1;
         m->n_known = r->n_prompt - 1 - len < m->n_piece ? r->n_prompt - 1 - len : m->n_piece;
-        free->deciding -= m->n_piece - 1;
+        free->sampled -= m->n_piece - 1;
     }
     m->choose = m->n_piece == left && p->g.out->n == 0;
     free->rows -= left > 0 ? m->n_piece : 0;

@@ -3,7 +3,7 @@
 // forked and cancelled, several of them in the same passes, with drafting and without, beside a
 // cache that is ample or that must drop most of what it keeps, whose copies are done at once or
 // late. Every answer must be what the same prompt gives alone without a cache: tokens and the bits
-// of the deciding logits. test_cached [--cases N] [--only CASE]
+// of the sampled logits. test_cached [--cases N] [--only CASE]
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
 // Rule E (docs/exactness.md) through the engine thread: several threads submit requests with random
 // sampling, biases, stops, log-probabilities and choices, with drafting or without, watch what is
 // published, and cancel some at any moment. Every answer must be what the request gives alone,
-// decoded plainly: tokens, the bits of the deciding logits, log-probabilities, the reason of the
+// decoded plainly: tokens, the bits of the sampled logits, log-probabilities, the reason of the
 // end; of a cancelled one, its beginning. What happened is counted and must not be rare.
 // test_served [--cases N] [--only CASE]
 #include <math.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks of a member's tree: what a constraint leaves of proposals, sure guesses, and what happens
+// Masks of a member's tree: what a constraint leaves of proposals, forced guesses, and what happens
 // where nothing is allowed. That constrained output does not depend on guesses is the property
 // test's.
 #include "test.h"
@@ -175,7 +175,7 @@ static void test_by_path(void **state) {
     assert_int_equal(h.live, 0);
 }
 
-// Odd candidates are passed over, and the next best even ones join; behind them token 7 is sure;
+// Odd candidates are passed over, and the next best even ones join; after them token 7 is forced;
 // behind that nothing can be had but guesses do not know it yet.
 static void test_candidates(void **state) {
     (void)state;
@@ -198,7 +198,8 @@ static void test_candidates(void **state) {
     assert_int_equal(t.token[4], 7);
     assert_true(fabs(exp(t.score[1]) - 0.2 / 0.3) < 1e-4); // of what is not forbidden
     assert_true(t.score[2] == t.score[1]);
-    assert_true(masks_sure(m)[2] && masks_sure(m)[4] && !masks_sure(m)[1] && !masks_sure(m)[3]);
+    assert_true(masks_forced_nodes(m)[2] && masks_forced_nodes(m)[4] && !masks_forced_nodes(m)[1] &&
+                !masks_forced_nodes(m)[3]);
     masks_destroy(m);
     assert_int_equal(h.live, 0);
 }

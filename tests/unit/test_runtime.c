@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime: devices are found again or refused, memory is claimed, planned around and given
+// The runtime: devices are found again or refused, memory is reserved, planned around and given
 // back, two models on one device take turns and give the tokens that each gives alone, and what
 // does not fit is told who is in its way.
 #include "test.h"
@@ -110,34 +110,34 @@ static void auto_stays_what_it_was(void **state) {
     runtime_destroy(r);
 }
 
-static void claims_are_counted_and_given_back(void **state) {
+static void reservations_are_counted_and_released(void **state) {
     (void)state;
     struct runtime *r = open_runtime();
     struct runtime_device *d = open_cpu(r, 100 * MIB);
-    struct claim *a = NULL, *b = NULL, *c = NULL;
-    struct claim want = {.who = "one.gguf", .bytes = {[ARENA_WEIGHTS] = 50 * MIB}};
+    struct reservation *a = NULL, *b = NULL, *c = NULL;
+    struct reservation want = {.who = "one.gguf", .bytes = {[ARENA_WEIGHTS] = 50 * MIB}};
     struct err e = {0};
     assert_int_equal(runtime_available(d), 100 * MIB);
-    assert_int_equal(runtime_claim(d, &want, 10 * MIB, runtime_available(d), &a, &e), 0);
+    assert_int_equal(runtime_reserve(d, &want, 10 * MIB, runtime_available(d), &a, &e), 0);
     assert_int_equal(runtime_available(d), 40 * MIB);
     // The backend's own 10 MiB serve both.
-    struct claim two = {.who = "two.gguf",
-                        .bytes = {[ARENA_STATES] = 20 * MIB, [ARENA_PAGES] = 20 * MIB}};
-    assert_int_equal(runtime_claim(d, &two, 10 * MIB, runtime_available(d), &b, &e), 0);
+    struct reservation two = {.who = "two.gguf",
+                              .bytes = {[ARENA_STATES] = 20 * MIB, [ARENA_PAGES] = 20 * MIB}};
+    assert_int_equal(runtime_reserve(d, &two, 10 * MIB, runtime_available(d), &b, &e), 0);
     assert_int_equal(runtime_available(d), 1);
     want.bytes[ARENA_WEIGHTS] = MIB;
-    assert_int_equal(runtime_claim(d, &want, 0, runtime_available(d), &c, &e), ERR_MEMORY);
+    assert_int_equal(runtime_reserve(d, &want, 0, runtime_available(d), &c, &e), ERR_MEMORY);
     assert_null(c);
     assert_non_null(strstr(e.text, "one.gguf holds 50.00 MiB (weights 50.00 MiB)"));
     assert_non_null(strstr(e.text, "two.gguf holds 40.00 MiB (states 20.00 MiB, pages 20.00 MiB)"));
     runtime_release(d, a);
     assert_int_equal(runtime_available(d), 50 * MIB); // its own stays
-    assert_int_equal(runtime_claim(d, &want, 12 * MIB, runtime_available(d), &c, &e), 0);
+    assert_int_equal(runtime_reserve(d, &want, 12 * MIB, runtime_available(d), &c, &e), 0);
     assert_int_equal(runtime_available(d), 47 * MIB);
     runtime_release(d, b);
     runtime_release(d, c);
     runtime_release(d, NULL);
-    assert_int_equal(claims_total(runtime_claims(d)), 12 * MIB);
+    assert_int_equal(reservations_total(runtime_reservations(d)), 12 * MIB);
     runtime_destroy(r);
 }
 
@@ -145,10 +145,10 @@ static void no_limit_refuses_nothing(void **state) {
     (void)state;
     struct runtime *r = open_runtime();
     struct runtime_device *d = open_cpu(r, 0);
-    struct claim *a = NULL, want = {.who = "huge", .bytes = {[ARENA_WORK] = INT64_MAX / 4}};
+    struct reservation *a = NULL, want = {.who = "huge", .bytes = {[ARENA_WORK] = INT64_MAX / 4}};
     struct err e = {0};
     assert_int_equal(runtime_available(d), 0);
-    assert_int_equal(runtime_claim(d, &want, 0, runtime_available(d), &a, &e), 0);
+    assert_int_equal(runtime_reserve(d, &want, 0, runtime_available(d), &a, &e), 0);
     runtime_destroy(r); // gives back what was forgotten
 }
 
@@ -302,7 +302,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_is_opened_once),
         cmocka_unit_test(auto_stays_what_it_was),
-        cmocka_unit_test(claims_are_counted_and_given_back),
+        cmocka_unit_test(reservations_are_counted_and_released),
         cmocka_unit_test(no_limit_refuses_nothing),
         cmocka_unit_test(two_models_give_what_each_gives_alone),
         cmocka_unit_test(what_does_not_fit_is_told_why),

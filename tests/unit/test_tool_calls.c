@@ -60,7 +60,7 @@ static void on_end(void *arg, bool whole) {
 
 struct pipe {
     enum tool_family family;
-    bool sure;
+    bool constrained;
     struct rng *rng; // NULL: in one piece
     bool only, cut;
 };
@@ -74,7 +74,7 @@ static void read_reply(const struct pipe *p, const char *text, size_t n, struct 
     struct err e = {0};
     reasoning_init(&r, p->family == TOOLS_HARMONY ? REASONING_HARMONY : REASONING_NONE, false);
     r.frames = true;
-    assert_int_equal(tool_calls_init(&c, p->family, &tools, p->sure, &e), 0);
+    assert_int_equal(tool_calls_init(&c, p->family, &tools, p->constrained, &e), 0);
     c.only = p->only;
     str_puts(out, "");
     for (size_t at = 0; at < n;) {
@@ -245,9 +245,9 @@ static const struct sample {
     {TOOLS_MISTRAL_LIST, "[TOOL_CALLS][1]", NULL},
 };
 
-static void one(const struct sample *s, bool sure, struct rng *rng) {
+static void one(const struct sample *s, bool constrained, struct rng *rng) {
     struct str out = {0};
-    const struct pipe p = {.family = s->family, .sure = sure, .rng = rng};
+    const struct pipe p = {.family = s->family, .constrained = constrained, .rng = rng};
     read_reply(&p, s->reply, strlen(s->reply), &out);
     const char *want = s->want ? s->want : s->reply;
     if (strcmp(out.data, want) != 0)

@@ -161,7 +161,8 @@ static void on_end(void *arg, bool whole) {
     json_free(v);
 }
 
-static void read_reply(enum tool_family f, const struct str *reply, bool sure, struct heard *h) {
+static void read_reply(enum tool_family f, const struct str *reply, bool constrained,
+                       struct heard *h) {
     const struct tool_sink sink = {h, on_text, on_begin, on_arguments, on_end};
     struct tool_calls c;
     struct reasoning r;
@@ -169,7 +170,7 @@ static void read_reply(enum tool_family f, const struct str *reply, bool sure, s
     struct err e = {0};
     reasoning_init(&r, f == TOOLS_HARMONY ? REASONING_HARMONY : REASONING_NONE, false);
     r.frames = true;
-    assert_int_equal(tool_calls_init(&c, f, &tools, sure, &e), 0);
+    assert_int_equal(tool_calls_init(&c, f, &tools, constrained, &e), 0);
     reasoning_push(&r, reply->data, reply->len, &thought, &content);
     reasoning_end(&r, &thought, &content);
     tool_calls_push(&c, content.data ? content.data : "", content.len, &sink);
@@ -184,9 +185,9 @@ static void one_walk(enum tool_family f, struct grammar *g, const char *mark, st
     struct str reply = {0};
     str_puts(&reply, mark);
     walk(g, rng, &reply);
-    for (int sure = 0; sure < 2; sure++) {
+    for (int constrained = 0; constrained < 2; constrained++) {
         struct heard h = {0};
-        read_reply(f, &reply, sure, &h);
+        read_reply(f, &reply, constrained, &h);
         size_t left = h.text.len;
         while (left > 0 && h.text.data[left - 1] == '\n')
             left--;

@@ -322,7 +322,8 @@ static void on_end(void *arg, bool whole) {
     str_fini(&want);
 }
 
-static void read_reply(enum tool_family f, const struct str *reply, bool sure, struct heard *h) {
+static void read_reply(enum tool_family f, const struct str *reply, bool constrained,
+                       struct heard *h) {
     const struct tool_sink sink = {h, on_text, on_begin, on_arguments, on_end};
     struct tool_calls c;
     struct reasoning r;
@@ -330,7 +331,7 @@ static void read_reply(enum tool_family f, const struct str *reply, bool sure, s
     struct err e = {0};
     reasoning_init(&r, f == TOOLS_HARMONY ? REASONING_HARMONY : REASONING_NONE, false);
     r.frames = true;
-    assert_int_equal(tool_calls_init(&c, f, &tools, sure, &e), 0);
+    assert_int_equal(tool_calls_init(&c, f, &tools, constrained, &e), 0);
     for (size_t at = 0, n = 0; at < reply->len; at += n) {
         n = 1 + below(12);
         n = n < reply->len - at ? n : reply->len - at;

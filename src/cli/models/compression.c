@@ -110,7 +110,7 @@ int compression_open(struct compression *k, const struct cli_args *a, struct err
     if (!rc)
         rc = runtime_device(k->runtime, &d, &k->device, e);
     if (!rc)
-        rc = scorer_claim(k->device, k->path, &k->scorer, LONGEST, &k->plan, &k->claim, e);
+        rc = scorer_claim(k->device, k->path, &k->scorer, LONGEST, &k->plan, &k->reservation, e);
     if (!rc)
         rc = compressor_open(&k->c, runtime_exec(k->device), k->path, &k->scorer, e);
     if (!rc)
@@ -187,7 +187,7 @@ int compression_share(struct compression *k, const struct cli_args *a, struct se
     struct exec_memory m;
     struct memory_plan plan = {0};
     struct scorer_share share;
-    if (!k->claim || options_given(&a->opt, OPT_PREFILL_DEVICE))
+    if (!k->reservation || options_given(&a->opt, OPT_PREFILL_DEVICE))
         return 0;
     // Its weights are there already, and count as used.
     exec_memory_of(runtime_exec(k->device), &m);
@@ -235,7 +235,7 @@ void compression_lend(struct compression *k, struct session *s) {
 void compression_close(struct compression *k) {
     compressor_close(k->c);
     if (k->device)
-        runtime_release(k->device, k->claim);
+        runtime_release(k->device, k->reservation);
     runtime_destroy(k->runtime);
     *k = (struct compression){0};
 }

@@ -9,7 +9,7 @@
 #include "compress/prefill.h"
 #include "compress/score/score.h"
 #include "engine/session/runtime.h"
-#include "engine/session/scorer_claim.h"
+#include "engine/session/scorer_reservation.h"
 #include "engine/session/session.h"
 
 // The options of prompt compression (--prefill-*), as the compressor and the scorer take them.
@@ -27,7 +27,7 @@ struct compression {
     struct runtime *runtime;
     struct runtime_device *device;
     struct score_plan plan; // for a prompt of 131,072 tokens
-    struct claim *claim;
+    struct reservation *reservation;
     struct compressor *c; // NULL: off, or not opened yet
     int64_t park, lend; // bytes of the target's weights, and of the slots of its experts, that make
                         // room while a text is scored
@@ -36,9 +36,9 @@ struct compression {
 // Reads the options. ERR_USAGE: a value out of range, what compresses without a mode, a mode
 // without --prefill-drafter.
 int compression_options(struct compression *k, const struct cli_args *a, struct err *e);
-// Plans and claims the scorer's memory and opens the compressor; nothing where it is off.
+// Plans and reserves the scorer's memory and opens the compressor; nothing where it is off.
 int compression_open(struct compression *k, const struct cli_args *a, struct err *e);
-// Where both share a GPU, takes what the scorer has claimed off the memory that the session may
+// Where both share a GPU, takes what the scorer has reserved off the memory that the session may
 // take. Where the pair does not fit into what is left, as many of its slots of experts (o->lend)
 // and of its weights (o->park) make room while a text is scored as have to. o is complete but for
 // that. ERR_MEMORY: that does not fit either.

@@ -459,21 +459,21 @@ static void make_checkpoint(struct job *j) {
     j->r.checkpoint(j->r.checkpoint_arg, c, &e);
 }
 
-// most: rows; *deciding: most of them beside one, where log-probabilities of the prompt are wanted;
+// most: rows; *sampled: most of them besides one, where log-probabilities of the prompt are wanted;
 // it becomes less.
-static void set_piece(struct job *j, int64_t max, int64_t *deciding) {
+static void set_piece(struct job *j, int64_t max, int64_t *sampled) {
     int64_t done = sequence_len(j->m.seq), left = job_left(j);
     (void)pass_points(j, done);
     max = min_i64(max, next_point(j) - done);
     if (j->r.prompt_logprobs)
-        max = min_i64(max, 1 + *deciding);
+        max = min_i64(max, 1 + *sampled);
     j->m.phase = MEMBER_PROMPT;
     j->m.piece = (j->again ? j->again : j->r.prompt) + done;
     j->m.n_piece = min_i64(left, max);
     j->m.choose = j->m.n_piece == left && j->max_new > 0 && j->out->n == 0;
     j->m.n_known = min_i64(j->m.n_piece, max_i64(j->r.n_prompt - 1 - done, 0));
     j->m.n_known = j->r.prompt_logprobs ? j->m.n_known : 0;
-    *deciding -= j->r.prompt_logprobs ? j->m.n_piece - 1 : 0;
+    *sampled -= j->r.prompt_logprobs ? j->m.n_piece - 1 : 0;
     j->m.limits = limits_of(j);
 }
 
@@ -492,7 +492,7 @@ int64_t batch_piece_rows(const struct batch *b, int decoding) {
 
 // Rows of a pass beside one of each member that may give log-probabilities of prompts. They count
 // as rows of trees do, and leave them half of what there is.
-static int64_t deciding_rows(const struct batch *b, int decoding) {
+static int64_t max_sampled_rows(const struct batch *b, int decoding) {
     return (step_max_verify(b->step) - b->max_members) / (decoding ? 2 : 1);
 }
 
@@ -510,12 +510,12 @@ static int gather_turns(struct batch *b) {
     // Trees shrink rather than prompts starve, but every decoding job keeps its row.
     left = max_i64(min_i64(left, rows), GDN_BLOCK);
     left = min_i64(left, max - n);
-    int64_t deciding = deciding_rows(b, n);
+    int64_t sampled = max_sampled_rows(b, n);
     for (struct job *j = b->jobs; j && n < b->max_members && left > 0; j = j->next) {
         if (j->parked || job_ended(j) || job_decodes(j))
             continue;
         b->turns[n++] = (struct turn){j, left};
-        set_piece(j, left, &deciding);
+        set_piece(j, left, &sampled);
         left -= j->m.n_piece;
     }
     return n;
@@ -581,13 +581,13 @@ static void record_step(struct job *j, const struct step_times *ms) {
 }
 
 // Takes part in the pass as its turn says; whether it does at all.
-static bool take_turn(struct job *j, int64_t rows, int64_t *deciding) {
+static bool take_turn(struct job *j, int64_t rows, int64_t *sampled) {
     j->before = sequence_len(j->m.seq);
     j->unfinished = false;
     if (job_decodes(j))
         set_root(j);
     else if (may_continue(j))
-        set_piece(j, rows, deciding);
+        set_piece(j, rows, sampled);
     else
         return false;
     return true;
@@ -595,9 +595,9 @@ static bool take_turn(struct job *j, int64_t rows, int64_t *deciding) {
 
 int batch_pass(struct batch *b, const struct turn *turns, int n, int *stepped, struct err *e) {
     int in = 0;
-    int64_t deciding = deciding_rows(b, n && job_decodes(turns[0].job));
+    int64_t sampled = max_sampled_rows(b, n && job_decodes(turns[0].job));
     for (int i = 0; i < n; i++)
-        if (take_turn(turns[i].job, turns[i].rows, &deciding))
+        if (take_turn(turns[i].job, turns[i].rows, &sampled))
             b->in[in++] = turns[i].job;
     *stepped = in;
     if (in == 0)

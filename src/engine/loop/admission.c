@@ -142,14 +142,14 @@ void room_keep_prefix(struct engine *g) {
     for (int i = 0; i < g->n_members; i++) {
         struct stream *s = g->members[i];
         struct group *p = s->group;
-        if (!p || p->leader != s || sequence_len(job_sequence(s->job)) < s->o.r.n_prompt - 1)
+        if (!p || p->first != s || sequence_len(job_sequence(s->job)) < s->o.r.n_prompt - 1)
             continue;
         // Where that fails, another one of them reads the prompt again.
         if (p->waiting)
             room_for_fork(g);
         if (p->waiting)
             (void)sequence_fork(job_sequence(s->job), &p->prefix, NULL);
-        p->leader = NULL;
+        p->first = NULL;
     }
 }
 
@@ -344,7 +344,7 @@ void cached_again(struct engine *g, const struct stream *s) {
     struct sequence *seq = job_sequence(s->job);
     int64_t n;
     const int32_t *ids = job_text(s->job, &n);
-    // What failed again may be this, and running the text is sure to come to an end.
+    // What failed again may be this, and running the text certainly comes to an end.
     if (!g->cache || sequence_len(seq) || s->o.r.prompt_logprobs || s->faults > 1)
         return;
     (void)cache_restore(g->cache, ids, n, job_sparse_end(s->job), seq);

@@ -46,11 +46,11 @@ struct engine {
     struct stream **turn_of;     // [slots] whose they are
     struct prompt_turn *prompts; // [slots]
     int n_turns;
-    bool stalled;  // no member can go on before a file has been read
-    bool stuck;    // the last pass that was planned came to nothing for want of memory
-    int64_t masks; // turns of members at masks that take much work
-    int64_t alone; // passes of one member alone, after failures
-    bool together; // the next one is of those that need not be alone
+    bool stalled;     // no member can go on before a file has been read
+    bool stuck;       // the last pass that was planned came to nothing for want of memory
+    int64_t masks;    // turns of members at masks that take much work
+    int64_t isolated; // passes of one member alone, after failures
+    bool together;    // the next one is of those that need not be alone
     struct engine_stats now;
     double step_ms, draft_ms; // means of recent steps without pieces, and of their drafts
     double guesses;           // mean rows of guesses of a decoding member

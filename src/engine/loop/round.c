@@ -152,8 +152,8 @@ static void end_stream(struct engine *g, struct stream *s, enum end_reason reaso
     struct group *p = s->group;
     if (p && s->joined == 0)
         p->waiting--;
-    if (p && p->leader == s)
-        p->leader = NULL;
+    if (p && p->first == s)
+        p->first = NULL;
     if (p && p->waiting == 0)
         room_drop_prefix(p);
     group_drop(p);
@@ -214,8 +214,8 @@ static void end_cancelled(struct engine *g) {
 }
 
 // Whether it should wait for another one of its group that reads their prompt.
-static bool waits_for_leader(const struct stream *s) {
-    return s->group && s->group->leader && !s->group->prefix;
+static bool waits_for_first(const struct stream *s) {
+    return s->group && s->group->first && !s->group->prefix;
 }
 
 static int join_batch(struct engine *g, struct stream *s, struct err *e) {
@@ -253,7 +253,7 @@ static int join_batch(struct engine *g, struct stream *s, struct err *e) {
     if (p)
         p->waiting--;
     if (p && !prefix)
-        p->leader = s;
+        p->first = s;
     g->members[g->n_members++] = s;
     g->now.taken++;
     stream_publish(s, STREAM_READING);
@@ -278,7 +278,7 @@ static void admit(struct engine *g) {
     for (struct stream **at = &g->waiting.first; *at && g->n_members < g->o.slots;) {
         struct err e = {0};
         struct stream *s = *at;
-        if (waits_for_leader(s)) {
+        if (waits_for_first(s)) {
             before = s;
             at = &s->next;
             continue;
@@ -300,12 +300,12 @@ static void admit(struct engine *g) {
     }
 }
 
-// Tokens of a prompt that may be run before something else has to happen: the leader of a group
+// Tokens of a prompt that may be run before something else has to happen: the first of a group
 // stops before the last one, for the others to go on from there.
 static int64_t prompt_left(const struct stream *s) {
     const struct group *p = s->group;
     int64_t left = job_left(s->job);
-    return left - (p && p->leader == s && p->waiting > 0);
+    return left - (p && p->first == s && p->waiting > 0);
 }
 
 static void add_turn(struct engine *g, struct stream *s, int64_t rows) {
@@ -323,26 +323,26 @@ static int64_t tree_rows(const struct engine *g, int64_t rows) {
 }
 
 // Whose turn it is to be alone: the one that had its last one the longest ago; NULL: all others.
-static struct stream *next_alone(struct engine *g) {
+static struct stream *next_isolated(struct engine *g) {
     struct stream *next = NULL;
     bool others = false;
     for (int i = 0; i < g->n_members; i++) {
         struct stream *s = g->members[i];
         if (s->parked)
             continue;
-        others = others || !s->alone;
-        if (s->alone && (!next || s->alone_last < next->alone_last))
+        others = others || !s->isolated;
+        if (s->isolated && (!next || s->isolated_last < next->isolated_last))
             next = s;
     }
     g->together = next && others && !g->together;
     if (!next || g->together)
         return NULL;
-    next->alone_last = ++g->alone;
+    next->isolated_last = ++g->isolated;
     return next;
 }
 
-static bool takes_part(const struct stream *s, const struct stream *alone) {
-    return !s->parked && (alone ? s == alone : !s->alone);
+static bool takes_part(const struct stream *s, const struct stream *isolated) {
+    return !s->parked && (isolated ? s == isolated : !s->isolated);
 }
 
 // A device computes while masks are made, so those that are likely to take little are left for
@@ -381,13 +381,13 @@ static struct stream *next_masked(const struct engine *g, int64_t until) {
 // whose masks are unfinished wait for a later one. Those that took little the last time, and first
 // ones, come first, the others have turns: no member, and no number of them, makes others wait for
 // more than these steps.
-static void share_masks(struct engine *g, const struct stream *alone) {
+static void share_masks(struct engine *g, const struct stream *isolated) {
     int64_t room = MASK_ROUND, until = g->masks;
     int64_t light = min_i64(MASK_LIGHT, MASK_LIGHT_ROUND / max_i32(g->n_members, 1));
     struct stream *next;
     for (int i = 0; i < g->n_members; i++) {
         struct stream *s = g->members[i];
-        s->mask_waits = takes_part(s, alone) && masks_first(g, s);
+        s->mask_waits = takes_part(s, isolated) && masks_first(g, s);
         job_allow_masks(s->job, s->mask_waits ? INT64_MAX : light, MASK_GUESSES / g->n_members);
         if (s->mask_waits && s->mask_took <= MASK_LIGHT)
             prepare_masks(s, light);
@@ -410,17 +410,17 @@ static int64_t prompt_left_now(const struct stream *s) {
     return s->mask_waits && n == job_left(s->job) ? n - 1 : n;
 }
 
-// Puts the next pass together. alone: NULL, or whose it is.
-static void plan_pass(struct engine *g, const struct stream *alone) {
+// Puts the next pass together. isolated: NULL, or whose it is.
+static void plan_pass(struct engine *g, const struct stream *isolated) {
     enum { FEW = 4 }; // of many prompts that wait, those that are likely to share a pass
     double now = clock_ms();
     int prompts = 0, decoding, masked = 0; // members that decode, and those that will with a mask
     g->n_turns = 0;
-    share_masks(g, alone);
+    share_masks(g, isolated);
     double masks_ms = clock_ms() - now;
     for (int i = 0; i < g->n_members; i++) {
         struct stream *s = g->members[i];
-        if (!takes_part(s, alone) || !job_decodes(s->job))
+        if (!takes_part(s, isolated) || !job_decodes(s->job))
             continue;
         masked += s->mask_waits;
         if (!s->mask_waits)
@@ -429,7 +429,7 @@ static void plan_pass(struct engine *g, const struct stream *alone) {
     decoding = g->n_turns;
     for (int i = 0; i < g->n_members; i++) {
         const struct stream *s = g->members[i];
-        bool reads = takes_part(s, alone) && !job_decodes(s->job);
+        bool reads = takes_part(s, isolated) && !job_decodes(s->job);
         g->prompts[i] = (struct prompt_turn){.left = reads ? prompt_left_now(s) : 0,
                                              .waited_ms = now - s->submitted};
         prompts += g->prompts[i].left > 0;
@@ -485,7 +485,7 @@ static void publish_member(struct engine *g, struct stream *s, double now) {
 static void isolate_member(struct stream *s) {
     enum { MOST = 4 };
     job_undraft(s->job);
-    s->alone = 1 << (2 * min_i32(s->faults++, MOST));
+    s->isolated = 1 << (2 * min_i32(s->faults++, MOST));
 }
 
 // The state of a member is invalid: its text is run again.
@@ -526,15 +526,15 @@ static int64_t progress_of(const struct stream *s) {
 }
 
 // The members of the pass have failed together, or the only one of it, which may have been alone.
-static void pass_failed(struct engine *g, const struct stream *alone, const struct err *e) {
+static void pass_failed(struct engine *g, const struct stream *isolated, const struct err *e) {
     struct err note;
     err_set(&note, e->code, "a pass of %d requests failed (%s); %s", g->n_turns, e->text,
-            alone ? "this request ends" : "each goes on alone for some steps");
+            isolated ? "this request ends" : "each goes on alone for some steps");
     if (g->o.session.note)
         g->o.session.note(g->o.session.note_arg, note.text);
     for (int i = 0; i < g->n_turns; i++) {
         struct stream *s = g->turn_of[i];
-        if (s == alone)
+        if (s == isolated)
             leave_batch(g, s, END_NONE, e);
         else if (job_ended(s->job)) // it could not be put back
             publish_member(g, s, clock_ms());
@@ -544,7 +544,7 @@ static void pass_failed(struct engine *g, const struct stream *alone, const stru
 }
 
 // What was queued after a pass of one member alone is its own, too.
-static int alone_ended(struct engine *g, struct stream *s, int64_t before, struct err *e) {
+static int end_isolated_pass(struct engine *g, struct stream *s, int64_t before, struct err *e) {
     int i = 0;
     int rc = exec_status(model_exec(session_model(g->session)), e);
     while (i < g->n_members && g->members[i] != s)
@@ -552,21 +552,21 @@ static int alone_ended(struct engine *g, struct stream *s, int64_t before, struc
     if (i == g->n_members) // it has ended
         return rc == ERR_DEVICE ? rc : 0;
     if (!rc)
-        s->alone -= progress_of(s) > before;
+        s->isolated -= progress_of(s) > before;
     else if (rc != ERR_DEVICE)
         leave_batch(g, s, END_NONE, e);
     return rc == ERR_DEVICE ? rc : 0;
 }
 
-static int run_pass(struct engine *g, struct stream *alone, struct err *e) {
+static int run_pass(struct engine *g, struct stream *isolated, struct err *e) {
     int stepped;
-    int64_t before = alone ? progress_of(alone) : 0;
+    int64_t before = isolated ? progress_of(isolated) : 0;
     double start = clock_ms();
     int rc = batch_pass(g->batch, g->turns, g->n_turns, &stepped, e);
     if (rc == ERR_DEVICE)
         return rc;
     if (rc) {
-        pass_failed(g, alone, e);
+        pass_failed(g, isolated, e);
         return 0;
     }
     double now = clock_ms();
@@ -575,7 +575,7 @@ static int run_pass(struct engine *g, struct stream *alone, struct err *e) {
         count_masks(g->turn_of[i]);
         publish_member(g, g->turn_of[i], now);
     }
-    return alone ? alone_ended(g, alone, before, e) : 0;
+    return isolated ? end_isolated_pass(g, isolated, before, e) : 0;
 }
 
 static const struct stream *oldest_member(const struct engine *g) {
@@ -594,16 +594,16 @@ int engine_round(struct engine *g, struct err *e) {
     room_keep_prefix(g);
     room_resume(g);
     admit(g);
-    struct stream *alone = next_alone(g);
-    if (alone) { // what failed so far is not its failure
+    struct stream *isolated = next_isolated(g);
+    if (isolated) { // what failed so far is not its failure
         int rc = exec_status(model_exec(session_model(g->session)), e);
         if (rc)
             return rc == ERR_DEVICE ? rc : 0;
     }
     // No member could have what the pass needs: then the oldest has it, whatever the order.
-    plan_pass(g, g->stuck && !alone ? oldest_member(g) : alone);
+    plan_pass(g, g->stuck && !isolated ? oldest_member(g) : isolated);
     int planned = g->n_turns;
     reserve_pass(g);
     g->stuck = planned && !g->n_turns;
-    return g->n_turns ? run_pass(g, alone, e) : 0;
+    return g->n_turns ? run_pass(g, isolated, e) : 0;
 }

@@ -221,7 +221,7 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
     exec_limits_join(&t.limits, &d.limits);
     kv_needs_join(&t.kv, &d.kv);
     int64_t own = exec_own_bytes(x, &t.limits);
-    int64_t more = max_i64(own - runtime_claims(r->device)->own, 0);
+    int64_t more = max_i64(own - runtime_reservations(r->device)->own, 0);
     *p = (struct memory_plan){.weights = t.weights,
                               .draft = d.weights,
                               .scratch = t.scratch + d.scratch + more,
@@ -438,7 +438,7 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
     if (!rc && !p->expert_layers && r->cpu_experts)
         rc = refuse_cpu_experts("this model has none", e);
     if (rc == ERR_MEMORY)
-        claims_blame(runtime_claims(r->device), e);
+        reservations_blame(runtime_reservations(r->device), e);
     if (rc)
         return rc;
     r->target.max_ctx = p->context;
@@ -450,15 +450,15 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
     return plan_lending(p, r, e);
 }
 
-struct claim plan_claim(const struct memory_plan *p, int64_t available, const char *who,
-                        bool share) {
+struct reservation plan_reservation(const struct memory_plan *p, int64_t available, const char *who,
+                                    bool share) {
     int64_t pool = p->resident < p->experts ? p->resident : 0;
-    struct claim c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more - p->among_slots,
-                                [ARENA_SLOTS] = pool + p->among_slots,
-                                [ARENA_WEIGHTS] = p->weights - pool + p->draft,
-                                [ARENA_STATES] = p->state}};
+    struct reservation c = {.bytes = {[ARENA_WORK] = p->scratch - p->own_more - p->among_slots,
+                                      [ARENA_SLOTS] = pool + p->among_slots,
+                                      [ARENA_WEIGHTS] = p->weights - pool + p->draft,
+                                      [ARENA_STATES] = p->state}};
     int64_t one = plan_kv_held(p, p->context);
-    int64_t max = available > 0 ? available - p->own_more - claim_bytes(&c) : INT64_MAX;
+    int64_t max = available > 0 ? available - p->own_more - reservation_bytes(&c) : INT64_MAX;
     bool all = !share && p->available > 0;
     c.bytes[ARENA_PAGES] = all ? max_i64(min_i64(plan_pages(p), max), one) : one;
     snprintf(c.who, sizeof c.who, "%s", who);

@@ -97,10 +97,10 @@ struct pair_request {
 // sentence says who holds what.
 int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, struct err *e);
 
-// What a plan claims of its device, for plan->own beside it: pages are what is left of `available`
-// (runtime_available now: other programs may have taken some since the plan), or with `share` what
-// one sequence of the plan's context takes.
-struct claim plan_claim(const struct memory_plan *p, int64_t available, const char *who,
-                        bool share);
+// What a plan reserves of its device, for plan->own beside it: pages are what is left of
+// `available` (runtime_available now: other programs may have taken some since the plan), or with
+// `share` what one sequence of the plan's context takes.
+struct reservation plan_reservation(const struct memory_plan *p, int64_t available, const char *who,
+                                    bool share);
 
 #endif

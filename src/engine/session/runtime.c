@@ -21,7 +21,7 @@ struct runtime_device {
     struct device_options o; // as it was opened; no strings
     char cpu_level[16];
     struct exec *x;
-    struct claims claims;
+    struct reservations reservations;
     struct runtime_device *next;
 };
 
@@ -30,21 +30,21 @@ struct runtime {
     struct runtime_device *chosen; // what "auto" has become
 };
 
-int64_t claim_bytes(const struct claim *c) {
+int64_t reservation_bytes(const struct reservation *c) {
     int64_t sum = 0;
     for (int i = 0; i < EXEC_ARENAS; i++)
         sum += c->bytes[i];
     return sum;
 }
 
-int64_t claims_total(const struct claims *c) {
+int64_t reservations_total(const struct reservations *c) {
     int64_t sum = c->own;
-    for (const struct claim *one = c->all; one; one = one->next)
-        sum += claim_bytes(one);
+    for (const struct reservation *one = c->all; one; one = one->next)
+        sum += reservation_bytes(one);
     return sum;
 }
 
-static void print_one(const struct claim *c, struct str *out) {
+static void print_one(const struct reservation *c, struct str *out) {
     static const char *const names[EXEC_ARENAS] = {[ARENA_WORK] = "workspace",
                                                    [ARENA_WEIGHTS] = "weights",
                                                    [ARENA_STATES] = "states",
@@ -53,7 +53,7 @@ static void print_one(const struct claim *c, struct str *out) {
     static const enum exec_arena order[EXEC_ARENAS] = {ARENA_WEIGHTS, ARENA_SLOTS, ARENA_WORK,
                                                        ARENA_STATES, ARENA_PAGES};
     char size[SIZE_TEXT];
-    size_text(size, claim_bytes(c));
+    size_text(size, reservation_bytes(c));
     str_printf(out, "%s holds %s", c->who, size);
     const char *before = " (";
     for (int i = 0; i < EXEC_ARENAS; i++) {
@@ -64,22 +64,22 @@ static void print_one(const struct claim *c, struct str *out) {
         str_printf(out, "%s%s %s", before, names[order[i]], size);
         before = ", ";
     }
-    if (claim_bytes(c))
+    if (reservation_bytes(c))
         str_putc(out, ')');
 }
 
-// "a.gguf holds 1.20 GiB (weights 1.00 GiB, ...)" for each claim; empty without any.
-static void claims_print(const struct claims *c, struct str *out) {
-    for (const struct claim *one = c->all; one; one = one->next) {
+// "a.gguf holds 1.20 GiB (weights 1.00 GiB, ...)" for each reservation; empty without any.
+static void reservations_print(const struct reservations *c, struct str *out) {
+    for (const struct reservation *one = c->all; one; one = one->next) {
         if (one != c->all)
             str_puts(out, "; ");
         print_one(one, out);
     }
 }
 
-void claims_blame(const struct claims *c, struct err *e) {
+void reservations_blame(const struct reservations *c, struct err *e) {
     struct str text = {0};
-    claims_print(c, &text);
+    reservations_print(c, &text);
     if (e && text.len && !text.failed) {
         char before[sizeof e->text];
         snprintf(before, sizeof before, "%s", e->text);
@@ -88,31 +88,31 @@ void claims_blame(const struct claims *c, struct err *e) {
     str_fini(&text);
 }
 
-static int claims_take(struct claims *c, const struct claim *what, int64_t available,
-                       struct claim **out, struct err *e) {
+static int reservations_add(struct reservations *c, const struct reservation *what,
+                            int64_t available, struct reservation **out, struct err *e) {
     char need[SIZE_TEXT], have[SIZE_TEXT];
     *out = NULL;
-    if (available > 0 && claim_bytes(what) > available) {
-        size_text(need, claim_bytes(what));
+    if (available > 0 && reservation_bytes(what) > available) {
+        size_text(need, reservation_bytes(what));
         size_text(have, available);
         err_set(e, ERR_MEMORY, "%s wants %s of memory and %s may be taken", what->who, need, have);
-        claims_blame(c, e);
+        reservations_blame(c, e);
         return ERR_MEMORY;
     }
-    struct claim *one = malloc(sizeof *one);
+    struct reservation *one = malloc(sizeof *one);
     if (!one)
-        return err_set(e, ERR_MEMORY, "no memory for a claim of memory");
+        return err_set(e, ERR_MEMORY, "no memory for a reservation of memory");
     *one = *what;
     one->next = c->all;
     c->all = *out = one;
     return 0;
 }
 
-// what: who and bytes of it. available: bytes that are not claimed yet; 0: unknown, then nothing
+// what: who and bytes of it. available: bytes that are not reserved yet; 0: unknown, then nothing
 // is refused. ERR_MEMORY with a sentence that says who holds what.
 // NULL is allowed
-static void claims_give(struct claims *c, struct claim *one) {
-    for (struct claim **at = &c->all; one && *at; at = &(*at)->next) {
+static void reservations_release(struct reservations *c, struct reservation *one) {
+    for (struct reservation **at = &c->all; one && *at; at = &(*at)->next) {
         if (*at != one)
             continue;
         *at = one->next;
@@ -130,8 +130,8 @@ int runtime_create(struct runtime **out, struct err *e) {
 }
 
 static void close_device(struct runtime_device *d) {
-    while (d->claims.all)
-        claims_give(&d->claims, d->claims.all);
+    while (d->reservations.all)
+        reservations_release(&d->reservations, d->reservations.all);
     if (d->x)
         exec_destroy(d->x);
     free(d);
@@ -273,7 +273,7 @@ bool runtime_limited(const struct runtime_device *d) {
     return exec_is_device(d->x) || d->o.memory_limit > 0;
 }
 
-// What is held is part of what was claimed, so both count together; what other programs hold is
+// What is held is part of what was reserved, so both count together; what other programs hold is
 // neither free nor ours.
 int64_t runtime_available(const struct runtime_device *d) {
     struct exec_memory m;
@@ -284,28 +284,28 @@ int64_t runtime_available(const struct runtime_device *d) {
         exec_memory_of(d->x, &m);
         max = m.free + m.used;
     }
-    max -= claims_total(&d->claims);
+    max -= reservations_total(&d->reservations);
     return max > 0 ? max : 1;
 }
 
-int runtime_claim(struct runtime_device *d, const struct claim *what, int64_t own,
-                  int64_t available, struct claim **out, struct err *e) {
-    int64_t more = own > d->claims.own ? own - d->claims.own : 0;
+int runtime_reserve(struct runtime_device *d, const struct reservation *what, int64_t own,
+                    int64_t available, struct reservation **out, struct err *e) {
+    int64_t more = own > d->reservations.own ? own - d->reservations.own : 0;
     if (available > 0)
         available = available > more ? available - more : 1;
-    int rc = claims_take(&d->claims, what, available, out, e);
+    int rc = reservations_add(&d->reservations, what, available, out, e);
     if (!rc)
-        d->claims.own += more;
+        d->reservations.own += more;
     return rc;
 }
 
-void runtime_release(struct runtime_device *d, struct claim *c) {
+void runtime_release(struct runtime_device *d, struct reservation *c) {
     if (!c)
         return;
-    claims_give(&d->claims, c);
+    reservations_release(&d->reservations, c);
     exec_trim(d->x);
 }
 
-const struct claims *runtime_claims(const struct runtime_device *d) {
-    return &d->claims;
+const struct reservations *runtime_reservations(const struct runtime_device *d) {
+    return &d->reservations;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands above sessions: the devices of this process, each opened once and found again by its
 // name, host memory that copies run from and to, and a queue of copies beside the ops. Each device
-// has one memory budget: how much may be taken, and who has claimed how much of it for what.
+// has one memory budget: how much may be taken, and who has reserved how much of it for what.
 // Several models may be loaded on a device at once, a scorer beside a target: each is planned in
-// what the others leave, claims its memory first and takes no more than that. One thread uses a
+// what the others leave, reserves its memory first and takes no more than that. One thread uses a
 // device and what is loaded on it at a time.
 #ifndef COPPICE_ENGINE_SESSION_RUNTIME_H
 #define COPPICE_ENGINE_SESSION_RUNTIME_H
@@ -16,23 +16,23 @@
 #include "base/str.h"
 #include "ops/ops.h"
 
-struct claim {
+struct reservation {
     char who[160];              // for sentences: the model's file
     int64_t bytes[EXEC_ARENAS]; // by what they are for
-    struct claim *next;
+    struct reservation *next;
 };
 
-// Zeroed: nothing is claimed.
-struct claims {
-    struct claim *all; // the newest first
-    int64_t own;       // what the backend has for itself, for all of them
+// Zeroed: nothing is reserved.
+struct reservations {
+    struct reservation *all; // the newest first
+    int64_t own;             // what the backend has for itself, for all of them
 };
 
-int64_t claim_bytes(const struct claim *c);
-int64_t claims_total(const struct claims *c); // own included
+int64_t reservation_bytes(const struct reservation *c);
+int64_t reservations_total(const struct reservations *c); // own included
 
-// Puts the same after the sentence in e, if there are claims.
-void claims_blame(const struct claims *c, struct err *e);
+// Puts the same after the sentence in e, if there are any.
+void reservations_blame(const struct reservations *c, struct err *e);
 
 struct runtime;
 struct runtime_device;
@@ -62,17 +62,17 @@ int runtime_device(struct runtime *r, const struct device_options *o, struct run
 struct exec *runtime_exec(const struct runtime_device *d);
 bool runtime_limited(const struct runtime_device *d); // whether a limit of its memory is known
 
-// Bytes that are not claimed yet, at least 1; 0: no limit is known.
+// Bytes that are not reserved yet, at least 1; 0: no limit is known.
 int64_t runtime_available(const struct runtime_device *d);
-// Claims memory, for what->who, before it is taken. own: what the backend needs for itself with
+// Reserves memory, for what->who, before it is taken. own: what the backend needs for itself with
 // this model; it keeps the most that anybody needed. available: what runtime_available said when
-// the claim was made, since other programs take memory and give it back at any time. ERR_MEMORY
-// says who holds the rest.
-int runtime_claim(struct runtime_device *d, const struct claim *what, int64_t own,
-                  int64_t available, struct claim **out, struct err *e);
-void runtime_release(struct runtime_device *d, struct claim *c); // NULL is allowed
-// What the backend has for itself so far, and what is claimed.
-const struct claims *runtime_claims(const struct runtime_device *d);
+// the reservation was made, since other programs take memory and give it back at any time.
+// ERR_MEMORY says who holds the rest.
+int runtime_reserve(struct runtime_device *d, const struct reservation *what, int64_t own,
+                    int64_t available, struct reservation **out, struct err *e);
+void runtime_release(struct runtime_device *d, struct reservation *c); // NULL is allowed
+// What the backend has for itself so far, and what is reserved.
+const struct reservations *runtime_reservations(const struct runtime_device *d);
 
 // "1.25 GiB", "3.00 MiB" of bytes.
 enum { SIZE_TEXT = 32 };

@@ -24,9 +24,9 @@ struct session {
     struct session_options o;
     struct runtime *runtime, *own_runtime; // NULL: it is the caller's
     struct runtime_device *device;
-    struct exec *cpu;       // of experts that are not the device's; NULL: none
-    struct claim *claim;    // NULL where nothing was planned
-    struct kv_budget pages; // of all sequences
+    struct exec *cpu;                // of experts that are not the device's; NULL: none
+    struct reservation *reservation; // NULL where nothing was planned
+    struct kv_budget pages;          // of all sequences
     struct gguf *file;
     struct model *model;
     struct dflash *draft;
@@ -112,15 +112,16 @@ static int make_plan(struct session *s, struct err *e) {
     return rc;
 }
 
-// Claims what was planned. Keys and values of all sequences together keep to their part of it.
+// Reserves what was planned. Keys and values of all sequences together keep to their part of it.
 static int claim_memory(struct session *s, struct err *e) {
     s->pages.limit = s->o.kv_limit;
     s->o.target.pages = &s->pages;
     if (!s->planned)
         return 0;
     const int64_t available = runtime_available(s->device);
-    struct claim c = plan_claim(&s->plan, available, s->o.model, s->own_runtime == NULL);
-    int rc = runtime_claim(s->device, &c, s->plan.own, available, &s->claim, e);
+    struct reservation c =
+        plan_reservation(&s->plan, available, s->o.model, s->own_runtime == NULL);
+    int rc = runtime_reserve(s->device, &c, s->plan.own, available, &s->reservation, e);
     int64_t left = s->plan.available > 0 ? plan_pages_in(&s->plan, c.bytes[ARENA_PAGES]) : 0;
     if (left > 0 && (s->o.kv_limit <= 0 || left < s->o.kv_limit))
         s->pages.limit = left;
@@ -265,7 +266,7 @@ void session_close(struct session *s) {
     if (s->tokenizer)
         tokenizer_destroy(s->tokenizer);
     if (s->device)
-        runtime_release(s->device, s->claim);
+        runtime_release(s->device, s->reservation);
     runtime_destroy(s->own_runtime);
     if (s->file)
         gguf_close(s->file);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A loaded model pair on a device of a runtime: the target, the draft with the drafter that all
 // requests share, the tokenizer, and what was measured of the device. The memory is planned and
-// claimed before it loads. Requests on it are in engine/batch/batch.h.
+// reserved before it loads. Requests on it are in engine/batch/batch.h.
 #ifndef COPPICE_ENGINE_SESSION_SESSION_H
 #define COPPICE_ENGINE_SESSION_SESSION_H
 

@@ -52,14 +52,14 @@ static void incoming_add(struct incoming *in, uint32_t edge, uint32_t from, uint
     in->calls[called] = edge + 1;
 }
 
-// How many frames the shortest way down needs: a node's height is the least number of frames above
-// its own that some text from there to the end of its rule needs. Stacks are bounded, and a reading
-// whose height does not fit any more is left out (tables.c), so what is left can be completed.
-// Found level by level, after Knuth ("A Generalization of Dijkstra's Algorithm", 1977).
+// How many frames the shortest way down needs: a node's minimum depth is the least number of frames
+// above its own that some text from there to the end of its rule needs. Stacks are bounded, and a
+// reading whose minimum depth does not fit any more is left out (tables.c), so what is left can be
+// completed. Found level by level, after Knuth ("A Generalization of Dijkstra's Algorithm", 1977).
 
 enum { UNKNOWN = UINT16_MAX };
 
-struct heights {
+struct min_depths {
     struct grammar *g;
     struct incoming in;
     uint32_t *todo, *later; // nodes of this level, and of the next
@@ -67,34 +67,34 @@ struct heights {
     uint16_t level;
 };
 
-static void set_height(struct heights *h, uint32_t node) {
-    if (h->g->nodes[node].height != UNKNOWN)
+static void set_min_depth(struct min_depths *h, uint32_t node) {
+    if (h->g->nodes[node].min_depth != UNKNOWN)
         return;
-    h->g->nodes[node].height = h->level;
+    h->g->nodes[node].min_depth = h->level;
     h->todo[h->todo_count++] = node;
 }
 
-// An edge of which the last end has got its height.
-static void try_edge(struct heights *h, uint32_t at) {
+// An edge of which the minimum depth of the last end is known.
+static void try_edge(struct min_depths *h, uint32_t at) {
     const struct edge *edge = &h->g->edges[at];
     const struct node *to = &h->g->nodes[edge->to];
-    uint16_t height = to->height, called;
-    if (height == UNKNOWN || h->g->nodes[h->in.from[at]].height != UNKNOWN)
+    uint16_t min_depth = to->min_depth, called;
+    if (min_depth == UNKNOWN || h->g->nodes[h->in.from[at]].min_depth != UNKNOWN)
         return;
     if (edge->kind == EDGE_CALL) {
-        called = h->g->nodes[edge->call].height;
+        called = h->g->nodes[edge->call].min_depth;
         if (called == UNKNOWN)
             return;
         called += !to->last;
-        height = height > called ? height : called;
+        min_depth = min_depth > called ? min_depth : called;
     }
-    if (height <= h->level)
-        set_height(h, h->in.from[at]);
+    if (min_depth <= h->level)
+        set_min_depth(h, h->in.from[at]);
     else
         h->later[h->later_count++] = h->in.from[at];
 }
 
-static void spread_level(struct heights *h) {
+static void spread_level(struct min_depths *h) {
     while (h->todo_count) {
         uint32_t node = h->todo[--h->todo_count];
         for (uint32_t k = h->in.first[node]; k; k = h->in.next[k - 1])
@@ -104,7 +104,7 @@ static void spread_level(struct heights *h) {
     }
 }
 
-static void link_edges(struct heights *h) {
+static void link_edges(struct min_depths *h) {
     const struct grammar *g = h->g;
     for (uint32_t i = 0; i < g->node_count; i++)
         for (uint32_t k = g->nodes[i].edge; k < g->nodes[i].edge + g->nodes[i].edges; k++) {
@@ -113,12 +113,12 @@ static void link_edges(struct heights *h) {
         }
 }
 
-static void spread_heights(struct heights *h) {
+static void spread_min_depths(struct min_depths *h) {
     link_edges(h);
     for (uint32_t i = 0; i < h->g->node_count; i++) {
-        h->g->nodes[i].height = UNKNOWN;
+        h->g->nodes[i].min_depth = UNKNOWN;
         if (h->g->nodes[i].accept)
-            set_height(h, i);
+            set_min_depth(h, i);
     }
     spread_level(h);
     while (h->later_count && h->level < GRAMMAR_DEPTH) {
@@ -126,15 +126,15 @@ static void spread_heights(struct heights *h) {
         int64_t n = h->later_count;
         h->later_count = 0;
         for (int64_t i = 0; i < n; i++)
-            set_height(h, h->later[i]);
+            set_min_depth(h, h->later[i]);
         spread_level(h);
     }
 }
 
 // ERR_LIMIT where every text needs more than GRAMMAR_DEPTH frames.
-static int find_heights(struct grammar *g, struct grammar_work *work, struct err *e) {
+static int find_min_depths(struct grammar *g, struct grammar_work *work, struct err *e) {
     size_t n = g->node_count, m = (size_t)g->edge_count + 1;
-    struct heights h = {.g = g};
+    struct min_depths h = {.g = g};
     int rc = grammar_work(work, (int64_t)n + g->edge_count, e);
     rc = rc ? rc : incoming_init(&h.in, n, g->edge_count, e);
     h.todo = calloc(n, sizeof(uint32_t));
@@ -142,8 +142,8 @@ static int find_heights(struct grammar *g, struct grammar_work *work, struct err
     if (!rc && (!h.todo || !h.later))
         rc = err_set(e, ERR_MEMORY, "no memory for the states of a grammar");
     if (!rc)
-        spread_heights(&h);
-    if (!rc && g->nodes[g->start].height >= GRAMMAR_DEPTH)
+        spread_min_depths(&h);
+    if (!rc && g->nodes[g->start].min_depth >= GRAMMAR_DEPTH)
         rc = err_set(e, ERR_LIMIT,
                      "every text of the grammar has more than %d rules within each other",
                      GRAMMAR_DEPTH);
@@ -503,7 +503,7 @@ static int pack_grammar(const struct compile *c, uint32_t start, struct grammar 
     for (uint32_t i = 0; i < g->node_count; i++)
         pack_node(c, g, i);
     find_classes(g);
-    int rc = find_heights(g, c->b->work, c->e);
+    int rc = find_min_depths(g, c->b->work, c->e);
     rc = rc ? rc : refuse_many_empties(g, c->nullable, c->b->work, c->e);
     if (rc) {
         grammar_unref(g);

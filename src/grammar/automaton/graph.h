@@ -61,8 +61,8 @@ struct edge {
 struct node {
     uint32_t edge, bytes, edges; // the first one, how many that read a byte come first, and all
     uint32_t like;
-    uint16_t height; // frames that the text to the end of the rule needs at least //
-                     // (grammar/automaton/compile.c)
+    uint16_t min_depth; // frames that the text to the end of the rule needs at least //
+                        // (grammar/automaton/compile.c)
     bool accept, clear;
     bool last; // accepts, and nothing can follow in its rule
 };

@@ -256,7 +256,7 @@ static void begin_readings(struct tables *t) {
 
 // Can a reading at a node be completed above so many frames?
 static bool height_fits(struct tables *t, uint32_t depth, uint32_t node) {
-    uint32_t deep = depth + t->g->nodes[node].height;
+    uint32_t deep = depth + t->g->nodes[node].min_depth;
     t->deepest = deep > t->deepest ? deep : t->deepest;
     return deep <= GRAMMAR_DEPTH;
 }

@@ -261,7 +261,7 @@ bool constrain_tools(struct completion *c, const struct conversation *v) {
     json_free(format);
     // Llama's calls need no mark: what is none of a grammar may begin there. Nor does the mark tell
     // within a text of another format.
-    c->tools.sure =
+    c->tools.constrained =
         !rc && !formed && !none && (c->tools.required || c->tools.family != TOOLS_LLAMA);
     bool needed = c->tools.required || formed || strict;
     if (!rc || (!needed && rc != ERR_MEMORY && rc != ERR_CANCELLED))

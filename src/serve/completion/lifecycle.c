@@ -141,8 +141,8 @@ static int init_reply_text(struct choice *k, struct reply_text *out, struct err 
                                       .stops = &c->p.stops,
                                       .tools = &c->tools.set,
                                       .calls = c->tools.family,
-                                      .sure = c->tools.sure,
-                                      .only = c->tools.sure && c->tools.required &&
+                                      .constrained = c->tools.constrained,
+                                      .only = c->tools.constrained && c->tools.required &&
                                               !c->p.ignore_eos && c->tools.family != TOOLS_HARMONY,
                                       .one_call = c->tools.one_call,
                                       .stop_ids = c->p.stop_ids,

@@ -19,7 +19,7 @@ struct warmup {
     int64_t places[CHAT_PLACES];
     int n_places;
     struct api_error error;
-    bool ahead;          // only the part that is sure is read, and only while the engine is idle
+    bool ahead; // only the part that cannot change is read, and only while the engine is idle
     bool prepared, over; // the loop thread has it again; nothing more comes
     struct stream *stream;
 };
@@ -70,10 +70,10 @@ static void submit_warmup(void *arg) {
         log_warmup_failure(s, e.text);
 }
 
-// Only what lies before the words of the next turn is sure.
-static void cut_to_sure(struct warmup *w) {
-    int64_t sure = w->n_places >= 2 ? w->places[w->n_places - 2] : 0;
-    w->tokens.count = (size_t)sure;
+// Only what lies before the words of the next turn is fixed.
+static void cut_to_fixed_prefix(struct warmup *w) {
+    int64_t fixed = w->n_places >= 2 ? w->places[w->n_places - 2] : 0;
+    w->tokens.count = (size_t)fixed;
     w->n_places -= w->n_places >= 2 ? 2 : w->n_places;
 }
 
@@ -98,7 +98,7 @@ static void prepare_warmup(void *arg) {
     w->n_places = prompt.n_places;
     memcpy(w->places, prompt.places, sizeof w->places);
     if (ok && w->ahead)
-        cut_to_sure(w);
+        cut_to_fixed_prefix(w);
     params_fini(&p);
     json_free(body);
     http_hold_set(&w->hold, (size_t)w->tokens.cap * sizeof *w->tokens.ids);

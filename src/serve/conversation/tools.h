@@ -14,7 +14,7 @@ struct request_tools {
     enum tool_family family; // how the model writes calls
     bool required;           // at least one call
     bool one_call;           // the reply ends with its first call
-    bool sure;               // a grammar holds calls (serve/completion/constraint.h)
+    bool constrained;        // a grammar holds calls (serve/completion/constraint.h)
 };
 
 // Out of v's tools, choice and parallel. False with x filled: a choice that names nothing, or what

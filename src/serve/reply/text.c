@@ -83,7 +83,7 @@ int reply_text_init(struct reply_text *r, const struct tokenizer *t,
                              .min_tokens = rules->min_tokens};
     r->at = rules->inside ? REPLY_REASONING : REPLY_CONTENT;
     reasoning_init(&r->reasoning, rules->family, rules->inside);
-    int rc = tool_calls_init(&r->calls, rules->calls, rules->tools, rules->sure, e);
+    int rc = tool_calls_init(&r->calls, rules->calls, rules->tools, rules->constrained, e);
     r->calls.only = rules->only;
     r->reasoning.frames = r->calls.set != NULL;
     for (int i = 0; i < 2 && !rc; i++)

@@ -52,7 +52,7 @@ struct reply_rules {
     const struct stop_set *stops;
     const struct tool_set *tools; // NULL: none, calls are text
     enum tool_family calls;       // how they are written
-    bool sure;                    // under a grammar (struct tool_calls)
+    bool constrained;             // under a grammar (struct tool_calls)
     bool only;                    // it is calls alone (struct tool_calls)
     bool one_call;                // the reply ends with its first call
     const int32_t *stop_ids;      // [n_stop_ids] tokens that end it

@@ -49,7 +49,7 @@ struct masks {
     float logp[TREE_MAX_ROWS * TREE_MAX_K];
     const struct ddtree *tree;
     int number[TREE_MAX_ROWS]; // of each row among those asked for, or -1
-    bool sure[TREE_MAX_ROWS], forced[TREE_MAX_ROWS];
+    bool forced_node[TREE_MAX_ROWS], forced_row[TREE_MAX_ROWS];
     struct constraint_state *row[TREE_MAX_ROWS]; // NULL: not made yet
 };
 
@@ -161,8 +161,8 @@ int masks_begin(struct masks *m, struct err *e) {
     int64_t before = open_steps(m, m->root_room);
     int rc = make_root(m);
     close_steps(m, before);
-    memset(m->sure, 0, sizeof m->sure);
-    memset(m->forced, 0, sizeof m->forced);
+    memset(m->forced_node, 0, sizeof m->forced_node);
+    memset(m->forced_row, 0, sizeof m->forced_row);
     memset(m->row, 0, sizeof m->row);
     m->row[0] = m->root;
     m->number[0] = -1;
@@ -355,14 +355,14 @@ void masks_take(struct masks *m, const struct ddtree *t) {
     for (int i = 1; i < t->n; i++) {
         int up = m->number[t->parent[i]];
         m->number[i] = number_of(m, up, t->token[i]);
-        m->sure[i] = up >= 0 && m->asked[up].only;
+        m->forced_node[i] = up >= 0 && m->asked[up].only;
         if (m->number[i] >= 0)
             m->row[i] = m->asked[m->number[i]].state;
     }
 }
 
-const bool *masks_sure(const struct masks *m) {
-    return m->sure;
+const bool *masks_forced_nodes(const struct masks *m) {
+    return m->forced_node;
 }
 
 int masks_look(struct masks *m, int row, struct constraint_view *out, struct err *e) {
@@ -386,7 +386,7 @@ int masks_look(struct masks *m, int row, struct constraint_view *out, struct err
                      "the constraint (%s) allows no token here: nothing that the model can say "
                      "would satisfy it",
                      m->c->class->name);
-    m->forced[row] = !rc && out->only >= 0;
+    m->forced_row[row] = !rc && out->only >= 0;
     return row ? 0 : rc;
 }
 
@@ -395,7 +395,7 @@ int64_t masks_work(const struct masks *m) {
 }
 
 bool masks_forced(const struct masks *m, int row) {
-    return m->forced[row];
+    return m->forced_row[row];
 }
 
 void masks_advance(struct masks *m, const struct walk *w) {

@@ -2,8 +2,8 @@
 // What a member keeps of its constraint: the state after the tokens chosen so far, those of the
 // nodes of its tree, and their masks. Guesses that a node's mask forbids are left out before the
 // tree is built, and the next best ones take their places; where only one token is allowed it is a
-// sure guess. A state that cannot be had where only a guess needs it drops the guess: what guesses
-// were made never changes what is chosen, nor how the reply ends.
+// forced guess. A state that cannot be had where only a guess needs it drops the guess: what
+// guesses were made never changes what is chosen, nor how the reply ends.
 #ifndef COPPICE_SPEC_CONSTRAINT_MASKS_H
 #define COPPICE_SPEC_CONSTRAINT_MASKS_H
 
@@ -31,8 +31,8 @@ void masks_offer(struct masks *m, const struct proposal *base, struct tree_optio
 
 // Takes the tree that was built of the offer, or a root alone. Later the tree may become shorter.
 void masks_take(struct masks *m, const struct ddtree *t);
-// [t->n] whether a node is sure to be on the path if its parent is. Valid until masks_begin.
-const bool *masks_sure(const struct masks *m);
+// [t->n] whether a node is certain to be on the path if its parent is. Valid until masks_begin.
+const bool *masks_forced_nodes(const struct masks *m);
 
 // Takes `steps` of the constraint's (INT64_MAX: as many as it takes) for the state after the
 // tokens chosen so far and for what may come next, which the next step will look at: 0 when that is

@@ -52,7 +52,7 @@ static inline int64_t step_known(const struct member *m) {
     return m->phase == MEMBER_PROMPT ? m->n_known : 0;
 }
 // And those after which one may be chosen.
-static inline int64_t step_deciding(const struct member *m) {
+static inline int64_t step_sampled_rows(const struct member *m) {
     return m->phase == MEMBER_PROMPT ? m->choose : m->tree.n;
 }
 
@@ -150,10 +150,11 @@ static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
             b->other_seqs++;
             continue;
         }
-        s->budgeted[b->n] = (struct budget_member){.budget = m->c.budget,
-                                                   .drafts = m->drafted,
-                                                   .tree = &m->tree,
-                                                   .sure = m->masks ? masks_sure(m->masks) : NULL};
+        s->budgeted[b->n] =
+            (struct budget_member){.budget = m->c.budget,
+                                   .drafts = m->drafted,
+                                   .tree = &m->tree,
+                                   .forced = m->masks ? masks_forced_nodes(m->masks) : NULL};
         s->owner[b->n++] = m;
         if (m->drafted)
             b->most = min_i32(b->most, reach_of(s, m));
@@ -259,14 +260,14 @@ static int propose_all(struct step *s, int n, struct err *e) {
 }
 
 static int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e) {
-    int64_t deciding = 0, decoding = 0, fixed = 0, rows = of->trees;
+    int64_t sampled = 0, decoding = 0, fixed = 0, rows = of->trees;
     for (int i = 0; i < n; i++) {
         decoding += s->in[i]->phase == MEMBER_DECODE;
         if (s->in[i]->phase == MEMBER_PROMPT)
-            deciding += step_known(s->in[i]) + step_deciding(s->in[i]);
+            sampled += step_known(s->in[i]) + step_sampled_rows(s->in[i]);
     }
     give_up_draft(s, n);
-    rows = min_i64(rows, s->max_verify - deciding);
+    rows = min_i64(rows, s->max_verify - sampled);
     int64_t max = rows / decoding - 1;
     begin_budgets(s, n, of->pieces, max);
     int rc = propose_all(s, n, e);
@@ -526,7 +527,7 @@ static void build_forest(struct step *s, int n) {
         s->seqs[i] = m->seq;
         m->first = (int32_t)s->forest.n;
         m->want = (int32_t)(want + step_known(m));
-        want = m->want + step_deciding(m);
+        want = m->want + step_sampled_rows(m);
         if (is_chain(m))
             forest_chain(&s->forest, i, sequence_len(m->seq), piece ? m->piece : m->tree.token,
                          rows_of(m), piece ? m->choose : true);
@@ -573,7 +574,7 @@ static void choose_all(struct step *s, int n) {
         struct sampler_batch b = member_batch(m);
         for (int64_t row = m->want - step_known(m); row < m->want; row++)
             s->rows[row] = (struct sample_row){.given = true};
-        for (int row = 0; row < step_deciding(m); row++)
+        for (int row = 0; row < step_sampled_rows(m); row++)
             s->rows[m->want + row] = choice_row(m, &b, row, row);
     }
     for (int64_t at = 0; at < wanted; at += max) {
@@ -587,7 +588,7 @@ static void choose_all(struct step *s, int n) {
 static void choose_path(struct step *s, struct member *m) {
     struct sampler_batch b = member_batch(m);
     int row = 0;
-    if (!step_deciding(m))
+    if (!step_sampled_rows(m))
         return;
     do {
         int32_t *choice = &s->choice[m->want + row];
@@ -661,7 +662,7 @@ static int walk_all(struct step *s, int n, struct err *e) {
     double t = clock_ms();
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
-        if (step_deciding(m))
+        if (step_sampled_rows(m))
             walk_tree(&m->tree, s->choice + m->want, &m->limits, &m->walk);
     }
     step_add_time(&s->ms.sample, &t);

@@ -39,7 +39,7 @@ struct member_config {
     bool use_draft;        // the step's shared drafter proposes for it too
     struct budget *budget; // NULL, or chooses how much of the tree is verified; borrowed
     bool share_noise;      // let drafters use the sampling noise
-    bool hash;             // keep a hash over the deciding logit rows
+    bool hash;             // keep a hash over the sampled logit rows
     bool logprobs;         // log-probabilities of what is chosen, and of known tokens
     int n_best;            // with those of so many best tokens, 0 .. OPS_LOGPROBS_MAX
 };
@@ -70,7 +70,7 @@ struct member {
     struct err err;     // with its sentence
     struct walk walk;   // what was chosen and committed; count is 0 where nothing was chosen
     struct ddtree tree; // that was verified; of a piece, its last token
-    // XXH64 over the f32 bytes of the deciding rows in the order of the chosen tokens, each seeded
+    // XXH64 over the f32 bytes of the sampled rows in the order of the chosen tokens, each seeded
     // with the hash before; 0 before the first. A row after which the constraint allows one token
     // only has decided nothing, and is left out.
     uint64_t hash;

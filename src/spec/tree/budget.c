@@ -137,7 +137,7 @@ static void chances_begin(struct chances *c) {
     fade_fit(c->way_fit, CHANCE_WAYS);
 }
 
-// As each way predicts node i, which is the place-th of those that are not sure.
+// As each way predicts node i, which is the place-th of those that are not forced.
 static void predict_one(struct chances *c, const struct ddtree *t, int i, int place, int rank) {
     int up = t->parent[i];
     double power = POWER[c->power], stated = exp(power * t->score[i]);
@@ -147,9 +147,9 @@ static void predict_one(struct chances *c, const struct ddtree *t, int i, int pl
     c->way[BY_STEP][i] = c->way[BY_STEP][up] * step_chance(c, step, rank, t->depth[i]);
 }
 
-// Fills c->node: the chances that nodes are on the path. Only one node of a depth can be. sure:
+// Fills c->node: the chances that nodes are on the path. Only one node of a depth can be. forced:
 // NULL, or [t->n] nodes that are as likely as their parents, whatever was learnt.
-static void chances_predict(struct chances *c, const struct ddtree *t, const bool *sure) {
+static void chances_predict(struct chances *c, const struct ddtree *t, const bool *forced) {
     double left[TREE_MAX_DEPTH + 1], part[CHANCE_WAYS], sum = 0, best = c->way_fit[0];
     int rank[TREE_MAX_ROWS], place = 0;
     ranks_of(t, rank);
@@ -162,9 +162,9 @@ static void chances_predict(struct chances *c, const struct ddtree *t, const boo
     for (int w = 0; w < CHANCE_WAYS; w++)
         c->way[w][0] = 1;
     for (int i = 1; i < t->n; i++) {
-        if (!sure || !sure[i])
+        if (!forced || !forced[i])
             predict_one(c, t, i, ++place, rank[i]);
-        for (int w = 0; sure && sure[i] && w < CHANCE_WAYS; w++)
+        for (int w = 0; forced && forced[i] && w < CHANCE_WAYS; w++)
             c->way[w][i] = c->way[w][t->parent[i]];
         double mean = 0;
         for (int w = 0; w < CHANCE_WAYS; w++)
@@ -208,20 +208,20 @@ static void count_node(struct bin *n, bool on) {
     }
 }
 
-// Counts every verified node that is not sure as walked over or not, and every such step from a
+// Counts every verified node that is not forced as walked over or not, and every such step from a
 // node of the path. What is expected of the tree is returned, in tokens: its mean converges sooner
 // than that of what came of it.
-static double chances_learn(struct chances *c, const struct ddtree *t, const bool *sure,
+static double chances_learn(struct chances *c, const struct ddtree *t, const bool *forced,
                             const struct walk *w) {
     bool on[TREE_MAX_ROWS] = {false};
     int rank[TREE_MAX_ROWS], place = 0;
     double expected = 1;
     for (int i = 0; i < w->count; i++)
         on[w->path[i]] = true;
-    chances_predict(c, t, sure);
+    chances_predict(c, t, forced);
     ranks_of(t, rank);
     for (int i = 1; i < t->n; i++) {
-        if (sure && sure[i])
+        if (forced && forced[i])
             continue;
         for (int way = 0; way < CHANCE_WAYS; way++)
             c->way_fit[way] +=
@@ -235,7 +235,7 @@ static double chances_learn(struct chances *c, const struct ddtree *t, const boo
         count_node(&c->step[rank[i]][level_of(t->depth[i])], on[i]);
     }
     c->power = best_power(c);
-    chances_predict(c, t, sure);
+    chances_predict(c, t, forced);
     for (int i = 1; i < t->n; i++)
         expected += c->node[i];
     return expected;
@@ -441,7 +441,7 @@ static void falling_chances(const struct budget_member *m) {
     const struct ddtree *t = m->tree;
     int len[TREE_MAX_ROWS], runs = 0;
     double sum[TREE_MAX_ROWS];
-    chances_predict(&b->chances, t, m->sure);
+    chances_predict(&b->chances, t, m->forced);
     for (int i = 1; i < t->n; i++) {
         sum[runs] = b->chances.node[i];
         len[runs++] = 1;
@@ -456,10 +456,10 @@ static void falling_chances(const struct budget_member *m) {
             b->chances.node[i++] = sum[r] / len[r];
 }
 
-// Nodes that are sure to be on the path: the first ones.
-static int sure_nodes(const struct budget_member *m) {
+// Nodes that are certain to be on the path: the first ones.
+static int forced_prefix(const struct budget_member *m) {
     int n = 0;
-    while (m->sure && n + 1 < m->tree->n && m->sure[n + 1] && m->tree->parent[n + 1] == n)
+    while (m->forced && n + 1 < m->tree->n && m->forced[n + 1] && m->tree->parent[n + 1] == n)
         n++;
     return n;
 }
@@ -472,8 +472,9 @@ static int risk_limit(const struct budget_step *s, const struct budget_member *m
            plain = pass_ms(s, 0);
     if (b->gained <= 0)
         max = RISK;
-    int sure = sure_nodes(m), nodes = sure;
-    while (nodes < m->tree->n - 1 && plain_rate(s) * (pass_ms(s, nodes - sure + 1) - plain) <= max)
+    int forced = forced_prefix(m), nodes = forced;
+    while (nodes < m->tree->n - 1 &&
+           plain_rate(s) * (pass_ms(s, nodes - forced + 1) - plain) <= max)
         nodes++;
     return nodes;
 }
@@ -620,14 +621,14 @@ void budget_note(const struct budget_step *s) {
         b->text += m->walk->count;
         if (!m->drafts)
             continue;
-        double expected = chances_learn(&b->chances, m->tree, m->sure, m->walk);
-        int sure = sure_nodes(m); // which no draft was needed for
+        double expected = chances_learn(&b->chances, m->tree, m->forced, m->walk);
+        int forced = forced_prefix(m); // which no draft was needed for
         learn_depth(b, m->walk, s->depth);
         b->drafted_steps++;
         b->tokens += expected - b->tokens / STEPS;
         b->nodes += m->tree->n - 1 - b->nodes / STEPS;
         b->steps += 1 - b->steps / STEPS;
-        update_credit(b, m->walk->count - sure, expected - sure,
-                      draft + node * (m->tree->n - 1 - sure));
+        update_credit(b, m->walk->count - forced, expected - forced,
+                      draft + node * (m->tree->n - 1 - forced));
     }
 }

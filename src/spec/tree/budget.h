@@ -41,9 +41,9 @@ struct budget_member {
     // budget_share: the whole drafted tree. budget_note: what was verified of it. A tree of the
     // root alone where nothing was drafted.
     const struct ddtree *tree;
-    // NULL, or [tree->n]: nodes that are sure to be on the path if their parents are. They are no
-    // guesses: nothing is learnt from them, and they cost no credit.
-    const bool *sure;
+    // NULL, or [tree->n]: nodes that are certain to be on the path if their parents are. They are
+    // no guesses: nothing is learnt from them, and they cost no credit.
+    const bool *forced;
     int nodes;               // out of budget_share: beside the root, in the tree's order
     const struct walk *walk; // budget_note: what came of it
 };

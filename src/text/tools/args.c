@@ -502,20 +502,20 @@ static bool begin_member(struct tool_calls *c, const char *name, size_t n) {
     c->failed |= a->key.failed;
     if (c->failed)
         return false;
-    for (int i = 0; i < a->n_spans && !c->sure; i++)
+    for (int i = 0; i < a->n_spans && !c->constrained; i++)
         if (member_has_key(c, &a->spans[i], &a->key)) {
             remove_member(c, i);
             break;
         }
-    c->failed |= !c->sure && !add_member(a, c->args.len);
+    c->failed |= !c->constrained && !add_member(a, c->args.len);
     if (c->failed)
         return false;
-    bool first = c->sure ? a->first : a->n_spans == 1;
+    bool first = c->constrained ? a->first : a->n_spans == 1;
     if (!first)
         str_putc(&c->args, ',');
     else if (c->args.len == 0 && a->first)
         str_putc(&c->args, '{');
-    if (first && !c->sure)
+    if (first && !c->constrained)
         a->spans[0].at = c->args.len;
     a->first = false;
     str_append(&c->args, a->key.data, a->key.len);
@@ -580,7 +580,7 @@ static int find_value_end(const struct tool_calls *c, bool end, size_t *n, size_
             continue;
         int key = tool_stands(c, after, f->key), close = tool_stands(c, after, f->close);
         is = key > close ? key : close;
-        if (is == 1 || (is == 0 && (!end || c->sure)))
+        if (is == 1 || (is == 0 && (!end || c->constrained)))
             break;
         is = -1;
     }
@@ -667,7 +667,7 @@ static enum tool_step read_tagged_value(struct tool_calls *c, bool end) {
         str_putc(&c->args, '"');
     else
         put_typed_or_string(c);
-    if (!c->sure)
+    if (!c->constrained)
         a->spans[a->n_spans - 1].n = c->args.len - a->spans[a->n_spans - 1].at;
     a->state = TAGGED_TAG;
     return TOOL_OK;

@@ -28,9 +28,9 @@ static const struct tool_format *format_of(const struct tool_calls *c) {
     return &tool_formats[c->family];
 }
 
-int tool_calls_init(struct tool_calls *c, enum tool_family f, const struct tool_set *set, bool sure,
-                    struct err *e) {
-    *c = (struct tool_calls){.family = f, .sure = sure};
+int tool_calls_init(struct tool_calls *c, enum tool_family f, const struct tool_set *set,
+                    bool constrained, struct err *e) {
+    *c = (struct tool_calls){.family = f, .constrained = constrained};
     if (!set || set->n == 0)
         return 0;
     c->reader = calloc(1, sizeof *c->reader);
@@ -233,7 +233,7 @@ static void begin_call(struct tool_calls *c, const struct tool_sink *s) {
 // Arguments go out as they come, of a freeform tool their text.
 static void put_arguments(struct tool_calls *c, const struct tool_sink *s) {
     const struct str *new = &c->args;
-    if (!c->sure || !c->tool || c->args.len == 0)
+    if (!c->constrained || !c->tool || c->args.len == 0)
         return;
     begin_call(c, s);
     if (c->tool->freeform) {
@@ -272,7 +272,7 @@ static bool finish_call(struct tool_calls *c, const struct tool_sink *s) {
     begin_call(c, s);
     if (c->args.len)
         s->arguments(s->arg, c->args.data, c->args.len);
-    s->end(s->arg, !c->sure || !c->tool->freeform || c->input.state == FREEFORM_DONE);
+    s->end(s->arg, !c->constrained || !c->tool->freeform || c->input.state == FREEFORM_DONE);
     c->open = c->closed = false;
     drop_held(c, c->at);
     c->at = 0;
@@ -284,7 +284,7 @@ static bool finish_call(struct tool_calls *c, const struct tool_sink *s) {
 // to a call that is open, and where a mark alone or nothing but calls makes a call to one that
 // never came to be.
 static void break_off_call(struct tool_calls *c, bool whole, bool end, const struct tool_sink *s) {
-    bool lost = end && (c->only || (c->sure && !format_of(c)->first_only));
+    bool lost = end && (c->only || (c->constrained && !format_of(c)->first_only));
     if (!c->open && !lost) {
         put_broken_call(c, s);
         return;
@@ -352,7 +352,7 @@ static bool step_between(struct tool_calls *c, bool end) {
         best = 1, which = 3;
     if (best == 0 && !end)
         return false;
-    if (best == 0 && (c->only || c->sure || c->cut)) { // a piece of a mark
+    if (best == 0 && (c->only || c->constrained || c->cut)) { // a piece of a mark
         drop_held(c, c->held.len);
         return false;
     }

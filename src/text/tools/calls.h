@@ -32,7 +32,7 @@ struct tool_calls {
     // Calls are known to be well-formed, as under a grammar: arguments go out as they come, of
     // freeform tools their text.
     // Otherwise a call goes out when all of it has come, so that a bad one can be given back.
-    bool sure;
+    bool constrained;
     // The reply is calls and nothing else, as where one is required under a grammar: what is not
     // of a call is no text. Set after tool_calls_init.
     bool only;
@@ -54,8 +54,8 @@ struct tool_calls {
 };
 
 // set NULL or empty: everything is text. ERR_MEMORY.
-int tool_calls_init(struct tool_calls *c, enum tool_family f, const struct tool_set *set, bool sure,
-                    struct err *e);
+int tool_calls_init(struct tool_calls *c, enum tool_family f, const struct tool_set *set,
+                    bool constrained, struct err *e);
 void tool_calls_fini(struct tool_calls *c); // zeroed is allowed
 
 // Content as it comes, cut between characters (reasoning_push of text/chat/reasoning.h does).

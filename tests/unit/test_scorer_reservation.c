@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scorer's memory on a device with a limit: it is claimed before anything is loaded, a pair
+// A scorer's memory on a device with a limit: it is reserved before anything is loaded, a pair
 // beside it is planned in what is left, what does not fit is refused with what would, and given
 // back it is free again. The device is a CPU with a limit.
 #include <stdio.h>
 #include <unistd.h>
 
-#include "engine/session/scorer_claim.h"
+#include "engine/session/scorer_reservation.h"
 #include "engine/session/session.h"
 #include "support/tiny_gguf.h"
 #include "test.h"
@@ -31,7 +31,7 @@ struct rig {
     struct runtime *r;
     struct runtime_device *d;
     struct score_plan p;
-    struct claim *c;
+    struct reservation *c;
     struct err e;
 };
 
@@ -65,7 +65,7 @@ static void test_claim(void **state) {
     int64_t need = needed(), more = 64 << 20;
     assert_int_equal(open_with(&g, need + more), 0);
     assert_non_null(g.c);
-    assert_int_equal(claims_total(runtime_claims(g.d)), need);
+    assert_int_equal(reservations_total(runtime_reservations(g.d)), need);
     assert_int_equal(runtime_available(g.d), more);
     struct session_options o = session_options_default();
     struct memory_plan beside = {0}, alone = {0};
@@ -92,7 +92,7 @@ static void refused(int64_t limit, const char *words) {
     assert_null(g.c);
     if (!strstr(g.e.text, words))
         fail_msg("'%s' lacks '%s'", g.e.text, words);
-    assert_int_equal(claims_total(runtime_claims(g.d)), 0);
+    assert_int_equal(reservations_total(runtime_reservations(g.d)), 0);
     close_rig(&g);
 }
 
@@ -106,7 +106,7 @@ static void test_refused(void **state) {
     close_rig(&g);
     // What a pair has taken is told.
     assert_int_equal(open_with(&g, need + (64 << 20)), 0);
-    struct claim *second;
+    struct reservation *second;
     struct score_plan p;
     const struct score_options so = score_options_default();
     assert_int_equal(scorer_claim(g.d, path, &so, 100 * TOKENS, &p, &second, &g.e), ERR_MEMORY);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of a scorer beside a target.
-#include "engine/session/scorer_claim.h"
+#include "engine/session/scorer_reservation.h"
 
 #include <stdio.h>
 
@@ -35,7 +35,7 @@ static int refuse_scorer(const struct runtime_device *d, const struct score_plan
                 "the scorer's weights take %s and what a chunk of a prompt needs comes on top, but "
                 "%s may be taken; run it elsewhere (--prefill-device cpu)",
                 weights, have);
-    claims_blame(runtime_claims(d), e);
+    reservations_blame(runtime_reservations(d), e);
     return ERR_MEMORY;
 }
 
@@ -64,7 +64,7 @@ bool scorer_share_slots(const struct score_plan *p, int64_t all, int64_t slots, 
 }
 
 int scorer_claim(struct runtime_device *d, const char *path, const struct score_options *o,
-                 int64_t tokens, struct score_plan *plan, struct claim **out, struct err *e) {
+                 int64_t tokens, struct score_plan *plan, struct reservation **out, struct err *e) {
     struct gguf *g;
     *out = NULL;
     int rc = gguf_open(&g, path, e);
@@ -76,9 +76,9 @@ int scorer_claim(struct runtime_device *d, const char *path, const struct score_
         return err_prefix(e, "scorer %.200s", path);
     if (!runtime_limited(d))
         return 0;
-    struct claim c = {
+    struct reservation c = {
         .bytes = {[ARENA_WEIGHTS] = plan->weights, [ARENA_WORK] = plan->total - plan->weights}};
     snprintf(c.who, sizeof c.who, "%s", path);
-    rc = runtime_claim(d, &c, plan->own, runtime_available(d), out, e);
+    rc = runtime_reserve(d, &c, plan->own, runtime_available(d), out, e);
     return rc == ERR_MEMORY ? refuse_scorer(d, plan, tokens, e) : rc;
 }
