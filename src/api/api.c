@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public interface (coppice.h) over sessions, transcripts and bookmarks of the engine. Results
+// The public interface (coppice.h) over sessions, transcripts and snapshots of the engine. Results
 // go into callers' arrays and structs, whose size the caller states; what does not fit is counted,
 // what is unknown is refused. Tokens are handed on as whole characters.
 #include "api/api.h"
@@ -23,7 +23,7 @@ struct coppice_sequence {
 };
 
 struct coppice_checkpoint {
-    struct bookmark *b;
+    struct snapshot *b;
 };
 
 _Static_assert((int)COPPICE_ERR_USAGE == (int)ERR_USAGE && (int)COPPICE_ERR_IO == (int)ERR_IO &&
@@ -361,14 +361,14 @@ int coppice_checkpoint_restore(const struct coppice_checkpoint *c, struct coppic
 int coppice_checkpoint_save(const struct coppice_checkpoint *c, const char *path,
                             struct coppice_error *error) {
     struct err e = {0};
-    return api_result(bookmark_write(c->b, path, &e), &e, error);
+    return api_result(snapshot_write(c->b, path, &e), &e, error);
 }
 
 int coppice_checkpoint_load(struct coppice_checkpoint **out, struct coppice_model *m,
                             const char *path, struct coppice_error *error) {
     struct err e = {0};
     struct coppice_checkpoint *c = calloc(1, sizeof *c);
-    int rc = c ? bookmark_read(&c->b, m->s, path, &e)
+    int rc = c ? snapshot_read(&c->b, m->s, path, &e)
                : err_set(&e, ERR_MEMORY, "no memory for a checkpoint");
     if (rc)
         coppice_checkpoint_free(c);
@@ -378,13 +378,13 @@ int coppice_checkpoint_load(struct coppice_checkpoint **out, struct coppice_mode
 }
 
 int64_t coppice_checkpoint_bytes(const struct coppice_checkpoint *c) {
-    return bookmark_bytes(c->b);
+    return snapshot_bytes(c->b);
 }
 
 void coppice_checkpoint_free(struct coppice_checkpoint *c) {
     if (!c)
         return;
-    bookmark_destroy(c->b);
+    snapshot_destroy(c->b);
     free(c);
 }
 

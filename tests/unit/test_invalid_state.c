@@ -234,7 +234,7 @@ static void is_good(const struct good *g, const struct transcript *t) {
 static bool two_texts(struct good *g, int n) {
     enum { PROMPT_LEN = 36 };
     struct transcript *t = text_of(g, PROMPT_LEN), *fork = NULL;
-    struct bookmark *mark = NULL;
+    struct snapshot *mark = NULL;
     assert_int_equal(go_on(t, 2, SPECULATE_OFF), 0);
     faulty_again(n);
     int rc = transcript_fork(t, &fork, NULL) || transcript_save(t, &mark, NULL);
@@ -255,7 +255,7 @@ static bool two_texts(struct good *g, int n) {
         is_good(g, all[i]);
         transcript_destroy(all[i]);
     }
-    bookmark_destroy(mark);
+    snapshot_destroy(mark);
     return hit;
 }
 

@@ -155,7 +155,7 @@ static void test_turns(void **state) {
     const struct fixture *f = *state;
     struct session *s = open_session(f, &f->rule, 150, 2);
     struct transcript *t, *u;
-    struct bookmark *mark;
+    struct snapshot *mark;
     char path[64];
     snprintf(path, sizeof path, "/tmp/test_sparse_%d.ckpt", (int)getpid());
     assert_int_equal(transcript_create(&t, s, NULL), 0);
@@ -170,11 +170,11 @@ static void test_turns(void **state) {
     assert_int_equal(transcript_append(t, f->prompt + 600, 150, NULL), 0);
     assert_true(go_on(t, f, NEW) == want);
     assert_int_equal(transcript_save(u, &mark, NULL), 0);
-    assert_int_equal(bookmark_write(mark, path, NULL), 0);
-    bookmark_destroy(mark);
-    assert_int_equal(bookmark_read(&mark, s, path, NULL), 0);
+    assert_int_equal(snapshot_write(mark, path, NULL), 0);
+    snapshot_destroy(mark);
+    assert_int_equal(snapshot_read(&mark, s, path, NULL), 0);
     assert_int_equal(transcript_restore(t, mark, NULL), 0);
-    bookmark_destroy(mark);
+    snapshot_destroy(mark);
     assert_int_equal(transcript_append(t, f->prompt + 600, 150, NULL), 0);
     assert_true(go_on(t, f, NEW) == want);
     transcript_destroy(t);
@@ -185,7 +185,7 @@ static void test_turns(void **state) {
     for (size_t i = 0; i < ARRAY(rules); i++) {
         struct err e = {0};
         s = open_session(f, &rules[i], 150, 2);
-        assert_int_equal(bookmark_read(&mark, s, path, &e), ERR_MISMATCH);
+        assert_int_equal(snapshot_read(&mark, s, path, &e), ERR_MISMATCH);
         assert_non_null(strstr(e.text, "--sparse-prefill"));
         session_close(s);
     }
@@ -198,7 +198,7 @@ static void test_growing(void **state) {
     struct session *s = open_session(f, &f->rule, 150, 2);
     struct request r = request_of(f, SPECULATE_OFF);
     struct transcript *t;
-    struct bookmark *mark;
+    struct snapshot *mark;
     char path[64];
     uint64_t want = hash_of(s, &r);
     snprintf(path, sizeof path, "/tmp/test_sparse_grow_%d.ckpt", (int)getpid());
@@ -206,15 +206,15 @@ static void test_growing(void **state) {
     assert_int_equal(transcript_append(t, f->prompt, 500, NULL), 0);
     go_on(t, f, 0);
     assert_int_equal(transcript_save(t, &mark, NULL), 0);
-    assert_int_equal(bookmark_write(mark, path, NULL), 0);
-    bookmark_destroy(mark);
+    assert_int_equal(snapshot_write(mark, path, NULL), 0);
+    snapshot_destroy(mark);
     go_on(t, f, 10);
     assert_int_equal(transcript_cut(t, 480, NULL), 0);
     assert_int_equal(transcript_append(t, f->prompt + 480, PROMPT - 480, NULL), 0);
     assert_true(go_on(t, f, NEW) == want);
-    assert_int_equal(bookmark_read(&mark, s, path, NULL), 0);
+    assert_int_equal(snapshot_read(&mark, s, path, NULL), 0);
     assert_int_equal(transcript_restore(t, mark, NULL), 0);
-    bookmark_destroy(mark);
+    snapshot_destroy(mark);
     assert_int_equal(transcript_append(t, f->prompt + 500, PROMPT - 500, NULL), 0);
     assert_true(go_on(t, f, NEW) == want);
     transcript_destroy(t);

@@ -73,7 +73,7 @@ static void reply_as_fresh(struct fixture *f, struct transcript *t, int64_t n, i
 
 // One random operation on text `at`; may put another text or mark in place of an old one.
 static void do_something(struct fixture *f, struct rng *r, struct transcript **texts,
-                         struct bookmark **marks) {
+                         struct snapshot **marks) {
     int at = (int)rng_below(r, TEXTS), other = (int)rng_below(r, TEXTS);
     int mark = (int)rng_below(r, MARKS);
     struct transcript *t = texts[at], *copy = NULL;
@@ -101,15 +101,15 @@ static void do_something(struct fixture *f, struct rng *r, struct transcript **t
         texts[other] = copy;
         break;
     case 3:
-        bookmark_destroy(marks[mark]);
+        snapshot_destroy(marks[mark]);
         assert_int_equal(transcript_save(t, &marks[mark], NULL), 0);
-        assert_true(bookmark_bytes(marks[mark]) > len * 4);
+        assert_true(snapshot_bytes(marks[mark]) > len * 4);
         break;
     case 4:
         if (!marks[mark])
             break;
         assert_int_equal(transcript_restore(t, marks[mark], NULL), 0);
-        assert_true(transcript_len(t) >= bookmark_ready(marks[mark]));
+        assert_true(transcript_len(t) >= snapshot_ready(marks[mark]));
         break;
     default:
         if (len > 0 && len < CONTEXT - 45)
@@ -120,7 +120,7 @@ static void do_something(struct fixture *f, struct rng *r, struct transcript **t
 static void anything_goes_on_as_fresh(void **state) {
     struct fixture *f = *state;
     struct transcript *texts[TEXTS] = {0};
-    struct bookmark *marks[MARKS] = {0};
+    struct snapshot *marks[MARKS] = {0};
     struct rng r = {.state = 7};
     for (int i = 0; i < TEXTS; i++)
         assert_int_equal(transcript_create(&texts[i], f->s, NULL), 0);
@@ -135,7 +135,7 @@ static void anything_goes_on_as_fresh(void **state) {
         transcript_destroy(texts[i]);
     }
     for (int i = 0; i < MARKS; i++)
-        bookmark_destroy(marks[i]);
+        snapshot_destroy(marks[i]);
 }
 
 static void refuses_what_cannot_be(void **state) {
@@ -167,10 +167,10 @@ static void *failing_alloc(struct exec *x, size_t bytes) {
     return fail_at-- == 0 ? NULL : real_alloc(x, bytes);
 }
 
-static int attempt(struct transcript *t, const struct bookmark *mark, int kind) {
+static int attempt(struct transcript *t, const struct snapshot *mark, int kind) {
     struct request r = request_of(70, SPECULATE_TREE);
     struct transcript *copy = NULL;
-    struct bookmark *b = NULL;
+    struct snapshot *b = NULL;
     struct reply y = {0};
     int rc;
     switch (kind) {
@@ -180,7 +180,7 @@ static int attempt(struct transcript *t, const struct bookmark *mark, int kind) 
         return rc;
     case 1:
         rc = transcript_save(t, &b, NULL);
-        bookmark_destroy(b);
+        snapshot_destroy(b);
         return rc;
     case 2:
         return transcript_restore(t, mark, NULL);
@@ -205,7 +205,7 @@ static void failed_allocations_break_nothing(void **state) {
     for (int kind = 0; kind < 4; kind++) {
         for (int at = 0, rc = -1; rc != 0; at++) {
             struct transcript *t = NULL, *hold = NULL;
-            struct bookmark *mark = NULL;
+            struct snapshot *mark = NULL;
             assert_int_equal(transcript_create(&t, f->s, NULL), 0);
             assert_int_equal(transcript_append(t, ids, 100, NULL), 0);
             reply_as_fresh(f, t, 3, SPECULATE_OFF);
@@ -221,7 +221,7 @@ static void failed_allocations_break_nothing(void **state) {
             assert_true(rc == 0 || rc == ERR_MEMORY);
             reply_as_fresh(f, t, 3, SPECULATE_TREE);
             reply_as_fresh(f, hold, 3, SPECULATE_OFF);
-            bookmark_destroy(mark);
+            snapshot_destroy(mark);
             transcript_destroy(t);
             transcript_destroy(hold);
             assert_true(at < 60);

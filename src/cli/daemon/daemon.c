@@ -162,7 +162,7 @@ int daemon_slot_save(struct daemon *d, int slot, bool thin, struct err *e) {
 }
 
 void daemon_slot_free(struct daemon *d, int slot) {
-    bookmark_destroy(d->slots[slot].state);
+    snapshot_destroy(d->slots[slot].state);
     free(d->slots[slot].ids.at);
     d->slots[slot] = (struct daemon_slot){0};
 }
@@ -170,7 +170,7 @@ void daemon_slot_free(struct daemon *d, int slot) {
 // States go, tokens stay.
 static void drop_slot_states(struct daemon *d) {
     for (int i = 0; i < DAEMON_SLOTS; i++) {
-        bookmark_destroy(d->slots[i].state);
+        snapshot_destroy(d->slots[i].state);
         d->slots[i].state = NULL;
     }
 }
@@ -191,9 +191,9 @@ static int choose_slot(const struct daemon *d, const struct daemon_task *task, i
     for (int i = 0; i < task->n_from; i++) {
         const struct daemon_slot *s = &d->slots[task->from[i]];
         int64_t n = s->used && s->state ? common_ids(&s->ids, &task->prompt) : 0;
-        n = n > 0 ? min_i64(n, bookmark_prompt(s->state)) : 0;
+        n = n > 0 ? min_i64(n, snapshot_prompt(s->state)) : 0;
         // A state of more than that may have to go back further than it can.
-        int64_t worth = n > 0 && bookmark_ready(s->state) <= n ? 1 + bookmark_ready(s->state) : 0;
+        int64_t worth = n > 0 && snapshot_ready(s->state) <= n ? 1 + snapshot_ready(s->state) : 0;
         if (worth < best_worth || (worth == best_worth && n <= *common))
             continue;
         best_worth = worth;

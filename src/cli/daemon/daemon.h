@@ -22,7 +22,7 @@ struct daemon_ids {
 struct daemon_slot {
     bool used, thin; // thin: of SNAPSHOT_THIN
     struct daemon_ids ids;
-    struct bookmark *state; // NULL: none
+    struct snapshot *state; // NULL: none
 };
 
 struct daemon {

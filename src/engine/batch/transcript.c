@@ -22,7 +22,7 @@ struct transcript {
     int64_t first;
 };
 
-struct bookmark {
+struct snapshot {
     struct session *s;
     struct checkpoint *point; // NULL: nothing was run
     int32_t *ids;             // [n]
@@ -179,8 +179,8 @@ int transcript_fork(const struct transcript *t, struct transcript **out, struct 
     return 0;
 }
 
-int transcript_save(const struct transcript *t, struct bookmark **out, struct err *e) {
-    struct bookmark *b = calloc(1, sizeof *b);
+int transcript_save(const struct transcript *t, struct snapshot **out, struct err *e) {
+    struct snapshot *b = calloc(1, sizeof *b);
     size_t bytes = (size_t)t->n * sizeof *t->ids;
     if (b)
         b->ids = malloc(bytes ? bytes : 1);
@@ -188,7 +188,7 @@ int transcript_save(const struct transcript *t, struct bookmark **out, struct er
     if (!rc && has_state(t))
         rc = sequence_checkpoint(t->seq, &b->point, e);
     if (rc) {
-        bookmark_destroy(b);
+        snapshot_destroy(b);
         return rc;
     }
     if (bytes)
@@ -200,7 +200,7 @@ int transcript_save(const struct transcript *t, struct bookmark **out, struct er
     return 0;
 }
 
-int transcript_restore(struct transcript *t, const struct bookmark *b, struct err *e) {
+int transcript_restore(struct transcript *t, const struct snapshot *b, struct err *e) {
     if (b->s != t->s)
         return err_set(e, ERR_MISMATCH,
                        "what was saved belongs to another loaded model; restore "
@@ -240,7 +240,7 @@ static int empty_point(struct model *m, int64_t first, struct checkpoint **out, 
     return rc;
 }
 
-int bookmark_write(const struct bookmark *b, const char *path, struct err *e) {
+int snapshot_write(const struct snapshot *b, const char *path, struct err *e) {
     struct model *m = session_model(b->s);
     struct checkpoint *empty = NULL;
     const struct checkpoint *point = b->point;
@@ -258,14 +258,14 @@ int bookmark_write(const struct bookmark *b, const char *path, struct err *e) {
     return rc;
 }
 
-int bookmark_read(struct bookmark **out, struct session *s, const char *path, struct err *e) {
-    struct bookmark *b = calloc(1, sizeof *b);
+int snapshot_read(struct snapshot **out, struct session *s, const char *path, struct err *e) {
+    struct snapshot *b = calloc(1, sizeof *b);
     struct token_tail tail = {0};
     if (!b)
         return err_set(e, ERR_MEMORY, "no memory for a saved text");
     int rc = model_checkpoint_load(session_model(s), path, &b->point, &tail, e);
     if (rc) {
-        bookmark_destroy(b);
+        snapshot_destroy(b);
         return rc;
     }
     int64_t run = checkpoint_len(b->point);
@@ -280,28 +280,28 @@ int bookmark_read(struct bookmark **out, struct session *s, const char *path, st
         memcpy(b->ids + run, tail.ids, (size_t)tail.n * sizeof *b->ids);
     free(tail.ids);
     if (!b->ids) {
-        bookmark_destroy(b);
+        snapshot_destroy(b);
         return err_set(e, ERR_MEMORY, "no memory for a saved text of its length");
     }
     *out = b;
     return 0;
 }
 
-int64_t bookmark_ready(const struct bookmark *b) {
+int64_t snapshot_ready(const struct snapshot *b) {
     return b->point && checkpoint_usable(b->point) ? checkpoint_len(b->point) : 0;
 }
 
-int64_t bookmark_prompt(const struct bookmark *b) {
+int64_t snapshot_prompt(const struct snapshot *b) {
     bool sparse = model_spec(session_model(b->s)).sparse.on;
     return sparse && b->first ? b->first : b->n;
 }
 
-int64_t bookmark_bytes(const struct bookmark *b) {
+int64_t snapshot_bytes(const struct snapshot *b) {
     return (int64_t)sizeof *b + b->n * (int64_t)sizeof *b->ids +
            (b->point ? checkpoint_bytes(b->point) : 0);
 }
 
-void bookmark_destroy(struct bookmark *b) {
+void snapshot_destroy(struct snapshot *b) {
     if (!b)
         return;
     checkpoint_destroy(b->point);

@@ -40,20 +40,20 @@ int transcript_fork(const struct transcript *t, struct transcript **out, struct 
 
 // A copy of the tokens with a resume point at the last multiple of 32 that was run: smaller than a
 // fork. Outlives the transcript, not the session.
-struct bookmark;
-int transcript_save(const struct transcript *t, struct bookmark **out, struct err *e);
+struct snapshot;
+int transcript_save(const struct transcript *t, struct snapshot **out, struct err *e);
 // The transcript becomes what was saved, of the same session. After an error nothing has changed.
-int transcript_restore(struct transcript *t, const struct bookmark *b, struct err *e);
-int64_t bookmark_ready(const struct bookmark *b); // tokens, the first ones, whose state it holds
+int transcript_restore(struct transcript *t, const struct snapshot *b, struct err *e);
+int64_t snapshot_ready(const struct snapshot *b); // tokens, the first ones, whose state it holds
 // Tokens, first ones, whose state is that of one prompt's beginning: all, but where prompts are
 // read sparsely those of the first prompt, what stands after it being read in full.
-int64_t bookmark_prompt(const struct bookmark *b);
-int64_t bookmark_bytes(const struct bookmark *b); // without shared pages
-void bookmark_destroy(struct bookmark *b);        // NULL is allowed
+int64_t snapshot_prompt(const struct snapshot *b);
+int64_t snapshot_bytes(const struct snapshot *b); // without shared pages
+void snapshot_destroy(struct snapshot *b);        // NULL is allowed
 
 // The same as a file, which another process with the same model can go on from
 // (models/checkpoint.h). After an error of the first, what was at `path` is there as before.
-int bookmark_write(const struct bookmark *b, const char *path, struct err *e);
-int bookmark_read(struct bookmark **out, struct session *s, const char *path, struct err *e);
+int snapshot_write(const struct snapshot *b, const char *path, struct err *e);
+int snapshot_read(struct snapshot **out, struct session *s, const char *path, struct err *e);
 
 #endif
