@@ -12,21 +12,21 @@ enum { TOKENS = 200, COMMON = 150, PAGES = 4, PAGE = 24, REST = 40 };
 
 static int write_seed(const char *folder, const char *name, struct cache_file *f,
                       const struct cache_file *base) {
-    static struct image_page pages[2][PAGES];
+    static struct ram_copy_page pages[2][PAGES];
     static unsigned char bytes[PAGE], rest[REST], form[] = "form";
-    struct image m = {.len = TOKENS,
-                      .n_groups = 2,
-                      .form = form,
-                      .form_bytes = sizeof form,
-                      .rest = rest,
-                      .rest_bytes = sizeof rest};
-    struct image_page *table[2][PAGES];
+    struct ram_copy m = {.len = TOKENS,
+                         .n_groups = 2,
+                         .form = form,
+                         .form_bytes = sizeof form,
+                         .rest = rest,
+                         .rest_bytes = sizeof rest};
+    struct ram_copy_page *table[2][PAGES];
     char path[512];
     struct err e = {0};
     for (int g = 0; g < 2; g++) {
-        m.groups[g] = (struct image_group){PAGE, TOKENS - 20 * g, g, 4 - g, table[g]};
+        m.groups[g] = (struct ram_copy_group){PAGE, TOKENS - 20 * g, g, 4 - g, table[g]};
         for (int i = 0; i < PAGES; i++) {
-            pages[g][i] = (struct image_page){1, PAGE, bytes};
+            pages[g][i] = (struct ram_copy_page){1, PAGE, bytes};
             table[g][i] = &pages[g][i];
         }
     }

@@ -34,21 +34,21 @@ static void open_disk(const char *dir) {
     assert_true(cache_disk_writes(scene.disk));
 }
 
-// An image of one group of pages, and its file.
+// A RAM copy of one group of pages, and its file.
 static struct {
-    struct image image;
-    struct image_page pages[PAGES], *table[PAGES];
+    struct ram_copy ram_copy;
+    struct ram_copy_page pages[PAGES], *table[PAGES];
     int32_t tokens[TOKENS];
     unsigned char page[PAGE], form[4];
 } made;
 
 // Once: the disk's thread reads it.
-static void make_image(void) {
-    made.image = (struct image){
+static void make_ram_copy(void) {
+    made.ram_copy = (struct ram_copy){
         .len = TOKENS, .n_groups = 1, .form = made.form, .form_bytes = sizeof made.form};
-    made.image.groups[0] = (struct image_group){PAGE, TOKENS, 0, PAGES, made.table};
+    made.ram_copy.groups[0] = (struct ram_copy_group){PAGE, TOKENS, 0, PAGES, made.table};
     for (int i = 0; i < PAGES; i++) {
-        made.pages[i] = (struct image_page){1, PAGE, made.page};
+        made.pages[i] = (struct ram_copy_page){1, PAGE, made.page};
         made.table[i] = &made.pages[i];
     }
 }
@@ -56,7 +56,7 @@ static void make_image(void) {
 static struct cache_file *make_file(uint64_t key) {
     struct cache_file *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    assert_int_equal(cache_file_of(f, &made.image, NULL, 0, NULL), 0);
+    assert_int_equal(cache_file_of(f, &made.ram_copy, NULL, 0, NULL), 0);
     f->kind = 1;
     f->key = key;
     f->tokens = made.tokens;
@@ -69,7 +69,7 @@ static struct cache_job *job(enum cache_job_kind what, uint64_t key) {
     *j = (struct cache_job){.what = what, .kind = 1, .key = key};
     if (what == CACHE_WRITE) {
         j->file = make_file(key);
-        j->image = &made.image;
+        j->ram_copy = &made.ram_copy;
     }
     return j;
 }
@@ -133,7 +133,7 @@ static void a_write_is_in_pieces(void **state) {
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/file", dir);
     struct cache_file *f = make_file(2);
-    assert_int_equal(cache_file_write(f, &made.image, path, &pause, NULL), 0);
+    assert_int_equal(cache_file_write(f, &made.ram_copy, path, &pause, NULL), 0);
     assert_int_equal(pauses, 2 * PAGES + 1); // for its sum and for itself; a rest of nothing
     f->tokens = NULL;
     cache_file_fini(f);
@@ -221,6 +221,6 @@ int main(void) {
         cmocka_unit_test(a_write_is_in_pieces),
         cmocka_unit_test(a_scan_bears_what_lies_there),
     };
-    make_image();
+    make_ram_copy();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,7 +272,7 @@ static int64_t files_of(const struct scene *s) {
     return y.written + y.failed;
 }
 
-// The same with files, beside which images go and come back.
+// The same with files, beside which RAM copies go and come back.
 static void what_has_a_file_waits_for_its_copies_as_well(void **state) {
     (void)state;
     enum { TEXTS = 12 };
@@ -449,7 +449,7 @@ static void what_lost_its_file_while_it_was_read_is_dropped(void **state) {
     pthread_mutex_unlock(&disk_gate);
     POLL_UNTIL(&s, s.cache->stats.failed == 2);
     for (const struct cache_entry *y = s.cache->all; y; y = y->next)
-        assert_true(y->image || y->file);
+        assert_true(y->ram_copy || y->file);
     assert_true(cache_ready(s.cache, s.prompt, PROMPT, PROMPT));
     assert_int_equal(cached(&s), POINT);
     close_scene(&s);

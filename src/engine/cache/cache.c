@@ -57,10 +57,10 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
 void cache_prepare(struct cache *c) {
     struct sequence_spec spec = model_spec(session_model(c->session));
     size_t state = (size_t)recurrent_save_bytes(&spec.shape, spec.n_recurrent);
-    struct image shape;
+    struct ram_copy shape;
     if (cache_empty_shape(c, &shape, NULL, NULL))
         return;
-    image_prepare(&shape, &c->blocks, spec.n_recurrent ? state : 0, min_i64(c->o.ram, PREPARED));
+    ram_copy_prepare(&shape, &c->blocks, spec.n_recurrent ? state : 0, min_i64(c->o.ram, PREPARED));
     free(shape.form);
 }
 
@@ -77,12 +77,12 @@ void cache_destroy(struct cache *c) {
     free(c);
 }
 
-// An image that is not what it should be goes, and so do those that may have pages of it: they
+// A RAM copy that is not what it should be goes, and so do those that may have pages of it: they
 // were taken since, so their copies come after its own.
 static void drop_invalid(struct cache *c, struct cache_entry *y) {
     for (struct cache_entry *z = c->copying, *next; z; z = next) {
         next = z->next_copy;
-        if (image_shares(z->image, y->image))
+        if (ram_copy_shares(z->ram_copy, y->ram_copy))
             cache_evict(c, z);
     }
     cache_evict(c, y);
@@ -90,7 +90,7 @@ static void drop_invalid(struct cache *c, struct cache_entry *y) {
 
 // Whether its copies have ended and the device's status has been read after them.
 static bool is_over(const struct cache *c, const struct cache_entry *y) {
-    return y->taken < exec_epoch(cache_exec(c)) && image_settled(y->image, c->copier);
+    return y->taken < exec_epoch(cache_exec(c)) && ram_copy_settled(y->ram_copy, c->copier);
 }
 
 // In the order of copies, so that none is offered whose pages another has made invalid.
@@ -115,9 +115,9 @@ static int64_t restore_entry(struct cache *c, struct cache_entry *y, const int32
     if (!text)
         return 0;
     prefix_text(y->node, text);
-    struct image_target to = {
+    struct ram_copy_target to = {
         .spec = &spec, .device = model_kind(m), .vocab = model_params_of(m)->vocab, .tokens = text};
-    int rc = image_restore(y->image, &to, &p, NULL);
+    int rc = ram_copy_restore(y->ram_copy, &to, &p, NULL);
     if (!rc)
         rc = sequence_restore(seq, p, NULL);
     checkpoint_destroy(p);
@@ -178,7 +178,7 @@ bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_
     struct prefix_match m = prefix_find(&c->tree, ids, n, 0);
     int64_t limit = min_i64(m.common, n - 1);
     struct cache_entry *y = choose_entry(c, &m, limit, &any, true);
-    if (!y || y->image)
+    if (!y || y->ram_copy)
         return true;
     here.ready = true;
     struct cache_entry *near = choose_entry(c, &m, limit, &here, true);
@@ -189,52 +189,53 @@ bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_
 
 enum { LATER = 1 };
 
-// Makes the image of a checkpoint and begins to fill it. LATER: memory for it is being made, and
+// Makes the RAM copy of a checkpoint and begins to fill it. LATER: memory for it is being made, and
 // `wait` is false.
-static int make_image(struct cache *c, const struct image_source *from, const struct image *shape,
-                      bool wait, struct image **out, struct err *e) {
+static int make_ram_copy(struct cache *c, const struct ram_copy_source *from,
+                         const struct ram_copy *shape, bool wait, struct ram_copy **out,
+                         struct err *e) {
     const int32_t *ids = checkpoint_tokens(from->checkpoint);
     struct cache_wanted w = {.sparse_end = shape->sparse_end, .ready = true};
-    struct image_base base = {0};
+    struct ram_copy_base base = {0};
     struct cache_entry *near = cache_nearest(c, ids, shape->len, &w, &base.common);
-    base.image = near ? near->image : NULL;
+    base.ram_copy = near ? near->ram_copy : NULL;
     int64_t more = (int64_t)(sizeof *near + 2 * sizeof *near->node) +
-                   shape->len * (int64_t)sizeof *ids + image_needs(shape, &base);
+                   shape->len * (int64_t)sizeof *ids + ram_copy_needs(shape, &base);
     if (!cache_evict_for(c, more, near))
         return err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
                        (long long)shape->len);
     c->blocks.most = c->o.ram - c->tree.bytes;
-    if (!wait && !image_ready(shape, &base, &c->blocks))
+    if (!wait && !ram_copy_ready(shape, &base, &c->blocks))
         return LATER;
-    int rc = image_make(out, shape, &base, &c->blocks, e);
-    return rc ? rc : image_take(*out, from, c->copier, c->blocks.x, e);
+    int rc = ram_copy_make(out, shape, &base, &c->blocks, e);
+    return rc ? rc : ram_copy_take(*out, from, c->copier, c->blocks.x, e);
 }
 
-// The entry of a checkpoint, which is only in a file or not there at all. LATER: as make_image.
+// The entry of a checkpoint, which is only in a file or not there at all. LATER: as make_ram_copy.
 static int add_entry(struct cache *c, struct checkpoint *p, struct cache_entry *y, bool wait,
                      struct err *e) {
     struct model *m = session_model(c->session);
-    const struct image_source from = {
+    const struct ram_copy_source from = {
         .checkpoint = p, .device = model_kind(m), .vocab = model_params_of(m)->vocab};
-    struct image shape, *image = NULL;
+    struct ram_copy shape, *ram_copy = NULL;
     struct prefix_node *n;
-    int rc = image_shape(&from, &shape, NULL, e);
+    int rc = ram_copy_shape(&from, &shape, NULL, e);
     if (rc)
         return rc;
-    rc = make_image(c, &from, &shape, wait, &image, e);
-    if (!image)
+    rc = make_ram_copy(c, &from, &shape, wait, &ram_copy, e);
+    if (!ram_copy)
         free(shape.form);
     if (!rc)
         rc = prefix_add(&c->tree, checkpoint_tokens(p), shape.len, &n, e);
     if (!rc && !y && !(y = cache_entry_add(c, n, shape.sparse_end)))
         rc = err_set(e, ERR_MEMORY, "no memory for an entry of the prefix cache");
     if (rc) {
-        if (image)
-            (void)image_settle(image, c->copier, NULL);
-        cache_free_image(c, &image);
+        if (ram_copy)
+            (void)ram_copy_settle(ram_copy, c->copier, NULL);
+        cache_free_ram_copy(c, &ram_copy);
         return rc;
     }
-    y->image = image;
+    y->ram_copy = ram_copy;
     cache_copying(c, y, p);
     y->used = c->clock;
     host_blocks_trim(&c->blocks, c->o.ram - c->tree.bytes - c->blocks.other);
@@ -253,7 +254,7 @@ static bool put_checkpoint(struct cache *c, struct checkpoint *p, bool wait) {
         y = cache_entry_of(m.node, len, &w);
     if (y)
         y->used = c->clock;
-    if ((y && (y->image || y->loading)) || len < c->least || !checkpoint_usable(p)) {
+    if ((y && (y->ram_copy || y->loading)) || len < c->least || !checkpoint_usable(p)) {
         checkpoint_destroy(p);
         return true;
     }

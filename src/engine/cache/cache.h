@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The prefix cache: states of texts that have been run, found again by the longest beginning that a
-// new prompt shares with them. Entries are images of checkpoints (state/image.h) in host memory, on
-// a radix tree over token ids; pages that texts share are there once. A budget is kept to the byte;
-// what is worth least goes first. What comes out of it has the same bits as what would be run
-// again, so that it changes when an answer comes and nothing else (docs/prefix-cache.md). All of it
-// is the engine thread's.
+// new prompt shares with them. Entries are RAM copies of checkpoints (state/ram_copy.h) in host
+// memory, on a radix tree over token ids; pages that texts share are there once. A budget is kept
+// to the byte; what is worth least goes first. What comes out of it has the same bits as what would
+// be run again, so that it changes when an answer comes and nothing else (docs/prefix-cache.md).
+// All of it is the engine thread's.
 #ifndef COPPICE_ENGINE_CACHE_CACHE_H
 #define COPPICE_ENGINE_CACHE_CACHE_H
 

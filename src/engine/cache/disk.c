@@ -61,7 +61,7 @@ static void measure_file(struct cache_file *f) {
     f->bytes = f->data + bytes;
 }
 
-int cache_file_of(struct cache_file *f, const struct image *m, const struct cache_file *base,
+int cache_file_of(struct cache_file *f, const struct ram_copy *m, const struct cache_file *base,
                   int64_t common, struct err *e) {
     f->len = m->len;
     f->sparse_end = m->sparse_end;
@@ -70,7 +70,7 @@ int cache_file_of(struct cache_file *f, const struct image *m, const struct cach
     f->n_groups = m->n_groups;
     f->rest_bytes = m->rest_bytes;
     for (int g = 0; g < m->n_groups; g++) {
-        const struct image_group *y = &m->groups[g];
+        const struct ram_copy_group *y = &m->groups[g];
         struct cache_file_group *o = &f->groups[g];
         *o = (struct cache_file_group){y->page_bytes, y->len, y->first, y->first};
         if (base && g < base->n_groups && base->groups[g].first <= y->first)
@@ -89,8 +89,8 @@ int cache_file_of(struct cache_file *f, const struct image *m, const struct cach
 
 // Calls with the rest and every page of m that is in the file.
 typedef int piece_fn(void *arg, const void *data, size_t n, int64_t i, struct err *e);
-static int each_piece(const struct cache_file *f, const struct image *m, piece_fn *call, void *arg,
-                      struct err *e) {
+static int each_piece(const struct cache_file *f, const struct ram_copy *m, piece_fn *call,
+                      void *arg, struct err *e) {
     int64_t i = 0;
     int rc = call(arg, m->rest, m->rest_bytes, i++, e);
     for (int g = 0; g < f->n_groups; g++)
@@ -178,7 +178,7 @@ static void put_sums(struct stored_out *o, const void *arg) {
         stored_put_u64(o, f->sums[i]);
 }
 
-int cache_file_write(struct cache_file *f, const struct image *m, const char *path,
+int cache_file_write(struct cache_file *f, const struct ram_copy *m, const char *path,
                      const struct cache_pause *pause, struct err *e) {
     struct file_new file;
     struct writing w = {.f = f, .file = &file, .pause = pause};
@@ -232,7 +232,7 @@ static void get_head(struct stored_in *in, struct cache_file *f, int64_t bytes) 
     f->form_bytes = (size_t)get_count(in, bytes);
     f->rest_bytes = (size_t)get_count(in, bytes);
     f->n_groups = (int)stored_get_u32(in);
-    if (f->n_groups < 0 || f->n_groups > IMAGE_GROUPS || f->len < 1 || (!f->base && f->common))
+    if (f->n_groups < 0 || f->n_groups > RAM_COPY_GROUPS || f->len < 1 || (!f->base && f->common))
         stored_damaged(in);
     for (int g = 0; !in->rc && g < f->n_groups; g++) {
         get_group(in, &f->groups[g], f->len, bytes);
@@ -600,7 +600,7 @@ static void run_job(struct cache_disk *d, struct cache_job *j) {
         scan_folder(d, j);
         break;
     case CACHE_WRITE:
-        j->rc = cache_file_write(j->file, j->image, path, &pause, &j->err);
+        j->rc = cache_file_write(j->file, j->ram_copy, path, &pause, &j->err);
         break;
     case CACHE_LOAD:
         load_pieces(d, j);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entries of the prefix cache as files of a folder. A file is an image (state/image.h) with the
-// tokens that it is of, less what another file has that begins alike, its base. A head of sections
-// with hashes (state/stored.h) says what there is; after it come the bytes of devices and whole
-// pages, each with a hash in the head, so that any of them can be read alone. The form is described
-// in docs/prefix-cache.md. Files appear whole and never change, so that a process may end at any
-// moment. A thread reads and writes them beside the engine. One process at a time writes in a
-// folder, which holds the folder's lock; others only read. It knows no tree and no budget; the
+// Entries of the prefix cache as files of a folder. A file is a RAM copy (state/ram_copy.h) with
+// the tokens that it is of, less what another file has that begins alike, its base. A head of
+// sections with hashes (state/stored.h) says what there is; after it come the bytes of devices and
+// whole pages, each with a hash in the head, so that any of them can be read alone. The form is
+// described in docs/prefix-cache.md. Files appear whole and never change, so that a process may end
+// at any moment. A thread reads and writes them beside the engine. One process at a time writes in
+// a folder, which holds the folder's lock; others only read. It knows no tree and no budget; the
 // functions of files may be called by any thread.
 #ifndef COPPICE_ENGINE_CACHE_DISK_H
 #define COPPICE_ENGINE_CACHE_DISK_H
 
 #include "formats/gguf/gguf.h"
-#include "state/image.h"
+#include "state/ram_copy.h"
 
 struct cache_file_group {
     uint64_t page_bytes;
-    int64_t len, first; // as of an image
+    int64_t len, first; // as of a RAM copy
     int64_t own;        // pages own .. are in this file, those before in its base
 };
 
@@ -26,7 +26,7 @@ struct cache_file {
     int64_t len, sparse_end;
     int64_t common; // tokens, first ones, that are the base's
     int n_groups;
-    struct cache_file_group groups[IMAGE_GROUPS];
+    struct cache_file_group groups[RAM_COPY_GROUPS];
     unsigned char *form; // [form_bytes]
     size_t form_bytes, rest_bytes;
     uint64_t *sums; // [n_sums] of rest, then of the pages, group by group
@@ -40,7 +40,7 @@ int64_t cache_file_memory(const struct cache_file *f);
 
 // Describes m as a file beside a base, whose pages below those shared are not written again; base:
 // NULL for none. Kind, key and tokens (taken over) are the caller's. ERR_MEMORY.
-int cache_file_of(struct cache_file *f, const struct image *m, const struct cache_file *base,
+int cache_file_of(struct cache_file *f, const struct ram_copy *m, const struct cache_file *base,
                   int64_t common, struct err *e);
 // Writes it whole or not at all (base/file.h). Sets the sums. pause (NULL: none) is called
 // between pieces of at most 4 MiB, of which at most 64 MiB wait to be brought to the disk. ERR_IO,
@@ -49,7 +49,7 @@ struct cache_pause {
     void (*call)(void *arg);
     void *arg;
 };
-int cache_file_write(struct cache_file *f, const struct image *m, const char *path,
+int cache_file_write(struct cache_file *f, const struct ram_copy *m, const char *path,
                      const struct cache_pause *pause, struct err *e);
 
 // Reads a head from the begin of a file of so many bytes. ERR_FORMAT: cut off, damaged, or none;
@@ -129,9 +129,9 @@ struct cache_load {
 // What it points at must not change until it has ended; the owner frees it then.
 struct cache_job {
     enum cache_job_kind what;
-    uint64_t kind, key;      // of the file; of LOAD and SCAN the kind only
-    struct cache_file *file; // WRITE
-    struct image *image;     // WRITE: what is written; LOAD: what is filled
+    uint64_t kind, key;        // of the file; of LOAD and SCAN the kind only
+    struct cache_file *file;   // WRITE
+    struct ram_copy *ram_copy; // WRITE: what is written; LOAD: what is filled
     struct cache_piece *pieces;
     struct cache_load *loads; // [n_loads]
     int n_loads;

@@ -180,7 +180,7 @@ struct prefix_node *prefix_next(const struct prefix_node *top, struct prefix_nod
 enum { HISTORY_PART = 64 }; // of the budget, for texts that nothing is kept of
 
 static bool is_wanted(const struct cache_entry *y, const struct cache_wanted *w, int64_t len) {
-    return cache_same_rule(y, len, w->sparse_end) && (!w->ready || y->image) &&
+    return cache_same_rule(y, len, w->sparse_end) && (!w->ready || y->ram_copy) &&
            (!w->file || (y->file && !y->lost));
 }
 
@@ -208,7 +208,7 @@ struct cache_entry *cache_entry_below(struct prefix_node *top, int64_t len,
         struct cache_entry *y = cache_entry_of(n, len, w);
         if (!y)
             continue;
-        bool here = y->image != NULL, had = best && best->image;
+        bool here = y->ram_copy != NULL, had = best && best->ram_copy;
         if (!best || here > had || (here == had && y->len < best->len))
             best = y;
     }
@@ -295,7 +295,7 @@ void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *so
 int cache_copied(struct cache *c, struct cache_entry *y) {
     struct cache_entry *before = NULL;
     struct exec *x = cache_exec(c);
-    int rc = image_settle(y->image, c->copier, NULL);
+    int rc = ram_copy_settle(y->ram_copy, c->copier, NULL);
     // Whether other states are invalid is told by them (state/sequence.h).
     if (y->taken == exec_epoch(x))
         (void)exec_status(x, NULL);
@@ -311,22 +311,22 @@ int cache_copied(struct cache *c, struct cache_entry *y) {
     return rc;
 }
 
-void cache_free_image(struct cache *c, struct image **m) {
-    if (!image_free(*m, &c->blocks))
+void cache_free_ram_copy(struct cache *c, struct ram_copy **m) {
+    if (!ram_copy_free(*m, &c->blocks))
         c->stats.failed++;
     *m = NULL;
 }
 
-static void free_image(struct cache *c, struct cache_entry *y) {
+static void free_ram_copy(struct cache *c, struct cache_entry *y) {
     if (y->source && cache_copied(c, y))
         for (struct cache_entry *z = c->copying; z; z = z->next_copy)
-            z->invalid = z->invalid || image_shares(z->image, y->image);
-    cache_free_image(c, &y->image);
+            z->invalid = z->invalid || ram_copy_shares(z->ram_copy, y->ram_copy);
+    cache_free_ram_copy(c, &y->ram_copy);
 }
 
 void cache_evict(struct cache *c, struct cache_entry *y) {
     if (y->file)
-        free_image(c, y);
+        free_ram_copy(c, y);
     else
         cache_entry_drop(c, y);
 }
@@ -340,8 +340,8 @@ void cache_entry_drop(struct cache *c, struct cache_entry *y) {
     *(y->prev ? &y->prev->next : &c->all) = y->next;
     if (y->next)
         y->next->prev = y->prev;
-    free_image(c, y);
-    cache_free_image(c, &y->incoming);
+    free_ram_copy(c, y);
+    cache_free_ram_copy(c, &y->incoming);
     c->blocks.other -= (int64_t)sizeof *y;
     c->stats.entries--;
     free(y);
@@ -410,13 +410,13 @@ static bool is_evictable(const struct cache_ranking *r, const struct cache_entry
         return false;
     if (r->files)
         return y->file && y->stored && !y->dependents && !y->loading;
-    return y->image && !y->writing;
+    return y->ram_copy && !y->writing;
 }
 
 static struct cache_ranked rank_entry(struct cache *c, const struct cache_ranking *r,
                                       struct cache_entry *y) {
     return (struct cache_ranked){
-        y, entry_value(c, y, r->files ? y->file->bytes : image_own_bytes(y->image))};
+        y, entry_value(c, y, r->files ? y->file->bytes : ram_copy_own_bytes(y->ram_copy))};
 }
 
 static void sift_down(struct cache_ranking *r, int64_t at) {
@@ -483,10 +483,10 @@ bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *k
     return room;
 }
 
-int cache_empty_shape(const struct cache *c, struct image *shape, const struct kv_layout **layouts,
-                      struct err *e) {
+int cache_empty_shape(const struct cache *c, struct ram_copy *shape,
+                      const struct kv_layout **layouts, struct err *e) {
     struct model *m = session_model(c->session);
-    struct image_source from = {.device = model_kind(m), .vocab = model_params_of(m)->vocab};
+    struct ram_copy_source from = {.device = model_kind(m), .vocab = model_params_of(m)->vocab};
     struct checkpoint *empty = NULL;
     struct sequence *seq = NULL;
     int rc = model_sequence(m, &seq, e);
@@ -494,7 +494,7 @@ int cache_empty_shape(const struct cache *c, struct image *shape, const struct k
         rc = sequence_checkpoint(seq, &empty, e);
     from.checkpoint = empty;
     if (!rc)
-        rc = image_shape(&from, shape, layouts, e);
+        rc = ram_copy_shape(&from, shape, layouts, e);
     checkpoint_destroy(empty);
     sequence_destroy(seq);
     return rc;

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "engine/cache/cache.h"
 #include "engine/cache/disk.h"
-#include "state/image.h"
+#include "state/ram_copy.h"
 
 struct cache_entry;
 
@@ -64,21 +64,21 @@ struct cache_entry {
     struct cache_entry *same;        // of the same node
     struct cache_entry *prev, *next; // of all
     int64_t len, sparse_end;
-    struct image *image;           // NULL: it is in a file only
-    struct checkpoint *source;     // of the image, until its copies have ended; NULL: they have
+    struct ram_copy *ram_copy;     // NULL: it is in a file only
+    struct checkpoint *source;     // of the RAM copy, until its copies have ended; NULL: they have
     struct cache_entry *next_copy; // with a source: whose copies come next
     uint64_t taken;                // exec_epoch in which they were queued
     bool invalid;                  // it shares pages with one that was
     int64_t used, hits;            // when it was last of use, by the cache's clock; how often
     // On the disk:
-    struct cache_file *file;  // NULL: it is not there
-    bool stored, lost;        // it has been written; it is to be given up once its job has ended
-    bool newer;               // a newer version has written it, so it is not removed
-    struct cache_entry *base; // whose file its own goes on from
-    int dependents;           // entries whose files go on from its own
-    bool writing, loading;    // a job is under way
-    struct image *incoming;   // of one that is being loaded
-    int64_t pinned;           // bytes, of one that is being written
+    struct cache_file *file;   // NULL: it is not there
+    bool stored, lost;         // it has been written; it is to be given up once its job has ended
+    bool newer;                // a newer version has written it, so it is not removed
+    struct cache_entry *base;  // whose file its own goes on from
+    int dependents;            // entries whose files go on from its own
+    bool writing, loading;     // a job is under way
+    struct ram_copy *incoming; // of one that is being loaded
+    int64_t pinned;            // bytes, of one that is being written
 };
 
 struct cache {
@@ -103,7 +103,7 @@ struct cache {
     uint64_t kind;           // of its files, once they are scanned
     uint64_t content, stamp; // of the model's file (formats/content.h), once they are known
     bool changed;            // it is another one now, or that is being found out
-    const struct kv_layout *layouts[IMAGE_GROUPS]; // of their pages
+    const struct kv_layout *layouts[RAM_COPY_GROUPS]; // of their pages
     struct cache_found *other; // [n_other] files of other kinds, the oldest last
     int64_t n_other;
     int64_t newer_bytes; // of files that newer versions have written, which are not removed
@@ -123,9 +123,10 @@ static inline bool cache_same_rule(const struct cache_entry *y, int64_t len, int
     return (y->sparse_end < len ? y->sparse_end : len) == (sparse_end < len ? sparse_end : len);
 }
 
-// The shape of an image of no tokens (image_shape): what all states of this cache have in common.
-int cache_empty_shape(const struct cache *c, struct image *shape, const struct kv_layout **layouts,
-                      struct err *e);
+// The shape of a RAM copy of no tokens (ram_copy_shape): what all states of this cache have in
+// common.
+int cache_empty_shape(const struct cache *c, struct ram_copy *shape,
+                      const struct kv_layout **layouts, struct err *e);
 
 // What an entry is looked for.
 struct cache_wanted {
@@ -149,12 +150,12 @@ struct cache_entry *cache_nearest(struct cache *c, const int32_t *ids, int64_t n
                                   const struct cache_wanted *w, int64_t *common);
 // A new entry of a node; takes nothing over. NULL: no memory.
 struct cache_entry *cache_entry_add(struct cache *c, struct prefix_node *n, int64_t sparse_end);
-void cache_entry_drop(struct cache *c, struct cache_entry *y); // its node may be gone with it
-void cache_free_image(struct cache *c, struct image **m);      // which nothing uses any more
-// Its image's copies are under way from a checkpoint, which is the cache's from now on.
+void cache_entry_drop(struct cache *c, struct cache_entry *y);  // its node may be gone with it
+void cache_free_ram_copy(struct cache *c, struct ram_copy **m); // which nothing uses any more
+// Its RAM copy's copies are under way from a checkpoint, which is the cache's from now on.
 void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source);
-// Waits for them, and for the device where no other call has since; after an error the image is not
-// what it should be.
+// Waits for them, and for the device where no other call has since; after an error the RAM copy is
+// not what it should be.
 int cache_copied(struct cache *c, struct cache_entry *y);
 // Out of memory, after copies that are under way; what has no file is dropped.
 void cache_evict(struct cache *c, struct cache_entry *y);
@@ -173,7 +174,7 @@ struct cache_ranking {
     bool files;
     const struct cache_entry *keep;
 };
-// Takes the least out, of images or of files; NULL: there is none, or no memory.
+// Takes the least out, of RAM copies or of files; NULL: there is none, or no memory.
 struct cache_entry *cache_rank_pop(struct cache_ranking *r, struct cache *c, bool files,
                                    const struct cache_entry *keep);
 // Adds an entry that has come to be one that may go; NULL is allowed.

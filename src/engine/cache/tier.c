@@ -32,16 +32,16 @@ static struct cache_job *make_job(struct cache *c, enum cache_job_kind what,
     return j;
 }
 
-static void use_image(struct cache_job *j, struct image *m) {
-    j->image = m;
+static void use_ram_copy(struct cache_job *j, struct ram_copy *m) {
+    j->ram_copy = m;
     m->users++;
 }
 
 // One that has ended; NULL: none.
 static struct cache_job *next_ended(struct cache *c) {
     struct cache_job *j = cache_disk_ended(c->disk);
-    if (j && j->image)
-        j->image->users--;
+    if (j && j->ram_copy)
+        j->ram_copy->users--;
     return j;
 }
 
@@ -67,7 +67,7 @@ static void forget_file(struct cache *c, struct cache_entry *y) {
     if (y->base)
         y->base->dependents--;
     y->base = NULL;
-    if (!y->image && !y->loading)
+    if (!y->ram_copy && !y->loading)
         cache_entry_drop(c, y);
 }
 
@@ -177,7 +177,7 @@ static struct cache_file *describe_file(struct cache *c, const struct cache_entr
     if (!rc) {
         prefix_text(y->node, text);
         *base = cache_nearest(c, text, y->len, &w, &common);
-        rc = cache_file_of(f, y->image, *base ? (*base)->file : NULL, common, NULL);
+        rc = cache_file_of(f, y->ram_copy, *base ? (*base)->file : NULL, common, NULL);
     }
     if (!rc) {
         f->kind = c->kind;
@@ -212,7 +212,7 @@ static bool same_model(struct cache *c) {
 
 void cache_tier_offer(struct cache *c, struct cache_entry *y) {
     struct cache_entry *base = NULL;
-    if (!c->scanned || !same_model(c) || !cache_disk_writes(c->disk) || y->file || !y->image ||
+    if (!c->scanned || !same_model(c) || !cache_disk_writes(c->disk) || y->file || !y->ram_copy ||
         cache_disk_waiting(c->disk) >= QUEUE || c->pinned > c->o.ram / 2)
         return;
     struct cache_file *f = describe_file(c, y, &base);
@@ -230,9 +230,9 @@ void cache_tier_offer(struct cache *c, struct cache_entry *y) {
     } else if (!j) {
         forget_file(c, y);
     } else {
-        use_image(j, y->image);
+        use_ram_copy(j, y->ram_copy);
         y->writing = true;
-        y->pinned = image_own_bytes(y->image);
+        y->pinned = ram_copy_own_bytes(y->ram_copy);
         c->pinned += y->pinned;
         written_over(c, f->key);
         cache_disk_queue(c->disk, j);
@@ -258,18 +258,18 @@ static void finish_write(struct cache *c, struct cache_entry *y, const struct ca
     cache_tier_lose(c, y);
 }
 
-// An image for a file's, with what memory has of it already; the others are to be read.
-static struct image *make_image(struct cache *c, const struct cache_entry *y) {
+// A RAM copy for a file's, with what memory has of it already; the others are to be read.
+static struct ram_copy *make_ram_copy(struct cache *c, const struct cache_entry *y) {
     const struct cache_file *f = y->file;
-    struct image shape = {.len = y->len,
-                          .sparse_end = y->sparse_end,
-                          .n_groups = f->n_groups,
-                          .form = malloc(f->form_bytes),
-                          .form_bytes = f->form_bytes,
-                          .rest_bytes = f->rest_bytes};
+    struct ram_copy shape = {.len = y->len,
+                             .sparse_end = y->sparse_end,
+                             .n_groups = f->n_groups,
+                             .form = malloc(f->form_bytes),
+                             .form_bytes = f->form_bytes,
+                             .rest_bytes = f->rest_bytes};
     struct cache_wanted w = {.sparse_end = y->sparse_end, .ready = true};
-    struct image_base base = {0};
-    struct image *m = NULL;
+    struct ram_copy_base base = {0};
+    struct ram_copy *m = NULL;
     struct cache_entry *near = NULL;
     int32_t *text = malloc((size_t)y->len * sizeof *text);
     if (text) {
@@ -278,16 +278,16 @@ static struct image *make_image(struct cache *c, const struct cache_entry *y) {
     }
     if (near && near->source) // its pages may not come
         near = NULL;
-    base.image = near ? near->image : NULL;
+    base.ram_copy = near ? near->ram_copy : NULL;
     for (int g = 0; g < f->n_groups; g++)
-        shape.groups[g] = (struct image_group){.page_bytes = (size_t)f->groups[g].page_bytes,
-                                               .len = f->groups[g].len,
-                                               .first = f->groups[g].first,
-                                               .n_pages = ceil_div(f->groups[g].len, KV_PAGE)};
+        shape.groups[g] = (struct ram_copy_group){.page_bytes = (size_t)f->groups[g].page_bytes,
+                                                  .len = f->groups[g].len,
+                                                  .first = f->groups[g].first,
+                                                  .n_pages = ceil_div(f->groups[g].len, KV_PAGE)};
     c->blocks.most = c->o.ram - c->tree.bytes;
-    if (text && shape.form && cache_evict_for(c, image_needs(&shape, &base), near)) {
+    if (text && shape.form && cache_evict_for(c, ram_copy_needs(&shape, &base), near)) {
         memcpy(shape.form, f->form, f->form_bytes);
-        (void)image_make(&m, &shape, &base, &c->blocks, NULL);
+        (void)ram_copy_make(&m, &shape, &base, &c->blocks, NULL);
     }
     free(text);
     if (!m)
@@ -304,23 +304,23 @@ struct page_run {
 
 // The pieces of pages of one file that are to be read; how many.
 static int64_t add_pages(const struct cache *c, struct cache_piece *out, const struct cache_file *f,
-                         const struct image *m, struct page_run r) {
+                         const struct ram_copy *m, struct page_run r) {
     const struct kv_layout *layout = c->layouts[r.group]; // right_pages
     int64_t n = 0;
     for (int64_t i = r.from; i < r.to; i++) {
-        struct image_page *p = m->groups[r.group].pages[i];
+        struct ram_copy_page *p = m->groups[r.group].pages[i];
         struct cache_piece piece = {.to = p->data, .bytes = p->bytes, .page = layout};
         piece.at = cache_file_page(f, r.group, i, &piece.sum);
-        if (image_page_own(p))
+        if (ram_copy_page_own(p))
             out[n++] = piece;
     }
     return n;
 }
 
-// What of the image lies in which file of the chain of bases.
+// What of the RAM copy lies in which file of the chain of bases.
 static bool find_pieces(const struct cache *c, struct cache_job *j, const struct cache_entry *y,
-                        const struct image *m) {
-    int64_t upto[IMAGE_GROUPS], n = 1;
+                        const struct ram_copy *m) {
+    int64_t upto[RAM_COPY_GROUPS], n = 1;
     int files = 0;
     for (int g = 0; g < m->n_groups; g++)
         n += upto[g] = m->groups[g].n_pages;
@@ -354,15 +354,15 @@ bool cache_tier_load(struct cache *c, struct cache_entry *y) {
         return false;
     struct cache_job *j = make_job(c, CACHE_LOAD, y);
     y->loading = true; // its file stays
-    y->incoming = j ? make_image(c, y) : NULL;
+    y->incoming = j ? make_ram_copy(c, y) : NULL;
     if (!y->incoming || !find_pieces(c, j, y, y->incoming)) {
         y->loading = false;
-        cache_free_image(c, &y->incoming);
+        cache_free_ram_copy(c, &y->incoming);
         if (j)
             free_job(j);
         return false;
     }
-    use_image(j, y->incoming);
+    use_ram_copy(j, y->incoming);
     cache_disk_queue(c->disk, j);
     return true;
 }
@@ -377,13 +377,13 @@ static struct cache_entry *with_key(struct cache *c, uint64_t key) {
 static void finish_load(struct cache *c, struct cache_entry *y, const struct cache_job *j) {
     y->loading = false;
     if (!j->rc) {
-        y->image = y->incoming;
+        y->ram_copy = y->incoming;
         y->incoming = NULL;
         y->used = c->clock;
         c->stats.loaded++;
         return;
     }
-    cache_free_image(c, &y->incoming);
+    cache_free_ram_copy(c, &y->incoming);
     c->stats.failed++;
     note_user(c, j->err.text);
     if (!y->file) { // lost since: what has the key now is another file
@@ -463,7 +463,7 @@ static struct cache_entry *adopt_file(struct cache *c, struct cache_file *f,
     f->tokens = NULL;
     take_file(c, y, f, base);
     y->stored = true;
-    if (!y->image)
+    if (!y->ram_copy)
         y->used = -age / 60;
     return y;
 }
@@ -579,9 +579,9 @@ static void offer_all(struct cache *c) {
     struct cache_entry **all = calloc((size_t)c->stats.entries + 1, sizeof *all);
     int64_t n = 0;
     for (struct cache_entry *y = c->all; y && all; y = y->next)
-        if (y->image && !y->source && !y->file)
+        if (y->ram_copy && !y->source && !y->file)
             all[n++] = y;
-    while (n-- > 0) // those with an image stay, whatever is removed for them
+    while (n-- > 0) // those with a RAM copy stay, whatever is removed for them
         cache_tier_offer(c, all[n]);
     free((void *)all);
 }
@@ -638,7 +638,7 @@ bool cache_tier_look(struct cache *c) {
 
 // What files of this model and these settings are called by, and how their pages are laid out.
 static int find_kind(struct cache *c, struct err *e) {
-    struct image shape;
+    struct ram_copy shape;
     int rc = cache_empty_shape(c, &shape, c->layouts, e);
     if (rc)
         return rc;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The serial form is written with pages and other bytes of devices kept apart: first to learn what
 // there is of them, then to queue their copies.
-#include "state/image.h"
+#include "state/ram_copy.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include "base/num.h"
 #include "base/str.h"
 
-// What the form keeps apart comes by here: its sizes are noted in a shape, or it is copied into an
-// image.
+// What the form keeps apart comes by here: its sizes are noted in a shape, or it is copied into a
+// RAM copy.
 struct taking {
-    struct image *m;                  // the shape, or the image
-    const struct kv_layout **layouts; // [IMAGE_GROUPS] of a shape's groups, or NULL
+    struct ram_copy *m;               // the shape, or the RAM copy
+    const struct kv_layout **layouts; // [RAM_COPY_GROUPS] of a shape's groups, or NULL
     struct copier *copier;            // NULL: a shape is made
     struct exec *x;                   // that the copier is of
     uint64_t ticket;
@@ -36,40 +36,41 @@ static void put_bytes(void *arg, struct exec *x, const void *p, size_t n) {
     t->rest += n;
 }
 
-// Pages of a group, from the first on, that an image may share with its base.
-static int64_t shared_pages(const struct image_base *base, int group, int64_t len) {
-    const struct image *m = base->image;
+// Pages of a group, from the first on, that a RAM copy may share with its base.
+static int64_t shared_pages(const struct ram_copy_base *base, int group, int64_t len) {
+    const struct ram_copy *m = base->ram_copy;
     if (!m || group >= m->n_groups)
         return 0;
     return min_i64(base->common, min_i64(len, m->groups[group].len)) / KV_PAGE;
 }
 
-// Pages of a shape's group that an image has to have of its own, the last ones.
-static int64_t own_pages(const struct image *shape, const struct image_base *base, int group) {
-    const struct image_group *y = &shape->groups[group];
+// Pages of a shape's group that a RAM copy has to have of its own, the last ones.
+static int64_t own_pages(const struct ram_copy *shape, const struct ram_copy_base *base,
+                         int group) {
+    const struct ram_copy_group *y = &shape->groups[group];
     return max_i64(y->n_pages - max_i64(y->first, shared_pages(base, group, y->len)), 0);
 }
 
 static void put_pages(void *arg, struct exec *x, const struct kv *k) {
     struct taking *t = arg;
     int g = t->group++;
-    if (g >= IMAGE_GROUPS)
+    if (g >= RAM_COPY_GROUPS)
         return;
-    struct image_group *y = &t->m->groups[g];
+    struct ram_copy_group *y = &t->m->groups[g];
     if (!t->copier) {
         int64_t first = 0, n = ceil_div(k->len, KV_PAGE);
         while (first < n && k->ids[first] < 0)
             first++;
-        *y = (struct image_group){.page_bytes = (size_t)kv_pool_layout(k->pool)->page_bytes,
-                                  .len = k->len,
-                                  .first = first,
-                                  .n_pages = n};
+        *y = (struct ram_copy_group){.page_bytes = (size_t)kv_pool_layout(k->pool)->page_bytes,
+                                     .len = k->len,
+                                     .first = first,
+                                     .n_pages = n};
         if (t->layouts)
             t->layouts[g] = kv_pool_layout(k->pool);
         return;
     }
     for (int64_t i = y->first; i < y->n_pages; i++)
-        if (image_page_own(y->pages[i]))
+        if (ram_copy_page_own(y->pages[i]))
             copy_out(t, x, y->pages[i]->data, k->pages[i], y->page_bytes);
 }
 
@@ -80,24 +81,24 @@ static int to_str(void *arg, const void *data, size_t n, struct err *e) {
 }
 
 // Runs the writer; the form goes to *form.
-static int write_form(const struct image_source *from, struct taking *t, struct str *form,
+static int write_form(const struct ram_copy_source *from, struct taking *t, struct str *form,
                       struct err *e) {
     struct stored_apart apart = {.arg = t, .put_bytes = put_bytes, .put_pages = put_pages};
     struct checkpoint_form f = {
         .model = from->model, .device = from->device, .vocab = from->vocab, .apart = &apart};
     struct checkpoint_sink sink = {to_str, form};
     int rc = checkpoint_write(from->checkpoint, &f, &sink, e);
-    if (!rc && t->group > IMAGE_GROUPS)
-        rc = err_set(e, ERR_LIMIT, "a checkpoint of more than %d groups", IMAGE_GROUPS);
+    if (!rc && t->group > RAM_COPY_GROUPS)
+        rc = err_set(e, ERR_LIMIT, "a checkpoint of more than %d groups", RAM_COPY_GROUPS);
     return rc;
 }
 
-int image_shape(const struct image_source *from, struct image *shape,
-                const struct kv_layout **layouts, struct err *e) {
+int ram_copy_shape(const struct ram_copy_source *from, struct ram_copy *shape,
+                   const struct kv_layout **layouts, struct err *e) {
     struct taking t = {.m = shape, .layouts = layouts};
     struct str form = {0};
-    *shape = (struct image){.len = checkpoint_len(from->checkpoint),
-                            .sparse_end = checkpoint_sparse_end(from->checkpoint)};
+    *shape = (struct ram_copy){.len = checkpoint_len(from->checkpoint),
+                               .sparse_end = checkpoint_sparse_end(from->checkpoint)};
     int rc = write_form(from, &t, &form, e);
     if (rc) {
         str_fini(&form);
@@ -112,11 +113,11 @@ int image_shape(const struct image_source *from, struct image *shape,
 
 enum { PAGE_MEMORY = 48 }; // what a page takes beside its block, at most
 
-static struct image_page *make_page(struct host_blocks *b, size_t bytes) {
-    struct image_page *p = malloc(sizeof *p);
+static struct ram_copy_page *make_page(struct host_blocks *b, size_t bytes) {
+    struct ram_copy_page *p = malloc(sizeof *p);
     if (!p)
         return NULL;
-    *p = (struct image_page){1, bytes, host_blocks_take(b, bytes)};
+    *p = (struct ram_copy_page){1, bytes, host_blocks_take(b, bytes)};
     if (p->data) {
         b->other += (int64_t)sizeof *p;
         return p;
@@ -125,7 +126,7 @@ static struct image_page *make_page(struct host_blocks *b, size_t bytes) {
     return NULL;
 }
 
-static void drop_page(struct image_page *p, struct host_blocks *b) {
+static void drop_page(struct ram_copy_page *p, struct host_blocks *b) {
     if (!p || --p->refs > 0)
         return;
     host_blocks_give(b, p->data, p->bytes);
@@ -133,26 +134,26 @@ static void drop_page(struct image_page *p, struct host_blocks *b) {
     free(p);
 }
 
-// Of an image beside its blocks.
-static int64_t small_bytes(const struct image *m) {
+// Of a RAM copy beside its blocks.
+static int64_t small_bytes(const struct ram_copy *m) {
     int64_t bytes = (int64_t)(sizeof *m + m->form_bytes);
     for (int g = 0; g < m->n_groups; g++)
-        bytes += m->groups[g].n_pages * (int64_t)sizeof(struct image_page *);
+        bytes += m->groups[g].n_pages * (int64_t)sizeof(struct ram_copy_page *);
     return bytes;
 }
 
 // The base's page, or a new one.
-static struct image_page *page_for(const struct image_base *base, int group, int64_t i,
-                                   struct image_group *y, struct host_blocks *b) {
+static struct ram_copy_page *page_for(const struct ram_copy_base *base, int group, int64_t i,
+                                      struct ram_copy_group *y, struct host_blocks *b) {
     bool shared = i < shared_pages(base, group, y->len);
-    struct image_page *p = shared ? base->image->groups[group].pages[i] : NULL;
+    struct ram_copy_page *p = shared ? base->ram_copy->groups[group].pages[i] : NULL;
     if (!p) // its window has dropped it
         return make_page(b, y->page_bytes);
     p->refs++;
     return p;
 }
 
-int64_t image_needs(const struct image *shape, const struct image_base *base) {
+int64_t ram_copy_needs(const struct ram_copy *shape, const struct ram_copy_base *base) {
     int64_t bytes = (int64_t)(host_blocks_size(shape->rest_bytes)) + small_bytes(shape);
     for (int g = 0; g < shape->n_groups; g++)
         bytes += own_pages(shape, base, g) *
@@ -160,7 +161,8 @@ int64_t image_needs(const struct image *shape, const struct image_base *base) {
     return bytes;
 }
 
-bool image_ready(const struct image *shape, const struct image_base *base, struct host_blocks *b) {
+bool ram_copy_ready(const struct ram_copy *shape, const struct ram_copy_base *base,
+                    struct host_blocks *b) {
     bool ready = true;
     if (!exec_host_pinned(b->x))
         return true;
@@ -178,7 +180,8 @@ static void have_made(struct host_blocks *b, size_t block, int64_t bytes) {
                                 min_i64(BLOCKS, bytes / (int64_t)host_blocks_size(block)));
 }
 
-void image_prepare(const struct image *shape, struct host_blocks *b, size_t rest, int64_t bytes) {
+void ram_copy_prepare(const struct ram_copy *shape, struct host_blocks *b, size_t rest,
+                      int64_t bytes) {
     if (!exec_host_pinned(b->x))
         return;
     if (rest)
@@ -188,8 +191,8 @@ void image_prepare(const struct image *shape, struct host_blocks *b, size_t rest
         have_made(b, shape->groups[g].page_bytes, each);
 }
 
-static struct image *image_new(struct host_blocks *b, size_t rest) {
-    struct image *m = calloc(1, sizeof *m);
+static struct ram_copy *ram_copy_new(struct host_blocks *b, size_t rest) {
+    struct ram_copy *m = calloc(1, sizeof *m);
     if (m && rest)
         m->rest = host_blocks_take(b, rest);
     if (m && rest && !m->rest) {
@@ -201,32 +204,32 @@ static struct image *image_new(struct host_blocks *b, size_t rest) {
     return m;
 }
 
-bool image_settled(const struct image *m, struct copier *copier) {
+bool ram_copy_settled(const struct ram_copy *m, struct copier *copier) {
     return copier_done(copier, m->ticket);
 }
 
-int image_settle(struct image *m, struct copier *copier, struct err *e) {
+int ram_copy_settle(struct ram_copy *m, struct copier *copier, struct err *e) {
     uint64_t ticket = m->ticket;
     m->ticket = 0;
     return copier_wait(copier, ticket, e);
 }
 
-int64_t image_own_bytes(const struct image *m) {
+int64_t ram_copy_own_bytes(const struct ram_copy *m) {
     int64_t bytes = small_bytes(m);
     if (m->rest)
         bytes += (int64_t)host_blocks_size(m->rest_bytes);
     for (int g = 0; g < m->n_groups; g++) {
-        const struct image_group *y = &m->groups[g];
+        const struct ram_copy_group *y = &m->groups[g];
         // Pages are shared from the first one on, so those of its own are the last ones.
         for (int64_t i = y->n_pages; i > y->first && y->pages[i - 1]->refs == 1; i--)
-            bytes += (int64_t)(host_blocks_size(y->page_bytes) + sizeof(struct image_page));
+            bytes += (int64_t)(host_blocks_size(y->page_bytes) + sizeof(struct ram_copy_page));
     }
     return bytes;
 }
 
-bool image_shares(const struct image *a, const struct image *b) {
+bool ram_copy_shares(const struct ram_copy *a, const struct ram_copy *b) {
     for (int g = 0; g < a->n_groups && g < b->n_groups; g++) {
-        const struct image_group *x = &a->groups[g], *y = &b->groups[g];
+        const struct ram_copy_group *x = &a->groups[g], *y = &b->groups[g];
         int64_t n = min_i64(x->n_pages, y->n_pages);
         for (int64_t i = max_i64(x->first, y->first); i < n; i++)
             if (x->pages[i] == y->pages[i])
@@ -235,7 +238,7 @@ bool image_shares(const struct image *a, const struct image *b) {
     return false;
 }
 
-bool image_free(struct image *m, struct host_blocks *b) {
+bool ram_copy_free(struct ram_copy *m, struct host_blocks *b) {
     if (!m)
         return true;
     assert(!m->ticket && !m->users);
@@ -255,14 +258,14 @@ bool image_free(struct image *m, struct host_blocks *b) {
     return true;
 }
 
-int image_make(struct image **out, const struct image *shape, const struct image_base *base,
-               struct host_blocks *b, struct err *e) {
-    struct image *m = image_new(b, shape->rest_bytes);
+int ram_copy_make(struct ram_copy **out, const struct ram_copy *shape,
+                  const struct ram_copy_base *base, struct host_blocks *b, struct err *e) {
+    struct ram_copy *m = ram_copy_new(b, shape->rest_bytes);
     bool ok = m != NULL;
     for (int g = 0; ok && g < shape->n_groups; g++) {
-        struct image_group *y = &m->groups[g];
+        struct ram_copy_group *y = &m->groups[g];
         *y = shape->groups[g];
-        y->pages = calloc((size_t)max_i64(y->n_pages, 1), sizeof(struct image_page *));
+        y->pages = calloc((size_t)max_i64(y->n_pages, 1), sizeof(struct ram_copy_page *));
         ok = y->pages != NULL;
         m->n_groups = g + 1;
         for (int64_t i = y->first; ok && i < y->n_pages; i++) {
@@ -271,7 +274,7 @@ int image_make(struct image **out, const struct image *shape, const struct image
         }
     }
     if (!ok) {
-        (void)image_free(m, b);
+        (void)ram_copy_free(m, b);
         return err_set(e, ERR_MEMORY, "no memory for a copy of a checkpoint");
     }
     m->len = shape->len;
@@ -283,8 +286,8 @@ int image_make(struct image **out, const struct image *shape, const struct image
     return 0;
 }
 
-int image_take(struct image *m, const struct image_source *from, struct copier *copier,
-               struct exec *x, struct err *e) {
+int ram_copy_take(struct ram_copy *m, const struct ram_copy_source *from, struct copier *copier,
+                  struct exec *x, struct err *e) {
     struct taking t = {.m = m, .copier = copier, .x = x};
     struct str form = {0};
     copier_after_compute(copier);
@@ -296,7 +299,7 @@ int image_take(struct image *m, const struct image_source *from, struct copier *
 
 // Reading: where the next bytes and the next group are.
 struct giving {
-    const struct image *m;
+    const struct ram_copy *m;
     size_t rest, form;
     int group;
 };
@@ -311,7 +314,7 @@ static const void *get_bytes(void *arg, size_t n) {
 
 static int get_pages(void *arg, struct exec *x, struct kv *k, int64_t len, struct err *e) {
     struct giving *v = arg;
-    const struct image_group *y = v->group < v->m->n_groups ? &v->m->groups[v->group++] : NULL;
+    const struct ram_copy_group *y = v->group < v->m->n_groups ? &v->m->groups[v->group++] : NULL;
     size_t bytes = (size_t)kv_pool_layout(k->pool)->page_bytes;
     if (!y || y->len != len || y->page_bytes != bytes || y->first * KV_PAGE != k->len)
         return err_set(e, ERR_FORMAT, "the checkpoint's pages are not those that its form names");
@@ -333,8 +336,8 @@ static int from_form(void *arg, void *data, size_t n, struct err *e) {
     return 0;
 }
 
-int image_restore(struct image *m, const struct image_target *to, struct checkpoint **out,
-                  struct err *e) {
+int ram_copy_restore(struct ram_copy *m, const struct ram_copy_target *to, struct checkpoint **out,
+                     struct err *e) {
     struct giving v = {.m = m};
     struct stored_apart apart = {
         .arg = &v, .get_bytes = get_bytes, .get_pages = get_pages, .check = m->foreign};
