@@ -49,7 +49,7 @@ int cache_create(struct cache **out, struct session *s, const struct cache_optio
         cache_destroy(c);
         return rc;
     }
-    cache_tier_open(c);
+    cache_disk_tier_open(c);
     *out = c;
     return 0;
 }
@@ -68,7 +68,7 @@ void cache_destroy(struct cache *c) {
     if (!c)
         return;
     cache_flush(c);
-    cache_tier_close(c);
+    cache_disk_tier_close(c);
     while (c->all)
         cache_entry_drop(c, c->all);
     prefix_tree_fini(&c->tree);
@@ -100,7 +100,7 @@ static void settle_copies(struct cache *c, bool wait) {
         if (cache_copied(c, y))
             drop_invalid(c, y);
         else
-            cache_tier_offer(c, y);
+            cache_disk_tier_offer(c, y);
     }
 }
 
@@ -173,7 +173,7 @@ bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_
     struct cache_wanted any = {.sparse_end = c->sparse ? sparse_end : 0}, here = any;
     if (!c->disk)
         return true;
-    if (!cache_tier_look(c))
+    if (!cache_disk_tier_look(c))
         return false;
     struct prefix_match m = prefix_find(&c->tree, ids, n, 0);
     int64_t limit = min_i64(m.common, n - 1);
@@ -184,7 +184,7 @@ bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_
     struct cache_entry *near = choose_entry(c, &m, limit, &here, true);
     if (near && min_i64(near->len, limit) + c->grid / 8 >= min_i64(y->len, limit))
         return true; // reading it is not worth the wait
-    return !y->loading && !cache_tier_load(c, y);
+    return !y->loading && !cache_disk_tier_load(c, y);
 }
 
 enum { LATER = 1 };
@@ -289,14 +289,14 @@ void cache_put(struct cache *c, struct checkpoint *p) {
     if (c->n_deferred || !put_checkpoint(c, p, false))
         c->deferred[c->n_deferred++] = p;
     settle_copies(c, false);
-    cache_tier_poll(c);
+    cache_disk_tier_poll(c);
     keep_to_budget(c);
 }
 
 void cache_poll(struct cache *c) {
     put_deferred(c, 0);
     settle_copies(c, false);
-    cache_tier_poll(c);
+    cache_disk_tier_poll(c);
     keep_to_budget(c);
 }
 
@@ -341,7 +341,7 @@ struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n
         c->stats.hits++;
         y->hits++;
         y->used = c->clock;
-        cache_tier_touch(c, y);
+        cache_disk_tier_touch(c, y);
     }
     keep_to_budget(c); // copies that have ended may have become files, which are kept account of
     return r;

@@ -180,15 +180,15 @@ struct cache_entry *cache_rank_pop(struct cache_ranking *r, struct cache *c, boo
 // Adds an entry that has come to be one that may go; NULL is allowed.
 void cache_rank_push(struct cache_ranking *r, struct cache *c, struct cache_entry *y);
 
-// The disk (tier.c). All of them do nothing without one.
-void cache_tier_open(struct cache *c);
-void cache_tier_close(struct cache *c);
-void cache_tier_offer(struct cache *c, struct cache_entry *y); // to be written
+// The disk (disk_tier.c). All of them do nothing without one.
+void cache_disk_tier_open(struct cache *c);
+void cache_disk_tier_close(struct cache *c);
+void cache_disk_tier_offer(struct cache *c, struct cache_entry *y); // to be written
 // Begins to load an entry; false: it cannot be.
-bool cache_tier_load(struct cache *c, struct cache_entry *y);
-void cache_tier_poll(struct cache *c);
-bool cache_tier_look(struct cache *c); // for files of other processes; false: it is under way
-void cache_tier_touch(struct cache *c, struct cache_entry *y); // it was of use
-void cache_tier_lose(struct cache *c, struct cache_entry *y);  // its file is removed
+bool cache_disk_tier_load(struct cache *c, struct cache_entry *y);
+void cache_disk_tier_poll(struct cache *c);
+bool cache_disk_tier_look(struct cache *c); // for files of other processes; false: it is under way
+void cache_disk_tier_touch(struct cache *c, struct cache_entry *y); // it was of use
+void cache_disk_tier_lose(struct cache *c, struct cache_entry *y);  // its file is removed
 
 #endif

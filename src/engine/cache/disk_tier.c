@@ -71,12 +71,12 @@ static void forget_file(struct cache *c, struct cache_entry *y) {
         cache_entry_drop(c, y);
 }
 
-void cache_tier_lose(struct cache *c, struct cache_entry *y) {
+void cache_disk_tier_lose(struct cache *c, struct cache_entry *y) {
     for (struct cache_entry *z = y->dependents ? c->all : NULL, *next; z; z = next) {
         next = z->next;
         if (z->base != y || z->lost)
             continue;
-        cache_tier_lose(c, z);
+        cache_disk_tier_lose(c, z);
         next = c->all; // others may have gone with it
     }
     if (y->writing) { // when that has ended
@@ -142,7 +142,7 @@ static bool make_disk_room(struct cache *c, int64_t bytes, const struct cache_en
         struct cache_entry *y = c->n_other ? NULL : cache_rank_pop(&ranking, c, true, keep);
         if (y) {
             struct cache_entry *base = y->base;
-            cache_tier_lose(c, y);
+            cache_disk_tier_lose(c, y);
             cache_rank_push(&ranking, c, base); // nothing may go on from it any more
         } else if (c->n_other) {
             remove_other(c);
@@ -210,7 +210,7 @@ static bool same_model(struct cache *c) {
     return false;
 }
 
-void cache_tier_offer(struct cache *c, struct cache_entry *y) {
+void cache_disk_tier_offer(struct cache *c, struct cache_entry *y) {
     struct cache_entry *base = NULL;
     if (!c->scanned || !same_model(c) || !cache_disk_writes(c->disk) || y->file || !y->ram_copy ||
         cache_disk_waiting(c->disk) >= QUEUE || c->pinned > c->o.ram / 2)
@@ -255,7 +255,7 @@ static void finish_write(struct cache *c, struct cache_entry *y, const struct ca
             note_user(c, j->err.text); // a full disk stays full for a while
         c->noted = clock_ms();
     }
-    cache_tier_lose(c, y);
+    cache_disk_tier_lose(c, y);
 }
 
 // A RAM copy for a file's, with what memory has of it already; the others are to be read.
@@ -349,7 +349,7 @@ static bool find_pieces(const struct cache *c, struct cache_job *j, const struct
     return true;
 }
 
-bool cache_tier_load(struct cache *c, struct cache_entry *y) {
+bool cache_disk_tier_load(struct cache *c, struct cache_entry *y) {
     if (!same_model(c))
         return false;
     struct cache_job *j = make_job(c, CACHE_LOAD, y);
@@ -396,10 +396,10 @@ static void finish_load(struct cache *c, struct cache_entry *y, const struct cac
         keep_newer(c, j->failed);
     }
     if (bad)
-        cache_tier_lose(c, bad); // and with it what goes on from there
+        cache_disk_tier_lose(c, bad); // and with it what goes on from there
 }
 
-void cache_tier_touch(struct cache *c, struct cache_entry *y) {
+void cache_disk_tier_touch(struct cache *c, struct cache_entry *y) {
     if (!c->disk || !y->file || !y->stored || !cache_disk_writes(c->disk))
         return;
     struct cache_job *j = make_job(c, CACHE_TOUCH, y);
@@ -582,7 +582,7 @@ static void offer_all(struct cache *c) {
         if (y->ram_copy && !y->source && !y->file)
             all[n++] = y;
     while (n-- > 0) // those with a RAM copy stay, whatever is removed for them
-        cache_tier_offer(c, all[n]);
+        cache_disk_tier_offer(c, all[n]);
     free((void *)all);
 }
 
@@ -626,7 +626,7 @@ static void begin_scan(struct cache *c) {
     cache_disk_queue(c->disk, j);
 }
 
-bool cache_tier_look(struct cache *c) {
+bool cache_disk_tier_look(struct cache *c) {
     double now = clock_ms();
     bool late = c->scanned && !cache_disk_writes(c->disk) && now - c->looked >= LOOK_MS;
     if (!late || c->scanning || !same_model(c))
@@ -678,7 +678,7 @@ static void model_read(struct cache *c, const struct cache_job *j) {
     }
 }
 
-void cache_tier_poll(struct cache *c) {
+void cache_disk_tier_poll(struct cache *c) {
     struct cache_job *j;
     while (c->disk && (j = next_ended(c))) {
         if (j->what == CACHE_WRITE)
@@ -697,7 +697,7 @@ void cache_tier_poll(struct cache *c) {
 
 // Without what is remembered of the model's file all of it has to be read, which a request need not
 // wait for: nothing can have been left by it.
-void cache_tier_open(struct cache *c) {
+void cache_disk_tier_open(struct cache *c) {
     const struct gguf *g = model_file(session_model(c->session));
     struct err e = {0};
     uint64_t content, stamp = 0;
@@ -715,7 +715,7 @@ void cache_tier_open(struct cache *c) {
     if (content_known(g, c->o.dir, &content)) {
         identified(c, content, stamp);
         cache_disk_wait(c->disk);
-        cache_tier_poll(c);
+        cache_disk_tier_poll(c);
         return;
     }
     struct cache_job *j = make_job(c, CACHE_IDENTIFY, NULL);
@@ -725,7 +725,7 @@ void cache_tier_open(struct cache *c) {
     }
 }
 
-void cache_tier_close(struct cache *c) {
+void cache_disk_tier_close(struct cache *c) {
     if (!c->disk)
         return;
     struct cache_job *j;
