@@ -124,7 +124,7 @@ static int open_engine(struct engine **out, const struct engine_options *o, stru
 static int submit(struct engine *g, struct shot *h, struct rng *r, struct err *e) {
     static const enum speculate ways[] = {SPECULATE_OFF,   SPECULATE_TREE,   SPECULATE_ORACLE,
                                           SPECULATE_CHAIN, SPECULATE_LOOKUP, SPECULATE_ORACLE};
-    struct stream_options o = {.r = h->r, .places = {h->t->places, h->t->n_places}};
+    struct stream_options o = {.r = h->r, .positions = {h->t->places, h->t->n_places}};
     size_t prompt = (size_t)h->r.n_prompt, n = (size_t)h->want.n;
     memcpy(h->recording, h->r.prompt, prompt * sizeof *h->recording);
     if (n)

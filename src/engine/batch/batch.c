@@ -27,10 +27,10 @@ struct job {
     bool stops;       // and its answer for the last of them
     struct drafter *drafters[STEP_MAX_DRAFTERS];
     int n_drafters;
-    struct budget *budget; // of the session, lent; NULL: a fixed one
-    int64_t max_new;       // new tokens that limit and context allow
-    int next_point;        // of the request's checkpoints
-    int rc;                // of a failure
+    struct budget *budget;        // of the session, lent; NULL: a fixed one
+    int64_t max_new;              // new tokens that limit and context allow
+    int next_checkpoint_position; // of the request's checkpoints
+    int rc;                       // of a failure
     struct err err;
     double start;
     struct job *next; // in the order of joining
@@ -431,19 +431,19 @@ static void set_root(struct job *j) {
 }
 
 // Tokens at which the next checkpoint is made; beyond all of them where none is left.
-static int64_t next_point(const struct job *j) {
-    if (j->next_point == j->r.n_checkpoints)
+static int64_t next_checkpoint_position(const struct job *j) {
+    if (j->next_checkpoint_position == j->r.n_checkpoints)
         return INT64_MAX;
-    int64_t at = j->r.checkpoint_at[j->next_point];
+    int64_t at = j->r.checkpoint_at[j->next_checkpoint_position];
     return j->m.seq->spec.n_recurrent ? at / GDN_BLOCK * GDN_BLOCK : at;
 }
 
 // Passes over those that lie within the first `done` tokens; whether there were any.
-static bool pass_points(struct job *j, int64_t done) {
-    int before = j->next_point;
-    while (next_point(j) <= done)
-        j->next_point++;
-    return j->next_point > before;
+static bool pass_checkpoint_positions(struct job *j, int64_t done) {
+    int before = j->next_checkpoint_position;
+    while (next_checkpoint_position(j) <= done)
+        j->next_checkpoint_position++;
+    return j->next_checkpoint_position > before;
 }
 
 // Makes the checkpoints that the last step has made possible.
@@ -451,7 +451,7 @@ static void make_checkpoint(struct job *j) {
     bool ended = j->r.checkpoint_at_end && j->out->end != END_NONE;
     struct checkpoint *c = NULL;
     struct err e = {0};
-    if (!pass_points(j, sequence_len(j->m.seq)) && !ended)
+    if (!pass_checkpoint_positions(j, sequence_len(j->m.seq)) && !ended)
         return;
     if (sequence_resume(j->m.seq) == 0)
         return;
@@ -463,8 +463,8 @@ static void make_checkpoint(struct job *j) {
 // it becomes less.
 static void set_piece(struct job *j, int64_t max, int64_t *sampled) {
     int64_t done = sequence_len(j->m.seq), left = job_left(j);
-    (void)pass_points(j, done);
-    max = min_i64(max, next_point(j) - done);
+    (void)pass_checkpoint_positions(j, done);
+    max = min_i64(max, next_checkpoint_position(j) - done);
     if (j->r.prompt_logprobs)
         max = min_i64(max, 1 + *sampled);
     j->m.phase = MEMBER_PROMPT;

@@ -74,7 +74,7 @@ static int check_checkpoints(const struct request *r, struct err *e) {
     if (good && ((r->n_checkpoints == 0 && !r->checkpoint_at_end) || r->checkpoint))
         return 0;
     return err_set(e, ERR_USAGE,
-                   "checkpoints need ascending places above 0 and a function that takes them");
+                   "checkpoints need ascending positions above 0 and a function that takes them");
 }
 
 int request_check(const struct request *r, const struct session *s, struct err *e) {

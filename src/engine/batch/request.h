@@ -108,10 +108,11 @@ struct request {
     request_progress_fn *progress; // NULL: none
     void *progress_arg;
     // Checkpoints ahead of time: when so many tokens of prompt and reply have been run, ascending,
-    // and when the reply has ended. Pieces of the prompt end at these places, so that checkpoints
-    // are exactly there; with recurrent layers they are at the last multiple of 32 up to there, and
-    // at 0 there is none. In the reply each is made after the step that reaches its place, with
-    // what sequence_checkpoint keeps then. Places that have been run before are left out.
+    // and when the reply has ended. Pieces of the prompt end at these positions, so that
+    // checkpoints are exactly there; with recurrent layers they are at the last multiple of 32 up
+    // to there, and at 0 there is none. In the reply each is made after the step that reaches its
+    // place, with what sequence_checkpoint keeps then. Places that have been run before are left
+    // out.
     const int64_t *checkpoint_at; // [n_checkpoints]
     int n_checkpoints;
     bool checkpoint_at_end;

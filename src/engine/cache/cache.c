@@ -355,27 +355,28 @@ static int64_t checkpoint_position(const struct cache *c, int64_t at) {
 // What stands in front of the first place, instructions, is edited near its end most often: notes
 // of the day, of the state of a folder. Texts that can be cut need no entry there; short ones are
 // run.
-static int64_t edited_from(const struct cache *c, const struct cache_places *places) {
-    int64_t end = places->n ? places->at[0] : 0;
+static int64_t edited_from(const struct cache *c, const struct cache_positions *positions) {
+    int64_t end = positions->n ? positions->at[0] : 0;
     return c->cuts || end < EDITED_LEAST ? 0 : end - min_i64(EDITED, end / 20);
 }
 
-int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
-                 const struct cache_places *places, int64_t **out) {
-    int64_t *at = malloc((size_t)(places->n + n / c->grid + 2) * sizeof *at), last = from;
-    int64_t edited = edited_from(c, places);
-    int count = 0, i = c->cuts && places->n ? places->n - 1 : 0; // texts can be cut: the last one
+int cache_checkpoint_positions(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
+                               const struct cache_positions *positions, int64_t **out) {
+    int64_t *at = malloc((size_t)(positions->n + n / c->grid + 2) * sizeof *at), last = from;
+    int64_t edited = edited_from(c, positions);
+    int count = 0,
+        i = c->cuts && positions->n ? positions->n - 1 : 0; // texts can be cut: the last one
     if (!at)
         return 0;
     for (;;) {
         int64_t grid = c->cuts ? INT64_MAX : (last / c->grid + 1) * c->grid;
-        int64_t place = i < places->n ? places->at[i] : INT64_MAX;
+        int64_t place = i < positions->n ? positions->at[i] : INT64_MAX;
         int64_t next = checkpoint_position(c, min_i64(place, grid));
         if (edited > last && edited < next) {
             next = checkpoint_position(c, edited);
             edited = 0;
         } else {
-            i += place <= grid && i < places->n;
+            i += place <= grid && i < positions->n;
         }
         if (next >= n && place >= n)
             break;

@@ -76,15 +76,15 @@ struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n
 // Keeps a checkpoint, which is the cache's from now on, as far as there is room.
 void cache_put(struct cache *c, struct checkpoint *p);
 
-// Places of a prompt at which checkpoints are worth while, rising, all above `from`: of
-// places[0..n_places), where texts are likely to part, and a grid. *out: free() it; 0 where there
-// are none.
-struct cache_places {
+// Positions of a prompt at which checkpoints pay, rising, all above `from`: of
+// positions[0..n_positions), where texts are likely to differ, and a grid. *out: free() it; 0 where
+// there are none.
+struct cache_positions {
     const int64_t *at; // [n], rising
     int n;
 };
-int cache_points(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
-                 const struct cache_places *places, int64_t **out);
+int cache_checkpoint_positions(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
+                               const struct cache_positions *positions, int64_t **out);
 
 // Sees to copies and to work on files that have ended; copies that are under way hold memory of the
 // device.

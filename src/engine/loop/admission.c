@@ -319,14 +319,14 @@ static void keep_checkpoint(void *arg, struct checkpoint *c, const struct err *e
         cache_put(s->engine->cache, c);
 }
 
-void cached_points(struct engine *g, struct stream *s, struct request *r, int64_t from) {
+void set_checkpoint_positions(struct engine *g, struct stream *s, struct request *r, int64_t from) {
     if (!g->cache)
         return;
     s->engine = g;
-    free(s->points);
-    r->n_checkpoints =
-        cache_points(g->cache, r->prompt, r->n_prompt, from, &s->o.places, &s->points);
-    r->checkpoint_at = s->points;
+    free(s->checkpoint_positions);
+    r->n_checkpoints = cache_checkpoint_positions(g->cache, r->prompt, r->n_prompt, from,
+                                                  &s->o.positions, &s->checkpoint_positions);
+    r->checkpoint_at = s->checkpoint_positions;
     r->checkpoint = keep_checkpoint;
     r->checkpoint_arg = s;
 }

@@ -87,7 +87,7 @@ bool cached_ready(struct engine *g, const struct stream *s);
 // into an empty sequence, which it makes where *own is NULL and something is known.
 void cached_begin(struct engine *g, struct stream *s, struct sequence **own);
 // Where its checkpoints are to be made, and by whom they are taken.
-void cached_points(struct engine *g, struct stream *s, struct request *r, int64_t from);
+void set_checkpoint_positions(struct engine *g, struct stream *s, struct request *r, int64_t from);
 // Keeps the state of a member as it is now.
 void cached_keep(struct engine *g, const struct stream *s);
 // Puts what is known of a text back that was dropped.

@@ -231,7 +231,7 @@ static int join_batch(struct engine *g, struct stream *s, struct err *e) {
         room_for_fork(g);
     if (!prefix)
         cached_begin(g, s, &own);
-    cached_points(g, s, &r, own ? sequence_len(own) : 0);
+    set_checkpoint_positions(g, s, &r, own ? sequence_len(own) : 0);
     r.in_place = own;
     r.stop = r.stop ? stream_stops : NULL;
     r.stop_arg = s;

@@ -26,8 +26,8 @@ static void stream_free(struct stream *s) {
     free(s->prompt);
     free(s->bias);
     free(s->stop_ids);
-    free(s->places);
-    free(s->points);
+    free(s->positions);
+    free(s->checkpoint_positions);
     constraint_drop(s->o.r.constraint);
     free(s);
 }
@@ -45,15 +45,15 @@ static bool stream_copy(struct stream *s) {
     s->bias = n_bias ? copy_of(r->sample.bias, n_bias) : NULL;
     size_t n_ids = (size_t)r->n_stop_ids * sizeof *r->stop_ids;
     s->stop_ids = n_ids ? copy_of(r->stop_ids, n_ids) : NULL;
-    size_t n_places = (size_t)s->o.places.n * sizeof *s->places;
-    s->places = n_places ? copy_of(s->o.places.at, n_places) : NULL;
-    s->o.places.at = s->places;
+    size_t n_positions = (size_t)s->o.positions.n * sizeof *s->positions;
+    s->positions = n_positions ? copy_of(s->o.positions.at, n_positions) : NULL;
+    s->o.positions.at = s->positions;
     s->ring = s->o.trees ? calloc(STREAM_TREES, sizeof *s->ring) : NULL;
     r->prompt = s->prompt;
     r->sample.bias = s->bias;
     r->stop_ids = s->stop_ids;
     return s->prompt && (s->bias || !n_bias) && (s->stop_ids || !n_ids) &&
-           (s->places || !n_places) && (s->ring || !s->o.trees);
+           (s->positions || !n_positions) && (s->ring || !s->o.trees);
 }
 
 int stream_create(struct stream **out, const struct stream_options *o, struct queue *q,

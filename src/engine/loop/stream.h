@@ -27,7 +27,7 @@ struct stream_options {
     bool trees; // keep the trees of its steps for stream_tree
     // Places of the prompt where other texts are likely to part from it, rising, for the prefix
     // cache; copied.
-    struct cache_places places;
+    struct cache_positions positions;
 };
 
 enum stream_phase {

@@ -52,7 +52,7 @@ struct stream {
     int32_t *prompt;
     struct logit_bias *bias;
     int32_t *stop_ids;
-    int64_t *places;
+    int64_t *positions;
     struct reply reply;     // the engine thread writes, and publishes:
     atomic_llong published; // tokens of it that are whole,
     atomic_llong done;      // tokens of the prompt that have been run,
@@ -68,11 +68,11 @@ struct stream {
     int ring_first, ring_n;
     int64_t lost;
     // Of the engine thread:
-    struct stream *next;   // in a queue
-    struct job *job;       // while it is a member
-    struct group *group;   // NULL: none
-    struct engine *engine; // from joining on
-    int64_t *points;       // places of its checkpoints
+    struct stream *next;           // in a queue
+    struct job *job;               // while it is a member
+    struct group *group;           // NULL: none
+    struct engine *engine;         // from joining on
+    int64_t *checkpoint_positions; // positions of its checkpoints
     struct cache_report cache;
     double submitted, joined, chosen; // clock_ms of; 0: not yet (chosen: of the first token)
     double stepped;                   // clock_ms of its last decoding step

@@ -19,10 +19,10 @@
 
 struct completion_prompt {
     struct token_list tokens;
-    bool over;                   // there are more than tokens.max, and none are kept
-    bool in_reasoning;           // it ends in an open block of reasoning
-    int64_t places[CHAT_PLACES]; // where other prompts are likely to part from it
-    int n_places;
+    bool over;                               // there are more than tokens.max, and none are kept
+    bool in_reasoning;                       // it ends in an open block of reasoning
+    int64_t positions[CHAT_SPLIT_POSITIONS]; // where other prompts are likely to part from it
+    int n_positions;
 };
 
 // Whether a request is one that is being answered already, sent again by a client that has lost the

@@ -72,7 +72,7 @@ static void fill_stream_options(struct completion *c, struct choice *k, struct s
     struct request *r = &o->r;
     int64_t max_reply = s->n_ctx - (int64_t)prompt->tokens.count;
     o->trees = c->p.trees;
-    o->places = (struct cache_places){prompt->places, prompt->n_places};
+    o->positions = (struct cache_positions){prompt->positions, prompt->n_positions};
     *r = s->defaults;
     r->prompt = prompt->tokens.ids;
     r->n_prompt = (int64_t)prompt->tokens.count;

@@ -147,10 +147,10 @@ static void find_places(const struct service *s, const struct params *p,
                         const struct chat_text *text, struct completion_prompt *prompt) {
     struct chat_input in;
     struct json *variables = NULL;
-    prompt->n_places = 0;
+    prompt->n_positions = 0;
     if (s->o->engine.cache.ram > 0 && !make_input(p, &in, &variables, NULL))
-        prompt->n_places =
-            chat_places(s->chat, &in, text, s->tokenizer, &prompt->tokens, prompt->places);
+        prompt->n_positions = chat_split_positions(s->chat, &in, text, s->tokenizer,
+                                                   &prompt->tokens, prompt->positions);
     json_free(variables);
 }
 

@@ -44,7 +44,7 @@ static bool opens_reasoning(const struct completion *c, int32_t id) {
 
 static const char *explain_change(const struct completion *c, const struct cache_report *r) {
     int64_t system =
-        c->prompts->n_places ? c->prompts->places[0] : 0; // with the tools; 0: not known
+        c->prompts->n_positions ? c->prompts->positions[0] : 0; // with the tools; 0: not known
     if (opens_reasoning(c, r->there) && !opens_reasoning(c, r->here))
         return "the template left the reasoning of an earlier answer out";
     if (r->common < system)

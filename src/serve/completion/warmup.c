@@ -16,8 +16,8 @@ struct warmup {
     struct http_hold hold; // of the memory of these two
     struct str body;
     struct token_list tokens;
-    int64_t places[CHAT_PLACES];
-    int n_places;
+    int64_t positions[CHAT_SPLIT_POSITIONS];
+    int n_positions;
     struct api_error error;
     bool ahead; // only the part that cannot change is read, and only while the engine is idle
     bool prepared, over; // the loop thread has it again; nothing more comes
@@ -52,7 +52,7 @@ static void log_warmup_failure(const struct service *s, const char *why) {
 static void submit_warmup(void *arg) {
     struct warmup *w = arg;
     struct service *s = w->s;
-    struct stream_options o = {.places = {w->places, w->n_places}};
+    struct stream_options o = {.positions = {w->positions, w->n_positions}};
     struct err e = {0};
     w->prepared = true;
     w->over = w->over || w->error.status || w->tokens.count == 0 || (w->ahead && !is_idle(s));
@@ -72,9 +72,9 @@ static void submit_warmup(void *arg) {
 
 // Only what lies before the words of the next turn is fixed.
 static void cut_to_fixed_prefix(struct warmup *w) {
-    int64_t fixed = w->n_places >= 2 ? w->places[w->n_places - 2] : 0;
+    int64_t fixed = w->n_positions >= 2 ? w->positions[w->n_positions - 2] : 0;
     w->tokens.count = (size_t)fixed;
-    w->n_places -= w->n_places >= 2 ? 2 : w->n_places;
+    w->n_positions -= w->n_positions >= 2 ? 2 : w->n_positions;
 }
 
 // Text worker.
@@ -95,8 +95,8 @@ static void prepare_warmup(void *arg) {
                         "the prompt has at least %zu tokens, and the context has room for %lld",
                         prompt.tokens.max + 1, (long long)w->s->n_ctx);
     w->tokens = prompt.tokens;
-    w->n_places = prompt.n_places;
-    memcpy(w->places, prompt.places, sizeof w->places);
+    w->n_positions = prompt.n_positions;
+    memcpy(w->positions, prompt.positions, sizeof w->positions);
     if (ok && w->ahead)
         cut_to_fixed_prefix(w);
     params_fini(&p);

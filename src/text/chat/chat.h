@@ -95,12 +95,13 @@ int chat_encode(const struct tokenizer *t, const struct chat_text *x, struct tok
                 struct err *e);
 
 // Where other conversations are likely to part from this one, as numbers of ids[] of its encoding,
-// rising, at most CHAT_PLACES: after system and tools, before the last user's words, and before
-// the opening of the reply. Returns how many there are; 0 also where the template does not say.
-enum { CHAT_PLACES = 3 };
-int chat_places(const struct chat_template *t, const struct chat_input *in,
-                const struct chat_text *x, const struct tokenizer *k, const struct token_list *ids,
-                int64_t at[CHAT_PLACES]);
+// rising, at most CHAT_SPLIT_POSITIONS: after system and tools, before the last user's words, and
+// before the opening of the reply. Returns how many there are; 0 also where the template does not
+// say.
+enum { CHAT_SPLIT_POSITIONS = 3 };
+int chat_split_positions(const struct chat_template *t, const struct chat_input *in,
+                         const struct chat_text *x, const struct tokenizer *k,
+                         const struct token_list *ids, int64_t at[CHAT_SPLIT_POSITIONS]);
 
 // The same after tokens that stand for an earlier rendering and its answer: *keep of ids[0..n)
 // begin the text as well and may stay, tokens of the answer as they were chosen; the ids of what

@@ -274,10 +274,10 @@ static int64_t tokens_within(const struct tokenizer *k, const struct token_list 
     return (int64_t)i;
 }
 
-int chat_places(const struct chat_template *t, const struct chat_input *in,
-                const struct chat_text *x, const struct tokenizer *k, const struct token_list *ids,
-                int64_t at[CHAT_PLACES]) {
-    size_t n = json_len(in->messages), first = 0, last = n, places[CHAT_PLACES];
+int chat_split_positions(const struct chat_template *t, const struct chat_input *in,
+                         const struct chat_text *x, const struct tokenizer *k,
+                         const struct token_list *ids, int64_t at[CHAT_SPLIT_POSITIONS]) {
+    size_t n = json_len(in->messages), first = 0, last = n, places[CHAT_SPLIT_POSITIONS];
     struct chat_input closed = *in;
     int made = 0, kept = 0;
     while (first < n && (has_role(json_at(in->messages, first), "system") ||
