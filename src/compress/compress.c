@@ -173,7 +173,7 @@ static int keep_all(const struct reading *r, const char *reason, struct compress
 
 // What selection is asked about: the parts of a reading, of which one may be cut in two.
 struct question {
-    struct turn turn;
+    struct pass_slice turn;
     struct select_part *parts; // [n]
     int64_t *of;               // [n] the reading's part
     int64_t n;

@@ -347,8 +347,8 @@ static bool is_blank(const struct reading *r, const struct reading_part *p) {
     return at == p->end;
 }
 
-struct turn turn_find(const struct reading *r, int64_t whole) {
-    struct turn t = {.message = last_turn(r)};
+struct pass_slice turn_find(const struct reading *r, int64_t whole) {
+    struct pass_slice t = {.message = last_turn(r)};
     if (t.message < 0)
         return t;
     int64_t count = count_of(r, t.message), last = r->n_parts - 1;

@@ -54,7 +54,7 @@ enum {
     TURN_QUERIES = 64,
 };
 
-struct turn {
+struct pass_slice {
     int64_t message; // -1: there is no text
     // Parts of the reading before `part` are not of it; of `part` what is after byte `begin` is.
     int64_t part;
@@ -66,6 +66,6 @@ struct turn {
 // the last part, if that has at most `whole` tokens; else of that part what follows the last empty
 // line within TURN_CLOSING tokens, else the last sentences of at least 16 tokens within
 // TURN_QUERIES, else TURN_QUERIES tokens.
-struct turn turn_find(const struct reading *r, int64_t whole);
+struct pass_slice turn_find(const struct reading *r, int64_t whole);
 
 #endif

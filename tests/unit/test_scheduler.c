@@ -139,7 +139,7 @@ static void tiles_are_filled(void **state) {
 
 static void short_ones_first(void **state) {
     (void)state;
-    struct prompt_turn t[4] = {{.left = 10000}, {.left = 40}, {.left = 0}, {.left = 300}};
+    struct prompt_slice t[4] = {{.left = 10000}, {.left = 40}, {.left = 0}, {.left = 300}};
     assert_int_equal(schedule_prompts(t, 4, 256, 1), 2);
     assert_int_equal(t[1].rows, 40);
     assert_int_equal(t[1].order, 0);
@@ -159,13 +159,13 @@ static void short_ones_first(void **state) {
 static void long_ones_do_not_starve(void **state) {
     (void)state;
     enum { SHORT = 200, ROWS = 256 };
-    struct prompt_turn t[64] = {{.left = 8192}};
+    struct prompt_slice t[64] = {{.left = 8192}};
     double came[64] = {0}, now = 0;
     int n = 1, passed = 0;
     while (t[0].left > 0 && now < 1e6) {
         while (n < 64 && n < (int64_t)now / SHORT + 1) { // one each time that it takes to read one
             came[n] = now;
-            t[n++] = (struct prompt_turn){.left = SHORT};
+            t[n++] = (struct prompt_slice){.left = SHORT};
         }
         for (int i = 0; i < n; i++)
             t[i].waited_ms = now - came[i];

@@ -41,9 +41,9 @@ struct batch {
     struct step *step;
     int max_members;
     struct job *jobs;
-    struct job **in;         // [max_members] those of this step
-    struct member **members; // [max_members] theirs
-    struct turn *turns;      // [max_members] those of batch_step
+    struct job **in;           // [max_members] those of this step
+    struct member **members;   // [max_members] theirs
+    struct pass_slice *slices; // [max_members] those of batch_step
 };
 
 int batch_create(struct batch **out, struct session *s, int max_members, struct err *e) {
@@ -61,8 +61,8 @@ int batch_create(struct batch **out, struct session *s, int max_members, struct 
     if (!rc) {
         b->in = calloc((size_t)max_members, sizeof *b->in);
         b->members = calloc((size_t)max_members, sizeof *b->members);
-        b->turns = calloc((size_t)max_members, sizeof *b->turns);
-        if (!b->in || !b->members || !b->turns)
+        b->slices = calloc((size_t)max_members, sizeof *b->slices);
+        if (!b->in || !b->members || !b->slices)
             rc = err_set(e, ERR_MEMORY, "no memory for a batch of %d requests", max_members);
     }
     if (rc) {
@@ -81,7 +81,7 @@ void batch_destroy(struct batch *b) {
     step_destroy(b->step);
     free(b->in);
     free(b->members);
-    free(b->turns);
+    free(b->slices);
     free(b);
 }
 
@@ -496,8 +496,8 @@ static int64_t max_sampled_rows(const struct batch *b, int decoding) {
     return (step_max_verify(b->step) - b->max_members) / (decoding ? 2 : 1);
 }
 
-// Fills b->turns: first those that decode, then pieces of prompts. Returns how many there are.
-static int gather_turns(struct batch *b) {
+// Fills b->slices: first those that decode, then pieces of prompts. Returns how many there are.
+static int gather_pass_slices(struct batch *b) {
     int64_t max = session_pass_rows(b->s, unread_tokens(b)), rows = max;
     int64_t left = session_chunk(b->s, unread_tokens(b));
     int n = 0;
@@ -505,7 +505,7 @@ static int gather_turns(struct batch *b) {
         if (j->parked || job_ended(j) || !job_decodes(j))
             continue;
         rows -= 1 + j->m.c.tree.budget;
-        b->turns[n++] = (struct turn){.job = j};
+        b->slices[n++] = (struct pass_slice){.job = j};
     }
     // Trees shrink rather than prompts starve, but every decoding job keeps its row.
     left = max_i64(min_i64(left, rows), GDN_BLOCK);
@@ -514,7 +514,7 @@ static int gather_turns(struct batch *b) {
     for (struct job *j = b->jobs; j && n < b->max_members && left > 0; j = j->next) {
         if (j->parked || job_ended(j) || job_decodes(j))
             continue;
-        b->turns[n++] = (struct turn){j, left};
+        b->slices[n++] = (struct pass_slice){j, left};
         set_piece(j, left, &sampled);
         left -= j->m.n_piece;
     }
@@ -580,8 +580,8 @@ static void record_step(struct job *j, const struct step_times *ms) {
     out->total_ms = clock_ms() - j->start;
 }
 
-// Takes part in the pass as its turn says; whether it does at all.
-static bool take_turn(struct job *j, int64_t rows, int64_t *sampled) {
+// Takes part in the pass as its slice says; whether it does at all.
+static bool apply_slice(struct job *j, int64_t rows, int64_t *sampled) {
     j->before = sequence_len(j->m.seq);
     j->unfinished = false;
     if (job_decodes(j))
@@ -593,12 +593,13 @@ static bool take_turn(struct job *j, int64_t rows, int64_t *sampled) {
     return true;
 }
 
-int batch_pass(struct batch *b, const struct turn *turns, int n, int *stepped, struct err *e) {
+int batch_pass(struct batch *b, const struct pass_slice *slices, int n, int *stepped,
+               struct err *e) {
     int in = 0;
-    int64_t sampled = max_sampled_rows(b, n && job_decodes(turns[0].job));
+    int64_t sampled = max_sampled_rows(b, n && job_decodes(slices[0].job));
     for (int i = 0; i < n; i++)
-        if (take_turn(turns[i].job, turns[i].rows, &sampled))
-            b->in[in++] = turns[i].job;
+        if (apply_slice(slices[i].job, slices[i].rows, &sampled))
+            b->in[in++] = slices[i].job;
     *stepped = in;
     if (in == 0)
         return 0;
@@ -615,7 +616,7 @@ int batch_pass(struct batch *b, const struct turn *turns, int n, int *stepped, s
 }
 
 int batch_step(struct batch *b, int *stepped, struct err *e) {
-    return batch_pass(b, b->turns, gather_turns(b), stepped, e);
+    return batch_pass(b, b->slices, gather_pass_slices(b), stepped, e);
 }
 
 // Batches that live for one call.

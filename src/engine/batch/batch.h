@@ -77,16 +77,17 @@ void job_exchange(struct job *j, struct sequence *seq); // destroys the former o
 int batch_step(struct batch *b, int *stepped, struct err *e);
 
 // One job's part in a pass that its caller puts together.
-struct turn {
+struct pass_slice {
     struct job *job;
     int64_t rows; // most tokens of its prompt, >= 1; of a decoding job not looked at
 };
 
-// The same for turns[n], n <= max_members, of distinct jobs that are neither parked nor ended:
+// The same for slices[n], n <= max_members, of distinct jobs that are neither parked nor ended:
 // decoding ones first, then pieces, which together fit batch_piece_rows. After an error each of
 // them can go on as if the pass had not been: where its sequence is invalid (sequence_usable),
 // after job_drop. After ERR_DEVICE none can.
-int batch_pass(struct batch *b, const struct turn *turns, int n, int *stepped, struct err *e);
+int batch_pass(struct batch *b, const struct pass_slice *slices, int n, int *stepped,
+               struct err *e);
 // Most rows of pieces in a pass beside so many decoding jobs.
 int64_t batch_piece_rows(const struct batch *b, int decoding);
 

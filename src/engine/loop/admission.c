@@ -153,14 +153,14 @@ void room_keep_prefix(struct engine *g) {
     }
 }
 
-static void forget_turn(struct engine *g, const struct stream *s) {
-    for (int i = 0; i < g->n_turns; i++) {
-        if (g->turn_of[i] != s)
+static void remove_slice(struct engine *g, const struct stream *s) {
+    for (int i = 0; i < g->n_slices; i++) {
+        if (g->slice_of[i] != s)
             continue;
-        g->n_turns--;
-        for (int j = i; j < g->n_turns; j++) {
-            g->turns[j] = g->turns[j + 1];
-            g->turn_of[j] = g->turn_of[j + 1];
+        g->n_slices--;
+        for (int j = i; j < g->n_slices; j++) {
+            g->slices[j] = g->slices[j + 1];
+            g->slice_of[j] = g->slice_of[j + 1];
         }
         return;
     }
@@ -184,7 +184,7 @@ static bool preempt_one(struct engine *g, int at) {
     for (int i = g->n_members - 1; i > at; i--) {
         struct stream *s = g->members[i];
         if (!s->parked) {
-            forget_turn(g, s);
+            remove_slice(g, s);
             park_member(g, s);
             return true;
         }
@@ -199,10 +199,10 @@ static bool preempt_one(struct engine *g, int at) {
     return false;
 }
 
-static const struct turn *turn_of(const struct engine *g, const struct stream *s) {
-    for (int i = 0; i < g->n_turns; i++)
-        if (g->turn_of[i] == s)
-            return &g->turns[i];
+static const struct pass_slice *slice_of(const struct engine *g, const struct stream *s) {
+    for (int i = 0; i < g->n_slices; i++)
+        if (g->slice_of[i] == s)
+            return &g->slices[i];
     return NULL;
 }
 
@@ -224,9 +224,9 @@ static int try_to_reserve(struct engine *g, struct sequence *seq, int64_t more, 
     return rc;
 }
 
-static int reserve_turn(struct engine *g, int at, struct err *e) {
+static int reserve_slice(struct engine *g, int at, struct err *e) {
     struct stream *s = g->members[at];
-    const struct turn *t = turn_of(g, s);
+    const struct pass_slice *t = slice_of(g, s);
     if (!t)
         return 0;
     int64_t left = job_left(s->job), more = left ? min_i64(left, t->rows) : job_growth(s->job);
@@ -257,22 +257,22 @@ static bool start_over(struct engine *g, struct stream *s) {
 struct stream *room_reserve(struct engine *g, struct err *e) {
     for (int at = 0; at < g->n_members; at++) {
         struct stream *s = g->members[at];
-        int rc = reserve_turn(g, at, e);
+        int rc = reserve_slice(g, at, e);
         if (!rc)
             continue;
-        forget_turn(g, s);
+        remove_slice(g, s);
         bool over = at == 0 && !(rc == ERR_MEMORY && start_over(g, s));
         if (over || !short_of_memory(rc))
             return s;
         park_member(g, s);
     }
     // The device's status may have been read for a preemption.
-    for (int i = 0; i < g->n_turns; i++) {
-        struct stream *s = g->turn_of[i];
+    for (int i = 0; i < g->n_slices; i++) {
+        struct stream *s = g->slice_of[i];
         if (sequence_usable(job_sequence(s->job)))
             continue;
         (void)sequence_check(job_sequence(s->job), e);
-        forget_turn(g, s);
+        remove_slice(g, s);
         return s;
     }
     return NULL;

@@ -226,10 +226,10 @@ static int make_lists(struct engine *g, struct err *e) {
     size_t n = (size_t)g->o.slots;
     g->members = calloc(n, sizeof *g->members);
     g->spares = calloc(n, sizeof *g->spares);
-    g->turns = calloc(n, sizeof *g->turns);
-    g->turn_of = calloc(n, sizeof *g->turn_of);
+    g->slices = calloc(n, sizeof *g->slices);
+    g->slice_of = calloc(n, sizeof *g->slice_of);
     g->prompts = calloc(n, sizeof *g->prompts);
-    return g->members && g->spares && g->turns && g->turn_of && g->prompts
+    return g->members && g->spares && g->slices && g->slice_of && g->prompts
                ? 0
                : err_set(e, ERR_MEMORY, "no memory for an engine of %d slots", g->o.slots);
 }
@@ -243,8 +243,8 @@ static void engine_free(struct engine *g) {
     pthread_cond_destroy(&g->turned);
     free(g->members);
     free(g->spares);
-    free(g->turns);
-    free(g->turn_of);
+    free(g->slices);
+    free(g->slice_of);
     free(g->prompts);
     free(g);
 }

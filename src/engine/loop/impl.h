@@ -42,10 +42,10 @@ struct engine {
     int n_members;
     struct sequence **spares; // [n_spares] empty ones, for those that join
     int n_spares;
-    struct turn *turns;          // [slots] of the next pass,
-    struct stream **turn_of;     // [slots] whose they are
-    struct prompt_turn *prompts; // [slots]
-    int n_turns;
+    struct pass_slice *slices;    // [slots] of the next pass,
+    struct stream **slice_of;     // [slots] whose they are
+    struct prompt_slice *prompts; // [slots]
+    int n_slices;
     bool stalled;     // no member can go on before a file has been read
     bool stuck;       // the last pass that was planned came to nothing for want of memory
     int64_t masks;    // turns of members at masks that take much work
@@ -69,8 +69,8 @@ void engine_end_all(struct engine *g, const struct err *e);
 bool room_to_join(const struct engine *g, const struct stream *s);
 // Lets parked members go on, the oldest first, as far as there is room.
 void room_resume(struct engine *g);
-// Reserves what the turns of the next pass need, the oldest first; where memory does not suffice,
-// the youngest members are parked and their turns taken out of g->turns. NULL: all is reserved;
+// Reserves what the slices of the next pass need, the oldest first; where memory does not suffice,
+// the youngest members are parked and their slices removed from g->slices. NULL: all is reserved;
 // else a member that cannot go on, e says why: it must leave, or begin again where its state is
 // invalid, and the rest be reserved again.
 struct stream *room_reserve(struct engine *g, struct err *e);

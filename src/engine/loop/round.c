@@ -104,15 +104,15 @@ static void count_step(struct engine *g, struct stream *s, double now) {
     s->stepped = now;
 }
 
-// The turns of a pass together.
+// The slices of a pass together.
 static struct trace_pass sum_turns(struct engine *g, double start, double ms) {
     struct trace_pass p = {.start = start,
                            .ms = ms,
                            .draft_ms = batch_times(g->batch).draft,
-                           .members = g->n_turns,
+                           .members = g->n_slices,
                            .waiting = g->trace ? queue_waiting(g->queue) : 0};
-    for (int i = 0; i < g->n_turns; i++) {
-        const struct member *m = job_member(g->turns[i].job);
+    for (int i = 0; i < g->n_slices; i++) {
+        const struct member *m = job_member(g->slices[i].job);
         bool piece = m->phase == MEMBER_PROMPT;
         p.prompt += piece ? m->n_piece : 0;
         p.rows += piece ? m->n_piece : m->tree.n;
@@ -125,7 +125,7 @@ static struct trace_pass sum_turns(struct engine *g, double start, double ms) {
     return p;
 }
 
-// Counts the pass of g->turns between two times of clock_ms.
+// Counts the pass of g->slices between two times of clock_ms.
 static void count_pass(struct engine *g, double start, double now) {
     struct trace_pass p = sum_turns(g, start, now - start);
     g->now.passes++;
@@ -140,8 +140,8 @@ static void count_pass(struct engine *g, double start, double now) {
         g->most_rows = max_i64(g->most_rows, p.rows);
     if (p.decoding == p.members)
         move_mean(&g->step_ms, p.ms);
-    for (int i = 0; i < g->n_turns; i++)
-        count_step(g, g->turn_of[i], now);
+    for (int i = 0; i < g->n_slices; i++)
+        count_step(g, g->slice_of[i], now);
     trace_pass(g->trace, &p);
     publish_stats(g);
 }
@@ -308,17 +308,17 @@ static int64_t prompt_left(const struct stream *s) {
     return left - (p && p->first == s && p->waiting > 0);
 }
 
-static void add_turn(struct engine *g, struct stream *s, int64_t rows) {
-    g->turn_of[g->n_turns] = s;
-    g->turns[g->n_turns++] = (struct turn){s->job, rows};
+static void add_slice(struct engine *g, struct stream *s, int64_t rows) {
+    g->slice_of[g->n_slices] = s;
+    g->slices[g->n_slices++] = (struct pass_slice){s->job, rows};
 }
 
-// Rows of a pass that prompts leave to the trees of those that decode, the turns so far.
+// Rows of a pass that prompts leave to the trees of those that decode, the slices so far.
 static int64_t tree_rows(const struct engine *g, int64_t rows) {
     enum { EACH = 15 };
     int64_t sum = 0;
-    for (int i = 0; i < g->n_turns; i++)
-        sum += min_i32(job_member(g->turns[i].job)->c.tree.budget, EACH);
+    for (int i = 0; i < g->n_slices; i++)
+        sum += min_i32(job_member(g->slices[i].job)->c.tree.budget, EACH);
     return min_i64(sum, rows / 2);
 }
 
@@ -415,7 +415,7 @@ static void plan_pass(struct engine *g, const struct stream *isolated) {
     enum { FEW = 4 }; // of many prompts that wait, those that are likely to share a pass
     double now = clock_ms();
     int prompts = 0, decoding, masked = 0; // members that decode, and those that will with a mask
-    g->n_turns = 0;
+    g->n_slices = 0;
     share_masks(g, isolated);
     double masks_ms = clock_ms() - now;
     for (int i = 0; i < g->n_members; i++) {
@@ -424,14 +424,14 @@ static void plan_pass(struct engine *g, const struct stream *isolated) {
             continue;
         masked += s->mask_waits;
         if (!s->mask_waits)
-            add_turn(g, s, 1);
+            add_slice(g, s, 1);
     }
-    decoding = g->n_turns;
+    decoding = g->n_slices;
     for (int i = 0; i < g->n_members; i++) {
         const struct stream *s = g->members[i];
         bool reads = takes_part(s, isolated) && !job_decodes(s->job);
-        g->prompts[i] = (struct prompt_turn){.left = reads ? prompt_left_now(s) : 0,
-                                             .waited_ms = now - s->submitted};
+        g->prompts[i] = (struct prompt_slice){.left = reads ? prompt_left_now(s) : 0,
+                                              .waited_ms = now - s->submitted};
         prompts += g->prompts[i].left > 0;
     }
     if (!prompts)
@@ -451,7 +451,7 @@ static void plan_pass(struct engine *g, const struct stream *isolated) {
     for (int order = 0; order < taken; order++)
         for (int i = 0; i < g->n_members; i++)
             if (g->prompts[i].rows && g->prompts[i].order == order)
-                add_turn(g, g->members[i], g->prompts[i].rows);
+                add_slice(g, g->members[i], g->prompts[i].rows);
 }
 
 // What its masks have taken for this pass is expected of the next one; and of one that was too much
@@ -528,12 +528,12 @@ static int64_t progress_of(const struct stream *s) {
 // The members of the pass have failed together, or the only one of it, which may have been alone.
 static void pass_failed(struct engine *g, const struct stream *isolated, const struct err *e) {
     struct err note;
-    err_set(&note, e->code, "a pass of %d requests failed (%s); %s", g->n_turns, e->text,
+    err_set(&note, e->code, "a pass of %d requests failed (%s); %s", g->n_slices, e->text,
             isolated ? "this request ends" : "each goes on alone for some steps");
     if (g->o.session.note)
         g->o.session.note(g->o.session.note_arg, note.text);
-    for (int i = 0; i < g->n_turns; i++) {
-        struct stream *s = g->turn_of[i];
+    for (int i = 0; i < g->n_slices; i++) {
+        struct stream *s = g->slice_of[i];
         if (s == isolated)
             leave_batch(g, s, END_NONE, e);
         else if (job_ended(s->job)) // it could not be put back
@@ -562,7 +562,7 @@ static int run_pass(struct engine *g, struct stream *isolated, struct err *e) {
     int stepped;
     int64_t before = isolated ? progress_of(isolated) : 0;
     double start = clock_ms();
-    int rc = batch_pass(g->batch, g->turns, g->n_turns, &stepped, e);
+    int rc = batch_pass(g->batch, g->slices, g->n_slices, &stepped, e);
     if (rc == ERR_DEVICE)
         return rc;
     if (rc) {
@@ -571,9 +571,9 @@ static int run_pass(struct engine *g, struct stream *isolated, struct err *e) {
     }
     double now = clock_ms();
     count_pass(g, start, now);
-    for (int i = 0; i < g->n_turns; i++) {
-        count_masks(g->turn_of[i]);
-        publish_member(g, g->turn_of[i], now);
+    for (int i = 0; i < g->n_slices; i++) {
+        count_masks(g->slice_of[i]);
+        publish_member(g, g->slice_of[i], now);
     }
     return isolated ? end_isolated_pass(g, isolated, before, e) : 0;
 }
@@ -602,8 +602,8 @@ int engine_round(struct engine *g, struct err *e) {
     }
     // No member could have what the pass needs: then the oldest has it, whatever the order.
     plan_pass(g, g->stuck && !isolated ? oldest_member(g) : isolated);
-    int planned = g->n_turns;
+    int planned = g->n_slices;
     reserve_pass(g);
-    g->stuck = planned && !g->n_turns;
-    return g->n_turns ? run_pass(g, isolated, e) : 0;
+    g->stuck = planned && !g->n_slices;
+    return g->n_slices ? run_pass(g, isolated, e) : 0;
 }

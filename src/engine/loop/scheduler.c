@@ -52,20 +52,20 @@ double schedule_token_ms(const struct pass_frame *f, int64_t rows) {
 }
 
 // What orders prompts: the time that is left of it, less a part of the time that it has waited.
-static double urgency(const struct prompt_turn *t, double token_ms) {
+static double urgency(const struct prompt_slice *t, double token_ms) {
     return (double)t->left * token_ms - AGEING * t->waited_ms;
 }
 
-int schedule_prompts(struct prompt_turn *turns, int n, int64_t rows, double token_ms) {
+int schedule_prompts(struct prompt_slice *slices, int n, int64_t rows, double token_ms) {
     int taken = 0;
     if (!(token_ms > 0))
         token_ms = 1;
     for (int i = 0; i < n; i++)
-        turns[i].rows = 0;
+        slices[i].rows = 0;
     while (rows > 0) {
-        struct prompt_turn *best = NULL;
+        struct prompt_slice *best = NULL;
         for (int i = 0; i < n; i++) {
-            struct prompt_turn *t = &turns[i];
+            struct prompt_slice *t = &slices[i];
             if (t->rows == 0 && t->left > 0 &&
                 (!best || urgency(t, token_ms) < urgency(best, token_ms)))
                 best = t;

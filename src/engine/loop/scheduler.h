@@ -38,16 +38,16 @@ int64_t schedule_rows(const struct pass_frame *f);
 enum { SCHEDULE_GAP = 118, SCHEDULE_STEPS = 4 };
 double schedule_gap(double wanted, double step_ms);
 
-struct prompt_turn {
+struct prompt_slice {
     int64_t left;     // tokens of the prompt that are still to be run
     double waited_ms; // since it was taken up
     int64_t rows;     // out of schedule_prompts: of these in this pass; 0: none
     int order;        // out: its place among those that take part, 0 the first
 };
 
-// Shares `rows` tokens among turns[n]. token_ms: what a prompt's token takes, for weighing a wait
+// Shares `rows` tokens among slices[n]. token_ms: what a prompt's token takes, for weighing a wait
 // against what is left. Returns how many take part.
-int schedule_prompts(struct prompt_turn *turns, int n, int64_t rows, double token_ms);
+int schedule_prompts(struct prompt_slice *slices, int n, int64_t rows, double token_ms);
 
 // What a token of a prompt takes where passes take `rows` of them, by the clock that requests wait
 // by; 0 before anything was measured.
