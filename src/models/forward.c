@@ -120,14 +120,14 @@ static void record_pass(struct model *m, const struct forest *f, struct sequence
     memcpy(r->parent, f->parent, bytes);
     memcpy(r->seq, f->seq, bytes);
     r->n = f->n;
-    r->n_want = r->n_tree = 0;
+    r->n_logit_rows = r->n_tree = 0;
     for (int64_t i = 0; i < f->n; i++) {
         int64_t place = r->layerwise ? r->n_tree : i;
         r->place[i] = r->layerwise && f->prompt[i] ? -1 : (int32_t)place;
         if (!f->prompt[i])
             r->tree[r->n_tree++] = (int32_t)i;
-        if (f->want[i])
-            r->want_row[r->n_want++] = (int32_t)i;
+        if (f->logits_requested[i])
+            r->logit_row[r->n_logit_rows++] = (int32_t)i;
         for (int g = 0; g < m->n_groups; g++)
             m->groups[g].store[i] = f->prompt[i] ? kv_slot_at(&seqs[f->seq[i]]->kv[g], f->pos[i])
                                                  : model_scratch_slot(&m->groups[g], place);
@@ -163,7 +163,7 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
                   struct err *e) {
     struct pass_record *r = &m->pass;
     r->open = false;
-    r->n_want = r->logits_n = 0;
+    r->n_logit_rows = r->logits_n = 0;
     int rc = prepare_pass(m, f, seqs, n_seqs, e);
     if (rc)
         return rc;
@@ -186,7 +186,7 @@ void model_precompute(struct model *m) {
 }
 
 int64_t model_wanted(const struct model *m) {
-    return m->pass.n_want;
+    return m->pass.n_logit_rows;
 }
 
 int64_t model_logits_rows(const struct model *m) {
@@ -194,21 +194,21 @@ int64_t model_logits_rows(const struct model *m) {
 }
 
 int64_t model_logits_index(const struct model *m, int32_t row) {
-    int64_t lo = 0, hi = m->pass.n_want;
+    int64_t lo = 0, hi = m->pass.n_logit_rows;
     while (lo < hi) {
         int64_t mid = (lo + hi) / 2;
-        if (m->pass.want_row[mid] < row)
+        if (m->pass.logit_row[mid] < row)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo < m->pass.n_want && m->pass.want_row[lo] == row ? lo : -1;
+    return lo < m->pass.n_logit_rows && m->pass.logit_row[lo] == row ? lo : -1;
 }
 
 static void compute_logits(struct model *m, int64_t first, int64_t n) {
     const struct ops *ops = exec_ops(m->x);
     const struct model_params *p = &m->params;
-    const int32_t *row = m->pass.want_row + first;
+    const int32_t *row = m->pass.logit_row + first;
     size_t bytes = (size_t)p->dim * sizeof(float);
     const float *wanted = m->ws.h + row[0] * p->dim;
     if (row[n - 1] - row[0] != n - 1) { // not side by side already
@@ -235,7 +235,7 @@ static bool have_logits(const struct model *m, int64_t first, int64_t n) {
 
 const float *model_logits(struct model *m, int64_t first, int64_t n) {
     const struct pass_record *r = &m->pass;
-    if (n < 1 || n > m->options.max_logits || first < 0 || first > r->n_want - n)
+    if (n < 1 || n > m->options.max_logits || first < 0 || first > r->n_logit_rows - n)
         return NULL;
     if (!have_logits(m, first, n))
         compute_logits(m, first, n);
@@ -243,8 +243,9 @@ const float *model_logits(struct model *m, int64_t first, int64_t n) {
 }
 
 const float *model_logits_at(struct model *m, int64_t i) {
-    int64_t most = m->options.max_logits, first = i / most * most, left = m->pass.n_want - first;
-    if (i >= 0 && i < m->pass.n_want && !have_logits(m, i, 1))
+    int64_t most = m->options.max_logits, first = i / most * most,
+            left = m->pass.n_logit_rows - first;
+    if (i >= 0 && i < m->pass.n_logit_rows && !have_logits(m, i, 1))
         compute_logits(m, first, min_i64(left, most));
     return model_logits(m, i, 1);
 }

@@ -86,7 +86,7 @@ static void done_gguf(const void *arg, const struct tensor *t) {
 static int record_init(struct model *m, struct err *e) {
     struct pass_record *r = &m->pass;
     size_t rows = (size_t)model_max_rows(m), seqs = (size_t)m->options.max_seqs;
-    int32_t **ints[] = {&r->token,    &r->parent, &r->seq,  &r->want_row,
+    int32_t **ints[] = {&r->token,    &r->parent, &r->seq,  &r->logit_row,
                         &r->identity, &r->place,  &r->tree, &r->path};
     bool ok = true;
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)

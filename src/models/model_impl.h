@@ -81,7 +81,7 @@ struct workspace {
 struct pass_record {
     struct arena arena;
     int32_t *token, *parent, *seq; // [R]
-    int32_t *want_row;             // [R] rows whose logits are wanted
+    int32_t *logit_row;            // [R] rows whose logits are requested
     int32_t *identity;             // [R] 0, 1, 2, ...
     // Where a row's recurrent rows wait for a commit, and K and V of a tree's: [R] index in the
     // scratch of V rows; -1 of a chain whose layers commit as they go.
@@ -97,7 +97,7 @@ struct pass_record {
     uint64_t *version;              // [S] of the sequences when the pass ran
     uint64_t epoch, logits_epoch;   // exec_epoch of the pass, of ws.logits
     uint64_t number;                // exec_pass of the pass
-    int64_t n, n_want, n_tree;
+    int64_t n, n_logit_rows, n_tree;
     int n_seqs, n_runs;
     bool layerwise; // some chain is long: chains are committed layer by layer, slice by slice
     bool open;      // trees that can still be committed

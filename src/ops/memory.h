@@ -33,7 +33,7 @@ void exec_trim(struct exec *x); // gives what is free as a whole back to the dev
 struct exec_memory {
     int64_t used, peak, free, total;
     struct exec_arena_use {
-        int64_t held, used, spare;
+        int64_t held, used, free_bytes;
     } arena[EXEC_ARENAS];
 };
 void exec_memory_of(struct exec *x, struct exec_memory *m);

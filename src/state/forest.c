@@ -17,8 +17,8 @@ int forest_init(struct forest *f, int64_t cap, struct err *e) {
     f->token = (int32_t *)(f->pos + n);
     f->parent = f->token + n;
     f->seq = f->parent + n;
-    f->want = (uint8_t *)(f->seq + n);
-    f->prompt = f->want + n;
+    f->logits_requested = (uint8_t *)(f->seq + n);
+    f->prompt = f->logits_requested + n;
     f->cap = cap;
     return 0;
 }
@@ -32,7 +32,7 @@ void forest_reset(struct forest *f) {
     f->n = 0;
 }
 
-int32_t forest_root(struct forest *f, int32_t seq, int64_t pos, int32_t token, bool want) {
+int32_t forest_root(struct forest *f, int32_t seq, int64_t pos, int32_t token, bool logits) {
     if (f->n >= f->cap)
         return -1;
     int64_t i = f->n++;
@@ -40,15 +40,15 @@ int32_t forest_root(struct forest *f, int32_t seq, int64_t pos, int32_t token, b
     f->pos[i] = pos;
     f->parent[i] = -1;
     f->token[i] = token;
-    f->want[i] = want;
+    f->logits_requested[i] = logits;
     f->prompt[i] = false;
     return (int32_t)i;
 }
 
-int32_t forest_add(struct forest *f, int32_t parent, int32_t token, bool want) {
+int32_t forest_add(struct forest *f, int32_t parent, int32_t token, bool logits) {
     if (parent < 0 || parent >= f->n)
         return -1;
-    int32_t row = forest_root(f, f->seq[parent], f->pos[parent] + 1, token, want);
+    int32_t row = forest_root(f, f->seq[parent], f->pos[parent] + 1, token, logits);
     if (row < 0)
         return -1;
     f->parent[row] = parent;
@@ -57,19 +57,19 @@ int32_t forest_add(struct forest *f, int32_t parent, int32_t token, bool want) {
 }
 
 int32_t forest_chain(struct forest *f, int32_t seq, int64_t pos, const int32_t *tokens, int64_t n,
-                     bool want_last) {
+                     bool logits_of_last) {
     if (n < 1 || n > f->cap - f->n)
         return -1;
-    int32_t row = forest_root(f, seq, pos, tokens[0], want_last && n == 1);
+    int32_t row = forest_root(f, seq, pos, tokens[0], logits_of_last && n == 1);
     f->prompt[row] = true;
     for (int64_t i = 1; i < n; i++)
-        row = forest_add(f, row, tokens[i], want_last && i == n - 1);
+        row = forest_add(f, row, tokens[i], logits_of_last && i == n - 1);
     return row;
 }
 
-void forest_want(struct forest *f, int64_t first, int64_t n) {
+void forest_request_logits(struct forest *f, int64_t first, int64_t n) {
     for (int64_t i = first; i < first + n; i++)
-        f->want[i] = true;
+        f->logits_requested[i] = true;
 }
 
 struct rows forest_rows(const struct forest *f) {

@@ -20,7 +20,7 @@ struct forest {
     int64_t n, cap;
     int32_t *token, *parent, *seq; // [n]
     int64_t *pos;                  // [n]
-    uint8_t *want;                 // [n] 1: this row's logits can be asked for
+    uint8_t *logits_requested;     // [n] 1: this row's logits are requested
     // [n] The mode, a root's and its descendants'. 0: a tree; nothing becomes part of a sequence
     // until model_commit. 1: a chain; its rows are part of its sequence after the pass.
     uint8_t *prompt;
@@ -35,21 +35,21 @@ void forest_reset(struct forest *f); // drops all rows
 // Adds the root of a tree: its parent is the last committed token of sequence `seq` (an index into
 // the array given to model_forward); pos is that sequence's committed length. Returns the row, or
 // -1 if full.
-int32_t forest_root(struct forest *f, int32_t seq, int64_t pos, int32_t token, bool want);
+int32_t forest_root(struct forest *f, int32_t seq, int64_t pos, int32_t token, bool logits);
 
 // Adds a child of row `parent` (same sequence and mode, next position). Returns the row, or -1 if
 // full. To a chain only its last row may be the parent, and only while it is the last of the
 // forest.
-int32_t forest_add(struct forest *f, int32_t parent, int32_t token, bool want);
+int32_t forest_add(struct forest *f, int32_t parent, int32_t token, bool logits);
 
 // Adds a prompt chain of n tokens from position pos, the committed length of `seq`, on, wanting
-// only the last one's logits when want_last. Returns the last row, or -1 (nothing added) if there
-// is no room or n < 1.
+// only the last one's logits when logits_of_last. Returns the last row, or -1 (nothing added) if
+// there is no room or n < 1.
 int32_t forest_chain(struct forest *f, int32_t seq, int64_t pos, const int32_t *tokens, int64_t n,
-                     bool want_last);
+                     bool logits_of_last);
 
 // The logits of rows [first, first + n) can be asked for, too.
-void forest_want(struct forest *f, int64_t first, int64_t n);
+void forest_request_logits(struct forest *f, int64_t first, int64_t n);
 
 // The same rows as the op table takes them. Valid until the forest changes.
 struct rows forest_rows(const struct forest *f);

@@ -14,7 +14,7 @@
 struct page {
     unsigned char *data;     // NULL: given back
     int32_t refs, next_free; // next_free: -1 ends the list
-    uint64_t taken;          // exec_epoch when it was taken last
+    uint64_t taken_epoch;    // exec_epoch when it was taken last
 };
 
 struct kv_pool {
@@ -65,10 +65,10 @@ static void leave_budget(struct kv_pool *p) {
     }
 }
 
-int64_t kv_budget_spare(const struct kv_budget *b) {
+int64_t kv_budget_free_bytes(const struct kv_budget *b) {
     int64_t sum = 0;
     for (const struct kv_pool *p = b->pools; p; p = p->next)
-        sum += kv_pool_spare(p);
+        sum += kv_pool_free_bytes(p);
     return sum;
 }
 
@@ -112,7 +112,7 @@ int64_t kv_pool_allocated(const struct kv_pool *p) {
     return p->held;
 }
 
-int64_t kv_pool_spare(const struct kv_pool *p) {
+int64_t kv_pool_free_bytes(const struct kv_pool *p) {
     return (p->held - p->used) * p->layout.page_bytes;
 }
 
@@ -193,9 +193,9 @@ static int pool_take(struct kv_pool *p, int32_t *id, struct err *e) {
     *id = p->free_head;
     struct page *page = &p->pages[*id];
     p->free_head = page->next_free;
-    if (exec_failed_since(p->x, page->taken))
+    if (exec_failed_since(p->x, page->taken_epoch))
         exec_ops(p->x)->zero(p->x, page->data, (size_t)p->layout.page_bytes);
-    page->taken = exec_epoch(p->x);
+    page->taken_epoch = exec_epoch(p->x);
     page->refs = 1;
     p->used++;
     return 0;

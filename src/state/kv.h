@@ -20,7 +20,7 @@ void kv_pool_limit(struct kv_pool *p, int64_t limit); // from now on; pages that
 void kv_pool_destroy(struct kv_pool *p);              // after every kv that uses it
 int64_t kv_pool_used(const struct kv_pool *p);        // pages referenced now
 int64_t kv_pool_allocated(const struct kv_pool *p);   // pages that exist (used and free)
-int64_t kv_pool_spare(const struct kv_pool *p);       // bytes of free pages
+int64_t kv_pool_free_bytes(const struct kv_pool *p);  // bytes of free pages
 // Gives the memory of free pages but `keep` back to the backend (exec_trim brings it to the
 // device); the bytes of it.
 int64_t kv_pool_trim(struct kv_pool *p, int64_t keep);
@@ -36,8 +36,8 @@ struct kv_budget {
 // An empty pool joins, until it is destroyed; b must outlive it. NULL: nothing happens. When the
 // budget is spent, free pages of the others are given back first; then ERR_LIMIT.
 void kv_pool_join(struct kv_pool *p, struct kv_budget *b);
-int64_t kv_budget_spare(const struct kv_budget *b); // bytes of free pages
-int64_t kv_budget_trim(struct kv_budget *b);        // gives them back; bytes
+int64_t kv_budget_free_bytes(const struct kv_budget *b); // bytes of free pages
+int64_t kv_budget_trim(struct kv_budget *b);             // gives them back; bytes
 
 // The page table of one sequence. Zeroed is empty but needs kv_init before use.
 struct kv {

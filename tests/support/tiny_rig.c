@@ -83,7 +83,7 @@ void tiny_rig_prompt(struct tiny_rig *r, struct sequence *s, const int32_t *toke
         forest_reset(&r->f);
         assert_true(forest_chain(&r->f, 0, sequence_len(s), tokens + at, part, want) >= 0);
         for (int64_t i = 0; all && i < part; i++)
-            r->f.want[i] = 1;
+            r->f.logits_requested[i] = 1;
         must(r, model_forward(r->m, &r->f, &s, 1, &r->e));
         if (all)
             tiny_rig_logits(r, 0, part, all + at * vocab);

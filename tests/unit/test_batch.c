@@ -427,7 +427,7 @@ static void test_unfinished_masks(void **state) {
     batch_destroy(b);
     for (int i = 0; i < MOST; i++) {
         assert_same(&y[i], &alone[i]);
-        again += y[i].again;
+        again += y[i].recomputed;
         reply_fini(&y[i]);
         reply_fini(&alone[i]);
         constraint_drop(f->r[i].constraint);

@@ -111,10 +111,10 @@ static void test_dflash(void **state) {
     assert_memory_equal(p.ids, first, sizeof first);
     p = ask(f, d, 3, 1, 0);
     assert_int_equal(p.depth, 0);
-    struct draft_request r = {.seq = f->seq, .root = 3, .k = 2, .max_depth = 32, .worth = 2};
+    struct draft_request r = {.seq = f->seq, .root = 3, .k = 2, .max_depth = 32, .useful_depth = 2};
     assert_int_equal(drafter_propose(d, &r, 1, &all, NULL), 0); // a shorter block
     assert_int_equal(p.depth, 2);
-    r.worth = 100;
+    r.useful_depth = 100;
     assert_int_equal(drafter_propose(d, &r, 1, &all, NULL), 0);
     assert_int_equal(p.depth, BLOCK - 1);
     drafter_destroy(d);
@@ -167,7 +167,7 @@ static void check_members(struct drafter *many, struct drafter *one, const struc
     for (int i = 0; i < n; i++) {
         struct draft_request alone = r[i];
         struct proposal q = {0}, *only = &q;
-        alone.worth = worth;
+        alone.useful_depth = worth;
         assert_int_equal(drafter_propose(one, &alone, 1, &only, NULL), 0);
         assert_int_equal(p[i].depth, q.depth);
         assert_int_equal(p[i].k, q.k);
@@ -198,7 +198,7 @@ static void test_members(void **state) {
     for (int w = 0; w < 3; w++) {
         for (int i = 0; i < MEMBERS; i++) {
             m.r[i].max_depth = 5;
-            m.r[i].worth = worth[w][i];
+            m.r[i].useful_depth = worth[w][i];
         }
         check_members(many, one, m.r, MEMBERS, worth[w][MEMBERS]);
     }
@@ -317,7 +317,7 @@ static void test_oracle_with_draft(void **state) {
     assert_int_equal(p.depth, BLOCK - 1);
     for (int i = 0; i < p.depth; i++)
         assert_int_equal(p.ids[i * p.k], recording[LEN + 1 + i]);
-    r.worth = 2;
+    r.useful_depth = 2;
     assert_int_equal(drafter_propose(d, &r, 1, &all, NULL), 0);
     assert_int_equal(p.depth, 2);
     drafter_destroy(draft);

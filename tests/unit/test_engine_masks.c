@@ -258,7 +258,7 @@ static void slow_masks_in_a_pass(void **state) {
         struct stream_end end = rig_end(f, s[i]);
         rig_same(s[i], &end, &f->alone[i]);
         tokens += end.tokens;
-        again += end.again;
+        again += end.recomputed;
         stream_release(s[i]);
     }
     engine_destroy(g);

@@ -32,7 +32,7 @@ static void test_build(void **state) {
     assert_memory_equal(r.pos, pos, sizeof pos);
     assert_memory_equal(r.parent, parent, sizeof parent);
     assert_memory_equal(r.seq, seq, sizeof seq);
-    assert_memory_equal(f.want, want, sizeof want);
+    assert_memory_equal(f.logits_requested, want, sizeof want);
     assert_int_equal(forest_check(&f, len, 2, 10, NULL), 0);
     assert_int_equal(forest_chain(&f, 1, 3, tokens, 0, true), -1);
     forest_fini(&f);

@@ -181,14 +181,14 @@ static void test_trim(void **state) {
     world_init(&w, 0, 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(extend(&w, i, 64 * (i + 1)), 0);
-    assert_int_equal(kv_pool_spare(w.pool), 0);
+    assert_int_equal(kv_pool_free_bytes(w.pool), 0);
     kv_truncate(&w.kv[0], 0);
     kv_truncate(&w.kv[2], 60);
-    assert_int_equal(kv_pool_spare(w.pool), 3 * page);
+    assert_int_equal(kv_pool_free_bytes(w.pool), 3 * page);
     assert_int_equal(kv_pool_trim(w.pool, 5), 0);
     assert_int_equal(kv_pool_trim(w.pool, 1), 2 * page);
     assert_int_equal(kv_pool_allocated(w.pool), 4);
-    assert_int_equal(kv_pool_spare(w.pool), page);
+    assert_int_equal(kv_pool_free_bytes(w.pool), page);
     verify(&w);
     kv_pool_limit(w.pool, 6);
     assert_int_equal(extend(&w, 3, 64 * 3), 0); // the one that was kept, and two numbers again
@@ -275,7 +275,7 @@ static void test_budget(void **state) {
     assert_int_equal(kv_reserve(&kv[1], 1, &e), ERR_LIMIT);
     assert_int_equal(b.held, b.limit);
     kv_truncate(&kv[0], 0); // two small free pages make room for a large one
-    assert_int_equal(kv_budget_spare(&b), 2 * page[0]);
+    assert_int_equal(kv_budget_free_bytes(&b), 2 * page[0]);
     assert_int_equal(kv_reserve(&kv[1], 1, &e), 0);
     assert_int_equal(b.held, 2 * page[1]);
     kv_truncate(&kv[1], 0);

@@ -116,7 +116,7 @@ static void plant(struct mix *m, struct part *p, int32_t seq, int64_t pos) {
                                        : forest_add(f, p->first + p->parent[i], p->token[i], true);
         assert_int_equal(row, p->first + i);
     }
-    memset(f->want + p->first, 1, (size_t)p->n);
+    memset(f->logits_requested + p->first, 1, (size_t)p->n);
 }
 
 static void choose_path(struct mix *m, struct part *p) {
@@ -287,7 +287,7 @@ static void test_slices(void **state) {
     forest_reset(&m.r.f);
     plant(&m, p, 0, 0);
     for (int i = 0; i < N; i += 4)
-        m.r.f.want[i] = 0; // not all rows side by side
+        m.r.f.logits_requested[i] = 0; // not all rows side by side
     assert_int_equal(model_forward(model, &m.r.f, m.mixed, 1, &m.r.e), 0);
     int64_t wanted = model_wanted(model);
     assert_int_equal(model_logits_rows(model), SLICE);

@@ -176,7 +176,7 @@ static void test_many(void **state) {
         forest_reset(&r.f);
         for (int i = 0; i < 3; i++)
             forest_chain(&r.f, i, sequence_len(s[i]), tokens + 7 * i, 10 + i, false);
-        memset(r.f.want, 1, (size_t)r.f.n);
+        memset(r.f.logits_requested, 1, (size_t)r.f.n);
         memset(r.f.prompt, prompt, (size_t)r.f.n);
         assert_int_equal(model_forward(r.m, &r.f, s, 3, &r.e), 0);
         tiny_rig_logits(&r, 0, r.f.n, prompt ? many : alone);

@@ -60,7 +60,7 @@ static void check(const struct slabs *s, const struct piece *held, int n) {
         if (!s->separate)
             assert_int_equal(s->used[a], used[a]);
         assert_true(slabs_held(s, a) >= used[a] || s->separate);
-        assert_true(slabs_spare(s, a) <= slabs_held(s, a) - (s->separate ? 0 : used[a]));
+        assert_true(slabs_free_bytes(s, a) <= slabs_held(s, a) - (s->separate ? 0 : used[a]));
         all += slabs_held(s, a);
     }
     assert_int_equal(all, s->held);
@@ -120,18 +120,18 @@ static void test_arenas(void **state) {
         assert_non_null(page[i]);
     }
     assert_int_equal(s.used[STATES], 0);
-    assert_int_equal(slabs_spare(&s, STATES), 32 * MIB);
+    assert_int_equal(slabs_free_bytes(&s, STATES), 32 * MIB);
     assert_int_equal(slabs_held(&s, PAGES), 64 * MIB);
-    assert_int_equal(slabs_spare(&s, PAGES), 0);
+    assert_int_equal(slabs_free_bytes(&s, PAGES), 0);
     slabs_trim(&s);
     assert_int_equal(slabs_held(&s, STATES), 0);
     assert_int_equal(s.held, 64 * MIB);
     assert_int_equal(s.peak, 96 * MIB);
     slabs_give(&s, page[0]);
-    assert_int_equal(slabs_spare(&s, PAGES), 0); // others lie in its slab
+    assert_int_equal(slabs_free_bytes(&s, PAGES), 0); // others lie in its slab
     for (int i = 1; i < 16; i++)
         slabs_give(&s, page[i]);
-    assert_int_equal(slabs_spare(&s, PAGES), 16 * MIB);
+    assert_int_equal(slabs_free_bytes(&s, PAGES), 16 * MIB);
     slabs_fini(&s);
     assert_int_equal(t.out, 0);
 }

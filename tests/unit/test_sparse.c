@@ -121,7 +121,7 @@ static void test_again(void **state) {
         if (y.n > 8 && !drops++)
             assert_int_equal(job_drop(j, NULL), 0);
     }
-    assert_true(y.again > PROMPT && y.hash == want);
+    assert_true(y.recomputed > PROMPT && y.hash == want);
     batch_destroy(b);
     reply_fini(&y);
     assert_int_equal(session_prefill(s, f->prompt, 600, &prefix, NULL), 0);

@@ -166,7 +166,7 @@ static void test_worth(void **state) {
     struct step_config s = {.model = f->model, .max_members = 1};
     bench_open(&b, f, 0, 22);
     assert_int_equal(decode(&b, NULL), 0);
-    assert_int_equal(b.spy.seen.worth, 0);
+    assert_int_equal(b.spy.seen.useful_depth, 0);
     member_fini(&b.m);
     step_destroy(b.step);
     assert_int_equal(budget_create(&budget, NULL), 0);
@@ -194,7 +194,7 @@ static void test_worth(void **state) {
     }
     assert_true(near >= 15); // what passes take is learnt for the rows that they have
     assert_true(b.spy.calls > 0 && price_ready(price));
-    assert_true(b.spy.seen.worth == DEPTH || b.spy.seen.worth == DEPTH / 2);
+    assert_true(b.spy.seen.useful_depth == DEPTH || b.spy.seen.useful_depth == DEPTH / 2);
     bench_close(&b);
     budget_destroy(budget);
     price_destroy(price);

@@ -102,7 +102,7 @@ static void notices_are_coalesced(void **state) {
     assert_false(atomic_load(&s->cancelled));
     stream_release(s); // cancels, and is not called any more
     assert_true(atomic_load(&s->cancelled));
-    atomic_store(&s->told, false);
+    atomic_store(&s->notified, false);
     s->reply.n++;
     stream_publish(s, STREAM_DECODING);
     assert_int_equal(r.notices, 3);

@@ -230,11 +230,11 @@ void slabs_fini(struct slabs *s) {
     s->n = s->cap = s->n_blocks = s->cap_blocks = 0;
 }
 
-static int64_t sum_slabs(const struct slabs *s, int arena, bool spare) {
+static int64_t sum_slabs(const struct slabs *s, int arena, bool all_free) {
     int64_t bytes = 0;
     for (int64_t i = 0; i < s->n; i++) {
         const struct slab *b = &s->slabs[i];
-        if (b->base && b->arena == arena && (!spare || ranges_all_free(&b->ranges)))
+        if (b->base && b->arena == arena && (!all_free || ranges_all_free(&b->ranges)))
             bytes += (int64_t)b->ranges.size;
     }
     return bytes;
@@ -244,7 +244,7 @@ int64_t slabs_held(const struct slabs *s, int arena) {
     return sum_slabs(s, arena, false);
 }
 
-int64_t slabs_spare(const struct slabs *s, int arena) {
+int64_t slabs_free_bytes(const struct slabs *s, int arena) {
     return sum_slabs(s, arena, true);
 }
 

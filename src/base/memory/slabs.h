@@ -87,7 +87,7 @@ int64_t slabs_vain_beyond(int64_t used);
 int64_t slabs_vain_filled(int64_t used, int64_t block);
 // Bytes of slabs of an arena, and of those that slabs_trim would give back.
 int64_t slabs_held(const struct slabs *s, int arena);
-int64_t slabs_spare(const struct slabs *s, int arena);
+int64_t slabs_free_bytes(const struct slabs *s, int arena);
 
 // Slabs whose memory can be lent to others for a while: their addresses stay, their contents wait
 // in host memory and come back. For contents that do not change, such as weights, so that a copy

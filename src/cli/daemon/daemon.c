@@ -185,7 +185,7 @@ static int64_t common_ids(const struct daemon_ids *a, const struct daemon_ids *b
 // The used slot of task->from whose state saves most of the prompt, and how many tokens of its text
 // the prompt begins with; -1: none.
 static int choose_slot(const struct daemon *d, const struct daemon_task *task, int64_t *common) {
-    int64_t best_worth = 0;
+    int64_t best_value = 0;
     int best = -1;
     *common = 0;
     for (int i = 0; i < task->n_from; i++) {
@@ -193,10 +193,10 @@ static int choose_slot(const struct daemon *d, const struct daemon_task *task, i
         int64_t n = s->used && s->state ? common_ids(&s->ids, &task->prompt) : 0;
         n = n > 0 ? min_i64(n, snapshot_prompt(s->state)) : 0;
         // A state of more than that may have to go back further than it can.
-        int64_t worth = n > 0 && snapshot_ready(s->state) <= n ? 1 + snapshot_ready(s->state) : 0;
-        if (worth < best_worth || (worth == best_worth && n <= *common))
+        int64_t value = n > 0 && snapshot_ready(s->state) <= n ? 1 + snapshot_ready(s->state) : 0;
+        if (value < best_value || (value == best_value && n <= *common))
             continue;
-        best_worth = worth;
+        best_value = value;
         *common = n;
         best = task->from[i];
     }

@@ -17,14 +17,15 @@ struct job {
     struct member m;
     bool owned; // the sequence is the job's
     bool parked;
-    bool unfinished;  // its mask was, in its last step
-    int32_t *again;   // [n_again] prompt and tokens that are run again, of a job that was dropped
-    int64_t n_again;  // 0: none
-    int64_t furthest; // tokens that have been run at most
-    int64_t before;   // tokens of the sequence before the present step
-    int64_t asking;   // the token of the reply that the walk stands at
-    int64_t asked;    // tokens of the reply that the request's `stop` has been asked for,
-    bool stops;       // and its answer for the last of them
+    bool unfinished;      // its mask was, in its last step
+    int32_t *recomputed;  // [n_recomputed] prompt and tokens that are run again, of a job that was
+                          // dropped
+    int64_t n_recomputed; // 0: none
+    int64_t furthest;     // tokens that have been run at most
+    int64_t before;       // tokens of the sequence before the present step
+    int64_t asking;       // the token of the reply that the walk stands at
+    int64_t asked;        // tokens of the reply that the request's `stop` has been asked for,
+    bool stops;           // and its answer for the last of them
     struct drafter *drafters[STEP_MAX_DRAFTERS];
     int n_drafters;
     struct budget *budget;        // of the session, lent; NULL: a fixed one
@@ -225,7 +226,7 @@ static void job_free(struct job *j) {
     for (int i = 0; i < j->n_drafters; i++)
         drafter_destroy(j->drafters[i]);
     session_give_budget(j->b->s, j->budget);
-    free(j->again);
+    free(j->recomputed);
     free(j);
 }
 
@@ -299,7 +300,7 @@ bool job_ended(const struct job *j) {
 }
 
 int64_t job_left(const struct job *j) {
-    int64_t all = j->n_again ? j->n_again : j->r.n_prompt;
+    int64_t all = j->n_recomputed ? j->n_recomputed : j->r.n_prompt;
     return max_i64(all - sequence_len(j->m.seq), 0);
 }
 
@@ -341,29 +342,29 @@ const struct member *job_member(const struct job *j) {
 
 // Prompt and tokens so far, as far as they have been run, are what has to have been run before the
 // job goes on.
-static int run_again(struct job *j, struct err *e) {
+static int set_recomputed_text(struct job *j, struct err *e) {
     int64_t prompt = j->r.n_prompt, more = max_i64(j->out->n - 1, 0);
-    int32_t *again = malloc((size_t)(prompt + more) * sizeof *again);
-    if (!again)
+    int32_t *recomputed = malloc((size_t)(prompt + more) * sizeof *recomputed);
+    if (!recomputed)
         return err_set(e, ERR_MEMORY, "no memory for a text that is to be run again");
-    memcpy(again, j->r.prompt, (size_t)prompt * sizeof *again);
-    memcpy(again + prompt, j->out->ids, (size_t)more * sizeof *again);
-    free(j->again);
-    j->again = again;
-    j->n_again = prompt + more;
+    memcpy(recomputed, j->r.prompt, (size_t)prompt * sizeof *recomputed);
+    memcpy(recomputed + prompt, j->out->ids, (size_t)more * sizeof *recomputed);
+    free(j->recomputed);
+    j->recomputed = recomputed;
+    j->n_recomputed = prompt + more;
     return 0;
 }
 
 int job_drop(struct job *j, struct err *e) {
-    int rc = run_again(j, e);
+    int rc = set_recomputed_text(j, e);
     if (!rc)
         sequence_renew(j->m.seq);
     return rc;
 }
 
 const int32_t *job_text(const struct job *j, int64_t *n) {
-    *n = j->n_again ? j->n_again : j->r.n_prompt;
-    return j->n_again ? j->again : j->r.prompt;
+    *n = j->n_recomputed ? j->n_recomputed : j->r.n_prompt;
+    return j->n_recomputed ? j->recomputed : j->r.prompt;
 }
 
 int64_t job_sparse_end(const struct job *j) {
@@ -409,7 +410,7 @@ static void undo_step(struct job *j) {
     j->m.hash = j->out->hash;
     if (!sequence_usable(j->m.seq) || sequence_len(j->m.seq) == j->before)
         return;
-    int rc = run_again(j, &e);
+    int rc = set_recomputed_text(j, &e);
     if (!rc)
         rc = sequence_truncate(j->m.seq, j->before, &kept, &e);
     if (rc)
@@ -468,7 +469,7 @@ static void set_piece(struct job *j, int64_t max, int64_t *sampled) {
     if (j->r.prompt_logprobs)
         max = min_i64(max, 1 + *sampled);
     j->m.phase = MEMBER_PROMPT;
-    j->m.piece = (j->again ? j->again : j->r.prompt) + done;
+    j->m.piece = (j->recomputed ? j->recomputed : j->r.prompt) + done;
     j->m.n_piece = min_i64(left, max);
     j->m.choose = j->m.n_piece == left && j->max_new > 0 && j->out->n == 0;
     j->m.n_known = min_i64(j->m.n_piece, max_i64(j->r.n_prompt - 1 - done, 0));
@@ -565,7 +566,7 @@ static void record_step(struct job *j, const struct step_times *ms) {
     if (j->m.phase == MEMBER_PROMPT) {
         int64_t done = sequence_len(j->m.seq), fed = max_i64(done - j->furthest, 0);
         out->fed += fed;
-        out->again += j->m.n_piece - fed;
+        out->recomputed += j->m.n_piece - fed;
         if (!j->m.choose && job_decodes(j) && out->n == 0)
             out->end = END_LENGTH; // nothing was to be chosen
     } else {

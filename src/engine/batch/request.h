@@ -131,7 +131,7 @@ struct reply {
     int32_t *accepted; // [steps] committed tokens of each pass after the prompt
     int64_t steps;
     int64_t fed;                     // prompt tokens that were run; the others had been before
-    int64_t again;                   // tokens of prompt and reply that were run again (job_drop)
+    int64_t recomputed;              // tokens of prompt and reply that were run again (job_drop)
     int64_t drafted;                 // guesses verified
     uint64_t hash;                   // logit_hash
     struct logprobs logprobs;        // [n], where asked for

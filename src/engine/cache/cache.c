@@ -90,7 +90,7 @@ static void drop_invalid(struct cache *c, struct cache_entry *y) {
 
 // Whether its copies have ended and the device's status has been read after them.
 static bool is_over(const struct cache *c, const struct cache_entry *y) {
-    return y->taken < exec_epoch(cache_exec(c)) && ram_copy_settled(y->ram_copy, c->copier);
+    return y->queued_epoch < exec_epoch(cache_exec(c)) && ram_copy_settled(y->ram_copy, c->copier);
 }
 
 // In the order of copies, so that none is offered whose pages another has made invalid.

@@ -286,7 +286,7 @@ static void prune_history(struct cache *c, int64_t max) {
 void cache_copying(struct cache *c, struct cache_entry *y, struct checkpoint *source) {
     y->source = source;
     y->next_copy = NULL;
-    y->taken = exec_epoch(cache_exec(c));
+    y->queued_epoch = exec_epoch(cache_exec(c));
     y->invalid = false;
     *(c->copying ? &c->copying_last->next_copy : &c->copying) = y;
     c->copying_last = y;
@@ -297,9 +297,10 @@ int cache_copied(struct cache *c, struct cache_entry *y) {
     struct exec *x = cache_exec(c);
     int rc = ram_copy_settle(y->ram_copy, c->copier, NULL);
     // Whether other states are invalid is told by them (state/sequence.h).
-    if (y->taken == exec_epoch(x))
+    if (y->queued_epoch == exec_epoch(x))
         (void)exec_status(x, NULL);
-    if (!rc && (y->invalid || exec_epoch_failed(x, y->taken) || !checkpoint_usable(y->source)))
+    if (!rc &&
+        (y->invalid || exec_epoch_failed(x, y->queued_epoch) || !checkpoint_usable(y->source)))
         rc = ERR_DEVICE;
     checkpoint_destroy(y->source);
     y->source = NULL;

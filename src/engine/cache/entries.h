@@ -67,7 +67,7 @@ struct cache_entry {
     struct ram_copy *ram_copy;     // NULL: it is in a file only
     struct checkpoint *source;     // of the RAM copy, until its copies have ended; NULL: they have
     struct cache_entry *next_copy; // with a source: whose copies come next
-    uint64_t taken;                // exec_epoch in which they were queued
+    uint64_t queued_epoch;         // exec_epoch in which they were queued
     bool invalid;                  // it shares pages with one that was
     int64_t used, hits;            // when it was last of use, by the cache's clock; how often
     // On the disk:

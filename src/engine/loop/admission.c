@@ -79,7 +79,7 @@ static void park_member(struct engine *g, struct stream *s) {
 static void resume_member(struct engine *g, struct stream *s) {
     s->parked = false;
     job_park(s->job, false);
-    cached_again(g, s);
+    cached_after_failure(g, s);
 }
 
 void room_resume(struct engine *g) {
@@ -99,31 +99,32 @@ void room_resume(struct engine *g) {
     }
 }
 
-struct sequence *room_take_spare(struct engine *g) {
-    if (!g->n_spares)
+struct sequence *room_take_free_sequence(struct engine *g) {
+    if (!g->n_free_sequences)
         return NULL;
-    struct sequence *seq = g->spares[--g->n_spares];
+    struct sequence *seq = g->free_sequences[--g->n_free_sequences];
     if (!sequence_usable(seq))
         sequence_renew(seq);
     return seq;
 }
 
-void room_give_spare(struct engine *g, struct sequence *seq) {
+void room_free_sequence(struct engine *g, struct sequence *seq) {
     int64_t kept;
-    if (g->n_spares + g->n_members < g->o.slots && sequence_truncate(seq, 0, &kept, NULL) == 0)
-        g->spares[g->n_spares++] = seq;
+    if (g->n_free_sequences + g->n_members < g->o.slots &&
+        sequence_truncate(seq, 0, &kept, NULL) == 0)
+        g->free_sequences[g->n_free_sequences++] = seq;
     else
         sequence_destroy(seq);
 }
 
 void room_drop_spares(struct engine *g) {
-    while (g->n_spares)
-        sequence_destroy(room_take_spare(g));
+    while (g->n_free_sequences)
+        sequence_destroy(room_take_free_sequence(g));
 }
 
 void room_for_fork(struct engine *g) {
-    if (g->n_spares + g->n_members >= g->o.slots)
-        sequence_destroy(room_take_spare(g));
+    if (g->n_free_sequences + g->n_members >= g->o.slots)
+        sequence_destroy(room_take_free_sequence(g));
 }
 
 void room_drop_prefix(struct group *p) {
@@ -340,7 +341,7 @@ void cached_keep(struct engine *g, const struct stream *s) {
         cache_put(g->cache, c);
 }
 
-void cached_again(struct engine *g, const struct stream *s) {
+void cached_after_failure(struct engine *g, const struct stream *s) {
     struct sequence *seq = job_sequence(s->job);
     int64_t n;
     const int32_t *ids = job_text(s->job, &n);

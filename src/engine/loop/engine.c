@@ -225,11 +225,11 @@ static int start_thread(struct engine *g, struct err *e) {
 static int make_lists(struct engine *g, struct err *e) {
     size_t n = (size_t)g->o.slots;
     g->members = calloc(n, sizeof *g->members);
-    g->spares = calloc(n, sizeof *g->spares);
+    g->free_sequences = calloc(n, sizeof *g->free_sequences);
     g->slices = calloc(n, sizeof *g->slices);
     g->slice_of = calloc(n, sizeof *g->slice_of);
     g->prompts = calloc(n, sizeof *g->prompts);
-    return g->members && g->spares && g->slices && g->slice_of && g->prompts
+    return g->members && g->free_sequences && g->slices && g->slice_of && g->prompts
                ? 0
                : err_set(e, ERR_MEMORY, "no memory for an engine of %d slots", g->o.slots);
 }
@@ -242,7 +242,7 @@ static void engine_free(struct engine *g) {
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->turned);
     free(g->members);
-    free(g->spares);
+    free(g->free_sequences);
     free(g->slices);
     free(g->slice_of);
     free(g->prompts);

@@ -79,7 +79,8 @@ struct engine_stats {
     int64_t page_bytes_used, page_bytes_limit; // of keys and values; limit 0: none
     int64_t taken, ended, failed, cancelled;   // requests
     int64_t passes, prompt_tokens, cached_tokens, tokens, drafted, accepted;
-    int64_t parkings, dropped, again;   // members parked, of these without state; tokens run again
+    int64_t parkings, dropped,
+        recomputed;                     // members parked, of these without state; tokens run again
     int64_t rows[ENGINE_ROW_BINS];      // passes of at most 2^i rows (and more than 2^(i-1))
     int64_t pass_rows;                  // sum of rows of all passes
     int64_t accept[ENGINE_ACCEPT_BINS]; // steps of members that committed so many tokens

@@ -40,8 +40,8 @@ struct engine {
     struct stream_list waiting;
     struct stream **members; // [n_members] in the order of joining: the last one is the youngest
     int n_members;
-    struct sequence **spares; // [n_spares] empty ones, for those that join
-    int n_spares;
+    struct sequence **free_sequences; // [n_free_sequences] empty ones, for those that join
+    int n_free_sequences;
     struct pass_slice *slices;    // [slots] of the next pass,
     struct stream **slice_of;     // [slots] whose they are
     struct prompt_slice *prompts; // [slots]
@@ -76,8 +76,8 @@ void room_resume(struct engine *g);
 struct stream *room_reserve(struct engine *g, struct err *e);
 // An empty sequence that is left over; NULL: none. And keeps one, emptied, or destroys it: making a
 // state takes longer than using it again.
-struct sequence *room_take_spare(struct engine *g);
-void room_give_spare(struct engine *g, struct sequence *seq);
+struct sequence *room_take_free_sequence(struct engine *g);
+void room_free_sequence(struct engine *g, struct sequence *seq);
 void room_drop_spares(struct engine *g);
 // Destroys one where as many states are held as there are slots, before a sequence is forked.
 void room_for_fork(struct engine *g);
@@ -91,7 +91,7 @@ void set_checkpoint_positions(struct engine *g, struct stream *s, struct request
 // Keeps the state of a member as it is now.
 void cached_keep(struct engine *g, const struct stream *s);
 // Puts what is known of a text back that was dropped.
-void cached_again(struct engine *g, const struct stream *s);
+void cached_after_failure(struct engine *g, const struct stream *s);
 
 // Keeps the prompt of a group for those of it that have not joined.
 void room_keep_prefix(struct engine *g);

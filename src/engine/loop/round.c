@@ -72,7 +72,7 @@ static void count_end(struct engine *g, const struct stream *s, enum end_reason 
     g->now.cancelled += !e && reason == END_CALLER;
     if (s->joined > 0) {
         g->now.cached_tokens += atomic_load(&s->done) - s->reply.fed;
-        g->now.again += s->reply.again;
+        g->now.recomputed += s->reply.recomputed;
     }
     trace_end(g, s, reason, e);
     publish_stats(g);
@@ -176,7 +176,7 @@ static void leave_batch(struct engine *g, struct stream *s, enum end_reason reas
     struct sequence *seq = batch_take(g->batch, s->job);
     s->job = NULL;
     end_stream(g, s, reason, e);
-    room_give_spare(g, seq);
+    room_free_sequence(g, seq);
 }
 
 // Takes the stream at *at out of the waiting ones, of which `before` is the one before it.
@@ -225,7 +225,7 @@ static int join_batch(struct engine *g, struct stream *s, struct err *e) {
         room_drop_prefix(p); // another one reads the prompt again
     struct sequence *prefix = p ? p->prefix : NULL;
     bool last = prefix && p->waiting == 1; // it goes on from the prefix itself, not from a copy
-    struct sequence *own = last ? prefix : prefix ? NULL : room_take_spare(g);
+    struct sequence *own = last ? prefix : prefix ? NULL : room_take_free_sequence(g);
     r.prefix = last ? NULL : prefix;
     if (r.prefix)
         room_for_fork(g);
@@ -237,7 +237,7 @@ static int join_batch(struct engine *g, struct stream *s, struct err *e) {
     r.stop_arg = s;
     int rc = batch_join(g->batch, &r, &s->reply, &s->job, e);
     if (rc && own && !last)
-        room_give_spare(g, own);
+        room_free_sequence(g, own);
     if (rc) {
         reply_fini(&s->reply);
         return rc;
@@ -496,7 +496,7 @@ static void restart_member(struct engine *g, struct stream *s) {
     if (job_drop(s->job, &e))
         leave_batch(g, s, END_NONE, &e);
     else
-        cached_again(g, s);
+        cached_after_failure(g, s);
 }
 
 static bool is_invalid(const struct stream *s) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, then the queue that they wait in. What the engine thread has written becomes visible by
-// release stores of counts that readers load with acquire. `told` is cleared before a reader loads
-// and set after the engine has stored, both sequentially consistent, so that either the reader sees
-// what is new or is told again.
+// release stores of counts that readers load with acquire. `notified` is cleared before a reader
+// loads and set after the engine has stored, both sequentially consistent, so that either the
+// reader sees what is new or is notified again.
 #include "engine/loop/stream.h"
 
 #include <pthread.h>
@@ -91,7 +91,7 @@ void stream_drop(struct stream *s) {
 }
 
 static void notify_reader(struct stream *s) {
-    if (!s->o.notify || atomic_exchange(&s->told, true))
+    if (!s->o.notify || atomic_exchange(&s->notified, true))
         return;
     pthread_mutex_lock(&s->calls);
     if (!s->released)
@@ -117,7 +117,7 @@ void stream_finish(struct stream *s, enum end_reason reason, const struct err *e
                                .tokens = y->n,
                                .steps = y->steps,
                                .drafted = y->drafted,
-                               .again = y->again,
+                               .recomputed = y->recomputed,
                                .hash = y->hash,
                                .cache = s->cache};
     if (e)
@@ -181,14 +181,14 @@ struct stream_progress stream_progress(const struct stream *s) {
 }
 
 int64_t stream_tokens(struct stream *s, const int32_t **ids) {
-    atomic_store(&s->told, false);
+    atomic_store(&s->notified, false);
     int64_t n = atomic_load(&s->published);
     *ids = n ? s->reply.ids : NULL;
     return n;
 }
 
 bool stream_ended(struct stream *s, struct stream_end *end) {
-    atomic_store(&s->told, false);
+    atomic_store(&s->notified, false);
     if (atomic_load(&s->phase) != STREAM_ENDED)
         return false;
     if (end)

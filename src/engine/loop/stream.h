@@ -59,7 +59,7 @@ struct stream_end {
     int64_t prompt, cached;    // tokens of the prompt; of these did not have to be run
     int64_t tokens, steps;     // new ones; passes that chose them after the prompt's
     int64_t drafted, accepted; // guesses verified; of these became tokens
-    int64_t again;             // tokens run again because their memory had been needed
+    int64_t recomputed;        // tokens run again because their memory had been needed
     uint64_t hash;             // logit_hash
     struct cache_report cache; // what was found of it, and why not more
     double queue_ms;           // until it was taken up,

@@ -60,7 +60,7 @@ struct stream {
     struct stream_end end;  // written before the phase becomes STREAM_ENDED
     atomic_bool cancelled;
     atomic_bool queued;      // it counts among those that wait
-    atomic_bool told;        // the reader has been notified and has not looked since
+    atomic_bool notified;    // the reader has been notified and has not looked since
     pthread_mutex_t calls;   // held while one of the submitter's functions runs
     bool released;           // under `calls`: none of them may be called
     pthread_mutex_t views;   // guards the ring:

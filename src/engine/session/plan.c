@@ -195,7 +195,7 @@ void plan_print(const struct memory_plan *p, struct str *out) {
 static int64_t available_to(const struct pair_request *r) {
     int64_t left = runtime_available(r->device), own = r->target.memory_limit;
     if (left > 0)
-        left = max_i64(1, left - r->spare);
+        left = max_i64(1, left - r->free_bytes);
     if (left > 0 && r->most > 0)
         left = min_i64(left, r->most);
     if (exec_is_device(runtime_exec(r->device)) || own <= 0)

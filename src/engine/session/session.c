@@ -13,7 +13,7 @@
 #include "ops/parking.h"
 
 // A pair that is parked fills its device to the brim: of its limit this part stays free.
-enum { PARK_SPARE = 32 };
+enum { PARK_MARGIN = 32 };
 
 struct lent_budget {
     struct budget *budget;
@@ -103,7 +103,7 @@ static int make_plan(struct session *s, struct err *e) {
                              .cpu_experts = s->o.cpu_experts,
                              .most = s->o.expert_profile.vram,
                              .chunk = s->o.chunk,
-                             .spare = lends(&s->o) ? s->o.vram_limit / PARK_SPARE : 0,
+                             .free_bytes = lends(&s->o) ? s->o.vram_limit / PARK_MARGIN : 0,
                              .always = s->o.make_plan};
     int rc = plan_pair(&s->plan, &s->planned, &r, e);
     s->o.target = r.target;
@@ -302,7 +302,7 @@ struct runtime_device *session_device(const struct session *s) {
 }
 
 int64_t session_kv_used(const struct session *s) {
-    return s->pages.held - kv_budget_spare(&s->pages);
+    return s->pages.held - kv_budget_free_bytes(&s->pages);
 }
 
 int64_t session_kv_limit(const struct session *s) {

@@ -57,7 +57,7 @@ struct dflash {
     int64_t n_rows, absorb_rows;
     struct act *act_taps, *act_d, *act_f; // A rows of n_taps * D, R of D, S B of F
     struct attention_buffers attention;
-    float *h, *wanted;        // [R][D]; [S (B-1)][D] rows whose logits are wanted
+    float *h, *wanted;        // [R][D]; [S (B-1)][D] rows whose logits are requested
     float *logits, *features; // [logits_rows][vocab]; the target's [R][taps D]
     float *normed;            // [A][taps D] where taps have norms
     // fc of the rows of a pass whose rows were precomputed: its number (0: none) and exec_epoch

@@ -282,9 +282,9 @@ static void room_beside(const struct expert_layout *l, const struct expert_class
 static void keep_part(const struct expert_layout *l, const struct expert_classes *c, double part,
                       struct expert_loan *o) {
     for (int i = 0; i < c->n; i++) {
-        int64_t spare = c->c[i].slots - c->experts;
-        bool lends = (i == l->lower || i == l->upper) && spare > 0;
-        o->keep[i] = lends ? c->experts + (int64_t)(part * (double)spare) : c->c[i].slots;
+        int64_t above_min = c->c[i].slots - c->experts;
+        bool lends = (i == l->lower || i == l->upper) && above_min > 0;
+        o->keep[i] = lends ? c->experts + (int64_t)(part * (double)above_min) : c->c[i].slots;
     }
     room_beside(l, c, o);
 }

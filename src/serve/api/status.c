@@ -231,7 +231,7 @@ static void write_passes(struct str *out, const struct engine_stats *g) {
         {"coppice_parkings_total", "counter", "Requests that had to rest for want of memory.",
          (double)g->parkings},
         {"coppice_rerun_tokens_total", "counter", "Tokens run again after such a rest.",
-         (double)g->again},
+         (double)g->recomputed},
         {"coppice_longest_gap_seconds", "gauge",
          "The longest time between two steps of one running request.", g->gap_ms / 1e3},
     };

@@ -25,9 +25,9 @@
 #include "serve/http/impl.h"
 
 enum {
-    SPARE_DESCRIPTORS = 64, // for files, the loop and listeners
-    BACKLOG = 4096,         // of a listener
-    ACCEPTS = 16,           // of one listener before others have their turn
+    RESERVED_DESCRIPTORS = 64, // for files, the loop and listeners
+    BACKLOG = 4096,            // of a listener
+    ACCEPTS = 16,              // of one listener before others have their turn
     GRACE_MAX_S = 1000000
 };
 
@@ -102,7 +102,7 @@ int http_create(struct http **out, const struct http_options *o, struct err *e) 
     h->o = *o;
     h->events = &http_exchange_events;
     h->wake_fd = -1;
-    set_defaults(&h->o, max_i32(file_raise_limit() - SPARE_DESCRIPTORS, 1));
+    set_defaults(&h->o, max_i32(file_raise_limit() - RESERVED_DESCRIPTORS, 1));
     pthread_mutex_init(&h->lock, NULL);
     if (!make_events(h)) {
         http_destroy(h);

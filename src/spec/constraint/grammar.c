@@ -9,7 +9,7 @@
 
 #include "base/num.h"
 
-enum { SPARE = 64, HINT_BYTES = 48, LEADS = 2 };
+enum { MAX_FREE_STATES = 64, HINT_BYTES = 48, LEADS = 2 };
 
 enum phase {
     PHASE_FREE,    // text without rules
@@ -18,7 +18,7 @@ enum phase {
 };
 
 struct constraint_state {
-    struct constraint_state *next; // among the spare ones
+    struct constraint_state *next; // among the free ones
     enum phase phase;
     bool first;     // the first token of a reply that may open a block
     bool lead;      // blanks may come before the grammar begins
@@ -54,8 +54,8 @@ struct guide {
     uint32_t *no_end;      // [words] all tokens but those that end; NULL: not required
     struct str text;       // of the token at hand, after the tail
     struct token_list ids; // of a hint
-    struct constraint_state *spare;
-    int n_spare;
+    struct constraint_state *free_states;
+    int n_free_states;
 };
 
 static void state_free(struct constraint_state *s) {
@@ -65,7 +65,7 @@ static void state_free(struct constraint_state *s) {
 
 static void guide_destroy(void *self) {
     struct guide *q = self;
-    for (struct constraint_state *s = q->spare, *next; s; s = next) {
+    for (struct constraint_state *s = q->free_states, *next; s; s = next) {
         next = s->next;
         state_free(s);
     }
@@ -79,11 +79,11 @@ static void guide_destroy(void *self) {
 
 // A state without rules, to be filled.
 static int make_state(struct guide *q, struct constraint_state **out, struct err *e) {
-    struct constraint_state *s = q->spare;
+    struct constraint_state *s = q->free_states;
     uint32_t *bits = s ? s->bits : NULL;
     if (s) {
-        q->spare = s->next;
-        q->n_spare--;
+        q->free_states = s->next;
+        q->n_free_states--;
     } else {
         s = malloc(sizeof *s);
     }
@@ -98,13 +98,13 @@ static void guide_drop(void *self, struct constraint_state *s) {
     struct guide *q = self;
     if (s->g)
         grammar_state_unref(q->part[s->part].m, s->g);
-    if (q->n_spare == SPARE) {
+    if (q->n_free_states == MAX_FREE_STATES) {
         state_free(s);
         return;
     }
-    s->next = q->spare;
-    q->spare = s;
-    q->n_spare++;
+    s->next = q->free_states;
+    q->free_states = s;
+    q->n_free_states++;
 }
 
 // Begins a part: g is its state, the state's own from now on.

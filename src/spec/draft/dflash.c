@@ -83,7 +83,7 @@ static int dflash_drafter_max_depth(const void *self) {
 static int reach_of(const struct draft_dflash *d, const struct draft_request *r) {
     if (r->max_depth < 1)
         return 0;
-    return r->worth > 0 ? min_i32(r->worth, d->depth) : d->depth;
+    return r->useful_depth > 0 ? min_i32(r->useful_depth, d->depth) : d->depth;
 }
 
 // Fills order, seqs and roots; returns how many take part.

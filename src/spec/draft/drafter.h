@@ -36,11 +36,11 @@ struct draft_config {
 };
 
 struct draft_request {
-    struct sequence *seq;           // its len tokens are committed
-    int32_t root;                   // the newest token, at position len, not yet run
-    int k;                          // candidates per depth, 1..max_k
-    int max_depth;                  // deeper guesses are useless; 0: all are
-    int worth;                      // 0, or deeper ones are worth no time, and may come for nothing
+    struct sequence *seq; // its len tokens are committed
+    int32_t root;         // the newest token, at position len, not yet run
+    int k;                // candidates per depth, 1..max_k
+    int max_depth;        // deeper guesses are useless; 0: all are
+    int useful_depth; // 0, or deeper guesses do not pay; they may be given where they cost nothing
     const struct sample_row *noise; // NULL, or [max_depth]: the noise of the target's own draws
 };
 
@@ -54,9 +54,9 @@ int drafter_max_depth(const struct drafter *d); // deepest guess it can make
 
 // Adds guesses for r[i] to *p[i], i < n, which the caller zeroed; 1 <= n <= max_members, of
 // distinct sequences. What is guessed for one does not depend on the others, save that a draft
-// whose length is chosen by `worth` is as long as the largest. Candidates take the place of those
-// that a drafter asked before has left; chains add up. Arrays of all proposals stay the drafter's,
-// until its next call.
+// whose length is chosen by `useful_depth` is as long as the largest. Candidates take the place of
+// those that a drafter asked before has left; chains add up. Arrays of all proposals stay the
+// drafter's, until its next call.
 int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
                     struct proposal *const *p, struct err *e);
 

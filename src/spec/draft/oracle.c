@@ -84,8 +84,8 @@ static int oracle_propose(void *self, const struct draft_request *r, int n,
                           struct proposal *const *p, struct err *e) {
     (void)n, (void)e;
     struct draft_oracle *d = self;
-    bool shorter = d->c.with_draft && r->worth > 0 && r->worth < r->max_depth;
-    int depth = min_i32(shorter ? r->worth : r->max_depth, d->depth);
+    bool shorter = d->c.with_draft && r->useful_depth > 0 && r->useful_depth < r->max_depth;
+    int depth = min_i32(shorter ? r->useful_depth : r->max_depth, d->depth);
     fill_proposal(d, sequence_len(r->seq), depth, min_i32(r->k, TREE_MAX_K), p[0]);
     return 0;
 }

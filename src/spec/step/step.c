@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step. Guesses decide only which rows are computed besides the roots: the chosen
 // tokens and the logits that decide them are those of plain decoding (docs/exactness.md). Row i of
-// a member's tree is row first + i of the pass and row want + i of its wanted rows; a piece of a
-// prompt, and a root without guesses, are chains that are committed as they run.
+// a member's tree is row first + i of the pass and row first_logits + i of the rows whose logits
+// are requested; a piece of a prompt, and a root without guesses, are chains that are committed as
+// they run.
 #include "spec/step/step.h"
 
 #include <stdlib.h>
@@ -171,7 +172,7 @@ static void fill_request(struct step *s, int i) {
     struct member *m = s->in[i];
     struct draft_request *r = &s->request[i];
     if (m->c.budget)
-        r->worth = s->share.depth;
+        r->useful_depth = s->share.depth;
     if (m->drafted && m->c.share_noise)
         r->noise = sampler_noise(m->sampler, sequence_len(m->seq) + 1, r->max_depth);
 }
@@ -330,9 +331,10 @@ static void ask_logprob(struct step *s, int64_t row, int32_t token, int n_best,
 static void ask_member(struct step *s, struct member *m) {
     int64_t known = step_known(m);
     for (int64_t i = 0; i < known; i++)
-        ask_logprob(s, m->want - known + i, m->piece[i + 1], m->c.n_best, &m->known[i]);
+        ask_logprob(s, m->first_logits - known + i, m->piece[i + 1], m->c.n_best, &m->known[i]);
     for (int i = 0; i < m->walk.count; i++)
-        ask_logprob(s, m->want + m->walk.path[i], m->walk.chosen[i], m->c.n_best, &m->logprobs[i]);
+        ask_logprob(s, m->first_logits + m->walk.path[i], m->walk.chosen[i], m->c.n_best,
+                    &m->logprobs[i]);
 }
 
 // The wanted rows [at, at + n), which are one slice; those at its ends that no member requested are
@@ -519,21 +521,21 @@ static void add_tree(struct step *s, struct member *m, int seq) {
 }
 
 static void build_forest(struct step *s, int n) {
-    int64_t want = 0;
+    int64_t logits = 0;
     forest_reset(&s->forest);
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
         const bool piece = m->phase == MEMBER_PROMPT;
         s->seqs[i] = m->seq;
         m->first = (int32_t)s->forest.n;
-        m->want = (int32_t)(want + step_known(m));
-        want = m->want + step_sampled_rows(m);
+        m->first_logits = (int32_t)(logits + step_known(m));
+        logits = m->first_logits + step_sampled_rows(m);
         if (is_chain(m))
             forest_chain(&s->forest, i, sequence_len(m->seq), piece ? m->piece : m->tree.token,
                          rows_of(m), piece ? m->choose : true);
         else
             add_tree(s, m, i);
-        forest_want(&s->forest, m->first, step_known(m));
+        forest_request_logits(&s->forest, m->first, step_known(m));
     }
 }
 
@@ -572,10 +574,10 @@ static void choose_all(struct step *s, int n) {
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
         struct sampler_batch b = member_batch(m);
-        for (int64_t row = m->want - step_known(m); row < m->want; row++)
+        for (int64_t row = m->first_logits - step_known(m); row < m->first_logits; row++)
             s->rows[row] = (struct sample_row){.given = true};
         for (int row = 0; row < step_sampled_rows(m); row++)
-            s->rows[m->want + row] = choice_row(m, &b, row, row);
+            s->rows[m->first_logits + row] = choice_row(m, &b, row, row);
     }
     for (int64_t at = 0; at < wanted; at += max) {
         int64_t slice = min_i64(wanted - at, max);
@@ -591,12 +593,12 @@ static void choose_path(struct step *s, struct member *m) {
     if (!step_sampled_rows(m))
         return;
     do {
-        int32_t *choice = &s->choice[m->want + row];
+        int32_t *choice = &s->choice[m->first_logits + row];
         struct sample_row r = choice_row(m, &b, row, 0);
         *choice = r.token;
         if (!r.given)
-            exec_ops(s->x)->sample(s->x, model_logits_at(s->c.model, m->want + row), 1, s->vocab,
-                                   &r, choice);
+            exec_ops(s->x)->sample(s->x, model_logits_at(s->c.model, m->first_logits + row), 1,
+                                   s->vocab, &r, choice);
         row = ddtree_child(&m->tree, row, *choice);
     } while (row >= 0);
 }
@@ -647,7 +649,8 @@ static int hash_paths(struct step *s, int n, struct err *e) {
             if (m->masks && masks_forced(m->masks, m->walk.path[j]))
                 continue;
             exec_ops(s->x)->download(s->x, s->row,
-                                     model_logits_at(s->c.model, m->want + m->walk.path[j]), bytes);
+                                     model_logits_at(s->c.model, m->first_logits + m->walk.path[j]),
+                                     bytes);
             m->hash = hash_bytes(s->row, bytes, m->hash);
             any = true;
         }
@@ -663,7 +666,7 @@ static int walk_all(struct step *s, int n, struct err *e) {
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
         if (step_sampled_rows(m))
-            walk_tree(&m->tree, s->choice + m->want, &m->limits, &m->walk);
+            walk_tree(&m->tree, s->choice + m->first_logits, &m->limits, &m->walk);
     }
     step_add_time(&s->ms.sample, &t);
     int rc = step_logprobs(s, n, e);

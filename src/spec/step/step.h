@@ -80,9 +80,10 @@ struct member {
     struct sample_logprobs *known;    // [n_known] of piece[1], piece[2], ...
 
     struct sampler *sampler;
-    struct masks *masks; // NULL without a constraint
-    int32_t first;       // its rows in the pass
-    int32_t want; // the first row of its tree among all wanted ones; after those of known tokens
+    struct masks *masks;  // NULL without a constraint
+    int32_t first;        // its rows in the pass
+    int32_t first_logits; // the first row of its tree among those whose logits are requested; after
+                          // those of known tokens
 };
 
 // Checks the configuration and makes what the member needs; seq and the rest are the caller's.

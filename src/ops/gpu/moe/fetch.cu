@@ -207,7 +207,7 @@ static const struct launch_says MOVES = {0, MEMORY_ALL, false, NULL, false};
 static struct fetch fetch_of(const struct moe_home *h, const struct moe_list *l) {
     const struct expert_store *s = h->store;
     return {*h->pool,       h->index, h->index, h->pool->experts, l->ids,     (int)(l->n * l->used),
-            (uint32_t)l->n, h->seen,  s->moves, s->missing,       s->counted, s->told_device};
+            (uint32_t)l->n, h->seen,  s->moves, s->missing,       s->counted, s->stats_device};
 }
 
 void moe_choose(struct gpu *g, const struct moe_home *h, const struct moe_list *l,

@@ -39,7 +39,7 @@ static void destroy_store(struct expert_store *s) {
             *at = s->next;
             break;
         }
-    if (s->n || s->told_host) // the device may still read there
+    if (s->n || s->stats_host) // the device may still read there
         gpu_check(g, gpu_stream_wait(g->stream), "waiting for experts");
     moe_stream_close(s);
     for (int i = 0; i < s->n; i++)
@@ -56,7 +56,7 @@ static void destroy_store(struct expert_store *s) {
     gpu_release(g, s->moves);
     gpu_release(g, s->missing);
     gpu_release(g, s->counted);
-    exec_host_free(s->base.x, s->told_host);
+    exec_host_free(s->base.x, s->stats_host);
     free(s->layers);
     free(s);
 }
@@ -87,13 +87,13 @@ static bool open_counts(struct expert_store *s) {
     s->moves = gpu_alloc(g, (size_t)s->base.classes.experts * sizeof *s->moves);
     s->missing = gpu_alloc(g, sizeof *s->missing);
     s->counted = gpu_alloc(g, sizeof *s->counted);
-    s->told_host = exec_host_alloc(s->base.x, sizeof *s->told_host);
-    if (!s->moves || !s->missing || !s->counted || !s->told_host ||
-        gpu_host_on_device(&seen, s->told_host) != GPU_OK)
+    s->stats_host = exec_host_alloc(s->base.x, sizeof *s->stats_host);
+    if (!s->moves || !s->missing || !s->counted || !s->stats_host ||
+        gpu_host_on_device(&seen, s->stats_host) != GPU_OK)
         return false;
-    *s->told_host = (struct expert_stats){0};
-    s->told_device = seen;
-    s->base.stats = s->told_host;
+    *s->stats_host = (struct expert_stats){0};
+    s->stats_device = seen;
+    s->base.stats = s->stats_host;
     return true;
 }
 

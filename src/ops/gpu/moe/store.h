@@ -76,10 +76,10 @@ struct expert_store {
     // Whose experts are resident for which list, until its last op is queued or others are brought.
     const struct moe_home *ready;
     const int32_t *ready_for;
-    struct expert_move *moves;                    // device [experts]: of the newest choice
-    int32_t *missing;                             // device: how many of them
-    struct expert_stats *counted;                 // device
-    struct expert_stats *told_host, *told_device; // pinned, and as the device sees it
+    struct expert_move *moves;                      // device [experts]: of the newest choice
+    int32_t *missing;                               // device: how many of them
+    struct expert_stats *counted;                   // device
+    struct expert_stats *stats_host, *stats_device; // pinned, and as the device sees it
     struct moe_stream copies;
 };
 

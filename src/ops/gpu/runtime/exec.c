@@ -20,7 +20,7 @@ static void memory_of(struct exec *x, struct exec_memory *m) {
     if (s->limit > 0 && m->free > s->limit - s->held)
         m->free = s->limit - s->held;
     for (int i = 0; i < EXEC_ARENAS; i++)
-        m->arena[i] = (struct exec_arena_use){slabs_held(s, i), s->used[i], slabs_spare(s, i)};
+        m->arena[i] = (struct exec_arena_use){slabs_held(s, i), s->used[i], slabs_free_bytes(s, i)};
 }
 
 // What ops keep between their launches may be half done after a launch that did not come about.
