@@ -30,8 +30,8 @@ struct task {
     struct str rest, query; // of a kept response
     const char *type;       // of the answer; NULL: JSON
     struct http_task done;
-    struct http_hold hold; // its memory, and of what is made of it
-    struct json *body;     // until the work is done
+    struct http_memory memory; // its memory, and of what is made of it
+    struct json *body;         // until the work is done
     struct params p;
     struct str ignored; // p's
     struct json_writer out;
@@ -44,7 +44,7 @@ static void free_task(struct task *t) {
     str_fini(&t->rest);
     str_fini(&t->query);
     str_fini(&t->out.out);
-    http_hold_end(&t->hold);
+    http_memory_release(&t->memory);
     free(t);
 }
 
@@ -71,7 +71,7 @@ static void run_task(void *arg);
 // Text worker. What its body makes of it; false: a worker for longer work goes on.
 static bool run_task_body(struct task *t) {
     struct err e = {0};
-    if (!t->body && !(body_take(&t->text, &t->hold, &t->body, &t->error) &&
+    if (!t->body && !(body_take(&t->text, &t->memory, &t->body, &t->error) &&
                       body_read(&t->p, t->body, t->endpoint, &t->s->limits, &t->error)))
         return true;
     size_t referred =
@@ -102,7 +102,7 @@ static void run_task(void *arg) {
     params_fini(&t->p);
     json_free(t->body);
     t->body = NULL;
-    http_hold_set(&t->hold, t->out.out.cap);
+    http_memory_set(&t->memory, t->out.out.cap);
     t->done = (struct http_task){.fn = on_done, .arg = t};
     if (http_post_task(t->s->http, &t->done)) // the loop has ended, and the exchange with it
         free_task(t);
@@ -145,7 +145,7 @@ static void start_task_of(struct service *s, struct exchange *x, enum endpoint e
     if (t) {
         *t = (struct task){.s = s, .x = x, .endpoint = endpoint, .work = work};
         t->client = (struct cancel_check){is_task_disconnected, t};
-        exchange_take_body(x, &t->text, &t->hold);
+        exchange_take_body(x, &t->text, &t->memory);
         exchange_watch(x, &hooks, t);
         t->bytes = rest ? api_response_size(s, rest) : t->text.len;
         str_puts(&t->rest, rest ? rest : "");

@@ -107,8 +107,8 @@ struct completion {
 
     char peer[64];
     struct resend_mark mark;
-    struct http_task handed; // of the worker, when it is prepared
-    struct http_hold hold;   // the memory of all that the body became
+    struct http_task handed;   // of the worker, when it is prepared
+    struct http_memory memory; // the memory of all that the body became
     size_t body_bytes;
     struct str text;   // the body as it came, until it has been read
     struct json *body; // the same, while p borrows from it

@@ -239,7 +239,7 @@ static void free_completion(struct completion *c) {
     chat_words_fini(&c->words);
     str_fini(&c->text);
     str_fini(&c->rendered);
-    http_hold_end(&c->hold);
+    http_memory_release(&c->memory);
     free(c);
 }
 
@@ -388,7 +388,7 @@ static void count_kept_memory(struct completion *c) {
         n += 2 * json_memory(c->body); // and its words
     if (c->own)
         n += c->body_bytes;
-    http_hold_set(&c->hold, n);
+    http_memory_set(&c->memory, n);
 }
 
 // The last of what is done before the loop thread takes it.
@@ -452,7 +452,7 @@ static void run_prepare(void *arg) {
     struct completion *c = arg;
     struct err e = {0};
     bool ok = !atomic_load(&c->disconnected) &&
-              body_take(&c->text, &c->hold, &c->body, &c->error) &&
+              body_take(&c->text, &c->memory, &c->body, &c->error) &&
               body_read(&c->p, c->body, c->d->endpoint, &c->s->limits, &c->error);
     c->p.client = &c->client;
     str_fini(&c->text);
@@ -561,7 +561,7 @@ static struct completion *create_completion(struct service *s, struct exchange *
     struct completion *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    exchange_take_body(x, &c->text, &c->hold);
+    exchange_take_body(x, &c->text, &c->memory);
     c->body_bytes = c->text.len;
     c->s = s;
     c->d = d;

@@ -13,7 +13,7 @@ struct warmup {
     struct service *s;
     struct warmup *next;
     struct http_task handed;
-    struct http_hold hold; // of the memory of these two
+    struct http_memory memory; // of the memory of these two
     struct str body;
     struct token_list tokens;
     int64_t positions[CHAT_SPLIT_POSITIONS];
@@ -28,7 +28,7 @@ static void free_warmup(struct warmup *w) {
     stream_release(w->stream);
     str_fini(&w->body);
     token_list_fini(&w->tokens);
-    http_hold_end(&w->hold);
+    http_memory_release(&w->memory);
     free(w);
 }
 
@@ -85,7 +85,7 @@ static void prepare_warmup(void *arg) {
     struct params p = {0};
     struct conversation v = {0};
     token_list_bound(&prompt.tokens, w->s->n_ctx);
-    bool ok = body_take(&w->body, &w->hold, &body, &w->error) &&
+    bool ok = body_take(&w->body, &w->memory, &body, &w->error) &&
               body_read(&p, body, ENDPOINT_CHAT, &w->s->limits, &w->error) &&
               conversation_read_chat_body(&v, &p, &w->error) &&
               prompt_encode(w->s, &p, &v, &prompt, &w->error);
@@ -101,7 +101,7 @@ static void prepare_warmup(void *arg) {
         cut_to_fixed_prefix(w);
     params_fini(&p);
     json_free(body);
-    http_hold_set(&w->hold, (size_t)w->tokens.cap * sizeof *w->tokens.ids);
+    http_memory_set(&w->memory, (size_t)w->tokens.cap * sizeof *w->tokens.ids);
     w->handed = (struct http_task){.fn = submit_warmup, .arg = w};
     (void)http_post_task(w->s->http, &w->handed); // else the loop has ended
 }
@@ -111,8 +111,8 @@ static void begin_warmup(struct service *s, struct str *body, bool ahead) {
     struct warmup *w = calloc(1, sizeof *w);
     if (w && !body->failed) {
         *w = (struct warmup){
-            .s = s, .body = *body, .ahead = ahead, .next = s->warm, .hold.h = s->http};
-        http_hold_set(&w->hold, body->cap);
+            .s = s, .body = *body, .ahead = ahead, .next = s->warm, .memory.h = s->http};
+        http_memory_set(&w->memory, body->cap);
         *body = (struct str){0};
         s->warm = w;
         if (!workers_run(s->workers, w->body.len, prepare_warmup, w, &e))

@@ -104,15 +104,15 @@ void conn_enter(struct conn *c, enum conn_phase phase) {
     c->since = clock_ms();
 }
 
-void http_hold_set(struct http_hold *hold, size_t bytes) {
-    if (!hold->h)
+void http_memory_set(struct http_memory *memory, size_t bytes) {
+    if (!memory->h)
         return;
-    atomic_fetch_add(&hold->h->held, bytes - hold->bytes); // modulo 2^64 where it shrinks
-    hold->bytes = bytes;
+    atomic_fetch_add(&memory->h->held, bytes - memory->bytes); // modulo 2^64 where it shrinks
+    memory->bytes = bytes;
 }
 
-void http_hold_end(struct http_hold *hold) {
-    http_hold_set(hold, 0);
+void http_memory_release(struct http_memory *memory) {
+    http_memory_set(memory, 0);
 }
 
 bool http_crowded(const struct http *h) {
@@ -122,7 +122,7 @@ bool http_crowded(const struct http *h) {
 // Pieces of a stream are bounded and do not count.
 static void count_waiting(struct conn *c) {
     size_t n = conn_backlog(c);
-    http_hold_set(&c->waiting, n > EXCHANGE_FULL ? n : 0);
+    http_memory_set(&c->waiting, n > EXCHANGE_FULL ? n : 0);
 }
 
 // What is marked while marks are being serviced waits until the loop has looked at the others.
@@ -373,7 +373,7 @@ static void free_closed(struct http *h) {
             continue;
         }
         *at = c->next_dead;
-        http_hold_end(&c->waiting);
+        http_memory_release(&c->waiting);
         evbuffer_free(c->out);
         str_fini(&c->in);
         free(c);

@@ -27,7 +27,7 @@ static struct exchange *create_exchange(struct conn *c) {
     if (!x)
         return NULL;
     *x = (struct exchange){
-        .h = c->h, .c = c, .next = c->h->exchanges, .hold.h = c->h, .arrived = clock_ms()};
+        .h = c->h, .c = c, .next = c->h->exchanges, .memory.h = c->h, .arrived = clock_ms()};
     x->head = (struct http_head){.method = "", .path = "", .query = "", .length = -1};
     memcpy(x->peer, c->peer, sizeof x->peer);
     if (x->next)
@@ -40,14 +40,14 @@ static struct exchange *create_exchange(struct conn *c) {
 
 void exchange_drop_body(struct exchange *x) {
     str_fini(&x->body);
-    http_hold_end(&x->hold);
+    http_memory_release(&x->memory);
 }
 
-void exchange_take_body(struct exchange *x, struct str *body, struct http_hold *hold) {
+void exchange_take_body(struct exchange *x, struct str *body, struct http_memory *memory) {
     *body = x->body;
-    *hold = x->hold;
+    *memory = x->memory;
     x->body = (struct str){0};
-    x->hold.bytes = 0;
+    x->memory.bytes = 0;
 }
 
 void exchange_own_line(struct exchange *x, bool own) {
@@ -376,7 +376,7 @@ static void run_handler(struct conn *c) {
     conn_enter(c, CONN_RUN);
     h->counts.requests++;
     str_trim(&x->body);
-    http_hold_set(&x->hold, x->body.cap);
+    http_memory_set(&x->memory, x->body.cap);
     if (strcmp(x->head.method, "OPTIONS") == 0) {
         answer_options(c);
         return;
@@ -392,7 +392,7 @@ static struct conn *find_idle_body(const struct conn *c) {
     double late = clock_ms() + o->body_ms - (double)o->body_ms / IDLE_PART;
     for (struct conn *k = c->h->conns; k; k = k->next)
         if (k != c && !k->dead && k->phase == CONN_BODY && k->until < late &&
-            (!found || k->x->hold.bytes > found->x->hold.bytes))
+            (!found || k->x->memory.bytes > found->x->memory.bytes))
             found = k;
     return found;
 }
@@ -403,7 +403,7 @@ static bool count_body_memory(struct conn *c) {
     const struct exchange *x = c->x;
     const struct http *h = c->h;
     struct conn *idle;
-    http_hold_set(&c->x->hold, x->body.cap);
+    http_memory_set(&c->x->memory, x->body.cap);
     while (http_crowded(h) && (idle = find_idle_body(c)))
         refuse_request(idle, 408,
                        "the body stopped coming while others waited for its memory; try again");

@@ -30,17 +30,17 @@ const char *exchange_peer(const struct exchange *x); // "127.0.0.1:4711" or "uni
 
 // Memory that follows from a body, in the count that bodies_bytes bounds: the body, and what is
 // made of it, for as long as that is there. Zeroed is valid and counts nothing.
-struct http_hold {
+struct http_memory {
     struct http *h;
     size_t bytes;
 };
-// Moves the body, and its place in the count, to the caller, who ends the hold once the memory is
+// Moves the body, and its place in the count, to the caller, who releases it once the memory is
 // free. Both must be empty.
-void exchange_take_body(struct exchange *x, struct str *body, struct http_hold *hold);
+void exchange_take_body(struct exchange *x, struct str *body, struct http_memory *memory);
 // Any thread, one at a time: the memory is so many bytes now. It is never refused, since what is
 // there is there; bodies that come are, while the count is above its bound.
-void http_hold_set(struct http_hold *hold, size_t bytes);
-void http_hold_end(struct http_hold *hold);
+void http_memory_set(struct http_memory *memory, size_t bytes);
+void http_memory_release(struct http_memory *memory);
 bool http_crowded(const struct http *h); // any thread: the count is above its bound
 
 // Whether the handler itself reports the end of this request, and http_options.ended is not

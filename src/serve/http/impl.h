@@ -64,7 +64,7 @@ struct conn {
     struct http_chunked chunked; // of the body being received
     double since, progress;      // ms: of the phase; the last byte that the client took
     double until;                // ms: when the body is too late, if nothing more of it comes
-    struct http_hold waiting;    // a long answer that the client has not taken yet
+    struct http_memory waiting;  // a long answer that the client has not taken yet
     bool dirty, dead, broken, paused;
     bool eof, halved;      // the client will send no more: all is read, or seen ahead
     bool last, used, full; // close after what is written; had a request; backlog was high
@@ -79,8 +79,8 @@ struct exchange {
     struct exchange *prev, *next;
     struct http_head head;
     struct str body;
-    struct http_hold hold; // of the body
-    struct str fields;     // further headers of the answer
+    struct http_memory memory; // of the body
+    struct str fields;         // further headers of the answer
     struct exchange_hooks hooks;
     void *arg;
     char peer[64];

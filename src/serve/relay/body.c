@@ -223,7 +223,7 @@ bool relay_body_read(struct relayed *q) {
         q->json = NULL;
         return false;
     }
-    http_hold_set(&q->hold, 2 * json_memory(q->json)); // and what is written of it
+    http_memory_set(&q->memory, 2 * json_memory(q->json)); // and what is written of it
     const struct prefill_options *o = &q->r->o.prefill;
     const struct json *prompt = json_get(q->json, "prompt");
     bool chat = json_kind_of(json_get(q->json, "messages")) == JSON_ARRAY;
@@ -327,6 +327,6 @@ bool relay_body_make(struct relayed *q) {
     bool ok = !q->json || q->body.len || !q->r->o.model || rewrite_body(q, &c);
     json_free(q->json);
     q->json = NULL;
-    http_hold_set(&q->hold, q->body.cap);
+    http_memory_set(&q->memory, q->body.cap);
     return ok;
 }

@@ -50,11 +50,11 @@ struct relayed {
     struct exchange *x;
     struct upstream_call *call;
     char id[RANDOM_ID], path[128], peer[64];
-    const char *method;    // of static storage
-    double arrived, first; // ms; 0: no byte has come
-    bool text;             // asks for text: what comes back is JSON or a stream
-    struct json *json;     // the body, while workers have it
-    struct http_hold hold; // of the memory of that, or of what is sent in its place
+    const char *method;        // of static storage
+    double arrived, first;     // ms; 0: no byte has come
+    bool text;                 // asks for text: what comes back is JSON or a stream
+    struct json *json;         // the body, while workers have it
+    struct http_memory memory; // of the memory of that, or of what is sent in its place
     struct prefill_report compression;
     struct str body; // to be sent in place of what came; empty: that as it is
     bool raw;        // the body is a completion's, the answer is to be a chat's

@@ -35,7 +35,7 @@ static void free_relayed(struct relayed *q) {
     str_fini(&q->body);
     str_fini(&q->answer);
     relay_raw_fini(&q->chunks);
-    http_hold_end(&q->hold);
+    http_memory_release(&q->memory);
     free(q);
 }
 
@@ -267,7 +267,7 @@ static enum upstream_take on_body(void *arg, const char *bytes, size_t n) {
         return UPSTREAM_MORE;
     }
     if (exchange_backlog(q->x) > EXCHANGE_FULL)
-        return UPSTREAM_HOLD;
+        return UPSTREAM_PAUSE;
     if (q->raw && q->events)
         return hand_on_chunks(q, bytes, n);
     exchange_write(q->x, bytes, n);
@@ -442,7 +442,8 @@ static void start_relayed(struct relay *r, struct exchange *x) {
         exchange_reply(x, 503, NULL, NULL, 0);
         return;
     }
-    *q = (struct relayed){.r = r, .next = r->all, .x = x, .hold.h = r->http, .arrived = clock_ms()};
+    *q = (struct relayed){
+        .r = r, .next = r->all, .x = x, .memory.h = r->http, .arrived = clock_ms()};
     if (q->next)
         q->next->prev = q;
     r->all = q;

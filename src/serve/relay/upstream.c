@@ -227,7 +227,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg) {
     switch (c->events.body(c->arg, bytes, size * count)) {
     case UPSTREAM_MORE:
         return size * count;
-    case UPSTREAM_HOLD:
+    case UPSTREAM_PAUSE:
         c->held = true;
         return CURL_WRITEFUNC_PAUSE;
     case UPSTREAM_STOP:

@@ -41,8 +41,8 @@ struct upstream_request {
 
 enum upstream_take {
     UPSTREAM_MORE,
-    UPSTREAM_HOLD, // these bytes are passed again after upstream_resume
-    UPSTREAM_STOP, // no more is wanted: the call fails
+    UPSTREAM_PAUSE, // these bytes are passed again after upstream_resume
+    UPSTREAM_STOP,  // no more is wanted: the call fails
 };
 
 struct upstream_events {

@@ -436,12 +436,13 @@ bool body_parse(const char *text, size_t n, struct json **out, struct api_error 
     return false;
 }
 
-bool body_take(struct str *text, struct http_hold *hold, struct json **out, struct api_error *x) {
+bool body_take(struct str *text, struct http_memory *memory, struct json **out,
+               struct api_error *x) {
     enum { FORMS = 4 }; // the document, words for the template, text of the prompt, its tokens
-    http_hold_set(hold, 2 * text->len);
+    http_memory_set(memory, 2 * text->len);
     bool ok = body_parse(text->data ? text->data : "", text->len, out, x);
     str_fini(text);
-    http_hold_set(hold, ok ? FORMS * json_memory(*out) : 0);
+    http_memory_set(memory, ok ? FORMS * json_memory(*out) : 0);
     return ok;
 }
 

@@ -12,7 +12,8 @@
 bool body_parse(const char *text, size_t n, struct json **out, struct api_error *x);
 // The same of a body that is freed then. hold counts from here on what is made of the document
 // until its prompt is there.
-bool body_take(struct str *text, struct http_hold *hold, struct json **out, struct api_error *x);
+bool body_take(struct str *text, struct http_memory *memory, struct json **out,
+               struct api_error *x);
 
 // Fills p from the object `body`, which must outlive p's borrowed values. False with x filled where
 // the request is refused. params_fini in any case.
