@@ -7,9 +7,9 @@ Parts:
               turn's prompt shares with all that was said before, at least 95 % comes from the cache; every other turn is
               a call with its result, reasoning is not given back; the system message changes once, before turn 8;
               time to the first token of turn 12 at most 0.1 of that without a cache
-  restart     the same conversation behind a restart, from files: at least 90 %
+  restart     the same conversation after a restart, from files: at least 90 %
   crowd       100 conversations in turns in a random order within --cache-ram 2G: share of prompts' tokens from the cache,
-              beside a cache that forgets nothing and can go on from any token
+              compared with a cache that forgets nothing and can go on from any token
 All without. What the conversation says is made of words by a fixed rule, calls too; answers are the model's own, without calls
 (tool_choice none). The exit status is 1 when a bound is missed.
 """
@@ -62,7 +62,7 @@ class Talk:
         return server.post("/tokenize", {"content": text, "parse_special": True})["tokens"]
 
     def body(self, new):
-        """The request, which asks for so many tokens, whatever they are; of an agent's, the half are reasoning."""
+        """The request, which asks for this many tokens, whatever they are; of an agent's, the half are reasoning."""
         return {**self.dialect.body(self.messages, self.tools), "max_tokens": new, "ignore_eos": True,
                 "coppice": {"token_ids": True}, **({} if self.dialect is Messages else {"temperature": 0})}
 
@@ -70,7 +70,7 @@ class Talk:
         self.messages.append({"role": "user", "content": say(self.r, words)})
 
     def call(self, words):
-        """A recorded call behind the model's last words, and its result."""
+        """A recorded call after the model's last words, and its result."""
         id = f"call_{self.turns}"
         arguments = json.dumps({"path": say(self.r, 3), "limit": self.turns})
         self.messages[-1]["tool_calls"] = [{"id": id, "type": "function",
@@ -209,7 +209,7 @@ def transcript(o, parts, dialect):
         talk.messages.append(reply)
         talk.call(200)
         _, cached, shared, ms = talk.ask(server, 1)
-        row(f"{name}, behind a restart", f"{cached} of {shared}: {100 * cached / shared:.1f} %, {ms:.0f} ms", "90 %",
+        row(f"{name}, after a restart", f"{cached} of {shared}: {100 * cached / shared:.1f} %, {ms:.0f} ms", "90 %",
             cached >= 0.9 * shared)
         server.end()
     subprocess.run(["rm", "-rf", folder], check=False)

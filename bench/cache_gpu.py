@@ -4,7 +4,7 @@
 Usage: bench/cache_gpu.py PROGRAM MODEL [--device NAME] [--cache-folder DIR] [--tokens N] [--clients N] [--parts PART,...]
   ram     a prompt whose first 16,384 tokens are in host memory: what an answer of one token takes above the same for a
           prompt of the tokens that had to be run
-  disk    the same behind a restart: with the files in the page cache, and cold (dropped from it by posix_fadvise)
+  disk    the same after a restart: with the files in the page cache, and cold (dropped from it by posix_fadvise)
   saving  tokens per second of streams with the cache, files too, over those without, in turns on two servers
 The files go to a new folder in DIR (by default /var/tmp, which should not lie in memory). Standard library only. The exit
 status is 1 when a bound is missed.
@@ -58,7 +58,7 @@ def back(o, server, text, name, bound, times=1):
 
 
 def load(o, server):
-    """Output tokens a second of streams with prompts that nobody else has."""
+    """Output tokens a second of streams with prompts that no other stream has."""
     out = subprocess.run([o.program, "bench", "--url", server.url, "--endpoint", "completions", "--ignore-eos", "--json",
                           "--clients", str(o.clients), "--requests", str(o.clients), "--warmup", "0", "--temp", "0",
                           "--input-tokens", str(o.tokens // 16), "--output-tokens", str(o.new),

@@ -5,10 +5,10 @@
 # Parts:
 #   table    decoding, a prompt of 512 tokens and a pass of 23 rows, by shape, type and threads; with
 #            --llama-bench FILE each row is followed by what that program gives for the same file, in
-#            turns with ours; both decode behind the 512 tokens
+#            turns with ours; both decode after the 512 tokens
 #            --shapes 0.8b,4b  --types Q4_K_M,Q8_0,BF16  --threads 2,1  --runs 1
 #            --folder DIR takes the files (18 GB for both shapes, twice that with llama-bench)
-#   models   Qwen3-0.6B, Llama-1B and 8 layers of Qwen3-30B-A3B in Q4_K_M, two threads, beside --llama-bench
+#   models   Qwen3-0.6B, Llama-1B and 8 layers of Qwen3-30B-A3B in Q4_K_M, two threads, next to --llama-bench
 #            FILE on the same files in turns (--runs N, best of each); decoding must be at least 1.1
 #            and prompts 1.3 times as fast
 #   budget   --budget auto against plain decoding, median of --pairs 15 alternating pairs on each

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Experts on the CPU beside a GPU (docs/experts.md): a model with the experts of some layers there.
+"""Experts on the CPU, the rest on a GPU (docs/experts.md): a model with the experts of some layers there.
 
 usage: cpu_experts_gpu.py PROGRAM MODEL [--device NAME] [--threads N] LAYERS...
 
 For each number of layers it decodes plainly, by chains and by trees of 22 guesses, reads a prompt of 1,500 tokens
 whole and in pieces of 100; all must give the same logits. What a layer
-adds stands beside what the bytes of the chosen experts take at the rate that --cpu-experts auto measures.
+adds stands next to what the bytes of the chosen experts take at the rate that --cpu-experts auto measures.
 """
 import json
 import re

@@ -43,7 +43,7 @@ def ours(o, model, threads):
 
 
 def theirs(o, model, threads):
-    """The same of llama-bench, decoding behind as long a prompt as ours; its pass of 23 rows makes
+    """The same of llama-bench, decoding after as long a prompt as ours; its pass of 23 rows makes
     the logits of one row only."""
     words = [o.llama_bench, "-m", model, "-t", str(threads), "-r", "1", "-o", "json"]
     r = [*run_json([*words, "-p", f"{PROMPT},{TREE + 1}", "-n", "0"]),

@@ -4,10 +4,10 @@
 
 usage: experts_gpu.py PROGRAM MODEL [-- OPTION...]
 
-Reads prompts of 4,096 and 16,384 tokens and decodes behind one of 64, plainly; what fewer resident experts
-add stands beside what the bytes that were brought take at 45 GB/s, and how many slots were lent for a prompt.
+Reads prompts of 4,096 and 16,384 tokens and decodes after one of 64, plainly; what fewer resident experts
+add stands next to what the bytes that were brought take at 45 GB/s, and how many slots were lent for a prompt.
 All must give the same tokens and logits, and with slots no more memory may be held than was planned, since
-all experts may well fit. Options behind -- go to every run.
+all experts may well fit. Options after -- go to every run.
 """
 import json
 import subprocess

@@ -66,7 +66,7 @@ def sequences(result):
            "accept_length", "tokens_per_second"), rows)
 
 
-# The picture: three panels beside one another, lines labelled at their right ends.
+# The picture: three panels next to each other, lines labelled at their right ends.
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 330, 270, 34, 74, 34, 40
 # Okabe and Ito, Color Universal Design, 2008; the last one for plain decoding.
 COLOURS, PLAIN = ("#0072b2", "#d55e00", "#cc79a7"), "#009e73"
@@ -133,7 +133,7 @@ def by_mode(rows, x, names):
 def picture(folder):
     rows = read(folder, "budget")
     of = lambda column: [(int(r["nodes"]), float(r[column])) for r in rows]
-    panels = [panel("ms a step, by the tree's budget", "nodes beside the root",
+    panels = [panel("ms a step, by the tree's budget", "nodes besides the root",
                     [("step", of("step_ms")), ("verify", of("verify_ms")),
                      ("draft", of("draft_ms"))],
                     [(n, str(n)) for n in (0, 31, 63, 95, 127)], lambda n: n / 127)]

@@ -8,7 +8,7 @@ Usage: bench/gpu_instructions.py [--arch sm_90a] [--build build/cuda-engine] [--
 Disassembles the objects of src/ops/gpu/linear with cuobjdump (of the CUDA toolkit, or PyPI's
 nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm) and looks in each kernel for its loops: the innermost
 intervals that a branch backwards closes and that hold matrix instructions. What a loop does in one
-turn is told by those: HMMA.16816 takes 16 x 16 weights for 8 rows, HGMMA.64xNx16 64 x 16 weights
+turn is determined by those: HMMA.16816 takes 16 x 16 weights for 8 rows, HGMMA.64xNx16 64 x 16 weights
 for N rows, of which each of four warps has a quarter. Code outside of such loops (fills of the
 rings, epilogues) is not counted, and both sides of a branch inside one are. It runs nothing and
 needs no GPU.
@@ -169,7 +169,7 @@ def compiler(build):
     return "unknown"
 
 
-WRITTEN = ["alu", "fma", "matrix"]  # pipes beside the sum
+WRITTEN = ["alu", "fma", "matrix"]  # pipes besides the sum
 
 
 def print_forms(found):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a forward of the 27B shape should take on GPUs that nobody here has measured: a projection.
+"""What a forward of the 27B shape should take on GPUs that were not measured here: a projection.
 
 usage: gpu_projection.py [--check]
 
@@ -12,9 +12,9 @@ Matrix products by the path `mma`, one after the other, each the larger of two t
 cycles: what one tile takes of a quarter of a multiprocessor, from instructions counted in the machine
 code (gpu_instructions.csv, kernel of 8 rows or those of few/warp.cuh with one tile a warp):
 the largest of their number, of logic and shifts at 2 cycles, of fused multiply-adds at the device's
-rate and of matrix instructions at its rate. To these comes REST: what a step is beside its products
+rate and of matrix instructions at its rate. To these comes REST: what a step takes besides its products
 (norms, attention, the delta rule, ways from one launch to the next), as an H200 was seen to take it,
-scaled by the clock. --check prints the same for an H200 beside what was measured there
+scaled by the clock. --check prints the same for an H200 next to what was measured there
 (docs/performance.md): REST is chosen for 1 and 32 rows, the others tell
 how far off the formula is there; bytes bind all products there, so that tries REST, not the counts. It says nothing of how far off it is elsewhere.
 """
@@ -49,7 +49,7 @@ COPY = 0.88  # of the published rate that a copy reaches on an H200
 BALANCE = 0.85  # of the quarters' cycles that there is work for: 17 tiles on four quarters
 ROWS = {1: "8", 8: "8", 16: "warp_16_one", 23: "warp_24_one", 32: "warp_32_one"}  # who takes them
 SHOWN = [1, 16, 23, 32]
-REST = (2.713, 0.141)  # ms beside the products on an H200: at no row, and for each
+REST = (2.713, 0.141)  # ms besides the products on an H200: at no row, and for each
 # Rows: ms of a forward there by the path mma, 2026-11-27. Not with the last build: its loops of Q4_K for
 # 16 and 23 rows had two sections a turn, which cost 3 to 4 % of a step of 16 layers.
 SEEN = {1: 6.60, 8: 7.43, 16: 8.73, 23: 9.88, 32: 10.97}
@@ -110,7 +110,7 @@ def print_check(counted):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="an H200, beside what was measured")
+    parser.add_argument("--check", action="store_true", help="an H200, next to what was measured")
     args = parser.parse_args()
     (print_check if args.check else print_projection)(instructions())
 

@@ -4,15 +4,15 @@
 
 usage: gpu_table.py SHORT.json LONG.json MMA.json   as `gpu.sh table` makes them
 
-SHORT and MMA are behind 512 tokens, MMA with --cuda-path mma; LONG is behind 16,384 and 65,536.
-Goals stand beside the figures: the least that is wanted, and what is aimed at.
+SHORT and MMA are after 512 tokens, MMA with --cuda-path mma; LONG is after 16,384 and 65,536.
+Goals stand next to the figures: the least that is wanted, and what is aimed at.
 """
 import json
 import sys
 
 
 class Run:
-    """One mode behind one prompt: per-pass milliseconds and rates."""
+    """One mode after one prompt: per-pass milliseconds and rates."""
 
     def __init__(self, result, tokens, mode):
         r = result["groups"][f"random {tokens}"][mode]

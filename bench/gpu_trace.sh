@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs a command with gpu_trace.c injected, which writes down when each kernel and copy ran.
 # Usage: bench/gpu_trace.sh TRACE COMMAND...
-# The library is built beside TRACE when it is not there yet; it needs the CUDA toolkit's CUPTI.
+# The library is built next to TRACE when it is not there yet; it needs the CUDA toolkit's CUPTI.
 set -eu
 trace=${1:?usage: bench/gpu_trace.sh TRACE COMMAND...}
 shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One shape's figures beside the bytes that a step reads, from what moe_gpu.sh has left.
+"""One shape's figures next to the bytes that a step reads, from what moe_gpu.sh has left.
 
 usage: moe_gpu.py PREFIX [GB_PER_SECOND]   reads PREFIX.{file,short,long}.json
 

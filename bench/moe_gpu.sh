@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Mixtures of experts, and an 8B model beside them, on a GPU: random weights, real sizes.
+# Mixtures of experts, and an 8B model next to them, on a GPU: random weights, real sizes.
 # Usage: bench/moe_gpu.sh PROGRAM [FOLDER] [SHAPE]...
 # FOLDER (by default /dev/shm) takes one file after another (22 GB at most). Each shape is decoded plainly
-# and by trees of 22 guesses of the oracle behind 512 tokens, which shows a step with 23 rows, and reads a
-# prompt of 16,384; moe_gpu.py sets what that took beside the bytes that are read.
+# and by trees of 22 guesses of the oracle after 512 tokens, which shows a step with 23 rows, and reads a
+# prompt of 16,384; moe_gpu.py compares what that took with the bytes that are read.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 program=${1:?usage: bench/moe_gpu.sh PROGRAM [FOLDER] [SHAPE]...}

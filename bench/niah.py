@@ -244,7 +244,7 @@ def make_case(spec, tokens):
     room, allowed = goal - told[3], max(goal // 200, SLACK)
     for _ in range(ROUNDS):
         if room < goal // 2:
-            raise SystemExit(f"niah: {goal} tokens are too few: half of them are to be filler beside facts and question "
+            raise SystemExit(f"niah: {goal} tokens are too few: half of them are to be filler besides facts and question "
                              f"of {told[3]}")
         context, size, question, needles = build(spec, told, room, tokens, counts)
         text = context + question

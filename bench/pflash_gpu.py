@@ -59,7 +59,7 @@ def score(program, scorer, lengths, *options):
 
 
 def print_profile(one, density):
-    """Ops of one text beside their floors."""
+    """Ops of one text next to their lower bounds."""
     n = one["tokens"]
     attend = attention_flop(n, density) / RATE * 1e3
     linear = linear_flop(n) / RATE * 1e3

@@ -3,12 +3,12 @@
 # What the server adds to the engine on a GPU: the shape of a 27B model with random weights, plain
 # decoding. Usage: bench/server_gpu.sh PROGRAM [FOLDER] [PART]...
 #   alone    8, 32 and 64 sequences side by side, without and with the engine thread
-#   users    the same numbers of clients over HTTP, beside what `alone` gives for the same lengths
+#   users    the same numbers of clients over HTTP, next to what `alone` gives for the same lengths
 #   long     16 clients with 8,192 tokens in and 1,024 out, 32 requests
 #   long:MS  the same with --max-gap MS
 #   gap      the longest wait of a running stream while a prompt of 16,384 tokens is read
 # FOLDER (by default /dev/shm) holds the model, which is made when it is missing. Results are also
-# left there as JSON. ROUNDS: `alone` tells the best of that many runs (3). TRACE: a file for the
+# left there as JSON. ROUNDS: `alone` prints the best of that many runs (3). TRACE: a file for the
 # trace of the server's passes (of the last part).
 set -u
 program=${1:?usage: bench/server_gpu.sh PROGRAM [FOLDER] [PART]...}
@@ -87,7 +87,7 @@ gap() {
     sleep 2
     load prompt --clients 1 --requests 1 --warmup 0 --input-tokens 16384 --output-tokens 16 --temp 0
     wait "$stream"
-    echo "== a stream beside a prompt of 16,384 tokens"
+    echo "== a stream during a prompt of 16,384 tokens"
     cat "$folder/stream.json" "$folder/prompt.json"
     stop
 }

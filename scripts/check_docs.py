@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the documents say about the program, held against the program.
 
-Every coppice command in a document must name a subcommand and options that its help knows. Those
+Every coppice command in a document must name a subcommand and options that its help lists. Those
 in code blocks are run too, word for word, in a scratch folder whose T.gguf, D.gguf, bench/prompts,
 ... are the bundled pair and one prompt of each group; SKIPPED lists those that are not, and why.
 Options, files of this repository and links that a document names anywhere must exist. Output is

@@ -29,7 +29,7 @@ echo "The model ($target) is asked to continue this:"
 echo
 sed 's/^/    /' scripts/demo-prompt.txt
 
-# show NAME HOW: streams one continuation; the program prints speed and accept length behind it.
+# show NAME HOW: streams one continuation; the program prints speed and accept length after it.
 show() {
     printf '\n== %s ==\n\n' "$1"
     "build/$preset/coppice" generate -m "$target" -d "$draft" --speculate "$2" --temp 0 -n 160 \

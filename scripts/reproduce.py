@@ -4,7 +4,7 @@
 
 usage: reproduce.py prompts PROGRAM TARGET FOLDER N [--raw] [--no-think]   JSON lines
        reproduce.py table RESULT.json [--raw] [--no-think]
-       reproduce.py share PROFILE.json                steps beside the measured rate of the memory
+       reproduce.py share PROFILE.json                steps compared with the measured rate of the memory
        reproduce.py line RESULT.json PROFILE.json WHERE   all of it in one line
 
 Chat prompts are built as `coppice chat` builds its first turn (ChatML). Nothing here measures, scores
@@ -64,7 +64,7 @@ def read_set(path, member):
 
 
 def chat_form(program, target, options):
-    """What stands before and behind a user's text; two empty strings for plain text."""
+    """What stands before and after a user's text; two empty strings for plain text."""
     if "--raw" in options:
         return "", ""
     seen = subprocess.run([program, "inspect", target, "--json"], stdout=subprocess.PIPE, check=False)
@@ -81,7 +81,7 @@ def chat_form(program, target, options):
 
 def prompts(program, target, folder, count, options):
     """Prints the prompts: count of each set at even distances, so that any run takes the same."""
-    before, behind = chat_form(program, target, options)
+    before, after = chat_form(program, target, options)
     for name, path, member, plain, chat in SETS:
         wording = chat if before else plain
         path = os.path.join(folder, path)
@@ -93,7 +93,7 @@ def prompts(program, target, folder, count, options):
             if before and "<|im_" in text:
                 fail(f"{path}: prompt {at + 1} holds a mark of ChatML itself; give --raw")
             print(json.dumps({"id": f"{name}-{at + 1}", "group": name,
-                              "prompt": before + text + behind}))
+                              "prompt": before + text + after}))
 
 
 def published(name, mode):
@@ -173,9 +173,9 @@ def profiles(path):
 def share(path):
     steps, rate = profiles(path)
     if not steps:
-        print("Share of the memory's rate: not measured; profile.log beside the table says why.")
+        print("Share of the memory's rate: not measured; profile.log next to the table says why.")
         return 1
-    print(f"A copy moves {rate:,.1f} GB/s here (read and written). At that rate the bytes of a step behind 512 random tokens take:")
+    print(f"A copy moves {rate:,.1f} GB/s here (read and written). At that rate the bytes of a step after 512 random tokens take:")
     for mode, (took, part) in steps.items():
         print(f"  {mode}: {100 * part:.1f} % of {took:.2f} ms")
     return 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Measures a real pair on your GPU over HumanEval, GSM8K and MATH-500, and prints accept length and
-# speed of plain, chain, tree and auto beside published figures, what of a step the memory's measured rate
+# speed of plain, chain, tree and auto next to published figures, what of a step the memory's measured rate
 # explains, and a line that sums it up. Nothing is fetched unless --fetch
 # is given: what is missing is listed, with the command that gets it. It installs no package.
 set -euo pipefail
@@ -15,7 +15,7 @@ FOLDER holds the prompt sets as they are published, and the weights unless -m an
   Qwen3.5-27B-Q4_K_M.gguf, Qwen3.5-27B-DFlash/{config.json,model.safetensors}
 Options:
   -m FILE         target model (GGUF)
-  -d FILE         its draft, a GGUF file or a model.safetensors beside its config.json
+  -d FILE         its draft, a GGUF file or a model.safetensors next to its config.json
   --fetch         download what is missing (about 20 GB with the weights); without it, list it
   --prompts N     prompts of each set, spread evenly over it; 0 for all (default 10)
   -n N            most tokens of a reply (default 256)
@@ -178,7 +178,7 @@ echo "+ $line" >&2
 rm -f "$out/result.json"
 "${run[@]}" >"$out/result.json" || echo "reproduce: bench ended with status $?" >&2
 [ -s "$out/result.json" ] || fail "bench gave no result; its own words are above"
-# What a step takes beside what its bytes would at the memory's measured rate; a guide, not a condition.
+# What a step takes, compared with what its bytes would at the memory's measured rate; a guide, not a condition.
 "$program" profile -m "$target" -d "$draft" --device "$device" --prompt-tokens 512 -n 64 --budget "$budget" \
     --json "$@" >"$out/profile.json" 2>"$out/profile.log" || rm -f "$out/profile.json"
 version="$("$program" --version), commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"

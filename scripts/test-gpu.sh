@@ -4,7 +4,7 @@
 # machine code, memory, faults, random tiles, ops, golden models, both with as little shared memory as
 # other GPUs have, some of both with launches held that begin early, rule E over random models on each
 # path, logits against the CPU's, the bundled pair with and without speculation, pairs of experts with
-# all of them resident and with few, options beside each other, long prompts read sparsely or compressed
+# all of them resident and with few, options together, long prompts read sparsely or compressed
 # and the server with a pair of experts, where there is a program for them (preset cuda), what is said
 # when something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of the ops.
 #
@@ -52,7 +52,7 @@ start=$SECONDS
 names=() # of parts, in the order of the table
 . scripts/check.sh
 
-# part NAME COMMAND...: runs it when a slot is free; its exit status and seconds go to a file beside
+# part NAME COMMAND...: runs it when a slot is free; its exit status and seconds go to a file next to
 # its log. Parts of --quick have a limit.
 part() {
     local name=$1 bound=()
@@ -168,10 +168,10 @@ for path in "${paths[@]}"; do
     part "golden-$path" "$run" --levels "cuda:$path" golden
     part "lending-$path" "$run" --levels "cuda:$path" lending
 done
-# As on GPUs of 8.6, 8.9 and 12.0, and of 7.5: what a launch asks for is held to their shared memory.
+# As on GPUs of 8.6, 8.9 and 12.0, and of 7.5: the shared memory of launches is limited to their shared memory.
 for room in mma:99k small:64k; do
     part "golden-${room#*:}" "$run" --levels "cuda:$room" golden
-    if [ "$quick" ]; then # what asks for much of it
+    if [ "$quick" ]; then # kernels that use much of it
         for family in linear moe attend gdn; do
             part "opcheck-${room#*:}-$family" "$run" --levels "cuda:$room" --brief \
                 --only "$family" opcheck

@@ -153,7 +153,7 @@ fi
 # Mixtures of experts: tokens and logits of chains and trees are plain decoding's, with a draft that is
 # never right and with guesses of which some are.
 if has synth && has bench; then
-    mkdir experts # a draft beside other models would be mentioned
+    mkdir experts # a draft next to other models would be mentioned
     "$program" synth --shape dflash-tiny --quant Q8_0 experts/d.gguf 2>/dev/null
     for shape in qwen3moe qwen35moe gpt-oss glm4moe deepseek2; do
         "$program" synth --shape "$shape-tiny" --quant Q8_0 experts/t.gguf 2>/dev/null

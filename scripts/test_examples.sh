@@ -32,7 +32,7 @@ check_missing() {
         grep -q "no-such.gguf" "$work/err"
 }
 
-# The beginning is read once: an ending needs what lies behind the last multiple of 32, and its own.
+# The beginning is read once: an ending needs what lies after the last multiple of 32, and its own.
 # A second run goes on from the file of the first, a damaged file is refused.
 check_checkpoint() {
     local begin end read total file=$work/point.$RANDOM

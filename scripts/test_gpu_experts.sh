@@ -5,8 +5,8 @@
 # and a half and a quarter of the experts resident give those of all of them, of prompts whose
 # experts the copy engine brings and of steps for which kernels do. Then eight layers of a real width:
 # a prompt for which slots are lent gives the tokens and logits of all experts resident, on each path,
-# beside experts of the CPU, and with a draft, of which chains and trees come behind it; and three such
-# prompts at a time, of which the first ones decode trees beside passes that borrow.
+# together with experts of the CPU, and with a draft, of which chains and trees come after it; and three such
+# prompts at a time, of which the first ones decode trees concurrently with passes that borrow.
 # Usage: scripts/test_gpu_experts.sh PROGRAM [DEVICE]
 # DEVICE is cuda; with cpu, where all are always resident, it tests itself on any machine.
 set -u
@@ -113,16 +113,16 @@ for path in auto mma small; do
     lent "a long prompt, $path, all resident" "" --cuda-path "$path"
     lent "a long prompt, $path, slots are lent" "$found" --cuda-path "$path" --spark-slots 72
 done
-lent "a long prompt beside experts of the CPU, all others resident" "" --cpu-experts 1
-lent "a long prompt beside experts of the CPU, slots are lent" "$found" --cpu-experts 1 --spark-slots 72
+lent "a long prompt with experts on the CPU, all others resident" "" --cpu-experts 1
+lent "a long prompt with experts on the CPU, slots are lent" "$found" --cpu-experts 1 --spark-slots 72
 
 "$program" synth --shape dflash-qwen3-30b-a3b --quant q4_k_m "$work/d.gguf" 2>/dev/null || exit 2
 draft=(-d "$work/d.gguf" --draft-taps 0,2,3,5,6) # eight layers have no others
-lent "a long prompt, plainly beside a draft, all resident" "" "${draft[@]}" --speculate off
+lent "a long prompt, plainly with a draft, all resident" "" "${draft[@]}" --speculate off
 lent "a long prompt, then chains, slots are lent" "$found" "${draft[@]}" --speculate chain --spark-slots 72
 lent "a long prompt, then trees, slots are lent" "$found" "${draft[@]}" --budget 22 --spark-slots 72
 
-# drafted OPTION...: a report of `bench` with the draft behind long prompts.
+# drafted OPTION...: a report of `bench` with the draft after long prompts.
 drafted() {
     timeout 60 "$program" bench -m "$work/t.gguf" "${draft[@]}" --prompt-tokens 4200 -n 24 --json \
         --max-ctx 6000 --device "$device" "$@" >"$work/report" 2>"$work/err" </dev/null
@@ -132,7 +132,7 @@ all=
 for n in 0 72; do
     few=(--spark-slots "$n")
     [ "$n" != 0 ] || few=()
-    name="guesses behind a long prompt, $n slots"
+    name="guesses after a long prompt, $n slots"
     drafted --modes off,chain:8,tree:22 --drafter oracle:al=4 "${few[@]}" || {
         verdict "$name" "exit status $?"
         continue

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Options of a GPU beside each other, with the bundled pair and random models: on each path and for
+# Options of a GPU together, with the bundled pair and random models: on each path and for
 # each way of keeping keys and values, guesses and other chunks give the bits of plain decoding; so do
 # guesses after sparse prompts; less memory than the plan would like, fewer experts resident than there
 # are, and another GPU of the same kind change nothing.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What scripts/test-gpu.sh would run holds every suite, family, program and script of the GPU tests
-# that there is, on each path; and scripts/gpu_age.sh tells runs of what is there from older ones, in
+# that there is, on each path; and scripts/gpu_age.sh distinguishes runs of what is there from older ones, in
 # a history made here. Needs no GPU. Usage: scripts/test_gpu_record.sh
 set -u
 cd "$(dirname "$0")/.." || exit 2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What is installed works where it lies: the program finds the bundled pair in its data folder,
-# serves, tells a service manager when it is ready, and ends by SIGTERM with status 0; systemd
+# serves, notifies a service manager when it is ready, and ends by SIGTERM with status 0; systemd
 # accepts the unit; the CPU image builds where a docker daemon and the base image can be reached.
 # Usage: scripts/test_packaging.sh PROGRAM   (in its build folder)
 set -u

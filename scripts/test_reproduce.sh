@@ -128,7 +128,7 @@ check "no build: a word" says "the build failed"
 rm tools/{cmake,nvcc,ninja,nvidia-smi}
 pair+=(--program "$program")
 
-# --fetch gets the sets from where they are published; the run behind it is the one that follows.
+# --fetch gets the sets from where they are published; the run after it is the one that follows.
 reproduce empty "${pair[@]}" "${small[@]}" --fetch
 check "fetched: status" [ "$got" = 0 ]
 check "fetched: three files" count fetched https:// 3

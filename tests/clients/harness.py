@@ -44,7 +44,7 @@ def isolate():
 
 
 class Refusal(http.server.BaseHTTPRequestHandler):
-    """A proxy that lets nobody out and keeps who wanted to."""
+    """A proxy that refuses all connections and logs them."""
 
     def refuse(self):
         self.server.asked.append(self.path)
@@ -111,7 +111,7 @@ class Trial:
         return done.returncode, lines_of(text), text, self.records()[before:]
 
     def chat(self):
-        """A question, and another one behind it that goes on from the cache; the client's lines."""
+        """A question, and another one after it that goes on from the cache; the client's lines."""
         rc, lines, text, seen = self.ask("Hello there")
         if not check("chat: the client ends in order", rc == 0, text[-2000:]):
             return lines
@@ -130,7 +130,7 @@ class Trial:
 
     def tools(self, read, edit):
         """Two tasks that need tools: a file is read, and changed. calls(lines) gives what came back from each tool, as the
-        client tells it."""
+        client shows it."""
         if "tools" not in json.loads(request(self.server.port, "GET", "/props")[2])["chat_template"]:
             print("skipped  tools: the template of the bundled target has none")
             return
@@ -142,7 +142,7 @@ class Trial:
             check(f"{name}: a tool was called", len(results) > 0 and len(seen) > 1, text[-1500:])
             if name == "read":
                 check("read: its result is the file", any(WORD in result for result in results), results)
-            check(f"{name}: words come back behind the result", any(self.replies(lines, text)), text[-1500:])
+            check(f"{name}: words come back after the result", any(self.replies(lines, text)), text[-1500:])
             for one, two in zip(seen, seen[1:]):
                 held, prompt = two["usage"]["prompt_tokens_details"]["cached_tokens"], one["usage"]["prompt_tokens"]
                 check(f"{name}: the request with the result goes on from the cache", held >= prompt - self.slack,
@@ -180,7 +180,7 @@ class Trial:
 
     def finish(self, *wanted_out):
         """What went elsewhere: nothing; who asked: only those that are known to."""
-        equal("outside: nobody else was asked", sorted(set(self.proxy.asked) - set(wanted_out)), [])
+        equal("outside: no other host was contacted", sorted(set(self.proxy.asked) - set(wanted_out)), [])
         for name in sorted(set(self.proxy.asked)):
             print(f"note     it asked for {name}, and was refused")
         equal("the server ends in order", self.server.end(), 0)

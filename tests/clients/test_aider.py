@@ -22,7 +22,7 @@ def command(prompt, goes_on, *more):
 
 
 trial.command = command
-trial.slack = 80  # what it puts before the question moves behind the earlier turns
+trial.slack = 80  # what it puts before the question moves after the earlier turns
 trial.replies = lambda _, text: re.findall(r"^Tokens: .* received\.", text, re.M)
 
 

@@ -70,7 +70,7 @@ trial.total = True
 
 
 def chat():
-    """What the server tells of its model is what Codex reads as its catalogue of models."""
+    """What the server says of its model is what Codex reads as its catalogue of models."""
     status, _, body = request(trial.server.port, "GET", "/v1/models?client_version=0.169.0")
     trial.write(".codex/models.json", body.decode())
     trial.write(".codex/config.toml", CONFIG)

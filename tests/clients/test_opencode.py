@@ -43,7 +43,7 @@ def whole():
     trial.write("opencode.json", {**CONFIG, "default_agent": "build", "agent": {}})
     rc, lines, text, seen = trial.ask("Hello")
     check("as it is: it ends in order", rc == 0 and any(trial.replies(lines, text)), text[-2000:])
-    check("as it is: the title was asked for beside the answer", len(seen) == 2, seen)
+    check("as it is: the title was requested in addition to the answer", len(seen) == 2, seen)
     print(f"note     its first prompts have {[r['usage']['prompt_tokens'] for r in seen]} tokens here")
     rc, lines, text, seen = trial.ask("Thank you.", goes_on=True)
     usage = seen[-1]["usage"]

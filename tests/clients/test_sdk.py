@@ -189,5 +189,5 @@ try:
     import langchain_openai  # noqa: F401
     part(langchain)
 except ImportError:
-    print("note     LangChain is not installed beside these")
+    print("note     LangChain is not installed next to these")
 trial.finish()

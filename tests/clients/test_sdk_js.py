@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The JavaScript SDKs, by test_sdk.mjs, which is copied beside the packages in FOLDER."""
+"""The JavaScript SDKs, by test_sdk.mjs, which is copied next to the packages in FOLDER."""
 import os
 import re
 import shutil

@@ -332,7 +332,7 @@ def draft_folder():
 
 
 def edited_target(key, number):
-    """The target of the model seeds with another number behind a key of kind f32."""
+    """The target of the model seeds with another number after a key of kind f32."""
     data = (CORPUS / "model" / "target.gguf").read_bytes()
     at = data.index(text(key)) + len(text(key))
     assert struct.unpack_from("<I", data, at)[0] == F32

@@ -4,7 +4,7 @@
 
 Usage: check_wgmma.py PROGRAM (or a .cubin)
 
-From an HGMMA to the wait behind it its weight operand may not change. The assembler does not see to
+From an HGMMA to the wait after it its weight operand may not change. The assembler does not see to
 that by itself (src/ops/gpu/matrix/wgmma.cuh). Needs cuobjdump of the CUDA toolkit; exit status 77 without.
 """
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 # Why a valid instance may be none of the grammar's texts.
 STRICTER = "whole numbers are written as in the schema, without a point, and with up to 17 digits"
-# Of alternatives that hold beside the chosen one, and of an `if` without ends, nothing counts as evaluated.
+# Of alternatives that hold besides the chosen one, and of an `if` without ends, nothing counts as evaluated.
 UNEVALUATED = "unevaluated: what other alternatives evaluate does not count"
 # Other documents, and keywords that are only annotations; a format is checked here: --formats.
 SKIP_FILES = {"refRemote", "dynamicRef", "vocabulary", "content", "default", "format"}

@@ -21,7 +21,7 @@ CHARS = (list("abcAZz09_- .,/:#\"'\\\n\t\r\0\x1f\x7f^$[](){}*+?|&~<>=!@%;`")
             "\ufeff", "\uffff", "😀", chr(LAST)])
 COMMON = CHARS[:9]
 SYNTAX = set("^$\\.*+?()[]{}|/")
-LETTERS = {"\n": "\\n", "\t": "\\t", "\r": "\\r"} # \\0 must have no digit behind it
+LETTERS = {"\n": "\\n", "\t": "\\t", "\r": "\\r"} # \\0 must have no digit after it
 DIGITS = [(48, 57)]
 WORDS = [(48, 57), (65, 90), (95, 95), (97, 122)]
 SPACES = [(9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),

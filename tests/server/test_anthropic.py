@@ -16,7 +16,7 @@ from suite import Server, check, equal, finish, part, unjudged
 MESSAGES = [{"role": "user", "content": "Say hello."}]
 TOOLS = [{"name": "read", "description": "Reads a file.", "input_schema": {
     "type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}}]
-# Opens a block of thinking unless told not to, and writes it again behind the last question.
+# Opens a block of thinking unless told not to, and writes it again after the last question.
 TEMPLATE = """{%- for m in messages -%}
 <|im_start|>{{ m.role }}
 {% if m.role == 'assistant' and m.reasoning_content %}<think>
@@ -139,7 +139,7 @@ def runs_tools():
 
     @anthropic.beta_tool
     def weather(city: str) -> str:
-        """Tells the weather of a city."""
+        """Gives the weather of a city."""
         asked.append(city)
         return "sunny"
     for stream in (False, True):
@@ -180,12 +180,12 @@ def changes_tools():
     """The SDK's runner adds tools and takes them away within a conversation."""
     @anthropic.beta_tool
     def weather(city: str) -> str:
-        """Tells the weather of a city."""
+        """Gives the weather of a city."""
         return "sunny in " + city
 
     @anthropic.beta_tool
     def price(name: str) -> str:
-        """Tells the price of a thing."""
+        """Gives the price of a thing."""
         return "3 for " + name
     runner = client.beta.messages.tool_runner(
         model="m", max_tokens=200, tools=[weather], messages=[{"role": "user", "content": "Weather in Paris?"}],
@@ -327,7 +327,7 @@ def omitted(other, ask, shown):
     block = r.content[0]
     equal("omitted: a block without text", (block.type, block.thinking), ("thinking", ""))
     check("omitted: all of it in the signature", len(block.signature) > len(shown.content[0].thinking), block)
-    equal("omitted: the words behind it are the same", [b.text for b in r.content[1:]], [b.text for b in shown.content[1:]])
+    equal("omitted: the words after it are the same", [b.text for b in r.content[1:]], [b.text for b in shown.content[1:]])
     equal("omitted: it counts as before", r.usage.output_tokens, shown.usage.output_tokens)
     raw = list(other.messages.create(**ask, stream=True))
     of_block = [e for e in raw if getattr(e, "index", None) == 0]
@@ -347,7 +347,7 @@ def omitted(other, ask, shown):
 
     equal("omitted: the next turn is as if it had been shown", goes_on(r.content), goes_on(shown.content))
     r.content[0].thinking = "(thinking)"
-    equal("omitted: text that was put beside it is passed over", goes_on(r.content), goes_on(shown.content))
+    equal("omitted: text that was put next to it is passed over", goes_on(r.content), goes_on(shown.content))
     summarized = {"type": "enabled", "budget_tokens": 1024, "display": "summarized"}
     equal("summarized: the text", other.messages.create(**{**ask, "thinking": summarized}).content[0].thinking,
           shown.content[0].thinking)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A hostile client slows only itself: beside each of these attacks, which go on until they are told to stop, a stream
+"""A hostile client slows only itself: during each of these attacks, which go on until they are stopped, a stream
 goes on and short requests are answered. By default order is looked at, and no clock, so that a busy machine changes
-nothing; --strict also asks for gaps of the stream under 150 ms and a short answer within 1 s, on two quiet cores.
+nothing; --strict also requires gaps of the stream under 150 ms and a short answer within 1 s, on two quiet cores.
 The attacker is a process of its own: this file with --attack NAME PORT.
 """
 import http.client
@@ -97,7 +97,7 @@ OWN = {
 
 
 def began():
-    """Told by the attacker: from here on it is on."""
+    """Called by the attacker: from here on the attack runs."""
     try:
         os.write(1, b"on\n")
     except OSError:

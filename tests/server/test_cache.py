@@ -102,7 +102,7 @@ def written(server):
 
 
 def turns():
-    """Turns find what was there, also behind a restart, with the same answers."""
+    """Turns find what was there, also after a restart, with the same answers."""
     want = plain_answers([1, 2], 6)
     server = cached()
     talks = {seed: Talk(seed) for seed in (1, 2)}
@@ -117,8 +117,8 @@ def turns():
     server = cached()
     for seed, talk in talks.items():
         (prompt, hit, shared), got = talk.turn(server.port)
-        equal(f"behind a restart: the answer of {seed}", got, want[seed][4])
-        check(f"behind a restart: {hit} of {shared} tokens", hit >= 0.9 * shared - 32)
+        equal(f"after a restart: the answer of {seed}", got, want[seed][4])
+        check(f"after a restart: {hit} of {shared} tokens", hit >= 0.9 * shared - 32)
     second = cached()
     check("a second process only reads", "only reads it" in second.output(), second.output()[-400:])
     (prompt, hit, shared), got = talks[2].turn(second.port)
@@ -417,7 +417,7 @@ THINKING = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}{%- 
 
 
 def ahead():
-    """A conversation from a file, and the next turn behind an answer whose reasoning the template leaves out."""
+    """A conversation from a file, and the next turn after an answer whose reasoning the template leaves out."""
     system, said = conversation(8, 2)
     messages = [{"role": "system", "content": system}, {"role": "user", "content": said[0]}]
     file, template = os.path.join(FOLDER, "warm.json"), os.path.join(FOLDER, "thinking.jinja")
@@ -506,7 +506,7 @@ def kills():
     equal(f"{KILLS} kills: wrong answers or files", wrong, 0)
     check(f"{KILLS} kills: {answers} answers, {hits} from the cache", KILLS < 5 or hits > answers // 2)
     server = cached(folder=folder)
-    equal("behind the kills: no remains", [f for f in os.listdir(folder) if ".tmp." in f], [])
+    equal("after the kills: no remains", [f for f in os.listdir(folder) if ".tmp." in f], [])
     server.end()
 
 

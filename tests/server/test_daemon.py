@@ -226,7 +226,7 @@ def bad_lines():
     check("bytes that are no text", d.line().startswith("err unknown_command: ") and d.ids() == [])
     d.send(f"{bare} 9")
     wanted = generated(PROMPT[:20], 9)
-    equal("all is well behind that", d.ids(), wanted)
+    equal("all is well after that", d.ids(), wanted)
     d.line()
     d.send(f"{file('long.bin', [5] * 600)} 5 snap=100:7")
     said = d.line()
@@ -302,7 +302,7 @@ def compression():
 
 
 def sparse():
-    """A prompt that goes on behind a reply is one prompt, also where the reply was read in full."""
+    """A prompt that goes on after a reply is one prompt, also where the reply was read in full."""
     rest = [300 + (i * i * 17 + i // 7) % 3000 for i in range(1100)]
     options = ["--sparse-prefill", "1", "--max-ctx", "2048", "--device", "cpu"]
     first, d = rest[:900], Daemon("-m", TARGET, *options)

@@ -320,7 +320,7 @@ def other_interfaces():
             check(f"of another interface: {path} {name}", status == 400 and name in sentence, (status, sentence))
     equal("of another interface: one answer is one answer", ignored(RESPONSES, n=1, best_of=1, echo=False), "")
     equal("within others: this server's own", ignored(CHAT, coppice={"token_ids": True, "odd": 1}), "coppice.odd")
-    equal("within others: chances that nobody asks for", ignored(RESPONSES, top_logprobs=2), "top_logprobs")
+    equal("within others: log-probabilities that are not requested", ignored(RESPONSES, top_logprobs=2), "top_logprobs")
     equal("within others: chances", ignored(RESPONSES, top_logprobs=2, include=["message.output_text.logprobs"]), "")
     status, param, _ = refusal(post(CHAT, structured_outputs={"regex": "a", "whitespace_pattern": " "}))
     equal("within others: vLLM's forms", (status, param), (400, "structured_outputs.whitespace_pattern"))
@@ -382,7 +382,7 @@ def places():
 WHOLE = {CHAT: ChatCompletion, TEXT: Completion, RESPONSES: responses_types.Response, MESSAGES: anthropic.types.Message}
 EVENT = {CHAT: ChatCompletionChunk, TEXT: Completion, RESPONSES: responses_types.ResponseStreamEvent,
          MESSAGES: anthropic.types.RawMessageStreamEvent}
-# Members that this server's answers have beside those; penalties and store are Open Responses'.
+# Members that this server's answers have besides those; penalties and store are Open Responses'.
 OWN = {"timings", "coppice", "reasoning_content", "frequency_penalty", "presence_penalty", "store", "name", "bytes", "status"}
 # Opens a block of thinking, so that a tiny model seems to think.
 THINKING = """{%- for m in messages -%}<|im_start|>{{ m.role }}
@@ -431,13 +431,13 @@ def strictly(name, kind, value):
 
 
 def order_of_chunks(values, n):
-    """Choices begin with a role, where they have one, and end once; counts stand alone behind all."""
+    """Choices begin with a role, where they have one, and end once; counts stand alone after all."""
     ended, why = set(), []
     for i, v in enumerate(values):
         why += [f"{i}: no choice and no usage"] * (not v["choices"] and not v.get("usage"))
         why += [f"{i}: usage before the end"] * (not v["choices"] and (len(ended) < n or i < len(values) - 1))
         for choice in v["choices"]:
-            why += [f"{i}: words behind the end of {choice['index']}"] * (choice["index"] in ended)
+            why += [f"{i}: words after the end of {choice['index']}"] * (choice["index"] in ended)
             if choice["finish_reason"]:
                 ended.add(choice["index"])
     why += [f"{len(ended)} of {n} ended"] * (len(ended) != n)
@@ -468,7 +468,7 @@ def order_of_events(values):
 
 
 def order_of_blocks(values):
-    """Messages: blocks one behind the other between message_start and message_delta."""
+    """Messages: blocks one after the other between message_start and message_delta."""
     why, block, n = [], None, 0
     kinds = [v["type"] for v in values]
     why += ["begins or ends otherwise"] * ([kinds[0], *kinds[-2:]] != ["message_start", "message_delta", "message_stop"])

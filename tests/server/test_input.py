@@ -43,7 +43,7 @@ def refused(name, answer, status, word, param=None):
     elif not headers["content-type"].startswith("application/json"):
         why = headers["content-type"]
     elif status < 500 and status not in (408, 429) and headers.get("x-should-retry", "false") != "false":
-        why = "clients are told to try again"
+        why = "clients have to try again"
     check(name, not why, f"{why}: {seen} {error}")
 
 
@@ -226,13 +226,13 @@ def transport():
         refused(f"transport: {name}", raw(data), status, "")
     with socket.create_connection(("127.0.0.1", server.port), 20) as s:
         s.sendall(post + b"Expect: 100-continue\r\nContent-Length: 30\r\nConnection: close\r\n\r\n")
-        check("transport: 100-continue is told", s.recv(1000).startswith(b"HTTP/1.1 100 "))
+        check("transport: 100-continue is sent", s.recv(1000).startswith(b"HTTP/1.1 100 "))
         s.sendall(b'{"prompt":"x","max_tokens": 1}')
         check("transport: and the answer follows", s.recv(1000).startswith(b"HTTP/1.1 200 "))
 
 
 def until_closed(data):
-    """All that comes for these bytes, behind which the client sends no more, until the connection is closed."""
+    """All that comes for these bytes, after which the client sends no more, until the connection is closed."""
     with socket.create_connection(("127.0.0.1", server.port), 120) as s:
         s.sendall(data)
         s.shutdown(socket.SHUT_WR)

@@ -28,7 +28,7 @@ SHAPE, LAYERS, DRAFT, TAPS, LONG, SHORT = (
     ("qwen3moe-tiny", 4, "dflash-tiny", None, 400, 20) if CPU else
     ("qwen3-30b-a3b", 8, "dflash-qwen3-30b-a3b", "0,2,3,5,6", 4200, 40))
 VOCABULARY = 500  # ids below are in both
-# Passes may take as long as they like, so that prompts are read in few beside answers.
+# Passes may take as long as they like, so that prompts are read in few passes while answers are decoded.
 OPTIONS = ["--device", DEVICE, "--max-ctx", "6000", "--cache-ram", "0", "--max-gap", "100000",
            *(["--draft-taps", TAPS] if TAPS else [])]
 SLOTS = [] if CPU else ["--spark-slots", "72"]  # of 128 a layer
@@ -106,10 +106,10 @@ def lend():
     equal("another seed, the same greedy answer", first["ids"], wanted[2][1]["ids"])
     for turn in range(2):
         found = together(server, f"turn {turn}")
-        check(f"turn {turn}: slots were lent beside answers", CPU or found > 0, found)
+        check(f"turn {turn}: slots were lent while answers were decoded", CPU or found > 0, found)
     check("no slots are lent when all is over", not server.metric("coppice_expert_slots_lent") or CPU,
           server.metric("coppice_expert_slots_lent"))
-    equal("alone, behind others", run(server, wanted[0][0]), wanted[0][1])
+    equal("alone, after others", run(server, wanted[0][0]), wanted[0][1])
     server.end()
 
 

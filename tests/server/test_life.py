@@ -124,7 +124,7 @@ def many_leave():
     for i, s in enumerate(sockets):
         leave(s, "reset" if i % 3 else "close")
     check("a hundred leave: all is free", server.calm(60))
-    check("a hundred leave: nobody waits", until(lambda: not PHASES["waiting"]()))
+    check("a hundred leave: no request waits", until(lambda: not PHASES["waiting"]()))
 
 
 if __name__ == "__main__":

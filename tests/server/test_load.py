@@ -23,7 +23,7 @@ server = None
 
 
 def bench(port, *options):
-    """The report of `bench --url`, and the failures that it tells."""
+    """The report of `bench --url`, and the failures that it reports."""
     done = subprocess.run([PROGRAM, "bench", "--url", f"http://127.0.0.1:{port}", "--json", *options],
                           capture_output=True, text=True, timeout=900, check=False)
     if not done.stdout:
@@ -123,7 +123,7 @@ def slow(held):
 
 
 def company():
-    """40 bad clients, and good ones beside them that must get what they get alone."""
+    """40 bad clients, and good ones at the same time that must get what they get alone."""
     wanted = ask(server.port, "/v1/completions", {"prompt": "def f(x):", "max_tokens": 30, "seed": 1})["texts"]
     held, seen = [], []
     bad = [stall, vanish, leave_plain, half_request, garbage, slow, vanish, leave_plain] * 5

@@ -127,7 +127,7 @@ def no_words():
         for word in (w, w[1:6], "violin"):
             check(f"{form}: no '{word}' in the log", word not in told, [s for s in told.splitlines() if word in s])
         check(f"{form}: no token of a prompt", not re.search(r'token \d+ is [\\"]', told), re.findall(r'token \d+ is .*', told)[:3])
-        check(f"{form}: why a prompt was read again is told without it", "have changed" in told or "begins alike" in told, told[-2000:])
+        check(f"{form}: why a prompt was read again is logged without it", "have changed" in told or "begins alike" in told, told[-2000:])
         for path in ("/slots", "/metrics", "/props", "/health"):
             check(f"{form}: no prompt in {path}", w.encode() not in request(server.port, "GET", path)[2])
         equal(f"{form}: the end", server.end(), 0)
@@ -145,7 +145,7 @@ def healthy(port):
 
 
 def nobody_reads():
-    """A pipe that nobody reads takes no line any more, and holds nothing up: neither start nor answers nor the end."""
+    """A pipe without a reader takes no line any more, and blocks nothing: neither start nor answers nor the end."""
     come, go = os.pipe()
     fcntl.fcntl(go, fcntl.F_SETPIPE_SZ, 4096)
     os.write(go, b"x" * 4096)
@@ -153,17 +153,17 @@ def nobody_reads():
     child = subprocess.Popen([PROGRAM, "serve", "-m", TARGET, "-d", "none", "--port", str(port), "-c", "512"],
                              stdout=subprocess.DEVNULL, stderr=go, stdin=subprocess.DEVNULL)
     os.close(go)
-    check("nobody reads: it starts", until(lambda: child.poll() is None and healthy(port)))
+    check("no reader: it starts", until(lambda: child.poll() is None and healthy(port)))
     for i in range(300):
         status = request(port, "GET", "/v1/" + "a" * 200, timeout=30)[0]
         if status != 404:
-            check(f"nobody reads: request {i}", False, status)
-    equal("nobody reads: a reply", request(port, "POST", TEXT, {"prompt": "x", "max_tokens": 2}, timeout=30)[0], 200)
+            check(f"no reader: request {i}", False, status)
+    equal("no reader: a reply", request(port, "POST", TEXT, {"prompt": "x", "max_tokens": 2}, timeout=30)[0], 200)
     child.terminate()
     try:
-        equal("nobody reads: the end", child.wait(30), 0)
+        equal("no reader: the end", child.wait(30), 0)
     except subprocess.TimeoutExpired:
-        check("nobody reads: the end", False)
+        check("no reader: the end", False)
         child.kill()
         child.wait()
     os.close(come)

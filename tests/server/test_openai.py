@@ -312,17 +312,17 @@ def tools():
           and "tool_calls.function.arguments.done" in kinds, kinds)
     equal("tools: streamed arguments", final.message.tool_calls[0].function.arguments, call.function.arguments)
     check("tools: another id", final.message.tool_calls[0].id != call.id)
-    behind = MESSAGES + [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "hello"}]
-    r = client.chat.completions.create(model="m", messages=behind, max_tokens=8, tools=declared)
+    after = MESSAGES + [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "hello"}]
+    r = client.chat.completions.create(model="m", messages=after, max_tokens=8, tools=declared)
     check("tools: a result goes on", r.choices[0].finish_reason in ("stop", "length", "tool_calls"), r)
     freeform = [{"type": "custom", "custom": {"name": "patch"}}]
     choice = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=60, tools=freeform,
                                             tool_choice="required", temperature=0).choices[0]
     call = choice.message.tool_calls[0]
     equal("tools: a custom one", (call.type, call.custom.name), ("custom", "patch"))
-    behind = MESSAGES + [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "hello"}]
+    after = MESSAGES + [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "hello"}]
     bare = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=8, tools=freeform)
-    r = client.chat.completions.create(model="m", messages=behind, max_tokens=8, tools=freeform)
+    r = client.chat.completions.create(model="m", messages=after, max_tokens=8, tools=freeform)
     check("tools: the result of a custom one goes on", r.usage.prompt_tokens > bare.usage.prompt_tokens + 10, r)
 
 

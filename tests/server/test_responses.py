@@ -122,16 +122,16 @@ def chances():
     equal("chances: none", create().output[0].content[0].logprobs, [])
     calls = {**more, "tools": [TOOL], "tool_choice": "required", "max_output_tokens": 200}
     seen = validated(create(stream=True, **calls))
-    equal("chances: a call comes without empty texts beside it", [i.type for i in seen[-1].response.output],
+    equal("chances: a call comes without empty texts next to it", [i.type for i in seen[-1].response.output],
           [i.type for i in create(**calls).output])
     calls.update(input="def add(a, b):\n", extra_body={"ignore_eos": True})  # what goes on is like the call
-    behind = [i.content[0] for i in create(**calls).output if i.type == "message"]
+    after = [i.content[0] for i in create(**calls).output if i.type == "message"]
     seen = validated(create(stream=True, **calls))
     words = lambda lists: [(p.token, p.logprob) for l in lists for p in l if p.token != "<|im_end|>"]
     streamed = words(e.logprobs for e in seen if e.type == "response.output_text.delta")
-    check("chances: words behind a call", len("".join(p.text for p in behind)) > 20, behind)
-    equal("chances: of words behind a call, streamed", streamed, words(p.logprobs for p in behind))
-    equal("chances: of these words and no others", "".join(t for t, _ in streamed), "".join(p.text for p in behind))
+    check("chances: words after a call", len("".join(p.text for p in after)) > 20, after)
+    equal("chances: of words after a call, streamed", streamed, words(p.logprobs for p in after))
+    equal("chances: of these words and no others", "".join(t for t, _ in streamed), "".join(p.text for p in after))
 
 
 def stream_helper():
@@ -166,7 +166,7 @@ def conversation():
     again = create(input=[{"type": None, "id": pages.data[0].id}])
     equal("kept: an item by its id alone",
           [i.content[0].text for i in client.responses.input_items.list(again.id)], ["And again."])
-    refused("kept: a page behind nothing", lambda: client.responses.input_items.list(second.id, after="msg_x"), 400)
+    refused("kept: a page after nothing", lambda: client.responses.input_items.list(second.id, after="msg_x"), 400)
     refused("kept: a page of nothing", lambda: client.responses.input_items.list(second.id, limit=0), 400)
     check("kept: cached", second.usage.input_tokens_details.cached_tokens > 0, second.usage)
     call = {"type": "kind_of_tomorrow", "n": 2 ** 70, "deep": json.loads("[" * 200 + "]" * 200)}
@@ -193,8 +193,8 @@ def kept_streams():
         equal(f"kept, {made}: the words", "".join(e.delta for e in events if e.type == "response.output_text.delta"),
               first.output_text)
         rest = list(client.responses.retrieve(first.id, stream=True, starting_after=4))
-        equal(f"kept, {made}: behind a number", rest, events[5:])
-    refused("kept: behind the end", lambda: list(client.responses.retrieve(first.id, stream=True, starting_after=99)), 400)
+        equal(f"kept, {made}: after a number", rest, events[5:])
+    refused("kept: after the end", lambda: list(client.responses.retrieve(first.id, stream=True, starting_after=99)), 400)
     refused("cancel", lambda: client.responses.cancel(first.id), 400)
     refused("cancel: unknown", lambda: client.responses.cancel("resp_none"), 404)
     refused("compact", lambda: client.responses.compact(model="m", input=INPUT), 404)
@@ -219,7 +219,7 @@ def input_tokens():
     more = {"tools": [TOOL, {"type": "web_search"}], "reasoning": {"effort": "none"}}
     equal("count: with tools", count(**fields, **more).input_tokens, create(**more).usage.input_tokens)
     first = create()
-    equal("count: behind a response", count(input="And again.", previous_response_id=first.id).input_tokens,
+    equal("count: after a response", count(input="And again.", previous_response_id=first.id).input_tokens,
           create(input="And again.", instructions=None, previous_response_id=first.id).usage.input_tokens)
     for name, wrong in (("no input", {}), ("a number", {"input": 5}),
                         ("a picture", {"input": [{"role": "user", "content": [

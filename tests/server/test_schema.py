@@ -12,7 +12,7 @@ import sys
 from suite import ROOT, Server, check, equal, finish, part, request
 
 EXAMPLES = 15
-# A schema cannot say that a template wants a user's message or that the context is small; and
+# A schema cannot say that a template requires a user's message or that the context is small; and
 # OPTIONS is answered for the whole server, not path by path.
 EXCLUDED = "positive_data_acceptance,allow_header_conformance"
 server = None

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Structured output through the server: every field that asks for it, in each interface; the same tokens
+"""Structured output through the server: every field that requests it, in each interface; the same tokens
 and hash however tokens are guessed and among others; what is refused is refused in the field's name.
 """
 import json
@@ -125,7 +125,7 @@ def refusals():
         "messages": [{"role": "user", "content": "x"}], "max_tokens": 60, "temperature": 0,
         "response_format": {"type": "json_object"}, "tools": tools})
     message = json.loads(answer)["choices"][0]["message"]
-    check("a form beside tools: a call or the form",
+    check("a form together with tools: a call or the form",
           status == 200 and (message.get("tool_calls") or (message["content"] or "").lstrip()[:1] in ("{", "<", "")), answer)
     r = run({"response_format": {"type": "json_object"}, "tools": tools, "tool_choice": "none"})
     check("tools that may not be called", r["texts"][0].lstrip().startswith("{"), r["texts"][0])
