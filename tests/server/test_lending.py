@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 
-from suite import PROGRAM, Server, ask, check, equal, finish, part, request
+from suite import PROGRAM, Server, ask, check, equal, finish, part, request, until
 
 DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cuda"
 CPU = DEVICE == "cpu"
@@ -81,8 +81,7 @@ def together(server, name):
     threads = [threading.Thread(target=one, args=(i,)) for i in range(len(wanted))]
     for t in threads[:2]:
         t.start()
-    while decoding(server) < 2 and not over[0].is_set():
-        time.sleep(0.002)
+    until(lambda: decoding(server) == 2 or over[0].is_set())
     before = loans(server)
     for t in threads[2:]:
         t.start()

@@ -166,13 +166,9 @@ static void prepared_memory_is_there_at_the_first_checkpoint(void **state) {
     open_scene(&s, "cache_prepared");
     struct exec *x = model_exec(session_model(s.session));
     cache_prepare(s.cache);
-    int64_t held = 0, before = -1;
-    for (int i = 0; i < 1000 && (held == 0 || held != before); i++) {
-        before = held;
-        usleep(20000);
-        held = exec_host_bytes(x);
-    }
-    assert_true(held > 0 && held <= RAM);
+    int64_t wanted = s.cache->blocks.held;
+    assert_true(wanted > 0 && wanted <= RAM);
+    WAIT_UNTIL(exec_host_bytes(x) == wanted);
     pthread_mutex_lock(&memory.gate);
     int made = memory.made_beside;
     read_prompt(&s);

@@ -125,7 +125,7 @@ static void lends(void **state) {
         nanosleep(&moment, NULL);
         assert_int_equal(engine_stats(g).passes, passes);
         assert_int_equal(engine_lend_end(g, NULL), 0);
-        nanosleep(&moment, NULL);
+        WAIT_UNTIL(engine_stats(g).passes > passes || engine_stats(g).ended == f->n);
     }
     for (int i = 0; i < f->n; i++) {
         struct stream_end end = rig_end(f, s[i]);

@@ -81,7 +81,7 @@ static void one_connection_serves_many(void **state) {
         assert_int_equal(peer_answer(fd, &head, &body), 200);
         assert_string_equal(body.data, "hello");
         peer_send(fd, "POST /x HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\n12");
-        usleep(1000);
+        WAIT_UNTIL(peer_counts(&server).body_bytes > 0); // it has been read
         peer_send(fd, "345");
         assert_int_equal(peer_answer(fd, &head, &body), 200);
         assert_string_equal(body.data, "POST /x? -: 12345");
@@ -175,7 +175,7 @@ static void a_request_may_come_byte_by_byte(void **state) {
     int fd = peer_connect(&server);
     for (const char *p = text; *p; p++) {
         peer_send_bytes(fd, p, 1);
-        usleep(200);
+        peer_counts(&server); // the loop has turned
     }
     assert_int_equal(peer_answer(fd, &head, &body), 200);
     assert_string_equal(body.data, "POST /x? -: abcd");
