@@ -227,30 +227,39 @@ static void forget(struct file_new *f) {
     *f = (struct file_new){0};
 }
 
-int file_new_open(struct file_new *f, const char *path, struct err *e) {
+int file_temporary(FILE **out, char **name, const char *path, bool own, struct err *e) {
     size_t room = strlen(path) + 48;
     int fd = -1;
-    *f = (struct file_new){.path = strdup(path), .temporary = malloc(room)};
-    if (!f->path || !f->temporary) {
-        forget(f);
+    *out = NULL;
+    *name = malloc(room);
+    if (!*name)
         return err_set(e, ERR_MEMORY, "%s: not enough memory to write the file", path);
-    }
     for (int i = 0; i < NAMES && fd < 0; i++) {
-        snprintf(f->temporary, room, "%s.tmp.%ld.%d", path, (long)getpid(), i);
-        fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        snprintf(*name, room, "%s.tmp.%ld.%d", path, (long)getpid(), i);
+        fd = open(*name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, own ? 0600 : 0666);
         if (fd < 0 && errno != EEXIST)
             break;
     }
-    f->file = fd >= 0 ? fdopen(fd, "wb") : NULL;
-    if (f->file)
+    *out = fd >= 0 ? fdopen(fd, "w+b") : NULL;
+    if (*out)
         return 0;
     int rc = err_set(e, ERR_IO, "%s cannot be created: %s: choose a folder that can be written",
                      path, strerror(errno));
     if (fd >= 0) {
         close(fd);
-        unlink(f->temporary);
+        unlink(*name);
     }
-    forget(f);
+    free(*name);
+    *name = NULL;
+    return rc;
+}
+
+int file_new_open(struct file_new *f, const char *path, struct err *e) {
+    *f = (struct file_new){.path = strdup(path)};
+    int rc = f->path ? file_temporary(&f->file, &f->temporary, path, true, e)
+                     : err_set(e, ERR_MEMORY, "%s: not enough memory to write the file", path);
+    if (rc)
+        forget(f);
     return rc;
 }
 

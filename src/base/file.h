@@ -62,6 +62,9 @@ struct file_new {
 };
 
 // ERR_IO, ERR_MEMORY: nothing is open.
+// A new file PATH.tmp.PID.N to be read and written, its owner's alone or by the umask, and its name
+// (malloc).
+int file_temporary(FILE **out, char **name, const char *path, bool own, struct err *e);
 int file_new_open(struct file_new *f, const char *path, struct err *e);
 int file_new_write(struct file_new *f, const void *data, size_t n, struct err *e);
 // Exactly one of these ends it. After an error of the first the temporary file is gone as well.

@@ -88,6 +88,11 @@ struct compressor {
     const struct tokenizer *t;
     struct flowkv flow;
     struct compress_turns turns; // begin NULL: none
+    struct {                     // of compressor_open: what the scorer stands on
+        struct exec *exec;       // NULL: borrowed
+        struct gguf *file;
+        struct tokenizer *tokenizer;
+    } own;
 };
 
 struct compress_options compress_options_default(void) {
@@ -126,7 +131,12 @@ int compressor_create(struct compressor **out, struct scorer *s, const struct to
 void compressor_close(struct compressor *c) {
     if (!c)
         return;
-    c->scorer->kind->destroy(c->scorer);
+    if (c->scorer)
+        c->scorer->kind->destroy(c->scorer);
+    tokenizer_destroy(c->own.tokenizer);
+    gguf_close(c->own.file);
+    if (c->own.exec)
+        exec_destroy(c->own.exec);
     flowkv_fini(&c->flow);
     free(c);
 }
@@ -540,65 +550,25 @@ int compress_tokens(struct compressor *c, const struct compress_ids *in,
     return finish_result(rc, out);
 }
 
-// A compressor with all that it stands on: file, tokenizer, scorer, and perhaps a backend, which go
-// when it is closed.
-
-// A scorer that owns what it was made from.
-struct opened {
-    struct scorer base;
-    struct scorer *inner;
-    struct exec *own; // NULL: borrowed
-    struct gguf *g;
-    struct tokenizer *t;
-};
-
-static int opened_score(struct scorer *s, const struct score_call *c, struct err *e) {
-    struct scorer *inner = ((struct opened *)s)->inner;
-    return inner->kind->score(inner, c, e);
-}
-
-static void opened_rest(struct scorer *s) {
-    struct scorer *inner = ((struct opened *)s)->inner;
-    if (inner->kind->rest)
-        inner->kind->rest(inner);
-}
-
-static void opened_destroy(struct scorer *s) {
-    struct opened *o = (struct opened *)s;
-    if (o->inner)
-        o->inner->kind->destroy(o->inner);
-    tokenizer_destroy(o->t);
-    if (o->g)
-        gguf_close(o->g);
-    if (o->own)
-        exec_destroy(o->own);
-    free(o);
-}
-
-static int open_all(struct opened *o, struct exec *x, const char *path,
-                    const struct score_options *so, struct err *e) {
-    int rc = gguf_open(&o->g, path, e);
-    if (!rc && !x)
-        rc = exec_create_cpu(&o->own, NULL, 0, e);
-    if (rc)
-        return rc;
-    rc = score_open(&o->inner, x ? x : o->own, o->g, so, e);
-    if (!rc)
-        rc = tokenizer_create(&o->t, o->g, e);
-    return rc ? err_prefix(e, "scorer %.200s", path) : 0;
-}
-
 int compressor_open(struct compressor **out, struct exec *x, const char *path,
                     const struct score_options *o, struct err *e) {
-    static const struct scorer_kind kind = {opened_score, opened_destroy, opened_rest};
-    struct opened *made = calloc(1, sizeof *made);
-    *out = NULL;
-    if (!made)
-        return err_set(e, ERR_MEMORY, "no memory for a scorer");
-    made->base.kind = &kind;
-    int rc = open_all(made, x, path, o, e);
-    if (!rc)
-        return compressor_create(out, &made->base, made->t, e);
-    opened_destroy(&made->base);
+    struct compressor *c = *out = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ERR_MEMORY, "no memory for a compressor");
+    int rc = gguf_open(&c->own.file, path, e);
+    if (!rc && !x)
+        rc = exec_create_cpu(&c->own.exec, NULL, 0, e);
+    if (!rc) {
+        rc = score_open(&c->scorer, x ? x : c->own.exec, c->own.file, o, e);
+        if (!rc)
+            rc = tokenizer_create(&c->own.tokenizer, c->own.file, e);
+        if (rc)
+            err_prefix(e, "scorer %.200s", path);
+    }
+    c->t = c->own.tokenizer;
+    if (rc) {
+        compressor_close(c);
+        *out = NULL;
+    }
     return rc;
 }

@@ -60,12 +60,6 @@ void adapt_note(struct adapt *a, uint64_t session, double accepted) {
 
 // Messages from JSON and back.
 
-// The text of a part of type "text", as a value; NULL for parts of other types.
-static const struct json *part_text(const struct json *part) {
-    const char *type = json_str(json_get(part, "type"), NULL);
-    return !type || strcmp(type, "text") ? NULL : json_get(part, "text");
-}
-
 static bool is_text_part(const struct json *part) {
     const char *type = json_str(json_get(part, "type"), NULL);
     return type && !strcmp(type, "text");
@@ -94,7 +88,7 @@ static int read_parts(struct json_messages *m, const struct json *content, size_
         if (!is_text_part(part))
             continue;
         struct compress_part *p = &parts[out->n_parts++];
-        p->text = json_str(part_text(part), &p->n);
+        p->text = json_str(json_get(part, "text"), &p->n);
         if (!p->text)
             return refuse_message(i, "has a part of type text without a text", e);
     }
@@ -326,11 +320,7 @@ void prefill_report_write(struct json_writer *w, const struct prefill_report *r)
     jw_key_int(w, "from", r->from);
     jw_key_int(w, "to", r->to);
     jw_key_num(w, "ms", (double)(int64_t)(r->ms * 1000 + 0.5) / 1000);
-    jw_key(w, "reason");
-    if (r->reason)
-        jw_cstr(w, r->reason);
-    else
-        jw_null(w);
+    jw_key_str(w, "reason", r->reason);
     if (r->parked_ms > 0)
         jw_key_num(w, "parked_ms", (double)(int64_t)(r->parked_ms * 1000 + 0.5) / 1000);
     if (r->adapted > 0) {

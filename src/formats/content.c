@@ -33,12 +33,16 @@ static void add_text(struct hash *h, const char *s, size_t n) {
     hash_add(h, s, n);
 }
 
-void content_add_tensor(struct hash *h, const struct tensor *t) {
-    const unsigned char *data = t->data;
+static void add_shape(struct hash *h, const struct tensor *t) {
     add_text(h, t->name, strlen(t->name));
     add_u64(h, t->type);
     for (int i = 0; i < 4; i++)
         add_u64(h, (uint64_t)t->ne[i]);
+}
+
+void content_add_tensor(struct hash *h, const struct tensor *t) {
+    const unsigned char *data = t->data;
+    add_shape(h, t);
     if (t->bytes <= WHOLE) {
         hash_add(h, data, (size_t)t->bytes);
         return;
@@ -110,10 +114,7 @@ static uint64_t sum_up(const struct whole *w) {
         add_metadata(&h, gguf_kv_at(w->g, i));
     for (size_t i = 0; i < gguf_tensor_count(w->g); i++) {
         const struct tensor *t = gguf_tensor_at(w->g, i);
-        add_text(&h, t->name, strlen(t->name));
-        add_u64(&h, t->type);
-        for (int k = 0; k < 4; k++)
-            add_u64(&h, (uint64_t)t->ne[k]);
+        add_shape(&h, t);
         for (int64_t k = w->first[i]; k < w->first[i + 1]; k++)
             add_u64(&h, w->sums[k]);
     }

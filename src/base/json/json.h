@@ -101,7 +101,7 @@ void jw_bool(struct json_writer *w, bool v);
 void jw_null(struct json_writer *w);
 
 // A key with its value.
-void jw_key_str(struct json_writer *w, const char *key, const char *s);
+void jw_key_str(struct json_writer *w, const char *key, const char *s); // NULL: null
 void jw_key_int(struct json_writer *w, const char *key, int64_t v);
 void jw_key_num(struct json_writer *w, const char *key, double v);
 void jw_key_bool(struct json_writer *w, const char *key, bool v);

@@ -138,7 +138,10 @@ void jw_null(struct json_writer *w) {
 
 void jw_key_str(struct json_writer *w, const char *key, const char *s) {
     jw_key(w, key);
-    jw_cstr(w, s);
+    if (s)
+        jw_cstr(w, s);
+    else
+        jw_null(w);
 }
 
 void jw_key_int(struct json_writer *w, const char *key, int64_t v) {

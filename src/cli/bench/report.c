@@ -151,8 +151,6 @@ static void add_run(struct bench_sums *t, const struct request *r, const struct 
 static void json_run(struct bench *b, const struct bench_prompt *p, int mode,
                      const struct request *r, const struct reply *y, bool same) {
     struct json_writer *w = &b->rows;
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)y->hash);
     jw_begin(w, '{');
     jw_key_str(w, "id", p->id);
     jw_key_str(w, "group", b->prompts.groups[p->group]);
@@ -164,7 +162,7 @@ static void json_run(struct bench *b, const struct bench_prompt *p, int mode,
     jw_key_int(w, "steps", y->steps);
     decode_json_ids(w, "accept_lengths", y->accepted, y->steps);
     jw_key_int(w, "drafted", y->drafted);
-    jw_key_str(w, "logit_hash", hash);
+    decode_json_hash(w, y->hash);
     jw_key_str(w, "end_reason", end_reason_name(y->end));
     jw_key_bool(w, "equal", same);
     jw_end(w, '}');
@@ -323,12 +321,10 @@ static void put_sums(struct json_writer *w, const struct bench_sums *t,
         {"worst_distinct_4grams", t->worst_distinct},
         {"different", (double)t->different},
     };
-    char hash[17];
     jw_begin(w, '{');
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         jw_key_num(w, numbers[i].name, numbers[i].value);
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)t->hash);
-    jw_key_str(w, "logit_hash", hash);
+    decode_json_hash(w, t->hash);
     bench_accept_json(&t->accept, w);
     jw_key(w, "ms");
     decode_json_ms(w, 0, &t->ms, t->ms.prompt + decode_ms(&t->ms));

@@ -357,16 +357,9 @@ static int open_chat(struct chat *c, struct err *e) {
 
 int cmd_chat(const struct cli_args *a, struct err *e) {
     struct chat c = {.a = a};
-    int rc = compression_options(&c.compression, a, e);
+    int rc = decode_open_beside(a, &c.compression, &c.s, e);
     if (!rc)
-        rc = compression_open(&c.compression, a, e);
-    if (!rc)
-        rc = decode_open_beside(a, &c.compression, &c.s, e);
-    if (rc) {
-        compression_close(&c.compression);
-        return rc;
-    }
-    rc = open_chat(&c, e);
+        rc = open_chat(&c, e);
     if (!rc) {
         cli_watch_interrupt();
         if (c.terminal)

@@ -87,11 +87,7 @@ static void put_statistics(const struct compress_result *r, struct json_writer *
     jw_key_int(w, "to", r->to);
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         jw_key_num(w, times[i].name, times[i].ms);
-    jw_key(w, "reason");
-    if (r->reason)
-        jw_cstr(w, r->reason);
-    else
-        jw_null(w);
+    jw_key_str(w, "reason", r->reason);
 }
 
 static int print_compressed_json(const struct job *j, struct err *e) {

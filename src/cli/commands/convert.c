@@ -9,18 +9,29 @@
 #include "convert/synth/synth.h"
 #include "ops/observe/importance.h"
 
-// The recipe of that name; ERR_USAGE with a list of all when there is none.
-static int find_recipe(const char *name, const struct convert_recipe **out, struct err *e) {
+static const char *recipe_name(int i) {
+    return convert_recipe_at(i) ? convert_recipe_at(i)->name : NULL;
+}
+
+static const char *shape_name(int i) {
+    return synth_shape_at(i) ? synth_shape_at(i)->name : NULL;
+}
+
+// ERR_USAGE with a list of all names that there are.
+static int refuse_name(const char *name, const char *what, const char *(*name_at)(int),
+                       struct err *e) {
     struct str known = {0};
-    *out = convert_recipe(name);
-    if (*out)
-        return 0;
-    for (int i = 0; convert_recipe_at(i); i++)
-        str_printf(&known, "%s%s", i ? ", " : "", convert_recipe_at(i)->name);
-    int rc = err_set(e, ERR_USAGE, "'%.40s' is no type that can be written; choose one of %s", name,
-                     known.data ? known.data : "F16, Q8_0");
+    for (int i = 0; name_at(i); i++)
+        str_printf(&known, "%s%s", i ? ", " : "", name_at(i));
+    int rc = err_set(e, ERR_USAGE, "'%.40s' is no %s; choose one of %s", name, what,
+                     known.data ? known.data : name_at(0));
     str_fini(&known);
     return rc;
+}
+
+static int find_recipe(const char *name, const struct convert_recipe **out, struct err *e) {
+    *out = convert_recipe(name);
+    return *out ? 0 : refuse_name(name, "type that can be written", recipe_name, e);
 }
 
 // Progress on standard error: one line redrawn on a terminal, else a line per tenth. arg: int64_t
@@ -176,16 +187,8 @@ int cmd_imatrix(const struct cli_args *a, struct err *e) {
 }
 
 static int find_shape(const char *name, const struct synth_shape **out, struct err *e) {
-    struct str known = {0};
     *out = synth_shape(name);
-    if (*out)
-        return 0;
-    for (int i = 0; synth_shape_at(i); i++)
-        str_printf(&known, "%s%s", i ? ", " : "", synth_shape_at(i)->name);
-    int rc = err_set(e, ERR_USAGE, "'%.40s' is no shape that is known; choose one of %s", name,
-                     known.data ? known.data : "qwen35-27b, dflash-27b");
-    str_fini(&known);
-    return rc;
+    return *out ? 0 : refuse_name(name, "shape that is known", shape_name, e);
 }
 
 int cmd_synth(const struct cli_args *a, struct err *e) {

@@ -167,10 +167,8 @@ static int print_reply_json(const struct session *s, const struct request *r, co
                             const struct prefill_report *report, struct err *e) {
     struct json_writer w = {0};
     struct str text = {0};
-    char hash[17];
     decode_text(s, y->ids, y->n, &text);
     w.out.failed = text.failed;
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)y->hash);
     jw_begin(&w, '{');
     decode_json_memory(&w, s);
     decode_json_ids(&w, "prompt_ids", r->prompt, r->n_prompt);
@@ -182,7 +180,7 @@ static int print_reply_json(const struct session *s, const struct request *r, co
     jw_key_int(&w, "steps", y->steps);
     decode_json_ids(&w, "accept_lengths", y->accepted, y->steps);
     jw_key_int(&w, "drafted", y->drafted);
-    jw_key_str(&w, "logit_hash", hash);
+    decode_json_hash(&w, y->hash);
     if (r->logprobs >= 0)
         write_logprobs(&w, "logprobs", &y->logprobs, y->ids, y->n, 0);
     if (r->prompt_logprobs)
@@ -286,11 +284,7 @@ out:
 int cmd_generate(const struct cli_args *a, struct err *e) {
     struct compression k;
     struct session *s = NULL;
-    int rc = compression_options(&k, a, e);
-    if (!rc)
-        rc = compression_open(&k, a, e);
-    if (!rc)
-        rc = decode_open_beside(a, &k, &s, e);
+    int rc = decode_open_beside(a, &k, &s, e);
     if (!rc) {
         cli_catch_interrupt();
         rc = generate_reply(a, s, &k, e);

@@ -4,6 +4,7 @@
 // wrote. No model is loaded: of a model file only the metadata is read.
 
 #include "cli/chat/conversation.h"
+#include "cli/models/decode.h"
 
 // What the options name: a template alone, or that of a model file with its vocabulary.
 static int open_template(const struct cli_args *a, struct tokenizer **t, struct chat_template **out,
@@ -41,12 +42,8 @@ static int print_rendered_json(const struct chat_text *x, const struct tokenizer
     jw_begin(&w, '{');
     jw_key_text(&w, "text", x->text.data ? x->text.data : "", x->text.len);
     put_origins(&w, x);
-    if (t) {
-        jw_key_begin(&w, "ids", '[');
-        for (size_t i = 0; i < ids.count; i++)
-            jw_int(&w, ids.ids[i]);
-        jw_end(&w, ']');
-    }
+    if (t)
+        decode_json_ids(&w, "ids", ids.ids, (int64_t)ids.count);
     jw_end(&w, '}');
     token_list_fini(&ids);
     return cli_print_json(&w, e);

@@ -5,8 +5,7 @@
 // every byte and nothing else.
 #include <unistd.h>
 
-#include "cli/cli.h"
-#include "text/tokenizer/tokenizer.h"
+#include "cli/models/decode.h"
 
 // The tokenizer of the file that -m names; ERR_USAGE without -m. Errors name the file.
 static int open_tokenizer(const struct cli_args *a, struct tokenizer **out, struct err *e) {
@@ -28,10 +27,7 @@ static int print_ids(const struct token_list *l, bool json, struct err *e) {
     if (json) {
         struct json_writer w = {0};
         jw_begin(&w, '{');
-        jw_key_begin(&w, "ids", '[');
-        for (size_t i = 0; i < l->count; i++)
-            jw_int(&w, l->ids[i]);
-        jw_end(&w, ']');
+        decode_json_ids(&w, "ids", l->ids, (int64_t)l->count);
         jw_end(&w, '}');
         return cli_print_json(&w, e);
     }

@@ -374,7 +374,10 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
 
 int decode_open_beside(const struct cli_args *a, struct compression *k, struct session **out,
                        struct err *e) {
-    return open_pair(a, false, k, out, e);
+    int rc = compression_options(k, a, e);
+    if (!rc)
+        rc = compression_open(k, a, e);
+    return rc ? rc : open_pair(a, false, k, out, e);
 }
 
 int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
@@ -539,6 +542,12 @@ void decode_show_peak(const struct cli_args *a, const struct session *s) {
         fprintf(stderr, "memory taken on %s: %.2f GiB at most, %.2f GiB now; %.2f GiB free\n",
                 exec_label(x), (double)m.peak / (1 << 30), (double)m.used / (1 << 30),
                 (double)m.free / (1 << 30));
+}
+
+void decode_json_hash(struct json_writer *w, uint64_t hash) {
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+    jw_key_str(w, "logit_hash", text);
 }
 
 void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids, int64_t n) {

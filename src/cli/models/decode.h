@@ -24,7 +24,7 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
 
 // Opens -m and -d. needs_draft: ERR_USAGE without -d.
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
-// The same together with a scorer.
+// The same together with a scorer, as the options say: k is to be closed in any case.
 int decode_open_beside(const struct cli_args *a, struct compression *k, struct session **out,
                        struct err *e);
 
@@ -56,6 +56,7 @@ void decode_json_ms(struct json_writer *w, double load, const struct step_times 
 void decode_json_memory(struct json_writer *w, const struct session *s);
 // With --verbose on a device, what was taken at most, to standard error.
 void decode_show_peak(const struct cli_args *a, const struct session *s);
+void decode_json_hash(struct json_writer *w, uint64_t hash); // "logit_hash"
 void decode_json_ids(struct json_writer *w, const char *key, const int32_t *ids, int64_t n);
 
 #endif

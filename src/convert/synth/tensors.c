@@ -219,32 +219,22 @@ static void add_experts(struct synth_builder *b, int layer, const char *name,
     t->type = convert_type(&b->model, &(struct convert_matrix){t->name, t->ne[0], t->ne[2], 0});
 }
 
-// n values of each of m experts.
-static void add_biases(struct synth_builder *b, int layer, const char *name, int64_t n, int64_t m) {
+// n F32 values spread over mean +- half in each of `rows` rows.
+static void add_rows(struct synth_builder *b, int layer, const char *name, int64_t n, int64_t rows,
+                     float mean, float half) {
     struct synth_tensor *t = add_tensor(b, layer, name);
     if (!t)
         return;
     t->n_dims = 2;
     t->ne[0] = n;
-    t->ne[1] = m;
-    t->half = 0.1f;
+    t->ne[1] = rows;
+    t->mean = mean;
+    t->half = half;
 }
 
 // The same around 1.
 static void add_norm(struct synth_builder *b, int layer, const char *name, int64_t n) {
     add_vector(b, layer, name, n, 1, 0.2f);
-}
-
-// Rows of them, outside of layers.
-static void add_norms(struct synth_builder *b, const char *name, int64_t n, int64_t rows) {
-    struct synth_tensor *t = add_tensor(b, -1, name);
-    if (!t)
-        return;
-    t->n_dims = 2;
-    t->ne[0] = n;
-    t->ne[1] = rows;
-    t->mean = 1;
-    t->half = 0.2f;
 }
 
 // Max layers; how loud blocks are next to the embedding, which is the head as well: else each
@@ -324,37 +314,6 @@ static void add_gemma_layers(struct synth_builder *b, const struct synth_shape *
         add_matrix(b, i, "proj.weight", s->per_layer, s->dim, 1);
         add_norm(b, i, "post_norm.weight", s->dim);
     }
-}
-
-static void put_gemma_key(struct gguf_writer *w, const char *key, int64_t v) {
-    char full[96];
-    snprintf(full, sizeof full, "gemma4.%s", key);
-    gguf_put_int(w, full, GGUF_U32, v);
-}
-
-static void put_gemma_metadata(struct gguf_writer *w, const struct synth_shape *s) {
-    int32_t kv[GEMMA_LAYERS_MAX], ffn[GEMMA_LAYERS_MAX];
-    uint8_t windowed[GEMMA_LAYERS_MAX];
-    uint64_t n = (uint64_t)s->layers;
-    for (int i = 0; i < s->layers; i++) {
-        windowed[i] = !is_gemma_full(s, i);
-        kv[i] = windowed[i] ? s->kv : s->full_kv;
-        ffn[i] = (int32_t)gemma_ffn_width(s, i);
-    }
-    gguf_put_array(w, "gemma4.attention.head_count_kv", GGUF_I32, kv, n);
-    gguf_put_array(w, "gemma4.feed_forward_length", GGUF_I32, ffn, n);
-    gguf_put_array(w, "gemma4.attention.sliding_window_pattern", GGUF_BOOL, windowed, n);
-    put_gemma_key(w, "attention.sliding_window", s->window);
-    put_gemma_key(w, "attention.shared_kv_layers", gemma_borrowing(s));
-    put_gemma_key(w, "attention.key_length", s->full_head);
-    put_gemma_key(w, "attention.value_length", s->full_head);
-    put_gemma_key(w, "attention.key_length_swa", s->head_dim);
-    put_gemma_key(w, "attention.value_length_swa", s->head_dim);
-    put_gemma_key(w, "embedding_length_per_layer_input", s->per_layer);
-    gguf_put_f32(w, "gemma4.final_logit_softcapping", 30);
-    gguf_put_f32(w, "gemma4.attention.layer_norm_rms_epsilon", 1e-6f);
-    gguf_put_f32(w, "gemma4.rope.freq_base", 1e6f);
-    gguf_put_f32(w, "gemma4.rope.freq_base_swa", 1e4f);
 }
 
 static bool full_layer(const struct synth_shape *s, int i) {
@@ -480,9 +439,9 @@ static void add_expert_block(struct synth_builder *b, const struct synth_shape *
     add_experts(b, i, "ffn_down_exps.weight", out);
     if (is_oss(s)) {
         add_vector(b, i, "ffn_gate_inp.bias", s->experts, 0, 0.2f);
-        add_biases(b, i, "ffn_gate_exps.bias", s->expert_ffn, s->experts);
-        add_biases(b, i, "ffn_up_exps.bias", s->expert_ffn, s->experts);
-        add_biases(b, i, "ffn_down_exps.bias", s->dim, s->experts);
+        add_rows(b, i, "ffn_gate_exps.bias", s->expert_ffn, s->experts, 0, 0.1f);
+        add_rows(b, i, "ffn_up_exps.bias", s->expert_ffn, s->experts, 0, 0.1f);
+        add_rows(b, i, "ffn_down_exps.bias", s->dim, s->experts, 0, 0.1f);
     }
     if (!s->shared_ffn)
         return;
@@ -513,7 +472,7 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
         add_matrix(&b, -1, "fc.weight", s->n_taps * s->dim, s->dim, 1);
         add_norm(&b, -1, "enc.output_norm.weight", s->dim);
         if (s->gated)
-            add_norms(&b, "enc.aux_norm.weight", s->dim, s->n_taps);
+            add_rows(&b, -1, "enc.aux_norm.weight", s->dim, s->n_taps, 1, 0.2f);
     } else {
         // A head of size 2 sets the likeliest tokens apart; an embedding that is also the head
         // must be small, or every token would predict itself.
@@ -618,6 +577,31 @@ static void latent_metadata(struct gguf_writer *w, const struct synth_shape *s) 
     if (s->q_lora)
         put_key(w, s, "attention.q_lora_rank", s->q_lora);
     gguf_put_f32(w, full_key_of(s, "expert_weights_scale").text, 2.5f);
+}
+
+static void put_gemma_metadata(struct gguf_writer *w, const struct synth_shape *s) {
+    int32_t kv[GEMMA_LAYERS_MAX], ffn[GEMMA_LAYERS_MAX];
+    uint8_t windowed[GEMMA_LAYERS_MAX];
+    uint64_t n = (uint64_t)s->layers;
+    for (int i = 0; i < s->layers; i++) {
+        windowed[i] = !is_gemma_full(s, i);
+        kv[i] = windowed[i] ? s->kv : s->full_kv;
+        ffn[i] = (int32_t)gemma_ffn_width(s, i);
+    }
+    gguf_put_array(w, "gemma4.attention.head_count_kv", GGUF_I32, kv, n);
+    gguf_put_array(w, "gemma4.feed_forward_length", GGUF_I32, ffn, n);
+    gguf_put_array(w, "gemma4.attention.sliding_window_pattern", GGUF_BOOL, windowed, n);
+    put_key(w, s, "attention.sliding_window", s->window);
+    put_key(w, s, "attention.shared_kv_layers", gemma_borrowing(s));
+    put_key(w, s, "attention.key_length", s->full_head);
+    put_key(w, s, "attention.value_length", s->full_head);
+    put_key(w, s, "attention.key_length_swa", s->head_dim);
+    put_key(w, s, "attention.value_length_swa", s->head_dim);
+    put_key(w, s, "embedding_length_per_layer_input", s->per_layer);
+    gguf_put_f32(w, "gemma4.final_logit_softcapping", 30);
+    gguf_put_f32(w, "gemma4.attention.layer_norm_rms_epsilon", 1e-6f);
+    gguf_put_f32(w, "gemma4.rope.freq_base", 1e6f);
+    gguf_put_f32(w, "gemma4.rope.freq_base_swa", 1e4f);
 }
 
 // The upstream dialect: taps are counted from 1.

@@ -264,15 +264,23 @@ static int read_merges(struct vocab *v) {
     return rc;
 }
 
-static int check_pairs_model(struct vocab *v, bool *nfc) {
+static int check_pairs_of_words(const struct vocab *v) {
     const struct hf_file *f = &v->tokenizer;
-    const struct json *normalizer = hf_get(f, "normalizer");
     const char *suffix = json_str(hf_get(f, "model.end_of_word_suffix"), NULL);
     const char *prefix = json_str(hf_get(f, "model.continuing_subword_prefix"), NULL);
     if (!hf_string_is(f, "model.type", "BPE"))
         return vocab_refuse(v, "a model that is not BPE");
     if ((suffix && *suffix) || (prefix && *prefix))
         return vocab_refuse(v, "word prefixes or suffixes");
+    return 0;
+}
+
+static int check_pairs_model(struct vocab *v, bool *nfc) {
+    const struct hf_file *f = &v->tokenizer;
+    const struct json *normalizer = hf_get(f, "normalizer");
+    int rc = check_pairs_of_words(v);
+    if (rc)
+        return rc;
     if (json_bool(hf_get(f, "model.byte_fallback"), false))
         return vocab_refuse(v, "byte_fallback and no tokenizer.model beside it");
     const struct json *steps = json_get(normalizer, "normalizers"); // there may be none in it
@@ -333,12 +341,9 @@ static int check_escaped_form(struct vocab *v) {
     const struct hf_file *f = &v->tokenizer;
     const struct json *normal = only_step(hf_get(f, "normalizer"), "normalizers");
     const struct json *cut = only_step(hf_get(f, "pre_tokenizer"), "pretokenizers");
-    const char *suffix = json_str(hf_get(f, "model.end_of_word_suffix"), NULL);
-    const char *prefix = json_str(hf_get(f, "model.continuing_subword_prefix"), NULL);
-    if (!hf_is(hf_get(f, "model.type"), "BPE"))
-        return vocab_refuse(v, "a model that is not BPE");
-    if ((suffix && *suffix) || (prefix && *prefix))
-        return vocab_refuse(v, "word prefixes or suffixes");
+    int rc = check_pairs_of_words(v);
+    if (rc)
+        return rc;
     if (json_bool(hf_get(f, "model.ignore_merges"), false))
         return vocab_refuse(v, "ignore_merges, which gemma4 does not have");
     if (!hf_is(json_get(normal, "type"), "Replace") ||

@@ -3,7 +3,6 @@
 // streams to a temporary file next to the target, which takes the target's name only when it is
 // complete. Tensors are packed in the order of their descriptions, as other readers demand.
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/num.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -63,31 +63,6 @@ static void free_writer(struct gguf_writer *w) {
     free(w);
 }
 
-// Creates PATH.tmp.PID.N; the name is unique and the mode follows the umask.
-static int create_temporary(struct gguf_writer *w, struct err *e) {
-    size_t size = strlen(w->path) + 48;
-    int fd = -1;
-    w->temporary = malloc(size);
-    if (!w->temporary)
-        return err_set(e, ERR_MEMORY, "%s: not enough memory to write the file", w->path);
-    for (int i = 0; i < 1000 && fd < 0; i++) {
-        snprintf(w->temporary, size, "%s.tmp.%ld.%d", w->path, (long)getpid(), i);
-        fd = open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0 && errno != EEXIST)
-            break;
-    }
-    w->file = fd >= 0 ? fdopen(fd, "w+b") : NULL;
-    if (w->file)
-        return 0;
-    int rc = err_set(e, ERR_IO, "%s cannot be created: %s: choose a folder that can be written",
-                     w->temporary, strerror(errno));
-    if (fd >= 0) {
-        close(fd);
-        unlink(w->temporary);
-    }
-    return rc;
-}
-
 int gguf_writer_open(struct gguf_writer **out, const char *path, struct err *e) {
     struct stat st;
     if (!stat(path, &st) && !S_ISREG(st.st_mode))
@@ -101,7 +76,7 @@ int gguf_writer_open(struct gguf_writer **out, const char *path, struct err *e) 
         return err_set(e, ERR_MEMORY, "%s: not enough memory to write the file", path);
     }
     w->alignment = GGUF_DEFAULT_ALIGNMENT;
-    int rc = create_temporary(w, e);
+    int rc = file_temporary(&w->file, &w->temporary, path, false, e);
     if (rc)
         free_writer(w);
     else

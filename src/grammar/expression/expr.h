@@ -67,7 +67,6 @@ struct build {
     struct grammar_json how;
     // Parts of JSON that were made already; 0: not yet.
     uint32_t space, chars, strings, numbers, integers, values, objects, arrays;
-    uint32_t value_rule;
     char place[320]; // what the sentence says when no text can satisfy the grammar
 };
 

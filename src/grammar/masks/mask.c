@@ -75,7 +75,8 @@ static int64_t step_cost(uint32_t weight) {
     return NODE_COST + (weight <= FEW ? (int64_t)weight : MANY_COST * (int64_t)weight);
 }
 
-bool walk_trie(struct grammar_matcher *m, struct walk *w) {
+// Errors: m->t.rc. false: the cost has passed WALK_COST, and the rest was not looked at.
+static bool walk_trie(struct grammar_matcher *m, struct walk *w) {
     enum { MANY = 64 }; // nodes below one, for which it pays to ask
     uint32_t states[GRAMMAR_TOKEN_BYTES + 2];
     const struct trie_node *nodes = m->v->nodes;

@@ -79,8 +79,6 @@ struct walk {
     int depth;                 // bytes of the longest token that is looked at; 0: of any
     int64_t cost;              // so far
 };
-// Errors: m->t.rc. false: the cost has passed WALK_COST, and the rest was not looked at.
-bool walk_trie(struct grammar_matcher *m, struct walk *w);
 
 // How many plain code points may follow one another from a state, whatever they are, at most
 // PLAIN_CHARS. *closed: after so many none may follow, and no reading has left its frame

@@ -78,7 +78,8 @@ const struct json *schema_prefix(const struct json *v) {
     return prefix ? prefix : json_kind_of(items) == JSON_ARRAY ? items : NULL;
 }
 
-const struct json *schema_others(const struct json *v) {
+// the schema of the others, or NULL
+static const struct json *schema_others(const struct json *v) {
     const struct json *items = json_get(v, "items");
     return json_kind_of(items) == JSON_ARRAY ? json_get(v, "additionalItems") : items;
 }

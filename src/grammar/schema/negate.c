@@ -20,26 +20,28 @@ struct negation {
 
 // ---- pieces of schemas
 
-void schema_open_type(struct json_writer *w, const char *type) {
+// {"type": type
+static void schema_open_type(struct json_writer *w, const char *type) {
     jw_begin(w, '{');
     jw_key_str(w, "type", type);
 }
 
-void schema_put_not(struct json_writer *w, const struct json *v) {
+// {"not": v}
+static void schema_put_not(struct json_writer *w, const struct json *v) {
     jw_begin(w, '{');
     jw_key_value(w, "not", v);
     jw_end(w, '}');
 }
 
-void schema_put_list(struct json_writer *w, const char *key, const char *name, size_t n) {
+static void schema_put_list(struct json_writer *w, const char *key, const char *name, size_t n) {
     jw_key_begin(w, key, '[');
     jw_str(w, name, n);
     jw_end(w, ']');
 }
 
 // "properties": {name: false}, or what is not `never`.
-void schema_put_property(struct json_writer *w, const char *name, size_t n,
-                         const struct json *never) {
+static void schema_put_property(struct json_writer *w, const char *name, size_t n,
+                                const struct json *never) {
     char *key = strndup(name, n);
     jw_key_begin(w, "properties", '{');
     w->out.failed |= !key;

@@ -93,12 +93,6 @@ uint32_t schema_rule(struct schema *s, struct conj *c);
 // Writes a schema that holds where v does not; depth: references that led here.
 enum { SCHEMA_DEEPEST = 24 };
 void schema_negate(struct schema *s, struct json_writer *w, const struct json *v, int depth);
-void schema_open_type(struct json_writer *w, const char *type);   // {"type": type
-void schema_put_not(struct json_writer *w, const struct json *v); // {"not": v}
-void schema_put_list(struct json_writer *w, const char *key, const char *name, size_t n);
-// "properties": {name: false}, or what is not `never`.
-void schema_put_property(struct json_writer *w, const char *name, size_t n,
-                         const struct json *never);
 // NULL after an error. WORDS_NOT: v is what must not hold.
 const struct json *schema_in_words(struct schema *s, enum schema_words what, const struct json *v);
 void schema_words_fini(struct schema *s);
@@ -135,7 +129,6 @@ uint32_t schema_array(struct schema *s, const struct conj *c);
 // What stands between the brackets under contains or uniqueItems.
 uint32_t schema_counted(struct schema *s, const struct conj *c, int64_t min, int64_t max);
 const struct json *schema_prefix(const struct json *v); // items by their place, or NULL
-const struct json *schema_others(const struct json *v); // the schema of the others, or NULL
 // What the item at a place must be; after all prefixes when it is -1. To be finished, or made a
 // rule.
 void schema_item(struct schema *s, const struct conj *c, int64_t place, struct conj *item);
@@ -146,7 +139,6 @@ uint32_t schema_value(struct schema *s, const struct conj *c, int types, const s
                       const struct json *v);
 // Do const and enum of a schema leave room for this text?
 bool schema_listed(struct schema *s, const struct json *schema, const char *text, size_t n);
-const char *schema_format(const char *name); // a regular expression, NULL: not known
 // The property that tells all alternatives of a oneOf apart which are objects, by values of its own
 // in each of them or as `discriminator` maps them; NULL: none does, or others overlap.
 const char *schema_tag(struct schema *s, const struct json *v, const struct json *list);
@@ -159,8 +151,6 @@ bool schema_overlap(struct schema *s, const struct json *a, const struct json *b
 bool schema_number_ok(const struct conj *c, const struct json *v); // within the bounds
 uint32_t schema_regex(struct schema *s, const struct json *at, const char *text, size_t n,
                       bool anchored, enum build_coding coding);
-// A rule of what patterns or lengths may make large, named by its place for the sentence then.
-uint32_t schema_large(struct schema *s, const struct conj *c, uint32_t x);
 uint32_t schema_text(struct schema *s); // any text inside of a string, escaped where it must be
 
 #endif

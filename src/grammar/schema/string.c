@@ -25,7 +25,8 @@ enum { LONG = 1024, LONGEST = 4096, MORE = 64 };
 #define IPV4 "(?:" BYTE "\\.){3}" BYTE
 #define H16  "[0-9a-fA-F]{1,4}"
 
-const char *schema_format(const char *name) {
+// a regular expression, NULL: not known
+static const char *schema_format(const char *name) {
     static const struct {
         const char *name, *regex;
     } formats[] = {
@@ -174,7 +175,8 @@ uint32_t schema_string_text(struct schema *s, const struct conj *c) {
     return x;
 }
 
-uint32_t schema_large(struct schema *s, const struct conj *c, uint32_t x) {
+// A rule of what patterns or lengths may make large, named by its place for the sentence then.
+static uint32_t schema_large(struct schema *s, const struct conj *c, uint32_t x) {
     enum { LOOKED = 1 << 18 }; // a place is looked for in the whole schema
     struct str path = {0};
     if (s->b->e.code || x <= BUILD_EMPTY || s->b->exprs[x].kind == EXPR_CALL || s->looked >= LOOKED)

@@ -83,12 +83,9 @@ void answer_logprobs_chat(struct json_writer *w, const struct answer_logprobs *l
 
 // Characters that begin in the token's text.
 static int64_t token_chars(const struct tokenizer *t, int32_t id, struct str *s) {
-    int64_t n = 0;
     str_clear(s);
     decode_text(t, id, false, s);
-    for (size_t i = 0; i < s->len; i++)
-        n += (s->data[i] & 0xC0) != 0x80;
-    return n;
+    return (int64_t)utf8_count(s->data, s->len);
 }
 
 int64_t answer_logprobs_chars(const struct answer_logprobs *l) {

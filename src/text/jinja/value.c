@@ -248,16 +248,9 @@ int jinja_substring(struct jinja_context *c, const struct jinja_string *s, size_
     return out->kind ? 0 : c->e.code;
 }
 
-static size_t count_chars(const char *s, size_t n) {
-    size_t chars = 0;
-    for (size_t i = 0; i < n; i++)
-        chars += ((unsigned char)s[i] & 0xC0) != 0x80;
-    return chars;
-}
-
 size_t jinja_chars(const struct jinja_string *s) {
     if (s->chars == SIZE_MAX) // only in strings that belong to one context
-        ((struct jinja_string *)(uintptr_t)s)->chars = count_chars(s->bytes, s->n);
+        ((struct jinja_string *)(uintptr_t)s)->chars = utf8_count(s->bytes, s->n);
     return s->chars;
 }
 

@@ -46,7 +46,7 @@ struct bpe {
 struct bpe_work {
     uint32_t *nodes;
     uint64_t *heap;
-    size_t nodes_cap, heap_cap;
+    size_t nodes_cap;
     struct bpe_cache *cache;
 };
 // From now on w remembers the ids of short pieces, in memory that grows with the n bytes of text to

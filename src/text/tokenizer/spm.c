@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static int no_score_memory(struct err *e) {
     return err_set(e, ERR_MEMORY, "no memory for the scores of the vocabulary; free some memory");
 }
@@ -51,15 +53,8 @@ static int read_scores(const struct vocab *v, const struct gguf *g, struct score
     return 0;
 }
 
-static size_t characters(const char *s, size_t n) {
-    size_t count = 0;
-    for (size_t i = 0; i < n; i++)
-        count += ((unsigned char)s[i] & 0xC0) != 0x80;
-    return count;
-}
-
 static bool is_side(const struct bpe *b, const char *s, size_t n) {
-    return characters(s, n) == 1 || bpe_find(b, s, n) >= 0;
+    return utf8_count(s, n) == 1 || bpe_find(b, s, n) >= 0;
 }
 
 static int add_pairs(struct bpe *b, const struct vocab_token *t, uint32_t rank, struct err *e) {
@@ -78,7 +73,7 @@ static int add_scored_tokens(struct bpe *b, const struct vocab *v, const struct 
                              size_t n, struct err *e) {
     uint64_t pairs = 0;
     for (size_t i = 0; i < n; i++)
-        pairs += characters(v->tokens[list[i].id].text, v->tokens[list[i].id].n_text);
+        pairs += utf8_count(v->tokens[list[i].id].text, v->tokens[list[i].id].n_text);
     if (pairs > INT32_MAX)
         return err_set(e, ERR_LIMIT, "the vocabulary holds more than 2^31 characters of text");
     int rc = bpe_init(b, v->count, (uint32_t)pairs, e);

@@ -44,8 +44,9 @@ void url_reply_fini(struct url_reply *r) {
     str_fini(&r->body);
 }
 
-void url_reply_fail(struct url_reply *r, enum url_outcome outcome, double now,
-                    const char *message) {
+// Ends the reply with an error of the client's own.
+static void url_reply_fail(struct url_reply *r, enum url_outcome outcome, double now,
+                           const char *message) {
     r->result->outcome = outcome;
     r->result->status = r->status;
     r->result->end = now;

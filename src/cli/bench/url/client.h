@@ -52,8 +52,6 @@ void url_reply_init(struct url_reply *r, bool streamed, double start, struct url
 bool url_reply_push(struct url_reply *r, const char *bytes, size_t n, double now);
 // The connection has ended.
 void url_reply_close(struct url_reply *r, double now);
-// Ends the reply with an error of the client's own.
-void url_reply_fail(struct url_reply *r, enum url_outcome outcome, double now, const char *message);
 void url_reply_fini(struct url_reply *r);
 
 // One request; the caller fills in reply, out and deadline and keeps it until it is done.

@@ -133,11 +133,13 @@ int64_t url_load_size(const struct url_load *l) {
     return l->prompts.n ? (int64_t)l->prompts.n : l->n_lengths;
 }
 
-bool url_load_words(const struct url_load *l) {
+// Whether prompts are random words, whose tokens must be counted by the server first.
+static bool url_load_words(const struct url_load *l) {
     return !l->prompts.n;
 }
 
-const char *url_load_path(const struct url_load *l) {
+// The path of the endpoint after the base.
+static const char *url_load_path(const struct url_load *l) {
     return l->endpoint == URL_CHAT ? "/chat/completions" : "/completions";
 }
 
@@ -246,7 +248,8 @@ void url_load_body(const struct url_load *l, int64_t i, struct str *out) {
     str_fini(&text);
 }
 
-void url_load_probe(const struct url_load *l, int64_t n, struct str *out) {
+// Appends the body of a request of n random words that makes one token, and is not streamed.
+static void url_load_probe(const struct url_load *l, int64_t n, struct str *out) {
     struct json_writer w = {0};
     struct str text = {0};
     put_words(l, -1 - n, n, &text);

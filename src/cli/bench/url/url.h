@@ -44,14 +44,8 @@ void url_load_fini(struct url_load *l);
 
 // Prompts or lengths of the file; 0 for random ones.
 int64_t url_load_size(const struct url_load *l);
-// Whether prompts are random words, whose tokens must be counted by the server first.
-bool url_load_words(const struct url_load *l);
-// The path of the endpoint after the base.
-const char *url_load_path(const struct url_load *l);
 // Appends the body of request i >= 0.
 void url_load_body(const struct url_load *l, int64_t i, struct str *out);
-// Appends the body of a request of n random words that makes one token, and is not streamed.
-void url_load_probe(const struct url_load *l, int64_t words, struct str *out);
 // Milliseconds between requests i - 1 and i: exponentially distributed with mean 1000 / rate.
 double url_load_wait(const struct url_load *l, int64_t i);
 
