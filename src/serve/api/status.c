@@ -2,6 +2,8 @@
 // The state of the server for people, load balancers and Prometheus; see handlers.h.
 #include "serve/api/handlers.h"
 
+#include <string.h>
+
 void api_health(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     struct json_writer w = {0};
@@ -111,14 +113,17 @@ void api_slots(struct service *s, struct exchange *x, const char *rest) {
     service_json(x, 200, &w);
 }
 
+// A counter where its name ends in _total, else a gauge.
 struct count {
-    const char *name, *type, *help;
+    const char *name, *help;
     double value;
 };
+#define COUNT(name, help, value) {name, help, (double)(value)}
 
 static void write_counts(struct str *out, const struct count *c, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        metrics_head(out, c[i].name, c[i].type, c[i].help);
+        bool counter = strlen(c[i].name) > 6 && !strcmp(strchr(c[i].name, 0) - 6, "_total");
+        metrics_head(out, c[i].name, counter ? "counter" : "gauge", c[i].help);
         metrics_value(out, c[i].name, "", c[i].value);
     }
 }
@@ -139,101 +144,88 @@ static void write_bins(struct str *out, const char *name, const char *help, cons
 
 static void write_requests(struct str *out, const struct engine_stats *g) {
     const struct count counts[] = {
-        {"coppice_requests_running", "gauge", "Requests that the engine works on.", g->running},
-        {"coppice_requests_waiting", "gauge", "Requests that wait for a slot.", g->waiting},
-        {"coppice_requests_parked", "gauge", "Requests that rest until there is memory.",
-         g->parked},
-        {"coppice_requests_reading", "gauge", "Of these, requests whose prompt is being read.",
-         g->reading},
-        {"coppice_slots", "gauge", "Requests that can run together.", g->slots},
-        {"coppice_kv_bytes_used", "gauge", "Bytes of pages of keys and values in use.",
-         (double)g->page_bytes_used},
-        {"coppice_kv_bytes_limit", "gauge", "Bytes that these may take; 0: no limit.",
-         (double)g->page_bytes_limit},
+        COUNT("coppice_requests_running", "Requests that the engine works on.", g->running),
+        COUNT("coppice_requests_waiting", "Requests that wait for a slot.", g->waiting),
+        COUNT("coppice_requests_parked", "Requests that rest until there is memory.", g->parked),
+        COUNT("coppice_requests_reading", "Of these, requests whose prompt is being read.",
+              g->reading),
+        COUNT("coppice_slots", "Requests that can run together.", g->slots),
+        COUNT("coppice_kv_bytes_used", "Bytes of pages of keys and values in use.",
+              g->page_bytes_used),
+        COUNT("coppice_kv_bytes_limit", "Bytes that these may take; 0: no limit.",
+              g->page_bytes_limit),
     };
     write_counts(out, counts, sizeof counts / sizeof counts[0]);
 }
 
 static void write_cache(struct str *out, const struct engine_stats *g) {
     const struct count counts[] = {
-        {"coppice_prompt_tokens_total", "counter", "Tokens of prompts that were run.",
-         (double)g->prompt_tokens},
-        {"coppice_cached_tokens_total", "counter", "Tokens of prompts that had been run before.",
-         (double)g->cached_tokens},
-        {"coppice_cache_bytes", "gauge", "Memory of the prefix cache.", (double)g->cache.bytes},
-        {"coppice_cache_bytes_limit", "gauge", "Memory that it may take; 0: there is none.",
-         (double)g->cache.limit},
-        {"coppice_cache_entries", "gauge", "States of texts in it.", (double)g->cache.entries},
-        {"coppice_cache_lookups_total", "counter", "Prompts looked up in it.",
-         (double)g->cache.lookups},
-        {"coppice_cache_hits_total", "counter", "Of these, prompts whose beginning was there.",
-         (double)g->cache.hits},
-        {"coppice_cache_evicted_total", "counter", "States dropped for others.",
-         (double)g->cache.evicted},
-        {"coppice_cache_files", "gauge", "States that are files.", (double)g->cache.files},
-        {"coppice_cache_disk_bytes", "gauge", "Bytes of all files in the folder.",
-         (double)g->cache.disk_bytes},
-        {"coppice_cache_disk_bytes_limit", "gauge", "Bytes that they may take; 0: no folder.",
-         (double)g->cache.disk_limit},
-        {"coppice_cache_files_written_total", "counter", "Files written.",
-         (double)g->cache.written},
-        {"coppice_cache_files_read_total", "counter", "States read from files.",
-         (double)g->cache.loaded},
-        {"coppice_cache_files_failed_total", "counter", "Files that could not be read or written.",
-         (double)g->cache.failed},
-        {"coppice_cache_refused_total", "counter", "States for which there was no room.",
-         (double)g->cache.refused},
+        COUNT("coppice_prompt_tokens_total", "Tokens of prompts that were run.", g->prompt_tokens),
+        COUNT("coppice_cached_tokens_total", "Tokens of prompts that had been run before.",
+              g->cached_tokens),
+        COUNT("coppice_cache_bytes", "Memory of the prefix cache.", g->cache.bytes),
+        COUNT("coppice_cache_bytes_limit", "Memory that it may take; 0: there is none.",
+              g->cache.limit),
+        COUNT("coppice_cache_entries", "States of texts in it.", g->cache.entries),
+        COUNT("coppice_cache_lookups_total", "Prompts looked up in it.", g->cache.lookups),
+        COUNT("coppice_cache_hits_total", "Of these, prompts whose beginning was there.",
+              g->cache.hits),
+        COUNT("coppice_cache_evicted_total", "States dropped for others.", g->cache.evicted),
+        COUNT("coppice_cache_files", "States that are files.", g->cache.files),
+        COUNT("coppice_cache_disk_bytes", "Bytes of all files in the folder.", g->cache.disk_bytes),
+        COUNT("coppice_cache_disk_bytes_limit", "Bytes that they may take; 0: no folder.",
+              g->cache.disk_limit),
+        COUNT("coppice_cache_files_written_total", "Files written.", g->cache.written),
+        COUNT("coppice_cache_files_read_total", "States read from files.", g->cache.loaded),
+        COUNT("coppice_cache_files_failed_total", "Files that could not be read or written.",
+              g->cache.failed),
+        COUNT("coppice_cache_refused_total", "States for which there was no room.",
+              g->cache.refused),
     };
     write_counts(out, counts, sizeof counts / sizeof counts[0]);
 }
 
 static void write_experts(struct str *out, const struct engine_stats *g) {
     const struct count counts[] = {
-        {"coppice_expert_slots", "gauge", "Experts that a GPU holds where it cannot hold all.",
-         (double)g->experts.slots},
-        {"coppice_experts", "gauge", "Experts of all layers of such a model.",
-         (double)g->experts.experts},
-        {"coppice_expert_slot_bytes", "gauge", "Memory of the slots.",
-         (double)g->experts.slot_bytes},
-        {"coppice_expert_slots_lent", "gauge", "Slots that are lent to a prompt or a scorer.",
-         (double)g->experts.lent.slots},
-        {"coppice_expert_loans_total", "counter", "How often slots were lent.",
-         (double)g->experts.lent.loans},
-        {"coppice_expert_given_total", "counter", "Slots that were lent, each time.",
-         (double)g->experts.lent.given},
-        {"coppice_expert_cpu_layers", "gauge", "Layers whose experts the CPU computes.",
-         (double)g->experts.cpu_layers},
-        {"coppice_expert_cpu_bytes", "gauge", "Memory of these experts on the host.",
-         (double)g->experts.cpu_bytes},
-        {"coppice_expert_hits_total", "counter", "Experts that a layer's pass found resident.",
-         (double)g->experts.count.hits},
-        {"coppice_expert_misses_total", "counter", "Experts that it had to bring.",
-         (double)g->experts.count.misses},
-        {"coppice_expert_bytes_total", "counter", "Bytes of experts that were brought.",
-         (double)g->experts.count.bytes},
-        {"coppice_expert_evictions_total", "counter", "Experts that made room for others.",
-         (double)g->experts.count.evictions},
-        {"coppice_expert_ahead_total", "counter", "Experts brought before their layer asked.",
-         (double)g->experts.count.ahead},
+        COUNT("coppice_expert_slots", "Experts that a GPU holds where it cannot hold all.",
+              g->experts.slots),
+        COUNT("coppice_experts", "Experts of all layers of such a model.", g->experts.experts),
+        COUNT("coppice_expert_slot_bytes", "Memory of the slots.", g->experts.slot_bytes),
+        COUNT("coppice_expert_slots_lent", "Slots that are lent to a prompt or a scorer.",
+              g->experts.lent.slots),
+        COUNT("coppice_expert_loans_total", "How often slots were lent.", g->experts.lent.loans),
+        COUNT("coppice_expert_given_total", "Slots that were lent, each time.",
+              g->experts.lent.given),
+        COUNT("coppice_expert_cpu_layers", "Layers whose experts the CPU computes.",
+              g->experts.cpu_layers),
+        COUNT("coppice_expert_cpu_bytes", "Memory of these experts on the host.",
+              g->experts.cpu_bytes),
+        COUNT("coppice_expert_hits_total", "Experts that a layer's pass found resident.",
+              g->experts.count.hits),
+        COUNT("coppice_expert_misses_total", "Experts that it had to bring.",
+              g->experts.count.misses),
+        COUNT("coppice_expert_bytes_total", "Bytes of experts that were brought.",
+              g->experts.count.bytes),
+        COUNT("coppice_expert_evictions_total", "Experts that made room for others.",
+              g->experts.count.evictions),
+        COUNT("coppice_expert_ahead_total", "Experts brought before their layer asked.",
+              g->experts.count.ahead),
     };
     write_counts(out, counts, sizeof counts / sizeof counts[0]);
 }
 
 static void write_passes(struct str *out, const struct engine_stats *g) {
     const struct count counts[] = {
-        {"coppice_tokens_total", "counter", "New tokens.", (double)g->tokens},
-        {"coppice_drafted_tokens_total", "counter", "Guesses that were verified.",
-         (double)g->drafted},
-        {"coppice_accepted_tokens_total", "counter", "Guesses that became tokens.",
-         (double)g->accepted},
-        {"coppice_passes_total", "counter", "Passes of the model.", (double)g->passes},
-        {"coppice_pass_seconds_total", "counter", "Time that passes took.", g->pass_ms / 1e3},
-        {"coppice_parkings_total", "counter", "Requests that had to rest for want of memory.",
-         (double)g->parkings},
-        {"coppice_rerun_tokens_total", "counter", "Tokens run again after such a rest.",
-         (double)g->recomputed},
-        {"coppice_longest_gap_seconds", "gauge",
-         "The longest time between two steps of one running request.", g->gap_ms / 1e3},
+        COUNT("coppice_tokens_total", "New tokens.", g->tokens),
+        COUNT("coppice_drafted_tokens_total", "Guesses that were verified.", g->drafted),
+        COUNT("coppice_accepted_tokens_total", "Guesses that became tokens.", g->accepted),
+        COUNT("coppice_passes_total", "Passes of the model.", g->passes),
+        COUNT("coppice_pass_seconds_total", "Time that passes took.", g->pass_ms / 1e3),
+        COUNT("coppice_parkings_total", "Requests that had to rest for want of memory.",
+              g->parkings),
+        COUNT("coppice_rerun_tokens_total", "Tokens run again after such a rest.", g->recomputed),
+        COUNT("coppice_longest_gap_seconds",
+              "The longest time between two steps of one running request.", g->gap_ms / 1e3),
     };
     write_counts(out, counts, sizeof counts / sizeof counts[0]);
 }
@@ -241,12 +233,10 @@ static void write_passes(struct str *out, const struct engine_stats *g) {
 // What dashboards for llama-server read.
 static void write_llama_server(struct str *out, const struct engine_stats *g) {
     const struct count counts[] = {
-        {"llamacpp:prompt_tokens_total", "counter", "As coppice_prompt_tokens_total.",
-         (double)g->prompt_tokens},
-        {"llamacpp:tokens_predicted_total", "counter", "As coppice_tokens_total.",
-         (double)g->tokens},
-        {"llamacpp:requests_processing", "gauge", "As coppice_requests_running.", g->running},
-        {"llamacpp:requests_deferred", "gauge", "As coppice_requests_waiting.", g->waiting},
+        COUNT("llamacpp:prompt_tokens_total", "As coppice_prompt_tokens_total.", g->prompt_tokens),
+        COUNT("llamacpp:tokens_predicted_total", "As coppice_tokens_total.", g->tokens),
+        COUNT("llamacpp:requests_processing", "As coppice_requests_running.", g->running),
+        COUNT("llamacpp:requests_deferred", "As coppice_requests_waiting.", g->waiting),
     };
     write_counts(out, counts, sizeof counts / sizeof counts[0]);
 }
@@ -272,12 +262,11 @@ void api_metrics(struct service *s, struct exchange *x, const char *rest) {
     struct engine_stats g = engine_stats(s->engine);
     struct http_counts h = http_counts(s->http);
     const struct count counts[] = {
-        {"coppice_http_connections", "gauge", "Open connections.", (double)h.connections},
-        {"coppice_http_requests_total", "counter", "HTTP requests.", (double)h.requests},
-        {"coppice_http_refused_total", "counter", "HTTP requests that were refused unread.",
-         (double)h.refused},
-        {"coppice_http_body_bytes", "gauge",
-         "Memory of request bodies and of what is made of them.", (double)h.body_bytes},
+        COUNT("coppice_http_connections", "Open connections.", h.connections),
+        COUNT("coppice_http_requests_total", "HTTP requests.", h.requests),
+        COUNT("coppice_http_refused_total", "HTTP requests that were refused unread.", h.refused),
+        COUNT("coppice_http_body_bytes", "Memory of request bodies and of what is made of them.",
+              h.body_bytes),
     };
     write_engine(&out, &g);
     write_counts(&out, counts, sizeof counts / sizeof counts[0]);

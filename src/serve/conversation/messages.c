@@ -80,12 +80,6 @@ bool conversation_know_tools(struct conversation *v, struct api_error *x) {
     return true;
 }
 
-static bool refuse_member(struct api_error *x, const char *place, const char *member,
-                          const struct json *v, const char *wanted) {
-    return api_refuse(x, place, "%s%s is %s and must be %s", place, member,
-                      v ? json_kind_name(v) : "missing", wanted);
-}
-
 static bool is_type(const char *type, const char *what) {
     return type && !strcmp(type, what);
 }
@@ -97,7 +91,7 @@ static const char *block_type(const struct json *block) {
 static bool check_block_string(const struct json *block, const char *place, const char *member,
                                struct api_error *x) {
     const struct json *v = json_get(block, member + 1);
-    return json_kind_of(v) == JSON_STRING || refuse_member(x, place, member, v, "a string");
+    return json_kind_of(v) == JSON_STRING || api_refuse_kind(x, place, member, v, "a string");
 }
 
 static bool check_call_block(const struct json *block, const char *place, struct api_error *x) {
@@ -106,7 +100,7 @@ static bool check_call_block(const struct json *block, const char *place, struct
         !check_block_string(block, place, ".name", x))
         return false;
     return !input || json_kind_of(input) == JSON_OBJECT ||
-           refuse_member(x, place, ".input", input, "an object");
+           api_refuse_kind(x, place, ".input", input, "an object");
 }
 
 static bool check_result_block(const struct json *block, const char *place, struct api_error *x) {
@@ -115,7 +109,7 @@ static bool check_result_block(const struct json *block, const char *place, stru
     if (!check_block_string(block, place, ".tool_use_id", x))
         return false;
     return k == JSON_STRING || k == JSON_ARRAY || k == JSON_NULL ||
-           refuse_member(x, place, ".content", content, "a string or an array of blocks");
+           api_refuse_kind(x, place, ".content", content, "a string or an array of blocks");
 }
 
 // What the user shows must be words: an answer without it would be a wrong one.
@@ -144,9 +138,9 @@ static bool check_block(const struct json *block, bool answer, const char *place
                         struct api_error *x) {
     const char *type = block_type(block);
     if (json_kind_of(block) != JSON_OBJECT)
-        return refuse_member(x, place, "", block, "a block");
+        return api_refuse_kind(x, place, "", block, "a block");
     if (!type)
-        return refuse_member(x, place, ".type", json_get(block, "type"), "a string");
+        return api_refuse_kind(x, place, ".type", json_get(block, "type"), "a string");
     if (is_type(type, "text"))
         return check_block_string(block, place, ".text", x);
     bool theirs = is_type(type, "thinking") || is_type(type, "redacted_thinking") ||
@@ -177,7 +171,7 @@ static bool check_blocks(const struct json *content, bool answer, size_t m, stru
     if (json_kind_of(content) == JSON_STRING)
         return true;
     if (json_kind_of(content) != JSON_ARRAY)
-        return refuse_member(x, place, ".content", content, "a string or an array of blocks");
+        return api_refuse_kind(x, place, ".content", content, "a string or an array of blocks");
     for (size_t i = 0; i < json_len(content); i++) {
         snprintf(place, sizeof place, "messages[%zu].content[%zu]", m, i);
         if (!check_block(json_at(content, i), answer, place, x))
@@ -191,9 +185,9 @@ static bool check_turn_message(const struct json *message, size_t m, struct api_
     char place[48];
     snprintf(place, sizeof place, "messages[%zu]", m);
     if (json_kind_of(message) != JSON_OBJECT)
-        return refuse_member(x, place, "", message, "an object");
+        return api_refuse_kind(x, place, "", message, "an object");
     if (!role)
-        return refuse_member(x, place, ".role", json_get(message, "role"), "a string");
+        return api_refuse_kind(x, place, ".role", json_get(message, "role"), "a string");
     if (!is_type(role, "user") && !is_type(role, "assistant") && !is_type(role, "system"))
         return api_refuse(x, place, "%s.role is '%.40s' and must be user or assistant", place,
                           role);
@@ -208,7 +202,7 @@ static bool check_system_blocks(const struct json *system, struct api_error *x) 
     if (k == JSON_NULL || k == JSON_STRING)
         return true;
     if (k != JSON_ARRAY)
-        return refuse_member(x, "system", "", system, "a string or an array of text blocks");
+        return api_refuse_kind(x, "system", "", system, "a string or an array of text blocks");
     for (size_t i = 0; i < json_len(system); i++)
         if (!json_str(json_get(json_at(system, i), "text"), NULL) ||
             !is_type(block_type(json_at(system, i)), "text"))

@@ -186,8 +186,7 @@ bool conversation_read_responses(struct conversation *v, const struct json *inpu
         return read_item_content(&r, input, "", conversation_turn(v, CONVERSATION_USER, PART_TEXT),
                                  NULL);
     if (json_kind_of(input) != JSON_ARRAY)
-        return api_refuse(x, "input", "input is %s and must be a string or an array of items",
-                          input ? json_kind_name(input) : "missing");
+        return api_refuse_kind(x, "input", "", input, "a string or an array of items");
     for (size_t i = 0; i < json_len(input) && !v->failed; i++) {
         snprintf(r.place, sizeof r.place, "input[%zu]", i);
         if (!read_item(&r, json_at(input, i)))

@@ -24,6 +24,17 @@ bool api_refuse(struct api_error *x, const char *param, const char *fmt, ...) {
     return false;
 }
 
+bool api_refuse_kind(struct api_error *x, const char *param, const char *member,
+                     const struct json *v, const char *wanted) {
+    return api_refuse(x, param, "%s%s is %s and must be %s", param, member,
+                      v ? json_kind_name(v) : "missing", wanted);
+}
+
+bool api_may_be(struct api_error *x, const char *param, const struct json *v, enum json_kind kind,
+                const char *wanted) {
+    return !v || json_kind_of(v) == kind || api_refuse_kind(x, param, "", v, wanted);
+}
+
 void api_fail(struct api_error *x, int status, const char *code, const char *fmt, ...) {
     va_list args;
     *x = (struct api_error){.status = status, .code = code};

@@ -27,6 +27,14 @@ struct api_error {
 bool api_refuse(struct api_error *x, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+// 400 for a value of another kind than is wanted: "PARAM.member is a number and must be a string".
+// NULL: it is missing.
+bool api_refuse_kind(struct api_error *x, const char *param, const char *member,
+                     const struct json *v, const char *wanted);
+// The same unless it is absent, null or of that kind.
+bool api_may_be(struct api_error *x, const char *param, const struct json *v, enum json_kind kind,
+                const char *wanted);
+
 // Any status, without a field.
 void api_fail(struct api_error *x, int status, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

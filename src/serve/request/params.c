@@ -37,18 +37,13 @@ void params_ignore(struct params *p, const char *place) {
     }
 }
 
-static bool refuse_field_kind(const struct field *f, const struct json *v, const char *wanted,
-                              struct api_error *x) {
-    return api_refuse(x, f->name, "%s is %s and must be %s", f->name, json_kind_name(v), wanted);
-}
-
 // A number within the row's bounds; whole where integer.
 static bool check_field_number(const struct field *f, const struct json *v, bool whole, double *out,
                                struct api_error *x) {
     enum json_kind k = json_kind_of(v);
     double d = json_num(v, 0);
     if (k != JSON_INT && (k != JSON_DOUBLE || (whole && d != floor(d))))
-        return refuse_field_kind(f, v, whole ? "an integer" : "a number", x);
+        return api_refuse_kind(x, f->name, "", v, whole ? "an integer" : "a number");
     if (!(d >= f->lo && d <= f->hi))
         return api_refuse(x, f->name, "%s is %.17g and must be within %.17g to %.17g", f->name, d,
                           f->lo, f->hi);
@@ -60,7 +55,7 @@ static bool check_field_string(const struct field *f, const struct json *v, stru
     size_t n = 0;
     const char *s = json_str(v, &n);
     if (!s)
-        return refuse_field_kind(f, v, "a string", x);
+        return api_refuse_kind(x, f->name, "", v, "a string");
     if (f->hi > 0 && utf8_count(s, n) > (size_t)f->hi)
         return api_refuse(x, f->name, "%s has %zu characters and may have %.0f", f->name,
                           utf8_count(s, n), f->hi);
@@ -72,7 +67,7 @@ static bool check_field_kind(const struct field *f, const struct json *v, double
     enum json_kind k = json_kind_of(v);
     switch (f->kind) {
     case FIELD_BOOL:
-        return k == JSON_BOOL || refuse_field_kind(f, v, "true or false", x);
+        return k == JSON_BOOL || api_refuse_kind(x, f->name, "", v, "true or false");
     case FIELD_INT:
         return check_field_number(f, v, true, number, x);
     case FIELD_NUM:
@@ -80,9 +75,9 @@ static bool check_field_kind(const struct field *f, const struct json *v, double
     case FIELD_STRING:
         return check_field_string(f, v, x);
     case FIELD_ARRAY:
-        return k == JSON_ARRAY || refuse_field_kind(f, v, "an array", x);
+        return k == JSON_ARRAY || api_refuse_kind(x, f->name, "", v, "an array");
     case FIELD_OBJECT:
-        return k == JSON_OBJECT || refuse_field_kind(f, v, "an object", x);
+        return k == JSON_OBJECT || api_refuse_kind(x, f->name, "", v, "an object");
     case FIELD_ANY:
         break;
     }

@@ -30,29 +30,23 @@ bool field_read_model(const struct reading *r) {
 bool field_read_prompt(const struct reading *r) {
     enum json_kind k = json_kind_of(r->v);
     if (k != JSON_STRING && k != JSON_ARRAY)
-        return api_refuse(r->x, r->f->name,
-                          "prompt is %s and must be a string, an array of strings, or token ids",
-                          json_kind_name(r->v));
+        return api_refuse_kind(r->x, r->f->name, "", r->v,
+                               "a string, an array of strings, or token ids");
     r->p->prompt = r->v;
     return true;
 }
 
 bool field_read_text(const struct reading *r) {
     if (json_kind_of(r->v) != JSON_STRING)
-        return api_refuse(r->x, r->f->name, "%s is %s and must be a string", r->f->name,
-                          json_kind_name(r->v));
+        return api_refuse_kind(r->x, r->f->name, "", r->v, "a string");
     r->p->text = r->v;
     return true;
 }
 
 bool field_read_stream_options(const struct reading *r) {
     const struct json *usage = json_get(r->v, "include_usage");
-    if (json_kind_of(usage) != JSON_NULL && json_kind_of(usage) != JSON_BOOL)
-        return api_refuse(r->x, "stream_options.include_usage",
-                          "%s.include_usage is %s and must be true or false", r->f->name,
-                          json_kind_name(usage));
     r->p->include_usage = json_bool(usage, false);
-    return true;
+    return api_may_be(r->x, "stream_options.include_usage", usage, JSON_BOOL, "true or false");
 }
 
 // 0, which some clients send for "the likeliest", is the smallest set there is.
@@ -110,8 +104,7 @@ bool field_read_stop(const struct reading *r) {
     if (json_kind_of(r->v) == JSON_STRING)
         return add_stop(r, r->v);
     if (json_kind_of(r->v) != JSON_ARRAY)
-        return api_refuse(r->x, r->f->name, "%s is %s and must be a string or an array of strings",
-                          r->f->name, json_kind_name(r->v));
+        return api_refuse_kind(r->x, r->f->name, "", r->v, "a string or an array of strings");
     for (size_t i = 0; i < json_len(r->v); i++)
         if (!add_stop(r, json_at(r->v, i)))
             return false;
@@ -336,9 +329,8 @@ bool field_read_budget(const struct reading *r) {
 bool field_read_thinking(const struct reading *r) {
     const struct json *type = json_get(r->v, "type");
     const char *s = json_str(type, NULL);
-    if (json_kind_of(type) != JSON_NULL && !s)
-        return api_refuse(r->x, "thinking.type", "%s.type is %s and must be a string", r->f->name,
-                          json_kind_name(type));
+    if (!api_may_be(r->x, "thinking.type", type, JSON_STRING, "a string"))
+        return false;
     if (s && (!strcmp(s, "enabled") || !strcmp(s, "disabled")))
         r->p->thinking = s[0] == 'e'; // others, such as adaptive, leave it to the model
     return read_budget(r, json_get(r->v, "budget_tokens"));
@@ -376,9 +368,7 @@ bool field_read_speculate(const struct reading *r) {
 bool field_read_system(const struct reading *r) {
     enum json_kind k = json_kind_of(r->v);
     return k == JSON_STRING || k == JSON_ARRAY ||
-           api_refuse(r->x, r->f->name,
-                      "system is %s and must be a string or an array of text blocks",
-                      json_kind_name(r->v));
+           api_refuse_kind(r->x, r->f->name, "", r->v, "a string or an array of text blocks");
 }
 
 // updates is a beta's word: notes between calls in clear, reasoning omitted. Models here write no
@@ -407,11 +397,16 @@ static bool read_display(const struct reading *r) {
 bool field_read_anthropic_thinking(const struct reading *r) {
     const char *type = json_str(json_get(r->v, "type"), NULL);
     if (!type)
-        return api_refuse(r->x, r->f->name, "thinking.type is %s and must be a string",
-                          json_get(r->v, "type") ? json_kind_name(json_get(r->v, "type"))
-                                                 : "missing");
+        return api_refuse_kind(r->x, r->f->name, ".type", json_get(r->v, "type"), "a string");
     r->p->thinking = strcmp(type, "disabled") != 0;
     return read_display(r) && read_budget(r, json_get(r->v, "budget_tokens"));
+}
+
+// The form of the reply that an object of options has, or none.
+static bool read_inner_format(const struct reading *r, const char *name,
+                              const struct json *format) {
+    return api_may_be(r->x, name, format, JSON_OBJECT, "an object") &&
+           (!format || field_read_format(r->p, name, format, r->x));
 }
 
 bool field_read_output_config(const struct reading *r) {
@@ -423,12 +418,7 @@ bool field_read_output_config(const struct reading *r) {
                           "output_config.effort must be low, medium, high, xhigh or max");
     if (s)
         memcpy(r->p->effort, s, n + 1);
-    if (json_kind_of(format) != JSON_NULL && json_kind_of(format) != JSON_OBJECT)
-        return api_refuse(r->x, "output_config.format",
-                          "output_config.format is %s and must be an object",
-                          json_kind_name(format));
-    return json_kind_of(format) != JSON_OBJECT ||
-           field_read_format(r->p, "output_config.format", format, r->x);
+    return read_inner_format(r, "output_config.format", format);
 }
 
 bool field_read_anthropic_choice(const struct reading *r) {
@@ -437,12 +427,9 @@ bool field_read_anthropic_choice(const struct reading *r) {
     const struct json *one = json_get(r->v, "disable_parallel_tool_use"),
                       *name = json_get(r->v, "name");
     if (one && json_kind_of(one) != JSON_BOOL && json_kind_of(one) != JSON_NULL)
-        return api_refuse(r->x, r->f->name,
-                          "tool_choice.disable_parallel_tool_use is %s and must be a boolean",
-                          json_kind_name(one));
+        return api_refuse_kind(r->x, r->f->name, ".disable_parallel_tool_use", one, "a boolean");
     if (name && !json_str(name, NULL) && json_kind_of(name) != JSON_NULL)
-        return api_refuse(r->x, r->f->name, "tool_choice.name is %s and must be a string",
-                          json_kind_name(name));
+        return api_refuse_kind(r->x, r->f->name, ".name", name, "a string");
     for (size_t i = 0; type && i < sizeof known / sizeof known[0]; i++)
         if (!strcmp(type, known[i]))
             return true;
@@ -469,8 +456,7 @@ bool field_read_compaction(const struct reading *r) {
 bool field_read_input(const struct reading *r) {
     enum json_kind k = json_kind_of(r->v);
     return k == JSON_STRING || k == JSON_ARRAY ||
-           api_refuse(r->x, r->f->name, "input is %s and must be a string or an array of items",
-                      json_kind_name(r->v));
+           api_refuse_kind(r->x, r->f->name, "", r->v, "a string or an array of items");
 }
 
 // Its kind is all that is looked at here; the interface reads it from the body.
@@ -521,34 +507,24 @@ bool field_read_include(const struct reading *r) {
 bool field_read_reasoning(const struct reading *r) {
     static const char *const words[] = {"reasoning.summary", "reasoning.generate_summary"};
     const struct json *effort = json_get(r->v, "effort");
-    if (json_kind_of(effort) != JSON_NULL && json_kind_of(effort) != JSON_STRING)
-        return api_refuse(r->x, "reasoning.effort", "reasoning.effort is %s and must be a string",
-                          json_kind_name(effort));
-    for (int i = 0; i < 2; i++) {
-        const struct json *summary = json_get(r->v, strchr(words[i], '.') + 1);
-        if (json_kind_of(summary) != JSON_NULL && json_kind_of(summary) != JSON_STRING)
-            return api_refuse(r->x, words[i], "%s is %s and must be a string", words[i],
-                              json_kind_name(summary));
-    }
+    if (!api_may_be(r->x, "reasoning.effort", effort, JSON_STRING, "a string"))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (!api_may_be(r->x, words[i], json_get(r->v, strchr(words[i], '.') + 1), JSON_STRING,
+                        "a string"))
+            return false;
     return !effort || read_effort(r, effort);
 }
 
 bool field_read_text_options(const struct reading *r) {
-    const struct json *format = json_get(r->v, "format");
-    if (json_kind_of(format) != JSON_NULL && json_kind_of(format) != JSON_OBJECT)
-        return api_refuse(r->x, "text.format", "text.format is %s and must be an object",
-                          json_kind_name(format));
-    return json_kind_of(format) != JSON_OBJECT ||
-           field_read_format(r->p, "text.format", format, r->x);
+    return read_inner_format(r, "text.format", json_get(r->v, "format"));
 }
 
 // Its row stands after those of max_tokens.
 bool field_read_cache_options(const struct reading *r) {
     const struct json *prewarm = json_get(r->v, "prewarm");
-    if (json_kind_of(prewarm) != JSON_NULL && json_kind_of(prewarm) != JSON_BOOL)
-        return api_refuse(r->x, "prompt_cache_options.prewarm",
-                          "prompt_cache_options.prewarm is %s and must be true or false",
-                          json_kind_name(prewarm));
+    if (!api_may_be(r->x, "prompt_cache_options.prewarm", prewarm, JSON_BOOL, "true or false"))
+        return false;
     r->p->prewarms = json_bool(prewarm, false);
     if (r->p->prewarms)
         r->p->max_tokens = 0;

@@ -29,7 +29,7 @@ static bool take_format_string(struct params *p, const char *field, enum structu
     size_t n;
     const char *s = json_str(v, &n);
     if (!s)
-        return api_refuse(x, field, "%s is %s and must be a string", field, json_kind_name(v));
+        return api_refuse_kind(x, field, "", v, "a string");
     str_append(&text, s, n);
     return take_format_text(p, field, form, &text, x);
 }
@@ -41,7 +41,7 @@ static bool take_format_schema(struct params *p, const char *field, const struct
     if (json_kind_of(v) == JSON_STRING)
         return take_format_string(p, field, STRUCTURED_SCHEMA, v, x);
     if (json_kind_of(v) != JSON_OBJECT && json_kind_of(v) != JSON_BOOL)
-        return api_refuse(x, field, "%s is %s and must be an object", field, json_kind_name(v));
+        return api_refuse_kind(x, field, "", v, "an object");
     jw_value(&w, v);
     return take_format_text(p, field, STRUCTURED_SCHEMA, &w.out, x);
 }
@@ -95,15 +95,11 @@ static bool take_response_format(struct params *p, const char *field, const stru
     const char *s = json_str(type, NULL);
     char at[48];
     snprintf(at, sizeof at, "%s.json_schema", field);
-    if (json_kind_of(inner) == JSON_NULL)
-        inner = NULL;
-    if (inner && json_kind_of(inner) != JSON_OBJECT)
-        return api_refuse(x, at, "%s is %s and must be an object", at, json_kind_name(inner));
+    if (!api_may_be(x, at, inner, JSON_OBJECT, "an object"))
+        return false;
     snprintf(at, sizeof at, "%s.type", field);
     if (!s)
-        return api_refuse(x, at,
-                          "%s is %s and must be \"text\", \"json_object\" or \"json_schema\"", at,
-                          type ? json_kind_name(type) : "missing");
+        return api_refuse_kind(x, at, "", type, "\"text\", \"json_object\" or \"json_schema\"");
     if (!strcmp(s, "text"))
         return true;
     if (!strcmp(s, "json_object") && !json_get(v, "schema"))

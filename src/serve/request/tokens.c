@@ -167,9 +167,7 @@ bool field_read_logit_bias(const struct reading *r) {
     struct bias_reading b = {.p = r->p, .l = r->l, .x = r->x};
     enum json_kind k = json_kind_of(r->v);
     if (k != JSON_OBJECT && k != JSON_ARRAY)
-        return api_refuse(r->x, r->f->name,
-                          "logit_bias is %s and must be an object or an array of pairs",
-                          json_kind_name(r->v));
+        return api_refuse_kind(r->x, r->f->name, "", r->v, "an object or an array of pairs");
     free(r->p->bias);
     r->p->bias = NULL;
     r->p->n_bias = 0;

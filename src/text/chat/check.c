@@ -15,10 +15,11 @@ struct check {
     struct err *e;
 };
 
+// member: of the place, may be missing; "": an element, may be null.
 static int refuse_kind(const struct check *c, const char *member, const struct json *v,
                        const char *wanted) {
     return err_set(c->e, ERR_FORMAT, "%s%s is %s and must be %s", c->place, member,
-                   v ? json_kind_name(v) : "missing", wanted);
+                   v || !member[0] ? json_kind_name(v) : "missing", wanted);
 }
 
 bool chat_is_media(const char *type) {
@@ -126,7 +127,8 @@ static int check_message(struct check *c) {
     snprintf(c->place, CHAT_PLACE_NAME, "messages[%zu].role", c->i);
     c->role = json_str(role, NULL);
     if (!c->role)
-        return refuse_kind(c, "", role, "a string");
+        return err_set(c->e, ERR_FORMAT, "%s is %s and must be a string", c->place,
+                       role ? json_kind_name(role) : "missing");
     if (chat_role_of(role) == CHAT_ROLES)
         return err_set(c->e, ERR_FORMAT,
                        "%s is '%.40s' and must be system, developer, user, assistant or tool",
