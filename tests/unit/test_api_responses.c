@@ -216,10 +216,13 @@ static void all_kinds_of_items_are_streamed_again(void **state) {
         "{\"id\":\"ctc_1\",\"type\":\"custom_tool_call\",\"status\":\"completed\",\"call_id\":"
         "\"d\",\"name\":\"g\",\"input\":\"\"}]}";
     struct json *response = NULL;
+    struct json_writer w = {0};
     struct str text = {0}, names = {0};
     struct events v;
     assert_int_equal(json_parse(&response, kept, sizeof kept - 1, NULL), 0);
-    assert_int_equal(response_replay(response, -1, &text), 19);
+    struct response_events all = {.w = &w, .out = &text, .after = -1};
+    response_events_all(&all, response);
+    assert_int_equal(all.next, 20);
     read_events(&v, text.data);
     names_of(&v, &names);
     assert_string_equal(
@@ -236,6 +239,7 @@ static void all_kinds_of_items_are_streamed_again(void **state) {
     drop_events(&v);
     json_free(response);
     str_fini(&text);
+    str_fini(&w.out);
     str_fini(&names);
 }
 
@@ -475,6 +479,7 @@ static void set_up(struct bench *b, const char *echo) {
     b->c = (struct completion){.s = &b->s, .own = &b->own, .choices = &b->k, .n_choices = 1};
     static const struct dialect d = {.id_prefix = "resp_", .keeps_text = true};
     b->c.d = &d;
+    b->own.events = (struct response_events){.w = &b->s.json, .out = &b->s.out, .after = -1};
     b->c.prepared = b->c.streaming = true;
     snprintf(b->c.id, sizeof b->c.id, "resp_0123456789abcdef01234567");
     assert_int_equal(json_parse(&b->own.echo, echo, strlen(echo), NULL), 0);

@@ -3,6 +3,7 @@
 #ifndef COPPICE_SERVE_API_HANDLERS_H
 #define COPPICE_SERVE_API_HANDLERS_H
 
+#include "serve/api/events.h"
 #include "serve/completion/completion.h"
 
 // The interfaces that generate text: completions.c, messages.c, responses.c.
@@ -14,7 +15,7 @@ struct responses_own {
     // Fields of the request that the answer says again, an object; of the loop thread once the
     // answer is made.
     struct json *echo;
-    int64_t sequence; // number of the next event
+    struct response_events events;
     bool summarises;  // reasoning goes out as its own summary: the client requested one
     bool opaque;      // reasoning goes out as opaque text, too (serve/reply/opaque.h)
     bool keeps;       // the answer is kept for requests to come, with `input`

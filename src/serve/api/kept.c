@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/api/events.h"
 #include "serve/api/handlers.h"
-#include "serve/http/sse.h"
 
 enum { ITEM_ID = 96 };
 
@@ -205,203 +205,6 @@ void kept_references_fini(struct kept_references *r) {
     free(r->list);
 }
 
-struct replay {
-    struct json_writer w;
-    struct str *out;
-    int64_t next, after;
-};
-
-static struct json_writer *open_replayed(struct replay *r, const char *type) {
-    jw_begin(&r->w, '{');
-    jw_key_str(&r->w, "type", type);
-    jw_key_int(&r->w, "sequence_number", r->next);
-    return &r->w;
-}
-
-static void close_replayed(struct replay *r, const char *type) {
-    jw_end(&r->w, '}');
-    if (r->next++ > r->after) {
-        sse_write(r->out, type, &r->w);
-    } else {
-        r->out->failed |= r->w.out.failed;
-        str_clear(&r->w.out);
-        r->w.comma = false;
-    }
-}
-
-// A member of a response or an item as it was at its beginning.
-static int put_begun(void *arg, const char *key, size_t n, const struct json *v) {
-    static const char *const later[] = {"completed_at", "usage", "incomplete_details",
-                                        "encrypted_content", NULL};
-    static const char *const lists[] = {"output", "content", "summary", NULL};
-    static const char *const texts[] = {"arguments", "input", NULL};
-    static const char *const end[] = {"timings", "coppice", NULL};
-    struct json_writer *w = arg;
-    (void)n;
-    if (words_among(end, key))
-        return 0;
-    jw_key(w, key);
-    if (!strcmp(key, "status")) {
-        jw_cstr(w, "in_progress");
-    } else if (words_among(later, key)) {
-        jw_null(w);
-    } else if (words_among(lists, key)) {
-        jw_begin(w, '[');
-        jw_end(w, ']');
-    } else if (words_among(texts, key)) {
-        jw_cstr(w, "");
-    } else {
-        jw_value(w, v);
-    }
-    return 0;
-}
-
-static void put_begun_object(struct json_writer *w, const struct json *v) {
-    jw_begin(w, '{');
-    json_each(v, put_begun, w);
-    jw_end(w, '}');
-}
-
-static void replay_state(struct replay *r, const char *type, const struct json *response,
-                         bool begun) {
-    struct json_writer *w = open_replayed(r, type);
-    jw_key(w, "response");
-    if (begun)
-        put_begun_object(w, response);
-    else
-        jw_value(w, response);
-    close_replayed(r, type);
-}
-
-static void replay_item(struct replay *r, const char *type, const struct json *item, int64_t at,
-                        bool begun) {
-    struct json_writer *w = open_replayed(r, type);
-    jw_key_int(w, "output_index", at);
-    jw_key(w, "item");
-    if (begun)
-        put_begun_object(w, item);
-    else
-        jw_value(w, item);
-    close_replayed(r, type);
-}
-
-// A text of an item: a part of its content, or what a call is made with.
-struct place {
-    const struct json *item, *part; // part NULL: of a call
-    int64_t at, index;              // of the item; of the part
-    bool summary;
-};
-
-static struct json_writer *open_place(struct replay *r, const char *type, const struct place *p) {
-    struct json_writer *w = open_replayed(r, type);
-    jw_key_value(w, "item_id", json_get(p->item, "id"));
-    jw_key_int(w, "output_index", p->at);
-    if (p->part)
-        jw_key_int(w, p->summary ? "summary_index" : "content_index", p->index);
-    return w;
-}
-
-static void put_logprobs(struct json_writer *w, const struct json *part) {
-    const struct json *l = json_get(part, "logprobs");
-    if (!l)
-        return;
-    jw_key_value(w, "logprobs", l);
-}
-
-// `name`: of the text's events, without ".delta" and ".done"; `key`: where it stands.
-static void replay_text(struct replay *r, const struct place *p, const char *name,
-                        const char *key) {
-    const struct json *text = json_get(p->part ? p->part : p->item, key);
-    size_t n = 0;
-    char type[64];
-    if (json_str(text, &n) && n) {
-        snprintf(type, sizeof type, "%s.delta", name);
-        struct json_writer *w = open_place(r, type, p);
-        jw_key_value(w, "delta", text);
-        put_logprobs(w, p->part);
-        close_replayed(r, type);
-    }
-    snprintf(type, sizeof type, "%s.done", name);
-    struct json_writer *w = open_place(r, type, p);
-    if (!strcmp(key, "arguments")) {
-        jw_key_value(w, "name", json_get(p->item, "name"));
-        if (json_get(p->item, "namespace")) {
-            jw_key_value(w, "namespace", json_get(p->item, "namespace"));
-        }
-    }
-    jw_key_value(w, key, text);
-    put_logprobs(w, p->part);
-    close_replayed(r, type);
-}
-
-static void replay_part(struct replay *r, const struct place *p, bool begun) {
-    const char *type = p->summary ? begun ? "response.reasoning_summary_part.added"
-                                          : "response.reasoning_summary_part.done"
-                       : begun    ? "response.content_part.added"
-                                  : "response.content_part.done";
-    struct json_writer *w = open_place(r, type, p);
-    bool said = !strcmp(json_str(json_get(p->part, "type"), NULL), "output_text");
-    jw_key(w, "part");
-    if (begun) {
-        jw_begin(w, '{');
-        jw_key_value(w, "type", json_get(p->part, "type"));
-        jw_key_str(w, "text", "");
-        for (int i = 0; said && i < 2; i++) {
-            jw_key_begin(w, i ? "logprobs" : "annotations", '[');
-            jw_end(w, ']');
-        }
-        jw_end(w, '}');
-    } else {
-        jw_value(w, p->part);
-    }
-    close_replayed(r, type);
-}
-
-static void replay_parts(struct replay *r, const struct json *item, int64_t at, bool summary) {
-    const struct json *parts = json_get(item, summary ? "summary" : "content");
-    char name[64];
-    for (size_t i = 0; i < json_len(parts); i++) {
-        struct place p = {item, json_at(parts, i), at, (int64_t)i, summary};
-        const char *type = json_str(json_get(p.part, "type"), NULL);
-        if (!type)
-            continue;
-        snprintf(name, sizeof name, "response.%s%.40s", summary ? "reasoning_" : "", type);
-        replay_part(r, &p, true);
-        replay_text(r, &p, name, "text");
-        replay_part(r, &p, false);
-    }
-}
-
-static void replay_whole_item(struct replay *r, const struct json *item, int64_t at) {
-    const char *type = json_str(json_get(item, "type"), NULL);
-    struct place p = {.item = item, .at = at};
-    replay_item(r, "response.output_item.added", item, at, true);
-    if (type && !strcmp(type, "function_call")) {
-        replay_text(r, &p, "response.function_call_arguments", "arguments");
-    } else if (type && !strcmp(type, "custom_tool_call")) {
-        replay_text(r, &p, "response.custom_tool_call_input", "input");
-    } else {
-        replay_parts(r, item, at, true);
-        replay_parts(r, item, at, false);
-    }
-    replay_item(r, "response.output_item.done", item, at, false);
-}
-
-int64_t response_replay(const struct json *response, int64_t after, struct str *out) {
-    struct replay r = {.out = out, .after = after};
-    const struct json *output = json_get(response, "output");
-    const char *status = json_str(json_get(response, "status"), NULL);
-    char end[64];
-    replay_state(&r, "response.created", response, true);
-    replay_state(&r, "response.in_progress", response, true);
-    for (size_t i = 0; i < json_len(output); i++)
-        replay_whole_item(&r, json_at(output, i), (int64_t)i);
-    snprintf(end, sizeof end, "response.%.40s", status ? status : "completed");
-    replay_state(&r, end, response, false);
-    str_fini(&r.w.out);
-    return r.next - 1;
-}
-
 static bool fail_unknown(struct api_error *x, const char *id) {
     api_fail(x, 404, NULL,
              "no response '%.60s' is kept here: it had to be made with store, and only the newest "
@@ -488,18 +291,20 @@ bool response_view_streams(const struct response_view *v) {
 static bool write_events(const char *query, const struct str *text, struct str *out,
                          struct api_error *x) {
     struct json *response = NULL;
-    int64_t after = -1, last = -1;
+    struct json_writer w = {0};
+    struct response_events events = {.w = &w, .out = out, .after = -1};
     if (!kept_parse(text, &response, x))
         return false;
-    bool ok = read_query_number(query, "starting_after", &after) ||
+    bool ok = read_query_number(query, "starting_after", &events.after) ||
               api_refuse(x, "starting_after", "starting_after must be the number of an event");
     if (ok)
-        last = response_replay(response, after, out);
-    if (ok && after > last)
+        response_events_all(&events, response);
+    if (ok && events.after >= events.next)
         ok = api_refuse(x, "starting_after",
                         "starting_after is %lld and the last event of a kept response is %lld, as "
                         "its texts come in one piece; ask without it",
-                        (long long)after, (long long)last);
+                        (long long)events.after, (long long)events.next - 1);
+    str_fini(&w.out);
     json_free(response);
     return ok;
 }

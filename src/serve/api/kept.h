@@ -39,11 +39,6 @@ struct input_page {
 bool input_items_write(const struct json *items, const struct input_page *page,
                        struct json_writer *w);
 
-// Appends the events that a stream of a kept response would have had, each text in one piece: those
-// whose sequence_number is above `after` (-1: all). Gives the number of the last one. A failed
-// allocation shows in out->failed.
-int64_t response_replay(const struct json *response, int64_t after, struct str *out);
-
 // What a GET requests of a kept response.
 struct response_view {
     const char *rest, *query; // after "/v1/responses/"; of the request

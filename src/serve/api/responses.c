@@ -55,21 +55,15 @@ static void put_item_logprobs(const struct completion *c, struct json_writer *w,
     answer_logprobs_list(w, &l);
 }
 
-// One part of an item's content, with its text or none.
+// One part of an item's content.
 static void put_content_part(const struct completion *c, struct json_writer *w, const char *type,
-                             const struct answer_item *it, bool done) {
+                             const struct answer_item *it) {
     jw_begin(w, '{');
     jw_key_str(w, "type", type);
-    if (done)
-        jw_key_text(w, "text", it->text.data, it->text.len);
-    else
-        jw_key_str(w, "text", "");
+    jw_key_text(w, "text", it->text.data, it->text.len);
     if (type[0] == 'o') {
         put_empty_list(w, "annotations");
-        if (done)
-            put_item_logprobs(c, w, it);
-        else
-            put_empty_list(w, "logprobs");
+        put_item_logprobs(c, w, it);
     }
     jw_end(w, '}');
 }
@@ -81,15 +75,15 @@ static const char *part_type(const struct completion *c, const struct answer_ite
 }
 
 static void put_reasoning_item(const struct completion *c, struct json_writer *w,
-                               const struct answer_item *it, bool done) {
+                               const struct answer_item *it) {
     bool summary = own_of(c)->summarises;
     for (int i = 0; i < 2; i++) {
         jw_key_begin(w, i ? "content" : "summary", '[');
-        if (done && (i == 0) == summary)
-            put_content_part(c, w, part_type(c, it), it, true);
+        if ((i == 0) == summary)
+            put_content_part(c, w, part_type(c, it), it);
         jw_end(w, ']');
     }
-    if (!done || !own_of(c)->opaque) {
+    if (!own_of(c)->opaque) {
         jw_key_null(w, "encrypted_content");
         return;
     }
@@ -112,7 +106,6 @@ static void put_name(const struct completion *c, struct json_writer *w,
 
 static void put_item(const struct completion *c, struct json_writer *w,
                      const struct answer_item *it, const char *status) {
-    bool done = strcmp(status, "in_progress") != 0;
     static const char *const types[] = {
         [ITEM_REASONING] = "reasoning", [ITEM_TEXT] = "message", [ITEM_CALL] = "function_call"};
     jw_begin(w, '{');
@@ -121,17 +114,16 @@ static void put_item(const struct completion *c, struct json_writer *w,
                it->kind == ITEM_CALL && it->custom ? "custom_tool_call" : types[it->kind]);
     jw_key_str(w, "status", status);
     if (it->kind == ITEM_REASONING) {
-        put_reasoning_item(c, w, it, done);
+        put_reasoning_item(c, w, it);
     } else if (it->kind == ITEM_TEXT) {
         jw_key_str(w, "role", "assistant");
         jw_key_begin(w, "content", '[');
-        if (done)
-            put_content_part(c, w, "output_text", it, true);
+        put_content_part(c, w, "output_text", it);
         jw_end(w, ']');
     } else {
         jw_key_str(w, "call_id", it->id);
         put_name(c, w, it);
-        jw_key_text(w, it->custom ? "input" : "arguments", it->text.data, done ? it->text.len : 0);
+        jw_key_text(w, it->custom ? "input" : "arguments", it->text.data, it->text.len);
     }
     jw_end(w, '}');
 }
@@ -227,29 +219,16 @@ static void put_response(const struct completion *c, struct json_writer *w, cons
     jw_end(w, '}');
 }
 
-static struct json_writer *open_response_event(struct completion *c, const char *type) {
-    struct json_writer *w = &c->s->json;
-    jw_begin(w, '{');
-    jw_key_str(w, "type", type);
-    jw_key_int(w, "sequence_number", own_of(c)->sequence++);
-    return w;
-}
-
-static void close_response_event(struct completion *c, const char *type) {
-    jw_end(&c->s->json, '}');
-    sse_write(&c->s->out, type, &c->s->json);
-}
-
 static void put_state(struct completion *c, const char *type, const char *status,
                       const struct api_error *why, bool brief) {
-    struct json_writer *w = open_response_event(c, type);
+    struct json_writer *w = response_event_open(&own_of(c)->events, type);
     jw_key(w, "response");
     put_response(c, w, status, why, brief);
-    close_response_event(c, type);
+    response_event_close(&own_of(c)->events, type);
 }
 
 static void responses_start(struct completion *c) {
-    own_of(c)->sequence = 0;
+    own_of(c)->events.next = 0;
     put_state(c, "response.created", "in_progress", NULL, false);
     put_state(c, "response.in_progress", "in_progress", NULL, false);
 }
@@ -258,45 +237,24 @@ static void responses_alive(struct completion *c) {
     put_state(c, "response.in_progress", "in_progress", NULL, true);
 }
 
-// An event of an item; the place of the part is said where it has parts.
-static struct json_writer *open_item_event(struct completion *c, const char *type,
-                                           const struct answer_item *it) {
-    struct json_writer *w = open_response_event(c, type);
-    put_item_id(c, w, "item_id", it);
-    jw_key_int(w, "output_index", it->index);
-    if (it->kind != ITEM_CALL)
-        jw_key_int(w, !strcmp(part_type(c, it), "summary_text") ? "summary_index" : "content_index",
-                   0);
-    return w;
-}
-
-static void put_whole_item(struct completion *c, const char *type, const struct answer_item *it,
-                           const char *status) {
-    struct json_writer *w = open_response_event(c, type);
-    jw_key_int(w, "output_index", it->index);
-    jw_key(w, "item");
-    put_item(c, w, it, status);
-    close_response_event(c, type);
-}
-
-static void put_part_event(struct completion *c, const struct answer_item *it, bool done) {
-    bool summary = !strcmp(part_type(c, it), "summary_text");
-    const char *type = summary ? done ? "response.reasoning_summary_part.done"
-                                      : "response.reasoning_summary_part.added"
-                       : done  ? "response.content_part.done"
-                               : "response.content_part.added";
-    struct json_writer *w = open_item_event(c, type, it);
-    jw_key(w, "part");
-    put_content_part(c, w, part_type(c, it), it, done);
-    close_response_event(c, type);
+// Events of an item as it is.
+static void put_item_events(struct completion *c, const struct answer_item *it, const char *status,
+                            int what) {
+    struct json_builder built = {0};
+    struct json_writer w = {.builder = &built};
+    struct json *item;
+    put_item(c, &w, it, status);
+    built.failed |= w.out.failed;
+    c->s->out.failed |= json_built(&built, &item, "an item", NULL) != 0;
+    if (item)
+        response_events_item(&own_of(c)->events, item, it->index, what);
+    json_free(item);
 }
 
 static void responses_item_begin(struct completion *c, struct choice *k,
                                  const struct answer_item *it) {
     (void)k;
-    put_whole_item(c, "response.output_item.added", it, "in_progress");
-    if (it->kind != ITEM_CALL)
-        put_part_event(c, it, false);
+    put_item_events(c, it, "in_progress", ITEM_BEGINS);
 }
 
 // What the events of an item's text are called, without ".delta" and ".done".
@@ -315,7 +273,12 @@ static void responses_item_delta(struct completion *c, struct choice *k,
     if (p->text.n == 0)
         return;
     snprintf(type, sizeof type, "%s.delta", text_event(c, it));
-    struct json_writer *w = open_item_event(c, type, it);
+    struct json_writer *w = response_event_open(&own_of(c)->events, type);
+    put_item_id(c, w, "item_id", it);
+    jw_key_int(w, "output_index", it->index);
+    if (it->kind != ITEM_CALL)
+        jw_key_int(w, !strcmp(part_type(c, it), "summary_text") ? "summary_index" : "content_index",
+                   0);
     jw_key_text(w, "delta", p->text.s, p->text.n);
     if (it->kind == ITEM_TEXT && p->logprobs) {
         jw_key(w, "logprobs");
@@ -323,28 +286,12 @@ static void responses_item_delta(struct completion *c, struct choice *k,
     } else if (it->kind == ITEM_TEXT) {
         put_empty_list(w, "logprobs");
     }
-    close_response_event(c, type);
+    response_event_close(&own_of(c)->events, type);
 }
 
 static void responses_item_end(struct completion *c, struct choice *k,
                                const struct answer_item *it) {
-    char type[64];
-    snprintf(type, sizeof type, "%s.done", text_event(c, it));
-    struct json_writer *w = open_item_event(c, type, it);
-    if (it->kind == ITEM_CALL && !it->custom)
-        put_name(c, w, it);
-    jw_key_text(w,
-                it->kind != ITEM_CALL ? "text"
-                : it->custom          ? "input"
-                                      : "arguments",
-                it->text.data, it->text.len);
-    if (it->kind == ITEM_TEXT)
-        put_item_logprobs(c, w, it);
-    close_response_event(c, type);
-    if (it->kind != ITEM_CALL)
-        put_part_event(c, it, true);
-    put_whole_item(c, "response.output_item.done", it,
-                   is_incomplete(c, k) ? "incomplete" : "completed");
+    put_item_events(c, it, is_incomplete(c, k) ? "incomplete" : "completed", ITEM_ENDS);
 }
 
 // Keeps the response as it is given to the client.
@@ -662,6 +609,7 @@ static bool prepare_response(struct completion *c) {
         .s = c->s, .body = c->body, .error = &c->error, .kept.store = &c->s->responses, .v = &v};
     if (!own)
         return kept_no_memory(&c->error);
+    own->events = (struct response_events){.w = &c->s->json, .out = &c->s->out, .after = -1};
     own->keeps = json_bool(json_get(c->body, "store"), true);
     const struct json *reasoning = json_get(c->body, "reasoning");
     own->summarises = json_str(json_get(reasoning, "summary"), NULL) ||
