@@ -144,20 +144,22 @@ static bool find_input_item(const struct json *items, const char *response, stru
     return true;
 }
 
-// The kept response of that id, read; NULL: there is none, or it cannot be read.
-static const struct kept *find_kept(struct kept_references *r, const char *id) {
+// The kept response of that id, read; NULL: there is none, or x says why it cannot be read.
+static const struct kept *find_kept(struct kept_references *r, const char *id,
+                                    struct api_error *x) {
     struct kept k = {0}, *more;
     struct str text = {0}, input = {0};
-    struct api_error ignored = {0};
     for (size_t i = r->n; i-- > 0;)
         if (!strcmp(r->list[i].id, id))
             return &r->list[i];
     bool found = response_store_get(r->store, id, &text, &input) &&
-                 kept_parse(&text, &k.answer, &ignored) && kept_parse(&input, &k.input, &ignored);
+                 kept_parse(&text, &k.answer, x) && kept_parse(&input, &k.input, x);
     str_fini(&text);
     str_fini(&input);
     more = found ? realloc(r->list, (r->n + 1) * sizeof *more) : NULL;
     if (!more) {
+        if (found)
+            (void)kept_no_memory(x);
         json_free(k.answer);
         json_free(k.input);
         return NULL;
@@ -180,9 +182,10 @@ bool kept_response_of_item(const char *id, char response[static RANDOM_ID]) {
 }
 
 // Writes the item of that id: one of a kept response's output, or of what it answered.
-bool kept_find_item(struct kept_references *r, const char *id, struct json_writer *w) {
+bool kept_find_item(struct kept_references *r, const char *id, struct json_writer *w,
+                    struct api_error *x) {
     char response[RANDOM_ID];
-    const struct kept *k = kept_response_of_item(id, response) ? find_kept(r, response) : NULL;
+    const struct kept *k = kept_response_of_item(id, response) ? find_kept(r, response, x) : NULL;
     if (!k)
         return false;
     const struct json *output = json_get(k->answer, "output");

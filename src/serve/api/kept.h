@@ -19,8 +19,9 @@ struct kept_references {
     size_t n, looked; // responses; their items that were looked at
 };
 // Writes the item of that id: one of a kept response's output, or of what it answered. False: there
-// is none.
-bool kept_find_item(struct kept_references *r, const char *id, struct json_writer *w);
+// is none, or x is filled with why the response cannot be read.
+bool kept_find_item(struct kept_references *r, const char *id, struct json_writer *w,
+                    struct api_error *x);
 void kept_references_fini(struct kept_references *r);
 // "resp_" and the digits of an item's id: "msg_" and the digits of the response. False: it has
 // none.

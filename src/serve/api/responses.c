@@ -381,9 +381,10 @@ static bool resolve_references(struct source *r, const struct json **at) {
         const char *id = json_str(json_get(item, "id"), NULL);
         if (!is_reference(item)) {
             jw_value(&w, item);
-        } else if (!kept_find_item(&r->kept, id, &w)) {
+        } else if (!kept_find_item(&r->kept, id, &w, x)) {
             snprintf(place, sizeof place, "input[%zu].id", i);
-            ok = api_refuse(x, place,
+            ok = !x->status &&
+                 api_refuse(x, place,
                             "%s: no item '%.60s' is kept here; send the item itself in its place",
                             place, id ? id : "");
         }
