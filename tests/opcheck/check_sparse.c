@@ -35,7 +35,13 @@ static void *room(size_t bytes) {
 static struct sparse_rows rows_of(const struct text *t, bool value, void *data) {
     if (t->paged)
         return sparse_rows_paged(&t->layout, value ? &t->layout.v : &t->layout.k, 1, NULL, data);
-    return sparse_rows_dense(value ? t->a.v.codec : t->a.k.codec, t->a.n_kv, t->a.d, data);
+    const enum kv_codec_id codec = value ? t->a.v.codec : t->a.k.codec;
+    const int64_t row = kv_codec_bytes(codec, t->a.d);
+    return (struct sparse_rows){.codec = codec,
+                                .data = data,
+                                .piece = KV_PAGE * t->a.n_kv * row,
+                                .code_slot = t->a.n_kv * row,
+                                .code_head = row};
 }
 
 static void put_row(const struct text *t, bool value, int64_t pos, int head, const float *x) {

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "opcheck/families.h"
-#include "ops/experts/pool.h"
 #include "ops/experts/store.h"
+#include "support/expert_slots.h"
 
 enum { LAYERS = 4, MOST_EXPERTS = 40, MOST_ROWS = 160, MOST_USED = 6, ROOMS = 4 };
 

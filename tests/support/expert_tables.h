@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "ops/experts/pool.h"
+#include "support/expert_slots.h"
 
 enum { RIG_LAYERS = 6, RIG_EXPERTS = 12, RIG_MOST = RIG_LAYERS * RIG_EXPERTS };
 

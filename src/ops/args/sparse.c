@@ -23,15 +23,6 @@ struct sparse_rows sparse_rows_paged(const struct kv_layout *l, const struct kv_
     };
 }
 
-struct sparse_rows sparse_rows_dense(enum kv_codec_id codec, int n_kv, int d, void *data) {
-    int64_t row = kv_codec_bytes(codec, d);
-    return (struct sparse_rows){.codec = codec,
-                                .data = data,
-                                .piece = KV_PAGE * n_kv * row,
-                                .code_slot = n_kv * row,
-                                .code_head = row};
-}
-
 int64_t sparse_kept(float density, int64_t m) {
     int64_t n = (int64_t)ceil((double)density * (double)(m + 1) - 1e-6); // 0.1f is above 0.1
     return n < 1 ? 1 : n > m + 1 ? m + 1 : n;

@@ -66,8 +66,6 @@ struct sparse_rows {
 // in one buffer `data` (pages NULL).
 struct sparse_rows sparse_rows_paged(const struct kv_layout *l, const struct kv_plane *plane,
                                      int layer, unsigned char *const *pages, unsigned char *data);
-// [positions][n_kv][d] of a codec without scales (F32, F16, BF16).
-struct sparse_rows sparse_rows_dense(enum kv_codec_id codec, int n_kv, int d, void *data);
 
 struct sparse_args {
     int n_heads, n_kv, d; // d: values of a head; query head h reads kv head h / (n_heads / n_kv)

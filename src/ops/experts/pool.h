@@ -3,8 +3,8 @@
 // slots, and which expert makes room for which. All experts lie in host memory; the device has
 // slots, each the copy of one expert of one layer of a class, and an expert that a pass needs is
 // brought into a slot before it is used. So residency decides how long a pass takes, and no bit.
-// expert_pool_choose is the specification of the device's kernel (gpu/moe/fetch.cu), slot by
-// slot; whole numbers only, so that both make the same choices.
+// How slots are chosen is the device's (gpu/moe/fetch.cu); its specification is that of the tests
+// (tests/support/expert_slots.c). Whole numbers only, so that both make the same choices.
 #ifndef COPPICE_OPS_EXPERTS_POOL_H
 #define COPPICE_OPS_EXPERTS_POOL_H
 
@@ -74,11 +74,6 @@ struct expert_move {
 // Fills the slots with the hottest experts, equal ones in turn over the layers, lowest first;
 // place becomes that of owner, total that of uses. ERR_MEMORY.
 int expert_pool_fill(struct expert_pool *p, struct err *e);
-// The experts that n rows of `used` entries chose (ids [n][used]) become hotter, and those that are
-// not resident get slots: free ones first, then those of the coldest experts that this layer does
-// not need now, equal ones by slot. moves: [experts]; how many. Needs slots >= experts.
-int expert_pool_choose(struct expert_pool *p, int layer, const int32_t *ids, int64_t n, int used,
-                       struct expert_move *moves);
 
 // A layer's call of so many entries likely needs most of its experts, and so does the next layer's:
 // after such a choice the next layer's experts are brought ahead, while this one computes.
@@ -88,17 +83,6 @@ EXPERT_BOTH bool expert_pool_many(int64_t entries, int experts) {
 EXPERT_BOTH int expert_pool_most_ahead(int experts) {
     return (experts + 1) / 2;
 }
-// Experts of `layer` that are not resident, lowest first, get slots as above: at most
-// expert_pool_most_ahead of them, from none of their own layer, and from none that `now`, the
-// choice of another layer of this class (NULL: it is of another class), needs. Nothing becomes
-// hotter. moves: [experts]; how many.
-struct expert_now {
-    int layer;
-    const int32_t *ids;
-    int64_t entries;
-};
-int expert_pool_ahead(struct expert_pool *p, int layer, const struct expert_now *now,
-                      struct expert_move *moves);
 
 // Slots that are lent (pool.h), as arithmetic: for a while the memory of some is needed for
 // something else, such as the workspace of a pass of many rows. So all slots lie in one piece of
@@ -143,8 +127,6 @@ struct expert_shift {
 };
 int expert_pool_lend(struct expert_pool *p, int64_t keep, struct expert_shift *moves,
                      struct err *e);
-// It has so many slots again; what was lent is free.
-void expert_pool_back(struct expert_pool *p, int64_t slots);
 
 // A way to read prompts: passes of so many rows, for which slots of so many bytes are lent.
 struct expert_passes {
