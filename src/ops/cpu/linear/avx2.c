@@ -151,18 +151,15 @@ INLINE void tile_rows(struct form f, const struct linear_part *p, int64_t t, int
             put(p, p->out + i * p->stride + t * TILE + 8 * h, acc[i][h]);
 }
 
-#define X(name, bits, shift, subs, min, scale)                                                     \
-    static void linear_##name(const struct linear_part *p) {                                       \
-        const struct form f = {bits, shift, subs, min, scale};                                     \
-        for (int64_t t = 0; t < p->tiles; t++) {                                                   \
-            if (p->n == 1)                                                                         \
-                tile_rows(f, p, t, 1);                                                             \
-            else                                                                                   \
-                tile_rows(f, p, t, p->n);                                                          \
-        }                                                                                          \
+INLINE void part(struct form f, const struct linear_part *p) {
+    for (int64_t t = 0; t < p->tiles; t++) {
+        if (p->n == 1)
+            tile_rows(f, p, t, 1);
+        else
+            tile_rows(f, p, t, p->n);
     }
-CODE_FORMS(X)
-#undef X
+}
+CODE_FORMS(LINEAR_KERNEL)
 
 INLINE __m256 numbers(enum code_form form, const unsigned char *p, int64_t i) {
     if (form == FORM_F32)
@@ -274,9 +271,7 @@ static void to_bf16(const float *x, uint16_t *out, int64_t n) {
 }
 
 void linear_fill_avx2(struct row_kernels *r) {
-#define X(name, ...) r->linear[FORM_##name] = linear_##name;
-    CODE_FORMS(X)
-#undef X
+    CODE_FORMS(LINEAR_ENTRY)
     r->woven = true;
     r->linear[FORM_F32] = linear_f32;
     r->linear[FORM_F16] = linear_f16;

@@ -248,9 +248,7 @@ static void to_bf16(const float *x, uint16_t *out, int64_t n) {
 }
 
 void linear_fill_avx512(struct row_kernels *r) {
-#define X(name, ...) r->linear[FORM_##name] = linear_##name;
-    CODE_FORMS(X)
-#undef X
+    CODE_FORMS(LINEAR_ENTRY)
     r->woven = r->alone = true;
     r->linear[FORM_F32] = linear_f32;
     r->linear[FORM_F16] = linear_f16;

@@ -43,16 +43,8 @@ INLINE void part(struct form f, const struct linear_part *p) {
     }
 }
 
-#define X(name, bits, shift, subs, min, scale)                                                     \
-    static void linear_##name(const struct linear_part *p) {                                       \
-        const struct form f = {bits, shift, subs, min, scale};                                     \
-        part(f, p);                                                                                \
-    }
-CODE_FORMS(X)
-#undef X
+CODE_FORMS(LINEAR_KERNEL)
 
 void linear_fill_dotprod(struct row_kernels *r) {
-#define X(name, ...) r->linear[FORM_##name] = linear_##name;
-    CODE_FORMS(X)
-#undef X
+    CODE_FORMS(LINEAR_ENTRY)
 }

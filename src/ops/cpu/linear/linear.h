@@ -113,6 +113,15 @@ struct linear_part {
     int64_t stride;
 };
 typedef void linear_fn(const struct linear_part *p);
+
+// For CODE_FORMS: the kernel of a form, from a level's part(form, p), and its entry in the table r.
+#define LINEAR_KERNEL(name, bits, shift, subs, min, scale)                                         \
+    static void linear_##name(const struct linear_part *p) {                                       \
+        const struct form f = {bits, shift, subs, min, scale};                                     \
+        part(f, p);                                                                                \
+    }
+#define LINEAR_ENTRY(name, ...) r->linear[FORM_##name] = linear_##name;
+
 // Writes what is known of one row of a block: half = the sums of the codes' halves.
 static inline void act_block_put(struct act_block *b, int lane, float d, const int half[2]) {
     b->d[lane] = d;

@@ -67,13 +67,7 @@ INLINE void part(struct form f, const struct linear_part *p) {
     }
 }
 
-#define X(name, bits, shift, subs, min, scale)                                                     \
-    static void linear_##name(const struct linear_part *p) {                                       \
-        const struct form f = {bits, shift, subs, min, scale};                                     \
-        part(f, p);                                                                                \
-    }
-CODE_FORMS(X)
-#undef X
+CODE_FORMS(LINEAR_KERNEL)
 
 // Numbers i .. i + 3 of a tile.
 INLINE float32x4_t numbers(enum code_form form, const unsigned char *p, int64_t i) {
@@ -134,9 +128,7 @@ NUMBERS(f16, FORM_F16)
 #undef NUMBERS
 
 void linear_fill_neon(struct row_kernels *r) {
-#define X(name, ...) r->linear[FORM_##name] = linear_##name;
-    CODE_FORMS(X)
-#undef X
+    CODE_FORMS(LINEAR_ENTRY)
     r->linear[FORM_F32] = linear_f32;
     r->linear[FORM_F16] = linear_f16;
 }

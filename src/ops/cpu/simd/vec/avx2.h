@@ -50,29 +50,17 @@ INLINE vf v_keep(vf v, int n) {
         op((x).a, (y).a), op((x).b, (y).b)                                                         \
     }
 
-INLINE vf v_add(vf x, vf y) {
-    return TWICE(_mm256_add_ps, x, y);
-}
-
-INLINE vf v_sub(vf x, vf y) {
-    return TWICE(_mm256_sub_ps, x, y);
-}
-
-INLINE vf v_mul(vf x, vf y) {
-    return TWICE(_mm256_mul_ps, x, y);
-}
-
-INLINE vf v_div(vf x, vf y) {
-    return TWICE(_mm256_div_ps, x, y);
-}
-
-INLINE vf v_max(vf x, vf y) {
-    return TWICE(_mm256_max_ps, x, y);
-}
-
-INLINE vf v_min(vf x, vf y) {
-    return TWICE(_mm256_min_ps, x, y);
-}
+// A function of two vectors that is one instruction of each half.
+#define TWO(name, op)                                                                              \
+    INLINE vf name(vf x, vf y) {                                                                   \
+        return TWICE(op, x, y);                                                                    \
+    }
+TWO(v_add, _mm256_add_ps)
+TWO(v_sub, _mm256_sub_ps)
+TWO(v_mul, _mm256_mul_ps)
+TWO(v_div, _mm256_div_ps)
+TWO(v_max, _mm256_max_ps)
+TWO(v_min, _mm256_min_ps)
 
 INLINE vf v_neg(vf x) {
     return TWICE(_mm256_xor_ps, x, v_set(-0.0f));

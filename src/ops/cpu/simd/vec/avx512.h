@@ -45,29 +45,17 @@ INLINE vf v_keep(vf v, int n) {
     return _mm512_maskz_mov_ps(v_mask(n), v);
 }
 
-INLINE vf v_add(vf a, vf b) {
-    return _mm512_add_ps(a, b);
-}
-
-INLINE vf v_sub(vf a, vf b) {
-    return _mm512_sub_ps(a, b);
-}
-
-INLINE vf v_mul(vf a, vf b) {
-    return _mm512_mul_ps(a, b);
-}
-
-INLINE vf v_div(vf a, vf b) {
-    return _mm512_div_ps(a, b);
-}
-
-INLINE vf v_max(vf a, vf b) {
-    return _mm512_max_ps(a, b);
-}
-
-INLINE vf v_min(vf a, vf b) {
-    return _mm512_min_ps(a, b);
-}
+// A function of two vectors that is one instruction.
+#define TWO(name, op)                                                                              \
+    INLINE vf name(vf a, vf b) {                                                                   \
+        return op(a, b);                                                                           \
+    }
+TWO(v_add, _mm512_add_ps)
+TWO(v_sub, _mm512_sub_ps)
+TWO(v_mul, _mm512_mul_ps)
+TWO(v_div, _mm512_div_ps)
+TWO(v_max, _mm512_max_ps)
+TWO(v_min, _mm512_min_ps)
 
 INLINE vf v_neg(vf a) {
     return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));

@@ -77,30 +77,18 @@ INLINE vf v_keep(vf v, int n) {
             op((x).d, (y).d, (z).d)                                                                \
     }
 
-INLINE vf v_add(vf x, vf y) {
-    return EACH_TWO(vaddq_f32, x, y);
-}
-
-INLINE vf v_sub(vf x, vf y) {
-    return EACH_TWO(vsubq_f32, x, y);
-}
-
-INLINE vf v_mul(vf x, vf y) {
-    return EACH_TWO(vmulq_f32, x, y);
-}
-
-INLINE vf v_div(vf x, vf y) {
-    return EACH_TWO(vdivq_f32, x, y);
-}
-
+// A function of two vectors that is one instruction of each quarter.
+#define TWO(name, op)                                                                              \
+    INLINE vf name(vf x, vf y) {                                                                   \
+        return EACH_TWO(op, x, y);                                                                 \
+    }
+TWO(v_add, vaddq_f32)
+TWO(v_sub, vsubq_f32)
+TWO(v_mul, vmulq_f32)
+TWO(v_div, vdivq_f32)
 // Where one is no number, the other, as the scalar comparisons.
-INLINE vf v_max(vf x, vf y) {
-    return EACH_TWO(vmaxnmq_f32, x, y);
-}
-
-INLINE vf v_min(vf x, vf y) {
-    return EACH_TWO(vminnmq_f32, x, y);
-}
+TWO(v_max, vmaxnmq_f32)
+TWO(v_min, vminnmq_f32)
 
 INLINE vf v_neg(vf x) {
     return EACH(vnegq_f32, x);
