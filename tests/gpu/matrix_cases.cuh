@@ -294,7 +294,7 @@ static __global__ void try_near(float *out, int n) {
 }
 
 static void start_cases(const case_arrays &a, const case_maps &maps) {
-    gpu_allow_shared(try_all, sizeof(case_memory));
+    gpu_set_shared(try_all, sizeof(case_memory));
     try_all<<<1, CASE_THREADS, sizeof(case_memory)>>>(a.in, maps, a.global, a.out);
     try_near<<<1, CASE_THREADS>>>(a.near, CASE_NEAR);
 }

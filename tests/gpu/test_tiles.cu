@@ -162,7 +162,7 @@ static const char *const names[VARIANTS] = {"mma.sync m16n8k16, columns scattere
                                             "mma.sync m16n8k8 against m16n8k16 (for information)"};
 
 template <int W> static void run_wgmma(const struct rig *r) {
-    gpu_allow_shared(product_wgmma<W>, W * 128);
+    gpu_set_shared(product_wgmma<W>, W * 128);
     product_wgmma<W><<<BATCH *(N / W), 128, W * 128>>>(r->a, r->b, r->got);
 }
 

@@ -52,6 +52,14 @@ static inline struct launch_says attend_says(const struct attend_run *u) {
     s.early |= u->ahead ? (unsigned)MEMORY_PAGES : 0u;
     return s;
 }
+// Queues a kernel of matrix instructions, F its form, over all items and kv heads.
+template <class F>
+static inline void attend_launch(struct gpu *g, void (*kernel)(const struct attend_run),
+                                 const struct attend_run *u, const struct attend_plan *p) {
+    const dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
+    if (gpu_allow_shared(g, (const void *)kernel, F::BYTES, "attend"))
+        gpu_launch_saying({g, "attend", attend_says(u)}, kernel, grid, F::THREADS, F::BYTES, *u);
+}
 static const struct launch_says ATTEND_FOLDS = {MEMORY_WEIGHTS | MEMORY_ROWS,
                                                 MEMORY_SUMS | MEMORY_ACTS, false, NULL, false};
 

@@ -34,11 +34,8 @@ template <int T, bool WHOLE, bool CHOICE = false, int STAGES = 1> struct latent_
 #endif
 
 template <class F>
-static void launch_latent(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
-    dim3 grid((unsigned)p->n_items, 1);
-    if (gpu_check(g, gpu_allow_shared(attend_kernel<F>, F::BYTES), "attend"))
-        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<F>, grid, F::THREADS,
-                          F::BYTES, *u);
+static void launch_form(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    attend_launch<F>(g, attend_kernel<F>, u, p);
 }
 
 extern "C" int attend_latent_tiles(int shared) {
@@ -53,17 +50,17 @@ extern "C" void attend_latent(struct gpu *g, const struct attend_run *u,
         alone; // on its multiprocessor: the next chunk comes early
     const bool one = p->tiles <= 1 && !p->whole;
     if (u->chosen && p->whole)
-        launch_latent<latent_form<LATENT_TILES, true, true>>(g, u, p);
+        launch_form<latent_form<LATENT_TILES, true, true>>(g, u, p);
     else if (u->chosen && one)
-        launch_latent<latent_form<1, false, true>>(g, u, p);
+        launch_form<latent_form<1, false, true>>(g, u, p);
     else if (u->chosen)
-        launch_latent<latent_form<LATENT_TILES, false, true>>(g, u, p);
+        launch_form<latent_form<LATENT_TILES, false, true>>(g, u, p);
     else if (p->whole)
-        launch_latent<latent_form<LATENT_TILES, true>>(g, u, p);
+        launch_form<latent_form<LATENT_TILES, true>>(g, u, p);
     else if (one && p->n_items <= g->processors && alone::BYTES <= g->shared)
-        launch_latent<alone>(g, u, p);
+        launch_form<alone>(g, u, p);
     else if (one)
-        launch_latent<latent_form<1, false>>(g, u, p);
+        launch_form<latent_form<1, false>>(g, u, p);
     else
-        launch_latent<latent_form<LATENT_TILES, false>>(g, u, p);
+        launch_form<latent_form<LATENT_TILES, false>>(g, u, p);
 }

@@ -31,21 +31,13 @@ template <bool WHOLE, bool CHOICE = false> struct latent_wide {
 
 #endif
 
-template <class F>
-static void launch_latent_wide(struct gpu *g, const struct attend_run *u,
-                               const struct attend_plan *p) {
-    dim3 grid((unsigned)p->n_items, 1);
-    if (gpu_check(g, gpu_allow_shared(attend_wide_kernel<F>, F::BYTES), "attend"))
-        gpu_launch_saying({g, "attend", attend_says(u)}, attend_wide_kernel<F>, grid, F::THREADS,
-                          F::BYTES, *u);
-}
-
 extern "C" void attend_latent_wide(struct gpu *g, const struct attend_run *u,
                                    const struct attend_plan *p) {
     if (u->chosen) // only of whole items
-        launch_latent_wide<latent_wide<true, true>>(g, u, p);
+        attend_launch<latent_wide<true, true>>(g, attend_wide_kernel<latent_wide<true, true>>, u,
+                                               p);
     else if (p->whole)
-        launch_latent_wide<latent_wide<true>>(g, u, p);
+        attend_launch<latent_wide<true>>(g, attend_wide_kernel<latent_wide<true>>, u, p);
     else
-        launch_latent_wide<latent_wide<false>>(g, u, p);
+        attend_launch<latent_wide<false>>(g, attend_wide_kernel<latent_wide<false>>, u, p);
 }

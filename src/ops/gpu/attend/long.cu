@@ -760,15 +760,12 @@ static __global__ void attend_long_kernel(const __grid_constant__ struct attend_
 template <class F> static struct long_map map_pages(struct gpu *g, const struct attend_plan *p) {
     const uint64_t row = F::D * 2, half = (uint64_t)MAP_ROWS / 2 * row;
     const uint64_t page = (uint64_t)((const struct kv_slot *)(p->blob + p->store))[0].page;
-    const cuuint64_t size[3] = {F::D * MAP_WIDE, MAP_ROWS, F::D / 64}, step[2] = {row, 128};
-    const cuuint32_t box[3] = {64, ATTEND_CHUNK, F::D / 64};
+    const uint64_t size[3] = {F::D * MAP_WIDE, MAP_ROWS, F::D / 64}, step[2] = {row, 128};
+    const uint32_t box[3] = {64, ATTEND_CHUNK, F::D / 64};
     struct long_map m = {};
     const unsigned char *low =
         (const unsigned char *)(page > half ? page - half : page % row + row);
-    if (!g->map_maker)
-        g->map_maker = gpu_map_maker();
-    if (page % 16 == 0 &&
-        gpu_make_map_of(g->map_maker, &m.tiles, low, 3, size, step, box) == cudaSuccess)
+    if (page % 16 == 0 && gpu_make_map_of(gpu_maps(g), &m.tiles, low, 3, size, step, box) == GPU_OK)
         m.low = low;
     return m;
 }
@@ -779,7 +776,7 @@ static void launch_long(struct gpu *g, const struct attend_run *u, const struct 
     const int64_t all = (int64_t)p->n_items * u->n_kv;
     const int most = g->processors < MOST_BLOCKS ? g->processors : (int)MOST_BLOCKS;
     const unsigned blocks = (unsigned)(all < most ? all : most);
-    if (blocks && gpu_check(g, gpu_allow_shared(attend_long_kernel<F>, F::BYTES), "attend"))
+    if (blocks && gpu_allow_shared(g, (const void *)attend_long_kernel<F>, F::BYTES, "attend"))
         gpu_launch_saying({g, "attend", attend_says(u)}, attend_long_kernel<F>, blocks,
                           MAKERS + BRINGERS, F::BYTES, *u, map_pages<F>(g, p), p->n_items, folded);
 }

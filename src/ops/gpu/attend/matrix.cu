@@ -18,7 +18,6 @@ template <int D_, int T_, bool WHOLE_, bool CHOICE_ = false> struct form : plain
     static constexpr int GROUPS = WARPS / 4; // of warps whose scores are for the same tiles
     static constexpr int N = D / 8 / WARPS;  // eights of values that a warp makes
     static constexpr bool WHOLE = WHOLE_, CHOICE = CHOICE_, SAME = false, OUTSIDE = false;
-    static constexpr int BIT = (D == 64 ? 0 : D == 128 ? 5 : 10) + (WHOLE ? 4 : T / 3);
     // Tiles of short work.
     static constexpr int SMALL = WHOLE || CHOICE || T == 1 ? 0 : T == 3 ? 1 : 3;
     static constexpr int BLOCKS = !WHOLE && T * D <= 768 ? 2 : 1; // of a multiprocessor
@@ -38,49 +37,32 @@ template <int D_, int T_, bool WHOLE_, bool CHOICE_ = false> struct form : plain
 #else
 
 template <int D, int T, bool WHOLE, bool CHOICE = false> struct form {
-    static constexpr int BLOCKS = 1, THREADS = 32, BYTES = 0, BIT = 0;
+    static constexpr int BLOCKS = 1, THREADS = 32, BYTES = 0;
 };
 
 #endif
 
 template <class F>
-static void launch_matrix_form(struct gpu *g, const struct attend_run *u,
-                               const struct attend_plan *p) {
-    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
-    if (!(g->allowed_attend >> F::BIT & 1) &&
-        !gpu_check(g, gpu_allow_shared(attend_kernel<F>, F::BYTES), "attend"))
-        return;
-    g->allowed_attend |= 1u << F::BIT;
-    gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<F>, grid, F::THREADS, F::BYTES,
-                      *u);
-}
-
-// Pairs choose blocks.
-template <class F>
-static void launch_choosing(struct gpu *g, const struct attend_run *u,
-                            const struct attend_plan *p) {
-    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
-    if (gpu_check(g, gpu_allow_shared(attend_kernel<F>, F::BYTES), "attend"))
-        gpu_launch_saying({g, "attend", attend_says(u)}, attend_kernel<F>, grid, F::THREADS,
-                          F::BYTES, *u);
+static void launch_form(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    attend_launch<F>(g, attend_kernel<F>, u, p);
 }
 
 template <int D>
 static void launch_matrix(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
     if (u->chosen && p->whole)
-        launch_choosing<form<D, 6, true, true>>(g, u, p);
+        launch_form<form<D, 6, true, true>>(g, u, p);
     else if (u->chosen)
-        launch_choosing<form<D, 3, false, true>>(g, u, p);
+        launch_form<form<D, 3, false, true>>(g, u, p);
     else if (p->whole)
-        launch_matrix_form<form<D, 6, true>>(g, u, p);
+        launch_form<form<D, 6, true>>(g, u, p);
     else if (p->tiles <= 1)
-        launch_matrix_form<form<D, 1, false>>(g, u, p);
+        launch_form<form<D, 1, false>>(g, u, p);
     else if (p->tiles <= 3)
-        launch_matrix_form<form<D, 3, false>>(g, u, p);
+        launch_form<form<D, 3, false>>(g, u, p);
     else if (p->tiles <= 6)
-        launch_matrix_form<form<D, 6, false>>(g, u, p);
+        launch_form<form<D, 6, false>>(g, u, p);
     else
-        launch_matrix_form<form<D, 9, false>>(g, u, p);
+        launch_form<form<D, 9, false>>(g, u, p);
 }
 
 // What pairs that choose take too, where they may be so many.

@@ -13,7 +13,6 @@ template <int D_, int N_, bool WHOLE_, bool CHOICE_ = false> struct wide_form {
     static constexpr int M = D / 128;                   // tiles of 64 values of a warpgroup
     static constexpr int OWN = (T + WARPS - 1) / WARPS; // tiles of pairs whose sums a warp makes
     static constexpr int STAGES = WHOLE ? 1 : 2;
-    static constexpr int BIT = 15 + (D == 128 ? 6 : 0) + (WHOLE ? 5 : N / 48);
     static constexpr int SAVED = WHOLE ? M * N / 2 - WIDE_LIVE : 0; // folded values of a thread
     static constexpr int TILE = ATTEND_CHUNK * D * 2;
     static constexpr int V = STAGES * TILE, Q = 2 * V, W = Q + N * D * 2;
@@ -40,45 +39,28 @@ template <int D_, int N_, bool WHOLE_, bool CHOICE_ = false> struct wide_form {
 #else
 
 template <int D, int N, bool WHOLE, bool CHOICE = false> struct wide_form {
-    static constexpr int THREADS = 32, BYTES = 0, BIT = 0;
+    static constexpr int THREADS = 32, BYTES = 0;
 };
 
 #endif
 
 template <class F>
-static void launch_wide_form(struct gpu *g, const struct attend_run *u,
-                             const struct attend_plan *p) {
-    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
-    if (!(g->allowed_attend >> F::BIT & 1) &&
-        !gpu_check(g, gpu_allow_shared(attend_wide_kernel<F>, F::BYTES), "attend"))
-        return;
-    g->allowed_attend |= 1u << F::BIT;
-    gpu_launch_saying({g, "attend", attend_says(u)}, attend_wide_kernel<F>, grid, F::THREADS,
-                      F::BYTES, *u);
-}
-
-// Pairs choose blocks.
-template <class F>
-static void launch_choosing(struct gpu *g, const struct attend_run *u,
-                            const struct attend_plan *p) {
-    dim3 grid((unsigned)p->n_items, (unsigned)u->n_kv);
-    if (gpu_check(g, gpu_allow_shared(attend_wide_kernel<F>, F::BYTES), "attend"))
-        gpu_launch_saying({g, "attend", attend_says(u)}, attend_wide_kernel<F>, grid, F::THREADS,
-                          F::BYTES, *u);
+static void launch_form(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
+    attend_launch<F>(g, attend_wide_kernel<F>, u, p);
 }
 
 template <int D>
 static void launch_wide(struct gpu *g, const struct attend_run *u, const struct attend_plan *p) {
     if (u->chosen)
-        launch_choosing<wide_form<D, 96, true, true>>(g, u, p);
+        launch_form<wide_form<D, 96, true, true>>(g, u, p);
     else if (p->whole)
-        launch_wide_form<wide_form<D, 96, true>>(g, u, p);
+        launch_form<wide_form<D, 96, true>>(g, u, p);
     else if (p->tiles <= 4)
-        launch_wide_form<wide_form<D, 64, false>>(g, u, p);
+        launch_form<wide_form<D, 64, false>>(g, u, p);
     else if (p->tiles <= 6)
-        launch_wide_form<wide_form<D, 96, false>>(g, u, p);
+        launch_form<wide_form<D, 96, false>>(g, u, p);
     else
-        launch_wide_form<wide_form<D, 144, false>>(g, u, p);
+        launch_form<wide_form<D, 144, false>>(g, u, p);
 }
 
 extern "C" int attend_wide_bytes(int head_dim) {

@@ -642,7 +642,7 @@ static __global__ void __launch_bounds__(256)
 template <int HEADS> static void launch_blocks(struct gpu *g, const struct blocks_job *j) {
     const int bytes = (int)sizeof(struct blocks_shared<HEADS>);
     dim3 grid(D / COLUMNS, (unsigned)(j->a.shape.n_v / HEADS));
-    gpu_check(g, gpu_allow_shared(run_blocks<HEADS>, bytes), "gdn_blocks");
+    gpu_allow_shared(g, (const void *)run_blocks<HEADS>, bytes, "gdn_blocks");
     gpu_launch_early(g, "gdn_blocks", run_blocks<HEADS>, grid, (HEADS * (WARPS + 1) + 1) * WARP,
                      (size_t)bytes, *j);
 }
@@ -664,7 +664,7 @@ static void run_all_blocks(struct gpu *g, struct blocks_job *j, unsigned char *s
     j->coefs = (struct block_coefs *)scratch;
     j->rows = (uint4 *)(scratch + coefs);
     j->meta = (float *)(scratch + coefs + rows);
-    gpu_check(g, gpu_allow_shared(block_products, (int)shared), "gdn_blocks");
+    gpu_allow_shared(g, (const void *)block_products, (int)shared, "gdn_blocks");
     gpu_launch_early(g, "gdn_blocks products", block_products,
                      dim3((unsigned)j->blocks, (unsigned)s->n_k), PRODUCT_THREADS, shared, *j);
     if (ratio % 3 == 0)

@@ -10,7 +10,7 @@
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/linear_choice.h"
 
-enum { OUTPUTS = 128, BUSY_BLOCKS = 200, SILU_THREADS = 256 };
+enum { OUTPUTS = 128, BUSY_BLOCKS = 200 };
 
 static struct linear_variant tiles_variant(int form, int n_tiles, bool loop, bool small) {
     static struct linear_variant (*const of[])(int n_tiles, bool loop, bool small) = {
@@ -34,16 +34,6 @@ static struct linear_variant choose_tile(const struct gpu *g, int form, int64_t 
             break;
     }
     return best;
-}
-
-static bool allow_shared(struct gpu *g, int form, const struct linear_variant *v, bool loop) {
-    uint32_t bit = 1u << (v->n_tiles + (loop ? 8 : 0) + (g->path == CUDA_PATH_SMALL ? 16 : 0));
-    if (g->allowed[form] & bit)
-        return true;
-    if (!gpu_check(g, gpu_allow_shared((const void *)v->kernel, v->shared), "linear"))
-        return false;
-    g->allowed[form] |= bit;
-    return true;
 }
 
 enum { TICKETS = 8192, MANY_SLICE = 512 };
@@ -161,17 +151,6 @@ static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
     return true;
 }
 
-// Lets the chosen kernel use all the shared memory there is.
-static bool allow_stream(struct gpu *g, const struct stream_call *c) {
-    uint32_t *allowed = &g->allowed_stream[c->form];
-    uint32_t bit = 1u << c->v.n_tiles;
-    if (!(*allowed & bit) &&
-        !gpu_check(g, gpu_allow_shared((const void *)c->v.kernel, g->shared), "linear"))
-        return false;
-    *allowed |= bit;
-    return true;
-}
-
 // Gives the jobs of a call their part of the memory for sums, and queues it.
 static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigned char *partial) {
     struct linear_launch *l = &c->l;
@@ -181,7 +160,7 @@ static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigne
     }
     int blocks = l->units < g->processors ? l->units : g->processors;
     struct launch_says says = linear_says(l->job, l->jobs);
-    if (allow_stream(g, c))
+    if (gpu_allow_shared(g, (const void *)c->v.kernel, g->shared, "linear"))
         gpu_launch_saying({g, "linear", says}, c->v.kernel, dim3((unsigned)blocks),
                           dim3((unsigned)c->threads), (size_t)c->shared, *l);
     return partial;
@@ -270,7 +249,7 @@ static void launch_tiles(struct gpu *g, int form, struct linear_launch *l, size_
         l->partial = (float *)(scratch + kept);
         l->ticket = g->tickets;
     }
-    if (!allow_shared(g, form, &v, loop))
+    if (!gpu_allow_shared(g, (const void *)v.kernel, v.shared, "linear"))
         return;
     gpu_launch_saying({g, "linear", LINEAR_WHOLE}, v.kernel, (unsigned)blocks, (unsigned)v.threads,
                       v.shared, *l);
@@ -380,17 +359,6 @@ extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n
     values_add_biases(g, jobs, n_jobs, n);
 }
 
-// out[n][stride] = silu(g) * u of [n][m].
-static __global__ void silu_join(const float *gate, const float *up, int64_t m, float *out,
-                                 int64_t stride) {
-    gpu_await();
-    int64_t i = (int64_t)blockIdx.x * SILU_THREADS + threadIdx.x;
-    if (i >= m)
-        return;
-    float g = gate[blockIdx.y * m + i];
-    out[blockIdx.y * stride + i] = g / (1.0f + expf(-g)) * up[blockIdx.y * m + i];
-}
-
 // Rows of a slice of gate_up_apart with `left` of n rows left: few, or many of those that need no
 // memory for sums. w: its matrices, or NULL for the most that a slice has.
 static int64_t apart_slice(const struct gpu *g, const struct gate_up *w, int64_t n, int64_t left) {
@@ -413,8 +381,8 @@ static size_t apart_bytes(const struct gpu *g, int64_t slice, int64_t m, int64_t
     return unpacks ? max_size(sums, linear_unpacked_bytes(g, m + OUTPUTS, k)) : sums;
 }
 
-// Matrices of two forms, and any activation: each matrix on its own, then joined, a slice of rows
-// at a time.
+// Matrices of two forms, of F32 for many rows of wgmma, and any activation: each matrix on its own,
+// then joined, a slice of rows at a time.
 static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct act *in, int64_t n,
                           struct act *out) {
     const bool of_pair = w->gate->form == w->up->form;
@@ -444,28 +412,6 @@ static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct a
     }
 }
 
-// The same where many rows go through wgmma, but not as a pair.
-static void gate_up_wgmma(struct gpu *g, const struct weight *gate, const struct weight *up,
-                          const struct act *in, int64_t n, struct act *out) {
-    const int64_t slice = min_i64(n, MANY_SLICE), m = gate->m;
-    float *wide = (float *)gpu_scratch(g, (size_t)(2 * slice * m) * sizeof(float));
-    for (int64_t at = 0; wide && at < n; at += slice) {
-        struct act part = *in;
-        int64_t count = n - at < slice ? n - at : slice;
-        part.x = (__half *)in->x + at * in->stride;
-        part.unscale = in->unscale + at;
-        for (int i = 0; i < 2; i++) {
-            struct linear_job job = {i ? up : gate, wide + i * slice * m, false, NULL};
-            struct linear_launch l = launch_of(&part, count);
-            add_job(&l, &job, gate->form == up->form);
-            launch(g, job.w->form, &l, (size_t)(2 * slice * m) * sizeof(float));
-        }
-        dim3 grid((unsigned)((m + SILU_THREADS - 1) / SILU_THREADS), (unsigned)count);
-        gpu_launch_early(g, "linear_gate_up", silu_join, grid, SILU_THREADS, 0, wide,
-                         wide + slice * m, m, out->wide + at * out->stride, out->stride);
-    }
-}
-
 // gate_up's two matrices as one job. Matrices of two forms are cut as if each were alone.
 static struct linear_launch pair_of(const struct weight *gate, const struct weight *up,
                                     const struct act *in, int64_t n, const struct act *out) {
@@ -491,9 +437,9 @@ static void gate_up_rows(struct gpu *g, const struct gate_up *w, const struct ac
     if (family == LINEAR_UNPACKED && other == LINEAR_UNPACKED) {
         struct linear_launch l = pair_of(gate, up, in, n, out);
         linear_unpacked_launch(g, &l, 0);
-    } else if (n > most_few(g->path) && (wide == LINEAR_WGMMA || (wide == LINEAR_GEMM && !same))) {
-        gate_up_wgmma(g, gate, up, in, n, out);
-    } else if (same) {
+    } else if (!same || (n > most_few(g->path) && wide == LINEAR_WGMMA)) {
+        gate_up_apart(g, w, in, n, out);
+    } else {
         struct stream_call c;
         c.l = pair_of(gate, up, in, n, out);
         if (run_few(g, &c.l, &gate->form, 0))
@@ -502,8 +448,6 @@ static void gate_up_rows(struct gpu *g, const struct gate_up *w, const struct ac
             stream_run(g, &c, 1, 0);
         else
             launch(g, gate->form, &c.l, 0);
-    } else {
-        gate_up_apart(g, w, in, n, out);
     }
 }
 
@@ -541,7 +485,7 @@ extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *
     size_t bytes = row * (size_t)few;
     if (g->path == CUDA_PATH_MMA && l->rows > few)
         bytes = max_size(bytes, (size_t)min_i64((int64_t)row * (l->rows + TILE), BUSY));
-    // gate_up_apart, gate_up_wgmma: both matrices of a slice, whose joined rows are an activation.
+    // gate_up_apart: both matrices of a slice, whose joined rows are an activation.
     const int64_t slice = apart_slice(g, NULL, l->rows, l->rows);
     const int64_t pair = min_i64((slice > apart ? slice : apart) * m, l->act);
     bytes =

@@ -50,15 +50,6 @@ static int share_memory(struct moe_few *a, int ring, int rows) {
     return a->rows + rows * a->pitch;
 }
 
-static bool allow_shared(struct gpu *g, const struct moe_few_variant *v, int form) {
-    const uint32_t bit = 1u << (form + (g->path == CUDA_PATH_SMALL ? 16 : 0));
-    if (!(g->allowed_moe & bit) &&
-        !gpu_check(g, gpu_allow_shared((const void *)v->kernel, g->shared), "moe"))
-        return false;
-    g->allowed_moe |= bit;
-    return true;
-}
-
 // Entries of an expert that a block keeps.
 static int rows_of(const struct moe_call_args *c) {
     const int64_t most = c->distinct ? 1 : c->entries;
@@ -93,7 +84,7 @@ bool moe_few_launch(struct gpu *g, const struct moe_call_args *c, const struct m
             return false;
         shared = share_memory(&a, v.ring, 0);
     }
-    if (!allow_shared(g, &v, c->form))
+    if (!gpu_allow_shared(g, (const void *)v.kernel, g->shared, "moe"))
         return true;
     dim3 grid((unsigned)((c->matrix[0].w.tiles + a.tiles - 1) / a.tiles), (unsigned)c->entries);
     gpu_launch_saying({g, "moe", moe_says(a.ahead)}, v.kernel, grid, MOE_THREADS, (size_t)shared,

@@ -130,7 +130,7 @@ static __global__ void __launch_bounds__(GATHER_THREADS)
 
 template <int FORM> static void launch_gemm(struct gpu *g, const struct moe_gemm *a) {
     const int bytes = gemm_shape<FORM, N>::BYTES;
-    gpu_check(g, gpu_allow_shared((linear_gemm<FORM, N, true, moe_gemm>), bytes), "moe (gemm)");
+    gpu_allow_shared(g, (const void *)(linear_gemm<FORM, N, true, moe_gemm>), bytes, "moe (gemm)");
     gpu_launch_early(g, "moe (gemm)", linear_gemm<FORM, N, true, moe_gemm>,
                      dim3((unsigned)g->processors), THREADS, (size_t)bytes, *a);
 }
@@ -155,9 +155,7 @@ void moe_gemm_launch(struct gpu *g, const struct moe_call_args *c, const struct 
     a.c = *c;
     a.o = *o;
     a.blocks = (int)((c->matrix[0].w.m + each - 1) / each);
-    if (!g->map_maker)
-        g->map_maker = gpu_map_maker();
-    if (!gpu_check(g, gpu_make_map(g->map_maker, &a.rows, rows, c->stride, c->entries, STEP, N),
+    if (!gpu_check(g, gpu_make_map(gpu_maps(g), &a.rows, rows, c->stride, c->entries, STEP, N),
                    "moe (gemm)"))
         return;
     gpu_launch_early(g, "moe (rows)", gather_rows, (unsigned)c->entries, GATHER_THREADS, 0, *c,

@@ -199,6 +199,6 @@ void moe_tiles_launch(struct gpu *g, const struct moe_call_args *c, const struct
     const struct tiles_variant v = variant_of(c->form, o->rows, g->path == CUDA_PATH_SMALL);
     const int64_t tiles = c->matrix[0].w.tiles, each = LINEAR_WARPS * (c->pair ? 1 : WARP_TILES);
     dim3 grid((unsigned)((tiles + each - 1) / each), (unsigned)o->most);
-    if (gpu_check(g, gpu_allow_shared((const void *)v.kernel, v.shared), "moe"))
+    if (gpu_allow_shared(g, (const void *)v.kernel, v.shared, "moe"))
         gpu_launch_early(g, "moe", v.kernel, grid, LINEAR_THREADS, (size_t)v.shared, {*c, *o});
 }

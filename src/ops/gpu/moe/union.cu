@@ -591,7 +591,7 @@ void moe_union_launch(struct gpu *g, const struct moe_call_args *c, const struct
         u.few.begin[p] = (int)linear_part_begin(c->matrix[0].w.k, c->parts, p);
     u.few.begin[c->parts] = (int)c->matrix[0].w.k;
     const int blocks = g->processors, shared = u.few.rows + u.rows * u.few.pitch;
-    if (gpu_check(g, gpu_allow_shared((const void *)v.kernel, g->shared), "moe"))
+    if (gpu_allow_shared(g, (const void *)v.kernel, g->shared, "moe"))
         gpu_launch_saying({g, "moe", moe_says(u.few.ahead)}, v.kernel, dim3((unsigned)blocks),
                           dim3((unsigned)warps * WARP), (size_t)shared, u);
 }

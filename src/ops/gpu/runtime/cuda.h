@@ -13,6 +13,7 @@
 #include "ops/exec.h"
 #include "ops/gpu/linear/operands.h"
 #include "ops/gpu/runtime/gpu.h"
+#include "ops/gpu/runtime/gpu_map.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -67,7 +68,7 @@ struct gpu {
     struct launch_order order;
     gpu_event rows_sent;         // NULL until used: rows that the host waits for (host_rows.cu)
     struct expert_store *stores; // of experts (moe/store.h), the newest first
-    void *map_maker;             // gpu_map_maker, or NULL
+    void *map_maker;             // see gpu_maps
     gpu_stream stream;
     gpu_error fault;         // the first failure since creation
     const char *fault_where; // the call that failed
@@ -80,13 +81,7 @@ struct gpu {
     int64_t n_tickets;
     unsigned *row_state; // [row_state_rows][2] zeros between launches: of rows that blocks share
     int64_t row_state_rows;
-    uint32_t allowed_attend; // attention kernels that may use all their shared memory already
-    // Linear kernels that may use all their shared memory already, for many rows and for few: bits.
-    uint32_t allowed[WEIGHT_FORMS], allowed_stream[WEIGHT_FORMS];
-    const void *allowed_most[8]; // kernels of gpu_allow_most_shared so far
-    int n_allowed_most;
-    uint32_t allowed_few; // the same of ops/gpu/linear/few/kernel.cuh
-    uint32_t allowed_moe; // of ops/gpu/moe/few.cuh, by form, and on the small path
+    const void *allowed[512]; // kernels that may use their shared memory already, by hash; or NULL
     void (*flush)(struct gpu *g, bool held); // see gpu_flush
     struct linear_deferred *deferred_sums;   // of parts that are not added up yet,
     bool sums_deferred;                      // if so
@@ -117,6 +112,12 @@ static inline struct gpu *gpu_of(struct exec *x) {
 
 // The exec's GPU part at the begin of whatever callers can reach; makes its device the thread's.
 struct gpu *gpu_enter(struct exec *x);
+
+// What makes maps for the copy engine (gpu_map.h); NULL where nothing does.
+static inline void *gpu_maps(struct gpu *g) {
+    g->map_maker = g->map_maker ? g->map_maker : gpu_map_maker();
+    return g->map_maker;
+}
 
 // Where the answers are: pinned, and at the same address for the device; one launch's until it has
 // been waited for.

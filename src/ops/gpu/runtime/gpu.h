@@ -1,80 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU runtime under neutral names: the few calls that the backend makes, so that another
-// runtime with the same shape (HIP) needs a second block here. Usable from C and from .cu files.
+// Launches of kernels: what one is, and the ways to queue one from .cu files. Usable from C.
 #ifndef COPPICE_OPS_GPU_RUNTIME_GPU_H
 #define COPPICE_OPS_GPU_RUNTIME_GPU_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include <cuda_runtime_api.h>
-
+#include "ops/gpu/runtime/vendor.h"
 #include "ops/launch_order.h"
-#ifdef __CUDACC__
-#include <cuda_fp16.h>
-#endif
-
-typedef cudaStream_t gpu_stream;
-typedef cudaEvent_t gpu_event;
-typedef cudaError_t gpu_error;
-#define gpu_properties struct cudaDeviceProp
-
-#define GPU_OK            cudaSuccess
-#define GPU_OUT_OF_MEMORY cudaErrorMemoryAllocation
-#define GPU_NO_DEVICE     cudaErrorNoDevice
-#define GPU_OLD_DRIVER    cudaErrorInsufficientDriver
-#define GPU_NO_KERNEL     cudaErrorNoKernelImageForDevice
-#define GPU_NOT_SUPPORTED cudaErrorNotSupported
-#define GPU_NOT_READY     cudaErrorNotReady
-
-#define gpu_error_text cudaGetErrorString
-#define gpu_last_error cudaGetLastError
-
-#define gpu_device_count    cudaGetDeviceCount
-#define gpu_use_device      cudaSetDevice
-#define gpu_current_device  cudaGetDevice
-#define gpu_get_properties  cudaGetDeviceProperties
-#define gpu_memory_info     cudaMemGetInfo
-#define gpu_driver_version  cudaDriverGetVersion
-#define gpu_runtime_version cudaRuntimeGetVersion
-
-#define gpu_malloc                cudaMalloc
-#define gpu_free                  cudaFree
-#define gpu_host_malloc(p, bytes) cudaHostAlloc((p), (bytes), cudaHostAllocDefault)
-#define gpu_host_free             cudaFreeHost
-#define gpu_host_pin(p, bytes)    cudaHostRegister((p), (bytes), cudaHostRegisterDefault)
-#define gpu_host_unpin            cudaHostUnregister
-#define gpu_fill                  cudaMemsetAsync
-#define gpu_to_device(dst, src, bytes, stream)                                                     \
-    cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyHostToDevice, (stream))
-#define gpu_to_host(dst, src, bytes, stream)                                                       \
-    cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyDeviceToHost, (stream))
-#define gpu_on_device(dst, src, bytes, stream)                                                     \
-    cudaMemcpyAsync((dst), (src), (bytes), cudaMemcpyDeviceToDevice, (stream))
-// n rows of `width` bytes, which lie `from` bytes apart, to places `to` bytes apart.
-#define gpu_rows_to_host(dst, to, src, from, width, n, stream)                                     \
-    cudaMemcpy2DAsync((dst), (to), (src), (from), (width), (n), cudaMemcpyDeviceToHost, (stream))
-// Where the device sees pinned memory.
-#define gpu_host_on_device(out, p) cudaHostGetDevicePointer((out), (p), 0)
-
-#define gpu_stream_create(p) cudaStreamCreateWithFlags((p), cudaStreamNonBlocking)
-#define gpu_stream_destroy   cudaStreamDestroy
-#define gpu_stream_wait      cudaStreamSynchronize
-#define gpu_event_create     cudaEventCreate
-#define gpu_event_destroy    cudaEventDestroy
-#define gpu_event_record     cudaEventRecord
-#define gpu_event_wait       cudaEventSynchronize
-#define gpu_event_ms         cudaEventElapsedTime
-// Events that order streams and are not for times.
-#define gpu_order_event_create(p)       cudaEventCreateWithFlags((p), cudaEventDisableTiming)
-#define gpu_event_query                 cudaEventQuery
-#define gpu_stream_after(stream, event) cudaStreamWaitEvent((stream), (event), 0)
-#define gpu_kernel_properties           struct cudaFuncAttributes
-#define gpu_get_kernel_properties       cudaFuncGetAttributes
-// Lets a kernel use `bytes` of dynamic shared memory above 48 KiB, the same for every launch of it,
-// since it holds for all execs of the device. Where sizes differ, see gpu_allow_most_shared.
-#define gpu_allow_shared(kernel, bytes)                                                            \
-    cudaFuncSetAttribute((kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (bytes))
 
 // One launch of a kernel. args[i] points at the value of parameter i, which has sizes[i] bytes.
 struct gpu_call {
@@ -92,26 +25,20 @@ struct gpu_call {
 
 // Queues the call; with `early`, it may begin before the kernel in front of it has ended.
 static inline gpu_error gpu_start(const struct gpu_call *c, bool early, gpu_stream stream) {
-    cudaLaunchAttribute a[2];
+    gpu_launch_attribute a[2];
     unsigned n = 0;
-    if (early) {
-        a[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        a[n++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (c->cluster) {
-        a[n].id = cudaLaunchAttributeClusterDimension;
-        a[n].val.clusterDim.x = (unsigned)c->cluster;
-        a[n].val.clusterDim.y = a[n].val.clusterDim.z = 1;
-        n++;
-    }
-    cudaLaunchConfig_t config;
+    if (early)
+        gpu_let_begin_early(&a[n++]);
+    if (c->cluster)
+        gpu_put_in_clusters(&a[n++], c->cluster);
+    gpu_launch_config config;
     config.gridDim = c->grid;
     config.blockDim = c->block;
     config.dynamicSmemBytes = c->shared;
     config.stream = stream;
     config.attrs = a;
     config.numAttrs = n;
-    return cudaLaunchKernelExC(&config, c->kernel, (void **)c->args);
+    return gpu_launch_kernel(&config, c->kernel, (void **)c->args);
 }
 
 #ifdef __cplusplus
@@ -120,8 +47,10 @@ extern "C" {
 struct gpu;
 // Queues a launch on the exec's stream and keeps a failure as its fault (launch.c).
 void gpu_queue(struct gpu *g, const struct gpu_call *c);
-// Lets a kernel whose launches differ in their dynamic shared memory use all that the device has
-// besides what the kernel holds itself. False: a fault.
+// Lets a kernel use `bytes` of dynamic shared memory above 48 KiB, the same for every launch of it,
+// since it holds for all execs of the device; asks once. False: a fault.
+bool gpu_allow_shared(struct gpu *g, const void *kernel, int bytes, const char *op);
+// The same where launches differ: all that the device has besides what the kernel holds itself.
 bool gpu_allow_most_shared(struct gpu *g, const void *kernel, const char *op);
 #ifdef __cplusplus
 }

@@ -36,16 +36,35 @@ void gpu_queue(struct gpu *g, const struct gpu_call *c) {
     launch_order_add(&g->order, &c->says, early);
 }
 
-bool gpu_allow_most_shared(struct gpu *g, const void *kernel, const char *op) {
-    enum { KERNELS = sizeof g->allowed_most / sizeof *g->allowed_most };
-    gpu_kernel_properties p;
-    for (int i = 0; i < g->n_allowed_most; i++)
-        if (g->allowed_most[i] == kernel)
-            return true;
-    if (!gpu_check(g, gpu_get_kernel_properties(&p, kernel), op) ||
-        !gpu_check(g, gpu_allow_shared(kernel, g->shared - (int)p.sharedSizeBytes), op))
+// The place of a kernel among those that may use their shared memory, or the free one for it; NULL:
+// all are taken.
+static const void **place_of(struct gpu *g, const void *kernel) {
+    enum { PLACES = sizeof g->allowed / sizeof *g->allowed };
+    const size_t first = (size_t)kernel >> 4;
+    for (size_t i = 0; i < PLACES; i++) {
+        const void **p = &g->allowed[(first + i) % PLACES];
+        if (!*p || *p == kernel)
+            return p;
+    }
+    return NULL;
+}
+
+bool gpu_allow_shared(struct gpu *g, const void *kernel, int bytes, const char *op) {
+    const void **p = place_of(g, kernel);
+    if (p && *p)
+        return true;
+    if (!gpu_check(g, gpu_set_shared(kernel, bytes), op))
         return false;
-    if (g->n_allowed_most < KERNELS)
-        g->allowed_most[g->n_allowed_most++] = kernel;
+    if (p)
+        *p = kernel;
     return true;
+}
+
+bool gpu_allow_most_shared(struct gpu *g, const void *kernel, const char *op) {
+    const void **p = place_of(g, kernel);
+    gpu_kernel_properties k;
+    if (p && *p)
+        return true;
+    return gpu_check(g, gpu_get_kernel_properties(&k, kernel), op) &&
+           gpu_allow_shared(g, kernel, g->shared - (int)k.sharedSizeBytes, op);
 }

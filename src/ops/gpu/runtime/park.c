@@ -2,49 +2,16 @@
 // Parking on a GPU: addresses are reserved once, and memory is mapped to them and taken away by the
 // driver's calls for virtual memory. They are asked for by name, so that nothing is linked for
 // them, and a driver without them cannot park.
-#include <cuda.h>
-#include <string.h>
-
 #include "base/num.h"
 #include "ops/copier.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/parking.h"
 
-// The driver's calls.
-struct calls {
-    CUresult (*grain)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
-    CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
-    CUresult (*unreserve)(CUdeviceptr, size_t);
-    CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
-                       unsigned long long);
-    CUresult (*drop)(CUmemGenericAllocationHandle);
-    CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
-    CUresult (*unmap)(CUdeviceptr, size_t);
-    CUresult (*access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
-};
-
-static struct calls driver; // filled once it is asked for; the same from any thread
-
-static bool find_driver_call(const char *name, void *to) {
-    enum cudaDriverEntryPointQueryResult found;
-    void *f = NULL;
-    if (cudaGetDriverEntryPointByVersion(name, &f, 12000, cudaEnableDefault, &found) !=
-            cudaSuccess ||
-        found != cudaDriverEntryPointSuccess)
-        return false;
-    memcpy(to, &f, sizeof f);
-    return true;
-}
+static struct gpu_virtual_calls driver; // filled once it is asked for; the same from any thread
 
 static bool find_driver_calls(void) {
-    struct calls c;
-    bool ok = find_driver_call("cuMemGetAllocationGranularity", &c.grain) &&
-              find_driver_call("cuMemAddressReserve", &c.reserve) &&
-              find_driver_call("cuMemAddressFree", &c.unreserve) &&
-              find_driver_call("cuMemCreate", &c.create) &&
-              find_driver_call("cuMemRelease", &c.drop) && find_driver_call("cuMemMap", &c.map) &&
-              find_driver_call("cuMemUnmap", &c.unmap) &&
-              find_driver_call("cuMemSetAccess", &c.access);
+    struct gpu_virtual_calls c;
+    bool ok = gpu_find_virtual_calls(&c);
     if (ok)
         driver = c;
     else
@@ -52,33 +19,26 @@ static bool find_driver_calls(void) {
     return ok;
 }
 
-static CUmemAllocationProp allocation_kind(const struct gpu *g) {
-    CUmemAllocationProp p = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    p.location.id = g->device;
-    return p;
-}
-
 static void *reserve_addresses(void *arg, size_t bytes) {
-    CUdeviceptr p = 0;
+    gpu_address p = 0;
     gpu_use_device(((struct gpu *)arg)->device);
-    return driver.reserve(&p, bytes, 0, 0, 0) == CUDA_SUCCESS ? (void *)p : NULL;
+    return gpu_driver_did(driver.reserve(&p, bytes, 0, 0, 0)) ? (void *)p : NULL;
 }
 
 static void free_addresses(void *arg, void *p, size_t bytes) {
     struct gpu *g = arg;
-    if (driver.unreserve((CUdeviceptr)p, bytes) != CUDA_SUCCESS)
-        gpu_check(g, cudaErrorUnknown, "freeing addresses of parked memory");
+    if (!gpu_driver_did(driver.unreserve((gpu_address)p, bytes)))
+        gpu_check(g, GPU_UNKNOWN, "freeing addresses of parked memory");
 }
 
-static bool map_piece(struct gpu *g, CUdeviceptr p, size_t bytes) {
-    CUmemGenericAllocationHandle h;
-    const CUmemAllocationProp kind = allocation_kind(g);
-    const CUmemAccessDesc access = {kind.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    if (driver.create(&h, bytes, &kind, 0) != CUDA_SUCCESS)
+static bool map_piece(struct gpu *g, gpu_address p, size_t bytes) {
+    gpu_piece h;
+    const gpu_piece_kind kind = gpu_piece_kind_of(g->device);
+    const gpu_piece_access access = gpu_piece_access_of(&kind);
+    if (!gpu_driver_did(driver.create(&h, bytes, &kind, 0)))
         return false;
-    bool mapped = driver.map(p, bytes, 0, h, 0) == CUDA_SUCCESS;
-    bool ok = mapped && driver.access(p, bytes, &access, 1) == CUDA_SUCCESS;
+    bool mapped = gpu_driver_did(driver.map(p, bytes, 0, h, 0));
+    bool ok = mapped && gpu_driver_did(driver.access(p, bytes, &access, 1));
     if (mapped && !ok)
         driver.unmap(p, bytes);
     driver.drop(h); // the mapping keeps the memory
@@ -91,7 +51,7 @@ static bool unmap_pieces(unsigned char *p, size_t bytes) {
     bool ok = true;
     for (size_t at = 0; at < bytes; at += PARK_PIECE)
         ok =
-            driver.unmap((CUdeviceptr)(p + at), min_size(bytes - at, PARK_PIECE)) == CUDA_SUCCESS &&
+            gpu_driver_did(driver.unmap((gpu_address)(p + at), min_size(bytes - at, PARK_PIECE))) &&
             ok;
     return ok;
 }
@@ -100,7 +60,7 @@ static bool map_pieces(void *arg, void *p, size_t bytes) {
     struct gpu *g = arg;
     gpu_use_device(g->device);
     for (size_t at = 0; at < bytes; at += PARK_PIECE)
-        if (!map_piece(g, (CUdeviceptr)p + at, min_size(bytes - at, PARK_PIECE))) {
+        if (!map_piece(g, (gpu_address)p + at, min_size(bytes - at, PARK_PIECE))) {
             unmap_pieces(p, at);
             return false;
         }
@@ -112,7 +72,7 @@ static void unmap_memory(void *arg, void *p, size_t bytes) {
     gpu_use_device(g->device);
     gpu_check(g, gpu_stream_wait(g->stream), "waiting to park memory");
     if (!unmap_pieces(p, bytes))
-        gpu_check(g, cudaErrorUnknown, "parking memory");
+        gpu_check(g, GPU_UNKNOWN, "parking memory");
 }
 
 static void *host_take(void *arg, size_t bytes) {
@@ -137,7 +97,7 @@ static bool copy_back(void *arg, void *p, const void *host, size_t bytes) {
 
 int cuda_park_open(struct exec *x, struct parked *k, struct err *e) {
     struct gpu *g = gpu_enter(x);
-    const CUmemAllocationProp kind = allocation_kind(g);
+    const gpu_piece_kind kind = gpu_piece_kind_of(g->device);
     struct parked_source from = {reserve_addresses,
                                  free_addresses,
                                  map_pieces,
@@ -149,8 +109,7 @@ int cuda_park_open(struct exec *x, struct parked *k, struct err *e) {
                                  g,
                                  0,
                                  PARK_PIECE};
-    if (!find_driver_calls() ||
-        driver.grain(&from.grain, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS)
+    if (!find_driver_calls() || !gpu_driver_did(driver.grain(&from.grain, &kind, GPU_LEAST_GRAIN)))
         return err_set(e, ERR_UNSUPPORTED,
                        "the driver of GPU %d has no virtual memory, by which weights could make "
                        "room for a while",
@@ -160,5 +119,5 @@ int cuda_park_open(struct exec *x, struct parked *k, struct err *e) {
 }
 
 void cuda_park_fault(struct exec *x) {
-    gpu_check(gpu_of(x), cudaErrorUnknown, "bringing weights back");
+    gpu_check(gpu_of(x), GPU_UNKNOWN, "bringing weights back");
 }

@@ -134,7 +134,7 @@ extern "C" int sparse_attend_matrix_bytes(int d) {
 template <int D> static void launch_matrix(struct gpu *g, const struct sparse_run *u) {
     dim3 grid((unsigned)u->rows_blocks, (unsigned)u->n_heads);
     int bytes = sparse_attend_matrix_bytes(D);
-    if (gpu_check(g, gpu_allow_shared(attend_blocks<D>, bytes), "sparse_attend"))
+    if (gpu_allow_shared(g, (const void *)attend_blocks<D>, bytes, "sparse_attend"))
         gpu_launch_early(g, "sparse_attend", attend_blocks<D>, grid, SPARSE_THREADS, (size_t)bytes,
                          *u);
 }

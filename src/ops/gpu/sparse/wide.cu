@@ -246,13 +246,11 @@ static __global__ void __launch_bounds__(THREADS, 1)
 static bool make_block_map(struct gpu *g, gpu_tile_map *m, const struct sparse_run *u,
                            const struct sparse_places *p) {
     const int64_t pieces = (u->first + u->n + KV_PAGE - 1) / KV_PAGE;
-    const cuuint64_t size[5] = {64, KV_PAGE, D / 64, (cuuint64_t)u->n_kv, (cuuint64_t)pieces};
-    const cuuint64_t step[4] = {(cuuint64_t)p->code_slot, 128, (cuuint64_t)p->code_head,
-                                (cuuint64_t)(pieces > 1 ? p->piece : KV_PAGE * p->code_slot)};
-    const cuuint32_t box[5] = {64, KV_PAGE, 1, 1, SPARSE_BLOCK / KV_PAGE};
-    if (!g->map_maker)
-        g->map_maker = gpu_map_maker();
-    return gpu_check(g, gpu_make_map_of(g->map_maker, m, p->data + p->codes, 5, size, step, box),
+    const uint64_t size[5] = {64, KV_PAGE, D / 64, (uint64_t)u->n_kv, (uint64_t)pieces};
+    const uint64_t step[4] = {(uint64_t)p->code_slot, 128, (uint64_t)p->code_head,
+                              (uint64_t)(pieces > 1 ? p->piece : KV_PAGE * p->code_slot)};
+    const uint32_t box[5] = {64, KV_PAGE, 1, 1, SPARSE_BLOCK / KV_PAGE};
+    return gpu_check(g, gpu_make_map_of(gpu_maps(g), m, p->data + p->codes, 5, size, step, box),
                      "sparse_attend");
 }
 
@@ -270,6 +268,6 @@ extern "C" void sparse_attend_wide(struct gpu *g, const struct sparse_run *u) {
     dim3 grid((unsigned)u->rows_blocks, (unsigned)u->n_heads);
     c.u = *u;
     if (make_block_map(g, &c.k, u, &u->k) && make_block_map(g, &c.v, u, &u->v) &&
-        gpu_check(g, gpu_allow_shared(attend_blocks_wide, BYTES), "sparse_attend"))
+        gpu_allow_shared(g, (const void *)attend_blocks_wide, BYTES, "sparse_attend"))
         gpu_launch_early(g, "sparse_attend", attend_blocks_wide, grid, THREADS, BYTES, c);
 }

@@ -218,25 +218,14 @@ static bool reserve_parts(struct gpu *g, struct linear_few *c, size_t kept) {
     return true;
 }
 
-static bool allow_shared(struct gpu *g, linear_few_fn *kernel, few_kind kind) {
-    uint32_t bit = 1u << (kind.rows / 8 + (kind.warp ? 16 : 0));
-    if (!(g->allowed_few & bit) &&
-        !gpu_check(g, gpu_allow_shared((const void *)kernel, g->shared), "linear"))
-        return false;
-    g->allowed_few |= bit;
-    return true;
-}
-
 // Maps the rows for the copy engine, which brings them where a warpgroup multiplies.
 static bool map_rows(struct gpu *g, struct linear_few *c, const struct linear_launch *l,
                      few_kind kind) {
     const int rows = kind.rows;
     if (rows == 8 || kind.warp)
         return true;
-    if (!g->map_maker)
-        g->map_maker = gpu_map_maker();
     return gpu_check(g,
-                     gpu_make_panels_map(g->map_maker, &c->rows, l->x, l->stride, l->n,
+                     gpu_make_panels_map(gpu_maps(g), &c->rows, l->x, l->stride, l->n,
                                          few_k(rows) / FEW_PANEL, rows),
                      "linear");
 }
@@ -285,7 +274,9 @@ void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *f
     linear_few_fn *kernel = few_kernel_of(kind);
     struct linear_few c = few_of(l, forms);
     take_wide(g, &c);
-    if (!reserve_parts(g, &c, kept) || !allow_shared(g, kernel, kind) || !map_rows(g, &c, l, kind))
+    if (!reserve_parts(g, &c, kept) ||
+        !gpu_allow_shared(g, (const void *)kernel, g->shared, "linear") ||
+        !map_rows(g, &c, l, kind))
         return;
     const int busy = cut_into_units(g, &c, kind.rows, most_tiles(g, &c, kind));
     const int warps = warps_of(kind, busy);

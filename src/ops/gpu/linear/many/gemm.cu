@@ -57,13 +57,11 @@ template <int FORM, int N, bool PARTS> static void launch(struct gpu *g, struct 
     const int bytes = gemm_shape<FORM, N>::BYTES;
     c->l.row_tiles = (c->l.n + N - 1) / N;
     c->tiles *= c->l.row_tiles;
-    if (!g->map_maker)
-        g->map_maker = gpu_map_maker();
-    gpu_error made = gpu_make_map(g->map_maker, &c->rows, c->l.x, c->l.stride, c->l.n, STEP, N);
+    gpu_error made = gpu_make_map(gpu_maps(g), &c->rows, c->l.x, c->l.stride, c->l.n, STEP, N);
     if (!gpu_check(g, made, "linear (gemm)"))
         return;
-    gpu_check(g, gpu_allow_shared((linear_gemm<FORM, N, PARTS, gemm_call>), bytes),
-              "linear (gemm)");
+    gpu_allow_shared(g, (const void *)(linear_gemm<FORM, N, PARTS, gemm_call>), bytes,
+                     "linear (gemm)");
     int64_t blocks = c->tiles < g->processors ? c->tiles : g->processors;
     gpu_launch_saying({g, "linear (gemm)", LINEAR_WHOLE}, linear_gemm<FORM, N, PARTS, gemm_call>,
                       dim3((unsigned)blocks), THREADS, (size_t)bytes, *c);

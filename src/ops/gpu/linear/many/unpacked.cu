@@ -492,9 +492,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 static bool map_rows(struct gpu *g, gpu_tile_map *m, const void *x, int64_t stride, int64_t rows,
                      int rows_each) {
-    if (!g->map_maker)
-        g->map_maker = gpu_map_maker();
-    gpu_error made = gpu_make_map(g->map_maker, m, x, stride, rows, STEP, rows_each);
+    gpu_error made = gpu_make_map(gpu_maps(g), m, x, stride, rows, STEP, rows_each);
     return gpu_check(g, made, "linear (unpacked)");
 }
 
@@ -502,7 +500,7 @@ static bool map_rows(struct gpu *g, gpu_tile_map *m, const void *x, int64_t stri
 static bool map_outs(struct gpu *g, struct unpacked_call *c, int rows_each) {
     for (int j = 0; j < c->l.jobs; j++) {
         const struct linear_one *o = &c->l.job[j];
-        gpu_error made = gpu_make_float_map(g->map_maker, &c->outs[j], o->out, o->w[0].m,
+        gpu_error made = gpu_make_float_map(gpu_maps(g), &c->outs[j], o->out, o->w[0].m,
                                             o->out_stride, c->l.n, rows_each);
         if (!gpu_check(g, made, "linear (unpacked)"))
             return false;
@@ -515,7 +513,7 @@ template <class S> static void launch(struct gpu *g, struct unpacked_call *c) {
     if (!map_rows(g, &c->rows, c->l.x, c->l.stride, c->l.n, S::N / CLUSTER) ||
         (S::STAGED && !map_outs(g, c, S::HIGH)))
         return;
-    gpu_check(g, gpu_allow_shared((linear_unpacked<S>), S::BYTES), "linear (unpacked)");
+    gpu_allow_shared(g, (const void *)(linear_unpacked<S>), S::BYTES, "linear (unpacked)");
     int64_t most = g->processors / CLUSTER, tiles = all_tiles(*c);
     struct gpu_call call = {(const void *)linear_unpacked<S>,
                             "linear (unpacked)",

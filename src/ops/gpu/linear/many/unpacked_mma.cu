@@ -211,7 +211,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, 1)
 
 template <class S> static void launch(struct gpu *g, struct tiles_call *c) {
     c->l.row_tiles = (c->l.n + S::ROWS - 1) / S::ROWS;
-    if (gpu_check(g, gpu_allow_shared((linear_unpacked_mma<S>), S::BYTES), "linear (unpacked)"))
+    if (gpu_allow_shared(g, (const void *)(linear_unpacked_mma<S>), S::BYTES, "linear (unpacked)"))
         gpu_launch_early(g, "linear (unpacked)", linear_unpacked_mma<S>,
                          (unsigned)min_i64(all_tiles(*c), g->processors), MMA_THREADS, S::BYTES,
                          *c);

@@ -148,7 +148,7 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
 
 template <int FORM> static void launch(struct gpu *g, const linear_launch *l, unsigned blocks) {
     dim3 grid(blocks, (unsigned)((l->n + COLUMNS - 1) / COLUMNS));
-    gpu_check(g, gpu_allow_shared(linear_wgmma<FORM>, SHARED), "linear (wgmma)");
+    gpu_allow_shared(g, (const void *)linear_wgmma<FORM>, SHARED, "linear (wgmma)");
     gpu_launch_saying({g, "linear (wgmma)", LINEAR_WHOLE}, linear_wgmma<FORM>, grid, THREADS,
                       SHARED, *l);
 }
