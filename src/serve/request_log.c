@@ -47,11 +47,7 @@ static void json_line(struct str *out, const struct request_record *r) {
     put_time(&when);
     jw_begin(&w, '{');
     jw_key_str(&w, "time", when.data ? when.data : "");
-    jw_key(&w, "id");
-    if (r->id)
-        jw_cstr(&w, r->id);
-    else
-        jw_null(&w);
+    jw_key_str(&w, "id", r->id);
     json_word(&w, "method", r->method);
     json_word(&w, "path", r->path);
     jw_key_str(&w, "peer", r->peer);
@@ -68,13 +64,10 @@ static void json_line(struct str *out, const struct request_record *r) {
     }
     if (r->cache)
         jw_key_str(&w, "cache", r->cache);
-    if (r->error) {
+    if (r->error)
         jw_key_str(&w, "error", r->error);
-    }
-    if (r->prompt) {
-        jw_key(&w, "prompt");
-        jw_str(&w, r->prompt, r->prompt_len);
-    }
+    if (r->prompt)
+        jw_key_text(&w, "prompt", r->prompt, r->prompt_len);
     jw_end(&w, '}');
     if (w.out.data)
         str_append(out, w.out.data, w.out.len);

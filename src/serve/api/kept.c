@@ -59,12 +59,8 @@ static const char *item_id(const struct json *items, const char *response, size_
     return made;
 }
 
-static int put_item_member(void *arg, const char *key, size_t n, const struct json *v) {
-    (void)n;
-    if (!strcmp(key, "id")) // written already, or null
-        return 0;
-    jw_key_value(arg, key, v);
-    return 0;
+static int put_item_member(void *w, const char *key, size_t n, const struct json *v) {
+    return !strcmp(key, "id") ? 0 : jw_member(w, key, n, v); // written already, or null
 }
 
 static void put_input_item(const struct json *item, const char *id, struct json_writer *w) {
@@ -76,14 +72,6 @@ static void put_input_item(const struct json *item, const char *id, struct json_
     jw_key_str(w, "id", id);
     json_each(item, put_item_member, w);
     jw_end(w, '}');
-}
-
-static void put_id_or_null(struct json_writer *w, const char *key, const char *id) {
-    jw_key(w, key);
-    if (id && id[0])
-        jw_cstr(w, id);
-    else
-        jw_null(w);
 }
 
 // Items from `from` on, in the order of the page.
@@ -103,8 +91,8 @@ static void put_page(const struct json *items, const struct input_page *page, si
             memcpy(first, last, sizeof first);
     }
     jw_end(w, ']');
-    put_id_or_null(w, "first_id", first);
-    put_id_or_null(w, "last_id", last);
+    jw_key_str(w, "first_id", first[0] ? first : NULL);
+    jw_key_str(w, "last_id", last[0] ? last : NULL);
     jw_key_bool(w, "has_more", end < n);
     jw_end(w, '}');
 }

@@ -118,15 +118,6 @@ static bool asks_for_others(const char *query) {
            (strstr(query, "lifecycle") && !strstr(query, "active"));
 }
 
-static void put_page_end(const struct service *s, struct json_writer *w, const char *key,
-                         bool none) {
-    jw_key(w, key);
-    if (none)
-        jw_null(w);
-    else
-        jw_cstr(w, s->model);
-}
-
 static void put_model_list(struct service *s, struct exchange *x, put_fn *put) {
     struct json_writer w = {0};
     bool none = put == put_model && asks_for_others(exchange_query(x));
@@ -135,8 +126,8 @@ static void put_model_list(struct service *s, struct exchange *x, put_fn *put) {
     put_array(s, &w, "data", none ? NULL : put);
     if (put == put_model) {
         jw_key_bool(&w, "has_more", false);
-        put_page_end(s, &w, "first_id", none);
-        put_page_end(s, &w, "last_id", none);
+        jw_key_str(&w, "first_id", none ? NULL : s->model);
+        jw_key_str(&w, "last_id", none ? NULL : s->model);
     }
     if (put == put_model && strstr(exchange_query(x), "client_version="))
         put_array(s, &w, "models", put_codex);

@@ -157,12 +157,8 @@ struct echo {
 
 static int put_echoed(void *arg, const char *key, size_t n, const struct json *v) {
     struct echo *e = arg;
-    (void)n;
-    if (e->brief && (!strcmp(key, "tools") || !strcmp(key, "instructions")))
-        return 0;
-    jw_key(e->w, key);
-    jw_value(e->w, v);
-    return 0;
+    bool left = e->brief && (!strcmp(key, "tools") || !strcmp(key, "instructions"));
+    return left ? 0 : jw_member(e->w, key, n, v);
 }
 
 // The codes that the interface knows, so far as clients act on them.
@@ -432,18 +428,12 @@ static void put_value_or(struct json_writer *w, const char *key, const struct js
     jw_key(w, key);
     if (v)
         jw_value(w, v);
-    else if (otherwise)
-        jw_cstr(w, otherwise);
     else
-        jw_null(w);
+        jw_cstr(w, otherwise);
 }
 
-static int put_known_member(void *arg, const char *key, size_t n, const struct json *v) {
-    (void)n;
-    if (json_kind_of(v) == JSON_NULL)
-        return 0;
-    jw_key_value(arg, key, v);
-    return 0;
+static int put_known_member(void *w, const char *key, size_t n, const struct json *v) {
+    return json_kind_of(v) == JSON_NULL ? 0 : jw_member(w, key, n, v);
 }
 
 // An object's members, and null for each that its published type has and it has not.
@@ -505,15 +495,14 @@ static void put_reasoning(struct json_writer *w, const struct json *reasoning) {
 
 // What the answer says again of the request.
 static bool make_echo(struct completion *c, struct responses_own *own) {
-    const struct json *b = c->body, *metadata;
+    const struct json *b = c->body;
     struct json_writer w = {0};
     jw_begin(&w, '{');
     jw_key_num(&w, "frequency_penalty", c->p.sample.frequency);
     jw_key_value(&w, "instructions", json_get(b, "instructions"));
     jw_key_value(&w, "max_output_tokens", json_get(b, "max_output_tokens"));
     jw_key_value(&w, "max_tool_calls", json_get(b, "max_tool_calls"));
-    jw_key(&w, "parallel_tool_calls");
-    jw_bool(&w, json_bool(json_get(b, "parallel_tool_calls"), true));
+    jw_key_bool(&w, "parallel_tool_calls", json_bool(json_get(b, "parallel_tool_calls"), true));
     jw_key_num(&w, "presence_penalty", c->p.sample.presence);
     jw_key_value(&w, "previous_response_id", json_get(b, "previous_response_id"));
     jw_key_value(&w, "prompt_cache_key", json_get(b, "prompt_cache_key"));
@@ -529,13 +518,9 @@ static bool make_echo(struct completion *c, struct responses_own *own) {
     jw_key_num(&w, "top_p", (double)c->p.sample.top_p);
     put_value_or(&w, "truncation", json_get(b, "truncation"), "disabled");
     jw_key_value(&w, "user", json_get(b, "user"));
-    jw_key(&w, "metadata");
-    if ((metadata = json_get(b, "metadata")) != NULL) {
-        jw_value(&w, metadata);
-    } else {
-        jw_begin(&w, '{');
-        jw_end(&w, '}');
-    }
+    jw_key_begin(&w, "metadata", '{');
+    json_each(json_get(b, "metadata"), jw_member, &w);
+    jw_end(&w, '}');
     jw_end(&w, '}');
     bool ok = kept_parse(&w.out, &own->echo, &c->error);
     str_fini(&w.out);

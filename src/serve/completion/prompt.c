@@ -37,35 +37,19 @@ void prompt_note_answer(struct service *s, uint64_t session, const struct answer
         free(n);
 }
 
-struct merge {
-    struct json_writer *w;
-    bool thinking, effort; // the request's own variables have them
-};
-
-static int merge_member(void *arg, const char *key, size_t n, const struct json *v) {
-    struct merge *m = arg;
-    (void)n;
-    m->thinking |= !strcmp(key, "enable_thinking");
-    m->effort |= !strcmp(key, "reasoning_effort");
-    jw_key(m->w, key);
-    jw_value(m->w, v);
-    return 0;
-}
-
 // The variables for the template: chat_template_kwargs, and after them what other fields say of
 // thinking. *out is NULL where there are none.
 static int make_variables(const struct params *p, struct json **out, struct err *e) {
     struct json_builder built = {0};
     struct json_writer w = {.builder = &built};
-    struct merge m = {.w = &w};
     *out = NULL;
     if (!p->kwargs && p->thinking < 0 && !p->effort[0])
         return 0;
     jw_begin(&w, '{');
-    json_each(p->kwargs, merge_member, &m);
-    if (p->thinking >= 0 && !m.thinking)
+    json_each(p->kwargs, jw_member, &w);
+    if (p->thinking >= 0 && !json_has(p->kwargs, "enable_thinking"))
         jw_key_bool(&w, "enable_thinking", p->thinking);
-    if (p->effort[0] && !m.effort)
+    if (p->effort[0] && !json_has(p->kwargs, "reasoning_effort"))
         jw_key_str(&w, "reasoning_effort", p->effort);
     jw_end(&w, '}');
     return json_built(&built, out, "the template's variables", e);

@@ -6,17 +6,11 @@
 // on as they are.
 #include <string.h>
 
+#include "serve/conversation/conversation.h"
 #include "serve/relay/impl.h"
 #include "serve/request/body.h"
 
 static const struct json_rules rules = {.depth = 256, .big_integers = true};
-
-static bool is_in_list(const char *key, const char *const *list) {
-    for (; *list; list++)
-        if (!strcmp(key, *list))
-            return true;
-    return false;
-}
 
 bool relay_raw_fits(const struct json *body) {
     static const char *const chat_only[] = {"logprobs",   "top_logprobs", "response_format",
@@ -52,17 +46,14 @@ static int copy_completion_member(void *arg, const char *key, size_t n, const st
                                           "continue_final_message",
                                           NULL};
     struct completion_body *b = arg;
-    (void)n;
-    if (is_in_list(key, dropped))
+    if (words_among(dropped, key))
         return 0;
     if (b->model && !strcmp(key, "model")) {
         jw_key_str(&b->w, "model", b->model);
         b->named = true;
         return 0;
     }
-    jw_key(&b->w, strcmp(key, "max_completion_tokens") ? key : "max_tokens");
-    jw_value(&b->w, v);
-    return 0;
+    return jw_member(&b->w, strcmp(key, "max_completion_tokens") ? key : "max_tokens", n, v);
 }
 
 static int write_completion_body(struct completion_body *b, const struct json *body,
@@ -71,8 +62,7 @@ static int write_completion_body(struct completion_body *b, const struct json *b
     json_each(body, copy_completion_member, b);
     if (b->model && !b->named)
         jw_key_str(&b->w, "model", b->model);
-    jw_key(&b->w, "prompt");
-    jw_str(&b->w, prompt->data ? prompt->data : "", prompt->len);
+    jw_key_text(&b->w, "prompt", prompt->data, prompt->len);
     jw_end(&b->w, '}');
     return b->w.out.failed ? err_set(e, ERR_MEMORY, "no memory for the request's body") : 0;
 }
@@ -110,20 +100,14 @@ static int copy_choice_as_chat(void *arg, const char *key, size_t n, const struc
     struct answer *a = arg;
     size_t len = 0;
     const char *text = json_str(v, &len);
-    (void)n;
-    if (strcmp(key, "text") != 0) {
-        jw_key(&a->w, key);
-        jw_value(&a->w, v);
-        return 0;
-    }
-    jw_key(&a->w, a->chunk ? "delta" : "message");
-    jw_begin(&a->w, '{');
+    if (strcmp(key, "text") != 0)
+        return jw_member(&a->w, key, n, v);
+    jw_key_begin(&a->w, a->chunk ? "delta" : "message", '{');
     if (!a->chunk || !*a->spoke)
         jw_key_str(&a->w, "role", "assistant");
     if (a->spoke)
         *a->spoke = true;
-    jw_key(&a->w, "content");
-    jw_str(&a->w, text ? text : "", len);
+    jw_key_text(&a->w, "content", text, len);
     jw_end(&a->w, '}');
     return 0;
 }
@@ -263,9 +247,8 @@ static int copy_body_member(void *arg, const char *key, size_t n, const struct j
 static bool rewrite_body(struct relayed *q, struct rewrite *c) {
     jw_begin(&c->w, '{');
     json_each(q->json, copy_body_member, c);
-    if (q->r->o.model && !c->model) {
+    if (q->r->o.model && !c->model)
         jw_key_str(&c->w, "model", q->r->o.model);
-    }
     jw_end(&c->w, '}');
     q->body = c->w.out;
     if (q->body.failed)

@@ -32,28 +32,16 @@ struct answer_item *answer_items_begin(struct answer_items *l, enum answer_item_
     return it;
 }
 
-static void put_answer_text(struct json_writer *w, const char *key, struct answer_text t) {
-    jw_key_text(w, key, t.s, t.n);
-}
-
 // Microseconds are all that clocks are worth.
 static void put_ms(struct json_writer *w, const char *key, double ms) {
     jw_key_num(w, key, (double)(int64_t)(ms * 1e3 + 0.5) / 1e3);
-}
-
-static void put_finish(struct json_writer *w, const char *finish) {
-    jw_key(w, "finish_reason");
-    if (finish)
-        jw_cstr(w, finish);
-    else
-        jw_null(w);
 }
 
 static void put_function(struct json_writer *w, const struct answer_call *c) {
     jw_begin(w, '{');
     if (c->id)
         jw_key_str(w, "name", c->name);
-    put_answer_text(w, c->custom ? "input" : "arguments", c->text);
+    jw_key_text(w, c->custom ? "input" : "arguments", c->text.s, c->text.n);
     jw_end(w, '}');
 }
 
@@ -90,11 +78,11 @@ static void put_answer_message(struct json_writer *w, const struct answer_choice
     if (c->role)
         jw_key_str(w, "role", "assistant");
     if (c->reasoning.s)
-        put_answer_text(w, "reasoning_content", c->reasoning);
+        jw_key_text(w, "reasoning_content", c->reasoning.s, c->reasoning.n);
     if (whole && c->n_calls > 0 && !c->content.s) {
         jw_key_null(w, "content");
     } else if (whole || c->content.s) {
-        put_answer_text(w, "content", c->content);
+        jw_key_text(w, "content", c->content.s, c->content.n);
     }
     put_answer_calls(w, c, whole);
 }
@@ -151,46 +139,37 @@ void answer_timings(struct json_writer *w, const struct answer_totals *t) {
     jw_end(w, '}');
 }
 
-static void choice_head(struct json_writer *w, const struct answer_choice *c, const char *body) {
+static void write_choice(struct json_writer *w, const struct answer_choice *c, const char *body) {
+    bool whole = !body || body[0] == 'm';
     jw_begin(w, '{');
     jw_key_int(w, "index", c->index);
     if (body) {
         jw_key_begin(w, body, '{');
-        put_answer_message(w, c, body[0] == 'm');
+        put_answer_message(w, c, whole);
         jw_end(w, '}');
     } else {
-        put_answer_text(w, "text", c->content);
+        jw_key_text(w, "text", c->content.s, c->content.n);
     }
+    if (c->logprobs || whole)
+        jw_key(w, "logprobs");
+    if (!c->logprobs && whole)
+        jw_null(w);
+    else if (c->logprobs && body)
+        answer_logprobs_chat(w, c->logprobs);
+    else if (c->logprobs)
+        answer_logprobs_text(w, c->logprobs, c->n_logprobs);
+    jw_key_str(w, "finish_reason", c->finish);
+    jw_end(w, '}');
 }
 
 void answer_delta(struct json_writer *w, const struct answer_choice *c) {
-    choice_head(w, c, "delta");
-    if (c->logprobs) {
-        jw_key(w, "logprobs");
-        answer_logprobs_chat(w, c->logprobs);
-    }
-    put_finish(w, c->finish);
-    jw_end(w, '}');
+    write_choice(w, c, "delta");
 }
 
 void answer_message(struct json_writer *w, const struct answer_choice *c) {
-    choice_head(w, c, "message");
-    jw_key(w, "logprobs");
-    if (c->logprobs)
-        answer_logprobs_chat(w, c->logprobs);
-    else
-        jw_null(w);
-    put_finish(w, c->finish);
-    jw_end(w, '}');
+    write_choice(w, c, "message");
 }
 
 void answer_completion(struct json_writer *w, const struct answer_choice *c) {
-    choice_head(w, c, NULL);
-    jw_key(w, "logprobs");
-    if (c->logprobs)
-        answer_logprobs_text(w, c->logprobs, c->n_logprobs);
-    else
-        jw_null(w);
-    put_finish(w, c->finish);
-    jw_end(w, '}');
+    write_choice(w, c, NULL);
 }

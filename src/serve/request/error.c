@@ -120,21 +120,13 @@ const char *api_error_type(int status, enum api_error_format format) {
     }
 }
 
-static void write_text(struct json_writer *w, const char *key, const char *text) {
-    jw_key(w, key);
-    if (text && text[0])
-        jw_cstr(w, text);
-    else
-        jw_null(w);
-}
-
 static void write_openai(struct json_writer *w, const struct api_error *x) {
     jw_begin(w, '{');
     jw_key_begin(w, "error", '{');
     jw_key_str(w, "message", x->text);
     jw_key_str(w, "type", api_error_type(x->status, API_OPENAI));
-    write_text(w, "param", x->param);
-    write_text(w, "code", x->code);
+    jw_key_str(w, "param", x->param[0] ? x->param : NULL);
+    jw_key_str(w, "code", x->code);
     if (x->n_ctx > 0) {
         jw_key_int(w, "n_prompt_tokens", x->n_prompt);
         jw_key_int(w, "n_ctx", x->n_ctx);
@@ -171,7 +163,7 @@ static void write_anthropic(struct json_writer *w, const struct api_error *x, co
         jw_end(w, '}');
     }
     jw_end(w, '}');
-    write_text(w, "request_id", id);
+    jw_key_str(w, "request_id", id);
     jw_end(w, '}');
 }
 
