@@ -49,8 +49,9 @@ const struct route api_routes[] = {
      .summary = "The answer to items of a conversation.", .body = ENDPOINT_RESPONSES,
      .answer = "Response"},
     {"POST", "/responses", .dialect = &api_responses_dialect},
-    {"POST", "/v1/responses/input_tokens", api_input_tokens, "The tokens of its prompt.",
-     .body = ENDPOINT_INPUT_TOKENS, .answer = "InputTokens"},
+    {"POST", "/v1/responses/input_tokens", .work = text_input_tokens,
+     .summary = "The tokens of its prompt.", .body = ENDPOINT_INPUT_TOKENS,
+     .answer = "InputTokens"},
     {"GET", "/v1/responses/", api_response_get,
      "A kept response, or with /input_items after the id what it answered.", .answer = "Object",
      .rest = "{response_id}"},
@@ -64,19 +65,20 @@ const struct route api_routes[] = {
     {"POST", "/v1/messages", .dialect = &api_messages_dialect,
      .summary = "The answer to a conversation, for Anthropic's clients.",
      .body = ENDPOINT_ANTHROPIC, .answer = "AnthropicMessage"},
-    {"POST", "/v1/messages/count_tokens", api_count_tokens, "The tokens of its prompt.",
-     .body = ENDPOINT_COUNT, .answer = "TokenCount"},
+    {"POST", "/v1/messages/count_tokens", .work = text_count_tokens,
+     .summary = "The tokens of its prompt.", .body = ENDPOINT_COUNT, .answer = "TokenCount"},
     {"GET", "/v1/models", api_models, "The models that are served.", .answer = "Models"},
     {"GET", "/models", .handle = api_models},
     {"GET", "/v1/models/", api_model, "One of them.", .answer = "Model", .rest = "{model}"},
-    {"POST", "/v1/tokenize", api_tokenize, "Text to token ids.", .body = ENDPOINT_TOKENIZE,
-     .answer = "Tokens"},
-    {"POST", "/tokenize", .handle = api_tokenize},
-    {"POST", "/v1/detokenize", api_detokenize, "Token ids to text.", .body = ENDPOINT_DETOKENIZE,
-     .answer = "Text"},
-    {"POST", "/detokenize", .handle = api_detokenize},
-    {"POST", "/apply-template", api_apply_template, "The prompt that a conversation becomes.",
-     .body = ENDPOINT_TEMPLATE, .answer = "Prompt"},
+    {"POST", "/v1/tokenize", .work = text_tokenize, .summary = "Text to token ids.",
+     .body = ENDPOINT_TOKENIZE, .answer = "Tokens"},
+    {"POST", "/tokenize", .work = text_tokenize, .body = ENDPOINT_TOKENIZE},
+    {"POST", "/v1/detokenize", .work = text_detokenize, .summary = "Token ids to text.",
+     .body = ENDPOINT_DETOKENIZE, .answer = "Text"},
+    {"POST", "/detokenize", .work = text_detokenize, .body = ENDPOINT_DETOKENIZE},
+    {"POST", "/apply-template", .work = text_apply_template,
+     .summary = "The prompt that a conversation becomes.", .body = ENDPOINT_TEMPLATE,
+     .answer = "Prompt"},
     {"GET", "/health", api_health, "Whether requests are answered.", .answer = "Health"},
     {"GET", "/v1/health", .handle = api_health},
     {"GET", "/props", api_props, "Defaults and limits.", .answer = "Object"},
@@ -179,6 +181,8 @@ void api_handle(struct service *s, struct exchange *x) {
                 service_refuse(x, &why);
             else if (api_routes[i].dialect)
                 completion_start(s, x, api_routes[i].dialect);
+            else if (api_routes[i].work)
+                text_start(s, x, api_routes[i].body, api_routes[i].work);
             else
                 api_routes[i].handle(s, x, rest);
             return;

@@ -4,6 +4,7 @@
 #define COPPICE_SERVE_API_HANDLERS_H
 
 #include "serve/api/events.h"
+#include "serve/api/openapi.h"
 #include "serve/completion/completion.h"
 
 // The interfaces that generate text: completions.c, messages.c, responses.c.
@@ -34,8 +35,9 @@ service_handler api_models, api_model, api_lmstudio_models, api_lmstudio_model;
 // status.c: how the server is.
 service_handler api_health, api_props, api_slots, api_metrics;
 // text.c: text to tokens and back, conversations to text, and kept responses, which may be long.
-service_handler api_tokenize, api_detokenize, api_apply_template, api_count_tokens,
-    api_input_tokens, api_response_get;
+text_work text_tokenize, text_detokenize, text_apply_template, text_count_tokens, text_input_tokens;
+void text_start(struct service *s, struct exchange *x, enum endpoint endpoint, text_work *work);
+service_handler api_response_get;
 // kept.c: kept responses, and what is refused in words of its own.
 service_handler api_response_delete, api_response_cancel, api_responses_compact;
 

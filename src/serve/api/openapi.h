@@ -7,12 +7,16 @@
 #include "serve/request/params.h"
 #include "serve/service.h"
 
+struct text_task;
+typedef void text_work(struct text_task *t); // text.c
+
 // A row of the table of paths: requests are answered by it, and the document lists it.
 struct route {
     const char *method, *path; // a path that ends in "/" takes what follows as its `rest`
-    service_handler *handle;   // NULL: `dialect`, which generates text
+    service_handler *handle;   // NULL: `dialect`, which generates text, or `work`
     const char *summary;       // NULL: another spelling of a path that is listed
     const struct dialect *dialect;
+    text_work *work;    // of a text worker with the fields of `body`
     enum endpoint body; // fields of the body that it takes; 0: none
     const char *answer; // schema of 200 as JSON; NULL: not JSON
     const char *type;   // of the answer where it is not JSON

@@ -13,18 +13,14 @@
 #include "serve/http/sse.h"
 #include "serve/request/body.h"
 
-struct task;
-// Fills t->out from t->p, or t->error.
-typedef void task_fn(struct task *t);
-
 // One request on its way through a worker.
-struct task {
+struct text_task {
     struct service *s;
     struct exchange *x;         // NULL: given back; loop thread
     atomic_bool disconnected;   // likewise, for other threads
     struct cancel_check client; // reads it
     enum endpoint endpoint;
-    task_fn *work;
+    text_work *work;        // fills out from p, or error
     struct str text;        // the body, until it has been read
     size_t bytes;           // by which it waits for a worker
     struct str rest, query; // of a kept response
@@ -38,7 +34,7 @@ struct task {
     struct api_error error;
 };
 
-static void free_task(struct task *t) {
+static void free_task(struct text_task *t) {
     str_fini(&t->text);
     str_fini(&t->ignored);
     str_fini(&t->rest);
@@ -48,13 +44,13 @@ static void free_task(struct task *t) {
     free(t);
 }
 
-static void reply_typed(struct task *t) {
+static void reply_typed(struct text_task *t) {
     exchange_header(t->x, "Cache-Control", "no-cache");
     exchange_reply(t->x, 200, t->type, t->out.out.data ? t->out.out.data : "", t->out.out.len);
 }
 
 static void on_done(void *arg) {
-    struct task *t = arg;
+    struct text_task *t = arg;
     if (t->x && t->ignored.len && !t->error.status)
         exchange_header(t->x, PARAMS_IGNORED_HEADER, t->ignored.data);
     if (t->x && t->error.status)
@@ -69,7 +65,7 @@ static void on_done(void *arg) {
 static void run_task(void *arg);
 
 // Text worker. What its body makes of it; false: a worker for longer work goes on.
-static bool run_task_body(struct task *t) {
+static bool run_task_body(struct text_task *t) {
     struct err e = {0};
     if (!t->body && !(body_take(&t->text, &t->memory, &t->body, &t->error) &&
                       body_read(&t->p, t->body, t->endpoint, &t->s->limits, &t->error)))
@@ -90,7 +86,7 @@ static bool run_task_body(struct task *t) {
 
 // Text worker.
 static void run_task(void *arg) {
-    struct task *t = arg;
+    struct text_task *t = arg;
     if (!atomic_load(&t->disconnected)) {
         if (!t->endpoint)
             t->work(t);
@@ -109,14 +105,14 @@ static void run_task(void *arg) {
 }
 
 static void on_task_disconnect(void *arg) {
-    struct task *t = arg;
+    struct text_task *t = arg;
     exchange_abort(t->x);
     t->x = NULL;
     atomic_store(&t->disconnected, true);
 }
 
 static void on_task_cut(void *arg) {
-    struct task *t = arg;
+    struct text_task *t = arg;
     struct api_error why;
     api_fail(&why, 503, "shutting_down", "the server is shutting down");
     service_refuse(t->x, &why);
@@ -125,25 +121,25 @@ static void on_task_cut(void *arg) {
 }
 
 static bool is_task_disconnected(const void *arg) {
-    const struct task *t = arg;
+    const struct text_task *t = arg;
     return atomic_load(&t->disconnected);
 }
 
 // rest: of the path of a kept response, whose endpoint is 0; NULL: the body tells all.
 static void start_task_of(struct service *s, struct exchange *x, enum endpoint endpoint,
-                          task_fn *work, const char *rest) {
+                          text_work *work, const char *rest) {
     static const struct exchange_hooks hooks = {.disconnected = on_task_disconnect,
                                                 .cut = on_task_cut};
     struct api_error why = {0};
     struct err e = {0};
-    struct task *t = NULL;
+    struct text_task *t = NULL;
     if (!service_ready(s, &why)) {
         service_refuse(x, &why);
         return;
     }
     t = calloc(1, sizeof *t);
     if (t) {
-        *t = (struct task){.s = s, .x = x, .endpoint = endpoint, .work = work};
+        *t = (struct text_task){.s = s, .x = x, .endpoint = endpoint, .work = work};
         t->client = (struct cancel_check){is_task_disconnected, t};
         exchange_take_body(x, &t->text, &t->memory);
         exchange_watch(x, &hooks, t);
@@ -163,24 +159,23 @@ static void start_task_of(struct service *s, struct exchange *x, enum endpoint e
         free_task(t);
 }
 
-static void start_task(struct service *s, struct exchange *x, enum endpoint endpoint,
-                       task_fn *work) {
+void text_start(struct service *s, struct exchange *x, enum endpoint endpoint, text_work *work) {
     start_task_of(s, x, endpoint, work, NULL);
 }
 
-static bool has_tokenizer(struct task *t) {
+static bool has_tokenizer(struct text_task *t) {
     if (!t->s->tokenizer)
         api_fail(&t->error, 400, NULL, "the model's file has no tokenizer");
     return t->s->tokenizer != NULL;
 }
 
 // For the tokens of a text that no context bounds.
-static struct token_list bounded_tokens(const struct task *t) {
+static struct token_list bounded_tokens(const struct text_task *t) {
     enum { MOST = 1 << 21 };
     return (struct token_list){.max = MOST, .cancel = &t->client};
 }
 
-static void put_token_pieces(struct task *t, const struct token_list *l) {
+static void put_token_pieces(struct text_task *t, const struct token_list *l) {
     for (size_t i = 0; i < l->count; i++) {
         jw_begin(&t->out, '{');
         jw_key_int(&t->out, "id", l->ids[i]);
@@ -190,7 +185,7 @@ static void put_token_pieces(struct task *t, const struct token_list *l) {
     }
 }
 
-static void put_tokens(struct task *t, const struct token_list *l) {
+static void put_tokens(struct text_task *t, const struct token_list *l) {
     struct json_writer *w = &t->out;
     jw_begin(w, '{');
     jw_key_begin(w, "tokens", '[');
@@ -204,7 +199,7 @@ static void put_tokens(struct task *t, const struct token_list *l) {
     jw_end(w, '}');
 }
 
-static void tokenize(struct task *t) {
+void text_tokenize(struct text_task *t) {
     struct token_list l = bounded_tokens(t);
     struct err e = {0};
     size_t n;
@@ -223,7 +218,7 @@ static void tokenize(struct task *t) {
     token_list_fini(&l);
 }
 
-static void detokenize(struct task *t) {
+void text_detokenize(struct text_task *t) {
     struct token_list l = {0};
     struct str s = {0};
     if (has_tokenizer(t) &&
@@ -243,7 +238,7 @@ static void detokenize(struct task *t) {
 }
 
 // The prompt of a body, as an interface reads it. False with t->error filled.
-static bool render_prompt(struct task *t, const struct dialect *d, struct chat_text *out) {
+static bool render_prompt(struct text_task *t, const struct dialect *d, struct chat_text *out) {
     struct conversation v = {0};
     bool ok = d->read(t->s, &t->p, t->body, &v, &t->error) &&
               prompt_render(t->s, &t->p, &v, out, &t->error);
@@ -251,7 +246,7 @@ static bool render_prompt(struct task *t, const struct dialect *d, struct chat_t
     return ok;
 }
 
-static void apply_template(struct task *t) {
+void text_apply_template(struct text_task *t) {
     struct chat_text text = {0};
     if (render_prompt(t, &api_chat_dialect, &text)) {
         jw_begin(&t->out, '{');
@@ -262,7 +257,7 @@ static void apply_template(struct task *t) {
 }
 
 // object: what the answer calls itself, or NULL.
-static void count_prompt(struct task *t, const struct dialect *d, const char *object) {
+static void count_prompt(struct text_task *t, const struct dialect *d, const char *object) {
     struct chat_text text = {0};
     struct token_list l = bounded_tokens(t);
     struct err e = {0};
@@ -281,15 +276,15 @@ static void count_prompt(struct task *t, const struct dialect *d, const char *ob
     chat_text_fini(&text);
 }
 
-static void count_tokens(struct task *t) {
+void text_count_tokens(struct text_task *t) {
     count_prompt(t, &api_messages_dialect, NULL);
 }
 
-static void input_tokens(struct task *t) {
+void text_input_tokens(struct text_task *t) {
     count_prompt(t, &api_responses_dialect, "response.input_tokens");
 }
 
-static void kept_response(struct task *t) {
+static void kept_response(struct text_task *t) {
     const struct response_view v = {t->rest.data, t->query.data};
     if (t->rest.failed || t->query.failed)
         api_fail(&t->error, 503, NULL, "no memory for the request");
@@ -302,29 +297,4 @@ static void kept_response(struct task *t) {
 
 void api_response_get(struct service *s, struct exchange *x, const char *rest) {
     start_task_of(s, x, 0, kept_response, rest);
-}
-
-void api_tokenize(struct service *s, struct exchange *x, const char *rest) {
-    (void)rest;
-    start_task(s, x, ENDPOINT_TOKENIZE, tokenize);
-}
-
-void api_detokenize(struct service *s, struct exchange *x, const char *rest) {
-    (void)rest;
-    start_task(s, x, ENDPOINT_DETOKENIZE, detokenize);
-}
-
-void api_apply_template(struct service *s, struct exchange *x, const char *rest) {
-    (void)rest;
-    start_task(s, x, ENDPOINT_TEMPLATE, apply_template);
-}
-
-void api_count_tokens(struct service *s, struct exchange *x, const char *rest) {
-    (void)rest;
-    start_task(s, x, ENDPOINT_COUNT, count_tokens);
-}
-
-void api_input_tokens(struct service *s, struct exchange *x, const char *rest) {
-    (void)rest;
-    start_task(s, x, ENDPOINT_INPUT_TOKENS, input_tokens);
 }

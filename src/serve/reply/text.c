@@ -6,7 +6,7 @@
 
 #include "base/vec.h"
 
-void reply_deltas_fini(struct reply_deltas *r) {
+static void fini_deltas(struct reply_deltas *r) {
     free(r->list);
     str_fini(&r->text);
     *r = (struct reply_deltas){0};
@@ -38,14 +38,24 @@ static struct reply_delta *newest_delta(struct reply_deltas *r) {
     return there ? &r->list[r->n - 1] : add_delta(r, false);
 }
 
+static void end_open_part(struct reply_deltas *r, bool whole) {
+    struct reply_delta *p = r->open && !r->failed ? newest_delta(r) : NULL;
+    if (!p)
+        return;
+    p->ends = true;
+    p->whole = whole;
+    r->open = false;
+}
+
 static void begin_part(struct reply_deltas *r, enum reply_part part) {
-    reply_deltas_end(r, true);
+    end_open_part(r, true);
     r->part = part;
     r->open = true;
     add_delta(r, true);
 }
 
-void reply_deltas_add(struct reply_deltas *r, enum reply_part part, const char *s, size_t n) {
+// Adds text of a part: to the open one where it is of that kind, else to a new one.
+static void add_part_text(struct reply_deltas *r, enum reply_part part, const char *s, size_t n) {
     if (n == 0 || r->failed)
         return;
     if (!r->open || r->part != part)
@@ -58,19 +68,10 @@ void reply_deltas_add(struct reply_deltas *r, enum reply_part part, const char *
     r->failed |= r->text.failed;
 }
 
-void reply_deltas_call(struct reply_deltas *r, const struct tool *t) {
+static void begin_call_part(struct reply_deltas *r, const struct tool *t) {
     r->tool = t;
     if (!r->failed)
         begin_part(r, REPLY_CALL);
-}
-
-void reply_deltas_end(struct reply_deltas *r, bool whole) {
-    struct reply_delta *p = r->open && !r->failed ? newest_delta(r) : NULL;
-    if (!p)
-        return;
-    p->ends = true;
-    p->whole = whole;
-    r->open = false;
 }
 
 int reply_text_init(struct reply_text *r, const struct tokenizer *t,
@@ -96,7 +97,7 @@ int reply_text_init(struct reply_text *r, const struct tokenizer *t,
 void reply_text_fini(struct reply_text *r) {
     reasoning_fini(&r->reasoning);
     tool_calls_fini(&r->calls);
-    reply_deltas_fini(&r->deltas);
+    fini_deltas(&r->deltas);
     str_fini(&r->bytes);
     str_fini(&r->released);
     for (int i = 0; i < 2; i++) {
@@ -109,7 +110,7 @@ void reply_text_fini(struct reply_text *r) {
 static void release_held(struct reply_text *r, enum reply_part part) {
     str_clear(&r->released);
     stop_match_end(&r->stops[part], &r->released);
-    reply_deltas_add(&r->deltas, part, r->released.data, r->released.len);
+    add_part_text(&r->deltas, part, r->released.data, r->released.len);
     r->deltas.failed |= r->released.failed;
 }
 
@@ -125,7 +126,7 @@ static void match_part_stops(struct reply_text *r, enum reply_part part, const c
         r->found = r->stops[part].found;
         r->over = true;
     }
-    reply_deltas_add(&r->deltas, part, r->released.data, r->released.len);
+    add_part_text(&r->deltas, part, r->released.data, r->released.len);
     r->deltas.failed |= r->released.failed;
 }
 
@@ -141,20 +142,20 @@ static void on_call(void *arg, const struct tool *t) {
         return;
     release_held(r, REPLY_REASONING);
     release_held(r, REPLY_CONTENT);
-    reply_deltas_call(&r->deltas, t);
+    begin_call_part(&r->deltas, t);
 }
 
 static void on_arguments(void *arg, const char *s, size_t n) {
     struct reply_text *r = arg;
     if (!r->over)
-        reply_deltas_add(&r->deltas, REPLY_CALL, s, n);
+        add_part_text(&r->deltas, REPLY_CALL, s, n);
 }
 
 static void on_call_end(void *arg, bool whole) {
     struct reply_text *r = arg;
     if (r->over)
         return;
-    reply_deltas_end(&r->deltas, whole);
+    end_open_part(&r->deltas, whole);
     r->deltas.from = r->tokens;
     r->after_call = true;
     r->over = r->one_call;
@@ -227,7 +228,7 @@ void reply_text_end(struct reply_text *r, bool cut) {
         for (int i = 0; i < 2 && !r->over; i++)
             release_held(r, (enum reply_part)i);
     }
-    reply_deltas_end(&r->deltas, true);
+    end_open_part(&r->deltas, true);
 }
 
 bool reply_text_failed(const struct reply_text *r) {

@@ -37,13 +37,7 @@ struct reply_deltas {
     int64_t from; // of deltas to come
     bool failed;  // memory was short: something is missing
 };
-void reply_deltas_fini(struct reply_deltas *r);
 void reply_deltas_clear(struct reply_deltas *r); // they have been read
-
-// Adds text of a part: to the open one where it is of that kind, else to a new one.
-void reply_deltas_add(struct reply_deltas *r, enum reply_part part, const char *s, size_t n);
-void reply_deltas_call(struct reply_deltas *r, const struct tool *t); // begins one
-void reply_deltas_end(struct reply_deltas *r, bool whole);            // ends the open part, if any
 
 // How replies to a prompt are read; everything is borrowed.
 struct reply_rules {
