@@ -66,11 +66,13 @@
       const struct gdn_state *state, int64_t len), (x, a, state, len))
 // clang-format on
 
+#ifndef __cplusplus
 #define X(result, name, parameters, arguments) +1
 _Static_assert(sizeof(struct ops) ==
                    offsetof(struct ops, weight_create) +
                        (0 OPS_OPERANDS(X) OPS_COMPUTING(X) OPS_TRIED(X)) * sizeof(void (*)(void)),
                "every op is in a list");
 #undef X
+#endif
 
 #endif

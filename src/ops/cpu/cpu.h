@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "ops/cpu/simd/row/row.h"
 #include "ops/exec.h"
+#include "ops/ops_list.h"
 
 enum {
     ROPE_ROWS = 64,    // rows whose angles are prepared at a time
@@ -133,19 +134,17 @@ void act_shape(struct act *a, int64_t n, int64_t k);
 // Codes and padding of rows [begin, end), whose k values are in place; fastest for four or more.
 void act_finish_rows(const struct cpu *c, struct act *a, int64_t begin, int64_t end);
 
-int64_t cpu_weight_bytes(const struct exec *x, const struct tensor *t);
-int cpu_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e);
-void cpu_weight_destroy(struct exec *x, struct weight *w);
-int cpu_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e);
-void cpu_act_destroy(struct exec *x, struct act *a);
+// The ops, cpu_linear and so on (ops.h).
+#define X(result, name, parameters, arguments) result cpu_##name parameters;
+OPS_OPERANDS(X)
+OPS_COMPUTING(X)
+#undef X
 
-void cpu_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
-                int64_t n);
-void cpu_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in, int64_t n,
-                        struct act *out);
+int64_t cpu_weight_bytes(const struct exec *x, const struct tensor *t);
+
 // n outputs of an activation of g and u.
-void cpu_activate(const struct row_kernels *k, enum activation a, float *out, const float *g,
-                  const float *u, int64_t n);
+void cpu_activate_row(const struct row_kernels *k, enum activation a, float *out, const float *g,
+                      const float *u, int64_t n);
 
 // One part of a matrix product, by the kernel that suits its number of rows.
 void cpu_linear_part(const struct row_kernels *k, const struct linear_part *p);
@@ -153,47 +152,16 @@ extern const struct host_rows cpu_host_rows; // (moe/ops.c)
 // Scratch for the ops of experts with rows of up to k values.
 int cpu_moe_reserve(struct exec *x, int64_t k, struct err *e);
 void cpu_moe_release(struct exec *x);
-void cpu_moe_route(struct exec *x, const struct moe_route_args *a);
-void cpu_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
-                     const struct act *in, struct act *out);
-void cpu_moe_linear(struct exec *x, const struct moe_linear_args *a);
-void cpu_moe_combine(struct exec *x, const struct moe_combine_args *a);
 struct act *cpu_moe_rows(const struct cpu *c, int worker); // ROWS rows of what is reserved
-void cpu_linear_heads(struct exec *x, const struct heads_args *a);
-void cpu_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
-                     float *out);
-void cpu_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
-void cpu_norm(struct exec *x, const struct norm_args *a);
-void cpu_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
-                     int64_t k, struct act *out);
-void cpu_scale(struct exec *x, const struct scale_args *a);
-void cpu_activate_values(struct exec *x, const struct activate_args *a);
-void cpu_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
-void cpu_key_mass(struct exec *x, const struct key_mass_args *a);
-void cpu_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);
-void cpu_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
-                   const int32_t *index, int64_t n, size_t row_bytes);
-void cpu_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
-                 const struct kv_slot *src, int64_t n);
 
 // Means and choices of rows that choose blocks; a->choice is there.
 void cpu_attend_choose(struct cpu *c, const struct attend_args *a, const struct rows *r);
-void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *r);
-void cpu_sparse_means(struct exec *x, const struct sparse_args *a);
-void cpu_sparse_select(struct exec *x, const struct sparse_args *a);
-void cpu_sparse_attend(struct exec *x, const struct sparse_args *a);
 // Values [at, at + n) of a head row, n a multiple of the codec's block, as f32.
 void cpu_sparse_load(const struct cpu *c, const struct sparse_rows *s, int64_t pos, int head,
                      int at, int n, float *out);
 
-void cpu_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
-void cpu_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r);
-void cpu_gdn_commit(struct exec *x, const struct gdn_commit_args *a);
-void cpu_head_topk(struct exec *x, const struct topk_args *a);
 // What head_topk does with one row without noise, k >= 0; returns the log of the sum of e^logit.
 float cpu_row_topk(const struct row_kernels *r, const float *logits, int64_t vocab, int k,
                    int32_t *ids, float *logp);
-void cpu_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
-                const struct sample_row *rows, int32_t *choice);
 
 #endif

@@ -42,44 +42,15 @@ static void act_read(struct exec *x, const struct act *a, int64_t n, float *out)
         memcpy(out + i * a->k, a->x + i * a->stride, (size_t)a->k * sizeof *out);
 }
 
-static const struct ops cpu_table = {
-    .alloc = memory_alloc,
-    .free = memory_free,
-    .upload = memory_copy,
-    .download = memory_copy,
-    .copy = memory_copy,
-    .zero = memory_zero,
-    .weight_create = cpu_weight_create,
-    .weight_destroy = cpu_weight_destroy,
-    .act_create = cpu_act_create,
-    .act_destroy = cpu_act_destroy,
-    .gather_rows = cpu_gather_rows,
-    .to_act = cpu_to_act,
-    .norm = cpu_norm,
-    .scale = cpu_scale,
-    .activate = cpu_activate_values,
-    .norm_to_act = cpu_norm_to_act,
-    .linear = cpu_linear,
-    .linear_gate_up = cpu_linear_gate_up,
-    .moe_route = cpu_moe_route,
-    .moe_gate_up = cpu_moe_gate_up,
-    .moe_linear = cpu_moe_linear,
-    .moe_combine = cpu_moe_combine,
-    .linear_heads = cpu_linear_heads,
-    .qk_norm_rope_store = cpu_qk_norm_rope_store,
-    .attend = cpu_attend,
-    .sparse_means = cpu_sparse_means,
-    .sparse_select = cpu_sparse_select,
-    .sparse_attend = cpu_sparse_attend,
-    .key_mass = cpu_key_mass,
-    .gdn_gates_conv = cpu_gdn_gates_conv,
-    .gdn = cpu_gdn,
-    .gdn_commit = cpu_gdn_commit,
-    .gated_norm_to_act = cpu_gated_norm_to_act,
-    .copy_rows = cpu_copy_rows,
-    .kv_copy = cpu_kv_copy,
-    .head_topk = cpu_head_topk,
-    .sample = cpu_sample,
+static const struct ops cpu_table = {.alloc = memory_alloc,
+                                     .free = memory_free,
+                                     .upload = memory_copy,
+                                     .download = memory_copy,
+                                     .copy = memory_copy,
+                                     .zero = memory_zero,
+#define X(result, op, parameters, arguments) .op = cpu_##op,
+                                     OPS_OPERANDS(X) OPS_COMPUTING(X)
+#undef X
 };
 
 static void cpu_destroy(struct exec *x) {

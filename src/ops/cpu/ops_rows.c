@@ -333,13 +333,13 @@ static void activate_rows(void *arg, int64_t begin, int64_t end, int worker) {
     for (int64_t item = begin; item < end; item++) {
         int64_t row = 4 * item, stop = min_i64(row + 4, a->n);
         for (int64_t i = row; i < stop; i++)
-            cpu_activate(&u->cpu->row, a->activation, a->out->x + i * a->out->stride,
-                         a->gate + i * a->gate_stride, a->up + i * a->up_stride, a->k);
+            cpu_activate_row(&u->cpu->row, a->activation, a->out->x + i * a->out->stride,
+                             a->gate + i * a->gate_stride, a->up + i * a->up_stride, a->k);
         act_finish_rows(u->cpu, a->out, row, stop);
     }
 }
 
-void cpu_activate_values(struct exec *x, const struct activate_args *a) {
+void cpu_activate(struct exec *x, const struct activate_args *a) {
     struct activate_run u = {cpu_of(x), a};
     act_shape(a->out, a->n, a->k);
     cpu_run(cpu_of(x), ceil_div(a->n, 4), a->k * 4, activate_rows, &u);

@@ -145,8 +145,8 @@ void cpu_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const
         cpu_run(cpu_of(x), tiles, tile_cost(in->k, n), linear_tiles, &a);
 }
 
-void cpu_activate(const struct row_kernels *k, enum activation a, float *out, const float *g,
-                  const float *u, int64_t n) {
+void cpu_activate_row(const struct row_kernels *k, enum activation a, float *out, const float *g,
+                      const float *u, int64_t n) {
     switch (a) {
     case ACTIVATION_SILU:
         k->silu_mul(out, g, u, n);
@@ -211,8 +211,8 @@ static void gate_up_act(const struct gate_up_run *a, const struct gate_up_piece 
     float *x = o->x + row * o->stride + group * GROUP;
     for (int i = 0; i < n; i++) {
         float *y = x + i * o->stride;
-        cpu_activate(k, a->w->activation, y, g + i * TOGETHER_OUT, u + i * TOGETHER_OUT,
-                     groups * GROUP);
+        cpu_activate_row(k, a->w->activation, y, g + i * TOGETHER_OUT, u + i * TOGETHER_OUT,
+                         groups * GROUP);
         for (int64_t c = a->w->gate->m - group * GROUP; c < groups * GROUP; c++)
             y[c] = 0; // padding of the last group
     }

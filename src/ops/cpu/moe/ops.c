@@ -163,8 +163,8 @@ static void moe_items(void *arg, int64_t begin, int64_t end, int worker) {
             if (a->out)
                 memcpy(a->out + entry * m + at, g, (size_t)width * sizeof *g);
             else
-                cpu_activate(&a->cpu->row, a->activation, a->act->x + entry * a->act->stride + at,
-                             g, u, width);
+                cpu_activate_row(&a->cpu->row, a->activation,
+                                 a->act->x + entry * a->act->stride + at, g, u, width);
         }
     }
 }

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops of the CUDA backend, by family; ops.h says what each one does. Internal to this folder.
+// The ops of the CUDA backend, and what its families have for each other. Internal to this folder.
 #ifndef COPPICE_OPS_GPU_RUNTIME_OPS_CUDA_H
 #define COPPICE_OPS_GPU_RUNTIME_OPS_CUDA_H
 
 #include "ops/gpu/runtime/cuda.h"
+#include "ops/ops_list.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// The ops, cuda_linear and so on (ops.h).
+#define X(result, name, parameters, arguments) result cuda_##name parameters;
+OPS_OPERANDS(X)
+OPS_COMPUTING(X)
+OPS_TRIED(X)
+#undef X
 
 extern const struct ops cuda_table;           // (table.c)
 extern const struct copy_backend cuda_copies; // (copy.c)
@@ -20,8 +28,6 @@ void cuda_park_fault(struct exec *x);
 enum { ACT_ALIGN = 64 }; // values; rows of an act are padded with zeros to it
 
 // Activations (memory.c, act.cu).
-int cuda_act_create(struct exec *x, int64_t n, int64_t k, struct act **out, struct err *e);
-void cuda_act_destroy(struct exec *x, struct act *a);
 int64_t cuda_act_bytes(const struct exec *x, int64_t n, int64_t k);
 void cuda_act_read(struct exec *x, const struct act *a, int64_t n, float *out);
 // Sets the shape of a before its rows are written.
@@ -39,11 +45,6 @@ void act_flush(struct gpu *g); // queues what is deferred
 // The same without peaks, for heads.cu alone, which makes its own fp16 of each head's values.
 void act_defer_plain(struct gpu *g, struct act *a, int64_t n);
 bool act_take_plain(struct gpu *g, const void *x, int64_t n, struct act *a);
-void cuda_to_act(struct exec *x, const float *in, int64_t n, int64_t k, struct act *out);
-void cuda_norm(struct exec *x, const struct norm_args *a);
-void cuda_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
-                      int64_t k, struct act *out);
-void cuda_gated_norm_to_act(struct exec *x, const struct gated_norm_args *a);
 
 size_t gpu_scratch_of(const struct gpu *g, const struct exec_limits *l);
 // What passes within limits ask for as scratch, by family, and what else each keeps (reserve.c):
@@ -70,8 +71,6 @@ enum {
     UNPACKED_MMA_BYTES = 64 << 20, // and on the path mma
 };
 int64_t cuda_weight_bytes(const struct exec *x, const struct tensor *t);
-int cuda_weight_create(struct exec *x, const struct tensor *t, struct weight **out, struct err *e);
-void cuda_weight_destroy(struct exec *x, struct weight *w);
 // The parts of making one: its shape and sizes (false: linear layers cannot read it), and its way
 // into w->data and the exponents, which are set (false: no memory for pieces).
 bool cuda_weight_layout(const struct tensor *t, struct weight *w);
@@ -82,59 +81,16 @@ void cuda_loader_close(struct gpu *g);
 // rows, which are in device memory as the grid of a type with a codebook is.
 void cuda_repack(struct gpu *g, struct weight *w, const unsigned char *rows, int64_t row_bytes,
                  int64_t first, int64_t count, const void *grid);
-void cuda_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids, int64_t n,
-                      float *out);
-void cuda_linear(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
-                 int64_t n);
-void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, const struct act *in, int64_t n,
-                         struct act *out);
 
-// Experts (moe/): the router and the sum of a row's entries; layers.
-void cuda_moe_route(struct exec *x, const struct moe_route_args *a);
-void cuda_moe_combine(struct exec *x, const struct moe_combine_args *a);
-bool cuda_moe_layer(struct exec *x, const struct moe_layer_args *a);
-void cuda_linear_heads(struct exec *x, const struct heads_args *a);
+// Experts (moe/).
 void moe_flush(struct gpu *g); // queues what is deferred (ops/gpu/moe/sum.cu)
 size_t moe_kept(void);
 bool moe_reserve(struct gpu *g);
-void cuda_moe_gate_up(struct exec *x, const struct gate_up *w, const struct moe_list *l,
-                      const struct act *in, struct act *out);
-void cuda_moe_linear(struct exec *x, const struct moe_linear_args *a);
 
-// Values on their own (linear/form/values.cu).
-void cuda_scale(struct exec *x, const struct scale_args *a);
-void cuda_activate(struct exec *x, const struct activate_args *a);
-
-// Attention (attend*.cu) and rows of state (rows.cu). What such calls ask for and there is no
-// kernel for (ops/gpu/attend/attend.cu), in words; NULL: nothing.
+// What calls of attention ask for and there is no kernel for, in words; NULL: nothing.
 const char *cuda_qk_lacks(const struct qk_args *a);
 const char *cuda_attend_lacks(const struct attend_args *a);
-void cuda_qk_norm_rope_store(struct exec *x, const struct qk_args *a, const struct rows *r);
-void cuda_attend(struct exec *x, const struct attend_args *a, const struct rows *r);
-void cuda_copy_rows(struct exec *x, void *dst, size_t dst_stride, const void *src,
-                    const int32_t *index, int64_t n, size_t row_bytes);
-void cuda_kv_copy(struct exec *x, const struct kv_layout *l, const struct kv_slot *dst,
-                  const struct kv_slot *src, int64_t n);
-
-// Block-sparse attention (sparse/): NULL, or what calls ask for and there is no kernel for.
 const char *cuda_sparse_lacks(const struct sparse_args *a);
-void cuda_sparse_means(struct exec *x, const struct sparse_args *a);
-void cuda_sparse_select(struct exec *x, const struct sparse_args *a);
-void cuda_sparse_attend(struct exec *x, const struct sparse_args *a);
-// Attention as a score (mass.cu).
-void cuda_key_mass(struct exec *x, const struct key_mass_args *a);
-
-// Gated DeltaNet (gdn*.cu).
-void cuda_gdn_gates_conv(struct exec *x, const struct gdn_conv_args *a, const struct rows *r);
-void cuda_gdn(struct exec *x, const struct gdn_args *a, const struct rows *r);
-void cuda_gdn_commit(struct exec *x, const struct gdn_commit_args *a);
-bool cuda_gdn_blocks(struct exec *x, const struct gdn_args *a, const struct gdn_state *state,
-                     int64_t len);
-
-// Choices (sample.cu).
-void cuda_head_topk(struct exec *x, const struct topk_args *a);
-void cuda_sample(struct exec *x, const float *logits, int64_t n, int64_t vocab,
-                 const struct sample_row *rows, int32_t *choice);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,6 @@
 // an op's staged arrays are never overwritten before its launches are queued. An op that the table
 // listed by itself would have neither.
 #include "ops/gpu/runtime/ops_cuda.h"
-#include "ops/ops_list.h"
 
 static void *enter_alloc(struct exec *x, size_t bytes) {
     return gpu_alloc(gpu_enter(x), bytes);
