@@ -6,10 +6,8 @@
 
 #include <string.h>
 
-#include "serve/conversation/chat.h"
-#include "serve/conversation/messages.h"
+#include "serve/conversation/interfaces.h"
 #include "serve/conversation/plain.h"
-#include "serve/conversation/responses.h"
 #include "serve/http/sse.h"
 #include "serve/reply/answer.h"
 #include "serve/request/body.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/conversation/chat.h"
+#include "serve/conversation/interfaces.h"
 
 static const char *const none[] = {NULL};
 

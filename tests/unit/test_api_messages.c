@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "serve/api/handlers.h"
-#include "serve/conversation/messages.h"
+#include "serve/conversation/interfaces.h"
 #include "serve/conversation/plain.h"
 #include "serve/request/body.h"
 #include "server_rig.h"

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "serve/conversation/chat.h"
+#include "serve/conversation/interfaces.h"
 #include "serve/request/body.h"
 #include "serve/request/fields.h"
 

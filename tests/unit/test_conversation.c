@@ -7,10 +7,8 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
-#include "serve/conversation/chat.h"
-#include "serve/conversation/messages.h"
+#include "serve/conversation/interfaces.h"
 #include "serve/conversation/plain.h"
-#include "serve/conversation/responses.h"
 #include "support/conversation_words.h"
 
 static const char *const values[] = {

@@ -8,7 +8,7 @@
 
 #include "base/json/json.h"
 #include "serve/api/handlers.h"
-#include "serve/conversation/chat.h"
+#include "serve/conversation/interfaces.h"
 #include "serve/conversation/plain.h"
 #include "serve/http/http.h"
 #include "serve/request/body.h"

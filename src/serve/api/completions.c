@@ -9,7 +9,7 @@
 
 #include "serve/completion/prompt.h"
 #include "serve/completion/write.h"
-#include "serve/conversation/chat.h"
+#include "serve/conversation/interfaces.h"
 #include "serve/http/sse.h"
 
 static bool is_chat(const struct completion *c) {

@@ -6,7 +6,7 @@
 
 #include "serve/completion/prompt.h"
 #include "serve/completion/write.h"
-#include "serve/conversation/messages.h"
+#include "serve/conversation/interfaces.h"
 #include "serve/http/sse.h"
 #include "serve/reply/opaque.h"
 

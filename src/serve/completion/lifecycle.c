@@ -13,8 +13,6 @@
 #include "base/num.h"
 #include "serve/completion/completion.h"
 #include "serve/completion/constraint.h"
-#include "serve/completion/record.h"
-#include "serve/completion/trees.h"
 #include "serve/completion/warmup.h"
 #include "serve/completion/write.h"
 #include "serve/http/sse.h"

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts and log lines of requests for text; see record.h.
-#include "serve/completion/record.h"
+// Counts and log lines of requests for text; see write.h.
+#include "serve/completion/write.h"
 
 #include <string.h>
 
 #include "base/clock.h"
 #include "serve/completion/prompt.h"
-#include "serve/completion/write.h"
 
 void record_tokens(struct choice *k, int64_t n) {
     struct metrics *m = &k->c->s->metrics;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trees of guesses as events; see trees.h.
-#include "serve/completion/trees.h"
-
+// Trees of guesses as events; see write.h.
 #include "serve/completion/write.h"
+
 #include "serve/http/sse.h"
 
 static void put_shorts(struct json_writer *w, const char *key, const int16_t *v, int n) {

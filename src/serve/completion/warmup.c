@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "serve/completion/prompt.h"
-#include "serve/conversation/chat.h"
+#include "serve/conversation/interfaces.h"
 #include "serve/request/body.h"
 
 struct warmup {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer of a request for text: parted into items and given to the writer of its interface,
-// while it comes or all at the end. Loop thread only.
+// What goes out of a request for text, by file of this folder: its answer (write.c), parted into
+// items and given to the writer of its interface, while it comes or all at the end; what is counted
+// and logged of it (record.c); and with `coppice.trees` the tree of guesses of every step, as
+// server-sent events for a client that has the request's id (trees.c). Loop thread only.
 #ifndef COPPICE_SERVE_COMPLETION_WRITE_H
 #define COPPICE_SERVE_COMPLETION_WRITE_H
 
@@ -27,5 +29,16 @@ void completion_extra(const struct completion *c, struct json_writer *w);
 
 // Sums over the choices; whole once all have ended, zeros before they are made.
 struct answer_totals completion_totals(const struct completion *c);
+
+// n tokens of a choice have been taken in.
+void record_tokens(struct choice *k, int64_t n);
+// The end of everything: counts it and writes its line. why: NULL or zeroed where all went well.
+void record_end(struct completion *c, const struct api_error *why);
+
+// Moves trees that the engine has kept to the watcher, as far as it takes them. ended: no more will
+// come, so a last event with the counts follows the last tree, and the watcher is given back.
+void completion_trees_advance(struct completion *c, bool ended);
+// Gives the watcher back without that.
+void completion_trees_drop(struct completion *c);
 
 #endif

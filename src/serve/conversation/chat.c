@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reader and writer of chat completions' conversations; see chat.h.
-#include "serve/conversation/chat.h"
+// Reader and writer of chat completions' conversations; see interfaces.h.
+#include "serve/conversation/interfaces.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -319,8 +319,9 @@ void conversation_read_tools(struct conversation *v, const struct json *tools,
     v->parallel = words_tristate(parallel);
 }
 
-void conversation_read_chat_functions(struct conversation *v, const struct json *functions,
-                                      const struct json *call) {
+// The older form of tools and their choice: one call at most.
+static void read_chat_functions(struct conversation *v, const struct json *functions,
+                                const struct json *call) {
     for (size_t i = 0; i < json_len(functions) && !v->failed; i++) {
         const struct json *f = json_at(functions, i);
         struct conversation_tool *t = conversation_tool(v, TOOL_FUNCTION);
@@ -345,7 +346,7 @@ bool conversation_read_chat_body(struct conversation *v, const struct params *p,
         return false;
     conversation_read_tools(v, p->tools, p->tool_choice, p->parallel, true);
     if (p->functions)
-        conversation_read_chat_functions(v, p->functions, p->function_call);
+        read_chat_functions(v, p->functions, p->function_call);
     return true;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One form for the conversations of all interfaces. An interface is a reader into it and a writer
-// out of it (chat.h, ..); what a template renders is made of it alone. Nothing that
+// out of it (interfaces.h); what a template renders is made of it alone. Nothing that
 // came is dropped: members that the form has no name for stay with what they belonged to, and
 // parts of unknown kinds stay as they came. Strings and JSON are borrowed from the body that was
 // read, which must outlive the form; the rest lies in its arena. It renders nothing and knows no

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reader of Anthropic's Messages; see messages.h.
-#include "serve/conversation/messages.h"
+// Reader of Anthropic's Messages; see interfaces.h.
+#include "serve/conversation/interfaces.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/conversation/chat.h"
 #include "text/chat/chat.h"
 
 static const struct {
@@ -35,10 +34,6 @@ static int find_known(const char *type) {
         if (!strncmp(type, known[i].prefix, strlen(known[i].prefix)))
             return i;
     return -1;
-}
-
-bool conversation_knows_tool(const char *type) {
-    return find_known(type) >= 0;
 }
 
 // All schemas, as an array that v owns; NULL with x filled: no memory.
@@ -126,7 +121,7 @@ static bool check_media_block(const struct json *block, const char *place, struc
 static bool is_tool(const struct json *t) {
     const struct json *schema = json_get(t, "input_schema"), *kind = json_get(t, "type");
     bool client = !kind || schema || is_type(block_type(t), "custom") ||
-                  is_type(block_type(t), "freeform") || conversation_knows_tool(block_type(t));
+                  is_type(block_type(t), "freeform") || find_known(block_type(t)) >= 0;
     size_t n = 0;
     return json_kind_of(t) == JSON_OBJECT && !is_type(block_type(t), "function") &&
            (!kind || json_kind_of(kind) == JSON_STRING) &&

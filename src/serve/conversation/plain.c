@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/map.h"
-#include "serve/conversation/chat.h"
+#include "serve/conversation/interfaces.h"
 #include "serve/reply/opaque.h"
 
 // Lines that clients put in front of their instructions and that change with each request: left in

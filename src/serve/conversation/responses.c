@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reader and writer of conversations of the Responses interface; see responses.h.
-#include "serve/conversation/responses.h"
+// Reader and writer of conversations of the Responses interface; see interfaces.h.
+#include "serve/conversation/interfaces.h"
 
 #include <stdio.h>
 #include <string.h>
