@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small arithmetic of integers: the lesser and the greater of two, a value kept between two bounds,
-// division and rounding upwards.
+// digits, division and rounding upwards.
 #ifndef COPPICE_BASE_NUM_H
 #define COPPICE_BASE_NUM_H
 
@@ -38,6 +38,12 @@ static inline int32_t clamp_i32(int32_t v, int32_t low, int32_t high) {
 
 static inline size_t clamp_size(size_t v, size_t low, size_t high) {
     return v < low ? low : v > high ? high : v;
+}
+
+// The value of a hexadecimal digit; -1: it is none.
+static inline int hex_digit(char c) {
+    const char low = (char)(c | 0x20);
+    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
 }
 
 // Blocks of `size` that n things need: n / size rounded up, for 0 <= n and 0 < size.

@@ -82,10 +82,10 @@ static uint32_t rule_name(struct gbnf *g) {
 static uint32_t hex_digits(struct gbnf *g, int n) {
     uint32_t code = 0;
     for (int i = 0; i < n; i++, g->at++) {
-        char c = peek_byte(g);
-        if (!c || !strchr("0123456789abcdefABCDEF", c))
+        int digit = hex_digit(peek_byte(g));
+        if (digit < 0)
             return refuse_line(g, ERR_FORMAT, "an escape has too few hexadecimal digits");
-        code = code * 16 + (uint32_t)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
+        code = code * 16 + (uint32_t)digit;
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
         return refuse_line(g, ERR_FORMAT, "an escape names no code point");

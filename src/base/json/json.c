@@ -113,11 +113,10 @@ static uint32_t escaped_unit(const char *s, size_t n) {
     if (n < JSON_PAIR / 2 || s[0] != '\\' || s[1] != 'u')
         return 0;
     for (int i = 2; i < JSON_PAIR / 2; i++) {
-        char c = s[i];
-        bool digit = c >= '0' && c <= '9';
-        if (!digit && !((c | 32) >= 'a' && (c | 32) <= 'f'))
+        int digit = hex_digit(s[i]);
+        if (digit < 0)
             return 0;
-        code = code * 16 + (uint32_t)(digit ? c - '0' : (c | 32) - 'a' + 10);
+        code = code * 16 + (uint32_t)digit;
     }
     return code;
 }

@@ -12,40 +12,79 @@
 #include "cli/bench/bench.h"
 #include "engine/loop/engine.h"
 
-struct batch_bench {
+// Of both.
+struct sequences {
     struct bench *b;
     const int32_t *counts; // [n_counts] of --sequences
     size_t n_counts;
     int largest; // of them
     int64_t n_prompt, n_new;
-    int32_t **ids;            // [largest][n_prompt]
-    int32_t **recording;      // [largest][n_prompt + n_new + 1], of bench_mode_request
-    struct sequence **prefix; // [largest] the prompts but for their last token
-    struct reply *alone;      // [largest]
-    double first_ms[BENCH_MODES];
+    int32_t **ids; // [largest][n_prompt]
     struct str text;
     struct json_writer json;
 };
 
+struct batch_bench {
+    struct sequences q;
+    int32_t **recording;      // [largest][n_prompt + n_new + 1], of bench_mode_request
+    struct sequence **prefix; // [largest] the prompts but for their last token
+    struct reply *alone;      // [largest]
+    double first_ms[BENCH_MODES];
+};
+
+static int read_sequences(struct sequences *q, struct err *e) {
+    const struct options *o = &q->b->a->opt;
+    uint64_t seed = (uint64_t)options_int(o, OPT_SEED);
+    int64_t vocab = model_params_of(session_model(q->b->s))->vocab;
+    size_t n;
+    const int32_t *lengths = options_list(o, OPT_PROMPT_TOKENS, &n);
+    if (n != 1)
+        return err_set(e, ERR_USAGE, "--sequences needs one length of --prompt-tokens");
+    q->n_prompt = lengths[0];
+    q->n_new = options_int(o, OPT_MAX_TOKENS);
+    q->counts = options_list(o, OPT_SEQUENCES, &q->n_counts);
+    for (size_t i = 0; i < q->n_counts; i++)
+        q->largest = max_i32(q->largest, q->counts[i]);
+    q->ids = calloc((size_t)q->largest, sizeof *q->ids);
+    for (int i = 0; q->ids && i < q->largest; i++) {
+        q->ids[i] = calloc((size_t)q->n_prompt, sizeof **q->ids);
+        if (!q->ids[i])
+            return err_set(e, ERR_MEMORY, "no memory for %d prompts", q->largest);
+        bench_random_ids(q->ids[i], q->n_prompt, seed + (uint64_t)i, vocab);
+    }
+    return q->ids ? 0 : err_set(e, ERR_MEMORY, "no memory for %d prompts", q->largest);
+}
+
+// Shows what was measured and frees it. rc: the status so far, returned if bad.
+static int end_sequences(struct sequences *q, int rc, struct err *e) {
+    if (!rc && !cli_interrupted())
+        rc = options_flag(&q->b->a->opt, OPT_JSON) ? cli_print_json(&q->json, e)
+                                                   : cli_print(&q->text, e);
+    for (int i = 0; q->ids && i < q->largest; i++)
+        free(q->ids[i]);
+    free(q->ids);
+    str_fini(&q->text);
+    str_fini(&q->json.out);
+    return rc;
+}
+
 static int allocate_batch(struct batch_bench *c, struct err *e) {
-    size_t n = (size_t)c->largest;
-    c->ids = calloc(n, sizeof *c->ids);
+    size_t n = (size_t)c->q.largest;
+    if (c->q.n_new < 2)
+        return err_set(e, ERR_USAGE, "--sequences needs at least two new tokens; use -n 128");
     c->recording = calloc(n, sizeof *c->recording);
     c->prefix = calloc(n, sizeof *c->prefix);
     c->alone = calloc(n, sizeof *c->alone);
-    bool ok = c->ids && c->recording && c->prefix && c->alone;
+    bool ok = c->recording && c->prefix && c->alone;
     for (size_t i = 0; ok && i < n; i++) {
-        c->ids[i] = calloc((size_t)c->n_prompt, sizeof **c->ids);
-        c->recording[i] = calloc((size_t)(c->n_prompt + c->n_new) + 1, sizeof **c->recording);
-        ok = c->ids[i] && c->recording[i];
+        c->recording[i] = calloc((size_t)(c->q.n_prompt + c->q.n_new) + 1, sizeof **c->recording);
+        ok = c->recording[i];
     }
-    return ok ? 0 : err_set(e, ERR_MEMORY, "no memory for %d sequences", c->largest);
+    return ok ? 0 : err_set(e, ERR_MEMORY, "no memory for %d sequences", c->q.largest);
 }
 
 static void free_batch(struct batch_bench *c) {
-    for (int i = 0; i < c->largest; i++) {
-        if (c->ids)
-            free(c->ids[i]);
+    for (int i = 0; i < c->q.largest; i++) {
         if (c->recording)
             free(c->recording[i]);
         if (c->prefix)
@@ -53,48 +92,27 @@ static void free_batch(struct batch_bench *c) {
         if (c->alone)
             reply_fini(&c->alone[i]);
     }
-    free(c->ids);
     free(c->recording);
     free(c->prefix);
     free(c->alone);
-    str_fini(&c->text);
-    str_fini(&c->json.out);
-}
-
-static int read_batch_options(struct batch_bench *c, struct err *e) {
-    const struct options *o = &c->b->a->opt;
-    size_t n;
-    const int32_t *lengths = options_list(o, OPT_PROMPT_TOKENS, &n);
-    if (n != 1)
-        return err_set(e, ERR_USAGE, "--sequences needs one length of --prompt-tokens");
-    c->n_prompt = lengths[0];
-    c->n_new = options_int(o, OPT_MAX_TOKENS);
-    if (c->n_new < 2)
-        return err_set(e, ERR_USAGE, "--sequences needs at least two new tokens; use -n 128");
-    c->counts = options_list(o, OPT_SEQUENCES, &c->n_counts);
-    for (size_t i = 0; i < c->n_counts; i++)
-        c->largest = max_i32(c->largest, c->counts[i]);
-    return 0;
 }
 
 static void batch_request(const struct batch_bench *c, int i, struct request *r) {
-    decode_request(c->b->a, c->b->s, r);
-    r->prompt = c->ids[i];
-    r->n_prompt = c->n_prompt;
-    r->max_tokens = c->n_new;
+    decode_request(c->q.b->a, c->q.b->s, r);
+    r->prompt = c->q.ids[i];
+    r->n_prompt = c->q.n_prompt;
+    r->max_tokens = c->q.n_new;
     r->prefix = c->prefix[i];
     r->logit_hash = true;
 }
 
-// Sequence i's prompt, and its reply when it has the device to itself.
+// The reply of sequence i when it has the device to itself.
 static int run_alone(struct batch_bench *c, int i, struct err *e) {
-    struct bench *b = c->b;
+    struct bench *b = c->q.b;
     struct request r;
-    uint64_t seed = (uint64_t)options_int(&b->a->opt, OPT_SEED) + (uint64_t)i;
-    bench_random_ids(c->ids[i], c->n_prompt, seed, model_params_of(session_model(b->s))->vocab);
     int rc = 0;
-    if (c->n_prompt > 1)
-        rc = session_prefill(b->s, c->ids[i], c->n_prompt - 1, &c->prefix[i], e);
+    if (c->q.n_prompt > 1)
+        rc = session_prefill(b->s, c->q.ids[i], c->q.n_prompt - 1, &c->prefix[i], e);
     batch_request(c, i, &r);
     bench_mode_request(&b->modes, 0, b->a, b->s, &c->alone[i], c->recording[i], &r);
     return rc ? rc : session_generate(b->s, &r, &c->alone[i], e);
@@ -126,15 +144,15 @@ static void add_batch_row(struct batch_bench *c, int mode, int n, const struct g
     const struct step_times *m = &k->ms;
     double steps = k->steps ? (double)k->steps : 1, tokens = (double)k->tokens;
     double ms = decode_ms(m), pass = ms / steps;
-    const char *name = c->b->modes.mode[mode].name;
+    const char *name = c->q.b->modes.mode[mode].name;
     if (!(c->first_ms[mode] > 0))
         c->first_ms[mode] = pass;
-    str_printf(&c->text, "%9d %-15s %7.1f %8.3f %6.2fx %8.3f %8.3f %7.3f %7.3f %6.2f %9.1f  %s\n",
+    str_printf(&c->q.text, "%9d %-15s %7.1f %8.3f %6.2fx %8.3f %8.3f %7.3f %7.3f %6.2f %9.1f  %s\n",
                n, name, (double)k->rows / steps, pass,
                c->first_ms[mode] > 0 ? pass / c->first_ms[mode] : 0, m->draft / steps,
                m->verify / steps, m->sample / steps, m->commit / steps, tokens / steps / n,
                ms > 0 ? tokens * 1000 / ms : 0, different ? "NO" : "yes");
-    put_batch_json(&c->json, name, n, k, different);
+    put_batch_json(&c->q.json, name, n, k, different);
 }
 
 // Nodes besides the root that each of n sequences may verify in one pass. A mode that follows
@@ -148,7 +166,7 @@ static int fixed_budget(const struct bench *b, struct bench_mode *w, int n) {
 
 // One mode with n sequences in each pass, compared with the same alone.
 static int run_batch_mode(struct batch_bench *c, int mode, int n, struct err *e) {
-    struct bench *b = c->b;
+    struct bench *b = c->q.b;
     struct bench_modes modes = b->modes;
     struct generate_cost cost;
     struct request *r = calloc((size_t)n, sizeof *r);
@@ -179,59 +197,49 @@ static int run_batch_mode(struct batch_bench *c, int mode, int n, struct err *e)
 
 static int run_batches(struct batch_bench *c, struct err *e) {
     int rc = 0;
-    for (int i = 0; !rc && i < c->largest && !cli_interrupted(); i++)
+    for (int i = 0; !rc && i < c->q.largest && !cli_interrupted(); i++)
         rc = run_alone(c, i, e);
-    for (int w = 0; w < c->b->modes.n; w++)
-        for (size_t i = 0; !rc && i < c->n_counts && !cli_interrupted(); i++)
-            rc = run_batch_mode(c, w, c->counts[i], e);
+    for (int w = 0; w < c->q.b->modes.n; w++)
+        for (size_t i = 0; !rc && i < c->q.n_counts && !cli_interrupted(); i++)
+            rc = run_batch_mode(c, w, c->q.counts[i], e);
     return rc;
 }
 
-static int print_batches(struct batch_bench *c, struct err *e) {
-    struct bench *b = c->b;
-    if (options_flag(&b->a->opt, OPT_JSON))
-        return cli_print_json(&c->json, e);
-    if (b->modes.oracle.on)
-        str_printf(&c->text,
+static void put_batch_notes(struct sequences *q) {
+    if (q->b->modes.oracle.on)
+        str_printf(&q->text,
                    "oracle: guesses are not the draft's but recordings of plain decoding "
                    "with errors; the draft ran at full cost: %s\n",
-                   session_draft(b->s) ? "yes" : "no draft");
-    str_printf(&c->text,
+                   session_draft(q->b->s) ? "yes" : "no draft");
+    str_printf(&q->text,
                "prompts of %lld tokens; milliseconds a pass, and tok/s, of all sequences; "
                "equal: same tokens and logits as alone\n",
-               (long long)c->n_prompt);
-    return cli_print(&c->text, e);
+               (long long)q->n_prompt);
 }
 
 int bench_batch(struct bench *b, struct err *e) {
-    struct batch_bench c = {.b = b};
-    int rc = read_batch_options(&c, e);
+    struct batch_bench c = {.q = {.b = b}};
+    int rc = read_sequences(&c.q, e);
     if (!rc)
         rc = allocate_batch(&c, e);
-    str_printf(&c.text, "%9s %-15s %7s %8s %7s %8s %8s %7s %7s %6s %9s  %s\n", "sequences", "how",
+    str_printf(&c.q.text, "%9s %-15s %7s %8s %7s %8s %8s %7s %7s %6s %9s  %s\n", "sequences", "how",
                "rows", "pass", "growth", "draft", "verify", "sample", "commit", "AL", "tok/s",
                "equal");
-    jw_begin(&c.json, '[');
+    jw_begin(&c.q.json, '[');
     if (!rc)
         rc = run_batches(&c, e);
-    jw_end(&c.json, ']');
-    if (!rc && !cli_interrupted())
-        rc = print_batches(&c, e);
+    jw_end(&c.q.json, ']');
+    put_batch_notes(&c.q);
     free_batch(&c);
-    return rc;
+    return end_sequences(&c.q, rc, e);
 }
 
 struct engine_bench {
-    struct bench *b;
-    int64_t n_prompt;
-    int32_t **ids; // [largest][n_prompt]
-    int largest;
+    struct sequences q;
     struct engine *engine;
     pthread_mutex_t lock;
     pthread_cond_t told;
     bool news; // under the lock
-    struct str text;
-    struct json_writer json;
 };
 
 // Best times of whole runs, in milliseconds, and what of the engine's was in no pass.
@@ -257,28 +265,14 @@ static void wait_engine_news(struct engine_bench *c) {
     pthread_mutex_unlock(&c->lock);
 }
 
-static int make_engine_prompts(struct engine_bench *c, struct err *e) {
-    const struct options *o = &c->b->a->opt;
-    uint64_t seed = (uint64_t)options_int(o, OPT_SEED);
-    int64_t vocab = model_params_of(session_model(c->b->s))->vocab;
-    c->ids = calloc((size_t)c->largest, sizeof *c->ids);
-    for (int i = 0; c->ids && i < c->largest; i++) {
-        c->ids[i] = calloc((size_t)c->n_prompt, sizeof **c->ids);
-        if (!c->ids[i])
-            return err_set(e, ERR_MEMORY, "no memory for %d prompts", c->largest);
-        bench_random_ids(c->ids[i], c->n_prompt, seed + (uint64_t)i, vocab);
-    }
-    return c->ids ? 0 : err_set(e, ERR_MEMORY, "no memory for %d prompts", c->largest);
-}
-
 static void engine_request(const struct engine_bench *c, int mode, int i, struct request *r) {
-    const struct bench *b = c->b;
+    const struct bench *b = c->q.b;
     const struct reply none = {0};
     int32_t recording = 0;
     decode_request(b->a, b->s, r);
-    r->prompt = c->ids[i];
-    r->n_prompt = c->n_prompt;
-    r->max_tokens = options_int(&b->a->opt, OPT_MAX_TOKENS);
+    r->prompt = c->q.ids[i];
+    r->n_prompt = c->q.n_prompt;
+    r->max_tokens = c->q.n_new;
     bench_mode_request(&b->modes, mode, b->a, b->s, &none, &recording, r);
     r->ignore_eos = true;
 }
@@ -337,12 +331,12 @@ static int run_batch_and_engine(struct engine_bench *c, int mode, int n, struct 
     *t = (struct engine_times){.batch = INFINITY, .engine = INFINITY, .outside = INFINITY};
     for (int i = 0; !rc && i < n; i++)
         engine_request(c, mode, i, &r[i]);
-    int64_t rounds = options_int(&c->b->a->opt, OPT_ROUNDS);
+    int64_t rounds = options_int(&c->q.b->a->opt, OPT_ROUNDS);
     for (int64_t round = 0; !rc && round < rounds && !cli_interrupted(); round++) {
         double start = clock_ms();
-        rc = session_generate_many(c->b->s, r, n, y, NULL, e);
+        rc = session_generate_many(c->q.b->s, r, n, y, NULL, e);
         t->batch = fmin(t->batch, clock_ms() - start);
-        o.open = c->b->s;
+        o.open = c->q.b->s;
         o.slots = n;
         o.changed = note_engine_news;
         o.changed_arg = c;
@@ -366,67 +360,52 @@ static int run_batch_and_engine(struct engine_bench *c, int mode, int n, struct 
 }
 
 static void add_engine_row(struct engine_bench *c, int mode, int n, const struct engine_times *t) {
-    const char *name = c->b->modes.mode[mode].name;
+    const char *name = c->q.b->modes.mode[mode].name;
     double batch = (double)t->tokens * 1e3 / t->batch, engine = (double)t->tokens * 1e3 / t->engine;
-    str_printf(&c->text, "%9d %-15s %10.1f %10.1f %8.3f %7.2f%%  %s\n", n, name, batch, engine,
+    str_printf(&c->q.text, "%9d %-15s %10.1f %10.1f %8.3f %7.2f%%  %s\n", n, name, batch, engine,
                engine / batch, 100 * t->outside, t->different ? "NO" : "yes");
-    jw_begin(&c->json, '{');
-    jw_key_int(&c->json, "sequences", n);
-    jw_key_str(&c->json, "speculate", name);
-    jw_key_int(&c->json, "tokens", t->tokens);
-    jw_key_num(&c->json, "batch_ms", t->batch);
-    jw_key_num(&c->json, "engine_ms", t->engine);
-    jw_key_num(&c->json, "outside", t->outside);
-    jw_key_int(&c->json, "different", t->different);
-    jw_end(&c->json, '}');
-    c->b->different += t->different;
+    jw_begin(&c->q.json, '{');
+    jw_key_int(&c->q.json, "sequences", n);
+    jw_key_str(&c->q.json, "speculate", name);
+    jw_key_int(&c->q.json, "tokens", t->tokens);
+    jw_key_num(&c->q.json, "batch_ms", t->batch);
+    jw_key_num(&c->q.json, "engine_ms", t->engine);
+    jw_key_num(&c->q.json, "outside", t->outside);
+    jw_key_int(&c->q.json, "different", t->different);
+    jw_end(&c->q.json, '}');
+    c->q.b->different += t->different;
 }
 
 static int run_engines(struct engine_bench *c, struct err *e) {
-    const struct options *o = &c->b->a->opt;
-    size_t n_counts, n_lengths;
-    const int32_t *counts = options_list(o, OPT_SEQUENCES, &n_counts);
-    const int32_t *lengths = options_list(o, OPT_PROMPT_TOKENS, &n_lengths);
-    if (n_lengths != 1)
-        return err_set(e, ERR_USAGE, "--sequences needs one length of --prompt-tokens");
-    if (c->b->modes.oracle.on)
+    if (c->q.b->modes.oracle.on)
         return err_set(e, ERR_USAGE, "--engine measures real drafts only; leave --drafter out");
-    c->n_prompt = lengths[0];
-    for (size_t i = 0; i < n_counts; i++)
-        c->largest = max_i32(c->largest, counts[i]);
-    int rc = make_engine_prompts(c, e);
-    for (int w = 0; w < c->b->modes.n; w++)
-        for (size_t i = 0; !rc && i < n_counts && !cli_interrupted(); i++) {
+    int rc = 0;
+    for (int w = 0; w < c->q.b->modes.n; w++)
+        for (size_t i = 0; !rc && i < c->q.n_counts && !cli_interrupted(); i++) {
             struct engine_times t;
-            rc = run_batch_and_engine(c, w, counts[i], &t, e);
+            rc = run_batch_and_engine(c, w, c->q.counts[i], &t, e);
             if (!rc)
-                add_engine_row(c, w, counts[i], &t);
+                add_engine_row(c, w, c->q.counts[i], &t);
         }
     return rc;
 }
 
 int bench_engine(struct bench *b, struct err *e) {
-    struct engine_bench c = {.b = b};
+    struct engine_bench c = {.q = {.b = b}};
     pthread_mutex_init(&c.lock, NULL);
     pthread_cond_init(&c.told, NULL);
-    str_printf(&c.text, "%9s %-15s %10s %10s %8s %8s  %s\n", "sequences", "how", "batch", "engine",
-               "ratio", "outside", "equal");
-    jw_begin(&c.json, '[');
-    int rc = run_engines(&c, e);
-    jw_end(&c.json, ']');
-    str_printf(&c.text,
+    int rc = read_sequences(&c.q, e);
+    str_printf(&c.q.text, "%9s %-15s %10s %10s %8s %8s  %s\n", "sequences", "how", "batch",
+               "engine", "ratio", "outside", "equal");
+    jw_begin(&c.q.json, '[');
+    if (!rc)
+        rc = run_engines(&c, e);
+    jw_end(&c.q.json, ']');
+    str_printf(&c.q.text,
                "prompts of %lld tokens; tokens a second of all requests, prompts included, the "
                "best of %lld runs in turns; outside: the engine's time that was in no pass\n",
-               (long long)c.n_prompt, (long long)options_int(&b->a->opt, OPT_ROUNDS));
-    if (!rc && !cli_interrupted())
-        rc =
-            options_flag(&b->a->opt, OPT_JSON) ? cli_print_json(&c.json, e) : cli_print(&c.text, e);
-    for (int i = 0; c.ids && i < c.largest; i++)
-        free(c.ids[i]);
-    free(c.ids);
-    str_fini(&c.text);
-    str_fini(&c.json.out);
+               (long long)c.q.n_prompt, (long long)options_int(&b->a->opt, OPT_ROUNDS));
     pthread_mutex_destroy(&c.lock);
     pthread_cond_destroy(&c.told);
-    return rc;
+    return end_sequences(&c.q, rc, e);
 }

@@ -51,6 +51,14 @@ static bool slot_number(const char *text, int *out) {
     return ok;
 }
 
+// False: told.
+static bool read_slot(struct daemon *d, const char *text, int *out) {
+    bool ok = slot_number(text, out);
+    if (!ok)
+        daemon_fail(d, "bad_args", "'%.80s' is no slot from 0 to %d", text, DAEMON_SLOTS - 1);
+    return ok;
+}
+
 // samp=temp,top_p,top_k,rep_pen,seed[,freq_pen,pres_pen]; what is left out is off.
 static bool read_sampling(const char *text, struct daemon_task *t, struct err *e) {
     double top_k = 0;
@@ -121,8 +129,6 @@ static void answer_task(struct daemon *d, struct daemon_task *t, const char *pat
         rc = daemon_generate(d, t, &y, &e);
     if (!rc && out)
         rc = daemon_write_ids(out, &y.ids, &e);
-    if (t->streams)
-        daemon_end_stream(d);
     if (rc) {
         daemon_fail(d, word_of(rc), "%s", e.text);
     } else {
@@ -139,11 +145,10 @@ static void answer_task(struct daemon *d, struct daemon_task *t, const char *pat
     free(y.ids.at);
 }
 
-// Checks what every way to generate needs. False: told, and the stream ended.
+// Checks what every way to generate needs. False: told.
 static bool may_run(struct daemon *d, const struct words *w, struct daemon_task *t,
                     const char *n_gen) {
     struct err e = {0};
-    bool ok = false;
     if (!d->s)
         daemon_fail(d, "target_parked", "the target is parked; unpark it first");
     else if (t->streams && d->stream < 0)
@@ -153,31 +158,29 @@ static bool may_run(struct daemon *d, const struct words *w, struct daemon_task 
     else if (!read_suffixes(w, t, &e))
         daemon_fail(d, "bad_args", "%s", e.text);
     else
-        ok = true;
-    if (!ok && t->streams)
-        daemon_end_stream(d);
-    return ok;
+        return true;
+    return false;
 }
 
-static void do_generate(struct daemon *d, const struct words *w) {
+static bool do_generate(struct daemon *d, const struct words *w) {
     struct daemon_task t = {0};
-    if (w->n != 4)
-        daemon_fail(d, "bad_args", "it is: generate IN.BIN TOKENS OUT.BIN");
-    else if (may_run(d, w, &t, w->at[2]))
+    if (may_run(d, w, &t, w->at[2]))
         answer_task(d, &t, w->at[1], w->at[3]);
+    return true;
 }
 
-static void do_bare(struct daemon *d, const struct words *w) {
+static bool do_bare(struct daemon *d, const struct words *w) {
     struct daemon_task t = {.streams = true};
     if (may_run(d, w, &t, w->n > 1 ? w->at[1] : ""))
         answer_task(d, &t, w->at[0], NULL);
+    return true;
 }
 
 static bool add_slot(struct daemon *d, struct daemon_task *t, const char *text, bool any) {
     int slot;
-    if (!slot_number(text, &slot))
-        daemon_fail(d, "bad_args", "'%.80s' is no slot from 0 to %d", text, DAEMON_SLOTS - 1);
-    else if (!d->slots[slot].used)
+    if (!read_slot(d, text, &slot))
+        return false;
+    if (!d->slots[slot].used)
         daemon_fail(d, "empty_slot", "slot %d holds nothing", slot);
     else if (!any && !d->slots[slot].thin)
         daemon_fail(d, "bad_args", "slot %d is not of SNAPSHOT_THIN", slot);
@@ -185,46 +188,40 @@ static bool add_slot(struct daemon *d, struct daemon_task *t, const char *text, 
         t->from[t->n_from++] = slot;
         return true;
     }
-    daemon_end_stream(d);
     return false;
 }
 
-static void do_restore(struct daemon *d, const struct words *w) {
+static bool do_restore(struct daemon *d, const struct words *w) {
     struct daemon_task t = {.streams = true};
-    if (w->n != 4) {
-        daemon_fail(d, "bad_args", "it is: RESTORE SLOT IDS.BIN TOKENS");
-        daemon_end_stream(d);
-        return;
-    }
     if (add_slot(d, &t, w->at[1], true) && may_run(d, w, &t, w->at[3]))
         answer_task(d, &t, w->at[2], NULL);
+    return true;
 }
 
-// RESTORE_CHAIN THICK|-1 THIN,THIN...|- IDS.BIN TOKENS
-static void do_restore_chain(struct daemon *d, const struct words *w) {
+static bool do_restore_chain(struct daemon *d, const struct words *w) {
     struct daemon_task t = {.streams = true};
-    if (w->n != 5) {
-        daemon_fail(d, "bad_args", "it is: RESTORE_CHAIN SLOT|-1 SLOT,SLOT...|- IDS.BIN TOKENS");
-        daemon_end_stream(d);
-        return;
-    }
     if (strcmp(w->at[1], "-1") != 0 && !add_slot(d, &t, w->at[1], true))
-        return;
+        return true;
     char *thin = strcmp(w->at[2], "-") ? w->at[2] : NULL;
     while (thin) {
         char *comma = strchr(thin, ',');
         if (comma)
             *comma = '\0';
         if (t.n_from == DAEMON_SLOTS || !add_slot(d, &t, thin, false))
-            return;
+            return true;
         thin = comma ? comma + 1 : NULL;
     }
     if (may_run(d, w, &t, w->at[4]))
         answer_task(d, &t, w->at[3], NULL);
+    return true;
 }
 
-static void save_slot(struct daemon *d, int slot, bool thin) {
+static bool do_snapshot(struct daemon *d, const struct words *w) {
+    bool thin = !strcmp(w->at[0], "SNAPSHOT_THIN");
     struct err e = {0};
+    int slot;
+    if (!read_slot(d, w->at[1], &slot))
+        return true;
     int rc = daemon_slot_save(d, slot, thin, &e);
     if (rc)
         daemon_fail(d, rc == ERR_STATE ? "no_text" : word_of(rc), "%s", e.text);
@@ -232,30 +229,19 @@ static void save_slot(struct daemon *d, int slot, bool thin) {
         daemon_say(d,
                    thin ? "[snapshot_thin] slot=%d pos=%lld" : "[snap] inline slot=%d cur_pos=%lld",
                    slot, (long long)d->slots[slot].ids.n);
+    return true;
 }
 
-static void do_snapshot(struct daemon *d, const struct words *w) {
-    bool thin = !strcmp(w->at[0], "SNAPSHOT_THIN");
+static bool do_free_snapshot(struct daemon *d, const struct words *w) {
     int slot;
-    if (w->n < 2 || !slot_number(w->at[1], &slot))
-        daemon_fail(d, "bad_args", "it is: %s SLOT, from 0 to %d", w->at[0], DAEMON_SLOTS - 1);
-    else
-        save_slot(d, slot, thin);
-    if (thin)
-        daemon_end_stream(d);
-}
-
-static void do_free_snapshot(struct daemon *d, const struct words *w) {
-    int slot;
-    if (w->n != 2 || !slot_number(w->at[1], &slot)) {
-        daemon_fail(d, "bad_args", "it is: FREE_SNAPSHOT SLOT, from 0 to %d", DAEMON_SLOTS - 1);
-        return;
+    if (read_slot(d, w->at[1], &slot)) {
+        daemon_slot_free(d, slot);
+        daemon_say(d, "[snap] freed slot=%d", slot);
     }
-    daemon_slot_free(d, slot);
-    daemon_say(d, "[snap] freed slot=%d", slot);
+    return true;
 }
 
-static void do_list_slots(struct daemon *d, const struct words *w) {
+static bool do_list_slots(struct daemon *d, const struct words *w) {
     char line[8 * DAEMON_SLOTS] = "[snap] slots=";
     size_t n = strlen(line);
     const char *between = "";
@@ -267,56 +253,54 @@ static void do_list_slots(struct daemon *d, const struct words *w) {
         between = ",";
     }
     daemon_say(d, "%s", line);
+    return true;
 }
 
-// Which of the two a line means; false: told.
-static bool read_parts(struct daemon *d, const struct words *w, bool *target, bool *draft) {
+// Which of the two a line means; false: neither.
+static bool read_parts(const struct words *w, bool *target, bool *draft) {
     const char *what = w->n > 1 ? w->at[1] : "all";
     bool all = !strcmp(what, "all");
     *target = all || !strcmp(what, "target");
     *draft = all || !strcmp(what, "draft");
-    if (w->n <= 2 && (*target || *draft))
-        return true;
-    daemon_fail(d, "bad_args", "it is: %s, %s target or %s draft", w->at[0], w->at[0], w->at[0]);
-    return false;
+    return *target || *draft;
 }
 
 // The draft's weights share the target's plan: parked alone it rests, and goes with the target.
-static void do_park(struct daemon *d, const struct words *w) {
+static bool do_park(struct daemon *d, const struct words *w) {
     bool target, draft;
-    if (read_parts(d, w, &target, &draft)) {
-        if (draft && d->options.draft && !d->draft_parked)
-            daemon_say(d, target || !d->s ? "[park] draft released" : "[park] draft rests");
-        d->draft_parked |= draft;
-        if (target && d->s) {
-            daemon_unload(d);
-            daemon_say(d, "[park] target released");
-        }
+    if (!read_parts(w, &target, &draft))
+        return false;
+    if (draft && d->options.draft && !d->draft_parked)
+        daemon_say(d, target || !d->s ? "[park] draft released" : "[park] draft rests");
+    d->draft_parked |= draft;
+    if (target && d->s) {
+        daemon_unload(d);
+        daemon_say(d, "[park] target released");
     }
-    daemon_end_stream(d);
+    return true;
 }
 
-static void do_unpark(struct daemon *d, const struct words *w) {
+static bool do_unpark(struct daemon *d, const struct words *w) {
     bool target, draft;
     struct err e = {0};
-    if (read_parts(d, w, &target, &draft)) {
-        bool loads = target && !d->s;
-        int rc = target ? daemon_load(d, &e) : 0;
-        if (rc)
-            daemon_fail(d, word_of(rc), "%s", e.text);
-        else if (loads)
-            daemon_say(d, "[unpark] target restored");
-        if (!rc && draft && d->draft_parked) {
-            d->draft_parked = false;
-            daemon_say(d, "[unpark] draft restored");
-        }
+    if (!read_parts(w, &target, &draft))
+        return false;
+    bool loads = target && !d->s;
+    int rc = target ? daemon_load(d, &e) : 0;
+    if (rc)
+        daemon_fail(d, word_of(rc), "%s", e.text);
+    else if (loads)
+        daemon_say(d, "[unpark] target restored");
+    if (!rc && draft && d->draft_parked) {
+        d->draft_parked = false;
+        daemon_say(d, "[unpark] draft restored");
     }
-    daemon_end_stream(d);
+    return true;
 }
 
-// compress IDS.BIN KEEP [SCORER.GGUF] [ARCH] [nopark]: nothing has to be parked for it, since the
-// weights that have to make room do so by themselves (plan_daemon_scorer).
-static void do_compress(struct daemon *d, const struct words *w) {
+// Nothing has to be parked for it, since the weights that have to make room do so by themselves
+// (plan_daemon_scorer).
+static bool do_compress(struct daemon *d, const struct words *w) {
     const char *path = w->n > 3 && strcmp(w->at[3], "nopark") != 0
                            ? w->at[3]
                            : options_str(&d->a->opt, OPT_PREFILL_DRAFTER);
@@ -326,11 +310,9 @@ static void do_compress(struct daemon *d, const struct words *w) {
     int64_t keep;
     double ms = 0;
     int rc = 0;
-    if (w->n < 3 || w->n > 6 || !read_number(w->at[2], 1, 1000, &keep)) {
-        daemon_fail(d, "bad_args",
-                    "it is: compress IDS.BIN KEEP [SCORER.GGUF], KEEP in thousandths from 1 to "
-                    "1000");
-    } else if (d->stream < 0) {
+    if (!read_number(w->at[2], 1, 1000, &keep))
+        return false;
+    if (d->stream < 0) {
         daemon_fail(d, "no_stream_fd", "this needs a descriptor for ids: start with --stream-fd");
     } else if (!path) {
         daemon_fail(d, "no_scorer", "name a scorer in the line, or start with --prefill-drafter");
@@ -346,58 +328,67 @@ static void do_compress(struct daemon *d, const struct words *w) {
             daemon_say(d, "ok compress N=%lld kept=%zu score_s=%.3f", (long long)ids.n, kept.count,
                        ms / 1e3);
     }
-    daemon_end_stream(d);
     free(ids.at);
     token_list_fini(&kept);
+    return true;
 }
 
-// free drafter, drafter free: the scorer's memory.
-static void do_free(struct daemon *d, const struct words *w) {
-    const char *other = !strcmp(w->at[0], "free") ? "drafter" : "free";
-    if (w->n != 2 || strcmp(w->at[1], other) != 0)
-        daemon_fail(d, "bad_args", "it is: free drafter");
-    else if (daemon_free_scorer(d))
+// The scorer's memory.
+static bool do_free(struct daemon *d, const struct words *w) {
+    if (strcmp(w->at[1], !strcmp(w->at[0], "free") ? "drafter" : "free") != 0)
+        return false;
+    if (daemon_free_scorer(d))
         daemon_say(d, "[drafter] freed");
-    daemon_end_stream(d);
+    return true;
 }
 
-static const struct {
+// A line of `least` to `most` words, the first included, or one of which run returns false is
+// answered with the usage; one that streams is followed by the stream's end, whatever came of it.
+struct command {
     const char *word;
-    void (*run)(struct daemon *d, const struct words *w);
-} commands[] = {{"generate", do_generate},
-                {"RESTORE", do_restore},
-                {"RESTORE_CHAIN", do_restore_chain},
-                {"SNAPSHOT", do_snapshot},
-                {"SNAPSHOT_THIN", do_snapshot},
-                {"FREE_SNAPSHOT", do_free_snapshot},
-                {"LIST_SLOTS", do_list_slots},
-                {"park", do_park},
-                {"unpark", do_unpark},
-                {"compress", do_compress},
-                {"free", do_free},
-                {"drafter", do_free}};
+    bool (*run)(struct daemon *d, const struct words *w);
+    int least, most;
+    bool streams;
+    const char *usage; // after the word
+};
+static const struct command commands[] = {
+    {"generate", do_generate, 4, 4, false, "IN.BIN TOKENS OUT.BIN"},
+    {"RESTORE", do_restore, 4, 4, true, "SLOT IDS.BIN TOKENS"},
+    {"RESTORE_CHAIN", do_restore_chain, 5, 5, true, "SLOT|-1 SLOT,SLOT...|- IDS.BIN TOKENS"},
+    {"SNAPSHOT", do_snapshot, 2, WORDS, false, "SLOT"},
+    {"SNAPSHOT_THIN", do_snapshot, 2, WORDS, true, "SLOT"},
+    {"FREE_SNAPSHOT", do_free_snapshot, 2, 2, false, "SLOT"},
+    {"LIST_SLOTS", do_list_slots, 1, WORDS, false, ""},
+    {"park", do_park, 1, 2, true, "[target|draft]"},
+    {"unpark", do_unpark, 1, 2, true, "[target|draft]"},
+    {"compress", do_compress, 3, 6, true,
+     "IDS.BIN KEEP [SCORER.GGUF] [ARCH] [nopark], KEEP in thousandths from 1 to 1000"},
+    {"free", do_free, 2, 2, true, "drafter"},
+    {"drafter", do_free, 2, 2, true, "free"}};
+static const struct command bare = {"", do_bare, 1, WORDS, true, ""};
+
+static const struct command *find_command(const char *word) {
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(word, commands[i].word))
+            return &commands[i];
+    return strchr(word, '/') || word[0] == '.' ? &bare : NULL;
+}
 
 static void carry_out(struct daemon *d, char *line) {
     struct words w;
     char first[80];
     snprintf(first, sizeof first, "%.60s", line);
-    if (!split_words(&w, line)) {
-        daemon_fail(d, "bad_args", "the line has more than %d words", WORDS);
-        daemon_end_stream(d);
-        return;
-    }
-    for (size_t i = 0; i < sizeof commands / sizeof *commands && w.n; i++)
-        if (!strcmp(w.at[0], commands[i].word)) {
-            commands[i].run(d, &w);
-            return;
-        }
-    if (w.n && (strchr(w.at[0], '/') || w.at[0][0] == '.')) {
-        do_bare(d, &w);
-        return;
-    }
     first[strcspn(first, "\r\n")] = '\0';
-    daemon_fail(d, "unknown_command", "there is no command '%s'", first);
-    daemon_end_stream(d);
+    bool fits = split_words(&w, line);
+    const struct command *c = fits && w.n ? find_command(w.at[0]) : NULL;
+    if (!fits)
+        daemon_fail(d, "bad_args", "the line has more than %d words", WORDS);
+    else if (!c)
+        daemon_fail(d, "unknown_command", "there is no command '%s'", first);
+    else if (w.n < c->least || w.n > c->most || !c->run(d, &w))
+        daemon_fail(d, "bad_args", "it is: %s %s", c->word, c->usage);
+    if (!c || c->streams)
+        daemon_end_stream(d);
 }
 
 // Reads a line; a longer one is read to its end and refused. False at the end of the input.

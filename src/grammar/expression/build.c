@@ -235,6 +235,26 @@ uint32_t build_call(struct build *b, uint32_t rule) {
     return build_expr(b, (struct expr){.kind = EXPR_CALL, .a = rule, .size = 1});
 }
 
+uint32_t build_grid_call(struct build_grid *g, int64_t i, int64_t k) {
+    uint32_t *rule = &g->rules[i * g->of_k + k];
+    if (!*rule)
+        *rule = build_rule(g->b, "") + 1;
+    return build_call(g->b, *rule - 1);
+}
+
+uint32_t build_grid(struct build_grid *g) {
+    g->rules = calloc((size_t)(g->of_i * g->of_k), sizeof *g->rules);
+    if (!g->rules)
+        return build_fail(g->b, ERR_MEMORY, "no memory for a schema");
+    uint32_t x = build_grid_call(g, 0, 0);
+    for (int64_t i = 0; i < g->of_i && !g->b->e.code; i++)
+        for (int64_t k = 0; k < g->of_k; k++)
+            if (g->rules[i * g->of_k + k])
+                build_define(g->b, g->rules[i * g->of_k + k] - 1, g->write(g->arg, i, k));
+    free(g->rules);
+    return x;
+}
+
 uint32_t build_shared(struct build *b, uint32_t expression) {
     if (b->e.code || expression <= BUILD_EMPTY || b->exprs[expression].kind == EXPR_CALL)
         return expression;
@@ -461,9 +481,5 @@ uint32_t build_repeat(struct build *b, uint32_t part, int64_t min, int64_t max) 
         return build_expr(b, x);
     x.kind = EXPR_CHAIN;
     x.a = build_small_rule(b, part);
-    uint32_t rule = build_rule(b, "");
-    build_define(b, rule, build_expr(b, x));
-    if (!b->e.code)
-        b->rules[rule].clear = true;
-    return build_call(b, rule);
+    return build_small_rule(b, build_expr(b, x));
 }

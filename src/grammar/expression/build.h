@@ -65,6 +65,18 @@ uint32_t build_without(struct build *b, uint32_t one, uint32_t other);
 uint32_t build_rule(struct build *b, const char *name); // returns the rule's number
 void build_define(struct build *b, uint32_t rule, uint32_t expression);
 uint32_t build_call(struct build *b, uint32_t rule);
+// Rules by two numbers each, i below of_i and k below of_k, written when they are called for.
+struct build_grid {
+    struct build *b;
+    uint32_t (*write)(void *arg, int64_t i, int64_t k);
+    void *arg;
+    int64_t of_i, of_k;
+    uint32_t *rules; // rule + 1
+};
+// A call of a rule, for `write`.
+uint32_t build_grid_call(struct build_grid *g, int64_t i, int64_t k);
+// A call of rule 0, 0, after it and all that it leads to were written.
+uint32_t build_grid(struct build_grid *g);
 // An expression as a rule of its own, so that using it often costs one state each.
 uint32_t build_shared(struct build *b, uint32_t expression);
 

@@ -207,17 +207,14 @@ uint32_t build_text_without(struct build *b, const char *without, int64_t min, i
         vec_reserve(&b->kids, &b->kid_cap, b->kid_count + 1 + (int64_t)n, sizeof *b->kids, &b->e))
         return BUILD_NEVER;
     int64_t size = (max_i64(min, max) + 1) * (int64_t)n;
-    uint32_t rule = build_rule(b, ""), at = (uint32_t)b->kid_count;
+    uint32_t at = (uint32_t)b->kid_count;
     memcpy(b->kids + at, kids, (n + 1) * sizeof *kids);
     b->kid_count += 1 + (int64_t)n;
-    build_define(b, rule,
-                 build_expr(b, (struct expr){.kind = EXPR_TEXT,
-                                             .a = at,
-                                             .b = (uint32_t)n,
-                                             .min = (int32_t)min,
-                                             .max = (int32_t)max,
-                                             .size = (uint32_t)size}));
-    if (!b->e.code)
-        b->rules[rule].clear = true;
-    return build_call(b, rule);
+    struct expr x = {.kind = EXPR_TEXT,
+                     .a = at,
+                     .b = (uint32_t)n,
+                     .min = (int32_t)min,
+                     .max = (int32_t)max,
+                     .size = (uint32_t)size};
+    return build_small_rule(b, build_expr(b, x));
 }

@@ -59,11 +59,8 @@ static uint32_t code_point(struct regex *r) {
 static uint32_t hex_digits(struct regex *r, int most, const char *until) {
     uint32_t code = 0;
     int n = 0;
-    while (n < most && r->at < r->n && memchr("0123456789abcdefABCDEF", r->text[r->at], 22)) {
-        char c = r->text[r->at++];
-        code = code * 16 + (uint32_t)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
-        n++;
-    }
+    for (; n < most && r->at < r->n && hex_digit(r->text[r->at]) >= 0; n++)
+        code = code * 16 + (uint32_t)hex_digit(r->text[r->at++]);
     if (n == 0 || (*until ? !take_code_point(r, until) : n < most) || code > LAST_CODE)
         return refuse_regex(r, ERR_FORMAT, "an escape has no valid hexadecimal number");
     return code;

@@ -133,12 +133,13 @@ static uint32_t halves(struct pair *list, uint32_t n, uint32_t most) {
     return most;
 }
 
-static struct pair *copy_pairs(struct grammar_matcher *m, int64_t at, uint32_t n) {
-    struct pair *list = malloc((size_t)n * sizeof *list);
+static struct pair *copy_pairs(const struct tables *from, int64_t at, uint32_t n,
+                               struct tables *t) {
+    struct pair *list = malloc((size_t)n * sizeof *list + 1);
     if (list)
-        memcpy(list, m->t.pairs + at, (size_t)n * sizeof *list);
+        memcpy(list, from->pairs + at, (size_t)n * sizeof *list);
     else
-        m->t.rc = err_set(&m->t.e, ERR_MEMORY, "no memory for a state of a grammar");
+        t->rc = err_set(&t->e, ERR_MEMORY, "no memory for a state of a grammar");
     return list;
 }
 
@@ -146,7 +147,7 @@ static uint32_t narrow_set(struct grammar_matcher *m, uint32_t set, uint32_t mos
     if (set <= SET_OPEN || levels == 0 || m->t.rc)
         return set;
     uint32_t n = m->t.sets[set].count;
-    struct pair *list = copy_pairs(m, m->t.sets[set].at, n);
+    struct pair *list = copy_pairs(&m->t, m->t.sets[set].at, n, &m->t);
     if (!list)
         return STATE_ERROR;
     n = halves(list, n, most);
@@ -164,7 +165,7 @@ static uint32_t narrow_state(struct grammar_matcher *m, uint32_t state) {
     const struct state s = m->t.states[state];
     if (s.weight <= WEIGHED_LEVELS * ENTRIES)
         return state;
-    struct pair *list = copy_pairs(m, s.at, s.count);
+    struct pair *list = copy_pairs(&m->t, s.at, s.count, &m->t);
     if (!list)
         return STATE_ERROR;
     uint32_t n = halves(list, s.count, ENTRIES), few;
@@ -303,12 +304,10 @@ static uint32_t rebuild_set(const struct tables *old, struct tables *t, uint32_t
     if (set <= SET_OPEN || made[set])
         return set <= SET_OPEN ? set : made[set] - 1;
     uint32_t n = old->sets[set].count;
-    struct pair *list = malloc(n * sizeof *list);
-    for (uint32_t i = 0; i < n && list; i++) {
-        list[i] = old->pairs[old->sets[set].at + i];
+    struct pair *list = copy_pairs(old, old->sets[set].at, n, t);
+    for (uint32_t i = 0; i < n && list; i++)
         if (list[i].node < NODE_OPEN)
             list[i].set = rebuild_set(old, t, list[i].set, made);
-    }
     uint32_t moved = list && !t->rc ? tables_set(t, list, n) : (uint32_t)STATE_ERROR;
     free(list);
     if (moved == STATE_ERROR)
@@ -321,11 +320,9 @@ static uint32_t rebuild_set(const struct tables *old, struct tables *t, uint32_t
 static uint32_t rebuild_state(const struct tables *old, struct tables *t, uint32_t state,
                               uint32_t *made) {
     const struct state *s = &old->states[state];
-    struct pair *list = malloc((s->count + 1) * sizeof *list);
-    for (uint32_t i = 0; i < s->count && list; i++) {
-        list[i] = old->pairs[s->at + i];
+    struct pair *list = copy_pairs(old, s->at, s->count, t);
+    for (uint32_t i = 0; i < s->count && list; i++)
         list[i].set = rebuild_set(old, t, list[i].set, made);
-    }
     uint32_t moved = STATE_ERROR;
     if (list && !t->rc)
         moved = tables_state(t, list, s->count, s->may_end, s->open);

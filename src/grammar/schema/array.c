@@ -115,25 +115,17 @@ void schema_item(struct schema *s, const struct conj *c, int64_t place, struct c
 
 enum { MAX_RULES = 65536, SETS = 8, COUNTED = 1024 };
 
-// Rules by a number each, made when they are called for the first time.
 struct counted {
     struct schema *s;
     uint32_t comma, space;
-    int64_t min, max;           // items
-    int64_t least, most;        // of these, those that count
-    uint32_t item, counts;      // any item, or one that does not count; one that does
-    uint32_t *rules;            // rule + 1
-    int64_t n_items, n_counted; // states of each count
-    uint32_t values[COUNTED];   // of uniqueItems
+    int64_t min, max;      // items
+    int64_t least, most;   // of these, those that count
+    uint32_t item, counts; // any item, or one that does not count; one that does
+    struct build_grid rules;
+    int64_t n_counted;        // states of that count
+    uint32_t values[COUNTED]; // of uniqueItems
     int64_t n_values;
 };
-
-static uint32_t counted_state(struct counted *o, int64_t a, int64_t b, int64_t of_b) {
-    size_t at = (size_t)(a * of_b + b);
-    if (!o->rules[at])
-        o->rules[at] = build_rule(o->s->b, "") + 1;
-    return build_call(o->s->b, o->rules[at] - 1);
-}
 
 static uint32_t count_item(struct counted *o, bool first, uint32_t item, uint32_t rest) {
     return build_seq(o->s->b, (uint32_t[]){first ? o->space : o->comma, item, rest}, 3);
@@ -145,37 +137,28 @@ static int64_t next_count(int64_t n, int64_t least, int64_t most) {
     return min_i64(n + 1, most == BUILD_ENDLESS ? least : most);
 }
 
-static uint32_t after_counted(struct counted *o, int64_t items, int64_t counted) {
+static uint32_t after_counted(void *arg, int64_t items, int64_t counted) {
+    struct counted *o = arg;
     uint32_t x = items >= o->min && counted >= o->least ? BUILD_EMPTY : BUILD_NEVER;
     int64_t next = next_count(items, max_i64(o->min, 1), o->max); // the first is told from others
     if (o->max != BUILD_ENDLESS && items >= o->max)
         return x;
     bool first = items == 0;
     x = build_or(o->s->b, x,
-                 count_item(o, first, o->item, counted_state(o, next, counted, o->n_counted)));
+                 count_item(o, first, o->item, build_grid_call(&o->rules, next, counted)));
     if (o->most == BUILD_ENDLESS ? counted >= o->least : counted >= o->most)
         return x;
     int64_t more = next_count(counted, o->least, o->most);
     return build_or(o->s->b, x,
-                    count_item(o, first, o->counts, counted_state(o, next, more, o->n_counted)));
+                    count_item(o, first, o->counts, build_grid_call(&o->rules, next, more)));
 }
 
-static uint32_t write_counted_rules(struct counted *o,
-                                    uint32_t (*write)(struct counted *, int64_t, int64_t),
-                                    int64_t of_a, int64_t of_b) {
-    struct build *b = o->s->b;
-    if (b->e.code || of_a > MAX_RULES || of_b > MAX_RULES || of_a * of_b > MAX_RULES)
-        return build_fail(b, ERR_LIMIT, "items are counted in more than 65,536 ways");
-    o->rules = calloc((size_t)(of_a * of_b), sizeof *o->rules);
-    if (!o->rules)
-        return build_fail(b, ERR_MEMORY, "no memory for a schema");
-    uint32_t x = counted_state(o, 0, 0, of_b);
-    for (int64_t i = 0; i < of_a && !b->e.code; i++)
-        for (int64_t k = 0; k < of_b; k++)
-            if (o->rules[i * of_b + k])
-                build_define(b, o->rules[i * of_b + k] - 1, write(o, i, k));
-    free(o->rules);
-    return x;
+static uint32_t write_counted(struct counted *o, uint32_t (*write)(void *, int64_t, int64_t),
+                              int64_t of_i, int64_t of_k) {
+    if (o->s->b->e.code || of_i > MAX_RULES || of_k > MAX_RULES || of_i * of_k > MAX_RULES)
+        return build_fail(o->s->b, ERR_LIMIT, "items are counted in more than 65,536 ways");
+    o->rules = (struct build_grid){o->s->b, write, o, of_i, of_k, NULL};
+    return build_grid(&o->rules);
 }
 
 static uint32_t contains_items(struct counted *o, const struct conj *c, const struct json *v) {
@@ -193,34 +176,35 @@ static uint32_t contains_items(struct counted *o, const struct conj *c, const st
         conj_add(o->s, &without, no);
     o->counts = schema_rule(o->s, &with);
     o->item = schema_rule(o->s, &without);
-    o->n_items = (o->max == BUILD_ENDLESS ? max_i64(o->min, 1) : o->max) + 1;
-    o->n_counted = (o->most == BUILD_ENDLESS ? o->least : o->most) + 1;
-    return write_counted_rules(o, after_counted, o->n_items, o->n_counted);
+    int64_t n_items = (o->max == BUILD_ENDLESS ? max_i64(o->min, 1) : o->max) + 1;
+    int64_t n_counted = (o->most == BUILD_ENDLESS ? o->least : o->most) + 1;
+    return write_counted(o, after_counted, n_items, n_counted);
 }
 
 // ---- uniqueItems
 
 // a: the values that came already, as bits.
-static uint32_t after_set(struct counted *o, int64_t a, int64_t b) {
+static uint32_t after_set(void *arg, int64_t a, int64_t b) {
+    struct counted *o = arg;
     int64_t n = __builtin_popcountll((uint64_t)a);
     uint32_t x = n >= o->min ? BUILD_EMPTY : BUILD_NEVER;
     (void)b;
     for (int64_t i = 0; i < o->n_values && (o->max == BUILD_ENDLESS || n < o->max); i++)
         if (!(a >> i & 1))
-            x = build_or(
-                o->s->b, x,
-                count_item(o, n == 0, o->values[i], counted_state(o, a | INT64_C(1) << i, 0, 1)));
+            x = build_or(o->s->b, x,
+                         count_item(o, n == 0, o->values[i],
+                                    build_grid_call(&o->rules, a | INT64_C(1) << i, 0)));
     return x;
 }
 
 // Values from a on, in their order, after b of them.
-static uint32_t after_value(struct counted *o, int64_t a, int64_t b) {
+static uint32_t after_value(void *arg, int64_t a, int64_t b) {
+    struct counted *o = arg;
     if (a == o->n_values || (o->max != BUILD_ENDLESS && b >= o->max))
         return b >= o->min ? BUILD_EMPTY : BUILD_NEVER;
     int64_t next = min_i64(b + 1, o->n_counted - 1);
-    uint32_t with =
-        count_item(o, b == 0, o->values[a], counted_state(o, a + 1, next, o->n_counted));
-    return build_or(o->s->b, counted_state(o, a + 1, b, o->n_counted), with);
+    uint32_t with = count_item(o, b == 0, o->values[a], build_grid_call(&o->rules, a + 1, next));
+    return build_or(o->s->b, build_grid_call(&o->rules, a + 1, b), with);
 }
 
 static bool came_before(struct build *b, const struct json *list, size_t n) {
@@ -274,14 +258,14 @@ static uint32_t unique_items(struct counted *o, const struct conj *c, const stru
                            "it is supported beside items with an enum of at most 1,024 values, or "
                            "a maxItems of 1");
     if (o->n_values <= SETS)
-        return write_counted_rules(o, after_set, INT64_C(1) << o->n_values, 1);
+        return write_counted(o, after_set, INT64_C(1) << o->n_values, 1);
     o->n_counted =
         min_i64(max_i64(o->max == BUILD_ENDLESS ? 0 : o->max, max_i64(o->min, 1)), o->n_values) + 1;
     if (o->min > o->n_values)
         return BUILD_NEVER;
     if (o->max >= o->n_values)
         o->max = BUILD_ENDLESS;
-    return write_counted_rules(o, after_value, o->n_values + 1, o->n_counted);
+    return write_counted(o, after_value, o->n_values + 1, o->n_counted);
 }
 
 uint32_t schema_counted(struct schema *s, const struct conj *c, int64_t min, int64_t max) {

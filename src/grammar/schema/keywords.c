@@ -45,17 +45,11 @@ static void find_anchor(struct anchor *a, const struct json *at) {
         find_anchor(a, json_at(at, i));
 }
 
-static int hex_of(char c) {
-    return c >= '0' && c <= '9'                 ? c - '0'
-           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                : -1;
-}
-
 // Undoes %XX.
 static void decode_percent(struct str *out, const char *s) {
     for (; *s; s++) {
-        bool coded = *s == '%' && hex_of(s[1]) >= 0 && hex_of(s[2]) >= 0;
-        str_putc(out, coded ? (char)(hex_of(s[1]) * 16 + hex_of(s[2])) : *s);
+        bool coded = *s == '%' && hex_digit(s[1]) >= 0 && hex_digit(s[2]) >= 0;
+        str_putc(out, coded ? (char)(hex_digit(s[1]) * 16 + hex_digit(s[2])) : *s);
         s += coded ? 2 : 0;
     }
 }

@@ -85,11 +85,15 @@ static bool is_multiple(long double x, double m) {
     return a % b * power_of_ten(places - place_a) % b == 0;
 }
 
+static bool within(const struct bounds *x, long double v) {
+    return v >= x->min && v <= x->max && !(x->above && v == x->min) && !(x->below && v == x->max);
+}
+
 bool schema_number_ok(const struct conj *c, const struct json *v) {
     struct bounds b;
     long double x = schema_real(v, 0);
     read_bounds(c, &b);
-    if (x < b.min || x > b.max || (x == b.min && b.above) || (x == b.max && b.below))
+    if (!within(&b, x))
         return false;
     for (int64_t i = 0; i < c->count; i++) {
         double m = json_num(json_get(c->list[i].schema, "multipleOf"), 0);
@@ -301,10 +305,6 @@ static uint32_t integers(struct build *b, const struct bounds *x, int64_t multip
 }
 
 // ---- other numbers
-
-static bool within(const struct bounds *x, double v) {
-    return v >= x->min && v <= x->max && !(x->above && v == x->min) && !(x->below && v == x->max);
-}
 
 // Numbers with k digits after the point, as whole numbers of parts; `multiple` is in parts of
 // 10^-places, and at least one of these.

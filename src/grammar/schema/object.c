@@ -38,10 +38,10 @@ struct object {
     bool named, names_listed; // there is such a thing; it is a list of names
     uint32_t texts;           // between the quotes, as `names` has it
     uint32_t comma, colon, space;
-    uint32_t others;  // a member that is not declared, BUILD_NEVER: none may come
-    int64_t min, max; // members
-    int64_t counts;   // how far members are counted; 0: not at all
-    uint32_t *rules;  // [property][counted][first]: rule + 1
+    uint32_t others;         // a member that is not declared, BUILD_NEVER: none may come
+    int64_t min, max;        // members
+    int64_t counts;          // how far members are counted; 0: not at all
+    struct build_grid rules; // of the members from a property on
 };
 
 // ---- names
@@ -320,18 +320,17 @@ static uint32_t others_from(struct object *o, bool first, int64_t count) {
     return min ? some : build_or(b, BUILD_EMPTY, some);
 }
 
-// A call of the rule for the members from property i on, after `count` of them. Rules are numbered
-// first and written by write_members.
+// A call of the rule for the members from property i on, after `count` of them.
 static uint32_t members_from(struct object *o, int64_t i, int64_t count, bool first) {
-    count = min_i64(count, o->counts);
-    size_t at = (size_t)((i * (o->counts + 1) + count) * 2 + first);
-    if (!o->rules[at])
-        o->rules[at] = build_rule(o->s->b, "") + 1;
-    return build_call(o->s->b, o->rules[at] - 1);
+    return build_grid_call(&o->rules, i, 2 * min_i64(count, o->counts) + !first);
 }
 
-static uint32_t members_text(struct object *o, int64_t i, int64_t count, bool first) {
+// k: twice the number of members before, and 1 more after a member.
+static uint32_t members_text(void *arg, int64_t i, int64_t k) {
+    struct object *o = arg;
     struct build *b = o->s->b;
+    int64_t count = k / 2;
+    bool first = k % 2 == 0;
     if (i == o->count)
         return others_from(o, first, count);
     const struct property *p = &o->list[i];
@@ -339,23 +338,6 @@ static uint32_t members_text(struct object *o, int64_t i, int64_t count, bool fi
                         members_from(o, i + 1, count + 1, false)};
     uint32_t with = build_seq(b, parts, 5);
     return p->required ? with : build_or(b, with, members_from(o, i + 1, count, first));
-}
-
-static uint32_t write_members(struct object *o) {
-    struct build *b = o->s->b;
-    size_t n = (size_t)((o->count + 1) * (o->counts + 1) * 2);
-    o->rules = calloc(n, sizeof *o->rules);
-    if (!o->rules)
-        return build_fail(b, ERR_MEMORY, "no memory for a schema");
-    uint32_t x = members_from(o, 0, 0, true);
-    for (int64_t i = 0; i <= o->count && !b->e.code; i++)
-        for (int64_t k = 0; k < 2 * (o->counts + 1); k++) {
-            uint32_t rule = o->rules[(size_t)(i * (o->counts + 1) * 2 + k)];
-            if (rule)
-                build_define(b, rule - 1, members_text(o, i, k / 2, k % 2));
-        }
-    free(o->rules);
-    return x;
 }
 
 // Counting takes rules for each count, so it is done only where the bounds can matter.
@@ -394,7 +376,8 @@ uint32_t schema_object(struct schema *s, const struct conj *c) {
     o.others = b->e.code ? (uint32_t)BUILD_NEVER : other_members(&o);
     read_counts(&o);
     uint32_t all[] = {build_text(b, "{"), BUILD_NEVER, o.space, build_text(b, "}")};
-    all[1] = b->e.code ? (uint32_t)BUILD_NEVER : write_members(&o);
+    o.rules = (struct build_grid){b, members_text, &o, o.count + 1, 2 * (o.counts + 1), NULL};
+    all[1] = b->e.code ? (uint32_t)BUILD_NEVER : build_grid(&o.rules);
     for (int i = 0; i < o.pattern_count; i++)
         grammar_unref(o.patterns[i].g);
     conj_fini(&o.names);

@@ -77,8 +77,9 @@ uint32_t schema_text(struct schema *s) {
     return build_class(s->b, any, 1, BUILD_JSON);
 }
 
-// What all patterns and formats say of the text between the quotes, if there are *any.
-static uint32_t match_patterns(struct schema *s, const struct conj *c, bool *any) {
+// What all patterns and formats say of the text, if there are *any.
+static uint32_t match_patterns(struct schema *s, const struct conj *c, enum build_coding coding,
+                               bool *any) {
     uint32_t x = BUILD_EMPTY;
     for (int64_t i = 0; i < c->count && !s->b->e.code; i++) {
         const struct json *v = c->list[i].schema, *given = json_get(v, "pattern");
@@ -91,8 +92,7 @@ static uint32_t match_patterns(struct schema *s, const struct conj *c, bool *any
             const char *regex = k == 0 ? text : format ? schema_format(format) : NULL;
             if (!regex)
                 continue;
-            uint32_t one =
-                schema_regex(s, v, regex, k == 0 ? n : strlen(regex), k == 1, BUILD_JSON);
+            uint32_t one = schema_regex(s, v, regex, k == 0 ? n : strlen(regex), k == 1, coding);
             x = *any ? build_and(s->b, x, one) : one;
             *any = true;
         }
@@ -110,18 +110,18 @@ uint32_t schema_escaped(struct schema *s, const char *text, size_t n) {
 }
 
 // Texts that a plain `not` of a member leaves out.
-static uint32_t left_out(struct schema *s, const struct json *v) {
+static uint32_t left_out(struct schema *s, const struct json *v, enum build_coding coding) {
     const struct json *no = json_get(v, "not"), *list = json_get(no, "enum");
     size_t n;
     const char *text = json_str(json_get(no, "pattern"), &n);
     if (text)
-        return schema_regex(s, v, text, n, false, BUILD_JSON);
+        return schema_regex(s, v, text, n, false, coding);
     uint32_t *parts = calloc(json_len(list) + 1, sizeof *parts);
     if (!parts)
         return build_fail(s->b, ERR_MEMORY, "no memory for a schema");
     for (size_t i = 0; i < json_len(list); i++) {
         text = json_str(json_at(list, i), &n);
-        parts[i] = schema_escaped(s, text, n);
+        parts[i] = coding == BUILD_JSON ? schema_escaped(s, text, n) : build_bytes(s->b, text, n);
     }
     uint32_t x = build_alt(s->b, parts, json_len(list));
     free(parts);
@@ -155,7 +155,7 @@ uint32_t schema_string_text(struct schema *s, const struct conj *c) {
     int64_t min = schema_count(s, c, "minLength", true, 0);
     int64_t max = schema_count(s, c, "maxLength", false, BUILD_ENDLESS);
     bool any = false, out = false;
-    uint32_t x = match_patterns(s, c, &any),
+    uint32_t x = match_patterns(s, c, BUILD_JSON, &any),
              all = build_repeat(s->b, schema_text(s), 0, BUILD_ENDLESS);
     for (int64_t i = 0; i < c->count; i++)
         out |= schema_plain_not(c->list[i].schema);
@@ -171,7 +171,7 @@ uint32_t schema_string_text(struct schema *s, const struct conj *c) {
         x = string_with_length(s, c, x, min, max);
     for (int64_t i = 0; i < c->count && out; i++)
         if (schema_plain_not(c->list[i].schema))
-            x = build_without(s->b, x, left_out(s, c->list[i].schema));
+            x = build_without(s->b, x, left_out(s, c->list[i].schema, BUILD_JSON));
     return x;
 }
 
@@ -217,46 +217,6 @@ enum { BARE_LONG = 1024 }; // of a string with a pattern and a greatest length
 #define BLANKS "[ \\t\\r\\n]*"
 #define NUMBER "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 
-static uint32_t any_text(struct schema *s) {
-    return build_text_without(s->b, s->bare, 0, BUILD_ENDLESS);
-}
-
-static uint32_t bare_regex(struct schema *s, const struct json *at, const char *text, size_t n,
-                           bool anchored) {
-    return schema_regex(s, at, text, n, anchored, BUILD_PLAIN);
-}
-
-static uint32_t bare_patterns(struct schema *s, const struct conj *c, uint32_t x) {
-    for (int64_t i = 0; i < c->count && !s->b->e.code; i++) {
-        const struct json *v = c->list[i].schema, *given = json_get(v, "pattern");
-        const char *name = json_str(json_get(v, "format"), NULL);
-        const char *format = name ? schema_format(name) : NULL;
-        size_t n = 0;
-        const char *text = json_str(given, &n);
-        if (given && !text)
-            return schema_fail(s, ERR_FORMAT, v, "pattern", "it must be a string");
-        if (text)
-            x = build_and(s->b, x, bare_regex(s, v, text, n, false));
-        if (format)
-            x = build_and(s->b, x, bare_regex(s, v, format, strlen(format), true));
-    }
-    return x;
-}
-
-// Texts that a plain `not` of a member leaves out.
-static uint32_t bare_without(struct schema *s, const struct json *v, uint32_t x) {
-    const struct json *no = json_get(v, "not"), *list = json_get(no, "enum");
-    size_t n = 0;
-    const char *text = json_str(json_get(no, "pattern"), &n);
-    if (text)
-        return build_without(s->b, x, bare_regex(s, v, text, n, false));
-    for (size_t i = 0; i < json_len(list) && !s->b->e.code; i++) {
-        text = json_str(json_at(list, i), &n);
-        x = build_without(s->b, x, build_bytes(s->b, text, n));
-    }
-    return x;
-}
-
 // The reader takes a text for one of these types where it is written like one.
 static uint32_t bare_unlike(struct schema *s, const struct conj *c, uint32_t x) {
     static const struct {
@@ -271,9 +231,9 @@ static uint32_t bare_unlike(struct schema *s, const struct conj *c, uint32_t x) 
     };
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
         if (s->others & looks[i].types)
-            x = build_without(
-                s->b, x,
-                bare_regex(s, c->list[0].schema, looks[i].text, strlen(looks[i].text), true));
+            x = build_without(s->b, x,
+                              schema_regex(s, c->list[0].schema, looks[i].text,
+                                           strlen(looks[i].text), true, BUILD_PLAIN));
     return x;
 }
 
@@ -284,17 +244,15 @@ bool schema_is_bare(const struct conj *c) {
 uint32_t schema_bare(struct schema *s, const struct conj *c) {
     int64_t min = schema_count(s, c, "minLength", true, 0);
     int64_t max = schema_count(s, c, "maxLength", false, BUILD_ENDLESS);
-    uint32_t any = any_text(s), x = bare_patterns(s, c, any);
-    if (min > 0 || max != BUILD_ENDLESS) {
-        bool alone = x == any;
-        if (!alone && max > BARE_LONG && min <= BARE_LONG)
-            max = BARE_LONG;
-        uint32_t counted = build_text_without(s->b, s->bare, min, max);
-        x = alone ? counted : build_and(s->b, x, counted);
-    }
+    bool any = false;
+    uint32_t x = match_patterns(s, c, BUILD_PLAIN, &any);
+    if (any && max != BUILD_ENDLESS && max > BARE_LONG && min <= BARE_LONG)
+        max = BARE_LONG;
+    uint32_t text = build_text_without(s->b, s->bare, min, max);
+    x = any ? build_and(s->b, x, text) : text;
     for (int64_t i = 0; i < c->count; i++)
         if (schema_plain_not(c->list[i].schema))
-            x = bare_without(s, c->list[i].schema, x);
+            x = build_without(s->b, x, left_out(s, c->list[i].schema, BUILD_PLAIN));
     return schema_large(s, c, bare_unlike(s, c, x));
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "base/utf8.h"
 #include "base/vec.h"
 #include "text/jinja/container.h"
@@ -20,10 +21,7 @@ static bool read_hex(const char *s, size_t n, size_t count, uint32_t *code) {
     if (n < count)
         return false;
     for (size_t i = 0; i < count; i++) {
-        char low = (char)(s[i] | 0x20);
-        int digit = s[i] >= '0' && s[i] <= '9' ? s[i] - '0'
-                    : low >= 'a' && low <= 'f' ? low - 'a' + 10
-                                               : -1;
+        int digit = hex_digit(s[i]);
         if (digit < 0)
             return false;
         *code = *code << 4 | (uint32_t)digit;
