@@ -166,6 +166,9 @@ static void contents_take_the_form_that_is_known(void **state) {
                    "messages[0].content");
     assert_refused("chatml", "[]", ERR_FORMAT, "at least one message");
     assert_refused("chatml", "[5]", ERR_FORMAT, "messages[0] is a number and must be an object");
+    assert_refused("chatml", "[null]", ERR_FORMAT, "messages[0] is null and must be an object");
+    assert_refused("chatml", "[{\"role\":\"user\",\"content\":[null]}]", ERR_FORMAT,
+                   "messages[0].content[0] is null and must be a text part");
     assert_refused("chatml", "[{\"content\":\"x\"}]", ERR_FORMAT, "messages[0].role is missing");
 }
 

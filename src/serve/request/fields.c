@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/request/readers.h"
-
 #define AT(member)  .offset = offsetof(struct params, member)
 #define TEXT        ENDPOINT_TEXT
 #define OPENAI      (ENDPOINT_CHAT | ENDPOINT_COMPLETIONS)

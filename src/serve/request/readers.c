@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Request fields that need more than a check of kind and range; see readers.h. Each reads one
+// Request fields that need more than a check of kind and range; see fields.h. Each reads one
 // value into the parameters, or refuses it with its field's name.
-#include "serve/request/readers.h"
+#include "serve/request/fields.h"
 
 #include <errno.h>
 #include <math.h>

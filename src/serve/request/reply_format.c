@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields that say what form a reply must have, as several servers name them: see readers.h.
+// Fields that say what form a reply must have, as several servers name them: see fields.h.
 // They only take the text; serve/completion/constraint.h compiles it.
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/request/readers.h"
+#include "serve/request/fields.h"
 
 // Keeps the form; a request has one.
 static bool take_format_text(struct params *p, const char *field, enum structured_form form,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Request fields that name tokens: see readers.h.
+// Request fields that name tokens: see fields.h.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "base/utf8.h"
 #include "base/vec.h"
-#include "serve/request/readers.h"
+#include "serve/request/fields.h"
 #include "text/tokenizer/tokenizer.h"
 
 enum {
