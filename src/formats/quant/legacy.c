@@ -54,57 +54,33 @@ static void pack_fifth_bits(const int *code, unsigned char *h) {
     }
 }
 
-static void pack_q4_0(float d, const int *code, unsigned char *b) {
+// Writes a block: d, the minimum m of an affine type, the fifth bits of codes above 15, the
+// nibbles.
+static void pack_block(float d, const float *m, bool fifth, const int *code, unsigned char *b) {
     store_u16(b, f32_to_f16(d));
-    pack_nibbles(code, b + 2);
+    b += 2;
+    if (m) {
+        store_u16(b, f32_to_f16(*m));
+        b += 2;
+    }
+    if (fifth) {
+        pack_fifth_bits(code, b);
+        b += 4;
+    }
+    pack_nibbles(code, b);
 }
 
-static void pack_q5_0(float d, const int *code, unsigned char *b) {
-    store_u16(b, f32_to_f16(d));
-    pack_fifth_bits(code, b + 2);
-    pack_nibbles(code, b + 6);
-}
-
-static void pack_q4_1(float d, float m, const int *code, unsigned char *b) {
-    store_u16(b, f32_to_f16(d));
-    store_u16(b + 2, f32_to_f16(m));
-    pack_nibbles(code, b + 4);
-}
-
-static void pack_q5_1(float d, float m, const int *code, unsigned char *b) {
-    store_u16(b, f32_to_f16(d));
-    store_u16(b + 2, f32_to_f16(m));
-    pack_fifth_bits(code, b + 4);
-    pack_nibbles(code, b + 8);
-}
-
-static void q4_0_encode(const float *x, unsigned char *b) {
+static void symmetric_block(const float *x, int half, unsigned char *b) {
     int code[32];
-    float d = symmetric_codes(x, 8, code);
-    pack_q4_0(d, code, b);
+    float d = symmetric_codes(x, half, code);
+    pack_block(d, NULL, half > 8, code, b);
 }
-QUANT_ENCODER(Q4_0, q4_0)
 
-static void q5_0_encode(const float *x, unsigned char *b) {
+static void affine_block(const float *x, int top, unsigned char *b) {
     int code[32];
-    float d = symmetric_codes(x, 16, code);
-    pack_q5_0(d, code, b);
+    float m, d = affine_codes(x, top, code, &m);
+    pack_block(d, &m, top > 15, code, b);
 }
-QUANT_ENCODER(Q5_0, q5_0)
-
-static void q4_1_encode(const float *x, unsigned char *b) {
-    int code[32];
-    float m, d = affine_codes(x, 15, code, &m);
-    pack_q4_1(d, m, code, b);
-}
-QUANT_ENCODER(Q4_1, q4_1)
-
-static void q5_1_encode(const float *x, unsigned char *b) {
-    int code[32];
-    float m, d = affine_codes(x, 31, code, &m);
-    pack_q5_1(d, m, code, b);
-}
-QUANT_ENCODER(Q5_1, q5_1)
 
 // Codes use the unrounded scale and round half away from zero.
 static void q8_0_encode(const float *x, unsigned char *b) {
@@ -131,10 +107,8 @@ static int batch_blocks(const float *x, const float *importance, float spread, i
     return lane;
 }
 
-typedef void pack_symmetric_fn(float d, const int *code, unsigned char *b);
-
 static void weighted_symmetric(const float *src, const float *importance, unsigned char *b,
-                               int64_t n, int half, pack_symmetric_fn *pack) {
+                               int64_t n, int half) {
     struct quant_batch batch;
     float scale[QUANT_LANES], spread = quant_sum_squares(src, n) / (float)n;
     int code[QUANT_LANES * 32], bytes = half == 8 ? BYTES_Q4_0 : BYTES_Q5_0;
@@ -142,16 +116,14 @@ static void weighted_symmetric(const float *src, const float *importance, unsign
         int blocks = batch_blocks(src + at, importance + at, spread, n - at, &batch);
         quant_search_signed(&batch, half, scale, code);
         for (int k = 0; k < blocks; k++, b += bytes)
-            pack(scale[k], code + 32 * k, b);
+            pack_block(scale[k], NULL, half > 8, code + 32 * k, b);
     }
 }
-
-typedef void pack_affine_fn(float d, float m, const int *code, unsigned char *b);
 
 // A fit to one end of huge values may put the other end beyond a half; such a block is fitted
 // plainly.
 static void weighted_affine(const float *src, const float *importance, unsigned char *b, int64_t n,
-                            int top, pack_affine_fn *pack) {
+                            int top) {
     const struct quant_grid grid = {.top = top, .count = 36, .start = -0.9f, .step = 0.05f};
     struct quant_batch batch;
     float scale[QUANT_LANES], minimum[QUANT_LANES], spread = quant_sum_squares(src, n) / (float)n;
@@ -163,23 +135,22 @@ static void weighted_affine(const float *src, const float *importance, unsigned 
             float d = scale[k], m = -minimum[k];
             if (!(d < 65504.0f && m > -65504.0f))
                 d = affine_codes(src + at + 32 * k, top, code + 32 * k, &m);
-            pack(d, m, code + 32 * k, b);
+            pack_block(d, &m, top > 15, code + 32 * k, b);
         }
     }
 }
 
-void quant_weighted_q4_0(const float *src, const float *importance, void *dst, int64_t n) {
-    weighted_symmetric(src, importance, dst, n, 8, pack_q4_0);
-}
-
-void quant_weighted_q5_0(const float *src, const float *importance, void *dst, int64_t n) {
-    weighted_symmetric(src, importance, dst, n, 16, pack_q5_0);
-}
-
-void quant_weighted_q4_1(const float *src, const float *importance, void *dst, int64_t n) {
-    weighted_affine(src, importance, dst, n, 15, pack_q4_1);
-}
-
-void quant_weighted_q5_1(const float *src, const float *importance, void *dst, int64_t n) {
-    weighted_affine(src, importance, dst, n, 31, pack_q5_1);
-}
+// The two encoders of a type; limit: half the codes of a symmetric type, the largest of an affine
+// one.
+#define LEGACY_ENCODERS(type, name, kind, limit)                                                   \
+    static void name##_encode(const float *x, unsigned char *b) {                                  \
+        kind##_block(x, limit, b);                                                                 \
+    }                                                                                              \
+    QUANT_ENCODER(type, name)                                                                      \
+    void quant_weighted_##name(const float *src, const float *importance, void *dst, int64_t n) {  \
+        weighted_##kind(src, importance, dst, n, limit);                                           \
+    }
+LEGACY_ENCODERS(Q4_0, q4_0, symmetric, 8)
+LEGACY_ENCODERS(Q5_0, q5_0, symmetric, 16)
+LEGACY_ENCODERS(Q4_1, q4_1, affine, 15)
+LEGACY_ENCODERS(Q5_1, q5_1, affine, 31)

@@ -177,6 +177,15 @@ static void summed_linear_gate_up(struct exec *x, const struct gate_up *w, const
     importance_of(x)->inner->linear_gate_up(x, w, in, n, out);
 }
 
+// Adds the squares of a row to those of matrix `which` of a tensor.
+static void add_row(struct imatrix_sum *s, int64_t which, const float *row) {
+    double *to = (double *)s->squares + which * s->columns;
+    for (int64_t j = 0; j < s->columns; j++)
+        to[j] += (double)row[j] * (double)row[j];
+    ((int64_t *)s->counts)[which]++;
+    s->rows++;
+}
+
 // Adds each entry's row to what its expert has read. A sum over entries is taken in their order.
 static void sum_entries(struct exec *x, const struct weight *w, const struct moe_list *l,
                         const struct act *in, int64_t sharers) {
@@ -191,11 +200,7 @@ static void sum_entries(struct exec *x, const struct weight *w, const struct moe
             m->inner->download(x, ids, l->ids + i, (size_t)l->used * sizeof *ids);
         int64_t expert = ids[i % l->used];
         const float *row = m->rows + i / sharers * s->columns;
-        double *to = (double *)s->squares + expert * s->columns;
-        for (int64_t j = 0; j < s->columns; j++)
-            to[j] += (double)row[j] * (double)row[j];
-        ((int64_t *)s->counts)[expert]++;
-        s->rows++;
+        add_row(s, expert, row);
     }
 }
 
@@ -221,14 +226,10 @@ static void summed_linear_heads(struct exec *x, const struct heads_args *a) {
             x->act_read(x, a->act, a->n, m->rows);
         for (int h = 0; h < a->heads; h++) {
             const float *row = m->rows + (a->act ? (i * a->heads + h) * k : 0);
-            double *to = (double *)s->squares + h * k;
             if (!a->act)
                 m->inner->download(x, m->rows, a->in + (i * a->heads + h) * a->in_stride,
                                    (size_t)k * sizeof *m->rows);
-            for (int64_t j = 0; j < k; j++)
-                to[j] += (double)row[j] * (double)row[j];
-            ((int64_t *)s->counts)[h]++;
-            s->rows++;
+            add_row(s, h, row);
         }
     }
     m->inner->linear_heads(x, a);

@@ -96,6 +96,33 @@ static inline size_t linear_left_bytes(const struct linear_one *job, int64_t n) 
     return job->parts < 2 ? 0 : sums * sizeof(float);
 }
 
+// The longest part of some jobs, in PART_UNITs of k.
+static inline int64_t linear_longest_part(const struct linear_one *job, int jobs) {
+    int64_t most = 0;
+    for (int j = 0; j < jobs; j++) {
+        const int64_t units = (job[j].w[0].k + PART_UNIT - 1) / PART_UNIT;
+        const int64_t part = (units + job[j].parts - 1) / job[j].parts;
+        most = part > most ? part : most;
+    }
+    return most;
+}
+
+// Bytes of what jobs of n rows leave; gives them places for it from `at` on, whose end it returns.
+static inline size_t linear_all_left_bytes(const struct linear_one *job, int jobs, int64_t n) {
+    size_t bytes = 0;
+    for (int j = 0; j < jobs; j++)
+        bytes += linear_left_bytes(&job[j], n);
+    return bytes;
+}
+static inline unsigned char *linear_place_left(struct linear_one *job, int jobs, int64_t n,
+                                               unsigned char *at) {
+    for (int j = 0; j < jobs; j++) {
+        job[j].partial = (float *)at;
+        at += linear_left_bytes(&job[j], n);
+    }
+    return at;
+}
+
 // At most so many bytes a row of the sums of one job, or pair, of up to m outputs, rounded to whole
 // blocks of outputs.
 static inline size_t linear_sums_bytes(int64_t m) {

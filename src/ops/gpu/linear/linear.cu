@@ -69,17 +69,6 @@ static int64_t stream_units(struct linear_launch *l, int warps) {
     return units;
 }
 
-// The longest part, in PART_UNITs of k.
-static int64_t longest_part(const struct linear_launch *l) {
-    int64_t most = 0;
-    for (int j = 0; j < l->jobs; j++) {
-        int64_t units = (l->job[j].w[0].k + PART_UNIT - 1) / PART_UNIT;
-        int64_t part = (units + l->job[j].parts - 1) / l->job[j].parts;
-        most = part > most ? part : most;
-    }
-    return most;
-}
-
 // A launch of ops/gpu/linear/few/stream.cuh that has been planned.
 struct stream_call {
     struct linear_launch l;
@@ -107,7 +96,7 @@ static bool fit_rings(const struct gpu *g, struct stream_call *c, int warps) {
 static bool stream_warps(const struct gpu *g, struct stream_call *c) {
     enum { BYTES = 14 };                               // for one warp's
     static const int64_t step[] = {80, 120, 170, 210}; // seen with Q4_K on an H200, in 10 ns
-    int64_t best = 0, part = longest_part(&c->l);
+    int64_t best = 0, part = linear_longest_part(c->l.job, c->l.jobs);
     int warps = 0;
     for (int w = c->v.warps; w >= 2; w--) {
         int64_t units = stream_units(&c->l, w) * c->l.row_tiles;
@@ -119,14 +108,6 @@ static bool stream_warps(const struct gpu *g, struct stream_call *c) {
         warps = w;
     }
     return warps && fit_rings(g, c, warps);
-}
-
-// Bytes of what a launch's jobs leave for finish.cu.
-static size_t partials_bytes(const struct linear_launch *l) {
-    size_t bytes = 0;
-    for (int j = 0; j < l->jobs; j++)
-        bytes += linear_left_bytes(&l->job[j], l->n);
-    return bytes;
 }
 
 // Plans the launch of c->l's jobs, all of one form; false if no kernel of few rows can take them.
@@ -147,17 +128,14 @@ static bool stream_plan(const struct gpu *g, int form, struct stream_call *c) {
     if (!stream_warps(g, c))
         return false;
     c->l.units = (int)(stream_units(&c->l, c->warps) * c->l.row_tiles);
-    c->partial = partials_bytes(&c->l);
+    c->partial = linear_all_left_bytes(c->l.job, c->l.jobs, c->l.n);
     return true;
 }
 
 // Gives the jobs of a call their part of the memory for sums, and queues it.
 static unsigned char *stream_start(struct gpu *g, struct stream_call *c, unsigned char *partial) {
     struct linear_launch *l = &c->l;
-    for (int j = 0; j < l->jobs; j++) {
-        l->job[j].partial = (float *)partial;
-        partial += linear_left_bytes(&l->job[j], l->n);
-    }
+    partial = linear_place_left(l->job, l->jobs, l->n, partial);
     int blocks = l->units < g->processors ? l->units : g->processors;
     struct launch_says says = linear_says(l->job, l->jobs);
     if (gpu_allow_shared(g, (const void *)c->v.kernel, g->shared, "linear"))

@@ -40,17 +40,6 @@ static linear_few_fn *few_kernel_of(few_kind k) {
     return NULL;
 }
 
-// The longest part of a launch's jobs, in whole stages of weights.
-static int longest_part(const struct linear_few *c) {
-    int64_t most = 0;
-    for (int j = 0; j < c->jobs; j++) {
-        const int64_t k = c->job[j].w[0].k, units = (k + PART_UNIT - 1) / PART_UNIT;
-        const int64_t part = (units + c->job[j].parts - 1) / c->job[j].parts;
-        most = part > most ? part : most;
-    }
-    return (int)most * PART_UNIT;
-}
-
 // Bytes for rows out of `most`; more if they do not fit.
 static int row_bytes_of(struct linear_few *c, few_kind kind, int most) {
     const int rows = kind.rows;
@@ -61,7 +50,7 @@ static int row_bytes_of(struct linear_few *c, few_kind kind, int most) {
         c->stages = c->stages < LEAST_STAGES ? LEAST_STAGES : c->stages;
         return c->stages * stage;
     }
-    const int part = longest_part(c);
+    const int part = (int)linear_longest_part(c->job, c->jobs) * PART_UNIT;
     c->columns = c->n > 4 ? 8 : c->n > 2 ? 4 : c->n;
     c->span = (most / c->columns - few_pitch(0)) / 2 / PART_UNIT * PART_UNIT;
     c->span = c->span > part ? part : c->span < PART_UNIT ? PART_UNIT : c->span;
@@ -204,18 +193,11 @@ static int cut_into_units(const struct gpu *g, struct linear_few *c, int rows, i
 // Memory for the parts of all jobs after the first `kept` bytes; false without memory, the fault
 // is set.
 static bool reserve_parts(struct gpu *g, struct linear_few *c, size_t kept) {
-    size_t bytes = 0;
-    for (int j = 0; j < c->jobs; j++)
-        bytes += linear_left_bytes(&c->job[j], c->n);
+    const size_t bytes = linear_all_left_bytes(c->job, c->jobs, c->n);
     unsigned char *at = bytes ? (unsigned char *)gpu_scratch(g, kept + bytes) : NULL;
-    if (!at)
-        return !bytes;
-    at += kept;
-    for (int j = 0; j < c->jobs; j++) {
-        c->job[j].partial = (float *)at;
-        at += linear_left_bytes(&c->job[j], c->n);
-    }
-    return true;
+    if (at)
+        linear_place_left(c->job, c->jobs, c->n, at + kept);
+    return at || !bytes;
 }
 
 // Maps the rows for the copy engine, which brings them where a warpgroup multiplies.
