@@ -40,6 +40,18 @@ static __device__ __forceinline__ float renewed(float old, float part) {
     return part > old + SLACK ? part : old;
 }
 
+// Where a block is: at a chunk, after the chunk `before`, with maxima in m->most[turn % 2];
+// begins: whether a part below the splits begins at the chunk, or with CHOICE since `before`.
+struct spot {
+    int chunk, before, turn;
+    bool begins;
+};
+
+// Turns are chunks where none is passed over.
+template <class F> static __device__ __forceinline__ int turn_of(const struct spot &p) {
+    return F::CHOICE ? p.turn : p.chunk;
+}
+
 // The block's work.
 struct work {
     struct attend_item t;

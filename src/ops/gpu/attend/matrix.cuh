@@ -127,18 +127,6 @@ static __device__ inline void find_maxima(struct state<F::T> *m,
     }
 }
 
-// Where a block is: at a chunk, after the chunk `before`, with maxima in m->most[turn % 2];
-// begins: whether a part below the splits begins at the chunk, or with CHOICE since `before`.
-struct spot {
-    int chunk, before, turn;
-    bool begins;
-};
-
-// Turns are chunks where none is passed over.
-template <class F> static __device__ __forceinline__ int turn_of(const struct spot &p) {
-    return F::CHOICE ? p.turn : p.chunk;
-}
-
 // Whether a pair's part ends before a chunk.
 template <class F>
 static __device__ inline bool ends(const struct state<F::T> *m, int pair, const struct spot &p) {

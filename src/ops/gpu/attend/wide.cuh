@@ -114,33 +114,20 @@ static __device__ __forceinline__ void wide_maxima(struct state<F::T> *m,
         to[i] = v[i];
 }
 
-// Where a block is: at a chunk, after the chunk `before`, with maxima in m->most[turn % 2];
-// begins: whether a part below the splits begins at the chunk, or with CHOICE since `before`.
-struct wide_spot {
-    int chunk, before, turn;
-    bool begins;
-};
-
-// Turns are chunks where none is passed over.
-template <class F> static __device__ __forceinline__ int wide_turn_of(const struct wide_spot &p) {
-    return F::CHOICE ? p.turn : p.chunk;
-}
-
 // The new maximum of one pair a thread, to m->maxima[0] what weights are under, and whether its
 // sums fade. A part that begins with this chunk has none so far.
 template <class F>
-static __device__ __forceinline__ bool wide_renew(struct state<F::T> *m,
-                                                  const struct wide_spot &p) {
+static __device__ __forceinline__ bool wide_renew(struct state<F::T> *m, const struct spot &p) {
     int at = F::slot(group_of() * F::H + threadIdx.x % 128);
     if (threadIdx.x % 128 >= F::H)
         return false;
     float part =
         fmaxf(fmaxf(m->maxima[0][at], m->maxima[1][at]), fmaxf(m->maxima[2][at], m->maxima[3][at]));
-    float old = !F::WHOLE && p.begins ? -INFINITY : m->most[wide_turn_of<F>(p) % 2][at];
+    float old = !F::WHOLE && p.begins ? -INFINITY : m->most[turn_of<F>(p) % 2][at];
     float now = renewed(old, part * m->scale[at]);
     float fade = now == -INFINITY ? 1 : exp2_near(old - now);
     m->maxima[0][at] = now == -INFINITY ? 0 : now - EXTRA;
-    m->most[(wide_turn_of<F>(p) + 1) % 2][at] = now;
+    m->most[(turn_of<F>(p) + 1) % 2][at] = now;
     m->fade[at] = fade;
     return fade != 1;
 }
@@ -316,7 +303,7 @@ wide_fold_outside(const struct attend_run *u, const struct attend_item *t,
 template <class F>
 static __device__ __forceinline__ void
 wide_fold(const struct attend_run *u, const struct attend_item *t, struct state<F::T> *m,
-          const struct wide_spot &p, bool end, struct wide_sums<F> *z, struct wide_whole<F> *f) {
+          const struct spot &p, bool end, struct wide_sums<F> *z, struct wide_whole<F> *f) {
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, own = threadIdx.x;
     if (own < F::N) {
         int at = F::slot(own);
@@ -325,8 +312,8 @@ wide_fold(const struct attend_run *u, const struct attend_item *t, struct state<
         int split = m->split[own];
         bool reached = F::CHOICE ? p.before < split && p.chunk >= split : p.chunk == split;
         if (end || reached || (p.begins && p.chunk < split)) {
-            by = attend_fold(&f->m->most[at], m->most[wide_turn_of<F>(p) % 2][at]);
-            m->most[wide_turn_of<F>(p) % 2][at] = -INFINITY;
+            by = attend_fold(&f->m->most[at], m->most[turn_of<F>(p) % 2][at]);
+            m->most[turn_of<F>(p) % 2][at] = -INFINITY;
             by.x = none ? 0 : by.x;
         }
         f->m->by[at] = by;
@@ -363,7 +350,7 @@ wide_fold(const struct attend_run *u, const struct attend_item *t, struct state<
 template <class F>
 static __device__ __forceinline__ void
 wide_end(const struct attend_run *u, const struct attend_item *t, struct state<F::T> *m,
-         const struct wide_spot &p, struct wide_sums<F> *z, struct wide_whole<F> *f) {
+         const struct spot &p, struct wide_sums<F> *z, struct wide_whole<F> *f) {
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     wide_fold<F>(u, t, m, p, true, z, f);
     if (warp < F::T && lane % 4 == 0)
@@ -479,19 +466,19 @@ static __device__ __forceinline__ bool sees_all(const struct attend_item *t, con
 template <class F>
 static __device__ __forceinline__ void
 run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::T> *m,
-              struct wide_spot *end, struct wide_sums<F> *z, struct wide_whole<F> *f) {
+              struct spot *end, struct wide_sums<F> *z, struct wide_whole<F> *f) {
     const struct attend_item *t = &b->t;
     const struct sight sight = {m->first_most, m->last_least, m->split_least, m->split_most};
     const uint32_t *any = (const uint32_t *)(b->memory + F::ANY);
     unsigned base = shared_address(b->memory);
     int turn = t->kind == ATTEND_LAST ? INT32_MAX : attend_part_begin(attend_part(t->chunk) + 1);
     int first = F::CHOICE ? next_seen(any, t->chunk, t->end) : t->chunk, next = 0;
-    struct wide_spot p = {first, first, 0, false};
+    struct spot p = {first, first, 0, false};
     if (F::CHOICE)
         next = next_seen(any, first + 1, t->end);
 #pragma unroll 1
     while (p.chunk < t->end) {
-        unsigned stage = base + (unsigned)(wide_turn_of<F>(p) % F::STAGES * F::TILE);
+        unsigned stage = base + (unsigned)(turn_of<F>(p) % F::STAGES * F::TILE);
         int ahead = F::CHOICE ? next : p.chunk + 1;
         int third = F::CHOICE ? next_seen(any, next + 1, t->end) : p.chunk + 2;
         p.begins = F::CHOICE ? p.chunk >= turn : p.chunk == turn;
@@ -506,11 +493,11 @@ run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::
         __syncthreads();
         struct finder found = find_ahead(u, t, third);
         if (F::STAGES == 2)
-            bring_wide_chunk<F>(u, b, m, ahead, wide_turn_of<F>(p) + 1, false);
+            bring_wide_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         if (F::STAGES == 2)
-            bring_wide_chunk<F>(u, b, m, ahead, wide_turn_of<F>(p) + 1, true);
+            bring_wide_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
         else if (p.chunk > first)
-            bring_wide_chunk<F>(u, b, m, p.chunk, wide_turn_of<F>(p), true);
+            bring_wide_chunk<F>(u, b, m, p.chunk, turn_of<F>(p), true);
         if (p.begins)
             turn = attend_part_begin(attend_part(p.chunk) + 1);
         if constexpr (F::WHOLE) {
@@ -525,11 +512,11 @@ run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::
         wide_score<F>(base + F::Q, stage, s);
         wgmma_wait<0>();
         wgmma_made(s);
-        if (F::CHOICE || !is_full(t, &m->keys[wide_turn_of<F>(p) % 3], p.chunk) ||
+        if (F::CHOICE || !is_full(t, &m->keys[turn_of<F>(p) % 3], p.chunk) ||
             !sees_all<F>(t, sight, p.chunk))
-            wide_hide<F>(u, t, m, &m->keys[wide_turn_of<F>(p) % 3], p.chunk, s);
+            wide_hide<F>(u, t, m, &m->keys[turn_of<F>(p) % 3], p.chunk, s);
         wide_maxima<F>(m, s);
-        const unsigned weights = base + F::weights(wide_turn_of<F>(p));
+        const unsigned weights = base + F::weights(turn_of<F>(p));
         if (F::SAME) // weights take the place of what the other group may still multiply
             __syncthreads();
         else
@@ -537,12 +524,12 @@ run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::
         bool fades = wide_renew<F>(m, p);
         group_sync();
         wide_weigh<F>(m, s, weights);
-        note_found(u, t, found, &m->keys[(wide_turn_of<F>(p) + 2) % 3], third);
+        note_found(u, t, found, &m->keys[(turn_of<F>(p) + 2) % 3], third);
         copies_wait<F::STAGES == 2 ? 2 : 0>();
         show_shared();
         fades = __syncthreads_or(fades);
         if (F::STAGES == 1)
-            bring_wide_chunk<F>(u, b, m, ahead, wide_turn_of<F>(p) + 1, false);
+            bring_wide_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         wide_gather<F>(m, fades, weights, stage + F::V, z);
         if constexpr (F::CHOICE) {
             p.before = p.chunk;
@@ -574,7 +561,7 @@ static __global__ void __launch_bounds__(F::THREADS, 1)
             bring_wide_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
             bring_wide_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
         });
-    struct wide_spot end = {};
+    struct spot end = {};
     struct wide_sums<F> z;
     struct wide_whole<F> f;
     load_queries<F>(&u, &b, m, F::N);
