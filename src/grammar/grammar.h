@@ -144,10 +144,7 @@ bool grammar_must_end(const struct grammar_matcher *m, const struct grammar_stat
 int grammar_mask(struct grammar_matcher *m, const struct grammar_state *s, uint32_t *bits,
                  struct err *e);
 
-// The only token that a mask allows, or -1.
-int32_t grammar_mask_single(const uint32_t *bits, int32_t size);
-
-// The same asked of a state: *token is the one that may follow, or -1. Cheaper than a mask.
+// *token: the only one that may follow, or -1. Cheaper than a mask.
 int grammar_forced(struct grammar_matcher *m, const struct grammar_state *s, int32_t *token,
                    struct err *e);
 

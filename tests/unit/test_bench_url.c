@@ -212,9 +212,10 @@ static void test_limits(void **state) {
     struct url_limits l;
     struct err e;
     assert_int_equal(url_limits_read(&l, "ttft=200,tpot=50.5", &e), 0);
-    assert_true(l.ttft == 200 && l.tpot == 50.5 && l.gap == 0 && l.latency == 0);
+    assert_true(l.ms[URL_TTFT] == 200 && l.ms[URL_TPOT] == 50.5 && l.ms[URL_GAP] == 0 &&
+                l.ms[URL_LATENCY] == 0);
     assert_int_equal(url_limits_read(&l, "latency=1e4,gap=3", &e), 0);
-    assert_true(l.latency == 10000 && l.gap == 3);
+    assert_true(l.ms[URL_LATENCY] == 10000 && l.ms[URL_GAP] == 3);
     static const char *const bad[] = {"ttft", "ttft=", "ttft=0", "ttft=-1", "ttft=1;", "=3", "x=3"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(url_limits_read(&l, bad[i], &e), ERR_USAGE);

@@ -304,26 +304,19 @@ int bench_print_table(const struct bench *b, struct err *e) {
 
 static void put_sums(struct json_writer *w, const struct bench_sums *t,
                      const struct bench_sums *plain) {
-    const struct {
-        const char *name;
-        double value;
-    } numbers[] = {
-        {"prompts", (double)t->prompts},
-        {"prompt_tokens", (double)t->prompt_tokens},
-        {"tokens", (double)t->tokens},
-        {"steps", (double)t->steps},
-        {"drafted", (double)t->drafted},
-        {"accept_length", ratio((double)t->committed, (double)t->steps)},
-        {"accept_rate", ratio((double)(t->committed - t->steps), (double)t->drafted)},
-        {"tokens_per_second", rate(t)},
-        {"speed_up", ratio(rate(t), rate(plain))},
-        {"distinct_4grams", ratio((double)t->distinct, (double)t->grams)},
-        {"worst_distinct_4grams", t->worst_distinct},
-        {"different", (double)t->different},
-    };
     jw_begin(w, '{');
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        jw_key_num(w, numbers[i].name, numbers[i].value);
+    jw_key_int(w, "prompts", t->prompts);
+    jw_key_int(w, "prompt_tokens", t->prompt_tokens);
+    jw_key_int(w, "tokens", t->tokens);
+    jw_key_int(w, "steps", t->steps);
+    jw_key_int(w, "drafted", t->drafted);
+    jw_key_num(w, "accept_length", ratio((double)t->committed, (double)t->steps));
+    jw_key_num(w, "accept_rate", ratio((double)(t->committed - t->steps), (double)t->drafted));
+    jw_key_num(w, "tokens_per_second", rate(t));
+    jw_key_num(w, "speed_up", ratio(rate(t), rate(plain)));
+    jw_key_num(w, "distinct_4grams", ratio((double)t->distinct, (double)t->grams));
+    jw_key_num(w, "worst_distinct_4grams", t->worst_distinct);
+    jw_key_int(w, "different", t->different);
     decode_json_hash(w, t->hash);
     bench_accept_json(&t->accept, w);
     jw_key(w, "ms");

@@ -120,22 +120,17 @@ static int run_alone(struct batch_bench *c, int i, struct err *e) {
 
 static void put_batch_json(struct json_writer *w, const char *mode, int n,
                            const struct generate_cost *k, int different) {
-    const struct {
-        const char *name;
-        double value;
-    } numbers[] = {{"sequences", n},
-                   {"passes", (double)k->steps},
-                   {"tokens", (double)k->tokens},
-                   {"rows", (double)k->rows},
-                   {"draft_ms", k->ms.draft},
-                   {"verify_ms", k->ms.verify},
-                   {"sample_ms", k->ms.sample},
-                   {"commit_ms", k->ms.commit},
-                   {"different", different}};
     jw_begin(w, '{');
     jw_key_str(w, "speculate", mode);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        jw_key_num(w, numbers[i].name, numbers[i].value);
+    jw_key_int(w, "sequences", n);
+    jw_key_int(w, "passes", k->steps);
+    jw_key_int(w, "tokens", k->tokens);
+    jw_key_int(w, "rows", k->rows);
+    jw_key_num(w, "draft_ms", k->ms.draft);
+    jw_key_num(w, "verify_ms", k->ms.verify);
+    jw_key_num(w, "sample_ms", k->ms.sample);
+    jw_key_num(w, "commit_ms", k->ms.commit);
+    jw_key_int(w, "different", different);
     jw_end(w, '}');
 }
 

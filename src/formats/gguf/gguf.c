@@ -668,44 +668,35 @@ static size_t split_stem(const char *path, int no, int count) {
     return len - (size_t)n;
 }
 
+// Opens part `no` of the model, whose tensors follow those of g; the metadata of part 0 stay.
 static int open_sibling(struct gguf *g, size_t stem, int no, int count, struct err *e) {
-    struct gguf_meta meta = {0};
+    struct gguf_meta own = {0}, *meta = no ? &own : &g->meta;
     size_t size = stem + 48;
     char *path = arena_alloc(&g->arena, size);
     if (!path)
         return err_set(e, ERR_MEMORY, "%s: not enough memory to open its parts", g->path);
     snprintf(path, size, "%.*s-%05d-of-%05d.gguf", (int)stem, g->path, no + 1, count);
-    int rc = open_part(g, path, &meta, e);
-    if (!rc &&
-        (split_int(&meta, "split.no", -1) != no || split_int(&meta, "split.count", -1) != count))
+    if (no == 0)
+        g->path = path;
+    int rc = open_part(g, path, meta, e);
+    int is = split_int(meta, "split.no", -1), of = split_int(meta, "split.count", -1);
+    if (!rc && (is != no || of != count))
         rc = err_set(e, ERR_FORMAT,
-                     "%s: split.no and split.count say part %d of %d, not %d of %d: get the parts "
-                     "of one model again",
-                     path, split_int(&meta, "split.no", -1) + 1,
-                     split_int(&meta, "split.count", -1), no + 1, count);
-    meta_fini(&meta);
+                     "%s is not part %d of %d: split.no and split.count say part %d of %d; get the "
+                     "parts of one model again",
+                     path, no + 1, count, is + 1, of);
+    meta_fini(&own);
     return rc;
 }
 
 // Another part than the first was given: begins again with the first, which has the metadata.
 static int reopen_first(struct gguf *g, size_t stem, int count, struct err *e) {
-    size_t size = stem + 48;
-    char *path = arena_alloc(&g->arena, size);
-    if (!path)
-        return err_set(e, ERR_MEMORY, "%s: not enough memory to open its parts", g->path);
-    snprintf(path, size, "%.*s-00001-of-%05d.gguf", (int)stem, g->path, count);
     meta_fini(&g->meta);
     map_fini(&g->names);
     file_map_close(&g->parts[--g->n_parts]);
     g->n_tensors = 0;
     g->bytes = 0;
-    g->path = path;
-    int rc = open_part(g, path, &g->meta, e);
-    if (!rc && (split_int(&g->meta, "split.no", -1) != 0 ||
-                split_int(&g->meta, "split.count", -1) != count))
-        rc = err_set(e, ERR_FORMAT, "%s is not part 1 of %d: get the parts of one model again",
-                     path, count);
-    return rc;
+    return open_sibling(g, stem, 0, count, e);
 }
 
 // Opens the other parts of a split file; a file without split keys is complete as it is.

@@ -355,18 +355,6 @@ int grammar_mask(struct grammar_matcher *m, const struct grammar_state *s, uint3
     return 0;
 }
 
-int32_t grammar_mask_single(const uint32_t *bits, int32_t size) {
-    int32_t found = -1;
-    for (int32_t i = 0; i < (size + 31) / 32; i++) {
-        if (!bits[i])
-            continue;
-        if (found >= 0 || (bits[i] & (bits[i] - 1)))
-            return -1;
-        found = 32 * i + __builtin_ctz(bits[i]);
-    }
-    return found;
-}
-
 int grammar_forced(struct grammar_matcher *m, const struct grammar_state *s, int32_t *token,
                    struct err *e) {
     struct walk w = {.end = m->v->count, .most = 2, .last = -1};

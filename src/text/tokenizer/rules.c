@@ -91,43 +91,25 @@ static const struct split_ascii gpt2 = {.kind = SPLIT_WORDS,
                                         .contraction = SPLIT_EXACT_CASE,
                                         .prefix = SPLIT_BLANK_BEFORE,
                                         .digits = SPLIT_MANY_DIGITS};
-static const struct split_ascii qwen = {.kind = SPLIT_WORDS,
-                                        .contraction = SPLIT_ANY_CASE,
-                                        .digits = 1,
-                                        .trail = "\r\n",
-                                        .newlines = true};
-static const struct split_ascii llama3 = {.kind = SPLIT_WORDS,
-                                          .contraction = SPLIT_ANY_CASE,
-                                          .digits = 3,
-                                          .trail = "\r\n",
-                                          .newlines = true};
-static const struct split_ascii gpt4o = {.kind = SPLIT_WORDS,
-                                         .contraction = SPLIT_AFTER_WORD,
-                                         .camel = true,
-                                         .digits = 3,
-                                         .trail = "\r\n/",
-                                         .newlines = true};
-static const struct split_ascii youtu = {.kind = SPLIT_WORDS,
-                                         .contraction = SPLIT_AFTER_WORD,
-                                         .camel = true,
-                                         .digits = 1,
-                                         .trail = "\r\n/",
-                                         .newlines = true};
-static const struct split_ascii kimi = {.kind = SPLIT_WORDS,
-                                        .contraction = SPLIT_AFTER_WORD,
-                                        .camel = true,
-                                        .digits = 3,
-                                        .trail = "\r\n",
-                                        .newlines = true};
-static const struct split_ascii tekken = {
-    .kind = SPLIT_WORDS, .camel = true, .digits = 1, .trail = "\r\n/", .newlines = true};
-static const struct split_ascii deepseek3 = {
-    .kind = SPLIT_WORDS, .prefix = SPLIT_NO_SYMBOL_BEFORE, .trail = "\r\n", .newlines = true};
-static const struct split_ascii minicpm5 = {.kind = SPLIT_WORDS,
-                                            .contraction = SPLIT_ANY_CASE,
-                                            .digits = SPLIT_ANY_NUMBER,
-                                            .trail = "\r\n",
-                                            .newlines = true};
+// Words whose white space ends after its last line end.
+#define WORDS_OF(...) {.kind = SPLIT_WORDS, .newlines = true, __VA_ARGS__}
+// The same where a word ends before an upper-case letter that follows a lower-case one.
+#define CAMELS(...) WORDS_OF(.camel = true, __VA_ARGS__)
+static const struct split_ascii qwen =
+    WORDS_OF(.contraction = SPLIT_ANY_CASE, .digits = 1, .trail = "\r\n");
+static const struct split_ascii llama3 =
+    WORDS_OF(.contraction = SPLIT_ANY_CASE, .digits = 3, .trail = "\r\n");
+static const struct split_ascii minicpm5 =
+    WORDS_OF(.contraction = SPLIT_ANY_CASE, .digits = SPLIT_ANY_NUMBER, .trail = "\r\n");
+static const struct split_ascii deepseek3 =
+    WORDS_OF(.prefix = SPLIT_NO_SYMBOL_BEFORE, .trail = "\r\n");
+static const struct split_ascii gpt4o =
+    CAMELS(.contraction = SPLIT_AFTER_WORD, .digits = 3, .trail = "\r\n/");
+static const struct split_ascii youtu =
+    CAMELS(.contraction = SPLIT_AFTER_WORD, .digits = 1, .trail = "\r\n/");
+static const struct split_ascii kimi =
+    CAMELS(.contraction = SPLIT_AFTER_WORD, .digits = 3, .trail = "\r\n");
+static const struct split_ascii tekken = CAMELS(.digits = 1, .trail = "\r\n/");
 // Runs of one class: which bytes, at least, at most, after white space.
 #define RUNS(...) {.kind = SPLIT_RUNS, __VA_ARGS__}
 static const struct split_ascii digit = RUNS(SPLIT_DIGIT, 1, 1);

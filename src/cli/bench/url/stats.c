@@ -51,25 +51,23 @@ struct url_summary url_times_sum(struct url_times *t) {
                                 .max = t->at[t->n - 1]};
 }
 
+static const char *const limit_names[URL_LIMITS] = {"ttft", "tpot", "gap", "latency"};
+
 int url_limits_read(struct url_limits *l, const char *text, struct err *e) {
-    const struct {
-        const char *name;
-        double *value;
-    } names[] = {
-        {"ttft", &l->ttft}, {"tpot", &l->tpot}, {"gap", &l->gap}, {"latency", &l->latency}};
     *l = (struct url_limits){0};
     for (const char *at = text; *at;) {
         size_t word = strcspn(at, "="), i = 0;
-        while (i < 4 && (strlen(names[i].name) != word || strncmp(names[i].name, at, word) != 0))
+        while (i < URL_LIMITS &&
+               (strlen(limit_names[i]) != word || memcmp(limit_names[i], at, word)))
             i++;
         char *end = NULL;
         double ms = at[word] == '=' ? strtod(at + word + 1, &end) : 0;
-        if (i == 4 || !(ms > 0) || isinf(ms) || (*end && *end != ','))
+        if (i == URL_LIMITS || !(ms > 0) || isinf(ms) || (*end && *end != ','))
             return err_set(e, ERR_USAGE,
                            "--goodput does not know '%s'; give limits in milliseconds as in "
                            "ttft=200,tpot=50,gap=500,latency=10000",
                            at);
-        *names[i].value = ms;
+        l->ms[i] = ms;
         at = *end ? end + 1 : end;
     }
     return 0;
@@ -86,9 +84,11 @@ static bool is_within(double value, double limit) {
 }
 
 static bool is_good(const struct url_result *q, const struct url_limits *l, bool counted) {
-    return (q->first > 0 || !(l->ttft > 0)) && is_within(q->first - q->start, l->ttft) &&
-           is_within(ms_per_token(q, counted), l->tpot) && is_within(q->largest_gap, l->gap) &&
-           is_within(q->end - q->start, l->latency);
+    return (q->first > 0 || !(l->ms[URL_TTFT] > 0)) &&
+           is_within(q->first - q->start, l->ms[URL_TTFT]) &&
+           is_within(ms_per_token(q, counted), l->ms[URL_TPOT]) &&
+           is_within(q->largest_gap, l->ms[URL_GAP]) &&
+           is_within(q->end - q->start, l->ms[URL_LATENCY]);
 }
 
 static void add_error(struct url_report *r, const struct url_result *q) {
@@ -211,15 +211,11 @@ static void summaries_text(const struct url_report *r, struct str *out) {
 }
 
 static void limits_text(const struct url_report *r, const struct url_limits *l, struct str *out) {
-    const struct {
-        const char *name;
-        double value;
-    } limits[] = {{"ttft", l->ttft}, {"tpot", l->tpot}, {"gap", l->gap}, {"latency", l->latency}};
     str_printf(out, "goodput: %.2f requests a second, %lld of %lld within", per_second(r, r->good),
                (long long)r->good, (long long)r->done);
-    for (int i = 0; i < 4; i++)
-        if (limits[i].value > 0)
-            str_printf(out, " %s %g ms", limits[i].name, limits[i].value);
+    for (int i = 0; i < URL_LIMITS; i++)
+        if (l->ms[i] > 0)
+            str_printf(out, " %s %g ms", limit_names[i], l->ms[i]);
     str_putc(out, '\n');
 }
 
@@ -240,7 +236,7 @@ void url_report_text(const struct url_report *r, const struct url_run *run, stru
                per_second(r, r->output_tokens),
                r->counted ? "tok/s" : "events/s (the server does not count its tokens)");
     summaries_text(r, out);
-    if (l->ttft > 0 || l->tpot > 0 || l->gap > 0 || l->latency > 0)
+    if (l->ms[URL_TTFT] > 0 || l->ms[URL_TPOT] > 0 || l->ms[URL_GAP] > 0 || l->ms[URL_LATENCY] > 0)
         limits_text(r, l, out);
     for (int i = 0; i < r->n_errors; i++) {
         char name[40];
@@ -263,10 +259,10 @@ static void summary_json(struct json_writer *w, const char *name, const struct u
 static void limits_json(const struct url_report *r, const struct url_limits *l,
                         struct json_writer *w) {
     jw_key_begin(w, "goodput", '{');
-    jw_key_num(w, "ttft_ms", l->ttft);
-    jw_key_num(w, "tpot_ms", l->tpot);
-    jw_key_num(w, "gap_ms", l->gap);
-    jw_key_num(w, "latency_ms", l->latency);
+    jw_key_num(w, "ttft_ms", l->ms[URL_TTFT]);
+    jw_key_num(w, "tpot_ms", l->ms[URL_TPOT]);
+    jw_key_num(w, "gap_ms", l->ms[URL_GAP]);
+    jw_key_num(w, "latency_ms", l->ms[URL_LATENCY]);
     jw_key_int(w, "requests", r->good);
     jw_key_num(w, "requests_per_second", per_second(r, r->good));
     jw_end(w, '}');

@@ -56,8 +56,9 @@ struct url_summary {
 struct url_summary url_times_sum(struct url_times *t);
 
 // The limits that a good request keeps to, milliseconds; 0: none.
+enum url_limit { URL_TTFT, URL_TPOT, URL_GAP, URL_LATENCY, URL_LIMITS };
 struct url_limits {
-    double ttft, tpot, gap, latency;
+    double ms[URL_LIMITS];
 };
 // Reads "ttft=200,tpot=50,gap=500,latency=10000", any of them. ERR_USAGE.
 int url_limits_read(struct url_limits *l, const char *text, struct err *e);
