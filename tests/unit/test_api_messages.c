@@ -138,6 +138,9 @@ static void what_makes_no_sense_is_refused(void **state) {
     reads(USER("[{\"type\":\"document\",\"source\":{\"type\":\"base64\"}}]"),
           "messages[0].content[0]: messages[0].content[0] is a document, and this model reads text "
           "only");
+    reads(USER("[null]"), "messages[0].content[0]: messages[0].content[0] is null and must be a "
+                          "block");
+    reads("{\"messages\":[null]}", "messages[0]: messages[0] is null and must be an object");
     reads(USER("[5]"), "messages[0].content[0]: messages[0].content[0] is a number and must be a "
                        "block");
     reads(USER("[{\"type\":\"tool_result\"}]"),

@@ -133,7 +133,7 @@ static bool check_block(const struct json *block, bool answer, const char *place
                         struct api_error *x) {
     const char *type = block_type(block);
     if (json_kind_of(block) != JSON_OBJECT)
-        return api_refuse_kind(x, place, "", block, "a block");
+        return api_refuse(x, place, "%s is %s and must be a block", place, json_kind_name(block));
     if (!type)
         return api_refuse_kind(x, place, ".type", json_get(block, "type"), "a string");
     if (is_type(type, "text"))
@@ -180,7 +180,8 @@ static bool check_turn_message(const struct json *message, size_t m, struct api_
     char place[48];
     snprintf(place, sizeof place, "messages[%zu]", m);
     if (json_kind_of(message) != JSON_OBJECT)
-        return api_refuse_kind(x, place, "", message, "an object");
+        return api_refuse(x, place, "%s is %s and must be an object", place,
+                          json_kind_name(message));
     if (!role)
         return api_refuse_kind(x, place, ".role", json_get(message, "role"), "a string");
     if (!is_type(role, "user") && !is_type(role, "assistant") && !is_type(role, "system"))
