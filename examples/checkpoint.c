@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several endings of one beginning: the beginning is read once, and each ending goes on from a
-// checkpoint behind it, which is kept in a file for the next run of the program. Prints each text,
+// checkpoint after it, which is kept in a file for the next run of the program. Prints each text,
 // and how many tokens had to be read for it.
 // Usage: example-checkpoint TARGET.gguf FILE BEGINNING ENDING...
 #include <coppice.h>
@@ -42,7 +42,7 @@ static int continue_with(struct coppice_model *m, const struct coppice_checkpoin
     return rc;
 }
 
-// A checkpoint behind the text: from the file if there is one, else by reading the text.
+// A checkpoint after the text: from the file if there is one, else by reading the text.
 static int begin(struct coppice_model *m, const char *path, const char *text,
                  struct coppice_checkpoint **c, struct coppice_error *e) {
     struct coppice_sequence *s = NULL;

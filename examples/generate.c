@@ -10,7 +10,7 @@
 static int print_piece(void *arg, const struct coppice_piece *piece) {
     (void)arg;
     fwrite(piece->text, 1, piece->bytes, stdout);
-    return fflush(stdout) != 0; // whoever reads has gone: end it
+    return fflush(stdout) != 0; // the reader has closed the pipe: end it
 }
 
 static int fail(const char *what, const struct coppice_error *e) {

@@ -52,10 +52,10 @@ struct coppice_load_options {
     const char *cpu_level; // NULL or "auto"; "scalar", "avx2", ... (docs/ops.md): not above this
     const char *kv_type;   // NULL or "f16"; "f32", "bf16", "q8_0"
     int threads;           // 0: all CPUs
-    int max_budget;        // most guesses verified at once that a request may ask for; 0: 63
+    int max_budget;        // most guesses verified at once that a request may request; 0: 63
     int64_t max_ctx;       // tokens of a sequence; 0: what fits, up to the trained context
     int64_t memory_limit;  // bytes to take at most; 0: what is free on a GPU, no limit on a CPU
-    // NULL, or shown what the user should know, until the model is freed.
+    // NULL, or called with messages for the user, until the model is freed.
     void (*note)(void *arg, const char *sentence);
     void *note_arg;
     const char *kv_type_k, *kv_type_v; // NULL: as kv_type; of keys and of values alone
@@ -185,7 +185,7 @@ struct coppice_piece {
     int64_t n;
     const char *text; // without control tokens, ends in a NUL; empty without a tokenizer
     size_t bytes;
-    const float *logprobs; // [n] natural logarithms by the model alone; NULL unless asked for
+    const float *logprobs; // [n] natural logarithms by the model alone; NULL unless requested
 };
 
 struct coppice_request {
@@ -218,7 +218,7 @@ enum coppice_end {
     COPPICE_END_STOP = 1,    // an end token, which is the last of the sequence
     COPPICE_END_LENGTH = 2,  // max_tokens
     COPPICE_END_CONTEXT = 3, // the context is full
-    COPPICE_END_CALLER = 4,  // a callback asked for it
+    COPPICE_END_CALLER = 4,  // a callback requested it
 };
 
 struct coppice_result {
@@ -229,7 +229,7 @@ struct coppice_result {
     int64_t passes;        // of the target after the prompt
     int64_t guesses;       // that were verified
     double prompt_ms, decode_ms;
-    uint64_t logit_hash; // if asked for: over the logits that decided each token
+    uint64_t logit_hash; // if requested: over the logits that decided each token
 };
 
 // Continues a sequence. out: NULL, or a struct with its size set. New tokens stay in the sequence

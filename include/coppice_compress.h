@@ -18,8 +18,8 @@ struct coppice_compressor_options {
     const char *scorer; // a GGUF file with a qwen3 model and its tokenizer
     const char *device; // NULL or "auto", "cpu", "cuda", "cuda:N"
     int threads;        // 0: all CPUs
-    int layers;         // run only the first so many; 0: all
-    int score_layers;   // score by the last so many of those; 0: all
+    int layers;         // how many layers are run, the first ones; 0: all
+    int score_layers;   // how many of those to score by, the last ones; 0: all
     int dense;          // full attention in the scorer in place of block-sparse attention
     int64_t memory;     // bytes in which what it computed stays for texts that begin alike; 0: none
 };

@@ -99,13 +99,13 @@ void cli_catch_interrupt(void);
 bool cli_interrupted(void);
 
 // Instead, for a program that ctrl-C stops in one place only: every ctrl-C makes cli_interrupted()
-// true until cli_take_interrupt() has told of it. SIGTERM and SIGHUP cannot be taken.
+// true until cli_take_interrupt() has returned it. SIGTERM and SIGHUP cannot be taken.
 void cli_watch_interrupt(void);
 bool cli_take_interrupt(void);
 
 // Whether standard error is a terminal, where a progress line may be redrawn with '\r'.
 bool cli_progress_wanted(void);
-// Whether this is a terminal that knows the sequences of the VT100.
+// Whether this is a terminal that supports the sequences of the VT100.
 bool cli_terminal(int fd);
 // Whether texts may be dimmed: such a terminal, and NO_COLOR is not set.
 bool cli_may_dim(int fd);

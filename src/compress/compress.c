@@ -181,7 +181,7 @@ static int keep_all(const struct reading *r, const char *reason, struct compress
     return rc;
 }
 
-// What selection is asked about: the parts of a reading, of which one may be cut in two.
+// The input of selection: the parts of a reading, of which one may be cut in two.
 struct question {
     struct pass_slice turn;
     struct select_part *parts; // [n]

@@ -2,7 +2,8 @@
 // PFlash: shortens long prompts to the pieces that matter for their last question, by the scores of
 // a small model. Texts go in and spans of them come out; nothing is rewritten, no message is
 // dropped, the last user turn stays whole (docs/pflash.md). It works on the contents of messages,
-// before a template is rendered, and knows no target. One compressor is for one thread at a time.
+// before a template is rendered, and does not depend on the target. One compressor is for one
+// thread at a time.
 #ifndef COPPICE_COMPRESS_COMPRESS_H
 #define COPPICE_COMPRESS_COMPRESS_H
 
@@ -112,9 +113,9 @@ int compress_tokens(struct compressor *c, const struct compress_ids *in,
 
 // Opens a compressor from a scorer's file.
 
-// path: a GGUF file with a qwen3 model and its tokenizer. x must live as long as the compressor;
-// NULL: a CPU backend of its own with all usable CPUs. Errors name the file: those of gguf_open,
-// tokenizer_create and score_open.
+// path: a GGUF file with a qwen3 model and its tokenizer. x must stay valid as long as the
+// compressor; NULL: a CPU backend of its own with all usable CPUs. Errors name the file: those of
+// gguf_open, tokenizer_create and score_open.
 int compressor_open(struct compressor **out, struct exec *x, const char *path,
                     const struct score_options *o, struct err *e);
 

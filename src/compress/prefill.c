@@ -226,7 +226,7 @@ const char *prefill_skip(const struct prefill_options *o, const struct prefill_p
     return NULL;
 }
 
-// A curve is over tokens of the target, which the compressor does not know.
+// A curve is over tokens of the target, which the compressor does not have.
 static struct compress_options options_for(const struct prefill_options *o, int64_t tokens) {
     struct compress_options c = o->compress;
     if (c.select.budget == SELECT_CURVE) {

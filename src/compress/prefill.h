@@ -21,7 +21,7 @@ struct adapt_session {
     uint64_t used;
 };
 
-// Zeroed is valid and knows no session.
+// Zeroed is valid and has no session.
 struct adapt {
     struct adapt_session sessions[ADAPT_SESSIONS];
     int n;
@@ -35,7 +35,7 @@ double adapt_keep(struct adapt *a, uint64_t session);
 // The share of an answer that was guessed, from its accept length: of `tokens` after the first,
 // committed in `passes` that verified guesses. Below 0: there were none.
 double adapt_share(int64_t tokens, int64_t passes);
-// Tells the share of an answer of the session that was guessed, 0 to 1 (others count as the
+// Returns the share of an answer of the session that was guessed, 0 to 1 (others count as the
 // nearest). The mean takes 0.3 of it, the first share whole. Below a mean of 0.75 the ratio
 // rises, above 0.85 it falls, by 0.005, beyond 0.70 and 0.90 by 0.01, within 0.025 to 0.20. Of more
 // than ADAPT_SESSIONS the one that was not used for longest is forgotten.
@@ -96,7 +96,7 @@ struct prefill_prompt {
 // NULL: it is to be compressed; else why not.
 const char *prefill_skip(const struct prefill_options *o, const struct prefill_prompt *p);
 
-// Compresses an array of messages of a prompt of so many tokens (by which a curve is looked up);
+// Compresses an array of messages of a prompt of that many tokens (by which a curve is looked up);
 // -1: they are counted as the scorer does, and a prompt that prefill_skip would leave alone is
 // left. *out: the messages with what stays, for the caller to free; NULL where nothing was left
 // out. report gets reason, ms and the scorer's counts. Errors as compress_messages.

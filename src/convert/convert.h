@@ -22,7 +22,7 @@ struct convert_recipe {
 const struct convert_recipe *convert_recipe(const char *name);
 const struct convert_recipe *convert_recipe_at(int i);
 
-// Told after each piece of a tensor: done and total count weight bytes read. Non-zero stops the
+// Called after each piece of a tensor: done and total count weight bytes read. Non-zero stops the
 // conversion.
 typedef int convert_progress_fn(void *arg, const char *name, int64_t done, int64_t total);
 

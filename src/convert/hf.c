@@ -10,7 +10,7 @@
 #include "convert/plan.h"
 #include "convert/quantize/packed.h"
 
-// What a key must be where a family does not know it; families that do are listed and look after it
+// What a key must be where a family does not read it; families that do are listed and look after it
 // themselves. Yes and no count as 1 and 0.
 static const struct setting {
     const char *key;

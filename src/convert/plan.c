@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See plan.h: items are added here, and what is asked of every source tensor is that it has the
+// See plan.h: items are added here, and what every source tensor must meet is that it has the
 // shape that config.json implies, and that something takes it.
 #include "convert/plan.h"
 

@@ -168,7 +168,7 @@ int convert_oss(struct convert_job *j, struct err *e);
 int convert_laguna(struct convert_job *j, struct err *e);
 int convert_draft(struct convert_job *j, struct err *e);
 
-// The sizes that every kind has, f if asked, and those that follow from them.
+// The sizes that every kind has, f if requested, and those that follow from them.
 int convert_read_sizes(struct convert_job *j, bool feed_forward, struct err *e);
 
 void convert_put_general(struct convert_job *j); // architecture, name, file type

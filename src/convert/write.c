@@ -215,7 +215,7 @@ static int encode_piece(const struct stream *s, const struct convert_item *it, i
     return refuse_value(it, at + i, s->values[i], e);
 }
 
-// Tells how far the source has been read; non-zero when the caller stops it.
+// Reports how far the source has been read; non-zero when the caller stops it.
 static int report_progress(struct stream *s, const struct convert_item *it, int64_t bytes,
                            struct err *e) {
     const struct convert_options *o = s->options;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A hash of what a model file says, by which state that was computed with it is recognised. Not for
-// cryptography: it tells other models, fine-tunes and quantisations apart, not forgeries.
+// cryptography: it distinguishes other models, fine-tunes and quantisations, but not forgeries.
 #ifndef COPPICE_FORMATS_CONTENT_H
 #define COPPICE_FORMATS_CONTENT_H
 
@@ -18,7 +18,7 @@ void content_add_tensor(struct hash *h, const struct tensor *t);
 uint64_t content_sketch(const struct gguf *g);
 
 // The same with every byte of every tensor, by several threads (as of pool_create). Memory that is
-// only the file's is given back as it goes. stop: NULL, or asked between pieces of some MiB; 0 is
+// only the file's is given back as it goes. stop: NULL, or called between pieces of some MiB; 0 is
 // returned once it says so, and where there is no memory.
 struct content_stop {
     bool (*ask)(void *arg);
@@ -26,10 +26,10 @@ struct content_stop {
 };
 uint64_t content_whole(const struct gguf *g, int threads, const struct content_stop *stop);
 
-// What tells a file and its state from others: device, inode, size and both times to the nanosecond
-// of every part. It changes as well where nothing that counts does, such as the number of links.
-// settled: seconds that must have passed since the last change, 0: any. False: they have not, or it
-// is memory and no file.
+// What distinguishes a file and its state from others: device, inode, size and both times to the
+// nanosecond of every part. It changes as well where nothing that counts does, such as the number
+// of links. settled: seconds that must have passed since the last change, 0: any. False: they have
+// not, or it is memory and no file.
 bool content_stamp(const struct gguf *g, int64_t settled, uint64_t *stamp);
 
 // content_whole by one thread that all others go before, so that no other thread that computes
@@ -41,7 +41,7 @@ uint64_t content_whole_aside(const struct gguf *g, const struct content_stop *st
 // False, 0: nothing is remembered. A file that was changed within the last two seconds is not,
 // since a change right after it might have the same times.
 bool content_known(const struct gguf *g, const char *folder, uint64_t *content);
-// If it can; the 64 files that were asked for last stay remembered.
+// If it can; the 64 files that were requested last stay remembered.
 void content_remember(const struct gguf *g, const char *folder, uint64_t content);
 
 #endif

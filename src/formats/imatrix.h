@@ -28,7 +28,7 @@ const struct imatrix_entry *imatrix_find(const struct imatrix *m, const char *na
 const struct imatrix_entry *imatrix_at(const struct imatrix *m, size_t i); // in file order
 
 // What a file that was made with it says about it: pieces of text counted, and the text's name
-// (NULL when the file does not tell).
+// (NULL when the file does not say).
 int64_t imatrix_chunks(const struct imatrix *m);
 const char *imatrix_dataset(const struct imatrix *m);
 const char *imatrix_path(const struct imatrix *m);

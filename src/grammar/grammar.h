@@ -4,7 +4,7 @@
 // joins a grammar to a vocabulary and answers, for a state: which tokens may come next, what state
 // follows a token, and whether the text may end. States are values: any number of them may be held,
 // of branches of a tree of guesses too, and equal ones are one. How it works:
-// docs/structured-output.md. Nothing here knows a sampler, a tree or a server.
+// docs/structured-output.md. Nothing here depends on a sampler, a tree or a server.
 #ifndef COPPICE_GRAMMAR_GRAMMAR_H
 #define COPPICE_GRAMMAR_GRAMMAR_H
 
@@ -24,7 +24,7 @@ struct grammar_state;   // a place in a text; belongs to its matcher
 
 // ---- grammars: created with one reference; any thread may take and drop references.
 
-// What compiling may take. A text of a few kilobytes may ask for work without end (choices that
+// What compiling may take. A text of a few kilobytes may cause unbounded work (choices that
 // multiply, counts of counts, sets of states), so every phase counts its steps, each a few
 // nanoseconds, and what needs more than `most` is refused by ERR_LIMIT. Where `cancel` says that
 // the result is not needed any more, a call ends with ERR_CANCELLED after about GRAMMAR_ASK steps.
@@ -37,7 +37,7 @@ struct grammar_work {
 };
 enum {
     GRAMMAR_STEPS = 6 << 20,       // that any text may take,
-    GRAMMAR_STEPS_BYTE = 384,      // and so many more for each of its bytes,
+    GRAMMAR_STEPS_BYTE = 384,      // and that many more for each of its bytes,
     GRAMMAR_STEPS_MOST = 32 << 20, // but no more than these
     GRAMMAR_ASK = 1 << 16,
 };
@@ -115,7 +115,7 @@ size_t grammar_matcher_bytes(const struct grammar_matcher *m);
 // the vocabulary. What one call may look at is bounded: ERR_LIMIT beyond it, which no grammar is
 // known to come to after its start.
 int64_t grammar_matcher_work(const struct grammar_matcher *m);
-// From now on calls that look at more readings and stacks than so many more end with
+// From now on calls that look at more readings and stacks than that many more end with
 // ERR_UNFINISHED. What they have worked out is kept, so that the same call goes on from there, if
 // only one byte's step (GRAMMAR_STEP_WORK at most) is within what is allowed. INT64_MAX: no bound.
 void grammar_matcher_allow(struct grammar_matcher *m, int64_t steps);

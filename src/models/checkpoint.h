@@ -9,7 +9,7 @@
 
 struct gguf;
 const struct gguf *model_file(const struct model *m);
-// A hash of the model's file, of every byte (content_whole). Read once, when it is first asked for.
+// A hash of the model's file, of every byte (content_whole). Read once, when it is first requested.
 uint64_t model_content(struct model *m);
 
 // Tokens after those whose state a checkpoint has: written with it, or read (free ids).
@@ -26,7 +26,7 @@ int model_checkpoint_write(struct model *m, const struct checkpoint *c,
 int model_checkpoint_read(struct model *m, struct checkpoint **out, struct token_tail *tail,
                           const struct checkpoint_source *from, struct err *e);
 
-// The same with a file. It is written beside `path`, brought to the disk and renamed, so that
+// The same with a file. It is written next to `path`, brought to the disk and renamed, so that
 // `path` is whole or as it was before. ERR_IO.
 int model_checkpoint_save(struct model *m, const struct checkpoint *c,
                           const struct token_tail *tail, const char *path, struct err *e);

@@ -69,7 +69,7 @@ static void print_dims(char *buf, size_t size, const struct tensor *t) {
         snprintf(buf + used, size - (size_t)used, "]");
 }
 
-// A factor beside a matrix (NVFP4 files) would silently change the result if it were ignored.
+// A factor next to a matrix (NVFP4 files) would silently change the result if it were ignored.
 static int check_scale(const struct load *l, const char *name, struct err *e) {
     char other[LOAD_NAME + 16];
     size_t stem = strlen(name);

@@ -21,11 +21,11 @@ typedef int load_check_fn(const void *arg, struct err *e);
 struct load {
     struct exec *x;
     load_find_fn *find;   // where tensors come from
-    load_done_fn *done;   // NULL, or told of every tensor that a device has copied
-    load_check_fn *check; // NULL, or asked before a matrix is read whether it may be
+    load_done_fn *done;   // NULL, or called for every tensor that a device has copied
+    load_check_fn *check; // NULL, or called before a matrix is read: whether it may be
     const void *arg;
     bool dry;
-    bool own_scales; // NAME.scale beside a matrix is what the architecture asks for itself
+    bool own_scales; // NAME.scale next to a matrix is what the architecture requires itself
     int64_t weight_bytes, buffer_bytes; // made so far
     // What was made for the rows of a pass while by_rows was set, with what blocks round up, and
     // the largest f32 form of an activation among it.
@@ -58,7 +58,7 @@ void load_fini(struct load *l);
 void load_make_room(struct exec *x, int64_t weights);
 
 // A matrix [k -> m] (ne = {k, m}). ERR_MISMATCH names the tensor, the shape expected and found;
-// ERR_UNSUPPORTED a type without arithmetic or a scale tensor beside it.
+// ERR_UNSUPPORTED a type without arithmetic or a scale tensor next to it.
 int load_weight(struct load *l, const char *name, int64_t k, int64_t m, const struct weight **out,
                 struct err *e);
 // Rows first .. first+m-1 of a matrix with `total` rows.
@@ -83,8 +83,8 @@ struct load_cut {
 };
 int load_experts_cut(struct load *l, const char *name, const struct load_cut *cut,
                      const struct weight **out, struct err *e);
-// Tells that the next weights are gate, up and down of a layer's experts, of n experts each: dims
-// k, m, n and types of the three.
+// Announces that the next weights are gate, up and down of a layer's experts, of n experts each:
+// dims k, m, n and types of the three.
 int load_experts_begin(struct load *l, const struct tensor *parts, int n, struct err *e);
 // A small tensor (ne = {k, m}, or {k} with m = 1) as f32 on the device.
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out, struct err *e);

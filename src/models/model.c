@@ -117,7 +117,7 @@ static int record_init(struct model *m, struct err *e) {
     return 0;
 }
 
-// What passes ask of ops, beside what the weights and activations have told.
+// What passes need of ops, besides what the weights and activations determine.
 static void set_limits(struct model *m) {
     const struct model_params *p = &m->params;
     struct exec_limits l = {.rows = m->options.max_rows,
@@ -239,7 +239,7 @@ int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, ERR_MEMORY, "no memory for a model");
-    // A dry load only asks the backend for sizes.
+    // A dry load only gets sizes from the backend.
     int rc = build_model(m, (struct exec *)x, g, o, true, e);
     if (rc) {
         model_destroy(m);

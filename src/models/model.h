@@ -49,8 +49,8 @@ struct model_options {
     const uint32_t *uses;         // NULL, or which experts are hot, [layers with experts][experts]
     struct model_lending lending; // of slots; zeroed: none
     int lent_rows; // rows of the largest of them that is possible, for a plan (model_most_rows)
-    // Experts of the first so many layers of them have their place with the ops of `cpu`, which is
-    // an exec of its own (ops/experts/host.h); slots and uses are of the others. cpu may be NULL
+    // Experts of the first that many layers of them have their place with the ops of `cpu`, which
+    // is an exec of its own (ops/experts/host.h); slots and uses are of the others. cpu may be NULL
     // where nothing is loaded.
     int cpu_experts;
     struct exec *cpu;
@@ -64,13 +64,13 @@ struct model_plan {
     int64_t weights;           // in the backend's layout
     int64_t scratch;           // workspace of the model
     struct kv_needs kv;        // target KV of a sequence, which is reserved for at most
-    int64_t step;              // so many tokens at once: the rows of a pass
+    int64_t step;              // that many tokens at once: the rows of a pass
     int64_t recurrent;         // per sequence
     int64_t checkpoint;        // per recurrent checkpoint
     struct exec_limits limits; // for exec_own_bytes
     int64_t rows;              // of scratch: what is made for the rows of a pass, and the same with
     int64_t room;              // what it needs of its own in the place of lent slots
-    // Experts by class, without slots, and what they take of `weights` beside what stays with the
+    // Experts by class, without slots, and what they take of `weights` besides what stays with the
     // device; nothing where there are none.
     struct expert_classes experts;
     int64_t expert_bytes;
@@ -94,7 +94,7 @@ struct exec *model_exec(const struct model *m);
 // or, after model_occupy, others have it and the exec has a fault.
 int model_vacate(struct model *m, struct err *e);
 int model_occupy(struct model *m, struct err *e);
-// What the bits of its results depend on beside the file and model_options: exec_kind, and which
+// What the bits of its results depend on besides the file and model_options: exec_kind, and which
 // experts are the CPU's. Kept until the model goes.
 const char *model_kind(const struct model *m);
 // Where its experts come and go; NULL: all are resident, or it has none.
@@ -106,7 +106,7 @@ int model_most_rows(const struct model_options *o);
 // Rows that passes over n tokens of prompts should have at most: those without a loan, or with the
 // loan that brings the fewest bytes of experts for them.
 int64_t model_rows_for(const struct model *m, int64_t n);
-// Rows that a pass which has so many for certain may have without another loan.
+// Rows that a pass which has that many for certain may have without another loan.
 int64_t model_rows_beside(const struct model *m, int64_t rows);
 int model_max_verify(const struct model *m);
 int model_max_seqs(const struct model *m);
@@ -116,7 +116,7 @@ int model_sequence(const struct model *m, struct sequence **out, struct err *e);
 struct sequence_spec model_spec(const struct model *m); // of such a sequence
 
 // Someone who reads along, such as a draft: the outputs of some layers for every row of a pass, and
-// an attachment beside every sequence that is made from now on. When rows become part of a
+// an attachment besides every sequence that is made from now on. When rows become part of a
 // sequence, its attachment is told which rows of the pass they were (attachment_kind.append); their
 // features are in `features` until the next pass.
 struct model_reader {
@@ -135,11 +135,11 @@ void model_detach(struct model *m, const struct attachment_kind *kind); // that 
 void model_precompute(struct model *m);
 
 // Runs the rows of f, whose seq fields index seqs[n_seqs] (distinct sequences of this model; one
-// may have no rows). Each sequence has a prompt chain or trees, as forest_check wants it:
+// may have no rows). Each sequence has a prompt chain or trees, as forest_check requires it:
 // - All rows of a chain are part of its sequence when the call returns. A plain decoding step is a
 //   chain of one row.
 // - Rows of trees touch no sequence; model_commit makes one path a sequence part of it.
-// A row's results are the same bits in either mode and beside any other rows.
+// A row's results are the same bits in either mode and together with any other rows.
 // f->n <= max_rows, rows of trees <= max_verify, n_seqs <= max_seqs: ERR_LIMIT, ERR_USAGE. With
 // these, ERR_MISMATCH (a sequence of another model), ERR_LIMIT (context or pages full) and
 // ERR_MEMORY nothing has changed, except that the pass before can no longer be committed and its
@@ -150,8 +150,8 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
                   struct err *e);
 
 // Logits of the last pass. The pass keeps the hidden states of its rows until the next one; the
-// head runs when logits are asked for, a slice at a time, and a slice stays until another is asked
-// for or the next pass. A row's logits are the same bits in any slice. model_commit disturbs
+// head runs when logits are requested, a slice at a time, and a slice stays until another is
+// requested or the next pass. A row's logits are the same bits in any slice. model_commit disturbs
 // neither.
 int64_t model_wanted(const struct model *m);      // wanted rows of the last pass, in row order
 int64_t model_logits_rows(const struct model *m); // rows of a slice at most (max_logits)
@@ -161,7 +161,7 @@ int64_t model_logits_index(const struct model *m, int32_t row); // of a forest r
 // slice that is there.
 const float *model_logits(struct model *m, int64_t first, int64_t n);
 // Wanted row i, device [vocab], by its slice among slices of model_logits_rows from row 0 on: for
-// callers that walk through the rows, or ask for one that is likely in the slice that is there.
+// callers that walk through the rows, or request one that is likely in the slice that is there.
 const float *model_logits_at(struct model *m, int64_t i);
 
 // The accepted rows of one sequence: rows[0..count) of the last pass, a root of a tree and its

@@ -33,7 +33,7 @@ struct layer {
     struct mlp_block mlp;
     struct {
         float *in, *router, *out, *dense_out;
-    } moe_norms;          // [D] where experts stand beside the dense block (Gemma 4)
+    } moe_norms;          // [D] where experts stand next to the dense block (Gemma 4)
     struct moe_block moe; // in its place where the layer has experts
 };
 
@@ -66,7 +66,7 @@ struct workspace {
     struct deltanet_buffers deltanet;
     struct ple_buffers ple;
     float *apart;         // [R][D] output of a block that is normed before it joins the stream
-    float *experts_apart; // [R][D] the same of experts beside the dense block, with
+    float *experts_apart; // [R][D] the same of experts besides the dense block, with
     struct act *router;   // R rows of D: what their router reads
     // Room for choices of rows, and the ends of the sequences that it points to. Nothing where no
     // row chooses.
@@ -129,12 +129,12 @@ struct model {
     int n_workspaces, workspace;    // how many, 0: there is one workspace; the one that ws is
     int scorer_room;                // of the store, where options.lending.scorer says so
     struct pass_record pass;
-    uint64_t content; // model_content, 0: not asked for yet
+    uint64_t content; // model_content, 0: not computed yet
     int n_readers;
     struct model_reader readers[SEQ_ATTACHED];
 };
 
-// What the plain decoders (models/arch/plain.c) have beside each other.
+// What the plain decoders (models/arch/plain.c) have in addition.
 enum plain_part { PLAIN_ABSENT, PLAIN_THERE, PLAIN_IF_THERE };
 struct plain_decoder {
     enum plain_part qk_norm; // RMSNorm of each head of queries and keys
@@ -158,13 +158,13 @@ struct model_desc {
     int (*place)(struct model *m, const struct gguf *g, struct err *e);
     // Makes m->layers and weights.
     int (*load)(struct model *m, const struct gguf *g, struct err *e);
-    // Makes the buffers in m->ws that this architecture needs beside those that all do, for passes
-    // of so many rows.
+    // Makes the buffers in m->ws that this architecture needs besides those that all do, for passes
+    // of that many rows.
     int (*buffers)(struct model *m, int64_t rows, struct err *e);
     // Runs all layers on the field h of m->ws, which holds the embeddings of the rows.
     void (*forward)(struct model *m, const struct pass *p);
     const char *ffn_norm;   // the norm before the feed-forward block; NULL: ffn_norm.weight
-    struct ops_needs needs; // of the backend, beside what hyper-parameters and layers tell
+    struct ops_needs needs; // of the backend, besides what hyper-parameters and layers determine
     struct plain_decoder plain;
 };
 extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_qwen3, arch_qwen3moe, arch_qwen2,
@@ -178,7 +178,7 @@ int model_dry(struct model **out, const struct exec *x, const struct gguf *g,
 // for which slots are lent.
 int model_workspace_init(struct model *m, bool dry, struct err *e);
 int model_workspace_lend(struct model *m, struct err *e);
-// Makes m->ws one for a pass of so many rows: that without a loan if they fit into it, else the
+// Makes m->ws one for a pass of that many rows: that without a loan if they fit into it, else the
 // present one, else the smallest. What the last pass left there is gone if it is another.
 int model_workspace_enter(struct model *m, int64_t rows, struct err *e);
 

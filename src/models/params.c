@@ -244,7 +244,7 @@ static int read_gating(struct moe_shape *s, const struct gguf *g, const char *ar
     enum { SCORES = sizeof scores / sizeof *scores };
     int64_t v;
     int rc = meta_int(g, params_key(key, arch, "expert_gating_func"), 0, INT32_MAX, 0, &v, e);
-    if (rc || v == 0) // as written by converters that do not know
+    if (rc || v == 0) // as written by converters that do not support
         return rc;
     if (v > SCORES)
         return err_set(e, ERR_UNSUPPORTED,

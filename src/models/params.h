@@ -95,7 +95,7 @@ int params_read_scaling(struct model_params *p, const struct gguf *g, struct err
 int params_refuse_scaling(const struct gguf *g, const char *arch, struct err *e);
 
 // Whether layer i has a window: attention.sliding_window_pattern says so for each layer, or counts
-// (otherwise: `period`) to the full one, which is the first or the last of so many.
+// (otherwise: `period`) to the full one, which is the first or the last of that many.
 int params_is_windowed(const struct model_params *p, const struct gguf *g, int period,
                        bool full_first, int i, bool *windowed, struct err *e);
 
@@ -126,7 +126,7 @@ int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *
 // What makes a file another model than its architecture says is refused by its name: keys of
 // relatives that change the result (before tensors are loaded), and tensors of layers that the
 // metadata does not count or that some layers have and others lack (after that, so that what is
-// simply missing is told as such). p: as the architecture has read it. ERR_UNSUPPORTED;
+// simply missing is reported as such). p: as the architecture has read it. ERR_UNSUPPORTED;
 // ERR_MISMATCH.
 int params_refuse_relatives(const struct model_params *p, const struct gguf *g, struct err *e);
 int params_refuse_uneven(const struct model_params *p, const struct gguf *g, struct err *e);

@@ -10,7 +10,7 @@
 #include "ops/experts/pool.h"
 #include "ops/parking.h"
 
-// What has the rows of a pass in m->ws, for so many rows.
+// What has the rows of a pass in m->ws, for that many rows.
 static int row_buffers(struct model *m, int64_t rows, struct err *e) {
     const struct model_params *p = &m->params;
     struct workspace *w = &m->ws;
@@ -155,7 +155,7 @@ int model_occupy(struct model *m, struct err *e) {
     return m->load.store && m->options.lending.scorer ? expert_store_occupy(m->load.store, e) : 0;
 }
 
-// The workspace for a pass of so many rows.
+// The workspace for a pass of that many rows.
 static int workspace_for(const struct model *m, int64_t rows) {
     int to = m->workspace;
     if (rows <= m->workspaces[0].rows)

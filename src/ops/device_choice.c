@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See device_choice.h. A GPU that was not asked for by name is never a reason to fail: the CPU
+// See device_choice.h. A GPU that was not requested by name is never a reason to fail: the CPU
 // takes its place, with a sentence when there is a GPU that could have been used.
 #include "ops/device_choice.h"
 

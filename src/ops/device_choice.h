@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What to do about the GPU: from what was asked for, and what a look at the machine found, to the
+// What to do about the GPU: from what was requested, and what a look at the machine found, to the
 // device to use, a sentence to show once, or an error. Pure functions of their arguments, so that
 // every bad machine can be tested on a good one; the looking is done by the CUDA backend.
 #ifndef COPPICE_OPS_DEVICE_CHOICE_H
@@ -54,7 +54,7 @@ struct device_choice {
     char note[256]; // a sentence to show once, or empty
 };
 
-// ERR_DEVICE or ERR_UNSUPPORTED when a GPU was asked for and cannot be had: one sentence why.
+// ERR_DEVICE or ERR_UNSUPPORTED when a GPU was requested and cannot be had: one sentence why.
 int device_choose(struct device_choice *out, const struct device_request *r,
                   const struct device_survey *s, struct err *e);
 
@@ -73,7 +73,7 @@ enum cuda_path {
     CUDA_PATH_AUTO = CUDA_PATHS, // the best one
 };
 const char *device_path_name(enum cuda_path path);
-// The path to take on this GPU. ERR_UNSUPPORTED when the one that was asked for is not possible.
+// The path to take on this GPU. ERR_UNSUPPORTED when the one that was requested is not possible.
 int device_path(enum cuda_path *out, enum cuda_path want, const char *built, int sm, struct err *e);
 
 #endif

@@ -32,7 +32,7 @@ struct copy_backend {
 // that come late, as those of a GPU do.
 extern const struct copy_backend *cpu_copies;
 
-// Something that lives as long as an exec, such as an observer of its ops (exec_attach). Embedded
+// Something that is kept as long as an exec, such as an observer of its ops (exec_attach). Embedded
 // as the first member of what it is part of.
 struct exec_attachment {
     void (*destroy)(struct exec_attachment *a);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The op table: everything a model may ask of a backend. Ops are the size of a fused kernel.
+// The op table: everything a model may call in a backend. Ops are the size of a fused kernel.
 // The scalar CPU version of each op is its specification; tests/opcheck compares and times the
 // others against it. Rule E (docs/exactness.md) binds every op that target rows pass through: a
 // row's result depends only on its own inputs, the weights, its ancestors and its position.
@@ -26,7 +26,7 @@ struct ops {
     const char *name; // "scalar", "avx2", ..., "neon", ..., "cuda"
     // One call of sample for many rows costs about as much as for one: it is a wait for a device.
     bool sample_batched;
-    // Linear layers compute so many rows together: more than that in a pass are best a multiple,
+    // Linear layers compute that many rows together: more than that in a pass are best a multiple,
     // since the last tile takes as long as a full one. 0: there is no such number.
     int rows_tile;
 

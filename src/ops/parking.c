@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See parking.h. What is parked lives as long as the exec, as an attachment of it.
+// See parking.h. What is parked is kept as long as the exec, as an attachment of it.
 #include "ops/parking.h"
 
 #include <stdlib.h>

@@ -26,7 +26,7 @@ void metrics_value(struct str *out, const char *name, const char *labels, double
 void metrics_histogram(struct str *out, const char *name, const char *help,
                        const struct histogram *h);
 
-// How requests that asked for text ended.
+// How requests that requested text ended.
 enum metrics_end {
     METRICS_STOP,
     METRICS_LENGTH,

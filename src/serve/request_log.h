@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One line for each request, for people or as JSON. A line holds counts and times; text of a
-// request only where it was asked for, and a path so that it stays one word of one line.
+// request only where it was requested, and a path so that it stays one word of one line.
 #ifndef COPPICE_SERVE_REQUEST_LOG_H
 #define COPPICE_SERVE_REQUEST_LOG_H
 
@@ -17,7 +17,7 @@ struct request_record {
     const char *method, *path; // "" where the request was not understood
     const char *peer;
     int status;        // of HTTP
-    const char *end;   // "stop", "length", "cancelled", "error"; NULL: no text was asked for
+    const char *end;   // "stop", "length", "cancelled", "error"; NULL: no text was requested
     const char *error; // sentence; NULL: none
     const char *cache; // why its prompt had to be run (record.c); NULL: nothing to say
     struct answer_totals totals;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server: one engine, one loop of connections, a few text workers, and the OpenAI interface
-// over them (docs/server-api.md). It is created, run until it is told to stop, and destroyed; it
+// over them (docs/server-api.md). It is created, run until it is stopped, and destroyed; it
 // prints nothing.
 #ifndef COPPICE_SERVE_SERVER_H
 #define COPPICE_SERVE_SERVER_H

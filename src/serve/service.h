@@ -18,7 +18,7 @@
 #include "text/chat/chat.h"
 
 struct server;
-// What is pointed at must live as long as the server.
+// What is pointed at must stay valid as long as the server.
 struct server_options {
     struct engine_options engine; // `changed` is the server's
     struct http_options http;     // handler, refuse, arg and open paths are the server's

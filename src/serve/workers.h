@@ -22,8 +22,8 @@ enum { WORKERS_ASIDE = 64 };                               // jobs that have ste
 // threads >= 1, besides those for the longest class, half as many; at most `queue` >= 1 jobs wait.
 // ERR_USAGE, ERR_MEMORY (the system gives no threads).
 int workers_create(struct workers **out, int threads, int queue, struct err *e);
-// Any thread: has fn(arg) run, which works on so many bytes. ERR_LIMIT: the queue is full, fn will
-// not run.
+// Any thread: has fn(arg) run, which works on that many bytes. ERR_LIMIT: the queue is full, fn
+// will not run.
 int workers_run(struct workers *w, size_t bytes, void (*fn)(void *), void *arg, struct err *e);
 // By a job, from time to time: where it has taken `ms` or more of processor time since
 // workers_mark, or since it began, it steps aside; only once, and what is of the longest class

@@ -13,7 +13,7 @@
 
 enum { SAMPLER_MAX_WINDOW = 4096, SAMPLER_MAX_BIAS = 4096 };
 
-// A zeroed struct is greedy decoding without penalties except that top_p and repeat want 1: use
+// A zeroed struct is greedy decoding without penalties except that top_p and repeat must be 1: use
 // sample_params_init.
 struct sample_params {
     double temperature;                 // >= 0; 0: argmax

@@ -2,7 +2,7 @@
 // The forest: the unit of work of a forward pass. Rows are tokens of one or more sequences, each
 // with a parent. Of each sequence it holds one prompt chain, whose rows are committed as they go (a
 // plain decoding step is a chain of one row), or trees to be verified. It owns the host arrays and
-// their order rules; it knows nothing of what the tokens mean.
+// their order rules; it does not depend on the meaning of tokens.
 #ifndef COPPICE_STATE_FOREST_H
 #define COPPICE_STATE_FOREST_H
 
@@ -48,7 +48,7 @@ int32_t forest_add(struct forest *f, int32_t parent, int32_t token, bool logits)
 int32_t forest_chain(struct forest *f, int32_t seq, int64_t pos, const int32_t *tokens, int64_t n,
                      bool logits_of_last);
 
-// The logits of rows [first, first + n) can be asked for, too.
+// The logits of rows [first, first + n) can be requested, too.
 void forest_request_logits(struct forest *f, int64_t first, int64_t n);
 
 // The same rows as the op table takes them. Valid until the forest changes.

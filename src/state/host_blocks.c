@@ -72,7 +72,7 @@ static void *maker_main(void *arg) {
             b.p = exec_host_alloc(m->x, b.bytes);
         pthread_mutex_lock(&m->lock);
         if (!give)
-            (void)add_block(&m->made, b); // asking has made room
+            (void)add_block(&m->made, b); // the allocation has freed some
     }
     pthread_mutex_unlock(&m->lock);
     return NULL;
@@ -125,7 +125,7 @@ static bool queue_block(struct host_maker *m, struct block_list *l, struct block
     return ok;
 }
 
-// Asks for a block of so many bytes, in order; false: no memory to remember it.
+// Requests a block of that many bytes, in order; false: no memory to remember it.
 static bool host_maker_ask(struct host_maker *m, size_t bytes) {
     pthread_mutex_lock(&m->lock);
     int64_t answers = m->made.n + m->wanted.n + 2; // with the one that is being made

@@ -2,7 +2,7 @@
 // Host memory for state that is copied off a device, in blocks that are used again: taking and
 // giving memory that copies run from and to without the processor's help is slow on a GPU
 // (ops/copier.h). It counts every byte that it holds, so that a budget can be kept. What will be
-// needed can be made beforehand, by a thread beside (host_blocks_ready).
+// needed can be made beforehand, by a thread besides (host_blocks_ready).
 #ifndef COPPICE_STATE_HOST_BLOCKS_H
 #define COPPICE_STATE_HOST_BLOCKS_H
 
@@ -16,8 +16,8 @@ struct host_class; // free blocks of one size
 
 struct host_blocks {
     struct exec *x;
-    int64_t used, held; // bytes of blocks that are in use; of all of them, asked for or there
-    int64_t other;      // bytes beside blocks of those who use them
+    int64_t used, held; // bytes of blocks that are in use; of all of them, requested or there
+    int64_t other;      // bytes besides blocks of those who use them
     int64_t most;       // held and other at most
     struct host_class *classes; // [n]
     int64_t n, cap;
@@ -32,8 +32,8 @@ size_t host_blocks_size(size_t bytes);
 // A block for bytes > 0, and back, with the same number. Free ones of other sizes are given back to
 // the system where there would be more than `max`. NULL: there is no memory, or more than that.
 void *host_blocks_take(struct host_blocks *b, size_t bytes);
-// Whether n blocks for so many bytes can be taken without waiting for the system. If not, those
-// that lack are being made, and it is best asked again. True also where taking is fast (memory is
+// Whether n blocks for that many bytes can be taken without waiting for the system. If not, those
+// that lack are being made, and call it again later. True also where taking is fast (memory is
 // not pinned), or where they cannot be made, so that taking is what says so.
 bool host_blocks_ready(struct host_blocks *b, size_t bytes, int64_t n);
 void host_blocks_give(struct host_blocks *b, void *p, size_t bytes); // NULL is allowed

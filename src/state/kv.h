@@ -59,7 +59,7 @@ int kv_reserve(struct kv *k, int64_t n, struct err *e);
 // positions below len.
 void kv_release(struct kv *k, int64_t n_pages);
 
-// Where position pos lives; it must be below len plus what was reserved and not dropped.
+// Where position pos is; it must be below len plus what was reserved and not dropped.
 struct kv_slot kv_slot_at(const struct kv *k, int64_t pos);
 
 // Declares that the next n reserved positions are written; drops pages that lie wholly below

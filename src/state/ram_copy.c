@@ -111,7 +111,7 @@ int ram_copy_shape(const struct ram_copy_source *from, struct ram_copy *shape,
     return 0;
 }
 
-enum { PAGE_MEMORY = 48 }; // what a page takes beside its block, at most
+enum { PAGE_MEMORY = 48 }; // what a page takes besides its block, at most
 
 static struct ram_copy_page *make_page(struct host_blocks *b, size_t bytes) {
     struct ram_copy_page *p = malloc(sizeof *p);
@@ -134,7 +134,7 @@ static void drop_page(struct ram_copy_page *p, struct host_blocks *b) {
     free(p);
 }
 
-// Of a RAM copy beside its blocks.
+// Of a RAM copy besides its blocks.
 static int64_t small_bytes(const struct ram_copy *m) {
     int64_t bytes = (int64_t)(sizeof *m + m->form_bytes);
     for (int g = 0; g < m->n_groups; g++)
@@ -172,7 +172,7 @@ bool ram_copy_ready(const struct ram_copy *shape, const struct ram_copy_base *ba
     return host_blocks_ready(b, shape->rest_bytes, shape->rest_bytes > 0) && ready;
 }
 
-// Asks for blocks of one size that take so many bytes together; of small ones there are too many.
+// Requests blocks of one size that take that many bytes together; of small ones there are too many.
 static void have_made(struct host_blocks *b, size_t block, int64_t bytes) {
     enum { BLOCKS = 256 };
     if (bytes > 0)

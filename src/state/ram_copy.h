@@ -78,9 +78,9 @@ void ram_copy_prepare(const struct ram_copy *shape, struct host_blocks *b, size_
 int ram_copy_make(struct ram_copy **out, const struct ram_copy *shape,
                   const struct ram_copy_base *base, struct host_blocks *b, struct err *e);
 
-// Begins to copy the checkpoint whose shape m was made of into pages of its own. It must live until
-// ram_copy_settle has returned, also after an error; only then is the RAM copy whole. x: of the
-// copier. ERR_STATE, ERR_MEMORY, ERR_DEVICE.
+// Begins to copy the checkpoint whose shape m was made of into pages of its own. It must stay valid
+// until ram_copy_settle has returned, also after an error; only then is the RAM copy whole. x: of
+// the copier. ERR_STATE, ERR_MEMORY, ERR_DEVICE.
 int ram_copy_take(struct ram_copy *m, const struct ram_copy_source *from, struct copier *copier,
                   struct exec *x, struct err *e);
 // Whether its copies have ended, so that ram_copy_settle does not wait.
@@ -104,7 +104,7 @@ struct ram_copy_target {
     int64_t vocab;
     const int32_t *tokens;
 };
-// What is beside the pages of a foreign one is looked through for what is no number first; pages
+// What is besides the pages of a foreign one is looked through for what is no number first; pages
 // are when they are read (engine/cache/disk.h).
 int ram_copy_restore(struct ram_copy *m, const struct ram_copy_target *to, struct checkpoint **out,
                      struct err *e);

@@ -4,7 +4,7 @@
 // restored and forked; a rejected guess never reaches it. Without a recurrent part it can go back
 // to any length, with one to the last multiple of 32. A failed call leaves it as it was.
 //
-// Ops tell of a failure only at the next exec_status (ops.h). A sequence whose state was being
+// Ops report a failure only at the next exec_status (ops.h). A sequence whose state was being
 // written in an epoch that failed is invalid, and so is what was forked, saved or restored in it:
 // every later call with it is refused with ERR_STATE. It can only be destroyed or emptied
 // (sequence_renew), and its tokens have to be run again.
@@ -80,7 +80,7 @@ static inline bool attachment_usable(const struct attachment *a) {
 // restored and forked; a rejected guess never reaches it. Without a recurrent part it can go back
 // to any length, with one to the last multiple of 32. A failed call leaves it as it was.
 //
-// Ops tell of a failure only at the next exec_status (ops.h). A sequence whose state was being
+// Ops report a failure only at the next exec_status (ops.h). A sequence whose state was being
 // written in an epoch that failed is invalid, and so is what was forked, saved or restored in it:
 // every later call with it is refused with ERR_STATE. It can only be destroyed or emptied
 // (sequence_renew), and its tokens have to be run again.

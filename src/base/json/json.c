@@ -2,7 +2,7 @@
 // JSON; see json.h. json-c reads, checks the grammar and holds the document. A scan before it
 // bounds what it may be given and finds what it lets pass: foreign words and characters, numbers
 // like 01 or 1. or out of range, control characters and ill-formed UTF-8 in strings, keys that hold
-// a NUL or come twice. Of a text that is wrong in several places the first one is told.
+// a NUL or come twice. Of a text that is wrong in several places the first one is reported.
 //
 // json-c keeps the text of a double but not that of an integer, and clamps integers beyond 64 bits.
 // So -0 and those go to it with an exponent of nothing after them, as doubles, and it is cut off
@@ -28,8 +28,8 @@
 
 enum { DEPTH_MAX = 128, QUOTED = 80, LONGEST = INT_MAX - 1 };
 
-#define EXPONENT   "e-000"           // behind integers that go as doubles
-#define MORE_ZEROS "00000"           // behind doubles that would look like those
+#define EXPONENT   "e-000"           // after integers that go as doubles
+#define MORE_ZEROS "00000"           // after doubles that would look like those
 enum { MARK = sizeof EXPONENT - 1 }; // bytes of either
 _Static_assert(sizeof MORE_ZEROS - 1 == MARK, "one rule cuts both and finds places behind them");
 
@@ -86,7 +86,7 @@ static size_t plain_bytes(const char *s, size_t n) {
 }
 
 // Length of the string that begins at the quote s[0], with both quotes; n when it does not end; 0
-// when it holds a control character or is not UTF-8, and *bad tells where. Escapes are passed over.
+// when it holds a control character or is not UTF-8, and *bad says where. Escapes are passed over.
 static size_t string_length(const char *s, size_t n, size_t *bad) {
     uint32_t code;
     for (size_t i = 1; i < n;) {
@@ -223,7 +223,7 @@ static struct json_tokener *new_tokener(int depth) {
     return t;
 }
 
-// The program's locale, which may want a decimal comma, has no say. (glibc keeps this one ready.)
+// The program's locale, which may use a decimal comma, has no effect. (glibc keeps this one ready.)
 static bool overflows(const char *s) {
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     bool too_large = !c || !isfinite(strtod_l(s, NULL, c));
@@ -375,7 +375,7 @@ static int scan_open(struct scan *sc) {
     return 0;
 }
 
-// Which kind of bracket it must be json-c knows.
+// json-c checks which kind of bracket it must be.
 static int scan_close(struct scan *sc) {
     if (sc->depth == 0)
         return wrong_at(sc, sc->i, "nothing is open here");
@@ -498,7 +498,7 @@ static size_t place(const struct scan *sc, size_t at) {
     return (size_t)((int64_t)at - longer);
 }
 
-// Feeds the text; json-c wants a NUL after a bare number or word to see that it has ended.
+// Feeds the text; json-c needs a NUL after a bare number or word to see that it has ended.
 static struct json_object *feed(struct json_tokener *t, const char *text, size_t n, size_t *used) {
     struct json_object *o = json_tokener_parse_ex(t, text, (int)n);
     *used = json_tokener_get_parse_end(t);
@@ -540,7 +540,7 @@ static int refusal(struct scan *sc, enum json_tokener_error code, size_t used) {
 
 // Whether there is memory for what json-c makes of n bytes, of which a failed allocation would end
 // the program (it copies keys without a look at the result). Other threads may take it meanwhile,
-// so this is no promise, but a text that is too large for the memory is told.
+// so this is no promise, but a text that is too large for the memory is reported.
 static bool has_room(const struct scan *sc, size_t n) {
     enum { VALUE = 250, OBJECT = 800 }; // bytes at most (json.h)
     void *all = malloc(2 * n + VALUE * (size_t)sc->values + OBJECT * (size_t)sc->objects);
@@ -745,7 +745,8 @@ int64_t json_int(const struct json *v, int64_t otherwise) {
         return otherwise;
     if (json_object_is_type(raw(v), json_type_double))
         return strcmp(spelling(v), "-0") == 0 ? 0 : otherwise;
-    // json-c clamps what does not fit; the unsigned reading tells a clamp from a true maximum.
+    // json-c clamps what does not fit; the unsigned reading distinguishes a clamp from a true
+    // maximum.
     int64_t i = json_object_get_int64(raw(v));
     return i == INT64_MAX && json_object_get_uint64(raw(v)) > INT64_MAX ? otherwise : i;
 }

@@ -32,7 +32,7 @@ struct json_rules {
     int64_t values;    // in all, which take 250 bytes or less each; 0: any number
     int64_t objects;   // among them, which take 800 bytes more each; 0: any number
     bool unique_keys;  // a key that comes twice in an object is refused by its name
-    bool big_integers; // integers beyond 64 bits are taken: JSON_INT that json_int cannot tell
+    bool big_integers; // integers beyond 64 bits are taken: JSON_INT that json_int cannot return
 };
 
 // Parses exactly one value of UTF-8 JSON. Refused are NaN, Infinity, numbers that no double can

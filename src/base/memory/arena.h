@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bump allocation for things that live and die together (a loaded model, a request).
+// Bump allocation for things that are allocated and freed together (a loaded model, a request).
 #ifndef COPPICE_BASE_MEMORY_ARENA_H
 #define COPPICE_BASE_MEMORY_ARENA_H
 

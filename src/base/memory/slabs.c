@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See slabs.h. A slab's place in the list is never another slab's while blocks lie in it, since
-// blocks know it by its number; places of slabs that were given back are used again.
+// blocks refer to it by its number; places of slabs that were given back are used again.
 #include "base/memory/slabs.h"
 
 #include <stdlib.h>
@@ -118,7 +118,7 @@ void slabs_trim(struct slabs *s) {
 
 enum { STEP = 2 << 20, LEAST = 16 << 20, MOST = 256 << 20 };
 
-// A slab's bytes, where memory is not short, for an arena with so many bytes of blocks.
+// A slab's bytes, where memory is not short, for an arena with that many bytes of blocks.
 static size_t wished_slab_bytes(int64_t used) {
     return clamp_size((size_t)used / 32 / STEP * STEP, LEAST, MOST);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks out of slabs: memory that is expensive to ask for, or rounded up by the megabyte, is taken
-// in slabs and handed out in blocks. Every slab belongs to one arena, so that what comes and goes
-// together lies together, and whole slabs become free again. It never touches the memory itself.
+// Blocks out of slabs: memory that is expensive to allocate, or rounded up by the megabyte, is
+// taken in slabs and handed out in blocks. Every slab belongs to one arena, so that what comes and
+// goes together lies together, and whole slabs become free again. It never touches the memory
+// itself.
 #ifndef COPPICE_BASE_MEMORY_SLABS_H
 #define COPPICE_BASE_MEMORY_SLABS_H
 
@@ -28,8 +29,8 @@ struct ranges {
 int ranges_init(struct ranges *r, size_t size);
 void ranges_fini(struct ranges *r);
 
-// Takes bytes > 0 at the lowest address where they fit. -1 when they fit nowhere. Callers that want
-// alignment ask for multiples of it always.
+// Takes bytes > 0 at the lowest address where they fit. -1 when they fit nowhere. Callers that need
+// alignment request multiples of it always.
 int ranges_take(struct ranges *r, size_t bytes, size_t *at);
 
 // Gives back what ranges_take gave. -1 when out of memory: the bytes are then lost until fini.
@@ -79,10 +80,10 @@ void slabs_fini(struct slabs *s); // gives everything back
 // What slabs hold besides their blocks where these are to fill a limit: a smallest slab for each
 // arena.
 int64_t slabs_vain(void);
-// What an arena with so many bytes of blocks may hold besides them beyond its part of that, because
-// it took a slab when memory was not short yet.
+// What an arena with that many bytes of blocks may hold besides them beyond its part of that,
+// because it took a slab when memory was not short yet.
 int64_t slabs_vain_beyond(int64_t used);
-// What an arena that is filled with so many bytes of blocks of one size holds after the last
+// What an arena that is filled with that many bytes of blocks of one size holds after the last
 // blocks of slabs.
 int64_t slabs_vain_filled(int64_t used, int64_t block);
 // Bytes of slabs of an arena, and of those that slabs_trim would give back.
@@ -105,7 +106,7 @@ struct parked_source {
     bool (*load)(void *arg, void *p, const void *host, size_t bytes);
     void *arg;
     size_t grain;
-    size_t piece; // back and strip may be asked for such pieces from a slab's begin, and its rest
+    size_t piece; // back and strip may be called for such pieces from a slab's begin, and its rest
 };
 
 struct parked_slab {

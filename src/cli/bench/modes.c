@@ -195,9 +195,9 @@ static bool any_chosen(const struct bench_modes *b) {
     return false;
 }
 
-// Sets the rate at which this very run is accepted as asked. With a chosen budget among them all
-// trees get one rate, at which 22 nodes are accepted so: each at a rate of its own, the smallest
-// tree would always be the best.
+// Sets the rate at which this very run is accepted as requested. With a chosen budget among them
+// all trees get one rate, at which 22 nodes are accepted so: each at a rate of its own, the
+// smallest tree would always be the best.
 static void calibrate(const struct bench_modes *b, int mode, const struct session *s,
                       struct request *r, const struct reply *plain, int32_t *recording) {
     const struct dflash *draft = session_draft(s);

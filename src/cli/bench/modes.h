@@ -47,7 +47,7 @@ int bench_modes_profile(struct bench_modes *b, const struct cli_args *a, struct 
 
 // The request of one mode. r: as decode_request made it. plain: the reply of plain decoding, from
 // which the oracle takes its recording; recording: caller's array of r->n_prompt + plain->n ids
-// that must live as long as the request.
+// that must stay valid as long as the request.
 void bench_mode_request(const struct bench_modes *b, int mode, const struct cli_args *a,
                         const struct session *s, const struct reply *plain, int32_t *recording,
                         struct request *r);

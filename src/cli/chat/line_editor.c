@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Line editing by libedit; see line_editor.h. Bytes are read here and handed over as characters:
-// libedit gives up at a second interrupted read, and knows no pastes, which terminals put between
-// two escape sequences when asked to (bracketed paste) and which are taken in one piece.
+// libedit gives up at a second interrupted read, and does not support pastes, which terminals put
+// between two escape sequences in that mode (bracketed paste) and which are taken in one piece.
 #include "cli/chat/line_editor.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static struct line_editor *self(EditLine *el) {
     return p;
 }
 
-// Tells libedit when the window has another size than it thinks.
+// Notifies libedit when the window has another size than it thinks.
 static void follow_size(struct line_editor *le) {
     struct winsize now;
     if (ioctl(STDIN_FILENO, TIOCGWINSZ, &now) ||
@@ -78,7 +78,7 @@ static int wait_for_key(struct line_editor *le) {
     return 0;
 }
 
-// The next byte: 1; 0 at the end of input; -1 when a signal asks to stop.
+// The next byte: 1; 0 at the end of input; -1 when a signal stops it.
 static int next_byte(struct line_editor *le, unsigned char *out) {
     while (le->at == le->end) {
         if (cli_interrupted())

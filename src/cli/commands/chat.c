@@ -134,7 +134,7 @@ static int on_progress(void *arg, int64_t done, int64_t total) {
     return cli_interrupted();
 }
 
-// One line about what an answer cost, on a terminal or when asked for.
+// One line about what an answer cost, on a terminal or when requested.
 static void report_answer(const struct chat *c, const struct reply *y) {
     bool dim = cli_may_dim(STDERR_FILENO);
     const struct step_times *m = &y->ms;
@@ -345,7 +345,7 @@ static int open_input(struct chat *c, struct err *e) {
     return rc;
 }
 
-// Makes everything ready, so that what cannot work is told before the first message.
+// Makes everything ready, so that what cannot work is reported before the first message.
 static int open_chat(struct chat *c, struct err *e) {
     int rc = conversation_open(&c->said, c->a, c->s, e);
     if (!rc)

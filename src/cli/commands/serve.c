@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `coppice serve`: starts the server that the options describe, says where it is and how to try it,
-// and runs it until it is told to stop: a model's, or with --upstream a relay of another OpenAI
+// and runs it until it is stopped: a model's, or with --upstream a relay of another OpenAI
 // server. What it serves is in src/serve.
 #include <malloc.h>
 #include <signal.h>
@@ -20,10 +20,11 @@
 #include "serve/relay/relay.h"
 #include "serve/server.h"
 
-// Tells the service manager how the server is: one datagram to the socket that systemd names in
-// NOTIFY_SOCKET (sd_notify(3)); a name that begins with @ is one of Linux's abstract namespace.
-// Without that variable nothing happens. state: lines of NAME=VALUE as "READY=1". What cannot be
-// sent is lost, since a manager that does not listen must not keep the server from working.
+// Reports the state of the server to the service manager: one datagram to the socket that systemd
+// names in NOTIFY_SOCKET (sd_notify(3)); a name that begins with @ is one of Linux's abstract
+// namespace. Without that variable nothing happens. state: lines of NAME=VALUE as "READY=1". What
+// cannot be sent is lost, since a manager that does not listen must not keep the server from
+// working.
 static void notify_manager(const char *state) {
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -339,7 +340,7 @@ static int read_server_options(struct serve *v, struct server_options *out, stru
     return read_http_options(v->a, &v->http, &out->http, e);
 }
 
-// Told to end while the model is being loaded: nothing is there that is to be kept, and the thread
+// Stopped while the model is being loaded: there is nothing to keep, and the thread
 // that loads may be inside of a long read, so the system takes it all back.
 static _Noreturn void leave_while_loading(void) {
     _exit(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of subcommands, in the order of the help text; each one lives in its own file. `coppice
+// The table of subcommands, in the order of the help text; each one is in its own file. `coppice
 // help`, --help and the source of the manual page are rendered from it and from the table of
 // options.
 #include "cli/cli.h"

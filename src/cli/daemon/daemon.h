@@ -40,13 +40,13 @@ struct daemon {
     struct err said;
 };
 
-// What is asked for by one line that generates.
+// What is requested by one line that generates.
 struct daemon_task {
     struct daemon_ids prompt;
     int64_t n_gen;
     struct sample_params sample;
     bool sampled;           // the line says how to sample
-    int64_t snap_at;        // keep the text of so many tokens; 0: none
+    int64_t snap_at;        // keep the text of that many tokens; 0: none
     int snap_slot;          // there
     int from[DAEMON_SLOTS]; // slots that the text may begin with
     int n_from;

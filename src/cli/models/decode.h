@@ -28,7 +28,7 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
 int decode_open_beside(const struct cli_args *a, struct compression *k, struct session **out,
                        struct err *e);
 
-// The memory plan goes to standard error where it was made for a device or a server, or asked for.
+// The memory plan goes to standard error where it was made for a device or a server, or requested.
 void decode_show_plan(const struct cli_args *a, const struct session *s);
 
 // Appends the ids of --ids, or of the text of -p or -f; exactly one source. Ids outside the

@@ -76,7 +76,7 @@ struct score_kept_text *score_kept_find(struct score_kept *k, const int32_t *ids
     return best;
 }
 
-// Its arrays hold so many blocks from now on; the first ones that it had stay.
+// Its arrays hold that many blocks from now on; the first ones that it had stay.
 static bool resize_text(const struct score_kept *k, struct score_kept_text *t, int64_t blocks) {
     size_t n = (size_t)blocks;
     int32_t *ids = realloc(t->ids, n * SCORE_KEPT_BLOCK * sizeof *ids);
@@ -98,7 +98,7 @@ static bool resize_text(const struct score_kept *k, struct score_kept_text *t, i
     return true;
 }
 
-// Drops texts, the longest unused first, until `blocks` more have room beside `stays`.
+// Drops texts, the longest unused first, until `blocks` more have room besides `stays`.
 static bool make_room(struct score_kept *k, uint64_t stays, int64_t blocks) {
     while (k->n == SCORE_KEPT_TEXTS ||
            score_kept_bytes(k) + blocks * score_kept_block(k) > k->limit) {
@@ -127,7 +127,7 @@ static void copy_blocks(const struct score_kept *k, struct score_kept_text *to,
             memcpy(to->parts[i], from->parts[i], (size_t)n * part_bytes(k, i));
 }
 
-// A text of its own beside `from`, which is named by its use: texts move when others are dropped.
+// A text of its own besides `from`, which is named by its use: texts move when others are dropped.
 static struct score_kept_text *add_text(struct score_kept *k, uint64_t from, int64_t common,
                                         int64_t blocks) {
     if (!make_room(k, from, blocks))

@@ -82,7 +82,10 @@ struct score_reuse {
 // there as many layers. They go to the device in two buffers in turn, so that rows are made and
 // copied while the first layer runs over those before them.
 
-enum { GRAIN = 64, THREADS = 16 }; // rows of a piece of work; most threads beside a device
+enum {
+    GRAIN = 64,
+    THREADS = 16
+}; // rows of a piece of work; most threads concurrently with a device
 
 static void make_rows(void *arg, int64_t begin, int64_t end, int worker) {
     const struct score_embed *m = arg;
@@ -93,7 +96,7 @@ static void make_rows(void *arg, int64_t begin, int64_t end, int worker) {
         f->dequantize((const char *)m->table->data + m->ids[i] * row, m->rows[m->turn] + i * d, d);
 }
 
-// For up to so many rows at a time.
+// For up to that many rows at a time.
 static int score_embed_open(struct score_embed *m, struct exec *x, const struct tensor *table,
                             int64_t rows, struct err *e) {
     int rc = 0;
@@ -246,7 +249,7 @@ static bool take_host(struct model_scorer *s, int64_t n) {
     return true;
 }
 
-// What a text of n tokens asks of the backend.
+// What a text of n tokens needs of the backend.
 static struct exec_limits score_limits(const struct model_scorer *s, int64_t n) {
     struct exec_limits l = {.rows = s->o.chunk,
                             .seqs = 1,
@@ -529,7 +532,7 @@ int score_plan_of(struct score_plan *p, const struct exec *x, const struct gguf 
     struct model_scorer *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_MEMORY, "no memory for a scorer's plan");
-    s->x = (struct exec *)x; // a dry load only asks it for sizes
+    s->x = (struct exec *)x; // a dry load only gets sizes from it
     int rc = build_scorer(s, g, o, true, e);
     if (!rc) {
         *p = score_plan_shape(&s->p, x, &s->o, n, s->load.weight_bytes);

@@ -41,8 +41,8 @@ struct scorer {
 };
 
 struct score_options {
-    int layers; // the first so many are run; 0: all
-    int last;   // of those the last so many are scored; 0: all
+    int layers; // how many are run, the first ones; 0: all
+    int last;   // how many of those are scored, the last ones; 0: all
     int chunk;  // rows at a time, a multiple of 128; 0: 4096
     bool dense; // attention to all keys instead of block-sparse attention
     struct sparse_options sparse;
@@ -77,7 +77,7 @@ struct score_plan {
     int64_t blocks;  // means, masses and lists of block-sparse attention
     int64_t mass;    // of the queries, and as much scratch
     int64_t total;
-    int64_t own; // of the backend for itself, beside the total; 0 without one
+    int64_t own; // of the backend for itself, besides the total; 0 without one
 };
 // What score_open and a call with n tokens take; x NULL: on a backend that stores weights as the
 // file does and activations in 16 bits. Errors as score_open.

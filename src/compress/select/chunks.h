@@ -17,13 +17,13 @@
 enum border {
     BORDER_NONE,
     BORDER_MARK,     // after a comma, a semicolon or a closing bracket
-    BORDER_WORD,     // after white space, or beside an ideograph
+    BORDER_WORD,     // after white space, or next to an ideograph
     BORDER_LINE,     // after a line end
     BORDER_SENTENCE, // after a sentence or an empty line
     BORDER_END,      // the end of the text
 };
 
-// A run without any border that is longer than so many bytes is no word (base64, a file of one
+// A run without any border that is longer than that many bytes is no word (base64, a file of one
 // line): it may be cut between characters.
 enum { BORDER_WORD_MAX = 1024 };
 

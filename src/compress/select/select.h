@@ -5,7 +5,7 @@
 // as holds a share of the scores. The order takes turns between the best chunks by their mean
 // smoothed score (half of the tokens), the ends of the text and the anchors of the query (a quarter
 // each, as long as there are some); parts that are always kept come first, and the best chunk of
-// every other part. It knows no models: scores may come from anywhere.
+// every other part. It does not depend on models: scores may come from anywhere.
 #ifndef COPPICE_COMPRESS_SELECT_SELECT_H
 #define COPPICE_COMPRESS_SELECT_SELECT_H
 
@@ -52,7 +52,7 @@ int select_options_check(const struct select_options *o, struct err *e);
 // Reads points "T:R" apart by blanks or commas ("10000:.5 40000:.2") and makes them the budget of
 // o. After an error o is as it was.
 int select_curve_read(struct select_options *o, const char *text, size_t n, struct err *e);
-// The ratio of a text of so many tokens; o has a ratio or a curve.
+// The ratio of a text of that many tokens; o has a ratio or a curve.
 double select_ratio(const struct select_options *o, int64_t tokens);
 
 struct select_input {

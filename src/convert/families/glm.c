@@ -10,7 +10,7 @@
 static const struct convert_rule ffn_norm = {"post_attention_layernorm.weight",
                                              "post_attention_norm.weight", .dims = {DIM_D}};
 
-// Among rope_parameters, or beside them.
+// Among rope_parameters, or besides them.
 static const struct json *glm_rope(const struct convert_job *j, const char *key) {
     const struct json *v = json_get(hf_get(&j->config, "rope_parameters"), key);
     return v ? v : hf_get(&j->config, key);

@@ -16,9 +16,9 @@ struct synth_options {
     const struct synth_shape *shape;
     const struct convert_recipe *recipe;
     uint64_t seed;
-    int layers;                    // only the first so many; 0: all
+    int layers;                    // how many, the first ones; 0: all
     int threads;                   // 0: all CPUs
-    convert_progress_fn *progress; // may be NULL; told after each tensor
+    convert_progress_fn *progress; // may be NULL; called after each tensor
     void *progress_arg;
 };
 

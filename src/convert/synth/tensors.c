@@ -531,7 +531,7 @@ static void qwen35_metadata(struct gguf_writer *w, const struct synth_shape *s) 
     put_key(w, s, "ssm.inner_size", (int64_t)s->gdn_v * s->gdn_dim);
 }
 
-// As published: so many times 4,096 positions.
+// As published: this factor times 4,096 positions.
 static void put_yarn(struct gguf_writer *w, const struct synth_shape *s, float factor) {
     gguf_put_str(w, full_key_of(s, "rope.scaling.type").text, "yarn", 4);
     gguf_put_f32(w, full_key_of(s, "rope.scaling.factor").text, factor);

@@ -24,7 +24,7 @@ struct job {
     int64_t furthest;     // tokens that have been run at most
     int64_t before;       // tokens of the sequence before the present step
     int64_t asking;       // the token of the reply that the walk stands at
-    int64_t asked;        // tokens of the reply that the request's `stop` has been asked for,
+    int64_t asked;        // tokens of the reply that the request's `stop` has been called for,
     bool stops;           // and its answer for the last of them
     struct drafter *drafters[STEP_MAX_DRAFTERS];
     int n_drafters;
@@ -491,7 +491,7 @@ int64_t batch_piece_rows(const struct batch *b, int decoding) {
     return min_i64(session_chunk(b->s, n), session_pass_rows(b->s, n) - decoding);
 }
 
-// Rows of a pass beside one of each member that may give log-probabilities of prompts. They count
+// Rows of a pass besides one of each member that may give log-probabilities of prompts. They count
 // as rows of trees do, and leave them half of what there is.
 static int64_t max_sampled_rows(const struct batch *b, int decoding) {
     return (step_max_verify(b->step) - b->max_members) / (decoding ? 2 : 1);
@@ -620,7 +620,7 @@ int batch_step(struct batch *b, int *stepped, struct err *e) {
     return batch_pass(b, b->slices, gather_pass_slices(b), stepped, e);
 }
 
-// Batches that live for one call.
+// Batches for one call.
 
 // Sums over the jobs, as they are now.
 struct sums {

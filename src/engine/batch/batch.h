@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that step together. A job is one request in progress, owned by its batch from joining to
 // leaving: a member of the step (spec/step/step.h) with a reply that grows. One pass of the target
-// runs pieces of some prompts beside decoding steps of others. Requests join and leave between any
-// two passes, with their own sampling, limits and ways of guessing, and get the tokens that they
-// would get alone. One thread owns a batch and its session. Queues, time limits and what to do when
-// memory runs out are the caller's; the functions at the end run requests to their end in one call.
+// runs pieces of some prompts together with decoding steps of others. Requests join and leave
+// between any two passes, with their own sampling, limits and ways of guessing, and get the tokens
+// that they would get alone. One thread owns a batch and its session. Queues, time limits and what
+// to do when memory runs out are the caller's; the functions at the end run requests to their end
+// in one call.
 #ifndef COPPICE_ENGINE_BATCH_BATCH_H
 #define COPPICE_ENGINE_BATCH_BATCH_H
 
@@ -20,9 +21,9 @@ void batch_destroy(struct batch *b); // its jobs leave; NULL is allowed
 // One request in progress.
 struct job;
 
-// Takes up a request. What r points at must live until the job leaves; *out is zeroed first and
-// filled as the job goes on: call reply_fini after batch_leave, in any case. After an error nothing
-// has joined.
+// Takes up a request. What r points at must stay valid until the job leaves; *out is zeroed first
+// and filled as the job goes on: call reply_fini after batch_leave, in any case. After an error
+// nothing has joined.
 int batch_join(struct batch *b, const struct request *r, struct reply *out, struct job **job,
                struct err *e);
 // Takes a job out, ended or not, and frees it; its reply stays.
@@ -88,7 +89,7 @@ struct pass_slice {
 // after job_drop. After ERR_DEVICE none can.
 int batch_pass(struct batch *b, const struct pass_slice *slices, int n, int *stepped,
                struct err *e);
-// Most rows of pieces in a pass beside so many decoding jobs.
+// Most rows of pieces in a pass besides that many decoding jobs.
 int64_t batch_piece_rows(const struct batch *b, int decoding);
 
 // What the last step took.

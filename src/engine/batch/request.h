@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a caller asks for and what it gets: a prompt, how its continuation is sampled and guessed,
+// What a caller requests and what it gets: a prompt, how its continuation is sampled and guessed,
 // and the reply with its log-probabilities. It runs nothing (batch.h).
 #ifndef COPPICE_ENGINE_BATCH_REQUEST_H
 #define COPPICE_ENGINE_BATCH_REQUEST_H
@@ -17,7 +17,7 @@ struct logprobs {
     int n_best;
     int64_t n; // that have been added
     int64_t most;
-    void **blocks; // NULL: none were asked for
+    void **blocks; // NULL: none were requested
 };
 
 // Room for `max` tokens, each with n_best of the best ones, 0 to OPS_LOGPROBS_MAX. ERR_MEMORY.
@@ -52,12 +52,12 @@ typedef int request_tokens_fn(void *arg, const int32_t *ids, int64_t n);
 // Before each pass of a prompt: how many of its `total` tokens have been run. Non-zero ends.
 typedef int request_progress_fn(void *arg, int64_t done, int64_t total);
 
-// A checkpoint that was asked for, which is the callee's from now on; or NULL where it could not be
+// A checkpoint that was requested, which is the callee's from now on; or NULL where it could not be
 // made, and e says why: the request goes on. It must not touch the request's sequence.
 typedef void request_checkpoint_fn(void *arg, struct checkpoint *c, const struct err *e);
 
 enum {
-    REQUEST_AUTO_BUDGET = 63, // most nodes beside the root where budgets are chosen
+    REQUEST_AUTO_BUDGET = 63, // most nodes besides the root where budgets are chosen
     REQUEST_MAX_STOP_IDS = 1024,
 };
 
@@ -73,7 +73,7 @@ struct request {
     // it.
     const int32_t *stop_ids;
     int n_stop_ids;     // at most REQUEST_MAX_STOP_IDS
-    int64_t min_tokens; // no token that ends the reply is chosen among its first ones, so many,
+    int64_t min_tokens; // no token that ends the reply is chosen among this many of its first ones,
                         // unless the constraint allows nothing else
     struct sample_params sample;
     // NULL, or what the reply must satisfy (spec/constraint/constraint.h). It ends with ERR_STATE
@@ -85,7 +85,7 @@ struct request {
     bool no_draft_noise;
     bool no_lookup; // keep lookup chains out of the DFlash tree
     bool logit_hash;
-    // -1, or log-probabilities of each new token, with those of so many best ones: 0 to
+    // -1, or log-probabilities of each new token, with those of that many best ones: 0 to
     // OPS_LOGPROBS_MAX. From the very rows that decided.
     int logprobs;
     // The same of the prompt's own tokens, after the first. All of the prompt must then be run:
@@ -96,19 +96,19 @@ struct request {
     // of them): the request goes on from there, on a copy.
     const struct sequence *prefix;
     // NULL, or such a sequence that the request itself runs on: it then holds the prompt and the
-    // new tokens but the last. Not beside `prefix`.
+    // new tokens but the last. Not together with `prefix`.
     struct sequence *in_place;
     request_tokens_fn *tokens; // NULL: none
     void *tokens_arg;
-    // Asked once for every chosen token, in their order, end tokens too; true: it is the last one
+    // Called once for every chosen token, in their order, end tokens too; true: it is the last one
     // (END_STOP). The step's tokens become part of the reply after that, so after a step that has
-    // failed there may be some that were asked for only. NULL: none.
+    // failed there may be some that were requested only. NULL: none.
     walk_stop_fn *stop;
     void *stop_arg;
     request_progress_fn *progress; // NULL: none
     void *progress_arg;
-    // Checkpoints ahead of time: when so many tokens of prompt and reply have been run, ascending,
-    // and when the reply has ended. Pieces of the prompt end at these positions, so that
+    // Checkpoints ahead of time: when that many tokens of prompt and reply have been run,
+    // ascending, and when the reply has ended. Pieces of the prompt end at these positions, so that
     // checkpoints are exactly there; with recurrent layers they are at the last multiple of 32 up
     // to there, and at 0 there is none. In the reply each is made after the step that reaches its
     // place, with what sequence_checkpoint keeps then. Places that have been run before are left
@@ -134,7 +134,7 @@ struct reply {
     int64_t recomputed;              // tokens of prompt and reply that were run again (job_drop)
     int64_t drafted;                 // guesses verified
     uint64_t hash;                   // logit_hash
-    struct logprobs logprobs;        // [n], where asked for
+    struct logprobs logprobs;        // [n], where requested
     struct logprobs prompt_logprobs; // [prompt - 1]: i is of prompt token i + 1, with none chosen
     enum end_reason end;
     struct step_times ms; // of the passes that it took part in

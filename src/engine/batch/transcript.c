@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens beside a sequence that holds the first of them. The one rule: the sequence is always a
+// Tokens besides a sequence that holds the first of them. The one rule: the sequence is always a
 // beginning of the tokens. It may be shorter at any time, and absent.
 #include "engine/batch/transcript.h"
 

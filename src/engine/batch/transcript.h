@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text that grows over several requests: its tokens, and the state of as many of them as have
 // been run. Tokens are appended, cut off and generated freely; the state follows, and what did not
-// change is not run again. Several transcripts of one session take turns. It knows no text and no
-// conversations.
+// change is not run again. Several transcripts of one session take turns. It does not depend on
+// text and conversations.
 #ifndef COPPICE_ENGINE_BATCH_TRANSCRIPT_H
 #define COPPICE_ENGINE_BATCH_TRANSCRIPT_H
 

@@ -17,7 +17,7 @@ const char *cache_why_name(enum cache_why why) {
     return names[why];
 }
 
-// A checkpoint of a recurrent state takes as much as so many tokens; closer ones cost more than
+// A checkpoint of a recurrent state takes as much as that many tokens; closer ones cost more than
 // what lies between them. A text that takes less than a sixteenth of that is sooner run again than
 // its state is copied out and back.
 static void set_distances(struct cache *c, const struct sequence_spec *spec, int64_t grid) {

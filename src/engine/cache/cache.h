@@ -16,7 +16,7 @@ struct cache_options {
     // NULL, or a folder where entries are kept as files too, and bytes of files there at most.
     const char *dir;
     int64_t disk;
-    // Told what the user should know: engine thread. And that a job on the disk has ended: any
+    // Called with messages for the user: engine thread. And that a job on the disk has ended: any
     // thread, must not block.
     void (*note)(void *arg, const char *sentence);
     void *note_arg;
@@ -64,7 +64,7 @@ void cache_destroy(struct cache *c); // NULL is allowed
 // used, 2 GiB at most. Once, after cache_create; a thread does it.
 void cache_prepare(struct cache *c);
 
-// Whether cache_restore of the same can begin now; false: a file is being read, so ask again when
+// Whether cache_restore of the same can begin now; false: a file is being read, so call again when
 // `wake` has been called.
 bool cache_ready(struct cache *c, const int32_t *ids, int64_t n, int64_t sparse_end);
 

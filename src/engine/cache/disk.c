@@ -26,7 +26,7 @@
 #include "state/stored.h"
 
 static const char magic[8] = {'c', 'o', 'p', 'p', 'c', 'a', 'c', 'h'};
-enum { VERSION = 1, SECTION = 20 }; // bytes of a section beside what it holds
+enum { VERSION = 1, SECTION = 20 }; // bytes of a section besides what it holds
 
 void cache_file_fini(struct cache_file *f) {
     free(f->form);
@@ -131,7 +131,7 @@ static int put_piece(void *arg, const void *data, size_t n, int64_t i, struct er
         w->unsynced += some;
         if (!rc && w->unsynced >= UNSYNCED) { // so that the end of it does not take long either
             if (fflush(w->file->file) == 0)
-                (void)fdatasync(fileno(w->file->file)); // closing tells of errors
+                (void)fdatasync(fileno(w->file->file)); // closing reports errors
             w->unsynced = 0;
         }
         pause_now(w);

@@ -4,9 +4,9 @@
 // sections with hashes (state/stored.h) says what there is; after it come the bytes of devices and
 // whole pages, each with a hash in the head, so that any of them can be read alone. The form is
 // described in docs/prefix-cache.md. Files appear whole and never change, so that a process may end
-// at any moment. A thread reads and writes them beside the engine. One process at a time writes in
-// a folder, which holds the folder's lock; others only read. It knows no tree and no budget; the
-// functions of files may be called by any thread.
+// at any moment. A thread reads and writes them concurrently with the engine. One process at a time
+// writes in a folder, which holds the folder's lock; others only read. It does not depend on the
+// tree and the budget; the functions of files may be called by any thread.
 #ifndef COPPICE_ENGINE_CACHE_DISK_H
 #define COPPICE_ENGINE_CACHE_DISK_H
 
@@ -38,8 +38,8 @@ void cache_file_fini(struct cache_file *f);
 // What it takes in memory, tokens not counted.
 int64_t cache_file_memory(const struct cache_file *f);
 
-// Describes m as a file beside a base, whose pages below those shared are not written again; base:
-// NULL for none. Kind, key and tokens (taken over) are the caller's. ERR_MEMORY.
+// Describes m as a file relative to a base, whose pages below those shared are not written again;
+// base: NULL for none. Kind, key and tokens (taken over) are the caller's. ERR_MEMORY.
 int cache_file_of(struct cache_file *f, const struct ram_copy *m, const struct cache_file *base,
                   int64_t common, struct err *e);
 // Writes it whole or not at all (base/file.h). Sets the sums. pause (NULL: none) is called
@@ -52,7 +52,7 @@ struct cache_pause {
 int cache_file_write(struct cache_file *f, const struct ram_copy *m, const char *path,
                      const struct cache_pause *pause, struct err *e);
 
-// Reads a head from the begin of a file of so many bytes. ERR_FORMAT: cut off, damaged, or none;
+// Reads a head from the begin of a file of that many bytes. ERR_FORMAT: cut off, damaged, or none;
 // ERR_UNSUPPORTED: another version; ERR_MEMORY. After an error there is nothing to free.
 int cache_file_head(struct cache_file *f, const char *path, struct err *e);
 // Where a page of the file lies.
@@ -74,7 +74,7 @@ struct cache_disk;
 
 struct cache_disk_options {
     const char *dir;
-    // Told in the thread that a job has ended. Must not block.
+    // Called in the thread when a job has ended. Must not block.
     void (*wake)(void *arg);
     void *wake_arg;
 };

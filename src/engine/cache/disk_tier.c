@@ -166,7 +166,7 @@ static void take_file(struct cache *c, struct cache_entry *y, struct cache_file 
     c->blocks.other += cache_file_memory(f);
 }
 
-// The head of an entry's file, beside a base where there is one.
+// The head of an entry's file, relative to a base where there is one.
 static struct cache_file *describe_file(struct cache *c, const struct cache_entry *y,
                                         struct cache_entry **base) {
     int32_t *text = malloc((size_t)y->len * sizeof *text);

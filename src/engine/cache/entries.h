@@ -110,7 +110,7 @@ struct cache {
     uint64_t *newer;     // [n_newer] keys of those of this kind, which are not written over either
     int64_t n_newer, cap_newer;
     int64_t pinned; // bytes of entries that are being written
-    double noted;   // when a failure to write was last told
+    double noted;   // when a failure to write was last reported
     double looked;  // clock_ms when others' files were last looked for
 };
 
@@ -160,7 +160,7 @@ int cache_copied(struct cache *c, struct cache_entry *y);
 // Out of memory, after copies that are under way; what has no file is dropped.
 void cache_evict(struct cache *c, struct cache_entry *y);
 
-// Evicts what is worth least but `keep` until so many bytes more fit; false: they never do.
+// Evicts what is worth least but `keep` until that many bytes more fit; false: they never do.
 bool cache_evict_for(struct cache *c, int64_t bytes, const struct cache_entry *keep);
 
 // Entries by their value, for one eviction: each is looked at once, and again when it is its turn.

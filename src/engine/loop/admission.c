@@ -14,7 +14,7 @@
 // what one reserves at once when it decodes.
 enum { AHEAD = 128, GROWTH = 1 + TREE_MAX_DEPTH };
 
-// What texts will take beside what they hold now, for a while. Pieces of prompts need pages in
+// What texts will take besides what they hold now, for a while. Pieces of prompts need pages in
 // layers with a window that they leave again after the pass, whose rows all texts share.
 struct demand {
     int64_t lasting, passing; // bytes; passing: if each text had the pass for itself
@@ -42,7 +42,7 @@ static void demand_of(struct demand *d, const struct engine *g, const struct str
     demand_add(d, g, held, min_i64(held + left + AHEAD, r->n_prompt + r->max_tokens), left);
 }
 
-// Whether d fits beside what the members that run will take.
+// Whether d fits besides what the members that run will take.
 static bool fits_memory(const struct engine *g, struct demand d) {
     const struct kv_needs *kv = &session_plan(g->session)->kv;
     int64_t limit = session_kv_limit(g->session), step = session_plan(g->session)->step;

@@ -263,7 +263,7 @@ int engine_create(struct engine **out, const struct engine_options *o, struct er
     g->o.queue = o->queue ? o->queue : ENGINE_QUEUE;
     g->o.session.target.max_seqs = g->o.slots;
     g->o.session.kv_limit = o->kv_limit;
-    g->o.session.make_plan = true; // it tells how much a text takes
+    g->o.session.make_plan = true; // it gives how much a text takes
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->turned, NULL);
     int rc = make_lists(g, e);
@@ -333,7 +333,7 @@ int64_t engine_context(struct engine *g) {
     return s ? context_of(s) : 0;
 }
 
-// What can never fit is told now, not when its turn has come.
+// What can never fit is refused now, not when its turn has come.
 static int check_request(struct engine *g, const struct request *r, struct err *e) {
     const struct session *s = engine_session(g);
     if (!s)

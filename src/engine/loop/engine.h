@@ -2,8 +2,8 @@
 // The engine thread: it loads a session and owns it with all sequences and the batch. Any thread
 // submits requests, which wait in a bounded queue; in each round the engine takes up what it has
 // room for, runs one mixed pass over all members and publishes what came of it (stream.h). How
-// requests are scheduled never changes what comes out (docs/exactness.md). It knows no text, no
-// connections and no devices.
+// requests are scheduled never changes what comes out (docs/exactness.md). It does not depend on
+// text, connections or devices.
 #ifndef COPPICE_ENGINE_LOOP_ENGINE_H
 #define COPPICE_ENGINE_LOOP_ENGINE_H
 
@@ -21,7 +21,8 @@ enum engine_state {
 enum { ENGINE_QUEUE = 1024, ENGINE_SLOTS = 8, ENGINE_CHOICES = 128 };
 
 struct engine_options {
-    // What it points at must live until the engine is destroyed. target.max_seqs is set to `slots`.
+    // What it points at must stay valid until the engine is destroyed. target.max_seqs is set to
+    // `slots`.
     struct session_options session;
     // NULL, or an open one in place of `session`, with target.max_seqs of `slots` or more and a
     // plan (make_plan); it is the engine's until engine_destroy, and the caller's to close then.
@@ -34,14 +35,14 @@ struct engine_options {
     int64_t kv_limit; // bytes of keys and values of all requests at most; 0: what the plan leaves
     struct cache_options cache; // of states of texts that have been run; zeroed: none
     const char *trace;          // NULL, or a file for the passes in Chrome's trace-event format
-    // NULL, or told in the engine thread that engine_state has changed.
+    // NULL, or called in the engine thread when engine_state has changed.
     void (*changed)(void *arg);
     void *changed_arg;
 };
 struct engine_options engine_options_default(void);
 
 // Starts the thread, which loads the model. ERR_MEMORY, ERR_USAGE; what goes wrong while loading is
-// told by engine_state.
+// reported by engine_state.
 int engine_create(struct engine **out, const struct engine_options *o, struct err *e);
 // Ends all requests that have not ended, with ERR_STATE, and the thread. Streams outlive it. NULL
 // is allowed.
@@ -83,7 +84,7 @@ struct engine_stats {
         recomputed;                     // members parked, of these without state; tokens run again
     int64_t rows[ENGINE_ROW_BINS];      // passes of at most 2^i rows (and more than 2^(i-1))
     int64_t pass_rows;                  // sum of rows of all passes
-    int64_t accept[ENGINE_ACCEPT_BINS]; // steps of members that committed so many tokens
+    int64_t accept[ENGINE_ACCEPT_BINS]; // steps of members that committed that many tokens
     struct cache_stats cache;           // zeros without one
     struct expert_use experts;          // zeros where all are resident
     double pass_ms;                     // sum

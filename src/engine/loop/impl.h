@@ -47,7 +47,7 @@ struct engine {
     struct prompt_slice *prompts; // [slots]
     int n_slices;
     bool stalled;     // no member can go on before a file has been read
-    bool stuck;       // the last pass that was planned came to nothing for want of memory
+    bool stuck;       // the last pass that was planned came to nothing for lack of memory
     int64_t masks;    // turns of members at masks that take much work
     int64_t isolated; // passes of one member alone, after failures
     bool together;    // the next one is of those that need not be alone
@@ -65,7 +65,7 @@ int engine_round(struct engine *g, struct err *e);
 // Ends all members and waiting streams with an error.
 void engine_end_all(struct engine *g, const struct err *e);
 
-// Whether there is room for a stream that waits: for its text beside what the members still need.
+// Whether there is room for a stream that waits: for its text besides what the members still need.
 bool room_to_join(const struct engine *g, const struct stream *s);
 // Lets parked members go on, the oldest first, as far as there is room.
 void room_resume(struct engine *g);

@@ -268,7 +268,7 @@ static bool somebody_decodes(const struct engine *g) {
 }
 
 // Takes up waiting streams in their order while there are slots and memory. A first state for a
-// slot takes some milliseconds to make: where others wait for their next token, so many take as
+// slot takes some milliseconds to make: where others wait for their next token, that many take as
 // many rounds as they need, though not so many that a pass would lack prompts.
 static void admit(struct engine *g) {
     enum { LONG_MS = 40 };
@@ -366,7 +366,7 @@ static int64_t mask_slice(const struct stream *s) {
     return (int64_t)MASK_ROUND << min_i32(s->mask_slices / MASK_SLICES, DOUBLED);
 }
 
-// Whose turn it is of those that wait, if they had their last one before so many turns.
+// Whose turn it is of those that wait, if they had their last one before that many turns.
 static struct stream *next_masked(const struct engine *g, int64_t until) {
     struct stream *next = NULL;
     for (int i = 0; i < g->n_members; i++) {

@@ -15,7 +15,7 @@ double schedule_gap(double wanted, double step_ms) {
     return wanted > 0 ? wanted : fmax(SCHEDULE_GAP, (double)SCHEDULE_STEPS * step_ms);
 }
 
-// The pass with so many tokens of prompts.
+// The pass with that many tokens of prompts.
 static double mixed_pass_ms(const struct pass_frame *f, int64_t rows) {
     int64_t others = f->decoding + (int64_t)f->guesses;
     return price_pass_ms(f->price, others + rows, f->decoding + max_i32(f->prompts, 1));

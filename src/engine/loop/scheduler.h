@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many tokens of which prompts go beside the decoding members of a pass. Running requests keep
-// their pace: a pass takes no more prompt tokens than the time to the next step allows, by what
-// passes with pieces of prompts have been measured to take. Of the prompts the one with least left
-// comes first, so that short ones overtake long ones; waiting makes a prompt count as shorter, so
-// that a long one is overtaken for a bounded time only. Arithmetic alone: no clock, no model.
+// How many tokens of which prompts go together with the decoding members of a pass. Running
+// requests keep their pace: a pass takes no more prompt tokens than the time to the next step
+// allows, by what passes with pieces of prompts have been measured to take. Of the prompts the one
+// with least left comes first, so that short ones overtake long ones; waiting makes a prompt count
+// as shorter, so that a long one is overtaken for a bounded time only. Arithmetic alone: no clock,
+// no model.
 #ifndef COPPICE_ENGINE_LOOP_SCHEDULER_H
 #define COPPICE_ENGINE_LOOP_SCHEDULER_H
 
@@ -16,7 +17,7 @@ struct pass_frame {
     const struct price *price; // of passes with pieces of prompts
     int decoding;              // members that decode
     double guesses;            // rows of guesses that they are expected to have together
-    double other_ms;           // of drafts and whatever else the step takes beside the pass
+    double other_ms;           // of drafts and whatever else the step takes besides the pass
     int prompts;               // members that are likely to have a piece in it
     int64_t most;              // prompt tokens that fit the pass
     int64_t known;             // rows of the largest pass that has been measured
@@ -28,7 +29,8 @@ struct pass_frame {
 // SCHEDULE_LEAST, or prompts would never be read where steps alone take too long. Where no member
 // decodes the pass may take SCHEDULE_IDLE milliseconds, after which who has come or gone is seen
 // to. A pass of more than a tile of rows is cut to whole tiles. Before anything has been measured:
-// SCHEDULE_FIRST; beside running requests a pass is at most twice as large as any before.
+// SCHEDULE_FIRST; concurrently with running requests a pass is at most twice as large as any
+// before.
 enum { SCHEDULE_LEAST = 32, SCHEDULE_FIRST = 64, SCHEDULE_IDLE = 1000 };
 int64_t schedule_rows(const struct pass_frame *f);
 

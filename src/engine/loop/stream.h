@@ -47,7 +47,7 @@ struct stream_progress {
 struct stream_progress stream_progress(const struct stream *s);
 
 // How many new tokens have been published in all; *ids: [that many], valid and unchanging until
-// stream_release. To read all of an answer, ask stream_ended first and stream_tokens then: all
+// stream_release. To read all of an answer, call stream_ended first and stream_tokens then: all
 // tokens are published before the end is.
 int64_t stream_tokens(struct stream *s, const int32_t **ids);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of a stream, and the queue in which other threads leave new ones for the engine
-// thread, with the wish to be looked at. Streams refer to the queue, so it lives until the last of
-// them has gone.
+// thread, with the wish to be looked at. Streams refer to the queue, so it is kept until the last
+// of them has gone.
 #ifndef COPPICE_ENGINE_LOOP_STREAM_IMPL_H
 #define COPPICE_ENGINE_LOOP_STREAM_IMPL_H
 
@@ -64,7 +64,7 @@ struct stream {
     pthread_mutex_t calls;   // held while one of the submitter's functions runs
     bool released;           // under `calls`: none of them may be called
     pthread_mutex_t views;   // guards the ring:
-    struct tree_event *ring; // [STREAM_TREES], NULL: not asked for
+    struct tree_event *ring; // [STREAM_TREES], NULL: not requested
     int ring_first, ring_n;
     int64_t lost;
     // Of the engine thread:
@@ -96,11 +96,11 @@ void stream_drop(struct stream *s); // one reference
 // The submitter's `stop`, unless it has gone; arg: the stream. A walk_stop_fn.
 bool stream_stops(void *arg, int32_t id);
 
-// Publishes the reply as it is now, and tells the reader.
+// Publishes the reply as it is now, and notifies the reader.
 void stream_publish(struct stream *s, enum stream_phase phase);
 // Publishes that it has ended. e: NULL, or the error.
 void stream_finish(struct stream *s, enum end_reason reason, const struct err *e);
-// Keeps the tree of its last step, which m describes, where trees were asked for.
+// Keeps the tree of its last step, which m describes, where trees were requested.
 void stream_keep_tree(struct stream *s, const struct member *m);
 
 #endif

@@ -26,7 +26,7 @@ struct trace {
     off_t at;     // where END begins
     double start; // clock_ms
     struct str text;
-    int failed; // errno of the write that failed; 0: none, -1: it has been told
+    int failed; // errno of the write that failed; 0: none, -1: it has been reported
 };
 
 // Appends t->text after what there is.

@@ -119,9 +119,9 @@ void price_file_close(struct price_file *f, const struct price *p, const struct 
     forget_file(f);
 }
 
-// The file of a profile, in the order of this machine's bytes, which the version tells: magic (8
-// bytes), version, layers, experts and zero (32 bits each), hash of the model (64 bits), uses (32
-// bits each), and XXH64 of all that.
+// The file of a profile, in the order of this machine's bytes, which the version determines: magic
+// (8 bytes), version, layers, experts and zero (32 bits each), hash of the model (64 bits), uses
+// (32 bits each), and XXH64 of all that.
 
 static const char MAGIC[8] = "COPSPARK";
 enum { VERSION = 1 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files in which what a session learns outlives it: what passes cost (spec/tree/price.h), and which
-// experts were used most, in a file beside the model (MODEL.spark) by which the next start fills
+// Files in which what a session learns is kept: what passes cost (spec/tree/price.h), and which
+// experts were used most, in a file next to the model (MODEL.spark) by which the next start fills
 // the slots (ops/experts/pool.h). They are read when a session opens and written while it runs or
 // when it closes. Without them nothing is lost but a head start and no output changes, so whatever
-// goes wrong with them is told and is no error.
+// goes wrong with them is reported and is no error.
 #ifndef COPPICE_ENGINE_SESSION_LEARNED_H
 #define COPPICE_ENGINE_SESSION_LEARNED_H
 
@@ -45,7 +45,7 @@ struct price_note {
 };
 
 // The file of a subject in a folder, and what it says into p, where there is one. A damaged one is
-// told of and counts as none, as does silently one of another version.
+// reported and counts as none, as does silently one of another version.
 void price_file_open(struct price_file *f, const char *folder, const struct price_subject *s,
                      struct price *p, const struct price_note *n);
 // Writes the file if anything was learnt, making its folder, and frees what f has.
@@ -79,7 +79,7 @@ struct expert_profile {
 };
 
 // For a model whose slots are c; the experts of `first` layers in front of them are the CPU's. A
-// file that cannot be used is told and left alone: then nothing is kept.
+// file that cannot be used is reported and left unchanged: then nothing is kept.
 void expert_profile_open(struct expert_profile *k, const char *model, const struct gguf *file,
                          const struct expert_classes *c, int first, const struct price_note *n);
 // What is known of the device's layers (expert_store_finish); NULL: nothing.

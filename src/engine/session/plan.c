@@ -20,7 +20,7 @@ int64_t plan_kv(const struct memory_plan *p, int64_t n) {
     return kv_needs_most(&p->kv, n, p->step);
 }
 
-// What lies beside so many bytes of pages: after the last ones of slabs, and where pages of one
+// What lies next to that many bytes of pages: after the last ones of slabs, and where pages of one
 // size have gone and a larger one does not fit in their place.
 static int64_t beside_pages(const struct memory_plan *p, int64_t bytes) {
     int64_t behind = 0, largest = 0;
@@ -34,7 +34,7 @@ static int64_t beside_pages(const struct memory_plan *p, int64_t bytes) {
     return behind + (one_size ? 0 : largest);
 }
 
-// The same with what lies beside pages in a device's slabs.
+// The same with what lies next to pages in a device's slabs.
 static int64_t plan_kv_held(const struct memory_plan *p, int64_t n) {
     int64_t bytes = plan_kv(p, n);
     return bytes + beside_pages(p, bytes);
@@ -49,7 +49,7 @@ static int64_t fixed_bytes(const struct memory_plan *p) {
     return p->weights + p->draft + p->scratch + p->state;
 }
 
-// What is left for keys and values of all sequences together, and what lies beside them; 0: no
+// What is left for keys and values of all sequences together, and what lies next to them; 0: no
 // limit is known.
 static int64_t plan_pages(const struct memory_plan *p) {
     int64_t left = p->available - fixed_bytes(p);
@@ -108,7 +108,7 @@ int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e) {
                    (long long)p->context, need, have, missing, advice);
 }
 
-// Beside the slots: who has them, uses and addresses, and what slabs of others may leave unused:
+// Besides the slots: who has them, uses and addresses, and what slabs of others may leave unused:
 // slots take all that is left.
 static int64_t beside_slots(const struct memory_plan *p, int64_t rest) {
     enum { EACH = 24, ROUND = 4 << 20 };
@@ -250,7 +250,7 @@ static const int64_t LARGE_DEVICE = (int64_t)72 << 30;
 
 // Rows of passes for which slots may be lent: whole tiles of 192, and somewhat more than prompts
 // of round lengths. Beyond the last one computing takes longer than bringing most of the experts.
-// A draft keeps what it reads of a pass beside the slots, all the time: with one they end at 4224.
+// A draft keeps what it reads of a pass besides the slots, all the time: with one they end at 4224.
 static const int LENT[] = {1536, 3072, 4224, 6144, 8448};
 enum { LENT_DRAFT = 4224 };
 enum { LENT_N = sizeof LENT / sizeof *LENT };
@@ -293,7 +293,7 @@ static int plan_rows(struct memory_plan *p, struct pair_request *r, struct attem
     return rc;
 }
 
-// Slots, or memory for them, that were asked for: of a model and on a device that can have them.
+// Slots, or memory for them, that were requested: of a model and on a device that can have them.
 static int refuse_slots(const char *why, struct err *e) {
     return err_set(e, ERR_UNSUPPORTED,
                    "--spark-slots and --spark-vram are for models of experts on a GPU, and %s; "
@@ -322,7 +322,7 @@ static int plan_slots(struct memory_plan *p, struct pair_request *r, struct cour
     return rc;
 }
 
-// What a pass of so many rows takes in the place of slots; usual: scratch of usual ones, which is
+// What a pass of that many rows takes in the place of slots; usual: scratch of usual ones, which is
 // there anyway.
 static int room_of(int64_t *bytes, const struct pair_request *r, int rows, int64_t usual,
                    struct err *e) {

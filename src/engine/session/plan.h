@@ -28,7 +28,7 @@ struct memory_plan {
     int64_t own, own_more;  // what the backend needs for itself; of that it has not yet
     int64_t state;          // recurrent state and pending features of a sequence
     struct kv_needs kv;     // keys and values of a sequence, of both, reserved for at most
-    int64_t step;           // so many tokens at once
+    int64_t step;           // that many tokens at once
     // Of the weights: experts of a model of experts on a GPU, all of them, and those that are
     // resident, with their slots. Where that is all, `resident` is `experts` and there are no
     // slots.
@@ -62,8 +62,8 @@ int64_t plan_longest(const struct memory_plan *p);
 // amount that is missing and what would fit.
 int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e);
 
-// Gives experts up where not all of them fit: the slots of p->slots take what is left beside the
-// context that is wanted, or with 0 beside a usual one; with slots_each, so many for each layer.
+// Gives experts up where not all of them fit: the slots of p->slots take what is left besides the
+// context that is wanted, or with 0 besides a usual one; with slots_each, that many for each layer.
 // ERR_MEMORY, ERR_USAGE: those of one layer do not fit, or are too few.
 int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each, struct err *e);
 
@@ -84,20 +84,20 @@ struct pair_request {
     // Layers whose experts are the CPU's (target.cpu, which is there if this is not 0), or
     // CPU_EXPERTS_AUTO.
     int cpu_experts;
-    int64_t most;       // bytes that the pair may take on a GPU, beside other limits; 0: no limit
+    int64_t most;       // bytes that the pair may take on a GPU, besides other limits; 0: no limit
     int chunk;          // most prompt tokens a pass; 0: what suits the device
     int64_t free_bytes; // bytes that the plan leaves, for what blocks of memory round up
     bool always;        // plan also where no limit is known
 };
 
 // Decides r->chunk, r->target.experts and cpu_experts, and r->target.max_rows and max_ctx where
-// they are 0; fewer rows are taken where the context would not fit beside them, and then fewer
+// they are 0; fewer rows are taken where the context would not fit besides them, and then fewer
 // experts are resident. *planned: whether there was a limit, or r->always; if not, *p stays zeroed
 // and max_ctx as it is. ERR_MEMORY where it does not fit: *p is filled all the same, and the
 // sentence says who holds what.
 int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, struct err *e);
 
-// What a plan reserves of its device, for plan->own beside it: pages are what is left of
+// What a plan reserves of its device, for plan->own besides it: pages are what is left of
 // `available` (runtime_available now: other programs may have taken some since the plan), or with
 // `share` what one sequence of the plan's context takes.
 struct reservation plan_reservation(const struct memory_plan *p, int64_t available, const char *who,

@@ -156,7 +156,7 @@ static bool open_level(const char *level) {
     return !level || !strcmp(level, "auto");
 }
 
-// Whether an open device is what these options ask for.
+// Whether an open device is what these options request.
 static int check_same(const struct runtime_device *d, const struct device_options *o,
                       struct err *e) {
     const struct device_options *is = &d->o;

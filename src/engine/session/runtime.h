@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands above sessions: the devices of this process, each opened once and found again by its
-// name, host memory that copies run from and to, and a queue of copies beside the ops. Each device
-// has one memory budget: how much may be taken, and who has reserved how much of it for what.
-// Several models may be loaded on a device at once, a scorer beside a target: each is planned in
-// what the others leave, reserves its memory first and takes no more than that. One thread uses a
-// device and what is loaded on it at a time.
+// name, host memory that copies run from and to, and a queue of copies concurrently with the ops.
+// Each device has one memory budget: how much may be taken, and who has reserved how much of it for
+// what. Several models may be loaded on a device at once, a scorer next to a target: each is
+// planned in what the others leave, reserves its memory first and takes no more than that. One
+// thread uses a device and what is loaded on it at a time.
 #ifndef COPPICE_ENGINE_SESSION_RUNTIME_H
 #define COPPICE_ENGINE_SESSION_RUNTIME_H
 
@@ -47,7 +47,7 @@ struct device_options {
     int64_t memory_limit; // bytes that may be taken if it is the CPU; 0: no limit is known
     bool timing;          // its ops can be timed (ops/observe/timing.h)
     bool importance;      // inputs of its matrices are summed (ops/observe/importance.h)
-    void (*note)(void *arg, const char *sentence); // NULL, or shown what the user should know
+    void (*note)(void *arg, const char *sentence); // NULL, or called with messages for the user
     void *note_arg;
 };
 

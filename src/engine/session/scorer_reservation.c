@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of a scorer beside a target.
+// The arithmetic of a scorer next to a target.
 #include "engine/session/scorer_reservation.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scorer's part of a device's memory: its weights and what a prompt of some length takes are
-// reserved before it is loaded, as a pair's plan is (runtime.h), so that whatever is loaded beside
+// reserved before it is loaded, as a pair's plan is (runtime.h), so that what is loaded besides
 // it is planned in what is left.
 #ifndef COPPICE_ENGINE_SESSION_SCORER_RESERVATION_H
 #define COPPICE_ENGINE_SESSION_SCORER_RESERVATION_H
@@ -8,14 +8,14 @@
 #include "compress/score/score.h"
 #include "engine/session/runtime.h"
 
-// Plans the scorer in the file `path` for prompts of so many tokens, and reserves that where a
+// Plans the scorer in the file `path` for prompts of that many tokens, and reserves that where a
 // limit of the device's memory is known (else *out is NULL). ERR_MEMORY says how many tokens would
 // fit, or what the weights alone take, and who holds what; other errors as score_open, with the
 // path.
 int scorer_claim(struct runtime_device *d, const char *path, const struct score_options *o,
                  int64_t tokens, struct score_plan *plan, struct reservation **out, struct err *e);
 
-// What a scorer holds between texts, and what a text of the plan's length takes beside that.
+// What a scorer holds between texts, and what a text of the plan's length takes besides that.
 int64_t scorer_stays(const struct score_plan *p);
 int64_t scorer_takes(const struct score_plan *p);
 

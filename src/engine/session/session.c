@@ -32,7 +32,7 @@ struct session {
     struct dflash *draft;
     struct tokenizer *tokenizer;
     struct structured_store *structured;
-    struct drafter *drafter;  // the draft as all members of a step ask it; NULL without a draft
+    struct drafter *drafter;  // the draft as all members of a step call it; NULL without a draft
     struct price *price;      // what passes and drafts take here,
     struct price *prompts;    // and passes with pieces of prompts
     struct price_file prices; // where it is kept
@@ -71,7 +71,7 @@ static int open_device(struct session *s, struct err *e) {
     return rc ? rc : runtime_device(s->runtime, &d, &s->device, e);
 }
 
-// The CPU that computes experts beside a GPU. On a CPU the plan refuses.
+// The CPU that computes experts concurrently with a GPU. On a CPU the plan refuses.
 static int open_cpu(struct session *s, struct err *e) {
     const struct session_options *o = &s->o;
     struct device_options d = {.name = "cpu", .cpu_level = o->cpu_level, .threads = o->threads};

@@ -34,7 +34,7 @@ struct session_options {
     // if anything was learnt. The folder is made. NULL: nothing is kept.
     const char *price_folder;
     // Experts beyond a GPU's memory (docs/experts.md). keep: which ones were hot is read from the
-    // file beside the model when the session opens, and written there while it runs and when it
+    // file next to the model when the session opens, and written there while it runs and when it
     // closes. vram: bytes of the GPU for this pair, 0: what --vram-limit leaves; slots: resident
     // experts for each layer, 0: as many as fit.
     struct spark_options {
@@ -42,20 +42,20 @@ struct session_options {
         int64_t vram;
         int slots;
     } expert_profile;
-    // The experts of the first so many layers of them are computed by the CPU, with cpu_level and
+    // The experts of the first that many layers of them are computed by the CPU, with cpu_level and
     // threads, while a GPU does the rest; CPU_EXPERTS_AUTO (plan.h): as the plan decides.
     int cpu_experts;
     bool make_plan;   // also where no limit is known, that is on a CPU without memory_limit
     int64_t kv_limit; // bytes of keys and values of all sequences at most; 0: what the plan leaves
-    // NULL, or shown what the user should know, until the session is closed.
+    // NULL, or called with messages for the user, until the session is closed.
     void (*note)(void *arg, const char *sentence);
     void *note_arg;
     // max_ctx 0: the longest context that fits; memory_limit: for the pair and one full sequence.
     struct model_options target;
     struct dflash_options dflash; // its KV types follow the target's
     int chunk;                    // most prompt tokens a pass; 0: what suits the device
-    // Bytes of weights on a GPU that session_park gives back, beside keys, values and states; their
-    // copies take as much pinned host memory. 0: none. ERR_MEMORY, ERR_UNSUPPORTED.
+    // Bytes of weights on a GPU that session_park gives back, besides keys, values and states;
+    // their copies take as much pinned host memory. 0: none. ERR_MEMORY, ERR_UNSUPPORTED.
     int64_t park;
     // Bytes of the slots of experts that it gives back, too, which are slots again afterwards; for
     // a model that has them (ops/experts/pool.h says how many there are to give). 0: none.
@@ -88,12 +88,12 @@ const struct gguf *session_file(const struct session *s); // the target's
 struct drafter *session_drafter(const struct session *s);
 struct price *session_price(const struct session *s);        // what passes and drafts take here,
 struct price *session_prompt_price(const struct session *s); // and passes with pieces of prompts
-// Most prompt tokens of a pass, and rows of one with others beside them, where prompts that are to
+// Most prompt tokens of a pass, and rows of one with others besides them, where prompts that are to
 // be read have n tokens left: more of them where slots of experts are lent for that.
 int64_t session_chunk(const struct session *s, int64_t n);
 int64_t session_pass_rows(const struct session *s, int64_t n);
 // What guesses were worth, for one text at a time: the budget that has seen most of those that are
-// not lent, told that a text begins. ERR_MEMORY.
+// not lent, reset for a new text. ERR_MEMORY.
 int session_take_budget(struct session *s, struct budget **out, struct err *e);
 void session_give_budget(struct session *s, struct budget *b); // NULL is allowed
 double session_load_ms(const struct session *s);
@@ -124,7 +124,7 @@ void session_keep_experts(struct session *s);
 int session_park(struct session *s, struct err *e); // ERR_MEMORY: nothing has changed
 int session_unpark(struct session *s, struct err *e);
 
-// The ids of a prompt text, with BOS where the file asks for it. ERR_UNSUPPORTED without tokenizer.
+// The ids of a prompt text, with BOS where the file requires it. ERR_UNSUPPORTED without tokenizer.
 int session_encode(const struct session *s, const char *text, size_t n, struct token_list *out,
                    struct err *e);
 

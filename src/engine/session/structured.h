@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From what a caller writes (a grammar, a regular expression, a JSON Schema, "any JSON object") to
 // the constraint of a request. A store keeps the vocabulary as grammars need it, made when it is
-// first asked for, and the newest constraints by the text that they were made of: the masks that a
+// first requested, and the newest constraints by the text that they were made of: the masks that a
 // constraint has worked out need not be worked out twice. Any thread may use one; the constraints
 // belong to the thread that runs the requests.
 #ifndef COPPICE_ENGINE_SESSION_STRUCTURED_H
@@ -20,7 +20,7 @@ struct constraint_store {
     struct constraint_kept {
         struct str key; // all that it was made of
         struct constraint *c;
-        uint64_t used; // when it was asked for last; 0: none
+        uint64_t used; // when it was requested last; 0: none
     } kept[CONSTRAINT_STORE_MOST];
     uint64_t uses;
     int most;
@@ -31,7 +31,7 @@ void constraint_store_fini(struct constraint_store *s);
 
 // The one with this key, with a reference for the caller; NULL: there is none.
 struct constraint *constraint_store_find(struct constraint_store *s, const struct str *key);
-// Keeps it in place of the one that was not asked for longest, with a reference of its own. The key
+// Keeps it in place of the one that was not requested longest, with a reference of its own. The key
 // is taken over.
 void constraint_store_keep(struct constraint_store *s, struct str *key, struct constraint *c);
 

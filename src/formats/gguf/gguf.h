@@ -40,7 +40,7 @@ struct gguf_kv {
 // One tensor. Weights of any file format are described by this struct.
 struct tensor {
     const char *name;
-    uint32_t type; // enum tensor_type; always one that quant_format() knows
+    uint32_t type; // enum tensor_type; always one that quant_format() supports
     int n_dims;    // 1..4
     int64_t ne[4]; // ggml order: ne[0] contiguous; unused dims are 1
     int64_t bytes;
@@ -99,9 +99,10 @@ const char *gguf_array_str(const unsigned char **cursor, size_t *len);
 // `path` through a temporary file that replaces it only on success.
 struct gguf_writer;
 int gguf_writer_open(struct gguf_writer **out, const char *path, struct err *e);
-// Before the first tensor: at most so many bytes of tensors go to one file, a larger tensor to one
-// of its own. Where one file is not enough, PATH without .gguf becomes PATH-00001-of-0000N.gguf,
-// and so on; the first holds the metadata. gguf_writer_map() cannot be used then.
+// Before the first tensor: at most that many bytes of tensors go to one file, a larger tensor to
+// one of its own. Where one file is not enough, PATH without .gguf becomes
+// PATH-00001-of-0000N.gguf, and so on; the first holds the metadata. gguf_writer_map() cannot be
+// used then.
 void gguf_writer_split(struct gguf_writer *w, int64_t bytes);
 void gguf_put_int(struct gguf_writer *w, const char *key, int kind, int64_t v);
 void gguf_put_f32(struct gguf_writer *w, const char *key, float v);

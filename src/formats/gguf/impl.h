@@ -16,7 +16,7 @@
 #define GGUF_MAX_KEY           65535
 #define GGUF_MAX_LONG          (1u << 30) // bytes of a string, elements of an array
 
-// Metadata of one part, in file order. Keys live in the arena of the open file.
+// Metadata of one part, in file order. Keys are in the arena of the open file.
 struct gguf_meta {
     struct gguf_kv *kv;
     size_t count;

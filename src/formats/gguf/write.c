@@ -238,8 +238,8 @@ void gguf_writer_split(struct gguf_writer *w, int64_t bytes) {
         w->max_bytes = (uint64_t)bytes;
 }
 
-// The part that a tensor of so many bytes goes to: the last one, or a new one. NULL: w->first says
-// why there is none.
+// The part that a tensor of that many bytes goes to: the last one, or a new one. NULL: w->first
+// says why there is none.
 static struct gguf_writer *part_for(struct gguf_writer *w, int64_t bytes) {
     struct gguf_writer *last = w->n_behind ? w->behind[w->n_behind - 1] : w, *next;
     if (!w->max_bytes || !last->n_tensors || last->offset + (uint64_t)bytes <= w->max_bytes)

@@ -17,7 +17,7 @@ void quant_decode_q8_k(const void *src, float *dst, int64_t n) {
     }
 }
 
-// What tells the types apart.
+// What distinguishes the types.
 struct affine_type {
     struct quant_grid plain, weighted;
     int size, levels; // values of a group; largest rounded scale

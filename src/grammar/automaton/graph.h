@@ -71,7 +71,7 @@ struct grammar {
     uint32_t start, node_count, edge_count;
     struct node *nodes;
     struct edge *edges;
-    uint8_t class_of[256]; // bytes that no edge tells apart share a class
+    uint8_t class_of[256]; // bytes that no edge distinguishes share a class
     int classes;
 };
 

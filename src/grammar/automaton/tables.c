@@ -5,8 +5,8 @@
 // repetition that may stand at thousands of its positions costs as many steps, not their square. It
 // ends because no rule begins with a call of itself.
 //
-// Stacks have at most GRAMMAR_DEPTH frames. A reading that could not be completed within so many is
-// left out, so a text that has come far down can always go up again.
+// Stacks have at most GRAMMAR_DEPTH frames. A reading that could not be completed within that many
+// is left out, so a text that has come far down can always go up again.
 #include "grammar/automaton/tables.h"
 
 #include <stdlib.h>
@@ -254,7 +254,7 @@ static void begin_readings(struct tables *t) {
     }
 }
 
-// Can a reading at a node be completed above so many frames?
+// Can a reading at a node be completed above that many frames?
 static bool height_fits(struct tables *t, uint32_t depth, uint32_t node) {
     uint32_t deep = depth + t->g->nodes[node].min_depth;
     t->deepest = deep > t->deepest ? deep : t->deepest;

@@ -34,7 +34,7 @@ struct state {
     uint32_t row;    // index + 1 of its row in rows, 0: none yet
     uint32_t local;  // index + 1 of its mask in the matcher's list of local masks, 0: none yet
     uint32_t hash;   // of its readings and flags
-    uint8_t run;     // 1 + plain_run, 0: not yet asked for
+    uint8_t run;     // 1 + plain_run, 0: not computed yet
     bool may_end;
     bool open;     // a reading has come to where nothing is known (SET_OPEN)
     uint32_t deep; // frames that a step from here came to or would have needed, at most

@@ -46,8 +46,8 @@ struct rule {
     uint32_t name, n; // in data
     // Found once, however many ways lead here. Of a rule that is still being looked at: what always
     // holds (it is not known to be empty, it is as it is, of any length).
-    uint8_t nullable;           // enum, grammar/expression/build.c; 0: not asked yet
-    uint32_t some;              // its texts but the empty one; 0: not asked yet, else index + 1
+    uint8_t nullable;           // enum, grammar/expression/build.c; 0: not computed yet
+    uint32_t some;              // its texts but the empty one; 0: not computed yet, else index + 1
     bool measured;              // extent is known
     struct build_extent extent; // grammar/expression/build.c
 };

@@ -133,7 +133,7 @@ static uint32_t list_of(struct build *b, const char *open, uint32_t item, const 
 }
 
 uint32_t build_json_value(struct build *b) {
-    if (b->e.code) // or the parts would ask each other for ever
+    if (b->e.code) // or the parts would call each other for ever
         return BUILD_NEVER;
     if (!b->values) {
         uint32_t rule = build_rule(b, "value");

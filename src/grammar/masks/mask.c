@@ -13,7 +13,7 @@
 #include "base/vec.h"
 #include "grammar/masks/matcher.h"
 
-enum { FRAMES = 4 }; // of small rules that a local mask knows
+enum { FRAMES = 4 }; // of small rules that a local mask covers
 
 // ---- walks
 
@@ -77,7 +77,7 @@ static int64_t step_cost(uint32_t weight) {
 
 // Errors: m->t.rc. false: the cost has passed WALK_COST, and the rest was not looked at.
 static bool walk_trie(struct grammar_matcher *m, struct walk *w) {
-    enum { MANY = 64 }; // nodes below one, for which it pays to ask
+    enum { MANY = 64 }; // nodes below one, for which it pays to compute it
     uint32_t states[GRAMMAR_TOKEN_BYTES + 2];
     const struct trie_node *nodes = m->v->nodes;
     if (w->begin == w->end)
@@ -155,7 +155,7 @@ static void local_make(struct grammar_matcher *m, uint32_t state, struct local_m
     bool whole = !m->t.rc && walk_trie(m, &w);
     l->cost = w.cost;
     l->deep = m->deep;
-    if (!whole) // too dear: that is all that will be asked of it
+    if (!whole) // too dear: that is all it will do
         memset(m->bits, 0, words * sizeof *m->bits);
     if (!m->t.rc && !local_keep(m, l))
         m->t.rc = err_set(&m->t.e, ERR_MEMORY, "no memory for a mask");
@@ -183,7 +183,7 @@ static const struct local_mask *local_of(struct grammar_matcher *m, uint32_t sta
 
 // ---- whole masks
 
-// The part of a stack that a local mask knows; *tail: the rest. Frames of small rules are known,
+// The part of a stack that a local mask covers; *tail: the rest. Frames of small rules are known,
 // because such a rule ends within a token; places far from the ends of a repetition are alike.
 static uint32_t known_frames(struct grammar_matcher *m, bool small, uint32_t set, int most,
                              uint32_t *tail) {

@@ -370,8 +370,8 @@ void matcher_begin(struct grammar_matcher *m) {
     m->t.rc = 0;
 }
 
-// Asks a state whether it takes any ordinary text: inside of a JSON string the answer is yes for
-// all plain tokens at once, or for those of at most so many code points where the length is
+// Whether a state takes any ordinary text: inside of a JSON string the answer is yes for
+// all plain tokens at once, or for those of at most that many code points where the length is
 // bounded.
 
 // UTF-8 without control characters, quote and backslash, as an automaton: rows of a form are taken

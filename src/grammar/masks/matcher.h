@@ -81,7 +81,7 @@ struct walk {
 };
 
 // How many plain code points may follow one another from a state, whatever they are, at most
-// PLAIN_CHARS. *closed: after so many none may follow, and no reading has left its frame
+// PLAIN_CHARS. *closed: after that many none may follow, and no reading has left its frame
 // (matcher.c).
 int plain_run(struct grammar_matcher *m, uint32_t state, bool *closed);
 void plain_prepare(struct grammar_matcher *m); // once, before the first plain_run

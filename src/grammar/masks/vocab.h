@@ -17,7 +17,7 @@ struct trie_node {
     uint8_t plain; // 1 + the most code points below, when all that is below is plain text; or 0
 };
 
-enum { PLAIN_CHARS = 32 }; // plain tokens have at most so many code points
+enum { PLAIN_CHARS = 32 }; // plain tokens have at most that many code points
 
 struct grammar_vocab {
     int32_t size;
@@ -29,7 +29,7 @@ struct grammar_vocab {
                           // at it or below; count: none
     int32_t *tokens;      // in the trie's order
     int32_t *same;        // [token] another token of the same bytes, or -1
-    uint32_t *plain;      // [PLAIN_CHARS + 1][words]: plain tokens of at most so many code points
+    uint32_t *plain;      // [PLAIN_CHARS + 1][words]: plain tokens of at most that many code points
     int32_t *ends;        // tokens that end generation
     int32_t end_count;
     char *data;       // bytes of all tokens

@@ -111,7 +111,7 @@ void schema_item(struct schema *s, const struct conj *c, int64_t place, struct c
 }
 
 // Arrays under contains and uniqueItems: items are counted, by rules for "what comes after
-// so many items, of which so many count".
+// that many items, of which that many count".
 
 enum { MAX_RULES = 65536, SETS = 8, COUNTED = 1024 };
 
@@ -140,7 +140,8 @@ static int64_t next_count(int64_t n, int64_t least, int64_t most) {
 static uint32_t after_counted(void *arg, int64_t items, int64_t counted) {
     struct counted *o = arg;
     uint32_t x = items >= o->min && counted >= o->least ? BUILD_EMPTY : BUILD_NEVER;
-    int64_t next = next_count(items, max_i64(o->min, 1), o->max); // the first is told from others
+    int64_t next =
+        next_count(items, max_i64(o->min, 1), o->max); // the first is distinguished from others
     if (o->max != BUILD_ENDLESS && items >= o->max)
         return x;
     bool first = items == 0;

@@ -389,8 +389,9 @@ void schema_negate(struct schema *s, struct json_writer *w, const struct json *v
     close_list(w);
 }
 
-// Schemas that say in other words what not, if, dependentRequired and dependentSchemas ask for:
-// choices between schemas, so that nothing after them knows these keywords. Each is made once.
+// Schemas that say in other words what not, if, dependentRequired and dependentSchemas request:
+// choices between schemas, so that nothing after them has to handle these keywords. Each is made
+// once.
 
 enum { MAX_BYTES = 8 << 20, MAX_DEPENDENT = 10 };
 

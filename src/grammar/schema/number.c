@@ -28,7 +28,7 @@ static void read_bounds(const struct conj *c, struct bounds *b) {
             const struct json *v = json_get(c->list[i].schema, names[k]);
             long double x = schema_real(v, NAN), *bound = k < 2 ? &b->min : &b->max;
             bool *out = k < 2 ? &b->above : &b->below;
-            // Draft 4: true says that the bound beside it is left out.
+            // Draft 4: true says that the bound next to it is left out.
             bool beside = k % 2 && json_bool(v, false) &&
                           schema_real(json_get(c->list[i].schema, names[k - 1]), NAN) == *bound;
             *out |= beside;
@@ -374,7 +374,7 @@ static bool read_multiple(struct schema *s, const struct conj *c, int64_t *multi
     return true;
 }
 
-// Can multiples be told digit by digit, or listed?
+// Can multiples be decided digit by digit, or listed?
 static bool told(int64_t multiple, const struct bounds *x, double scale) {
     double count = (double)(x->max - x->min) * scale / (double)multiple;
     while (multiple % 10 == 0)
@@ -406,7 +406,8 @@ uint32_t schema_number(struct schema *s, const struct conj *c, bool integer) {
         return build_json_integer(s->b);
     if (!bounded && !multiple)
         return build_json_number(s->b);
-    if (!multiple && (x.min >= 1e15 || x.max <= -1e15)) // too large for a fraction that can be told
+    if (!multiple &&
+        (x.min >= 1e15 || x.max <= -1e15)) // too large for a fraction that can be decided
         return integers(s->b, &x, 1);
     x.min = x.min <= -1e15 ? -INFINITY : x.min;
     x.max = x.max >= 1e15 ? INFINITY : x.max;

@@ -41,12 +41,12 @@ struct open_rule {
     uint32_t rule;
 };
 
-// Schemas that say in choices what a keyword asks for.
+// Schemas that say in choices what a keyword requires.
 enum schema_words {
     WORDS_NOT,       // of the schema after `not`
     WORDS_IF,        // of one with if, then and else
     WORDS_DEPENDENT, // of one with dependentRequired, dependentSchemas, dependencies
-    WORDS_TAG,       // of an alternative that a property tells from the others: it must be there
+    WORDS_TAG, // of an alternative that a property distinguishes from the others: it must be there
 };
 struct worded {
     struct json *doc;
@@ -54,7 +54,7 @@ struct worded {
     enum schema_words what;
 };
 
-// A property that tells the alternatives of a oneOf apart, though not all of them require it.
+// A property that distinguishes the alternatives of a oneOf, though not all of them require it.
 struct tag {
     const char *name;  // NULL: there is none
     const char *value; // what it must be in the alternative at hand; NULL: as its schema says
@@ -72,7 +72,7 @@ struct schema {
     size_t worded_bytes;
     int64_t made;             // rules
     int64_t looked;           // values that were looked at for the places of rules
-    bool lowered;             // a maxLength beside a pattern
+    bool lowered;             // a maxLength together with a pattern
     const struct json *never; // the first place where nothing can hold
     struct tag tag;           // what WORDS_TAG writes
     const char *bare;         // what a bare string does not hold; NULL: there is none
@@ -139,8 +139,8 @@ uint32_t schema_value(struct schema *s, const struct conj *c, int types, const s
                       const struct json *v);
 // Do const and enum of a schema leave room for this text?
 bool schema_listed(struct schema *s, const struct json *schema, const char *text, size_t n);
-// The property that tells all alternatives of a oneOf apart which are objects, by values of its own
-// in each of them or as `discriminator` maps them; NULL: none does, or others overlap.
+// The property that distinguishes all alternatives of a oneOf which are objects, by values of its
+// own in each of them or as `discriminator` maps them; NULL: none does, or others overlap.
 const char *schema_tag(struct schema *s, const struct json *v, const struct json *list);
 // What must hold in addition of an alternative, so that the property is there; NULL: nothing, or an
 // error.

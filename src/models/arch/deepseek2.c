@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeepSeek-V2, -V3 and R1, Kimi K2, Moonlight, GLM-4.7-Flash: latent attention in every layer, then
-// SwiGLU in the first layers, experts beside a shared one in the others. Format: docs/models.md.
+// SwiGLU in the first layers, experts besides a shared one in the others. Format: docs/models.md.
 #include <math.h>
 #include <stdlib.h>
 

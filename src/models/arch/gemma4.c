@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma 4 (31B, 26B-A4B with experts beside each dense block, the E models with embeddings of each
+// Gemma 4 (31B, 26B-A4B with experts besides each dense block, the E models with embeddings of each
 // layer): layers with a window and full ones, which have heads of another size; norms before and
 // after each block; attention without a scale; GELU. Format: docs/models.md.
 #include <math.h>
@@ -12,7 +12,7 @@
 
 #define ARCH "gemma4"
 
-enum { PERIOD = 6 }; // the last of each so many layers is full
+enum { PERIOD = 6 }; // the last of each PERIOD layers is full
 
 // Heads of keys in the first layer with and without a window, and that others of a kind have as
 // many; the widest feed-forward layer.
@@ -314,7 +314,7 @@ static void join_normed(struct model *m, const float *norm, int64_t n) {
                                                    .add = true});
 }
 
-// What the dense block has left apart is normed, and beside it come the experts, from the same
+// What the dense block has left apart is normed, and besides it come the experts, from the same
 // stream.
 static void run_experts(struct model *m, const struct layer *y, int64_t n) {
     const struct ops *ops = exec_ops(m->x);

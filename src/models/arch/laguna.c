@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Laguna (XS.2, M.1): full layers and, in XS.2, layers with a window, which have another number of
 // heads and turn otherwise; what comes out of attention is gated by softplus; after some dense
-// layers sigmoids choose experts with a bias of each for the choice alone, beside a shared one.
+// layers sigmoids choose experts with a bias of each for the choice alone, besides a shared one.
 // Format: docs/models.md.
 #include <math.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static const char layer_names[] =
     "ffn_down_exps.weight ffn_gate_shexp.weight ffn_up_shexp.weight "
     "ffn_down_shexp.weight";
 
-enum { PERIOD = 4 }; // the first of each so many layers is full
+enum { PERIOD = 4 }; // the first of each PERIOD layers is full
 
 static int is_windowed(const struct gguf *g, const struct model_params *p, int i, bool *windowed,
                        struct err *e) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plain decoder: every layer is full attention, then SwiGLU or experts, each after an RMSNorm.
-// A row says what an architecture has beside that. What a file has beside the tensors of such a
+// A row says what an architecture has besides that. What a file has besides the tensors of such a
 // model is refused by name: it would change the result. Format: docs/models.md.
 #include <string.h>
 
@@ -161,7 +161,7 @@ const struct model_desc arch_llama = {
 
 // GLM-4.5 to 4.7 and Air: biases and, in the larger ones, norms of heads, of which the first half
 // turns; after some dense layers, sigmoids choose experts with a bias of each for the choice alone,
-// beside a shared one.
+// besides a shared one.
 const struct model_desc arch_glm4moe = {
     PLAIN("glm4moe"), .ffn_norm = "post_attention_norm.weight",
     .plain = {.qk_norm = PLAIN_IF_THERE,

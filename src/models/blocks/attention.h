@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention block shared by targets and drafts: projections, per-head norms, rotary embedding,
 // attention over stored keys, optional output gate, output projection into the residual stream.
-// What architectures have beside or without that are fields whose zero is this form.
+// What architectures have besides or without that are fields whose zero is this form.
 #ifndef COPPICE_MODELS_BLOCKS_ATTENTION_H
 #define COPPICE_MODELS_BLOCKS_ATTENTION_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A long chain runs the delta rule in slices that end at multiples of 32 positions and commits each
 // one before the next, so that the op sees at most 32 uncommitted rows and the log stays bounded.
-// The slices of all chains run side by side, with the trees beside the first. Whole blocks go to
+// The slices of all chains run side by side, with the trees besides the first. Whole blocks go to
 // the backend at once where it has an op for that.
 #include "models/blocks/deltanet.h"
 

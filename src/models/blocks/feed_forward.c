@@ -86,7 +86,7 @@ static int load_gate_up(struct moe_block *b, const struct load_experts *s, struc
 }
 
 // Shapes and types of the three matrices, for who keeps experts. What is missing or of a type that
-// cannot be read is told by those that load it.
+// cannot be read is reported by those that load it.
 static int begin_experts(struct load *l, const struct moe_shape *s, int64_t dim, int i,
                          struct err *e) {
     static const char *const names[2][EXPERT_PARTS] = {
@@ -253,7 +253,7 @@ static void run_shared(struct exec *x, const struct moe_call *c, const struct mo
     experts_reduce(c->ranks, x, &s->sum);
 }
 
-// The experts on the host's CPU, beside what the device does for the shared one.
+// The experts on the host's CPU, while the device does the work for the shared one.
 static void run_on_host(struct exec *x, const struct moe_call *c, const struct moe_layer_args *a) {
     const struct expert_host_call host = {.in = c->in,
                                           .n = c->n,

@@ -2,7 +2,7 @@
 // Feed-forward blocks: the dense one, SwiGLU (arXiv 2002.05202) or another activation into the
 // residual stream, and in its place a mixture of experts: a router chooses some of many such
 // experts for each row, and their weighed results join the residual stream in the router's order.
-// Beside them there may be a shared expert, through which every row goes, with a gate or without.
+// Besides them there may be a shared expert, through which every row goes, with a gate or without.
 #ifndef COPPICE_MODELS_BLOCKS_FEED_FORWARD_H
 #define COPPICE_MODELS_BLOCKS_FEED_FORWARD_H
 

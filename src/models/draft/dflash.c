@@ -2,7 +2,7 @@
 // Running a DFlash draft (arXiv 2602.06036). Context: features of committed tokens become, once,
 // keys and values in every layer; the context's values skip the layers' input norms. Block: B rows
 // pass through the layers and see the context and, as each layer's mask says, each other. Block K
-// and V live in scratch and are gone afterwards.
+// and V are in scratch and not kept.
 #include "models/draft/dflash.h"
 
 #include <math.h>
@@ -178,7 +178,7 @@ static int make_workspace(struct dflash *d, struct err *e) {
     return rc ? rc : host_arrays(d, e);
 }
 
-// What drafting asks of ops, beside what the weights and activations have told.
+// What drafting needs of ops, besides what the weights and activations determine.
 static void set_limits(struct dflash *d) {
     const struct dflash_params *p = &d->params;
     const struct model *t = d->target;
@@ -201,7 +201,7 @@ static int attach_to_target(struct dflash *d, struct err *e) {
     return model_attach(d->target, &r, e);
 }
 
-// What layers have beside the plain form: their tensors tell. The first speaks for all; where
+// What layers have besides the plain form: their tensors tell. The first speaks for all; where
 // another differs, its tensors do not fit.
 static int make_shape(struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
@@ -236,7 +236,7 @@ static int make_shape(struct dflash *d, struct err *e) {
     return rc;
 }
 
-// What a draft needs beside attention: ops that not every backend has.
+// What a draft needs besides attention: ops that not every backend has.
 static int check_ops(const struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
     const struct ops_needs needs = {.norm = d->norms_taps || p->norms_context,

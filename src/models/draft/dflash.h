@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The DFlash draft (arXiv 2602.06036): a small transformer that denoises a block of MASK tokens
 // from features of the target. Loads three GGUF dialects and the authors' safetensors into one
-// form. Its context K/V live in the sequence; the target's embedding and head are used.
+// form. Its context K/V are in the sequence; the target's embedding and head are used.
 #ifndef COPPICE_MODELS_DRAFT_DFLASH_H
 #define COPPICE_MODELS_DRAFT_DFLASH_H
 
@@ -48,7 +48,7 @@ struct dflash_params {
     uint8_t layer_window[128], layer_causal[128]; // per layer: sliding window; causal
 };
 
-// path: a draft GGUF, or model.safetensors (or its folder) with config.json beside it. Checks that
+// path: a draft GGUF, or model.safetensors (or its folder) with config.json next to it. Checks that
 // the draft fits the target and attaches it: the target's passes then keep the tapped features and
 // new sequences carry draft state. One draft per target. ERR_MISMATCH names what does not fit.
 int dflash_load(struct dflash **out, struct model *target, const char *path,
@@ -85,7 +85,7 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
                        int n, int block, struct err *e);
 // Logits of the last draft: its rows are [n][B-1], B being its block's size; row i-1 of a sequence
 // is block row i (i = 1 .. B-1), the marginal of the token at position len + i. The head runs when
-// logits are asked for, a slice at a time; a slice stays until another is asked for or the next
+// logits are requested, a slice at a time; a slice stays until another is requested or the next
 // draft. Rows of one sequence, B-1, are never more than a slice.
 int64_t dflash_logits_rows(const struct dflash *d); // rows of a slice at most
 // Rows first .. first + n - 1 of all (n <= dflash_logits_rows): device [n][vocab], valid until the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draft files: opening, dialects, and names. Each dialect is a list of its names for the upstream
-// ones; a tensor that no rule asks for means a variant of DFlash that this engine does not know.
+// ones; a tensor that no rule requires means a variant of DFlash that this engine does not support.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,7 +172,7 @@ static int gguf_dialect(struct dflash_file *f, struct err *e) {
     const struct known *known = find_known(s, len);
     if (known) {
         f->dialect = known->dialect;
-        // Two dialects share an architecture name; the name of one tensor tells them apart.
+        // Two dialects share an architecture name; the name of one tensor distinguishes them.
         if (f->dialect == DIALECT_LUCEBOX && gguf_tensor(f->g, "dflash_fc.weight"))
             f->dialect = DIALECT_BEELLAMA;
         return 0;
@@ -188,7 +188,7 @@ static bool ends_with(const char *s, const char *tail) {
     return n >= m && strcmp(s + n - m, tail) == 0;
 }
 
-// config.json lies beside the weights, or in the folder that was given.
+// config.json lies next to the weights, or in the folder that was given.
 static int open_config(struct dflash_file *f, const char *path, struct err *e) {
     char name[PATH_LIMIT];
     struct str text = {0};
@@ -275,9 +275,9 @@ uint64_t dflash_content(struct dflash *d) {
     return d->content;
 }
 
-// What drafts of some targets have beside the plain form, in GGUF files: YaRN (Kimi K2.5, gpt-oss),
-// factors of embeddings and logits (Gemma 4), contexts that layers norm (Laguna). Kinds of drafts
-// that change the arithmetic otherwise are refused by the key that tells of them.
+// What drafts of some targets have besides the plain form, in GGUF files: YaRN (Kimi K2.5,
+// gpt-oss), factors of embeddings and logits (Gemma 4), contexts that layers norm (Laguna). Kinds
+// of drafts that change the arithmetic otherwise are refused by the key that names them.
 
 static int refuse_kinds(const struct gguf *g, const char *arch, struct err *e) {
     static const char *const parts[] = {"conv_kernel_size",      "conv_group_size",
@@ -356,7 +356,7 @@ static int read_factors(struct dflash_params *p, const struct gguf *g, const cha
     return rc;
 }
 
-// Three programs tell of Laguna's drafts in three ways.
+// Three programs describe Laguna's drafts in three ways.
 static int read_kind(struct dflash_params *p, const struct gguf *g, const char *arch,
                      struct err *e) {
     static const char *const flags[] = {"dflash.context_kv_layer_norm", "dflash.laguna"};

@@ -14,13 +14,13 @@ enum { DFLASH_PENDING = 64, DFLASH_GROUPS = 2, DFLASH_TOGETHER = 8 };
 
 enum dflash_dialect { DIALECT_LUCEBOX, DIALECT_BEELLAMA, DIALECT_UPSTREAM, DIALECT_SAFETENSORS };
 
-// An open draft file. Tensors are asked for by their upstream GGUF names in every dialect.
+// An open draft file. Tensors are requested by their upstream GGUF names in every dialect.
 struct dflash_file {
     enum dflash_dialect dialect;
     struct gguf *g;         // GGUF dialects
     struct safetensors *st; // safetensors, with its config.json
     struct json *config;
-    uint8_t *used; // [tensors of the file] asked for
+    uint8_t *used; // [tensors of the file] requested
 };
 
 struct dflash_layer {
@@ -37,8 +37,8 @@ struct dflash {
     struct dflash_file file;
     struct model *target;
     struct exec *x;
-    struct attachment_kind kind; // of the state beside sequences
-    uint64_t content;            // dflash_content, 0: not asked for yet
+    struct attachment_kind kind; // of the state besides sequences
+    uint64_t content;            // dflash_content, 0: not computed yet
     struct load load;
     struct attention_shape shape;
     const struct weight *fc, *embed, *head;
@@ -109,7 +109,7 @@ void dflash_file_close(struct dflash_file *f);
 const struct tensor *dflash_file_find(const void *file, const char *name);
 // load_done_fn over a struct dflash_file.
 void dflash_file_done(const void *file, const struct tensor *t);
-// ERR_UNSUPPORTED if the file holds a tensor that no rule asked for: a variant with more parts.
+// ERR_UNSUPPORTED if the file holds a tensor that no rule requested: a variant with more parts.
 int dflash_file_all_used(const struct dflash_file *f, struct err *e);
 
 // Reads the file's metadata into p and applies the overrides. target: for what the file leaves out.
@@ -125,7 +125,7 @@ int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *
                      struct err *e);
 int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,
                        struct err *e);
-// Of a GGUF file: refuses kinds of drafts that are not known; rotary settings beside the base,
+// Of a GGUF file: refuses kinds of drafts that are not known; rotary settings besides the base,
 // factors, and whether it is Laguna's kind.
 int dflash_read_form(struct dflash_params *p, const struct gguf *g, const char *arch,
                      struct err *e);

@@ -320,7 +320,7 @@ int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
     return rc ? rc : resolve_taps(p, f, target, o, e);
 }
 
-// The authors' config.json beside model.safetensors. Values inside dflash_config win over those at
+// The authors' config.json next to model.safetensors. Values inside dflash_config win over those at
 // the top; num_target_layers is the depth of the target, not the number of taps.
 
 static const struct json *config_find(const struct json *c, const char *key) {
@@ -406,7 +406,7 @@ static int config_positive(const struct json *v, const char *key, double otherwi
     return err_set(e, ERR_FORMAT, "config.json: %s must be a positive number", key);
 }
 
-// Factors beside the target's own.
+// Factors besides the target's own.
 static int config_floats(struct dflash_params *p, const struct json *c, struct err *e) {
     const struct json *cap = config_find(c, "final_logit_softcapping");
     float scale = 1;

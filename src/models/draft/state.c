@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The draft's state beside a sequence, an attachment: keys and values of the context in its own
+// The draft's state of a sequence, an attachment: keys and values of the context in its own
 // groups, and features of the newest tokens, which become keys and values when the draft next runs
-// or when too many wait. Plain decoding beside a draft thus pays one projection per 64 tokens.
+// or when too many wait. Plain decoding with a draft thus pays one projection per 64 tokens.
 #include <stdlib.h>
 #include <string.h>
 

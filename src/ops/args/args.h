@@ -28,7 +28,7 @@ struct rows {
     uint64_t pass;
 };
 
-// Where a row's K and V live.
+// Where a row's K and V are.
 struct kv_slot {
     unsigned char *page;
     int32_t slot; // 0 .. KV_PAGE-1
@@ -85,11 +85,11 @@ struct attend_args {
     const struct kv_view *seqs;  // host [sequences]
     const struct kv_slot *store; // [n] host: K and V of these rows (qk_norm_rope_store wrote them)
     struct act *out;             // [n][n_heads * dv]
-    const struct attend_choice *choice; // NULL: all rows see everything. Not beside a window
+    const struct attend_choice *choice; // NULL: all rows see everything. Not together with a window
 };
 
 // Log-probabilities of a row: under the softmax of the logits as they are, before masks, penalties,
-// temperature and filters, so that they say what the model thinks and not what was asked of it.
+// temperature and filters, so that they say what the model thinks and not what was requested.
 enum { OPS_LOGPROBS_MAX = 32 };
 struct sample_logprobs {
     int n;                         // of the best tokens, 0 .. OPS_LOGPROBS_MAX; set by the caller

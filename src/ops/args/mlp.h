@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct weight; // a matrix in the layout the backend's kernels want
+struct weight; // a matrix in the layout the backend's kernels need
 struct act;    // rows in the form that linear layers read (f32 and int8 blocks on the CPU)
 
 // One matrix product of `linear`. All jobs of a call read the same activation.

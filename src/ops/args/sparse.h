@@ -103,7 +103,7 @@ int sparse_check(const struct sparse_args *a, struct err *e);
 #endif
 
 // What the op key_mass takes: how much attention some queries give to each key of a text, which is
-// what a scorer asks of a layer (docs/pflash.md). Pointers are device memory of the backend.
+// what a scorer needs of a layer (docs/pflash.md). Pointers are device memory of the backend.
 
 // Query t stands at position n - n_q + t and sees the keys j up to its own. With queries and keys
 // normed per head (RMSNorm) and without rotary embedding, and query head h reading kv head

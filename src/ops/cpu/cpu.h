@@ -92,7 +92,7 @@ struct gdn_decays {
 };
 
 // One worker's scratch for Gated DeltaNet: products of keys by position since the oldest base;
-// keys, queries and coefficients of the ring as delta_read wants them, and of ancestors in flight.
+// keys, queries and coefficients of the ring as delta_read needs them, and of ancestors in flight.
 struct gdn_scratch {
     float kk[GDN_BATCH][GDN_LOG], kq[GDN_BATCH][GDN_LOG];
     float x[GDN_BATCH][2][DELTA_X], panel[DELTA_X * 32];

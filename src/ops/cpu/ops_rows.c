@@ -149,7 +149,7 @@ static const struct rope_steps *steps_of(struct cpu *c, const struct rope *r) {
     s->id = ++c->rope_ids;
     s->rope = *r;
     rope_angles(r, s->angle);
-    if (r->factors) { // the caller's need not live on
+    if (r->factors) { // the caller may free its own
         memcpy(s->factors, r->factors, (size_t)(r->dims / 2) * sizeof *r->factors);
         s->rope.factors = s->factors;
     }

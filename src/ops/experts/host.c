@@ -25,7 +25,7 @@ struct expert_host {
     // The cpu's.
     struct act *in, *mid; // rows of dim, entries of ffn
     float *out;           // [entries][dim]
-    bool given;           // the device has been told to read sums
+    bool given;           // the device has been made to read sums
 };
 
 static int64_t piece_of(const struct expert_host_shape *s) {

@@ -28,7 +28,7 @@ struct expert_host_shape {
 int expert_host_create(struct expert_host **out, struct exec *x, struct exec *cpu,
                        const struct expert_host_shape *s, struct err *e);
 void expert_host_destroy(struct expert_host *h); // NULL is allowed
-// Bytes of the host that it takes beside the weights.
+// Bytes of the host that it takes besides the weights.
 int64_t expert_host_bytes(const struct expert_host_shape *s);
 
 struct expert_host_call {

@@ -175,7 +175,7 @@ int64_t expert_layout_low(const struct expert_layout *l, const struct expert_cla
     return step < 0 ? first + (c->c[which].slots - 1) * step : first;
 }
 
-// The room that is there when so many slots stay.
+// The room that is there when that many slots stay.
 static void room_beside(const struct expert_layout *l, const struct expert_classes *c,
                         struct expert_loan *o) {
     int64_t end = l->room + l->room_bytes;

@@ -75,8 +75,8 @@ struct expert_move {
 // place becomes that of owner, total that of uses. ERR_MEMORY.
 int expert_pool_fill(struct expert_pool *p, struct err *e);
 
-// A layer's call of so many entries likely needs most of its experts, and so does the next layer's:
-// after such a choice the next layer's experts are brought ahead, while this one computes.
+// A layer's call of that many entries likely needs most of its experts, and so does the next
+// layer's: after such a choice the next layer's experts are brought ahead, while this one computes.
 EXPERT_BOTH bool expert_pool_many(int64_t entries, int experts) {
     return entries >= 8 * (int64_t)experts;
 }
@@ -87,7 +87,7 @@ EXPERT_BOTH int expert_pool_most_ahead(int experts) {
 // Slots that are lent (pool.h), as arithmetic: for a while the memory of some is needed for
 // something else, such as the workspace of a pass of many rows. So all slots lie in one piece of
 // memory, with a room between those of two classes that grows to both sides: both number their
-// slots towards the room, and the last ones make way. The hottest experts stay, the coldest are
+// slots towards the room, and the last ones are freed. The hottest experts stay, the coldest are
 // given up; afterwards these slots are free and fill with what is missing. Each class keeps the
 // slots that any pass can be run with. Nothing here touches the memory, and no bit depends on it.
 
@@ -113,7 +113,7 @@ struct expert_loan {
     int64_t slots, slot_bytes;    // that are lent for it; 0: none have to be
     int64_t keep[EXPERT_CLASSES]; // slots that stay
 };
-// The smallest loan that makes a room of so many bytes; both classes lend the same part of what
+// The smallest loan that makes a room of that many bytes; both classes lend the same part of what
 // they may. ERR_MEMORY: they would have to give up slots that they need.
 int expert_layout_lend(const struct expert_layout *l, const struct expert_classes *c, int64_t bytes,
                        struct expert_loan *out, struct err *e);
@@ -128,7 +128,7 @@ struct expert_shift {
 int expert_pool_lend(struct expert_pool *p, int64_t keep, struct expert_shift *moves,
                      struct err *e);
 
-// A way to read prompts: passes of so many rows, for which slots of so many bytes are lent.
+// A way to read prompts: passes of that many rows, for which slots of that many bytes are lent.
 struct expert_passes {
     int64_t rows, slot_bytes;
 };

@@ -21,7 +21,7 @@ enum { EXPERT_PARTS = 3 }; // matrices of an expert
 
 // Counted since the store was made: experts that a layer's call found resident, and had to bring;
 // bytes that were brought; residents that made room; experts that were brought ahead, before their
-// layer asked (expert_pool_ahead).
+// layer chose (expert_pool_ahead).
 struct expert_stats {
     uint64_t hits, misses, bytes, evictions, ahead;
 };
@@ -32,8 +32,8 @@ int64_t exec_expert_bytes(const struct exec *x, const struct tensor *t);
 // Bytes of a record of such matrices.
 int64_t exec_expert_record(const struct exec *x, const struct tensor *parts);
 
-// A store with the slots of c, and a room of so many bytes between them (pool.h), 0: none.
-// Layers are told in their order, before their weights, by their
+// A store with the slots of c, and a room of that many bytes between them (pool.h), 0: none.
+// Layers are announced in their order, before their weights, by their
 // EXPERT_PARTS tensors, of which only shapes and types are read; then come their weights in the
 // same order. Such a weight is destroyed before the store. ERR_UNSUPPORTED: the backend has none;
 // ERR_MEMORY: of the device or, pinned, of the host.
@@ -48,7 +48,7 @@ int expert_store_finish(struct expert_store *s, const uint32_t *uses, struct err
 void expert_store_destroy(struct expert_store *s); // NULL is allowed
 
 const struct expert_classes *expert_store_classes(const struct expert_store *s);
-// Any thread may ask; what is queued comes a little later.
+// Any thread may call it; what is queued comes a little later.
 void expert_store_stats(const struct expert_store *s, struct expert_stats *out);
 // Uses of now, [layers][experts], and, where not NULL, the resident ones (bytes of 0 and 1). Waits
 // for the device, as exec_status does, and has its errors.
@@ -58,16 +58,16 @@ int expert_store_uses(struct expert_store *s, uint32_t *uses, unsigned char *res
 // Rooms in the place of slots, for what passes of many rows work with. Once the slots are filled, a
 // room is opened for `bytes`; what is then allocated for ops to work with (buffers, activations)
 // lies in it, until expert_store_room_end. They overlap: only what lies in the room that was
-// entered last may be used, or in the first one, for which no slot makes way, if none was; entering
+// entered last may be used, or in the first one, for which no slot is freed, if none was; entering
 // clears it. Rooms are numbered from 0 in the order that they are opened; their memory goes with
 // the store, after what lies in them.
-// ERR_MEMORY: slots that are needed would have to make way.
+// ERR_MEMORY: slots that are needed would have to be freed.
 enum { EXPERT_ROOMS = 8 };
 int expert_store_room(struct expert_store *s, int64_t bytes, struct err *e);
-// l: what passes there ask of ops, whose scratch then lies there too (exec_room_scratch) if it is
+// l: what passes there need of ops, whose scratch then lies there too (exec_room_scratch) if it is
 // more than what is reserved; or NULL. ERR_MEMORY: the bytes were too few.
 int expert_store_room_end(struct expert_store *s, const struct exec_limits *l, struct err *e);
-// Bytes of slots that make way for a room.
+// Bytes of slots that are freed for a room.
 int64_t expert_store_room_lends(const struct expert_store *s, int room);
 // The slots of other memory are given up, those with the hottest experts last, or are there again.
 // ERR_MEMORY: the host has none, and nothing has changed.

@@ -2,7 +2,7 @@
 // How keys and values are stored: one row per codec, with its sizes and its scalar functions, which
 // specify every kernel that reads or writes pages. Codes and scales of a head row lie in planes of
 // their own (layout.h). The enum, the table and the choices of options are all made from
-// KV_CODECS, and whatever handles codecs one by one refuses those that it does not know by name.
+// KV_CODECS, and whatever handles codecs one by one refuses those that it does not support by name.
 #ifndef COPPICE_OPS_KV_CODEC_H
 #define COPPICE_OPS_KV_CODEC_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table that sums squares of inputs. Sums are doubles that live as long as the exec; buffers
-// are made where activations and weights are, so that no op allocates.
+// The table that sums squares of inputs. Sums are doubles that are kept as long as the exec;
+// buffers are made where activations and weights are, so that no op allocates.
 #include "ops/observe/importance.h"
 
 #include <stdlib.h>

@@ -51,7 +51,7 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     put_defaults(s, &w);
     jw_key_int(&w, "total_slots", s->limits.slots);
     jw_key_str(&w, "model_alias", s->model);
-    jw_key_str(&w, "model_path", s->model); // where it lies is not told
+    jw_key_str(&w, "model_path", s->model); // its location is not shown
     jw_key_str(&w, "arch", s->arch);
     jw_key_str(&w, "quantization", s->quantization);
     jw_key_int(&w, "n_ctx_train", s->n_ctx_train);

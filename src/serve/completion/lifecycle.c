@@ -158,7 +158,7 @@ static int make_choice(struct completion *c, int i, struct err *e) {
     return rc || !may_end_early(c) ? rc : init_reply_text(k, &k->engine_text, e);
 }
 
-// Makes c->choices, of each prompt as many as `n` asks for; false with c->error filled. Text
+// Makes c->choices, of each prompt as many as `n` requests; false with c->error filled. Text
 // worker.
 static bool make_choices(struct completion *c) {
     struct err e = {0};

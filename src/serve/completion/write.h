@@ -24,7 +24,7 @@ void completion_write_error(struct completion *c, const struct api_error *why);
 int completion_logprobs(const struct completion *c, struct choice *k, bool echo,
                         struct answer_logprobs span[2]);
 
-// "coppice": {...}, the server's own part of an answer, where the request asks for it.
+// "coppice": {...}, the server's own part of an answer, where the request requests it.
 void completion_extra(const struct completion *c, struct json_writer *w);
 
 // Sums over the choices; whole once all have ended, zeros before they are made.

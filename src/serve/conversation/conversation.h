@@ -3,8 +3,8 @@
 // out of it (interfaces.h); what a template renders is made of it alone. Nothing that
 // came is dropped: members that the form has no name for stay with what they belonged to, and
 // parts of unknown kinds stay as they came. Strings and JSON are borrowed from the body that was
-// read, which must outlive the form; the rest lies in its arena. It renders nothing and knows no
-// HTTP.
+// read, which must outlive the form; the rest lies in its arena. It renders nothing and does not
+// depend on HTTP.
 //
 // The order of an assistant's turn is reasoning, then text, then calls. What comes in another order
 // is another turn, and turns that follow each other in this order are one (unless the first is

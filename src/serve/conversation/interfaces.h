@@ -45,7 +45,7 @@ bool conversation_read_messages(struct conversation *v, const struct json *body,
 void conversation_read_messages_tools(struct conversation *v, const struct json *body);
 
 // Tools of Anthropic's own that clients run (bash_*, text_editor_*, memory_*) become functions with
-// a schema of this server's: models here do not know them by heart. False with x filled: no memory.
+// a schema of this server's: models here have not learned them. False with x filled: no memory.
 bool conversation_know_tools(struct conversation *v, struct api_error *x);
 
 // responses.c: `input` of Responses, whose tools are read as those of chat completions. Loose items

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection: bytes in, bytes out, and how it ends. It knows phases and no HTTP. Nothing is
+// One connection: bytes in, bytes out, and how it ends. It handles phases, not HTTP. Nothing is
 // written while a caller is inside: writes gather in a buffer and leave in one system call before
 // the loop waits again, so a step's chunks make one packet. A connection without a request holds no
 // buffer.

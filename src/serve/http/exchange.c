@@ -482,8 +482,8 @@ static void begin_request(struct conn *c) {
 }
 
 static void receive_head(struct conn *c) {
-    // An empty line before a request is passed over, as RFC 9112 asks; one, since each would give
-    // a connection that asks for nothing its whole time again.
+    // An empty line before a request is passed over, as RFC 9112 requires; one, since each would
+    // give a connection that requests nothing its whole time again.
     if (!c->blank && conn_pending(c) >= 2 && memcmp(c->in.data + c->in_at, "\r\n", 2) == 0) {
         conn_used(c, 2);
         c->blank = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One request and its answer, as handlers see them (http.h): what was asked, and an answer whole or
-// in chunks. Strings of the request live until the exchange is given back. Loop thread only, except
-// where a function says otherwise.
+// One request and its answer, as handlers see them (http.h): what was requested, and an answer
+// whole or in chunks. Strings of the request stay valid until the exchange is given back. Loop
+// thread only, except where a function says otherwise.
 #ifndef COPPICE_SERVE_HTTP_EXCHANGE_H
 #define COPPICE_SERVE_HTTP_EXCHANGE_H
 
@@ -37,7 +37,7 @@ struct http_memory {
 // Moves the body, and its place in the count, to the caller, who releases it once the memory is
 // free. Both must be empty.
 void exchange_take_body(struct exchange *x, struct str *body, struct http_memory *memory);
-// Any thread, one at a time: the memory is so many bytes now. It is never refused, since what is
+// Any thread, one at a time: the memory is that many bytes now. It is never refused, since what is
 // there is there; bodies that come are, while the count is above its bound.
 void http_memory_set(struct http_memory *memory, size_t bytes);
 void http_memory_release(struct http_memory *memory);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may ask: keys; without a key, the name under which a browser reached us and the site that its
-// page came from; and what pages of other origins may read (CORS).
+// Who may send requests: keys; without a key, the name under which a browser reached us and the
+// site that its page came from; and what pages of other origins may read (CORS).
 //
 // A page anywhere can make a browser send requests to 127.0.0.1. Three things keep it out where no
-// key is asked for. A name that its owner lets point here (DNS rebinding) is not among ours, so the
+// key is required. A name that its owner lets point here (DNS rebinding) is not among ours, so the
 // Host header betrays it. What a page of another origin sends carries that origin: every POST,
 // forms and plain text too, "null" where the page hides it. And where a browser leaves Origin out,
 // Sec-Fetch-Site says whether the request comes from elsewhere. Pages can change none of these, and
@@ -172,7 +172,7 @@ void guard_preflight(const struct http *h, const struct http_head *head, const c
     str_printf(fields, "Allow: %s, OPTIONS\r\n", methods);
     if (!is_allowed_origin(h, http_head_field(head, "origin")))
         return;
-    // By name: a wildcard does not cover Authorization. What is asked for comes too, since SDKs add
+    // By name: a wildcard does not cover Authorization. What is requested comes too, since SDKs add
     // headers of their own.
     str_printf(fields,
                "Access-Control-Allow-Methods: %s\r\n"

@@ -54,8 +54,8 @@ static void set_defaults(struct http_options *o, int descriptors) {
     o->grace_s = o->grace_s == 0 ? HTTP_GRACE_S : fmin(fmax(o->grace_s, 0), GRACE_MAX_S);
 }
 
-// What asks a program to end, by whatever way. A terminal that closes sends SIGHUP, which nohup has
-// had ignored.
+// What requests a program to end, by whatever way. A terminal that closes sends SIGHUP, which nohup
+// has had ignored.
 static bool make_signals(struct http *h) {
     static const int ending[HTTP_SIGNALS] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
     struct sigaction before;
@@ -161,7 +161,7 @@ static void on_accept(struct http *h, int fd, const struct sockaddr *peer, sockl
         set_timer(h->sweep, tick_ms(h));
 }
 
-// No descriptor is left for what wants to connect; it waits in the kernel until the next tick.
+// No descriptor is left for new connections; it waits in the kernel until the next tick.
 static void on_accept_failed(struct http *h) {
     close_idlest(h);
     pause_listeners(h, true);
@@ -423,7 +423,7 @@ bool http_draining(const struct http *h) {
     return h->stops_seen > 0;
 }
 
-// Tells every exchange that it must end; what is written then has wait_ms to leave.
+// Asks every exchange to end; what is written then has wait_ms to leave.
 static void cut_exchanges(struct http *h, int wait_ms) {
     h->cut = true;
     for (struct conn *c = h->conns; c; c = c->next)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An HTTP/1.1 server in one thread: connections, limits, timeouts, keys, answers whole or in
-// chunks, orderly ends. It knows nothing of what is served: one handler takes every request
+// chunks, orderly ends. It does not depend on what is served: one handler takes every request
 // (routing is the handler's), and one function makes the bodies of refusals, so that each API has
 // its own shape.
 //
@@ -61,8 +61,8 @@ enum {
     HTTP_BODY_PACE = 4096, // bytes a second
 };
 
-// What is pointed at must stay while the server lives. Zero means the default, in brackets or
-// above.
+// What is pointed at must stay valid while the server exists. Zero means the default, in brackets
+// or above.
 struct http_options {
     const char *host; // name or address, IPv6 with or without []; all its addresses; NULL: none
     int port;         // 0: any free one
@@ -73,7 +73,7 @@ struct http_options {
     http_methods_fn *methods; // for OPTIONS; NULL: all of them
     void *arg;                // of all four
 
-    const char *const *keys; // any of them opens; none: no key is asked for
+    const char *const *keys; // any of them opens; none: no key is required
     size_t n_keys;
     const char *const *open_paths; // need no key, as "/health"
     size_t n_open_paths;
@@ -153,7 +153,7 @@ void http_watch_end(struct http_watch *w); // NULL is allowed
 // A timer that fires once each time it is set.
 struct http_alarm;
 struct http_alarm *http_alarm_create(struct http *h, void (*fn)(void *), void *arg); // NULL: memory
-void http_alarm_set(struct http_alarm *a, int64_t ms); // in so many; < 0: not any more
+void http_alarm_set(struct http_alarm *a, int64_t ms); // in this time; < 0: not any more
 void http_alarm_destroy(struct http_alarm *a);         // NULL is allowed; before http_destroy
 
 #endif

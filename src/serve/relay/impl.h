@@ -52,7 +52,7 @@ struct relayed {
     char id[RANDOM_ID], path[128], peer[64];
     const char *method;        // of static storage
     double arrived, first;     // ms; 0: no byte has come
-    bool text;                 // asks for text: what comes back is JSON or a stream
+    bool text;                 // requests text: what comes back is JSON or a stream
     struct json *json;         // the body, while workers have it
     struct http_memory memory; // of the memory of that, or of what is sent in its place
     struct prefill_report compression;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server without a model: it passes requests on to another OpenAI server and answers back, byte
-// for byte as they come. It is created, run until it is told to stop, and destroyed; it prints
+// for byte as they come. It is created, run until it is stopped, and destroyed; it prints
 // nothing.
 //
 // Everything under /v1/ goes to the upstream; /health and /metrics are answered here. Keys that
-// this server asks for end here: a client's own key goes on only where neither this server asks for
+// this server requires end here: a client's own key goes on only where neither this server requires
 // one nor the upstream's has been given.
 #ifndef COPPICE_SERVE_RELAY_RELAY_H
 #define COPPICE_SERVE_RELAY_RELAY_H
@@ -17,7 +17,7 @@
 
 struct relay;
 
-// What is pointed at must live as long as the server.
+// What is pointed at must stay valid as long as the server.
 struct relay_options {
     struct http_options http; // handler, refuse, arg and open paths are the server's
     struct upstream_options upstream;

@@ -125,7 +125,7 @@ static void describe_failure(const struct upstream_call *c, CURLcode code, struc
                  name, said);
 }
 
-// Tells of calls that have ended. Not from inside libcurl.
+// Reports calls that have ended. Not from inside libcurl.
 static void report_ended_calls(struct upstream *u) {
     int left;
     for (CURLMsg *m; (m = u->curl.multi_info_read(u->multi, &left));) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client of one other HTTP server, in the loop of ours: requests go out, heads and bytes of
-// answers come back as they arrive. It knows no API: what is sent and what is made of an answer is
-// the caller's. libcurl is used here and nowhere else; a build without it has upstream_absent.c.
+// answers come back as they arrive. It does not depend on an API: what is sent and what is made of
+// an answer is the caller's. libcurl is used here and nowhere else; a build without it has
+// upstream_absent.c.
 //
 // Loop thread only. Callbacks come from the loop, never from inside a call into this module.
 #ifndef COPPICE_SERVE_RELAY_UPSTREAM_H
@@ -35,7 +36,7 @@ struct upstream_request {
     const char *path;                // after the base, as it goes out: "/v1/models?limit=3"
     const struct http_field *fields; // [n_fields]
     size_t n_fields;
-    const char *body; // [n_body] must live until the call has ended; NULL: none
+    const char *body; // [n_body] must stay valid until the call has ended; NULL: none
     size_t n_body;
 };
 
@@ -46,7 +47,7 @@ enum upstream_take {
 };
 
 struct upstream_events {
-    // The head of the answer has come. It lives until the call has ended.
+    // The head of the answer has come. It is valid until the call has ended.
     void (*head)(void *arg, const struct http_head *head);
     enum upstream_take (*body)(void *arg, const char *bytes, size_t n);
     // The call has ended and is freed. why: NULL when the answer is whole, else 502 (cannot be

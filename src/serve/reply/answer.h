@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers: the items that a reply is made of, in its order (reasoning, text, calls of tools), and
 // their JSON, whole and in chunks, byte shapes as OpenAI clients read them, with the names that
-// llama-server's clients know besides. Plain values in, JSON out: it knows no requests, no threads
-// and no connections.
+// llama-server's clients know besides. Plain values in, JSON out: it does not depend on requests,
+// threads or connections.
 #ifndef COPPICE_SERVE_REPLY_ANSWER_H
 #define COPPICE_SERVE_REPLY_ANSWER_H
 

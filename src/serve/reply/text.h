@@ -52,7 +52,7 @@ struct reply_rules {
     const int32_t *stop_ids;      // [n_stop_ids] tokens that end it
     int n_stop_ids;
     bool keeps_stop;    // the text of what ended it, a stop string or such a token, is part of it
-    int64_t min_tokens; // stop strings that the first ones, so many, complete do not count
+    int64_t min_tokens; // stop strings that this many of the first ones complete do not count
 };
 
 struct reply_text {

@@ -16,7 +16,7 @@ struct api_error {
     const char *code;    // machine-readable, of static storage; NULL: null
     char param[80];      // the field that is meant, "messages[2].role"; "": null
     char text[512];      // one sentence
-    bool repeats;        // the same request will fail again: clients are told not to retry
+    bool repeats;        // the same request will fail again: clients must not retry
     const char *details; // error_code of details in Anthropic's form, of static storage; or NULL
     int retry_after;     // seconds; 0: not said
     int64_t n_prompt, n_ctx; // both above 0 where a prompt is too long

@@ -16,7 +16,7 @@ extern const size_t fields_count;
 extern const struct field fields_extra[];
 extern const size_t fields_extra_count;
 
-// What rows need beside a check of kind and range: readers.c, tokens.c, reply_format.c.
+// What rows need besides a check of kind and range: readers.c, tokens.c, reply_format.c.
 field_read_fn field_read_model, field_read_prompt, field_read_text, field_read_stream_options,
     field_read_top_p, field_read_top_k;
 field_read_fn field_read_seed, field_read_stop, field_read_stop_ids, field_read_logit_bias,

@@ -8,8 +8,8 @@
 // Rules for a maker. States, views and answers are functions of the tokens since `begin` alone:
 // never of the order of calls, of caches, or of time. All functions but `destroy` are called by one
 // thread at a time: the one that runs the steps, for all members that share the constraint. They
-// run beside the device while that computes a pass (on a CPU, between the pass and the choices), so
-// a slow `look` of a common state costs time on a CPU only.
+// run concurrently with the device while that computes a pass (on a CPU, between the pass and the
+// choices), so a slow `look` of a common state costs time on a CPU only.
 #ifndef COPPICE_SPEC_CONSTRAINT_CONSTRAINT_H
 #define COPPICE_SPEC_CONSTRAINT_CONSTRAINT_H
 
@@ -46,7 +46,7 @@ struct constraint_class {
     int (*next)(void *self, struct constraint_state *from, int32_t token,
                 struct constraint_state **out, struct err *e);
     void (*drop)(void *self, struct constraint_state *s); // before `self` is destroyed
-    // Whether `look` would allow the token; asked for guesses, many times a step.
+    // Whether `look` would allow the token; called for guesses, many times a step.
     bool (*allows)(void *self, struct constraint_state *s, int32_t token);
     int (*look)(void *self, struct constraint_state *s, struct constraint_view *out, struct err *e);
     // A guess at the next token that takes no more than a little time. It decides nothing.
@@ -55,7 +55,7 @@ struct constraint_class {
     // time that is worth it.
     int64_t (*work)(void *self);
     // From now on calls end with ERR_UNFINISHED, or without a hint, where they would take more than
-    // so many steps together; `next` and `look` go on from there when they are called again.
+    // that many steps together; `next` and `look` go on from there when they are called again.
     // Allowed CONSTRAINT_STEPS or more, they come further each time. INT64_MAX: as many as it
     // takes. NULL where `work` is.
     void (*allow)(void *self, int64_t steps);

@@ -2,7 +2,7 @@
 // A grammar (grammar/grammar.h) as the constraint of a reply. It may hold for the whole reply, or
 // begin after a marker in the text, such as that of a tool call or the end of a block of
 // reasoning; then text is free until the marker has been written, and free again where the grammar
-// can go no further. Nothing here samples or knows a tree.
+// can go no further. Nothing here samples or depends on a tree.
 #ifndef COPPICE_SPEC_CONSTRAINT_GRAMMAR_H
 #define COPPICE_SPEC_CONSTRAINT_GRAMMAR_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks of a member. The tree builder asks for the candidates of nodes as they join
+// Masks of a member. The tree builder requests the candidates of nodes as they join
 // (a proposal with `expand`), which is where the constraint comes in: a node that is requested gets
 // its state from its parent's. States of the rows that were built are those, or made when a mask is
 // looked at.
@@ -13,15 +13,15 @@
 #include "base/vec.h"
 
 enum {
-    WIDER = 4, // candidates asked for, as a multiple of those that a node may have,
+    WIDER = 4, // candidates requested, as a multiple of those that a node may have,
     WIDE = 16, // and at least
 };
 static const double LIKELY = 0.9; // the chance of a token that the constraint expects
 
-// A node that the tree builder has asked for, by its number.
+// A node that the tree builder has requested, by its number.
 struct asked {
     struct constraint_state *state; // NULL: it could not be had
-    int32_t parent, token, base;    // base: its number where the drafter was asked, too
+    int32_t parent, token, base;    // base: its number where the drafter gave it, too
     uint32_t chains;                // chains that begin with the path to it
     bool only;                      // one token is allowed after it
 };
@@ -40,15 +40,15 @@ struct masks {
     int k;       // candidates of a node, of base
     int most;    // candidates of an answer
     int n_asked; // nodes
-    int n_base;  // of these the drafter was asked for
-    // A drafter that answers depth by depth may be asked for many more than a tree has
+    int n_base;  // for these the drafter was called
+    // A drafter that answers depth by depth may be called for many more than a tree has
     // (spec/tree/ddtree.h).
     struct asked *asked; // [n_asked]
     int64_t cap_asked;
     int32_t ids[TREE_MAX_ROWS * TREE_MAX_K]; // answers
     float logp[TREE_MAX_ROWS * TREE_MAX_K];
     const struct ddtree *tree;
-    int number[TREE_MAX_ROWS]; // of each row among those asked for, or -1
+    int number[TREE_MAX_ROWS]; // of each row among those requested, or -1
     bool forced_node[TREE_MAX_ROWS], forced_row[TREE_MAX_ROWS];
     struct constraint_state *row[TREE_MAX_ROWS]; // NULL: not made yet
 };
@@ -58,7 +58,7 @@ static int64_t counted_steps(const struct constraint *c) {
     return c->class->work ? c->class->work(c->self) : 0;
 }
 
-// Lets calls take so many steps. Returns what has been counted before.
+// Lets calls take that many steps. Returns what has been counted before.
 static int64_t open_steps(const struct masks *m, int64_t steps) {
     if (m->c->class->allow)
         m->c->class->allow(m->c->self, steps);
@@ -296,7 +296,7 @@ static void answer_one(struct masks *m, struct asked *node, int depth, const str
         add_answer(out, -1, -INFINITY);
 }
 
-// Asks the drafter for nodes of one depth, which it numbers in its own way.
+// Gets the drafter's nodes of one depth, which it numbers in its own way.
 static int ask_base(struct masks *m, const struct tree_node *nodes, int first, int n,
                     struct tree_candidates *out, struct err *e) {
     struct tree_node own[TREE_MAX_ROWS];

@@ -21,7 +21,7 @@ void masks_destroy(struct masks *m); // NULL is allowed
 // ERR_UNFINISHED where not enough is allowed for that to be known.
 int masks_begin(struct masks *m, struct err *e);
 
-// Candidates to ask drafters for where a tree is to have k a node: some may be forbidden.
+// Candidates to request of drafters where a tree is to have k a node: some may be forbidden.
 int masks_wanted(int k);
 
 // Makes a proposal of what is allowed of `base`, besides what the constraint itself expects; both
@@ -36,7 +36,7 @@ const bool *masks_forced_nodes(const struct masks *m);
 
 // Takes `steps` of the constraint's (INT64_MAX: as many as it takes) for the state after the
 // tokens chosen so far and for what may come next, which the next step will look at: 0 when that is
-// known, or why it cannot be, of which the step will tell. ERR_UNFINISHED: goes on when it is
+// known, or why it cannot be, which the step will report. ERR_UNFINISHED: goes on when it is
 // called again.
 int masks_prepare(struct masks *m, int64_t steps);
 // Steps that a step may take of its own, where its root has not been prepared or is not known yet,

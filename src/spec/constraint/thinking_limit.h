@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An end to reasoning: after so many tokens of it the text that closes a block is the only one
+// An end to reasoning: after that many tokens of it the text that closes a block is the only one
 // that may come, token by token, so that it is part of the reply like what the model says itself.
 // Anything else stays allowed, or what another constraint allows. It parts reasoning from content
 // by the family's marks, as text/chat/reasoning.h does.
@@ -11,7 +11,7 @@
 #include "text/tokenizer/tokenizer.h"
 
 struct thinking_limit {
-    const struct tokenizer *t; // borrowed, for as long as the constraint lives
+    const struct tokenizer *t; // borrowed, for as long as the constraint exists
     enum reasoning_family family;
     bool inside;         // the prompt ends in an open block
     int64_t tokens;      // of reasoning at most, over all blocks of a reply, >= 0

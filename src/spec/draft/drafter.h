@@ -23,7 +23,7 @@ enum draft_kind {
 struct draft_config {
     struct model *model;   // the target
     struct dflash *dflash; // DRAFT_DFLASH: attached to that target
-    int max_k;             // most candidates per depth that will be asked for; 0: TREE_MAX_K
+    int max_k;             // most candidates per depth that will be requested; 0: TREE_MAX_K
     int max_members;       // most sequences of a call, for kinds that serve many; 0: 1
     // DRAFT_ORACLE: the tokens by position, and the chance that the best candidate of a position
     // is another token (the recorded one then has some lower rank, or is missing).
@@ -31,8 +31,8 @@ struct draft_config {
     int64_t n_recording;
     double error_rate; // 0..1
     uint64_t seed;
-    bool
-        with_draft; // it stands for the draft model, which is asked before it: guesses reach as far
+    bool with_draft; // it stands for the draft model, which is called before it: guesses reach as
+                     // far
 };
 
 struct draft_request {
@@ -55,7 +55,7 @@ int drafter_max_depth(const struct drafter *d); // deepest guess it can make
 // Adds guesses for r[i] to *p[i], i < n, which the caller zeroed; 1 <= n <= max_members, of
 // distinct sequences. What is guessed for one does not depend on the others, save that a draft
 // whose length is chosen by `useful_depth` is as long as the largest. Candidates take the place of
-// those that a drafter asked before has left; chains add up. Arrays of all proposals stay the
+// those that an earlier drafter has left; chains add up. Arrays of all proposals stay the
 // drafter's, until its next call.
 int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
                     struct proposal *const *p, struct err *e);

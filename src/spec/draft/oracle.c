@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A drafter that knows the answer: it reads a recorded continuation and makes mistakes at a seeded
+// A drafter with the answer: it reads a recorded continuation and makes mistakes at a seeded
 // rate. With it commits of every length and at every place in a tree happen even with random
 // weights, which is what tests of exactness and of cost need.
 #include "spec/draft/oracle.h"

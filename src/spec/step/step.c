@@ -41,11 +41,11 @@ struct step {
     int draft_failures;                    // of the shared drafter, in a row
 };
 
-// Asks the drafters of all members in s->in[n] that decode (one at least), and builds each one's
+// Calls the drafters of all members in s->in[n] that decode (one at least), and builds each one's
 // tree, so that all fit of->trees: only the root where nothing may or can be proposed. A member
 // whose own drafter fails gets its rc. An error of the shared drafter is the step's.
 struct step_rows {
-    int64_t pieces, trees; // of prompts beside them; most of all trees together
+    int64_t pieces, trees; // of prompts besides them; most of all trees together
 };
 
 // The member's rows after which a token is known, of which log-probabilities are wanted.
@@ -132,8 +132,8 @@ static int reach_of(const struct step *s, const struct member *m) {
     return least;
 }
 
-// Who drafts: members without a budget whenever they may, the others where it pays beside `pieces`
-// rows of prompts. most: nodes beside the root that a tree without a budget may have.
+// Who drafts: members without a budget whenever they may, the others where it pays together with
+// `pieces` rows of prompts. most: nodes besides the root that a tree without a budget may have.
 static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
     struct budget_step *b = &s->share;
     *b = (struct budget_step){
@@ -177,14 +177,14 @@ static void fill_request(struct step *s, int i) {
         r->noise = sampler_noise(m->sampler, sequence_len(m->seq) + 1, r->max_depth);
 }
 
-// A shared drafter that fails again and again is not asked any more: guesses are worth no failed
+// A shared drafter that fails again and again is not called any more: guesses are worth no failed
 // steps.
 static void give_up_draft(struct step *s, int n) {
     for (int i = 0; s->draft_failures >= STEP_DRAFT_FAILURES && i < n; i++)
         s->in[i]->c.use_draft = false;
 }
 
-// One call of the shared drafter for all members that want it.
+// One call of the shared drafter for all members that use it.
 static int propose_shared(struct step *s, int n, struct err *e) {
     int count = 0;
     for (int i = 0; i < n; i++) {
@@ -219,14 +219,14 @@ static int check_tree(const struct step *s, struct member *m) {
     return 0;
 }
 
-// Whether the member's tree may have nodes that no drafter was asked for: those that its constraint
+// Whether the member's tree may have nodes that no drafter gave: those that its constraint
 // expects, where it guesses at all.
 static bool expects(const struct member *m) {
     return m->masks && m->phase == MEMBER_DECODE && m->c.tree.budget > 0 &&
            (m->c.use_draft || m->c.n_drafters);
 }
 
-// Builds the member's tree of at most `nodes` nodes beside the root.
+// Builds the member's tree of at most `nodes` nodes besides the root.
 static void build_tree(struct step *s, int i, int64_t nodes) {
     struct member *m = s->in[i];
     struct tree_options o = m->c.tree;
@@ -319,7 +319,7 @@ static void step_learn(struct step *s, int members) {
 
 // Log-probabilities after the rows of a pass. They are requested when the walks are done, of
 // tokens that are known by then: those of prompts, and those that were chosen on the paths. So they
-// come from the rows that decided, rows beside the paths cost nothing, and a row gives the same
+// come from the rows that decided, rows outside the paths cost nothing, and a row gives the same
 // bits whether its token was chosen from a tree, chosen plainly, or given in a prompt.
 
 static void ask_logprob(struct step *s, int64_t row, int32_t token, int n_best,
@@ -351,8 +351,8 @@ static void run_slice(struct step *s, int64_t at, int64_t n) {
     exec_ops(s->x)->sample(s->x, logits, end - first, s->vocab, s->rows + first, s->choice + first);
 }
 
-// Log-probabilities of known tokens and of what the walks have chosen, for members that want them.
-// It fails only where the device does.
+// Log-probabilities of known tokens and of what the walks have chosen, for members that request
+// them. It fails only where the device does.
 static int step_logprobs(struct step *s, int n, struct err *e) {
     int64_t max = model_logits_rows(s->c.model), wanted = model_wanted(s->c.model);
     bool any = false;
@@ -586,7 +586,7 @@ static void choose_all(struct step *s, int n) {
     }
 }
 
-// Chooses along the path that the member's choices take; rows beside it are not sampled.
+// Chooses along the path that the member's choices take; rows outside it are not sampled.
 static void choose_path(struct step *s, struct member *m) {
     struct sampler_batch b = member_batch(m);
     int row = 0;

@@ -20,7 +20,7 @@
 #include "spec/tree/ddtree.h"
 
 enum { STEP_MAX_DRAFTERS = 4 };
-enum { STEP_DRAFT_FAILURES = 3 }; // in a row, after which the shared drafter is not asked any more
+enum { STEP_DRAFT_FAILURES = 3 }; // in a row, after which the shared drafter is not called any more
 
 // Wall-clock milliseconds by phase. Where choices are made together (on a device), one wait covers
 // the pass and its choices, and both count as verify.
@@ -41,7 +41,7 @@ struct member_config {
     bool share_noise;      // let drafters use the sampling noise
     bool hash;             // keep a hash over the sampled logit rows
     bool logprobs;         // log-probabilities of what is chosen, and of known tokens
-    int n_best;            // with those of so many best tokens, 0 .. OPS_LOGPROBS_MAX
+    int n_best;            // with those of that many best tokens, 0 .. OPS_LOGPROBS_MAX
 };
 
 enum member_phase {
@@ -74,7 +74,7 @@ struct member {
     // with the hash before; 0 before the first. A row after which the constraint allows one token
     // only has decided nothing, and is left out.
     uint64_t hash;
-    bool drafted; // drafters were asked in the last step
+    bool drafted; // drafters were called in the last step
     // From the very rows after which they stand; NULL without c.logprobs.
     struct sample_logprobs *logprobs; // of walk.chosen
     struct sample_logprobs *known;    // [n_known] of piece[1], piece[2], ...
@@ -94,7 +94,7 @@ void member_fini(struct member *m); // zeroed is allowed
 
 struct step_config {
     struct model *model;
-    struct drafter *draft; // NULL, or a drafter of all members that want it; borrowed
+    struct drafter *draft; // NULL, or a drafter of all members that use it; borrowed
     struct price *price; // what passes and drafts take; NULL where no member has a budget; borrowed
     struct price *prompts; // NULL, or learns what passes with pieces of prompts take; borrowed
     int max_members;       // at most the model's max_seqs and max_verify

@@ -46,7 +46,7 @@ struct chances {
     struct bin place[CHANCE_PLACES];
     struct bin rank[CHANCE_RANKS], step[CHANCE_RANKS][CHANCE_LEVELS];
     double way_fit[CHANCE_WAYS]; // log-likelihood of the nodes so far, older ones faded
-    // Of the nodes of the tree that was asked about last, as each way predicts them, and mixed.
+    // Of the nodes of the tree that was predicted last, as each way predicts them, and mixed.
     double way[CHANCE_WAYS][TREE_MAX_ROWS];
     double node[TREE_MAX_ROWS];
 };
@@ -60,7 +60,7 @@ static const double LEVEL_PRIOR = 12; // and of the rank's own rate at a level o
 static const double HONESTY = 3;      // prior weight against other powers than 1
 static const double TEMPER = 0.5;     // nodes of one tree are not independent
 static const double KEPT = 8;         // nodes of a bin that count of those from other texts,
-static const double FIT_KEPT = 3;     // and of what tells powers and ways apart (log-likelihood)
+static const double FIT_KEPT = 3;     // and of what distinguishes powers and ways (log-likelihood)
 static const double POWER[CHANCE_POWERS] = {0.05, 0.1, 0.2, 0.35, 0.6, 1, 1.6, 2.5, 4, 8, 16, 32};
 enum { HONEST = 5 }; // of POWER
 
@@ -185,7 +185,7 @@ static void learn_powers(struct chances *c, double score, bool on) {
         c->power_fit[i] += log_likelihood(exp(POWER[i] * score), on) - c->power_fit[i] / BIN_MOST;
 }
 
-// The power that fits best, beside a prior for 1.
+// The power that fits best, besides a prior for 1.
 static int best_power(const struct chances *c) {
     int best = 0;
     double max = -INFINITY;
@@ -250,7 +250,7 @@ enum {
 };
 static const double EXPLORE_COST = 1.05; // of those steps, as a multiple of a plain pass
 static const double STEPS = 24;          // steps that the mean rate remembers
-static const double WALKS = 16;          // whose lengths tell how deep a draft should be
+static const double WALKS = 16;          // whose lengths give how deep a draft should be
 static const double SESSION = 64; // drafted steps of all texts that a new one's credit comes from
 static const double CREDIT_PRIOR = 6; // prior weight of CREDIT, in steps
 // Credit when a text begins, in tokens: as many as CREDIT_STEPS drafted steps have gained lately, 0
@@ -330,8 +330,8 @@ static double draft_ms(const struct budget_step *s) {
     return n ? price_draft_ms(s->price, n, reach_of(s)) : 0;
 }
 
-// A pass with so many nodes of all members, without the rows of others: these have a worth of their
-// own, so that what time is worth follows from steps that they are not in.
+// A pass with that many nodes of all members, without the rows of others: these have a worth of
+// their own, so that what time is worth follows from steps that they are not in.
 static double pass_ms(const struct budget_step *s, double nodes) {
     double below = floor(nodes), part = nodes - below;
     double a = price_optimistic_ms(s->price, s->n + (int64_t)below, s->n);
@@ -586,7 +586,7 @@ static void update_credit(struct budget *b, int count, double expected, double c
     b->credit = RESUME_SHARE * b->pause;
 }
 
-// What so many nodes have added to the pass.
+// What that many nodes have added to the pass.
 static double more_ms(const struct budget_step *s, int nodes) {
     int64_t rows = s->n + s->other_rows;
     int seqs = s->n + s->other_seqs;

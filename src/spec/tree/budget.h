@@ -44,7 +44,7 @@ struct budget_member {
     // NULL, or [tree->n]: nodes that are certain to be on the path if their parents are. They are
     // no guesses: nothing is learnt from them, and they cost no credit.
     const bool *forced;
-    int nodes;               // out of budget_share: beside the root, in the tree's order
+    int nodes;               // out of budget_share: besides the root, in the tree's order
     const struct walk *walk; // budget_note: what came of it
 };
 

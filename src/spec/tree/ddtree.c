@@ -30,7 +30,7 @@ struct node {
     double score;
     int32_t token, depth;
     int32_t slot, parent; // index in nodes[] of itself, of its parent (-1: none)
-    int32_t number;       // among those that the drafter was asked for
+    int32_t number;       // among those that the drafter was called for
     uint32_t chains;      // chains that begin with the path to this node
     bool seed;            // the root, and the best candidate of a seed, of trees with a seed
 };
@@ -40,7 +40,7 @@ struct builder {
     const struct tree_options *o;
     int k, max_depth;
     double min_score;
-    int asked;                        // nodes that the drafter was asked for
+    int asked;                        // nodes that the drafter was called for
     int n, most;                      // nodes kept, at most; the root is one
     struct node nodes[TREE_MAX_ROWS]; // in no order
     uint8_t order[TREE_MAX_ROWS];     // [n] indices of nodes[], the root first
@@ -143,7 +143,7 @@ static const float *pair_row(const struct proposal *p, const struct node *node) 
     return NULL;
 }
 
-// The candidates below a node. answer: the drafter's for this node, where it was asked.
+// The candidates below a node. answer: the drafter's for this node, where it was called.
 static void candidates_below(const struct builder *b, const struct node *node,
                              const struct tree_candidates *answer, struct candidates *out) {
     const struct proposal *p = b->p;
@@ -182,7 +182,7 @@ static void offer_children(struct builder *b, const struct node *parent,
     }
 }
 
-// Asks the drafter for the candidates of parents[n], which get their numbers.
+// Gets the drafter's candidates of parents[n], which get their numbers.
 static int ask_drafter(struct builder *b, struct node *parents, int n, struct tree_candidates *out,
                        struct err *e) {
     struct tree_node nodes[TREE_MAX_ROWS];

@@ -13,7 +13,7 @@
 #include "base/err.h"
 
 enum {
-    TREE_MAX_BUDGET = 127, // nodes beside the root
+    TREE_MAX_BUDGET = 127, // nodes besides the root
     TREE_MAX_ROWS = TREE_MAX_BUDGET + 1,
     TREE_MAX_DEPTH = 32, // the recurrent log covers no more (GDN_BLOCK)
     TREE_MAX_K = 64,     // candidates per depth
@@ -28,7 +28,7 @@ struct draft_chain {
 };
 
 // A node whose candidates are requested. Nodes are numbered from 0 in the order in which they are
-// asked for; the first is the root, and a parent is requested before its children. One by one they
+// requested; the first is the root, and a parent is requested before its children. One by one they
 // are at most `budget`, depth by depth 1 + width * (depth - 1).
 struct tree_node {
     int32_t depth;                // 0: the root
@@ -71,7 +71,7 @@ struct proposal {
 };
 
 struct tree_options {
-    int budget;      // nodes beside the root, 0..TREE_MAX_BUDGET; more counts as the maximum
+    int budget;      // nodes besides the root, 0..TREE_MAX_BUDGET; more counts as the maximum
     int k;           // candidates used per node, 1..TREE_MAX_K
     int max_depth;   // 0..TREE_MAX_DEPTH
     bool chain_seed; // first the best candidate of every depth, as far as the budget goes
@@ -95,7 +95,7 @@ struct ddtree {
 // both log-probabilities counts). A prefix is offered when its parent was expanded: that is every
 // node of the tree, so that no prefix with a better score exists; with `width`, within p->depth,
 // the first `width` of each depth by this order. Nodes whose children could not join any more are
-// not asked for. Fails only where p->expand does; the tree is then the root.
+// not requested. Fails only where p->expand does; the tree is then the root.
 int ddtree_build(struct ddtree *t, int32_t root, const struct proposal *p,
                  const struct tree_options *o, struct err *e);
 
@@ -111,7 +111,7 @@ enum end_reason {
     END_STOP,    // a stop token was chosen (it is the last token of the output)
     END_LENGTH,  // the token limit is reached
     END_CONTEXT, // the context is full
-    END_CALLER,  // the caller's function asked to stop
+    END_CALLER,  // the caller's function stopped it
 };
 
 // Name for output: "none", "stop", "length", "context", "caller".

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unknown are the logarithms of a pass's time at some row counts (between them times
-// are linear), of what one more sequence takes beside a row, of a draft's time by reach, and of
+// are linear), of what one more sequence takes besides a row, of a draft's time by reach, and of
 // what one more member adds to it. They are jointly normal: all share the machine's speed, of which
-// nothing is known at first; passes share how steeply rows cost beside the shape that is usual for
-// the kind of device; and near row counts share most of what remains. Each time that is noted
-// corrects all of them by an extended Kalman filter (R. E. Kalman, Journal of Basic Engineering 82,
-// 1960; linear in the logarithm near the present mean), so one pass sets the scale and a few set
-// the slope. Contexts grow and machines have other work: every time noted adds some variance again
-// (process noise).
+// nothing is known at first; passes share how steeply rows cost compared with the shape that is
+// usual for the kind of device; and near row counts share most of what remains. Each time that is
+// noted corrects all of them by an extended Kalman filter (R. E. Kalman, Journal of Basic
+// Engineering 82, 1960; linear in the logarithm near the present mean), so one pass sets the scale
+// and a few set the slope. Contexts grow and machines have other work: every time noted adds some
+// variance again (process noise).
 #include "spec/tree/price.h"
 
 #include <inttypes.h>
@@ -24,13 +24,13 @@ enum { KNOTS = 22, SEQ = KNOTS, DRAFT, MEMBER = DRAFT + PRICE_REACHES, DIMS };
 static const int ROWS[KNOTS] = {1,  2,  4,  8,  12, 16,  20,  24,  28,  32,   40,
                                 48, 56, 64, 80, 96, 112, 128, 256, 512, 1024, 4096};
 
-// What is usual, beside a pass of one row. Docs: notes/budget-auto.md.
+// What is usual, compared with a pass of one row. Docs: notes/budget-auto.md.
 static const struct shape {
     double rows[KNOTS], seq, draft[PRICE_REACHES], member;
     double noise; // of one time, as a part of it, at least
     // A step of one row takes longer than its bytes need where it is mostly launches and waits:
-    // the part that its experts have of its time, beside the part that they have of its bytes. An
-    // H200 has shown 0.17 to 0.56.
+    // the part that its experts have of its time, compared with the part that they have of its
+    // bytes. An H200 has shown 0.17 to 0.56.
     double experts;
 } SHAPES[] = {
     [PRICE_CPU] = {{1,    1.04, 1.2, 1.6, 2, 2.35, 2.65, 2.95, 3.25, 3.55, 4.2,
@@ -54,18 +54,18 @@ static const double SPEED = 4;   // of the machine
 static const double STEEP = 0.6; // of the slope, as a part of it
 static const double NEAR = 0.05; // of what near row counts share, fading with octaves between them
 static const double ALONE = 0.015;                  // of a row count alone
-static const double SHARE = 0.8, SHARE_ALONE = 0.1; // of a draft beside a pass; of a reach
+static const double SHARE = 0.8, SHARE_ALONE = 0.1; // of a draft compared with a pass; of a reach
 static const double MORE = 0.7;                     // of what another sequence or member takes
 // Of the very first times, which may be slow for many reasons, noise is at least so much. The first
 // draft reads the whole prompt as well.
 static const double FIRST = 0.25, FIRST_DRAFT = 0.5;
-// The noise of times is learnt as well: a mean over so many, of which none counts as more than so
-// many times the mean.
+// The noise of times is learnt as well: a mean over that many, of which none counts as more than
+// that many times the mean.
 static const double NOISES = 12, NOISIER = 9;
 static const double OPTIMISM = 0.5;
 // Process noise, a standard deviation: what each time adds to the speed's, and to all others'.
 static const double DRIFT = 0.008, DRIFT_ALONE = 0.002;
-// A time that is off by more than so many standard deviations is an outlier: if it is slow it
+// A time that is off by more than that many standard deviations is an outlier: if it is slow it
 // counts for little, unless the next ones are slow as well.
 static const double OUTLIER = 2.5;
 enum { MAX_OUTLIERS = 3 };
@@ -76,7 +76,7 @@ struct price {
     double mean[DIMS];
     double cov[DIMS][DIMS];
     double ms[KNOTS];         // exp of the mean
-    double optimistic[KNOTS]; // the same, less where little is known beside the newest pass
+    double optimistic[KNOTS]; // the same, less where little is known compared with the newest pass
     int newest;               // its knot
     double seen[DIMS];        // times that it was seen in
     bool ready;
@@ -128,8 +128,8 @@ static double usual_shape(const struct shape *s, double rows) {
     return s->rows[i] + (rows - ROWS[i]) / (ROWS[i + 1] - ROWS[i]) * (s->rows[i + 1] - s->rows[i]);
 }
 
-// What is usual of a pass of some rows, beside one. Rows that choose experts independently go
-// through E (1 - (1 - k / E)^rows) of E, k each; each of these takes what a layer takes that has
+// What is usual of a pass of some rows, compared with one. Rows that choose experts independently
+// go through E (1 - (1 - k / E)^rows) of E, k each; each of these takes what a layer takes that has
 // only the rows that chose it.
 static double usual_pass(const struct price *p, int rows) {
     const struct price_experts *x = &p->experts;

@@ -39,8 +39,8 @@ bool price_draft_ready(const struct price *p); // the same of drafts
 
 // A pass of `rows` >= 1 rows in all, of `seqs` >= 1 sequences. Rises with both.
 double price_pass_ms(const struct price *p, int64_t rows, int seqs);
-// The same for choosing rows: less where little is known beside the newest pass, so that what may
-// be cheaper is tried.
+// The same for choosing rows: less where little is known compared with the newest pass, so that
+// what may be cheaper is tried.
 double price_optimistic_ms(const struct price *p, int64_t rows, int seqs);
 // One draft for all of `members` >= 1 sequences.
 double price_draft_ms(const struct price *p, int members, int reach);
@@ -55,8 +55,8 @@ void price_note_draft(struct price *p, int members, int reach, double ms);
 
 // The file of a key in a folder: FOLDER/price-HASH.json.
 void price_path(struct str *out, const char *folder, const char *key);
-// Writes what is known to `path`, by way of a temporary file beside it. `key` names everything that
-// prices depend on: the model, its types, the device, threads, the build.
+// Writes what is known to `path`, by way of a temporary file next to it. `key` names everything
+// that prices depend on: the model, its types, the device, threads, the build.
 int price_save(const struct price *p, const char *path, const char *key, struct err *e);
 // Begins with what such a file says. On any failure (there is none, damaged, of another key or
 // version) *p stays as it was, *e says why, and nothing is lost but a head start.

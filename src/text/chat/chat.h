@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversations to text to tokens, by a model's chat template. A request is brought into the form
-// that the template understands (which one that is, a few probes at its creation tell), rendered,
+// that the template understands (which one that is, a few probes at its creation find), rendered,
 // and encoded so that only what the template itself wrote can be control tokens: whatever a
 // message, a name, a tool or its result spells stays text. It reads no files and generates nothing.
 #ifndef COPPICE_TEXT_CHAT_CHAT_H
@@ -38,7 +38,7 @@ enum reasoning_family chat_template_reasoning(const struct chat_template *t);
 // How replies call tools, by the template that is used where there are any.
 enum tool_family chat_template_calls(const struct chat_template *t);
 // The text that ends a block of reasoning, its mark with the blanks that the template itself writes
-// around it; NULL: the template knows no reasoning.
+// around it; NULL: the template has no reasoning.
 const char *chat_template_closing(const struct chat_template *t, size_t *n);
 
 // Whether messages are of the form of chat completions: ERR_FORMAT with a sentence and its place,
@@ -75,7 +75,7 @@ struct chat_text {
 };
 void chat_text_fini(struct chat_text *x);
 
-// Renders a request with repairs: developer is system where the template does not know it, parts of
+// Renders a request with repairs: developer is system where the template does not have it, parts of
 // text are joined, arguments of calls are objects or text as the template takes them, reasoning
 // stands under the names it reads, missing contents and ids are filled in, system messages go where
 // the template takes them. Any thread. ERR_FORMAT: there are none, or the other members are not of

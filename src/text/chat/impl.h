@@ -33,15 +33,15 @@ enum chat_system {
     CHAT_SYSTEM_NEVER, // its words stand before those of the user
 };
 
-// What the probes at its creation told of a template.
+// What the probes at its creation found in a template.
 struct chat_traits {
-    bool developer;                    // it knows the role
+    bool developer;                    // it has the role
     enum chat_parts parts[CHAT_ROLES]; // per role
     enum chat_system system;
     bool text_arguments; // of calls; otherwise objects
-    bool null_content;   // beside calls; otherwise ""
+    bool null_content;   // besides calls; otherwise ""
     bool short_ids;      // ids of calls have nine letters and digits
-    bool one_of_both;    // beside calls, content or reasoning
+    bool one_of_both;    // besides calls, content or reasoning
     // What it refuses or loses, so that the words go elsewhere:
     bool join_users, join_answers; // neighbours of one speaker become one
     bool user_first;               // an answer in front: an empty message of the user before it

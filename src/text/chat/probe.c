@@ -126,7 +126,7 @@ static enum chat_parts probe_parts(struct probe *p, const char *before, const ch
 
 static const char long_id[] = "call_0123456789abcdef01234567", short_id[] = "call01234";
 
-// A conversation with a call; `words` is the content beside it as JSON, `extra` more members.
+// A conversation with a call; `words` is the content besides it as JSON, `extra` more members.
 static void call_messages(struct str *out, const struct chat_traits *is, const char *words,
                           const char *extra) {
     str_clear(out);

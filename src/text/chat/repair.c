@@ -54,7 +54,7 @@ static struct jinja_value text_part(const struct repair *r, struct jinja_value t
     return part;
 }
 
-// A list of parts as templates know it.
+// A list of parts as templates accept it.
 static struct jinja_value list_parts(const struct repair *r, const struct json *v) {
     struct jinja_value list = jinja_list(r->c, true);
     for (size_t k = 0; k < json_len(v); k++)
@@ -412,7 +412,7 @@ static int merge_system(const struct repair *r, struct jinja_value *out) {
     return rc;
 }
 
-// Calls after the words of their message, for a template that knows none.
+// Calls after the words of their message, for a template that has none.
 static int say_calls(const struct repair *r, struct jinja_value m) {
     const struct tool_format *form = &tool_formats[TOOLS_HERMES];
     struct jinja_value calls = jinja_member(m, "tool_calls");

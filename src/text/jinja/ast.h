@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tree of a compiled template: one kind of node for statements and expressions; which members
-// a type uses stands beside it. Lists of nodes hang together by `next`.
+// a type uses stands next to it. Lists of nodes hang together by `next`.
 #ifndef COPPICE_TEXT_JINJA_AST_H
 #define COPPICE_TEXT_JINJA_AST_H
 
@@ -61,7 +61,7 @@ struct jinja_node {
 };
 
 struct jinja {
-    struct jinja_context *store; // where nodes and constants live; not for rendering
+    struct jinja_context *store; // where nodes and constants are; not for rendering
     struct jinja_node *body;
     struct jinja_dict *ids;   // name -> place
     struct jinja_dict *words; // what jinja_mentions finds

@@ -5,7 +5,7 @@
 
 #include "text/jinja/value.h"
 
-// push and dict_set fail for want of memory only, or for a key that has no hash.
+// push and dict_set fail for lack of memory only, or for a key that has no hash.
 struct jinja_value jinja_tuple(struct jinja_context *c, size_t n); // n absent items to fill
 int jinja_push(struct jinja_context *c, struct jinja_list *l, struct jinja_value v);
 struct jinja_entry *jinja_dict_find(const struct jinja_dict *m, struct jinja_value key,

@@ -189,7 +189,7 @@ static int filter_tojson(struct jinja_context *c, const struct jinja_call *call,
     return rc ? rc : jinja_take(c, start, out);
 }
 
-// How items are sorted and told apart.
+// How items are sorted and distinguished.
 struct sort_how {
     struct jinja_value path; // to the key inside of an item; absent or none: the item itself
     bool case_sensitive, reverse;

@@ -77,7 +77,7 @@ static int call_raise(struct jinja_context *c, const struct jinja_call *call,
 }
 
 // What Python's strftime makes of a time without a zone: %z and %Z are empty; and %f, microseconds,
-// which the C library does not know, is always 0.
+// which the C library does not have, is always 0.
 static int expand_format(struct jinja_context *c, const struct jinja_string *s,
                          struct jinja_value *out) {
     size_t mark = jinja_mark(c), plain = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jinja templates as chat models ship them, with the settings and the sandbox of HuggingFace
 // transformers (trim_blocks, lstrip_blocks, loop controls, tojson as json.dumps, nothing mutable
-// but namespaces). Every string knows which of its bytes come from the template and which from a
+// but namespaces). Every string records which of its bytes come from the template and which from a
 // request, and keeps that through all operations; a rendered text is therefore spans that are
-// trusted or not. This header does not know chats, tokens or files.
+// trusted or not. This header does not depend on chats, tokens or files.
 #ifndef COPPICE_TEXT_JINJA_JINJA_H
 #define COPPICE_TEXT_JINJA_JINJA_H
 

@@ -347,8 +347,8 @@ static int lex_bracket(struct lexer *x, char op) {
     return 0;
 }
 
-// What stands at x->at is no part of a tag. Beside ASCII its number is told, since many a character
-// looks like another or like nothing.
+// What stands at x->at is no part of a tag. Besides ASCII its number is told, since many a
+// character looks like another or like nothing.
 static int unexpected(struct lexer *x) {
     uint32_t code = 0;
     int len = utf8_decode(x->s + x->at, x->n - x->at, &code);

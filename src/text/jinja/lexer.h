@@ -42,7 +42,7 @@ struct jinja_tokens { // zeroed is valid
 };
 void jinja_tokens_fini(struct jinja_tokens *t);
 
-// Fills t with the tokens of n bytes of valid UTF-8, the last one TOKEN_END; values live in c.
+// Fills t with the tokens of n bytes of valid UTF-8, the last one TOKEN_END; values are in c.
 // ERR_FORMAT with the line in the sentence.
 int jinja_lex(struct jinja_context *c, const char *text, size_t n, struct jinja_tokens *t);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function for the family of expressions that most tokenizers use, told apart by a few
+// One function for the family of expressions that most tokenizers use, distinguished by a few
 // parameters. Every run is followed to its end; when it ends at a byte outside ASCII that could
 // have belonged to it, the answer is "undecided".
 #include "text/tokenizer/rules.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unicode: normalisation form C for tokenizers that were trained on it, case and classes of code
-// points for chat templates. norm.c is the only file that knows utf8proc.
+// points for chat templates. norm.c is the only file that uses utf8proc.
 #ifndef COPPICE_TEXT_TOKENIZER_NORM_H
 #define COPPICE_TEXT_TOKENIZER_NORM_H
 

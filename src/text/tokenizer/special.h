@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds special and user-defined tokens in text: one leftmost-longest scan for all of them, in
-// time linear in the text whatever the tokens are. It compares bytes and knows no types.
+// time linear in the text whatever the tokens are. It compares bytes and ignores types.
 #ifndef COPPICE_TEXT_TOKENIZER_SPECIAL_H
 #define COPPICE_TEXT_TOKENIZER_SPECIAL_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pre-tokenisation: cuts text into the pieces inside which byte pairs may merge, by the regular
 // expressions that the name in `tokenizer.ggml.pre` stands for (rules.c). split.c is the only
-// file that knows PCRE2.
+// file that uses PCRE2.
 #ifndef COPPICE_TEXT_TOKENIZER_SPLIT_H
 #define COPPICE_TEXT_TOKENIZER_SPLIT_H
 

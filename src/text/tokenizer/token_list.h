@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A growable list of token ids, with the bounds of the work that fills it. It knows nothing of
+// A growable list of token ids, with the bounds of the work that fills it. It does not depend on
 // vocabularies.
 #ifndef COPPICE_TEXT_TOKENIZER_TOKEN_LIST_H
 #define COPPICE_TEXT_TOKENIZER_TOKEN_LIST_H
@@ -15,7 +15,7 @@ struct token_list {
     int32_t *ids;
     size_t count;
     int64_t cap;
-    size_t max;                        // more tokens than so many are ERR_LIMIT; 0: any number
+    size_t max;                        // more tokens than that many are ERR_LIMIT; 0: any number
     const struct cancel_check *cancel; // whether they are still needed
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns a stream of bytes that may break inside a character, as tokens do, into well-formed
 // UTF-8: an incomplete tail waits for the next push, what can never become valid turns into
-// U+FFFD (one per maximal subpart, Unicode 15 section 3.9). It does not know tokens.
+// U+FFFD (one per maximal subpart, Unicode 15 section 3.9). It does not handle tokens.
 #ifndef COPPICE_TEXT_TOKENIZER_UTF8_STREAM_H
 #define COPPICE_TEXT_TOKENIZER_UTF8_STREAM_H
 

@@ -39,7 +39,7 @@ static void replace_python_word(const char **s, size_t *n) {
         }
 }
 
-// JSON: an object, or an object that has the name of the tool beside the arguments.
+// JSON: an object, or an object that has the name of the tool besides the arguments.
 
 void tool_args_reset(struct tool_args *a) {
     a->json = (struct json_pieces){0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How each family of models writes calls of tools: the one description of marks, order and
 // escaping, for the reader of replies (calls.h), the grammars that hold replies to it
-// (grammar/tool_grammar.h), and templates that know no calls (text/chat/repair.c). Which family a
+// (grammar/tool_grammar.h), and templates without calls (text/chat/repair.c). Which family a
 // model is of, the text of its chat template tells.
 #ifndef COPPICE_TEXT_TOOLS_FORMATS_H
 #define COPPICE_TEXT_TOOLS_FORMATS_H
@@ -40,7 +40,7 @@ extern const char *const harmony_ends[HARMONY_ENDS];
 
 enum tool_args_kind {
     TOOL_ARGS_JSON,   // an object
-    TOOL_ARGS_NAMED,  // an object that holds the name beside the arguments
+    TOOL_ARGS_NAMED,  // an object that holds the name besides the arguments
     TOOL_ARGS_TAGGED, // a pair of tags for each parameter
     TOOL_ARGS_GEMMA,  // an object in Gemma's own notation
 };

@@ -289,7 +289,7 @@ struct connection {
     struct url_call *call;  // NULL: idle
     struct addrinfo *tried; // the address that it connects to; NULL: it is connected
     bool used;              // it has served an answer
-    bool writing;           // epoll tells when it can be written
+    bool writing;           // epoll reports when it can be written
 };
 
 struct url_client {

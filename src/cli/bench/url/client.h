@@ -39,7 +39,7 @@ struct url_reply {
     struct url_result *result; // caller's
     struct url_times *gaps;    // caller's; grows by the times between texts
     double now;
-    bool streamed; // a stream was asked for, and anything else is an error
+    bool streamed; // a stream was requested, and anything else is an error
     bool finished; // a finish_reason came
     bool ended;    // [DONE] came
 };

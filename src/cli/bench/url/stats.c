@@ -123,7 +123,7 @@ static int add_times(struct lists *l, const struct url_result *q, bool counted, 
     return rc;
 }
 
-// Whether the server told the number of tokens of every answer.
+// Whether the server sent the number of tokens of every answer.
 static bool all_counted(const struct url_run *run) {
     for (int64_t i = 0; i < run->n; i++)
         if (run->results[i].outcome == URL_DONE && run->results[i].output_tokens < 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `coppice bench --url`; see url.h. First what is asked for: the body of each request and when it
+// `coppice bench --url`; see url.h. First what is requested: the body of each request and when it
 // is due, both by the seed. Then the run: asks the server what its model is called and how many
 // tokens random words are, warms up, then sends the requests: each client its next one when the
 // last is answered, or all at random times. A request's clock starts when it is due, not when it
@@ -399,7 +399,7 @@ static int request_failed(const struct bench_url *b, const char *path, const str
                    name, r->message);
 }
 
-// The name that requests give the model: --api-model, else the first one that the server tells; a
+// The name that requests give the model: --api-model, else the first one that the server lists; a
 // server without a list gets "default".
 static int find_model(struct bench_url *b, struct err *e) {
     const char *name = options_str(&b->a->opt, OPT_API_MODEL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `bench --url`: a load generator for OpenAI servers. What it asks for follows from the seed, so
+// `bench --url`: a load generator for OpenAI servers. What it requests follows from the seed, so
 // that two servers get the same questions at the same times.
 #ifndef COPPICE_CLI_BENCH_URL_URL_H
 #define COPPICE_CLI_BENCH_URL_URL_H
@@ -8,7 +8,7 @@
 #include "cli/bench/url/client.h"
 #include "cli/cli.h"
 
-// Whether the options ask for it. ERR_USAGE (in *rc): options of the two kinds of bench are mixed.
+// Whether the options request it. ERR_USAGE (in *rc): options of the two kinds of bench are mixed.
 bool bench_url_wanted(const struct cli_args *a, int *rc, struct err *e);
 
 // Runs it and prints the report. ERR_STATE: requests failed; the report has been printed.

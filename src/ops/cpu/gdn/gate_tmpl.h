@@ -98,7 +98,7 @@ INLINE void dot_block(const struct delta_dots *a, int i, int j, int xs, int ks) 
             a->out[i + t][j + r] = out[t * ks + r];
 }
 
-// Asks for floats from c on, every step-th line, of keys first .. last - 1.
+// Requests floats from c on, every step-th line, of keys first .. last - 1.
 INLINE void fetch_keys(const struct delta_dots *a, int first, int last, int c, int step) {
     for (int j = first; j < last && j < a->n; j++)
         for (int i = c; i < a->dim; i += step)

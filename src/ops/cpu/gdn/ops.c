@@ -348,7 +348,7 @@ static void conv_inputs(const struct conv_run *u, int64_t i, const float *in[GDN
     }
 }
 
-// Convolution of one head's channels for n rows, with the norm that its part asks for.
+// Convolution of one head's channels for n rows, with the norm that its part requires.
 static void conv_head(const struct conv_run *u, int head, int64_t first, int64_t n,
                       const float *(*in)[GDN_CONV]) {
     const struct gdn_conv_args *a = u->a;

@@ -4,7 +4,7 @@
 // exact and so the same as those of every other level, go through a small buffer to the f32
 // operations in vector registers. Four units are under way at a time: the product of one, then two
 // that are being computed and stored, then the f32 steps of the oldest. Codes are signed here, so
-// that nothing has to be taken out of a sum. Beside tile instructions only one of the two vector
+// that nothing has to be taken out of a sum. Besides tile instructions only one of the two vector
 // multipliers works, so f32 steps and products take about as long. Few rows are left to the level
 // below.
 #include "ops/cpu/linear/avx512.h"
@@ -102,7 +102,7 @@ struct front {
     int64_t unit;
 };
 
-// Short codes of a group as signed bytes; asks for the next tile, from far memory.
+// Short codes of a group as signed bytes; requests the next tile, from far memory.
 INLINE void unpack_group(struct form f, const struct matrix *m, const unsigned char *codes,
                          unsigned char *to) {
     UNROLL for (int j = 0; j < f.bits + 1; j++)

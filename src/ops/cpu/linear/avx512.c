@@ -3,7 +3,7 @@
 // bytes, activations signed bytes broadcast four at a time; the codes' offset is taken out exactly
 // by starting each integer sum at -offset * sum(q). Rows are taken 8, 4, 2 or 1 at a time, so that
 // all their sums stay in registers. One inlined body serves every form, in tiles that are woven
-// and, beside AMX, which wants all scales after all codes, in tiles that are not.
+// and, besides AMX, which needs all scales after all codes, in tiles that are not.
 #include "ops/cpu/linear/avx512.h"
 
 INLINE __m512i four(const int8_t *q) {
@@ -54,7 +54,7 @@ INLINE void add_group(struct form f, __m512 *acc, const struct group *g, int s,
     }
 }
 
-// Asks for a group's part of the stream, codes and scales.
+// Requests a group's part of the stream, codes and scales.
 INLINE void fetch_ahead(struct form f, const unsigned char *p) {
     UNROLL for (int j = 0; j < f.bits + 1; j++)
         _mm_prefetch((const char *)p + FETCH_AHEAD + 64 * j, _MM_HINT_T0);

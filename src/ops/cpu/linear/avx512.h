@@ -9,7 +9,7 @@
 #include "ops/cpu/simd/row/row.h"
 
 #define INLINE static inline __attribute__((always_inline))
-// Before a loop whose count is a constant after inlining: its arrays then live in registers.
+// Before a loop whose count is a constant after inlining: its arrays are then in registers.
 #ifdef COPPICE_CHECKED // see ops/cpu/simd/vec/common.h
 #define UNROLL
 #else

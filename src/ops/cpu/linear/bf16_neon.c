@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers of bf16 weights with plain NEON: the products and sums of scalar.c, where
-// numbers below the normal ones count as zeros, which a bit of the control register asks for.
+// numbers below the normal ones count as zeros, which a bit of the control register requires.
 #include <arm_neon.h>
 
 #include "ops/cpu/simd/row/row.h"

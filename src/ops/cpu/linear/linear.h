@@ -51,7 +51,7 @@ static inline struct act_block *act_blocks(const struct act *a, int64_t row) {
 enum { FLUSH_TO_ZERO = 0x8040 };
 
 // Few rows wait for memory, and the processor's own fetching stops at every page of 4 KB: kernels
-// of tiles that are not woven ask for the stream of weights this far ahead.
+// of tiles that are not woven request the stream of weights this far ahead.
 enum { FETCH_AHEAD = 2048 };
 
 // Bytes that the codes of a group of 16 rows take.

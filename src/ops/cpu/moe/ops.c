@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers of experts over the kernels of plain ones. Entries are ordered by expert, in chunks
-// of up to 16 of one expert; a worker copies a chunk's rows side by side, where the kernels want
+// of up to 16 of one expert; a worker copies a chunk's rows side by side, where the kernels need
 // them, and multiplies them by a piece of the expert's matrix. A kernel treats each (output, row)
 // pair on its own, so an entry's bits are those that `linear` makes of its row and that matrix.
 #include <math.h>
@@ -355,7 +355,7 @@ void cpu_moe_route(struct exec *x, const struct moe_route_args *a) {
 }
 
 // Linear layers of heads, each with a matrix of its own. A worker puts up to 16 rows of one head
-// side by side, where the kernels want them, and multiplies them by a piece of that head's matrix.
+// side by side, where the kernels need them, and multiplies them by a piece of that head's matrix.
 // A kernel treats each (output, row) pair on its own, so that bits do not depend on the rows.
 
 enum { PIECE_TILES = 8, PIECE_WIDTH = PIECE_TILES * TILE };

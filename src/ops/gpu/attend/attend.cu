@@ -11,7 +11,7 @@
 enum { THREADS = 256, AT_ONCE = 14, TOGETHER = 8 };
 static const size_t PARTS_BYTES = (size_t)128 << 20; // bytes of parts at once
 
-// Where fold_parts puts a finished row, and what its blocks know of each other.
+// Where fold_parts puts a finished row, and what its blocks share.
 struct finish {
     __half *x; // [rows][stride]
     float *unscale;
@@ -204,7 +204,7 @@ static enum kernel kernel_for(const struct gpu *g, const struct attend_args *a) 
                                                                                        : MATRIX;
 }
 
-// Bytes of the parts of a row that has so many beside the last two.
+// Bytes of the parts of a row that has that many besides the last two.
 static size_t row_bytes(int64_t parts, int n_heads, int head_dim) {
     return (size_t)(parts + 2) * (size_t)n_heads * (size_t)(head_dim + 2) * sizeof(float);
 }
@@ -425,7 +425,7 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
 }
 
 // The forms of attention that the CUDA kernels take, and a word for each that they do not: what a
-// model asks when it is loaded, and what an op asks before it is queued.
+// model checks when it is loaded, and an op before it is queued.
 extern "C" const char *cuda_qk_lacks(const struct qk_args *a) {
     return a->dk % 32 || a->dv % 32 ? "heads that are no multiple of 32" : NULL;
 }

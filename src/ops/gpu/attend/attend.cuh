@@ -82,7 +82,7 @@ template <typename T> static __device__ inline T attend_entry(const T *p) {
 // Queue the kernel over n_items x n_kv blocks. head_dim of the matrix one: 64, 128 or 256.
 extern "C" void attend_matrix(struct gpu *g, const struct attend_run *u,
                               const struct attend_plan *p);
-// Shared memory of its blocks for so many tiles of pairs at most.
+// Shared memory of its blocks for that many tiles of pairs at most.
 extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole);
 // The same by wgmma, for heads of 128 and 256: same bits, up to 9 tiles in an item, ATTEND_WHOLE up
 // to 6.
@@ -220,7 +220,7 @@ static __device__ inline float attend_output(const struct attend_run *u, int32_t
 // The attention kernel for many rows (long.cu), between attend.cu that chooses and itself.
 enum { LONG_PAIRS = 128, LONG_TILES = LONG_PAIRS / ATTEND_TILE }; // of an item, at most
 
-// Bytes of scratch memory beside what else a call needs, on any device: folded values of heads of
+// Bytes of scratch memory besides what else a call needs, on any device: folded values of heads of
 // 256, which do not fit into a block.
 extern "C" size_t attend_long_bytes(int head_dim);
 // Queues ATTEND_WHOLE items of up to LONG_TILES tiles over F16 keys and values, heads of 128 or

@@ -7,7 +7,7 @@
 
 enum { KEPT = 4 };
 
-// What tells the calls of a pass apart, but for the layer.
+// What distinguishes the calls of a pass, but for the layer.
 struct call_key {
     uint64_t pass; // 0: of no call
     int n_heads, n_kv, dk, dv, mask;

@@ -337,7 +337,7 @@ static __device__ __forceinline__ void group_sync(void) {
         lanes_meet<128>(3);
 }
 
-// Asks for s = scores of the warpgroup's pairs, wgmma_low of whose queries is `queries`, with the
+// Requests s = scores of the warpgroup's pairs, wgmma_low of whose queries is `queries`, with the
 // keys at `keys`.
 template <class F>
 static __device__ __forceinline__ void long_score(unsigned queries, unsigned keys, float (&s)[32]) {
@@ -404,7 +404,7 @@ static __device__ __forceinline__ void long_fade(struct long_sums<F> *z, float2 
         z->sum[i] *= i / 2 ? fade.y : fade.x;
 }
 
-// Asks for acc += weights times the values at `values`.
+// Requests acc += weights times the values at `values`.
 template <class F>
 static __device__ __forceinline__ void long_gather(struct long_sums<F> *z, uint32_t (&w)[4][4],
                                                    unsigned values) {
@@ -617,7 +617,7 @@ struct long_outs {
 
 enum long_gate { LONG_PLAIN, LONG_SIGMOID, LONG_SOFTPLUS };
 
-// Fours i .. i + N - 1 of a lane's outputs, whose gates are asked for together.
+// Fours i .. i + N - 1 of a lane's outputs, whose gates are requested together.
 template <class F, long_gate GATE, int N>
 static __device__ __forceinline__ void
 long_put(const struct attend_run *u, const struct long_outs &o, const struct long_turn &t,

@@ -475,7 +475,7 @@ static __device__ inline void run_matrix_item(const struct attend_run *u, const 
         float s[share<F, C>::MOST][2][4];
         struct attend_found found = {NULL, 0, 0};
         // Copies that are still on their way: this chunk's values, except with one stage, where
-        // only the first chunk's are asked for so early.
+        // only the first chunk's are requested so early.
         if (F::STAGES == 2 || !later)
             copies_wait<1>();
         else

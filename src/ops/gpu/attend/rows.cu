@@ -12,10 +12,10 @@
 #include "ops/gpu/runtime/ops_cuda.h"
 
 // Rotation of few rows whose pairs of values lie in one lane, so that blocks take little room and
-// can stand beside the projections in front of them. What does not depend on those (angles, places,
-// weights of norms, powers of two) is there when the wait ends; then sums that were left in parts
-// are added up on the way, in the order of ops/gpu/linear/finish.cu. One warp makes one head of one
-// row, as in rows.cu, with the same bits.
+// can run concurrently with the projections in front of them. What does not depend on those
+// (angles, places, weights of norms, powers of two) is there when the wait ends; then sums that
+// were left in parts are added up on the way, in the order of ops/gpu/linear/finish.cu. One warp
+// makes one head of one row, as in rows.cu, with the same bits.
 
 // The arrays of a call on the device.
 struct rope_tables {
@@ -24,7 +24,7 @@ struct rope_tables {
     const double *freq;          // [rope.dims / 2] radians a position
 };
 
-// Two heads a block, so that two blocks and more find room beside a product.
+// Two heads a block, so that two blocks and more find room while a product runs.
 enum {
     FEW_THREADS = 64,
     FEW_WARPS = FEW_THREADS / WARP,
@@ -263,7 +263,7 @@ struct qk_run {
     const struct kv_slot *store;
     const double *freq; // [rope_dims / 2] radians a position
     // Of a single row: what its linear layers left of q, k and v (no parts: it is stored), and of a
-    // gate beside them, whose outputs are made by blocks after those of the heads.
+    // gate next to them, whose outputs are made by blocks after those of the heads.
     struct linear_left left[4];
     int head_blocks;
 };

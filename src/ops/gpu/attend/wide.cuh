@@ -261,7 +261,7 @@ static __device__ __forceinline__ float *wide_output(const struct attend_run *u,
 }
 
 // With F::OUTSIDE: folds the values of pairs that end a part into where the rows' output will be;
-// by.x = 0 where nothing is there yet. What is there of some pairs is asked for at once.
+// by.x = 0 where nothing is there yet. What is there of some pairs is requested at once.
 template <class F>
 static __device__ __forceinline__ void
 wide_fold_outside(const struct attend_run *u, const struct attend_item *t,
@@ -417,7 +417,7 @@ bring_wide_chunk(const struct attend_run *u, const struct work *b, const struct 
     copies_close();
 }
 
-// Finds the keys of chunks for threads FINDERS to + 63: the page of a committed chunk is asked for
+// Finds the keys of chunks for threads FINDERS to + 63: the page of a committed chunk is requested
 // one chunk before it is looked at.
 enum { FINDERS = 64 };
 struct finder {
@@ -484,7 +484,7 @@ run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::
         p.begins = F::CHOICE ? p.chunk >= turn : p.chunk == turn;
         float s[F::H / 2];
         // Copies that are still on their way: this chunk's values, except with one stage, where
-        // only the first chunk's are asked for so early.
+        // only the first chunk's are requested so early.
         if (F::STAGES == 2 || p.chunk == first)
             copies_wait<1>();
         else

@@ -181,7 +181,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS)
 }
 
 // Barriers of what the last warp brings: full when it is there, empty when all have left it. Long
-// pieces come by the copy engine, which one lane at a time asks; values and keys by all lanes.
+// pieces come by the copy engine, which one lane at a time starts; values and keys by all lanes.
 struct blocks_bars {
     uint32_t at;
 
@@ -530,7 +530,7 @@ static __device__ __forceinline__ void begin_blocks(const struct blocks_job &j,
     for (int e = 0; e < 4; e++)
         newest[e] = *(const float4 *)(j.state.s_hi + base_at(p, e));
     copies_wait_all();
-    workers_meet(p.v); // a head's share of the log was asked for by its own warps
+    workers_meet(p.v); // a head's share of the log was requested by its own warps
     const struct row_sums s = read_base<HEADS>(m, p, 0);
     workers_meet(p.v); // before another base is split
     add_before<HEADS>(m, p, 0, any, s);

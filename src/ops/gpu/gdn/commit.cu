@@ -3,7 +3,7 @@
 // their pieces that end at a multiple of 32 positions, usually the only one. A sequence's first
 // blocks fold the completed block of positions into a new base, where there is one, taking rows
 // that this very launch appends from where they are; the others advance the conv inputs and copy
-// rows into the ring. Nobody reads what another writes.
+// rows into the ring. No thread reads what another writes.
 #include "ops/gpu/gdn/gdn.h"
 #include "ops/rowmath.h"
 

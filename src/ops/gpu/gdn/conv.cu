@@ -18,7 +18,7 @@ enum {
     SLAB_ROWS = GDN_FEW / SLAB_WARPS, // and rows of each of those
     MOST_BLOCKS = 65535,              // that a grid has in y
     GATES = 96,                       // heads whose gates a warp makes side by side
-    AHEAD = 96,                       // blocks, about, that ask for what the delta rule reads next
+    AHEAD = 96,                       // blocks, about, that request what the delta rule reads next
     ALONE = 21 // warps of a block for a single row: few blocks, so that the delta rule has room
 };
 
@@ -310,7 +310,7 @@ static __global__ void __launch_bounds__(WARPS *WARP, 4)
 
 // From SLAB to GDN_FEW rows of one sequence, heads in fours: a block makes a head of all of them,
 // whose inputs meet in shared memory, so that they and the weights are read once. Blocks after
-// those make the gates, a row a warp, and ask for the state.
+// those make the gates, a row a warp, and request the state.
 static __global__ void __launch_bounds__(SLAB_WARPS *WARP)
     conv_slab(const __grid_constant__ struct conv_job j) {
     enum { R = SLAB_ROWS };
@@ -467,7 +467,8 @@ static __global__ void __launch_bounds__(ALONE *WARP)
 // Many rows, heads in fours: a warp makes a head of RUN rows, so that its weights are read once,
 // and a row that follows its parent finds three of its inputs in registers. In a prompt each row
 // follows the one in front of it, so the inputs in front of the first row are read, too, before
-// anything is known. Few registers, and so many warps: inputs are asked for AHEAD_ROWS rows before.
+// anything is known. Few registers, and therefore many warps: inputs are requested AHEAD_ROWS rows
+// before.
 static __global__ void __launch_bounds__(WARPS *WARP, 3)
     conv_runs(const __grid_constant__ struct conv_job j) {
     enum { AHEAD_ROWS = 2 };

@@ -81,8 +81,8 @@ static bool launch_runs(struct gpu *g, const struct gdn_args *a, const struct gd
 // since a launch costs what its longest run does.
 enum { LONG, MIDDLING, SHORT, KINDS };
 
-// Which way a run of so many rows goes that is not alone in it. lone: the only short one joins the
-// middling ones.
+// Which way a run of that many rows goes that is not alone in it. lone: the only short one joins
+// the middling ones.
 static int kind_of(int64_t count, bool lone) {
     enum { FEW = 8 };
     if (count > GDN_SMALL)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the blocks of the delta rule know about a sequence's rows before any arithmetic on them: who
-// they are, their ancestors in flight, and how far everything has decayed. Rows get places: those
-// that read base lo in forest order, then, from a multiple of four on, those that read base hi, so
-// that four neighbouring places read one base. Parents keep standing before children. Nothing here
-// is written to global memory.
+// What the blocks of the delta rule compute about a sequence's rows before any arithmetic on them:
+// who they are, their ancestors in flight, and how far everything has decayed. Rows get places:
+// those that read base lo in forest order, then, from a multiple of four on, those that read base
+// hi, so that four neighbouring places read one base. Parents keep standing before children.
+// Nothing here is written to global memory.
 #ifndef COPPICE_OPS_GPU_GDN_GDN_CUH
 #define COPPICE_OPS_GPU_GDN_GDN_CUH
 
@@ -70,7 +70,7 @@ struct gdn_shared {
     int32_t *above; // [GDN_BLOCK][TILE] places of the tile's ancestors in flight, highest first
 };
 
-// What all threads of a block know about their sequence.
+// What all threads of a block have computed about their sequence.
 struct gdn_sequence {
     int64_t row0, len; // first row; committed positions
     int rows;
@@ -290,7 +290,7 @@ static const struct launch_says GDN_APART = {MEMORY_STATES, MEMORY_DELTAS | MEMO
                                              NULL, false};
 static const struct launch_says GDN_LATE = {0, MEMORY_DELTAS | MEMORY_SUMS, false, NULL, false};
 
-// Queue the rule for so many runs; j->count and j->most are set. t: the tables, if t->few.n
+// Queue the rule for that many runs; j->count and j->most are set. t: the tables, if t->few.n
 // (gdn_matrix only). False after a fault.
 bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int runs);
 bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs);

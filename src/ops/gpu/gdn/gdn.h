@@ -68,7 +68,7 @@ static inline const struct gdn_state *gdn_stage_states(struct gpu *g, const stru
 // plain.cu give other bits.
 bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s);
 
-// Bytes of scratch that cuda_gdn_blocks takes for so many blocks of GDN_BLOCK rows.
+// Bytes of scratch that cuda_gdn_blocks takes for that many blocks of GDN_BLOCK rows.
 size_t gdn_blocks_bytes(const struct gdn_shape *s, int64_t blocks);
 
 #ifdef __CUDACC__

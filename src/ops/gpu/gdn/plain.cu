@@ -19,7 +19,7 @@
 
 enum {
     PARTS = 8,             // blocks of `products` of one key head
-    PRODUCT_THREADS = 128, // small enough to stand beside a block of `deltas`
+    PRODUCT_THREADS = 128, // small enough to run concurrently with a block of `deltas`
     DELTA_THREADS = 512,   // what registers are shared out for; no block has as many
 };
 

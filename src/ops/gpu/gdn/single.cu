@@ -7,13 +7,13 @@
 // query with all keys of the log and its own, and the row split, for all of the head's value heads.
 // single_deltas: a block has 64 columns of a value head; a warp multiplies 16 of them with the row,
 // straight from registers that its base has come to; then a thread is a column. Base and log are
-// asked for in front of gpu_await. Heads of 128 only.
+// requested in front of gpu_await. Heads of 128 only.
 #include "ops/gpu/gdn/columns.cuh"
 #include "ops/gpu/gdn/gdn.cuh"
 
 enum { PRODUCT_THREADS = GDN_RING / EIGHT * 32 };
 
-// What a pass knows of a run.
+// What a pass has of a run.
 struct single_run {
     int32_t row, known, slot0; // committed positions since the base, slot of the first
     int32_t exchanged;         // the state, as in gdn_place

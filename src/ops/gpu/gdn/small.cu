@@ -9,7 +9,7 @@
 // queries with all keys of the log and their own, and the rows split, for all of the head's value
 // heads. small_deltas: a block has 64 columns of a value head; a warp multiplies 16 of them with
 // the rows, straight from registers that a base has come to; then a thread is a column. Base and
-// log are asked for in front of gpu_await. Heads of 128 only.
+// log are requested in front of gpu_await. Heads of 128 only.
 //
 // ROWS is what a sequence may have: 4, 8, 16 or 24, rows that it lacks being zero. With the
 // newer base its columns follow those of the older one; a row takes the sums of the base that it
@@ -17,7 +17,7 @@
 #include "ops/gpu/gdn/columns.cuh"
 #include "ops/gpu/gdn/gdn.cuh"
 
-// What a pass knows of a run.
+// What a pass has of a run.
 struct small_run {
     int32_t row, count;      // first row
     int32_t known, slot0;    // committed positions since the older base, slot of the first
@@ -142,7 +142,7 @@ static __global__ void __launch_bounds__(keys(ROWS) * 4)
     }
 }
 
-// Asks for what small_products has left and for the rows' values.
+// Requests what small_products has left and for the rows' values.
 template <int ROWS>
 static __device__ __forceinline__ void ask_rows(const struct small_job &j,
                                                 struct small_shared<ROWS> *m,

@@ -2,8 +2,8 @@
 // The delta rule's products by matrix instructions: f32 values as two halves, high and low, which
 // keep 22 bits; keys and queries times a fixed power of two, four columns of a base times one of
 // their own. matrix.cu and blocks.cu make every product through this file, so that theirs
-// have the same bits: each is one chain of instructions over k in this order, whatever stands
-// beside it. Owns no memory.
+// have the same bits: each is one chain of instructions over k in this order, whatever stands next
+// to it. Owns no memory.
 #ifndef COPPICE_OPS_GPU_GDN_SPLIT_CUH
 #define COPPICE_OPS_GPU_GDN_SPLIT_CUH
 

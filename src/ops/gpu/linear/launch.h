@@ -123,8 +123,8 @@ static inline unsigned char *linear_place_left(struct linear_one *job, int jobs,
     return at;
 }
 
-// At most so many bytes a row of the sums of one job, or pair, of up to m outputs, rounded to whole
-// blocks of outputs.
+// At most that many bytes a row of the sums of one job, or pair, of up to m outputs, rounded to
+// whole blocks of outputs.
 static inline size_t linear_sums_bytes(int64_t m) {
     return (size_t)((m <= 5120 ? LINEAR_PARTS * m : LINEAR_PARTS * 5120) + LINEAR_PARTS * 128) *
            sizeof(float);

@@ -184,7 +184,7 @@ static int64_t most_few(enum cuda_path path) {
 // Whether 64 rows of a form are no slower at once than 32 and 32, which on the path mma is so by a
 // kernel of ops/gpu/linear/few/stream.cuh, if it finds room, and of F32 by any.
 static bool form_streams(const struct gpu *g, int form) {
-    enum { ROOM = 164864 }; // bytes that ops/gpu/linear/few/stream.cuh asks for at most
+    enum { ROOM = 164864 }; // bytes that ops/gpu/linear/few/stream.cuh requests at most
     if (g->path != CUDA_PATH_MMA || form == WEIGHT_FLOAT)
         return true;
     return g->shared >= ROOM && family_of(g, form, LINEAR_STREAM_ROWS, NO_FEW) == LINEAR_STREAM;

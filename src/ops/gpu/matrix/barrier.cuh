@@ -194,7 +194,7 @@ static __device__ __forceinline__ void show_all(void) {
 }
 
 // Of a warpgroup (four warps, from sm_90a on): its threads give back all registers beyond N, or get
-// so many, for which it waits. N: a multiple of 8.
+// that many, for which it waits. N: a multiple of 8.
 template <int N> static __device__ __forceinline__ void registers_down(void) {
 #ifndef GPU_PLAIN
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));

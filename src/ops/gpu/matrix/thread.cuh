@@ -113,8 +113,8 @@ static __device__ __forceinline__ uint64_t load_here(const void *from) {
 #endif
 }
 
-// Words by which blocks of a launch tell each other: whole, seen by all blocks in time, without an
-// order among others.
+// Words by which blocks of a launch signal each other: whole, seen by all blocks in time, without
+// an order among others.
 static __device__ __forceinline__ void store_relaxed(void *to, uint64_t v) {
 #ifdef GPU_PLAIN
     *(volatile uint64_t *)to = v;

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-static constexpr int WARP = 32; // lanes; fragments of matrices (mma.cuh) are laid out for so many
+static constexpr int WARP = 32; // lanes; fragments of matrices (mma.cuh) are laid out for that many
 
 typedef uint32_t warp_mask; // bit i: lane i
 static constexpr warp_mask WARP_ALL = 0xFFFFFFFFu;

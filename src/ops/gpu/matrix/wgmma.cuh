@@ -46,7 +46,7 @@ static __device__ __forceinline__ void wgmma_fence(void) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-// The products asked for since the last call are a group.
+// The products requested since the last call are a group.
 static __device__ __forceinline__ void wgmma_commit(void) {
 #ifndef GPU_PLAIN
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");

@@ -97,7 +97,7 @@ static __device__ void warm(const fetch &f, const uint32_t *count) {
     }
 }
 
-// Adds to what was counted so far, and tells the host.
+// Adds to what was counted so far, and copies it to the host.
 static __device__ void tell_fetched(const fetch &f, bool ahead, int used, int missing,
                                     int evicted) {
     enum { COUNTS = sizeof(struct expert_stats) / sizeof(uint64_t) };
@@ -113,7 +113,7 @@ static __device__ void tell_fetched(const fetch &f, bool ahead, int used, int mi
     }
 }
 
-// AHEAD: of a layer that has not asked yet (expert_pool_ahead), else expert_pool_choose.
+// AHEAD: of a layer that has not chosen yet (expert_pool_ahead), else expert_pool_choose.
 template <bool AHEAD>
 static __global__ void __launch_bounds__(THREADS)
     choose_slots(const __grid_constant__ struct fetch f) {

@@ -270,8 +270,8 @@ static __device__ __forceinline__ void moe_items(const moe_few &a, const moe_uni
     }
 }
 
-// What an output needs beside its sums, read before they are there: exponents of the thread's first
-// output, by matrix, and the power of two of the only row of a block whose entry has its own
+// What an output needs besides its sums, read before they are there: exponents of the thread's
+// first output, by matrix, and the power of two of the only row of a block whose entry has its own
 // expert.
 struct moe_powers {
     signed char e[2];

@@ -111,7 +111,7 @@ static size_t lay_out(unsigned char *memory, int each, bool gemm, struct heads_r
 }
 
 // The list of few entries. It is the same in all layers and passes and staged once, so that it is
-// older than the launch in front and weights may be asked for early. NULL: a fault.
+// older than the launch in front and weights may be requested early. NULL: a fault.
 static const int32_t *few_heads(struct gpu *g, int64_t entries, int heads) {
     int32_t ids[MOE_FEW];
     for (int i = 0; i < entries; i++)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows to pinned host memory and back (ops/experts/host.h): the device writes and reads there
-// itself, one launch each way, and an event tells the host when the rows have come.
+// itself, one launch each way, and an event signals the host when the rows have come.
 #include "ops/experts/host.h"
 
 #include "ops/gpu/runtime/ops_cuda.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rooms in the place of slots: the host reads which slots are whose, decides which are dropped as
 // ops/experts/pool.h says, and queues the copies of those that stay and move. That waits for the
-// device, a fraction of a millisecond beside what passes of so many rows take, and copies on the
-// device are short beside the bus. Kernels are told how many slots there are with each launch.
+// device, a fraction of a millisecond compared with what passes of that many rows take, and copies
+// on the device are short compared with the bus. The number of slots is an argument of each launch.
 #include <stdlib.h>
 
 #include "base/num.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The router's product and its choice in one launch, for few rows. A block has 16 logits of some
-// rows, a warp one part of k of them; beside those of the router there may be one more block for
+// rows, a warp one part of k of them; besides those of the router there may be one more block for
 // the gate of a shared expert, which also turns that into its weight. Its weights are in shared
 // memory before it waits. The last block for some rows multiplies nothing: it waits for their
 // logits, each of which comes as one word with the launch's number, and routes them. The blocks
@@ -364,7 +364,7 @@ template <int FORM> static router_fn *kernel_of(int experts) {
                             : router_kernel<FORM, 32>;
 }
 
-// Divides shared memory for a block of so many rows; its size.
+// Divides shared memory for a block of that many rows; its size.
 static int share_memory(struct moe_router *a, int columns) {
     const int most = 32 * 32 * LINEAR_PARTS * (int)sizeof(float); // of route_row
     const int weights = (int)a->w[0].pitch;

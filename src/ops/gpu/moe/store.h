@@ -3,8 +3,8 @@
 // kernels that choose slots and bring experts (fetch.cu). An expert's record is read straight
 // from pinned host memory by the device, after the router and in front of the layer's experts, all
 // on the one stream: no host waits, and a layer that misses nothing goes on at once. Lists of many
-// entries, which take a layer milliseconds, are told to the host, and the copy engine brings their
-// experts on a stream of its own, then the next layer's while this one computes (stream.c).
+// entries, which take a layer milliseconds, are passed to the host, and the copy engine brings
+// their experts on a stream of its own, then the next layer's while this one computes (stream.c).
 // Internal to this folder.
 #ifndef COPPICE_OPS_GPU_MOE_STORE_H
 #define COPPICE_OPS_GPU_MOE_STORE_H
@@ -49,9 +49,9 @@ struct moe_moves {
 // What the copy engine brings. Zeroed: it cannot be had.
 struct moe_stream {
     gpu_stream stream;
-    gpu_event arrived, arrived_ahead; // what was asked for, and after it what was not yet
+    gpu_event arrived, arrived_ahead; // what was requested, and after it what was not yet
     bool ahead;                       // something of the latter may be under way
-    struct moe_moves *host, *device;  // [2] the same: asked for, ahead
+    struct moe_moves *host, *device;  // [2] the same: requested, ahead
 };
 
 // A room in the place of slots (lend.c).

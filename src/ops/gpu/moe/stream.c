@@ -3,8 +3,8 @@
 // device says which ones are missing, the host reads that and hands them to the copy engine, which
 // is faster than kernels that read host memory and takes no multiprocessor. After them come
 // experts of the next layer, which will need most of its own as well, while this one computes. The
-// host waits for the choice of each layer, which is short beside what such a layer takes; what was
-// queued before is over by then, so no slot that is filled anew is still being read.
+// host waits for the choice of each layer, which is short compared with what such a layer takes;
+// what was queued before is over by then, so no slot that is filled anew is still being read.
 #include "ops/gpu/moe/store.h"
 
 #include "ops/copier.h"

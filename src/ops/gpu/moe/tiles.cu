@@ -7,7 +7,7 @@
 #include "ops/gpu/linear/many/tiles.cuh"
 #include "ops/gpu/moe/moe.h"
 
-// Eights of entries of a tile, and where there is no room for so many.
+// Eights of entries of a tile, and where there is no room for that many.
 enum { WHOLE = MOE_TILE_ROWS / 8, HALF = WHOLE / 2 };
 
 struct moe_tiles {
@@ -172,7 +172,7 @@ template <int FORM> static struct tiles_variant variant_for(int rows, bool small
     return variant<FORM, WHOLE, false>();
 }
 
-// The kernel of a form for tiles of so many entries.
+// The kernel of a form for tiles of that many entries.
 static struct tiles_variant variant_of(int form, int rows, bool small) {
     switch (form) {
 #define X(name, span, chunk)                                                                       \

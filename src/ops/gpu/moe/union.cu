@@ -150,7 +150,7 @@ template <int FORM, bool PAIR> struct union_ring {
     int read, write, slots; // bytes from base; of the next stage that is read, of the free place
 
     // Starts the copies of the first stage, and later those of what else there is room for: rows
-    // that are asked for between wait after less.
+    // that are requested between wait after less.
     __device__ __forceinline__ void fill(const moe_union &a, const union_front *front, int from,
                                          int to) {
         for (int i = from; i < to; i++)
@@ -166,7 +166,7 @@ template <int FORM, bool PAIR> struct union_ring {
             copies_wait<false, 0>();
         __syncwarp();
         feed.start(a, front, shared_address(base + write + threadIdx.x % WARP * 16));
-        write = read; // free when the next stage is asked for
+        write = read; // free when the next stage is requested
         read = read + R::SLOT == slots * R::SLOT ? 0 : read + R::SLOT;
         return stage;
     }

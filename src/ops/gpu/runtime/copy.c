@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pinned host memory, and copies on a stream of their own, concurrent with the ops (copier.h). Each
-// copy is followed by an event; events are a ring, so an old ticket is told by a younger copy's
+// copy is followed by an event; events are a ring, so an old ticket is tested by a younger copy's
 // event, which the stream's order makes right, only late.
 #include <stdlib.h>
 #include <sys/mman.h>

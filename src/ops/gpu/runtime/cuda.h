@@ -46,7 +46,7 @@ struct gpu_loader {
 };
 
 // Memory that ops work with in the place of something else: while it is open it comes from memory
-// that is held already, in the order that it is asked for, and without being cleared (moe/lend.c).
+// that is held already, in the order that it is requested, and without being cleared (moe/lend.c).
 struct gpu_suballoc {
     unsigned char *at, *end;
     bool open, failed;
@@ -96,7 +96,7 @@ struct gpu {
     unsigned long long *peaks;        // [PEAKS] largest magnitudes of such rows (act.cuh)
     uint32_t epoch;                   // of the newest peaks
     bool peaked;                      // a linear_few_start of this op has left peaks
-    void *scratch;                    // what lives within one op only
+    void *scratch;                    // what exists within one op only
     size_t scratch_bytes;
     struct gpu_suballoc suballoc;
     struct attend_cache *plans; // plans of attention (ops/gpu/attend/cache.c)

@@ -135,7 +135,7 @@ void exec_survey_cuda(struct device_survey *s) {
     gpu_runtime_version(&s->version);
     int n = 0;
     gpu_error code = gpu_device_count(&n);
-    gpu_last_error(); // asking is no fault
+    gpu_last_error(); // calling it is no fault
     if (code == GPU_NO_DEVICE)
         s->runtime = RUNTIME_NO_DEVICE;
     else if (code == GPU_OLD_DRIVER)

@@ -2,7 +2,7 @@
 // Queueing launches: every kernel of an op comes through here (gpu_launch in gpu.h), so that what
 // holds for all launches has one place. A kernel that was written for it may begin while the one
 // before it ends, where the device and the kernels' machine code know how to wait for that. Also
-// the first failure of an exec, kept until exec_status asks.
+// the first failure of an exec, kept until exec_status reads it.
 #include "ops/gpu/runtime/cuda.h"
 
 bool gpu_check(struct gpu *g, gpu_error code, const char *where) {

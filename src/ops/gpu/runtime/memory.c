@@ -151,7 +151,7 @@ void gpu_stage_reserve(struct gpu *g, size_t bytes) {
     s->used = 0;
     s->n_entries = 0;
     s->turn++;
-    launch_order_forget(&g->order); // places in the stage no longer tell arrays apart
+    launch_order_forget(&g->order); // places in the stage no longer distinguish arrays
 }
 
 const void *gpu_stage(struct gpu *g, const void *host, size_t bytes) {
@@ -182,7 +182,7 @@ const void *gpu_stage(struct gpu *g, const void *host, size_t bytes) {
 struct gpu *gpu_enter(struct exec *x) {
     struct gpu *g = gpu_of(x);
     int current = -1;
-    if (gpu_current_device(&current) != GPU_OK || current != g->device) // asking costs less
+    if (gpu_current_device(&current) != GPU_OK || current != g->device) // calling it costs less
         gpu_check(g, gpu_use_device(g->device), "choosing the device");
     gpu_stage_reserve(g, STAGE_OP);
     return g;

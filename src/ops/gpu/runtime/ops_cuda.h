@@ -47,7 +47,7 @@ void act_defer_plain(struct gpu *g, struct act *a, int64_t n);
 bool act_take_plain(struct gpu *g, const void *x, int64_t n, struct act *a);
 
 size_t gpu_scratch_of(const struct gpu *g, const struct exec_limits *l);
-// What passes within limits ask for as scratch, by family, and what else each keeps (reserve.c):
+// What passes within limits request as scratch, by family, and what else each keeps (reserve.c):
 // its bytes, and taking them. False: no memory.
 size_t linear_scratch(const struct gpu *g, const struct exec_limits *l);
 size_t attend_scratch(const struct exec_limits *l);
@@ -87,7 +87,7 @@ void moe_flush(struct gpu *g); // queues what is deferred (ops/gpu/moe/sum.cu)
 size_t moe_kept(void);
 bool moe_reserve(struct gpu *g);
 
-// What calls of attention ask for and there is no kernel for, in words; NULL: nothing.
+// What calls of attention request and there is no kernel for, in words; NULL: nothing.
 const char *cuda_qk_lacks(const struct qk_args *a);
 const char *cuda_attend_lacks(const struct attend_args *a);
 const char *cuda_sparse_lacks(const struct sparse_args *a);

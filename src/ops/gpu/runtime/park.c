@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parking on a GPU: addresses are reserved once, and memory is mapped to them and taken away by the
-// driver's calls for virtual memory. They are asked for by name, so that nothing is linked for
+// driver's calls for virtual memory. They are requested by name, so that nothing is linked for
 // them, and a driver without them cannot park.
 #include "base/num.h"
 #include "ops/copier.h"
 #include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/parking.h"
 
-static struct gpu_virtual_calls driver; // filled once it is asked for; the same from any thread
+static struct gpu_virtual_calls driver; // filled once it is requested; the same from any thread
 
 static bool find_driver_calls(void) {
     struct gpu_virtual_calls c;

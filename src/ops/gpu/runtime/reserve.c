@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ops need besides their operands, reserved when a model is opened: scratch as large as the
 // largest of them needs, and the small arrays that they keep between launches. Each family says
-// what passes within the limits may ask for (ops_cuda.h), so that a pass cannot run out of memory.
+// what passes within the limits may request (ops_cuda.h), so that a pass cannot run out of memory.
 // An op outside of the limits still gets what it needs if there is memory.
 #include "base/num.h"
 #include "ops/gpu/runtime/ops_cuda.h"

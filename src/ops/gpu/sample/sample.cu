@@ -478,8 +478,8 @@ static bool rank_rows(struct gpu *g, const struct topk_args *a, int64_t first, i
     return true;
 }
 
-// Log-probabilities of rows that were chosen for: a rank of the plain logits. What one row wants
-// does not depend on what others want, since a longer list begins with the shorter one.
+// Log-probabilities of rows that were chosen for: a rank of the plain logits. What one row needs
+// does not depend on what others need, since a longer list begins with the shorter one.
 static void fill_logprobs(struct gpu *g, const struct topk_args *plain,
                           const struct sample_row *rows, const int32_t *choice) {
     enum { MOST = ANSWERS / OPS_LOGPROBS_MAX };

@@ -41,7 +41,7 @@ struct job {
     const struct draw *draws; // [n]
     int groups;
     uint64_t *best;        // [n][groups] element() of each group
-    float *sum;            // [n][groups] sum of e^(score - best score), where asked for
+    float *sum;            // [n][groups] sum of e^(score - best score), where requested
     int k;                 // rank only
     int32_t *ids;          // [n] choices, or [n][k]
     float *logp;           // [n][k]

@@ -16,7 +16,7 @@ enum {
     SLIM_TILE = 32, // blocks of a tile, by mma.sync and without
 };
 
-// What a block of threads shares beside means; [tile] after it top[], then masses if they fit.
+// What a block of threads shares besides means; [tile] after it top[], then masses if they fit.
 struct choosing {
     // Of two tiles in turn, by warps: sums of columns, and the largest score that they are under.
     float part[2][SPARSE_WARPS][WIDE_TILE], tile_top[2][SPARSE_WARPS];
@@ -124,7 +124,7 @@ static __device__ int64_t kept_of(float density, int64_t m) {
     return n < 1 ? 1 : n > m + 1 ? m + 1 : n;
 }
 
-// What makes blocks chosen beside the own one: a mass above `above`, or of at least `least` and
+// What makes blocks chosen besides the own one: a mass above `above`, or of at least `least` and
 // among the first `equal` such.
 struct choice {
     float above, least;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention to chosen blocks of keys by wgmma (sm_90a), for heads of 128 with F16 keys and values
 // whose pieces lie at equal distances, so that the copy engine finds them by one map. A block of
-// threads has a query block and a head: one warp asks for keys and values, two blocks of each
-// ahead, and two warpgroups have 64 rows each. A warpgroup asks for the scores of the next keys,
+// threads has a query block and a head: one warp requests keys and values, two blocks of each
+// ahead, and two warpgroups have 64 rows each. A warpgroup requests the scores of the next keys,
 // then for the values of these, and makes weights of the scores while the values are multiplied.
 // Weights and sums are those of matrix.cu.
 #include "ops/gpu/matrix/bulk_copy.cuh"
@@ -57,7 +57,7 @@ static __device__ __forceinline__ void copy_block(uint32_t to, const gpu_tile_ma
     copy_panel(to + PANEL, map, 1, kv, block, bar);
 }
 
-// One lane asks for all blocks of the list.
+// One lane requests all blocks of the list.
 static __device__ __forceinline__ void ask_blocks(const struct wide_call *c,
                                                   const struct sparse_item *t, uint32_t shared) {
     const struct wide_bars bars = {shared + BARS};
@@ -109,7 +109,7 @@ struct wide_group {
         z->factor[1] = factor[row + 8];
     }
 
-    // Waits for keys j and asks for their scores.
+    // Waits for keys j and requests their scores.
     __device__ __forceinline__ void ask_scores(int j, float (&s)[64]) const {
         uint32_t a = wgmma_low(shared + (uint32_t)group * 64 * 128);
         uint32_t b = wgmma_low(shared + KEYS + (uint32_t)(j % STAGES) * TILE);
@@ -123,7 +123,7 @@ struct wide_group {
         wgmma_commit();
     }
 
-    // Waits for values j and asks for their products with weights.
+    // Waits for values j and requests their products with weights.
     __device__ __forceinline__ void ask_values(int j, const unsigned (&p)[8][4],
                                                float (&acc)[64]) const {
         uint32_t b = wgmma_low(shared + VALUES + (uint32_t)(j % STAGES) * TILE, PANEL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ladder of instruction-set levels: scalar first, then what the machine adds. This is the only
-// place that asks the CPU what it can do. With COPPICE_SCALAR (builds for fuzzing) scalar is all.
+// place that reads the features of the CPU. With COPPICE_SCALAR (builds for fuzzing) scalar is all.
 #include "ops/cpu/simd/row/row.h"
 
 #if defined(__x86_64__) && !defined(COPPICE_SCALAR)
@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// clang before 15 does not know "f16c" as a feature's name.
+// clang before 15 does not accept "f16c" as a feature's name.
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);

@@ -68,7 +68,7 @@ struct row_kernels {
     linear_fn *linear[FORM_COUNT];
     linear_fn *linear_many[FORM_COUNT]; // NULL, or better when a part has `many` rows or more
     int many;
-    bool woven; // how `linear` and `linear_many` of quantised forms want tiles
+    bool woven; // how `linear` and `linear_many` of quantised forms use tiles
     bool alone; // `linear` reads what is known of a row alone
     // The nearest bf16, ties to even; n is a multiple of GROUP.
     void (*to_bf16)(const float *x, uint16_t *out, int64_t n);

@@ -7,7 +7,7 @@
 #include "ops/cpu/simd/row/row.h"
 
 #define INLINE static inline __attribute__((always_inline))
-// Before a loop whose count is a constant after inlining: its arrays then live in registers.
+// Before a loop whose count is a constant after inlining: its arrays are then in registers.
 #ifdef COPPICE_CHECKED // every access is checked: unrolled, a file takes the compiler ten minutes
 #define UNROLL
 #define UNROLL_BY_4

@@ -150,7 +150,7 @@ static int choose_tiles(const struct gpu *g, const struct linear_few *c, int war
     return (count_units(c, tiles, warps, heaviest, each) + g->processors - 1) / g->processors;
 }
 
-// What copies of a job's parts ask for.
+// What copies of a job's parts request.
 static void count_stages(struct linear_few_cut *t, int form, int parts, int rows) {
     const int span = weight_span(form), chunk = weight_chunk(form), step = few_step(form, rows);
     t->bytes = step / span * chunk;

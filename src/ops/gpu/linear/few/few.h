@@ -54,7 +54,7 @@ LINEAR_BOTH constexpr int few_front(int rows) {
 }
 
 // Values of k of a stage of rows, for kernels of `rows` rows, more than 8. (With 24 rows a warp's
-// place in the ring of rows is in local memory, so it is asked for half as often.)
+// place in the ring of rows is in local memory, so it is read half as often.)
 LINEAR_BOTH constexpr int few_k(int rows) {
     return rows == 24 ? 512 : rows <= 64 ? 256 : 128;
 }

@@ -429,8 +429,8 @@ static __device__ __forceinline__ void few_raise(const struct linear_few &c, con
 }
 
 // Powers of two of rows and tiles where a warpgroup multiplies: in shared memory before they are
-// needed, so that the end of a unit waits for no loads. This asks for the exponents of the tile
-// that the warp has of a unit; a wait for weights that are asked for after them, or
+// needed, so that the end of a unit waits for no loads. This requests the exponents of the tile
+// that the warp has of a unit; a wait for weights that are requested after them, or
 // few_powers_kept, waits for them.
 static __device__ __forceinline__ void few_ask_exponents(const few_unit &u, uint32_t base) {
     const int warp = threadIdx.x / WARP;
@@ -440,7 +440,7 @@ static __device__ __forceinline__ void few_ask_exponents(const few_unit &u, uint
                    (const unsigned char *)u.w->exponent + u.tile * TILE_ROWS);
 }
 
-// few_powers of exponents that have been asked for.
+// few_powers of exponents that have been requested.
 static __device__ __forceinline__ float2 few_powers_kept(const few_unit &u) {
     extern __shared__ __align__(1024) unsigned char shared[];
     enum { SURE = 3 }; // stages of weights from which on one of their waits was after the copy

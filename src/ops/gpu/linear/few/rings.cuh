@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the warps of kernel.cuh work on and what brings it: units of a launch, each warp's ring
 // of stages of its own weights, and the ring of rows that all warps share. What copies turn to next
-// stands in shared memory in front of the rings, since it is asked for once a unit or by one
+// stands in shared memory in front of the rings, since it is read once a unit or by one
 // thread.
 #ifndef COPPICE_OPS_GPU_LINEAR_FEW_RINGS_CUH
 #define COPPICE_OPS_GPU_LINEAR_FEW_RINGS_CUH
@@ -75,7 +75,7 @@ static __device__ __forceinline__ few_share few_share_of(const struct linear_few
 }
 
 // What a warp's copies turn to: one unit, some of which they may have done. In shared memory, since
-// it is asked for only where a unit begins or ends.
+// it is read only where a unit begins or ends.
 template <int MOST> struct few_stand {
     const unsigned char *from[MOST]; // the second where the warp has two tiles
     int unit;                        // to look at when this one is done
@@ -280,7 +280,7 @@ struct few_place {
     __device__ __forceinline__ void say_left(uint32_t bar, const struct linear_few &c);
 };
 
-// What the copies of rows turn to next, in shared memory: one thread asks, once a stage.
+// What the copies of rows turn to next, in shared memory: one thread reads it, once a stage.
 struct few_rows_stand {
     int unit;   // to look at when this one is done
     int k, end; // of the next stage, of the unit

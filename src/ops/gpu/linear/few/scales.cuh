@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scales of a chunk of K-quants for one warp: each lane of a fragment's four would unpack the same
 // ones, so every lane unpacks its quarter, leaves it in shared memory (FEW_SCALES bytes a warp),
-// and reads what it needs. Beside that few_dequant is dequant (dequant.cuh), with the same bits.
+// and reads what it needs. Besides that few_dequant is dequant (dequant.cuh), with the same bits.
 #ifndef COPPICE_OPS_GPU_LINEAR_FEW_SCALES_CUH
 #define COPPICE_OPS_GPU_LINEAR_FEW_SCALES_CUH
 

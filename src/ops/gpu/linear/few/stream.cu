@@ -10,7 +10,7 @@ template <int FORM, int NT> static struct linear_stream_variant stream_variant(v
 }
 
 // For 64 rows. FINE: also for 48. PLAIN: also for 24, since on sm_90a ops/gpu/linear/few/kernel.cuh
-// finds no room for so many rows of wide weights; of other forms and up to 32 rows it takes all.
+// finds no room for that many rows of wide weights; of other forms and up to 32 rows it takes all.
 template <int FORM, bool FINE, bool PLAIN>
 static struct linear_stream_variant stream_variant_of(int n_tiles) {
     if constexpr (FINE)

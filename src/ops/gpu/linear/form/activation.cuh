@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activations (enum activation), sigmoids and SiLUs, to the bit as the plain expressions give them.
-// A division asks whether exponents are near their limits and branches, so the values of a loop
+// A division checks whether exponents are near their limits and branches, so the values of a loop
 // wait for one another, about 150 cycles each. Of several values at once the steps that it takes
 // for usual numbers stand without the question, so that values run side by side, and one branch
 // leads to divisions if any value is unusual. All 2^32 floats are compared (gpu_tests, suite

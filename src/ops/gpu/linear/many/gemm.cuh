@@ -11,7 +11,7 @@
 // of the mma.sync path, and so are the bits.
 //
 // What a tile is, where its weights lie and where its sums go is a CALL's to say:
-//   rows: the map of the activations; AHEAD: whether weights may be asked for in front of gpu_await
+//   rows: the map of the activations; AHEAD: whether weights may be requested in front of gpu_await
 //   all_tiles(), values() (of k, padded), tile_at(number, N), with a row
 //   data(tile, warp, i): packed weights of tile i of a bringing warp
 //   is_pair(tile), parts(tile), inputs(tile): k; store<N>(tile, sums)
@@ -24,7 +24,7 @@
 
 enum {
     // Of a thread. Together not more than the 168 that each of the 384 begins with: a block that
-    // asks for more waits for ever.
+    // requests more waits for ever.
     BRING_REGISTERS = 104,
     MULTIPLY_REGISTERS = 200,
     BARRIERS = 1024, // bytes
@@ -149,7 +149,7 @@ template <int FORM, int N, class CALL> struct gemm_bringer {
         }
         unpack<FORM>(q, shared + stage * S::STAGE, apart);
     }
-    // Tells the multiplying warps of it.
+    // Signals the multiplying warps.
     __device__ __forceinline__ void give(void) {
         show_shared();
         __syncwarp();

@@ -21,7 +21,7 @@ struct many_tile {
     int64_t block, row; // of outputs; first row
 };
 
-// Tile `at` of a launch with so many blocks of outputs, which its jobs share by `first`: of all
+// Tile `at` of a launch with that many blocks of outputs, which its jobs share by `first`: of all
 // outputs in turn, `band` tiles of `rows` rows each, before the next rows. Those at work at one
 // time share few outputs' weights and few rows, so that the second-level cache holds both.
 static __device__ __forceinline__ many_tile tile_in_bands(const linear_launch &l, int64_t blocks,

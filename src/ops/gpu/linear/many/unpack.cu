@@ -38,7 +38,7 @@ static __device__ __forceinline__ void leave_step(unsigned char *shared, int s,
 #endif
 }
 
-// A chunk to a warp's shared memory. All of it is asked for before the first byte is there; it
+// A chunk to a warp's shared memory. All of it is requested before the first byte is there; it
 // will not be read again soon.
 template <int BYTES>
 static __device__ __forceinline__ void bring_chunk(const unsigned char *chunk, unsigned char *to) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers of very many rows on sm_90a. Weights become rows of fp16 in memory once for all
-// rows; then one kernel multiplies what the copy engine brings: one thread of a block asks for
+// rows; then one kernel multiplies what the copy engine brings: one thread of a block requests
 // tiles of weights and activations, two warpgroups multiply them, 64 outputs with N rows each.
 // Blocks work in clusters of two: neighbouring outputs, the same rows. Each brings half of the
 // activations to both, since what comes from the second-level cache is the limit otherwise.
@@ -24,7 +24,7 @@
 enum {
     CLUSTER = 2, // blocks
     // Of a thread. Together not more than the 168 that each of the 384 begins with: a block that
-    // asks for more waits for ever.
+    // requests more waits for ever.
     ASK_REGISTERS = 40,
     MULTIPLY_REGISTERS = 232,
     BLOCK_BYTES = 227 << 10, // bytes of a block
@@ -146,7 +146,7 @@ static __device__ __forceinline__ void bring_outputs(const unpacked_call &c, con
         prefetch_bulk(t.job->out + row * t.job->out_stride + m, bytes);
 }
 
-// One warp: its first lane asks for all stages of this block. The others stay with it, since lanes
+// One warp: its first lane requests all stages of this block. The others stay with it, since lanes
 // that wait elsewhere hold up the one that works. Stages that outputs borrow are full at once, of
 // nothing.
 template <class S>
@@ -496,7 +496,7 @@ static bool map_rows(struct gpu *g, gpu_tile_map *m, const void *x, int64_t stri
     return gpu_check(g, made, "linear (unpacked)");
 }
 
-// Maps the outputs of all jobs, for pieces of so many rows.
+// Maps the outputs of all jobs, for pieces of that many rows.
 static bool map_outs(struct gpu *g, struct unpacked_call *c, int rows_each) {
     for (int j = 0; j < c->l.jobs; j++) {
         const struct linear_one *o = &c->l.job[j];

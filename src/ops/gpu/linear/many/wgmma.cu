@@ -122,7 +122,7 @@ static __global__ __launch_bounds__(THREADS, 2) void linear_wgmma(const linear_l
             load_stage(a, shared + ahead % STAGES * STAGE_SIZE, first, ahead * STEP);
         copies_close();
         const unsigned char *stage = shared + at % STAGES * STAGE_SIZE;
-        // The next weights are asked for in front of the products, into registers other than those
+        // The next weights are requested in front of the products, into registers other than those
         // of f. After them the assembler would give them f's (matrix/wgmma.cuh).
         if (at + 1 < steps)
             next_section<FORM>(q, weights, at + 1, lane);
