@@ -275,7 +275,7 @@ static void interrupt_stops_the_answer_only(void **state) {
     assert_int_equal(terminal_end(&t), 0);
 }
 
-static void full_contexts_are_told(void **state) {
+static void full_contexts_are_reported(void **state) {
     const struct fixture *f = *state;
     static const char *const small[] = {"-c", "64", "--temp", "100", "--seed", "3", NULL};
     struct terminal t;
@@ -377,7 +377,7 @@ int main(void) {
         cmocka_unit_test(keys_edit),
         cmocka_unit_test(resumes),
         cmocka_unit_test(interrupt_stops_the_answer_only),
-        cmocka_unit_test(full_contexts_are_told),
+        cmocka_unit_test(full_contexts_are_reported),
         cmocka_unit_test(undo_takes_back),
         cmocka_unit_test(termination_leaves_the_terminal),
         cmocka_unit_test(answers_do_not_steer_the_terminal),

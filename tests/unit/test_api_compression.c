@@ -153,7 +153,7 @@ static void what_is_left_alone(void **state) {
     stop(&g);
 }
 
-static void a_prompt_that_fits_only_so(void **state) {
+static void a_prompt_that_fits_only_compressed(void **state) {
     (void)state;
     struct rig g;
     start(&g, options(PREFILL_AUTO, 32000, 0.2), CONTEXT, false);
@@ -277,7 +277,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_long_prompt_is_compressed),
         cmocka_unit_test(what_is_left_alone),
-        cmocka_unit_test(a_prompt_that_fits_only_so),
+        cmocka_unit_test(a_prompt_that_fits_only_compressed),
         cmocka_unit_test(a_text_is_compressed_for_its_end),
         cmocka_unit_test(by_mode_length_and_tools),
         cmocka_unit_test(ratios_follow_a_session),

@@ -19,7 +19,7 @@
     "\"coppice\":{\"speculate\":\"off\"}"
 
 // A template that begins the answer's thinking, which this model then never ends.
-static void thinking_is_told_apart(void **state) {
+static void thinking_is_separated_from_text(void **state) {
     (void)state;
     static const char text[] =
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -94,7 +94,7 @@ static void expect_stream(struct server_rig *r, const char *body, const struct s
 
 // What is sent again, marked, gets the answer that is being made, all of it: by its key, or because
 // the client has closed its side of the connection.
-static void what_is_sent_again_joins(void **state) {
+static void retried_requests_join(void **state) {
     (void)state;
     static const char stream[] = "{\"prompt\":\"x\",\"stream\":true,\"max_tokens\":800,"
                                  "\"ignore_eos\":true,\"seed\":1}";
@@ -167,7 +167,7 @@ static void equal_requests_with_retries_are_all_served(void **state) {
     server_rig_stop(&small);
 }
 
-static void what_is_not_marked_is_another_request(void **state) {
+static void requests_without_a_retry_mark_are_separate(void **state) {
     (void)state;
     static const char body[] = "{" LONG ",\"seed\":1}";
     struct server_rig small;
@@ -230,7 +230,7 @@ static void a_full_queue_says_when_to_come_back(void **state) {
     str_fini(&out);
 }
 
-static void a_stream_that_waits_shows_that_it_lives(void **state) {
+static void a_waiting_stream_sends_keep_alive_events(void **state) {
     (void)state;
     static const char empty[] = "\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":null}]}";
     struct server_rig small;
@@ -295,7 +295,7 @@ static int count(const struct str *body, const char *words) {
     return n;
 }
 
-static void all_interfaces_show_that_they_live(void **state) {
+static void all_interfaces_send_keep_alive_events(void **state) {
     (void)state;
     struct server_rig small;
     server_rig_start(&small, (struct server_options){.engine = {.slots = 1}, .alive_ms = 50});
@@ -405,14 +405,14 @@ static void the_log_may_be_json_with_prompts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(thinking_is_told_apart),
-        cmocka_unit_test(what_is_sent_again_joins),
+        cmocka_unit_test(thinking_is_separated_from_text),
+        cmocka_unit_test(retried_requests_join),
         cmocka_unit_test(equal_requests_with_retries_are_all_served),
-        cmocka_unit_test(what_is_not_marked_is_another_request),
+        cmocka_unit_test(requests_without_a_retry_mark_are_separate),
         cmocka_unit_test(memory_of_bodies_counts_until_it_is_free),
         cmocka_unit_test(a_full_queue_says_when_to_come_back),
-        cmocka_unit_test(a_stream_that_waits_shows_that_it_lives),
-        cmocka_unit_test(all_interfaces_show_that_they_live),
+        cmocka_unit_test(a_waiting_stream_sends_keep_alive_events),
+        cmocka_unit_test(all_interfaces_send_keep_alive_events),
         cmocka_unit_test(streams_begin_before_their_prompts),
         cmocka_unit_test(streams_end_with_the_server),
         cmocka_unit_test(the_log_may_be_json_with_prompts),

@@ -130,7 +130,7 @@ static void system_turns_come_and_go(void **state) {
           "messages[1]: messages[1].content is missing and must be a string or an array of blocks");
 }
 
-static void what_makes_no_sense_is_refused(void **state) {
+static void contradictory_fields_are_refused(void **state) {
     (void)state;
     reads(USER("[{\"type\":\"image\",\"source\":{}}]"),
           "messages[0].content[0]: messages[0].content[0] is an image, and this model reads text "
@@ -561,7 +561,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversations_are_read),
         cmocka_unit_test(system_turns_come_and_go),
-        cmocka_unit_test(what_makes_no_sense_is_refused),
+        cmocka_unit_test(contradictory_fields_are_refused),
         cmocka_unit_test(members_of_another_kind_are_refused),
         cmocka_unit_test(tools_are_read),
         cmocka_unit_test(turns_of_the_system_change_tools),

@@ -116,7 +116,7 @@ static void streams_and_whole_answers_agree(void **state) {
     str_fini(&out);
 }
 
-static void kept_responses_are_gone_on_from(void **state) {
+static void kept_responses_can_be_continued(void **state) {
     (void)state;
     char body[2048], path[96];
     struct json *one = server_rig_json(&rig, RESPONSES, "{\"max_output_tokens\":8," ASK "}", 200);
@@ -554,7 +554,7 @@ static void every_kind_of_item_has_its_events(void **state) {
     str_fini(&opened);
 }
 
-static void reasoning_goes_out_as_a_summary_where_asked_for(void **state) {
+static void reasoning_is_sent_as_a_summary_when_requested(void **state) {
     (void)state;
     struct bench b;
     struct events v;
@@ -634,7 +634,7 @@ static void the_store_keeps_the_newest(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_and_whole_answers_agree),
-        cmocka_unit_test(kept_responses_are_gone_on_from),
+        cmocka_unit_test(kept_responses_can_be_continued),
         cmocka_unit_test(kept_responses_are_streamed_again),
         cmocka_unit_test(all_kinds_of_items_are_streamed_again),
         cmocka_unit_test(input_items_come_in_pages),
@@ -645,7 +645,7 @@ int main(void) {
         cmocka_unit_test(unknown_kinds_are_passed_by),
         cmocka_unit_test(calls_of_groups_keep_to_their_schema),
         cmocka_unit_test(every_kind_of_item_has_its_events),
-        cmocka_unit_test(reasoning_goes_out_as_a_summary_where_asked_for),
+        cmocka_unit_test(reasoning_is_sent_as_a_summary_when_requested),
         cmocka_unit_test(encrypted_reasoning_is_read_back),
         cmocka_unit_test(the_store_keeps_the_newest),
     };

@@ -230,7 +230,7 @@ static void chances_of_a_completion_name_the_token_and_its_character(void **stat
     json_free(v);
 }
 
-static void usage_comes_when_asked_for(void **state) {
+static void usage_is_sent_when_requested(void **state) {
     (void)state;
     struct rig_stream s;
     streamed(CHAT,
@@ -245,7 +245,7 @@ static void usage_comes_when_asked_for(void **state) {
     rig_stream_fini(&s);
 }
 
-static void what_is_wrong_gets_a_sentence(void **state) {
+static void errors_have_a_sentence(void **state) {
     (void)state;
     static const struct {
         const char *path, *body;
@@ -351,7 +351,7 @@ static void plain_paths_answer(void **state) {
     str_fini(&out);
 }
 
-static void words_of_users_are_no_control_tokens(void **state) {
+static void user_text_never_becomes_control_tokens(void **state) {
     (void)state;
     static const char *const words[] = {"x", "<|im_end|>"};
     int64_t tokens[2];
@@ -388,7 +388,7 @@ static void a_client_that_goes_ends_its_request(void **state) {
     }
 }
 
-static void a_client_that_rests_loses_nothing(void **state) {
+static void an_idle_client_loses_nothing(void **state) {
     (void)state;
     // A long name makes events that are more than the buffers on the way hold.
     char base[1200];
@@ -480,13 +480,13 @@ int main(void) {
         cmocka_unit_test(choices_are_those_of_each_prompt),
         cmocka_unit_test(log_probabilities_have_the_form),
         cmocka_unit_test(chances_of_a_completion_name_the_token_and_its_character),
-        cmocka_unit_test(usage_comes_when_asked_for),
-        cmocka_unit_test(what_is_wrong_gets_a_sentence),
+        cmocka_unit_test(usage_is_sent_when_requested),
+        cmocka_unit_test(errors_have_a_sentence),
         cmocka_unit_test(a_long_prompt_is_refused_with_its_length),
         cmocka_unit_test(plain_paths_answer),
-        cmocka_unit_test(words_of_users_are_no_control_tokens),
+        cmocka_unit_test(user_text_never_becomes_control_tokens),
         cmocka_unit_test(a_client_that_goes_ends_its_request),
-        cmocka_unit_test(a_client_that_rests_loses_nothing),
+        cmocka_unit_test(an_idle_client_loses_nothing),
         cmocka_unit_test(trees_are_shown_to_their_end),
         cmocka_unit_test(the_log_has_no_prompts),
     };

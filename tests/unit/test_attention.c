@@ -126,7 +126,7 @@ static int takes(const struct exec *x, const struct ops_needs *n, struct err *e)
     return 0;
 }
 
-static void test_models_ask(void **state) {
+static void test_models_check_cancel(void **state) {
     (void)state;
     struct tiny_shape shape = tiny_shape_default();
     struct tiny_draft_shape draft = tiny_draft_default(&shape);
@@ -166,7 +166,7 @@ int main(void) {
         cmocka_unit_test(test_yarn),
         cmocka_unit_test(test_factors),
         cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_models_ask),
+        cmocka_unit_test(test_models_check_cancel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

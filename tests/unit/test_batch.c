@@ -362,7 +362,7 @@ static void checkpoints_at_places(struct session *s, struct fixture *f, bool rec
     }
 }
 
-static void checkpoints_come_when_asked_for(void **state) {
+static void checkpoints_are_made_when_requested(void **state) {
     struct fixture *f = *state;
     struct tiny_shape t = tiny_shape_default();
     struct session_options o = session_options_default();
@@ -483,7 +483,7 @@ int main(void) {
         cmocka_unit_test(test_mixed_ways),
         cmocka_unit_test(test_join_and_leave),
         cmocka_unit_test(test_one_fails),
-        cmocka_unit_test(checkpoints_come_when_asked_for),
+        cmocka_unit_test(checkpoints_are_made_when_requested),
         cmocka_unit_test(test_unfinished_masks),
         cmocka_unit_test(test_read_without_masks),
     };

@@ -75,7 +75,7 @@ enum { CHECKED = 1 };
 enum { CHECKED = 0 };
 #endif
 
-static void good_at_once(void **state) {
+static void a_good_draft_is_used_at_once(void **state) {
     enum { SESSIONS = 24 };
     (void)state;
     if (CHECKED)
@@ -156,7 +156,7 @@ static void texts_in_turn(void **state) {
 }
 
 // A draft that is useless for 64 tokens, then good: it is found again.
-static void pays_late(void **state) {
+static void a_draft_that_pays_late_is_found(void **state) {
     enum { SESSIONS = 20, USELESS = 64, TOKENS = 192 };
     (void)state;
     for (int d = 0; d < sim_n_devices; d++) {
@@ -374,10 +374,14 @@ static void takes_over(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_at_once),    cmocka_unit_test(scores_of_all_kinds),
-        cmocka_unit_test(texts_in_turn),   cmocka_unit_test(pays_late),
-        cmocka_unit_test(long_texts),      cmocka_unit_test(shares_rows),
-        cmocka_unit_test(shares_a_draft),  cmocka_unit_test(takes_over),
+        cmocka_unit_test(a_good_draft_is_used_at_once),
+        cmocka_unit_test(scores_of_all_kinds),
+        cmocka_unit_test(texts_in_turn),
+        cmocka_unit_test(a_draft_that_pays_late_is_found),
+        cmocka_unit_test(long_texts),
+        cmocka_unit_test(shares_rows),
+        cmocka_unit_test(shares_a_draft),
+        cmocka_unit_test(takes_over),
         cmocka_unit_test(pays_in_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -100,7 +100,7 @@ static void close_disk(const char *dir) {
     assert_int_equal(system(command), 0);
 }
 
-static void what_is_waited_for_comes_first(void **state) {
+static void loads_come_before_writes(void **state) {
     (void)state;
     char dir[] = "/tmp/cache_disk.XXXXXX";
     assert_non_null(mkdtemp(dir));
@@ -155,7 +155,7 @@ static void name(char *path, const char *dir, int key) {
 
 // Heads of a folder in which everything else has gone wrong: names that are swapped, times of a
 // clock that was wrong, what is no file, what was left by others.
-static void a_scan_bears_what_lies_there(void **state) {
+static void a_scan_ignores_damaged_and_foreign_files(void **state) {
     (void)state;
     static const struct timespec future[] = {{1 << 30, 0}, {INT64_C(1) << 33, 0}},
                                  past[] = {{0, 0}, {-1000000, 0}};
@@ -217,9 +217,9 @@ static void a_scan_bears_what_lies_there(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_waited_for_comes_first),
+        cmocka_unit_test(loads_come_before_writes),
         cmocka_unit_test(a_write_is_in_pieces),
-        cmocka_unit_test(a_scan_bears_what_lies_there),
+        cmocka_unit_test(a_scan_ignores_damaged_and_foreign_files),
     };
     make_ram_copy();
     return cmocka_run_group_tests(tests, NULL, NULL);

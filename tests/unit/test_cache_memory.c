@@ -144,7 +144,7 @@ static int64_t cached(struct scene *s) {
 // Polls the cache of a scene until the condition holds.
 #define POLL_UNTIL(s, condition) WAIT_UNTIL((cache_poll((s)->cache), condition))
 
-static void a_checkpoint_waits_for_its_memory_and_nobody_else(void **state) {
+static void a_checkpoint_waits_for_its_own_memory_only(void **state) {
     (void)state;
     struct scene s;
     open_scene(&s, "cache_waits");
@@ -181,7 +181,7 @@ static void prepared_memory_is_there_at_the_first_checkpoint(void **state) {
     close_scene(&s);
 }
 
-static void what_goes_on_from_it_does_not_wait(void **state) {
+static void continuing_from_an_entry_does_not_wait(void **state) {
     (void)state;
     struct scene s;
     open_scene(&s, "cache_goes_on");
@@ -198,7 +198,7 @@ static void what_goes_on_from_it_does_not_wait(void **state) {
     close_scene(&s);
 }
 
-static void memory_that_cannot_be_made_beside_is_asked_for_at_once(void **state) {
+static void memory_without_a_thread_is_allocated_at_once(void **state) {
     (void)state;
     struct scene s;
     open_scene(&s, "cache_refused");
@@ -240,7 +240,7 @@ static void begin_copies(struct scene *s) {
 
 // More texts than there is room for, so that every one that is kept takes the memory of another
 // whose copies have not come yet.
-static void what_is_dropped_waits_for_its_copies(void **state) {
+static void dropped_entries_wait_for_their_copies(void **state) {
     (void)state;
     struct late_copies how = {.seed = 5};
     struct scene s;
@@ -269,7 +269,7 @@ static int64_t files_of(const struct scene *s) {
 }
 
 // The same with files, beside which RAM copies go and come back.
-static void what_has_a_file_waits_for_its_copies_as_well(void **state) {
+static void dropped_entries_with_files_wait_for_their_copies(void **state) {
     (void)state;
     enum { TEXTS = 12 };
     struct late_copies how = {.seed = 5};
@@ -344,7 +344,7 @@ static void dropping_many_looks_at_each_a_few_times(void **state) {
     assert_int_equal(system(command), 0);
 }
 
-static void what_shares_pages_that_failed_to_come_is_dropped_with_them(void **state) {
+static void entries_with_pages_that_failed_to_load_are_dropped(void **state) {
     (void)state;
     struct late_copies how = {.seed = 6};
     struct scene s;
@@ -417,7 +417,7 @@ static void drop_images(struct cache *c) {
 // Two texts that go on from a third are being read when the file of that turns out to be damaged.
 // The first to fail takes the files of all away; before the second fails, the third has been run
 // and has a new one of the same name.
-static void what_lost_its_file_while_it_was_read_is_dropped(void **state) {
+static void an_entry_whose_file_is_removed_while_read_is_dropped(void **state) {
     (void)state;
     enum { LONGER = 160, BEHIND = 100 };
     struct late_copies how = {.seed = 8, .chance = 1};
@@ -456,7 +456,7 @@ static void what_lost_its_file_while_it_was_read_is_dropped(void **state) {
 
 // A file whose base is gone is of no use and counted among others, until its text has been run
 // again and has a file of the same name: that one is not another's to be removed.
-static void what_is_written_anew_is_of_use(void **state) {
+static void rewritten_files_are_used(void **state) {
     (void)state;
     enum { LONGER = 160, BEHIND = 100 };
     struct late_copies how = {.seed = 9, .chance = 1};
@@ -565,7 +565,7 @@ static void a_model_that_changes_in_place_ends_the_files(void **state) {
 }
 
 // A file that a newer version has written stays as it is, also where its text is run again.
-static void what_is_of_a_newer_version_stays(void **state) {
+static void files_of_newer_versions_stay(void **state) {
     (void)state;
     enum { AT = 8, NEWER = 9 }; // the form's version
     struct late_copies how = {.seed = 10, .chance = 1};
@@ -676,18 +676,18 @@ static void a_restore_keeps_to_the_budget(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_checkpoint_waits_for_its_memory_and_nobody_else),
+        cmocka_unit_test(a_checkpoint_waits_for_its_own_memory_only),
         cmocka_unit_test(prepared_memory_is_there_at_the_first_checkpoint),
-        cmocka_unit_test(what_goes_on_from_it_does_not_wait),
-        cmocka_unit_test(memory_that_cannot_be_made_beside_is_asked_for_at_once),
+        cmocka_unit_test(continuing_from_an_entry_does_not_wait),
+        cmocka_unit_test(memory_without_a_thread_is_allocated_at_once),
         cmocka_unit_test(more_than_may_wait_is_kept_in_order),
-        cmocka_unit_test(what_is_dropped_waits_for_its_copies),
-        cmocka_unit_test(what_has_a_file_waits_for_its_copies_as_well),
+        cmocka_unit_test(dropped_entries_wait_for_their_copies),
+        cmocka_unit_test(dropped_entries_with_files_wait_for_their_copies),
         cmocka_unit_test(dropping_many_looks_at_each_a_few_times),
-        cmocka_unit_test(what_shares_pages_that_failed_to_come_is_dropped_with_them),
-        cmocka_unit_test(what_lost_its_file_while_it_was_read_is_dropped),
-        cmocka_unit_test(what_is_written_anew_is_of_use),
-        cmocka_unit_test(what_is_of_a_newer_version_stays),
+        cmocka_unit_test(entries_with_pages_that_failed_to_load_are_dropped),
+        cmocka_unit_test(an_entry_whose_file_is_removed_while_read_is_dropped),
+        cmocka_unit_test(rewritten_files_are_used),
+        cmocka_unit_test(files_of_newer_versions_stay),
         cmocka_unit_test(a_model_that_changes_in_place_ends_the_files),
         cmocka_unit_test(a_restore_keeps_to_the_budget),
         cmocka_unit_test(a_long_look_is_waited_for_once),

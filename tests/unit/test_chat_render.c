@@ -285,7 +285,7 @@ static void ends_in(const char *name, const char *messages, bool inside) {
     chat_template_free(form);
 }
 
-static void knows_where_reasoning_is_open(void **state) {
+static void finds_where_reasoning_is_open(void **state) {
     (void)state;
     static const char off[] = "{\"messages\":[" USER("Say <think>") "],\"enable_thinking\":false}";
     static const char on[] = "{\"messages\":[" USER("</think>") "],\"enable_thinking\":true}";
@@ -658,7 +658,7 @@ int __wrap_jinja_render(const struct jinja *j, struct jinja_context *c, struct j
 
 // What never ends, always or with tools only, is not tried with all conversations that a template
 // is tried with.
-static void what_never_ends_is_tried_a_few_times(void **state) {
+static void a_template_that_never_ends_is_probed_a_few_times(void **state) {
     enum { FEW = 4 };
     static const char *const forms[] = {
         "%s",
@@ -695,7 +695,7 @@ int main(void) {
         cmocka_unit_test(calls_take_the_form_that_is_known),
         cmocka_unit_test(calls_of_the_older_form_are_calls),
         cmocka_unit_test(reasoning_stands_where_it_is_read),
-        cmocka_unit_test(knows_where_reasoning_is_open),
+        cmocka_unit_test(finds_where_reasoning_is_open),
         cmocka_unit_test(last_words_of_the_assistant_go_on),
         cmocka_unit_test(tokens_are_those_of_the_text),
         cmocka_unit_test(bos_comes_once),
@@ -704,7 +704,7 @@ int main(void) {
         cmocka_unit_test(earlier_tokens_stay),
         cmocka_unit_test(empty_answers_are_left_out),
         cmocka_unit_test(turns_that_are_refused_are_joined),
-        cmocka_unit_test(what_never_ends_is_tried_a_few_times),
+        cmocka_unit_test(a_template_that_never_ends_is_probed_a_few_times),
         cmocka_unit_test(long_runs_are_joined_at_once),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -357,7 +357,7 @@ static int failing_status(struct exec *x, struct err *e) {
 }
 
 // What a device has not done is known before a checkpoint is said to be written or read.
-static void failed_copies_are_told(void **state) {
+static void failed_copies_are_reported(void **state) {
     (void)state;
     const struct scene scene = {"f16", "f16", 2, 3, 20, true};
     struct tiny_rig r;
@@ -432,10 +432,13 @@ static void a_file_is_whole_or_old(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goes_on_to_the_bit),     cmocka_unit_test(refuses_damage),
-        cmocka_unit_test(refuses_others),         cmocka_unit_test(refuses_nonsense),
-        cmocka_unit_test(failures_leave_nothing), cmocka_unit_test(a_file_is_whole_or_old),
-        cmocka_unit_test(failed_copies_are_told),
+        cmocka_unit_test(goes_on_to_the_bit),
+        cmocka_unit_test(refuses_damage),
+        cmocka_unit_test(refuses_others),
+        cmocka_unit_test(refuses_nonsense),
+        cmocka_unit_test(failures_leave_nothing),
+        cmocka_unit_test(a_file_is_whole_or_old),
+        cmocka_unit_test(failed_copies_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,7 @@ static uint64_t hash_of(const struct file *f) {
     return h;
 }
 
-static void tells_files_apart(void **state) {
+static void distinguishes_files(void **state) {
     (void)state;
     static const struct file files[] = {
         {"model", 100, -1, -1}, {"mode", 100, -1, -1},         {"model", 200, -1, -1},
@@ -132,7 +132,7 @@ static bool see(void *arg) {
 }
 
 // A server hashes its model beside its first requests.
-static void reading_aside_comes_last(void **state) {
+static void background_reads_have_the_lowest_priority(void **state) {
     (void)state;
     char path[64];
     struct seen s = {.caller = pthread_self(), .last = 1000};
@@ -190,7 +190,7 @@ static int count_sums(const char *folder) {
 }
 
 // Models come and go: what is remembered of them is bounded, and what was asked for last stays.
-static void the_files_of_old_models_go(void **state) {
+static void files_of_old_models_are_removed(void **state) {
     (void)state;
     enum { MOST = 64 };
     char folder[] = "/tmp/coppice-content-XXXXXX", path[96], command[64];
@@ -217,11 +217,11 @@ static void the_files_of_old_models_go(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_files_apart),
+        cmocka_unit_test(distinguishes_files),
         cmocka_unit_test(every_byte_counts),
-        cmocka_unit_test(reading_aside_comes_last),
+        cmocka_unit_test(background_reads_have_the_lowest_priority),
         cmocka_unit_test(is_remembered_until_the_file_is_touched),
-        cmocka_unit_test(the_files_of_old_models_go),
+        cmocka_unit_test(files_of_old_models_are_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -341,7 +341,7 @@ static int stop_at_once(void *arg, const char *name, int64_t done, int64_t total
     return ++*(int *)arg == 3;
 }
 
-static void stops_when_told(void **state) {
+static void stops_on_request(void **state) {
     (void)state;
     int calls = 0;
     struct convert_options o = hf_options("F32", NULL);
@@ -359,7 +359,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(converts_a_target),         cmocka_unit_test(converts_a_multimodal_folder),
         cmocka_unit_test(converts_a_draft),          cmocka_unit_test(picks_types),
-        cmocka_unit_test(quantises_like_converting), cmocka_unit_test(stops_when_told),
+        cmocka_unit_test(quantises_like_converting), cmocka_unit_test(stops_on_request),
     };
     return cmocka_run_group_tests(tests, hf_set_up, hf_tear_down);
 }

@@ -253,7 +253,7 @@ static void check_types(struct wanted *m, const char *const *types,
 }
 
 // Without importances, or without those of one matrix: a sentence that names it.
-static void asks_for_importances(void **state) {
+static void requires_importances(void **state) {
     (void)state;
     struct wanted m = {.shape = {"one", "llama", 2, 8, 8, 0, 256, 0}, .n = 2};
     struct convert_options o = {.recipe = convert_recipe("IQ2_XS"), .threads = 1};
@@ -340,7 +340,7 @@ static int tear_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(picks_the_established_types),
-        cmocka_unit_test(asks_for_importances),
+        cmocka_unit_test(requires_importances),
         cmocka_unit_test(knows_aliases_and_pure),
         cmocka_unit_test(takes_types_for_names),
     };

@@ -137,7 +137,7 @@ static const struct copy_backend fake_backend = {.host_alloc = fake_alloc,
                                                  .wait = fake_wait,
                                                  .before_compute = fake_before};
 
-static void a_backend_with_a_queue_is_asked_in_order(void **state) {
+static void a_backend_with_a_queue_is_called_in_order(void **state) {
     (void)state;
     struct exec *x = open_cpu();
     struct copier *c = NULL;
@@ -170,7 +170,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(host_memory_is_aligned_and_counted),
         cmocka_unit_test(copies_are_done_at_once_on_the_host),
-        cmocka_unit_test(a_backend_with_a_queue_is_asked_in_order),
+        cmocka_unit_test(a_backend_with_a_queue_is_called_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

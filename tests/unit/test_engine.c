@@ -370,7 +370,7 @@ static void lost_before_lending(void **state) {
 
 // What was lent does not come back: the engine fails, with the sentence, also where nobody asks it
 // for anything.
-static void does_not_come_back(void **state) {
+static void lent_memory_that_is_not_restored_ends_the_engine(void **state) {
     struct engine_rig *f = *state;
     struct engine *g = gated_engine(f);
     struct err e;
@@ -661,7 +661,7 @@ static void out_of_memory_always(void **state) {
 
 // States that cannot be put back, however often that is tried: texts that are kept are run anew, in
 // spite of the cache.
-static void never_put_back(void **state) {
+static void states_that_cannot_be_restored_are_recomputed(void **state) {
     enum { ALL = 2000, ASKED = 3, EACH = 200 };
     struct engine_rig *f = *state;
     struct engine_options o = engine_options_default();
@@ -800,14 +800,14 @@ int main(void) {
         cmocka_unit_test(lends_without_lock),
         cmocka_unit_test(destroyed_while_lent),
         cmocka_unit_test(lost_before_lending),
-        cmocka_unit_test(does_not_come_back),
+        cmocka_unit_test(lent_memory_that_is_not_restored_ends_the_engine),
         cmocka_unit_test(choices),
         cmocka_unit_test(short_overtakes),
         cmocka_unit_test(refusals),
         cmocka_unit_test(faults),
         cmocka_unit_test(trees),
         cmocka_unit_test(draft_fails),
-        cmocka_unit_test(never_put_back),
+        cmocka_unit_test(states_that_cannot_be_restored_are_recomputed),
         cmocka_unit_test(out_of_memory_once),
         cmocka_unit_test(out_of_memory_once_cached),
         cmocka_unit_test(out_of_memory_always),

@@ -150,7 +150,7 @@ static void check_layout(const struct expert_layout *l, const struct expert_clas
         }
 }
 
-static void lends_what_is_asked_for(void **state) {
+static void lends_what_is_requested(void **state) {
     (void)state;
     struct rng g = {19};
     int lent = 0, refused = 0;
@@ -235,7 +235,7 @@ static void long_prompts_are_worth_it(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_hottest_stay),          cmocka_unit_test(fills_again),
-        cmocka_unit_test(lends_what_is_asked_for),   cmocka_unit_test(keeps_the_fewest),
+        cmocka_unit_test(lends_what_is_requested),   cmocka_unit_test(keeps_the_fewest),
         cmocka_unit_test(long_prompts_are_worth_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

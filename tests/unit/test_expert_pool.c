@@ -103,7 +103,7 @@ static void fills_with_the_hottest(void **state) {
     assert_int_equal(more[MOST + 2], -1);
 }
 
-static void the_coldest_make_room(void **state) {
+static void the_coldest_are_evicted(void **state) {
     (void)state;
     struct expert_rig r;
     struct err e;
@@ -269,10 +269,14 @@ static void brings_ahead(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_classes),        cmocka_unit_test(shares_bytes),
-        cmocka_unit_test(counts_slots_a_layer),  cmocka_unit_test(fills_with_the_hottest),
-        cmocka_unit_test(the_coldest_make_room), cmocka_unit_test(uses_are_halved),
-        cmocka_unit_test(brings_ahead),          cmocka_unit_test(prompts_keep_what_fits),
+        cmocka_unit_test(counts_classes),
+        cmocka_unit_test(shares_bytes),
+        cmocka_unit_test(counts_slots_a_layer),
+        cmocka_unit_test(fills_with_the_hottest),
+        cmocka_unit_test(the_coldest_are_evicted),
+        cmocka_unit_test(uses_are_halved),
+        cmocka_unit_test(brings_ahead),
+        cmocka_unit_test(prompts_keep_what_fits),
         cmocka_unit_test(random_passes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

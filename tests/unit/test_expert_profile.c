@@ -30,7 +30,7 @@ static void end_path(struct str *path) {
     str_fini(path);
 }
 
-static void comes_back(void **state) {
+static void contents_are_restored(void **state) {
     (void)state;
     struct str path = {0};
     struct err e = {0};
@@ -112,7 +112,7 @@ static void refuses_what_is_made_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(comes_back),
+        cmocka_unit_test(contents_are_restored),
         cmocka_unit_test(refuses),
         cmocka_unit_test(refuses_what_is_made_up),
     };

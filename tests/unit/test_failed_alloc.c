@@ -196,7 +196,7 @@ static void no_handler(void *arg, struct exchange *x) {
 }
 
 // A worker that is done says so without an allocation, or its request would never be answered.
-static void the_end_of_work_is_always_told(void **state) {
+static void the_end_of_work_is_always_reported(void **state) {
     (void)state;
     struct http *h;
     struct err e = {0};
@@ -217,7 +217,7 @@ static void the_end_of_work_is_always_told(void **state) {
     assert_int_equal(ran, 1);
 }
 #else
-static void the_end_of_work_is_always_told(void **state) {
+static void the_end_of_work_is_always_reported(void **state) {
     (void)state;
 }
 
@@ -229,7 +229,7 @@ static void every_allocation_may_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(the_end_of_work_is_always_told),
+        cmocka_unit_test(the_end_of_work_is_always_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

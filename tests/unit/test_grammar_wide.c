@@ -205,7 +205,7 @@ static void test_doubled(void **state) {
 }
 
 // Masks that would take too much keep to short tokens, and none is wrong or empty.
-static void test_dear_masks(void **state) {
+static void test_slow_masks(void **state) {
     struct grammar_vocab *v = *state;
     struct grammar_matcher *m;
     struct grammar_state *s, *next;
@@ -330,7 +330,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ambiguous),  cmocka_unit_test(test_empty_parts),
         cmocka_unit_test(test_deep),       cmocka_unit_test(test_doubled),
-        cmocka_unit_test(test_dear_masks), cmocka_unit_test(test_work_of_a_token),
+        cmocka_unit_test(test_slow_masks), cmocka_unit_test(test_work_of_a_token),
     };
     return cmocka_run_group_tests(tests, make_vocab, drop_vocab);
 }

@@ -160,7 +160,7 @@ const struct json *__wrap_json_get(const struct json *v, const char *key) {
     return __real_json_get(v, key);
 }
 
-static void test_bombs(void **state) {
+static void test_exponential_grammars(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof bombs / sizeof *bombs; i++) {
         struct str s = text_of(&bombs[i]);
@@ -269,7 +269,7 @@ static void test_tools(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_exponential_grammars),
         cmocka_unit_test(test_everyday),
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_tools),

@@ -199,7 +199,7 @@ static void head_is_get_without_its_body(void **state) {
     str_fini(&out);
 }
 
-static void old_clients_get_what_they_know(void **state) {
+static void old_clients_get_the_old_form(void **state) {
     (void)state;
     struct str out = {0}, body = {0};
     assert_int_equal(peer_ask(&server, "GET /stream HTTP/1.0\r\n\r\n", &out), 200);
@@ -216,7 +216,7 @@ static void old_clients_get_what_they_know(void **state) {
     str_fini(&body);
 }
 
-static void a_body_is_asked_for_when_it_waits(void **state) {
+static void a_body_is_requested_by_100_continue(void **state) {
     (void)state;
     struct str head = {0}, body = {0};
     int fd = peer_connect(&server);
@@ -234,7 +234,7 @@ static void a_body_is_asked_for_when_it_waits(void **state) {
     str_fini(&body);
 }
 
-static void what_is_wrong_gets_its_status(void **state) {
+static void errors_have_their_status(void **state) {
     (void)state;
     static const struct {
         int status;
@@ -330,7 +330,7 @@ static void what_is_wrong_gets_its_status(void **state) {
     str_fini(&out);
 }
 
-static void what_follows_a_broken_request_is_not_read(void **state) {
+static void bytes_after_a_broken_request_are_not_read(void **state) {
     (void)state;
     struct str out = {0};
     // Heads, each with a second request behind it: a body, announced or not, or what comes after
@@ -509,10 +509,10 @@ int main(void) {
         cmocka_unit_test(pipelined_requests_take_turns),
         cmocka_unit_test(a_request_may_come_byte_by_byte),
         cmocka_unit_test(head_is_get_without_its_body),
-        cmocka_unit_test(old_clients_get_what_they_know),
-        cmocka_unit_test(a_body_is_asked_for_when_it_waits),
-        cmocka_unit_test(what_is_wrong_gets_its_status),
-        cmocka_unit_test(what_follows_a_broken_request_is_not_read),
+        cmocka_unit_test(old_clients_get_the_old_form),
+        cmocka_unit_test(a_body_is_requested_by_100_continue),
+        cmocka_unit_test(errors_have_their_status),
+        cmocka_unit_test(bytes_after_a_broken_request_are_not_read),
         cmocka_unit_test(large_heads_and_bodies_are_refused),
         cmocka_unit_test(keys_open),
         cmocka_unit_test(other_origins_read_only_when_allowed),

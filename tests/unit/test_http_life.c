@@ -108,7 +108,7 @@ static void stop_loop(const struct peer_server *s, pthread_mutex_t *still) {
 }
 
 // Their bytes are there to be read all the same.
-static void requests_of_clients_that_have_gone_are_not_begun(void **state) {
+static void requests_of_disconnected_clients_are_not_begun(void **state) {
     struct peer_server s;
     pthread_mutex_t still;
     struct str head = {0}, body = {0};
@@ -165,7 +165,7 @@ static void close_crowd(void *arg) {
 }
 
 // Also when the loop has ended, where nobody comes back to them.
-static void what_is_closed_goes_at_once(void **state) {
+static void closed_connections_are_freed_at_once(void **state) {
     struct closing t = {0};
     int fds[CROWD];
     (void)state;
@@ -183,7 +183,7 @@ static void what_is_closed_goes_at_once(void **state) {
 
 // Clients that connect all at once do not hold up what other threads have posted, which is where
 // the tokens of streams come from.
-static void many_that_connect_leave_others_their_turn(void **state) {
+static void many_new_connections_do_not_starve_others(void **state) {
     struct peer_server s;
     pthread_mutex_t still;
     int fds[CROWD];
@@ -201,7 +201,7 @@ static void many_that_connect_leave_others_their_turn(void **state) {
 }
 
 // Nor do those that all speak at once, with one request each or many.
-static void many_that_speak_leave_others_their_turn(void **state) {
+static void many_active_connections_do_not_starve_others(void **state) {
     enum { PIPELINED = 100, AT_ONCE = 32, STEPS = 16 };
     (void)state;
     for (int pipelined = 0; pipelined < 2; pipelined++) {
@@ -351,7 +351,7 @@ static void the_last_request_of_a_connection_may_run(void **state) {
     peer_stop(&s);
 }
 
-static void what_is_sent_behind_a_running_request_waits(void **state) {
+static void pipelined_bytes_wait_for_the_running_request(void **state) {
     (void)state;
     struct peer_server s;
     struct str head = {0}, body = {0}, more = {0};
@@ -502,7 +502,7 @@ static int status_of(int fd) {
 
 // Bodies that were begun take all the room. Small ones are served all the same, large ones once
 // those that do not come have given way.
-static void bodies_that_do_not_come_give_way(void **state) {
+static void stalled_bodies_are_refused_for_others(void **state) {
     (void)state;
     enum { LARGE = 400000, SMALL = 60000 };
     struct peer_server s;
@@ -526,7 +526,7 @@ static void bodies_that_do_not_come_give_way(void **state) {
 }
 
 // A body that came fast at first gets no more time for that.
-static void a_fast_beginning_buys_no_time(void **state) {
+static void a_fast_beginning_extends_no_timeout(void **state) {
     (void)state;
     struct peer_server s;
     struct str out = {0};
@@ -540,7 +540,7 @@ static void a_fast_beginning_buys_no_time(void **state) {
 }
 
 // One that never closes its side does not keep a connection of ours.
-static void the_last_answer_does_not_wait_for_ever(void **state) {
+static void the_last_answer_does_not_block_the_end(void **state) {
     (void)state;
     struct peer_server s;
     struct str out = {0};
@@ -641,7 +641,7 @@ static void running_exchanges_may_finish(void **state) {
 
 // What does not finish is cut: it says a last word, and the server ends in time whatever clients
 // do.
-static void what_runs_too_long_is_cut(void **state) {
+static void requests_that_do_not_finish_are_cut(void **state) {
     (void)state;
     for (int kind = 0; kind < 4; kind++) { // bit 0: in chunks; bit 1: two stops, without grace
         struct peer_server s;
@@ -764,7 +764,7 @@ static void a_path_to_listen_on(void **state) {
     str_fini(&body);
 }
 
-static void full_houses_make_room(void **state) {
+static void idle_connections_are_closed_for_new_ones(void **state) {
     (void)state;
     struct peer_server s;
     int fds[10];
@@ -793,28 +793,28 @@ static void full_houses_make_room(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_client_that_goes_is_noticed),
-        cmocka_unit_test(what_is_closed_goes_at_once),
-        cmocka_unit_test(requests_of_clients_that_have_gone_are_not_begun),
-        cmocka_unit_test(many_that_connect_leave_others_their_turn),
-        cmocka_unit_test(many_that_speak_leave_others_their_turn),
+        cmocka_unit_test(closed_connections_are_freed_at_once),
+        cmocka_unit_test(requests_of_disconnected_clients_are_not_begun),
+        cmocka_unit_test(many_new_connections_do_not_starve_others),
+        cmocka_unit_test(many_active_connections_do_not_starve_others),
         cmocka_unit_test(a_half_closed_client_is_served),
         cmocka_unit_test(a_half_closed_client_that_goes_later_is_noticed),
         cmocka_unit_test(a_half_closed_client_waits_long),
         cmocka_unit_test(the_last_request_of_a_connection_may_run),
-        cmocka_unit_test(what_is_sent_behind_a_running_request_waits),
+        cmocka_unit_test(pipelined_bytes_wait_for_the_running_request),
         cmocka_unit_test(a_slow_reader_holds_the_writer_back),
         cmocka_unit_test(a_reader_that_stalls_is_dropped),
         cmocka_unit_test(slow_requests_end),
-        cmocka_unit_test(bodies_that_do_not_come_give_way),
-        cmocka_unit_test(a_fast_beginning_buys_no_time),
-        cmocka_unit_test(the_last_answer_does_not_wait_for_ever),
+        cmocka_unit_test(stalled_bodies_are_refused_for_others),
+        cmocka_unit_test(a_fast_beginning_extends_no_timeout),
+        cmocka_unit_test(the_last_answer_does_not_block_the_end),
         cmocka_unit_test(every_thread_may_post),
         cmocka_unit_test(idle_connections_close_at_the_end),
         cmocka_unit_test(running_exchanges_may_finish),
-        cmocka_unit_test(what_runs_too_long_is_cut),
+        cmocka_unit_test(requests_that_do_not_finish_are_cut),
         cmocka_unit_test(where_it_listens),
         cmocka_unit_test(a_path_to_listen_on),
-        cmocka_unit_test(full_houses_make_room),
+        cmocka_unit_test(idle_connections_are_closed_for_new_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

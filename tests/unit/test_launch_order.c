@@ -79,7 +79,7 @@ static void nothing_unfinished_is_read(void **state) {
     assert_true(needless < taken / 50); // only where places of two launches are open at once
 }
 
-static void what_is_unknown_leaves_weights_alone(void **state) {
+static void unknown_launches_do_not_delay_weights(void **state) {
     (void)state;
     const struct launch_says unknown = LAUNCH_UNKNOWN,
                              reader = {MEMORY_WEIGHTS, 0, false, NULL, false};
@@ -120,7 +120,7 @@ static void a_recurrent_layer_reads_early(void **state) {
 }
 
 // Attention reads committed positions beside the store of its own rows, and not of others.
-static void places_tell_stores_apart(void **state) {
+static void addresses_distinguish_stores(void **state) {
     (void)state;
     const struct launch_says store = {0, MEMORY_ROWS | MEMORY_FRESH, true, &place[0], false};
     const struct launch_says second = {0, MEMORY_FRESH, true, &place[1], false};
@@ -138,9 +138,9 @@ static void places_tell_stores_apart(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_unfinished_is_read),
-        cmocka_unit_test(what_is_unknown_leaves_weights_alone),
+        cmocka_unit_test(unknown_launches_do_not_delay_weights),
         cmocka_unit_test(a_recurrent_layer_reads_early),
-        cmocka_unit_test(places_tell_stores_apart),
+        cmocka_unit_test(addresses_distinguish_stores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

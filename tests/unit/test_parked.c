@@ -113,7 +113,7 @@ static void is_filled(const unsigned char *p, size_t bytes, uint64_t seed) {
             fail_msg("byte %zu is another", i);
 }
 
-static void comes_back(void **state) {
+static void contents_are_restored(void **state) {
     struct rig g;
     unsigned char *w[5], *work, *late;
     (void)state;
@@ -206,7 +206,7 @@ static void parts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(comes_back), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(parts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(contents_are_restored),
+                                       cmocka_unit_test(refusals), cmocka_unit_test(parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

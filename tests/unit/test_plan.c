@@ -146,7 +146,7 @@ static void prints_one_line(void **state) {
     str_fini(&text);
 }
 
-static void tells_of_the_cpu(void **state) {
+static void the_plan_names_the_cpu(void **state) {
     (void)state;
     struct memory_plan p = pair();
     struct str text = {0};
@@ -213,7 +213,7 @@ int main(void) {
         cmocka_unit_test(unknown_memory_takes_the_trained_context),
         cmocka_unit_test(finds_the_longest_context),
         cmocka_unit_test(advice_would_have_worked),
-        cmocka_unit_test(tells_of_the_cpu),
+        cmocka_unit_test(the_plan_names_the_cpu),
         cmocka_unit_test(prints_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

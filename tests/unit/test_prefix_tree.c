@@ -91,7 +91,7 @@ static void as_a_list(void **state) {
     prefix_tree_fini(&t);
 }
 
-static void the_rest_goes_with_the_tree(void **state) {
+static void destroying_the_tree_frees_the_rest(void **state) {
     struct prefix_tree t = {0};
     struct prefix_node *n;
     struct rng g = {5};
@@ -108,7 +108,7 @@ static void the_rest_goes_with_the_tree(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_a_list),
-        cmocka_unit_test(the_rest_goes_with_the_tree),
+        cmocka_unit_test(destroying_the_tree_frees_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,7 +145,7 @@ static void a_damaged_file_is_made_anew(void **state) {
 }
 
 // What was of use last stays.
-static void the_oldest_of_very_many_files_go(void **state) {
+static void the_oldest_of_many_files_are_removed(void **state) {
     enum { MOST = 256 };
     struct fixture *f = *state;
     const struct timespec old[] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
@@ -166,7 +166,7 @@ static void the_oldest_of_very_many_files_go(void **state) {
 }
 
 // A file where the folder should be: as for a folder that may not be written, also for root.
-static void a_folder_that_cannot_be_is_no_error(void **state) {
+static void a_folder_that_cannot_be_made_is_no_error(void **state) {
     struct fixture *f = *state;
     bool warm;
     snprintf(f->folder, sizeof f->folder, "%s/t.gguf/x", f->base);
@@ -182,9 +182,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_warm_session_begins_with_what_was_learnt, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(nothing_learnt_is_not_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_oldest_of_very_many_files_go, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_oldest_of_many_files_are_removed, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_file_is_made_anew, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_is_no_error, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_made_is_no_error, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -453,7 +453,7 @@ static void bfloat_rounds_to_even(void **state) {
     }
 }
 
-static void knows_its_types(void **state) {
+static void has_its_types(void **state) {
     (void)state;
     static const uint32_t removed[] = {4, 5, 31, 32, 33, 36, 37, 38, 43, 1000, UINT32_MAX};
     for (size_t i = 0; i < sizeof removed / sizeof *removed; i++)
@@ -478,7 +478,7 @@ int main(void) {
         cmocka_unit_test(decodes_plain_types),   cmocka_unit_test(encodes_reference_bytes),
         cmocka_unit_test(encodes_edges),         cmocka_unit_test(keeps_ternary_weights),
         cmocka_unit_test(half_round_trips),      cmocka_unit_test(half_rounds_to_even),
-        cmocka_unit_test(bfloat_rounds_to_even), cmocka_unit_test(knows_its_types),
+        cmocka_unit_test(bfloat_rounds_to_even), cmocka_unit_test(has_its_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ struct book {
     uint64_t hash;
 };
 
-static void test_books(void **state) {
+static void test_codebooks(void **state) {
     (void)state;
     const struct book books[] = {
         {quant_grid_iq2_xxs, 256, 8, {8, 25, 43}, 38611, 42100955, 0xbb4ee025b5ac6e8e},
@@ -145,7 +145,7 @@ static void test_blocks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_books),
+        cmocka_unit_test(test_codebooks),
         cmocka_unit_test(test_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

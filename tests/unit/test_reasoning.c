@@ -185,7 +185,7 @@ static void holds_back_marks_only(void **state) {
     str_fini(&content);
 }
 
-static void knows_families(void **state) {
+static void finds_families(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -234,7 +234,7 @@ int main(void) {
         cmocka_unit_test(parts_replies),
         cmocka_unit_test(cuts_change_nothing),
         cmocka_unit_test(holds_back_marks_only),
-        cmocka_unit_test(knows_families),
+        cmocka_unit_test(finds_families),
         cmocka_unit_test(decodes_marks_that_are_control_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

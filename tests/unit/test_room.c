@@ -168,7 +168,7 @@ static void close_memory(struct engine_rig *f, struct exec *x) {
 
 // Requests of which the oldest finds no page go on with their state made anew, with the cache and
 // without: the same tokens and logits.
-static void a_state_in_disorder_is_made_anew(void **state) {
+static void a_fragmented_state_is_recomputed(void **state) {
     struct engine_rig *f = *state;
     int64_t dropped = 0;
     // Runs in which a page was refused to the oldest. In which order requests run depends on the
@@ -233,7 +233,7 @@ static bool memory_is_full(struct engine_rig *f) {
 
 // A short prompt that finds no page fills each pass, so that the long one of the oldest has no
 // turn. It has the next one, for which the other gives way.
-static void the_oldest_has_what_nobody_can(void **state) {
+static void the_oldest_is_served_first_when_no_page_is_free(void **state) {
     enum { LONG = 0, SHORT = 2, PIECE = 64, MANY = 100 };
     struct engine_rig *f = held = *state;
     struct engine_options o = engine_options_default();
@@ -266,8 +266,9 @@ static void the_oldest_has_what_nobody_can(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_oldest_has_what_nobody_can, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_state_in_disorder_is_made_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_oldest_is_served_first_when_no_page_is_free, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_fragmented_state_is_recomputed, setup, teardown),
         cmocka_unit_test_setup_teardown(parked_is_as_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(parked_is_as_alone, setup_gemma, teardown),
         cmocka_unit_test_setup_teardown(parked_is_as_alone, setup_oss, teardown),

@@ -223,7 +223,7 @@ static void two_models_give_what_each_gives_alone(void **state) {
 }
 
 // The second model is planned in what the first leaves, and fits once the first has gone.
-static void what_does_not_fit_is_told_why(void **state) {
+static void a_refusal_says_why_a_model_does_not_fit(void **state) {
     (void)state;
     struct session_options o = options_of(NULL, files.target, NULL);
     struct memory_plan p;
@@ -305,7 +305,7 @@ int main(void) {
         cmocka_unit_test(reservations_are_counted_and_released),
         cmocka_unit_test(no_limit_refuses_nothing),
         cmocka_unit_test(two_models_give_what_each_gives_alone),
-        cmocka_unit_test(what_does_not_fit_is_told_why),
+        cmocka_unit_test(a_refusal_says_why_a_model_does_not_fit),
         cmocka_unit_test(pages_of_all_sequences_are_budgeted),
         cmocka_unit_test(a_private_runtime_leaves_all_pages_to_its_session),
     };

@@ -86,7 +86,7 @@ static void gaps_are_bounded(void **state) {
 
 // Where a step alone takes longer than the gap, prompts are read in small pieces all the same;
 // where nobody decodes, in large ones.
-static void something_is_always_read(void **state) {
+static void a_pass_always_reads_some_prompt_tokens(void **state) {
     (void)state;
     struct price *p = new_price(PRICE_CPU);
     struct pass_frame f = {
@@ -137,7 +137,7 @@ static void tiles_are_filled(void **state) {
     price_destroy(p);
 }
 
-static void short_ones_first(void **state) {
+static void short_prompts_first(void **state) {
     (void)state;
     struct prompt_slice t[4] = {{.left = 10000}, {.left = 40}, {.left = 0}, {.left = 300}};
     assert_int_equal(schedule_prompts(t, 4, 256, 1), 2);
@@ -156,7 +156,7 @@ static void short_ones_first(void **state) {
 
 // Short prompts that come as fast as the machine can read: a long one is overtaken by some, and
 // read in a bounded time.
-static void long_ones_do_not_starve(void **state) {
+static void long_prompts_do_not_starve(void **state) {
     (void)state;
     enum { SHORT = 200, ROWS = 256 };
     struct prompt_slice t[64] = {{.left = 8192}};
@@ -188,9 +188,11 @@ static void long_ones_do_not_starve(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gaps_are_bounded),        cmocka_unit_test(something_is_always_read),
-        cmocka_unit_test(tiles_are_filled),        cmocka_unit_test(short_ones_first),
-        cmocka_unit_test(long_ones_do_not_starve),
+        cmocka_unit_test(gaps_are_bounded),
+        cmocka_unit_test(a_pass_always_reads_some_prompt_tokens),
+        cmocka_unit_test(tiles_are_filled),
+        cmocka_unit_test(short_prompts_first),
+        cmocka_unit_test(long_prompts_do_not_starve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,7 +59,7 @@ static int64_t needed(void) {
     return bytes;
 }
 
-static void test_claim(void **state) {
+static void test_reservation(void **state) {
     (void)state;
     struct rig g;
     int64_t need = needed(), more = 64 << 20;
@@ -158,7 +158,7 @@ static void test_share_slots(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_claim),
+        cmocka_unit_test(test_reservation),
         cmocka_unit_test(test_share),
         cmocka_unit_test(test_share_slots),
         cmocka_unit_test(test_refused),

@@ -185,7 +185,7 @@ static void test_without_recurrent(void **state) {
 }
 
 // What a windowed draft has dropped cannot be cut back to; then nothing is kept.
-static void test_cut_behind_window(void **state) {
+static void test_cut_past_window(void **state) {
     (void)state;
     struct tiny_rig r;
     struct tiny_shape shape = tiny_shape_default();
@@ -310,7 +310,7 @@ int main(void) {
         cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_without_recurrent),
-        cmocka_unit_test(test_cut_behind_window),
+        cmocka_unit_test(test_cut_past_window),
         cmocka_unit_test(test_failing_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -208,7 +208,7 @@ static void test_filled_by_one_size(void **state) {
 }
 
 // As experts' slots are planned: one block first, of all that the arenas behind it leave.
-static void test_filled_behind(void **state) {
+static void test_filled_before_others(void **state) {
     (void)state;
     for (int64_t large = 300 * MIB; large <= 9000 * (int64_t)MIB; large += 333 * MIB) {
         const int64_t planned[SLABS_ARENAS] = {large, large / 2, 3 * MIB, 0, 40 * MIB};
@@ -232,7 +232,7 @@ static void test_filled_behind(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_filled),
-        cmocka_unit_test(test_filled_behind),
+        cmocka_unit_test(test_filled_before_others),
         cmocka_unit_test(test_filled_by_one_size),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_arenas),

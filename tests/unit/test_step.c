@@ -157,7 +157,7 @@ static void bench_close(struct bench *b) {
 }
 
 // With a budget, drafters are asked for what it says that a draft is worth; without one, for all.
-static void test_worth(void **state) {
+static void test_useful_depth(void **state) {
     const struct fixture *f = *state;
     struct bench b;
     struct budget *budget;
@@ -427,7 +427,7 @@ static void test_sample_batched(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_request),       cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_worth),         cmocka_unit_test(test_budget_zero),
+        cmocka_unit_test(test_useful_depth),  cmocka_unit_test(test_budget_zero),
         cmocka_unit_test(test_failure),       cmocka_unit_test(test_refused),
         cmocka_unit_test(test_too_many_rows), cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_shared_noise),  cmocka_unit_test(test_sample_batched),

@@ -146,7 +146,7 @@ static void only_reasoning_counts(void **state) {
     str_fini(&out);
 }
 
-static void what_has_no_marks_is_refused(void **state) {
+static void templates_without_marks_are_refused(void **state) {
     (void)state;
     struct thinking_limit o = {.t = tokenizer, .family = REASONING_NONE, .closing = ""};
     struct constraint *c = NULL;
@@ -158,7 +158,7 @@ static void what_has_no_marks_is_refused(void **state) {
 }
 
 // As the templates themselves write it between reasoning and content.
-static void templates_tell_the_end(void **state) {
+static void templates_give_the_end_of_reasoning(void **state) {
     (void)state;
     static const struct {
         const char *text, *closing;
@@ -331,9 +331,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_end_is_forced),
         cmocka_unit_test(only_reasoning_counts),
-        cmocka_unit_test(what_has_no_marks_is_refused),
+        cmocka_unit_test(templates_without_marks_are_refused),
         cmocka_unit_test(efforts_become_tokens),
-        cmocka_unit_test(templates_tell_the_end),
+        cmocka_unit_test(templates_give_the_end_of_reasoning),
         cmocka_unit_test(replies_obey),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -292,7 +292,7 @@ static void test_bounds_of_the_work(void **state) {
 
 // Each phase of the work over an unbroken stretch asks: for its symbols, for the heap of its pairs,
 // for its merges.
-static void test_phases_ask(void **state) {
+static void test_phases_check_cancel(void **state) {
     (void)state;
     enum { LONG = 1 << 20, EACH = 1 << 16 };
     static const char *const tokens[] = {"aa"}, *const merges[] = {"a a"};
@@ -384,7 +384,7 @@ static void refused_spec(const char *const *tokens, size_t n_tokens, const int32
     refused(&f, ERR_FORMAT, word);
 }
 
-static void test_lying_lists(void **state) {
+static void test_lists_with_wrong_lengths(void **state) {
     (void)state;
     static const char *const broken[] = {"x\xFFy"};
     static const char *const fine[] = {"ab"};
@@ -467,11 +467,11 @@ int main(void) {
         cmocka_unit_test(test_bos),
         cmocka_unit_test(test_nfc),
         cmocka_unit_test(test_bad_text),
-        cmocka_unit_test(test_lying_lists),
+        cmocka_unit_test(test_lists_with_wrong_lengths),
         cmocka_unit_test(test_missing_keys),
         cmocka_unit_test(test_missing_byte_tokens),
         cmocka_unit_test(test_bounds_of_the_work),
-        cmocka_unit_test(test_phases_ask),
+        cmocka_unit_test(test_phases_check_cancel),
         cmocka_unit_test(test_unknown_characters_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -446,7 +446,7 @@ static void a_parameter_given_twice_counts_once(void **state) {
         one(&s[i], false, NULL);
 }
 
-static void templates_tell_their_family(void **state) {
+static void templates_determine_the_tool_family(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -531,7 +531,7 @@ int main(void) {
         cmocka_unit_test(endless_beginnings_cost_little),
         cmocka_unit_test(freeform_text_flows),
         cmocka_unit_test(a_parameter_given_twice_counts_once),
-        cmocka_unit_test(templates_tell_their_family),
+        cmocka_unit_test(templates_determine_the_tool_family),
         cmocka_unit_test(types_follow_schemas),
         cmocka_unit_test(hostile_schemas_end),
     };

@@ -534,7 +534,7 @@ static void strict_tools_are_held_or_refused(void **state) {
     }
 }
 
-static void what_is_allowed_is_read(void **state) {
+static void allowed_calls_are_read(void **state) {
     (void)state;
     struct rng rng = {3};
     for (int f = 0; f < TOOLS_FAMILIES; f++) {
@@ -582,7 +582,7 @@ static void an_object_may_be_a_call(void **state) {
 }
 
 // Where no call is to be made, there is none, not even as text.
-static void refused_calls_do_not_come(void **state) {
+static void forbidden_calls_are_not_generated(void **state) {
     (void)state;
     const struct grammar_tokens tokens = {VOCAB, bytes_of, ends, NULL};
     struct grammar_vocab *vocab;
@@ -658,14 +658,14 @@ static void odd_schemas_take_any_object(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_allowed_is_read),
+        cmocka_unit_test(allowed_calls_are_read),
         cmocka_unit_test(bounds_hold_between_tags),
         cmocka_unit_test(values_between_tags),
         cmocka_unit_test(strict_tools_are_held_or_refused),
         cmocka_unit_test(gemmas_notation_holds_schemas),
         cmocka_unit_test(arguments_need_no_type),
         cmocka_unit_test(an_object_may_be_a_call),
-        cmocka_unit_test(refused_calls_do_not_come),
+        cmocka_unit_test(forbidden_calls_are_not_generated),
         cmocka_unit_test(many_bounds_are_bounded),
         cmocka_unit_test(odd_schemas_take_any_object),
         cmocka_unit_test(members_that_stand_elsewhere),

@@ -21,7 +21,7 @@ static size_t events_of(const char *path, struct json **root) {
     return json_len(json_get(*root, "traceEvents"));
 }
 
-static void is_always_whole(void **state) {
+static void the_trace_is_always_valid_json(void **state) {
     (void)state;
     char path[64];
     struct trace *t;
@@ -61,7 +61,7 @@ static void is_always_whole(void **state) {
     unlink(path);
 }
 
-static void failures_are_told(void **state) {
+static void failures_are_reported(void **state) {
     (void)state;
     struct trace *t = NULL;
     struct err e = {0};
@@ -77,8 +77,8 @@ static void failures_are_told(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_always_whole),
-        cmocka_unit_test(failures_are_told),
+        cmocka_unit_test(the_trace_is_always_valid_json),
+        cmocka_unit_test(failures_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,7 +117,7 @@ static void step_aside(void *arg) {
     pthread_mutex_unlock(&s->gate->lock);
 }
 
-static void long_work_steps_aside(void **state) {
+static void long_work_moves_to_another_thread(void **state) {
     (void)state;
     enum { LONG = WORKERS_ASIDE + 3, SHORT = 4 };
     struct gate held = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -157,7 +157,7 @@ static void step_aside_in_order(void *arg) {
     in_order(&a->n);
 }
 
-static void long_work_has_turns(void **state) {
+static void long_work_is_run_in_turns(void **state) {
     (void)state;
     enum { LATER = 4 };
     struct gate held = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -194,9 +194,12 @@ static void nonsense_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_worker_keeps_the_order), cmocka_unit_test(a_full_queue_refuses),
-        cmocka_unit_test(short_work_does_not_wait),   cmocka_unit_test(long_work_steps_aside),
-        cmocka_unit_test(long_work_has_turns),        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(one_worker_keeps_the_order),
+        cmocka_unit_test(a_full_queue_refuses),
+        cmocka_unit_test(short_work_does_not_wait),
+        cmocka_unit_test(long_work_moves_to_another_thread),
+        cmocka_unit_test(long_work_is_run_in_turns),
+        cmocka_unit_test(nonsense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
