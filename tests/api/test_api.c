@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public interface through the shared library, on a random tiny pair. What it gives is compared
-// with the engine, which is linked beside it; then turns, cuts, forks and checkpoints against fresh
+// with the engine, which is linked with it; then turns, cuts, forks and checkpoints against fresh
 // sequences, callbacks, and every kind of misuse.
 #include "support/wait.h"
 #include "unit/test.h"
@@ -426,7 +426,7 @@ static void test_refused_loads(void **state) {
     refuse_load(o, COPPICE_ERR_MEMORY, "may be taken");
 }
 
-// A program built with a newer header may set what this library does not know.
+// A program built with a newer header may set fields that this library does not have.
 static void test_unknown_fields(void **state) {
     struct fixture *f = *state;
     struct {

@@ -22,7 +22,7 @@ static void refuse_load(const struct coppice_load_options *o, const char *part) 
 }
 
 // Prompts that are read sparsely: 0 is in full, a large alpha gives other logits; what stands
-// behind the first prompt is read in full, also when it is run again.
+// after the first prompt is read in full, also when it is run again.
 static void test_sparse_prefill(void **state) {
     (void)state;
     struct tiny_pair files;

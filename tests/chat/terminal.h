@@ -22,7 +22,7 @@ void terminal_start(struct terminal *t, const char *home, const char *term, char
 
 void terminal_keys(struct terminal *t, const char *keys);
 
-// Waits until text comes behind what was seen so far; from then on that is seen. Returns where in
+// Waits until text comes after what was seen so far; from then on that is seen. Returns where in
 // `out` the text begins.
 size_t terminal_wait(struct terminal *t, const char *text);
 

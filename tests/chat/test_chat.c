@@ -53,7 +53,7 @@ static void start(const struct fixture *f, struct terminal *t, const char *const
 
 static const char *const plain[] = {"-n", "40", NULL};
 
-// What the line behind an answer says.
+// What the line after an answer says.
 struct report {
     long long tokens, read, all, context;
     size_t begin; // where in the output the line begins
@@ -137,7 +137,7 @@ static void answers_are_of_the_whole_text(void **state) {
     str_clear(&want);
     generate(f, prompt.data, &want);
     assert_ends_in(&got, &want);
-    // What was read is what came behind the last answer, and that answer's last token.
+    // What was read is what came after the last answer, and that answer's last token.
     assert_int_equal(two.read, two.all - (one.context - 1));
     assert_true(two.read < one.all + 10 && two.all > one.context + 10);
     terminal_keys(&t, "\004");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the seeds of fuzz_cache: an entry of the prefix cache, and one that goes on from it, with
-// pages of a few bytes, since the form does not know what is in them.
+// pages of a few bytes, since the form does not depend on what is in them.
 // Usage: fuzz_cache_seeds FOLDER
 #include <stdio.h>
 #include <stdlib.h>

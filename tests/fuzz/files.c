@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inputs that stand for files: parts with names, a folder to put them in, and files in memory for
-// readers that want a path. Folders lie in memory too where the system offers that.
+// readers that need a path. Folders lie in memory too where the system offers that.
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -20,7 +20,7 @@ void fuzz_setup(void);
 
 #define FUZZ_CHECK(x) ((x) ? (void)0 : __builtin_trap())
 
-// What a target tells about the result of its first call into the library, once a run: a refusal
+// What a target reports about the result of its first call into the library, once a run: a refusal
 // must be one sentence with its code; without a failing allocation memory is no reason; and with
 // one, the result is that of the run without, or ERR_MEMORY.
 void fuzz_result(int rc, const struct err *e, bool fragile);

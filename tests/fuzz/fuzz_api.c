@@ -57,7 +57,7 @@ static void match(const struct params *p, const char *text, size_t n) {
     str_fini(&many);
 }
 
-// An event is one line of JSON behind "data: ".
+// An event is one line of JSON after "data: ".
 static void check_event(const struct str *out, bool fragile) {
     struct json *v = NULL;
     struct err e = {0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of the prefix cache: bytes are read as they are, and again with all hashes of sections made
-// right, so that the checks behind them are reached. What is accepted must have its pages within
+// right, so that the checks after them are reached. What is accepted must have its pages within
 // the file, and its pieces are read.
 #include "fuzz.h"
 
@@ -21,7 +21,7 @@ void fuzz_setup(void) {
     snprintf(path, sizeof path, "%s/entry", fuzz_folder());
 }
 
-// Every page and the rest lie in the file, one behind the other.
+// Every page and the rest lie in the file, one after the other.
 static void use(const struct cache_file *f) {
     int64_t at = f->data + (int64_t)f->rest_bytes;
     struct err e = {0};

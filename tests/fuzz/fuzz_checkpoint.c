@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stored checkpoints: bytes are read as they are, and again with all hashes made right, so that the
-// checks behind them are reached. What is accepted must restore, run a token, and be written as the
+// checks after them are reached. What is accepted must restore, run a token, and be written as the
 // same bytes again.
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HuggingFace folders on their way to GGUF: the parts of an input are the files of a folder and of
 // a draft's target. What the converter writes can be opened, and its tokenizer is accepted or
-// refused with a sentence; what it refuses leaves nothing behind.
+// refused with a sentence; what it refuses leaves no files.
 #include "fuzz.h"
 
 #include <limits.h>

@@ -93,7 +93,7 @@ static void put_draft(const struct keys *k, enum dialect to, const struct tiny_t
     }
 }
 
-// What drafts of some targets have beside the plain form goes by the same keys; only Laguna's kind
+// What drafts of some targets have besides the plain form goes by the same keys; only Laguna's kind
 // has a flag instead of a name.
 static void put_form(const struct keys *k, enum dialect to, const struct gguf *g) {
     static const char *const same[] = {"rope.scaling.", "final_logit_softcapping", "logit_scale"};

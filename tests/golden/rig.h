@@ -31,7 +31,7 @@ void rig_unload(struct rig *r);
 struct sequence *rig_sequence(struct rig *r);
 
 // Runs ids[from..to) as one prompt pass and stores the logits of all of them at rows[from..to)
-// (host [][vocab]); rows NULL: wants none.
+// (host [][vocab]); rows NULL: none are requested.
 void rig_prompt(struct rig *r, struct sequence *s, int from, int to, float *rows);
 
 // Adds `by` to all ids from position `from` on (modulo the vocabulary): other tokens, whose traces

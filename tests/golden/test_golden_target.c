@@ -126,7 +126,7 @@ static void after_restore(struct bench *b, int resume) {
     sequence_destroy(s);
 }
 
-// A tree whose path of `depth` true tokens has a wrong sibling chain beside every node.
+// A tree whose path of `depth` true tokens has a wrong sibling chain next to every node.
 static int build_tree(struct rig *r, int at, int depth, int32_t *path) {
     int32_t node = forest_root(&r->f, 0, at, r->g.ids[at], true);
     int n = 0;

@@ -32,7 +32,7 @@ struct tiny_store {
 struct tiny_tensor *tiny_store_add(struct tiny_store *s, const char *prefix, const char *suffix,
                                    const int64_t shape[TINY_MAX_DIMS]);
 
-// What the weight formula takes beside names and indices.
+// What the weight formula takes besides names and indices.
 struct tiny_seed {
     uint64_t seed;
     bool plain_norms; // norm weights are 1 + N(0, .2) instead of N(0, .2)

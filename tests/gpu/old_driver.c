@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for an NVIDIA driver that is older than the program's CUDA: it answers all that the
-// runtime asks before it gives up. With it, what the program says can be seen on any machine, one
+// runtime calls before it gives up. With it, what the program says can be seen on any machine, one
 // without a GPU included. Loaded as libcuda.so.1 by way of LD_LIBRARY_PATH
 // (scripts/test_gpu_cli.sh).
 #include <string.h>

@@ -16,10 +16,10 @@
 #include "models/draft/dflash.h"
 #include "support/device.h"
 
-// Relative error of a row: activations keep 11 bits, and some forty products lie one behind the
+// Relative error of a row: activations keep 11 bits, and some forty products lie one after the
 // other in eight layers.
 static const double DEVICE_GOLDEN = 5e-3;
-// More where a norm behind a block makes much of small sums. The CPU, with activations rounded to
+// More where a norm after a block makes much of small sums. The CPU, with activations rounded to
 // 11 bits, gives as much of the first two: 1.1e-2, 4.7e-3, and 2e-3 at most of others without such
 // norms. Tokens of mixtures are such that no two
 // experts are near (oracle.py, steady_ids): with others, a router chose another one now and then,
@@ -177,7 +177,7 @@ static int in_pieces(struct bench *b, const int *sizes, int n, struct err *e) {
     return rc;
 }
 
-// A path of true tokens with a wrong chain beside every node. Returns its length.
+// A path of true tokens with a wrong chain next to every node. Returns its length.
 static int build_tree(struct bench *b, int at, int32_t *path) {
     int depth = b->g.n_ids - at < 20 ? b->g.n_ids - at : 20, n = 0;
     forest_reset(&b->f);

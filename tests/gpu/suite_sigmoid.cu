@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sigmoids and SiLUs of several values at once (activation.cuh) beside the plain expressions, for
-// all 2^32 floats: four neighbours at a time, so that steps of usual numbers serve whatever they
-// may.
+// Sigmoids and SiLUs of several values at once (activation.cuh) compared with the plain
+// expressions, for all 2^32 floats: four neighbours at a time, so that steps of usual numbers serve
+// whatever they may.
 #include "gpu/suites.h"
 extern "C" {
 #include "opcheck/opcheck.h"

@@ -35,9 +35,9 @@ gpu_suite_fn suite_opcheck;  // ops against the scalar level and doubles (tests/
 gpu_suite_fn suite_golden;   // small models against stored answers (tests/golden)
 gpu_suite_fn suite_property; // rule E over random models (tests/property)
 gpu_suite_fn suite_score;    // the scorer of prompts: near the CPU's, same bits in chunks
-gpu_suite_fn suite_compare;  // logits against the CPU's, beside what int8 activations change
+gpu_suite_fn suite_compare;  // logits against the CPU's, next to what int8 activations change
 gpu_suite_fn suite_lending;  // slots of experts that are lent where the host has no memory
-gpu_suite_fn suite_sigmoid;  // several sigmoids at once beside single ones, of all floats
+gpu_suite_fn suite_sigmoid;  // several sigmoids at once compared with single ones, of all floats
 gpu_suite_fn suite_lies;     // with --delay: whether the watch of launches finds lies (watch.h)
 
 #ifdef __cplusplus

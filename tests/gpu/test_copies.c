@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies beside the ops of a GPU: what was computed before copier_after_compute arrives on the
-// host, what was copied before copier_before_compute is what ops read, tickets end in order however
-// many there are, and a copy that cannot be is a fault of the exec and of its tickets.
+// Copies concurrently with the ops of a GPU: what was computed before copier_after_compute arrives
+// on the host, what was copied before copier_before_compute is what ops read, tickets end in order
+// however many there are, and a copy that cannot be is a fault of the exec and of its tickets.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

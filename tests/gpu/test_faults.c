@@ -2,9 +2,9 @@
 // A GPU that fails in the middle of a request: memory that runs out between two tokens, each
 // allocation and each launch or copy of passes failing once, and a kernel that reads where no
 // memory is. The request must end with one sentence, the tokens shown before must be those of a
-// good run, a lack of memory must be over once there is some again, and whoever goes on with the
-// same text or the same sequence gets plain decoding's tokens or is refused.
-// Usage: test_faults [TARGET DRAFT], from the folder of the repository.
+// good run, a lack of memory must be over once there is some again, and a caller that goes on with
+// the same text or the same sequence gets plain decoding's tokens or is refused. Usage: test_faults
+// [TARGET DRAFT], from the folder of the repository.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of the CUDA backend: blocks are zeroed, apart and within the limit; what is staged
 // arrives however often the stage comes round; a lack of memory and a failed copy become errors of
-// whoever asks, and the backend can be closed and opened again.
+// every caller, and the backend can be closed and opened again.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

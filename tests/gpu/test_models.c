@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A runtime with a GPU: a pair and a model beside it on one device, on a device each where there
+// A runtime with a GPU: a pair and a model next to it on one device, on a device each where there
 // are two, and on a GPU and the CPU; step by step in turn, with copies to the host at the same
 // time. Tokens and hashes must be those of each alone, what is reserved must cover what is taken,
-// and what does not fit must be told who holds the memory. Usage: test_models [TARGET DRAFT], from
-// the folder of the repository.
+// and what does not fit is refused with the holder of the memory. Usage: test_models [TARGET
+// DRAFT], from the folder of the repository.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static void end(struct run *w) {
     reply_fini(&w->y);
 }
 
-// Steps of both in turn; a copy of some device memory to the host goes beside each.
+// Steps of both in turn; a copy of some device memory to the host goes concurrently with each.
 static int run_both(struct run *w, int n, struct err *e) {
     enum { BYTES = 1 << 20 };
     struct exec *x = runtime_exec(session_device(w[0].s));

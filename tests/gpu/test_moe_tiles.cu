@@ -6,7 +6,7 @@
 
 #include "ops/gpu/moe/moe.h"
 
-enum { ENTRIES = 256 /* bytes of shared memory that the kernel has beside what it asks for */ };
+enum { ENTRIES = 256 /* bytes of shared memory that the kernel has besides what it requests */ };
 
 static const struct kind {
     const char *name;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // See watch.h. The linker puts the functions of the name __wrap_X in the place of X in gpu_tests
 // (CMakeLists.txt), so nothing of it is in the program. Memory that is watched is one region, in
-// units of 16 bytes, with four shadows; of an allocation the first PART bytes, behind which no op
+// units of 16 bytes, with four shadows; of an allocation the first PART bytes, after which no op
 // of these tests adds to what is there, so that running a launch twice is as good as once. The
-// device is waited for before and behind each launch, so that copies beside the ops never see what
-// is kept back. Tables that ops stage are not watched: only copies write there.
+// device is waited for before and after each launch, so that copies concurrently with the ops never
+// see what is kept back. Tables that ops stage are not watched: only copies write there.
 #include <stdio.h>
 #include <string.h>
 
@@ -19,10 +19,10 @@ enum { ALIGN = 512, MOST_BLOCKS = 8192, TEXT = 240, PART = 64 << 20 };
 enum { CHUNK = 4096, MOST_CHUNKS = 1 << 17 }; // units that a block of threads takes at once
 static const unsigned POISON = 0xFFFFFFFFu;
 
-// What kernels count, and the two words that they tell each other by; in pinned memory.
+// What kernels count, and the two words by which they signal each other; in pinned memory.
 struct told {
-    unsigned long long gate;  // the newest launch that is queued with all that stands behind it
-    unsigned long long begun; // the newest launch behind which the probe has begun
+    unsigned long long gate;  // the newest launch that is queued with all that stands after it
+    unsigned long long begun; // the newest launch after which the probe has begun
     unsigned long long ahead; // the newest launch that was held and let the probe begin
     unsigned long long read, read_at, wrote, wrote_at; // units, and one of them
 };
@@ -58,7 +58,7 @@ static struct {
     struct piece block[MOST_BLOCKS]; // by place
     int blocks;
     const struct gpu *g; // whose launch was the last
-    bool restart;        // that lets nobody begin ahead
+    bool restart;        // that lets no launch begin ahead
     const char *before;
     unsigned unsaid; // kinds that descriptions leave out
     struct watch_counts counts;
@@ -88,7 +88,7 @@ static __global__ void BOUND keep(struct shadows s, bool restart) {
     }
 }
 
-// Behind the launch's first run.
+// After the launch's first run.
 static __global__ void BOUND hide(struct shadows s) {
     EACH_UNIT(u, s) {
         s.by[u] = __ldcg(s.mem + u);
@@ -116,7 +116,7 @@ static __global__ void BOUND take_first(struct shadows s) {
 }
 
 // Of some units: whether they are as they were hidden, and then as they are in truth. There are few
-// blocks, since the launch needs room beside them; so each thread reads several at a time.
+// blocks, since the launch needs room besides them; so each thread reads several at a time.
 static __device__ __forceinline__ void give_back(const struct shadows &s, int64_t first,
                                                  int64_t end) {
     uint4 is[AT_ONCE], now[AT_ONCE], was[AT_ONCE];
@@ -168,7 +168,7 @@ static __global__ void probe(struct told *told, unsigned long long number) {
     gpu_await();
 }
 
-// Behind the launch: whether it has left what its first run did, and who wrote what.
+// After the launch: whether it has left what its first run did, and who wrote what.
 static __global__ void BOUND compare(struct shadows s, unsigned writes, bool twice) {
     EACH_UNIT(u, s) {
         const uint4 v = __ldcg(s.mem + u);
@@ -301,8 +301,8 @@ static void judge(const struct gpu_call *c) {
     w.counts.let += let;
 }
 
-// The second run: from the same memory, beside the kernel that holds it, and in front of the probe.
-// hides: something is kept back.
+// The second run: from the same memory, concurrently with the kernel that holds it, and in front of
+// the probe. hides: something is kept back.
 static void run_held(struct gpu *g, const struct gpu_call *c, bool hides) {
     struct shadows s = w.s;
     if (!hides) {
@@ -347,7 +347,7 @@ static bool other_unheld(struct gpu *g, const struct gpu_call *c) {
 static int others_held(struct gpu *g, const struct gpu_call *c, bool hides) {
     int others = 0;
     for (int i = 0; i < HELD_TIMES; i++) {
-        take_first<<<BLOCKS, THREADS, 0, g->stream>>>(w.s); // a held run begins behind it
+        take_first<<<BLOCKS, THREADS, 0, g->stream>>>(w.s); // a held run begins after it
         w.s.number++;
         run_held(g, c, hides);
         compare<<<BLOCKS, THREADS, 0, g->stream>>>(w.s, c->says.writes, true);
@@ -358,7 +358,7 @@ static int others_held(struct gpu *g, const struct gpu_call *c, bool hides) {
 
 // A launch that leaves other bits: is it because of what was kept back? Lists whose order is that
 // of arrival have another one in other runs as well, or in those that are held, whatever is kept
-// back. What was written early is gone in every held run, so that these would tell nothing.
+// back. What was written early is gone in every held run, so that these would show nothing.
 static void look_again(struct gpu *g, const struct gpu_call *c) {
     const unsigned long long read = w.told->read, wrote = w.told->wrote;
     w.told->read = 0;

@@ -83,7 +83,7 @@ static void add_script(uint32_t first, uint32_t count, int64_t most) {
         if (!kept)
             return;
         memcpy(kept, text, n);
-        add_piece(kept, n); // lives until the process ends
+        add_piece(kept, n); // is kept until the process ends
     }
 }
 

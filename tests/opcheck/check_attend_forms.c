@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forms of attention that a descriptor can ask for beside the usual one: K and V of different
+// The forms of attention that a descriptor can request besides the usual one: K and V of different
 // lengths, V as a part of K, sinks, a soft cap; optional norms, both kinds of rotary pairs, a part
 // of a head, frequency factors, YaRN. Against doubles, between levels, and rule E: rows of a chain
 // alone. A backend without a form says so, and is done.
@@ -172,7 +172,7 @@ static struct attend_args attend_of(const struct stage *t, int64_t first) {
                                 .store = t->slot + first};
 }
 
-// Keys as a whole, or their values and what stands behind them apart.
+// Keys as a whole, or their values and what stands after them apart.
 static void stage_keys(struct stage *t) {
     const struct form *f = t->w->f;
     const size_t heads = (size_t)MOST * (size_t)f->n_kv, dk = (size_t)f->dk;
@@ -218,7 +218,7 @@ static void store(struct stage *t, int64_t first, int64_t n) {
     exec_ops(t->x)->qk_norm_rope_store(t->x, &a, &r);
 }
 
-// Attends for n rows behind `len` committed positions.
+// Attends for n rows after `len` committed positions.
 static void attend(struct stage *t, int64_t len, int64_t n, float *out) {
     const struct scene *w = t->w;
     const struct form *f = w->f;

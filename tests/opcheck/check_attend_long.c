@@ -34,7 +34,7 @@ static int value_dim(const struct shape *s) {
     return is_latent(s) ? OPS_HEAD_MAX : s->head_dim;
 }
 
-// Floats of a row's queries, with the gates behind them.
+// Floats of a row's queries, with the gates after them.
 static int64_t query_width(const struct shape *s) {
     return (int64_t)s->n_heads * s->head_dim * (s->gated ? 2 : 1);
 }
@@ -50,7 +50,7 @@ static const struct shape deepseek_v2_lite = {16, 1, 576, ATTEND_PATH, 0, KV_F16
 static const struct shape deepseek_v3 = {128, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1};
 static const struct shape draft_27b = {32, 8, 128, ATTEND_BLOCK, 0, KV_F16, KV_F16, false, 1};
 
-// Positions 0 .. total-1 in pages, and room for rows in flight behind them.
+// Positions 0 .. total-1 in pages, and room for rows in flight after them.
 struct world {
     struct check *c;
     struct shape s;
@@ -187,7 +187,7 @@ static void make_chain(struct world *w, int64_t len, int n) {
         add_row(w, i - 1, len + i, len + i);
 }
 
-// A tree of n rows behind len: the positions from len on are its spine, at most 32 deep, and other
+// A tree of n rows after len: the positions from len on are its spine, at most 32 deep, and other
 // rows branch off it anywhere. Rows are in scratch slots; where[] says which row a position of the
 // spine is.
 static int make_tree(struct world *w, int64_t len, int n, int32_t *where) {
@@ -216,7 +216,7 @@ static void put_queries(struct world *w) {
     int64_t per = query_width(&w->s), n = w->f.rows.n;
     float *q = malloc((size_t)(n * per) * sizeof *q);
     int dim = w->s.head_dim, heads = w->s.n_heads, each = w->s.gated ? 2 * dim : dim;
-    // Queries lie apart, gates behind them.
+    // Queries lie apart, gates after them.
     for (int64_t i = 0; i < n; i++)
         for (int h = 0; h < heads; h++) {
             const float *from = query_of(w, w->f.pos[i]) + h * each;
@@ -300,7 +300,7 @@ static double head_error(const struct world *w, int64_t pos, int head, const int
     return isfinite(err) ? sqrt(err / (size + 1e-30)) : INFINITY;
 }
 
-// Worst of a sample of rows of a chain behind len that was attended as out.
+// Worst of a sample of rows of a chain after len that was attended as out.
 static double chain_error(struct world *w, int64_t len, const float *out) {
     const struct shape *s = &w->s;
     int64_t n = w->f.rows.n, *at = malloc((size_t)w->total * sizeof *at);
@@ -484,7 +484,7 @@ static void time_shape(struct check *c, struct shape s, int64_t len, const int *
     free(w);
 }
 
-// Latents of 512 values with keys of 64 behind them.
+// Latents of 512 values with keys of 64 after them.
 static void time_latents(struct check *c) {
     static const int steps[] = {1, 23}, prompt[] = {512};
     const struct shape all[] = {deepseek_v2_lite, deepseek_v3};

@@ -14,7 +14,7 @@
 
 enum { MOST = 64, POOL = 8 };
 
-// Sequences of these lengths, with rows in flight behind them; layers take turns in timings.
+// Sequences of these lengths, with rows in flight after them; layers take turns in timings.
 struct many {
     struct check *c;
     struct attend_shape shape;
@@ -43,7 +43,7 @@ static void many_plan(struct many *m, struct check *c, int n_heads, int n_kv, in
     forest_clear(&m->f);
 }
 
-// Adds a sequence with a tree of so many rows.
+// Adds a sequence with a tree of that many rows.
 static void add_sequence(struct many *m, int64_t len, int rows) {
     m->len[m->n] = len;
     m->rows[m->n] = rows;
@@ -217,7 +217,7 @@ static double floor_bytes(const struct many *m) {
            (double)m->f.rows.n * s->n_heads * (8 * s->dk + 2 * s->dv);
 }
 
-// `longs` sequences of `most` tokens and the others of 200 to 2,000, evenly spread, so many rows
+// `longs` sequences of `most` tokens and the others of 200 to 2,000, evenly spread, that many rows
 // each.
 static void time_mix(struct check *c, const int *h, int longs, int64_t most, int n, int rows) {
     struct many *m = malloc(sizeof *m);

@@ -104,7 +104,7 @@ static void text_fini(struct text *t) {
     free(t->chosen);
 }
 
-// Rows [from, from + n) as a chain behind `from` committed ones.
+// Rows [from, from + n) as a chain after `from` committed ones.
 static void run_piece(struct check *c, struct exec *x, struct text *t, struct attend_args *a,
                       unsigned char **pages, int64_t from, int64_t n) {
     static struct kv_slot store[MOST];

@@ -186,7 +186,7 @@ void check_gate_up(struct check *c) {
 }
 
 // What a feed-forward layer makes of the first n rows: its activation and then the down matrix's
-// outputs, the activation read only behind them, so that kernels may make it on the way.
+// outputs, the activation read only after them, so that kernels may make it on the way.
 static void run_chain(struct check *c, const struct gated *l, int64_t n, float *act, float *out) {
     const struct ops *o = exec_ops(c->exec);
     const int64_t k = l->gate.t.ne[0], m = l->gate.t.ne[1];
@@ -259,7 +259,7 @@ void check_feed_forward_rule(struct check *c) {
 }
 
 // Bits of rows that a device makes in one call of l's n rows and in calls of `piece`, of the
-// activation and of what q makes of it, if it is asked for; how many differ.
+// activation and of what q makes of it, if it is requested; how many differ.
 static int64_t against_pieces(struct check *c, const struct gated *l, int64_t piece) {
     const int64_t k = l->gate.t.ne[0], m = l->gate.t.ne[1], out = l->both ? l->q.t.ne[1] : 1;
     float *act[2], *to[2];
@@ -289,7 +289,7 @@ static int64_t against_pieces(struct check *c, const struct gated *l, int64_t pi
 // A device's kernel for very many rows with several tiles a block, against fewer rows. The first
 // pair is so short that its tiles are done in no time; the last one has more rows than the kernel
 // takes through all outputs at once (three such bands and a bit), of different magnitudes, and an
-// activation with padding, which the matrix behind it multiplies.
+// activation with padding, which the matrix after it multiplies.
 static void check_many_tiles(struct check *c) {
     static const struct {
         uint32_t type;

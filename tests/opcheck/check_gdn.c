@@ -171,7 +171,7 @@ static void commit(struct world *w, int64_t len, const int32_t *path, int64_t n,
     exec_ops(w->x)->gdn_commit(w->x, &a);
 }
 
-// The whole blocks among rows [at, at + n), behind len tokens, at once; how many rows those are.
+// The whole blocks among rows [at, at + n), after len tokens, at once; how many rows those are.
 static int64_t feed_blocks(struct world *w, int64_t len, int64_t at, int64_t n, float *out) {
     const struct ops *o = exec_ops(w->x);
     struct gdn_run run = {at, n / GDN_BLOCK * GDN_BLOCK, 0};
@@ -259,7 +259,7 @@ static double relative(const float *got, const double *want, int64_t n) {
     return sqrt(err / (size + 1e-30));
 }
 
-// Outputs of the stream by the recurrence, and the state before token `stop` if it is asked for.
+// Outputs of the stream by the recurrence, and the state before token `stop` if it is requested.
 static void stream_double(const struct stream *s, int64_t stop, double *state, double *out) {
     int64_t c = s->shape.channels, v = s->shape.n_v * s->shape.dv;
     float *zero = floats(c);
@@ -401,7 +401,7 @@ static int64_t compare_feeds(struct check *c, const struct stream *s, struct exe
 
 bool check_has_gdn(struct check *c) {
     bool conv = CHECK_HAS(c, gdn_gates_conv), gdn = CHECK_HAS(c, gdn);
-    return CHECK_HAS(c, gdn_commit) && conv && gdn; // each absence is told
+    return CHECK_HAS(c, gdn_commit) && conv && gdn; // each absence is reported
 }
 
 void check_gdn(struct check *c) {

@@ -2,7 +2,7 @@
 // A recurrent layer's ops in a row, from the projections to the gated norm, as a model queues them.
 // A device may leave work of one to the next (sums of a projection's parts); that must show in no
 // bit and in no output that an op promises. So the row is run once as it is, and once with a wait
-// behind every op.
+// after every op.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,7 +147,7 @@ static void device_layer_fini(struct exec *x, struct device_layer *d) {
 static void pause_if(struct exec *x, bool waits) {
     struct err e;
     if (waits)
-        exec_status(x, &e); // a fault is told by the family's end
+        exec_status(x, &e); // a fault is reported at the family's end
 }
 
 static void run_layer(struct check *c, const struct layer *l, bool waits, struct outcome *out) {

@@ -12,7 +12,7 @@
 
 enum { MOST = 80, LAYERS = 2, ROW_ARRAYS = 6 };
 
-// Rows that sequences may have: one each, at most so many (small trees and chains among them), or
+// Rows that sequences may have: one each, at most that many (small trees and chains among them), or
 // any number.
 enum { SINGLE = 1, SMALL = 24, ANY = 40 };
 
@@ -328,8 +328,8 @@ static void rule_turn(void *arg, int turn) {
     exec_ops(t->c->exec)->gdn(t->c->exec, &a, &t->r);
 }
 
-// n sequences of so many rows each, the last one of `last`, behind 512 positions and more. Bytes of
-// the rule: bases that are read, the log's positions since the older one, and the rows.
+// n sequences of that many rows each, the last one of `last`, after 512 positions and more. Bytes
+// of the rule: bases that are read, the log's positions since the older one, and the rows.
 static void time_rows(struct check *c, int n, int each, int last, enum forest_kind kind) {
     struct gdn_shape s = {16, 48, 128, 128, 10240};
     struct timed *t = calloc(1, sizeof *t);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers of heads against plain ones with the matrix of each head, to the bit, from values
-// and from activations; and what lies behind the product.
+// and from activations; and what lies after the product.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 struct heads {
     struct matrix w; // [k -> m] of each head
     int64_t n;
-    int heads, tail, gap; // gap: values behind each head of out that must stay as they are
+    int heads, tail, gap; // gap: values after each head of out that must stay as they are
     float *in;            // [n][heads][k + tail]
 };
 
@@ -42,7 +42,7 @@ static int64_t width_out(const struct heads *t) {
     return t->w.t.ne[1] + t->tail + t->gap;
 }
 
-// Rows [first, first + n) on one exec, from values or, without what lies behind them, from an
+// Rows [first, first + n) on one exec, from values or, without what lies after them, from an
 // activation of the first k of each head. Results go to the same rows of out.
 static void run_heads(struct check *c, struct exec *x, const struct heads *t, int64_t first,
                       int64_t n, bool act, float *out) {
@@ -100,7 +100,7 @@ static void run_plain(struct check *c, const struct heads *t, int h, float *out)
     free(rows);
 }
 
-// What differs from plain layers, from what lies behind the inputs, and in what must stay.
+// What differs from plain layers, from what lies after the inputs, and in what must stay.
 static int64_t wrong_values(struct check *c, const struct heads *t, bool act, const float *out) {
     int64_t m = t->w.t.ne[1], k = t->w.t.ne[0], wrong = 0;
     int tail = act ? 0 : t->tail;

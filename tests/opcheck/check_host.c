@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts whose place is with the host's CPU (ops/experts/host.h) beside each level and device:
-// what joins the rows against the CPU's ops called one by one for the same rows, to the bit, in
-// calls of more rows than a piece, too; and no row hangs on others.
+// Experts whose place is with the host's CPU (ops/experts/host.h) together with each level and
+// device: what joins the rows against the CPU's ops called one by one for the same rows, to the
+// bit, in calls of more rows than a piece, too; and no row hangs on others.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@ enum { GROUP = 32 };
 
 // Relative errors of a device: 2^-11 each for weight and activation when all errors agree, 3e-4 on
 // average over many outputs; a few outputs whose terms cancel lie above that (what rounding allows
-// each of them is checked beside it). Embedding rows are weights,
+// each of them is checked together with it). Embedding rows are weights,
 // the scale of which may be rounded to 11 bits as well.
 static const double DEVICE_ERROR = 0x1p-10, DEVICE_GATHER = 0x1p-11;
 
@@ -42,7 +42,7 @@ static void run_linear(struct check *c, struct exec *x, const struct matrix *m, 
 
 static bool has_linear(struct check *c) {
     bool weights = CHECK_HAS(c, weight_create), linear = CHECK_HAS(c, linear);
-    return CHECK_HAS(c, to_act) && weights && linear; // each absence is told
+    return CHECK_HAS(c, to_act) && weights && linear; // each absence is reported
 }
 
 // Levels of a CPU against each other. A device rounds activations otherwise: see
@@ -169,7 +169,7 @@ static void check_several(struct check *c) {
            "%lld of %lld values differ", (long long)worst, (long long)seen);
 }
 
-// A bias is one more addition behind everything else.
+// A bias is one more addition after everything else.
 static void check_bias(struct check *c) {
     enum { M = 83, N = 37 };
     int64_t differ = 0;

@@ -40,7 +40,7 @@ static void case_fini(struct mass_case *m) {
     free(m->mass);
 }
 
-// mass: host, as before the call, then as behind it.
+// mass: host, as before the call, then as after it.
 static void run_mass(struct check *c, const struct mass_case *m, struct exec *x, float *mass) {
     struct key_mass_args a = m->a;
     struct buffers r;

@@ -271,7 +271,7 @@ static void check_masks(struct check *c) {
 }
 
 // What a bias forbids is not chosen, however likely and with whatever filter, as long as something
-// else may be; penalties come behind biases.
+// else may be; penalties come after biases.
 static void check_forbidden(struct check *c) {
     enum { VOCAB = 3000, ROWS = 24 };
     static float logits[ROWS * VOCAB];
@@ -500,7 +500,7 @@ static int differing_rows(const struct picks *a, const struct picks *b) {
     return differ;
 }
 
-// A choice does not depend on the rows beside it.
+// A choice does not depend on the rows next to it.
 void check_sample_rule(struct check *c) {
     int64_t wrong = 0, differ = 0;
     if (!has_sample(c))

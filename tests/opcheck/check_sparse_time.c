@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of block-sparse attention by stage and density, for rows at the end of a text, beside those
-// of the dense op for the same rows and pages.
+// Times of block-sparse attention by stage and density, for rows at the end of a text, compared
+// with those of the dense op for the same rows and pages.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts that come and go (ops/experts/store.h), on backends that have that: layers that share too
 // few slots, of which some are lent at times, against the same layers with all experts resident, to
-// the bit, and the slots, heats and counts behind each call against those of expert_pool_choose and
+// the bit, and the slots, heats and counts after each call against those of expert_pool_choose and
 // expert_pool_lend.
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct stored {
     struct expert_store *store;
     struct expert_pool pool[EXPERT_CLASSES];
     struct expert_stats count;
-    int streamed; // calls behind which the next layer's experts were brought ahead
+    int streamed; // calls after which the next layer's experts were brought ahead
     struct expert_loan room[ROOMS];
     int entered;
     int64_t moved; // experts that stayed, but elsewhere
@@ -162,7 +162,7 @@ static void run_layer(struct check *c, const struct stored *s, struct weight *co
     ops->act_destroy(x, mid);
 }
 
-// Behind a call of many entries: what the next layer gets before it asks.
+// After a call of many entries: what the next layer gets before its choice.
 static void follow_ahead(struct stored *s, int layer, const int32_t *ids, int64_t entries) {
     struct expert_move moves[MOST_EXPERTS];
     int next = layer + 1;

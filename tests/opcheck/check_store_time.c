@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What experts that come and go cost (ops/experts/store.h): layers of the shape of 35B-A3B, of
-// which a half and a quarter of the experts are resident, beside the same layers with all of them,
-// for choices that are equally likely and for skewed ones (Zipf; then some 93 % of the choices fall
-// on 60 % of the experts, as was published for agents' texts). The time that is added stands beside
-// what the bytes that were brought take at 45 GB/s.
+// which a half and a quarter of the experts are resident, compared with the same layers with all of
+// them, for choices that are equally likely and for skewed ones (Zipf; then some 93 % of the
+// choices fall on 60 % of the experts, as was published for agents' texts). The time that is added
+// stands next to what the bytes that were brought take at 45 GB/s.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

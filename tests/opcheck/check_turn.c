@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// qk_norm_rope_store right behind the projections of its rows, whose sums a backend may not have
+// qk_norm_rope_store right after the projections of its rows, whose sums a backend may not have
 // added up yet, against the same with everything queued in between.
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +96,7 @@ static struct turned turned_new(const struct turned *like) {
     return t;
 }
 
-// What stands behind each query in its projection's outputs; the query itself is only in `q_out`
+// What stands after each query in its projection's outputs; the query itself is only in `q_out`
 // where its sums were left.
 static int64_t gate_differences(const struct turned *a, const struct turned *b) {
     int64_t differ = 0;

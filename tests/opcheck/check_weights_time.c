@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gate and up of a 27B model (5120 to 2 x 17408) at 1 and 24 rows in every type of blocks, beside
-// what the type's own bytes take at the rate of a copy and beside Q4_K.
+// Gate and up of a 27B model (5120 to 2 x 17408) at 1 and 24 rows in every type of blocks, compared
+// with what the type's own bytes take at the rate of a copy and with Q4_K.
 #include <stdio.h>
 #include <stdlib.h>
 

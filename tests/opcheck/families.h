@@ -37,7 +37,7 @@ void check_sparse(struct check *c);
 void check_sparse_rule(struct check *c);
 void check_sparse_double(struct check *c);
 void check_sparse_time(struct check *c);
-bool check_has_sparse(struct check *c); // whether the level has its ops; absences are told
+bool check_has_sparse(struct check *c); // whether the level has its ops; absences are reported
 void check_choice(struct check *c);
 void check_choice_rule(struct check *c);
 void check_choice_double(struct check *c);
@@ -45,7 +45,7 @@ void check_gdn(struct check *c);
 void check_gdn_rule(struct check *c);
 void check_gdn_double(struct check *c);
 void check_gdn_time(struct check *c);
-bool check_has_gdn(struct check *c); // whether the level has its ops; absences are told
+bool check_has_gdn(struct check *c); // whether the level has its ops; absences are reported
 void check_gdn_many_rule(struct check *c), check_gdn_many_time(struct check *c);
 void check_gdn_layer_rule(struct check *c);
 void check_moe(struct check *c);

@@ -11,7 +11,7 @@ static inline int64_t gdn_state_floats(const struct gdn_shape *s) {
            GDN_RING * s->n_v + 2ll * (GDN_CONV - 1) * s->channels;
 }
 
-// The state whose parts lie one behind the other from p on.
+// The state whose parts lie one after the other from p on.
 static inline struct gdn_state gdn_state_in(const struct gdn_shape *s, float *p) {
     struct gdn_state st = {.s_lo = p};
     st.s_hi = p += s->n_v * s->dk * s->dv;

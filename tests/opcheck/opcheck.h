@@ -62,7 +62,7 @@ struct buffers {
     int n;
 };
 void buffers_open(struct buffers *r, struct check *c, struct exec *x);
-// Device copy of host bytes that ops only read; host must live until buffers_close.
+// Device copy of host bytes that ops only read; host must stay valid until buffers_close.
 void *buffers_in(struct buffers *r, const void *host, size_t bytes);
 // Device copy of host bytes, brought back by buffers_close.
 void *buffers_io(struct buffers *r, void *host, size_t bytes);

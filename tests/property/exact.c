@@ -298,7 +298,7 @@ static int run_case(const struct pair *p, int number, struct features *f, struct
     return rc ? rc : kept;
 }
 
-// One member of a group: what it should give, and how it is decoded beside the others.
+// One member of a group: what it should give, and how it is decoded together with the others.
 struct part {
     struct scenario s;
     struct gen_way w;

@@ -33,7 +33,7 @@ enum feature {
     FEATURE_KNOWN,       // of tokens of prompts in passes with trees
     FEATURE_KNOWN_AGAIN, // of such that were run once more
     FEATURE_MIXED,       // passes with pieces of prompts and trees
-    FEATURE_MIXED_PLAIN, // with members that decode plainly beside trees
+    FEATURE_MIXED_PLAIN, // with members that decode plainly together with trees
     FEATURE_WIDE,        // of eight members or more
     FEATURE_CANCELLED,
     FEATURE_PARKED,
@@ -46,7 +46,7 @@ enum feature {
 
 struct features {
     int64_t count[FEATURES];
-    int64_t cases, runs, tokens; // runs and tokens: of the ways beside plain decoding
+    int64_t cases, runs, tokens; // runs and tokens: of the ways besides plain decoding
 };
 
 // Prints every row of the table with its minimum. Returns how many rows are below it.

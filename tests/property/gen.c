@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoding loop of the exactness test; see gen.h. A member knows its tokens: prompt and what
+// The decoding loop of the exactness test; see gen.h. A member has its tokens: prompt and what
 // was chosen. Whenever its sequence holds fewer than it should, because it has just begun or was
 // cut back, restored or exchanged, pieces of them are run in the passes in which others decode.
 #include "property/gen.h"
@@ -23,7 +23,7 @@ struct player {
     struct rng rng;
     int32_t known[GEN_PROMPT_MAX + GEN_MAX]; // prompt, then what was chosen
     int64_t before;                          // committed tokens before the step
-    int32_t asked[GEN_MAX + 1];              // tokens that the stop was asked for
+    int32_t asked[GEN_MAX + 1];              // tokens that the stop was requested
     int64_t n_asked;
     int rests; // steps to come without it
     bool present;
@@ -33,14 +33,14 @@ struct group {
     struct player *p; // [n]
     int n;
     struct step *step;
-    struct drafter *draft; // of all that want it, or NULL
+    struct drafter *draft; // of all that use it, or NULL
     struct price *price;
     struct member feeder; // runs other tokens on a sequence that is to be thrown away
     struct features *f;
     struct rng rng;
 };
 
-// A stop that remembers what it was asked, as one of strings does.
+// A stop that records its calls, as one of strings does.
 static bool is_stop(void *arg, int32_t token) {
     struct player *p = arg;
     const struct gen_request *r = p->g.r;
@@ -249,7 +249,7 @@ static int take_known(struct group *g, const struct player *p, bool trees, struc
     return 0;
 }
 
-// Where the automaton is behind the tokens chosen so far.
+// Where the automaton is after the tokens chosen so far.
 static int state_of(const struct player *p) {
     int state = 0;
     for (int64_t i = 0; i < p->g.out->n; i++)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generation for the exactness test: requests decoded in given ways, one alone or up to 16 in the
-// same passes, with sequences cut back, restored, forked and parked on the way when asked to. Two
+// same passes, with sequences cut back, restored, forked and parked on the way when requested. Two
 // ways are compared by tokens and logit hash.
 #ifndef COPPICE_TESTS_PROPERTY_GEN_H
 #define COPPICE_TESTS_PROPERTY_GEN_H
@@ -21,10 +21,10 @@ struct gen_request {
     const int32_t *prompt;
     int64_t n_prompt, max_tokens, max_ctx; // n_prompt at most GEN_PROMPT_MAX
     int32_t stop;                          // -1: none
-    int32_t stop_behind;                   // `stop` counts behind this token only; -1: always
+    int32_t stop_behind;                   // `stop` counts after this token only; -1: always
     struct sample_params sample;
-    int n_best;                  // log-probabilities of what is chosen, with so many best; -1: none
-    bool prompt_logprobs;        // and of the prompt
+    int n_best;           // log-probabilities of what is chosen, with that many best; -1: none
+    bool prompt_logprobs; // and of the prompt
     struct automaton *automaton; // what the reply must satisfy; NULL: anything goes
 };
 

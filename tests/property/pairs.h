@@ -16,7 +16,7 @@ struct pair_backend {
 
 // b[0]: one thread, without the draft attached. b[1]: one thread. b[2]: two threads, or a device's
 // other path. On a device they differ in how many experts are resident, too. In every other pair
-// with experts those of some layers are computed by a CPU beside it.
+// with experts those of some layers are computed by a CPU concurrently with it.
 struct pair {
     struct gguf *file;
     struct pair_backend b[PAIR_BACKENDS];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rule E (docs/exactness.md) with the prefix cache: random conversations that go on, are edited,
-// forked and cancelled, several of them in the same passes, with drafting and without, beside a
-// cache that is ample or that must drop most of what it keeps, whose copies are done at once or
-// late. Every answer must be what the same prompt gives alone without a cache: tokens and the bits
-// of the sampled logits. test_cached [--cases N] [--only CASE]
+// forked and cancelled, several of them in the same passes, with drafting and without, together
+// with a cache that is ample or that must drop most of what it keeps, whose copies are done at once
+// or late. Every answer must be what the same prompt gives alone without a cache: tokens and the
+// bits of the sampled logits. test_cached [--cases N] [--only CASE]
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
@@ -97,7 +97,7 @@ static void next_turn(struct talk *all, struct talk *t, struct rng *g) {
     else if (how == 3 && t->n)
         t->ids[rng_below(g, (uint32_t)t->n)] = (int32_t)rng_below(g, 250);
     if (how == 4 && t->n)
-        return; // asked again
+        return; // called again
     say(t, 1 + rng_below(g, how & 1 ? 150 : 30), g);
 }
 
@@ -270,7 +270,7 @@ static int run_case(int number, struct session *alone, const struct engine_optio
 }
 
 // Model pairs: recurrent layers or none, a draft with a window, other codecs, sparse reading,
-// windows of the target beside layers without, keys and values in one, experts.
+// windows of the target next to layers without, keys and values in one, experts.
 struct kind {
     struct tiny_pair files;
     struct session_options o;

@@ -37,7 +37,7 @@ enum {
     EACH = 20,    // property cases that count as one of these
 };
 
-// Two tokens in a row that end a reply, and what was asked.
+// Two tokens in a row that end a reply, and what was called.
 struct stop {
     int32_t pair[2]; // [1] < 0: none
     int32_t asked[NEW + 1];
@@ -499,7 +499,7 @@ static int report(const int64_t total[COUNTS], int cases) {
     return rare;
 }
 
-// Model pairs: recurrent layers, without experts and with them; windows beside layers without, in
+// Model pairs: recurrent layers, without experts and with them; windows next to layers without, in
 // a context that ends before some replies do.
 struct kind {
     struct tiny_pair files;

@@ -21,7 +21,7 @@ enum automaton_kind {
 };
 
 struct automaton {
-    struct constraint *constraint; // borrowed; the automaton lives as long as it does
+    struct constraint *constraint; // borrowed; the automaton exists as long as it does
     int64_t vocab;
     int states;
     enum automaton_kind kind[AUTOMATON_STATES];
@@ -29,15 +29,15 @@ struct automaton {
     int32_t likely[AUTOMATON_STATES]; // what its hint says, -1: nothing
     uint64_t seed;
     int64_t live;    // states that have not been dropped
-    int64_t work;    // counted as if masks behind some states took much of it
+    int64_t work;    // counted as if masks after some states took much of it
     int64_t allowed; // work may come to
 };
 
 // One reference to its constraint, to be dropped. vocab: at most AUTOMATON_VOCAB. ends: whether
-// there may be states behind which nothing can be chosen. ERR_MEMORY.
+// there may be states after which nothing can be chosen. ERR_MEMORY.
 int automaton_create(struct automaton **out, int64_t vocab, bool ends, uint64_t seed,
                      struct err *e);
-// The state behind a token; 0 is the first.
+// The state after a token; 0 is the first.
 int automaton_next(const struct automaton *a, int state, int32_t token);
 bool automaton_allows(const struct automaton *a, int state, int32_t token);
 

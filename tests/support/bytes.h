@@ -9,7 +9,7 @@
 struct bytes {
     unsigned char *data;
     size_t n, at, cap; // at: read so far
-    size_t full;       // ERR_IO when it would come to hold so many; 0: never
+    size_t full;       // ERR_IO when it would come to hold that many; 0: never
 };
 
 stored_sink bytes_sink;

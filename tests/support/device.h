@@ -16,7 +16,7 @@ extern "C" {
 // "cuda", or "cuda:PATH" with PATH auto, small, mma or wgmma, or "cuda:PATH:separate", where every
 // allocation is one of its own for memory checkers, or "cuda:PATH:99k", where a block
 // has as much shared memory as GPUs of 8.6, 8.9 and 12.0 give it (64k: of 7.5; gpu_tests
-// refuse a launch that asks for more); anything else is a CPU level.
+// refuse a launch that requests more); anything else is a CPU level.
 bool device_level(const char *level);
 
 // Opens a level. ERR_UNSUPPORTED: not in this build, or not on this machine's device.

@@ -23,7 +23,7 @@ struct expert_now {
 int expert_pool_ahead(struct expert_pool *p, int layer, const struct expert_now *now,
                       struct expert_move *moves);
 
-// It has so many slots again; what was lent is free.
+// It has that many slots again; what was lent is free.
 void expert_pool_back(struct expert_pool *p, int64_t slots);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small pool of experts with its tables, and what owners of slots and places of experts must
-// always be to each other (ops/experts/pool.h); behind test.h.
+// always be to each other (ops/experts/pool.h); after test.h.
 #ifndef COPPICE_TESTS_SUPPORT_EXPERT_TABLES_H
 #define COPPICE_TESTS_SUPPORT_EXPERT_TABLES_H
 
@@ -17,7 +17,7 @@ struct expert_rig {
     struct expert_move moves[RIG_EXPERTS];
 };
 
-// Cold and not filled, of so many layers.
+// Cold and not filled, of that many layers.
 static inline void open_expert_rig(struct expert_rig *r, int layers, int64_t slots) {
     memset(r, 0, sizeof *r);
     r->p = (struct expert_pool){layers,   RIG_EXPERTS, slots,    r->owner,

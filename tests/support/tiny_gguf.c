@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list of tensors is described first and filled second, because the writer wants all descriptions
+// A list of tensors is described first and filled second, because the writer needs all descriptions
 // before any data. A value depends on the seed, the tensor's name and its index only.
 #include "support/tiny_gguf.h"
 
@@ -101,7 +101,7 @@ struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t) {
                                      .seed = 2};
 }
 
-// Values of a latent: with the rotated ones behind them whole blocks of every codec.
+// Values of a latent: with the rotated ones after them whole blocks of every codec.
 static int tiny_latent(const struct tiny_shape *t) {
     return t->head_dim * 2 - t->rope_dims;
 }

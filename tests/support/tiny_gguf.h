@@ -28,7 +28,7 @@ struct tiny_shape {
     bool plain; // every layer is full attention, without a gate
     // Of a plain one. llama has rope_freqs and no biases. gemma4: every second layer is full, with
     // heads of twice the size whose values are keys; the last two borrow keys and are twice as
-    // wide; layers have embeddings of their own. GLM has experts behind one dense layer, and so has
+    // wide; layers have embeddings of their own. GLM has experts after one dense layer, and so has
     // deepseek, whose attention is latent, with queries of low rank for half of the seeds; fused:
     // keys and values of heads are one matrix. laguna: as GLM, but every second layer has a window
     // and more heads of queries; attention is gated, by values instead of heads for half of the
@@ -42,7 +42,7 @@ struct tiny_shape {
     // Experts in place of the feed-forward layers; 0: none. The widths are multiples of 32; qwen35
     // and GLM models have a shared one.
     int experts, used, expert_ffn, shared_ffn;
-    int nextn;     // next-token-prediction blocks behind the backbone, to be ignored
+    int nextn;     // next-token-prediction blocks after the backbone, to be ignored
     bool tied;     // no output.weight
     bool fused;    // attention layers hold attn_qkv instead of three matrices
     uint32_t type; // of the matrices; those whose rows are no multiple of its block become F32

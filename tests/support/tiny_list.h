@@ -66,7 +66,7 @@ static inline const char *blk(char buf[64], int i, const char *suffix) {
     return buf;
 }
 
-// Beside the dense block; gate and up are one tensor if `fused`.
+// Besides the dense block; gate and up are one tensor if `fused`.
 static inline void gemma_experts(struct list *l, const struct tiny_shape *t, int i) {
     char b[64];
     int64_t d = t->dim, e = t->experts, f = t->expert_ffn;

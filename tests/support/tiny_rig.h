@@ -29,7 +29,7 @@ void tiny_rig_close(struct tiny_rig *r);
 
 struct sequence *tiny_rig_sequence(struct tiny_rig *r);
 
-// Runs tokens[0..n) behind sequence s in prompt passes of at most `chunk` rows. all: room for
+// Runs tokens[0..n) after sequence s in prompt passes of at most `chunk` rows. all: room for
 // [n][vocab] logits of every row, or NULL; last: [vocab] logits of the last row, or NULL.
 void tiny_rig_prompt(struct tiny_rig *r, struct sequence *s, const int32_t *tokens, int64_t n,
                      int64_t chunk, float *all, float *last);
@@ -38,7 +38,7 @@ void tiny_rig_prompt(struct tiny_rig *r, struct sequence *s, const int32_t *toke
 void tiny_rig_logits(struct tiny_rig *r, int64_t first, int64_t n, float *host);
 void tiny_rig_draft_logits(struct tiny_rig *r, int64_t first, int64_t n, float *host);
 
-// What the target and the draft say behind token 5. Leaves the sequence one token longer.
+// What the target and the draft say after token 5. Leaves the sequence one token longer.
 struct tiny_answer {
     float target[TINY_VOCAB], draft[TINY_VOCAB]; // logits
 };
@@ -47,7 +47,7 @@ struct tiny_answer tiny_rig_ask(struct tiny_rig *r, struct sequence *s);
 // n random token ids below the vocabulary.
 void tiny_rig_tokens(const struct tiny_rig *r, uint64_t seed, int32_t *tokens, int64_t n);
 
-// A random tree of n rows behind sequence s into r->f (every row wanted). depth: most.
+// A random tree of n rows after sequence s into r->f (every row wanted). depth: the maximum.
 void tiny_rig_tree(struct tiny_rig *r, const struct sequence *s, uint64_t seed, int n, int depth);
 
 #endif

@@ -69,7 +69,7 @@ void rewrite(const char *in, const char *out, const struct edit *d) {
 
 void refuse_each(struct tiny_shape shape, const struct bad *list, size_t n) {
     struct tiny_rig r;
-    shape.nextn = 1; // so that there are tensors which nobody misses
+    shape.nextn = 1; // so that there are tensors which no check misses
     tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
     struct model_options o = model_options_default();
     o.max_rows = o.max_verify = 32;

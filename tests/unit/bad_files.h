@@ -35,7 +35,7 @@ struct bad {
 };
 
 // Each edit of a target of that shape, which gets a block for next-token prediction, so that there
-// are tensors which nobody misses.
+// are tensors which no check misses.
 void refuse_each(struct tiny_shape shape, const struct bad *list, size_t n);
 
 #endif

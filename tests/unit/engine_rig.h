@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine on a random tiny pair beside a session of the same pair, which says what each request
+// An engine on a random tiny pair next to a session of the same pair, which says what each request
 // gives alone, for tests of the engine thread. Whatever should not happen fails the running test.
 #ifndef COPPICE_TESTS_UNIT_ENGINE_RIG_H
 #define COPPICE_TESTS_UNIT_ENGINE_RIG_H
@@ -50,7 +50,7 @@ int64_t rig_wait(struct engine_rig *f, int64_t seen, const char *what, const cha
 
 struct stream *rig_submit(struct engine_rig *f, struct engine *g, const struct request *r);
 struct stream_end rig_end(struct engine_rig *f, struct stream *s); // waits for it
-// Waits until so many tokens are published, or it has ended.
+// Waits until that many tokens are published, or it has ended.
 void rig_tokens(struct engine_rig *f, struct stream *s, int64_t n);
 void rig_same(struct stream *s, const struct stream_end *end, const struct reply *want);
 

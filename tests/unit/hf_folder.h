@@ -38,7 +38,7 @@ void hf_write_folders(void);
 // Writes text with the first `from` in it replaced by `to` (from NULL: unchanged).
 void hf_write_edited(const char *dir, const char *name, const char *text, const char *from,
                      const char *to);
-// Writes model.safetensors with the tensors of list (names behind prefix) and of more (may be
+// Writes model.safetensors with the tensors of list (names after prefix) and of more (may be
 // NULL).
 void hf_write_weights(const char *dir, const char *prefix, const struct source *list,
                       const struct source *more, const struct edit *x);

@@ -184,7 +184,7 @@ void peer_send_bytes(int fd, const void *bytes, size_t n) {
     for (const char *p = bytes; n > 0;) {
         ssize_t sent = send(fd, p, n, MSG_NOSIGNAL);
         if (sent <= 0)
-            return; // refused early: the answer tells
+            return; // refused early: the answer says why
         p += sent;
         n -= (size_t)sent;
     }

@@ -4,7 +4,7 @@
 //   /hello   answers "hello"           /echo    answers the method, query and body
 //   /stream  three chunks at once      /hold    keeps the exchange until the test lets it go
 //   /flood   writes as long as the client takes, up to FLOOD bytes
-//   /nudge   waits until `sent` is set, and asks for /mark on the connection `other`
+//   /nudge   waits until `sent` is set, and requests /mark on the connection `other`
 //   /mark    notes how many requests have been handled since /nudge
 //   /post    posts a task, which sets `before_posted`
 #ifndef COPPICE_TESTS_UNIT_HTTP_PEER_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server with the bundled pair in a thread of its own, for tests over real HTTP, and a client
-// that asks and takes answers apart. Whatever should not happen fails the running test.
+// that sends requests and parses answers. Whatever should not happen fails the running test.
 #ifndef COPPICE_TESTS_UNIT_SERVER_RIG_H
 #define COPPICE_TESTS_UNIT_SERVER_RIG_H
 
@@ -32,7 +32,7 @@ struct json *server_rig_json(struct server_rig *r, const char *path, const char 
 // POST of an object with these members, whose answer is for the caller to read; room: bytes that
 // the connection may hold unread, 0: as usual.
 int server_rig_open(struct server_rig *r, const char *path, const char *members, int room);
-// From here on the engine, which is idle, stands still in a pass as soon as it has given so many
+// From here on the engine, which is idle, stands still in a pass as soon as it has given that many
 // more tokens: what it runs then cannot end, nor can what comes later begin, until server_rig_go.
 void server_rig_hold(struct server_rig *r, int64_t tokens);
 void server_rig_held(struct server_rig *r); // waits until it stands still

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulated devices, drafts and texts, on which chosen budgets are compared with fixed ones: passes
-// take what a table says, with noise that only the chooser sees; guesses are right as often as a
+// take what a table says, with noise that only the chooser has; guesses are right as often as a
 // rate says.
 #ifndef TESTS_UNIT_SIM_BUDGET_H
 #define TESTS_UNIT_SIM_BUDGET_H
@@ -12,7 +12,7 @@ enum { SIM_DEPTH = 15, SIM_K = 8, SIM_MOST = 63 };
 struct sim_device {
     const char *name;
     enum price_kind kind;
-    double curve[16][2];         // rows and ms of passes of one sequence; {0} behind the last
+    double curve[16][2];         // rows and ms of passes of one sequence; {0} after the last
     double seq;                  // ms of each further sequence
     double draft[PRICE_REACHES]; // ms of one member's
     double member;               // part of that for each further one
@@ -43,7 +43,7 @@ struct sim_run {
     struct budget *budget;
     int nodes, reach; // fixed: -1 nodes never drafts
     int64_t from;     // position at which the text begins
-    int64_t tokens;   // of the reply; 0: so many steps instead
+    int64_t tokens;   // of the reply; 0: that many steps instead
     int steps;
     uint64_t noise; // seed
 };
@@ -55,8 +55,8 @@ double sim_draft_ms(const struct sim_device *d, int members, int reach);
 double sim_time(struct sim_run *r, int64_t *tokens);
 
 // Tokens per millisecond of n members side by side with budgets of r[0]'s price, replies of
-// r[0].tokens tokens one behind the other, begun at different times; r[i].guess is member i's. The
-// run ends after so many replies.
+// r[0].tokens tokens one after the other, begun at different times; r[i].guess is member i's. The
+// run ends after that many replies.
 enum { SIM_MEMBERS = 16 };
 double sim_batch(struct sim_run *r, int n, int replies);
 

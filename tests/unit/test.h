@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every unit test includes: cmocka with the headers it wants before it, and nothing else.
+// What every unit test includes: cmocka with the headers it needs before it, and nothing else.
 #ifndef COPPICE_TESTS_UNIT_TEST_H
 #define COPPICE_TESTS_UNIT_TEST_H
 

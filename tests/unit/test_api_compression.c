@@ -50,7 +50,7 @@ static struct prefill_options options(enum prefill_mode mode, int64_t threshold,
     return p;
 }
 
-// Lines that tell nothing, with one that does in the middle.
+// Lines without information, with one that has some in the middle.
 static void filler(struct str *out, int lines) {
     for (int i = 0; i < lines; i++)
         str_puts(out, i == lines / 2 ? "The zebra hides a mango under the piano.\\n"
@@ -216,7 +216,7 @@ static void by_mode_length_and_tools(void **state) {
     assert_null(prefill_skip(&o, &p));
 }
 
-// The ratio that a long prompt of a session was compressed by; -1: none is told.
+// The ratio that a long prompt of a session was compressed by; -1: none is reported.
 static double ratio_of(struct rig *g, const char *session) {
     char more[128];
     snprintf(more, sizeof more, "%s\"max_completion_tokens\":24,", session);

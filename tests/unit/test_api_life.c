@@ -262,7 +262,8 @@ static void a_waiting_stream_sends_keep_alive_events(void **state) {
     str_fini(&body);
 }
 
-// What each interface asks and says: a stream that waits, its first event, its sign of life.
+// What each interface sends and receives: a stream that waits, its first event, its keep-alive
+// event.
 static const struct {
     const char *path, *members, *first, *sign;
 } interfaces[] = {
@@ -378,7 +379,7 @@ static void streams_end_with_the_server(void **state) {
     str_fini(&body);
 }
 
-// Both forms of the log, and prompts only where they are asked for.
+// Both forms of the log, and prompts only where they are requested.
 static void the_log_may_be_json_with_prompts(void **state) {
     (void)state;
     struct server_rig small;

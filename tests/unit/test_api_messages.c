@@ -86,7 +86,7 @@ static void conversations_are_read(void **state) {
           "\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\","
           "\"arguments\":{\"n\":1.0,\"big\":123456789012345678901234567890}}},{\"id\":\"b\","
           "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]");
-    // What a signature holds is what was thought ("hm"), whatever stands beside it.
+    // What a signature holds is what was thought ("hm"), whatever stands next to it.
     static const char *const beside[] = {"", "a note of the client's"};
     for (int i = 0; i < 2; i++) {
         char body[300];

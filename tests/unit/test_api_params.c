@@ -25,7 +25,7 @@ static struct json *parse(const char *text) {
     return v;
 }
 
-// Members go behind what the endpoint needs.
+// Members go after what the endpoint needs.
 static struct json *body_of(enum endpoint endpoint, const char *members) {
     char text[4096];
     const char *need = endpoint == ENDPOINT_CHAT
@@ -183,7 +183,7 @@ static void empty_forms_are_none(void **state) {
     struct json *doc;
     read_ok(&p, &doc, ENDPOINT_CHAT,
             "\"grammar\":\"\",\"guided_regex\":\"a\",\"guided_json\":\"\"");
-    assert_string_equal(p.format_field, "guided_regex"); // and one beside them still counts
+    assert_string_equal(p.format_field, "guided_regex"); // and one besides them still counts
     fini(&p, doc);
 }
 

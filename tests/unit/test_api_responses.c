@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Responses interface: events in their order with ascending numbers, for every kind of item;
-// streamed and whole answers agree; kept responses are gone on from, shown and forgotten; refusals.
+// streamed and whole answers agree; kept responses are continued, shown and forgotten; refusals.
 #include "test.h"
 
 #include <stdio.h>
@@ -155,7 +155,7 @@ static void kept_responses_can_be_continued(void **state) {
     str_fini(&again);
 }
 
-// The path of a kept response with something behind it.
+// The path of a kept response with something after it.
 static const char *path_of(char *out, size_t size, const struct json *response, const char *tail) {
     snprintf(out, size, RESPONSES "/%s%s", server_rig_text(response, "id"), tail);
     return out;
@@ -443,7 +443,7 @@ static void unknown_kinds_are_passed_by(void **state) {
         200));
 }
 
-// A call that is asked for keeps to the schema of a tool in a group.
+// A call that is requested keeps to the schema of a tool in a group.
 static void calls_of_groups_keep_to_their_schema(void **state) {
     (void)state;
     struct json *v = server_rig_json(

@@ -19,7 +19,7 @@
 
 enum { LINES = 150 };
 
-// Asks through the scorer in the file `path`. What the model read is in the log.
+// Sends a request through the scorer in the file `path`. What the model read is in the log.
 static void ask(const char *path, struct server_rig *r, struct compressor **c, struct json **v) {
     struct prefill_options p = prefill_options_default();
     const struct score_options so = score_options_default();

@@ -427,7 +427,7 @@ static void trees_are_shown_to_their_end(void **state) {
              "\"temperature\":0,\"ignore_eos\":true,\"coppice\":{\"trees\":true}",
              &s);
     snprintf(path, sizeof path, "/v1/streams/%s/trees", server_rig_text(s.last, "id"));
-    int fd = server_rig_connect(&rig); // a HEAD takes nobody's place
+    int fd = server_rig_connect(&rig); // a HEAD takes no other request's place
     struct str head = {0};
     str_printf(&head, "HEAD %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
     peer_send(fd, head.data);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of tools over HTTP, from the bundled pair: a choice that asks for a call is held to the
+// Calls of tools over HTTP, from the bundled pair: a choice that requests a call is held to the
 // declared names and schemas, whole and streamed, guessed and not; choices that cannot be kept are
 // refused.
 #include "test.h"
@@ -189,7 +189,7 @@ static void strict_tools_are_held_or_refused(void **state) {
     "},"                                                                                           \
     "\"required\":[\"n\"],\"additionalProperties\":false}}}"
 
-// A form of the reply beside tools: what comes is a call or has the form.
+// A form of the reply together with tools: what comes is a call or has the form.
 static void a_reply_is_a_call_or_has_its_form(void **state) {
     (void)state;
     struct json *v = server_rig_json(&rig, "/v1/tokenize", "{\"content\":\"{\"}", 200), *value;

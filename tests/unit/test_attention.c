@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary angles against numbers from published configurations, the bounds of attention's forms, and
-// models that ask their backend before they read weights.
+// models that check their backend before they read weights.
 #include "test.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static void near(double got, double want, double by) {
         fail_msg("%.9g is not within %g of %.9g", got, by, want);
 }
 
-// How much of its own angle a pair keeps: 1 before YaRN's ramp, 0 behind it.
+// How much of its own angle a pair keeps: 1 before YaRN's ramp, 0 after it.
 static double kept(const struct rope *r, int pair) {
     double angle[OPS_HEAD_MAX / 2];
     rope_angles(r, angle);

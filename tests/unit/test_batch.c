@@ -45,7 +45,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-// Requests whose prompts end before, on and behind the borders of bases and pages.
+// Requests whose prompts end before, on and after the borders of bases and pages.
 static void make_requests(struct fixture *f, double temperature) {
     static const int lengths[MOST] = {1, 31, 32, 63, 64, 95, 130, 199};
     struct rng g = {99};
@@ -312,7 +312,7 @@ static void finish_from(struct session *s, const struct checkpoint *c, const str
     sequence_destroy(seq);
 }
 
-// Checkpoints that were asked for ahead of time, of requests side by side: where they are, and that
+// Checkpoints that were requested ahead of time, of requests side by side: where they are, and that
 // a request that goes on from one gives the same reply.
 static void checkpoints_at_places(struct session *s, struct fixture *f, bool recurrent) {
     static const int64_t at[] = {5, 32, 33, 70, 100, 130, 160, 205, 240};
@@ -394,7 +394,7 @@ static void checkpoints_are_made_when_requested(void **state) {
 }
 
 // Masks that take more than a step may take: their members are left as they were, their rows are
-// run again behind a base, and what they say is what they say alone.
+// run again after a base, and what they say is what they say alone.
 static void test_unfinished_masks(void **state) {
     enum { FEW_STEPS = 1 << 18 };
     struct fixture *f = *state;
@@ -435,7 +435,7 @@ static void test_unfinished_masks(void **state) {
     assert_true(unfinished > MOST && again > 0);
 }
 
-// A text that is run again is read without the mask that comes behind it.
+// A text that is run again is read without the mask that comes after it.
 static void test_read_without_masks(void **state) {
     enum { TOKENS = 5, STEPS = 100 };
     struct fixture *f = *state;

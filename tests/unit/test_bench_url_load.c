@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `bench --url` asks for: lengths, words, bodies and waits follow from the options and the
+// What `bench --url` requests: lengths, words, bodies and waits follow from the options and the
 // seed.
 #include "test.h"
 

@@ -119,7 +119,7 @@ static void scores_of_all_kinds(void **state) {
         }
 }
 
-// One chooser for texts on which guessing pays and others: what one taught must not spoil the next.
+// One chooser for texts on which guessing pays and others: what one taught must not harm the next.
 static void texts_in_turn(void **state) {
     enum { TEXTS = 12, SESSIONS = 10 };
     static const int kind[TEXTS] = {1, -1, 3, -1, 0, 4, -1, 2, -1, 1, -1, 3};
@@ -278,7 +278,7 @@ static void shares_rows(void **state) {
     }
     s.max_rows = 128;
     s.n = 1;
-    s.other_rows = 100; // rows behind the knee cost more
+    s.other_rows = 100; // rows after the knee cost more
     s.other_seqs = 1;
     budget_share(&s);
     assert_true(m[0].nodes <= alone);
@@ -286,7 +286,7 @@ static void shares_rows(void **state) {
         forget(&r[i]);
 }
 
-// A member that has lost all its credit rests alone; where nobody drafts there is no depth.
+// A member that has lost all its credit rests alone; where no member drafts there is no depth.
 static void shares_a_draft(void **state) {
     struct sim_run r[2];
     struct ddtree root = {.n = 1, .parent = {-1}};

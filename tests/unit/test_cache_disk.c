@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread of the cache's folder: what somebody waits for comes before what nobody does, also in
+// The thread of the cache's folder: jobs with a waiting request come before others, also in
 // the middle of a file that is being written; and nothing that lies in the folder stops it.
 #include "engine/cache/disk.h"
 
@@ -106,7 +106,7 @@ static void loads_come_before_writes(void **state) {
     assert_non_null(mkdtemp(dir));
     open_disk(dir);
     pthread_mutex_lock(&scene.gate);
-    cache_disk_queue(scene.disk, job(CACHE_TOUCH, 1)); // it stops behind this one
+    cache_disk_queue(scene.disk, job(CACHE_TOUCH, 1)); // it stops after this one
     WAIT_UNTIL(!cache_disk_waiting(scene.disk));
     cache_disk_queue(scene.disk, job(CACHE_WRITE, 2));
     cache_disk_queue(scene.disk, job(CACHE_WRITE, 3));

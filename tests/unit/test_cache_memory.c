@@ -268,7 +268,7 @@ static int64_t files_of(const struct scene *s) {
     return y.written + y.failed;
 }
 
-// The same with files, beside which RAM copies go and come back.
+// The same with files, besides which RAM copies go and come back.
 static void dropped_entries_with_files_wait_for_their_copies(void **state) {
     (void)state;
     enum { TEXTS = 12 };
@@ -384,7 +384,7 @@ static void keep_file(struct scene *s, int at, int64_t point) {
     POLL_UNTIL(s, s->cache->stats.written == written + 1);
 }
 
-// The path of the file with so many tokens, of which there is one.
+// The path of the file with that many tokens, of which there is one.
 static const struct cache_file *find_file(const struct cache *c, int64_t len, char *path) {
     const struct cache_entry *y = c->all;
     while (y && (y->len != len || !y->file))
@@ -493,7 +493,7 @@ static void count_note(void *arg, const char *sentence) {
     notes += strstr(sentence, "has changed since it was loaded") != NULL;
 }
 
-// Sets a file's times, and tells whether that has changed the one that tells of changes.
+// Sets a file's times, and returns whether that has changed the time of changes.
 static bool touch(FILE *f, const struct timespec times[2], const struct timespec *before) {
     struct stat st;
     assert_int_equal(futimens(fileno(f), times), 0);

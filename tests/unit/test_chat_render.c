@@ -52,7 +52,7 @@ static struct chat_template *load(const char *name, const struct tokenizer *t) {
     return form;
 }
 
-// Renders messages, or an object with messages and more; what is returned lives in out.
+// Renders messages, or an object with messages and more; what is returned is in out.
 static int render(const struct chat_template *form, const char *text, struct chat_text *out,
                   struct err *e) {
     struct json *v = NULL;
@@ -265,7 +265,7 @@ static void reasoning_stands_where_it_is_read(void **state) {
         assert_holds("channels", last[i], "analysis<|message|>why<|end|>", "Nothing");
         assert_holds("tagged", last[i], "<think>\nwhy\n</think>\n\nWords", "Nothing");
     }
-    // Beside a call this one takes words or reasoning, not both.
+    // Besides a call this one takes words or reasoning, not both.
     assert_holds("channels",
                  "[" USER("?") "," THOUGHT("reasoning", ",\"tool_calls\":[{\"function\":{\"name\":"
                                                         "\"f\",\"arguments\":{}}}]") "]",
@@ -454,7 +454,7 @@ static void model_files_give_their_templates(void **state) {
 #define OPEN          "<start_of_turn>model\n"
 #define CHAT(role, x) "<|im_start|>" role "\n" x "<|im_end|>\n"
 
-// Calls f and g, and their results A and B behind them, each once.
+// Calls f and g, and their results A and B after them, each once.
 static void assert_calls_in_order(const char *name, const char *messages) {
     static const char *const parts[] = {"\"name\": \"f\"", "\"A\"<", "\"name\": \"g\"", "\"B\"<"};
     struct chat_template *form = load(name, NULL);
@@ -555,7 +555,7 @@ static void long_runs_are_joined_at_once(void **state) {
     str_fini(&text);
 }
 
-// An answer that says nothing is not gone on with, whatever its form, and no prompt is empty.
+// An empty answer is not continued, whatever its form, and no prompt is empty.
 static void empty_answers_are_left_out(void **state) {
     (void)state;
     static const char *const forms[] = {"chatml", "headers", "parts_only", "sorted", "channels"};
@@ -606,7 +606,7 @@ static void earlier_tokens_stay(void **state) {
     struct err e = {0};
     size_t keep;
     encode(f->t, form, "[" USER("Hi") "]", &all);
-    size_t mark = all.count; // behind the last one
+    size_t mark = all.count; // after the last one
     while (all.ids[mark - 1] != tokenizer_find(f->t, "<|im_start|>", 12))
         mark--;
     static const char *const letters[] = {"H", "e", "l", "l", "o"};

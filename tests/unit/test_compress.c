@@ -102,7 +102,7 @@ static void made_fini(struct made *m) {
     *m = (struct made){0};
 }
 
-// Sentences that tell nothing, with one that does in the middle.
+// Sentences without information, with one that has some in the middle.
 static const char *filler(int sentences, const char *needle) {
     static struct str s;
     str_clear(&s);
@@ -191,7 +191,7 @@ static void test_messages(void **state) {
     assert_non_null(strstr(kept(&out, &m, 1, " [...] "), needle));
     assert_non_null(strstr(kept(&out, &m, 1, " [...] "), " [...] "));
     assert_true((double)out.to <= 0.06 * (double)out.from);
-    assert_true(r.words.n - r.words.query <= 40); // the question's tokens, no markup behind them
+    assert_true(r.words.n - r.words.query <= 40); // the question's tokens, no markup after them
     compress_result_fini(&out);
     made_fini(&m);
     rig_close(&r);

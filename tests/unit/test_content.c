@@ -121,7 +121,7 @@ static void every_byte_counts(void **state) {
 
 struct seen {
     pthread_t caller;
-    int asked, last; // nice values of who asks
+    int asked, last; // nice values of the callers
 };
 
 static bool see(void *arg) {
@@ -131,7 +131,7 @@ static bool see(void *arg) {
     return ++s->asked == 0;
 }
 
-// A server hashes its model beside its first requests.
+// A server hashes its model during its first requests.
 static void background_reads_have_the_lowest_priority(void **state) {
     (void)state;
     char path[64];
@@ -189,7 +189,7 @@ static int count_sums(const char *folder) {
     return n;
 }
 
-// Models come and go: what is remembered of them is bounded, and what was asked for last stays.
+// Models come and go: what is remembered of them is bounded, and what was requested last stays.
 static void files_of_old_models_are_removed(void **state) {
     (void)state;
     enum { MOST = 64 };

@@ -35,7 +35,7 @@
     "𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
 
 // Expressions of the steps, as JSON has them, and the name; NULL: refused. What the first step does
-// with what it finds, where it is more than cutting it out; a step behind these; whole pieces.
+// with what it finds, where it is more than cutting it out; a step after these; whole pieces.
 static const struct {
     const char *expression[5], *name, *how, *last;
     bool whole;
@@ -167,7 +167,7 @@ static void test_splits(void **state) {
     hf_write_folders();
 }
 
-// Token 5 is none that only programs write, but a closing tag at which generation stops. Beside
+// Token 5 is none that only programs write, but a closing tag at which generation stops. Besides
 // the end of a text, one of a turn and one of a message are kept.
 static void test_ends(void **state) {
     (void)state;

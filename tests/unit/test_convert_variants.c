@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Configurations of every architecture with one thing missing, out of range or unknown: each is
-// refused by the key that is wrong, before any tensor is asked for. As they stand they get as far
+// refused by the key that is wrong, before any tensor is requested. As they stand they get as far
 // as their tensors, which are not there.
 #include <stdio.h>
 #include <unistd.h>

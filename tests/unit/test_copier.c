@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies where memory is the host's: done at once, counted memory; and where a backend has a queue
-// of its own: what is asked of it, in which order, and its failures. The queue of a GPU is tested
+// of its own: its calls, in which order, and its failures. The queue of a GPU is tested
 // in tests/gpu/test_copies.c.
 #include "test.h"
 
@@ -58,7 +58,7 @@ static void copies_are_done_at_once_on_the_host(void **state) {
     exec_destroy(x);
 }
 
-// A queue that writes down what is asked of it and can be told to fail.
+// A queue that records its calls and can be made to fail.
 struct copy_queue {
     int n;
 };

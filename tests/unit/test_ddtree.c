@@ -11,7 +11,7 @@
 
 enum { MAX_REFS = 60000, SMALL_DEPTH = 5, SMALL_K = 4 };
 
-// A drafter that answers for whole paths, and watches how it is asked.
+// A drafter that answers for whole paths, and records how it is called.
 struct path_drafter {
     uint64_t seed;
     int levels; // few values make equal scores frequent
@@ -29,7 +29,7 @@ static float hostile_logp(uint64_t h, float lp) {
     return h % 5 ? lp : bad[h / 5 % 4];
 }
 
-// The k candidates that it offers behind a path.
+// The k candidates that it offers after a path.
 static void path_candidates(const struct path_drafter *d, const int32_t *path, int depth, int k,
                             int32_t *ids, float *logp) {
     uint64_t h = d->seed;
@@ -63,7 +63,7 @@ static int path_expand(void *arg, const struct tree_node *nodes, int n, int k,
             assert_int_equal(x->parent, -1);
             assert_int_equal(d->asked, 0);
             assert_true(x->score == 0);
-        } else { // the path of a node that was asked for before, and one token
+        } else { // the path of a node that was requested before, and one token
             assert_in_range(x->parent, 0, d->asked - 1);
             const struct tree_node *up = &d->seen[x->parent];
             assert_int_equal(x->depth, up->depth + 1);
@@ -116,7 +116,7 @@ static void option_merge(struct option_ref *list, int *n, int32_t token, float l
     list[(*n)++] = (struct option_ref){token, step};
 }
 
-// The log-probabilities of depth + 1 behind a path of `depth` tokens.
+// The log-probabilities of depth + 1 after a path of `depth` tokens.
 static const float *row_behind(const struct proposal *p, const int32_t *path, int depth) {
     if (p->pair && depth > 0)
         for (int q = 0; q < p->k; q++)
@@ -208,7 +208,7 @@ static void enumerate(struct brute *b) {
     qsort(b->nodes, (size_t)b->n, sizeof *b->nodes, ref_compare);
 }
 
-// Builds both ways and compares. Returns the number of nodes beside the root.
+// Builds both ways and compares. Returns the number of nodes besides the root.
 static int check(const struct proposal *p, const struct tree_options *o) {
     static struct brute b;
     b = (struct brute){.p = p, .o = o};
@@ -401,7 +401,7 @@ static void test_same_in_all_kinds(void **state) {
         }
     }
     assert_true(nodes > 60000);
-    assert_true(one_by_one < nodes);   // the last nodes of a tree are not asked for
+    assert_true(one_by_one < nodes);   // the last nodes of a tree are not requested
     assert_true(by_level < 2 * nodes); // more, because deeper ones may push them out
     assert_true(5 * passes < one_by_one);
 }

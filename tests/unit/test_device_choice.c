@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choosing a device: every kind of machine, good and bad, gives the right device, sentence or
-// error; a GPU that nobody asked for by name is never a reason to fail.
+// error; a GPU that nobody requested by name is never a reason to fail.
 #include "test.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each drafter asked directly: how deep and wide it answers, where its guesses come from, and what
-// it refuses. Guesses cannot change an output, so only a test like this sees a drafter that guesses
-// badly.
+// Each drafter called directly: how deep and wide it answers, where its guesses come from, and what
+// it refuses. Guesses cannot change an output, so only a test like this finds a drafter that
+// guesses badly.
 #include "test.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ struct fixture {
     struct sequence *seq;
 };
 
-// 7 8 9 stands twice; then comes 1 2 3 4, where 2 3 has been seen before with 50 behind it.
+// 7 8 9 stands twice; then comes 1 2 3 4, where 2 3 has been seen before with 50 after it.
 static const int32_t text[] = {2, 3, 50, 51, 7, 8, 9, 60, 61, 7, 8, 9, 1, 2};
 enum { LEN = sizeof text / sizeof *text };
 
@@ -244,7 +244,7 @@ static void test_lookup(void **state) {
     drafter_destroy(d);
 }
 
-// A block may be longer than a tree is deep; what lies beyond is not asked for.
+// A block may be longer than a tree is deep; what lies beyond is not requested.
 static void test_long_block(void **state) {
     const struct fixture *f = *state;
     struct tiny_shape t = tiny_shape_default();
@@ -300,7 +300,7 @@ static void test_oracle(void **state) {
     }
 }
 
-// Beside a draft model the oracle takes the place of its guesses, and reaches as far.
+// Besides a draft model the oracle takes the place of its guesses, and reaches as far.
 static void test_oracle_with_draft(void **state) {
     const struct fixture *f = *state;
     int32_t recording[LEN + 40];

@@ -265,7 +265,7 @@ static struct stream *use_engine(struct engine_rig *f, struct engine *g) {
     return rig_submit(f, g, &f->r[3]);
 }
 
-// Copies of what is lent, in both directions, hold nobody up but the rounds; a second thread that
+// Copies of what is lent, in both directions, block the rounds only; a second thread that
 // lends meanwhile waits for them and lends as well.
 static void lends_without_lock(void **state) {
     struct engine_rig *f = *state;
@@ -307,7 +307,7 @@ static void lends_without_lock(void **state) {
     close_gate();
 }
 
-// An engine that is destroyed while copies stand at the gate, beside a request or idle, waits for
+// An engine that is destroyed while copies stand at the gate, with a request or idle, waits for
 // them and for who has lent.
 static void destroyed_while_lent(void **state) {
     struct engine_rig *f = *state;
@@ -337,8 +337,8 @@ static void destroyed_while_lent(void **state) {
     }
 }
 
-// The device is lost in a round for which a thread that lends waits: it is told so, and nothing is
-// parked beside what winds up.
+// The device is lost in a round for which a thread that lends waits: the call fails, and nothing is
+// parked besides what winds up.
 static void lost_before_lending(void **state) {
     struct engine_rig *f = *state;
     struct engine *g = gated_engine(f);
@@ -368,8 +368,7 @@ static void lost_before_lending(void **state) {
     close_gate();
 }
 
-// What was lent does not come back: the engine fails, with the sentence, also where nobody asks it
-// for anything.
+// What was lent does not come back: the engine fails, with the sentence, also without any request.
 static void lent_memory_that_is_not_restored_ends_the_engine(void **state) {
     struct engine_rig *f = *state;
     struct engine *g = gated_engine(f);
@@ -438,7 +437,7 @@ static void notice_at_gate(void *arg) {
     rig_notice(f);
 }
 
-// Beside a running request, a short prompt is read before a long one that came earlier, and the
+// Besides a running request, a short prompt is read before a long one that came earlier, and the
 // long one takes many passes.
 static void short_overtakes(void **state) {
     struct engine_rig *f = *state;
@@ -491,7 +490,7 @@ static void refusals(void **state) {
     so.r.max_tokens--;
     assert_int_equal(engine_submit(g, &so, &s[0], &e), 0);
     while (stream_progress(s[0]).phase == STREAM_QUEUED)
-        ; // a moment: nobody is told, as no function was given
+        ; // a moment: no notice, as no function was given
     assert_int_equal(engine_submit(g, &so, &s[1], &e), 0);
     struct stream_options two[2] = {so, so};
     assert_int_equal(engine_submit_choices(g, two, 2, s + 2, &e), ERR_LIMIT);
@@ -526,7 +525,7 @@ static void close_faulty(struct engine *g) {
     engine_destroy(g);
 }
 
-// Short requests, what they give alone, and what their `stop` was asked: the tokens of the reply,
+// Short requests, what they give alone, and the calls of their `stop`: the tokens of the reply,
 // each once.
 enum { SHORT_ONES = 4 };
 struct short_one {
@@ -622,8 +621,8 @@ static void out_of_memory_once_cached(void **state) {
     run_out_of_memory(*state, true);
 }
 
-// A request that is too much for the device each time it is tried, beside others: it ends with the
-// sentence, and they give what they give alone.
+// A request that is too much for the device each time it is tried, concurrently with others: it
+// ends with the sentence, and they give what they give alone.
 static void out_of_memory_always(void **state) {
     enum { TOO_MUCH = 251, OTHERS = 3 };
     struct engine_rig *f = *state;
@@ -686,8 +685,8 @@ static void states_that_cannot_be_restored_are_recomputed(void **state) {
     close_faulty(g);
 }
 
-// A draft that fails each time it is asked, beside a target that is well: requests go on without
-// it, and soon it is not asked any more.
+// A draft that fails each time it is called, with a target that works: requests go on without
+// it, and soon it is not called any more.
 static void draft_fails(void **state) {
     struct engine_rig *f = *state;
     struct engine_options o = engine_options_default();

@@ -38,7 +38,7 @@ struct slow_mask {
     bool first;
     bool at_once;  // all steps of a mask are taken in one call, or none is kept
     int64_t steps; // of a mask
-    int64_t later; // more of one behind a token
+    int64_t later; // more of one after a token
     int64_t work, allowed;
 };
 
@@ -124,8 +124,8 @@ static struct stream *ask_slowly(struct engine_rig *f, struct engine *g, const s
     return s;
 }
 
-// The first n requests of the rig with masks, all but the first one's of so many steps. Returns the
-// most steps between two tokens of that one.
+// The first n requests of the rig with masks, all but the first one's of that many steps. Returns
+// the most steps between two tokens of that one.
 static int64_t run_slow_masks(struct engine_rig *f, int n, int64_t steps, bool at_once) {
     struct engine_options o = engine_options_default();
     struct stream *s[RIG_MOST];
@@ -151,8 +151,8 @@ static int64_t run_slow_masks(struct engine_rig *f, int n, int64_t steps, bool a
     return all.most;
 }
 
-// Members whose masks take much work get it in slices and in turns, beside a member that goes on,
-// and what they say is what they say alone.
+// Members whose masks take much work get it in slices and in turns, concurrently with a member that
+// goes on, and what they say is what they say alone.
 static void slow_masks_take_turns(void **state) {
     struct engine_rig *f = *state;
     assert_in_range(run_slow_masks(f, f->n, SLOW_STEPS, false), SLOW_STEPS / 4, SLOW_BETWEEN);
@@ -200,7 +200,7 @@ static int count_piece(void *arg, int64_t done, int64_t n) {
     return 0;
 }
 
-// A member that waits for its mask keeps its pace beside a prompt, which is read in small pieces.
+// A member that waits for its mask keeps its pace during a prompt, which is read in small pieces.
 static void a_mask_is_not_late_for_a_prompt(void **state) {
     enum { LONG = 7 };
     struct engine_rig *f = *state;

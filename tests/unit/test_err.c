@@ -57,7 +57,7 @@ static void test_long_names(void **state) {
     }
 }
 
-// Who adds a prefix need not know whether the sentence has it already.
+// A caller that adds a prefix need not check whether the sentence has it already.
 static void test_prefix_once(void **state) {
     (void)state;
     struct err e = {0};

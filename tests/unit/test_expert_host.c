@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models some of whose experts have their place with another exec of the CPU, which stands for the
-// CPU beside a GPU: what is counted, refused, and that the results are those of the same model.
+// CPU next to a GPU: what is counted, refused, and that the results are those of the same model.
 #include "ops/experts/host.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ static struct exec *open_cpu(void) {
     return cpu;
 }
 
-// Logits behind a prompt with the experts of n layers on `cpu`.
+// Logits after a prompt with the experts of n layers on `cpu`.
 static void answer(const struct tiny_shape *shape, struct exec *cpu, int n, float *logits) {
     struct tiny_rig r;
     struct model_options o = options(cpu, n);

@@ -45,8 +45,8 @@ static void shuffle(struct expert_rig *r, struct rng *g) {
             r->place[r->owner[s]] = (int32_t)s;
 }
 
-// Random pools, some of whose slots are free: whoever stays is at least as hot as whoever went, and
-// was moved from where it was; slots that come back are free.
+// Random pools, some of whose slots are free: an expert that stays is at least as hot as one that
+// left, and was moved from where it was; slots that come back are free.
 static void the_hottest_stay(void **state) {
     (void)state;
     struct rng g = {7};

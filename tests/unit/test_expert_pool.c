@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts beyond the card without a GPU: shares of memory, slots, and choices of who makes room,
-// with owners and places that always agree, and all that a pass needs resident behind each choice.
+// with owners and places that always agree, and all that a pass needs resident after each choice.
 #include "test.h"
 
 #include <string.h>
@@ -178,7 +178,7 @@ static void prompts_keep_what_fits(void **state) {
     assert_true(moved >= beyond && moved < beyond * 5 / 3);
 }
 
-// Random passes over random pools: what a layer needs is there behind its choice, moves are what
+// Random passes over random pools: what a layer needs is there after its choice, moves are what
 // changed, and with skewed choices few are missing once the pool is warm.
 static void random_passes(void **state) {
     (void)state;
@@ -217,7 +217,7 @@ static void random_passes(void **state) {
     assert_true(late < chosen); // less than one of 5 or more for each pass
 }
 
-// Ahead of a layer: its coldest neighbours make room, nobody that is needed now, none of its own,
+// Ahead of a layer: its coldest neighbours are evicted, none that is needed now, none of its own,
 // and no more than a half.
 static void brings_ahead(void **state) {
     (void)state;
@@ -251,7 +251,7 @@ static void brings_ahead(void **state) {
             if (needed[i] || (own && before[i] >= 0))
                 assert_int_equal(r.place[i], before[i]);
         }
-        for (int64_t s = 0; s < r.p.slots; s++) { // those that nobody had
+        for (int64_t s = 0; s < r.p.slots; s++) { // those that no layer had
             bool had = false;
             for (int i = 0; i < MOST; i++)
                 had = had || before[i] == s;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Profiles of experts: what was written is read, and one of another model, a damaged one, and one
-// cut anywhere are told by a sentence.
+// cut anywhere are reported by a sentence.
 #include "test.h"
 
 #include <stdio.h>

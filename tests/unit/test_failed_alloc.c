@@ -25,7 +25,7 @@ static _Thread_local long left = -1; // allocations that succeed before one fail
 
 extern char __executable_start, etext;
 
-// Only what this program asks for itself: libraries (json-c above all) do not survive each failure.
+// Only what this program requests itself: libraries (json-c above all) do not survive each failure.
 static bool fails(const void *from) {
     bool ours = (const char *)from >= &__executable_start && (const char *)from < &etext;
     return ours && left >= 0 && left-- == 0;

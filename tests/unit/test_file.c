@@ -124,7 +124,7 @@ static void only_own_files_are_opened_as_such(void **state) {
     assert_int_equal(symlink("data", "link"), 0);
     assert_int_equal(mkfifo("pipe", 0600), 0);
     refuses("link", "cannot open");
-    refuses("pipe", "not a regular file"); // at once, though nobody writes there
+    refuses("pipe", "not a regular file"); // at once, though no process writes there
     refuses(".", "not a regular file");
     refuses("none", "cannot open");
     unlink("link");

@@ -35,7 +35,7 @@ static void find_at(int64_t n, int64_t at) {
         assert_false(finite_f16(bytes + off, n));
         memcpy(bytes + off + 2 * at, &brain, sizeof brain);
         assert_false(finite_bf16(bytes + off, n));
-        assert_true(finite_bf16(bytes + off, at)); // what lies behind does not count
+        assert_true(finite_bf16(bytes + off, at)); // what lies after does not count
         memset(bytes, 0x11, sizeof bytes);
         memcpy(bytes + off + 4 * at, &none, sizeof none);
         assert_false(finite_f32(bytes + off, n));

@@ -109,7 +109,7 @@ static void test_runs(void **state) {
     forest_chain(&f, 0, 10, tokens, 2, false);
     forest_chain(&f, 1, 3, tokens, 1, false);
     assert_int_equal(check(&f, NULL), 0);
-    forest_add(&f, 1, 1, false); // back to sequence 0 behind sequence 1
+    forest_add(&f, 1, 1, false); // back to sequence 0 after sequence 1
     refused(&f, "rows of sequence 0 are not together");
     forest_reset(&f);
     forest_root(&f, 0, 10, 1, false);

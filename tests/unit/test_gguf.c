@@ -88,7 +88,7 @@ static void refuses_every_cut(void **state) {
     void *keep;
     for (size_t n = 0; n < 184; n++)
         refused(b, n, ERR_FORMAT, "");
-    // The padding behind the last tensor is not needed.
+    // The padding after the last tensor is not needed.
     for (size_t n = 184; n <= 192; n++) {
         assert_int_equal(open_bytes(&g, b, n, &e, &keep), 0);
         gguf_close(g);

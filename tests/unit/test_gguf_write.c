@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GGUF writer: what it writes is read back equal, is packed and padded, appears under its name
-// only when complete, and misuse is reported and leaves nothing behind.
+// only when complete, and misuse is reported and leaves no files.
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

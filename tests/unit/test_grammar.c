@@ -135,7 +135,7 @@ static struct str long_text(const char *head, const char *part, int times, const
     return s;
 }
 
-// Parts behind each other are no nesting, however many they are: literals of pages of text.
+// Parts after each other are no nesting, however many they are: literals of pages of text.
 static void test_long(void **state) {
     static const struct {
         const char *head, *part, *tail; // of the grammar, in GBNF with `::=` in the head

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grammars as constraints of replies, with the bundled model's tokens: masks agree with what is
-// allowed token by token, hints are true, and a grammar begins behind a marker and ends again. And
+// allowed token by token, hints are true, and a grammar begins after a marker and ends again. And
 // the store of constraints, by what they were made of.
 #include "test.h"
 
@@ -26,7 +26,7 @@ static int setup(void **state) {
         return -1;
     int rc = tokenizer_create(&f.t, g, NULL);
     gguf_close(g);
-    f.vocab = rc ? 0 : tokenizer_size(f.t) + 5; // a model may know more tokens
+    f.vocab = rc ? 0 : tokenizer_size(f.t) + 5; // a model may have more tokens
     return rc ? rc : grammar_vocab_of(&f.v, f.t, NULL);
 }
 
@@ -49,7 +49,7 @@ static bool bit(const struct constraint_view *v, int32_t token) {
     return !v->allow || (v->allow[token / 32] >> (token % 32) & 1);
 }
 
-// A text as it is written, one state behind the other.
+// A text as it is written, one state after the other.
 struct writer {
     const struct fixture *f;
     struct constraint *c;
@@ -116,7 +116,7 @@ static struct constraint *make(const struct fixture *f, struct grammar_constrain
 }
 
 // A random token among those that the mask of the newest state allows. What is said of single
-// tokens before (early) and behind the mask must agree with it, and so must the hint.
+// tokens before (early) and after the mask must agree with it, and so must the hint.
 static int32_t check_state(struct writer *w, bool early, struct rng *r, int hints[3]) {
     const struct constraint_class *k = w->c->class;
     const struct fixture *f = w->f;
@@ -171,7 +171,7 @@ static void test_whole(void **state) {
     assert_true(put_text(&w, "yes"));
     assert_true(may_end(&w));
     assert_false(put_text(&w, " and"));
-    put(&w, tokenizer_eos(f->t)); // behind the end anything goes
+    put(&w, tokenizer_eos(f->t)); // after the end anything goes
     assert_true(put_text(&w, "and so on"));
     end(&w);
     grammar_unref(g);

@@ -40,7 +40,7 @@ static void takes(struct grammar *g, const char *part, int n, bool whole) {
 static void test_ambiguous(void **state) {
     static const struct {
         const char *text, *part;
-        int n, before; // so many parts are taken, and so many not
+        int n, before; // that many parts are taken, and that many not
     } cases[] = {
         {"(a|b)*a(a|b){3000}", "a", 3001, 3000},
         {".*a.{3000}", "a", 3500, 3000},
@@ -241,7 +241,7 @@ static void test_slow_masks(void **state) {
     grammar_unref(g);
 }
 
-// A mask that is made in slices, of so many steps each, is the one that is made at once. Returns
+// A mask that is made in slices, of that many steps each, is the one that is made at once. Returns
 // how many slices it took.
 static int same_in_slices(struct grammar_matcher *m, const struct grammar_state *s, int32_t size,
                           const uint32_t *bits) {
@@ -264,7 +264,7 @@ static int same_in_slices(struct grammar_matcher *m, const struct grammar_state 
 }
 
 // However ambiguous a grammar is, a token takes a bounded number of steps: of the masks, and of the
-// states behind them. Masks may be made in slices.
+// states after them. Masks may be made in slices.
 static void test_work_of_a_token(void **state) {
     struct str wide = {0}; // of 1,500 alternatives
     for (int i = 0; i < 1500; i++)

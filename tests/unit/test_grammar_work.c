@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compiling takes is bounded by counted steps, whatever the text asks for: a table of small
+// What compiling takes is bounded by counted steps, whatever the text requests: a table of small
 // texts that would take hours is refused by the bound or compiled below it; everyday schemas stay
 // far below it; and a call whose client has disconnected ends within the steps between two checks.
 #include "test.h"
@@ -32,7 +32,7 @@ static int compile(const char *text, size_t n, struct grammar_work *work, struct
     return rc;
 }
 
-// before, n times a piece with its number for each % (one more for each @), behind.
+// before, n times a piece with its number for each % (one more for each @), after.
 struct bomb {
     const char *before, *piece, *behind;
     int n;
@@ -168,8 +168,8 @@ static void test_exponential_grammars(void **state) {
         struct err e;
         lookups = 0;
         int rc = compile(s.data, s.len, &work, &e);
-        // A lookup counts as two steps at least; in combinations, in which every member is asked
-        // for all keywords, as four.
+        // A lookup counts as two steps at least; in combinations, in which every member is
+        // requested all keywords, as four.
         int64_t least = (strncmp(s.data, "{\"allOf\"", 8) ? 2 : 4) * lookups;
         if (rc == ERR_MEMORY || work.steps > 2 * work.most ||
             work.most > grammar_steps(2 * s.len) || work.steps < least)
@@ -226,7 +226,7 @@ static void test_cancelled(void **state) {
             struct str s = text_of(&bombs[i]);
             struct err e;
             int rc = compile(s.data, s.len, &work, &e);
-            assert_true(l.asked <= stays + 1); // it is asked no more once the answer was yes
+            assert_true(l.asked <= stays + 1); // it is not called any more once it was true
             if (l.asked > stays)
                 assert_int_equal(rc, ERR_CANCELLED);
             str_fini(&s);

@@ -333,7 +333,7 @@ static void errors_have_their_status(void **state) {
 static void bytes_after_a_broken_request_are_not_read(void **state) {
     (void)state;
     struct str out = {0};
-    // Heads, each with a second request behind it: a body, announced or not, or what comes after
+    // Heads, each with a second request after it: a body, announced or not, or what comes after
     // the last answer.
     static const char *const cases[] = {
         "POST /hello HTTP/1.1\r\n" HOST,
@@ -370,7 +370,7 @@ static void bytes_after_a_broken_request_are_not_read(void **state) {
             fail_msg("%s: %s", cases[i], out.data);
     }
     str_fini(&text);
-    // Garbage behind a good request breaks nothing but itself.
+    // Garbage after a good request breaks nothing but itself.
     peer_ask(&server, "GET /hello HTTP/1.1\r\n" HOST "\r\n\x16\x03\x01 garbage\r\n\r\n", &out);
     assert_non_null(strstr(out.data, "hello"));
     assert_non_null(strstr(out.data, "HTTP/1.1 400 "));
@@ -475,7 +475,7 @@ static void other_origins_read_only_when_allowed(void **state) {
     peer_stop(&s);
 }
 
-// A path is listened on however many addresses the name beside it has.
+// A path is listened on however many addresses the name besides it has.
 static void a_path_has_its_place(void **state) {
     (void)state;
     struct peer_server s;

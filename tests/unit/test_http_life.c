@@ -42,7 +42,7 @@ static void let_go(void *arg) {
         }
 }
 
-// The monotonic clock of this program runs ahead of the system's by so many seconds.
+// The monotonic clock of this program runs ahead of the system's by that many seconds.
 static atomic_int ahead;
 int __real_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t) {
@@ -51,7 +51,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *t) {
     return rc;
 }
 
-// Waits until more than `have` bytes can be read, and tells how many.
+// Waits until more than `have` bytes can be read, and returns how many.
 static size_t wait_bytes(int fd, size_t have) {
     static char bytes[4096];
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -164,7 +164,7 @@ static void close_crowd(void *arg) {
     atomic_store(&t->done, 1);
 }
 
-// Also when the loop has ended, where nobody comes back to them.
+// Also when the loop has ended, where no event comes for them.
 static void closed_connections_are_freed_at_once(void **state) {
     struct closing t = {0};
     int fds[CROWD];
@@ -241,7 +241,7 @@ static void a_half_closed_client_is_served(void **state) {
         assert_int_equal(s.gone, 0);
         http_post(s.http, let_go, &s);
         int status = peer_answer(fd, &head, &body);
-        if (status == 100) // the interim answer that asks whether somebody is there
+        if (status == 100) // the interim answer that asks the client to send
             status = peer_answer(fd, &head, &body);
         assert_int_equal(status, 200);
         assert_string_equal(body.data ? body.data : "", begun ? "" : "late");
@@ -261,7 +261,7 @@ static void a_half_closed_client_is_served(void **state) {
     }
 }
 
-// Reads what the server asks with, so that closing is no reset.
+// Reads the interim answer of the server, so that closing is no reset.
 static void read_some(int fd) {
     char bytes[512];
     while (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
@@ -291,7 +291,7 @@ static void a_half_closed_client_that_goes_later_is_noticed(void **state) {
     }
 }
 
-// It is asked again and again, and its answer is whole all the same.
+// It is called again and again, and its answer is whole all the same.
 static void a_half_closed_client_waits_long(void **state) {
     (void)state;
     for (int begun = 0; begun < 2; begun++) {
@@ -373,9 +373,9 @@ static void pipelined_bytes_wait_for_the_running_request(void **state) {
     peer_send(fd, HOLD);
     WAIT_UNTIL(s.n_held >= 2);
     WAIT_UNTIL(send(fd, more.data + 1000, more.len - 1000, MSG_DONTWAIT) <= 0);
-    vanish(fd); // an orderly end would wait behind what the kernel cannot deliver
+    vanish(fd); // an orderly end would wait after what the kernel cannot deliver
     WAIT_UNTIL(s.gone >= 1);
-    // A little behind what is read ahead, and an orderly end.
+    // A little after what is read ahead, and an orderly end.
     fd = peer_connect(&s);
     peer_send(fd, HOLD);
     peer_send_bytes(fd, more.data, 70000);
@@ -732,7 +732,7 @@ static void a_path_to_listen_on(void **state) {
     struct str head = {0}, body = {0};
     struct stat info;
     snprintf(path, sizeof path, "/tmp/coppice-test-http-%d", (int)getpid());
-    // What a server that was killed leaves behind: a socket where nobody listens.
+    // What a server that was killed leaves behind: a socket on which no process listens.
     int dead = socket(AF_UNIX, SOCK_STREAM, 0);
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
@@ -777,7 +777,7 @@ static void idle_connections_are_closed_for_new_ones(void **state) {
     }
     for (int i = 5; i < 10; i++)
         assert_int_not_equal(peer_read_all(fds[i], NULL, PATIENCE), 1); // it ends
-    assert_int_equal(s.n_held, 5); // nobody is put out for the others
+    assert_int_equal(s.n_held, 5); // none is closed for the others
     for (int i = 0; i < 10; i++)
         close(fds[i]);
     WAIT_UNTIL(s.gone >= 5);

@@ -108,7 +108,7 @@ static void sums_what_matrices_read(void **state) {
 static void sums_by_expert(void **state) {
     (void)state;
     enum { EXPERTS = 4, ROWS = 5, USED = 2, WIDTH = M / EXPERTS };
-    static const int32_t ids[ROWS * USED] = {0, 3, 3, 1, 0, 1, 1, 3, 0, 3}; // nobody takes 2
+    static const int32_t ids[ROWS * USED] = {0, 3, 3, 1, 0, 1, 1, 3, 0, 3}; // none takes 2
     static float out[ROWS * USED * WIDTH];
     struct exec *x = NULL;
     struct act *in = NULL;

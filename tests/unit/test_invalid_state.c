@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each op of a pass fails once. What was being written is refused from then on, what was there
-// before and what only took part goes on as if nothing had been asked, and a text whose state is
+// before and what only took part goes on as if nothing had been called, and a text whose state is
 // lost is run again: its tokens are those of a run without failures.
 #include <stdlib.h>
 
@@ -101,7 +101,7 @@ static bool writes(enum action what) {
     return what != TREE && what != FORK && what != SAVE;
 }
 
-// One scene whose n-th op of an action fails; false when the action has no so many ops.
+// One scene whose n-th op of an action fails; false when the action has no that many ops.
 static bool scene(struct tiny_rig *r, enum action what, int n, const int32_t *tokens,
                   const struct tiny_answer *want) {
     struct scene c = {.s = tiny_rig_sequence(r)};

@@ -13,7 +13,7 @@
 
 struct tally {
     int cases, wrong;
-    bool random; // cases nobody chose
+    bool random; // random cases
 };
 
 static int set_variable(void *arg, const char *key, size_t n, const struct json *v) {

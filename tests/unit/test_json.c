@@ -222,10 +222,10 @@ static void errors_say_where(void **state) {
         {"{\"a\":}", "wrong at byte 5 (line 1): unexpected character"},
         {":1", "wrong at byte 0 (line 1): unexpected character"},
         {"[1]]", "wrong at byte 3 (line 1): unexpected character"},
-        // Of several wrong places the first one is told.
+        // Of several wrong places the first one is reported.
         {"[1 2, NaN]", "wrong at byte 3 (line 1): array value separator"},
         {"[1e999, 1 2]", "wrong at byte 1 (line 1): the number is too large"},
-        // Places behind numbers that json-c gets otherwise.
+        // Places after numbers that json-c gets otherwise.
         {"[-0,\n-0,1e-000 2]", "wrong at byte 15 (line 2): array value separator"},
         {"[\"\\ud836\\udc00\",\n-0 2]", "wrong at byte 20 (line 2): array value separator"},
         {"[\"\\ud836\\udc00\\q\"]", "wrong at byte 15 (line 1): invalid string sequence"},

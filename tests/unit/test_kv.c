@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages: sharing, copy on write, dropping behind windows, limits. A model of plain arrays is run
-// beside random operations; every position must read back what was written for that owner.
+// Pages: sharing, copy on write, dropping after windows, limits. A model of plain arrays is run
+// besides random operations; every position must read back what was written for that owner.
 #include <stdlib.h>
 
 #include "base/rng.h"
@@ -202,7 +202,7 @@ static void test_trim(void **state) {
     verify(&w);
     kv_pool_limit(w.pool, 0);
     assert_int_equal(extend(&w, 0, 400), 0);
-    for (int64_t p = 0; p < 400; p++) // pages begin zeroed, the bytes behind the mark too
+    for (int64_t p = 0; p < 400; p++) // pages begin zeroed, the bytes after the mark too
         assert_int_equal(cell(&w.kv[0], p)[100], 0);
     verify(&w);
     world_fini(&w);

@@ -10,7 +10,7 @@
 
 enum { LAYERS = 2, HEADS = 3 };
 
-// Marks the bytes of a row, which nobody may have marked before.
+// Marks the bytes of a row, which no write may have marked before.
 static void mark(unsigned char *seen, const unsigned char *page, const unsigned char *row,
                  int64_t bytes, int64_t page_bytes) {
     int64_t at = row - page;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What launches may read early, against a model that knows each launch which may still run and each
+// What launches may read early, against a model with each launch which may still run and each
 // cell of memory that it may write: on random sequences of launches, and on those of a layer.
 #include "test.h"
 
@@ -13,7 +13,7 @@ struct launch {
     bool early;
 };
 
-static const char place[PLACES]; // their addresses are what places are told apart by
+static const char place[PLACES]; // their addresses are what places are distinguished by
 
 // Cells of kinds; of pages, a cell for each of the places and one for all others.
 static unsigned cells_of(unsigned kinds) {
@@ -119,7 +119,8 @@ static void a_recurrent_layer_reads_early(void **state) {
     assert_false(launch_order_may(&o, &conv));
 }
 
-// Attention reads committed positions beside the store of its own rows, and not of others.
+// Attention reads committed positions concurrently with the store of its own rows, and not of
+// others.
 static void addresses_distinguish_stores(void **state) {
     (void)state;
     const struct launch_says store = {0, MEMORY_ROWS | MEMORY_FRESH, true, &place[0], false};

@@ -86,7 +86,7 @@ static void test_overlap(void **state) {
     lookup_destroy(l);
 }
 
-// A list beyond the room must not write behind it.
+// A list beyond the room must not write after it.
 static void test_full(void **state) {
     (void)state;
     struct lookup *l;

@@ -91,7 +91,7 @@ static void test_views(void **state) {
     uint32_t bits[4] = {0};
     struct constraint_view v = constraint_view_of(bits, VOCAB);
     assert_true(v.none && v.only == -1);
-    bits[3] = 0xFFFFFFF0u; // behind the vocabulary
+    bits[3] = 0xFFFFFFF0u; // after the vocabulary
     v = constraint_view_of(bits, VOCAB);
     assert_true(v.none);
     bits[3] |= 1;
@@ -115,7 +115,7 @@ enum { WIDTH = 20, DEEP = 24, MORE = 20 };
 
 // A drafter by path that answers depth by depth, with one good candidate of each node and others
 // that are better the deeper they are, so that those of each depth push others out. It checks that
-// each node's parent is one that it was asked for and that paths agree.
+// each node's parent is one that it was requested and that paths agree.
 struct by_path {
     int asked;
     int32_t depth[1 + WIDTH * DEEP], last[1 + WIDTH * DEEP];
@@ -147,7 +147,7 @@ static int by_path_expand(void *arg, const struct tree_node *nodes, int n, int k
     return 0;
 }
 
-// It is asked for more nodes than a tree may have rows, and every row gets its state.
+// It is requested more nodes than a tree may have rows, and every row gets its state.
 static void test_by_path(void **state) {
     (void)state;
     static struct by_path d;
@@ -176,7 +176,7 @@ static void test_by_path(void **state) {
 }
 
 // Odd candidates are passed over, and the next best even ones join; after them token 7 is forced;
-// behind that nothing can be had but guesses do not know it yet.
+// after that nothing can be had but guesses do not include it yet.
 static void test_candidates(void **state) {
     (void)state;
     static const int32_t ids[DEPTH][OFFERED] = {{3, 8, 5, 10}, {1, 2, 3, 4}, {1, 2, 3, 4}};

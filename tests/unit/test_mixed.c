@@ -245,7 +245,7 @@ static void test_mixed(void **state) {
     }
 }
 
-// A chain so long that the draft takes its features where they are, behind a tree of another one.
+// A chain so long that the draft takes its features where they are, after a tree of another one.
 static void test_long_chain(void **state) {
     (void)state;
     struct mix m;

@@ -207,7 +207,7 @@ static void last_logits(const struct tiny_shape *shape, const char *level, int t
     tiny_rig_close(&r);
 }
 
-// Prediction blocks behind the backbone and fused projections change nothing; nor do threads.
+// Prediction blocks after the backbone and fused projections change nothing; nor do threads.
 static void test_variants(void **state) {
     (void)state;
     struct tiny_shape shape = tiny_shape_default(), other = shape;

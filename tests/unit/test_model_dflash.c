@@ -134,7 +134,7 @@ static void test_shorter_block(void **state) {
         tiny_rig_close(&r);
     }
     assert_memory_equal(a->row[0], b->row[0], (SHORT - 1) * sizeof a->row[0]);
-    with_draft(&d, 70, b); // the whole block sees more, so its first row differs
+    with_draft(&d, 70, b); // the whole block attends to more, so its first row differs
     assert_memory_not_equal(a->row[0], b->row[0], sizeof a->row[0]);
     free(a);
     free(b);

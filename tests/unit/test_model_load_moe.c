@@ -63,7 +63,7 @@ static const struct bad shared_targets[] = {
     {ERR_MISMATCH, "blk.3.ffn_gate_inp_shexp", {.tensor = "blk.3.ffn_gate_inp_shexp.weight"}},
 };
 
-// Behind a dense layer of width 96, with groups, biases and norms.
+// After a dense layer of width 96, with groups, biases and norms.
 #define GLM(which, number) {.key = "glm4moe." which, .kind = GGUF_U32, .value = (number)}
 static const struct bad glm_targets[] = {
     {0, "", {0}},

@@ -91,7 +91,7 @@ static void finds_the_longest_context(void **state) {
     }
 }
 
-// The number behind `word` in the sentence, -1 without it.
+// The number after `word` in the sentence, -1 without it.
 static long number_behind(const char *text, const char *word) {
     const char *at = strstr(text, word);
     return at ? strtol(at + strlen(word), NULL, 10) : -1;
@@ -168,7 +168,7 @@ static void the_plan_names_the_cpu(void **state) {
     str_fini(&text);
 }
 
-// Slots take what is left beside the context, and no more; what is asked for a layer is exact.
+// Slots take what is left besides the context, and no more; what is requested a layer is exact.
 static void gives_experts_up(void **state) {
     (void)state;
     struct rng r = {9};

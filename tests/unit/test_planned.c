@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What plans say of keys and values is what sequences take, with windows and without: a model that
 // is given exactly what its plan needs for a context decodes to the last token of it, and as many
-// requests are taken up at once as fill their memory to the end without one having to give way. And
+// requests are taken up at once as fill their memory to the end without a preemption. And
 // of every architecture each part of a plan is what its loads, sequences and texts allocate.
 #include <stdio.h>
 #include <string.h>
@@ -41,8 +41,8 @@ static struct session *open_pair(const struct tiny_pair *files, int64_t max_ctx,
     return s;
 }
 
-// Texts of several lengths that go on to the end of the context, guessed in all ways, beside the
-// same in as much memory as there is.
+// Texts of several lengths that go on to the end of the context, guessed in all ways, together with
+// the same in as much memory as there is.
 static void fill(struct session *s, struct session *open) {
     static const enum speculate ways[] = {SPECULATE_TREE, SPECULATE_LOOKUP, SPECULATE_OFF};
     static const int lengths[] = {LONGEST, 513, 130, 1};
@@ -125,7 +125,7 @@ static void count(void *arg) {
     rig_notice(&c->rig);
 }
 
-// pass: pages of a window beside those of three that decode; at_once: texts that fit.
+// pass: pages of a window besides those of three that decode; at_once: texts that fit.
 static void as_many_join_as_fit(enum tiny_form form, int pass, int at_once) {
     static const int lengths[MANY] = {PROMPT, PROMPT, PROMPT, PROMPT, PROMPT};
     static struct crowd c;
@@ -245,9 +245,9 @@ static void drop(struct kv *kv, int n) {
         kv_truncate(&kv[g], 0);
 }
 
-// A sequence goes to the end of the context, alone or beside one that begins again whenever pages
-// or memory are spent. Alone it always finds room, unless the other has left its pages in disorder;
-// then it does when it has begun again, too.
+// A sequence goes to the end of the context, alone or together with one that begins again whenever
+// pages or memory are spent. Alone it always finds room, unless the other has left its pages in
+// disorder; then it does when it has begun again, too.
 static void run_texts(struct kv kv[2][4], const struct memory_plan *p, struct kv_budget *b,
                       struct rng *r, int texts) {
     int64_t most = p->context, prompt[2] = {most / 4 * (1 + rng_below(r, 4)), 0};
@@ -340,9 +340,9 @@ static void planned_pages_fit_a_devices_slabs(void **state) {
     exec_destroy(x);
 }
 
-// What an exec of the CPU has allocated for whoever runs on it: bytes by arena, now and at most.
+// What an exec of the CPU has allocated for all that run on it: bytes by arena, now and at most.
 // Weights and activations are counted where their memory comes from (see the CMakeLists.txt of
-// tests), not by the sizes that plans ask for.
+// tests), not by the sizes that plans request.
 enum { BLOCKS = 4096 };
 static struct {
     struct ops ops;

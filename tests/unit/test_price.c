@@ -24,7 +24,7 @@ static void near(double got, double want, double part) {
     }
 }
 
-// One pass tells the scale; passes of two sizes the slope, in between and beyond.
+// One pass gives the scale; passes of two sizes the slope, in between and beyond.
 static void learns_scale_and_slope(void **state) {
     (void)state;
     struct price *p = fresh(PRICE_GPU);
@@ -38,7 +38,7 @@ static void learns_scale_and_slope(void **state) {
     near(price_pass_ms(p, 24, 1), 41, 0.03);
     assert_true(price_pass_ms(p, 32, 1) < 0.9 * before);
     assert_true(price_pass_ms(p, 16, 1) < 42);
-    // what is little known beside the newest pass is priced lower
+    // what is little known compared with the newest pass is priced lower
     assert_true(price_optimistic_ms(p, 64, 1) < 0.98 * price_pass_ms(p, 64, 1));
     near(price_optimistic_ms(p, 24, 1), price_pass_ms(p, 24, 1), 0.02);
     for (int rows = 2; rows < 5000; rows++)
@@ -47,7 +47,7 @@ static void learns_scale_and_slope(void **state) {
 }
 
 // 8 of 128 experts, nine tenths of what a row reads: 8 rows that choose for themselves go through
-// 51.6, 24 through 100.8, a great many through all. One pass of each kind tells more than that.
+// 51.6, 24 through 100.8, a great many through all. One pass of each kind gives more than that.
 static void rows_cost_experts(void **state) {
     (void)state;
     const struct price_experts some = {128, 8, 0.9}, all = {8, 8, 0.9}, none = {128, 8, 0};
@@ -71,7 +71,7 @@ static void rows_cost_experts(void **state) {
     price_destroy(dense);
 }
 
-// A file tells what was seen; between and beyond, the shape is still that of a mixture.
+// A file has what was measured; between and beyond, the shape is still that of a mixture.
 static void experts_with_a_file(void **state) {
     (void)state;
     const struct price_experts some = {128, 8, 0.9};

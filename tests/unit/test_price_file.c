@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What passes cost from one session to the next: a warm session begins with what a cold one has
-// learnt, other models and codecs have files of their own, a damaged file is told of and made anew,
-// and a folder that cannot be written is told of and no error. Replies are the same in all of them.
+// learnt, other models and codecs have files of their own, a damaged file is reported and made
+// anew, and a folder that cannot be written is reported and no error. Replies are the same in all
+// of them.
 #include "test.h"
 
 #include <dirent.h>

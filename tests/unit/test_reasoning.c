@@ -59,7 +59,7 @@ static const struct sample {
     {REASONING_THINK, false, "  Hi <think>a", "", "  Hi <think>a"},
     {REASONING_THINK, false, "</think>Hi", "", "Hi"},
     {REASONING_THINK, false, "Hi</think> you", "", "Hi you"},
-    // Behind a block the marks are words.
+    // After a block the marks are words.
     {REASONING_THINK, true, "a</think>write <think> and </think>", "a",
      "write <think> and </think>"},
     {REASONING_THINK, true, "a < b </ c\xC3\xA9 \xF0\x9F\x98\x80</think>\xE2\x82\xAC",

@@ -55,7 +55,7 @@ static void same(const float *a, const float *b, int64_t n) {
     assert_memory_equal(a, b, (size_t)n * sizeof *a);
 }
 
-// Everything that counts at length len: both bases, the live log rows, the conv inputs.
+// Everything that counts at length len: both bases, the current log rows, the conv inputs.
 static void same_state(const struct recurrent *a, const struct recurrent *b, int64_t len) {
     int64_t base = len / 32 > 0 ? (len / 32 - 1) * 32 : 0;
     for (int i = 0; i < LAYERS; i++) {

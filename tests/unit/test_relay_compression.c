@@ -186,7 +186,7 @@ int __wrap_event_add(struct event *ev, const struct timeval *t) {
     return __real_event_add(ev, t && t->tv_sec == 0 && t->tv_usec == 200000 ? &patience : t);
 }
 
-// The server is told to end while a worker has the request, in which that fails behind it. The
+// The server is stopped while a worker has the request, in which that fails after it. The
 // worker alone writes the error while it has the request; the end takes its place then.
 static void one_thread_writes_the_error(void **state) {
     (void)state;
@@ -205,7 +205,7 @@ static void one_thread_writes_the_error(void **state) {
     int fd = peer_connect(&g.peer), other = peer_connect(&g.peer);
     peer_send_bytes(fd, text.data, text.len);
     WAIT_UNTIL(held.asked >= 1);
-    // A head of which a part has been read ends behind the hooks of exchanges.
+    // A head of which a part has been read ends after the hooks of exchanges.
     peer_send(other, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he");
     assert_int_equal(peer_answer(other, &head, &out), 200);
     relay_stop(g.relay);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request asks of its choices beside sampling: where they stop, biases, log-probabilities.
+// What a request sets for its choices besides sampling: where they stop, biases, log-probabilities.
 // With drafting or without, alone or side by side, the replies are the same.
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ static void generate(const struct fixture *f, const struct request *r, struct re
     assert_int_equal(session_generate(f->session, r, y, NULL), 0);
 }
 
-// The oracle knows the reply, but for some errors: most steps take several tokens.
+// The oracle has the reply, but for some errors: most steps take several tokens.
 static void precompute(struct fixture *f, struct request *r, const struct reply *y) {
     memcpy(f->recording, r->prompt, (size_t)r->n_prompt * sizeof *f->recording);
     memcpy(f->recording + r->n_prompt, y->ids, (size_t)y->n * sizeof *f->recording);
@@ -86,7 +86,7 @@ static void same(const struct reply *a, const struct reply *b) {
     same_logprobs(&a->prompt_logprobs, &b->prompt_logprobs);
 }
 
-// A caller's stop: what it was asked, and after how many tokens it says yes.
+// A caller's stop: its calls, and after how many tokens it says yes.
 struct stop {
     int32_t asked[NEW];
     int64_t n, at;
@@ -99,7 +99,7 @@ static bool stop_at(void *arg, int32_t id) {
     return s->n == s->at;
 }
 
-// Every token is asked for once, in order, and the reply ends at the very one, whatever was
+// Every token is requested once, in order, and the reply ends at the very one, whatever was
 // guessed beyond it.
 static void stops_at_the_token(void **state) {
     struct fixture *f = *state;
@@ -240,7 +240,8 @@ static void logprobs_side_by_side(void **state) {
     struct reply alone[MANY], y[MANY];
     for (int i = 0; i < MANY; i++) {
         make(f, &r[i], i % 2 ? 0.9 : 0);
-        r[i].n_prompt = PROMPT - 30 * i; // the shorter ones decode beside pieces of the others
+        r[i].n_prompt =
+            PROMPT - 30 * i; // the shorter ones decode together with pieces of the others
         r[i].logprobs = i - 1;
         r[i].prompt_logprobs = i != 2;
         r[i].max_tokens = NEW - i;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that give way to each other for want of memory, beside random joins and cancels: each
+// Requests that give way to each other for lack of memory, during random joins and cancels: each
 // one's tokens and logits are those that it has alone, with drafting and without; and all of it
 // happens often enough to mean something.
 #include <string.h>
@@ -111,9 +111,9 @@ static struct {
     struct ops ops;
     const struct ops *own;
     void *page[1024];
-    int live, taken, after; // after: so many, for the first time
+    int live, taken, after; // after: that many, for the first time
     bool full, refused, cleared;
-    int refusals, bearable; // so many more, and it is cleared all the same; 0: any number
+    int refusals, bearable; // that many more, and it is cleared all the same; 0: any number
 } memory;
 
 static void *take_page(struct exec *x, enum exec_arena arena, size_t bytes) {
@@ -232,7 +232,7 @@ static bool memory_is_full(struct engine_rig *f) {
 }
 
 // A short prompt that finds no page fills each pass, so that the long one of the oldest has no
-// turn. It has the next one, for which the other gives way.
+// turn. It has the next one, for which the other is preempted.
 static void the_oldest_is_served_first_when_no_page_is_free(void **state) {
     enum { LONG = 0, SHORT = 2, PIECE = 64, MANY = 100 };
     struct engine_rig *f = held = *state;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The runtime: devices are found again or refused, memory is reserved, planned around and given
 // back, two models on one device take turns and give the tokens that each gives alone, and what
-// does not fit is told who is in its way.
+// does not fit is refused with the holders of the memory.
 #include "test.h"
 
 #include <stdio.h>

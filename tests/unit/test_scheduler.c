@@ -9,7 +9,7 @@
 #include "engine/loop/scheduler.h"
 #include "unit/test.h"
 
-// A simulated machine: what a pass of so many rows takes, with noise.
+// A simulated machine: what a pass of that many rows takes, with noise.
 struct machine {
     double first, row; // milliseconds of one row, and of each further one at the begin,
     double grow;       // which takes so much more, as a part, at token 16384
@@ -29,8 +29,8 @@ static struct price *new_price(enum price_kind kind) {
     return p;
 }
 
-// Reads a prompt of n tokens beside `decoding` members; the longest pass behind the first ones, by
-// which the price is learnt. *passes: how many it took.
+// Reads a prompt of n tokens together with `decoding` members; the longest pass after the first
+// ones, by which the price is learnt. *passes: how many it took.
 static double read_beside(struct machine *m, enum price_kind kind, int64_t n, int decoding,
                           double gap, int *passes) {
     struct price *p = new_price(kind);
@@ -85,7 +85,7 @@ static void gaps_are_bounded(void **state) {
 }
 
 // Where a step alone takes longer than the gap, prompts are read in small pieces all the same;
-// where nobody decodes, in large ones.
+// where no member decodes, in large ones.
 static void a_pass_always_reads_some_prompt_tokens(void **state) {
     (void)state;
     struct price *p = new_price(PRICE_CPU);

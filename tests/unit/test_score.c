@@ -232,7 +232,7 @@ static double score_error(struct rig *r, struct scorer *s, const struct score_op
     return error;
 }
 
-// Block-sparse attention with alpha 0 sees everything.
+// Block-sparse attention with alpha 0 attends to everything.
 static struct score_options exact(bool dense) {
     struct score_options o = score_options_default();
     o.dense = dense;

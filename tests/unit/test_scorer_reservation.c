@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scorer's memory on a device with a limit: it is reserved before anything is loaded, a pair
-// beside it is planned in what is left, what does not fit is refused with what would, and given
+// besides it is planned in what is left, what does not fit is refused with what would, and given
 // back it is free again. The device is a CPU with a limit.
 #include <stdio.h>
 #include <unistd.h>
@@ -104,7 +104,7 @@ static void test_refused(void **state) {
     refused(1000, "weights take");
     assert_int_equal(open_with(&g, need), 0); // to the byte
     close_rig(&g);
-    // What a pair has taken is told.
+    // What a pair has taken is reported.
     assert_int_equal(open_with(&g, need + (64 << 20)), 0);
     struct reservation *second;
     struct score_plan p;
@@ -116,7 +116,7 @@ static void test_refused(void **state) {
     close_rig(&g);
 }
 
-// Where both fit beside each other nothing is parked; else as much as a text takes, or all weights.
+// Where both fit together nothing is parked; else as much as a text takes, or all weights.
 static void test_share(void **state) {
     const struct score_plan p = {.weights = 900, .chunk = 100, .own = 50, .total = 2900};
     struct scorer_share y;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sequences over a real tiny model: cutting back, checkpoints, forks, and every allocation that can
-// fail failing once, after which the sequence must go on as if nothing had been asked.
+// fail failing once, after which the sequence must go on as if nothing had been called.
 #include <stdlib.h>
 
 #include "base/rng.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions on a random tiny pair: every way of guessing gives the same reply, ends come where they
-// should, what the caller sees in pieces is the whole, and misuse gets its sentence.
+// should, what the caller gets in pieces is the whole, and misuse gets its sentence.
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -142,7 +142,7 @@ static void test_oracle(void **state) {
 }
 
 // The searched error rate gives the wanted accept length, and the run is the one predicted; with
-// the draft at work beside it the block limits the depth.
+// the draft at work with it the block limits the depth.
 static void test_oracle_goal(void **state) {
     const struct fixture *f = *state;
     struct request r = greedy();

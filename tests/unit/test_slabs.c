@@ -189,7 +189,7 @@ static void address_give(void *arg, void *p) {
     (void)p;
 }
 
-// As pages are planned: blocks of one size, whatever it is, and what lies behind them in slabs.
+// As pages are planned: blocks of one size, whatever it is, and what lies after them in slabs.
 static void test_filled_by_one_size(void **state) {
     (void)state;
     struct rng r = {3};
@@ -207,7 +207,7 @@ static void test_filled_by_one_size(void **state) {
     }
 }
 
-// As experts' slots are planned: one block first, of all that the arenas behind it leave.
+// As experts' slots are planned: one block first, of all that the arenas after it leave.
 static void test_filled_before_others(void **state) {
     (void)state;
     for (int64_t large = 300 * MIB; large <= 9000 * (int64_t)MIB; large += 333 * MIB) {

@@ -149,7 +149,7 @@ static uint64_t go_on(struct transcript *t, const struct fixture *f, int64_t n) 
     return hash;
 }
 
-// A second turn behind a reply: undisturbed, after the reply was cut back and made again, and from
+// A second turn after a reply: undisturbed, after the reply was cut back and made again, and from
 // a file, where the state ends within the reply.
 static void test_turns(void **state) {
     const struct fixture *f = *state;

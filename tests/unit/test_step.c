@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step asks of its drafters and does with their guesses, seen by a drafter that keeps the
+// How a step calls its drafters and does with their guesses, seen by a drafter that keeps the
 // request and offers what the test prepared. That the output stays the same is the property test's.
 #include "test.h"
 
@@ -108,7 +108,7 @@ static int run(struct bench *b, struct err *e) {
     return rc ? rc : m->rc;
 }
 
-// Runs tokens and chooses the one behind them when asked to.
+// Runs tokens and chooses the one after them when requested.
 static void feed(struct bench *b, const int32_t *tokens, int64_t n, bool choose) {
     b->m.phase = MEMBER_PROMPT;
     b->m.piece = tokens;
@@ -117,7 +117,7 @@ static void feed(struct bench *b, const int32_t *tokens, int64_t n, bool choose)
     assert_int_equal(run(b, NULL), 0);
 }
 
-// One decoding step behind the newest token.
+// One decoding step after the newest token.
 static int decode(struct bench *b, struct err *e) {
     b->m.phase = MEMBER_DECODE;
     int rc = run(b, e);
@@ -156,7 +156,7 @@ static void bench_close(struct bench *b) {
     drafter_destroy(b->drafter);
 }
 
-// With a budget, drafters are asked for what it says that a draft is worth; without one, for all.
+// With a budget, drafters are requested what it says that a draft is worth; without one, for all.
 static void test_useful_depth(void **state) {
     const struct fixture *f = *state;
     struct bench b;
@@ -219,7 +219,7 @@ static void test_request(void **state) {
     bench_close(&b);
 }
 
-// Guesses that could only be thrown away are not asked for.
+// Guesses that could only be thrown away are not requested.
 static void test_limits(void **state) {
     struct bench b;
     bench_open(&b, *state, 0, 22);
@@ -293,7 +293,7 @@ static void test_refused(void **state) {
     feed(&b, none, 2, false);
     assert_int_equal(b.m.hash, hash);
     assert_int_equal(b.m.walk.count, 0);
-    assert_int_equal(model_wanted(f->model), 0); // nobody asked for logits
+    assert_int_equal(model_wanted(f->model), 0); // nobody requested logits
     struct member *two[2] = {&b.m, &b.m};
     assert_int_equal(step_run(b.step, two, 2, &e), ERR_USAGE); // more than it was made for
     bench_close(&b);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams without an engine: a thread that publishes tokens beside one that reads them sees each
-// token once and in order, is told of everything and never twice for nothing; slow readers of trees
-// lose the oldest; whoever releases is not called any more.
+// Streams without an engine: a thread that publishes tokens concurrently with one that reads them
+// sees each token once and in order, is notified of everything and never twice without news; slow
+// readers of trees lose the oldest; a reader that releases is not called any more.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static void every_token_once(void **state) {
     queue_drop(q);
 }
 
-// A reader that does not look is told once only.
+// A reader that does not read is notified once only.
 static void notices_are_coalesced(void **state) {
     (void)state;
     struct reader r = {0};

@@ -74,7 +74,7 @@ static void test_rows(void **state) {
     assert_int_equal(a.hash, b.hash);
     assert_int_equal(a.hash, c.hash);
     const struct timing_row *rows = timing_rows(x, &n);
-    // Four layers: three recurrent, one attention; a pass a token behind the first.
+    // Four layers: three recurrent, one attention; a pass a token after the first.
     int64_t passes = N_NEW - 1;
     assert_int_equal(find(rows, n, "plain", "linear output")->calls, passes);
     assert_int_equal(find(rows, n, "prompt", "linear output")->calls, 1);

@@ -251,7 +251,7 @@ static bool ask(const void *arg) {
     return (*left)-- <= 0;
 }
 
-// A text that has far too many tokens is refused at a glance; for one that nobody waits for any
+// A text that has far too many tokens is refused at a glance; for one that is not needed any
 // more the work ends, in pieces and within an unbroken stretch.
 static void test_bounds_of_the_work(void **state) {
     (void)state;
@@ -290,8 +290,8 @@ static void test_bounds_of_the_work(void **state) {
     }
 }
 
-// Each phase of the work over an unbroken stretch asks: for its symbols, for the heap of its pairs,
-// for its merges.
+// Each phase of the work over an unbroken stretch checks it: for its symbols, for the heap of its
+// pairs, for its merges.
 static void test_phases_check_cancel(void **state) {
     (void)state;
     enum { LONG = 1 << 20, EACH = 1 << 16 };

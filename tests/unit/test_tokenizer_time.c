@@ -20,7 +20,7 @@ static double now(void) {
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-#ifdef COPPICE_CHECKED // what a sanitizer sees it sees in one run
+#ifdef COPPICE_CHECKED // a sanitizer finds its errors in one run
 enum { RUNS = 1 };
 #else
 enum { RUNS = 3 };

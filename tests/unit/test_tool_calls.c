@@ -289,7 +289,7 @@ static void arguments_flow(void **state) {
          "{{get {\"city\":\"Rome !}}"},
         {TOOLS_LAGUNA, TC "get<arg_key>city</arg_key><arg_value>Rome</arg_value>",
          "{{get {\"city\":\"Rome !}}"},
-        // and none behind the call.
+        // and none after the call.
         {TOOLS_QWEN, TC "<function=get><parameter=city>Rome\n", "{{get {\"city\":\"Rome !}}"},
         {TOOLS_QWEN, TC "<function=get><parameter=city>Rome</parameter><parameter=days>1",
          "{{get {\"city\":\"Rome\",\"days\": !}}"},

@@ -613,7 +613,7 @@ static void forbidden_calls_are_not_generated(void **state) {
     grammar_vocab_destroy(vocab);
 }
 
-// Many tools that ask for much cost no more steps than a few of them.
+// Many tools that request much cost no more steps than a few of them.
 static void many_bounds_are_bounded(void **state) {
     (void)state;
     enum { MANY = 100 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces: after every write the file is whole JSON with what has happened so far; a folder that is
-// not there and a device that is full are told.
+// not there and a device that is full are reported.
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transcripts under random appends, cuts, replies, forks and restores: whatever was done to one,
 // its next tokens and their logits are those of a fresh run over the same tokens, and no more is
-// run than the rules of cutting back ask for. Then allocations that fail.
+// run than the rules of cutting back request. Then allocations that fail.
 #include "test.h"
 
 #include "base/rng.h"

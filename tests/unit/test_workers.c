@@ -49,7 +49,7 @@ static void a_full_queue_refuses(void **state) {
     struct workers *w;
     struct err e = {0};
     int taken = 0;
-    pthread_mutex_lock(&gate.lock); // nobody gets on
+    pthread_mutex_lock(&gate.lock); // no job gets on
     assert_int_equal(workers_create(&w, 2, 3, &e), 0);
     for (int i = 0; i < 8; i++) {
         jobs[i] = (struct numbered){&gate, i};
@@ -93,7 +93,8 @@ static void short_work_does_not_wait(void **state) {
 }
 
 // Jobs that turn out to be long and do not end: short ones, of which there is one thread, run all
-// the same, no more long ones go on than there are threads for them, and of too many some are told.
+// the same, no more long ones go on than there are threads for them, and of too many some are
+// refused.
 struct slow {
     struct gate *gate;
     struct workers *w;
