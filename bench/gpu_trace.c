@@ -11,10 +11,10 @@
 enum { BUFFER = 8 << 20, ALIGN = 8 };
 static FILE *out;
 
-static void CUPTIAPI give_buffer(uint8_t **buffer, size_t *size, size_t *most) {
+static void CUPTIAPI give_buffer(uint8_t **buffer, size_t *size, size_t *max) {
     *buffer = aligned_alloc(ALIGN, BUFFER);
     *size = *buffer ? BUFFER : 0;
-    *most = 0;
+    *max = 0;
 }
 
 static void put(uint64_t start, uint64_t end, const char *kind, const char *name) {

@@ -192,7 +192,7 @@ static const char *after_name(const char *name, const char *prefix, const char *
     return name + n + DIGITS + k;
 }
 
-void file_keep_newest(const char *folder, const char *prefix, const char *suffix, int most) {
+void file_keep_newest(const char *folder, const char *prefix, const char *suffix, int max) {
     enum { DAY = 24 * 60 * 60 };
     DIR *d = opendir(folder);
     struct aged *list = NULL, one;
@@ -210,9 +210,9 @@ void file_keep_newest(const char *folder, const char *prefix, const char *suffix
         if (!*end && vec_reserve(&list, &cap, n + 1, sizeof *list, NULL) == 0)
             list[n++] = one;
     }
-    if (n > most)
+    if (n > max)
         qsort(list, (size_t)n, sizeof *list, newest_first);
-    for (int64_t i = most; i < n; i++)
+    for (int64_t i = max; i < n; i++)
         (void)unlinkat(dirfd(d), list[i].name, 0);
     free(list);
     if (d)

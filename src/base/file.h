@@ -48,9 +48,9 @@ int file_read(struct str *out, const char *path, size_t limit, struct err *e);
 int file_make_folder(const char *path, struct err *e);
 
 // Of the files of a folder that are called `prefix`, 16 hexadecimal digits and `suffix`, the newest
-// `most` stay (by their times; utimes says that one is of use). What file_new_open left of one of
+// `max` stay (by their times; utimes says that one is of use). What file_new_open left of one of
 // them unfinished goes after a day. Where that cannot be, all stay.
-void file_keep_newest(const char *folder, const char *prefix, const char *suffix, int most);
+void file_keep_newest(const char *folder, const char *prefix, const char *suffix, int max);
 
 // A file that appears whole: written under another name in the same folder, brought to the disk,
 // and renamed. Until then, and after a failure, what has the name stays as it was. It is its

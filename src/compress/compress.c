@@ -81,7 +81,7 @@ static void flowkv_fini(struct flowkv *f) {
 
 // Prompts of fewer tokens stay as they are; FlowKV leaves short messages alone, and conversations
 // whose aged messages have few tokens in all.
-enum { PROMPT_LEAST = 9, AGED_LEAST = 512, HOT = 2 };
+enum { PROMPT_MIN = 9, AGED_LEAST = 512, HOT = 2 };
 
 struct compressor {
     struct scorer *scorer;
@@ -307,7 +307,7 @@ static int select_for(const struct reading *r, const struct compress_options *o,
 static int compress_reading(struct compressor *c, const struct reading *r, int64_t whole,
                             const struct compress_options *o, struct compress_result *out,
                             struct err *e) {
-    if (r->n < PROMPT_LEAST)
+    if (r->n < PROMPT_MIN)
         return keep_all(r, "the prompt has fewer than nine tokens", out, e);
     struct question q = {0};
     int rc = question_make(r, whole, &q, e);

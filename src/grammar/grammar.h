@@ -26,23 +26,23 @@ struct grammar_state;   // a place in a text; belongs to its matcher
 
 // What compiling may take. A text of a few kilobytes may cause unbounded work (choices that
 // multiply, counts of counts, sets of states), so every phase counts its steps, each a few
-// nanoseconds, and what needs more than `most` is refused by ERR_LIMIT. Where `cancel` says that
+// nanoseconds, and what needs more than `max` is refused by ERR_LIMIT. Where `cancel` says that
 // the result is not needed any more, a call ends with ERR_CANCELLED after about GRAMMAR_ASK steps.
 // Zeroed is valid; one that serves several calls bounds them together.
 struct grammar_work {
     const struct cancel_check *cancel; // NULL: never cancelled
-    int64_t most;                      // 0: the first call sets it to grammar_steps of its text
+    int64_t max;                       // 0: the first call sets it to grammar_steps of its text
     int64_t steps;                     // taken so far
     int64_t ask;                       // when `cancel` is checked next
 };
 enum {
-    GRAMMAR_STEPS = 6 << 20,       // that any text may take,
-    GRAMMAR_STEPS_BYTE = 384,      // and that many more for each of its bytes,
-    GRAMMAR_STEPS_MOST = 32 << 20, // but no more than these
+    GRAMMAR_STEPS = 6 << 20,      // that any text may take,
+    GRAMMAR_STEPS_BYTE = 384,     // and that many more for each of its bytes,
+    GRAMMAR_STEPS_MAX = 32 << 20, // but no more than these
     GRAMMAR_ASK = 1 << 16,
 };
 static inline int64_t grammar_steps(size_t bytes) {
-    const size_t more = (GRAMMAR_STEPS_MOST - GRAMMAR_STEPS) / GRAMMAR_STEPS_BYTE;
+    const size_t more = (GRAMMAR_STEPS_MAX - GRAMMAR_STEPS) / GRAMMAR_STEPS_BYTE;
     return GRAMMAR_STEPS + GRAMMAR_STEPS_BYTE * (int64_t)(bytes < more ? bytes : more);
 }
 
@@ -148,9 +148,9 @@ int grammar_mask(struct grammar_matcher *m, const struct grammar_state *s, uint3
 int grammar_forced(struct grammar_matcher *m, const struct grammar_state *s, int32_t *token,
                    struct err *e);
 
-// Appends the bytes that must follow because there is no choice, at most `most`; they may end
+// Appends the bytes that must follow because there is no choice, at most `max`; they may end
 // inside a UTF-8 sequence. What is appended says nothing about how it is cut into tokens.
-int grammar_forced_bytes(struct grammar_matcher *m, const struct grammar_state *s, size_t most,
+int grammar_forced_bytes(struct grammar_matcher *m, const struct grammar_state *s, size_t max,
                          struct str *append, struct err *e);
 
 #endif

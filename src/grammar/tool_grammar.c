@@ -38,7 +38,7 @@ struct writer {
 };
 
 // States that the schemas of all tools may need; steps of one part with all of them.
-enum { MOST_STATES = 1 << 19, MOST_STEPS = 2 * GRAMMAR_STEPS_MOST };
+enum { LIMIT_STATES = 1 << 19, LIMIT_STEPS = 2 * GRAMMAR_STEPS_MAX };
 
 static const char freeform_schema[] =
     "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},\"required\":"
@@ -75,8 +75,8 @@ static struct size try_to_hold(const struct writer *w, const struct json *schema
     struct grammar_work work = {.cancel = v->all.cancel};
     struct grammar *g = NULL;
     struct build *b = NULL;
-    work.most = min_i64(grammar_steps(schema_bytes(schema)), v->all.most - v->all.steps);
-    if (work.most <= 0 || build_create(&b, &work, 0, e))
+    work.max = min_i64(grammar_steps(schema_bytes(schema)), v->all.max - v->all.steps);
+    if (work.max <= 0 || build_create(&b, &work, 0, e))
         return (struct size){0};
     build_json_how(b, &how);
     build_finish(b, value_of(b, schema, bare), &g, e);
@@ -118,8 +118,8 @@ static bool holds(const struct writer *w, const struct json *schema, const struc
             build_fail(w->b, e.code, "%s", e.text);
     }
     const struct size size = v->list[at];
-    bool fits = size.states && w->spent->states + size.states <= MOST_STATES &&
-                w->spent->steps + size.steps <= v->all.most;
+    bool fits = size.states && w->spent->states + size.states <= LIMIT_STATES &&
+                w->spent->steps + size.steps <= v->all.max;
     w->spent->states += fits ? size.states : 0;
     w->spent->steps += fits ? size.steps : 0;
     if (!fits && w->strict)
@@ -503,7 +503,7 @@ struct source {
 enum part { BEHIND_MARK, BEHIND_SECTION, BEHIND_KEY, WHOLE };
 
 static int make(const struct source *s, enum part part, struct grammar **out, struct err *e) {
-    struct grammar_work work = {.cancel = s->verdicts->all.cancel, .most = MOST_STEPS};
+    struct grammar_work work = {.cancel = s->verdicts->all.cancel, .max = LIMIT_STEPS};
     struct size spent = {0};
     struct writer w = {.f = &tool_formats[s->family],
                        .family = s->family,
@@ -557,7 +557,7 @@ int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
         rc = json_parse(&freeform, freeform_schema, sizeof freeform_schema - 1, e);
     for (int i = 0; i < n; i++)
         bytes += schema_bytes(tools[i].schema);
-    verdicts.all.most = grammar_steps(bytes);
+    verdicts.all.max = grammar_steps(bytes);
     const struct source s = {.tools = tools,
                              .set = &set,
                              .freeform = freeform,

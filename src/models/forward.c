@@ -243,10 +243,9 @@ const float *model_logits(struct model *m, int64_t first, int64_t n) {
 }
 
 const float *model_logits_at(struct model *m, int64_t i) {
-    int64_t most = m->options.max_logits, first = i / most * most,
-            left = m->pass.n_logit_rows - first;
+    int64_t max = m->options.max_logits, first = i / max * max, left = m->pass.n_logit_rows - first;
     if (i >= 0 && i < m->pass.n_logit_rows && !have_logits(m, i, 1))
-        compute_logits(m, first, min_i64(left, most));
+        compute_logits(m, first, min_i64(left, max));
     return model_logits(m, i, 1);
 }
 

@@ -229,7 +229,7 @@ static void plan_of(struct model_plan *out, const struct model *m) {
                                .host_bytes = m->load.host_bytes};
     for (int i = 0; i < m->n_groups; i++)
         kv_needs_add(&out->kv, &m->groups[i].layout, m->groups[i].window, 0);
-    out->step = model_most_rows(&m->options);
+    out->step = model_max_pass_rows(&m->options);
     out->recurrent = n_recurrent ? recurrent_bytes(&p->gdn, n_recurrent) : 0;
     out->checkpoint = n_recurrent ? recurrent_save_bytes(&p->gdn, n_recurrent) : 0;
 }
@@ -265,7 +265,7 @@ int model_plan(struct model_plan *out, struct model_params *params, const struct
 static int check_limit(const struct model_plan *plan, const struct model_params *of,
                        const struct model_options *o, struct err *e) {
     int64_t ctx = o->max_ctx ? o->max_ctx : of->context;
-    int64_t kv = kv_needs_most(&plan->kv, ctx, plan->step);
+    int64_t kv = kv_needs_max(&plan->kv, ctx, plan->step);
     int64_t need = plan->weights + plan->scratch + plan->recurrent + kv;
     if (o->memory_limit <= 0 || need <= o->memory_limit)
         return 0;

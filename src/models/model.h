@@ -48,7 +48,7 @@ struct model_options {
     struct expert_classes experts;
     const uint32_t *uses;         // NULL, or which experts are hot, [layers with experts][experts]
     struct model_lending lending; // of slots; zeroed: none
-    int lent_rows; // rows of the largest of them that is possible, for a plan (model_most_rows)
+    int lent_rows; // rows of the largest of them that is possible, for a plan (model_max_pass_rows)
     // Experts of the first that many layers of them have their place with the ops of `cpu`, which
     // is an exec of its own (ops/experts/host.h); slots and uses are of the others. cpu may be NULL
     // where nothing is loaded.
@@ -102,7 +102,7 @@ struct expert_store *model_experts(const struct model *m);
 int64_t model_max_ctx(const struct model *m);
 int model_max_rows(const struct model *m); // of a pass, in the place of lent slots if need be
 // The same for options: where there is a loan, its rows.
-int model_most_rows(const struct model_options *o);
+int model_max_pass_rows(const struct model_options *o);
 // Rows that passes over n tokens of prompts should have at most: those without a loan, or with the
 // loan that brings the fewest bytes of experts for them.
 int64_t model_rows_for(const struct model *m, int64_t n);

@@ -181,13 +181,13 @@ int model_workspace_enter(struct model *m, int64_t rows, struct err *e) {
     return 0;
 }
 
-int model_most_rows(const struct model_options *o) {
+int model_max_pass_rows(const struct model_options *o) {
     int lent = o->lending.n ? o->lending.pass[o->lending.n - 1].rows : o->lent_rows;
     return max_i32(o->max_rows, lent);
 }
 
 int model_max_rows(const struct model *m) {
-    return model_most_rows(&m->options);
+    return model_max_pass_rows(&m->options);
 }
 
 int64_t model_rows_for(const struct model *m, int64_t n) {

@@ -60,15 +60,15 @@ static void push(struct build *b, struct attend_item t) {
         b->failed = true;
 }
 
-// The parts of a shared item as runs of about `most` chunks, or of one part; from the highest down,
+// The parts of a shared item as runs of about `max` chunks, or of one part; from the highest down,
 // since high parts are the longest.
-static void push_runs(struct build *b, struct attend_item t, int32_t most) {
+static void push_runs(struct build *b, struct attend_item t, int32_t max) {
     int32_t begin = t.chunk, end = t.end;
     while (begin < end) {
         int32_t at = max_i32(begin, attend_part_begin(attend_part(end - 1)));
         while (at > begin) {
             int32_t more = max_i32(begin, attend_part_begin(attend_part(at - 1)));
-            if (end - more > most)
+            if (end - more > max)
                 break;
             at = more;
         }
@@ -81,10 +81,10 @@ static void push_runs(struct build *b, struct attend_item t, int32_t most) {
 
 // Items over list[begin, n_list), in pieces of nearly the same size.
 static void add_items(struct build *b, struct attend_item base, int64_t begin) {
-    int32_t group = b->a->shape.n_heads / b->a->shape.n_kv, most = b->m->tiles_split;
+    int32_t group = b->a->shape.n_heads / b->a->shape.n_kv, max = b->m->tiles_split;
     if (base.kind == ATTEND_WHOLE)
-        most = b->m->tiles_whole;
-    int32_t tiles = tiles_of(b, b->n_list - begin), pieces = ceil_div_i32(tiles, most);
+        max = b->m->tiles_whole;
+    int32_t tiles = tiles_of(b, b->n_list - begin), pieces = ceil_div_i32(tiles, max);
     int32_t pairs = (int32_t)(b->n_list - begin) * group, step = ceil_div_i32(tiles, pieces);
     base.list = (int32_t)begin;
     for (int32_t x = 0; x < pairs; x += step * ATTEND_TILE) {

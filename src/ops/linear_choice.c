@@ -17,7 +17,7 @@ enum {
 
 static const struct row {
     enum linear_family family;
-    int64_t least, most; // rows
+    int64_t min, max; // rows
     unsigned forms, paths;
     bool clusters; // needs them
 } table[] = {
@@ -33,7 +33,7 @@ static const struct row {
 };
 
 static bool serves(const struct row *r, const struct linear_call *c) {
-    return (!r->clusters || c->clusters) && c->n >= r->least && c->n <= r->most &&
+    return (!r->clusters || c->clusters) && c->n >= r->min && c->n <= r->max &&
            r->forms >> c->form & 1 && r->paths >> c->path & 1 && !(c->without >> r->family & 1);
 }
 
@@ -47,9 +47,9 @@ enum linear_family linear_choose(const struct linear_call *c) {
 int64_t linear_slice(enum cuda_path path, bool streams, int64_t n) {
     if (path == CUDA_PATH_SMALL)
         return n < LINEAR_SMALL_ROWS ? n : LINEAR_SMALL_ROWS;
-    const int64_t most = streams ? LINEAR_STREAM_ROWS : LINEAR_WARP_ROWS;
-    if (path == CUDA_PATH_WGMMA || n <= most || n > 2 * LINEAR_STREAM_ROWS)
+    const int64_t max = streams ? LINEAR_STREAM_ROWS : LINEAR_WARP_ROWS;
+    if (path == CUDA_PATH_WGMMA || n <= max || n > 2 * LINEAR_STREAM_ROWS)
         return n;
-    const int64_t slices = (n + most - 1) / most;
+    const int64_t slices = (n + max - 1) / max;
     return (n + slices * 8 - 1) / (slices * 8) * 8;
 }

@@ -81,16 +81,16 @@ static char *name_of_file(const char *path) {
 static void find_quantization(struct service *s, const struct gguf *g) {
     enum { TYPES = 64 };
     int64_t bytes[TYPES] = {0};
-    uint32_t most = 0;
+    uint32_t max = 0;
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
         const struct tensor *t = gguf_tensor_at(g, i);
         if (t->type < TYPES)
             bytes[t->type] += t->bytes;
     }
     for (uint32_t t = 1; t < TYPES; t++)
-        if (bytes[t] > bytes[most])
-            most = t;
-    const struct quant_format *f = quant_format(most);
+        if (bytes[t] > bytes[max])
+            max = t;
+    const struct quant_format *f = quant_format(max);
     snprintf(s->quantization, sizeof s->quantization, "%s", f ? f->name : "");
 }
 

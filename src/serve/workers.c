@@ -49,7 +49,7 @@ struct workers {
     bool ending;
     struct thread *threads; // list
     int aside;              // jobs that have stepped aside
-    int slow, most_slow;    // jobs of the longest class, or aside, that run; at most
+    int slow, max_slow;     // jobs of the longest class, or aside, that run; at most
     uint64_t turns;         // given so far
 };
 
@@ -63,7 +63,7 @@ static double processor_ms(void) {
 // one.
 static bool is_time(const struct workers *w, uint64_t turn) {
     const struct ring *r = &w->rings[LONG];
-    bool time = w->slow < w->most_slow && (!r->n || r->jobs[r->first].turn >= turn);
+    bool time = w->slow < w->max_slow && (!r->n || r->jobs[r->first].turn >= turn);
     for (const struct thread *t = w->threads; t && time; t = t->next)
         time = !t->waits || t->turn >= turn;
     return time;
@@ -163,7 +163,7 @@ static bool begin_threads(struct workers *w, int threads) {
     for (; ok && n < all; n += ok) {
         bool slow = n % 3 == 1; // one in three, and of two others at least one takes what is longer
         ok = begin_thread(w, slow ? LONG : SHORT, slow ? LONG : n == 2 ? SHORT : MEDIUM);
-        w->most_slow += ok && slow;
+        w->max_slow += ok && slow;
     }
     pthread_mutex_unlock(&w->lock);
     return n >= 2;

@@ -166,7 +166,7 @@ struct host_class {
 };
 
 void host_blocks_init(struct host_blocks *b, struct exec *x, int64_t max) {
-    *b = (struct host_blocks){.x = x, .most = max};
+    *b = (struct host_blocks){.x = x, .max = max};
 }
 
 void host_blocks_fini(struct host_blocks *b) {
@@ -248,7 +248,7 @@ static void trim_classes(struct host_blocks *b, int64_t max, const struct host_c
 
 // Counts a block of the class as held, if that is within what may be.
 static bool grow_class(struct host_blocks *b, const struct host_class *c) {
-    int64_t max = b->most - b->other - (int64_t)c->bytes;
+    int64_t max = b->max - b->other - (int64_t)c->bytes;
     if (b->held > max)
         trim_classes(b, max, c);
     if (b->held > max)

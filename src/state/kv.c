@@ -383,17 +383,17 @@ struct kv_needs kv_needs_q8(const struct kv_needs *s) {
     return q8;
 }
 
-static int64_t most_pages(const struct kv_need *g, int64_t n, int64_t step) {
+static int64_t max_pages(const struct kv_need *g, int64_t n, int64_t step) {
     // After the window lies a page of slack, and one that the window begins within; before it what
     // is reserved, of which the last page need not be full.
     int64_t held = g->window + g->late + step + 2 * KV_PAGE - 1;
     return ceil_div(g->window ? min_i64(n, held) : n, KV_PAGE);
 }
 
-int64_t kv_needs_most(const struct kv_needs *s, int64_t n, int64_t step) {
+int64_t kv_needs_max(const struct kv_needs *s, int64_t n, int64_t step) {
     int64_t sum = 0;
     for (int i = 0; i < s->n; i++)
-        sum += most_pages(&s->of[i], n, step) * s->of[i].page_bytes;
+        sum += max_pages(&s->of[i], n, step) * s->of[i].page_bytes;
     return sum;
 }
 
@@ -410,7 +410,7 @@ int64_t kv_needs_windows(const struct kv_needs *s, int64_t n, int64_t step) {
     int64_t sum = 0;
     for (int i = 0; i < s->n; i++)
         if (s->of[i].window)
-            sum += most_pages(&s->of[i], n, step) * s->of[i].page_bytes;
+            sum += max_pages(&s->of[i], n, step) * s->of[i].page_bytes;
     return sum;
 }
 

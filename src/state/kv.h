@@ -100,7 +100,7 @@ void kv_needs_join(struct kv_needs *s, const struct kv_needs *more);
 struct kv_needs kv_needs_q8(const struct kv_needs *s);
 // Bytes that a sequence holds at most on its way to n positions where it reserves no more than
 // `step` at once, and that it holds at least at n positions with nothing reserved.
-int64_t kv_needs_most(const struct kv_needs *s, int64_t n, int64_t step);
+int64_t kv_needs_max(const struct kv_needs *s, int64_t n, int64_t step);
 int64_t kv_needs_kept(const struct kv_needs *s, int64_t n);
 // Of these bytes those in groups with a window.
 int64_t kv_needs_windows(const struct kv_needs *s, int64_t n, int64_t step);

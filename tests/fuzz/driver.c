@@ -109,9 +109,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
 }
 
-size_t fuzz_walk(const uint8_t *data, size_t size, size_t most) {
+size_t fuzz_walk(const uint8_t *data, size_t size, size_t max) {
     size_t allocations = run(data, size, 0, false);
-    size_t last = allocations < most ? allocations : most;
+    size_t last = allocations < max ? allocations : max;
     for (size_t k = 1; k <= last; k++) {
         run(data, size, k, false);
         run(data, size, k, true);

@@ -27,9 +27,9 @@ void fuzz_result(int rc, const struct err *e, bool fragile);
 // The part of it that concerns the sentence alone, for every further call.
 void fuzz_sentence(int rc, const struct err *e);
 
-// Runs an input with each of its first `most` allocations failing, alone and with all that follow.
+// Runs an input with each of its first `max` allocations failing, alone and with all that follow.
 // Returns how many runs that took.
-size_t fuzz_walk(const uint8_t *data, size_t size, size_t most);
+size_t fuzz_walk(const uint8_t *data, size_t size, size_t max);
 
 // One part of an input that stands for several files: "==" LETTER ":" and the bytes up to the next
 // such mark.

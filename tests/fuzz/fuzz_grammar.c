@@ -125,7 +125,7 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
         return;
     struct grammar_work work = {0};
     int rc = compile(&g, data[0] % 4, (const char *)data + 2, size - 2, &work, &e);
-    FUZZ_CHECK(work.most <= grammar_steps(2 * size) && work.steps <= 2 * work.most);
+    FUZZ_CHECK(work.max <= grammar_steps(2 * size) && work.steps <= 2 * work.max);
     FUZZ_CHECK((rc == 0) == (g != NULL));
     fuzz_result(rc, &e, fragile);
     if (rc)

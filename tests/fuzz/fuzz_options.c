@@ -33,13 +33,13 @@ static void check_values(const struct options *o) {
 }
 
 static void check_overrides(const char *text, bool fragile) {
-    enum { MOST = 8 };
-    struct convert_override list[MOST];
+    enum { LIMIT = 8 };
+    struct convert_override list[LIMIT];
     struct err e = {0};
-    int n = 0, rc = convert_overrides(text, list, MOST, &n, &e);
+    int n = 0, rc = convert_overrides(text, list, LIMIT, &n, &e);
     fuzz_sentence(rc, &e);
     FUZZ_CHECK(rc == 0 || rc == ERR_USAGE || (fragile && rc == ERR_MEMORY));
-    FUZZ_CHECK(rc != 0 || (n >= 0 && n <= MOST));
+    FUZZ_CHECK(rc != 0 || (n >= 0 && n <= LIMIT));
     for (int i = 0; i < n && rc == 0; i++)
         FUZZ_CHECK(quant_format(list[i].type) && memchr(list[i].part, 0, sizeof list[i].part));
 }

@@ -10,12 +10,12 @@
 #include "compress/select/chunks.h"
 #include "compress/select/select.h"
 
-enum { HEAD = 16, MOST = 1 << 14 };
+enum { HEAD = 16, LIMIT = 1 << 14 };
 
 struct doc {
-    size_t at[MOST + 1];
-    int32_t ids[MOST];
-    float score[MOST];
+    size_t at[LIMIT + 1];
+    int32_t ids[LIMIT];
+    float score[LIMIT];
     struct select_part parts[8];
 };
 
@@ -45,7 +45,7 @@ static struct select_input make(struct doc *d, const uint8_t *head, const char *
         d->score[i] = rng_unit(rng_next(&g));
         size_t len = rng_below(&g, longest + 1);
         at += len < n - at ? len : n - at;
-        if (in.text.n_tokens == MOST)
+        if (in.text.n_tokens == LIMIT)
             break;
     }
     d->at[in.text.n_tokens] = n;
@@ -109,7 +109,7 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
         read_curve((const char *)data + 1, size - 1, fragile);
         return;
     }
-    if (size <= HEAD || size > MOST)
+    if (size <= HEAD || size > LIMIT)
         return;
     struct select_input in = make(&d, data, (const char *)data + HEAD, size - HEAD);
     struct selection less, more;

@@ -11,19 +11,19 @@
 #include "engine/batch/batch.h"
 #include "engine/session/session.h"
 
-enum { MIB = 1 << 20, MOST_TOKENS = 60000, NEW = 3 };
+enum { MIB = 1 << 20, LIMIT_TOKENS = 60000, NEW = 3 };
 
 static int passed, failed;
 
 static int read_prompt(struct session *s, bool draft, int64_t context, struct err *e) {
-    static int32_t prompt[MOST_TOKENS];
+    static int32_t prompt[LIMIT_TOKENS];
     struct request q;
     struct reply y = {0};
     request_init(&q);
-    for (int i = 0; i < MOST_TOKENS; i++)
+    for (int i = 0; i < LIMIT_TOKENS; i++)
         prompt[i] = 5 + i % 200;
     q.prompt = prompt;
-    q.n_prompt = min_i64(context - 2 * NEW, MOST_TOKENS);
+    q.n_prompt = min_i64(context - 2 * NEW, LIMIT_TOKENS);
     q.max_tokens = NEW;
     q.ignore_eos = true;
     q.how = draft ? SPECULATE_TREE : SPECULATE_OFF;

@@ -69,7 +69,7 @@ static int take_slots(struct bench *b, struct model_options *o, struct err *e) {
     struct model_plan p;
     int rc = model_plan(&p, NULL, b->x, b->file, o, e);
     if (!rc && p.experts.n)
-        rc = expert_classes_share(&p.experts, expert_classes_least(&p.experts), e);
+        rc = expert_classes_share(&p.experts, expert_classes_min(&p.experts), e);
     if (!rc)
         o->experts = p.experts;
     return rc;

@@ -26,7 +26,7 @@ void *__wrap_calloc(size_t n, size_t bytes) {
     return host_is_full ? NULL : __real_calloc(n, bytes);
 }
 
-enum { ROWS = 200, MOST_VOCAB = 512 };
+enum { ROWS = 200, MAX_VOCAB = 512 };
 
 // The logits of the last of ROWS tokens, read in one pass; full: while the host has no memory.
 static int last_logits(const struct pair_backend *b, int vocab, bool full, float *out,
@@ -54,7 +54,7 @@ static int last_logits(const struct pair_backend *b, int vocab, bool full, float
 
 // Of one pair. False: it lends nothing.
 static bool one_pair(const char *level, int index, struct gpu_counts *n) {
-    static float want[MOST_VOCAB], got[MOST_VOCAB];
+    static float want[MAX_VOCAB], got[MAX_VOCAB];
     struct pair p;
     struct err e = {0}, full = {0};
     int rc = pair_open(&p, index, level, false, &e);
@@ -103,7 +103,7 @@ static int open_lender(const char *level, struct pair_backend *b, struct gguf **
         rc = model_plan(&plan, NULL, b->x, *file, &o, e);
     if (rc)
         return rc;
-    int64_t least = expert_classes_least(&plan.experts), all = expert_classes_all(&plan.experts);
+    int64_t least = expert_classes_min(&plan.experts), all = expert_classes_all(&plan.experts);
     rc = expert_classes_share(&plan.experts, (least + 3 * all) / 4, e);
     o.experts = plan.experts;
     o.lending.scorer = SCORER;
@@ -120,8 +120,8 @@ static int64_t free_memory(struct exec *x) {
 
 // Twice, or more often where another program takes what is given back: free memory is the device's.
 static void lender(const char *level, struct gpu_counts *n) {
-    enum { WANTED = 2, MOST_TRIES = 12 };
-    static float want[MOST_VOCAB], got[MOST_VOCAB];
+    enum { WANTED = 2, MAX_TRIES = 12 };
+    static float want[MAX_VOCAB], got[MAX_VOCAB];
     struct pair_backend b = {0};
     struct gguf *file = NULL;
     struct err e = {0};
@@ -130,7 +130,7 @@ static void lender(const char *level, struct gpu_counts *n) {
     int rc = open_lender(level, &b, &file, &vocab, &e);
     if (!rc)
         rc = last_logits(&b, vocab, false, want, &e);
-    for (; gave < WANTED && tries < MOST_TRIES && !rc; tries++) {
+    for (; gave < WANTED && tries < MAX_TRIES && !rc; tries++) {
         const int64_t before = free_memory(b.x);
         rc = model_vacate(b.model, &e);
         if (!rc)

@@ -16,7 +16,7 @@ enum { THREADS = 256, BLOCKS = 1024, HOLDERS = 64, AT_ONCE = 4 };
 enum { HELD_TIMES = 4 }; // of a launch that leaves other bits
 enum { HOLD_NS = 40000, HOLD_NAPS = 200, GATE_NS = 50000000 };
 enum { ALIGN = 512, MOST_BLOCKS = 8192, TEXT = 240, PART = 64 << 20 };
-enum { CHUNK = 4096, MOST_CHUNKS = 1 << 17 }; // units that a block of threads takes at once
+enum { CHUNK = 4096, MAX_CHUNKS = 1 << 17 }; // units that a block of threads takes at once
 static const unsigned POISON = 0xFFFFFFFFu;
 
 // What kernels count, and the two words by which they signal each other; in pinned memory.
@@ -228,12 +228,12 @@ cudaError_t __wrap_cudaMemcpyAsync(void *to, const void *from, size_t bytes, cud
 
 // Lists what is watched.
 static cudaError_t measure(void) {
-    static struct chunk list[MOST_CHUNKS];
+    static struct chunk list[MAX_CHUNKS];
     int n = 0;
     for (int i = 0; i < w.blocks; i++) {
         const int64_t unit = sizeof(uint4), first = w.block[i].at / unit;
         const int64_t bytes = w.block[i].bytes < PART ? w.block[i].bytes : (int64_t)PART;
-        for (int64_t at = 0; at < bytes / unit && n < MOST_CHUNKS; at += CHUNK)
+        for (int64_t at = 0; at < bytes / unit && n < MAX_CHUNKS; at += CHUNK)
             list[n++] = {first + at,
                          first + (at + CHUNK < bytes / unit ? at + CHUNK : bytes / unit)};
     }
@@ -443,7 +443,7 @@ bool watch_begin(int64_t bytes) {
               __real_cudaMalloc((void **)&w.s.old, (size_t)bytes) == GPU_OK &&
               __real_cudaMalloc((void **)&w.s.now, (size_t)bytes) == GPU_OK &&
               __real_cudaMalloc((void **)&w.s.by, (size_t)bytes) == GPU_OK &&
-              __real_cudaMalloc((void **)&w.s.chunk, MOST_CHUNKS * sizeof *w.s.chunk) == GPU_OK &&
+              __real_cudaMalloc((void **)&w.s.chunk, MAX_CHUNKS * sizeof *w.s.chunk) == GPU_OK &&
               __real_cudaMalloc((void **)&w.s.tag, units * sizeof *w.s.tag) == GPU_OK;
     if (!ok)
         return false;

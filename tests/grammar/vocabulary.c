@@ -24,11 +24,11 @@ static struct {
     struct str text, made;
     struct map seen;
     struct piece *list;
-    int64_t count, cap, most;
+    int64_t count, cap, max;
 } all;
 
 static void add_piece(const char *bytes, size_t n) {
-    if (all.count >= all.most || n < 2 || map_insert(&all.seen, bytes, n, 0) != 1)
+    if (all.count >= all.max || n < 2 || map_insert(&all.seen, bytes, n, 0) != 1)
         return;
     if (vec_reserve(&all.list, &all.cap, all.count + 1, sizeof *all.list, NULL) == 0)
         all.list[all.count++] = (struct piece){bytes, n};
@@ -45,8 +45,8 @@ static int kind(char c) {
 static size_t piece_end(const char *text, size_t n, size_t at) {
     size_t end = at + (text[at] == ' ' && at + 1 < n && kind(text[at + 1]) != 3);
     int k = kind(text[end]);
-    size_t most = at + (k == 2 ? 3 : LONGEST);
-    while (end < n && kind(text[end]) == k && end < most)
+    size_t max = at + (k == 2 ? 3 : LONGEST);
+    while (end < n && kind(text[end]) == k && end < max)
         end++;
     while (end < n && (text[end] & 0xC0) == 0x80)
         end++;
@@ -69,9 +69,9 @@ static void add_text(const char *pattern) {
 }
 
 // Two to four letters of a script with `count` letters from `first` on.
-static void add_script(uint32_t first, uint32_t count, int64_t most) {
+static void add_script(uint32_t first, uint32_t count, int64_t max) {
     char text[16];
-    for (int64_t i = 0; i < most; i++) {
+    for (int64_t i = 0; i < max; i++) {
         size_t n = 0;
         uint64_t draw = rng_hash(3, first, (uint64_t)i, 0);
         for (int k = 0; k < 2 + (int)(draw >> 60) % 3; k++) {
@@ -112,7 +112,7 @@ struct grammar_vocab *vocabulary_make(int32_t size) {
     struct grammar_tokens tokens = {.size = size, .bytes = bytes_of, .ends = ends};
     struct grammar_vocab *v = NULL;
     struct err e;
-    all.most = size - FIRST;
+    all.max = size - FIRST;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         char pattern[512];
         snprintf(pattern, sizeof pattern, SOURCE_ROOT "%s", folders[i]);
@@ -128,10 +128,10 @@ struct grammar_vocab *vocabulary_make(int32_t size) {
         add_piece(all.text.data + at, end - at);
         at = end;
     }
-    add_script(0x4E00, 3000, (all.most - all.count) / 2);
-    add_script(0x410, 64, all.most / 8);
-    add_script(0x627, 36, all.most / 16);
-    add_script(0x4E00, 9000, all.most);
+    add_script(0x4E00, 3000, (all.max - all.count) / 2);
+    add_script(0x410, 64, all.max / 8);
+    add_script(0x627, 36, all.max / 16);
+    add_script(0x4E00, 9000, all.max);
     return grammar_vocab_create(&v, &tokens, &e) ? NULL : v;
 }
 

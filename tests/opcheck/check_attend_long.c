@@ -11,7 +11,7 @@
 #include "opcheck/families.h"
 #include "support/device.h"
 
-enum { POOL = 512, ROWS_MOST = 1024 };
+enum { POOL = 512, ROWS_MAX = 1024 };
 
 // What fp16 queries add to a device's relative error: scores are off by up to 2^-11 of themselves,
 // and weights by as much as scores are, absolutely.
@@ -55,15 +55,15 @@ struct world {
     struct check *c;
     struct shape s;
     struct kv_layout layout;
-    int64_t total, n_pages; // pages: positions, then ROWS_MOST slots
+    int64_t total, n_pages; // pages: positions, then ROWS_MAX slots
     unsigned char *image;   // host [n_pages][page_bytes]
     unsigned char **pages;  // device
     float *query;           // host [total][n_heads][2 head_dim]: query, gate
     struct buffers buffers;
-    float *q; // device [ROWS_MOST][n_heads][2 head_dim]
+    float *q; // device [ROWS_MAX][n_heads][2 head_dim]
     // The present forest.
     struct forest f;
-    struct kv_slot slot[ROWS_MOST];
+    struct kv_slot slot[ROWS_MAX];
 };
 
 static struct kv_row image_row(const struct world *w, int64_t at, int layer, bool value, int head) {
@@ -136,7 +136,7 @@ static void world_init(struct world *w, struct check *c, struct shape s, int64_t
     w->c = c;
     w->s = s;
     w->total = total;
-    w->n_pages = (total + KV_PAGE - 1) / KV_PAGE + ROWS_MOST / KV_PAGE;
+    w->n_pages = (total + KV_PAGE - 1) / KV_PAGE + ROWS_MAX / KV_PAGE;
     w->layout = layout_of(&s, layers);
     size_t bytes = (size_t)(w->n_pages * w->layout.page_bytes);
     int64_t per = query_width(&s), queries = query_count(&s, total);
@@ -151,7 +151,7 @@ static void world_init(struct world *w, struct check *c, struct shape s, int64_t
     unsigned char *device = buffers_own(&w->buffers, w->image, bytes);
     for (int64_t p = 0; p < w->n_pages; p++)
         w->pages[p] = device + p * w->layout.page_bytes;
-    w->q = buffers_own(&w->buffers, NULL, (size_t)(ROWS_MOST * per) * sizeof(float));
+    w->q = buffers_own(&w->buffers, NULL, (size_t)(ROWS_MAX * per) * sizeof(float));
 }
 
 static void world_fini(struct world *w) {

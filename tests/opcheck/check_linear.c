@@ -385,7 +385,7 @@ static void double_on_device(struct check *c, const struct matrix *w, const floa
 }
 
 // As many rows as --chunk takes, more than a launch has in its second dimension.
-static void check_most_rows(struct check *c) {
+static void check_max_rows(struct check *c) {
     enum { N = 1 << 16, K = 32, M = 17 };
     struct tally d = {0};
     struct matrix w = matrix_new(&c->rng, TYPE_F16, K, M);
@@ -428,7 +428,7 @@ void check_linear_double(struct check *c) {
     }
     check_gate_up(c);
     if (c->device && !c->brief)
-        check_most_rows(c);
+        check_max_rows(c);
 }
 
 struct linear_call {

@@ -7,7 +7,7 @@
 
 #include "opcheck/families.h"
 
-enum { MOST = 23, USED_MOST = 8, SHARED_LIKE = 1, SHARED_OTHER, SHARED_PLAIN };
+enum { MOST = 23, USED_MAX = 8, SHARED_LIKE = 1, SHARED_OTHER, SHARED_PLAIN };
 
 struct layer {
     struct matrix router, gate_in, gate, up, down, shared[3];
@@ -51,8 +51,8 @@ static void layer_init(struct layer *l, struct rng *r, uint32_t type, int turn) 
     l->k = random_k(r, f) + (turn % 2 ? 1024 : 0); // parts of k
     l->f = f->block == 1 ? between(r, 1, 6) * 32 : f->block == 256 ? 256 : between(r, 1, 8) * 64;
     l->m = between(r, 1, 40) * 4;
-    l->experts = (int)between(r, USED_MOST, turn % 6 ? 16 : 150);
-    l->used = (int)between(r, 1, USED_MOST);
+    l->experts = (int)between(r, USED_MAX, turn % 6 ? 16 : 150);
+    l->used = (int)between(r, 1, USED_MAX);
     l->kind = turn % 4;
     if (type == TYPE_Q4_K && l->n > 1) { // more rows than a GPU's block keeps at once
         l->n = MOST;

@@ -9,7 +9,7 @@
 #include "opcheck/families.h"
 #include "ops/rowmath.h"
 
-enum { SEEN = 40, BIASED = 60, MOST_VOCAB = 5000 };
+enum { SEEN = 40, BIASED = 60, MAX_VOCAB = 5000 };
 
 struct draw {
     int64_t vocab;
@@ -17,7 +17,7 @@ struct draw {
     struct sample_row s;
     int32_t seen[SEEN], count[SEEN];
     struct logit_bias bias[BIASED];
-    uint32_t allow[(MOST_VOCAB + 31) / 32];
+    uint32_t allow[(MAX_VOCAB + 31) / 32];
 };
 
 // Masks of all kinds: everything, about half, a few, one token.
@@ -48,7 +48,7 @@ static void bias_init(struct draw *d, struct rng *r) {
 }
 
 static void draw_init(struct draw *d, struct rng *r) {
-    static const int sizes[] = {1, 2, 17, 300, 2048, 2049, MOST_VOCAB};
+    static const int sizes[] = {1, 2, 17, 300, 2048, 2049, MAX_VOCAB};
     static const float temperatures[] = {0, 0.3f, 0.8f, 1, 1.5f};
     d->vocab = sizes[rng_below(r, 7)];
     d->logits = malloc((size_t)d->vocab * 4);

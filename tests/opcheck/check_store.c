@@ -11,7 +11,7 @@
 #include "ops/experts/store.h"
 #include "support/expert_slots.h"
 
-enum { LAYERS = 4, MOST_EXPERTS = 40, MOST_ROWS = 160, MOST_USED = 6, ROOMS = 4 };
+enum { LAYERS = 4, MAX_EXPERTS = 40, MOST_ROWS = 160, MAX_USED = 6, ROOMS = 4 };
 
 // Layers of one or two classes.
 struct stored {
@@ -32,8 +32,8 @@ struct stored {
 };
 
 static void make_matrices(struct stored *s, struct rng *r, const uint32_t types[2]) {
-    s->experts = (int)between(r, 7, MOST_EXPERTS);
-    s->used = (int)between(r, 1, MOST_USED);
+    s->experts = (int)between(r, 7, MAX_EXPERTS);
+    s->used = (int)between(r, 1, MAX_USED);
     s->k = 256 * between(r, 1, 3);
     s->f = 256 * between(r, 1, 2);
     s->m = between(r, 10, 200);
@@ -76,7 +76,7 @@ static void open_pool(struct stored *s, int class) {
 static int open_rooms(struct stored *s, struct check *c, int64_t own, struct err *e) {
     struct expert_layout l;
     expert_layout_of(&l, &s->classes, own);
-    int64_t more = expert_layout_most(&l, &s->classes) - own;
+    int64_t more = expert_layout_max(&l, &s->classes) - own;
     int rc = 0;
     for (int i = 0; i < ROOMS && !rc; i++) {
         int64_t bytes = own + (i ? (int64_t)rng_below(&c->rng, 1 << 16) * more / (1 << 16) : 0);
@@ -91,7 +91,7 @@ static int open_rooms(struct stored *s, struct check *c, int64_t own, struct err
 
 static int open_store(struct stored *s, struct check *c, struct err *e) {
     struct tensor parts[EXPERT_PARTS];
-    uint32_t uses[LAYERS * MOST_EXPERTS];
+    uint32_t uses[LAYERS * MAX_EXPERTS];
     s->classes = (struct expert_classes){0};
     for (int i = 0; i < LAYERS; i++) {
         layer_tensors(s, i, parts);
@@ -164,7 +164,7 @@ static void run_layer(struct check *c, const struct stored *s, struct weight *co
 
 // After a call of many entries: what the next layer gets before its choice.
 static void follow_ahead(struct stored *s, int layer, const int32_t *ids, int64_t entries) {
-    struct expert_move moves[MOST_EXPERTS];
+    struct expert_move moves[MAX_EXPERTS];
     int next = layer + 1;
     if (next == LAYERS || !expert_pool_many(entries, s->experts))
         return;
@@ -177,12 +177,12 @@ static void follow_ahead(struct stored *s, int layer, const int32_t *ids, int64_
 
 // What a call does to the slots, without a device; whether the device did the same.
 static bool follow(struct stored *s, int layer, const int32_t *ids, int64_t n) {
-    static uint32_t uses[LAYERS * MOST_EXPERTS];
-    static unsigned char resident[LAYERS * MOST_EXPERTS];
-    struct expert_move moves[MOST_EXPERTS];
+    static uint32_t uses[LAYERS * MAX_EXPERTS];
+    static unsigned char resident[LAYERS * MAX_EXPERTS];
+    struct expert_move moves[MAX_EXPERTS];
     struct expert_pool *p = &s->pool[s->class[layer]];
     struct expert_stats now;
-    bool chosen[MOST_EXPERTS] = {false}, same = true;
+    bool chosen[MAX_EXPERTS] = {false}, same = true;
     int different = 0;
     for (int64_t i = 0; i < n * s->used; i++) {
         different += !chosen[ids[i]];
@@ -209,7 +209,7 @@ static bool follow(struct stored *s, int layer, const int32_t *ids, int64_t n) {
 // Enters some room, as the specification does.
 static bool lend(struct stored *s, struct check *c) {
     int to = (int)rng_below(&c->rng, ROOMS);
-    struct expert_shift moves[LAYERS * MOST_EXPERTS];
+    struct expert_shift moves[LAYERS * MAX_EXPERTS];
     struct err e;
     if (expert_store_enter(s->store, to, &e))
         return false;
@@ -236,7 +236,7 @@ static void compare_calls(struct check *c, struct stored *s, int64_t *bits, int 
     float *in = malloc((size_t)(MOST_ROWS * s->k) * sizeof *in);
     size_t values = (size_t)(MOST_ROWS * s->used * s->m);
     float *a = calloc(values, sizeof *a), *b = calloc(values, sizeof *b);
-    int32_t ids[MOST_ROWS * MOST_USED];
+    int32_t ids[MOST_ROWS * MAX_USED];
     fill_random(&c->rng, in, MOST_ROWS * s->k, 1);
     for (int turn = 0; turn < 30; turn++) {
         int layer = turn % LAYERS;

@@ -5,11 +5,11 @@
 #include <stdio.h>
 
 // Features first .. last (last 0: only the first) must occur cases / share + least times each;
-// share 0: `least` times.
+// share 0: `min` times.
 static const struct row {
     int first, last;
     const char *name; // the number of an accept length follows
-    int share, least;
+    int share, min;
 } rows[] = {
     {FEATURE_ACCEPT + 1, FEATURE_ACCEPT + 16, "accept length", 40, 0},
     {FEATURE_ACCEPT + 17, FEATURE_ACCEPT + TREE_MAX_DEPTH, "accept length", 0, 0},
@@ -49,7 +49,7 @@ static const struct row {
 };
 
 static int report_row(const struct features *f, const struct row *r) {
-    int64_t minimum = r->share ? f->cases / r->share + r->least : r->least;
+    int64_t minimum = r->share ? f->cases / r->share + r->min : r->min;
     int bad = 0;
     for (int i = r->first; i == r->first || i <= r->last; i++) {
         char name[64];

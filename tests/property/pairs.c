@@ -134,8 +134,8 @@ static int take_slots(struct model_options *o, struct pair *p, const struct pair
     int rc = model_plan(&plan, NULL, b->x, p->file, o, e);
     if (rc || !plan.experts.n)
         return rc;
-    int64_t least = expert_classes_least(&plan.experts), all = expert_classes_all(&plan.experts);
-    rc = expert_classes_share(&plan.experts, i == 1 ? (least + all) / 2 : least, e);
+    int64_t min = expert_classes_min(&plan.experts), all = expert_classes_all(&plan.experts);
+    rc = expert_classes_share(&plan.experts, i == 1 ? (min + all) / 2 : min, e);
     o->experts = plan.experts;
     return rc || i != 1 || p->brief ? rc : take_loan(o, p, b, e);
 }

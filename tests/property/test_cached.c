@@ -46,7 +46,7 @@ struct talk {
 enum { ANSWERS, HITS, CACHED, CANCELLED, EVICTED, DRAFTED, WRITTEN, LOADED, REMOVED, COUNTS };
 static const struct {
     const char *name;
-    double least; // a case
+    double min; // a case
 } counts[COUNTS] = {{"answers compared", 15},
                     {"prompts found in the cache", 5},
                     {"tokens that were not run", 500},
@@ -324,9 +324,9 @@ static int open_kind(struct kind *k, int i, struct err *e) {
 static int report(const int64_t total[COUNTS], int cases) {
     int rare = 0;
     for (int i = 0; i < COUNTS; i++) {
-        bool few = (double)total[i] < floor(counts[i].least * cases);
+        bool few = (double)total[i] < floor(counts[i].min * cases);
         printf("  %-36s %8lld (at least %g)%s\n", counts[i].name, (long long)total[i],
-               floor(counts[i].least * cases), few ? " too few" : "");
+               floor(counts[i].min * cases), few ? " too few" : "");
         rare += few && cases >= KINDS;
     }
     return rare;

@@ -83,7 +83,7 @@ enum {
 };
 static const struct {
     const char *name;
-    double least; // a case
+    double min; // a case
 } counts[COUNTS] = {{"answers compared to their end", 20},
                     {"answers cancelled", 3},
                     {"answers that a stop of two tokens ended", 1},
@@ -491,9 +491,9 @@ static int run_case(int number, struct session *alone, const struct engine_optio
 static int report(const int64_t total[COUNTS], int cases) {
     int rare = 0;
     for (int i = 0; i < COUNTS; i++) {
-        bool few = (double)total[i] < floor(counts[i].least * cases);
+        bool few = (double)total[i] < floor(counts[i].min * cases);
         printf("  %-54s %8lld (at least %g)%s\n", counts[i].name, (long long)total[i],
-               counts[i].least * cases, few ? "  TOO FEW" : "");
+               counts[i].min * cases, few ? "  TOO FEW" : "");
         rare += few;
     }
     return rare;

@@ -47,12 +47,12 @@ static uint64_t first_after(const struct expert_pool *p, const struct slot_takin
     return best;
 }
 
-static int take_slots(struct expert_pool *p, const struct slot_taking *t, int most,
+static int take_slots(struct expert_pool *p, const struct slot_taking *t, int max,
                       struct expert_move *moves) {
     int32_t *place = p->place + (int64_t)t->layer * p->experts;
     int missing = 0;
     uint64_t last = 0;
-    for (int i = 0; i < p->experts && missing < most; i++) {
+    for (int i = 0; i < p->experts && missing < max; i++) {
         if ((!t->ahead && !t->count[i]) || place[i] >= 0)
             continue;
         last = first_after(p, t, missing == 0, last);
@@ -85,7 +85,7 @@ int expert_pool_ahead(struct expert_pool *p, int layer, const struct expert_now 
     for (int64_t i = 0; now && i < now->entries; i++)
         count[now->ids[i]]++;
     const struct slot_taking t = {layer, now ? now->layer : -1, count, true};
-    return take_slots(p, &t, expert_pool_most_ahead(p->experts), moves);
+    return take_slots(p, &t, expert_pool_max_ahead(p->experts), moves);
 }
 
 void expert_pool_back(struct expert_pool *p, int64_t slots) {

@@ -12,7 +12,7 @@ int expert_pool_choose(struct expert_pool *p, int layer, const int32_t *ids, int
                        struct expert_move *moves);
 
 // Experts of `layer` that are not resident, lowest first, get slots as above: at most
-// expert_pool_most_ahead of them, from none of their own layer, and from none that `now`, the
+// expert_pool_max_ahead of them, from none of their own layer, and from none that `now`, the
 // choice of another layer of this class (NULL: it is of another class), needs. Nothing becomes
 // hotter. moves: [experts]; how many.
 struct expert_now {

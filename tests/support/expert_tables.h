@@ -8,12 +8,12 @@
 
 #include "support/expert_slots.h"
 
-enum { RIG_LAYERS = 6, RIG_EXPERTS = 12, RIG_MOST = RIG_LAYERS * RIG_EXPERTS };
+enum { RIG_LAYERS = 6, RIG_EXPERTS = 12, RIG_MAX = RIG_LAYERS * RIG_EXPERTS };
 
 struct expert_rig {
     struct expert_pool p;
-    int32_t owner[RIG_MOST], place[RIG_MOST];
-    uint32_t uses[RIG_MOST], total[RIG_LAYERS], rows[RIG_LAYERS];
+    int32_t owner[RIG_MAX], place[RIG_MAX];
+    uint32_t uses[RIG_MAX], total[RIG_LAYERS], rows[RIG_LAYERS];
     struct expert_move moves[RIG_EXPERTS];
 };
 

@@ -219,8 +219,8 @@ void faulty_drafts(void) {
     f.no_drafts = true;
 }
 
-void faulty_uploads(int most) {
-    f.uploads = most;
+void faulty_uploads(int max) {
+    f.uploads = max;
 }
 
 int faulty_uploaded(void) {

@@ -15,9 +15,9 @@ void faulty_again(int n); // the same while it is open
 void faulty_next(int n);  // the same, and a fault that has not been reported is still pending
 // And until faulty_close each pass that has this token among its rows; -1: none.
 void faulty_token(int32_t id);
-void faulty_drafts(void);      // and each call of a draft's head
-void faulty_uploads(int most); // and that many uploads, the next ones; not counted among the ops
-int faulty_uploaded(void);     // that failed so far
+void faulty_drafts(void);     // and each call of a draft's head
+void faulty_uploads(int max); // and that many uploads, the next ones; not counted among the ops
+int faulty_uploaded(void);    // that failed so far
 // What exec_status returns instead of ERR_MEMORY, from then on where it is ERR_DEVICE.
 void faulty_tells(int rc);
 void faulty_holds(void (*wait)(void)); // called by the op that is left out, until faulty_close

@@ -10,16 +10,16 @@
 #include "engine/loop/engine.h"
 #include "support/tiny_gguf.h"
 
-enum { RIG_CONTEXT = 1024, RIG_MOST = 12, RIG_LONGEST = 512 };
+enum { RIG_CONTEXT = 1024, RIG_MAX = 12, RIG_LONGEST = 512 };
 
 struct engine_rig {
     struct tiny_pair files;
     struct session *session;
     struct runtime *runtime; // of engines; NULL: they have their own
     struct memory_plan plan; // of one sequence
-    int32_t prompt[RIG_MOST][RIG_LONGEST];
-    struct request r[RIG_MOST];
-    struct reply alone[RIG_MOST];
+    int32_t prompt[RIG_MAX][RIG_LONGEST];
+    struct request r[RIG_MAX];
+    struct reply alone[RIG_MAX];
     int n;
     // Notices of streams and of the engine, for the test's thread to wait for.
     pthread_mutex_t lock;

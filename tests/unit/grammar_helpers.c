@@ -95,13 +95,13 @@ static int32_t check_mask(struct grammar_matcher *m, const struct grammar_state 
     return chosen;
 }
 
-static void check_walk(struct grammar_matcher *m, const struct grammar_vocab *v, int most,
+static void check_walk(struct grammar_matcher *m, const struct grammar_vocab *v, int max,
                        uint64_t seed) {
     int32_t size = grammar_vocab_size(v);
     uint32_t *bits = malloc(((size_t)size + 31) / 32 * sizeof *bits);
     struct grammar_state *s = grammar_start(m), *next;
     struct err e = {0};
-    for (int i = 0; i < most; i++) {
+    for (int i = 0; i < max; i++) {
         if (grammar_mask(m, s, bits, &e))
             fail_msg("%s", e.text);
         int32_t token = check_mask(m, s, bits, size, rng_hash(seed, (uint64_t)i, 0, 0));
@@ -115,13 +115,13 @@ static void check_walk(struct grammar_matcher *m, const struct grammar_vocab *v,
     free(bits);
 }
 
-void check_walks(struct grammar *g, const struct grammar_vocab *v, int texts, int most,
+void check_walks(struct grammar *g, const struct grammar_vocab *v, int texts, int max,
                  uint64_t seed) {
     struct grammar_matcher *m;
     struct err e = {0};
     assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
     for (int i = 0; i < texts; i++)
-        check_walk(m, v, most, rng_hash(seed, (uint64_t)i, 2, 2));
+        check_walk(m, v, max, rng_hash(seed, (uint64_t)i, 2, 2));
     grammar_matcher_destroy(m);
     grammar_unref(g);
 }

@@ -15,10 +15,10 @@ int drop_vocab(void **state);
 // Is the whole text one of the grammar's? Fails the test on an error.
 bool grammar_takes(struct grammar *g, const char *text, size_t n);
 
-// Random texts of a grammar, each of at most `most` tokens: at each step the mask must allow
+// Random texts of a grammar, each of at most `max` tokens: at each step the mask must allow
 // exactly the tokens that can be accepted, and forced tokens be those that are alone in a mask.
 // Takes over the reference to g.
-void check_walks(struct grammar *g, const struct grammar_vocab *v, int texts, int most,
+void check_walks(struct grammar *g, const struct grammar_vocab *v, int texts, int max,
                  uint64_t seed);
 
 #endif

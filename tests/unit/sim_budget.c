@@ -219,9 +219,12 @@ double sim_time(struct sim_run *r, int64_t *tokens) {
         struct ddtree t;
         struct walk w;
         struct budget_member m = {.budget = r->budget, .drafts = room > 0, .tree = &t, .walk = &w};
-        struct budget_step step = {
-            .price = r->price, .members = &m, .n = 1, .max_rows = 1 + SIM_MOST, .most = SIM_DEPTH};
-        int reach = r->reach, nodes = SIM_MOST;
+        struct budget_step step = {.price = r->price,
+                                   .members = &m,
+                                   .n = 1,
+                                   .max_rows = 1 + SIM_MAX,
+                                   .max_depth = SIM_DEPTH};
+        int reach = r->reach, nodes = SIM_MAX;
         if (r->budget) {
             budget_drafts(&step);
             for (reach = 0; m.drafts && price_depth(SIM_DEPTH, reach) != step.depth;)
@@ -278,7 +281,7 @@ static void batch_step(struct sim_run *r, struct sim_member *m, struct budget_st
         int depth = s->members[i].drafts ? s->depth : 0;
         drafts += s->members[i].drafts;
         grow(&m[i].tree, r[i].guess, r[i].from + m[i].pos, depth < room ? depth : (int)room,
-             SIM_MOST);
+             SIM_MAX);
     }
     budget_share(s);
     for (int i = 0; i < s->n; i++) {
@@ -304,7 +307,7 @@ double sim_batch(struct sim_run *r, int n, int replies) {
     while (replies > 0) {
         struct budget_member members[SIM_MEMBERS];
         struct budget_step s = {
-            .price = r->price, .members = members, .n = n, .max_rows = 512, .most = SIM_DEPTH};
+            .price = r->price, .members = members, .n = n, .max_rows = 512, .max_depth = SIM_DEPTH};
         batch_step(r, m, &s);
         ms += s.draft_ms + s.pass_ms;
         for (int i = 0; i < n; i++) {
@@ -333,18 +336,18 @@ double sim_rate(const struct sim_run *r, int replies, int64_t stride) {
     return sum / ms;
 }
 
-// Milliseconds of a reply with each number of nodes from 0 to SIM_MOST, added to ms[]. A tree is
+// Milliseconds of a reply with each number of nodes from 0 to SIM_MAX, added to ms[]. A tree is
 // the beginning of every larger one, so one tree a position serves all.
-static void fixed_reply(const struct sim_run *r, int64_t from, double ms[SIM_MOST + 1]) {
+static void fixed_reply(const struct sim_run *r, int64_t from, double ms[SIM_MAX + 1]) {
     enum { TOKENS = 128 };
     struct walk walks[TOKENS];
     for (int pos = 0; pos < r->tokens; pos++) {
         struct ddtree t;
         int room = (int)r->tokens - pos - 1, depth = price_depth(SIM_DEPTH, r->reach);
-        grow(&t, r->guess, from + pos, room < depth ? room : depth, SIM_MOST);
+        grow(&t, r->guess, from + pos, room < depth ? room : depth, SIM_MAX);
         walk_truth(&t, r->tokens - pos, &walks[pos]);
     }
-    for (int nodes = 0; nodes <= SIM_MOST; nodes++) {
+    for (int nodes = 0; nodes <= SIM_MAX; nodes++) {
         for (int pos = 0; pos < r->tokens;) {
             int count = 1;
             while (count < walks[pos].count && walks[pos].path[count] <= nodes)
@@ -358,12 +361,12 @@ static void fixed_reply(const struct sim_run *r, int64_t from, double ms[SIM_MOS
 }
 
 double sim_best_fixed(const struct sim_run *r, int replies, int64_t stride, int *nodes) {
-    double ms[SIM_MOST + 1] = {0}, sum = (double)replies * (double)r->tokens;
+    double ms[SIM_MAX + 1] = {0}, sum = (double)replies * (double)r->tokens;
     double best = 1 / sim_pass_ms(r->device, 1, 1);
     *nodes = -1;
     for (int i = 0; i < replies; i++)
         fixed_reply(r, r->from + i * stride, ms);
-    for (int n = 0; n <= SIM_MOST; n++)
+    for (int n = 0; n <= SIM_MAX; n++)
         if (sum / ms[n] > best) {
             best = sum / ms[n];
             *nodes = n;

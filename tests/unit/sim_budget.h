@@ -7,7 +7,7 @@
 
 #include "spec/tree/budget.h"
 
-enum { SIM_DEPTH = 15, SIM_K = 8, SIM_MOST = 63 };
+enum { SIM_DEPTH = 15, SIM_K = 8, SIM_MAX = 63 };
 
 struct sim_device {
     const char *name;
@@ -19,8 +19,7 @@ struct sim_device {
     double noise;                // standard deviation of times, as a part of them
     double disturbed;            // chance that a pass takes up to three times as long
     double first;                // factor of the very first pass and draft
-    double
-        least[2]; // parts of the best fixed number of nodes that first and later replies must have
+    double min[2]; // parts of the best fixed number of nodes that first and later replies must have
     struct price_experts experts; // none: {0}
 };
 
@@ -62,7 +61,7 @@ double sim_batch(struct sim_run *r, int n, int replies);
 
 // Tokens per millisecond of all replies together that begin at r->from + i * stride.
 double sim_rate(const struct sim_run *r, int replies, int64_t stride);
-// Of the best fixed number of nodes, -1 (plain) to SIM_MOST, of drafts of r->reach, over the same
+// Of the best fixed number of nodes, -1 (plain) to SIM_MAX, of drafts of r->reach, over the same
 // replies of r->tokens tokens, at most 128.
 double sim_best_fixed(const struct sim_run *r, int replies, int64_t stride, int *nodes);
 

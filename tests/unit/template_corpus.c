@@ -20,7 +20,7 @@ static size_t load_lines(const char *path, struct json **out, size_t n) {
     for (char *line = text.data, *end; line && *line; line = end + 1) {
         end = strchr(line, '\n');
         assert_non_null(end);
-        assert_true(n < CORPUS_MOST);
+        assert_true(n < CORPUS_MAX);
         if (json_parse_with(&out[n++], line, (size_t)(end - line), &rules, &e))
             fail_msg("%s: %s", path, e.text);
     }

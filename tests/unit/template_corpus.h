@@ -7,11 +7,11 @@
 #include "base/json/json.h"
 #include "base/str.h"
 
-enum { CORPUS_MOST = 160 };
+enum { CORPUS_MAX = 160 };
 
 struct corpus {
-    struct json *contexts[CORPUS_MOST], *rows[CORPUS_MOST]; // as the lines of the files
-    struct str texts[CORPUS_MOST];                          // templates of the rows
+    struct json *contexts[CORPUS_MAX], *rows[CORPUS_MAX]; // as the lines of the files
+    struct str texts[CORPUS_MAX];                         // templates of the rows
     size_t n_contexts, n_rows;
 };
 

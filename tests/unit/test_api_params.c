@@ -303,7 +303,7 @@ static void put_long(struct str *s, int n) {
 struct label {
     const char *name;
     enum { PAIRS, KEY, VALUE, WHOLE } what; // of metadata; a string by itself
-    int most;
+    int max;
 };
 
 static void write_label(struct str *s, const struct label *l, int n) {
@@ -341,10 +341,10 @@ static void labels_are_bounded(void **state) {
                                           {"personality", WHOLE, 64}};
     for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
         const struct label *l = &labels[i];
-        check_label(l, ENDPOINT_RESPONSES, l->most, true);
-        check_label(l, ENDPOINT_RESPONSES, l->most + 1, false);
-        check_label(l, ENDPOINT_CHAT, l->most, true);
-        check_label(l, ENDPOINT_CHAT, l->most + 1, !strcmp(l->name, "personality"));
+        check_label(l, ENDPOINT_RESPONSES, l->max, true);
+        check_label(l, ENDPOINT_RESPONSES, l->max + 1, false);
+        check_label(l, ENDPOINT_CHAT, l->max, true);
+        check_label(l, ENDPOINT_CHAT, l->max + 1, !strcmp(l->name, "personality"));
     }
 }
 

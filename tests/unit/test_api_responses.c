@@ -334,12 +334,12 @@ static void references_are_bounded(void **state) {
 // A GET of a few bytes brings a long answer, which many clients could leave unread.
 static void long_kept_responses_wait_for_memory(void **state) {
     (void)state;
-    enum { MOST = 100 << 10, LONG = 80 << 10, PART = 50000, PARTS = 3 };
+    enum { LIMIT = 100 << 10, LONG = 80 << 10, PART = 50000, PARTS = 3 };
     struct server_rig r;
     struct str body = {0};
     char path[96];
     int fds[PARTS];
-    server_rig_start(&r, (struct server_options){.name = "tiny", .http = {.bodies_bytes = MOST}});
+    server_rig_start(&r, (struct server_options){.name = "tiny", .http = {.bodies_bytes = LIMIT}});
     str_puts(&body, "{\"max_output_tokens\":1," ASK ",\"prompt_cache_key\":\"");
     for (int i = 0; i < LONG; i++)
         str_putc(&body, 'x');
@@ -359,7 +359,7 @@ static void long_kept_responses_wait_for_memory(void **state) {
     json_free(server_rig_json(&r, path, NULL, 503));
     for (int i = 0; i < PARTS; i++)
         close(fds[i]);
-    WAIT_UNTIL(server_rig_metric(&r, BODIES) < MOST);
+    WAIT_UNTIL(server_rig_metric(&r, BODIES) < LIMIT);
     json_free(server_rig_json(&r, path, NULL, 200));
     json_free(kept);
     str_fini(&body);

@@ -34,16 +34,16 @@ static size_t cut_of(const struct stop_set *s, const char *text, size_t n, size_
 
 // The longest end of text that begins a stop string.
 static size_t pending(const struct stop_set *s, const char *text, size_t n) {
-    size_t most = 0;
+    size_t max = 0;
     for (int i = 0; i < s->n; i++)
         for (size_t k = 1; k < (size_t)s->len[i] && k <= n; k++)
-            if (!memcmp(text + n - k, s->bytes + s->start[i], k) && k > most)
-                most = k;
-    return most;
+            if (!memcmp(text + n - k, s->bytes + s->start[i], k) && k > max)
+                max = k;
+    return max;
 }
 
-static void random_string(struct rng *r, char *out, int least, int most) {
-    int n = least + (int)rng_below(r, (uint32_t)(most - least + 1));
+static void random_string(struct rng *r, char *out, int min, int max) {
+    int n = min + (int)rng_below(r, (uint32_t)(max - min + 1));
     for (int i = 0; i < n; i++)
         out[i] = "ab"[rng_below(r, 2)];
     out[n] = 0;

@@ -9,16 +9,16 @@
 #include "ops/attend_plan.h"
 #include "test.h"
 
-enum { SEQS = 3, MOST = 600, PAGES = 64, KEYS = PAGES * KV_PAGE };
+enum { SEQS = 3, LIMIT = 600, PAGES = 64, KEYS = PAGES * KV_PAGE };
 
 struct scene {
     struct attend_args a;
     struct rows r;
-    int32_t parent[MOST], seq[MOST];
-    int64_t pos[MOST];
+    int32_t parent[LIMIT], seq[LIMIT];
+    int64_t pos[LIMIT];
     struct kv_view views[SEQS];
     unsigned char *pages[SEQS][PAGES];
-    struct kv_slot store[MOST];
+    struct kv_slot store[LIMIT];
     struct kv_layout layout;
 };
 
@@ -111,7 +111,7 @@ static void expect_row(const struct scene *s, const struct attend_plan *p, int32
     assert_int_equal(got->n, n);
     if (s->a.shape.mask == ATTEND_PATH) // the last part depends on the position alone
         assert_int_equal(x->split, s->pos[row] < 64 ? 0 : (s->pos[row] / 64 - 1) * 64);
-    bool seen[MOST] = {0}, at[KEYS] = {0};
+    bool seen[LIMIT] = {0}, at[KEYS] = {0};
     for (int i = 0; i < n; i++) {
         bool *one = got->keys[i] >= 0 ? &at[got->keys[i]] : &seen[-1 - got->keys[i]];
         assert_false(*one);

@@ -14,14 +14,14 @@
 
 #define ARRAY(a) (sizeof(a) / sizeof *(a))
 
-enum { CONTEXT = 400, MOST = 8, NEW = 50, LONGEST = 200 };
+enum { CONTEXT = 400, LIMIT = 8, NEW = 50, LONGEST = 200 };
 
 struct fixture {
     struct tiny_pair files;
     struct session *session, *plain; // with and without the draft
-    int32_t prompt[MOST][LONGEST];
-    struct request r[MOST];
-    int32_t recording[MOST][LONGEST + NEW];
+    int32_t prompt[LIMIT][LONGEST];
+    struct request r[LIMIT];
+    int32_t recording[LIMIT][LONGEST + NEW];
 };
 
 static int setup(void **state) {
@@ -47,9 +47,9 @@ static int teardown(void **state) {
 
 // Requests whose prompts end before, on and after the borders of bases and pages.
 static void make_requests(struct fixture *f, double temperature) {
-    static const int lengths[MOST] = {1, 31, 32, 63, 64, 95, 130, 199};
+    static const int lengths[LIMIT] = {1, 31, 32, 63, 64, 95, 130, 199};
     struct rng g = {99};
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < LIMIT; i++) {
         for (int j = 0; j < lengths[i]; j++)
             f->prompt[i][j] = (int32_t)rng_below(&g, 250);
         request_init(&f->r[i]);
@@ -68,7 +68,7 @@ static void make_requests(struct fixture *f, double temperature) {
 }
 
 static void run_alone(struct fixture *f, struct reply *alone) {
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < LIMIT; i++) {
         struct request *r = &f->r[i];
         assert_int_equal(session_generate(f->session, r, &alone[i], NULL), 0);
         memcpy(f->recording[i], r->prompt, (size_t)r->n_prompt * sizeof *r->prompt);
@@ -84,7 +84,7 @@ static void run_alone(struct fixture *f, struct reply *alone) {
 // First request `from`, n of them, against the same alone.
 static void check(struct fixture *f, struct session *s, const struct reply *alone, int from, int n,
                   struct generate_cost *cost) {
-    struct reply y[MOST];
+    struct reply y[LIMIT];
     assert_int_equal(session_generate_many(s, f->r + from, n, y, cost, NULL), 0);
     for (int i = 0; i < n; i++) {
         const struct reply *a = &alone[from + i];
@@ -104,7 +104,7 @@ static void check(struct fixture *f, struct session *s, const struct reply *alon
 static void check_way(struct fixture *f, const struct reply *alone, enum speculate how, int n,
                       int place) {
     struct generate_cost cost;
-    int from = place % (MOST - n + 1);
+    int from = place % (LIMIT - n + 1);
     for (int i = from; i < from + n; i++) {
         f->r[i].how = how;
         f->r[i].tree.budget = 40;
@@ -126,12 +126,12 @@ static void test_same_as_alone(void **state) {
                                           SPECULATE_TREE, SPECULATE_ORACLE};
     static const int counts[] = {1, 2, 3, 8};
     for (int hot = 0; hot < 2; hot++) {
-        struct reply alone[MOST];
+        struct reply alone[LIMIT];
         make_requests(f, hot ? 0.8 : 0);
         run_alone(f, alone);
         for (size_t i = 0; i < ARRAY(ways) * ARRAY(counts); i++)
             check_way(f, alone, ways[i / ARRAY(counts)], counts[i % ARRAY(counts)], (int)i);
-        for (int i = 0; i < MOST; i++)
+        for (int i = 0; i < LIMIT; i++)
             reply_fini(&alone[i]);
     }
 }
@@ -139,11 +139,11 @@ static void test_same_as_alone(void **state) {
 // Without a draft the oracle guesses as deep as a tree may be.
 static void test_no_draft(void **state) {
     struct fixture *f = *state;
-    struct reply alone[MOST];
+    struct reply alone[LIMIT];
     struct generate_cost cost;
     make_requests(f, 0);
     run_alone(f, alone);
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < LIMIT; i++) {
         f->r[i].oracle.error_rate = 0;
         f->r[i].tree.k = 1;
         f->r[i].tree.budget = 31;
@@ -152,13 +152,13 @@ static void test_no_draft(void **state) {
     check(f, f->plain, alone, 0, 4, &cost);
     assert_int_equal(cost.steps, 2); // 49 tokens, of the last request 46: 32 and the rest
     assert_int_equal(cost.rows, 4 * 32 + (17 + 16 + 15 + 14));
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < LIMIT; i++)
         reply_fini(&alone[i]);
 }
 
 static void test_misuse(void **state) {
     struct fixture *f = *state;
-    struct reply y[MOST + 1];
+    struct reply y[LIMIT + 1];
     struct generate_cost cost;
     struct err e = {0};
     make_requests(f, 0);
@@ -171,7 +171,7 @@ static void test_misuse(void **state) {
     assert_non_null(strstr(e.text, "empty"));
     for (int i = 0; i < 2; i++)
         reply_fini(&y[i]);
-    assert_int_equal(session_generate_many(f->plain, f->r, MOST + 1, y, &cost, &e), ERR_USAGE);
+    assert_int_equal(session_generate_many(f->plain, f->r, LIMIT + 1, y, &cost, &e), ERR_USAGE);
     assert_non_null(strstr(e.text, "at most 8 sequences"));
 }
 
@@ -188,17 +188,17 @@ static void test_mixed_ways(void **state) {
     static const enum speculate ways[] = {SPECULATE_TREE,   SPECULATE_OFF,    SPECULATE_CHAIN,
                                           SPECULATE_ORACLE, SPECULATE_LOOKUP, SPECULATE_TREE,
                                           SPECULATE_ORACLE, SPECULATE_OFF};
-    struct reply alone[MOST], y[MOST];
+    struct reply alone[LIMIT], y[LIMIT];
     make_requests(f, 0.8);
     run_alone(f, alone);
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < LIMIT; i++) {
         f->r[i].how = ways[i];
         f->r[i].auto_budget = i % 2;
         f->r[i].oracle.with_draft = i == 3;
         f->r[i].no_lookup = i % 3 == 0;
     }
-    assert_int_equal(session_generate_many(f->session, f->r, MOST, y, NULL, NULL), 0);
-    for (int i = 0; i < MOST; i++) {
+    assert_int_equal(session_generate_many(f->session, f->r, LIMIT, y, NULL, NULL), 0);
+    for (int i = 0; i < LIMIT; i++) {
         assert_same(&y[i], &alone[i]);
         reply_fini(&y[i]);
         reply_fini(&alone[i]);
@@ -208,16 +208,16 @@ static void test_mixed_ways(void **state) {
 // Requests join while others run, rest, are exchanged for a fork, and leave before their end.
 static void test_join_and_leave(void **state) {
     struct fixture *f = *state;
-    struct reply alone[MOST], y[MOST];
-    struct job *j[MOST] = {NULL};
+    struct reply alone[LIMIT], y[LIMIT];
+    struct job *j[LIMIT] = {NULL};
     struct batch *b;
     int stepped = 1;
     make_requests(f, 0.8);
     run_alone(f, alone);
     assert_int_equal(batch_create(&b, f->session, 4, NULL), 0);
-    for (int step = 0; stepped || step < 4 * MOST; step++) {
+    for (int step = 0; stepped || step < 4 * LIMIT; step++) {
         int i = step / 4;
-        if (step % 4 == 0 && i < MOST)
+        if (step % 4 == 0 && i < LIMIT)
             assert_int_equal(batch_join(b, &f->r[i], &y[i], &j[i], NULL), 0);
         if (step == 9)
             batch_leave(b, j[1]);
@@ -231,7 +231,7 @@ static void test_join_and_leave(void **state) {
         assert_int_equal(batch_step(b, &stepped, NULL), 0);
         assert_in_range(stepped, 0, 4);
     }
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < LIMIT; i++) {
         if (i != 1) {
             assert_true(job_ended(j[i]));
             assert_int_equal(job_failed(j[i], NULL), 0);
@@ -250,7 +250,7 @@ static void test_join_and_leave(void **state) {
 // sentence, the others go on.
 static void test_one_fails(void **state) {
     struct fixture *f = *state;
-    struct reply alone[MOST], y[MOST];
+    struct reply alone[LIMIT], y[LIMIT];
     struct job *j[2];
     struct batch *b;
     struct err e = {0};
@@ -274,7 +274,7 @@ static void test_one_fails(void **state) {
     batch_destroy(b);
     for (int i = 0; i < 2; i++)
         reply_fini(&y[i]);
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < LIMIT; i++)
         reply_fini(&alone[i]);
 }
 
@@ -398,14 +398,14 @@ static void checkpoints_are_made_when_requested(void **state) {
 static void test_unfinished_masks(void **state) {
     enum { FEW_STEPS = 1 << 18 };
     struct fixture *f = *state;
-    struct reply alone[MOST], y[MOST];
-    struct job *job[MOST];
+    struct reply alone[LIMIT], y[LIMIT];
+    struct job *job[LIMIT];
     struct batch *b;
     int stepped = 1, unfinished = 0;
     int64_t again = 0;
     make_requests(f, 0.8);
-    assert_int_equal(batch_create(&b, f->session, MOST, NULL), 0);
-    for (int i = 0; i < MOST; i++) {
+    assert_int_equal(batch_create(&b, f->session, LIMIT, NULL), 0);
+    for (int i = 0; i < LIMIT; i++) {
         struct automaton *a;
         int64_t vocab = model_params_of(session_model(f->session))->vocab;
         assert_int_equal(automaton_create(&a, vocab, false, 7 + (uint64_t)i, NULL), 0);
@@ -415,7 +415,7 @@ static void test_unfinished_masks(void **state) {
         assert_int_equal(batch_join(b, &f->r[i], &y[i], &job[i], NULL), 0);
     }
     while (stepped) {
-        for (int i = 0; i < MOST; i++) {
+        for (int i = 0; i < LIMIT; i++) {
             bool go_on = job_unfinished(job[i]);
             unfinished += go_on;
             while (go_on && job_prepare_masks(job[i], CONSTRAINT_STEPS) == ERR_UNFINISHED)
@@ -425,27 +425,27 @@ static void test_unfinished_masks(void **state) {
         assert_int_equal(batch_step(b, &stepped, NULL), 0);
     }
     batch_destroy(b);
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < LIMIT; i++) {
         assert_same(&y[i], &alone[i]);
         again += y[i].recomputed;
         reply_fini(&y[i]);
         reply_fini(&alone[i]);
         constraint_drop(f->r[i].constraint);
     }
-    assert_true(unfinished > MOST && again > 0);
+    assert_true(unfinished > LIMIT && again > 0);
 }
 
 // A text that is run again is read without the mask that comes after it.
 static void test_read_without_masks(void **state) {
     enum { TOKENS = 5, STEPS = 100 };
     struct fixture *f = *state;
-    struct reply alone[MOST], y[MOST];
-    struct job *job[MOST];
+    struct reply alone[LIMIT], y[LIMIT];
+    struct job *job[LIMIT];
     struct batch *b = NULL;
     int stepped = 1;
     make_requests(f, 0.8);
-    assert_int_equal(batch_create(&b, f->session, MOST, NULL), 0);
-    for (int i = 0; i < MOST; i++) {
+    assert_int_equal(batch_create(&b, f->session, LIMIT, NULL), 0);
+    for (int i = 0; i < LIMIT; i++) {
         struct automaton *a;
         int64_t vocab = model_params_of(session_model(f->session))->vocab;
         assert_int_equal(automaton_create(&a, vocab, false, 7 + (uint64_t)i, NULL), 0);
@@ -467,7 +467,7 @@ static void test_read_without_masks(void **state) {
     while (stepped)
         assert_int_equal(batch_step(b, &stepped, NULL), 0);
     batch_destroy(b);
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < LIMIT; i++) {
         assert_same(&y[i], &alone[i]);
         reply_fini(&y[i]);
         reply_fini(&alone[i]);

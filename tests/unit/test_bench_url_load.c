@@ -72,14 +72,14 @@ static void test_words(void **state) {
                      0);
     l.fixed_tokens = 10;
     l.per_word = 2;
-    int64_t least = 100, most = 0;
+    int64_t min = 100, max = 0;
     for (int64_t i = 0; i < 200; i++) {
         struct json *v = body_of(&l, i), *again = body_of(&l, i), *other = body_of(&l, i + 1);
         const struct json *message = json_at(json_get(v, "messages"), 0);
         const char *text = json_str(json_get(message, "content"), NULL);
         int64_t n = words_of(text);
-        least = n < least ? n : least;
-        most = n > most ? n : most;
+        min = n < min ? n : min;
+        max = n > max ? n : max;
         assert_string_equal(json_str(json_get(message, "role"), NULL), "user");
         assert_string_equal(
             text, json_str(json_get(json_at(json_get(again, "messages"), 0), "content"), NULL));
@@ -96,7 +96,7 @@ static void test_words(void **state) {
         json_free(again);
         json_free(other);
     }
-    assert_true(least == 15 && most == 25); // (40 - 10) / 2 to (60 - 10) / 2
+    assert_true(min == 15 && max == 25); // (40 - 10) / 2 to (60 - 10) / 2
     release(&l, &a);
 }
 

@@ -91,8 +91,8 @@ static void a_good_draft_is_used_at_once(void **state) {
                           s.best[1] * sim_pass_ms(&sim_devices[d], 1, 1), s.nodes, 100 * first,
                           100 * later);
             bool gpu = sim_devices[d].kind == PRICE_GPU, plain = guess == &useless;
-            assert_true(first > (plain ? gpu ? 0.98 : 0.97 : sim_devices[d].least[0]));
-            assert_true(later > (plain ? 0.98 : sim_devices[d].least[1]));
+            assert_true(first > (plain ? gpu ? 0.98 : 0.97 : sim_devices[d].min[0]));
+            assert_true(later > (plain ? 0.98 : sim_devices[d].min[1]));
         }
 }
 
@@ -224,7 +224,7 @@ static void teach(struct price *p, struct budget *b, int right) {
                                 .members = &m,
                                 .n = 1,
                                 .max_rows = 64,
-                                .most = SIM_DEPTH,
+                                .max_depth = SIM_DEPTH,
                                 .depth = SIM_DEPTH,
                                 .draft_ms = sim_devices[0].draft[0],
                                 .pass_ms = sim_pass_ms(&sim_devices[0], 11, 1)};
@@ -256,7 +256,7 @@ static void shares_rows(void **state) {
                             .members = m,
                             .n = 1,
                             .max_rows = 128,
-                            .most = SIM_DEPTH,
+                            .max_depth = SIM_DEPTH,
                             .depth = SIM_DEPTH};
     budget_share(&s);
     alone = m[0].nodes;
@@ -299,7 +299,7 @@ static void shares_a_draft(void **state) {
         m[i] = (struct budget_member){.budget = r[i].budget, .drafts = true, .tree = &root};
     }
     struct budget_step s = {
-        .price = r[0].price, .members = m, .n = 2, .max_rows = 64, .most = SIM_DEPTH};
+        .price = r[0].price, .members = m, .n = 2, .max_rows = 64, .max_depth = SIM_DEPTH};
     budget_drafts(&s);
     assert_true(m[0].drafts);
     assert_false(m[1].drafts);
@@ -361,7 +361,7 @@ static void takes_over(void **state) {
                                 .members = &m,
                                 .n = 1,
                                 .max_rows = 64,
-                                .most = SIM_DEPTH,
+                                .max_depth = SIM_DEPTH,
                                 .depth = SIM_DEPTH};
         budget_share(&s);
         nodes[i] = m.nodes;

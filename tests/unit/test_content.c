@@ -192,12 +192,12 @@ static int count_sums(const char *folder) {
 // Models come and go: what is remembered of them is bounded, and what was requested last stays.
 static void files_of_old_models_are_removed(void **state) {
     (void)state;
-    enum { MOST = 64 };
+    enum { LIMIT = 64 };
     char folder[] = "/tmp/coppice-content-XXXXXX", path[96], command[64];
     const struct timespec old[] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     uint64_t content = 0;
     assert_non_null(mkdtemp(folder));
-    for (int i = 0; i < MOST + 10; i++) {
+    for (int i = 0; i < LIMIT + 10; i++) {
         // Five have been left by a process that was killed.
         snprintf(path, sizeof path, "%s/%016x.sum%s", folder, (unsigned)i, i < 5 ? ".tmp.1.0" : "");
         FILE *f = fopen(path, "w");
@@ -208,7 +208,7 @@ static void files_of_old_models_are_removed(void **state) {
     snprintf(path, sizeof path, "%s/m.gguf", folder);
     struct gguf *g = open_large(path, -1);
     WAIT_UNTIL(content_known(g, folder, &content) || (content_remember(g, folder, 5), false));
-    assert_int_equal(count_sums(folder), MOST);
+    assert_int_equal(count_sums(folder), LIMIT);
     assert_true(content_known(g, folder, &content));
     gguf_close(g);
     snprintf(command, sizeof command, "rm -r %s", folder);

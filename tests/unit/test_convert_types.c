@@ -13,7 +13,7 @@
 
 #define FIXTURE SOURCE_ROOT "/tests/fixtures/quant/types.tsv"
 
-enum { MOST_STEMS = 24, MOST_LAYERS = 96, ROWS = 2 };
+enum { MAX_STEMS = 24, LIMIT_LAYERS = 96, ROWS = 2 };
 
 struct shape {
     char name[32], arch[32];
@@ -23,14 +23,14 @@ struct shape {
 // The types of one tensor name in all layers ("-": none), or of the one tensor outside them.
 struct stem {
     char name[48];
-    char type[MOST_LAYERS][12];
+    char type[LIMIT_LAYERS][12];
     int n;
 };
 
 struct wanted {
     struct shape shape;
     char recipe[24];
-    struct stem stems[MOST_STEMS];
+    struct stem stems[MAX_STEMS];
     int n;
 };
 
@@ -117,19 +117,19 @@ static void check_tensors(const struct wanted *m, const struct gguf *g) {
 
 // Importances of all matrices.
 struct ones {
-    struct imatrix_sum sum[MOST_STEMS * MOST_LAYERS];
-    char name[MOST_STEMS * MOST_LAYERS][64];
+    struct imatrix_sum sum[MAX_STEMS * LIMIT_LAYERS];
+    char name[MAX_STEMS * LIMIT_LAYERS][64];
     size_t n;
 };
 
-enum { MOST_ONES = 1 << 16 };
-static double one[MOST_ONES];
-static int64_t one_each[MOST_LAYERS];
+enum { MAX_ONES = 1 << 16 };
+static double one[MAX_ONES];
+static int64_t one_each[LIMIT_LAYERS];
 
 static void add_ones(const struct wanted *m, const char *name, const struct stem *s, void *arg) {
     struct ones *o = arg;
     int slices = slices_of(m, s);
-    assert_true(slices * m->shape.row <= MOST_ONES && slices <= MOST_LAYERS);
+    assert_true(slices * m->shape.row <= MAX_ONES && slices <= LIMIT_LAYERS);
     snprintf(o->name[o->n], sizeof o->name[0], "%s", name);
     o->sum[o->n] = (struct imatrix_sum){.name = o->name[o->n],
                                         .squares = one,
@@ -145,9 +145,9 @@ static void write_importances(const struct wanted *m) {
     struct err e = {0};
     struct imatrix_info info = {"text", 1, 512};
     struct gguf_writer *w = NULL;
-    for (int i = 0; i < MOST_ONES; i++)
+    for (int i = 0; i < MAX_ONES; i++)
         one[i] = 1;
-    for (int i = 0; i < MOST_LAYERS; i++)
+    for (int i = 0; i < LIMIT_LAYERS; i++)
         one_each[i] = 1;
     o.n = 0;
     each_tensor(m, add_ones, &o);
@@ -190,7 +190,7 @@ static void take_types(struct stem *s, char *list) {
     for (char *run = strtok_r(list, " \n", &rest); run; run = strtok_r(NULL, " \n", &rest)) {
         char *type = NULL;
         long n = strtol(run, &type, 10);
-        assert_true(*type == '*' && n > 0 && s->n + n <= MOST_LAYERS);
+        assert_true(*type == '*' && n > 0 && s->n + n <= LIMIT_LAYERS);
         for (long i = 0; i < n; i++)
             snprintf(s->type[s->n++], sizeof s->type[0], "%s", type + 1);
     }
@@ -217,7 +217,7 @@ static void picks_the_established_types(void **state) {
             if (strcmp(recipe, m.recipe))
                 checked += finish(&m);
             snprintf(m.recipe, sizeof m.recipe, "%s", recipe);
-            assert_true(m.n < MOST_STEMS && !strcmp(model, s->name));
+            assert_true(m.n < MAX_STEMS && !strcmp(model, s->name));
             snprintf(m.stems[m.n].name, sizeof m.stems[0].name, "%s", stem);
             take_types(&m.stems[m.n++], line + at);
         } else {

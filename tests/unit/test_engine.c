@@ -22,7 +22,7 @@ static int setup(void **state) {
     static const int lengths[] = {1, 31, 33, 64, 95, 130, 199, 240, 65, 2, 128, 70};
     static struct engine_rig f;
     *state = &f;
-    return rig_open(&f, "engine", lengths, RIG_MOST, 60);
+    return rig_open(&f, "engine", lengths, RIG_MAX, 60);
 }
 
 static int teardown(void **state) {
@@ -34,7 +34,7 @@ static int teardown(void **state) {
 static void same_as_alone(void **state) {
     struct engine_rig *f = *state;
     struct engine_options o = engine_options_default();
-    struct stream *s[RIG_MOST];
+    struct stream *s[RIG_MAX];
     int64_t tokens = 0, prompt = 0;
     o.slots = 5;
     struct engine *g = rig_engine(f, &o);
@@ -113,7 +113,7 @@ static void lends(void **state) {
     struct engine_options o = engine_options_default();
     o.slots = 3;
     struct engine *g = rig_engine(f, &o);
-    struct stream *s[RIG_MOST];
+    struct stream *s[RIG_MAX];
     for (int i = 0; i < f->n; i++)
         s[i] = rig_submit(f, g, &f->r[i]);
     for (int turn = 0; turn < 20; turn++) {
@@ -462,7 +462,7 @@ static void short_overtakes(void **state) {
     pthread_mutex_unlock(&f->gate);
     struct stream_end a = rig_end(f, long_one), b = rig_end(f, quick);
     int64_t passes = engine_stats(g).passes - before;
-    assert_true(passes >= 900 / SCHEDULE_LEAST);
+    assert_true(passes >= 900 / SCHEDULE_MIN);
     assert_true(a.queue_ms + a.prompt_ms > 2 * (b.queue_ms + b.prompt_ms));
     stream_release(runner);
     stream_release(long_one);
@@ -690,7 +690,7 @@ static void states_that_cannot_be_restored_are_recomputed(void **state) {
 static void draft_fails(void **state) {
     struct engine_rig *f = *state;
     struct engine_options o = engine_options_default();
-    struct stream *s[RIG_MOST];
+    struct stream *s[RIG_MAX];
     o.slots = 3;
     struct engine *g = rig_engine(f, &o);
     faulty_open(model_exec(session_model(engine_session(g))), -1);

@@ -15,7 +15,7 @@ static int setup(void **state) {
     static const int lengths[] = {1, 31, 33, 64, 95, 130, 199, 240, 65, 2, 128, 70};
     static struct engine_rig f;
     *state = &f;
-    return rig_open(&f, "engine-masks", lengths, RIG_MOST, 60);
+    return rig_open(&f, "engine-masks", lengths, RIG_MAX, 60);
 }
 
 static int teardown(void **state) {
@@ -30,7 +30,7 @@ enum { SLOW_STEPS = 3 << 20, SLOW_BETWEEN = 2 << 20 };
 struct slow_masks {
     atomic_bool submitted; // all of them
     int64_t work;          // of all
-    int64_t seen, most;    // at the first one's last token, -1: none; between two of these
+    int64_t seen, max;     // at the first one's last token, -1: none; between two of these
 };
 
 struct slow_mask {
@@ -66,8 +66,8 @@ static int slow_next(void *self, struct constraint_state *from, int32_t token,
     struct slow_mask *m = self;
     struct slow_masks *all = m->all;
     (void)from, (void)token;
-    if (m->first && all->seen >= 0 && all->work - all->seen > all->most)
-        all->most = all->work - all->seen;
+    if (m->first && all->seen >= 0 && all->work - all->seen > all->max)
+        all->max = all->work - all->seen;
     if (m->first)
         all->seen = all->work;
     (void)slow_begin(self, out, e);
@@ -128,10 +128,10 @@ static struct stream *ask_slowly(struct engine_rig *f, struct engine *g, const s
 // the most steps between two tokens of that one.
 static int64_t run_slow_masks(struct engine_rig *f, int n, int64_t steps, bool at_once) {
     struct engine_options o = engine_options_default();
-    struct stream *s[RIG_MOST];
-    struct slow_mask masks[RIG_MOST];
+    struct stream *s[RIG_MAX];
+    struct slow_mask masks[RIG_MAX];
     struct slow_masks all = {.seen = -1};
-    o.slots = RIG_MOST;
+    o.slots = RIG_MAX;
     struct engine *g = rig_engine(f, &o);
     for (int i = 0; i < n; i++) {
         masks[i] = (struct slow_mask){.all = &all,
@@ -148,7 +148,7 @@ static int64_t run_slow_masks(struct engine_rig *f, int n, int64_t steps, bool a
         stream_release(s[i]);
     }
     engine_destroy(g);
-    return all.most;
+    return all.max;
 }
 
 // Members whose masks take much work get it in slices and in turns, concurrently with a member that
@@ -191,7 +191,7 @@ static void slow_masks_of_newcomers(void **state) {
         stream_release(s[i]);
     }
     engine_destroy(g);
-    assert_in_range(all.most, SLOW_STEPS, 4 * SLOW_STEPS);
+    assert_in_range(all.max, SLOW_STEPS, 4 * SLOW_STEPS);
 }
 
 static int count_piece(void *arg, int64_t done, int64_t n) {
@@ -237,11 +237,11 @@ static void slow_masks_in_a_pass(void **state) {
     enum { STEPS = 60000 }; // more than one of nine may take in a pass
     struct engine_rig *f = *state;
     struct engine_options o = engine_options_default();
-    struct stream *s[RIG_MOST];
-    struct slow_mask masks[RIG_MOST];
+    struct stream *s[RIG_MAX];
+    struct slow_mask masks[RIG_MAX];
     struct slow_masks all = {.seen = -1};
     int64_t tokens = 0, again = 0;
-    o.slots = RIG_MOST;
+    o.slots = RIG_MAX;
     struct engine *g = rig_engine(f, &o);
     struct exec *x = model_exec(session_model(engine_session(g)));
     static struct ops batched; // until the engine is gone

@@ -11,13 +11,13 @@
 #include "ops/experts/pool.h"
 #include "support/expert_tables.h"
 
-enum { LAYERS = RIG_LAYERS, EXPERTS = RIG_EXPERTS, MOST = RIG_MOST };
+enum { LAYERS = RIG_LAYERS, EXPERTS = RIG_EXPERTS, LIMIT = RIG_MAX };
 
 // Filled with the hottest.
 static void open_rig(struct expert_rig *r, int64_t slots, struct rng *g) {
     struct err e;
     open_expert_rig(r, LAYERS, slots);
-    for (int i = 0; g && i < MOST; i++)
+    for (int i = 0; g && i < LIMIT; i++)
         r->uses[i] = rng_below(g, 100000);
     assert_int_equal(expert_pool_fill(&r->p, &e), 0);
 }
@@ -38,7 +38,7 @@ static void shuffle(struct expert_rig *r, struct rng *g) {
         r->owner[j] = rng_below(g, 5) ? r->owner[i] : -1;
         r->owner[i] = i == j ? r->owner[j] : other;
     }
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < LIMIT; i++)
         r->place[i] = -1;
     for (int64_t s = 0; s < r->p.slots; s++)
         if (r->owner[s] >= 0)
@@ -53,23 +53,23 @@ static void the_hottest_stay(void **state) {
     int64_t moved = 0, gone = 0;
     for (int round = 0; round < 500; round++) {
         struct expert_rig r;
-        int64_t slots = EXPERTS + (int64_t)rng_below(&g, MOST - EXPERTS + 1);
+        int64_t slots = EXPERTS + (int64_t)rng_below(&g, LIMIT - EXPERTS + 1);
         open_rig(&r, slots, &g);
         if (rng_below(&g, 2))
             shuffle(&r, &g);
         check_tables(&r);
-        int32_t before[MOST], old_owner[MOST];
+        int32_t before[LIMIT], old_owner[LIMIT];
         memcpy(before, r.place, sizeof before);
         memcpy(old_owner, r.owner, sizeof old_owner);
         int64_t keep = EXPERTS + (int64_t)rng_below(&g, (uint32_t)(slots - EXPERTS + 1));
-        struct expert_shift moves[MOST];
+        struct expert_shift moves[LIMIT];
         struct err e;
         int n = expert_pool_lend(&r.p, keep, moves, &e);
         assert_true(n >= 0);
         assert_int_equal(r.p.slots, keep);
         check_tables(&r);
         uint64_t coldest = UINT64_MAX, hottest = 0;
-        for (int i = 0; i < MOST; i++) {
+        for (int i = 0; i < LIMIT; i++) {
             if (r.place[i] >= 0) {
                 assert_true(before[i] >= 0);
                 coldest = part_of(&r, i) < coldest ? part_of(&r, i) : coldest;
@@ -79,7 +79,7 @@ static void the_hottest_stay(void **state) {
             }
         }
         assert_true(coldest >= hottest);
-        bool shifted[MOST] = {false};
+        bool shifted[LIMIT] = {false};
         for (int i = 0; i < n; i++) {
             assert_true(moves[i].from >= keep && moves[i].to < keep);
             assert_int_equal(r.owner[moves[i].to], old_owner[moves[i].from]);
@@ -101,7 +101,7 @@ static void the_hottest_stay(void **state) {
 static void fills_again(void **state) {
     (void)state;
     struct expert_rig r;
-    struct expert_shift shifts[MOST];
+    struct expert_shift shifts[LIMIT];
     struct err e;
     int32_t ids[EXPERTS];
     open_rig(&r, 3 * EXPERTS, NULL);
@@ -161,14 +161,14 @@ static void lends_what_is_requested(void **state) {
         struct err e = {0};
         int64_t room = rng_below(&g, 3) ? (int64_t)rng_below(&g, 200000) : 0;
         expert_layout_of(&l, &c, room);
-        int64_t most = expert_layout_most(&l, &c), held = expert_classes_held(&c);
+        int64_t max = expert_layout_max(&l, &c), held = expert_classes_held(&c);
         assert_true(l.bytes >= held + room && l.bytes < held + room + 3 * LOAN_ALIGN);
         assert_int_equal(expert_layout_lend(&l, &c, room, &o, &e), 0);
         assert_int_equal(o.slots, 0);
         check_layout(&l, &c, &o);
-        int64_t bytes = (int64_t)rng_below(&g, (uint32_t)(most + most / 8 + 1));
+        int64_t bytes = (int64_t)rng_below(&g, (uint32_t)(max + max / 8 + 1));
         int rc = expert_layout_lend(&l, &c, bytes, &o, &e);
-        assert_int_equal(rc, bytes > most ? ERR_MEMORY : 0);
+        assert_int_equal(rc, bytes > max ? ERR_MEMORY : 0);
         if (rc) {
             assert_non_null(strstr(e.text, "in the place of experts' slots are wanted"));
             refused++;
@@ -203,13 +203,13 @@ static void keeps_the_fewest(void **state) {
     c.c[1] = (struct expert_class){2048, 3, EXPERTS};
     expert_layout_of(&l, &c, 4096);
     assert_int_equal(l.lower, -1);
-    assert_int_equal(expert_layout_most(&l, &c), 4096);
+    assert_int_equal(expert_layout_max(&l, &c), 4096);
     assert_int_equal(expert_layout_lend(&l, &c, 4096, &o, &e), 0);
     assert_int_equal(expert_layout_lend(&l, &c, 4097, &o, &e), ERR_MEMORY);
     c.c[1].slots++;
     expert_layout_of(&l, &c, 4096);
     assert_int_equal(l.lower, 1);
-    assert_int_equal(expert_layout_most(&l, &c), 4096 + 2048);
+    assert_int_equal(expert_layout_max(&l, &c), 4096 + 2048);
     assert_int_equal(expert_layout_lend(&l, &c, 4097, &o, &e), 0);
     assert_int_equal(o.keep[1], EXPERTS);
     assert_int_equal(o.keep[0], EXPERTS);

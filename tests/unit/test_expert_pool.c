@@ -9,7 +9,7 @@
 #include "ops/experts/pool.h"
 #include "support/expert_tables.h"
 
-enum { LAYERS = 5, EXPERTS = RIG_EXPERTS, MOST = LAYERS * EXPERTS };
+enum { LAYERS = 5, EXPERTS = RIG_EXPERTS, LIMIT = LAYERS * EXPERTS };
 
 static void open_rig(struct expert_rig *r, int64_t slots) {
     open_expert_rig(r, LAYERS, slots);
@@ -37,7 +37,7 @@ static void counts_classes(void **state) {
     assert_int_equal(expert_classes_find(&c, 1800000), 1);
     assert_int_equal(expert_classes_find(&c, 5), -1);
     assert_true(expert_classes_all(&c) == 256LL * (10 * 2100000LL + 30 * 1800000LL));
-    assert_true(expert_classes_least(&c) == 256LL * 3900000LL);
+    assert_true(expert_classes_min(&c) == 256LL * 3900000LL);
     struct err e;
     int rc = 0;
     for (int i = 0; rc >= 0 && i < EXPERT_CLASSES; i++)
@@ -51,8 +51,8 @@ static void shares_bytes(void **state) {
     struct err e;
     for (int i = 0; i < 500; i++) {
         struct expert_classes c = two_classes();
-        int64_t least = expert_classes_least(&c), all = expert_classes_all(&c);
-        int64_t bytes = least + (int64_t)rng_below(&r, 1 << 20) * ((all - least) >> 20);
+        int64_t min = expert_classes_min(&c), all = expert_classes_all(&c);
+        int64_t bytes = min + (int64_t)rng_below(&r, 1 << 20) * ((all - min) >> 20);
         assert_int_equal(expert_classes_share(&c, bytes, &e), 0);
         int64_t held = expert_classes_held(&c);
         assert_true(held <= bytes && held > bytes - 4000000);
@@ -62,9 +62,9 @@ static void shares_bytes(void **state) {
     assert_int_equal(expert_classes_share(&c, INT64_MAX / 4, &e), 0);
     assert_true(expert_classes_held(&c) == expert_classes_all(&c));
     assert_true(expert_classes_share_of(&c) == 1);
-    assert_int_equal(expert_classes_share(&c, expert_classes_least(&c), &e), 0);
-    assert_true(expert_classes_held(&c) == expert_classes_least(&c));
-    assert_int_equal(expert_classes_share(&c, expert_classes_least(&c) - 1, &e), ERR_MEMORY);
+    assert_int_equal(expert_classes_share(&c, expert_classes_min(&c), &e), 0);
+    assert_true(expert_classes_held(&c) == expert_classes_min(&c));
+    assert_int_equal(expert_classes_share(&c, expert_classes_min(&c) - 1, &e), ERR_MEMORY);
     assert_non_null(strstr(e.text, "the experts of one layer take 952 MiB and 952 MiB are left"));
 }
 
@@ -96,11 +96,11 @@ static void fills_with_the_hottest(void **state) {
     assert_int_equal(r.owner[1], 3 * EXPERTS + 7);
     for (int i = 0; i < 18; i++) // the others are equally cold: the first experts of all layers
         assert_int_equal(r.owner[2 + i], i % LAYERS * EXPERTS + i / LAYERS);
-    open_rig(&r, MOST + 3);
-    int32_t more[MOST + 3] = {0};
+    open_rig(&r, LIMIT + 3);
+    int32_t more[LIMIT + 3] = {0};
     r.p.owner = more;
     assert_int_equal(expert_pool_fill(&r.p, &e), 0);
-    assert_int_equal(more[MOST + 2], -1);
+    assert_int_equal(more[LIMIT + 2], -1);
 }
 
 static void the_coldest_are_evicted(void **state) {
@@ -164,7 +164,7 @@ static void prompts_keep_what_fits(void **state) {
     struct err e;
     int32_t ids[600];
     int64_t moved = 0;
-    open_rig(&g, 2 * MOST / 3);
+    open_rig(&g, 2 * LIMIT / 3);
     assert_int_equal(expert_pool_fill(&g.p, &e), 0);
     for (int chunk = 0; chunk < 12; chunk++)
         for (int layer = 0; layer < LAYERS; layer++) {
@@ -174,7 +174,7 @@ static void prompts_keep_what_fits(void **state) {
             check_tables(&g);
             moved += chunk >= 2 ? n : 0;
         }
-    int64_t asked = 10 * MOST, beyond = asked / 3;
+    int64_t asked = 10 * LIMIT, beyond = asked / 3;
     assert_true(moved >= beyond && moved < beyond * 5 / 3);
 }
 
@@ -188,7 +188,7 @@ static void random_passes(void **state) {
     for (int round = 0; round < 60; round++) {
         struct expert_rig g;
         bool skewed = round % 2;
-        open_rig(&g, EXPERTS + (int64_t)rng_below(&r, skewed ? 30 : MOST - EXPERTS + 1));
+        open_rig(&g, EXPERTS + (int64_t)rng_below(&r, skewed ? 30 : LIMIT - EXPERTS + 1));
         if (skewed)
             g.p.slots = 30;
         assert_int_equal(expert_pool_fill(&g.p, &e), 0);
@@ -198,12 +198,12 @@ static void random_passes(void **state) {
             int layer = step % LAYERS;
             for (int64_t i = 0; i < n; i++)
                 choose_four(&r, skewed, ids + i * 4);
-            int32_t before[MOST];
+            int32_t before[LIMIT];
             memcpy(before, g.place, sizeof before);
             int moved = expert_pool_choose(&g.p, layer, ids, n, 4, g.moves);
             check_tables(&g);
             int came = 0;
-            for (int i = 0; i < MOST; i++)
+            for (int i = 0; i < LIMIT; i++)
                 came += before[i] < 0 && g.place[i] >= 0;
             assert_int_equal(came, moved);
             for (int64_t i = 0; i < n * 4; i++)
@@ -225,10 +225,10 @@ static void brings_ahead(void **state) {
     struct err e;
     struct rng g = {11};
     for (int round = 0; round < 400; round++) {
-        int32_t ids[8 * EXPERTS], before[MOST];
-        uint32_t uses[MOST];
-        open_rig(&r, EXPERTS + (int64_t)rng_below(&g, MOST - EXPERTS));
-        for (int i = 0; i < MOST; i++)
+        int32_t ids[8 * EXPERTS], before[LIMIT];
+        uint32_t uses[LIMIT];
+        open_rig(&r, EXPERTS + (int64_t)rng_below(&g, LIMIT - EXPERTS));
+        for (int i = 0; i < LIMIT; i++)
             r.uses[i] = rng_below(&g, 5000);
         assert_int_equal(expert_pool_fill(&r.p, &e), 0);
         int range = 1 + (int)rng_below(&g, EXPERTS), layer = (int)rng_below(&g, LAYERS - 1);
@@ -241,10 +241,10 @@ static void brings_ahead(void **state) {
         int n = expert_pool_ahead(&r.p, layer + 1, &now, r.moves), missing = 0, spare = 0;
         check_tables(&r);
         assert_memory_equal(uses, r.uses, sizeof uses);
-        bool needed[MOST] = {false};
+        bool needed[LIMIT] = {false};
         for (int i = 0; i < 8 * EXPERTS; i++)
             needed[layer * EXPERTS + ids[i]] = true;
-        for (int i = 0; i < MOST; i++) {
+        for (int i = 0; i < LIMIT; i++) {
             bool own = i / EXPERTS == layer + 1;
             missing += own && before[i] < 0;
             spare += !own && !needed[i] && before[i] >= 0;
@@ -253,13 +253,13 @@ static void brings_ahead(void **state) {
         }
         for (int64_t s = 0; s < r.p.slots; s++) { // those that no layer had
             bool had = false;
-            for (int i = 0; i < MOST; i++)
+            for (int i = 0; i < LIMIT; i++)
                 had = had || before[i] == s;
             spare += !had;
         }
-        int most = expert_pool_most_ahead(EXPERTS);
-        most = missing < most ? missing : most;
-        assert_int_equal(n, spare < most ? spare : most);
+        int max = expert_pool_max_ahead(EXPERTS);
+        max = missing < max ? missing : max;
+        assert_int_equal(n, spare < max ? spare : max);
         for (int i = 0; i < n; i++)
             assert_int_equal(r.place[(layer + 1) * EXPERTS + r.moves[i].expert], r.moves[i].slot);
     }

@@ -216,9 +216,9 @@ static void leaves_nothing_behind(void **state) {
     assert_int_equal(gguf_writer_open(&w, "/dev/null", &e), ERR_USAGE);
 }
 
-// Five tensors of 8, 64, 8, 8 and 40 floats; `most` bytes in a part. Their data is written in odd
+// Five tensors of 8, 64, 8, 8 and 40 floats; `max` bytes in a part. Their data is written in odd
 // pieces; `given` floats of it come.
-static int write_parts(const char *to, int64_t most, int64_t given, struct err *e) {
+static int write_parts(const char *to, int64_t max, int64_t given, struct err *e) {
     static const int64_t sizes[] = {8, 64, 8, 8, 40};
     struct gguf_writer *w;
     char name[8];
@@ -226,7 +226,7 @@ static int write_parts(const char *to, int64_t most, int64_t given, struct err *
     assert_int_equal(rc, 0);
     gguf_put_str(w, "general.architecture", "t", 1);
     gguf_put_int(w, "general.alignment", GGUF_U32, 64);
-    gguf_writer_split(w, most);
+    gguf_writer_split(w, max);
     for (int i = 0; i < 5; i++) {
         (void)snprintf(name, sizeof name, "t%d", i);
         gguf_add_tensor(w, name, TYPE_F32, 1, &sizes[i]);
@@ -262,7 +262,7 @@ static void check_parts(const char *first, int parts) {
 static void writes_parts(void **state) {
     (void)state;
     static const struct {
-        int64_t most;
+        int64_t max;
         int parts;
     } cases[] = {{1, 5}, {100, 4}, {256, 3}, {1 << 20, 1}};
     char part[96];
@@ -271,7 +271,7 @@ static void writes_parts(void **state) {
     unlink(copy_path);
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         int n = cases[c].parts;
-        if (write_parts(path, cases[c].most, 128, &e))
+        if (write_parts(path, cases[c].max, 128, &e))
             fail_msg("%s", e.text);
         assert_int_equal(files_in_folder(), n);
         for (int i = n; i >= 1; i--) {

@@ -291,7 +291,7 @@ static void test_bounded(void **state) {
     struct grammar_state *first, *s, *next;
     struct grammar *g;
     struct err e = {0};
-    size_t most = 0;
+    size_t max = 0;
     const char *text = "(((a|b)*a(a|b){1200})|([ab]{0,40000}c))";
     uint32_t *bits = calloc((size_t)grammar_vocab_size(v) / 32 + 1, sizeof *bits);
     assert_int_equal(grammar_from_regex(&g, text, strlen(text), NULL, &e), 0);
@@ -308,11 +308,11 @@ static void test_bounded(void **state) {
         assert_int_equal(grammar_accept_bytes(m, s, byte, 1, &next, &e), 1);
         grammar_state_unref(m, s);
         s = next;
-        most = most > grammar_matcher_bytes(m) ? most : grammar_matcher_bytes(m);
+        max = max > grammar_matcher_bytes(m) ? max : grammar_matcher_bytes(m);
         if (i % 1000 == 0)
             assert_int_equal(grammar_mask(m, s, bits, &e), 0);
     }
-    assert_true(most > (size_t)64 << 20 && most < (size_t)100 << 20);
+    assert_true(max > (size_t)64 << 20 && max < (size_t)100 << 20);
     assert_int_equal(grammar_accept_bytes(m, s, "c", 1, &next, &e), 1);
     assert_true(grammar_must_end(m, next));
     assert_int_equal(grammar_accept_bytes(m, first, "c", 1, &next, &e), 1);

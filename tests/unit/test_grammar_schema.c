@@ -61,7 +61,7 @@ static int hostile(const struct str *schema, struct grammar **g) {
     int rc = grammar_from_schema(g, doc, NULL, &work, &e);
     assert_true(rc == 0 || e.text[0]);
     assert_true(rc != ERR_MEMORY);
-    assert_true(work.most <= GRAMMAR_STEPS_MOST && work.steps <= 2 * work.most);
+    assert_true(work.max <= GRAMMAR_STEPS_MAX && work.steps <= 2 * work.max);
     json_free(doc);
     return rc;
 }
@@ -171,7 +171,7 @@ static struct grammar *numbers(int64_t multiple, int64_t lo, int64_t hi, int pla
     struct grammar_work work = {0};
     if (grammar_from_schema(&g, doc, NULL, &work, &e))
         fail_msg("%s: %s", s.data, e.text);
-    if (3 * work.steps > work.most)
+    if (3 * work.steps > work.max)
         fail_msg("%s: %lld steps", s.data, (long long)work.steps);
     json_free(doc);
     str_fini(&s);

@@ -290,7 +290,7 @@ static void test_work_of_a_token(void **state) {
         struct grammar_matcher *m, *sliced;
         struct grammar_state *s, *next, *same;
         struct err e = {0};
-        int64_t most = 0;
+        int64_t max = 0;
         assert_int_equal(grammar_matcher_create(&m, g, v, &e), 0);
         assert_int_equal(grammar_matcher_create(&sliced, g, v, &e), 0);
         s = grammar_start(m);
@@ -300,21 +300,21 @@ static void test_work_of_a_token(void **state) {
             if (grammar_mask(m, s, bits, &e))
                 fail_msg("%s: %s", texts[i], e.text);
             int64_t masked = grammar_matcher_work(m);
-            most = masked - before > most ? masked - before : most;
+            max = masked - before > max ? masked - before : max;
             slices = max_i32(slices, same_in_slices(sliced, same, grammar_vocab_size(v), bits));
             const char *part = k % 7 == 6 ? "x" : k % 5 == 4 ? "ab" : "a";
             if (grammar_accept_bytes(m, s, part, strlen(part), &next, &e) != 1)
                 continue;
             int64_t taken = grammar_matcher_work(m) - masked;
-            most = taken > most ? taken : most;
+            max = taken > max ? taken : max;
             grammar_state_unref(m, s);
             s = next;
             assert_int_equal(grammar_accept_bytes(sliced, same, part, strlen(part), &next, &e), 1);
             grammar_state_unref(sliced, same);
             same = next;
         }
-        if (most > 1 << 22)
-            fail_msg("%.60s: %lld steps for one token", texts[i], (long long)most);
+        if (max > 1 << 22)
+            fail_msg("%.60s: %lld steps for one token", texts[i], (long long)max);
         grammar_state_unref(m, s);
         grammar_state_unref(sliced, same);
         grammar_matcher_destroy(m);

@@ -170,9 +170,9 @@ static void test_exponential_grammars(void **state) {
         int rc = compile(s.data, s.len, &work, &e);
         // A lookup counts as two steps at least; in combinations, in which every member is
         // requested all keywords, as four.
-        int64_t least = (strncmp(s.data, "{\"allOf\"", 8) ? 2 : 4) * lookups;
-        if (rc == ERR_MEMORY || work.steps > 2 * work.most ||
-            work.most > grammar_steps(2 * s.len) || work.steps < least)
+        int64_t min = (strncmp(s.data, "{\"allOf\"", 8) ? 2 : 4) * lookups;
+        if (rc == ERR_MEMORY || work.steps > 2 * work.max || work.max > grammar_steps(2 * s.len) ||
+            work.steps < min)
             fail_msg("bomb %zu, '%.60s': %d after %lld steps and %lld lookups: %s", i, s.data, rc,
                      (long long)work.steps, (long long)lookups, e.text);
         str_fini(&s);
@@ -195,9 +195,8 @@ static void test_everyday(void **state) {
         struct err e = {0};
         assert_int_equal(json_parse(&doc, line, (size_t)n, &e), 0);
         assert_int_equal(grammar_from_schema(&g, json_get(doc, "schema"), NULL, &work, &e), 0);
-        if (10 * work.steps > work.most)
-            fail_msg("%.60s: %lld steps of %lld", line, (long long)work.steps,
-                     (long long)work.most);
+        if (10 * work.steps > work.max)
+            fail_msg("%.60s: %lld steps of %lld", line, (long long)work.steps, (long long)work.max);
         grammar_unref(g);
         json_free(doc);
     }
@@ -255,7 +254,7 @@ static void test_tools(void **state) {
     struct grammar_work work = {0};
     const struct tool_grammar_how how = {.work = &work};
     assert_int_equal(tool_grammar_create(&g, TOOLS_QWEN, list, MANY, &how, &e), 0);
-    assert_true(work.steps < 2 * GRAMMAR_STEPS_MOST);
+    assert_true(work.steps < 2 * GRAMMAR_STEPS_MAX);
     tool_grammar_fini(&g);
     struct leaver l = {0};
     const struct cancel_check cancel = {left, &l};

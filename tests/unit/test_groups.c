@@ -10,7 +10,7 @@
 #include "support/bytes.h"
 #include "unit/test.h"
 
-enum { GROUPS = 4, SEQS = 3, POINTS = 2, MOST = 600, VOCAB = 1000, WIDEST = 96, ROUNDS = 600 };
+enum { GROUPS = 4, SEQS = 3, POINTS = 2, LIMIT = 600, VOCAB = 1000, WIDEST = 96, ROUNDS = 600 };
 
 static const struct {
     struct kv_shape shape;
@@ -25,7 +25,7 @@ static const struct {
 // The attachment: the row of the pass of each position.
 struct notes {
     struct attachment base;
-    int32_t *v; // [MOST], of the other device
+    int32_t *v; // [LIMIT], of the other device
 };
 
 struct world {
@@ -35,10 +35,10 @@ struct world {
     struct sequence_spec spec;
     struct sequence *s[SEQS];
     int64_t dropped[SEQS][GROUPS]; // pages that a window has let go
-    int32_t rows[SEQS][MOST];      // what notes must hold
+    int32_t rows[SEQS][LIMIT];     // what notes must hold
     struct checkpoint *c[POINTS];
     int64_t c_dropped[POINTS][GROUPS];
-    int32_t c_rows[POINTS][MOST];
+    int32_t c_rows[POINTS][LIMIT];
     struct rng rng;
     int kept, lost;
 };
@@ -48,7 +48,7 @@ static int notes_create(const struct attachment_kind *k, struct attachment **out
     assert_non_null(n);
     n->base.kind = k;
     attachment_write(&n->base);
-    n->v = exec_ops(k->x)->alloc(k->x, MOST * sizeof *n->v);
+    n->v = exec_ops(k->x)->alloc(k->x, LIMIT * sizeof *n->v);
     assert_non_null(n->v);
     *out = &n->base;
     (void)e;
@@ -61,7 +61,7 @@ static void notes_destroy(struct attachment *a) {
 }
 
 static int notes_reserve(struct attachment *a, int64_t n, struct err *e) {
-    return a->len + n <= MOST ? 0 : err_set(e, ERR_LIMIT, "no room for notes");
+    return a->len + n <= LIMIT ? 0 : err_set(e, ERR_LIMIT, "no room for notes");
 }
 
 static void notes_release(struct attachment *a) {
@@ -123,7 +123,7 @@ static void world_init(struct world *w) {
                                        .write = notes_write,
                                        .read = notes_read};
     w->spec = (struct sequence_spec){
-        .x = w->x, .n_groups = GROUPS, .n_attached = 1, .attached = {&w->kind}, .max_len = MOST};
+        .x = w->x, .n_groups = GROUPS, .n_attached = 1, .attached = {&w->kind}, .max_len = LIMIT};
     for (int g = 0; g < GROUPS; g++) {
         struct kv_layout l;
         assert_int_equal(kv_layout_init(&l, &groups[g].shape, NULL), 0);
@@ -193,7 +193,7 @@ static void append(struct world *w, int i) {
     struct sequence *s = w->s[i];
     int32_t token[200], index[100];
     int64_t n = 1 + rng_below(&w->rng, 100);
-    if (s->len + n > MOST)
+    if (s->len + n > LIMIT)
         return;
     for (int j = 0; j < 200; j++)
         token[j] = (int32_t)rng_below(&w->rng, VOCAB);
@@ -303,11 +303,11 @@ static void an_attachment_can_refuse(void **state) {
     static struct world w;
     world_init(&w);
     struct err e = {0};
-    w.s[0]->spec.max_len = 2 * MOST;
-    while (w.s[0]->len < MOST - 100)
+    w.s[0]->spec.max_len = 2 * LIMIT;
+    while (w.s[0]->len < LIMIT - 100)
         append(&w, 0);
     int64_t used = kv_pool_used(w.pool[0]);
-    assert_int_equal(sequence_reserve(w.s[0], MOST, &e), ERR_LIMIT);
+    assert_int_equal(sequence_reserve(w.s[0], LIMIT, &e), ERR_LIMIT);
     assert_int_equal(kv_pool_used(w.pool[0]), used);
     check(&w, 0);
     world_fini(&w);

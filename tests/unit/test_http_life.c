@@ -55,12 +55,12 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *t) {
 static size_t wait_bytes(int fd, size_t have) {
     static char bytes[4096];
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    int least = (int)have + 1, one = 1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+    int min = (int)have + 1, one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &min, sizeof min);
     assert_int_equal(poll(&p, 1, PATIENCE), 1);
     setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
     ssize_t n = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
-    assert_true(n >= least);
+    assert_true(n >= min);
     return (size_t)n;
 }
 
@@ -443,7 +443,7 @@ static int drip(const struct peer_server *s, const char *text, struct str *out) 
 static void slow_requests_end(void **state) {
     enum {
         LEAST = LIMIT_S / STEP_S / 2,
-        MOST = 10 * LIMIT_S - 1
+        LIMIT = 10 * LIMIT_S - 1
     }; // the system's clock goes on, too
     struct peer_server s;
     struct str out = {0}, head = {0};
@@ -452,14 +452,14 @@ static void slow_requests_end(void **state) {
                                          .body_ms = LIMIT_S * 1000,
                                          .idle_ms = LIMIT_S * 1000,
                                          .stall_ms = 40}); // looks often
-    assert_in_range(drip(&s, "GET /hello HTTP/1.1\r\nHos", &out), LEAST, MOST);
+    assert_in_range(drip(&s, "GET /hello HTTP/1.1\r\nHos", &out), LEAST, LIMIT);
     assert_non_null(strstr(out.data, "HTTP/1.1 408 "));
     assert_in_range(drip(&s, "POST /x HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\n", &out),
-                    LEAST, MOST);
+                    LEAST, LIMIT);
     assert_non_null(strstr(out.data, "HTTP/1.1 408 "));
     assert_in_range(
         drip(&s, "POST /x HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n1;", &out), LEAST,
-        MOST);
+        LIMIT);
     // Nothing at all, before and after a request.
     for (int i = 0; i < 2; i++) {
         WAIT_UNTIL(peer_counts(&s).connections == 0);

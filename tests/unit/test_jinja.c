@@ -267,7 +267,7 @@ static void test_work_is_counted(void **state) {
     (void)state;
     static const struct {
         const char *what;
-        int64_t least;
+        int64_t min;
     } rows[] = {
         {"a.count(b)", 15006},
         {"a.find(b)", 15006},
@@ -309,7 +309,7 @@ static void test_work_is_counted(void **state) {
     // Of a part of a template, many times.
     static const struct {
         const char *before, *unit;
-        int64_t least;
+        int64_t min;
     } many[] = {
         {"", "{%% set x = 1 %%}{# %d #}", 2000},
         {"", "{%% set x = 1 + 1 * 1 - 1 %%}{# %d #}", 8000},
@@ -336,7 +336,7 @@ static void test_work_is_counted(void **state) {
         str_clear(&text);
         str_printf(&text, "%s{%% set x = %s %%}", before.data, rows[i].what);
         int64_t steps = steps_of(text.data) - usual;
-        if (steps < rows[i].least)
+        if (steps < rows[i].min)
             fail_msg("%s: %lld steps", rows[i].what, (long long)steps);
     }
     for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
@@ -346,7 +346,7 @@ static void test_work_is_counted(void **state) {
             str_printf(&text, many[i].unit, k, k);
         str_puts(&text, *many[i].before ? "{% endfor %}" : "");
         int64_t steps = steps_of(text.data);
-        if (steps < many[i].least)
+        if (steps < many[i].min)
             fail_msg("%s: %lld steps", many[i].unit, (long long)steps);
     }
     str_fini(&before);
@@ -367,7 +367,7 @@ static void test_little_work_is_little(void **state) {
     (void)state;
     static const struct {
         const char *what;
-        int64_t most;
+        int64_t max;
     } rows[] = {
         {"a.rsplit(',') | length", 350000}, // 100,000 pieces
         {"a.split(',') | length", 350000},
@@ -386,7 +386,7 @@ static void test_little_work_is_little(void **state) {
         str_clear(&text);
         str_printf(&text, "%s{%% set x = %s %%}", before, rows[i].what);
         int64_t steps = steps_of(text.data) - usual;
-        if (steps > rows[i].most)
+        if (steps > rows[i].max)
             fail_msg("%s: %lld steps", rows[i].what, (long long)steps);
     }
     str_fini(&text);

@@ -8,13 +8,13 @@
 #include "state/kv.h"
 #include "unit/test.h"
 
-enum { OWNERS = 4, MOST = 700 };
+enum { OWNERS = 4, LIMIT = 700 };
 
 struct world {
     struct exec *x;
     struct kv_pool *pool;
     struct kv kv[OWNERS];
-    uint32_t value[OWNERS][MOST]; // what each owner wrote at each position
+    uint32_t value[OWNERS][LIMIT]; // what each owner wrote at each position
     uint32_t stamp;
 };
 
@@ -80,7 +80,7 @@ static void step(struct world *w, struct rng *g) {
     switch (rng_below(g, 5)) {
     case 0:
     case 1:
-        if (k->len + n <= MOST)
+        if (k->len + n <= LIMIT)
             assert_int_equal(extend(w, i, n), 0);
         break;
     case 2: // as deep as a sequence may be cut: to the last multiple of 32
@@ -219,27 +219,27 @@ static void test_needs(void **state) {
         const int64_t step = steps[c % 6];
         struct rng g = {rng_mix((uint64_t)c)};
         struct kv_needs needs = {0};
-        int64_t most = 0, furthest = 0;
+        int64_t max = 0, furthest = 0;
         world_init(&w, windows[c / 6], 0);
         struct kv *k = &w.kv[0];
         kv_needs_add(&needs, kv_pool_layout(w.pool), k->window, 0);
         const int64_t page = needs.of[0].page_bytes,
-                      bound = kv_needs_most(&needs, MOST, step) / page;
+                      bound = kv_needs_max(&needs, LIMIT, step) / page;
         for (int i = 0; i < 4000; i++) {
             int64_t n = rng_below(&g, 3) ? step : 1 + rng_below(&g, (uint32_t)step);
-            if (k->len + n > MOST || rng_below(&g, 20) == 0)
-                kv_truncate(k, k->len + n > MOST ? 0 : k->len / 32 * 32);
+            if (k->len + n > LIMIT || rng_below(&g, 20) == 0)
+                kv_truncate(k, k->len + n > LIMIT ? 0 : k->len / 32 * 32);
             assert_int_equal(kv_reserve(k, n, NULL), 0);
-            most = kv_pool_used(w.pool) > most ? kv_pool_used(w.pool) : most;
-            assert_true(kv_pool_used(w.pool) * page <= kv_needs_most(&needs, k->len + n, step));
+            max = kv_pool_used(w.pool) > max ? kv_pool_used(w.pool) : max;
+            assert_true(kv_pool_used(w.pool) * page <= kv_needs_max(&needs, k->len + n, step));
             kv_advance(k, n);
             furthest = k->len > furthest || k->len <= n ? k->len : furthest;
             if (k->len == furthest) // none was dropped further on
                 assert_true(kv_pool_used(w.pool) * page >= kv_needs_kept(&needs, k->len));
         }
-        assert_int_equal(most, bound);
+        assert_int_equal(max, bound);
         assert_int_equal(kv_needs_per_1k(&needs), k->window ? 0 : 16 * page);
-        assert_int_equal(kv_needs_windows(&needs, MOST, step), k->window ? bound * page : 0);
+        assert_int_equal(kv_needs_windows(&needs, LIMIT, step), k->window ? bound * page : 0);
         world_fini(&w);
     }
 }

@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "ops/launch_order.h"
 
-enum { KINDS = 7, PLACES = 3, CELLS = KINDS + PLACES + 1, MOST = 64, SEQUENCES = 4000 };
+enum { KINDS = 7, PLACES = 3, CELLS = KINDS + PLACES + 1, LIMIT = 64, SEQUENCES = 4000 };
 
 struct launch {
     struct launch_says says;
@@ -61,9 +61,9 @@ static void nothing_unfinished_is_read(void **state) {
     struct rng r = {5};
     int taken = 0, refused = 0, needless = 0;
     for (int i = 0; i < SEQUENCES; i++) {
-        struct launch l[MOST];
+        struct launch l[LIMIT];
         struct launch_order o = {0};
-        for (int n = 0; n < MOST; n++) {
+        for (int n = 0; n < LIMIT; n++) {
             l[n].says = random_says(&r);
             const bool may = launch_order_may(&o, &l[n].says);
             const bool sound = !(read_early(&l[n].says) & unfinished(l, n));

@@ -86,12 +86,12 @@ static void slices_are_of_few_rows_and_of_eights(void **state) {
         for (int streams = 0; streams < 2; streams++) {
             assert_int_equal(linear_slice(CUDA_PATH_SMALL, streams, n), n < 128 ? n : 128);
             assert_int_equal(linear_slice(CUDA_PATH_WGMMA, streams, n), n);
-            const int64_t most = streams ? 64 : 32, slices = (n + most - 1) / most;
+            const int64_t max = streams ? 64 : 32, slices = (n + max - 1) / max;
             const int64_t slice = linear_slice(CUDA_PATH_MMA, streams, n);
-            if (n <= most || n > 128)
+            if (n <= max || n > 128)
                 assert_int_equal(slice, n);
             else
-                assert_true(slice <= most && slice % 8 == 0 && slices * slice >= n &&
+                assert_true(slice <= max && slice % 8 == 0 && slices * slice >= n &&
                             slices * (slice - 8) < n);
         }
 }

@@ -79,12 +79,12 @@ static void shuffle(struct mix *m) {
 // A chain, mostly short, or a tree, mostly deep; `room` rows at most.
 static void make_part(struct mix *m, struct part *p, int room, int trees) {
     int kind = below(m, 8);
-    int most = kind == 0 ? 0 : kind == 1 ? 100 : kind < 4 ? 32 : kind == 4 ? 1 : 20;
+    int max = kind == 0 ? 0 : kind == 1 ? 100 : kind < 4 ? 32 : kind == 4 ? 1 : 20;
     p->chain = kind < 5;
-    most = most < room ? most : room;
-    if (!p->chain && most > trees)
-        most = trees;
-    p->n = most < 1 ? 0 : 1 + below(m, most);
+    max = max < room ? max : room;
+    if (!p->chain && max > trees)
+        max = trees;
+    p->n = max < 1 ? 0 : 1 + below(m, max);
     for (int i = 0; i < p->n; i++) {
         p->token[i] = below(m, VOCAB);
         p->parent[i] = p->chain || below(m, 4) ? i - 1 : below(m, i + 1) - 1;

@@ -316,9 +316,9 @@ static void test_plan(void **state) {
     assert_int_equal(q.n_full, 2);
     assert_int_equal(kv_needs_per_1k(&p.kv), 1024 * 2 * 2 * 64 * 2); // layers, K and V, dims, bytes
     assert_true(p.weights > 4 * 64 * 300 * 2 && p.scratch > 0 && p.checkpoint < p.recurrent);
-    o.memory_limit = p.weights + p.scratch + p.recurrent + kv_needs_most(&p.kv, 1024, p.step) - 1;
+    o.memory_limit = p.weights + p.scratch + p.recurrent + kv_needs_max(&p.kv, 1024, p.step) - 1;
     assert_int_equal(model_plan(&p, &q, r.x, r.g, &o, &r.e), 0);
-    o.memory_limit = p.weights + p.scratch + p.recurrent + kv_needs_most(&p.kv, 1024, p.step) - 1;
+    o.memory_limit = p.weights + p.scratch + p.recurrent + kv_needs_max(&p.kv, 1024, p.step) - 1;
     expect(&r, model_load(&m, r.x, r.g, &o, &r.e), ERR_MEMORY, "MiB");
     o.memory_limit++;
     assert_int_equal(model_load(&m, r.x, r.g, &o, &r.e), 0);

@@ -233,7 +233,7 @@ static void test_room_of_weights(void **state) {
     assert_int_equal(largest_of_weights, p.weights + ROUNDED);
     largest_of_weights = 0;
     o.experts = p.experts;
-    assert_int_equal(expert_classes_share(&o.experts, expert_classes_least(&o.experts), &r.e), 0);
+    assert_int_equal(expert_classes_share(&o.experts, expert_classes_min(&o.experts), &r.e), 0);
     assert_int_equal(model_load(&m, r.x, g, &o, &r.e), ERR_UNSUPPORTED); // a CPU has no slots
     assert_int_equal(largest_of_weights, p.weights - p.expert_bytes + ROUNDED);
     r.x->device = false;

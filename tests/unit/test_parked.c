@@ -14,7 +14,7 @@ enum { MIB = 1 << 20, WORK = 0, WEIGHTS = 1 };
 
 struct store {
     int64_t backed, reserved, host; // bytes of each
-    int64_t most;                   // bytes of memory that there is
+    int64_t max;                    // bytes of memory that there is
     bool no_host;
 };
 
@@ -32,7 +32,7 @@ static void release(void *arg, void *p, size_t bytes) {
 
 static bool back(void *arg, void *p, size_t bytes) {
     struct store *t = arg;
-    if ((int64_t)bytes > t->most - t->backed)
+    if ((int64_t)bytes > t->max - t->backed)
         return false;
     t->backed += (int64_t)bytes;
     return mprotect(p, bytes, PROT_READ | PROT_WRITE) == 0;
@@ -81,7 +81,7 @@ struct rig {
 };
 
 static void rig_open(struct rig *g) {
-    *g = (struct rig){.store = {.most = 1 << 30}};
+    *g = (struct rig){.store = {.max = 1 << 30}};
     g->slabs.source.take = plain_take;
     g->slabs.source.give = plain_give;
     const struct parked_source from = {reserve, release, back,      strip,   host_take, host_give,
@@ -162,10 +162,10 @@ static void refusals(void **state) {
     g.store.no_host = false;
     assert_int_equal(parked_keep(&g.k, WEIGHTS, 30 * MIB, &g.e), 0);
     parked_leave(&g.k);
-    g.store.most = 20 * MIB; // somebody has taken it
+    g.store.max = 20 * MIB; // somebody has taken it
     assert_int_equal(parked_return(&g.k, &g.e), ERR_MEMORY);
     assert_non_null(strstr(g.e.text, "do not come back"));
-    g.store.most = 1 << 30;
+    g.store.max = 1 << 30;
     assert_int_equal(parked_return(&g.k, &g.e), 0);
     is_filled(p, 30 * MIB, 1);
     parked_leave(&g.k);
@@ -194,10 +194,10 @@ static void parts(void **state) {
         assert_int_equal(p[10 * MIB], 0);
     }
     assert_int_equal(parked_open(&g.k, q + 20 * MIB, 10 * MIB), 10 * MIB); // to the end
-    g.store.most = g.store.backed + 9 * MIB; // somebody has taken some
+    g.store.max = g.store.backed + 9 * MIB; // somebody has taken some
     assert_int_equal(parked_close(&g.k, &g.e), ERR_MEMORY);
     assert_non_null(strstr(g.e.text, "10 MiB of memory that slots of experts had lent"));
-    g.store.most = 1 << 30;
+    g.store.max = 1 << 30;
     assert_int_equal(parked_open(&g.k, p, 30 * MIB), 30 * MIB);
     assert_int_equal(parked_close(&g.k, &g.e), 0);
     assert_int_equal(parked_open(&g.k, q + 3 * MIB, 10 * MIB), 8 * MIB);

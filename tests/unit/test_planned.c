@@ -250,15 +250,15 @@ static void drop(struct kv *kv, int n) {
 // disorder; then it does when it has begun again, too.
 static void run_texts(struct kv kv[2][4], const struct memory_plan *p, struct kv_budget *b,
                       struct rng *r, int texts) {
-    int64_t most = p->context, prompt[2] = {most / 4 * (1 + rng_below(r, 4)), 0};
+    int64_t max = p->context, prompt[2] = {max / 4 * (1 + rng_below(r, 4)), 0};
     bool ordered = texts == 1;
-    while (kv[0][0].len < most) {
+    while (kv[0][0].len < max) {
         int i = ordered ? 0 : (int)rng_below(r, 2);
         struct err e = {0};
         if (kv[i][0].len == 0 && i)
-            prompt[1] = 1 + (int64_t)rng_below(r, (uint32_t)most);
+            prompt[1] = 1 + (int64_t)rng_below(r, (uint32_t)max);
         int64_t n = next_step(kv[i][0].len, prompt[i], p->step, r);
-        n = min_i64(n, most - kv[i][0].len);
+        n = min_i64(n, max - kv[i][0].len);
         int rc = grow(kv[i], p->kv.n, n, b, &e);
         if (rc && !ordered) {
             drop(kv[1], p->kv.n);
@@ -272,7 +272,7 @@ static void run_texts(struct kv kv[2][4], const struct memory_plan *p, struct kv
             rc = 0;
         }
         if (rc)
-            fail_msg("%lld of %lld tokens: %s", (long long)kv[i][0].len, (long long)most, e.text);
+            fail_msg("%lld of %lld tokens: %s", (long long)kv[i][0].len, (long long)max, e.text);
     }
     drop(kv[0], p->kv.n);
     drop(kv[1], p->kv.n);
@@ -347,7 +347,7 @@ enum { BLOCKS = 4096 };
 static struct {
     struct ops ops;
     const struct ops *own;
-    int64_t now[EXEC_ARENAS], most[EXEC_ARENAS];
+    int64_t now[EXEC_ARENAS], max[EXEC_ARENAS];
     int n;
     struct block {
         void *p;
@@ -378,7 +378,7 @@ static void *note_taken(void *p, int64_t bytes, enum exec_arena arena) {
     assert_true(p && taken.n < BLOCKS);
     taken.block[taken.n++] = (struct block){p, bytes, arena};
     taken.now[arena] += bytes;
-    taken.most[arena] = max_i64(taken.most[arena], taken.now[arena]);
+    taken.max[arena] = max_i64(taken.max[arena], taken.now[arena]);
     return p;
 }
 
@@ -547,7 +547,7 @@ static void texts(struct session *s, const struct session_options *o) {
         slack += p->kv.of[i].window ? (1 + (p->kv.of[i].late > 0)) * p->kv.of[i].page_bytes : 0;
     if (session_prefill(s, prompt, TEXT - 1, &text, &e))
         fail_msg("%s", e.text);
-    assert_in_range(taken.most[ARENA_PAGES], plan_kv(p, TEXT) - slack, plan_kv(p, TEXT));
+    assert_in_range(taken.max[ARENA_PAGES], plan_kv(p, TEXT) - slack, plan_kv(p, TEXT));
     save(s, o, text);
     sequence_destroy(text);
     session_trim(s);
@@ -592,9 +592,9 @@ static void each_part_is_what_is_planned(const struct tiny_pair *files, int how)
         sequence_destroy(text[i]);
     texts(s, &o);
     assert_int_equal(taken.now[ARENA_WEIGHTS], p->weights + p->draft);
-    assert_int_equal(taken.most[ARENA_WORK], p->scratch); // a pass takes nothing more
+    assert_int_equal(taken.max[ARENA_WORK], p->scratch); // a pass takes nothing more
     assert_int_equal(session_kv_limit(s), plan_kv(p, TEXT));
-    assert_true(taken.most[ARENA_PAGES] <= session_kv_limit(s));
+    assert_true(taken.max[ARENA_PAGES] <= session_kv_limit(s));
     session_close(s);
     count_to(x);
     runtime_destroy(o.runtime);
@@ -640,7 +640,7 @@ static void scorer_takes_what_is_planned(const struct gguf *g, bool dense, int64
     assert_int_equal(taken.now[ARENA_WORK], p.chunk);
     const struct score_call c = {.ids = ids, .n = n, .query = n - 9, .out = out};
     assert_int_equal(s->kind->score(s, &c, &e), 0);
-    assert_int_equal(taken.most[ARENA_WORK], p.total - p.weights);
+    assert_int_equal(taken.max[ARENA_WORK], p.total - p.weights);
     s->kind->destroy(s);
     count_to(x);
     exec_destroy(x);

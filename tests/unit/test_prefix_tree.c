@@ -31,15 +31,15 @@ static int64_t shared(const struct text *a, const struct text *b) {
 
 static void compare(struct prefix_tree *t, const struct text *all, const struct text *x) {
     int32_t ids[LONGEST];
-    int64_t most = 0;
+    int64_t max = 0;
     struct prefix_match m = prefix_find(t, x->ids, x->n, 0);
     for (int i = 0; i < TEXTS; i++)
-        if (all[i].node && shared(&all[i], x) > most)
-            most = shared(&all[i], x);
-    assert_int_equal(m.common, most);
-    assert_true(m.node->end >= most);
+        if (all[i].node && shared(&all[i], x) > max)
+            max = shared(&all[i], x);
+    assert_int_equal(m.common, max);
+    assert_true(m.node->end >= max);
     prefix_text(m.node, ids);
-    assert_memory_equal(ids, x->ids, (size_t)most * sizeof *ids);
+    assert_memory_equal(ids, x->ids, (size_t)max * sizeof *ids);
     for (int64_t i = 0; i < m.node->end; i++)
         assert_int_equal(prefix_token(m.node, i), ids[i]);
 }

@@ -147,13 +147,13 @@ static void a_damaged_file_is_made_anew(void **state) {
 
 // What was of use last stays.
 static void the_oldest_of_many_files_are_removed(void **state) {
-    enum { MOST = 256 };
+    enum { LIMIT = 256 };
     struct fixture *f = *state;
     const struct timespec old[] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     bool warm;
     char path[512];
     reply_of(f, KV_F16, true, &warm);
-    for (int i = 0; i < MOST + 10; i++) {
+    for (int i = 0; i < LIMIT + 10; i++) {
         snprintf(path, sizeof path, "%s/price-%016x.json", f->folder, (unsigned)i);
         FILE *file = fopen(path, "w");
         assert_non_null(file);
@@ -161,7 +161,7 @@ static void the_oldest_of_many_files_are_removed(void **state) {
         assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
     }
     reply_of(f, KV_Q8_0, true, &warm);
-    assert_int_equal(files(f, path, sizeof path), MOST);
+    assert_int_equal(files(f, path, sizeof path), LIMIT);
     reply_of(f, KV_F16, true, &warm);
     assert_true(warm);
 }

@@ -14,7 +14,7 @@
 #define FIXTURE SOURCE_ROOT "/tests/fixtures/quant/errors.tsv"
 #define MODEL   SOURCE_ROOT "/models/coppice-tiny-q8_0.gguf"
 
-enum { ROWS = 16, COLUMNS = 1024, MODEL_ROWS = 64, MOST = MODEL_ROWS * COLUMNS };
+enum { ROWS = 16, COLUMNS = 1024, MODEL_ROWS = 64, MAX_COUNT = MODEL_ROWS * COLUMNS };
 static const double LIMIT = 1.03;
 
 struct matrix {
@@ -124,7 +124,7 @@ static void leaves_no_more_error_than_ggml(void **state) {
     char name[64], type[16], how[16];
     double theirs, worst = 0;
     int lines = 0;
-    static float values[MOST], v[COLUMNS];
+    static float values[MAX_COUNT], v[COLUMNS];
     struct matrix m = {.x = values};
     struct gguf *g = NULL;
     struct err e = {0};
@@ -157,7 +157,7 @@ static void leaves_no_more_error_than_ggml(void **state) {
 // Weights where they matter: the weighted error must be less than that of plain encoding.
 static void importances_help(void **state) {
     (void)state;
-    static float values[MOST], v[COLUMNS];
+    static float values[MAX_COUNT], v[COLUMNS];
     struct matrix m = {.name = "normal", .x = values};
     assert_true(fill_seeded(&m));
     fill_importances(v, m.columns);
@@ -185,7 +185,7 @@ static void importances_help(void **state) {
 // Columns that nothing is known about, whole groups or single ones, count as ordinary ones.
 static void takes_odd_importances(void **state) {
     (void)state;
-    static float values[MOST], v[COLUMNS];
+    static float values[MAX_COUNT], v[COLUMNS];
     struct matrix m = {.name = "normal", .x = values};
     assert_true(fill_seeded(&m));
     m.rows = 1;

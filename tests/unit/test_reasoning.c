@@ -25,7 +25,7 @@ static void part(struct parted *p, enum reasoning_family f, bool inside, const c
     *p = (struct parted){0};
     reasoning_init(&r, f, inside);
     for (size_t at = 0; at < n;) {
-        size_t most = n - at, size = rng ? 1 + rng_below(rng, most < 9 ? (uint32_t)most : 9) : most;
+        size_t max = n - at, size = rng ? 1 + rng_below(rng, max < 9 ? (uint32_t)max : 9) : max;
         size_t before[2] = {p->reasoning.len, p->content.len};
         reasoning_push(&r, text + at, size, &p->reasoning, &p->content);
         assert_true(utf8_valid(text_of(&p->reasoning) + before[0], p->reasoning.len - before[0]));

@@ -53,7 +53,7 @@ static struct engine *open_small(struct engine_rig *f, int slots, int64_t tokens
 // One round: all requests in a random order and at random moments, a third of them cancelled or
 // left alone at some moment.
 static void run_round(struct engine_rig *f, struct engine *g, struct rng *r) {
-    struct stream *s[RIG_MOST];
+    struct stream *s[RIG_MAX];
     int from = (int)rng_below(r, (uint32_t)f->n);
     for (int k = 0; k < f->n; k++) {
         int i = (from + k) % f->n;

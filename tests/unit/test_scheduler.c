@@ -40,7 +40,7 @@ static double read_beside(struct machine *m, enum price_kind kind, int64_t n, in
         struct pass_frame f = {.price = p,
                                .decoding = decoding,
                                .prompts = 1,
-                               .most = 3072,
+                               .max = 3072,
                                .known = known,
                                .gap_ms = gap};
         int64_t rows = min_i64(schedule_rows(&f), n - done);
@@ -79,8 +79,8 @@ static void gaps_are_bounded(void **state) {
             read_beside(&m, cases[i].kind, 16384, cases[i].decoding, cases[i].gap, &passes);
         assert_true(worst <= 1.2 * cases[i].gap);
         // And most of the time is used.
-        double most = 16384 * m.row * (1 + m.grow / 2) / (0.85 * cases[i].gap - m.first);
-        assert_true(passes <= 1.35 * most + 10);
+        double max = 16384 * m.row * (1 + m.grow / 2) / (0.85 * cases[i].gap - m.first);
+        assert_true(passes <= 1.35 * max + 10);
     }
 }
 
@@ -90,16 +90,16 @@ static void a_pass_always_reads_some_prompt_tokens(void **state) {
     (void)state;
     struct price *p = new_price(PRICE_CPU);
     struct pass_frame f = {
-        .price = p, .decoding = 4, .prompts = 1, .most = 512, .known = 512, .gap_ms = 100};
+        .price = p, .decoding = 4, .prompts = 1, .max = 512, .known = 512, .gap_ms = 100};
     assert_int_equal(schedule_rows(&f), SCHEDULE_FIRST);
     price_note_pass(p, 4, 4, 500);
-    assert_int_equal(schedule_rows(&f), SCHEDULE_LEAST);
+    assert_int_equal(schedule_rows(&f), SCHEDULE_MIN);
     f.decoding = 0;
-    assert_in_range(schedule_rows(&f), SCHEDULE_LEAST, 100); // slow as it is
+    assert_in_range(schedule_rows(&f), SCHEDULE_MIN, 100); // slow as it is
     for (int i = 0; i < 20; i++)
         price_note_pass(p, 64, 1, 10);
     assert_int_equal(schedule_rows(&f), 512);
-    f.most = 5;
+    f.max = 5;
     assert_int_equal(schedule_rows(&f), 5);
     f.decoding = 4;
     assert_int_equal(schedule_rows(&f), 5);
@@ -119,7 +119,7 @@ static void tiles_are_filled(void **state) {
                                .decoding = decoding,
                                .guesses = decoding ? 7.5 : 0,
                                .prompts = 1,
-                               .most = 3000,
+                               .max = 3000,
                                .known = 3000,
                                .gap_ms = 100};
         int64_t any = schedule_rows(&f), others = decoding + (int64_t)f.guesses;
@@ -127,12 +127,12 @@ static void tiles_are_filled(void **state) {
         int64_t whole = schedule_rows(&f);
         assert_int_equal((others + whole) % 256, 0);
         assert_in_range(any - whole, 0, 255);
-        f.most = 200 - others;
-        assert_int_equal(schedule_rows(&f), f.most);
-        f.most = 3000;
+        f.max = 200 - others;
+        assert_int_equal(schedule_rows(&f), f.max);
+        f.max = 3000;
         f.guesses = 250 - decoding; // what they fill would not hold a prompt's row any more
         f.gap_ms = 1;
-        assert_int_equal(schedule_rows(&f), decoding ? SCHEDULE_LEAST : 3250 / 256 * 256 - 250);
+        assert_int_equal(schedule_rows(&f), decoding ? SCHEDULE_MIN : 3250 / 256 * 256 - 250);
     }
     price_destroy(p);
 }

@@ -92,16 +92,16 @@ static void rope(const struct rig *r, double *x, int64_t n, int heads, double ba
 // p[j] = softmax over keys 0 .. last of q . k[j] / sqrt(d).
 static void softmax(const double *q, const double *k, int64_t stride, int d, int64_t last,
                     double *p) {
-    double most = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0;
     for (int64_t j = 0; j <= last; j++) {
         p[j] = 0;
         for (int i = 0; i < d; i++)
             p[j] += q[i] * k[j * stride + i];
         p[j] /= sqrt((double)d);
-        most = p[j] > most ? p[j] : most;
+        max = p[j] > max ? p[j] : max;
     }
     for (int64_t j = 0; j <= last; j++)
-        sum += p[j] = exp(p[j] - most);
+        sum += p[j] = exp(p[j] - max);
     for (int64_t j = 0; j <= last; j++)
         p[j] /= sum;
 }
@@ -335,7 +335,7 @@ struct keeping {
     int64_t known; // tokens that were taken, of all texts
 };
 
-enum { KEPT_MOST = 128 * 14 };
+enum { KEPT_MAX = 128 * 14 };
 
 static void same_scores(struct rig *r, struct keeping *k, const int32_t *ids, int64_t n,
                         int64_t n_q) {
@@ -354,8 +354,8 @@ static void keeping_open(struct rig *r, struct keeping *k, struct score_options 
     assert_int_equal(score_open(&k->fresh, r->x, r->g, &o, &r->e), 0);
     o.keep = limit;
     assert_int_equal(score_open(&k->kept, r->x, r->g, &o, &r->e), 0);
-    k->a = calloc(KEPT_MOST, sizeof *k->a);
-    k->b = calloc(KEPT_MOST, sizeof *k->b);
+    k->a = calloc(KEPT_MAX, sizeof *k->a);
+    k->b = calloc(KEPT_MAX, sizeof *k->b);
 }
 
 static void keeping_close(struct keeping *k) {
@@ -370,7 +370,7 @@ static void walk(struct rig *r, const struct score_options *o, int64_t limit, ui
     static const int rest[] = {0, 1, 7, 8, 127};
     struct rng g = {seed};
     struct keeping k;
-    int32_t *ids = random_ids(seed, KEPT_MOST);
+    int32_t *ids = random_ids(seed, KEPT_MAX);
     keeping_open(r, &k, *o, limit);
     for (int i = 0; i < 16; i++) {
         int64_t n = 128 * (1 + (int64_t)rng_below(&g, 9)) + rest[rng_below(&g, 5)];
@@ -419,7 +419,7 @@ static void test_kept_turns(void **state) {
     struct rig r;
     struct keeping k;
     rig_open(&r, &shape);
-    int32_t *ids = random_ids(9, KEPT_MOST), *other = random_ids(9, KEPT_MOST);
+    int32_t *ids = random_ids(9, KEPT_MAX), *other = random_ids(9, KEPT_MAX);
     keeping_open(&r, &k, score_options_default(), 1 << 26);
     other[128 * 3] ^= 1;
     same_scores(&r, &k, ids, 128 * 9 + 5, 20);

@@ -390,7 +390,7 @@ static void test_shared_noise(void **state) {
 enum { COUNT = 30 };
 static int generate(struct fixture *f, const int32_t *guess, int32_t *out, uint64_t *hash) {
     struct bench b;
-    int most = 0;
+    int max = 0;
     bench_open(&b, f, 0.8, guess ? 22 : 0);
     out[0] = b.m.root;
     for (int n = 1; n < COUNT;) {
@@ -399,11 +399,11 @@ static int generate(struct fixture *f, const int32_t *guess, int32_t *out, uint6
         assert_int_equal(decode(&b, NULL), 0);
         for (int i = 0; i < b.m.walk.count && n < COUNT; i++)
             out[n++] = b.m.walk.chosen[i];
-        most = b.m.walk.count > most ? b.m.walk.count : most;
+        max = b.m.walk.count > max ? b.m.walk.count : max;
         *hash = n < COUNT ? b.m.hash : *hash; // the last step may go past COUNT
     }
     bench_close(&b);
-    return most;
+    return max;
 }
 
 // A backend that chooses for all rows of a tree at once gives what one that follows the path gives.

@@ -284,7 +284,7 @@ static void replies_obey(void **state) {
         "\"reasoning_effort\":\"low\"",
         "\"thinking_token_budget\":20",
         "\"reasoning_effort\":\"none\""};
-    static const int64_t most[] = {0, 1, 13, 5, 20, 0}; // low: an eighth of 45
+    static const int64_t max[] = {0, 1, 13, 5, 20, 0}; // low: an eighth of 45
     char path[] = "/tmp/coppice-template-XXXXXX";
     struct server_rig r;
     int fd = mkstemp(path);
@@ -303,7 +303,7 @@ static void replies_obey(void **state) {
             same(a, b);
             same(a, c);
             int64_t n = server_rig_int(a, "usage.completion_tokens_details.reasoning_tokens");
-            if (n < most[i] || n > most[i] + closing + 2)
+            if (n < max[i] || n > max[i] + closing + 2)
                 fail_msg("%s: %lld tokens of reasoning", members, (long long)n);
             assert_true(strlen(server_rig_text(a, "choices.0.message.content")) > 5);
             // Blanks alone are no reasoning.

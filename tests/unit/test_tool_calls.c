@@ -78,8 +78,8 @@ static void read_reply(const struct pipe *p, const char *text, size_t n, struct 
     c.only = p->only;
     str_puts(out, "");
     for (size_t at = 0; at < n;) {
-        size_t most = n - at;
-        size_t size = p->rng ? 1 + rng_below(p->rng, most < 9 ? (uint32_t)most : 9) : most;
+        size_t max = n - at;
+        size_t size = p->rng ? 1 + rng_below(p->rng, max < 9 ? (uint32_t)max : 9) : max;
         reasoning_push(&r, text + at, size, &thought, &content);
         if (content.len)
             tool_calls_push(&c, content.data, content.len, &sink);

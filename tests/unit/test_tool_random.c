@@ -11,7 +11,7 @@
 #define UND   "\xe2\x96\x81"
 #define DS(x) "<" BAR x BAR ">"
 
-enum { MOST_CALLS = 3 };
+enum { MAX_CALLS = 3 };
 
 static struct tool_set tools;
 static struct rng rng = {11};
@@ -363,9 +363,9 @@ static bool is_ambiguous(enum tool_family f, const struct str *reply, const stru
 }
 
 static void one_reply(enum tool_family f) {
-    struct call calls[MOST_CALLS];
+    struct call calls[MAX_CALLS];
     struct str reply = {0};
-    struct heard h = {.calls = calls, .n = 1 + (int)below(MOST_CALLS)};
+    struct heard h = {.calls = calls, .n = 1 + (int)below(MAX_CALLS)};
     bool before = f != TOOLS_HARMONY && below(2);
     str_puts(&reply, before ? "Let me see." : "");
     for (int i = 0; i < h.n; i++) {

@@ -98,7 +98,7 @@ static void short_work_does_not_wait(void **state) {
 struct slow {
     struct gate *gate;
     struct workers *w;
-    atomic_int begun, on, most, refused;
+    atomic_int begun, on, max, refused;
 };
 
 static void step_aside(void *arg) {
@@ -111,7 +111,7 @@ static void step_aside(void *arg) {
         return;
     assert_int_equal(workers_step_aside(s->w, 0, &e), 0); // once is enough
     int on = ++s->on;
-    s->most = on > s->most ? on : s->most;
+    s->max = on > s->max ? on : s->max;
     pthread_mutex_lock(&s->gate->lock);
     s->gate->ran++;
     s->on--;
@@ -143,7 +143,7 @@ static void long_work_moves_to_another_thread(void **state) {
     pthread_mutex_unlock(&held.lock);
     workers_destroy(slow.w);
     assert_int_equal(held.ran, LONG - 3 + 1);
-    assert_int_equal(slow.most, 1);
+    assert_int_equal(slow.max, 1);
 }
 
 // A long job that has stepped aside has its turn before long ones that came later.

@@ -116,11 +116,11 @@ void slabs_trim(struct slabs *s) {
             drop_slab(s, i);
 }
 
-enum { STEP = 2 << 20, LEAST = 16 << 20, MOST = 256 << 20 };
+enum { STEP = 2 << 20, LEAST = 16 << 20, LIMIT = 256 << 20 };
 
 // A slab's bytes, where memory is not short, for an arena with that many bytes of blocks.
 static size_t wished_slab_bytes(int64_t used) {
-    return clamp_size((size_t)used / 32 / STEP * STEP, LEAST, MOST);
+    return clamp_size((size_t)used / 32 / STEP * STEP, LEAST, LIMIT);
 }
 
 int64_t slabs_vain(void) {
@@ -135,11 +135,11 @@ int64_t slabs_vain_beyond(int64_t used) {
 // where all are of this size.
 static size_t fitted_slab_bytes(size_t wish, size_t block) {
     enum { TRIES = 64 };
-    size_t most = max_size(wish / block, 1), best = 0, least = STEP;
-    for (size_t n = most; n > most / 2 && most - n < TRIES && least > 0; n--) {
+    size_t max = max_size(wish / block, 1), best = 0, min = STEP;
+    for (size_t n = max; n > max / 2 && max - n < TRIES && min > 0; n--) {
         size_t whole = round_up_size(n * block, STEP);
-        if (whole - n * block < least) {
-            least = whole - n * block;
+        if (whole - n * block < min) {
+            min = whole - n * block;
             best = whole;
         }
     }

@@ -64,7 +64,7 @@ int cmd_convert(const struct cli_args *a, struct err *e) {
     return rc ? rc : convert_hf(dir, out, &o, e);
 }
 
-enum { MOST_TYPES = 64 };
+enum { MAX_TYPES = 64 };
 
 int cmd_quantize(const struct cli_args *a, struct err *e) {
     const char *const *operand = a->opt.operands;
@@ -72,7 +72,7 @@ int cmd_quantize(const struct cli_args *a, struct err *e) {
     const char *imatrix = options_str(&a->opt, OPT_IMATRIX);
     const char *types = options_str(&a->opt, OPT_TENSOR_TYPES);
     struct imatrix *m = NULL;
-    struct convert_override overrides[MOST_TYPES];
+    struct convert_override overrides[MAX_TYPES];
     struct convert_options o = {.pure = options_flag(&a->opt, OPT_PURE),
                                 .threads = (int)options_int(&a->opt, OPT_THREADS),
                                 .split_size = options_int(&a->opt, OPT_SPLIT_SIZE),
@@ -81,7 +81,7 @@ int cmd_quantize(const struct cli_args *a, struct err *e) {
     int rc = find_recipe(operand[2], &o.recipe, e);
     o.overrides = overrides;
     if (!rc && types)
-        rc = convert_overrides(types, overrides, MOST_TYPES, &o.n_overrides, e);
+        rc = convert_overrides(types, overrides, MAX_TYPES, &o.n_overrides, e);
     if (!rc && imatrix)
         rc = imatrix_open(&m, imatrix, e);
     o.imatrix = m;

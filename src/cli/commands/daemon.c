@@ -342,12 +342,12 @@ static bool do_free(struct daemon *d, const struct words *w) {
     return true;
 }
 
-// A line of `least` to `most` words, the first included, or one of which run returns false is
+// A line of `min` to `max` words, the first included, or one of which run returns false is
 // answered with the usage; one that streams is followed by the stream's end, whatever came of it.
 struct command {
     const char *word;
     bool (*run)(struct daemon *d, const struct words *w);
-    int least, most;
+    int min, max;
     bool streams;
     const char *usage; // after the word
 };
@@ -385,7 +385,7 @@ static void carry_out(struct daemon *d, char *line) {
         daemon_fail(d, "bad_args", "the line has more than %d words", WORDS);
     else if (!c)
         daemon_fail(d, "unknown_command", "there is no command '%s'", first);
-    else if (w.n < c->least || w.n > c->most || !c->run(d, &w))
+    else if (w.n < c->min || w.n > c->max || !c->run(d, &w))
         daemon_fail(d, "bad_args", "it is: %s %s", c->word, c->usage);
     if (!c || c->streams)
         daemon_end_stream(d);

@@ -24,7 +24,7 @@ struct inspect_plan {
     int64_t recurrent;     // Gated DeltaNet state of one sequence
     int64_t checkpoint;    // of that state
     int64_t experts;       // of the weights: experts, which need not all be on the device,
-    int64_t least;         // and how many bytes of them must be without --cpu-experts,
+    int64_t min;           // and how many bytes of them must be without --cpu-experts,
     int64_t expert_layers; // and the layers that have them
     struct err refusal;    // why a target cannot be run; code 0 when there is nothing to say
 };
@@ -69,7 +69,7 @@ static bool plan_target_file(struct inspect_plan *p, const struct gguf *g) {
     p->recurrent = plan.recurrent;
     p->checkpoint = plan.checkpoint;
     p->experts = plan.expert_bytes;
-    p->least = expert_classes_least(&plan.experts);
+    p->min = expert_classes_min(&plan.experts);
     p->expert_layers = plan.expert_layers;
     return true;
 }
@@ -240,7 +240,7 @@ static const struct {
     {"recurrent state, a sequence", "recurrent", "bytes", offsetof(struct inspect_plan, recurrent)},
     {"checkpoint of it", "checkpoint", "bytes", offsetof(struct inspect_plan, checkpoint)},
     {"experts among the weights", "experts", "bytes", offsetof(struct inspect_plan, experts)},
-    {"of them on a GPU at least", "experts_least", "bytes", offsetof(struct inspect_plan, least)},
+    {"of them on a GPU at least", "experts_least", "bytes", offsetof(struct inspect_plan, min)},
     {"layers that have them", "expert_layers", "layers",
      offsetof(struct inspect_plan, expert_layers)},
 };

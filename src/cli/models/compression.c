@@ -149,7 +149,7 @@ static int64_t lendable_bytes(const struct memory_plan *plan) {
     if (plan->resident >= plan->experts)
         return 0;
     expert_layout_of(&l, &plan->slots, plan->among_slots);
-    return max_i64(expert_layout_most(&l, &plan->slots) - 2 * PARK_PIECE, 0);
+    return max_i64(expert_layout_max(&l, &plan->slots) - 2 * PARK_PIECE, 0);
 }
 
 // Where not all experts fit together with the scorer: the target has all of the memory but while a

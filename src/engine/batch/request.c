@@ -113,7 +113,7 @@ int request_check(const struct request *r, const struct session *s, struct err *
 enum { BLOCK = 128 };
 
 int logprobs_init(struct logprobs *l, int n_best, int64_t max, struct err *e) {
-    *l = (struct logprobs){.n_best = n_best, .most = max};
+    *l = (struct logprobs){.n_best = n_best, .max = max};
     l->blocks = calloc((size_t)(max / BLOCK + 1), sizeof *l->blocks);
     if (!l->blocks)
         return err_set(e, ERR_MEMORY, "no memory for the log-probabilities of %lld tokens",
@@ -143,9 +143,9 @@ static float *best_of(const struct logprobs *l, int64_t i) {
 int logprobs_add(struct logprobs *l, const struct sample_logprobs *p, struct err *e) {
     size_t cells = BLOCK * (size_t)(1 + 2 * l->n_best), best = (size_t)l->n_best;
     int64_t i = l->n;
-    if (i == l->most)
+    if (i == l->max)
         return err_set(e, ERR_STATE, "log-probabilities of more than the %lld tokens announced",
-                       (long long)l->most);
+                       (long long)l->max);
     if (i % BLOCK == 0)
         l->blocks[i / BLOCK] = malloc(cells * sizeof(float));
     if (!l->blocks[i / BLOCK])

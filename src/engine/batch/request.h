@@ -16,7 +16,7 @@
 struct logprobs {
     int n_best;
     int64_t n; // that have been added
-    int64_t most;
+    int64_t max;
     void **blocks; // NULL: none were requested
 };
 

@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "models/checkpoint.h"
 
-enum { EDITED = 256, EDITED_LEAST = 512 }; // tokens, see edited_from
+enum { EDITED = 256, EDITED_MIN = 512 }; // tokens, see edited_from
 static const int64_t PREPARED = INT64_C(2) << 30;
 
 const char *cache_why_name(enum cache_why why) {
@@ -26,7 +26,7 @@ static void set_distances(struct cache *c, const struct sequence_spec *spec, int
     int64_t token = max_i64(plan_kv(session_plan(c->session), MANY) / MANY, 1);
     c->grid =
         grid > 0 ? round_up(grid, GDN_BLOCK) : round_up(max_i64(LEAST, state / token), KV_PAGE);
-    c->least = max_i64(CACHE_LEAST, state / token / SHARE);
+    c->min_len = max_i64(CACHE_MIN_TOKENS, state / token / SHARE);
 }
 
 int cache_create(struct cache **out, struct session *s, const struct cache_options *o,
@@ -164,7 +164,7 @@ static int32_t token_behind(const struct prefix_match *m) {
 static struct cache_entry *choose_entry(const struct cache *c, const struct prefix_match *m,
                                         int64_t limit, const struct cache_wanted *w, bool cut) {
     struct cache_entry *y = cache_entry_above(m->node, limit, w), *longer = NULL;
-    if (cut && c->cuts && limit >= CACHE_LEAST && (y ? y->len : 0) < limit)
+    if (cut && c->cuts && limit >= CACHE_MIN_TOKENS && (y ? y->len : 0) < limit)
         longer = cache_entry_below(m->node, limit, w);
     return longer ? longer : y;
 }
@@ -204,7 +204,7 @@ static int make_ram_copy(struct cache *c, const struct ram_copy_source *from,
     if (!cache_evict_for(c, more, near))
         return err_set(e, ERR_LIMIT, "the prefix cache has no room for a text of %lld tokens",
                        (long long)shape->len);
-    c->blocks.most = c->o.ram - c->tree.bytes;
+    c->blocks.max = c->o.ram - c->tree.bytes;
     if (!wait && !ram_copy_ready(shape, &base, &c->blocks))
         return LATER;
     int rc = ram_copy_make(out, shape, &base, &c->blocks, e);
@@ -254,7 +254,7 @@ static bool put_checkpoint(struct cache *c, struct checkpoint *p, bool wait) {
         y = cache_entry_of(m.node, len, &w);
     if (y)
         y->used = c->clock;
-    if ((y && (y->ram_copy || y->loading)) || len < c->least || !checkpoint_usable(p)) {
+    if ((y && (y->ram_copy || y->loading)) || len < c->min_len || !checkpoint_usable(p)) {
         checkpoint_destroy(p);
         return true;
     }
@@ -357,7 +357,7 @@ static int64_t checkpoint_position(const struct cache *c, int64_t at) {
 // run.
 static int64_t edited_from(const struct cache *c, const struct cache_positions *positions) {
     int64_t end = positions->n ? positions->at[0] : 0;
-    return c->cuts || end < EDITED_LEAST ? 0 : end - min_i64(EDITED, end / 20);
+    return c->cuts || end < EDITED_MIN ? 0 : end - min_i64(EDITED, end / 20);
 }
 
 int cache_checkpoint_positions(struct cache *c, const int32_t *ids, int64_t n, int64_t from,
@@ -380,7 +380,7 @@ int cache_checkpoint_positions(struct cache *c, const int32_t *ids, int64_t n, i
         }
         if (next >= n && place >= n)
             break;
-        if (next <= last || next >= n || next < c->least)
+        if (next <= last || next >= n || next < c->min_len)
             continue;
         struct prefix_match m = prefix_find(&c->tree, ids, next, 0);
         last = next;

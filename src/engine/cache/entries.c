@@ -453,14 +453,14 @@ struct cache_entry *cache_rank_pop(struct cache_ranking *r, struct cache *c, boo
     }
     while (r->n > 0) {
         struct cache_ranked first = rank_entry(c, r, r->at[0].entry);
-        bool least = first.value <= r->at[0].value;
-        if (least)
+        bool min = first.value <= r->at[0].value;
+        if (min)
             r->at[0] = r->at[--r->n];
         else
             r->at[0] = first;
         if (r->n > 0)
             sift_down(r, 0);
-        if (least)
+        if (min)
             return first.entry;
     }
     return NULL;

@@ -55,8 +55,8 @@ int32_t prefix_token(const struct prefix_node *node, int64_t place);
 struct prefix_node *prefix_next(const struct prefix_node *top, struct prefix_node *at);
 
 enum {
-    CACHE_LEAST = 32,   // tokens of a text that is worth an entry, at least
-    CACHE_DEFERRED = 8, // checkpoints that wait for memory, at most: they hold the device's
+    CACHE_MIN_TOKENS = 32, // tokens of a text that is worth an entry, at least
+    CACHE_DEFERRED = 8,    // checkpoints that wait for memory, at most: they hold the device's
 };
 
 struct cache_entry {
@@ -93,7 +93,7 @@ struct cache {
     int n_deferred;
     int64_t clock;         // lookups so far
     int64_t grid;          // tokens between checkpoints within a prompt
-    int64_t least;         // tokens of a text that is worth an entry
+    int64_t min_len;       // tokens of a text that is worth an entry
     bool sparse;           // prompts are read by a sparse rule
     bool cuts;             // states can be cut to any length
     int64_t history_bytes; // bytes of texts that nothing is kept of any more

@@ -27,11 +27,11 @@ static void demand_add(struct demand *d, const struct engine *g, int64_t held, i
                        int64_t left) {
     const struct memory_plan *p = session_plan(g->session);
     soon = min_i64(soon, model_max_ctx(session_model(g->session)));
-    int64_t decoding = kv_needs_most(&p->kv, soon, GROWTH);
+    int64_t decoding = kv_needs_max(&p->kv, soon, GROWTH);
     d->lasting += decoding - kv_needs_kept(&p->kv, held);
     if (left <= GROWTH)
         return;
-    d->passing += kv_needs_most(&p->kv, soon, min_i64(left, p->step)) - decoding;
+    d->passing += kv_needs_max(&p->kv, soon, min_i64(left, p->step)) - decoding;
     d->unread += left;
     d->readers++;
 }

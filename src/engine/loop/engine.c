@@ -342,13 +342,13 @@ static int check_request(struct engine *g, const struct request *r, struct err *
     if (rc)
         return rc;
     int64_t max = context_of(s);
-    int64_t most_new = min_i64(r->max_tokens, model_max_ctx(session_model(s)) - r->n_prompt);
-    if (r->n_prompt + most_new <= max)
+    int64_t max_new_tokens = min_i64(r->max_tokens, model_max_ctx(session_model(s)) - r->n_prompt);
+    if (r->n_prompt + max_new_tokens <= max)
         return 0;
     return err_set(e, ERR_LIMIT,
                    "%lld tokens of prompt and %lld new ones are more than the %lld that the memory "
                    "for keys and values can hold; shorten the prompt or ask for fewer tokens",
-                   (long long)r->n_prompt, (long long)most_new, (long long)max);
+                   (long long)r->n_prompt, (long long)max_new_tokens, (long long)max);
 }
 
 static int make_streams(struct engine *g, const struct stream_options *o, int n,

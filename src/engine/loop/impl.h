@@ -54,7 +54,7 @@ struct engine {
     struct engine_stats now;
     double step_ms, draft_ms; // means of recent steps without pieces, and of their drafts
     double guesses;           // mean rows of guesses of a decoding member
-    int64_t most_rows;        // of the passes with pieces so far
+    int64_t limit_rows;       // of the passes with pieces so far
     struct trace *trace;      // NULL: none
 };
 

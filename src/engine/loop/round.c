@@ -137,7 +137,7 @@ static void count_pass(struct engine *g, double start, double now) {
         move_mean(&g->draft_ms, p.draft_ms);
     }
     if (p.prompt)
-        g->most_rows = max_i64(g->most_rows, p.rows);
+        g->limit_rows = max_i64(g->limit_rows, p.rows);
     if (p.decoding == p.members)
         move_mean(&g->step_ms, p.ms);
     for (int i = 0; i < g->n_slices; i++)
@@ -442,8 +442,8 @@ static void plan_pass(struct engine *g, const struct stream *isolated) {
                            .guesses = g->guesses * decoding,
                            .other_ms = g->draft_ms + masks_ms,
                            .prompts = min_i32(prompts, FEW),
-                           .most = room - tree_rows(g, room),
-                           .known = g->most_rows,
+                           .max = room - tree_rows(g, room),
+                           .known = g->limit_rows,
                            .tile = exec_ops(model_exec(session_model(g->session)))->rows_tile,
                            .gap_ms = schedule_gap(g->o.max_gap_ms, g->step_ms)};
     int64_t rows = schedule_rows(&f);
@@ -483,9 +483,9 @@ static void publish_member(struct engine *g, struct stream *s, double now) {
 // A pass that it took part in has failed, or its state was invalid otherwise: it goes on alone for
 // some steps, more after each failure, and without the draft, which may be what fails.
 static void isolate_member(struct stream *s) {
-    enum { MOST = 4 };
+    enum { LIMIT = 4 };
     job_undraft(s->job);
-    s->isolated = 1 << (2 * min_i32(s->faults++, MOST));
+    s->isolated = 1 << (2 * min_i32(s->faults++, LIMIT));
 }
 
 // The state of a member is invalid: its text is run again.

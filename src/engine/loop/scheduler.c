@@ -27,13 +27,13 @@ static int64_t whole_tiles(const struct pass_frame *f, int64_t rows) {
     if (f->tile < 2 || others + rows <= f->tile)
         return rows;
     over = (others + rows) % f->tile;
-    return rows - over >= SCHEDULE_LEAST ? rows - over : rows;
+    return rows - over >= SCHEDULE_MIN ? rows - over : rows;
 }
 
 int64_t schedule_rows(const struct pass_frame *f) {
-    int64_t lo = min_i64(SCHEDULE_LEAST, f->most), hi = f->most;
+    int64_t lo = min_i64(SCHEDULE_MIN, f->max), hi = f->max;
     if (!price_ready(f->price))
-        return min_i64(SCHEDULE_FIRST, f->most);
+        return min_i64(SCHEDULE_FIRST, f->max);
     if (f->decoding)
         hi = max_i64(lo, min_i64(hi, max_i64(2 * f->known, SCHEDULE_FIRST)));
     double left = f->decoding ? MARGIN * f->gap_ms - f->other_ms : (double)SCHEDULE_IDLE;

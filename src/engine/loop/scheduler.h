@@ -19,19 +19,19 @@ struct pass_frame {
     double guesses;            // rows of guesses that they are expected to have together
     double other_ms;           // of drafts and whatever else the step takes besides the pass
     int prompts;               // members that are likely to have a piece in it
-    int64_t most;              // prompt tokens that fit the pass
+    int64_t max;               // prompt tokens that fit the pass
     int64_t known;             // rows of the largest pass that has been measured
     int64_t tile;              // rows that a pass is best a multiple of; 0 or 1: none
     double gap_ms;             // that the whole step may take
 };
 
 // Tokens of prompts that the pass may take, 1 to f->most: what fits the time, and at least
-// SCHEDULE_LEAST, or prompts would never be read where steps alone take too long. Where no member
+// SCHEDULE_MIN, or prompts would never be read where steps alone take too long. Where no member
 // decodes the pass may take SCHEDULE_IDLE milliseconds, after which who has come or gone is seen
 // to. A pass of more than a tile of rows is cut to whole tiles. Before anything has been measured:
 // SCHEDULE_FIRST; concurrently with running requests a pass is at most twice as large as any
 // before.
-enum { SCHEDULE_LEAST = 32, SCHEDULE_FIRST = 64, SCHEDULE_IDLE = 1000 };
+enum { SCHEDULE_MIN = 32, SCHEDULE_FIRST = 64, SCHEDULE_IDLE = 1000 };
 int64_t schedule_rows(const struct pass_frame *f);
 
 // Milliseconds between two steps that requests have to expect: `wanted`, or where that is 0

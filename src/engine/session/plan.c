@@ -17,7 +17,7 @@ static int64_t pages_of_tokens(int64_t tokens) {
 }
 
 int64_t plan_kv(const struct memory_plan *p, int64_t n) {
-    return kv_needs_most(&p->kv, n, p->step);
+    return kv_needs_max(&p->kv, n, p->step);
 }
 
 // What lies next to that many bytes of pages: after the last ones of slabs, and where pages of one
@@ -196,8 +196,8 @@ static int64_t available_to(const struct pair_request *r) {
     int64_t left = runtime_available(r->device), own = r->target.memory_limit;
     if (left > 0)
         left = max_i64(1, left - r->free_bytes);
-    if (left > 0 && r->most > 0)
-        left = min_i64(left, r->most);
+    if (left > 0 && r->max > 0)
+        left = min_i64(left, r->max);
     if (exec_is_device(runtime_exec(r->device)) || own <= 0)
         return left;
     return left > 0 ? min_i64(left, own) : own;
@@ -261,7 +261,7 @@ _Static_assert((int)LENT_N < (int)MODEL_WORKSPACES, "a workspace for each");
 static int rows_for(const struct pair_request *r) {
     if (!exec_is_device(runtime_exec(r->device)))
         return ROWS;
-    const bool slots = r->slots || r->most; // larger passes borrow what these have
+    const bool slots = r->slots || r->max; // larger passes borrow what these have
     return !slots && available_to(r) >= LARGE_DEVICE ? LARGE_ROWS : DEVICE_ROWS;
 }
 
@@ -418,7 +418,7 @@ int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, stru
     bool open = r->chunk == 0, rows_open = r->target.max_rows == 0;
     int chunk = open ? rows_for(r) : r->chunk;
     *p = (struct memory_plan){0};
-    if ((r->slots || r->most) && !exec_is_device(x))
+    if ((r->slots || r->max) && !exec_is_device(x))
         return refuse_slots("the CPU is used", e);
     if (r->cpu_experts && !exec_is_device(x))
         return refuse_cpu_experts("the CPU is used", e);

@@ -84,7 +84,7 @@ struct pair_request {
     // Layers whose experts are the CPU's (target.cpu, which is there if this is not 0), or
     // CPU_EXPERTS_AUTO.
     int cpu_experts;
-    int64_t most;       // bytes that the pair may take on a GPU, besides other limits; 0: no limit
+    int64_t max;        // bytes that the pair may take on a GPU, besides other limits; 0: no limit
     int chunk;          // most prompt tokens a pass; 0: what suits the device
     int64_t free_bytes; // bytes that the plan leaves, for what blocks of memory round up
     bool always;        // plan also where no limit is known

@@ -101,7 +101,7 @@ static int make_plan(struct session *s, struct err *e) {
                              .dflash = s->o.dflash,
                              .slots = s->o.expert_profile.slots,
                              .cpu_experts = s->o.cpu_experts,
-                             .most = s->o.expert_profile.vram,
+                             .max = s->o.expert_profile.vram,
                              .chunk = s->o.chunk,
                              .free_bytes = lends(&s->o) ? s->o.vram_limit / PARK_MARGIN : 0,
                              .always = s->o.make_plan};

@@ -135,12 +135,12 @@ int structured_make(struct structured_store *s, const struct structured *w, stru
 }
 
 void constraint_store_init(struct constraint_store *s, int max) {
-    *s = (struct constraint_store){.most = max};
+    *s = (struct constraint_store){.max = max};
     pthread_mutex_init(&s->lock, NULL);
 }
 
 void constraint_store_fini(struct constraint_store *s) {
-    for (int i = 0; i < s->most; i++) {
+    for (int i = 0; i < s->max; i++) {
         constraint_drop(s->kept[i].c);
         str_fini(&s->kept[i].key);
     }
@@ -150,7 +150,7 @@ void constraint_store_fini(struct constraint_store *s) {
 struct constraint *constraint_store_find(struct constraint_store *s, const struct str *key) {
     struct constraint *found = NULL;
     pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < s->most && !found; i++) {
+    for (int i = 0; i < s->max && !found; i++) {
         struct constraint_kept *k = &s->kept[i];
         if (!k->c || k->key.len != key->len || memcmp(k->key.data, key->data, key->len) != 0)
             continue;
@@ -164,7 +164,7 @@ struct constraint *constraint_store_find(struct constraint_store *s, const struc
 void constraint_store_keep(struct constraint_store *s, struct str *key, struct constraint *c) {
     pthread_mutex_lock(&s->lock);
     struct constraint_kept *oldest = &s->kept[0];
-    for (int i = 1; i < s->most; i++)
+    for (int i = 1; i < s->max; i++)
         if (s->kept[i].used < oldest->used)
             oldest = &s->kept[i];
     struct constraint_kept gone = *oldest;

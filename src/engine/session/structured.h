@@ -13,7 +13,7 @@
 #include "spec/constraint/constraint.h"
 #include "spec/constraint/grammar.h"
 
-enum { CONSTRAINT_STORE_MOST = 16 };
+enum { CONSTRAINT_STORE_MAX = 16 };
 
 struct constraint_store {
     pthread_mutex_t lock; // of what follows
@@ -21,12 +21,12 @@ struct constraint_store {
         struct str key; // all that it was made of
         struct constraint *c;
         uint64_t used; // when it was requested last; 0: none
-    } kept[CONSTRAINT_STORE_MOST];
+    } kept[CONSTRAINT_STORE_MAX];
     uint64_t uses;
-    int most;
+    int max;
 };
 
-void constraint_store_init(struct constraint_store *s, int max); // most <= CONSTRAINT_STORE_MOST
+void constraint_store_init(struct constraint_store *s, int max); // most <= CONSTRAINT_STORE_MAX
 void constraint_store_fini(struct constraint_store *s);
 
 // The one with this key, with a reference for the caller; NULL: there is none.

@@ -42,7 +42,7 @@ struct gguf_writer {
     int64_t filling; // the part whose tensors come: 0 is this one
 };
 
-enum { MOST_PARTS = 65535 };
+enum { MAX_PARTS = 65535 };
 
 static int writer_failed(const struct gguf_writer *w, struct err *e) {
     return err_set(e, w->first.code, "%s", w->first.text);
@@ -244,9 +244,9 @@ static struct gguf_writer *part_for(struct gguf_writer *w, int64_t bytes) {
     struct gguf_writer *last = w->n_behind ? w->behind[w->n_behind - 1] : w, *next;
     if (!w->max_bytes || !last->n_tensors || last->offset + (uint64_t)bytes <= w->max_bytes)
         return last;
-    if (w->n_behind + 2 > MOST_PARTS) {
+    if (w->n_behind + 2 > MAX_PARTS) {
         err_set(&w->first, ERR_LIMIT, "%s would have more than %d parts: make them larger", w->path,
-                MOST_PARTS);
+                MAX_PARTS);
         return NULL;
     }
     if (vec_reserve(&w->behind, &w->cap_behind, w->n_behind + 1, sizeof(struct gguf_writer *),

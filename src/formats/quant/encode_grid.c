@@ -73,10 +73,10 @@ static void sums_of_two(const float (*cost)[8], float *sum) {
 static float least_of(const float (*cost)[8], int values, int digits) {
     float sum = 0.0f;
     for (int j = 0; j < values; j++) {
-        float least = cost[j][0];
+        float min = cost[j][0];
         for (int d = 1; d < digits; d++)
-            least = cost[j][d] < least ? cost[j][d] : least;
-        sum += least;
+            min = cost[j][d] < min ? cost[j][d] : min;
+        sum += min;
     }
     return sum;
 }
@@ -84,7 +84,7 @@ static float least_of(const float (*cost)[8], int values, int digits) {
 // The index of an entry with the least sum of costs, and that sum. first: an index to begin with;
 // any will do, a good one saves time.
 static int codebook_nearest(const struct codebook *c, const codebook_costs cost, int first,
-                            float *least) {
+                            float *min) {
     float lower[HALF_CODES] = {0}, upper[HALF_CODES] = {0};
     int half = c->values / 2, mask = (1 << half_bits(c)) - 1, found = first;
     if (c->values == 8) {
@@ -109,7 +109,7 @@ static int codebook_nearest(const struct codebook *c, const codebook_costs cost,
             }
         }
     }
-    *least = best;
+    *min = best;
     return found;
 }
 
@@ -163,16 +163,16 @@ static float try_entry(const struct search *s, const struct values *g, int e, fl
     const int n = s->t->values, digits = n == 8 ? 3 : 8;
     const float *a = g->a + n * e, *w = g->w + n * e;
     codebook_costs cost;
-    float least;
+    float min;
     for (int j = 0; j < n; j++) {
         for (int d = 0; d < digits; d++) {
             float off = a[j] - scale * (float)s->code[less][d];
             cost[j][d] = w[j] * off * off;
         }
     }
-    p->index[e] = (uint16_t)codebook_nearest(&s->book, cost, p->index[e], &least);
+    p->index[e] = (uint16_t)codebook_nearest(&s->book, cost, p->index[e], &min);
     p->less[e] = (unsigned char)less;
-    return least;
+    return min;
 }
 
 // Entries [e, e + n) with the kind of codes that suits them all best.
@@ -274,7 +274,7 @@ static int nearest_multiple(const struct grid_type *t, float x) {
 // The factor of the block, one that a half can hold.
 static float search_factor(const struct grid_type *t, const float *scale, const struct pick *best,
                            int groups) {
-    float largest = 0.0f, found = 0.0f, least = INFINITY;
+    float largest = 0.0f, found = 0.0f, min = INFINITY;
     for (int k = 0; k < groups; k++)
         largest = scale[k] > largest ? scale[k] : largest;
     for (int trial = -8; trial <= 24 && largest > 0.0f; trial++) {
@@ -285,8 +285,8 @@ static float search_factor(const struct grid_type *t, const float *scale, const 
             float off = scale[k] - d * multiple(t, nearest_multiple(t, scale[k] * inv));
             sum += best[k].vv * off * off;
         }
-        if (sum < least) {
-            least = sum;
+        if (sum < min) {
+            min = sum;
             found = d;
         }
     }

@@ -56,11 +56,11 @@ DECODE_PLAIN(i64, int64_t)
 // The code nearest to x / d, the lower one on ties, so that 0 has no sign.
 static unsigned nearest_e2m1(float x, float d) {
     unsigned best = 0;
-    float least = fabsf(x);
+    float min = fabsf(x);
     for (unsigned code = 1; code < 16; code++) {
         float error = fabsf((float)quant_e2m1_doubled[code] * d - x);
-        if (error < least) {
-            least = error;
+        if (error < min) {
+            min = error;
             best = code;
         }
     }

@@ -89,8 +89,8 @@ static void extremes(const struct quant_batch *b, lane_values out) {
     memcpy(out, best, sizeof best);
 }
 
-static inline float clamped_code(float v, float least, float max) {
-    v = v > least ? v : least;
+static inline float clamped_code(float v, float min, float max) {
+    v = v > min ? v : min;
     v = v < max ? v : max;
     return round_near(v);
 }
@@ -102,11 +102,11 @@ struct lane_fit {
 
 static void fit_signed(const struct quant_batch *b, const lane_values inv, int half,
                        struct lane_fit *s) {
-    const float least = (float)-half, max = (float)(half - 1);
+    const float min = (float)-half, max = (float)(half - 1);
     *s = (struct lane_fit){0};
     for (int i = 0; i < b->n; i++) {
         for (int g = 0; g < QUANT_LANES; g++) {
-            float x = b->x[i][g], w = b->w[i][g], l = clamped_code(inv[g] * x, least, max);
+            float x = b->x[i][g], w = b->w[i][g], l = clamped_code(inv[g] * x, min, max);
             s->xl[g] += w * x * l;
             s->ll[g] += w * l * l;
         }

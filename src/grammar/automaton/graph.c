@@ -14,13 +14,13 @@
 #include "base/vec.h"
 
 int grammar_work_look(struct grammar_work *w, struct err *e) {
-    w->ask = min_i64(w->steps + GRAMMAR_ASK, w->most + 1);
-    if (w->steps > w->most)
+    w->ask = min_i64(w->steps + GRAMMAR_ASK, w->max + 1);
+    if (w->steps > w->max)
         return err_set(
             e, ERR_LIMIT,
             "the grammar takes more than %lld steps to work out; use fewer choices beside each "
             "other, smaller counts and simpler patterns",
-            (long long)w->most);
+            (long long)w->max);
     return cancel_requested(w->cancel)
                ? err_set(e, ERR_CANCELLED, "nobody waits for the grammar any more")
                : 0;
@@ -77,8 +77,8 @@ struct subsets {
     uint32_t turn;
     uint32_t *list, *stack;
     struct letter *letters;
-    int64_t letter_count, letter_cap, most;
-    int64_t steps, most_steps;
+    int64_t letter_count, letter_cap, max;
+    int64_t steps, max_steps;
     struct err *e;
 };
 
@@ -120,7 +120,7 @@ static int intern(struct subsets *s, uint32_t n, uint32_t *number) {
     qsort(s->list, n, sizeof *s->list, by_number);
     if (map_find(&s->seen, (const char *)s->list, n * sizeof *s->list, number))
         return 1;
-    if (s->out->node_count >= s->most)
+    if (s->out->node_count >= s->max)
         return 0;
     uint32_t *set = arena_array(&s->arena, n + 1, sizeof *set);
     if (!set)
@@ -187,7 +187,7 @@ static int follow(struct subsets *s, uint32_t at, int64_t from, int64_t until,
     int rc = grammar_work(s->g->work, (s->steps - before_steps) / 2 + 2 * n + 4, s->e);
     if (rc || n == 0)
         return rc ? rc : 1;
-    rc = s->steps > s->most_steps ? 0 : intern(s, n, &to);
+    rc = s->steps > s->max_steps ? 0 : intern(s, n, &to);
     if (rc <= 0)
         return rc;
     edge.to = to;
@@ -240,9 +240,9 @@ static int follow_set(struct subsets *s, uint32_t at) {
     return rc;
 }
 
-int graph_determinise(const struct graph *g, uint32_t start, int64_t most, int64_t steps,
+int graph_determinise(const struct graph *g, uint32_t start, int64_t max, int64_t steps,
                       struct graph *out, struct err *e) {
-    struct subsets s = {.g = g, .out = out, .most = most, .most_steps = steps, .e = e};
+    struct subsets s = {.g = g, .out = out, .max = max, .max_steps = steps, .e = e};
     size_t n = (size_t)g->node_count;
     int rc = 1;
     uint32_t number;

@@ -43,10 +43,10 @@ uint32_t graph_node(struct graph *g, struct err *e); // NO_NODE: error
 int graph_edge(struct graph *g, uint32_t from, struct graph_edge edge, struct err *e);
 void graph_fini(struct graph *g);
 
-// Makes each node's choice of bytes and calls unique where that takes at most `most` nodes: returns
+// Makes each node's choice of bytes and calls unique where that takes at most `max` nodes: returns
 // 1 and a new graph whose node 0 is the start, 0 when it would take more nodes or more than `steps`
 // steps, or an error.
-int graph_determinise(const struct graph *g, uint32_t start, int64_t most, int64_t steps,
+int graph_determinise(const struct graph *g, uint32_t start, int64_t max, int64_t steps,
                       struct graph *out, struct err *e);
 // Both must have unique choices and no calls. without: of one but not of the other.
 int graph_product(const struct graph *one, const struct graph *other, bool without,

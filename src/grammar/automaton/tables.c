@@ -37,8 +37,8 @@ size_t tables_bytes(const struct tables *t) {
            (size_t)t->g->node_count * 2 * sizeof(uint32_t);
 }
 
-int tables_init(struct tables *t, const struct grammar *g, size_t most, struct err *e) {
-    *t = (struct tables){.g = g, .most = most, .allowed = INT64_MAX};
+int tables_init(struct tables *t, const struct grammar *g, size_t max, struct err *e) {
+    *t = (struct tables){.g = g, .max = max, .allowed = INT64_MAX};
     t->turn_of = calloc(g->node_count, sizeof *t->turn_of);
     t->place = calloc(g->node_count, sizeof *t->place);
     t->unions = calloc(UNIONS, sizeof *t->unions);
@@ -97,7 +97,7 @@ static bool grow_slots(struct tables *t, int kind, int64_t count) {
 
 // The pairs after those that are stored; *at: where.
 static bool keep_pairs(struct tables *t, const struct pair *list, uint32_t n, int64_t *at) {
-    if (tables_bytes(t) > t->most) {
+    if (tables_bytes(t) > t->max) {
         fail_step(t, ERR_LIMIT, "the grammar has more states than there is room for");
         return false;
     }
@@ -420,7 +420,7 @@ static uint32_t row_of_state(struct tables *t, uint32_t state) {
     if (t->states[state].row)
         return t->states[state].row;
     int64_t n = (t->row_count + 1) * t->g->classes;
-    if (tables_bytes(t) > t->most)
+    if (tables_bytes(t) > t->max)
         return fail_step(t, ERR_LIMIT, "the grammar has more states than there is room for");
     if (vec_reserve(&t->rows, &t->row_cap, n, sizeof *t->rows, &t->e))
         return fail_full(t);

@@ -81,14 +81,14 @@ struct tables {
     int64_t allowed;  // all_work may come to
     struct {
         uint32_t a, b, both;
-    } *unions;   // [UNIONS] that were made last
-    size_t most; // bytes
+    } *unions;  // [UNIONS] that were made last
+    size_t max; // bytes
     int rc;
     struct err e;
 };
 enum { UNIONS = 1024 };
 
-int tables_init(struct tables *t, const struct grammar *g, size_t most, struct err *e);
+int tables_init(struct tables *t, const struct grammar *g, size_t max, struct err *e);
 void tables_fini(struct tables *t);
 size_t tables_bytes(const struct tables *t);
 

@@ -25,8 +25,8 @@ int build_create(struct build **out, struct grammar_work *work, size_t bytes, st
     if (!b)
         return err_set(e, ERR_MEMORY, "no memory for a grammar");
     b->work = work ? work : &b->own;
-    if (!b->work->most)
-        b->work->most = grammar_steps(bytes);
+    if (!b->work->max)
+        b->work->max = grammar_steps(bytes);
     int rc = vec_reserve(&b->exprs, &b->expr_cap, 64, sizeof *b->exprs, e);
     if (rc) {
         build_destroy(b);
@@ -70,7 +70,7 @@ int build_error(const struct build *b, struct err *e) {
 
 static uint32_t size_sum(uint64_t a, uint64_t b) {
     uint64_t sum = a + b;
-    return sum < BUILD_SIZE_MOST ? (uint32_t)sum : BUILD_SIZE_MOST;
+    return sum < BUILD_SIZE_MAX ? (uint32_t)sum : BUILD_SIZE_MAX;
 }
 
 uint32_t build_expr(struct build *b, struct expr x) {
@@ -273,20 +273,20 @@ void build_json_how(struct build *b, const struct grammar_json *how) {
 // have in common may have neither such a short text nor such a long one, and what recurs or is
 // nested deeply counts as anything.
 
-enum { EXTENT_DEPTH = 500, EXTENT_MOST = 1 << 30 };
+enum { EXTENT_DEPTH = 500, EXTENT_MAX = 1 << 30 };
 
 static int64_t extent_times(int64_t n, int64_t length) {
-    return n == BUILD_ENDLESS ? (length ? EXTENT_MOST : 0) : min_i64(n * length, EXTENT_MOST);
+    return n == BUILD_ENDLESS ? (length ? EXTENT_MAX : 0) : min_i64(n * length, EXTENT_MAX);
 }
 
 static struct build_extent extent_of_list(struct build *b, const struct expr *x, int depth) {
     bool seq = x->kind == EXPR_SEQ;
-    struct build_extent all = {seq ? 0 : EXTENT_MOST, 0};
+    struct build_extent all = {seq ? 0 : EXTENT_MAX, 0};
     for (uint32_t i = 0; i < x->b; i++) {
         struct build_extent one = build_extent(b, b->kids[x->a + i], depth + 1);
         all.least =
-            seq ? min_i64(all.least + one.least, EXTENT_MOST) : min_i64(all.least, one.least);
-        all.most = seq ? min_i64(all.most + one.most, EXTENT_MOST) : max_i64(all.most, one.most);
+            seq ? min_i64(all.least + one.least, EXTENT_MAX) : min_i64(all.least, one.least);
+        all.most = seq ? min_i64(all.most + one.most, EXTENT_MAX) : max_i64(all.most, one.most);
     }
     return all;
 }
@@ -295,15 +295,15 @@ static struct build_extent extent_of_rule(struct build *b, uint32_t at, int dept
     struct rule *r = &b->rules[at];
     if (!r->measured && r->defined) {
         r->measured = true;
-        r->extent = (struct build_extent){0, EXTENT_MOST};
+        r->extent = (struct build_extent){0, EXTENT_MAX};
         r->extent = build_extent(b, r->expr, depth);
     }
-    return r->measured ? r->extent : (struct build_extent){0, EXTENT_MOST};
+    return r->measured ? r->extent : (struct build_extent){0, EXTENT_MAX};
 }
 
 struct build_extent build_extent(struct build *b, uint32_t expr, int depth) {
     const struct expr *x = &b->exprs[expr];
-    struct build_extent one = {0, EXTENT_MOST}, other;
+    struct build_extent one = {0, EXTENT_MAX}, other;
     if (depth >= EXTENT_DEPTH || !build_work(b, 1))
         return one;
     switch (x->kind) {
@@ -474,7 +474,7 @@ uint32_t build_repeat(struct build *b, uint32_t part, int64_t min, int64_t max) 
     if (part == BUILD_NEVER || b->e.code)
         return b->e.code ? BUILD_NEVER : BUILD_EMPTY;
     int64_t times = max_i64(max_i64(min, max), 1);
-    int64_t size = min_i64(times * b->exprs[part].size + 1, BUILD_SIZE_MOST);
+    int64_t size = min_i64(times * b->exprs[part].size + 1, BUILD_SIZE_MAX);
     struct expr x = {.kind = EXPR_REPEAT, .a = part, .min = (int32_t)min, .max = (int32_t)max};
     x.size = (uint32_t)size;
     if (times == 1 || size <= WRITTEN_OUT)

@@ -29,10 +29,10 @@ struct expr {
     uint8_t kind, lo, hi;
     uint32_t a, b;
     int32_t min, max;
-    uint32_t size; // nodes that it takes, about; BUILD_SIZE_MOST at most
+    uint32_t size; // nodes that it takes, about; BUILD_SIZE_MAX at most
 };
 
-enum { BUILD_SIZE_MOST = 1 << 28 };
+enum { BUILD_SIZE_MAX = 1 << 28 };
 
 // Bytes of the shortest and of the longest text, as far as they are known.
 struct build_extent {

@@ -83,7 +83,7 @@ static bool walk_trie(struct grammar_matcher *m, struct walk *w) {
     if (w->begin == w->end)
         return true;
     states[nodes[w->begin].depth - 1] = w->state;
-    for (uint32_t i = walk_on(m, w, w->begin); i < w->end && w->count < w->most;) {
+    for (uint32_t i = walk_on(m, w, w->begin); i < w->end && w->count < w->max;) {
         const struct trie_node *n = &nodes[i];
         uint32_t to = tables_step(&m->t, states[n->depth - 1], n->byte);
         matcher_deep(m, states[n->depth - 1]);
@@ -151,7 +151,7 @@ static void local_make(struct grammar_matcher *m, uint32_t state, struct local_m
                      .state = state,
                      .bits = m->bits,
                      .exits = l,
-                     .most = 1};
+                     .max = 1};
     bool whole = !m->t.rc && walk_trie(m, &w);
     l->cost = w.cost;
     l->deep = m->deep;
@@ -185,15 +185,15 @@ static const struct local_mask *local_of(struct grammar_matcher *m, uint32_t sta
 
 // The part of a stack that a local mask covers; *tail: the rest. Frames of small rules are known,
 // because such a rule ends within a token; places far from the ends of a repetition are alike.
-static uint32_t known_frames(struct grammar_matcher *m, bool small, uint32_t set, int most,
+static uint32_t known_frames(struct grammar_matcher *m, bool small, uint32_t set, int max,
                              uint32_t *tail) {
     struct tables *t = &m->t;
     const struct pair *entry = &t->pairs[t->sets[set].at];
     *tail = set;
-    if (!small || most == 0 || t->sets[set].count != 1 || entry->node >= NODE_OPEN)
+    if (!small || max == 0 || t->sets[set].count != 1 || entry->node >= NODE_OPEN)
         return SET_OPEN;
     const struct node *node = &m->g->nodes[entry->node];
-    uint32_t below = known_frames(m, node->clear, entry->set, most - 1, tail);
+    uint32_t below = known_frames(m, node->clear, entry->set, max - 1, tail);
     return below == STATE_ERROR ? below : tables_push(t, node->like, below);
 }
 
@@ -244,7 +244,7 @@ static bool add_group(struct grammar_matcher *m, uint32_t count, uint32_t tail, 
         bits[l->ids[i] / 32] |= 1u << (l->ids[i] % 32);
     if (l->exit_count == 0)
         return true;
-    struct walk w = {.other = l->other, .bits = bits, .most = 1, .cost = *cost};
+    struct walk w = {.other = l->other, .bits = bits, .max = 1, .cost = *cost};
     w.state = tables_return(&m->t, tail);
     bool whole = true;
     for (int64_t i = 0; i < l->exit_count && !m->t.rc && whole; i++) {
@@ -288,14 +288,14 @@ static bool any_bit(const uint32_t *bits, int32_t words) {
 // takes too much, but some.
 static void make_walked(struct grammar_matcher *m, uint32_t state, uint32_t *bits) {
     size_t bytes = (size_t)m->v->words * sizeof *bits;
-    struct walk all = {.end = m->v->count, .state = state, .bits = bits, .most = 1};
+    struct walk all = {.end = m->v->count, .state = state, .bits = bits, .max = 1};
     memset(bits, 0, bytes);
     if (walk_trie(m, &all))
         return;
     memset(bits, 0, bytes);
     for (int depth = 1; depth <= GRAMMAR_TOKEN_BYTES && !m->t.rc; depth *= 2) {
         struct walk few = {
-            .end = m->v->count, .state = state, .bits = bits, .most = 1, .depth = depth};
+            .end = m->v->count, .state = state, .bits = bits, .max = 1, .depth = depth};
         walk_trie(m, &few);
         if (4 * few.cost > WALK_COST && any_bit(bits, m->v->words))
             return;
@@ -303,11 +303,11 @@ static void make_walked(struct grammar_matcher *m, uint32_t state, uint32_t *bit
 }
 
 static struct whole_mask *least_used(struct grammar_matcher *m) {
-    struct whole_mask *least = &m->whole[0];
+    struct whole_mask *min = &m->whole[0];
     for (int i = 1; i < WHOLE_MASKS; i++)
-        if (m->whole[i].used < least->used || m->whole[i].state == STATE_DEAD)
-            least = &m->whole[i];
-    return least;
+        if (m->whole[i].used < min->used || m->whole[i].state == STATE_DEAD)
+            min = &m->whole[i];
+    return min;
 }
 
 // The mask of a state without the tokens that end, in the list of masks; NULL: m->t.rc.
@@ -357,7 +357,7 @@ int grammar_mask(struct grammar_matcher *m, const struct grammar_state *s, uint3
 
 int grammar_forced(struct grammar_matcher *m, const struct grammar_state *s, int32_t *token,
                    struct err *e) {
-    struct walk w = {.end = m->v->count, .most = 2, .last = -1};
+    struct walk w = {.end = m->v->count, .max = 2, .last = -1};
     *token = -1;
     if (s->ended)
         return 0;

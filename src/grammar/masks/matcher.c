@@ -125,12 +125,12 @@ static uint32_t max_u32(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
-// The first half and the last half of a list, `most` in all; how many are left.
-static uint32_t halves(struct pair *list, uint32_t n, uint32_t most) {
-    if (n <= most)
+// The first half and the last half of a list, `max` in all; how many are left.
+static uint32_t halves(struct pair *list, uint32_t n, uint32_t max) {
+    if (n <= max)
         return n;
-    memmove(list + (most + 1) / 2, list + n - most / 2, most / 2 * sizeof *list);
-    return most;
+    memmove(list + (max + 1) / 2, list + n - max / 2, max / 2 * sizeof *list);
+    return max;
 }
 
 static struct pair *copy_pairs(const struct tables *from, int64_t at, uint32_t n,
@@ -143,16 +143,16 @@ static struct pair *copy_pairs(const struct tables *from, int64_t at, uint32_t n
     return list;
 }
 
-static uint32_t narrow_set(struct grammar_matcher *m, uint32_t set, uint32_t most, int levels) {
+static uint32_t narrow_set(struct grammar_matcher *m, uint32_t set, uint32_t max, int levels) {
     if (set <= SET_OPEN || levels == 0 || m->t.rc)
         return set;
     uint32_t n = m->t.sets[set].count;
     struct pair *list = copy_pairs(&m->t, m->t.sets[set].at, n, &m->t);
     if (!list)
         return STATE_ERROR;
-    n = halves(list, n, most);
+    n = halves(list, n, max);
     for (uint32_t i = 0; i < n && !m->t.rc; i++)
-        list[i].set = narrow_set(m, list[i].set, max_u32(most / n, 1), levels - 1);
+        list[i].set = narrow_set(m, list[i].set, max_u32(max / n, 1), levels - 1);
     uint32_t few = m->t.rc ? (uint32_t)STATE_ERROR : tables_set(&m->t, list, n);
     free(list);
     return few;
@@ -255,13 +255,13 @@ static int only_byte(struct grammar_matcher *m, uint32_t state, uint32_t *to) {
     return found;
 }
 
-int grammar_forced_bytes(struct grammar_matcher *m, const struct grammar_state *s, size_t most,
+int grammar_forced_bytes(struct grammar_matcher *m, const struct grammar_state *s, size_t max,
                          struct str *append, struct err *e) {
     if (s->ended)
         return 0;
     matcher_begin(m);
     uint32_t state = s->number;
-    for (size_t i = 0; i < most && !m->t.rc; i++) {
+    for (size_t i = 0; i < max && !m->t.rc; i++) {
         int byte = only_byte(m, state, &state);
         if (byte < 0)
             break;

@@ -73,11 +73,11 @@ struct grammar_matcher {
 struct walk {
     bool other; // passes by what has only plain tokens
     uint32_t begin, end, state;
-    uint32_t *bits;            // NULL: only counted
-    struct local_mask *exits;  // NULL: not kept
-    int32_t most, count, last; // stops after `most` tokens; how many there were, and the last one
-    int depth;                 // bytes of the longest token that is looked at; 0: of any
-    int64_t cost;              // so far
+    uint32_t *bits;           // NULL: only counted
+    struct local_mask *exits; // NULL: not kept
+    int32_t max, count, last; // stops after `max` tokens; how many there were, and the last one
+    int depth;                // bytes of the longest token that is looked at; 0: of any
+    int64_t cost;             // so far
 };
 
 // How many plain code points may follow one another from a state, whatever they are, at most

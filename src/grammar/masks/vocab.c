@@ -59,8 +59,8 @@ static int by_bytes(const void *a, const void *b) {
     const struct entry *x = a, *y = b;
     if (x->key != y->key)
         return x->key < y->key ? -1 : 1;
-    size_t least = min_size(x->len, y->len);
-    int order = least ? memcmp(x->bytes, y->bytes, least) : 0;
+    size_t min = min_size(x->len, y->len);
+    int order = min ? memcmp(x->bytes, y->bytes, min) : 0;
     if (order)
         return order;
     if (x->len != y->len)
@@ -113,11 +113,11 @@ static void add_trie_node(struct grammar_vocab *v, uint32_t *way, uint32_t depth
 // The nodes that sorted entries need, and one.
 static int alloc_trie(struct grammar_vocab *v, const struct entry *list, uint32_t n,
                       struct err *e) {
-    uint64_t most = 1;
+    uint64_t max = 1;
     for (uint32_t i = 0; i < n; i++)
-        most += list[i].len - (i ? shared_bytes(&list[i - 1], &list[i]) : 0);
-    v->nodes = most < UINT32_MAX ? calloc(most, sizeof *v->nodes) : NULL;
-    v->next_other = v->nodes ? calloc(most, sizeof *v->next_other) : NULL;
+        max += list[i].len - (i ? shared_bytes(&list[i - 1], &list[i]) : 0);
+    v->nodes = max < UINT32_MAX ? calloc(max, sizeof *v->nodes) : NULL;
+    v->next_other = v->nodes ? calloc(max, sizeof *v->next_other) : NULL;
     v->tokens = calloc((size_t)n + 1, sizeof *v->tokens);
     if (!v->next_other || !v->tokens)
         return err_set(e, ERR_MEMORY, "no memory for the trie of a vocabulary");

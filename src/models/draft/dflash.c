@@ -164,7 +164,7 @@ static int make_workspace(struct dflash *d, struct err *e) {
     if (!rc)
         rc = load_buffer(l, d->logits_rows * d->target->params.vocab, &d->logits, e);
     if (!rc)
-        rc = load_buffer(l, model_most_rows(&d->target->options) * taps, &d->features, e);
+        rc = load_buffer(l, model_max_pass_rows(&d->target->options) * taps, &d->features, e);
     for (int g = 0; !rc && g < d->n_groups; g++) {
         void *pages = NULL;
         int64_t n = ceil_div(blocks, KV_PAGE);

@@ -51,7 +51,7 @@ int64_t expert_classes_held(const struct expert_classes *c) {
     return bytes;
 }
 
-int64_t expert_classes_least(const struct expert_classes *c) {
+int64_t expert_classes_min(const struct expert_classes *c) {
     int64_t bytes = 0;
     for (int i = 0; i < c->n; i++)
         bytes += c->c[i].record * c->experts;
@@ -59,13 +59,13 @@ int64_t expert_classes_least(const struct expert_classes *c) {
 }
 
 int expert_classes_share(struct expert_classes *c, int64_t bytes, struct err *e) {
-    int64_t least = expert_classes_least(c), more = expert_classes_all(c) - least;
-    if (bytes < least)
+    int64_t min = expert_classes_min(c), more = expert_classes_all(c) - min;
+    if (bytes < min)
         return err_set(e, ERR_MEMORY,
                        "the experts of one layer take %lld MiB and %lld MiB are left for them; use "
                        "a smaller file, a shorter --max-ctx or a smaller --chunk",
-                       (long long)(least >> 20), (long long)(max_i64(bytes, 0) >> 20));
-    double part = more > 0 ? (double)(bytes - least) / (double)more : 1;
+                       (long long)(min >> 20), (long long)(max_i64(bytes, 0) >> 20));
+    double part = more > 0 ? (double)(bytes - min) / (double)more : 1;
     for (int i = 0; i < c->n; i++) {
         struct expert_class *k = &c->c[i];
         int64_t others = (int64_t)(k->layers - 1) * c->experts;
@@ -130,17 +130,17 @@ int expert_pool_fill(struct expert_pool *p, struct err *e) {
 
 // The two classes that can lend most, -1 where there are fewer.
 static void choose_sides(struct expert_layout *l, const struct expert_classes *c) {
-    int64_t most[2] = {0, 0};
+    int64_t max[2] = {0, 0};
     l->lower = l->upper = -1;
     for (int i = 0; i < c->n; i++) {
         int64_t bytes = (c->c[i].slots - c->experts) * c->c[i].record;
-        if (bytes > most[0]) {
-            most[1] = most[0];
+        if (bytes > max[0]) {
+            max[1] = max[0];
             l->upper = l->lower;
-            most[0] = bytes;
+            max[0] = bytes;
             l->lower = i;
-        } else if (bytes > most[1]) {
-            most[1] = bytes;
+        } else if (bytes > max[1]) {
+            max[1] = bytes;
             l->upper = i;
         }
     }
@@ -204,7 +204,7 @@ static void keep_part(const struct expert_layout *l, const struct expert_classes
     room_beside(l, c, o);
 }
 
-int64_t expert_layout_most(const struct expert_layout *l, const struct expert_classes *c) {
+int64_t expert_layout_max(const struct expert_layout *l, const struct expert_classes *c) {
     struct expert_loan all = {0};
     keep_part(l, c, 0, &all);
     return all.bytes;
@@ -228,17 +228,17 @@ static bool give_one(const struct expert_layout *l, const struct expert_classes 
 
 int expert_layout_lend(const struct expert_layout *l, const struct expert_classes *c, int64_t bytes,
                        struct expert_loan *out, struct err *e) {
-    int64_t most = expert_layout_most(l, c), lendable = most - l->room_bytes;
+    int64_t max = expert_layout_max(l, c), lendable = max - l->room_bytes;
     *out = (struct expert_loan){0};
     keep_part(l, c, 1, out);
     if (bytes <= out->bytes)
         return 0;
-    if (bytes > most)
+    if (bytes > max)
         return err_set(e, ERR_MEMORY,
                        "%lld MiB in the place of experts' slots are wanted and at most %lld can be "
                        "had, since the experts of one layer stay; give the model more memory "
                        "(--vram-limit, --spark-vram, --spark-slots)",
-                       (long long)((bytes + (1 << 20) - 1) >> 20), (long long)(most >> 20));
+                       (long long)((bytes + (1 << 20) - 1) >> 20), (long long)(max >> 20));
     double part = 1 - (double)(bytes - l->room_bytes) / (double)lendable;
     keep_part(l, c, part > 0 ? part : 0, out);
     while (out->bytes < bytes && give_one(l, c, out)) {
@@ -301,13 +301,13 @@ int expert_pool_lend(struct expert_pool *p, int64_t keep, struct expert_shift *m
 int expert_loan_choose(const struct expert_classes *c, int64_t own, const struct expert_passes *way,
                        int n_ways, int64_t n) {
     int64_t missing = expert_classes_all(c) - expert_classes_held(c);
-    int64_t least = ceil_div(n, own) * missing;
+    int64_t min = ceil_div(n, own) * missing;
     int best = -1;
     for (int i = 0; i < n_ways; i++) {
         int64_t lent = way[i].slot_bytes;
         int64_t bytes = ceil_div(n, way[i].rows) * (missing + lent) + lent;
-        if (bytes < least || (bytes == least && best >= 0 && lent < way[best].slot_bytes)) {
-            least = bytes;
+        if (bytes < min || (bytes == min && best >= 0 && lent < way[best].slot_bytes)) {
+            min = bytes;
             best = i;
         }
     }

@@ -34,7 +34,7 @@ int expert_classes_layers(const struct expert_classes *c);
 int64_t expert_classes_all(const struct expert_classes *c);  // bytes of all experts
 int64_t expert_classes_held(const struct expert_classes *c); // of the slots
 // The fewest: slots for all experts of one layer of each class, so that any pass can be run.
-int64_t expert_classes_least(const struct expert_classes *c);
+int64_t expert_classes_min(const struct expert_classes *c);
 // Shares `bytes` out, the same part of each class, at least the fewest and at most all of them;
 // ERR_MEMORY: fewer bytes than the fewest slots take.
 int expert_classes_share(struct expert_classes *c, int64_t bytes, struct err *e);
@@ -80,7 +80,7 @@ int expert_pool_fill(struct expert_pool *p, struct err *e);
 EXPERT_BOTH bool expert_pool_many(int64_t entries, int experts) {
     return entries >= 8 * (int64_t)experts;
 }
-EXPERT_BOTH int expert_pool_most_ahead(int experts) {
+EXPERT_BOTH int expert_pool_max_ahead(int experts) {
     return (experts + 1) / 2;
 }
 
@@ -106,7 +106,7 @@ void expert_layout_of(struct expert_layout *l, const struct expert_classes *c, i
 int64_t expert_layout_low(const struct expert_layout *l, const struct expert_classes *c,
                           int which); // the lowest offset of a class's slots
 // The largest room that can be had.
-int64_t expert_layout_most(const struct expert_layout *l, const struct expert_classes *c);
+int64_t expert_layout_max(const struct expert_layout *l, const struct expert_classes *c);
 
 struct expert_loan {
     int64_t start, bytes;         // the room

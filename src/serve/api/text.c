@@ -171,8 +171,8 @@ static bool has_tokenizer(struct text_task *t) {
 
 // For the tokens of a text that no context bounds.
 static struct token_list bounded_tokens(const struct text_task *t) {
-    enum { MOST = 1 << 21 };
-    return (struct token_list){.max = MOST, .cancel = &t->client};
+    enum { LIMIT = 1 << 21 };
+    return (struct token_list){.max = LIMIT, .cancel = &t->client};
 }
 
 static void put_token_pieces(struct text_task *t, const struct token_list *l) {

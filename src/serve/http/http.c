@@ -134,8 +134,8 @@ static void end_listeners(struct http *h) {
 }
 
 static int tick_ms(const struct http *h) {
-    int least = min_i32(min_i32(h->o.head_ms, h->o.body_ms), min_i32(h->o.idle_ms, h->o.stall_ms));
-    return h->stops_seen ? 50 : clamp_i32(least / 4, 10, 1000);
+    int min = min_i32(min_i32(h->o.head_ms, h->o.body_ms), min_i32(h->o.idle_ms, h->o.stall_ms));
+    return h->stops_seen ? 50 : clamp_i32(min / 4, 10, 1000);
 }
 
 // Where all connections are in use, the one that has been idle longest makes room.
@@ -279,8 +279,8 @@ static int listen_tcp(struct http *h, struct err *e) {
     int rc = resolve_host(h, &found, e), port = h->o.port, why = 0, bound = 0;
     if (rc)
         return rc;
-    int most = HTTP_LISTENERS - 1; // one is left for a path
-    for (struct addrinfo *a = found; a && !rc && h->n_listeners < most; a = a->ai_next) {
+    int max = HTTP_LISTENERS - 1; // one is left for a path
+    for (struct addrinfo *a = found; a && !rc && h->n_listeners < max; a = a->ai_next) {
         if (a->ai_family != AF_INET && a->ai_family != AF_INET6)
             continue;
         set_port(a->ai_addr, port);

@@ -157,7 +157,7 @@ void answer_logprobs_text(struct json_writer *w, const struct answer_logprobs *l
     jw_end(w, '}');
 }
 
-enum { MOST_MATCH_WORK = 16 << 20 };
+enum { MAX_MATCH_WORK = 16 << 20 };
 
 // The text of tokens from m->at on, up to the one that completes s; the byte where s begins.
 static const char *find_text(struct token_match *m, const struct match_tokens *k, const char *s,
@@ -180,7 +180,7 @@ bool token_match_find(struct token_match *m, const struct match_tokens *k, const
                       size_t len, int64_t range[2], bool *failed) {
     struct str text = {0};
     int64_t last = 0, first = -1, fresh = m->at + (m->bytes > 0);
-    if (!k->t || len == 0 || m->work > MOST_MATCH_WORK)
+    if (!k->t || len == 0 || m->work > MAX_MATCH_WORK)
         return false;
     const char *found = find_text(m, k, s, len, &text, &last);
     if (found && !text.failed) {

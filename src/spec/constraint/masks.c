@@ -38,7 +38,7 @@ struct masks {
     int64_t n_held, cap_held;
     const struct proposal *base;
     int k;       // candidates of a node, of base
-    int most;    // candidates of an answer
+    int max;     // candidates of an answer
     int n_asked; // nodes
     int n_base;  // for these the drafter was called
     // A drafter that answers depth by depth may be called for many more than a tree has
@@ -292,7 +292,7 @@ static void answer_one(struct masks *m, struct asked *node, int depth, const str
         add_allowed(m, node, o, out);
         add_chains(m, node, depth, out);
     }
-    while (out->n < m->most)
+    while (out->n < m->max)
         add_answer(out, -1, -INFINITY);
 }
 
@@ -334,7 +334,7 @@ void masks_offer(struct masks *m, const struct proposal *base, struct tree_optio
                  struct proposal *out) {
     m->base = base;
     m->k = min_i32(o->k, TREE_MAX_K - 1 - TREE_MAX_CHAINS);
-    m->most = o->k = m->k + 1 + base->n_chains;
+    m->max = o->k = m->k + 1 + base->n_chains;
     *out = (struct proposal){.depth = o->max_depth,
                              .k = o->k,
                              .expand = expand,

@@ -126,18 +126,20 @@ static int depth_of(const struct step *s, const struct member *m) {
 // Depth of that of its drafters which reaches least far: a draft model, if there is one. Its time
 // is what reaching less deep may save.
 static int reach_of(const struct step *s, const struct member *m) {
-    int least = m->c.use_draft ? drafter_max_depth(s->c.draft) : TREE_MAX_DEPTH;
+    int min = m->c.use_draft ? drafter_max_depth(s->c.draft) : TREE_MAX_DEPTH;
     for (int i = 0; i < m->c.n_drafters; i++)
-        least = min_i32(least, drafter_max_depth(m->c.drafters[i]));
-    return least;
+        min = min_i32(min, drafter_max_depth(m->c.drafters[i]));
+    return min;
 }
 
 // Who drafts: members without a budget whenever they may, the others where it pays together with
-// `pieces` rows of prompts. most: nodes besides the root that a tree without a budget may have.
+// `pieces` rows of prompts. max: nodes besides the root that a tree without a budget may have.
 static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
     struct budget_step *b = &s->share;
-    *b = (struct budget_step){
-        .price = s->c.price, .members = s->budgeted, .other_rows = pieces, .most = TREE_MAX_DEPTH};
+    *b = (struct budget_step){.price = s->c.price,
+                              .members = s->budgeted,
+                              .other_rows = pieces,
+                              .max_depth = TREE_MAX_DEPTH};
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
         int nodes = (int)min_i64(m->c.tree.budget, max);
@@ -158,7 +160,7 @@ static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
                                    .forced = m->masks ? masks_forced_nodes(m->masks) : NULL};
         s->owner[b->n++] = m;
         if (m->drafted)
-            b->most = min_i32(b->most, reach_of(s, m));
+            b->max_depth = min_i32(b->max_depth, reach_of(s, m));
     }
     if (!b->n)
         return;

@@ -52,7 +52,7 @@ struct chances {
 };
 
 static const double BIN_WIDTH = 0.2;
-static const double BIN_MOST = 512;   // nodes that a bin remembers: older ones fade
+static const double BIN_MAX = 512;    // nodes that a bin remembers: older ones fade
 static const double PRIOR = 16;       // prior weight of the draft's own probability, in nodes
 static const double PLACE_PRIOR = 5;  // the same where nodes are predicted by their place
 static const double STEP_PRIOR = 3;   // steps' worth of it where they are predicted by rank,
@@ -79,12 +79,12 @@ static void fade_bins(struct bin *n, int count) {
 
 // Log-likelihoods scaled so that the worst is as far from the best as what is kept.
 static void fade_fit(double *fit, int count) {
-    double max = fit[0], least = fit[0];
+    double max = fit[0], min = fit[0];
     for (int i = 1; i < count; i++) {
         max = fmax(max, fit[i]);
-        least = fmin(least, fit[i]);
+        min = fmin(min, fit[i]);
     }
-    double part = max - least > FIT_KEPT ? FIT_KEPT / (max - least) : 1;
+    double part = max - min > FIT_KEPT ? FIT_KEPT / (max - min) : 1;
     for (int i = 0; i < count; i++)
         fit[i] = part * (fit[i] - max);
 }
@@ -182,7 +182,7 @@ static double log_likelihood(double chance, bool on) {
 // Weighs the powers by one node, walked over or not.
 static void learn_powers(struct chances *c, double score, bool on) {
     for (int i = 0; i < CHANCE_POWERS; i++)
-        c->power_fit[i] += log_likelihood(exp(POWER[i] * score), on) - c->power_fit[i] / BIN_MOST;
+        c->power_fit[i] += log_likelihood(exp(POWER[i] * score), on) - c->power_fit[i] / BIN_MAX;
 }
 
 // The power that fits best, besides a prior for 1.
@@ -202,7 +202,7 @@ static int best_power(const struct chances *c) {
 static void count_node(struct bin *n, bool on) {
     n->nodes++;
     n->hits += on;
-    if (n->nodes > BIN_MOST) {
+    if (n->nodes > BIN_MAX) {
         n->nodes /= 2;
         n->hits /= 2;
     }
@@ -225,7 +225,7 @@ static double chances_learn(struct chances *c, const struct ddtree *t, const boo
             continue;
         for (int way = 0; way < CHANCE_WAYS; way++)
             c->way_fit[way] +=
-                TEMPER * log_likelihood(c->way[way][i], on[i]) - c->way_fit[way] / BIN_MOST;
+                TEMPER * log_likelihood(c->way[way][i], on[i]) - c->way_fit[way] / BIN_MAX;
         learn_powers(c, t->score[i], on[i]);
         count_node(&c->bin[bin_of(t->score[i])], on[i]);
         count_node(&c->place[place_bin(++place)], on[i]);
@@ -244,7 +244,7 @@ static double chances_learn(struct chances *c, const struct ddtree *t, const boo
 enum {
     EXPLORE_FIRST = 6, // steps of a text that verify some nodes whatever is predicted of them
     PAUSE_FIRST = 10,  // steps without drafting, doubled each time,
-    PAUSE_MOST = 512,  // up to this
+    PAUSE_MAX = 512,   // up to this
     TRIALS = 3, // steps of a text before RESERVE counts; that the present one counts for in a mean
     ROWS = 8,   // of the pass that tells what a row costs
 };
@@ -256,7 +256,7 @@ static const double CREDIT_PRIOR = 6; // prior weight of CREDIT, in steps
 // Credit when a text begins, in tokens: as many as CREDIT_STEPS drafted steps have gained lately, 0
 // to CREDIT. Then the most there may be, besides a share of the text so far. After a pause there is
 // a share of that.
-static const double CREDIT = 1.8, CREDIT_STEPS = 4, CREDIT_MOST = 5;
+static const double CREDIT = 1.8, CREDIT_STEPS = 4, CREDIT_MAX = 5;
 // What must be left of it where a step like the last one is not expected to pay.
 static const double RESERVE = 1.7;
 static const double RISK = 0.3; // tokens that nodes may lose in one step while none has paid
@@ -274,7 +274,7 @@ struct budget {
     bool catching_up;            // the draft has tokens to catch up with, which takes its time
     int pause, next_pause;       // steps without drafting to come; how many the next pause has
     struct chances chances;      // of the present step's tree
-    int most;                    // nodes of it that may be verified
+    int max_nodes;               // nodes of it that may be verified
 };
 
 int budget_create(struct budget **out, struct err *e) {
@@ -320,7 +320,7 @@ static int drafting(const struct budget_step *s) {
 static int reach_of(const struct budget_step *s) {
     int reach = 0;
     for (int i = 1; i < PRICE_REACHES; i++)
-        reach = price_depth(s->most, i) == s->depth ? i : reach;
+        reach = price_depth(s->max_depth, i) == s->depth ? i : reach;
     return reach;
 }
 
@@ -387,14 +387,14 @@ static double missed_at(const struct budget_step *s, int d, double r, double row
 
 // The depth that loses least.
 static int choose_depth(const struct budget_step *s, int members) {
-    double least = INFINITY, missed = 0, r = required_rate(s, 0, 0, 0), row = row_ms(s);
+    double min = INFINITY, missed = 0, r = required_rate(s, 0, 0, 0), row = row_ms(s);
     int before = 0, best = 0;
-    for (int i = 0, depth; (depth = price_depth(s->most, i)); i++) {
+    for (int i = 0, depth; (depth = price_depth(s->max_depth, i)); i++) {
         for (int d = before; d > depth; d--)
             missed += missed_at(s, d, r, row);
         double loss = r * price_draft_ms(s->price, members, i) + missed;
-        if (loss < least) {
-            least = loss;
+        if (loss < min) {
+            min = loss;
             best = depth;
         }
         before = depth;
@@ -422,7 +422,7 @@ void budget_drafts(struct budget_step *s) {
             m->drafts = false;
         }
     }
-    s->depth = s->most;
+    s->depth = s->max_depth;
     int n = drafting(s);
     s->depth = n ? choose_depth(s, n) : 0;
     if (n == 0 || can_afford(s, n))
@@ -468,7 +468,7 @@ static int forced_prefix(const struct budget_member *m) {
 // there may be and what recent steps have gained.
 static int risk_limit(const struct budget_step *s, const struct budget_member *m) {
     const struct budget *b = m->budget;
-    double max = CREDIT_MOST + (b->gained > 0 ? b->gained / b->gained_steps : 0),
+    double max = CREDIT_MAX + (b->gained > 0 ? b->gained / b->gained_steps : 0),
            plain = pass_ms(s, 0);
     if (b->gained <= 0)
         max = RISK;
@@ -497,7 +497,7 @@ static int next_node(const struct budget_step *s) {
     double max = 0;
     for (int i = 0; i < s->n; i++) {
         const struct budget_member *m = &s->members[i];
-        if (m->nodes < m->budget->most && m->budget->chances.node[m->nodes + 1] > max) {
+        if (m->nodes < m->budget->max_nodes && m->budget->chances.node[m->nodes + 1] > max) {
             max = m->budget->chances.node[m->nodes + 1];
             best = i;
         }
@@ -546,7 +546,7 @@ void budget_share(struct budget_step *s) {
     for (int i = 0; i < s->n; i++) {
         struct budget_member *m = &s->members[i];
         falling_chances(m);
-        m->budget->most = risk_limit(s, m);
+        m->budget->max_nodes = risk_limit(s, m);
     }
     best_alone(s, max, &tokens, &nodes);
     int count = best_count(s, max, required_rate(s, tokens, nodes, TRIALS));
@@ -555,8 +555,8 @@ void budget_share(struct budget_step *s) {
     for (int i = 0; i < count; i++)
         s->members[next_node(s)].nodes++;
     for (int i = 0; i < s->n; i++)
-        for (int least = explore_nodes(s, &s->members[i]);
-             s->members[i].nodes < least && count < max; count++)
+        for (int min = explore_nodes(s, &s->members[i]); s->members[i].nodes < min && count < max;
+             count++)
             s->members[i].nodes++;
 }
 
@@ -572,7 +572,7 @@ static void update_credit(struct budget *b, int count, double expected, double c
     if (b->drafted_steps <= TRIALS)
         cost = fmin(cost, CREDIT / (double)TRIALS * (double)TRIAL_SHARES);
     double gained = count - 1 - cost;
-    double max = fmax(CREDIT_MOST + CREDIT_SHARE * b->text, b->credit);
+    double max = fmax(CREDIT_MAX + CREDIT_SHARE * b->text, b->credit);
     b->gained += gained - b->gained / SESSION;
     b->gained_steps += 1 - b->gained_steps / SESSION;
     b->credit = fmin(b->credit + gained, max);
@@ -581,7 +581,7 @@ static void update_credit(struct budget *b, int count, double expected, double c
     if (b->credit >= (expected - 1 < cost && b->drafted_steps >= TRIALS ? RESERVE * cost : 0))
         return;
     b->pause = b->next_pause;
-    b->next_pause = b->next_pause < PAUSE_MOST ? b->next_pause * 2 : PAUSE_MOST;
+    b->next_pause = b->next_pause < PAUSE_MAX ? b->next_pause * 2 : PAUSE_MAX;
     b->tokens = b->nodes = b->steps = 0;
     b->credit = RESUME_SHARE * b->pause;
 }

@@ -55,9 +55,9 @@ struct budget_step {
     // Rows and sequences that are in the pass besides: pieces of the prompts of other members.
     int64_t other_rows;
     int other_seqs;
-    int max_rows; // of all members' trees together, roots included; at least n
-    int most;     // depth that the draft can reach
-    int depth;    // out of budget_drafts: how deep its guesses should reach; 0: no member drafts
+    int max_rows;  // of all members' trees together, roots included; at least n
+    int max_depth; // depth that the draft can reach
+    int depth;     // out of budget_drafts: how deep its guesses should reach; 0: no member drafts
     double draft_ms, pass_ms;
 };
 

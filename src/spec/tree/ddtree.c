@@ -41,7 +41,7 @@ struct builder {
     int k, max_depth;
     double min_score;
     int asked;                        // nodes that the drafter was called for
-    int n, most;                      // nodes kept, at most; the root is one
+    int n, limit;                     // nodes kept, at most; the root is one
     struct node nodes[TREE_MAX_ROWS]; // in no order
     uint8_t order[TREE_MAX_ROWS];     // [n] indices of nodes[], the root first
 };
@@ -78,7 +78,7 @@ static bool keep_node(struct builder *b, const struct node *node) {
     int slot = b->n;
     if (node->score < b->min_score)
         return false;
-    if (b->n == b->most) {
+    if (b->n == b->limit) {
         if (!comes_before(node, last_of(b)))
             return false;
         slot = last_of(b)->slot; // it falls out
@@ -96,7 +96,7 @@ static bool keep_node(struct builder *b, const struct node *node) {
 // Whether a child of the node could be kept.
 static bool is_expandable(const struct builder *b, const struct node *node) {
     struct node best = {.score = node->score, .depth = node->depth + 1, .seed = node->seed};
-    return best.depth <= b->max_depth && (b->n < b->most || comes_before(&best, last_of(b)));
+    return best.depth <= b->max_depth && (b->n < b->limit || comes_before(&best, last_of(b)));
 }
 
 // Adds a candidate, of which the first `max` stay; an id that is there already keeps the better
@@ -262,7 +262,7 @@ int ddtree_build(struct ddtree *t, int32_t root, const struct proposal *p,
     b.k = min_i32(o->k, TREE_MAX_K);
     b.max_depth = min_i32(o->max_depth, TREE_MAX_DEPTH);
     b.min_score = o->min_prob > 0 ? log(o->min_prob) : -INFINITY;
-    b.most = 1 + (o->budget > 0 ? min_i32(o->budget, TREE_MAX_BUDGET) : 0);
+    b.limit = 1 + (o->budget > 0 ? min_i32(o->budget, TREE_MAX_BUDGET) : 0);
     b.asked = 0;
     b.n = 1;
     b.order[0] = 0;

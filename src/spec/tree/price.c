@@ -334,7 +334,7 @@ bool price_draft_ready(const struct price *p) {
 // price know as much that knows nothing. The deviation is a standard one, as a part of the time.
 static const double SEEN = 0.5;   // times at least
 static const double ASIDE = 0.02; // at least: it is another day
-enum { VERSION = 1, FILE_MOST = 1 << 16 };
+enum { VERSION = 1, FILE_MAX = 1 << 16 };
 
 void price_path(struct str *out, const char *folder, const char *key) {
     str_printf(out, "%s/price-%016" PRIx64 ".json", folder, hash_bytes(key, strlen(key), 0));
@@ -418,7 +418,7 @@ int price_load(struct price *p, const char *path, const char *key, struct err *e
     struct str text = {0};
     struct json *root = NULL;
     struct price fresh = {.shape = p->shape, .experts = p->experts};
-    int rc = file_read(&text, path, FILE_MOST, e);
+    int rc = file_read(&text, path, FILE_MAX, e);
     if (!rc)
         rc = json_parse(&root, text.data, text.len, e);
     if (rc) {

@@ -578,8 +578,8 @@ static void end_late_calls(struct url_client *c, double now) {
 
 int url_client_wait(struct url_client *c, double ms, struct err *e) {
     struct epoll_event events[EVENTS];
-    double most = fmax(0, fmin(ms, SWEEP_MS)); // its fraction is spent polling
-    int n = epoll_wait(c->epoll, events, EVENTS, (int)most);
+    double max = fmax(0, fmin(ms, SWEEP_MS)); // its fraction is spent polling
+    int n = epoll_wait(c->epoll, events, EVENTS, (int)max);
     if (n < 0 && errno != EINTR)
         return err_set(e, ERR_IO, "cannot wait for connections: %s", strerror(errno));
     for (int i = 0; i < n; i++)

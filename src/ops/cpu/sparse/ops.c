@@ -158,7 +158,7 @@ static float kth_largest(const float *mass, int64_t n, int64_t k) {
 }
 
 // The own block and the `kept` - 1 others of the largest mass.
-static int32_t choose_most_blocks(const struct query_block *q, int64_t kept, int32_t *list) {
+static int32_t choose_max_blocks(const struct query_block *q, int64_t kept, int32_t *list) {
     int32_t n = 0;
     int64_t above = 0;
     float least = kept > 1 ? kth_largest(q->mass, q->m, kept - 1) : INFINITY;
@@ -176,7 +176,7 @@ static int32_t choose_blocks(const struct query_block *q, int32_t *list) {
     const struct sparse_args *a = q->run->a;
     const struct sparse_options *o = &a->opt;
     if (o->density > 0)
-        return choose_most_blocks(q, sparse_kept(o->density, q->m), list);
+        return choose_max_blocks(q, sparse_kept(o->density, q->m), list);
     float least = o->alpha * q->run->cpu->row.max(q->mass, q->m + 1);
     bool full = q->m >= sparse_blocks(a->total) - o->last_full;
     int32_t n = 0;

@@ -222,7 +222,7 @@ void moe_choose_ahead(struct gpu *g, const struct moe_home *h, const struct moe_
                       const struct moe_list *l, struct moe_moves *to) {
     struct fetch f = fetch_of(h, l);
     f.kept = h->pool == now->pool ? now->index : -1;
-    f.most = expert_pool_most_ahead(h->pool->experts);
+    f.most = expert_pool_max_ahead(h->pool->experts);
     f.moves = to->move;
     f.missing = &to->n;
     gpu_launch_saying({g, "experts (slots ahead)", MOVES}, choose_slots<true>, 1, THREADS, 0, f);
