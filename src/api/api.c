@@ -388,7 +388,7 @@ void coppice_checkpoint_free(struct coppice_checkpoint *c) {
     free(c);
 }
 
-// What a request's callbacks need.
+// The state of a request's callbacks.
 struct call {
     const struct coppice_request *r;
     const struct tokenizer *t; // NULL: none
@@ -488,7 +488,7 @@ static int fill_bias(const struct coppice_request *r, struct sample_params *p, s
     return 0;
 }
 
-// What the new text is held to; *out: to be dropped, or NULL.
+// The constraint of the new text; *out: to be dropped, or NULL.
 static int fill_constraint(const struct coppice_request *r, const struct session *s,
                            struct constraint **out, struct err *e) {
     static const enum structured_form forms[] = {STRUCTURED_GBNF, STRUCTURED_REGEX,

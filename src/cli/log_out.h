@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a program says on standard error while it runs. Once begun, a thread of its own writes: a
-// terminal that is held or a pipe without a reader then stops no other thread. What waits is
+// terminal that is held or a pipe without a reader then stops no other thread. The queue is
 // bounded; lines beyond it are dropped and counted.
 #ifndef COPPICE_CLI_LOG_OUT_H
 #define COPPICE_CLI_LOG_OUT_H

@@ -12,7 +12,7 @@
 #include "compress/select/select.h"
 #include "text/tokenizer/tokenizer.h"
 
-// What to do with a conversation that has an answer already.
+// The treatment of a conversation that has an answer already.
 enum compress_continued {
     COMPRESS_SKIP, // leave it as it is
     // FlowKV: all but the first message and the last two is compressed message by message, once;
@@ -76,7 +76,7 @@ int compressor_create(struct compressor **out, struct scorer *s, const struct to
                       struct err *e);
 void compressor_close(struct compressor *c); // NULL is allowed
 
-// What has to be done around a scoring, such as making room for it. end follows every begin that
+// Callbacks around a scoring, such as making room for it. end follows every begin that
 // returned 0; between them and after end the scorer holds nothing of the text.
 struct compress_turns {
     int (*begin)(void *arg, struct err *e);

@@ -126,7 +126,7 @@ int json_messages_read(struct json_messages *m, const struct json *messages, str
     return rc;
 }
 
-// What is being written: a message, and the number of its next text.
+// The current position: a message, and the number of its next text.
 struct writing {
     const struct json_messages *m;
     const struct compress_result *r;

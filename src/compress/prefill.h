@@ -77,7 +77,7 @@ struct prefill_options prefill_options_default(void); // off, threshold 32,000
 // Puts the ratio of a session in place of ratio, curve and mass.
 void prefill_adapt(struct prefill_options *o, double keep);
 
-// What became of one prompt.
+// The outcome of one prompt.
 struct prefill_report {
     bool tried;         // by the mode it might have been compressed
     int64_t from, to;   // tokens before and after; whose, the caller says
@@ -87,7 +87,7 @@ struct prefill_report {
     double adapted;     // the ratio that guesses about earlier answers made of it; 0: none did
 };
 
-// What is known of a prompt before it is scored.
+// Facts of a prompt before it is scored.
 struct prefill_prompt {
     int64_t tokens; // of all of it
     int64_t room;   // that the context has for it; 0: not known

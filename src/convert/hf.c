@@ -160,7 +160,7 @@ static bool has_architecture(const struct hf_file *f, const char *name) {
     return false;
 }
 
-// What a folder holds, by model_type of its language model.
+// The kind of a folder, by model_type of its language model.
 static const struct kind {
     const char *type, *arch;
     int (*fill)(struct convert_job *j, struct err *e);

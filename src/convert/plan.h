@@ -16,7 +16,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/safetensors.h"
 
-// What happens to each value.
+// The transformation of each value.
 enum convert_op { OP_NONE, OP_PLUS_ONE, OP_NEG_EXP };
 
 // Moves value heads from the source's order (key head, then copy) to GGUF's (copy, then key head):

@@ -196,7 +196,7 @@ bool content_stamp(const struct gguf *g, int64_t settled, uint64_t *stamp) {
     return ok;
 }
 
-// What distinguishes the files, and where it is remembered. False: it cannot be, as of memory that
+// The identity of the files, and where it is stored. False: it cannot be, as of memory that
 // is no file, or not yet.
 static bool who_is(const struct gguf *g, const char *folder, uint64_t *who, struct str *path) {
     enum { SETTLED = 2 }; // seconds

@@ -26,7 +26,7 @@ struct content_stop {
 };
 uint64_t content_whole(const struct gguf *g, int threads, const struct content_stop *stop);
 
-// What distinguishes a file and its state from others: device, inode, size and both times to the
+// The identity of a file and its state: device, inode, size and both times to the
 // nanosecond of every part. It changes as well where nothing that counts does, such as the number
 // of links. settled: seconds that must have passed since the last change, 0: any. False: they have
 // not, or it is memory and no file.

@@ -24,7 +24,7 @@ struct grammar_state;   // a place in a text; belongs to its matcher
 
 // ---- grammars: created with one reference; any thread may take and drop references.
 
-// What compiling may take. A text of a few kilobytes may cause unbounded work (choices that
+// Limits of compiling. A text of a few kilobytes may cause unbounded work (choices that
 // multiply, counts of counts, sets of states), so every phase counts its steps, each a few
 // nanoseconds, and what needs more than `max` is refused by ERR_LIMIT. Where `cancel` says that
 // the result is not needed any more, a call ends with ERR_CANCELLED after about GRAMMAR_ASK steps.
@@ -70,10 +70,10 @@ struct grammar_json {
                        // that are words stand alone; NULL: quotes and escapes
 };
 
-// What a JSON Schema (draft 2020-12) allows; docs/structured-output.md lists the keywords. Errors
-// name the place by its JSON pointer: ERR_UNSUPPORTED for a keyword that no grammar here can hold,
-// ERR_FORMAT for a schema that is none, ERR_MISMATCH where no value can satisfy it, ERR_LIMIT.
-// how may be NULL: all zero.
+// The texts that a JSON Schema (draft 2020-12) allows; docs/structured-output.md lists the
+// keywords. Errors name the place by its JSON pointer: ERR_UNSUPPORTED for a keyword that no
+// grammar here can hold, ERR_FORMAT for a schema that is none, ERR_MISMATCH where no value can
+// satisfy it, ERR_LIMIT. how may be NULL: all zero.
 int grammar_from_schema(struct grammar **out, const struct json *schema,
                         const struct grammar_json *how, struct grammar_work *work, struct err *e);
 
@@ -89,7 +89,7 @@ void grammar_unref(struct grammar *g);          // NULL: nothing
 // Tokens longer than this are never allowed; shorter ones can always say the same.
 enum { GRAMMAR_TOKEN_BYTES = 64 };
 
-// What a vocabulary is made of; borrowed for the call.
+// The parts of a vocabulary; borrowed for the call.
 struct grammar_tokens {
     int32_t size;                                             // ids are 0 .. size-1
     void (*bytes)(void *arg, int32_t id, struct str *append); // nothing: never allowed

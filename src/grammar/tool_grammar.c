@@ -12,7 +12,7 @@
 #include "grammar/expression/expr.h"
 #include "text/tools/formats.h"
 
-// What the grammar of a schema takes; zero states: no grammar holds it.
+// The size of the grammar of a schema; zero states: no grammar holds it.
 struct size {
     int64_t states, steps;
 };
@@ -302,7 +302,8 @@ static uint32_t tagged_call(const struct writer *w, const struct tool *tool,
 
 // ---- strict tools
 
-// What a schema says of an object as a whole; parameters between tags are written one by one.
+// The conditions of a schema on an object as a whole; parameters between tags are written one by
+// one.
 static bool held_one_by_one(const struct writer *w, const struct json *schema) {
     static const char *const whole[] = {"$ref",
                                         "$dynamicRef",
@@ -404,7 +405,7 @@ static uint32_t named_or_text(const struct writer *w, const struct tool_grammar_
                     build_without(w->b, any, build_seq(w->b, like, sizeof like / sizeof *like)));
 }
 
-// What stands between the name and an object.
+// The text between the name and an object.
 static uint32_t behind_name(const struct writer *w) {
     switch (w->family) {
     case TOOLS_HARMONY:
@@ -450,7 +451,7 @@ static uint32_t calls(const struct writer *w, const struct tool_grammar_tool *to
     return build_shared(w->b, all);
 }
 
-// What a call begins with; harmony's is the header, which the reader of reasoning frames.
+// The beginning of a call; harmony's is the header, which the reader of reasoning frames.
 static const char *mark_of(const struct writer *w) {
     if (w->family == TOOLS_HARMONY)
         return HARMONY_TO;

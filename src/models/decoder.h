@@ -12,8 +12,8 @@ int decoder_load(struct model *m, const struct gguf *g, struct err *e);
 int decoder_buffers(struct model *m, int64_t rows, struct err *e);
 void decoder_forward(struct model *m, const struct pass *p);
 
-// What decoder_load does before the layers: places them, adds their groups of keys and values, asks
-// whether the backend has what they need, and loads embeddings and head.
+// What decoder_load does before the layers: places them, adds their groups of keys and values,
+// checks whether the backend has what they need, and loads embeddings and head.
 int decoder_begin(struct model *m, const struct gguf *g, struct err *e);
 // The tensor rope_freqs.weight, if there, into m->rope_factors: numbers above 0.
 int decoder_load_factors(struct model *m, const struct gguf *g, struct err *e);

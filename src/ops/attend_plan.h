@@ -63,7 +63,7 @@ ATTEND_FN bool attend_folds(int32_t chunk, int32_t split) {
     return at == split || (at < split && attend_part_begin(attend_part(chunk)) == chunk);
 }
 
-// What a row may see, in positions. Keys from split on are its last part.
+// The visible positions of a row. Keys from split on are its last part.
 struct attend_row {
     int32_t pos, first, last, split;
 };

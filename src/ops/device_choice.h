@@ -33,7 +33,7 @@ enum device_runtime {
     RUNTIME_FAILED,     // anything else; see reason
 };
 
-// What a look at the machine found.
+// The result of a look at the machine.
 struct device_survey {
     enum device_runtime runtime;
     int driver, version; // CUDA of the driver and of this program, 13000 for 13.0; driver 0: none

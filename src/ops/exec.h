@@ -28,8 +28,8 @@ struct copy_backend {
     void (*park_fault)(struct exec *x); // contents did not come back: nothing may be computed
 };
 
-// What execs of the CPU begin with (exec.h): NULL, copies are done at once. Tests put copies there
-// that come late, as those of a GPU do.
+// The common head of execs of the CPU (exec.h): NULL, copies are done at once. Tests put copies
+// there that come late, as those of a GPU do.
 extern const struct copy_backend *cpu_copies;
 
 // Something that is kept as long as an exec, such as an observer of its ops (exec_attach). Embedded

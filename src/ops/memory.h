@@ -13,8 +13,8 @@
 struct exec;
 struct tensor;
 
-// What memory is for. What one of them gives back is never used for another, except whole: so pages
-// do not fragment the memory of states, and what goes together leaves large pieces.
+// The purposes of memory. What one of them gives back is never used for another, except whole: so
+// pages do not fragment the memory of states, and what goes together leaves large pieces.
 enum exec_arena {
     ARENA_WORK, // what ops work with: activations, workspaces, scratch
     ARENA_WEIGHTS,

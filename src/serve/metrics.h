@@ -45,7 +45,7 @@ struct metrics {
     uint64_t compressed_from, compressed_to; // tokens of the former
 };
 void metrics_init(struct metrics *m);
-// What became of one prompt; nothing where none was looked at.
+// The outcome of one prompt; nothing where none was looked at.
 void metrics_add_compression(struct metrics *m, const struct prefill_report *r);
 // The part of metrics_write about compression.
 void metrics_write_compression(const struct metrics *m, struct str *out);

@@ -38,7 +38,7 @@ void request_log_ended(const struct request_log *l, const struct http_ended *r);
 // Appends the line with its end.
 void request_log_line(struct str *out, const struct request_record *r, bool json);
 
-// What a line says of a refusal. A sentence about a request's fields (400, 404, ...) may quote
+// The part of a line for a refusal. A sentence about a request's fields (400, 404, ...) may quote
 // them, and so words of a prompt: without `words` such a one is told by its field or code.
 struct refusal_note {
     char text[128];

@@ -130,7 +130,7 @@ static int check_restorable(const struct sequence *s, const struct checkpoint *c
     return 0;
 }
 
-// What takes the place of a sequence's parts.
+// The new parts of a sequence.
 struct parts {
     struct kv kv[SEQ_GROUPS];
     struct attachment *attached[SEQ_ATTACHED];

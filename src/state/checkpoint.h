@@ -9,7 +9,7 @@
 #include "state/sequence.h"
 #include "state/stored.h"
 
-// What a stored checkpoint says besides the state.
+// Fields of a stored checkpoint besides the state.
 struct checkpoint_form {
     uint64_t model;     // content hash of the model file
     const char *device; // kind of the device: exec_kind

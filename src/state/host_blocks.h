@@ -2,7 +2,7 @@
 // Host memory for state that is copied off a device, in blocks that are used again: taking and
 // giving memory that copies run from and to without the processor's help is slow on a GPU
 // (ops/copier.h). It counts every byte that it holds, so that a budget can be kept. What will be
-// needed can be made beforehand, by a thread besides (host_blocks_ready).
+// needed can be made beforehand, by a thread of its own (host_blocks_ready).
 #ifndef COPPICE_STATE_HOST_BLOCKS_H
 #define COPPICE_STATE_HOST_BLOCKS_H
 

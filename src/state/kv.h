@@ -81,7 +81,7 @@ int kv_skip(struct kv *k, int64_t n_pages, struct err *e);
 
 struct kv_view kv_view_of(const struct kv *k);
 
-// What a sequence takes of the pages of its groups, as plans count it: arithmetic, no pages.
+// The pages of a sequence by group, as plans count them: arithmetic, no pages.
 struct kv_need {
     int64_t page_bytes;
     int64_t page_q8; // the same with q8_0 keys and values, or page_bytes where that cannot be

@@ -47,7 +47,7 @@ struct ram_copy_base {
     int64_t common; // tokens
 };
 
-// What a RAM copy is made of. model: content hash (struct checkpoint_form).
+// The parts of a RAM copy. model: content hash (struct checkpoint_form).
 struct ram_copy_source {
     const struct checkpoint *checkpoint;
     uint64_t model;

@@ -94,7 +94,7 @@ struct seq_group {
     int64_t window; // 0: full attention
 };
 
-// What a sequence consists of; model_sequence() fills it from the model and what is attached to it.
+// The parts of a sequence; model_sequence() fills it from the model and what is attached to it.
 struct sequence_spec {
     struct exec *x; // of groups and recurrent part
     int n_groups;

@@ -509,7 +509,7 @@ static struct json_object *feed(struct json_tokener *t, const char *text, size_t
     return o;
 }
 
-// What json-c gets: the text, or what of it goes up to the place that the scan found wrong.
+// The input of json-c: the text, or its part before the error that the scan found.
 static int prepare(struct scan *sc, int found, const char **text, size_t *n) {
     *text = sc->s;
     *n = found ? min_size(sc->i + 1, sc->n) : sc->n;

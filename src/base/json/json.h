@@ -79,7 +79,7 @@ struct json_builder {
 // for all other kinds the value that a text of JSON is; a value that was read is shared.
 void json_build(struct json_builder *b, enum json_kind kind, const char *s, size_t n);
 void json_build_shared(struct json_builder *b, const struct json *v);
-// What was built: the same values that the text would be read as. Those that jw_value took are
+// The values that were built: the same that the text would be read as. Those that jw_value took are
 // shared with their document, so that both stay with one thread. ERR_MEMORY: "no memory for " what.
 int json_built(struct json_builder *b, struct json **out, const char *what, struct err *e);
 

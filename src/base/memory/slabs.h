@@ -77,13 +77,13 @@ void slabs_give(struct slabs *s, void *p);
 void slabs_trim(struct slabs *s); // gives slabs without blocks back to the source
 void slabs_fini(struct slabs *s); // gives everything back
 
-// What slabs hold besides their blocks where these are to fill a limit: a smallest slab for each
+// Bytes of slabs besides their blocks where these are to fill a limit: a smallest slab for each
 // arena.
 int64_t slabs_vain(void);
-// What an arena with that many bytes of blocks may hold besides them beyond its part of that,
+// Bytes that an arena with that many bytes of blocks may hold besides them beyond its part of that,
 // because it took a slab when memory was not short yet.
 int64_t slabs_vain_beyond(int64_t used);
-// What an arena that is filled with that many bytes of blocks of one size holds after the last
+// Bytes that an arena filled with that many bytes of blocks of one size holds after the last
 // blocks of slabs.
 int64_t slabs_vain_filled(int64_t used, int64_t block);
 // Bytes of slabs of an arena, and of those that slabs_trim would give back.

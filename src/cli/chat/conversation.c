@@ -151,8 +151,8 @@ int conversation_render(const struct conversation *c, struct chat_text *out, str
     return rc;
 }
 
-// What stays of the messages of `in`, which are long for the options or for `room` tokens. *kept:
-// the caller's; NULL where all stays.
+// The kept part of the messages of `in`, which are long for the options or for `room` tokens.
+// *kept: the caller's; NULL where all stays.
 static int shorten_messages(const struct conversation *c, const struct compression *k,
                             const struct chat_input *in, int64_t room, struct json **kept,
                             struct prefill_report *report, struct err *e) {
@@ -216,8 +216,8 @@ int conversation_read(const char *path, struct json **out, struct err *e) {
     return rc;
 }
 
-// What the model reads of an object with messages, tools, documents and variables of the template,
-// or of what stays of it, where k compresses.
+// The input of the model for an object with messages, tools, documents and variables of the
+// template, or of what stays of it, where k compresses.
 static int render_file(const struct conversation *c, const char *path, const struct compression *k,
                        int64_t room, struct chat_text *out, struct prefill_report *report,
                        struct err *e) {

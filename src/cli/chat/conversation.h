@@ -37,11 +37,11 @@ int conversation_say(struct conversation *c, const char *role, const struct str 
                      const struct str *reasoning, struct err *e);
 void conversation_cut(struct conversation *c, size_t n); // keeps the first n
 
-// What the model reads before its next answer.
+// The prompt of the next answer.
 int conversation_render(const struct conversation *c, struct chat_text *out, struct err *e);
 // The prompt of `generate --chat`: the text of -p or -f as a user's message, after --system, or
 // the conversation of --messages.
-// What stays of a long one where k compresses; report: what became of it.
+// The kept part of a long one where k compresses; report: what became of it.
 int conversation_prompt(const struct cli_args *a, const struct session *s,
                         const struct compression *k, struct token_list *out,
                         struct prefill_report *report, struct err *e);

@@ -9,7 +9,7 @@
 #include "compress/prefill.h"
 #include "engine/session/runtime.h"
 
-// What goes in, and what came of it.
+// Input and result.
 struct job {
     struct str text;
     struct json *file; // of --messages

@@ -117,7 +117,7 @@ static const char *word_of(int rc) {
     }
 }
 
-// What the three ways to generate share. path: of ids; out: NULL, or where the new ones go.
+// Code that the three ways to generate share. path: of ids; out: NULL, or where the new ones go.
 static void answer_task(struct daemon *d, struct daemon_task *t, const char *path,
                         const char *out) {
     struct daemon_answer y = {0};

@@ -99,7 +99,7 @@ static int parse_bias(const char *text, struct sample_params *p, struct err *e) 
     return 0;
 }
 
-// What the reply is held to; *out: to be dropped, or NULL.
+// The constraint of the reply; *out: to be dropped, or NULL.
 static int make_constraint(const struct cli_args *a, const struct session *s,
                            struct constraint **out, struct err *e) {
     const char *grammar = options_str(&a->opt, OPT_GRAMMAR_FILE),
@@ -120,7 +120,7 @@ static int make_constraint(const struct cli_args *a, const struct session *s,
     return rc;
 }
 
-// What the options say besides those that all decoding commands have.
+// Options besides those that all decoding commands have.
 static int read_reply_options(const struct cli_args *a, struct request *r, struct err *e) {
     const struct options *o = &a->opt;
     bool json = options_flag(o, OPT_JSON);

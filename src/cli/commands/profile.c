@@ -21,7 +21,7 @@ struct profile {
     struct json_writer json;
 };
 
-// What a run cost a step: as it is, and the sums of its timed ops.
+// The cost of a step of a run: as it is, and the sums of its timed ops.
 struct step_cost {
     const char *name;
     int64_t steps, tokens, drafted;

@@ -6,7 +6,7 @@
 #include "cli/chat/conversation.h"
 #include "cli/models/decode.h"
 
-// What the options name: a template alone, or that of a model file with its vocabulary.
+// The template of the options: a template alone, or that of a model file with its vocabulary.
 static int open_template(const struct cli_args *a, struct tokenizer **t, struct chat_template **out,
                          struct err *e) {
     const char *model = options_str(&a->opt, OPT_MODEL);

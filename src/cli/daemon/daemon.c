@@ -119,7 +119,7 @@ out:
 }
 
 int daemon_write_ids(const char *path, const struct daemon_ids *ids, struct err *e) {
-    // What was answered: for its owner only.
+    // The answers: for their owner only.
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     FILE *f = fd >= 0 ? fdopen(fd, "wb") : NULL;
     unsigned char bytes[4];

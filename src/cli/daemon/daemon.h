@@ -40,7 +40,7 @@ struct daemon {
     struct err said;
 };
 
-// What is requested by one line that generates.
+// The request of one line that generates.
 struct daemon_task {
     struct daemon_ids prompt;
     int64_t n_gen;
@@ -53,7 +53,7 @@ struct daemon_task {
     bool streams; // new ids go to the stream, and -1 after them
 };
 
-// What came of it.
+// The result.
 struct daemon_answer {
     struct daemon_ids ids;
     int64_t reused; // tokens of the prompt that had been run before

@@ -150,7 +150,7 @@ static void score_embed(struct score_embed *m, const int32_t *ids, int64_t n, fl
     copier_before_compute(m->copier, m->ticket[m->turn]);
 }
 
-// What the scorer's memory is: counted for a plan, and taken for a text.
+// The scorer's memory: counted for a plan, and taken for a text.
 
 // A text's tokens are counted in 32 bits, and a scorer's positions beyond that mean nothing.
 enum { TOKENS_MAX = 1 << 24 };
@@ -249,7 +249,7 @@ static bool take_host(struct model_scorer *s, int64_t n) {
     return true;
 }
 
-// What a text of n tokens needs of the backend.
+// The needs of a text of n tokens.
 static struct exec_limits score_limits(const struct model_scorer *s, int64_t n) {
     struct exec_limits l = {.rows = s->o.chunk,
                             .seqs = 1,

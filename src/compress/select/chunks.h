@@ -30,7 +30,7 @@ enum { BORDER_WORD_MAX = 1024 };
 // Where to cut at or near byte `at` of text[0 .. n), at <= n: within the white space around it, or
 // at the next character.
 size_t border_near(const char *text, size_t n, size_t at);
-// What kind of border byte `at` <= n is; 0 is none.
+// The kind of border byte `at` <= n is; 0 is none.
 enum border border_kind(const char *text, size_t n, size_t at);
 // Whether a character begins at byte `at` that does not belong to the one before.
 bool border_of_character(const char *text, size_t n, size_t at);

@@ -291,7 +291,7 @@ void select_smooth(const float *in, int64_t n, double *out) {
     }
 }
 
-// What a chunk holds of the scores: what it has more than the median, times its tokens. Thousands
+// The score mass of a chunk: its score above the median, times its tokens. Thousands
 // of chunks that nothing points at would together outweigh a few that everything points at, if it
 // were not for the median. Where many differ a little, as in code, a share of the whole is much.
 static double mass_of(const struct ranking *r, int64_t chunk) {

@@ -5,7 +5,7 @@
 
 #include "convert/plan.h"
 
-// What decoders have under the usual names; lists end with a rule without a name.
+// Parts of decoders under the usual names; lists end with a rule without a name.
 extern const struct convert_rule convert_begin[], convert_attention[], convert_qkv_biases[],
     convert_head_norms[], convert_dense[], convert_shared_expert[];
 extern const struct convert_rule convert_output, convert_ffn_norm, convert_router,
@@ -41,7 +41,7 @@ int convert_rope_number(const struct convert_job *j, const struct convert_rope *
                         double otherwise, double *out, struct err *e);
 // Keys of linear scaling and of YaRN; nothing for other types.
 int convert_put_scaling(struct convert_job *j, const struct convert_rope *r, struct err *e);
-// What each frequency is divided by with the scaling "llama3", as a tensor rope_freqs.weight.
+// The divisor of each frequency with the scaling "llama3", as a tensor rope_freqs.weight.
 int convert_add_bands(struct convert_job *j, double base, struct err *e);
 // A tensor rope_freqs.weight of n numbers, which the caller fills before the plan is written.
 int convert_add_divisors(struct convert_job *j, int64_t n, float **out, struct err *e);

@@ -9,7 +9,7 @@
 
 #include "convert/convert.h"
 
-// What the type of a tensor depends on besides its name and shape.
+// The inputs of the choice of a type besides its name and shape.
 struct convert_model {
     const struct convert_recipe *recipe;
     int layers;   // blocks of the file

@@ -386,7 +386,7 @@ struct step_times batch_times(const struct batch *b) {
     return step_times_of(b->step);
 }
 
-// What the request and the context still allow.
+// Tokens that the request and the context still allow.
 static struct walk_limits limits_of(struct job *j) {
     int64_t total = j->r.n_prompt + j->out->n;
     j->asking = j->out->n;
@@ -548,7 +548,7 @@ static void append_reply(struct job *j) {
         out->end = END_CALLER;
 }
 
-// What the step did to the job: its reply, its phase, its times.
+// The results of the step for the job: its reply, its phase, its times.
 static void record_step(struct job *j, const struct step_times *ms) {
     struct reply *out = j->out;
     if (j->m.rc == ERR_UNFINISHED) {

@@ -54,7 +54,7 @@ void job_allow_masks(struct job *j, int64_t root, int64_t guesses);
 // Whether its last step came to nothing, because what was allowed for its root's mask was too
 // little: it is as it was before, but for rows that are run again.
 bool job_unfinished(const struct job *j);
-// What its last step did: the tree that was verified and the walk through it; read only.
+// Its last step: the tree that was verified and the walk through it; read only.
 const struct member *job_member(const struct job *j);
 
 // Gives the pages of its text back: the sequence, valid or not, becomes empty, and prompt and
@@ -92,14 +92,14 @@ int batch_pass(struct batch *b, const struct pass_slice *slices, int n, int *ste
 // Most rows of pieces in a pass besides that many decoding jobs.
 int64_t batch_piece_rows(const struct batch *b, int decoding);
 
-// What the last step took.
+// Times of the last step.
 struct step_times batch_times(const struct batch *b);
 
 // Generates. *out is zeroed first; call reply_fini in any case. After an error it holds the tokens
 // that were chosen before, which the callback has seen too.
 int session_generate(struct session *s, const struct request *r, struct reply *out, struct err *e);
 
-// What the steps cost in which all requests were decoding.
+// The cost of the steps in which all requests were decoding.
 struct generate_cost {
     int64_t steps, tokens, rows; // passes; tokens committed and rows verified, of all requests
     struct step_times ms;

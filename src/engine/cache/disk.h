@@ -35,7 +35,7 @@ struct cache_file {
     int64_t data, bytes; // where the rest begins; of the whole file
 };
 void cache_file_fini(struct cache_file *f);
-// What it takes in memory, tokens not counted.
+// Its bytes in memory, without tokens.
 int64_t cache_file_memory(const struct cache_file *f);
 
 // Describes m as a file relative to a base, whose pages below those shared are not written again;
@@ -101,7 +101,7 @@ enum cache_job_kind {
     CACHE_TOUCH, // it was of use
 };
 
-// What lies in the folder.
+// The files of the folder.
 struct cache_found {
     uint64_t kind, key;
     int64_t bytes, age; // size; seconds since it was last of use

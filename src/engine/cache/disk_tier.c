@@ -317,7 +317,7 @@ static int64_t add_pages(const struct cache *c, struct cache_piece *out, const s
     return n;
 }
 
-// What of the RAM copy lies in which file of the chain of bases.
+// The parts of the RAM copy by file of the chain of bases.
 static bool find_pieces(const struct cache *c, struct cache_job *j, const struct cache_entry *y,
                         const struct ram_copy *m) {
     int64_t upto[RAM_COPY_GROUPS], n = 1;
@@ -636,7 +636,7 @@ bool cache_disk_tier_look(struct cache *c) {
     return !c->scanning;
 }
 
-// What files of this model and these settings are called by, and how their pages are laid out.
+// The key of files of this model and these settings, and how their pages are laid out.
 static int find_kind(struct cache *c, struct err *e) {
     struct ram_copy shape;
     int rc = cache_empty_shape(c, &shape, c->layouts, e);
@@ -656,7 +656,7 @@ static void identified(struct cache *c, uint64_t content, uint64_t stamp) {
     begin_scan(c);
 }
 
-// What became of reading the model's file, for the first time or again.
+// The result of reading the model's file, for the first time or again.
 static void model_read(struct cache *c, const struct cache_job *j) {
     const struct gguf *g = model_file(session_model(c->session));
     struct err e = {0};

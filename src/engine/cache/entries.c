@@ -364,7 +364,7 @@ void cache_entry_drop(struct cache *c, struct cache_entry *y) {
 static const double PASSED = 0.15; // of a place that one text has passed through
 static const double HALF = 16;     // lookups after which it has halved
 
-// What cannot be given back without dropping entries.
+// Bytes that cannot be given back without dropping entries.
 static int64_t bytes_in_use(const struct cache *c) {
     return c->blocks.used + c->blocks.other + c->tree.bytes;
 }
@@ -395,7 +395,7 @@ static int branches_below(struct prefix_node *top) {
     return only && !only->entries ? branches_below(only) : 1;
 }
 
-// What an entry is worth for each byte, `bytes` being freed with it.
+// The value of an entry for each byte, `bytes` being freed with it.
 static double entry_value(struct cache *c, const struct cache_entry *y, int64_t bytes) {
     const struct cache_entry *before = entry_before(y->node);
     double tokens = (double)(y->len - (before ? before->len : 0));

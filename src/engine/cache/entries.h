@@ -128,7 +128,7 @@ static inline bool cache_same_rule(const struct cache_entry *y, int64_t len, int
 int cache_empty_shape(const struct cache *c, struct ram_copy *shape,
                       const struct kv_layout **layouts, struct err *e);
 
-// What an entry is looked for.
+// The purpose of a look-up.
 struct cache_wanted {
     int64_t sparse_end;
     bool ready; // in memory

@@ -14,8 +14,8 @@
 // what one reserves at once when it decodes.
 enum { AHEAD = 128, GROWTH = 1 + TREE_MAX_DEPTH };
 
-// What texts will take besides what they hold now, for a while. Pieces of prompts need pages in
-// layers with a window that they leave again after the pass, whose rows all texts share.
+// Memory that texts will take besides their present one, for a while. Pieces of prompts need pages
+// in layers with a window that they leave again after the pass, whose rows all texts share.
 struct demand {
     int64_t lasting, passing; // bytes; passing: if each text had the pass for itself
     int64_t unread;           // tokens of prompts

@@ -85,7 +85,7 @@ static int rows_bin(int64_t rows) {
     return i;
 }
 
-// What a member's step was, for the counts.
+// Counts of a member's step.
 static void count_step(struct engine *g, struct stream *s, double now) {
     const struct member *m = job_member(s->job);
     if (m->rc)
@@ -520,7 +520,7 @@ static void reserve_pass(struct engine *g) {
             leave_batch(g, failed, END_NONE, &e);
 }
 
-// What a member has done so far that is not done again.
+// The progress of a member that is not repeated.
 static int64_t progress_of(const struct stream *s) {
     return s->reply.fed + s->reply.steps;
 }

@@ -51,7 +51,7 @@ double schedule_token_ms(const struct pass_frame *f, int64_t rows) {
     return price_ready(f->price) ? mixed_pass_ms(f, rows) / (double)max_i64(rows, 1) : 0;
 }
 
-// What orders prompts: the time that is left of it, less a part of the time that it has waited.
+// The order of prompts: the time that is left of it, less a part of the time that it has waited.
 static double urgency(const struct prompt_slice *t, double token_ms) {
     return (double)t->left * token_ms - AGEING * t->waited_ms;
 }

@@ -12,7 +12,7 @@
 
 #include "spec/tree/price.h"
 
-// What is known of the pass.
+// Facts of the pass.
 struct pass_frame {
     const struct price *price; // of passes with pieces of prompts
     int decoding;              // members that decode

@@ -22,7 +22,7 @@ struct price_file {
     struct str folder, path, key;
 };
 
-// What prices depend on, all of it part of the key.
+// All inputs of prices, part of the key.
 struct price_subject {
     const struct exec *x;
     const struct gguf *model; // open
@@ -82,7 +82,7 @@ struct expert_profile {
 // file that cannot be used is reported and left unchanged: then nothing is kept.
 void expert_profile_open(struct expert_profile *k, const char *model, const struct gguf *file,
                          const struct expert_classes *c, int first, const struct price_note *n);
-// What is known of the device's layers (expert_store_finish); NULL: nothing.
+// The uses of the device's layers (expert_store_finish); NULL: nothing.
 const uint32_t *expert_profile_uses(const struct expert_profile *k);
 // Writes what is hot now, if anything was used since and the newest file is some minutes old, or if
 // `now`. This waits for the device.

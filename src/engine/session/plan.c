@@ -49,7 +49,7 @@ static int64_t fixed_bytes(const struct memory_plan *p) {
     return p->weights + p->draft + p->scratch + p->state;
 }
 
-// What is left for keys and values of all sequences together, and what lies next to them; 0: no
+// Bytes left for keys and values of all sequences together, and what lies next to them; 0: no
 // limit is known.
 static int64_t plan_pages(const struct memory_plan *p) {
     int64_t left = p->available - fixed_bytes(p);
@@ -74,7 +74,7 @@ int64_t plan_longest(const struct memory_plan *p) {
     return lo * KV_PAGE >= SMALLEST ? lo * KV_PAGE : 0;
 }
 
-// What would fit, for the end of a sentence.
+// The largest size that would fit, for the end of a sentence.
 static void advise_user(const struct memory_plan *p, int64_t wanted, char *text, size_t size) {
     struct memory_plan small = *p;
     int64_t now = plan_longest(p), q8 = 0;
@@ -191,7 +191,8 @@ void plan_print(const struct memory_plan *p, struct str *out) {
     print_cpu_experts(p, out);
 }
 
-// What may be taken: what others leave of the device, and no more than the caller allows itself.
+// The available bytes: those that others leave of the device, and no more than the caller allows
+// itself.
 static int64_t available_to(const struct pair_request *r) {
     int64_t left = runtime_available(r->device), own = r->target.memory_limit;
     if (left > 0)

@@ -97,7 +97,7 @@ struct pair_request {
 // sentence says who holds what.
 int plan_pair(struct memory_plan *p, bool *planned, struct pair_request *r, struct err *e);
 
-// What a plan reserves of its device, for plan->own besides it: pages are what is left of
+// The reservation of a plan on its device, for plan->own besides it: pages are what is left of
 // `available` (runtime_available now: other programs may have taken some since the plan), or with
 // `share` what one sequence of the plan's context takes.
 struct reservation plan_reservation(const struct memory_plan *p, int64_t available, const char *who,

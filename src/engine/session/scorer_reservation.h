@@ -15,7 +15,7 @@
 int scorer_claim(struct runtime_device *d, const char *path, const struct score_options *o,
                  int64_t tokens, struct score_plan *plan, struct reservation **out, struct err *e);
 
-// What a scorer holds between texts, and what a text of the plan's length takes besides that.
+// Bytes that a scorer holds between texts, and that a text of the plan's length takes besides that.
 int64_t scorer_stays(const struct score_plan *p);
 int64_t scorer_takes(const struct score_plan *p);
 

@@ -165,7 +165,7 @@ static int make_price(struct session *s, struct err *e) {
     return rc;
 }
 
-// What is known of the experts that cannot all be resident.
+// Facts of the experts that cannot all be resident.
 static void open_expert_profile(struct session *s) {
     const struct price_note n = note_of(s);
     if (s->o.expert_profile.keep && s->o.target.experts.n)

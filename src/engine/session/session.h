@@ -92,8 +92,8 @@ struct price *session_prompt_price(const struct session *s); // and passes with 
 // be read have n tokens left: more of them where slots of experts are lent for that.
 int64_t session_chunk(const struct session *s, int64_t n);
 int64_t session_pass_rows(const struct session *s, int64_t n);
-// What guesses were worth, for one text at a time: the budget that has seen most of those that are
-// not lent, reset for a new text. ERR_MEMORY.
+// The learned value of guesses, for one text at a time: the budget that has seen most of those that
+// are not lent, reset for a new text. ERR_MEMORY.
 int session_take_budget(struct session *s, struct budget **out, struct err *e);
 void session_give_budget(struct session *s, struct budget *b); // NULL is allowed
 double session_load_ms(const struct session *s);

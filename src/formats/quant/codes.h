@@ -12,7 +12,7 @@ enum scale_kind {
     SCALE_FLOAT, // f32 per scale
 };
 
-// What codes and scales a type has: X(name, bits of a code, log2 of the offset in the codes or 0,
+// The codes and scales of a type: X(name, bits of a code, log2 of the offset in the codes or 0,
 // scales per 32 values, minima, scale kind).
 #define CODE_FORMS_ONE(X)                                                                          \
     X(N4_HALF, 4, 3, 1, 0, SCALE_HALF)                                                             \

@@ -139,7 +139,7 @@ struct grid_type {
 
 enum { TRIALS = 9, REFITS = 3 };
 
-// What a group of values has at one scale.
+// The choice of entries for a group of values at one scale.
 struct pick {
     float cost, xv, vv; // error; sums of w x v and w v v, v being the codes
     uint16_t index[8];

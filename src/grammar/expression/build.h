@@ -126,7 +126,7 @@ uint32_t build_json_colon(struct build *b);
 // About as many bytes as a value of JSON is long.
 size_t schema_bytes(const struct json *v);
 
-// What a JSON Schema allows (grammar_from_schema). The schema is borrowed for the call.
+// The texts that a JSON Schema allows (grammar_from_schema). The schema is borrowed for the call.
 uint32_t build_schema(struct build *b, const struct json *schema);
 // The same for a value that stands between marks: a string is its own text, without quotes and
 // escapes, and does not hold `end`; other values are JSON. No string looks like a value of `others`

@@ -70,8 +70,8 @@ uint32_t schema_array(struct schema *s, const struct conj *c) {
     return build_seq(b, all, 4);
 }
 
-// What an item of an array must be. An array of schemas in `items`, as older drafts have it, counts
-// as prefixItems.
+// The conditions of an item of an array. An array of schemas in `items`, as older drafts have it,
+// counts as prefixItems.
 
 const struct json *schema_prefix(const struct json *v) {
     const struct json *prefix = json_get(v, "prefixItems"), *items = json_get(v, "items");

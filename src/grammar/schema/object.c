@@ -228,8 +228,8 @@ static void add_rest(struct object *o, int64_t u, const char *name, unsigned set
     conj_add(o->s, value, json_get(v, "unevaluatedProperties"));
 }
 
-// What members say of the value of a name: `set` has the patterns that it matches; name NULL: it is
-// not declared.
+// The conditions of members on the value of a name: `set` has the patterns that it matches; name
+// NULL: it is not declared.
 static uint32_t property_value(struct object *o, const char *name, unsigned set) {
     struct conj value = {0};
     build_work(o->s->b, o->c->count * (4 + o->pattern_count));

@@ -126,7 +126,7 @@ uint32_t schema_bare(struct schema *s, const struct conj *c);   // such a string
 uint32_t schema_bare_value(struct schema *s, const struct conj *c, const char *text, size_t n);
 uint32_t schema_number(struct schema *s, const struct conj *c, bool integer);
 uint32_t schema_array(struct schema *s, const struct conj *c);
-// What stands between the brackets under contains or uniqueItems.
+// The content of the brackets under contains or uniqueItems.
 uint32_t schema_counted(struct schema *s, const struct conj *c, int64_t min, int64_t max);
 const struct json *schema_prefix(const struct json *v); // items by their place, or NULL
 // What the item at a place must be; after all prefixes when it is -1. To be finished, or made a

@@ -59,7 +59,7 @@ int deltanet_load(struct deltanet_block *b, const struct gdn_shape *s, int64_t d
                   int i, struct err *e);
 int deltanet_buffers_load(struct deltanet_buffers *b, const struct gdn_shape *s, int64_t n,
                           struct load *l, struct err *e);
-// What n rows keep until commit: u, k, g, d of one layer.
+// Values of n rows that are kept until commit: u, k, g, d of one layer.
 int deltanet_rows_load(struct gdn_rows *r, const struct gdn_shape *s, int64_t n, struct load *l,
                        struct err *e);
 void deltanet_run(struct exec *x, const struct deltanet_call *c);

@@ -44,7 +44,7 @@ struct mla_call {
     float *h;                           // [n][D] residual stream, added to
 };
 
-// What a KV group of such layers stores.
+// The layout of a KV group of such layers.
 struct kv_shape mla_kv(const struct mla_shape *s, int n_layers, enum kv_codec_id codec_k,
                        enum kv_codec_id codec_v);
 

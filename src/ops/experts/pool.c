@@ -258,7 +258,7 @@ static int hottest_first(const void *a, const void *b) {
     return (x->slot > y->slot) - (x->slot < y->slot);
 }
 
-// What is in the slots, hottest first; how many.
+// The experts in the slots, hottest first; how many.
 static int64_t rank_slots(const struct expert_pool *p, struct slot_rank *r) {
     int64_t n = 0;
     for (int64_t s = 0; s < p->slots; s++) {

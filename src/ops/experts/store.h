@@ -105,7 +105,7 @@ struct expert_backend {
     int64_t (*room_scratch)(const struct exec *x, const struct exec_limits *l);
     void *(*room_at)(const struct expert_store *s, int room, int64_t *bytes);
 };
-// What every backend's store begins with.
+// The common head of every backend's store.
 struct expert_store_base {
     struct exec *x;
     const struct expert_backend *backend;

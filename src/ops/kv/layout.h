@@ -21,7 +21,7 @@ extern "C" {
 
 enum { KV_PAGE = 64 };
 
-// What a group stores.
+// The layout of a group.
 struct kv_shape {
     int n_layers, n_heads; // kv heads
     int dk, dv;            // values of a head of K, of V

@@ -7,7 +7,7 @@
 
 #include "ops/ops.h"
 
-// What a row of the profile is about.
+// The subject of a row of the profile.
 enum timing_kind {
     TIMING_ATTENTION,
     TIMING_RECURRENT,

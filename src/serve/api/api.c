@@ -115,7 +115,8 @@ static bool is_exact(const char *path) {
     return found;
 }
 
-// What follows the route's path, "" when that is all; NULL: another path. exact: of is_exact.
+// The rest of the path after the route, "" when that is all; NULL: another path. exact: of
+// is_exact.
 static const char *match_route(const struct route *r, const char *path, bool exact) {
     size_t n = strlen(r->path);
     if (strncmp(path, r->path, n) != 0)

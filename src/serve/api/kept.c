@@ -33,7 +33,7 @@ bool kept_parse(const struct str *text, struct json **out, struct api_error *x) 
     return false;
 }
 
-// What ids of that kind of item begin with; NULL: kinds that are unknown stay as they came.
+// The prefix of ids of that kind of item; NULL: kinds that are unknown stay as they came.
 static const char *id_prefix(const struct json *item) {
     static const struct {
         const char *type, *prefix;
@@ -210,7 +210,7 @@ static void refuse_unknown(struct exchange *x, const char *id) {
     service_refuse(x, &why);
 }
 
-// What the query says of `key`, as it came; false where it is silent.
+// The value of `key` in the query, as it came; false where it is silent.
 static bool find_query_value(const char *query, const char *key, struct words *out) {
     size_t k = strlen(key);
     for (const char *p = query; p; p = strchr(p, '&')) {

@@ -8,7 +8,7 @@
 #include "serve/request/error.h"
 #include "serve/service.h"
 
-// What is kept, or made of it, as JSON. False with x filled: no memory, or too much of it.
+// The stored response, or a part of it, as JSON. False with x filled: no memory, or too much of it.
 bool kept_parse(const struct str *text, struct json **out, struct api_error *x);
 bool kept_no_memory(struct api_error *x); // false
 
@@ -40,7 +40,7 @@ struct input_page {
 bool input_items_write(const struct json *items, const struct input_page *page,
                        struct json_writer *w);
 
-// What a GET requests of a kept response.
+// The parameters of a GET of a kept response.
 struct response_view {
     const char *rest, *query; // after "/v1/responses/"; of the request
 };

@@ -82,7 +82,7 @@ static void blocks_start(struct completion *c) {
     blocks_alive(c);
 }
 
-// What a block is besides its text.
+// The fields of a block besides its text.
 static void put_block_head(struct json_writer *w, const struct answer_item *it) {
     static const char *const types[] = {
         [ITEM_REASONING] = "thinking", [ITEM_TEXT] = "text", [ITEM_CALL] = "tool_use"};

@@ -252,7 +252,7 @@ static void responses_item_begin(struct completion *c, struct choice *k,
     put_item_events(c, it, "in_progress", ITEM_BEGINS);
 }
 
-// What the events of an item's text are called, without ".delta" and ".done".
+// The names of the events of an item's text, without ".delta" and ".done".
 static const char *text_event(const struct completion *c, const struct answer_item *it) {
     if (it->kind == ITEM_CALL)
         return it->custom ? "response.custom_tool_call_input" : "response.function_call_arguments";
@@ -492,7 +492,7 @@ static void put_reasoning(struct json_writer *w, const struct json *reasoning) {
     jw_end(w, '}');
 }
 
-// What the answer says again of the request.
+// Fields of the request that the answer repeats.
 static bool make_echo(struct completion *c, struct responses_own *own) {
     const struct json *b = c->body;
     struct json_writer w = {0};

@@ -230,7 +230,7 @@ static void write_passes(struct str *out, const struct engine_stats *g) {
     write_counts(out, counts, sizeof counts / sizeof counts[0]);
 }
 
-// What dashboards for llama-server read.
+// Metrics that dashboards for llama-server read.
 static void write_llama_server(struct str *out, const struct engine_stats *g) {
     const struct count counts[] = {
         COUNT("llamacpp:prompt_tokens_total", "As coppice_prompt_tokens_total.", g->prompt_tokens),

@@ -41,8 +41,8 @@ struct resend_mark {
 struct choice;
 struct completion;
 
-// What the interfaces differ in. Their reader makes the prompts of a body in a text worker; their
-// writer puts the answer into words of its own in the loop thread.
+// The differences of the interfaces. Their reader makes the prompts of a body in a text worker;
+// their writer puts the answer into words of its own in the loop thread.
 struct dialect {
     enum endpoint endpoint;
     const char *path, *id_prefix;

@@ -86,7 +86,7 @@ static int make_vocab(struct tool_constraints *k, const struct grammar_vocab **o
     return rc;
 }
 
-// What a reply is held to.
+// The constraint of a reply.
 struct tool_rules {
     struct tool_grammar_tool *tools; // [n]
     int n;

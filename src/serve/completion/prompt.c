@@ -62,7 +62,7 @@ static bool ends_in_answer(const struct json *messages) {
     return role && !strcmp(role, "assistant") && json_len(json_get(last, "tool_calls")) == 0;
 }
 
-// What is rendered; *variables: json_free() it after the use of *in.
+// The input of the rendering; *variables: json_free() it after the use of *in.
 static int make_input(const struct params *p, struct chat_input *in, struct json **variables,
                       struct err *e) {
     bool goes_on = p->continue_last > 0;

@@ -37,7 +37,7 @@ static bool is_idle(const struct service *s) {
     return g.running + g.waiting + g.parked == 0;
 }
 
-// What is wrong with the file that was named.
+// The error of the file that was named.
 static void log_warmup_failure(const struct service *s, const char *why) {
     struct str line = {0};
     if (!s->o->log.write)

@@ -214,7 +214,7 @@ static struct answer_item *open_item_of(struct completion *c, struct choice *k,
     return it && it->kind == kind ? it : begin_item(c, k, kind, NULL);
 }
 
-// What is new of the reply; last: log-probabilities of all that is new.
+// The new part of the reply; last: log-probabilities of all that is new.
 static void put_reply_delta(struct completion *c, struct choice *k, const struct reply_delta *r,
                             const struct item_text *last) {
     static const enum answer_item_kind kinds[] = {ITEM_REASONING, ITEM_TEXT, ITEM_CALL};

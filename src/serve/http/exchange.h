@@ -47,7 +47,7 @@ bool http_crowded(const struct http *h); // any thread: the count is above its b
 // called.
 void exchange_own_line(struct exchange *x, bool own);
 
-// What may happen to an exchange that is not given back yet. NULL hooks are skipped.
+// Events of an exchange that is not given back yet. NULL hooks are skipped.
 struct exchange_hooks {
     // The client has disconnected. What is written from now on is dropped; the exchange must still
     // be given back, here or later.

@@ -199,7 +199,8 @@ bool http_has_word(const char *list, const char *word) {
     return false;
 }
 
-// What one field means for the message's frame. seen: bits of the fields that may come once only.
+// The meaning of one field for the message's frame. seen: bits of the fields that may come once
+// only.
 static int read_frame_field(struct http_head *h, const struct http_field *f, unsigned *seen,
                             int *status, struct err *e) {
     static const char *const once[] = {"host", "content-length", "transfer-encoding"};
@@ -226,7 +227,7 @@ static int read_frame_field(struct http_head *h, const struct http_field *f, uns
     return 0;
 }
 
-// What only requests say.
+// Fields of requests only.
 static int read_request_field(struct http_head *h, const struct http_field *f, int *status,
                               struct err *e) {
     if (strcmp(f->name, "host") == 0) {

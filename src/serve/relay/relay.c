@@ -95,7 +95,7 @@ static void fail_relayed(struct relayed *q, const struct api_error *why, enum re
     free_relayed(q);
 }
 
-// What goes on, to the upstream and back to the client; a name that ends in * stands for all that
+// The bytes to the upstream and back to the client; a name that ends in * stands for all that
 // begin so. Everything else is of one hop (RFC 9110, 7.6.1), made anew by each sender, or means
 // the server that it was said by or to: cookies, policies, where else it is, what proxies believe.
 static const char *const to_upstream[] = {"accept",           "accept-language",
@@ -172,7 +172,7 @@ static size_t copy_request_fields(const struct relayed *q, struct http_field *fi
     return kept;
 }
 
-// What timings say where the answer is our own.
+// The timings of an answer of our own.
 static void say_compression(struct relayed *q) {
     struct json_writer w = {0};
     prefill_report_write(&w, &q->compression);

@@ -22,7 +22,7 @@ enum {
     HEAD_MAX = 1 << 18 // bytes of an answer's head
 };
 
-// What is used of libcurl.
+// The functions of libcurl that are used.
 struct library {
     void *handle;
     CURLcode (*global_init)(long);
@@ -329,7 +329,7 @@ void upstream_cancel(struct upstream_call *c) {
         free_call(c);
 }
 
-// What the address says, without what the paths of requests begin with.
+// The address, without the prefix of request paths.
 static int set_base(struct upstream *u, const char *base, struct err *e) {
     CURLU *url = u->curl.url();
     char *host = NULL, *user = NULL, *query = NULL, *scheme = NULL;

@@ -79,11 +79,11 @@ struct answer_item {
     // Of words where log-probabilities are requested and items carry them: the tokens that they
     // came of, by their index in the reply.
     int64_t first_token, tokens;
-    // What came of it: words, or the arguments of a call. Empty unless its interface keeps text.
+    // Its result: words, or the arguments of a call. Empty unless its interface keeps text.
     struct str text;
 };
 
-// What is new of an item.
+// The new part of an item.
 struct item_text {
     struct answer_text text;                // may be empty where there are log-probabilities
     const struct answer_logprobs *logprobs; // [n_logprobs] NULL: none

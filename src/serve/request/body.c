@@ -223,7 +223,7 @@ struct place {
     char text[96];
 };
 
-// What follows a name of a list, or NULL. Of an open list without it: "".
+// The text after a name of a list, or NULL. Of an open list without it: "".
 static const char *find_rule(const char *members, const char *name) {
     size_t n = strlen(name);
     const char *at = members;
@@ -446,7 +446,7 @@ bool body_take(struct str *text, struct http_memory *memory, struct json **out,
     return ok;
 }
 
-// What no single field shows.
+// Checks over several fields.
 static bool check_together(struct params *p, const struct json *body, enum endpoint endpoint,
                            struct api_error *x) {
     if ((endpoint & (ENDPOINT_MESSAGES | ENDPOINT_ANTHROPIC | ENDPOINT_COUNT)) &&

@@ -42,7 +42,7 @@ enum {
     PARAMS_MAX_TOOLS = 1024,
 };
 
-// What the server has, and what a request gets that does not say.
+// The server's values, and the defaults of requests.
 struct params_limits {
     int vocab;                         // token ids are below
     const struct tokenizer *tokenizer; // NULL: the model's file has none

@@ -21,7 +21,7 @@
 
 struct constraint_state; // the maker's
 
-// What may come next.
+// The allowed next tokens.
 struct constraint_view {
     // [(vocab + 31) / 32]: bit id % 32 of word id / 32 says that the token may be chosen, as in
     // struct sample_row; bits after the vocabulary do not count. NULL: every token may. Valid

@@ -206,7 +206,7 @@ static struct asked *enter_node(struct masks *m, const struct tree_node *node) {
     return a;
 }
 
-// What the drafter offers below a node: n candidates, best first where it has said so.
+// The candidates of the drafter below a node: n candidates, best first where it has said so.
 struct offer {
     const int32_t *ids;
     const float *logp;

@@ -44,8 +44,8 @@ int masks_prepare(struct masks *m, int64_t steps);
 // that need more are left out. At first as many as they take.
 void masks_allow(struct masks *m, int64_t root, int64_t guesses);
 
-// What may come after a row of the tree. A state that cannot be had shows as `none`; only of row 0
-// that is an error. Rows are requested after their parents.
+// The allowed tokens after a row of the tree. A state that cannot be had shows as `none`; only of
+// row 0 that is an error. Rows are requested after their parents.
 int masks_look(struct masks *m, int row, struct constraint_view *out, struct err *e);
 // Steps that the constraint has counted for this member so far; 0 where it counts none.
 int64_t masks_work(const struct masks *m);

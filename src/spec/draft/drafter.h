@@ -60,7 +60,7 @@ int drafter_max_depth(const struct drafter *d); // deepest guess it can make
 int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
                     struct proposal *const *p, struct err *e);
 
-// What a kind implements: a row of the table in drafter.c.
+// The functions of a kind: a row of the table in drafter.c.
 struct drafter_class {
     const char *name;
     int (*create)(void **self, const struct draft_config *c, struct err *e);

@@ -57,7 +57,7 @@ static inline int64_t step_sampled_rows(const struct member *m) {
     return m->phase == MEMBER_PROMPT ? m->choose : m->tree.n;
 }
 
-// What a member of a step owns: its sampler, its masks, and room for log-probabilities.
+// The state that a member of a step owns: its sampler, its masks, and room for log-probabilities.
 
 static int check_budget(const struct tree_options *t, struct err *e) {
     if (t->budget < 0 || t->budget > TREE_MAX_BUDGET)
@@ -169,7 +169,7 @@ static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
         s->owner[i]->drafted = s->budgeted[i].drafts;
 }
 
-// What the member's drafters are requested, now that it is known who drafts.
+// The request to the member's drafters, now that it is known who drafts.
 static void fill_request(struct step *s, int i) {
     struct member *m = s->in[i];
     struct draft_request *r = &s->request[i];
@@ -290,7 +290,7 @@ static int step_draft(struct step *s, int n, const struct step_rows *of, struct 
     return 0;
 }
 
-// What a pass with pieces of prompts took.
+// The time of a pass with pieces of prompts.
 static void learn_prompts(struct step *s, int n) {
     const struct step_times *t = &s->ms;
     bool pieces = false;

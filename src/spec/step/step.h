@@ -118,7 +118,7 @@ int step_run(struct step *s, struct member *const *members, int n, struct err *e
 // log-probabilities are wanted of.
 int64_t step_max_verify(const struct step *s);
 
-// What the last step took, in milliseconds; a pass of nothing but pieces counts as prompt.
+// Times of the last step, in milliseconds; a pass of nothing but pieces counts as prompt.
 struct step_times step_times_of(const struct step *s);
 
 #endif

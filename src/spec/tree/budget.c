@@ -586,7 +586,7 @@ static void update_credit(struct budget *b, int count, double expected, double c
     b->credit = RESUME_SHARE * b->pause;
 }
 
-// What that many nodes have added to the pass.
+// The time that that many nodes have added to the pass.
 static double more_ms(const struct budget_step *s, int nodes) {
     int64_t rows = s->n + s->other_rows;
     int seqs = s->n + s->other_seqs;

@@ -49,7 +49,7 @@ struct tree_candidates {
 typedef int tree_expand_fn(void *arg, const struct tree_node *nodes, int n, int k,
                            struct tree_candidates *out, struct err *e);
 
-// What a drafter offers for depths 1..depth, besides chains. In all kinds a candidate with a
+// The candidates of a drafter for depths 1..depth, besides chains. In all kinds a candidate with a
 // log-probability that is not a finite number does not count, one above 0 counts as 0, and of equal
 // ids the best counts. The kind is the first of these that holds:
 // - expand: candidates depend on the whole path. ids and logp are not read.

@@ -24,7 +24,7 @@ enum { KNOTS = 22, SEQ = KNOTS, DRAFT, MEMBER = DRAFT + PRICE_REACHES, DIMS };
 static const int ROWS[KNOTS] = {1,  2,  4,  8,  12, 16,  20,  24,  28,  32,   40,
                                 48, 56, 64, 80, 96, 112, 128, 256, 512, 1024, 4096};
 
-// What is usual, compared with a pass of one row. Docs: notes/budget-auto.md.
+// The usual times, compared with a pass of one row. Docs: notes/budget-auto.md.
 static const struct shape {
     double rows[KNOTS], seq, draft[PRICE_REACHES], member;
     double noise; // of one time, as a part of it, at least
@@ -128,7 +128,7 @@ static double usual_shape(const struct shape *s, double rows) {
     return s->rows[i] + (rows - ROWS[i]) / (ROWS[i + 1] - ROWS[i]) * (s->rows[i + 1] - s->rows[i]);
 }
 
-// What is usual of a pass of some rows, compared with one. Rows that choose experts independently
+// The usual time of a pass of some rows, compared with one. Rows that choose experts independently
 // go through E (1 - (1 - k / E)^rows) of E, k each; each of these takes what a layer takes that has
 // only the rows that chose it.
 static double usual_pass(const struct price *p, int rows) {

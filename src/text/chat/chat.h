@@ -50,7 +50,8 @@ int chat_check(const struct json *messages, bool interface, char place[static CH
 // Whether a part of this type is an image, sound or a file, in any interface's word for it.
 bool chat_is_media(const char *type);
 
-// What is rendered; everything is borrowed, NULL is absent. Strings of it are never trusted.
+// The input of the rendering; everything is borrowed, NULL is absent. Strings of it are never
+// trusted.
 struct chat_input {
     const struct json *messages;  // array of objects that chat_check takes
     const struct json *tools;     // array; empty counts as absent

@@ -20,7 +20,7 @@ enum chat_role chat_role_of(const struct json *role);
 // The text of a part of a content; NULL: it has none.
 const struct json *chat_part_text(const struct json *part);
 
-// What a template does with contents that are lists of parts.
+// The treatment of contents that are lists of parts.
 enum chat_parts {
     CHAT_PARTS_JOIN, // it takes strings only
     CHAT_PARTS_KEEP, // it takes both

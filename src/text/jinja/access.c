@@ -37,7 +37,7 @@ static const struct jinja_builtin *methods_of(struct jinja_value v) {
     }
 }
 
-// What getattr() of Python gives; JINJA_ABSENT for none.
+// The result of getattr() of Python; JINJA_ABSENT for none.
 static int read_attribute(struct jinja_context *c, struct jinja_value v,
                           const struct jinja_string *name, struct jinja_value *out) {
     *out = (struct jinja_value){0};
@@ -80,7 +80,7 @@ static int item_of_string(struct jinja_context *c, const struct jinja_string *s,
     return jinja_substring(c, s, from, jinja_code_after(s, from), out);
 }
 
-// What v[key] of Python gives; JINJA_ABSENT where that raises.
+// The result of v[key] of Python; JINJA_ABSENT where that raises.
 static int read_item(struct jinja_context *c, struct jinja_value v, struct jinja_value key,
                      struct jinja_value *out) {
     *out = (struct jinja_value){0};

@@ -25,7 +25,7 @@ void jinja_free(struct jinja *j);
 // Whether the template mentions the word as a variable, an attribute or a whole string literal.
 bool jinja_mentions(const struct jinja *j, const char *word);
 
-// What one rendering may use, 0: the default. Passing one is ERR_LIMIT and a sentence.
+// Limits of one rendering, 0: the default. Passing one is ERR_LIMIT and a sentence.
 struct jinja_limits {
     int64_t steps; // nodes evaluated and pieces of text handled
     int depth;     // of nested evaluation: macros that call themselves, values in values

@@ -23,7 +23,7 @@ enum norm_case { NORM_UPPER_CASE, NORM_LOWER_CASE, NORM_TITLE_CASE };
 enum { NORM_CASE_MAX = 3 };
 size_t norm_map_case(uint32_t code, enum norm_case how, uint32_t out[NORM_CASE_MAX]);
 
-// What a code point is, as bits; and whether Python would print it as it is.
+// The properties of a code point, as bits; and whether Python would print it as it is.
 enum {
     NORM_LETTER = 1,
     NORM_DECIMAL = 2, // digits of decimal numbers

@@ -34,7 +34,7 @@ bool tool_family_mark(enum tool_family f, const char *text, size_t n);
 #define TOOL_FRAME     "\xff"
 #define TOOL_FRAME_END "\xfe"
 #define HARMONY_TO     " to=functions."
-// What ends a message in harmony.
+// The marks that end a message in harmony.
 enum { HARMONY_ENDS = 3 };
 extern const char *const harmony_ends[HARMONY_ENDS];
 
