@@ -317,8 +317,8 @@ beside() {
     got=$(said "$@") && [[ $got == *"$words"* ]] && [[ -z $unlike || $got != *"$unlike"* ]]
 }
 if [ -n "$target" ] && has chat; then
-    check "a bundled pair" beside "models/coppice-tiny-dflash-q8_0.gguf, which lies beside" ""
-    check "no draft" beside "this is the bundled one" "lies beside" -d none
+    check "a bundled pair" beside "models/coppice-tiny-dflash-q8_0.gguf, which lies next to" ""
+    check "no draft" beside "this is the bundled one" "lies next to" -d none
     mkdir one two wrong
     ln -s "$target" one/t.gguf
     check "a target alone" beside "" "draft" -m one/t.gguf
@@ -329,7 +329,7 @@ if [ -n "$target" ] && has chat; then
     check "two drafts" beside "several drafts fit, among them two/a.gguf and two/b.gguf" "" -m two/t.gguf
     ln -s "$target" wrong/t.gguf
     "$program" synth --shape dflash-tiny wrong/d.gguf 2>/dev/null >&2
-    check "a draft that does not fit" beside "wrong/d.gguf lies beside the target and is not used: " \
+    check "a draft that does not fit" beside "wrong/d.gguf lies next to the target and is not used: " \
         "guessing with" -m wrong/t.gguf
     why=
     "$program" generate -md "$draft" -m "$target" -ngl 99 -fa on --spec-type dflash --ctx-size 512 \

@@ -205,7 +205,7 @@ static int take_value(struct cursor *c, const struct option *opt, const char *at
     const char *text = attached;
     if (!text && opt->kind != OPTION_FLAG) {
         if (c->at == c->argc)
-            return err_set(e, ERR_USAGE, "option '--%s' needs a value %s behind it", opt->name,
+            return err_set(e, ERR_USAGE, "option '--%s' needs a value %s after it", opt->name,
                            opt->metavar);
         text = c->argv[c->at++];
     }
@@ -299,7 +299,7 @@ static int take_alias(struct cursor *c, const struct option_alias *alias, const 
     }
     if (!text && opt->kind != OPTION_FLAG) {
         if (c->at == c->argc)
-            return err_set(e, ERR_USAGE, "option '%s' needs a value behind it", alias->spelling);
+            return err_set(e, ERR_USAGE, "option '%s' needs a value after it", alias->spelling);
         text = c->argv[c->at++];
     }
     const char *meant = text && alias->words ? alias_meaning(c->o, alias->words, text) : text;

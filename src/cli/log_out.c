@@ -103,7 +103,7 @@ void log_out_bytes(const char *text, size_t n) {
         out.dropped++;
     } else if (runs) {
         if (out.dropped)
-            str_printf(&out.text, "coppice: %ld lines were dropped: nobody read standard error\n",
+            str_printf(&out.text, "coppice: %ld lines were dropped: standard error was not read\n",
                        out.dropped);
         out.dropped = 0;
         str_append(&out.text, text, n);

@@ -157,7 +157,7 @@ int convert_find_part(struct convert_job *j, const char *hf, int layer, const st
         rc = convert_check_shape(parts[i], item->ne, item->n_dims - 1, e);
     if (!rc && parts[i]->type != parts[0]->type)
         rc = err_set(e, ERR_UNSUPPORTED,
-                     "tensor '%s' has another type than '%s', beside which it is written: use the "
+                     "tensor '%s' has another type than '%s', next to which it is written: use the "
                      "original checkpoint",
                      parts[i]->name, parts[0]->name);
     return rc;

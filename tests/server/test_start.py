@@ -30,7 +30,7 @@ def announced():
     finally:
         os.chdir(here)
     for name, pattern in [("the model", r"no model was given with -m; this is the bundled one, /.*gguf"),
-                          ("the draft", r"guessing with the draft /.*gguf, which lies beside the target"),
+                          ("the draft", r"guessing with the draft /.*gguf, which lies next to the target"),
                           ("the memory plan", r"memory on \S+: weights [0-9.]+ MiB, .*with a context of 65536 tokens"),
                           ("context and slots", r"65536 tokens of context, 8 requests at a time"),
                           ("the page", rf"http://127\.0\.0\.1:{server.port}/ in a browser")]:

@@ -199,7 +199,7 @@ static void other_spellings_are_checked(void **state) {
     assert_non_null(strstr(e.text, "'many'"));
     options_fini(&o);
     assert_int_equal(KNOWN(&o, "-nx"), ERR_USAGE);
-    assert_string_equal(e.text, "option '-nx' needs a value behind it");
+    assert_string_equal(e.text, "option '-nx' needs a value after it");
     options_fini(&o);
     assert_int_equal(KNOWN(&o, "--there", "1"), ERR_USAGE);
     options_fini(&o);

@@ -282,7 +282,7 @@ static void put_notes(const struct bench *b, struct str *out) {
         if (p->prefill_ms > 0)
             str_printf(out, "prompt %s, once for all modes: %.1f ms, %.0f tok/s%s\n", p->id,
                        p->prefill_ms, (double)p->prefilled * 1000 / p->prefill_ms,
-                       p->prefilled < p->n_ids - 1 ? " behind the one before" : "");
+                       p->prefilled < p->n_ids - 1 ? " after the one before" : "");
     }
     str_printf(out, "loaded in %.0f ms\n", session_load_ms(b->s));
     if (m.total > 0)

@@ -112,7 +112,7 @@ static int run_pieces(struct imatrix_run *r, struct err *e) {
             return rc;
         snprintf(name, sizeof name, "piece %lld", (long long)i + 1);
         if (show_progress(&r->shown, name, i + 1, r->pieces))
-            return err_set(e, ERR_STATE, "stopped behind %s; nothing was written", name);
+            return err_set(e, ERR_STATE, "stopped after %s; nothing was written", name);
     }
     return 0;
 }

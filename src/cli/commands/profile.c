@@ -164,7 +164,7 @@ static int profile_mode(struct profile *p, int mode, struct reply *plain, struct
         jw_key_str(&p->json, "mode", c.name);
         jw_key_begin(&p->json, "ops", '[');
         str_printf(&p->text,
-                   "\n%s: %lld steps behind %lld tokens, %.1f rows and %.2f tokens a step\n"
+                   "\n%s: %lld steps after %lld tokens, %.1f rows and %.2f tokens a step\n"
                    "%-8s %-44s %7s %10s %10s %10s %7s\n",
                    c.name, (long long)c.steps, (long long)p->n_prompt,
                    1 + (double)c.drafted / (double)c.steps, (double)c.tokens / (double)c.steps,

@@ -43,10 +43,10 @@ static const struct cli_command commands[] = {
                     "until the first token, between tokens and of whole requests, tokens a second "
                     "and what failed. 'bench score' measures a scorer on random ids, and with -m "
                     "the time until "
-                    "the first token behind what it keeps.",
+                    "the first token after what it keeps.",
      .run = cmd_bench},
     {"profile", CLI_PROFILE, .operands = "", .summary = "show where the time of a step goes",
-     .description = "Decodes behind one prompt of random ids, plainly and by a tree of the given "
+     .description = "Decodes after one prompt of random ids, plainly and by a tree of the given "
                     "budget, and prints for each op of a step its time, the bytes that it must "
                     "move at least, and which part of its time moving them would take at the "
                     "measured copy rate of this machine.",

@@ -104,7 +104,7 @@ int daemon_read_ids(struct daemon_ids *out, const char *path, bool counted, stru
     int64_t n = bytes.len < head ? 0 : (int64_t)(bytes.len - head) / 4;
     if (n == 0 || (bytes.len - head) % 4 != 0)
         rc = err_set(e, ERR_FORMAT, "%s has %zu bytes, which is no list of 32-bit ids%s", path,
-                     bytes.len, counted ? " behind their count" : "");
+                     bytes.len, counted ? " after their count" : "");
     else if (counted && (uint32_t)get_id(at) != n)
         rc = err_set(e, ERR_FORMAT, "%s says that it holds %u ids and holds %lld", path,
                      (uint32_t)get_id(at), (long long)n);

@@ -106,7 +106,7 @@ static int consider_draft(struct near_drafts *d, const char *path, struct err *e
     o.note = NULL;
     int rc = session_measure(&o, &plan, &why);
     if (rc && rc != ERR_MEMORY) {
-        note_draft(d, "%s lies beside the target and is not used: %s", path, why.text);
+        note_draft(d, "%s lies next to the target and is not used: %s", path, why.text);
         return 0;
     }
     if (d->n == DRAFTS_MAX)
@@ -152,7 +152,7 @@ static int find_draft_near(const struct session_options *o, struct str *out, str
                            : search_drafts(&d, folder.data, e);
     if (!rc && d.n == 1) {
         str_puts(out, d.path[0]);
-        note_draft(&d, "guessing with the draft %s, which lies beside the target", d.path[0]);
+        note_draft(&d, "guessing with the draft %s, which lies next to the target", d.path[0]);
     } else if (!rc && d.n > 1) {
         note_draft(&d, "several drafts fit, among them %s and %s: name one with -d", d.path[0],
                    d.path[1]);

@@ -36,7 +36,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                    .help = "target model (GGUF); chat and serve take the bundled one without it"},
     [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT | PROFILE,
                    .help = "draft model: a GGUF file, or a model.safetensors with its config.json; "
-                           "chat and serve find one beside the target; none for none"},
+                           "chat and serve find one next to the target; none for none"},
     [OPT_PROMPT] = {"prompt", 'p', OPTION_STRING, "TEXT",
                     .groups = GENERATE | LOGITS | COMPRESS | CLI_BIT(CLI_TOKENIZE),
                     .help = "text to read"},
@@ -138,7 +138,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_BUDGET] = {"budget", 0, OPTION_COUNT, "N", "auto", 0, TREE_MAX_BUDGET,
                     .groups = DECODING | PROFILE,
                     .help =
-                        "nodes of the guessed tree beside its root, up to 127; auto learns what "
+                        "nodes of the guessed tree besides its root, up to 127; auto learns what "
                         "passes take and keeps as many as pay, down to plain decoding"},
     [OPT_BRANCH] = {"branch", 0, OPTION_INT, "K", "8", 1, 64, .groups = DECODING | PROFILE,
                     .help = "candidates of each position that the tree may branch into"},
@@ -288,7 +288,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
 
     [OPT_STREAM_FD] = {"stream-fd", 0, OPTION_INT, "N", .lo = 0, .hi = 65535, .groups = DAEMON,
                        .help = "open descriptor that token ids are written to, 32 bits each, -1 "
-                               "behind the last of an answer"},
+                               "after the last of an answer"},
 
     // Files.
     [OPT_TARGET_DIR] = {"target-dir", 0, OPTION_STRING, "PATH", .groups = CLI_BIT(CLI_CONVERT),

@@ -278,7 +278,7 @@ static int score_reserve(struct model_scorer *s, int64_t n, struct err *e) {
         struct score_plan p = score_plan_shape(&s->p, s->x, &s->o, n, s->load.weight_bytes);
         score_release(s);
         return err_set(e, ERR_MEMORY,
-                       "no memory to score %lld tokens, which takes %.2f GB beside the scorer's "
+                       "no memory to score %lld tokens, which takes %.2f GB besides the scorer's "
                        "%.2f GB of weights",
                        (long long)n, (double)(p.total - p.weights) / 1e9, (double)p.weights / 1e9);
     }

@@ -282,7 +282,7 @@ static int check_pairs_model(struct vocab *v, bool *nfc) {
     if (rc)
         return rc;
     if (json_bool(hf_get(f, "model.byte_fallback"), false))
-        return vocab_refuse(v, "byte_fallback and no tokenizer.model beside it");
+        return vocab_refuse(v, "byte_fallback and no tokenizer.model next to it");
     const struct json *steps = json_get(normalizer, "normalizers"); // there may be none in it
     *nfc = find_step(normalizer, "normalizers", "NFC") != NULL;
     if (normalizer && (steps ? json_len(steps) != *nfc : !*nfc))

@@ -183,7 +183,7 @@ static int read_ranks(struct ranks *r) {
 int vocab_put_ranks(struct gguf_writer *w, struct vocab *v) {
     struct ranks r = {.v = v};
     if (!v->config.root || !hf_string_is(&v->config, "tokenizer_class", "TikTokenTokenizer"))
-        return vocab_refuse(v, "a tokenizer_class other than TikTokenTokenizer beside it");
+        return vocab_refuse(v, "a tokenizer_class other than TikTokenTokenizer next to it");
     make_glyphs(&r);
     r.bytes = calloc((size_t)v->rows, sizeof *r.bytes);
     r.length = calloc((size_t)v->rows, sizeof *r.length);

@@ -18,11 +18,11 @@ int grammar_work_look(struct grammar_work *w, struct err *e) {
     if (w->steps > w->max)
         return err_set(
             e, ERR_LIMIT,
-            "the grammar takes more than %lld steps to work out; use fewer choices beside each "
+            "the grammar takes more than %lld steps to work out; use fewer choices next to each "
             "other, smaller counts and simpler patterns",
             (long long)w->max);
     return cancel_requested(w->cancel)
-               ? err_set(e, ERR_CANCELLED, "nobody waits for the grammar any more")
+               ? err_set(e, ERR_CANCELLED, "the grammar is not needed any more")
                : 0;
 }
 

@@ -25,7 +25,7 @@ static bool counted(struct schema *s, const struct conj *c, int64_t max) {
         for (int64_t k = 0; rest && !json_bool(rest, false) && k < c->count; k++)
             if (json_has(c->list[k].schema, "contains") && conj_within(c, k, i))
                 schema_fail(s, ERR_UNSUPPORTED, v, "unevaluatedItems",
-                            "beside contains it is not supported");
+                            "together with contains it is not supported");
     }
     return any;
 }
@@ -255,9 +255,10 @@ static uint32_t unique_items(struct counted *o, const struct conj *c, const stru
     bool listed = item.never || (item.count > 0 && list_values(o, &item));
     conj_fini(&item);
     if (!listed)
-        return schema_fail(o->s, ERR_UNSUPPORTED, v, "uniqueItems",
-                           "it is supported beside items with an enum of at most 1,024 values, or "
-                           "a maxItems of 1");
+        return schema_fail(
+            o->s, ERR_UNSUPPORTED, v, "uniqueItems",
+            "it is supported together with items with an enum of at most 1,024 values, or "
+            "a maxItems of 1");
     if (o->n_values <= SETS)
         return write_counted(o, after_set, INT64_C(1) << o->n_values, 1);
     o->n_counted =
@@ -287,10 +288,10 @@ uint32_t schema_counted(struct schema *s, const struct conj *c, int64_t min, int
     }
     if (with && (places || different))
         return schema_fail(s, ERR_UNSUPPORTED, with, "contains",
-                           "beside prefixItems and uniqueItems it is not supported");
+                           "together with prefixItems and uniqueItems it is not supported");
     if (places)
         return schema_fail(s, ERR_UNSUPPORTED, different, "uniqueItems",
-                           "beside prefixItems it is supported only with a maxItems of 1");
+                           "together with prefixItems it is supported only with a maxItems of 1");
     struct counted *o = calloc(1, sizeof *o);
     if (!o)
         return build_fail(s->b, ERR_MEMORY, "no memory for a schema");

@@ -98,7 +98,7 @@ uint32_t schema_rule(struct schema *s, struct conj *c) {
     if (s->made++ >= MAX_RULES)
         schema_fail(s, ERR_LIMIT, c->list[c->count - 1].schema, NULL,
                     "the schema has more than 20,000 combinations of parts; use fewer anyOf and "
-                    "oneOf beside each other");
+                    "oneOf next to each other");
     struct err *e = &s->b->e;
     char *key = arena_strndup(&s->arena, (const char *)c->list, bytes);
     rule = build_rule(s->b, "");

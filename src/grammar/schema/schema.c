@@ -76,7 +76,7 @@ static bool write_first_choice(struct schema *s, const struct conj *c, uint32_t 
 // Keywords that would say nothing with a value of another kind.
 static void check_kinds(struct schema *s, const struct conj *c) {
     enum { NUMBER, NUMBER_OR_BOOL, BOOL, STRING };
-    static const char *const must[] = {"a number", "a number, or true or false beside the bound",
+    static const char *const must[] = {"a number", "a number, or true or false next to the bound",
                                        "true or false", "a string"};
     static const struct {
         const char *key;
@@ -149,7 +149,7 @@ static void tell_place(struct schema *s) {
     if (!s->b->place[0])
         snprintf(s->b->place, sizeof s->b->place, ": nothing fits the schema at '#%.*s'%s",
                  (int)min_size(path.len, 200), path.len ? path.data : "",
-                 s->lowered ? "; a maxLength beside a pattern counts as 1024 at most" : "");
+                 s->lowered ? "; a maxLength together with a pattern counts as 1024 at most" : "");
     str_fini(&path);
 }
 

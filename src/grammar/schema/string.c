@@ -136,9 +136,10 @@ static uint32_t string_with_length(struct schema *s, const struct conj *c, uint3
     for (int64_t i = 0; i < c->count; i++)
         at = json_has(c->list[i].schema, "minLength") ? c->list[i].schema : at;
     if (min > LONGEST)
-        return schema_fail(s, ERR_LIMIT, at, "minLength",
-                           "beside a pattern, a format or a not it can be 4096 at most; ask for "
-                           "the length in the pattern");
+        return schema_fail(
+            s, ERR_LIMIT, at, "minLength",
+            "together with a pattern, a format or a not it can be 4096 at most; ask for "
+            "the length in the pattern");
     if (max != BUILD_ENDLESS && e.most <= max) // a character is a byte at least
         max = BUILD_ENDLESS;
     int64_t most = max_i64(max_i64(LONG, min), e.least + MORE);

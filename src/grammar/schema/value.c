@@ -134,7 +134,7 @@ uint32_t schema_value(struct schema *s, const struct conj *c, int types, const s
         return build_and(s->b, x, s->b->how.marks ? schema_marked(s, c) : schema_string(s, c));
     if (type & (TYPE_ARRAY | TYPE_OBJECT) && constrained(c, type))
         return schema_fail(s, ERR_UNSUPPORTED, c->list[0].schema, NULL,
-                           "const and enum of arrays and objects are not supported beside "
+                           "const and enum of arrays and objects are not supported together with "
                            "keywords for arrays and objects");
     return x;
 }

@@ -37,7 +37,7 @@ static int read_layers(struct model_params *p, const struct gguf *g, struct err 
         if ((*known && *known != kv) || p->n_heads % kv)
             return err_set(e, ERR_UNSUPPORTED,
                            "layer %d has %lld heads of keys for %d of queries, which is not "
-                           "supported beside those of other layers",
+                           "supported together with those of other layers",
                            i, (long long)kv, p->n_heads);
         *known = (int)kv;
         p->ffn = ffn > p->ffn ? ffn : p->ffn;

@@ -46,7 +46,7 @@ static int read_layers(struct model_params *p, const struct gguf *g, struct err 
             heads / kv > OPS_GROUP_MAX)
             return err_set(e, ERR_UNSUPPORTED,
                            "layer %d has %lld heads of queries and %lld of keys, which is not "
-                           "supported beside those of other layers",
+                           "supported together with those of other layers",
                            i, (long long)heads, (long long)kv);
         *known = (int)heads;
         p->n_kv = p->window.n_kv = (int)kv;

@@ -284,7 +284,7 @@ bool constrain_format(struct completion *c) {
         return true; // a call must come, or constrain_tools has seen to it
     if (c->tools.set.n > 0)
         return api_refuse(&c->error, p->format_field,
-                          "%s beside tools that may be called is not supported: send "
+                          "%s together with tools that may be called is not supported: send "
                           "tool_choice none with it, a JSON schema, or leave one of them out",
                           p->format_field);
     if (!s) {

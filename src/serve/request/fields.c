@@ -169,11 +169,11 @@ const struct field fields[] = {
      .help = "Do not stop at end-of-generation tokens."},
     {"logprobs", CHAT, FIELD_BOOL, AT(logprobs), .help = "Send the log-probability of each token."},
     {"top_logprobs", CHAT, FIELD_INT, 0, PARAMS_MAX_LOGPROBS, AT(top_logprobs),
-     .help = "So many of the likeliest tokens beside each; needs logprobs."},
+     .help = "Number of the likeliest tokens to list for each; needs logprobs."},
     {"top_logprobs", RESPONSES, FIELD_INT, 0, PARAMS_MAX_LOGPROBS, AT(top_logprobs),
-     .help = "So many of the likeliest tokens beside each, where include asks for them."},
+     .help = "Number of the likeliest tokens to list for each, where include requests them."},
     {"logprobs", COMPLETIONS, FIELD_INT, 0, PARAMS_MAX_LOGPROBS, AT(top_logprobs),
-     .help = "Log-probabilities of each token and so many of the likeliest beside it."},
+     .help = "Log-probabilities of each token and of this many of the likeliest."},
     {"echo", COMPLETIONS, FIELD_BOOL, AT(echo),
      .help = "The prompt comes before the text; with logprobs, those of its tokens too."},
     {"suffix", COMPLETIONS, FIELD_STRING, .read = field_read_suffix,
@@ -187,7 +187,7 @@ const struct field fields[] = {
     {"tools", RESPONSES, FIELD_ARRAY, .read = field_read_tools,
      .schema = "{'type':'array','maxItems':1024,'items':{'type':'object'}}",
      .help = "Tools that the reply may call: type function with name, description and parameters "
-             "beside it, custom, or namespace, which has tools. Other types are passed by."},
+             "next to it, custom, or namespace, which has tools. Other types are passed by."},
     {"tools", MESSAGES, FIELD_ARRAY, .read = field_read_tools,
      .schema = "{'type':'array','maxItems':1024,'items':{'type':'object'}}",
      .help = "Tools that the reply may call: type function with name, description and parameters "
@@ -214,7 +214,7 @@ const struct field fields[] = {
     {"functions", CHAT, FIELD_ARRAY, .read = field_read_functions,
      .schema = "{'type':'array','maxItems':1024,'items':{'type':'object','required':['name'],"
                "'properties':{'name':{'type':'string'}}}}",
-     .help = "The older form of tools, not beside them; the answer then has its call in "
+     .help = "The older form of tools, not together with them; the answer then has its call in "
              "function_call, one at most."},
     {"function_call", CHAT, FIELD_ANY, .read = field_read_function_call,
      .schema = "{'oneOf':[{'enum':['none','auto']},{'type':'object','required':['name'],"

@@ -202,7 +202,7 @@ static void summaries_text(const struct url_report *r, struct str *out) {
                "max");
     summary_line(out, "first token", &r->first);
     summary_line(out, "between events", &r->between);
-    summary_line(out, r->counted ? "a token behind the first" : "an event behind the first",
+    summary_line(out, r->counted ? "a token after the first" : "an event after the first",
                  &r->per_token);
     summary_line(out, "largest gap of a stream", &r->gap);
     summary_line(out, "whole request", &r->latency);

@@ -332,8 +332,7 @@ bool bench_url_wanted(const struct cli_args *a, int *rc, struct err *e) {
         if (!options_given(&a->opt, row))
             continue;
         if (wanted && i == n)
-            *rc = err_set(e, ERR_USAGE, "--%s has no meaning for a server behind --url",
-                          cli_options[row].name);
+            *rc = err_set(e, ERR_USAGE, "--%s has no meaning with --url", cli_options[row].name);
         else if (!wanted && i < n && !rows[i].both)
             *rc = err_set(e, ERR_USAGE, "--%s needs --url URL", cli_options[row].name);
     }
