@@ -97,7 +97,7 @@ enum convert_dim {
 enum convert_heads {
     HEADS_KEEP,
     HEADS_ROWS,
-    HEADS_ROWS_BEHIND_KEYS,
+    HEADS_ROWS_AFTER_KEYS,
     HEADS_SCALARS,
     HEADS_COLUMNS,
     HEADS_PAIRS, // rotated halves of each head become pairs

@@ -90,7 +90,7 @@ static struct convert_remap head_order(const struct convert_job *j, const struct
         return m;
     int64_t head = j->dim[DIM_DV];
     switch (r->heads) {
-    case HEADS_ROWS_BEHIND_KEYS:
+    case HEADS_ROWS_AFTER_KEYS:
         m.skip = 2 * j->keys * head * row;
         m.unit = head * row;
         break;

@@ -406,7 +406,7 @@ static uint32_t named_or_text(const struct writer *w, const struct tool_grammar_
 }
 
 // The text between the name and an object.
-static uint32_t behind_name(const struct writer *w) {
+static uint32_t follows_name(const struct writer *w) {
     switch (w->family) {
     case TOOLS_HARMONY:
         return seq(w, maybe(w, text(w, "<|channel|>commentary")),
@@ -430,7 +430,7 @@ static uint32_t call_of(const struct writer *w, const struct tool_grammar_tool *
     uint32_t name = build_bytes(w->b, t->name, t->n);
     if (f->prefix)
         name = build_cat(w->b, text(w, f->prefix), name);
-    name = build_cat(w->b, name, behind_name(w));
+    name = build_cat(w->b, name, follows_name(w));
     if (f->args == TOOL_ARGS_TAGGED)
         return build_cat(w->b, name, tagged_call(w, tool, schema));
     bool framed = w->family == TOOLS_HARMONY;
@@ -501,7 +501,7 @@ struct source {
     struct verdicts *verdicts;
 };
 
-enum part { BEHIND_MARK, BEHIND_SECTION, BEHIND_KEY, WHOLE };
+enum part { AFTER_MARK, AFTER_SECTION, AFTER_KEY, WHOLE };
 
 static int make(const struct source *s, enum part part, struct grammar **out, struct err *e) {
     struct grammar_work work = {.cancel = s->verdicts->all.cancel, .max = LIMIT_STEPS};
@@ -514,10 +514,10 @@ static int make(const struct source *s, enum part part, struct grammar **out, st
     if (rc)
         return rc;
     uint32_t call = calls(&w, s->tools, s->set, s->freeform);
-    uint32_t root = part == WHOLE            ? whole_of(&w, call, s->several)
-                    : part == BEHIND_SECTION ? in_section(&w, call, s->several)
-                    : part == BEHIND_KEY     ? named_or_text(&w, s->tools, s->set->n, s->freeform)
-                                             : call;
+    uint32_t root = part == WHOLE           ? whole_of(&w, call, s->several)
+                    : part == AFTER_SECTION ? in_section(&w, call, s->several)
+                    : part == AFTER_KEY     ? named_or_text(&w, s->tools, s->set->n, s->freeform)
+                                            : call;
     if (part == WHOLE && s->otherwise) {
         const struct grammar_json form = {.one_of_as_any = !s->otherwise_strict};
         build_json_how(w.b, &form);
@@ -540,7 +540,7 @@ static int make_set(const struct tool_grammar_tool *tools, int n, struct tool_se
 static int add_mark(struct tool_grammar *g, const struct source *s, const char *mark,
                     enum part part, struct err *e) {
     g->marks[g->n] = mark;
-    g->first[g->n] = part == BEHIND_KEY;
+    g->first[g->n] = part == AFTER_KEY;
     return make(s, part, &g->rest[g->n++], e);
 }
 
@@ -568,11 +568,11 @@ int tool_grammar_create(struct tool_grammar *out, enum tool_family f,
                              .otherwise_strict = how->otherwise_strict,
                              .verdicts = &verdicts};
     if (!rc && !w.f->list)
-        rc = add_mark(out, &s, mark_of(&w), BEHIND_MARK, e);
+        rc = add_mark(out, &s, mark_of(&w), AFTER_MARK, e);
     if (!rc && w.f->own_section)
-        rc = add_mark(out, &s, w.f->section, BEHIND_SECTION, e);
+        rc = add_mark(out, &s, w.f->section, AFTER_SECTION, e);
     if (!rc && f == TOOLS_LLAMA)
-        rc = add_mark(out, &s, FIRST_KEY, BEHIND_KEY, e);
+        rc = add_mark(out, &s, FIRST_KEY, AFTER_KEY, e);
     if (!rc)
         rc = make(&s, WHOLE, &out->whole, e);
     if (how->work)

@@ -107,7 +107,7 @@ int model_max_pass_rows(const struct model_options *o);
 // loan that brings the fewest bytes of experts for them.
 int64_t model_rows_for(const struct model *m, int64_t n);
 // Rows that a pass which has that many for certain may have without another loan.
-int64_t model_rows_beside(const struct model *m, int64_t rows);
+int64_t model_rows_without_new_loan(const struct model *m, int64_t rows);
 int model_max_verify(const struct model *m);
 int model_max_seqs(const struct model *m);
 

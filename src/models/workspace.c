@@ -165,7 +165,7 @@ static int workspace_for(const struct model *m, int64_t rows) {
     return to;
 }
 
-int64_t model_rows_beside(const struct model *m, int64_t rows) {
+int64_t model_rows_without_new_loan(const struct model *m, int64_t rows) {
     return m->n_workspaces ? m->workspaces[workspace_for(m, rows)].rows : m->options.max_rows;
 }
 

@@ -161,8 +161,8 @@ struct host_class {
     size_t bytes;
     struct free_block *free;
     int64_t n_free;
-    int64_t asked; // of the maker, and not collected yet
-    bool refused;  // the maker had no memory; until it is requested again
+    int64_t requested; // of the maker, and not collected yet
+    bool refused;      // the maker had no memory; until it is requested again
 };
 
 void host_blocks_init(struct host_blocks *b, struct exec *x, int64_t max) {
@@ -222,7 +222,7 @@ static void collect_made(struct host_blocks *b) {
     void *p;
     while (b->maker && host_maker_collect(b->maker, &bytes, &p)) {
         struct host_class *c = class_of(b, bytes);
-        c->asked--;
+        c->requested--;
         c->refused = !p;
         if (p)
             push_free(c, p);
@@ -279,18 +279,18 @@ bool host_blocks_ready(struct host_blocks *b, size_t bytes, int64_t n) {
     collect_made(b);
     if (!b->maker && host_maker_create(&b->maker, b->x, NULL))
         return true;
-    while (!c->refused && c->n_free + c->asked < n) {
+    while (!c->refused && c->n_free + c->requested < n) {
         if (!grow_class(b, c))
             return true;
         if (!host_maker_ask(b->maker, c->bytes)) {
             b->held -= (int64_t)c->bytes;
             return true;
         }
-        c->asked++;
+        c->requested++;
     }
     if (!c->refused)
         return c->n_free >= n;
-    c->refused = c->asked > 0;
+    c->refused = c->requested > 0;
     return true;
 }
 

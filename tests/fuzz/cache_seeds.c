@@ -57,15 +57,15 @@ static int write_changed(const char *folder, const char *name, long at, int numb
 }
 
 int main(int argc, char **argv) {
-    struct cache_file first = {0}, behind = {0};
+    struct cache_file first = {0}, continued = {0};
     if (argc != 2)
         return 2;
     int rc = write_seed(argv[1], "first", &first, NULL);
-    rc = rc ? rc : write_seed(argv[1], "behind", &behind, &first);
+    rc = rc ? rc : write_seed(argv[1], "behind", &continued, &first);
     rc = rc ? rc : write_changed(argv[1], "newer", 8, 2, 0);
     rc = rc ? rc : write_changed(argv[1], "of-another-key", 40, 9, 0);
     rc = rc ? rc : write_changed(argv[1], "in-the-middle-of-sums", -1, 0, first.data - 30);
     cache_file_fini(&first);
-    cache_file_fini(&behind);
+    cache_file_fini(&continued);
     return rc;
 }

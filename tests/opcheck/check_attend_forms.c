@@ -177,16 +177,16 @@ static void stage_keys(struct stage *t) {
     const struct form *f = t->w->f;
     const size_t heads = (size_t)MOST * (size_t)f->n_kv, dk = (size_t)f->dk;
     const size_t dv = f->apart ? (size_t)f->dv : dk, rest = dk - dv;
-    float *first = malloc(heads * dk * sizeof *first), *behind = first + heads * dv;
+    float *first = malloc(heads * dk * sizeof *first), *rest_of_keys = first + heads * dv;
     if (!first)
         abort();
     for (size_t i = 0; i < heads; i++) {
         memcpy(first + i * dv, t->w->k + i * dk, dv * sizeof *first);
-        memcpy(behind + i * rest, t->w->k + i * dk + dv, rest * sizeof *first);
+        memcpy(rest_of_keys + i * rest, t->w->k + i * dk + dv, rest * sizeof *first);
     }
     t->k = buffers_own(&t->buffers, first, heads * dv * sizeof *first);
     if (rest)
-        t->k_rest = buffers_own(&t->buffers, behind, heads * rest * sizeof *first);
+        t->k_rest = buffers_own(&t->buffers, rest_of_keys, heads * rest * sizeof *first);
     free(first);
 }
 

@@ -141,7 +141,7 @@ static bool run_layer(struct check *c, struct exec *x, const struct layer *l, in
     const bool gated = l->kind == SHARED_LIKE || l->kind == SHARED_OTHER;
     struct weight *w[8];
     struct act *in = act_new(x, n, k);
-    struct act *mid = act_new(x, entries + n, f), *beside = act_new(x, n, f);
+    struct act *mid = act_new(x, entries + n, f), *shared_mid = act_new(x, n, f);
     struct buffers r;
     pack_all(x, l, w);
     buffers_open(&r, c, x);
@@ -158,7 +158,7 @@ static bool run_layer(struct check *c, struct exec *x, const struct layer *l, in
     const float *bias = l->bias ? buffers_in(&r, l->bias, (size_t)l->experts * sizeof *bias) : NULL;
     const struct moe_shared_args shared = {
         .both = {.gate = w[5], .up = w[6]},
-        .mid = beside,
+        .mid = shared_mid,
         .down = {.w = w[7], .out = gated ? shared_out : h, .add = !gated},
         .gate = {gate, n, 1, 1, ROUTE_SIGMOID, .scale = 1, .ids = gate_id, .weights = gate_weight},
         .sum = {shared_out, gate_weight, n, m, 1, h, true}};
@@ -188,7 +188,7 @@ static bool run_layer(struct check *c, struct exec *x, const struct layer *l, in
     float *norm = l->m % 8 ? buffers_in(&r, l->norm, row) : NULL;
     read_sum(x, h, norm, n, m, to->normed + first * m);
     buffers_close(&r);
-    destroy_all(x, (struct act *[]){in, mid, beside}, w);
+    destroy_all(x, (struct act *[]){in, mid, shared_mid}, w);
     return taken;
 }
 

@@ -90,7 +90,7 @@ static void pick_scenario(struct scenario *s, const struct pair *p, struct rng *
         pick_bias(s, p->vocab, g);
     s->r.n_best = rng_below(g, 3) ? -1 : best[rng_below(g, 4)];
     s->r.prompt_logprobs = rng_below(g, 4) == 0;
-    s->r.stop_behind = -1;
+    s->r.stop_after = -1;
     s->r.automaton = NULL;
     s->r.max_tokens = 20 + rng_below(g, 60);
     s->r.max_ctx = PAIR_CONTEXT;
@@ -123,7 +123,7 @@ static void pick_end(struct scenario *s, const struct gen_result *plain, struct 
     case 0:
         s->r.stop = plain->ids[at];
         if (at && rng_below(g, 2))
-            s->r.stop_behind = plain->ids[at - 1];
+            s->r.stop_after = plain->ids[at - 1];
         break;
     case 1:
         s->r.max_tokens = at + 1;

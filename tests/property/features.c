@@ -33,7 +33,7 @@ static const struct row {
     {FEATURE_HOT, 0, "cases at a temperature above 0", 4, 0},
     {FEATURE_PENALISED, 0, "cases with penalties", 10, 0},
     {FEATURE_BIASED, 0, "cases with biases", 8, 0},
-    {FEATURE_STOP_BEHIND, 0, "stops of two tokens behind guesses", 80, 0},
+    {FEATURE_STOP_AFTER, 0, "stops of two tokens behind guesses", 80, 0},
     {FEATURE_LOGPROBS, 0, "log-probabilities on paths through trees", 2, 0},
     {FEATURE_KNOWN, 0, "log-probabilities of prompts beside trees", 4, 0},
     {FEATURE_KNOWN_AGAIN, 0, "log-probabilities of prompts, once more", 4, 0},

@@ -28,7 +28,7 @@ enum feature {
     FEATURE_HOT,       // cases at a temperature above 0
     FEATURE_PENALISED,
     FEATURE_BIASED,
-    FEATURE_STOP_BEHIND, // stops of two tokens on a path of guesses
+    FEATURE_STOP_AFTER,  // stops of two tokens on a path of guesses
     FEATURE_LOGPROBS,    // log-probabilities of tokens that were chosen from a tree
     FEATURE_KNOWN,       // of tokens of prompts in passes with trees
     FEATURE_KNOWN_AGAIN, // of such that were run once more

@@ -23,8 +23,8 @@ struct player {
     struct rng rng;
     int32_t known[GEN_PROMPT_MAX + GEN_MAX]; // prompt, then what was chosen
     int64_t before;                          // committed tokens before the step
-    int32_t asked[GEN_MAX + 1];              // tokens that the stop was requested
-    int64_t n_asked;
+    int32_t called[GEN_MAX + 1];             // tokens that the stop was requested
+    int64_t n_called;
     int rests; // steps to come without it
     bool present;
 };
@@ -44,10 +44,10 @@ struct group {
 static bool is_stop(void *arg, int32_t token) {
     struct player *p = arg;
     const struct gen_request *r = p->g.r;
-    int32_t before = p->n_asked ? p->asked[p->n_asked - 1] : -1;
-    if (p->n_asked <= GEN_MAX)
-        p->asked[p->n_asked++] = token;
-    return token == r->stop && (r->stop_behind < 0 || before == r->stop_behind);
+    int32_t before = p->n_called ? p->called[p->n_called - 1] : -1;
+    if (p->n_called <= GEN_MAX)
+        p->called[p->n_called++] = token;
+    return token == r->stop && (r->stop_after < 0 || before == r->stop_after);
 }
 
 // Runs tokens on a sequence outside of all groups.
@@ -324,10 +324,10 @@ static int take(struct group *g, struct player *p, bool trees, struct err *e) {
     out->n += w->count;
     out->end = w->end;
     out->hash = p->m.hash;
-    if (p->n_asked != out->n || memcmp(p->asked, out->ids, (size_t)out->n * sizeof *out->ids))
+    if (p->n_called != out->n || memcmp(p->called, out->ids, (size_t)out->n * sizeof *out->ids))
         return err_set(e, ERR_STATE, "the stop was asked for other tokens than were chosen");
-    g->f->count[FEATURE_STOP_BEHIND] +=
-        w->end == END_STOP && p->g.r->stop_behind >= 0 && w->count > 1;
+    g->f->count[FEATURE_STOP_AFTER] +=
+        w->end == END_STOP && p->g.r->stop_after >= 0 && w->count > 1;
     return 0;
 }
 
@@ -346,7 +346,7 @@ static int join(struct group *g, struct player *p, struct err *e) {
     d.max_k = a ? masks_wanted(w->tree.k) : w->tree.k;
     p->rng = (struct rng){w->seed};
     p->present = true;
-    p->n_asked = 0;
+    p->n_called = 0;
     *p->g.out = (struct gen_result){.end = END_NONE};
     memcpy(p->known, p->g.r->prompt, (size_t)p->g.r->n_prompt * sizeof *p->known);
     int rc = w->choose ? budget_create(&p->budget, e) : 0;

@@ -21,7 +21,7 @@ struct gen_request {
     const int32_t *prompt;
     int64_t n_prompt, max_tokens, max_ctx; // n_prompt at most GEN_PROMPT_MAX
     int32_t stop;                          // -1: none
-    int32_t stop_behind;                   // `stop` counts after this token only; -1: always
+    int32_t stop_after;                    // `stop` counts after this token only; -1: always
     struct sample_params sample;
     int n_best;           // log-probabilities of what is chosen, with that many best; -1: none
     bool prompt_logprobs; // and of the prompt

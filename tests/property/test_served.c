@@ -40,16 +40,16 @@ enum {
 // Two tokens in a row that end a reply, and what was called.
 struct stop {
     int32_t pair[2]; // [1] < 0: none
-    int32_t asked[NEW + 1];
+    int32_t called[NEW + 1];
     int64_t n;
 };
 
 static bool is_stop(void *arg, int32_t id) {
     struct stop *s = arg;
-    bool behind = s->n && s->asked[s->n - 1] == s->pair[0];
+    bool follows = s->n && s->called[s->n - 1] == s->pair[0];
     if (s->n <= NEW)
-        s->asked[s->n++] = id;
-    return behind && id == s->pair[1];
+        s->called[s->n++] = id;
+    return follows && id == s->pair[1];
 }
 
 // One request with what it points at, and what it gives alone.
@@ -317,7 +317,7 @@ static void compare_end(struct caller *k, const struct shot *t, const struct str
              (long long)end->tokens, end_reason_name(end->reason), (unsigned long long)end->hash,
              (long long)want->n, end_reason_name(want->end), (unsigned long long)want->hash);
     else if (t->stop.n != end->tokens ||
-             memcmp(t->stop.asked, y->ids, (size_t)end->tokens * sizeof *y->ids) != 0)
+             memcmp(t->stop.called, y->ids, (size_t)end->tokens * sizeof *y->ids) != 0)
         fail(k->c, "the stop was asked %lld times for %lld tokens, or for others",
              (long long)t->stop.n, (long long)end->tokens);
     else if (t->ask->r.prompt_logprobs &&
@@ -327,7 +327,7 @@ static void compare_end(struct caller *k, const struct shot *t, const struct str
         note(k->c, ENDED, 1);
     note(k->c, STOPPED,
          end->reason == END_STOP && end->tokens > 1 && t->stop.pair[1] >= 0 &&
-             t->stop.asked[t->stop.n - 1] == t->stop.pair[1]);
+             t->stop.called[t->stop.n - 1] == t->stop.pair[1]);
     note(k->c, FULL, end->reason == END_CONTEXT && end->accepted > 0);
     note(k->c, DRAFTED, end->accepted);
     note(k->c, BIASED, t->ask->r.sample.n_bias > 0);

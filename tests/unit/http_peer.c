@@ -281,13 +281,13 @@ int peer_ask(const struct peer_server *s, const char *text, struct str *out) {
 void peer_tell_counts(void *arg) {
     struct peer_server *s = arg;
     s->counts = http_counts(s->http);
-    s->told++;
+    s->posted++;
 }
 
 struct http_counts peer_counts(struct peer_server *s) {
-    int before = s->told;
+    int before = s->posted;
     assert_int_equal(http_post(s->http, peer_tell_counts, s), 0);
-    WAIT_UNTIL(s->told > before);
+    WAIT_UNTIL(s->posted > before);
     return s->counts;
 }
 

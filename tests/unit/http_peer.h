@@ -31,8 +31,8 @@ struct peer_server {
     int port;
     int rc; // of http_run
     struct exchange *held[HELD_MAX];
-    struct http_counts counts; // of the loop, `told` times
-    atomic_int told;
+    struct http_counts counts; // of the loop, `posted` times
+    atomic_int posted;
     atomic_int n_held, gone, drained, cut, writable, handled;
     int at_post;              // requests handled before the last /post
     atomic_int before_posted; // requests handled between a /post and its task; -1: none yet
@@ -57,7 +57,7 @@ int peer_answer(int fd, struct str *head, struct str *body);
 // Sends text on a connection of its own and returns the status; out may be NULL.
 int peer_ask(const struct peer_server *s, const char *text, struct str *out);
 struct http_counts peer_counts(struct peer_server *s); // as the loop sees them now
-void peer_tell_counts(void *s);                        // what it posts: fills s->counts, then told
-double peer_now(void);                                 // ms
+void peer_tell_counts(void *s); // what it posts: fills s->counts, then posted
+double peer_now(void);          // ms
 
 #endif

@@ -87,13 +87,13 @@ static void conversations_are_read(void **state) {
           "\"arguments\":{\"n\":1.0,\"big\":123456789012345678901234567890}}},{\"id\":\"b\","
           "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]");
     // What a signature holds is what was thought ("hm"), whatever stands next to it.
-    static const char *const beside[] = {"", "a note of the client's"};
+    static const char *const next_to[] = {"", "a note of the client's"};
     for (int i = 0; i < 2; i++) {
         char body[300];
         snprintf(body, sizeof body,
                  "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\","
                  "\"thinking\":\"%s\",\"signature\":\"coppice-1.aG0=\"}," TEXT("Look.") "]}]}",
-                 beside[i]);
+                 next_to[i]);
         reads(body,
               "[{\"role\":\"assistant\",\"reasoning_content\":\"hm\",\"content\":\"Look.\"}]");
     }

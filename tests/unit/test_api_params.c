@@ -348,7 +348,7 @@ static void labels_are_bounded(void **state) {
     }
 }
 
-static void what_is_needed_is_asked_for(void **state) {
+static void missing_fields_are_named(void **state) {
     (void)state;
     static const struct {
         enum endpoint endpoint;
@@ -466,7 +466,7 @@ int main(void) {
         cmocka_unit_test(empty_forms_are_none),
         cmocka_unit_test(wrong_fields_are_named),
         cmocka_unit_test(labels_are_bounded),
-        cmocka_unit_test(what_is_needed_is_asked_for),
+        cmocka_unit_test(missing_fields_are_named),
         cmocka_unit_test(too_much_is_refused),
         cmocka_unit_test(conversations_are_checked),
     };

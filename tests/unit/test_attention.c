@@ -113,13 +113,13 @@ static void test_bounds(void **state) {
     refuse(&needs, "YaRN");
 }
 
-static int refuses_windows, asked;
+static int refuses_windows, called;
 
 static int takes(const struct exec *x, const struct ops_needs *n, struct err *e) {
     (void)x;
     if (!n->qk || !n->attend)
         return 0;
-    asked++;
+    called++;
     assert_int_equal(n->attend->layout->s.codec_v, KV_Q8_0);
     if (!refuses_windows || n->attend->shape.window)
         return err_set(e, ERR_UNSUPPORTED, "no kernel for anything");
@@ -149,7 +149,7 @@ static void test_models_check_cancel(void **state) {
     x->takes = takes;
     assert_int_equal(model_load(&m, x, g, &o, &e), ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "no kernel for anything"));
-    assert_int_equal(asked, 1);
+    assert_int_equal(called, 1);
     refuses_windows = 1;
     assert_int_equal(model_load(&m, x, g, &o, &e), 0);
     assert_int_equal(dflash_load(&guesses, m, draft_path, &d, &e), ERR_UNSUPPORTED);

@@ -26,7 +26,7 @@ static struct {
     pthread_t test;
     pthread_mutex_t gate;
     bool refuse;        // other threads
-    int made_beside;    // by other threads, under the gate
+    int made_by_thread; // by other threads, under the gate
     int made_by_itself; // by the test's
 } memory = {.gate = PTHREAD_MUTEX_INITIALIZER};
 
@@ -38,7 +38,7 @@ static void *slow_alloc(struct exec *x, size_t bytes) {
     }
     pthread_mutex_lock(&memory.gate);
     void *p = memory.refuse ? NULL : aligned_alloc(64, bytes);
-    memory.made_beside++;
+    memory.made_by_thread++;
     pthread_mutex_unlock(&memory.gate);
     return p;
 }
@@ -86,7 +86,7 @@ static void open_scene_with(struct scene *s, const char *name, const struct cach
     s->point = POINT;
     memory.test = pthread_self();
     memory.refuse = false;
-    memory.made_beside = memory.made_by_itself = 0;
+    memory.made_by_thread = memory.made_by_itself = 0;
     assert_int_equal(tiny_pair_write(&s->files, name), 0);
     o.model = s->files.target;
     o.threads = 1;
@@ -154,7 +154,7 @@ static void a_checkpoint_waits_for_its_own_memory_only(void **state) {
     assert_int_equal(cache_stats(s.cache).put, 0);
     pthread_mutex_unlock(&memory.gate);
     POLL_UNTIL(&s, cache_stats(s.cache).put == 1);
-    assert_true(memory.made_beside > 0);
+    assert_true(memory.made_by_thread > 0);
     assert_int_equal(memory.made_by_itself, 0);
     assert_int_equal(cached(&s), POINT);
     close_scene(&s);
@@ -170,10 +170,10 @@ static void prepared_memory_is_there_at_the_first_checkpoint(void **state) {
     assert_true(wanted > 0 && wanted <= RAM);
     WAIT_UNTIL(exec_host_bytes(x) == wanted);
     pthread_mutex_lock(&memory.gate);
-    int made = memory.made_beside;
+    int made = memory.made_by_thread;
     read_prompt(&s);
     assert_int_equal(cache_stats(s.cache).put, 1);
-    assert_int_equal(memory.made_beside, made);
+    assert_int_equal(memory.made_by_thread, made);
     assert_int_equal(memory.made_by_itself, 0);
     pthread_mutex_unlock(&memory.gate);
     assert_int_equal(cached(&s), POINT);
@@ -419,7 +419,7 @@ static void drop_images(struct cache *c) {
 // and has a new one of the same name.
 static void an_entry_whose_file_is_removed_while_read_is_dropped(void **state) {
     (void)state;
-    enum { LONGER = 160, BEHIND = 100 };
+    enum { LONGER = 160, AFTER = 100 };
     struct late_copies how = {.seed = 8, .chance = 1};
     char dir[] = "/tmp/cache_lost.XXXXXX", command[64];
     struct scene s;
@@ -429,14 +429,14 @@ static void an_entry_whose_file_is_removed_while_read_is_dropped(void **state) {
         &s, "cache_lost",
         &(struct cache_options){.ram = RAM, .dir = dir, .disk = RAM, .wake = pass_gate});
     POLL_UNTIL(&s, s.cache->scanned);
-    keep_file(&s, BEHIND, POINT);
-    keep_file(&s, BEHIND, LONGER);
-    keep_file(&s, BEHIND + 1, LONGER);
+    keep_file(&s, AFTER, POINT);
+    keep_file(&s, AFTER, LONGER);
+    keep_file(&s, AFTER + 1, LONGER);
     drop_images(s.cache);
     damage_first_page(s.cache, POINT);
     pthread_mutex_lock(&disk_gate);
     assert_false(cache_ready(s.cache, s.prompt, PROMPT, PROMPT));
-    s.prompt[BEHIND + 1] ^= 1;
+    s.prompt[AFTER + 1] ^= 1;
     assert_false(cache_ready(s.cache, s.prompt, PROMPT, PROMPT));
     POLL_UNTIL(&s, s.cache->stats.failed == 1);
     s.point = POINT;
@@ -458,7 +458,7 @@ static void an_entry_whose_file_is_removed_while_read_is_dropped(void **state) {
 // again and has a file of the same name: that one is not another's to be removed.
 static void rewritten_files_are_used(void **state) {
     (void)state;
-    enum { LONGER = 160, BEHIND = 100 };
+    enum { LONGER = 160, AFTER = 100 };
     struct late_copies how = {.seed = 9, .chance = 1};
     char dir[] = "/tmp/cache_anew.XXXXXX", command[64], path[CACHE_PATH];
     struct cache_options o = {.ram = RAM, .dir = dir, .disk = RAM};
@@ -467,8 +467,8 @@ static void rewritten_files_are_used(void **state) {
     assert_non_null(mkdtemp(dir));
     open_scene_with(&s, "cache_anew", &o);
     POLL_UNTIL(&s, s.cache->scanned);
-    keep_file(&s, BEHIND, POINT);
-    keep_file(&s, BEHIND, LONGER);
+    keep_file(&s, AFTER, POINT);
+    keep_file(&s, AFTER, LONGER);
     (void)find_file(s.cache, POINT, path);
     cache_destroy(s.cache);
     assert_int_equal(unlink(path), 0);

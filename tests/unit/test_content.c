@@ -95,8 +95,8 @@ static struct gguf *open_large(const char *path, int64_t changed) {
 }
 
 static bool stop_third(void *arg) {
-    int *asked = arg;
-    return ++*asked == 3;
+    int *called = arg;
+    return ++*called == 3;
 }
 
 static void every_byte_counts(void **state) {
@@ -107,13 +107,13 @@ static void every_byte_counts(void **state) {
     for (int64_t at = -1; at < 5 << 20; at += 777777) {
         struct gguf *g = open_large(path, at);
         uint64_t one = content_whole(g, 1, NULL), several = content_whole(g, 3, NULL);
-        int asked = 0;
-        const struct content_stop stop = {stop_third, &asked};
+        int called = 0;
+        const struct content_stop stop = {stop_third, &called};
         assert_true(one && one == several);
         assert_true(at < 0 || one != first);
         first = at < 0 ? one : first;
         assert_int_equal(content_whole(g, 1, &stop), 0);
-        assert_int_equal(asked, 3);
+        assert_int_equal(called, 3);
         gguf_close(g);
         unlink(path);
     }
@@ -121,14 +121,14 @@ static void every_byte_counts(void **state) {
 
 struct seen {
     pthread_t caller;
-    int asked, last; // nice values of the callers
+    int called, last; // nice values of the callers
 };
 
 static bool see(void *arg) {
     struct seen *s = arg;
     assert_false(pthread_equal(pthread_self(), s->caller));
     s->last = getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
-    return ++s->asked == 0;
+    return ++s->called == 0;
 }
 
 // A server hashes its model during its first requests.
@@ -141,7 +141,7 @@ static void background_reads_have_the_lowest_priority(void **state) {
     snprintf(path, sizeof path, "/tmp/coppice-content-%d.gguf", (int)getpid());
     struct gguf *g = open_large(path, -1);
     assert_true(content_whole_aside(g, &stop) == content_whole(g, 1, NULL));
-    assert_true(s.asked > 3);
+    assert_true(s.called > 3);
     assert_int_equal(s.last, 19);
     assert_int_equal(getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid)), mine);
     gguf_close(g);

@@ -156,7 +156,7 @@ static void write_importances(const struct wanted *m) {
 }
 
 // Whether a mixture has matrices that are not written without importances.
-static bool wants_importances(const char *recipe) {
+static bool needs_importances(const char *recipe) {
     return !strncmp(recipe, "IQ1", 3) || !strncmp(recipe, "IQ2", 3) || !strncmp(recipe, "IQ3_X", 5);
 }
 
@@ -171,7 +171,7 @@ static void check(const struct wanted *m) {
         write_model(m);
         snprintf(written, sizeof written, "%s", m->shape.name);
     }
-    if (m->shape.weighed || wants_importances(m->recipe)) {
+    if (m->shape.weighed || needs_importances(m->recipe)) {
         write_importances(m);
         assert_int_equal(imatrix_open(&importances, imatrix_path_, &e), 0);
         o.imatrix = importances;
@@ -286,7 +286,7 @@ static void requires_importances(void **state) {
 }
 
 // --pure and the names that stand for a mixture.
-static void knows_aliases_and_pure(void **state) {
+static void finds_aliases_and_pure(void **state) {
     (void)state;
     static const char *const alias[][2] = {
         {"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"q5_k", "Q5_K_M"}};
@@ -341,7 +341,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(picks_the_established_types),
         cmocka_unit_test(requires_importances),
-        cmocka_unit_test(knows_aliases_and_pure),
+        cmocka_unit_test(finds_aliases_and_pure),
         cmocka_unit_test(takes_types_for_names),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

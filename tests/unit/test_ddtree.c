@@ -17,7 +17,7 @@ struct path_drafter {
     int levels; // few values make equal scores frequent
     bool hostile;
     const struct proposal *table; // NULL, or it answers from this one, by depth alone
-    int calls, asked, fail_at;    // fail_at: the call that fails, 0 for none
+    int calls, called, fail_at;   // fail_at: the call that fails, 0 for none
     int width;
     struct tree_node seen[40 * TREE_MAX_ROWS];
     int32_t ids[TREE_MAX_ROWS * TREE_MAX_K];
@@ -61,17 +61,17 @@ static int path_expand(void *arg, const struct tree_node *nodes, int n, int k,
         assert_int_equal(x->depth, nodes[0].depth);
         if (x->depth == 0) {
             assert_int_equal(x->parent, -1);
-            assert_int_equal(d->asked, 0);
+            assert_int_equal(d->called, 0);
             assert_true(x->score == 0);
         } else { // the path of a node that was requested before, and one token
-            assert_in_range(x->parent, 0, d->asked - 1);
+            assert_in_range(x->parent, 0, d->called - 1);
             const struct tree_node *up = &d->seen[x->parent];
             assert_int_equal(x->depth, up->depth + 1);
             assert_memory_equal(x->path, up->path, (size_t)up->depth * sizeof *x->path);
             assert_true(x->score <= up->score);
         }
         path_candidates(d, x->path, x->depth, k, d->ids + i * k, d->logp + i * k);
-        d->seen[d->asked++] = *x;
+        d->seen[d->called++] = *x;
     }
     *out = (struct tree_candidates){d->ids, d->logp};
     return 0;
@@ -117,7 +117,7 @@ static void option_merge(struct option_ref *list, int *n, int32_t token, float l
 }
 
 // The log-probabilities of depth + 1 after a path of `depth` tokens.
-static const float *row_behind(const struct proposal *p, const int32_t *path, int depth) {
+static const float *row_after(const struct proposal *p, const int32_t *path, int depth) {
     if (p->pair && depth > 0)
         for (int q = 0; q < p->k; q++)
             if (p->ids[(depth - 1) * p->k + q] == path[depth - 1])
@@ -137,7 +137,7 @@ static int options_below(const struct brute *b, const int32_t *path, int depth,
         for (int r = 0; r < b->o->k; r++)
             option_merge(list, &n, ids[r], logp[r]);
     } else if (depth < p->depth) {
-        const float *row = row_behind(p, path, depth);
+        const float *row = row_after(p, path, depth);
         for (int r = 0; r < p->k && (p->pair || r < b->o->k); r++)
             option_merge(list, &n, p->ids[depth * p->k + r], row[r]);
         qsort(list, (size_t)n, sizeof *list, option_order);
@@ -395,9 +395,9 @@ static void test_same_in_all_kinds(void **state) {
             other.width = d.width = level ? TREE_MAX_ROWS : 0;
             assert_int_equal(ddtree_build(&b, 5, &other, &o, NULL), 0);
             assert_memory_equal(&a, &b, sizeof a);
-            *(level ? &by_level : &one_by_one) += d.asked;
+            *(level ? &by_level : &one_by_one) += d.called;
             passes += level ? d.calls : 0;
-            assert_true(level || d.asked <= o.budget);
+            assert_true(level || d.called <= o.budget);
         }
     }
     assert_true(nodes > 60000);

@@ -532,13 +532,13 @@ struct short_one {
     struct request r;
     int32_t prompt[RIG_LONGEST];
     struct reply want;
-    int64_t asked, wrong;
+    int64_t called, wrong;
 };
 
 static bool listens(void *arg, int32_t id) {
     struct short_one *y = arg;
-    y->wrong += y->asked >= y->want.n || y->want.ids[y->asked] != id;
-    y->asked++;
+    y->wrong += y->called >= y->want.n || y->want.ids[y->called] != id;
+    y->called++;
     return false;
 }
 
@@ -565,13 +565,13 @@ static bool ask_all(struct engine_rig *f, struct engine *g, struct short_one *y,
     struct stream *s[SHORT_ONES];
     faulty_next(n);
     for (int i = 0; i < SHORT_ONES; i++) {
-        y[i].asked = y[i].wrong = 0;
+        y[i].called = y[i].wrong = 0;
         s[i] = rig_submit(f, g, &y[i].r);
     }
     for (int i = 0; i < SHORT_ONES; i++) {
         struct stream_end end = rig_end(f, s[i]);
         rig_same(s[i], &end, &y[i].want);
-        assert_int_equal(y[i].asked, y[i].want.n);
+        assert_int_equal(y[i].called, y[i].want.n);
         assert_int_equal(y[i].wrong, 0);
         stream_release(s[i]);
     }

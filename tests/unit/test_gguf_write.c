@@ -203,7 +203,7 @@ static void reports_misuse(void **state) {
     assert_int_equal(files_in_folder(), 1);
 }
 
-static void leaves_nothing_behind(void **state) {
+static void leaves_no_files(void **state) {
     (void)state;
     struct gguf_writer *w;
     struct err e = {0};
@@ -292,7 +292,7 @@ static void writes_parts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_back),     cmocka_unit_test(copies_entries),
-        cmocka_unit_test(reports_misuse), cmocka_unit_test(leaves_nothing_behind),
+        cmocka_unit_test(reports_misuse), cmocka_unit_test(leaves_no_files),
         cmocka_unit_test(writes_parts),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -34,7 +34,7 @@ static int compile(const char *text, size_t n, struct grammar_work *work, struct
 
 // before, n times a piece with its number for each % (one more for each @), after.
 struct bomb {
-    const char *before, *piece, *behind;
+    const char *before, *piece, *after;
     int n;
 };
 
@@ -50,7 +50,7 @@ static struct str text_of(const struct bomb *b) {
             else if (*c != '~' || i > 0) // a comma but for the first
                 str_putc(&s, *c == '~' ? ',' : *c);
         }
-    str_puts(&s, b->behind);
+    str_puts(&s, b->after);
     return s;
 }
 
@@ -207,12 +207,12 @@ static void test_everyday(void **state) {
 
 // One that goes after some questions.
 struct leaver {
-    int asked, stays;
+    int called, stays;
 };
 
 static bool left(const void *arg) {
     struct leaver *l = (struct leaver *)arg;
-    return ++l->asked > l->stays;
+    return ++l->called > l->stays;
 }
 
 static void test_cancelled(void **state) {
@@ -225,8 +225,8 @@ static void test_cancelled(void **state) {
             struct str s = text_of(&bombs[i]);
             struct err e;
             int rc = compile(s.data, s.len, &work, &e);
-            assert_true(l.asked <= stays + 1); // it is not called any more once it was true
-            if (l.asked > stays)
+            assert_true(l.called <= stays + 1); // it is not called any more once it was true
+            if (l.called > stays)
                 assert_int_equal(rc, ERR_CANCELLED);
             str_fini(&s);
         }

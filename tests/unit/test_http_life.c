@@ -193,7 +193,7 @@ static void many_new_connections_do_not_starve_others(void **state) {
     connect_crowd(&s, fds);
     assert_int_equal(http_post(s.http, peer_tell_counts, &s), 0);
     pthread_mutex_unlock(&still);
-    WAIT_UNTIL(s.told >= 1);
+    WAIT_UNTIL(s.posted >= 1);
     assert_in_range(s.counts.accepted, 0, 32);
     for (int i = 0; i < CROWD; i++)
         close(fds[i]);

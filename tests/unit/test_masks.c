@@ -117,7 +117,7 @@ enum { WIDTH = 20, DEEP = 24, MORE = 20 };
 // that are better the deeper they are, so that those of each depth push others out. It checks that
 // each node's parent is one that it was requested and that paths agree.
 struct by_path {
-    int asked;
+    int called;
     int32_t depth[1 + WIDTH * DEEP], last[1 + WIDTH * DEEP];
     int32_t ids[WIDTH * TREE_MAX_K];
     float logp[WIDTH * TREE_MAX_K];
@@ -128,13 +128,13 @@ static int by_path_expand(void *arg, const struct tree_node *nodes, int n, int k
     struct by_path *d = arg;
     (void)e;
     assert_in_range(n, 1, WIDTH);
-    for (int i = 0; i < n; i++, d->asked++) {
+    for (int i = 0; i < n; i++, d->called++) {
         const struct tree_node *y = &nodes[i];
-        assert_in_range(d->asked, 0, WIDTH * DEEP);
-        d->depth[d->asked] = y->depth;
-        d->last[d->asked] = y->depth ? y->path[y->depth - 1] : -1;
+        assert_in_range(d->called, 0, WIDTH * DEEP);
+        d->depth[d->called] = y->depth;
+        d->last[d->called] = y->depth ? y->path[y->depth - 1] : -1;
         if (y->depth) {
-            assert_in_range(y->parent, 0, d->asked - 1);
+            assert_in_range(y->parent, 0, d->called - 1);
             assert_int_equal(d->depth[y->parent], y->depth - 1);
             assert_int_equal(d->last[y->parent], y->depth > 1 ? y->path[y->depth - 2] : -1);
         }
@@ -164,7 +164,7 @@ static void test_by_path(void **state) {
     masks_offer(m, &base, &o, &allowed);
     assert_int_equal(ddtree_build(&t, 1, &allowed, &o, NULL), 0);
     masks_take(m, &t);
-    assert_true(d.asked > 2 * TREE_MAX_ROWS);
+    assert_true(d.called > 2 * TREE_MAX_ROWS);
     assert_int_equal(t.n, TREE_MAX_ROWS);
     for (int i = 0; i < t.n; i++) {
         struct constraint_view v;

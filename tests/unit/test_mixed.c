@@ -31,7 +31,7 @@ struct mix {
     int64_t limit; // a sequence starts anew beyond it
     float *got, *want;
     // What happened.
-    int one_commit, layerwise, beside, bases, pages, commits, restarts;
+    int one_commit, layerwise, together, bases, pages, commits, restarts;
 };
 
 static int below(struct mix *m, int n) {
@@ -132,7 +132,7 @@ static void count(struct mix *m, int64_t rows, int trees, bool longer) {
     bool layerwise = longer || rows > TREES;
     m->one_commit += !layerwise;
     m->layerwise += layerwise;
-    m->beside += layerwise && trees > 0;
+    m->together += layerwise && trees > 0;
 }
 
 static void forward_mixed(struct mix *m) {
@@ -239,7 +239,7 @@ static void test_mixed(void **state) {
         open_mix(&m, seed, 1 + (int)seed, seed == 1);
         for (int pass = 0; pass < 60; pass++)
             run_pass(&m);
-        assert_true(m.one_commit > 2 && m.layerwise > 20 && m.beside > 20 && m.bases > 30);
+        assert_true(m.one_commit > 2 && m.layerwise > 20 && m.together > 20 && m.bases > 30);
         assert_true(m.pages > 15 && m.commits > 15 && m.restarts > 2);
         close_mix(&m);
     }

@@ -92,7 +92,7 @@ static void finds_the_longest_context(void **state) {
 }
 
 // The number after `word` in the sentence, -1 without it.
-static long number_behind(const char *text, const char *word) {
+static long number_after(const char *text, const char *word) {
     const char *at = strstr(text, word);
     return at ? strtol(at + strlen(word), NULL, 10) : -1;
 }
@@ -109,7 +109,7 @@ static void advice_would_have_worked(void **state) {
         if (plan_fit_context(&p, wanted, &e) == 0)
             continue;
         assert_int_equal(e.code, ERR_MEMORY);
-        long ctx = number_behind(e.text, "--max-ctx ");
+        long ctx = number_after(e.text, "--max-ctx ");
         bool small_kv = strstr(e.text, "q8_0") != NULL;
         struct memory_plan other = p;
         if (ctx > 0 && !(small_kv && strstr(e.text, "with --max-ctx"))) {

@@ -161,7 +161,7 @@ static void the_rest_goes_on_as_it_came(void **state) {
 // The scorer fails once it is let go.
 static struct {
     pthread_mutex_t gate;
-    atomic_int asked;
+    atomic_int called;
 } held = {.gate = PTHREAD_MUTEX_INITIALIZER};
 
 static void close_nothing(struct scorer *s) {
@@ -171,7 +171,7 @@ static void close_nothing(struct scorer *s) {
 static int hold_score(struct scorer *s, const struct score_call *c, struct err *e) {
     (void)s;
     (void)c;
-    held.asked++;
+    held.called++;
     pthread_mutex_lock(&held.gate);
     pthread_mutex_unlock(&held.gate);
     return err_set(e, ERR_DEVICE, "the scorer's device has failed");
@@ -204,7 +204,7 @@ static void one_thread_writes_the_error(void **state) {
     pthread_mutex_lock(&held.gate);
     int fd = peer_connect(&g.peer), other = peer_connect(&g.peer);
     peer_send_bytes(fd, text.data, text.len);
-    WAIT_UNTIL(held.asked >= 1);
+    WAIT_UNTIL(held.called >= 1);
     // A head of which a part has been read ends after the hooks of exchanges.
     peer_send(other, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he");
     assert_int_equal(peer_answer(other, &head, &out), 200);

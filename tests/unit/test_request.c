@@ -88,14 +88,14 @@ static void same(const struct reply *a, const struct reply *b) {
 
 // A caller's stop: its calls, and after how many tokens it says yes.
 struct stop {
-    int32_t asked[NEW];
+    int32_t called[NEW];
     int64_t n, at;
 };
 
 static bool stop_at(void *arg, int32_t id) {
     struct stop *s = arg;
     assert_true(s->n < NEW);
-    s->asked[s->n++] = id;
+    s->called[s->n++] = id;
     return s->n == s->at;
 }
 
@@ -119,7 +119,7 @@ static void stops_at_the_token(void **state) {
             r.stop_arg = &s[drafting];
             generate(f, &r, &y[drafting]);
             assert_int_equal(s[drafting].n, at);
-            assert_memory_equal(s[drafting].asked, whole.ids, (size_t)at * sizeof *whole.ids);
+            assert_memory_equal(s[drafting].called, whole.ids, (size_t)at * sizeof *whole.ids);
         }
         assert_int_equal(y[0].end, END_STOP);
         assert_int_equal(y[0].n, at);

@@ -31,8 +31,8 @@ static struct price *new_price(enum price_kind kind) {
 
 // Reads a prompt of n tokens together with `decoding` members; the longest pass after the first
 // ones, by which the price is learnt. *passes: how many it took.
-static double read_beside(struct machine *m, enum price_kind kind, int64_t n, int decoding,
-                          double gap, int *passes) {
+static double read_together(struct machine *m, enum price_kind kind, int64_t n, int decoding,
+                            double gap, int *passes) {
     struct price *p = new_price(kind);
     double worst = 0;
     int64_t done = 0, known = 0;
@@ -76,7 +76,7 @@ static void gaps_are_bounded(void **state) {
         struct machine m = cases[i].m;
         int passes;
         double worst =
-            read_beside(&m, cases[i].kind, 16384, cases[i].decoding, cases[i].gap, &passes);
+            read_together(&m, cases[i].kind, 16384, cases[i].decoding, cases[i].gap, &passes);
         assert_true(worst <= 1.2 * cases[i].gap);
         // And most of the time is used.
         double max = 16384 * m.row * (1 + m.grow / 2) / (0.85 * cases[i].gap - m.first);

@@ -98,11 +98,11 @@ static void test_copies_wait(void **state) {
     struct ops late = *plain;
     late.alloc = take;
     late.free = give;
-    struct copy_backend behind = copies_at_once();
-    behind.after_compute = after_compute;
-    behind.copy = copy;
+    struct copy_backend delayed = copies_at_once();
+    delayed.after_compute = after_compute;
+    delayed.copy = copy;
     x->ops = &late;
-    x->copies = &behind;
+    x->copies = &delayed;
     score_both(x, g, ids, got);
     x->copies = NULL;
     x->ops = plain;

@@ -68,16 +68,16 @@ static void test_reservation(void **state) {
     assert_int_equal(reservations_total(runtime_reservations(g.d)), need);
     assert_int_equal(runtime_available(g.d), more);
     struct session_options o = session_options_default();
-    struct memory_plan beside = {0}, alone = {0};
+    struct memory_plan with_scorer = {0}, alone = {0};
     o.runtime = g.r;
     o.device = "cpu";
     o.model = target;
-    assert_int_equal(session_measure(&o, &beside, &g.e), 0);
-    assert_int_equal(beside.available, more);
+    assert_int_equal(session_measure(&o, &with_scorer, &g.e), 0);
+    assert_int_equal(with_scorer.available, more);
     o.vram_limit = 320;
     o.park = 1; // then something is left
-    assert_int_equal(session_measure(&o, &beside, &g.e), 0);
-    assert_int_equal(beside.available, more - 10);
+    assert_int_equal(session_measure(&o, &with_scorer, &g.e), 0);
+    assert_int_equal(with_scorer.available, more - 10);
     o.vram_limit = o.park = 0;
     runtime_release(g.d, g.c);
     g.c = NULL;

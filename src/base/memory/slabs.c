@@ -55,13 +55,13 @@ int ranges_give(struct ranges *r, size_t at, size_t bytes) {
     while (i < r->n && r->free[i].begin < at)
         i++;
     bool before = i > 0 && r->free[i - 1].end == at;
-    bool behind = i < r->n && r->free[i].begin == at + bytes;
-    if (before && behind) {
+    bool after = i < r->n && r->free[i].begin == at + bytes;
+    if (before && after) {
         r->free[i - 1].end = r->free[i].end;
         erase_range(r, i);
     } else if (before) {
         r->free[i - 1].end += bytes;
-    } else if (behind) {
+    } else if (after) {
         r->free[i].begin = at;
     } else {
         return insert_range(r, i, (struct range){at, at + bytes});
@@ -285,12 +285,12 @@ static void give_parkable_slab(void *arg, void *p) {
     if (s->away) {
         k->slabs->held += (int64_t)s->bytes; // as slabs.c counts it until now
     } else {
-        size_t behind = s->hole + s->hole_bytes;
+        size_t after = s->hole + s->hole_bytes;
         k->slabs->held += (int64_t)s->hole_bytes;
         if (s->hole_bytes && s->hole)
             k->from.strip(k->from.arg, s->p, s->hole);
-        if (s->bytes > behind)
-            k->from.strip(k->from.arg, s->p + behind, s->bytes - behind);
+        if (s->bytes > after)
+            k->from.strip(k->from.arg, s->p + after, s->bytes - after);
     }
     k->from.release(k->from.arg, s->p, s->bytes);
     if (s->host)

@@ -233,7 +233,7 @@ struct engine_bench {
     struct sequences q;
     struct engine *engine;
     pthread_mutex_t lock;
-    pthread_cond_t told;
+    pthread_cond_t signalled;
     bool news; // under the lock
 };
 
@@ -248,14 +248,14 @@ static void note_engine_news(void *arg) {
     struct engine_bench *c = arg;
     pthread_mutex_lock(&c->lock);
     c->news = true;
-    pthread_cond_signal(&c->told);
+    pthread_cond_signal(&c->signalled);
     pthread_mutex_unlock(&c->lock);
 }
 
 static void wait_engine_news(struct engine_bench *c) {
     pthread_mutex_lock(&c->lock);
     while (!c->news)
-        pthread_cond_wait(&c->told, &c->lock);
+        pthread_cond_wait(&c->signalled, &c->lock);
     c->news = false;
     pthread_mutex_unlock(&c->lock);
 }
@@ -388,7 +388,7 @@ static int run_engines(struct engine_bench *c, struct err *e) {
 int bench_engine(struct bench *b, struct err *e) {
     struct engine_bench c = {.q = {.b = b}};
     pthread_mutex_init(&c.lock, NULL);
-    pthread_cond_init(&c.told, NULL);
+    pthread_cond_init(&c.signalled, NULL);
     int rc = read_sequences(&c.q, e);
     str_printf(&c.q.text, "%9s %-15s %10s %10s %8s %8s  %s\n", "sequences", "how", "batch",
                "engine", "ratio", "outside", "equal");
@@ -401,6 +401,6 @@ int bench_engine(struct bench *b, struct err *e) {
                "best of %lld runs in turns; outside: the engine's time that was in no pass\n",
                (long long)c.q.n_prompt, (long long)options_int(&b->a->opt, OPT_ROUNDS));
     pthread_mutex_destroy(&c.lock);
-    pthread_cond_destroy(&c.told);
+    pthread_cond_destroy(&c.signalled);
     return end_sequences(&c.q, rc, e);
 }

@@ -357,7 +357,7 @@ static int open_chat(struct chat *c, struct err *e) {
 
 int cmd_chat(const struct cli_args *a, struct err *e) {
     struct chat c = {.a = a};
-    int rc = decode_open_beside(a, &c.compression, &c.s, e);
+    int rc = decode_open_with_scorer(a, &c.compression, &c.s, e);
     if (!rc)
         rc = open_chat(&c, e);
     if (!rc) {

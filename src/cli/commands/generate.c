@@ -284,7 +284,7 @@ out:
 int cmd_generate(const struct cli_args *a, struct err *e) {
     struct compression k;
     struct session *s = NULL;
-    int rc = decode_open_beside(a, &k, &s, e);
+    int rc = decode_open_with_scorer(a, &k, &s, e);
     if (!rc) {
         cli_catch_interrupt();
         rc = generate_reply(a, s, &k, e);

@@ -372,8 +372,8 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     return open_pair(a, needs_draft, NULL, out, e);
 }
 
-int decode_open_beside(const struct cli_args *a, struct compression *k, struct session **out,
-                       struct err *e) {
+int decode_open_with_scorer(const struct cli_args *a, struct compression *k, struct session **out,
+                            struct err *e) {
     int rc = compression_options(k, a, e);
     if (!rc)
         rc = compression_open(k, a, e);

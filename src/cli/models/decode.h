@@ -25,8 +25,8 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
 // Opens -m and -d. needs_draft: ERR_USAGE without -d.
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
 // The same together with a scorer, as the options say: k is to be closed in any case.
-int decode_open_beside(const struct cli_args *a, struct compression *k, struct session **out,
-                       struct err *e);
+int decode_open_with_scorer(const struct cli_args *a, struct compression *k, struct session **out,
+                            struct err *e);
 
 // The memory plan goes to standard error where it was made for a device or a server, or requested.
 void decode_show_plan(const struct cli_args *a, const struct session *s);

@@ -143,7 +143,7 @@ size_t border_near(const char *text, size_t n, size_t at) {
     return r;
 }
 
-static enum border behind_space(const char *text, size_t at) {
+static enum border after_space(const char *text, size_t at) {
     size_t w = at;
     int lines = 0;
     while (w > 0 && at - w < LOOK && is_space(text[w - 1]))
@@ -151,7 +151,7 @@ static enum border behind_space(const char *text, size_t at) {
     return lines > 1 ? BORDER_SENTENCE : lines ? BORDER_LINE : BORDER_WORD;
 }
 
-static bool behind_mark(const char *text, size_t at, uint32_t before, char next) {
+static bool follows_mark(const char *text, size_t at, uint32_t before, char next) {
     if (!(before == ',' || before == ';' || before == ')' || before == ']' || before == '}'))
         return false;
     if (next == '.' || next == ',' || next == ';' || is_closing((unsigned char)next))
@@ -172,7 +172,7 @@ enum border border_kind(const char *text, size_t n, size_t at) {
         size_t w = at;
         while (w > 0 && at - w < LOOK && is_space(text[w - 1]))
             w--;
-        enum border kind = behind_space(text, at);
+        enum border kind = after_space(text, at);
         return ends_sentence(text, w, text[at]) ? BORDER_SENTENCE : kind;
     }
     if (is_space(text[at]) || is_wide_mark(after) || is_closing(after))
@@ -181,7 +181,7 @@ enum border border_kind(const char *text, size_t n, size_t at) {
         return BORDER_SENTENCE;
     if (is_ideograph(before) || is_ideograph(after) || is_wide_mark(before))
         return BORDER_WORD;
-    return behind_mark(text, at, before, text[at]) ? BORDER_MARK : BORDER_NONE;
+    return follows_mark(text, at, before, text[at]) ? BORDER_MARK : BORDER_NONE;
 }
 
 enum { LEAST = 16, AIM = 32, MOST = 48, FAR = 128 };

@@ -35,7 +35,7 @@ static const struct convert_rule attention_layer[] = {
 
 static const struct convert_rule delta_layer[] = {
     {"linear_attn.in_proj_qkv.weight", "attn_qkv.weight", .dims = {DIM_D, DIM_C},
-     .heads = HEADS_ROWS_BEHIND_KEYS},
+     .heads = HEADS_ROWS_AFTER_KEYS},
     {"linear_attn.in_proj_z.weight", "attn_gate.weight", .dims = {DIM_D, DIM_VD},
      .heads = HEADS_ROWS},
     {"linear_attn.in_proj_a.weight", "ssm_alpha.weight", .dims = {DIM_D, DIM_NV},
@@ -45,7 +45,7 @@ static const struct convert_rule delta_layer[] = {
     {"linear_attn.A_log", "ssm_a", {DIM_NV}, OP_NEG_EXP, HEADS_SCALARS},
     {"linear_attn.dt_bias", "ssm_dt.bias", .dims = {DIM_NV}, .heads = HEADS_SCALARS},
     {"linear_attn.conv1d.weight", "ssm_conv1d.weight", .dims = {DIM_CONV, DIM_C},
-     .heads = HEADS_ROWS_BEHIND_KEYS},
+     .heads = HEADS_ROWS_AFTER_KEYS},
     {"linear_attn.norm.weight", "ssm_norm.weight", .dims = {DIM_DV}},
     {"linear_attn.out_proj.weight", "ssm_out.weight", .dims = {DIM_VD, DIM_D},
      .heads = HEADS_COLUMNS},

@@ -23,8 +23,8 @@ struct job {
     int64_t n_recomputed; // 0: none
     int64_t furthest;     // tokens that have been run at most
     int64_t before;       // tokens of the sequence before the present step
-    int64_t asking;       // the token of the reply that the walk stands at
-    int64_t asked;        // tokens of the reply that the request's `stop` has been called for,
+    int64_t stop_next;    // the token of the reply that the walk stands at
+    int64_t stop_checked; // tokens of the reply that the request's `stop` has been called for,
     bool stops;           // and its answer for the last of them
     struct drafter *drafters[STEP_MAX_DRAFTERS];
     int n_drafters;
@@ -98,9 +98,9 @@ static bool is_end(const struct job *j, int32_t id) {
 // The request's own answer, which is requested once for each token, also where a step fails after
 // its walk and the tokens are chosen again.
 static bool asks_to_stop(struct job *j, int32_t id) {
-    if (j->asking++ < j->asked)
-        return j->stops && j->asking == j->asked;
-    j->asked = j->asking;
+    if (j->stop_next++ < j->stop_checked)
+        return j->stops && j->stop_next == j->stop_checked;
+    j->stop_checked = j->stop_next;
     j->stops = j->r.stop && j->r.stop(j->r.stop_arg, id);
     return j->stops;
 }
@@ -389,7 +389,7 @@ struct step_times batch_times(const struct batch *b) {
 // Tokens that the request and the context still allow.
 static struct walk_limits limits_of(struct job *j) {
     int64_t total = j->r.n_prompt + j->out->n;
-    j->asking = j->out->n;
+    j->stop_next = j->out->n;
     return (struct walk_limits){.tokens_left = j->r.max_tokens - j->out->n,
                                 .context_left = model_max_ctx(session_model(j->b->s)) - total,
                                 .stop = is_stop,

@@ -153,7 +153,7 @@ static enum cache_why explain_miss(const struct prefix_match *m, const struct ca
 }
 
 // The token with which the text of a match goes on, after what is common; -1: it ends there.
-static int32_t token_behind(const struct prefix_match *m) {
+static int32_t token_after(const struct prefix_match *m) {
     const struct prefix_node *n = m->node;
     if (m->common < n->end)
         return prefix_token(n, m->common);
@@ -323,7 +323,7 @@ struct cache_report cache_restore(struct cache *c, const int32_t *ids, int64_t n
     catch_up(c, ids, n);
     settle_copies(c, true); // before what it may drop is looked at
     struct prefix_match m = prefix_find(&c->tree, ids, n, ++c->clock);
-    struct cache_report r = {.common = m.common, .here = -1, .there = token_behind(&m)};
+    struct cache_report r = {.common = m.common, .here = -1, .there = token_after(&m)};
     struct cache_wanted w = {.sparse_end = c->sparse ? sparse_end : 0, .ready = true};
     int64_t limit = min_i64(m.common, n - 1);
     struct cache_entry *y = choose_entry(c, &m, limit, &w, true);

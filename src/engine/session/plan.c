@@ -22,26 +22,26 @@ int64_t plan_kv(const struct memory_plan *p, int64_t n) {
 
 // What lies next to that many bytes of pages: after the last ones of slabs, and where pages of one
 // size have gone and a larger one does not fit in their place.
-static int64_t beside_pages(const struct memory_plan *p, int64_t bytes) {
-    int64_t behind = 0, largest = 0;
+static int64_t bytes_besides_pages(const struct memory_plan *p, int64_t bytes) {
+    int64_t after = 0, largest = 0;
     bool one_size = true;
     for (int i = 0; p->slabs && i < p->kv.n; i++) {
         int64_t page = p->kv.of[i].page_bytes;
-        behind = max_i64(behind, slabs_vain_filled(bytes, page));
+        after = max_i64(after, slabs_vain_filled(bytes, page));
         largest = max_i64(largest, page);
         one_size = one_size && page == p->kv.of[0].page_bytes;
     }
-    return behind + (one_size ? 0 : largest);
+    return after + (one_size ? 0 : largest);
 }
 
 // The same with what lies next to pages in a device's slabs.
 static int64_t plan_kv_held(const struct memory_plan *p, int64_t n) {
     int64_t bytes = plan_kv(p, n);
-    return bytes + beside_pages(p, bytes);
+    return bytes + bytes_besides_pages(p, bytes);
 }
 
 int64_t plan_pages_in(const struct memory_plan *p, int64_t memory) {
-    return max_i64(max_i64(memory - beside_pages(p, memory), 1),
+    return max_i64(max_i64(memory - bytes_besides_pages(p, memory), 1),
                    plan_kv_held(p, p->context) <= memory ? plan_kv(p, p->context) : 0);
 }
 
@@ -110,7 +110,7 @@ int plan_fit_context(struct memory_plan *p, int64_t wanted, struct err *e) {
 
 // Besides the slots: who has them, uses and addresses, and what slabs of others may leave unused:
 // slots take all that is left.
-static int64_t beside_slots(const struct memory_plan *p, int64_t rest) {
+static int64_t bytes_besides_slots(const struct memory_plan *p, int64_t rest) {
     enum { EACH = 24, ROUND = 4 << 20 };
     const struct expert_classes *c = &p->slots;
     return (int64_t)expert_classes_layers(c) * c->experts * EACH + (int64_t)c->n * ROUND +
@@ -121,7 +121,7 @@ static int64_t beside_slots(const struct memory_plan *p, int64_t rest) {
 int plan_fewer_experts(struct memory_plan *p, int64_t wanted, int64_t slots_each, struct err *e) {
     enum { USUAL = 16384 };
     int64_t rest = p->weights - p->resident;
-    rest += beside_slots(p, rest);
+    rest += bytes_besides_slots(p, rest);
     int64_t held =
         fixed_bytes(p) - p->weights + plan_kv_held(p, wanted ? wanted : min_i64(USUAL, p->trained));
     int64_t left = p->available > 0 ? p->available - held - rest : p->experts;

@@ -88,16 +88,16 @@ static int make_constraint(struct structured_store *s, const struct structured *
         rc = make_grammar(w, &g, e);
     if (rc)
         return rc;
-    struct grammar_trigger behind = {.marker = w->closing,
-                                     .n_marker = w->closing ? strlen(w->closing) : 0,
-                                     .grammar = g,
-                                     .rest = true};
+    struct grammar_trigger after_reasoning = {.marker = w->closing,
+                                              .n_marker = w->closing ? strlen(w->closing) : 0,
+                                              .grammar = g,
+                                              .rest = true};
     struct grammar_constraint c = {.tokenizer = s->t,
                                    .vocab = vocab,
                                    .model_vocab = s->vocab_size,
                                    .whole = w->inside ? NULL : g,
                                    .opening = w->opening,
-                                   .triggers = &behind,
+                                   .triggers = &after_reasoning,
                                    .n_triggers = w->closing ? 1 : 0,
                                    .required = true};
     rc = grammar_constraint_create(out, &c, e);

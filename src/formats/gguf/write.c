@@ -36,9 +36,9 @@ struct gguf_writer {
     bool begun;       // header and descriptions are in the file
     void *map;        // the whole file, when the caller fills it in place
     size_t map_bytes;
-    uint64_t max_bytes;          // bytes of tensors in a part; 0: any number
-    struct gguf_writer **behind; // further parts, [n_behind]
-    int64_t n_behind, cap_behind;
+    uint64_t max_bytes;               // bytes of tensors in a part; 0: any number
+    struct gguf_writer **parts_after; // further parts, [n_parts_after]
+    int64_t n_parts_after, cap_parts_after;
     int64_t filling; // the part whose tensors come: 0 is this one
 };
 
@@ -59,7 +59,7 @@ static void free_writer(struct gguf_writer *w) {
     free(w->sizes);
     free(w->path);
     free(w->temporary);
-    free(w->behind);
+    free(w->parts_after);
     free(w);
 }
 
@@ -241,19 +241,19 @@ void gguf_writer_split(struct gguf_writer *w, int64_t bytes) {
 // The part that a tensor of that many bytes goes to: the last one, or a new one. NULL: w->first
 // says why there is none.
 static struct gguf_writer *part_for(struct gguf_writer *w, int64_t bytes) {
-    struct gguf_writer *last = w->n_behind ? w->behind[w->n_behind - 1] : w, *next;
+    struct gguf_writer *last = w->n_parts_after ? w->parts_after[w->n_parts_after - 1] : w, *next;
     if (!w->max_bytes || !last->n_tensors || last->offset + (uint64_t)bytes <= w->max_bytes)
         return last;
-    if (w->n_behind + 2 > MAX_PARTS) {
+    if (w->n_parts_after + 2 > MAX_PARTS) {
         err_set(&w->first, ERR_LIMIT, "%s would have more than %d parts: make them larger", w->path,
                 MAX_PARTS);
         return NULL;
     }
-    if (vec_reserve(&w->behind, &w->cap_behind, w->n_behind + 1, sizeof(struct gguf_writer *),
-                    &w->first) ||
+    if (vec_reserve(&w->parts_after, &w->cap_parts_after, w->n_parts_after + 1,
+                    sizeof(struct gguf_writer *), &w->first) ||
         gguf_writer_open(&next, w->path, &w->first))
         return NULL;
-    w->behind[w->n_behind++] = next;
+    w->parts_after[w->n_parts_after++] = next;
     return next;
 }
 
@@ -326,15 +326,15 @@ static int name_part(struct gguf_writer *p, int64_t no, int64_t count, uint64_t 
 }
 
 static struct gguf_writer *part_at(struct gguf_writer *w, int64_t i) {
-    return i ? w->behind[i - 1] : w;
+    return i ? w->parts_after[i - 1] : w;
 }
 
 static int name_parts(struct gguf_writer *w) {
     uint64_t total = 0;
-    for (int64_t i = 0; i <= w->n_behind; i++)
+    for (int64_t i = 0; i <= w->n_parts_after; i++)
         total += part_at(w, i)->n_tensors;
-    for (int64_t i = 0; i <= w->n_behind && !w->first.code; i++)
-        if (name_part(part_at(w, i), i, w->n_behind + 1, total) && i)
+    for (int64_t i = 0; i <= w->n_parts_after && !w->first.code; i++)
+        if (name_part(part_at(w, i), i, w->n_parts_after + 1, total) && i)
             w->first = part_at(w, i)->first;
     return w->first.code;
 }
@@ -342,7 +342,7 @@ static int name_parts(struct gguf_writer *w) {
 // Writes everything before the data section, once.
 static int begin_data(struct gguf_writer *w) {
     struct str head = {0};
-    if (w->begun || w->first.code || (w->n_behind && name_parts(w)))
+    if (w->begun || w->first.code || (w->n_parts_after && name_parts(w)))
         return w->first.code;
     w->begun = true;
     str_append(&head, "GGUF", 4);
@@ -362,7 +362,7 @@ static int begin_data(struct gguf_writer *w) {
 int gguf_write_data(struct gguf_writer *w, const void *data, size_t bytes, struct err *e) {
     if (begin_data(w))
         return writer_failed(w, e);
-    while (w->filling < w->n_behind &&
+    while (w->filling < w->n_parts_after &&
            part_at(w, w->filling)->current == part_at(w, w->filling)->n_tensors)
         w->filling++;
     if (w->filling) {
@@ -453,12 +453,12 @@ static int take_name(struct gguf_writer *w, struct err *e) {
 
 int gguf_writer_close(struct gguf_writer *w, struct err *e) {
     int rc = complete(w);
-    for (int64_t i = 0; i < w->n_behind && !rc; i++)
-        if ((rc = complete(w->behind[i])))
-            w->first = w->behind[i]->first;
+    for (int64_t i = 0; i < w->n_parts_after && !rc; i++)
+        if ((rc = complete(w->parts_after[i])))
+            w->first = w->parts_after[i]->first;
     if (rc)
         rc = writer_failed(w, e);
-    for (int64_t i = 0; i <= w->n_behind && !rc; i++)
+    for (int64_t i = 0; i <= w->n_parts_after && !rc; i++)
         rc = take_name(part_at(w, i), e);
     gguf_writer_abort(w); // which takes away what has no name yet
     return rc;
@@ -467,8 +467,8 @@ int gguf_writer_close(struct gguf_writer *w, struct err *e) {
 void gguf_writer_abort(struct gguf_writer *w) {
     if (!w)
         return;
-    for (int64_t i = 0; i < w->n_behind; i++)
-        gguf_writer_abort(w->behind[i]);
+    for (int64_t i = 0; i < w->n_parts_after; i++)
+        gguf_writer_abort(w->parts_after[i]);
     if (w->file)
         fclose(w->file);
     if (w->temporary)

@@ -26,7 +26,7 @@ struct regex {
 // there; any text, unless one does; the end of the text, where one says nothing new.
 enum side { INSIDE, OPEN, EDGE };
 struct sides {
-    enum side before, behind;
+    enum side before, after;
 };
 
 static uint32_t refuse_regex(struct regex *r, int code, const char *what) {
@@ -300,9 +300,9 @@ static struct sides part_sides(const struct regex *r, struct sides *all, bool fi
         part.before = all->before;
         all->before = EDGE;
     }
-    if (memchr("|)$", next, 3) && g.ends_at && all->behind != INSIDE) {
-        part.behind = next == '$' ? EDGE : all->behind;
-        all->behind = EDGE;
+    if (memchr("|)$", next, 3) && g.ends_at && all->after != INSIDE) {
+        part.after = next == '$' ? EDGE : all->after;
+        all->after = EDGE;
     }
     return part;
 }
@@ -329,11 +329,11 @@ static uint32_t read_alternative(struct regex *r, struct sides s) {
     }
     uint32_t x = build_list_seq(b, &parts);
     bool ended = take_all(r, "$");
-    if (ended && (s.behind == INSIDE || (r->at < r->n && !next_is(r, "|") && !next_is(r, ")"))))
+    if (ended && (s.after == INSIDE || (r->at < r->n && !next_is(r, "|") && !next_is(r, ")"))))
         return refuse_regex(r, ERR_UNSUPPORTED, "$ is supported only at the end");
     if (s.before == OPEN)
         x = build_cat(b, any_text(r), x);
-    if (s.behind == OPEN && !ended)
+    if (s.after == OPEN && !ended)
         x = build_cat(b, x, any_text(r));
     return x;
 }

@@ -29,9 +29,9 @@ static void read_bounds(const struct conj *c, struct bounds *b) {
             long double x = schema_real(v, NAN), *bound = k < 2 ? &b->min : &b->max;
             bool *out = k < 2 ? &b->above : &b->below;
             // Draft 4: true says that the bound next to it is left out.
-            bool beside = k % 2 && json_bool(v, false) &&
-                          schema_real(json_get(c->list[i].schema, names[k - 1]), NAN) == *bound;
-            *out |= beside;
+            bool exclusive = k % 2 && json_bool(v, false) &&
+                             schema_real(json_get(c->list[i].schema, names[k - 1]), NAN) == *bound;
+            *out |= exclusive;
             if (isnan(x) || (k < 2 ? x < *bound : x > *bound))
                 continue;
             *out = x == *bound ? *out || k % 2 : k % 2;
@@ -353,16 +353,16 @@ static bool read_multiple(struct schema *s, const struct conj *c, int64_t *multi
             schema_fail(s, ERR_FORMAT, at, "multipleOf", "it must be a number above 0");
             return false;
         }
-        bool told = decimal(m, &parts, &k) && m < 1e9;
+        bool decidable = decimal(m, &parts, &k) && m < 1e9;
         int common = k > *places ? k : *places;
         int64_t a = *multiple * power_of_ten(common - *places),
-                b = told ? parts * power_of_ten(common - k) : 0;
-        if (told && a) {
+                b = decidable ? parts * power_of_ten(common - k) : 0;
+        if (decidable && a) {
             int64_t one = a / common_divisor(a, b);
-            told = one <= most / b;
-            b = told ? one * b : 0;
+            decidable = one <= most / b;
+            b = decidable ? one * b : 0;
         }
-        if (!told) {
+        if (!decidable) {
             schema_fail(s, ERR_UNSUPPORTED, at, "multipleOf",
                         "it, or the common multiple with others that hold here, must be below "
                         "1,000,000,000 and have at most 6 digits after the point");
@@ -375,7 +375,7 @@ static bool read_multiple(struct schema *s, const struct conj *c, int64_t *multi
 }
 
 // Can multiples be decided digit by digit, or listed?
-static bool told(int64_t multiple, const struct bounds *x, double scale) {
+static bool decidable(int64_t multiple, const struct bounds *x, double scale) {
     double count = (double)(x->max - x->min) * scale / (double)multiple;
     while (multiple % 10 == 0)
         multiple /= 10;
@@ -395,7 +395,7 @@ uint32_t schema_number(struct schema *s, const struct conj *c, bool integer) {
         places = 0;
         integer = true;
     }
-    if (multiple && !told(multiple, &x, (double)power_of_ten(places)))
+    if (multiple && !decidable(multiple, &x, (double)power_of_ten(places)))
         return schema_fail(s, ERR_UNSUPPORTED, c->list[c->count - 1].schema, NULL,
                            "multipleOf: in units of its last digit and without zeros at its end "
                            "it can be 4,096 at most, or up to 1,000 multiples can lie within "

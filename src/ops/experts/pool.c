@@ -176,8 +176,8 @@ int64_t expert_layout_low(const struct expert_layout *l, const struct expert_cla
 }
 
 // The room that is there when that many slots stay.
-static void room_beside(const struct expert_layout *l, const struct expert_classes *c,
-                        struct expert_loan *o) {
+static void room_of_slots(const struct expert_layout *l, const struct expert_classes *c,
+                          struct expert_loan *o) {
     int64_t end = l->room + l->room_bytes;
     o->start = l->room;
     if (l->lower >= 0)
@@ -201,7 +201,7 @@ static void keep_part(const struct expert_layout *l, const struct expert_classes
         bool lends = (i == l->lower || i == l->upper) && above_min > 0;
         o->keep[i] = lends ? c->experts + (int64_t)(part * (double)above_min) : c->c[i].slots;
     }
-    room_beside(l, c, o);
+    room_of_slots(l, c, o);
 }
 
 int64_t expert_layout_max(const struct expert_layout *l, const struct expert_classes *c) {
@@ -222,7 +222,7 @@ static bool give_one(const struct expert_layout *l, const struct expert_classes 
     if (best < 0)
         return false;
     o->keep[best]--;
-    room_beside(l, c, o);
+    room_of_slots(l, c, o);
     return true;
 }
 

@@ -617,7 +617,7 @@ bool completion_watch(struct service *s, struct exchange *x, const char *id) {
     struct completion *c = s->completions;
     while (c && (c->dead || !c->prepared || !c->p.trees || strcmp(c->id, id) != 0))
         c = c->next;
-    if (c && exchange_wants_head(x)) { // does not count as a watcher
+    if (c && exchange_is_head(x)) { // does not count as a watcher
         exchange_header(x, "Cache-Control", "no-cache");
         exchange_begin(x, 200, SSE_TYPE);
         exchange_end(x);

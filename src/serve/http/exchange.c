@@ -97,7 +97,7 @@ const char *exchange_method(const struct exchange *x) {
     return x->head.method;
 }
 
-bool exchange_wants_head(const struct exchange *x) {
+bool exchange_is_head(const struct exchange *x) {
     return x->head.bodiless;
 }
 

@@ -17,7 +17,7 @@ struct exchange;
 const char *exchange_method(const struct exchange *x);
 const char *exchange_path(const struct exchange *x);  // decoded UTF-8 without the query
 const char *exchange_query(const struct exchange *x); // as sent, "" when there is none
-bool exchange_wants_head(const struct exchange *x);   // it is a HEAD
+bool exchange_is_head(const struct exchange *x);      // it is a HEAD
 // The first header of that name (any case), NULL when absent.
 const char *exchange_request_header(const struct exchange *x, const char *name);
 // The i-th header, its name in lower case; false after the last one.

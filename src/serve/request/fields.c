@@ -245,7 +245,7 @@ const struct field fields[] = {
                "'summarized','omitted','updates',null]}}}",
      .help = "type: enabled, disabled or adaptive; budget_tokens: most tokens of thinking; "
              "display: summarized, or omitted, which sends its text in signatures only. Without "
-             "thinking the model is told not to think."},
+             "this field thinking is off."},
     {"output_config", ANTHROPIC, FIELD_OBJECT, .read = field_read_output_config,
      .schema = "{'type':'object','properties':{'effort':{'type':['string','null'],'maxLength':31},"
                "'format':{'type':['object','null']}}}",

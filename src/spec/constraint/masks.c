@@ -19,7 +19,7 @@ enum {
 static const double LIKELY = 0.9; // the chance of a token that the constraint expects
 
 // A node that the tree builder has requested, by its number.
-struct asked {
+struct requested_node {
     struct constraint_state *state; // NULL: it could not be had
     int32_t parent, token, base;    // base: its number where the drafter gave it, too
     uint32_t chains;                // chains that begin with the path to it
@@ -37,14 +37,14 @@ struct masks {
     struct constraint_state **held; // [n_held] of the present step
     int64_t n_held, cap_held;
     const struct proposal *base;
-    int k;       // candidates of a node, of base
-    int max;     // candidates of an answer
-    int n_asked; // nodes
-    int n_base;  // for these the drafter was called
+    int k;           // candidates of a node, of base
+    int max;         // candidates of an answer
+    int n_requested; // nodes
+    int n_base;      // for these the drafter was called
     // A drafter that answers depth by depth may be called for many more than a tree has
     // (spec/tree/ddtree.h).
-    struct asked *asked; // [n_asked]
-    int64_t cap_asked;
+    struct requested_node *requested; // [n_requested]
+    int64_t cap_requested;
     int32_t ids[TREE_MAX_ROWS * TREE_MAX_K]; // answers
     float logp[TREE_MAX_ROWS * TREE_MAX_K];
     const struct ddtree *tree;
@@ -110,7 +110,7 @@ static void forget_nodes(struct masks *m) {
     for (int64_t i = 0; i < m->n_held; i++)
         drop_state(m, m->held[i]);
     m->n_held = 0;
-    m->n_asked = m->n_base = 0;
+    m->n_requested = m->n_base = 0;
     m->tree = NULL;
 }
 
@@ -121,7 +121,7 @@ void masks_destroy(struct masks *m) {
     drop_state(m, m->root);
     constraint_drop(m->c);
     free(m->held);
-    free(m->asked);
+    free(m->requested);
     free(m);
 }
 
@@ -188,13 +188,13 @@ static struct constraint_state *follow_token(struct masks *m, struct constraint_
 }
 
 // Gives the node its number, its state, and the chains that lead to it.
-static struct asked *enter_node(struct masks *m, const struct tree_node *node) {
-    struct asked *a = &m->asked[m->n_asked++];
-    *a = (struct asked){.state = m->root, .parent = node->parent, .token = -1};
+static struct requested_node *enter_node(struct masks *m, const struct tree_node *node) {
+    struct requested_node *a = &m->requested[m->n_requested++];
+    *a = (struct requested_node){.state = m->root, .parent = node->parent, .token = -1};
     a->chains = (1u << m->base->n_chains) - 1;
     if (node->parent < 0)
         return a;
-    const struct asked *up = &m->asked[node->parent];
+    const struct requested_node *up = &m->requested[node->parent];
     a->token = node->path[node->depth - 1];
     a->state = follow_token(m, up->state, a->token);
     a->chains = up->chains;
@@ -246,8 +246,8 @@ static void add_answer(struct answer *a, int32_t token, float logp) {
 
 // The first k candidates that are allowed. What the forbidden ones before them weigh is taken from
 // the whole.
-static void add_allowed(const struct masks *m, const struct asked *node, const struct offer *o,
-                        struct answer *out) {
+static void add_allowed(const struct masks *m, const struct requested_node *node,
+                        const struct offer *o, struct answer *out) {
     const struct constraint *c = m->c;
     double forbidden = 0, allowed = 0;
     int first = out->n;
@@ -266,7 +266,7 @@ static void add_allowed(const struct masks *m, const struct asked *node, const s
         out->logp[i] -= rest;
 }
 
-static void add_chains(const struct masks *m, const struct asked *node, int depth,
+static void add_chains(const struct masks *m, const struct requested_node *node, int depth,
                        struct answer *out) {
     const struct constraint *c = m->c;
     for (int i = 0; i < m->base->n_chains; i++) {
@@ -279,8 +279,8 @@ static void add_chains(const struct masks *m, const struct asked *node, int dept
     }
 }
 
-static void answer_one(struct masks *m, struct asked *node, int depth, const struct offer *o,
-                       struct answer *out) {
+static void answer_one(struct masks *m, struct requested_node *node, int depth,
+                       const struct offer *o, struct answer *out) {
     int32_t token = -1;
     enum constraint_hint hint = CONSTRAINT_NO_HINT;
     if (node->state)
@@ -302,8 +302,8 @@ static int ask_base(struct masks *m, const struct tree_node *nodes, int first, i
     struct tree_node own[TREE_MAX_ROWS];
     for (int i = 0; i < n; i++) {
         own[i] = nodes[i];
-        own[i].parent = nodes[i].parent < 0 ? -1 : m->asked[nodes[i].parent].base;
-        m->asked[first + i].base = m->n_base++;
+        own[i].parent = nodes[i].parent < 0 ? -1 : m->requested[nodes[i].parent].base;
+        m->requested[first + i].base = m->n_base++;
     }
     return m->base->expand(m->base->expand_arg, own, n, m->k, out, e);
 }
@@ -313,9 +313,9 @@ static int expand(void *arg, const struct tree_node *nodes, int n, int k,
                   struct tree_candidates *out, struct err *e) {
     struct masks *m = arg;
     struct tree_candidates answer = {0};
-    int first = m->n_asked;
+    int first = m->n_requested;
     int64_t before = open_steps(m, m->room);
-    int rc = vec_reserve(&m->asked, &m->cap_asked, first + n, sizeof *m->asked, e);
+    int rc = vec_reserve(&m->requested, &m->cap_requested, first + n, sizeof *m->requested, e);
     for (int i = 0; !rc && i < n; i++)
         enter_node(m, &nodes[i]);
     if (!rc && m->base->expand && nodes[0].depth < m->base->depth)
@@ -323,7 +323,7 @@ static int expand(void *arg, const struct tree_node *nodes, int n, int k,
     for (int i = 0; !rc && i < n; i++) {
         struct answer own = {m->ids + (ptrdiff_t)i * k, m->logp + (ptrdiff_t)i * k, 0};
         struct offer o = offer_of(m, &nodes[i], &answer, i);
-        answer_one(m, &m->asked[first + i], nodes[i].depth, &o, &own);
+        answer_one(m, &m->requested[first + i], nodes[i].depth, &o, &own);
     }
     close_guess(m, before);
     *out = (struct tree_candidates){m->ids, m->logp};
@@ -343,21 +343,21 @@ void masks_offer(struct masks *m, const struct proposal *base, struct tree_optio
 }
 
 static int number_of(const struct masks *m, int32_t parent, int32_t token) {
-    for (int i = 1; parent >= 0 && i < m->n_asked; i++)
-        if (m->asked[i].parent == parent && m->asked[i].token == token)
+    for (int i = 1; parent >= 0 && i < m->n_requested; i++)
+        if (m->requested[i].parent == parent && m->requested[i].token == token)
             return i;
     return -1;
 }
 
 void masks_take(struct masks *m, const struct ddtree *t) {
     m->tree = t;
-    m->number[0] = m->n_asked ? 0 : -1;
+    m->number[0] = m->n_requested ? 0 : -1;
     for (int i = 1; i < t->n; i++) {
         int up = m->number[t->parent[i]];
         m->number[i] = number_of(m, up, t->token[i]);
-        m->forced_node[i] = up >= 0 && m->asked[up].only;
+        m->forced_node[i] = up >= 0 && m->requested[up].only;
         if (m->number[i] >= 0)
-            m->row[i] = m->asked[m->number[i]].state;
+            m->row[i] = m->requested[m->number[i]].state;
     }
 }
 

@@ -747,7 +747,7 @@ int step_run(struct step *s, struct member *const *members, int n, struct err *e
     double t = clock_ms();
     timing_section(s->x, "draft");
     if (!pieces_only) {
-        int64_t max = model_rows_beside(s->c.model, pieces + decoding);
+        int64_t max = model_rows_without_new_loan(s->c.model, pieces + decoding);
         rc = step_draft(s, n, &(struct step_rows){pieces, max - pieces}, e);
     }
     step_add_time(&s->ms.draft, &t);

@@ -40,7 +40,7 @@ struct builder {
     const struct tree_options *o;
     int k, max_depth;
     double min_score;
-    int asked;                        // nodes that the drafter was called for
+    int requested;                    // nodes that the drafter was called for
     int n, limit;                     // nodes kept, at most; the root is one
     struct node nodes[TREE_MAX_ROWS]; // in no order
     uint8_t order[TREE_MAX_ROWS];     // [n] indices of nodes[], the root first
@@ -189,7 +189,7 @@ static int ask_drafter(struct builder *b, struct node *parents, int n, struct tr
     for (int i = 0; i < n; i++) {
         struct node *node = &parents[i];
         const struct node *up = node;
-        node->number = b->nodes[node->slot].number = b->asked++;
+        node->number = b->nodes[node->slot].number = b->requested++;
         nodes[i].depth = node->depth;
         nodes[i].score = node->score;
         nodes[i].parent = node->parent < 0 ? -1 : b->nodes[node->parent].number;
@@ -263,7 +263,7 @@ int ddtree_build(struct ddtree *t, int32_t root, const struct proposal *p,
     b.max_depth = min_i32(o->max_depth, TREE_MAX_DEPTH);
     b.min_score = o->min_prob > 0 ? log(o->min_prob) : -INFINITY;
     b.limit = 1 + (o->budget > 0 ? min_i32(o->budget, TREE_MAX_BUDGET) : 0);
-    b.asked = 0;
+    b.requested = 0;
     b.n = 1;
     b.order[0] = 0;
     b.nodes[0] = (struct node){

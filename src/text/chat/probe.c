@@ -274,18 +274,18 @@ static enum taken try_turns(struct probe *p, const struct chat_traits *is, const
 }
 
 // Which orders of turns the template does not take though it takes what they can be made into.
-static void probe_turns(struct probe *p, struct chat_traits *is, bool knows_calls) {
+static void probe_turns(struct probe *p, struct chat_traits *is, bool template_has_calls) {
     bool talks = try_turns(p, is, "uau") == TAKEN;
     is->join_users = try_turns(p, is, "u") == TAKEN && try_turns(p, is, "uu") != TAKEN;
     is->join_answers = talks && try_turns(p, is, "uaau") != TAKEN;
     is->user_first = try_turns(p, is, "au") != TAKEN && try_turns(p, is, "eau") == TAKEN;
     is->lone_system = is->system != CHAT_SYSTEM_NEVER && try_turns(p, is, "s") == LOST;
-    is->plain_calls = talks && !knows_calls;
-    is->plain_results = talks && try_turns(p, is, knows_calls ? "uct" : "uat") != TAKEN;
-    is->single_calls = knows_calls && !is->plain_results && try_turns(p, is, "uctct") == TAKEN &&
-                       try_turns(p, is, "udtt") == REFUSED;
-    is->user_after = knows_calls && !is->plain_results && try_turns(p, is, "uctau") == TAKEN &&
-                     try_turns(p, is, "uctu") != TAKEN;
+    is->plain_calls = talks && !template_has_calls;
+    is->plain_results = talks && try_turns(p, is, template_has_calls ? "uct" : "uat") != TAKEN;
+    is->single_calls = template_has_calls && !is->plain_results &&
+                       try_turns(p, is, "uctct") == TAKEN && try_turns(p, is, "udtt") == REFUSED;
+    is->user_after = template_has_calls && !is->plain_results &&
+                     try_turns(p, is, "uctau") == TAKEN && try_turns(p, is, "uctu") != TAKEN;
 }
 
 static bool is_blank_char(char c) {
@@ -337,9 +337,9 @@ int chat_probe(struct chat_template *t, struct err *e) {
         probe_parts(&p, "{\"role\":\"system\",\"content\":", "}," USER);
     is.parts[CHAT_ASSISTANT] =
         probe_parts(&p, USER ",{\"role\":\"assistant\",\"content\":", "}," USER);
-    bool knows_calls = probe_calls(&p, &is);
+    bool template_has_calls = probe_calls(&p, &is);
     probe_tool_parts(&p, &is);
-    probe_turns(&p, &is, knows_calls);
+    probe_turns(&p, &is, template_has_calls);
     probe_reasoning(&p, &is);
     probe_closing(&p, t, &t->closing);
     t->traits = is;

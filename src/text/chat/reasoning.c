@@ -205,9 +205,9 @@ static bool step_inside(struct reasoning *r, const struct sink *s, bool end) {
     search_marks(r, &m);
     // One line end before the mark belongs to the mark.
     bool line = m.at > 0 && r->held.data[m.at - 1] == '\n';
-    bool told = m.found < 0 && end;
-    size_t lost = told ? lost_piece(r, r->held.len - m.at) : 0;
-    put_held(r, told && !lost ? r->held.len : m.at - line, s);
+    bool at_end = m.found < 0 && end;
+    size_t lost = at_end ? lost_piece(r, r->held.len - m.at) : 0;
+    put_held(r, at_end && !lost ? r->held.len : m.at - line, s);
     if (lost)
         drop_held(r, r->held.len);
     if (m.found < 0)

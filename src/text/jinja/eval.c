@@ -131,7 +131,7 @@ static bool is_list(struct jinja_value v) {
 }
 
 // A string joined to one that is marked safe is escaped first.
-static int put_beside(struct jinja_context *c, const struct jinja_string *s,
+static int put_joined(struct jinja_context *c, const struct jinja_string *s,
                       const struct jinja_string *other) {
     return other->markup && !s->markup ? jinja_put_escaped(c, s) : jinja_put_string(c, s);
 }
@@ -139,9 +139,9 @@ static int put_beside(struct jinja_context *c, const struct jinja_string *s,
 static int join_text(struct jinja_context *c, const struct jinja_string *a,
                      const struct jinja_string *b, struct jinja_value *out) {
     size_t mark = jinja_mark(c);
-    int rc = put_beside(c, a, b);
+    int rc = put_joined(c, a, b);
     if (!rc)
-        rc = put_beside(c, b, a);
+        rc = put_joined(c, b, a);
     if (!rc)
         rc = jinja_take(c, mark, out);
     if (!rc && (a->markup || b->markup))
