@@ -41,7 +41,8 @@ static void q4_1(const unsigned char *b, struct quant_codes *c) {
     nibbles(b + 4, c->code);
 }
 
-static void fifth_bits(const unsigned char *restrict h, uint8_t *restrict code) {
+static __attribute__((noinline)) void fifth_bits(const unsigned char *restrict h,
+                                                 uint8_t *restrict code) {
     for (int j = 0; j < 4; j++)
         for (int k = 0; k < 8; k++)
             code[8 * j + k] = (uint8_t)(code[8 * j + k] | (h[j] >> k & 1) << 4);
@@ -66,11 +67,14 @@ static void q8_0(const unsigned char *b, struct quant_codes *c) {
         c->code[i] = b[2 + i] ^ 0x80;
 }
 
-// The same where codes stand for levels.
-static void looked_up(const unsigned char *q, const int8_t *level, int offset, uint8_t *code) {
-    nibbles(q, code);
-    for (int i = 0; i < 32; i++)
-        code[i] = (uint8_t)(level[code[i]] + offset);
+// The same where codes stand for levels. Inlined into a block it is unrolled into inserts of bytes
+// into vectors, at half the speed.
+static __attribute__((noinline)) void looked_up(const unsigned char *q, const int8_t *level,
+                                                int offset, uint8_t *code) {
+    for (int i = 0; i < 16; i++) {
+        code[i] = (uint8_t)(level[q[i] & 15] + offset);
+        code[i + 16] = (uint8_t)(level[q[i] >> 4] + offset);
+    }
 }
 
 static void iq4_nl(const unsigned char *b, struct quant_codes *c) {
@@ -89,7 +93,8 @@ static void iq4_xs(const unsigned char *b, struct quant_codes *c) {
 
 // 2^(e-128): the E8M0 scale 2^(e-127), halved because the code table is doubled.
 static void mxfp4(const unsigned char *b, struct quant_codes *c) {
-    c->f[0] = ldexpf(1.0f, b[0] - 128);
+    const uint32_t bits = b[0] > 1 ? (b[0] - 1u) << 23 : 0x200000u << b[0]; // or subnormal
+    memcpy(&c->f[0], &bits, sizeof bits);
     looked_up(b + 1, quant_e2m1_doubled, 16, c->code);
 }
 
@@ -381,13 +386,19 @@ static inline __attribute__((always_inline)) void values_of(const struct quant_c
     }
 }
 
+// Blocks of 256 values at a time: codes that were stored byte by byte are not loaded as vectors at
+// once, which would wait for the stores.
 #define X(type, x, form_name)                                                                      \
     void quant_decode_##x(const void *src, float *dst, int64_t n) {                                \
+        enum { TOGETHER = 256 / BLOCK_##type };                                                    \
         const unsigned char *b = src;                                                              \
-        struct quant_codes c;                                                                      \
-        for (int64_t i = 0; i < n; i += BLOCK_##type, b += BYTES_##type) {                         \
-            x(b, &c);                                                                              \
-            values_of(&c, forms[FORM_##form_name], BLOCK_##type, dst + i);                         \
+        struct quant_codes c[TOGETHER];                                                            \
+        for (int64_t left = n / BLOCK_##type; left > 0; left -= TOGETHER) {                        \
+            const int blocks = left < TOGETHER ? (int)left : TOGETHER;                             \
+            for (int i = 0; i < blocks; i++, b += BYTES_##type)                                    \
+                x(b, &c[i]);                                                                       \
+            for (int i = 0; i < blocks; i++, dst += BLOCK_##type)                                  \
+                values_of(&c[i], forms[FORM_##form_name], BLOCK_##type, dst);                      \
         }                                                                                          \
     }
 CODE_TYPES(X)
