@@ -26,12 +26,12 @@ void rig_unload(struct rig *r) {
     gguf_close(r->file);
 }
 
-void rig_init(struct rig *r, const char *name, const char *level) {
+void rig_init(struct rig *r, const char *name) {
     struct err e = {0};
     memset(r, 0, sizeof *r);
     check(golden_load(&r->g, TEST_DATA "/golden/data", name, &e), "golden_load", &e);
     check(golden_files_make(&r->files, &r->g, &e), "golden_files_make", &e);
-    check(exec_create_cpu(&r->x, level, 2, &e), "exec_create_cpu", &e);
+    check(exec_create_cpu(&r->x, "auto", 2, &e), "exec_create_cpu", &e);
     rig_load(r, r->files.gguf);
     check(forest_init(&r->f, 256, &e), "forest_init", &e);
 }

@@ -18,9 +18,9 @@ struct rig {
     struct forest f;
 };
 
-// Loads case `name` with F32 weights and F32 KV on the given CPU level ("auto", "scalar").
+// Loads case `name` with F32 weights and F32 KV on the best CPU level.
 // Fails the running test with the engine's own sentence when something goes wrong.
-void rig_init(struct rig *r, const char *name, const char *level);
+void rig_init(struct rig *r, const char *name);
 void rig_fini(struct rig *r);
 
 // Opens and loads one more file of the same target into r->file and r->m, and the reverse.

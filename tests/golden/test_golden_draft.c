@@ -201,7 +201,7 @@ static void test_draft(void **state) {
     struct bench b = {0};
     struct err e = {0};
     printf("%s\n", (const char *)*state);
-    rig_init(&b.r, *state, "auto");
+    rig_init(&b.r, *state);
     b.per = (int64_t)(b.r.g.draft.block - 1) * b.r.g.target.vocab;
     b.first = malloc((size_t)(b.per * b.r.g.n_index) * sizeof *b.first);
     assert_non_null(b.first);

@@ -52,9 +52,9 @@ static void clear(struct bench *b) {
     memset(b->rows, 0, (size_t)count(b) * sizeof *b->rows);
 }
 
-static void bench_init(struct bench *b, const char *name, const char *level) {
-    printf("%s, level %s\n", name, level);
-    rig_init(&b->r, name, level);
+static void bench_init(struct bench *b, const char *name) {
+    printf("%s\n", name);
+    rig_init(&b->r, name);
     b->first = calloc((size_t)count(b), sizeof *b->first);
     b->rows = calloc((size_t)count(b), sizeof *b->rows);
     assert_true(b->first && b->rows);
@@ -197,7 +197,7 @@ static void basic_ways(struct bench *b) {
 
 static void test_basic(void **state) {
     struct bench b;
-    bench_init(&b, *state, "auto");
+    bench_init(&b, *state);
     basic_ways(&b);
     bench_fini(&b);
 }
@@ -213,14 +213,14 @@ static void hybrid_ways(struct bench *b) {
 
 static void test_hybrid(void **state) {
     struct bench b;
-    bench_init(&b, *state, "auto");
+    bench_init(&b, *state);
     hybrid_ways(&b);
     bench_fini(&b);
 }
 
 static void test_all_ways(void **state) {
     struct bench b;
-    bench_init(&b, *state, "auto");
+    bench_init(&b, *state);
     hybrid_ways(&b);
     as_variant(&b, VARIANT_MTP, "with a next-token block");
     as_variant(&b, VARIANT_OLD_KEYS, "with older keys");
@@ -230,7 +230,7 @@ static void test_all_ways(void **state) {
 // Without recurrent layers a sequence goes back to any length.
 static void test_plain(void **state) {
     struct bench b;
-    bench_init(&b, *state, "auto");
+    bench_init(&b, *state);
     basic_ways(&b);
     after_truncate(&b, 120, 101, 101);
     after_truncate(&b, 50, 1, 1);
@@ -242,7 +242,7 @@ static void test_plain(void **state) {
 // Latent attention; older files have keys and values of heads in one matrix.
 static void test_latent(void **state) {
     struct bench b;
-    bench_init(&b, *state, "auto");
+    bench_init(&b, *state);
     basic_ways(&b);
     after_truncate(&b, 120, 101, 101);
     after_restore(&b, 75);
@@ -251,11 +251,19 @@ static void test_latent(void **state) {
     bench_fini(&b);
 }
 
+// The scalar level gives the bits of the fastest.
 static void test_scalar(void **state) {
     static const int sevens[] = {7};
-    struct bench b;
-    bench_init(&b, *state, "scalar");
-    in_pieces(&b, sevens, 1, "pieces of seven");
+    struct bench b, scalar;
+    struct err e = {0};
+    bench_init(&b, *state);
+    scalar = b;
+    if (exec_create_cpu(&scalar.r.x, "scalar", 2, &e) != 0)
+        fail_msg("%s", e.text);
+    rig_load(&scalar.r, b.r.files.gguf);
+    in_pieces(&scalar, sevens, 1, "scalar, pieces of seven");
+    rig_unload(&scalar.r);
+    exec_destroy(scalar.r.x);
     bench_fini(&b);
 }
 

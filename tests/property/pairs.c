@@ -185,7 +185,7 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
     char target[64], draft[64];
     enum kv_codec_id kv[2] = {kvs[index % KVS][0], kvs[index % KVS][1]};
     if (!level)
-        level = index % 8 == 3 ? "scalar" : "auto";
+        level = index % 23 == 3 ? "scalar" : "auto"; // with all types in turn
     *p = (struct pair){.index = index, .brief = brief};
     choose_shape(&t, p, level, &g);
     choose_draft(&d, &t, index, &g);
