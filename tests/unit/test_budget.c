@@ -91,7 +91,7 @@ static void a_good_draft_is_used_at_once(void **state) {
                           s.best[1] * sim_pass_ms(&sim_devices[d], 1, 1), s.nodes, 100 * first,
                           100 * later);
             bool gpu = sim_devices[d].kind == PRICE_GPU, plain = guess == &useless;
-            assert_true(first > (plain ? gpu ? 0.98 : 0.97 : sim_devices[d].min[0]));
+            assert_true(first > (plain ? gpu ? 0.975 : 0.97 : sim_devices[d].min[0]));
             assert_true(later > (plain ? 0.98 : sim_devices[d].min[1]));
         }
 }
@@ -155,9 +155,10 @@ static void texts_in_turn(void **state) {
     }
 }
 
-// A draft that is useless for 64 tokens, then good: it is found again.
+// A draft that is useless for 40 to 110 tokens, then good: it is found again. One such number alone
+// would tell how well the trial at a certain step falls.
 static void a_draft_that_pays_late_is_found(void **state) {
-    enum { SESSIONS = 20, USELESS = 64, TOKENS = 192 };
+    enum { SESSIONS = 24, TOKENS = 192 };
     (void)state;
     for (int d = 0; d < sim_n_devices; d++) {
         struct sim_run r = {.device = &sim_devices[d], .guess = &oracles[2], .tokens = 128};
@@ -168,36 +169,40 @@ static void a_draft_that_pays_late_is_found(void **state) {
             fresh(&r);
             r.noise = (uint64_t)i;
             r.guess = &useless;
-            r.tokens = USELESS;
+            r.tokens = 40 + i % 8 * 10;
             r.from = 1000 * i;
             sim_time(&r, NULL);
             r.guess = &oracles[2];
+            r.from += r.tokens;
             r.tokens = TOKENS;
-            r.from += USELESS;
             ms += sim_time(&r, NULL);
             forget(&r);
         }
         double part = SESSIONS * TOKENS / ms / best;
-        print_message("%-18s behind 64 useless tokens: %.1f %% of the best\n", r.device->name,
+        print_message("%-18s after useless tokens: %.1f %% of the best\n", r.device->name,
                       100 * part);
-        assert_true(part > 0.6);
+        assert_true(part > 0.5);
     }
 }
 
 // Long texts converge to the best fixed number of nodes or above.
 static void long_texts(void **state) {
+    enum { SESSIONS = 4, TOKENS = 12 * 128 };
     (void)state;
     for (int d = 0; d < sim_n_devices; d++)
         for (int g = 0; g < ORACLES; g += 2) {
             struct sim_run r = {.device = &sim_devices[d], .guess = &oracles[g], .tokens = 128};
             int nodes;
-            double best = sim_best_fixed(&r, 12, 128, &nodes);
-            int64_t tokens;
-            fresh(&r);
-            r.tokens = 12 * 128;
-            double ms = sim_time(&r, &tokens);
-            forget(&r);
-            double part = (double)tokens / ms / best;
+            double best = sim_best_fixed(&r, SESSIONS * 12, 128, &nodes), ms = 0;
+            r.tokens = TOKENS;
+            for (int i = 0; i < SESSIONS; i++) {
+                fresh(&r);
+                r.noise = (uint64_t)i;
+                r.from = i * TOKENS;
+                ms += sim_time(&r, NULL);
+                forget(&r);
+            }
+            double part = SESSIONS * TOKENS / ms / best;
             print_message("%-18s %-12s long text %.1f %%\n", r.device->name, r.guess->name,
                           100 * part);
             assert_true(part > 0.96);

@@ -27,11 +27,31 @@
 enum {
     CHANCE_BINS = 32, // of -score, of one width; the last one holds all that is less likely
     CHANCE_POWERS = 12,
-    CHANCE_PLACES = 24,
     CHANCE_RANKS = 4,
     CHANCE_LEVELS = 4,
-    CHANCE_WAYS = 3,
 };
+
+// Chosen by a replay (docs/notes/budget-auto.md), as are PRICE_STEPS and those of price.c. All
+// other numbers follow from these, or are resolutions and bounds.
+enum {
+    FEW = 4,         // observations after which as much is believed of them as of what is usual
+    PRIOR = 12,      // nodes after which the same holds of the chances that a draft states
+    TRIALS = 6,      // drafted steps that a text gets to show what its guesses are worth
+    PAUSE_FIRST = 9, // steps without drafting, doubled each time
+};
+static const double CREDIT = 1.8;        // of a text, in tokens
+static const double CREDIT_SHARE = 0.01; // of its tokens, which may be lost besides
+// The most credit there may be, besides that share; and steps that a pause may last, as many as the
+// share needs for it.
+static const double CREDIT_MAX = FEW * CREDIT, PAUSE_MAX = FEW * CREDIT / CREDIT_SHARE;
+
+// Drafted steps in which a text is new; that the present one counts for beside the last ones.
+enum { FIRST_STEPS = TRIALS / 2 };
+
+// By the node's score, or by the rank of each step of its path among its siblings, and its depth.
+// Scores that mean nothing make trees grow and shrink for nothing, and steps converge first, since
+// each walk has many of them.
+enum { BY_SCORE, BY_STEP, WAYS };
 
 struct bin {
     double hits, nodes;
@@ -43,61 +63,30 @@ struct chances {
     // some powers which fits best what became of the nodes (log-likelihood, older ones faded).
     double power_fit[CHANCE_POWERS];
     int power; // that fits best
-    struct bin place[CHANCE_PLACES];
     struct bin rank[CHANCE_RANKS], step[CHANCE_RANKS][CHANCE_LEVELS];
-    double way_fit[CHANCE_WAYS]; // log-likelihood of the nodes so far, older ones faded
+    double way_fit[WAYS]; // log-likelihood of the nodes so far, older ones faded
     // Of the nodes of the tree that was predicted last, as each way predicts them, and mixed.
-    double way[CHANCE_WAYS][TREE_MAX_ROWS];
+    double way[WAYS][TREE_MAX_ROWS];
     double node[TREE_MAX_ROWS];
 };
 
 static const double BIN_WIDTH = 0.2;
-static const double BIN_MAX = 512;    // nodes that a bin remembers: older ones fade
-static const double PRIOR = 16;       // prior weight of the draft's own probability, in nodes
-static const double PLACE_PRIOR = 5;  // the same where nodes are predicted by their place
-static const double STEP_PRIOR = 3;   // steps' worth of it where they are predicted by rank,
-static const double LEVEL_PRIOR = 12; // and of the rank's own rate at a level of depth
-static const double HONESTY = 3;      // prior weight against other powers than 1
-static const double TEMPER = 0.5;     // nodes of one tree are not independent
-static const double KEPT = 8;         // nodes of a bin that count of those from other texts,
-static const double FIT_KEPT = 3;     // and of what distinguishes powers and ways (log-likelihood)
+// Nodes that a bin remembers: those of that many steps. Older ones fade.
+static const double BIN_MAX = PRICE_STEPS * TREE_MAX_DEPTH;
 static const double POWER[CHANCE_POWERS] = {0.05, 0.1, 0.2, 0.35, 0.6, 1, 1.6, 2.5, 4, 8, 16, 32};
 enum { HONEST = 5 }; // of POWER
 
-// By the node's score, by its place in the tree's order, or by the rank of each step of its path
-// among its siblings, and its depth. Scores that mean nothing make trees grow and shrink for
-// nothing, and steps converge first, since each walk has many of them.
-enum { BY_SCORE, BY_PLACE, BY_STEP };
-
 static void fade_bins(struct bin *n, int count) {
     for (int i = 0; i < count; i++) {
-        double part = n[i].nodes > KEPT ? KEPT / n[i].nodes : 1;
+        double part = n[i].nodes > PRIOR ? PRIOR / n[i].nodes : 1;
         n[i].hits *= part;
         n[i].nodes *= part;
     }
 }
 
-// Log-likelihoods scaled so that the worst is as far from the best as what is kept.
-static void fade_fit(double *fit, int count) {
-    double max = fit[0], min = fit[0];
-    for (int i = 1; i < count; i++) {
-        max = fmax(max, fit[i]);
-        min = fmin(min, fit[i]);
-    }
-    double part = max - min > FIT_KEPT ? FIT_KEPT / (max - min) : 1;
-    for (int i = 0; i < count; i++)
-        fit[i] = part * (fit[i] - max);
-}
-
 static int bin_of(double score) {
     double at = -score / BIN_WIDTH;
     return at < CHANCE_BINS - 1 ? (int)at : CHANCE_BINS - 1;
-}
-
-// The first places have a bin each, later ones share bins that grow.
-static int place_bin(int node) {
-    int at = node < 12 ? node - 1 : 11 + (int)(4 * log2(node / 12.0));
-    return at < CHANCE_PLACES ? at : CHANCE_PLACES - 1;
 }
 
 static double hit_rate(const struct bin *n, double prior, double weight) {
@@ -110,8 +99,8 @@ static int level_of(int depth) {
 
 // The chance that a step is taken from a node on the path.
 static double step_chance(const struct chances *c, double stated, int rank, int depth) {
-    double all = hit_rate(&c->rank[rank], stated, STEP_PRIOR);
-    return hit_rate(&c->step[rank][level_of(depth)], all, LEVEL_PRIOR);
+    double all = hit_rate(&c->rank[rank], stated, FEW);
+    return hit_rate(&c->step[rank][level_of(depth)], all, PRIOR);
 }
 
 // Ranks of nodes among their siblings: how many with the same parent came before.
@@ -130,45 +119,35 @@ static void chances_init(struct chances *c) {
 // A new text begins: what others taught counts less.
 static void chances_begin(struct chances *c) {
     fade_bins(c->bin, CHANCE_BINS);
-    fade_bins(c->place, CHANCE_PLACES);
     fade_bins(c->rank, CHANCE_RANKS);
     fade_bins(&c->step[0][0], CHANCE_RANKS * CHANCE_LEVELS);
-    fade_fit(c->power_fit, CHANCE_POWERS);
-    fade_fit(c->way_fit, CHANCE_WAYS);
 }
 
-// As each way predicts node i, which is the place-th of those that are not forced.
-static void predict_one(struct chances *c, const struct ddtree *t, int i, int place, int rank) {
+// As each way predicts node i.
+static void predict_node(struct chances *c, const struct ddtree *t, int i, int rank) {
     int up = t->parent[i];
     double power = POWER[c->power], stated = exp(power * t->score[i]);
     double step = exp(power * (t->score[i] - t->score[up]));
     c->way[BY_SCORE][i] = hit_rate(&c->bin[bin_of(t->score[i])], stated, PRIOR);
-    c->way[BY_PLACE][i] = hit_rate(&c->place[place_bin(place)], stated, PLACE_PRIOR);
     c->way[BY_STEP][i] = c->way[BY_STEP][up] * step_chance(c, step, rank, t->depth[i]);
 }
 
 // Fills c->node: the chances that nodes are on the path. Only one node of a depth can be. forced:
 // NULL, or [t->n] nodes that are as likely as their parents, whatever was learnt.
 static void chances_predict(struct chances *c, const struct ddtree *t, const bool *forced) {
-    double left[TREE_MAX_DEPTH + 1], part[CHANCE_WAYS], sum = 0, best = c->way_fit[0];
-    int rank[TREE_MAX_ROWS], place = 0;
+    double left[TREE_MAX_DEPTH + 1];
+    double by_step = 1 / (1 + exp(c->way_fit[BY_SCORE] - c->way_fit[BY_STEP]));
+    int rank[TREE_MAX_ROWS];
     ranks_of(t, rank);
-    for (int w = 1; w < CHANCE_WAYS; w++)
-        best = fmax(best, c->way_fit[w]);
-    for (int w = 0; w < CHANCE_WAYS; w++)
-        sum += part[w] = exp(c->way_fit[w] - best);
     for (int d = 0; d <= TREE_MAX_DEPTH; d++)
         left[d] = 1;
-    for (int w = 0; w < CHANCE_WAYS; w++)
-        c->way[w][0] = 1;
+    c->way[BY_SCORE][0] = c->way[BY_STEP][0] = 1;
     for (int i = 1; i < t->n; i++) {
         if (!forced || !forced[i])
-            predict_one(c, t, i, ++place, rank[i]);
-        for (int w = 0; forced && forced[i] && w < CHANCE_WAYS; w++)
+            predict_node(c, t, i, rank[i]);
+        for (int w = 0; forced && forced[i] && w < WAYS; w++)
             c->way[w][i] = c->way[w][t->parent[i]];
-        double mean = 0;
-        for (int w = 0; w < CHANCE_WAYS; w++)
-            mean += part[w] / sum * c->way[w][i];
+        double mean = (1 - by_step) * c->way[BY_SCORE][i] + by_step * c->way[BY_STEP][i];
         c->node[i] = fmin(mean, left[t->depth[i]]);
         left[t->depth[i]] -= c->node[i];
     }
@@ -190,7 +169,7 @@ static int best_power(const struct chances *c) {
     int best = 0;
     double max = -INFINITY;
     for (int i = 0; i < CHANCE_POWERS; i++) {
-        double odd = log(POWER[i]), fit = c->power_fit[i] - HONESTY * odd * odd;
+        double odd = log(POWER[i]), fit = c->power_fit[i] - FEW * odd * odd;
         if (fit > max) {
             max = fit;
             best = i;
@@ -214,7 +193,7 @@ static void count_node(struct bin *n, bool on) {
 static double chances_learn(struct chances *c, const struct ddtree *t, const bool *forced,
                             const struct walk *w) {
     bool on[TREE_MAX_ROWS] = {false};
-    int rank[TREE_MAX_ROWS], place = 0;
+    int rank[TREE_MAX_ROWS];
     double expected = 1;
     for (int i = 0; i < w->count; i++)
         on[w->path[i]] = true;
@@ -223,12 +202,10 @@ static double chances_learn(struct chances *c, const struct ddtree *t, const boo
     for (int i = 1; i < t->n; i++) {
         if (forced && forced[i])
             continue;
-        for (int way = 0; way < CHANCE_WAYS; way++)
-            c->way_fit[way] +=
-                TEMPER * log_likelihood(c->way[way][i], on[i]) - c->way_fit[way] / BIN_MAX;
+        for (int way = 0; way < WAYS; way++)
+            c->way_fit[way] += log_likelihood(c->way[way][i], on[i]) - c->way_fit[way] / BIN_MAX;
         learn_powers(c, t->score[i], on[i]);
         count_node(&c->bin[bin_of(t->score[i])], on[i]);
-        count_node(&c->place[place_bin(++place)], on[i]);
         if (!on[t->parent[i]])
             continue;
         count_node(&c->rank[rank[i]], on[i]);
@@ -241,29 +218,6 @@ static double chances_learn(struct chances *c, const struct ddtree *t, const boo
     return expected;
 }
 
-enum {
-    EXPLORE_FIRST = 6, // steps of a text that verify some nodes whatever is predicted of them
-    PAUSE_FIRST = 10,  // steps without drafting, doubled each time,
-    PAUSE_MAX = 512,   // up to this
-    TRIALS = 3, // steps of a text before RESERVE counts; that the present one counts for in a mean
-    ROWS = 8,   // of the pass that tells what a row costs
-};
-static const double EXPLORE_COST = 1.05; // of those steps, as a multiple of a plain pass
-static const double STEPS = 24;          // steps that the mean rate remembers
-static const double WALKS = 16;          // whose lengths give how deep a draft should be
-static const double SESSION = 64; // drafted steps of all texts that a new one's credit comes from
-static const double CREDIT_PRIOR = 6; // prior weight of CREDIT, in steps
-// Credit when a text begins, in tokens: as many as CREDIT_STEPS drafted steps have gained lately, 0
-// to CREDIT. Then the most there may be, besides a share of the text so far. After a pause there is
-// a share of that.
-static const double CREDIT = 1.8, CREDIT_STEPS = 4, CREDIT_MAX = 5;
-// What must be left of it where a step like the last one is not expected to pay.
-static const double RESERVE = 1.7;
-static const double RISK = 0.3; // tokens that nodes may lose in one step while none has paid
-static const double TRIAL_SHARES =
-    2; // shares of the credit that one of its first TRIALS steps takes
-static const double CREDIT_SHARE = 0.01, RESUME_SHARE = 0.007;
-
 struct budget {
     double right, wrong; // guesses that the newest walks followed; how many a wrong one ended
     double tokens, nodes, steps; // of drafted steps of this text, older ones faded
@@ -272,7 +226,7 @@ struct budget {
     double text;                 // tokens of this text
     int drafted_steps;           // drafted steps of this text
     bool catching_up;            // the draft has tokens to catch up with, which takes its time
-    int pause, next_pause;       // steps without drafting to come; how many the next pause has
+    double pause, next_pause;    // steps without drafting to come; how many the next pause has
     struct chances chances;      // of the present step's tree
     int max_nodes;               // nodes of it that may be verified
 };
@@ -281,7 +235,7 @@ int budget_create(struct budget **out, struct err *e) {
     struct budget *b = calloc(1, sizeof *b);
     if (!b)
         return err_set(e, ERR_MEMORY, "no memory to choose budgets");
-    b->right = 3;
+    b->right = FEW;
     b->wrong = 1;
     chances_init(&b->chances);
     budget_begin(b, NULL);
@@ -299,9 +253,7 @@ void budget_begin(struct budget *b, const struct budget *before) {
     double part = fmin(1, 1 / b->wrong); // of earlier texts no more than one counts
     b->right *= part;
     b->wrong *= part;
-    b->credit =
-        (CREDIT_PRIOR * CREDIT + CREDIT_STEPS * b->gained) / (CREDIT_PRIOR + b->gained_steps);
-    b->credit = fmin(fmax(b->credit, 0), CREDIT);
+    b->credit = fmin(fmax(TRIALS * (CREDIT + b->gained) / (TRIALS + b->gained_steps), 0), CREDIT);
     b->text = 0;
     b->pause = b->drafted_steps = 0;
     b->catching_up = true;
@@ -368,9 +320,10 @@ static double required_rate(const struct budget_step *s, double tokens, double n
     return fmax(sum / (draft_ms(s) + pass_ms(s, rows)), plain_rate(s));
 }
 
+// One of as many as the deepest guesses need.
 static double row_ms(const struct budget_step *s) {
     double a = price_pass_ms(s->price, s->n, s->n);
-    return (price_pass_ms(s->price, s->n + ROWS, s->n) - a) / (double)ROWS;
+    return (price_pass_ms(s->price, s->n + s->max_depth, s->n) - a) / s->max_depth;
 }
 
 // What all who draft miss of guesses at depth d, if a step must bring r for each millisecond.
@@ -468,10 +421,8 @@ static int forced_prefix(const struct budget_member *m) {
 // there may be and what recent steps have gained.
 static int risk_limit(const struct budget_step *s, const struct budget_member *m) {
     const struct budget *b = m->budget;
-    double max = CREDIT_MAX + (b->gained > 0 ? b->gained / b->gained_steps : 0),
-           plain = pass_ms(s, 0);
-    if (b->gained <= 0)
-        max = RISK;
+    double plain = pass_ms(s, 0);
+    double max = b->gained > 0 ? CREDIT_MAX + b->gained / b->gained_steps : CREDIT / TRIALS;
     int forced = forced_prefix(m), nodes = forced;
     while (nodes < m->tree->n - 1 &&
            plain_rate(s) * (pass_ms(s, nodes - forced + 1) - plain) <= max)
@@ -479,16 +430,10 @@ static int risk_limit(const struct budget_step *s, const struct budget_member *m
     return nodes;
 }
 
-// Nodes of each member that are verified at the beginning of a text although they may not be worth
-// it: what other texts taught must not keep it from being explored. The pass takes little longer.
-static int explore_nodes(const struct budget_step *s, const struct budget_member *m) {
-    double max = EXPLORE_COST * pass_ms(s, 0);
-    int nodes = 1;
-    if (m->budget->drafted_steps >= EXPLORE_FIRST || !m->drafts)
-        return 0;
-    while (nodes < m->tree->n - 1 && pass_ms(s, (nodes + 1) * s->n) < max)
-        nodes++;
-    return nodes < m->tree->n - 1 ? nodes : m->tree->n - 1;
+// What other texts taught must not keep a new one from being explored: its first steps verify a
+// node although it may not be worth it.
+static bool explores(const struct budget_member *m) {
+    return m->drafts && m->budget->drafted_steps < TRIALS && m->tree->n > 1;
 }
 
 // The next likeliest node of all trees: its member, or -1 when no member may have more.
@@ -549,41 +494,44 @@ void budget_share(struct budget_step *s) {
         m->budget->max_nodes = risk_limit(s, m);
     }
     best_alone(s, max, &tokens, &nodes);
-    int count = best_count(s, max, required_rate(s, tokens, nodes, TRIALS));
+    int count = best_count(s, max, required_rate(s, tokens, nodes, FIRST_STEPS));
     for (int i = 0; i < s->n; i++)
         s->members[i].nodes = 0;
     for (int i = 0; i < count; i++)
         s->members[next_node(s)].nodes++;
-    for (int i = 0; i < s->n; i++)
-        for (int min = explore_nodes(s, &s->members[i]); s->members[i].nodes < min && count < max;
-             count++)
+    for (int i = 0; i < s->n && count < max; i++)
+        if (s->members[i].nodes == 0 && explores(&s->members[i])) {
             s->members[i].nodes++;
+            count++;
+        }
 }
 
 // A walk to the end of what was drafted was ended by no wrong guess.
 static void learn_depth(struct budget *b, const struct walk *w, int depth) {
     int came = w->count - 1;
-    b->right += (came < depth ? came : depth) - b->right / WALKS;
-    b->wrong += (came < depth) - b->wrong / WALKS;
+    b->right += (came < depth ? came : depth) - b->right / PRICE_STEPS;
+    b->wrong += (came < depth) - b->wrong / PRICE_STEPS;
 }
 
-// Adds what a drafted step gained, and pauses drafting when the credit is used up.
+// Adds what a drafted step gained, and pauses drafting when the credit is used up, or would be by
+// another step like this that is not expected to pay. Of a new text's steps none costs more than a
+// token: their times, and what they taught, are little known.
 static void update_credit(struct budget *b, int count, double expected, double cost) {
-    if (b->drafted_steps <= TRIALS)
-        cost = fmin(cost, CREDIT / (double)TRIALS * (double)TRIAL_SHARES);
+    if (b->drafted_steps <= FIRST_STEPS)
+        cost = fmin(cost, 1);
     double gained = count - 1 - cost;
     double max = fmax(CREDIT_MAX + CREDIT_SHARE * b->text, b->credit);
-    b->gained += gained - b->gained / SESSION;
-    b->gained_steps += 1 - b->gained_steps / SESSION;
+    b->gained += gained - b->gained / PRICE_STEPS;
+    b->gained_steps += 1 - b->gained_steps / PRICE_STEPS;
     b->credit = fmin(b->credit + gained, max);
     if (b->credit >= CREDIT)
         b->next_pause = PAUSE_FIRST;
-    if (b->credit >= (expected - 1 < cost && b->drafted_steps >= TRIALS ? RESERVE * cost : 0))
+    if (b->credit >= (expected - 1 < cost && b->drafted_steps >= FIRST_STEPS ? cost : 0))
         return;
     b->pause = b->next_pause;
     b->next_pause = b->next_pause < PAUSE_MAX ? b->next_pause * 2 : PAUSE_MAX;
     b->tokens = b->nodes = b->steps = 0;
-    b->credit = RESUME_SHARE * b->pause;
+    b->credit = CREDIT_SHARE * b->pause;
 }
 
 // The time that that many nodes have added to the pass.
@@ -625,9 +573,9 @@ void budget_note(const struct budget_step *s) {
         int forced = forced_prefix(m); // which no draft was needed for
         learn_depth(b, m->walk, s->depth);
         b->drafted_steps++;
-        b->tokens += expected - b->tokens / STEPS;
-        b->nodes += m->tree->n - 1 - b->nodes / STEPS;
-        b->steps += 1 - b->steps / STEPS;
+        b->tokens += expected - b->tokens / PRICE_STEPS;
+        b->nodes += m->tree->n - 1 - b->nodes / PRICE_STEPS;
+        b->steps += 1 - b->steps / PRICE_STEPS;
         update_credit(b, m->walk->count - forced, expected - forced,
                       draft + node * (m->tree->n - 1 - forced));
     }

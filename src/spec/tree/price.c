@@ -49,25 +49,16 @@ static const struct shape {
                    0.33},
 };
 
-// Standard deviations before anything is known, of logarithms.
-static const double SPEED = 4;   // of the machine
-static const double STEEP = 0.6; // of the slope, as a part of it
-static const double NEAR = 0.05; // of what near row counts share, fading with octaves between them
-static const double ALONE = 0.015;                  // of a row count alone
-static const double SHARE = 0.8, SHARE_ALONE = 0.1; // of a draft compared with a pass; of a reach
-static const double MORE = 0.7;                     // of what another sequence or member takes
-// Of the very first times, which may be slow for many reasons, noise is at least so much. The first
-// draft reads the whole prompt as well.
-static const double FIRST = 0.25, FIRST_DRAFT = 0.5;
-// The noise of times is learnt as well: a mean over that many, of which none counts as more than
-// that many times the mean.
-static const double NOISES = 12, NOISIER = 9;
-static const double OPTIMISM = 0.5;
-// Process noise, a standard deviation: what each time adds to the speed's, and to all others'.
-static const double DRIFT = 0.008, DRIFT_ALONE = 0.002;
+// Standard deviations before anything is known, of logarithms. Chosen by a replay
+// (docs/notes/budget-auto.md): of what differs from machine to machine, which is how steep rows
+// are, what a draft takes compared with a pass and another sequence or member compared with one; of
+// what near row counts share, fading with octaves between them, and reaches of a draft; and how
+// many of them a row count of which little is known but for the newest pass is priced lower.
+static const double UNSURE = 0.5, NEAR = 0.05, OPTIMISM = 0.5;
+static const double SPEED = 30; // of the machine: as good as unknown
 // A time that is off by more than that many standard deviations is an outlier: if it is slow it
 // counts for little, unless the next ones are slow as well.
-static const double OUTLIER = 2.5;
+static const double OUTLIER = 3;
 enum { MAX_OUTLIERS = 3 };
 
 struct price {
@@ -106,7 +97,7 @@ static void refresh_times(struct price *p) {
 
 static double shared_variance(int a, int b) {
     double octaves = fabs(log2((double)ROWS[a] / ROWS[b]));
-    return NEAR * NEAR * exp(-octaves) + (a == b) * ALONE * ALONE;
+    return NEAR * NEAR * exp(-octaves);
 }
 
 // Adds variance that unknowns first..last share, but for the growth with sequences and members.
@@ -151,16 +142,16 @@ static void reset_price(struct price *p) {
     for (int i = 0; i < KNOTS; i++) {
         p->mean[i] = logs[i];
         for (int j = 0; j < KNOTS; j++)
-            p->cov[i][j] = STEEP * STEEP * logs[i] * logs[j] + shared_variance(i, j);
+            p->cov[i][j] = UNSURE * UNSURE * logs[i] * logs[j] + shared_variance(i, j);
     }
     for (int i = 0; i < PRICE_REACHES; i++) {
         p->mean[DRAFT + i] = log(s->draft[i]);
         for (int j = 0; j < PRICE_REACHES; j++)
-            p->cov[DRAFT + i][DRAFT + j] = SHARE * SHARE + (i == j) * SHARE_ALONE * SHARE_ALONE;
+            p->cov[DRAFT + i][DRAFT + j] = UNSURE * UNSURE + (i == j) * NEAR * NEAR;
     }
     p->mean[SEQ] = log(s->seq);
     p->mean[MEMBER] = log(s->member);
-    p->cov[SEQ][SEQ] = p->cov[MEMBER][MEMBER] = MORE * MORE;
+    p->cov[SEQ][SEQ] = p->cov[MEMBER][MEMBER] = UNSURE * UNSURE;
     p->noise = s->noise * s->noise;
     add_speed(p, SPEED * SPEED);
     refresh_times(p);
@@ -271,23 +262,17 @@ static void correct_means(struct price *p, const struct observation *v, double o
     refresh_times(p);
 }
 
-static void add_drift(struct price *p) {
-    add_speed(p, DRIFT * DRIFT);
-    for (int i = 0; i < DIMS; i++)
-        p->cov[i][i] += DRIFT_ALONE * DRIFT_ALONE;
-}
-
 // Learns from a time. One that is far too long is most likely a disturbance and counts for little;
 // one that is far too short, or the third in a row that is too long, says that the machine is
 // another than it was believed to be.
 static void learn_time(struct price *p, const struct observation *v, double ms, bool draft) {
     double with[DIMS], off = log(ms) - v->value, noise = sqrt(p->noise);
-    if (!p->ready)
-        noise = fmax(noise, draft ? FIRST_DRAFT : FIRST);
+    if (!p->ready) // the very first times may be slow for many reasons
+        noise = fmax(noise, UNSURE);
     double known = spread(p, v, with), far = off / sqrt(known + noise * noise);
     if (p->ready && known < p->noise) {
-        double seen = fmin(off * off, NOISIER * p->noise);
-        p->noise += (fmax(seen, p->shape->noise * p->shape->noise) - p->noise) / NOISES;
+        double seen = fmin(off * off, OUTLIER * OUTLIER * p->noise);
+        p->noise += (fmax(seen, p->shape->noise * p->shape->noise) - p->noise) / PRICE_STEPS;
     }
     p->outliers = far > OUTLIER ? p->outliers + 1 : 0;
     if (far < -OUTLIER || p->outliers >= MAX_OUTLIERS) {
@@ -308,7 +293,8 @@ void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
     struct observation v = observe_pass(p, rows, seqs);
     double part;
     int i = knot_below(rows, &part);
-    add_drift(p);
+    // Contexts grow, and machines have other work: as much as makes a mean of that many times.
+    add_speed(p, p->shape->noise * p->shape->noise / (PRICE_STEPS * PRICE_STEPS));
     p->newest = part > 0.5 ? i + 1 : i;
     learn_time(p, &v, ms, false);
     p->ready = true;
@@ -332,8 +318,6 @@ bool price_draft_ready(const struct price *p) {
 // The file: {"version", "key", "passes": [[rows, sequences, ms, deviation]...], "drafts":
 // [[members, reach, ms, deviation]...]}: of those prices that have been seen, times that make a
 // price know as much that knows nothing. The deviation is a standard one, as a part of the time.
-static const double SEEN = 0.5;   // times at least
-static const double ASIDE = 0.02; // at least: it is another day
 enum { VERSION = 1, FILE_MAX = 1 << 16 };
 
 void price_path(struct str *out, const char *folder, const char *key) {
@@ -342,13 +326,13 @@ void price_path(struct str *out, const char *folder, const char *key) {
 
 static void write_time(struct json_writer *w, const struct price *p, double seen, int64_t a,
                        int64_t b, double ms) {
-    if (seen < SEEN)
+    if (seen < 0.5) // that is never
         return;
     jw_begin(w, '[');
     jw_int(w, a);
     jw_int(w, b);
     jw_num(w, ms);
-    jw_num(w, fmax(p->shape->noise / sqrt(seen), ASIDE));
+    jw_num(w, p->shape->noise); // of one time, however often it was seen: it is another day
     jw_end(w, ']');
 }
 
@@ -398,7 +382,7 @@ static bool read_time(struct price *p, const struct json *t, bool draft) {
     if (json_len(t) != 4 || a < 1 || !counts || !(ms > 1e-6 && ms < 1e9) || !(deviation >= 0))
         return false;
     struct observation v = draft ? observe_draft(p, (int)a, (int)b) : observe_pass(p, a, (int)b);
-    correct_means(p, &v, log(ms) - v.value, fmax(deviation, ASIDE));
+    correct_means(p, &v, log(ms) - v.value, fmax(deviation, p->shape->noise));
     for (int i = 0; i < DIMS; i++)
         p->seen[i] += v.slope[i];
     p->ready = p->ready || !draft;

@@ -19,6 +19,8 @@ enum price_kind { PRICE_CPU, PRICE_GPU };
 // Reaches of a draft: 0 is the whole depth that it was trained for, 1 half of it, 2 a quarter.
 enum { PRICE_REACHES = 3 };
 
+enum { PRICE_STEPS = 16 }; // that means of recent times, walks and gains remember
+
 struct price;
 
 // What a model's experts are: rows go through different ones, so that a pass of many rows reads
