@@ -63,7 +63,7 @@ static const struct cli_command commands[] = {
     {"tokenize", CLI_TOKENIZE, .operands = "", .summary = "turn text into token ids",
      .description = "Prints the token ids of a text, separated by commas or as JSON "
                     "({\"ids\":[...]}). Special tokens written in the text are recognised; a model "
-                    "that wants a begin-of-text token gets it.",
+                    "that requires a begin-of-text token gets it.",
      .run = cmd_tokenize},
     {"detokenize", CLI_DETOKENIZE, .operands = "", .summary = "turn token ids into text",
      .description = "Prints the text of token ids, byte for byte (a terminal gets a newline more), "

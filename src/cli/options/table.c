@@ -91,7 +91,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_INPUT_TOKENS] = {"input-tokens", 0, OPTION_STRING, "N", "128", .groups = BENCH,
                           .help = "tokens of each prompt of random words, or a range A-B"},
     [OPT_OUTPUT_TOKENS] = {"output-tokens", 0, OPTION_STRING, "N", "128", .groups = BENCH,
-                           .help = "most tokens of each answer, or a range A-B; --ignore-eos asks "
+                           .help = "max tokens of each answer, or a range A-B; --ignore-eos asks "
                                    "the server for exactly as many"},
     [OPT_API_KEY] = {"api-key", 0, OPTION_STRING, "KEY", .groups = BENCH, .help = "key to send"},
     [OPT_API_MODEL] = {"api-model", 0, OPTION_STRING, "NAME", .groups = BENCH,
@@ -106,9 +106,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
 
     // How much and how.
     [OPT_MAX_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "256", 0, 1e6,
-                        .groups = MEASURED | PROFILE, .help = "most tokens to make"},
+                        .groups = MEASURED | PROFILE, .help = "max tokens to make"},
     [OPT_ANSWER_TOKENS] = {"max-tokens", 'n', OPTION_INT, "N", "0", 0, 1e6, .groups = CHAT,
-                           .help = "most tokens of an answer; 0: as many as the context holds"},
+                           .help = "max tokens of an answer; 0: as many as the context holds"},
     [OPT_SYSTEM] = {"system", 0, OPTION_STRING, "TEXT", .groups = CHAT | GENERATE,
                     .help = "message to the model that stands before the conversation; of "
                             "generate, with --chat"},
@@ -201,7 +201,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = MEASURED,
                         .help = "go on after end-of-text tokens"},
     [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_COUNT, "N", "auto", 0, 1 << 24, .groups = RUNNING,
-                     .help = "most tokens of prompt and reply; auto takes what fits the GPU's free "
+                     .help = "max tokens of prompt and reply; auto takes what fits the GPU's free "
                              "memory, up to the model's limit"},
     [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "0", 0, 65536, .groups = RUNNING,
                    .help = "prompt tokens per forward pass, 0: 512 on a CPU, up to 3072 on a GPU, "
@@ -233,7 +233,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                        .help = "matrix instructions of the GPU to use"},
     [OPT_VRAM_LIMIT] = {"vram-limit", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15,
                         .groups = RUNNING | COMPRESS,
-                        .help = "most GPU memory to take, for example 24G; 0 for all that is free"},
+                        .help = "max GPU memory to take, for example 24G; 0 for all that is free"},
     [OPT_SPARK] = {"spark", 0, OPTION_FLAG, .groups = RUNNING,
                    .help = "keep which experts of a model were used in MODEL.spark, so that the "
                            "next start holds these on a GPU that has no room for all; the output "
@@ -297,7 +297,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                   .help = "type of the written weights, for example F16 or Q8_0"},
     [OPT_SPLIT_SIZE] = {"split-size", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15,
                         .groups = CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE),
-                        .help = "most bytes of tensors in a file, 0: any number; what needs more "
+                        .help = "max bytes of tensors in a file, 0: any number; what needs more "
                                 "becomes OUT-00001-of-0000N.gguf and so on"},
 
     [OPT_IMATRIX] = {"imatrix", 0, OPTION_STRING, "FILE", .groups = CLI_BIT(CLI_QUANTIZE),
@@ -306,7 +306,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_PIECE] = {"piece", 0, OPTION_INT, "N", "512", 1, 1e6, .groups = IMATRIX,
                    .help = "tokens of the text that are read as one context"},
     [OPT_PIECES] = {"pieces", 0, OPTION_INT, "N", "0", 0, 1e9, .groups = IMATRIX,
-                    .help = "most pieces to read; 0 for the whole text"},
+                    .help = "max pieces to read; 0 for the whole text"},
     [OPT_PURE] = {"pure", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_QUANTIZE),
                   .help = "no mixture: every matrix gets TYPE's own element type"},
     [OPT_TENSOR_TYPES] = {"tensor-types", 0, OPTION_STRING, "LIST", .groups = CLI_BIT(CLI_QUANTIZE),
@@ -354,30 +354,30 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_QUEUE] = {"queue", 0, OPTION_INT, "N", "1024", 1, 1e6, .groups = SERVE,
                    .help = "requests that wait at most; more of them get status 429"},
     [OPT_MAX_GAP] = {"max-gap", 0, OPTION_FLOAT, "MS", "0", 0, 1e6, .groups = SERVE,
-                     .help =
-                         "most milliseconds between two steps of a running answer while prompts "
-                         "are read; 0 for 100, or four steps where those take longer"},
+                     .help = "max milliseconds between two steps of a running answer while prompts "
+                             "are read; 0 for 100, or four steps where those take longer"},
     [OPT_KV_MEMORY] = {"kv-memory", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = SERVE,
-                       .help = "most memory for keys and values of all requests; 0 for what the "
+                       .help = "max memory for keys and values of all requests; 0 for what the "
                                "memory plan leaves"},
     [OPT_CACHE_RAM] = {"cache-ram", 0, OPTION_SIZE, "SIZE", "2G", 0, 1e15, .groups = SERVE,
-                       .help = "most host memory for states of texts that have been read, which "
+                       .help = "max host memory for states of texts that have been read, which "
                                "later prompts that begin alike go on from; 0 for none"},
     [OPT_CACHE_DIR] = {"cache-dir", 0, OPTION_STRING, "DIR", .groups = SERVE,
                        .help = "keep these states as files too, so that a restart finds them; one "
                                "server writes there, others may read"},
     [OPT_CACHE_DISK] = {"cache-disk", 0, OPTION_SIZE, "SIZE", "20G", 1, 1e16, .groups = SERVE,
-                        .help = "most bytes of all files in --cache-dir"},
+                        .help = "max bytes of all files in --cache-dir"},
     [OPT_WARM] = {"warm", 0, OPTION_STRING, "FILE", .groups = SERVE,
                   .help = "a conversation, as the body of a chat completion, that is read at the "
                           "start, so that prompts which begin like it are found"},
     [OPT_GRACE] = {"grace", 0, OPTION_FLOAT, "S", "5", 0, 86400, .groups = SERVE,
-                   .help = "seconds that running answers may still take when the server is told to "
-                           "stop"},
+                   .help =
+                       "seconds that running answers may still take when the server is asked to "
+                       "stop"},
     [OPT_BODY_LIMIT] = {"body-limit", 0, OPTION_SIZE, "SIZE", "64M", 1, 1e12, .groups = SERVE,
                         .help = "largest body of a request"},
     [OPT_HEADER_LIMIT] = {"header-limit", 0, OPTION_SIZE, "SIZE", "64K", 256, 1e9, .groups = SERVE,
-                          .help = "most bytes of a request's first line and headers"},
+                          .help = "max bytes of a request's first line and headers"},
     [OPT_TEXT_THREADS] = {"text-threads", 0, OPTION_INT, "N", "2", 1, 64, .groups = SERVE,
                           .help = "threads that render templates and turn text into tokens"},
     [OPT_LOG_JSON] = {"log-json", 0, OPTION_FLAG, .groups = SERVE,
@@ -455,7 +455,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_UPSTREAM_KEY] = {"prefill-upstream-key", 0, OPTION_STRING, "KEY", .groups = SERVE,
                           .help = "key to send there; other users of this machine can see it: "
                                   "better --prefill-upstream-key-file; without one, the client's "
-                                  "own goes on if none is asked for here"},
+                                  "own goes on if none is required here"},
     [OPT_UPSTREAM_KEY_FILE] = {"prefill-upstream-key-file", 0, OPTION_STRING, "FILE",
                                .groups = SERVE, .help = "file whose first line is that key"},
     [OPT_UPSTREAM_MODEL] = {"prefill-upstream-model", 0, OPTION_STRING, "NAME", .groups = SERVE,

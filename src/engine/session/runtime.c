@@ -95,7 +95,7 @@ static int reservations_add(struct reservations *c, const struct reservation *wh
     if (available > 0 && reservation_bytes(what) > available) {
         size_text(need, reservation_bytes(what));
         size_text(have, available);
-        err_set(e, ERR_MEMORY, "%s wants %s of memory and %s may be taken", what->who, need, have);
+        err_set(e, ERR_MEMORY, "%s needs %s of memory and %s may be taken", what->who, need, have);
         reservations_blame(c, e);
         return ERR_MEMORY;
     }

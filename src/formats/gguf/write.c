@@ -233,7 +233,7 @@ static bool reserve_size(struct gguf_writer *w) {
 
 void gguf_writer_split(struct gguf_writer *w, int64_t bytes) {
     if (w->n_tensors || w->begun || bytes < 1)
-        err_set(&w->first, ERR_STATE, "%s: parts are asked for too late, or of no bytes", w->path);
+        err_set(&w->first, ERR_STATE, "%s: parts are requested too late, or of no bytes", w->path);
     else
         w->max_bytes = (uint64_t)bytes;
 }

@@ -371,7 +371,7 @@ static int refuse_variants(const struct json *c, struct err *e) {
         json_int(vocab, -1) != json_int(json_get(c, "vocab_size"), -2))
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json: a draft_vocab_size other than vocab_size is not supported; "
-                       "use a draft that knows all tokens");
+                       "use a draft that has all tokens");
     if (act && strcmp(act, "silu") != 0)
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json: hidden_act %.40s is not supported; silu is", act);

@@ -208,7 +208,7 @@ static void write_experts(struct str *out, const struct engine_stats *g) {
               g->experts.count.bytes),
         COUNT("coppice_expert_evictions_total", "Experts that made room for others.",
               g->experts.count.evictions),
-        COUNT("coppice_expert_ahead_total", "Experts brought before their layer asked.",
+        COUNT("coppice_expert_ahead_total", "Experts copied before their layer chose them.",
               g->experts.count.ahead),
     };
     write_counts(out, counts, sizeof counts / sizeof counts[0]);
@@ -221,7 +221,7 @@ static void write_passes(struct str *out, const struct engine_stats *g) {
         COUNT("coppice_accepted_tokens_total", "Guesses that became tokens.", g->accepted),
         COUNT("coppice_passes_total", "Passes of the model.", g->passes),
         COUNT("coppice_pass_seconds_total", "Time that passes took.", g->pass_ms / 1e3),
-        COUNT("coppice_parkings_total", "Requests that had to rest for want of memory.",
+        COUNT("coppice_parkings_total", "Requests that were parked for lack of memory.",
               g->parkings),
         COUNT("coppice_rerun_tokens_total", "Tokens run again after such a rest.", g->recomputed),
         COUNT("coppice_longest_gap_seconds",

@@ -152,7 +152,7 @@ bool request_tools_take(struct request_tools *r, const struct conversation *v,
         return false;
     if (r->required && r->set.n == 0)
         return api_refuse(x, "tool_choice",
-                          "tool_choice asks for a call, and the request has no tools to call");
+                          "tool_choice requires a call, and the request has no tools to call");
     return true;
 }
 

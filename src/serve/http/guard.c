@@ -137,9 +137,8 @@ struct guard_refusal guard_check(const struct http *h, const struct http_head *h
     if (h->o.n_keys > 0) {
         if (preflight || is_open_path(h, head->path) || has_key(h, head))
             return (struct guard_refusal){0};
-        return (struct guard_refusal){
-            401,
-            "this server wants an API key; send it as 'Authorization: Bearer KEY' or as x-api-key"};
+        return (struct guard_refusal){401, "this server requires an API key; send it as "
+                                           "'Authorization: Bearer KEY' or as x-api-key"};
     }
     if (!local && !h->o.any_host && head->host && !is_our_name(h, head->host))
         return (struct guard_refusal){

@@ -310,7 +310,7 @@ static bool check_rule(struct names *k, const char *rule, const struct json *v,
         return true;
     }
     return api_refuse(k->x, at->text,
-                      "%s is not supported here, and the answer would not be what it asks for: "
+                      "%s is not supported here, and the answer would not be what it requests: "
                       "leave it out",
                       at->text);
 }

@@ -115,7 +115,7 @@ const struct field fields[] = {
     {"top_p", TEXT, FIELD_NUM, 0, 1, .read = field_read_top_p,
      .help = "Sample among the likeliest tokens that together have this probability."},
     {"top_k", TEXT, FIELD_INT, -1, INT32_MAX, .read = field_read_top_k,
-     .help = "Sample among so many of the likeliest tokens; 0 or -1: all."},
+     .help = "Sample among this many of the likeliest tokens; 0 or -1: all."},
     {"min_p", TEXT, FIELD_NUM, 0, 1, AT(sample.min_p),
      .help = "Leave out tokens less likely than this share of the likeliest one."},
     {"presence_penalty", TEXT, FIELD_NUM, -100, 100, AT(sample.presence),
@@ -210,7 +210,7 @@ const struct field fields[] = {
      .help = "Whether tools may be called, and which. none: they are left out."},
     {"modalities", CHAT, FIELD_ARRAY, .read = field_read_modalities,
      .schema = "{'type':'array','items':{'const':'text'}}",
-     .help = "Refused where it asks for more than text."},
+     .help = "Refused where it requests more than text."},
     {"functions", CHAT, FIELD_ARRAY, .read = field_read_functions,
      .schema = "{'type':'array','maxItems':1024,'items':{'type':'object','required':['name'],"
                "'properties':{'name':{'type':'string'}}}}",
@@ -236,14 +236,14 @@ const struct field fields[] = {
     {"thinking", MESSAGES, FIELD_OBJECT, .read = field_read_thinking,
      .schema = "{'type':'object','properties':{'type':{'type':['string','null']},"
                "'budget_tokens':{'type':['integer','null'],'minimum':0}}}",
-     .help = "type: enabled or disabled; budget_tokens: most tokens of thinking."},
+     .help = "type: enabled or disabled; budget_tokens: max tokens of thinking."},
     {"thinking_token_budget", CHAT, FIELD_ANY, .read = field_read_budget,
      .schema = "{'type':'integer','minimum':0}", .help = "vLLM's name for thinking.budget_tokens."},
     {"thinking", ANTHROPIC, FIELD_OBJECT, .read = field_read_anthropic_thinking,
      .schema = "{'type':'object','required':['type'],'properties':{'type':{'type':'string'},"
                "'budget_tokens':{'type':['integer','null'],'minimum':0},'display':{'enum':["
                "'summarized','omitted','updates',null]}}}",
-     .help = "type: enabled, disabled or adaptive; budget_tokens: most tokens of thinking; "
+     .help = "type: enabled, disabled or adaptive; budget_tokens: max tokens of thinking; "
              "display: summarized, or omitted, which sends its text in signatures only. Without "
              "this field thinking is off."},
     {"output_config", ANTHROPIC, FIELD_OBJECT, .read = field_read_output_config,
@@ -282,7 +282,7 @@ const struct field fields[] = {
     {"prompt", ENDPOINT_TOKENIZE, FIELD_ANY, .read = field_read_text, .schema = "{'type':'string'}",
      .help = "vLLM's name for content."},
     {"add_special", ENDPOINT_TOKENIZE, FIELD_BOOL, AT(add_special),
-     .help = "Put the begin-of-text token first where the model wants one."},
+     .help = "Put the begin-of-text token first where the model requires one."},
     {"parse_special", ENDPOINT_TOKENIZE, FIELD_BOOL, .read = field_read_parse_special,
      .help = "false: control tokens in the text are text."},
     {"with_pieces", ENDPOINT_TOKENIZE, FIELD_BOOL, AT(with_pieces),

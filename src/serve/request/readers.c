@@ -262,7 +262,7 @@ bool field_read_modalities(const struct reading *r) {
         const char *s = json_str(json_at(r->v, i), NULL);
         if (!s || strcmp(s, "text") != 0)
             return api_refuse(r->x, r->f->name,
-                              "modalities asks for %.40s, and this model writes text only",
+                              "modalities requests %.40s, and this model writes text only",
                               s ? s : json_kind_name(json_at(r->v, i)));
     }
     return true;

@@ -403,7 +403,7 @@ static int check_constraint(const struct grammar_constraint *o, struct err *e) {
                        GRAMMAR_TRIGGERS);
     if (grammar_vocab_size(o->vocab) > o->model_vocab)
         return err_set(e, ERR_MISMATCH,
-                       "the tokenizer has %d tokens, and the model knows %lld of them",
+                       "the tokenizer has %d tokens, and the model has %lld of them",
                        grammar_vocab_size(o->vocab), (long long)o->model_vocab);
     for (int i = 0; i < o->n_triggers; i++)
         if (o->triggers[i].n_marker < 1 || o->triggers[i].n_marker > GRAMMAR_MARKER_BYTES)

@@ -53,7 +53,7 @@ int drafter_max_depth(const struct drafter *d) {
 int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
                     struct proposal *const *p, struct err *e) {
     if (n < 1 || n > d->max_members)
-        return err_set(e, ERR_USAGE, "the %s drafter is asked for %d sequences, not for 1 to %d",
+        return err_set(e, ERR_USAGE, "the %s drafter is called for %d sequences, not for 1 to %d",
                        d->class->name, n, d->max_members);
     return d->class->propose(d->self, r, n, p, e);
 }
