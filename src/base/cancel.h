@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cancellation of long work: whether its result is still needed. Work
-// over text (tokenizing, templates, schemas) takes one as an argument, asks it once per bounded
-// number of steps, and returns ERR_CANCELLED when the answer is true.
+// Cancellation of long work: whether its result is still needed. Work over text (tokenizing,
+// templates, schemas) takes a check as an argument, calls it once per bounded number of steps, and
+// returns ERR_CANCELLED when it is true.
 #ifndef COPPICE_BASE_CANCEL_H
 #define COPPICE_BASE_CANCEL_H
 
