@@ -400,7 +400,7 @@ def main():
              json.dumps(variables, ensure_ascii=False))
     save("template", "plain", "{% for m in messages %}{{ m['content'] | default('x') }}{% endfor %}")
     save("template", "loop", "{% for i in range(99999999) %}{{ i ~ messages }}{% endfor %}")
-    save("template", "macro", "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('ab') }}")
+    save("template", "macro", "{% macro f(x) %}{{ f(x ~ 'ab') }}{% endmacro %}{{ f('ab') }}")
     for i, text in enumerate(["<think>why</think>Hi", "why</think>\n\nHi",
                               "<|channel>thought\nwhy<channel|>Hi",
                               "<|channel|>analysis<|message|>why<|end|><|start|>assistant"
