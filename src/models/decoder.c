@@ -149,6 +149,16 @@ int decoder_buffers(struct model *m, int64_t rows, struct err *e) {
     return rc;
 }
 
+struct attention_shape decoder_attention_shape(const struct model_params *p) {
+    return (struct attention_shape){.dim = p->dim,
+                                    .n_heads = p->n_heads,
+                                    .n_kv = p->n_kv,
+                                    .head_dim = p->head_dim,
+                                    .rope = p->rope,
+                                    .eps = p->eps,
+                                    .scale = p->attn_scale};
+}
+
 struct attention_call decoder_attention_call(const struct model *m, const struct pass *p,
                                              const struct layer *y) {
     const struct model_group *g = &m->groups[y->group];

@@ -17,6 +17,8 @@ void decoder_forward(struct model *m, const struct pass *p);
 int decoder_begin(struct model *m, const struct gguf *g, struct err *e);
 // The tensor rope_freqs.weight, if there, into m->rope_factors: numbers above 0.
 int decoder_load_factors(struct model *m, const struct gguf *g, struct err *e);
+// Attention with p's heads and nothing that is optional.
+struct attention_shape decoder_attention_shape(const struct model_params *p);
 // What an attention layer's call says about its layer, its group and this pass.
 struct attention_call decoder_attention_call(const struct model *m, const struct pass *p,
                                              const struct layer *y);

@@ -21,6 +21,9 @@
 #include "support/tiny_gguf.h"
 #include "support/wait.h"
 
+static const char *const why_names[] = {"off",      "hit",     "new",   "changed", "evicted",
+                                        "settings", "between", "failed"}; // by enum cache_why
+
 enum {
     CONTEXT = 768,
     TALKS = 5,    // conversations
@@ -149,8 +152,7 @@ static int compare(const struct shot *h, const struct stream_end *end, struct er
         return err_set(e, ERR_STATE,
                        "a prompt of %lld tokens, %lld of them cached (%s), has another answer than "
                        "without the cache",
-                       (long long)end->prompt, (long long)end->cached,
-                       cache_why_name(end->cache.why));
+                       (long long)end->prompt, (long long)end->cached, why_names[end->cache.why]);
     if (end->cached > end->cache.common || end->cached >= end->prompt)
         return err_set(e, ERR_STATE, "%lld cached of %lld common ones", (long long)end->cached,
                        (long long)end->cache.common);

@@ -11,12 +11,6 @@
 enum { EDITED = 256, EDITED_MIN = 512 }; // tokens, see edited_from
 static const int64_t PREPARED = INT64_C(2) << 30;
 
-const char *cache_why_name(enum cache_why why) {
-    static const char *const names[] = {"off",     "hit",      "new",     "changed",
-                                        "evicted", "settings", "between", "failed"};
-    return names[why];
-}
-
 // A checkpoint of a recurrent state takes as much as that many tokens; closer ones cost more than
 // what lies between them. A text that takes less than a sixteenth of that is sooner run again than
 // its state is copied out and back.

@@ -35,7 +35,6 @@ enum cache_why {
     CACHE_BETWEEN,  // no checkpoint lies nearer to `common`
     CACHE_FAILED,   // the state could not be put back
 };
-const char *cache_why_name(enum cache_why why); // "off", "hit", "new", ...
 
 struct cache_report {
     enum cache_why why;

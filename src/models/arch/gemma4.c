@@ -159,16 +159,15 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
 
 static struct attention_shape shape_of(const struct model *m, bool windowed) {
     const struct model_params *p = &m->params;
-    struct attention_shape s = {.dim = p->dim,
-                                .n_heads = p->n_heads,
-                                .n_kv = windowed ? p->window.n_kv : p->n_kv,
-                                .head_dim = windowed ? p->window.head_dim : p->head_dim,
-                                .rope = windowed ? p->window.rope : p->rope,
-                                .eps = p->eps,
-                                .scale = p->attn_scale,
-                                .v_norm = true};
-    if (!windowed)
+    struct attention_shape s = decoder_attention_shape(p);
+    s.v_norm = true;
+    if (windowed) {
+        s.n_kv = p->window.n_kv;
+        s.head_dim = p->window.head_dim;
+        s.rope = p->window.rope;
+    } else {
         s.rope.factors = m->rope_factors;
+    }
     return s;
 }
 

@@ -52,17 +52,9 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
 }
 
 static struct attention_shape shape_of(const struct model_params *p) {
-    return (struct attention_shape){.dim = p->dim,
-                                    .n_heads = p->n_heads,
-                                    .n_kv = p->n_kv,
-                                    .head_dim = p->head_dim,
-                                    .rope = p->rope,
-                                    .eps = p->eps,
-                                    .scale = p->attn_scale,
-                                    .no_qk_norm = true,
-                                    .bias = true,
-                                    .out_bias = true,
-                                    .sinks = true};
+    struct attention_shape s = decoder_attention_shape(p);
+    s.no_qk_norm = s.bias = s.out_bias = s.sinks = true;
+    return s;
 }
 
 // Group 0 has the layers with a window, which are the even ones, 1 the others.

@@ -141,14 +141,12 @@ static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
         y->windowed = windowed;
         y->group = windowed;
         y->index = count[windowed]++;
-        y->shape = (struct attention_shape){.dim = p->dim,
-                                            .n_heads = windowed ? p->window.n_heads : p->n_heads,
-                                            .n_kv = p->n_kv,
-                                            .head_dim = p->head_dim,
-                                            .rope = windowed ? p->window.rope : p->rope,
-                                            .eps = p->eps,
-                                            .scale = p->attn_scale,
-                                            .gate_width = 1};
+        y->shape = decoder_attention_shape(p);
+        y->shape.gate_width = 1;
+        if (windowed) {
+            y->shape.n_heads = p->window.n_heads;
+            y->shape.rope = p->window.rope;
+        }
         if (gate && gate->ne[1] != y->shape.n_heads)
             y->shape.gate_width = p->head_dim; // or the shape is refused when it is loaded
     }

@@ -92,16 +92,10 @@ static struct attention_shape plain_shape(const struct model *m) {
     const struct plain_decoder *f = &m->desc->plain;
     bool norm = f->qk_norm == PLAIN_THERE || (f->qk_norm == PLAIN_IF_THERE && p->qk_norm);
     bool maybe = f->bias == PLAIN_IF_THERE;
-    struct attention_shape s = {.dim = p->dim,
-                                .n_heads = p->n_heads,
-                                .n_kv = p->n_kv,
-                                .head_dim = p->head_dim,
-                                .rope = p->rope,
-                                .eps = p->eps,
-                                .scale = p->attn_scale,
-                                .no_qk_norm = !norm,
-                                .bias = f->bias == PLAIN_THERE || (maybe && p->qkv_bias),
-                                .out_bias = maybe && p->out_bias};
+    struct attention_shape s = decoder_attention_shape(p);
+    s.no_qk_norm = !norm;
+    s.bias = f->bias == PLAIN_THERE || (maybe && p->qkv_bias);
+    s.out_bias = maybe && p->out_bias;
     s.rope.factors = m->rope_factors;
     return s;
 }

@@ -136,17 +136,6 @@ static int layer_kind(const struct model *m, const struct gguf *g, int i, bool *
     return rc;
 }
 
-static struct attention_shape attention_shape_of(const struct model_params *p) {
-    return (struct attention_shape){.dim = p->dim,
-                                    .n_heads = p->n_heads,
-                                    .n_kv = p->n_kv,
-                                    .head_dim = p->head_dim,
-                                    .rope = p->rope,
-                                    .eps = p->eps,
-                                    .scale = p->attn_scale,
-                                    .gated = true};
-}
-
 static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     int rc = 0, n_recurrent = 0;
@@ -157,8 +146,10 @@ static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
         rc = layer_kind(m, g, i, &recurrent, e);
         y->full = !recurrent;
         y->index = recurrent ? n_recurrent++ : p->n_full++;
-        if (y->full)
-            y->shape = attention_shape_of(p);
+        if (y->full) {
+            y->shape = decoder_attention_shape(p);
+            y->shape.gated = true;
+        }
     }
     return rc || !n_recurrent ? rc : read_recurrent(&p->gdn, g, p->arch, e);
 }
