@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts that come and go (ops/experts/store.h), on backends that have that: layers that share too
 // few slots, of which some are lent at times, against the same layers with all experts resident, to
-// the bit, and the slots, heats and counts after each call against those of expert_pool_choose and
+// the bit, and the slots, uses and counts after each call against those of expert_pool_choose and
 // expert_pool_lend.
 #include <stdio.h>
 #include <stdlib.h>

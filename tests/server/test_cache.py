@@ -191,7 +191,7 @@ def damages():
 
 
 def in_place_of(make):
-    """A file that something else takes the place of; what it was lies beside it under another name."""
+    """A file that something else takes the place of; the former file lies next to it under another name."""
     def change(path):
         os.rename(path, path + ".away")
         make(path)

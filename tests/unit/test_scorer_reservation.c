@@ -17,8 +17,8 @@ static char path[64], target[64];
 static int setup(void **state) {
     (void)state;
     const struct tiny_shape plain = tiny_shape_plain(), pair = tiny_shape_default();
-    snprintf(path, sizeof path, "/tmp/test_scorer_claim.%d.gguf", (int)getpid());
-    snprintf(target, sizeof target, "/tmp/test_scorer_claim.%d-t.gguf", (int)getpid());
+    snprintf(path, sizeof path, "/tmp/test_scorer_reservation.%d.gguf", (int)getpid());
+    snprintf(target, sizeof target, "/tmp/test_scorer_reservation.%d-t.gguf", (int)getpid());
     return tiny_target_write(&plain, path, NULL) || tiny_target_write(&pair, target, NULL);
 }
 
@@ -41,7 +41,7 @@ static int open_with(struct rig *g, int64_t limit) {
     *g = (struct rig){0};
     assert_int_equal(runtime_create(&g->r, &g->e), 0);
     assert_int_equal(runtime_device(g->r, &o, &g->d, &g->e), 0);
-    return scorer_claim(g->d, path, &so, TOKENS, &g->p, &g->c, &g->e);
+    return scorer_reserve(g->d, path, &so, TOKENS, &g->p, &g->c, &g->e);
 }
 
 static void close_rig(struct rig *g) {
@@ -109,9 +109,9 @@ static void test_refused(void **state) {
     struct reservation *second;
     struct score_plan p;
     const struct score_options so = score_options_default();
-    assert_int_equal(scorer_claim(g.d, path, &so, 100 * TOKENS, &p, &second, &g.e), ERR_MEMORY);
-    assert_non_null(strstr(g.e.text, "test_scorer_claim"));
-    assert_int_equal(scorer_claim(g.d, target, &so, TOKENS, &p, &second, &g.e), ERR_UNSUPPORTED);
+    assert_int_equal(scorer_reserve(g.d, path, &so, 100 * TOKENS, &p, &second, &g.e), ERR_MEMORY);
+    assert_non_null(strstr(g.e.text, "test_scorer_reservation"));
+    assert_int_equal(scorer_reserve(g.d, target, &so, TOKENS, &p, &second, &g.e), ERR_UNSUPPORTED);
     assert_non_null(strstr(g.e.text, target));
     close_rig(&g);
 }

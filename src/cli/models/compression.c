@@ -110,7 +110,7 @@ int compression_open(struct compression *k, const struct cli_args *a, struct err
     if (!rc)
         rc = runtime_device(k->runtime, &d, &k->device, e);
     if (!rc)
-        rc = scorer_claim(k->device, k->path, &k->scorer, LONGEST, &k->plan, &k->reservation, e);
+        rc = scorer_reserve(k->device, k->path, &k->scorer, LONGEST, &k->plan, &k->reservation, e);
     if (!rc)
         rc = compressor_open(&k->c, runtime_exec(k->device), k->path, &k->scorer, e);
     if (!rc)

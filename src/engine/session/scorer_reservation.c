@@ -63,8 +63,9 @@ bool scorer_share_slots(const struct score_plan *p, int64_t all, int64_t slots, 
     return out->park <= weights && out->limit > 0;
 }
 
-int scorer_claim(struct runtime_device *d, const char *path, const struct score_options *o,
-                 int64_t tokens, struct score_plan *plan, struct reservation **out, struct err *e) {
+int scorer_reserve(struct runtime_device *d, const char *path, const struct score_options *o,
+                   int64_t tokens, struct score_plan *plan, struct reservation **out,
+                   struct err *e) {
     struct gguf *g;
     *out = NULL;
     int rc = gguf_open(&g, path, e);

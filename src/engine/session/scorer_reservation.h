@@ -12,8 +12,9 @@
 // limit of the device's memory is known (else *out is NULL). ERR_MEMORY says how many tokens would
 // fit, or what the weights alone take, and who holds what; other errors as score_open, with the
 // path.
-int scorer_claim(struct runtime_device *d, const char *path, const struct score_options *o,
-                 int64_t tokens, struct score_plan *plan, struct reservation **out, struct err *e);
+int scorer_reserve(struct runtime_device *d, const char *path, const struct score_options *o,
+                   int64_t tokens, struct score_plan *plan, struct reservation **out,
+                   struct err *e);
 
 // Bytes that a scorer holds between texts, and that a text of the plan's length takes besides that.
 int64_t scorer_stays(const struct score_plan *p);
