@@ -21,9 +21,6 @@ struct checkpoint {
     struct attachment *attached[SEQ_ATTACHED];
 };
 
-// Checkpoints of sequences: pages by reference, the recurrent save, and attachments at rest.
-// Restoring makes every part first and puts all of them in place when nothing can fail any more.
-
 int sequence_checkpoint(const struct sequence *s, struct checkpoint **out, struct err *e) {
     int rc = sequence_check(s, e);
     if (rc)

@@ -41,9 +41,6 @@ struct step {
     int draft_failures;                    // of the shared drafter, in a row
 };
 
-// Calls the drafters of all members in s->in[n] that decode (one at least), and builds each one's
-// tree, so that all fit of->trees: only the root where nothing may or can be proposed. A member
-// whose own drafter fails gets its rc. An error of the shared drafter is the step's.
 struct step_rows {
     int64_t pieces, trees; // of prompts besides them; most of all trees together
 };
@@ -56,8 +53,6 @@ static inline int64_t step_known(const struct member *m) {
 static inline int64_t step_sampled_rows(const struct member *m) {
     return m->phase == MEMBER_PROMPT ? m->choose : m->tree.n;
 }
-
-// The state that a member of a step owns: its sampler, its masks, and room for log-probabilities.
 
 static int check_budget(const struct tree_options *t, struct err *e) {
     if (t->budget < 0 || t->budget > TREE_MAX_BUDGET)
@@ -262,6 +257,9 @@ static int propose_all(struct step *s, int n, struct err *e) {
     return rc;
 }
 
+// Calls the drafters of all members in s->in[n] that decode (one at least), and builds each one's
+// tree, so that all fit of->trees: only the root where nothing may or can be proposed. A member
+// whose own drafter fails gets its rc. An error of the shared drafter is the step's.
 static int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e) {
     int64_t sampled = 0, decoding = 0, fixed = 0, rows = of->trees;
     for (int i = 0; i < n; i++) {

@@ -112,10 +112,6 @@ static void ranks_of(const struct ddtree *t, int rank[TREE_MAX_ROWS]) {
     }
 }
 
-static void chances_init(struct chances *c) {
-    *c = (struct chances){.power = HONEST};
-}
-
 // A new text begins: what others taught counts less.
 static void chances_begin(struct chances *c) {
     fade_bins(c->bin, CHANCE_BINS);
@@ -237,7 +233,7 @@ int budget_create(struct budget **out, struct err *e) {
         return err_set(e, ERR_MEMORY, "no memory to choose budgets");
     b->right = FEW;
     b->wrong = 1;
-    chances_init(&b->chances);
+    b->chances.power = HONEST;
     budget_begin(b, NULL);
     *out = b;
     return 0;
