@@ -41,6 +41,7 @@ static void gather_at_gate(struct exec *x, const struct weight *w, const int32_t
 void server_rig_hold(struct server_rig *r, int64_t tokens) {
     gate.g = server_engine(r->v);
     gate.x = model_exec(session_model(engine_session(gate.g)));
+    assert_int_equal(engine_lend(gate.g, NULL), 0); // no round runs
     if (gate.x->ops != &gate.table) {
         gate.inner = gate.x->ops;
         gate.table = *gate.inner;
@@ -48,8 +49,9 @@ void server_rig_hold(struct server_rig *r, int64_t tokens) {
         gate.x->ops = &gate.table;
     }
     gate.there = false;
-    gate.tokens = engine_stats(gate.g).tokens + tokens; // under its lock: it sees the table
+    gate.tokens = engine_stats(gate.g).tokens + tokens;
     gate.shut = true;
+    assert_int_equal(engine_lend_end(gate.g, NULL), 0);
 }
 
 void server_rig_held(struct server_rig *r) {
