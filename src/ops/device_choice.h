@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What to do about the GPU: from what was requested, and what a look at the machine found, to the
-// device to use, a sentence to show once, or an error. Pure functions of their arguments, so that
-// every bad machine can be tested on a good one; the looking is done by the CUDA backend.
+// Chooses the device from the options and from what the CUDA backend found on the machine: gives
+// the device, a sentence to show once, or an error. Pure functions of their arguments, so that
+// tests need no broken machine.
 #ifndef COPPICE_OPS_DEVICE_CHOICE_H
 #define COPPICE_OPS_DEVICE_CHOICE_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON: a strict reader (RFC 8259) over json-c that says where a text is wrong, and an own writer.
 // Values are borrowed from the document; numbers keep their spelling. A document is for one thread
-// at a time. json-c does not survive every allocation that fails, so texts of strangers are given
-// to it within bounds (struct json_rules). A build of the engine alone can write JSON but not read
-// it (absent.c).
+// at a time. json-c may crash where memory runs out, so untrusted text is parsed under limits of
+// depth and number of values (struct json_rules). A build of the engine alone can write JSON but
+// not read it (absent.c).
 #ifndef COPPICE_BASE_JSON_JSON_H
 #define COPPICE_BASE_JSON_JSON_H
 

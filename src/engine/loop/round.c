@@ -105,7 +105,7 @@ static void count_step(struct engine *g, struct stream *s, double now) {
 }
 
 // The slices of a pass together.
-static struct trace_pass sum_turns(struct engine *g, double start, double ms) {
+static struct trace_pass sum_slices(struct engine *g, double start, double ms) {
     struct trace_pass p = {.start = start,
                            .ms = ms,
                            .draft_ms = batch_times(g->batch).draft,
@@ -127,7 +127,7 @@ static struct trace_pass sum_turns(struct engine *g, double start, double ms) {
 
 // Counts the pass of g->slices between two times of clock_ms.
 static void count_pass(struct engine *g, double start, double now) {
-    struct trace_pass p = sum_turns(g, start, now - start);
+    struct trace_pass p = sum_slices(g, start, now - start);
     g->now.passes++;
     g->now.pass_rows += p.rows;
     g->now.rows[rows_bin(p.rows)]++;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening a pair on a device of a runtime.
+// Loads a target model and its draft model on one device; see session.h.
 #include "engine/session/session.h"
 
 #include <stdio.h>

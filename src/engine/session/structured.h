@@ -50,7 +50,7 @@ struct structured {
     // begin with `opening`, or the prompt has left the block open (inside).
     const char *opening, *closing;
     bool inside;
-    bool one_of_as_any;                // of a schema: see grammar.h
+    bool one_of_as_any;                // of a schema: struct grammar_json
     const struct cancel_check *cancel; // NULL, or cancels the work: ERR_CANCELLED
 };
 
@@ -64,8 +64,8 @@ int structured_store_create(struct structured_store **out, const struct tokenize
 // When no constraint of it is in use. NULL is allowed.
 void structured_store_destroy(struct structured_store *s);
 
-// *out gets a reference for the caller. Errors of the text are those of grammar.h (ERR_FORMAT,
-// ERR_UNSUPPORTED, ERR_LIMIT), all with a sentence.
+// *out gets a reference for the caller. Errors of the text are those of grammar/grammar.h
+// (ERR_FORMAT, ERR_UNSUPPORTED, ERR_LIMIT), all with a sentence.
 int structured_make(struct structured_store *s, const struct structured *w, struct constraint **out,
                     struct err *e);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lays out the planes of a KV page; see layout.h.
+// Computes where codes and scales of K and V (planes) lie in a page; see layout.h.
 #include "ops/kv/layout.h"
 
 // The planes of n_heads heads of `dim` values at *at, which moves after them.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a request for generated text says, out of its JSON body by the table of fields.h: all
 // sampling fields of the OpenAI interface and the spellings of other servers. null counts as
-// absent, what cannot be honoured is refused with the field's name, and what does nothing is named
-// (body.h), never dropped silently. Messages and prompts stay in the body
+// absent, what cannot be honoured is refused with the field's name, and what has no effect is
+// listed in the answer (body.h), never dropped silently. Messages and prompts stay in the body
 // (serve/conversation/, serve/api/completions.c).
 #ifndef COPPICE_SERVE_REQUEST_PARAMS_H
 #define COPPICE_SERVE_REQUEST_PARAMS_H

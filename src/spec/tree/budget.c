@@ -45,7 +45,7 @@ static const double CREDIT_SHARE = 0.01; // of its tokens, which may be lost bes
 // share needs for it.
 static const double CREDIT_MAX = FEW * CREDIT, PAUSE_MAX = FEW * CREDIT / CREDIT_SHARE;
 
-// Drafted steps in which a text is new; that the present one counts for beside the last ones.
+// Drafted steps in which a text is new; that the present one counts for besides the last ones.
 enum { FIRST_STEPS = TRIALS / 2 };
 
 // By the node's score, or by the rank of each step of its path among its siblings, and its depth.

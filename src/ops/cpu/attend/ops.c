@@ -478,10 +478,10 @@ void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *
     cpu_run(c, ceil_div(r->n, 4), a->out->stride, quantise_rows, &u);
 }
 
-// The choice of blocks by single rows (struct sparse_rule in attention.h). For each sequence that
-// has rows of this kind, means of all whole blocks that its last one sees are made anew from stored
-// keys: that is the work of one row's attention, and there is no state to keep. Then rows are
-// scored with them, 32 at a time.
+// The choice of blocks by single rows (struct sparse_rule in ops/attention.h). For each sequence
+// that has rows of this kind, means of all whole blocks that its last one sees are made anew from
+// stored keys: that is the work of one row's attention, and there is no state to keep. Then rows
+// are scored with them, 32 at a time.
 
 enum { GROUP_ROWS = 2 * DELTA_ROWS };
 

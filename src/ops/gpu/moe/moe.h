@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the host part of layers of experts (moe.cu) hands to its kernels: one matrix of each expert,
 // or two as a pair, entries with a row and an expert each, and, for many of them, their order by
-// expert, which the device makes. A sum is that of linear layers (linear.h): k in the same parts,
-// each from zero in k order, the parts added in order. Internal to this folder.
+// expert, which the device makes. A sum is that of linear layers (ops/gpu/linear/operands.h): k in
+// the same parts, each from zero in k order, the parts added in order. Internal to this folder.
 #ifndef COPPICE_OPS_GPU_MOE_MOE_H
 #define COPPICE_OPS_GPU_MOE_MOE_H
 

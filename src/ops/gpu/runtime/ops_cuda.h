@@ -63,7 +63,7 @@ bool attend_reserve(struct gpu *g, const struct exec_limits *l);
 int64_t cuda_own_bytes(const struct exec *x, const struct exec_limits *l);
 int cuda_reserve(struct exec *x, const struct exec_limits *l, struct err *e);
 
-// Weights and linear layers (weight.c, repack.cu, linear*.cu).
+// Weights and linear layers (ops/gpu/linear: form/weight.c, form/repack.cu, linear.cu, finish.cu).
 void linear_flush(struct gpu *g);   // queues what is deferred (ops/gpu/linear/finish.cu)
 void linear_release(struct gpu *g); // and what is held
 enum {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the file's blocks to the tiles of linear.h, on the device, while the file streams in. One
-// block makes one tile of 16 rows: first each row's power of two, from a bound on its values, then
-// the tile word by word. The layouts are described in dequant.cuh, which reads them.
+// From the file's blocks to the tiles of ops/gpu/linear/operands.h, on the device, while the file
+// streams in. One block makes one tile of 16 rows: first each row's power of two, from a bound on
+// its values, then the tile word by word. The layouts are described in dequant.cuh, which reads
+// them.
 #include "ops/gpu/linear/form/repack.cuh"
 #include "ops/gpu/runtime/ops_cuda.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights on the device: their sizes, and their way from the mapped file through two pinned pieces
+// Weights on the device: their sizes, and their way from the mapped file through two pinned buffers
 // of a few MiB to the repacking kernel, so that the host never holds a second copy of the file.
 // While the device repacks one piece the next one is read.
 #include <stdlib.h>
