@@ -293,8 +293,8 @@ void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
     struct observation v = observe_pass(p, rows, seqs);
     double part;
     int i = knot_below(rows, &part);
-    // Contexts grow, and machines have other work: as much as makes a mean of that many times.
-    add_speed(p, p->shape->noise * p->shape->noise / (PRICE_STEPS * PRICE_STEPS));
+    // Contexts grow, and machines have other work: as much as makes a mean of half as many times.
+    add_speed(p, p->noise / (PRICE_STEPS * PRICE_STEPS / 4));
     p->newest = part > 0.5 ? i + 1 : i;
     learn_time(p, &v, ms, false);
     p->ready = true;
