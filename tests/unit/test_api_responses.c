@@ -161,6 +161,27 @@ static const char *path_of(char *out, size_t size, const struct json *response, 
     return out;
 }
 
+// The last three events of a text have all its log-probabilities, which no document holds
+// meanwhile.
+static void log_probabilities_of_an_item_are_in_its_last_events(void **state) {
+    (void)state;
+    static const char *const places[] = {"logprobs", "part.logprobs", "item.content.0.logprobs"};
+    struct str text = {0};
+    struct events v;
+    assert_int_equal(server_rig_ask(&rig, RESPONSES,
+                                    "{\"max_output_tokens\":8,\"stream\":true,\"include\":["
+                                    "\"message.output_text.logprobs\"]," ASK "}",
+                                    &text),
+                     200);
+    read_events(&v, text.data);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(json_len(server_rig_at(v.at[v.n - 4 + i], places[i])), 8);
+    assert_int_equal(json_len(server_rig_at(v.at[v.n - 1], "response.output.0.content.0.logprobs")),
+                     8);
+    drop_events(&v);
+    str_fini(&text);
+}
+
 static void kept_responses_are_streamed_again(void **state) {
     (void)state;
     char path[128];
@@ -635,6 +656,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_and_whole_answers_agree),
         cmocka_unit_test(kept_responses_can_be_continued),
+        cmocka_unit_test(log_probabilities_of_an_item_are_in_its_last_events),
         cmocka_unit_test(kept_responses_are_streamed_again),
         cmocka_unit_test(all_kinds_of_items_are_streamed_again),
         cmocka_unit_test(input_items_come_in_pages),

@@ -26,6 +26,35 @@ void response_event_close(struct response_events *r, const char *type) {
     }
 }
 
+static void put_value(struct response_events *r, const struct json *v);
+
+static int put_member(void *arg, const char *key, size_t n, const struct json *v) {
+    struct response_events *r = arg;
+    (void)n;
+    jw_key(r->w, key);
+    if (r->put_logprobs && !strcmp(key, "logprobs"))
+        r->put_logprobs(r->logprobs_arg, r->w);
+    else
+        put_value(r, v);
+    return 0;
+}
+
+// A value of an item or a response, with its log-probabilities.
+static void put_value(struct response_events *r, const struct json *v) {
+    enum json_kind kind = json_kind_of(v);
+    bool opens = r->put_logprobs && (kind == JSON_OBJECT || kind == JSON_ARRAY);
+    if (!opens) {
+        jw_value(r->w, v);
+        return;
+    }
+    jw_begin(r->w, kind == JSON_OBJECT ? '{' : '[');
+    if (kind == JSON_OBJECT)
+        json_each(v, put_member, r);
+    for (size_t i = 0; kind == JSON_ARRAY && i < json_len(v); i++)
+        put_value(r, json_at(v, i));
+    jw_end(r->w, kind == JSON_OBJECT ? '}' : ']');
+}
+
 // A member of a response or an item as it was at its beginning.
 static int put_begun(void *arg, const char *key, size_t n, const struct json *v) {
     static const char *const later[] = {"completed_at", "usage", "incomplete_details",
@@ -69,7 +98,7 @@ static void put_object_event(struct response_events *r, const char *type, const 
     if (begun)
         put_begun_object(w, of);
     else
-        jw_value(w, of);
+        put_value(r, of);
     response_event_close(r, type);
 }
 
@@ -90,9 +119,9 @@ static struct json_writer *open_place(struct response_events *r, const char *typ
     return w;
 }
 
-static void put_known(struct json_writer *w, const struct json *of, const char *key) {
+static void put_known(struct response_events *r, const struct json *of, const char *key) {
     if (json_get(of, key))
-        jw_key_value(w, key, json_get(of, key));
+        put_member(r, key, strlen(key), json_get(of, key));
 }
 
 // `name`: of the text's events, without ".delta" and ".done"; `key`: where it stands.
@@ -106,7 +135,7 @@ static void put_text_events(struct response_events *r, const struct place *p, co
         snprintf(type, sizeof type, "%s.delta", name);
         struct json_writer *w = open_place(r, type, p);
         jw_key_value(w, "delta", text);
-        put_known(w, p->part, "logprobs");
+        put_known(r, p->part, "logprobs");
         response_event_close(r, type);
     }
     if (!(what & ITEM_ENDS))
@@ -114,11 +143,11 @@ static void put_text_events(struct response_events *r, const struct place *p, co
     snprintf(type, sizeof type, "%s.done", name);
     struct json_writer *w = open_place(r, type, p);
     if (!strcmp(key, "arguments")) {
-        put_known(w, p->item, "namespace");
-        put_known(w, p->item, "name");
+        put_known(r, p->item, "namespace");
+        put_known(r, p->item, "name");
     }
     jw_key_value(w, key, text);
-    put_known(w, p->part, "logprobs");
+    put_known(r, p->part, "logprobs");
     response_event_close(r, type);
 }
 
@@ -140,7 +169,7 @@ static void put_part_event(struct response_events *r, const struct place *p, boo
         }
         jw_end(w, '}');
     } else {
-        jw_value(w, p->part);
+        put_value(r, p->part);
     }
     response_event_close(r, type);
 }

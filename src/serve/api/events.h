@@ -11,6 +11,10 @@ struct response_events {
     struct json_writer *w; // empty between events
     struct str *out;
     int64_t next, after; // number of the next event; those up to `after` are left out, -1: none
+    // Writes the list of log-probabilities of the item that is given without them; NULL: it is
+    // given with its own. A document of them would be some ten times as large as their text.
+    void (*put_logprobs)(void *arg, struct json_writer *w);
+    void *logprobs_arg;
 };
 
 // Between these the event's members are written.

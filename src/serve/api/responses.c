@@ -39,18 +39,23 @@ static void put_empty_list(struct json_writer *w, const char *key) {
     jw_end(w, ']');
 }
 
-// Those of an item's words, as far as they are requested.
-static void put_item_logprobs(const struct completion *c, struct json_writer *w,
-                              const struct answer_item *it) {
+struct item_of {
+    const struct completion *c;
+    const struct answer_item *item;
+};
+
+// The list of an item's log-probabilities, as far as they are requested.
+static void put_item_logprobs(void *arg, struct json_writer *w) {
+    const struct item_of *of = arg;
+    const struct completion *c = of->c;
     const struct reply *r = c->p.logprobs ? stream_reply(c->choices->stream) : NULL;
     struct answer_logprobs l = {.t = c->s->tokenizer, .top = (int)c->p.top_logprobs};
     if (r) {
-        l.ids = r->ids + it->first_token;
-        l.n = it->tokens;
+        l.ids = r->ids + of->item->first_token;
+        l.n = of->item->tokens;
         l.at = &r->logprobs;
-        l.from = it->first_token;
+        l.from = of->item->first_token;
     }
-    jw_key(w, "logprobs");
     answer_logprobs_list(w, &l);
 }
 
@@ -62,7 +67,12 @@ static void put_content_part(const struct completion *c, struct json_writer *w, 
     jw_key_text(w, "text", it->text.data, it->text.len);
     if (type[0] == 'o') {
         put_empty_list(w, "annotations");
-        put_item_logprobs(c, w, it);
+        if (w->builder) {
+            put_empty_list(w, "logprobs"); // its events write them
+        } else {
+            jw_key(w, "logprobs");
+            put_item_logprobs(&(struct item_of){c, it}, w);
+        }
     }
     jw_end(w, '}');
 }
@@ -237,12 +247,17 @@ static void put_item_events(struct completion *c, const struct answer_item *it, 
                             int what) {
     struct json_builder built = {0};
     struct json_writer w = {.builder = &built};
+    struct item_of of = {c, it};
+    struct response_events *events = &own_of(c)->events;
     struct json *item;
     put_item(c, &w, it, status);
     built.failed |= w.out.failed;
     c->s->out.failed |= json_built(&built, &item, "an item", NULL) != 0;
+    events->put_logprobs = put_item_logprobs;
+    events->logprobs_arg = &of;
     if (item)
-        response_events_item(&own_of(c)->events, item, it->index, what);
+        response_events_item(events, item, it->index, what);
+    events->put_logprobs = NULL;
     json_free(item);
 }
 
