@@ -250,3 +250,24 @@ double json_num(const struct json *v, double otherwise) {
 bool json_bool(const struct json *v, bool otherwise) {
     return json_kind_of(v) == JSON_BOOL ? v->truth : otherwise;
 }
+
+bool json_has(const struct json *object, const char *key) {
+    return json_get(object, key) != NULL;
+}
+
+// Fixtures are read only: no document is built.
+void json_build(struct json_builder *b, enum json_kind kind, const char *s, size_t n) {
+    (void)kind, (void)s, (void)n;
+    b->failed = true;
+}
+
+void json_build_shared(struct json_builder *b, const struct json *v) {
+    (void)v;
+    b->failed = true;
+}
+
+int json_built(struct json_builder *b, struct json **out, const char *what, struct err *e) {
+    (void)b, (void)what;
+    *out = NULL;
+    return err_set(e, ERR_UNSUPPORTED, "this reader builds no documents");
+}

@@ -679,8 +679,9 @@ static int open_sibling(struct gguf *g, size_t stem, int no, int count, struct e
     if (no == 0)
         g->path = path;
     int rc = open_part(g, path, meta, e);
-    int is = split_int(meta, "split.no", -1), of = split_int(meta, "split.count", -1);
-    if (!rc && (is != no || of != count))
+    int is = rc ? no : split_int(meta, "split.no", -1);
+    int of = rc ? count : split_int(meta, "split.count", -1);
+    if (is != no || of != count)
         rc = err_set(e, ERR_FORMAT,
                      "%s is not part %d of %d: split.no and split.count say part %d of %d; get the "
                      "parts of one model again",
