@@ -11,6 +11,7 @@
 #include "formats/quant/quant.h"
 #include "models/blocks/attention.h"
 #include "models/blocks/feed_forward.h"
+#include "models/decoder.h"
 #include "ops/copier.h"
 
 // Rows that dense attention takes at a time: keys of earlier rows are then read by the page.
@@ -395,16 +396,6 @@ static int check_arch(const struct gguf *g, struct err *e) {
                    s ? (int)(n < 64 ? n : 64) : 4, s ? s : "none");
 }
 
-static struct attention_shape attention_shape_of(const struct model_params *p) {
-    return (struct attention_shape){.dim = p->dim,
-                                    .n_heads = p->n_heads,
-                                    .n_kv = p->n_kv,
-                                    .head_dim = p->head_dim,
-                                    .rope = p->rope,
-                                    .eps = p->eps,
-                                    .scale = p->attn_scale};
-}
-
 // Of the last layer that is run only what its score needs.
 static int load_last(struct model_scorer *s, struct score_layer *y, int i, struct err *e) {
     const struct model_params *p = &s->p;
@@ -436,7 +427,7 @@ static int load_last(struct model_scorer *s, struct score_layer *y, int i, struc
 
 static int load_layers(struct model_scorer *s, struct err *e) {
     const struct model_params *p = &s->p;
-    const struct attention_shape shape = attention_shape_of(p);
+    const struct attention_shape shape = decoder_attention_shape(p);
     struct load *l = &s->load;
     char name[LOAD_NAME];
     int rc = 0;
