@@ -48,6 +48,8 @@ static int64_t query_count(const struct shape *s, int64_t total) {
 static const struct shape target_27b = {24, 4, 256, ATTEND_PATH, 0, KV_F16, KV_F16, true, 1};
 static const struct shape deepseek_v2_lite = {16, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1};
 static const struct shape deepseek_v3 = {128, 1, 576, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1};
+static const struct shape smollm2_135m = {9, 3, 64, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1};
+static const struct shape llama_8b = {32, 8, 128, ATTEND_PATH, 0, KV_F16, KV_F16, false, 1};
 static const struct shape draft_27b = {32, 8, 128, ATTEND_BLOCK, 0, KV_F16, KV_F16, false, 1};
 
 // Positions 0 .. total-1 in pages, and room for rows in flight after them.
@@ -500,8 +502,19 @@ void check_attend_long_time(struct check *c) {
     static const int steps[] = {1, 8, 23, 61}, prompt[] = {512}, block[] = {16}, tree[] = {23};
     static const enum kv_codec_id types[][2] = {
         {KV_BF16, KV_BF16}, {KV_Q8_0, KV_Q8_0}, {KV_F32, KV_F32}};
-    if (!c->device)
+    if (!c->device) {
+        const struct shape small[] = {smollm2_135m, llama_8b};
+        for (int i = 0; i < 2; i++) {
+            time_shape(c, small[i], 512, steps, 3);
+            time_shape(c, small[i], 2048, steps, 3);
+            time_shape(c, small[i], 6000, steps, 3);
+        }
+        struct shape q8 = llama_8b;
+        q8.codec_k = q8.codec_v = KV_Q8_0;
+        time_shape(c, q8, 2048, steps, 3);
+        time_shape(c, target_27b, 2048, steps, 3);
         return;
+    }
     time_shape(c, target_27b, 512, steps, 4);
     time_latents(c);
     time_shape(c, target_27b, 4096, steps, 4);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row kernels of attention over sixteen lanes, as a template that continues
 // ops/cpu/simd/row/tmpl.h. Values for four queries that see the same keys: a small matrix product
-// whose sums stay in registers; each (query, column) takes the steps that weigh takes. Of
-// block-sparse attention: keys by columns, and the masses of blocks.
+// whose sums stay in registers; each (query, column) takes the steps that weigh takes. The same,
+// and the scores, from keys and values in their stored form: for few queries decoding them first
+// costs more than using them.
 
 enum { SIDE = DOT_SUMS >= 16 ? 4 : 2 }; // queries and chunks of 16 columns of one pass
 
@@ -34,44 +35,139 @@ static void weigh4(const struct weigh4 *w) {
             weigh_block(w, i, at, 1, w->dim - at < 16 ? w->dim - at : 16);
 }
 
-// Sixteen rows from r on: four columns at a time.
-INLINE void columns_of_16(const struct columns *a, int r) {
-    const float *in = a->in + r * a->from;
-    int c = 0;
-    for (; c + 4 <= a->cols; c += 4) {
-        float w[64];
-        vf t[4];
-        for (int i = 0; i < 16; i++)
-            memcpy(w + 4 * i, in + i * a->from + c, 4 * sizeof *w);
-        v_columns(w, t);
-        for (int i = 0; i < 4; i++)
-            v_store(a->out + (c + i) * a->to + r, t[i]);
+// Values c .. c + 15 of row j; codec is a constant where it is called.
+INLINE vf stored_16(const struct stored_rows *r, int codec, int j, int c) {
+    const unsigned char *row = r->codes + j * r->code_row;
+    if (codec == KV_F16)
+        return v_from_f16((const uint16_t *)(const void *)row + c);
+    if (codec == KV_BF16)
+        return v_from_bf16((const uint16_t *)(const void *)row + c);
+    if (codec == KV_F32)
+        return v_load((const float *)(const void *)row + c);
+    uint16_t h;
+    memcpy(&h, r->scales + j * r->scale_row + c / 32 * 2, sizeof h);
+    return v_mul(v_set(v_one_f16(h)), v_from_i8((const int8_t *)row + c));
+}
+
+// Requests what takes the place of rows j .. j + n - 1 next.
+INLINE void fetch_next(const struct stored_rows *r, int j, int n) {
+    for (int64_t at = j * r->code_row; r->next && at < (j + n) * r->code_row; at += 64)
+        __builtin_prefetch(r->next + at);
+}
+
+// Keys j .. j + ks - 1 for xs queries, xs * ks <= DOT_SUMS; all are constants but j.
+INLINE void stored_dot_block(const struct stored_dots *a, int i, int j, int xs, int ks, int codec) {
+    vf acc[DOT_SUMS];
+    float out[DOT_SUMS];
+    UNROLL for (int r = 0; r < DOT_SUMS; r++) acc[r] = v_set(0);
+    fetch_next(&a->k, j, ks);
+    for (int c = 0; c < a->k.dim; c += 16)
+        UNROLL for (int r = 0; r < ks; r++) {
+            vf v = stored_16(&a->k, codec, j + r < a->k.n ? j + r : a->k.n - 1, c);
+            UNROLL for (int t = 0; t < xs; t++) acc[t * ks + r] =
+                v_fma(v_load(a->x[i + t] + c), v, acc[t * ks + r]);
+        }
+    v_fold_all(acc, out);
+    for (int t = 0; t < xs; t++)
+        for (int r = 0; r < ks && j + r < a->k.n; r++)
+            a->out[i + t][j + r] = out[t * ks + r];
+}
+
+INLINE void stored_dots_of(const struct stored_dots *a, int codec) {
+    for (int i = 0; i < a->n_x; i += 4)
+        switch (a->n_x - i) {
+        case 1:
+            for (int j = 0; j < a->k.n; j += DOT_SUMS)
+                stored_dot_block(a, i, j, 1, DOT_SUMS, codec);
+            break;
+        case 2:
+            for (int j = 0; j < a->k.n; j += DOT_SUMS / 2)
+                stored_dot_block(a, i, j, 2, DOT_SUMS / 2, codec);
+            break;
+        case 3:
+            for (int j = 0; j < a->k.n; j += DOT_SUMS / 4)
+                stored_dot_block(a, i, j, 3, DOT_SUMS / 4, codec);
+            break;
+        default:
+            for (int j = 0; j < a->k.n; j += DOT_SUMS / 4)
+                stored_dot_block(a, i, j, 4, DOT_SUMS / 4, codec);
+        }
+}
+
+static void stored_dots(const struct stored_dots *a) {
+    switch (a->k.codec) {
+    case KV_F16:
+        stored_dots_of(a, KV_F16);
+        break;
+    case KV_BF16:
+        stored_dots_of(a, KV_BF16);
+        break;
+    case KV_F32:
+        stored_dots_of(a, KV_F32);
+        break;
+    default:
+        stored_dots_of(a, KV_Q8_0);
     }
-    for (; c < a->cols; c++)
-        for (int i = 0; i < 16; i++)
-            a->out[c * a->to + r + i] = in[i * a->from + c];
 }
 
-static void columns_of(const struct columns *a) {
-    int r = 0;
-    for (; r + 16 <= a->rows; r += 16)
-        columns_of_16(a, r);
-    for (; r < a->rows; r++)
-        for (int c = 0; c < a->cols; c++)
-            a->out[c * a->to + r] = a->in[r * a->from + c];
+// Queries i .. i + xs - 1 and `wide` chunks of 16 columns from `at`; constants but i and at.
+INLINE void stored_weigh_block(const struct stored_weigh *w, int i, int at, int xs, int wide,
+                               int codec) {
+    vf a[DOT_SUMS];
+    UNROLL for (int t = 0; t < xs; t++) UNROLL for (int c = 0; c < wide; c++) a[t * wide + c] =
+        v_mul(v_load(w->acc[i + t] + at + 16 * c), v_set(w->scale[i + t]));
+    for (int j = 0; j < w->v.n; j++) {
+        vf x[DOT_SUMS];
+        if (i == 0 && at == 0)
+            fetch_next(&w->v, j, 1);
+        UNROLL for (int c = 0; c < wide; c++) x[c] = stored_16(&w->v, codec, j, at + 16 * c);
+        UNROLL for (int t = 0; t < xs; t++) {
+            vf p = v_set(w->p[i + t][j]);
+            UNROLL for (int c = 0; c < wide; c++) a[t * wide + c] = v_fma(p, x[c], a[t * wide + c]);
+        }
+    }
+    UNROLL for (int t = 0; t < xs; t++) UNROLL for (int c = 0; c < wide; c++)
+        v_store(w->acc[i + t] + at + 16 * c, a[t * wide + c]);
 }
 
-static void mass_rows(const struct mass_rows *a) {
-    const vf scale = v_set(a->scale);
-    for (int b = 0; b < a->n; b += 16) {
-        int left = a->n - b < 16 ? a->n - b : 16;
-        vf most = v_load_n(a->most + b, left), top = most;
-        for (int r = 0; r < a->rows; r++)
-            top = v_max(top, v_mul(v_load_n(a->score[r] + b, left), scale));
-        vf sum = v_mul(v_load_n(a->sum + b, left), v_exp(v_sub(most, top)));
-        for (int r = 0; r < a->rows; r++)
-            sum = v_add(sum, v_exp(v_sub(v_mul(v_load_n(a->score[r] + b, left), scale), top)));
-        v_store_n(a->sum + b, sum, left);
-        v_store_n(a->most + b, top, left);
+// All columns for xs queries.
+INLINE void stored_weigh_rows(const struct stored_weigh *w, int i, int xs, int codec) {
+    enum { WIDE = 4 };
+    int at = 0, wide = DOT_SUMS / (xs > 2 ? 4 : xs);
+    if (wide > WIDE)
+        wide = WIDE;
+    for (; at + 16 * wide <= w->v.dim; at += 16 * wide)
+        stored_weigh_block(w, i, at, xs, wide, codec);
+    for (; at < w->v.dim; at += 16)
+        stored_weigh_block(w, i, at, xs, 1, codec);
+}
+
+INLINE void stored_weigh_of(const struct stored_weigh *w, int codec) {
+    int i = 0;
+    if (SIDE == 4 && w->n_x == 4)
+        stored_weigh_rows(w, 0, 4, codec);
+    else if (SIDE == 4 && w->n_x == 3)
+        stored_weigh_rows(w, 0, 3, codec);
+    else {
+        for (; i + 2 <= w->n_x; i += 2)
+            stored_weigh_rows(w, i, 2, codec);
+        if (i < w->n_x)
+            stored_weigh_rows(w, i, 1, codec);
+    }
+}
+
+static void stored_weigh(const struct stored_weigh *w) {
+    switch (w->v.codec) {
+    case KV_F16:
+        stored_weigh_of(w, KV_F16);
+        break;
+    case KV_BF16:
+        stored_weigh_of(w, KV_BF16);
+        break;
+    case KV_F32:
+        stored_weigh_of(w, KV_F32);
+        break;
+    default:
+        stored_weigh_of(w, KV_Q8_0);
     }
 }

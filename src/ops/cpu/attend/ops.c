@@ -3,8 +3,8 @@
 // heads). For every chunk of 64 absolute positions, in order, the committed keys and values are
 // decoded once for the item and the rows' own ancestors once per distinct row; then each (row,
 // head) pair takes its visible keys in position order and merges them into its running softmax
-// (maximum, sum, weighted values). Which keys a pair sees, and in which groups, depends on its own
-// position alone (rule E2).
+// (maximum, sum, weighted values). A single row of few heads reads them in their stored form. Which
+// keys a pair sees, and in which groups, depends on its own position alone (rule E2).
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct attend_run {
     const struct rows *r;
     kv_decode_fn *load_k, *load_v;
     int64_t tile; // rows of an item, at most ROWS
-    int parts;    // items that share the query heads of a kv head
+    int cuts;     // items that share the query heads of a tile
 };
 
 // The rows of one item: r->seq is the same for all of them.
@@ -39,6 +39,7 @@ struct tile {
     int quads;           // of s->quad: the first of these
     unsigned char *page; // of this chunk, and its slots with committed positions
     int page_begin, page_end;
+    unsigned char *next_page; // NULL: no committed positions follow
 };
 
 // First position that row i may see.
@@ -197,9 +198,84 @@ static void load_step(const struct tile *t, int from, bool values) {
     }
 }
 
+// Pairs of a single row that read keys and values in their stored form: for more of them, decoding
+// each once is less work.
+enum { STORED_PAIRS = 8 };
+
+static bool reads_stored(const struct tile *t) {
+    const struct attend_shape *shape = &t->run->a->shape;
+    return t->run->cpu->row.stored_dots && t->end - t->begin == 1 && t->pairs <= STORED_PAIRS &&
+           shape->dk % 16 == 0 && shape->dv % 16 == 0;
+}
+
+// The committed keys, or values, of slots [from, from + n) of this chunk. What is read after them
+// are its values, or the keys of the next chunk.
+static struct stored_rows stored_rows_at(const struct tile *t, int from, int n, bool values) {
+    const struct attend_args *a = t->run->a;
+    const struct kv_layout *l = a->layout;
+    const struct kv_plane *plane = values ? &l->v : &l->k, *after = values ? &l->k : &l->v;
+    unsigned char *page = values ? t->next_page : t->page;
+    struct kv_row row = kv_row_at(l, plane, t->page, a->layer, t->kv, from);
+    return (struct stored_rows){
+        .codec = values ? l->s.codec_v : l->s.codec_k,
+        .codes = row.codes,
+        .scales = row.scales,
+        .code_row = plane->code_row,
+        .scale_row = plane->scale_row,
+        .n = n,
+        .dim = values ? a->shape.dv : a->shape.dk,
+        .next = page ? kv_row_at(l, after, page, a->layer, t->kv, values ? 0 : from).codes : NULL};
+}
+
+// take_keys for a single row: committed keys as they are stored, then its ancestors.
+static void take_stored_keys(const struct tile *t) {
+    struct attend_scratch *s = t->s;
+    const struct keys *keys = &s->keys[0];
+    const struct row_kernels *f = &t->run->cpu->row;
+    int from = keys->begin, end = max_i32(from, min_i32(keys->end, t->page_end));
+    struct stored_dots k;
+    struct stored_weigh v;
+    if (from >= keys->end)
+        return;
+    if (from < end) {
+        k.k = stored_rows_at(t, from, end - from, false);
+        v.v = stored_rows_at(t, from, end - from, true);
+    }
+    for (int p = 0; p < t->pairs; p += 4) {
+        k.n_x = min_i32(4, t->pairs - p);
+        for (int i = 0; i < k.n_x; i++) {
+            k.x[i] = query(t, 0, s->pair[p + i].head);
+            k.out[i] = s->score[0][s->pair[p + i].head] + from;
+        }
+        if (from < end)
+            f->stored_dots(&k);
+    }
+    for (int p = 0; p < t->pairs; p++) {
+        score_pair(t, 0, s->pair[p].head, end, KV_PAGE);
+        renew(t, 0, s->pair[p].head);
+    }
+    for (int p = 0; p < t->pairs; p += 4) {
+        v.n_x = min_i32(4, t->pairs - p);
+        for (int i = 0; i < v.n_x; i++) {
+            int h = s->pair[p + i].head;
+            v.p[i] = s->score[0][h] + from;
+            v.acc[i] = sums(t, 0, h);
+            v.scale[i] = s->fade[0][h];
+        }
+        if (from < end)
+            f->stored_weigh(&v);
+    }
+    for (int p = 0; p < t->pairs; p++)
+        weigh_pair(t, 0, s->pair[p].head, end, KV_PAGE);
+}
+
 // The collected keys of every row into the running softmax of its heads.
 static void take_keys(const struct tile *t) {
     struct attend_scratch *s = t->s;
+    if (reads_stored(t)) {
+        take_stored_keys(t);
+        return;
+    }
     for (int i = 0; i < t->quads; i++)
         share(t, &s->quad[i]);
     for (int from = 0; from < KV_PAGE; from += ATTEND_STEP) {
@@ -356,7 +432,8 @@ static void take_chunks(struct tile *t) {
         t->page_begin = (int)(max_i64(c, first) - c);
         t->page_end = stop > c ? (int)(stop - c) : 0;
         t->page = stop > c ? t->view->pages[c / KV_PAGE] : NULL;
-        memset(t->key, -1, sizeof t->key);
+        t->next_page = stop < t->view->len ? t->view->pages[c / KV_PAGE + 1] : NULL;
+        memset(t->key, -1, (size_t)(t->end - t->begin) * sizeof t->key[0]);
         t->decoded = 0;
         for (int64_t i = t->begin; i < t->end; i++) {
             int64_t lo = max_i64(c, first_visible(u, i));
@@ -413,30 +490,37 @@ static bool chooses(const struct tile *t) {
     return any;
 }
 
+// The heads of one kv head of rows that belong to one sequence.
+static void attend_tile(struct tile *t) {
+    start_rows(t);
+    t->choosing = chooses(t);
+    make_quads(t, 0);
+    take_chunks(t);
+    if (t->run->a->shape.mask == ATTEND_BLOCK)
+        take_block(t);
+    finish_rows(t);
+}
+
+// Items are (rows of a tile, some of the query heads).
 static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
     const struct attend_run *u = arg;
     const struct rows *r = u->r;
     struct tile t = {.run = u, .s = &u->cpu->attend[worker]};
+    int heads = u->a->shape.n_heads, group = heads / u->a->shape.n_kv;
     for (int64_t item = begin; item < end; item++) {
-        int64_t per = (int64_t)u->a->shape.n_kv * u->parts; // items of a tile
-        int64_t row = item / per * u->tile, stop = min_i64(row + u->tile, r->n);
-        int part = (int)(item % u->parts), group = u->a->shape.n_heads / u->a->shape.n_kv;
-        t.kv = (int)(item % per / u->parts);
-        t.head = t.kv * group + part * group / u->parts;
-        t.heads = t.kv * group + (part + 1) * group / u->parts - t.head;
+        int64_t row = item / u->cuts * u->tile, stop = min_i64(row + u->tile, r->n);
+        int cut = (int)(item % u->cuts), last = (cut + 1) * heads / u->cuts;
         while (row < stop) {
             t.begin = row++;
             while (row < stop && r->seq[row] == r->seq[t.begin])
                 row++;
             t.end = row;
             t.view = &u->a->seqs[r->seq[t.begin]];
-            start_rows(&t);
-            t.choosing = chooses(&t);
-            make_quads(&t, 0);
-            take_chunks(&t);
-            if (u->a->shape.mask == ATTEND_BLOCK)
-                take_block(&t);
-            finish_rows(&t);
+            for (t.head = cut * heads / u->cuts; t.head < last; t.head += t.heads) {
+                t.kv = t.head / group;
+                t.heads = min_i32(last, (t.kv + 1) * group) - t.head;
+                attend_tile(&t);
+            }
         }
     }
 }
@@ -451,11 +535,11 @@ static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker) {
 // A guess in nanoseconds for one item: decoding its keys, and using them for rows and heads.
 static int64_t item_cost(const struct attend_run *u) {
     const struct attend_args *a = u->a;
-    int64_t keys = 0, group = a->shape.n_heads / a->shape.n_kv;
+    int64_t keys = 0, heads = ceil_div(a->shape.n_heads, u->cuts);
     for (int64_t i = 0; i < u->tile; i++)
         keys += a->shape.window > 0 ? min_i64(a->shape.window, u->r->pos[i] + 1) : u->r->pos[i] + 1;
     int64_t dim = (a->shape.dk + a->shape.dv) / 2;
-    return keys * (group / u->parts) * dim / 16 + keys / u->tile * dim / 8;
+    return keys * heads * dim / 16 + keys / u->tile * dim / 8;
 }
 
 void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
@@ -468,13 +552,16 @@ void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *
     act_shape(a->out, r->n, (int64_t)a->shape.n_heads * a->shape.dv);
     if (a->choice)
         cpu_attend_choose(c, a, r);
-    // Something for every thread: smaller tiles first, then fewer heads.
-    int64_t group = a->shape.n_heads / a->shape.n_kv,
-            tiles = ceil_div(c->base.threads, a->shape.n_kv);
+    // Something for every thread: smaller tiles first, then fewer heads; where the last items would
+    // leave threads without work, heads are shared out evenly.
+    int threads = c->base.threads, n_kv = a->shape.n_kv;
+    int64_t group = a->shape.n_heads / n_kv, tiles = ceil_div(threads, n_kv);
     u.tile = min_i64(ceil_div(r->n, tiles), ROWS);
     tiles = ceil_div(r->n, u.tile);
-    u.parts = (int)min_i64(group, ceil_div(c->base.threads, tiles * a->shape.n_kv));
-    cpu_run(c, tiles * a->shape.n_kv * u.parts, item_cost(&u), attend_items, &u);
+    u.cuts = n_kv * (int)min_i64(group, ceil_div(threads, tiles * n_kv));
+    if (tiles * u.cuts % threads != 0 && tiles * u.cuts < 4 * threads)
+        u.cuts = min_i32(a->shape.n_heads, threads);
+    cpu_run(c, tiles * u.cuts, item_cost(&u), attend_items, &u);
     cpu_run(c, ceil_div(r->n, 4), a->out->stride, quantise_rows, &u);
 }
 

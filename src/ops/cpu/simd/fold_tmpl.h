@@ -73,6 +73,8 @@ INLINE void fill_table(struct row_kernels *r, const char *name) {
     r->exp_sum = exp_sum;
     r->weigh = weigh;
     r->weigh4 = weigh4;
+    r->stored_dots = stored_dots;
+    r->stored_weigh = stored_weigh;
     r->sigmoid = sigmoid;
     r->softplus = softplus;
     r->conv4 = conv4;

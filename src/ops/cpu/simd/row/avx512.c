@@ -10,6 +10,7 @@
 #include "ops/cpu/gdn/delta_tmpl.h"
 #include "ops/cpu/gdn/gate_tmpl.h"
 #include "ops/cpu/simd/codes_tmpl.h"
+#include "ops/cpu/sparse/sparse_tmpl.h"
 
 #include "ops/cpu/simd/fold_tmpl.h"
 

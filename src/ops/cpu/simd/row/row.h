@@ -63,6 +63,32 @@ struct mass_rows {
     int rows, n;
 };
 
+// n keys or values of a head as a page holds them (ops/kv/layout.h), codec by codec; dim is a
+// multiple of 16.
+struct stored_rows {
+    enum kv_codec_id codec;
+    const unsigned char *codes, *scales; // of the first
+    int64_t code_row, scale_row;         // bytes from one to the next
+    int n, dim;
+    const unsigned char *next; // what is read after them, as many rows; requested meanwhile
+};
+
+// dots of up to four queries.
+struct stored_dots {
+    struct stored_rows k;
+    const float *x[4];
+    float *out[4];
+    int n_x;
+};
+
+// weigh of up to four queries.
+struct stored_weigh {
+    struct stored_rows v;
+    const float *p[4];
+    float *acc[4], scale[4];
+    int n_x;
+};
+
 struct row_kernels {
     const char *name;
     linear_fn *linear[FORM_COUNT];
@@ -97,6 +123,9 @@ struct row_kernels {
     // acc = acc * scale + sum over j in order of p[j] v[j].
     void (*weigh)(float *acc, float scale, const float *p, const float *const *v, int n, int dim);
     void (*weigh4)(const struct weigh4 *w);
+    // dots and weigh of rows that need not be decoded before; NULL: the level has none.
+    void (*stored_dots)(const struct stored_dots *a);
+    void (*stored_weigh)(const struct stored_weigh *a);
     void (*sigmoid)(float *out, const float *x, int64_t n);
     void (*softplus)(float *out, const float *x, int64_t n); // ln(1 + e^x)
     void (*conv4)(const struct conv4 *a);
