@@ -25,6 +25,7 @@ DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/n
 SKIPPED = {
     "--device cuda": "needs a GPU",
     "bench --url": "needs a server; tests/server has one",
+    "GGUF:Q4_K_M": "needs the Hub; tests/server/hub.py is one",
     "synth --shape": "writes gigabytes; tests/unit/test_synth.c writes small files",
     "convert pair/": "needs the folders that tools/train makes",
 }

@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit 1
 passed=0
 failed=0
 parts=("$@")
-[ $# -gt 0 ] || parts=(bench perplexity niah start input exact lending structured cache drain log attacks load relay daemon life fields openai responses anthropic js schema)
+[ $# -gt 0 ] || parts=(bench niah start input exact lending structured cache drain log attacks load relay pull daemon life fields openai responses anthropic js schema)
 logs=build/logs
 venv=build/server-venv
 node=build/server-node
@@ -73,6 +73,9 @@ for part in "${parts[@]}"; do
         else
             echo "skipped  $part: no Node 20 or later with npm, or no network; see $logs/server-npm.log and $logs/node.log"
         fi
+        ;;
+    pull) # with the package huggingface_hub also both ways between it and this program
+        if python_clients; then run "$part" "$venv/bin/python" "$script" "$program"; else run "$part" python3 "$script" "$program"; fi
         ;;
     lending) run "$part" python3 "$script" "$program" cpu ;; # which lends nothing: its requests alone
     *) run "$part" python3 "$script" "$program" ;;

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/hub/pull.h"
+
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, NEAR = 3 };
 
 // Prints the sentence with control characters made visible, since it may quote a hostile file.
@@ -69,6 +71,8 @@ static int run_command(const struct cli_command *c, int argc, char **argv) {
     } else if (rc == 0) {
         rc = check_operands(&a, &e);
         tell_notes(&a);
+        if (rc == 0)
+            rc = hub_resolve(&a, &e);
         if (rc == 0)
             rc = cli_keep_inputs(&a, NULL, &e);
         if (rc == 0)

@@ -13,8 +13,7 @@ static const struct cli_command commands[] = {
                     "file, options and seed give the same tokens however they were guessed.",
      .run = cmd_generate},
     {"chat", CLI_CHAT, .operands = "", .summary = "talk with a model in the terminal",
-     .description = "A conversation in the model's chat template. What the model has read stays: "
-                    "each message costs "
+     .description = "A conversation in ChatML. What the model has read stays: each message costs "
                     "only its own tokens. Ctrl-C stops an answer, Alt-Enter begins a new line, "
                     "pasted lines and those between two marks of three quotation marks are one "
                     "message; /new forgets the conversation, /undo the last message and its "
@@ -61,15 +60,6 @@ static const struct cli_command commands[] = {
      .description = "Runs the target over the ids, takes its likeliest next token as the anchor, "
                     "drafts one block and writes the log-probabilities of its positions 1 to B-1.",
      .run = cmd_draft_logits},
-    {"perplexity", CLI_PERPLEXITY, .operands = "",
-     .summary = "measure how well a model predicts a text",
-     .description =
-         "Perplexity of the text of -f in windows of -c tokens, as llama.cpp's perplexity tool "
-         "counts it: a window begins with the begin-of-text token where the model requires one, "
-         "and the tokens of its second half are scored. With --kl-reference also how far the "
-         "distributions are from those of a reference: Kullback-Leibler divergence (mean, spread, "
-         "maximum) and how often the likeliest token is the same.",
-     .run = cmd_perplexity},
     {"tokenize", CLI_TOKENIZE, .operands = "", .summary = "turn text into token ids",
      .description = "Prints the token ids of a text, separated by commas or as JSON "
                     "({\"ids\":[...]}). Special tokens written in the text are recognised; a model "
@@ -94,6 +84,27 @@ static const struct cli_command commands[] = {
                     "error; with --json it is printed, with the spans. See docs/pflash.md for "
                     "what is lost.",
      .run = cmd_compress},
+    {"pull", CLI_PULL, .operands = "NAME", .min_operands = 1, .max_operands = 1,
+     .summary = "fetch a model from the Hugging Face Hub",
+     .description =
+         "NAME is OWNER/REPO, OWNER/REPO:QUANT or OWNER/REPO:FILE, as in "
+         "Qwen/Qwen3-4B-GGUF:Q4_K_M; @REVISION may follow REPO. Prints how much memory the model "
+         "takes, fetches all its parts into the Hub's cache, where other tools find them and it "
+         "finds theirs, goes on where an earlier run ended, checks their SHA-256, and prints the "
+         "path of the file. A DFlash draft that fits is looked for and comes with it. -m of other "
+         "commands takes such names too and fetches what is not there. HF_ENDPOINT, HF_TOKEN, "
+         "HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE mean what they mean to other tools.",
+     .run = cmd_pull},
+    {"list", CLI_LIST, .operands = "", .summary = "show the models in the Hub's cache",
+     .description = "Names that -m takes, sizes, and what is not complete: GGUF files and drafts, "
+                    "also those that other tools fetched.",
+     .run = cmd_list},
+    {"remove", CLI_REMOVE, .operands = "NAME", .min_operands = 1, .max_operands = 1,
+     .summary = "remove a model from the Hub's cache",
+     .description = "NAME as 'coppice list' shows it; without QUANT or FILE all GGUF files of the "
+                    "repository and what is left of downloads. Other tools that use the same cache "
+                    "lose them too.",
+     .run = cmd_remove},
     {"inspect", CLI_INSPECT, .operands = "FILE", .min_operands = 1, .max_operands = 1,
      .summary = "show what a GGUF or safetensors file holds",
      .description = "Prints metadata (long lists shortened), tensors, a count of types and, for "
@@ -106,8 +117,7 @@ static const struct cli_command commands[] = {
          "Converts a folder with config.json, safetensors and tokenizer.json or "
          "tokenizer.model: models of the types qwen3_5, qwen3_5_moe, qwen3, qwen3_moe, qwen2, "
          "llama, "
-         "mistral, gemma3, gemma4, gpt_oss, laguna, glm4_moe, glm4_moe_lite, deepseek_v2, "
-         "deepseek_v3 and "
+         "mistral, gemma4, gpt_oss, laguna, glm4_moe, glm4_moe_lite, deepseek_v2, deepseek_v3 and "
          "kimi_k2, plain or in FP8 or INT4, and DFlash drafts. A draft takes its tokenizer from "
          "its "
          "target (--target-dir). Norms and other small tensors stay F32.",

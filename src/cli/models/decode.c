@@ -11,11 +11,13 @@
 #include <unistd.h>
 
 #include "base/num.h"
+#include "cli/hub/pull.h"
 #include "cli/log_out.h"
 #include "formats/gguf/gguf.h"
 #include "models/draft/dflash.h"
 
-#define BUNDLED "coppice-tiny-q8_0.gguf"
+#define BUNDLED   "coppice-tiny-q8_0.gguf"
+#define SUGGESTED "Qwen/Qwen3-4B-GGUF:Q4_K_M"
 
 enum { PATH_BYTES = 4096, DRAFTS_MAX = 64 };
 
@@ -60,13 +62,14 @@ static int find_bundled_model(struct str *out, struct err *e) {
         return 0;
     return err_set(e, ERR_IO,
                    "no model was given, and the bundled one is neither in %s nor in %s; name one "
-                   "with -m FILE",
+                   "with -m, a file or a name as " SUGGESTED,
                    COPPICE_DATA_MODELS, COPPICE_SOURCE_MODELS);
 }
 
 struct near_drafts {
     const struct session_options *o;
     const char *target;     // file name, not its own draft
+    const char *where;      // they are, for sentences
     char *path[DRAFTS_MAX]; // [n] that fit
     int n;
 };
@@ -99,14 +102,14 @@ static int consider_draft(struct near_drafts *d, const char *path, struct err *e
     struct session_options o = *d->o;
     struct memory_plan plan;
     struct err why = {0};
-    if (!is_draft(path))
+    if (!str_ends(path, ".safetensors") && !is_draft(path))
         return 0;
     o.draft = path;
     o.make_plan = true;
     o.note = NULL;
     int rc = session_measure(&o, &plan, &why);
     if (rc && rc != ERR_MEMORY) {
-        note_draft(d, "%s lies next to the target and is not used: %s", path, why.text);
+        note_draft(d, "%s %s and is not used: %s", path, d->where, why.text);
         return 0;
     }
     if (d->n == DRAFTS_MAX)
@@ -140,19 +143,38 @@ static int search_drafts(struct near_drafts *d, const char *folder, struct err *
     return rc;
 }
 
-// The draft next to o->model (GGUF files of its folder): its path, or nothing when there is none or
+// Drafts of a model in the Hub's cache; the first that fits is taken.
+static int search_cache(struct near_drafts *d, struct err *e) {
+    int rc = 0;
+    bool more = true;
+    d->where = "is in the cache";
+    for (int i = 0; more && !rc && !d->n; i++) {
+        struct str path = {0};
+        more = hub_cached_draft(d->o->model, i, &path);
+        if (more && path.len && !path.failed)
+            rc = consider_draft(d, path.data, e);
+        str_fini(&path);
+    }
+    return rc;
+}
+
+// The draft next to o->model (GGUF files of its folder), or for a model in the Hub's cache in
+// repositories of drafts there: its path, or nothing when there is none or
 // several fit. What was found, and why one is not used, goes to o->note. o->draft is not looked at.
 // ERR_MEMORY; a folder that cannot be read has no drafts.
 static int find_draft_near(const struct session_options *o, struct str *out, struct err *e) {
     const char *slash = strrchr(o->model, '/');
-    struct near_drafts d = {.o = o, .target = slash ? slash + 1 : o->model};
+    struct near_drafts d = {
+        .o = o, .target = slash ? slash + 1 : o->model, .where = "lies next to the target"};
     struct str folder = {0};
     folder_of(&folder, o->model);
     int rc = folder.failed ? err_set(e, ERR_MEMORY, "no memory for a path")
                            : search_drafts(&d, folder.data, e);
+    if (!rc && !d.n)
+        rc = search_cache(&d, e);
     if (!rc && d.n == 1) {
         str_puts(out, d.path[0]);
-        note_draft(&d, "guessing with the draft %s, which lies next to the target", d.path[0]);
+        note_draft(&d, "guessing with the draft %s, which %s", d.path[0], d.where);
     } else if (!rc && d.n > 1) {
         note_draft(&d, "several drafts fit, among them %s and %s: name one with -d", d.path[0],
                    d.path[1]);
@@ -266,8 +288,11 @@ static int find_model(const struct cli_args *a, struct decode_files *f, struct e
         return cli_need(a, OPT_MODEL, e);
     int rc = find_bundled_model(&f->model, e);
     if (!rc)
-        fprintf(stderr, "coppice: no model was given with -m; this is the bundled one, %s\n",
-                f->model.data);
+        fprintf(stderr,
+                "coppice: no model was given with -m; this is the bundled one, %s, which is for "
+                "tests and knows nothing of the world: 'coppice %s -m " SUGGESTED
+                "' fetches a small useful one (2.5 GB)\n",
+                f->model.data, a->command->name);
     return rc;
 }
 
