@@ -36,7 +36,7 @@ findings=build/findings/$target
 declare -A sources=(
     [chat]="src/text/chat/*.c src/cli/chat/terminal.c"
     [checkpoint]="src/state/checkpoint.c src/ops/kv/codec.h" [convert]="src/convert/*.c src/convert/families/*.c src/convert/vocab/*.c src/convert/quantize/*.c"
-    [api]="src/serve/request/*.c src/serve/conversation/chat.c src/serve/reply/stop_match.c src/serve/reply/answer.c src/serve/http/sse.c src/serve/request_log.c" [gguf]="src/formats/gguf/*.c" [http]="src/serve/http/*.c"
+    [api]="src/serve/request/*.c src/serve/conversation/chat.c src/text/chat/read.c src/serve/reply/stop_match.c src/serve/reply/answer.c src/serve/http/sse.c src/serve/request_log.c" [gguf]="src/formats/gguf/*.c" [http]="src/serve/http/*.c"
     [grammar]="src/grammar/*.c src/grammar/*/*.c tests/fixtures/grammar/schemas.jsonl"
     [imatrix]="src/formats/imatrix.c" [jinja]="src/text/jinja/*.c" [json]="src/cli/bench/prompts.c"
     [model]="src/models/*.c src/models/*/*.c src/text/tokenizer/vocab.c" [options]="src/cli/options/table.c src/formats/quant/quant.c"

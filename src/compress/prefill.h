@@ -11,6 +11,7 @@
 #include "base/json/json.h"
 #include "base/memory/arena.h"
 #include "compress/compress.h"
+#include "text/chat/conversation.h"
 
 enum { ADAPT_SESSIONS = 1024 };
 
@@ -103,6 +104,11 @@ const char *prefill_skip(const struct prefill_options *o, const struct prefill_p
 int prefill_messages(struct compressor *c, const struct prefill_options *o,
                      const struct json *messages, int64_t tokens, struct json **out,
                      struct prefill_report *report, struct err *e);
+// The same of a conversation, whose texts are replaced by what stays of them, unless report->reason
+// says why nothing was left out.
+int prefill_conversation(struct compressor *c, const struct prefill_options *o,
+                         struct conversation *v, int64_t tokens, struct prefill_report *report,
+                         struct err *e);
 // The same of a text, whose end is the question; *out is appended to, also where all stays.
 int prefill_text(struct compressor *c, const struct prefill_options *o,
                  const struct compress_part *text, int64_t tokens, struct str *out,

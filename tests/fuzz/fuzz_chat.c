@@ -26,26 +26,18 @@ void fuzz_setup(void) {
 }
 
 static int encode(const struct str *message, struct token_list *ids, struct err *e) {
-    struct json_writer w = {0};
-    struct json *messages = NULL;
+    struct conversation said = {0};
     struct chat_text x = {0};
-    jw_begin(&w, '[');
-    jw_begin(&w, '{');
-    jw_key_str(&w, "role", "user");
-    jw_key(&w, "content");
-    jw_str(&w, message->data ? message->data : "", message->len);
-    jw_end(&w, '}');
-    jw_end(&w, ']');
-    int rc = w.out.failed ? err_set(e, ERR_MEMORY, "no memory for a message")
-                          : json_parse(&messages, w.out.data, w.out.len, e);
-    const struct chat_input in = {.messages = messages, .add_generation_prompt = true};
-    if (!rc)
-        rc = chat_render(form, &in, &x, e);
+    struct conversation_part *p =
+        conversation_part(&said, conversation_new_turn(&said, CONVERSATION_USER), PART_TEXT);
+    if (p)
+        p->text = conversation_copy(&said, message->data ? message->data : "", message->len);
+    const struct chat_input in = {.said = &said, .add_generation_prompt = true};
+    int rc = chat_render(form, &in, &x, e);
     if (!rc)
         rc = chat_encode(vocabulary, &x, ids, e);
     chat_text_fini(&x);
-    json_free(messages);
-    str_fini(&w.out);
+    conversation_fini(&said);
     return rc;
 }
 

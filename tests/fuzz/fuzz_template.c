@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "text/chat/chat.h"
+#include "text/chat/read.h"
 
 static struct tokenizer *vocabulary;
 static uint64_t rendered,
@@ -81,8 +82,8 @@ static int check_text(const struct chat_text *x, struct token_list *ids, struct 
 }
 
 static int render(const struct chat_template *t, const struct json *v, struct err *e) {
-    const struct chat_input in = {.messages = json_get(v, "messages"),
-                                  .tools = json_get(v, "tools"),
+    struct conversation said = {0};
+    const struct chat_input in = {.said = &said,
                                   .documents = json_get(v, "documents"),
                                   .kwargs = json_get(v, "kwargs"),
                                   .add_generation_prompt = true};
@@ -94,9 +95,11 @@ static int render(const struct chat_template *t, const struct json *v, struct er
     if (!rc)
         check_spans(&x);
     chat_text_fini(&x);
-    char place[CHAT_PLACE_NAME];
+    char place[CONVERSATION_PLACE];
     rc = rc == ERR_MEMORY ? err_set(e, rc, "%s", raw.text)
-                          : chat_check(in.messages, false, place, e);
+                          : conversation_read(&said, json_get(v, "messages"), false, place, e);
+    if (!rc)
+        rc = conversation_read_raw_tools(&said, json_get(v, "tools"), e);
     if (!rc)
         rc = chat_render(t, &in, &x, e);
     if (!rc)
@@ -105,6 +108,7 @@ static int render(const struct chat_template *t, const struct json *v, struct er
         rendered = hash_bytes(x.text.data ? x.text.data : "", x.text.len, x.n_spans);
     chat_text_fini(&x);
     token_list_fini(&ids);
+    conversation_fini(&said);
     return rc;
 }
 

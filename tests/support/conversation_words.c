@@ -6,14 +6,219 @@
 #include <string.h>
 
 #include "serve/conversation/interfaces.h"
+#include "text/chat/impl.h"
 
 static const char *const none[] = {NULL};
+static const char *const of_message[] = {"role", "content", NULL};
+static const char *const of_answer[] = {"role",          "content",   "reasoning_content",
+                                        "thinking",      "reasoning", "tool_calls",
+                                        "function_call", "refusal",   NULL};
+static const char *const of_answer_detailed[] = {
+    "role",       "content",           "reasoning_content", "thinking", "reasoning",
+    "tool_calls", "reasoning_details", "function_call",     "refusal",  NULL};
+static const char *const of_result[] = {"role",     "content", "tool_call_id",
+                                        "is_error", "type",    NULL};
+static const char *const of_text[] = {"type", "text", NULL};
+static const char *const of_refusal[] = {"type", "refusal", NULL};
+static const char *const of_call[] = {"id", "type", "function", "custom", NULL};
+static const char *const of_detail[] = {"type", "text", "summary", "data", "signature", NULL};
+static const char *const of_function[] = {"name",   "description", "parameters",
+                                          "strict", "type",        NULL};
+static const char *const of_custom[] = {"name", "description", "format", "type", NULL};
+
+static void put_chat_part(struct json_writer *w, const struct conversation_part *p) {
+    bool refusal = p->kind == PART_REFUSAL;
+    if (p->raw) {
+        jw_value(w, p->raw);
+        return;
+    }
+    jw_begin(w, '{');
+    jw_key_str(w, "type", refusal ? "refusal" : "text");
+    jw_key_text(w, refusal ? "refusal" : "text", p->text.s, p->text.n);
+    extras_put(w, &p->extras, refusal ? of_refusal : of_text);
+    jw_end(w, '}');
+}
+
+// Parts of content: none is null, one plain text a string, others a list.
+static void put_chat_content(struct json_writer *w, const struct conversation_part *parts, int n) {
+    const struct conversation_part *only = NULL;
+    int contents = 0;
+    for (int i = 0; i < n; i++)
+        if (conversation_is_content(&parts[i])) {
+            contents++;
+            only = &parts[i];
+        }
+    jw_key(w, "content");
+    if (contents == 0) {
+        jw_null(w);
+    } else if (contents == 1 && only->kind == PART_TEXT && only->extras.n == 0) {
+        jw_str(w, only->text.s, only->text.n);
+    } else {
+        jw_begin(w, '[');
+        for (int i = 0; i < n; i++)
+            if (conversation_is_content(&parts[i]))
+                put_chat_part(w, &parts[i]);
+        jw_end(w, ']');
+    }
+}
+
+static void put_detail(struct json_writer *w, const struct conversation_part *p) {
+    jw_begin(w, '{');
+    jw_key_str(w, "type",
+               p->text.s      ? "reasoning.text"
+               : p->summary.s ? "reasoning.summary"
+                              : "reasoning.encrypted");
+    words_put(w, "text", p->text);
+    words_put(w, "summary", p->summary);
+    words_put(w, p->text.s || p->summary.s ? "signature" : "data", p->signature);
+    extras_put(w, &p->extras, of_detail);
+    jw_end(w, '}');
+}
+
+// Reasoning as one text, and part by part where that says more. Returns whether it did.
+static bool put_chat_reasoning(struct json_writer *w, const struct conversation_turn *t) {
+    struct str text = {0};
+    int n = 0;
+    bool more = false;
+    for (int i = 0; i < t->n_parts; i++) {
+        const struct conversation_part *p = &t->parts[i];
+        if (p->kind != PART_REASONING)
+            continue;
+        n++;
+        more |= p->summary.s || p->signature.s || p->extras.n || !p->text.n;
+        if (p->text.n)
+            str_append(&text, p->text.s, p->text.n);
+    }
+    if (text.len) {
+        jw_key_text(w, "reasoning_content", text.data, text.len);
+    }
+    w->out.failed |= text.failed;
+    str_fini(&text);
+    if (n < 2 && !more)
+        return false;
+    jw_key_begin(w, "reasoning_details", '[');
+    for (int i = 0; i < t->n_parts; i++)
+        if (t->parts[i].kind == PART_REASONING)
+            put_detail(w, &t->parts[i]);
+    jw_end(w, ']');
+    return true;
+}
+
+static void put_chat_call(struct json_writer *w, const struct conversation_part *p) {
+    const char *kind = p->custom ? "custom" : "function";
+    jw_begin(w, '{');
+    words_put(w, "id", p->id);
+    jw_key_str(w, "type", kind);
+    jw_key_begin(w, kind, '{');
+    words_put(w, "name", p->name);
+    if (p->object) {
+        jw_key_value(w, "arguments", p->raw);
+    } else {
+        words_put(w, p->custom ? "input" : "arguments", p->text);
+    }
+    jw_end(w, '}');
+    extras_put(w, &p->extras, of_call);
+    jw_end(w, '}');
+}
+
+static void put_chat_calls(struct json_writer *w, const struct conversation_turn *t) {
+    bool any = false;
+    for (int i = 0; i < t->n_parts; i++) {
+        if (t->parts[i].kind != PART_CALL)
+            continue;
+        if (!any) {
+            jw_key_begin(w, "tool_calls", '[');
+        }
+        any = true;
+        put_chat_call(w, &t->parts[i]);
+    }
+    if (any)
+        jw_end(w, ']');
+}
+
+static void put_chat_result(struct json_writer *w, const struct conversation_part *p) {
+    jw_begin(w, '{');
+    jw_key_str(w, "role", "tool");
+    if (p->kind == PART_RESULT) {
+        words_put(w, "tool_call_id", p->id);
+        if (p->custom)
+            jw_key_str(w, "type", "custom");
+        if (p->is_error)
+            jw_key_bool(w, "is_error", true);
+        put_chat_content(w, p->parts, p->n_parts);
+        extras_put(w, &p->extras, of_result);
+    } else {
+        jw_key_str(w, "content", "");
+        jw_key_value(w, "item", p->raw);
+    }
+    jw_end(w, '}');
+}
+
+static void put_chat_turn(struct json_writer *w, const struct conversation_turn *t) {
+    bool answer = t->role == CONVERSATION_ASSISTANT, detailed = false;
+    if (t->role == CONVERSATION_TOOL) {
+        for (int i = 0; i < t->n_parts; i++)
+            put_chat_result(w, &t->parts[i]);
+        return;
+    }
+    jw_begin(w, '{');
+    jw_key_str(w, "role", conversation_roles[t->role]);
+    if (answer)
+        detailed = put_chat_reasoning(w, t);
+    put_chat_content(w, t->parts, t->n_parts);
+    if (answer)
+        put_chat_calls(w, t);
+    extras_put(w, &t->extras, !answer ? of_message : detailed ? of_answer_detailed : of_answer);
+    jw_end(w, '}');
+}
+
+void conversation_write_chat(const struct conversation *v, struct json_writer *w) {
+    jw_begin(w, '[');
+    for (int i = 0; i < v->n_turns; i++)
+        put_chat_turn(w, &v->turns[i]);
+    jw_end(w, ']');
+}
+
+static void put_chat_tool(struct json_writer *w, const struct conversation_tool *t) {
+    bool custom = t->kind == TOOL_CUSTOM;
+    if (t->kind == TOOL_OTHER || t->chat) {
+        jw_value(w, t->raw);
+        return;
+    }
+    jw_begin(w, '{');
+    jw_key_str(w, "type", custom ? "custom" : "function");
+    jw_key_begin(w, custom ? "custom" : "function", '{');
+    words_put(w, "name", t->name);
+    words_put(w, "description", t->description);
+    if (custom ? t->format : t->schema) {
+        jw_key_value(w, custom ? "format" : "parameters", custom ? t->format : t->schema);
+    }
+    if (t->strict)
+        jw_key_bool(w, "strict", t->strict > 0);
+    extras_put(w, &t->extras, custom ? of_custom : of_function);
+    jw_end(w, '}');
+    jw_end(w, '}');
+}
 
 void conversation_write_chat_tools(const struct conversation *v, struct json_writer *w) {
     jw_begin(w, '[');
     for (int i = 0; i < v->n_tools; i++)
-        conversation_write_chat_tool(&v->tools[i], w);
+        put_chat_tool(w, &v->tools[i]);
     jw_end(w, ']');
+}
+
+struct json *conversation_tools_of_template(const struct conversation *v) {
+    struct jinja_context *c = NULL;
+    struct jinja_value list, text;
+    struct json *out = NULL;
+    size_t n;
+    if (!jinja_context_create(&c, NULL, NULL) && !chat_tools(c, v, &list, NULL) &&
+        !jinja_json(c, list, &text, NULL)) {
+        const char *bytes = jinja_bytes(text, &n);
+        (void)json_parse(&out, bytes, n, NULL);
+    }
+    jinja_context_free(c);
+    return out;
 }
 
 void conversation_write_chat_choice(const struct conversation *v, struct json_writer *w) {

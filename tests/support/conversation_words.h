@@ -4,13 +4,17 @@
 #ifndef COPPICE_TESTS_SUPPORT_CONVERSATION_WORDS_H
 #define COPPICE_TESTS_SUPPORT_CONVERSATION_WORDS_H
 
-#include "serve/conversation/conversation.h"
+#include "text/chat/conversation.h"
 
-// Chat completions and Responses: an array of tools, and the value of tool_choice.
+// Chat completions and Responses: `messages`, an array of tools, and the value of tool_choice.
+void conversation_write_chat(const struct conversation *v, struct json_writer *w);
 void conversation_write_chat_tools(const struct conversation *v, struct json_writer *w);
 void conversation_write_chat_choice(const struct conversation *v, struct json_writer *w);
 void conversation_write_responses_tools(const struct conversation *v, struct json_writer *w);
 void conversation_write_responses_choice(const struct conversation *v, struct json_writer *w);
+
+// The tools as templates get them; the caller's.
+struct json *conversation_tools_of_template(const struct conversation *v);
 
 // Anthropic's Messages: the members `messages`, and `tools` and `tool_choice` where there are any,
 // of an open object. What has no place there is written under plain names (refusal, custom).

@@ -12,6 +12,7 @@
 #include "serve/conversation/plain.h"
 #include "serve/request/body.h"
 #include "server_rig.h"
+#include "support/conversation_words.h"
 
 #define MESSAGES "/v1/messages"
 
@@ -33,17 +34,14 @@ static int stop(void **state) {
 static void read_body(const char *body, struct json_writer *w) {
     struct json *v = NULL;
     struct conversation c = {0};
-    struct chat_words words = {0};
     struct api_error x = {0};
     assert_true(body_parse(body, strlen(body), &v, &x));
-    if (conversation_read_messages(&c, v, &x) && conversation_plain(&c, &x) &&
-        conversation_words(&c, &words, &x)) {
-        jw_value(w, words.messages);
+    if (conversation_read_messages(&c, v, &x) && conversation_plain(&c, &x)) {
+        conversation_write_chat(&c, w);
     } else {
         assert_int_equal(x.status, 400);
         str_printf(&w->out, "%s: %s", x.param, x.text);
     }
-    chat_words_fini(&words);
     conversation_fini(&c);
     json_free(v);
 }
@@ -189,7 +187,6 @@ static void tools_are_read(void **state) {
         "\"f\",\"disable_parallel_tool_use\":true}}";
     struct json *v = NULL;
     struct conversation c = {0};
-    struct chat_words words = {0};
     struct api_error x = {0};
     assert_int_equal(json_parse(&v, body, sizeof body - 1, NULL), 0);
     conversation_read_messages_tools(&c, v);
@@ -198,13 +195,13 @@ static void tools_are_read(void **state) {
     assert_true(words_equal(c.choice.name, "f") && c.parallel == -1);
     assert_true(conversation_know_tools(&c, &x));
     assert_true(conversation_plain(&c, &x));
-    assert_true(conversation_words(&c, &words, &x));
-    assert_int_equal(json_len(words.tools), 2);
-    assert_string_equal(server_rig_text(words.tools, "0.function.name"), "f");
-    assert_string_equal(server_rig_text(words.tools, "0.function.parameters.type"), "object");
-    assert_string_equal(server_rig_text(words.tools, "1.function.name"), "bash");
-    assert_non_null(server_rig_at(words.tools, "1.function.parameters.properties.command"));
-    chat_words_fini(&words);
+    struct json *tools = conversation_tools_of_template(&c);
+    assert_int_equal(json_len(tools), 2);
+    assert_string_equal(server_rig_text(tools, "0.function.name"), "f");
+    assert_string_equal(server_rig_text(tools, "0.function.parameters.type"), "object");
+    assert_string_equal(server_rig_text(tools, "1.function.name"), "bash");
+    assert_non_null(server_rig_at(tools, "1.function.parameters.properties.command"));
+    json_free(tools);
     conversation_fini(&c);
     json_free(v);
     reads("{\"messages\":[],\"tools\":[{\"input_schema\":{}}]}",
@@ -216,7 +213,6 @@ static void offers(const char *turns, const char *wanted) {
     struct str body = {0}, names = {0};
     struct json *v = NULL;
     struct conversation c = {0};
-    struct chat_words words = {0};
     struct api_error x = {0};
     str_printf(&body,
                "{\"tools\":[{\"name\":\"f\",\"input_schema\":{}},{\"name\":\"g\",\"input_schema\":"
@@ -226,15 +222,15 @@ static void offers(const char *turns, const char *wanted) {
     assert_true(conversation_read_messages(&c, v, &x));
     conversation_read_messages_tools(&c, v);
     assert_true(conversation_plain(&c, &x));
-    assert_true(conversation_words(&c, &words, &x));
-    for (size_t i = 0; i < json_len(words.tools); i++) {
-        const struct json *f = json_get(json_at(words.tools, i), "function");
+    struct json *tools = conversation_tools_of_template(&c);
+    for (size_t i = 0; i < json_len(tools); i++) {
+        const struct json *f = json_get(json_at(tools, i), "function");
         str_printf(&names, "%s:%s ", json_str(json_get(f, "name"), NULL),
                    json_str(json_get(f, "description"), NULL) ? "new" : "");
     }
     assert_string_equal(names.data ? names.data : "", wanted);
-    assert_int_equal(json_len(words.messages), strstr(turns, "\"text\"") ? 2 : 1);
-    chat_words_fini(&words);
+    json_free(tools);
+    assert_int_equal(c.n_turns, strstr(turns, "\"text\"") ? 2 : 1);
     conversation_fini(&c);
     json_free(v);
     str_fini(&body);

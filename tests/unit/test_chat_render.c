@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "formats/gguf/gguf.h"
 #include "text/chat/chat.h"
+#include "text/chat/read.h"
 #include "text/jinja/jinja.h"
 #include "vocab_file.h"
 
@@ -60,19 +61,23 @@ static int render(const struct chat_template *form, const char *text, struct cha
     if (json_parse(&v, text, strlen(text), &why))
         fail_msg("%s", why.text);
     bool whole = json_kind_of(v) == JSON_OBJECT;
-    const struct chat_input in = {.messages = whole ? json_get(v, "messages") : v,
-                                  .tools = json_get(v, "tools"),
+    const struct json *messages = whole ? json_get(v, "messages") : v;
+    struct conversation said = {0};
+    const struct chat_input in = {.said = &said,
                                   .kwargs = whole ? v : NULL,
                                   .add_generation_prompt =
                                       json_bool(json_get(v, "add_generation_prompt"), true),
                                   .keep_last = json_bool(json_get(v, "keep_last"), false)};
-    char place[CHAT_PLACE_NAME];
-    int rc = chat_check(in.messages, false, place, e);
+    char place[CONVERSATION_PLACE];
+    int rc = conversation_read(&said, messages, false, place, e);
     *out = (struct chat_text){0};
     if (rc)
         assert_int_equal(strncmp(e->text, place, strlen(place)), 0);
     else
+        rc = conversation_read_raw_tools(&said, json_get(v, "tools"), e);
+    if (!rc)
         rc = chat_render(form, &in, out, e);
+    conversation_fini(&said);
     json_free(v);
     return rc;
 }

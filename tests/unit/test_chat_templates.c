@@ -11,6 +11,7 @@
 #include "base/utf8.h"
 #include "template_corpus.h"
 #include "text/chat/chat.h"
+#include "text/chat/read.h"
 #include "vocab_file.h"
 
 static const char *folder;
@@ -289,14 +290,17 @@ static size_t check_forged(const struct chat_template *form, const struct tokeni
     struct chat_text x = {0};
     struct err e = {0};
     size_t done = 0;
-    const struct chat_input in = {.messages = json_get(v, "messages"),
-                                  .tools = json_get(v, "tools"),
+    struct conversation said = {0};
+    const struct chat_input in = {.said = &said,
                                   .documents = json_get(v, "documents"),
                                   .kwargs = v,
                                   .add_generation_prompt = true};
     for (int raw = 0; raw < 2; raw++) {
-        char place[CHAT_PLACE_NAME];
-        int rc = raw ? chat_render_raw(form, v, &x, &e) : chat_check(in.messages, false, place, &e);
+        char place[CONVERSATION_PLACE];
+        int rc = raw ? chat_render_raw(form, v, &x, &e)
+                     : conversation_read(&said, json_get(v, "messages"), false, place, &e);
+        if (!raw && !rc)
+            rc = conversation_read_raw_tools(&said, json_get(v, "tools"), &e);
         if (!raw && !rc)
             rc = chat_render(form, &in, &x, &e);
         assert_true(rc == 0 || rc == ERR_USAGE || rc == ERR_FORMAT);
@@ -307,6 +311,7 @@ static size_t check_forged(const struct chat_template *form, const struct tokeni
         }
         chat_text_fini(&x);
     }
+    conversation_fini(&said);
     return done;
 }
 

@@ -336,17 +336,14 @@ static void nothing_is_lost(void **state) {
 static char *plain_of(const char *messages) {
     struct json *body = NULL;
     struct conversation v = {0};
-    struct chat_words words = {0};
     struct api_error x = {0};
     struct json_writer w = {0};
     struct err e = {0};
     assert_int_equal(json_parse(&body, messages, strlen(messages), &e), 0);
-    if (conversation_read_chat(&v, body, &x) && conversation_plain(&v, &x) &&
-        conversation_words(&v, &words, &x))
-        jw_value(&w, words.messages);
+    if (conversation_read_chat(&v, body, &x) && conversation_plain(&v, &x))
+        conversation_write_chat(&v, &w);
     else
         str_puts(&w.out, x.text);
-    chat_words_fini(&words);
     conversation_fini(&v);
     json_free(body);
     return w.out.data;

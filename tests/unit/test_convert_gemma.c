@@ -10,6 +10,7 @@
 #include "formats/gguf/gguf.h"
 #include "models/model.h"
 #include "text/chat/chat.h"
+#include "text/chat/read.h"
 #include "unit/hf_folder.h"
 #include "unit/test.h"
 
@@ -151,20 +152,23 @@ static void chats_as_transformers_do(void **state) {
     struct gguf *g = converted();
     struct json *want = read_json("expected.json");
     const struct json *chat = json_get(want, "chat");
-    const struct chat_input in = {.messages = json_get(chat, "messages"),
-                                  .add_generation_prompt = true};
+    struct conversation said = {0};
+    const struct chat_input in = {.said = &said, .add_generation_prompt = true};
+    char place[CONVERSATION_PLACE];
     struct tokenizer *t = NULL;
     struct chat_template *form = NULL;
     struct chat_text x = {0};
     struct token_list ids = {0};
     struct err e = {0};
     if (tokenizer_create(&t, g, &e) || chat_template_of_gguf(&form, g, t, &e) ||
+        conversation_read(&said, json_get(chat, "messages"), false, place, &e) ||
         chat_render(form, &in, &x, &e) || chat_encode(t, &x, &ids, &e))
         fail_msg("%s", e.text);
     assert_string_equal(x.text.data, json_str(json_get(chat, "text"), NULL));
     same_ids(&ids, json_get(chat, "ids"), x.text.data);
     token_list_fini(&ids);
     chat_text_fini(&x);
+    conversation_fini(&said);
     chat_template_free(form);
     tokenizer_destroy(t);
     json_free(want);

@@ -82,15 +82,13 @@ struct world {
 static bool render(struct world *w, struct params *p, const struct json *body, struct str *text,
                    struct token_list *ids, struct api_error *x) {
     struct conversation v = {0};
-    struct chat_words words = {0};
     struct chat_text out = {0};
     struct err e = {0};
     bool ok =
         (w->endpoint == ENDPOINT_CHAT ? conversation_read_chat_body(&v, p, x)
                                       : api_responses_dialect.read(&w->service, p, body, &v, x)) &&
-        conversation_plain(&v, x) && conversation_words(&v, &words, x);
-    const struct chat_input in = {
-        .messages = words.messages, .tools = words.tools, .add_generation_prompt = true};
+        conversation_plain(&v, x);
+    const struct chat_input in = {.said = &v, .add_generation_prompt = true};
     int rc = !ok ? 0 : chat_render(w->chat, &in, &out, &e);
     if (ok && !rc)
         rc = chat_encode(w->tokenizer, &out, ids, &e);
@@ -99,7 +97,6 @@ static bool render(struct world *w, struct params *p, const struct json *body, s
     *text = out.text;
     out.text = (struct str){0};
     chat_text_fini(&out);
-    chat_words_fini(&words);
     conversation_fini(&v);
     return ok && !rc;
 }

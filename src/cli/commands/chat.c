@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "cli/chat/conversation.h"
+#include "cli/chat/dialog.h"
 #include "cli/chat/terminal.h"
 #include "cli/models/decode.h"
 #include "compress/prefill.h"
@@ -21,7 +21,7 @@ struct chat {
     struct session *s;
     struct transcript *t;
     struct edit *in;
-    struct conversation said;
+    struct dialog said;
     struct compression compression;
     struct adapt adapt; // of one session
     bool terminal;
@@ -161,7 +161,7 @@ static int prepare_answer(struct chat *c, bool *inside, struct err *e) {
     const struct chat_tokens before = {transcript_tokens(c->t), (size_t)transcript_len(c->t)};
     size_t kept = 0;
     token_list_bound(&rest, model_max_ctx(session_model(c->s)));
-    int rc = conversation_render(&c->said, &x, e);
+    int rc = dialog_render(&c->said, &x, e);
     if (!rc)
         rc = chat_encode_after(c->said.t, &x, &before, &kept, &rest, e);
     if (!rc)
@@ -200,7 +200,7 @@ static int generate_answer(struct chat *c, struct reply *y, bool inside, struct 
     status_end(&w.status);
     cli_take_interrupt();
     if (!rc)
-        rc = conversation_say(&c->said, "assistant", &w.all, &w.all_thought, e);
+        rc = dialog_say(&c->said, CONVERSATION_ASSISTANT, &w.all, &w.all_thought, e);
     reasoning_fini(&w.parts);
     str_fini(&w.bytes);
     str_fini(&w.thought);
@@ -217,7 +217,7 @@ static int put_system(struct chat *c, struct err *e) {
     if (!text)
         return 0;
     str_puts(&s, text);
-    int rc = conversation_say(&c->said, "system", &s, NULL, e);
+    int rc = dialog_say(&c->said, CONVERSATION_SYSTEM, &s, NULL, e);
     str_fini(&s);
     return rc ? err_prefix(e, "--system") : 0;
 }
@@ -232,15 +232,15 @@ static int show_error(const struct chat *c, int rc, const struct err *e) {
 static int answer_message(struct chat *c, const struct str *text, struct err *e) {
     struct prefill_report shortened = {0};
     struct reply y = {0};
-    size_t before = c->said.n;
+    int before = c->said.conversation.n_turns;
     int64_t tokens = transcript_len(c->t);
     bool inside = false;
     if (c->compression.options.adapt)
         prefill_adapt(&c->compression.options, adapt_keep(&c->adapt, SESSION));
-    int rc = conversation_say(&c->said, "user", text, NULL, e);
+    int rc = dialog_say(&c->said, CONVERSATION_USER, text, NULL, e);
     if (!rc)
-        rc = conversation_shorten(&c->said, &c->compression, model_max_ctx(session_model(c->s)) - 1,
-                                  &shortened, e);
+        rc = dialog_shorten(&c->said, &c->compression, model_max_ctx(session_model(c->s)) - 1,
+                            &shortened, e);
     if (!rc)
         rc = prepare_answer(c, &inside, e);
     if (!rc && shortened.tried && !shortened.reason) {
@@ -255,27 +255,27 @@ static int answer_message(struct chat *c, const struct str *text, struct err *e)
     if (!rc && share >= 0)
         adapt_note(&c->adapt, SESSION, share);
     if (rc) { // as if nothing had been said
-        conversation_cut(&c->said, before);
+        dialog_cut(&c->said, before);
         transcript_cut(c->t, min_i64(tokens, transcript_len(c->t)), NULL);
     }
     reply_fini(&y);
     return rc ? show_error(c, rc, e) : 0;
 }
 
-static size_t first_message(const struct chat *c) {
+static int first_message(const struct chat *c) {
     return options_str(&c->a->opt, OPT_SYSTEM) ? 1 : 0;
 }
 
 static int undo_message(struct chat *c) {
-    if (c->said.n <= first_message(c))
+    if (c->said.conversation.n_turns <= first_message(c))
         fprintf(stderr, "There is nothing to take back.\n");
     else
-        conversation_cut(&c->said, c->said.n - 2); // a message and its answer
+        dialog_cut(&c->said, c->said.conversation.n_turns - 2); // a message and its answer
     return 0;
 }
 
 static int begin_again(struct chat *c, struct err *e) {
-    conversation_cut(&c->said, first_message(c));
+    dialog_cut(&c->said, first_message(c));
     return transcript_cut(c->t, 0, e);
 }
 
@@ -347,7 +347,7 @@ static int open_input(struct chat *c, struct err *e) {
 
 // Makes everything ready, so that what cannot work is reported before the first message.
 static int open_chat(struct chat *c, struct err *e) {
-    int rc = conversation_open(&c->said, c->a, c->s, e);
+    int rc = dialog_open(&c->said, c->a, c->s, e);
     if (!rc)
         rc = put_system(c, e);
     if (!rc)
@@ -368,7 +368,7 @@ int cmd_chat(const struct cli_args *a, struct err *e) {
     }
     edit_destroy(c.in);
     transcript_destroy(c.t);
-    conversation_close(&c.said);
+    dialog_close(&c.said);
     session_close(c.s);
     compression_close(&c.compression);
     return rc;

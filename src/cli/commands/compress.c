@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/chat/conversation.h"
+#include "cli/chat/dialog.h"
 #include "cli/models/compression.h"
 #include "compress/prefill.h"
 #include "engine/session/runtime.h"
@@ -22,7 +22,7 @@ struct job {
 };
 
 static int read_messages(struct job *j, const char *path, struct err *e) {
-    int rc = conversation_read(path, &j->file, e);
+    int rc = dialog_read_file(path, &j->file, e);
     if (rc)
         return rc;
     rc = json_messages_read(&j->messages, json_get(j->file, "messages"), e);

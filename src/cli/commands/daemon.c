@@ -14,15 +14,15 @@
 enum { LINE_BYTES = 16384, WORDS = 16 };
 
 // A line in words; samp= and snap= are taken out.
-struct words {
+struct line_words {
     char *at[WORDS];
     int n;
     const char *samp, *snap; // what stands after them; NULL: not there
 };
 
-static bool split_words(struct words *w, char *line) {
+static bool split_words(struct line_words *w, char *line) {
     char *rest = NULL;
-    *w = (struct words){0};
+    *w = (struct line_words){0};
     for (char *word = strtok_r(line, " \t\r\n", &rest); word;
          word = strtok_r(NULL, " \t\r\n", &rest)) {
         if (!strncmp(word, "samp=", 5))
@@ -82,7 +82,7 @@ static bool read_sampling(const char *text, struct daemon_task *t, struct err *e
     return sample_params_check(p, 1, e) == 0;
 }
 
-static bool read_suffixes(const struct words *w, struct daemon_task *t, struct err *e) {
+static bool read_suffixes(const struct line_words *w, struct daemon_task *t, struct err *e) {
     if (w->samp && !read_sampling(w->samp, t, e))
         return false;
     const char *colon = w->snap ? strchr(w->snap, ':') : NULL;
@@ -146,7 +146,7 @@ static void answer_task(struct daemon *d, struct daemon_task *t, const char *pat
 }
 
 // Checks what every way to generate needs. False: told.
-static bool may_run(struct daemon *d, const struct words *w, struct daemon_task *t,
+static bool may_run(struct daemon *d, const struct line_words *w, struct daemon_task *t,
                     const char *n_gen) {
     struct err e = {0};
     if (!d->s)
@@ -162,14 +162,14 @@ static bool may_run(struct daemon *d, const struct words *w, struct daemon_task 
     return false;
 }
 
-static bool do_generate(struct daemon *d, const struct words *w) {
+static bool do_generate(struct daemon *d, const struct line_words *w) {
     struct daemon_task t = {0};
     if (may_run(d, w, &t, w->at[2]))
         answer_task(d, &t, w->at[1], w->at[3]);
     return true;
 }
 
-static bool do_bare(struct daemon *d, const struct words *w) {
+static bool do_bare(struct daemon *d, const struct line_words *w) {
     struct daemon_task t = {.streams = true};
     if (may_run(d, w, &t, w->n > 1 ? w->at[1] : ""))
         answer_task(d, &t, w->at[0], NULL);
@@ -191,14 +191,14 @@ static bool add_slot(struct daemon *d, struct daemon_task *t, const char *text, 
     return false;
 }
 
-static bool do_restore(struct daemon *d, const struct words *w) {
+static bool do_restore(struct daemon *d, const struct line_words *w) {
     struct daemon_task t = {.streams = true};
     if (add_slot(d, &t, w->at[1], true) && may_run(d, w, &t, w->at[3]))
         answer_task(d, &t, w->at[2], NULL);
     return true;
 }
 
-static bool do_restore_chain(struct daemon *d, const struct words *w) {
+static bool do_restore_chain(struct daemon *d, const struct line_words *w) {
     struct daemon_task t = {.streams = true};
     if (strcmp(w->at[1], "-1") != 0 && !add_slot(d, &t, w->at[1], true))
         return true;
@@ -216,7 +216,7 @@ static bool do_restore_chain(struct daemon *d, const struct words *w) {
     return true;
 }
 
-static bool do_snapshot(struct daemon *d, const struct words *w) {
+static bool do_snapshot(struct daemon *d, const struct line_words *w) {
     bool thin = !strcmp(w->at[0], "SNAPSHOT_THIN");
     struct err e = {0};
     int slot;
@@ -232,7 +232,7 @@ static bool do_snapshot(struct daemon *d, const struct words *w) {
     return true;
 }
 
-static bool do_free_snapshot(struct daemon *d, const struct words *w) {
+static bool do_free_snapshot(struct daemon *d, const struct line_words *w) {
     int slot;
     if (read_slot(d, w->at[1], &slot)) {
         daemon_slot_free(d, slot);
@@ -241,7 +241,7 @@ static bool do_free_snapshot(struct daemon *d, const struct words *w) {
     return true;
 }
 
-static bool do_list_slots(struct daemon *d, const struct words *w) {
+static bool do_list_slots(struct daemon *d, const struct line_words *w) {
     char line[8 * DAEMON_SLOTS] = "[snap] slots=";
     size_t n = strlen(line);
     const char *between = "";
@@ -257,7 +257,7 @@ static bool do_list_slots(struct daemon *d, const struct words *w) {
 }
 
 // Which of the two a line means; false: neither.
-static bool read_parts(const struct words *w, bool *target, bool *draft) {
+static bool read_parts(const struct line_words *w, bool *target, bool *draft) {
     const char *what = w->n > 1 ? w->at[1] : "all";
     bool all = !strcmp(what, "all");
     *target = all || !strcmp(what, "target");
@@ -266,7 +266,7 @@ static bool read_parts(const struct words *w, bool *target, bool *draft) {
 }
 
 // The draft's weights share the target's plan: parked alone it rests, and goes with the target.
-static bool do_park(struct daemon *d, const struct words *w) {
+static bool do_park(struct daemon *d, const struct line_words *w) {
     bool target, draft;
     if (!read_parts(w, &target, &draft))
         return false;
@@ -280,7 +280,7 @@ static bool do_park(struct daemon *d, const struct words *w) {
     return true;
 }
 
-static bool do_unpark(struct daemon *d, const struct words *w) {
+static bool do_unpark(struct daemon *d, const struct line_words *w) {
     bool target, draft;
     struct err e = {0};
     if (!read_parts(w, &target, &draft))
@@ -300,7 +300,7 @@ static bool do_unpark(struct daemon *d, const struct words *w) {
 
 // Nothing has to be parked for it, since the weights that have to make room do so by themselves
 // (plan_daemon_scorer).
-static bool do_compress(struct daemon *d, const struct words *w) {
+static bool do_compress(struct daemon *d, const struct line_words *w) {
     const char *path = w->n > 3 && strcmp(w->at[3], "nopark") != 0
                            ? w->at[3]
                            : options_str(&d->a->opt, OPT_PREFILL_DRAFTER);
@@ -334,7 +334,7 @@ static bool do_compress(struct daemon *d, const struct words *w) {
 }
 
 // The scorer's memory.
-static bool do_free(struct daemon *d, const struct words *w) {
+static bool do_free(struct daemon *d, const struct line_words *w) {
     if (strcmp(w->at[1], !strcmp(w->at[0], "free") ? "drafter" : "free") != 0)
         return false;
     if (daemon_free_scorer(d))
@@ -346,7 +346,7 @@ static bool do_free(struct daemon *d, const struct words *w) {
 // answered with the usage; one that streams is followed by the stream's end, whatever came of it.
 struct command {
     const char *word;
-    bool (*run)(struct daemon *d, const struct words *w);
+    bool (*run)(struct daemon *d, const struct line_words *w);
     int min, max;
     bool streams;
     const char *usage; // after the word
@@ -375,7 +375,7 @@ static const struct command *find_command(const char *word) {
 }
 
 static void carry_out(struct daemon *d, char *line) {
-    struct words w;
+    struct line_words w;
     char first[80];
     snprintf(first, sizeof first, "%.60s", line);
     first[strcspn(first, "\r\n")] = '\0';

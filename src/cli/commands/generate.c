@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/file.h"
-#include "cli/chat/conversation.h"
+#include "cli/chat/dialog.h"
 #include "cli/models/compression.h"
 #include "cli/models/decode.h"
 
@@ -230,7 +230,7 @@ static int read_prompt(const struct cli_args *a, const struct session *s,
     static const int with_chat[] = {OPT_MESSAGES, OPT_SYSTEM, OPT_TEMPLATE_FILE,
                                     OPT_TEMPLATE_KWARGS, OPT_NO_THINKING};
     if (options_flag(&a->opt, OPT_CHAT))
-        return conversation_prompt(a, s, k, out, report, e);
+        return dialog_prompt(a, s, k, out, report, e);
     for (size_t i = 0; i < sizeof with_chat / sizeof *with_chat; i++)
         if (options_given(&a->opt, with_chat[i]))
             return err_set(e, ERR_USAGE, "--%s is for conversations; give --chat as well",

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "cli/chat/conversation.h"
+#include "cli/chat/dialog.h"
 #include "cli/log_out.h"
 #include "cli/models/compression.h"
 #include "cli/models/decode.h"
@@ -192,9 +192,8 @@ static int read_upstream_template(const struct options *o, struct relaying *s, s
         return err_set(e, ERR_USAGE,
                        "--prefill-upstream-template is for compressed chats; give "
                        "--prefill-compression auto or always as well");
-    return str_ends(path, ".gguf")
-               ? conversation_template_of_model(path, &s->vocabulary, &s->raw, e)
-               : conversation_template(path, NULL, &s->raw, e);
+    return str_ends(path, ".gguf") ? dialog_template_of_model(path, &s->vocabulary, &s->raw, e)
+                                   : dialog_template(path, NULL, &s->raw, e);
 }
 
 static int read_relay_options(const struct cli_args *a, struct relaying *s,

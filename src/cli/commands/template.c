@@ -3,7 +3,7 @@
 // apply_chat_template would, and prints the bytes; with --json also which of them the template
 // wrote. No model is loaded: of a model file only the metadata is read.
 
-#include "cli/chat/conversation.h"
+#include "cli/chat/dialog.h"
 #include "cli/models/decode.h"
 
 // The template of the options: a template alone, or that of a model file with its vocabulary.
@@ -13,8 +13,8 @@ static int open_template(const struct cli_args *a, struct tokenizer **t, struct 
     if (!model == !options_given(&a->opt, OPT_TEMPLATE_FILE))
         return err_set(e, ERR_USAGE,
                        "'template' needs either -m FILE or --chat-template-file FILE");
-    return model ? conversation_template_of_model(model, t, out, e)
-                 : conversation_template(options_str(&a->opt, OPT_TEMPLATE_FILE), NULL, out, e);
+    return model ? dialog_template_of_model(model, t, out, e)
+                 : dialog_template(options_str(&a->opt, OPT_TEMPLATE_FILE), NULL, out, e);
 }
 
 static void put_origins(struct json_writer *w, const struct chat_text *x) {
@@ -66,7 +66,7 @@ int cmd_template(const struct cli_args *a, struct err *e) {
     if (!rc)
         rc = open_template(a, &t, &form, e);
     if (!rc)
-        rc = conversation_read(options_str(&a->opt, OPT_MESSAGES), &variables, e);
+        rc = dialog_read_file(options_str(&a->opt, OPT_MESSAGES), &variables, e);
     if (!rc)
         rc = refuse_by_template(chat_render_raw(form, variables, &x, e), e);
     if (!rc && options_flag(&a->opt, OPT_JSON))

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/conversation/conversation.h"
 #include "serve/http/sse.h"
+#include "text/chat/conversation.h"
 
 struct json_writer *response_event_open(struct response_events *r, const char *type) {
     jw_begin(r->w, '{');

@@ -4,9 +4,9 @@
 #ifndef COPPICE_SERVE_API_KEPT_H
 #define COPPICE_SERVE_API_KEPT_H
 
-#include "serve/conversation/conversation.h"
 #include "serve/request/error.h"
 #include "serve/service.h"
+#include "text/chat/conversation.h"
 
 // The stored response, or a part of it, as JSON. False with x filled: no memory, or too much of it.
 bool kept_parse(const struct str *text, struct json **out, struct api_error *x);

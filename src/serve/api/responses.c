@@ -604,9 +604,11 @@ size_t api_responses_referred(struct service *s, const struct json *body) {
 
 static bool prepare_response(struct completion *c) {
     struct responses_own *own = c->own = calloc(1, sizeof *own);
-    struct conversation v = {0};
-    struct source r = {
-        .s = c->s, .body = c->body, .error = &c->error, .kept.store = &c->s->responses, .v = &v};
+    struct source r = {.s = c->s,
+                       .body = c->body,
+                       .error = &c->error,
+                       .kept.store = &c->s->responses,
+                       .v = &c->said};
     if (!own)
         return kept_no_memory(&c->error);
     own->events = (struct response_events){.w = &c->s->json, .out = &c->s->out, .after = -1};
@@ -616,9 +618,8 @@ static bool prepare_response(struct completion *c) {
                       json_str(json_get(reasoning, "generate_summary"), NULL); // its older name
     own->opaque = includes(json_get(c->body, "include"), "reasoning.encrypted_content");
     bool ok = make_echo(c, own) && read_source(&r, &c->p, own->keeps ? &own->input : NULL) &&
-              prompt_make_of(c, &v);
+              prompt_make_of(c);
     kept_references_fini(&r.kept);
-    conversation_fini(&v);
     return ok;
 }
 

@@ -114,8 +114,8 @@ struct completion {
     struct json *body; // the same, while p borrows from it
     struct params p;
     struct request_tools tools;
-    struct chat_words words; // what p borrows of a conversation in place of the body's
-    void *own;               // of the dialect
+    struct conversation said; // borrows from body; plain (serve/conversation/plain.h)
+    void *own;                // of the dialect
     struct prefill_report compression;
     struct completion_prompt *prompts;
     int n_prompts;

@@ -187,8 +187,8 @@ static const struct conversation_tool *find_declaration(const struct conversatio
 }
 
 // *strict: one of the tools must be held to its schema.
-static int constrain_to_tools(struct completion *c, const struct conversation *v,
-                              const struct json *format, bool *strict, struct err *e) {
+static int constrain_to_tools(struct completion *c, const struct json *format, bool *strict,
+                              struct err *e) {
     struct tool_set *set = &c->tools.set;
     bool may_think = c->p.thinking != 0;
     struct tool_rules w = {.n = set->n,
@@ -204,7 +204,7 @@ static int constrain_to_tools(struct completion *c, const struct conversation *v
     if (!w.tools)
         return err_set(e, ERR_MEMORY, "no memory for the tools of a request");
     for (int i = 0; i < set->n; i++) {
-        const struct conversation_tool *t = find_declaration(v, &set->list[i]);
+        const struct conversation_tool *t = find_declaration(&c->said, &set->list[i]);
         w.tools[i] = (struct tool_grammar_tool){.name = set->list[i].name,
                                                 .n = set->list[i].n,
                                                 .schema = t ? t->schema : NULL,
@@ -240,7 +240,7 @@ static bool read_format(struct completion *c, struct json **format) {
     return !rc;
 }
 
-bool constrain_tools(struct completion *c, const struct conversation *v) {
+bool constrain_tools(struct completion *c) {
     struct json *format = NULL;
     struct err e = {0};
     bool formed = c->p.format_field[0] && !c->tools.required &&
@@ -249,7 +249,7 @@ bool constrain_tools(struct completion *c, const struct conversation *v) {
         return true;
     // Declared, and none is to be called: the prompt has the tools all the same.
     bool none = c->tools.set.n == 0;
-    if (none && (v->n_tools == 0 || !tool_grammar_can_refuse(c->tools.family)))
+    if (none && (c->said.n_tools == 0 || !tool_grammar_can_refuse(c->tools.family)))
         return true;
     if (formed && !read_format(c, &format)) {
         json_free(format);
@@ -257,7 +257,7 @@ bool constrain_tools(struct completion *c, const struct conversation *v) {
     }
     bool strict = false;
     workers_mark(c->s->workers);
-    int rc = constrain_to_tools(c, v, format, &strict, &e);
+    int rc = constrain_to_tools(c, format, &strict, &e);
     json_free(format);
     // Llama's calls need no mark: what is none of a grammar may begin there. Nor does the mark tell
     // within a text of another format.

@@ -16,12 +16,12 @@ int tool_constraints_create(struct tool_constraints **out, const struct tokenize
                             const struct chat_template *chat, int64_t model_vocab, struct err *e);
 void tool_constraints_destroy(struct tool_constraints *k); // after the engine; NULL is allowed
 
-// Sets c->constraint and c->tools.constrained by c's tools and their schemas in v, where there are
-// tools and nothing else constrains the reply: after a family's mark of a call a reply is held to
-// the names and schemas of the tools, and where a call is required, from the first byte of the
-// answer on. What no grammar can hold is left to the model, unless a call is required or a tool is
-// strict. False with c->error filled.
-bool constrain_tools(struct completion *c, const struct conversation *v);
+// Sets c->constraint and c->tools.constrained by c's tools and their schemas in c->said, where
+// there are tools and nothing else constrains the reply: after a family's mark of a call a reply is
+// held to the names and schemas of the tools, and where a call is required, from the first byte of
+// the answer on. What no grammar can hold is left to the model, unless a call is required or a tool
+// is strict. False with c->error filled.
+bool constrain_tools(struct completion *c);
 
 // Sets c->constraint where the request says what the reply must be, after the prompts are made. A
 // block of reasoning before it stays free. False with c->error filled: the text of the field is

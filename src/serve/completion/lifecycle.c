@@ -233,8 +233,8 @@ static void free_completion(struct completion *c) {
     params_fini(&c->p);
     request_tools_fini(&c->tools);
     constraint_drop(c->constraint);
+    conversation_fini(&c->said);
     json_free(c->body);
-    chat_words_fini(&c->words);
     str_fini(&c->text);
     str_fini(&c->rendered);
     http_memory_release(&c->memory);
@@ -383,7 +383,7 @@ static void count_kept_memory(struct completion *c) {
     for (int i = 0; i < c->n_prompts; i++)
         n += (size_t)c->prompts[i].tokens.cap * sizeof *c->prompts[i].tokens.ids;
     if (c->body)
-        n += 2 * json_memory(c->body); // and its words
+        n += 2 * json_memory(c->body); // and its conversation
     if (c->own)
         n += c->body_bytes;
     http_memory_set(&c->memory, n);
@@ -394,8 +394,8 @@ static void hand_to_loop(struct completion *c, bool ok) {
     if (ok && check_prompts_fit(c) && constrain_format(c) && constrain_thinking(c))
         make_choices(c);
     if (!warmup_applies(c)) { // here, since a million values take a while
+        conversation_fini(&c->said);
         json_free(c->body);
-        chat_words_fini(&c->words);
         c->body = NULL;
     }
     count_kept_memory(c);

@@ -55,25 +55,25 @@ static int make_variables(const struct params *p, struct json **out, struct err 
     return json_built(&built, out, "the template's variables", e);
 }
 
-static bool ends_in_answer(const struct json *messages) {
-    size_t n = json_len(messages);
-    const struct json *last = n ? json_at(messages, n - 1) : NULL;
-    const char *role = json_str(json_get(last, "role"), NULL);
-    return role && !strcmp(role, "assistant") && json_len(json_get(last, "tool_calls")) == 0;
+static bool ends_in_answer(const struct conversation *v) {
+    const struct conversation_turn *last = v->n_turns ? &v->turns[v->n_turns - 1] : NULL;
+    bool called = false;
+    for (int i = 0; last && i < last->n_parts; i++)
+        called |= last->parts[i].kind == PART_CALL;
+    return last && last->role == CONVERSATION_ASSISTANT && !called;
 }
 
 // The input of the rendering; *variables: json_free() it after the use of *in.
-static int make_input(const struct params *p, struct chat_input *in, struct json **variables,
-                      struct err *e) {
+static int make_input(const struct params *p, const struct conversation *v, struct chat_input *in,
+                      struct json **variables, struct err *e) {
     bool goes_on = p->continue_last > 0;
     *variables = NULL;
-    if (goes_on && !ends_in_answer(p->messages))
+    if (goes_on && !ends_in_answer(v))
         return err_set(e, ERR_USAGE,
                        "continue_final_message is true, but the last message is not the "
                        "assistant's words; let such a message be the last or leave the field out");
     int rc = make_variables(p, variables, e);
-    *in = (struct chat_input){.messages = p->messages,
-                              .tools = p->tools,
+    *in = (struct chat_input){.said = v,
                               .documents = p->documents,
                               .kwargs = *variables,
                               .add_generation_prompt = goes_on || p->open_reply >= 0,
@@ -82,23 +82,19 @@ static int make_input(const struct params *p, struct chat_input *in, struct json
     return rc;
 }
 
-// Points p's messages and tools at those of a conversation, which out then owns; v is plain then.
-// tools: what the reply may call; NULL: of no interest, and they and the choice of them are checked
-// all the same. False with x filled.
-static bool take_words(struct params *p, struct conversation *v, struct chat_words *out,
-                       struct request_tools *tools, struct api_error *x) {
+// Makes v plain. tools: what the reply may call; NULL: of no interest, and they and the choice of
+// them are checked all the same. With tool_choice none the prompt has all tools, too: it stays as
+// it was. False with x filled.
+static bool make_plain(struct conversation *v, struct request_tools *tools, struct api_error *x) {
     struct request_tools checked = {0}; // a prompt alone is refused for what its answer would be
-    bool ok = conversation_plain(v, x) && request_tools_take(tools ? tools : &checked, v, x) &&
-              conversation_words(v, out, x);
+    bool ok = conversation_plain(v, x) && request_tools_take(tools ? tools : &checked, v, x);
     request_tools_fini(&checked);
-    p->messages = out->messages;
-    p->tools = out->tools; // with tool_choice none, too: the prompt stays as it was
     return ok;
 }
 
-// Renders p's messages and tools. False with x filled; chat_text_fini in any case.
-static bool render_words(const struct service *s, const struct params *p, struct chat_text *out,
-                         struct api_error *x) {
+// Renders a plain conversation. False with x filled; chat_text_fini in any case.
+static bool render_plain(const struct service *s, const struct params *p,
+                         const struct conversation *v, struct chat_text *out, struct api_error *x) {
     struct chat_input in;
     struct json *variables = NULL;
     struct err e = {0};
@@ -106,7 +102,7 @@ static bool render_words(const struct service *s, const struct params *p, struct
         api_fail(x, 400, "no_chat_template", "%s", s->chat_error.text);
         return false;
     }
-    int rc = make_input(p, &in, &variables, &e);
+    int rc = make_input(p, v, &in, &variables, &e);
     if (!rc)
         rc = chat_render(s->chat, &in, out, &e);
     json_free(variables);
@@ -119,31 +115,29 @@ static bool render_words(const struct service *s, const struct params *p, struct
 
 bool prompt_render(const struct service *s, const struct params *p, struct conversation *v,
                    struct chat_text *out, struct api_error *x) {
-    struct params own = *p; // borrows what p owns
-    struct chat_words words = {0};
-    bool ok = take_words(&own, v, &words, NULL, x) && render_words(s, &own, out, x);
-    chat_words_fini(&words);
-    return ok;
+    return make_plain(v, NULL, x) && render_plain(s, p, v, out, x);
 }
 
 // Places where other conversations are likely to part, for the prefix cache.
 static void find_places(const struct service *s, const struct params *p,
-                        const struct chat_text *text, struct completion_prompt *prompt) {
+                        const struct conversation *v, const struct chat_text *text,
+                        struct completion_prompt *prompt) {
     struct chat_input in;
     struct json *variables = NULL;
     prompt->n_positions = 0;
-    if (s->o->engine.cache.ram > 0 && !make_input(p, &in, &variables, NULL))
+    if (s->o->engine.cache.ram > 0 && !make_input(p, v, &in, &variables, NULL))
         prompt->n_positions = chat_split_positions(s->chat, &in, text, s->tokenizer,
                                                    &prompt->tokens, prompt->positions);
     json_free(variables);
 }
 
-// The text of p's messages and tools, and its tokens with the places where others may part from
+// The text of a plain conversation, and its tokens with the places where others may part from
 // them.
-static bool encode_words(const struct service *s, const struct params *p, struct chat_text *text,
+static bool encode_plain(const struct service *s, const struct params *p,
+                         const struct conversation *v, struct chat_text *text,
                          struct completion_prompt *out, struct api_error *x) {
     struct err e = {0};
-    if (!render_words(s, p, text, x))
+    if (!render_plain(s, p, v, text, x))
         return false;
     int rc = chat_encode(s->tokenizer, text, &out->tokens, &e);
     out->over = rc == ERR_LIMIT && out->tokens.max;
@@ -152,26 +146,23 @@ static bool encode_words(const struct service *s, const struct params *p, struct
         return false;
     }
     if (!rc)
-        find_places(s, p, text, out);
+        find_places(s, p, v, text, out);
     out->in_reasoning = text->in_reasoning;
     return true;
 }
 
 bool prompt_encode(const struct service *s, const struct params *p, struct conversation *v,
                    struct completion_prompt *out, struct api_error *x) {
-    struct params own = *p; // borrows what p owns
-    struct chat_words words = {0};
     struct chat_text text = {0};
-    bool ok = take_words(&own, v, &words, NULL, x) && encode_words(s, &own, &text, out, x);
+    bool ok = make_plain(v, NULL, x) && encode_plain(s, p, v, &text, out, x);
     chat_text_fini(&text);
-    chat_words_fini(&words);
     return ok;
 }
 
-// The prompt of c's messages.
+// The prompt of c's conversation.
 static bool encode_prompt(struct completion *c) {
     struct chat_text text = {0};
-    bool ok = encode_words(c->s, &c->p, &text, c->prompts, &c->error);
+    bool ok = encode_plain(c->s, &c->p, &c->said, &text, c->prompts, &c->error);
     if (ok) {
         c->family = chat_template_reasoning(c->s->chat);
         str_clear(&c->rendered);
@@ -189,14 +180,11 @@ void prompt_bound(const struct completion *c, struct completion_prompt *prompt) 
 }
 
 bool prompt_make(struct completion *c) {
-    struct conversation v = {0};
-    bool ok = c->d->read(c->s, &c->p, c->body, &v, &c->error) && prompt_make_of(c, &v);
-    conversation_fini(&v);
-    return ok;
+    return c->d->read(c->s, &c->p, c->body, &c->said, &c->error) && prompt_make_of(c);
 }
 
-bool prompt_make_of(struct completion *c, struct conversation *v) {
-    if (!take_words(&c->p, v, &c->words, &c->tools, &c->error))
+bool prompt_make_of(struct completion *c) {
+    if (!make_plain(&c->said, &c->tools, &c->error))
         return false;
     if (c->s->chat)
         c->tools.family = chat_template_calls(c->s->chat);
@@ -208,25 +196,22 @@ bool prompt_make_of(struct completion *c, struct conversation *v) {
     c->n_prompts = 1;
     prompt_bound(c, c->prompts);
     atomic_store(&c->readable, true);
-    return encode_prompt(c) && (c->prompts->over || constrain_tools(c, v));
+    return encode_prompt(c) && (c->prompts->over || constrain_tools(c));
 }
 
 bool prompt_shorten(struct completion *c) {
     const struct server_options *o = c->s->o;
     const struct prefill_options how = prompt_compression(c->s, c->p.session);
     struct prefill_report *r = &c->compression;
-    struct json *shorter = NULL;
     struct err e = {0};
     int64_t from = r->from;
-    if (prefill_messages(o->compressor, &how, c->p.messages, from, &shorter, r, &e)) {
+    if (prefill_conversation(o->compressor, &how, &c->said, from, r, &e)) {
         api_error_of(&c->error, &e);
         return false;
     }
     r->from = r->to = from;
-    if (!shorter)
+    if (r->reason)
         return true;
-    json_free(c->words.messages);
-    c->p.messages = c->words.messages = shorter;
     token_list_fini(&c->prompts->tokens);
     prompt_bound(c, c->prompts);
     bool ok = encode_prompt(c);

@@ -19,10 +19,10 @@ bool prompt_encode(const struct service *s, const struct params *p, struct conve
 // client disconnects, and what is far beyond the context is not tokenised to its end.
 void prompt_bound(const struct completion *c, struct completion_prompt *prompt);
 
-// c's one prompt, of the conversation that c->d reads or of this one: `prepare` of struct dialect.
-// False with c->error filled.
+// c's one prompt, of the conversation that c->d reads or of c->said as it has been read: `prepare`
+// of struct dialect. False with c->error filled.
 bool prompt_make(struct completion *c);
-bool prompt_make_of(struct completion *c, struct conversation *v);
+bool prompt_make_of(struct completion *c);
 // The same again of what compression leaves of it: `shorten` of struct dialect.
 bool prompt_shorten(struct completion *c);
 

@@ -14,7 +14,10 @@ struct warmup {
     struct warmup *next;
     struct http_task handed;
     struct http_memory memory; // of the memory of these two
-    struct str body;
+    struct str body; // of a chat completion; empty: `said` is the conversation, with these of p
+    struct json *borrowed; // by both
+    struct params p;
+    struct conversation said;
     struct token_list tokens;
     int64_t positions[CHAT_SPLIT_POSITIONS];
     int n_positions;
@@ -24,9 +27,17 @@ struct warmup {
     struct stream *stream;
 };
 
+static void drop_conversation(struct warmup *w) {
+    conversation_fini(&w->said);
+    params_fini(&w->p);
+    json_free(w->borrowed);
+    w->borrowed = NULL;
+}
+
 static void free_warmup(struct warmup *w) {
     stream_release(w->stream);
     str_fini(&w->body);
+    drop_conversation(w);
     token_list_fini(&w->tokens);
     http_memory_release(&w->memory);
     free(w);
@@ -81,15 +92,13 @@ static void cut_to_fixed_prefix(struct warmup *w) {
 static void prepare_warmup(void *arg) {
     struct warmup *w = arg;
     struct completion_prompt prompt = {0};
-    struct json *body = NULL;
-    struct params p = {0};
-    struct conversation v = {0};
+    bool ok = true;
     token_list_bound(&prompt.tokens, w->s->n_ctx);
-    bool ok = body_take(&w->body, &w->memory, &body, &w->error) &&
-              body_read(&p, body, ENDPOINT_CHAT, &w->s->limits, &w->error) &&
-              conversation_read_chat_body(&v, &p, &w->error) &&
-              prompt_encode(w->s, &p, &v, &prompt, &w->error);
-    conversation_fini(&v);
+    if (w->body.len)
+        ok = body_take(&w->body, &w->memory, &w->borrowed, &w->error) &&
+             body_read(&w->p, w->borrowed, ENDPOINT_CHAT, &w->s->limits, &w->error) &&
+             conversation_read_chat_body(&w->said, &w->p, &w->error);
+    ok = ok && prompt_encode(w->s, &w->p, &w->said, &prompt, &w->error);
     if (ok && prompt.over)
         ok = api_refuse(&w->error, "messages",
                         "the prompt has at least %zu tokens, and the context has room for %lld",
@@ -99,40 +108,38 @@ static void prepare_warmup(void *arg) {
     memcpy(w->positions, prompt.positions, sizeof w->positions);
     if (ok && w->ahead)
         cut_to_fixed_prefix(w);
-    params_fini(&p);
-    json_free(body);
+    drop_conversation(w);
     http_memory_set(&w->memory, (size_t)w->tokens.cap * sizeof *w->tokens.ids);
     w->handed = (struct http_task){.fn = submit_warmup, .arg = w};
     (void)http_post_task(w->s->http, &w->handed); // else the loop has ended
 }
 
-static void begin_warmup(struct service *s, struct str *body, bool ahead) {
+// Has w prepared, which is the service's from now on.
+static void begin_warmup(struct service *s, struct warmup *w, size_t bytes) {
     struct err e = {0};
-    struct warmup *w = calloc(1, sizeof *w);
-    if (w && !body->failed) {
-        *w = (struct warmup){
-            .s = s, .body = *body, .ahead = ahead, .next = s->warm, .memory.h = s->http};
-        http_memory_set(&w->memory, body->cap);
-        *body = (struct str){0};
-        s->warm = w;
-        if (!workers_run(s->workers, w->body.len, prepare_warmup, w, &e))
-            return;
+    w->s = s;
+    w->memory.h = s->http;
+    w->next = s->warm;
+    http_memory_set(&w->memory, bytes);
+    s->warm = w;
+    if (workers_run(s->workers, bytes, prepare_warmup, w, &e))
         w->prepared = w->over = true;
-    } else {
-        free(w);
-    }
-    str_fini(body);
 }
 
 void warmup_read(struct service *s, const char *body, size_t n) {
-    struct str text = {0};
-    str_append(&text, body, n);
-    begin_warmup(s, &text, false);
+    struct warmup *w = calloc(1, sizeof *w);
+    if (!w)
+        return;
+    str_append(&w->body, body, n);
+    if (w->body.failed || n == 0)
+        free_warmup(w);
+    else
+        begin_warmup(s, w, n);
 }
 
 bool warmup_applies(const struct completion *c) {
     return c->s->o->engine.cache.ram > 0 && c->family != REASONING_NONE && c->n_choices == 1 &&
-           json_kind_of(c->p.messages) == JSON_ARRAY;
+           c->said.n_turns > 0;
 }
 
 // The words of the answer without its reasoning.
@@ -152,53 +159,42 @@ static void put_content(struct completion *c, struct str *content) {
     str_fini(&hidden);
 }
 
-static void put_message(struct json_writer *w, const char *role, const char *text, size_t n) {
-    jw_begin(w, '{');
-    jw_key_str(w, "role", role);
-    jw_key_text(w, "content", text, n);
-    jw_end(w, '}');
+// Words of a turn of its own, which v owns.
+static void add_turn(struct conversation *v, enum conversation_role role, struct str *text) {
+    struct conversation_part *p = conversation_part(v, conversation_new_turn(v, role), PART_TEXT);
+    if (p)
+        p->text = conversation_take(v, text);
 }
 
-// The conversation with the answer and words that have not been said yet.
-static void put_next_turn(struct json_writer *w, const struct completion *c,
-                          const struct str *content) {
-    const struct params *p = &c->p;
-    jw_begin(w, '{');
-    jw_key_begin(w, "messages", '[');
-    for (size_t i = 0; i < json_len(p->messages); i++)
-        jw_value(w, json_at(p->messages, i));
-    put_message(w, "assistant", content->data ? content->data : "", content->len);
-    put_message(w, "user", "?", 1);
-    jw_end(w, ']');
-    if (json_len(p->tools)) {
-        jw_key_value(w, "tools", p->tools);
-    }
-    jw_key_begin(w, "chat_template_kwargs", '{');
-    json_each(p->kwargs, jw_member, w);
-    if (p->thinking >= 0)
-        jw_key_bool(w, "enable_thinking", p->thinking);
-    if (p->effort[0])
-        jw_key_str(w, "reasoning_effort", p->effort);
-    jw_end(w, '}');
-    jw_end(w, '}');
+// Takes the conversation of an answer, to which the answer and words that have not been said yet
+// are added, and what p says of its prompt.
+static void take_next_turn(struct warmup *w, struct completion *c) {
+    struct str content = {0}, words = {0};
+    w->ahead = true;
+    w->said = c->said;
+    w->borrowed = c->body;
+    w->p = (struct params){.kwargs = c->p.kwargs, .thinking = c->p.thinking};
+    memcpy(w->p.effort, c->p.effort, sizeof w->p.effort);
+    c->said = (struct conversation){0};
+    c->body = NULL;
+    put_content(c, &content);
+    add_turn(&w->said, CONVERSATION_ASSISTANT, &content);
+    str_puts(&words, "?");
+    add_turn(&w->said, CONVERSATION_USER, &words);
 }
 
 void warmup_next_turn(struct completion *c) {
-    struct json_writer w = {0};
-    struct str content = {0};
     if (!warmup_applies(c)) // it may have no choices at all
         return;
     const struct choice *k = &c->choices[0];
     bool ended = k->ended && (k->end.reason == END_STOP || k->end.reason == END_LENGTH);
-    if (!ended || k->text.reasoning_tokens == 0 || !is_idle(c->s))
+    struct warmup *w = NULL;
+    if (ended && k->text.reasoning_tokens > 0 && is_idle(c->s))
+        w = calloc(1, sizeof *w);
+    if (!w)
         return;
-    put_content(c, &content);
-    put_next_turn(&w, c, &content);
-    if (!content.failed)
-        begin_warmup(c->s, &w.out, true);
-    else
-        str_fini(&w.out);
-    str_fini(&content);
+    take_next_turn(w, c);
+    begin_warmup(c->s, w, c->memory.bytes);
 }
 
 void warmup_yield(struct service *s) {

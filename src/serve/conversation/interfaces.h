@@ -5,18 +5,15 @@
 #ifndef COPPICE_SERVE_CONVERSATION_INTERFACES_H
 #define COPPICE_SERVE_CONVERSATION_INTERFACES_H
 
-#include "serve/conversation/conversation.h"
 #include "serve/request/error.h"
 #include "serve/request/params.h"
+#include "text/chat/conversation.h"
 
 enum { MESSAGES_MAX = 65536 };
 
 // chat.c: `messages`, `tools` and `tool_choice` of chat completions.
 
-// Appends what an array holds to v. Unknown roles, content that is neither text nor null nor an
-// array of text parts, images and other media, broken tool calls: false with x filled, by the
-// place. Unknown members and types of parts that carry text pass; nothing is repaired here
-// (text/chat/chat.h).
+// As text/chat/conversation.h reads them; false with x filled, by the place.
 bool conversation_read_chat(struct conversation *v, const struct json *messages,
                             struct api_error *x);
 // Tools and the choice among them, of chat completions and of Responses, which may each come in the
@@ -27,10 +24,6 @@ void conversation_read_tools(struct conversation *v, const struct json *tools,
 // All of these and their older form, for what a chat completion's body says. False with x filled.
 bool conversation_read_chat_body(struct conversation *v, const struct params *p,
                                  struct api_error *x);
-
-// `messages`, and an element of `tools`.
-void conversation_write_chat(const struct conversation *v, struct json_writer *w);
-void conversation_write_chat_tool(const struct conversation_tool *t, struct json_writer *w);
 
 // messages.c: `system`, `messages`, `tools` and `tool_choice` of Anthropic's Messages. Content
 // blocks are parts; a user's message with results of tools is a turn of results and one of words.

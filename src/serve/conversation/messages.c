@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "text/chat/chat.h"
+#include "text/chat/read.h"
 
 static const struct {
     const char *prefix, *description, *schema; // ' in place of "
@@ -254,7 +254,7 @@ static enum conversation_kind block_kind(const struct json *block, bool answer) 
     if (is_block(block, "refusal"))
         return PART_REFUSAL;
     const char *type = json_str(json_get(block, "type"), NULL);
-    return chat_is_media(type) && !is_readable(block) ? PART_MEDIA : PART_OTHER;
+    return conversation_is_media(type) && !is_readable(block) ? PART_MEDIA : PART_OTHER;
 }
 
 // Of a block where no call and no result can stand.

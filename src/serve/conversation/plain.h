@@ -7,24 +7,16 @@
 #ifndef COPPICE_SERVE_CONVERSATION_PLAIN_H
 #define COPPICE_SERVE_CONVERSATION_PLAIN_H
 
-#include "serve/conversation/conversation.h"
 #include "serve/request/error.h"
+#include "text/chat/conversation.h"
 
 // Makes v plain: its turns and its tools are new ones then, functions, those of groups among them,
 // and custom ones. False with x filled, and v is good for conversation_fini only.
 bool conversation_plain(struct conversation *v, struct api_error *x);
 
-// `messages` and `tools` of a plain one, as text/chat/chat.h renders them; owned.
-struct chat_words {
-    struct json *messages, *tools; // tools NULL: none
-};
 // Tools of a group ("namespace") are called by the group's name and their own in one word. Parts
 // such a name: true, with *name the tool's own and *group its group's, where `tools` (as they were
 // declared, or NULL) has them; else both are as they were.
 bool conversation_part_name(const struct json *tools, struct words *name, struct words *group);
-
-// False with x filled. chat_words_fini in any case.
-bool conversation_words(const struct conversation *v, struct chat_words *out, struct api_error *x);
-void chat_words_fini(struct chat_words *w); // zeroed is allowed
 
 #endif

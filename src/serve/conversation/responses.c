@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "text/chat/chat.h"
+#include "text/chat/read.h"
 
 static const char *const of_message[] = {"type", "role", "content", NULL};
 static const char *const of_text[] = {"type", "text", NULL};
@@ -56,7 +56,7 @@ static void read_item_part(struct reader *r, const struct json *from, struct con
         p->text = words_of(json_get(from, "refusal"));
         extras_take(r->v, &p->extras, from, of_refusal);
     } else {
-        if (chat_is_media(type))
+        if (conversation_is_media(type))
             p->kind = PART_MEDIA;
         p->raw = from;
     }

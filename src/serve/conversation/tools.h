@@ -4,8 +4,8 @@
 #ifndef COPPICE_SERVE_CONVERSATION_TOOLS_H
 #define COPPICE_SERVE_CONVERSATION_TOOLS_H
 
-#include "serve/conversation/conversation.h"
 #include "serve/request/error.h"
+#include "text/chat/conversation.h"
 #include "text/tools/calls.h"
 
 // Zeroed is valid: no tools.

@@ -6,9 +6,9 @@
 // on as they are.
 #include <string.h>
 
-#include "serve/conversation/conversation.h"
 #include "serve/relay/impl.h"
 #include "serve/request/body.h"
+#include "text/chat/read.h"
 
 static const struct json_rules rules = {.depth = 256, .big_integers = true};
 
@@ -69,19 +69,21 @@ static int write_completion_body(struct completion_body *b, const struct json *b
 
 int relay_raw_body(const struct chat_template *t, const struct json *body,
                    const struct json *messages, const char *model, struct str *out, struct err *e) {
-    const struct chat_input in = {.messages = messages,
+    struct conversation v = {0};
+    const struct chat_input in = {.said = &v,
                                   .documents = json_get(body, "documents"),
                                   .kwargs = json_get(body, "chat_template_kwargs"),
                                   .add_generation_prompt = true};
     struct chat_text x = {0};
     struct completion_body b = {.model = model};
-    char place[CHAT_PLACE_NAME];
-    int rc = chat_check(messages, false, place, e);
+    char place[CONVERSATION_PLACE];
+    int rc = conversation_read(&v, messages, false, place, e);
     if (!rc)
         rc = chat_render(t, &in, &x, e);
     if (!rc)
         rc = write_completion_body(&b, body, &x.text, e);
     chat_text_fini(&x);
+    conversation_fini(&v);
     if (rc)
         str_fini(&b.w.out);
     else

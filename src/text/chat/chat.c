@@ -138,10 +138,8 @@ enum reasoning_family chat_template_reasoning(const struct chat_template *t) {
     return t->family;
 }
 
-static const struct chat_template *choose_template(const struct chat_template *t,
-                                                   const struct json *tools) {
-    return t->tool_use && json_kind_of(tools) == JSON_ARRAY && json_len(tools) > 0 ? t->tool_use
-                                                                                   : t;
+static const struct chat_template *choose_template(const struct chat_template *t, bool tools) {
+    return t->tool_use && tools ? t->tool_use : t;
 }
 
 void chat_text_fini(struct chat_text *x) {
@@ -222,7 +220,8 @@ int chat_render_raw(const struct chat_template *t, const struct json *variables,
     if (json_kind_of(variables) != JSON_OBJECT)
         return err_set(e, ERR_FORMAT,
                        "what a template is rendered with is an object: {\"messages\": [...], ...}");
-    t = choose_template(t, json_get(variables, "tools"));
+    const struct json *tools = json_get(variables, "tools");
+    t = choose_template(t, json_kind_of(tools) == JSON_ARRAY && json_len(tools) > 0);
     int rc = jinja_context_create(&c, NULL, e);
     if (rc)
         return rc;
@@ -304,30 +303,36 @@ static int set_keyword(void *arg, const char *key, size_t n, const struct json *
     return 0;
 }
 
-// A list of the request; without members it is as if it were not there.
-static int set_list(const struct chat_template *t, struct jinja_context *c, const char *name,
-                    const struct json *v, struct err *e) {
+static int check_documents(const struct json *v, struct err *e) {
     if (json_kind_of(v) != JSON_ARRAY && json_kind_of(v) != JSON_NULL)
-        return err_set(e, ERR_FORMAT, "%s is not a list", name);
+        return err_set(e, ERR_FORMAT, "documents is not a list");
     for (size_t i = 0; i < json_len(v); i++)
         if (json_kind_of(json_at(v, i)) != JSON_OBJECT)
-            return err_set(e, ERR_FORMAT, "%s[%zu] is not an object", name, i);
-    if (json_len(v) > 0)
-        jinja_set(c, name, jinja_from_json(c, v, true));
+            return err_set(e, ERR_FORMAT, "documents[%zu] is not an object", i);
+    return 0;
+}
+
+// A list of the request; without members it is as if it were not there.
+static void set_list(const struct chat_template *t, struct jinja_context *c, const char *name,
+                     struct jinja_value list) {
+    if (jinja_count(list) > 0)
+        jinja_set(c, name, list);
     else if (!t->traits.undefined_lists)
         jinja_set(c, name, jinja_none());
-    return 0;
 }
 
 static int set_variables(const struct chat_template *t, const struct chat_input *in,
                          struct jinja_context *c, bool goes_on, struct err *e) {
-    int rc = set_list(t, c, "tools", in->tools, e);
+    struct jinja_value tools;
+    int rc = chat_tools(c, in->said, &tools, e);
     if (!rc)
-        rc = set_list(t, c, "documents", in->documents, e);
+        rc = check_documents(in->documents, e);
     if (!rc && json_kind_of(in->kwargs) != JSON_OBJECT && json_kind_of(in->kwargs) != JSON_NULL)
         rc = err_set(e, ERR_FORMAT, "chat_template_kwargs is not an object");
     if (rc)
         return rc;
+    set_list(t, c, "tools", tools);
+    set_list(t, c, "documents", jinja_from_json(c, in->documents, true));
     jinja_set(c, "bos_token", jinja_string(c, t->bos.data, t->bos.len, false));
     jinja_set(c, "eos_token", jinja_string(c, t->eos.data, t->eos.len, false));
     jinja_set(c, "add_generation_prompt", jinja_bool(in->add_generation_prompt && !goes_on));
@@ -341,7 +346,7 @@ int chat_render(const struct chat_template *t, const struct chat_input *in, stru
     struct jinja_context *c = NULL;
     struct jinja_value messages, last;
     *out = (struct chat_text){0};
-    t = choose_template(t, in->tools);
+    t = choose_template(t, in->said->n_tools > 0);
     int rc = jinja_context_create(&c, &(struct jinja_limits){.cancel = in->cancel}, e);
     if (!rc) {
         jinja_context_changes(c);

@@ -13,6 +13,7 @@
 #include "base/json/json.h"
 #include "base/str.h"
 #include "formats/gguf/gguf.h"
+#include "text/chat/conversation.h"
 #include "text/chat/reasoning.h"
 #include "text/jinja/jinja.h"
 #include "text/tokenizer/tokenizer.h"
@@ -41,21 +42,11 @@ enum tool_family chat_template_calls(const struct chat_template *t);
 // around it; NULL: the template has no reasoning.
 const char *chat_template_closing(const struct chat_template *t, size_t *n);
 
-// Whether messages are of the form of chat completions: ERR_FORMAT with a sentence and its place,
-// "messages[2].role", which the sentence begins with. interface: as a request has them, where only
-// answers may lack a content, and calls may be of custom tools; else as a template takes them.
-enum { CHAT_PLACE_NAME = 64 };
-int chat_check(const struct json *messages, bool interface, char place[static CHAT_PLACE_NAME],
-               struct err *e);
-// Whether a part of this type is an image, sound or a file, in any interface's word for it.
-bool chat_is_media(const char *type);
-
 // The input of the rendering; everything is borrowed, NULL is absent. Strings of it are never
 // trusted.
 struct chat_input {
-    const struct json *messages;  // array of objects that chat_check takes
-    const struct json *tools;     // array; empty counts as absent
-    const struct json *documents; // array
+    const struct conversation *said; // turns that the template reads, of words alone; and tools
+    const struct json *documents;    // array
     // An object whose members become variables, as chat_template_kwargs, in place of those that
     // are set here but messages, tools, documents and add_generation_prompt.
     const struct json *kwargs;

@@ -6,19 +6,9 @@
 
 #include "text/chat/chat.h"
 
-enum chat_role {
-    CHAT_SYSTEM,
-    CHAT_DEVELOPER,
-    CHAT_USER,
-    CHAT_ASSISTANT,
-    CHAT_TOOL,
-    CHAT_ROLES,
-};
-extern const char *const chat_roles[CHAT_ROLES];
-// Of its name; "function" is a tool's. CHAT_ROLES: none.
-enum chat_role chat_role_of(const struct json *role);
-// The text of a part of a content; NULL: it has none.
-const struct json *chat_part_text(const struct json *part);
+// Members of messages that a conversation has names for; NULL after the last.
+enum chat_members { OF_MESSAGE, OF_ANSWER, OF_DETAILED_ANSWER, OF_RESULT, OF_CALL };
+extern const char *const chat_members[][10];
 
 // The treatment of contents that are lists of parts.
 enum chat_parts {
@@ -35,8 +25,8 @@ enum chat_system {
 
 // What the probes at its creation found in a template.
 struct chat_traits {
-    bool developer;                    // it has the role
-    enum chat_parts parts[CHAT_ROLES]; // per role
+    bool developer;                            // it has the role
+    enum chat_parts parts[CONVERSATION_ROLES]; // per role
     enum chat_system system;
     bool text_arguments; // of calls; otherwise objects
     bool null_content;   // besides calls; otherwise ""
@@ -70,9 +60,12 @@ struct chat_template {
 // Fills t->traits and t->closing. Only ERR_MEMORY is an error.
 int chat_probe(struct chat_template *t, struct err *e);
 
-// A request's messages in the form that the template takes. *last: the last message, when it is
-// the assistant's own words, else absent.
+// A conversation's messages in the form that the template takes. *last: the last message, when it
+// is the assistant's own words, else absent.
 int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct chat_input *in,
                 struct jinja_value *out, struct jinja_value *last, struct err *e);
+// Its tools.
+int chat_tools(struct jinja_context *c, const struct conversation *v, struct jinja_value *out,
+               struct err *e);
 
 #endif

@@ -197,7 +197,7 @@ static void probe_tool_parts(struct probe *p, struct chat_traits *is) {
     call_messages(&before, is, no_words(is), "");
     result_message(&before, is);
     if (is_complete(p, &before))
-        is->parts[CHAT_TOOL] = probe_parts(p, before.data + 1, "}");
+        is->parts[CONVERSATION_TOOL] = probe_parts(p, before.data + 1, "}");
     str_fini(&before);
 }
 
@@ -219,8 +219,10 @@ static void probe_system(struct probe *p, struct chat_traits *is) {
 // result.
 static void add_turn(struct probe *p, struct str *out, const struct chat_traits *is, char what,
                      int i) {
-    enum chat_role role = what == 's' ? CHAT_SYSTEM : what == 'a' ? CHAT_ASSISTANT : CHAT_USER;
-    bool list = is->parts[what == 't' ? CHAT_TOOL : role] == CHAT_PARTS_NEED;
+    enum conversation_role role = what == 's'   ? CONVERSATION_SYSTEM
+                                  : what == 'a' ? CONVERSATION_ASSISTANT
+                                                : CONVERSATION_USER;
+    bool list = is->parts[what == 't' ? CONVERSATION_TOOL : role] == CHAT_PARTS_NEED;
     struct str text = {0};
     str_printf(&text, list ? "[{\"type\":\"text\",\"text\":\"%s%.0d\"}]" : "\"%s%.0d\"",
                what == 'e' ? "" : "some words ", what == 'e' ? 0 : i + 1);
@@ -244,7 +246,7 @@ static void add_turn(struct probe *p, struct str *out, const struct chat_traits 
             str_printf(out, "%s%s}", result.data + 1, text.data);
         str_fini(&result);
     } else if (is_complete(p, &text)) {
-        str_printf(out, "{\"role\":\"%s\",\"content\":%s}", chat_roles[role], text.data);
+        str_printf(out, "{\"role\":\"%s\",\"content\":%s}", conversation_roles[role], text.data);
     }
     str_fini(&text);
 }
@@ -332,10 +334,10 @@ int chat_probe(struct chat_template *t, struct err *e) {
     }
     is.undefined_lists = p.undefined_lists;
     probe_system(&p, &is);
-    is.parts[CHAT_USER] = probe_parts(&p, "{\"role\":\"user\",\"content\":", "}");
-    is.parts[CHAT_SYSTEM] = is.parts[CHAT_DEVELOPER] =
+    is.parts[CONVERSATION_USER] = probe_parts(&p, "{\"role\":\"user\",\"content\":", "}");
+    is.parts[CONVERSATION_SYSTEM] = is.parts[CONVERSATION_DEVELOPER] =
         probe_parts(&p, "{\"role\":\"system\",\"content\":", "}," USER);
-    is.parts[CHAT_ASSISTANT] =
+    is.parts[CONVERSATION_ASSISTANT] =
         probe_parts(&p, USER ",{\"role\":\"assistant\",\"content\":", "}," USER);
     bool template_has_calls = probe_calls(&p, &is);
     probe_tool_parts(&p, &is);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From messages that have been checked to those that a template takes. Every message is copied into
-// the rendering's values and changed there; the strings of the request stay marked as such. Names
-// of roles are the template's own words: they are known ones.
+// From the turns and tools of a conversation to the values that a template takes. Every message is
+// put into the rendering's values and changed there; the strings of the request stay marked as
+// such. Names of roles are the template's own words: they are known ones.
 #include "text/chat/impl.h"
 
 #include <stdio.h>
@@ -29,16 +29,68 @@ static void put_member(const struct repair *r, struct jinja_value m, const char 
     jinja_put_member(r->c, m, key, v);
 }
 
-// Parts of text become one string, with a line end between them.
-static int join_parts(const struct repair *r, const struct json *v, struct jinja_value *out) {
+// What a request says, absent as nothing.
+static struct jinja_value said(struct jinja_context *c, struct words w) {
+    return jinja_string(c, w.s ? w.s : "", w.n, true);
+}
+
+static void add_text(struct jinja_context *c, struct jinja_value m, const char *key,
+                     struct words w) {
+    if (w.s)
+        jinja_put_untrusted_member(c, m, key, said(c, w));
+}
+
+static void add_json(struct jinja_context *c, struct jinja_value m, const char *key,
+                     const struct json *v) {
+    if (v)
+        jinja_put_untrusted_member(c, m, key, jinja_from_json(c, v, true));
+}
+
+static void add_bool(struct jinja_context *c, struct jinja_value m, const char *key, bool b) {
+    struct jinja_value v = jinja_bool(b);
+    v.untrusted = true;
+    jinja_put_untrusted_member(c, m, key, v);
+}
+
+static void add_extras(struct jinja_context *c, struct jinja_value m, const struct extras *x,
+                       const char *const *known) {
+    for (int i = 0; i < x->n; i++)
+        if (!words_among(known, x->at[i].key))
+            add_json(c, m, x->at[i].key, x->at[i].value);
+}
+
+static bool is_text(const struct conversation_part *p) {
+    return p->kind == PART_TEXT || p->kind == PART_REFUSAL;
+}
+
+// The content of a message: `n` parts, of which texts count.
+struct content {
+    const struct conversation_part *parts;
+    int n, texts;
+    bool list; // of parts, else one text or nothing
+};
+
+static struct content content_of(const struct conversation_turn *t,
+                                 const struct conversation_part *result) {
+    struct content x = {t->parts, t->n_parts, 0, t->list};
+    if (result)
+        x = (struct content){result->parts, result->n_parts, 0, result->list};
+    for (int i = 0; i < x.n; i++) {
+        x.texts += is_text(&x.parts[i]);
+        x.list |= x.texts > 1 || x.parts[i].kind == PART_REFUSAL;
+    }
+    return x;
+}
+
+// The texts as one, with a line end between them.
+static int join_texts(const struct repair *r, const struct content *x, struct jinja_value *out) {
     struct str s = {0};
     str_puts(&s, "");
-    for (size_t k = 0; k < json_len(v); k++) {
-        size_t n = 0;
-        const char *text = json_str(chat_part_text(json_at(v, k)), &n);
-        if (k > 0)
-            str_putc(&s, '\n');
-        str_append(&s, text ? text : "", n);
+    for (int i = 0, n = 0; i < x->n; i++) {
+        if (!is_text(&x->parts[i]))
+            continue;
+        str_puts(&s, n++ ? "\n" : "");
+        str_append(&s, x->parts[i].text.s ? x->parts[i].text.s : "", x->parts[i].text.n);
     }
     int rc = s.failed ? err_set(r->e, ERR_MEMORY, "no memory for the text of a message") : 0;
     if (!rc)
@@ -55,31 +107,30 @@ static struct jinja_value text_part(const struct repair *r, struct jinja_value t
 }
 
 // A list of parts as templates accept it.
-static struct jinja_value list_parts(const struct repair *r, const struct json *v) {
+static struct jinja_value list_parts(const struct repair *r, const struct content *x) {
     struct jinja_value list = jinja_list(r->c, true);
-    for (size_t k = 0; k < json_len(v); k++)
-        jinja_append(r->c, list,
-                     text_part(r, jinja_from_json(r->c, chat_part_text(json_at(v, k)), true)));
+    for (int i = 0; i < x->n; i++)
+        if (is_text(&x->parts[i]))
+            jinja_append(r->c, list, text_part(r, said(r->c, x->parts[i].text)));
     return list;
 }
 
-static int put_content(const struct repair *r, const struct json *v, struct jinja_value m,
-                       enum chat_role role, bool has_calls) {
+static int put_content(const struct repair *r, const struct content *x, struct jinja_value m,
+                       enum conversation_role role, bool has_calls) {
     enum chat_parts parts = r->t->traits.parts[role];
     struct jinja_value out = jinja_none();
-    int rc = 0;
-    if (json_kind_of(v) == JSON_ARRAY && parts != CHAT_PARTS_JOIN)
-        out = list_parts(r, v);
-    else if (json_kind_of(v) == JSON_ARRAY)
-        rc = join_parts(r, v, &out);
-    else if (json_kind_of(v) == JSON_STRING)
-        out = jinja_from_json(r->c, v, true);
-    else if (!(has_calls && r->t->traits.null_content))
-        out = template_words(r, "");
+    bool may_lack = has_calls && r->t->traits.null_content;
     size_t n = 0;
+    int rc = 0;
+    if (x->list && parts != CHAT_PARTS_JOIN)
+        out = list_parts(r, x);
+    else if (x->list || x->texts)
+        rc = join_texts(r, x, &out);
+    else if (!may_lack)
+        out = template_words(r, "");
     if (out.kind == JINJA_STRING)
         jinja_bytes(out, &n);
-    if (has_calls && r->t->traits.null_content && out.kind == JINJA_STRING && n == 0)
+    if (may_lack && out.kind == JINJA_STRING && n == 0)
         out = jinja_none();
     if (parts == CHAT_PARTS_NEED && out.kind == JINJA_STRING) {
         struct jinja_value list = jinja_list(r->c, true);
@@ -92,49 +143,53 @@ static int put_content(const struct repair *r, const struct json *v, struct jinj
 
 static const char *const reasoning_names[] = {"reasoning_content", "thinking", "reasoning"};
 
-// Reasoning of an earlier reply, whatever the client calls it, under the names that templates read.
-static void put_reasoning_names(const struct repair *r, const struct json *from,
-                                struct jinja_value m) {
-    const struct json *text = NULL;
-    for (int i = 0; i < 3; i++) {
-        const struct json *v = json_get(from, reasoning_names[i]);
-        if (!text && json_kind_of(v) == JSON_STRING && json_str(v, NULL)[0])
-            text = v;
+// Reasoning of an earlier reply under the names that templates read.
+static int put_reasoning_names(const struct repair *r, const struct conversation_turn *t,
+                               struct jinja_value m) {
+    struct str text = {0};
+    for (int i = 0; i < t->n_parts; i++)
+        if (t->parts[i].kind == PART_REASONING && t->parts[i].text.n)
+            str_append(&text, t->parts[i].text.s, t->parts[i].text.n);
+    for (int i = 0; i < 3; i++)
         jinja_remove_member(m, reasoning_names[i]);
-    }
-    for (int i = 0; text && i < 3; i++)
-        put_member(r, m, reasoning_names[i], jinja_from_json(r->c, text, true));
+    for (int i = 0; text.len && i < 3; i++)
+        put_member(r, m, reasoning_names[i], jinja_string(r->c, text.data, text.len, true));
+    int rc =
+        text.failed ? err_set(r->e, ERR_MEMORY, "no memory for the reasoning of a message") : 0;
+    str_fini(&text);
+    return rc;
 }
 
 // A text of JSON as a value; the text itself when it is none, or no object.
-static int parse_arguments(const struct repair *r, const struct json *v, struct jinja_value *out) {
-    size_t n;
-    const char *text = json_str(v, &n);
+static int parse_arguments(const struct repair *r, struct words text, struct jinja_value *out) {
     const struct json_rules rules = {.values = 1 << 20, .objects = 1 << 16, .big_integers = true};
     struct json *parsed = NULL;
-    int rc = n > 0 ? json_parse_with(&parsed, text, n, &rules, r->e) : 0;
+    int rc = text.n > 0 ? json_parse_with(&parsed, text.s, text.n, &rules, r->e) : 0;
     if (rc == ERR_MEMORY)
         return rc;
     bool object = !rc && json_kind_of(parsed) == JSON_OBJECT;
-    *out = n == 0 ? jinja_dict(r->c, true) : jinja_from_json(r->c, object ? parsed : v, true);
+    *out = text.n == 0 ? jinja_dict(r->c, true)
+           : object    ? jinja_from_json(r->c, parsed, true)
+                       : said(r->c, text);
     json_free(parsed);
     return 0;
 }
 
-static int put_arguments(const struct repair *r, const struct json *v,
+static int put_arguments(const struct repair *r, const struct conversation_part *p,
                          struct jinja_value function) {
-    enum json_kind kind = json_kind_of(v);
     struct jinja_value out = {0};
     int rc = 0;
-    if (r->t->traits.text_arguments && kind == JSON_OBJECT)
-        rc = jinja_json(r->c, jinja_from_json(r->c, v, true), &out, r->e);
+    if (p->object)
+        out = jinja_from_json(r->c, p->raw, true);
+    if (r->t->traits.text_arguments && p->object)
+        rc = jinja_json(r->c, out, &out, r->e);
     else if (r->t->traits.text_arguments)
-        out = kind == JSON_NULL ? template_words(r, "{}") : jinja_from_json(r->c, v, true);
-    else if (kind == JSON_STRING)
-        rc = parse_arguments(r, v, &out);
-    else
-        out = kind == JSON_NULL ? jinja_dict(r->c, true) : jinja_from_json(r->c, v, true);
-    if (!rc)
+        out = p->text.s ? said(r->c, p->text) : template_words(r, "{}");
+    else if (!p->object)
+        rc = parse_arguments(r, p->text, &out);
+    if (!rc && (p->object || p->text.s))
+        jinja_put_untrusted_member(r->c, function, "arguments", out);
+    else if (!rc)
         put_member(r, function, "arguments", out);
     return rc;
 }
@@ -148,70 +203,78 @@ static bool is_short(const char *id) {
 }
 
 // Ids as the template takes them, one for each of the request's.
-static struct jinja_value take_id(struct repair *r, const struct json *id) {
+static struct jinja_value take_id(struct repair *r, struct words id) {
     char made[24];
-    const char *text = json_str(id, NULL);
-    struct jinja_value out = jinja_from_json(r->c, id, true);
-    if (text && (!r->t->traits.short_ids || is_short(text)))
-        return out;
+    if (id.s && (!r->t->traits.short_ids || is_short(id.s)))
+        return said(r->c, id);
     // Nine characters, of which the number is the last eight; beyond that they repeat.
     snprintf(made, sizeof made, r->t->traits.short_ids ? "c%08lld" : "call_%lld",
              (long long)(r->n_calls % 100000000));
-    out = jinja_string(r->c, made, strlen(made), true);
-    if (text)
-        put_member(r, r->ids, text, out);
+    struct jinja_value out = jinja_string(r->c, made, strlen(made), true);
+    if (id.s)
+        put_member(r, r->ids, id.s, out);
     return out;
 }
 
-static int put_tool_call(struct repair *r, const struct json *call, struct jinja_value list) {
-    const struct json *from = json_get(call, "function");
-    const char *id = json_str(json_get(call, "id"), NULL);
-    struct jinja_value out = jinja_from_json(r->c, call, true);
-    struct jinja_value function = jinja_member(out, "function");
-    put_member(r, out, "type", template_words(r, "function"));
-    put_member(r, out, "id", take_id(r, json_get(call, "id")));
-    if (id)
-        put_member(r, r->calls, id, jinja_member(function, "name"));
-    r->n_calls++;
-    jinja_append(r->c, list, out);
-    return put_arguments(r, json_get(from, "arguments"), function);
+// A call whose values are still to come, at the places that they have then. All names of one in
+// the older form are the template's.
+static struct jinja_value begin_call(const struct repair *r, const struct conversation_part *p) {
+    struct jinja_value out = jinja_dict(r->c, true), function = jinja_dict(r->c, true);
+    void (*put)(struct jinja_context *, struct jinja_value, const char *, struct jinja_value) =
+        p->older ? jinja_put_member : jinja_put_untrusted_member;
+    if (p->id.s)
+        put(r->c, out, "id", jinja_none());
+    put(r->c, out, "type", jinja_none());
+    if (p->older)
+        put(r->c, out, "id", jinja_none());
+    put(r->c, out, "function", function);
+    put(r->c, function, "name", said(r->c, p->name));
+    if (p->older)
+        put(r->c, function, "arguments", jinja_none());
+    add_extras(r->c, out, &p->extras, chat_members[OF_CALL]);
+    return out;
 }
 
-static int put_calls(struct repair *r, const struct json *calls, struct jinja_value m) {
+static int put_tool_call(struct repair *r, const struct conversation_part *p,
+                         struct jinja_value list) {
+    struct jinja_value out =
+        p->as_came ? jinja_from_json(r->c, p->as_came, true) : begin_call(r, p);
+    struct jinja_value function = jinja_member(out, "function"), id = take_id(r, p->id);
+    put_member(r, out, "type", template_words(r, "function"));
+    put_member(r, out, "id", id);
+    if (p->id.s)
+        put_member(r, r->calls, p->id.s, jinja_member(function, "name"));
+    if (p->older)
+        r->older = id;
+    r->n_calls++;
+    jinja_append(r->c, list, out);
+    return put_arguments(r, p, function);
+}
+
+static int put_calls(struct repair *r, const struct conversation_turn *t, struct jinja_value m) {
     struct jinja_value list = jinja_list(r->c, true);
     int rc = 0;
     jinja_remove_member(m, "tool_calls");
-    for (size_t k = 0; k < json_len(calls) && !rc; k++)
-        rc = put_tool_call(r, json_at(calls, k), list);
-    if (json_len(calls) > 0)
+    for (int i = 0; i < t->n_parts && !rc; i++) {
+        if (t->parts[i].kind != PART_CALL)
+            continue;
+        if (t->parts[i].older)
+            jinja_remove_member(m, "function_call");
+        rc = put_tool_call(r, &t->parts[i], list);
+    }
+    if (jinja_count(list) > 0)
         put_member(r, m, "tool_calls", list);
     return rc;
 }
 
-// A call in the older form, which is the only one of its message.
-static int put_older_call(struct repair *r, const struct json *call, struct jinja_value m) {
-    struct jinja_value list = jinja_list(r->c, true), out = jinja_dict(r->c, true);
-    struct jinja_value function = jinja_dict(r->c, true);
-    r->older = take_id(r, NULL);
-    r->n_calls++;
-    put_member(r, out, "type", template_words(r, "function"));
-    put_member(r, out, "id", r->older);
-    put_member(r, function, "name", jinja_from_json(r->c, json_get(call, "name"), true));
-    put_member(r, out, "function", function);
-    jinja_append(r->c, list, out);
-    jinja_remove_member(m, "function_call");
-    put_member(r, m, "tool_calls", list);
-    return put_arguments(r, json_get(call, "arguments"), function);
-}
-
 // A result: its id as that of the call was changed, and the name of what was called.
-static void put_tool_result(const struct repair *r, const struct json *from, struct jinja_value m) {
-    const char *id = json_str(json_get(from, "tool_call_id"), NULL);
+static void put_tool_result(const struct repair *r, struct jinja_value m) {
+    const char *id = jinja_bytes(jinja_member(m, "tool_call_id"), NULL);
     struct jinja_value changed = id ? jinja_member(r->ids, id) : (struct jinja_value){0};
     struct jinja_value name = id ? jinja_member(r->calls, id) : (struct jinja_value){0};
     if (changed.kind == JINJA_STRING)
         put_member(r, m, "tool_call_id", changed);
-    if (name.kind == JINJA_STRING && json_kind_of(json_get(from, "name")) == JSON_NULL)
+    if (name.kind == JINJA_STRING && jinja_member(m, "name").kind == JINJA_ABSENT)
         put_member(r, m, "name", name);
     if (!id && r->older.kind == JINJA_STRING)
         put_member(r, m, "tool_call_id", r->older);
@@ -226,30 +289,82 @@ static int drop_null(void *arg, const char *key, size_t n, const struct json *v)
     return 0;
 }
 
-static int take_message(struct repair *r, const struct json *m, enum chat_role *role) {
-    const struct json *calls = json_get(m, "tool_calls"), *content = json_get(m, "content");
-    const struct json *older = json_get(m, "function_call");
-    *role = chat_role_of(json_get(m, "role"));
-    if (*role == CHAT_ROLES)
-        return err_set(r->e, ERR_FORMAT, "a message has no role that is known");
-    if (*role == CHAT_DEVELOPER && !r->t->traits.developer)
-        *role = CHAT_SYSTEM;
-    bool in_older = json_kind_of(older) == JSON_OBJECT && json_len(calls) == 0;
-    bool has_calls = *role == CHAT_ASSISTANT && (json_len(calls) > 0 || in_older);
-    struct jinja_value out = jinja_from_json(r->c, m, true);
-    json_each(m, drop_null, &out);
-    put_member(r, out, "role", template_words(r, chat_roles[*role]));
-    if (*role == CHAT_ASSISTANT)
-        put_reasoning_names(r, m, out);
-    bool thought = jinja_member(out, "reasoning_content").kind == JINJA_STRING;
-    if (has_calls && thought && r->t->traits.one_of_both)
-        content = NULL;
-    int rc = put_content(r, content, out, *role, has_calls);
-    if (!rc && *role == CHAT_ASSISTANT)
-        rc = in_older ? put_older_call(r, older, out) : put_calls(r, calls, out);
-    if (*role == CHAT_TOOL)
-        put_tool_result(r, m, out);
-    jinja_append(r->c, r->list, out);
+// Reasoning part by part, where it has several.
+static bool add_details(const struct repair *r, const struct conversation_turn *t,
+                        struct jinja_value m) {
+    struct jinja_value list = jinja_list(r->c, true);
+    for (int i = 0; i < t->n_parts; i++) {
+        struct jinja_value detail = jinja_dict(r->c, true);
+        if (t->parts[i].kind != PART_REASONING)
+            continue;
+        add_text(r->c, detail, "type", words_of_text("reasoning.text"));
+        add_text(r->c, detail, "text", t->parts[i].text);
+        jinja_append(r->c, list, detail);
+    }
+    if (jinja_count(list) > 1)
+        jinja_put_untrusted_member(r->c, m, "reasoning_details", list);
+    return jinja_count(list) > 1;
+}
+
+// A message with what a template may read of it besides what is put later: as it came, or members
+// at the places that they have in all interfaces.
+static struct jinja_value begin_message(const struct repair *r, const struct conversation_turn *t,
+                                        const struct conversation_part *result, bool content) {
+    enum chat_members known = result ? OF_RESULT : OF_MESSAGE;
+    if (t->as_came) {
+        struct jinja_value m = jinja_from_json(r->c, t->as_came, true);
+        json_each(t->as_came, drop_null, &m);
+        return m;
+    }
+    struct jinja_value m = jinja_dict(r->c, true);
+    jinja_put_untrusted_member(r->c, m, "role", jinja_none());
+    if (t->role == CONVERSATION_ASSISTANT)
+        known = add_details(r, t, m) ? OF_DETAILED_ANSWER : OF_ANSWER;
+    if (result) {
+        add_text(r->c, m, "tool_call_id", result->id);
+        if (result->custom)
+            add_text(r->c, m, "type", words_of_text("custom"));
+        if (result->is_error)
+            add_bool(r->c, m, "is_error", true);
+    }
+    if (content)
+        jinja_put_untrusted_member(r->c, m, "content", jinja_none());
+    add_extras(r->c, m, result ? &result->extras : &t->extras, chat_members[known]);
+    return m;
+}
+
+static bool has_calls(const struct conversation_turn *t) {
+    bool any = false;
+    for (int i = 0; i < t->n_parts; i++)
+        any |= t->parts[i].kind == PART_CALL;
+    return any;
+}
+
+static enum conversation_role role_for(const struct repair *r, enum conversation_role role) {
+    if (role == CONVERSATION_DEVELOPER && !r->t->traits.developer)
+        return CONVERSATION_SYSTEM;
+    return role == CONVERSATION_FUNCTION ? CONVERSATION_TOOL : role;
+}
+
+// A turn, or one result of it, as a message.
+static int take_message(struct repair *r, const struct conversation_turn *t,
+                        const struct conversation_part *result) {
+    enum conversation_role role = role_for(r, t->role);
+    bool answer = role == CONVERSATION_ASSISTANT, calls = answer && has_calls(t);
+    struct content content = content_of(t, result);
+    struct jinja_value m = begin_message(r, t, result, content.list || content.texts);
+    put_member(r, m, "role", template_words(r, conversation_roles[role]));
+    int rc = answer ? put_reasoning_names(r, t, m) : 0;
+    bool thought = jinja_member(m, reasoning_names[0]).kind == JINJA_STRING;
+    if (calls && thought && r->t->traits.one_of_both)
+        content = (struct content){0};
+    if (!rc)
+        rc = put_content(r, &content, m, role, calls);
+    if (!rc && answer)
+        rc = put_calls(r, t, m);
+    if (role == CONVERSATION_TOOL)
+        put_tool_result(r, m);
+    jinja_append(r->c, r->list, m);
     return rc;
 }
 
@@ -264,14 +379,14 @@ static void append_words(struct str *out, struct jinja_value content) {
         append_words(out, jinja_member(jinja_at(content, i), "text"));
 }
 
-static bool is_role(struct jinja_value m, enum chat_role role) {
+static bool is_role(struct jinja_value m, enum conversation_role role) {
     size_t n;
     const char *name = jinja_bytes(jinja_member(m, "role"), &n);
-    return name && !strcmp(name, chat_roles[role]);
+    return name && !strcmp(name, conversation_roles[role]);
 }
 
 static struct jinja_value as_content(const struct repair *r, const struct str *text,
-                                     enum chat_role role) {
+                                     enum conversation_role role) {
     struct jinja_value s = jinja_string(r->c, text->data, text->len, true);
     if (r->t->traits.parts[role] != CHAT_PARTS_NEED)
         return s;
@@ -281,13 +396,13 @@ static struct jinja_value as_content(const struct repair *r, const struct str *t
 }
 
 static bool is_system(struct jinja_value m) {
-    return is_role(m, CHAT_SYSTEM) || is_role(m, CHAT_DEVELOPER);
+    return is_role(m, CONVERSATION_SYSTEM) || is_role(m, CONVERSATION_DEVELOPER);
 }
 
 // The first message of the assistant; their number where there is none.
 static size_t first_answer(const struct repair *r) {
     size_t i = 0;
-    while (i < jinja_count(r->list) && !is_role(jinja_at(r->list, i), CHAT_ASSISTANT))
+    while (i < jinja_count(r->list) && !is_role(jinja_at(r->list, i), CONVERSATION_ASSISTANT))
         i++;
     return i;
 }
@@ -308,7 +423,7 @@ static void system_words(const struct repair *r, struct str *out) {
 }
 
 // The first message of a role among the first n, or none.
-static struct jinja_value first_of(const struct repair *r, enum chat_role role, size_t n) {
+static struct jinja_value first_of(const struct repair *r, enum conversation_role role, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (is_role(jinja_at(r->list, i), role))
             return jinja_at(r->list, i);
@@ -325,7 +440,7 @@ static int take_late(const struct repair *r, struct jinja_value list, size_t fro
                      struct str *kept) {
     size_t n = jinja_count(list);
     struct jinja_value last = n ? jinja_at(list, n - 1) : (struct jinja_value){0};
-    bool tool = n && is_role(last, CHAT_TOOL), user = n && is_role(last, CHAT_USER);
+    bool tool = n && is_role(last, CONVERSATION_TOOL), user = n && is_role(last, CONVERSATION_USER);
     struct str text = {0};
     struct str *into = tool || user ? &text : kept;
     if (into == &text)
@@ -335,16 +450,17 @@ static int take_late(const struct repair *r, struct jinja_value list, size_t fro
     str_puts(into, "");
     int rc = into->failed ? no_message_memory(r) : 0;
     if (!rc && into == &text)
-        put_member(r, last, "content", as_content(r, &text, tool ? CHAT_TOOL : CHAT_USER));
+        put_member(r, last, "content",
+                   as_content(r, &text, tool ? CONVERSATION_TOOL : CONVERSATION_USER));
     str_fini(&text);
     return rc;
 }
 
 // A message of these words alone.
-static struct jinja_value new_message(const struct repair *r, enum chat_role role,
+static struct jinja_value new_message(const struct repair *r, enum conversation_role role,
                                       const struct str *text) {
     struct jinja_value m = jinja_dict(r->c, true);
-    put_member(r, m, "role", template_words(r, chat_roles[role]));
+    put_member(r, m, "role", template_words(r, conversation_roles[role]));
     put_member(r, m, "content", as_content(r, text, role));
     return m;
 }
@@ -353,17 +469,17 @@ static struct jinja_value new_message(const struct repair *r, enum chat_role rol
 // the conversation; absent at its end.
 static int put_late(const struct repair *r, struct jinja_value list, struct jinja_value m,
                     struct str *kept) {
-    bool user = m.kind != JINJA_ABSENT && is_role(m, CHAT_USER);
+    bool user = m.kind != JINJA_ABSENT && is_role(m, CONVERSATION_USER);
     if (kept->len == 0)
         return 0;
     if (user) {
         add_words(kept, m);
     } else {
-        jinja_append(r->c, list, new_message(r, CHAT_USER, kept));
+        jinja_append(r->c, list, new_message(r, CONVERSATION_USER, kept));
     }
     int rc = kept->failed ? no_message_memory(r) : 0;
     if (!rc && user)
-        put_member(r, m, "content", as_content(r, kept, CHAT_USER));
+        put_member(r, m, "content", as_content(r, kept, CONVERSATION_USER));
     str_clear(kept);
     return rc;
 }
@@ -374,23 +490,24 @@ static int put_late(const struct repair *r, struct jinja_value list, struct jinj
 static int merge_system(const struct repair *r, struct jinja_value *out) {
     bool never = r->t->traits.system == CHAT_SYSTEM_NEVER;
     struct jinja_value list = jinja_list(r->c, true);
-    struct jinja_value into = first_of(r, CHAT_USER, jinja_count(r->list));
+    struct jinja_value into = first_of(r, CONVERSATION_USER, jinja_count(r->list));
     size_t answer = first_answer(r);
     struct str text = {0}, kept = {0};
     system_words(r, &text);
     if (never && into.kind == JINJA_ABSENT && text.len && !text.failed)
-        jinja_append(r->c, list, new_message(r, CHAT_USER, &text));
+        jinja_append(r->c, list, new_message(r, CONVERSATION_USER, &text));
     if (never && into.kind != JINJA_ABSENT && text.len) {
         add_words(&text, into);
     } else if (!never) {
-        struct jinja_value first = first_of(r, CHAT_SYSTEM, answer);
-        into = first.kind != JINJA_ABSENT ? first : first_of(r, CHAT_DEVELOPER, answer);
+        struct jinja_value first = first_of(r, CONVERSATION_SYSTEM, answer);
+        into = first.kind != JINJA_ABSENT ? first : first_of(r, CONVERSATION_DEVELOPER, answer);
         if (text.len)
             jinja_append(r->c, list, into);
     }
     int rc = text.failed ? no_message_memory(r) : 0;
     if (!rc && text.len && into.kind != JINJA_ABSENT)
-        put_member(r, into, "content", as_content(r, &text, never ? CHAT_USER : CHAT_SYSTEM));
+        put_member(r, into, "content",
+                   as_content(r, &text, never ? CONVERSATION_USER : CONVERSATION_SYSTEM));
     str_fini(&text);
     for (size_t i = 0; i < jinja_count(r->list) && !rc; i++) {
         struct jinja_value m = jinja_at(r->list, i);
@@ -439,7 +556,7 @@ static int say_calls(const struct repair *r, struct jinja_value m) {
     str_puts(&text, "");
     rc = rc ? rc : text.failed ? no_message_memory(r) : 0;
     if (!rc)
-        put_member(r, m, "content", as_content(r, &text, CHAT_ASSISTANT));
+        put_member(r, m, "content", as_content(r, &text, CONVERSATION_ASSISTANT));
     jinja_remove_member(m, "tool_calls");
     str_fini(&text);
     return rc;
@@ -453,7 +570,7 @@ static int say_result(const struct repair *r, struct jinja_value *m) {
     str_puts(&text, "\n</tool_response>");
     int rc = text.failed ? no_message_memory(r) : 0;
     if (!rc)
-        *m = new_message(r, CHAT_USER, &text);
+        *m = new_message(r, CONVERSATION_USER, &text);
     str_fini(&text);
     return rc;
 }
@@ -465,7 +582,7 @@ static void split_calls(const struct repair *r, struct jinja_value list, size_t 
     struct jinja_value m = jinja_at(list, i), calls = jinja_member(m, "tool_calls");
     struct jinja_value results = jinja_dict(r->c, true), placed = jinja_dict(r->c, true);
     size_t n;
-    for (*end = i + 1; *end < jinja_count(list) && is_role(jinja_at(list, *end), CHAT_TOOL);
+    for (*end = i + 1; *end < jinja_count(list) && is_role(jinja_at(list, *end), CONVERSATION_TOOL);
          ++*end) {
         const char *id = jinja_bytes(jinja_member(jinja_at(list, *end), "tool_call_id"), &n);
         if (id)
@@ -473,7 +590,7 @@ static void split_calls(const struct repair *r, struct jinja_value list, size_t 
     }
     for (size_t k = 0; k < jinja_count(calls); k++) {
         const struct str nothing = {.data = ""};
-        struct jinja_value part = k ? new_message(r, CHAT_ASSISTANT, &nothing) : m;
+        struct jinja_value part = k ? new_message(r, CONVERSATION_ASSISTANT, &nothing) : m;
         struct jinja_value one = jinja_list(r->c, true);
         const char *id = jinja_bytes(jinja_member(jinja_at(calls, k), "id"), &n);
         if (k && r->t->traits.null_content)
@@ -502,15 +619,15 @@ static int place_messages(const struct repair *r, struct jinja_value *list) {
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++) {
         struct jinja_value m = jinja_at(*list, i);
-        bool system = is_system(m), answer = is_role(m, CHAT_ASSISTANT);
+        bool system = is_system(m), answer = is_role(m, CONVERSATION_ASSISTANT);
         if (answer && is->plain_calls && jinja_count(jinja_member(m, "tool_calls")) > 0)
             rc = say_calls(r, m);
-        if (!rc && is->plain_results && is_role(m, CHAT_TOOL))
+        if (!rc && is->plain_results && is_role(m, CONVERSATION_TOOL))
             rc = say_result(r, &m);
         if (system && n == 1 && is->lone_system)
-            put_member(r, m, "role", template_words(r, chat_roles[CHAT_USER]));
+            put_member(r, m, "role", template_words(r, conversation_roles[CONVERSATION_USER]));
         if (answer && !spoken && is->user_first)
-            jinja_append(r->c, out, new_message(r, CHAT_USER, &(struct str){.data = ""}));
+            jinja_append(r->c, out, new_message(r, CONVERSATION_USER, &(struct str){.data = ""}));
         spoken = spoken || !system;
         if (answer && is->single_calls && jinja_count(jinja_member(m, "tool_calls")) > 1) {
             size_t end;
@@ -527,9 +644,9 @@ static int place_messages(const struct repair *r, struct jinja_value *list) {
 // The words of list[from, to) after those of an earlier message, and its reasoning likewise.
 static int join_words(const struct repair *r, struct jinja_value into, struct jinja_value list,
                       size_t from, size_t to) {
-    enum chat_role role = is_role(into, CHAT_TOOL)   ? CHAT_TOOL
-                          : is_role(into, CHAT_USER) ? CHAT_USER
-                                                     : CHAT_ASSISTANT;
+    enum conversation_role role = is_role(into, CONVERSATION_TOOL)   ? CONVERSATION_TOOL
+                                  : is_role(into, CONVERSATION_USER) ? CONVERSATION_USER
+                                                                     : CONVERSATION_ASSISTANT;
     struct str text = {0};
     add_words(&text, into);
     for (size_t i = from; i < to; i++)
@@ -557,10 +674,11 @@ static int join_words(const struct repair *r, struct jinja_value into, struct ji
 // Whether the template refuses m after the message `last`, so that its words go there.
 static bool is_joined(const struct repair *r, struct jinja_value last, struct jinja_value m) {
     const struct chat_traits *is = &r->t->traits;
-    if (is_role(m, CHAT_USER))
-        return (is->join_users && is_role(last, CHAT_USER)) ||
-               (is->user_after && is_role(last, CHAT_TOOL));
-    return is->join_answers && is_role(m, CHAT_ASSISTANT) && is_role(last, CHAT_ASSISTANT) &&
+    if (is_role(m, CONVERSATION_USER))
+        return (is->join_users && is_role(last, CONVERSATION_USER)) ||
+               (is->user_after && is_role(last, CONVERSATION_TOOL));
+    return is->join_answers && is_role(m, CONVERSATION_ASSISTANT) &&
+           is_role(last, CONVERSATION_ASSISTANT) &&
            jinja_member(m, "tool_calls").kind == JINJA_ABSENT &&
            jinja_member(last, "tool_calls").kind == JINJA_ABSENT;
 }
@@ -582,32 +700,19 @@ static int join_turns(const struct repair *r, struct jinja_value *list) {
     return rc;
 }
 
-// Whether a message is the assistant's and says nothing at all.
-static bool is_empty_answer(const struct json *m) {
-    const char *role = json_str(json_get(m, "role"), NULL);
-    const struct json *content = json_get(m, "content");
+// Whether a turn is the assistant's and says nothing at all.
+static bool is_empty_answer(const struct conversation_turn *t) {
     size_t n = 0;
-    if (json_kind_of(json_get(m, "function_call")) != JSON_NULL)
-        return false;
-    if (!role || strcmp(role, chat_roles[CHAT_ASSISTANT]) != 0 ||
-        json_len(json_get(m, "tool_calls")) > 0)
-        return false;
-    for (int i = 0; i < 3 && n == 0; i++)
-        json_str(json_get(m, reasoning_names[i]), &n);
-    if (n == 0 && json_kind_of(content) == JSON_STRING)
-        json_str(content, &n);
-    for (size_t i = 0; json_kind_of(content) == JSON_ARRAY && i < json_len(content) && n == 0; i++)
-        if (!json_str(chat_part_text(json_at(content, i)), &n))
-            return false;
-    enum json_kind kind = json_kind_of(content);
-    return n == 0 && (kind == JSON_NULL || kind == JSON_STRING || kind == JSON_ARRAY);
+    for (int i = 0; i < t->n_parts; i++)
+        n += t->parts[i].text.n;
+    return t->role == CONVERSATION_ASSISTANT && n == 0 && !has_calls(t);
 }
 
-// How many messages there are to render: there is no reply to go on with in an empty one.
-static size_t count_messages(const struct chat_input *in) {
-    size_t n = json_len(in->messages);
+// How many turns there are to render: there is no reply to go on with in an empty one.
+static int count_turns(const struct chat_input *in) {
+    int n = in->said->n_turns;
     while (in->add_generation_prompt && !in->keep_last && n > 1 &&
-           is_empty_answer(json_at(in->messages, n - 1)))
+           is_empty_answer(&in->said->turns[n - 1]))
         n--;
     return n;
 }
@@ -615,27 +720,31 @@ static size_t count_messages(const struct chat_input *in) {
 int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct chat_input *in,
                 struct jinja_value *out, struct jinja_value *last, struct err *e) {
     struct repair r = {.t = t, .c = c, .e = e};
-    const struct json *messages = in->messages;
-    size_t n = count_messages(in), systems = 0;
-    enum chat_role role = CHAT_USER;
-    int rc = 0;
+    int n = count_turns(in), systems = 0, rc = 0;
     bool in_front = true;
     *last = (struct jinja_value){0};
-    if (json_kind_of(messages) != JSON_ARRAY || n == 0)
+    if (in->said->failed)
+        return err_set(e, ERR_MEMORY, "no memory for the conversation");
+    if (n == 0)
         return err_set(e, ERR_FORMAT, "messages must be a list of at least one message");
     r.list = jinja_list(c, true);
     r.calls = jinja_dict(c, true);
     r.ids = jinja_dict(c, true);
-    for (size_t i = 0; i < n && !rc; i++) {
-        rc = take_message(&r, json_at(messages, i), &role);
-        bool system = role == CHAT_SYSTEM || role == CHAT_DEVELOPER;
+    for (int i = 0; i < n && !rc; i++) {
+        const struct conversation_turn *turn = &in->said->turns[i];
+        bool results = turn->role == CONVERSATION_TOOL;
+        bool system = turn->role == CONVERSATION_SYSTEM || turn->role == CONVERSATION_DEVELOPER;
+        if (!results)
+            rc = take_message(&r, turn, NULL);
+        for (int k = 0; results && k < turn->n_parts && !rc; k++)
+            rc = take_message(&r, turn, &turn->parts[k]);
         systems += system;
         in_front = in_front && (!system || i == 0);
     }
     if (rc)
         return rc;
-    struct jinja_value m = jinja_at(r.list, n - 1);
-    bool words_last = role == CHAT_ASSISTANT && jinja_member(m, "tool_calls").kind == JINJA_ABSENT;
+    const struct conversation_turn *end = &in->said->turns[n - 1];
+    bool words_last = end->role == CONVERSATION_ASSISTANT && !has_calls(end);
     bool merge = t->traits.system == CHAT_SYSTEM_NEVER   ? systems > 0
                  : t->traits.system == CHAT_SYSTEM_FIRST ? !in_front
                                                          : false;
@@ -647,5 +756,74 @@ int chat_repair(const struct chat_template *t, struct jinja_context *c, const st
         rc = join_turns(&r, out);
     if (!rc && words_last)
         *last = jinja_at(*out, jinja_count(*out) - 1);
+    return rc;
+}
+
+// Tools.
+
+// The arguments of a tool that takes free text.
+static struct jinja_value input_schema(struct jinja_context *c) {
+    struct jinja_value schema = jinja_dict(c, true), properties = jinja_dict(c, true);
+    struct jinja_value input = jinja_dict(c, true), required = jinja_list(c, true);
+    add_text(c, schema, "type", words_of_text("object"));
+    add_text(c, input, "type", words_of_text("string"));
+    jinja_put_untrusted_member(c, properties, "input", input);
+    jinja_put_untrusted_member(c, schema, "properties", properties);
+    jinja_append(c, required, said(c, words_of_text("input")));
+    jinja_put_untrusted_member(c, schema, "required", required);
+    return schema;
+}
+
+// A tool that takes free text, as a function with one argument.
+static int custom_tool(struct jinja_context *c, const struct conversation_tool *t,
+                       struct jinja_value f, struct err *e) {
+    struct words definition = words_of(json_get(t->format, "definition"));
+    struct str about = {0};
+    if (t->description.n)
+        str_append(&about, t->description.s, t->description.n);
+    if (definition.n) {
+        str_puts(&about, about.len ? "\n\n" : "");
+        str_puts(&about, "The input has to match this grammar:\n");
+        str_append(&about, definition.s, definition.n);
+    }
+    int rc = about.failed ? err_set(e, ERR_MEMORY, "no memory for the tools of a request") : 0;
+    add_text(c, f, "name", t->name);
+    add_text(c, f, "description", (struct words){about.data ? about.data : "", about.len});
+    jinja_put_untrusted_member(c, f, "parameters", input_schema(c));
+    str_fini(&about);
+    return rc;
+}
+
+static void function_tool(struct jinja_context *c, const struct conversation_tool *t,
+                          struct jinja_value f) {
+    static const char *const known[] = {"name",   "description", "parameters",
+                                        "strict", "type",        NULL};
+    add_text(c, f, "name", t->name);
+    add_text(c, f, "description", t->description);
+    add_json(c, f, "parameters", t->schema);
+    if (t->strict)
+        add_bool(c, f, "strict", t->strict > 0);
+    add_extras(c, f, &t->extras, known);
+}
+
+int chat_tools(struct jinja_context *c, const struct conversation *v, struct jinja_value *out,
+               struct err *e) {
+    int rc = 0;
+    *out = jinja_list(c, true);
+    for (int i = 0; i < v->n_tools && !rc; i++) {
+        const struct conversation_tool *t = &v->tools[i];
+        struct jinja_value tool = jinja_dict(c, true), f = jinja_dict(c, true);
+        if (t->kind == TOOL_OTHER || t->chat) {
+            jinja_append(c, *out, jinja_from_json(c, t->raw, true));
+            continue;
+        }
+        add_text(c, tool, "type", words_of_text("function"));
+        jinja_put_untrusted_member(c, tool, "function", f);
+        jinja_append(c, *out, tool);
+        if (t->kind == TOOL_CUSTOM)
+            rc = custom_tool(c, t, f, e);
+        else
+            function_tool(c, t, f);
+    }
     return rc;
 }

@@ -197,34 +197,35 @@ int chat_encode_after(const struct tokenizer *t, const struct chat_text *x,
 // Stands in the place of a message; no message has it.
 static const char other_words[] = "\xEF\xBF\xBC";
 
-static int copy_but_content(void *w, const char *key, size_t n, const struct json *v) {
-    return strcmp(key, "content") ? jw_member(w, key, n, v) : 0;
-}
-
-// The messages with another content of one of them; NULL: no memory.
-static struct json *put_differently(const struct json *messages, size_t which) {
-    struct json_builder built = {0};
-    struct json_writer w = {.builder = &built};
-    struct json *out;
-    jw_begin(&w, '[');
-    for (size_t i = 0; i < json_len(messages); i++) {
-        if (i != which) {
-            jw_value(&w, json_at(messages, i));
-            continue;
-        }
-        jw_begin(&w, '{');
-        json_each(json_at(messages, i), copy_but_content, &w);
-        jw_key_str(&w, "content", other_words);
-        jw_end(&w, '}');
+// Turns with another content of one of them, of its first result where it has some; NULL: no
+// memory.
+static struct conversation_turn *put_differently(const struct conversation *said, int which,
+                                                 struct arena *a) {
+    struct conversation_turn *turns = arena_array(a, (size_t)said->n_turns, sizeof *turns);
+    if (!turns)
+        return NULL;
+    memcpy(turns, said->turns, (size_t)said->n_turns * sizeof *turns);
+    struct conversation_turn *t = &turns[which];
+    struct conversation_part *parts = arena_array(a, (size_t)t->n_parts + 2, sizeof *parts);
+    if (!parts)
+        return NULL;
+    int n = 0;
+    struct conversation_part *words = &parts[t->n_parts + 1];
+    *words = (struct conversation_part){.kind = PART_TEXT, .text = words_of_text(other_words)};
+    for (int i = 0; i < t->n_parts; i++)
+        if (!conversation_is_content(&t->parts[i]) || t->role == CONVERSATION_TOOL)
+            parts[n++] = t->parts[i];
+    if (t->role == CONVERSATION_TOOL && n) {
+        parts[0].parts = words;
+        parts[0].n_parts = 1;
+        parts[0].list = false;
+    } else {
+        parts[n++] = *words;
     }
-    jw_end(&w, ']');
-    (void)json_built(&built, &out, "messages", NULL);
-    return out;
-}
-
-static bool has_role(const struct json *message, const char *role) {
-    const char *own = json_str(json_get(message, "role"), NULL);
-    return own && !strcmp(own, role);
+    t->parts = parts;
+    t->n_parts = n;
+    t->list = false;
+    return turns;
 }
 
 // Bytes that the text shares with another rendering; all of them where there is none.
@@ -241,14 +242,14 @@ static size_t shared_bytes(const struct chat_template *t, const struct chat_inpu
 }
 
 static size_t shared_without_message(const struct chat_template *t, const struct chat_input *in,
-                                     const struct chat_text *x, size_t which) {
+                                     const struct chat_text *x, int which) {
+    struct arena a = {0};
+    struct conversation said = *in->said;
     struct chat_input changed = *in;
-    struct json *messages = put_differently(in->messages, which);
-    if (!messages)
-        return x->text.len;
-    changed.messages = messages;
-    size_t n = shared_bytes(t, &changed, x);
-    json_free(messages);
+    said.turns = put_differently(in->said, which, &a);
+    changed.said = &said;
+    size_t n = said.turns ? shared_bytes(t, &changed, x) : x->text.len;
+    arena_fini(&a);
     return n;
 }
 
@@ -277,13 +278,14 @@ static int64_t tokens_within(const struct tokenizer *k, const struct token_list 
 int chat_split_positions(const struct chat_template *t, const struct chat_input *in,
                          const struct chat_text *x, const struct tokenizer *k,
                          const struct token_list *ids, int64_t at[CHAT_SPLIT_POSITIONS]) {
-    size_t n = json_len(in->messages), first = 0, last = n, places[CHAT_SPLIT_POSITIONS];
+    const struct conversation_turn *turns = in->said->turns;
     struct chat_input closed = *in;
-    int made = 0, kept = 0;
-    while (first < n && (has_role(json_at(in->messages, first), "system") ||
-                         has_role(json_at(in->messages, first), "developer")))
+    size_t places[CHAT_SPLIT_POSITIONS];
+    int n = in->said->n_turns, first = 0, last = n, made = 0, kept = 0;
+    while (first < n && (turns[first].role == CONVERSATION_SYSTEM ||
+                         turns[first].role == CONVERSATION_DEVELOPER))
         first++;
-    while (last > 0 && !has_role(json_at(in->messages, last - 1), "user"))
+    while (last > 0 && turns[last - 1].role != CONVERSATION_USER)
         last--;
     closed.add_generation_prompt = false;
     if (first < n)

@@ -291,11 +291,22 @@ void jinja_append(struct jinja_context *c, struct jinja_value list, struct jinja
         jinja_push(c, list.as.l, item);
 }
 
-void jinja_put_member(struct jinja_context *c, struct jinja_value dict, const char *key,
-                      struct jinja_value value) {
-    struct jinja_value k = dict.kind == JINJA_DICT ? jinja_text(c, key) : dict;
+static void put_member(struct jinja_context *c, struct jinja_value dict, const char *key,
+                       struct jinja_value value, bool untrusted) {
+    struct jinja_value k =
+        dict.kind == JINJA_DICT ? jinja_string(c, key, strlen(key), untrusted) : dict;
     if (k.kind == JINJA_STRING)
         jinja_dict_set(c, dict.as.m, k, value);
+}
+
+void jinja_put_member(struct jinja_context *c, struct jinja_value dict, const char *key,
+                      struct jinja_value value) {
+    put_member(c, dict, key, value, false);
+}
+
+void jinja_put_untrusted_member(struct jinja_context *c, struct jinja_value dict, const char *key,
+                                struct jinja_value value) {
+    put_member(c, dict, key, value, true);
 }
 
 void jinja_remove_member(struct jinja_value dict, const char *key) {

@@ -107,6 +107,9 @@ void jinja_append(struct jinja_context *c, struct jinja_value list, struct jinja
 void jinja_put_member(struct jinja_context *c, struct jinja_value dict, const char *key,
                       struct jinja_value value);
 void jinja_remove_member(struct jinja_value dict, const char *key);
+// The same under a name that came from a request, for which a new member keeps it.
+void jinja_put_untrusted_member(struct jinja_context *c, struct jinja_value dict, const char *key,
+                                struct jinja_value value);
 
 // Readers; JINJA_ABSENT, NULL or 0 for what is not there or of another kind.
 struct jinja_value jinja_member(struct jinja_value dict, const char *key);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The form of conversations; see conversation.h.
-#include "serve/conversation/conversation.h"
+#include "text/chat/conversation.h"
 
 #include <string.h>
 
@@ -134,9 +134,14 @@ static bool continues_turn(const struct conversation_turn *t, enum conversation_
 
 struct conversation_turn *conversation_turn(struct conversation *v, enum conversation_role role,
                                             enum conversation_kind first) {
-    void *at = v->turns;
     if (v->n_turns && continues_turn(&v->turns[v->n_turns - 1], role, first))
         return &v->turns[v->n_turns - 1];
+    return conversation_new_turn(v, role);
+}
+
+struct conversation_turn *conversation_new_turn(struct conversation *v,
+                                                enum conversation_role role) {
+    void *at = v->turns;
     if (!grow_array(v, &at, v->n_turns, &v->cap_turns, sizeof *v->turns))
         return NULL;
     v->turns = at;

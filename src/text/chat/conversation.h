@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// One form for the conversations of all interfaces. An interface is a reader into it and a writer
-// out of it (interfaces.h); what a template renders is made of it alone. Nothing that
-// came is dropped: members that the form has no name for stay with what they belonged to, and
-// parts of unknown kinds stay as they came. Strings and JSON are borrowed from the body that was
-// read, which must outlive the form; the rest lies in its arena. It renders nothing and does not
-// depend on HTTP.
+// One form for conversations of requests, of files and of the command line. Interfaces are readers
+// into it (read.h, others in serve/conversation), and chat.h makes the values of a
+// template of it: there is no form between. Nothing that came is dropped: members that the form has
+// no name for stay with what they belonged to, and parts of unknown kinds stay as they came.
+// Strings and JSON are borrowed from the body that was read, which must outlive the form; the rest
+// lies in its arena. It renders nothing and does not depend on HTTP.
 //
 // The order of an assistant's turn is reasoning, then text, then calls. What comes in another order
 // is another turn, and turns that follow each other in this order are one (unless the first is
 // empty), so that an interface of messages and one of loose items mean the same. Results of tools
 // that follow each other are one turn.
-#ifndef COPPICE_SERVE_CONVERSATION_CONVERSATION_H
-#define COPPICE_SERVE_CONVERSATION_CONVERSATION_H
+#ifndef COPPICE_TEXT_CHAT_CONVERSATION_H
+#define COPPICE_TEXT_CHAT_CONVERSATION_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -64,18 +64,21 @@ struct conversation_part {
     // TEXT, REFUSAL: the words. REASONING: what was thought, as far as it may be shown. CALL: its
     // arguments, a text of JSON, or, custom, free.
     struct words text;
-    struct words summary;   // REASONING: a shorter form of it
-    struct words signature; // REASONING: opaque, to be given back (also: encrypted content)
-    struct words id;        // CALL, RESULT: what joins them
-    struct words name;      // CALL: the tool's
-    bool custom;            // CALL, RESULT: of a tool that takes free text
-    bool is_error;          // RESULT: the tool failed
-    bool object;            // CALL: the arguments came as an object, not as its text
-    const struct json *raw; // MEDIA, OTHER, and CALL where `object` is set
+    struct words summary;       // REASONING: a shorter form of it
+    struct words signature;     // REASONING: opaque, to be given back (also: encrypted content)
+    struct words id;            // CALL, RESULT: what joins them
+    struct words name;          // CALL: the tool's
+    bool custom;                // CALL, RESULT: of a tool that takes free text
+    bool is_error;              // RESULT: the tool failed
+    bool object;                // CALL: the arguments came as an object, not as its text
+    bool older;                 // CALL: as function_call, without an id, and so are its results
+    const struct json *raw;     // MEDIA, OTHER, and CALL where `object` is set
+    const struct json *as_came; // CALL: all of it, see below
     struct extras extras;
 
     struct conversation_part *parts; // RESULT: TEXT, MEDIA, OTHER
     int n_parts, cap_parts;
+    bool list; // RESULT: see below
 };
 
 struct conversation_turn {
@@ -83,6 +86,10 @@ struct conversation_turn {
     struct conversation_part *parts;
     int n_parts, cap_parts;
     struct extras extras; // of a message as a whole
+    // Of files, which templates are to see as they are (and may print whole): the message, whose
+    // unnamed members and their order count in place of extras; the content came as a list.
+    const struct json *as_came;
+    bool list;
 };
 
 enum tool_kind {
@@ -98,7 +105,7 @@ struct conversation_tool {
     const struct json *format; // CUSTOM: of the text; NULL: any
     int strict;                // FUNCTION: 1, -1 not, 0 not said
     const struct json *raw;    // as it came
-    bool chat;                 // raw is of the form that templates read
+    bool chat;                 // raw is of the form that templates read; so it is with OTHER
     bool withdrawn;            // within a reader: a later turn has taken it away
     struct extras extras;
 };
@@ -160,6 +167,9 @@ struct words conversation_printed(struct conversation *v, const struct json *val
 // with v->failed set when memory is short.
 struct conversation_turn *conversation_turn(struct conversation *v, enum conversation_role role,
                                             enum conversation_kind first);
+// A new one in any case.
+struct conversation_turn *conversation_new_turn(struct conversation *v,
+                                                enum conversation_role role);
 // The place of a kind in an assistant's turn: 0 reasoning, 1 content, 2 calls.
 int conversation_rank(enum conversation_kind kind);
 bool conversation_is_content(const struct conversation_part *p); // neither reasoning nor a call
