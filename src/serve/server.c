@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/memory/machine.h"
 #include "base/num.h"
 #include "base/rng.h"
 #include "formats/gguf/gguf.h"
@@ -27,6 +28,7 @@ struct server {
     struct str template; // of the file that was named
     struct str warm;     // likewise
     struct sample_params sample;
+    bool advised;                // the file says how to sample
     struct err failure;          // of the engine
     struct http_task changes[2]; // of its state: ready or not, then the end
     int n_changes;               // engine thread
@@ -105,21 +107,46 @@ static double number_of(const struct gguf *g, const char *key, double otherwise)
     return v;
 }
 
-// What the makers of the model advise, else the interface's own defaults.
-static void read_sampling(struct sample_params *p, const struct gguf *g) {
-    struct sample_params wanted;
+// Whether the makers of the model advise how to sample, and what: then what they leave out is off.
+static bool read_advice(struct sample_params *p, const struct gguf *g) {
+    static const char *const keys[] = {"general.sampling.temp", "general.sampling.top_k",
+                                       "general.sampling.top_p", "general.sampling.min_p"};
+    struct sample_params wanted = *p;
+    bool any = false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        any = any || gguf_find(g, keys[i]);
+    wanted.temperature = number_of(g, keys[0], p->temperature);
+    wanted.top_k = (int64_t)number_of(g, keys[1], 0);
+    wanted.top_p = number_of(g, keys[2], p->top_p);
+    wanted.min_p = number_of(g, keys[3], p->min_p);
+    wanted.repeat = number_of(g, "general.sampling.penalty_repeat", p->repeat);
+    wanted.window = (int64_t)number_of(g, "general.sampling.penalty_last_n", (double)p->window);
+    if (sample_params_check(&wanted, 1, NULL)) // nonsense in a file is passed over
+        return false;
+    *p = wanted;
+    return any;
+}
+
+// Without advice, what llama-server takes: files are made and tried with that.
+static void read_sampling(struct server *v) {
+    struct sample_params *p = &v->sample;
     sample_params_init(p);
     p->temperature = 1;
     p->window = 256;
-    wanted = *p;
-    wanted.temperature = number_of(g, "general.sampling.temp", p->temperature);
-    wanted.top_k = (int64_t)number_of(g, "general.sampling.top_k", 0);
-    wanted.top_p = number_of(g, "general.sampling.top_p", p->top_p);
-    wanted.min_p = number_of(g, "general.sampling.min_p", p->min_p);
-    wanted.repeat = number_of(g, "general.sampling.penalty_repeat", p->repeat);
-    wanted.window = (int64_t)number_of(g, "general.sampling.penalty_last_n", (double)p->window);
-    if (!sample_params_check(&wanted, 1, NULL)) // nonsense in a file is passed over
-        *p = wanted;
+    v->advised = read_advice(p, v->file);
+    if (v->advised)
+        return;
+    p->temperature = 0.8;
+    p->top_k = 40;
+    p->top_p = 0.95;
+    p->min_p = 0.05;
+}
+
+static int64_t tensor_bytes(const struct gguf *g) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < gguf_tensor_count(g); i++)
+        sum += (int64_t)gguf_tensor_at(g, i)->bytes;
+    return sum;
 }
 
 // A template that the user names is looked at before the model is loaded.
@@ -146,7 +173,9 @@ static int read_file(struct server *v, struct err *e) {
     if (!gguf_get_str(v->file, "general.architecture", &arch, &n, NULL) && arch)
         snprintf(s->arch, sizeof s->arch, "%.*s", (int)(n < 60 ? n : 60), arch);
     find_quantization(s, v->file);
-    read_sampling(&v->sample, v->file);
+    read_sampling(v);
+    if (v->o.engine.cache.ram == CACHE_RAM_AUTO)
+        v->o.engine.cache.ram = cache_usual_ram(tensor_bytes(v->file), machine_memory());
     if (v->o.warm_file)
         rc = file_read(&v->warm, v->o.warm_file, WARM_BYTES, e);
     return rc || !v->o.template_file ? rc : read_template(v, e);
@@ -321,4 +350,13 @@ const char *server_address(const struct server *v, size_t i) {
 
 const char *server_model(const struct server *v) {
     return v->s.model;
+}
+
+const struct sample_params *server_sampling(const struct server *v, bool *advised) {
+    *advised = v->advised;
+    return &v->s.defaults.sample;
+}
+
+int64_t server_cache_ram(const struct server *v) {
+    return v->o.engine.cache.ram;
 }

@@ -21,5 +21,9 @@ void server_destroy(struct server *v); // NULL is allowed
 struct engine *server_engine(struct server *v);
 const char *server_address(const struct server *v, size_t i); // as http_address
 const char *server_model(const struct server *v);             // its name for clients
+// How requests are sampled that do not say; *advised: the model's file says something of it. Once
+// it is loaded.
+const struct sample_params *server_sampling(const struct server *v, bool *advised);
+int64_t server_cache_ram(const struct server *v); // bytes that the prefix cache may take
 
 #endif

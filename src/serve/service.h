@@ -33,7 +33,7 @@ struct server_options {
     int alive_ms; // a stream without words for so long gets an empty chunk; 0: 5000
     // NULL, or called once, in the loop thread, with what requests get that do not say: how to
     // guess, by the draft model where there is one, and sampling as the model's file has it in
-    // general.sampling.*, else at temperature 1. It may change both.
+    // general.sampling.*, else as llama-server takes it. It may change both.
     void (*defaults)(void *arg, const struct session *s, struct request *r);
     void *defaults_arg;
     struct request_log log; // of each request, with its end, in the loop thread

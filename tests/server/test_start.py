@@ -12,10 +12,11 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 
-from suite import PROGRAM, Process, Server, check, equal, finish, free_port, part, request
+from suite import PROGRAM, TARGET, Process, Server, check, equal, finish, free_port, part, request, until
 
 PROGRAM_PATH = os.path.abspath(PROGRAM)
 folder = tempfile.mkdtemp(prefix="coppice-start-")
@@ -186,8 +187,64 @@ def cut():
     check("cut: its tokens are counted", line["end"] == "error" and line["usage"]["completion_tokens"] >= 8, line)
 
 
+def with_values(values):
+    """A copy of the bundled model that has these values of general.sampling besides its own metadata."""
+    def name(text):
+        return struct.pack("<Q", len(text)) + text.encode()
+
+    added = b"".join(name(f"general.sampling.{key}") + struct.pack("<If", 6, value) for key, value in values.items())
+    added += name("general.padding") + struct.pack("<I", 8)
+    added += name(" " * (-(len(added) + 8) % 32))  # tensors stay where they are, but for whole blocks of 32 bytes
+    with open(TARGET, "rb") as file:
+        content = file.read()
+    magic, version, tensors, keys = struct.unpack_from("<4sIQQ", content)
+    path = os.path.join(folder, "advised.gguf")
+    with open(path, "wb") as file:
+        file.write(struct.pack("<4sIQQ", magic, version, tensors, keys + len(values) + 1) + added + content[24:])
+    return path
+
+
+def sampled(server):
+    """What requests get that do not say, and what the start says of it."""
+    p = json.loads(request(server.port, "GET", "/props")[2])["default_generation_settings"]["params"]
+    told = re.search(r"sampled at temperature ([0-9.]+), top-k (\d+), top-p ([0-9.]+), min-p ([0-9.]+), (.*)", server.output())
+    seen = tuple(round(p[key], 6) for key in ("temperature", "top_k", "top_p", "min_p"))
+    server.end()
+    return seen, tuple(float(v) for v in told.groups()[:4]) == seen, told[5]
+
+
+def sampling():
+    usual = "the usual values, since the model's file has none"
+    equal("sampling: a file without values", sampled(Server()), ((0.8, 40, 0.95, 0.05), True, usual))
+    equal("sampling: options go before", sampled(Server("--temp", "1", "--min-p", "0")),
+          ((1, 40, 0.95, 0), True, usual + ", and as options say"))
+    advised = with_values({"temp": 0.6, "top_p": 0.9})
+    equal("sampling: a file's values, and nothing else", sampled(Server(model=advised, draft=False)),
+          ((0.6, 0, 0.9, 0), True, "as the model's file advises"))
+    broken = with_values({"temp": -1.0, "top_p": 7.0})
+    equal("sampling: nonsense is no advice", sampled(Server(model=broken, draft=False))[0], (0.8, 40, 0.95, 0.05))
+
+
+def cache_limit():
+    """The prefix cache's limit is said, and is what the metrics have."""
+    for options, words in (([], "; --cache-ram sets another limit"), (["--cache-ram", "64M"], "")):
+        server = Server(*options)
+        told = re.search(r"the prefix cache takes up to ([0-9.]+) MiB of memory(.*)", server.output())
+        request(server.port, "POST", "/v1/completions", {"prompt": "Once", "max_tokens": 1})
+        until(lambda: server.metric("coppice_cache_bytes_limit"))
+        limit = server.metric("coppice_cache_bytes_limit")
+        check(f"cache: the limit with {options}", told and told[2] == words and limit
+              and abs(float(told[1]) * 2**20 - limit) < 2**14, f"{told and told[0]}, {limit}")
+        check("cache: it follows the bundled model", options or limit <= 256 * 2**20, limit)
+        server.end()
+    server = Server("--cache-ram", "0")
+    check("cache: none", "prefix cache" not in server.output(), server.output())
+    server.end()
+
+
 if __name__ == "__main__":
-    for function in [announced, addresses, descriptors, refused, spellings, template, keys, origins, cut]:
+    for function in [announced, addresses, descriptors, refused, spellings, template, keys, origins, cut, sampling,
+                     cache_limit]:
         part(function)
     shutil.rmtree(folder, ignore_errors=True)
     finish()

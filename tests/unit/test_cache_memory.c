@@ -674,8 +674,23 @@ static void a_restore_keeps_to_the_budget(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+static void the_usual_limit_follows_model_and_machine(void **state) {
+    const int64_t mib = 1 << 20, gib = 1 << 30, none = 0;
+    (void)state;
+    assert_int_equal(cache_usual_ram(100 * mib, 64 * gib), 400 * mib);
+    assert_int_equal(cache_usual_ram(10 * mib, 64 * gib), 256 * mib);
+    assert_int_equal(cache_usual_ram(16 * gib, 256 * gib), 8 * gib);
+    assert_int_equal(cache_usual_ram(16 * gib, 32 * gib), 2 * gib);    // an eighth of what is left
+    assert_int_equal(cache_usual_ram(31 * gib, 32 * gib), 512 * mib);  // and of an eighth at least
+    assert_int_equal(cache_usual_ram(200 * gib, 32 * gib), 512 * mib); // on a GPU
+    assert_int_equal(cache_usual_ram(10 * mib, gib), 1014 * mib / 8);
+    assert_int_equal(cache_usual_ram(INT64_MAX, none), 8 * gib);
+    assert_int_equal(cache_usual_ram(1, none), 256 * mib);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_usual_limit_follows_model_and_machine),
         cmocka_unit_test(a_checkpoint_waits_for_its_own_memory_only),
         cmocka_unit_test(prepared_memory_is_there_at_the_first_checkpoint),
         cmocka_unit_test(continuing_from_an_entry_does_not_wait),

@@ -285,6 +285,27 @@ static void set_defaults(void *arg, const struct session *s, struct request *r) 
         r->sample.window = options_int(o, OPT_PENALTY_WINDOW);
 }
 
+// What the server does where neither requests nor options say.
+static void show_defaults(const struct serve *s, const struct server *v) {
+    static const int rows[] = {OPT_REQUEST_TEMP, OPT_TOP_K, OPT_TOP_P, OPT_MIN_P};
+    bool advised, given = false;
+    const struct sample_params *p = server_sampling(v, &advised);
+    char size[SIZE_TEXT];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        given = given || options_given(&s->a->opt, rows[i]);
+    log_out(
+        "coppice: requests that do not say are sampled at temperature %g, top-k %lld, top-p %g, "
+        "min-p %g, %s%s\n",
+        p->temperature, (long long)p->top_k, p->top_p, p->min_p,
+        advised ? "as the model's file advises"
+                : "the usual values, since the model's file has none",
+        given ? ", and as options say" : "");
+    size_text(size, server_cache_ram(v));
+    if (server_cache_ram(v) > 0)
+        log_out("coppice: the prefix cache takes up to %s of memory%s\n", size,
+                options_given(&s->a->opt, OPT_CACHE_RAM) ? "" : "; --cache-ram sets another limit");
+}
+
 static void show_start(void *arg, struct server *v, const struct err *failure) {
     const struct serve *s = arg;
     const struct session *session = engine_session(server_engine(v));
@@ -295,6 +316,7 @@ static void show_start(void *arg, struct server *v, const struct err *failure) {
             server_model(v), (long long)engine_context(server_engine(v)),
             (long long)options_int(&s->a->opt, OPT_PARALLEL),
             session_draft(session) ? ", guessing with a draft" : "");
+    show_defaults(s, v);
     for (size_t i = 0; server_address(v, i); i++)
         log_out("coppice: listening on %s\n", server_address(v, i));
     show_try(&s->http, server_address(v, 0), true);
@@ -303,7 +325,8 @@ static void show_start(void *arg, struct server *v, const struct err *failure) {
 
 static int read_server_options(struct serve *v, struct server_options *out, struct err *e) {
     const struct options *o = &v->a->opt;
-    if (options_str(o, OPT_CACHE_DIR) && options_int(o, OPT_CACHE_RAM) == 0)
+    if (options_str(o, OPT_CACHE_DIR) && options_given(o, OPT_CACHE_RAM) &&
+        options_int(o, OPT_CACHE_RAM) == 0)
         return err_set(e, ERR_USAGE,
                        "--cache-dir needs memory to read files into; give "
                        "--cache-ram more than 0");
@@ -323,7 +346,8 @@ static int read_server_options(struct serve *v, struct server_options *out, stru
     out->engine.queue = (int)options_int(o, OPT_QUEUE);
     out->engine.max_gap_ms = options_float(o, OPT_MAX_GAP);
     out->engine.kv_limit = options_int(o, OPT_KV_MEMORY);
-    out->engine.cache.ram = options_int(o, OPT_CACHE_RAM);
+    out->engine.cache.ram =
+        options_given(o, OPT_CACHE_RAM) ? options_int(o, OPT_CACHE_RAM) : CACHE_RAM_AUTO;
     out->engine.cache.dir = options_str(o, OPT_CACHE_DIR);
     out->engine.cache.disk = options_int(o, OPT_CACHE_DISK);
     out->engine.trace = options_str(o, OPT_TRACE);

@@ -185,7 +185,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_REQUEST_TEMP] = {"temp", 0, OPTION_FLOAT, "T", .lo = 0, .hi = 100, .groups = SERVE,
                           .help = "sampling temperature of requests that give none; without it, as "
                                   "with the other sampling options, what the model's file says, "
-                                  "else 1"},
+                                  "else 0.8, with top-k 40, top-p 0.95 and min-p 0.05"},
     [OPT_TOP_K] = {"top-k", 0, OPTION_INT, "K", "0", 0, 1e6, .groups = DECODING,
                    .help = "sample among the K likeliest tokens only; 0 for all"},
     [OPT_TOP_P] = {"top-p", 0, OPTION_FLOAT, "P", "1", 1e-9, 1, .groups = DECODING,
@@ -368,9 +368,11 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_KV_MEMORY] = {"kv-memory", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15, .groups = SERVE,
                        .help = "max memory for keys and values of all requests; 0 for what the "
                                "memory plan leaves"},
-    [OPT_CACHE_RAM] = {"cache-ram", 0, OPTION_SIZE, "SIZE", "2G", 0, 1e15, .groups = SERVE,
+    [OPT_CACHE_RAM] = {"cache-ram", 0, OPTION_SIZE, "SIZE", .lo = 0, .hi = 1e15, .groups = SERVE,
                        .help = "max host memory for states of texts that have been read, which "
-                               "later prompts that begin alike go on from; 0 for none"},
+                               "later prompts that begin alike go on from; 0 for none; without it "
+                               "four times the model's size, from 256M to 8G, and at most an "
+                               "eighth of the memory that the model leaves"},
     [OPT_CACHE_DIR] = {"cache-dir", 0, OPTION_STRING, "DIR", .groups = SERVE,
                        .help = "keep these states as files too, so that a restart finds them; one "
                                "server writes there, others may read"},

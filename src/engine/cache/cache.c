@@ -8,6 +8,9 @@
 #include "base/num.h"
 #include "models/checkpoint.h"
 
+#define USUAL_LEAST (INT64_C(256) << 20)
+#define USUAL_MOST  (INT64_C(8) << 30)
+
 enum { EDITED = 256, EDITED_MIN = 512 }; // tokens, see edited_from
 static const int64_t PREPARED = INT64_C(2) << 30;
 
@@ -21,6 +24,12 @@ static void set_distances(struct cache *c, const struct sequence_spec *spec, int
     c->grid =
         grid > 0 ? round_up(grid, GDN_BLOCK) : round_up(max_i64(LEAST, state / token), KV_PAGE);
     c->min_len = max_i64(CACHE_MIN_TOKENS, state / token / SHARE);
+}
+
+int64_t cache_usual_ram(int64_t model, int64_t machine) {
+    int64_t wanted = model < USUAL_MOST / 4 ? max_i64(4 * model, USUAL_LEAST) : USUAL_MOST;
+    int64_t left = max_i64(machine - model, machine / 8);
+    return machine > 0 ? min_i64(wanted, left / 8) : wanted;
 }
 
 int cache_create(struct cache **out, struct session *s, const struct cache_options *o,

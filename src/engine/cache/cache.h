@@ -10,8 +10,11 @@
 
 #include "engine/session/session.h"
 
+enum { CACHE_RAM_AUTO = -1 };
+
 struct cache_options {
-    int64_t ram;  // bytes of host memory at most; 0: there is no cache
+    int64_t ram;  // bytes of host memory at most; 0: there is no cache; CACHE_RAM_AUTO is its
+                  // owner's to replace by what cache_usual_ram says
     int64_t grid; // tokens between checkpoints within a prompt; 0: by what one takes
     // NULL, or a folder where entries are kept as files too, and bytes of files there at most.
     const char *dir;
@@ -51,6 +54,11 @@ struct cache_stats {
     int64_t written, loaded, removed, failed; // files; jobs that failed
     int64_t weighed; // times that an entry was looked at to find the one that is worth least
 };
+
+// Bytes that a cache may take where nobody says how many: four times the model's size, from 256 MiB
+// to 8 GiB, and at most an eighth of what the model leaves of the machine's memory (of an eighth of
+// it, where that is more). machine: bytes, 0: not known.
+int64_t cache_usual_ram(int64_t model, int64_t machine);
 
 struct cache;
 
