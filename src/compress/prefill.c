@@ -302,75 +302,43 @@ int prefill_messages(struct compressor *c, const struct prefill_options *o,
     return rc;
 }
 
-// The texts of a conversation: a message a turn, or a result of it.
-struct spoken {
-    struct compress_message *messages;
-    int64_t n;
-    struct words **texts; // of all parts of all messages, where they stand
-    int64_t n_texts;
-};
-
-static void add_message(struct spoken *s, struct arena *a, const struct conversation_turn *t,
-                        struct conversation_part *from, int n) {
-    struct compress_part *parts = arena_array(a, (size_t)n + 1, sizeof *parts);
-    struct compress_message *m = &s->messages[s->n++];
-    *m = (struct compress_message){.role = conversation_roles[t->role], .parts = parts};
-    for (int i = 0; parts && i < n; i++) {
-        if (from[i].kind != PART_TEXT)
-            continue;
-        s->texts[s->n_texts++] = &from[i].text;
-        parts[m->n_parts++] = (struct compress_part){from[i].text.s, from[i].text.n};
+// The texts of a conversation, in the arena. False: no memory.
+static bool list_texts(const struct conversation *v, struct arena *a,
+                       struct compress_conversation *out) {
+    struct conversation_message m = {0};
+    size_t n = 0;
+    while (conversation_next(v, &m))
+        n++;
+    struct compress_message *list = arena_array(a, n + 1, sizeof *list), *to = list;
+    m = (struct conversation_message){0};
+    for (; list && conversation_next(v, &m); to++) {
+        struct compress_part *parts = arena_array(a, (size_t)m.n_parts + 1, sizeof *parts);
+        if (!parts)
+            return false;
+        *to = (struct compress_message){.role = conversation_roles[m.turn->role], .parts = parts};
+        for (int i = 0; i < m.n_parts; i++)
+            if (m.parts[i].kind == PART_TEXT)
+                parts[to->n_parts++] = (struct compress_part){m.parts[i].text.s, m.parts[i].text.n};
     }
-    if (!parts)
-        s->messages = NULL;
+    *out = (struct compress_conversation){list, (int64_t)n};
+    return list != NULL;
 }
 
-// What compression reads of v; messages NULL: no memory.
-static struct spoken list_texts(const struct conversation *v, struct arena *a) {
-    struct spoken s = {0};
-    size_t n = 0, n_texts = 0;
-    for (int i = 0; i < v->n_turns; i++) {
-        const struct conversation_turn *t = &v->turns[i];
-        bool results = t->role == CONVERSATION_TOOL;
-        n += results ? (size_t)t->n_parts : 1;
-        n_texts += (size_t)t->n_parts;
-        for (int k = 0; results && k < t->n_parts; k++)
-            n_texts += (size_t)t->parts[k].n_parts;
-    }
-    s.messages = arena_array(a, n + 1, sizeof *s.messages);
-    s.texts = arena_array(a, n_texts + 1, sizeof *s.texts);
-    if (!s.texts)
-        s.messages = NULL;
-    for (int i = 0; i < v->n_turns && s.messages; i++) {
-        const struct conversation_turn *t = &v->turns[i];
-        bool results = t->role == CONVERSATION_TOOL;
-        if (!results)
-            add_message(&s, a, t, t->parts, t->n_parts);
-        for (int k = 0; results && k < t->n_parts && s.messages; k++)
-            add_message(&s, a, t, t->parts[k].parts, t->parts[k].n_parts);
-    }
-    return s;
-}
-
-// Replaces the texts by what stays of them, all or none.
-static int rewrite_texts(struct conversation *v, const struct spoken *s,
-                         const struct compress_conversation *in, const struct compress_result *r,
-                         const char *gap, struct arena *a, struct err *e) {
-    struct words *kept = arena_array(a, (size_t)s->n_texts + 1, sizeof *kept);
-    int64_t k = 0;
-    bool failed = !kept;
-    for (int64_t m = 0; m < in->n; m++)
-        for (int64_t i = 0; i < s->messages[m].n_parts && !failed; i++) {
-            struct str text = {0};
-            compress_kept(r, in, m, i, gap, &text);
-            kept[k] = conversation_take(v, &text);
-            failed = !kept[k++].s;
+// Replaces the texts by what stays of them; where memory is short, a text stays as it is.
+static int rewrite_texts(struct conversation *v, const struct compress_conversation *in,
+                         const struct compress_result *r, const char *gap, struct err *e) {
+    struct conversation_message m = {0};
+    for (int64_t k = 0; conversation_next(v, &m); k++)
+        for (int64_t i = 0, part = 0; i < m.n_parts; i++) {
+            struct str kept = {0};
+            if (m.parts[i].kind != PART_TEXT)
+                continue;
+            compress_kept(r, in, k, part++, gap, &kept);
+            struct words text = conversation_take(v, &kept);
+            if (text.s)
+                m.parts[i].text = text;
         }
-    if (failed)
-        return err_set(e, ERR_MEMORY, "no memory for the compressed messages");
-    for (int64_t i = 0; i < k; i++)
-        *s->texts[i] = kept[i];
-    return 0;
+    return v->failed ? err_set(e, ERR_MEMORY, "no memory for the compressed messages") : 0;
 }
 
 int prefill_conversation(struct compressor *c, const struct prefill_options *o,
@@ -378,13 +346,13 @@ int prefill_conversation(struct compressor *c, const struct prefill_options *o,
                          struct err *e) {
     struct compress_result r = {0};
     struct arena a = {0};
-    const struct spoken s = list_texts(v, &a);
-    const struct compress_conversation in = {s.messages, s.n};
+    struct compress_conversation in;
     *report = (struct prefill_report){0};
-    int rc = s.messages ? compress_whole(c, o, &in, tokens, &r, report, e)
-                        : err_set(e, ERR_MEMORY, "no memory for %d messages", v->n_turns);
+    int rc = list_texts(v, &a, &in)
+                 ? compress_whole(c, o, &in, tokens, &r, report, e)
+                 : err_set(e, ERR_MEMORY, "no memory for %d messages", v->n_turns);
     if (!rc && !report->reason)
-        rc = rewrite_texts(v, &s, &in, &r, o->gap, &a, e);
+        rc = rewrite_texts(v, &in, &r, o->gap, e);
     compress_result_fini(&r);
     arena_fini(&a);
     return rc;

@@ -37,24 +37,6 @@ void prompt_note_answer(struct service *s, uint64_t session, const struct answer
         free(n);
 }
 
-// The variables for the template: chat_template_kwargs, and after them what other fields say of
-// thinking. *out is NULL where there are none.
-static int make_variables(const struct params *p, struct json **out, struct err *e) {
-    struct json_builder built = {0};
-    struct json_writer w = {.builder = &built};
-    *out = NULL;
-    if (!p->kwargs && p->thinking < 0 && !p->effort[0])
-        return 0;
-    jw_begin(&w, '{');
-    json_each(p->kwargs, jw_member, &w);
-    if (p->thinking >= 0 && !json_has(p->kwargs, "enable_thinking"))
-        jw_key_bool(&w, "enable_thinking", p->thinking);
-    if (p->effort[0] && !json_has(p->kwargs, "reasoning_effort"))
-        jw_key_str(&w, "reasoning_effort", p->effort);
-    jw_end(&w, '}');
-    return json_built(&built, out, "the template's variables", e);
-}
-
 static bool ends_in_answer(const struct conversation *v) {
     const struct conversation_turn *last = v->n_turns ? &v->turns[v->n_turns - 1] : NULL;
     bool called = false;
@@ -63,23 +45,17 @@ static bool ends_in_answer(const struct conversation *v) {
     return last && last->role == CONVERSATION_ASSISTANT && !called;
 }
 
-// The input of the rendering; *variables: json_free() it after the use of *in.
-static int make_input(const struct params *p, const struct conversation *v, struct chat_input *in,
-                      struct json **variables, struct err *e) {
-    bool goes_on = p->continue_last > 0;
-    *variables = NULL;
-    if (goes_on && !ends_in_answer(v))
-        return err_set(e, ERR_USAGE,
-                       "continue_final_message is true, but the last message is not the "
-                       "assistant's words; let such a message be the last or leave the field out");
-    int rc = make_variables(p, variables, e);
-    *in = (struct chat_input){.said = v,
-                              .documents = p->documents,
-                              .kwargs = *variables,
-                              .add_generation_prompt = goes_on || p->open_reply >= 0,
-                              .keep_last = p->continue_last < 0,
-                              .cancel = p->client};
-    return rc;
+static struct chat_input make_input(const struct params *p, const struct conversation *v) {
+    return (struct chat_input){.said = v,
+                               .documents = p->documents,
+                               .kwargs = p->kwargs,
+                               .thinking = p->thinking < 0 ? 0
+                                           : p->thinking   ? 1
+                                                           : -1,
+                               .effort = p->effort,
+                               .add_generation_prompt = p->continue_last > 0 || p->open_reply >= 0,
+                               .keep_last = p->continue_last < 0,
+                               .cancel = p->client};
 }
 
 // Makes v plain. tools: what the reply may call; NULL: of no interest, and they and the choice of
@@ -95,17 +71,19 @@ static bool make_plain(struct conversation *v, struct request_tools *tools, stru
 // Renders a plain conversation. False with x filled; chat_text_fini in any case.
 static bool render_plain(const struct service *s, const struct params *p,
                          const struct conversation *v, struct chat_text *out, struct api_error *x) {
-    struct chat_input in;
-    struct json *variables = NULL;
+    const struct chat_input in = make_input(p, v);
     struct err e = {0};
+    int rc;
     if (!s->chat) {
         api_fail(x, 400, "no_chat_template", "%s", s->chat_error.text);
         return false;
     }
-    int rc = make_input(p, v, &in, &variables, &e);
-    if (!rc)
+    if (p->continue_last > 0 && !ends_in_answer(v))
+        rc = err_set(&e, ERR_USAGE,
+                     "continue_final_message is true, but the last message is not the "
+                     "assistant's words; let such a message be the last or leave the field out");
+    else
         rc = chat_render(s->chat, &in, out, &e);
-    json_free(variables);
     if (rc)
         api_error_of(x, &e);
     if (rc && x->status == 400)
@@ -122,13 +100,11 @@ bool prompt_render(const struct service *s, const struct params *p, struct conve
 static void find_places(const struct service *s, const struct params *p,
                         const struct conversation *v, const struct chat_text *text,
                         struct completion_prompt *prompt) {
-    struct chat_input in;
-    struct json *variables = NULL;
+    const struct chat_input in = make_input(p, v);
     prompt->n_positions = 0;
-    if (s->o->engine.cache.ram > 0 && !make_input(p, v, &in, &variables, NULL))
+    if (s->o->engine.cache.ram > 0)
         prompt->n_positions = chat_split_positions(s->chat, &in, text, s->tokenizer,
                                                    &prompt->tokens, prompt->positions);
-    json_free(variables);
 }
 
 // The text of a plain conversation, and its tokens with the places where others may part from

@@ -338,6 +338,12 @@ static int set_variables(const struct chat_template *t, const struct chat_input 
     jinja_set(c, "add_generation_prompt", jinja_bool(in->add_generation_prompt && !goes_on));
     if (json_kind_of(in->kwargs) == JSON_OBJECT)
         json_each(in->kwargs, set_keyword, c);
+    struct jinja_value thinking = jinja_bool(in->thinking > 0);
+    thinking.untrusted = true;
+    if (in->thinking && !json_has(in->kwargs, "enable_thinking"))
+        jinja_set(c, "enable_thinking", thinking);
+    if (in->effort && in->effort[0] && !json_has(in->kwargs, "reasoning_effort"))
+        jinja_set(c, "reasoning_effort", jinja_string(c, in->effort, strlen(in->effort), true));
     return 0;
 }
 

@@ -50,6 +50,10 @@ struct chat_input {
     // An object whose members become variables, as chat_template_kwargs, in place of those that
     // are set here but messages, tools, documents and add_generation_prompt.
     const struct json *kwargs;
+    // Likewise enable_thinking and reasoning_effort, unless kwargs have them: 1 on, -1 off, 0
+    // nothing; NULL or "" nothing.
+    int thinking;
+    const char *effort;
     // The answer of the assistant is to begin. When the last message is the assistant's own words,
     // it is continued instead; one of the assistant without words, reasoning and calls is left out.
     bool add_generation_prompt;

@@ -149,6 +149,23 @@ struct conversation_turn *conversation_new_turn(struct conversation *v,
     return &v->turns[v->n_turns++];
 }
 
+bool conversation_next(const struct conversation *v, struct conversation_message *m) {
+    if (m->turn && !(m->result && ++m->inner < m->turn->n_parts)) {
+        m->at++;
+        m->inner = 0;
+    }
+    while (m->at < v->n_turns && v->turns[m->at].role == CONVERSATION_TOOL &&
+           v->turns[m->at].n_parts == 0)
+        m->at++;
+    if (m->at >= v->n_turns)
+        return false;
+    m->turn = &v->turns[m->at];
+    m->result = m->turn->role == CONVERSATION_TOOL ? &m->turn->parts[m->inner] : NULL;
+    m->parts = m->result ? m->result->parts : m->turn->parts;
+    m->n_parts = m->result ? m->result->n_parts : m->turn->n_parts;
+    return true;
+}
+
 static struct conversation_part *append_part(struct conversation *v,
                                              struct conversation_part **parts, int *n, int *cap,
                                              enum conversation_kind kind) {

@@ -173,6 +173,16 @@ struct conversation_turn *conversation_new_turn(struct conversation *v,
 // The place of a kind in an assistant's turn: 0 reasoning, 1 content, 2 calls.
 int conversation_rank(enum conversation_kind kind);
 bool conversation_is_content(const struct conversation_part *p); // neither reasoning nor a call
+// A message of a conversation as chats have them: a turn, or a result of a turn of them.
+struct conversation_message {
+    struct conversation_turn *turn;
+    struct conversation_part *result; // or NULL
+    struct conversation_part *parts;  // of its content, and what else a turn has
+    int n_parts;
+    int at, inner; // of the turn, of the result in it
+};
+// The next message; the first one after a zeroed m. False: there are no more.
+bool conversation_next(const struct conversation *v, struct conversation_message *m);
 // A new part after the others; parts of results likewise. NULL as above, or when t is NULL.
 struct conversation_part *conversation_part(struct conversation *v, struct conversation_turn *t,
                                             enum conversation_kind kind);

@@ -57,6 +57,10 @@ struct chat_template {
     struct chat_template *tool_use; // in its place where there are tools; or NULL
 };
 
+static inline bool is_system_role(enum conversation_role role) {
+    return role == CONVERSATION_SYSTEM || role == CONVERSATION_DEVELOPER;
+}
+
 // Fills t->traits and t->closing. Only ERR_MEMORY is an error.
 int chat_probe(struct chat_template *t, struct err *e);
 

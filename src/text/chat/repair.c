@@ -63,18 +63,16 @@ static bool is_text(const struct conversation_part *p) {
     return p->kind == PART_TEXT || p->kind == PART_REFUSAL;
 }
 
-// The content of a message: `n` parts, of which texts count.
+// The content of a message: parts, of which texts count.
 struct content {
     const struct conversation_part *parts;
     int n, texts;
     bool list; // of parts, else one text or nothing
 };
 
-static struct content content_of(const struct conversation_turn *t,
-                                 const struct conversation_part *result) {
-    struct content x = {t->parts, t->n_parts, 0, t->list};
-    if (result)
-        x = (struct content){result->parts, result->n_parts, 0, result->list};
+static struct content content_of(const struct conversation_message *from) {
+    struct content x = {from->parts, from->n_parts, 0,
+                        from->result ? from->result->list : from->turn->list};
     for (int i = 0; i < x.n; i++) {
         x.texts += is_text(&x.parts[i]);
         x.list |= x.texts > 1 || x.parts[i].kind == PART_REFUSAL;
@@ -308,8 +306,10 @@ static bool add_details(const struct repair *r, const struct conversation_turn *
 
 // A message with what a template may read of it besides what is put later: as it came, or members
 // at the places that they have in all interfaces.
-static struct jinja_value begin_message(const struct repair *r, const struct conversation_turn *t,
-                                        const struct conversation_part *result, bool content) {
+static struct jinja_value begin_message(const struct repair *r,
+                                        const struct conversation_message *from, bool content) {
+    const struct conversation_turn *t = from->turn;
+    const struct conversation_part *result = from->result;
     enum chat_members known = result ? OF_RESULT : OF_MESSAGE;
     if (t->as_came) {
         struct jinja_value m = jinja_from_json(r->c, t->as_came, true);
@@ -346,13 +346,12 @@ static enum conversation_role role_for(const struct repair *r, enum conversation
     return role == CONVERSATION_FUNCTION ? CONVERSATION_TOOL : role;
 }
 
-// A turn, or one result of it, as a message.
-static int take_message(struct repair *r, const struct conversation_turn *t,
-                        const struct conversation_part *result) {
+static int take_message(struct repair *r, const struct conversation_message *from) {
+    const struct conversation_turn *t = from->turn;
     enum conversation_role role = role_for(r, t->role);
     bool answer = role == CONVERSATION_ASSISTANT, calls = answer && has_calls(t);
-    struct content content = content_of(t, result);
-    struct jinja_value m = begin_message(r, t, result, content.list || content.texts);
+    struct content content = content_of(from);
+    struct jinja_value m = begin_message(r, from, content.list || content.texts);
     put_member(r, m, "role", template_words(r, conversation_roles[role]));
     int rc = answer ? put_reasoning_names(r, t, m) : 0;
     bool thought = jinja_member(m, reasoning_names[0]).kind == JINJA_STRING;
@@ -720,6 +719,7 @@ static int count_turns(const struct chat_input *in) {
 int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct chat_input *in,
                 struct jinja_value *out, struct jinja_value *last, struct err *e) {
     struct repair r = {.t = t, .c = c, .e = e};
+    struct conversation_message m = {0};
     int n = count_turns(in), systems = 0, rc = 0;
     bool in_front = true;
     *last = (struct jinja_value){0};
@@ -730,16 +730,11 @@ int chat_repair(const struct chat_template *t, struct jinja_context *c, const st
     r.list = jinja_list(c, true);
     r.calls = jinja_dict(c, true);
     r.ids = jinja_dict(c, true);
-    for (int i = 0; i < n && !rc; i++) {
-        const struct conversation_turn *turn = &in->said->turns[i];
-        bool results = turn->role == CONVERSATION_TOOL;
-        bool system = turn->role == CONVERSATION_SYSTEM || turn->role == CONVERSATION_DEVELOPER;
-        if (!results)
-            rc = take_message(&r, turn, NULL);
-        for (int k = 0; results && k < turn->n_parts && !rc; k++)
-            rc = take_message(&r, turn, &turn->parts[k]);
+    while (!rc && conversation_next(in->said, &m) && m.at < n) {
+        bool system = is_system_role(m.turn->role);
+        rc = take_message(&r, &m);
         systems += system;
-        in_front = in_front && (!system || i == 0);
+        in_front = in_front && (!system || m.at == 0);
     }
     if (rc)
         return rc;

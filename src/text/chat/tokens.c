@@ -282,8 +282,7 @@ int chat_split_positions(const struct chat_template *t, const struct chat_input 
     struct chat_input closed = *in;
     size_t places[CHAT_SPLIT_POSITIONS];
     int n = in->said->n_turns, first = 0, last = n, made = 0, kept = 0;
-    while (first < n && (turns[first].role == CONVERSATION_SYSTEM ||
-                         turns[first].role == CONVERSATION_DEVELOPER))
+    while (first < n && is_system_role(turns[first].role))
         first++;
     while (last > 0 && turns[last - 1].role != CONVERSATION_USER)
         last--;
