@@ -33,7 +33,7 @@ SKIPPED = {
 FOREIGN = {"--no-mtp", "models/ggml-vocab-*.gguf.inp"}
 TARGET, DRAFT = "models/coppice-tiny-q8_0.gguf", "models/coppice-tiny-dflash-q8_0.gguf"
 SCORER = "models/coppice-tiny-scorer-q8_0.gguf"
-FILES = {TARGET: ["T.gguf", "target.gguf", "MODEL.gguf", "F16.gguf"], DRAFT: ["D.gguf", "draft.gguf"],
+FILES = {TARGET: ["T.gguf", "target.gguf", "MODEL.gguf"], DRAFT: ["D.gguf", "draft.gguf"],
          SCORER: ["SCORER.gguf"],
          "README.md": ["text.txt", "prompt.txt"], "examples/conversation.json": ["conversation.json"],
          "examples/answer.gbnf": ["answer.gbnf"],
@@ -221,8 +221,10 @@ class Checker:
                 self.problem(name, f"the link '{link}' leads nowhere")
 
 
-def fill(folder):
+def fill(folder, program):
     """The files that commands of the documents name."""
+    subprocess.run([program, "quantize", os.path.join(ROOT, TARGET), os.path.join(folder, "F16.gguf"), "F16"],
+                   check=True, capture_output=True, timeout=SECONDS)
     for source, names in FILES.items():
         for name in names:
             os.symlink(os.path.join(ROOT, source), os.path.join(folder, name))
@@ -247,7 +249,7 @@ def main():
         sys.exit("usage: check_docs.py [PROGRAM]")
     checker = Checker(os.path.abspath(sys.argv[1] if len(sys.argv) == 2 else "build/release/coppice"))
     with tempfile.TemporaryDirectory() as folder:
-        fill(folder)
+        fill(folder, checker.program)
         for pattern in DOCUMENTS:
             for path in sorted(glob.glob(os.path.join(ROOT, pattern))):
                 checker.document(path, folder)

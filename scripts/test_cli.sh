@@ -281,12 +281,15 @@ if [ -n "$target" ] && has generate; then
         --pieces 1
     accept "93 matrices over 1024 tokens in 2 pieces" imatrix out.imatrix -m "$target" \
         -f "$root/README.md" --pieces 2
-    "$program" quantize "$target" small.gguf Q2_K --imatrix out.imatrix 2>/dev/null
+    refuse 2 "--allow-requantize" quantize "$target" small.gguf Q2_K --imatrix out.imatrix
+    check "a refused file is not written" [ ! -e small.gguf ]
+    accept "76 of 161 tensors were encoded anew" quantize "$target" small.gguf Q2_K --imatrix out.imatrix --allow-requantize
+    check "what is quantised twice is told so" grep -q "warning: .* quantised already" err
     accept "quantize.imatrix.entries_count               u32    93" inspect small.gguf
     accept "weights on a GPU" inspect small.gguf
     accept '"ids":[' generate -m small.gguf -p "def f(x):" -n 4 --json
-    refuse 2 "IQ2_XXS, the type of tensor 'blk." quantize "$target" few.gguf IQ2_XXS
-    "$program" quantize "$target" few.gguf IQ2_XXS --imatrix out.imatrix 2>/dev/null
+    refuse 2 "IQ2_XXS, the type of tensor 'blk." quantize "$target" few.gguf IQ2_XXS --allow-requantize
+    "$program" quantize "$target" few.gguf IQ2_XXS --imatrix out.imatrix --allow-requantize >/dev/null 2>&1
     accept '"ids":[' generate -m few.gguf -p "def f(x):" -n 4 --json
 fi
 

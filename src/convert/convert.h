@@ -37,8 +37,25 @@ struct convert_override {
 int convert_overrides(const char *text, struct convert_override *out, int max, int *n,
                       struct err *e);
 
+// What quantising did besides what its recipe says.
+struct convert_report {
+    int64_t matrices, tensors;   // encoded anew; of the file
+    int64_t in_bytes, out_bytes; // of all tensors
+    // Matrices whose rows are no multiple of their type's block, so that they get another type;
+    // the bytes that they take, and what they would take in the wanted type.
+    int64_t fallbacks, bytes, wanted_bytes;
+    struct {
+        uint32_t wanted, got;
+        int64_t n;
+    } kind[8]; // the first n_kinds kinds of them
+    int n_kinds;
+    int64_t requantized; // matrices that were quantised before, and to another type
+};
+
 struct convert_options {
     const struct convert_recipe *recipe;
+    bool requantize;                          // quantize: also matrices that are quantised already
+    struct convert_report *report;            // quantize: NULL, or filled as far as it went
     bool pure;                                // quantize: all matrices get the recipe's own type
     const struct convert_override *overrides; // quantize: the first that fits a matrix counts
     int n_overrides;
@@ -57,7 +74,8 @@ int convert_hf(const char *dir, const char *out, const struct convert_options *o
 
 // Re-encodes every quantisable matrix of a GGUF file (docs/formats.md lists what stays). Matrices
 // without importances are encoded as if there were none. ERR_MISMATCH when an entry has another
-// number of columns than its matrix, or none belongs to the file.
+// number of columns than its matrix, or none belongs to the file; ERR_USAGE for a matrix that is
+// quantised already and would be quantised otherwise, unless o->requantize.
 int convert_quantize(const char *in, const char *out, const struct convert_options *o,
                      struct err *e);
 

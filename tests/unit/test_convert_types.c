@@ -285,6 +285,87 @@ static void requires_importances(void **state) {
     written[0] = 0;
 }
 
+// Counts and bytes of what fits no block, as the report has them and as the file is.
+static void reports_fallbacks(void **state) {
+    (void)state;
+    struct wanted m = {.shape = {"narrow", "llama", 2, 8, 8, 0, 96, 0}, .n = 3};
+    static const char *const stems[] = {"attn_q", "attn_v", "output"};
+    struct convert_report r = {.fallbacks = -1};
+    struct convert_options o = {.recipe = convert_recipe("Q4_K_M"), .threads = 1, .report = &r};
+    struct gguf *g = NULL;
+    struct err e = {0};
+    int64_t bytes = 0, narrow = 0, matrices = 0;
+    for (int i = 0; i < 3; i++) {
+        snprintf(m.stems[i].name, sizeof m.stems[i].name, "%s", stems[i]);
+        m.stems[i].n = i < 2 ? 2 : 1;
+    }
+    write_model(&m);
+    assert_int_equal(convert_quantize(in_path, out_path, &o, &e), 0);
+    assert_int_equal(gguf_open(&g, out_path, &e), 0);
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct tensor *t = gguf_tensor_at(g, i);
+        bool fallback = t->type == TYPE_Q5_0 || t->type == TYPE_Q8_0;
+        bytes += t->bytes;
+        narrow += fallback ? t->bytes : 0;
+        matrices += fallback;
+    }
+    assert_int_equal(r.tensors, gguf_tensor_count(g));
+    assert_int_equal(r.out_bytes, bytes);
+    assert_int_equal(r.fallbacks, matrices);
+    assert_int_equal(r.matrices, matrices); // no row of 96 fits a block of 256
+    assert_int_equal(matrices, 5);
+    assert_int_equal(r.bytes, narrow);
+    assert_true(r.wanted_bytes > 0 && r.in_bytes > r.out_bytes && r.requantized == 0);
+    int64_t kinds = 0;
+    for (int i = 0; i < r.n_kinds; i++) {
+        kinds += r.kind[i].n;
+        assert_true((r.kind[i].wanted == TYPE_Q4_K && r.kind[i].got == TYPE_Q5_0) ||
+                    (r.kind[i].wanted == TYPE_Q6_K && r.kind[i].got == TYPE_Q8_0));
+    }
+    assert_int_equal(kinds, matrices);
+    o.recipe = convert_recipe("Q5_0");
+    o.pure = true;
+    assert_int_equal(convert_quantize(in_path, out_path, &o, &e), 0);
+    assert_int_equal(r.fallbacks, 0);
+    gguf_close(g);
+    written[0] = 0;
+}
+
+// What is quantised is quantised again on request only; to be decoded, or to stay as it is, needs
+// none.
+static void requantises_on_request_only(void **state) {
+    (void)state;
+    struct wanted m = {.shape = {"twice", "llama", 2, 8, 8, 0, 256, 0}, .n = 1};
+    struct convert_report r;
+    struct convert_options o = {.recipe = convert_recipe("Q4_0"), .threads = 1, .report = &r};
+    char again[128];
+    struct err e = {0};
+    snprintf(m.stems[0].name, sizeof m.stems[0].name, "attn_q");
+    m.stems[0].n = 2;
+    snprintf(again, sizeof again, "%s.again", out_path);
+    write_model(&m);
+    assert_int_equal(convert_quantize(in_path, out_path, &o, &e), 0);
+    unlink(again);
+    o.recipe = convert_recipe("Q8_0");
+    assert_int_equal(convert_quantize(out_path, again, &o, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "is quantised already, to Q4_0"));
+    assert_non_null(strstr(e.text, "--allow-requantize"));
+    assert_int_equal(access(again, F_OK), -1);
+    o.requantize = true;
+    assert_int_equal(convert_quantize(out_path, again, &o, &e), 0);
+    assert_int_equal(r.requantized, 2);
+    o.requantize = false;
+    static const char *const harmless[] = {"Q4_0", "F32", "F16"};
+    for (int i = 0; i < 3; i++) {
+        o.recipe = convert_recipe(harmless[i]);
+        assert_int_equal(convert_quantize(out_path, again, &o, &e), 0);
+        assert_int_equal(r.requantized, 0);
+        assert_int_equal(r.matrices, i == 0 ? 0 : 2);
+    }
+    unlink(again);
+    written[0] = 0;
+}
+
 // --pure and the names that stand for a mixture.
 static void finds_aliases_and_pure(void **state) {
     (void)state;
@@ -341,6 +422,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(picks_the_established_types),
         cmocka_unit_test(requires_importances),
+        cmocka_unit_test(reports_fallbacks),
+        cmocka_unit_test(requantises_on_request_only),
         cmocka_unit_test(finds_aliases_and_pure),
         cmocka_unit_test(takes_types_for_names),
     };

@@ -7,6 +7,7 @@
 #include "cli/models/decode.h"
 #include "convert/convert.h"
 #include "convert/synth/synth.h"
+#include "formats/quant/quant.h"
 #include "ops/observe/importance.h"
 
 static const char *recipe_name(int i) {
@@ -66,6 +67,31 @@ int cmd_convert(const struct cli_args *a, struct err *e) {
 
 enum { MAX_TYPES = 64 };
 
+// What was written, what of it is of other types than TYPE says, and, on standard error, a warning
+// where errors of an earlier quantisation stay.
+static int print_report(const char *out, const struct convert_report *r, struct err *e) {
+    struct str text = {0};
+    str_printf(&text, "%s: %.1f MB from %.1f MB; %lld of %lld tensors were encoded anew\n", out,
+               (double)r->out_bytes / 1e6, (double)r->in_bytes / 1e6, (long long)r->matrices,
+               (long long)r->tensors);
+    if (r->fallbacks) {
+        str_printf(&text,
+                   "%lld tensors have rows that are no multiple of their type's block and got "
+                   "another type, %.1f MB in place of %.1f MB:",
+                   (long long)r->fallbacks, (double)r->bytes / 1e6, (double)r->wanted_bytes / 1e6);
+        for (int i = 0; i < r->n_kinds; i++)
+            str_printf(&text, "%s %lld %s in place of %s", i ? "," : "", (long long)r->kind[i].n,
+                       quant_format(r->kind[i].got)->name, quant_format(r->kind[i].wanted)->name);
+        str_putc(&text, '\n');
+    }
+    if (r->requantized)
+        fprintf(stderr,
+                "coppice quantize: warning: %lld tensors were quantised already, and the errors of "
+                "that stay; F16, BF16 or F32 files give a better result\n",
+                (long long)r->requantized);
+    return cli_print(&text, e);
+}
+
 int cmd_quantize(const struct cli_args *a, struct err *e) {
     const char *const *operand = a->opt.operands;
     int64_t shown = -1;
@@ -73,7 +99,10 @@ int cmd_quantize(const struct cli_args *a, struct err *e) {
     const char *types = options_str(&a->opt, OPT_TENSOR_TYPES);
     struct imatrix *m = NULL;
     struct convert_override overrides[MAX_TYPES];
+    struct convert_report report = {0};
     struct convert_options o = {.pure = options_flag(&a->opt, OPT_PURE),
+                                .requantize = options_flag(&a->opt, OPT_ALLOW_REQUANTIZE),
+                                .report = &report,
                                 .threads = (int)options_int(&a->opt, OPT_THREADS),
                                 .split_size = options_int(&a->opt, OPT_SPLIT_SIZE),
                                 .progress = show_progress,
@@ -89,7 +118,7 @@ int cmd_quantize(const struct cli_args *a, struct err *e) {
     if (!rc)
         rc = convert_quantize(operand[0], operand[1], &o, e);
     imatrix_close(m);
-    return rc;
+    return rc ? rc : print_report(operand[1], &report, e);
 }
 
 struct imatrix_run {

@@ -101,6 +101,7 @@ enum cli_option {
     OPT_PIECE,
     OPT_PIECES,
     OPT_PURE,
+    OPT_ALLOW_REQUANTIZE,
     OPT_TENSOR_TYPES,
     OPT_SHAPE,
     OPT_LAYERS,

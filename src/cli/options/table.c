@@ -318,6 +318,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                     .help = "max pieces to read; 0 for the whole text"},
     [OPT_PURE] = {"pure", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_QUANTIZE),
                   .help = "no mixture: every matrix gets TYPE's own element type"},
+    [OPT_ALLOW_REQUANTIZE] = {"allow-requantize", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_QUANTIZE),
+                              .help =
+                                  "also quantise what is quantised already, although the errors "
+                                  "of that stay"},
     [OPT_TENSOR_TYPES] = {"tensor-types", 0, OPTION_STRING, "LIST", .groups = CLI_BIT(CLI_QUANTIZE),
                           .help = "element types of matrices whose names hold a text, as in "
                                   "attn_v=Q8_0,output=F16; the first that fits counts"},

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "convert/plan.h"
 #include "formats/quant/quant.h"
 
@@ -179,30 +180,82 @@ static int ask_for_importance(const struct convert_item *item, const struct imat
                    f->name, item->name);
 }
 
+// Whether a type is of fewer values than there are weights: what its encoding has rounded is gone.
+static bool is_quantised(uint32_t type) {
+    return quant_format(type)->block > 1;
+}
+
+// ERR_USAGE where what is quantised would be quantised again and may not be.
+static int check_source(const struct convert_item *item, const struct convert_options *o,
+                        struct convert_report *r, struct err *e) {
+    if (item->src->type == item->type || !is_quantised(item->src->type) ||
+        !is_quantised(item->type))
+        return 0;
+    r->requantized++;
+    if (o->requantize)
+        return 0;
+    return err_set(e, ERR_USAGE,
+                   "tensor '%s' is quantised already, to %s, and its errors would stay: take the "
+                   "model in F16, BF16 or F32, or give --allow-requantize",
+                   item->name, quant_format(item->src->type)->name);
+}
+
+// Of a type that the rows need not fit, as if blocks went on over them.
+static int64_t bytes_in(const struct convert_item *item, uint32_t type) {
+    const struct quant_format *f = quant_format(type);
+    return item->ne[0] * item->ne[1] * item->ne[2] * item->ne[3] * f->bytes / f->block;
+}
+
+static void add_fallback(struct convert_report *r, const struct convert_item *item,
+                         uint32_t wanted) {
+    int k = 0, max = sizeof r->kind / sizeof *r->kind;
+    if (item->type == wanted)
+        return;
+    r->fallbacks++;
+    r->bytes += bytes_in(item, item->type);
+    r->wanted_bytes += bytes_in(item, wanted);
+    while (k < r->n_kinds && (r->kind[k].wanted != wanted || r->kind[k].got != item->type))
+        k++;
+    if (k == max)
+        return;
+    r->kind[k].wanted = wanted;
+    r->kind[k].got = item->type;
+    r->kind[k].n++;
+    r->n_kinds = max_i32(r->n_kinds, k + 1);
+}
+
 static int plan_tensor(struct convert_plan *p, const struct gguf *g, const struct tensor *t,
-                       const struct convert_options *o, struct err *e) {
+                       const struct convert_options *o, struct convert_report *r, struct err *e) {
     struct convert_model m = model_of(g, o);
     struct convert_item item = {.src = t, .name = t->name, .type = t->type, .n_dims = t->n_dims};
     struct convert_matrix matrix = {t->name, t->ne[0], t->ne[2], 0};
     memcpy(item.ne, t->ne, sizeof item.ne);
+    r->tensors++;
+    r->in_bytes += t->bytes;
+    r->out_bytes += t->bytes;
     if (!convert_eligible(t->name, t->n_dims) || is_helper_type(t->type))
         return convert_plan_add(p, &item, e);
     if (convert_is_value(t->name))
         m.values = count_values(g, t, &matrix.rank);
     item.type = convert_type(&m, &matrix);
-    int rc = find_importance(p, o->imatrix, t, &item.importance, e);
+    r->out_bytes += bytes_in(&item, item.type) - t->bytes;
+    r->matrices += item.type != t->type;
+    add_fallback(r, &item, convert_wanted_type(&m, &matrix));
+    int rc = check_source(&item, o, r, e);
+    if (!rc)
+        rc = find_importance(p, o->imatrix, t, &item.importance, e);
     if (!rc)
         rc = ask_for_importance(&item, o->imatrix, e);
     return rc ? rc : convert_plan_add(p, &item, e);
 }
 
 static int plan_copies(struct convert_plan *p, const struct gguf *g,
-                       const struct convert_options *o, struct err *e) {
+                       const struct convert_options *o, struct convert_report *r, struct err *e) {
     int rc = 0;
     bool any = !o->imatrix;
     p->source = g;
     for (size_t i = 0; i < gguf_tensor_count(g) && !rc; i++)
-        rc = plan_tensor(p, g, gguf_tensor_at(g, i), o, e);
+        rc = plan_tensor(p, g, gguf_tensor_at(g, i), o, r, e);
     for (size_t i = 0; i < p->count && !any; i++)
         any = p->items[i].importance;
     if (!rc && !any)
@@ -218,11 +271,13 @@ int convert_quantize(const char *in, const char *out, const struct convert_optio
     struct gguf *g = NULL;
     struct gguf_writer *w = NULL;
     struct convert_plan plan = {0};
+    struct convert_report own, *r = o->report ? o->report : &own;
+    *r = (struct convert_report){0};
     int rc = gguf_open(&g, in, e);
     if (!rc)
         gguf_stream(g);
     if (!rc)
-        rc = plan_copies(&plan, g, o, e);
+        rc = plan_copies(&plan, g, o, r, e);
     if (!rc)
         rc = gguf_writer_open(&w, out, e);
     if (!rc) {

@@ -321,11 +321,23 @@ int convert_overrides(const char *text, struct convert_override *out, int max, i
     return 0;
 }
 
-static uint32_t chosen_type(const struct convert_model *m, const struct convert_matrix *t) {
+static const struct convert_override *override_of(const struct convert_model *m, const char *name) {
     for (int i = 0; i < m->n_overrides; i++)
-        if (strstr(t->name, m->overrides[i].part))
-            return m->overrides[i].type;
+        if (strstr(name, m->overrides[i].part))
+            return &m->overrides[i];
+    return NULL;
+}
+
+static uint32_t chosen_type(const struct convert_model *m, const struct convert_matrix *t) {
+    const struct convert_override *o = override_of(m, t->name);
+    if (o)
+        return o->type;
     return m->pure ? m->recipe->type : wanted_type(m, t);
+}
+
+uint32_t convert_wanted_type(const struct convert_model *m, const struct convert_matrix *t) {
+    bool by_mixture = !m->pure && !override_of(m, t->name);
+    return by_mixture && is_head(m, t->name) ? m->recipe->mix->head : chosen_type(m, t);
 }
 
 uint32_t convert_type(const struct convert_model *m, const struct convert_matrix *t) {

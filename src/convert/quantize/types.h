@@ -36,5 +36,7 @@ bool convert_eligible(const char *name, int n_dims);
 bool convert_is_value(const char *name);
 // The type that an eligible tensor gets, with the fallbacks for rows that fit no block.
 uint32_t convert_type(const struct convert_model *m, const struct convert_matrix *t);
+// The type that it would get if its rows fitted every block.
+uint32_t convert_wanted_type(const struct convert_model *m, const struct convert_matrix *t);
 
 #endif
