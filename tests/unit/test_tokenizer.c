@@ -188,6 +188,13 @@ static void test_end_exceptions(void **state) {
     assert_true(tokenizer_is_eog(t, 257) && tokenizer_is_eog(t, 258));
     tokenizer_destroy(t);
     vocab_file_fini(&f);
+    static const char *const gemma3[] = {"</s>", "<end_of_turn>", "<s>"}; // marks of HTML
+    static const int32_t marks[] = {4, 3, 4};
+    t = load(&f, gemma3, 3, marks);
+    assert_false(tokenizer_is_eog(t, 256));
+    assert_true(tokenizer_is_eog(t, 257));
+    tokenizer_destroy(t);
+    vocab_file_fini(&f);
 }
 
 static void test_bos(void **state) {

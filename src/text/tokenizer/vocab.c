@@ -231,8 +231,10 @@ static int read_ends(struct vocab *v, const struct gguf *g, struct err *e) {
         v->tokens[end].type = VOCAB_USER_DEFINED;
     }
     int32_t old = vocab_find(v, "</s>", 4);
-    if (old >= 0 && old != v->eos && vocab_find(v, "<|tool_response>", 16) >= 0)
-        v->tokens[old].eog = false; // a relic in that vocabulary (Gemma 4)
+    bool gemma =
+        vocab_find(v, "<|tool_response>", 16) >= 0 || vocab_find(v, "<end_of_turn>", 13) >= 0;
+    if (old >= 0 && old != v->eos && gemma)
+        v->tokens[old].eog = false; // the end of struck text in HTML there (Gemma)
     return 0;
 }
 
@@ -277,8 +279,8 @@ static int read_bytes(struct vocab *v, enum vocab_kind kind, struct err *e) {
     for (uint32_t i = 0; i < v->count; i++) {
         struct vocab_token *t = &v->tokens[i];
         size_t n = 0;
-        if (t->type == VOCAB_CONTROL && says_unused(t))
-            t->type = VOCAB_UNUSED;
+        if (t->type == VOCAB_CONTROL && kind == VOCAB_BYTE_LEVEL && says_unused(t))
+            t->type = VOCAB_UNUSED; // in others they are as other control tokens (Gemma)
         if (t->type == VOCAB_NORMAL && kind != VOCAB_BYTE_LEVEL) {
             n = unescape(t, block);
             t->mapped = n > 0;
