@@ -17,9 +17,9 @@ static const struct setting {
     double neutral;
     const char *known;
 } settings[] = {
-    {"final_logit_softcapping", 0, "gemma4"},
+    {"final_logit_softcapping", 0, "gemma3 gemma4"},
     {"attn_logit_softcapping", 0, ""},
-    {"query_pre_attn_scalar", 0, ""},
+    {"query_pre_attn_scalar", 0, "gemma3"},
     {"logit_scale", 1, ""},
     {"logits_scaling", 1, ""},
     {"lm_head_multiplier", 1, ""},
@@ -127,9 +127,9 @@ static bool is_left_out(const struct convert_job *j, const char *name) {
         return true;
     if (has_part(name, "lm_head.weight") && j->model.tied)
         return true;
-    static const char *const parts[] = {"visual.",      "mtp.",          "vision_tower.",
-                                        "audio_tower.", "embed_vision.", "embed_audio.",
-                                        "mm_projector."};
+    static const char *const parts[] = {
+        "visual.",       "mtp.",         "vision_tower.", "audio_tower.",
+        "embed_vision.", "embed_audio.", "mm_projector.", "multi_modal_projector."};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (has_part(name, parts[i]))
             return true;
@@ -181,6 +181,8 @@ static const struct kind {
     {"mistral", "llama", convert_plain},
     {"laguna", "laguna", convert_laguna},
     {"gpt_oss", "gpt-oss", convert_oss},
+    {"gemma3", "gemma3", convert_gemma3},
+    {"gemma3_text", "gemma3", convert_gemma3},
     {"gemma4", "gemma4", convert_gemma},
     {"gemma4_text", "gemma4", convert_gemma},
 };
@@ -204,7 +206,7 @@ static int fill_plan(struct convert_job *j, struct err *e) {
         e, ERR_UNSUPPORTED,
         "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
         "qwen3, qwen3_moe, qwen2, glm4_moe, glm4_moe_lite, deepseek_v2, deepseek_v3, kimi_k2, "
-        "llama, mistral, laguna, gpt_oss and gemma4 models and DFlashDraftModel and "
+        "llama, mistral, laguna, gpt_oss, gemma3 and gemma4 models and DFlashDraftModel and "
         "DFlashLagunaForCausalLM drafts can be converted",
         f->path, type ? type : "", arch ? arch : "no architecture");
 }

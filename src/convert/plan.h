@@ -162,6 +162,7 @@ int convert_take_experts(struct convert_job *j, int layer, struct err *e);
 int convert_target(struct convert_job *j, struct err *e);
 int convert_plain(struct convert_job *j, struct err *e);
 int convert_gemma(struct convert_job *j, struct err *e);
+int convert_gemma3(struct convert_job *j, struct err *e);
 int convert_glm(struct convert_job *j, struct err *e);
 int convert_deepseek(struct convert_job *j, struct err *e);
 int convert_oss(struct convert_job *j, struct err *e);

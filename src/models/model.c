@@ -13,8 +13,8 @@
 #include "models/params.h"
 
 static const struct model_desc *const archs[] = {
-    &arch_qwen35,  &arch_qwen35moe, &arch_qwen3,   &arch_qwen3moe,  &arch_qwen2, &arch_llama,
-    &arch_glm4moe, &arch_gemma4,    &arch_gpt_oss, &arch_deepseek2, &arch_laguna};
+    &arch_qwen35,  &arch_qwen35moe, &arch_qwen3,  &arch_qwen3moe, &arch_qwen2,     &arch_llama,
+    &arch_glm4moe, &arch_gemma3,    &arch_gemma4, &arch_gpt_oss,  &arch_deepseek2, &arch_laguna};
 
 struct model_options model_options_default(void) {
     return (struct model_options){.codec_k = KV_F16, .codec_v = KV_F16};

@@ -168,7 +168,7 @@ struct model_desc {
     struct plain_decoder plain;
 };
 extern const struct model_desc arch_qwen35, arch_qwen35moe, arch_qwen3, arch_qwen3moe, arch_qwen2,
-    arch_llama, arch_glm4moe, arch_gemma4, arch_gpt_oss, arch_deepseek2, arch_laguna;
+    arch_llama, arch_glm4moe, arch_gemma3, arch_gemma4, arch_gpt_oss, arch_deepseek2, arch_laguna;
 
 // The whole recipe without weights: shapes are checked and bytes counted in m->load.
 int model_dry(struct model **out, const struct exec *x, const struct gguf *g,

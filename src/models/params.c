@@ -367,14 +367,14 @@ static const struct relative {
     const char *known;
 } relatives[] = {
     {"attention.causal", 1, ""},
-    {"attention.sliding_window", 0, "gemma4 gpt-oss laguna"},
+    {"attention.sliding_window", 0, "gemma3 gemma4 gpt-oss laguna"},
     {"attention.clamp_kqv", 0, ""},
     {"attention.max_alibi_bias", 0, ""},
     {"attention.temperature_scale", 0, ""},
     {"attention.indexer.top_k", 0, ""},
     {"attention.shared_kv_layers", 0, "gemma4"},
     {"attn_logit_softcapping", 0, ""},
-    {"final_logit_softcapping", 0, "gemma4"},
+    {"final_logit_softcapping", 0, "gemma3 gemma4"},
     {"router_logit_softcapping", 0, "laguna"},
     {"rope.scale", 1, ""},
     {"rope.scaling.alpha", 1, ""},

@@ -36,9 +36,10 @@ static int get_ints(const struct json *array, int *out, int cap) {
 static enum tiny_kind get_kind(const struct json *o) {
     static const char *const names[] = {
         [TINY_QWEN3] = "qwen3",   [TINY_QWEN2] = "qwen2",  [TINY_LLAMA] = "llama",
-        [TINY_GEMMA4] = "gemma4", [TINY_GLM] = "glm4_moe", [TINY_OSS] = "gpt_oss"};
+        [TINY_GEMMA4] = "gemma4", [TINY_GLM] = "glm4_moe", [TINY_OSS] = "gpt_oss",
+        [TINY_GEMMA3] = "gemma3"};
     const char *kind = json_str(json_get(o, "kind"), NULL);
-    for (int i = TINY_QWEN2; kind && i <= TINY_OSS; i++)
+    for (int i = TINY_QWEN2; kind && i <= TINY_GEMMA3; i++)
         if (!strcmp(kind, names[i]))
             return (enum tiny_kind)i;
     return TINY_QWEN3;

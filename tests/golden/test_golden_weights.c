@@ -12,9 +12,9 @@ static void test_probes(void **state) {
     struct err e = {0};
     if (golden_load(&g, TEST_DATA "/golden/data", *state, &e) != 0)
         fail_msg("%s", e.text);
-    struct tiny_seed from = {g.has_draft ? g.draft.seed : g.target.seed,
-                             g.has_draft || g.target.plain, g.target.dt_mean,
-                             !g.has_draft && g.target.kind == TINY_GEMMA4};
+    struct tiny_seed from = tiny_seed_of(&g.target);
+    if (g.has_draft)
+        from = (struct tiny_seed){.seed = g.draft.seed, .plain_norms = true};
     assert_in_range(g.n_probes, 4, GOLDEN_MAX_PROBES);
     for (int i = 0; i < g.n_probes; i++) {
         const struct golden_probe *p = &g.probes[i];
@@ -59,7 +59,7 @@ int main(void) {
         BOTH("draft_ds3"),    BOTH("draft_oss"),  BOTH("draft_l3"),
         BOTH("ds3"),          BOTH("ds3_yarn"),   BOTH("ds2"),
         BOTH("ds2_groups"),   BOTH("g4_moe"),     BOTH("laguna_xs"),
-        BOTH("laguna_m"),
+        BOTH("laguna_m"),     BOTH("g3_small"),   BOTH("g3_large"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -501,9 +501,15 @@ static int write_model(const char *dir, const struct str *config, const struct t
     return rc == 0 ? tiny_store_write(s, path, from, e) : rc;
 }
 
+struct tiny_seed tiny_seed_of(const struct tiny_target *t) {
+    bool from_one = t->kind == TINY_GEMMA3; // norms are counted from 1
+    return (struct tiny_seed){t->seed, t->plain && !from_one, t->dt_mean,
+                              t->kind == TINY_GEMMA3 || t->kind == TINY_GEMMA4};
+}
+
 int tiny_write_listed(const struct tiny_target *t, const struct str *config,
                       const struct tiny_store *s, const char *dir, struct err *e) {
-    struct tiny_seed from = {t->seed, t->plain, t->dt_mean, t->kind == TINY_GEMMA4};
+    struct tiny_seed from = tiny_seed_of(t);
     int rc = write_model(dir, config, s, &from, e);
     return rc ? rc : write_tokenizer(dir, t->plain, e);
 }

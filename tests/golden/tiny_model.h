@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "golden/tiny_store.h"
 
 enum tiny_kind {
     TINY_QWEN3,
@@ -15,7 +16,8 @@ enum tiny_kind {
     TINY_LLAMA,
     TINY_GEMMA4,
     TINY_GLM,
-    TINY_OSS
+    TINY_OSS,
+    TINY_GEMMA3
 }; // of plain decoders
 
 // Hyper-parameters of a qwen35 target or a plain decoder, or of one with experts; names as in
@@ -60,12 +62,14 @@ struct tiny_draft {
     uint64_t seed;
 };
 
+// What the weights of a target depend on besides their names.
+struct tiny_seed tiny_seed_of(const struct tiny_target *t);
+
 // Write config.json, model.safetensors (F32) and, for targets, a tokenizer of single bytes into
 // an existing folder. ERR_IO names the file.
 int tiny_write_target(const struct tiny_target *t, const char *dir, struct err *e);
 // The same of a configuration and tensors that stand in a fixture.
 struct str;
-struct tiny_store;
 int tiny_write_listed(const struct tiny_target *t, const struct str *config,
                       const struct tiny_store *s, const char *dir, struct err *e);
 int tiny_write_listed_draft(const struct tiny_draft *d, const struct str *config,

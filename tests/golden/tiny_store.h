@@ -37,7 +37,7 @@ struct tiny_seed {
     uint64_t seed;
     bool plain_norms; // norm weights are 1 + N(0, .2) instead of N(0, .2)
     double dt_mean;   // dt_bias is N(dt_mean, 1)
-    bool gemma;       // embeddings and norms of queries are small
+    bool gemma;       // embeddings are small, norms of queries have a mean of 0.3
 };
 
 // Writes all tensors as F32.

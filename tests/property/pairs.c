@@ -34,8 +34,8 @@ static void choose_shape(struct tiny_shape *t, const struct pair *p, const char 
     t->seed = (uint64_t)index * 2 + 1000;
     if (index % 5 == 2) { // one in five is a plain decoder
         static const enum tiny_form forms[] = {
-            TINY_FORM_QWEN3, TINY_FORM_LLAMA,    TINY_FORM_QWEN2, TINY_FORM_GEMMA4,
-            TINY_FORM_GLM,   TINY_FORM_DEEPSEEK, TINY_FORM_OSS,   TINY_FORM_LAGUNA};
+            TINY_FORM_QWEN3,    TINY_FORM_LLAMA, TINY_FORM_QWEN2,  TINY_FORM_GEMMA4, TINY_FORM_GLM,
+            TINY_FORM_DEEPSEEK, TINY_FORM_OSS,   TINY_FORM_LAGUNA, TINY_FORM_GEMMA3};
         enum { FORMS = sizeof forms / sizeof *forms };
         t->plain = true;
         if (!level || strncmp(level, "cuda", 4) != 0)

@@ -33,7 +33,7 @@ enum {
     LONGEST = CONTEXT - NEW - 1,
     PLACES = 8,
     EACH = 8, // property cases that count as one of these
-    KINDS = 8,
+    KINDS = 9,
 };
 
 static char folder[64]; // of the cache's files
@@ -283,7 +283,8 @@ static struct tiny_shape shape_of(int i) {
     static const enum tiny_form forms[KINDS] = {[4] = TINY_FORM_GEMMA4,
                                                 [5] = TINY_FORM_OSS,
                                                 [6] = TINY_FORM_LAGUNA,
-                                                [7] = TINY_FORM_DEEPSEEK};
+                                                [7] = TINY_FORM_DEEPSEEK,
+                                                [8] = TINY_FORM_GEMMA3};
     struct tiny_shape t = i % 2 || i >= 4 ? tiny_shape_plain() : tiny_shape_default();
     if (i < 4)
         return t;
@@ -292,7 +293,7 @@ static struct tiny_shape shape_of(int i) {
     t.kv_heads = 2;
     if (t.form == TINY_FORM_LAGUNA || t.form == TINY_FORM_DEEPSEEK)
         t.rope_dims = t.head_dim / 2;
-    if (t.form != TINY_FORM_GEMMA4)
+    if (t.form != TINY_FORM_GEMMA4 && t.form != TINY_FORM_GEMMA3)
         tiny_shape_experts(&t);
     return t;
 }

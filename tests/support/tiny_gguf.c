@@ -50,6 +50,10 @@ static bool is_gemma(const struct tiny_shape *t) {
     return t->plain && t->form == TINY_FORM_GEMMA4;
 }
 
+static bool is_gemma3(const struct tiny_shape *t) {
+    return t->plain && t->form == TINY_FORM_GEMMA3;
+}
+
 static bool is_oss(const struct tiny_shape *t) {
     return t->plain && t->form == TINY_FORM_OSS;
 }
@@ -69,10 +73,11 @@ static bool has_lead(const struct tiny_shape *t) {
 
 const char *tiny_arch(const struct tiny_shape *t) {
     static const char *const plain[] = {
-        [TINY_FORM_QWEN3] = "qwen3", [TINY_FORM_QWEN2] = "qwen2",
-        [TINY_FORM_LLAMA] = "llama", [TINY_FORM_GEMMA4] = "gemma4",
-        [TINY_FORM_GLM] = "glm4moe", [TINY_FORM_DEEPSEEK] = "deepseek2",
-        [TINY_FORM_OSS] = "gpt-oss", [TINY_FORM_LAGUNA] = "laguna"};
+        [TINY_FORM_QWEN3] = "qwen3",  [TINY_FORM_QWEN2] = "qwen2",
+        [TINY_FORM_LLAMA] = "llama",  [TINY_FORM_GEMMA4] = "gemma4",
+        [TINY_FORM_GLM] = "glm4moe",  [TINY_FORM_DEEPSEEK] = "deepseek2",
+        [TINY_FORM_OSS] = "gpt-oss",  [TINY_FORM_LAGUNA] = "laguna",
+        [TINY_FORM_GEMMA3] = "gemma3"};
     if (t->experts && !has_lead(t) && !is_gemma(t) && !is_oss(t))
         return t->plain ? "qwen3moe" : "qwen35moe";
     return t->plain ? plain[t->form] : "qwen35";
@@ -132,7 +137,7 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
             vector(l, blk(b, i, "attn_v.bias"), kv, 1, 0, 0.5f);
         }
     }
-    if (t->plain && t->form != TINY_FORM_QWEN3 && !is_glm(t) && !is_laguna(t))
+    if (t->plain && t->form != TINY_FORM_QWEN3 && !is_glm(t) && !is_laguna(t) && !is_gemma3(t))
         return;
     vector(l, blk(b, i, "attn_q_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
     vector(l, blk(b, i, "attn_k_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
@@ -269,6 +274,10 @@ static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
                t->plain && !is_glm(t) && !is_oss(t) ? "ffn_norm.weight"
                                                     : "post_attention_norm.weight"),
            t->dim, 1, 1, 0.2f);
+    if (is_gemma3(t)) {
+        vector(l, blk(b, i, "post_attention_norm.weight"), t->dim, 1, 1, 0.2f);
+        vector(l, blk(b, i, "post_ffw_norm.weight"), t->dim, 1, 1, 0.2f);
+    }
     feed_forward_tensors(l, t, i);
 }
 
@@ -276,9 +285,9 @@ static void target_tensors(struct list *l, const struct tiny_shape *t) {
     char b[64];
     // A tied head with large embeddings would only repeat the token it has just read.
     matrix(l, "token_embd.weight", t->dim, t->vocab,
-           t->tied       ? 0.3f
-           : is_gemma(t) ? fan(t->dim, 1)
-                         : 1);
+           is_gemma3(t) || (is_gemma(t) && !t->tied) ? fan(t->dim, 1)
+           : t->tied                                 ? 0.3f
+                                                     : 1);
     vector(l, "output_norm.weight", t->dim, 1, 1, 0.2f);
     if (!t->tied)
         matrix(l, "output.weight", t->dim, t->vocab, fan(t->dim, 3));
@@ -455,8 +464,12 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
         put_u32(w, a, "attention.key_length", t->head_dim);
         put_u32(w, a, "attention.value_length", t->head_dim);
     }
-    if (is_oss(t))
+    if (is_oss(t) || is_gemma3(t))
         put_u32(w, a, "attention.sliding_window", TINY_WINDOW);
+    if (is_gemma3(t)) {
+        put_u32(w, a, "attention.sliding_window_pattern", 2);
+        put_f32(w, a, "rope.scaling.factor", 4);
+    }
     put_f32(w, a, "attention.layer_norm_rms_epsilon", 1e-6f);
     put_f32(w, a, "rope.freq_base", t->plain ? 1e6f : 1e7f);
     if (t->plain)
@@ -473,7 +486,7 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
 int tiny_target_write(const struct tiny_shape *shape, const char *path, struct err *e) {
     struct tiny_shape own = *shape;
     const struct tiny_shape *t = &own;
-    if (is_gemma(t) || is_laguna(t)) // which have no such blocks
+    if (is_gemma(t) || is_gemma3(t) || is_laguna(t)) // which have no such blocks
         own.nextn = 0;
     struct gguf_writer *w;
     struct list *l = calloc(1, sizeof *l);

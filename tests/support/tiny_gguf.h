@@ -20,9 +20,10 @@ enum tiny_form {
     TINY_FORM_GLM,
     TINY_FORM_DEEPSEEK,
     TINY_FORM_OSS,
-    TINY_FORM_LAGUNA
+    TINY_FORM_LAGUNA,
+    TINY_FORM_GEMMA3
 };
-enum { TINY_WINDOW = 48, TINY_PER_LAYER = 32 }; // of gemma4, gpt-oss and laguna; of gemma4
+enum { TINY_WINDOW = 48, TINY_PER_LAYER = 32 }; // of all that have some; of gemma4
 
 struct tiny_shape {
     bool plain; // every layer is full attention, without a gate
@@ -32,7 +33,7 @@ struct tiny_shape {
     // deepseek, whose attention is latent, with queries of low rank for half of the seeds; fused:
     // keys and values of heads are one matrix. laguna: as GLM, but every second layer has a window
     // and more heads of queries; attention is gated, by values instead of heads for half of the
-    // seeds.
+    // seeds. gemma3: every second layer is full and turns slower.
     enum tiny_form form;
     int vocab, dim, ffn, layers;
     int interval; // layer i is full attention iff (i + 1) % interval == 0

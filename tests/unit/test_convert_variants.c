@@ -223,11 +223,38 @@ static void gemma4(void **state) {
     REFUSE(config, list);
 }
 
+// What is not named is what the authors take for granted: 8 heads over 4 of 256.
+static void gemma3(void **state) {
+    (void)state;
+    static const char config[] =
+        "{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"gemma3_text\","
+        "\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":2,"
+        "\"sliding_window\":16,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}}";
+    static const struct change list[] = {
+        AS_IT_STANDS("tensor"),
+        ADD("\"hidden_activation\":\"silu\"", "hidden_activation"),
+        ADD("\"attention_bias\":true", "attention_bias true"),
+        ADD("\"use_bidirectional_attention\":true", "use_bidirectional_attention true"),
+        ADD("\"attn_logit_softcapping\":50.0", "attn_logit_softcapping 50"),
+        ADD("\"query_pre_attn_scalar\":-1", "'query_pre_attn_scalar'"),
+        ADD("\"sliding_window_pattern\":0", "'sliding_window_pattern'"),
+        ADD("\"layer_types\":[\"full_attention\"]", "layer_types"),
+        ADD("\"rope_local_base_freq\":0", "'rope_local_base_freq'"),
+        ADD("\"rope_parameters\":{\"sliding_attention\":{\"rope_type\":\"linear\"}}", "rope_type"),
+        {"\"linear\"", "\"yarn\"", "rope_type"},
+        {",\"factor\":8.0", "", "'factor'"},
+        {"\"sliding_window\":16,", "", "lacks 'sliding_window'"},
+        {"\"hidden_size\":32,", "", "lacks 'hidden_size'"},
+    };
+    REFUSE(config, list);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama),     cmocka_unit_test(qwen2),   cmocka_unit_test(qwen3moe),
         cmocka_unit_test(qwen35moe), cmocka_unit_test(gpt_oss), cmocka_unit_test(laguna),
         cmocka_unit_test(deepseek),  cmocka_unit_test(glm),     cmocka_unit_test(gemma4),
+        cmocka_unit_test(gemma3),
     };
     return cmocka_run_group_tests(tests, hf_set_up, hf_tear_down);
 }

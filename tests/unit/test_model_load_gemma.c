@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of gemma4 that must not load: each edit of a good file is refused with a sentence that
-// names the culprit.
+// Files of gemma3 and gemma4 that must not load: each edit of a good file is refused with a
+// sentence that names the culprit.
 #include "unit/bad_files.h"
 #include "unit/test.h"
 
@@ -110,6 +110,56 @@ static const struct bad expert_targets[] = {
      {.tensor = "blk.3.post_norm.weight", .name = "blk.3.exp_probs_b.bias"}},
 };
 
+#define GEMMA3(which, n) {.key = "gemma3." which, .kind = GGUF_U32, .value = (n)}
+#define SCALED(which, x) {.key = "gemma3." which, .kind = GGUF_F32, .number = (x)}
+// 4 layers: a window of 48 in those of even numbers, the others turn four times slower.
+static const struct bad gemma3_targets[] = {
+    {0, "", {0}},
+    {0, "", {.key = "gemma3.rope.scaling.factor", .kind = -1}},
+    {0, "", SCALED("attention.scale", 0.5)},
+    {0, "", SCALED("rope.freq_base_swa", 20000)},
+    {0, "", SCALED("final_logit_softcapping", 30)},
+    {0, "", GEMMA3("attention.sliding_window", 0)}, // all of them are full
+    {0, "", GEMMA3("attention.sliding_window_pattern", 3)},
+    {0,
+     "",
+     {.key = "gemma3.attention.sliding_window_pattern",
+      .kind = GGUF_ARRAY,
+      .value = 4,
+      .list = {1, 1, 1, 0}}},
+    {ERR_UNSUPPORTED, "each of the file's 4 layers has a window",
+     GEMMA3("attention.sliding_window_pattern", 6)},
+    {ERR_FORMAT, "sliding_window_pattern", GEMMA3("attention.sliding_window_pattern", 0)},
+    {ERR_FORMAT,
+     "sliding_window_pattern must have 4",
+     {.key = "gemma3.attention.sliding_window_pattern",
+      .kind = GGUF_ARRAY,
+      .value = 3,
+      .list = {1, 0, 1}}},
+    {ERR_FORMAT, "freq_base_swa is -1", SCALED("rope.freq_base_swa", -1)},
+    {ERR_FORMAT, "freq_base is missing", {.key = "gemma3.rope.freq_base", .kind = -1}},
+    {ERR_UNSUPPORTED, "cap of -1", SCALED("final_logit_softcapping", -1)},
+    {ERR_UNSUPPORTED, "attn_logit_softcapping is 50", SCALED("attn_logit_softcapping", 50)},
+    {ERR_UNSUPPORTED, "expert_count is 8", GEMMA3("expert_count", 8)},
+    {ERR_UNSUPPORTED, "value length 32", GEMMA3("attention.value_length", 32)},
+    {ERR_UNSUPPORTED,
+     "llama3",
+     {.key = "gemma3.rope.scaling.type", .kind = GGUF_STRING, .text = "llama3"}},
+    {ERR_MISMATCH,
+     "blk.0.post_ffw_norm.weight is missing",
+     {.tensor = "blk.0.post_ffw_norm.weight"}},
+    {ERR_MISMATCH, "blk.1.attn_q_norm.weight is missing", {.tensor = "blk.1.attn_q_norm.weight"}},
+    {ERR_UNSUPPORTED,
+     "rope_freqs.weight",
+     {.tensor = "blk.3.ffn_norm.weight", .name = "rope_freqs.weight"}},
+};
+
+static void test_gemma3(void **state) {
+    (void)state;
+    refuse_each(tiny_shape_form(TINY_FORM_GEMMA3), gemma3_targets,
+                sizeof gemma3_targets / sizeof *gemma3_targets);
+}
+
 static void test_experts(void **state) {
     (void)state;
     struct tiny_shape t = tiny_shape_plain();
@@ -129,6 +179,7 @@ static void test_gemma(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemma),
+        cmocka_unit_test(test_gemma3),
         cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

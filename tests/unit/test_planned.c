@@ -20,10 +20,11 @@ static const struct {
     enum tiny_form form;
     bool qwen35;
     int draft_window;
-} kinds[] = {
-    {TINY_FORM_QWEN3, true, 0},   {TINY_FORM_QWEN3, true, 24},   {TINY_FORM_QWEN3, false, 24},
-    {TINY_FORM_GEMMA4, false, 0}, {TINY_FORM_GEMMA4, false, 24}, {TINY_FORM_OSS, false, 0},
-    {TINY_FORM_OSS, false, 24},   {TINY_FORM_LAGUNA, false, 0},  {TINY_FORM_DEEPSEEK, false, 24}};
+} kinds[] = {{TINY_FORM_QWEN3, true, 0},      {TINY_FORM_QWEN3, true, 24},
+             {TINY_FORM_QWEN3, false, 24},    {TINY_FORM_GEMMA4, false, 0},
+             {TINY_FORM_GEMMA4, false, 24},   {TINY_FORM_OSS, false, 0},
+             {TINY_FORM_OSS, false, 24},      {TINY_FORM_LAGUNA, false, 0},
+             {TINY_FORM_DEEPSEEK, false, 24}, {TINY_FORM_GEMMA3, false, 0}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static struct session *open_pair(const struct tiny_pair *files, int64_t max_ctx, int64_t memory) {
@@ -89,7 +90,8 @@ static void the_planned_context_is_reached(void **state) {
             expected += held * n->page_bytes;
         }
         const bool windowed = kinds[i].draft_window || t.form == TINY_FORM_GEMMA4 ||
-                              t.form == TINY_FORM_OSS || t.form == TINY_FORM_LAGUNA;
+                              t.form == TINY_FORM_OSS || t.form == TINY_FORM_LAGUNA ||
+                              t.form == TINY_FORM_GEMMA3;
         assert_int_equal(windows > 0, windowed);
         assert_int_equal(kv, expected);
         struct session *s = open_pair(&files, 0, plan_total(p));
@@ -171,9 +173,10 @@ static void as_many_join_as_fit(enum tiny_form form, int pass, int at_once) {
 
 static void as_many_join_as_their_windows_let(void **state) {
     (void)state;
-    static const enum tiny_form forms[] = {TINY_FORM_GEMMA4, TINY_FORM_OSS, TINY_FORM_LAGUNA};
+    static const enum tiny_form forms[] = {TINY_FORM_GEMMA4, TINY_FORM_OSS, TINY_FORM_LAGUNA,
+                                           TINY_FORM_GEMMA3};
     // A pass of 512 rows takes 7 pages more in windows, and 1 for each other prompt.
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         as_many_join_as_fit(forms[i], 7 + 2, 3);
         as_many_join_as_fit(forms[i], 0, 2);
     }
@@ -455,12 +458,12 @@ static void count_to(struct exec *x) {
     x->alloc_in = NULL;
 }
 
-enum { ARCHITECTURES = 11 };
+enum { ARCHITECTURES = 12 };
 static struct tiny_shape architecture(int i) {
     static const enum tiny_form forms[] = {TINY_FORM_QWEN3,    TINY_FORM_QWEN3,  TINY_FORM_QWEN3,
                                            TINY_FORM_QWEN3,    TINY_FORM_QWEN2,  TINY_FORM_LLAMA,
                                            TINY_FORM_GLM,      TINY_FORM_GEMMA4, TINY_FORM_OSS,
-                                           TINY_FORM_DEEPSEEK, TINY_FORM_LAGUNA};
+                                           TINY_FORM_DEEPSEEK, TINY_FORM_LAGUNA, TINY_FORM_GEMMA3};
     struct tiny_shape t = i < 2 ? tiny_shape_default() : tiny_shape_form(forms[i]);
     if (i == 1 || i == 3)
         tiny_shape_experts(&t);

@@ -62,6 +62,16 @@ TARGETS |= {
     "g4_moe": GEMMA | {"layers": 6, "full_kv_heads": 1, "k_eq_v": True, "experts": 12, "used": 3,
                        "expert_ffn": 96, "seed": 119},
 }
+# Gemma 3 targets: windows that turn by a base of their own; full layers that turn slower (4B and
+# more), scores divided by another number than the root of a head's size (27B).
+GEMMA3 = {"plain": True, "kind": "gemma3", "vocab": 512, "hidden": 256, "ffn": 512, "layers": 7,
+          "heads": 4, "period": 3, "window": 24, "tied": True}
+TARGETS |= {
+    "g3_small": GEMMA3 | {"kv_heads": 1, "head_dim": 64, "scalar": 64, "base_swa": 10000,
+                          "seed": 122},
+    "g3_large": GEMMA3 | {"kv_heads": 2, "head_dim": 128, "scalar": 64, "base_swa": 20000,
+                          "linear": 8, "cap": 2.0, "seed": 123},
+}
 # Mixtures of experts: one tensor an expert, and all in one with a shared expert behind a gate.
 MOE = {"experts": 8, "used": 2, "expert_ffn": 128}
 TARGETS |= {

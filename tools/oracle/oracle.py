@@ -20,7 +20,7 @@ def load_target(t):
     config = tiny_model.target_config(t)
     if tiny_model.is_plain(t):
         name = config["architectures"][0]
-        text = "Text" if name.startswith("Gemma4") else ""
+        text = "Text" if name.startswith(("Gemma3", "Gemma4")) else ""
         config = getattr(tf, name.removesuffix("ForCausalLM") + text + "Config")(**config)
     else:
         kind = "Qwen3_5Moe" if t.get("experts") else "Qwen3_5"
@@ -260,7 +260,7 @@ def draft_log_probs(model, t, d, features, anchor):
 
 def target_scale(t):
     """What the target multiplies its embeddings with."""
-    return t["hidden"] ** 0.5 if t.get("kind") == "gemma4" else 1.0
+    return t["hidden"] ** 0.5 if tiny_model.is_gemma(t) else 1.0
 
 
 def body_of(t, d, length):

@@ -87,9 +87,13 @@ def kind(t):
     return t.get("kind", "qwen3")
 
 
+def is_gemma(t):
+    return kind(t) in ("gemma3", "gemma4")
+
+
 def target_weight(t, name, shape):
-    return weight(t["seed"], name, shape, is_plain(t), float(t.get("dt_mean", 0)),
-                  kind(t) == "gemma4")
+    plain_norms = is_plain(t) and kind(t) != "gemma3"  # whose norms are counted from 1
+    return weight(t["seed"], name, shape, plain_norms, float(t.get("dt_mean", 0)), is_gemma(t))
 
 
 def full_attention(t, i):
@@ -139,6 +143,39 @@ def oss_config(t):
         "rope_parameters": {"rope_type": "yarn", "factor": float(t["yarn"]), "beta_fast": 32.0,
                             "beta_slow": 1.0, "truncate": False, "rope_theta": float(t["rope"]),
                             "original_max_position_embeddings": t["trained"]},
+    }
+
+
+def gemma3_layer(p, t, _i):
+    hd, d = t["head_dim"], t["hidden"]
+    return attention_tensors(p, t) + mlp_tensors(p, d, t["ffn"]) + [
+        (p + "self_attn.q_norm.weight", (hd,)), (p + "self_attn.k_norm.weight", (hd,)),
+        (p + "pre_feedforward_layernorm.weight", (d,)),
+        (p + "post_feedforward_layernorm.weight", (d,))]
+
+
+def gemma3_config(t):
+    """As the first published folders have it, or with `linear` as transformers 5 save it."""
+    c = {
+        "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text",
+        "vocab_size": t["vocab"], "hidden_size": t["hidden"], "intermediate_size": t["ffn"],
+        "num_hidden_layers": t["layers"], "num_attention_heads": t["heads"],
+        "num_key_value_heads": t["kv_heads"], "head_dim": t["head_dim"], "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 4096, "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": t["scalar"], "sliding_window": t["window"],
+        "attn_logit_softcapping": None, "final_logit_softcapping": t.get("cap"),
+    }
+    if not t.get("linear"):
+        return c | {"sliding_window_pattern": t["period"], "rope_theta": 1000000.0,
+                    "rope_local_base_freq": float(t["base_swa"])}
+    return c | {
+        "layer_types": ["full_attention" if gemma_is_full(t, i) else "sliding_attention"
+                        for i in range(t["layers"])],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": float(t["linear"]),
+                               "rope_theta": 1000000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": float(t["base_swa"])}},
+        "tie_word_embeddings": t["tied"],
     }
 
 
@@ -350,6 +387,7 @@ def laguna_config(t):
 
 
 LISTED = {"laguna": (laguna_layer, laguna_config),
+          "gemma3": (gemma3_layer, gemma3_config),
           "gpt_oss": (lambda p, t, _i: oss_layer(p, t), oss_config),
           "deepseek_v2": (deepseek_layer, deepseek_config),
           "deepseek_v3": (deepseek_layer, deepseek_config)}

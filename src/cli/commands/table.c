@@ -117,7 +117,8 @@ static const struct cli_command commands[] = {
          "Converts a folder with config.json, safetensors and tokenizer.json or "
          "tokenizer.model: models of the types qwen3_5, qwen3_5_moe, qwen3, qwen3_moe, qwen2, "
          "llama, "
-         "mistral, gemma4, gpt_oss, laguna, glm4_moe, glm4_moe_lite, deepseek_v2, deepseek_v3 and "
+         "mistral, gemma3, gemma4, gpt_oss, laguna, glm4_moe, glm4_moe_lite, deepseek_v2, "
+         "deepseek_v3 and "
          "kimi_k2, plain or in FP8 or INT4, and DFlash drafts. A draft takes its tokenizer from "
          "its "
          "target (--target-dir). Norms and other small tensors stay F32.",

@@ -18,6 +18,7 @@
 #define GEMMA                                                                                      \
     .plain = true, .arch = "gemma4", .vocab = 262144, .head_dim = 256, .full_head = 512,           \
     .tied = true
+#define GEMMA3 .plain = true, .arch = "gemma3", .vocab = 262144, .period = 6, .tied = true
 #define DEEPSEEK                                                                                   \
     .plain = true, .arch = "deepseek2", .kv = 1, .kv_lora = 512, .nope = 128, .v_dim = 128,        \
     .rope_dims = 64
@@ -100,6 +101,19 @@ static const struct synth_shape shapes[] = {
     {"laguna-tiny", LAGUNA, .layers = 5, .dim = 256, .ffn = 512, .heads = 4, .window_heads = 6,
      .kv = 2, .head_dim = 64, .vocab = 512, .rope_dims = 32, .window = 32, .experts = 16, .used = 4,
      .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
+    {"gemma3-270m", GEMMA3, .layers = 18, .dim = 640, .ffn = 2048, .heads = 4, .kv = 1,
+     .head_dim = 256, .window = 512},
+    {"gemma3-1b", GEMMA3, .layers = 26, .dim = 1152, .ffn = 6912, .heads = 4, .kv = 1,
+     .head_dim = 256, .window = 512},
+    {"gemma3-4b", GEMMA3, .layers = 34, .dim = 2560, .ffn = 10240, .heads = 8, .kv = 4,
+     .head_dim = 256, .window = 1024, .linear = 8},
+    {"gemma3-12b", GEMMA3, .layers = 48, .dim = 3840, .ffn = 15360, .heads = 16, .kv = 8,
+     .head_dim = 256, .window = 1024, .linear = 8},
+    {"gemma3-27b", GEMMA3, .layers = 62, .dim = 5376, .ffn = 21504, .heads = 32, .kv = 16,
+     .head_dim = 128, .window = 1024, .linear = 8},
+    {"gemma3-tiny", .plain = true, .arch = "gemma3", .layers = 7, .dim = 256, .ffn = 512,
+     .vocab = 512, .heads = 4, .kv = 1, .head_dim = 64, .window = 32, .period = 3, .linear = 8,
+     .tied = true},
     {"gemma4-e2b", GEMMA, .layers = 35, .dim = 1536, .ffn = 6144, .heads = 8, .kv = 1, .full_kv = 1,
      .window = 512, .period = 5, .borrowing = 20, .wide = true, .per_layer = 256},
     {"gemma4-e4b", GEMMA, .layers = 42, .dim = 2560, .ffn = 10240, .heads = 8, .kv = 2,
@@ -260,11 +274,11 @@ static int64_t gemma_ffn_width(const struct synth_shape *s, int i) {
 }
 
 static void add_gemma_attention(struct synth_builder *b, const struct synth_shape *s, int i) {
-    bool full = is_gemma_full(s, i);
+    bool full = s->full_head && is_gemma_full(s, i);
     int64_t hd = full ? s->full_head : s->head_dim, q = s->heads * hd;
     int64_t kv = (full ? s->full_kv : s->kv) * hd;
-    // Scores are not divided by anything, so that norms of heads are small.
-    float size = 2 / powf((float)hd, 0.25f);
+    // In Gemma 4 scores are not divided by anything, so that norms of heads are small.
+    float size = s->full_head ? 2 / powf((float)hd, 0.25f) : 2;
     add_matrix(b, i, "attn_q.weight", s->dim, q, 1);
     add_matrix(b, i, "attn_output.weight", q, s->dim, 1);
     add_vector(b, i, "attn_q_norm.weight", hd, size, size / 5);
@@ -291,7 +305,8 @@ static void add_gemma_experts(struct synth_builder *b, const struct synth_shape 
 
 static void add_gemma_layers(struct synth_builder *b, const struct synth_shape *s) {
     int64_t all = s->layers * s->per_layer;
-    add_vector(b, -1, "rope_freqs.weight", s->full_head / 2, 1.5f, 0.5f);
+    if (s->full_head)
+        add_vector(b, -1, "rope_freqs.weight", s->full_head / 2, 1.5f, 0.5f);
     if (all) {
         add_matrix(b, -1, "per_layer_token_embd.weight", all, s->vocab, 1);
         add_matrix(b, -1, "per_layer_model_proj.weight", s->dim, all, 1);
@@ -351,7 +366,11 @@ static bool has_lead(const struct synth_shape *s) {
     return is_glm(s) || is_laguna(s) || is_arch(s, "deepseek2");
 }
 
-static bool is_gemma(const struct synth_shape *s) {
+static bool is_gemma3(const struct synth_shape *s) {
+    return is_arch(s, "gemma3");
+}
+
+static bool is_gemma4(const struct synth_shape *s) {
     return is_arch(s, "gemma4");
 }
 
@@ -484,7 +503,7 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
         add_matrix(&b, -1, "output.weight", s->dim, s->vocab, 2);
     if (is_arch(s, "llama"))
         add_vector(&b, -1, "rope_freqs.weight", s->head_dim / 2, 1.5f, 0.5f);
-    if (is_gemma(s)) {
+    if (is_gemma3(s) || is_gemma4(s)) {
         add_gemma_layers(&b, s);
         return;
     }
@@ -579,6 +598,16 @@ static void latent_metadata(struct gguf_writer *w, const struct synth_shape *s) 
     gguf_put_f32(w, full_key_of(s, "expert_weights_scale").text, 2.5f);
 }
 
+static void gemma3_metadata(struct gguf_writer *w, const struct synth_shape *s) {
+    put_key(w, s, "attention.sliding_window", s->window);
+    if (s->period != 6)
+        put_key(w, s, "attention.sliding_window_pattern", s->period);
+    if (!(s->linear > 0))
+        return;
+    gguf_put_str(w, "gemma3.rope.scaling.type", "linear", 6);
+    gguf_put_f32(w, "gemma3.rope.scaling.factor", s->linear);
+}
+
 static void put_gemma_metadata(struct gguf_writer *w, const struct synth_shape *s) {
     int32_t kv[GEMMA_LAYERS_MAX], ffn[GEMMA_LAYERS_MAX];
     uint8_t windowed[GEMMA_LAYERS_MAX];
@@ -641,11 +670,12 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
     put_key(w, s, "block_count", s->layers);
     bool llama = is_arch(s, "llama");
     put_key(w, s, "context_length",
-            llama || is_oss(s) || is_laguna(s) || is_gemma(s) ? 131072
-            : s->plain                                        ? 40960
-                                                              : 262144);
+            llama || is_oss(s) || is_laguna(s) || is_gemma4(s) || s->linear > 0 ? 131072
+            : is_gemma3(s)                                                      ? 32768
+            : s->plain                                                          ? 40960
+                                                                                : 262144);
     put_key(w, s, "embedding_length", s->dim);
-    if (s->ffn && !is_gemma(s))
+    if (s->ffn && !is_gemma4(s))
         put_key(w, s, "feed_forward_length", s->ffn);
     if (s->experts) {
         put_key(w, s, "expert_count", s->experts);
@@ -662,7 +692,7 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
         laguna_metadata(w, s);
     else
         put_key(w, s, "attention.head_count", s->heads);
-    if (is_gemma(s)) {
+    if (is_gemma4(s)) {
         put_gemma_metadata(w, s);
         return;
     }
@@ -677,6 +707,8 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
                  : llama || is_laguna(s) ? 5e5f
                  : s->plain              ? 1e6f
                                          : 1e7f);
+    if (is_gemma3(s))
+        gemma3_metadata(w, s);
     if (s->draft)
         draft_metadata(w, s);
     else if (!s->plain)

@@ -24,6 +24,9 @@ struct synth_shape {
     // gemma4: the last of each `period` layers is full, with heads and kv heads of its own, whose
     // values may be keys; the last `borrowing` ones read keys of others, and may be twice as wide.
     int full_head, full_kv, period, borrowing;
+    // gemma3: layers as these, all with the same heads; the full ones' positions are divided by
+    // `linear`, 0: they are not.
+    float linear;
     bool k_eq_v, wide; // laguna: wide is a gate for each value instead of each head
     int64_t per_layer; // width of embeddings that layers have of their own
     // qwen35: every fourth layer is full attention, the others Gated DeltaNet.

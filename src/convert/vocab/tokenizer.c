@@ -237,15 +237,18 @@ static int read_tokenizer_files(struct vocab *v) {
     return rc;
 }
 
-static bool is_gemma4(const struct vocab *v) {
+// Whether escaped text merges by rank: in Gemma 4, and in Gemma 3 where nothing states scores.
+static bool is_escaped(const struct vocab *v) {
     const char *type = v->model.root ? json_str(hf_get(&v->model, "model_type"), NULL) : NULL;
+    if (type && (!strcmp(type, "gemma3") || !strcmp(type, "gemma3_text")))
+        return !v->pieces.len;
     return type && (!strcmp(type, "gemma4") || !strcmp(type, "gemma4_text"));
 }
 
 static int put_vocabulary(struct gguf_writer *w, struct vocab *v) {
     bool fallback =
         v->tokenizer.root && json_bool(hf_get(&v->tokenizer, "model.byte_fallback"), false);
-    bool escaped = fallback && is_gemma4(v);
+    bool escaped = fallback && is_escaped(v);
     v->text = calloc((size_t)v->rows, sizeof *v->text);
     v->length = calloc((size_t)v->rows, sizeof *v->length);
     v->type = calloc((size_t)v->rows, sizeof *v->type);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/arch/gemma.h"
 #include "models/decoder.h"
 #include "models/params.h"
 
@@ -75,9 +76,18 @@ static int read_heads(const struct gguf *g, const char *tail, double base, int *
     return meta_positive(g, params_key(key, ARCH, name), base, &rope->base, e);
 }
 
+int gemma_read_cap(struct model_params *p, const struct gguf *g, struct err *e) {
+    char key[PARAMS_KEY];
+    double cap;
+    int rc = gguf_get_float(g, params_key(key, p->arch, "final_logit_softcapping"), 0, &cap, e);
+    if (!rc && (!(cap >= 0) || !isfinite((float)cap)))
+        rc = err_set(e, ERR_UNSUPPORTED, "a cap of %g for logits is not supported", cap);
+    p->logit_cap = rc ? 0 : (float)cap;
+    return rc;
+}
+
 static int read_sizes(struct model_params *p, const struct gguf *g, struct err *e) {
     int64_t n, heads, borrowing;
-    double cap;
     p->arch = ARCH;
     int rc = meta_int(g, ARCH ".block_count", 1, PARAMS_MAX_LAYERS, 0, &n, e);
     if (!rc)
@@ -96,21 +106,18 @@ static int read_sizes(struct model_params *p, const struct gguf *g, struct err *
         rc = meta_int(g, ARCH ".attention.sliding_window", 1, (int64_t)1 << 31, 0, &p->window.width,
                       e);
     if (!rc)
-        rc = gguf_get_float(g, ARCH ".final_logit_softcapping", 0, &cap, e);
+        rc = gemma_read_cap(p, g, e);
     if (!rc)
         rc = meta_int(g, ARCH ".embedding_length_per_layer_input", 0, PARAMS_MAX_WIDTH, 0,
                       &p->per_layer, e);
     if (rc)
         return rc;
-    if (p->per_layer % 32 || !(cap >= 0) || !isfinite((float)cap))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "embeddings of %lld values a layer, or a cap of %g for logits, are not "
-                       "supported",
-                       (long long)p->per_layer, cap);
+    if (p->per_layer % 32)
+        return err_set(e, ERR_UNSUPPORTED, "embeddings of %lld values a layer are not supported",
+                       (long long)p->per_layer);
     p->n_layers = p->n_full = (int)n;
     p->n_heads = (int)heads;
     p->borrowing = (int)borrowing;
-    p->logit_cap = (float)cap;
     p->attn_scale = 1;
     p->embed_scale = sqrtf((float)p->dim);
     return 0;
@@ -255,15 +262,15 @@ static int load_layer(struct model *m, const struct gguf *g, int i, struct err *
     struct layer *y = &m->layers[i];
     struct load *l = &m->load;
     struct ple_shape ple = ple_shape_of(p);
-    char name[LOAD_NAME];
+    char name[LOAD_NAME], key[PARAMS_KEY];
     float *scale = NULL;
     int64_t ffn;
     int rc = load_norms(m, i, e);
     if (!rc)
         rc = attention_load(&y->attention, &y->shape, l, i, e);
     if (!rc)
-        rc = meta_of_layer(g, ARCH ".feed_forward_length", p->n_layers, i, PARAMS_MAX_WIDTH, &ffn,
-                           e);
+        rc = meta_of_layer(g, params_key(key, p->arch, "feed_forward_length"), p->n_layers, i,
+                           PARAMS_MAX_WIDTH, &ffn, e);
     if (!rc)
         rc = mlp_load(&y->mlp, p->dim, ffn, l, i, e);
     y->mlp.activation = ACTIVATION_GELU_TANH;
@@ -277,7 +284,7 @@ static int load_layer(struct model *m, const struct gguf *g, int i, struct err *
     return rc;
 }
 
-static int load_buffers(struct model *m, int64_t rows, struct err *e) {
+int gemma_buffers(struct model *m, int64_t rows, struct err *e) {
     const struct model_params *p = &m->params;
     struct load *l = &m->load;
     struct ple_shape ple = ple_shape_of(p);
@@ -291,7 +298,7 @@ static int load_buffers(struct model *m, int64_t rows, struct err *e) {
     return rc || !p->per_layer ? rc : ple_buffers_load(&m->ws.ple, &ple, rows, l, e);
 }
 
-static int load_all(struct model *m, const struct gguf *g, struct err *e) {
+int gemma_load(struct model *m, const struct gguf *g, struct err *e) {
     const struct model_params *p = &m->params;
     struct ple_shape ple = ple_shape_of(p);
     int rc = decoder_begin(m, g, e);
@@ -346,7 +353,7 @@ static void run_experts(struct model *m, const struct layer *y, int64_t n) {
     ops->norm(m->x, &experts);
 }
 
-static void forward(struct model *m, const struct pass *p) {
+void gemma_forward(struct model *m, const struct pass *p) {
     const struct ops *ops = exec_ops(m->x);
     const struct model_params *q = &m->params;
     const struct workspace *w = &m->ws;
@@ -380,7 +387,7 @@ const struct model_desc arch_gemma4 = {
     .arch = ARCH,
     .params = read_params,
     .place = place_layers,
-    .load = load_all,
-    .buffers = load_buffers,
-    .forward = forward,
+    .load = gemma_load,
+    .buffers = gemma_buffers,
+    .forward = gemma_forward,
     .needs = {.activation = ACTIVATION_GELU_TANH, .norm = true, .scale = true, .activate = true}};
