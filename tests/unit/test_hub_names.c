@@ -42,7 +42,7 @@ static void reads_names(void **state) {
     expect_name("https://huggingface.co/a/b/resolve/main/d/f.gguf?download=true", "a/b", "main",
                 "d/f.gguf");
     expect_name("https://huggingface.co/a/b/tree/v2", "a/b", "v2", "");
-    static const char *const bad[] = {"a/b:", "a/b@", "a/b@../x", "a/b@/x:y", "a/b:x y", "a"};
+    static const char *const bad[] = {"a/b:", "a/b@", "a/b@../x", "a/b@/x:y", "a/b:x\ty", "a"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(hub_name_read(&n, bad[i], &e), ERR_USAGE);
         assert_non_null(strstr(e.text, "is no name of a model"));

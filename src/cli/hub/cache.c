@@ -243,11 +243,6 @@ static int search(struct search *s, struct err *e) {
     return rc;
 }
 
-int hub_cache_files(const struct hub_name *n, struct hub_files *out, struct err *e) {
-    struct search s = {.name = n, .files = out};
-    return search(&s, e);
-}
-
 int hub_cache_find(const struct hub_name *n, bool as_draft, struct str *path, struct err *e) {
     struct hub_files files = {0};
     struct search s = {.name = n, .as_draft = as_draft, .files = &files};

@@ -25,11 +25,9 @@ void hub_cache_path(struct str *out, const char *repo, const char *what, const c
 // Makes the folders that a path goes through. ERR_IO.
 int hub_make_folders(const char *path, struct err *e);
 
-// The files of a name's snapshot, or where that has nothing, of any other one: *out with its
-// commit. Where there is none, out->n is 0. ERR_MEMORY.
-int hub_cache_files(const struct hub_name *n, struct hub_files *out, struct err *e);
-// The path of the first file that a name means, complete and in the cache; where there is none,
-// nothing is appended. as_draft: the name means a draft. ERR_MEMORY.
+// The path of the first file that a name means, complete and in the cache, of its revision or where
+// that has none, and it is main, of the newest snapshot; where there is none, nothing is appended.
+// as_draft: the name means a draft. ERR_MEMORY.
 int hub_cache_find(const struct hub_name *n, bool as_draft, struct str *path, struct err *e);
 // OWNER/REPO of a path in a snapshot of the cache's layout, wherever that is.
 bool hub_cache_repo(const char *path, char repo[HUB_NAME_BYTES]);

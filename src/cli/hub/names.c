@@ -94,9 +94,10 @@ static bool read_address(struct hub_name *n, const char *rest) {
     return false;
 }
 
-static bool clean(const char *s) {
+// Without control characters and what is at most `least`.
+static bool clean(const char *s, char least) {
     for (; *s; s++)
-        if ((unsigned char)*s <= ' ' || *s == 127)
+        if ((unsigned char)*s <= (unsigned char)least || *s == 127)
             return false;
     return true;
 }
@@ -116,7 +117,7 @@ int hub_name_read(struct hub_name *n, const char *text, struct err *e) {
         ok = copy_bounded(n->want, rest + 1, strlen(rest + 1));
     else if (ok && *rest == '/')
         ok = read_address(n, rest);
-    if (ok && clean(n->revision) && clean(n->want) && !strstr(n->revision, "..") &&
+    if (ok && clean(n->revision, ' ') && clean(n->want, 31) && !strstr(n->revision, "..") &&
         n->revision[0] != '/')
         return 0;
     return err_set(
@@ -139,7 +140,7 @@ static bool safe_file(const char *name) {
         if (!*s && s[-1] == '/')
             return false;
     }
-    return clean(name) && !strchr(name, '\\');
+    return clean(name, 31) && !strchr(name, '\\');
 }
 
 bool hub_is_hash(const char *text) {

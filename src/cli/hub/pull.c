@@ -371,6 +371,8 @@ static int resolve(struct cli_args *a, bool as_draft, const char **value, struct
             signal(SIGTERM, SIG_DFL);
         }
     }
+    if (rc == ERR_IO)
+        err_prefix(e, "there is no file %s; from the Hub", *value);
     if (!rc && !(*value = arena_strndup(&a->opt.arena, path.data, path.len)))
         rc = err_set(e, ERR_MEMORY, "no memory for a path");
     str_fini(&path);
