@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from hub import COMMIT, Hub, sha256
 from suite import DRAFT, PROGRAM, ROOT, SCORER, TARGET, check, equal, finish, part, until
@@ -255,6 +256,7 @@ def passing():
         def rule(h, server):
             if "/resolve/" in h.path and server == "hub":
                 counter["n"] += 1
+                counter["at"] = counter.get("at", [])[-1:] + [time.monotonic()]
                 return counter["n"] <= times and h.answer(status, b"", more)
             return False
         return rule
@@ -263,6 +265,7 @@ def passing():
     hub.calm(some(429, {"Retry-After": "1"}, 1))
     good("429 with Retry-After", pull(home(), MODEL, "--no-draft"), target)
     equal("one request more", counter["n"], 2)
+    check("not before the second is over", counter["at"][1] - counter["at"][0] >= 1, counter["at"])
     hub.calm(some(429, {"Retry-After": "3600"}, 9))
     refused("429 for an hour", pull(home(), MODEL, "--no-draft"), "it asks to wait 3600 s")
     expired = set()
