@@ -13,7 +13,8 @@ static const struct cli_command commands[] = {
                     "file, options and seed give the same tokens however they were guessed.",
      .run = cmd_generate},
     {"chat", CLI_CHAT, .operands = "", .summary = "talk with a model in the terminal",
-     .description = "A conversation in ChatML. What the model has read stays: each message costs "
+     .description = "A conversation in the model's chat template. What the model has read stays: "
+                    "each message costs "
                     "only its own tokens. Ctrl-C stops an answer, Alt-Enter begins a new line, "
                     "pasted lines and those between two marks of three quotation marks are one "
                     "message; /new forgets the conversation, /undo the last message and its "
@@ -60,6 +61,15 @@ static const struct cli_command commands[] = {
      .description = "Runs the target over the ids, takes its likeliest next token as the anchor, "
                     "drafts one block and writes the log-probabilities of its positions 1 to B-1.",
      .run = cmd_draft_logits},
+    {"perplexity", CLI_PERPLEXITY, .operands = "",
+     .summary = "measure how well a model predicts a text",
+     .description =
+         "Perplexity of the text of -f in windows of -c tokens, as llama.cpp's perplexity tool "
+         "counts it: a window begins with the begin-of-text token where the model requires one, "
+         "and the tokens of its second half are scored. With --kl-reference also how far the "
+         "distributions are from those of a reference: Kullback-Leibler divergence (mean, spread, "
+         "maximum) and how often the likeliest token is the same.",
+     .run = cmd_perplexity},
     {"tokenize", CLI_TOKENIZE, .operands = "", .summary = "turn text into token ids",
      .description = "Prints the token ids of a text, separated by commas or as JSON "
                     "({\"ids\":[...]}). Special tokens written in the text are recognised; a model "

@@ -20,12 +20,13 @@
 #define LOGITS   CLI_BIT(CLI_LOGITS)
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
 #define IMATRIX  CLI_BIT(CLI_IMATRIX)
+#define PERPLEX  CLI_BIT(CLI_PERPLEXITY)
 #define MEASURED (GENERATE | BENCH)
 #define DAEMON   CLI_BIT(CLI_DAEMON)
 #define DECODING (MEASURED | CHAT | SERVE | DAEMON)
 #define PREFILL  (COMPRESS | GENERATE | CHAT | SERVE)
 #define SCORING  (PREFILL | DAEMON)
-#define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE | IMATRIX)
+#define RUNNING  (DECODING | LOGITS | DRAFT | PROFILE | IMATRIX | PERPLEX)
 #define SYNTH    CLI_BIT(CLI_SYNTH)
 #define WRITING  (SYNTH | CLI_BIT(CLI_CONVERT) | CLI_BIT(CLI_QUANTIZE))
 #define ID_MAX   2147483647.0
@@ -50,7 +51,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                     .groups = GENERATE | LOGITS | COMPRESS | CLI_BIT(CLI_TOKENIZE),
                     .help = "text to read"},
     [OPT_FILE] = {"file", 'f', OPTION_STRING, "FILE",
-                  .groups = GENERATE | LOGITS | IMATRIX | COMPRESS | CLI_BIT(CLI_TOKENIZE),
+                  .groups =
+                      GENERATE | LOGITS | IMATRIX | PERPLEX | COMPRESS | CLI_BIT(CLI_TOKENIZE),
                   .help = "file with the text to read, - for standard input"},
     [OPT_IDS] = {"ids", 0, OPTION_LIST, "LIST", .lo = 0, .hi = ID_MAX,
                  .groups = GENERATE | LOGITS | DRAFT | CLI_BIT(CLI_DETOKENIZE),
@@ -209,7 +211,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                   .help = "seed of the sampling noise, or of random weights and prompts"},
     [OPT_IGNORE_EOS] = {"ignore-eos", 0, OPTION_FLAG, .groups = MEASURED,
                         .help = "go on after end-of-text tokens"},
-    [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_COUNT, "N", "auto", 0, 1 << 24, .groups = RUNNING,
+    [OPT_MAX_CTX] = {"max-ctx", 'c', OPTION_COUNT, "N", "auto", 0, 1 << 24,
+                     .groups = RUNNING & ~PERPLEX,
                      .help = "max tokens of prompt and reply; auto takes what fits the GPU's free "
                              "memory, up to the model's limit"},
     [OPT_CHUNK] = {"chunk", 0, OPTION_INT, "N", "0", 0, 65536, .groups = RUNNING,
@@ -312,6 +315,22 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_IMATRIX] = {"imatrix", 0, OPTION_STRING, "FILE", .groups = CLI_BIT(CLI_QUANTIZE),
                      .help = "importance matrix of the model: errors in columns that carry much "
                              "count more"},
+    [OPT_WINDOW] = {"max-ctx", 'c', OPTION_INT, "N", "512", 4, 1 << 24, .groups = PERPLEX,
+                    .help = "tokens of a window, of which the second half counts; with "
+                            "--kl-reference, those of the reference"},
+    [OPT_WINDOWS] = {"windows", 0, OPTION_INT, "N", "0", 0, 1e9, .groups = PERPLEX,
+                     .help = "max windows to read; 0 for the whole text"},
+    [OPT_WINDOWS_A_PASS] = {"parallel", 0, OPTION_COUNT, "N", "auto", 1, 128, .groups = PERPLEX,
+                            .help = "windows that share a pass; auto: as many as fit --chunk; the "
+                                    "result does not depend on it"},
+    [OPT_KL_REFERENCE] = {"kl-reference", 0, OPTION_STRING, "FILE", .groups = PERPLEX,
+                          .help = "compare each distribution with that of a file that "
+                                  "--save-logits, or llama.cpp's --save-all-logits, has written; "
+                                  "its text is read, and -f is not needed"},
+    [OPT_SAVE_LOGITS] = {"save-logits", 0, OPTION_STRING, "FILE", .groups = PERPLEX,
+                         .help = "write the logits of all scored tokens, as 16-bit "
+                                 "log-probabilities, for --kl-reference: two bytes for each token "
+                                 "of the vocabulary and of half the text"},
     [OPT_PIECE] = {"piece", 0, OPTION_INT, "N", "512", 1, 1e6, .groups = IMATRIX,
                    .help = "tokens of the text that are read as one context"},
     [OPT_PIECES] = {"pieces", 0, OPTION_INT, "N", "0", 0, 1e9, .groups = IMATRIX,
@@ -493,7 +512,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
 
 #define ALIASED                     (DECODING & ~BENCH)
 #define SAME(spelling, row, groups) {spelling, row, NULL, NULL, NULL, groups}
-#define NONE(spelling, words, note) {spelling, OPTION_NONE, NULL, words, note, ALIASED}
+#define NONE(spelling, words, note) {spelling, OPTION_NONE, NULL, words, note, ALIASED | PERPLEX}
 
 static const struct option_alias aliases[] = {
     SAME("--target", OPT_MODEL, ALIASED),
@@ -512,12 +531,18 @@ static const struct option_alias aliases[] = {
     SAME("--max-num-seqs", OPT_PARALLEL, SERVE),
     SAME("--slots", OPT_PARALLEL, SERVE),
     SAME("--upstream", OPT_UPSTREAM, SERVE),
-    SAME("-ub", OPT_CHUNK, ALIASED),
-    SAME("--ubatch-size", OPT_CHUNK, ALIASED),
-    SAME("-ctk", OPT_KV_TYPE_K, ALIASED),
-    SAME("--cache-type-k", OPT_KV_TYPE_K, ALIASED),
-    SAME("-ctv", OPT_KV_TYPE_V, ALIASED),
-    SAME("--cache-type-v", OPT_KV_TYPE_V, ALIASED),
+    SAME("--ctx-size", OPT_WINDOW, PERPLEX),
+    SAME("--chunks", OPT_WINDOWS, PERPLEX),
+    SAME("-np", OPT_WINDOWS_A_PASS, PERPLEX),
+    SAME("--save-all-logits", OPT_SAVE_LOGITS, PERPLEX),
+    SAME("--kl-divergence-base", OPT_KL_REFERENCE, PERPLEX),
+    {"--kl-divergence", OPTION_NONE, NULL, NULL, "--kl-reference compares", PERPLEX},
+    SAME("-ub", OPT_CHUNK, ALIASED | PERPLEX),
+    SAME("--ubatch-size", OPT_CHUNK, ALIASED | PERPLEX),
+    SAME("-ctk", OPT_KV_TYPE_K, ALIASED | PERPLEX),
+    SAME("--cache-type-k", OPT_KV_TYPE_K, ALIASED | PERPLEX),
+    SAME("-ctv", OPT_KV_TYPE_V, ALIASED | PERPLEX),
+    SAME("--cache-type-v", OPT_KV_TYPE_V, ALIASED | PERPLEX),
     SAME("-ncmoe", OPT_CPU_EXPERTS, ALIASED),
     SAME("--n-cpu-moe", OPT_CPU_EXPERTS, ALIASED),
     SAME("--target-device", OPT_DEVICE, ALIASED),
