@@ -66,6 +66,9 @@ enum grammar_space {
 struct grammar_json {
     enum grammar_space space;
     bool one_of_as_any; // oneOf whose alternatives overlap is taken as anyOf instead of refused
+    // An object with `properties` has no others, unless additionalProperties,
+    // unevaluatedProperties or patternProperties speak of them, or minProperties needs them.
+    bool declared_only;
     const char *marks; // ASCII between two of which strings stand as they are, and names of members
                        // that are words stand alone; NULL: quotes and escapes
 };

@@ -65,6 +65,7 @@ static struct grammar_json how_of(const struct writer *w) {
     bool gemma = w->f->args == TOOL_ARGS_GEMMA;
     return (struct grammar_json){.space = gemma ? GRAMMAR_SPACE_COMPACT : GRAMMAR_SPACE_FREE,
                                  .one_of_as_any = !w->strict,
+                                 .declared_only = true,
                                  .marks = w->f->quote};
 }
 

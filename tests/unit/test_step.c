@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "ops/exec.h"
 #include "spec/step/step.h"
@@ -424,13 +425,46 @@ static void test_sample_batched(void **state) {
     assert_int_equal(hash_all, hash_path);
 }
 
+// The head is part of the pass and not of the sampling: it is made to take HEAD_MS at least, so
+// that verifying takes as long.
+enum { HEAD_MS = 20 };
+static const struct ops *quick;
+static const float *head_logits;
+
+static void slow_head(struct exec *x, const struct linear_job *jobs, int n_jobs,
+                      const struct act *in, int64_t n) {
+    double begin = clock_ms();
+    quick->linear(x, jobs, n_jobs, in, n);
+    while (jobs->out == head_logits && clock_ms() - begin < HEAD_MS)
+        continue;
+}
+
+static void test_head_is_verifying(void **state) {
+    struct fixture *f = *state;
+    struct ops slow;
+    struct bench b;
+    bench_open(&b, f, 0.8, 0);
+    head_logits = model_logits_at(f->model, 0);
+    quick = exec_ops(f->x);
+    slow = *quick;
+    slow.linear = slow_head;
+    f->x->ops = &slow;
+    assert_int_equal(decode(&b, NULL), 0);
+    f->x->ops = quick;
+    struct step_times t = step_times_of(b.step);
+    assert_true(t.verify >= HEAD_MS);
+    assert_true(t.prompt >= 0 && t.sample >= 0);
+    bench_close(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_request),       cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_useful_depth),  cmocka_unit_test(test_budget_zero),
-        cmocka_unit_test(test_failure),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_too_many_rows), cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_shared_noise),  cmocka_unit_test(test_sample_batched),
+        cmocka_unit_test(test_request),           cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_useful_depth),      cmocka_unit_test(test_budget_zero),
+        cmocka_unit_test(test_failure),           cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_too_many_rows),     cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_shared_noise),      cmocka_unit_test(test_sample_batched),
+        cmocka_unit_test(test_head_is_verifying),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -453,6 +453,49 @@ static void arguments_need_no_type(void **state) {
         }
 }
 
+// Arguments have the properties that a schema declares, and others only where it speaks of them:
+// without that a model may go on inventing names.
+static void arguments_have_declared_members_only(void **state) {
+    (void)state;
+#define OPEN "{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"integer\"}}"
+    static const struct {
+        const char *schema, *value;
+        bool fits;
+    } cases[] = {
+        {OPEN "}", "{\"n\": 5}", true},
+        {OPEN "}", "{}", true},
+        {OPEN "}", "{\"n\": 5, \"m\": 5}", false},
+        {OPEN "}", "{\"m\": 5}", false},
+        {OPEN ",\"additionalProperties\":true}", "{\"n\": 5, \"m\": 5}", true},
+        {OPEN ",\"additionalProperties\":{\"type\":\"integer\"}}", "{\"m\": 5}", true},
+        {OPEN ",\"additionalProperties\":{\"type\":\"integer\"}}", "{\"m\": \"x\"}", false},
+        {OPEN ",\"unevaluatedProperties\":true}", "{\"m\": 5}", true},
+        {OPEN ",\"patternProperties\":{\"^x\":{}}}", "{\"x1\": 5}", true},
+        {OPEN ",\"patternProperties\":{\"^x\":{}}}", "{\"m\": 5}", false},
+        {OPEN ",\"minProperties\":2}", "{\"n\": 5, \"m\": 5}", true}, // or nothing would hold
+        {OPEN ",\"required\":[\"m\"]}", "{\"m\": [1]}", true},
+        {OPEN ",\"anyOf\":[{\"properties\":{\"m\":{}}},{\"required\":[\"n\"]}]}", "{\"m\": 1}",
+         true},
+        {OPEN ",\"anyOf\":[{\"properties\":{\"m\":{}}},{\"required\":[\"n\"]}]}", "{\"k\": 1}",
+         false},
+        {"{\"type\":\"object\",\"properties\":{}}", "{}", true},
+        {"{\"type\":\"object\",\"properties\":{}}", "{\"m\": 5}", false},
+        {"{\"type\":\"object\"}", "{\"m\": 5}", true}, // a map that declares nothing
+        {"{\"type\":\"object\",\"properties\":{\"o\":" OPEN "}}}", "{\"o\": {\"m\": 5}}", false},
+        {"{\"type\":\"object\",\"properties\":{\"o\":{\"type\":\"object\"}}}",
+         "{\"o\": {\"m\": 5}}", true},
+    };
+#undef OPEN
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct str call = {0};
+        str_printf(&call, "<tool_call>\n{\"name\": \"t\", \"arguments\": %s}\n</tool_call>",
+                   cases[i].value);
+        if (is_call(TOOLS_HERMES, cases[i].schema, &call) != cases[i].fits)
+            fail_msg("%s: %s", cases[i].schema, cases[i].value);
+        str_fini(&call);
+    }
+}
+
 static void values_between_tags(void **state) {
     (void)state;
     static const char two[] = "\"type\":\"string\",\"maxLength\":2";
@@ -664,6 +707,7 @@ int main(void) {
         cmocka_unit_test(strict_tools_are_held_or_refused),
         cmocka_unit_test(gemmas_notation_holds_schemas),
         cmocka_unit_test(arguments_need_no_type),
+        cmocka_unit_test(arguments_have_declared_members_only),
         cmocka_unit_test(an_object_may_be_a_call),
         cmocka_unit_test(forbidden_calls_are_not_generated),
         cmocka_unit_test(many_bounds_are_bounded),

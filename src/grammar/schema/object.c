@@ -275,6 +275,21 @@ static uint32_t declared(struct object *o) {
     return x;
 }
 
+// Whether names that match no pattern are left out although no keyword forbids them.
+static bool declared_only(const struct object *o) {
+    bool lists = false;
+    if (!o->s->b->how.declared_only ||
+        schema_count(o->s, o->c, "minProperties", true, 0) > o->count)
+        return false;
+    for (int64_t i = 0; i < o->c->count; i++) {
+        const struct json *v = o->c->list[i].schema;
+        if (json_has(v, "additionalProperties") || json_has(v, "unevaluatedProperties"))
+            return false;
+        lists |= json_has(v, "properties");
+    }
+    return lists;
+}
+
 // Members that are not declared, for each set of patterns that a name can match.
 static uint32_t other_members(struct object *o) {
     struct build *b = o->s->b;
@@ -284,7 +299,7 @@ static uint32_t other_members(struct object *o) {
     size_t n = 0;
     if (o->names_listed || o->names.never)
         return BUILD_NEVER;
-    for (unsigned set = 0; set < 1u << o->pattern_count; set++) {
+    for (unsigned set = declared_only(o); set < 1u << o->pattern_count; set++) {
         uint32_t value = property_value(o, NULL, set), names = text;
         if (value == BUILD_NEVER)
             continue;

@@ -586,8 +586,9 @@ static void choose_all(struct step *s, int n) {
     }
 }
 
-// Chooses along the path that the member's choices take; rows outside it are not sampled.
-static void choose_path(struct step *s, struct member *m) {
+// Chooses along the path that the member's choices take; rows outside it are not sampled. Logits
+// are computed when they are requested: that is part of the pass, and counts in *phase from *t on.
+static void choose_path(struct step *s, struct member *m, double *phase, double *t) {
     struct sampler_batch b = member_batch(m);
     int row = 0;
     if (!step_sampled_rows(m))
@@ -596,9 +597,12 @@ static void choose_path(struct step *s, struct member *m) {
         int32_t *choice = &s->choice[m->first_logits + row];
         struct sample_row r = choice_row(m, &b, row, 0);
         *choice = r.token;
-        if (!r.given)
-            exec_ops(s->x)->sample(s->x, model_logits_at(s->c.model, m->first_logits + row), 1,
-                                   s->vocab, &r, choice);
+        if (!r.given) {
+            step_add_time(&s->ms.sample, t);
+            const float *logits = model_logits_at(s->c.model, m->first_logits + row);
+            step_add_time(phase, t);
+            exec_ops(s->x)->sample(s->x, logits, 1, s->vocab, &r, choice);
+        }
         row = ddtree_child(&m->tree, row, *choice);
     } while (row >= 0);
 }
@@ -633,7 +637,7 @@ static int run_pass(struct step *s, int n, bool pieces_only, struct err *e) {
     else
         step_add_time(phase, &t);
     for (int i = 0; !batched && i < n; i++)
-        choose_path(s, s->in[i]);
+        choose_path(s, s->in[i], phase, &t);
     rc = exec_status(s->x, e); // a walk may only follow choices that were made
     step_add_time(batched ? phase : &s->ms.sample, &t);
     return rc;
