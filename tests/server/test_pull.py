@@ -400,6 +400,11 @@ def two_at_once():
     second = subprocess.Popen([PROGRAM, "pull", MODEL, "--no-draft"], env=environment(where), stdout=subprocess.PIPE,
                               stderr=log, text=True)
     check("another one waits", until(lambda: "another program fetches" in open(where + ".second", encoding="utf-8").read()))
+    log = open(where + ".third", "w", encoding="utf-8")
+    third = subprocess.Popen([PROGRAM, "pull", MODEL, "--no-draft"], env=environment(where), stdout=log, stderr=log)
+    until(lambda: "another program fetches" in open(where + ".third", encoding="utf-8").read())
+    third.send_signal(signal.SIGINT)
+    equal("ctrl-C ends the waiting", third.wait(60), 130)
     gate.open.set()
     outputs = [child.communicate(timeout=60)[0] for child in (first, second)]
     equal("both end well", (first.returncode, second.returncode, outputs[0]), (0, 0, outputs[1]))

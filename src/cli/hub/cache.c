@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 
-enum { DEPTH = 8, LINK_BYTES = 4096 };
+enum { DEPTH = 8, LINK_BYTES = 4096, LOCK_POLL_MS = 100 };
 
 // A folder that a variable names, with ~ for the home; nothing where it is not set.
 static bool put_variable(struct str *out, const char *name) {
@@ -284,9 +285,9 @@ int hub_cache_lock(const char *repo, const char *etag, bool wait, int *fd, struc
     if (!rc && held && errno == EWOULDBLOCK && wait) {
         fprintf(stderr, "coppice: another program fetches the same file of %s; waiting for it\n",
                 repo);
-        do
-            held = flock(f, LOCK_EX);
-        while (held && errno == EINTR && !cli_interrupted());
+        // Not a call that waits: ctrl-C may come just before it.
+        while ((held = flock(f, LOCK_EX | LOCK_NB)) && errno == EWOULDBLOCK && !cli_interrupted())
+            poll(NULL, 0, LOCK_POLL_MS);
         if (held && cli_interrupted())
             rc = err_set(e, ERR_CANCELLED, "interrupted");
     }
@@ -325,7 +326,8 @@ int hub_cache_link(const char *repo, const char *commit, const struct hub_file *
 
 int hub_cache_note(const struct hub_name *n, const char *commit, struct err *e) {
     struct str path = {0}, other = {0};
-    if (hub_is_hash(n->revision))
+    char before[HUB_HASH_BYTES];
+    if (read_ref(n, before) && (hub_is_hash(n->revision) || !strcmp(before, commit)))
         return 0;
     hub_cache_path(&path, n->repo, "refs", n->revision, "");
     str_printf(&other, "%s.%ld.tmp", path.data ? path.data : "", (long)getpid());

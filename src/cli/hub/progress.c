@@ -42,7 +42,7 @@ void hub_progress_show(struct hub_progress *p, int64_t have) {
     bool terminal = cli_progress_wanted();
     int percent = p->total ? (int)(100.0 * (double)have / (double)p->total) : 100;
     char left[32] = "", speed[64] = "";
-    if (!p->begun) {
+    if (p->begun <= 0) {
         p->begun = now;
         p->first = have;
         p->tenth = percent / 10;

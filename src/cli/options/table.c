@@ -37,9 +37,11 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                    .help = "target model: a GGUF file, or OWNER/REPO:QUANT of the Hugging Face "
                            "Hub, which is fetched if it is not in the cache; chat and serve take "
                            "the bundled one without it"},
-    [OPT_DRAFT] = {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT | PROFILE,
-                   .help = "draft model: a GGUF file, or a model.safetensors with its config.json; "
-                           "chat and serve find one next to the target; none for none"},
+    [OPT_DRAFT] =
+        {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT | PROFILE,
+         .help =
+             "draft model: a GGUF file, a model.safetensors with its config.json, or "
+             "OWNER/REPO of the Hub; chat and serve find one next to the target; none for none"},
     [OPT_OFFLINE] = {"offline", 0, OPTION_FLAG,
                      .groups = RUNNING | TOKENS | TEMPLATE | COMPRESS | CLI_BIT(CLI_PULL) |
                                CLI_BIT(CLI_INSPECT) | CLI_BIT(CLI_QUANTIZE),
