@@ -75,149 +75,8 @@ bool conversation_know_tools(struct conversation *v, struct api_error *x) {
     return true;
 }
 
-static bool is_type(const char *type, const char *what) {
-    return type && !strcmp(type, what);
-}
-
-static const char *block_type(const struct json *block) {
-    return json_str(json_get(block, "type"), NULL);
-}
-
-static bool check_block_string(const struct json *block, const char *place, const char *member,
-                               struct api_error *x) {
-    const struct json *v = json_get(block, member + 1);
-    return json_kind_of(v) == JSON_STRING || api_refuse_kind(x, place, member, v, "a string");
-}
-
-static bool check_call_block(const struct json *block, const char *place, struct api_error *x) {
-    const struct json *input = json_get(block, "input");
-    if (!check_block_string(block, place, ".id", x) ||
-        !check_block_string(block, place, ".name", x))
-        return false;
-    return !input || json_kind_of(input) == JSON_OBJECT ||
-           api_refuse_kind(x, place, ".input", input, "an object");
-}
-
-static bool check_result_block(const struct json *block, const char *place, struct api_error *x) {
-    const struct json *content = json_get(block, "content");
-    enum json_kind k = json_kind_of(content);
-    if (!check_block_string(block, place, ".tool_use_id", x))
-        return false;
-    return k == JSON_STRING || k == JSON_ARRAY || k == JSON_NULL ||
-           api_refuse_kind(x, place, ".content", content, "a string or an array of blocks");
-}
-
-// What the user shows must be words: an answer without it would be a wrong one.
-static bool check_media_block(const struct json *block, const char *place, struct api_error *x) {
-    const char *type = block_type(block), *source = block_type(json_get(block, "source"));
-    if (is_type(type, "document") && (is_type(source, "text") || is_type(source, "content")))
-        return true;
-    return api_refuse(x, place, "%s is %s %.40s, and this model reads text only", place,
-                      is_type(type, "image") ? "an" : "a", type);
-}
-
-// A tool that the client runs needs a name: without one the model would never see it. Those of
-// Anthropic's servers have a type of their own and no schema.
-static bool is_tool(const struct json *t) {
-    const struct json *schema = json_get(t, "input_schema"), *kind = json_get(t, "type");
-    bool client = !kind || schema || is_type(block_type(t), "custom") ||
-                  is_type(block_type(t), "freeform") || find_known(block_type(t)) >= 0;
-    size_t n = 0;
-    return json_kind_of(t) == JSON_OBJECT && !is_type(block_type(t), "function") &&
-           (!kind || json_kind_of(kind) == JSON_STRING) &&
-           (!schema || json_kind_of(schema) == JSON_OBJECT) &&
-           (!client || (json_str(json_get(t, "name"), &n) && n > 0));
-}
-
-static bool check_block(const struct json *block, bool answer, const char *place,
-                        struct api_error *x) {
-    const char *type = block_type(block);
-    if (json_kind_of(block) != JSON_OBJECT)
-        return api_refuse(x, place, "%s is %s and must be a block", place, json_kind_name(block));
-    if (!type)
-        return api_refuse_kind(x, place, ".type", json_get(block, "type"), "a string");
-    if (is_type(type, "text"))
-        return check_block_string(block, place, ".text", x);
-    bool theirs = is_type(type, "thinking") || is_type(type, "redacted_thinking") ||
-                  is_type(type, "tool_use");
-    if (answer ? is_type(type, "tool_result") : theirs)
-        return api_refuse(x, place, "%s is of type %.40s, which stands in messages of the %s only",
-                          place, type, answer ? "user" : "assistant");
-    if (answer && is_type(type, "tool_use"))
-        return check_call_block(block, place, x);
-    if (answer && is_type(type, "thinking"))
-        return check_block_string(block, place, ".thinking", x);
-    if (!answer && is_type(type, "tool_result"))
-        return check_result_block(block, place, x);
-    const struct json *definition = json_get(json_get(block, "tool"), "definition");
-    if (!answer && is_type(type, "tool_addition") && definition && !is_tool(definition))
-        return api_refuse(x, place,
-                          "%s.tool.definition must have a name and an object as "
-                          "input_schema",
-                          place);
-    if (!answer && (is_type(type, "image") || is_type(type, "document")))
-        return check_media_block(block, place, x);
-    return true;
-}
-
-static bool check_blocks(const struct json *content, bool answer, size_t m, struct api_error *x) {
-    char place[64];
-    snprintf(place, sizeof place, "messages[%zu]", m);
-    if (json_kind_of(content) == JSON_STRING)
-        return true;
-    if (json_kind_of(content) != JSON_ARRAY)
-        return api_refuse_kind(x, place, ".content", content, "a string or an array of blocks");
-    for (size_t i = 0; i < json_len(content); i++) {
-        snprintf(place, sizeof place, "messages[%zu].content[%zu]", m, i);
-        if (!check_block(json_at(content, i), answer, place, x))
-            return false;
-    }
-    return true;
-}
-
-static bool check_turn_message(const struct json *message, size_t m, struct api_error *x) {
-    const char *role = json_str(json_get(message, "role"), NULL);
-    char place[48];
-    snprintf(place, sizeof place, "messages[%zu]", m);
-    if (json_kind_of(message) != JSON_OBJECT)
-        return api_refuse(x, place, "%s is %s and must be an object", place,
-                          json_kind_name(message));
-    if (!role)
-        return api_refuse_kind(x, place, ".role", json_get(message, "role"), "a string");
-    if (!is_type(role, "user") && !is_type(role, "assistant") && !is_type(role, "system"))
-        return api_refuse(x, place, "%s.role is '%.40s' and must be user or assistant", place,
-                          role);
-    if (is_type(role, "system") && !json_get(message, "content") &&
-        json_len(json_get(message, "output_config")) > 0)
-        return true; // it sets something and says nothing
-    return check_blocks(json_get(message, "content"), is_type(role, "assistant"), m, x);
-}
-
-static bool check_system_blocks(const struct json *system, struct api_error *x) {
-    enum json_kind k = json_kind_of(system);
-    if (k == JSON_NULL || k == JSON_STRING)
-        return true;
-    if (k != JSON_ARRAY)
-        return api_refuse_kind(x, "system", "", system, "a string or an array of text blocks");
-    for (size_t i = 0; i < json_len(system); i++)
-        if (!json_str(json_get(json_at(system, i), "text"), NULL) ||
-            !is_type(block_type(json_at(system, i)), "text"))
-            return api_refuse(x, "system", "system[%zu] is no text block", i);
-    return true;
-}
-
-static bool check_tool_list(const struct json *tools, struct api_error *x) {
-    for (size_t i = 0; i < json_len(tools); i++)
-        if (!is_tool(json_at(tools, i)))
-            return api_refuse(x, "tools",
-                              "tools[%zu] must have a name and an object as input_schema", i);
-    return true;
-}
-
 // Members that have a name in the form; the others are extras.
 static const char *const of_message[] = {"role", "content", NULL};
-static const char *const of_text[] = {"type", "text", NULL};
-static const char *const of_refusal[] = {"type", "refusal", NULL};
 static const char *const of_thought[] = {"type", "thinking", "summary", "signature", "data", NULL};
 static const char *const of_call[] = {"type", "id", "name", "input", "custom", NULL};
 static const char *const of_result[] = {"type",     "tool_use_id", "content",
@@ -229,6 +88,31 @@ static bool is_block(const struct json *block, const char *type) {
     return words_equal(words_of(json_get(block, "type")), type);
 }
 
+// Blocks by type; `of`: the role whose messages only may have them, or any.
+static const struct block_form {
+    const char *type;
+    enum conversation_kind kind;
+    enum conversation_role of;
+} forms[] = {
+    {"text", PART_TEXT, CONVERSATION_ROLES},
+    {"refusal", PART_REFUSAL, CONVERSATION_ROLES},
+    {"thinking", PART_REASONING, CONVERSATION_ASSISTANT},
+    {"redacted_thinking", PART_REASONING, CONVERSATION_ASSISTANT},
+    {"tool_use", PART_CALL, CONVERSATION_ASSISTANT},
+    {"tool_result", PART_RESULT, CONVERSATION_USER},
+};
+
+static const struct block_form *find_form(const struct json *block) {
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (is_block(block, forms[i].type))
+            return &forms[i];
+    return NULL;
+}
+
+static bool is_misplaced(const struct block_form *f, bool answer) {
+    return f && f->of != CONVERSATION_ROLES && (f->of == CONVERSATION_ASSISTANT) != answer;
+}
+
 // A document whose words came with it; others are media.
 static bool is_readable(const struct json *block) {
     const struct json *source = json_get(block, "source");
@@ -236,25 +120,14 @@ static bool is_readable(const struct json *block) {
 }
 
 static enum conversation_kind block_kind(const struct json *block, bool answer) {
-    static const struct {
-        const char *type;
-        enum conversation_kind kind;
-    } answers[] = {{"thinking", PART_REASONING},
-                   {"redacted_thinking", PART_REASONING},
-                   {"tool_use", PART_CALL}};
-    for (size_t i = 0; answer && i < sizeof answers / sizeof answers[0]; i++)
-        if (is_block(block, answers[i].type))
-            return answers[i].kind;
-    if (!answer && is_block(block, "tool_result"))
-        return PART_RESULT;
-    bool plain = is_block(block, "text") || !json_get(block, "type");
-    if (json_kind_of(block) == JSON_STRING ||
-        (plain && json_kind_of(json_get(block, "text")) == JSON_STRING))
+    const struct block_form *f = find_form(block);
+    bool text = json_kind_of(json_get(block, "text")) == JSON_STRING;
+    if (json_kind_of(block) == JSON_STRING || (!json_get(block, "type") && text))
         return PART_TEXT;
-    if (is_block(block, "refusal"))
-        return PART_REFUSAL;
-    const char *type = json_str(json_get(block, "type"), NULL);
-    return conversation_is_media(type) && !is_readable(block) ? PART_MEDIA : PART_OTHER;
+    if (f && !is_misplaced(f, answer) && (f->kind != PART_TEXT || text))
+        return f->kind;
+    return conversation_is_media(conversation_type_of(block)) && !is_readable(block) ? PART_MEDIA
+                                                                                     : PART_OTHER;
 }
 
 // Of a block where no call and no result can stand.
@@ -263,19 +136,77 @@ static enum conversation_kind inner_kind(const struct json *block) {
     return kind == PART_RESULT ? PART_OTHER : kind;
 }
 
-static void read_text_block(struct conversation *v, const struct json *from,
-                            struct conversation_part *p) {
-    if (!p)
-        return;
-    if (p->kind == PART_TEXT) {
-        p->text = words_of(json_kind_of(from) == JSON_STRING ? from : json_get(from, "text"));
-        extras_take(v, &p->extras, from, of_text);
-    } else if (p->kind == PART_REFUSAL) {
-        p->text = words_of(json_get(from, "refusal"));
-        extras_take(v, &p->extras, from, of_refusal);
-    } else {
-        p->raw = from;
-    }
+// A tool that the client runs needs a name: without one the model would never see it. Those of
+// Anthropic's servers have a type of their own and no schema.
+static bool is_tool(const struct json *t) {
+    const struct json *schema = json_get(t, "input_schema"), *kind = json_get(t, "type");
+    bool client = !kind || schema || is_block(t, "custom") || is_block(t, "freeform") ||
+                  find_known(json_str(kind, NULL)) >= 0;
+    return json_kind_of(t) == JSON_OBJECT && !is_block(t, "function") &&
+           (!kind || json_kind_of(kind) == JSON_STRING) &&
+           (!schema || json_kind_of(schema) == JSON_OBJECT) &&
+           (!client || words_of(json_get(t, "name")).n > 0);
+}
+
+struct reader {
+    struct conversation *v;
+    struct api_error *x;
+    char place[64]; // of what is looked at
+};
+
+static bool has_string(const struct reader *r, const struct json *block, const char *member) {
+    const struct json *v = json_get(block, member + 1);
+    return json_kind_of(v) == JSON_STRING || api_refuse_kind(r->x, r->place, member, v, "a string");
+}
+
+static bool check_call_block(const struct reader *r, const struct json *block) {
+    const struct json *input = json_get(block, "input");
+    return has_string(r, block, ".id") && has_string(r, block, ".name") &&
+           (!input || json_kind_of(input) == JSON_OBJECT ||
+            api_refuse_kind(r->x, r->place, ".input", input, "an object"));
+}
+
+static bool check_result_block(const struct reader *r, const struct json *block) {
+    const struct json *content = json_get(block, "content");
+    enum json_kind k = json_kind_of(content);
+    return has_string(r, block, ".tool_use_id") &&
+           (k == JSON_STRING || k == JSON_ARRAY || k == JSON_NULL ||
+            api_refuse_kind(r->x, r->place, ".content", content, "a string or an array of blocks"));
+}
+
+// What the user shows must be words: an answer without it would be a wrong one.
+static bool check_user_block(const struct reader *r, const struct json *block) {
+    const struct json *definition = json_get(json_get(block, "tool"), "definition");
+    bool image = is_block(block, "image");
+    if (is_block(block, "tool_addition") && definition && !is_tool(definition))
+        return api_refuse(r->x, r->place,
+                          "%s.tool.definition must have a name and an object as "
+                          "input_schema",
+                          r->place);
+    if (image || (is_block(block, "document") && !is_readable(block)))
+        return api_refuse(r->x, r->place, "%s is %s %.40s, and this model reads text only",
+                          r->place, image ? "an" : "a", conversation_type_of(block));
+    return true;
+}
+
+static bool check_block(const struct reader *r, const struct json *block, bool answer) {
+    const struct block_form *f = find_form(block);
+    if (json_kind_of(block) != JSON_OBJECT)
+        return api_refuse(r->x, r->place, "%s is %s and must be a block", r->place,
+                          json_kind_name(block));
+    if (!has_string(r, block, ".type"))
+        return false;
+    if (is_misplaced(f, answer))
+        return api_refuse(r->x, r->place,
+                          "%s is of type %.40s, which stands in messages of the %s only", r->place,
+                          f->type, conversation_roles[f->of]);
+    if (!f)
+        return answer || check_user_block(r, block);
+    return f->kind == PART_TEXT   ? has_string(r, block, ".text")
+           : f->kind == PART_CALL ? check_call_block(r, block)
+           : f->kind == PART_RESULT
+               ? check_result_block(r, block)
+               : !is_block(block, "thinking") || has_string(r, block, ".thinking");
 }
 
 static void read_thought(struct conversation *v, const struct json *from,
@@ -292,17 +223,13 @@ static void read_call_block(struct conversation *v, const struct json *from,
     p->id = words_of(json_get(from, "id"));
     p->name = words_of(json_get(from, "name"));
     p->custom = json_bool(json_get(from, "custom"), false);
-    p->text = words_of(input);
+    p->text = input ? words_of(input) : words_of_text("{}");
     extras_take(v, &p->extras, from, of_call);
-    if (p->custom || json_kind_of(input) == JSON_STRING)
-        return;
-    if (!input) {
-        p->text = words_of_text("{}");
-        return;
+    p->object = !p->custom && json_kind_of(input) == JSON_OBJECT;
+    if (p->object) {
+        p->raw = input;
+        p->text = conversation_printed(v, input);
     }
-    p->object = true;
-    p->raw = input;
-    p->text = conversation_printed(v, input);
 }
 
 // A content, of which a string is one block.
@@ -323,8 +250,8 @@ static void read_result_block(struct conversation *v, const struct json *from,
     p->custom = json_bool(json_get(from, "custom"), false);
     extras_take(v, &p->extras, from, of_result);
     for (size_t i = 0; i < block_count(content); i++)
-        read_text_block(v, block_at(content, i),
-                        conversation_inner(v, p, inner_kind(block_at(content, i))));
+        conversation_fill(v, conversation_inner(v, p, inner_kind(block_at(content, i))),
+                          block_at(content, i));
 }
 
 static void read_block(struct conversation *v, const struct json *from,
@@ -338,80 +265,93 @@ static void read_block(struct conversation *v, const struct json *from,
     else if (p->kind == PART_RESULT)
         read_result_block(v, from, p);
     else
-        read_text_block(v, from, p);
+        conversation_fill(v, p, from);
 }
 
-static void read_answer_message(struct conversation *v, const struct json *m) {
+// The blocks of a message; results of tools are turns of their own, and what comes in another order
+// than that of a turn begins the next one.
+static bool read_blocks(struct reader *r, const struct json *m, enum conversation_role role,
+                        size_t number) {
     const struct json *content = json_get(m, "content");
-    struct extras extras = {0};
-    extras_take(v, &extras, m, of_message);
+    bool answer = role == CONVERSATION_ASSISTANT;
     enum conversation_kind kind = PART_TEXT, last;
-    size_t n = block_count(content);
-    if (n && (kind = block_kind(block_at(content, 0), true)) == PART_CALL && extras.n)
-        kind = PART_TEXT;
-    struct conversation_turn *t = conversation_turn(v, CONVERSATION_ASSISTANT, kind);
-    for (size_t i = 0; t && i < n; i++) {
-        last = kind;
-        kind = block_kind(block_at(content, i), true);
-        if (conversation_rank(kind) < conversation_rank(last))
-            t = conversation_turn(v, CONVERSATION_ASSISTANT, kind);
-        read_block(v, block_at(content, i), conversation_part(v, t, kind));
-    }
-    if (t && extras.n)
-        t->extras = extras;
-}
-
-// Words of others; results of tools are turns of their own.
-static void read_words_message(struct conversation *v, const struct json *m,
-                               enum conversation_role role) {
-    const struct json *content = json_get(m, "content");
     struct conversation_turn *t = NULL;
-    size_t n = block_count(content);
-    if (role == CONVERSATION_SYSTEM && !content)
-        return;
-    for (size_t i = 0; i < n && !v->failed; i++) {
+    struct extras extras = {0};
+    extras_take(r->v, &extras, m, of_message);
+    for (size_t i = 0; i < block_count(content); i++) {
         const struct json *block = block_at(content, i);
-        bool item = is_block(block, "tool_item");
-        enum conversation_kind kind = item ? PART_OTHER : block_kind(block, false);
-        bool result = kind == PART_RESULT || item;
-        enum conversation_role of = result ? CONVERSATION_TOOL : role;
-        if (!t || t->role != of)
-            t = conversation_turn(v, of, kind);
-        read_block(v, item ? json_get(block, "item") : block, conversation_part(v, t, kind));
+        snprintf(r->place, sizeof r->place, "messages[%zu].content[%zu]", number, i);
+        if (json_kind_of(content) == JSON_ARRAY && !check_block(r, block, answer))
+            return false;
+        bool item = !answer && is_block(block, "tool_item");
+        last = kind;
+        kind = item ? PART_OTHER : block_kind(block, answer);
+        enum conversation_role of = item || kind == PART_RESULT ? CONVERSATION_TOOL : role;
+        if (!t || t->role != of || (answer && conversation_rank(kind) < conversation_rank(last)))
+            t = conversation_turn(
+                r->v, of, answer && i == 0 && extras.n && kind == PART_CALL ? PART_TEXT : kind);
+        read_block(r->v, item ? json_get(block, "item") : block, conversation_part(r->v, t, kind));
     }
     if (!t)
-        t = conversation_turn(v, role, PART_TEXT);
-    struct extras extras = {0};
-    extras_take(v, &extras, m, of_message);
+        t = conversation_turn(r->v, role, PART_TEXT);
     if (t && extras.n)
         t->extras = extras;
+    return true;
+}
+
+static bool read_message(struct reader *r, const struct json *m, size_t i) {
+    const struct json *content = json_get(m, "content");
+    enum conversation_role role = conversation_role_of(m);
+    snprintf(r->place, sizeof r->place, "messages[%zu]", i);
+    if (json_kind_of(m) != JSON_OBJECT)
+        return api_refuse(r->x, r->place, "%s is %s and must be an object", r->place,
+                          json_kind_name(m));
+    if (!has_string(r, m, ".role"))
+        return false;
+    if (role != CONVERSATION_USER && role != CONVERSATION_ASSISTANT && role != CONVERSATION_SYSTEM)
+        return api_refuse(r->x, r->place, "%s.role is '%.40s' and must be user or assistant",
+                          r->place, json_str(json_get(m, "role"), NULL));
+    if (role == CONVERSATION_SYSTEM && !content && json_len(json_get(m, "output_config")) > 0)
+        return true; // it sets something and says nothing
+    if (json_kind_of(content) != JSON_STRING && json_kind_of(content) != JSON_ARRAY)
+        return api_refuse_kind(r->x, r->place, ".content", content,
+                               "a string or an array of blocks");
+    return read_blocks(r, m, role, i);
+}
+
+static bool read_system(struct reader *r, const struct json *system) {
+    enum json_kind k = json_kind_of(system);
+    size_t n = block_count(system);
+    if (k != JSON_NULL && k != JSON_STRING && k != JSON_ARRAY)
+        return api_refuse_kind(r->x, "system", "", system, "a string or an array of text blocks");
+    struct conversation_turn *t =
+        n ? conversation_turn(r->v, CONVERSATION_SYSTEM, PART_TEXT) : NULL;
+    for (size_t i = 0; i < n; i++) {
+        const struct json *block = block_at(system, i);
+        if (k == JSON_ARRAY && (!is_block(block, "text") || !words_of(json_get(block, "text")).s))
+            return api_refuse(r->x, "system", "system[%zu] is no text block", i);
+        conversation_fill(r->v, conversation_part(r->v, t, PART_TEXT), block);
+    }
+    return true;
 }
 
 bool conversation_read_messages(struct conversation *v, const struct json *body,
                                 struct api_error *x) {
-    const struct json *system = json_get(body, "system"), *messages = json_get(body, "messages");
-    struct conversation_turn *t = NULL;
+    const struct json *messages = json_get(body, "messages"), *tools = json_get(body, "tools");
+    struct reader r = {.v = v, .x = x};
     size_t n = json_len(messages);
     if (n > MESSAGES_MAX)
         return api_refuse(x, "messages", "messages has %zu elements and may have %d at most", n,
                           MESSAGES_MAX);
-    if (!check_system_blocks(system, x) || !check_tool_list(json_get(body, "tools"), x))
+    if (!read_system(&r, json_get(body, "system")))
         return false;
-    if (block_count(system))
-        t = conversation_turn(v, CONVERSATION_SYSTEM, PART_TEXT);
-    for (size_t i = 0; t && i < block_count(system); i++)
-        read_text_block(v, block_at(system, i),
-                        conversation_part(v, t, inner_kind(block_at(system, i))));
-    for (size_t i = 0; i < n; i++) {
-        const struct json *m = json_at(messages, i);
-        enum conversation_role role = conversation_role_of(m);
-        if (!check_turn_message(m, i, x))
+    for (size_t i = 0; i < json_len(tools); i++)
+        if (!is_tool(json_at(tools, i)))
+            return api_refuse(x, "tools",
+                              "tools[%zu] must have a name and an object as input_schema", i);
+    for (size_t i = 0; i < n && !v->failed; i++)
+        if (!read_message(&r, json_at(messages, i), i))
             return false;
-        if (!v->failed && role == CONVERSATION_ASSISTANT)
-            read_answer_message(v, m);
-        else if (!v->failed)
-            read_words_message(v, m, role);
-    }
     return true;
 }
 

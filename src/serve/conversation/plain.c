@@ -156,14 +156,6 @@ static bool refuse_media(struct plain *r, int part, const struct json *raw) {
                       type);
 }
 
-static struct conversation_part *copy_part(struct plain *r, struct conversation_turn *t,
-                                           const struct conversation_part *p) {
-    struct conversation_part *out = conversation_part(r->to, t, p->kind);
-    if (out)
-        *out = *p;
-    return out;
-}
-
 static bool ends_in(const char *s, const char *end) {
     size_t n = strlen(s), m = strlen(end);
     return n > m && !strcmp(s + n - m, end);
@@ -213,69 +205,61 @@ static const struct json *summarise_item(struct plain *r, const struct json *raw
     return all->s ? NULL : t.only;
 }
 
-// A call of a kind that is unknown here: its name, and what its members say.
-static bool make_unknown_call(struct plain *r, struct conversation_turn *t,
-                              const struct conversation_part *p) {
+// Makes p a call of a kind that is unknown here: its name, and what its members say. False: it is
+// none.
+static bool make_unknown_call(struct plain *r, struct conversation_part *p) {
     static const char *const asked[] = {"arguments", "action", "operation", "input", NULL};
-    const char *type = json_str(json_get(p->raw, "type"), NULL);
-    struct words id = words_of(json_get(p->raw, "call_id")), all;
-    if (!type || !ends_in(type, "_call"))
+    const char *type = conversation_type_of(p->raw);
+    struct words all;
+    if (!ends_in(type, "_call"))
         return false;
     const struct json *what = summarise_item(r, p->raw, asked, &all);
-    struct conversation_part *call = conversation_part(r->to, t, PART_CALL);
-    if (!call)
-        return true;
-    call->id = id.s ? id : words_of(json_get(p->raw, "id"));
-    call->name = conversation_copy(r->to, type, strlen(type) - 5);
-    if (all.s)
-        call->text = all;
-    else if (json_kind_of(what) == JSON_OBJECT)
-        call->text = conversation_printed(r->to, what);
-    else
-        call->text = what ? input_object(r, words_of(what)) : words_of_text("{}");
+    *p = (struct conversation_part){.kind = PART_CALL,
+                                    .id = call_id(p),
+                                    .name = conversation_copy(r->to, type, strlen(type) - 5),
+                                    .text = all.s ? all
+                                            : json_kind_of(what) == JSON_OBJECT
+                                                ? conversation_printed(r->to, what)
+                                            : what ? input_object(r, words_of(what))
+                                                   : words_of_text("{}")};
     return true;
 }
 
 // The words of a result's contents.
-static void make_plain_contents(struct plain *r, const struct conversation_part *from,
-                                struct conversation_part *to) {
-    to->parts = NULL;
-    to->n_parts = to->cap_parts = 0;
-    for (int i = 0; i < from->n_parts; i++) {
-        const struct conversation_part *p = &from->parts[i];
-        struct conversation_part *q = conversation_inner(r->to, to, PART_TEXT);
+static void make_plain_contents(struct plain *r, struct conversation_part *result) {
+    struct conversation_part *from = result->parts;
+    int n = result->n_parts;
+    result->parts = NULL;
+    result->n_parts = result->cap_parts = 0;
+    for (int i = 0; i < n; i++) {
+        struct conversation_part *q = conversation_inner(r->to, result, PART_TEXT);
         if (q)
-            q->text = p->raw ? text_in_place(r, p->raw) : p->text;
+            q->text = from[i].raw ? text_in_place(r, from[i].raw) : from[i].text;
     }
 }
 
-static void make_unknown_result(struct plain *r, struct conversation_turn *t,
-                                const struct conversation_part *p) {
+static void make_unknown_result(struct plain *r, struct conversation_part *p) {
     static const char *const usual[] = {"output", NULL};
-    struct conversation_part *out = conversation_part(r->to, t, PART_RESULT);
-    struct words id = words_of(json_get(p->raw, "call_id")), all;
-    const struct json *output = summarise_item(r, p->raw, usual, &all);
-    struct conversation_part *q = conversation_inner(r->to, out, PART_TEXT);
-    if (!q)
-        return;
-    out->id = id.s ? id : words_of(json_get(p->raw, "id"));
-    q->text = all.s ? all : words_of(output);
-    if (!q->text.s)
-        q->text = output ? conversation_printed(r->to, output) : text_in_place(r, p->raw);
+    struct words all;
+    const struct json *raw = p->raw, *output = summarise_item(r, raw, usual, &all);
+    struct words text = all.s ? all : words_of(output);
+    if (!text.s)
+        text = output ? conversation_printed(r->to, output) : text_in_place(r, raw);
+    *p = (struct conversation_part){.kind = PART_RESULT, .id = call_id(p)};
+    struct conversation_part *q = conversation_inner(r->to, p, PART_TEXT);
+    if (q)
+        q->text = text;
 }
 
 // What was encoded here is what was thought, whatever words a client has put with it.
-static void make_plain_reasoning(struct plain *r, struct conversation_turn *t,
-                                 const struct conversation_part *p) {
+static void make_plain_reasoning(struct plain *r, struct conversation_part *p) {
     struct words text = p->text.n ? p->text : p->summary;
     struct str opened = {0};
     if (p->signature.n && opaque_decode(p->signature.s, p->signature.n, &opened) && opened.len)
         text = conversation_copy(r->to, opened.data, opened.len);
     r->to->failed |= opened.failed;
     str_fini(&opened);
-    struct conversation_part *out = text.n ? conversation_part(r->to, t, p->kind) : NULL;
-    if (out)
-        out->text = text;
+    *p = (struct conversation_part){.kind = PART_REASONING, .text = text};
 }
 
 // Group and name of a tool in one word.
@@ -345,10 +329,9 @@ static void add_group_tools(struct plain *r, const struct json *group) {
 
 // A part of a kind that says nothing to the model, such as a summary only its maker can read.
 static bool is_mute(const struct conversation_turn *t, const struct conversation_part *p) {
-    const char *type = json_str(json_get(p->raw, "type"), NULL);
     return p->kind == PART_OTHER && t->role == CONVERSATION_ASSISTANT && t->n_parts == 1 &&
            t->extras.n == 0 && !json_str(json_get(p->raw, "text"), NULL) &&
-           !(type && ends_in(type, "_call"));
+           !ends_in(conversation_type_of(p->raw), "_call");
 }
 
 // A part of a turn of the system that changes what tools there are, which the tools themselves
@@ -366,43 +349,34 @@ static bool is_all_changes(const struct conversation_turn *t) {
     return n > 0 && n == t->n_parts;
 }
 
-static bool make_plain_part(struct plain *r, struct conversation_turn *t,
-                            const struct conversation_part *p, int i) {
-    struct conversation_part *out;
+// Makes a part of a turn plain.
+static bool make_plain_part(struct plain *r, const struct conversation_turn *t,
+                            struct conversation_part *p, int i) {
     switch (p->kind) {
     case PART_MEDIA:
         return refuse_media(r, i, p->raw);
     case PART_REASONING:
-        make_plain_reasoning(r, t, p);
+        make_plain_reasoning(r, p);
         break;
     case PART_RESULT:
-        if ((out = copy_part(r, t, p)) != NULL)
-            make_plain_contents(r, p, out);
+        make_plain_contents(r, p);
         break;
     case PART_CALL:
-        out = copy_part(r, t, p);
-        if (out)
-            out->name = plain_call_name(r, p);
-        if (out && p->custom) {
-            out->custom = false;
-            out->text = input_object(r, p->text);
-        } else if (out && !p->object) {
-            out->text = arguments_object(r, p->text);
-        }
+        p->name = plain_call_name(r, p);
+        if (p->custom)
+            p->text = input_object(r, p->text);
+        else if (!p->object)
+            p->text = arguments_object(r, p->text);
+        p->custom = false;
         break;
     case PART_OTHER:
-        if (t->role == CONVERSATION_TOOL) {
-            make_unknown_result(r, t, p);
-        } else if (t->role != CONVERSATION_ASSISTANT || !make_unknown_call(r, t, p)) {
-            out = conversation_part(r->to, t, PART_TEXT);
-            if (out)
-                out->text = text_in_place(r, p->raw);
-        }
+        if (t->role == CONVERSATION_TOOL)
+            make_unknown_result(r, p);
+        else if (t->role != CONVERSATION_ASSISTANT || !make_unknown_call(r, p))
+            *p = (struct conversation_part){.kind = PART_TEXT, .text = text_in_place(r, p->raw)};
         break;
     default:
-        out = copy_part(r, t, p);
-        if (out)
-            out->extras = (struct extras){0};
+        p->extras = (struct extras){0};
     }
     return true;
 }
@@ -437,8 +411,14 @@ static bool make_plain_turn(struct plain *r, const struct conversation_turn *fro
         bool noisy = p.kind == PART_TEXT && p.text.n && r->turn == 0;
         if (noisy)
             p.text = without_volatile(p.text);
-        if ((!noisy || p.text.s) && !is_change(from, &p))
-            ok = make_plain_part(r, t, &p, i);
+        if ((noisy && !p.text.s) || is_change(from, &p))
+            continue;
+        ok = make_plain_part(r, from, &p, i);
+        if (p.kind == PART_REASONING && !p.text.n)
+            continue;
+        struct conversation_part *out = conversation_part(r->to, t, p.kind);
+        if (out)
+            *out = p;
     }
     return ok;
 }

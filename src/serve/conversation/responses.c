@@ -27,39 +27,23 @@ static bool is_result(const char *type) {
 }
 
 // Lists that hold nothing say nothing: annotations and logprobs of texts.
-static void take_text_extras(struct reader *r, struct conversation_part *p,
-                             const struct json *from) {
-    struct extras all = {0}, *out = &p->extras;
-    extras_take(r->v, &all, from, of_text);
-    *out = all;
-    out->n = 0;
-    for (int i = 0; i < all.n; i++)
-        if (json_kind_of(all.at[i].value) != JSON_ARRAY || json_len(all.at[i].value) > 0)
-            out->at[out->n++] = all.at[i];
+static void drop_empty_lists(struct extras *x) {
+    int n = 0;
+    for (int i = 0; i < x->n; i++)
+        if (json_kind_of(x->at[i].value) != JSON_ARRAY || json_len(x->at[i].value) > 0)
+            x->at[n++] = x->at[i];
+    x->n = n;
 }
 
-static void read_item_part(struct reader *r, const struct json *from, struct conversation_part *p) {
-    const char *type = conversation_type_of(from);
-    bool string = json_kind_of(from) == JSON_STRING;
-    if (!p)
-        return;
-    p->kind = PART_OTHER;
-    bool text = !type[0] || !strcmp(type, "text") || !strcmp(type, "input_text") ||
-                !strcmp(type, "output_text");
-    if (string || (text && json_kind_of(json_get(from, "text")) == JSON_STRING)) {
-        p->kind = PART_TEXT;
-        p->text = words_of(string ? from : json_get(from, "text"));
-        if (!string)
-            take_text_extras(r, p, from);
-    } else if (!strcmp(type, "refusal") && json_kind_of(json_get(from, "refusal")) == JSON_STRING) {
-        p->kind = PART_REFUSAL;
-        p->text = words_of(json_get(from, "refusal"));
-        extras_take(r->v, &p->extras, from, of_refusal);
-    } else {
-        if (conversation_is_media(type))
-            p->kind = PART_MEDIA;
-        p->raw = from;
-    }
+static enum conversation_kind part_kind(const struct json *part) {
+    static const char *const texts[] = {"", "text", "input_text", "output_text", NULL};
+    const char *type = conversation_type_of(part);
+    if (json_kind_of(part) == JSON_STRING ||
+        (words_among(texts, type) && json_kind_of(json_get(part, "text")) == JSON_STRING))
+        return PART_TEXT;
+    if (!strcmp(type, "refusal") && json_kind_of(json_get(part, "refusal")) == JSON_STRING)
+        return PART_REFUSAL;
+    return conversation_is_media(type) ? PART_MEDIA : PART_OTHER;
 }
 
 // A string or an array of parts, into a turn or into a result.
@@ -76,9 +60,12 @@ static bool read_item_content(struct reader *r, const struct json *content, cons
         if (json_kind_of(part) != JSON_OBJECT && json_kind_of(part) != JSON_STRING)
             return api_refuse(r->x, r->place, "%s.%s[%zu] is %s and must be a part", r->place, name,
                               i, json_kind_name(part));
-        read_item_part(r, part,
-                       result ? conversation_inner(r->v, result, PART_OTHER)
-                              : conversation_part(r->v, t, PART_OTHER));
+        enum conversation_kind kind = part_kind(part);
+        struct conversation_part *p =
+            result ? conversation_inner(r->v, result, kind) : conversation_part(r->v, t, kind);
+        conversation_fill(r->v, p, part);
+        if (p && kind == PART_TEXT)
+            drop_empty_lists(&p->extras);
     }
     return true;
 }

@@ -239,3 +239,16 @@ void extras_put(struct json_writer *w, const struct extras *x, const char *const
         jw_key_value(w, x->at[i].key, x->at[i].value);
     }
 }
+
+void conversation_fill(struct conversation *v, struct conversation_part *p,
+                       const struct json *from) {
+    const char *known[] = {"type", p && p->kind == PART_REFUSAL ? "refusal" : "text", NULL};
+    if (!p)
+        return;
+    if (p->kind != PART_TEXT && p->kind != PART_REFUSAL) {
+        p->raw = from;
+        return;
+    }
+    p->text = words_of(json_kind_of(from) == JSON_STRING ? from : json_get(from, known[1]));
+    extras_take(v, &p->extras, from, known);
+}

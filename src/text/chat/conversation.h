@@ -123,9 +123,8 @@ enum conversation_choice {
 struct conversation {
     struct arena arena;
     struct adopted *adopted;
-    bool failed; // memory was short: something is missing
-    const char
-        *where; // what the interface calls the list of turns, for sentences; NULL: "messages"
+    bool failed;       // memory was short: something is missing
+    const char *where; // what the interface calls its messages, for sentences; NULL: "messages"
     struct conversation_turn *turns;
     int n_turns, cap_turns;
     struct conversation_tool *tools;
@@ -150,10 +149,9 @@ const char *conversation_type_of(const struct json *v);
 int words_tristate(const struct json *v);
 // Whether a list of names, NULL after the last, has this one.
 bool words_among(const char *const *list, const char *name);
-// Writes a key with them; nothing where they are absent.
-void words_put(struct json_writer *w, const char *key, struct words t);
-// Has a document freed with v, which borrows from it. NULL, with v->failed set and the document
-// freed, when memory is short.
+void words_put(struct json_writer *w, const char *key, struct words t); // unless absent
+// Has a document freed with v, which borrows from it; at once, with NULL and v->failed set, when
+// memory is short.
 const struct json *conversation_adopt(struct conversation *v, struct json *document);
 // A copy in the arena; absent, with v->failed set, when memory is short.
 struct words conversation_copy(struct conversation *v, const char *s, size_t n);
@@ -162,14 +160,13 @@ struct words conversation_take(struct conversation *v, struct str *s);
 // The same of a value, as JSON.
 struct words conversation_printed(struct conversation *v, const struct json *value);
 
-// The turn that a message of this role is put into: the last one where they are one, else a new
-// one. first: what the message begins with; PART_TEXT also where it has members of its own. NULL
-// with v->failed set when memory is short.
+// The turn that a message of this role is put into: the last one where they are one, else new.
+// first: what the message begins with; TEXT also where it has extras. NULL with v->failed set: no
+// memory.
 struct conversation_turn *conversation_turn(struct conversation *v, enum conversation_role role,
                                             enum conversation_kind first);
-// A new one in any case.
 struct conversation_turn *conversation_new_turn(struct conversation *v,
-                                                enum conversation_role role);
+                                                enum conversation_role role); // in any case
 // The place of a kind in an assistant's turn: 0 reasoning, 1 content, 2 calls.
 int conversation_rank(enum conversation_kind kind);
 bool conversation_is_content(const struct conversation_part *p); // neither reasoning nor a call
@@ -189,6 +186,9 @@ struct conversation_part *conversation_part(struct conversation *v, struct conve
 struct conversation_part *conversation_inner(struct conversation *v,
                                              struct conversation_part *result,
                                              enum conversation_kind kind);
+// Fills TEXT and REFUSAL from a string or an object, others with `raw`. p may be NULL.
+void conversation_fill(struct conversation *v, struct conversation_part *p,
+                       const struct json *from);
 struct conversation_tool *conversation_tool(struct conversation *v, enum tool_kind kind);
 
 // Keeps the members of an object that are not among `known` (names, NULL after the last).

@@ -66,28 +66,19 @@ static int check_part(const struct reader *r, const struct json *part, size_t k)
     return json_kind_of(text) == JSON_STRING ? 0 : refuse_kind(r, ".text", text, "a string");
 }
 
-// A string or a part that has been checked into p, which is of no kind as yet.
-static void read_part(const struct reader *r, const struct json *from,
-                      struct conversation_part *p) {
-    static const char *const of_text[] = {"type", "text", NULL},
-                             *const of_refusal[] = {"type", "refusal", NULL},
-                             *const texts[] = {"", "text", "input_text", "output_text", NULL};
-    const char *type = conversation_type_of(from);
-    const struct json *refusal = json_get(from, "refusal"), *text = part_text(from);
-    if (!p)
-        return;
-    if (!r->request || (words_among(texts, type) && text != refusal)) {
-        p->kind = PART_TEXT;
-        p->text = words_of(text);
-        extras_take(r->v, &p->extras, from, of_text);
-    } else if ((!strcmp(type, "refusal") || !type[0]) && json_kind_of(refusal) == JSON_STRING) {
-        p->kind = PART_REFUSAL;
-        p->text = words_of(refusal);
-        extras_take(r->v, &p->extras, from, of_refusal);
-    } else {
-        p->kind = conversation_is_media(type) ? PART_MEDIA : PART_OTHER;
-        p->raw = from;
-    }
+// What a string or a part that has been checked is.
+static enum conversation_kind part_kind(const struct reader *r, const struct json *part) {
+    static const char *const texts[] = {"", "text", "input_text", "output_text", NULL};
+    const char *type = conversation_type_of(part);
+    bool refusal = json_kind_of(json_get(part, "refusal")) == JSON_STRING;
+    bool text = part_text(part) != json_get(part, "refusal");
+    if (!r->request)
+        return text ? PART_TEXT : PART_REFUSAL;
+    if (words_among(texts, type) && text)
+        return PART_TEXT;
+    if (refusal && (!type[0] || !strcmp(type, "refusal")))
+        return PART_REFUSAL;
+    return conversation_is_media(type) ? PART_MEDIA : PART_OTHER;
 }
 
 // The parts of the message's content into a turn, or into a result where there is one.
@@ -109,9 +100,11 @@ static int read_content(const struct reader *r, struct conversation_turn *t,
         int rc = check_part(r, part, i);
         if (rc)
             return rc;
-        read_part(r, part,
-                  result ? conversation_inner(r->v, result, PART_OTHER)
-                         : conversation_part(r->v, t, PART_OTHER));
+        enum conversation_kind kind = part_kind(r, part);
+        conversation_fill(r->v,
+                          result ? conversation_inner(r->v, result, kind)
+                                 : conversation_part(r->v, t, kind),
+                          part);
     }
     if (k == JSON_ARRAY && !r->request && (result || t))
         *(result ? &result->list : &t->list) = true;
