@@ -14,7 +14,7 @@
 #include "formats/quant/quant.h"
 #include "support/tiny_gguf.h"
 
-enum { MAX_TENSORS = 512 };
+enum { MAX_TENSORS = 1024 };
 
 struct entry {
     char name[64];

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of gemma3 and gemma4 that must not load: each edit of a good file is refused with a
 // sentence that names the culprit.
+#include <math.h>
+#include <unistd.h>
+
+#include "models/model.h"
+#include "ops/ops.h"
 #include "unit/bad_files.h"
 #include "unit/test.h"
 
@@ -160,6 +165,35 @@ static void test_gemma3(void **state) {
                 sizeof gemma3_targets / sizeof *gemma3_targets);
 }
 
+// What scores are multiplied by in a model of that many layers.
+static float scale_of(int layers) {
+    static const char path[] = "/tmp/coppice-gemma3-scale.gguf";
+    struct tiny_shape t = tiny_shape_form(TINY_FORM_GEMMA3);
+    struct model_options o = model_options_default();
+    struct exec *x;
+    struct gguf *g;
+    struct model *m;
+    struct err e = {0};
+    t.layers = layers;
+    if (tiny_target_write(&t, path, &e) || gguf_open(&g, path, &e) ||
+        exec_create_cpu(&x, "auto", 1, &e) || model_load(&m, x, g, &o, &e))
+        fail_msg("%s", e.text);
+    float scale = model_params_of(m)->attn_scale;
+    model_destroy(m);
+    exec_destroy(x);
+    gguf_close(g);
+    unlink(path);
+    return scale;
+}
+
+// 27B, which has 62 layers, divides by the root of a head's share of the stream, here 32, and its
+// files do not say so; the others by that of a head's size, 64.
+static void test_scale(void **state) {
+    (void)state;
+    assert_true(scale_of(48) == 0.125f);
+    assert_true(scale_of(62) == 1 / sqrtf(32));
+}
+
 static void test_experts(void **state) {
     (void)state;
     struct tiny_shape t = tiny_shape_plain();
@@ -180,6 +214,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_gemma3),
+        cmocka_unit_test(test_scale),
         cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
