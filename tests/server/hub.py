@@ -113,6 +113,7 @@ class Hub:
     def start(self, name):
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         server.daemon_threads = True
+        server.handle_error = lambda *_: None  # clients that are cut or end
         server.hub, server.name = self, name
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return server

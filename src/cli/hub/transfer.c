@@ -3,17 +3,15 @@
 // slices of some MiB, of which a few are on their way or wait in memory for those before them.
 // Redirects are followed here, so that a token goes to no other host. The library is loaded when it
 // is needed, as it brings thirty others.
-#define CURL_DISABLE_TYPECHECK // its macros would hide the functions' names
 #include "cli/hub/transfer.h"
 
-#include <curl/curl.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/net/curl.h"
 #include "base/num.h"
 #include "base/str.h"
 #include "cli/cli.h"
@@ -34,30 +32,9 @@ enum {
     BACKOFF_MS = 150
 };
 
-struct library {
-    void *handle;
-    CURLcode (*global_init)(long);
-    void (*global_cleanup)(void);
-    CURL *(*easy_init)(void);
-    void (*easy_cleanup)(CURL *);
-    CURLcode (*easy_setopt)(CURL *, CURLoption, ...);
-    CURLcode (*easy_getinfo)(CURL *, CURLINFO, ...);
-    const char *(*easy_strerror)(CURLcode);
-    CURLM *(*multi_init)(void);
-    CURLMcode (*multi_cleanup)(CURLM *);
-    CURLMcode (*multi_add_handle)(CURLM *, CURL *);
-    CURLMcode (*multi_remove_handle)(CURLM *, CURL *);
-    CURLMsg *(*multi_info_read)(CURLM *, int *);
-    CURLMcode (*multi_perform)(CURLM *, int *);
-    CURLMcode (*multi_poll)(CURLM *, struct curl_waitfd *, unsigned, int, int *);
-    struct curl_slist *(*slist_append)(struct curl_slist *, const char *);
-    void (*slist_free_all)(struct curl_slist *);
-};
-
 struct transfer {
-    struct library curl;
+    struct curl curl;
     CURLM *multi;
-    bool begun; // global_init
 };
 
 // What the head of an answer says.
@@ -191,7 +168,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg) {
 }
 
 static void end_slice(struct slice *s) {
-    struct library *c = &s->r->t->curl;
+    struct curl *c = &s->r->t->curl;
     if (s->easy) {
         c->multi_remove_handle(s->r->t->multi, s->easy);
         c->easy_cleanup(s->easy);
@@ -210,7 +187,7 @@ static void drop_slice(struct slice *s) {
 
 static bool set_options(struct slice *s, const char *range) {
     struct run *r = s->r;
-    struct library *c = &r->t->curl;
+    struct curl *c = &r->t->curl;
     CURL *y = s->easy;
     const char *silent = getenv("HF_HUB_DOWNLOAD_TIMEOUT");
     long silent_s = silent ? strtol(silent, NULL, 10) : 0;
@@ -240,7 +217,7 @@ static bool set_options(struct slice *s, const char *range) {
 // Sends the request for what a slice lacks.
 static void start_slice(struct slice *s) {
     struct run *r = s->r;
-    struct library *c = &r->t->curl;
+    struct curl *c = &r->t->curl;
     struct str field = {0};
     char range[64];
     s->before = s->got;
@@ -463,7 +440,7 @@ static void start_slices(struct run *r) {
 }
 
 static void read_messages(struct run *r) {
-    struct library *c = &r->t->curl;
+    struct curl *c = &r->t->curl;
     int left;
     for (CURLMsg *m; (m = c->multi_info_read(r->t->multi, &left));) {
         struct slice *s = NULL;
@@ -476,7 +453,7 @@ static void read_messages(struct run *r) {
 
 static int run_until_done(struct run *r) {
     struct transfer_job *j = r->j;
-    struct library *c = &r->t->curl;
+    struct curl *c = &r->t->curl;
     while (!r->rc && j->have < j->until) {
         int running;
         bool was = r->whole;
@@ -518,50 +495,22 @@ int transfer_run(struct transfer *t, struct transfer_job *job, struct err *e) {
     return rc;
 }
 
-static int load_library(struct library *l, struct err *e) {
-    const struct {
-        const char *name;
-        void **at;
-    } wanted[] = {
-#define WANTED(name) {"curl_" #name, (void **)&l->name}
-        WANTED(global_init),      WANTED(global_cleanup),      WANTED(easy_init),
-        WANTED(easy_cleanup),     WANTED(easy_setopt),         WANTED(easy_getinfo),
-        WANTED(easy_strerror),    WANTED(multi_init),          WANTED(multi_cleanup),
-        WANTED(multi_add_handle), WANTED(multi_remove_handle), WANTED(multi_info_read),
-        WANTED(multi_perform),    WANTED(multi_poll),          WANTED(slist_append),
-        WANTED(slist_free_all),
-#undef WANTED
-    };
-    const char *missing = NULL;
-    l->handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
-    if (!l->handle)
-        missing = dlerror();
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted && !missing; i++)
-        if (!(*wanted[i].at = dlsym(l->handle, wanted[i].name)))
-            missing = dlerror();
-    return missing
-               ? err_set(e, ERR_UNSUPPORTED,
-                         "models cannot be fetched without libcurl (package libcurl4): %s", missing)
-               : 0;
-}
-
 int transfer_open(struct transfer **out, struct err *e) {
     struct transfer *t = calloc(1, sizeof *t);
     *out = NULL;
     if (!t)
         return err_set(e, ERR_MEMORY, "no memory for a download");
-    int rc = load_library(&t->curl, e);
-    if (!rc) {
-        t->begun = !t->curl.global_init(CURL_GLOBAL_DEFAULT);
-        t->multi = t->begun ? t->curl.multi_init() : NULL;
-        if (!t->multi)
-            rc = err_set(e, ERR_MEMORY, "no memory for a download");
+    int rc = curl_load(&t->curl, "models cannot be fetched", e);
+    if (rc) {
+        free(t);
+        return rc;
     }
-    if (rc)
-        transfer_close(t);
-    else
+    t->multi = t->curl.multi_init();
+    if (t->multi)
         *out = t;
-    return rc;
+    else
+        transfer_close(t);
+    return *out ? 0 : err_set(e, ERR_MEMORY, "no memory for a download");
 }
 
 void transfer_close(struct transfer *t) {
@@ -569,9 +518,6 @@ void transfer_close(struct transfer *t) {
         return;
     if (t->multi)
         t->curl.multi_cleanup(t->multi);
-    if (t->begun)
-        t->curl.global_cleanup();
-    if (t->curl.handle)
-        dlclose(t->curl.handle);
+    t->curl.global_cleanup();
     free(t);
 }

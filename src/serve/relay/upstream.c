@@ -3,17 +3,15 @@
 // upstream.h. libcurl's callbacks come from inside its calls, where no handle may be taken away, so
 // ends are gathered and reported after each of them. The library is loaded when it is needed: it
 // brings thirty others, which a program that serves a model has no use for.
-#define CURL_DISABLE_TYPECHECK // its macros would hide the functions' names
 #include "serve/relay/upstream.h"
 
-#include <curl/curl.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/net/curl.h"
 
 enum {
     CONNECT_MS = 10000,
@@ -22,37 +20,9 @@ enum {
     HEAD_MAX = 1 << 18 // bytes of an answer's head
 };
 
-// The functions of libcurl that are used.
-struct library {
-    void *handle;
-    CURLcode (*global_init)(long);
-    void (*global_cleanup)(void);
-    CURL *(*easy_init)(void);
-    void (*easy_cleanup)(CURL *);
-    CURLcode (*easy_setopt)(CURL *, CURLoption, ...);
-    CURLcode (*easy_getinfo)(CURL *, CURLINFO, ...);
-    CURLcode (*easy_pause)(CURL *, int);
-    const char *(*easy_strerror)(CURLcode);
-    CURLM *(*multi_init)(void);
-    CURLMcode (*multi_cleanup)(CURLM *);
-    CURLMcode (*multi_setopt)(CURLM *, CURLMoption, ...);
-    CURLMcode (*multi_add_handle)(CURLM *, CURL *);
-    CURLMcode (*multi_remove_handle)(CURLM *, CURL *);
-    CURLMsg *(*multi_info_read)(CURLM *, int *);
-    CURLMcode (*multi_socket_action)(CURLM *, curl_socket_t, int, int *);
-    CURLMcode (*multi_assign)(CURLM *, curl_socket_t, void *);
-    struct curl_slist *(*slist_append)(struct curl_slist *, const char *);
-    void (*slist_free_all)(struct curl_slist *);
-    CURLU *(*url)(void);
-    void (*url_cleanup)(CURLU *);
-    CURLUcode (*url_set)(CURLU *, CURLUPart, const char *, unsigned);
-    CURLUcode (*url_get)(const CURLU *, CURLUPart, char **, unsigned);
-    void (*free)(void *);
-};
-
 struct upstream {
     struct http *h;
-    struct library curl;
+    struct curl curl;
     struct str base; // without a slash and without /v1 at its end
     struct str key;  // "Bearer ..."
     int connect_ms, silent_ms;
@@ -374,55 +344,6 @@ static int set_key(struct upstream *u, const char *key, struct err *e) {
     return 0;
 }
 
-// libcurl of the system. ERR_UNSUPPORTED with the loader's words where there is none.
-static int load_libcurl(struct library *l, struct err *e) {
-    const struct {
-        const char *name;
-        void **at;
-    } wanted[] = {
-#define WANTED(name) {"curl_" #name, (void **)&l->name}
-        WANTED(global_init),
-        WANTED(global_cleanup),
-        WANTED(easy_init),
-        WANTED(easy_cleanup),
-        WANTED(easy_setopt),
-        WANTED(easy_getinfo),
-        WANTED(easy_pause),
-        WANTED(easy_strerror),
-        WANTED(multi_init),
-        WANTED(multi_cleanup),
-        WANTED(multi_setopt),
-        WANTED(multi_add_handle),
-        WANTED(multi_info_read),
-        WANTED(multi_remove_handle),
-        WANTED(multi_socket_action),
-        WANTED(multi_assign),
-        WANTED(slist_append),
-        WANTED(slist_free_all),
-        WANTED(url),
-        WANTED(url_cleanup),
-        WANTED(url_set),
-        WANTED(url_get),
-        WANTED(free),
-#undef WANTED
-    };
-    const char *missing = NULL;
-    l->handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
-    if (!l->handle)
-        missing = dlerror();
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted && !missing; i++)
-        if (!(*wanted[i].at = dlsym(l->handle, wanted[i].name)))
-            missing = dlerror();
-    if (!missing)
-        return 0;
-    int rc =
-        err_set(e, ERR_UNSUPPORTED,
-                "requests cannot be passed on without libcurl (package libcurl4): %s", missing);
-    if (l->handle)
-        dlclose(l->handle);
-    return rc;
-}
-
 static int open_client(struct upstream *u, struct http *h, const struct upstream_options *o,
                        struct err *e) {
     u->h = h;
@@ -451,9 +372,7 @@ int upstream_create(struct upstream **out, struct http *h, const struct upstream
     *out = NULL;
     if (!u)
         return err_set(e, ERR_MEMORY, "no memory for the client of the upstream");
-    int rc = load_libcurl(&u->curl, e);
-    if (!rc && u->curl.global_init(CURL_GLOBAL_DEFAULT))
-        rc = err_set(e, ERR_MEMORY, "libcurl cannot be started");
+    int rc = curl_load(&u->curl, "requests cannot be passed on", e);
     if (rc) {
         free(u);
         return rc;
@@ -465,7 +384,6 @@ int upstream_create(struct upstream **out, struct http *h, const struct upstream
     return rc;
 }
 
-// The library stays loaded: what it has started in the process may outlive its handles.
 void upstream_destroy(struct upstream *u) {
     if (!u)
         return;
