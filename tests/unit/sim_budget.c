@@ -182,13 +182,44 @@ static void guess_at(const struct sim_guess *g, int64_t pos, int32_t *ids, float
     }
 }
 
-static void grow(struct ddtree *t, const struct sim_guess *g, int64_t pos, int depth, int nodes) {
+static void recorded_at(const struct sim_record *at, int32_t *ids, float *logp) {
+    for (int r = 0; r < SIM_K; r++) {
+        ids[r] = r == at->rank ? 0 : r + 1;
+        logp[r] = at->logp[r];
+    }
+}
+
+static bool read_record(FILE *f, struct sim_record *r) {
+    bool ok = fscanf(f, "%d", &r->rank) == 1 && r->rank >= 0 && r->rank <= SIM_K;
+    for (int k = 0; ok && k < SIM_K; k++) {
+        ok = fscanf(f, "%f", &r->logp[k]) == 1;
+        r->logp[k] /= 1000;
+    }
+    return ok;
+}
+
+int sim_read_text(FILE *f, struct sim_text *t) {
+    int got = fscanf(f, " text %31s %d", t->id, &t->n);
+    if (got == EOF)
+        return 0;
+    bool ok = got == 2 && t->n >= 1 && t->n <= SIM_TOKENS;
+    for (int i = 0; ok && i < t->n * PRICE_REACHES; i++)
+        for (int d = 0; ok && d < price_depth(SIM_DEPTH, i % PRICE_REACHES); d++)
+            ok = read_record(f, &t->at[i / PRICE_REACHES][i % PRICE_REACHES][d]);
+    return ok ? 1 : -1;
+}
+
+// The tree of a draft with that reach at `pos`, its first `depth` positions.
+static void grow(struct ddtree *t, const struct sim_guess *g, int64_t pos, int reach, int depth,
+                 int nodes) {
     int32_t ids[SIM_DEPTH * SIM_K];
     float logp[SIM_DEPTH * SIM_K];
     struct proposal p = {.depth = depth, .k = SIM_K, .ids = ids, .logp = logp};
     struct tree_options o = {.budget = nodes, .k = SIM_K, .max_depth = SIM_DEPTH};
     for (int d = 0; d < depth; d++)
-        if (g->errors >= 0)
+        if (g->text)
+            recorded_at(&g->text->at[pos][reach][d], ids + d * SIM_K, logp + d * SIM_K);
+        else if (g->errors >= 0)
             oracle_at(g, pos + d, ids + d * SIM_K, logp + d * SIM_K);
         else
             guess_at(g, pos + d, ids + d * SIM_K, logp + d * SIM_K);
@@ -234,7 +265,7 @@ double sim_time(struct sim_run *r, int64_t *tokens) {
             nodes = r->nodes;
         }
         int depth = m.drafts ? price_depth(SIM_DEPTH, reach) : 0;
-        grow(&t, r->guess, r->from + pos, depth < room ? depth : room, nodes);
+        grow(&t, r->guess, r->from + pos, reach, depth < room ? depth : room, nodes);
         if (r->budget) {
             budget_share(&step);
             t.n = 1 + m.nodes;
@@ -280,7 +311,7 @@ static void batch_step(struct sim_run *r, struct sim_member *m, struct budget_st
         int64_t room = r->tokens - m[i].pos - 1;
         int depth = s->members[i].drafts ? s->depth : 0;
         drafts += s->members[i].drafts;
-        grow(&m[i].tree, r[i].guess, r[i].from + m[i].pos, depth < room ? depth : (int)room,
+        grow(&m[i].tree, r[i].guess, r[i].from + m[i].pos, reach, depth < room ? depth : (int)room,
              SIM_MAX);
     }
     budget_share(s);
@@ -339,12 +370,11 @@ double sim_rate(const struct sim_run *r, int replies, int64_t stride) {
 // Milliseconds of a reply with each number of nodes from 0 to SIM_MAX, added to ms[]. A tree is
 // the beginning of every larger one, so one tree a position serves all.
 static void fixed_reply(const struct sim_run *r, int64_t from, double ms[SIM_MAX + 1]) {
-    enum { TOKENS = 128 };
-    struct walk walks[TOKENS];
+    struct walk walks[SIM_TOKENS];
     for (int pos = 0; pos < r->tokens; pos++) {
         struct ddtree t;
         int room = (int)r->tokens - pos - 1, depth = price_depth(SIM_DEPTH, r->reach);
-        grow(&t, r->guess, from + pos, room < depth ? room : depth, SIM_MAX);
+        grow(&t, r->guess, from + pos, r->reach, room < depth ? room : depth, SIM_MAX);
         walk_truth(&t, r->tokens - pos, &walks[pos]);
     }
     for (int nodes = 0; nodes <= SIM_MAX; nodes++) {

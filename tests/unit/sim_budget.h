@@ -5,9 +5,12 @@
 #ifndef TESTS_UNIT_SIM_BUDGET_H
 #define TESTS_UNIT_SIM_BUDGET_H
 
+#include <stdio.h>
+
 #include "spec/tree/budget.h"
 
 enum { SIM_DEPTH = 15, SIM_K = 8, SIM_MAX = 63 };
+enum { SIM_TOKENS = 128 }; // of a reply or a recorded text at most
 
 struct sim_device {
     const char *name;
@@ -26,6 +29,24 @@ struct sim_device {
 extern const struct sim_device sim_devices[];
 extern const int sim_n_devices;
 
+// What a draft model guessed at one depth: the rank of the token that came, SIM_K where it is not
+// among the candidates, and their log-probabilities.
+struct sim_record {
+    int rank;
+    float logp[SIM_K];
+};
+
+// A text that the target decoded plainly, with what its draft guessed at every position
+// (tests/budget/record_drafts.c).
+struct sim_text {
+    char id[32];
+    int n; // positions
+    struct sim_record at[SIM_TOKENS][PRICE_REACHES][SIM_DEPTH];
+};
+
+// The next text of a record: 1, 0 at its end, -1 where the file is none.
+int sim_read_text(FILE *f, struct sim_text *t);
+
 // How good the guesses are.
 struct sim_guess {
     const char *name;
@@ -33,6 +54,7 @@ struct sim_guess {
     double right[3];   // chance that the best, second, third candidate of a depth is the truth
     double confidence; // power of the chances that the draft states: 1 is honest, 0.3 too sure
     double mood;       // by up to this much all that it states of a position is wrong, as a power
+    const struct sim_text *text; // not NULL: what was recorded, instead of all that
 };
 
 struct sim_run {
@@ -62,7 +84,7 @@ double sim_batch(struct sim_run *r, int n, int replies);
 // Tokens per millisecond of all replies together that begin at r->from + i * stride.
 double sim_rate(const struct sim_run *r, int replies, int64_t stride);
 // Of the best fixed number of nodes, -1 (plain) to SIM_MAX, of drafts of r->reach, over the same
-// replies of r->tokens tokens, at most 128.
+// replies of r->tokens tokens, at most SIM_TOKENS.
 double sim_best_fixed(const struct sim_run *r, int replies, int64_t stride, int *nodes);
 
 #endif

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Budgets chosen by the step against all fixed ones, on simulated devices and drafts. The chooser
 // knows neither.
+//
+//     test_budget                  all tests
+//     test_budget --figures        the same; figures are printed, and none is too low
+//     test_budget --texts RECORD   only the texts of a record of tests/budget/record_drafts.c
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +14,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "unit/sim_budget.h"
@@ -20,7 +25,17 @@ static const struct sim_guess oracles[] = {
     {"errors 0.5", .errors = 0.5},
 };
 enum { ORACLES = sizeof oracles / sizeof *oracles };
-static const struct sim_guess useless = {"useless", -1, {0.002, 0.002, 0.002}, 0.3, 1};
+static const struct sim_guess useless = {"useless", -1, {0.002, 0.002, 0.002}, 0.3, 1, NULL};
+
+static bool only_figures;  // of any height
+static const char *record; // file of recorded texts
+
+// A figure by its name; it must be above `min`.
+static void figure(double value, double min, const char *device, const char *name,
+                   const char *part) {
+    print_message("%s, %s%s%s: %.5f\n", device, name, *part ? ", " : "", part, value);
+    assert_true(only_figures || value > min);
+}
 
 static void forget(struct sim_run *r) {
     budget_destroy(r->budget);
@@ -85,14 +100,11 @@ static void a_good_draft_is_used_at_once(void **state) {
             const struct sim_guess *guess = g < ORACLES ? &oracles[g] : &useless;
             struct score s = replies(&sim_devices[d], guess, SESSIONS);
             double first = s.got[0] / s.best[0], later = s.got[1] / s.best[1];
-            print_message("%-18s %-12s %5.2f x plain with %2d nodes; chosen, first reply %5.1f %%, "
-                          "later %5.1f %%\n",
-                          sim_devices[d].name, guess->name,
-                          s.best[1] * sim_pass_ms(&sim_devices[d], 1, 1), s.nodes, 100 * first,
-                          100 * later);
             bool gpu = sim_devices[d].kind == PRICE_GPU, plain = guess == &useless;
-            assert_true(first > (plain ? gpu ? 0.975 : 0.97 : sim_devices[d].min[0]));
-            assert_true(later > (plain ? 0.98 : sim_devices[d].min[1]));
+            figure(first, plain ? gpu ? 0.975 : 0.97 : sim_devices[d].min[0], sim_devices[d].name,
+                   guess->name, "first reply");
+            figure(later, plain ? 0.98 : sim_devices[d].min[1], sim_devices[d].name, guess->name,
+                   "later ones");
         }
 }
 
@@ -100,22 +112,19 @@ static void a_good_draft_is_used_at_once(void **state) {
 // against the best fixed number of nodes.
 static void scores_of_all_kinds(void **state) {
     static const struct sim_guess kinds[] = {
-        {"honest", -1, {0.80, 0.08, 0.03}, 1, 0},     {"too sure", -1, {0.80, 0.08, 0.03}, 0.3, 0},
-        {"not sure", -1, {0.80, 0.08, 0.03}, 2.5, 0}, {"moody", -1, {0.60, 0.15, 0.08}, 1, 1},
-        {"poor", -1, {0.25, 0.10, 0.05}, 1, 0.5},
+        {"honest", -1, {0.80, 0.08, 0.03}, 1, 0, NULL},
+        {"too sure", -1, {0.80, 0.08, 0.03}, 0.3, 0, NULL},
+        {"not sure", -1, {0.80, 0.08, 0.03}, 2.5, 0, NULL},
+        {"moody", -1, {0.60, 0.15, 0.08}, 1, 1, NULL},
+        {"poor", -1, {0.25, 0.10, 0.05}, 1, 0.5, NULL},
     };
     (void)state;
     for (int d = 0; d < sim_n_devices; d += 3)
         for (size_t g = 0; g < sizeof kinds / sizeof *kinds; g++) {
             struct score s = replies(&sim_devices[d], &kinds[g], 12);
             double first = s.got[0] / s.best[0], later = s.got[1] / s.best[1];
-            print_message("%-18s %-12s %5.2f x plain with %2d nodes; chosen, first reply %5.1f %%, "
-                          "later %5.1f %%\n",
-                          sim_devices[d].name, kinds[g].name,
-                          s.best[1] * sim_pass_ms(&sim_devices[d], 1, 1), s.nodes, 100 * first,
-                          100 * later);
-            assert_true(first > 0.93);
-            assert_true(later > 0.97);
+            figure(first, 0.93, sim_devices[d].name, kinds[g].name, "first reply");
+            figure(later, 0.97, sim_devices[d].name, kinds[g].name, "later ones");
         }
 }
 
@@ -148,10 +157,8 @@ static void texts_in_turn(void **state) {
             double part = SESSIONS * (double)r.tokens / ms[j] / best;
             worst[kind[j] < 0] = fmin(worst[kind[j] < 0], part);
         }
-        print_message("%-18s good and useless texts in turn: worst %.1f %%, useless %.1f %%\n",
-                      r.device->name, 100 * worst[0], 100 * worst[1]);
-        assert_true(worst[0] > 0.9);
-        assert_true(worst[1] > 0.96);
+        figure(worst[0], 0.9, r.device->name, "texts in turn", "worst good one");
+        figure(worst[1], 0.96, r.device->name, "texts in turn", "worst useless one");
     }
 }
 
@@ -179,9 +186,7 @@ static void a_draft_that_pays_late_is_found(void **state) {
             forget(&r);
         }
         double part = SESSIONS * TOKENS / ms / best;
-        print_message("%-18s after useless tokens: %.1f %% of the best\n", r.device->name,
-                      100 * part);
-        assert_true(part > 0.5);
+        figure(part, 0.5, r.device->name, "good after useless tokens", "");
     }
 }
 
@@ -203,9 +208,7 @@ static void long_texts(void **state) {
                 forget(&r);
             }
             double part = SESSIONS * TOKENS / ms / best;
-            print_message("%-18s %-12s long text %.1f %%\n", r.device->name, r.guess->name,
-                          100 * part);
-            assert_true(part > 0.96);
+            figure(part, 0.96, r.device->name, r.guess->name, "long text");
         }
 }
 
@@ -339,10 +342,9 @@ static void pays_in_batches(void **state) {
                 fresh(&r[i]);
             }
             double plain = N / sim_pass_ms(&sim_devices[d], N, N), got = sim_batch(r, N, REPLIES);
-            print_message("%-18s %d members, %-12s %5.2f x plain\n", sim_devices[d].name, N,
-                          batches[b].name, got / plain);
             // On the bundled pair eight rows take the time of guesses.
-            assert_true(got > (d == BUNDLED || batches[b].good == 0 ? 0.98 : 1.25) * plain);
+            figure(got / plain, d == BUNDLED || batches[b].good == 0 ? 0.98 : 1.25,
+                   sim_devices[d].name, "eight members", batches[b].name);
             for (int i = 0; i < N; i++)
                 forget(&r[i]);
         }
@@ -377,7 +379,38 @@ static void takes_over(void **state) {
         forget(&r[i]);
 }
 
-int main(void) {
+// Recorded texts, each as a first reply, with as many different noises: times plain decoding.
+static void recorded_texts(void **state) {
+    enum { NOISES = 4, TEXTS = 256 };
+    struct sim_text *texts = calloc(TEXTS, sizeof *texts);
+    int n = 0, rc = 1;
+    (void)state;
+    FILE *f = fopen(record, "r");
+    assert_non_null(texts);
+    assert_non_null(f);
+    while (n < TEXTS && (rc = sim_read_text(f, &texts[n])) > 0)
+        n++;
+    fclose(f);
+    assert_int_equal(rc, 0); // all were read
+    assert_true(n > 0);
+    for (int d = 0; d < sim_n_devices; d++)
+        for (int i = 0; i < n; i++) {
+            struct sim_guess g = {.name = texts[i].id, .text = &texts[i]};
+            struct sim_run r = {.device = &sim_devices[d], .guess = &g, .tokens = texts[i].n};
+            double ms = 0, plain = NOISES * texts[i].n * sim_pass_ms(r.device, 1, 1);
+            for (int j = 0; j < NOISES; j++) {
+                fresh(&r);
+                r.noise = (uint64_t)j;
+                ms += sim_time(&r, NULL);
+                forget(&r);
+            }
+            figure(plain / ms, 0.9, r.device->name, "text", g.name);
+        }
+    free(texts);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest recorded[] = {cmocka_unit_test(recorded_texts)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_draft_is_used_at_once),
         cmocka_unit_test(scores_of_all_kinds),
@@ -389,5 +422,8 @@ int main(void) {
         cmocka_unit_test(takes_over),
         cmocka_unit_test(pays_in_batches),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    only_figures = argc > 1;
+    record = argc > 2 && strcmp(argv[1], "--texts") == 0 ? argv[2] : NULL;
+    return record ? cmocka_run_group_tests(recorded, NULL, NULL)
+                  : cmocka_run_group_tests(tests, NULL, NULL);
 }
