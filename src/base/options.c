@@ -31,9 +31,9 @@ static void describe_value(const struct option *opt, char *out, size_t size) {
 }
 
 static int bad_value(const struct option *opt, const char *text, struct err *e) {
-    char want[160];
-    describe_value(opt, want, sizeof want);
-    return err_set(e, ERR_USAGE, "option '--%s' takes %s, not '%s'", opt->name, want, text);
+    char expected[160];
+    describe_value(opt, expected, sizeof expected);
+    return err_set(e, ERR_USAGE, "option '--%s' takes %s, not '%s'", opt->name, expected, text);
 }
 
 // Parses an integer at s; *end is after it. False when there is none or it does not fit.

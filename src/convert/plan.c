@@ -37,9 +37,9 @@ static int squeeze(const int64_t *ne, int n, int64_t *out) {
 }
 
 int convert_check_shape(const struct tensor *t, const int64_t *ne, int n_dims, struct err *e) {
-    int64_t have[4], want[4];
-    int h = squeeze(t->ne, t->n_dims, have), w = squeeze(ne, n_dims, want);
-    if (h == w && !memcmp(have, want, (size_t)h * sizeof *have))
+    int64_t have[4], expected[4];
+    int h = squeeze(t->ne, t->n_dims, have), w = squeeze(ne, n_dims, expected);
+    if (h == w && !memcmp(have, expected, (size_t)h * sizeof *have))
         return 0;
     return err_set(e, ERR_MISMATCH,
                    "tensor '%s' has shape [%" PRId64 ", %" PRId64 ", %" PRId64

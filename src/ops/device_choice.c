@@ -8,14 +8,14 @@
 #include <string.h>
 
 int device_request_parse(struct device_request *r, const char *text, struct err *e) {
-    *r = (struct device_request){.want = DEVICE_AUTO, .index = -1};
+    *r = (struct device_request){.kind = DEVICE_AUTO, .index = -1};
     if (!text || !strcmp(text, "auto"))
         return 0;
     if (!strcmp(text, "cpu")) {
-        r->want = DEVICE_CPU;
+        r->kind = DEVICE_CPU;
         return 0;
     }
-    r->want = DEVICE_CUDA;
+    r->kind = DEVICE_CUDA;
     if (!strcmp(text, "cuda"))
         return 0;
     if (!strncmp(text, "cuda:", 5)) {
@@ -69,22 +69,22 @@ const char *device_path_name(enum cuda_path path) {
     return names[path];
 }
 
-int device_path(enum cuda_path *out, enum cuda_path want, const char *built, int sm,
+int device_path(enum cuda_path *out, enum cuda_path requested, const char *built, int sm,
                 struct err *e) {
     enum cuda_path best = newest_arch(built, sm) >= 80 ? CUDA_PATH_MMA : CUDA_PATH_SMALL;
     if (sm == 90 && device_has_special(built, sm))
         best = CUDA_PATH_WGMMA;
-    *out = want == CUDA_PATH_AUTO ? best : want;
+    *out = requested == CUDA_PATH_AUTO ? best : requested;
     if (*out <= best)
         return 0;
-    if (want == CUDA_PATH_WGMMA ? sm == 90 : sm >= 80)
+    if (requested == CUDA_PATH_WGMMA ? sm == 90 : sm >= 80)
         return err_set(e, ERR_UNSUPPORTED,
                        "the path %s was not built into this program, whose kernels are for %.60s; "
                        "build it for this GPU or use --cuda-path auto",
-                       device_path_name(want), built);
+                       device_path_name(requested), built);
     return err_set(e, ERR_UNSUPPORTED,
                    "a GPU of compute capability %d.%d has no path %s; use --cuda-path auto",
-                   sm / 10, sm % 10, device_path_name(want));
+                   sm / 10, sm % 10, device_path_name(requested));
 }
 
 // A reason why something cannot be used, and what to do about it. Empty text: it can.
@@ -151,7 +151,7 @@ static void why_none(struct refusal *why, const struct device_survey *s) {
 int device_choose(struct device_choice *out, const struct device_request *r,
                   const struct device_survey *s, struct err *e) {
     *out = (struct device_choice){.device = DEVICE_CPU_NUMBER};
-    if (r->want == DEVICE_CPU)
+    if (r->kind == DEVICE_CPU)
         return 0;
     struct refusal why = {0};
     bool any = s->runtime == RUNTIME_READY && s->n > 0;
@@ -166,7 +166,7 @@ int device_choose(struct device_choice *out, const struct device_request *r,
         out->device = first_usable(&why, s, 0, s->n - 1);
     if (out->device >= 0)
         return 0;
-    if (r->want == DEVICE_CUDA)
+    if (r->kind == DEVICE_CUDA)
         return err_set(e, s->runtime == RUNTIME_ABSENT ? ERR_UNSUPPORTED : ERR_DEVICE, "%s; %s",
                        why.text, why.advice);
     if (why.worth_saying)

@@ -11,14 +11,14 @@
 
 enum { DEVICE_MAX = 32, DEVICE_OLDEST = 75, DEVICE_CPU_NUMBER = -1 };
 
-enum device_want {
+enum device_kind {
     DEVICE_AUTO, // the first GPU that can be used, else the CPU
     DEVICE_CPU,
     DEVICE_CUDA, // a GPU or nothing
 };
 
 struct device_request {
-    enum device_want want;
+    enum device_kind kind;
     int index; // CUDA's number of the GPU, -1: the first that can be used
 };
 
@@ -74,6 +74,7 @@ enum cuda_path {
 };
 const char *device_path_name(enum cuda_path path);
 // The path to take on this GPU. ERR_UNSUPPORTED when the one that was requested is not possible.
-int device_path(enum cuda_path *out, enum cuda_path want, const char *built, int sm, struct err *e);
+int device_path(enum cuda_path *out, enum cuda_path requested, const char *built, int sm,
+                struct err *e);
 
 #endif

@@ -252,11 +252,11 @@ void stored_enter_as(struct stored_in *in, const char *tag) {
 
 void stored_leave(struct stored_in *in) {
     unsigned char b[8];
-    uint64_t want = hash_end(&in->hash);
+    uint64_t expected = hash_end(&in->hash);
     if (in->left)
         stored_damaged(in);
     read_source(in, b, sizeof b);
-    if (le_number(b, 8) != want)
+    if (le_number(b, 8) != expected)
         stored_damaged(in);
 }
 

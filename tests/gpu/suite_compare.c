@@ -100,7 +100,7 @@ static int read_text(struct side *d, const int32_t *tokens, struct err *e) {
 
 struct distance {
     double kl, worst_kl; // mean and largest over rows, nats
-    double most;         // largest difference of a logit
+    double max;          // largest difference of a logit
     int same;            // rows whose best token is the same
 };
 
@@ -123,9 +123,9 @@ static struct distance measure(const float *p, const float *q, int64_t vocab) {
         for (int64_t j = 0; j < vocab; j++) {
             double lp = (double)p[j] - zp, lq = (double)q[j] - zq;
             kl += exp(lp) * (lp - lq);
-            d.most = fmax(d.most, fabs((double)p[j] - (double)q[j]));
+            d.max = fmax(d.max, fabs((double)p[j] - (double)q[j]));
             if (!isfinite(q[j]))
-                d.most = INFINITY;
+                d.max = INFINITY;
         }
         d.kl += kl / TOKENS;
         d.worst_kl = kl > d.worst_kl || isnan(kl) ? kl : d.worst_kl;
@@ -140,7 +140,7 @@ static void line(struct gpu_counts *n, bool ok, const char *level, const char *w
     snprintf(text, sizeof text, "%.20s: %s", name, what);
     gpu_line(n, ok, level, "compare", text,
              "KL mean %.2e, most %.2e; logit %.2e at most; same best %d of %d", d->kl, d->worst_kl,
-             d->most, d->same, TOKENS);
+             d->max, d->same, TOKENS);
 }
 
 static int compare_sides(struct side *judge, struct side *cpu, struct side *device,
@@ -157,9 +157,9 @@ static int compare_sides(struct side *judge, struct side *cpu, struct side *devi
     struct distance c = measure(judge->logits, cpu->logits, vocab);
     struct distance d = measure(judge->logits, device->logits, vocab);
     struct distance both = measure(cpu->logits, device->logits, vocab);
-    line(n, isfinite(c.most), level, "CPU int8 / f32", name, &c);
-    line(n, isfinite(d.most) && d.kl <= c.kl + 1e-6, level, "device / f32", name, &d);
-    line(n, isfinite(both.most), level, "device / CPU int8", name, &both);
+    line(n, isfinite(c.max), level, "CPU int8 / f32", name, &c);
+    line(n, isfinite(d.max) && d.kl <= c.kl + 1e-6, level, "device / f32", name, &d);
+    line(n, isfinite(both.max), level, "device / CPU int8", name, &both);
     return 0;
 }
 

@@ -173,8 +173,8 @@ static bool sequence_goes_on(struct text *w, struct sequence *seq) {
     r.ignore_eos = true;
     r.in_place = seq;
     int rc = session_generate(w->s, &r, &y, &e);
-    int64_t known = HELD + FIRST + AFTER - r.n_prompt, most = y.n < known ? y.n : known;
-    bool same = !memcmp(y.ids, w->ids + r.n_prompt, (size_t)most * sizeof *y.ids);
+    int64_t known = HELD + FIRST + AFTER - r.n_prompt, max = y.n < known ? y.n : known;
+    bool same = !memcmp(y.ids, w->ids + r.n_prompt, (size_t)max * sizeof *y.ids);
     bool good = rc ? rc == ERR_STATE : y.n == AFTER && same;
     reply_fini(&y);
     return good;

@@ -107,8 +107,8 @@ struct chunk_seen {
     const tile_source *s;
     const unsigned char *chunk;
     int64_t k0;
-    const float *want;  // [ROWS][k] of the whole rows
-    const double *most; // of each row
+    const float *want; // [ROWS][k] of the whole rows
+    const double *max; // of each row
 };
 
 // One value: what a product gets of it, and an embedding.
@@ -117,10 +117,10 @@ static void look_at_value(const chunk_seen &c, int form, int row, int k, float p
     const bool there = row < THERE && c.k0 + k < c.s->k;
     const double v = there ? (double)c.want[row * c.s->k + c.k0 + k] : 0;
     const int e = c.s->exponent[row];
-    compare(&r->product, ldexp((double)product, -e), v, 0x1p-10 * fabs(v) + r->floor * c.most[row]);
+    compare(&r->product, ldexp((double)product, -e), v, 0x1p-10 * fabs(v) + r->floor * c.max[row]);
     if (there)
         compare(&r->gather, (double)value_at(c.chunk, form, row, k, e), v,
-                0x1p-11 * fabs(v) + 0x1p-20 * c.most[row]);
+                0x1p-11 * fabs(v) + 0x1p-20 * c.max[row]);
 }
 
 template <int FORM> static void look_at(const chunk_seen &c, int lane, struct errors *r) {
@@ -141,11 +141,11 @@ template <int FORM> static void look_at(const chunk_seen &c, int lane, struct er
 
 // All of the rows.
 template <int FORM>
-static void look_at_rows(const tile_source &s, const float *want, const double *most,
+static void look_at_rows(const tile_source &s, const float *want, const double *max,
                          struct errors *r) {
     alignas(16) static uint32_t words[dequant<FORM>::CHUNK / 4];
     for (int64_t k0 = 0; k0 < s.k; k0 += dequant<FORM>::SPAN) {
-        const chunk_seen c = {&s, (const unsigned char *)words, k0, want, most};
+        const chunk_seen c = {&s, (const unsigned char *)words, k0, want, max};
         for (int w = 0; w < dequant<FORM>::CHUNK / 4; w++)
             words[w] = chunk_word<FORM>(s, k0, w);
         for (int lane = 0; lane < 32; lane++)
@@ -157,14 +157,14 @@ static void look_at_rows(const tile_source &s, const float *want, const double *
 static int exponent_of(const tile_source &s, int form, int row) {
     const struct quant_format *f = quant_format(s.type);
     const bool of_256 = form == WEIGHT_Q4_K || form == WEIGHT_Q5_K || form == WEIGHT_Q6_K;
-    float most = 0;
+    float max = 0;
     if (form == WEIGHT_NVFP4)
         return -7;
     for (int64_t at = 0; row < THERE && at < s.row_bytes; at += f->bytes) {
         const unsigned char *b = s.rows + row * s.row_bytes + at;
-        most = fmaxf(most, of_256 ? k_bound(form, b) : low_bound(s.type, form, b));
+        max = fmaxf(max, of_256 ? k_bound(form, b) : low_bound(s.type, form, b));
     }
-    return most > 0 ? target_of(form) - 1 - ilogbf(most) : 0;
+    return max > 0 ? target_of(form) - 1 - ilogbf(max) : 0;
 }
 
 static struct errors check(uint32_t type, int64_t k) {
@@ -177,33 +177,33 @@ static struct errors check(uint32_t type, int64_t k) {
     struct errors r = {0, 0, both ? 0x1p-10 : form == WEIGHT_Q6_K ? 0x1p-18 : 0x1p-19};
     float *want = (float *)malloc((size_t)(ROWS * k) * sizeof *want);
     int exponent[ROWS];
-    double most[ROWS] = {0};
+    double max[ROWS] = {0};
     struct tile_source s = {rows, THERE, quant_row_bytes(f, k), k, type, exponent, grid_of(type)};
     for (int64_t at = 0; at < THERE * s.row_bytes; at += f->bytes)
         fill(type, rows + at);
     for (int row = 0; row < THERE; row++) {
         f->dequantize(rows + row * s.row_bytes, want + row * k, k);
         for (int64_t i = 0; i < k; i++)
-            most[row] = fmax(most[row], fabs((double)want[row * k + i]));
+            max[row] = fmax(max[row], fabs((double)want[row * k + i]));
     }
     for (int row = 0; row < ROWS; row++)
         exponent[row] = exponent_of(s, form, row);
     if (form == WEIGHT_Q4_K)
-        look_at_rows<WEIGHT_Q4_K>(s, want, most, &r);
+        look_at_rows<WEIGHT_Q4_K>(s, want, max, &r);
     else if (form == WEIGHT_Q5_K)
-        look_at_rows<WEIGHT_Q5_K>(s, want, most, &r);
+        look_at_rows<WEIGHT_Q5_K>(s, want, max, &r);
     else if (form == WEIGHT_Q6_K)
-        look_at_rows<WEIGHT_Q6_K>(s, want, most, &r);
+        look_at_rows<WEIGHT_Q6_K>(s, want, max, &r);
     else if (form == WEIGHT_Q2_K)
-        look_at_rows<WEIGHT_Q2_K>(s, want, most, &r);
+        look_at_rows<WEIGHT_Q2_K>(s, want, max, &r);
     else if (form == WEIGHT_LEVELS8)
-        look_at_rows<WEIGHT_LEVELS8>(s, want, most, &r);
+        look_at_rows<WEIGHT_LEVELS8>(s, want, max, &r);
     else if (form == WEIGHT_LEVELS16)
-        look_at_rows<WEIGHT_LEVELS16>(s, want, most, &r);
+        look_at_rows<WEIGHT_LEVELS16>(s, want, max, &r);
     else if (form == WEIGHT_NVFP4)
-        look_at_rows<WEIGHT_NVFP4>(s, want, most, &r);
+        look_at_rows<WEIGHT_NVFP4>(s, want, max, &r);
     else
-        look_at_rows<WEIGHT_Q5_1>(s, want, most, &r);
+        look_at_rows<WEIGHT_Q5_1>(s, want, max, &r);
     free(want);
     return r;
 }

@@ -59,13 +59,13 @@ static int compare(const char *what, const void *x, const void *y, size_t words)
 // Results that are near by contract: in units of 2^-23 of themselves, at most `ulps` apart.
 static int compare_near(const float *x, const float *y, float ulps) {
     static float a[2 * CASE_NEAR], b[2 * CASE_NEAR];
-    float most = 0;
+    float max = 0;
     cudaMemcpy(a, x, sizeof a, cudaMemcpyDeviceToHost);
     cudaMemcpy(b, y, sizeof b, cudaMemcpyDeviceToHost);
     for (int i = 0; i < 2 * CASE_NEAR; i++)
-        most = fmaxf(most, fabsf(a[i] - b[i]) / (fabsf(b[i]) * 1.1920929e-7f));
-    printf("near         %d values, at most %.2f ulp apart\n", 2 * CASE_NEAR, (double)most);
-    return !(most <= ulps);
+        max = fmaxf(max, fabsf(a[i] - b[i]) / (fabsf(b[i]) * 1.1920929e-7f));
+    printf("near         %d values, at most %.2f ulp apart\n", 2 * CASE_NEAR, (double)max);
+    return !(max <= ulps);
 }
 
 int main(void) {

@@ -497,7 +497,7 @@ static double query_error(const struct scene *w, int32_t i, int head, const floa
 void check_attend_double(struct check *c) {
     if (!has_attend(c))
         return;
-    double most = c->device ? DEVICE_ATTEND : 1e-5;
+    double max = c->device ? DEVICE_ATTEND : 1e-5;
     for (int i = 0; i < 8; i++) {
         struct scene *w = malloc(sizeof *w);
         struct setting s = random_setting(&c->rng);
@@ -521,8 +521,8 @@ void check_attend_double(struct check *c) {
             }
         char text[64];
         describe(&s, text, sizeof text);
-        report(c, worst < most && query < 1e-5, "attend / double", text,
-               "relative %.1e (max %.1e), query %.1e (max 1e-5)%s", worst, most, query,
+        report(c, worst < max && query < 1e-5, "attend / double", text,
+               "relative %.1e (max %.1e), query %.1e (max 1e-5)%s", worst, max, query,
                s.mask == ATTEND_BLOCK ? ", block" : "");
         free(q);
         free(out);

@@ -340,7 +340,7 @@ static double store_error(const struct scene *w, const struct result *r) {
         for (int value = 0; value < (f->v_in_k ? 1 : 2); value++) {
             int dim = value ? f->dv : f->dk;
             const float *from = (value ? w->v : w->k) + at * dim;
-            double sum = 0, most = 0;
+            double sum = 0, max = 0;
             for (int d = 0; d < dim; d++)
                 sum += (double)from[d] * (double)from[d];
             if (!value)
@@ -350,9 +350,9 @@ static double store_error(const struct scene *w, const struct result *r) {
                 y[d] = f->v_norm ? (double)from[d] / sqrt(sum / dim + 1e-6) : (double)from[d];
             stored(w, r, value, at / f->n_kv, (int)(at % f->n_kv), x);
             for (int d = 0; d < dim; d++)
-                most = fmax(most, fabs(y[d]));
+                max = fmax(max, fabs(y[d]));
             for (int d = 0; d < dim; d++)
-                worst = worst_of(worst, fabs(y[d] - (double)x[d]) / most);
+                worst = worst_of(worst, fabs(y[d] - (double)x[d]) / max);
         }
     return worst;
 }
@@ -428,7 +428,7 @@ static int64_t exec_differences(struct check *c, const struct scene *w, struct e
 
 static void check_form(struct check *c, struct stage *t) {
     const struct scene *w = t->w;
-    double worst = 0, most = c->device ? 1e-3 : 1e-5;
+    double worst = 0, max = c->device ? 1e-3 : 1e-5;
     struct result r = run(t);
     for (int64_t row = 0; row < ROWS_HERE; row++)
         for (int h = 0; h < w->f->n_heads; h++)
@@ -437,10 +437,10 @@ static void check_form(struct check *c, struct stage *t) {
     int64_t alone = alone_differences(t, &r), other = exec_differences(c, w, c->other, &r);
     if (!c->device)
         other += exec_differences(c, w, c->spec, &r);
-    report(c, worst < most && query < 1e-5 && kept < 0.01 && alone == 0 && other == 0,
+    report(c, worst < max && query < 1e-5 && kept < 0.01 && alone == 0 && other == 0,
            "attend: forms", w->f->name,
            "relative %.1e (max %.1e), query %.1e, stored %.1e; alone, others: %lld, %lld differ",
-           worst, most, query, kept, (long long)alone, (long long)other);
+           worst, max, query, kept, (long long)alone, (long long)other);
     result_fini(&r);
 }
 

@@ -41,8 +41,8 @@ static int64_t query_width(const struct shape *s) {
 
 // Positions that have queries of their own.
 static int64_t query_count(const struct shape *s, int64_t total) {
-    int64_t most = is_latent(s) ? 600 : 4096;
-    return total < most ? total : most;
+    int64_t max = is_latent(s) ? 600 : 4096;
+    return total < max ? total : max;
 }
 
 static const struct shape target_27b = {24, 4, 256, ATTEND_PATH, 0, KV_F16, KV_F16, true, 1};
@@ -371,10 +371,10 @@ void check_attend_long_double(struct check *c) {
         make_chain(w, cases[i].len, cases[i].n);
         float *out = attend_rows(w, cases[i].len);
         double e = chain_error(w, cases[i].len, out);
-        double most = c->device ? 1e-3 + (w->s.sharp - 1) * HALF_QUERY : 1e-5;
+        double max = c->device ? 1e-3 + (w->s.sharp - 1) * HALF_QUERY : 1e-5;
         char text[80];
         describe(&w->s, cases[i].len, cases[i].n, text, sizeof text);
-        report(c, e <= most, "attend / double", text, "relative %.1e (max %.1e)", e, most);
+        report(c, e <= max, "attend / double", text, "relative %.1e (max %.1e)", e, max);
         free(out);
         world_fini(w);
         free(w);

@@ -217,16 +217,16 @@ static double floor_bytes(const struct many *m) {
            (double)m->f.rows.n * s->n_heads * (8 * s->dk + 2 * s->dv);
 }
 
-// `longs` sequences of `most` tokens and the others of 200 to 2,000, evenly spread, that many rows
+// `longs` sequences of `max` tokens and the others of 200 to 2,000, evenly spread, that many rows
 // each.
-static void time_mix(struct check *c, const int *h, int longs, int64_t most, int n, int rows) {
+static void time_mix(struct check *c, const int *h, int longs, int64_t max, int n, int rows) {
     struct many *m = malloc(sizeof *m);
     struct timed t = {.m = m};
     char text[80];
     many_plan(m, c, h[0], h[1], h[2]);
     for (int s = 0; s < n; s++) {
         bool far = longs && s % (n / longs) == n / longs / 2;
-        add_sequence(m, far ? most : 200 + 1800 * (int64_t)(s * 29 % n) / n, rows);
+        add_sequence(m, far ? max : 200 + 1800 * (int64_t)(s * 29 % n) / n, rows);
     }
     int64_t bytes = m->n_pages * KV_PAGE * h[1] * h[2] * 4; // of a layer; turn over 200 MB
     m->layers = bytes > 200000000 ? 1 : (int)(200000000 / bytes + 1);
@@ -234,7 +234,7 @@ static void time_mix(struct check *c, const int *h, int longs, int64_t most, int
     m->f.rows.pass = exec_pass(c->exec); // planned once, as in a pass of a model
     t.act = new_act(m, m->f.rows.n);
     snprintf(text, sizeof text, "%d/%dx%d, %dx%lld of %d, %d rows", h[0], h[1], h[2], longs,
-             (long long)most, n, rows);
+             (long long)max, n, rows);
     report_time(c, "attend: many", text, time_call(c, attend_turn, &t), floor_bytes(m));
     exec_ops(c->exec)->act_destroy(c->exec, t.act);
     many_close(m);

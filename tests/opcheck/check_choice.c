@@ -257,16 +257,16 @@ static void compare_choice(const struct text *t, const double *k, int64_t row, i
                            struct errors *e) {
     int d = t->shape.dk;
     int64_t m = row / B;
-    double s[MOST / B + 1], most = -INFINITY, mean[OPS_KEY_MAX];
+    double s[MOST / B + 1], max = -INFINITY, mean[OPS_KEY_MAX];
     for (int64_t b = 0; b < m; b++) {
         memset(mean, 0, sizeof mean);
         for (int64_t i = 0; i < B * d; i++)
             mean[i % d] += k[b * B * d + i] / B;
         s[b] = (double)t->shape.scale * dot(t->q + (row * t->shape.n_heads + h) * d, mean, d);
-        most = fmax(most, s[b]);
+        max = fmax(max, s[b]);
     }
     for (int64_t b = 0; b <= m; b++) {
-        double over = b < m ? s[b] - most - log((double)t->rule.alpha) : 1;
+        double over = b < m ? s[b] - max - log((double)t->rule.alpha) : 1;
         bool want = b == m || over >= 0 || b < t->rule.sinks || m - b < t->rule.window;
         bool got = bit_of(t, row, h, b);
         e->choices += want != got && fabs(over) > 1e-4;

@@ -167,9 +167,9 @@ static void check_forms(struct check *c) {
     }
     // Steeper activations make more of what inputs are rounded by: 3.5e-3 seen on an H200.
     report_tally(c, &levels, guards, 3 * DEVICE_ERROR, "linear_gate_up", "activations, biases");
-    double most = c->device ? DEVICE_ERROR : 1e-6;
-    report(c, exact.error <= most, "linear_gate_up / double", "activations, biases",
-           "relative error %.1e (max %.1e)", exact.error, most);
+    double max = c->device ? DEVICE_ERROR : 1e-6;
+    report(c, exact.error <= max, "linear_gate_up / double", "activations, biases",
+           "relative error %.1e (max %.1e)", exact.error, max);
 }
 
 void check_gate_up(struct check *c) {

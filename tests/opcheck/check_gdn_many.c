@@ -37,15 +37,15 @@ struct result {
 
 static void grow_run(struct many *m, struct rng *r, int i, int limit) {
     struct gdn_run *run = &m->runs[i];
-    int most = (int)(1000 - m->f.rows.n) / (m->n - i);
+    int max = (int)(1000 - m->f.rows.n) / (m->n - i);
     int kind = limit == SINGLE ? 0 : (int)rng_below(r, 3);
-    most = most < limit ? most : limit;
+    max = max < limit ? max : limit;
     *run = (struct gdn_run){m->f.rows.n, 1, i};
     m->len[i] = between(r, 0, 3) ? between(r, 0, 130) : between(r, 1, 4) * GDN_BLOCK - 1;
     if (kind == 1)
-        run->count = between(r, 1, most < GDN_BLOCK ? most : GDN_BLOCK);
+        run->count = between(r, 1, max < GDN_BLOCK ? max : GDN_BLOCK);
     else if (kind == 2)
-        run->count = between(r, 2, most);
+        run->count = between(r, 2, max);
     forest_grow(&m->f, r, kind == 2 ? TREE : CHAIN, i, m->len[i], (int)run->count);
     int64_t last = run->first + (kind == 2 ? between(r, 0, run->count - 1) : run->count - 1);
     m->count[i] = forest_path(&m->f, (int32_t)last, m->path[i]);
@@ -280,7 +280,7 @@ static void check_once(struct check *c, const struct gdn_shape *s, int n, int li
 
 void check_gdn_many_rule(struct check *c) {
     static const struct {
-        int shape[4], least, most, limit;
+        int shape[4], least, max, limit;
     } cases[] = {{{2, 6, 128, 128}, 2, 12, SINGLE}, {{2, 6, 128, 128}, MOST - 10, MOST, SINGLE},
                  {{2, 6, 128, 128}, 2, 8, ANY},     {{2, 6, 128, 128}, 2, 3, ANY},
                  {{2, 6, 128, 128}, 2, 12, 4},      {{2, 6, 128, 128}, MOST - 10, MOST, 8},
@@ -291,7 +291,7 @@ void check_gdn_many_rule(struct check *c) {
     for (int i = 0; check_has_gdn(c) && i < (int)(sizeof cases / sizeof *cases); i++) {
         const int *h = cases[i].shape;
         struct gdn_shape s = {h[0], h[1], h[2], h[3], 2 * h[0] * h[2] + h[1] * h[3]};
-        int n = (int)between(&c->rng, cases[i].least, cases[i].most);
+        int n = (int)between(&c->rng, cases[i].least, cases[i].max);
         if (c->brief && i != 0 && i != 1 && i != 7)
             continue;
         check_once(c, &s, c->device || n < 20 ? n : 20, cases[i].limit);

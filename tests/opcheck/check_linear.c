@@ -242,7 +242,7 @@ void check_linear_rule(struct check *c) {
             k = f->block == 256 ? 4352 : 4160;
         // Rows of outputs that lie on 16 bytes, and others.
         int64_t m = t % 2 ? 340 : 83, n = c->device ? 800 : c->brief ? 60 : 300;
-        const int64_t most = c->device ? 70 : 19;
+        const int64_t max = c->device ? 70 : 19;
         const bool add = t % 3 == 2;
         struct matrix w = matrix_new(&c->rng, weight_types[t], k, m);
         float *in = malloc((size_t)(n * k) * sizeof *in), *old = malloc((size_t)(n * m) * 4);
@@ -255,7 +255,7 @@ void check_linear_rule(struct check *c) {
         run_linear(c, c->other, &w, in, n, some, add);
         worst += bit_differences(all, some, n * m);
         for (int64_t at = 0; at < n;) {
-            int64_t piece = c->device && !at ? 300 : between(&c->rng, 1, most);
+            int64_t piece = c->device && !at ? 300 : between(&c->rng, 1, max);
             piece = piece < n - at ? piece : n - at;
             memcpy(some, old + at * m, (size_t)(piece * m) * sizeof *some);
             run_linear(c, at % 2 ? c->other : c->exec, &w, in + at * k, piece, some, add);
@@ -285,10 +285,10 @@ void check_linear_rule(struct check *c) {
 
 // What the int8 form makes of a block of 32: its scale, and the values it stands for.
 static float rounded_block(const float *x, double *y) {
-    float most = 0;
+    float max = 0;
     for (int i = 0; i < GROUP; i++)
-        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    float d = most / 127.0f, inverse = most > 0 ? 127.0f / most : 0;
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    float d = max / 127.0f, inverse = max > 0 ? 127.0f / max : 0;
     for (int i = 0; i < GROUP; i++)
         y[i] = (double)d * nearbyint((double)(x[i] * inverse));
     return d;
@@ -353,13 +353,12 @@ static void double_on_device(struct check *c, const struct matrix *w, const floa
                              struct tally *d, double *bound) {
     int64_t k = w->t.ne[0], m = w->t.ne[1], bytes = quant_row_bytes(w->f, k);
     bool add = rng_below(&c->rng, 2);
-    float *all = malloc((size_t)(k * m) * sizeof *all), *want = calloc((size_t)(n * m), 4),
-          most = 0;
+    float *all = malloc((size_t)(k * m) * sizeof *all), *want = calloc((size_t)(n * m), 4), max = 0;
     struct guarded out = guarded_new(n * m);
     for (int64_t j = 0; j < m; j++)
         w->f->dequantize((const char *)w->t.data + j * bytes, all + j * k, k);
     for (int64_t i = 0; i < k * m; i++)
-        most = fmaxf(most, fabsf(all[i]));
+        max = fmaxf(max, fabsf(all[i]));
     for (int64_t i = 0; i < n * m && add; i++)
         out.p[i] = want[i] = unit_random(&c->rng);
     run_linear(c, c->exec, w, in, n, out.p, add);
@@ -374,7 +373,7 @@ static void double_on_device(struct check *c, const struct matrix *w, const floa
             }
             want[i * m + j] += (float)sum;
             double e = fabs((double)out.p[i * m + j] - (double)want[i * m + j]);
-            e /= (0x1p-10 + 1e-5) * size + 0x1p-25 * (double)most * inputs + 1e-30;
+            e /= (0x1p-10 + 1e-5) * size + 0x1p-25 * (double)max * inputs + 1e-30;
             *bound = e > *bound || isnan(e) ? e : *bound;
         }
     tally_add(d, want, out.p, n * m);

@@ -67,7 +67,7 @@ static void normed(const float *x, const float *w, const struct key_mass_args *a
 // The row of one query and head: shares of keys 0 .. n - 1.
 static void shares(const struct mass_case *m, int64_t t, int head, double *p, int64_t n) {
     const struct key_mass_args *a = &m->a;
-    double q[256], k[256], most = -INFINITY, sum = 0;
+    double q[256], k[256], max = -INFINITY, sum = 0;
     normed(m->q + (t * a->n_heads + head) * a->d, m->q_norm, a, q);
     for (int64_t j = 0; j < n; j++) {
         int kv = head / (a->n_heads / a->n_kv);
@@ -75,12 +75,12 @@ static void shares(const struct mass_case *m, int64_t t, int head, double *p, in
         p[j] = 0;
         for (int i = 0; i < a->d; i++)
             p[j] += q[i] * k[i] * (double)a->scale;
-        most = p[j] > most ? p[j] : most;
+        max = p[j] > max ? p[j] : max;
     }
     for (int64_t j = 0; j < n; j++)
-        sum += exp(p[j] - most);
+        sum += exp(p[j] - max);
     for (int64_t j = 0; j < n; j++)
-        p[j] = exp(p[j] - most) / sum;
+        p[j] = exp(p[j] - max) / sum;
 }
 
 static void mass_double(const struct mass_case *m, float *mass) {

@@ -26,8 +26,8 @@ static void route_init(struct route *t, struct rng *r, int64_t n) {
         a->groups = groups[kind];
         used_groups = a->groups_used = (int)between(r, 1, a->groups);
     }
-    int most = a->groups ? e / a->groups * used_groups : e;
-    a->used = (int)between(r, 1, most < 12 ? most : 12);
+    int max = a->groups ? e / a->groups * used_groups : e;
+    a->used = (int)between(r, 1, max < 12 ? max : 12);
     a->group_best = rng_below(r, 2);
     a->normalise = rng_below(r, 2);
     if (rng_below(r, 2))
@@ -122,11 +122,11 @@ static void candidates(const struct moe_route_args *a, const double *p, struct r
 }
 
 static void softmax_double(double *p, int n) {
-    double most = p[0], sum = 0;
+    double max = p[0], sum = 0;
     for (int i = 1; i < n; i++)
-        most = fmax(most, p[i]);
+        max = fmax(max, p[i]);
     for (int i = 0; i < n; i++)
-        sum += p[i] = exp(p[i] - most);
+        sum += p[i] = exp(p[i] - max);
     for (int i = 0; i < n; i++)
         p[i] /= sum;
 }
@@ -201,7 +201,7 @@ static void check_route_nan(struct check *c) {
 enum { BATCHES = 8 }; // of random routers, at every level
 
 // Rows together on one exec and in pieces on another: the bits of what differs.
-static int64_t route_differences(struct check *c, struct exec *x, struct exec *y, int64_t most) {
+static int64_t route_differences(struct check *c, struct exec *x, struct exec *y, int64_t max) {
     enum { N = 37 };
     struct route t;
     route_init(&t, &c->rng, N);
@@ -210,7 +210,7 @@ static int64_t route_differences(struct check *c, struct exec *x, struct exec *y
     float *weights = malloc((size_t)values * sizeof *weights);
     run_route(c, x, &t, 0, N, t.ids, t.weights);
     for (int64_t at = 0, n; at < N; at += n) {
-        n = between(&c->rng, 1, most);
+        n = between(&c->rng, 1, max);
         n = n < N - at ? n : N - at;
         run_route(c, y, &t, at, n, ids, weights);
     }
@@ -408,14 +408,14 @@ static int64_t outcome_differences(const struct experts *l, const struct outcome
            bit_differences(a->out, b->out, l->n * m);
 }
 
-// Rows together on x, in pieces of up to `most` on y.
+// Rows together on x, in pieces of up to `max` on y.
 static int64_t layer_differences(struct check *c, const struct experts *l, struct exec *x,
-                                 struct exec *y, int64_t most) {
+                                 struct exec *y, int64_t max) {
     int64_t f = l->gate.t.ne[1], m = l->down.t.ne[1];
     struct outcome all = outcome_new(l), some = outcome_new(l);
     run_experts(c, x, l, 0, l->n, &all);
     for (int64_t at = 0, n; at < l->n; at += n) {
-        n = between(&c->rng, 1, most);
+        n = between(&c->rng, 1, max);
         n = n < l->n - at ? n : l->n - at;
         struct outcome part = {some.wide + at * l->used * f, some.deep + at * l->used * m,
                                some.out + at * m};

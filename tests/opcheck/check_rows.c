@@ -262,17 +262,17 @@ static void norm_head(const struct norm_case *c, int64_t h, double *y) {
 static double norm_error(const struct norm_case *c, bool device, const float *got) {
     double worst = 0, *y = malloc((size_t)(c->heads * c->dim) * sizeof *y);
     for (int64_t row = 0; row < c->n; row++) {
-        double most = 0;
+        double max = 0;
         int64_t k = (int64_t)c->heads * c->dim;
         for (int h = 0; h < c->heads; h++)
             norm_head(c, row * c->heads + h, y + h * c->dim);
         for (int64_t i = 0; i < k; i++)
-            most = fabs(y[i]) > most ? fabs(y[i]) : most;
+            max = fabs(y[i]) > max ? fabs(y[i]) : max;
         for (int64_t i = 0; i < k; i++) {
             double e = fabs((double)got[row * k + i] - y[i]);
             if (device)
-                e = fmax(0, e - fmax(0x1p-11 * fabs(y[i]), 0x1p-39 * most));
-            e /= fabs(y[i]) + (device ? 0x1p-30 * most : 0) + 1e-30;
+                e = fmax(0, e - fmax(0x1p-11 * fabs(y[i]), 0x1p-39 * max));
+            e /= fabs(y[i]) + (device ? 0x1p-30 * max : 0) + 1e-30;
             worst = e > worst || isnan(e) ? e : worst;
         }
     }

@@ -37,8 +37,8 @@ static void mask_init(struct draw *d, struct rng *r) {
 
 // Biases of some tokens, those with penalties among them; one in four forbids its token.
 static void bias_init(struct draw *d, struct rng *r) {
-    int64_t most = d->vocab < BIASED ? d->vocab : BIASED, step = d->vocab / most;
-    d->s.n_bias = (int32_t)between(r, 1, most);
+    int64_t max = d->vocab < BIASED ? d->vocab : BIASED, step = d->vocab / max;
+    d->s.n_bias = (int32_t)between(r, 1, max);
     d->s.bias = d->bias;
     for (int32_t i = 0; i < d->s.n_bias; i++) {
         int64_t id = rng_below(r, 2) ? i * step : i * step + between(r, 0, step - 1);

@@ -358,14 +358,14 @@ static double score_of(const struct text *t, const double *mean, int64_t r, int6
 static void masses_of(const struct text *t, const double *mean, int64_t from, int64_t end, int h,
                       double *mass) {
     int64_t m = from / B;
-    double most = -INFINITY, sum = 1e-9;
+    double max = -INFINITY, sum = 1e-9;
     for (int64_t b = 0; b <= m; b++)
         for (int64_t r = from > B * b + B - 1 ? from : B * b + B - 1; r < end; r++)
-            most = fmax(most, score_of(t, mean, r, b, h));
+            max = fmax(max, score_of(t, mean, r, b, h));
     for (int64_t b = 0; b <= m; b++) {
         mass[b] = 0;
         for (int64_t r = from > B * b + B - 1 ? from : B * b + B - 1; r < end; r++)
-            mass[b] += exp(score_of(t, mean, r, b, h) - most);
+            mass[b] += exp(score_of(t, mean, r, b, h) - max);
         sum += mass[b];
     }
     for (int64_t b = 0; b <= m; b++)
@@ -375,17 +375,17 @@ static void masses_of(const struct text *t, const double *mean, int64_t from, in
 // Whether the rule would choose block b from the op's own masses.
 static bool chosen(const struct text *t, const float *mass, int64_t m, int64_t b) {
     const struct sparse_options *o = &t->a.opt;
-    float most = 0;
+    float max = 0;
     int64_t better = 0;
     if (b == m)
         return true;
     for (int64_t i = 0; i <= m; i++)
-        most = mass[i] > most ? mass[i] : most;
+        max = mass[i] > max ? mass[i] : max;
     for (int64_t i = 0; i < m; i++)
         better += mass[i] > mass[b] || (mass[i] == mass[b] && i < b);
     if (o->density > 0)
         return better < sparse_kept(o->density, m) - 1;
-    return mass[b] >= o->alpha * most || b < o->sinks || m - b < o->window ||
+    return mass[b] >= o->alpha * max || b < o->sinks || m - b < o->window ||
            m >= sparse_blocks(t->len) - o->last_full;
 }
 
@@ -394,14 +394,14 @@ static void compare_lists(const struct text *t, const double *mean, int64_t from
                           int h, struct errors *e) {
     int64_t m = from / B, blocks = sparse_blocks(t->len), at = m * t->a.n_heads + h;
     const float *mass = t->mass + at * blocks;
-    double *want = zeros(m + 1), most = 0;
+    double *want = zeros(m + 1), max = 0;
     int32_t n = 0;
     bool same = true;
     masses_of(t, mean, from, end, h, want);
     for (int64_t b = 0; b <= m; b++)
-        most = want[b] > most ? want[b] : most;
+        max = want[b] > max ? want[b] : max;
     for (int64_t b = 0; b <= m; b++) {
-        worst(&e->mass, fabs((double)mass[b] - want[b]) / (most + 1e-9));
+        worst(&e->mass, fabs((double)mass[b] - want[b]) / (max + 1e-9));
         if (!chosen(t, mass, m, b))
             continue;
         same = same && n < t->count[at] && t->list[at * blocks + n] == b;

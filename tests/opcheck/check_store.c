@@ -232,7 +232,7 @@ static bool lend(struct stored *s, struct check *c) {
 
 // Calls of layers in turn with few and many rows; what differed.
 static void compare_calls(struct check *c, struct stored *s, int64_t *bits, int *slots) {
-    static const int most[] = {1, 1, 3, 20, MOST_ROWS};
+    static const int max[] = {1, 1, 3, 20, MOST_ROWS};
     float *in = malloc((size_t)(MOST_ROWS * s->k) * sizeof *in);
     size_t values = (size_t)(MOST_ROWS * s->used * s->m);
     float *a = calloc(values, sizeof *a), *b = calloc(values, sizeof *b);
@@ -240,7 +240,7 @@ static void compare_calls(struct check *c, struct stored *s, int64_t *bits, int 
     fill_random(&c->rng, in, MOST_ROWS * s->k, 1);
     for (int turn = 0; turn < 30; turn++) {
         int layer = turn % LAYERS;
-        int64_t n = between(&c->rng, 1, most[rng_below(&c->rng, 5)]);
+        int64_t n = between(&c->rng, 1, max[rng_below(&c->rng, 5)]);
         int64_t first = rng_below(&c->rng, (uint32_t)s->experts);
         for (int64_t i = 0; i < n * s->used; i++) // neighbours, so that some are chosen often
             ids[i] = (int32_t)((first + i / s->used % 9 + i % s->used) % s->experts);

@@ -121,8 +121,8 @@ const uint32_t weight_types[TYPES] = {
 
 int64_t random_k(struct rng *r, const struct quant_format *f) {
     int64_t block = f->block == 1 ? 1 : f->block < 32 ? 32 : f->block;
-    int64_t most = block == 256 ? 4 : block == 1 ? 200 : 12;
-    return block * between(r, 1, most);
+    int64_t max = block == 256 ? 4 : block == 1 ? 200 : 12;
+    return block * between(r, 1, max);
 }
 
 struct matrix matrix_new(struct rng *r, uint32_t type, int64_t k, int64_t m) {

@@ -29,9 +29,9 @@ static void parses_requests(void **state) {
     (void)state;
     struct device_request r;
     struct err e = {0};
-    assert_int_equal(request(NULL).want, DEVICE_AUTO);
-    assert_int_equal(request("auto").want, DEVICE_AUTO);
-    assert_int_equal(request("cpu").want, DEVICE_CPU);
+    assert_int_equal(request(NULL).kind, DEVICE_AUTO);
+    assert_int_equal(request("auto").kind, DEVICE_AUTO);
+    assert_int_equal(request("cpu").kind, DEVICE_CPU);
     assert_int_equal(request("cuda").index, -1);
     assert_int_equal(request("cuda:0").index, 0);
     assert_int_equal(request("cuda:12").index, 12);

@@ -46,14 +46,14 @@ static size_t next_capacity(const struct arena *a) {
 void *arena_alloc(struct arena *a, size_t size) {
     if (size > SIZE_MAX / 2)
         return NULL;
-    size_t want = (size ? size + ALIGN - 1 : ALIGN) & ~(size_t)(ALIGN - 1);
+    size_t needed = (size ? size + ALIGN - 1 : ALIGN) & ~(size_t)(ALIGN - 1);
     struct arena_chunk *c = a->head;
-    if (!c || bytes_left(c) < want) {
+    if (!c || bytes_left(c) < needed) {
         size_t capacity = next_capacity(a);
-        c = chunk_new(a, max_size(want, capacity));
+        c = chunk_new(a, max_size(needed, capacity));
         if (!c)
             return NULL;
-        if (want > capacity && a->head) {
+        if (needed > capacity && a->head) {
             c->next = a->head->next;
             a->head->next = c;
         } else {
@@ -62,7 +62,7 @@ void *arena_alloc(struct arena *a, size_t size) {
         }
     }
     void *p = c->at;
-    c->at += want;
+    c->at += needed;
     return p;
 }
 

@@ -95,11 +95,11 @@ static int by_score(const void *a, const void *b) {
 }
 
 // Keeps the last `query` of n ids, and of those before them the chunks of 32 with the highest mean
-// scores, in order, until there are `want` ids or no more chunks. Returns how many there are then,
+// scores, in order, until there are `count` ids or no more chunks. Returns how many there are then,
 // or ERR_MEMORY.
-static int64_t keep_ids(const float *score, int32_t *ids, int64_t n, int64_t query, int64_t want,
+static int64_t keep_ids(const float *score, int32_t *ids, int64_t n, int64_t query, int64_t count,
                         struct err *e) {
-    int64_t chunks = ceil_div(n - query, CHUNK), left = want - query, kept = 0;
+    int64_t chunks = ceil_div(n - query, CHUNK), left = count - query, kept = 0;
     struct ranked *r = calloc((size_t)chunks + 1, sizeof *r);
     bool *in = calloc((size_t)chunks + 1, sizeof *in);
     for (int64_t c = 0; r && c < chunks; c++) {

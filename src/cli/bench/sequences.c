@@ -280,14 +280,14 @@ static int wait_engine_loaded(struct engine_bench *c, struct err *e) {
 }
 
 // Waits for one stream; whether it failed.
-static int wait_stream_end(struct engine_bench *c, struct stream *s, const struct reply *want,
+static int wait_stream_end(struct engine_bench *c, struct stream *s, const struct reply *expected,
                            bool *same, struct err *e) {
     struct stream_end end;
     const int32_t *ids;
     while (!stream_ended(s, &end))
         wait_engine_news(c);
-    *same = !end.rc && stream_tokens(s, &ids) == want->n &&
-            memcmp(ids, want->ids, (size_t)want->n * sizeof *ids) == 0;
+    *same = !end.rc && stream_tokens(s, &ids) == expected->n &&
+            memcmp(ids, expected->ids, (size_t)expected->n * sizeof *ids) == 0;
     if (end.rc)
         *e = end.err;
     stream_release(s);
@@ -295,7 +295,7 @@ static int wait_stream_end(struct engine_bench *c, struct stream *s, const struc
 }
 
 static int run_engine(struct engine_bench *c, const struct request *r, int n,
-                      const struct reply *want, struct engine_times *t, struct err *e) {
+                      const struct reply *expected, struct engine_times *t, struct err *e) {
     struct stream **s = calloc((size_t)n, sizeof *s);
     struct stream_options o = {.notify = note_engine_news, .notify_arg = c};
     int rc = s ? 0 : err_set(e, ERR_MEMORY, "no memory for %d streams", n), made = 0;
@@ -306,7 +306,7 @@ static int run_engine(struct engine_bench *c, const struct request *r, int n,
     }
     for (int i = 0; i < made; i++) {
         bool same;
-        int failed = wait_stream_end(c, s[i], &want[i], &same, e);
+        int failed = wait_stream_end(c, s[i], &expected[i], &same, e);
         rc = rc ? rc : failed;
         t->different += !same;
     }

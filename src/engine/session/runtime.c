@@ -242,15 +242,15 @@ static int open_new(struct runtime *r, int number, const struct device_options *
 
 int runtime_device(struct runtime *r, const struct device_options *o, struct runtime_device **out,
                    struct err *e) {
-    struct device_request want;
+    struct device_request request;
     struct device_choice choice = {.device = DEVICE_CPU_NUMBER};
-    int rc = device_request_parse(&want, o->name, e);
-    bool open = !rc && want.want == DEVICE_AUTO;
+    int rc = device_request_parse(&request, o->name, e);
+    bool open = !rc && request.kind == DEVICE_AUTO;
     *out = open ? r->chosen : NULL;
-    if (!rc && !*out && want.want != DEVICE_CPU) {
+    if (!rc && !*out && request.kind != DEVICE_CPU) {
         struct device_survey found;
         exec_survey_cuda(&found);
-        rc = device_choose(&choice, &want, &found, e);
+        rc = device_choose(&choice, &request, &found, e);
         if (!rc)
             note_user(o, choice.note);
     }

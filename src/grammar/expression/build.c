@@ -286,7 +286,7 @@ static struct build_extent extent_of_list(struct build *b, const struct expr *x,
         struct build_extent one = build_extent(b, b->kids[x->a + i], depth + 1);
         all.least =
             seq ? min_i64(all.least + one.least, EXTENT_MAX) : min_i64(all.least, one.least);
-        all.most = seq ? min_i64(all.most + one.most, EXTENT_MAX) : max_i64(all.most, one.most);
+        all.max = seq ? min_i64(all.max + one.max, EXTENT_MAX) : max_i64(all.max, one.max);
     }
     return all;
 }
@@ -323,12 +323,11 @@ struct build_extent build_extent(struct build *b, uint32_t expr, int depth) {
     case EXPR_CHAIN:
         one = build_extent(b, x->a, depth + 1);
         return (struct build_extent){extent_times(x->min, one.least),
-                                     extent_times(x->max, one.most)};
+                                     extent_times(x->max, one.max)};
     case EXPR_AND:
         one = build_extent(b, x->a, depth + 1);
         other = build_extent(b, x->b, depth + 1);
-        return (struct build_extent){max_i64(one.least, other.least),
-                                     min_i64(one.most, other.most)};
+        return (struct build_extent){max_i64(one.least, other.least), min_i64(one.max, other.max)};
     case EXPR_WITHOUT:
         return build_extent(b, x->a, depth + 1);
     default:

@@ -189,13 +189,13 @@ uint32_t build_text_without(struct build *b, const char *without, int64_t min, i
         ascii &= (unsigned char)without[i] < 0x80;
     if (!ascii)
         return build_fail(b, ERR_UNSUPPORTED, "text cannot be kept free of '%s'", without);
-    int64_t most = TEXT_NODES / (int64_t)n - 1;
-    if (min > most)
+    int64_t maximum = TEXT_NODES / (int64_t)n - 1;
+    if (min > maximum)
         return build_fail(b, ERR_LIMIT,
                           "a text is to have at least %lld characters; at most %lld can be asked "
                           "for between marks",
-                          (long long)min, (long long)most);
-    if (max > most)
+                          (long long)min, (long long)maximum);
+    if (max > maximum)
         max = BUILD_ENDLESS;
     min = max_i64(min, 0);
     if (b->e.code || (max != BUILD_ENDLESS && max < min))

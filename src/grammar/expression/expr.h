@@ -36,7 +36,7 @@ enum { BUILD_SIZE_MAX = 1 << 28 };
 
 // Bytes of the shortest and of the longest text, as far as they are known.
 struct build_extent {
-    int64_t least, most;
+    int64_t least, max;
 };
 
 struct rule {

@@ -56,12 +56,12 @@ static uint32_t code_point(struct regex *r) {
     return code;
 }
 
-static uint32_t hex_digits(struct regex *r, int most, const char *until) {
+static uint32_t hex_digits(struct regex *r, int max, const char *until) {
     uint32_t code = 0;
     int n = 0;
-    for (; n < most && r->at < r->n && hex_digit(r->text[r->at]) >= 0; n++)
+    for (; n < max && r->at < r->n && hex_digit(r->text[r->at]) >= 0; n++)
         code = code * 16 + (uint32_t)hex_digit(r->text[r->at++]);
-    if (n == 0 || (*until ? !take_code_point(r, until) : n < most) || code > LAST_CODE)
+    if (n == 0 || (*until ? !take_code_point(r, until) : n < max) || code > LAST_CODE)
         return refuse_regex(r, ERR_FORMAT, "an escape has no valid hexadecimal number");
     return code;
 }

@@ -118,9 +118,9 @@ enum { MAX_RULES = 65536, SETS = 8, COUNTED = 1024 };
 struct counted {
     struct schema *s;
     uint32_t comma, space;
-    int64_t min, max;      // items
-    int64_t least, most;   // of these, those that count
-    uint32_t item, counts; // any item, or one that does not count; one that does
+    int64_t min, max;                   // items
+    int64_t contains_min, contains_max; // of these, those that count
+    uint32_t item, counts;              // any item, or one that does not count; one that does
     struct build_grid rules;
     int64_t n_counted;        // states of that count
     uint32_t values[COUNTED]; // of uniqueItems
@@ -133,13 +133,13 @@ static uint32_t count_item(struct counted *o, bool first, uint32_t item, uint32_
 
 // ---- contains
 
-static int64_t next_count(int64_t n, int64_t least, int64_t most) {
-    return min_i64(n + 1, most == BUILD_ENDLESS ? least : most);
+static int64_t next_count(int64_t n, int64_t min, int64_t max) {
+    return min_i64(n + 1, max == BUILD_ENDLESS ? min : max);
 }
 
 static uint32_t after_counted(void *arg, int64_t items, int64_t counted) {
     struct counted *o = arg;
-    uint32_t x = items >= o->min && counted >= o->least ? BUILD_EMPTY : BUILD_NEVER;
+    uint32_t x = items >= o->min && counted >= o->contains_min ? BUILD_EMPTY : BUILD_NEVER;
     int64_t next =
         next_count(items, max_i64(o->min, 1), o->max); // the first is distinguished from others
     if (o->max != BUILD_ENDLESS && items >= o->max)
@@ -147,9 +147,9 @@ static uint32_t after_counted(void *arg, int64_t items, int64_t counted) {
     bool first = items == 0;
     x = build_or(o->s->b, x,
                  count_item(o, first, o->item, build_grid_call(&o->rules, next, counted)));
-    if (o->most == BUILD_ENDLESS ? counted >= o->least : counted >= o->most)
+    if (o->contains_max == BUILD_ENDLESS ? counted >= o->contains_min : counted >= o->contains_max)
         return x;
-    int64_t more = next_count(counted, o->least, o->most);
+    int64_t more = next_count(counted, o->contains_min, o->contains_max);
     return build_or(o->s->b, x,
                     count_item(o, first, o->counts, build_grid_call(&o->rules, next, more)));
 }
@@ -166,19 +166,19 @@ static uint32_t contains_items(struct counted *o, const struct conj *c, const st
     const struct json *what = json_get(v, "contains"), *no;
     struct conj with = {0}, without = {0};
     struct conj own = {.list = &(struct member){.schema = v}, .count = 1};
-    o->least = schema_count(o->s, &own, "minContains", true, 1);
-    o->most = schema_count(o->s, &own, "maxContains", false, BUILD_ENDLESS);
-    if (o->most != BUILD_ENDLESS && o->most < o->least)
+    o->contains_min = schema_count(o->s, &own, "minContains", true, 1);
+    o->contains_max = schema_count(o->s, &own, "maxContains", false, BUILD_ENDLESS);
+    if (o->contains_max != BUILD_ENDLESS && o->contains_max < o->contains_min)
         return BUILD_NEVER;
     schema_item(o->s, c, -1, &with);
     conj_add(o->s, &with, what);
     schema_item(o->s, c, -1, &without);
-    if (o->most != BUILD_ENDLESS && (no = schema_in_words(o->s, WORDS_NOT, what)))
+    if (o->contains_max != BUILD_ENDLESS && (no = schema_in_words(o->s, WORDS_NOT, what)))
         conj_add(o->s, &without, no);
     o->counts = schema_rule(o->s, &with);
     o->item = schema_rule(o->s, &without);
     int64_t n_items = (o->max == BUILD_ENDLESS ? max_i64(o->min, 1) : o->max) + 1;
-    int64_t n_counted = (o->most == BUILD_ENDLESS ? o->least : o->most) + 1;
+    int64_t n_counted = (o->contains_max == BUILD_ENDLESS ? o->contains_min : o->contains_max) + 1;
     return write_counted(o, after_counted, n_items, n_counted);
 }
 

@@ -310,15 +310,15 @@ static uint32_t integers(struct build *b, const struct bounds *x, int64_t multip
 // 10^-places, and at least one of these.
 static uint32_t with_places(struct build *b, const struct bounds *x, int k, int64_t multiple,
                             int places) {
-    const int64_t most = 999999999999999;
+    const int64_t maximum = 999999999999999;
     double scale = pow(10, k);
-    double lo = fmax((double)x->min * scale, -(double)most);
-    double hi = fmin((double)x->max * scale, (double)most);
+    double lo = fmax((double)x->min * scale, -(double)maximum);
+    double hi = fmin((double)x->max * scale, (double)maximum);
     if (!(lo <= hi))
         return BUILD_NEVER;
     // The product may have been rounded: the first and the last one within the bounds, as doubles.
-    int64_t first = max_i64((int64_t)floor(lo) - 1, -most);
-    int64_t last = min_i64((int64_t)ceil(hi) + 1, most);
+    int64_t first = max_i64((int64_t)floor(lo) - 1, -maximum);
+    int64_t last = min_i64((int64_t)ceil(hi) + 1, maximum);
     while (first <= last && !within(x, (double)first / scale))
         first++;
     while (last >= first && !within(x, (double)last / scale))
@@ -331,15 +331,15 @@ static uint32_t with_places(struct build *b, const struct bounds *x, int k, int6
 // places: of the multiple; 0: any number.
 static uint32_t numbers(struct build *b, const struct bounds *x, int64_t multiple, int places) {
     uint32_t parts[FRACTION + 1];
-    int most = places ? places : FRACTION;
-    for (int k = 0; k <= most; k++)
+    int max = places ? places : FRACTION;
+    for (int k = 0; k <= max; k++)
         parts[k] = with_places(b, x, k, multiple, places);
-    return build_shared(b, build_alt(b, parts, (size_t)most + 1));
+    return build_shared(b, build_alt(b, parts, (size_t)max + 1));
 }
 
 // The least common multiple of all members', in parts of 10^-places; false: an error, or too large.
 static bool read_multiple(struct schema *s, const struct conj *c, int64_t *multiple, int *places) {
-    const int64_t most = 1000000000000000;
+    const int64_t max = 1000000000000000;
     *multiple = 0;
     *places = 0;
     for (int64_t i = 0; i < c->count; i++) {
@@ -359,7 +359,7 @@ static bool read_multiple(struct schema *s, const struct conj *c, int64_t *multi
                 b = decidable ? parts * power_of_ten(common - k) : 0;
         if (decidable && a) {
             int64_t one = a / common_divisor(a, b);
-            decidable = one <= most / b;
+            decidable = one <= max / b;
             b = decidable ? one * b : 0;
         }
         if (!decidable) {

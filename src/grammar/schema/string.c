@@ -140,11 +140,11 @@ static uint32_t string_with_length(struct schema *s, const struct conj *c, uint3
             s, ERR_LIMIT, at, "minLength",
             "together with a pattern, a format or a not it can be 4096 at most; ask for "
             "the length in the pattern");
-    if (max != BUILD_ENDLESS && e.most <= max) // a character is a byte at least
+    if (max != BUILD_ENDLESS && e.max <= max) // a character is a byte at least
         max = BUILD_ENDLESS;
-    int64_t most = max_i64(max_i64(LONG, min), e.least + MORE);
-    if (max > most) {
-        max = most;
+    int64_t maximum = max_i64(max_i64(LONG, min), e.least + MORE);
+    if (max > maximum) {
+        max = maximum;
         s->lowered = true;
     }
     if (min == 0 && max == BUILD_ENDLESS)

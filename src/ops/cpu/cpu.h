@@ -62,7 +62,7 @@ struct attend_scratch {
     struct quad quad[ROWS * OPS_GROUP_MAX / 4];
     struct attend_pair pair[ROWS * OPS_GROUP_MAX];
     // Running softmax of a (row, head): maximum, sum, and what the last chunk made of the old sum.
-    float most[ROWS][OPS_GROUP_MAX], sum[ROWS][OPS_GROUP_MAX], fade[ROWS][OPS_GROUP_MAX];
+    float max[ROWS][OPS_GROUP_MAX], sum[ROWS][OPS_GROUP_MAX], fade[ROWS][OPS_GROUP_MAX];
 };
 
 enum {
@@ -80,7 +80,7 @@ struct sparse_scratch {
     float k[SPARSE_BLOCK * OPS_KEY_MAX], v[SPARSE_BLOCK * OPS_HEAD_MAX];
     float rows[SPARSE_BLOCK * OPS_KEY_MAX]; // of a block, as they come
     float score[SPARSE_BLOCK][SPARSE_BLOCK];
-    float most[OPS_GROUP_MAX][SPARSE_BLOCK], sum[OPS_GROUP_MAX][SPARSE_BLOCK];
+    float max[OPS_GROUP_MAX][SPARSE_BLOCK], sum[OPS_GROUP_MAX][SPARSE_BLOCK];
     float fade[SPARSE_BLOCK];
     float select[2 * DELTA_ROWS + 1][SPARSE_SELECT], top[SPARSE_SELECT];
 };

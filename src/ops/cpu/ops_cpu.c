@@ -90,9 +90,9 @@ static int level_of(const char *name, enum row_level *level, struct err *e) {
 }
 
 int exec_create_cpu(struct exec **out, const char *level, int threads, struct err *e) {
-    enum row_level most;
+    enum row_level max;
     *out = NULL;
-    int rc = level_of(level, &most, e);
+    int rc = level_of(level, &max, e);
     if (rc)
         return rc;
     // The table and the exec are one allocation, since each level's table has its own name.
@@ -103,7 +103,7 @@ int exec_create_cpu(struct exec **out, const char *level, int threads, struct er
     if (!both)
         return err_set(e, ERR_MEMORY, "out of memory for the CPU backend");
     struct cpu *c = &both->cpu;
-    row_kernels_fill(&c->row, most);
+    row_kernels_fill(&c->row, max);
     both->ops = cpu_table;
     both->ops.name = c->row.name;
     c->base.ops = &both->ops;

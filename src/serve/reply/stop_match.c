@@ -26,10 +26,10 @@ int stop_set_add(struct stop_set *s, const char *text, size_t n, struct err *e) 
         return err_set(e, ERR_LIMIT,
                        "the stop strings are more than %d, or more than %d bytes in all",
                        STOP_MAX_STRINGS, STOP_MAX_BYTES);
-    int64_t want = s->n_bytes + (int64_t)n;
-    int rc = vec_reserve(&s->bytes, &s->cap, want, 1, e);
+    int64_t needed = s->n_bytes + (int64_t)n;
+    int rc = vec_reserve(&s->bytes, &s->cap, needed, 1, e);
     if (!rc)
-        rc = vec_reserve(&s->fail, &s->fcap, want, sizeof *s->fail, e);
+        rc = vec_reserve(&s->fail, &s->fcap, needed, sizeof *s->fail, e);
     if (!rc)
         rc = vec_reserve(&s->start, &s->scap, s->n + 1, sizeof *s->start, e);
     if (!rc)
@@ -40,7 +40,7 @@ int stop_set_add(struct stop_set *s, const char *text, size_t n, struct err *e) 
     fill_borders(s->bytes + s->n_bytes, (int32_t)n, s->fail + s->n_bytes);
     s->start[s->n] = (int32_t)s->n_bytes;
     s->len[s->n++] = (int32_t)n;
-    s->n_bytes = want;
+    s->n_bytes = needed;
     return 0;
 }
 

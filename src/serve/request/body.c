@@ -318,12 +318,13 @@ static bool check_rule(struct names *k, const char *rule, const struct json *v,
 static const struct shape *find_shape(const char *kind, const struct json *object) {
     const char *type = json_str(json_get(object, "type"), NULL);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        const char *want = shapes[i].type;
+        const char *expected = shapes[i].type;
         if (strcmp(shapes[i].kind, kind) != 0)
             continue;
-        size_t n = want ? strlen(want) : 0;
-        bool any = n && want[n - 1] == '*';
-        if (!want || (any ? type && !strncmp(type, want, n - 1) : !strcmp(type ? type : "", want)))
+        size_t n = expected ? strlen(expected) : 0;
+        bool any = n && expected[n - 1] == '*';
+        if (!expected ||
+            (any ? type && !strncmp(type, expected, n - 1) : !strcmp(type ? type : "", expected)))
             return &shapes[i];
     }
     return NULL;

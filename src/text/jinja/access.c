@@ -137,7 +137,7 @@ static int slice_bound(struct jinja_context *c, struct jinja_value v, int64_t n,
                        int64_t *bound) {
     if (v.kind == JINJA_ABSENT || v.kind == JINJA_NONE)
         return 0;
-    int rc = jinja_want_int(c, v, "an index of a slice", bound);
+    int rc = jinja_require_int(c, v, "an index of a slice", bound);
     if (*bound < 0)
         *bound = max_i64(*bound + n, step < 0 ? -1 : 0);
     else
@@ -150,7 +150,7 @@ static int find_cut(struct jinja_context *c, const struct jinja_value part[3], i
     cut->step = 1;
     int rc = 0;
     if (part[2].kind != JINJA_ABSENT && part[2].kind != JINJA_NONE)
-        rc = jinja_want_int(c, part[2], "the step of a slice", &cut->step);
+        rc = jinja_require_int(c, part[2], "the step of a slice", &cut->step);
     if (!rc && cut->step == 0)
         rc = jinja_fail(c, ERR_USAGE, "the step of a slice cannot be zero");
     if (rc)

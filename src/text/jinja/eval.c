@@ -86,19 +86,19 @@ static int assign_tuple(struct jinja_context *c, const struct jinja_node *target
                         struct jinja_value v) {
     struct jinja_iter it;
     struct jinja_value item;
-    int want = 0, got = 0;
+    int expected = 0, got = 0;
     for (const struct jinja_node *t = targets; t; t = t->next)
-        want++;
+        expected++;
     int rc = jinja_iterate(c, v, &it);
     for (; !rc && targets; targets = targets->next, got++) {
         rc = jinja_next(c, &it, &item);
         if (rc == 0)
             return jinja_fail(c, ERR_USAGE, "not enough values to unpack (expected %d, got %d)",
-                              want, got);
+                              expected, got);
         rc = rc < 0 ? rc : assign_target(c, targets, item);
     }
     if (!rc && (rc = jinja_next(c, &it, &item)) > 0)
-        rc = jinja_fail(c, ERR_USAGE, "too many values to unpack (expected %d)", want);
+        rc = jinja_fail(c, ERR_USAGE, "too many values to unpack (expected %d)", expected);
     return rc;
 }
 
@@ -195,7 +195,7 @@ static int repeat_list(struct jinja_context *c, struct jinja_value v, int64_t n,
 static int repeat_value(struct jinja_context *c, struct jinja_value v, struct jinja_value times,
                         struct jinja_value *out) {
     int64_t n;
-    int rc = jinja_want_int(c, times, "what a sequence is multiplied with", &n);
+    int rc = jinja_require_int(c, times, "what a sequence is multiplied with", &n);
     if (rc)
         return rc;
     return v.kind == JINJA_STRING ? repeat_text(c, v.as.s, n, out) : repeat_list(c, v, n, out);

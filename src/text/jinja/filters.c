@@ -81,7 +81,7 @@ static int filter_replace(struct jinja_context *c, const struct jinja_call *call
     if (!rc)
         rc = read_text(c, call->a[1], &new);
     if (!rc && jinja_given(call->a[2]))
-        rc = jinja_want_int(c, call->a[2], "the count of replace", &max);
+        rc = jinja_require_int(c, call->a[2], "the count of replace", &max);
     return rc ? rc : jinja_replace(c, s, old, new, max, out);
 }
 
@@ -117,7 +117,7 @@ static int read_indent(struct jinja_context *c, const char *what, struct jinja_v
     size_t start = jinja_mark(c);
     if (v->kind == JINJA_STRING)
         return 0;
-    int rc = jinja_want_int(c, *v, what, &width);
+    int rc = jinja_require_int(c, *v, what, &width);
     if (!rc)
         rc = jinja_put_times(c, &space, width);
     return rc ? rc : jinja_take(c, start, v);

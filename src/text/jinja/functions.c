@@ -15,7 +15,7 @@ static int call_range(struct jinja_context *c, const struct jinja_call *call,
     int64_t a[3] = {0, 0, 1};
     int n = 0, rc = r ? 0 : c->e.code;
     for (; !rc && n < 3 && call->a[n].kind; n++)
-        rc = jinja_want_int(c, call->a[n], "an argument of range()", a + n);
+        rc = jinja_require_int(c, call->a[n], "an argument of range()", a + n);
     if (rc)
         return rc;
     *r = (struct jinja_range){.start = n > 1 ? a[0] : 0, .stop = n > 1 ? a[1] : a[0], .step = a[2]};
@@ -169,11 +169,11 @@ static int test_truth(struct jinja_context *c, const struct jinja_call *call,
 }
 
 static int remainder_is(struct jinja_context *c, struct jinja_value v, struct jinja_value by,
-                        int64_t want, struct jinja_value *out) {
+                        int64_t expected, struct jinja_value *out) {
     bool same = false;
     int rc = jinja_operate(c, '%', v, by, out);
     if (!rc)
-        rc = jinja_equal(c, *out, jinja_int(want), &same);
+        rc = jinja_equal(c, *out, jinja_int(expected), &same);
     *out = jinja_bool(same);
     return rc;
 }

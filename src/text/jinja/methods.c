@@ -51,7 +51,7 @@ static int call_split(struct jinja_context *c, const struct jinja_call *call,
     int64_t max = -1;
     int rc = jinja_given(call->a[0]) ? require_string(c, call, call->a[0], &separator) : 0;
     if (!rc && call->a[1].kind)
-        rc = jinja_want_int(c, call->a[1], "maxsplit", &max);
+        rc = jinja_require_int(c, call->a[1], "maxsplit", &max);
     return rc ? rc : jinja_split(c, call->self.as.s, separator, max, call->name[0] == 'r', out);
 }
 
@@ -68,7 +68,7 @@ static int call_replace(struct jinja_context *c, const struct jinja_call *call,
     if (!rc)
         rc = require_string(c, call, call->a[1], &new);
     if (!rc && call->a[2].kind)
-        rc = jinja_want_int(c, call->a[2], "the count of replace()", &max);
+        rc = jinja_require_int(c, call->a[2], "the count of replace()", &max);
     return rc ? rc : jinja_replace(c, call->self.as.s, old, new, max, out);
 }
 
@@ -99,9 +99,9 @@ static int select_part(struct jinja_context *c, const struct jinja_call *call, s
     if (!jinja_given(call->a[1]) && !jinja_given(call->a[2]))
         return 0;
     int64_t n = (int64_t)jinja_chars(s), low = 0, high = n;
-    int rc = jinja_given(call->a[1]) ? jinja_want_int(c, call->a[1], "start", &low) : 0;
+    int rc = jinja_given(call->a[1]) ? jinja_require_int(c, call->a[1], "start", &low) : 0;
     if (!rc && jinja_given(call->a[2]))
-        rc = jinja_want_int(c, call->a[2], "end", &high);
+        rc = jinja_require_int(c, call->a[2], "end", &high);
     low = low < 0 ? max_i64(low + n, 0) : low;
     high = high < 0 ? max_i64(high + n, 0) : min_i64(high, n);
     *empty = low > high; // nothing is found there, not even nothing
@@ -264,7 +264,7 @@ static int list_pop(struct jinja_context *c, const struct jinja_call *call,
                     struct jinja_value *out) {
     struct jinja_list *l = call->self.as.l;
     int64_t at = -1;
-    int rc = call->a[0].kind ? jinja_want_int(c, call->a[0], "the index of pop()", &at) : 0;
+    int rc = call->a[0].kind ? jinja_require_int(c, call->a[0], "the index of pop()", &at) : 0;
     if (rc)
         return rc;
     if (at < 0)

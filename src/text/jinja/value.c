@@ -73,18 +73,18 @@ void *jinja_alloc(struct jinja_context *c, size_t size) {
     }
     if (jinja_charge(c, size / BYTES_PER_STEP))
         return NULL;
-    size_t want = round_up_size(max_size(size, 1), ALIGN);
-    if (want > BLOCK / 4)
-        return take_memory(c, want);
-    if (want > c->left) {
+    size_t needed = round_up_size(max_size(size, 1), ALIGN);
+    if (needed > BLOCK / 4)
+        return take_memory(c, needed);
+    if (needed > c->left) {
         c->at = take_memory(c, BLOCK);
         c->left = c->at ? BLOCK : 0;
         if (!c->at)
             return NULL;
     }
     void *p = c->at;
-    c->at += want;
-    c->left -= want;
+    c->at += needed;
+    c->left -= needed;
     return p;
 }
 
@@ -101,13 +101,13 @@ static int grow_out(struct jinja_context *c, size_t n) {
     if (n > c->limits.output - c->out.len)
         return jinja_fail(c, ERR_LIMIT, "the template writes more than %zu KiB of text",
                           c->limits.output >> 10);
-    size_t want = c->out.len + n;
-    if (want <= c->out.cap)
+    size_t needed = c->out.len + n;
+    if (needed <= c->out.cap)
         return 0;
-    size_t cap = max_size(want, max_size(4096, 2 * c->out.cap));
+    size_t cap = max_size(needed, max_size(4096, 2 * c->out.cap));
     char *data = realloc(c->out.data, cap);
     if (!data)
-        return jinja_fail(c, ERR_MEMORY, "no memory for %zu bytes of rendered text", want);
+        return jinja_fail(c, ERR_MEMORY, "no memory for %zu bytes of rendered text", needed);
     c->out.data = data;
     c->out.cap = cap;
     return 0;
@@ -674,7 +674,8 @@ int jinja_negate(struct jinja_context *c, struct jinja_value a, struct jinja_val
     return jinja_calculate(c, '-', jinja_int(0), a, out);
 }
 
-int jinja_want_int(struct jinja_context *c, struct jinja_value v, const char *what, int64_t *out) {
+int jinja_require_int(struct jinja_context *c, struct jinja_value v, const char *what,
+                      int64_t *out) {
     if (v.kind == JINJA_BIG)
         return jinja_fail_big(c);
     if (v.kind != JINJA_INT && v.kind != JINJA_BOOL)

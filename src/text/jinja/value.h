@@ -160,7 +160,8 @@ int jinja_calculate(struct jinja_context *c, char op, struct jinja_value a, stru
                     struct jinja_value *out);
 int jinja_negate(struct jinja_context *c, struct jinja_value a, struct jinja_value *out);
 // An integer that a filter or method takes as `what`; a BIG is ERR_LIMIT.
-int jinja_want_int(struct jinja_context *c, struct jinja_value v, const char *what, int64_t *out);
+int jinja_require_int(struct jinja_context *c, struct jinja_value v, const char *what,
+                      int64_t *out);
 // int(): a float cut towards zero. ERR_USAGE for infinity, ERR_LIMIT beyond 64 bits.
 int jinja_cut(struct jinja_context *c, double d, struct jinja_value *out);
 int jinja_fail_big(struct jinja_context *c); // ERR_LIMIT: it is beyond 64 bits

@@ -358,7 +358,7 @@ void url_call_head(struct str *out, const struct url_target *t, const char *path
 
 int url_client_create(struct url_client **out, const struct url_target *t, url_done_fn *done,
                       void *arg, struct err *e) {
-    const struct addrinfo want = {.ai_socktype = SOCK_STREAM};
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct url_client *c = calloc(1, sizeof *c);
     *out = NULL;
     if (!c)
@@ -367,7 +367,7 @@ int url_client_create(struct url_client **out, const struct url_target *t, url_d
     c->arg = arg;
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
     const char *host = strcasecmp(t->host, "localhost") == 0 ? NULL : t->host; // RFC 6761, 6.3
-    int code = getaddrinfo(host, t->port, &want, &c->addresses);
+    int code = getaddrinfo(host, t->port, &hints, &c->addresses);
     int rc = 0;
     if (code)
         rc = err_set(e, ERR_IO, "no address for '%s': %s", t->host, gai_strerror(code));

@@ -174,15 +174,15 @@ static void renew(const struct tile *t, int at, int h) {
     const struct keys *keys = &t->s->keys[at];
     int n = keys->end - keys->begin;
     float *p = t->s->score[at][h] + keys->begin;
-    float *most = &t->s->most[at][h], *sum = &t->s->sum[at][h];
+    float *maximum = &t->s->max[at][h], *sum = &t->s->sum[at][h];
     f->scale_mul(p, p, NULL, t->run->a->shape.scale, n);
     if (t->run->a->shape.soft_cap > 0)
         cap_scores(p, t->run->a->shape.soft_cap, n);
     float m = f->max(p, n);
-    m = m > *most ? m : *most;
-    t->s->fade[at][h] = row_exp(*most - m);
+    m = m > *maximum ? m : *maximum;
+    t->s->fade[at][h] = row_exp(*maximum - m);
     *sum = *sum * t->s->fade[at][h] + f->exp_sum(p, p, m, n);
-    *most = m;
+    *maximum = m;
 }
 
 // Decodes the committed keys, or values, of slots [from, from + ATTEND_STEP) of this chunk.
@@ -305,7 +305,7 @@ static void start_rows(struct tile *t) {
         int64_t at = i - t->begin, s = i;
         memset(a->out->x + i * a->out->stride + (int64_t)t->head * a->shape.dv, 0, bytes);
         for (int h = 0; h < t->heads; h++) {
-            t->s->most[at][h] = -INFINITY;
+            t->s->max[at][h] = -INFINITY;
             t->s->sum[at][h] = 0;
         }
         if (at > 0 && r->parent[i] == i - 1)
@@ -325,10 +325,10 @@ static void start_rows(struct tile *t) {
 // last score without a value: it may raise the maximum, under which everything before fades.
 static float divisor(const struct tile *t, int at, int h) {
     const float *sinks = t->run->a->shape.sinks;
-    float sum = t->s->sum[at][h], most = t->s->most[at][h];
+    float sum = t->s->sum[at][h], max = t->s->max[at][h];
     if (!sinks)
         return 1.0f / sum;
-    float sink = sinks[t->head + h], m = sink > most ? sink : most, fade = row_exp(most - m);
+    float sink = sinks[t->head + h], m = sink > max ? sink : max, fade = row_exp(max - m);
     return fade / (sum * fade + row_exp(sink - m));
 }
 
@@ -637,11 +637,11 @@ static void score(const struct choose_run *u, struct sparse_scratch *s, int64_t 
 }
 
 // Bits of blocks [from, from + n) for one row of block m.
-static void choose(const struct choose_run *u, uint32_t *chosen, const float *score, float most,
+static void choose(const struct choose_run *u, uint32_t *chosen, const float *score, float max,
                    int64_t m, int64_t from, int n) {
     const struct sparse_rule *rule = &u->a->choice->rule;
     for (int64_t b = from; b < from + n; b++)
-        if (score[b - from] - most >= u->least || b < rule->sinks || m - b < rule->window)
+        if (score[b - from] - max >= u->least || b < rule->sinks || m - b < rule->window)
             chosen[b / 32] |= 1u << b % 32;
 }
 
@@ -650,16 +650,16 @@ static void choose_rows(const struct choose_run *u, struct sparse_scratch *s, in
                         int head) {
     const struct attend_choice *c = u->a->choice;
     int64_t words = c->blocks / 32, all = u->r->pos[row + rows - 1] / SPARSE_BLOCK;
-    float most[GROUP_ROWS];
+    float maximum[GROUP_ROWS];
     for (int i = 0; i < rows; i++)
-        most[i] = -INFINITY;
+        maximum[i] = -INFINITY;
     for (int64_t from = 0; from < all; from += SPARSE_SELECT) {
         int n = (int)min_i64(all - from, SPARSE_SELECT);
         score(u, s, row, rows, head, from, n);
         for (int i = 0; i < rows; i++) {
             int mine = (int)min_i64(u->r->pos[row + i] / SPARSE_BLOCK - from, n);
-            float top = mine > 0 ? u->cpu->row.max(s->select[i], mine) : most[i];
-            most[i] = top > most[i] ? top : most[i];
+            float top = mine > 0 ? u->cpu->row.max(s->select[i], mine) : maximum[i];
+            maximum[i] = top > maximum[i] ? top : maximum[i];
         }
     }
     for (int i = 0; i < rows; i++) {
@@ -675,7 +675,7 @@ static void choose_rows(const struct choose_run *u, struct sparse_scratch *s, in
         for (int i = 0; i < rows; i++) {
             int64_t m = u->r->pos[row + i] / SPARSE_BLOCK;
             uint32_t *chosen = c->chosen + ((row + i) * u->a->shape.n_heads + head) * words;
-            choose(u, chosen, s->select[i], most[i], m, from, (int)min_i64(m - from, n));
+            choose(u, chosen, s->select[i], maximum[i], m, from, (int)min_i64(m - from, n));
         }
     }
 }

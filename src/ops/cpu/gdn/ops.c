@@ -270,8 +270,8 @@ static void run_items(struct batch *b, const struct gdn_run *run, int begin, int
             b->key_head = item % n_k;
             int last = b->run->by_value ? item + 1 : n_v;
             for (int v = item; v < last; v += GDN_HEADS * n_k) {
-                int most = v + GDN_HEADS * n_k;
-                run_heads(b, v, most < last ? most : last);
+                int max = v + GDN_HEADS * n_k;
+                run_heads(b, v, max < last ? max : last);
             }
         }
     }

@@ -97,10 +97,10 @@ static void linear_tiles(void *arg, int64_t begin, int64_t end, int worker) {
     while (begin < end) {
         while (begin - first >= j->w->tiles)
             first += (j++)->w->tiles;
-        int64_t most = NEAR_BYTES / j->w->tile_bytes, left = first + j->w->tiles - begin;
+        int64_t max = NEAR_BYTES / j->w->tile_bytes, left = first + j->w->tiles - begin;
         int64_t n = end - begin < left ? end - begin : left;
         if (a->n > ROWS) // weights are read more than once
-            n = n < most ? n : most > 0 ? most : 1;
+            n = n < max ? n : max > 0 ? max : 1;
         near_tiles(a, j, begin - first, begin - first + n);
         begin += n;
     }

@@ -263,8 +263,8 @@ static void probabilities(const struct route_run *u, const float *logits, float 
     } else if (a->score == ROUTE_SOFTMAX_CHOSEN) {
         memcpy(p, logits, (size_t)a->experts * sizeof *p);
     } else {
-        float most = u->row->max(logits, a->experts);
-        float sum = u->row->exp_sum(p, logits, most, a->experts);
+        float maximum = u->row->max(logits, a->experts);
+        float sum = u->row->exp_sum(p, logits, maximum, a->experts);
         for (int i = 0; i < a->experts; i++)
             p[i] /= sum;
     }
@@ -305,11 +305,11 @@ static void weigh_chosen(const struct moe_route_args *a, const float *p, const i
     for (int i = 0; i < a->used; i++)
         w[i] = p[ids[i]];
     if (a->score == ROUTE_SOFTMAX_CHOSEN) {
-        float most = w[0];
+        float max = w[0];
         for (int i = 1; i < a->used; i++)
-            most = w[i] > most ? w[i] : most;
+            max = w[i] > max ? w[i] : max;
         for (int i = 0; i < a->used; i++)
-            sum += w[i] = row_exp(w[i] - most);
+            sum += w[i] = row_exp(w[i] - max);
         for (int i = 0; i < a->used; i++)
             w[i] /= sum;
     }

@@ -125,20 +125,20 @@ static int64_t first_allowed(const struct source *r) {
     return -1;
 }
 
-static int64_t best_token(const struct source *r, float *most) {
+static int64_t best_token(const struct source *r, float *maximum) {
     float z[BLOCK];
     int64_t best = first_allowed(r);
-    *most = -INFINITY;
+    *maximum = -INFINITY;
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
         if (none_of(r, at))
             continue;
         int64_t n = load_scores(r, at, z);
         for (int64_t i = 0; i < n; i++) {
             int64_t span = n - i < 64 ? n - i : 64;
-            if (i % 64 == 0 && r->row->max(z + i, span) <= *most) {
+            if (i % 64 == 0 && r->row->max(z + i, span) <= *maximum) {
                 i += span - 1;
-            } else if (z[i] > *most) {
-                *most = z[i];
+            } else if (z[i] > *maximum) {
+                *maximum = z[i];
                 best = at + i;
             }
         }
@@ -147,10 +147,10 @@ static int64_t best_token(const struct source *r, float *most) {
 }
 
 // What an element counts towards a cut: 1, or its unnormalised probability.
-static const float *probability_weights(const struct source *r, bool mass, float most,
+static const float *probability_weights(const struct source *r, bool mass, float max,
                                         const float *z, int64_t n, float *e) {
     if (mass)
-        r->row->exp_sum(e, z, most, n);
+        r->row->exp_sum(e, z, max, n);
     else
         for (int64_t i = 0; i < n; i++)
             e[i] = 1;
@@ -159,7 +159,7 @@ static const float *probability_weights(const struct source *r, bool mass, float
 
 struct select {
     bool mass;    // probabilities or counts
-    float most;   // the largest score
+    float max;    // the largest score
     double share; // of the kept mass; or the count
 };
 
@@ -171,7 +171,7 @@ static void histogram(const struct source *r, const struct select *sel, const st
     memset(bins, 0, 256 * sizeof *bins);
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
         int64_t n = load_scores(r, at, z);
-        probability_weights(r, sel->mass, sel->most, z, n, e);
+        probability_weights(r, sel->mass, sel->max, z, n, e);
         for (int64_t i = 0; i < n; i++) {
             uint32_t key = order_key(z[i]);
             if ((key & mask_scores) == prefix && inside(old, key, at + i))
@@ -187,7 +187,7 @@ static int64_t last_equal(const struct source *r, const struct select *sel, cons
     int64_t last = -1;
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
         int64_t n = load_scores(r, at, z);
-        probability_weights(r, sel->mass, sel->most, z, n, e);
+        probability_weights(r, sel->mass, sel->max, z, n, e);
         for (int64_t i = 0; i < n; i++) {
             if (order_key(z[i]) != key || !inside(old, key, at + i))
                 continue;
@@ -243,7 +243,7 @@ static float least_share(const struct sample_row *s) {
 }
 
 // The whole vocabulary, or what a radix cut and min_p keep of it.
-static int32_t draw_whole_row(const struct source *r, float most, const struct cut *cut) {
+static int32_t draw_whole_row(const struct source *r, float maximum, const struct cut *cut) {
     const struct sample_row *s = r->s;
     uint64_t key = rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos);
     float z[BLOCK], score[BLOCK], least = least_share(s);
@@ -259,7 +259,7 @@ static int32_t draw_whole_row(const struct source *r, float most, const struct c
                 continue;
             }
             if (score[i] >= w.score && inside(cut, order_key(z[i]), at + i) &&
-                (least <= 0 || row_exp(z[i] - most) >= least))
+                (least <= 0 || row_exp(z[i] - maximum) >= least))
                 consider(&w, score[i], at + i);
         }
     }
@@ -298,16 +298,16 @@ static void sift_down(struct list *l, int at) {
     }
 }
 
-// Elements of at least `least`, as a heap; false when they are too many. sum: of exp(z - most)
+// Elements of at least `least`, as a heap; false when they are too many. sum: of exp(z - max)
 // over the whole vocabulary.
-static bool gather_list(const struct source *r, float least, float most, struct list *l,
+static bool gather_list(const struct source *r, float least, float maximum, struct list *l,
                         double *sum) {
     float z[BLOCK];
     l->n = 0;
     *sum = 0;
     for (int64_t at = 0; at < r->vocab; at += BLOCK) {
         int64_t n = load_scores(r, at, z);
-        *sum += (double)r->row->exp_sum(NULL, z, most, n);
+        *sum += (double)r->row->exp_sum(NULL, z, maximum, n);
         for (int64_t i = 0; i < n; i++) {
             if (i % 64 == 0 && r->row->max(z + i, n - i < 64 ? n - i : 64) < least) {
                 i += 63;
@@ -357,13 +357,13 @@ static void gather_best(const struct source *r, int k, struct list *l) {
 }
 
 // Draws among the first elements of a heap until their mass reaches `mass`.
-static int32_t draw_list(const struct source *r, float most, struct list *l, double mass) {
+static int32_t draw_list(const struct source *r, float max, struct list *l, double mass) {
     const struct sample_row *s = r->s;
     uint64_t key = rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos);
     struct winner w = {-INFINITY, -1};
     double sum = 0;
     while (l->n > 0 && (w.id < 0 || sum < mass)) {
-        float share = row_exp(l->z[0] - most);
+        float share = row_exp(l->z[0] - max);
         if (w.id >= 0 && share < least_share(s))
             break;
         consider(&w, l->z[0] + row_gumbel(key, l->id[0]), l->id[0]);
@@ -376,9 +376,9 @@ static int32_t draw_list(const struct source *r, float most, struct list *l, dou
 
 static int32_t choose_token(const struct source *r) {
     const struct sample_row *s = r->s;
-    float most;
-    int64_t best = best_token(r, &most);
-    if (!(s->temperature > 0) || most == -INFINITY)
+    float max;
+    int64_t best = best_token(r, &max);
+    if (!(s->temperature > 0) || max == -INFINITY)
         return (int32_t)best;
     bool top_k = s->top_k > 0 && s->top_k < r->vocab, top_p = s->top_p < 1;
     double share = s->top_p > 0 ? (double)s->top_p : 0, sum = 0;
@@ -387,18 +387,18 @@ static int32_t choose_token(const struct source *r) {
     if (top_k && s->top_k <= LIST) {
         gather_best(r, s->top_k, &l);
         for (int i = 0; i < l.n; i++)
-            sum += (double)row_exp(l.z[i] - most);
-        return draw_list(r, most, &l, top_p ? share * sum : INFINITY);
+            sum += (double)row_exp(l.z[i] - max);
+        return draw_list(r, max, &l, top_p ? share * sum : INFINITY);
     }
-    // All elements below `most - depth` together weigh less than what top-p drops at least.
+    // All elements below `max - depth` together weigh less than what top-p drops at least.
     float depth = row_log((float)r->vocab / (1 - (float)share) + 1);
-    if (top_p && !top_k && gather_list(r, most - depth, most, &l, &sum))
-        return draw_list(r, most, &l, share * sum);
+    if (top_p && !top_k && gather_list(r, max - depth, max, &l, &sum))
+        return draw_list(r, max, &l, share * sum);
     if (top_k)
-        narrow(r, &(struct select){false, most, s->top_k}, &cut);
+        narrow(r, &(struct select){false, max, s->top_k}, &cut);
     if (top_p)
-        narrow(r, &(struct select){true, most, share}, &cut);
-    return draw_whole_row(r, most, &cut);
+        narrow(r, &(struct select){true, max, share}, &cut);
+    return draw_whole_row(r, max, &cut);
 }
 
 static void log_probabilities(const struct source *r, int32_t choice, struct sample_logprobs *p) {
@@ -490,19 +490,19 @@ static void scan_block(const struct row_kernels *r, const float *score, int64_t 
 // e^score.
 static float topk_row(const struct topk_run *u, int64_t i, struct best b) {
     const struct topk_args *a = u->a;
-    float z[BLOCK], most = -INFINITY, sum = 0;
+    float z[BLOCK], maximum = -INFINITY, sum = 0;
     for (int64_t at = 0; at < a->vocab; at += BLOCK) {
         int64_t n = a->vocab - at < BLOCK ? a->vocab - at : BLOCK;
         const float *score = score_block(u, i, at, n, z);
         float top = u->row->max(score, n);
-        if (top > most) {
-            sum *= row_exp(most - top);
-            most = top;
+        if (top > maximum) {
+            sum *= row_exp(maximum - top);
+            maximum = top;
         }
-        sum += u->row->exp_sum(NULL, score, most, n);
+        sum += u->row->exp_sum(NULL, score, maximum, n);
         scan_block(u->row, score, n, at, &b);
     }
-    float lse = most + row_log(sum);
+    float lse = maximum + row_log(sum);
     for (int j = 0; j < b.k; j++) {
         b.score[j] = j < b.n ? b.score[j] - lse : -INFINITY;
         b.ids[j] = j < b.n ? b.ids[j] : -1; // fewer tokens than k

@@ -119,9 +119,9 @@ INLINE void quantise_four(const float *x, int8_t *q, int64_t step, int n, struct
         high[g] = v_load(from + 16);
         top[g] = v_max(v_abs(low[g]), v_abs(high[g]));
     }
-    v4f most = v_top4(top);
-    v4f inverse = (v4f)((v4i)(full / most) & (v4i)(most > 1e-30f));
-    s->d = most / full;
+    v4f max = v_top4(top);
+    v4f inverse = (v4f)((v4i)(full / max) & (v4i)(max > 1e-30f));
+    s->d = max / full;
     for (int g = 0; g < 4; g++)
         code[g] = v_codes(low[g], high[g], v_set(inverse[g]));
     for (int g = 0; g < n; g++)

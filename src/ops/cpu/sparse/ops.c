@@ -65,8 +65,8 @@ struct query_block {
     int64_t m;         // the block
     int64_t row, rows; // of the call
     int head, kv;
-    float *mass; // [blocks]: p_b e^(M_b - most) so far
-    float most;  // G so far
+    float *mass; // [blocks]: p_b e^(M_b - max) so far
+    float max;   // G so far
 };
 
 static const float *query(const struct query_block *q, int64_t row) {
@@ -84,13 +84,13 @@ static const float *mean(const struct query_block *q, int64_t block) {
 static void gather_queries(struct query_block *q, int64_t from, int n) {
     const struct row_kernels *f = &q->run->cpu->row;
     float *p = q->mass + from, m = f->max(q->s->top, n);
-    if (m > q->most) {
+    if (m > q->max) {
         if (from)
-            f->scale_mul(q->mass, q->mass, NULL, row_exp(q->most - m), from);
-        q->most = m;
+            f->scale_mul(q->mass, q->mass, NULL, row_exp(q->max - m), from);
+        q->max = m;
     }
     for (int i = 0; i < n; i++)
-        p[i] *= row_exp(q->s->top[i] - q->most);
+        p[i] *= row_exp(q->s->top[i] - q->max);
 }
 
 // Blocks [from, from + n), all of them before the query block, for all rows.
@@ -114,7 +114,7 @@ static void score_blocks(struct query_block *q, int64_t from, int n) {
         for (int i = 0; i < rows; i++)
             score[i] = s->select[i];
         f->delta.dots(&job);
-        f->mass_rows(&(struct mass_rows){.most = s->top,
+        f->mass_rows(&(struct mass_rows){.max = s->top,
                                          .sum = q->mass + from,
                                          .score = score,
                                          .scale = a->scale,
@@ -197,7 +197,7 @@ static void select_items(void *arg, int64_t begin, int64_t end, int worker) {
                                 .m = u->first_block + item / a->n_heads,
                                 .head = (int)(item % a->n_heads),
                                 .mass = a->mass + item * u->blocks,
-                                .most = -INFINITY};
+                                .max = -INFINITY};
         q.kv = q.head / (a->n_heads / a->n_kv);
         q.row = max_i64(q.m * SPARSE_BLOCK, a->first) - a->first;
         q.rows = min_i64((q.m + 1) * SPARSE_BLOCK - a->first, a->n) - q.row;
@@ -324,14 +324,14 @@ static void renew_maxima(const struct item *t, int64_t block, int head) {
     const struct row_kernels *f = &t->run->cpu->row;
     for (int row = 0; row < t->rows; row++) {
         float *p = t->s->score[row];
-        float *most = &t->s->most[head - t->head][row], *sum = &t->s->sum[head - t->head][row];
+        float *maximum = &t->s->max[head - t->head][row], *sum = &t->s->sum[head - t->head][row];
         int n = visible(t, block, row);
         f->scale_mul(p, p, NULL, t->run->a->scale, n);
         float m = f->max(p, n);
-        m = m > *most ? m : *most;
-        t->s->fade[row] = row_exp(*most - m);
+        m = m > *maximum ? m : *maximum;
+        t->s->fade[row] = row_exp(*maximum - m);
         *sum = *sum * t->s->fade[row] + f->exp_sum(p, p, m, n);
-        *most = m;
+        *maximum = m;
         memset(p + n, 0, (size_t)(SPARSE_BLOCK - n) * sizeof *p);
     }
 }
@@ -403,7 +403,7 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
         t.rows = (int)(min_i64((t.m + 1) * SPARSE_BLOCK, a->first + a->n) - pos);
         for (int h = 0; h < t.heads; h++)
             for (int row = 0; row < t.rows; row++) {
-                t.s->most[h][row] = -INFINITY;
+                t.s->max[h][row] = -INFINITY;
                 t.s->sum[h][row] = 0;
                 memset(item_sums(&t, row, t.head + h), 0, (size_t)a->d * sizeof(float));
             }

@@ -33,13 +33,13 @@ static void mass_rows(const struct mass_rows *a) {
     const vf scale = v_set(a->scale);
     for (int b = 0; b < a->n; b += 16) {
         int left = a->n - b < 16 ? a->n - b : 16;
-        vf most = v_load_n(a->most + b, left), top = most;
+        vf max = v_load_n(a->max + b, left), top = max;
         for (int r = 0; r < a->rows; r++)
             top = v_max(top, v_mul(v_load_n(a->score[r] + b, left), scale));
-        vf sum = v_mul(v_load_n(a->sum + b, left), v_exp(v_sub(most, top)));
+        vf sum = v_mul(v_load_n(a->sum + b, left), v_exp(v_sub(max, top)));
         for (int r = 0; r < a->rows; r++)
             sum = v_add(sum, v_exp(v_sub(v_mul(v_load_n(a->score[r] + b, left), scale), top)));
         v_store_n(a->sum + b, sum, left);
-        v_store_n(a->most + b, top, left);
+        v_store_n(a->max + b, top, left);
     }
 }

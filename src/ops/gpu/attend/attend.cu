@@ -42,7 +42,7 @@ static __device__ __forceinline__ struct fold_work fold_work_of(const struct att
 
 static __device__ __forceinline__ float4 fold_row(const struct attend_run *u,
                                                   const struct fold_work &w) {
-    float most = -INFINITY, sum = 0;
+    float max = -INFINITY, sum = 0;
     float4 x = {0, 0, 0, 0};
     for (int32_t part = w.first; part <= w.end; part += AT_ONCE) {
         float4 acc[AT_ONCE];
@@ -60,7 +60,7 @@ static __device__ __forceinline__ float4 fold_row(const struct attend_run *u,
         for (int i = 0; i < AT_ONCE; i++) {
             if (part + i > w.end)
                 break;
-            float2 f = attend_fold(&most, ml[i].x);
+            float2 f = attend_fold(&max, ml[i].x);
             sum = fmaf(ml[i].y, f.y, sum * f.x);
             x.x = fmaf(acc[i].x, f.y, x.x * f.x);
             x.y = fmaf(acc[i].y, f.y, x.y * f.x);
@@ -68,7 +68,7 @@ static __device__ __forceinline__ float4 fold_row(const struct attend_run *u,
             x.w = fmaf(acc[i].w, f.y, x.w * f.x);
         }
     }
-    sum = attend_sunk(u, w.head, most, sum);
+    sum = attend_sunk(u, w.head, max, sum);
     return make_float4(attend_divided(x.x, sum) * w.gate[0], attend_divided(x.y, sum) * w.gate[1],
                        attend_divided(x.z, sum) * w.gate[2], attend_divided(x.w, sum) * w.gate[3]);
 }
@@ -115,24 +115,24 @@ static __global__ void __launch_bounds__(THREADS, 2)
     int32_t row = (int32_t)(u.begin + blockIdx.y);
     float4 *wide = (float4 *)(u.out + row * u.out_stride);
     unsigned *state = f.state + 2 * blockIdx.y;
-    float most = 0;
+    float max = 0;
     struct fold_work w = fold_work_of(&u, row, v < values ? v : 0);
     gpu_await();
     gpu_let_next();
     if (v < values) {
         float4 x = fold_row(&u, w);
         wide[v] = x;
-        most = largest(x);
+        max = largest(x);
     }
-    most = warp_max(most);
+    max = warp_max(max);
     if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = most;
+        part[threadIdx.x / WARP] = max;
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
         for (int i = 1; i < THREADS / WARP; i++)
-            most = fmaxf(most, part[i]);
-        atomicMax(&state[0], __float_as_uint(most));
+            max = fmaxf(max, part[i]);
+        atomicMax(&state[0], __float_as_uint(max));
         __threadfence();
         last = atomicAdd(&state[1], 1u) == gridDim.x - 1;
         __threadfence();
@@ -140,9 +140,9 @@ static __global__ void __launch_bounds__(THREADS, 2)
     __syncthreads();
     if (!last)
         return;
-    most = __uint_as_float(__ldcg(&state[0]));
+    max = __uint_as_float(__ldcg(&state[0]));
     __syncthreads();
-    int e = act_exponent(most, 126);
+    int e = act_exponent(max, 126);
     uint2 *x = (uint2 *)(f.x + row * f.stride);
     for (int i = threadIdx.x; i < f.stride / 4; i += THREADS)
         x[i] = i < values ? act_pack(__ldcg(&wide[i]), power_of_two(e)) : make_uint2(0, 0);
@@ -319,11 +319,11 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
 
 // Of LATENT: no more tiles than leave each multiprocessor a block where there are few parts.
 static struct attend_limits latent_limits(const struct gpu *g, const struct attend_args *a,
-                                          const struct rows *r, int64_t most) {
+                                          const struct rows *r, int64_t max) {
     const int tiles = attend_latent_tiles(g->shared);
     struct attend_limits m = {tiles, tiles, g->processors};
     const int64_t all = (r->n * a->shape.n_heads + ATTEND_TILE - 1) / ATTEND_TILE;
-    const int64_t parts = attend_parts((int32_t)most) + 1;
+    const int64_t parts = attend_parts((int32_t)max) + 1;
     if (all * parts <= 2 * g->processors)
         m.tiles_split = 1;
     else if (tiles > 1 && (all + 1) / 2 * parts <= g->processors)
@@ -338,14 +338,14 @@ static struct attend_limits latent_limits(const struct gpu *g, const struct atte
 static struct attend_limits limits_of(const struct gpu *g, const struct attend_args *a,
                                       const struct rows *r, enum kernel kernel) {
     struct attend_limits m = {1, 1, 4 * g->processors};
-    int64_t most = 0, group = a->shape.n_heads / a->shape.n_kv;
+    int64_t max = 0, group = a->shape.n_heads / a->shape.n_kv;
     if (kernel == PLAIN)
         return m;
     for (int64_t i = 0; i < r->n; i++)
-        most = r->pos[i] > most ? r->pos[i] : most;
-    most = a->shape.window > 0 && most > a->shape.window ? a->shape.window : most;
+        max = r->pos[i] > max ? r->pos[i] : max;
+    max = a->shape.window > 0 && max > a->shape.window ? a->shape.window : max;
     if (kernel == LATENT)
-        return latent_limits(g, a, r, most);
+        return latent_limits(g, a, r, max);
     m.tiles_whole = WHOLE;
     m.tiles_split = 3;
     m.blocks = 2 * g->processors;
@@ -357,7 +357,7 @@ static struct attend_limits limits_of(const struct gpu *g, const struct attend_a
     int many = kernel == WIDE || a->shape.dk == 256 ? 9 : 6;
     if (r->n * group > 3 * ATTEND_TILE &&
         attend_matrix_bytes(a->shape.dk, many, false) <= g->shared &&
-        most / ATTEND_CHUNK * a->shape.n_kv >= 12 * g->processors) {
+        max / ATTEND_CHUNK * a->shape.n_kv >= 12 * g->processors) {
         m.tiles_split = many;
         m.blocks = g->processors;
     }

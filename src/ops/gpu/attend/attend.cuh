@@ -87,7 +87,7 @@ extern "C" int attend_matrix_bytes(int head_dim, int tiles, bool whole);
 // The same by wgmma, for heads of 128 and 256: same bits, up to 9 tiles in an item, ATTEND_WHOLE up
 // to 6.
 extern "C" void attend_wide(struct gpu *g, const struct attend_run *u, const struct attend_plan *p);
-extern "C" int attend_wide_bytes(int head_dim); // most shared memory of its blocks
+extern "C" int attend_wide_bytes(int head_dim); // max shared memory of its blocks
 // The same for keys of 576 values whose first 512 are the values, on one kv head. Tiles of pairs
 // that items may have with so much shared memory; 0: none, 1: no ATTEND_WHOLE.
 extern "C" void attend_latent(struct gpu *g, const struct attend_run *u,
@@ -154,14 +154,14 @@ static __device__ inline struct kv_row attend_key(const struct attend_run *u,
     return r;
 }
 
-// Factors of what is folded so far (maximum *most, in units of log 2) and of a part with maximum
-// `part`; renews *most. A part without a key leaves things as they are: factors 1 and 0.
-static __device__ inline float2 attend_fold(float *most, float part) {
-    float now = fmaxf(*most, part);
+// Factors of what is folded so far (maximum *max, in units of log 2) and of a part with maximum
+// `part`; renews *max. A part without a key leaves things as they are: factors 1 and 0.
+static __device__ inline float2 attend_fold(float *max, float part) {
+    float now = fmaxf(*max, part);
     if (part == -INFINITY)
         return make_float2(1, 0);
-    float2 f = make_float2(exp2_near(*most - now), exp2_near(part - now));
-    *most = now;
+    float2 f = make_float2(exp2_near(*max - now), exp2_near(part - now));
+    *max = now;
     return f;
 }
 
@@ -178,14 +178,14 @@ static __device__ inline int64_t attend_slot(const struct attend_run *u, int32_t
     return (slot * u->n_rows + row - u->begin) * u->n_heads + head;
 }
 
-// A head's sum with its sink, which is one more score; most: what the sum is under, in units of
+// A head's sum with its sink, which is one more score; max: what the sum is under, in units of
 // log 2.
-static __device__ inline float attend_sunk(const struct attend_run *u, int32_t head, float most,
+static __device__ inline float attend_sunk(const struct attend_run *u, int32_t head, float max,
                                            float sum) {
     if (!u->sinks)
         return sum;
     const float score = __fmul_rn(u->sinks[head], 1.44269504f);
-    return __fadd_rn(sum, exp2_near(__fadd_rn(__fadd_rn(score, -most), u->extra)));
+    return __fadd_rn(sum, exp2_near(__fadd_rn(__fadd_rn(score, -max), u->extra)));
 }
 
 // Output value: divided, and never -0 (a skipped chunk must not show); then times its gate.

@@ -16,13 +16,13 @@ enum { SLACK = 4 }; // which a score must pass by so much to take its place: few
 template <int T> struct state {
     struct attend_keys keys[3];
     float scale[T * 16];     // takes scores to units of log 2
-    float most[2][T * 16];   // maximum of the present part; turns with the chunks
+    float max[2][T * 16];    // maximum of the present part; turns with the chunks
     float fade[T * 16];      // what the part's sums fade by
     float maxima[4][T * 16]; // of a chunk's scores, by quarters of the keys
     int32_t place[T * 16];   // row * heads + head
     int32_t first[T * 16], last[T * 16];
     uint16_t split[T * 16]; // in chunks
-    int32_t first_most, last_least, split_least, split_most;
+    int32_t first_max, last_least, split_least, split_max;
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -40,7 +40,7 @@ static __device__ __forceinline__ float renewed(float old, float part) {
     return part > old + SLACK ? part : old;
 }
 
-// Where a block is: at a chunk, after the chunk `before`, with maxima in m->most[turn % 2];
+// Where a block is: at a chunk, after the chunk `before`, with maxima in m->max[turn % 2];
 // begins: whether a part below the splits begins at the chunk, or with CHOICE since `before`.
 struct spot {
     int chunk, before, turn;
@@ -74,15 +74,15 @@ static __device__ inline void find_pairs(const struct attend_run *u, const struc
         int32_t row = attend_entry(&u->list[t->list + at]);
         m->place[i] = row * u->n_heads + b->kv * u->group + pair - at * u->group;
         r = attend_entry(&u->rows[row]);
-        atomicMax(&m->first_most, r.first);
+        atomicMax(&m->first_max, r.first);
         atomicMin(&m->last_least, r.last);
         atomicMin(&m->split_least, r.split / ATTEND_CHUNK);
-        atomicMax(&m->split_most, r.split / ATTEND_CHUNK);
+        atomicMax(&m->split_max, r.split / ATTEND_CHUNK);
     }
     m->first[i] = r.first;
     m->last[i] = r.last;
     m->split[i] = (uint16_t)(r.split / ATTEND_CHUNK);
-    m->most[0][i] = m->most[1][i] = -INFINITY;
+    m->max[0][i] = m->max[1][i] = -INFINITY;
 }
 
 // Queries of pairs first, first + STEP, ... as halves, AT_ONCE of them that are below `rows`; zeros
@@ -108,11 +108,11 @@ static __device__ inline void some_queries(const struct attend_run *u, const str
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) {
         int pair = first + j * STEP;
-        float most = 0;
+        float max = 0;
 #pragma unroll
         for (int v = 0; v < V; v++)
-            most = fmaxf(most, fmaxf(fabsf(x[j][v].x), fabsf(x[j][v].y)));
-        int e = act_exponent(warp_max(most), 100);
+            max = fmaxf(max, fmaxf(fabsf(x[j][v].x), fabsf(x[j][v].y)));
+        int e = act_exponent(warp_max(max), 100);
         float scale = power_of_two(e);
         if (pair >= rows)
             continue;
@@ -148,11 +148,11 @@ template <int T>
 static __device__ inline bool all_seen(const struct attend_item *t, const struct state<T> *m,
                                        const struct attend_keys *keys, int chunk) {
     int begin = chunk * ATTEND_CHUNK, end = begin + ATTEND_CHUNK;
-    if (end > t->len || keys->pos[0] < 0 || m->first_most > begin || m->last_least < end - 1)
+    if (end > t->len || keys->pos[0] < 0 || m->first_max > begin || m->last_least < end - 1)
         return false;
     if (t->kind == ATTEND_WHOLE)
         return true;
-    return t->kind == ATTEND_SHARED ? chunk < m->split_least : chunk >= m->split_most;
+    return t->kind == ATTEND_SHARED ? chunk < m->split_least : chunk >= m->split_max;
 }
 
 // The item of a block, its pairs, and its first keys and values, which load(b) brings on their way.
@@ -167,7 +167,7 @@ static __device__ inline struct work begin_item(const struct attend_run *u, stru
         attend_note(u, found, &m->keys[(b.t.chunk + i) % 3], threadIdx.x);
     }
     if (threadIdx.x == 0) {
-        m->first_most = m->split_most = 0;
+        m->first_max = m->split_max = 0;
         m->last_least = m->split_least = INT32_MAX;
     }
     __syncthreads();
@@ -240,7 +240,7 @@ static __device__ inline struct work begin_choosing(const struct attend_run *u,
                                                     uint32_t *any, LOAD load) {
     struct work b = {attend_entry(&u->items[blockIdx.x]), (int)blockIdx.y, memory};
     if (threadIdx.x == 0) {
-        m->first_most = m->split_most = 0;
+        m->first_max = m->split_max = 0;
         m->last_least = m->split_least = INT32_MAX;
     }
     __syncthreads();

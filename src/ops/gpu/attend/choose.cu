@@ -148,19 +148,19 @@ static __device__ inline void choose_score(const struct choose_run *u, const str
 
 // Whether a row of block `own` sees block b, whose score is s.
 static __device__ inline bool choose_sees(const struct choose_run *u, int32_t own, int32_t b,
-                                          float s, float most) {
+                                          float s, float max) {
     if (b >= own)
         return b == own;
-    return __fsub_rn(s, most) >= u->least || b < u->sinks || own - b < u->window;
+    return __fsub_rn(s, max) >= u->least || b < u->sinks || own - b < u->window;
 }
 
 // Bits of the four blocks from b on.
 static __device__ inline uint32_t choose_four(const struct choose_run *u, int32_t own, int32_t b,
-                                              const float *s, float most) {
+                                              const float *s, float max) {
     uint32_t bits = 0;
 #pragma unroll
     for (int j = 0; j < SIDE; j++)
-        bits |= (uint32_t)choose_sees(u, own, b + j, s[j], most) << j;
+        bits |= (uint32_t)choose_sees(u, own, b + j, s[j], max) << j;
     return bits;
 }
 
@@ -171,14 +171,14 @@ static __global__ void __launch_bounds__(THREADS)
     struct choose_place p = {(int32_t)blockIdx.y, (int32_t)blockIdx.x * TILE, u.n * u.group,
                              (int)threadIdx.x % 16, (int)threadIdx.x / 16};
     int32_t own[SIDE];
-    float most[SIDE], s[SIDE][SIDE];
+    float max[SIDE], s[SIDE][SIDE];
     gpu_await();
     gpu_let_next();
 #pragma unroll
     for (int i = 0; i < SIDE; i++) {
         int32_t pair = min(p.pair + p.y * SIDE + i, p.pairs - 1);
         own[i] = (u.len + pair / u.group) / BLOCK;
-        most[i] = -INFINITY;
+        max[i] = -INFINITY;
     }
     // Blocks that the tile's last row scores.
     int32_t all = (u.len + (min(p.pair + TILE, p.pairs) - 1) / u.group) / BLOCK;
@@ -187,18 +187,18 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < SIDE * SIDE; i++)
             if (from + p.x * SIDE + i % SIDE < own[i / SIDE])
-                most[i / SIDE] = fmaxf(most[i / SIDE], s[i / SIDE][i % SIDE]);
+                max[i / SIDE] = fmaxf(max[i / SIDE], s[i / SIDE][i % SIDE]);
     }
 #pragma unroll
     for (int i = 0; i < SIDE; i++)
-        most[i] = warp_max<16>(most[i]);
+        max[i] = warp_max<16>(max[i]);
     for (int32_t from = 0; from < u.words * 32; from += TILE) {
         uint32_t bits[SIDE] = {}; // of blocks from + 32 (x / 8) on
         if (from <= all) {
             choose_score(&u, p, from, all, &m, s);
 #pragma unroll
             for (int i = 0; i < SIDE; i++)
-                bits[i] = choose_four(&u, own[i], from + p.x * SIDE, s[i], most[i])
+                bits[i] = choose_four(&u, own[i], from + p.x * SIDE, s[i], max[i])
                           << p.x % 8 * SIDE;
         }
 #pragma unroll

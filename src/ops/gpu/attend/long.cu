@@ -212,7 +212,7 @@ static __device__ __forceinline__ void long_bring(const struct attend_run *u,
 
 // The two pairs that a lane has.
 struct long_pairs {
-    float scale[2], most[2];   // most: of the present part
+    float scale[2], max[2];    // max: of the present part
     float folded[2], total[2]; // maximum and sum of what is folded so far
     int32_t first[2], last[2], split[2];
     unsigned queries; // wgmma_low of those of the lane's warpgroup, the same in all of a warp
@@ -281,8 +281,8 @@ static __device__ __forceinline__ void long_close(struct long_pairs *p, struct l
         t->by[y] = make_float2(1, 0);
         if (!t->now[y])
             continue;
-        t->by[y] = attend_fold(&p->folded[y], p->most[y]);
-        p->most[y] = -INFINITY;
+        t->by[y] = attend_fold(&p->folded[y], p->max[y]);
+        p->max[y] = -INFINITY;
     }
 }
 
@@ -373,10 +373,10 @@ static __device__ __forceinline__ float2 long_weigh(struct long_pairs *p, float 
             part = fmaxf(part, s[i / 2 * 4 + 2 * y + i % 2]);
         part = fmaxf(part, warp_across(part, 1));
         part = fmaxf(part, warp_across(part, 2));
-        const float old = p->most[y], most = renewed(old, part * p->scale[y]);
-        fade[y] = most == -INFINITY ? 1 : exp2_near(old - most);
-        base[y] = most == -INFINITY ? 0 : most - EXTRA;
-        p->most[y] = most;
+        const float old = p->max[y], max = renewed(old, part * p->scale[y]);
+        fade[y] = max == -INFINITY ? 1 : exp2_near(old - max);
+        base[y] = max == -INFINITY ? 0 : max - EXTRA;
+        p->max[y] = max;
     }
 #pragma unroll
     for (int i = 0; i < 32; i++) {
@@ -603,7 +603,7 @@ static __device__ __forceinline__ void long_open(const struct attend_run *u, con
         p->first[y] = m->first[pair];
         p->last[y] = m->last[pair];
         p->split[y] = m->split[pair];
-        p->most[y] = p->folded[y] = -INFINITY;
+        p->max[y] = p->folded[y] = -INFINITY;
         p->total[y] = 0;
     }
 }
@@ -774,8 +774,8 @@ template <class F>
 static void launch_long(struct gpu *g, const struct attend_run *u, const struct attend_plan *p,
                         float *folded) {
     const int64_t all = (int64_t)p->n_items * u->n_kv;
-    const int most = g->processors < MOST_BLOCKS ? g->processors : (int)MOST_BLOCKS;
-    const unsigned blocks = (unsigned)(all < most ? all : most);
+    const int max = g->processors < MOST_BLOCKS ? g->processors : (int)MOST_BLOCKS;
+    const unsigned blocks = (unsigned)(all < max ? all : max);
     if (blocks && gpu_allow_shared(g, (const void *)attend_long_kernel<F>, F::BYTES, "attend"))
         gpu_launch_saying({g, "attend", attend_says(u)}, attend_long_kernel<F>, blocks,
                           MAKERS + BRINGERS, F::BYTES, *u, map_pages<F>(g, p), p->n_items, folded);

@@ -29,7 +29,7 @@ template <class F, int C> struct sums {
 };
 // With F::OUTSIDE folded values are where the row's output will be, which is a thread's own.
 template <class F> struct folded {
-    float live[F::OUTSIDE ? 1 : LIVE][F::N][4], sum[2], most[2 * F::T];
+    float live[F::OUTSIDE ? 1 : LIVE][F::N][4], sum[2], max[2 * F::T];
     float *saved; // shared memory, [SAVED] THREADS apart
     const struct attend_run *u;
     const struct attend_item *t;
@@ -119,11 +119,11 @@ static __device__ inline void find_maxima(struct state<F::T> *m,
         int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<F>(j), x % 2);
         if (!has_tile<F, C>(j))
             continue;
-        float most = fmaxf(fmaxf(s[j][0][i], s[j][0][i + 1]), fmaxf(s[j][1][i], s[j][1][i + 1]));
-        most = fmaxf(most, warp_across(most, 1));
-        most = fmaxf(most, warp_across(most, 2));
+        float max = fmaxf(fmaxf(s[j][0][i], s[j][0][i + 1]), fmaxf(s[j][1][i], s[j][1][i + 1]));
+        max = fmaxf(max, warp_across(max, 1));
+        max = fmaxf(max, warp_across(max, 2));
         if (threadIdx.x % 4 == 0)
-            m->maxima[quarter][pair] = most;
+            m->maxima[quarter][pair] = max;
     }
 }
 
@@ -148,7 +148,7 @@ static __device__ inline void weigh_scores(struct state<F::T> *m, const struct s
         int j = x / 2, i = 2 * (x % 2), pair = pair_of(tile_of<F>(j), x % 2);
         if (!has_tile<F, C>(j))
             continue;
-        float old = m->most[turn_of<F>(p) % 2][pair], now;
+        float old = m->max[turn_of<F>(p) % 2][pair], now;
         if (ends<F>(m, pair, p))
             old = -INFINITY;
         now = fmaxf(fmaxf(m->maxima[0][pair], m->maxima[1][pair]),
@@ -162,7 +162,7 @@ static __device__ inline void weigh_scores(struct state<F::T> *m, const struct s
                           lane % 4 * 4) = pack(exp2_near(fmaf(s[j][n][i], scale, -base)),
                                                exp2_near(fmaf(s[j][n][i + 1], scale, -base)));
         if (quarter == 0 && lane % 4 == 0) {
-            m->most[(turn_of<F>(p) + 1) % 2][pair] = now;
+            m->max[(turn_of<F>(p) + 1) % 2][pair] = now;
             m->fade[pair] = now == -INFINITY ? 1 : exp2_near(old - now);
         }
     }
@@ -266,7 +266,7 @@ static __device__ inline void put_outputs(const struct attend_run *u, const stru
             *(float2 *)(acc + n * 8) = make_float2(z->acc[j][n][2 * i], z->acc[j][n][2 * i + 1]);
         if (j % F::WARPS == warp && lane % 4 == 0)
             *(float2 *)(u->ml + to * 2) =
-                make_float2(F::CHOICE && turn == EMPTY ? -INFINITY : m->most[turn % 2][pair],
+                make_float2(F::CHOICE && turn == EMPTY ? -INFINITY : m->max[turn % 2][pair],
                             z->sum[j / F::WARPS][2 * i]);
     }
 }
@@ -336,8 +336,8 @@ static __device__ inline void fold(const struct state<F::T> *m, const struct spo
         int j = x / 2, i = x % 2, pair = pair_of(j, i);
         if (!end && !ends<F>(m, pair, p))
             continue;
-        bool first = f->most[x] == -INFINITY;
-        float2 by = attend_fold(&f->most[x], m->most[turn_of<F>(p) % 2][pair]);
+        bool first = f->max[x] == -INFINITY;
+        float2 by = attend_fold(&f->max[x], m->max[turn_of<F>(p) % 2][pair]);
         if constexpr (F::OUTSIDE) {
             if (pair < f->t->n_pairs)
                 fold_outside<F>(output_of<F>(f->u, m, pair), first, by, i, z->acc[j]);
@@ -383,7 +383,7 @@ template <class F> static __device__ inline void clear_folded(struct folded<F> *
     f->sum[0] = f->sum[1] = 0;
 #pragma unroll
     for (int i = 0; i < 2 * F::T; i++)
-        f->most[i] = -INFINITY;
+        f->max[i] = -INFINITY;
     for (int i = 0; i < F::SAVED; i++)
         f->saved[i * F::THREADS] = 0;
 }
@@ -400,7 +400,7 @@ static __device__ inline void end_whole(const struct attend_run *u, const struct
     for (int x = 0; x < 2 * F::T; x++) {
         const int i = x % 2, pair = pair_of(x / 2, i);
         if (warp == x / 2 && lane % 4 == 0)
-            m->fade[pair] = attend_sunk(u, m->place[pair] % u->n_heads, f->most[x], f->sum[i]);
+            m->fade[pair] = attend_sunk(u, m->place[pair] % u->n_heads, f->max[x], f->sum[i]);
     }
     __syncthreads();
     finish_item<F>(u, t, m, f);
@@ -491,7 +491,7 @@ static __device__ inline void run_matrix_item(const struct attend_run *u, const 
         }
         if constexpr (F::WHOLE) {
             bool splits = p.chunk >= m->split_least &&
-                          (F::CHOICE ? p.before < m->split_most : p.chunk <= m->split_most);
+                          (F::CHOICE ? p.before < m->split_max : p.chunk <= m->split_max);
             if (later && (p.begins || splits))
                 fold<F>(m, p, false, &z, &folded);
         } else if constexpr (F::CHOICE) {

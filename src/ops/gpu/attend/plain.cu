@@ -16,7 +16,7 @@ struct shared {
 struct pair {
     int32_t row, head; // row -1: none
     struct attend_row sees;
-    float most, sum, all_most, all_sum;
+    float max, sum, all_max, all_sum;
 };
 
 // Values of a slab of rows of `dim`.
@@ -96,23 +96,23 @@ static __device__ float weigh_keys(const struct attend_run *u, const struct atte
                                    float *weight) {
     int lane = threadIdx.x % WARP;
     bool part = takes_part(u, t, p, chunk);
-    float x[2], most;
+    float x[2], max;
     for (int j = 0; j < 2; j++) {
         int32_t pos = m->keys.pos[lane + WARP * j];
         bool seen = part && pos >= p->sees.first && pos <= p->sees.last && pos >= 0;
         x[j] = seen ? s[j] * (u->scale * 1.44269504f) : -INFINITY;
     }
-    most = fmaxf(x[0], x[1]);
-    most = warp_max(most);
-    most = fmaxf(most, p->most);
-    float base = most == -INFINITY ? 0 : most;
+    max = fmaxf(x[0], x[1]);
+    max = warp_max(max);
+    max = fmaxf(max, p->max);
+    float base = max == -INFINITY ? 0 : max;
     float w[2] = {exp2_near(x[0] - base), exp2_near(x[1] - base)}, sum = w[0] + w[1];
     sum = warp_sum(sum);
     weight[lane] = w[0];
     weight[lane + WARP] = w[1];
-    float fade = most == -INFINITY ? 1 : exp2_near(p->most - most);
+    float fade = max == -INFINITY ? 1 : exp2_near(p->max - max);
     p->sum = fmaf(p->sum, fade, sum);
-    p->most = most;
+    p->max = max;
     return fade;
 }
 
@@ -138,9 +138,9 @@ static __device__ inline void fold(struct pair *p, float acc[SLABS][PAIRS][4],
     for (int i = 0; i < PAIRS; i++) {
         if (!due[i])
             continue;
-        float2 f = attend_fold(&p[i].all_most, p[i].most);
+        float2 f = attend_fold(&p[i].all_max, p[i].max);
         p[i].all_sum = fmaf(p[i].sum, f.y, p[i].all_sum * f.x);
-        p[i].most = -INFINITY;
+        p[i].max = -INFINITY;
         p[i].sum = 0;
 #pragma unroll
         for (int j = 0; j < SLABS * 4; j++) {
@@ -163,7 +163,7 @@ static __device__ inline void put_output(const struct attend_run *u, const struc
             continue;
         int64_t to = attend_slot(u, slot, p[i].row, p[i].head);
         float *out = u->out + p[i].row * u->out_stride + (int64_t)p[i].head * u->dv;
-        const float sum = attend_sunk(u, p[i].head, p[i].all_most, p[i].all_sum);
+        const float sum = attend_sunk(u, p[i].head, p[i].all_max, p[i].all_sum);
 #pragma unroll
         for (int j = 0; j < SLABS * 4; j++) {
             int at = j * WARP + lane;
@@ -175,7 +175,7 @@ static __device__ inline void put_output(const struct attend_run *u, const struc
                 u->acc[to * u->dv + at] = acc[j / 4][i][j % 4];
         }
         if (t->kind != ATTEND_WHOLE && lane == 0) {
-            u->ml[to * 2] = p[i].most;
+            u->ml[to * 2] = p[i].max;
             u->ml[to * 2 + 1] = p[i].sum;
         }
     }
@@ -199,7 +199,7 @@ template <int SLABS>
 static __device__ inline void begin_part(struct pair *p, float acc[SLABS][PAIRS][4]) {
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
-        p[i].most = -INFINITY;
+        p[i].max = -INFINITY;
         p[i].sum = 0;
 #pragma unroll
         for (int j = 0; j < SLABS * 4; j++)

@@ -23,8 +23,8 @@ enum { WIDE_LIVE = 8 }; // folded values of a thread that stay in registers
 
 // What a block also keeps of its pairs with ATTEND_WHOLE.
 template <int N> struct wide_folded {
-    float most[N]; // maximum of what is folded so far
-    float2 by[N];  // factors of the present fold; y < 0: not this pair
+    float max[N]; // maximum of what is folded so far
+    float2 by[N]; // factors of the present fold; y < 0: not this pair
 };
 
 #if !defined(__CUDA_ARCH__) || defined(ATTEND_WIDE)
@@ -123,11 +123,11 @@ static __device__ __forceinline__ bool wide_renew(struct state<F::T> *m, const s
         return false;
     float part =
         fmaxf(fmaxf(m->maxima[0][at], m->maxima[1][at]), fmaxf(m->maxima[2][at], m->maxima[3][at]));
-    float old = !F::WHOLE && p.begins ? -INFINITY : m->most[turn_of<F>(p) % 2][at];
+    float old = !F::WHOLE && p.begins ? -INFINITY : m->max[turn_of<F>(p) % 2][at];
     float now = renewed(old, part * m->scale[at]);
     float fade = now == -INFINITY ? 1 : exp2_near(old - now);
     m->maxima[0][at] = now == -INFINITY ? 0 : now - EXTRA;
-    m->most[(turn_of<F>(p) + 1) % 2][at] = now;
+    m->max[(turn_of<F>(p) + 1) % 2][at] = now;
     m->fade[at] = fade;
     return fade != 1;
 }
@@ -248,7 +248,7 @@ wide_put(const struct attend_run *u, const struct attend_item *t, const struct s
         int pair = (warp + x / 2 * F::WARPS) * 16 + lane / 4 + x % 2 * 8;
         if (pair < t->n_pairs && lane % 4 == 0)
             *(float2 *)(u->ml + (from + m->place[pair]) * 2) =
-                make_float2(m->most[chunk % 2][F::slot(pair)], z->sum[x / 2][x % 2 * 2]);
+                make_float2(m->max[chunk % 2][F::slot(pair)], z->sum[x / 2][x % 2 * 2]);
     }
 }
 
@@ -308,12 +308,12 @@ wide_fold(const struct attend_run *u, const struct attend_item *t, struct state<
     if (own < F::N) {
         int at = F::slot(own);
         float2 by = {0, -1};
-        bool none = F::OUTSIDE && f->m->most[at] == -INFINITY;
+        bool none = F::OUTSIDE && f->m->max[at] == -INFINITY;
         int split = m->split[own];
         bool reached = F::CHOICE ? p.before < split && p.chunk >= split : p.chunk == split;
         if (end || reached || (p.begins && p.chunk < split)) {
-            by = attend_fold(&f->m->most[at], m->most[turn_of<F>(p) % 2][at]);
-            m->most[turn_of<F>(p) % 2][at] = -INFINITY;
+            by = attend_fold(&f->m->max[at], m->max[turn_of<F>(p) % 2][at]);
+            m->max[turn_of<F>(p) % 2][at] = -INFINITY;
             by.x = none ? 0 : by.x;
         }
         f->m->by[at] = by;
@@ -357,7 +357,7 @@ wide_end(const struct attend_run *u, const struct attend_item *t, struct state<F
         for (int i = 0; i < 2; i++) {
             const int pair = warp * 16 + lane / 4 + 8 * i;
             m->fade[pair] =
-                attend_sunk(u, m->place[pair] % u->n_heads, f->m->most[F::slot(pair)], f->sum[i]);
+                attend_sunk(u, m->place[pair] % u->n_heads, f->m->max[F::slot(pair)], f->sum[i]);
         }
     __syncthreads();
 #pragma unroll
@@ -390,7 +390,7 @@ static __device__ __forceinline__ void clear_whole(struct wide_whole<F> *f, unsi
     for (int i = 0; i < F::SAVED; i++)
         f->saved[i * F::THREADS] = 0;
     if (threadIdx.x < F::N)
-        f->m->most[threadIdx.x] = -INFINITY;
+        f->m->max[threadIdx.x] = -INFINITY;
 }
 
 // Whether all of a chunk is committed.
@@ -452,14 +452,14 @@ static __device__ __forceinline__ void group_sync(void) {
 
 // Whether all pairs of the block see all keys of a full chunk.
 struct sight {
-    int32_t first, last, split_least, split_most;
+    int32_t first, last, split_least, split_max;
 };
 template <class F>
 static __device__ __forceinline__ bool sees_all(const struct attend_item *t, const struct sight &x,
                                                 int chunk) {
     if (x.first > chunk * ATTEND_CHUNK || x.last < (chunk + 1) * ATTEND_CHUNK - 1)
         return false;
-    return F::WHOLE || (t->kind == ATTEND_SHARED ? chunk < x.split_least : chunk >= x.split_most);
+    return F::WHOLE || (t->kind == ATTEND_SHARED ? chunk < x.split_least : chunk >= x.split_max);
 }
 
 // All chunks of the item that some pair sees; *p: the end.
@@ -468,7 +468,7 @@ static __device__ __forceinline__ void
 run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::T> *m,
               struct spot *end, struct wide_sums<F> *z, struct wide_whole<F> *f) {
     const struct attend_item *t = &b->t;
-    const struct sight sight = {m->first_most, m->last_least, m->split_least, m->split_most};
+    const struct sight sight = {m->first_max, m->last_least, m->split_least, m->split_max};
     const uint32_t *any = (const uint32_t *)(b->memory + F::ANY);
     unsigned base = shared_address(b->memory);
     int turn = t->kind == ATTEND_LAST ? INT32_MAX : attend_part_begin(attend_part(t->chunk) + 1);
@@ -502,7 +502,7 @@ run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::
             turn = attend_part_begin(attend_part(p.chunk) + 1);
         if constexpr (F::WHOLE) {
             bool splits = p.chunk >= sight.split_least &&
-                          (F::CHOICE ? p.before < sight.split_most : p.chunk <= sight.split_most);
+                          (F::CHOICE ? p.before < sight.split_max : p.chunk <= sight.split_max);
             if (p.chunk > first && (p.begins || splits))
                 wide_fold<F>(u, t, m, p, false, z, f);
         } else if (p.begins) {

@@ -58,16 +58,16 @@ static __device__ __forceinline__ void ask_columns(const float *s, struct column
 // Splits them, four neighbouring columns times one power of two. Returns the one that takes sums
 // with the lane's columns back.
 static __device__ __forceinline__ float split_four(const struct columns &c, struct right *r) {
-    float most = 0;
+    float max = 0;
 #pragma unroll
     for (int i = 0; i < SPLIT_STEPS; i++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            most = fmaxf(most, fmaxf(fabsf(c.v[i][e].x), fabsf(c.v[i][e].y)));
+            max = fmaxf(max, fmaxf(fabsf(c.v[i][e].x), fabsf(c.v[i][e].y)));
 #pragma unroll
     for (int d = 1; d < 8; d *= 2) // values of k, then the other two columns
-        most = fmaxf(most, warp_across(most, d));
-    int e = act_exponent(most, 100);
+        max = fmaxf(max, warp_across(max, d));
+    int e = act_exponent(max, 100);
     float scale = power_of_two(e);
 #pragma unroll
     for (int i = 0; i < SPLIT_STEPS; i++) {

@@ -69,7 +69,7 @@ static bool launch_runs(struct gpu *g, const struct gdn_args *a, const struct gd
         j.count = runs[i].count > j.count ? runs[i].count : j.count;
         j.newer = j.newer || reads_newer(a, &runs[i], r);
     }
-    j.most = ((int)j.count + 3 + 3) / 4 * 4; // places of both bases begin at multiples of four
+    j.max = ((int)j.count + 3 + 3) / 4 * 4; // places of both bases begin at multiples of four
     if (matrix && n == 1 && j.count <= GDN_FEW)
         fill_few(&t, a, runs, r, j.newer);
     else if (!stage_tables(g, &j, runs, n, r))
@@ -132,11 +132,11 @@ extern "C" size_t gdn_scratch(const struct gpu *g, const struct exec_limits *l) 
     struct gdn_job j = {};
     j.a.shape = *s;
     j.count = l->rows;
-    j.most = (int)(l->tree + 3 + 3) / 4 * 4;
+    j.max = (int)(l->tree + 3 + 3) / 4 * 4;
     j.newer = true;
     size_t blocks = gdn_blocks_bytes(s, (l->rows + GDN_BLOCK - 1) / GDN_BLOCK);
     size_t each = gdn_takes_matrix(g, s) ? gdn_matrix_bytes(g, j, sequences)
-                                         : gdn_plain_bytes(s, j.most, sequences);
+                                         : gdn_plain_bytes(s, j.max, sequences);
     size_t small = gdn_takes_small(g, s) ? gdn_small_bytes(s, GDN_SMALL, sequences) : 0;
     each = each > small ? each : small;
     return blocks > each ? blocks : each;

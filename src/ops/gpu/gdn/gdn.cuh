@@ -35,7 +35,7 @@ struct gdn_job {
     const int64_t *pos;             // [rows of the pass]
     int64_t count;                  // rows of the longest run
     int heads;        // value heads of a block; they share a key head. 0: products only
-    int most;         // places that the largest sequence can need
+    int max;          // places that the largest sequence can need
     int keys;         // keys in shared memory at once
     int parts;        // blocks that share the products of a key head
     bool newer;       // some row reads base hi
@@ -60,10 +60,10 @@ struct gdn_shared {
     float4 *delta;  // [w][TILE]
     float *keys;    // [keys][STRIDE]
     float *gone;    // [lo, hi][v][GDN_RING] sums of the log decays of committed positions
-    float *g, *sum; // [v][most]; [lo, hi][v][most] log decays of places, and their sums
-    int32_t *list;  // [most] row of a place, or -1
-    int32_t *up;    // [most] place of the parent, or -1
-    int32_t *depth; // [most] positions that a place is after len; -1: no row
+    float *g, *sum; // [v][max]; [lo, hi][v][max] log decays of places, and their sums
+    int32_t *list;  // [max] row of a place, or -1
+    int32_t *up;    // [max] place of the parent, or -1
+    int32_t *depth; // [max] positions that a place is after len; -1: no row
     int32_t *where; // [count] place of a row; before that its kind: 1 it reads base lo, 2 base hi
     int32_t *over;  // [count] local row of the parent, < 0: none
     int32_t *late;  // [count] positions that a row is after len
@@ -81,12 +81,12 @@ struct gdn_sequence {
 };
 
 static inline size_t gdn_room_bytes(const struct gdn_job &j) {
-    size_t v = (size_t)j.heads, most = (size_t)j.most;
+    size_t v = (size_t)j.heads, max = (size_t)j.max;
     size_t kq = 2 * TILE * STRIDE * sizeof(float), coef = v * GDN_RING * TILE * sizeof(float2);
     size_t n = kq > coef ? kq : coef;
     n += v * WARPS * (2 * CHUNK + GDN_RING + TILE) * sizeof(float4);
-    n += ((size_t)j.keys * STRIDE + 2 * v * GDN_RING + 3 * v * most) * sizeof(float);
-    return n + (3 * most + max_size(3 * (size_t)j.count, GDN_BLOCK * TILE)) * sizeof(int32_t);
+    n += ((size_t)j.keys * STRIDE + 2 * v * GDN_RING + 3 * v * max) * sizeof(float);
+    return n + (3 * max + max_size(3 * (size_t)j.count, GDN_BLOCK * TILE)) * sizeof(int32_t);
 }
 
 #ifdef __CUDACC__
@@ -101,11 +101,11 @@ static __device__ inline struct gdn_shared gdn_shared_at(const struct gdn_job &j
     m.keys = (float *)(m.delta + v * WARPS * TILE);
     m.gone = m.keys + j.keys * STRIDE;
     m.g = m.gone + 2 * v * GDN_RING;
-    m.sum = m.g + v * j.most;
-    m.list = (int32_t *)(m.sum + 2 * v * j.most);
-    m.up = m.list + j.most;
-    m.depth = m.up + j.most;
-    m.where = m.depth + j.most;
+    m.sum = m.g + v * j.max;
+    m.list = (int32_t *)(m.sum + 2 * v * j.max);
+    m.up = m.list + j.max;
+    m.depth = m.up + j.max;
+    m.where = m.depth + j.max;
     m.over = m.where + j.count;
     m.late = m.over + j.count;
     m.above = m.where; // the listing of rows is over by then
@@ -253,12 +253,12 @@ static __device__ inline void gdn_sum_rows(const struct gdn_job &j, struct gdn_s
     int lane = (int)threadIdx.x % WARP, n = gdn_known(q, hi), depth = gdn_depth(m, q, first + lane);
     if (depth < 0)
         return;
-    const float *g = m.g + v * j.most;
+    const float *g = m.g + v * j.max;
     float sum = n ? m.gone[(hi * j.heads + v) * GDN_RING + n - 1] : 0;
 #pragma unroll 8
     for (int d = 0; d < depth; d++)
         sum += g[m.above[d * TILE + lane]];
-    m.sum[(hi * j.heads + v) * j.most + first + lane] = sum + g[first + lane];
+    m.sum[(hi * j.heads + v) * j.max + first + lane] = sum + g[first + lane];
 }
 
 // One block's position: which columns of which heads, or its share of the products.
@@ -290,7 +290,7 @@ static const struct launch_says GDN_APART = {MEMORY_STATES, MEMORY_DELTAS | MEMO
                                              NULL, false};
 static const struct launch_says GDN_LATE = {0, MEMORY_DELTAS | MEMORY_SUMS, false, NULL, false};
 
-// Queue the rule for that many runs; j->count and j->most are set. t: the tables, if t->few.n
+// Queue the rule for that many runs; j->count and j->max are set. t: the tables, if t->few.n
 // (gdn_matrix only). False after a fault.
 bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, int runs);
 bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs);
@@ -305,9 +305,9 @@ bool gdn_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *ru
 // The same for runs of one row each, which read base lo.
 bool gdn_single(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n);
 
-// Bytes of scratch of these. j: shape, count and most.
+// Bytes of scratch of these. j: shape, count and max.
 size_t gdn_matrix_bytes(const struct gpu *g, struct gdn_job j, int runs);
-size_t gdn_plain_bytes(const struct gdn_shape *s, int most, int runs);
+size_t gdn_plain_bytes(const struct gdn_shape *s, int max, int runs);
 size_t gdn_single_bytes(const struct gdn_shape *s, int n);
 size_t gdn_small_bytes(const struct gdn_shape *s, int rows, int n); // rows: of the longest run
 

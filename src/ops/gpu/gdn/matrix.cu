@@ -34,7 +34,7 @@ struct split_shared {
 
 // Products that a row can have: with committed positions, and with places in sixteens.
 static __host__ __device__ inline int keys_of(const struct gdn_job &j) {
-    return GDN_RING + (j.most + 15) / 16 * 16;
+    return GDN_RING + (j.max + 15) / 16 * 16;
 }
 
 // Pieces of the sums, where sixteen keys have room too.
@@ -44,14 +44,14 @@ static __host__ __device__ inline int sums_of(const struct gdn_job &j) {
 }
 
 static size_t room_bytes(const struct gdn_job &j, bool far) {
-    size_t v = (size_t)j.heads, most = (size_t)j.most;
+    size_t v = (size_t)j.heads, max = (size_t)j.max;
     size_t rows = 3 * TILE * PIECES * sizeof(uint4), coef = v * GDN_RING * TILE * sizeof(float2);
     size_t n = rows > coef ? rows : coef;
     n += (GDN_RING + 2 * v * COLUMNS) * PIECES * sizeof(uint4);
     n += (v * WARPS * GDN_RING + (size_t)sums_of(j)) * sizeof(float4);
     n += far ? 0 : (size_t)keys_of(j) * P_STRIDE * sizeof(float2);
-    n += (2 * v * WARPS + 3 * v * GDN_RING + 3 * v * most) * sizeof(float);
-    return n + (3 * most + 3 * (size_t)j.count + GDN_BLOCK * TILE) * sizeof(int32_t);
+    n += (2 * v * WARPS + 3 * v * GDN_RING + 3 * v * max) * sizeof(float);
+    return n + (3 * max + 3 * (size_t)j.count + GDN_BLOCK * TILE) * sizeof(int32_t);
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -77,11 +77,11 @@ static __device__ __forceinline__ struct split_shared shared_at(const struct gdn
     r.log_g = r.unscale + 2 * v * WARPS;
     m->gone = r.log_g + v * GDN_RING;
     m->g = m->gone + 2 * v * GDN_RING;
-    m->sum = m->g + v * j.most;
-    m->list = (int32_t *)(m->sum + 2 * v * j.most);
-    m->up = m->list + j.most;
-    m->depth = m->up + j.most;
-    m->where = m->depth + j.most;
+    m->sum = m->g + v * j.max;
+    m->list = (int32_t *)(m->sum + 2 * v * j.max);
+    m->up = m->list + j.max;
+    m->depth = m->up + j.max;
+    m->where = m->depth + j.max;
     m->over = m->where + j.count;
     m->late = m->over + j.count;
     m->above = m->late + j.count;
@@ -228,7 +228,7 @@ static __device__ __forceinline__ void load_rows(const struct gdn_job &j, struct
         }
     }
     if (decays)
-        r.m.g[(int)threadIdx.x / TILE * j.most + first + (int)threadIdx.x % TILE] = g;
+        r.m.g[(int)threadIdx.x / TILE * j.max + first + (int)threadIdx.x % TILE] = g;
 }
 
 // What the warps multiply the tile with, all in sixteens: keys that lie in `keys` first, then the
@@ -363,14 +363,14 @@ static __device__ __forceinline__ void split_coefficients(const struct gdn_job &
     int width = few ? 8 : TILE, row = (int)threadIdx.x % width, at = first + row;
     int turn = (int)threadIdx.x / width, step = threads_of(j) / width;
     int depth = gdn_depth(r.m, q, at), hi = at >= q.hi, known = depth < 0 ? 0 : gdn_known(q, hi);
-    const float *sum = r.m.sum + hi * j.heads * j.most;
+    const float *sum = r.m.sum + hi * j.heads * j.max;
     const float *gone = r.m.gone + hi * j.heads * GDN_RING;
     float2 *coef = r.m.coef + row;
     const float2 *x = r.products + (q.base[0] - known) * P_STRIDE + row;
     float own[HEADS_MOST];
 #pragma unroll
     for (int v = 0; v < HEADS_MOST; v++)
-        own[v] = depth >= 0 && v < j.heads ? sum[v * j.most + at] : 0;
+        own[v] = depth >= 0 && v < j.heads ? sum[v * j.max + at] : 0;
 #pragma unroll 2
     for (int t = turn; t < known; t += step)
         put_coefficients(j, x[t * P_STRIDE], own, gone + t, GDN_RING, coef + t * TILE);
@@ -378,7 +378,7 @@ static __device__ __forceinline__ void split_coefficients(const struct gdn_job &
 #pragma unroll 1
     for (int i = turn; i <= depth; i += step) {
         int other = i < depth ? r.m.above[i * TILE + row] : at;
-        put_coefficients(j, x[other * P_STRIDE], own, sum + other, j.most,
+        put_coefficients(j, x[other * P_STRIDE], own, sum + other, j.max,
                          coef + (known + i) * TILE);
     }
 }
@@ -431,7 +431,7 @@ static __device__ __forceinline__ void begin_line(const struct gdn_job &j,
                                                   const struct gdn_sequence &q, int first,
                                                   const struct line &l, float4 *a, float4 *b) {
     int w = l.v * WARPS + l.c, hi = first + l.at >= q.hi;
-    float gain = l.depth < 0 ? 0 : decay_of(r.m.sum[(hi * j.heads + l.v) * j.most + first + l.at]);
+    float gain = l.depth < 0 ? 0 : decay_of(r.m.sum[(hi * j.heads + l.v) * j.max + first + l.at]);
     *a = gdn_scale4(r.sums[w * TILE + l.at], gain);
     *b = gdn_scale4(r.sums[(j.heads * WARPS + w) * TILE + l.at], gain);
 }
@@ -533,7 +533,7 @@ static __device__ __forceinline__ void add_known_few(const struct gdn_job &j,
     if (gdn_depth(r.m, q, first + row) < 0)
         return;
     int w = v * WARPS + c / 4, t = 0, known = gdn_known(q, hi);
-    float gain = decay_of(r.m.sum[(hi * j.heads + v) * j.most + first + row]);
+    float gain = decay_of(r.m.sum[(hi * j.heads + v) * j.max + first + row]);
     float *a = (float *)&r.sums[w * TILE + row] + c % 4;
     float *b = (float *)&r.sums[(j.heads * WARPS + w) * TILE + row] + c % 4;
     float x = *a * gain, y = *b * gain;
@@ -714,11 +714,11 @@ bool gdn_takes_matrix(const struct gpu *g, const struct gdn_shape *s) {
 // Chooses the heads of a block; whether its products find no room in shared memory.
 static bool arrange(const struct gpu *g, struct gdn_job *j) {
     int ratio = j->a.shape.n_v / j->a.shape.n_k;
-    size_t most = (size_t)g->shared - 128; // a little is in use already
+    size_t max = (size_t)g->shared - 128; // a little is in use already
     j->heads = ratio < HEADS_MOST ? ratio : HEADS_MOST;
-    while (j->heads > 1 && (ratio % j->heads || room_bytes(*j, true) > most))
+    while (j->heads > 1 && (ratio % j->heads || room_bytes(*j, true) > max))
         j->heads--;
-    return room_bytes(*j, false) > most;
+    return room_bytes(*j, false) > max;
 }
 
 static dim3 grid_of(const struct gdn_job *j, int runs) {
@@ -750,7 +750,7 @@ bool gdn_matrix(struct gpu *g, struct gdn_job *j, const struct gdn_tables *t, in
     bool usual = s->dk == CHUNK && s->dv == CHUNK && j->heads == HEADS_MOST;
     void (*kernel)(struct gdn_job, const struct gdn_tables) =
         usual ? matrix_deltas<true> : matrix_deltas<false>;
-    if (!gpu_allow_most_shared(g, (const void *)kernel, "gdn"))
+    if (!gpu_allow_max_shared(g, (const void *)kernel, "gdn"))
         return false;
     gpu_launch_saying({g, "gdn", far ? GDN_APART : GDN_EARLY}, kernel, grid,
                       dim3((unsigned)(j->heads * WARPS * WARP)), bytes, *j, *t);

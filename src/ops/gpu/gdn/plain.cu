@@ -24,8 +24,8 @@ enum {
 };
 
 static __device__ float2 *products_of(const struct gdn_job &j, const struct place &p, int first) {
-    int tiles = (j.most + TILE - 1) / TILE, tile = first / TILE;
-    return j.products + ((int64_t)p.group * tiles + tile) * (GDN_RING + j.most) * TILE;
+    int tiles = (j.max + TILE - 1) / TILE, tile = first / TILE;
+    return j.products + ((int64_t)p.group * tiles + tile) * (GDN_RING + j.max) * TILE;
 }
 
 // Rows [at, at + CHUNK) of base lo or hi.
@@ -124,9 +124,9 @@ static __device__ void dots(const struct gdn_shared &m, int pair, int row, bool 
         a[i] = *(const float4 *)(k0 + 32 * i);
         b[i] = *(const float4 *)(k1 + 32 * i);
     }
-    int most = rows < 4 ? rows : 4; // the same for all lanes of a warp
+    int max = rows < 4 ? rows : 4; // the same for all lanes of a warp
 #pragma unroll 1
-    for (int r = row; r < row + most; r++) {
+    for (int r = row; r < row + max; r++) {
         const float *x = m.kq + r * STRIDE + l * 4;
         float sum[4] = {0, 0, 0, 0};
 #pragma unroll
@@ -258,7 +258,7 @@ static __device__ __forceinline__ void weigh_one(const struct gdn_job &j, struct
     for (int v = 0; v < HEADS_MOST; v++) {
         if (v >= j.heads)
             break;
-        const float *sum = m.sum + (hi * j.heads + v) * j.most;
+        const float *sum = m.sum + (hi * j.heads + v) * j.max;
         float then = other < 0 ? m.gone[(hi * j.heads + v) * GDN_RING + t] : sum[other];
         float f = plain_decay(sum[at] - then);
         m.coef[(v * GDN_RING + t) * TILE + lane] = make_float2(x.x * f, x.y * f);
@@ -410,7 +410,7 @@ static __device__ void prepare_rows(const struct gdn_job &j, struct gdn_shared &
         int at = first + i % TILE, v = i / TILE;
         if (gdn_depth(m, q, at) >= 0) {
             int64_t row = q.row0 + m.list[at];
-            m.g[v * j.most + at] = j.a.rows.g[row * j.a.shape.n_v + p.head + v * j.a.shape.n_k];
+            m.g[v * j.max + at] = j.a.rows.g[row * j.a.shape.n_v + p.head + v * j.a.shape.n_k];
         }
     }
     if (w == 0)
@@ -435,7 +435,7 @@ static __device__ void plain_finish_rows(const struct gdn_job &j, struct gdn_sha
         join4(acc, &a, &b);
     plain_coefficients(j, m, q, first, gdn_depth(m, q, first + lane), products_of(j, p, first));
     bool hi = l.place >= q.hi;
-    float gain = l.depth < 0 ? 0 : plain_decay(m.sum[(hi * j.heads + v) * j.most + l.place]);
+    float gain = l.depth < 0 ? 0 : plain_decay(m.sum[(hi * j.heads + v) * j.max + l.place]);
     __syncthreads();
     gpu_let_next();
     a = gdn_scale4(a, gain);
@@ -531,8 +531,8 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS) plain_products(struct 
 
 // Launches
 
-size_t gdn_plain_bytes(const struct gdn_shape *s, int most, int runs) {
-    size_t tiles = (size_t)(most + TILE - 1) / TILE, keys = (size_t)(GDN_RING + most);
+size_t gdn_plain_bytes(const struct gdn_shape *s, int max, int runs) {
+    size_t tiles = (size_t)(max + TILE - 1) / TILE, keys = (size_t)(GDN_RING + max);
     return (size_t)(s->n_k * runs) * tiles * keys * TILE * sizeof(float2);
 }
 
@@ -545,7 +545,7 @@ static bool arrange(struct gpu *g, struct gdn_job *j, int runs) {
     j->heads = ratio < HEADS_MOST ? ratio : HEADS_MOST;
     while (j->heads > 1 && (ratio % j->heads || gdn_room_bytes(*j) > (size_t)g->shared))
         j->heads--;
-    j->products = (float2 *)gpu_scratch(g, gdn_plain_bytes(s, j->most, runs));
+    j->products = (float2 *)gpu_scratch(g, gdn_plain_bytes(s, j->max, runs));
     return j->products != NULL;
 }
 
@@ -562,8 +562,8 @@ bool gdn_plain(struct gpu *g, struct gdn_job *j, int runs) {
     void (*before)(struct gdn_job) = vec ? plain_products<true> : plain_products<false>;
     dim3 grid((unsigned)((s->dv + COLUMNS - 1) / COLUMNS), (unsigned)(s->n_v / j->heads),
               (unsigned)runs);
-    if (!gpu_allow_most_shared(g, (const void *)before, "gdn") ||
-        !gpu_allow_most_shared(g, (const void *)kernel, "gdn"))
+    if (!gpu_allow_max_shared(g, (const void *)before, "gdn") ||
+        !gpu_allow_max_shared(g, (const void *)kernel, "gdn"))
         return false;
     gpu_launch_saying({g, "gdn products", GDN_LATE}, before,
                       dim3((unsigned)j->parts, (unsigned)s->n_k, (unsigned)runs), PRODUCT_THREADS,

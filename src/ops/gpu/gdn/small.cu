@@ -478,7 +478,7 @@ size_t gdn_small_bytes(const struct gdn_shape *s, int rows, int n) {
 template <int ROWS>
 static bool launch_small(struct gpu *g, const struct gdn_shape *s, struct small_job *j, int n) {
     unsigned char *scratch = (unsigned char *)gpu_scratch(g, gdn_small_bytes(s, ROWS, n));
-    if (!scratch || !gpu_allow_most_shared(g, (const void *)small_deltas<ROWS>, "gdn"))
+    if (!scratch || !gpu_allow_max_shared(g, (const void *)small_deltas<ROWS>, "gdn"))
         return false;
     j->left = (uint4 *)scratch;
     j->products = (float2 *)(scratch + left_bytes(s, ROWS, n));
@@ -497,15 +497,15 @@ static int rows_for(int64_t count) {
 bool gdn_small(struct gpu *g, const struct gdn_args *a, const struct gdn_run *runs, int n,
                const struct rows *r) {
     struct small_job j = {};
-    int64_t most = 0;
+    int64_t max = 0;
     j.shape = a->shape;
     j.rows = a->rows;
     j.out = a->out;
     if (!stage_tables(g, &j, a, runs, n, r))
         return false;
     for (int i = 0; i < n; i++)
-        most = runs[i].count > most ? runs[i].count : most;
-    switch (rows_for(most)) {
+        max = runs[i].count > max ? runs[i].count : max;
+    switch (rows_for(max)) {
     case 4:
         return launch_small<4>(g, &a->shape, &j, n);
     case 8:

@@ -50,8 +50,8 @@ static __device__ __forceinline__ uint4 split_values(float4 v, float scale) {
 // 4 lane .. 4 lane + 3 of k in x. Returns the power of two that takes sums with keys back.
 static __device__ __forceinline__ float split_columns(uint4 *to, int row, const float4 *x) {
     int lane = (int)threadIdx.x % WARP;
-    float most = fmaxf(fmaxf(largest(x[0]), largest(x[1])), fmaxf(largest(x[2]), largest(x[3])));
-    int e = act_exponent(warp_max(most), 100);
+    float max = fmaxf(fmaxf(largest(x[0]), largest(x[1])), fmaxf(largest(x[2]), largest(x[3])));
+    int e = act_exponent(warp_max(max), 100);
     float scale = power_of_two(e);
     *piece(to, row, lane) = split_values(make_float4(x[0].x, x[1].x, x[2].x, x[3].x), scale);
     *piece(to, row + 1, lane) = split_values(make_float4(x[0].y, x[1].y, x[2].y, x[3].y), scale);

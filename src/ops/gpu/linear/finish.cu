@@ -147,10 +147,10 @@ bool linear_take_sums(struct gpu *g, const float *rows, int64_t n, int64_t k,
 }
 
 int linear_left_parts(const struct gpu *g) {
-    int most = 0;
+    int max = 0;
     for (int j = 0; g->sums_deferred && j < g->deferred_sums->jobs; j++)
-        most = g->deferred_sums->job[j].parts > most ? g->deferred_sums->job[j].parts : most;
-    return most;
+        max = g->deferred_sums->job[j].parts > max ? g->deferred_sums->job[j].parts : max;
+    return max;
 }
 
 // Takes all sums that were left, if they are of n rows, whose outputs are among rows[count] (and

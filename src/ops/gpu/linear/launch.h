@@ -98,13 +98,13 @@ static inline size_t linear_left_bytes(const struct linear_one *job, int64_t n) 
 
 // The longest part of some jobs, in PART_UNITs of k.
 static inline int64_t linear_longest_part(const struct linear_one *job, int jobs) {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int j = 0; j < jobs; j++) {
         const int64_t units = (job[j].w[0].k + PART_UNIT - 1) / PART_UNIT;
         const int64_t part = (units + job[j].parts - 1) / job[j].parts;
-        most = part > most ? part : most;
+        max = part > max ? part : max;
     }
-    return most;
+    return max;
 }
 
 // Bytes of what jobs of n rows leave; gives them places for it from `at` on, whose end it returns.

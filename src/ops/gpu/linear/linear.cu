@@ -176,8 +176,8 @@ static enum linear_family family_of(const struct gpu *g, int form, int64_t n, un
     return linear_choose(&c);
 }
 
-// The most rows that are few on a path, of which the small one has none.
-static int64_t most_few(enum cuda_path path) {
+// The max rows that are few on a path, of which the small one has none.
+static int64_t max_few(enum cuda_path path) {
     return path == CUDA_PATH_WGMMA ? LINEAR_FEW_ROWS : LINEAR_STREAM_ROWS;
 }
 
@@ -340,7 +340,7 @@ extern "C" void cuda_linear(struct exec *x, const struct linear_job *jobs, int n
 // Rows of a slice of gate_up_apart with `left` of n rows left: few, or many of those that need no
 // memory for sums. w: its matrices, or NULL for the most that a slice has.
 static int64_t apart_slice(const struct gpu *g, const struct gate_up *w, int64_t n, int64_t left) {
-    const int64_t few = most_few(g->path);
+    const int64_t few = max_few(g->path);
     if (g->path == CUDA_PATH_WGMMA && left > few)
         return min_i64(left, MANY_SLICE);
     const bool floats = w && (w->gate->form == WEIGHT_FLOAT || w->up->form == WEIGHT_FLOAT);
@@ -354,7 +354,7 @@ static int64_t apart_slice(const struct gpu *g, const struct gate_up *w, int64_t
 // Bytes of scratch that the products of such a slice take besides its rows: sums of parts, or
 // weights.
 static size_t apart_bytes(const struct gpu *g, int64_t slice, int64_t m, int64_t k) {
-    const size_t sums = 2 * (size_t)most_few(g->path) * linear_sums_bytes(m);
+    const size_t sums = 2 * (size_t)max_few(g->path) * linear_sums_bytes(m);
     const bool unpacks = g->path == CUDA_PATH_MMA && slice >= MANY_SLICE;
     return unpacks ? max_size(sums, linear_unpacked_bytes(g, m + OUTPUTS, k)) : sums;
 }
@@ -415,7 +415,7 @@ static void gate_up_rows(struct gpu *g, const struct gate_up *w, const struct ac
     if (family == LINEAR_UNPACKED && other == LINEAR_UNPACKED) {
         struct linear_launch l = pair_of(gate, up, in, n, out);
         linear_unpacked_launch(g, &l, 0);
-    } else if (!same || (n > most_few(g->path) && wide == LINEAR_WGMMA)) {
+    } else if (!same || (n > max_few(g->path) && wide == LINEAR_WGMMA)) {
         gate_up_apart(g, w, in, n, out);
     } else {
         struct stream_call c;
@@ -457,7 +457,7 @@ extern "C" void cuda_linear_gate_up(struct exec *x, const struct gate_up *w, con
 extern "C" size_t linear_scratch(const struct gpu *g, const struct exec_limits *l) {
     enum { TILE = 64, BUSY = 2 * BUSY_BLOCKS * LINEAR_PARTS * OUTPUTS * TILE * (int)sizeof(float) };
     const bool small = g->path == CUDA_PATH_SMALL;
-    const int64_t m = l->outputs, apart = most_few(g->path);
+    const int64_t m = l->outputs, apart = max_few(g->path);
     const int64_t few = small ? (int64_t)LINEAR_SMALL_ROWS : apart;
     const size_t row = LINEAR_JOBS * linear_sums_bytes(2 * m);
     size_t bytes = row * (size_t)few;

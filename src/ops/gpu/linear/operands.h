@@ -149,12 +149,12 @@ static inline int64_t weight_tile_bytes(uint32_t type, int64_t k, int64_t m) {
 // round of its sums through memory.
 LINEAR_BOTH int linear_parts(int64_t k, int64_t m) {
     int64_t units = (k + PART_UNIT - 1) / PART_UNIT;
-    int64_t most = m <= 5120 ? 8 : m <= 12288 ? 2 : 1;
-    most = most > units / 2 ? units / 2 : most;
-    for (int64_t c = most; c > 1 && 5 * c >= 3 * most; c--)
+    int64_t max = m <= 5120 ? 8 : m <= 12288 ? 2 : 1;
+    max = max > units / 2 ? units / 2 : max;
+    for (int64_t c = max; c > 1 && 5 * c >= 3 * max; c--)
         if (units % c == 0)
             return (int)c;
-    return most < 1 ? 1 : (int)most;
+    return max < 1 ? 1 : (int)max;
 }
 
 // First value of k of part p; p = parts gives the end, which may lie beyond k.

@@ -11,7 +11,7 @@ static_assert((int)OPS_EXPERTS_MAX <= (int)THREADS, "a thread has an expert");
 struct fetch {
     struct moe_pool p;
     int layer, kept; // whose experts get slots, but not those that the list chose of `kept`
-    int most;        // of them, at most
+    int max;         // of them, at most
     const int32_t *ids;
     int entries;
     uint32_t rows;
@@ -138,7 +138,7 @@ static __global__ void __launch_bounds__(THREADS)
     votes_before(used, &all);
     if (misses)
         wanted[at] = own;
-    missing = missing < f.most ? missing : f.most;
+    missing = missing < f.max ? missing : f.max;
     __syncthreads();
     first_slots best = {{UINT64_MAX, UINT64_MAX}};
     if (missing)
@@ -222,7 +222,7 @@ void moe_choose_ahead(struct gpu *g, const struct moe_home *h, const struct moe_
                       const struct moe_list *l, struct moe_moves *to) {
     struct fetch f = fetch_of(h, l);
     f.kept = h->pool == now->pool ? now->index : -1;
-    f.most = expert_pool_max_ahead(h->pool->experts);
+    f.max = expert_pool_max_ahead(h->pool->experts);
     f.moves = to->move;
     f.missing = &to->n;
     gpu_launch_saying({g, "experts (slots ahead)", MOVES}, choose_slots<true>, 1, THREADS, 0, f);

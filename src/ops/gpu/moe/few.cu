@@ -35,8 +35,8 @@ static int tiles_of(const struct gpu *g, const struct moe_call_args *c) {
         (c->listed < c->experts ? c->listed : c->experts) + (c->entries > c->listed);
     const int64_t items = experts * c->matrix[0].w.tiles * each;
     int64_t share = items / ((int64_t)g->processors * BLOCKS); // of a block
-    const int64_t warps = MOE_WARPS, most = MOST;
-    share = share > most ? most : share < warps ? warps : share / warps * warps;
+    const int64_t warps = MOE_WARPS, max = MOST;
+    share = share > max ? max : share < warps ? warps : share / warps * warps;
     return share < each ? 1 : (int)(share / each);
 }
 
@@ -52,8 +52,8 @@ static int share_memory(struct moe_few *a, int ring, int rows) {
 
 // Entries of an expert that a block keeps.
 static int rows_of(const struct moe_call_args *c) {
-    const int64_t most = c->distinct ? 1 : c->entries;
-    return most < MOE_COLUMNS ? (int)most : MOE_COLUMNS;
+    const int64_t max = c->distinct ? 1 : c->entries;
+    return max < MOE_COLUMNS ? (int)max : MOE_COLUMNS;
 }
 
 bool moe_few_fits(const struct gpu *g, const struct moe_call_args *c) {

@@ -354,9 +354,9 @@ static __device__ __forceinline__ void moe_finish(const moe_few &a, const moe_un
             out[m] = v;
         }
         if (a.raises.peaks) {
-            const float most = warp_max<16>(fabsf(v));
+            const float max = warp_max<16>(fabsf(v));
             if (at.tile < u.tiles && at.r < n && at.o == 0)
-                peak_raise(a.raises.peaks + list[at.r], a.raises.epoch, most);
+                peak_raise(a.raises.peaks + list[at.r], a.raises.epoch, max);
         }
     }
 }

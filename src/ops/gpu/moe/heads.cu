@@ -35,10 +35,10 @@ struct heads_rows {
 static __device__ void convert(const heads_rows &u, int64_t entry, int lane) {
     const float *from = u.in + entry * u.in_stride;
     __half *to = u.x + entry * u.stride;
-    float most = 0;
+    float max = 0;
     for (int64_t i = lane; i < u.k; i += WARP)
-        most = fmaxf(most, fabsf(from[i]));
-    const int e = act_exponent(warp_max(most), 126);
+        max = fmaxf(max, fabsf(from[i]));
+    const int e = act_exponent(warp_max(max), 126);
     const float scale = power_of_two(e);
     for (int64_t i = lane; i < u.stride; i += WARP)
         to[i] = __float2half_rn(i < u.k ? from[i] * scale : 0.0f);
@@ -101,11 +101,11 @@ static size_t lay_out(unsigned char *memory, int each, bool gemm, struct heads_r
     if (!each)
         return at;
     u->order.rows = each;
-    u->order.most = (int64_t)u->heads * ((u->rows + each - 1) / each);
+    u->order.max = (int64_t)u->heads * ((u->rows + each - 1) / each);
     u->order.tiles = (int32_t *)place_array(memory, sizeof(int32_t), &at);
     u->order.entry = (int32_t *)place_array(memory, (size_t)entries * sizeof(int32_t), &at);
-    u->order.tile = (struct moe_tile *)place_array(
-        memory, (size_t)u->order.most * sizeof(struct moe_tile), &at);
+    u->order.tile =
+        (struct moe_tile *)place_array(memory, (size_t)u->order.max * sizeof(struct moe_tile), &at);
     *gathered = gemm ? place_array(memory, moe_gemm_bytes(entries, u->stride), &at) : NULL;
     return at;
 }
@@ -194,11 +194,11 @@ static int64_t slice_rows(int heads) {
 
 extern "C" void cuda_linear_heads(struct exec *x, const struct heads_args *a) {
     struct gpu *g = gpu_of(x);
-    const int64_t most = slice_rows(a->heads);
+    const int64_t max = slice_rows(a->heads);
     struct act rows;
     const struct act *wide = NULL;
     if (a->act && a->act->stride == a->heads * a->w->k && act_take_plain(g, a->act->x, a->n, &rows))
         wide = &rows;
-    for (int64_t at = 0; at < a->n; at += most)
-        run_slice(g, a, wide, at, min_i64(a->n - at, most));
+    for (int64_t at = 0; at < a->n; at += max)
+        run_slice(g, a, wide, at, min_i64(a->n - at, max));
 }

@@ -76,10 +76,10 @@ static struct moe_peaks raise_peaks(struct gpu *g, int64_t entries, int64_t m) {
 // Matrices of two forms: each on its own, then joined, a slice of rows at a time.
 static void gate_up_apart(struct gpu *g, const struct gate_up *w, const struct moe_list *l,
                           const struct act *in, struct act *out) {
-    const int64_t m = w->gate->m, most = MOE_FEW / l->used;
+    const int64_t m = w->gate->m, max = MOE_FEW / l->used;
     const size_t each = (size_t)(MOE_FEW * m) * sizeof(float);
-    for (int64_t at = 0; at < l->n; at += most) {
-        const struct moe_list some = {min_i64(l->n - at, most), l->used, l->ids + at * l->used};
+    for (int64_t at = 0; at < l->n; at += max) {
+        const struct moe_list some = {min_i64(l->n - at, max), l->used, l->ids + at * l->used};
         float *wide = (float *)gpu_scratch(g, 2 * each);
         if (!wide)
             return;

@@ -57,9 +57,9 @@ struct moe_tile {
 };
 struct moe_order {
     int32_t *entry;        // [entries]
-    struct moe_tile *tile; // [most]
+    struct moe_tile *tile; // [max]
     int32_t *tiles;        // how many there are
-    int64_t most;          // tiles that there may be
+    int64_t max;           // tiles that there may be
     int rows;
 };
 
@@ -87,8 +87,8 @@ bool moe_union_takes(const struct gpu *g, const struct moe_call_args *c);
 void moe_union_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o,
                       const struct moe_peaks *from, const struct moe_peaks *raises, bool ahead);
 
-// The most tiles and the bytes of an order of the list, and its making in such memory.
-int64_t moe_order_most(int64_t entries, int experts, int rows);
+// Max tiles and bytes of an order of the list, and its making in such memory.
+int64_t moe_order_max_tiles(int64_t entries, int experts, int rows);
 size_t moe_order_bytes(int64_t entries, int experts, int rows);
 struct moe_order moe_order_make(struct gpu *g, const struct moe_call_args *c, int rows,
                                 unsigned char *memory);

@@ -54,7 +54,7 @@ static __global__ void __launch_bounds__(THREADS)
         o.entry[atomicAdd(&count[__ldcg(ids + i)], 1)] = i;
 }
 
-int64_t moe_order_most(int64_t entries, int experts, int rows) {
+int64_t moe_order_max_tiles(int64_t entries, int experts, int rows) {
     return entries / rows + (entries < experts ? entries : experts);
 }
 
@@ -64,7 +64,7 @@ static size_t rounded(size_t bytes) {
 
 size_t moe_order_bytes(int64_t entries, int experts, int rows) {
     return rounded(sizeof(int32_t)) + rounded((size_t)entries * sizeof(int32_t)) +
-           rounded((size_t)moe_order_most(entries, experts, rows) * sizeof(struct moe_tile));
+           rounded((size_t)moe_order_max_tiles(entries, experts, rows) * sizeof(struct moe_tile));
 }
 
 struct moe_order moe_order_make(struct gpu *g, const struct moe_call_args *c, int rows,
@@ -74,7 +74,7 @@ struct moe_order moe_order_make(struct gpu *g, const struct moe_call_args *c, in
     o.entry = (int32_t *)(memory + rounded(sizeof(int32_t)));
     o.tile = (struct moe_tile *)((unsigned char *)o.entry +
                                  rounded((size_t)c->listed * sizeof(int32_t)));
-    o.most = moe_order_most(c->listed, c->experts, rows);
+    o.max = moe_order_max_tiles(c->listed, c->experts, rows);
     o.rows = rows;
     gpu_launch_early(g, "moe_order", order_entries, 1, THREADS, 0, c->ids, (int)c->listed, o);
     return o;

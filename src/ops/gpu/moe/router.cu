@@ -33,14 +33,14 @@ template <int EACH> struct route_lane {
 
     // The best expert in question, which is out from then on.
     __device__ __forceinline__ int take(int lane) {
-        unsigned most = 0, at = 0xFFFFFFFFu;
+        unsigned maximum = 0, at = 0xFFFFFFFFu;
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            most = max(most, key[i]);
-        most = warp_largest(most);
+            maximum = max(maximum, key[i]);
+        maximum = warp_largest(maximum);
 #pragma unroll
         for (int i = EACH - 1; i >= 0; i--)
-            at = key[i] == most ? (unsigned)(i * WARP + lane) : at;
+            at = key[i] == maximum ? (unsigned)(i * WARP + lane) : at;
         at = least_of(at);
 #pragma unroll
         for (int i = 0; i < EACH; i++)
@@ -61,15 +61,15 @@ template <int EACH> struct route_lane {
 template <int EACH>
 static __device__ __forceinline__ void probabilities(const moe_route_args &a, int lane,
                                                      route_lane<EACH> &r) {
-    float most = -INFINITY, sum = 0;
+    float max = -INFINITY, sum = 0;
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        most = fmaxf(most, r.p[i]);
+        max = fmaxf(max, r.p[i]);
     if (a.score == ROUTE_SOFTMAX) {
-        most = warp_max(most);
+        max = warp_max(max);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const float e = i * WARP + lane < a.experts ? expf(r.p[i] - most) : 0.0f;
+            const float e = i * WARP + lane < a.experts ? expf(r.p[i] - max) : 0.0f;
             sum += e;
             r.key[i] = __float_as_uint(e);
         }
@@ -119,14 +119,14 @@ static __device__ __forceinline__ void drop_groups(const moe_route_args &a, int 
         chosen[i] = 0;
     }
     for (int n = 0; n < a.groups_used; n++) {
-        unsigned most = 0, at = 0xFFFFFFFFu;
+        unsigned maximum = 0, at = 0xFFFFFFFFu;
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-            most = max(most, key[i]);
-        most = warp_largest(most);
+            maximum = max(maximum, key[i]);
+        maximum = warp_largest(maximum);
 #pragma unroll
         for (int i = EACH - 1; i >= 0; i--)
-            at = key[i] == most ? (unsigned)(i * WARP + lane) : at;
+            at = key[i] == maximum ? (unsigned)(i * WARP + lane) : at;
         at = least_of(at);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
@@ -156,8 +156,8 @@ static __device__ __forceinline__ float weigh_expert(const moe_route_args &a, in
                                                      float w) {
     float sum = 0;
     if (a.score == ROUTE_SOFTMAX_CHOSEN) {
-        const float most = warp_max(lane < a.used ? w : -INFINITY);
-        w = expf(w - most);
+        const float max = warp_max(lane < a.used ? w : -INFINITY);
+        w = expf(w - max);
         for (int i = 0; i < a.used; i++)
             sum += warp_from(w, i);
         w /= sum;
@@ -366,14 +366,14 @@ template <int FORM> static router_fn *kernel_of(int experts) {
 
 // Divides shared memory for a block of that many rows; its size.
 static int share_memory(struct moe_router *a, int columns) {
-    const int most = 32 * 32 * LINEAR_PARTS * (int)sizeof(float); // of route_row
+    const int max = 32 * 32 * LINEAR_PARTS * (int)sizeof(float); // of route_row
     const int weights = (int)a->w[0].pitch;
     a->columns = columns;
     a->pitch = (int)a->stride * 2 + 64;
     a->rows = (weights + 127) / 128 * 128;
     a->sums = a->rows + columns * a->pitch;
     const int bytes = a->sums + a->parts * MOE_SUMS * (int)sizeof(float);
-    return bytes > most ? bytes : most;
+    return bytes > max ? bytes : max;
 }
 
 // As few rows a block as leave all blocks a multiprocessor each, and as find room.
@@ -431,7 +431,7 @@ bool moe_router_launch(struct gpu *g, const struct moe_layer_args *l) {
     router_fn *kernel = form == WEIGHT_FLOAT ? kernel_of<WEIGHT_FLOAT>(a.r[0].experts)
                                              : kernel_of<WEIGHT_HALF>(a.r[0].experts);
     if (!shared || l->route.n * w->m > WORDS || !need_words(g) ||
-        !gpu_allow_most_shared(g, (const void *)kernel, "moe_route"))
+        !gpu_allow_max_shared(g, (const void *)kernel, "moe_route"))
         return false;
     a.word = g->route_words;
     a.number = g->epoch;

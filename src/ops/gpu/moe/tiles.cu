@@ -198,7 +198,7 @@ int moe_tile_bytes(int form, bool small, int rows) {
 void moe_tiles_launch(struct gpu *g, const struct moe_call_args *c, const struct moe_order *o) {
     const struct tiles_variant v = variant_of(c->form, o->rows, g->path == CUDA_PATH_SMALL);
     const int64_t tiles = c->matrix[0].w.tiles, each = LINEAR_WARPS * (c->pair ? 1 : WARP_TILES);
-    dim3 grid((unsigned)((tiles + each - 1) / each), (unsigned)o->most);
+    dim3 grid((unsigned)((tiles + each - 1) / each), (unsigned)o->max);
     if (gpu_allow_shared(g, (const void *)v.kernel, v.shared, "moe"))
         gpu_launch_early(g, "moe", v.kernel, grid, LINEAR_THREADS, (size_t)v.shared, {*c, *o});
 }

@@ -44,7 +44,7 @@ struct union_front {
     float back[UNION_ROWS]; // powers of two of them
     short entry[UNION_ROWS];
     int done[UNION_WARPS]; // the phase whose first pieces the warp has left
-    int groups, most;      // of the phase; rows of a group at most
+    int groups, max;       // of the phase; rows of a group at most
 };
 
 // After it: the list's groups, then its entries in their order.
@@ -57,7 +57,7 @@ static __device__ __forceinline__ union_listed *union_groups(unsigned char *shar
     return (union_listed *)(shared + sizeof(union_front));
 }
 static __device__ __forceinline__ short *union_order(const moe_union &a, unsigned char *shared) {
-    return (short *)(union_groups(shared) + a.order.most);
+    return (short *)(union_groups(shared) + a.order.max);
 }
 
 // A phase: units begin .. end - 1 of the launch, of groups from `first` on.
@@ -175,21 +175,21 @@ template <int FORM, bool PAIR> struct union_ring {
 // Takes the list to shared memory; how many groups there are. All threads.
 static __device__ __forceinline__ int union_begin(const moe_union &a, unsigned char *shared) {
     const bool one = !a.order.tiles; // row
-    const int all = one ? (int)a.few.c.listed : __ldcg(a.order.tiles), most = (int)a.order.most,
+    const int all = one ? (int)a.few.c.listed : __ldcg(a.order.tiles), max = (int)a.order.max,
               listed = (int)a.few.c.listed;
     union_front *front = (union_front *)shared;
     if (threadIdx.x < UNION_WARPS)
         front->done[threadIdx.x] = 0;
-    for (int i = threadIdx.x; i < most || i < listed; i += blockDim.x) {
+    for (int i = threadIdx.x; i < max || i < listed; i += blockDim.x) {
         int4 v = make_int4(0, i, 1, 0);
         int entry = i;
         if (one)
             v.x = i < listed ? __ldcg(a.few.c.ids + i) : 0;
-        else if (i < most)
+        else if (i < max)
             v = __ldcg((const int4 *)(a.order.tile + i));
         if (!one && i < listed)
             entry = __ldcg(a.order.entry + i);
-        if (i < most)
+        if (i < max)
             union_groups(shared)[i] = {(short)v.x, (short)v.y, (short)v.z, 0};
         if (i < listed)
             union_order(a, shared)[i] = (short)entry;
@@ -237,14 +237,14 @@ static __device__ __forceinline__ void union_open(const moe_union &a, unsigned c
         g.row = rows - g.n;
         front->group[lane] = g;
         const warp_mask fit = warp_vote(there && rows <= a.rows);
-        const int most = warp_largest(fit >> lane & 1 ? (unsigned)g.n : 0u);
+        const int max = warp_largest(fit >> lane & 1 ? (unsigned)g.n : 0u);
         if (lane == 0) {
             front->groups = mask_count(fit);
-            front->most = most;
+            front->max = max;
         }
     }
     __syncthreads();
-    p.pairs = (front->most + 1) / 2;
+    p.pairs = (front->max + 1) / 2;
     for (p.align = 1; (a.pieces - p.align) * p.pairs * UNION_PAIR > a.left_each;)
         p.align = p.align < a.few.c.parts ? a.few.c.parts : a.pieces;
     const int last = (p.first + front->groups) * a.tiles;
@@ -345,7 +345,7 @@ template <bool PAIR> struct union_unit {
             const int column = lane % 4 * 2 + j;
             const int r = front->group[group].row + (column < n ? column : 0);
             const float back = front->back[r];
-            float *out = front->out[r] + m, most = 0;
+            float *out = front->out[r] + m, max = 0;
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 if (column >= n || m + h * 8 >= (int)c.matrix[0].w.m)
@@ -356,15 +356,15 @@ template <bool PAIR> struct union_unit {
                     v = activated(c.activation, v,
                                   value(a, expert, sum[2 * h + j], 1, h, m + h * 8, back));
                 out[h * 8] = v;
-                most = fmaxf(most, fabsf(v));
+                max = fmaxf(max, fabsf(v));
             }
             if (!PAIR || !a.few.raises.peaks)
                 continue;
             __syncwarp();
             for (int by = 16; by > 2; by /= 2)
-                most = fmaxf(most, warp_across(most, by));
+                max = fmaxf(max, warp_across(max, by));
             if (lane < 4 && column < n)
-                peak_raise(a.few.raises.peaks + front->entry[r], a.few.raises.epoch, most);
+                peak_raise(a.few.raises.peaks + front->entry[r], a.few.raises.epoch, max);
         }
     }
 };
@@ -537,7 +537,7 @@ static bool share_memory(struct moe_union *u, const struct union_way *way, int l
     u->slots = way->slots;
     f->pitch = (int)f->c.stride * 2 + 64;
     f->scales =
-        (int)(sizeof(struct union_front) + (size_t)u->order.most * sizeof(struct union_listed) +
+        (int)(sizeof(struct union_front) + (size_t)u->order.max * sizeof(struct union_listed) +
               (size_t)f->c.listed * sizeof(short));
     f->scales = (f->scales + 127) / 128 * 128;
     f->weights = f->scales + way->warps * FEW_SCALES;
@@ -558,7 +558,7 @@ static int choose_union_shape(const struct gpu *g, struct moe_union *u,
     const int left[] = {four > eight ? four : eight, 0};
     enum { ALL = sizeof ways / sizeof ways[0] };
     u->few.c = *c;
-    u->order.most = moe_order_most(c->listed, c->experts, MOE_UNION_ROWS);
+    u->order.max = moe_order_max_tiles(c->listed, c->experts, MOE_UNION_ROWS);
     u->pieces = pieces;
     u->tiles = (int)c->matrix[0].w.tiles;
     for (int i = 0; i < 4 * ALL; i++) {

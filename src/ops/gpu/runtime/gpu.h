@@ -51,7 +51,7 @@ void gpu_queue(struct gpu *g, const struct gpu_call *c);
 // since it holds for all execs of the device; asks once. False: a fault.
 bool gpu_allow_shared(struct gpu *g, const void *kernel, int bytes, const char *op);
 // The same where launches differ: all that the device has besides what the kernel holds itself.
-bool gpu_allow_most_shared(struct gpu *g, const void *kernel, const char *op);
+bool gpu_allow_max_shared(struct gpu *g, const void *kernel, const char *op);
 #ifdef __cplusplus
 }
 #endif

@@ -60,7 +60,7 @@ bool gpu_allow_shared(struct gpu *g, const void *kernel, int bytes, const char *
     return true;
 }
 
-bool gpu_allow_most_shared(struct gpu *g, const void *kernel, const char *op) {
+bool gpu_allow_max_shared(struct gpu *g, const void *kernel, const char *op) {
     const void **p = place_of(g, kernel);
     gpu_kernel_properties k;
     if (p && *p)

@@ -147,22 +147,22 @@ static __device__ void each_in(const struct sample_shared &m, const struct selec
     });
 }
 
-// e^(score - most) in units of 2^-40.
-static __device__ uint64_t mass_of(uint32_t key, float most) {
-    return __float2ull_rz(row_exp(score_of(key) - most) * 0x1p40f);
+// e^(score - max) in units of 2^-40.
+static __device__ uint64_t mass_of(uint32_t key, float max) {
+    return __float2ull_rz(row_exp(score_of(key) - max) * 0x1p40f);
 }
 
 // Narrows the selection to the shortest prefix of its order whose weight reaches target (at least 1
 // and at most the weight of all). MASS: weights are probabilities, otherwise ones.
 template <bool MASS>
-static __device__ void narrow(struct sample_shared &m, struct selection *s, float most,
+static __device__ void narrow(struct sample_shared &m, struct selection *s, float max,
                               uint64_t target) {
     uint64_t missing, there;
     uint32_t key = select_bin(m, target, &missing, &there, [&](auto add) {
         each_in(m, *s,
-                [&](uint64_t e) { add((uint32_t)(e >> 32), MASS ? mass_of(e >> 32, most) : 1); });
+                [&](uint64_t e) { add((uint32_t)(e >> 32), MASS ? mass_of(e >> 32, max) : 1); });
     });
-    uint64_t one = MASS ? mass_of(key, most) : 1; // equal keys weigh the same
+    uint64_t one = MASS ? mass_of(key, max) : 1; // equal keys weigh the same
     uint64_t wanted = (missing + one - 1) / one, equal = there / one;
     uint32_t low = 0;
     if (wanted < equal)
@@ -235,47 +235,47 @@ static __device__ uint64_t row_best(struct sample_shared &m, const uint64_t *bes
 
 // The mass of the whole row, from the sums of its groups.
 static __device__ uint64_t row_mass(struct sample_shared &m, const uint64_t *best, const float *sum,
-                                    int groups, float most) {
+                                    int groups, float max) {
     uint64_t v = 0;
     for (int g = (int)threadIdx.x; g < groups; g += THREADS)
-        v += __float2ull_rz(sum[g] * row_exp(score_of((uint32_t)(best[g] >> 32)) - most) * 0x1p40f);
+        v += __float2ull_rz(sum[g] * row_exp(score_of((uint32_t)(best[g] >> 32)) - max) * 0x1p40f);
     return block_all<true>(m, v);
 }
 
 // Mass or number of the elements in the selection.
 template <bool MASS>
 static __device__ uint64_t weight_of(struct sample_shared &m, const struct selection &s,
-                                     float most) {
+                                     float max) {
     uint64_t v = 0;
-    each_in(m, s, [&](uint64_t e) { v += MASS ? mass_of((uint32_t)(e >> 32), most) : 1; });
+    each_in(m, s, [&](uint64_t e) { v += MASS ? mass_of((uint32_t)(e >> 32), max) : 1; });
     return block_all<true>(m, v);
 }
 
 // Leaves what top-k and top-p keep.
 static __device__ void cut_row(struct sample_shared &m, struct selection *s, const float *sum,
-                               float most) {
+                               float max) {
     const struct draw *d = s->v.d;
     if (d->top_k)
         s->least = bound_of(m, s->best, s->j.groups, d->top_k);
     else if (d->top_p)
-        s->least = key_of(most - d->depth);
+        s->least = key_of(max - d->depth);
     else if (d->least > 1e-30f) // with a margin for rounding; each element is looked at anyway
-        s->least = key_of(most + row_log(d->least) - 0.01f - 1e-6f * fabsf(most));
+        s->least = key_of(max + row_log(d->least) - 0.01f - 1e-6f * fabsf(max));
     if (d->top_k || d->top_p)
         gather_list(m, s);
     if (!s->listed && (d->top_k || d->top_p))
         s->least = 0;
     if (d->top_k) {
-        uint64_t all = weight_of<false>(m, *s, most), k = (uint64_t)d->top_k;
-        narrow<false>(m, s, most, k < all ? k : all);
+        uint64_t all = weight_of<false>(m, *s, max), k = (uint64_t)d->top_k;
+        narrow<false>(m, s, max, k < all ? k : all);
     }
     if (d->top_p) {
-        uint64_t here = weight_of<true>(m, *s, most);
-        uint64_t all = d->top_k ? here : row_mass(m, s->best, sum, s->j.groups, most);
+        uint64_t here = weight_of<true>(m, *s, max);
+        uint64_t all = d->top_k ? here : row_mass(m, s->best, sum, s->j.groups, max);
         uint64_t target = __double2ull_ru((double)d->share * (double)all);
         target = target < 1 ? 1 : target > here ? here : target;
         if (here)
-            narrow<true>(m, s, most, target);
+            narrow<true>(m, s, max, target);
     }
 }
 
@@ -288,13 +288,13 @@ static __global__ void __launch_bounds__(THREADS) choose_token(struct job j) {
     uint64_t top = row_best(m, best, j.groups); // 0, whose id is -1, where nothing is allowed
     if (d->cut && top) {
         struct row_view v = view_of(j, row, m.filter);
-        float most = score_of((uint32_t)(top >> 32)), least = d->least;
+        float max = score_of((uint32_t)(top >> 32)), least = d->least;
         struct selection s = {j, v, best, false, 0, 0};
         uint64_t winner = 0;
-        cut_row(m, &s, j.sum + row * j.groups, most);
+        cut_row(m, &s, j.sum + row * j.groups, max);
         each_in(m, s, [&](uint64_t e) {
             float z = score_of((uint32_t)(e >> 32));
-            if (least <= 0 || row_exp(z - most) >= least)
+            if (least <= 0 || row_exp(z - max) >= least)
                 winner =
                     larger(winner, element(key_of(z + row_gumbel(d->key, id_of(e))), id_of(e)));
         });
@@ -307,10 +307,10 @@ static __global__ void __launch_bounds__(THREADS) choose_token(struct job j) {
 
 // log of the sum of e^score over the row.
 static __device__ float log_sum(struct sample_shared &m, const uint64_t *best, const float *sum,
-                                int groups, float most) {
+                                int groups, float max) {
     float v = 0;
     for (int g = (int)threadIdx.x; g < groups; g += THREADS)
-        v += sum[g] * row_exp(score_of((uint32_t)(best[g] >> 32)) - most);
+        v += sum[g] * row_exp(score_of((uint32_t)(best[g] >> 32)) - max);
     v = warp_sum(v);
     float *part = (float *)m.part;
     __syncthreads();
@@ -320,7 +320,7 @@ static __device__ float log_sum(struct sample_shared &m, const uint64_t *best, c
     v = part[0];
     for (int i = 1; i < THREADS / WARP; i++)
         v += part[i];
-    return most + row_log(v);
+    return max + row_log(v);
 }
 
 static __global__ void __launch_bounds__(THREADS) rank_tokens(struct job j) {
@@ -328,8 +328,8 @@ static __global__ void __launch_bounds__(THREADS) rank_tokens(struct job j) {
     gpu_await();
     int64_t row = blockIdx.x;
     const uint64_t *best = j.best + row * j.groups;
-    float most = score_of((uint32_t)(row_best(m, best, j.groups) >> 32));
-    float lse = log_sum(m, best, j.sum + row * j.groups, j.groups, most);
+    float max = score_of((uint32_t)(row_best(m, best, j.groups) >> 32));
+    float lse = log_sum(m, best, j.sum + row * j.groups, j.groups, max);
     struct row_view v = view_of(j, row, m.filter);
     struct selection s = {j, v, best, false, 0, 0};
     bool few = j.k <= 32;
@@ -337,7 +337,7 @@ static __global__ void __launch_bounds__(THREADS) rank_tokens(struct job j) {
     gather_list(m, &s);
     if (!s.listed) { // many equal scores: cut first, so that k elements are left
         s.least = 0;
-        narrow<false>(m, &s, most, (uint64_t)(j.k < j.vocab ? j.k : j.vocab));
+        narrow<false>(m, &s, max, (uint64_t)(j.k < j.vocab ? j.k : j.vocab));
         gather_list(m, &s);
     }
     if (j.chosen && threadIdx.x == 0)
@@ -516,9 +516,9 @@ static void fill_logprobs(struct gpu *g, const struct topk_args *plain,
 // fit into the stage, and the launch in front has ended (fetch), so that the stage may begin anew.
 static int64_t batch_of(struct gpu *g, const struct sample_row *rows, int64_t vocab, int64_t first,
                         int64_t n) {
-    int64_t count = 0, most = min_i64(n - first, BATCH);
+    int64_t count = 0, max = min_i64(n - first, BATCH);
     size_t bytes = BATCH * sizeof(struct draw);
-    for (; count < most; count++) {
+    for (; count < max; count++) {
         const struct sample_row *s = &rows[first + count];
         bytes += (size_t)s->n_seen * 2 * sizeof(int32_t) + 64;
         bytes += (size_t)s->n_bias * sizeof(struct logit_bias);
@@ -571,11 +571,11 @@ extern "C" void cuda_sample(struct exec *x, const float *logits, int64_t n, int6
 }
 
 extern "C" void cuda_head_topk(struct exec *x, const struct topk_args *a) {
-    int64_t most = min_i64(ANSWERS / a->k, BATCH);
+    int64_t max = min_i64(ANSWERS / a->k, BATCH);
     for (int64_t i = 0; i < a->n * a->k; i++) { // what a fault leaves
         a->ids[i] = -1;
         a->logp[i] = -INFINITY;
     }
-    for (int64_t first = 0; first < a->n; first += most)
-        rank_rows(gpu_of(x), a, first, min_i64(a->n - first, most), NULL, NULL);
+    for (int64_t first = 0; first < a->n; first += max)
+        rank_rows(gpu_of(x), a, first, min_i64(a->n - first, max), NULL, NULL);
 }

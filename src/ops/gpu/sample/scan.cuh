@@ -171,16 +171,16 @@ static __device__ void read_span(const float *logits, int64_t vocab, int64_t fir
 
 // Scores of four neighbouring logits from id on, in place; the best of them, 0 where none exists.
 static __device__ uint64_t score_four(const struct row_view &v, int64_t id, float z[4]) {
-    uint64_t most = 0;
+    uint64_t max = 0;
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         bool in = v.has(id + e);
         z[e] = in ? v.score_at(z[e], id + e) : -INFINITY;
         if (in && v.d->noise)
             z[e] += row_gumbel(v.d->key, id + e);
-        most = in ? larger(most, element(key_of(z[e]), id + e)) : most;
+        max = in ? larger(max, element(key_of(z[e]), id + e)) : max;
     }
-    return most;
+    return max;
 }
 
 // Whether the row's scores are its logits and all of them may be chosen.
@@ -200,14 +200,14 @@ static __device__ uint64_t group_best(const struct row_view &v, int64_t id, floa
 // key, and NaN, which counts as the least, becomes -INFINITY.
 static __device__ uint64_t plain_best(int64_t vocab, int64_t id, float z[4]) {
     const bool in = id < vocab;
-    float most = -INFINITY;
+    float max = -INFINITY;
     uint32_t low = 0;
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         z[e] = in ? fmaxf(z[e], -INFINITY) : -INFINITY;
-        most = fmaxf(most, z[e]);
+        max = fmaxf(max, z[e]);
     }
-    uint32_t best = warp_largest(in ? key_of(most) : 0);
+    uint32_t best = warp_largest(in ? key_of(max) : 0);
     const float top = score_of(best);
 #pragma unroll
     for (int e = 3; e >= 0; e--)

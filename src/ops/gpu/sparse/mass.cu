@@ -100,21 +100,21 @@ static __device__ __forceinline__ void put_row(const struct mass_run *u, int64_t
     const struct key_mass_args *a = &u->a;
     bool in = t < a->n_q;
     int64_t seen = in ? seen_by(a, t) : 0;
-    float most = -INFINITY, sum = 0;
+    float max = -INFINITY, sum = 0;
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        most = key + i < seen ? fmaxf(most, s[i]) : most;
-    most = warp_max<16>(most);
+        max = key + i < seen ? fmaxf(max, s[i]) : max;
+    max = warp_max<16>(max);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         if (key + i >= seen)
             continue;
-        sum += exp2f(s[i] - most);
+        sum += exp2f(s[i] - max);
         a->work[t * a->n + key + i] = s[i];
     }
     sum = warp_sum<16>(sum);
     if (in && threadIdx.x % 16 == 0)
-        u->part[(int64_t)blockIdx.x * a->n_q + t] = make_float2(most, sum);
+        u->part[(int64_t)blockIdx.x * a->n_q + t] = make_float2(max, sum);
 }
 
 // s += products of a slice of the thread's queries and keys.
@@ -171,27 +171,27 @@ static __global__ void __launch_bounds__(ADDERS)
     const struct key_mass_args *a = &u.a;
     int64_t t = blockIdx.y, seen = seen_by(a, t), begin = (int64_t)blockIdx.x * SPAN;
     int tiles = (int)((seen + KEYS - 1) / KEYS);
-    float most = -INFINITY, sum = 0;
+    float max = -INFINITY, sum = 0;
     gpu_await();
     gpu_let_next();
     for (int i = threadIdx.x; i < tiles; i += ADDERS)
-        most = fmaxf(most, __ldcg(&u.part[i * a->n_q + t]).x);
-    most = warp_max(most);
+        max = fmaxf(max, __ldcg(&u.part[i * a->n_q + t]).x);
+    max = warp_max(max);
     if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = most;
+        part[threadIdx.x / WARP] = max;
     __syncthreads();
     for (int i = 0; i < ADDERS / WARP; i++)
-        most = fmaxf(most, part[i]);
+        max = fmaxf(max, part[i]);
     for (int i = threadIdx.x; i < tiles; i += ADDERS) {
         float2 p = __ldcg(&u.part[i * a->n_q + t]);
-        sum = fmaf(p.y, exp2f(p.x - most), sum);
+        sum = fmaf(p.y, exp2f(p.x - max), sum);
     }
     float share = 1.0f / block_sum(sum, ADDERS / WARP);
     const float *work = a->work + t * a->n;
     float *mass = a->mass + t * a->n;
     int64_t end = begin + SPAN < seen ? begin + SPAN : seen;
     for (int64_t j = begin + threadIdx.x; j < end; j += ADDERS)
-        mass[j] = fmaxf(mass[j], exp2f(__ldcg(work + j) - most) * share);
+        mass[j] = fmaxf(mass[j], exp2f(__ldcg(work + j) - max) * share);
 }
 
 static int64_t tiles_of(int64_t n) {

@@ -133,8 +133,8 @@ struct choice {
 };
 
 static __device__ struct choice choice_of(const struct sparse_run *u, const struct sparse_item *t,
-                                          struct choosing *c, const float *mass, float most) {
-    struct choice y = {INFINITY, u->opt.alpha * most, INT64_MAX, false, true};
+                                          struct choosing *c, const float *mass, float max) {
+    struct choice y = {INFINITY, u->opt.alpha * max, INT64_MAX, false, true};
     y.all = t->m >= u->text_blocks - u->opt.last_full;
     if (!(u->opt.density > 0))
         return y;
@@ -181,7 +181,7 @@ static __device__ void write_list(const struct sparse_run *u, const struct spars
 static __device__ void choose_blocks(const struct sparse_run *u, const struct sparse_item *t,
                                      struct choosing *c, int width, int32_t columns,
                                      const float *tops, float *mass) {
-    float top = -INFINITY, sum = 0, most = 0;
+    float top = -INFINITY, sum = 0, max = 0;
     __syncthreads();
     for (int64_t i = threadIdx.x; i * width < columns; i += SPARSE_THREADS)
         top = fmaxf(top, tops[i]);
@@ -195,13 +195,13 @@ static __device__ void choose_blocks(const struct sparse_run *u, const struct sp
     float *out = u->mass + t->at * u->blocks;
     for (int64_t b = threadIdx.x; b <= t->m; b += SPARSE_THREADS) {
         float is = mass[b] * by;
-        most = fmaxf(most, is);
+        max = fmaxf(max, is);
         mass[b] = is;
         out[b] = is;
     }
     __syncthreads();
-    most = block_max(most, c->top);
-    struct choice y = choice_of(u, t, c, mass, most);
+    max = block_max(max, c->top);
+    struct choice y = choice_of(u, t, c, mass, max);
     write_list(u, t, c, mass, &y);
 }
 
@@ -455,7 +455,7 @@ static bool may_launch(struct gpu *g, const struct sparse_run *u, const void *ke
         gpu_check(g, GPU_NOT_SUPPORTED, "sparse_select: a text of more than 2^24 positions");
         return false;
     }
-    return gpu_allow_most_shared(g, kernel, "sparse_select");
+    return gpu_allow_max_shared(g, kernel, "sparse_select");
 }
 
 template <int D> static void launch_select(struct gpu *g, const struct sparse_run *u) {

@@ -226,7 +226,7 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
     const struct sparse_item t = sparse_item_of(&u);
     int own = threadIdx.x / SHARERS, share = threadIdx.x % SHARERS;
     int row = (int)blockIdx.z * ROWS + own;
-    float acc[SLICES][OWN], most = -INFINITY, sum = 0;
+    float acc[SLICES][OWN], max = -INFINITY, sum = 0;
 #pragma unroll
     for (int i = 0; i < SLICES * OWN; i++)
         acc[i / OWN][i % OWN] = 0;
@@ -236,20 +236,20 @@ static __global__ void __launch_bounds__(SPARSE_THREADS)
     for (int j = 0; j < count; j++) {
         int64_t block = list[j];
         int end = block == t.m ? t.end : SPARSE_BLOCK;
-        float s[EACH], before = most;
+        float s[EACH], before = max;
         score_slice(&u, &t, row, block, end, &m, s);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             bool seen = block < t.m || share + i * SHARERS <= row;
             s[i] = seen ? s[i] * (u.scale * 1.44269504f) : -INFINITY;
-            most = fmaxf(most, s[i]);
+            max = fmaxf(max, s[i]);
         }
-        most = row_max(most);
-        float fade = exp2_near(before - most);
+        max = row_max(max);
+        float fade = exp2_near(before - max);
         sum *= fade;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            s[i] = exp2_near(s[i] - most);
+            s[i] = exp2_near(s[i] - max);
             sum += s[i];
             m.weight[own][share + i * SHARERS] = s[i];
         }

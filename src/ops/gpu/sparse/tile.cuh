@@ -13,9 +13,9 @@
 
 enum { SPARSE_EXTRA = 10 }; // 2^SPARSE_EXTRA: the weight of a key with the largest score
 
-// The exponent by which a query whose largest magnitude is `most` becomes fp16.
-static __device__ __forceinline__ int sparse_exponent(float most) {
-    return act_exponent(most, 100);
+// The exponent by which a query whose largest magnitude is `max` becomes fp16.
+static __device__ __forceinline__ int sparse_exponent(float max) {
+    return act_exponent(max, 100);
 }
 // Takes scores of such a query to units of log 2.
 static __device__ __forceinline__ float sparse_factor(const struct sparse_run *u, int e) {
@@ -35,15 +35,15 @@ sparse_queries(const struct sparse_run *u, const struct sparse_item *t, int row,
         bool has = sparse_has(t, own);
         const float *q = sparse_query(u, t, has ? own : t->begin) + lane % 4 * 2;
         float2 x[D / 8];
-        float most = 0;
+        float max = 0;
 #pragma unroll
         for (int k = 0; k < D / 8; k++) {
             x[k] = has ? *(const float2 *)(q + k * 8) : make_float2(0, 0);
-            most = fmaxf(most, fmaxf(fabsf(x[k].x), fabsf(x[k].y)));
+            max = fmaxf(max, fmaxf(fabsf(x[k].x), fabsf(x[k].y)));
         }
-        most = fmaxf(most, warp_across(most, 1));
-        most = fmaxf(most, warp_across(most, 2));
-        int e = sparse_exponent(most);
+        max = fmaxf(max, warp_across(max, 1));
+        max = fmaxf(max, warp_across(max, 2));
+        int e = sparse_exponent(max);
         float scale = power_of_two(e);
         factor[y] = sparse_factor(u, e);
 #pragma unroll
@@ -54,11 +54,11 @@ sparse_queries(const struct sparse_run *u, const struct sparse_item *t, int row,
 
 // Of a lane's two rows.
 struct sparse_soft {
-    float factor[2], most[2], sum[2]; // most: of scores as they are; sum: of the lane's columns
+    float factor[2], max[2], sum[2]; // max: of scores as they are; sum: of the lane's columns
 };
 
 static __device__ __forceinline__ void sparse_begin(struct sparse_soft *z) {
-    z->most[0] = z->most[1] = -INFINITY;
+    z->max[0] = z->max[1] = -INFINITY;
     z->sum[0] = z->sum[1] = 0;
 }
 
@@ -77,15 +77,15 @@ static __device__ __forceinline__ void sparse_weigh(struct sparse_soft *z, float
     float base[2];
 #pragma unroll
     for (int y = 0; y < 2; y++) {
-        float most = z->most[y];
+        float max = z->max[y];
 #pragma unroll
         for (int i = 0; i < 32; i++)
-            most = fmaxf(most, s[i / 2 * 4 + 2 * y + i % 2]);
-        most = fmaxf(most, warp_across(most, 1));
-        most = fmaxf(most, warp_across(most, 2));
-        fade[y] = exp2_near((z->most[y] - most) * z->factor[y]);
-        base[y] = fmaf(-most, z->factor[y], (float)SPARSE_EXTRA);
-        z->most[y] = most;
+            max = fmaxf(max, s[i / 2 * 4 + 2 * y + i % 2]);
+        max = fmaxf(max, warp_across(max, 1));
+        max = fmaxf(max, warp_across(max, 2));
+        fade[y] = exp2_near((z->max[y] - max) * z->factor[y]);
+        base[y] = fmaf(-max, z->factor[y], (float)SPARSE_EXTRA);
+        z->max[y] = max;
     }
 #pragma unroll
     for (int y = 0; y < 2; y++) {

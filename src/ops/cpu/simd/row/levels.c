@@ -28,20 +28,20 @@ static bool has_amx(void) {
 #endif
 }
 
-enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
+enum row_level row_kernels_fill(struct row_kernels *r, enum row_level max) {
     row_fill_scalar(r);
-    if (most < ROW_AVX2 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+    if (max < ROW_AVX2 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
         !has_f16c())
         return ROW_SCALAR;
     row_fill_avx2(r);
     linear_fill_avx2(r);
-    if (most < ROW_AVX512 || !__builtin_cpu_supports("avx512f") ||
+    if (max < ROW_AVX512 || !__builtin_cpu_supports("avx512f") ||
         !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vnni"))
         return ROW_AVX2;
     row_fill_avx512(r);
     linear_fill_avx512(r);
-    if (most < ROW_AMX || !has_amx())
+    if (max < ROW_AMX || !has_amx())
         return ROW_AVX512;
     linear_fill_avx512_split(r);
     linear_fill_amx(r);
@@ -55,26 +55,26 @@ enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
 // Bits of the two words in which the system says what the processor adds to NEON, which all have.
 enum { HAS_DOTPROD = 1 << 20, HAS_I8MM = 1 << 13 };
 
-enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
+enum row_level row_kernels_fill(struct row_kernels *r, enum row_level max) {
     row_fill_scalar(r);
-    if (most < ROW_NEON)
+    if (max < ROW_NEON)
         return ROW_SCALAR;
     row_fill_neon(r);
     linear_fill_neon(r);
     linear_fill_bf16_neon(r);
-    if (most < ROW_DOTPROD || !(getauxval(AT_HWCAP) & HAS_DOTPROD))
+    if (max < ROW_DOTPROD || !(getauxval(AT_HWCAP) & HAS_DOTPROD))
         return ROW_NEON;
     linear_fill_dotprod(r);
     r->name = "dotprod";
-    if (most < ROW_I8MM || !(getauxval(AT_HWCAP2) & HAS_I8MM))
+    if (max < ROW_I8MM || !(getauxval(AT_HWCAP2) & HAS_I8MM))
         return ROW_DOTPROD;
     linear_fill_i8mm(r);
     r->name = "i8mm";
     return ROW_I8MM;
 }
 #else
-enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most) {
-    (void)most;
+enum row_level row_kernels_fill(struct row_kernels *r, enum row_level max) {
+    (void)max;
     row_fill_scalar(r);
     return ROW_SCALAR;
 }

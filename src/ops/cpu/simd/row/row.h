@@ -54,10 +54,10 @@ struct columns {
     int rows, cols;
 };
 
-// For each column b < n, where x = scale * score[r][b] goes over the rows: top = max(most[b], all
-// x), sum[b] = sum[b] e^(most[b] - top) + e^(x - top) for one row after another, most[b] = top.
+// For each column b < n, where x = scale * score[r][b] goes over the rows: top = max(max[b], all
+// x), sum[b] = sum[b] e^(max[b] - top) + e^(x - top) for one row after another, max[b] = top.
 struct mass_rows {
-    float *most, *sum;         // [n]
+    float *max, *sum;          // [n]
     const float *const *score; // [rows][n]
     float scale;
     int rows, n;
@@ -149,7 +149,7 @@ enum row_level {
 };
 
 // Fills the table up to a level, or up to what this machine has. Returns the level reached.
-enum row_level row_kernels_fill(struct row_kernels *r, enum row_level most);
+enum row_level row_kernels_fill(struct row_kernels *r, enum row_level max);
 // Parts of the above, each in its own file.
 void row_fill_scalar(struct row_kernels *r);
 void linear_fill_scalar(struct row_kernels *r);

@@ -5,10 +5,10 @@
 #include "ops/cpu/simd/row/row.h"
 
 static void quantise_group(const float *x, int8_t *q, struct act_block *b, int lane) {
-    float most = 0;
+    float max = 0;
     for (int i = 0; i < GROUP; i++)
-        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    float inverse = most > 1e-30f ? 127.0f / most : 0.0f; // smaller ones count as zero
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    float inverse = max > 1e-30f ? 127.0f / max : 0.0f; // smaller ones count as zero
     int half[2] = {0};
     for (int i = 0; i < GROUP; i++) {
         float shifted = x[i] * inverse + EXP_ROUND; // to the nearest integer, ties to even
@@ -17,7 +17,7 @@ static void quantise_group(const float *x, int8_t *q, struct act_block *b, int l
         q[i] = (int8_t)(bits & 0xFF);
         half[i / 16] += q[i];
     }
-    act_block_put(b, lane, most / 127.0f, half);
+    act_block_put(b, lane, max / 127.0f, half);
 }
 
 static void quantise(const struct quantise *a) {
@@ -35,10 +35,10 @@ static float sum_sq(const float *x, int64_t n) {
 }
 
 static float max_of(const float *x, int64_t n) {
-    float most = x[0];
+    float max = x[0];
     for (int64_t i = 1; i < n; i++)
-        most = x[i] > most ? x[i] : most;
-    return most;
+        max = x[i] > max ? x[i] : max;
+    return max;
 }
 
 static void scale_mul(float *out, const float *x, const float *w, float s, int64_t n) {
@@ -129,14 +129,14 @@ static void columns(const struct columns *a) {
 
 static void mass_rows(const struct mass_rows *a) {
     for (int b = 0; b < a->n; b++) {
-        float top = a->most[b];
+        float top = a->max[b];
         for (int r = 0; r < a->rows; r++)
             top = a->score[r][b] * a->scale > top ? a->score[r][b] * a->scale : top;
-        float sum = a->sum[b] * row_exp(a->most[b] - top);
+        float sum = a->sum[b] * row_exp(a->max[b] - top);
         for (int r = 0; r < a->rows; r++)
             sum += row_exp(a->score[r][b] * a->scale - top);
         a->sum[b] = sum;
-        a->most[b] = top;
+        a->max[b] = top;
     }
 }
 

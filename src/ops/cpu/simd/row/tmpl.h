@@ -46,11 +46,11 @@ static float sum_sq(const float *x, int64_t n) {
 }
 
 static float max_of(const float *x, int64_t n) {
-    float most = x[0];
+    float max = x[0];
     if (n < 16) {
         for (int64_t i = 1; i < n; i++)
-            most = x[i] > most ? x[i] : most;
-        return most;
+            max = x[i] > max ? x[i] : max;
+        return max;
     }
     vf top = v_load(x + n - 16); // may overlap the others
     for (int64_t i = 0; i + 16 <= n; i += 16)

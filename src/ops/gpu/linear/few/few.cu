@@ -40,19 +40,19 @@ static linear_few_fn *few_kernel_of(few_kind k) {
     return NULL;
 }
 
-// Bytes for rows out of `most`; more if they do not fit.
-static int row_bytes_of(struct linear_few *c, few_kind kind, int most) {
+// Bytes for rows out of `max`; more if they do not fit.
+static int row_bytes_of(struct linear_few *c, few_kind kind, int max) {
     const int rows = kind.rows;
     if (rows > 8) {
         const int stage = kind.warp ? few_warp_stage(rows) : rows * few_k(rows) * 2;
-        c->stages = most / stage;
+        c->stages = max / stage;
         c->stages = c->stages > MOST_STAGES ? MOST_STAGES : c->stages;
         c->stages = c->stages < LEAST_STAGES ? LEAST_STAGES : c->stages;
         return c->stages * stage;
     }
     const int part = (int)linear_longest_part(c->job, c->jobs) * PART_UNIT;
     c->columns = c->n > 4 ? 8 : c->n > 2 ? 4 : c->n;
-    c->span = (most / c->columns - few_pitch(0)) / 2 / PART_UNIT * PART_UNIT;
+    c->span = (max / c->columns - few_pitch(0)) / 2 / PART_UNIT * PART_UNIT;
     c->span = c->span > part ? part : c->span < PART_UNIT ? PART_UNIT : c->span;
     return (c->columns * few_pitch(c->span) + 127) / 128 * 128;
 }
@@ -94,7 +94,7 @@ static struct linear_few few_of(const struct linear_launch *l, const int *forms)
 }
 
 // Tiles that a block may take at once, an even number; 0 if they do not fit.
-static int most_tiles(const struct gpu *g, struct linear_few *c, few_kind kind) {
+static int max_tiles(const struct gpu *g, struct linear_few *c, few_kind kind) {
     enum { LEAST = 8, LEAST_WARP = 4 };
     const int all = kind.warp ? (int)FEW_WARP_TILES : few_warps(kind.rows);
     const int least = kind.warp ? (int)LEAST_WARP : kind.rows == 8 ? (int)LEAST : all;
@@ -106,7 +106,7 @@ static int most_tiles(const struct gpu *g, struct linear_few *c, few_kind kind) 
 
 bool linear_few_fits(const struct gpu *g, const struct linear_launch *l, const int *forms) {
     struct linear_few c = few_of(l, forms);
-    return most_tiles(g, &c, few_kind_of(g, l->n)) > 0;
+    return max_tiles(g, &c, few_kind_of(g, l->n)) > 0;
 }
 
 // Bytes that a warp reads of a tile of job j.
@@ -164,7 +164,7 @@ static void count_stages(struct linear_few_cut *t, int form, int parts, int rows
 
 // Returns the most tiles that a unit has.
 static int cut_into_units(const struct gpu *g, struct linear_few *c, int rows, int warps) {
-    int most = 0, each[LINEAR_JOBS];
+    int max = 0, each[LINEAR_JOBS];
     const int rounds = choose_tiles(g, c, warps, each);
     c->units = 0;
     for (int j = 0; j < c->jobs; j++) {
@@ -185,9 +185,9 @@ static int cut_into_units(const struct gpu *g, struct linear_few *c, int rows, i
         count_stages(t, c->form[j], o->parts, rows);
         c->units += t->groups * o->parts;
         int busy = (t->each + (t->larger > 0)) << o->pair;
-        most = busy > most ? busy : most;
+        max = busy > max ? busy : max;
     }
-    return most;
+    return max;
 }
 
 // Memory for the parts of all jobs after the first `kept` bytes; false without memory, the fault
@@ -237,17 +237,17 @@ static void take_wide(struct gpu *g, struct linear_few *c) {
 // rows, which all wait for, but those of a short launch of up to 8 rows are all there before them.
 static int choose_slots(const struct gpu *g, struct linear_few *c, few_kind kind, int busy,
                         int blocks, int shared) {
-    int most = 0;
+    int max = 0;
     for (int j = 0; j < c->jobs; j++)
         for (int p = 0; p < c->job[j].parts; p++)
-            most = c->cut[j].stages[p] > most ? c->cut[j].stages[p] : most;
-    const int all = shared + (most - FEW_SLOTS) * busy * c->slot;
+            max = c->cut[j].stages[p] > max ? c->cut[j].stages[p] : max;
+    const int all = shared + (max - FEW_SLOTS) * busy * c->slot;
     c->slots = FEW_SLOTS;
     c->ahead = c->units >= LONG * blocks ? (int)FEW_SLOTS : 1;
-    c->whole = kind.rows == 8 && c->units <= blocks && most <= WHOLE && all <= g->shared - KEPT;
+    c->whole = kind.rows == 8 && c->units <= blocks && max <= WHOLE && all <= g->shared - KEPT;
     if (!c->whole)
         return shared;
-    c->slots = c->ahead = most;
+    c->slots = c->ahead = max;
     return all;
 }
 
@@ -260,7 +260,7 @@ void linear_few_start(struct gpu *g, const struct linear_launch *l, const int *f
         !gpu_allow_shared(g, (const void *)kernel, g->shared, "linear") ||
         !map_rows(g, &c, l, kind))
         return;
-    const int busy = cut_into_units(g, &c, kind.rows, most_tiles(g, &c, kind));
+    const int busy = cut_into_units(g, &c, kind.rows, max_tiles(g, &c, kind));
     const int warps = warps_of(kind, busy);
     const int threads = kind.warp ? (warps + 1) * 32 : few_threads(kind.rows);
     const int blocks = c.units < g->processors ? c.units : g->processors;

@@ -417,14 +417,14 @@ static __device__ __forceinline__ float few_back(const struct linear_few &c, int
 
 // Raises the peaks of up to 8 rows by a warp's outputs, columns of which are in lanes as in d.
 static __device__ __forceinline__ void few_raise(const struct linear_few &c, const float (&d)[4]) {
-    float most[2] = {fmaxf(fabsf(d[0]), fabsf(d[2])), fmaxf(fabsf(d[1]), fabsf(d[3]))};
+    float max[2] = {fmaxf(fabsf(d[0]), fabsf(d[2])), fmaxf(fabsf(d[1]), fabsf(d[3]))};
     const int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         for (int by = 16; by >= 4; by /= 2)
-            most[i] = fmaxf(most[i], warp_across(most[i], by));
+            max[i] = fmaxf(max[i], warp_across(max[i], by));
         if (lane < 4 && lane * 2 + i < c.n)
-            peak_raise(c.peaks + lane * 2 + i, c.epoch, most[i]);
+            peak_raise(c.peaks + lane * 2 + i, c.epoch, max[i]);
     }
 }
 

@@ -22,12 +22,12 @@ enum {
 };
 
 // Sum and maximum over the block in a fixed tree; every thread gets both.
-static __device__ float2 block_reduce(float sum, float most) {
+static __device__ float2 block_reduce(float sum, float max) {
     __shared__ float2 part[WARPS];
     sum = warp_sum(sum);
-    most = warp_max(most);
+    max = warp_max(max);
     if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = make_float2(sum, most);
+        part[threadIdx.x / WARP] = make_float2(sum, max);
     __syncthreads();
     float2 v = part[threadIdx.x % WARPS];
     for (int d = WARPS / 2; d; d /= 2) {
@@ -211,12 +211,12 @@ static __global__ void __launch_bounds__(THREADS) make_odd_rows(struct rows_run 
     gpu_let_ahead();
     gpu_await();
     const float *in = a.in + blockIdx.x * a.step;
-    float sum = 0, most = 0;
+    float sum = 0, max = 0;
     for (int64_t i = threadIdx.x; i < a.k; i += THREADS) {
         sum = fmaf(in[i], in[i], sum);
-        most = fmaxf(most, fabsf(a.w ? in[i] * a.w[i] : in[i]));
+        max = fmaxf(max, fabsf(a.w ? in[i] * a.w[i] : in[i]));
     }
-    float2 whole = block_reduce(sum, most);
+    float2 whole = block_reduce(sum, max);
     float factor = a.w ? 1.0f / sqrtf(whole.x / (float)a.k + a.eps) : 1.0f;
     int e = act_exponent(whole.y * factor, 126);
     for (int64_t i = threadIdx.x; i < a.stride; i += THREADS) {
@@ -354,7 +354,7 @@ static __global__ void __launch_bounds__(THREADS, !MANY    ? 1
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, at = lane * 4, k = a.heads * a.dv;
     const float *in = a.in + (int64_t)blockIdx.x * k;
     float4 v[R], z[R], raw[R], w = make_float4(0, 0, 0, 0);
-    float most = 0;
+    float max = 0;
     if (at < a.dv)
         w = *(const float4 *)(a.w + at);
     load_gates<R, MANY>(a, left, raw);
@@ -376,10 +376,10 @@ static __global__ void __launch_bounds__(THREADS, !MANY    ? 1
         if (MANY)
             z[r] = gate_of(raw[r], w);
         v[r] = gated_head(&a, v[r], z[r]);
-        most = fmaxf(most, largest(v[r]));
+        max = fmaxf(max, largest(v[r]));
     }
-    most = block_reduce(0, most).y;
-    int e = act_exponent(most, 126);
+    max = block_reduce(0, max).y;
+    int e = act_exponent(max, 126);
     __half *out = x + blockIdx.x * stride;
 #pragma unroll
     for (int r = 0; r < R; r++) {

@@ -15,9 +15,9 @@ static __device__ inline float power_of_two(int e) { // -126 .. 127
 }
 
 // 14 - floor(log2(most)), at most `top`; 0 for what has no magnitude.
-static __device__ inline int act_exponent(float most, int top) {
-    int field = __float_as_int(most) >> 23 & 255;
-    return most > 0 && most < INFINITY ? min(14 + 127 - field, top) : 0;
+static __device__ inline int act_exponent(float max, int top) {
+    int field = __float_as_int(max) >> 23 & 255;
+    return max > 0 && max < INFINITY ? min(14 + 127 - field, top) : 0;
 }
 
 // Largest value over all threads of a cluster of at most 8 blocks of THREADS threads, which have
@@ -50,8 +50,8 @@ template <int THREADS> static __device__ __forceinline__ float cluster_max(float
 // The largest magnitude of a row that many blocks make, without one that begins it: a word of an
 // epoch, which grows from op to op, above the magnitude's bits.
 static __device__ __forceinline__ void peak_raise(unsigned long long *peak, uint32_t epoch,
-                                                  float most) {
-    atomicMax(peak, (unsigned long long)epoch << 32 | (uint32_t)__float_as_int(most));
+                                                  float max) {
+    atomicMax(peak, (unsigned long long)epoch << 32 | (uint32_t)__float_as_int(max));
 }
 static __device__ __forceinline__ float peak_of(const unsigned long long *peak, uint32_t epoch) {
     const unsigned long long v = __ldcg(peak);
@@ -102,9 +102,9 @@ struct act_scale {
 
     // whole: this lane's gathered groups.
     __device__ __forceinline__ act_scale(float2 whole, bool norm, int64_t k, float eps) {
-        float sum = warp_sum(whole.x), most = warp_max(whole.y);
+        float sum = warp_sum(whole.x), max = warp_max(whole.y);
         factor = norm ? 1.0f / sqrtf(sum / (float)k + eps) : 1.0f;
-        e = act_exponent(most * factor, 126);
+        e = act_exponent(max * factor, 126);
     }
 
     // v: weighted.

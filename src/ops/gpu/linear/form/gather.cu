@@ -98,11 +98,11 @@ static __global__ void gather(matrix_view w, int form, const __grid_constant__ s
 
 extern "C" void cuda_gather_rows(struct exec *x, const struct weight *w, const int32_t *ids,
                                  int64_t n, float *out) {
-    const int64_t most = 32768; // of grid.y
+    const int64_t max = 32768; // of grid.y
     struct gpu *g = gpu_of(x);
     unsigned columns = (unsigned)((w->k + THREADS - 1) / THREADS);
-    for (int64_t i = 0; i < n; i += most) {
-        int64_t count = n - i < most ? n - i : most;
+    for (int64_t i = 0; i < n; i += max) {
+        int64_t count = n - i < max ? n - i : max;
         const int32_t *d = NULL;
         struct few_ids few = {};
         if (count > FEW)

@@ -140,13 +140,13 @@ static __device__ int block_of(uint32_t type, int form) {
 static __device__ void row_exponents(const tile_source &s, int form, int *exponent) {
     int row = threadIdx.x / 8;
     int size = block_of(s.type, form);
-    float most = 0;
+    float max = 0;
     if (row < s.count)
         for (int64_t i = threadIdx.x % 8; i < s.k / size; i += 8)
-            most = fmaxf(most, block_bound(s, form, s.rows + row * s.row_bytes, i));
+            max = fmaxf(max, block_bound(s, form, s.rows + row * s.row_bytes, i));
     for (int d = 4; d; d /= 2)
-        most = fmaxf(most, warp_across(most, d));
-    int e = most > 0 && most < INFINITY ? target_of(form) - 1 - ilogbf(most) : 0;
+        max = fmaxf(max, warp_across(max, d));
+    int e = max > 0 && max < INFINITY ? target_of(form) - 1 - ilogbf(max) : 0;
     if (threadIdx.x % 8 == 0)
         exponent[row] = e > 126 ? 126 : e;
 }

@@ -248,7 +248,7 @@ template <> TILE_WORD uint32_t chunk_word<WEIGHT_Q5_1>(const tile_source &s, int
 
 // A bound on the values of a block (on products of its scales with the widest level).
 static TILE_WORD float low_bound(uint32_t type, int form, const unsigned char *b) {
-    float most = 0;
+    float max = 0;
     if (form == WEIGHT_Q2_K) {
         const float2 f = low_two_factors(type, b);
         return fmaxf(fabsf(f.x) * 15 * 3, fabsf(f.y) * 15);
@@ -260,8 +260,8 @@ static TILE_WORD float low_bound(uint32_t type, int form, const unsigned char *b
     if (form == WEIGHT_LEVELS8)
         return fabsf(low_eight_factor(type, b)) * (low_is_iq1(type) ? 16 : 32) * 128;
     for (int i = 0; i < low_block(type); i += 32)
-        most = fmaxf(most, fabsf(low_sixteen_scale(type, b, i)) * 128);
-    return most;
+        max = fmaxf(max, fabsf(low_sixteen_scale(type, b, i)) * 128);
+    return max;
 }
 
 static TILE_WORD uint32_t nibble_of_k(const unsigned char *codes, int k) {

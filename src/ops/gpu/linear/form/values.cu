@@ -69,19 +69,19 @@ static __global__ void __launch_bounds__(THREADS)
 extern "C" void values_add_biases(struct gpu *g, const struct linear_job *jobs, int n_jobs,
                                   int64_t n) {
     struct bias_run a = {};
-    int64_t most = 0;
+    int64_t max = 0;
     int count = 0;
     for (int j = 0; j < n_jobs; j++) {
         if (jobs[j].bias) {
             a.job[count] = jobs[j];
             a.m[count++] = jobs[j].w->m;
-            most = jobs[j].w->m > most ? jobs[j].w->m : most;
+            max = jobs[j].w->m > max ? jobs[j].w->m : max;
         }
         if (n > 0 && count && (count == BIASES || j + 1 == n_jobs)) {
-            dim3 grid((unsigned)n, (unsigned)((most + THREADS - 1) / THREADS), (unsigned)count);
+            dim3 grid((unsigned)n, (unsigned)((max + THREADS - 1) / THREADS), (unsigned)count);
             gpu_launch_early(g, "linear (bias)", add_biases, grid, THREADS, 0, a);
             count = 0;
-            most = 0;
+            max = 0;
         }
     }
 }

@@ -32,9 +32,9 @@ bool linear_take(struct gpu *g, struct linear_launch *l, int64_t halves, struct 
 // Bytes of scratch that weights of `rows` rows of up to k values take, at most as many as the path
 // unpacks at once.
 static inline size_t linear_unpacked_bytes(const struct gpu *g, int64_t rows, int64_t k) {
-    const int64_t most = g->path == CUDA_PATH_MMA ? UNPACKED_MMA_BYTES : UNPACKED_BYTES;
+    const int64_t max = g->path == CUDA_PATH_MMA ? UNPACKED_MMA_BYTES : UNPACKED_BYTES;
     int64_t bytes = rows * ((k + ACT_ALIGN - 1) / ACT_ALIGN * ACT_ALIGN) * 2;
-    return (size_t)(bytes < most ? bytes : most);
+    return (size_t)(bytes < max ? bytes : max);
 }
 
 // Queues the jobs of l, of any forms that it takes, pairs or not, for l->n rows: the same bits as

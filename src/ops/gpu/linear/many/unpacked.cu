@@ -514,10 +514,10 @@ template <class S> static void launch(struct gpu *g, struct unpacked_call *c) {
         (S::STAGED && !map_outs(g, c, S::HIGH)))
         return;
     gpu_allow_shared(g, (const void *)(linear_unpacked<S>), S::BYTES, "linear (unpacked)");
-    int64_t most = g->processors / CLUSTER, tiles = all_tiles(*c);
+    int64_t max = g->processors / CLUSTER, tiles = all_tiles(*c);
     struct gpu_call call = {(const void *)linear_unpacked<S>,
                             "linear (unpacked)",
-                            dim3((unsigned)((tiles < most ? tiles : most) * CLUSTER)),
+                            dim3((unsigned)((tiles < max ? tiles : max) * CLUSTER)),
                             dim3(THREADS),
                             (size_t)S::BYTES,
                             true,
@@ -533,12 +533,12 @@ template <class S> static void launch(struct gpu *g, struct unpacked_call *c) {
 // such a tile, in hundredths (8,192 rows of a 27B model): of added outputs, and of others.
 static int best_tile(const struct gpu *g, const struct unpacked_call *c, bool add) {
     static const int tiles[][3] = {{128, 100, 100}, {160, 95, 93}, {192, 91, 87}};
-    const int64_t most = g->processors / CLUSTER;
+    const int64_t max = g->processors / CLUSTER;
     int64_t least = INT64_MAX;
     int best = 0;
     for (int i = 0; i < 3; i++) {
         const int64_t all = c->blocks * ((c->l.n + tiles[i][0] - 1) / tiles[i][0]);
-        const int64_t time = (all + most - 1) / most * tiles[i][0] * tiles[i][add ? 1 : 2];
+        const int64_t time = (all + max - 1) / max * tiles[i][0] * tiles[i][add ? 1 : 2];
         if (time < least)
             best = tiles[i][0];
         least = time < least ? time : least;
@@ -590,13 +590,13 @@ static void launch_products(struct gpu *g, const struct linear_launch *l, __half
 // model reserves has room for its largest pair.
 void linear_unpacked_launch(struct gpu *g, struct linear_launch *l, size_t kept) {
     struct linear_launch some;
-    int64_t rows = 0, most = 0;
+    int64_t rows = 0, max = 0;
     for (int j = 0; j < l->jobs; j++) {
         const int64_t each = linear_unpacked_rows(&l->job[j]);
         rows += each;
-        most = each > most ? each : most;
+        max = each > max ? each : max;
     }
-    const size_t least = linear_unpacked_bytes(g, most, l->stride);
+    const size_t least = linear_unpacked_bytes(g, max, l->stride);
     const size_t room = max_size(least, g->scratch_bytes > kept ? g->scratch_bytes - kept : 0);
     const size_t bytes = min_size(linear_unpacked_bytes(g, rows, l->stride), room);
     unsigned char *scratch = (unsigned char *)gpu_scratch(g, kept + bytes);

@@ -70,12 +70,12 @@ template <class S> struct tiles_source {
         int job;
         const many_tile t = tile_of<S>(c, at, &job);
         const uint32_t pitch = (uint32_t)(c.l.stride / 8), piece = threadIdx.x % 8;
-        const int first = (int)t.block * OUTPUTS + (int)threadIdx.x / 8, most = c.rows[job] - 1;
+        const int first = (int)t.block * OUTPUTS + (int)threadIdx.x / 8, max = c.rows[job] - 1;
         const int first_row = (int)t.row + (int)threadIdx.x / 8, last = (int)c.l.n - 1;
         weights = (const uint4 *)c.weights[job];
 #pragma unroll
         for (int i = 0; i < BRING; i++)
-            output[i] = (uint32_t)min(first + i * EACH, most) * pitch + piece;
+            output[i] = (uint32_t)min(first + i * EACH, max) * pitch + piece;
 #pragma unroll
         for (int i = 0; i < S::BRING_ROWS; i++)
             row[i] = (uint32_t)min(first_row + i * EACH, last) * pitch + piece;
