@@ -29,6 +29,7 @@ opencode        npm test_opencode.py opencode-ai@1.18.33
 pi              npm test_pi.py @mariozechner/pi-coding-agent@0.73.1
 cline           npm test_cline.py cline@3.0.65
 aider           pypi test_aider.py aider-chat==0.86.2
+lm-eval         pypi test_lm_eval.py lm_eval[api]==0.4.13
 open-webui      pypi test_openwebui.py open-webui==0.12.4 npm:playwright-core@1.65.1
 END
 }

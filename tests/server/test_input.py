@@ -275,7 +275,7 @@ def paths():
         equal(f"{method} {path}: all that is allowed", (status, headers.get("allow")), (405, allowed))
         check(f"{method} {path}: and the sentence", allowed.removesuffix(", OPTIONS") in json.loads(answer)["error"]["message"], answer)
     for method, path, status in [("GET", "/", 200), ("HEAD", "/", 200), ("GET", "/health", 200),
-                                 ("GET", "/v1/models", 200), ("GET", "/v1/models?x=y", 200), ("GET", "/props", 200),
+                                 ("GET", "/v1/models", 200), ("GET", "/v1/models?x=y", 200), ("GET", "/props", 200), ("GET", "/tokenizer_info", 200),
                                  ("GET", "/slots", 200), ("GET", "/metrics", 200), ("GET", "/api/v0/models", 200),
                                  ("OPTIONS", CHAT, 204)]:
         equal(f"{method} {path}", request(port, method, path)[0], status)

@@ -76,6 +76,8 @@ const struct route api_routes[] = {
     {"POST", "/v1/detokenize", .work = text_detokenize, .summary = "Token ids to text.",
      .body = ENDPOINT_DETOKENIZE, .answer = "Text"},
     {"POST", "/detokenize", .work = text_detokenize, .body = ENDPOINT_DETOKENIZE},
+    {"GET", "/tokenizer_info", api_tokenizer_info,
+     "Marks and chat template of the tokenizer, as vLLM's clients ask.", .answer = "Object"},
     {"POST", "/apply-template", .work = text_apply_template,
      .summary = "The prompt that a conversation becomes.", .body = ENDPOINT_TEMPLATE,
      .answer = "Prompt"},

@@ -33,7 +33,7 @@ bool api_token_ids(const struct json *array, int vocab, const char *name, struct
 // models.c: what is served, and LM Studio's words for it.
 service_handler api_models, api_model, api_lmstudio_models, api_lmstudio_model;
 // status.c: how the server is.
-service_handler api_health, api_props, api_slots, api_metrics;
+service_handler api_health, api_tokenizer_info, api_props, api_slots, api_metrics;
 // text.c: text to tokens and back, conversations to text, and kept responses, which may be long.
 text_work text_tokenize, text_detokenize, text_apply_template, text_count_tokens, text_input_tokens;
 void text_start(struct service *s, struct exchange *x, enum endpoint endpoint, text_work *work);

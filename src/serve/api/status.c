@@ -38,11 +38,40 @@ static void put_defaults(const struct service *s, struct json_writer *w) {
     jw_end(w, '}');
 }
 
+static void put_tokenizer(const struct service *s, struct json_writer *w) {
+    size_t n;
+    if (s->chat) {
+        const char *text = chat_template_text(s->chat, &n);
+        jw_key_text(w, "chat_template", text, n);
+    }
+    jw_key(w, "bos_token");
+    answer_token(w, s->tokenizer, tokenizer_bos(s->tokenizer));
+    jw_key(w, "eos_token");
+    answer_token(w, s->tokenizer, tokenizer_eos(s->tokenizer));
+}
+
+// By which lm-evaluation-harness finds that the server tokenises for it.
+void api_tokenizer_info(struct service *s, struct exchange *x, const char *rest) {
+    (void)rest;
+    struct json_writer w = {0};
+    struct api_error why = {0};
+    bool ready = service_ready(s, &why);
+    if (ready && !s->tokenizer)
+        api_fail(&why, 400, NULL, "the model's file has no tokenizer");
+    if (!ready || !s->tokenizer) {
+        service_refuse(x, &why);
+        return;
+    }
+    jw_begin(&w, '{');
+    put_tokenizer(s, &w);
+    jw_end(&w, '}');
+    service_json(x, 200, &w);
+}
+
 void api_props(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     struct json_writer w = {0};
     struct api_error why = {0};
-    size_t n;
     if (!service_ready(s, &why)) {
         service_refuse(x, &why);
         return;
@@ -57,17 +86,10 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     jw_key_int(&w, "n_ctx_train", s->n_ctx_train);
     jw_key_int(&w, "n_vocab", s->limits.vocab);
     jw_key_bool(&w, "draft", s->limits.has_draft);
-    if (s->chat) {
-        const char *text = chat_template_text(s->chat, &n);
-        jw_key_text(&w, "chat_template", text, n);
+    if (s->chat)
         jw_key_str(&w, "reasoning", reasoning_name(chat_template_reasoning(s->chat)));
-    }
-    if (s->tokenizer) {
-        jw_key(&w, "bos_token");
-        answer_token(&w, s->tokenizer, tokenizer_bos(s->tokenizer));
-        jw_key(&w, "eos_token");
-        answer_token(&w, s->tokenizer, tokenizer_eos(s->tokenizer));
-    }
+    if (s->tokenizer)
+        put_tokenizer(s, &w);
     jw_key_begin(&w, "modalities", '{');
     jw_key_bool(&w, "vision", false);
     jw_key_bool(&w, "audio", false);

@@ -283,6 +283,8 @@ const struct field fields[] = {
      .help = "vLLM's name for content."},
     {"add_special", ENDPOINT_TOKENIZE, FIELD_BOOL, AT(add_special),
      .help = "Put the begin-of-text token first where the model requires one."},
+    {"add_special_tokens", ENDPOINT_TOKENIZE, FIELD_BOOL, AT(add_special),
+     .help = "The same, as vLLM spells it."},
     {"parse_special", ENDPOINT_TOKENIZE, FIELD_BOOL, .read = field_read_parse_special,
      .help = "false: control tokens in the text are text."},
     {"with_pieces", ENDPOINT_TOKENIZE, FIELD_BOOL, AT(with_pieces),
