@@ -139,6 +139,12 @@ def names_of_models():
     seen = run(fresh, *words, "-m", MODEL)
     check("-m fetches what is not there", (seen.returncode, seen.stdout) == (0, other.stdout), seen.stderr)
     equal("generate wants no draft", blobs(fresh, "acme/Tiny-DFlash"), [])
+    seen = run(home(), "chat", "-m", MODEL, "-n", "4", text="Hello\n")
+    check("chat fetches the draft too", seen.returncode == 0 and "the draft Tiny-DFlash-Q8_0.gguf of" in seen.stderr and
+          "which is in the cache" in seen.stderr, seen.stderr)
+    fresh = home()
+    seen = run(fresh, "chat", "-m", MODEL, "-d", "none", "-n", "4", text="Hello\n")
+    equal("-d none fetches none", (seen.returncode, blobs(fresh, "acme/Tiny-DFlash")), (0, []))
     hub.calm()
     seen = run(home(), *words, "-m", MODEL, "--offline")
     check("--offline", seen.returncode == 1 and "is not in the cache" in seen.stderr, seen.stderr)
@@ -177,6 +183,16 @@ def parts():
 
 
 def lists():
+    hub.calm()
+    where = home()
+    path = pull(where, "acme/Other-DFlash").stdout
+    check("a model without GGUF is not pulled as one", path == "", path)
+    run(where, "generate", "-m", TARGET, "-d", "acme/Other-DFlash", "--ids", "1,2", "-n", "2")
+    seen = run(where, "list")
+    check("a draft as safetensors is listed", re.search(r"^acme/Other-DFlash +\S+ \S+ +draft", seen.stdout, re.M),
+          seen.stdout + seen.stderr)
+    run(where, "remove", "acme/Other-DFlash")
+    equal("and removed", blobs(where, "acme/Other-DFlash"), [])
     where = home("first")
     seen = run(where, "list")
     check("list", re.search(r"^acme/Tiny-GGUF:Q8_0 +15.7 MB", seen.stdout, re.M) and
