@@ -9,18 +9,8 @@
 #include "text/chat/impl.h"
 
 static const char *const none[] = {NULL};
-static const char *const of_message[] = {"role", "content", NULL};
-static const char *const of_answer[] = {"role",          "content",   "reasoning_content",
-                                        "thinking",      "reasoning", "tool_calls",
-                                        "function_call", "refusal",   NULL};
-static const char *const of_answer_detailed[] = {
-    "role",       "content",           "reasoning_content", "thinking", "reasoning",
-    "tool_calls", "reasoning_details", "function_call",     "refusal",  NULL};
-static const char *const of_result[] = {"role",     "content", "tool_call_id",
-                                        "is_error", "type",    NULL};
 static const char *const of_text[] = {"type", "text", NULL};
 static const char *const of_refusal[] = {"type", "refusal", NULL};
-static const char *const of_call[] = {"id", "type", "function", "custom", NULL};
 static const char *const of_detail[] = {"type", "text", "summary", "data", "signature", NULL};
 static const char *const of_function[] = {"name",   "description", "parameters",
                                           "strict", "type",        NULL};
@@ -117,7 +107,7 @@ static void put_chat_call(struct json_writer *w, const struct conversation_part 
         words_put(w, p->custom ? "input" : "arguments", p->text);
     }
     jw_end(w, '}');
-    extras_put(w, &p->extras, of_call);
+    extras_put(w, &p->extras, chat_members[OF_CALL]);
     jw_end(w, '}');
 }
 
@@ -146,7 +136,7 @@ static void put_chat_result(struct json_writer *w, const struct conversation_par
         if (p->is_error)
             jw_key_bool(w, "is_error", true);
         put_chat_content(w, p->parts, p->n_parts);
-        extras_put(w, &p->extras, of_result);
+        extras_put(w, &p->extras, chat_members[OF_RESULT]);
     } else {
         jw_key_str(w, "content", "");
         jw_key_value(w, "item", p->raw);
@@ -168,7 +158,10 @@ static void put_chat_turn(struct json_writer *w, const struct conversation_turn 
     put_chat_content(w, t->parts, t->n_parts);
     if (answer)
         put_chat_calls(w, t);
-    extras_put(w, &t->extras, !answer ? of_message : detailed ? of_answer_detailed : of_answer);
+    extras_put(w, &t->extras,
+               !answer    ? chat_members[OF_MESSAGE]
+               : detailed ? chat_members[OF_DETAILED_ANSWER]
+                          : chat_members[OF_ANSWER]);
     jw_end(w, '}');
 }
 
