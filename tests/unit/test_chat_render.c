@@ -177,6 +177,34 @@ static void contents_take_the_form_that_is_known(void **state) {
     assert_refused("chatml", "[{\"content\":\"x\"}]", ERR_FORMAT, "messages[0].role is missing");
 }
 
+#define DUMP                                                                                       \
+    "{% for m in messages %}{{ m | tojson }}{% endfor %}{% if tools %}{{ tools | tojson }}{% "     \
+    "endif %}"
+
+// Templates may print any member of a message and of a call in a file, in the order of the file.
+static void members_of_files_stay_in_order(void **state) {
+    (void)state;
+    assert_render(
+        DUMP,
+        "{\"messages\":[{\"content\":\"Hi\",\"x\":[1,null],\"gone\":null,\"role\":\"user\"},"
+        "{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\\\": "
+        "1}\",\"strict\":true,"
+        "\"name\":\"f\"},\"id\":\"c1\"}],\"y\":2,\"role\":\"assistant\",\"reasoning\":\"why\"},"
+        "{\"z\":3,\"role\":\"tool\",\"content\":\"sunny\",\"tool_call_id\":\"c1\"},"
+        "{\"role\":\"function\",\"content\":[\"a\",{\"refusal\":\"b\"}],\"name\":\"g\"}],"
+        "\"tools\":[{\"b\":1,\"a\":2}]}",
+        "{\"content\": \"Hi\", \"x\": [1, null], \"role\": \"user\"}"
+        "{\"y\": 2, \"role\": \"assistant\", \"reasoning_content\": \"why\", \"thinking\": "
+        "\"why\", "
+        "\"reasoning\": \"why\", \"content\": \"\", \"tool_calls\": [{\"index\": 0, \"function\": "
+        "{\"arguments\": {\"a\": 1}, \"strict\": true, \"name\": \"f\"}, \"id\": \"c1\", \"type\": "
+        "\"function\"}]}"
+        "{\"z\": 3, \"role\": \"tool\", \"content\": \"sunny\", \"tool_call_id\": \"c1\", "
+        "\"name\": "
+        "\"f\"}"
+        "{\"role\": \"tool\", \"content\": \"a\\nb\", \"name\": \"g\"}[{\"b\": 1, \"a\": 2}]");
+}
+
 #define CALL(arguments, id)                                                                        \
     "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"" id                       \
     "\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments "}}]}"
@@ -699,6 +727,7 @@ int main(void) {
         cmocka_unit_test(contents_take_the_form_that_is_known),
         cmocka_unit_test(calls_take_the_form_that_is_known),
         cmocka_unit_test(calls_of_the_older_form_are_calls),
+        cmocka_unit_test(members_of_files_stay_in_order),
         cmocka_unit_test(reasoning_stands_where_it_is_read),
         cmocka_unit_test(finds_where_reasoning_is_open),
         cmocka_unit_test(last_words_of_the_assistant_go_on),

@@ -10,6 +10,7 @@
 #include "serve/conversation/interfaces.h"
 #include "serve/conversation/plain.h"
 #include "support/conversation_words.h"
+#include "text/chat/chat.h"
 
 static const char *const values[] = {
     "1",     "\"x\"",         "[1,{\"a\":null}]", "{\"deep\":{\"er\":[true,-0.5e3]}}",
@@ -398,8 +399,70 @@ static void templates_get(void **state) {
     }
 }
 
+// The values of messages and tools that a template gets of a request, printed by it.
+static void values_are_those_of_chats(void **state) {
+    static const char form[] = "{% for m in messages %}{{ m | tojson }}{% endfor %}"
+                               "{{ tools | tojson }}";
+    static const char request[] =
+        "{\"messages\":[{\"name\":\"N\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}],\"role\":"
+        "\"user\"},{\"role\":\"assistant\",\"content\":null,\"x\":1,\"reasoning_content\":\"a b\","
+        "\"reasoning_details\":[{\"type\":\"reasoning.text\",\"text\":\"a\"},{\"type\":"
+        "\"reasoning.text\",\"text\":\" "
+        "b\"}],\"tool_calls\":[{\"function\":{\"arguments\":{\"n\":1},"
+        "\"name\":\"f\"},\"x\":2,\"id\":\"c1\"},{\"type\":\"custom\",\"id\":\"c2\",\"custom\":{"
+        "\"name\":"
+        "\"p\",\"input\":\"free\"}}]},{\"role\":\"tool\",\"is_error\":true,\"tool_call_id\":\"c1\","
+        "\"content\":\"out\"},{\"role\":\"tool\",\"type\":\"custom\",\"tool_call_id\":\"c2\","
+        "\"content\":"
+        "[{\"type\":\"text\",\"text\":\"1\"},{\"type\":\"refusal\",\"refusal\":\"2\"}]}],"
+        "\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"strict\":true,\"parameters\":{\"type\":"
+        "\"object\"},\"x\":1},{\"type\":\"custom\",\"custom\":{\"name\":\"p\",\"description\":"
+        "\"d\","
+        "\"format\":{\"definition\":\"g\"}}}]}";
+    static const char wanted[] =
+        "{\"role\": \"user\", \"content\": \"a\", \"name\": \"N\"}"
+        "{\"role\": \"assistant\", \"reasoning_details\": [{\"type\": \"reasoning.text\", "
+        "\"text\": "
+        "\"a\"}, {\"type\": \"reasoning.text\", \"text\": \" b\"}], \"x\": 1, "
+        "\"reasoning_content\": "
+        "\"a b\", \"thinking\": \"a b\", \"reasoning\": \"a b\", \"content\": \"\", "
+        "\"tool_calls\": "
+        "[{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": "
+        "{\"n\": 1}}, \"x\": 2}, {\"id\": \"c2\", \"type\": \"function\", \"function\": {\"name\": "
+        "\"p\", \"arguments\": {\"input\": \"free\"}}}]}"
+        "{\"role\": \"tool\", \"tool_call_id\": \"c1\", \"is_error\": true, \"content\": \"out\", "
+        "\"name\": \"f\"}"
+        "{\"role\": \"tool\", \"tool_call_id\": \"c2\", \"type\": \"custom\", \"content\": "
+        "\"1\\n2\", "
+        "\"name\": \"p\"}"
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": "
+        "\"object\"}, \"strict\": true, \"x\": 1}}, {\"type\": \"function\", \"function\": "
+        "{\"name\": "
+        "\"p\", \"description\": \"d\\n\\nThe input has to match this grammar:\\ng\", "
+        "\"parameters\": "
+        "{\"type\": \"object\", \"properties\": {\"input\": {\"type\": \"string\"}}, \"required\": "
+        "[\"input\"]}}}]";
+    struct chat_template *t = NULL;
+    struct json *body = NULL;
+    struct conversation v = {0};
+    struct api_error x = {0};
+    struct chat_text out = {0};
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(json_parse(&body, request, sizeof request - 1, &e), 0);
+    assert_true(read_chat(body, &v) && conversation_plain(&v, &x));
+    assert_int_equal(chat_template_create(&t, form, sizeof form - 1, NULL, &e), 0);
+    assert_int_equal(chat_render(t, &(struct chat_input){.said = &v}, &out, &e), 0);
+    assert_string_equal(out.text.data, wanted);
+    chat_text_fini(&out);
+    chat_template_free(t);
+    conversation_fini(&v);
+    json_free(body);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_those_of_chats),
         cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(templates_get),
     };
