@@ -139,6 +139,13 @@ static void contradictory_fields_are_refused(void **state) {
     reads(USER("[null]"), "messages[0].content[0]: messages[0].content[0] is null and must be a "
                           "block");
     reads("{\"messages\":[null]}", "messages[0]: messages[0] is null and must be an object");
+    reads(USER("[{\"type\":\"thinking\",\"thinking\":\"x\"}]"),
+          "messages[0].content[0]: messages[0].content[0] is of type thinking, which stands in "
+          "messages of the assistant only");
+    reads("{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
+          "\"type\":\"tool_result\"}]}]}",
+          "messages[0].content[1]: messages[0].content[1] is of type tool_result, which stands in "
+          "messages of the user only");
     reads(USER("[5]"), "messages[0].content[0]: messages[0].content[0] is a number and must be a "
                        "block");
     reads(USER("[{\"type\":\"tool_result\"}]"),
