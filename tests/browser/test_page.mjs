@@ -321,7 +321,7 @@ test("a server that loads, wants a key, and goes away", async (t) => {
     assert.equal(await page.locator(".banner").isVisible(), false);
     await page.keyboard.type("wrong");
     await page.keyboard.press("Enter");
-    await page.waitForSelector("dialog[open] #set-key");
+    await page.waitForSelector("dialog[open] #ask-key");
     await page.locator("dialog[open] input[type=password]").fill("sesame-1");
     await page.keyboard.press("Enter");
     await page.waitForSelector(".model:has-text('coppice-mock')");

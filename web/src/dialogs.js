@@ -66,7 +66,7 @@ export class Settings {
         this.inputs.speculation = speculation;
         this.models = choice("model", "Model", [["", "the server's"]]);
         this.models.hidden = true;
-        this.key = new KeyForm(() => onchange("key"));
+        this.key = new KeyForm("set", () => onchange("key"));
         this.element = dialog("drawer", "Settings",
             h("div", { className: "wide" }, h("label", { htmlFor: "set-system" }, "System text"), system),
             this.models,
@@ -120,17 +120,18 @@ export class Settings {
 }
 
 class KeyForm {
-    constructor(onset) {
-        const box = h("input", { type: "password", id: "set-key", autocomplete: "off",
+    // name: begins the ids, since the page has two of these.
+    constructor(name, onset) {
+        const box = h("input", { type: "password", id: `${name}-key`, autocomplete: "off",
             placeholder: "only when the server asks for one" });
-        const keep = h("input", { type: "checkbox", id: "set-keep" });
+        const keep = h("input", { type: "checkbox", id: `${name}-keep` });
         this.element = h("form", { className: "key", onsubmit: (event) => {
             event.preventDefault();
             api.setKey(box.value, keep.checked);
             box.value = "";
             box.placeholder = api.hasKey() ? "a key is set" : "none";
             onset();
-        } }, h("label", { htmlFor: "set-key" }, "Key of the server"),
+        } }, h("label", { htmlFor: `${name}-key` }, "Key of the server"),
         h("div", { className: "row" }, box, h("button", { type: "submit", className: "chip primary" }, "Use")),
         h("label", { className: "check" }, keep, "keep it in this browser after the tab is closed"));
         if (api.hasKey()) box.placeholder = "a key is set";
@@ -141,7 +142,7 @@ class KeyForm {
 // Opens when the server answers 401.
 export class KeyDialog {
     constructor(onset) {
-        this.form = new KeyForm(() => {
+        this.form = new KeyForm("ask", () => {
             this.element.close();
             onset();
         });

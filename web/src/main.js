@@ -37,10 +37,12 @@ const runs = new Map(); // conversation id -> the Run that writes its answer
 const logs = new Map(); // conversation id -> the trees of its newest answer
 const narrow = matchMedia("(max-width: 860px)");
 const touch = matchMedia("(pointer: coarse)");
+const small = matchMedia("(max-width: 860px), (max-height: 560px)"); // as the style sheet's
 let current = null; // the conversation on the page
 let views = [];     // its messages
 let painting = false;
 let following = true;
+let treeWhereSmall = false; // on a small screen the tree is closed until it is wanted, and that is not kept
 
 const $ = {};
 
@@ -97,7 +99,7 @@ function composer() {
             submit();
         } });
     $.send = h("button", { type: "submit", className: "send", id: "send" });
-    return h("form", { className: "composer", onsubmit: (event) => {
+    return h("form", { className: "composer", "aria-label": "New message", onsubmit: (event) => {
         event.preventDefault();
         if (runs.has(current.id)) stop();
         else submit();
@@ -140,14 +142,20 @@ function showSidebar(wanted) {
 }
 
 function showTree(wanted) {
-    settings.tree = wanted ?? !settings.tree;
-    store.saveSettings(settings);
+    if (small.matches) {
+        treeWhereSmall = wanted ?? !treeWhereSmall;
+    } else {
+        settings.tree = wanted ?? !settings.tree;
+        store.saveSettings(settings);
+    }
     placeTree();
 }
 
+const treeOpen = () => (small.matches ? treeWhereSmall : settings.tree);
+
 function placeTree() {
-    $.tree.element.hidden = !settings.tree;
-    $.treeButton.setAttribute("aria-pressed", String(settings.tree));
+    $.tree.element.hidden = !treeOpen();
+    $.treeButton.setAttribute("aria-pressed", String(treeOpen()));
     $.tree.show(logs.get(current.id) ?? null);
     $.tree.update();
     if (following) follow();
@@ -282,7 +290,7 @@ function retry(node) {
 function answer(asked) {
     const conversation = current;
     const node = talk.add(conversation, asked.id, { role: "assistant" });
-    const run = new Run(conversation, node, settings, grown);
+    const run = new Run(conversation, node, { ...settings, tree: treeOpen() }, grown);
     runs.set(conversation.id, run);
     logs.delete(conversation.id);
     if (run.log) logs.set(conversation.id, run.log);
@@ -350,7 +358,7 @@ const KEYS = {
     KeyN: create,
     KeyT: () => showTree(),
     KeyG: () => {
-        if (!settings.tree) showTree(true);
+        if (!treeOpen()) showTree(true);
         $.tree.strip.focus();
     },
     KeyS: () => showSidebar(),
@@ -412,6 +420,7 @@ async function start() {
     build();
     document.addEventListener("keydown", keys);
     narrow.addEventListener("change", () => showSidebar(narrow.matches ? false : settings.sidebar));
+    small.addEventListener("change", placeTree);
     document.body.classList.add("still");
     showSidebar(narrow.matches ? false : settings.sidebar);
     open(keep.get("open", false));

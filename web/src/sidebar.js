@@ -21,7 +21,7 @@ export class Sidebar {
         this.actions = actions;
         this.picker = h("input", { type: "file", accept: ".json,application/json", hidden: true,
             onchange: () => this.importAll() });
-        this.list = h("div", { className: "list", role: "list" });
+        this.list = h("div", { className: "list" });
         this.element = h("nav", { className: "sidebar", id: "sidebar", "aria-label": "Conversations" },
             h("header", {}, h("a", { className: "name", href: "/" }, "coppice"),
                 h("span", { className: "spring" }),
@@ -60,14 +60,14 @@ export class Sidebar {
     }
 
     update(current, running) {
-        const items = [];
+        const items = []; // a heading, and a list of the conversations under it, by turns
         let group = "";
         for (const conversation of store.all()) {
             if (age(conversation.updated) !== group) {
                 group = age(conversation.updated);
-                items.push(h("h2", {}, group));
+                items.push(h("h2", {}, group), h("div", { role: "list", "aria-label": group }));
             }
-            items.push(this.item(conversation, conversation.id === current,
+            items.at(-1).append(this.item(conversation, conversation.id === current,
                 running.has(conversation.id)));
         }
         if (items.length === 0)

@@ -57,6 +57,7 @@ export class TreeView {
         this.timer = 0;
         this.hover = null;
         this.build(onclose);
+        this.tell();
         this.still = matchMedia("(prefers-reduced-motion: reduce)");
         this.resizes = new ResizeObserver(() => this.ask());
         this.resizes.observe(this.canvas);

@@ -3,12 +3,12 @@
 #ifndef COPPICE_SERVE_PAGE_DATA_H
 #define COPPICE_SERVE_PAGE_DATA_H
 
-#define PAGE_ETAG "\"031fd64579cc36180513b908a8782c87\""
+#define PAGE_ETAG "\"67ccb9cad8ca805962ee117f9a35930e\""
 // clang-format off
 #define PAGE_POLICY \
     "default-src 'none'; " \
-    "script-src 'sha256-/RzaRG9PcslGbbj0NACObHy/Kvr2z5zfOFiEths/Gm0='; " \
-    "style-src 'sha256-ISJJJ9dmteXrLChWLpsFQAVBRn2eIVgaBwKZ8YRIGC4='; " \
+    "script-src 'sha256-3QOmQyoSmb31osVi+1NYjA/POhuFiF5novigTiYgriM='; " \
+    "style-src 'sha256-pf6gX9ZeU4uGyFvbwe8tVtVSAW40WEseGweky3Wx+1k='; " \
     "img-src data:; " \
     "connect-src 'self'; " \
     "base-uri 'none'; " \
