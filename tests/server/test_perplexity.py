@@ -18,9 +18,9 @@ text = os.path.join(folder.name, "text")
 reference = os.path.join(folder.name, "reference")
 
 
-def perplexity(*options, source=("-f", text)):
+def perplexity(*options, source=("-f", text), model=TARGET):
     """The JSON of a run."""
-    done = subprocess.run([PROGRAM, "perplexity", "-m", TARGET, *source, "--json", *options],
+    done = subprocess.run([PROGRAM, "perplexity", "-m", model, *source, "--json", *options],
                           capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -67,6 +67,30 @@ def against_server():
           math.isclose(seen["perplexity"], math.exp(mean), rel_tol=2e-6), f"{seen['perplexity']}, {math.exp(mean)}")
     check("and so is its error", math.isclose(seen["error"], math.exp(mean) * spread, rel_tol=1e-4),
           f"{seen['error']}, {math.exp(mean) * spread}")
+
+
+def begin_of_text():
+    """A model that requires a begin-of-text token, which is the bundled one's end of a turn here: it stands at the beginning
+    of the text, and in the place of each window's first token."""
+    with open(TARGET, "rb") as file:
+        content = file.read()
+    add, bos = b"tokenizer.ggml.add_bos_token" + struct.pack("<I", 7), b"tokenizer.ggml.eot_token_id" + struct.pack("<I", 4)
+    mark = struct.unpack_from("<I", content, content.index(bos) + len(bos))[0]
+    at = content.index(add) + len(add)
+    content = (content[:at] + b"\1" + content[at + 1:]).replace(bos, bos.replace(b"eot", b"bos"), 1)
+    path = os.path.join(folder.name, "bos.gguf")
+    with open(path, "wb") as file:
+        file.write(content)
+    ids, scores = [mark, *tokens()], []
+    server = Server()
+    for i in range(WINDOWS):
+        scores += echoed(server, [mark, *ids[i * WINDOW + 1:(i + 1) * WINDOW]])[WINDOW // 2 + 1:]
+    server.end()
+    seen = perplexity("-c", str(WINDOW), "--windows", str(WINDOWS), "--parallel", "2", model=path)
+    check("with a begin-of-text token, the server's perplexity", math.isclose(seen["nll"], -math.fsum(scores) / len(scores), rel_tol=2e-6),
+          f"{seen['nll']}, {-math.fsum(scores) / len(scores)}")
+    other = perplexity("-c", str(WINDOW), "--windows", str(WINDOWS))
+    check("which is another one than without", abs(seen["nll"] - other["nll"]) > 1e-4, f"{seen['nll']}, {other['nll']}")
 
 
 def passes():
@@ -193,7 +217,7 @@ def bad_input():
 
 
 write_text()
-for function in (against_server, passes, files, distance, bad_input):
+for function in (against_server, begin_of_text, passes, files, distance, bad_input):
     part(function)
 folder.cleanup()
 finish()
