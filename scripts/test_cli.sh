@@ -297,6 +297,8 @@ fi
 # Messages from a pipe: each answer is what the model says to the whole text.
 if [ -n "$target" ] && has chat; then
     refuse 2 "--history" chat -m "$target" --histroy x
+    "$program" chat --help >out
+    check "chat speaks in the model's own template" [ "$(grep -c ChatML out) $(grep -c "model's chat template" out)" = "0 1" ]
     refuse 1 "byte" chat -m "$target" -d none --system "$(printf 'a\377')"
     ask() { printf '<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n' "$1"; }
     tell() { "$program" generate -m "$target" -n 30 --speculate off -p "$1" 2>/dev/null; }

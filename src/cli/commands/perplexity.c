@@ -203,6 +203,8 @@ static int score_windows(struct perplexity *p, struct err *e) {
     p->begin = clock_ms();
     for (int64_t i = 0; i < all && !rc && !cli_interrupted(); i += group)
         rc = score_group(p, &f, i, (int)min_i64(group, all - i), e);
+    if (rc == ERR_MEMORY && group > 1)
+        err_prefix(e, "%lld windows in a pass, of which --parallel sets fewer", (long long)group);
     forest_fini(&f);
     return rc;
 }
