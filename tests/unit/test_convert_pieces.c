@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "convert/convert.h"
+#include "formats/gguf/gguf.h"
 
 #define FOLDER SOURCE_ROOT "/tests/fixtures/convert/llama2"
 
@@ -77,6 +78,42 @@ static void test_cut(void **state) {
     str_fini(&whole);
 }
 
+// A user-defined piece of n blanks.
+static void append_blanks(struct str *s, int n) {
+    static const char rest[] = "\x15\0\0\0\0\x18\x04"; // its score, its type
+    const char head[] = {0x0A, (char)(2 + 3 * n + (int)sizeof rest - 1), 0x0A, (char)(3 * n)};
+    str_append(s, head, sizeof head);
+    for (int i = 0; i < n; i++)
+        str_puts(s, "\xE2\x96\x81");
+    str_append(s, rest, sizeof rest - 1);
+}
+
+// Vocabularies have user-defined pieces as they stand in texts. Of the four the first three get
+// other texts by the JSON files.
+static void test_user_defined(void **state) {
+    (void)state;
+    struct str all = {0};
+    struct gguf *g;
+    struct err e;
+    bool found = false;
+    size_t n;
+    read_model(&all);
+    for (int i = 2; i <= 5; i++)
+        append_blanks(&all, i);
+    assert_int_equal(convert(all.data, all.len, &e), 0);
+    assert_int_equal(gguf_open(&g, out, &e), 0);
+    const struct gguf_kv *kv = gguf_find(g, "tokenizer.ggml.tokens");
+    assert_true(kv && kv->elem == GGUF_STRING);
+    const unsigned char *at = kv->bytes;
+    for (uint64_t i = 0; i < kv->count; i++) {
+        const char *text = gguf_array_str(&at, &n);
+        found |= n == 5 && !memcmp(text, "     ", 5);
+    }
+    assert_true(found);
+    gguf_close(g);
+    str_fini(&all);
+}
+
 static void test_damaged(void **state) {
     (void)state;
     struct str whole = {0}, copy = {0};
@@ -141,6 +178,7 @@ static void test_settings(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_user_defined),
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_settings),

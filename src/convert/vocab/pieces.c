@@ -99,6 +99,19 @@ static int refuse_damaged(struct vocab *v) {
     return err_set(v->e, ERR_FORMAT, "%s is damaged: get it again", v->where.data);
 }
 
+// A text as a vocabulary holds it: user-defined tokens with blanks, not U+2581.
+static char *added_text(struct vocab *v, const char *s, size_t *n, enum token_type type) {
+    char *copy = arena_strndup(&v->arena, s, *n);
+    size_t kept = 0;
+    for (size_t i = 0; copy && type == TOKEN_USER && i < *n;) {
+        bool blank = i + 3 <= *n && !memcmp(s + i, "\xE2\x96\x81", 3);
+        copy[kept++] = blank ? ' ' : s[i];
+        i += blank ? 3 : 1;
+    }
+    *n = type == TOKEN_USER ? kept : *n;
+    return copy;
+}
+
 static int add_token_piece(struct vocab *v, struct message m, int64_t id) {
     struct piece p;
     if (!read_piece(m, &p))
@@ -109,7 +122,8 @@ static int add_token_piece(struct vocab *v, struct message m, int64_t id) {
                        " ids: use the tokenizer of this model",
                        v->where.data, v->rows);
     v->score[id] = p.score;
-    return vocab_add(v, p.text, p.n, id, (enum token_type)p.type);
+    char *text = added_text(v, p.text, &p.n, (enum token_type)p.type);
+    return text ? vocab_add(v, text, p.n, id, (enum token_type)p.type) : vocab_no_memory(v);
 }
 
 // Field 3 of the training settings: how pieces were made; 2 is by pairs.
@@ -154,19 +168,6 @@ static int read_pieces(struct vocab *v, bool *blank_first) {
         trained |= f.number == 2;
     }
     return rc || (!m.broken && id > 0 && trained) ? rc : refuse_damaged(v);
-}
-
-// A text of the JSON files as a vocabulary holds it: user-defined tokens with blanks, not U+2581.
-static char *added_text(struct vocab *v, const char *s, size_t *n, enum token_type type) {
-    char *copy = arena_strndup(&v->arena, s, *n);
-    size_t kept = 0;
-    for (size_t i = 0; copy && type == TOKEN_USER && i < *n;) {
-        bool blank = i + 3 <= *n && !memcmp(s + i, "\xE2\x96\x81", 3);
-        copy[kept++] = blank ? ' ' : s[i];
-        i += blank ? 3 : 1;
-    }
-    *n = type == TOKEN_USER ? kept : *n;
-    return copy;
 }
 
 // Gives an id another text, as the JSON files do for tokens that were added after training; ids
