@@ -214,17 +214,14 @@ static int usable_cpus(void) {
     return max_i32(cpus, 1);
 }
 
-// A worker takes no signals but those of its own faults: the others belong to the thread that waits
-// for them, which they could not wake from here. The mask is inherited, so the caller wears it
-// while it starts a worker.
-static int start_worker(struct worker *w) {
+int pool_thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF};
-    sigset_t all, before;
-    sigfillset(&all);
+    sigset_t others, before;
+    sigfillset(&others);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        sigdelset(&all, own[i]);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&w->thread, NULL, worker_main, w);
+        sigdelset(&others, own[i]);
+    pthread_sigmask(SIG_SETMASK, &others, &before);
+    int rc = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }
@@ -249,7 +246,7 @@ int pool_create(struct pool **out, int threads, struct err *e) {
     for (int i = 1; i < threads; i++) {
         p->workers[i].pool = p;
         p->workers[i].index = i;
-        int rc = start_worker(&p->workers[i]);
+        int rc = pool_thread_start(&p->workers[i].thread, worker_main, &p->workers[i]);
         if (rc) {
             pool_destroy(p);
             return err_set(e, ERR_MEMORY, "cannot start thread %d of %d (%s); ask for fewer", i + 1,

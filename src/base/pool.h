@@ -4,6 +4,7 @@
 #ifndef COPPICE_BASE_POOL_H
 #define COPPICE_BASE_POOL_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -27,5 +28,11 @@ int pool_threads(const struct pool *p);
 void pool_run(struct pool *p, int64_t n, int64_t grain, pool_fn *fn, void *arg);
 
 void pool_destroy(struct pool *p);
+
+// Starts a thread besides those of pools. It takes no signals but those of its own faults and of
+// profilers, as workers do: the others belong to the thread that waits for them, which they could
+// not wake from elsewhere. 0, or the error as pthread_create gives it. The mask is inherited, so
+// the caller has it meanwhile.
+int pool_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
 #endif

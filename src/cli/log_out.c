@@ -6,13 +6,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/pool.h"
 #include "base/str.h"
 
 enum { KEPT = 1 << 20, PATIENCE_MS = 500 };
@@ -65,12 +65,8 @@ static void *write_log_lines(void *arg) {
 }
 
 int log_out_begin(struct err *e) {
-    sigset_t all, before;
-    sigfillset(&all);
     out.ends = false;
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    out.runs = pthread_create(&out.thread, NULL, write_log_lines, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    out.runs = pool_thread_start(&out.thread, write_log_lines, NULL) == 0;
     return out.runs ? 0 : err_set(e, ERR_MEMORY, "the system gives no thread to the log");
 }
 

@@ -159,7 +159,7 @@ static void *read_aside(void *arg) {
 uint64_t content_whole_aside(const struct gguf *g, const struct content_stop *stop) {
     struct aside a = {g, stop, 0};
     pthread_t thread;
-    if (pthread_create(&thread, NULL, read_aside, &a))
+    if (pool_thread_start(&thread, read_aside, &a))
         return content_whole(g, 1, stop);
     pthread_join(thread, NULL);
     return a.content;

@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/pool.h"
+
 enum { THREADS_MAX = 256, QUEUE_MAX = 1 << 20, LONG_NICE = 10 };
 enum { SHORT, MEDIUM, LONG, CLASSES };
 
@@ -147,7 +149,7 @@ static bool begin_thread(struct workers *w, int from, int to) {
     if (!t)
         return false;
     *t = (struct thread){.w = w, .next = w->threads, .from = from, .to = to};
-    if (pthread_create(&t->id, NULL, work, t)) {
+    if (pool_thread_start(&t->id, work, t)) {
         free(t);
         return false;
     }

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/num.h"
+#include "base/pool.h"
 #include "base/vec.h"
 #include "ops/copier.h"
 
@@ -86,7 +87,7 @@ static int host_maker_create(struct host_maker **out, struct exec *x, struct err
         m->x = x;
         pthread_mutex_init(&m->lock, NULL);
         pthread_cond_init(&m->more, NULL);
-        if (!pthread_create(&m->thread, NULL, maker_main, m)) {
+        if (!pool_thread_start(&m->thread, maker_main, m)) {
             *out = m;
             return 0;
         }

@@ -150,11 +150,6 @@ static int put_deepseek_keys(struct convert_job *j, const struct sizes *s, struc
         const char *key;
         int64_t v;
     } keys[] = {
-        {"block_count", j->layers},
-        {"context_length", s->context},
-        {"embedding_length", j->dim[DIM_D]},
-        {"feed_forward_length", j->dim[DIM_F]},
-        {"vocab_size", j->dim[DIM_V]},
         {"attention.head_count", j->heads},
         {"attention.head_count_kv", 1},
         {"attention.key_length", s->lora + s->turns},
@@ -180,6 +175,7 @@ static int put_deepseek_keys(struct convert_job *j, const struct sizes *s, struc
     if (!(base > 0) || !isfinite(base))
         return err_set(e, ERR_FORMAT, "%s has a rope_theta of %g: get the file again",
                        j->config.path, base);
+    convert_put_widths(j, s->context);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].v || strcmp(keys[i].key, "attention.q_lora_rank") != 0)
             convert_put_u32(j, keys[i].key, keys[i].v);

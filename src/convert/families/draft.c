@@ -327,23 +327,10 @@ static void put_draft_keys(struct convert_job *j, const struct draft *d) {
     struct gguf_writer *w = j->writer;
     static const char *const causal[] = {"is_causal", "dflash_config.is_causal",
                                          "dflash_config.causal"};
-    const struct {
-        const char *key;
-        int64_t v;
-    } keys[] = {
-        {"block_count", j->layers},
-        {"context_length", d->context},
-        {"embedding_length", j->dim[DIM_D]},
-        {"feed_forward_length", j->dim[DIM_F]},
-        {"vocab_size", j->dim[DIM_V]},
-        {"attention.head_count", j->heads},
-        {"attention.head_count_kv", j->kv_heads},
-        {"attention.key_length", j->dim[DIM_HD]},
-        {"attention.value_length", j->dim[DIM_HD]},
-        {"block_size", d->block},
-    };
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        convert_put_u32(j, keys[i].key, keys[i].v);
+    convert_put_widths(j, d->context);
+    convert_put_u32(j, "attention.head_count", j->heads);
+    convert_put_heads(j);
+    convert_put_u32(j, "block_size", d->block);
     convert_put_f32(j, "attention.layer_norm_rms_epsilon", d->eps);
     convert_put_array(j, "target_layers", GGUF_I32, d->taps, d->n_taps);
     if (d->window) {

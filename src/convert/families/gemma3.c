@@ -138,15 +138,9 @@ static void put_unusual(struct convert_job *j, const struct gemma3 *g) {
 }
 
 static int put_keys(struct convert_job *j, const struct gemma3 *g, struct err *e) {
-    convert_put_u32(j, "block_count", j->layers);
-    convert_put_u32(j, "context_length", g->context);
-    convert_put_u32(j, "embedding_length", j->dim[DIM_D]);
-    convert_put_u32(j, "feed_forward_length", j->dim[DIM_F]);
-    convert_put_u32(j, "vocab_size", j->dim[DIM_V]);
+    convert_put_widths(j, g->context);
     convert_put_u32(j, "attention.head_count", j->heads);
-    convert_put_u32(j, "attention.head_count_kv", j->kv_heads);
-    convert_put_u32(j, "attention.key_length", j->dim[DIM_HD]);
-    convert_put_u32(j, "attention.value_length", j->dim[DIM_HD]);
+    convert_put_heads(j);
     convert_put_f32(j, "attention.layer_norm_rms_epsilon", g->eps);
     convert_put_f32(j, "rope.freq_base", g->base);
     if (g->window)

@@ -127,6 +127,20 @@ void convert_put_bool(struct convert_job *j, const char *key, bool v) {
     gguf_put_bool(j->writer, full, v);
 }
 
+void convert_put_widths(struct convert_job *j, int64_t context) {
+    convert_put_u32(j, "block_count", j->layers);
+    convert_put_u32(j, "context_length", context);
+    convert_put_u32(j, "embedding_length", j->dim[DIM_D]);
+    convert_put_u32(j, "feed_forward_length", j->dim[DIM_F]);
+    convert_put_u32(j, "vocab_size", j->dim[DIM_V]);
+}
+
+void convert_put_heads(struct convert_job *j) {
+    convert_put_u32(j, "attention.head_count_kv", j->kv_heads);
+    convert_put_u32(j, "attention.key_length", j->dim[DIM_HD]);
+    convert_put_u32(j, "attention.value_length", j->dim[DIM_HD]);
+}
+
 int convert_put_sizes(struct convert_job *j, double eps, struct err *e) {
     int64_t context;
     int rc = hf_int(&j->config, "max_position_embeddings", 1, INT32_MAX, -1, &context, e);
@@ -134,14 +148,8 @@ int convert_put_sizes(struct convert_job *j, double eps, struct err *e) {
         rc = hf_float(&j->config, "rms_norm_eps", eps, &eps, e);
     if (rc)
         return rc;
-    convert_put_u32(j, "block_count", j->layers);
-    convert_put_u32(j, "context_length", context);
-    convert_put_u32(j, "embedding_length", j->dim[DIM_D]);
-    convert_put_u32(j, "feed_forward_length", j->dim[DIM_F]);
-    convert_put_u32(j, "vocab_size", j->dim[DIM_V]);
-    convert_put_u32(j, "attention.head_count_kv", j->kv_heads);
-    convert_put_u32(j, "attention.key_length", j->dim[DIM_HD]);
-    convert_put_u32(j, "attention.value_length", j->dim[DIM_HD]);
+    convert_put_widths(j, context);
+    convert_put_heads(j);
     convert_put_f32(j, "attention.layer_norm_rms_epsilon", eps);
     return 0;
 }

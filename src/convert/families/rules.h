@@ -26,7 +26,10 @@ int convert_read_either(const struct convert_job *j, const char *key, int64_t i,
                         const char *b, bool *is, struct err *e);
 // ERR_UNSUPPORTED where one of the settings is true.
 int convert_refuse_true(const struct hf_file *f, const char *const *keys, size_t n, struct err *e);
-// Keys of sizes but for heads of queries; eps: where config.json has none.
+// Keys of layers, context, widths and vocabulary; of heads but for those of queries.
+void convert_put_widths(struct convert_job *j, int64_t context);
+void convert_put_heads(struct convert_job *j);
+// Both, and the norm's; eps: where config.json has none.
 int convert_put_sizes(struct convert_job *j, double eps, struct err *e);
 
 // Rotary settings: in rope_parameters or in rope_scaling (older). A place may be NULL.

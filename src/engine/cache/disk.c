@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -707,15 +706,6 @@ static void take_lock(struct cache_disk *d, struct err *e) {
     }
 }
 
-static int start_thread(struct cache_disk *d, struct err *e) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&d->thread, NULL, disk_main, d);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed ? err_set(e, ERR_MEMORY, "the system gives no thread to the prefix cache") : 0;
-}
-
 int cache_disk_open(struct cache_disk **out, const struct cache_disk_options *o, struct err *e) {
     struct stat info;
     int rc = stat(o->dir, &info) == 0 ? 0 : file_make_folder(o->dir, e);
@@ -737,7 +727,9 @@ int cache_disk_open(struct cache_disk **out, const struct cache_disk_options *o,
     pthread_cond_init(&d->changed, NULL);
     pthread_cond_init(&d->idle, NULL);
     take_lock(d, e);
-    rc = start_thread(d, e);
+    rc = pool_thread_start(&d->thread, disk_main, d)
+             ? err_set(e, ERR_MEMORY, "the system gives no thread to the prefix cache")
+             : 0;
     if (rc) {
         if (d->lock_file >= 0)
             close(d->lock_file);

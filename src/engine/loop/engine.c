@@ -4,11 +4,11 @@
 // computed, copied or waited for under a lock but its own condition.
 #include "engine/loop/impl.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
+#include "base/pool.h"
 
 struct engine_options engine_options_default(void) {
     return (struct engine_options){.session = session_options_default()};
@@ -212,16 +212,6 @@ static void *engine_main(void *arg) {
     return NULL;
 }
 
-// Signals are for the threads that know what to do with them.
-static int start_thread(struct engine *g, struct err *e) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&g->thread, NULL, engine_main, g);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed ? err_set(e, ERR_MEMORY, "the system gives no thread to the engine") : 0;
-}
-
 static int make_lists(struct engine *g, struct err *e) {
     size_t n = (size_t)g->o.slots;
     g->members = calloc(n, sizeof *g->members);
@@ -273,8 +263,8 @@ int engine_create(struct engine **out, const struct engine_options *o, struct er
         queue_refuse(g->queue, ERR_STATE, LOADING);
     if (!rc && o->trace)
         rc = trace_open(&g->trace, o->trace, e);
-    if (!rc)
-        rc = start_thread(g, e);
+    if (!rc && pool_thread_start(&g->thread, engine_main, g))
+        rc = err_set(e, ERR_MEMORY, "the system gives no thread to the engine");
     if (rc) {
         engine_free(g);
         return rc;

@@ -7,8 +7,6 @@
 
 #include "ops/cpu/simd/row/row.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 struct group {
     __m256i code[8][2]; // with 8 bits: signed weights
     __m256 scale[2][2], min[2][2];

@@ -8,14 +8,6 @@
 
 #include "ops/cpu/simd/row/row.h"
 
-#define INLINE static inline __attribute__((always_inline))
-// Before a loop whose count is a constant after inlining: its arrays are then in registers.
-#ifdef COPPICE_CHECKED // see ops/cpu/simd/vec/common.h
-#define UNROLL
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 struct group {
     __m512i code[8];
     __m512 scale[2], min[2];

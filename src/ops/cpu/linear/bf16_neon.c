@@ -5,8 +5,6 @@
 
 #include "ops/cpu/simd/row/row.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { VECTORS = 4, FLUSH = 1 << 24 };
 
 INLINE uint64_t control(void) {

@@ -11,14 +11,6 @@
 
 #include "ops/cpu/simd/row/row.h"
 
-#define INLINE static inline __attribute__((always_inline))
-// Before a loop whose count is a constant after inlining: its arrays are then in registers.
-#ifdef COPPICE_CHECKED // see ops/cpu/simd/vec/common.h
-#define UNROLL
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 enum { VECTORS = 4 }; // of a tile
 
 // `rows` rows of a part, from `row` on, by `wide` vectors of a tile, from `vector` on. rows and

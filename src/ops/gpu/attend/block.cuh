@@ -59,6 +59,24 @@ struct work {
     unsigned char *memory;
 };
 
+// Keys or values of the chunk of a turn on their way; the group is closed also where there is no
+// such chunk, and where values have come as a part of keys (F::SAME).
+template <class F>
+static __device__ inline void bring_chunk(const struct attend_run *u, const struct work *b,
+                                          const struct state<F::T> *m, int chunk, int turn,
+                                          bool value) {
+    if constexpr (F::SAME) {
+        if (chunk < b->t.end && !value)
+            F::load_keys(u, &b->t, &m->keys[turn % 3], chunk,
+                         b->memory + turn % F::STAGES * F::TILE);
+    } else if (chunk < b->t.end) {
+        load_chunk<typename F::keys, F::D, F::THREADS>(
+            u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
+            b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE);
+    }
+    copies_close();
+}
+
 // Which keys the block's pairs may see, and where the pairs are. Threads 0 .. 16 T - 1.
 template <int T>
 static __device__ inline void find_pairs(const struct attend_run *u, const struct work *b,

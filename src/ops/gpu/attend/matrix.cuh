@@ -406,23 +406,6 @@ static __device__ inline void end_whole(const struct attend_run *u, const struct
     finish_item<F>(u, t, m, f);
 }
 
-// Keys or values of the chunk of a turn on their way; the group is closed also where there is no
-// such chunk, and where values have come as a part of keys (F::SAME).
-template <class F>
-static __device__ inline void load(const struct attend_run *u, const struct work *b,
-                                   const struct state<F::T> *m, int chunk, int turn, bool value) {
-    if constexpr (F::SAME) {
-        if (chunk < b->t.end && !value)
-            F::load_keys(u, &b->t, &m->keys[turn % 3], chunk,
-                         b->memory + turn % F::STAGES * F::TILE);
-    } else if (chunk < b->t.end) {
-        load_chunk<typename F::keys, F::D, F::THREADS>(
-            u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
-            b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE);
-    }
-    copies_close();
-}
-
 // With CHOICE and without ATTEND_WHOLE: puts away the parts that end before a chunk, the first of
 // them with what was summed. *next: where the next part begins. Returns the turn of what
 // is left.
@@ -484,10 +467,10 @@ static __device__ inline void run_matrix_item(const struct attend_run *u, const 
         if (finds && third < t->end)
             found = attend_look(u, t, third, threadIdx.x);
         if (F::STAGES == 2) {
-            load<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
-            load<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
+            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
+            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
         } else if (later) {
-            load<F>(u, b, m, p.chunk, turn_of<F>(p), true);
+            bring_chunk<F>(u, b, m, p.chunk, turn_of<F>(p), true);
         }
         if constexpr (F::WHOLE) {
             bool splits = p.chunk >= m->split_least &&
@@ -511,7 +494,7 @@ static __device__ inline void run_matrix_item(const struct attend_run *u, const 
         find_maxima<F, C>(m, s);
         __syncthreads();
         if (F::STAGES == 1 && !F::SAME)
-            load<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
+            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         const unsigned weights = F::weights(turn_of<F>(p));
         weigh_scores<F, C>(m, p, s, b->memory + weights);
         copies_wait<F::STAGES>();
@@ -521,7 +504,7 @@ static __device__ inline void run_matrix_item(const struct attend_run *u, const 
         gather_values<F, C>(m, base + weights, stage + F::V, &z);
         if (F::STAGES == 1 && F::SAME) {
             __syncthreads();
-            load<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
+            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         }
         if constexpr (F::CHOICE) {
             p.before = p.chunk;
@@ -552,15 +535,15 @@ static __global__ void __launch_bounds__(F::THREADS, F::BLOCKS)
     if constexpr (F::CHOICE) {
         struct work b = begin_choosing<F>(&u, m, memory, (uint32_t *)(memory + F::ANY),
                                           [&](const struct work *w, int chunk) {
-                                              load<F>(&u, w, m, chunk, 0, false);
-                                              load<F>(&u, w, m, chunk, 0, true);
+                                              bring_chunk<F>(&u, w, m, chunk, 0, false);
+                                              bring_chunk<F>(&u, w, m, chunk, 0, true);
                                           });
         run_matrix_item<F, F::T>(&u, &b, m);
         return;
     }
     struct work b = begin_item(&u, m, memory, [&](const struct work *w) {
-        load<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
-        load<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
+        bring_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
+        bring_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
     });
     if constexpr (F::SMALL > 0) {
         if (b.t.n_pairs <= F::SMALL * 16) {

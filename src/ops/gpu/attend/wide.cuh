@@ -399,24 +399,6 @@ static __device__ __forceinline__ bool is_full(const struct attend_item *t,
     return chunk < t->end && (chunk + 1) * ATTEND_CHUNK <= t->len && keys->page[0];
 }
 
-// Keys or values of the chunk of a turn on their way to their stage; the group is closed also where
-// there is no such chunk.
-template <class F>
-static __device__ __forceinline__ void
-bring_wide_chunk(const struct attend_run *u, const struct work *b, const struct state<F::T> *m,
-                 int chunk, int turn, bool value) {
-    if constexpr (F::SAME) {
-        if (chunk < b->t.end && !value)
-            F::load_keys(u, &b->t, &m->keys[turn % 3], chunk,
-                         b->memory + turn % F::STAGES * F::TILE);
-    } else if (chunk < b->t.end) {
-        load_chunk<typename F::keys, F::D, F::THREADS>(
-            u, &b->t, &m->keys[turn % 3], chunk, value, b->kv,
-            b->memory + (value ? F::V : 0) + turn % F::STAGES * F::TILE);
-    }
-    copies_close();
-}
-
 // Finds the keys of chunks for threads FINDERS to + 63: the page of a committed chunk is requested
 // one chunk before it is looked at.
 enum { FINDERS = 64 };
@@ -493,11 +475,11 @@ run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::
         __syncthreads();
         struct finder found = find_ahead(u, t, third);
         if (F::STAGES == 2)
-            bring_wide_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
+            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         if (F::STAGES == 2)
-            bring_wide_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
+            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, true);
         else if (p.chunk > first)
-            bring_wide_chunk<F>(u, b, m, p.chunk, turn_of<F>(p), true);
+            bring_chunk<F>(u, b, m, p.chunk, turn_of<F>(p), true);
         if (p.begins)
             turn = attend_part_begin(attend_part(p.chunk) + 1);
         if constexpr (F::WHOLE) {
@@ -529,7 +511,7 @@ run_wide_item(const struct attend_run *u, const struct work *b, struct state<F::
         show_shared();
         fades = __syncthreads_or(fades);
         if (F::STAGES == 1)
-            bring_wide_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
+            bring_chunk<F>(u, b, m, ahead, turn_of<F>(p) + 1, false);
         wide_gather<F>(m, fades, weights, stage + F::V, z);
         if constexpr (F::CHOICE) {
             p.before = p.chunk;
@@ -553,13 +535,13 @@ static __global__ void __launch_bounds__(F::THREADS, 1)
     if constexpr (F::CHOICE)
         b = begin_choosing<F>(&u, m, memory, (uint32_t *)(memory + F::ANY),
                               [&](const struct work *w, int chunk) {
-                                  bring_wide_chunk<F>(&u, w, m, chunk, 0, false);
-                                  bring_wide_chunk<F>(&u, w, m, chunk, 0, true);
+                                  bring_chunk<F>(&u, w, m, chunk, 0, false);
+                                  bring_chunk<F>(&u, w, m, chunk, 0, true);
                               });
     else
         b = begin_item(&u, m, memory, [&](const struct work *w) {
-            bring_wide_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
-            bring_wide_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
+            bring_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, false);
+            bring_chunk<F>(&u, w, m, w->t.chunk, w->t.chunk, true);
         });
     struct spot end = {};
     struct wide_sums<F> z;

@@ -15,6 +15,16 @@
 #include "ops/ops.h"
 #include "ops/rowmath.h"
 
+#define INLINE static inline __attribute__((always_inline))
+// Before a loop whose count is a constant after inlining: its arrays are then in registers.
+#ifdef COPPICE_CHECKED // every access is checked: unrolled, a file takes the compiler ten minutes
+#define UNROLL
+#define UNROLL_BY_4
+#else
+#define UNROLL      _Pragma("GCC unroll 16")
+#define UNROLL_BY_4 _Pragma("GCC unroll 4")
+#endif
+
 typedef void row_load_fn(const void *src, float *dst, int64_t n);
 
 // Groups g < groups of rows lane .. lane + rows - 1 of a block: x and q hold `stride` values a row,
