@@ -183,10 +183,16 @@ static int read_file(struct server *v, struct err *e) {
 
 static int make_template(struct server *v, struct err *e) {
     struct service *s = &v->s;
-    if (!v->o.template_file)
-        return chat_template_of_gguf(&s->chat, v->file, s->tokenizer, e);
-    return chat_template_create(&s->chat, v->template.data ? v->template.data : "", v->template.len,
-                                s->tokenizer, e);
+    const char *text = v->template.data ? v->template.data : "";
+    int rc = v->o.template_file
+                 ? chat_template_create(&s->chat, text, v->template.len, s->tokenizer, e)
+                 : chat_template_of_gguf(&s->chat, v->file, s->tokenizer, e);
+    if (!rc && v->o.tool_format &&
+        (rc = chat_template_set_tool_format(s->chat, v->o.tool_format, e)) != 0) {
+        chat_template_free(s->chat);
+        s->chat = NULL;
+    }
+    return rc;
 }
 
 static void on_loaded(struct server *v) {
@@ -346,6 +352,12 @@ struct engine *server_engine(struct server *v) {
 
 const char *server_address(const struct server *v, size_t i) {
     return http_address(v->s.http, i);
+}
+
+const char *server_tool_format(const struct server *v, bool *lost) {
+    const struct chat_template *t = v->s.chat;
+    *lost = t && chat_template_loses_tools(t);
+    return t ? chat_template_tool_format(t) : NULL;
 }
 
 const char *server_model(const struct server *v) {

@@ -21,6 +21,8 @@ void server_destroy(struct server *v); // NULL is allowed
 struct engine *server_engine(struct server *v);
 const char *server_address(const struct server *v, size_t i); // as http_address
 const char *server_model(const struct server *v);             // its name for clients
+// As chat_template_tool_format once the model is loaded; *lost as chat_template_loses_tools.
+const char *server_tool_format(const struct server *v, bool *lost);
 // How requests are sampled that do not say; *advised: the model's file says something of it. Once
 // it is loaded.
 const struct sample_params *server_sampling(const struct server *v, bool *advised);

@@ -25,6 +25,7 @@ struct server_options {
     const char *name;             // the model's name for clients; NULL: its file's
     const char *warm_file;        // a conversation to be read at the start; NULL: none
     const char *template_file;    // a chat template in place of the model's own; NULL: none
+    const char *tool_format;      // as chat_template_set_tool_format; NULL: "auto"
     // How long prompts are compressed, and by what; the mode is not off only with a compressor,
     // which is used in one thread.
     struct prefill_options prefill;

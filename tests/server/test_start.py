@@ -16,7 +16,7 @@ import struct
 import subprocess
 import tempfile
 
-from suite import PROGRAM, TARGET, Process, Server, check, equal, finish, free_port, part, request, until
+from suite import PROGRAM, ROOT, TARGET, Process, Server, check, equal, finish, free_port, part, request, until
 
 PROGRAM_PATH = os.path.abspath(PROGRAM)
 folder = tempfile.mkdtemp(prefix="coppice-start-")
@@ -225,6 +225,52 @@ def sampling():
     equal("sampling: nonsense is no advice", sampled(Server(model=broken, draft=False))[0], (0.8, 40, 0.95, 0.05))
 
 
+TOOL = {"type": "function", "function": {"name": "read", "description": "Reads a file", "parameters": {
+    "type": "object", "properties": {"path": {"type": "string", "maxLength": 9}}, "required": ["path"]}}}
+
+
+def tools_of_templates():
+    """Tools reach the prompt although the chat template has none; the start and the answers say so."""
+    template = os.path.join(ROOT, "tests/fixtures/templates/chatml.jinja")
+    prompts = {}
+    for how, seen, words in [("auto", "hermes", "does not describe tools: tools come in the words of the system, calls in the format hermes"),
+                             ("none", "none", "does not describe tools: the model is not told of them"),
+                             ("qwen", "qwen", "calls in the format qwen")]:
+        server = Server("--chat-template-file", template, "--tool-format", how, draft=False)
+        check(f"tools, {how}: the start says it", words in server.output(), server.output())
+
+        def post(path, **body):
+            body = {"messages": [{"role": "user", "content": "Read a.txt"}], "tools": [TOOL], **body}
+            status, _, text = request(server.port, "POST", path, json.dumps(body))
+            return status, text
+
+        status, text = post("/apply-template")
+        prompts[how] = json.loads(text)["prompt"]
+        equal(f"tools, {how}: the prompt has them", '"name": "read"' in prompts[how], how != "none")
+        ask = {"tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 300, "temperature": 0}
+        status, text = post("/v1/chat/completions", **ask)
+        value = json.loads(text)
+        call = value["choices"][0]["message"]["tool_calls"][0]
+        equal(f"tools, {how}: a forced call", call["function"]["name"], "read")
+        equal(f"tools, {how}: its timings say it", value["timings"]["tool_format"], seen)
+        status, text = post("/v1/chat/completions", stream=True, **ask)
+        events = [json.loads(line[6:]) for line in text.decode().splitlines() if line.startswith("data: {")]
+        pieces = [d["function"].get("arguments", "") for v in events for c in v["choices"] for d in c["delta"].get("tool_calls", [])]
+        equal(f"tools, {how}: streamed, the same call", "".join(pieces), call["function"]["arguments"])
+        status, text = post("/apply-template", messages=[
+            {"role": "user", "content": "Read a.txt"}, {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": "its words"}])
+        prompt = json.loads(text)["prompt"]
+        check(f"tools, {how}: a second turn has the call and its result",
+              prompt.startswith(prompts[how].rsplit("<|im_start|>", 1)[0]) and "<tool_call>" in prompt.split("Read a.txt")[1]
+              and ("<tool_response>\nits words\n" in prompt) == (how != "none"), prompt)
+        status, text = post("/v1/chat/completions", tools=[], max_tokens=1)
+        check(f"tools, {how}: without tools nothing is said", "tool_format" not in json.loads(text)["timings"], text)
+        equal(f"tools, {how}: the end", server.end(), 0)
+    refused = subprocess.run([PROGRAM, "serve", "-m", TARGET, "--tool-format", "harmony"], capture_output=True, text=True, timeout=60, check=False)
+    check("tools: a format that no prompt can describe", refused.returncode == 2 and "--tool-format" in refused.stderr, refused.stderr)
+
+
 def cache_limit():
     """The prefix cache's limit is said, and is what the metrics have."""
     for options, words in (([], "; --cache-ram sets another limit"), (["--cache-ram", "64M"], "")):
@@ -244,7 +290,7 @@ def cache_limit():
 
 if __name__ == "__main__":
     for function in [announced, addresses, descriptors, refused, spellings, template, keys, origins, cut, sampling,
-                     cache_limit]:
+                     cache_limit, tools_of_templates]:
         part(function)
     shutil.rmtree(folder, ignore_errors=True)
     finish()

@@ -69,6 +69,8 @@ int dialog_open(struct dialog *c, const struct cli_args *a, const struct session
         rc = dialog_template(options_str(&a->opt, OPT_TEMPLATE_FILE), c->t, &c->form, e);
     else if (!rc && (rc = chat_template_of_gguf(&c->form, session_file(s), c->t, e)) != 0)
         err_prefix(e, "%s", model);
+    if (!rc)
+        rc = chat_template_set_tool_format(c->form, options_str(&a->opt, OPT_TOOL_FORMAT), e);
     return rc;
 }
 

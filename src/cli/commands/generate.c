@@ -227,8 +227,8 @@ static int text_prompt(const struct cli_args *a, const struct session *s,
 static int read_prompt(const struct cli_args *a, const struct session *s,
                        const struct compression *k, struct token_list *out,
                        struct prefill_report *report, struct err *e) {
-    static const int with_chat[] = {OPT_MESSAGES, OPT_SYSTEM, OPT_TEMPLATE_FILE,
-                                    OPT_TEMPLATE_KWARGS, OPT_NO_THINKING};
+    static const int with_chat[] = {OPT_MESSAGES,        OPT_SYSTEM,      OPT_TEMPLATE_FILE,
+                                    OPT_TEMPLATE_KWARGS, OPT_TOOL_FORMAT, OPT_NO_THINKING};
     if (options_flag(&a->opt, OPT_CHAT))
         return dialog_prompt(a, s, k, out, report, e);
     for (size_t i = 0; i < sizeof with_chat / sizeof *with_chat; i++)

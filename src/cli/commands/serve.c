@@ -306,6 +306,24 @@ static void show_defaults(const struct serve *s, const struct server *v) {
                 options_given(&s->a->opt, OPT_CACHE_RAM) ? "" : "; --cache-ram sets another limit");
 }
 
+// Tools that the chat template does not print are no secret.
+static void show_tools(const struct server *v) {
+    bool lost;
+    const char *format = server_tool_format(v, &lost);
+    if (!format)
+        return;
+    if (!strcmp(format, "none"))
+        log_out("coppice: the chat template of %s does not describe tools: the model is not told "
+                "of them (--tool-format)\n",
+                server_model(v));
+    else
+        log_out("coppice: %s%s%s: tools come in the words of the system, calls in the format %s "
+                "(--tool-format)\n",
+                lost ? "the chat template of " : "--tool-format",
+                lost ? server_model(v) : " is given", lost ? " does not describe tools" : "",
+                format);
+}
+
 static void show_start(void *arg, struct server *v, const struct err *failure) {
     const struct serve *s = arg;
     const struct session *session = engine_session(server_engine(v));
@@ -317,6 +335,7 @@ static void show_start(void *arg, struct server *v, const struct err *failure) {
             (long long)options_int(&s->a->opt, OPT_PARALLEL),
             session_draft(session) ? ", guessing with a draft" : "");
     show_defaults(s, v);
+    show_tools(v);
     for (size_t i = 0; server_address(v, i); i++)
         log_out("coppice: listening on %s\n", server_address(v, i));
     show_try(&s->http, server_address(v, 0), true);
@@ -354,6 +373,7 @@ static int read_server_options(struct serve *v, struct server_options *out, stru
     out->name = options_str(o, OPT_NAME);
     out->warm_file = options_str(o, OPT_WARM);
     out->template_file = options_str(o, OPT_TEMPLATE_FILE);
+    out->tool_format = options_str(o, OPT_TOOL_FORMAT);
     out->text_threads = (int)options_int(o, OPT_TEXT_THREADS);
     out->defaults = set_defaults;
     out->log = (struct request_log){.write = write_log, .json = options_flag(o, OPT_LOG_JSON)};

@@ -138,6 +138,14 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_TEMPLATE_KWARGS] = {"chat-template-kwargs", 0, OPTION_STRING, "JSON",
                              .groups = GENERATE | CHAT,
                              .help = "object whose members become variables of the chat template"},
+    [OPT_TOOL_FORMAT] = {"tool-format", 0, OPTION_CHOICE, "HOW", "auto",
+                         .choices = "auto|none|hermes|qwen|laguna|llama|gemma|deepseek|deepseek-v3|"
+                                    "kimi|mistral|mistral-list",
+                         .groups = GENERATE | CHAT | SERVE,
+                         .help = "how prompts have tools: auto, as the chat template writes them, "
+                                 "and where it leaves them out described in the words of the "
+                                 "system; none, as the template writes them and not at all where "
+                                 "it leaves them out; a family, described for its form of calls"},
     [OPT_NO_THINKING] = {"no-thinking", 0, OPTION_FLAG, .groups = GENERATE | CHAT,
                          .help = "ask the chat template for an answer without reasoning "
                                  "(enable_thinking and thinking are false)"},

@@ -72,7 +72,8 @@ static const struct openapi_schema schemas[] = {
      "'prompt_per_second':%N,'predicted_n':%I,'predicted_ms':%N,'predicted_per_second':%N,"
      "'decode_ms':%N,'draft_n':%I,'draft_n_accepted':%I,'steps':%I,'accept_length':%N,"
      "'compression':{'type':'object','properties':{'from':%I,'to':%I,'ms':%N,'parked_ms':%N,"
-     "'reason':{'type':['string','null']},'adapted':{'const':true},'keep_ratio':%N}}}}"},
+     "'reason':{'type':['string','null']},'adapted':{'const':true},'keep_ratio':%N}},"
+     "'tool_format':%S}}"},
     {"Finish", "{'enum':['stop','length',null]}"},
     {"Extra",
      "{'type':'object','properties':{'logit_hash':{'type':'array','items':%S},'token_ids':{'type':"

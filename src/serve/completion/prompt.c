@@ -162,8 +162,10 @@ bool prompt_make(struct completion *c) {
 bool prompt_make_of(struct completion *c) {
     if (!make_plain(&c->said, &c->tools, &c->error))
         return false;
-    if (c->s->chat)
+    if (c->s->chat) {
         c->tools.family = chat_template_calls(c->s->chat);
+        c->tools.format = c->said.n_tools > 0 ? chat_template_tool_format(c->s->chat) : NULL;
+    }
     c->prompts = calloc(1, sizeof *c->prompts);
     if (!c->prompts) {
         api_fail(&c->error, 503, NULL, "no memory for the prompt");

@@ -12,6 +12,7 @@
 struct request_tools {
     struct tool_set set;     // those that may be called; none where the choice is none
     enum tool_family family; // how the model writes calls
+    const char *format;      // as chat_template_tool_format, where the request has tools; or NULL
     bool required;           // at least one call
     bool one_call;           // the reply ends with its first call
     bool constrained;        // a grammar holds calls (serve/completion/constraint.h)

@@ -136,6 +136,8 @@ void answer_timings(struct json_writer *w, const struct answer_totals *t) {
         jw_key(w, "compression");
         prefill_report_write(w, &t->compression);
     }
+    if (t->tool_format)
+        jw_key_str(w, "tool_format", t->tool_format);
     jw_end(w, '}');
 }
 

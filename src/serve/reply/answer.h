@@ -55,6 +55,8 @@ struct answer_totals {
     int64_t choices; // each one's first token came with its prompt
     double queue_ms, prompt_ms, decode_ms;
     struct prefill_report compression; // of the prompt, in the model's tokens
+    // How the request's tools are described, or "none", where the template does not; or NULL.
+    const char *tool_format;
 };
 double answer_accept_length(const struct answer_totals *t); // tokens per pass; 0 without passes
 double answer_speed(const struct answer_totals *t); // tokens per second while decoding; 0: unknown

@@ -7,6 +7,7 @@
 
 #include "base/utf8.h"
 #include "text/chat/impl.h"
+#include "text/tools/write.h"
 
 // For models that come without a template and whose vocabulary has its marks.
 static const char chatml[] =
@@ -19,6 +20,10 @@ static void token_text(const struct tokenizer *t, int32_t id, struct str *out) {
     str_puts(out, "");
     if (id >= 0)
         tokenizer_decode(t, id, true, out);
+}
+
+static void describe_where_lost(struct chat_template *t) {
+    t->traits.described = t->traits.tools_lost && tool_family_describable(t->calls);
 }
 
 static int create_template(struct chat_template **out, const char *text, size_t n,
@@ -45,6 +50,7 @@ static int create_template(struct chat_template **out, const char *text, size_t 
     c->calls = tool_family_of_template(text, n);
     if (!rc)
         rc = chat_probe(c, e);
+    describe_where_lost(c);
     if (rc)
         chat_template_free(c);
     else
@@ -125,8 +131,48 @@ const char *chat_template_text(const struct chat_template *t, size_t *n) {
     return t->text.data;
 }
 
+static const struct chat_template *with_tools(const struct chat_template *t) {
+    return t->tool_use ? t->tool_use : t;
+}
+
 enum tool_family chat_template_calls(const struct chat_template *t) {
-    return t->tool_use ? t->tool_use->calls : t->calls;
+    return with_tools(t)->calls;
+}
+
+bool chat_template_loses_tools(const struct chat_template *t) {
+    return with_tools(t)->traits.tools_lost;
+}
+
+const char *chat_template_tool_format(const struct chat_template *t) {
+    t = with_tools(t);
+    return t->traits.described ? tool_formats[t->calls].name : t->traits.tools_lost ? "none" : NULL;
+}
+
+// Everything of tools in the words of a family.
+static void describe_all(struct chat_template *t, enum tool_family f) {
+    t->calls = f;
+    t->traits.described = t->traits.plain_calls = t->traits.plain_results = true;
+}
+
+int chat_template_set_tool_format(struct chat_template *t, const char *format, struct err *e) {
+    enum tool_family f = tool_family_of_name(format);
+    if (!strcmp(format, "auto"))
+        return 0;
+    if (!strcmp(format, "none")) {
+        t->traits.described = false;
+        if (t->tool_use)
+            t->tool_use->traits.described = false;
+        return 0;
+    }
+    if (f == TOOLS_FAMILIES || !tool_family_describable(f))
+        return err_set(e, ERR_USAGE,
+                       "tools cannot be described in the format '%.40s'; take auto, none, or a "
+                       "family such as hermes or qwen",
+                       format);
+    describe_all(t, f);
+    if (t->tool_use)
+        describe_all(t->tool_use, f);
+    return 0;
 }
 
 const char *chat_template_closing(const struct chat_template *t, size_t *n) {
@@ -331,7 +377,7 @@ static int set_variables(const struct chat_template *t, const struct chat_input 
         rc = err_set(e, ERR_FORMAT, "chat_template_kwargs is not an object");
     if (rc)
         return rc;
-    set_list(t, c, "tools", tools);
+    set_list(t, c, "tools", t->traits.described ? jinja_none() : tools);
     set_list(t, c, "documents", jinja_from_json(c, in->documents, true));
     jinja_set(c, "bos_token", jinja_string(c, t->bos.data, t->bos.len, false));
     jinja_set(c, "eos_token", jinja_string(c, t->eos.data, t->eos.len, false));

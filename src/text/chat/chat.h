@@ -38,6 +38,20 @@ const char *chat_template_text(const struct chat_template *t, size_t *n);
 enum reasoning_family chat_template_reasoning(const struct chat_template *t);
 // How replies call tools, by the template that is used where there are any.
 enum tool_family chat_template_calls(const struct chat_template *t);
+
+// Templates that do not print the tools of a conversation. Unless it is said otherwise, the tools
+// are then described in the words of the system, in the format of the template's family, hermes
+// where it has none; calls and results that it does not print either are words of that format.
+// Whether the template prints no tools.
+bool chat_template_loses_tools(const struct chat_template *t);
+// Another way, before the template is shared. format: "auto"; "none", tools that the template does
+// not print are lost; or the name of a family, in whose format all tools, calls and results are
+// described, whatever the template has. ERR_USAGE for other names, and for harmony.
+int chat_template_set_tool_format(struct chat_template *t, const char *format, struct err *e);
+// The name of the family whose format prompts describe; "none": tools are lost; NULL: the template
+// has them.
+const char *chat_template_tool_format(const struct chat_template *t);
+
 // The text that ends a block of reasoning, its mark with the blanks that the template itself writes
 // around it; NULL: the template has no reasoning.
 const char *chat_template_closing(const struct chat_template *t, size_t *n);

@@ -23,7 +23,7 @@ enum chat_system {
     CHAT_SYSTEM_NEVER, // its words stand before those of the user
 };
 
-// What the probes at its creation found in a template.
+// What the probes at its creation found in a template, and what follows from it.
 struct chat_traits {
     bool developer;                            // it has the role
     enum chat_parts parts[CONVERSATION_ROLES]; // per role
@@ -40,6 +40,8 @@ struct chat_traits {
     bool plain_calls;              // calls: words of the assistant
     bool plain_results;            // results: words of the user
     bool lone_system;              // nothing but a message of the system: is the user's
+    bool tools_lost;               // declarations of tools: none come out
+    bool described; // of tools_lost or as an option has it: the words of the system say the tools
     // Tools and documents that are absent are undefined; otherwise none, as in transformers.
     bool undefined_lists;
 };
@@ -50,8 +52,8 @@ struct chat_template {
     struct str bos, eos; // empty: none
     bool has_tokens;     // bos and eos are those of a vocabulary
     enum reasoning_family family;
-    enum tool_family calls;
-    struct str closing; // between reasoning and content; empty where it has no reasoning
+    enum tool_family calls; // how replies write calls; where tools are described, in prompts too
+    struct str closing;     // between reasoning and content; empty where it has no reasoning
     struct chat_traits traits;
     struct token_list guarded;      // user-defined tokens that the text names
     struct chat_template *tool_use; // in its place where there are tools; or NULL

@@ -220,6 +220,20 @@ static void probe_system(struct probe *p, struct chat_traits *is) {
         is->system = CHAT_SYSTEM_NEVER;
 }
 
+// Whether declarations of tools never come out, though the template takes conversations with them.
+static bool probe_tools(struct probe *p) {
+    static const char *const tried[] = {"u", "su", "uau", "suau"};
+    const struct chat_traits plain = {0};
+    bool taken = false, shown = false;
+    for (size_t i = 0; i < sizeof tried / sizeof *tried && !shown; i++) {
+        struct jinja_output o;
+        taken |= render_turns(p, &plain, tried[i], true, &o);
+        shown = output_has(&o, "probe_tool") || output_has(&o, "probe_field");
+        jinja_output_fini(&o);
+    }
+    return taken && !shown && p->long_ones == 0;
+}
+
 enum taken { REFUSED, LOST, TAKEN };
 
 // What becomes of a conversation of such turns: whether all of its words come out.
@@ -301,6 +315,7 @@ int chat_probe(struct chat_template *t, struct err *e) {
     const struct chat_traits calls = form_of_calls(&is);
     is.parts[CONVERSATION_TOOL] = probe_parts(&p, &calls, "uct", 2, CONVERSATION_TOOL);
     probe_turns(&p, &is, template_has_calls);
+    is.tools_lost = probe_tools(&p);
     probe_reasoning(&p, &is);
     probe_closing(&p, t, &t->closing);
     json_free(p.tool);

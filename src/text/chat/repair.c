@@ -5,9 +5,11 @@
 #include "text/chat/impl.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
+#include "text/tools/write.h"
 
 struct repair {
     const struct chat_template *t;
@@ -528,35 +530,82 @@ static int merge_system(const struct repair *r, struct jinja_value *out) {
     return rc;
 }
 
+// A call as the writer of calls takes it.
+static int call_text(const struct repair *r, struct jinja_value function,
+                     struct tool_call_text *out) {
+    struct jinja_value name = jinja_member(function, "name"), json = {0};
+    struct jinja_value arguments = jinja_member(function, "arguments");
+    int rc = jinja_json(r->c, name, &json, r->e);
+    if (!rc && arguments.kind != JINJA_STRING)
+        rc = jinja_json(r->c, arguments, &arguments, r->e);
+    if (rc)
+        return rc;
+    const char *plain = jinja_bytes(name, &out->n_name);
+    const char *quoted = jinja_bytes(json, &out->n_name_json);
+    const char *text = jinja_bytes(arguments, &out->n_arguments);
+    out->name = plain ? plain : "";
+    out->name_json = quoted ? quoted : "";
+    out->arguments = text ? text : "";
+    return 0;
+}
+
 // Calls after the words of their message, for a template that has none.
 static int say_calls(const struct repair *r, struct jinja_value m) {
-    const struct tool_format *form = &tool_formats[TOOLS_HERMES];
+    enum tool_family family = r->t->traits.described ? r->t->calls : TOOLS_HERMES;
     struct jinja_value calls = jinja_member(m, "tool_calls");
+    size_t n = jinja_count(calls);
+    struct tool_call_text *list = calloc(n + 1, sizeof *list);
     struct str text = {0};
-    int rc = 0;
+    int rc = list ? 0 : no_message_memory(r);
     append_words(&text, jinja_member(m, "content"));
-    for (size_t i = 0; i < jinja_count(calls) && !rc; i++) {
-        struct jinja_value f = jinja_member(jinja_at(calls, i), "function"), name, arguments;
-        struct jinja_value given = jinja_member(f, "arguments");
-        size_t n_name = 0, n = 0;
-        rc = jinja_json(r->c, jinja_member(f, "name"), &name, r->e);
-        arguments = given;
-        if (!rc && given.kind != JINJA_STRING)
-            rc = jinja_json(r->c, given, &arguments, r->e);
-        if (rc)
-            break;
-        const char *s = jinja_bytes(name, &n_name), *a = jinja_bytes(arguments, &n);
-        str_printf(&text, "%s%s\n{\"name\": ", text.len ? "\n" : "", form->open);
-        str_append(&text, s ? s : "", n_name);
-        str_printf(&text, ", \"%s\": ", form->arguments);
-        str_append(&text, a ? a : "", n);
-        str_printf(&text, "}\n%s", form->close);
-    }
-    str_puts(&text, "");
+    str_puts(&text, text.len ? "\n" : "");
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = call_text(r, jinja_member(jinja_at(calls, i), "function"), &list[i]);
+    if (!rc)
+        rc = tool_calls_write(&text, family, list, (int)n, r->e);
     rc = rc ? rc : text.failed ? no_message_memory(r) : 0;
     if (!rc)
         put_member(r, m, "content", as_content(r, &text, CONVERSATION_ASSISTANT));
     jinja_remove_member(m, "tool_calls");
+    free(list);
+    str_fini(&text);
+    return rc;
+}
+
+// The tools after the words of a system message in front, or as one, for a template that does not
+// print them. It is made in any case and put where the template takes such messages.
+static int describe_tools(struct repair *r, const struct conversation *v) {
+    struct jinja_value tools, line, list = jinja_list(r->c, true);
+    struct jinja_value first =
+        jinja_count(r->list) ? jinja_at(r->list, 0) : (struct jinja_value){0};
+    bool there = first.kind == JINJA_DICT && is_system(first);
+    struct str text = {0};
+    int rc = chat_tools(r->c, v, &tools, r->e);
+    if (there)
+        append_words(&text, jinja_member(first, "content"));
+    str_puts(&text, text.len ? "\n\n" : "");
+    tool_description_begin(&text);
+    for (size_t i = 0; i < jinja_count(tools) && !rc; i++) {
+        rc = jinja_json(r->c, jinja_at(tools, i), &line, r->e);
+        if (rc)
+            break;
+        size_t n = 0;
+        const char *s = jinja_bytes(line, &n);
+        str_append(&text, s ? s : "", n);
+        str_putc(&text, '\n');
+    }
+    if (!rc)
+        rc = tool_description_end(&text, r->t->calls, r->e);
+    if (!rc && text.failed)
+        rc = no_message_memory(r);
+    if (!rc && there) {
+        put_member(r, first, "content", as_content(r, &text, CONVERSATION_SYSTEM));
+    } else if (!rc) {
+        jinja_append(r->c, list, new_message(r, CONVERSATION_SYSTEM, &text));
+        for (size_t i = 0; i < jinja_count(r->list); i++)
+            jinja_append(r->c, list, jinja_at(r->list, i));
+        r->list = list;
+    }
     str_fini(&text);
     return rc;
 }
@@ -718,7 +767,8 @@ static int count_turns(const struct chat_input *in) {
 
 int chat_repair(const struct chat_template *t, struct jinja_context *c, const struct chat_input *in,
                 struct jinja_value *out, struct jinja_value *last, struct err *e) {
-    struct repair r = {.t = t, .c = c, .e = e};
+    struct chat_template with = *t;
+    struct repair r = {.t = &with, .c = c, .e = e};
     struct conversation_message m = {0};
     int n = count_turns(in), systems = 0, rc = 0;
     bool in_front = true;
@@ -730,14 +780,19 @@ int chat_repair(const struct chat_template *t, struct jinja_context *c, const st
     r.list = jinja_list(c, true);
     r.calls = jinja_dict(c, true);
     r.ids = jinja_dict(c, true);
+    bool describe = t->traits.described && in->said->n_tools > 0;
+    with.traits.plain_results |= describe && t->traits.plain_calls; // both in one format
     while (!rc && conversation_next(in->said, &m) && m.at < n) {
         bool system = is_system_role(m.turn->role);
         rc = take_message(&r, &m);
         systems += system;
         in_front = in_front && (!system || m.at == 0);
     }
+    if (!rc && describe)
+        rc = describe_tools(&r, in->said);
     if (rc)
         return rc;
+    systems += describe;
     const struct conversation_turn *end = &in->said->turns[n - 1];
     bool words_last = end->role == CONVERSATION_ASSISTANT && !has_calls(end);
     bool merge = t->traits.system == CHAT_SYSTEM_NEVER   ? systems > 0

@@ -40,12 +40,14 @@ static const char *pick_harmony(const char *head, size_t *n) {
 const char *const harmony_ends[HARMONY_ENDS] = {"<|call|>", "<|end|>", "<|return|>"};
 
 const struct tool_format tool_formats[TOOLS_FAMILIES] = {
-    [TOOLS_HERMES] = {.open = "<tool_call>",
+    [TOOLS_HERMES] = {.name = "hermes",
+                      .open = "<tool_call>",
                       .args = TOOL_ARGS_NAMED,
                       .arguments = "arguments",
                       .close = "</tool_call>",
                       .speaks = {"<tool_call>"}},
-    [TOOLS_QWEN] = {.section = "<tool_call>",
+    [TOOLS_QWEN] = {.name = "qwen",
+                    .section = "<tool_call>",
                     .section_end = "</tool_call>",
                     .own_section = true,
                     .open = "<function=",
@@ -57,7 +59,8 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
                     .lines = true,
                     .close = "</function>",
                     .speaks = {"<function=", "<parameter="}},
-    [TOOLS_LAGUNA] = {.open = "<tool_call>",
+    [TOOLS_LAGUNA] = {.name = "laguna",
+                      .open = "<tool_call>",
                       .name_end = {"<arg_key>", "</tool_call>"},
                       .keep_end = true,
                       .args = TOOL_ARGS_TAGGED,
@@ -67,7 +70,8 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
                       .value_end = "</arg_value>",
                       .close = "</tool_call>",
                       .speaks = {"<arg_key>", "<arg_value>"}},
-    [TOOLS_LLAMA] = {.section = "<|python_tag|>",
+    [TOOLS_LLAMA] = {.name = "llama",
+                     .section = "<|python_tag|>",
                      .open = "",
                      .between = ";",
                      .args = TOOL_ARGS_NAMED,
@@ -76,7 +80,8 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
                      .close = "",
                      .first_only = true,
                      .speaks = {"<|start_header_id|>", "ipython"}},
-    [TOOLS_GEMMA] = {.open = "<|tool_call>",
+    [TOOLS_GEMMA] = {.name = "gemma",
+                     .open = "<|tool_call>",
                      .prefix = "call:",
                      .prefix_needed = true,
                      .name_end = {"{"},
@@ -86,21 +91,24 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
                      .adjacent = true,
                      .close = "<tool_call|>",
                      .speaks = {"<|tool_call>", "call:"}},
-    [TOOLS_HARMONY] = {.open = TOOL_FRAME,
+    [TOOLS_HARMONY] = {.name = "harmony",
+                       .open = TOOL_FRAME,
                        .name_end = {"<|message|>"},
                        .pick = pick_harmony,
                        .args = TOOL_ARGS_JSON,
                        .single = true,
                        .close = TOOL_FRAME_END,
                        .speaks = {"<|channel|>", "<|message|>"}},
-    [TOOLS_DEEPSEEK] = {.section = DS("tool" UND "calls" UND "begin"),
+    [TOOLS_DEEPSEEK] = {.name = "deepseek",
+                        .section = DS("tool" UND "calls" UND "begin"),
                         .section_end = DS("tool" UND "calls" UND "end"),
                         .open = DS("tool" UND "call" UND "begin"),
                         .name_end = {DS_SEP},
                         .args = TOOL_ARGS_JSON,
                         .close = DS("tool" UND "call" UND "end"),
                         .speaks = {DS_SEP}},
-    [TOOLS_DEEPSEEK_V3] = {.section = DS("tool" UND "calls" UND "begin"),
+    [TOOLS_DEEPSEEK_V3] = {.name = "deepseek-v3",
+                           .section = DS("tool" UND "calls" UND "begin"),
                            .section_end = DS("tool" UND "calls" UND "end"),
                            .open = DS("tool" UND "call" UND "begin"),
                            .prefix = "function" DS_SEP,
@@ -110,7 +118,8 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
                            .before_close = "\n",
                            .close = "```" DS("tool" UND "call" UND "end"),
                            .speaks = {DS_SEP, "```json"}},
-    [TOOLS_KIMI] = {.section = "<|tool_calls_section_begin|>",
+    [TOOLS_KIMI] = {.name = "kimi",
+                    .section = "<|tool_calls_section_begin|>",
                     .section_end = "<|tool_calls_section_end|>",
                     .open = "<|tool_call_begin|>",
                     .prefix = "functions.",
@@ -119,7 +128,8 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
                     .args = TOOL_ARGS_JSON,
                     .close = "<|tool_call_end|>",
                     .speaks = {"<|tool_call_argument_begin|>"}},
-    [TOOLS_MISTRAL] = {.open = "[TOOL_CALLS]",
+    [TOOLS_MISTRAL] = {.name = "mistral",
+                       .open = "[TOOL_CALLS]",
                        .name_end = {"[ARGS]"},
                        .pick = pick_mistral,
                        .id = "[CALL_ID]",
@@ -127,7 +137,8 @@ const struct tool_format tool_formats[TOOLS_FAMILIES] = {
                        .args = TOOL_ARGS_JSON,
                        .close = "",
                        .speaks = {"[TOOL_CALLS]", "[ARGS]"}},
-    [TOOLS_MISTRAL_LIST] = {.section = "[TOOL_CALLS]",
+    [TOOLS_MISTRAL_LIST] = {.name = "mistral-list",
+                            .section = "[TOOL_CALLS]",
                             .section_end = "]",
                             .open = "[TOOL_CALLS]",
                             .list = "[",
@@ -154,6 +165,13 @@ enum tool_family tool_family_of_template(const char *text, size_t n) {
             return order[i];
     }
     return TOOLS_HERMES;
+}
+
+enum tool_family tool_family_of_name(const char *name) {
+    int f = 0;
+    while (f < TOOLS_FAMILIES && strcmp(name, tool_formats[f].name) != 0)
+        f++;
+    return (enum tool_family)f;
 }
 
 bool tool_family_mark(enum tool_family f, const char *text, size_t n) {

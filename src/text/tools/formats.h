@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How each family of models writes calls of tools: the one description of marks, order and
 // escaping, for the reader of replies (calls.h), the grammars that hold replies to it
-// (grammar/tool_grammar.h), and templates without calls (text/chat/repair.c). Which family a
-// model is of, the text of its chat template tells.
+// (grammar/tool_grammar.h), and the writer of prompts for templates without tools (write.h). Which
+// family a model is of, the text of its chat template tells.
 #ifndef COPPICE_TEXT_TOOLS_FORMATS_H
 #define COPPICE_TEXT_TOOLS_FORMATS_H
 
@@ -26,6 +26,8 @@ enum tool_family {
 
 // The family that the text of a chat template speaks of; HERMES when it speaks of none.
 enum tool_family tool_family_of_template(const char *text, size_t n);
+// The family of a name; TOOLS_FAMILIES for none.
+enum tool_family tool_family_of_name(const char *name);
 // Whether this text of a control token is a mark of the family, which the reader must see.
 bool tool_family_mark(enum tool_family f, const char *text, size_t n);
 
@@ -46,6 +48,7 @@ enum tool_args_kind {
 };
 
 struct tool_format {
+    const char *name;                  // of the family, for options and answers
     const char *section, *section_end; // around one or several calls; NULL: none
     const char *open;                  // of a call; "": nothing marks it
     const char *list;                  // before the first call in a section, such as "["
