@@ -306,7 +306,7 @@ static void show_defaults(const struct serve *s, const struct server *v) {
                 options_given(&s->a->opt, OPT_CACHE_RAM) ? "" : "; --cache-ram sets another limit");
 }
 
-// Tools that the chat template does not print are no secret.
+// What becomes of tools that the chat template does not print.
 static void show_tools(const struct server *v) {
     bool lost;
     const char *format = server_tool_format(v, &lost);

@@ -386,14 +386,19 @@ static bool is_role(struct jinja_value m, enum conversation_role role) {
     return name && !strcmp(name, conversation_roles[role]);
 }
 
+// A text as content in the form that the template takes.
+static struct jinja_value content_value(const struct repair *r, struct jinja_value text,
+                                        enum conversation_role role) {
+    if (r->t->traits.parts[role] != CHAT_PARTS_NEED)
+        return text;
+    struct jinja_value list = jinja_list(r->c, true);
+    jinja_append(r->c, list, text_part(r, text));
+    return list;
+}
+
 static struct jinja_value as_content(const struct repair *r, const struct str *text,
                                      enum conversation_role role) {
-    struct jinja_value s = jinja_string(r->c, text->data, text->len, true);
-    if (r->t->traits.parts[role] != CHAT_PARTS_NEED)
-        return s;
-    struct jinja_value list = jinja_list(r->c, true);
-    jinja_append(r->c, list, text_part(r, s));
-    return list;
+    return content_value(r, jinja_string(r->c, text->data, text->len, true), role);
 }
 
 static bool is_system(struct jinja_value m) {
@@ -572,41 +577,71 @@ static int say_calls(const struct repair *r, struct jinja_value m) {
     return rc;
 }
 
+// What the system is told of tools: our words, and declarations of the request. Absent, with the
+// context failed, without memory.
+static int description_of_tools(const struct repair *r, const struct conversation *v,
+                                struct jinja_value *out) {
+    struct jinja_value tools, text[3] = {{0}};
+    struct str begin = {0}, end = {0};
+    tool_description_begin(&begin);
+    int rc = chat_tools(r->c, v, &tools, r->e);
+    if (!rc)
+        rc = tool_description_end(&end, r->t->calls, r->e);
+    if (!rc && (begin.failed || end.failed))
+        rc = no_message_memory(r);
+    if (!rc) {
+        text[0] = jinja_string(r->c, begin.data, begin.len, false);
+        text[2] = jinja_string(r->c, end.data, end.len, false);
+    }
+    str_clear(&begin);
+    for (size_t i = 0; i < jinja_count(tools) && !rc; i++) {
+        struct jinja_value line = {0};
+        size_t n = 0;
+        rc = jinja_json(r->c, jinja_at(tools, i), &line, r->e);
+        const char *s = jinja_bytes(line, &n);
+        str_append(&begin, s ? s : "", n);
+        str_putc(&begin, '\n');
+    }
+    if (!rc && begin.failed)
+        rc = no_message_memory(r);
+    if (!rc) {
+        text[1] = jinja_string(r->c, begin.data, begin.len, true);
+        *out = jinja_joined(r->c, text, 3);
+    }
+    str_fini(&begin);
+    str_fini(&end);
+    return rc;
+}
+
 // The tools after the words of a system message in front, or as one, for a template that does not
 // print them. It is made in any case and put where the template takes such messages.
 static int describe_tools(struct repair *r, const struct conversation *v) {
-    struct jinja_value tools, line, list = jinja_list(r->c, true);
+    struct jinja_value list = jinja_list(r->c, true), told = {0};
     struct jinja_value first =
         jinja_count(r->list) ? jinja_at(r->list, 0) : (struct jinja_value){0};
-    bool there = first.kind == JINJA_DICT && is_system(first);
-    struct str text = {0};
-    int rc = chat_tools(r->c, v, &tools, r->e);
-    if (there)
-        append_words(&text, jinja_member(first, "content"));
-    str_puts(&text, text.len ? "\n\n" : "");
-    tool_description_begin(&text);
-    for (size_t i = 0; i < jinja_count(tools) && !rc; i++) {
-        rc = jinja_json(r->c, jinja_at(tools, i), &line, r->e);
-        if (rc)
-            break;
-        size_t n = 0;
-        const char *s = jinja_bytes(line, &n);
-        str_append(&text, s ? s : "", n);
-        str_putc(&text, '\n');
+    struct str before = {0};
+    int rc = description_of_tools(r, v, &told);
+    if (first.kind != JINJA_DICT || !is_system(first)) {
+        first = jinja_dict(r->c, true);
+        put_member(r, first, "role", template_words(r, conversation_roles[CONVERSATION_SYSTEM]));
+        jinja_append(r->c, list, first);
+    } else {
+        append_words(&before, jinja_member(first, "content"));
+        str_puts(&before, before.len ? "\n\n" : "");
     }
-    if (!rc)
-        rc = tool_description_end(&text, r->t->calls, r->e);
-    if (!rc && text.failed)
+    if (!rc && before.failed)
         rc = no_message_memory(r);
-    if (!rc && there) {
-        put_member(r, first, "content", as_content(r, &text, CONVERSATION_SYSTEM));
-    } else if (!rc) {
-        jinja_append(r->c, list, new_message(r, CONVERSATION_SYSTEM, &text));
-        for (size_t i = 0; i < jinja_count(r->list); i++)
-            jinja_append(r->c, list, jinja_at(r->list, i));
-        r->list = list;
+    if (!rc && before.len) {
+        const struct jinja_value parts[] = {jinja_string(r->c, before.data, before.len, true),
+                                            told};
+        told = jinja_joined(r->c, parts, 2);
     }
-    str_fini(&text);
+    for (size_t i = 0; i < jinja_count(r->list); i++)
+        jinja_append(r->c, list, jinja_at(r->list, i));
+    if (!rc)
+        put_member(r, first, "content", content_value(r, told, CONVERSATION_SYSTEM));
+    r->list = list;
+    str_fini(&before);
     return rc;
 }
 

@@ -95,6 +95,9 @@ struct jinja_value jinja_int(int64_t i);
 // Copies n bytes of valid UTF-8.
 struct jinja_value jinja_string(struct jinja_context *c, const char *bytes, size_t n,
                                 bool untrusted);
+// Strings after each other, each with its origin; absent where one is no string.
+struct jinja_value jinja_joined(struct jinja_context *c, const struct jinja_value *strings,
+                                size_t n);
 struct jinja_value jinja_list(struct jinja_context *c, bool untrusted); // empty
 struct jinja_value jinja_dict(struct jinja_context *c, bool untrusted); // empty
 // A copy of a JSON value: members keep their order, numbers print as Python prints them.

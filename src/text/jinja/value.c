@@ -233,6 +233,20 @@ struct jinja_value jinja_string(struct jinja_context *c, const char *bytes, size
     return (struct jinja_value){.kind = JINJA_STRING, .as.s = s};
 }
 
+struct jinja_value jinja_joined(struct jinja_context *c, const struct jinja_value *strings,
+                                size_t n) {
+    struct jinja_value out = {0};
+    size_t mark = jinja_mark(c);
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = strings[i].kind == JINJA_STRING ? jinja_put_string(c, strings[i].as.s) : ERR_FORMAT;
+    if (rc)
+        jinja_drop(c, mark);
+    else if (jinja_take(c, mark, &out))
+        out = (struct jinja_value){0};
+    return out;
+}
+
 struct jinja_value jinja_text(struct jinja_context *c, const char *text) {
     return jinja_string(c, text, strlen(text), false);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tools and calls as text of a prompt, for chat templates that have no place for them: the
 // declarations with the form of a call, and calls of earlier answers, in the format of a family
-// (formats.h). What it writes, the reader of calls.h reads. All of it is ordinary text: nothing
-// here is trusted to be control tokens.
+// (formats.h). What it writes, the reader of calls.h reads. Which of it may be control tokens
+// is the caller's to say: the words of a description may, names and arguments of calls may not.
 #ifndef COPPICE_TEXT_TOOLS_WRITE_H
 #define COPPICE_TEXT_TOOLS_WRITE_H
 
