@@ -117,8 +117,6 @@ int main(int argc, char **argv) {
     plain.form = TINY_FORM_GEMMA4;
     plain.layers = 4;
     rc |= write_target(&plain, argv[1], "gemma4", &e);
-    plain.form = TINY_FORM_GEMMA3;
-    rc |= write_target(&plain, argv[1], "gemma3", &e);
     rc |= write_experts(&t, &plain, argv[1], &e);
     rc |= write_drafts(&t, argv[1], &e);
     if (rc)

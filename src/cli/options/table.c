@@ -357,12 +357,14 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
 
     [OPT_SHAPE] =
         {"shape", 0, OPTION_STRING, "SHAPE", .groups = SYNTH,
-         .help = "whose shape the file gets: qwen35-0.8b, -2b, -4b, -9b, -27b, "
-                 "-35b-a3b, -122b-a10b, qwen3-0.6b, -8b, -30b-a3b, qwen2-7b, llama-1b, "
-                 "-8b, glm-4.5-air, deepseek-v2-lite, -v3, kimi-k2, gpt-oss-20b, -120b, dflash-4b, "
-                 "-27b, -35b-a3b, or for "
-                 "tests qwen35-tiny, qwen35moe-tiny, qwen3-tiny, qwen3moe-tiny, glm4moe-tiny, "
-                 "deepseek2-tiny, gpt-oss-tiny, qwen2-tiny, llama-tiny and dflash-tiny"},
+         .help =
+             "whose shape the file gets: qwen35-0.8b, -2b, -4b, -9b, -27b, "
+             "-35b-a3b, -122b-a10b, qwen3-0.6b, -8b, -30b-a3b, qwen2-7b, llama-1b, "
+             "-8b, gemma3-270m, -1b, -4b, -12b, -27b, glm-4.5-air, deepseek-v2-lite, -v3, kimi-k2, "
+             "gpt-oss-20b, -120b, dflash-4b, "
+             "-27b, -35b-a3b, or for "
+             "tests qwen35-tiny, qwen35moe-tiny, qwen3-tiny, qwen3moe-tiny, glm4moe-tiny, "
+             "deepseek2-tiny, gpt-oss-tiny, qwen2-tiny, llama-tiny, gemma3-tiny and dflash-tiny"},
     [OPT_LAYERS] = {"layers", 0, OPTION_INT, "N", "0", 0, 1024, .groups = SYNTH,
                     .help = "only the first N layers of the shape; 0 for all of them"},
     [OPT_QUANT] = {"quant", 0, OPTION_STRING, "TYPE", "Q4_K_M", .groups = SYNTH,
