@@ -215,6 +215,10 @@ void prefill_adapt(struct prefill_options *o, double keep) {
     o->compress.adapted = true;
 }
 
+const char *prefill_mode_name(enum prefill_mode mode) {
+    return mode == PREFILL_ALWAYS ? "always" : mode == PREFILL_AUTO ? "auto" : "off";
+}
+
 const char *prefill_skip(const struct prefill_options *o, const struct prefill_prompt *p) {
     bool fits = p->room == 0 || p->tokens <= p->room;
     if (o->mode == PREFILL_OFF)

@@ -66,6 +66,7 @@ enum prefill_mode {
     PREFILL_AUTO,   // prompts of the threshold or more, and those that do not fit otherwise
     PREFILL_ALWAYS, // all
 };
+const char *prefill_mode_name(enum prefill_mode mode); // as --prefill-compression spells it
 
 struct prefill_options {
     enum prefill_mode mode;

@@ -60,7 +60,7 @@ See [the notes](https://example.org/coppice) for more.
 `;
 const DECOYS = (" the a of and to in is it on for as by with that old new wood tree stump shoots grow cut" +
     " light roots year winter spring poles ash oak hazel then from not so").split(" ").slice(1)
-    .map((word) => " " + word);
+    .map((word) => " " + word).concat("<|im_end|>");
 
 const tokens = (text) => text.match(/ ?[A-Za-z]{1,5}|\s?[0-9]+|\n+|[^\sA-Za-z0-9]{1,2}| +/g) ?? [];
 
@@ -88,17 +88,18 @@ function step(number, tokens, root, next, right, rows, draw) {
 
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-export function start({ port = 0, key = "", loading = false, pause = 30, feed = true } = {}) {
+export function start({ port = 0, key = "", loading = false, pause = 30, feed = true, context = 4096,
+    compression = "off" } = {}) {
     const streams = new Map();
     const seen = []; // bodies of the completions that were asked for
     const left = []; // ids of those whose client went away before their end
     let count = 0, held = false; // answers stop short of their end while it is set
 
-    const fail = (response, status, message, param = null) => {
+    const fail = (response, status, message, param = null, more = {}) => {
         const type = status === 401 ? "authentication_error" :
             status >= 500 ? "server_error" : "invalid_request_error";
         response.writeHead(status, { "Content-Type": "application/json" });
-        response.end(JSON.stringify({ error: { message, type, param, code: null } }));
+        response.end(JSON.stringify({ error: { message, type, param, code: null, ...more } }));
     };
     const json = (response, value) => {
         response.writeHead(200, { "Content-Type": "application/json" });
@@ -106,13 +107,20 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
     };
 
     async function complete(request, response, body) {
-        const last = body.messages.at(-1).content;
-        if (last.includes("too long"))
+        const last = body.messages.at(-1).content; // what is asked, or the words to go on behind
+        // What the scorer can shorten is a text of the user's; a conversation it leaves alone.
+        const shortens = compression !== "off" && body.messages.length > 1 &&
+            !body.messages.some(({ role }) => role === "assistant");
+        if (last.includes("too long") && !shortens)
             return fail(response, 400, "The prompt has 5000 tokens and the context holds 4096; " +
-                "shorten it or start the server with a larger --max-ctx.", "messages");
+                "shorten it or start the server with a larger --max-ctx.", "messages",
+            { code: "context_length_exceeded", n_prompt_tokens: 5000, n_ctx: 4096 });
         const id = `chatcmpl-${String(++count).padStart(8, "0")}`;
         const draw = random(count);
-        const text = last.startsWith("echo ") ? last.slice(5) : last.includes("hello") ? "Hello. What shall we grow?" :
+        const goesOn = body.messages.at(-1).role === "assistant";
+        if (goesOn !== Boolean(body.continue_final_message))
+            return fail(response, 400, "continue_final_message and the last message do not fit.");
+        const text = goesOn ? " And it grows again." : last.startsWith("echo ") ? last.slice(5) : last.includes("hello") ? "Hello. What shall we grow?" :
             last.includes("again and again") ? ANSWER.repeat(40) : ANSWER;
         const all = tokens(text).slice(0, body.max_tokens ?? Infinity);
         const stream = { trees: [], ended: false, wake: [] };
@@ -165,7 +173,8 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
         const ms = Date.now() - began;
         const timings = { queue_ms: 0.1, prompt_n: 31, prompt_ms: pause, predicted_n: done,
             predicted_ms: ms, predicted_per_second: 1000 * done / Math.max(1, ms),
-            draft_n: drafted, draft_n_accepted: accepted, steps, accept_length: (done - 1) / steps };
+            draft_n: drafted, draft_n_accepted: accepted, steps, accept_length: (done - 1) / steps,
+            ...(shortens && { compression: { from: 5000, to: 900, ms: 1, parked_ms: 0, reason: null } }) };
         const usage = { prompt_tokens: 31, completion_tokens: done, total_tokens: 31 + done,
             completion_tokens_details: { accepted_prediction_tokens: accepted,
                 rejected_prediction_tokens: drafted - accepted } };
@@ -206,7 +215,11 @@ export function start({ port = 0, key = "", loading = false, pause = 30, feed = 
         if (key && request.headers.authorization !== `Bearer ${key}`)
             return fail(response, 401, "This server wants a key: send it as 'Authorization: Bearer KEY'.");
         if (pathname === "/v1/models")
-            return json(response, { object: "list", data: [{ id: "coppice-mock", object: "model" }] });
+            return json(response, { object: "list", data: [{ id: "coppice-mock", object: "model",
+                context_length: context }] });
+        if (pathname === "/props")
+            return json(response, { eos_token: "<|im_end|>",
+                ...(compression !== "off" && { prefill_compression: compression }) });
         if (pathname === "/v1/chat/completions") {
             let text = "";
             for await (const piece of request) text += piece;

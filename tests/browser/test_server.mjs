@@ -113,6 +113,62 @@ test("what the server refuses is said in its words", async () => {
     await page.done();
 });
 
+// values: texts by the name of the setting.
+async function set(page, values) {
+    await page.keyboard.press("Alt+Comma");
+    for (const [name, value] of Object.entries(values)) await page.locator(`#set-${name}`).fill(value);
+    await page.keyboard.press("Escape");
+}
+
+test("the context's share is what the server counts, and an edited answer is continued", async () => {
+    const page = await open(browser, url);
+    await set(page, { temperature: "0", max_tokens: "12" });
+    await ask(page, "Tell me a story about a tree.");
+    const { prompt_tokens: prompt, completion_tokens: said } = (await told(page, /completions/)).at(-1).usage;
+    await page.waitForSelector(`#context:has-text('Context: ${prompt + said} of 4,096 tokens used')`);
+    await lastAnswer(page).getByLabel("Edit this answer").click();
+    await page.locator(".edit textarea").fill("Once upon a time there was an old oak");
+    await page.keyboard.press("Control+Enter");
+    await page.waitForSelector(".branch:has-text('2 of 2')");
+    await idle(page);
+    const text = (await saidBy(page, "assistant"))[0];
+    assert.match(text, /^Once upon a time there was an old oak.*[\w.,]/);
+    assert.ok(text.length > "Once upon a time there was an old oak".length, text);
+    await page.getByText("Continue", { exact: true }).click();
+    await page.waitForFunction((length) => document.querySelector(".prose").innerText.length > length, text.length);
+    await idle(page);
+    assert.ok((await saidBy(page, "assistant"))[0].startsWith(text), "what was there stays");
+    await page.done();
+});
+
+test("answers are held to a schema and end at a stop string", async () => {
+    const page = await open(browser, url);
+    await set(page, { temperature: "0", max_tokens: "60", schema: JSON.stringify({ type: "object",
+        properties: { tree: { enum: ["oak", "hazel"] } }, required: ["tree"], additionalProperties: false }) });
+    await ask(page, "Which tree?");
+    const { tree } = JSON.parse(await lastAnswer(page).locator(".prose pre").innerText());
+    assert.ok(["oak", "hazel"].includes(tree), tree);
+    await set(page, { stop: "ee\": \"" });
+    await ask(page, "Which tree?");
+    assert.equal((await lastAnswer(page).locator(".prose pre").innerText()).includes("ee\": \""), false);
+    await page.done();
+});
+
+test("a conversation that is too long is shortened by the server's scorer", async (t) => {
+    const [where, end] = await serve("--prefill-compression", "auto", "--prefill-drafter",
+        model("coppice-tiny-scorer-q8_0.gguf"), "--prefill-keep-ratio", "0.1");
+    t.after(end);
+    const page = await open(browser, where, { expect: /400/ });
+    await set(page, { max_tokens: "4" });
+    await ask(page, `${"The hazel grows by the old stone wall. ".repeat(280)} What grows?`);
+    await page.locator("#box").fill(`${"An oak stands in the field. ".repeat(200)} What stands there?`);
+    await page.keyboard.press("Enter");
+    await page.locator(".note.error").getByText("Shorten what came before").click();
+    await page.waitForSelector(".stats:has-text('shortened')");
+    await idle(page);
+    await page.done();
+});
+
 test("a server with a key shows the page and asks for the key", async () => {
     const [where, end] = await serve("--api-key", "sesame");
     const page = await open(browser, where, { expect: /401/ });

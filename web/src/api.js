@@ -4,11 +4,12 @@
 
 import * as keep from "./keep.js";
 
-// status 0: the server could not be reached.
+// status 0: the server could not be reached. code: the server's name for what is wrong, or null.
 export class ApiError extends Error {
-    constructor(status, message) {
+    constructor(status, message, code = null) {
         super(message);
         this.status = status;
+        this.code = code;
     }
 }
 
@@ -24,12 +25,12 @@ export function setKey(value, forever) {
 }
 
 async function failure(response) {
-    let message = "";
+    let message = "", code = null;
     try {
-        message = (await response.json()).error.message;
+        ({ message, code } = (await response.json()).error);
     } catch { /* not the API's own shape: a proxy, or another server */ }
     return new ApiError(response.status, message ||
-        `The server answered with status ${response.status} ${response.statusText}.`.replace(" .", "."));
+        `The server answered with status ${response.status} ${response.statusText}.`.replace(" .", "."), code);
 }
 
 async function call(path, { body, signal } = {}) {
@@ -79,11 +80,16 @@ export async function models() {
     return (await (await call("/v1/models")).json()).data;
 }
 
+// What the server says of itself.
+export async function props() {
+    return (await call("/props")).json();
+}
+
 // Chunks of a chat completion. An error in the midst of the stream is thrown like one before it.
 export async function* chat(body, signal) {
     const response = await call("/v1/chat/completions", { body, signal });
     for await (const chunk of events(response)) {
-        if (chunk.error) throw new ApiError(response.status, chunk.error.message);
+        if (chunk.error) throw new ApiError(response.status, chunk.error.message, chunk.error.code);
         yield chunk;
     }
 }

@@ -53,9 +53,31 @@ function titleOf(text) {
 
 // What the server is sent: without reasoning, which templates want back only within a turn.
 export function messagesFor(conversation, leaf, system) {
-    const messages = path(conversation, leaf).filter((node) => node.text !== "" || node.role === "user")
+    const said = path(conversation, leaf).filter((node) => node.text !== "" || node.role === "user")
         .map((node) => ({ role: node.role, content: node.text }));
+    const messages = conversation.compress ? fold(said) : said;
     return system ? [{ role: "system", content: system }, ...messages] : messages;
+}
+
+// What came before the last question as one text of the user's: a server with a scorer shortens long
+// texts, but leaves a conversation alone in which the model has answered.
+function fold(messages) {
+    const last = messages.findLastIndex((message) => message.role === "user");
+    const earlier = messages.slice(0, last);
+    if (!earlier.some((message) => message.role === "assistant")) return messages;
+    const names = { user: "User", assistant: "Assistant" };
+    return [{ role: "user", content: "The conversation so far:\n\n" +
+        earlier.map(({ role, content }) => `${names[role]}: ${content.trim()}`).join("\n\n") },
+    ...messages.slice(last)];
+}
+
+// Tokens of the context that the branch on the page takes, as the newest answer's counts say; `part`: more
+// was said after it. null: no count is known.
+export function contextUsed(conversation) {
+    const said = path(conversation);
+    const at = said.findLastIndex((node) => Number.isFinite(node.stats?.prompt ?? NaN));
+    if (at === -1) return null;
+    return { tokens: said[at].stats.prompt + said[at].stats.tokens, part: at + 1 < said.length };
 }
 
 // Whether a value from a file can be used as a conversation.

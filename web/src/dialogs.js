@@ -2,6 +2,7 @@
 // Settings, the key, the shortcuts and what the page is made of, each a dialog that Escape closes.
 import * as api from "./api.js";
 import { h, signButton } from "./dom.js";
+import { readSchema } from "./format.js";
 import * as store from "./store.js";
 
 export const SHORTCUTS = [
@@ -64,6 +65,17 @@ export class Settings {
         const speculation = h("input", { type: "checkbox", id: "set-speculation",
             onchange: () => this.set("speculation", speculation.checked) });
         this.inputs.speculation = speculation;
+        const text = (name, label, rows, hint, ...more) => {
+            const input = h("textarea", { id: `set-${name}`, rows, placeholder: "none", spellcheck: false,
+                "aria-describedby": `hint-${name}`, oninput: () => {
+                    this.set(name, input.value);
+                    this.checkSchema();
+                } });
+            this.inputs[name] = input;
+            return h("div", { className: "wide" }, h("label", { htmlFor: `set-${name}` }, label), input, ...more,
+                h("small", { id: `hint-${name}` }, hint));
+        };
+        this.wrong = h("p", { className: "wrong", role: "alert", hidden: true });
         this.models = choice("model", "Model", [["", "the server's"]]);
         this.models.hidden = true;
         this.key = new KeyForm("set", () => onchange("key"));
@@ -71,6 +83,8 @@ export class Settings {
             h("div", { className: "wide" }, h("label", { htmlFor: "set-system" }, "System text"), system),
             this.models,
             ...FIELDS.map(number),
+            text("schema", "JSON schema", 4, "answers are JSON of this form", this.wrong),
+            text("stop", "Stop at", 2, "texts that end an answer, one a line; \\n stands for a line break"),
             h("div", { className: "field" }, h("label", { htmlFor: "set-speculation" }, "Speculation"),
                 h("span", { className: "check" }, speculation, "guess ahead"),
                 h("small", {}, "changes the speed and never a word")),
@@ -89,6 +103,14 @@ export class Settings {
             else input.value = this.settings[name] ?? "";
             input.removeAttribute("aria-invalid");
         }
+        this.checkSchema();
+    }
+
+    checkSchema() {
+        const { error } = readSchema(this.settings.schema);
+        this.inputs.schema.setAttribute("aria-invalid", String(Boolean(error)));
+        this.wrong.hidden = !error;
+        this.wrong.textContent = error ?? "";
     }
 
     number(name, input) {

@@ -5,12 +5,14 @@ import * as api from "./api.js";
 import * as talk from "./conversation.js";
 import { aboutDialog, helpDialog, KeyDialog, Settings } from "./dialogs.js";
 import { h, icon, signButton } from "./dom.js";
+import { filesAsText } from "./files.js";
 import * as keep from "./keep.js";
 import { MessageView } from "./messages.js";
 import { Run } from "./run.js";
 import { Sidebar } from "./sidebar.js";
 import * as store from "./store.js";
 import { TreeView } from "./treeview.js";
+import { learnEnd } from "./words.js";
 
 // Most of the answer stands in the question already: guesses come far.
 const RENAME = `Rename the variable \`total\` to \`sum_of_values\` in this function:
@@ -32,7 +34,9 @@ def average(values, skip=None):
 const SPOKEN = 2000; // characters of an answer that a screen reader is given at its end
 const KEPT_LOGS = 8; // conversations whose trees can still be looked at
 const NEAR_END = 90; // pixels: closer than this to the end, the page follows the answer
+const NEARLY_FULL = 0.85; // share of the context from which on the page says so in colour
 const settings = store.loadSettings();
+const server = { context: null, compresses: false }; // what is known of it
 const runs = new Map(); // conversation id -> the Run that writes its answer
 const logs = new Map(); // conversation id -> the trees of its newest answer
 const narrow = matchMedia("(max-width: 860px)");
@@ -99,11 +103,55 @@ function composer() {
             submit();
         } });
     $.send = h("button", { type: "submit", className: "send", id: "send" });
+    $.context = h("p", { className: "context", id: "context", hidden: true });
+    $.files = h("input", { type: "file", multiple: true, hidden: true, onchange: () => {
+        const files = [...$.files.files];
+        $.files.value = "";
+        takeFiles(files, $.box);
+    } });
     return h("form", { className: "composer", "aria-label": "New message", onsubmit: (event) => {
         event.preventDefault();
         if (runs.has(current.id)) stop();
         else submit();
-    } }, h("div", { className: "compose" }, $.box, $.send));
+    } }, h("div", { className: "compose" }, $.files, $.box, signButton("clip", "Put text files into the message",
+        () => $.files.click()), $.send), $.context);
+}
+
+// Puts text files into a text field, where the cursor is.
+async function takeFiles(files, box) {
+    if (files.length === 0) return;
+    try {
+        const text = await filesAsText(files);
+        const { selectionStart: at, selectionEnd: end, value } = box;
+        const apart = at > 0 && value[at - 1] !== "\n" ? "\n\n" : "";
+        box.setRangeText(apart + text, at, end, "end");
+        grow();
+        box.focus();
+        announce(`${files.length === 1 ? files[0].name : `${files.length} files`} put into the message.`);
+    } catch (error) {
+        toast(error.message, "Close", () => box.focus());
+    }
+}
+
+// Files may be dropped anywhere; they go into the message that is being edited where they fall on it.
+function watchDrops() {
+    const carries = (event) => event.dataTransfer?.types.includes("Files");
+    const mark = (on) => document.body.classList.toggle("dropping", on);
+    document.addEventListener("dragover", (event) => {
+        if (!carries(event)) return;
+        event.preventDefault();
+        const closed = document.querySelector("dialog[open]") !== null;
+        event.dataTransfer.dropEffect = closed ? "none" : "copy";
+        mark(!closed);
+    });
+    document.addEventListener("dragleave", (event) => !event.relatedTarget && mark(false));
+    document.addEventListener("drop", (event) => {
+        mark(false);
+        if (!carries(event)) return;
+        event.preventDefault();
+        if (document.querySelector("dialog[open]")) return;
+        takeFiles([...event.dataTransfer.files], event.target.closest?.(".edit")?.querySelector("textarea") ?? $.box);
+    });
 }
 
 function grow() {
@@ -227,7 +275,7 @@ function changedElsewhere(ids) {
 
 // Draws the whole conversation anew.
 function redraw() {
-    const actions = { retry, edit, show: (node) => {
+    const actions = { retry, edit, rewrite, goOn, compress, canCompress, carryOver, show: (node) => {
         talk.show(current, node);
         store.save(current);
         redraw();
@@ -243,6 +291,17 @@ function redraw() {
     placeTree();
     refresh();
     paintSend();
+    paintContext();
+}
+
+function paintContext() {
+    const used = talk.contextUsed(current);
+    $.context.hidden = !used || !server.context;
+    if ($.context.hidden) return;
+    const number = (n) => n.toLocaleString("en");
+    $.context.textContent = `Context: ${used.part ? "at least " : ""}${number(used.tokens)} of ` +
+        `${number(server.context)} tokens used (${Math.floor(100 * used.tokens / server.context)} %)`;
+    $.context.classList.toggle("full", used.tokens >= NEARLY_FULL * server.context);
 }
 
 function welcome() {
@@ -286,10 +345,45 @@ function retry(node) {
     if (node.role === "assistant") answer(current.nodes[node.parent]);
 }
 
+// Puts other words in place of an answer, in a branch of its own; goOn: the model goes on behind them.
+function rewrite({ parent, reasoning, reasonedMs, json }, text, goOn) {
+    stop();
+    const node = talk.add(current, parent, { role: "assistant", text, reasoning, reasonedMs, json });
+    if (goOn) return begin(node);
+    node.finish = "edited";
+    store.save(current);
+    redraw();
+}
+
+function goOn(node) {
+    stop();
+    begin(node);
+}
+
+// Only a conversation in which the model has answered: others the server has tried already.
+const canCompress = () => server.compresses && !current.compress &&
+    talk.path(current).some((node) => node.role === "assistant" && node.text !== "");
+
+function compress(node) {
+    current.compress = true;
+    retry(node);
+}
+
+// The question of an answer that failed, to be asked in a conversation of its own.
+function carryOver(node) {
+    const { text } = current.nodes[node.parent];
+    create();
+    $.box.value = text;
+    grow();
+    $.box.focus();
+}
+
 // Has the message `asked` answered, in a branch of its own.
-function answer(asked) {
+const answer = (asked) => begin(talk.add(current, asked.id, { role: "assistant" }));
+
+// Has an answer written; what it has of words already stays.
+function begin(node) {
     const conversation = current;
-    const node = talk.add(conversation, asked.id, { role: "assistant" });
     const run = new Run(conversation, node, { ...settings, tree: treeOpen() }, grown);
     runs.set(conversation.id, run);
     logs.delete(conversation.id);
@@ -316,7 +410,10 @@ function grown(run) {
         announce(run.node.error ?? `${run.node.finish === "stopped" ? "Stopped." : "The answer:"} ` +
             run.node.text.slice(0, SPOKEN));
         paintRun(run);
-        if (run.conversation === current) paintSend();
+        if (run.conversation === current) {
+            paintSend();
+            paintContext();
+        }
         refresh();
     } else if (!painting) {
         painting = true;
@@ -404,9 +501,15 @@ async function connect() {
     }
     $.banner.hidden = true;
     try {
-        const names = (await api.models()).map((model) => model.id);
+        const models = await api.models();
+        const names = models.map((model) => model.id);
+        server.context = models[0]?.context_length ?? null;
+        paintContext();
         $.model.textContent = names[0] ?? "";
         $.settings.offer(names);
+        const props = await api.props();
+        learnEnd(props.eos_token);
+        server.compresses = ["auto", "always"].includes(props.prefill_compression);
     } catch (error) {
         if (error.status === 401) $.key.open();
         else toast(error.message);
@@ -419,6 +522,7 @@ async function start() {
         changedElsewhere);
     build();
     document.addEventListener("keydown", keys);
+    watchDrops();
     narrow.addEventListener("change", () => showSidebar(narrow.matches ? false : settings.sidebar));
     small.addEventListener("change", placeTree);
     document.body.classList.add("still");

@@ -33,7 +33,7 @@ export class MessageView {
         this.wait = h("div", { className: "wait", "aria-hidden": "true" }, h("i"), h("i"), h("i"));
         this.note = h("div", { className: "note", hidden: true });
         this.stats = h("p", { className: "stats", hidden: true });
-        this.actionBar = this.bar(conversation,
+        this.actionBar = this.bar(conversation, signButton("edit", "Edit this answer", () => this.editAnswer()),
             signButton("retry", "Try again (Alt+R)", () => this.actions.retry(this.node)));
         this.element.append(this.reasoning, this.body, this.wait, this.note, this.actionBar);
         this.actionBar.append(this.stats);
@@ -66,7 +66,7 @@ export class MessageView {
             this.reasoning.classList.toggle("busy", running && !node.text);
             if (this.thought.textContent !== node.reasoning) this.thought.textContent = node.reasoning;
         }
-        this.markdown.update(node.text, !running);
+        this.markdown.update(node.json && node.text ? `\`\`\`json\n${node.text}` : node.text, !running);
         this.wait.hidden = !running || node.text !== "" || Boolean(node.reasoning);
         this.body.classList.toggle("writing", running);
         this.actionBar.classList.toggle("away", running);
@@ -79,21 +79,45 @@ export class MessageView {
         this.note.hidden = running || !(node.error || end || !node.text);
         if (!this.note.hidden) {
             this.note.className = node.error ? "note error" : "note";
-            this.note.replaceChildren(node.error ?? end ?? "The answer is empty.");
+            this.note.replaceChildren(node.error ?? end ?? "The answer is empty.", ...this.choices());
             if (node.error) this.note.setAttribute("role", "alert");
-            if (node.error)
-                this.note.append(h("button", { type: "button", className: "chip",
-                    onclick: () => this.actions.retry(node) }, "Try again"));
         }
         this.stats.hidden = running || !node.stats;
         if (!this.stats.hidden) this.stats.textContent = statsLine(node.stats);
     }
 
+    // What can be done about an answer that failed or is not whole.
+    choices() {
+        const { node, actions } = this;
+        const chip = (text, onclick) => h("button", { type: "button", className: "chip", onclick }, text);
+        // The same request again would be refused again.
+        if (node.code === "context_length_exceeded")
+            return [actions.canCompress() && chip("Shorten what came before", () => actions.compress(node)),
+                chip("New conversation", () => actions.carryOver(node))].filter(Boolean);
+        return [node.error && chip("Try again", () => actions.retry(node)),
+            node.text && chip("Continue", () => actions.goOn(node))].filter(Boolean);
+    }
+
     edit() {
-        const box = h("textarea", { value: this.node.text, "aria-label": "Edit this message", rows: 3,
+        const send = (text) => text.trim() && this.actions.edit(this.node, text.trim());
+        this.editor({ label: "Edit this message", rows: 3, hint: "What was said before stays as a branch.",
+            submit: ["Send", send], enter: (event) => !event.shiftKey });
+    }
+
+    editAnswer() {
+        const put = (goOn) => (text) => text.trim() && this.actions.rewrite(this.node, text, goOn);
+        this.editor({ label: "Edit this answer", rows: 6, hint: "The answer as it was stays as a branch.",
+            submit: ["Continue from here", put(true)], other: ["Keep", put(false)],
+            enter: (event) => event.ctrlKey || event.metaKey });
+    }
+
+    // submit, other: the word on a button, and what is done with the text.
+    editor({ label, rows, hint, submit, other, enter }) {
+        const send = () => submit[1](box.value);
+        const box = h("textarea", { value: this.node.text, "aria-label": label, rows,
             onkeydown: (event) => {
                 if (event.key === "Escape") close();
-                else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send();
+                else if (event.key === "Enter" && enter(event) && !event.isComposing) send();
                 else return;
                 event.preventDefault();
                 event.stopPropagation();
@@ -102,22 +126,22 @@ export class MessageView {
             form.replaceWith(...kept);
             this.element.classList.remove("editing");
         };
-        const send = () => box.value.trim() && this.actions.edit(this.node, box.value.trim());
         const kept = [...this.element.childNodes];
         const form = h("form", { className: "edit", onsubmit: (event) => {
             event.preventDefault();
             send();
         } }, box, h("div", { className: "row" },
-            h("small", {}, "What was said before stays as a branch."), h("span", { className: "spring" }),
+            h("small", {}, hint), h("span", { className: "spring" }),
             h("button", { type: "button", className: "chip", onclick: close }, "Cancel"),
-            h("button", { type: "submit", className: "chip primary" }, "Send")));
+            other ? h("button", { type: "button", className: "chip", onclick: () => other[1](box.value) }, other[0]) : null,
+            h("button", { type: "submit", className: "chip primary" }, submit[0])));
         this.element.classList.add("editing");
         this.element.replaceChildren(form);
         box.focus();
     }
 }
 
-export function statsLine({ tokens, perSecond, perPass, drafted, accepted, firstMs }) {
+export function statsLine({ tokens, perSecond, perPass, drafted, accepted, firstMs, shortened }) {
     const parts = [`${tokens} ${tokens === 1 ? "token" : "tokens"}`];
     if (Number.isFinite(perSecond)) parts.push(`${perSecond.toFixed(perSecond < 100 ? 1 : 0)} a second`);
     if (drafted) {
@@ -125,5 +149,6 @@ export function statsLine({ tokens, perSecond, perPass, drafted, accepted, first
         parts.push(`${Math.round(100 * accepted / drafted)} % of guesses accepted`);
     }
     if (firstMs !== null) parts.push(`first after ${(firstMs / 1000).toFixed(2)} s`);
+    if (shortened) parts.push(`prompt shortened from ${shortened[0]} to ${shortened[1]} tokens`);
     return parts.map((part) => part.replaceAll(" ", "\u00a0")).join("\u00a0· ");
 }

@@ -3,6 +3,7 @@
 // trees beside it. Tells `onchange` and nobody else; draws nothing.
 import * as api from "./api.js";
 import { messagesFor } from "./conversation.js";
+import { readSchema, readStop } from "./format.js";
 import { TreeLog } from "./treelog.js";
 
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"];
@@ -15,6 +16,11 @@ export function bodyFor(settings, messages) {
         if (settings[name] !== null) body[name] = settings[name];
     if (settings.thinking !== "default")
         body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
+    const { schema } = readSchema(settings.schema);
+    if (schema)
+        body.response_format = { type: "json_schema", json_schema: { name: "answer", strict: true, schema } };
+    const stop = readStop(settings.stop);
+    if (stop.length > 0) body.stop = stop;
     const own = {};
     if (!settings.speculation) own.speculate = "off";
     if (settings.tree) own.trees = true;
@@ -26,11 +32,21 @@ export class Run {
         this.conversation = conversation;
         this.node = node;
         this.onchange = onchange;
-        this.body = bodyFor(settings, messagesFor(conversation, node.parent, settings.system));
+        this.body = bodyFor(settings, messagesFor(conversation, node.text ? node.id : node.parent, settings.system));
+        if (node.text) this.continueLast();
+        if (this.body.response_format) node.json = true;
         this.log = settings.tree ? new TreeLog() : null;
         this.abort = new AbortController();
         this.began = performance.now();
         this.active = true;
+    }
+
+    // Words of the answer that are there already stay, and the model goes on behind them.
+    continueLast() {
+        const { node } = this;
+        this.body.continue_final_message = true;
+        if (node.reasoning) this.body.messages.at(-1).reasoning_content = node.reasoning;
+        for (const name of ["finish", "error", "status", "code", "stats"]) delete node[name];
     }
 
     stop() {
@@ -49,6 +65,7 @@ export class Run {
             } else {
                 node.error = error.message;
                 node.status = error.status ?? null;
+                node.code = error.code ?? null;
                 if (!(error instanceof api.ApiError)) console.error(error);
             }
         }
@@ -60,7 +77,6 @@ export class Run {
     take(chunk) {
         const { node } = this;
         node.model ??= chunk.model;
-        if (this.log && !this.feed && chunk.id) this.feed = this.readTrees(chunk.id);
         const choice = chunk.choices?.[0];
         const delta = choice?.delta ?? {};
         const thought = delta.reasoning_content ?? delta.reasoning ?? "";
@@ -70,6 +86,9 @@ export class Run {
             node.reasonedMs = performance.now() - this.thinking;
         }
         if (delta.content) node.text += delta.content;
+        // Before that its prompt may still be in the making, and a request without one has no trees yet.
+        if (this.log && !this.feed && chunk.id && (thought || delta.content || choice?.finish_reason))
+            this.feed = this.readTrees(chunk.id);
         if (thought || delta.content) this.firstMs ??= performance.now() - this.began;
         if (choice?.finish_reason) node.finish = choice.finish_reason;
         if (chunk.usage) this.usage = chunk.usage;
@@ -103,6 +122,8 @@ export class Run {
             // Every pass gives one token of its own beside the guesses that it accepts.
             perPass: timings?.accept_length ?? log?.perPass ?? tokens / Math.max(1, tokens - accepted),
             prompt: usage?.prompt_tokens ?? null,
+            shortened: timings?.compression && !timings.compression.reason ?
+                [timings.compression.from, timings.compression.to] : null,
             cached: usage?.prompt_tokens_details?.cached_tokens ?? 0 };
         if (log) log.speed = node.stats.perSecond;
     }

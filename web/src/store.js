@@ -83,7 +83,7 @@ export function remove(id) {
 }
 
 const DEFAULTS = { system: "", temperature: null, top_p: null, top_k: null, min_p: null,
-    max_tokens: null, seed: null, speculation: true, thinking: "default", theme: "auto",
+    max_tokens: null, seed: null, schema: "", stop: "", speculation: true, thinking: "default", theme: "auto",
     tree: true, sidebar: true, model: "" };
 
 export const defaults = () => ({ ...DEFAULTS });

@@ -5,6 +5,7 @@
 // counted), and nothing moves for people who asked for less motion.
 import { h, signButton } from "./dom.js";
 import { layout } from "./treelayout.js";
+import { isEnd, word } from "./words.js";
 
 const PACE_MS = 130;  // shortest time that a tree is shown while more arrive
 const GROW_MS = 720;  // growing, taking and cutting when there is time for it
@@ -20,16 +21,6 @@ const SAMPLE = { n: 15, drafted: 14, accepted: 4, bonus: " and", path: [0, 1, 3,
     text: ["A", " coppice", " wood", " is", " grows", " cut", " a", " back", " down", " wood", " that",
         " again", " to", " stump", " is"],
     parent: [-1, 0, 0, 1, 1, 3, 3, 5, 5, 6, 2, 4, 8, 6, 10] };
-
-const SIGNS = { "\n": "↵", "\t": "⇥", " ": "␣" };
-
-// A token as a word of the drawing: without the space before it, and never empty.
-function word(text) {
-    if (text === "") return "∎";
-    const plain = text.replace(/^ +(?=\S)/, "").replace(/\s+$/, (end) => (text.trim() ? "" : end));
-    return plain.replace(/[\n\t ]/g, (sign, at, all) =>
-        (all.trim() && sign === " " ? " " : SIGNS[sign])).slice(0, 24);
-}
 
 const ease = (t) => 1 - (1 - t) ** 3;
 const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
@@ -179,7 +170,8 @@ export class TreeView {
 
     explain(node) {
         const { step } = this.laid;
-        const text = JSON.stringify(step.text[node.row]);
+        const plain = step.text[node.row];
+        const text = (isEnd(plain) ? "the end of the answer, " : "") + JSON.stringify(plain);
         if (node.row === 0) return `${text}: the root, chosen in the step before`;
         const fate = node.kept ? "kept" : "cut";
         return `${text}: guess ${node.row}, ${fate}`;

@@ -86,6 +86,8 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     jw_key_int(&w, "n_ctx_train", s->n_ctx_train);
     jw_key_int(&w, "n_vocab", s->limits.vocab);
     jw_key_bool(&w, "draft", s->limits.has_draft);
+    if (s->shorteners)
+        jw_key_str(&w, "prefill_compression", prefill_mode_name(s->o->prefill.mode));
     if (s->chat)
         jw_key_str(&w, "reasoning", reasoning_name(chat_template_reasoning(s->chat)));
     if (s->tokenizer)

@@ -3,12 +3,12 @@
 #ifndef COPPICE_SERVE_PAGE_DATA_H
 #define COPPICE_SERVE_PAGE_DATA_H
 
-#define PAGE_ETAG "\"67ccb9cad8ca805962ee117f9a35930e\""
+#define PAGE_ETAG "\"01aef4df4545a606f3b164a3ba07c000\""
 // clang-format off
 #define PAGE_POLICY \
     "default-src 'none'; " \
-    "script-src 'sha256-3QOmQyoSmb31osVi+1NYjA/POhuFiF5novigTiYgriM='; " \
-    "style-src 'sha256-pf6gX9ZeU4uGyFvbwe8tVtVSAW40WEseGweky3Wx+1k='; " \
+    "script-src 'sha256-TSz6QtpiUdftofdPwEhiB2vg8o19couRADhtahzIWDQ='; " \
+    "style-src 'sha256-YwS6iWqMgLG49J73kb6klINJBtaK8LAu7B9M3MudVZE='; " \
     "img-src data:; " \
     "connect-src 'self'; " \
     "base-uri 'none'; " \
