@@ -84,6 +84,11 @@ static void conversations_are_read(void **state) {
           "\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\","
           "\"arguments\":{\"n\":1.0,\"big\":123456789012345678901234567890}}},{\"id\":\"b\","
           "\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]");
+    reads("{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"tool_use\",\"id\":\"a\","
+          "\"name\":\"g\",\"custom\":true}]}]}",
+          "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"a\",\"type\":"
+          "\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{\\\"input\\\":\\\"\\\"}\"}}]}"
+          "]");
     // What a signature holds is what was thought ("hm"), whatever stands next to it.
     static const char *const next_to[] = {"", "a note of the client's"};
     for (int i = 0; i < 2; i++) {

@@ -203,6 +203,13 @@ static void members_of_files_stay_in_order(void **state) {
         "\"name\": "
         "\"f\"}"
         "{\"role\": \"tool\", \"content\": \"a\\nb\", \"name\": \"g\"}[{\"b\": 1, \"a\": 2}]");
+    assert_render(
+        DUMP,
+        "[{\"role\":\"assistant\",\"tool_calls\":[],\"x\":1,\"content\":\"x\","
+        "\"function_call\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
+        "{\"role\": \"assistant\", \"tool_calls\": [{\"type\": \"function\", "
+        "\"id\": \"call_0\", \"function\": {\"name\": \"f\", \"arguments\": {}}}], \"x\": 1, "
+        "\"content\": \"x\"}");
 }
 
 #define CALL(arguments, id)                                                                        \

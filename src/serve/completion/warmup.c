@@ -162,8 +162,9 @@ static void put_content(struct completion *c, struct str *content) {
 // Words of a turn of its own, which v owns.
 static void add_turn(struct conversation *v, enum conversation_role role, struct str *text) {
     struct conversation_part *p = conversation_part(v, conversation_new_turn(v, role), PART_TEXT);
+    struct words words = conversation_take(v, text);
     if (p)
-        p->text = conversation_take(v, text);
+        p->text = words;
 }
 
 // Takes the conversation of an answer, to which the answer and words that have not been said yet

@@ -223,7 +223,7 @@ static void read_call_block(struct conversation *v, const struct json *from,
     p->id = words_of(json_get(from, "id"));
     p->name = words_of(json_get(from, "name"));
     p->custom = json_bool(json_get(from, "custom"), false);
-    p->text = input ? words_of(input) : words_of_text("{}");
+    p->text = input || p->custom ? words_of(input) : words_of_text("{}");
     extras_take(v, &p->extras, from, of_call);
     p->object = !p->custom && json_kind_of(input) == JSON_OBJECT;
     if (p->object) {

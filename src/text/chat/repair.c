@@ -253,15 +253,15 @@ static int put_tool_call(struct repair *r, const struct conversation_part *p,
 
 static int put_calls(struct repair *r, const struct conversation_turn *t, struct jinja_value m) {
     struct jinja_value list = jinja_list(r->c, true);
+    bool older = false; // then an empty list that came is replaced at its place
     int rc = 0;
-    jinja_remove_member(m, "tool_calls");
     for (int i = 0; i < t->n_parts && !rc; i++) {
         if (t->parts[i].kind != PART_CALL)
             continue;
-        if (t->parts[i].older)
-            jinja_remove_member(m, "function_call");
+        older |= t->parts[i].older;
         rc = put_tool_call(r, &t->parts[i], list);
     }
+    jinja_remove_member(m, older ? "function_call" : "tool_calls");
     if (jinja_count(list) > 0)
         put_member(r, m, "tool_calls", list);
     return rc;
