@@ -153,6 +153,7 @@ test("a conversation that is too long is shortened by the scorer, or a new one b
         await say(page, "this is too long");
         await error.waitFor();
         assert.deepEqual(await buttons.allInnerTexts(), ["New conversation"], "a question alone was tried already");
+        assert.equal(await lastAnswer(page).getByLabel(/^Try again/).isVisible(), false, "it would fail again");
         await page.keyboard.press("Alt+KeyN");
         await ask(page, "hello");
         await say(page, "this is too long");

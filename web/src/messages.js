@@ -8,6 +8,8 @@ import { Markdown } from "./markdown.js";
 const ENDS = { stopped: "Stopped.", length: "Cut off: the limit of tokens is reached.",
     context: "Cut off: the context is full." };
 
+const TOO_LONG = "context_length_exceeded"; // the server's code of a prompt that does not fit
+
 export class MessageView {
     constructor(conversation, node, actions) {
         this.node = node;
@@ -33,8 +35,9 @@ export class MessageView {
         this.wait = h("div", { className: "wait", "aria-hidden": "true" }, h("i"), h("i"), h("i"));
         this.note = h("div", { className: "note", hidden: true });
         this.stats = h("p", { className: "stats", hidden: true });
+        this.again = signButton("retry", "Try again (Alt+R)", () => this.actions.retry(this.node));
         this.actionBar = this.bar(conversation, signButton("edit", "Edit this answer", () => this.editAnswer()),
-            signButton("retry", "Try again (Alt+R)", () => this.actions.retry(this.node)));
+            this.again);
         this.element.append(this.reasoning, this.body, this.wait, this.note, this.actionBar);
         this.actionBar.append(this.stats);
     }
@@ -75,6 +78,7 @@ export class MessageView {
 
     finish(running) {
         const { node } = this;
+        this.again.hidden = node.code === TOO_LONG;
         const end = !running && ENDS[node.finish];
         this.note.hidden = running || !(node.error || end || !node.text);
         if (!this.note.hidden) {
@@ -91,7 +95,7 @@ export class MessageView {
         const { node, actions } = this;
         const chip = (text, onclick) => h("button", { type: "button", className: "chip", onclick }, text);
         // The same request again would be refused again.
-        if (node.code === "context_length_exceeded")
+        if (node.code === TOO_LONG)
             return [actions.canCompress() && chip("Shorten what came before", () => actions.compress(node)),
                 chip("New conversation", () => actions.carryOver(node))].filter(Boolean);
         return [node.error && chip("Try again", () => actions.retry(node)),

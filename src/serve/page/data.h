@@ -3,11 +3,11 @@
 #ifndef COPPICE_SERVE_PAGE_DATA_H
 #define COPPICE_SERVE_PAGE_DATA_H
 
-#define PAGE_ETAG "\"01aef4df4545a606f3b164a3ba07c000\""
+#define PAGE_ETAG "\"229d4d1b6fc97278468cb66d226b854e\""
 // clang-format off
 #define PAGE_POLICY \
     "default-src 'none'; " \
-    "script-src 'sha256-TSz6QtpiUdftofdPwEhiB2vg8o19couRADhtahzIWDQ='; " \
+    "script-src 'sha256-gH9lf4dn+OKqKWFnTr0j45e0ZwezRU9V2uiFWDZWLOI='; " \
     "style-src 'sha256-YwS6iWqMgLG49J73kb6klINJBtaK8LAu7B9M3MudVZE='; " \
     "img-src data:; " \
     "connect-src 'self'; " \
