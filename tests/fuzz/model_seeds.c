@@ -118,6 +118,8 @@ int main(int argc, char **argv) {
     plain.layers = 4;
     rc |= write_target(&plain, argv[1], "gemma4", &e);
     rc |= write_experts(&t, &plain, argv[1], &e);
+    plain.form = TINY_FORM_GEMMA3;
+    rc |= write_target(&plain, argv[1], "gemma3", &e);
     rc |= write_drafts(&t, argv[1], &e);
     if (rc)
         fprintf(stderr, "%s\n", e.text);
