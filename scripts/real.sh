@@ -8,7 +8,7 @@ set -u
 program=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.." || exit 1
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/coppice-tests
+cache=${XDG_CACHE_HOME:-${HOME:-build}/.cache}/coppice-tests
 smollm2=SmolLM2-135M-Instruct.Q4_1.gguf
 smollm2_sum=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 gemma3=gemma-3-270m-q4_k_m.gguf

@@ -48,6 +48,7 @@ def repositories():
         "acme/Other-DFlash": {name: read(os.path.join(fixture, name)) for name in os.listdir(fixture)},
         "acme/Split-GGUF": {f"Q8_0/Split-Q8_0{name[5:]}": data for name, data in split.items()},
         "acme/Gap-GGUF": {f"Gap-Q8_0{name[5:]}": data for name, data in list(split.items())[:-1]},
+        "acme/Twin-GGUF": {f"Twin-Q8_0-0000{i}-of-00002.gguf": split[min(split)] for i in (1, 2)},
         "acme/Two-GGUF": {"a-Q8_0.gguf": target, "b-Q8_0.gguf": scorer},
         "acme/Many-GGUF": {"m-Q2_K.gguf": target, "m-Q3_K_S.gguf": scorer},
         "acme/Plain": {"model.safetensors": b"x", "config.json": b"{}"},
@@ -180,6 +181,7 @@ def parts():
     seen = run(where, "generate", "-m", "acme/Split-GGUF", "--ids", "1,2,3", "-n", "8", "--offline")
     equal("runs", seen.returncode, 0)
     refused("a part that is missing", pull(where, "acme/Gap-GGUF"), r"part \d of \d of Gap-Q8_0\S+ is missing")
+    refused("parts of the same bytes", pull(where, "acme/Twin-GGUF"), "has the bytes of another file of the model")
 
 
 def lists():
@@ -203,6 +205,18 @@ def lists():
     path = os.path.join(folder(where, MODEL), "snapshots", COMMIT)
     with open(os.path.join(path, "README.md"), "w", encoding="ascii") as file:
         file.write("another tool's")
+    plain = os.path.join(folder(where, "acme/Plain"), "snapshots", COMMIT)
+    os.makedirs(plain)
+    with open(os.path.join(plain, "model.safetensors"), "w", encoding="ascii") as file:
+        file.write("another tool's model")
+    seen = run(where, "remove", "acme/Plain")
+    check("remove what list does not show", seen.returncode == 1 and "there is no acme/Plain in the cache" in seen.stderr,
+          seen.stderr)
+    equal("it stays", os.listdir(plain), ["model.safetensors"])
+    seen = run(where, "remove", f"{MODEL}@other")
+    check("remove another revision", seen.returncode == 1 and "no acme/Tiny-GGUF@other in the cache" in seen.stderr,
+          seen.stderr)
+    equal("the model stays", len(blobs(where)), 1)
     seen = run(where, "remove", f"{MODEL}:Q8_0")
     check("remove", seen.returncode == 0 and "removed 15.7 MB" in seen.stderr, seen.stderr)
     equal("its blob is gone", blobs(where), [])
@@ -284,6 +298,8 @@ def passing():
     check("not before the second is over", counter["at"][1] - counter["at"][0] >= 1, counter["at"])
     hub.calm(some(429, {"Retry-After": "3600"}, 9))
     refused("429 for an hour", pull(home(), MODEL, "--no-draft"), "it asks to wait 3600 s")
+    hub.calm(some(503, {"Retry-After": "3600"}, 9))
+    refused("503 for an hour", pull(home(), MODEL, "--no-draft"), "answers 503; it asks to wait 3600 s")
     expired = set()
 
     def expire(h, data):

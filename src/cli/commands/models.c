@@ -147,16 +147,18 @@ int cmd_list(const struct cli_args *a, struct err *e) {
 
 struct removal {
     const struct hub_name *name;
+    const char *commit; // NULL: of all of them
     int64_t freed, files;
 };
 
-// All models of a snapshot: GGUF files, or a draft.
-static void choose_all(const struct hub_files *f, struct hub_choice *out) {
+// All models of a snapshot that `list` shows: GGUF files, or a draft; safetensors are other
+// programs' otherwise.
+static void choose_all(const struct hub_files *f, const char *repo, struct hub_choice *out) {
     *out = (struct hub_choice){0};
     for (int64_t i = 0; i < f->n && out->n < HUB_PARTS_MAX; i++)
         if (str_ends(f->at[i].name, ".gguf"))
             out->at[out->n++] = i;
-    if (!out->n)
+    if (!out->n && hub_is_draft(repo))
         hub_choose_draft(f, false, out);
 }
 
@@ -165,9 +167,11 @@ static int remove_from(void *arg, const char *commit, struct err *e) {
     struct hub_files f = {0};
     struct hub_choice c;
     struct err ignored;
+    if (r->commit && strcmp(commit, r->commit) != 0)
+        return 0;
     int rc = hub_cache_list(r->name->repo, commit, &f, e);
     if (!rc && !r->name->want[0])
-        choose_all(&f, &c);
+        choose_all(&f, r->name->repo, &c);
     else if (!rc && hub_choose(&f, r->name, &c, &ignored))
         c.n = 0;
     if (!rc && c.n)
@@ -183,13 +187,19 @@ int cmd_remove(const struct cli_args *a, struct err *e) {
     int rc = hub_name_read(&n, a->opt.operands[0], e);
     if (rc)
         return rc;
-    int64_t before = hub_cache_unfinished(n.repo);
-    if (!n.want[0])
+    char commit[HUB_HASH_BYTES];
+    bool all = !strcmp(n.revision, "main"); // what is there of it, at whatever revision
+    if (!all && !hub_cache_commit(&n, commit))
+        return err_set(e, ERR_IO, "there is no %s@%s in the cache", n.repo, n.revision);
+    r.commit = all ? NULL : commit;
+    int64_t before = all ? hub_cache_unfinished(n.repo) : 0;
+    if (all && !n.want[0])
         hub_cache_clean(n.repo, &r.freed);
     rc = hub_cache_snapshots(n.repo, remove_from, &r, e);
     if (!rc && !r.files && !(before && r.freed))
-        return err_set(e, ERR_IO, "there is no %s%s%s in the cache; 'coppice list' shows what is",
-                       n.repo, n.want[0] ? ":" : "", n.want);
+        return err_set(e, ERR_IO,
+                       "there is no %s%s%s%s%s in the cache; 'coppice list' shows what is", n.repo,
+                       all ? "" : "@", all ? "" : n.revision, n.want[0] ? ":" : "", n.want);
     if (!rc)
         fprintf(stderr, "coppice: removed %s of %s\n", hub_size(r.freed).text, n.repo);
     return rc;

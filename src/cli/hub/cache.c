@@ -155,7 +155,7 @@ int hub_cache_list(const char *repo, const char *commit, struct hub_files *out, 
 }
 
 // The commit that a revision was when it was fetched; a commit is its own.
-static bool read_ref(const struct hub_name *n, char commit[HUB_HASH_BYTES]) {
+bool hub_cache_commit(const struct hub_name *n, char commit[HUB_HASH_BYTES]) {
     struct str path = {0}, text = {0};
     if (hub_is_hash(n->revision)) {
         memcpy(commit, n->revision, strlen(n->revision) + 1);
@@ -238,7 +238,7 @@ static int look_into(void *arg, const char *commit, struct err *e) {
 
 static int search(struct search *s, struct err *e) {
     char commit[HUB_HASH_BYTES];
-    int rc = read_ref(s->name, commit) ? look_into(s, commit, e) : 0;
+    int rc = hub_cache_commit(s->name, commit) ? look_into(s, commit, e) : 0;
     if (!rc && !s->found && !strcmp(s->name->revision, "main"))
         rc = hub_cache_snapshots(s->name->repo, look_into, s, e);
     return rc;
@@ -327,7 +327,7 @@ int hub_cache_link(const char *repo, const char *commit, const struct hub_file *
 int hub_cache_note(const struct hub_name *n, const char *commit, struct err *e) {
     struct str path = {0}, other = {0};
     char before[HUB_HASH_BYTES];
-    if (read_ref(n, before) && (hub_is_hash(n->revision) || !strcmp(before, commit)))
+    if (hub_cache_commit(n, before) && (hub_is_hash(n->revision) || !strcmp(before, commit)))
         return 0;
     hub_cache_path(&path, n->repo, "refs", n->revision, "");
     str_printf(&other, "%s.%ld.tmp", path.data ? path.data : "", (long)getpid());

@@ -36,6 +36,8 @@ bool hub_cache_repo(const char *path, char repo[HUB_NAME_BYTES]);
 int hub_cache_lock(const char *repo, const char *etag, bool wait, int *fd, struct err *e);
 // Puts a blob that is complete into a snapshot. ERR_IO, ERR_MEMORY.
 int hub_cache_link(const char *repo, const char *commit, const struct hub_file *f, struct err *e);
+// The commit that a name's revision was when it was fetched; false where that is not known.
+bool hub_cache_commit(const struct hub_name *n, char commit[HUB_HASH_BYTES]);
 // Writes down which commit a revision was.
 int hub_cache_note(const struct hub_name *n, const char *commit, struct err *e);
 

@@ -59,6 +59,15 @@ static int64_t bytes_left(const struct hub_set *s, int64_t *total) {
     return left;
 }
 
+// Whether an earlier file of the same repository has the same blob, whose lock this process holds:
+// to wait for it would never end.
+static bool is_twin(const struct hub_set *s, int n, const struct hub_download *d) {
+    for (int i = 0; s->at && i < n; i++)
+        if (!strcmp(s->at[i].file.etag, d->file.etag) && !strcmp(s->name.repo, d->name->repo))
+            return true;
+    return false;
+}
+
 static int open_set(struct pull *p, struct hub_set *s, struct err *e) {
     int rc = 0;
     s->at = calloc((size_t)max_i64(s->choice.n, 1), sizeof *s->at);
@@ -70,7 +79,12 @@ static int open_set(struct pull *p, struct hub_set *s, struct err *e) {
                                          .file = s->files.at[s->choice.at[i]],
                                          .progress = show_progress,
                                          .arg = p};
-        rc = hub_download_open(&s->at[i], e);
+        if (is_twin(s, i, &s->at[i]) ||
+            (s == &p->draft && is_twin(&p->target, p->target.choice.n, &s->at[i])))
+            rc = err_set(e, ERR_MISMATCH, "%s has the bytes of another file of the model",
+                         s->at[i].file.name);
+        else
+            rc = hub_download_open(&s->at[i], e);
     }
     return rc;
 }

@@ -146,7 +146,8 @@ static int read_list(const struct json *root, const struct hub_name *n, struct h
         if (!etag)
             etag = json_str(json_get(f, "blobId"), NULL);
         int64_t size = json_int(json_get(lfs, "size"), json_int(json_get(f, "size"), -1));
-        if (name && strlen(name) == bytes && etag && hub_is_hash(etag) && size >= 0)
+        if (name && strlen(name) == bytes && etag && hub_is_hash(etag) && size >= 0 &&
+            size <= INT64_MAX / HUB_PARTS_MAX) // sums stay numbers
             rc = hub_files_add(out, name, etag, size, e);
     }
     return rc;
@@ -323,8 +324,10 @@ int hub_download_finish(struct hub_download *d, struct err *e) {
 
 void hub_download_drop(struct hub_download *d, int64_t most) {
     struct str path = {0};
+    if (!d->fd) // perhaps not even begun, without a name
+        return;
     put_blob(&path, d, ".incomplete");
-    if (d->fd && d->have <= most && path.len && !path.failed)
+    if (d->have <= most && path.len && !path.failed)
         unlink(path.data);
     str_fini(&path);
 }

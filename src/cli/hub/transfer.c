@@ -195,10 +195,11 @@ static bool set_options(struct slice *s, const char *range) {
     if (range)
         ok = ok && !c->easy_setopt(y, CURLOPT_RANGE, range);
 #if LIBCURL_VERSION_NUM >= 0x075500
-    ok = ok && !c->easy_setopt(y, CURLOPT_PROTOCOLS_STR, "http,https");
-#else
-    ok = ok && !c->easy_setopt(y, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+    if (c->easy_setopt(y, CURLOPT_PROTOCOLS_STR, "http,https")) // the library may be an older one
 #endif
+        ok = ok && !c->easy_setopt(
+                       y, (CURLoption)181 /* CURLOPT_PROTOCOLS, which newer headers call old */,
+                       3L /* http, https */);
     c->easy_setopt(y, CURLOPT_HTTPHEADER, s->fields);
     c->easy_setopt(y, CURLOPT_PRIVATE, s);
     c->easy_setopt(y, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1); // a connection each
@@ -224,7 +225,7 @@ static void start_slice(struct slice *s) {
     s->had = r->j->have;
     s->moved = strcmp(r->url.data, r->j->url) != 0;
     s->seen = 0;
-    s->head = (struct head){0};
+    s->head = (struct head){.from = -1, .total = -1, .wait = -1};
     s->why[0] = '\0';
     snprintf(range, sizeof range, "%lld-%lld", (long long)(s->from + s->got),
              (long long)(s->from + s->want - 1));
@@ -301,9 +302,10 @@ static void follow_redirect(struct run *r, struct slice *s) {
 static void fail(struct run *r, const struct slice *s, CURLcode code) {
     r->j->status = s->head.status;
     snprintf(r->j->code, sizeof r->j->code, "%s", s->head.code);
-    if (s->head.status == 429 && s->head.wait > WAIT_MAX_S)
-        r->rc = err_set(r->e, ERR_IO, "%s answers 429: too many requests; it asks to wait %.0f s",
-                        r->j->url, s->head.wait);
+    if (s->head.wait > WAIT_MAX_S)
+        r->rc = err_set(r->e, ERR_IO, "%s answers %ld%s; it asks to wait %.0f s", r->j->url,
+                        s->head.status, s->head.status == 429 ? ": too many requests" : "",
+                        s->head.wait);
     else if (s->head.status && s->head.status != 200 && s->head.status != 206)
         r->rc = err_set(r->e, ERR_IO, "%s answers %ld%s%s", r->j->url, s->head.status,
                         s->head.said[0] ? ": " : "", s->head.said);
@@ -317,10 +319,10 @@ static void fail(struct run *r, const struct slice *s, CURLcode code) {
 // Whether an answer, or none, may be another one soon.
 static bool may_pass(const struct slice *s, CURLcode code) {
     long status = s->head.status;
-    if (status == 429)
-        return s->head.wait <= WAIT_MAX_S;
+    if (s->head.wait > WAIT_MAX_S)
+        return false;
     if (status >= 400)
-        return status == 408 || status >= 500 || s->moved;
+        return status == 408 || status == 429 || status >= 500 || s->moved;
     return code != CURLE_UNSUPPORTED_PROTOCOL && code != CURLE_URL_MALFORMAT &&
            code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE;
 }
