@@ -181,6 +181,8 @@ def parts():
     seen = run(where, "generate", "-m", "acme/Split-GGUF", "--ids", "1,2,3", "-n", "8", "--offline")
     equal("runs", seen.returncode, 0)
     refused("a part that is missing", pull(where, "acme/Gap-GGUF"), r"part \d of \d of Gap-Q8_0\S+ is missing")
+    seen = pull(where, MODEL, HF_HOME=os.path.relpath(os.path.join(where, "hf")))
+    check("a plan of what is in a relative folder", seen.returncode == 0 and "fits in" in seen.stderr, seen.stderr)
     refused("parts of the same bytes", pull(where, "acme/Twin-GGUF"), "has the bytes of another file of the model")
 
 

@@ -45,17 +45,21 @@ int hub_plan_files(const struct hub_set *s, const char *folder, int64_t head, st
     for (int i = 0; i < s->choice.n && !rc; i++) {
         const struct hub_download *d = &s->at[i];
         struct str path = {0}, blob = {0};
+        char *there = NULL; // the folder of the link is another one
         put_file(&path, s, i, folder);
         if (d->there)
             hub_cache_path(&blob, s->name.repo, "blobs", d->file.etag, "");
+        if (blob.len && !blob.failed)
+            there = realpath(blob.data, NULL);
         if (path.failed || blob.failed)
             rc = err_set(e, ERR_MEMORY, "no memory for a path");
         else if (!d->there)
             rc = copy_head(d->fd - 1, path.data, min_i64(d->have, head), d->file.size, e);
-        else if (symlink(blob.data, path.data) && errno != EEXIST)
+        else if ((!there || symlink(there, path.data)) && errno != EEXIST)
             rc = err_set(e, ERR_IO, "cannot make %s: %s", path.data, strerror(errno));
         str_fini(&path);
         str_fini(&blob);
+        free(there);
     }
     return rc;
 }
