@@ -19,6 +19,8 @@ LAYERS = {"base": 0, "formats": 1, "text": 1, "grammar": 2, "convert": 2, "ops":
 # Siblings of equal rank that may see each other (text reads its tokenizer from a GGUF file).
 SIBLINGS = {("text", "formats")}
 FILE_LINES = {".c": 1000, ".h": 200, ".cu": 800, ".cuh": 800}
+DOCUMENT_LINES = {"README.md": 110, "docs/performance.md": 150}
+NOTE_LINES, NOTES_BYTES = 80, 60 * 1024  # of docs/notes: a decision each, and all together
 PUBLIC_HEADER, PUBLIC_HEADER_LINES = "include/coppice.h", 250
 FUNCTION_LINES = 60  # of C; a kernel is as long as its algorithm
 MODULES = 3  # of one folder that may need each other
@@ -240,6 +242,18 @@ def check_folders(paths):
                 finding(folder, 1, f"{words.count(word)} files begin with {word}; more than {PREFIX_FILES} are a folder")
 
 
+def check_sizes():
+    """Of documents that grow by themselves."""
+    notes = sorted((ROOT / "docs/notes").glob("*.md"))
+    limits = {**{ROOT / name: n for name, n in DOCUMENT_LINES.items()}, **{path: NOTE_LINES for path in notes}}
+    for path, limit in limits.items():
+        lines = len(path.read_text().splitlines())
+        if lines > limit:
+            finding(path, lines, f"{lines} lines; the limit is {limit}")
+    if (size := sum(path.stat().st_size for path in notes)) > NOTES_BYTES:
+        finding(ROOT / "docs/notes", 1, f"{size} bytes together; the limit is {NOTES_BYTES}")
+
+
 def main():
     sources = {}
     paths = tracked()
@@ -266,6 +280,7 @@ def main():
     check_circles(sources)
     check_modules(sources)
     check_options()
+    check_sizes()
     print("\n".join(findings) if findings else "lint: clean")
     return 1 if findings else 0
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SHA-256 as FIPS 180-4 writes it, one block of 64 bytes after the other; see sha256.h. Plain C: a
-// download is slower than it (about 300 MB/s on a core of a Xeon).
+// download is slower than it (about 300 MB/s on a core of an AMD EPYC).
 #include "base/sha256.h"
 
 #include <string.h>
