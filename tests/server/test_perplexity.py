@@ -29,7 +29,7 @@ def perplexity(*options, source=("-f", text), model=TARGET):
 
 def write_text():
     """The first WINDOWS windows of a text, and a few tokens more, which are not read."""
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+    with open(os.path.join(ROOT, "LICENSE"), encoding="utf-8") as file:
         words = file.read()[:16000]
     with open(text, "w", encoding="utf-8") as file:
         file.write(words)
