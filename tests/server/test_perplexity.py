@@ -208,6 +208,8 @@ def bad_input():
             changed("token", lambda c: put(c, 32, "<i", 2**30)))
     refused("rows that are no log-probabilities", "row 0 of window 0", "--kl-reference",
             changed("rows", lambda c: put(c, 20 + 4 * WINDOW * WINDOWS, "<f", math.nan)))
+    refused("rows above all probabilities", "row 0 of window 0", "--kl-reference",
+            changed("large", lambda c: put(c, 20 + 4 * WINDOW * WINDOWS, "<f", 3e38)))
     refused("windows of another size", "leave out -c", "--kl-reference", reference, "-c", "128")
     refused("another text", "of another text", "--kl-reference", reference, "-f", __file__)
     refused("both directions", "choose one", "--kl-reference", reference, "--save-logits", empty)

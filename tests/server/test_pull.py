@@ -183,6 +183,8 @@ def parts():
     refused("a part that is missing", pull(where, "acme/Gap-GGUF"), r"part \d of \d of Gap-Q8_0\S+ is missing")
     seen = pull(where, MODEL, HF_HOME=os.path.relpath(os.path.join(where, "hf")))
     check("a plan of what is in a relative folder", seen.returncode == 0 and "fits in" in seen.stderr, seen.stderr)
+    refused("a temporary folder that is not there", pull(where, "acme/Two-GGUF:a-Q8_0.gguf", TMPDIR="/nowhere"),
+            "cannot make a folder in /nowhere: No such file or directory; set TMPDIR")
     refused("parts of the same bytes", pull(where, "acme/Twin-GGUF"), "has the bytes of another file of the model")
 
 

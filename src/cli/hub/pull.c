@@ -25,8 +25,8 @@ struct pull {
     const struct hub_pull *p;
     struct hub hub;
     struct hub_set target, draft;
-    bool drafted;    // the draft is to be fetched
-    char folder[32]; // of beginnings of files
+    bool drafted;      // the draft is to be fetched
+    char folder[1024]; // of beginnings of files
     struct hub_progress progress;
 };
 
@@ -294,8 +294,12 @@ static int plan_all(struct pull *p, struct err *e) {
 static int pull_files(struct pull *p, struct err *e) {
     struct hub_set *s = &p->target;
     s->name = p->p->name;
-    snprintf(p->folder, sizeof p->folder, "/tmp/coppice-XXXXXX");
-    int rc = hub_open(&p->hub, e);
+    const char *place = getenv("TMPDIR");
+    place = place && place[0] ? place : "/tmp";
+    size_t n = (size_t)snprintf(p->folder, sizeof p->folder, "%s/coppice-XXXXXX", place);
+    int rc = n < sizeof p->folder
+                 ? hub_open(&p->hub, e)
+                 : err_set(e, ERR_USAGE, "TMPDIR names a path of more than 1,000 bytes");
     if (!rc)
         rc = hub_list(&p->hub, &s->name, &s->files, e);
     if (!rc)
@@ -303,7 +307,9 @@ static int pull_files(struct pull *p, struct err *e) {
     if (!rc)
         rc = open_set(p, s, e);
     if (!rc && !mkdtemp(p->folder))
-        rc = err_set(e, ERR_IO, "cannot make a folder in /tmp: %s", strerror(errno));
+        rc = err_set(e, ERR_IO,
+                     "cannot make a folder in %s: %s; set TMPDIR to one that can be written", place,
+                     strerror(errno));
     if (rc)
         return rc;
     rc = plan_all(p, e);

@@ -69,7 +69,8 @@ struct row_difference row_compare(const struct row_sum *s, const float *logits, 
     struct scale c;
     uint16_t best = 0;
     memcpy(&c, reference, sizeof c);
-    d.whole = isfinite(c.step) && isfinite(c.least) && c.step >= 0 && c.least <= 0;
+    d.whole =
+        isfinite(c.least) && c.step >= 0 && c.step * CODES + c.least < 1; // ln p <= 0, rounded
     if (!d.whole)
         return d;
     for (int64_t i = 0; i < n; i++)

@@ -56,7 +56,7 @@ INLINE void fetch_next(const struct stored_rows *r, int j, int n) {
 }
 
 // Keys j .. j + ks - 1 for xs queries, xs * ks <= DOT_SUMS; all are constants but j.
-INLINE void stored_dot_block(const struct stored_dots *a, int i, int j, int xs, int ks, int codec) {
+INLINE void stored_dot_block(const struct stored_dots *a, int j, int xs, int ks, int codec) {
     vf acc[DOT_SUMS];
     float out[DOT_SUMS];
     UNROLL for (int r = 0; r < DOT_SUMS; r++) acc[r] = v_set(0);
@@ -65,50 +65,53 @@ INLINE void stored_dot_block(const struct stored_dots *a, int i, int j, int xs, 
         UNROLL for (int r = 0; r < ks; r++) {
             vf v = stored_16(&a->k, codec, j + r < a->k.n ? j + r : a->k.n - 1, c);
             UNROLL for (int t = 0; t < xs; t++) acc[t * ks + r] =
-                v_fma(v_load(a->x[i + t] + c), v, acc[t * ks + r]);
+                v_fma(v_load(a->x[t] + c), v, acc[t * ks + r]);
         }
     v_fold_all(acc, out);
     for (int t = 0; t < xs; t++)
         for (int r = 0; r < ks && j + r < a->k.n; r++)
-            a->out[i + t][j + r] = out[t * ks + r];
+            a->out[t][j + r] = out[t * ks + r];
 }
 
-INLINE void stored_dots_of(const struct stored_dots *a, int codec) {
-    for (int i = 0; i < a->n_x; i += 4)
-        switch (a->n_x - i) {
-        case 1:
-            for (int j = 0; j < a->k.n; j += DOT_SUMS)
-                stored_dot_block(a, i, j, 1, DOT_SUMS, codec);
-            break;
-        case 2:
-            for (int j = 0; j < a->k.n; j += DOT_SUMS / 2)
-                stored_dot_block(a, i, j, 2, DOT_SUMS / 2, codec);
-            break;
-        case 3:
-            for (int j = 0; j < a->k.n; j += DOT_SUMS / 4)
-                stored_dot_block(a, i, j, 3, DOT_SUMS / 4, codec);
-            break;
-        default:
-            for (int j = 0; j < a->k.n; j += DOT_SUMS / 4)
-                stored_dot_block(a, i, j, 4, DOT_SUMS / 4, codec);
-        }
+// Of xs queries, DOT_SUMS of their sums at a time.
+INLINE void stored_dots_of(const struct stored_dots *a, int xs, int codec) {
+    const int ks = DOT_SUMS / (xs > 2 ? 4 : xs);
+    for (int j = 0; j < a->k.n; j += ks)
+        stored_dot_block(a, j, xs, ks, codec);
 }
 
-static void stored_dots(const struct stored_dots *a) {
-    switch (a->k.codec) {
-    case KV_F16:
-        stored_dots_of(a, KV_F16);
-        break;
-    case KV_BF16:
-        stored_dots_of(a, KV_BF16);
-        break;
-    case KV_F32:
-        stored_dots_of(a, KV_F32);
-        break;
-    default:
-        stored_dots_of(a, KV_Q8_0);
+INLINE void stored_dots_by(const struct stored_dots *a, int codec) {
+    if (a->n_x == 1)
+        stored_dots_of(a, 1, codec);
+    else if (a->n_x == 2)
+        stored_dots_of(a, 2, codec);
+    else if (a->n_x == 3)
+        stored_dots_of(a, 3, codec);
+    else
+        stored_dots_of(a, 4, codec);
+}
+
+// Calls fn with the codec as a constant, so that each has loops of its own; a codec that is added
+// has to be here, or the compiler says so.
+#define BY_CODEC(fn, a, of)                                                                        \
+    switch (of) {                                                                                  \
+    case KV_F16:                                                                                   \
+        fn(a, KV_F16);                                                                             \
+        break;                                                                                     \
+    case KV_F32:                                                                                   \
+        fn(a, KV_F32);                                                                             \
+        break;                                                                                     \
+    case KV_BF16:                                                                                  \
+        fn(a, KV_BF16);                                                                            \
+        break;                                                                                     \
+    case KV_Q8_0:                                                                                  \
+        fn(a, KV_Q8_0);                                                                            \
+        break;                                                                                     \
+    case KV_CODEC_COUNT:                                                                           \
+        break;                                                                                     \
     }
-}
+
+static void stored_dots(const struct stored_dots *a){BY_CODEC(stored_dots_by, a, a -> k.codec)}
 
 // Queries i .. i + xs - 1 and `wide` chunks of 16 columns from `at`; constants but i and at.
 INLINE void stored_weigh_block(const struct stored_weigh *w, int i, int at, int xs, int wide,
@@ -157,17 +160,5 @@ INLINE void stored_weigh_of(const struct stored_weigh *w, int codec) {
 }
 
 static void stored_weigh(const struct stored_weigh *w) {
-    switch (w->v.codec) {
-    case KV_F16:
-        stored_weigh_of(w, KV_F16);
-        break;
-    case KV_BF16:
-        stored_weigh_of(w, KV_BF16);
-        break;
-    case KV_F32:
-        stored_weigh_of(w, KV_F32);
-        break;
-    default:
-        stored_weigh_of(w, KV_Q8_0);
-    }
+    BY_CODEC(stored_weigh_of, w, w->v.codec)
 }
