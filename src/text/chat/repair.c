@@ -577,11 +577,11 @@ static int say_calls(const struct repair *r, struct jinja_value m) {
     return rc;
 }
 
-// What the system is told of tools: our words, and declarations of the request. Absent, with the
-// context failed, without memory.
+// What the system is told of tools: the program's words, which are trusted as the template's are,
+// around the declarations of the request, one a line.
 static int description_of_tools(const struct repair *r, const struct conversation *v,
                                 struct jinja_value *out) {
-    struct jinja_value tools, text[3] = {{0}};
+    struct jinja_value tools = {0}, text[3] = {{0}};
     struct str begin = {0}, end = {0};
     tool_description_begin(&begin);
     int rc = chat_tools(r->c, v, &tools, r->e);
@@ -594,7 +594,7 @@ static int description_of_tools(const struct repair *r, const struct conversatio
         text[2] = jinja_string(r->c, end.data, end.len, false);
     }
     str_clear(&begin);
-    for (size_t i = 0; i < jinja_count(tools) && !rc; i++) {
+    for (size_t i = 0; !rc && i < jinja_count(tools); i++) {
         struct jinja_value line = {0};
         size_t n = 0;
         rc = jinja_json(r->c, jinja_at(tools, i), &line, r->e);
