@@ -53,11 +53,10 @@ static void put_row(struct listing *l, const char *want, int64_t size, const cha
 
 // The name by which a file can be asked for: its type, or itself where another file has that too.
 static void put_want(const struct hub_files *f, int64_t i, struct str *out) {
-    char label[HUB_LABEL_BYTES], other[HUB_LABEL_BYTES];
+    char label[HUB_LABEL_BYTES];
     struct hub_choice c;
     struct hub_name n = {.revision = "main"};
     hub_label(f->at[i].name, label);
-    snprintf(other, sizeof other, "%s", label);
     snprintf(n.want, sizeof n.want, "%s", label);
     bool by_label = label[0] && !hub_choose(f, &n, &c, NULL) && c.at[0] == i;
     str_puts(out, by_label ? label : f->at[i].name);
