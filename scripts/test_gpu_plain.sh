@@ -35,7 +35,8 @@ wait
 passed=0 failed=0
 while read -r name _; do
     grep -E '^FAIL|^skip' "$logs/$name" || true
-    read -r good _ bad _ < <(grep -oE '[0-9]+ passed, [0-9]+ failed' "$logs/$name" | tail -n 1)
+    counts=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$logs/$name" | tail -n 1) || true # none: it broke off
+    read -r good _ bad _ <<<"$counts"
     ended=$(cat "$logs/$name.rc")
     passed=$((passed + ${good:-0}))
     failed=$((failed + (${bad:-0} > 0 ? bad : ended))) # a run that breaks off counts as one
