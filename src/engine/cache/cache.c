@@ -8,8 +8,8 @@
 #include "base/num.h"
 #include "models/checkpoint.h"
 
-#define USUAL_LEAST (INT64_C(256) << 20)
-#define USUAL_MOST  (INT64_C(8) << 30)
+#define USUAL_MIN (INT64_C(256) << 20)
+#define USUAL_MAX (INT64_C(8) << 30)
 
 enum { EDITED = 256, EDITED_MIN = 512 }; // tokens, see edited_from
 static const int64_t PREPARED = INT64_C(2) << 30;
@@ -27,7 +27,7 @@ static void set_distances(struct cache *c, const struct sequence_spec *spec, int
 }
 
 int64_t cache_usual_ram(int64_t model, int64_t machine) {
-    int64_t wanted = model < USUAL_MOST / 4 ? max_i64(4 * model, USUAL_LEAST) : USUAL_MOST;
+    int64_t wanted = model < USUAL_MAX / 4 ? max_i64(4 * model, USUAL_MIN) : USUAL_MAX;
     int64_t left = max_i64(machine - model, machine / 8);
     return machine > 0 ? min_i64(wanted, left / 8) : wanted;
 }
