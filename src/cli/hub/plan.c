@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory/machine.h"
 #include "base/num.h"
 #include "engine/session/session.h"
 #include "formats/gguf/gguf.h"
@@ -119,7 +120,7 @@ void hub_plan_say(const struct memory_plan *p) {
     const int64_t few = min_i64(8192, longest), many = min_i64(65536, longest);
     const int64_t least = total_at(p, few), most = total_at(p, many);
     char a[32], b[32], here[96] = "";
-    int64_t machine = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+    const int64_t machine = machine_memory();
     put_context(a, sizeof a, few);
     put_context(b, sizeof b, many);
     if (p->available > 0)
