@@ -80,6 +80,18 @@ if(NOT COPPICE_ENGINE_ONLY)
     endif()
 endif()
 
+# Gives a library the header commit.h, which says what it is built from.
+function(coppice_add_commit library)
+    find_package(Git QUIET)
+    set(out ${PROJECT_BINARY_DIR}/commit)
+    add_custom_target(commit BYPRODUCTS ${out}/commit.h COMMENT ""
+        COMMAND ${CMAKE_COMMAND} -DOUT=${out}/commit.h -DSOURCE=${PROJECT_SOURCE_DIR}
+            -DGIT=${GIT_EXECUTABLE} -DCOMMIT=${COPPICE_COMMIT}
+            -P ${PROJECT_SOURCE_DIR}/cmake/commit.cmake VERBATIM)
+    add_dependencies(${library} commit)
+    target_include_directories(${library} PRIVATE ${out})
+endfunction()
+
 # Builds the manual page from the program's own tables, where scdoc is there to format it.
 function(coppice_add_manual program)
     find_program(SCDOC scdoc)

@@ -48,6 +48,19 @@ pieces=$root/tests/fixtures/tokenizer/families/spm.gguf
 
 accept "Usage: coppice COMMAND" --help
 accept "coppice " --version
+# What was built: a commit of this repository where the tree has one, and levels that the option knows.
+commit=$("$program" --version | sed -n 's/^commit      \(.*\)$/\1/p')
+if [ -e "$root/.git" ] && git -C "$root" rev-parse HEAD >/dev/null 2>&1; then
+    check "--version: the commit $commit" git -C "$root" cat-file -e "${commit%-dirty}^{commit}"
+else
+    check "--version: no commit" [ "$commit" = unknown ]
+fi
+accept "compiler    " --version
+accept "CUDA        " --version
+accept "CPU levels  scalar" --version
+for level in $("$program" --version | sed -n 's/^CPU levels  //p'); do
+    accept "Usage: coppice generate" generate --cpu-level "$level" --help
+done
 refuse 2 "name a subcommand"
 refuse 2 "hlep" hlep
 refuse 2 "--bogus" --bogus

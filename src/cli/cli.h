@@ -122,6 +122,12 @@ void cli_state_folder(struct str *out);
 // The same below $XDG_CACHE_HOME, or .cache: what can be made again.
 void cli_cache_folder(struct str *out);
 
+// Appends what this build is, in lines: version, commit, compiler, CPU levels, CUDA's
+// architectures.
+void cli_version(struct str *out);
+// The same as labels of a metric (serve/metrics.h).
+void cli_build_labels(struct str *out);
+
 // Help text of one command.
 void cli_help(struct str *out, const struct cli_command *c);
 

@@ -84,9 +84,11 @@ static int run_command(const struct cli_command *c, int argc, char **argv) {
     return rc ? report_error(c->name, &e) : 0;
 }
 
-static int print_text(const char *text) {
+static int print_version(void) {
     struct err e = {0};
-    return cli_write(text, strlen(text), &e) ? report_error(NULL, &e) : 0;
+    struct str out = {0};
+    cli_version(&out);
+    return cli_print(&out, &e) ? report_error(NULL, &e) : 0;
 }
 
 int main(int argc, char **argv) {
@@ -94,7 +96,7 @@ int main(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow further is an error with its sentence
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0)
-        return print_text("coppice " COPPICE_VERSION "\n");
+        return print_version();
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         return run_command(cli_find_command("help"), 0, NULL);
     if (name[0] == '\0' || name[0] == '-') {

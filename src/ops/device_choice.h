@@ -49,6 +49,12 @@ struct device_survey {
 // A look at the machine's GPUs; it opens none of them (of the CUDA backend).
 void exec_survey_cuda(struct device_survey *s);
 
+// What this program holds, whatever the machine has: the levels of the CPU backend, as in
+// "scalar avx2"; the architectures that kernels were built for, as in "80 90a", with CUDA's version
+// (13000 for 13.0), or NULL without CUDA.
+const char *exec_cpu_levels(void);
+const char *exec_cuda_built(int *version);
+
 struct device_choice {
     int device;     // CUDA's number, or DEVICE_CPU_NUMBER
     char note[256]; // a sentence to show once, or empty

@@ -9,6 +9,11 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
                    "this program was built without CUDA; build it with the preset cuda");
 }
 
+const char *exec_cuda_built(int *version) {
+    *version = 0;
+    return NULL;
+}
+
 void exec_survey_cuda(struct device_survey *s) {
     *s = (struct device_survey){.runtime = RUNTIME_ABSENT, .built = ""};
 }

@@ -84,6 +84,13 @@ void metrics_write_compression(const struct metrics *m, struct str *out) {
     metrics_value(out, "coppice_compression_tokens_total", "at=\"to\"", (double)m->compressed_to);
 }
 
+void metrics_write_build(struct str *out, const char *labels) {
+    if (!labels)
+        return;
+    metrics_head(out, "coppice_build_info", "gauge", "What this program was built from.");
+    metrics_value(out, "coppice_build_info", labels, 1);
+}
+
 void metrics_write(const struct metrics *m, struct str *out) {
     static const char *const ends[] = {"stop", "length", "cancelled", "error", "refused"};
     char label[32];

@@ -49,6 +49,8 @@ void metrics_init(struct metrics *m);
 void metrics_add_compression(struct metrics *m, const struct prefill_report *r);
 // The part of metrics_write about compression.
 void metrics_write_compression(const struct metrics *m, struct str *out);
+// A gauge that is 1 and whose labels say what this build is; nothing where there are no labels.
+void metrics_write_build(struct str *out, const char *labels);
 // Appends all of it.
 void metrics_write(const struct metrics *m, struct str *out);
 

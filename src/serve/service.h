@@ -39,6 +39,7 @@ struct server_options {
     void *defaults_arg;
     struct request_log log; // of each request, with its end, in the loop thread
     bool log_prompts;
+    const char *build; // labels of coppice_build_info; NULL: /metrics does not have it
     // NULL, or called once in the loop thread when the model is loaded, or with why it is not.
     void (*loaded)(void *arg, struct server *v, const struct err *failure);
     void *loaded_arg;

@@ -218,6 +218,7 @@ def untouched():
     equal("health", json.loads(request(relay.port, "GET", "/health")[2]), {"status": "ok", "upstream": BASE})
     text = request(relay.port, "GET", "/metrics")[2].decode()
     check("metrics", 'coppice_requests_total{end="answered"} 6' in text, text)
+    check("metrics: what was built", '\ncoppice_build_info{version="' in text, text)
     equal("exit status", relay.end(), 0)
 
 

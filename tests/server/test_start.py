@@ -288,9 +288,26 @@ def cache_limit():
     server.end()
 
 
+def built():
+    """The gauge of what was built says what --version says."""
+    said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    server = Server()
+    lines = request(server.port, "GET", "/metrics")[2].decode().splitlines()
+    gauge = [line for line in lines if line.startswith("coppice_build_info{")]
+    check("built: one gauge, which is 1", len(gauge) == 1 and gauge[0].endswith("} 1")
+          and "# TYPE coppice_build_info gauge" in lines, gauge)
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', gauge[0]))
+    check("built: the labels", sorted(labels) == ["commit", "compiler", "cpu_levels", "cuda_architectures", "version"], labels)
+    equal("built: as --version", [f"coppice {labels['version']}", f"commit      {labels['commit']}",
+                                  f"compiler    {labels['compiler']}", f"CPU levels  {labels['cpu_levels']}"], said.splitlines()[:4])
+    check("built: CUDA", (f"kernels for {labels['cuda_architectures']}" if labels["cuda_architectures"] else "none")
+          == said.splitlines()[4].split(None, 1)[1].split(", ")[-1], said)
+    server.end()
+
+
 if __name__ == "__main__":
     for function in [announced, addresses, descriptors, refused, spellings, template, keys, origins, cut, sampling,
-                     cache_limit, tools_of_templates]:
+                     cache_limit, tools_of_templates, built]:
         part(function)
     shutil.rmtree(folder, ignore_errors=True)
     finish()

@@ -49,9 +49,10 @@ struct word_list {
     size_t n;
 };
 
-// Lists that the options of a server point at. Zeroed is valid.
+// What the options of a server point at. Zeroed is valid.
 struct http_lists {
     struct word_list keys, origins, names;
+    struct str build; // labels
 };
 enum { KEYS_MAX = 1 << 20 };
 
@@ -106,6 +107,9 @@ static int read_http_options(const struct cli_args *a, struct http_lists *v, str
         rc = read_word_list(a, OPT_CORS, &v->origins, e);
     if (!rc)
         rc = read_word_list(a, OPT_ALLOW_HOST, &v->names, e);
+    cli_build_labels(&v->build);
+    if (!rc && v->build.failed)
+        rc = err_set(e, ERR_MEMORY, "no memory for the labels of /metrics");
     h->host = options_str(o, OPT_HOST);
     h->unix_path = options_str(o, OPT_UNIX);
     if (h->unix_path && !strcmp(h->host, "none"))
@@ -130,6 +134,7 @@ static void http_lists_fini(struct http_lists *v) {
     words_fini(&v->keys);
     words_fini(&v->origins);
     words_fini(&v->names);
+    str_fini(&v->build);
 }
 
 static void write_log(void *arg, const char *text, size_t n) {
@@ -225,7 +230,10 @@ static int read_relay_options(const struct cli_args *a, struct relaying *s,
     out->raw = s->raw;
     out->prefill = s->compression.options;
     out->compressor = s->compression.c;
-    return rc ? rc : read_http_options(a, &s->http, &out->http, e);
+    if (!rc)
+        rc = read_http_options(a, &s->http, &out->http, e);
+    out->build = s->http.build.data;
+    return rc;
 }
 
 static int serve_relay(const struct cli_args *a, struct err *e) {
@@ -380,7 +388,9 @@ static int read_server_options(struct serve *v, struct server_options *out, stru
     out->log_prompts = options_flag(o, OPT_LOG_PROMPTS);
     out->loaded = show_start;
     out->defaults_arg = out->loaded_arg = v;
-    return read_http_options(v->a, &v->http, &out->http, e);
+    rc = read_http_options(v->a, &v->http, &out->http, e);
+    out->build = v->http.build.data;
+    return rc;
 }
 
 // Stopped while the model is being loaded: there is nothing to keep, and the thread

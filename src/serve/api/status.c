@@ -292,6 +292,7 @@ void api_metrics(struct service *s, struct exchange *x, const char *rest) {
         COUNT("coppice_http_body_bytes", "Memory of request bodies and of what is made of them.",
               h.body_bytes),
     };
+    metrics_write_build(&out, s->o->build);
     write_engine(&out, &g);
     write_counts(&out, counts, sizeof counts / sizeof counts[0]);
     metrics_write(&s->metrics, &out);

@@ -495,6 +495,7 @@ static void answer_metrics(struct relay *r, struct exchange *x) {
     static const char *const ends[] = {"end=\"answered\"", "end=\"cancelled\"", "end=\"failed\"",
                                        "end=\"late\"", "end=\"refused\""};
     struct str out = {0};
+    metrics_write_build(&out, r->o.build);
     metrics_histogram(&out, "coppice_first_byte_seconds",
                       "Time from the arrival of a request to the first byte of the upstream's "
                       "answer.",

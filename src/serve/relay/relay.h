@@ -31,6 +31,7 @@ struct relay_options {
     // answers come back in the shape of chats (body.c).
     const struct chat_template *raw;
     struct request_log log; // of each request, with its end, in the loop thread
+    const char *build;      // labels of coppice_build_info; NULL: /metrics does not have it
 };
 
 // Binds the address. Errors of http_create, http_listen and upstream_create.

@@ -129,6 +129,12 @@ static void cuda_destroy(struct exec *x) {
     free(g);
 }
 
+const char *exec_cuda_built(int *version) {
+    *version = 0;
+    gpu_runtime_version(version);
+    return COPPICE_CUDA_BUILT;
+}
+
 void exec_survey_cuda(struct device_survey *s) {
     *s = (struct device_survey){.runtime = RUNTIME_READY, .built = COPPICE_CUDA_BUILT};
     gpu_driver_version(&s->driver);

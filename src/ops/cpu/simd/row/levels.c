@@ -4,6 +4,7 @@
 #include "ops/cpu/simd/row/row.h"
 
 #if defined(__x86_64__) && !defined(COPPICE_SCALAR)
+#define BUILT "scalar avx2 avx512 amx"
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -50,6 +51,7 @@ enum row_level row_kernels_fill(struct row_kernels *r, enum row_level max) {
     return ROW_AMX;
 }
 #elif defined(__aarch64__) && !defined(COPPICE_SCALAR)
+#define BUILT "scalar neon dotprod i8mm"
 #include <sys/auxv.h>
 
 // Bits of the two words in which the system says what the processor adds to NEON, which all have.
@@ -73,9 +75,15 @@ enum row_level row_kernels_fill(struct row_kernels *r, enum row_level max) {
     return ROW_I8MM;
 }
 #else
+#define BUILT "scalar"
+
 enum row_level row_kernels_fill(struct row_kernels *r, enum row_level max) {
     (void)max;
     row_fill_scalar(r);
     return ROW_SCALAR;
 }
 #endif
+
+const char *exec_cpu_levels(void) {
+    return BUILT;
+}
