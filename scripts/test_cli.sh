@@ -67,10 +67,11 @@ refuse 2 "--bogus" --bogus
 refuse 2 "nothing" help nothing
 refuse 2 "two" help one two
 
-models=(generate chat bench tokenize detokenize logits draft-logits perplexity)
+models=(generate chat bench tokenize detokenize logits draft-logits perplexity verify)
 extra_generate=(-p text) extra_chat=() extra_bench=(--prompts "$root/scripts/demo-prompts.jsonl")
 extra_tokenize=(-p text) extra_detokenize=(--ids 1,2) extra_logits=(--ids 1,2)
 extra_perplexity=(-f "$root/README.md")
+extra_verify=(--requests "$root/scripts/demo-prompts.jsonl")
 extra_draft_logits=(-d text.gguf --ids 1,2 --raw out.raw)
 for name in "${models[@]}"; do
     has "$name" || continue

@@ -24,6 +24,7 @@ enum cli_command_id {
     CLI_SERVE,
     CLI_DAEMON,
     CLI_BENCH,
+    CLI_VERIFY,
     CLI_PROFILE,
     CLI_PULL,
     CLI_LIST,
@@ -72,7 +73,7 @@ extern const struct cli_command_list cli_commands;
 const struct cli_command *cli_find_command(const char *name);
 
 cli_run_fn cmd_generate, cmd_chat, cmd_serve, cmd_daemon, cmd_bench, cmd_profile, cmd_logits;
-cli_run_fn cmd_draft_logits, cmd_perplexity;
+cli_run_fn cmd_draft_logits, cmd_perplexity, cmd_verify;
 cli_run_fn cmd_pull, cmd_list, cmd_remove;
 cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_imatrix;
 cli_run_fn cmd_compress, cmd_template, cmd_synth, cmd_help, cmd_manual;

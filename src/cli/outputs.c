@@ -11,7 +11,7 @@
 #include "base/vec.h"
 #include "cli/cli.h"
 
-static const int outputs[] = {OPT_RAW, OPT_SAVE_LOGITS, OPT_TRACE, OPT_HISTORY};
+static const int outputs[] = {OPT_RAW, OPT_SAVE_LOGITS, OPT_TRACE, OPT_HISTORY, OPT_KEEP_REQUESTS};
 enum { OUTPUTS = sizeof outputs / sizeof *outputs };
 
 struct inputs {

@@ -206,8 +206,11 @@ static void on_loaded(struct server *v) {
     else
         make_template(v, &s->chat_error);
     struct err none; // without memory for them, calls are the model's own
-    if (s->chat)
-        tool_constraints_create(&s->tool_constraints, s->tokenizer, s->chat, m->vocab, &none);
+    if (s->chat) {
+        const struct tool_constraints_of of = {s->tokenizer, chat_template_calls(s->chat),
+                                               chat_template_reasoning(s->chat), m->vocab};
+        tool_constraints_create(&s->tool_constraints, &of, &none);
+    }
     gguf_close(v->file);
     v->file = NULL;
     s->n_ctx = engine_context(s->engine);
@@ -223,6 +226,8 @@ static void on_loaded(struct server *v) {
                                        .has_draft = has_draft,
                                        .sample = s->defaults.sample,
                                        .how = s->defaults.how};
+    if (s->kept)
+        keep_setup_of(&s->kept_by, session, &v->o.engine.session);
     s->ready = true;
     if (v->warm.len)
         warmup_read(s, v->warm.data, v->warm.len);
@@ -273,6 +278,9 @@ static int start(struct server *v, struct err *e) {
     v->o.engine.changed = engine_changed;
     v->o.engine.changed_arg = v;
     int rc = read_file(v, e);
+    if (!rc && v->o.keep_file &&
+        (rc = keep_file_open(&s->kept, v->o.keep_file, v->o.keep_bytes, e)))
+        err_prefix(e, "--keep-requests");
     if (!rc)
         rc = http_create(&s->http, h, e);
     if (!rc)
@@ -337,6 +345,7 @@ void server_destroy(struct server *v) {
         http_destroy(v->s.http);
     chat_template_free(v->s.chat);
     gguf_close(v->file);
+    keep_file_close(v->s.kept);
     response_store_fini(&v->s.responses);
     str_fini(&v->template);
     str_fini(&v->warm);

@@ -9,6 +9,8 @@
 #include "engine/loop/engine.h"
 #include "serve/http/exchange.h"
 #include "serve/http/http.h"
+#include "serve/keep/file.h"
+#include "serve/keep/setup.h"
 #include "serve/metrics.h"
 #include "serve/reply/store.h"
 #include "serve/request/error.h"
@@ -40,6 +42,8 @@ struct server_options {
     struct request_log log; // of each request, with its end, in the loop thread
     bool log_prompts;
     const char *build; // labels of coppice_build_info; NULL: /metrics does not have it
+    const char *keep_file; // answered requests are kept there (keep/file.h); NULL: nowhere
+    int64_t keep_bytes;    // with the older one
     // NULL, or called once in the loop thread when the model is loaded, or with why it is not.
     void (*loaded)(void *arg, struct server *v, const struct err *failure);
     void *loaded_arg;
@@ -71,6 +75,10 @@ struct service {
     struct request defaults; // without prompt
     int64_t n_ctx;           // tokens of a request, prompt and reply together
     int64_t n_ctx_train;     // that the model was trained for
+
+    struct keep_file *kept;    // NULL: nothing is kept
+    struct keep_setup kept_by; // what its lines say of the model, once that is loaded
+    bool keep_fails;           // the newest line could not be written, which has been said
 
     struct metrics metrics;
     struct completion *completions; // in progress

@@ -3,7 +3,6 @@
 // --json one object comes at the end instead. What it cost goes to standard error.
 #include <stdlib.h>
 
-#include "base/file.h"
 #include "cli/chat/dialog.h"
 #include "cli/models/compression.h"
 #include "cli/models/decode.h"
@@ -97,27 +96,6 @@ static int parse_bias(const char *text, struct sample_params *p, struct err *e) 
         text = rest + 1;
     }
     return 0;
-}
-
-// The constraint of the reply; *out: to be dropped, or NULL.
-static int make_constraint(const struct cli_args *a, const struct session *s,
-                           struct constraint **out, struct err *e) {
-    const char *grammar = options_str(&a->opt, OPT_GRAMMAR_FILE),
-               *schema = options_str(&a->opt, OPT_JSON_SCHEMA), *path = grammar ? grammar : schema;
-    struct str text = {0};
-    *out = NULL;
-    if (grammar && schema)
-        return err_set(e, ERR_USAGE, "--grammar-file and --json-schema: give one of them");
-    if (!path)
-        return 0;
-    int rc = file_read(&text, path, STRUCTURED_BYTES, e);
-    struct structured w = {.form = grammar ? STRUCTURED_GBNF : STRUCTURED_SCHEMA,
-                           .text = text.data ? text.data : "",
-                           .n = text.len};
-    if (!rc && structured_make(session_structured(s), &w, out, e))
-        rc = err_prefix(e, "%s", path);
-    str_fini(&text);
-    return rc;
 }
 
 // Options besides those that all decoding commands have.
@@ -251,7 +229,7 @@ static int generate_reply(const struct cli_args *a, struct session *s, const str
     decode_request(a, s, &r);
     int rc = read_reply_options(a, &r, e);
     if (!rc)
-        rc = make_constraint(a, s, &r.constraint, e);
+        rc = decode_constraint(a, s, &r.constraint, e);
     if (!rc)
         rc = read_prompt(a, s, k, &prompt, &report, e);
     if (rc)

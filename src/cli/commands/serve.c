@@ -211,6 +211,10 @@ static int read_relay_options(const struct cli_args *a, struct relaying *s,
                            "--%s names a model to load, and with --prefill-upstream-base the "
                            "other server has the model: give one of them",
                            cli_options[unused[i]].name);
+    if (options_given(o, OPT_KEEP_REQUESTS))
+        return err_set(e, ERR_USAGE,
+                       "--keep-requests keeps answers of a model of this server's own; with "
+                       "--prefill-upstream-base leave it out");
     if (options_flag(o, OPT_PREFILL_ADAPT))
         return err_set(e, ERR_USAGE,
                        "--prefill-adapt follows guesses about this server's own answers; with "
@@ -352,6 +356,8 @@ static void show_start(void *arg, struct server *v, const struct err *failure) {
 
 static int read_server_options(struct serve *v, struct server_options *out, struct err *e) {
     const struct options *o = &v->a->opt;
+    if (options_given(o, OPT_KEEP_LIMIT) && !options_given(o, OPT_KEEP_REQUESTS))
+        return err_set(e, ERR_USAGE, "--keep-requests-limit needs --keep-requests FILE");
     if (options_str(o, OPT_CACHE_DIR) && options_given(o, OPT_CACHE_RAM) &&
         options_int(o, OPT_CACHE_RAM) == 0)
         return err_set(e, ERR_USAGE,
@@ -386,6 +392,8 @@ static int read_server_options(struct serve *v, struct server_options *out, stru
     out->defaults = set_defaults;
     out->log = (struct request_log){.write = write_log, .json = options_flag(o, OPT_LOG_JSON)};
     out->log_prompts = options_flag(o, OPT_LOG_PROMPTS);
+    out->keep_file = options_str(o, OPT_KEEP_REQUESTS);
+    out->keep_bytes = options_int(o, OPT_KEEP_LIMIT);
     out->loaded = show_start;
     out->defaults_arg = out->loaded_arg = v;
     rc = read_http_options(v->a, &v->http, &out->http, e);

@@ -10,6 +10,13 @@ int cmd_serve(const struct cli_args *a, struct err *e) {
                    "cuda");
 }
 
+int cmd_verify(const struct cli_args *a, struct err *e) {
+    (void)a;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "this program was built without a server and JSON; build it with the preset "
+                   "release or cuda, or use 'bench', which compares ways of decoding as well");
+}
+
 bool bench_url_wanted(const struct cli_args *a, int *rc, struct err *e) {
     (void)e;
     *rc = 0;

@@ -46,6 +46,16 @@ static const struct cli_command commands[] = {
                     "the time until "
                     "the first token after what it keeps.",
      .run = cmd_bench},
+    {"verify", CLI_VERIFY, .operands = "",
+     .summary = "check that answers are those of plain decoding",
+     .description =
+         "Takes what 'serve --keep-requests' has written and gives each answer again plainly: "
+         "without a draft, guesses, neighbours or a cache. Tokens and the hash over their logits "
+         "must be equal; an answer that was cut off is compared as far as it went. Of a file of "
+         "prompts (JSON lines with id, prompt and max_tokens) each is decoded plainly and as the "
+         "options of guessing say, --parallel of them side by side, and the two are compared. A "
+         "line an answer, then a summary; the exit status is 0 only if all are equal.",
+     .run = cmd_verify},
     {"profile", CLI_PROFILE, .operands = "", .summary = "show where the time of a step goes",
      .description = "Decodes after one prompt of random ids, plainly and by a tree of the given "
                     "budget, and prints for each op of a step its time, the bytes that it must "

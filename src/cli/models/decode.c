@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/num.h"
 #include "cli/hub/pull.h"
 #include "cli/log_out.h"
@@ -241,7 +242,7 @@ static int max_sequences(const struct cli_args *a) {
     size_t n = 0;
     bool many = a->command->id == CLI_BENCH && options_given(&a->opt, OPT_SEQUENCES);
     const int32_t *counts = many ? options_list(&a->opt, OPT_SEQUENCES, &n) : NULL;
-    int max = 1;
+    int max = a->command->id == CLI_VERIFY ? (int)options_int(&a->opt, OPT_PARALLEL) : 1;
     for (size_t i = 0; i < n; i++)
         max = max_i32(max, counts[i]);
     return max;
@@ -249,11 +250,11 @@ static int max_sequences(const struct cli_args *a) {
 
 // Where --price-cache keeps its files; nothing: nowhere.
 static void put_price_folder(const struct cli_args *a, struct str *out) {
-    const char *where =
-        (a->command->id == CLI_GENERATE || a->command->id == CLI_CHAT ||
-         a->command->id == CLI_BENCH || a->command->id == CLI_SERVE || a->command->id == CLI_DAEMON)
-            ? options_str(&a->opt, OPT_PRICE_CACHE)
-            : "off";
+    const char *where = (a->command->id == CLI_GENERATE || a->command->id == CLI_CHAT ||
+                         a->command->id == CLI_BENCH || a->command->id == CLI_SERVE ||
+                         a->command->id == CLI_DAEMON || a->command->id == CLI_VERIFY)
+                            ? options_str(&a->opt, OPT_PRICE_CACHE)
+                            : "off";
     if (!strcmp(where, "auto"))
         cli_cache_folder(out);
     else if (strcmp(where, "off") != 0)
@@ -363,14 +364,12 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     return rc;
 }
 
-static int open_pair(const struct cli_args *a, bool needs_draft, struct compression *k,
-                     struct session **out, struct err *e) {
+static int open_pair(const struct cli_args *a, struct compression *k, struct session **out,
+                     struct session_options *used, struct err *e) {
     struct session_options o;
     struct decode_files files = {0};
     bool choose;
     int rc = decode_session(a, &o, &files, e);
-    if (!rc && needs_draft)
-        rc = cli_need(a, OPT_DRAFT, e);
     if (rc)
         goto out;
     o.target.max_seqs = max_sequences(a);
@@ -388,13 +387,23 @@ static int open_pair(const struct cli_args *a, bool needs_draft, struct compress
         compression_lend(k, *out);
     if (!rc)
         decode_show_plan(a, *out);
+    if (used)
+        *used = o;
 out:
     decode_files_fini(&files);
     return rc;
 }
 
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e) {
-    return open_pair(a, needs_draft, NULL, out, e);
+    int rc = needs_draft ? cli_need(a, OPT_MODEL, e) : 0;
+    if (!rc && needs_draft)
+        rc = cli_need(a, OPT_DRAFT, e);
+    return rc ? rc : open_pair(a, NULL, out, NULL, e);
+}
+
+int decode_open_used(const struct cli_args *a, struct session **out, struct session_options *used,
+                     struct err *e) {
+    return open_pair(a, NULL, out, used, e);
 }
 
 int decode_open_with_scorer(const struct cli_args *a, struct compression *k, struct session **out,
@@ -402,7 +411,7 @@ int decode_open_with_scorer(const struct cli_args *a, struct compression *k, str
     int rc = compression_options(k, a, e);
     if (!rc)
         rc = compression_open(k, a, e);
-    return rc ? rc : open_pair(a, false, k, out, e);
+    return rc ? rc : open_pair(a, k, out, NULL, e);
 }
 
 int decode_prompt(const struct cli_args *a, const struct session *s, struct token_list *out,
@@ -446,6 +455,26 @@ void decode_request(const struct cli_args *a, const struct session *s, struct re
                                        .window = options_int(o, OPT_PENALTY_WINDOW),
                                        .seed = (uint64_t)options_int(o, OPT_SEED)};
     decode_guessing(a, s, r);
+}
+
+int decode_constraint(const struct cli_args *a, const struct session *s, struct constraint **out,
+                      struct err *e) {
+    const char *grammar = options_str(&a->opt, OPT_GRAMMAR_FILE),
+               *schema = options_str(&a->opt, OPT_JSON_SCHEMA), *path = grammar ? grammar : schema;
+    struct str text = {0};
+    *out = NULL;
+    if (grammar && schema)
+        return err_set(e, ERR_USAGE, "--grammar-file and --json-schema: give one of them");
+    if (!path)
+        return 0;
+    int rc = file_read(&text, path, STRUCTURED_BYTES, e);
+    struct structured w = {.form = grammar ? STRUCTURED_GBNF : STRUCTURED_SCHEMA,
+                           .text = text.data ? text.data : "",
+                           .n = text.len};
+    if (!rc && structured_make(session_structured(s), &w, out, e))
+        rc = err_prefix(e, "%s", path);
+    str_fini(&text);
+    return rc;
 }
 
 void decode_guessing(const struct cli_args *a, const struct session *s, struct request *r) {

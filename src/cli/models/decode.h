@@ -24,6 +24,9 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
 
 // Opens -m and -d. needs_draft: ERR_USAGE without -d.
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
+// The same; *used: the options that it was opened with, whose paths are gone.
+int decode_open_used(const struct cli_args *a, struct session **out, struct session_options *used,
+                     struct err *e);
 // The same together with a scorer, as the options say: k is to be closed in any case.
 int decode_open_with_scorer(const struct cli_args *a, struct compression *k, struct session **out,
                             struct err *e);
@@ -42,6 +45,9 @@ int decode_budget(const struct cli_args *a, bool *choose);
 // The request of the options, without prompt and callbacks. The draft's presence decides how to
 // guess when --speculate was not given.
 void decode_request(const struct cli_args *a, const struct session *s, struct request *r);
+// The constraint of --grammar-file or --json-schema; *out: to be dropped, or NULL.
+int decode_constraint(const struct cli_args *a, const struct session *s, struct constraint **out,
+                      struct err *e);
 // The part of it that says how to guess.
 void decode_guessing(const struct cli_args *a, const struct session *s, struct request *r);
 

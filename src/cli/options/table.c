@@ -21,7 +21,8 @@
 #define DRAFT    CLI_BIT(CLI_DRAFT_LOGITS)
 #define IMATRIX  CLI_BIT(CLI_IMATRIX)
 #define PERPLEX  CLI_BIT(CLI_PERPLEXITY)
-#define MEASURED (GENERATE | BENCH)
+#define VERIFY   CLI_BIT(CLI_VERIFY)
+#define MEASURED (GENERATE | BENCH | VERIFY)
 #define DAEMON   CLI_BIT(CLI_DAEMON)
 #define DECODING (MEASURED | CHAT | SERVE | DAEMON)
 #define PREFILL  (COMPRESS | GENERATE | CHAT | SERVE)
@@ -61,6 +62,11 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                  .help = "token ids separated by commas, in place of text"},
     [OPT_PROMPTS] = {"prompts", 0, OPTION_STRING, "FILE", .groups = BENCH,
                      .help = "prompts, one JSON object a line"},
+    [OPT_VERIFY_REQUESTS] = {"requests", 0, OPTION_STRING, "FILE", .groups = VERIFY,
+                             .help = "what serve --keep-requests has written, or prompts, one JSON "
+                                     "object a line as for bench --prompts"},
+    [OPT_VERIFY_ID] = {"id", 0, OPTION_STRING, "ID", .groups = VERIFY,
+                       .help = "only the answer of this id; without it all of the file"},
     [OPT_PROMPT_TOKENS] = {"prompt-tokens", 0, OPTION_LIST, "LIST", .lo = 1, .hi = 1e6,
                            .groups = BENCH | PROFILE,
                            .help =
@@ -153,7 +159,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                      .help = "file in which messages typed on a terminal are kept; none for none, "
                              "auto for .local/state/coppice/chat-history in the home folder"},
     [OPT_SPECULATE] = {"speculate", 0, OPTION_CHOICE, "HOW", .choices = "tree|chain|lookup|off",
-                       .groups = GENERATE | CHAT | SERVE | DAEMON,
+                       .groups = GENERATE | CHAT | SERVE | DAEMON | VERIFY,
                        .help = "how to guess ahead; without it, tree when there is a draft and off "
                                "when there is none"},
     [OPT_BUDGET] = {"budget", 0, OPTION_COUNT, "N", "auto", 0, TREE_MAX_BUDGET,
@@ -284,10 +290,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_LOGIT_BIAS] = {"logit-bias", 0, OPTION_STRING, "LIST", .groups = GENERATE,
                         .help = "add to the logits of single tokens, as in 42:-1.5,1000:8; -inf "
                                 "forbids a token"},
-    [OPT_GRAMMAR_FILE] = {"grammar-file", 0, OPTION_STRING, "FILE", .groups = GENERATE,
+    [OPT_GRAMMAR_FILE] = {"grammar-file", 0, OPTION_STRING, "FILE", .groups = GENERATE | VERIFY,
                           .help = "hold the reply to a grammar in GBNF, whose rule root it is; "
                                   "guessing goes on"},
-    [OPT_JSON_SCHEMA] = {"json-schema", 0, OPTION_STRING, "FILE", .groups = GENERATE,
+    [OPT_JSON_SCHEMA] = {"json-schema", 0, OPTION_STRING, "FILE", .groups = GENERATE | VERIFY,
                          .help = "hold the reply to JSON that satisfies this schema"},
     [OPT_LOGPROBS] = {"logprobs", 0, OPTION_INT, "N", .lo = 0, .hi = OPS_LOGPROBS_MAX,
                       .groups = GENERATE,
@@ -393,7 +399,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                           "for those of this machine, * for all"},
     [OPT_NAME] = {"name", 0, OPTION_STRING, "NAME", .groups = SERVE,
                   .help = "what clients see as the model; without it, the file's name"},
-    [OPT_PARALLEL] = {"parallel", 0, OPTION_INT, "N", "8", 1, 128, .groups = SERVE,
+    [OPT_PARALLEL] = {"parallel", 0, OPTION_INT, "N", "8", 1, 128, .groups = SERVE | VERIFY,
                       .help = "requests that run together at most; more of them wait"},
     [OPT_QUEUE] = {"queue", 0, OPTION_INT, "N", "1024", 1, 1e6, .groups = SERVE,
                    .help = "requests that wait at most; more of them get status 429"},
@@ -430,6 +436,14 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                       .help = "log requests as JSON, one object a line"},
     [OPT_LOG_PROMPTS] = {"log-prompts", 0, OPTION_FLAG, .groups = SERVE,
                          .help = "log what users write too"},
+    [OPT_KEEP_REQUESTS] = {"keep-requests", 0, OPTION_STRING, "FILE", .groups = SERVE,
+                           .help = "keep each answered request with its answer there, one JSON "
+                                   "object a line, for 'coppice verify': what users write and get, "
+                                   "as tokens, for the owner's eyes alone"},
+    [OPT_KEEP_LIMIT] = {"keep-requests-limit", 0, OPTION_SIZE, "SIZE", "1G", 4096, 1e16,
+                        .groups = SERVE,
+                        .help = "max bytes of that file and of the older one, FILE.1, that it "
+                                "becomes when it holds half of them"},
     [OPT_TRACE] = {"trace", 0, OPTION_STRING, "FILE", .groups = SERVE,
                    .help = "write every pass and request in Chrome's trace-event format"},
     // Prompt compression.

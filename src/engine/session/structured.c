@@ -60,6 +60,11 @@ static int from_schema(struct grammar **out, const struct structured *w, struct 
     return rc;
 }
 
+const char *structured_form_name(enum structured_form f) {
+    static const char *const names[] = {"gbnf", "regex", "schema", "object"};
+    return names[f];
+}
+
 static int make_grammar(const struct structured *w, struct grammar **out, struct err *e) {
     struct grammar_work work = {.cancel = w->cancel};
     if (w->form != STRUCTURED_OBJECT && w->n > STRUCTURED_BYTES)
@@ -73,6 +78,7 @@ static int make_grammar(const struct structured *w, struct grammar **out, struct
     case STRUCTURED_SCHEMA:
         return from_schema(out, w, &work, e);
     case STRUCTURED_OBJECT:
+    case STRUCTURED_FORMS:
         break;
     }
     return grammar_json_object(out, NULL, &work, e);

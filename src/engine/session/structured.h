@@ -40,7 +40,9 @@ enum structured_form {
     STRUCTURED_REGEX,  // a regular expression for the whole reply
     STRUCTURED_SCHEMA, // the text of a JSON Schema
     STRUCTURED_OBJECT, // any JSON object; `text` is not looked at
+    STRUCTURED_FORMS,
 };
+const char *structured_form_name(enum structured_form f); // "gbnf", "regex", "schema", "object"
 
 struct structured {
     enum structured_form form;

@@ -90,7 +90,8 @@ struct choice {
     struct token_match match;      // tokens whose words have been found in items, or were a call's
     bool echoed;                   // the prompt has been written
     struct answer_items items;
-    bool ended; // all of it has been taken in
+    int64_t max_tokens; // as the engine has it
+    bool ended;         // all of it has been taken in
     struct stream_end end;
 };
 
@@ -122,6 +123,10 @@ struct completion {
     enum reasoning_family family;
     struct constraint *constraint; // of each choice; NULL: none
     struct str rendered;           // --log-prompts
+    struct {                       // --keep-requests: the constraint, as JSON; empty: none
+        struct str tools, format, thinking;
+        bool tools_held; // the tools' grammar is part of it
+    } rules;
     struct api_error error;
 
     struct choice *choices; // [n_choices], those of a prompt next to each other

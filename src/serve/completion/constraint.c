@@ -28,15 +28,15 @@ struct tool_constraints {
     struct constraint *ban; // keeps them out; NULL: there are none
 };
 
-int tool_constraints_create(struct tool_constraints **out, const struct tokenizer *t,
-                            const struct chat_template *chat, int64_t model_vocab, struct err *e) {
+int tool_constraints_create(struct tool_constraints **out, const struct tool_constraints_of *o,
+                            struct err *e) {
     struct tool_constraints *k = calloc(1, sizeof *k);
     if (!k)
         return err_set(e, ERR_MEMORY, "no memory for constraints of calls");
-    k->t = t;
-    k->calls = chat_template_calls(chat);
-    k->family = chat_template_reasoning(chat);
-    k->model_vocab = model_vocab;
+    k->t = o->t;
+    k->calls = o->calls;
+    k->family = o->family;
+    k->model_vocab = o->model_vocab;
     pthread_mutex_init(&k->making, NULL);
     constraint_store_init(&k->kept, MAX_KEPT);
     *out = k;
@@ -86,37 +86,34 @@ static int make_vocab(struct tool_constraints *k, const struct grammar_vocab **o
     return rc;
 }
 
-// The constraint of a reply.
-struct tool_rules {
-    struct tool_grammar_tool *tools; // [n]
-    int n;
-    bool required, several;
-    bool none;                 // no calls
-    bool inside;               // the prompt ended in an open block of reasoning
-    const char *opening;       // of such a block, where one may come first
-    const struct json *format; // NULL, or a schema that the reply may follow in place of calls
-    bool format_strict;
-    const struct cancel_check *cancel;
-};
+void tool_rules_write(struct json_writer *w, const struct tool_rules *r) {
+    jw_begin(w, '{');
+    jw_key_bool(w, "required", r->required);
+    jw_key_bool(w, "several", r->several);
+    jw_key_bool(w, "none", r->none);
+    jw_key_bool(w, "inside", r->inside);
+    jw_key_str(w, "opening", r->opening);
+    jw_key_begin(w, "tools", '[');
+    for (int i = 0; i < r->n; i++) {
+        jw_begin(w, '{');
+        jw_key_text(w, "name", r->tools[i].name, r->tools[i].n);
+        jw_key_bool(w, "freeform", r->tools[i].freeform);
+        jw_key_bool(w, "strict", r->tools[i].strict);
+        jw_key_value(w, "schema", r->tools[i].schema);
+        jw_end(w, '}');
+    }
+    jw_end(w, ']');
+    if (r->format) {
+        jw_key_bool(w, "format_strict", r->format_strict);
+        jw_key_value(w, "format", r->format);
+    }
+    jw_end(w, '}');
+}
 
 static int make_tools_key(const struct tool_rules *w, struct str *key, struct err *e) {
     struct json_writer json = {0};
-    str_printf(key, "%d%d%d%d%d%s", w->required, w->several, w->none, w->inside, w->format_strict,
-               w->opening ? w->opening : "");
-    jw_begin(&json, '[');
-    for (int i = 0; i < w->n; i++) {
-        jw_str(&json, w->tools[i].name, w->tools[i].n);
-        jw_bool(&json, w->tools[i].freeform);
-        jw_bool(&json, w->tools[i].strict);
-        jw_value(&json, w->tools[i].schema);
-    }
-    if (w->format)
-        jw_value(&json, w->format);
-    jw_end(&json, ']');
-    if (!json.out.failed)
-        str_append(key, json.out.data, json.out.len);
-    key->failed |= json.out.failed;
-    str_fini(&json.out);
+    tool_rules_write(&json, w);
+    *key = json.out;
     return key->failed ? err_set(e, ERR_MEMORY, "no memory for constraints of calls") : 0;
 }
 
@@ -162,8 +159,8 @@ static int compile_tools(struct tool_constraints *k, const struct tool_rules *w,
     return rc;
 }
 
-static int make_tool_constraint(struct tool_constraints *k, const struct tool_rules *w,
-                                struct constraint **out, struct err *e) {
+int tool_constraint_make(struct tool_constraints *k, const struct tool_rules *w,
+                         struct constraint **out, struct err *e) {
     struct str key = {0};
     int rc = make_tools_key(w, &key, e);
     if (!rc)
@@ -184,6 +181,47 @@ static const struct conversation_tool *find_declaration(const struct conversatio
             !memcmp(v->tools[i].name.s, t->name, t->n))
             return &v->tools[i];
     return NULL;
+}
+
+// What the line of a request that is kept says of its constraint (serve/completion/keep.c).
+
+static void note_tools(struct completion *c, const struct tool_rules *r, bool held) {
+    struct json_writer w = {0};
+    if (!c->s->kept)
+        return;
+    tool_rules_write(&w, r);
+    str_fini(&c->rules.tools);
+    c->rules.tools = w.out;
+    c->rules.tools_held = held;
+}
+
+static void note_format(struct completion *c, const struct structured *s) {
+    struct json_writer w = {0};
+    if (!c->s->kept)
+        return;
+    jw_begin(&w, '{');
+    jw_key_str(&w, "form", structured_form_name(s->form));
+    jw_key_text(&w, "text", s->text, s->n);
+    jw_key_str(&w, "opening", s->opening);
+    jw_key_str(&w, "closing", s->closing);
+    jw_key_bool(&w, "inside", s->inside);
+    jw_key_bool(&w, "one_of_as_any", s->one_of_as_any);
+    jw_end(&w, '}');
+    str_fini(&c->rules.format);
+    c->rules.format = w.out;
+}
+
+static void note_thinking(struct completion *c, const struct thinking_limit *o) {
+    struct json_writer w = {0};
+    if (!c->s->kept)
+        return;
+    jw_begin(&w, '{');
+    jw_key_bool(&w, "inside", o->inside);
+    jw_key_int(&w, "tokens", o->tokens);
+    jw_key_text(&w, "closing", o->closing, o->n_closing);
+    jw_end(&w, '}');
+    str_fini(&c->rules.thinking);
+    c->rules.thinking = w.out;
 }
 
 // *strict: one of the tools must be held to its schema.
@@ -212,7 +250,8 @@ static int constrain_to_tools(struct completion *c, const struct json *format, b
                                                 .strict = t && t->strict > 0};
         *strict |= w.tools[i].strict;
     }
-    int rc = make_tool_constraint(c->s->tool_constraints, &w, &c->constraint, e);
+    int rc = tool_constraint_make(c->s->tool_constraints, &w, &c->constraint, e);
+    note_tools(c, &w, rc == 0);
     free(w.tools);
     return rc;
 }
@@ -301,8 +340,13 @@ bool constrain_format(struct completion *c) {
     if (p->thinking != 0)
         w.opening = reasoning_opening(c->family);
     workers_mark(c->s->workers);
-    if (!structured_make(session_structured(s), &w, &c->constraint, &e))
+    struct constraint *made = NULL;
+    if (!structured_make(session_structured(s), &w, &made, &e)) {
+        note_format(c, &w);
+        constraint_drop(c->constraint); // that keeps calls out, which the format does
+        c->constraint = made;
         return true;
+    }
     if (e.code == ERR_MEMORY || e.code == ERR_CANCELLED) {
         api_error_of(&c->error, &e);
         return false;
@@ -348,7 +392,25 @@ bool constrain_thinking(struct completion *c) {
         api_error_of(&c->error, &e);
         return false;
     }
+    note_thinking(c, &o);
     constraint_drop(c->constraint);
     c->constraint = limited;
     return true;
+}
+
+struct reply_rules completion_reply_rules(const struct choice *k) {
+    const struct completion *c = k->c;
+    return (struct reply_rules){.family = c->family,
+                                .inside = c->prompts[k->index / (int)c->p.n].in_reasoning,
+                                .stops = &c->p.stops,
+                                .tools = &c->tools.set,
+                                .calls = c->tools.family,
+                                .constrained = c->tools.constrained,
+                                .only = c->tools.constrained && c->tools.required &&
+                                        !c->p.ignore_eos && c->tools.family != TOOLS_HARMONY,
+                                .one_call = c->tools.one_call,
+                                .stop_ids = c->p.stop_ids,
+                                .n_stop_ids = c->p.n_stop_ids,
+                                .keeps_stop = c->p.keeps_stop,
+                                .min_tokens = c->p.min_tokens};
 }

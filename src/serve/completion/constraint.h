@@ -5,16 +5,42 @@
 #ifndef COPPICE_SERVE_COMPLETION_CONSTRAINT_H
 #define COPPICE_SERVE_COMPLETION_CONSTRAINT_H
 
+#include "grammar/tool_grammar.h"
 #include "serve/completion/completion.h"
 
 // A service keeps the newest constraints of tools, whose masks are computed already when the next
 // turn of a conversation comes with the same tools.
 struct tool_constraints;
 
-// t and chat are borrowed; model_vocab: token ids of the model. ERR_MEMORY.
-int tool_constraints_create(struct tool_constraints **out, const struct tokenizer *t,
-                            const struct chat_template *chat, int64_t model_vocab, struct err *e);
+struct tool_constraints_of {
+    const struct tokenizer *t;    // borrowed
+    enum tool_family calls;       // how the model writes them
+    enum reasoning_family family; // and its reasoning
+    int64_t model_vocab;          // token ids of the model
+};
+// ERR_MEMORY.
+int tool_constraints_create(struct tool_constraints **out, const struct tool_constraints_of *o,
+                            struct err *e);
 void tool_constraints_destroy(struct tool_constraints *k); // after the engine; NULL is allowed
+
+// What a reply with tools is held to.
+struct tool_rules {
+    struct tool_grammar_tool *tools; // [n]
+    int n;
+    bool required, several;
+    bool none;                 // no calls
+    bool inside;               // the prompt ended in an open block of reasoning
+    const char *opening;       // of such a block, where one may come first
+    const struct json *format; // NULL, or a schema that the reply may follow in place of calls
+    bool format_strict;
+    const struct cancel_check *cancel;
+};
+// An object with all of them but `cancel`.
+void tool_rules_write(struct json_writer *w, const struct tool_rules *r);
+// The constraint that they are, kept or new: one reference for the caller. Errors as
+// tool_grammar_create.
+int tool_constraint_make(struct tool_constraints *k, const struct tool_rules *w,
+                         struct constraint **out, struct err *e);
 
 // Sets c->constraint and c->tools.constrained by c's tools and their schemas in c->said, where
 // there are tools and nothing else constrains the reply: after a family's mark of a call a reply is
@@ -39,5 +65,8 @@ int64_t thinking_tokens(const struct params *p, int64_t max_reply);
 // sets one. Where thinking is off and the prompt ends in an open block all the same, as templates
 // without a switch have it, the block is closed at once. False with c->error filled.
 bool constrain_thinking(struct completion *c);
+
+// How the reply of a choice is read, which may end it; it borrows from the request.
+struct reply_rules completion_reply_rules(const struct choice *k);
 
 #endif

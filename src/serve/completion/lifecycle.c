@@ -75,6 +75,7 @@ static void fill_stream_options(struct completion *c, struct choice *k, struct s
     r->prompt = prompt->tokens.ids;
     r->n_prompt = (int64_t)prompt->tokens.count;
     r->max_tokens = c->p.max_tokens < 0 ? max_reply : min_i64(c->p.max_tokens, max_reply);
+    k->max_tokens = r->max_tokens;
     r->ignore_eos = c->p.ignore_eos;
     r->stop_ids = c->p.stop_ids;
     r->n_stop_ids = c->p.n_stop_ids;
@@ -84,7 +85,7 @@ static void fill_stream_options(struct completion *c, struct choice *k, struct s
     r->sample.bias = c->p.bias;
     r->sample.n_bias = c->p.n_bias;
     r->how = c->p.how;
-    r->logit_hash = c->p.logit_hash;
+    r->logit_hash = c->p.logit_hash || c->s->kept;
     r->constraint = c->constraint;
     if (c->p.logprobs)
         r->logprobs = (int)c->p.top_logprobs;
@@ -134,19 +135,7 @@ static bool submit_choices(struct completion *c, stream_notify_fn *notify) {
 // The reader of a choice's reply from its first token on. ERR_MEMORY.
 static int init_reply_text(struct choice *k, struct reply_text *out, struct err *e) {
     const struct completion *c = k->c;
-    const struct reply_rules rules = {.family = c->family,
-                                      .inside = c->prompts[k->index / (int)c->p.n].in_reasoning,
-                                      .stops = &c->p.stops,
-                                      .tools = &c->tools.set,
-                                      .calls = c->tools.family,
-                                      .constrained = c->tools.constrained,
-                                      .only = c->tools.constrained && c->tools.required &&
-                                              !c->p.ignore_eos && c->tools.family != TOOLS_HARMONY,
-                                      .one_call = c->tools.one_call,
-                                      .stop_ids = c->p.stop_ids,
-                                      .n_stop_ids = c->p.n_stop_ids,
-                                      .keeps_stop = c->p.keeps_stop,
-                                      .min_tokens = c->p.min_tokens};
+    const struct reply_rules rules = completion_reply_rules(k);
     return reply_text_init(out, c->s->tokenizer, &rules, e);
 }
 
@@ -237,6 +226,9 @@ static void free_completion(struct completion *c) {
     json_free(c->body);
     str_fini(&c->text);
     str_fini(&c->rendered);
+    str_fini(&c->rules.tools);
+    str_fini(&c->rules.format);
+    str_fini(&c->rules.thinking);
     http_memory_release(&c->memory);
     free(c);
 }
@@ -379,7 +371,7 @@ static void on_prepared(void *arg) {
 
 // Counts what stays of the body while the answer is made.
 static void count_kept_memory(struct completion *c) {
-    size_t n = c->rendered.cap;
+    size_t n = c->rendered.cap + c->rules.tools.cap + c->rules.format.cap + c->rules.thinking.cap;
     for (int i = 0; i < c->n_prompts; i++)
         n += (size_t)c->prompts[i].tokens.cap * sizeof *c->prompts[i].tokens.ids;
     if (c->body)

@@ -135,5 +135,6 @@ void record_end(struct completion *c, const struct api_error *why) {
         histogram_add(&m->whole, r.total_ms / 1e3, 1);
     }
     request_log_write(&c->s->o->log, &r);
+    completion_keep(c, why);
     str_fini(&note);
 }

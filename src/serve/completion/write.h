@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes out of a request for text, by file of this folder: its answer (write.c), parted into
 // items and given to the writer of its interface, while it comes or all at the end; what is counted
-// and logged of it (record.c); and with `coppice.trees` the tree of guesses of every step, as
-// server-sent events for a client that has the request's id (trees.c). Loop thread only.
+// and logged of it (record.c); with --keep-requests what is kept of it (keep.c); and with
+// `coppice.trees` the tree of guesses of every step, as server-sent events for a client that has
+// the request's id (trees.c). Loop thread only.
 #ifndef COPPICE_SERVE_COMPLETION_WRITE_H
 #define COPPICE_SERVE_COMPLETION_WRITE_H
 
@@ -34,6 +35,10 @@ struct answer_totals completion_totals(const struct completion *c);
 void record_tokens(struct choice *k, int64_t n);
 // The end of everything: counts it and writes its line. why: NULL or zeroed where all went well.
 void record_end(struct completion *c, const struct api_error *why);
+
+// With --keep-requests: a line for each choice that has been answered, or cut off, with all that is
+// needed to give it again (serve/keep/read.h).
+void completion_keep(struct completion *c, const struct api_error *why);
 
 // Moves trees that the engine has kept to the watcher, as far as it takes them. ended: no more will
 // come, so a last event with the counts follows the last tree, and the watcher is given back.
