@@ -41,7 +41,7 @@ struct server_options {
     void *defaults_arg;
     struct request_log log; // of each request, with its end, in the loop thread
     bool log_prompts;
-    const char *build; // labels of coppice_build_info; NULL: /metrics does not have it
+    const char *build;     // labels of coppice_build_info; NULL: /metrics does not have it
     const char *keep_file; // answered requests are kept there (keep/file.h); NULL: nowhere
     int64_t keep_bytes;    // with the older one
     // NULL, or called once in the loop thread when the model is loaded, or with why it is not.
