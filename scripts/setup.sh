@@ -4,8 +4,9 @@
 # Usage: scripts/setup.sh [build|test|all]   (build: compile and run; test: also the tests' tools;
 # all: also AFL++)
 # The tests want Python's virtual environments and Node with npm for clients, Chromium for the page,
-# clang for fuzzing, clang-tidy and the format check, and a cross compiler and an emulator for the
-# kernels of ARM; what of these cannot be had is skipped by the tests with a word.
+# zsh and fish for their completion, clang for fuzzing, clang-tidy and the format check, and a cross
+# compiler and an emulator for the kernels of ARM; what of these cannot be had is skipped by the
+# tests with a word.
 set -eu
 what=${1:-build}
 cd "$(dirname "$0")/.."
@@ -97,6 +98,10 @@ have_node() { command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1;
 install_node() { apt_get install -y --no-install-recommends nodejs npm >/dev/null || true; }
 
 # For the tests of the page. Failure is no error.
+# The shells whose completion is tested. Failure is no error.
+have_shells() { command -v zsh >/dev/null 2>&1 && command -v fish >/dev/null 2>&1; }
+install_shells() { apt_get install -y --no-install-recommends zsh fish >/dev/null || true; }
+
 have_browser() { command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1; }
 
 install_browser() {
@@ -128,6 +133,7 @@ if [ "$what" != build ] && can_install; then
     have_venv || extra+=(venv)
     have_node || extra+=(node)
     have_browser || extra+=(browser)
+    have_shells || extra+=(shells)
     [ "$what" != all ] || command -v afl-clang-fast >/dev/null 2>&1 || extra+=(afl)
 fi
 if [ ${#extra[@]} -gt 0 ]; then

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # All checks and tests. Usage: scripts/test.sh [--all]
 # Without arguments (what CI runs), in this order: format, lint, the release build and its tests; with
-# its program the command line on bad input, packaging, the commands in the documents, the formula of
+# its program the command line on bad input and its completion in three shells, packaging, the commands in the documents, the formula of
 # a projection, the reproduce script on made-up prompts, the demo, schemas as grammars against another reader, the server over
 # real HTTP with clients from PyPI and npm, published model files from PyPI, and the page in Chromium; the tests under AddressSanitizer
 # and UndefinedBehaviorSanitizer, without golden models and with fewer shapes and cases; the engine
@@ -212,6 +212,7 @@ suite release
 clang=$(find_tool clang)
 build_ahead >"$logs/build-ahead.log" 2>&1 &
 step command-line "${limit[@]}" scripts/test_cli.sh build/release/coppice
+counted completion checks scripts/test_completion.sh build/release/coppice
 step packaging "${limit[@]}" scripts/test_packaging.sh build/release/coppice
 step documents "${limit[@]}" python3 scripts/check_docs.py build/release/coppice
 step projection "${limit[@]}" python3 scripts/test_projection.py

@@ -41,6 +41,7 @@ enum cli_command_id {
     CLI_IMATRIX,
     CLI_CONVERT,
     CLI_SYNTH,
+    CLI_COMPLETION,
     CLI_HELP,
     CLI_MANUAL,
 };
@@ -77,6 +78,7 @@ cli_run_fn cmd_draft_logits, cmd_perplexity, cmd_verify;
 cli_run_fn cmd_pull, cmd_list, cmd_remove;
 cli_run_fn cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_convert, cmd_quantize, cmd_imatrix;
 cli_run_fn cmd_compress, cmd_template, cmd_synth, cmd_help, cmd_manual;
+cli_run_fn cmd_completion;
 
 // The prompt as text: exactly one of -p and -f ("-" is standard input), at most 64 MiB.
 // Errors: ERR_USAGE when none or both are given, and those of file_read.

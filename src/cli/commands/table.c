@@ -167,6 +167,12 @@ static const struct cli_command commands[] = {
                     "without a tokenizer, with the tensors of a published model. Its text means "
                     "nothing. The same shape, type and seed give the same file.",
      .run = cmd_synth},
+    {"completion", CLI_COMPLETION, .operands = "SHELL", .min_operands = 1, .max_operands = 1,
+     .summary = "print a script that completes command lines",
+     .description = "SHELL is bash, zsh or fish. Packages install the three scripts; else, for a "
+                    "running bash: source <(coppice completion bash). Options of the subcommand, "
+                    "their words, files, and names that 'coppice list' shows are completed.",
+     .run = cmd_completion},
     {"help", CLI_HELP, .operands = "[COMMAND]", .max_operands = 1,
      .summary = "explain a subcommand", .description = "Shows what a subcommand does and takes.",
      .run = cmd_help},
