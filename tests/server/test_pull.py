@@ -234,6 +234,39 @@ def lists():
     check("nothing is left", seen.stdout == "" and "there are no models" in seen.stderr, seen.stderr)
 
 
+def removal():
+    """What remove cannot look into may use the same bytes; a snapshot may have more files than a model has parts."""
+    hub.calm()
+    where = home()
+    path = pull(where, MODEL, "--no-draft").stdout.strip()
+    other = os.path.join(folder(where, MODEL), "snapshots", "ab" * 20)
+    os.makedirs(os.path.join(other, *"123456789"))
+    seen = run(where, "remove", MODEL)
+    check("a snapshot that is not read to its end", seen.returncode == 1 and
+          re.search(r"cannot read \S+/9 \(too many .*nothing of it was removed", seen.stderr), seen.stderr)
+    check("the model stays", os.path.isfile(path))
+    shutil.rmtree(other)
+    os.makedirs(other)
+    os.symlink("loop", os.path.join(other, "loop"))
+    seen = run(where, "remove", MODEL)
+    check("a link that leads nowhere", seen.returncode == 1 and "/loop (Too many levels" in seen.stderr, seen.stderr)
+    os.unlink(os.path.join(other, "loop"))
+    os.symlink("../../blobs/" + sha256(read(TARGET)), os.path.join(other, "same.gguf"))
+    run(where, "remove", MODEL + "@" + COMMIT)
+    equal("one that another revision uses", (os.path.lexists(path), len(blobs(where))), (False, 1))
+    run(where, "remove", MODEL)
+    equal("goes with the last use", blobs(where), [])
+    many = folder(where, "acme/Lots-GGUF")
+    os.makedirs(os.path.join(many, "blobs"))
+    os.makedirs(os.path.join(many, "snapshots", COMMIT))
+    for i in range(600):
+        with open(os.path.join(many, "blobs", f"{i:064x}"), "wb") as file:
+            file.write(b"x")
+        os.symlink(f"../../blobs/{i:064x}", os.path.join(many, "snapshots", COMMIT, f"m{i}.gguf"))
+    seen = run(where, "remove", "acme/Lots-GGUF")
+    check("600 files", seen.returncode == 0 and "removed 600 bytes" in seen.stderr and not os.path.exists(many), seen.stderr)
+
+
 def cdn(rule):
     return lambda handler, server: server == "cdn" and rule(handler, hub.blobs[sha_of(handler)])
 
@@ -403,8 +436,8 @@ class Gate:
         return False
 
 
-def start(where, name=MODEL):
-    return subprocess.Popen([PROGRAM, "pull", name, "--no-draft"], env=environment(where), text=True,
+def start(where, name=MODEL, **more):
+    return subprocess.Popen([PROGRAM, "pull", name, "--no-draft"], env=environment(where, **more), text=True,
                             stdout=subprocess.PIPE, stderr=open(os.path.join(where + ".log"), "w", encoding="utf-8"))
 
 
@@ -424,6 +457,23 @@ def interrupted():
     hub.calm()
     good("the next run goes on", pull(where, MODEL, "--no-draft"), target)
     equal("with the rest alone", hub.sent, len(target) - had)
+
+
+def killed():
+    """What a killed program left in TMPDIR goes with the next one; what one in progress has there stays."""
+    place = home("tmp")
+    os.makedirs(place)
+    gate = Gate(4 << 20)
+    hub.calm(gate)
+    first, second = (start(home(), TMPDIR=place) for _ in range(2))
+    check("two are under way", until(lambda: len(os.listdir(place)) == 2 and gate.held.is_set()))
+    first.kill()
+    first.wait(60)
+    equal("a killed one leaves its folder", len(os.listdir(place)), 2)
+    refused("the next one", pull(home(), "acme/Broken-GGUF", "--no-draft", TMPDIR=place), "cannot be run")
+    equal("removes that alone", len(os.listdir(place)), 1)
+    gate.open.set()
+    equal("the other one ends well", (second.wait(60), os.listdir(place)), (0, []))
 
 
 def two_at_once():
@@ -489,7 +539,7 @@ def other_tools():
 
 hub = Hub(repositories())
 try:
-    for one in (usual, names_of_models, drafts, parts, lists, misbehaviour, passing, refusals, full_disk, interrupted,
+    for one in (usual, names_of_models, drafts, parts, lists, removal, misbehaviour, passing, refusals, full_disk, interrupted, killed,
                 two_at_once, side_by_side, other_tools):
         part(one)
 finally:

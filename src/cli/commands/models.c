@@ -150,14 +150,16 @@ struct removal {
     int64_t freed, files;
 };
 
-// All models of a snapshot that `list` shows: GGUF files, or a draft; safetensors are other
-// programs' otherwise.
-static void choose_all(const struct hub_files *f, const char *repo, struct hub_choice *out) {
+// The next models of a snapshot that `list` shows, from file *at on, which moves past them: GGUF
+// files, or a draft; safetensors are other programs' otherwise.
+static void choose_next(const struct hub_files *f, const char *repo, int64_t *at,
+                        struct hub_choice *out) {
+    bool first = *at == 0;
     *out = (struct hub_choice){0};
-    for (int64_t i = 0; i < f->n && out->n < HUB_PARTS_MAX; i++)
-        if (str_ends(f->at[i].name, ".gguf"))
-            out->at[out->n++] = i;
-    if (!out->n && hub_is_draft(repo))
+    for (; *at < f->n && out->n < HUB_PARTS_MAX; ++*at)
+        if (str_ends(f->at[*at].name, ".gguf"))
+            out->at[out->n++] = *at;
+    if (first && !out->n && hub_is_draft(repo))
         hub_choose_draft(f, false, out);
 }
 
@@ -166,16 +168,19 @@ static int remove_from(void *arg, const char *commit, struct err *e) {
     struct hub_files f = {0};
     struct hub_choice c;
     struct err ignored;
+    int64_t at = 0;
     if (r->commit && strcmp(commit, r->commit) != 0)
         return 0;
     int rc = hub_cache_list(r->name->repo, commit, &f, e);
-    if (!rc && !r->name->want[0])
-        choose_all(&f, r->name->repo, &c);
-    else if (!rc && hub_choose(&f, r->name, &c, &ignored))
-        c.n = 0;
-    if (!rc && c.n)
-        rc = hub_cache_remove(r->name->repo, &f, &c, &r->freed, e);
-    r->files += rc ? 0 : c.n;
+    while (!rc && at < f.n) {
+        if (!r->name->want[0])
+            choose_next(&f, r->name->repo, &at, &c);
+        else if (at = f.n, hub_choose(&f, r->name, &c, &ignored))
+            c.n = 0;
+        if (c.n)
+            rc = hub_cache_remove(r->name->repo, &f, &c, &r->freed, e);
+        r->files += rc ? 0 : c.n;
+    }
     hub_files_fini(&f);
     return rc;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/vec.h"
 #include "cli/cli.h"
 
 enum { DEPTH = 8, LINK_BYTES = 4096, LOCK_POLL_MS = 100 };
@@ -103,12 +104,23 @@ static void read_etag(const char *path, char etag[HUB_HASH_BYTES]) {
         memcpy(etag, name, strlen(name) + 1);
 }
 
+// Keeps the first thing that could not be read.
+static void note_unread(struct hub_files *out, const char *name, const char *why) {
+    struct str text = {0};
+    str_printf(&text, "%s (%s)", name, why);
+    if (!out->unread && !text.failed)
+        out->unread = strdup(text.data);
+    str_fini(&text);
+}
+
 static int list_folder(const char *root, const char *below, int depth, struct hub_files *out,
                        struct err *e) {
     struct str folder = {0}, path = {0}, name = {0};
     str_printf(&folder, "%s%s%s", root, below[0] ? "/" : "", below);
     DIR *d = folder.failed ? NULL : opendir(folder.data);
-    int rc = 0;
+    int rc = folder.failed ? err_set(e, ERR_MEMORY, "no memory for a path") : 0;
+    if (!rc && !d && errno != ENOENT)
+        note_unread(out, folder.data, strerror(errno));
     for (struct dirent *f; d && !rc && (f = readdir(d));) {
         struct stat st;
         char etag[HUB_HASH_BYTES];
@@ -120,10 +132,13 @@ static int list_folder(const char *root, const char *below, int depth, struct hu
         str_printf(&path, "%s/%s", root, name.data ? name.data : "");
         if (name.failed || path.failed)
             rc = err_set(e, ERR_MEMORY, "no memory for the names of files");
-        else if (stat(path.data, &st))
-            continue;
-        else if (S_ISDIR(st.st_mode) && depth < DEPTH)
+        else if (stat(path.data, &st)) {
+            if (errno != ENOENT) // a link to a blob that is not there uses none
+                note_unread(out, path.data, strerror(errno));
+        } else if (S_ISDIR(st.st_mode) && depth < DEPTH)
             rc = list_folder(root, name.data, depth + 1, out, e);
+        else if (S_ISDIR(st.st_mode))
+            note_unread(out, path.data, "too many folders within each other");
         else if (S_ISREG(st.st_mode)) {
             read_etag(path.data, etag);
             rc = hub_files_add(out, name.data, etag, st.st_size, e);
@@ -185,17 +200,18 @@ static int newest_first(const void *a, const void *b) {
 }
 
 int hub_cache_snapshots(const char *repo, hub_snapshot_fn *fn, void *arg, struct err *e) {
-    enum { MAX = 256 };
     struct str root = {0};
-    int n = 0, rc = 0;
-    struct snapshot *all = calloc(MAX, sizeof *all);
+    struct snapshot *all = NULL;
+    int64_t n = 0, cap = 0;
     hub_cache_path(&root, repo, "snapshots", "", "");
-    if (!all || root.failed)
-        rc = err_set(e, ERR_MEMORY, "no memory for the names of files");
+    int rc = root.failed ? err_set(e, ERR_MEMORY, "no memory for a path") : 0;
     DIR *d = !rc && root.len ? opendir(root.data) : NULL;
-    for (struct dirent *f; d && n < MAX && (f = readdir(d));) {
+    for (struct dirent *f; d && !rc && (f = readdir(d));) {
         struct stat st;
-        if (hub_is_hash(f->d_name) && !fstatat(dirfd(d), f->d_name, &st, 0)) {
+        if (!hub_is_hash(f->d_name) || fstatat(dirfd(d), f->d_name, &st, 0))
+            continue;
+        rc = vec_reserve(&all, &cap, n + 1, sizeof *all, e);
+        if (!rc) {
             memcpy(all[n].name, f->d_name, strlen(f->d_name) + 1);
             all[n++].written = st.st_mtime;
         }
@@ -204,7 +220,7 @@ int hub_cache_snapshots(const char *repo, hub_snapshot_fn *fn, void *arg, struct
         closedir(d);
     if (n)
         qsort(all, (size_t)n, sizeof *all, newest_first);
-    for (int i = 0; i < n && !rc; i++)
+    for (int64_t i = 0; i < n && !rc; i++)
         rc = fn(arg, all[i].name, e);
     free(all);
     str_fini(&root);
@@ -416,6 +432,10 @@ static int count_uses(void *arg, const char *commit, struct err *e) {
     struct use *u = arg;
     struct hub_files f = {0};
     int rc = hub_cache_list(u->repo, commit, &f, e);
+    if (!rc && f.unread)
+        rc = err_set(e, ERR_IO,
+                     "cannot read %s, where the file may be used too: nothing of it was removed",
+                     f.unread);
     for (int64_t i = 0; i < f.n; i++)
         u->count += !strcmp(f.at[i].etag, u->etag);
     hub_files_fini(&f);
@@ -442,11 +462,11 @@ static int remove_file(const char *repo, const char *commit, const struct hub_fi
     struct use use = {repo, f->etag, 0};
     hub_cache_path(&path, repo, "snapshots", commit, f->name);
     int rc = check_path(&path, e);
-    if (!rc && unlink(path.data))
-        rc = err_set(e, ERR_IO, "cannot remove %s: %s", path.data, strerror(errno));
     if (!rc && f->etag[0])
         rc = hub_cache_snapshots(repo, count_uses, &use, e);
-    if (!rc && use.count == 0) {
+    if (!rc && unlink(path.data))
+        rc = err_set(e, ERR_IO, "cannot remove %s: %s", path.data, strerror(errno));
+    if (!rc && use.count <= 1) { // this one
         str_clear(&path);
         hub_cache_path(&path, repo, "blobs", f->etag[0] ? f->etag : "-", "");
         if (f->etag[0] && !path.failed && unlink(path.data) && errno != ENOENT)

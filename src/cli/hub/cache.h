@@ -47,13 +47,15 @@ int hub_cache_each(hub_repo_fn *fn, void *arg, struct err *e);
 // All snapshots of one, newest first.
 typedef int hub_snapshot_fn(void *arg, const char *commit, struct err *e);
 int hub_cache_snapshots(const char *repo, hub_snapshot_fn *fn, void *arg, struct err *e);
-// The files of one snapshot that are there (a link without its blob is not).
+// The files of one snapshot that are there (a link without its blob is not); out->unread: what
+// could not be looked into.
 int hub_cache_list(const char *repo, const char *commit, struct hub_files *out, struct err *e);
 // Bytes in downloads of a repository that are not complete.
 int64_t hub_cache_unfinished(const char *repo);
 
 // Removes the links of some files of a snapshot and their blobs where no other link leads there;
-// *freed grows by their bytes. With nothing left, the repository's folder goes. ERR_IO.
+// *freed grows by their bytes. With nothing left, the repository's folder goes. ERR_IO, also where
+// something of a snapshot cannot be read, which may be such a link.
 int hub_cache_remove(const char *repo, const struct hub_files *f, const struct hub_choice *some,
                      int64_t *freed, struct err *e);
 // Removes what is left of downloads that nobody fetches at present.

@@ -169,6 +169,7 @@ void hub_files_fini(struct hub_files *f) {
     for (int64_t i = 0; i < f->n; i++)
         free(f->at[i].name);
     free(f->at);
+    free(f->unread);
     *f = (struct hub_files){0};
 }
 

@@ -34,6 +34,7 @@ struct hub_files {
     char commit[HUB_HASH_BYTES];
     struct hub_file *at;
     int64_t n, cap;
+    char *unread; // of a folder in the cache: what of it could not be read and why, or NULL
 };
 // Passes over names that would lead out of a folder. ERR_MEMORY.
 int hub_files_add(struct hub_files *f, const char *name, const char *etag, int64_t size,

@@ -4,8 +4,6 @@
 // the rest is fetched.
 #include "cli/hub/pull.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +16,7 @@
 #include "cli/hub/plan.h"
 #include "cli/hub/progress.h"
 #include "cli/hub/remote.h"
+#include "cli/hub/scratch.h"
 
 enum { HEAD_MIN = 16 << 20, HEAD_MAX = 1 << 28, PART_HEAD = 4 << 20, DRAFTS_TRIED = 8 };
 
@@ -25,8 +24,8 @@ struct pull {
     const struct hub_pull *p;
     struct hub hub;
     struct hub_set target, draft;
-    bool drafted;      // the draft is to be fetched
-    char folder[1024]; // of beginnings of files
+    bool drafted;               // the draft is to be fetched
+    struct hub_scratch scratch; // beginnings of files
     struct hub_progress progress;
 };
 
@@ -114,22 +113,6 @@ static int fetch_rest(struct pull *p, struct hub_set *s, struct err *e) {
     return rc ? rc : hub_cache_note(&s->name, s->files.commit, e);
 }
 
-// Removes a folder of beginnings of files and those in it.
-static void remove_folder(const char *folder, int depth) {
-    DIR *d = opendir(folder);
-    for (struct dirent *f; d && (f = readdir(d));) {
-        struct str path = {0};
-        str_printf(&path, "%s/%s", folder, f->d_name);
-        if (strcmp(f->d_name, ".") != 0 && strcmp(f->d_name, "..") != 0 && !path.failed &&
-            unlink(path.data) && depth)
-            remove_folder(path.data, depth - 1);
-        str_fini(&path);
-    }
-    if (d)
-        closedir(d);
-    rmdir(folder);
-}
-
 // A sentence about a beginning of a file begins with its path, which means nothing to the user.
 static const char *without_folder(const char *text, const char *folder) {
     const char *colon = strstr(text, ": ");
@@ -161,7 +144,7 @@ static int plan_target(struct pull *p, struct memory_plan *plan, bool *planned, 
     struct hub_set *s = &p->target;
     struct str folder = {0};
     struct err why = {0};
-    str_printf(&folder, "%s/target", p->folder);
+    str_printf(&folder, "%s/target", p->scratch.path);
     int rc = folder.failed ? err_set(e, ERR_MEMORY, "no memory for a path")
                            : fetch_description(p, folder.data, &why, e);
     if (!rc && !why.code)
@@ -171,7 +154,7 @@ static int plan_target(struct pull *p, struct memory_plan *plan, bool *planned, 
     if (!rc && is_refusal(why.code)) {
         drop_heads(s);
         return err_set(e, why.code, "%s cannot be run: %s", s->at[0].file.name,
-                       without_folder(why.text, p->folder));
+                       without_folder(why.text, p->scratch.path));
     }
     if (!rc && !*planned)
         fprintf(stderr, "coppice: what %s takes in memory is not known: %s\n", s->at[0].file.name,
@@ -185,8 +168,8 @@ static bool try_draft(struct pull *p, int number, struct memory_plan *plan) {
     struct str model = {0}, folder = {0};
     struct memory_plan pair;
     struct err why = {0};
-    str_printf(&model, "%s/target", p->folder);
-    str_printf(&folder, "%s/%d", p->folder, number);
+    str_printf(&model, "%s/target", p->scratch.path);
+    str_printf(&folder, "%s/%d", p->scratch.path, number);
     int rc = model.failed || folder.failed ? ERR_MEMORY : open_set(p, d, &why);
     if (!rc)
         rc = fetch_heads(p, d, HEAD_MIN, &why);
@@ -201,7 +184,8 @@ static bool try_draft(struct pull *p, int number, struct memory_plan *plan) {
         drop_heads(d);
     if (!fits && rc != ERR_CANCELLED)
         fprintf(stderr, "coppice: the draft %s of %s is not used: %s\n",
-                d->at ? d->at[0].file.name : "", d->name.repo, without_folder(why.text, p->folder));
+                d->at ? d->at[0].file.name : "", d->name.repo,
+                without_folder(why.text, p->scratch.path));
     str_fini(&model);
     str_fini(&folder);
     return fits;
@@ -294,26 +278,18 @@ static int plan_all(struct pull *p, struct err *e) {
 static int pull_files(struct pull *p, struct err *e) {
     struct hub_set *s = &p->target;
     s->name = p->p->name;
-    const char *place = getenv("TMPDIR");
-    place = place && place[0] ? place : "/tmp";
-    size_t n = (size_t)snprintf(p->folder, sizeof p->folder, "%s/coppice-XXXXXX", place);
-    int rc = n < sizeof p->folder
-                 ? hub_open(&p->hub, e)
-                 : err_set(e, ERR_USAGE, "TMPDIR names a path of more than 1,000 bytes");
+    int rc = hub_open(&p->hub, e);
     if (!rc)
         rc = hub_list(&p->hub, &s->name, &s->files, e);
     if (!rc)
         rc = choose(p, s, e);
     if (!rc)
         rc = open_set(p, s, e);
-    if (!rc && !mkdtemp(p->folder))
-        rc = err_set(e, ERR_IO,
-                     "cannot make a folder in %s: %s; set TMPDIR to one that can be written", place,
-                     strerror(errno));
-    if (rc)
-        return rc;
-    rc = plan_all(p, e);
-    remove_folder(p->folder, 1);
+    if (!rc)
+        rc = hub_scratch_open(&p->scratch, e);
+    if (!rc)
+        rc = plan_all(p, e);
+    hub_scratch_close(&p->scratch);
     if (!rc)
         rc = fetch_rest(p, s, e);
     if (!rc && p->drafted)
