@@ -42,6 +42,7 @@ def requests():
         chat("Name three animals.", temperature=0),
         chat("Name three animals.", temperature=0, stream=True),
         chat("Describe a river.", temperature=0.8),  # the server draws the seed
+        chat("Count.", temperature=0.8, seed=21, ignore_eos=True),
         chat("Describe a river.", temperature=1.1, seed=-1, stream=True),
         chat("Describe an animal.", response_format={"type": "json_schema", "json_schema": {"name": "p", "schema": SCHEMA}},
              seed=5, max_tokens=120),
@@ -185,8 +186,37 @@ def reasoning():
     check("reasoning: another end", rc == 1 and "DIFFERENT" in out, out)
 
 
+def events(body):
+    return [json.loads(line[5:]) for line in body.decode().splitlines() if line.startswith("data:") and "[DONE]" not in line]
+
+
+def hashes():
+    """The hash in `usage` on request, in each interface, is that of the kept line; without the request there is none."""
+    path = os.path.join(folder, "hashes.jsonl")
+    server = Server("--keep-requests", path)
+    ends = {"chat": lambda all_of_it: all_of_it[-1], "text": lambda all_of_it: all_of_it[-1],
+            "messages": lambda all_of_it: all_of_it[-2], "responses": lambda all_of_it: all_of_it[-1]["response"]}
+    cases = {"chat": chat("Hello"), "text": text("Hello", n=2),
+             "messages": (MESSAGES, {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20}),
+             "responses": (RESPONSES, {"input": "Hello", "max_output_tokens": 20})}
+    for name, (where, body) in cases.items():
+        for stream in (False, True):
+            for wanted in (True, False):
+                full = {**body, "stream": stream, **({"coppice": {"logit_hash": True}} if wanted else {})}
+                if stream and name in ("chat", "text"):
+                    full["stream_options"] = {"include_usage": True}
+                answer = request(server.port, "POST", where, full)[2]
+                end = ends[name](events(answer)) if stream else json.loads(answer)
+                kept_hashes = [v["answer"]["logit_hash"] for v in lines(path)[-full.get("n", 1):]]
+                equal(f"hash of {name}, {'streamed' if stream else 'whole'}, {'requested' if wanted else 'not'}",
+                      end["usage"].get("logit_hash"), kept_hashes if wanted else None)
+                if wanted and not (stream and name in ("chat", "text")):
+                    equal(f"hash of {name}: the same in coppice", end["coppice"]["logit_hash"], kept_hashes)
+    server.end()
+
+
 def tampered():
-    one = next(v for v in lines() if v["answer"]["end"] == "length" and v["path"] == CHAT)
+    one = next(v for v in lines() if v["ignore_eos"] and v["answer"]["end"] == "length" and v["path"] == CHAT)
     ids = one["answer"]["tokens"]
     cases = {
         "a token": (lambda v: v["answer"]["tokens"].__setitem__(5, ids[5] ^ 1), "DIFFERENT from token 5 on"),
@@ -331,7 +361,7 @@ def wrong_files():
 
 if __name__ == "__main__":
     try:
-        for function in (replayed, reasoning, tampered, refused, prompts, bounded, full, crash, wrong_files):
+        for function in (replayed, reasoning, hashes, tampered, refused, prompts, bounded, full, crash, wrong_files):
             part(function)
     finally:
         shutil.rmtree(folder)

@@ -34,6 +34,7 @@ static void put_message_usage(struct completion *c, struct json_writer *w) {
     jw_key_begin(w, "output_tokens_details", '{');
     jw_key_int(w, "thinking_tokens", t.reasoning);
     jw_end(w, '}');
+    answer_hashes(w, &t);
     jw_end(w, '}');
 }
 

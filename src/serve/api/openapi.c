@@ -36,8 +36,8 @@ static const struct openapi_schema schemas[] = {
      "'incomplete_details','usage'],'properties':{'id':%S,'object':{'const':'response'},"
      "'created_at':%I,'status':{'enum':['completed','incomplete']},'model':%S,'output':{'type':"
      "'array','items':@Item},'usage':{'type':'object','required':['input_tokens','output_tokens',"
-     "'total_tokens'],'properties':{'input_tokens':%I,'output_tokens':%I,'total_tokens':%I}},"
-     "'timings':@Timings,'coppice':@Extra}}"},
+     "'total_tokens'],'properties':{'input_tokens':%I,'output_tokens':%I,'total_tokens':%I,"
+     "'logit_hash':{'type':'array','items':%S}}},'timings':@Timings,'coppice':@Extra}}"},
     {"Block", "{'type':'object','required':['type'],'properties':{'type':%S}}"},
     {"Turn", "{'type':'object','required':['role','content'],'properties':{'role':{'enum':['user',"
              "'assistant','system']},'content':{'oneOf':[%S,{'type':'array','items':@Block}]}}}"},
@@ -47,8 +47,8 @@ static const struct openapi_schema schemas[] = {
      "'assistant'},'model':%S,'content':{'type':'array','items':@Block},'stop_reason':%S,"
      "'stop_sequence':{'type':['string','null']},'usage':{'type':'object','required':["
      "'input_tokens','output_tokens'],'properties':{'input_tokens':%I,'output_tokens':%I,"
-     "'cache_read_input_tokens':%I,'cache_creation_input_tokens':%I}},'timings':@Timings,'coppice'"
-     ":@Extra}}"},
+     "'cache_read_input_tokens':%I,'cache_creation_input_tokens':%I,'logit_hash':{'type':'array',"
+     "'items':%S}}},'timings':@Timings,'coppice':@Extra}}"},
     {"InputTokens",
      "{'type':'object','required':['object','input_tokens'],'properties':{'object':{'type':"
      "'string','enum':['response.input_tokens']},'input_tokens':{'type':'integer'}}}"},
@@ -66,7 +66,8 @@ static const struct openapi_schema schemas[] = {
               "'properties':{'prompt_tokens':%I,'completion_tokens':%I,'total_tokens':%I,"
               "'prompt_tokens_details':{'type':'object','properties':{'cached_tokens':%I}},"
               "'completion_tokens_details':{'type':'object','properties':{'reasoning_tokens':%I,"
-              "'accepted_prediction_tokens':%I,'rejected_prediction_tokens':%I}}}}"},
+              "'accepted_prediction_tokens':%I,'rejected_prediction_tokens':%I}},"
+              "'logit_hash':{'type':'array','items':%S}}}"},
     {"Timings",
      "{'type':'object','properties':{'queue_ms':%N,'cache_n':%I,'prompt_n':%I,'prompt_ms':%N,"
      "'prompt_per_second':%N,'predicted_n':%I,'predicted_ms':%N,'predicted_per_second':%N,"

@@ -154,6 +154,7 @@ static void put_response_usage(const struct completion *c, struct json_writer *w
     jw_key_int(w, "reasoning_tokens", t.reasoning);
     jw_end(w, '}');
     jw_key_int(w, "total_tokens", t.prompt + t.tokens);
+    answer_hashes(w, &t);
     jw_end(w, '}');
     answer_timings(w, &t);
     completion_extra(c, w);

@@ -131,6 +131,7 @@ struct completion {
 
     struct choice *choices; // [n_choices], those of a prompt next to each other
     int n_choices, open;    // open: not ended
+    uint64_t *hashes;       // [n_choices] of answers, where requested; NULL: not
     bool streaming;         // the head of the answer has been sent
     // The request has been read and does not change any more: a stream may begin although
     // its prompts are still being made.

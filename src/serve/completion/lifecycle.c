@@ -156,7 +156,9 @@ static bool make_choices(struct completion *c) {
         return api_refuse(&c->error, "n", "%d prompts with n %lld are %d answers; %d are the most",
                           c->n_prompts, (long long)c->p.n, n, PARAMS_MAX_CHOICES);
     c->choices = calloc((size_t)n, sizeof *c->choices);
-    if (!c->choices)
+    if (c->p.logit_hash)
+        c->hashes = calloc((size_t)n, sizeof *c->hashes);
+    if (!c->choices || (c->p.logit_hash && !c->hashes))
         rc = err_set(&e, ERR_MEMORY, "no memory for %d answers", n);
     else
         c->n_choices = n;
@@ -216,6 +218,7 @@ static void free_completion(struct completion *c) {
     for (int i = 0; i < c->n_prompts; i++)
         token_list_fini(&c->prompts[i].tokens);
     free(c->choices);
+    free(c->hashes);
     free(c->prompts);
     if (c->d->drop)
         c->d->drop(c);

@@ -32,7 +32,11 @@ struct answer_totals completion_totals(const struct completion *c) {
         t.queue_ms = t.queue_ms > e->queue_ms ? t.queue_ms : e->queue_ms;
         t.prompt_ms = t.prompt_ms > e->prompt_ms ? t.prompt_ms : e->prompt_ms;
         t.decode_ms = t.decode_ms > e->decode_ms ? t.decode_ms : e->decode_ms;
+        if (c->hashes)
+            c->hashes[i] = e->hash;
     }
+    if (c->open == 0)
+        t.hashes = c->hashes;
     return t;
 }
 
@@ -105,18 +109,11 @@ int completion_logprobs(const struct completion *c, struct choice *k, bool echo,
 }
 
 void completion_extra(const struct completion *c, struct json_writer *w) {
-    char hash[17];
+    const struct answer_totals totals = completion_totals(c);
     if (!c->p.logit_hash && !c->p.token_ids)
         return;
     jw_key_begin(w, "coppice", '{');
-    if (c->p.logit_hash) {
-        jw_key_begin(w, "logit_hash", '[');
-        for (int i = 0; i < c->n_choices; i++) {
-            snprintf(hash, sizeof hash, "%016llx", (unsigned long long)c->choices[i].end.hash);
-            jw_cstr(w, hash);
-        }
-        jw_end(w, ']');
-    }
+    answer_hashes(w, &totals);
     if (c->p.token_ids) {
         jw_key_begin(w, "token_ids", '[');
         for (int i = 0; i < c->n_choices; i++) {

@@ -2,6 +2,7 @@
 // The items and the JSON of answers; see answer.h.
 #include "serve/reply/answer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/vec.h"
@@ -100,6 +101,18 @@ double answer_speed(const struct answer_totals *t) {
     return t->decode_ms > 0 && n > 0 ? (double)n * 1e3 / t->decode_ms : 0;
 }
 
+void answer_hashes(struct json_writer *w, const struct answer_totals *t) {
+    char hash[17];
+    if (!t->hashes)
+        return;
+    jw_key_begin(w, "logit_hash", '[');
+    for (int64_t i = 0; i < t->choices; i++) {
+        snprintf(hash, sizeof hash, "%016llx", (unsigned long long)t->hashes[i]);
+        jw_cstr(w, hash);
+    }
+    jw_end(w, ']');
+}
+
 void answer_usage(struct json_writer *w, const struct answer_totals *t) {
     jw_key_begin(w, "usage", '{');
     jw_key_int(w, "prompt_tokens", t->prompt);
@@ -113,6 +126,7 @@ void answer_usage(struct json_writer *w, const struct answer_totals *t) {
     jw_key_int(w, "accepted_prediction_tokens", t->accepted);
     jw_key_int(w, "rejected_prediction_tokens", t->drafted - t->accepted);
     jw_end(w, '}');
+    answer_hashes(w, t);
     jw_end(w, '}');
 }
 

@@ -53,6 +53,8 @@ void answer_completion(struct json_writer *w, const struct answer_choice *c);
 struct answer_totals {
     int64_t prompt, cached, tokens, reasoning, drafted, accepted, steps;
     int64_t choices; // each one's first token came with its prompt
+    // [choices] over the logits that decided, of answers that have ended, where it is requested.
+    const uint64_t *hashes;
     double queue_ms, prompt_ms, decode_ms;
     struct prefill_report compression; // of the prompt, in the model's tokens
     // How the request's tools are described, or "none", where the template does not; or NULL.
@@ -60,6 +62,9 @@ struct answer_totals {
 };
 double answer_accept_length(const struct answer_totals *t); // tokens per pass; 0 without passes
 double answer_speed(const struct answer_totals *t); // tokens per second while decoding; 0: unknown
+// The member "logit_hash" of an open object: 16 hexadecimal digits for each choice; nothing where
+// there are none.
+void answer_hashes(struct json_writer *w, const struct answer_totals *t);
 // "usage": {...} and "timings": {...}
 void answer_usage(struct json_writer *w, const struct answer_totals *t);
 void answer_timings(struct json_writer *w, const struct answer_totals *t);

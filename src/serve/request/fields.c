@@ -303,7 +303,7 @@ const size_t fields_count = sizeof fields / sizeof fields[0];
 
 const struct field fields_extra[] = {
     {"logit_hash", TEXT, FIELD_BOOL, AT(logit_hash),
-     .help = "Send a hash over the logits that decided, one for each choice."},
+     .help = "Send a hash over the logits that decided, one for each choice, in usage."},
     {"token_ids", TEXT, FIELD_BOOL, AT(token_ids), .help = "Send the ids of the new tokens."},
     {"trees", TEXT, FIELD_BOOL, AT(trees),
      .help = "Keep the tree of guesses of each step for GET /v1/streams/{id}/trees."},
