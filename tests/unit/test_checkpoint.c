@@ -289,6 +289,10 @@ static int fail_at;
 static void *failing_alloc(struct exec *x, size_t bytes) {
     return fail_at-- == 0 ? NULL : real_alloc(x, bytes);
 }
+static void *(*real_alloc_in)(struct exec *x, enum exec_arena arena, size_t bytes);
+static void *failing_alloc_in(struct exec *x, enum exec_arena arena, size_t bytes) {
+    return fail_at-- == 0 ? NULL : real_alloc_in(x, arena, bytes);
+}
 
 static void failures_leave_nothing(void **state) {
     (void)state;
@@ -300,6 +304,7 @@ static void failures_leave_nothing(void **state) {
     struct ops broken = *good;
     int failures = 0;
     real_alloc = good->alloc;
+    real_alloc_in = r.x->alloc_in;
     broken.alloc = failing_alloc;
     for (int at = 0, rc = -1; rc; at++) {
         (void)kv_pool_trim(r.m->groups[0].pool, 0);
@@ -307,8 +312,10 @@ static void failures_leave_nothing(void **state) {
             (void)kv_pool_trim(r.d->pool[i], 0);
         fail_at = at;
         r.x->ops = &broken;
+        r.x->alloc_in = failing_alloc_in;
         rc = read_point(&r, &b, &c);
         r.x->ops = good;
+        r.x->alloc_in = real_alloc_in;
         assert_true(rc == 0 || rc == ERR_MEMORY);
         failures += rc != 0;
         checkpoint_destroy(c);

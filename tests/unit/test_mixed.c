@@ -319,10 +319,10 @@ static void refused(struct mix *m, const struct model_path *paths, int n, int co
     assert_int_equal(kv_pool_used(m->mixed[0]->spec.groups[0].pool), used);
 }
 
-static void *(*real_alloc)(struct exec *x, size_t bytes);
+static void *(*real_alloc)(struct exec *x, enum exec_arena arena, size_t bytes);
 static int left; // allocations that go well
-static void *few_allocs(struct exec *x, size_t bytes) {
-    return left-- > 0 ? real_alloc(x, bytes) : NULL;
+static void *few_allocs(struct exec *x, enum exec_arena arena, size_t bytes) {
+    return left-- > 0 ? real_alloc(x, arena, bytes) : NULL;
 }
 
 // A commit that fails for one of its sequences changes none, and can be made good.
@@ -357,16 +357,13 @@ static void test_failures(void **state) {
     const struct model_path twice[2] = {path[0], path[0]},
                             wrong[2] = {path[0], {1, path[0].rows, 2}};
     // Both sequences need a page, and there is none or one.
-    const struct ops *good = exec_ops(m.r.x);
-    struct ops broken = *good;
-    broken.alloc = few_allocs;
-    real_alloc = good->alloc;
-    m.r.x->ops = &broken;
+    real_alloc = m.r.x->alloc_in;
+    m.r.x->alloc_in = few_allocs;
     for (int some = 0; some < 2; some++) {
         left = some;
         refused(&m, path, 2, ERR_MEMORY, "memory");
     }
-    m.r.x->ops = good;
+    m.r.x->alloc_in = real_alloc;
     refused(&m, path, 3, ERR_LIMIT, "context of 1024");
     refused(&m, &path[3], 1, ERR_STATE, "sequence 3 cannot be committed"); // has been already
     refused(&m, twice, 2, ERR_USAGE, "two paths of sequence 0");

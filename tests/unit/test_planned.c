@@ -350,6 +350,7 @@ enum { BLOCKS = 4096 };
 static struct {
     struct ops ops;
     const struct ops *own;
+    void *(*own_in)(struct exec *x, enum exec_arena arena, size_t bytes);
     int64_t now[EXEC_ARENAS], max[EXEC_ARENAS];
     int n;
     struct block {
@@ -442,6 +443,7 @@ static void count_from(struct exec *x) {
     memset(&taken, 0, sizeof taken);
     taken.own = x->ops;
     taken.ops = *x->ops;
+    taken.own_in = x->alloc_in;
     taken.ops.alloc = counted_alloc;
     taken.ops.free = counted_free;
     taken.ops.weight_create = counted_weight;
@@ -455,7 +457,7 @@ static void count_from(struct exec *x) {
 static void count_to(struct exec *x) {
     assert_int_equal(taken.n, 0); // all of it has been given back
     x->ops = taken.own;
-    x->alloc_in = NULL;
+    x->alloc_in = taken.own_in;
 }
 
 enum { ARCHITECTURES = 12 };

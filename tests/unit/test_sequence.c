@@ -222,6 +222,10 @@ static int fail_at;
 static void *failing_alloc(struct exec *x, size_t bytes) {
     return fail_at-- == 0 ? NULL : real_alloc(x, bytes);
 }
+static void *(*real_alloc_in)(struct exec *x, enum exec_arena arena, size_t bytes);
+static void *failing_alloc_in(struct exec *x, enum exec_arena arena, size_t bytes) {
+    return fail_at-- == 0 ? NULL : real_alloc_in(x, arena, bytes);
+}
 
 static int attempt(struct tiny_rig *r, struct sequence *s, const struct checkpoint *saved, int kind,
                    const int32_t *tokens) {
@@ -272,6 +276,7 @@ static void test_failing_memory(void **state) {
     const struct ops *good = exec_ops(r.x);
     int failures = 0;
     real_alloc = good->alloc;
+    real_alloc_in = r.x->alloc_in;
     broken.alloc = failing_alloc;
     for (int kind = 0; kind < 5; kind++) {
         for (int at = 0, code = -1; code != 0; at++) {
@@ -283,8 +288,10 @@ static void test_failing_memory(void **state) {
             int64_t before = pages_used(&r);
             fail_at = at;
             r.x->ops = &broken;
+            r.x->alloc_in = failing_alloc_in;
             code = attempt(&r, s, saved, kind, tokens);
             r.x->ops = good;
+            r.x->alloc_in = real_alloc_in;
             if (code) {
                 failures++;
                 // No group keeps what another one lacks, but for copies of the page it ends in.

@@ -166,6 +166,10 @@ static int fail_at;
 static void *failing_alloc(struct exec *x, size_t bytes) {
     return fail_at-- == 0 ? NULL : real_alloc(x, bytes);
 }
+static void *(*real_alloc_in)(struct exec *x, enum exec_arena arena, size_t bytes);
+static void *failing_alloc_in(struct exec *x, enum exec_arena arena, size_t bytes) {
+    return fail_at-- == 0 ? NULL : real_alloc_in(x, arena, bytes);
+}
 
 static int attempt(struct transcript *t, const struct snapshot *mark, int kind) {
     struct request r = request_of(70, SPECULATE_TREE);
@@ -199,6 +203,7 @@ static void failed_allocations_break_nothing(void **state) {
     int32_t ids[100];
     int failures = 0;
     real_alloc = good->alloc;
+    real_alloc_in = x->alloc_in;
     broken.alloc = failing_alloc;
     for (int i = 0; i < 100; i++)
         ids[i] = 32 + i;
@@ -215,8 +220,10 @@ static void failed_allocations_break_nothing(void **state) {
                 assert_int_equal(transcript_cut(t, 40, NULL), 0);
             fail_at = at;
             x->ops = &broken;
+            x->alloc_in = failing_alloc_in;
             rc = attempt(t, mark, kind);
             x->ops = good;
+            x->alloc_in = real_alloc_in;
             failures += rc != 0;
             assert_true(rc == 0 || rc == ERR_MEMORY);
             reply_as_fresh(f, t, 3, SPECULATE_TREE);

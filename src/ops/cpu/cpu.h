@@ -105,6 +105,7 @@ struct cpu {
     struct pool *pool;
     struct row_kernels row;
     struct page_slab *pages;      // of weights (ops/cpu/pages.h)
+    struct slabs kv;              // keys and values of sequences, in large pages as well
     struct rope_slot *rope;       // [ROPE_SLOTS]
     float (*angles)[OPS_KEY_MAX]; // [ROPE_ROWS]
     struct rope_steps steps[ROPE_KINDS];

@@ -6,16 +6,46 @@
 
 #include "base/num.h"
 #include "ops/cpu/cpu.h"
+#include "ops/cpu/pages.h"
 #include "ops/exec.h"
+
+// Whether memory checkers look, which have to see the ends of each block.
+#ifdef COPPICE_CHECKED
+static const bool CHECKED = true;
+#else
+static const bool CHECKED = false;
+#endif
 
 static void *memory_alloc(struct exec *x, size_t bytes) {
     (void)x;
     return cpu_alloc(bytes);
 }
 
-static void memory_free(struct exec *x, void *p) {
-    (void)x;
+static void *map_slab(void *arg, size_t bytes) {
+    (void)arg;
+    return pages_map(bytes);
+}
+
+static void free_slab(void *arg, void *p) {
+    (void)arg;
     free(p);
+}
+
+static void *memory_alloc_in(struct exec *x, enum exec_arena arena, size_t bytes) {
+    if (arena != ARENA_PAGES)
+        return cpu_alloc(bytes);
+    void *p = slabs_take(&cpu_of(x)->kv, (int)arena, bytes);
+    return p ? memset(p, 0, bytes) : NULL;
+}
+
+static void memory_free(struct exec *x, void *p) {
+    struct slabs *kv = &cpu_of(x)->kv;
+    int64_t blocks = kv->n_blocks;
+    slabs_give(kv, p);
+    if (kv->n_blocks == blocks)
+        free(p);
+    else
+        slabs_trim(kv);
 }
 
 static void memory_copy(struct exec *x, void *dst, const void *src, size_t bytes) {
@@ -57,6 +87,7 @@ static void cpu_destroy(struct exec *x) {
     struct cpu *c = cpu_of(x);
     pool_destroy(c->pool);
     cpu_moe_release(x);
+    slabs_fini(&c->kv);
     free(c->rope);
     free(c->angles);
     free(c->attend);
@@ -114,6 +145,10 @@ int exec_create_cpu(struct exec **out, const char *level, int threads, struct er
     c->base.act_read = act_read;
     c->base.host_rows = &cpu_host_rows;
     c->base.copies = cpu_copies;
+    c->base.alloc_in = memory_alloc_in;
+    c->kv.source.take = map_slab;
+    c->kv.source.give = free_slab;
+    c->kv.separate = CHECKED;
     rc = pool_create(&c->pool, threads, e);
     if (rc)
         goto out;

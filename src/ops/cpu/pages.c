@@ -19,17 +19,26 @@ struct page_slab {
     int64_t live; // pieces not yet freed
 };
 
+void *pages_map(size_t bytes) {
+    if (bytes > SIZE_MAX / 2)
+        return NULL;
+    size_t size = round_up_size(bytes ? bytes : 1, PAGE);
+    void *data = aligned_alloc(PAGE, size);
+#ifdef MADV_HUGEPAGE
+    if (data)
+        (void)madvise(data, size, MADV_HUGEPAGE); // a wish: without it the pages are small
+#endif
+    return data;
+}
+
 static struct page_slab *add_slab(struct page_slab **slabs, size_t bytes) {
     struct page_slab *s = calloc(1, sizeof *s);
     size_t size = round_up_size(max_size(bytes, SLAB), PAGE);
-    unsigned char *data = s ? aligned_alloc(PAGE, size) : NULL;
+    unsigned char *data = s ? pages_map(size) : NULL;
     if (!data) {
         free(s);
         return NULL;
     }
-#ifdef MADV_HUGEPAGE
-    (void)madvise(data, size, MADV_HUGEPAGE); // a wish: without it the pages are small
-#endif
     *s = (struct page_slab){.next = *slabs, .data = data, .size = size};
     *slabs = s;
     return s;

@@ -49,10 +49,11 @@ INLINE vf stored_16(const struct stored_rows *r, int codec, int j, int c) {
     return v_mul(v_set(v_one_f16(h)), v_from_i8((const int8_t *)row + c));
 }
 
-// Requests what takes the place of rows j .. j + n - 1 next.
+// Requests what takes the place of rows j .. j + n - 1 next, into the second nearest cache: the
+// nearest has too few requests in flight to keep up with memory.
 INLINE void fetch_next(const struct stored_rows *r, int j, int n) {
     for (int64_t at = j * r->code_row; r->next && at < (j + n) * r->code_row; at += 64)
-        __builtin_prefetch(r->next + at);
+        __builtin_prefetch(r->next + at, 0, 2);
 }
 
 // Keys j .. j + ks - 1 for xs queries, xs * ks <= DOT_SUMS; all are constants but j.

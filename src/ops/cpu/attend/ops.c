@@ -208,23 +208,23 @@ static bool reads_stored(const struct tile *t) {
            shape->dk % 16 == 0 && shape->dv % 16 == 0;
 }
 
-// The committed keys, or values, of slots [from, from + n) of this chunk. What is read after them
-// are its values, or the keys of the next chunk.
+// The committed keys, or values, of slots [from, from + n) of this chunk. What is requested
+// meanwhile are those of the next one.
 static struct stored_rows stored_rows_at(const struct tile *t, int from, int n, bool values) {
     const struct attend_args *a = t->run->a;
     const struct kv_layout *l = a->layout;
-    const struct kv_plane *plane = values ? &l->v : &l->k, *after = values ? &l->k : &l->v;
-    unsigned char *page = values ? t->next_page : t->page;
+    const struct kv_plane *plane = values ? &l->v : &l->k;
+    unsigned char *next = t->next_page;
     struct kv_row row = kv_row_at(l, plane, t->page, a->layer, t->kv, from);
-    return (struct stored_rows){
-        .codec = values ? l->s.codec_v : l->s.codec_k,
-        .codes = row.codes,
-        .scales = row.scales,
-        .code_row = plane->code_row,
-        .scale_row = plane->scale_row,
-        .n = n,
-        .dim = values ? a->shape.dv : a->shape.dk,
-        .next = page ? kv_row_at(l, after, page, a->layer, t->kv, values ? 0 : from).codes : NULL};
+    return (struct stored_rows){.codec = values ? l->s.codec_v : l->s.codec_k,
+                                .codes = row.codes,
+                                .scales = row.scales,
+                                .code_row = plane->code_row,
+                                .scale_row = plane->scale_row,
+                                .n = n,
+                                .dim = values ? a->shape.dv : a->shape.dk,
+                                .next = next ? kv_row_at(l, plane, next, a->layer, t->kv, 0).codes
+                                             : NULL};
 }
 
 // take_keys for a single row: committed keys as they are stored, then its ancestors.

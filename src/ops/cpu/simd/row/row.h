@@ -80,7 +80,7 @@ struct stored_rows {
     const unsigned char *codes, *scales; // of the first
     int64_t code_row, scale_row;         // bytes from one to the next
     int n, dim;
-    const unsigned char *next; // what is read after them, as many rows; requested meanwhile
+    const unsigned char *next; // as many rows that are read later; requested meanwhile
 };
 
 // dots of up to four queries.
