@@ -52,7 +52,11 @@ if(NOT COPPICE_ENGINE_ONLY)
     if(COPPICE_FUZZ) # allocations of what is linked statically can be made to fail
         set(CMAKE_FIND_LIBRARY_SUFFIXES .a .so)
     endif()
-    pkg_check_modules(DEPS REQUIRED IMPORTED_TARGET libpcre2-8 libutf8proc)
+    pkg_check_modules(DEPS REQUIRED IMPORTED_TARGET libpcre2-8)
+    if(COPPICE_STATIC_UTF8PROC)
+        set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+    endif()
+    pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
     set(CMAKE_FIND_LIBRARY_SUFFIXES ${suffixes}) # json-c 0.16 does not survive that
     pkg_check_modules(JSON REQUIRED IMPORTED_TARGET json-c)
     pkg_check_modules(EVENT REQUIRED IMPORTED_TARGET libevent_core)
