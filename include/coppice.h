@@ -169,7 +169,7 @@ int coppice_checkpoint_load(struct coppice_checkpoint **out, struct coppice_mode
 
 // How to guess ahead. It changes the speed, never the tokens.
 enum coppice_speculate {
-    COPPICE_SPECULATE_AUTO = 0, // a tree with a draft, nothing without one
+    COPPICE_SPECULATE_AUTO = 0, // a tree with a draft, lookup without one
     COPPICE_SPECULATE_TREE,     // the draft's likeliest branches and repetitions of the text
     COPPICE_SPECULATE_CHAIN,    // the draft's likeliest continuation
     COPPICE_SPECULATE_LOOKUP,   // repetitions of the text; needs no draft

@@ -437,7 +437,7 @@ static enum speculate speculation_of(const struct coppice_request *r, bool draft
     case COPPICE_SPECULATE_OFF:
         return SPECULATE_OFF;
     default:
-        return draft ? SPECULATE_TREE : SPECULATE_OFF;
+        return speculate_auto(draft);
     }
 }
 

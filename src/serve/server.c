@@ -217,7 +217,7 @@ static void on_loaded(struct server *v) {
     s->n_ctx_train = m->context;
     request_init(&s->defaults);
     s->defaults.sample = v->sample;
-    s->defaults.how = has_draft ? SPECULATE_TREE : SPECULATE_OFF;
+    s->defaults.how = speculate_auto(has_draft);
     if (v->o.defaults)
         v->o.defaults(v->o.defaults_arg, session, &s->defaults);
     s->limits = (struct params_limits){.vocab = (int)m->vocab,

@@ -71,7 +71,8 @@ static int recorder_propose(void *self, const struct draft_request *r, int n,
 }
 
 static const struct drafter_class recorder_class = {
-    "recorder", recorder_create, recorder_destroy, recorder_max_depth, recorder_propose, false};
+    "recorder", recorder_create, recorder_destroy, recorder_max_depth, recorder_propose, false,
+    false};
 
 // truth: the token that came there, -1: none is known.
 static void print_guess(const struct guess *g, int32_t truth) {

@@ -186,6 +186,7 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
     w->oracle.seed = rng_next(g);
     w->kinds[0] = kind <= 1 ? DRAFT_DFLASH : kind == 2 ? DRAFT_LOOKUP : DRAFT_ORACLE;
     w->kinds[1] = DRAFT_LOOKUP;
+    w->choose = w->choose || (kind == 2 && w->seed % 2); // what `auto` is without a draft
     w->n_kinds = kind == 5 || (kind == 1 && rng_below(g, 2)) ? 2 : 1;
     if (kind == 0 || kind == 3)
         w->tree.k = 1;

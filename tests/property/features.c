@@ -29,6 +29,8 @@ static const struct row {
     {FEATURE_CARRIED, 0, "checkpoints written and read", 100, 0},
     {FEATURE_FORKED, 0, "forked", 4, 0},
     {FEATURE_CHOSEN, 0, "runs with chosen budgets", 40, 1},
+    {FEATURE_PRICED, 0, "lookup alone by price", 40, 0},
+    {FEATURE_PRICED_TREE, 0, "passes of it with guesses", 0, 0}, // as clocks say
     {FEATURE_REDRAFTED, 0, "drafts compared with undisturbed ones", 4, 0},
     {FEATURE_HOT, 0, "cases at a temperature above 0", 4, 0},
     {FEATURE_PENALISED, 0, "cases with penalties", 10, 0},

@@ -23,9 +23,11 @@ enum feature {
     FEATURE_RESTORED,
     FEATURE_CARRIED, // from a checkpoint that was written and read
     FEATURE_FORKED,
-    FEATURE_CHOSEN,    // runs whose budgets were chosen
-    FEATURE_REDRAFTED, // drafts compared with those on an undisturbed sequence
-    FEATURE_HOT,       // cases at a temperature above 0
+    FEATURE_CHOSEN,      // runs whose budgets were chosen
+    FEATURE_PRICED,      // of lookup alone, which is what `auto` is without a draft,
+    FEATURE_PRICED_TREE, // and passes of such with guesses
+    FEATURE_REDRAFTED,   // drafts compared with those on an undisturbed sequence
+    FEATURE_HOT,         // cases at a temperature above 0
     FEATURE_PENALISED,
     FEATURE_BIASED,
     FEATURE_STOP_AFTER,  // stops of two tokens on a path of guesses

@@ -169,6 +169,11 @@ static void hash_tree(uint64_t *hash, const struct ddtree *t) {
         *hash = rng_hash(*hash, (uint64_t)t->token[i], (uint64_t)t->parent[i], 0);
 }
 
+// Lookup alone, by price: what `auto` is without a draft.
+static bool is_priced(const struct gen_way *w) {
+    return w->choose && w->n_kinds == 1 && w->kinds[0] == DRAFT_LOOKUP;
+}
+
 static void count_step(struct features *f, int64_t before, const struct ddtree *t,
                        const struct walk *w) {
     int64_t after = before + w->count;
@@ -310,6 +315,7 @@ static int take(struct group *g, struct player *p, bool trees, struct err *e) {
     if (!piece) {
         hash_tree(&out->trees, &p->m.tree);
         count_step(g->f, p->before, &p->m.tree, w);
+        g->f->count[FEATURE_PRICED_TREE] += p->m.tree.n > 1 && is_priced(p->g.w);
     }
     if (piece && take_known(g, p, trees, e))
         return ERR_STATE;
@@ -354,6 +360,7 @@ static int join(struct group *g, struct player *p, struct err *e) {
         budget_begin(p->budget, NULL);
     c.budget = p->budget;
     g->f->count[FEATURE_CHOSEN] += w->choose;
+    g->f->count[FEATURE_PRICED] += is_priced(w);
     for (int i = 0; i < w->n_kinds && !rc; i++) {
         c.use_draft = c.use_draft || w->kinds[i] == DRAFT_DFLASH;
         if (w->kinds[i] == DRAFT_DFLASH)

@@ -16,7 +16,7 @@ import struct
 import subprocess
 import tempfile
 
-from suite import PROGRAM, ROOT, TARGET, Process, Server, check, equal, finish, free_port, part, request, until
+from suite import DRAFT, PROGRAM, ROOT, TARGET, Process, Server, check, equal, finish, free_port, part, request, until
 
 PROGRAM_PATH = os.path.abspath(PROGRAM)
 folder = tempfile.mkdtemp(prefix="coppice-start-")
@@ -275,6 +275,7 @@ def cache_limit():
     """The prefix cache's limit is said, and is what the metrics have."""
     for options, words in (([], "; --cache-ram sets another limit"), (["--cache-ram", "64M"], "")):
         server = Server(*options)
+        until(lambda: "the prefix cache takes" in server.output())
         told = re.search(r"the prefix cache takes up to ([0-9.]+) MiB of memory(.*)", server.output())
         request(server.port, "POST", "/v1/completions", {"prompt": "Once", "max_tokens": 1})
         until(lambda: server.metric("coppice_cache_bytes_limit"))
@@ -305,9 +306,30 @@ def built():
     server.end()
 
 
+def speculation():
+    """How tokens are guessed is said at the start, in /health, the metrics and answers; the answer does not depend on it."""
+    ask = {"prompt": "one two three one two three one two three one two", "max_tokens": 48, "temperature": 0,
+           "coppice": {"token_ids": True, "logit_hash": True}}
+    answers = []
+    for options, draft, how, words in ((["-d", "none"], False, "lookup", "lookup, by price"), (["--speculate", "auto"], DRAFT, "tree", "tree, by price"),
+                                       (["-d", "none", "--speculate", "off"], False, "off", "off"),
+                                       (["-d", "none", "--speculate", "lookup", "--budget", "4"], False, "lookup", "lookup")):
+        server = Server(*options, draft=draft)
+        check(f"speculation, {words}: the start",
+              until(lambda: re.search(rf"requests at a time, speculation: {words}$", server.output(), re.M)), server.output())
+        equal(f"speculation, {words}: /health", json.loads(request(server.port, "GET", "/health")[2]), {"status": "ok", "speculate": how})
+        equal(f"speculation, {words}: the metrics", server.metric(f'coppice_speculation_info{{how="{how}"}}'), 1)
+        value = json.loads(request(server.port, "POST", "/v1/completions", ask)[2])
+        equal(f"speculation, {words}: timings", value["timings"]["speculate"], how)
+        check(f"speculation, {words}: guesses only where they may be", how != "off" or value["timings"]["draft_n"] == 0, value["timings"])
+        answers.append(value["coppice"])
+        server.end()
+    check("speculation: the answer is the same", all(a == answers[0] for a in answers), answers)
+
+
 if __name__ == "__main__":
     for function in [announced, addresses, descriptors, refused, spellings, template, keys, origins, cut, sampling,
-                     cache_limit, tools_of_templates, built]:
+                     cache_limit, tools_of_templates, built, speculation]:
         part(function)
     shutil.rmtree(folder, ignore_errors=True)
     finish()

@@ -226,7 +226,7 @@ static void grow(struct ddtree *t, const struct sim_guess *g, int64_t pos, int r
     ddtree_build(t, 1, &p, &o, NULL);
 }
 
-static double noisy(const struct sim_device *d, double ms, uint64_t *state, bool first) {
+double sim_noisy(const struct sim_device *d, double ms, uint64_t *state, bool first) {
     uint64_t h = *state = rng_mix(*state + 1);
     double u = 1 - rng_unit(h), v = rng_unit(rng_mix(h ^ 1)), w = rng_unit(rng_mix(h ^ 2));
     ms *= exp(d->noise * sqrt(-2 * log(u)) * cos(6.283185307 * v));
@@ -275,10 +275,10 @@ double sim_time(struct sim_run *r, int64_t *tokens) {
         walk_truth(&t, left, &w);
         if (r->budget) {
             bool first = !price_ready(r->price);
-            step.draft_ms = draft > 0 ? noisy(r->device, draft, &r->noise, first) : 0;
+            step.draft_ms = draft > 0 ? sim_noisy(r->device, draft, &r->noise, first) : 0;
             if (s == 0) // it reads the prompt as well
                 step.draft_ms *= 3;
-            step.pass_ms = noisy(r->device, pass, &r->noise, first);
+            step.pass_ms = sim_noisy(r->device, pass, &r->noise, first);
             budget_note(&step);
         }
         ms += draft + pass;
@@ -323,8 +323,8 @@ static void batch_step(struct sim_run *r, struct sim_member *m, struct budget_st
     s->draft_ms = drafts ? sim_draft_ms(r->device, drafts, reach) : 0;
     s->pass_ms = sim_pass_ms(r->device, rows, s->n);
     double ms[2] = {s->draft_ms, s->pass_ms};
-    s->draft_ms = noisy(r->device, ms[0], &r->noise, first);
-    s->pass_ms = noisy(r->device, ms[1], &r->noise, first);
+    s->draft_ms = sim_noisy(r->device, ms[0], &r->noise, first);
+    s->pass_ms = sim_noisy(r->device, ms[1], &r->noise, first);
     budget_note(s);
     s->draft_ms = ms[0];
     s->pass_ms = ms[1];

@@ -70,6 +70,8 @@ struct sim_run {
 };
 
 double sim_pass_ms(const struct sim_device *d, int64_t rows, int seqs);
+// As measured: with the device's noise, from *state on; `first`: the very first pass or draft.
+double sim_noisy(const struct sim_device *d, double ms, uint64_t *state, bool first);
 double sim_draft_ms(const struct sim_device *d, int members, int reach);
 
 // Milliseconds that the run takes, without noise; its tokens in *tokens (NULL is allowed).

@@ -50,6 +50,16 @@ static void fini(struct params *p, struct json *body) {
     json_free(body);
 }
 
+// Without a draft: what comes of `auto`.
+static void auto_is_lookup_without_a_draft(void **state) {
+    (void)state;
+    struct params p;
+    struct json *body;
+    read_ok(&p, &body, ENDPOINT_CHAT, "\"coppice\":{\"speculate\":\"auto\"}");
+    assert_int_equal(p.how, SPECULATE_LOOKUP);
+    fini(&p, body);
+}
+
 static void absent_fields_have_defaults(void **state) {
     (void)state;
     static const char *const bodies[] = {
@@ -460,6 +470,7 @@ static void conversations_are_checked(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_fields_have_defaults),
+        cmocka_unit_test(auto_is_lookup_without_a_draft),
         cmocka_unit_test(fields_are_read),
         cmocka_unit_test(other_spellings_are_read),
         cmocka_unit_test(seeds_are_random_where_none_is_given),

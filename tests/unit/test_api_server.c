@@ -83,7 +83,7 @@ static void streams_and_whole_answers_agree(void **state) {
 
 static void guessing_changes_nothing(void **state) {
     (void)state;
-    static const char *const ways[] = {"off", "lookup", "chain", "tree"};
+    static const char *const ways[] = {"off", "lookup", "chain", "tree", "auto"};
     struct json *first = NULL;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         char text[512];
@@ -93,6 +93,8 @@ static void guessing_changes_nothing(void **state) {
                  ways[i]);
         struct json *v = whole(TEXT, text);
         assert_true(i > 0 || server_rig_int(v, "timings.draft_n") == 0);
+        assert_string_equal(server_rig_text(v, "timings.speculate"),
+                            strcmp(ways[i], "auto") ? ways[i] : "tree");
         assert_int_equal(
             server_rig_int(v, "timings.draft_n"),
             server_rig_int(v, "usage.completion_tokens_details.accepted_prediction_tokens") +

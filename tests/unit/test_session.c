@@ -93,7 +93,7 @@ static void assert_sums(const struct reply *y) {
 static void test_ways(void **state) {
     const struct fixture *f = *state;
     static const enum speculate ways[] = {SPECULATE_OFF, SPECULATE_LOOKUP, SPECULATE_CHAIN,
-                                          SPECULATE_TREE};
+                                          SPECULATE_TREE, SPECULATE_AUTO};
     for (int hot = 0; hot < 2; hot++) {
         struct request r = greedy();
         struct reply plain, y;

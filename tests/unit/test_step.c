@@ -62,8 +62,8 @@ static int spy_propose(void *self, const struct draft_request *r, int n,
     return 0;
 }
 
-static const struct drafter_class spy_class = {"spy",         spy_create,  spy_destroy,
-                                               spy_max_depth, spy_propose, false};
+static const struct drafter_class spy_class = {"spy",       spy_create, spy_destroy, spy_max_depth,
+                                               spy_propose, false,      false};
 
 static int setup(void **state) {
     static struct fixture f;

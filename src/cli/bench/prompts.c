@@ -3,6 +3,7 @@
 #include "cli/bench/prompts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -52,12 +53,40 @@ static int add_prompt(struct bench_prompts *p, const struct json *v, size_t line
     return 0;
 }
 
+// "NAME: 1,2,3", a prompt of token ids.
+static int add_ids(struct bench_prompts *p, const char *s, size_t n, size_t line, struct err *e) {
+    struct bench_prompt *b = &p->prompts[p->n];
+    const char *colon = memchr(s, ':', n);
+    const char *text =
+        colon ? arena_strndup(&p->arena, colon + 1, (size_t)(s + n - colon - 1)) : NULL;
+    int32_t *ids = arena_array(&p->arena, n, sizeof *ids); // more than there are
+    if (!colon)
+        return err_set(e, ERR_FORMAT, "line %zu is neither a JSON object nor \"NAME: ids\"", line);
+    b->id = arena_strndup(&p->arena, s, (size_t)(colon - s));
+    if (!text || !ids || !b->id)
+        return err_set(e, ERR_MEMORY, "no memory for the prompt in line %zu", line);
+    for (char *end; *text && *text != '\r'; text = end + (*end == ',')) {
+        long id = strtol(text, &end, 10);
+        if (end == text || id < 0 || id > INT32_MAX || (*end && !strchr(",\r", *end)))
+            return err_set(e, ERR_FORMAT, "line %zu has no list of token ids such as 1,2,3", line);
+        ids[b->n_ids++] = (int32_t)id;
+    }
+    if (!b->n_ids)
+        return err_set(e, ERR_FORMAT, "line %zu has no list of token ids such as 1,2,3", line);
+    b->ids = ids;
+    b->group = group_of(p, "all");
+    p->n++;
+    return 0;
+}
+
 static int add_line(struct bench_prompts *p, const char *s, size_t n, size_t line, struct err *e) {
     size_t blank = 0;
     while (blank < n && strchr(" \t\r", s[blank]))
         blank++;
     if (blank == n)
         return 0;
+    if (s[blank] != '{')
+        return add_ids(p, s + blank, n - blank, line, e);
     struct json *v = NULL;
     if (json_parse(&v, s, n, e))
         return err_prefix(e, "line %zu", line);

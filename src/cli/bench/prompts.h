@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts of `bench`: JSON lines with id, group, prompt and max_tokens, or random ids.
+// Prompts of `bench`: JSON lines with id, group, prompt and max_tokens, lines of token ids, or
+// random ids.
 #ifndef COPPICE_CLI_BENCH_PROMPTS_H
 #define COPPICE_CLI_BENCH_PROMPTS_H
 
@@ -30,7 +31,8 @@ struct bench_prompts {
     int n_groups;
 };
 
-// Every line that is not blank is one prompt; id and group may be missing. Errors name the line.
+// Every line that is not blank is one prompt: a JSON object, whose id and group may be missing, or
+// "NAME: 1,2,3" with token ids. Errors name the line.
 int bench_prompts_read(struct bench_prompts *p, const char *path, struct err *e);
 // A prompt of random ids below vocab for each of n lengths, every one >= 1 and a group of its own.
 // A shorter one is the beginning of a longer one.

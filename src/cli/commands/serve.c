@@ -339,13 +339,16 @@ static void show_tools(const struct server *v) {
 static void show_start(void *arg, struct server *v, const struct err *failure) {
     const struct serve *s = arg;
     const struct session *session = engine_session(server_engine(v));
+    struct request r;
     if (failure) // the error of server_run
         return;
     decode_show_plan(s->a, session);
-    log_out("coppice: %s is ready: %lld tokens of context, %lld requests at a time%s\n",
+    decode_guessing(s->a, session, &r);
+    log_out("coppice: %s is ready: %lld tokens of context, %lld requests at a time, speculation: "
+            "%s%s\n",
             server_model(v), (long long)engine_context(server_engine(v)),
-            (long long)options_int(&s->a->opt, OPT_PARALLEL),
-            session_draft(session) ? ", guessing with a draft" : "");
+            (long long)options_int(&s->a->opt, OPT_PARALLEL), speculate_name(r.how),
+            r.how != SPECULATE_OFF && r.auto_budget ? ", by price" : "");
     show_defaults(s, v);
     show_tools(v);
     for (size_t i = 0; server_address(v, i); i++)

@@ -331,7 +331,7 @@ static void fill_daemon_request(const struct daemon *d, const struct daemon_task
                                 struct request *r) {
     decode_request(d->a, d->s, r);
     if (d->draft_parked && r->how <= SPECULATE_CHAIN)
-        r->how = SPECULATE_OFF;
+        r->how = speculate_auto(false);
     if (task->sampled)
         r->sample = task->sample;
     r->max_tokens = task->n_gen;

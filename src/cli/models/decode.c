@@ -479,9 +479,10 @@ int decode_constraint(const struct cli_args *a, const struct session *s, struct 
 
 void decode_guessing(const struct cli_args *a, const struct session *s, struct request *r) {
     const struct options *o = &a->opt;
-    r->how = session_draft(s) ? SPECULATE_TREE : SPECULATE_OFF;
-    if (options_given(o, OPT_SPECULATE))
-        r->how = (enum speculate)options_int(o, OPT_SPECULATE); // the choices are in enum order
+    r->how = options_given(o, OPT_SPECULATE) ? (enum speculate)options_int(o, OPT_SPECULATE)
+                                             : SPECULATE_AUTO; // the choices are in enum order
+    if (r->how == SPECULATE_AUTO)
+        r->how = speculate_auto(session_draft(s) != NULL);
     r->tree.budget = decode_budget(a, &r->auto_budget);
     r->tree.k = (int)options_int(o, OPT_BRANCH);
     r->tree.min_prob = options_float(o, OPT_MIN_PROB);

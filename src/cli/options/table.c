@@ -158,10 +158,13 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_HISTORY] = {"history", 0, OPTION_STRING, "FILE", "auto", .groups = CHAT,
                      .help = "file in which messages typed on a terminal are kept; none for none, "
                              "auto for .local/state/coppice/chat-history in the home folder"},
-    [OPT_SPECULATE] = {"speculate", 0, OPTION_CHOICE, "HOW", .choices = "tree|chain|lookup|off",
+    [OPT_SPECULATE] = {"speculate", 0, OPTION_CHOICE, "HOW", "auto",
+                       .choices = "auto|tree|chain|lookup|off",
                        .groups = GENERATE | CHAT | SERVE | DAEMON | VERIFY,
-                       .help = "how to guess ahead; without it, tree when there is a draft and off "
-                               "when there is none"},
+                       .help =
+                           "how to guess ahead: auto, tree with a draft and lookup without one; "
+                           "tree, the draft's likeliest branches; chain, its likeliest "
+                           "continuation; lookup, what repeats the text; off, not at all"},
     [OPT_BUDGET] = {"budget", 0, OPTION_COUNT, "N", "auto", 0, TREE_MAX_BUDGET,
                     .groups = DECODING | PROFILE,
                     .help =

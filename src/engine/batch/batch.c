@@ -149,6 +149,7 @@ static int add_drafter(struct job *j, enum draft_kind kind, struct err *e) {
 static int make_drafters(struct job *j, struct member_config *c, struct err *e) {
     int rc = 0;
     switch (j->r.how) {
+    case SPECULATE_AUTO: // resolved when the job was made
     case SPECULATE_OFF:
         c->tree.budget = 0;
         break;
@@ -242,6 +243,8 @@ int batch_join(struct batch *b, const struct request *r, struct reply *out, stru
     struct sequence *seq = NULL;
     j->b = b;
     j->r = *r;
+    if (r->how == SPECULATE_AUTO)
+        j->r.how = speculate_auto(session_draft(b->s) != NULL);
     j->out = out;
     j->start = clock_ms();
     rc = make_member(j, e);

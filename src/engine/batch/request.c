@@ -6,8 +6,12 @@
 #include <string.h>
 
 const char *speculate_name(enum speculate how) {
-    static const char *const names[] = {"tree", "chain", "lookup", "off", "oracle"};
+    static const char *const names[] = {"auto", "tree", "chain", "lookup", "off", "oracle"};
     return names[how];
+}
+
+enum speculate speculate_auto(bool has_draft) {
+    return has_draft ? SPECULATE_TREE : SPECULATE_LOOKUP;
 }
 
 void request_init(struct request *r) {

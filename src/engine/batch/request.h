@@ -38,6 +38,7 @@ struct token_logprobs {
 struct token_logprobs logprobs_at(const struct logprobs *l, int64_t i);
 
 enum speculate {
+    SPECULATE_AUTO,   // what speculate_auto says
     SPECULATE_TREE,   // DFlash marginals and lookup chains in one tree
     SPECULATE_CHAIN,  // the DFlash block's best token of each position
     SPECULATE_LOOKUP, // lookup chains only
@@ -45,6 +46,9 @@ enum speculate {
     SPECULATE_ORACLE, // a recording with errors, as a tree; for tests
 };
 const char *speculate_name(enum speculate how);
+// What is guessed with where nobody says otherwise: a tree with a draft, lookup without one. Both
+// cost next to nothing where they do not pay, if budgets are chosen (spec/tree/budget.h).
+enum speculate speculate_auto(bool has_draft);
 
 // New tokens of one pass, as soon as they are chosen. Non-zero ends the generation.
 typedef int request_tokens_fn(void *arg, const int32_t *ids, int64_t n);

@@ -74,7 +74,7 @@ static const struct openapi_schema schemas[] = {
      "'decode_ms':%N,'draft_n':%I,'draft_n_accepted':%I,'steps':%I,'accept_length':%N,"
      "'compression':{'type':'object','properties':{'from':%I,'to':%I,'ms':%N,'parked_ms':%N,"
      "'reason':{'type':['string','null']},'adapted':{'const':true},'keep_ratio':%N}},"
-     "'tool_format':%S}}"},
+     "'speculate':{'enum':['tree','chain','lookup','off']},'tool_format':%S}}"},
     {"Finish", "{'enum':['stop','length',null]}"},
     {"Extra",
      "{'type':'object','properties':{'logit_hash':{'type':'array','items':%S},'token_ids':{'type':"
@@ -114,7 +114,8 @@ static const struct openapi_schema schemas[] = {
      "'count':%I,'max_model_len':%I}}"},
     {"Text", "{'type':'object','required':['content'],'properties':{'content':%S,'prompt':%S}}"},
     {"Prompt", "{'type':'object','required':['prompt'],'properties':{'prompt':%S}}"},
-    {"Health", "{'type':'object','required':['status'],'properties':{'status':{'const':'ok'}}}"},
+    {"Health", "{'type':'object','required':['status'],'properties':{'status':{'const':'ok'},"
+               "'speculate':{'enum':['tree','chain','lookup','off']}}}"},
     {"Object", "{'type':'object'}"},
     {"Slots", "{'type':'array','items':{'type':'object'}}"},
 };

@@ -2,6 +2,7 @@
 // The state of the server for people, load balancers and Prometheus; see handlers.h.
 #include "serve/api/handlers.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void api_health(struct service *s, struct exchange *x, const char *rest) {
@@ -16,6 +17,7 @@ void api_health(struct service *s, struct exchange *x, const char *rest) {
     }
     jw_begin(&w, '{');
     jw_key_str(&w, "status", "ok");
+    jw_key_str(&w, "speculate", speculate_name(s->limits.how));
     jw_end(&w, '}');
     service_json(x, 200, &w);
 }
@@ -280,6 +282,17 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
                g->accept, ENGINE_ACCEPT_BINS, false, accepted);
 }
 
+// How tokens are guessed where requests do not say.
+static void write_speculation(struct str *out, const struct service *s) {
+    char label[32];
+    if (!s->ready)
+        return;
+    snprintf(label, sizeof label, "how=\"%s\"", speculate_name(s->limits.how));
+    metrics_head(out, "coppice_speculation_info", "gauge",
+                 "How tokens are guessed for requests that do not say: 1.");
+    metrics_value(out, "coppice_speculation_info", label, 1);
+}
+
 void api_metrics(struct service *s, struct exchange *x, const char *rest) {
     (void)rest;
     struct str out = {0};
@@ -294,6 +307,7 @@ void api_metrics(struct service *s, struct exchange *x, const char *rest) {
     };
     metrics_write_build(&out, s->o->build);
     write_engine(&out, &g);
+    write_speculation(&out, s);
     write_counts(&out, counts, sizeof counts / sizeof counts[0]);
     metrics_write(&s->metrics, &out);
     if (out.failed)

@@ -15,8 +15,10 @@ static int prompt_index(const struct completion *c, const struct choice *k) {
 struct answer_totals completion_totals(const struct completion *c) {
     if (!c->prepared)
         return (struct answer_totals){0};
-    struct answer_totals t = {
-        .choices = c->n_choices, .compression = c->compression, .tool_format = c->tools.format};
+    struct answer_totals t = {.choices = c->n_choices,
+                              .compression = c->compression,
+                              .tool_format = c->tools.format,
+                              .speculate = speculate_name(c->p.how)};
     for (int i = 0; i < c->n_prompts; i++)
         t.prompt += (int64_t)c->prompts[i].tokens.count;
     for (int i = 0; i < c->n_choices; i++) {

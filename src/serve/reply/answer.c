@@ -146,6 +146,8 @@ void answer_timings(struct json_writer *w, const struct answer_totals *t) {
     jw_key_int(w, "draft_n_accepted", t->accepted);
     jw_key_int(w, "steps", t->steps);
     put_ms(w, "accept_length", answer_accept_length(t));
+    if (t->speculate)
+        jw_key_str(w, "speculate", t->speculate);
     if (t->compression.tried) {
         jw_key(w, "compression");
         prefill_report_write(w, &t->compression);

@@ -59,6 +59,7 @@ struct answer_totals {
     struct prefill_report compression; // of the prompt, in the model's tokens
     // How the request's tools are described, or "none", where the template does not; or NULL.
     const char *tool_format;
+    const char *speculate; // how tokens were guessed; NULL: of no request
 };
 double answer_accept_length(const struct answer_totals *t); // tokens per pass; 0 without passes
 double answer_speed(const struct answer_totals *t); // tokens per second while decoding; 0: unknown

@@ -308,8 +308,8 @@ const struct field fields_extra[] = {
     {"trees", TEXT, FIELD_BOOL, AT(trees),
      .help = "Keep the tree of guesses of each step for GET /v1/streams/{id}/trees."},
     {"speculate", TEXT, FIELD_STRING, .read = field_read_speculate,
-     .schema = "{'enum':['tree','chain','lookup','off']}",
-     .help = "tree, chain, lookup or off: how tokens are guessed. It changes no token."},
+     .schema = "{'enum':['auto','tree','chain','lookup','off']}",
+     .help = "auto, tree, chain, lookup or off: how tokens are guessed. It changes no token."},
 };
 const size_t fields_extra_count = sizeof fields_extra / sizeof fields_extra[0];
 

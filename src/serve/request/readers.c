@@ -347,16 +347,16 @@ bool field_read_parse_special(const struct reading *r) {
 }
 
 bool field_read_speculate(const struct reading *r) {
-    static const enum speculate ways[] = {SPECULATE_TREE, SPECULATE_CHAIN, SPECULATE_LOOKUP,
-                                          SPECULATE_OFF};
+    static const enum speculate ways[] = {SPECULATE_AUTO, SPECULATE_TREE, SPECULATE_CHAIN,
+                                          SPECULATE_LOOKUP, SPECULATE_OFF};
     const char *s = json_str(r->v, NULL);
     size_t i = 0;
     while (i < sizeof ways / sizeof ways[0] && strcmp(s, speculate_name(ways[i])) != 0)
         i++;
     if (i == sizeof ways / sizeof ways[0])
         return api_refuse(r->x, r->f->name,
-                          "speculate is '%.40s' and must be tree, chain, lookup or off", s);
-    r->p->how = ways[i];
+                          "speculate is '%.40s' and must be auto, tree, chain, lookup or off", s);
+    r->p->how = ways[i] == SPECULATE_AUTO ? speculate_auto(r->l->has_draft) : ways[i];
     if ((r->p->how == SPECULATE_TREE || r->p->how == SPECULATE_CHAIN) && !r->l->has_draft)
         return api_refuse(r->x, r->f->name,
                           "speculate is %s and no draft model is loaded: use lookup or "

@@ -50,6 +50,10 @@ int drafter_max_depth(const struct drafter *d) {
     return d->class->max_depth(d->self);
 }
 
+bool drafter_free(const struct drafter *d) {
+    return d->class->free;
+}
+
 int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
                     struct proposal *const *p, struct err *e) {
     if (n < 1 || n > d->max_members)

@@ -51,6 +51,7 @@ int drafter_create(struct drafter **out, enum draft_kind kind, const struct draf
                    struct err *e);
 void drafter_destroy(struct drafter *d);        // NULL is allowed
 int drafter_max_depth(const struct drafter *d); // deepest guess it can make
+bool drafter_free(const struct drafter *d);     // its guesses take next to no time, and no noise
 
 // Adds guesses for r[i] to *p[i], i < n, which the caller zeroed; 1 <= n <= max_members, of
 // distinct sequences. What is guessed for one does not depend on the others, save that a draft
@@ -69,6 +70,7 @@ struct drafter_class {
     int (*propose)(void *self, const struct draft_request *r, int n, struct proposal *const *p,
                    struct err *e);
     bool shared; // serves up to max_members sequences; else n is always 1
+    bool free;   // guesses take next to no time, and do not look at the sampling noise
 };
 // The same for a class that is not in the table, such as one from outside or a test.
 int drafter_create_class(struct drafter **out, const struct drafter_class *class,

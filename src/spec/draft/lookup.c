@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/num.h"
 #include "base/rng.h"
@@ -15,8 +16,9 @@
 struct lookup {
     int64_t n, cap;
     int32_t *tokens; // [cap]
-    int32_t *prev;   // [cap] the position before with the same hash, or -1
-    int32_t *head;   // [mask + 1] newest position with this hash, or -1
+    // Positions count from 1 here, and 0 is none, so that memory which is never used costs nothing.
+    int32_t *prev; // [cap] the position before with the same hash
+    int32_t *head; // [mask + 1] newest position with this hash
     uint64_t mask;
 };
 
@@ -30,15 +32,13 @@ int lookup_create(struct lookup **out, int64_t max_len, struct err *e) {
         l->mask = buckets - 1;
         l->tokens = calloc((size_t)max_len, sizeof *l->tokens);
         l->prev = calloc((size_t)max_len, sizeof *l->prev);
-        l->head = malloc(buckets * sizeof *l->head);
+        l->head = calloc(buckets, sizeof *l->head);
     }
     if (!l || !l->tokens || !l->prev || !l->head) {
         lookup_destroy(l);
         return err_set(e, ERR_MEMORY, "no memory to index %lld tokens for lookup drafting",
                        (long long)max_len);
     }
-    for (uint64_t i = 0; i < buckets; i++)
-        l->head[i] = -1;
     *out = l;
     return 0;
 }
@@ -67,7 +67,7 @@ static void append_token(struct lookup *l, int32_t token) {
         return;
     int32_t *b = bucket_of(l, i);
     l->prev[i] = *b;
-    *b = (int32_t)i;
+    *b = (int32_t)i + 1;
 }
 
 // Drops the last token; its position heads its list because later ones are gone already.
@@ -79,6 +79,8 @@ static void drop_last(struct lookup *l) {
 
 void lookup_update(struct lookup *l, const int32_t *tokens, int64_t len, int32_t last) {
     int64_t same = 0;
+    if (l->n && l->n <= len && !memcmp(l->tokens, tokens, (size_t)l->n * sizeof *tokens))
+        same = l->n; // it has only grown
     while (same < l->n && same < len && l->tokens[same] == tokens[same])
         same++;
     if (same == len && same < l->n && l->tokens[same] == last)
@@ -104,8 +106,8 @@ int lookup_find(const struct lookup *l, int max, int32_t *out, int *match) {
     *match = 0;
     if (last < 1)
         return 0;
-    int32_t i = l->prev[last];
-    for (int tries = 0; i >= 0 && tries < LOOKUP_MAX_TRIES; tries++, i = l->prev[i]) {
+    int32_t i = l->prev[last] - 1;
+    for (int tries = 0; i >= 0 && tries < LOOKUP_MAX_TRIES; tries++, i = l->prev[i] - 1) {
         int m = match_length(l, i);
         if (m <= *match)
             continue;
@@ -121,6 +123,10 @@ int lookup_find(const struct lookup *l, int max, int32_t *out, int *match) {
         out[d] = from <= last ? l->tokens[from] : out[from - last - 1];
     }
     return max;
+}
+
+float lookup_logp(int match) {
+    return logf((float)match / ((float)match + 1.5f));
 }
 
 struct draft_lookup {
@@ -163,8 +169,7 @@ static int lookup_drafter_propose(void *self, const struct draft_request *r, int
     int n = lookup_find(d->index, max, d->ids, &match);
     if (n < 1 || p->n_chains >= TREE_MAX_CHAINS)
         return 0;
-    float logp = logf((float)match / ((float)match + 1.5f));
-    p->chains[p->n_chains++] = (struct draft_chain){d->ids, n, logp};
+    p->chains[p->n_chains++] = (struct draft_chain){d->ids, n, lookup_logp(match)};
     return 0;
 }
 
@@ -173,4 +178,5 @@ const struct drafter_class drafter_lookup = {"lookup",
                                              lookup_drafter_destroy,
                                              lookup_drafter_max_depth,
                                              lookup_drafter_propose,
-                                             .shared = false};
+                                             .shared = false,
+                                             .free = true};

@@ -30,4 +30,7 @@ void lookup_update(struct lookup *l, const int32_t *tokens, int64_t len, int32_t
 // Returns their count, 0 without a match; *match is the number of tokens that agreed.
 int lookup_find(const struct lookup *l, int max, int32_t *out, int *match);
 
+// Log-probability of each token that followed a repetition of `match` tokens, as stated.
+float lookup_logp(int match);
+
 #endif

@@ -127,6 +127,14 @@ static int reach_of(const struct step *s, const struct member *m) {
     return min;
 }
 
+// Whether all that guesses for the member costs nothing.
+static bool guesses_free(const struct member *m) {
+    bool free = !m->c.use_draft && m->c.n_drafters > 0;
+    for (int i = 0; free && i < m->c.n_drafters; i++)
+        free = drafter_free(m->c.drafters[i]);
+    return free;
+}
+
 // Who drafts: members without a budget whenever they may, the others where it pays together with
 // `pieces` rows of prompts. max: nodes besides the root that a tree without a budget may have.
 static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
@@ -151,6 +159,7 @@ static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
         s->budgeted[b->n] =
             (struct budget_member){.budget = m->c.budget,
                                    .drafts = m->drafted,
+                                   .free = guesses_free(m),
                                    .tree = &m->tree,
                                    .forced = m->masks ? masks_forced_nodes(m->masks) : NULL};
         s->owner[b->n++] = m;
@@ -170,7 +179,7 @@ static void fill_request(struct step *s, int i) {
     struct draft_request *r = &s->request[i];
     if (m->c.budget)
         r->useful_depth = s->share.depth;
-    if (m->drafted && m->c.share_noise)
+    if (m->drafted && m->c.share_noise && !guesses_free(m))
         r->noise = sampler_noise(m->sampler, sequence_len(m->seq) + 1, r->max_depth);
 }
 

@@ -16,6 +16,12 @@
 // pauses, each time for twice as long (exponential backoff). How much it can be, and what there is
 // of it after a pause, is a share of the text decoded: so little can be lost, and a text on which
 // drafting begins to pay late is still found out.
+//
+// Guesses that cost nothing to make are always made. The token that is chosen next shows whether
+// the first of them was right, so a text on which guessing fails is known without verifying any,
+// and one that begins to repeat itself is seen at once. Nodes are verified where they are expected
+// to pay, and only as many as a stake of the text's own allows to be wrong: half the share above,
+// what such steps have gained, and something for guesses in a row that would have been right.
 #include "spec/tree/budget.h"
 
 #include <math.h>
@@ -220,6 +226,11 @@ struct budget {
     double credit;               // tokens that may be lost until drafting pauses
     double gained, gained_steps; // tokens that drafted steps of all texts gained, and these; faded
     double text;                 // tokens of this text
+    double stake;                // tokens that guesses which cost nothing to make may lose
+    int32_t first;               // the first of them in this step, or -1,
+    double first_score;          // and its score
+    int run;                     // of them that were right in a row, verified or not
+    int plain_steps;             // without such since a pass's time was noted
     int drafted_steps;           // drafted steps of this text
     bool catching_up;            // the draft has tokens to catch up with, which takes its time
     double pause, next_pause;    // steps without drafting to come; how many the next pause has
@@ -251,6 +262,8 @@ void budget_begin(struct budget *b, const struct budget *before) {
     b->wrong *= part;
     b->credit = fmin(fmax(TRIALS * (CREDIT + b->gained) / (TRIALS + b->gained_steps), 0), CREDIT);
     b->text = 0;
+    b->stake = 0;
+    b->plain_steps = b->run = 0;
     b->pause = b->drafted_steps = 0;
     b->catching_up = true;
     b->next_pause = PAUSE_FIRST;
@@ -258,10 +271,15 @@ void budget_begin(struct budget *b, const struct budget *before) {
     chances_begin(&b->chances);
 }
 
+// Whether a draft is run for the member.
+static bool is_drafting(const struct budget_member *m) {
+    return m->drafts && !m->free;
+}
+
 static int drafting(const struct budget_step *s) {
     int n = 0;
     for (int i = 0; i < s->n; i++)
-        n += s->members[i].drafts;
+        n += is_drafting(&s->members[i]);
     return n;
 }
 
@@ -328,7 +346,7 @@ static double missed_at(const struct budget_step *s, int d, double r, double row
     for (int i = 0; i < s->n; i++) {
         const struct budget *b = s->members[i].budget;
         double p = b->right / (b->right + b->wrong);
-        if (s->members[i].drafts)
+        if (is_drafting(&s->members[i]))
             missed += fmax(pow(p, d) - r * row, 0);
     }
     return missed;
@@ -357,29 +375,33 @@ static bool can_afford(const struct budget_step *s, int n) {
     double funds = 0;
     for (int i = 0; i < s->n; i++) {
         const struct budget *b = s->members[i].budget;
-        if (s->members[i].drafts)
+        if (is_drafting(&s->members[i]))
             funds += b->credit + (b->gained > 0 ? b->gained / b->gained_steps : 0);
     }
     return s->n == 1 || funds >= plain_rate(s) * price_draft_ms(s->price, n, reach_of(s));
 }
 
 void budget_drafts(struct budget_step *s) {
+    bool any_free = false;
     for (int i = 0; i < s->n; i++) {
         struct budget_member *m = &s->members[i];
-        if (m->drafts && m->budget->pause > 0) {
+        any_free = any_free || (m->drafts && m->free);
+        if (is_drafting(m) && m->budget->pause > 0) {
             m->budget->pause--;
             m->drafts = false;
         }
     }
     s->depth = s->max_depth;
     int n = drafting(s);
-    s->depth = n ? choose_depth(s, n) : 0;
-    if (n == 0 || can_afford(s, n))
+    if (n)
+        s->depth = choose_depth(s, n);
+    if (n && can_afford(s, n))
         return;
-    s->depth = 0;
+    s->depth = any_free ? s->max_depth : 0;
     for (int i = 0; i < s->n; i++) {
-        s->members[i].budget->credit += s->members[i].drafts ? CREDIT_SHARE : 0;
-        s->members[i].drafts = false;
+        struct budget_member *m = &s->members[i];
+        m->budget->credit += is_drafting(m) ? CREDIT_SHARE : 0;
+        m->drafts = m->drafts && m->free;
     }
 }
 
@@ -426,10 +448,31 @@ static int risk_limit(const struct budget_step *s, const struct budget_member *m
     return nodes;
 }
 
+// The same of guesses that cost nothing to make: no more than their stake, however dear rows may
+// turn out to be.
+static int stake_limit(const struct budget_step *s, const struct budget_member *m) {
+    double plain = price_cautious_ms(s->price, s->n, s->n);
+    int forced = forced_prefix(m), nodes = forced;
+    while (nodes < m->tree->n - 1) {
+        double more = price_cautious_ms(s->price, s->n + nodes - forced + 1, s->n) - plain;
+        if (plain_rate(s) * more > m->budget->stake)
+            break;
+        nodes++;
+    }
+    return nodes;
+}
+
+// Keeps the first guess that cost nothing to make: the next token tells of it.
+static void keep_first(const struct budget_member *m) {
+    bool guess = m->free && m->tree->n > 1 && forced_prefix(m) == 0;
+    m->budget->first = guess ? m->tree->token[1] : -1;
+    m->budget->first_score = guess ? m->tree->score[1] : 0;
+}
+
 // What other texts taught must not keep a new one from being explored: its first steps verify a
 // node although it may not be worth it.
 static bool explores(const struct budget_member *m) {
-    return m->drafts && m->budget->drafted_steps < TRIALS && m->tree->n > 1;
+    return is_drafting(m) && m->budget->drafted_steps < TRIALS && m->tree->n > 1;
 }
 
 // The next likeliest node of all trees: its member, or -1 when no member may have more.
@@ -486,8 +529,9 @@ void budget_share(struct budget_step *s) {
     double tokens = 0, nodes = 0;
     for (int i = 0; i < s->n; i++) {
         struct budget_member *m = &s->members[i];
+        keep_first(m);
         falling_chances(m);
-        m->budget->max_nodes = risk_limit(s, m);
+        m->budget->max_nodes = m->free ? stake_limit(s, m) : risk_limit(s, m);
     }
     best_alone(s, max, &tokens, &nodes);
     int count = best_count(s, max, required_rate(s, tokens, nodes, FIRST_STEPS));
@@ -540,9 +584,70 @@ static double more_ms(const struct budget_step *s, int nodes) {
 // Whether the draft of this step had more to do than drafts have from step to step.
 static bool any_catching_up(const struct budget_step *s) {
     for (int i = 0; i < s->n; i++)
-        if (s->members[i].drafts && s->members[i].budget->catching_up)
+        if (is_drafting(&s->members[i]) && s->members[i].budget->catching_up)
             return true;
     return false;
+}
+
+// Of the first guess, which was not verified.
+static void learn_unverified(struct budget *b, bool right) {
+    struct ddtree t;
+    struct walk one = {.count = 1 + right, .path = {0, 1}};
+    t.n = 2;
+    t.parent[0] = -1;
+    t.depth[0] = t.parent[1] = 0;
+    t.depth[1] = 1;
+    t.score[0] = 0;
+    t.score[1] = b->first_score;
+    chances_learn(&b->chances, &t, NULL, &one);
+}
+
+// Guesses that cost nothing but the time of their nodes, node_cost tokens each. Verified ones
+// change the stake by what came of them; others raise it from the second in a row on that would
+// have been right, as those of a text do that begins to repeat itself.
+static void note_free(const struct budget_member *m, double node_cost) {
+    struct budget *b = m->budget;
+    int forced = forced_prefix(m), nodes = m->tree->n - 1, count = m->walk->count;
+    bool right = b->first >= 0 && m->walk->chosen[0] == b->first;
+    double expected = count;
+    if (nodes > 0)
+        expected = chances_learn(&b->chances, m->tree, m->forced, m->walk);
+    else if (b->first >= 0)
+        learn_unverified(b, right);
+    b->tokens += expected - b->tokens / PRICE_STEPS;
+    b->nodes += nodes - b->nodes / PRICE_STEPS;
+    b->steps += 1 - b->steps / PRICE_STEPS;
+    b->run = right ? b->run + 1 : 0;
+    b->stake += CREDIT_SHARE / 2 * count;
+    if (nodes > forced)
+        b->stake += fmax(count - 1 - forced, 0) - node_cost * (nodes - forced);
+    else if (b->run > 1)
+        b->stake += 0.5;
+    b->stake = fmin(b->stake, CREDIT_MAX + CREDIT_SHARE * b->text);
+}
+
+static void note_drafted(const struct budget_member *m, int depth, double draft, double node_cost) {
+    struct budget *b = m->budget;
+    double expected = chances_learn(&b->chances, m->tree, m->forced, m->walk);
+    int forced = forced_prefix(m); // which no draft was needed for
+    learn_depth(b, m->walk, depth);
+    b->drafted_steps++;
+    b->tokens += expected - b->tokens / PRICE_STEPS;
+    b->nodes += m->tree->n - 1 - b->nodes / PRICE_STEPS;
+    b->steps += 1 - b->steps / PRICE_STEPS;
+    update_credit(b, m->walk->count - forced, expected - forced,
+                  draft + node_cost * (m->tree->n - 1 - forced));
+}
+
+// Whether the time of a pass teaches enough to be worth the arithmetic: where all guesses cost
+// nothing to make, and none was verified, one of several does.
+static bool is_noted(const struct budget_step *s, int nodes) {
+    struct budget *b = s->members[0].budget;
+    bool quiet = nodes == 0 && price_ready(s->price);
+    for (int i = 0; i < s->n; i++)
+        quiet = quiet && s->members[i].free;
+    b->plain_steps = quiet && b->text >= PRICE_STEPS ? b->plain_steps + 1 : 0;
+    return b->plain_steps % PRICE_STEPS == 0;
 }
 
 void budget_note(const struct budget_step *s) {
@@ -552,7 +657,8 @@ void budget_note(const struct budget_step *s) {
         nodes += s->members[i].tree->n - 1;
     if (drafts && !late)
         price_note_draft(s->price, drafts, reach_of(s), s->draft_ms);
-    price_note_pass(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs, s->pass_ms);
+    if (is_noted(s, nodes))
+        price_note_pass(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs, s->pass_ms);
     double plain = s->n / price_pass_ms(s->price, s->n, s->n);
     double draft = drafts ? plain * fmin(s->draft_ms, draft_ms(s)) / drafts : 0;
     double node = nodes ? plain * more_ms(s, nodes) / nodes : 0;
@@ -563,16 +669,9 @@ void budget_note(const struct budget_step *s) {
         if (m->walk->end != END_NONE)
             continue;
         b->text += m->walk->count;
-        if (!m->drafts)
-            continue;
-        double expected = chances_learn(&b->chances, m->tree, m->forced, m->walk);
-        int forced = forced_prefix(m); // which no draft was needed for
-        learn_depth(b, m->walk, s->depth);
-        b->drafted_steps++;
-        b->tokens += expected - b->tokens / PRICE_STEPS;
-        b->nodes += m->tree->n - 1 - b->nodes / PRICE_STEPS;
-        b->steps += 1 - b->steps / PRICE_STEPS;
-        update_credit(b, m->walk->count - forced, expected - forced,
-                      draft + node * (m->tree->n - 1 - forced));
+        if (m->drafts && m->free)
+            note_free(m, node);
+        else if (m->drafts)
+            note_drafted(m, s->depth, draft, node);
     }
 }

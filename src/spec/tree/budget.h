@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many guesses a step should verify. A pass takes longer the more rows it has (price.h), and a
 // node of a tree pays only as often as the target walks over it. A budget has learnt that for one
-// member of a batch: what the guesses of its text have been worth. From price and budgets come the
+// member of a batch: what the guesses of its text have been worth, those too that cost nothing to
+// make and were not verified. From price and budgets come the
 // trees with the most tokens per second for the pass as a whole, down to none: then a member's
 // drafting pauses, and is tried again now and then. Only speed depends on all this, never the
 // output.
@@ -38,6 +39,9 @@ struct budget_member {
     // In: whether it has a drafter at all and room for guesses. budget_drafts clears it when this
     // step should go without them.
     bool drafts;
+    // Its guesses take no time to make, as those that repeat the text: it drafts in every step,
+    // and learns by each token whether the guess of it was right, verified or not.
+    bool free;
     // budget_share: the whole drafted tree. budget_note: what was verified of it. A tree of the
     // root alone where nothing was drafted.
     const struct ddtree *tree;

@@ -66,10 +66,11 @@ struct price {
     struct price_experts experts;
     double mean[DIMS];
     double cov[DIMS][DIMS];
-    double ms[KNOTS];         // exp of the mean
-    double optimistic[KNOTS]; // the same, less where little is known compared with the newest pass
-    int newest;               // its knot
-    double seen[DIMS];        // times that it was seen in
+    double ms[KNOTS]; // exp of the mean
+    // The same, less or more where little is known compared with the newest pass.
+    double optimistic[KNOTS], cautious[KNOTS];
+    int newest;        // its knot
+    double seen[DIMS]; // times that it was seen in
     bool ready;
     int outliers; // slow passes and drafts in a row
     double noise; // variance of recent times
@@ -87,11 +88,14 @@ static void refresh_times(struct price *p) {
         p->ms[i] = exp(p->mean[i]);
     for (int i = 0; i < KNOTS; i++) {
         double far = p->cov[i][i] + p->cov[p->newest][p->newest] - 2 * p->cov[i][p->newest];
-        p->optimistic[i] = exp(p->mean[i] - OPTIMISM * sqrt(fmax(far, 0)));
+        double deviation = sqrt(fmax(far, 0));
+        p->optimistic[i] = exp(p->mean[i] - OPTIMISM * deviation);
+        p->cautious[i] = exp(p->mean[i] + deviation);
     }
     for (int i = 1; i < KNOTS; i++) { // more rows never take less
         p->ms[i] = fmax(p->ms[i], p->ms[i - 1]);
         p->optimistic[i] = fmax(p->optimistic[i], p->optimistic[i - 1]);
+        p->cautious[i] = fmax(p->cautious[i], p->cautious[i - 1]);
     }
 }
 
@@ -202,6 +206,10 @@ double price_pass_ms(const struct price *p, int64_t rows, int seqs) {
 
 double price_optimistic_ms(const struct price *p, int64_t rows, int seqs) {
     return on_curve(p->optimistic, rows) + (seqs - 1) * p->optimistic[0] * exp(p->mean[SEQ]);
+}
+
+double price_cautious_ms(const struct price *p, int64_t rows, int seqs) {
+    return on_curve(p->cautious, rows) + (seqs - 1) * p->cautious[0] * exp(p->mean[SEQ]);
 }
 
 double price_draft_ms(const struct price *p, int members, int reach) {

@@ -44,6 +44,8 @@ double price_pass_ms(const struct price *p, int64_t rows, int seqs);
 // The same for choosing rows: less where little is known compared with the newest pass, so that
 // what may be cheaper is tried.
 double price_optimistic_ms(const struct price *p, int64_t rows, int seqs);
+// And more there, by a standard deviation, so that what may be dear is not bought.
+double price_cautious_ms(const struct price *p, int64_t rows, int seqs);
 // One draft for all of `members` >= 1 sequences.
 double price_draft_ms(const struct price *p, int members, int reach);
 
