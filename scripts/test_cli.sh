@@ -289,6 +289,17 @@ if [ -n "$target" ] && has generate; then
         ulimit -Sv "$soft"
     done
     accept '"ids":[' generate -m "$target" -d "$draft" -p "def f(x):" -n 4 --json
+    printf 'a: 300,301,302,300,301\nb: 7\n' >ids.txt
+    accept '"equal":true' bench -m "$target" --prompts ids.txt -n 8 --json
+    printf 'a: 300,x\n' >ids.txt
+    refuse 1 "list of token ids" bench -m "$target" --prompts ids.txt
+    printf 'words\n' >ids.txt
+    refuse 1 "neither a JSON object nor" bench -m "$target" --prompts ids.txt
+    refuse 2 "speculate" generate -m "$target" -p x --speculate none
+    check "without a draft auto is lookup, and changes no byte" [ "$("$program" generate -m "$target" \
+        -p "one two one two one" -n 24 --json 2>/dev/null | grep -o '"speculate":"lookup"\|"logit_hash":.*')" = \
+        '"speculate":"lookup"'$'\n'"$("$program" generate -m "$target" -p "one two one two one" -n 24 \
+        --speculate off --json 2>/dev/null | grep -o '"logit_hash":.*')" ]
     refuse 2 "-f" imatrix out.imatrix -m "$target"
     refuse 1 "missing.txt" imatrix out.imatrix -m "$target" -f missing.txt
     refuse 2 "text" imatrix out.imatrix -m "$target" -f empty.gguf

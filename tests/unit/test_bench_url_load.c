@@ -136,6 +136,11 @@ static void test_files(void **state) {
     assert_int_equal(json_int(json_get(v, "max_tokens"), 0), 5);
     json_free(v);
     release(&l, &a);
+    f = fopen(path, "w");
+    fputs("ids: 1,2\n", f);
+    fclose(f);
+    assert_int_equal(READ(&l, &a, "--prompts", path), ERR_USAGE);
+    release(&l, &a);
     unlink(path);
 }
 

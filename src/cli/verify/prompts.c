@@ -21,8 +21,6 @@ static int fill_request(struct crowd *c, int i, struct constraint *held, struct 
     const struct options *o = &v->a->opt;
     struct request *r = &c->r[i];
     decode_request(v->a, v->s, r);
-    if (r->how == SPECULATE_OFF && !options_given(o, OPT_SPECULATE))
-        r->how = SPECULATE_LOOKUP; // without guesses there is little to be seen
     if (!r->auto_budget)
         r->tree.budget = min_i32(r->tree.budget, model_max_verify(session_model(v->s)) / c->n - 1);
     if (c->p[i].max_tokens && !options_given(o, OPT_MAX_TOKENS))
@@ -31,6 +29,10 @@ static int fill_request(struct crowd *c, int i, struct constraint *held, struct 
         r->max_tokens = min_i64(r->max_tokens, c->p[i].max_tokens);
     r->logit_hash = true;
     r->constraint = held;
+    r->prompt = c->p[i].ids;
+    r->n_prompt = c->p[i].n_ids;
+    if (r->prompt)
+        return 0;
     token_list_bound(&c->ids[i], model_max_ctx(session_model(v->s)));
     int rc = session_encode(v->s, c->p[i].text, c->p[i].len, &c->ids[i], e);
     r->prompt = c->ids[i].ids;

@@ -115,6 +115,10 @@ int url_load_read(struct url_load *l, const struct cli_args *a, struct err *e) {
         rc = read_range(&l->out, options_str(o, OPT_OUTPUT_TOKENS), "output-tokens", e);
     if (!rc && prompts)
         rc = bench_prompts_read(&l->prompts, options_str(o, OPT_PROMPTS), e);
+    for (size_t i = 0; !rc && i < l->prompts.n; i++)
+        if (l->prompts.prompts[i].ids)
+            rc = err_set(e, ERR_USAGE, "prompt %s is token ids, and a server is sent text",
+                         l->prompts.prompts[i].id);
     if (!rc && lengths)
         rc = read_lengths(l, options_str(o, OPT_LENGTHS), e);
     if (!rc && options_given(o, OPT_EXTRA))
