@@ -55,20 +55,46 @@ int64_t cpu_weight_bytes(const struct exec *x, const struct tensor *t) {
     return layout(t, c->row.woven, &w) ? w.experts * w.tiles * w.tile_bytes : 0;
 }
 
-// Bytes lose the offset here; shorter codes keep it.
+// Codes of a group: words of four go to the lane's place in each vector. Bytes lose the offset
+// here; shorter codes keep it.
+static void put_words(unsigned char *p, const unsigned char *words, int n) {
+    for (int j = 0; j < n; j++)
+        memcpy(p + 64 * j, words + 4 * j, 4);
+}
+
+static void put_bytes(unsigned char *p, const uint8_t *code, unsigned char offset) {
+    unsigned char b[GROUP];
+    for (int i = 0; i < GROUP; i++)
+        b[i] = (unsigned char)(code[i] - offset);
+    put_words(p, b, GROUP / 4);
+}
+
+static void put_nibbles(unsigned char *p, const uint8_t *code) {
+    unsigned char b[GROUP / 2];
+    for (int i = 0; i < GROUP / 2; i++)
+        b[i] = (unsigned char)((code[i] & 15) | (code[i + GROUP / 2] & 15) << 4);
+    put_words(p, b, GROUP / 8);
+}
+
+static void put_upper_bits(unsigned char *p, const uint8_t *code) {
+    unsigned char b[8];
+    for (int i = 0; i < 8; i++)
+        b[i] = (unsigned char)(code[i] >> 4 | code[8 + i] >> 4 << 2 | code[16 + i] >> 4 << 4 |
+                               code[24 + i] >> 4 << 6);
+    put_words(p, b, 2);
+}
+
 static void put_codes(const struct form *f, unsigned char *codes, const struct quant_codes *u,
                       int count, int lane) {
-    int offset = f->shift ? 1 << f->shift : 0;
-    for (int i = 0; i < count; i++) {
-        int j = i % GROUP / 4, code = u->code[i];
-        unsigned char *p = codes + i / GROUP * group_bytes(*f) + lane * 4 + i % 4;
+    unsigned char *p = codes + 4 * lane;
+    for (int i = 0; i < count; i += GROUP, p += group_bytes(*f)) {
         if (f->bits == 8) {
-            p[j * 64] = (unsigned char)(code - offset);
+            put_bytes(p, u->code + i, (unsigned char)(f->shift ? 1 << f->shift : 0));
             continue;
         }
-        p[j % 4 * 64] = (unsigned char)(p[j % 4 * 64] | (code & 15) << (j < 4 ? 0 : 4));
+        put_nibbles(p, u->code + i);
         if (f->bits == 6)
-            p[256 + j % 2 * 64] = (unsigned char)(p[256 + j % 2 * 64] | code >> 4 << j / 2 * 2);
+            put_upper_bits(p + 256, u->code + i);
     }
 }
 
