@@ -204,7 +204,7 @@ class Gate:
             port = s.getsockname()[1]
         log = open(os.path.join(self.o.work, f"served-{index}.log"), "wb")
         child = subprocess.Popen([self.o.program, "serve", "-m", model.path, "-d", model.draft or "none", "--port", str(port),
-                                  "--keep-requests", kept, "--parallel", str(draw.choice([2, 8, 16])), *options],
+                                  "--keep-requests", kept, "--parallel", str(draw.choice([3, 8, 16])), *options],
                                  stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self.children.add(child)
         try:
@@ -274,11 +274,10 @@ class Gate:
                 first, *rows = [json.loads(line) for line in file if line.endswith("\n")]
         except (OSError, ValueError):
             first, rows = None, []
-        if first == self.key():
-            self.done = {r["index"]: r for r in rows}
-        else:
-            with open(self.journal, "w", encoding="utf-8") as file:
-                file.write(json.dumps(self.key()) + "\n")
+        if first == self.key():  # what has broken is tried again
+            self.done = {r["index"]: r for r in rows if not r["why"]}
+        with open(self.journal, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(r) + "\n" for r in (self.key(), *self.done.values()))
 
     def take(self, r):
         with self.lock:

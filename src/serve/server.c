@@ -226,8 +226,10 @@ static void on_loaded(struct server *v) {
                                        .has_draft = has_draft,
                                        .sample = s->defaults.sample,
                                        .how = s->defaults.how};
-    if (s->kept)
+    if (s->kept) {
         keep_setup_of(&s->kept_by, session, &v->o.engine.session);
+        s->keep_hashes = v->o.keep_hashes || !s->kept_by.gpu;
+    }
     s->ready = true;
     if (v->warm.len)
         warmup_read(s, v->warm.data, v->warm.len);

@@ -44,6 +44,7 @@ struct server_options {
     const char *build;     // labels of coppice_build_info; NULL: /metrics does not have it
     const char *keep_file; // answered requests are kept there (keep/file.h); NULL: nowhere
     int64_t keep_bytes;    // with the older one
+    bool keep_hashes;      // on a GPU with the hash over logits, which a CPU's have
     // NULL, or called once in the loop thread when the model is loaded, or with why it is not.
     void (*loaded)(void *arg, struct server *v, const struct err *failure);
     void *loaded_arg;
@@ -78,6 +79,7 @@ struct service {
 
     struct keep_file *kept;    // NULL: nothing is kept
     struct keep_setup kept_by; // what its lines say of the model, once that is loaded
+    bool keep_hashes;          // of all answers
     bool keep_fails;           // the newest line could not be written, which has been said
 
     struct metrics metrics;

@@ -215,6 +215,16 @@ def hashes():
     server.end()
 
 
+def no_hash():
+    """Lines without a hash, as a GPU's are unless it was wanted: tokens are compared, which is said."""
+    one = lines()[0]
+    one["answer"]["logit_hash"] = None
+    rc, out, _ = verify(path=write("unhashed.jsonl", [one]))
+    check("without a hash", rc == 0 and "equal; no hash of its logits was kept" in out, out)
+    one["answer"]["tokens"][0] ^= 1
+    check("its tokens are compared", verify(path=write("unhashed.jsonl", [one]))[0] == 1)
+
+
 def tampered():
     one = next(v for v in lines() if v["ignore_eos"] and v["answer"]["end"] == "length" and v["path"] == CHAT)
     ids = one["answer"]["tokens"]
@@ -361,7 +371,7 @@ def wrong_files():
 
 if __name__ == "__main__":
     try:
-        for function in (replayed, reasoning, hashes, tampered, refused, prompts, bounded, full, crash, wrong_files):
+        for function in (replayed, reasoning, hashes, no_hash, tampered, refused, prompts, bounded, full, crash, wrong_files):
             part(function)
     finally:
         shutil.rmtree(folder)

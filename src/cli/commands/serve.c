@@ -359,8 +359,11 @@ static void show_start(void *arg, struct server *v, const struct err *failure) {
 
 static int read_server_options(struct serve *v, struct server_options *out, struct err *e) {
     const struct options *o = &v->a->opt;
-    if (options_given(o, OPT_KEEP_LIMIT) && !options_given(o, OPT_KEEP_REQUESTS))
-        return err_set(e, ERR_USAGE, "--keep-requests-limit needs --keep-requests FILE");
+    static const int of_file[] = {OPT_KEEP_LIMIT, OPT_KEEP_HASHES};
+    for (size_t i = 0; i < sizeof of_file / sizeof *of_file; i++)
+        if (options_given(o, of_file[i]) && !options_given(o, OPT_KEEP_REQUESTS))
+            return err_set(e, ERR_USAGE, "--%s needs --keep-requests FILE",
+                           cli_options[of_file[i]].name);
     if (options_str(o, OPT_CACHE_DIR) && options_given(o, OPT_CACHE_RAM) &&
         options_int(o, OPT_CACHE_RAM) == 0)
         return err_set(e, ERR_USAGE,
@@ -397,6 +400,7 @@ static int read_server_options(struct serve *v, struct server_options *out, stru
     out->log_prompts = options_flag(o, OPT_LOG_PROMPTS);
     out->keep_file = options_str(o, OPT_KEEP_REQUESTS);
     out->keep_bytes = options_int(o, OPT_KEEP_LIMIT);
+    out->keep_hashes = options_flag(o, OPT_KEEP_HASHES);
     out->loaded = show_start;
     out->defaults_arg = out->loaded_arg = v;
     rc = read_http_options(v->a, &v->http, &out->http, e);

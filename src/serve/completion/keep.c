@@ -79,7 +79,7 @@ static void put_reply(struct json_writer *w, const struct choice *k) {
     put_object(w, "thinking", &c->rules.thinking);
 }
 
-// Without a hash where the engine has not ended it: the server ends.
+// Without a hash where the engine has not ended it, since the server ends, or made none.
 static void put_answer(struct json_writer *w, struct choice *k) {
     struct stream_end end = {0};
     char hash[17];
@@ -90,7 +90,8 @@ static void put_answer(struct json_writer *w, struct choice *k) {
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)end.hash);
     jw_key_begin(w, "answer", '{');
     jw_key_str(w, "end", whole ? answer_finish(end.reason) : "cut");
-    jw_key_str(w, "logit_hash", ended ? hash : NULL);
+    bool hashed = ended && (k->c->p.logit_hash || k->c->s->keep_hashes);
+    jw_key_str(w, "logit_hash", hashed ? hash : NULL);
     put_ids(w, "tokens", ids, n);
     jw_end(w, '}');
 }

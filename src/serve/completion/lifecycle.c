@@ -85,7 +85,7 @@ static void fill_stream_options(struct completion *c, struct choice *k, struct s
     r->sample.bias = c->p.bias;
     r->sample.n_bias = c->p.n_bias;
     r->how = c->p.how;
-    r->logit_hash = c->p.logit_hash || c->s->kept;
+    r->logit_hash = c->p.logit_hash || c->s->keep_hashes;
     r->constraint = c->constraint;
     if (c->p.logprobs)
         r->logprobs = (int)c->p.top_logprobs;
