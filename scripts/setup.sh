@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build needs and is missing, with apt; says nothing when all is there.
-# Usage: scripts/setup.sh [build|test|all]   (build: compile and run; test: also the tests' tools;
-# all: also AFL++)
+# Usage: scripts/setup.sh [build|package|test|all]   (build: compile and run; package: also make Debian
+# packages; test: also the tests' tools; all: also AFL++)
 # The tests want Python's virtual environments and Node with npm for clients, Chromium for the page,
-# zsh and fish for their completion, clang for fuzzing, clang-tidy and the format check, and a cross
-# compiler and an emulator for the kernels of ARM; what of these cannot be had is skipped by the
-# tests with a word.
+# zsh and fish for their completion, debhelper, debootstrap and lintian for packages, clang for
+# fuzzing, clang-tidy and the format check, and a cross compiler and an emulator for the kernels of
+# ARM; what of these cannot be had is skipped by the tests with a word.
 set -eu
 what=${1:-build}
 cd "$(dirname "$0")/.."
@@ -27,7 +27,9 @@ need_library libedit libedit-dev
 need_library libcurl libcurl4-openssl-dev
 need_library cmocka libcmocka-dev
 need_command scdoc scdoc
-if [ "$what" != build ]; then
+if [ "$what" = package ]; then
+    need_command dh debhelper
+elif [ "$what" != build ]; then
     need_command python3 python3
     need_command curl curl
     need_command ps procps
@@ -97,11 +99,19 @@ install_venv() { apt_get install -y --no-install-recommends python3-venv >/dev/n
 have_node() { command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1; }
 install_node() { apt_get install -y --no-install-recommends nodejs npm >/dev/null || true; }
 
-# For the tests of the page. Failure is no error.
 # The shells whose completion is tested. Failure is no error.
 have_shells() { command -v zsh >/dev/null 2>&1 && command -v fish >/dev/null 2>&1; }
 install_shells() { apt_get install -y --no-install-recommends zsh fish >/dev/null || true; }
 
+# For Debian packages and the roots that they are tried in. Failure is no error.
+have_deb() {
+    [ ! -e /etc/debian_version ] || { command -v dh && command -v debootstrap && command -v lintian; } >/dev/null 2>&1
+}
+install_deb() {
+    apt_get install -y --no-install-recommends debhelper debootstrap lintian >/dev/null || true
+}
+
+# For the tests of the page. Failure is no error.
 have_browser() { command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1; }
 
 install_browser() {
@@ -127,13 +137,14 @@ if [ ${#missing[@]} -gt 0 ]; then
     rm -f "$said"
 fi
 extra=()
-if [ "$what" != build ] && can_install; then
+if [ "$what" != build ] && [ "$what" != package ] && can_install; then
     have_clang || extra+=(clang)
     have_arm || extra+=(arm)
     have_venv || extra+=(venv)
     have_node || extra+=(node)
     have_browser || extra+=(browser)
     have_shells || extra+=(shells)
+    have_deb || extra+=(deb)
     [ "$what" != all ] || command -v afl-clang-fast >/dev/null 2>&1 || extra+=(afl)
 fi
 if [ ${#extra[@]} -gt 0 ]; then

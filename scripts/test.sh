@@ -4,7 +4,7 @@
 # Without arguments (what CI runs), in this order: format, lint, the release build and its tests; with
 # its program the command line on bad input and its completion in three shells, packaging, the commands in the documents, the formula of
 # a projection, the reproduce script on made-up prompts, the demo, schemas as grammars against another reader, the server over
-# real HTTP with clients from PyPI and npm, the gate in short, published model files from PyPI, and the page in Chromium; the tests under AddressSanitizer
+# real HTTP with clients from PyPI and npm, the gate in short, published model files from PyPI, the page in Chromium, and Debian packages in clean roots; the tests under AddressSanitizer
 # and UndefinedBehaviorSanitizer, without golden models and with fewer shapes and cases; the engine
 # alone, for 64-bit ARM in an emulator (for this machine where that cannot be had); the CUDA kernels
 # where nvcc is there; and 3 seconds of fuzzing for each target. What needs packages that cannot be
@@ -226,6 +226,8 @@ counted gate checks scripts/test_gate.sh build/release/coppice
 # Published files, where PyPI has them.
 counted real checks scripts/real.sh build/release/coppice
 browser
+# Debian packages in clean roots of Debian 12 and 13.
+counted deb checks scripts/test_deb.sh
 wait # two builds of one folder would break it
 # Golden models add arithmetic, which the release build has checked, and minutes: with --all only.
 if [ "$all" = 1 ]; then
