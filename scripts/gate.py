@@ -36,6 +36,10 @@ SCHEMA = {"type": "object", "additionalProperties": False, "required": ["name", 
 GBNF = 'root ::= ("yes" | "no") " because " [a-z ]{1,60} "."'
 
 
+class Unsupported(Exception):
+    """A device that has no kernel for a model."""
+
+
 class Model:
     def __init__(self, name, path, draft=None, words=False, chat=False, slow=1):
         self.name, self.path, self.draft = name, path, draft
@@ -122,6 +126,8 @@ class Gate:
         try:
             value = json.loads(out)
         except ValueError:
+            if b"use --device cpu" in err:
+                raise Unsupported(err.decode(errors="replace").strip()) from None
             raise RuntimeError(f"status {child.returncode}: {err.decode(errors='replace')[-500:]}") from None
         return value, child.returncode
 
@@ -259,6 +265,9 @@ class Gate:
             r["what"], r["answers"], r["tokens"], r["different"], rc = kind(model, draw, index)
             if rc != (1 if r["different"] else 0):
                 r["why"] = f"status {rc} with {r['different']} differences"
+        except Unsupported as error:
+            r["what"] = "not possible"
+            print(f"skipped  {model.name}: {error}", flush=True)
         except Exception as error:  # a check that breaks is a failed one
             r["why"] = f"{type(error).__name__}: {error}"
         return r

@@ -265,7 +265,18 @@ def refused():
     grammar["format"] = {"form": "gbnf", "text": "root ::= (", "inside": False}
     token = json.loads(whole)
     token["prompt"][0] = 10 ** 6
+    def with_member(name, value):
+        return {**json.loads(whole), name: value}
+
     cases = {
+        "no prompt": (with_member("prompt", []), "prompt"),
+        "limits below zero": (with_member("max_tokens", -5), "max_tokens"),
+        "a wrong temperature": (with_member("sampling", {**one["sampling"], "temperature": -1}), "temperature"),
+        "a bias of no token": (with_member("sampling", {**one["sampling"], "bias": [[-3, 1]]}), "bias"),
+        "an end of reasoning": (with_member("thinking", {"tokens": -1, "closing": "</think>"}), "the end of its reasoning"),
+        "an unknown family": (with_member("reply", {**one["reply"], "calls": "morse"}), "family of models that is not known"),
+        "an empty stop": (with_member("stop", [""]), "a stop of it is no text"),
+        "a form that is none": (with_member("format", {"form": "haiku", "text": ""}), "the form of its reply"),
         "another codec": (other_kv, "give --kv-type-k q8_0 --kv-type-v f16"),
         "a newer version": (newer, "it is of version 2, and this program reads version 1"),
         "another model": (other_model, "it is of another model file, other.gguf"),

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@ struct keep_file {
     char *path, *older;
     int64_t limit, size;
     int fd;
+    bool torn; // it ends in a piece of a line
 };
 
 static int refuse_io(const char *path, struct err *e) {
@@ -97,38 +99,53 @@ static int begin_anew(struct keep_file *f, struct err *e) {
         return refuse_io(f->older, e);
     int rc = open_file(f->path, &fd, &size, e);
     if (rc) {
-        (void)rename(f->older, f->path);
+        if (link(f->older, f->path) == 0) // unless another process has made one of that name
+            (void)unlink(f->older);
         return rc;
     }
     close(f->fd);
     f->fd = fd;
     f->size = size;
+    f->torn = false;
+    return 0;
+}
+
+// All of n bytes; *done: how many were written.
+static int write_all(struct keep_file *f, const char *bytes, size_t n, size_t *done,
+                     struct err *e) {
+    for (*done = 0; *done < n;) {
+        ssize_t k = write(f->fd, bytes + *done, n - *done);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return refuse_io(f->path, e);
+        *done += (size_t)k;
+    }
     return 0;
 }
 
 int keep_file_add(struct keep_file *f, const char *line, size_t n, struct err *e) {
     int64_t half = f->limit / 2, bytes = (int64_t)n;
+    size_t done;
+    int rc = 0;
     if (bytes > half)
         return err_set(e, ERR_LIMIT, "%s: a line of %zu bytes is more than half of %lld", f->path,
                        n, (long long)f->limit);
-    if (f->size + bytes > half) {
-        int rc = begin_anew(f, e);
-        if (rc)
-            return rc;
-    }
-    for (size_t done = 0; done < n;) {
-        ssize_t k = write(f->fd, line + done, n - done);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0) {
-            int rc = refuse_io(f->path, e);
-            if (ftruncate(f->fd, f->size) == 0)
-                return rc;
-            f->size += (int64_t)done; // it cannot be cut: the next one begins a line of its own
-            return rc;
-        }
-        done += (size_t)k;
+    if (f->size + bytes > half)
+        rc = begin_anew(f, e);
+    if (!rc && f->torn)
+        rc = write_all(f, "\n", 1, &done, e);
+    if (rc)
+        return rc;
+    f->size += f->torn;
+    f->torn = false;
+    rc = write_all(f, line, n, &done, e);
+    if (rc && done > 0 && ftruncate(f->fd, f->size)) {
+        f->torn = true; // it cannot be cut: the next one begins a line of its own
+        bytes = (int64_t)done;
+    } else if (rc) {
+        bytes = 0;
     }
     f->size += bytes;
-    return 0;
+    return rc;
 }

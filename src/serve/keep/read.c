@@ -125,6 +125,8 @@ static int read_request(struct kept_answer *k, struct err *e) {
         return err_set(e, ERR_FORMAT, "it has %lld stop tokens; at most %d are possible",
                        (long long)n_stops, REQUEST_MAX_STOP_IDS);
     int64_t most = json_int(json_get(k->line, "max_tokens"), 0);
+    if (most < 0)
+        return err_set(e, ERR_FORMAT, "its max_tokens is %lld", (long long)most);
     r->prompt = k->prompt;
     r->stop_ids = k->stop_ids;
     r->n_stop_ids = (int)n_stops;
@@ -271,7 +273,7 @@ static int read_thinking(struct kept_answer *k, const struct session *s, struct 
     if (!v)
         return 0;
     o.closing = json_str(json_get(v, "closing"), &o.n_closing);
-    if (!o.closing || !o.t)
+    if (!o.closing || !o.t || o.tokens < 0)
         return err_set(e, ERR_FORMAT, "the end of its reasoning is not known");
     int rc = thinking_limit_create(&limited, &o, k->r.constraint, e);
     if (rc)
