@@ -59,7 +59,7 @@ if [ -n "$suite" ]; then
 fi
 source=$into/coppice-$version
 mkdir "$source"
-tar --exclude=./build --exclude=./.git --exclude=node_modules -cf - . | tar -C "$source" --no-same-owner -xf -
+tar --exclude=./build --exclude=./.git --exclude=./.venv --exclude=node_modules -cf - . | tar -C "$source" --no-same-owner -xf -
 cp -rL packaging/debian "$source/debian"
 
 settings=(COPPICE_COMMIT="$COPPICE_COMMIT" DEB_BUILD_PROFILES="$profiles" DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-}"
