@@ -204,13 +204,26 @@ static const struct sim_device *device(int i) {
         1.3,
         {0},
         {0}};
-    return i < sim_n_devices ? &sim_devices[i] : i == sim_n_devices ? &smollm : &steep;
+    // Where arithmetic bounds passes rows pay only where they are right.
+    static const struct sim_device bound = {"CPU bound by arithmetic",
+                                            PRICE_CPU,
+                                            {{1, 10}, {2, 18}, {64, 514}, {128, 1026}},
+                                            1,
+                                            {12, 8, 6},
+                                            0.7,
+                                            0.04,
+                                            0.02,
+                                            1.3,
+                                            {0},
+                                            {0}};
+    const struct sim_device *const more[] = {&smollm, &steep, &bound};
+    return i < sim_n_devices ? &sim_devices[i] : more[i - sim_n_devices];
 }
-enum { MORE_DEVICES = 2 };
+enum { MORE_DEVICES = 3 };
 
 // Guesses are worth it where text repeats itself, from the first reply on a machine on, and where
-// it does not, no reply takes 1 % longer (1.5 % where a row takes a quarter of a pass, which no
-// machine has shown).
+// it does not, no reply takes 1 % longer. Where every row takes as long as a pass, short replies
+// take up to 3 % longer until that is known.
 static void replies_of_a_model(void **state) {
     static struct texts s;
     (void)state;
@@ -230,12 +243,13 @@ static void replies_of_a_model(void **state) {
         put(d, "first reply", first);
         put(d, "in turn", later);
         assert_int_equal(first[WARM].n, 24);
-        bool dear = i > sim_n_devices;
-        double least = dear ? 0.985 : 0.99;
-        assert_true(first[WARM].worst > least && later[WARM].worst > least);
-        assert_true(first[COLD].worst > least && later[COLD].worst > least);
-        assert_true(first[COLD].mean > 1.05 && later[COLD].mean > 1.05);
-        assert_true(first[REPEATED].mean > (dear ? 1.6 : 2) && first[EDITED].mean > 1.3);
+        bool bound = i == sim_n_devices + 2, dear = i > sim_n_devices;
+        double least = bound ? 0.965 : 0.99;
+        assert_true(first[WARM].worst > least && later[WARM].worst > 0.99);
+        assert_true(first[COLD].worst > least && later[COLD].worst > 0.99);
+        assert_true(first[COLD].mean > (bound ? 1 : 1.05) && later[COLD].mean > (bound ? 1 : 1.05));
+        assert_true(first[REPEATED].mean > (bound ? 1 : dear ? 1.6 : 2));
+        assert_true(first[EDITED].mean > (bound ? 0.99 : 1.3));
     }
 }
 
@@ -259,7 +273,7 @@ static void wrong_guesses_cost_little(void **state) {
                 double got = speed_up(device(i), &s, 0);
                 print_message("%s, runs of %d, %d tokens: %.3f\n", device(i)->name, runs[r], n,
                               got);
-                assert_true(got > 0.99);
+                assert_true(got > (i == sim_n_devices + 2 ? 0.975 : 0.99));
             }
 }
 
@@ -282,7 +296,7 @@ static void copying_is_noticed(void **state) {
         double saved = 1 - 1 / speed_up(d, &s, 0); // of all tokens, of which COPY can be
         double part = saved * (COPY + VAIN) / COPY;
         print_message("%s, of the time of copied tokens is saved: %.3f\n", d->name, part);
-        assert_true(part > (i > sim_n_devices ? 0.35 : 0.5));
+        assert_true(part > (i == sim_n_devices + 2 ? 0.1 : 0.5)); // of a fifth where rows are dear
     }
 }
 

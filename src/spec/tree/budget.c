@@ -227,6 +227,7 @@ struct budget {
     double gained, gained_steps; // tokens that drafted steps of all texts gained, and these; faded
     double text;                 // tokens of this text
     double stake;                // tokens that guesses which cost nothing to make may lose
+    double dear;                 // tokens that a node of such took beyond its price; faded
     int32_t first;               // the first of them in this step, or -1,
     double first_score;          // and its score
     int run;                     // of them that were right in a row, verified or not
@@ -449,13 +450,18 @@ static int risk_limit(const struct budget_step *s, const struct budget_member *m
 }
 
 // The same of guesses that cost nothing to make: no more than their stake, however dear rows may
-// turn out to be.
+// turn out to be, none that is less likely than it costs, and at most twice the rows that are
+// known.
 static int stake_limit(const struct budget_step *s, const struct budget_member *m) {
+    const struct budget *b = m->budget;
     double plain = price_cautious_ms(s->price, s->n, s->n);
     int forced = forced_prefix(m), nodes = forced;
-    while (nodes < m->tree->n - 1) {
-        double more = price_cautious_ms(s->price, s->n + nodes - forced + 1, s->n) - plain;
-        if (plain_rate(s) * more > m->budget->stake)
+    int known = price_most_rows(s->price) > s->n ? price_most_rows(s->price) : s->n;
+    while (nodes < m->tree->n - 1 && s->n + nodes < 2 * known) {
+        int guesses = nodes - forced + 1;
+        double more = price_cautious_ms(s->price, s->n + guesses, s->n) - plain;
+        double cost = plain_rate(s) * more + b->dear * guesses;
+        if (cost > b->stake || b->chances.node[nodes + 1] < b->dear)
             break;
         nodes++;
     }
@@ -602,10 +608,19 @@ static void learn_unverified(struct budget *b, bool right) {
     chances_learn(&b->chances, &t, NULL, &one);
 }
 
-// Guesses that cost nothing but the time of their nodes, node_cost tokens each. Verified ones
-// change the stake by what came of them; others raise it from the second in a row on that would
-// have been right, as those of a text do that begins to repeat itself.
-static void note_free(const struct budget_member *m, double node_cost) {
+// What a node of this step has taken beyond its price, in tokens. Prices learn slowly from what
+// seems to be a disturbance, so that dear rows could be tried again and again.
+static double beyond_price(const struct budget_step *s, int nodes) {
+    int64_t rows = s->n + s->other_rows + nodes;
+    double over = s->pass_ms - price_pass_ms(s->price, rows, s->n + s->other_seqs);
+    return nodes ? fmin(fmax(plain_rate(s) * over / nodes, 0), 1) : 0;
+}
+
+// Guesses that cost nothing but the time of their nodes, node_cost tokens each and `beyond` that.
+// Verified ones // change the stake by what came of them; others raise it from the second in a row
+// on that would have been right, by half of what it would have gained, as in a text that begins to
+// repeat itself.
+static void note_free(const struct budget_member *m, double node_cost, double beyond) {
     struct budget *b = m->budget;
     int forced = forced_prefix(m), nodes = m->tree->n - 1, count = m->walk->count;
     bool right = b->first >= 0 && m->walk->chosen[0] == b->first;
@@ -619,10 +634,12 @@ static void note_free(const struct budget_member *m, double node_cost) {
     b->steps += 1 - b->steps / PRICE_STEPS;
     b->run = right ? b->run + 1 : 0;
     b->stake += CREDIT_SHARE / 2 * count;
+    double part = beyond > b->dear ? 0.5 : 1.0 / FEW;
+    b->dear += (beyond - b->dear) * (nodes > 0 ? part : CREDIT_SHARE / 2);
     if (nodes > forced)
-        b->stake += fmax(count - 1 - forced, 0) - node_cost * (nodes - forced);
+        b->stake += fmax(count - 1 - forced, 0) - (node_cost + beyond) * (nodes - forced);
     else if (b->run > 1)
-        b->stake += 0.5;
+        b->stake += fmax(1 - node_cost - b->dear, 0) / 2;
     b->stake = fmin(b->stake, CREDIT_MAX + CREDIT_SHARE * b->text);
 }
 
@@ -640,14 +657,14 @@ static void note_drafted(const struct budget_member *m, int depth, double draft,
 }
 
 // Whether the time of a pass teaches enough to be worth the arithmetic: where all guesses cost
-// nothing to make, and none was verified, one of several does.
+// nothing to make, and none was verified, a few after a pass with guesses do, and a few of many.
 static bool is_noted(const struct budget_step *s, int nodes) {
     struct budget *b = s->members[0].budget;
     bool quiet = nodes == 0 && price_ready(s->price);
     for (int i = 0; i < s->n; i++)
         quiet = quiet && s->members[i].free;
     b->plain_steps = quiet && b->text >= PRICE_STEPS ? b->plain_steps + 1 : 0;
-    return b->plain_steps % PRICE_STEPS == 0;
+    return b->plain_steps % PRICE_STEPS < FEW;
 }
 
 void budget_note(const struct budget_step *s) {
@@ -655,13 +672,14 @@ void budget_note(const struct budget_step *s) {
     bool late = price_draft_ready(s->price) && any_catching_up(s);
     for (int i = 0; i < s->n; i++)
         nodes += s->members[i].tree->n - 1;
+    double beyond = beyond_price(s, nodes);
     if (drafts && !late)
         price_note_draft(s->price, drafts, reach_of(s), s->draft_ms);
     if (is_noted(s, nodes))
         price_note_pass(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs, s->pass_ms);
     double plain = s->n / price_pass_ms(s->price, s->n, s->n);
     double draft = drafts ? plain * fmin(s->draft_ms, draft_ms(s)) / drafts : 0;
-    double node = nodes ? plain * more_ms(s, nodes) / nodes : 0;
+    double node = plain * more_ms(s, nodes ? nodes : 1) / (nodes ? nodes : 1);
     for (int i = 0; i < s->n; i++) {
         const struct budget_member *m = &s->members[i];
         struct budget *b = m->budget;
@@ -670,7 +688,7 @@ void budget_note(const struct budget_step *s) {
             continue;
         b->text += m->walk->count;
         if (m->drafts && m->free)
-            note_free(m, node);
+            note_free(m, node, beyond);
         else if (m->drafts)
             note_drafted(m, s->depth, draft, node);
     }

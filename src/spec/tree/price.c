@@ -319,6 +319,13 @@ bool price_learnt(const struct price *p) {
     return p->learnt;
 }
 
+int price_most_rows(const struct price *p) {
+    int most = 0;
+    for (int i = 0; i < KNOTS; i++)
+        most = p->seen[i] >= 0.5 ? ROWS[i] : most;
+    return most;
+}
+
 bool price_draft_ready(const struct price *p) {
     return p->seen[DRAFT] + p->seen[DRAFT + 1] + p->seen[DRAFT + 2] > 0;
 }
