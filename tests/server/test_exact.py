@@ -13,7 +13,7 @@ from suite import Server, ask, check, equal, finish, part
 
 WORDS = ("river stone light under house green table seven water cloud paper night early clear field "
          "horse metal north plain quick").split()
-GUESSES = ["off", "lookup", "chain", "tree"]
+GUESSES = ["off", "lookup", "chain", "tree", "auto"]
 server = None
 
 
