@@ -457,6 +457,44 @@ def ahead():
     server.end()
 
 
+CALLING = """{%- for t in tools or [] %}{{- t.function.name + '\\n' }}{%- endfor %}
+{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}{%- set c = m.content or '' %}
+{%- if m.role == 'assistant' and '</think>' in c %}{%- set c = c.split('</think>')[-1] %}{%- endif %}
+{%- for t in m.tool_calls or [] %}{{- '<tool_call>' + t.function.name + '</tool_call>' }}{%- endfor %}
+{{- c + '<|im_end|>\\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}"""
+
+
+def ahead_after_calls():
+    """The next turn after calls of a group's tools, which have the group in front of their name once."""
+    system, said = conversation(8, 2)
+    template = os.path.join(FOLDER, "calling.jinja")
+    with open(template, "w", encoding="utf-8") as f:
+        f.write(CALLING)
+    server = Server("--chat-template-file", template)
+    call = {"type": "function_call", "call_id": "c1", "name": "find", "namespace": "house", "arguments": "{}"}
+    items = [{"role": "user", "content": said[0]}, call,
+             {"type": "function_call_output", "call_id": "c1", "output": system}, {"role": "user", "content": said[0]}]
+    tools = [{"type": "namespace", "name": "house", "description": "Of the house.", "tools": [
+        {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}]}]
+    body = {"model": "m", "input": items, "tools": tools, "tool_choice": "none", "max_output_tokens": 300,
+            "reasoning": {"effort": "low"}, "ignore_eos": True, "temperature": 0}
+
+    def respond():
+        status, _, answer = request(server.port, "POST", "/v1/responses", body)
+        value = json.loads(answer)
+        check("a response", status == 200 and [i["type"] for i in value["output"]] == ["reasoning", "message"], value)
+        return value
+    value = respond()
+    prompt = value["usage"]["input_tokens"]
+    until(lambda: server.metric("coppice_cache_entries") >= 4)
+    server.calm()
+    items += [value["output"][1], {"role": "user", "content": said[1]}]
+    hit = respond()["usage"]["input_tokens_details"]["cached_tokens"]
+    check(f"read ahead: {hit} tokens, the last prompt with a call had {prompt}", hit > prompt + 32)
+    server.end()
+
+
 def refused():
     status = subprocess.run([PROGRAM, "serve", "-m", TARGET, "--cache-dir", FOLDER, "--cache-ram", "0"],
                             capture_output=True, text=True, check=False)
@@ -511,7 +549,7 @@ def kills():
 
 
 try:
-    for one in (turns, misses, note, ahead, damages, strangers, odd_folders, private, identity,
+    for one in (turns, misses, note, ahead, ahead_after_calls, damages, strangers, odd_folders, private, identity,
                 full, read_only, no_calls, refused, kills):
         part(one)
 finally:

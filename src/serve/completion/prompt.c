@@ -129,8 +129,14 @@ static bool encode_plain(const struct service *s, const struct params *p,
 
 bool prompt_encode(const struct service *s, const struct params *p, struct conversation *v,
                    struct completion_prompt *out, struct api_error *x) {
+    return make_plain(v, NULL, x) && prompt_encode_plain(s, p, v, out, x);
+}
+
+bool prompt_encode_plain(const struct service *s, const struct params *p,
+                         const struct conversation *v, struct completion_prompt *out,
+                         struct api_error *x) {
     struct chat_text text = {0};
-    bool ok = make_plain(v, NULL, x) && encode_plain(s, p, v, &text, out, x);
+    bool ok = encode_plain(s, p, v, &text, out, x);
     chat_text_fini(&text);
     return ok;
 }

@@ -14,6 +14,10 @@ bool prompt_render(const struct service *s, const struct params *p, struct conve
 // Its tokens, with the places where others may part from them.
 bool prompt_encode(const struct service *s, const struct params *p, struct conversation *v,
                    struct completion_prompt *out, struct api_error *x);
+// The same of a conversation that has been made plain, which a second time would change.
+bool prompt_encode_plain(const struct service *s, const struct params *p,
+                         const struct conversation *v, struct completion_prompt *out,
+                         struct api_error *x);
 
 // Bounds the work on a prompt, of a conversation or not, that has no tokens yet: it ends when the
 // client disconnects, and what is far beyond the context is not tokenised to its end.

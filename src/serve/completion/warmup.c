@@ -17,7 +17,7 @@ struct warmup {
     struct str body; // of a chat completion; empty: `said` is the conversation, with these of p
     struct json *borrowed; // by both
     struct params p;
-    struct conversation said;
+    struct conversation said; // plain where it is that of an answer
     struct token_list tokens;
     int64_t positions[CHAT_SPLIT_POSITIONS];
     int n_positions;
@@ -98,7 +98,8 @@ static void prepare_warmup(void *arg) {
         ok = body_take(&w->body, &w->memory, &w->borrowed, &w->error) &&
              body_read(&w->p, w->borrowed, ENDPOINT_CHAT, &w->s->limits, &w->error) &&
              conversation_read_chat_body(&w->said, &w->p, &w->error);
-    ok = ok && prompt_encode(w->s, &w->p, &w->said, &prompt, &w->error);
+    ok = ok && (w->ahead ? prompt_encode_plain(w->s, &w->p, &w->said, &prompt, &w->error)
+                         : prompt_encode(w->s, &w->p, &w->said, &prompt, &w->error));
     if (ok && prompt.over)
         ok = api_refuse(&w->error, "messages",
                         "the prompt has at least %zu tokens, and the context has room for %lld",
