@@ -77,7 +77,8 @@ export function contextUsed(conversation) {
     const said = path(conversation);
     const at = said.findLastIndex((node) => Number.isFinite(node.stats?.prompt ?? NaN));
     if (at === -1) return null;
-    return { tokens: said[at].stats.prompt + said[at].stats.tokens, part: at + 1 < said.length };
+    const since = said.slice(at + 1).reduce((all, node) => all + (node.stats?.tokens ?? 0), 0); // of an answer that was stopped
+    return { tokens: said[at].stats.prompt + said[at].stats.tokens + since, part: at + 1 < said.length };
 }
 
 // Whether a value from a file can be used as a conversation.

@@ -133,6 +133,21 @@ async function takeFiles(files, box) {
     }
 }
 
+// The field that files at a place go into: the message that is being edited there, or else the new one.
+const boxAt = (place) => place.closest?.(".edit")?.querySelector("textarea") ?? $.box;
+
+// Files of the clipboard, as a file manager puts them there. Beside text a picture is only how that text looks.
+function watchPastes() {
+    document.addEventListener("paste", (event) => {
+        const files = [...event.clipboardData?.files ?? []];
+        const picture = files.every((file) => file.type.startsWith("image/"));
+        if (files.length === 0 || (picture && event.clipboardData.types.includes("text/plain"))) return;
+        if (document.querySelector("dialog[open]") || event.target.closest?.("input")) return;
+        event.preventDefault();
+        takeFiles(files, boxAt(event.target));
+    });
+}
+
 // Files may be dropped anywhere; they go into the message that is being edited where they fall on it.
 function watchDrops() {
     const carries = (event) => event.dataTransfer?.types.includes("Files");
@@ -150,7 +165,7 @@ function watchDrops() {
         if (!carries(event)) return;
         event.preventDefault();
         if (document.querySelector("dialog[open]")) return;
-        takeFiles([...event.dataTransfer.files], event.target.closest?.(".edit")?.querySelector("textarea") ?? $.box);
+        takeFiles([...event.dataTransfer.files], boxAt(event.target));
     });
 }
 
@@ -299,8 +314,9 @@ function paintContext() {
     $.context.hidden = !used || !server.context;
     if ($.context.hidden) return;
     const number = (n) => n.toLocaleString("en");
+    const share = Math.floor(100 * used.tokens / server.context);
     $.context.textContent = `Context: ${used.part ? "at least " : ""}${number(used.tokens)} of ` +
-        `${number(server.context)} tokens used (${Math.floor(100 * used.tokens / server.context)} %)`;
+        `${number(server.context)} tokens used (${share || "under 1"} %)`;
     $.context.classList.toggle("full", used.tokens >= NEARLY_FULL * server.context);
 }
 
@@ -523,6 +539,7 @@ async function start() {
     build();
     document.addEventListener("keydown", keys);
     watchDrops();
+    watchPastes();
     narrow.addEventListener("change", () => showSidebar(narrow.matches ? false : settings.sidebar));
     small.addEventListener("change", placeTree);
     document.body.classList.add("still");

@@ -3,11 +3,11 @@
 #ifndef COPPICE_SERVE_PAGE_DATA_H
 #define COPPICE_SERVE_PAGE_DATA_H
 
-#define PAGE_ETAG "\"229d4d1b6fc97278468cb66d226b854e\""
+#define PAGE_ETAG "\"274bed7e00bb85017cbd62454664415d\""
 // clang-format off
 #define PAGE_POLICY \
     "default-src 'none'; " \
-    "script-src 'sha256-gH9lf4dn+OKqKWFnTr0j45e0ZwezRU9V2uiFWDZWLOI='; " \
+    "script-src 'sha256-MGGCpPxR6ah8w/eg9Hl88NjHl4d1DGF9ftPHTzeIabs='; " \
     "style-src 'sha256-YwS6iWqMgLG49J73kb6klINJBtaK8LAu7B9M3MudVZE='; " \
     "img-src data:; " \
     "connect-src 'self'; " \
