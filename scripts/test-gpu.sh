@@ -5,10 +5,10 @@
 # other GPUs have, some of both with launches held that begin early, rule E over random models on each
 # path, logits against the CPU's, the bundled pair with and without speculation, pairs of experts with
 # all of them resident and with few, options together, long prompts read sparsely or compressed
-# and the server with a pair of experts, where there is a program for them (preset cuda), what is said
-# when something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of the ops.
+# and the server with a pair of experts, where there is a program for them (preset cuda), published
+# model files where a folder has them, what is said when something is wrong, and, where compute-sanitizer is installed, memcheck and racecheck of the ops.
 #
-# Usage: scripts/test-gpu.sh [--quick] [--jobs N] [--commit ID] [--out FOLDER] [--list]
+# Usage: scripts/test-gpu.sh [--quick] [--jobs N] [--commit ID] [--out FOLDER] [--real FOLDER] [--list]
 # --quick: the same parts side by side, with fewer random cases, with the ops that ask for much
 #     shared memory where that is little, with held launches of two slow families on the best path
 #     only, and without racecheck and the slow families of memcheck: at most six minutes on an H200
@@ -17,6 +17,8 @@
 # --commit ID: what is recorded as the commit (default: that of the working tree).
 # --out FOLDER: put the record and the logs (gpu-logs.tar.gz) there instead of recording the run in
 #     tests/gpu/last_run.txt, which is committed by hand and read by scripts/gpu_age.sh.
+# --real FOLDER: where the two files of scripts/real.sh are (its cache), for a machine that cannot fetch
+#     them; with --quick a few types of weights, else all.
 # --list: print the parts with their commands and run nothing.
 # Prints a line when a part ends, the failures, and one table; the last line is "N passed, N failed".
 # CASES: random cases of rule E on each path (300; with --quick 24). LIMIT: seconds for each part of
@@ -26,6 +28,7 @@ cd "$(dirname "$0")/.." || exit 2
 root=$PWD
 PATH=$PATH:/usr/local/cuda/bin # where the toolkit puts compute-sanitizer
 quick='' list='' commit='' out='' slots=''
+real=${XDG_CACHE_HOME:-${HOME:-build}/.cache}/coppice-tests
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) quick=1 ;;
@@ -33,6 +36,7 @@ while [ $# -gt 0 ]; do
     --jobs) slots=${2:?a number} && shift ;;
     --commit) commit=${2:?a commit} && shift ;;
     --out) out=${2:?a folder} && shift ;;
+    --real) real=${2:?a folder} && shift ;;
     *)
         echo "test-gpu.sh: unknown argument '$1'; see the head of the script" >&2
         exit 2
@@ -216,6 +220,12 @@ fi
 # The path `small` in plain C++ (docs/extending.md).
 [ "$quick" ] || part plain scripts/test_gpu_plain.sh
 part bad-input scripts/test_gpu_cli.sh "$program" "$tests/old_driver"
+published=("$real"/SmolLM2-135M-Instruct.Q4_1.gguf "$real"/gemma-3-270m-q4_k_m.gguf)
+if [ "$list" ] || { [ -f "${published[0]}" ] && [ -f "${published[1]}" ]; }; then
+    all=(--all)
+    [ -z "$quick" ] || all=()
+    part real python3 tests/real/test_real.py "$program" "$real" --device cuda "${all[@]}"
+fi
 # Of compute-sanitizer all families at once; what takes it minutes only without --quick.
 sanitized=(rows attend linear sparse mass moe)
 [ "$quick" ] || sanitized+=(gdn gdn_many gdn_layer sample)
@@ -237,6 +247,7 @@ fi
 
 wait
 table='' skipped=''
+[[ " ${names[*]} " == *" real "* ]] || skipped+=" real (no published files in $real)"
 [ -x build/cuda/coppice ] || skipped+=" prefill server-lending (no build/cuda)"
 command -v compute-sanitizer >/dev/null || skipped+=" compute-sanitizer (not installed)"
 for name in "${names[@]}"; do row "$name"; done

@@ -24,6 +24,7 @@ for mode in --quick ""; do
         done
         check "rule E, $path $mode" listed "cuda:$path --cases [0-9]+ property\$"
     done
+    check "published files $mode" listed "test_real.py .* --device cuda"
     for file in tests/gpu/test_*.c* scripts/test_gpu_*.sh; do
         name=$(basename "${file%.*}")
         # The plain kernels are a build of their own, which --quick has no time for.

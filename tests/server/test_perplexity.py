@@ -103,6 +103,15 @@ def passes():
               (plain["nll"], plain["error"], plain["tokens"]))
 
 
+def from_ids():
+    """Token ids in place of the text."""
+    ids = subprocess.run([PROGRAM, "tokenize", "-m", TARGET, "-f", text], capture_output=True, text=True, check=True).stdout
+    options = ["-c", str(WINDOW), "--windows", str(WINDOWS)]
+    equal("the ids of a text", perplexity(*options, source=("--ids", ids.strip()))["nll"], perplexity(*options)["nll"])
+    refused("ids and a text", "choose one", "--ids", "1,2,3", "-f", text)
+    refused("too few ids", "'--ids' has 3 tokens, less than a window", "--ids", "1,2,3")
+
+
 def row_of(content, shape, window, i):
     """Log-probabilities of a row of a reference file."""
     size, vocab, windows = shape
@@ -219,7 +228,7 @@ def bad_input():
 
 
 write_text()
-for function in (against_server, begin_of_text, passes, files, distance, bad_input):
+for function in (against_server, begin_of_text, passes, from_ids, files, distance, bad_input):
     part(function)
 folder.cleanup()
 finish()

@@ -5,7 +5,8 @@ NAME-ids.jsonl: texts with their ids, control tokens in the text recognised, by 
 tokenizers, to which the file's vocabulary is given. NAME-rows.jsonl: a prompt, the greedy
 continuation, and at each of its positions the ten likeliest tokens with natural log-probabilities,
 by transformers in float32 on the CPU with the weights as `gguf` decodes them. NAME-chats.jsonl:
-conversations as jinja2 renders the file's chat template.
+conversations as jinja2 renders the file's chat template. NAME-text.jsonl: the ids that a text which does not change
+begins with, and of what is behind them.
 
 Usage: python real_fixtures.py FOLDER_OF_THE_FILES [OUTPUT_DIR]
 """
@@ -25,7 +26,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tokenizer_text import hostile_texts
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 TEXTS, NEW, TOP = 300, 32, 10
+WINDOW, BEHIND = 512, 4000  # tokens; characters
 CONTROL, USER = 3, 4
 MARKED = [
     "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n", "a<bos>b<eos>c",
@@ -206,9 +209,16 @@ def chats(path):
             for m in CHATS]
 
 
+def pieces_of_text(bos, encode):
+    """The first window of a text, and what is behind it."""
+    with open(os.path.join(HERE, "../../LICENSE"), encoding="ascii") as f:
+        text = f.read()
+    return [{"file": "LICENSE", "ids": (bos + encode(text))[:WINDOW]},
+            {"file": "LICENSE", "from": BEHIND, "ids": bos + encode(text[BEHIND:])}]
+
+
 def main():
-    here = os.path.dirname(os.path.abspath(__file__))
-    out = sys.argv[2] if len(sys.argv) > 2 else os.path.join(here, "../../tests/fixtures/real")
+    out = sys.argv[2] if len(sys.argv) > 2 else os.path.join(HERE, "../../tests/fixtures/real")
     os.makedirs(out, exist_ok=True)
     torch.set_num_threads(1)
     hostile = hostile_texts()
@@ -232,6 +242,7 @@ def main():
             rows.append({"ids": ids, "next": following, "top": top})
         write(out, name + "-rows.jsonl", rows)
         write(out, name + "-chats.jsonl", chats(path))
+        write(out, name + "-text.jsonl", pieces_of_text(bos, encode))
 
 
 if __name__ == "__main__":

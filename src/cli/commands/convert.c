@@ -146,14 +146,16 @@ static int run_pieces(struct imatrix_run *r, struct err *e) {
     return 0;
 }
 
+// What the text is called.
+static const char *imatrix_text(const struct cli_args *a) {
+    const char *path = options_str(&a->opt, OPT_FILE);
+    return path ? path : "--ids";
+}
+
 static int read_imatrix_text(struct imatrix_run *r, const struct cli_args *a, struct err *e) {
-    struct str text = {0};
-    int rc = cli_need(a, OPT_FILE, e);
+    int rc = options_given(&a->opt, OPT_IDS) ? 0 : cli_need(a, OPT_FILE, e);
     if (!rc)
-        rc = cli_read_text(a, &text, e);
-    if (!rc)
-        rc = session_encode(r->s, text.data ? text.data : "", text.len, &r->ids, e);
-    str_fini(&text);
+        rc = decode_prompt(a, r->s, &r->ids, e);
     if (rc)
         return rc;
     int64_t n = (int64_t)r->ids.count, max = options_int(&a->opt, OPT_PIECES);
@@ -163,7 +165,7 @@ static int read_imatrix_text(struct imatrix_run *r, const struct cli_args *a, st
         r->pieces = max;
     if (r->pieces == 0)
         return err_set(e, ERR_USAGE, "'%s' holds no text to take importances from",
-                       options_str(&a->opt, OPT_FILE));
+                       imatrix_text(a));
     return 0;
 }
 
@@ -199,7 +201,7 @@ static int write_imatrix(struct imatrix_run *r, const struct cli_args *a, struct
         return rc;
     }
     const struct imatrix_sum *sums = importance_sums(model_exec(session_model(r->s)), &entries);
-    const struct imatrix_info info = {options_str(&a->opt, OPT_FILE), r->pieces, r->piece};
+    const struct imatrix_info info = {imatrix_text(a), r->pieces, r->piece};
     rc = imatrix_write(w, sums, entries, &info, e);
     return rc ? rc : print_imatrix(r, a, entries, e);
 }

@@ -222,8 +222,15 @@ static int take_memory(struct perplexity *p, struct err *e) {
     return pool_create(&p->pool, (int)options_int(&p->a->opt, OPT_THREADS), e);
 }
 
+// What the text is called in sentences.
+static const char *text_name(const struct perplexity *p) {
+    const char *path = options_str(&p->a->opt, OPT_FILE);
+    return path ? path : "--ids";
+}
+
 // Cuts ids into windows, at most --windows.
-static int cut_text(struct perplexity *p, struct token_list *ids, const char *path, struct err *e) {
+static int cut_text(struct perplexity *p, struct token_list *ids, struct err *e) {
+    const char *path = text_name(p);
     int64_t n = (int64_t)ids->count, max = options_int(&p->a->opt, OPT_WINDOWS);
     p->shape.windows = n / p->shape.window;
     if (n == 0)
@@ -241,12 +248,10 @@ static int cut_text(struct perplexity *p, struct token_list *ids, const char *pa
     return 0;
 }
 
-// The tokens of -f. Control tokens are not recognised and a line end at the end of the file does
-// not count, as in llama.cpp.
-static int read_text(struct perplexity *p, struct err *e) {
+// Appends the tokens of -f. Control tokens are not recognised and a line end at the end of the file
+// does not count, as in llama.cpp.
+static int read_file(struct perplexity *p, struct token_list *ids, struct err *e) {
     const struct tokenizer *t = session_tokenizer(p->s);
-    const char *path = options_str(&p->a->opt, OPT_FILE);
-    struct token_list ids = {0};
     struct str text = {0};
     int rc = cli_read_text(p->a, &text, e);
     if (!rc && !t)
@@ -254,12 +259,20 @@ static int read_text(struct perplexity *p, struct err *e) {
                      options_str(&p->a->opt, OPT_MODEL));
     text.len -= text.len > 0 && text.data[text.len - 1] == '\n';
     if (!rc && text.len && tokenizer_add_bos(t))
-        rc = token_list_push(&ids, tokenizer_bos(t), e);
+        rc = token_list_push(ids, tokenizer_bos(t), e);
     if (!rc && text.len)
-        rc = tokenizer_encode(t, text.data, text.len, false, &ids, e);
+        rc = tokenizer_encode(t, text.data, text.len, false, ids, e);
     str_fini(&text);
+    return rc;
+}
+
+// The tokens of -f or --ids; those of --ids as they are.
+static int read_text(struct perplexity *p, struct err *e) {
+    struct token_list ids = {0};
+    int rc = options_given(&p->a->opt, OPT_IDS) ? decode_prompt(p->a, p->s, &ids, e)
+                                                : read_file(p, &ids, e);
     if (!rc)
-        rc = cut_text(p, &ids, path, e);
+        rc = cut_text(p, &ids, e);
     token_list_fini(&ids);
     return rc;
 }
@@ -283,8 +296,8 @@ static int take_reference(struct perplexity *p, struct err *e) {
             if (p->shape.windows < windows || p->ids[i] != reference_token(r, i))
                 return err_set(e, ERR_MISMATCH,
                                "%s is of another text, or of another tokenizer, than '%s'; without "
-                               "-f its own text is read",
-                               path, options_str(&p->a->opt, OPT_FILE));
+                               "it the reference's own is read",
+                               path, text_name(p));
     } else {
         p->ids = malloc((size_t)n * sizeof *p->ids);
         if (!p->ids)
@@ -450,7 +463,7 @@ static int read_options(struct perplexity *p, struct err *e) {
     p->shape.window = options_int(o, OPT_WINDOW);
     int rc = cli_need(p->a, OPT_MODEL, e);
     if (rc || !p->compares)
-        return rc ? rc : cli_need(p->a, OPT_FILE, e);
+        return rc || options_given(o, OPT_IDS) ? rc : cli_need(p->a, OPT_FILE, e);
     if (p->saves)
         return err_set(e, ERR_USAGE,
                        "--kl-reference and --save-logits were both given; choose one");
@@ -466,7 +479,7 @@ static int run_perplexity(struct perplexity *p, struct err *e) {
     int rc = read_options(p, e);
     if (!rc)
         rc = open_model(p, e);
-    if (!rc && options_given(&p->a->opt, OPT_FILE))
+    if (!rc && (options_given(&p->a->opt, OPT_FILE) || options_given(&p->a->opt, OPT_IDS)))
         rc = read_text(p, e);
     if (!rc && p->compares)
         rc = take_reference(p, e);

@@ -58,7 +58,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                       GENERATE | LOGITS | IMATRIX | PERPLEX | COMPRESS | CLI_BIT(CLI_TOKENIZE),
                   .help = "file with the text to read, - for standard input"},
     [OPT_IDS] = {"ids", 0, OPTION_LIST, "LIST", .lo = 0, .hi = ID_MAX,
-                 .groups = GENERATE | LOGITS | DRAFT | CLI_BIT(CLI_DETOKENIZE),
+                 .groups = GENERATE | LOGITS | DRAFT | IMATRIX | PERPLEX | CLI_BIT(CLI_DETOKENIZE),
                  .help = "token ids separated by commas, in place of text"},
     [OPT_PROMPTS] = {"prompts", 0, OPTION_STRING, "FILE", .groups = BENCH,
                      .help = "prompts, one JSON object a line"},
