@@ -375,6 +375,7 @@ def main():
     p.add_argument("program")
     p.add_argument("tokens", nargs="?", type=int, default=200000)
     p.add_argument("--real", default="")
+    p.add_argument("--no-real", action="store_true")  # gate.sh has seen to it
     p.add_argument("--device", default="cpu")
     p.add_argument("--paths", default="auto,mma,small")
     p.add_argument("--seconds", type=float, default=0)

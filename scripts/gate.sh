@@ -23,12 +23,11 @@ shift
     exit 2
 }
 real=
-arguments=()
-for a in "$@"; do
-    [ "$a" = --no-real ] && without=1 || arguments+=("$a")
-done
-[ "${without:-}" ] || real=$("$here/real.sh" --fetch) || {
+case " $* " in
+*" --no-real "*) ;;
+*) real=$("$here/real.sh" --fetch) || {
     echo "without published models: $real" >&2
     real=
-}
-exec python3 "$here/gate.py" "$program" --real "$real" ${arguments[@]+"${arguments[@]}"}
+} ;;
+esac
+exec python3 "$here/gate.py" "$program" --real "$real" "$@"
