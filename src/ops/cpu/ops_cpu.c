@@ -9,7 +9,7 @@
 #include "ops/cpu/pages.h"
 #include "ops/exec.h"
 
-// Whether memory checkers look, which have to see the ends of each block.
+// Whether memory checkers look, which have to see the ends of each block: then none shares a slab.
 #ifdef COPPICE_CHECKED
 static const bool CHECKED = true;
 #else
@@ -32,7 +32,7 @@ static void free_slab(void *arg, void *p) {
 }
 
 static void *memory_alloc_in(struct exec *x, enum exec_arena arena, size_t bytes) {
-    if (arena != ARENA_PAGES)
+    if (arena != ARENA_PAGES || CHECKED)
         return cpu_alloc(bytes);
     void *p = slabs_take(&cpu_of(x)->kv, (int)arena, bytes);
     return p ? memset(p, 0, bytes) : NULL;
@@ -148,7 +148,6 @@ int exec_create_cpu(struct exec **out, const char *level, int threads, struct er
     c->base.alloc_in = memory_alloc_in;
     c->kv.source.take = map_slab;
     c->kv.source.give = free_slab;
-    c->kv.separate = CHECKED;
     rc = pool_create(&c->pool, threads, e);
     if (rc)
         goto out;
