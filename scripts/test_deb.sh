@@ -18,7 +18,10 @@ show=$work/log
 release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 case $release in
 bookworm) suites="bookworm trixie" ;;
-trixie) suites=trixie ;;
+trixie)
+    suites=trixie
+    echo "skipped  deb in bookworm: what is built on trixie needs its C library; see build-deb.sh --root"
+    ;;
 *)
     echo "skipped  deb: this is neither Debian 12 nor 13"
     exit 77
