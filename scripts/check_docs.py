@@ -29,6 +29,8 @@ SKIPPED = {
     "GGUF:Q4_K_M": "needs the Hub; tests/server/hub.py is one",
     "synth --shape": "writes gigabytes; tests/unit/test_synth.c writes small files",
     "convert pair/": "needs the folders that tools/train makes",
+    "convert two/draft": "needs the folder that tools/train makes",
+    "--prompts all.jsonl -n 128 --min-prob 0 --modes": "needs a published model; takes minutes",
 }
 # Names that belong to other projects.
 FOREIGN = {"--no-mtp", "models/ggml-vocab-*.gguf.inp"}

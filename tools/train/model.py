@@ -429,28 +429,20 @@ class DraftAttention(nn.Module):
         flat = n.view(b, a * r, -1)
         rc, rs = cos[pos][:, None], sin[pos][:, None]
         q = self.q_norm(self.q_proj(flat).view(b, a * r, c.heads, -1)).transpose(1, 2)
-        q = rope(q, rc, rs).reshape(b, c.kv_heads, -1, a * r, c.head_dim)
         kc, vc = self.kv(feat, cos[:s], sin[:s])
         kb, vb = self.kv(flat, rc, rs)
-        kb, vb = (t.view(b, c.kv_heads, 1, a, r, c.head_dim) for t in (kb, vb))
-        scale = c.head_dim**-0.5
-        sc = (q @ kc[:, :, None].transpose(-1, -2)) * scale  # [B,KV,G,A*R,S]
-        sb = (q.view(b, c.kv_heads, -1, a, r, c.head_dim) @ kb.transpose(-1, -2)) * scale
+        k, v = torch.cat((kc, kb), 2), torch.cat((vc, vb), 2)  # the features, then the blocks
+        k, v = (t.repeat_interleave(c.heads // c.kv_heads, 1) for t in (k, v))
         key = torch.arange(s, device=n.device)
-        see = key < anchor[..., None, None]  # [B,A,1,S]
+        see = (key < anchor[..., None, None]) & live[..., None, None]  # [B,A,1,S]
+        at = torch.arange(a * r, device=n.device)
+        own = at[:, None] // r == at // r
         if self.sliding:
-            see = see & (pos.view(b, a, r, 1) - key < c.window)
-            own = row[:, None] >= row
-        else:
-            see = see.expand(b, a, r, s)
-            own = torch.ones(r, r, dtype=torch.bool, device=n.device)
-        see = (see & live[..., None, None]).reshape(b, 1, 1, a * r, s)
-        sc = sc.float().masked_fill(~see, float("-inf"))
-        sb = sb.float().masked_fill(~own, float("-inf")).flatten(3, 4)
-        p = torch.cat((sc, sb), -1).softmax(-1).to(n.dtype)
-        o = p[..., :s] @ vc[:, :, None]
-        o = o + (p[..., s:].unflatten(3, (a, r)) @ vb).flatten(3, 4)
-        return self.o_proj(o.flatten(1, 2).transpose(1, 2).reshape(b, a, r, -1))
+            see, own = see & (pos.view(b, a, r, 1) - key < c.window), own & (at[:, None] >= at)
+        see = see.expand(b, a, r, s).reshape(b, a * r, s)
+        see = torch.cat((see, own.expand(b, a * r, a * r)), -1)[:, None]
+        o = F.scaled_dot_product_attention(rope(q, rc, rs), k, v, attn_mask=see)
+        return self.o_proj(o.transpose(1, 2).reshape(b, a, r, -1))
 
 
 class DraftLayer(nn.Module):

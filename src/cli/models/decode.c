@@ -71,6 +71,7 @@ struct near_drafts {
     const struct session_options *o;
     const char *target;     // file name, not its own draft
     const char *where;      // they are, for sentences
+    bool silent;            // why one does not fit is not said
     char *path[DRAFTS_MAX]; // [n] that fit
     int n;
 };
@@ -83,7 +84,7 @@ static void note_draft(const struct near_drafts *d, const char *format, ...) {
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (d->o->note)
+    if (d->o->note && !d->silent)
         d->o->note(d->o->note_arg, line);
 }
 
@@ -159,10 +160,23 @@ static int search_cache(struct near_drafts *d, struct err *e) {
     return rc;
 }
 
+// Drafts of published models that come with the program (models/drafts).
+static int search_own(struct near_drafts *d, struct err *e) {
+    static const char *const folders[] = {COPPICE_DATA_MODELS "/drafts",
+                                          COPPICE_SOURCE_MODELS "/drafts"};
+    int rc = 0;
+    d->where = "comes with this program";
+    d->silent = true; // most are for other models
+    for (size_t i = 0; !rc && !d->n && i < sizeof folders / sizeof *folders; i++)
+        rc = search_drafts(d, folders[i], e);
+    d->silent = false;
+    return rc;
+}
+
 // The draft next to o->model (GGUF files of its folder), or for a model in the Hub's cache in
-// repositories of drafts there: its path, or nothing when there is none or
-// several fit. What was found, and why one is not used, goes to o->note. o->draft is not looked at.
-// ERR_MEMORY; a folder that cannot be read has no drafts.
+// repositories of drafts there, or one that comes with the program: its path, or nothing when there
+// is none or several fit. What was found, and why one is not used, goes to o->note. o->draft is not
+// looked at. ERR_MEMORY; a folder that cannot be read has no drafts.
 static int find_draft_near(const struct session_options *o, struct str *out, struct err *e) {
     const char *slash = strrchr(o->model, '/');
     struct near_drafts d = {
@@ -173,6 +187,8 @@ static int find_draft_near(const struct session_options *o, struct str *out, str
                            : search_drafts(&d, folder.data, e);
     if (!rc && !d.n)
         rc = search_cache(&d, e);
+    if (!rc && !d.n)
+        rc = search_own(&d, e);
     if (!rc && d.n == 1) {
         str_puts(out, d.path[0]);
         note_draft(&d, "guessing with the draft %s, which %s", d.path[0], d.where);
