@@ -92,7 +92,7 @@ class Talk:
 def hold(model, cases):
     talks = []
     for how in ("off", "lookup"):
-        server = Server("--speculate", how, model=model, draft=False)
+        server = Server("--speculate", how, "--budget", "8", model=model, draft=False)  # auto follows measured times
         talk = Talk(server, how)
         talk.turns()
         talk.tools()

@@ -114,13 +114,13 @@ def hash_of(done):
 
 
 def lookup(name, model, way, options):
-    """After a prompt that repeats itself."""
+    """After a prompt that repeats itself; a fixed number of guesses, as auto follows measured times."""
     ids = ",".join(map(str, rows_of(name, "rows")[-1]["ids"]))
-    common = ["generate", "-m", model, *options, "--ids", ids, "-n", "64", "--ignore-eos", "--logit-hash"]
+    common = ["generate", "-m", model, *options, "--ids", ids, "-n", "64", "--ignore-eos", "--logit-hash", "--budget", "8"]
     plain, guessed = (run(*common, "--speculate", how) for how in ("off", "lookup"))
     suite.equal(f"{name}, {way}: lookup gives the bits of plain", hash_of(guessed), hash_of(plain))
     passes = int(re.search(r"(\d+) passes", guessed.stderr.decode())[1])
-    suite.check(f"{name}, {way}: guesses were taken", passes < 60, passes)
+    suite.check(f"{name}, {way}: guesses were taken", passes < 50, passes)
 
 
 def perplexity(model, *options):
