@@ -23,7 +23,10 @@ printf 0123456789abcdef0123456789abcdef01234567 >"$repo/refs/main"
 head -c 1000 /dev/zero >"$repo/blobs/x"
 ln -s ../../blobs/x "$snapshot/Model-Q4_K_M.gguf"
 name=Some/Model-GGUF:Q4_K_M
+# shellcheck disable=SC2016 # a file of that name
+ln -s ../../blobs/x "$snapshot/"'$(touch${IFS}run).gguf'
 check "the cache has a model" grep -q "^$name " <(coppice list)
+check "and one with a name that a shell would run" grep -qF '$(touch' <(coppice list)
 
 coppice completion bash >"$work/scripts/coppice"
 coppice completion zsh >"$work/scripts/_coppice"
@@ -103,6 +106,8 @@ done
 # In bash words end at colons and equal signs.
 offered bash "coppice chat -m Some/Model-GGUF:Q" Q4_K_M
 offered bash "coppice generate --kv-type=q" q8_0 -- f16
+
+check "no name of a file was run" [ ! -e "$work/here/run" ]
 
 # Every option that --help shows is offered, for every subcommand.
 all_options() {
