@@ -617,8 +617,8 @@ static double beyond_price(const struct budget_step *s, int nodes) {
 }
 
 // Guesses that cost nothing but the time of their nodes, node_cost tokens each and `beyond` that.
-// Verified ones // change the stake by what came of them; others raise it from the second in a row
-// on that would have been right, by half of what it would have gained, as in a text that begins to
+// Verified ones change the stake by what came of them; others raise it from the second in a row on
+// that would have been right, by half of what it would have gained, as in a text that begins to
 // repeat itself.
 static void note_free(const struct budget_member *m, double node_cost, double beyond) {
     struct budget *b = m->budget;
