@@ -306,7 +306,8 @@ class Gate:
             pending = set()
             while True:
                 compared = sum(r["tokens"] for r in self.done.values())
-                stop = compared >= self.o.tokens or (end and time.monotonic() > end) or failed_in_row >= 20
+                late = end and index and time.monotonic() > end
+                stop = compared >= self.o.tokens or late or failed_in_row >= 20
                 while not stop and len(pending) < self.o.jobs:
                     while index in self.done:
                         index += 1
@@ -381,12 +382,14 @@ def main():
     p.add_argument("--seconds", type=float, default=0)
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--work", default="build/gate")
+    p.add_argument("--work")
     p.add_argument("--out")
     p.add_argument("--commit")
     o = p.parse_intermixed_args()
     command = "scripts/gate.sh " + " ".join(
         a for i, a in enumerate(sys.argv[1:], 1) if a != "--real" and sys.argv[i - 1] != "--real").replace(ROOT + "/", "")
+    o.out = o.out and os.path.abspath(o.out)
+    o.work = os.path.abspath(o.work or os.path.join(ROOT, "build/gate"))
     os.chdir(ROOT)
     o.paths = o.paths.split(",")
     cores = len(os.sched_getaffinity(0))

@@ -9,7 +9,7 @@
 #
 # Usage: scripts/gate.sh PROGRAM [TOKENS] [--device cuda] [--paths LIST] [--seconds S] [--jobs N] [--seed N]
 #            [--work FOLDER] [--out FILE] [--commit ID] [--no-real]
-# --seconds S: it begins nothing more after S seconds, whatever has been compared. --jobs N: checks side by side (1).
+# --seconds S: it begins nothing after S seconds but a first check, whatever has been compared. --jobs N: checks side by side (1).
 # --work FOLDER (build/gate): models, logs, and the checks that are done, one a line: a gate that was
 #     interrupted goes on there if program, device and seed are the same. --out FILE: the result (FOLDER/result.txt).
 # --no-real: without the published models. --commit ID: what is recorded as the commit (default: what the program says of itself).

@@ -67,7 +67,7 @@ check "and not tried for ever" prints '^checks: 2[0-9]$'
 gate "$work/engine" 2500 --work "$work/gate-engine"
 check "the engine alone has a gate" ended 0
 check "without clients" test -z "$(grep -E ' (served|grammars) ' out)"
-gate "$program" 100000000 --seconds 0.1 --work "$work/gate-short"
+gate "$program" 100000000 --seconds 0.001 --work "$work/gate-short"
 check "a limit of time holds" ended 0
 check "with what was compared" prints '^checks: 1$'
 gate "$program" 5 --bogus
