@@ -72,7 +72,7 @@ if ! "${run[@]}" >"$work/log" 2>&1; then
     echo "build-deb: the packages were not made; the reason is above" >&2
     exit 1
 fi
-find "$into" -maxdepth 1 -name '*.deb' -o -maxdepth 1 -name 'coppice_*.changes' -o -maxdepth 1 -name 'coppice_*.buildinfo' |
+find "$into" -maxdepth 1 \( -name '*.deb' -o -name 'coppice_*.changes' -o -name 'coppice_*.buildinfo' \) |
     while read -r file; do
         mv "$file" "$out/"
         echo "$out/$(basename "$file")"

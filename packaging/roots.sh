@@ -3,7 +3,7 @@
 # Clean roots of Debian releases, sourced by build-deb.sh and scripts/test_deb.sh. A root is made
 # once by debootstrap and kept as an archive; each use unpacks it. Commands run in it with mounts and
 # processes of their own, so nothing stays mounted and nothing goes on when they end.
-roots_cache=${XDG_CACHE_HOME:-$HOME/.cache}/coppice-tests
+roots_cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/coppice-tests
 roots_mirror=http://deb.debian.org/debian
 
 # roots_need SUITE [NAME]: says why a root cannot be had, and fails then.

@@ -31,6 +31,15 @@ check "nothing is installed elsewhere" [ "$(ls "$work/root") $(ls "$work/root/us
 DESTDIR=$work/opt cmake --install "$build" --prefix /opt/coppice >"$work/install.log" 2>&1
 check "the unit's program" grep -q '^ExecStart=/opt/coppice/bin/coppice serve' "$work/opt/opt/coppice/lib/systemd/system/coppice.service"
 
+# A draft that fits is found in the data folder next to the program, wherever that lies.
+drafts=$work/root/usr/share/coppice/models/drafts
+mkdir "$work/alone"
+cp models/coppice-tiny-q8_0.gguf "$work/alone/"
+cp models/coppice-tiny-dflash-q8_0.gguf "$drafts/"
+check "a draft that comes with the program" grep -qF "$drafts/coppice-tiny-dflash-q8_0.gguf, which comes with" \
+    <(echo Hello | "$program" chat -m "$work/alone/coppice-tiny-q8_0.gguf" -n 4 2>&1 | sed 's|/bin/\.\.||')
+rm "$drafts/coppice-tiny-dflash-q8_0.gguf"
+
 # Receives the datagrams of the service manager's protocol.
 cat >"$work/manager.py" <<'PYTHON'
 import socket, sys

@@ -41,15 +41,23 @@ static void put_data_folder(struct str *out) {
     str_puts(out, "/../share/coppice/models");
 }
 
-// The path of the bundled target: in the data folder next to the program (../share/coppice/models),
-// in that of the installation, or in the source folder that the build was configured in. ERR_IO
-// with the places that were looked at, ERR_MEMORY.
+// Where what comes with the program may lie: in the data folder next to it
+// (../share/coppice/models), in that of the installation, or in the source folder that the build
+// was configured in. Empty: not in such a one.
+enum { PLACES = 3 };
+static void own_folders(struct str *data, const char *places[PLACES]) {
+    put_data_folder(data);
+    places[0] = data->len && !data->failed ? data->data : "";
+    places[1] = COPPICE_DATA_MODELS;
+    places[2] = COPPICE_SOURCE_MODELS;
+}
+
+// The path of the bundled target. ERR_IO with the places that were looked at, ERR_MEMORY.
 static int find_bundled_model(struct str *out, struct err *e) {
     struct str data = {0};
-    put_data_folder(&data);
-    const char *places[] = {data.len && !data.failed ? data.data : "", COPPICE_DATA_MODELS,
-                            COPPICE_SOURCE_MODELS};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    const char *places[PLACES];
+    own_folders(&data, places);
+    for (size_t i = 0; i < PLACES; i++) {
         str_clear(out);
         str_printf(out, "%s/" BUNDLED, places[i]);
         if (places[i][0] && !out->failed && access(out->data, R_OK) == 0)
@@ -62,9 +70,10 @@ static int find_bundled_model(struct str *out, struct err *e) {
     if (out->len)
         return 0;
     return err_set(e, ERR_IO,
-                   "no model was given, and the bundled one is neither in %s nor in %s; name one "
-                   "with -m, a file or a name as " SUGGESTED,
-                   COPPICE_DATA_MODELS, COPPICE_SOURCE_MODELS);
+                   "no model was given, and the bundled one is not in %s%s%s; name one with -m, a "
+                   "file or a name as " SUGGESTED,
+                   COPPICE_DATA_MODELS, COPPICE_SOURCE_MODELS[0] ? " or " : "",
+                   COPPICE_SOURCE_MODELS);
 }
 
 struct near_drafts {
@@ -162,14 +171,23 @@ static int search_cache(struct near_drafts *d, struct err *e) {
 
 // Drafts of published models that come with the program (models/drafts).
 static int search_own(struct near_drafts *d, struct err *e) {
-    static const char *const folders[] = {COPPICE_DATA_MODELS "/drafts",
-                                          COPPICE_SOURCE_MODELS "/drafts"};
+    struct str data = {0}, folder = {0};
+    const char *places[PLACES];
     int rc = 0;
+    own_folders(&data, places);
     d->where = "comes with this program";
     d->silent = true; // most are for other models
-    for (size_t i = 0; !rc && !d->n && i < sizeof folders / sizeof *folders; i++)
-        rc = search_drafts(d, folders[i], e);
+    for (size_t i = 0; !rc && !d->n && i < PLACES; i++) {
+        str_clear(&folder);
+        str_printf(&folder, "%s/drafts", places[i]);
+        if (folder.failed)
+            rc = err_set(e, ERR_MEMORY, "no memory for a path");
+        else if (places[i][0])
+            rc = search_drafts(d, folder.data, e);
+    }
     d->silent = false;
+    str_fini(&folder);
+    str_fini(&data);
     return rc;
 }
 
