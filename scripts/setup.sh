@@ -29,6 +29,7 @@ need_library cmocka libcmocka-dev
 need_command scdoc scdoc
 if [ "$what" = package ]; then
     need_command dh debhelper
+    dpkg -s build-essential >/dev/null 2>&1 || missing+=(build-essential) # dpkg wants it by name
 elif [ "$what" != build ]; then
     need_command python3 python3
     need_command curl curl
@@ -103,12 +104,15 @@ install_node() { apt_get install -y --no-install-recommends nodejs npm >/dev/nul
 have_shells() { command -v zsh >/dev/null 2>&1 && command -v fish >/dev/null 2>&1; }
 install_shells() { apt_get install -y --no-install-recommends zsh fish >/dev/null || true; }
 
-# For Debian packages and the roots that they are tried in. Failure is no error.
+# For Debian packages and the roots that they are tried in, on the releases where scripts/test_deb.sh
+# has them. Failure is no error.
 have_deb() {
-    [ ! -e /etc/debian_version ] || { command -v dh && command -v debootstrap && command -v lintian; } >/dev/null 2>&1
+    case $(. /etc/os-release && echo "${VERSION_CODENAME:-}") in
+    bookworm | trixie) { command -v dh && command -v debootstrap && command -v lintian; } >/dev/null 2>&1 ;;
+    esac
 }
 install_deb() {
-    apt_get install -y --no-install-recommends debhelper debootstrap lintian >/dev/null || true
+    apt_get install -y --no-install-recommends build-essential debhelper debootstrap lintian >/dev/null || true
 }
 
 # For the tests of the page. Failure is no error.

@@ -29,8 +29,8 @@ trixie)
 esac
 debs=${1:-$work/deb}
 if [ $# = 0 ]; then
-    if ! command -v dh >/dev/null || ! command -v dpkg-buildpackage >/dev/null; then
-        echo "skipped  deb: debhelper is not installed"
+    if ! why=$(dpkg-checkbuilddeps packaging/debian/control 2>&1); then
+        echo "skipped  deb: ${why#*error: }"
         exit 77
     fi
     # Without what only debuggers read, which is half of the compiler's time.
