@@ -23,6 +23,8 @@ import suite  # noqa: E402
 
 FIXTURES = os.path.join(suite.ROOT, "tests/fixtures/real")
 FILES = {"smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf", "gemma3": "gemma-3-270m-q4_k_m.gguf"}
+# Drafts that come with the program.
+DRAFTS = {"smollm2": os.path.join(suite.ROOT, "models/drafts/smollm2-135m-instruct-dflash-q8_0.gguf")}
 # Of each file, rows whose likeliest token is not that of float32, at most, and how much float32 prefers its own there
 # (natural logarithm). Weights are the same; activations have eight bits here, and in llama.cpp.
 BOUNDS = {"smollm2": (15, 0.4), "gemma3": (15, 0.4)}
@@ -113,14 +115,34 @@ def hash_of(done):
     return re.search(r"logit hash (\w+)", done.stderr.decode())[1], done.stdout
 
 
-def lookup(name, model, way, options):
+def guesses(name, model, way, options, how, *more, passes):
     """After a prompt that repeats itself; a fixed number of guesses, as auto follows measured times."""
     ids = ",".join(map(str, rows_of(name, "rows")[-1]["ids"]))
     common = ["generate", "-m", model, *options, "--ids", ids, "-n", "64", "--ignore-eos", "--logit-hash", "--budget", "8"]
-    plain, guessed = (run(*common, "--speculate", how) for how in ("off", "lookup"))
-    suite.equal(f"{name}, {way}: lookup gives the bits of plain", hash_of(guessed), hash_of(plain))
-    passes = int(re.search(r"(\d+) passes", guessed.stderr.decode())[1])
-    suite.check(f"{name}, {way}: guesses were taken", passes < 50, passes)
+    plain, guessed = run(*common, "--speculate", "off"), run(*common, "--speculate", how, *more)
+    suite.equal(f"{name}, {way}: {how} gives the bits of plain", hash_of(guessed), hash_of(plain))
+    took = int(re.search(r"(\d+) passes", guessed.stderr.decode())[1])
+    suite.check(f"{name}, {way}: guesses of {how} were taken", took < passes, took)
+
+
+def lookup(name, model, way, options):
+    guesses(name, model, way, options, "lookup", passes=50)
+
+
+def drafted(name, model, way, options):
+    """The draft that comes with the program."""
+    guesses(name, model, way, options, "tree", "--no-lookup", "-d", DRAFTS[name], passes=40)
+
+
+def found(name, model):
+    """chat takes that draft by itself, and does without where it is told to."""
+    def said(*more):
+        done = subprocess.run([suite.PROGRAM, "chat", "-m", model, "--device", "cpu", "--temp", "0", "-n", "24", *more],
+                              input=b"Write a list of three animals.\n", capture_output=True, timeout=300)
+        return done.stdout, b"which comes with this program" in done.stderr
+    (with_draft, taken), (without, other) = said(), said("-d", "none")
+    suite.check(f"{name}: chat finds the draft of the program", taken and not other, (taken, other))
+    suite.equal(f"{name}: the same answer with it and without", with_draft, without)
 
 
 def perplexity(model, *options):
@@ -183,10 +205,13 @@ def main():
         for way in ways:
             equal = part(follows, *way) or []
             part(lookup, *way)
+            if name in DRAFTS:
+                part(drafted, *way)
         if on_cpu:
             for function in (ids, chats, reads_text):
                 part(function)
-            if name == "smollm2":
+            if name in DRAFTS:
+                part(found)
                 part(conversation, equal[:3])
         part(quantised, sources.TYPES if a.all else FEW[name], ways)
     suite.finish()
