@@ -124,14 +124,41 @@ static int write_all(struct keep_file *f, const char *bytes, size_t n, size_t *d
     return 0;
 }
 
+// What others have done to the file: its size where it was shortened, and a new one where it is not
+// the one of this name any more, having been removed or given another name.
+static int look_again(struct keep_file *f, struct err *e) {
+    struct stat mine, named;
+    int fd;
+    int64_t size;
+    if (fstat(f->fd, &mine))
+        return refuse_io(f->path, e);
+    if (mine.st_size < f->size) {
+        f->size = mine.st_size;
+        f->torn = false;
+    }
+    bool there = !lstat(f->path, &named);
+    if (there && named.st_ino == mine.st_ino && named.st_dev == mine.st_dev)
+        return 0;
+    if (!there && errno != ENOENT)
+        return refuse_io(f->path, e);
+    int rc = open_file(f->path, &fd, &size, e);
+    if (rc)
+        return rc;
+    close(f->fd);
+    f->fd = fd;
+    f->size = size;
+    f->torn = false;
+    return 0;
+}
+
 int keep_file_add(struct keep_file *f, const char *line, size_t n, struct err *e) {
     int64_t half = f->limit / 2, bytes = (int64_t)n;
     size_t done;
-    int rc = 0;
     if (bytes > half)
         return err_set(e, ERR_LIMIT, "%s: a line of %zu bytes is more than half of %lld", f->path,
                        n, (long long)f->limit);
-    if (f->size + bytes > half)
+    int rc = look_again(f, e);
+    if (!rc && f->size + bytes > half)
         rc = begin_anew(f, e);
     if (!rc && f->torn)
         rc = write_all(f, "\n", 1, &done, e);
