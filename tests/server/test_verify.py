@@ -281,10 +281,21 @@ def refused():
         "a newer version": (newer, "it is of version 2, and this program reads version 1"),
         "another model": (other_model, "it is of another model file, other.gguf"),
         "another device": (device, "it was made on cuda:0 (NVIDIA H200, wgmma), and this is"),
-        "a cut line": (whole[:len(whole) // 2] + "\n", "it is cut off"),
+        "a cut line": (whole[:len(whole) // 2] + "\n", "it is cut off, or no line of --keep-requests: JSON text ends after"),
         "another line": ('{"a":1}\n', "it is no line of --keep-requests"),
         "a bad grammar": (grammar, "line 1"),
         "a token beyond the vocabulary": (token, "1000000"),
+        "a temperature in quotes": (with_member("sampling", {**one["sampling"], "temperature": "0.8"}),
+                                    "sampling.temperature is of the wrong kind"),
+        "a seed that is no integer": (with_member("sampling", {**one["sampling"], "seed": 1.5}), "sampling.seed is of"),
+        "a bias beyond 32 bits": (with_member("sampling", {**one["sampling"], "bias": [[2 ** 32 + 5, -9]]}), "a bias of it"),
+        "a hash that is a number": (with_member("answer", {**one["answer"], "logit_hash": 7}), "answer.logit_hash is of"),
+        "a hash of other digits": (with_member("answer", {**one["answer"], "logit_hash": "zz"}), "16 hexadecimal digits"),
+        "an unknown end": (with_member("answer", {**one["answer"], "end": "then"}), "how its answer ended"),
+        "a cut answer of no token": (with_member("answer", {"end": "cut", "logit_hash": None, "tokens": []}),
+                                     "it was cut off before its first token"),
+        "too many tools": (with_member("tools", {"tools": [{"name": f"t{i}"} for i in range(5000)]}), "5000 tools"),
+        "a member that comes twice": (whole[:-2] + ',"max_tokens":40}\n', "'max_tokens'"),
         "no sampling": ({k: v for k, v in one.items() if k != "sampling"}, "how it was sampled"),
         "no answer": ({k: v for k, v in one.items() if k != "answer"}, "answer.tokens"),
     }
@@ -296,6 +307,11 @@ def refused():
                                   ("none.jsonl", '{"a":1}\n', 'no string member "prompt"')):
         rc, out, err = verify(path=write(name, [content]))
         check(name, rc == 1 and wanted in err and not out, (rc, out, err))
+    pipe = os.path.join(folder, "pipe")
+    os.mkfifo(pipe)
+    for name, path, wanted in (("a pipe", pipe, "is a pipe or a device"), ("a folder", folder, "is a folder")):
+        rc, out, err = verify(path=path)
+        check(f"{name} is refused", rc == 1 and wanted in err and not out, (rc, out, err))
     rc, out, err = verify(path=os.path.join(folder, "missing.jsonl"))
     check("a missing file", rc == 1 and "No such file" in err, err)
     done = subprocess.run([PROGRAM, "verify", "-m", TARGET], capture_output=True, text=True, timeout=60, check=False)
@@ -366,6 +382,36 @@ def crash():
           and "1 equal, 0 different; 1 not compared" in out, out)
 
 
+def taken_away():
+    """The file is removed, named otherwise, emptied, or a link is in its place while the server writes."""
+    path = os.path.join(folder, "taken.jsonl")
+    server = Server("--keep-requests", path, "--keep-requests-limit", "64K")
+
+    def answer():
+        request(server.port, "POST", *text("a", seed=1))
+        return len(lines(path)) if os.path.exists(path) else 0
+
+    equal("a line", answer(), 1)
+    os.remove(path)
+    equal("removed: it is made anew", answer(), 1)
+    equal("and private", stat.S_IMODE(os.stat(path).st_mode), 0o600)
+    os.rename(path, path + ".old")
+    equal("named otherwise: it is made anew", (answer(), len(lines(path + ".old"))), (1, 1))
+    os.truncate(path, 0)
+    equal("emptied: it begins again", answer(), 1)
+    os.remove(path)
+    os.symlink(path + ".old", path)
+    request(server.port, "POST", *text("a", seed=1))
+    check("a link in its place is not written through", len(lines(path + ".old")) == 1
+          and until(lambda: "is a link" in server.output()), server.output())
+    os.remove(path)
+    equal("and after it", answer(), 1)
+    check("which is said", until(lambda: "is written again" in server.output()), server.output())
+    equal("the server ends", server.end(), 0)
+    rc, out, _ = verify(path=path)
+    check("what it has written is equal", rc == 0 and "1 equal" in out, out)
+
+
 def wrong_files():
     link = os.path.join(folder, "link.jsonl")
     os.symlink(kept, link)
@@ -382,7 +428,7 @@ def wrong_files():
 
 if __name__ == "__main__":
     try:
-        for function in (replayed, reasoning, hashes, no_hash, tampered, refused, prompts, bounded, full, crash, wrong_files):
+        for function in (replayed, reasoning, hashes, no_hash, tampered, refused, prompts, bounded, full, crash, taken_away, wrong_files):
             part(function)
     finally:
         shutil.rmtree(folder)

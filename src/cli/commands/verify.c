@@ -4,23 +4,32 @@
 #include "cli/verify/verify.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "serve/keep/read.h"
 
-// Whether a file is one of serve --keep-requests, which its first bytes tell.
+// Whether a file is one of serve --keep-requests, which its first bytes tell. It is read again, so
+// what can be read once only is refused, without waiting for who writes it.
 static int is_kept_file(const char *path, bool *kept, struct err *e) {
     static const char begin[] = "{\"" KEEP_MARK "\"";
     char first[sizeof begin] = "";
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    bool failed = fread(first, 1, sizeof begin - 1, file) == 0 && ferror(file);
-    int rc = failed ? err_set(e, ERR_IO, "%s: %s", path, strerror(errno)) : 0;
-    *kept = !memcmp(first, begin, sizeof begin - 1);
-    if (!rc && !first[0])
+    struct stat s;
+    int rc = 0, fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &s))
+        rc = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    else if (!S_ISREG(s.st_mode))
+        rc = err_set(e, ERR_IO, "%s is %s: give a regular file", path,
+                     S_ISDIR(s.st_mode) ? "a folder" : "a pipe or a device");
+    else if (s.st_size == 0)
         rc = err_set(e, ERR_FORMAT, "%s is empty", path);
-    fclose(file);
+    else if (read(fd, first, sizeof begin - 1) < 0)
+        rc = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    *kept = !memcmp(first, begin, sizeof begin - 1);
+    if (fd >= 0)
+        close(fd);
     return rc;
 }
 

@@ -79,6 +79,10 @@ static void put_reply(struct json_writer *w, const struct choice *k) {
     put_object(w, "thinking", &c->rules.thinking);
 }
 
+static bool is_whole(bool ended, const struct stream_end *end) {
+    return ended && end->reason != END_NONE && end->reason != END_CALLER;
+}
+
 // Without a hash where the engine has not ended it, since the server ends, or made none.
 static void put_answer(struct json_writer *w, struct choice *k) {
     struct stream_end end = {0};
@@ -86,10 +90,9 @@ static void put_answer(struct json_writer *w, struct choice *k) {
     bool ended = stream_ended(k->stream, &end);
     const int32_t *ids = NULL;
     int64_t n = stream_tokens(k->stream, &ids);
-    bool whole = ended && end.reason != END_NONE && end.reason != END_CALLER;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)end.hash);
     jw_key_begin(w, "answer", '{');
-    jw_key_str(w, "end", whole ? answer_finish(end.reason) : "cut");
+    jw_key_str(w, "end", is_whole(ended, &end) ? answer_finish(end.reason) : "cut");
     bool hashed = ended && (k->c->p.logit_hash || k->c->s->keep_hashes);
     jw_key_str(w, "logit_hash", hashed ? hash : NULL);
     put_ids(w, "tokens", ids, n);
@@ -138,10 +141,14 @@ static void note_failure(struct service *s, const struct err *e) {
     str_fini(&line);
 }
 
-// Whether the choice has an answer, whole or cut off, and no error in its place.
+// Whether the choice has an answer, whole or cut off after a token, and no error in its place.
 static bool has_answer(const struct choice *k) {
-    struct stream_end end;
-    return k->stream && k->max_tokens > 0 && !(stream_ended(k->stream, &end) && end.rc);
+    struct stream_end end = {0};
+    const int32_t *ids;
+    if (!k->stream || k->max_tokens <= 0)
+        return false;
+    bool ended = stream_ended(k->stream, &end);
+    return !(ended && end.rc) && (is_whole(ended, &end) || stream_tokens(k->stream, &ids) > 0);
 }
 
 void completion_keep(struct completion *c, const struct api_error *why) {

@@ -16,11 +16,12 @@ void keep_reader_fini(struct keep_reader *r) {
 }
 
 int kept_answer_open(struct kept_answer *k, const char *line, size_t n, struct err *e) {
+    const struct json_rules rules = {.unique_keys = true};
     size_t len;
     *k = (struct kept_answer){0};
-    int rc = json_parse(&k->line, line, n, e);
+    int rc = json_parse_with(&k->line, line, n, &rules, e);
     if (rc == ERR_FORMAT)
-        return err_set(e, rc, "it is cut off, or no line of --keep-requests (%.300s)", e->text);
+        return err_prefix(e, "it is cut off, or no line of --keep-requests");
     if (rc)
         return rc;
     int64_t version = json_int(json_get(k->line, KEEP_MARK), 0);
@@ -34,6 +35,63 @@ int kept_answer_open(struct kept_answer *k, const char *line, size_t n, struct e
         return err_set(e, ERR_FORMAT, "it is no line of --keep-requests");
     k->choice = (int)json_int(json_get(k->line, "choice"), 0);
     return keep_setup_read(&k->setup, k->line, e);
+}
+
+// Members that may be missing or null, each of one kind: what is of another kind says something
+// that would not be compared.
+static const struct {
+    const char *of, *key; // of: NULL: of the line itself
+    enum json_kind kind;  // JSON_DOUBLE: any number
+} members[] = {{NULL, "choice", JSON_INT},
+               {NULL, "max_tokens", JSON_INT},
+               {NULL, "min_tokens", JSON_INT},
+               {NULL, "ignore_eos", JSON_BOOL},
+               {NULL, "stop", JSON_ARRAY},
+               {NULL, "tools", JSON_OBJECT},
+               {NULL, "tools_held", JSON_BOOL},
+               {NULL, "format", JSON_OBJECT},
+               {NULL, "thinking", JSON_OBJECT},
+               {"sampling", "temperature", JSON_DOUBLE},
+               {"sampling", "top_k", JSON_INT},
+               {"sampling", "top_p", JSON_DOUBLE},
+               {"sampling", "min_p", JSON_DOUBLE},
+               {"sampling", "repeat", JSON_DOUBLE},
+               {"sampling", "frequency", JSON_DOUBLE},
+               {"sampling", "presence", JSON_DOUBLE},
+               {"sampling", "window", JSON_INT},
+               {"sampling", "seed", JSON_INT},
+               {"sampling", "choice", JSON_INT},
+               {"sampling", "bias", JSON_ARRAY},
+               {"reply", "inside", JSON_BOOL},
+               {"reply", "constrained", JSON_BOOL},
+               {"reply", "only", JSON_BOOL},
+               {"reply", "one_call", JSON_BOOL},
+               {"reply", "keeps_stop", JSON_BOOL},
+               {"tools", "tools", JSON_ARRAY},
+               {"tools", "required", JSON_BOOL},
+               {"tools", "several", JSON_BOOL},
+               {"tools", "none", JSON_BOOL},
+               {"tools", "inside", JSON_BOOL},
+               {"tools", "opening", JSON_STRING},
+               {"tools", "format_strict", JSON_BOOL},
+               {"format", "inside", JSON_BOOL},
+               {"format", "one_of_as_any", JSON_BOOL},
+               {"format", "opening", JSON_STRING},
+               {"format", "closing", JSON_STRING},
+               {"thinking", "inside", JSON_BOOL},
+               {"thinking", "tokens", JSON_INT},
+               {"answer", "logit_hash", JSON_STRING}};
+
+static int check_kinds(const struct json *line, struct err *e) {
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const char *of = members[i].of;
+        const struct json *v = json_get(of ? json_get(line, of) : line, members[i].key);
+        enum json_kind kind = json_kind_of(v), wanted = members[i].kind;
+        if (v && kind != wanted && !(wanted == JSON_DOUBLE && kind == JSON_INT))
+            return err_set(e, ERR_FORMAT, "its %s%s%s is of the wrong kind", of ? of : "",
+                           of ? "." : "", members[i].key);
+    }
+    return 0;
 }
 
 // Token ids, which the engine checks when it takes the request.
@@ -61,8 +119,12 @@ static int read_bias(struct kept_answer *k, const struct json *v, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory for %zu biases", n);
     for (size_t i = 0; i < n; i++) {
         const struct json *pair = json_at(v, i);
-        k->bias[i].id = (int32_t)json_int(json_at(pair, 0), -1);
-        k->bias[i].bias = (float)json_num(json_at(pair, 1), -INFINITY);
+        const struct json *by = json_at(pair, 1); // null: the token is forbidden
+        int64_t id = json_int(json_at(pair, 0), -1);
+        if (json_len(pair) != 2 || id < 0 || id > INT32_MAX || (by && isnan(json_num(by, NAN))))
+            return err_set(e, ERR_FORMAT, "a bias of it is no token id with a number");
+        k->bias[i].id = (int32_t)id;
+        k->bias[i].bias = (float)json_num(by, -INFINITY);
     }
     k->r.sample.bias = k->bias;
     k->r.sample.n_bias = (int64_t)n;
@@ -95,13 +157,17 @@ static int read_answer(struct kept_answer *k, struct err *e) {
     if (rc)
         return rc;
     const char *end = json_str(json_get(v, "end"), &n);
-    if (!end)
+    if (!end || (strcmp(end, "cut") != 0 && strcmp(end, "length") != 0 && strcmp(end, "stop") != 0))
         return err_set(e, ERR_FORMAT, "it does not say how its answer ended");
     const char *hash = json_str(json_get(v, "logit_hash"), &n);
+    if (hash && (n != 16 || strspn(hash, "0123456789abcdef") != n))
+        return err_set(e, ERR_FORMAT, "its logit_hash is not of 16 hexadecimal digits");
     k->whole = strcmp(end, "cut") != 0;
     k->length = !strcmp(end, "length");
     k->has_hash = hash != NULL;
     k->hash = hash ? strtoull(hash, NULL, 16) : 0;
+    if (!k->whole && k->n == 0)
+        return err_set(e, ERR_FORMAT, "it was cut off before its first token");
     return 0;
 }
 
@@ -111,7 +177,9 @@ static int read_request(struct kept_answer *k, struct err *e) {
     request_init(r);
     r->how = SPECULATE_OFF;
     r->logit_hash = true;
-    int rc = read_ids(json_get(k->line, "prompt"), "prompt", &k->prompt, &r->n_prompt, e);
+    int rc = check_kinds(k->line, e);
+    if (!rc)
+        rc = read_ids(json_get(k->line, "prompt"), "prompt", &k->prompt, &r->n_prompt, e);
     if (!rc)
         rc = read_ids(json_get(k->line, "stop_token_ids"), "stop_token_ids", &k->stop_ids, &n_stops,
                       e);
@@ -133,7 +201,7 @@ static int read_request(struct kept_answer *k, struct err *e) {
     r->min_tokens = json_int(json_get(k->line, "min_tokens"), 0);
     r->ignore_eos = json_bool(json_get(k->line, "ignore_eos"), false);
     // The one more shows an answer that should have gone on.
-    r->max_tokens = k->whole ? min_i64(most, k->n + 1) : k->n;
+    r->max_tokens = min_i64(most, k->n + k->whole);
     return 0;
 }
 
@@ -225,7 +293,10 @@ static int read_tools(struct kept_answer *k, struct tool_rules *w, struct err *e
     const struct json *v = json_get(k->line, "tools"), *list = json_get(v, "tools");
     size_t n;
     int rc = 0;
-    *w = (struct tool_rules){.n = (int)min_i64((int64_t)json_len(list), PARAMS_MAX_TOOLS),
+    if (json_len(list) > PARAMS_MAX_TOOLS)
+        return err_set(e, ERR_FORMAT, "it has %zu tools; at most %d are possible", json_len(list),
+                       PARAMS_MAX_TOOLS);
+    *w = (struct tool_rules){.n = (int)json_len(list),
                              .required = json_bool(json_get(v, "required"), false),
                              .several = json_bool(json_get(v, "several"), false),
                              .none = json_bool(json_get(v, "none"), false),
