@@ -44,7 +44,7 @@ version=$(sed -n '1s/.*(\(.*\)).*/\1/p' packaging/debian/changelog)
 needs=$(sed -n '/^Build-Depends:/,/^[^ B]/p' packaging/debian/control | grep -o '[a-z][a-z0-9.-]*\( (= 13)\)\?\( | [a-z-]*\)\?,\?$' |
     sed 's/ |.*//; s/ (.*//; s/,//; s/debhelper-compat/debhelper/')
 
-# The tree without its history and builds, with debian/ where the tools want it.
+# The tree without its history and builds, with debian/ where the tools look for it.
 into=$work
 if [ -n "$suite" ]; then
     into=$work/root

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Only in the program that is linked statically (coppice-static): it runs on systems with another C
 // library, or another version of this one, so nothing of theirs may be loaded into it. What would
-// be (libcurl; modules that look names up) is absent, and a caller hears so.
+// be (libcurl; modules that look names up) is absent, and dlerror() says so.
 #include <dlfcn.h>
 #include <nss.h>
 #include <stddef.h>

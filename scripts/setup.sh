@@ -29,7 +29,7 @@ need_library cmocka libcmocka-dev
 need_command scdoc scdoc
 if [ "$what" = package ]; then
     need_command dh debhelper
-    dpkg -s build-essential >/dev/null 2>&1 || missing+=(build-essential) # dpkg wants it by name
+    dpkg -s build-essential >/dev/null 2>&1 || missing+=(build-essential) # dpkg checks for it by name
 elif [ "$what" != build ]; then
     need_command python3 python3
     need_command curl curl

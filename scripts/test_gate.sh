@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Tests scripts/gate.sh on the bundled pair and small random models: a few checks of each kind with their result, a gate that
-# goes on where it was, and that it sees a program whose guesses change the output, one that breaks, and one without a server.
+# goes on where it was, and that it finds a program whose guesses change the output, one that breaks, and one without a server.
 # Usage: scripts/test_gate.sh PROGRAM
 # The last line is "N passed, N failed".
 set -u

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What is installed works where it lies: the program finds the bundled pair in its data folder,
 # serves, notifies a service manager when it is ready, and ends by SIGTERM with status 0; everything
-# lies where the file system standard wants it; systemd accepts the unit; the portable program runs
+# lies where the file system standard has it; systemd accepts the unit; the portable program runs
 # in a root that has nothing else; the CPU image builds where a docker daemon and the base image can
 # be reached.
 # Usage: scripts/test_packaging.sh PROGRAM   (in its build folder)

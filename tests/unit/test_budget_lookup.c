@@ -216,7 +216,7 @@ static const struct sim_device *device(int i) {
                                             1.3,
                                             {0},
                                             {0}};
-    // Other programs take what they want, and times mean little.
+    // Other programs run too, and times mean little.
     static const struct sim_device busy = {
         "CPU with much other work",
         PRICE_CPU,

@@ -448,9 +448,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                         .help = "max bytes of that file and of the older one, FILE.1, that it "
                                 "becomes when it holds half of them"},
     [OPT_KEEP_HASHES] = {"keep-hashes", 0, OPTION_FLAG, .groups = SERVE,
-                         .help = "on a GPU keep the hash over the logits of each answer too, not "
-                                 "only where a request wants it: a row of logits is brought from "
-                                 "the GPU for each token"},
+                         .help =
+                             "on a GPU keep the hash over the logits of each answer too, not "
+                             "only where a request asks for it: a row of logits is brought from "
+                             "the GPU for each token"},
     [OPT_TRACE] = {"trace", 0, OPTION_STRING, "FILE", .groups = SERVE,
                    .help = "write every pass and request in Chrome's trace-event format"},
     // Prompt compression.

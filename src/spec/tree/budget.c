@@ -468,7 +468,7 @@ static int stake_limit(const struct budget_step *s, const struct budget_member *
     return nodes;
 }
 
-// Keeps the first guess that cost nothing to make: the next token tells of it.
+// Keeps the first guess that cost nothing to make: the next token shows whether it was right.
 static void keep_first(const struct budget_member *m) {
     bool guess = m->free && m->tree->n > 1 && forced_prefix(m) == 0;
     m->budget->first = guess ? m->tree->token[1] : -1;
