@@ -38,6 +38,10 @@ cp models/coppice-tiny-q8_0.gguf "$work/alone/"
 cp models/coppice-tiny-dflash-q8_0.gguf "$drafts/"
 check "a draft that comes with the program" grep -qF "$drafts/coppice-tiny-dflash-q8_0.gguf, which comes with" \
     <(echo Hello | "$program" chat -m "$work/alone/coppice-tiny-q8_0.gguf" -n 4 2>&1 | sed 's|/bin/\.\.||')
+# A damaged one is named, and the program works without it.
+head -c 1000000 models/coppice-tiny-dflash-q8_0.gguf >"$drafts/coppice-tiny-dflash-q8_0.gguf"
+check "a damaged draft that comes with the program" grep -qF "a draft that comes with this program is not used" \
+    <(echo Hello | "$program" chat -m "$work/alone/coppice-tiny-q8_0.gguf" -n 4 2>&1 || echo failed)
 rm "$drafts/coppice-tiny-dflash-q8_0.gguf"
 
 # Receives the datagrams of the service manager's protocol.

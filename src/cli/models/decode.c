@@ -78,9 +78,9 @@ static int find_bundled_model(struct str *out, struct err *e) {
 
 struct near_drafts {
     const struct session_options *o;
-    const char *target;     // file name, not its own draft
-    const char *where;      // they are, for sentences
-    bool silent;            // why one does not fit is not said
+    const char *target; // file name, not its own draft
+    const char *where;  // they are, for sentences
+    bool own;           // they come with the program: most are for other models, which is not said
     char *path[DRAFTS_MAX]; // [n] that fit
     int n;
 };
@@ -93,17 +93,16 @@ static void note_draft(const struct near_drafts *d, const char *format, ...) {
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (d->o->note && !d->silent)
+    if (d->o->note)
         d->o->note(d->o->note_arg, line);
 }
 
-// Whether the file says of itself that it is a draft.
-static bool is_draft(const char *path) {
+// Whether the file says of itself that it is a draft. *e: why it says nothing.
+static bool is_draft(const char *path, struct err *e) {
     struct gguf *g = NULL;
     const char *name;
     size_t n;
-    bool yes = !gguf_open(&g, path, NULL) &&
-               !gguf_get_str(g, "general.architecture", &name, &n, NULL) &&
+    bool yes = !gguf_open(&g, path, e) && !gguf_get_str(g, "general.architecture", &name, &n, e) &&
                dflash_architecture(name, n);
     gguf_close(g);
     return yes;
@@ -113,14 +112,18 @@ static int consider_draft(struct near_drafts *d, const char *path, struct err *e
     struct session_options o = *d->o;
     struct memory_plan plan;
     struct err why = {0};
-    if (!str_ends(path, ".safetensors") && !is_draft(path))
+    if (!str_ends(path, ".safetensors") && !is_draft(path, &why)) {
+        if (d->own && why.code) // in other folders it may be anything
+            note_draft(d, "a draft that %s is not used: %s", d->where, why.text);
         return 0;
+    }
     o.draft = path;
     o.make_plan = true;
     o.note = NULL;
     int rc = session_measure(&o, &plan, &why);
     if (rc && rc != ERR_MEMORY) {
-        note_draft(d, "%s %s and is not used: %s", path, d->where, why.text);
+        if (!d->own || rc != ERR_MISMATCH)
+            note_draft(d, "%s %s and is not used: %s", path, d->where, why.text);
         return 0;
     }
     if (d->n == DRAFTS_MAX)
@@ -176,7 +179,7 @@ static int search_own(struct near_drafts *d, struct err *e) {
     int rc = 0;
     own_folders(&data, places);
     d->where = "comes with this program";
-    d->silent = true; // most are for other models
+    d->own = true;
     for (size_t i = 0; !rc && !d->n && i < PLACES; i++) {
         str_clear(&folder);
         str_printf(&folder, "%s/drafts", places[i]);
@@ -185,7 +188,6 @@ static int search_own(struct near_drafts *d, struct err *e) {
         else if (places[i][0])
             rc = search_drafts(d, folder.data, e);
     }
-    d->silent = false;
     str_fini(&folder);
     str_fini(&data);
     return rc;
