@@ -371,6 +371,14 @@ def machine(device):
     return text
 
 
+def is_coppice(program):
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and done.stdout.startswith(b"coppice ")
+
+
 def main():
     p = argparse.ArgumentParser(prog="gate.sh")
     p.add_argument("program")
@@ -386,6 +394,12 @@ def main():
     p.add_argument("--out")
     p.add_argument("--commit")
     o = p.parse_intermixed_args()
+    if o.tokens < 1 or o.jobs < 1:
+        p.error("TOKENS and --jobs are 1 or more")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", o.device):
+        p.error(f"--device {o.device}: cpu, cuda or cuda:N")
+    if not is_coppice(o.program):
+        p.error(f"{o.program} is not coppice: name the program to check")
     command = "scripts/gate.sh " + " ".join(
         a for i, a in enumerate(sys.argv[1:], 1) if a != "--real" and sys.argv[i - 1] != "--real").replace(ROOT + "/", "")
     o.out = o.out and os.path.abspath(o.out)

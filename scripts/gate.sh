@@ -15,10 +15,16 @@
 # --no-real: without the published models. --commit ID: what is recorded as the commit (default: what the program says of itself).
 # The last line is "N passed, N failed": checks. The exit status is 0 if nothing differed.
 set -u
-program=$(realpath "${1:?a program}")
+case ${1:-} in
+"" | -*)
+    sed -n 's/^# Usage: /usage: /p' "$0" >&2
+    exit 2
+    ;;
+esac
+program=$(realpath "$1")
 here=$(dirname "$(realpath "$0")")
 shift
-[ -x "$program" ] || {
+[ -f "$program" ] && [ -x "$program" ] || {
     echo "gate.sh: $program cannot be run; name the program to check" >&2
     exit 2
 }

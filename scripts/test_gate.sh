@@ -74,4 +74,15 @@ gate "$program" 5 --bogus
 check "an option that is none" ended 2
 gate "$work/none" 5
 check "a program that is none" ended 2
+gate "$work" 5
+check "a folder" ended 2
+gate /bin/true 5 --work "$work/gate-true"
+check "another program" ended 2
+check "it is named" prints 'true is not coppice'
+gate "$program" 0
+check "no tokens" ended 2
+gate "$program" 5 --device marble
+check "a device that is none" ended 2
+gate ""
+check "without a program its usage" prints '^usage: scripts/gate.sh PROGRAM'
 finish

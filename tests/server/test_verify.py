@@ -287,6 +287,7 @@ def refused():
         "a token beyond the vocabulary": (token, "1000000"),
         "a temperature in quotes": (with_member("sampling", {**one["sampling"], "temperature": "0.8"}),
                                     "sampling.temperature is of the wrong kind"),
+        "a device in quotes": (with_member("setup", {**one["setup"], "gpu": "true"}), "setup.gpu is of the wrong kind"),
         "a seed that is no integer": (with_member("sampling", {**one["sampling"], "seed": 1.5}), "sampling.seed is of"),
         "a bias beyond 32 bits": (with_member("sampling", {**one["sampling"], "bias": [[2 ** 32 + 5, -9]]}), "a bias of it"),
         "a hash that is a number": (with_member("answer", {**one["answer"], "logit_hash": 7}), "answer.logit_hash is of"),
