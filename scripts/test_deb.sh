@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.." || exit 2
 . packaging/roots.sh
 work=$(mktemp -d)
 server=
-trap '[ -z "$server" ] || kill "$server" 2>/dev/null; roots_remove "$work"' EXIT
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; wait; roots_remove "$work"' EXIT
 . scripts/check.sh
 show=$work/log
 
@@ -27,12 +27,21 @@ trixie)
     exit 77
     ;;
 esac
+unpack() {
+    mkdir "$work/$1" && roots_unpack "$1" "$work/$1" >"$work/root-$1.log" 2>&1
+    echo $? >"$work/root-$1.rc"
+}
 debs=${1:-$work/deb}
 if [ $# = 0 ]; then
     if ! why=$(dpkg-checkbuilddeps packaging/debian/control 2>&1); then
         echo "skipped  deb: ${why#*error: }"
         exit 77
     fi
+fi
+for suite in $suites; do # beside the build, which a first debootstrap would else prolong
+    ! roots_need "$suite" >/dev/null || unpack "$suite" &
+done
+if [ $# = 0 ]; then
     # Without what only debuggers read, which is half of the compiler's time.
     built() { DEB_CFLAGS_STRIP=-g DEB_BUILD_OPTIONS=noautodbgsym packaging/build-deb.sh "$debs" >"$work/log" 2>&1; }
     check "the packages are built" built
@@ -112,15 +121,15 @@ purge() {
     diff "$work/before" "$work/after" >"$work/log"
 }
 
+wait
 for suite in $suites; do
-    if ! why=$(roots_need "$suite"); then
-        echo "skipped  deb in $suite: $why"
+    root=$work/$suite
+    if [ ! -e "$work/root-$suite.rc" ]; then
+        echo "skipped  deb in $suite: $(roots_need "$suite")"
         continue
     fi
-    root=$work/$suite
-    mkdir "$root"
-    if ! roots_unpack "$suite" "$root" >"$work/log" 2>&1; then
-        verdict "$suite: a clean root" "debootstrap failed: $(tail -n 1 "$work/log")"
+    if [ "$(cat "$work/root-$suite.rc")" != 0 ]; then
+        verdict "$suite: a clean root" "debootstrap failed: $(tail -n 1 "$work/root-$suite.log")"
         continue
     fi
     files "$root" >"$work/before"

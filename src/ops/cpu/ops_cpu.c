@@ -38,13 +38,16 @@ static void *memory_alloc_in(struct exec *x, enum exec_arena arena, size_t bytes
     return p ? memset(p, 0, bytes) : NULL;
 }
 
+// Slabs without a block are kept up to this size: mapping one anew clears its pages.
+enum { SPARE_SLABS = 64 << 20 };
+
 static void memory_free(struct exec *x, void *p) {
     struct slabs *kv = &cpu_of(x)->kv;
     int64_t blocks = kv->n_blocks;
     slabs_give(kv, p);
     if (kv->n_blocks == blocks)
         free(p);
-    else
+    else if (slabs_free_bytes(kv, ARENA_PAGES) > SPARE_SLABS)
         slabs_trim(kv);
 }
 
