@@ -181,7 +181,7 @@ rm -f "$out/result.json"
 # What a step takes, compared with what its bytes would at the memory's measured rate; a guide, not a condition.
 "$program" profile -m "$target" -d "$draft" --device "$device" --prompt-tokens 512 -n 64 --budget "$budget" \
     --json "$@" >"$out/profile.json" 2>"$out/profile.log" || rm -f "$out/profile.json"
-version="$("$program" --version), commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
+version="$("$program" --version | head -n 1), commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
 gpu=$(nvidia-smi -L 2>/dev/null | sed -n 1p | grep . || echo "none seen")
 table() { python3 "$root/scripts/reproduce.py" "$@"; }
 {

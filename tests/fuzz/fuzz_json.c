@@ -21,9 +21,11 @@ static void read_prompts(const uint8_t *data, size_t size, bool fragile) {
     fuzz_sentence(rc, &e);
     FUZZ_CHECK(rc != ERR_MEMORY || fragile);
     FUZZ_CHECK(rc || (p.n > 0 && p.n_groups > 0));
-    for (size_t i = 0; i < p.n && !rc; i++)
-        FUZZ_CHECK(p.prompts[i].group < p.n_groups && p.prompts[i].max_tokens >= 0 &&
-                   strlen(p.prompts[i].text) <= p.prompts[i].len);
+    for (size_t i = 0; i < p.n && !rc; i++) {
+        const struct bench_prompt *one = &p.prompts[i];
+        FUZZ_CHECK(one->group < p.n_groups && one->max_tokens >= 0);
+        FUZZ_CHECK(one->text ? strlen(one->text) <= one->len : one->ids && one->n_ids > 0);
+    }
     bench_prompts_fini(&p);
     fuzz_file_close(&f);
 }

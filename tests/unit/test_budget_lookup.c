@@ -24,7 +24,7 @@ struct texts {
     int n;
 };
 
-static const char fixture[] = "tests/fixtures/lookup/smollm2.txt";
+static const char fixture[] = TEST_DATA "/fixtures/lookup/smollm2.txt";
 
 static void read_texts(struct texts *s, const char *path) {
     FILE *f = fopen(path, "r");

@@ -176,7 +176,14 @@ static int search_cache(struct near_drafts *d, struct err *e) {
 static int search_own(struct near_drafts *d, struct err *e) {
     struct str data = {0}, folder = {0};
     const char *places[PLACES];
+    struct session_options alone = *d->o;
+    struct memory_plan plan;
     int rc = 0;
+    alone.draft = NULL;
+    alone.make_plan = true;
+    alone.note = NULL;
+    if (session_measure(&alone, &plan, NULL)) // the target's fault, of which its loading speaks
+        return 0;
     own_folders(&data, places);
     d->where = "comes with this program";
     d->own = true;
