@@ -235,7 +235,8 @@ static int read_families(const struct json *v, struct reply_rules *o, struct err
     const char *calls = json_str(json_get(v, "calls"), &n);
     const char *reasoning = json_str(json_get(v, "reasoning"), &n);
     int f = 0;
-    while (reasoning && f < REASONING_FAMILIES && strcmp(reasoning, reasoning_name(f)) != 0)
+    while (reasoning && f < REASONING_FAMILIES &&
+           strcmp(reasoning, reasoning_name((enum reasoning_family)f)) != 0)
         f++;
     o->family = (enum reasoning_family)f;
     o->calls = calls ? tool_family_of_name(calls) : TOOLS_FAMILIES;
@@ -325,7 +326,8 @@ static int read_format(struct kept_answer *k, const struct session *s, struct er
     int f = 0;
     if (!v)
         return 0;
-    while (form && f < STRUCTURED_FORMS && strcmp(form, structured_form_name(f)) != 0)
+    while (form && f < STRUCTURED_FORMS &&
+           strcmp(form, structured_form_name((enum structured_form)f)) != 0)
         f++;
     w.form = (enum structured_form)f;
     w.text = json_str(json_get(v, "text"), &w.n);
