@@ -106,6 +106,10 @@ done
 # In bash words end at colons and equal signs.
 offered bash "coppice chat -m Some/Model-GGUF:Q" Q4_K_M
 offered bash "coppice generate --kv-type=q" q8_0 -- f16
+# Beside names of models readline quotes no names of files.
+touch "$work/here/"'Some $(touch run).gguf'
+offered bash "coppice chat -m So" $name 'Some\ \$\(touch\ run\).gguf'
+rm "$work/here/"Some*
 
 check "no name of a file was run" [ ! -e "$work/here/run" ]
 

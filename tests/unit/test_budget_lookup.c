@@ -177,62 +177,36 @@ static void put(const struct sim_device *d, const char *what, const struct summa
                           s[k].worst, s[k].mean);
 }
 
-static const struct sim_device *device(int i) {
-    // Two threads of an Intel Xeon with AVX-512, passes of an oracle that is never right
-    // (2026-11-29); an H200's are those of "GPU, small model" but for their scale.
-    static const struct sim_device smollm = {
-        "CPU, 135M Q4_1",
-        PRICE_CPU,
-        {{1, 6.6}, {2, 7.3}, {4, 9.6}, {8, 12.4}, {12, 15.8}, {16, 17.2}, {24, 23.5}, {33, 32}},
-        0.3,
-        {12, 8, 6},
-        0.7,
-        0.04,
-        0.02,
-        1.3,
-        {0},
-        {0}};
-    static const struct sim_device steep = {
-        "CPU where rows are dear",
-        PRICE_CPU,
-        {{1, 10}, {2, 12.5}, {4, 17}, {8, 26}, {16, 45}, {64, 165}},
-        1,
-        {12, 8, 6},
-        0.7,
-        0.04,
-        0.02,
-        1.3,
-        {0},
-        {0}};
+// CPUs whose draft is never run. Two threads of an Intel Xeon with AVX-512, SmolLM2-135M, passes of
+// an oracle that is never right (2026-11-29); an H200's are those of "GPU, small model" but for
+// their scale.
+#define NO_DRAFT .kind = PRICE_CPU, .draft = {12, 8, 6}, .member = 0.7, .first = 1.3
+#define SMOLLM                                                                                     \
+    .curve = {{1, 6.6},   {2, 7.3},   {4, 9.6},   {8, 12.4},                                       \
+              {12, 15.8}, {16, 17.2}, {24, 23.5}, {33, 32}},                                       \
+    .seq = 0.3
+static const struct sim_device more_devices[] = {
+    {.name = "CPU, 135M Q4_1", NO_DRAFT, SMOLLM, .noise = 0.04, .disturbed = 0.02},
+    {.name = "CPU where rows are dear",
+     NO_DRAFT,
+     .curve = {{1, 10}, {2, 12.5}, {4, 17}, {8, 26}, {16, 45}, {64, 165}},
+     .seq = 1,
+     .noise = 0.04,
+     .disturbed = 0.02},
     // Where arithmetic bounds passes rows pay only where they are right.
-    static const struct sim_device bound = {"CPU bound by arithmetic",
-                                            PRICE_CPU,
-                                            {{1, 10}, {2, 18}, {64, 514}, {128, 1026}},
-                                            1,
-                                            {12, 8, 6},
-                                            0.7,
-                                            0.04,
-                                            0.02,
-                                            1.3,
-                                            {0},
-                                            {0}};
+    {.name = "CPU bound by arithmetic",
+     NO_DRAFT,
+     .curve = {{1, 10}, {2, 18}, {64, 514}, {128, 1026}},
+     .seq = 1,
+     .noise = 0.04,
+     .disturbed = 0.02},
     // Other programs run too, and times mean little.
-    static const struct sim_device busy = {
-        "CPU with much other work",
-        PRICE_CPU,
-        {{1, 6.6}, {2, 7.3}, {4, 9.6}, {8, 12.4}, {12, 15.8}, {16, 17.2}, {24, 23.5}, {33, 32}},
-        0.3,
-        {12, 8, 6},
-        0.7,
-        0.5,
-        0.2,
-        1.3,
-        {0},
-        {0}};
-    const struct sim_device *const more[] = {&smollm, &steep, &bound, &busy};
-    return i < sim_n_devices ? &sim_devices[i] : more[i - sim_n_devices];
+    {.name = "CPU with much other work", NO_DRAFT, SMOLLM, .noise = 0.5, .disturbed = 0.2}};
+enum { MORE_DEVICES = sizeof more_devices / sizeof *more_devices };
+
+static const struct sim_device *device(int i) {
+    return i < sim_n_devices ? &sim_devices[i] : &more_devices[i - sim_n_devices];
 }
-enum { MORE_DEVICES = 4 };
 
 // Guesses are worth it where text repeats itself, from the first reply on a machine on, and where
 // it does not, no reply takes 1 % longer. Where every row takes as long as a pass, short replies

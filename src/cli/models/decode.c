@@ -108,6 +108,16 @@ static bool is_draft(const char *path, struct err *e) {
     return yes;
 }
 
+// Whether the target can be loaded without a draft; if not, its loading says why.
+static bool is_target_whole(const struct near_drafts *d) {
+    struct session_options alone = *d->o;
+    struct memory_plan plan;
+    alone.draft = NULL;
+    alone.make_plan = true;
+    alone.note = NULL;
+    return !session_measure(&alone, &plan, NULL);
+}
+
 static int consider_draft(struct near_drafts *d, const char *path, struct err *e) {
     struct session_options o = *d->o;
     struct memory_plan plan;
@@ -122,7 +132,7 @@ static int consider_draft(struct near_drafts *d, const char *path, struct err *e
     o.note = NULL;
     int rc = session_measure(&o, &plan, &why);
     if (rc && rc != ERR_MEMORY) {
-        if (!d->own || rc != ERR_MISMATCH)
+        if (!d->own || (rc != ERR_MISMATCH && is_target_whole(d)))
             note_draft(d, "%s %s and is not used: %s", path, d->where, why.text);
         return 0;
     }
@@ -176,14 +186,7 @@ static int search_cache(struct near_drafts *d, struct err *e) {
 static int search_own(struct near_drafts *d, struct err *e) {
     struct str data = {0}, folder = {0};
     const char *places[PLACES];
-    struct session_options alone = *d->o;
-    struct memory_plan plan;
     int rc = 0;
-    alone.draft = NULL;
-    alone.make_plan = true;
-    alone.note = NULL;
-    if (session_measure(&alone, &plan, NULL)) // the target's fault, of which its loading speaks
-        return 0;
     own_folders(&data, places);
     d->where = "comes with this program";
     d->own = true;
@@ -293,11 +296,8 @@ static int max_sequences(const struct cli_args *a) {
 
 // Where --price-cache keeps its files; nothing: nowhere.
 static void put_price_folder(const struct cli_args *a, struct str *out) {
-    const char *where = (a->command->id == CLI_GENERATE || a->command->id == CLI_CHAT ||
-                         a->command->id == CLI_BENCH || a->command->id == CLI_SERVE ||
-                         a->command->id == CLI_DAEMON || a->command->id == CLI_VERIFY)
-                            ? options_str(&a->opt, OPT_PRICE_CACHE)
-                            : "off";
+    bool taken = cli_options[OPT_PRICE_CACHE].groups & CLI_BIT(a->command->id);
+    const char *where = taken ? options_str(&a->opt, OPT_PRICE_CACHE) : "off";
     if (!strcmp(where, "auto"))
         cli_cache_folder(out);
     else if (strcmp(where, "off") != 0)

@@ -81,13 +81,13 @@ static int run_crowd(struct crowd *c, struct constraint *held, struct err *e) {
 int verify_prompts(struct verify *v, const char *path, struct err *e) {
     struct bench_prompts all = {0};
     struct constraint *held = NULL;
-    int most = (int)options_int(&v->a->opt, OPT_PARALLEL);
+    int max = (int)options_int(&v->a->opt, OPT_PARALLEL);
     struct crowd c = {.v = v};
-    c.ids = calloc((size_t)most, sizeof *c.ids);
-    c.r = calloc((size_t)most, sizeof *c.r);
-    c.guessed = calloc((size_t)most, sizeof *c.guessed);
+    c.ids = calloc((size_t)max, sizeof *c.ids);
+    c.r = calloc((size_t)max, sizeof *c.r);
+    c.guessed = calloc((size_t)max, sizeof *c.guessed);
     int rc = c.ids && c.r && c.guessed ? bench_prompts_read(&all, path, e)
-                                       : err_set(e, ERR_MEMORY, "no memory for %d requests", most);
+                                       : err_set(e, ERR_MEMORY, "no memory for %d requests", max);
     if (!rc && options_given(&v->a->opt, OPT_VERIFY_ID))
         rc = err_set(e, ERR_USAGE,
                      "--id names an answer of serve --keep-requests, and %s has prompts", path);
@@ -95,7 +95,7 @@ int verify_prompts(struct verify *v, const char *path, struct err *e) {
         rc = decode_constraint(v->a, v->s, &held, e);
     for (size_t i = 0; i < all.n && !rc && !cli_interrupted(); i += (size_t)c.n) {
         c.p = all.prompts + i;
-        c.n = (int)min_i64(most, (int64_t)(all.n - i));
+        c.n = (int)min_i64(max, (int64_t)(all.n - i));
         rc = run_crowd(&c, held, e);
     }
     constraint_drop(held);

@@ -111,9 +111,9 @@ int completion_logprobs(const struct completion *c, struct choice *k, bool echo,
 }
 
 void completion_extra(const struct completion *c, struct json_writer *w) {
-    const struct answer_totals totals = completion_totals(c);
     if (!c->p.logit_hash && !c->p.token_ids)
         return;
+    const struct answer_totals totals = completion_totals(c);
     jw_key_begin(w, "coppice", '{');
     answer_hashes(w, &totals);
     if (c->p.token_ids) {

@@ -91,23 +91,28 @@ void keep_file_close(struct keep_file *f) {
     free(f);
 }
 
-// The full file gets its other name. Where that cannot be, it stays as it is.
-static int begin_anew(struct keep_file *f, struct err *e) {
+// Goes on in the file that has the name now, or in a new one.
+static int open_again(struct keep_file *f, struct err *e) {
     int fd;
     int64_t size;
-    if (rename(f->path, f->older))
-        return refuse_io(f->older, e);
     int rc = open_file(f->path, &fd, &size, e);
-    if (rc) {
-        if (link(f->older, f->path) == 0) // unless another process has made one of that name
-            (void)unlink(f->older);
+    if (rc)
         return rc;
-    }
     close(f->fd);
     f->fd = fd;
     f->size = size;
     f->torn = false;
     return 0;
+}
+
+// The full file gets its other name. Where that cannot be, it stays as it is.
+static int begin_anew(struct keep_file *f, struct err *e) {
+    if (rename(f->path, f->older))
+        return refuse_io(f->older, e);
+    int rc = open_again(f, e);
+    if (rc && link(f->older, f->path) == 0) // unless another process has made one of that name
+        (void)unlink(f->older);
+    return rc;
 }
 
 // All of n bytes; *done: how many were written.
@@ -128,8 +133,6 @@ static int write_all(struct keep_file *f, const char *bytes, size_t n, size_t *d
 // the one of this name any more, having been removed or given another name.
 static int look_again(struct keep_file *f, struct err *e) {
     struct stat mine, named;
-    int fd;
-    int64_t size;
     if (fstat(f->fd, &mine))
         return refuse_io(f->path, e);
     if (mine.st_size < f->size) {
@@ -141,14 +144,7 @@ static int look_again(struct keep_file *f, struct err *e) {
         return 0;
     if (!there && errno != ENOENT)
         return refuse_io(f->path, e);
-    int rc = open_file(f->path, &fd, &size, e);
-    if (rc)
-        return rc;
-    close(f->fd);
-    f->fd = fd;
-    f->size = size;
-    f->torn = false;
-    return 0;
+    return open_again(f, e);
 }
 
 int keep_file_add(struct keep_file *f, const char *line, size_t n, struct err *e) {

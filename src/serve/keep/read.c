@@ -196,16 +196,16 @@ static int read_request(struct kept_answer *k, struct err *e) {
     if (n_stops > REQUEST_MAX_STOP_IDS)
         return err_set(e, ERR_FORMAT, "it has %lld stop tokens; at most %d are possible",
                        (long long)n_stops, REQUEST_MAX_STOP_IDS);
-    int64_t most = json_int(json_get(k->line, "max_tokens"), 0);
-    if (most < 0)
-        return err_set(e, ERR_FORMAT, "its max_tokens is %lld", (long long)most);
+    int64_t max = json_int(json_get(k->line, "max_tokens"), 0);
+    if (max < 0)
+        return err_set(e, ERR_FORMAT, "its max_tokens is %lld", (long long)max);
     r->prompt = k->prompt;
     r->stop_ids = k->stop_ids;
     r->n_stop_ids = (int)n_stops;
     r->min_tokens = json_int(json_get(k->line, "min_tokens"), 0);
     r->ignore_eos = json_bool(json_get(k->line, "ignore_eos"), false);
     // The one more shows an answer that should have gone on.
-    r->max_tokens = min_i64(most, k->n + k->whole);
+    r->max_tokens = min_i64(max, k->n + k->whole);
     return 0;
 }
 

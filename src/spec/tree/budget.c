@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/num.h"
 #include "spec/tree/ddtree.h"
 
 enum {
@@ -456,7 +457,7 @@ static int stake_limit(const struct budget_step *s, const struct budget_member *
     const struct budget *b = m->budget;
     double plain = price_cautious_ms(s->price, s->n, s->n);
     int forced = forced_prefix(m), nodes = forced;
-    int known = price_most_rows(s->price) > s->n ? price_most_rows(s->price) : s->n;
+    int known = max_i32(price_known_rows(s->price), s->n);
     while (nodes < m->tree->n - 1 && s->n + nodes < 2 * known) {
         int guesses = nodes - forced + 1;
         double more = price_cautious_ms(s->price, s->n + guesses, s->n) - plain;

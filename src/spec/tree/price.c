@@ -319,11 +319,11 @@ bool price_learnt(const struct price *p) {
     return p->learnt;
 }
 
-int price_most_rows(const struct price *p) {
-    int most = 0;
+int price_known_rows(const struct price *p) {
+    int known = 0;
     for (int i = 0; i < KNOTS; i++)
-        most = p->seen[i] >= 0.5 ? ROWS[i] : most;
-    return most;
+        known = p->seen[i] >= 0.5 ? ROWS[i] : known;
+    return known;
 }
 
 bool price_draft_ready(const struct price *p) {

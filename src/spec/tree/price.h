@@ -47,7 +47,7 @@ double price_optimistic_ms(const struct price *p, int64_t rows, int seqs);
 // And more there, by a standard deviation, so that what may be dear is not bought.
 double price_cautious_ms(const struct price *p, int64_t rows, int seqs);
 // The most rows that a pass has been noted of, or nearly so; 0 before any.
-int price_most_rows(const struct price *p);
+int price_known_rows(const struct price *p);
 // One draft for all of `members` >= 1 sequences.
 double price_draft_ms(const struct price *p, int members, int reach);
 
