@@ -99,7 +99,7 @@ def send(server, case, seen):
 
 def leave(server):
     """A client that goes away after it has got something."""
-    connection = connect_to(server, chat("Go on and on", max_tokens=4000, ignore_eos=True, stream=True))
+    connection = connect_to(server, chat("Go on and on", max_tokens=30000, ignore_eos=True, stream=True))
     until(lambda: any(slot["n_tokens"] > 8 for slot in server.slots("decoding")))
     connection.close()
 
