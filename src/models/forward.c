@@ -20,6 +20,20 @@ void model_tap(struct model *m, int i, int64_t n) {
     }
 }
 
+// After all layers, for those who read what the head does.
+static void tap_normed(struct model *m, int64_t n) {
+    for (int j = 0; j < m->n_readers; j++) {
+        const struct model_reader *r = &m->readers[j];
+        if (r->n_layers == 1 && r->layers[0] == MODEL_TAP_NORMED)
+            exec_ops(m->x)->norm(m->x, &(struct norm_args){.in = m->ws.h,
+                                                           .w = m->out_norm,
+                                                           .eps = m->params.eps,
+                                                           .n = n,
+                                                           .k = m->params.dim,
+                                                           .out = r->features});
+    }
+}
+
 // Whether a sequence is this model's, and what is attached to it is fed by the passes.
 static bool is_of_model(const struct model *m, const struct sequence_spec *s) {
     bool own = s->x == m->x && s->n_groups == m->n_groups;
@@ -172,6 +186,7 @@ int model_forward(struct model *m, const struct forest *f, struct sequence *cons
     p.rows.pass = r->number = exec_pass(m->x);
     exec_ops(m->x)->gather_rows(m->x, m->embed, f->token, f->n, m->ws.h);
     m->desc->forward(m, &p);
+    tap_normed(m, f->n);
     commit_chains(m, seqs);
     r->open = r->n_tree > 0;
     return 0;

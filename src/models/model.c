@@ -380,8 +380,22 @@ int model_check_reader(const struct model *m, const char *name, struct err *e) {
     return 0;
 }
 
+static int check_taps(const struct model *m, const struct model_reader *r, struct err *e) {
+    bool normed = r->n_layers == 1 && r->layers[0] == MODEL_TAP_NORMED;
+    for (int i = 0; !normed && i < r->n_layers; i++)
+        if (r->layers[i] < 0 || r->layers[i] >= m->params.n_layers)
+            return err_set(
+                e, ERR_USAGE,
+                "the %s reads the output of layer %d; the target has layers 0 to %d, and "
+                "its hidden state after the output norm is read alone",
+                r->kind->name, (int)r->layers[i], m->params.n_layers - 1);
+    return exec_takes(m->x, &(struct ops_needs){.norm = normed}, e);
+}
+
 int model_attach(struct model *m, const struct model_reader *r, struct err *e) {
     int rc = model_check_reader(m, r->kind->name, e);
+    if (!rc)
+        rc = check_taps(m, r, e);
     if (rc)
         return rc;
     m->readers[m->n_readers++] = *r;

@@ -119,14 +119,18 @@ struct sequence_spec model_spec(const struct model *m); // of such a sequence
 // an attachment besides every sequence that is made from now on. When rows become part of a
 // sequence, its attachment is told which rows of the pass they were (attachment_kind.append); their
 // features are in `features` until the next pass.
+// In the place of a layer, and then alone: the hidden states after the output norm, of which the
+// head makes logits (it may round its own copy of them; these are float32).
+enum { MODEL_TAP_NORMED = -1 };
 struct model_reader {
     const struct attachment_kind *kind;
-    const int32_t *layers; // [n_layers], counted from 0
+    const int32_t *layers; // [n_layers], counted from 0; or one MODEL_TAP_NORMED
     int n_layers;
     float *features; // [max_rows][n_layers][D], on the model's device
 };
 // Borrows what r points to until model_detach, which comes after the sequences. ERR_STATE: a reader
-// of that name is there; ERR_LIMIT: there are SEQ_ATTACHED.
+// of that name is there; ERR_LIMIT: there are SEQ_ATTACHED; ERR_USAGE: a layer is not the model's,
+// or MODEL_TAP_NORMED stands with others; ERR_UNSUPPORTED: the backend lacks the op norm for it.
 int model_check_reader(const struct model *m, const char *name, struct err *e);
 int model_attach(struct model *m, const struct model_reader *r, struct err *e);
 void model_detach(struct model *m, const struct attachment_kind *kind); // that it may not have

@@ -202,14 +202,18 @@ bool params_lists(const char *words, const char *name) {
     return str_lists(words, name, strlen(name));
 }
 
+bool params_is_for_drafting(const char *name) {
+    const char *part = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
+    return part ? strncmp(part, ".nextn.", 7) == 0 : strcmp(name, "output_extra.weight") == 0;
+}
+
 int params_refuse_tensors(const struct gguf *g, const char *arch, const char *names,
                           const char *layer, struct err *e) {
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
         const char *name = gguf_tensor_at(g, i)->name;
         const char *part = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
-        if (part && strncmp(part, ".nextn.", 7) == 0) // of a block that is left alone
-            continue;
-        if (!params_lists(part ? layer : names, part ? part + 1 : name))
+        if (!params_is_for_drafting(name) &&
+            !params_lists(part ? layer : names, part ? part + 1 : name))
             return err_set(e, ERR_UNSUPPORTED,
                            "the file has a tensor %.80s, which a %s model lacks; use a file "
                            "without it",

@@ -103,6 +103,9 @@ int params_is_windowed(const struct model_params *p, const struct gguf *g, int p
 // "blk.N.".
 int params_refuse_tensors(const struct gguf *g, const char *arch, const char *names,
                           const char *layer, struct err *e);
+// Of a block that predicts further tokens (blk.N.nextn.*), or a second head of a smaller type
+// (output_extra.weight): the model's own output needs neither.
+bool params_is_for_drafting(const char *name);
 // Whether a list of words with a space between them has this one.
 bool params_lists(const char *words, const char *word);
 

@@ -174,6 +174,7 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
     *w = (struct gen_way){.name = names[kind],
                           .model = b->model,
                           .dflash = b->dflash,
+                          .hidden = b->hidden,
                           .share_noise = rng_below(g, 2),
                           .chunk = pick_chunk(p, g),
                           .surgery = rng_below(g, 3) == 0,
@@ -192,10 +193,16 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
         w->tree.k = 1;
 }
 
+// Of positions that both have; the last ones depend on how a way ends.
+static int64_t hidden_of_both(const struct gen_result *a, const struct gen_result *b) {
+    return a->n_hidden < b->n_hidden ? a->n_hidden : b->n_hidden;
+}
+
 static bool same(const struct gen_result *a, const struct gen_result *b) {
     return a->n == b->n && a->end == b->end && a->failed == b->failed && a->hash == b->hash &&
            a->logprobs == b->logprobs && memcmp(a->prompt, b->prompt, sizeof a->prompt) == 0 &&
-           memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0;
+           memcmp(a->ids, b->ids, (size_t)a->n * sizeof *a->ids) == 0 &&
+           memcmp(a->hidden, b->hidden, (size_t)hidden_of_both(a, b) * sizeof *a->hidden) == 0;
 }
 
 static void explain(const struct pair *p, int number, const struct scenario *s,
@@ -207,13 +214,17 @@ static void explain(const struct pair *p, int number, const struct scenario *s,
     fprintf(stderr,
             "case %d (%s): %s differs from plain decoding: prompt %lld, chunk %lld, budget %d, "
             "k %d, T %g, surgery %d\n  tokens %lld and %lld, equal up to %lld; ends %s and %s; "
-            "hashes %016llx and %016llx; log-probabilities %016llx and %016llx, of the prompt %s\n",
+            "hashes %016llx and %016llx; log-probabilities %016llx and %016llx, of the prompt %s; "
+            "hidden states %s\n",
             number, p->name, w->name, (long long)s->r.n_prompt, (long long)w->chunk, w->tree.budget,
             w->tree.k, s->r.sample.temperature, w->surgery, (long long)a->n, (long long)b->n,
             (long long)at, end_reason_name(a->end), end_reason_name(b->end),
             (unsigned long long)a->hash, (unsigned long long)b->hash,
             (unsigned long long)a->logprobs, (unsigned long long)b->logprobs,
-            memcmp(a->prompt, b->prompt, sizeof a->prompt) ? "not equal" : "equal");
+            memcmp(a->prompt, b->prompt, sizeof a->prompt) ? "not equal" : "equal",
+            memcmp(a->hidden, b->hidden, (size_t)hidden_of_both(a, b) * sizeof *a->hidden)
+                ? "not equal"
+                : "equal");
 }
 
 // The recording for oracles: prompt and continuation by position.
@@ -248,13 +259,15 @@ static int run_ways(const struct pair *p, int number, struct scenario *s, struct
     struct gen_result full, plain, other;
     struct features ignored = {0};
     int32_t tokens[GEN_PROMPT_MAX + GEN_MAX];
-    struct gen_way off = {.name = "plain", .model = p->b[0].model, .chunk = 512};
+    struct gen_way off = {
+        .name = "plain", .model = p->b[0].model, .hidden = p->b[0].hidden, .chunk = 512};
     int rc = gen_run(&s->r, &off, &full, &ignored, e);
     if (rc)
         return rc;
     pick_end(s, &full, g);
     off.chunk = pick_chunk(p, g);
     off.model = p->b[2].model;
+    off.hidden = p->b[2].hidden;
     rc = gen_run(&s->r, &off, &plain, &ignored, e);
     if (rc)
         return rc;
@@ -275,6 +288,7 @@ static int run_ways(const struct pair *p, int number, struct scenario *s, struct
             return rc;
         f->runs++;
         f->tokens += other.n;
+        f->count[FEATURE_HIDDEN] += hidden_of_both(&plain, &other) > 0;
         if (!same(&plain, &other)) {
             explain(p, number, s, &w, &plain, &other);
             return err_set(e, ERR_STATE, "a way of guessing changed the output");
@@ -310,7 +324,8 @@ struct part {
 static int pick_part(struct part *t, const struct pair *p, const struct pair_backend *b,
                      struct rng *g, struct err *e) {
     struct features ignored = {0};
-    struct gen_way off = {.name = "plain", .model = p->b[0].model, .chunk = 512};
+    struct gen_way off = {
+        .name = "plain", .model = p->b[0].model, .hidden = p->b[0].hidden, .chunk = 512};
     int kind = (int)rng_below(g, 7);
     pick_scenario(&t->s, p, g);
     t->s.r.prompt = t->s.prompt;
@@ -329,6 +344,7 @@ static int pick_part(struct part *t, const struct pair *p, const struct pair_bac
     }
     t->w.model = b->model;
     t->w.dflash = b->dflash;
+    t->w.hidden = b->hidden;
     record(&t->w, t->tokens, &t->s, &t->full);
     return rc;
 }
@@ -344,6 +360,7 @@ static int compare_group(const struct pair *p, int number, const struct part *t,
     for (int i = 0; i < n; i++) {
         f->runs++;
         f->tokens += t[i].got.n;
+        f->count[FEATURE_HIDDEN_GROUP] += hidden_of_both(&t[i].plain, &t[i].got) > 0;
         bool cancelled = m[i].leaves >= 0 && t[i].got.end == END_NONE && !t[i].got.failed;
         if (cancelled ? begins(&t[i].plain, &t[i].got) : same(&t[i].plain, &t[i].got))
             continue;

@@ -47,6 +47,8 @@ static const struct row {
     {FEATURE_MASKED, 0, "tokens under masks on paths through trees", 1, 0},
     {FEATURE_FORCED, 0, "tokens that were the only ones there", 1, 0},
     {FEATURE_FORCED_PATH, 0, "paths of such", 4, 0},
+    {FEATURE_HIDDEN, 0, "hidden states compared", 1, 0},
+    {FEATURE_HIDDEN_GROUP, 0, "hidden states of members of groups", 20, 0},
     {FEATURE_DEAD, 0, "replies ended by an automaton", 200, 0},
 };
 

@@ -39,10 +39,12 @@ enum feature {
     FEATURE_WIDE,        // of eight members or more
     FEATURE_CANCELLED,
     FEATURE_PARKED,
-    FEATURE_MASKED,      // tokens that were chosen under a mask on paths through trees
-    FEATURE_FORCED,      // of these, the only ones that were allowed
-    FEATURE_FORCED_PATH, // paths of such from the root on
-    FEATURE_DEAD,        // replies that ended because nothing was allowed
+    FEATURE_MASKED,       // tokens that were chosen under a mask on paths through trees
+    FEATURE_FORCED,       // of these, the only ones that were allowed
+    FEATURE_FORCED_PATH,  // paths of such from the root on
+    FEATURE_HIDDEN,       // runs whose hidden states were compared,
+    FEATURE_HIDDEN_GROUP, // and members of groups
+    FEATURE_DEAD,         // replies that ended because nothing was allowed
     FEATURES
 };
 

@@ -375,6 +375,16 @@ static int join(struct group *g, struct player *p, struct err *e) {
     return rc ? rc : model_sequence(w->model, &p->seq, e);
 }
 
+// What was read of the sequence's tokens, whatever happened to it on the way.
+static void take_hidden(const struct player *p) {
+    const struct tap_reader *t = p->g.w->hidden;
+    struct gen_result *out = p->g.out;
+    out->n_hidden = t ? sequence_len(p->seq) : 0;
+    if (out->n_hidden)
+        memcpy(out->hidden, tap_reader_seen(t, p->seq),
+               (size_t)out->n_hidden * sizeof *out->hidden);
+}
+
 static void leave(struct player *p) {
     p->present = false;
     member_fini(&p->m);
@@ -452,8 +462,10 @@ static int run_step(struct group *g, int step, int *left, struct err *e) {
         trees = count_pass(g, in, n);
     for (int i = 0; i < n && !rc; i++) {
         rc = take(g, who[i], trees, e);
-        if (!rc && (who[i]->g.out->end != END_NONE || who[i]->g.out->failed))
-            leave(who[i]);
+        if (rc || (who[i]->g.out->end == END_NONE && !who[i]->g.out->failed))
+            continue;
+        take_hidden(who[i]);
+        leave(who[i]);
     }
     return rc;
 }

@@ -13,6 +13,7 @@
 #include "property/features.h"
 #include "spec/step/step.h"
 #include "support/automaton.h"
+#include "support/tap_reader.h"
 
 enum { GEN_MAX = 256, GEN_PROMPT_MAX = 160, GEN_MEMBERS = 16 };
 
@@ -32,7 +33,8 @@ struct gen_request {
 struct gen_way {
     const char *name;
     struct model *model;
-    struct dflash *dflash; // NULL: the model has no draft attached
+    struct dflash *dflash;           // NULL: the model has no draft attached
+    const struct tap_reader *hidden; // NULL: hidden states of the model are not read
     enum draft_kind kinds[STEP_MAX_DRAFTERS];
     int n_kinds;
     struct tree_options tree;
@@ -48,9 +50,11 @@ struct gen_result {
     int32_t ids[GEN_MAX];
     int64_t n;
     uint64_t hash;
-    uint64_t trees;                  // hash over the trees that were verified
-    uint64_t logprobs;               // hash over those of the chosen tokens
-    uint64_t prompt[GEN_PROMPT_MAX]; // and of each token of the prompt; 0: none
+    uint64_t trees;                            // hash over the trees that were verified
+    uint64_t logprobs;                         // hash over those of the chosen tokens
+    uint64_t prompt[GEN_PROMPT_MAX];           // and of each token of the prompt; 0: none
+    uint64_t hidden[GEN_PROMPT_MAX + GEN_MAX]; // of hidden states of what was committed
+    int64_t n_hidden;
     enum end_reason end;
     bool failed; // the automaton had nothing more to say
 };

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "models/draft/dflash.h"
+#include "support/tap_reader.h"
 
 enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320, PAIR_FEW = 48 };
 
@@ -12,11 +13,13 @@ struct pair_backend {
     struct exec *x, *cpu; // the second of experts whose place is on a CPU; NULL: there are none
     struct model *model;
     struct dflash *dflash;
+    struct tap_reader *hidden; // of hidden states after the output norm; NULL: none reads them
 };
 
 // b[0]: one thread, without the draft attached. b[1]: one thread. b[2]: two threads, or a device's
 // other path. On a device they differ in how many experts are resident, too. In every other pair
-// with experts those of some layers are computed by a CPU concurrently with it.
+// with experts those of some layers are computed by a CPU concurrently with it. Hidden states are
+// read in four of five pairs by b[1] and b[2], in two of these by b[0] too.
 struct pair {
     struct gguf *file;
     struct pair_backend b[PAIR_BACKENDS];

@@ -121,6 +121,10 @@ static const struct bad targets[] = {
      "blk.0.ssm_conv1d",
      {.tensor = "blk.0.ssm_conv1d.weight", .name = "blk.4.nextn.other"}},
     {ERR_MISMATCH, "attn_output", {.tensor = "blk.1.attn_output.weight", .rows = 32}},
+    {0, "", {.tensor = "blk.4.attn_norm.weight", .name = "output_extra.weight"}},
+    {ERR_UNSUPPORTED,
+     "output_other",
+     {.tensor = "blk.4.attn_norm.weight", .name = "output_other.weight"}},
     {ERR_UNSUPPORTED, "scale", {.tensor = "blk.4.attn_norm.weight", .name = "blk.3.ffn_up.scale"}},
 };
 

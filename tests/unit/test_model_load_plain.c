@@ -43,6 +43,7 @@ static const struct bad plain_targets[] = {
     {ERR_MISMATCH, "token_embd", {.tensor = "token_embd.weight"}},
     {0, "", {.tensor = "output.weight"}}, // then the embedding is the head
     {ERR_MISMATCH, "output.weight is [64, 200]", {.tensor = "output.weight", .rows = 200}},
+    {0, "", {.tensor = "blk.4.attn_norm.weight", .name = "output_extra.weight"}},
     {ERR_MISMATCH, "output_norm", {.tensor = "output_norm.weight"}},
     {ERR_MISMATCH, "blk.2.attn_k_norm", {.tensor = "blk.2.attn_k_norm.weight"}},
     {ERR_MISMATCH, "blk.3.ffn_norm", {.tensor = "blk.3.ffn_norm.weight"}},

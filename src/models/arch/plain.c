@@ -36,7 +36,7 @@ static bool is_known(const struct model_desc *d, const char *name) {
     if (!part)
         return params_lists("token_embd.weight output_norm.weight output.weight", name) ||
                (f->factors && !strcmp(name, "rope_freqs.weight"));
-    bool known = strncmp(part, ".nextn.", 7) == 0; // of a block that is left alone
+    bool known = false;
     for (size_t i = 0; !known && i < sizeof lists / sizeof *lists; i++)
         known = params_lists(lists[i], part + 1);
     return known;
@@ -45,7 +45,7 @@ static bool is_known(const struct model_desc *d, const char *name) {
 static int refuse_tensors(const struct model *m, const struct gguf *g, struct err *e) {
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
         const char *name = gguf_tensor_at(g, i)->name;
-        if (!is_known(m->desc, name))
+        if (!params_is_for_drafting(name) && !is_known(m->desc, name))
             return err_set(e, ERR_UNSUPPORTED,
                            "the file has a tensor %.80s, which a plain %s model lacks; use a file "
                            "without it",
