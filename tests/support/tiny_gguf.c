@@ -278,11 +278,29 @@ static void layer_tensors(struct list *l, const struct tiny_shape *t, int i) {
         vector(l, blk(b, i, "post_attention_norm.weight"), t->dim, 1, 1, 0.2f);
         vector(l, blk(b, i, "post_ffw_norm.weight"), t->dim, 1, 1, 0.2f);
     }
-    feed_forward_tensors(l, t, i);
+    if (i < t->layers || !t->nextn_bare)
+        feed_forward_tensors(l, t, i);
 }
 
-static void target_tensors(struct list *l, const struct tiny_shape *t) {
+static void nextn_tensors(struct list *l, const struct tiny_shape *t) {
     char b[64];
+    for (int i = t->layers; i < t->layers + t->nextn; i++) {
+        layer_tensors(l, t, i);
+        matrix(l, blk(b, i, "nextn.eh_proj.weight"), 2 * (int64_t)t->dim, t->dim,
+               fan(2 * (int64_t)t->dim, 1));
+        vector(l, blk(b, i, "nextn.enorm.weight"), t->dim, 1, 1, 0.2f);
+        vector(l, blk(b, i, "nextn.hnorm.weight"), t->dim, 1, 1, 0.2f);
+        if (t->seed / 4 % 2 == 0)
+            vector(l, blk(b, i, "nextn.shared_head_norm.weight"), t->dim, 1, 1, 0.2f);
+        if (!t->nextn_own)
+            continue;
+        matrix(l, blk(b, i, "nextn.embed_tokens.weight"), t->dim, t->vocab, 1);
+        matrix(l, blk(b, i, "nextn.shared_head_head.weight"), t->dim, t->vocab, fan(t->dim, 3));
+    }
+}
+
+// Tensors outside of layers that all targets have.
+static void outer_tensors(struct list *l, const struct tiny_shape *t) {
     // A tied head with large embeddings would only repeat the token it has just read.
     matrix(l, "token_embd.weight", t->dim, t->vocab,
            is_gemma3(t) || (is_gemma(t) && !t->tied) ? fan(t->dim, 1)
@@ -291,16 +309,23 @@ static void target_tensors(struct list *l, const struct tiny_shape *t) {
     vector(l, "output_norm.weight", t->dim, 1, 1, 0.2f);
     if (!t->tied)
         matrix(l, "output.weight", t->dim, t->vocab, fan(t->dim, 3));
+}
+
+static void target_tensors(struct list *l, const struct tiny_shape *t) {
+    outer_tensors(l, t);
     if (is_gemma(t))
         gemma_outside(l, t);
     if (t->plain && t->form == TINY_FORM_LLAMA)
         vector(l, "rope_freqs.weight", t->rope_dims / 2, 1, 2, 0.3f);
-    for (int i = 0; i < t->layers + t->nextn; i++)
+    for (int i = 0; i < t->layers; i++)
         layer_tensors(l, t, i);
-    for (int i = t->layers; i < t->layers + t->nextn; i++) {
-        matrix(l, blk(b, i, "nextn.eh_proj.weight"), 2 * (int64_t)t->dim, t->dim, 0.1f);
-        vector(l, blk(b, i, "nextn.enorm.weight"), t->dim, 1, 1, 0.2f);
-    }
+    nextn_tensors(l, t);
+}
+
+static void sidecar_tensors(struct list *l, const struct tiny_shape *t) {
+    if (t->seed % 2)
+        outer_tensors(l, t);
+    nextn_tensors(l, t);
 }
 
 // What a tensor is called for its values: the same in all dialects of a draft.
@@ -483,7 +508,8 @@ static void put_target_keys(struct gguf_writer *w, const struct tiny_shape *t) {
     put_u32(w, a, "ssm.inner_size", (int64_t)t->value_heads * t->state);
 }
 
-int tiny_target_write(const struct tiny_shape *shape, const char *path, struct err *e) {
+static int write_file(const struct tiny_shape *shape, const char *path,
+                      void (*tensors)(struct list *, const struct tiny_shape *), struct err *e) {
     struct tiny_shape own = *shape;
     const struct tiny_shape *t = &own;
     if (is_gemma(t) || is_gemma3(t) || is_laguna(t)) // which have no such blocks
@@ -499,7 +525,7 @@ int tiny_target_write(const struct tiny_shape *shape, const char *path, struct e
             t->vocab >= 260 ? tiny_put_tokenizer(w, t->vocab, t->plain ? "qwen2" : "qwen35", e) : 0;
         l->type = t->type;
         l->seed = t->seed;
-        target_tensors(l, t);
+        tensors(l, t);
         if (rc)
             gguf_writer_abort(w);
         else
@@ -507,6 +533,14 @@ int tiny_target_write(const struct tiny_shape *shape, const char *path, struct e
     }
     free(l);
     return rc;
+}
+
+int tiny_target_write(const struct tiny_shape *t, const char *path, struct err *e) {
+    return write_file(t, path, target_tensors, e);
+}
+
+int tiny_sidecar_write(const struct tiny_shape *t, const char *path, struct err *e) {
+    return write_file(t, path, sidecar_tensors, e);
 }
 
 struct tiny_shape tiny_shape_form(enum tiny_form form) {

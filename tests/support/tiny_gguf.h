@@ -43,7 +43,12 @@ struct tiny_shape {
     // Experts in place of the feed-forward layers; 0: none. The widths are multiples of 32; qwen35
     // and GLM models have a shared one.
     int experts, used, expert_ffn, shared_ffn;
-    int nextn;     // next-token-prediction blocks after the backbone, to be ignored
+    // Next-token-prediction blocks after the backbone: its kind of attention (full) and
+    // feed-forward part, eh_proj, enorm, hnorm and, but for the seeds 4 to 7 of each 8,
+    // shared_head_norm. own: with an embedding and a head that are no others'; bare: without the
+    // feed-forward part.
+    int nextn;
+    bool nextn_own, nextn_bare;
     bool tied;     // no output.weight
     bool fused;    // attention layers hold attn_qkv instead of three matrices
     uint32_t type; // of the matrices; those whose rows are no multiple of its block become F32
@@ -85,6 +90,10 @@ struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t);
 int tiny_target_write(const struct tiny_shape *t, const char *path, struct err *e);
 int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *d, const char *path,
                      struct err *e);
+
+// The blocks of a target with nextn as a file of their own: the target's keys and the blocks'
+// tensors, for odd seeds besides its embedding, norm and head; every tensor as in the target.
+int tiny_sidecar_write(const struct tiny_shape *t, const char *path, struct err *e);
 
 // The default target and draft, in files named after the test and the process.
 struct tiny_pair {

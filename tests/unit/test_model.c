@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward function: one arithmetic however rows are grouped (rule E1), trees against their
 // paths run one by one, commit, several sequences in one pass, layer kinds, and refusals.
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "formats/quant/quant.h"
@@ -215,9 +217,13 @@ static void test_variants(void **state) {
     last_logits(&shape, "auto", 1, a);
     last_logits(&shape, "auto", 3, b);
     same_bits(a, b, 1);
-    other.nextn = 1;
-    last_logits(&other, "auto", 1, b);
-    same_bits(a, b, 1);
+    for (int i = 0; i < 4; i++) {
+        other.nextn = 1 + i / 3;
+        other.nextn_own = i == 1;
+        other.nextn_bare = i == 2;
+        last_logits(&other, "auto", 1, b);
+        same_bits(a, b, 1);
+    }
     other = shape;
     other.fused = true;
     last_logits(&other, "auto", 1, b);
@@ -228,6 +234,42 @@ static void test_variants(void **state) {
     assert_memory_not_equal(a, b, VOCAB * sizeof *a);
     free(a);
     free(b);
+}
+
+// A prediction block in a file of its own is the block that the target's file has, of full
+// attention where the next layer would be a recurrent one, with what the shape says.
+static void test_sidecar(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_rig r;
+    shape.nextn = 1;
+    for (shape.seed = 3; shape.seed < 5; shape.seed++) {
+        struct gguf *side, *whole;
+        char path[64];
+        size_t ours = 0;
+        snprintf(path, sizeof path, "/tmp/coppice-sidecar-%d.gguf", (int)getpid());
+        tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+        assert_int_equal(tiny_sidecar_write(&shape, path, &r.e), 0);
+        assert_int_equal(gguf_open(&side, path, &r.e), 0);
+        assert_int_equal(gguf_open(&whole, r.target_path, &r.e), 0);
+        for (size_t i = 0; i < gguf_tensor_count(side); i++) {
+            const struct tensor *t = gguf_tensor_at(side, i);
+            const struct tensor *u = gguf_tensor(whole, t->name);
+            assert_non_null(u);
+            assert_int_equal(t->bytes, u->bytes);
+            assert_memory_equal(t->data, u->data, (size_t)t->bytes);
+            ours += strncmp(t->name, "blk.4.", 6) == 0;
+        }
+        // Two norms, six of attention, three matrices, eh_proj, enorm, hnorm and perhaps the last.
+        assert_int_equal(ours, shape.seed == 4 ? 14 : 15);
+        assert_int_equal(gguf_tensor_count(side), ours + (shape.seed == 4 ? 0 : 3));
+        assert_non_null(gguf_tensor(side, "blk.4.attn_q_norm.weight"));
+        assert_true(!gguf_tensor(side, "blk.4.nextn.shared_head_norm.weight") == (shape.seed == 4));
+        gguf_close(side);
+        gguf_close(whole);
+        unlink(path);
+        tiny_rig_close(&r);
+    }
 }
 
 static void expect(struct tiny_rig *r, int code, int want, const char *word) {
@@ -328,10 +370,11 @@ static void test_plan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chunks),   cmocka_unit_test(test_chunks_quantised),
-        cmocka_unit_test(test_trees),    cmocka_unit_test(test_commit),
-        cmocka_unit_test(test_many),     cmocka_unit_test(test_variants),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_chunks),  cmocka_unit_test(test_chunks_quantised),
+        cmocka_unit_test(test_trees),   cmocka_unit_test(test_commit),
+        cmocka_unit_test(test_many),    cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_sidecar), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

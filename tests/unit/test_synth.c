@@ -68,6 +68,9 @@ static void test_published_sizes(void **state) {
     int64_t bytes;
     int64_t all = count("qwen35-27b", "Q4_K_M", &n, &bytes);
     assert_int_equal(n, 851);
+    // The prediction block: 15 tensors, 811 MB as BF16.
+    assert_int_equal(count("qwen35-27b-mtp", "Q4_K_M", &n, &bytes) - all, 424699392);
+    assert_int_equal(n, 866);
     assert_in_range(all, 26800000000, 27000000000);
     assert_in_range(bytes, 16400000000, 16700000000);
     assert_int_equal(count("dflash-4b", "Q8_0", &n, &bytes), 634425856);
@@ -89,6 +92,8 @@ static void test_published_sizes(void **state) {
     assert_int_equal(n, 3 + 48 * 12);
     assert_in_range(count("qwen35-35b-a3b", "Q4_K_M", &n, &bytes), 34600000000, 34700000000);
     assert_int_equal(n, 753 - 20); // without the prediction layer
+    assert_in_range(count("qwen35-35b-a3b-mtp", "Q4_K_M", &n, &bytes), 35400000000, 35600000000);
+    assert_int_equal(n, 753);
     assert_in_range(count("qwen35-122b-a10b", "Q4_K_M", &n, &bytes), 120000000000, 124000000000);
     assert_in_range(count("glm-4.5-air", "Q4_K_M", &n, &bytes), 106000000000, 107000000000);
     assert_in_range(count("deepseek-v2-lite", "Q4_K_M", &n, &bytes), 15600000000, 15800000000);
@@ -291,6 +296,10 @@ int main(void) {
         cmocka_unit_test_prestate(test_pair_decodes, "deepseek2-tiny"),
         cmocka_unit_test_prestate(test_pair_decodes, "gpt-oss-tiny"),
         cmocka_unit_test_prestate(test_pair_decodes, "laguna-tiny"),
+        cmocka_unit_test_prestate(test_pair_decodes, "qwen35-tiny-mtp"),
+        cmocka_unit_test_prestate(test_pair_decodes, "qwen35moe-tiny-mtp"),
+        cmocka_unit_test_prestate(test_pair_decodes, "glm4moe-tiny-mtp"),
+        cmocka_unit_test_prestate(test_pair_decodes, "deepseek2-tiny-mtp"),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -42,8 +42,12 @@ static const struct synth_shape shapes[] = {
      .gdn_v = 32},
     {"qwen35-27b", QWEN35, .layers = 64, .dim = 5120, .ffn = 17408, .heads = 24, .kv = 4,
      .gdn_v = 48},
+    {"qwen35-27b-mtp", QWEN35, .nextn = 1, .layers = 64, .dim = 5120, .ffn = 17408, .heads = 24,
+     .kv = 4, .gdn_v = 48},
     {"qwen35-tiny", .layers = 4, .dim = 256, .ffn = 512, .vocab = 512, .heads = 2, .kv = 1,
      .head_dim = 64, .gdn_k = 2, .gdn_v = 4, .gdn_dim = 64, .rope_dims = 32},
+    {"qwen35-tiny-mtp", .nextn = 1, .layers = 4, .dim = 256, .ffn = 512, .vocab = 512, .heads = 2,
+     .kv = 1, .head_dim = 64, .gdn_k = 2, .gdn_v = 4, .gdn_dim = 64, .rope_dims = 32},
     {"qwen3-0.6b", QWEN3, .layers = 28, .dim = 1024, .ffn = 3072, .heads = 16, .kv = 8,
      .tied = true},
     {"qwen3-8b", QWEN3, .layers = 36, .dim = 4096, .ffn = 12288, .heads = 32, .kv = 8},
@@ -60,11 +64,16 @@ static const struct synth_shape shapes[] = {
      .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .tied = true},
     {"qwen35-35b-a3b", QWEN35, .layers = 40, .dim = 2048, .heads = 16, .kv = 2, .gdn_v = 32,
      .experts = 256, .used = 8, .expert_ffn = 512, .shared_ffn = 512},
+    {"qwen35-35b-a3b-mtp", QWEN35, .nextn = 1, .layers = 40, .dim = 2048, .heads = 16, .kv = 2,
+     .gdn_v = 32, .experts = 256, .used = 8, .expert_ffn = 512, .shared_ffn = 512},
     {"qwen35-122b-a10b", QWEN35, .layers = 48, .dim = 3072, .heads = 32, .kv = 2, .gdn_v = 64,
      .experts = 256, .used = 8, .expert_ffn = 1024, .shared_ffn = 1024},
     {"qwen35moe-tiny", .layers = 4, .dim = 256, .vocab = 512, .heads = 2, .kv = 1, .head_dim = 64,
      .gdn_k = 2, .gdn_v = 4, .gdn_dim = 64, .rope_dims = 32, .experts = 16, .used = 4,
      .expert_ffn = 256, .shared_ffn = 256},
+    {"qwen35moe-tiny-mtp", .nextn = 1, .layers = 4, .dim = 256, .vocab = 512, .heads = 2, .kv = 1,
+     .head_dim = 64, .gdn_k = 2, .gdn_v = 4, .gdn_dim = 64, .rope_dims = 32, .experts = 16,
+     .used = 4, .expert_ffn = 256, .shared_ffn = 256},
     {"qwen3-30b-a3b", QWEN3, .layers = 48, .dim = 2048, .heads = 32, .kv = 4, .experts = 128,
      .used = 8, .expert_ffn = 768},
     {"qwen3moe-tiny", .plain = true, .layers = 4, .dim = 256, .vocab = 512, .heads = 4, .kv = 2,
@@ -72,9 +81,15 @@ static const struct synth_shape shapes[] = {
     {"glm-4.5-air", .plain = true, .arch = "glm4moe", .layers = 46, .dim = 4096, .ffn = 10944,
      .vocab = 151552, .heads = 96, .kv = 8, .head_dim = 128, .rope_dims = 64, .experts = 128,
      .used = 8, .lead = 1, .expert_ffn = 1408, .shared_ffn = 1408},
+    {"glm-4.5-air-mtp", .plain = true, .arch = "glm4moe", .nextn = 1, .layers = 46, .dim = 4096,
+     .ffn = 10944, .vocab = 151552, .heads = 96, .kv = 8, .head_dim = 128, .rope_dims = 64,
+     .experts = 128, .used = 8, .lead = 1, .expert_ffn = 1408, .shared_ffn = 1408},
     {"glm4moe-tiny", .plain = true, .arch = "glm4moe", .layers = 4, .dim = 256, .ffn = 512,
      .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .rope_dims = 32, .experts = 16, .used = 4,
      .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
+    {"glm4moe-tiny-mtp", .plain = true, .arch = "glm4moe", .nextn = 1, .layers = 4, .dim = 256,
+     .ffn = 512, .vocab = 512, .heads = 4, .kv = 2, .head_dim = 64, .rope_dims = 32, .experts = 16,
+     .used = 4, .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
     {"gpt-oss-20b", OSS, .layers = 24, .dim = 2880, .heads = 64, .kv = 8, .head_dim = 64,
      .vocab = 201088, .window = 128, .experts = 32, .used = 4, .expert_ffn = 2880},
     {"gpt-oss-120b", OSS, .layers = 36, .dim = 2880, .heads = 64, .kv = 8, .head_dim = 64,
@@ -91,6 +106,26 @@ static const struct synth_shape shapes[] = {
     {"deepseek2-tiny", .plain = true, .arch = "deepseek2", .layers = 4, .dim = 256, .ffn = 512,
      .vocab = 512, .heads = 4, .kv = 1, .q_lora = 128, .kv_lora = 64, .nope = 32, .v_dim = 64,
      .rope_dims = 32, .experts = 16, .used = 4, .lead = 1, .expert_ffn = 256, .shared_ffn = 256},
+    {"deepseek2-tiny-mtp",
+     .plain = true,
+     .arch = "deepseek2",
+     .nextn = 1,
+     .layers = 4,
+     .dim = 256,
+     .ffn = 512,
+     .vocab = 512,
+     .heads = 4,
+     .kv = 1,
+     .q_lora = 128,
+     .kv_lora = 64,
+     .nope = 32,
+     .v_dim = 64,
+     .rope_dims = 32,
+     .experts = 16,
+     .used = 4,
+     .lead = 1,
+     .expert_ffn = 256,
+     .shared_ffn = 256},
     {"laguna-xs.2", LAGUNA, .layers = 40, .dim = 2048, .ffn = 8192, .heads = 48, .window_heads = 64,
      .kv = 8, .head_dim = 128, .vocab = 100352, .rope_dims = 64, .window = 512, .experts = 256,
      .used = 8, .lead = 1, .expert_ffn = 512, .shared_ffn = 512},
@@ -332,7 +367,7 @@ static void add_gemma_layers(struct synth_builder *b, const struct synth_shape *
 }
 
 static bool full_layer(const struct synth_shape *s, int i) {
-    return s->draft || s->plain || i % 4 == 3;
+    return s->draft || s->plain || i % 4 == 3 || i >= s->layers;
 }
 
 static const char *arch_of(const struct synth_shape *s) {
@@ -483,10 +518,31 @@ static void add_mlp(struct synth_builder *b, const struct synth_shape *s, int i)
     add_matrix(b, i, "ffn_down.weight", s->ffn, s->dim, 1);
 }
 
+// A layer of the backbone or a prediction block after it, which has the next embedding and the
+// hidden state joined before and a norm for the head.
+static void add_layer(struct synth_builder *b, const struct synth_shape *s, int i) {
+    bool plain = s->draft || (s->plain && !is_glm(s) && !is_oss(s));
+    add_norm(b, i, "attn_norm.weight", s->dim);
+    add_norm(b, i, plain ? "ffn_norm.weight" : "post_attention_norm.weight", s->dim);
+    if (s->kv_lora)
+        add_latent_attention(b, s, i);
+    else if (full_layer(s, i))
+        add_attention(b, s, i);
+    else
+        add_deltanet(b, s, i);
+    add_mlp(b, s, i);
+    if (i < s->layers)
+        return;
+    add_matrix(b, i, "nextn.eh_proj.weight", 2 * s->dim, s->dim, 1);
+    add_norm(b, i, "nextn.enorm.weight", s->dim);
+    add_norm(b, i, "nextn.hnorm.weight", s->dim);
+    add_norm(b, i, "nextn.shared_head_norm.weight", s->dim);
+}
+
 void synth_tensors(struct synth_list *l, const struct synth_shape *s,
                    const struct convert_recipe *r) {
     struct synth_builder b = {
-        l, {.recipe = r, .layers = s->layers, .tied = s->tied, .experts = s->experts}};
+        l, {.recipe = r, .layers = s->layers + s->nextn, .tied = s->tied, .experts = s->experts}};
     if (s->draft) {
         add_matrix(&b, -1, "fc.weight", s->n_taps * s->dim, s->dim, 1);
         add_norm(&b, -1, "enc.output_norm.weight", s->dim);
@@ -507,18 +563,8 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
         add_gemma_layers(&b, s);
         return;
     }
-    for (int i = 0; i < s->layers; i++) {
-        add_norm(&b, i, "attn_norm.weight", s->dim);
-        bool plain = s->draft || (s->plain && !is_glm(s) && !is_oss(s));
-        add_norm(&b, i, plain ? "ffn_norm.weight" : "post_attention_norm.weight", s->dim);
-        if (s->kv_lora)
-            add_latent_attention(&b, s, i);
-        else if (full_layer(s, i))
-            add_attention(&b, s, i);
-        else
-            add_deltanet(&b, s, i);
-        add_mlp(&b, s, i);
-    }
+    for (int i = 0; i < s->layers + s->nextn; i++)
+        add_layer(&b, s, i);
 }
 
 // Metadata.
@@ -667,7 +713,9 @@ void synth_metadata(struct gguf_writer *w, const struct synth_shape *s,
     gguf_put_str(w, "general.name", name, (size_t)n);
     gguf_put_int(w, "general.file_type", GGUF_U32, r->file_type);
     gguf_put_int(w, "general.quantization_version", GGUF_U32, 2);
-    put_key(w, s, "block_count", s->layers);
+    put_key(w, s, "block_count", s->layers + s->nextn);
+    if (s->nextn)
+        put_key(w, s, "nextn_predict_layers", s->nextn);
     bool llama = is_arch(s, "llama");
     put_key(w, s, "context_length",
             llama || is_oss(s) || is_laguna(s) || is_gemma4(s) || s->linear > 0 ? 131072

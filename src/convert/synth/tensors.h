@@ -18,6 +18,7 @@ struct synth_shape {
     bool plain;       // all layers are full attention, all of a head turns
     const char *arch; // of a plain one: "llama", "qwen2"; NULL: qwen3
     int layers;
+    int nextn; // prediction blocks after them
     int64_t dim, ffn, vocab;
     int heads, kv, head_dim;
     int window_heads; // of queries in layers with a window, 0: as in the others
