@@ -119,7 +119,7 @@ void sequence_append(struct sequence *s, const int32_t *token, const int32_t *in
     for (int i = 0; i < s->spec.n_groups; i++)
         kv_advance(&s->kv[i], count);
     for (int i = 0; i < s->spec.n_attached; i++)
-        s->attached[i]->kind->append(s->attached[i], index, count);
+        s->attached[i]->kind->append(s->attached[i], token, index, count);
     s->len += count;
     s->version++;
 }

@@ -34,8 +34,9 @@ struct attachment_kind {
     // Room for n more positions after len, so that append cannot fail; gives such room back.
     int (*reserve)(struct attachment *a, int64_t n, struct err *e);
     void (*release)(struct attachment *a);
-    // The next `count` positions, reserved before: rows[0..count) of the model's last pass.
-    void (*append)(struct attachment *a, const int32_t *rows, int64_t count);
+    // The next `count` positions, reserved before: rows[0..count) of the model's last pass, whose
+    // tokens are token[rows[i]].
+    void (*append)(struct attachment *a, const int32_t *token, const int32_t *rows, int64_t count);
     // Some of the n rows of the model's last pass will be appended: what is made of each row alone
     // can be made now, of all, while the device waits for the choice.
     void (*precompute)(void *owner, int64_t n);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "models/checkpoint.h"
-#include "models/draft/dflash.h"
+#include "models/draft/dflash/dflash.h"
 
 // A checkpoint of n tokens; draft: its file, or NULL.
 static int write_seed(char **folders, const char *name, const char *draft, int64_t n,

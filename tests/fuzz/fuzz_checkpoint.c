@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "formats/gguf/gguf.h"
 #include "models/checkpoint.h"
-#include "models/draft/dflash.h"
+#include "models/draft/dflash/dflash.h"
 
 enum { ROWS = 4, CONTEXT = 128, MODELS = 2, HEAD = 12, MODEL = HEAD + 12 };
 

@@ -8,7 +8,7 @@
 
 #include "formats/gguf/gguf.h"
 #include "formats/quant/quant.h"
-#include "models/draft/dflash.h"
+#include "models/draft/dflash/dflash.h"
 #include "models/model.h"
 #include "state/forest.h"
 

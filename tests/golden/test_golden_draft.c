@@ -10,7 +10,7 @@
 #include "formats/quant/quant.h"
 #include "golden/dialects.h"
 #include "golden/rig.h"
-#include "models/draft/dflash.h"
+#include "models/draft/dflash/dflash.h"
 #include "unit/test.h"
 
 static const double TOLERANCE = 1e-4;

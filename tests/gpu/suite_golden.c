@@ -13,7 +13,7 @@
 #include "golden/golden.h"
 #include "gpu/suites.h"
 #include "gpu/watch.h"
-#include "models/draft/dflash.h"
+#include "models/draft/dflash/dflash.h"
 #include "support/device.h"
 
 // Relative error of a row: activations keep 11 bits, and some forty products lie one after the

@@ -173,7 +173,7 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
     const struct pair_backend *b = pick_backend(p, g);
     *w = (struct gen_way){.name = names[kind],
                           .model = b->model,
-                          .dflash = b->dflash,
+                          .draft = b->draft,
                           .hidden = b->hidden,
                           .share_noise = rng_below(g, 2),
                           .chunk = pick_chunk(p, g),
@@ -185,7 +185,7 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
     pick_tree(&w->tree, g);
     w->oracle.error_rate = errors[rng_below(g, 4)];
     w->oracle.seed = rng_next(g);
-    w->kinds[0] = kind <= 1 ? DRAFT_DFLASH : kind == 2 ? DRAFT_LOOKUP : DRAFT_ORACLE;
+    w->kinds[0] = kind <= 1 ? DRAFT_MODEL : kind == 2 ? DRAFT_LOOKUP : DRAFT_ORACLE;
     w->kinds[1] = DRAFT_LOOKUP;
     w->choose = w->choose || (kind == 2 && w->seed % 2); // what `auto` is without a draft
     w->n_kinds = kind == 5 || (kind == 1 && rng_below(g, 2)) ? 2 : 1;
@@ -343,7 +343,7 @@ static int pick_part(struct part *t, const struct pair *p, const struct pair_bac
         t->w.name = "plain";
     }
     t->w.model = b->model;
-    t->w.dflash = b->dflash;
+    t->w.draft = b->draft;
     t->w.hidden = b->hidden;
     record(&t->w, t->tokens, &t->s, &t->full);
     return rc;

@@ -362,8 +362,8 @@ static int join(struct group *g, struct player *p, struct err *e) {
     g->f->count[FEATURE_CHOSEN] += w->choose;
     g->f->count[FEATURE_PRICED] += is_priced(w);
     for (int i = 0; i < w->n_kinds && !rc; i++) {
-        c.use_draft = c.use_draft || w->kinds[i] == DRAFT_DFLASH;
-        if (w->kinds[i] == DRAFT_DFLASH)
+        c.use_draft = c.use_draft || w->kinds[i] == DRAFT_MODEL;
+        if (w->kinds[i] == DRAFT_MODEL)
             continue;
         rc = drafter_create(&p->drafters[p->n_drafters], w->kinds[i], &d, e);
         c.drafters[p->n_drafters] = p->drafters[p->n_drafters];
@@ -474,9 +474,9 @@ static int group_init(struct group *g, const struct gen_way *w, struct err *e) {
     struct step_config c = {.model = w->model, .max_members = g->n};
     struct member_config feeder = {.tree = {.k = 1}};
     struct draft_config d = {
-        .model = w->model, .dflash = w->dflash, .max_k = TREE_MAX_K, .max_members = g->n};
+        .model = w->model, .draft = w->draft, .max_k = TREE_MAX_K, .max_members = g->n};
     sample_params_init(&feeder.sample);
-    int rc = w->dflash ? drafter_create(&g->draft, DRAFT_DFLASH, &d, e) : 0;
+    int rc = w->draft ? drafter_create(&g->draft, DRAFT_MODEL, &d, e) : 0;
     if (!rc)
         rc = price_create(&g->price, PRICE_CPU, NULL, e);
     c.draft = g->draft;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
-#include "models/draft/dflash.h"
+#include "models/draft/draft.h"
 #include "property/features.h"
 #include "spec/step/step.h"
 #include "support/automaton.h"
@@ -33,7 +33,7 @@ struct gen_request {
 struct gen_way {
     const char *name;
     struct model *model;
-    struct dflash *dflash;           // NULL: the model has no draft attached
+    struct draft *draft;             // NULL: the model has no draft attached
     const struct tap_reader *hidden; // NULL: hidden states of the model are not read
     enum draft_kind kinds[STEP_MAX_DRAFTERS];
     int n_kinds;

@@ -185,7 +185,7 @@ static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_co
     if (rc || !draft)
         return rc;
     struct dflash_options d = dflash_options_default();
-    return dflash_load(&b->dflash, b->model, draft, &d, e);
+    return draft_open(&b->draft, b->model, &(struct draft_source){draft, &d}, e);
 }
 
 int pair_open(struct pair *p, int index, const char *level, bool brief, struct err *e) {
@@ -228,7 +228,7 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
 
 void pair_close(struct pair *p) {
     for (int i = 0; i < PAIR_BACKENDS; i++) {
-        dflash_destroy(p->b[i].dflash);
+        draft_destroy(p->b[i].draft);
         if (p->b[i].hidden)
             tap_reader_close(p->b[i].hidden);
         free(p->b[i].hidden);

@@ -4,7 +4,7 @@
 #define COPPICE_TESTS_PROPERTY_PAIRS_H
 
 #include "base/err.h"
-#include "models/draft/dflash.h"
+#include "models/draft/draft.h"
 #include "support/tap_reader.h"
 
 enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320, PAIR_FEW = 48 };
@@ -12,7 +12,7 @@ enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320, PAIR_FEW = 48 };
 struct pair_backend {
     struct exec *x, *cpu; // the second of experts whose place is on a CPU; NULL: there are none
     struct model *model;
-    struct dflash *dflash;
+    struct draft *draft;
     struct tap_reader *hidden; // of hidden states after the output norm; NULL: none reads them
 };
 

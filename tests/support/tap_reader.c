@@ -45,7 +45,9 @@ static void seen_release(struct attachment *a) {
     (void)a;
 }
 
-static void seen_append(struct attachment *a, const int32_t *rows, int64_t count) {
+static void seen_append(struct attachment *a, const int32_t *token, const int32_t *rows,
+                        int64_t count) {
+    (void)token;
     struct seen *s = (struct seen *)a;
     struct tap_reader *t = a->kind->owner;
     size_t row = (size_t)t->width * sizeof(float);

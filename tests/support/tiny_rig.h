@@ -5,7 +5,7 @@
 #ifndef COPPICE_TESTS_SUPPORT_TINY_RIG_H
 #define COPPICE_TESTS_SUPPORT_TINY_RIG_H
 
-#include "models/draft/dflash.h"
+#include "models/draft/dflash/dflash.h"
 #include "models/model.h"
 #include "support/tiny_gguf.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "models/draft/dflash.h"
+#include "models/draft/dflash/dflash.h"
 #include "models/model.h"
 #include "ops/exec.h"
 #include "support/tiny_gguf.h"

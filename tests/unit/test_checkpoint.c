@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "models/checkpoint.h"
-#include "models/draft/impl.h"
+#include "models/draft/dflash/impl.h"
 #include "ops/exec.h"
 #include "support/bytes.h"
 #include "support/tiny_rig.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/draft/impl.h"
+#include "models/draft/dflash/impl.h"
 #include "unit/test.h"
 
 static const char plain[] =

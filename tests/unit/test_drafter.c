@@ -18,7 +18,7 @@ struct fixture {
     struct exec *x;
     struct gguf *file;
     struct model *model;
-    struct dflash *dflash;
+    struct draft *draft;
     struct sequence *seq;
 };
 
@@ -48,7 +48,7 @@ static int setup(void **state) {
     if (!rc)
         rc = tiny_draft_write(&t, &d, path, NULL);
     if (!rc)
-        rc = dflash_load(&f.dflash, f.model, path, &q, NULL);
+        rc = draft_open(&f.draft, f.model, &(struct draft_source){path, &q}, NULL);
     unlink(path);
     if (!rc)
         rc = model_sequence(f.model, &f.seq, NULL);
@@ -66,7 +66,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
     struct fixture *f = *state;
     sequence_destroy(f->seq);
-    dflash_destroy(f->dflash);
+    draft_destroy(f->draft);
     model_destroy(f->model);
     exec_destroy(f->x);
     gguf_close(f->file);
@@ -78,7 +78,7 @@ static struct drafter *make(const struct fixture *f, enum draft_kind kind,
     struct draft_config c = oracle ? *oracle : (struct draft_config){0};
     struct drafter *d = NULL;
     c.model = f->model;
-    c.dflash = f->dflash;
+    c.draft = f->draft;
     c.max_k = 8;
     assert_int_equal(drafter_create(&d, kind, &c, NULL), 0);
     return d;
@@ -94,7 +94,7 @@ static struct proposal ask(const struct fixture *f, struct drafter *d, int32_t r
 
 static void test_dflash(void **state) {
     const struct fixture *f = *state;
-    struct drafter *d = make(f, DRAFT_DFLASH, NULL);
+    struct drafter *d = make(f, DRAFT_MODEL, NULL);
     assert_int_equal(drafter_max_depth(d), BLOCK - 1);
     struct proposal p = ask(f, d, 3, 5, 32), *all = &p;
     assert_int_equal(p.depth, BLOCK - 1);
@@ -182,7 +182,7 @@ static void check_members(struct drafter *many, struct drafter *one, const struc
 static void test_members(void **state) {
     const struct fixture *f = *state;
     struct draft_config c = {.max_members = MEMBERS};
-    struct drafter *many = make(f, DRAFT_DFLASH, &c), *one = make(f, DRAFT_DFLASH, NULL);
+    struct drafter *many = make(f, DRAFT_MODEL, &c), *one = make(f, DRAFT_MODEL, NULL);
     struct members m;
     members_open(&m, f);
     for (int n = 1; n <= MEMBERS; n++)
@@ -217,7 +217,7 @@ static void test_too_many(void **state) {
     struct proposal p[3] = {0}, *all[3] = {&p[0], &p[1], &p[2]};
     struct draft_request r[3] = {{.seq = f->seq, .root = 3, .k = 1, .max_depth = 4}};
     for (int kind = 0; kind < 2; kind++) {
-        struct drafter *d = make(f, kind ? DRAFT_LOOKUP : DRAFT_DFLASH, &c);
+        struct drafter *d = make(f, kind ? DRAFT_LOOKUP : DRAFT_MODEL, &c);
         struct err e = {0};
         assert_int_equal(drafter_propose(d, r, kind ? 2 : 3, all, &e), ERR_USAGE);
         assert_non_null(strstr(e.text, kind ? "1 to 1" : "1 to 2"));
@@ -257,15 +257,15 @@ static void test_long_block(void **state) {
     snprintf(path, sizeof path, "/tmp/coppice-drafter-%d-long.gguf", (int)getpid());
     assert_int_equal(tiny_draft_write(&t, &shape, path, NULL), 0);
     assert_int_equal(model_load(&g.model, g.x, g.file, &o, NULL), 0);
-    assert_int_equal(dflash_load(&g.dflash, g.model, path, &q, NULL), 0);
+    assert_int_equal(draft_open(&g.draft, g.model, &(struct draft_source){path, &q}, NULL), 0);
     unlink(path);
     assert_int_equal(model_sequence(g.model, &g.seq, NULL), 0);
-    struct drafter *d = make(&g, DRAFT_DFLASH, NULL);
+    struct drafter *d = make(&g, DRAFT_MODEL, NULL);
     assert_int_equal(drafter_max_depth(d), TREE_MAX_DEPTH);
     assert_int_equal(ask(&g, d, 3, TREE_MAX_K, 100).depth, TREE_MAX_DEPTH);
     drafter_destroy(d);
     sequence_destroy(g.seq);
-    dflash_destroy(g.dflash);
+    draft_destroy(g.draft);
     model_destroy(g.model);
 }
 
@@ -307,7 +307,7 @@ static void test_oracle_with_draft(void **state) {
     for (int i = 0; i < LEN + 40; i++)
         recording[i] = 100 + i;
     struct draft_config c = {.recording = recording, .n_recording = LEN + 40, .with_draft = true};
-    struct drafter *draft = make(f, DRAFT_DFLASH, NULL), *d = make(f, DRAFT_ORACLE, &c);
+    struct drafter *draft = make(f, DRAFT_MODEL, NULL), *d = make(f, DRAFT_ORACLE, &c);
     struct draft_request r = {.seq = f->seq, .root = 3, .k = 4, .max_depth = 32};
     struct proposal p = {0}, *all = &p;
     assert_int_equal(drafter_max_depth(d), BLOCK - 1);
@@ -339,7 +339,7 @@ static void test_refused(void **state) {
     struct draft_config c = {.model = f->model, .max_k = 8};
     struct drafter *d = NULL;
     struct err e = {0};
-    assert_int_equal(drafter_create(&d, DRAFT_DFLASH, &c, &e), ERR_USAGE);
+    assert_int_equal(drafter_create(&d, DRAFT_MODEL, &c, &e), ERR_USAGE);
     assert_non_null(strstr(e.text, "draft model"));
     assert_int_equal(drafter_create(&d, DRAFT_ORACLE, &c, &e), ERR_USAGE);
     c.recording = text;

@@ -68,8 +68,15 @@ static void notes_release(struct attachment *a) {
     (void)a;
 }
 
-static void notes_append(struct attachment *a, const int32_t *rows, int64_t count) {
-    memcpy(((struct notes *)a)->v + a->len, rows, (size_t)count * sizeof *rows);
+// A row and its token.
+static int32_t note(int32_t token, int32_t row) {
+    return token << 8 | row;
+}
+
+static void notes_append(struct attachment *a, const int32_t *token, const int32_t *rows,
+                         int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        ((struct notes *)a)->v[a->len + i] = note(token[rows[i]], rows[i]);
     a->len += count;
 }
 
@@ -197,8 +204,10 @@ static void append(struct world *w, int i) {
         return;
     for (int j = 0; j < 200; j++)
         token[j] = (int32_t)rng_below(&w->rng, VOCAB);
-    for (int j = 0; j < n; j++)
-        w->rows[i][s->len + j] = index[j] = (int32_t)rng_below(&w->rng, 200);
+    for (int j = 0; j < n; j++) {
+        index[j] = (int32_t)rng_below(&w->rng, 200);
+        w->rows[i][s->len + j] = note(token[index[j]], index[j]);
+    }
     assert_int_equal(sequence_reserve(s, n, NULL), 0);
     for (int g = 0; g < GROUPS; g++)
         for (int64_t j = 0; j < n; j++)

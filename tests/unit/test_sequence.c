@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "formats/quant/quant.h"
-#include "models/draft/impl.h"
+#include "models/draft/dflash/impl.h"
 #include "ops/exec.h"
 #include "support/tiny_rig.h"
 #include "unit/test.h"

@@ -200,8 +200,8 @@ static bool any_chosen(const struct bench_modes *b) {
 // smallest tree would always be the best.
 static void calibrate(const struct bench_modes *b, int mode, const struct session *s,
                       struct request *r, const struct reply *plain, int32_t *recording) {
-    const struct dflash *draft = session_draft(s);
-    int depth = draft ? dflash_params_of(draft)->block_size - 1 : TREE_MAX_DEPTH;
+    const struct draft *draft = session_draft(s);
+    int depth = draft ? draft_traits(draft).max_depth : TREE_MAX_DEPTH;
     memcpy(recording, r->prompt, (size_t)r->n_prompt * sizeof *recording);
     memcpy(recording + r->n_prompt, plain->ids, (size_t)plain->n * sizeof *recording);
     r->oracle = (struct draft_config){.recording = recording,

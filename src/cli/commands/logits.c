@@ -246,14 +246,15 @@ static int write_draft_rows(const struct session *s, const char *path, struct er
     struct model *m = session_model(s);
     const struct ops *ops = exec_ops(model_exec(m));
     int64_t vocab = model_params_of(m)->vocab;
-    int n = dflash_params_of(session_draft(s))->block_size - 1;
+    struct dflash *draft = draft_dflash(session_draft(s));
+    int n = dflash_params_of(draft)->block_size - 1;
     float *row = malloc((size_t)vocab * sizeof *row);
     if (!row)
         return err_set(e, ERR_MEMORY, "no memory for a row of %lld logits", (long long)vocab);
     struct raw_file raw;
     int rc = raw_open(&raw, path, e);
     for (int i = 0; i < n && !rc; i++) {
-        const float *logits = dflash_logits(session_draft(s), 0, n) + i * vocab;
+        const float *logits = dflash_logits(draft, 0, n) + i * vocab;
         ops->download(model_exec(m), row, logits, (size_t)vocab * sizeof *row);
         rc = exec_status(model_exec(m), e);
         log_softmax(row, vocab);
@@ -267,7 +268,7 @@ static int write_draft_rows(const struct session *s, const char *path, struct er
 static int print_draft_summary(const struct cli_args *a, const struct session *s, int32_t anchor,
                                struct err *e) {
     int64_t vocab = model_params_of(session_model(s))->vocab;
-    int rows = dflash_params_of(session_draft(s))->block_size - 1;
+    int rows = draft_traits(session_draft(s)).max_depth;
     if (options_flag(&a->opt, OPT_JSON)) {
         struct json_writer w = {0};
         jw_begin(&w, '{');
@@ -287,6 +288,12 @@ static int draft_logits(const struct cli_args *a, struct session *s, struct err 
     struct token_list ids = {0};
     struct sequence *seq = NULL;
     int32_t anchor = 0;
+    struct dflash *draft = draft_dflash(session_draft(s));
+    if (!draft)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the log-probabilities of a block are those of a DFlash draft, and this one "
+                       "is of the kind %s; name another with -d",
+                       draft_traits(session_draft(s)).name);
     int rc = decode_prompt(a, s, &ids, e);
     if (!rc && ids.count == 0)
         rc = err_set(e, ERR_USAGE, "--ids is empty; give at least one token");
@@ -295,7 +302,7 @@ static int draft_logits(const struct cli_args *a, struct session *s, struct err 
     if (!rc)
         rc = run_draft_anchor(s, seq, &ids, &anchor, e);
     if (!rc)
-        rc = dflash_draft(session_draft(s), &seq, &anchor, 1, e);
+        rc = dflash_draft(draft, &seq, &anchor, 1, e);
     if (!rc)
         rc = write_draft_rows(s, options_str(&a->opt, OPT_RAW), e);
     if (!rc)

@@ -15,7 +15,7 @@
 #include "cli/hub/pull.h"
 #include "cli/log_out.h"
 #include "formats/gguf/gguf.h"
-#include "models/draft/dflash.h"
+#include "models/draft/dflash/dflash.h"
 
 #define BUNDLED   "coppice-tiny-q8_0.gguf"
 #define SUGGESTED "Qwen/Qwen3-4B-GGUF:Q4_K_M"

@@ -137,7 +137,7 @@ static int keep_ends_out(const struct job *j, struct sample_params *p, int32_t *
 static int add_drafter(struct job *j, enum draft_kind kind, struct err *e) {
     struct draft_config c = j->r.oracle;
     c.model = session_model(j->b->s);
-    c.dflash = session_draft(j->b->s);
+    c.draft = session_draft(j->b->s);
     c.max_k = j->r.constraint ? masks_wanted(j->r.tree.k) : j->r.tree.k;
     int rc = drafter_create(&j->drafters[j->n_drafters], kind, &c, e);
     if (!rc)

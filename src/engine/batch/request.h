@@ -39,8 +39,8 @@ struct token_logprobs logprobs_at(const struct logprobs *l, int64_t i);
 
 enum speculate {
     SPECULATE_AUTO,   // what speculate_auto says
-    SPECULATE_TREE,   // DFlash marginals and lookup chains in one tree
-    SPECULATE_CHAIN,  // the DFlash block's best token of each position
+    SPECULATE_TREE,   // the draft's guesses and lookup chains in one tree
+    SPECULATE_CHAIN,  // the draft's best token of each position
     SPECULATE_LOOKUP, // lookup chains only
     SPECULATE_OFF,
     SPECULATE_ORACLE, // a recording with errors, as a tree; for tests
@@ -87,7 +87,7 @@ struct request {
     struct tree_options tree; // budget, k, chain_seed, min_prob
     bool auto_budget;         // tree.budget is the most; how much of it pays is learnt
     bool no_draft_noise;
-    bool no_lookup; // keep lookup chains out of the DFlash tree
+    bool no_lookup; // keep lookup chains out of the draft's tree
     bool logit_hash;
     // -1, or log-probabilities of each new token, with those of that many best ones: 0 to
     // OPS_LOGPROBS_MAX. From the very rows that decided.

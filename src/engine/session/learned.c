@@ -34,11 +34,15 @@ static uint64_t hash_tensors(const struct gguf *g) {
 }
 
 static void put_draft(struct str *key, const struct price_subject *s) {
-    const struct dflash_params *p = dflash_params_of(s->draft_model);
     struct stat info;
-    long long bytes = stat(s->draft, &info) == 0 && S_ISREG(info.st_mode) ? info.st_size : 0;
-    str_printf(key, "draft %s, %lld bytes, %s %d layers %lld wide, block %d; ", base_name(s->draft),
-               bytes, p->dialect, p->n_layers, (long long)p->dim, p->block_size);
+    if (s->draft == DRAFT_OF_TARGET) {
+        str_puts(key, "draft of the model's file, ");
+    } else {
+        long long bytes = stat(s->draft, &info) == 0 && S_ISREG(info.st_mode) ? info.st_size : 0;
+        str_printf(key, "draft %s, %lld bytes, ", base_name(s->draft), bytes);
+    }
+    draft_describe(s->draft_model, key);
+    str_puts(key, "; ");
 }
 
 static void put_key(struct str *key, const struct price_subject *s) {

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "formats/gguf/gguf.h"
-#include "models/draft/dflash.h"
+#include "models/draft/draft.h"
 #include "models/model.h"
 #include "ops/experts/store.h"
 #include "spec/tree/price.h"
@@ -27,7 +27,7 @@ struct price_subject {
     const struct exec *x;
     const struct gguf *model; // open
     const char *draft;        // path; NULL: none
-    const struct dflash *draft_model;
+    const struct draft *draft_model;
     enum kv_codec_id codec_k, codec_v;
     int64_t slots;          // of experts, where not all are resident
     int cpu_experts;        // layers whose experts are of this CPU

@@ -209,13 +209,13 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
     const struct model_options *o = &r->target;
     struct model_params params;
     struct model_plan t;
-    struct dflash_plan d = {0};
+    struct draft_plan d = {0};
     int rc = model_plan(&t, &params, x, r->file, o, e);
     if (rc)
         return err_prefix(e, "%s", r->model);
     if (r->draft) {
-        struct dflash_plan_args args = {x, r->file, o, r->draft, &r->dflash};
-        rc = dflash_plan(&d, &args, e);
+        struct draft_plan_args args = {x, r->file, o, r->draft};
+        rc = draft_measure(&d, &args, e);
     }
     if (rc)
         return rc;

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "engine/session/runtime.h"
-#include "models/draft/dflash.h"
+#include "models/draft/draft.h"
 #include "ops/experts/host.h"
 #include "ops/experts/pool.h"
 #include "state/kv.h"
@@ -75,11 +75,10 @@ void plan_print(const struct memory_plan *p, struct str *out);
 
 struct pair_request {
     struct runtime_device *device;
-    const struct gguf *file; // of the target, open
-    const char *model;       // its path, for sentences
-    const char *draft;       // NULL: none
+    const struct gguf *file;          // of the target, open
+    const char *model;                // its path, for sentences
+    const struct draft_source *draft; // NULL: none
     struct model_options target;
-    struct dflash_options dflash;
     int slots; // of experts for each layer of them; 0: as many as fit
     // Layers whose experts are the CPU's (target.cpu, which is there if this is not 0), or
     // CPU_EXPERTS_AUTO.

@@ -29,7 +29,7 @@ struct session {
     struct kv_budget pages;          // of all sequences
     struct gguf *file;
     struct model *model;
-    struct dflash *draft;
+    struct draft *draft;
     struct tokenizer *tokenizer;
     struct structured_store *structured;
     struct drafter *drafter;  // the draft as all members of a step call it; NULL without a draft
@@ -91,14 +91,18 @@ static bool lends(const struct session_options *o) {
     return o->park > 0 || o->lend > 0;
 }
 
+static struct draft_source draft_source_of(const struct session *s) {
+    return (struct draft_source){.path = s->o.draft, .dflash = &s->o.dflash};
+}
+
 // Plans, and fixes what was left open, before anything large is loaded.
 static int make_plan(struct session *s, struct err *e) {
+    const struct draft_source draft = draft_source_of(s);
     struct pair_request r = {.device = s->device,
                              .file = s->file,
                              .model = s->o.model,
-                             .draft = s->o.draft,
+                             .draft = s->o.draft ? &draft : NULL,
                              .target = s->o.target,
-                             .dflash = s->o.dflash,
                              .slots = s->o.expert_profile.slots,
                              .cpu_experts = s->o.cpu_experts,
                              .max = s->o.expert_profile.vram,
@@ -131,10 +135,10 @@ static int claim_memory(struct session *s, struct err *e) {
 
 static int make_drafter(struct session *s, struct err *e) {
     struct draft_config c = {.model = s->model,
-                             .dflash = s->draft,
+                             .draft = s->draft,
                              .max_k = TREE_MAX_K,
                              .max_members = model_max_seqs(s->model)};
-    return drafter_create(&s->drafter, DRAFT_DFLASH, &c, e);
+    return drafter_create(&s->drafter, DRAFT_MODEL, &c, e);
 }
 
 static struct price_note note_of(const struct session *s) {
@@ -209,8 +213,9 @@ static int open_parts(struct session *s, const struct session_options *o, struct
     rc = structured_store_create(&s->structured, s->tokenizer, model_params_of(s->model)->vocab, e);
     if (rc)
         return rc;
+    const struct draft_source source = draft_source_of(s);
     if (s->o.draft)
-        rc = dflash_load(&s->draft, s->model, s->o.draft, &s->o.dflash, e);
+        rc = draft_open(&s->draft, s->model, &source, e);
     if (!rc && lends(&s->o))
         rc = exec_park_finish(x, s->o.park, e);
     if (!rc)
@@ -260,7 +265,7 @@ void session_close(struct session *s) {
     price_destroy(s->price);
     price_destroy(s->prompts);
     drafter_destroy(s->drafter);
-    dflash_destroy(s->draft);
+    draft_destroy(s->draft);
     model_destroy(s->model);
     structured_store_destroy(s->structured);
     if (s->tokenizer)
@@ -277,7 +282,7 @@ struct model *session_model(const struct session *s) {
     return s->model;
 }
 
-struct dflash *session_draft(const struct session *s) {
+struct draft *session_draft(const struct session *s) {
     return s->draft;
 }
 

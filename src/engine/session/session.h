@@ -12,7 +12,7 @@
 #include "engine/session/plan.h"
 #include "engine/session/runtime.h"
 #include "engine/session/structured.h"
-#include "models/draft/dflash.h"
+#include "models/draft/draft.h"
 #include "models/model.h"
 #include "spec/draft/drafter.h"
 #include "spec/tree/budget.h"
@@ -24,7 +24,7 @@ struct session_options {
     // of max_ctx tokens takes. It must outlive the session.
     struct runtime *runtime;
     const char *model;     // target GGUF
-    const char *draft;     // NULL: none
+    const char *draft;     // NULL: none; DRAFT_OF_TARGET: in the target's file
     const char *device;    // "auto", "cpu", "cuda" or "cuda:N"
     const char *cpu_level; // "auto", or a name of docs/ops.md: not above it
     int threads;           // 0: all usable CPUs
@@ -79,7 +79,7 @@ void session_close(struct session *s); // NULL is allowed
 int session_measure(const struct session_options *o, struct memory_plan *out, struct err *e);
 
 struct model *session_model(const struct session *s);
-struct dflash *session_draft(const struct session *s);              // NULL: none
+struct draft *session_draft(const struct session *s);               // NULL: none
 const struct tokenizer *session_tokenizer(const struct session *s); // NULL: file has none
 // Constraints of requests on it (structured.h); any thread.
 struct structured_store *session_structured(const struct session *s);

@@ -51,17 +51,18 @@ static int allocate_pass(struct draft_dflash *d, struct err *e) {
 }
 
 static int dflash_drafter_create(void **self, const struct draft_config *c, struct err *e) {
-    if (!c->dflash)
+    struct dflash *dflash = c->draft ? draft_dflash(c->draft) : NULL;
+    if (!dflash)
         return err_set(e, ERR_USAGE,
                        "this way of guessing needs a draft model; give one or use "
                        "lookup");
     struct draft_dflash *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for the dflash drafter");
-    d->dflash = c->dflash;
+    d->dflash = dflash;
     d->x = model_exec(c->model);
     d->vocab = model_params_of(c->model)->vocab;
-    d->rows = dflash_params_of(c->dflash)->block_size - 1;
+    d->rows = dflash_params_of(dflash)->block_size - 1;
     d->depth = min_i32(d->rows, TREE_MAX_DEPTH);
     d->max_k = c->max_k > 0 ? min_i32(c->max_k, TREE_MAX_K) : TREE_MAX_K;
     d->max_k = (int)min_i64(d->max_k, d->vocab);

@@ -13,7 +13,7 @@ struct drafter {
 };
 
 static const struct drafter_class *const classes[DRAFT_KINDS] = {
-    [DRAFT_DFLASH] = &drafter_dflash,
+    [DRAFT_MODEL] = &drafter_dflash,
     [DRAFT_LOOKUP] = &drafter_lookup,
     [DRAFT_ORACLE] = &drafter_oracle,
 };

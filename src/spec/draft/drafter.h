@@ -10,21 +10,21 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "models/draft/dflash.h"
+#include "models/draft/draft.h"
 #include "spec/tree/ddtree.h"
 
 enum draft_kind {
-    DRAFT_DFLASH, // the draft model: marginals, of many sequences
+    DRAFT_MODEL,  // the draft model, of many sequences
     DRAFT_LOOKUP, // the most recent longest repetition in the context: a chain
     DRAFT_ORACLE, // a recorded continuation with errors: marginals; for tests and measurements
     DRAFT_KINDS,
 };
 
 struct draft_config {
-    struct model *model;   // the target
-    struct dflash *dflash; // DRAFT_DFLASH: attached to that target
-    int max_k;             // most candidates per depth that will be requested; 0: TREE_MAX_K
-    int max_members;       // most sequences of a call, for kinds that serve many; 0: 1
+    struct model *model; // the target
+    struct draft *draft; // DRAFT_MODEL: attached to that target
+    int max_k;           // most candidates per depth that will be requested; 0: TREE_MAX_K
+    int max_members;     // most sequences of a call, for kinds that serve many; 0: 1
     // DRAFT_ORACLE: the tokens by position, and the chance that the best candidate of a position
     // is another token (the recorded one then has some lower rank, or is missing).
     const int32_t *recording; // [n_recording], borrowed

@@ -19,7 +19,7 @@ struct draft_oracle {
 };
 
 static int oracle_create(void **self, const struct draft_config *c, struct err *e) {
-    if (c->with_draft && !c->dflash)
+    if (c->with_draft && !c->draft)
         return err_set(e, ERR_USAGE,
                        "the oracle drafter stands for a draft model that is not there");
     if (!c->recording || model_params_of(c->model)->vocab < 2 ||
@@ -32,8 +32,8 @@ static int oracle_create(void **self, const struct draft_config *c, struct err *
     d->c = *c;
     d->vocab = (int32_t)model_params_of(c->model)->vocab;
     d->depth = TREE_MAX_DEPTH;
-    if (c->with_draft && dflash_params_of(c->dflash)->block_size - 1 < d->depth)
-        d->depth = dflash_params_of(c->dflash)->block_size - 1;
+    if (c->with_draft)
+        d->depth = min_i32(d->depth, draft_traits(c->draft).max_depth);
     *self = d;
     return 0;
 }

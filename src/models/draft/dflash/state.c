@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "models/draft/impl.h"
+#include "models/draft/dflash/impl.h"
 #include "state/stored.h"
 
 static struct dflash *draft_of(const struct attachment *a) {
@@ -244,7 +244,9 @@ static int64_t direct_rows(const struct dflash *d, const struct dflash_state *s,
     return n;
 }
 
-static void draft_state_append(struct attachment *a, const int32_t *index, int64_t count) {
+static void draft_state_append(struct attachment *a, const int32_t *token, const int32_t *index,
+                               int64_t count) {
+    (void)token; // features have what is to be known of them
     struct dflash *d = draft_of(a);
     struct dflash_state *s = state_of(a);
     int64_t dim = feature_dim(d);

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "formats/content.h"
-#include "models/draft/impl.h"
+#include "models/draft/dflash/impl.h"
 #include "models/params.h"
 
 enum { CONFIG_LIMIT = 1 << 20, PATH_LIMIT = 4096 };

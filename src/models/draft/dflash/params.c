@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/draft/impl.h"
+#include "models/draft/dflash/impl.h"
 #include "models/params.h"
 
 enum { DEFAULT_BLOCK = 16, MAX_LAYERS = 128, MAX_WIDTH = 1 << 20 };

@@ -2,14 +2,15 @@
 // The DFlash draft (arXiv 2602.06036): a small transformer that denoises a block of MASK tokens
 // from features of the target. Loads three GGUF dialects and the authors' safetensors into one
 // form. Its context K/V are in the sequence; the target's embedding and head are used.
-#ifndef COPPICE_MODELS_DRAFT_DFLASH_H
-#define COPPICE_MODELS_DRAFT_DFLASH_H
+#ifndef COPPICE_MODELS_DRAFT_DFLASH_DFLASH_H
+#define COPPICE_MODELS_DRAFT_DFLASH_DFLASH_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "models/draft/class.h"
 #include "models/model.h"
 
 struct dflash;
@@ -53,22 +54,12 @@ struct dflash_params {
 // new sequences carry draft state. One draft per target. ERR_MISMATCH names what does not fit.
 int dflash_load(struct dflash **out, struct model *target, const char *path,
                 const struct dflash_options *o, struct err *e);
-// Bytes that dflash_load and the draft state of sequences will take, without loading.
-struct dflash_plan {
-    int64_t weights;    // in the backend's layout; what it shares with the target is not counted
-    int64_t scratch;    // workspace
-    int64_t pending;    // features kept per sequence
-    struct kv_needs kv; // keys and values per sequence
-    struct exec_limits limits; // for exec_own_bytes
-};
-struct dflash_plan_args {
-    const struct exec *x;      // NULL: weights at their size in the file
-    const struct gguf *target; // open
-    const struct model_options *target_options;
-    const char *path;
-    const struct dflash_options *options;
-};
-int dflash_plan(struct dflash_plan *p, const struct dflash_plan_args *a, struct err *e);
+// The same without weights and memory: checks and counts only, for dflash_plan_of, and attaches
+// nothing.
+int dflash_load_dry(struct dflash **out, struct model *target, const char *path,
+                    const struct dflash_options *o, struct err *e);
+// Bytes that a loaded or a dry one and its state of sequences take.
+void dflash_plan_of(const struct dflash *d, struct draft_plan *out);
 
 void dflash_destroy(struct dflash *d); // after the sequences; detaches; NULL is allowed
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of struct dflash, for dflash*.c only: one normal form of all dialects.
-#ifndef COPPICE_MODELS_DRAFT_IMPL_H
-#define COPPICE_MODELS_DRAFT_IMPL_H
+#ifndef COPPICE_MODELS_DRAFT_DFLASH_IMPL_H
+#define COPPICE_MODELS_DRAFT_DFLASH_IMPL_H
 
 #include "base/json/json.h"
 #include "formats/safetensors.h"
-#include "models/draft/dflash.h"
+#include "models/draft/dflash/dflash.h"
 #include "models/model_impl.h"
 
 // Features kept back before they must be absorbed; groups of layers (without and with a window);

@@ -3,7 +3,7 @@
 // keys and values in every layer; the context's values skip the layers' input norms. Block: B rows
 // pass through the layers and see the context and, as each layer's mask says, each other. Block K
 // and V are in scratch and not kept.
-#include "models/draft/dflash.h"
+#include "models/draft/dflash/dflash.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #include "base/num.h"
 #include "formats/quant/quant.h"
-#include "models/draft/impl.h"
+#include "models/draft/dflash/impl.h"
 
 struct dflash_options dflash_options_default(void) {
     return (struct dflash_options){
@@ -308,39 +308,23 @@ static int create_draft(struct dflash **out, struct model *target, const char *p
 
 int dflash_load(struct dflash **out, struct model *target, const char *path,
                 const struct dflash_options *o, struct err *e) {
-    struct dflash *dry;
-    int rc = exec_is_device(target->x) ? create_draft(&dry, target, path, o, true, e) : 0;
-    if (!rc && exec_is_device(target->x)) {
-        load_make_room(target->x, dry->load.weight_bytes);
-        dflash_destroy(dry);
-    }
-    return rc ? rc : create_draft(out, target, path, o, false, e);
+    return create_draft(out, target, path, o, false, e);
 }
 
-static void plan_of(struct dflash_plan *out, const struct dflash *d) {
+int dflash_load_dry(struct dflash **out, struct model *target, const char *path,
+                    const struct dflash_options *o, struct err *e) {
+    return create_draft(out, target, path, o, true, e);
+}
+
+void dflash_plan_of(const struct dflash *d, struct draft_plan *out) {
     const struct dflash_params *p = &d->params;
-    *out = (struct dflash_plan){.weights = d->load.weight_bytes,
-                                .scratch = d->load.buffer_bytes,
-                                .limits = d->load.limits,
-                                .pending =
-                                    DFLASH_PENDING * p->n_taps * p->dim * (int64_t)sizeof(float)};
+    *out = (struct draft_plan){.weights = d->load.weight_bytes,
+                               .scratch = d->load.buffer_bytes,
+                               .limits = d->load.limits,
+                               .pending =
+                                   DFLASH_PENDING * p->n_taps * p->dim * (int64_t)sizeof(float)};
     for (int g = 0; g < d->n_groups; g++)
         kv_needs_add(&out->kv, &d->layout[g], d->window[g], DFLASH_PENDING);
-}
-
-int dflash_plan(struct dflash_plan *out, const struct dflash_plan_args *a, struct err *e) {
-    struct model *target;
-    struct dflash *d;
-    int rc = model_dry(&target, a->x, a->target, a->target_options, e);
-    if (rc)
-        return rc;
-    rc = create_draft(&d, target, a->path, a->options, true, e);
-    if (!rc) {
-        plan_of(out, d);
-        dflash_destroy(d);
-    }
-    model_destroy(target);
-    return rc;
 }
 
 void dflash_destroy(struct dflash *d) {

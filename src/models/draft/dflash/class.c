@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// DFlash as a kind of draft.
+#include "models/draft/dflash/dflash.h"
+
+static bool takes(const struct gguf *file, const struct gguf *target) {
+    (void)target;
+    const char *name;
+    size_t n;
+    struct err none;
+    return !file || (!gguf_get_str(file, "general.architecture", &name, &n, &none) &&
+                     dflash_architecture(name, n));
+}
+
+static int open_dflash(void **self, struct model *target, const struct draft_source *s, bool dry,
+                       struct err *e) {
+    const struct dflash_options plain = dflash_options_default();
+    const struct dflash_options *o = s->dflash ? s->dflash : &plain;
+    struct dflash *d = NULL;
+    if (s->path == DRAFT_OF_TARGET)
+        return err_set(e, ERR_MISMATCH,
+                       "the model's file has no draft in it; name one with -d, or none");
+    int rc =
+        dry ? dflash_load_dry(&d, target, s->path, o, e) : dflash_load(&d, target, s->path, o, e);
+    *self = d;
+    return rc;
+}
+
+static void destroy_dflash(void *self) {
+    dflash_destroy(self);
+}
+
+static void plan_dflash(const void *self, struct draft_plan *out) {
+    dflash_plan_of(self, out);
+}
+
+static struct draft_traits dflash_traits(const void *self) {
+    const int depth = dflash_params_of(self)->block_size - 1;
+    return (struct draft_traits){
+        .name = "dflash", .depends = DRAFT_BY_DEPTH, .max_depth = depth, .trained_depth = depth};
+}
+
+static void describe_dflash(const void *self, struct str *out) {
+    const struct dflash_params *p = dflash_params_of(self);
+    str_printf(out, "%s %d layers %lld wide, block %d", p->dialect, p->n_layers, (long long)p->dim,
+               p->block_size);
+}
+
+const struct draft_class draft_class_dflash = {.name = "dflash",
+                                               .takes = takes,
+                                               .open = open_dflash,
+                                               .destroy = destroy_dflash,
+                                               .plan = plan_dflash,
+                                               .traits = dflash_traits,
+                                               .describe = describe_dflash};
