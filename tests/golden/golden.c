@@ -134,8 +134,10 @@ static void read_folder(const struct json *config, const struct json *tensors, s
         int64_t shape[TINY_MAX_DIMS] = {0};
         for (size_t d = 0; d < json_len(dims) && d < TINY_MAX_DIMS; d++)
             shape[d] = json_int(json_at(dims, d), 0);
-        const char *name = json_str(json_at(t, 0), NULL);
-        (void)tiny_store_add(s, "", name ? name : "", shape);
+        const char *name = json_str(json_at(t, 0), NULL), *of = json_str(json_at(t, 2), NULL);
+        struct tiny_tensor *added = tiny_store_add(s, "", name ? name : "", shape);
+        if (added && of) // a copy of another tensor
+            (void)snprintf(added->name, sizeof added->name, "%s", of);
     }
 }
 
@@ -154,8 +156,12 @@ static int read_meta(struct golden *g, const char *data, const char *name, struc
         if (g->has_draft)
             g->draft = read_draft(draft);
         g->n_ids = get_ints(json_get(root, "ids"), g->ids, GOLDEN_MAX_IDS);
-        g->n_index = get_ints(json_get(root, g->has_draft ? "contexts" : "positions"), g->index,
-                              GOLDEN_MAX_INDEX);
+        g->has_mtp = json_get(root, "mtp") != NULL;
+        g->n_index = get_ints(json_get(root, g->has_draft || g->has_mtp ? "contexts" : "positions"),
+                              g->index, GOLDEN_MAX_INDEX);
+        for (int i = 0; i < g->n_index; i++)
+            (void)get_ints(json_at(json_get(root, "tokens"), (size_t)i), g->guesses[i],
+                           GOLDEN_MTP_ROWS);
         (void)get_ints(json_get(root, "anchors"), g->anchors, GOLDEN_MAX_INDEX);
         read_probes(g, json_get(root, "probes"));
         read_folder(json_get(root, "config"), json_get(root, "tensors"), &g->config, &g->tensors);
@@ -167,6 +173,12 @@ static int read_meta(struct golden *g, const char *data, const char *name, struc
     return rc;
 }
 
+int64_t golden_rows_per_index(const struct golden *g) {
+    if (g->has_mtp)
+        return GOLDEN_MTP_ROWS;
+    return g->has_draft ? g->draft.block - 1 : 1;
+}
+
 int golden_load(struct golden *g, const char *data, const char *name, struct err *e) {
     memset(g, 0, sizeof *g);
     int rc = read_meta(g, data, name, e);
@@ -176,7 +188,7 @@ int golden_load(struct golden *g, const char *data, const char *name, struct err
     (void)snprintf(path, sizeof path, "%s/%s.bin", data, name);
     struct str bin = {0};
     rc = file_read(&bin, path, FIXTURE_LIMIT, e);
-    size_t per = g->has_draft ? (size_t)g->draft.block - 1 : 1;
+    size_t per = (size_t)golden_rows_per_index(g);
     size_t want = sizeof *g->rows * per * (size_t)g->n_index * (size_t)g->target.vocab;
     if (rc == 0 && (want == 0 || bin.len != want))
         rc = err_set(e, ERR_FORMAT, "%s has %zu bytes, its description needs %zu", path, bin.len,

@@ -13,6 +13,9 @@
 #include "golden/tiny_store.h"
 
 enum { GOLDEN_MAX_IDS = 256, GOLDEN_MAX_INDEX = 32, GOLDEN_MAX_PROBES = 64 };
+// Of a prediction block after each context: the root, three guesses one after the other, and
+// another token in the place of the first guess.
+enum { GOLDEN_CHAIN = 4, GOLDEN_OTHER = GOLDEN_CHAIN, GOLDEN_MTP_ROWS };
 
 struct golden_probe {
     char name[96];
@@ -23,20 +26,26 @@ struct golden_probe {
 struct golden {
     struct tiny_target target;
     struct tiny_draft draft;
-    bool has_draft;
+    bool has_draft, has_mtp;
     int32_t ids[GOLDEN_MAX_IDS];
     int n_ids;
-    int index[GOLDEN_MAX_INDEX]; // target: positions of the rows; draft: context lengths
+    int index[GOLDEN_MAX_INDEX]; // target: positions of the rows; others: context lengths
     int n_index;
-    int32_t anchors[GOLDEN_MAX_INDEX]; // draft: [n_index]
+    int32_t anchors[GOLDEN_MAX_INDEX];                  // draft: [n_index]
+    int32_t guesses[GOLDEN_MAX_INDEX][GOLDEN_MTP_ROWS]; // of a prediction block
     struct golden_probe probes[GOLDEN_MAX_PROBES];
     int n_probes;
     struct str config; // of architectures whose folders stand in the fixture, with
     struct tiny_store tensors;
     struct str draft_config; // the same of drafts that are no plain ones
     struct tiny_store draft_tensors;
-    float *rows; // target: [n_index][vocab] logits; draft: [n_index][block - 1][vocab] log-probs
+    // target: [n_index][vocab] logits; draft: [n_index][block - 1][vocab] log-probs; prediction
+    // block: [n_index][GOLDEN_MTP_ROWS][vocab] log-probs of the token after each of guesses
+    float *rows;
 };
+
+// Rows at each index.
+int64_t golden_rows_per_index(const struct golden *g);
 
 // data: the folder tests/golden/data; name: "r3_tied", "draft_full", ... ERR_IO, ERR_FORMAT.
 int golden_load(struct golden *g, const char *data, const char *name, struct err *e);

@@ -103,6 +103,34 @@ static int put_tensors(struct gguf_writer *w, enum variant v, const struct gguf 
     return rc == 0 && v == VARIANT_MTP ? write_nextn(w, norm, e) : rc;
 }
 
+// The prediction block in a file of its own.
+
+static int put_sidecar(struct gguf_writer *w, const struct gguf *g, struct err *e) {
+    char block[32] = "";
+    int rc = 0;
+    for (size_t i = 0; i < gguf_kv_count(g); i++)
+        gguf_put_kv(w, gguf_kv_at(g, i));
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const char *at = strstr(gguf_tensor_at(g, i)->name, "nextn.eh_proj");
+        if (at)
+            (void)snprintf(block, sizeof block, "%.*s", (int)(at - gguf_tensor_at(g, i)->name),
+                           gguf_tensor_at(g, i)->name);
+    }
+    if (!*block)
+        return err_set(e, ERR_FORMAT, "no prediction block");
+    for (int data = 0; data < 2; data++)
+        for (size_t i = 0; rc == 0 && i < gguf_tensor_count(g); i++) {
+            const struct tensor *t = gguf_tensor_at(g, i);
+            if (strncmp(t->name, block, strlen(block)) != 0)
+                continue;
+            if (data)
+                rc = gguf_write_data(w, t->data, (size_t)t->bytes, e);
+            else
+                gguf_add_tensor(w, t->name, t->type, t->n_dims, t->ne);
+        }
+    return rc;
+}
+
 // Latent attention as older files have it.
 
 static bool is_part(const struct tensor *t, const char *part) {
@@ -191,9 +219,11 @@ int variant_write(enum variant v, const char *in, const char *out, struct err *e
         goto out;
     if (v == VARIANT_KV_B)
         rc = put_latent(w, g, e);
+    else if (v == VARIANT_SIDECAR)
+        rc = put_sidecar(w, g, e);
     else
         rc = put_metadata(w, v, g, e);
-    if (rc == 0 && v != VARIANT_KV_B)
+    if (rc == 0 && v != VARIANT_KV_B && v != VARIANT_SIDECAR)
         rc = put_tensors(w, v, g, e);
     if (rc == 0)
         rc = gguf_writer_close(w, e);
