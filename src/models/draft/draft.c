@@ -30,13 +30,13 @@ static const struct draft_class *class_of(const struct draft_source *s, const st
     return classes[i];
 }
 
-static int create(struct draft **out, struct model *target, const struct draft_source *s, bool dry,
-                  struct err *e) {
+static int create(struct draft **out, const struct draft_class *class, struct model *target,
+                  const struct draft_source *s, bool dry, struct err *e) {
     struct draft *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for a draft");
-    d->class = class_of(s, target->load.arg);
-    int rc = d->class->open(&d->self, target, s, dry, e);
+    d->class = class;
+    int rc = class->open(&d->self, target, s, dry, e);
     if (rc) {
         free(d);
         return rc;
@@ -45,19 +45,24 @@ static int create(struct draft **out, struct model *target, const struct draft_s
     return 0;
 }
 
-int draft_open(struct draft **out, struct model *target, const struct draft_source *s,
-               struct err *e) {
+int draft_open_class(struct draft **out, const struct draft_class *class, struct model *target,
+                     const struct draft_source *s, struct err *e) {
     if (exec_is_device(target->x)) {
         struct draft *dry = NULL;
         struct draft_plan plan;
-        int rc = create(&dry, target, s, true, e);
+        int rc = create(&dry, class, target, s, true, e);
         if (rc)
             return rc;
-        dry->class->plan(dry->self, &plan);
+        class->plan(dry->self, &plan);
         load_make_room(target->x, plan.weights);
         draft_destroy(dry);
     }
-    return create(out, target, s, false, e);
+    return create(out, class, target, s, false, e);
+}
+
+int draft_open(struct draft **out, struct model *target, const struct draft_source *s,
+               struct err *e) {
+    return draft_open_class(out, class_of(s, target->load.arg), target, s, e);
 }
 
 void draft_destroy(struct draft *d) {
@@ -73,7 +78,7 @@ int draft_measure(struct draft_plan *p, const struct draft_plan_args *a, struct 
     int rc = model_dry(&target, a->x, a->target, a->target_options, e);
     if (rc)
         return rc;
-    rc = create(&d, target, a->source, true, e);
+    rc = create(&d, class_of(a->source, a->target), target, a->source, true, e);
     if (!rc) {
         d->class->plan(d->self, p);
         draft_destroy(d);

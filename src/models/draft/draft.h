@@ -17,6 +17,9 @@ struct draft;
 // it. One sentence and a negative code where the file is missing or wrong, or does not fit.
 int draft_open(struct draft **out, struct model *target, const struct draft_source *s,
                struct err *e);
+// The same of a kind that is not in the table, such as one of a test.
+int draft_open_class(struct draft **out, const struct draft_class *class, struct model *target,
+                     const struct draft_source *s, struct err *e);
 void draft_destroy(struct draft *d); // after the sequences; detaches; NULL is allowed
 
 // Bytes that draft_open and the state of sequences will take, without loading.

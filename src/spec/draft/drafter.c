@@ -13,7 +13,6 @@ struct drafter {
 };
 
 static const struct drafter_class *const classes[DRAFT_KINDS] = {
-    [DRAFT_MODEL] = &drafter_dflash,
     [DRAFT_LOOKUP] = &drafter_lookup,
     [DRAFT_ORACLE] = &drafter_oracle,
 };
@@ -34,9 +33,16 @@ int drafter_create_class(struct drafter **out, const struct drafter_class *class
     return 0;
 }
 
+static const struct drafter_class *class_of(enum draft_kind kind, const struct draft_config *c) {
+    if (kind != DRAFT_MODEL)
+        return classes[kind];
+    const bool by_depth = !c->draft || draft_traits(c->draft).depends == DRAFT_BY_DEPTH;
+    return by_depth ? &drafter_dflash : &drafter_model;
+}
+
 int drafter_create(struct drafter **out, enum draft_kind kind, const struct draft_config *c,
                    struct err *e) {
-    return drafter_create_class(out, classes[kind], c, e);
+    return drafter_create_class(out, class_of(kind, c), c, e);
 }
 
 void drafter_destroy(struct drafter *d) {

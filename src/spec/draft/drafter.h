@@ -76,6 +76,8 @@ struct drafter_class {
 int drafter_create_class(struct drafter **out, const struct drafter_class *class,
                          const struct draft_config *c, struct err *e);
 
-extern const struct drafter_class drafter_dflash, drafter_lookup, drafter_oracle;
+// Of draft models: one whose guesses depend on the depth alone, and any other.
+extern const struct drafter_class drafter_dflash, drafter_model;
+extern const struct drafter_class drafter_lookup, drafter_oracle;
 
 #endif
