@@ -141,6 +141,20 @@ static void read_folder(const struct json *config, const struct json *tensors, s
     }
 }
 
+static int read_candidates(struct golden *g, const struct json *all, struct err *e) {
+    int rows = g->draft.block - 1;
+    if (!all)
+        return 0;
+    g->top = (int)json_len(json_at(json_at(all, 0), 0));
+    g->candidates = calloc((size_t)(g->n_index * rows * g->top) + 1, sizeof *g->candidates);
+    if (!g->candidates)
+        return err_set(e, ERR_MEMORY, "no memory for candidates");
+    for (int i = 0; i < g->n_index * rows; i++)
+        (void)get_ints(json_at(json_at(all, (size_t)(i / rows)), (size_t)(i % rows)),
+                       g->candidates + i * g->top, g->top);
+    return 0;
+}
+
 static int read_meta(struct golden *g, const char *data, const char *name, struct err *e) {
     char path[512];
     (void)snprintf(path, sizeof path, "%s/%s.json", data, name);
@@ -164,6 +178,7 @@ static int read_meta(struct golden *g, const char *data, const char *name, struc
                            GOLDEN_MTP_ROWS);
         (void)get_ints(json_get(root, "anchors"), g->anchors, GOLDEN_MAX_INDEX);
         read_probes(g, json_get(root, "probes"));
+        rc = read_candidates(g, json_get(root, "candidates"), e);
         read_folder(json_get(root, "config"), json_get(root, "tensors"), &g->config, &g->tensors);
         read_folder(json_get(root, "draft_config"), json_get(root, "draft_tensors"),
                     &g->draft_config, &g->draft_tensors);
@@ -189,7 +204,8 @@ int golden_load(struct golden *g, const char *data, const char *name, struct err
     struct str bin = {0};
     rc = file_read(&bin, path, FIXTURE_LIMIT, e);
     size_t per = (size_t)golden_rows_per_index(g);
-    size_t want = sizeof *g->rows * per * (size_t)g->n_index * (size_t)g->target.vocab;
+    size_t n = per * (size_t)g->n_index, row = (size_t)g->target.vocab + (size_t)(g->top * g->top);
+    size_t want = sizeof *g->rows * n * row;
     if (rc == 0 && (want == 0 || bin.len != want))
         rc = err_set(e, ERR_FORMAT, "%s has %zu bytes, its description needs %zu", path, bin.len,
                      want);
@@ -197,13 +213,17 @@ int golden_load(struct golden *g, const char *data, const char *name, struct err
         rc = err_set(e, ERR_MEMORY, "no memory for the rows of %s", path);
     if (rc == 0)
         memcpy(g->rows, bin.data, want);
+    if (rc == 0)
+        g->pairs = g->rows + n * (size_t)g->target.vocab;
     str_fini(&bin);
     return rc;
 }
 
 void golden_fini(struct golden *g) {
     free(g->rows);
+    free(g->candidates);
     g->rows = NULL;
+    g->candidates = NULL;
     str_fini(&g->config);
     tiny_store_fini(&g->tensors);
     str_fini(&g->draft_config);

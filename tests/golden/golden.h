@@ -42,6 +42,12 @@ struct golden {
     // target: [n_index][vocab] logits; draft: [n_index][block - 1][vocab] log-probs; prediction
     // block: [n_index][GOLDEN_MTP_ROWS][vocab] log-probs of the token after each of guesses
     float *rows;
+    // DFlash2: the best tokens of each row, [n_index][block - 1][top], and the log-probabilities of
+    // each after each of the row before, [n_index][block - 1][top before][top]; before the first
+    // row there is only the anchor, whose line is repeated. top 0: another kind.
+    int top;
+    int32_t *candidates;
+    const float *pairs; // behind rows
 };
 
 // Rows at each index.

@@ -36,6 +36,11 @@ static struct recipe recipe_of(const struct tiny_seed *from, const char *name, i
     struct recipe r = {.hash = fnv1a(name) ^ from->seed};
     if (ends_with(name, "A_log")) {
         r.log_uniform = true;
+    } else if (ends_with(name, "base_kernel")) {
+        r.mean = 0.5;
+        r.std = 0.3;
+    } else if (ends_with(name, "codebook")) {
+        r.std = 0.5;
     } else if (from->gemma && ends_with(name, "q_norm.weight")) {
         r.mean = 0.3;
         r.std = 0.06;

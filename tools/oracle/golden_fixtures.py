@@ -179,6 +179,17 @@ DRAFTS = {
         "rope": 10000}, [40]),
 }
 
+# DFlash2: two taps, groups of 16 channels and windows alone as published; three taps, a full layer,
+# capped logits.
+DRAFTS |= {
+    "draft2_r2": ("r2_untied", DRAFT | {
+        "layers": 2, "windows": [W, W], "taps": [1, 5], "block": 8, "seed": 215, "causal": False,
+        "conv": 2, "group": 16, "rank": 32, "top": 8}, [16, 40, 70]),
+    "draft2_g4": ("g4_dense", DRAFT | {
+        "layers": 2, "windows": [W, 0], "taps": [1, 4], "block": 6, "seed": 216, "rope": 1000000,
+        "cap": 2, "causal": False, "conv": 3, "group": 32, "rank": 64, "top": 16}, [40]),
+}
+
 
 def probes(shapes, weight):
     """[name, innermost dim, index, float bits] of the first and last value of every 7th tensor."""
@@ -234,13 +245,20 @@ def main():
         if base not in known or (only and name not in only):
             continue
         model, ids, logits, streams = known[base]
-        rows, anchors = [], []
+        rows, anchors, candidates, pairs = [], [], [], []
         for n in contexts:
             top = logits[n - 1].topk(2)
             assert float(top.values[0] - top.values[1]) > 1e-2, (name, n, "anchor is a near tie")
             anchors.append(int(top.indices[0]))
-            rows.append(oracle.draft_log_probs(model, TARGETS[base], d,
-                                               oracle.taps(streams, d, n), anchors[-1]))
+            features = oracle.taps(streams, d, n)
+            found = oracle.draft_log_probs(model, TARGETS[base], d, features, anchors[-1])
+            if d.get("conv"):
+                same = oracle.check_identity(model, TARGETS[base], d, features, anchors[-1])
+                assert same < 1e-12, (name, same)
+                found, ids_k, pairs_k = found
+                candidates.append(ids_k.tolist())
+                pairs.append(pairs_k.flatten())
+            rows.append(found)
         meta = {"target": TARGETS[base], "draft": d, "ids": ids[:max(contexts)],
                 "contexts": contexts, "anchors": anchors,
                 "probes": probes(tiny_model.draft_tensors(TARGETS[base], d),
@@ -251,7 +269,9 @@ def main():
         if tiny_model.is_listed_draft(d):
             meta |= {"draft_config": json.dumps(tiny_model.draft_config(TARGETS[base], d)),
                      "draft_tensors": tiny_model.draft_tensors(TARGETS[base], d)}
-        write(out, name, meta, torch.cat(rows))
+        if candidates:
+            meta["candidates"] = candidates
+        write(out, name, meta, torch.cat([x.flatten() for x in rows + pairs]))
         body = oracle.check_transcription(model, TARGETS[base], d, ids[:12])
         assert body < 1e-5, (name, body)
         print(f"{name}: {sum(len(r) for r in rows)} rows, anchors {anchors}, "

@@ -217,9 +217,44 @@ def attention_weights(score, sink):
     return torch.cat([score, more], -1).softmax(-1)[..., :-1]
 
 
-def draft_log_probs(model, t, d, features, anchor):
-    """Rows 1..B-1 of the first block after features [nT*D per token], log-softmax over V."""
-    w = draft_weights(t, d)
+class Convolution:
+    """DFlash2's convolution around a sublayer, over the rows of a block: of each row and the ones
+    before it in the block, with a kernel of a row's own, one for `group` channels each, added to a
+    common one. What it adds is made of the sublayer's normed input, for the input and the output."""
+
+    def __init__(self, w, d, name, n):
+        self.n, self.taps, self.dim = n, d.get("conv", 0), n.shape[1]
+        if not self.taps:
+            return
+        own = n @ w[name + ".kernel_projection.weight"].T
+        own = own.view(len(n), 2, self.taps, -1).repeat_interleave(d["group"], -1)
+        self.kernel = w[name + ".base_kernel"] + own  # [rows][input, output][taps][D]
+
+    def run(self, y, side):
+        if not self.taps:
+            return y
+        before = torch.cat([torch.zeros(self.taps - 1, self.dim).double(), y])
+        return sum(self.kernel[:, side, o] * before[self.taps - 1 - o:len(before) - o]
+                   for o in range(self.taps))
+
+
+def draft_pairs(w, d, hidden, logits, anchor):
+    """DFlash2's selector: the `top` best tokens of each row [B-1][top] and the log-probabilities of
+    each of them after each of the row before, [B-1][top before][top]; before the first row there is
+    only the anchor, whose line is repeated."""
+    unary, ids = logits.topk(d["top"], -1)
+    gate = hidden @ w["candidate_selector.hidden_projection.weight"].T
+    before = torch.cat([torch.full((1, d["top"]), anchor), ids[:-1]])
+    pred = w["candidate_selector.predecessor_codebook"][before] * gate[:, None]
+    succ = w["candidate_selector.successor_codebook"][ids]
+    score = unary[:, None] + torch.einsum("ipr,icr->ipc", pred, succ)
+    return ids, score.log_softmax(-1)
+
+
+def draft_log_probs(model, t, d, features, anchor, w=None):
+    """Rows 1..B-1 of the first block after features [nT*D per token], log-softmax over V; of DFlash2
+    these and draft_pairs()."""
+    w = w or draft_weights(t, d)
     s, block, hd, laguna = features.shape[0], d["block"], d["head_dim"], d.get("kind") == "laguna"
     ctx = draft_context(w, d, features)
     ids = torch.tensor([anchor] + [d["mask"]] * (block - 1))
@@ -229,6 +264,8 @@ def draft_log_probs(model, t, d, features, anchor):
     for i, window in enumerate(d["windows"]):
         p = f"layers.{i}."
         n = rms(x, w[p + "input_layernorm.weight"])
+        conv = Convolution(w, d, p + "attention_conv", n)
+        n = conv.run(n, 0)
         own = rms(ctx, w[p + "input_layernorm.weight"]) if laguna else ctx
         both = torch.cat([own, n])
 
@@ -248,14 +285,21 @@ def draft_log_probs(model, t, d, features, anchor):
         if laguna:
             gates = torch.nn.functional.softplus(n @ w[p + "self_attn.g_proj.weight"].T)
             a = a * gates.view(block, d["heads"], -1)
-        x = x + project(a.reshape(block, -1), "o")
+        x = x + conv.run(project(a.reshape(block, -1), "o"), 1)
         m = rms(x, w[p + "post_attention_layernorm.weight"])
+        conv = Convolution(w, d, p + "mlp_conv", m)
+        m = conv.run(m, 0)
         gate, up = m @ w[p + "mlp.gate_proj.weight"].T, m @ w[p + "mlp.up_proj.weight"].T
-        x = x + (torch.nn.functional.silu(gate) * up) @ w[p + "mlp.down_proj.weight"].T
-    logits = rms(x, w["norm.weight"]) @ model.lm_head.weight.detach().double().T
+        down = (torch.nn.functional.silu(gate) * up) @ w[p + "mlp.down_proj.weight"].T
+        x = x + conv.run(down, 1)
+    hidden = rms(x, w["norm.weight"])
+    logits = hidden @ model.lm_head.weight.detach().double().T * d.get("scale", 1.0)
     if d.get("cap"):
         logits = d["cap"] * torch.tanh(logits / d["cap"])
-    return logits[1:].log_softmax(-1)
+    rows = logits[1:].log_softmax(-1)
+    if not d.get("conv"):
+        return rows
+    return rows, *draft_pairs(w, d, hidden[1:], logits[1:], anchor)
 
 
 def target_scale(t):
@@ -287,10 +331,10 @@ def body_of(t, d, length):
 
 @torch.no_grad()
 def check_transcription(model, t, d, ids):
-    """Without context, sinks and cap, and causal, the draft is an ordinary body: relative
+    """Without context, sinks, cap and convolutions, and causal, the draft is an ordinary body: relative
     difference."""
     d = d | {"windows": [0] * d["layers"], "causal": True, "block": len(ids), "sinks": False,
-             "cap": 0}
+             "cap": 0, "scale": 1.0, "conv": 0}
     body = body_of(t, d, len(ids)).float().eval()
     own = ("fc.", "hidden_norm.", "aux_hidden_norms.")
     state = {"model." + n: w.float() for n, w in draft_weights(t, d).items()
@@ -302,6 +346,22 @@ def check_transcription(model, t, d, ids):
     want = body(tokens(masked)).logits[0][1:].log_softmax(-1)
     empty = torch.zeros(0, len(d["taps"]) * t["hidden"])
     return relative_error(draft_log_probs(model, t, d, empty, ids[0]), want)
+
+
+def check_identity(model, t, d, features, anchor):
+    """DFlash2 with kernels that keep the row and with empty codebooks is DFlash, and what it says of a
+    token does not depend on the one before: relative difference of both."""
+    w = draft_weights(t, d)
+    for n in w:
+        if n.endswith("base_kernel"):
+            w[n] = torch.zeros_like(w[n])
+            w[n][:, 0] = 1
+        elif "kernel_projection" in n or n.endswith("successor_codebook"):
+            w[n] = torch.zeros_like(w[n])
+    rows, ids, pairs = draft_log_probs(model, t, d, features, anchor, w)
+    alone = rows.gather(1, ids).log_softmax(-1)[:, None].expand_as(pairs)
+    want = draft_log_probs(model, t, d | {"conv": 0}, features, anchor, w)
+    return relative_error(rows, want) + relative_error(pairs, alone)
 
 
 def taps(streams, d, n):

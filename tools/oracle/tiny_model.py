@@ -50,6 +50,10 @@ def recipe(name, shape, plain_norms, dt_mean, gemma=False):
         return 1.0, 0.2
     if name.endswith("A_log"):
         return None
+    if name.endswith("base_kernel"):
+        return 0.5, 0.3
+    if name.endswith("codebook"):
+        return 0.0, 0.5
     if name.endswith("dt_bias"):
         return dt_mean, 1.0
     if name.endswith((".bias", "_proj_bias")):
@@ -621,12 +625,22 @@ def draft_tensors(t, d):
         if d.get("sinks"):
             out += [(p + "self_attn.attention_sink_bias", (d["heads"],))]
         out += mlp_tensors(p, h, d["ffn"])
+        if d.get("conv"):
+            for name in ("attention_conv", "mlp_conv"):
+                out += [(f"{p}{name}.base_kernel", (2, d["conv"], h)),
+                        (f"{p}{name}.kernel_projection.weight",
+                         (2 * d["conv"] * h // d["group"], h))]
+    if d.get("conv"):
+        p = "candidate_selector."
+        out += [(p + "hidden_projection.weight", (d["rank"], h)),
+                (p + "predecessor_codebook", (t["vocab"], d["rank"])),
+                (p + "successor_codebook", (t["vocab"], d["rank"]))]
     return out
 
 
 def is_listed_draft(d):
     """As is_listed: drafts that have what the first ones lack."""
-    return any(k in d for k in ("kind", "bias", "yarn", "cap"))
+    return any(k in d for k in ("kind", "bias", "yarn", "cap", "conv"))
 
 
 def draft_config(t, d):
@@ -652,6 +666,11 @@ def draft_config(t, d):
         c["final_logit_softcapping"] = float(d["cap"])
     if d.get("sinks"):
         own["attention_sink_bias"] = True
+    if d.get("conv"):
+        c["architectures"] = ["DFlash2DraftModel"]
+        own |= {"block_size": c.pop("block_size"), "conv_kernel_size": d["conv"],
+                "conv_group_size": d["group"], "selector_rank": d["rank"],
+                "selector_top_k": d["top"]}
     if d.get("kind") == "laguna":
         c |= {"architectures": ["DFlashLagunaForCausalLM"], "model_type": "laguna",
               "gating": "per-element" if d["wide"] else "per-head", "draft_vocab_size": t["vocab"],
