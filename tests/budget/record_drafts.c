@@ -70,9 +70,11 @@ static int recorder_propose(void *self, const struct draft_request *r, int n,
     return 0;
 }
 
-static const struct drafter_class recorder_class = {
-    "recorder", recorder_create, recorder_destroy, recorder_max_depth, recorder_propose, false,
-    false};
+static const struct drafter_class recorder_class = {.name = "recorder",
+                                                    .create = recorder_create,
+                                                    .destroy = recorder_destroy,
+                                                    .max_depth = recorder_max_depth,
+                                                    .propose = recorder_propose};
 
 // truth: the token that came there, -1: none is known.
 static void print_guess(const struct guess *g, int32_t truth) {

@@ -406,6 +406,86 @@ static void test_same_in_all_kinds(void **state) {
     assert_true(5 * passes < one_by_one);
 }
 
+enum { TREES = 5 };
+
+struct together {
+    struct sample s[TREES];
+    struct path_drafter again[TREES]; // the drafters before their calls
+    struct ddtree_build *b[TREES];
+    struct tree_options o[TREES];
+    int turns, alone;
+};
+
+static void begin_trees(struct together *t, struct rng *g, bool one_by_one, bool hostile) {
+    for (int i = 0; i < TREES; i++) {
+        random_proposal(&t->s[i], g, 9);
+        random_kind(&t->s[i], g, 9, i == 0 && one_by_one ? BY_PATH : BY_LEVEL, hostile);
+        t->again[i] = t->s[i].paths;
+        t->o[i] = (struct tree_options){.budget = (int)rng_below(g, 40),
+                                        .k = 1 + (int)rng_below(g, 4),
+                                        .max_depth = (int)rng_below(g, 6),
+                                        .chain_seed = rng_below(g, 2)};
+        ddtree_start(t->b[i], 70 + i, &t->s[i].p, &t->o[i]);
+    }
+}
+
+// Requests of all trees come before the first answer.
+static void grow_trees(struct together *t) {
+    int n[TREES], growing = TREES;
+    for (int i = 0; i < TREES; i++)
+        n[i] = 1;
+    for (; growing; t->turns++) {
+        const struct tree_node *nodes[TREES];
+        struct tree_candidates answer;
+        growing = 0;
+        for (int i = 0; i < TREES; i++) {
+            n[i] = n[i] ? ddtree_level(t->b[i], &nodes[i]) : 0;
+            growing += n[i] > 0;
+        }
+        for (int i = 0; i < TREES; i++) {
+            int k = ddtree_candidates(t->b[i]);
+            if (!n[i])
+                continue;
+            assert_int_equal(path_expand(&t->s[i].paths, nodes[i], n[i], k, &answer, NULL), 0);
+            ddtree_answer(t->b[i], &answer);
+        }
+    }
+}
+
+static void check_trees(struct together *t) {
+    for (int i = 0; i < TREES; i++) {
+        struct ddtree got, want;
+        memset(&got, 0, sizeof got);
+        memset(&want, 0, sizeof want);
+        ddtree_finish(t->b[i], &got);
+        t->s[i].p.expand_arg = &t->again[i];
+        assert_int_equal(ddtree_build(&want, 70 + i, &t->s[i].p, &t->o[i], NULL), 0);
+        assert_memory_equal(&got, &want, sizeof got);
+        assert_int_equal(t->s[i].paths.called, t->again[i].called);
+        t->alone += t->again[i].calls;
+    }
+}
+
+// Trees that grow together, answered in turns, are those that grow alone.
+static void test_together(void **state) {
+    (void)state;
+    static struct together t;
+    struct rng g = {17};
+    for (int i = 0; i < TREES; i++) {
+        t.b[i] = malloc(ddtree_build_bytes());
+        assert_non_null(t.b[i]);
+        memset(t.b[i], 0xA5, ddtree_build_bytes());
+    }
+    for (int round = 0; round < 400; round++) {
+        begin_trees(&t, &g, round % 2 == 0, round % 4 == 0);
+        grow_trees(&t);
+        check_trees(&t);
+    }
+    assert_true(3 * t.turns < 2 * t.alone);
+    for (int i = 0; i < TREES; i++)
+        free(t.b[i]);
+}
+
 // The first failure of the drafter ends the tree: the root is left, and the sentence is passed on.
 static void test_failure(void **state) {
     (void)state;
@@ -503,6 +583,7 @@ int main(void) {
         cmocka_unit_test(test_brute_force), cmocka_unit_test(test_same_in_all_kinds),
         cmocka_unit_test(test_failure),     cmocka_unit_test(test_bad_candidates),
         cmocka_unit_test(test_chain),       cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

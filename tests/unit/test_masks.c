@@ -175,6 +175,70 @@ static void test_by_path(void **state) {
     assert_int_equal(h.live, 0);
 }
 
+// Offers odd tokens first, which are forbidden after the root, then even ones.
+static int odd_expand(void *arg, const struct tree_node *nodes, int n, int k,
+                      struct tree_candidates *out, struct err *e) {
+    static int32_t ids[TREE_MAX_K];
+    static float logp[TREE_MAX_K];
+    (void)nodes;
+    (void)e;
+    assert_int_equal(n, 1);
+    *(int *)arg = k;
+    for (int i = 0; i < k; i++) {
+        ids[i] = i < 5 ? 2 * i + 1 : 2 * i;
+        logp[i] = -1 - 0.1f * (float)i;
+    }
+    *out = (struct tree_candidates){ids, logp};
+    return 0;
+}
+
+// A drafter that answers for paths is requested more than a node may have, so that those which are
+// forbidden leave no hole.
+static void test_wide(void **state) {
+    (void)state;
+    struct hand h;
+    struct masks *m = open_hand(&h);
+    struct ddtree t;
+    int k = 0;
+    struct proposal base = {.depth = 1, .k = K, .expand = odd_expand, .expand_arg = &k};
+    build(m, &t, &base, 2 * K);
+    assert_int_equal(k, masks_wanted(K));
+    assert_int_equal(t.n, 1 + 2 * K); // the forced one after each of the best that are allowed
+    int found = 0;
+    for (int i = 1; i < t.n; i++)
+        found += t.depth[i] == 1 && (t.token[i] == 10 || t.token[i] == 12);
+    assert_int_equal(found, K);
+    masks_destroy(m);
+    assert_int_equal(h.live, 0);
+}
+
+// Where candidates depend on the parent, the best below it are taken, whichever are so elsewhere.
+static void test_best_below_parent(void **state) {
+    (void)state;
+    static const int32_t ids[2][OFFERED] = {{4, 6, 8, 10}, {20, 22, 24, 26}};
+    static const float logp[2][OFFERED] = {{-0.1f, -4, -5, -6}, {-1, -1, -1, -1}};
+    float pair[OFFERED * OFFERED];
+    struct hand h;
+    struct masks *m = open_hand(&h);
+    struct ddtree t;
+    memset(h.allow, 0xFF, sizeof h.allow);
+    h.free = true;
+    for (int i = 0; i < OFFERED * OFFERED; i++)
+        pair[i] = -9 + (float)(i % OFFERED); // the last ones are the best
+    struct proposal base = {.depth = 2, .k = OFFERED, .ids = ids[0], .logp = logp[0], .pair = pair};
+    struct tree_options o = {.budget = 40, .k = K, .max_depth = 2};
+    struct proposal allowed;
+    assert_int_equal(masks_begin(m, NULL), 0);
+    masks_offer(m, &base, &o, &allowed);
+    assert_int_equal(ddtree_build(&t, 1, &allowed, &o, NULL), 0);
+    masks_take(m, &t);
+    assert_int_equal(t.n, 1 + K + K * K);
+    for (int i = 1; i < t.n; i++)
+        assert_true(t.depth[i] == 1 ? t.token[i] <= 6 : t.token[i] >= 24);
+    masks_destroy(m);
+    assert_int_equal(h.live, 0);
+}
+
 // Odd candidates are passed over, and the next best even ones join; after them token 7 is forced;
 // after that nothing can be had but guesses do not include it yet.
 static void test_candidates(void **state) {
@@ -278,10 +342,15 @@ static void test_vocabulary(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_path),    cmocka_unit_test(test_views),
-        cmocka_unit_test(test_candidates), cmocka_unit_test(test_chains),
-        cmocka_unit_test(test_looks),      cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_by_path),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_candidates),
+        cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_looks),
+        cmocka_unit_test(test_failures),
         cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_best_below_parent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

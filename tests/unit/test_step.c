@@ -62,8 +62,11 @@ static int spy_propose(void *self, const struct draft_request *r, int n,
     return 0;
 }
 
-static const struct drafter_class spy_class = {"spy",       spy_create, spy_destroy, spy_max_depth,
-                                               spy_propose, false,      false};
+static const struct drafter_class spy_class = {.name = "spy",
+                                               .create = spy_create,
+                                               .destroy = spy_destroy,
+                                               .max_depth = spy_max_depth,
+                                               .propose = spy_propose};
 
 static int setup(void **state) {
     static struct fixture f;

@@ -37,10 +37,14 @@ struct masks {
     struct constraint_state **held; // [n_held] of the present step
     int64_t n_held, cap_held;
     const struct proposal *base;
-    int k;           // candidates of a node, of base
-    int max;         // candidates of an answer
-    int n_requested; // nodes
-    int n_base;      // for these the drafter was called
+    int k;        // candidates of a node
+    int wide;     // those of base, some of which may be forbidden
+    int max;      // candidates of an answer
+    int first, n; // numbers of the nodes of the depth that is being answered,
+    int depth;    // the depth
+    struct tree_node asked[TREE_MAX_ROWS]; // the same as base numbers them
+    int n_requested;                       // nodes
+    int n_base;                            // for these the drafter was called
     // A drafter that answers depth by depth may be called for many more than a tree has
     // (spec/tree/ddtree.h).
     struct requested_node *requested; // [n_requested]
@@ -206,31 +210,44 @@ static struct requested_node *enter_node(struct masks *m, const struct tree_node
     return a;
 }
 
-// The candidates of the drafter below a node: n candidates, best first where it has said so.
+// The candidates of the drafter below a node: the first that are allowed are taken.
 struct offer {
     const int32_t *ids;
     const float *logp;
     int n;
+    bool unordered; // the best are, instead
 };
 
 // Log-probabilities below a node by its token, where they depend on it; else those of its depth.
-static const float *pair_of(const struct proposal *p, const struct tree_node *node) {
+static struct offer offer_below(const struct proposal *p, const struct tree_node *node) {
     ptrdiff_t k = p->k, first = (ptrdiff_t)(node->depth - 1) * k;
-    for (ptrdiff_t q = 0; p->pair && node->depth > 0 && q < k; q++)
-        if (p->ids[first + q] == node->path[node->depth - 1])
-            return p->pair + (first + q) * k;
-    return p->logp + (ptrdiff_t)node->depth * k;
+    struct offer o = {p->ids + (ptrdiff_t)node->depth * k, p->logp + (ptrdiff_t)node->depth * k,
+                      min_i32(p->k, TREE_MAX_K), false};
+    for (ptrdiff_t q = 0; p->pair && node->depth > 0 && q < k && !o.unordered; q++) {
+        o.unordered = p->ids[first + q] == node->path[node->depth - 1];
+        o.logp = o.unordered ? p->pair + (first + q) * k : o.logp;
+    }
+    return o;
 }
 
-static struct offer offer_of(const struct masks *m, const struct tree_node *node,
-                             const struct tree_candidates *answer, int i) {
+static struct offer offer_of(const struct masks *m, int i, const struct tree_candidates *answer) {
     const struct proposal *p = m->base;
-    if (node->depth >= p->depth)
+    if (m->depth >= p->depth)
         return (struct offer){.n = 0};
-    if (p->expand)
-        return (struct offer){answer->ids + (ptrdiff_t)i * m->k, answer->logp + (ptrdiff_t)i * m->k,
-                              m->k};
-    return (struct offer){p->ids + (ptrdiff_t)node->depth * p->k, pair_of(p, node), p->k};
+    if (!p->expand)
+        return offer_below(p, &m->asked[i]);
+    ptrdiff_t at = (ptrdiff_t)i * m->wide;
+    return (struct offer){answer->ids + at, answer->logp + at, m->wide, false};
+}
+
+// The candidates of an offer in the order in which they are taken: order[n].
+static void order_offer(const struct offer *o, uint8_t *order) {
+    for (int i = 0; i < o->n; i++) {
+        int at = i;
+        for (; o->unordered && at > 0 && o->logp[i] > o->logp[order[at - 1]]; at--)
+            order[at] = order[at - 1];
+        order[at] = (uint8_t)i;
+    }
 }
 
 struct answer {
@@ -251,7 +268,10 @@ static void add_allowed(const struct masks *m, const struct requested_node *node
     const struct constraint *c = m->c;
     double forbidden = 0, allowed = 0;
     int first = out->n;
-    for (int i = 0; i < o->n && out->n - first < m->k; i++) {
+    uint8_t order[TREE_MAX_K];
+    order_offer(o, order);
+    for (int j = 0; j < o->n && out->n - first < m->k; j++) {
+        const int i = order[j];
         if (!isfinite(o->logp[i]) || o->ids[i] < 0 || o->ids[i] >= c->vocab)
             continue;
         bool good = c->class->allows(c->self, node->state, o->ids[i]);
@@ -296,37 +316,53 @@ static void answer_one(struct masks *m, struct requested_node *node, int depth,
         add_answer(out, -1, -INFINITY);
 }
 
-// Gets the drafter's nodes of one depth, which it numbers in its own way.
-static int ask_base(struct masks *m, const struct tree_node *nodes, int first, int n,
-                    struct tree_candidates *out, struct err *e) {
-    struct tree_node own[TREE_MAX_ROWS];
-    for (int i = 0; i < n; i++) {
-        own[i] = nodes[i];
-        own[i].parent = nodes[i].parent < 0 ? -1 : m->requested[nodes[i].parent].base;
-        m->requested[first + i].base = m->n_base++;
+int masks_level(struct masks *m, const struct tree_node *nodes, int n,
+                const struct tree_node **asked, struct err *e) {
+    bool asks = m->base->expand && nodes[0].depth < m->base->depth;
+    int64_t before = open_steps(m, m->room);
+    m->first = m->n_requested;
+    m->n = n;
+    m->depth = nodes[0].depth;
+    int rc = vec_reserve(&m->requested, &m->cap_requested, m->first + n, sizeof *m->requested, e);
+    for (int i = 0; !rc && i < n; i++) {
+        struct requested_node *node = enter_node(m, &nodes[i]);
+        m->asked[i] = nodes[i];
+        m->asked[i].parent = nodes[i].parent < 0 ? -1 : m->requested[nodes[i].parent].base;
+        node->base = asks ? m->n_base++ : -1;
     }
-    return m->base->expand(m->base->expand_arg, own, n, m->k, out, e);
+    close_guess(m, before);
+    *asked = m->asked;
+    return rc ? rc : asks ? n : 0;
+}
+
+int masks_candidates(const struct masks *m) {
+    return m->wide;
+}
+
+struct tree_candidates masks_answer(struct masks *m, const struct tree_candidates *answer) {
+    int64_t before = open_steps(m, m->room);
+    for (int i = 0; i < m->n; i++) {
+        ptrdiff_t at = (ptrdiff_t)i * m->max;
+        struct answer own = {m->ids + at, m->logp + at, 0};
+        struct offer o = offer_of(m, i, answer);
+        answer_one(m, &m->requested[m->first + i], m->depth, &o, &own);
+    }
+    close_guess(m, before);
+    return (struct tree_candidates){m->ids, m->logp};
 }
 
 // A tree_expand_fn.
 static int expand(void *arg, const struct tree_node *nodes, int n, int k,
                   struct tree_candidates *out, struct err *e) {
     struct masks *m = arg;
+    const struct tree_node *asked;
     struct tree_candidates answer = {0};
-    int first = m->n_requested;
-    int64_t before = open_steps(m, m->room);
-    int rc = vec_reserve(&m->requested, &m->cap_requested, first + n, sizeof *m->requested, e);
-    for (int i = 0; !rc && i < n; i++)
-        enter_node(m, &nodes[i]);
-    if (!rc && m->base->expand && nodes[0].depth < m->base->depth)
-        rc = ask_base(m, nodes, first, n, &answer, e);
-    for (int i = 0; !rc && i < n; i++) {
-        struct answer own = {m->ids + (ptrdiff_t)i * k, m->logp + (ptrdiff_t)i * k, 0};
-        struct offer o = offer_of(m, &nodes[i], &answer, i);
-        answer_one(m, &m->requested[first + i], nodes[i].depth, &o, &own);
-    }
-    close_guess(m, before);
-    *out = (struct tree_candidates){m->ids, m->logp};
+    (void)k; // m->max
+    int rc = masks_level(m, nodes, n, &asked, e);
+    if (rc > 0)
+        rc = m->base->expand(m->base->expand_arg, asked, n, m->wide, &answer, e);
+    if (!rc)
+        *out = masks_answer(m, &answer);
     return rc;
 }
 
@@ -334,6 +370,7 @@ void masks_offer(struct masks *m, const struct proposal *base, struct tree_optio
                  struct proposal *out) {
     m->base = base;
     m->k = min_i32(o->k, TREE_MAX_K - 1 - TREE_MAX_CHAINS);
+    m->wide = masks_wanted(m->k);
     m->max = o->k = m->k + 1 + base->n_chains;
     *out = (struct proposal){.depth = o->max_depth,
                              .k = o->k,

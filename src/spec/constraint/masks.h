@@ -29,6 +29,15 @@ int masks_wanted(int k);
 void masks_offer(struct masks *m, const struct proposal *base, struct tree_options *o,
                  struct proposal *out);
 
+// What the offer's `expand` does, in parts, for trees that grow together: nodes[n] that the tree
+// requests, and which of them `base` is to be requested (that many, in its numbers; 0: none), each
+// with masks_candidates; then the candidates of all n of the tree. `answer` is not read where none
+// was requested. ERR_MEMORY: of masks_level.
+int masks_level(struct masks *m, const struct tree_node *nodes, int n,
+                const struct tree_node **asked, struct err *e);
+int masks_candidates(const struct masks *m);
+struct tree_candidates masks_answer(struct masks *m, const struct tree_candidates *answer);
+
 // Takes the tree that was built of the offer, or a root alone. Later the tree may become shorter.
 void masks_take(struct masks *m, const struct ddtree *t);
 // [t->n] whether a node is certain to be on the path if its parent is. Valid until masks_begin.

@@ -157,6 +157,7 @@ static void deliver_guesses(struct draft_dflash *d, const struct draft_request *
     p->logp = d->logp + at;
     p->pair = NULL;
     p->expand = NULL;
+    p->expand_many = NULL;
 }
 
 static int dflash_drafter_propose(void *self, const struct draft_request *r, int n,

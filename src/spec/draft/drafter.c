@@ -60,6 +60,10 @@ bool drafter_free(const struct drafter *d) {
     return d->class->free;
 }
 
+bool drafter_by_path(const struct drafter *d) {
+    return d->class->by_path && d->class->by_path(d->self);
+}
+
 int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
                     struct proposal *const *p, struct err *e) {
     if (n < 1 || n > d->max_members)

@@ -52,12 +52,14 @@ int drafter_create(struct drafter **out, enum draft_kind kind, const struct draf
 void drafter_destroy(struct drafter *d);        // NULL is allowed
 int drafter_max_depth(const struct drafter *d); // deepest guess it can make
 bool drafter_free(const struct drafter *d);     // its guesses take next to no time, and no noise
+// Its candidates depend on the path: proposals have expand, expand_many and a width.
+bool drafter_by_path(const struct drafter *d);
 
 // Adds guesses for r[i] to *p[i], i < n, which the caller zeroed; 1 <= n <= max_members, of
 // distinct sequences. What is guessed for one does not depend on the others, save that a draft
 // whose length is chosen by `useful_depth` is as long as the largest. Candidates take the place of
 // those that an earlier drafter has left; chains add up. Arrays of all proposals stay the
-// drafter's, until its next call.
+// drafter's, until its next call; so long their nodes may be requested (tree_expand_fn).
 int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
                     struct proposal *const *p, struct err *e);
 
@@ -71,6 +73,7 @@ struct drafter_class {
                    struct err *e);
     bool shared; // serves up to max_members sequences; else n is always 1
     bool free;   // guesses take next to no time, and do not look at the sampling noise
+    bool (*by_path)(const void *self); // see drafter_by_path; NULL: no
 };
 // The same for a class that is not in the table, such as one from outside or a test.
 int drafter_create_class(struct drafter **out, const struct drafter_class *class,

@@ -78,6 +78,7 @@ static void fill_proposal(struct draft_oracle *d, int64_t pos, int max_depth, in
     p->logp = d->logp;
     p->pair = NULL;
     p->expand = NULL;
+    p->expand_many = NULL;
 }
 
 static int oracle_propose(void *self, const struct draft_request *r, int n,

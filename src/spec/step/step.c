@@ -33,12 +33,23 @@ struct step {
     struct draft_request *shared_requests; // [max_members] those of the shared drafter, packed,
     struct proposal *proposals;            // [max_members]
     struct proposal **shared_proposals;    // [max_members] and where their answers go
+    struct growth *growing;                // [max_members] trees that grow together, or NULL,
+    struct tree_question *questions;       // [max_members] and what they request of the drafter
     struct budget_step share;              // of the newest step,
     struct budget_member *budgeted;        // [max_members] its members,
     struct member **owner;                 // [max_members] and whose they are
     float *row;                            // [vocab] host copy of one logits row, for hashes
     struct step_times ms;                  // of the newest step
     int draft_failures;                    // of the shared drafter, in a row
+};
+
+// The tree of a member whose candidates depend on the path.
+struct growth {
+    struct ddtree_build *build;
+    struct proposal allowed; // what its masks leave
+    struct member *m;
+    const struct proposal *p; // what the drafter has proposed
+    bool requested;           // of the drafter, for its next level; false: it is complete
 };
 
 struct step_rows {
@@ -201,9 +212,15 @@ static int propose_shared(struct step *s, int n, struct err *e) {
     }
     if (!count)
         return 0;
-    int rc = drafter_propose(s->c.draft, s->shared_requests, count, s->shared_proposals, e);
-    s->draft_failures = rc ? s->draft_failures + 1 : 0;
-    return rc;
+    return drafter_propose(s->c.draft, s->shared_requests, count, s->shared_proposals, e);
+}
+
+static void note_draft(struct step *s, int n, int rc) {
+    bool called = false;
+    for (int i = 0; i < n; i++)
+        called = called || (s->in[i]->drafted && s->in[i]->c.use_draft);
+    if (called)
+        s->draft_failures = rc ? s->draft_failures + 1 : 0;
 }
 
 // The member's own drafters. One that fails is this member's failure.
@@ -232,25 +249,97 @@ static bool expects(const struct member *m) {
            (m->c.use_draft || m->c.n_drafters);
 }
 
-// Builds the member's tree of at most `nodes` nodes besides the root.
-static void build_tree(struct step *s, int i, int64_t nodes) {
-    struct member *m = s->in[i];
-    struct tree_options o = m->c.tree;
-    struct proposal allowed, *p = &s->proposals[i];
-    o.budget = (int)min_i64(o.budget, nodes);
-    o.max_depth = s->request[i].max_depth;
-    if (m->rc || !(m->drafted || expects(m)))
-        return;
-    if (m->masks) {
-        o.max_depth = limit_of(m);
-        masks_offer(m->masks, p, &o, &allowed);
-        p = &allowed;
-    }
-    m->rc = ddtree_build(&m->tree, m->root, p, &o, &m->err);
+static void take_tree(struct step *s, struct member *m) {
     m->rc = m->rc ? m->rc : check_tree(s, m);
     m->tree.n = m->rc ? 1 : m->tree.n;
     if (m->masks)
         masks_take(m->masks, &m->tree);
+}
+
+// Builds the member's tree of at most `nodes` nodes besides the root, or begins to: *growing counts
+// those that grow together.
+static void build_tree(struct step *s, int i, int64_t nodes, int *growing) {
+    struct member *m = s->in[i];
+    struct tree_options o = m->c.tree;
+    struct proposal allowed, *p = &s->proposals[i], *of = p;
+    o.budget = (int)min_i64(o.budget, nodes);
+    o.max_depth = s->request[i].max_depth;
+    if (m->rc || !(m->drafted || expects(m)))
+        return;
+    bool together = s->growing && p->expand_many && p->width > 0 &&
+                    (!*growing || p->expand_many == s->growing[0].p->expand_many);
+    struct growth *y = together ? &s->growing[(*growing)++] : NULL;
+    if (m->masks) {
+        o.max_depth = limit_of(m);
+        of = y ? &y->allowed : &allowed;
+        masks_offer(m->masks, p, &o, of);
+    }
+    if (y) {
+        y->m = m;
+        y->p = p;
+        y->requested = true;
+        ddtree_start(y->build, m->root, of, &o);
+        return;
+    }
+    m->rc = ddtree_build(&m->tree, m->root, of, &o, &m->err);
+    take_tree(s, m);
+}
+
+// Goes on with a tree until the drafter is needed, with whose question *q is filled, or the tree is
+// complete. Masks may need no drafter for a level.
+static void grow_tree(struct step *s, struct growth *y, struct tree_question *q) {
+    struct member *m = y->m;
+    const struct tree_node *nodes;
+    y->requested = false;
+    for (int n; !m->rc && (n = ddtree_level(y->build, &nodes)) > 0;) {
+        *q = (struct tree_question){y->p->expand_arg, nodes, n, ddtree_candidates(y->build), {0}};
+        if (m->masks) {
+            q->k = masks_candidates(m->masks);
+            int asked = masks_level(m->masks, nodes, n, &q->nodes, &m->err);
+            m->rc = min_i32(asked, 0);
+            y->requested = asked > 0;
+        } else {
+            y->requested = true;
+        }
+        if (y->requested)
+            return;
+        if (m->rc)
+            break;
+        struct tree_candidates own = masks_answer(m->masks, NULL);
+        ddtree_answer(y->build, &own);
+    }
+    if (!m->rc)
+        ddtree_finish(y->build, &m->tree);
+    take_tree(s, m);
+}
+
+static void answer_tree(struct growth *y, const struct tree_candidates *answer) {
+    struct tree_candidates own = *answer;
+    if (y->m->masks)
+        own = masks_answer(y->m->masks, answer);
+    ddtree_answer(y->build, &own);
+}
+
+// Trees whose candidates depend on the path, level by level: one call of the drafter for all.
+static int grow_trees(struct step *s, int n, struct err *e) {
+    int rc = 0;
+    for (int count = 1; !rc && count;) {
+        count = 0;
+        for (int i = 0; i < n; i++) {
+            if (s->growing[i].requested)
+                grow_tree(s, &s->growing[i], &s->questions[count]);
+            count += s->growing[i].requested;
+        }
+        double start = clock_ms();
+        if (count)
+            rc = s->growing[0].p->expand_many(s->questions, count, e);
+        s->share.draft_ms += clock_ms() - start;
+        count = 0;
+        for (int i = 0; !rc && i < n; i++)
+            if (s->growing[i].requested)
+                answer_tree(&s->growing[i], &s->questions[count++].answer);
+    }
+    return rc;
 }
 
 static int propose_all(struct step *s, int n, struct err *e) {
@@ -271,6 +360,7 @@ static int propose_all(struct step *s, int n, struct err *e) {
 // whose own drafter fails gets its rc. An error of the shared drafter is the step's.
 static int step_draft(struct step *s, int n, const struct step_rows *of, struct err *e) {
     int64_t sampled = 0, decoding = 0, fixed = 0, rows = of->trees;
+    int growing = 0;
     for (int i = 0; i < n; i++) {
         decoding += s->in[i]->phase == MEMBER_DECODE;
         if (s->in[i]->phase == MEMBER_PROMPT)
@@ -281,12 +371,14 @@ static int step_draft(struct step *s, int n, const struct step_rows *of, struct 
     int64_t max = rows / decoding - 1;
     begin_budgets(s, n, of->pieces, max);
     int rc = propose_all(s, n, e);
-    for (int i = 0; !rc && i < n; i++) {
-        struct member *m = s->in[i];
-        build_tree(s, i, m->c.budget ? rows - decoding : max);
-        if (m->phase == MEMBER_DECODE && !m->c.budget)
-            fixed += m->tree.n;
-    }
+    for (int i = 0; !rc && i < n; i++)
+        build_tree(s, i, s->in[i]->c.budget ? rows - decoding : max, &growing);
+    if (!rc)
+        rc = grow_trees(s, growing, e);
+    note_draft(s, n, rc);
+    for (int i = 0; i < n; i++)
+        if (s->in[i]->phase == MEMBER_DECODE && !s->in[i]->c.budget)
+            fixed += s->in[i]->tree.n;
     if (rc || !s->share.n)
         return rc;
     s->share.other_rows += fixed;
@@ -394,6 +486,22 @@ void step_times_add(struct step_times *sum, const struct step_times *more) {
     sum->commit += more->commit;
 }
 
+// Trees grow together where the drafter's candidates depend on the path.
+static int make_growing(struct step *s, struct err *e) {
+    size_t n = (size_t)s->c.max_members, bytes = round_up_size(ddtree_build_bytes(), 16);
+    if (!s->c.draft || !drafter_by_path(s->c.draft))
+        return 0;
+    s->questions = arena_array(&s->arena, n, sizeof *s->questions);
+    struct growth *growing = arena_array(&s->arena, n, sizeof *growing);
+    unsigned char *builds = arena_array(&s->arena, n, bytes);
+    if (!s->questions || !growing || !builds)
+        return err_set(e, ERR_MEMORY, "no memory for the trees of %d members", s->c.max_members);
+    for (size_t i = 0; i < n; i++)
+        growing[i].build = (struct ddtree_build *)(void *)(builds + i * bytes);
+    s->growing = growing;
+    return 0;
+}
+
 static int step_init(struct step *s, struct err *e) {
     size_t n = (size_t)s->c.max_members, rows = (size_t)s->max_verify;
     const struct {
@@ -418,7 +526,8 @@ static int step_init(struct step *s, struct err *e) {
             return err_set(e, ERR_MEMORY, "no memory for steps of %d members", s->c.max_members);
         memcpy(arrays[i].at, &p, sizeof p);
     }
-    return forest_init(&s->forest, s->max_rows, e);
+    int rc = make_growing(s, e);
+    return rc ? rc : forest_init(&s->forest, s->max_rows, e);
 }
 
 int step_create(struct step **out, const struct step_config *c, struct err *e) {

@@ -9,7 +9,6 @@
 #include "spec/tree/ddtree.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -35,15 +34,20 @@ struct node {
     bool seed;            // the root, and the best candidate of a seed, of trees with a seed
 };
 
-struct builder {
+struct ddtree_build {
     const struct proposal *p;
-    const struct tree_options *o;
     int k, max_depth;
     double min_score;
     int requested;                    // nodes that the drafter was called for
     int n, limit;                     // nodes kept, at most; the root is one
     struct node nodes[TREE_MAX_ROWS]; // in no order
     uint8_t order[TREE_MAX_ROWS];     // [n] indices of nodes[], the root first
+    int at;                           // the place, or depth, to be expanded next
+    // Those that are being expanded, and the same as the drafter sees them. They are copies: as
+    // children join, some may fall out; what these offer is then not kept either.
+    int n_parents;
+    struct node parents[TREE_MAX_ROWS];
+    struct tree_node asked[TREE_MAX_ROWS];
 };
 
 // Of two nodes for which neither comes first, the one that was offered earlier does: parents are
@@ -56,12 +60,12 @@ static bool comes_before(const struct node *a, const struct node *b) {
     return a->depth < b->depth;
 }
 
-static const struct node *last_of(const struct builder *b) {
+static const struct node *last_of(const struct ddtree_build *b) {
     return &b->nodes[b->order[b->n - 1]];
 }
 
 // Where the node belongs: in front of the first that it comes before, which is never the root.
-static int order_place(const struct builder *b, const struct node *node) {
+static int order_place(const struct ddtree_build *b, const struct node *node) {
     int from = 1, to = b->n;
     while (from < to) {
         int mid = (from + to) / 2;
@@ -74,7 +78,7 @@ static int order_place(const struct builder *b, const struct node *node) {
 }
 
 // Keeps a node that is good enough; false when it is not, as all later siblings then are not.
-static bool keep_node(struct builder *b, const struct node *node) {
+static bool keep_node(struct ddtree_build *b, const struct node *node) {
     int slot = b->n;
     if (node->score < b->min_score)
         return false;
@@ -94,7 +98,7 @@ static bool keep_node(struct builder *b, const struct node *node) {
 }
 
 // Whether a child of the node could be kept.
-static bool is_expandable(const struct builder *b, const struct node *node) {
+static bool is_expandable(const struct ddtree_build *b, const struct node *node) {
     struct node best = {.score = node->score, .depth = node->depth + 1, .seed = node->seed};
     return best.depth <= b->max_depth && (b->n < b->limit || comes_before(&best, last_of(b)));
 }
@@ -144,7 +148,7 @@ static const float *pair_row(const struct proposal *p, const struct node *node) 
 }
 
 // The candidates below a node. answer: the drafter's for this node, where it was called.
-static void candidates_below(const struct builder *b, const struct node *node,
+static void candidates_below(const struct ddtree_build *b, const struct node *node,
                              const struct tree_candidates *answer, struct candidates *out) {
     const struct proposal *p = b->p;
     ptrdiff_t at = (ptrdiff_t)node->depth * p->k; // of depth + 1
@@ -166,7 +170,7 @@ static void candidates_below(const struct builder *b, const struct node *node,
     }
 }
 
-static void offer_children(struct builder *b, const struct node *parent,
+static void offer_children(struct ddtree_build *b, const struct node *parent,
                            const struct tree_candidates *answer) {
     struct candidates list;
     candidates_below(b, parent, answer, &list);
@@ -182,66 +186,44 @@ static void offer_children(struct builder *b, const struct node *parent,
     }
 }
 
-// Gets the drafter's candidates of parents[n], which get their numbers.
-static int ask_drafter(struct builder *b, struct node *parents, int n, struct tree_candidates *out,
-                       struct err *e) {
-    struct tree_node nodes[TREE_MAX_ROWS];
-    for (int i = 0; i < n; i++) {
-        struct node *node = &parents[i];
-        const struct node *up = node;
-        node->number = b->nodes[node->slot].number = b->requested++;
-        nodes[i].depth = node->depth;
-        nodes[i].score = node->score;
-        nodes[i].parent = node->parent < 0 ? -1 : b->nodes[node->parent].number;
+// Numbers the parents and describes them to the drafter.
+static void ask_drafter(struct ddtree_build *b) {
+    for (int i = 0; i < b->n_parents; i++) {
+        const struct node *node = &b->parents[i], *up = node;
+        struct tree_node *to = &b->asked[i];
+        b->nodes[node->slot].number = b->requested++;
+        to->depth = node->depth;
+        to->score = node->score;
+        to->parent = node->parent < 0 ? -1 : b->nodes[node->parent].number;
         for (int d = node->depth; d > 0; d--, up = &b->nodes[up->parent])
-            nodes[i].path[d - 1] = up->token;
+            to->path[d - 1] = up->token;
     }
-    return b->p->expand(b->p->expand_arg, nodes, n, b->k, out, e);
 }
 
-// Offers the children of nodes of one depth, given by their places in the order, rising. The nodes
-// are copied: as children join, some may fall out; what these offer is then not kept either.
-static int expand_nodes(struct builder *b, const int *places, int n, struct err *e) {
-    struct node parents[TREE_MAX_ROWS];
-    struct tree_candidates all = {0};
-    for (int i = 0; i < n; i++)
-        parents[i] = b->nodes[b->order[places[i]]];
-    bool asks = b->p->expand && b->k > 0 && n > 0 && parents[0].depth < b->p->depth;
-    int rc = asks ? ask_drafter(b, parents, n, &all, e) : 0;
-    for (int i = 0; !rc && i < n; i++) {
-        ptrdiff_t at = (ptrdiff_t)i * b->k;
-        struct tree_candidates one = {asks ? all.ids + at : NULL, asks ? all.logp + at : NULL};
-        offer_children(b, &parents[i], asks ? &one : NULL);
-    }
-    return rc;
+// The next node in the order. Nodes join in their order, so that the places before one that is
+// expanded stay as they are.
+static void take_best(struct ddtree_build *b) {
+    for (b->n_parents = 0; b->n_parents == 0 && b->at < b->n; b->at++)
+        if (is_expandable(b, &b->nodes[b->order[b->at]]))
+            b->parents[b->n_parents++] = b->nodes[b->order[b->at]];
 }
 
-// Nodes join in their order, so that the places before one that is expanded stay as they are.
-static int best_first(struct builder *b, struct err *e) {
-    int rc = 0;
-    for (int i = 0; !rc && i < b->n; i++)
-        if (is_expandable(b, &b->nodes[b->order[i]]))
-            rc = expand_nodes(b, &i, 1, e);
-    return rc;
-}
-
-static int depth_by_depth(struct builder *b, struct err *e) {
-    int rc = 0;
-    for (int depth = 0; !rc && depth < b->max_depth; depth++) {
-        int places[TREE_MAX_ROWS], n = 0;
-        int max = depth < b->p->depth ? b->p->width : TREE_MAX_ROWS;
-        for (int i = 0; i < b->n && n < max; i++) {
-            const struct node *node = &b->nodes[b->order[i]];
-            if (node->depth == depth && is_expandable(b, node))
-                places[n++] = i;
-        }
-        rc = expand_nodes(b, places, n, e);
+// The nodes of the next depth, in their order.
+static void take_depth(struct ddtree_build *b) {
+    b->n_parents = 0;
+    if (b->at >= b->max_depth)
+        return;
+    const int depth = b->at++;
+    const int max = depth < b->p->depth ? b->p->width : TREE_MAX_ROWS;
+    for (int i = 0; i < b->n && b->n_parents < max; i++) {
+        const struct node *node = &b->nodes[b->order[i]];
+        if (node->depth == depth && is_expandable(b, node))
+            b->parents[b->n_parents++] = *node;
     }
-    return rc;
 }
 
 // Writes the nodes out in their order.
-static void write_tree(const struct builder *b, struct ddtree *t) {
+void ddtree_finish(const struct ddtree_build *b, struct ddtree *t) {
     int32_t row[TREE_MAX_ROWS]; // of each of nodes[]
     t->n = b->n;
     for (int i = 0; i < b->n; i++) {
@@ -254,23 +236,69 @@ static void write_tree(const struct builder *b, struct ddtree *t) {
     }
 }
 
+size_t ddtree_build_bytes(void) {
+    return sizeof(struct ddtree_build);
+}
+
+void ddtree_start(struct ddtree_build *b, int32_t root, const struct proposal *p,
+                  const struct tree_options *o) {
+    b->p = p;
+    b->k = min_i32(o->k, TREE_MAX_K);
+    b->max_depth = min_i32(o->max_depth, TREE_MAX_DEPTH);
+    b->min_score = o->min_prob > 0 ? log(o->min_prob) : -INFINITY;
+    b->limit = 1 + (o->budget > 0 ? min_i32(o->budget, TREE_MAX_BUDGET) : 0);
+    b->requested = b->at = b->n_parents = 0;
+    b->n = 1;
+    b->order[0] = 0;
+    b->nodes[0] = (struct node){
+        .token = root, .parent = -1, .chains = (1u << p->n_chains) - 1, .seed = o->chain_seed};
+}
+
+int ddtree_level(struct ddtree_build *b, const struct tree_node **nodes) {
+    const struct proposal *p = b->p;
+    for (;;) {
+        if (p->expand && p->width > 0)
+            take_depth(b);
+        else
+            take_best(b);
+        if (b->n_parents && p->expand && b->k > 0 && b->parents[0].depth < p->depth)
+            break;
+        for (int i = 0; i < b->n_parents; i++)
+            offer_children(b, &b->parents[i], NULL);
+        if (!b->n_parents)
+            return 0;
+    }
+    ask_drafter(b);
+    *nodes = b->asked;
+    return b->n_parents;
+}
+
+int ddtree_candidates(const struct ddtree_build *b) {
+    return b->k;
+}
+
+void ddtree_answer(struct ddtree_build *b, const struct tree_candidates *answer) {
+    for (int i = 0; i < b->n_parents; i++) {
+        ptrdiff_t at = (ptrdiff_t)i * b->k;
+        struct tree_candidates one = {answer->ids + at, answer->logp + at};
+        offer_children(b, &b->parents[i], &one);
+    }
+}
+
 int ddtree_build(struct ddtree *t, int32_t root, const struct proposal *p,
                  const struct tree_options *o, struct err *e) {
-    struct builder b;
-    b.p = p;
-    b.o = o;
-    b.k = min_i32(o->k, TREE_MAX_K);
-    b.max_depth = min_i32(o->max_depth, TREE_MAX_DEPTH);
-    b.min_score = o->min_prob > 0 ? log(o->min_prob) : -INFINITY;
-    b.limit = 1 + (o->budget > 0 ? min_i32(o->budget, TREE_MAX_BUDGET) : 0);
-    b.requested = 0;
-    b.n = 1;
-    b.order[0] = 0;
-    b.nodes[0] = (struct node){
-        .token = root, .parent = -1, .chains = (1u << p->n_chains) - 1, .seed = o->chain_seed};
-    int rc = p->expand && p->width > 0 ? depth_by_depth(&b, e) : best_first(&b, e);
+    struct ddtree_build b;
+    const struct tree_node *nodes;
+    struct tree_candidates answer;
+    int rc = 0;
+    ddtree_start(&b, root, p, o);
+    for (int n; !rc && (n = ddtree_level(&b, &nodes));) {
+        rc = p->expand(p->expand_arg, nodes, n, b.k, &answer, e);
+        if (!rc)
+            ddtree_answer(&b, &answer);
+    }
     b.n = rc ? 1 : b.n;
-    write_tree(&b, t);
+    ddtree_finish(&b, t);
     return rc;
 }
 

@@ -8,6 +8,7 @@
 #define COPPICE_SPEC_TREE_DDTREE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -37,8 +38,9 @@ struct tree_node {
     double score;
 };
 
-// Where the candidates of n nodes are: those of node i at i * k, in any order. A drafter with fewer
-// than k fills up with log-probabilities that are not finite.
+// Where the candidates of n nodes are: those of node i at i * k. Their order counts where some may
+// be forbidden (spec/constraint/masks.h): the first that are allowed are taken. A drafter with
+// fewer than k fills up with log-probabilities that are not finite.
 struct tree_candidates {
     const int32_t *ids; // [n][k]
     const float *logp;  // [n][k]
@@ -48,6 +50,16 @@ struct tree_candidates {
 // the next call. A negative code ends the tree.
 typedef int tree_expand_fn(void *arg, const struct tree_node *nodes, int n, int k,
                            struct tree_candidates *out, struct err *e);
+
+// The same for several trees in one call, where a drafter would rather have it so: the next nodes
+// of each, which get their answers. arg: of its proposal.
+struct tree_question {
+    void *arg;
+    const struct tree_node *nodes; // [n] of one depth
+    int n, k;
+    struct tree_candidates answer;
+};
+typedef int tree_expand_many_fn(struct tree_question *q, int n, struct err *e);
 
 // The candidates of a drafter for depths 1..depth, besides chains. In all kinds a candidate with a
 // log-probability that is not a finite number does not count, one above 0 counts as 0, and of equal
@@ -64,6 +76,7 @@ struct proposal {
     const float *pair;  // NULL, or [depth - 1][k][k]
     tree_expand_fn *expand;
     void *expand_arg;
+    tree_expand_many_fn *expand_many; // NULL, or what expand does, for proposals that have the same
     int width; // of expand; 0: nodes are requested one by one, as they join; else depth by depth,
                // at most `width` of each
     struct draft_chain chains[TREE_MAX_CHAINS];
@@ -98,6 +111,19 @@ struct ddtree {
 // not requested. Fails only where p->expand does; the tree is then the root.
 int ddtree_build(struct ddtree *t, int32_t root, const struct proposal *p,
                  const struct tree_options *o, struct err *e);
+
+// The same in parts, for trees that grow together: the caller gives the candidates that
+// ddtree_level requests, of one depth where the proposal has a width, to ddtree_answer, until no
+// more are requested. p must stay.
+struct ddtree_build;
+size_t ddtree_build_bytes(void); // memory for one, of any content
+void ddtree_start(struct ddtree_build *b, int32_t root, const struct proposal *p,
+                  const struct tree_options *o);
+// How many nodes are requested next, each with so many candidates; 0: the tree is complete.
+int ddtree_level(struct ddtree_build *b, const struct tree_node **nodes);
+int ddtree_candidates(const struct ddtree_build *b);
+void ddtree_answer(struct ddtree_build *b, const struct tree_candidates *answer);
+void ddtree_finish(const struct ddtree_build *b, struct ddtree *t);
 
 // The child of `node` with this token, or -1.
 int ddtree_child(const struct ddtree *t, int node, int32_t token);

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trees of members that grow together, level by level: one call of the drafter for all of a level,
+// and the same trees, nodes requested and choices as each alone, with masks and without. Errors of
+// the drafter on the way are the step's.
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "spec/constraint/masks.h"
+#include "spec/step/step.h"
+#include "support/automaton.h"
+#include "support/tiny_gguf.h"
+#include "unit/test.h"
+
+enum { MEMBERS = 4, DEPTH = 5, WIDTH = 3, STEPS = 20, PROMPT = 6 };
+
+struct fixture {
+    struct exec *x;
+    struct gguf *file;
+    struct model *model;
+};
+
+// A drafter whose candidates are a hash of root and path; it is several drafters' self, which
+// differ in whether trees may grow together.
+struct paths {
+    bool together;
+    int calls, questions, nodes, fail_at; // calls of a level; 0: none fails
+    struct own {
+        struct paths *of;
+        int32_t root;
+        int32_t ids[WIDTH * TREE_MAX_K];
+        float logp[WIDTH * TREE_MAX_K];
+    } own[MEMBERS];
+};
+
+static int paths_create(void **self, const struct draft_config *c, struct err *e) {
+    (void)e;
+    *self = (void *)(uintptr_t)c->recording; // borrowed
+    return 0;
+}
+
+static void paths_destroy(void *self) {
+    (void)self;
+}
+
+static int paths_max_depth(const void *self) {
+    (void)self;
+    return DEPTH;
+}
+
+static bool paths_by_path(const void *self) {
+    return ((const struct paths *)self)->together;
+}
+
+static void answer(struct tree_question *q) {
+    struct own *o = q->arg;
+    assert_in_range(q->n, 1, WIDTH);
+    for (int i = 0; i < q->n; i++) {
+        uint64_t h = (uint64_t)o->root;
+        for (int d = 0; d < q->nodes[i].depth; d++)
+            h = rng_hash(h, (uint64_t)q->nodes[i].path[d], 1, 0);
+        assert_int_equal(q->nodes[i].depth, q->nodes[0].depth);
+        for (int r = 0; r < q->k; r++) {
+            o->ids[i * q->k + r] = (int32_t)((h + 7 * (uint64_t)r) % TINY_VOCAB);
+            o->logp[i * q->k + r] = -0.3f - 0.4f * (float)r - (float)(h % 3);
+        }
+    }
+    o->of->nodes += q->n;
+    q->answer = (struct tree_candidates){o->ids, o->logp};
+}
+
+static int paths_expand_many(struct tree_question *q, int n, struct err *e) {
+    struct paths *p = ((struct own *)q[0].arg)->of;
+    if (++p->calls == p->fail_at)
+        return err_set(e, ERR_DEVICE, "the level fails");
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < i; j++)
+            assert_ptr_not_equal(q[i].arg, q[j].arg);
+        answer(&q[i]);
+    }
+    p->questions += n;
+    return 0;
+}
+
+static int paths_expand(void *arg, const struct tree_node *nodes, int n, int k,
+                        struct tree_candidates *out, struct err *e) {
+    struct tree_question q = {arg, nodes, n, k, {0}};
+    int rc = paths_expand_many(&q, 1, e);
+    *out = q.answer;
+    return rc;
+}
+
+static int paths_propose(void *self, const struct draft_request *r, int n,
+                         struct proposal *const *out, struct err *e) {
+    struct paths *p = self;
+    (void)e;
+    for (int i = 0; i < n; i++) {
+        p->own[i].of = p;
+        p->own[i].root = r[i].root;
+        out[i]->depth = DEPTH;
+        out[i]->expand = paths_expand;
+        out[i]->expand_arg = &p->own[i];
+        out[i]->expand_many = paths_expand_many;
+        out[i]->width = WIDTH;
+    }
+    return 0;
+}
+
+static const struct drafter_class paths_class = {.name = "paths",
+                                                 .create = paths_create,
+                                                 .destroy = paths_destroy,
+                                                 .max_depth = paths_max_depth,
+                                                 .propose = paths_propose,
+                                                 .shared = true,
+                                                 .by_path = paths_by_path};
+
+static int setup(void **state) {
+    static struct fixture f;
+    char path[64];
+    struct tiny_shape t = tiny_shape_default();
+    struct model_options o = model_options_default();
+    *state = &f;
+    snprintf(path, sizeof path, "/tmp/coppice-growth-%d.gguf", (int)getpid());
+    int rc = tiny_target_write(&t, path, NULL);
+    if (!rc)
+        rc = gguf_open(&f.file, path, NULL);
+    unlink(path);
+    if (!rc)
+        rc = exec_create_cpu(&f.x, "auto", 1, NULL);
+    return rc ? rc : model_load(&f.model, f.x, f.file, &o, NULL);
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    model_destroy(f->model);
+    exec_destroy(f->x);
+    gguf_close(f->file);
+    return 0;
+}
+
+// What members saw: the trees of each of their steps, and what was chosen.
+struct seen {
+    struct ddtree tree[MEMBERS][STEPS];
+    struct walk walk[MEMBERS][STEPS];
+};
+
+struct team {
+    struct paths paths;
+    struct drafter *drafter;
+    struct step *step;
+    struct member m[MEMBERS];
+    struct automaton *automaton[MEMBERS];
+    int32_t prompt[MEMBERS][PROMPT];
+};
+
+// Members first .. first + n - 1: sizes of trees differ, the odd ones have masks, one of which
+// allows few tokens or one at times.
+static void open_team(struct team *t, const struct fixture *f, bool together, int first, int n) {
+    struct draft_config d = {.recording = (const int32_t *)(const void *)&t->paths,
+                             .max_members = MEMBERS};
+    struct step_config s = {.model = f->model, .max_members = MEMBERS};
+    struct member *in[MEMBERS];
+    memset(t, 0, sizeof *t);
+    t->paths.together = together;
+    assert_int_equal(drafter_create_class(&t->drafter, &paths_class, &d, NULL), 0);
+    s.draft = t->drafter;
+    assert_int_equal(step_create(&t->step, &s, NULL), 0);
+    for (int i = 0; i < n; i++) {
+        const int who = first + i;
+        struct member *m = &t->m[i];
+        struct member_config c = {.use_draft = true};
+        c.tree =
+            (struct tree_options){.budget = 4 + 5 * who, .k = 1 + who, .max_depth = TREE_MAX_DEPTH};
+        sample_params_init(&c.sample);
+        c.sample.temperature = 0;
+        if (who % 2)
+            assert_int_equal(
+                automaton_create(&t->automaton[i], TINY_VOCAB, false, (uint64_t)who * 31, NULL), 0);
+        c.constraint = who % 2 ? t->automaton[i]->constraint : NULL;
+        assert_int_equal(member_init(m, f->model, &c, NULL), 0);
+        assert_int_equal(model_sequence(f->model, &m->seq, NULL), 0);
+        for (int j = 0; j < PROMPT; j++)
+            t->prompt[i][j] = 11 * who + j;
+        m->phase = MEMBER_PROMPT;
+        m->piece = t->prompt[i];
+        m->n_piece = PROMPT;
+        m->choose = true;
+        m->limits = (struct walk_limits){.tokens_left = 500, .context_left = 500};
+        in[i] = m;
+    }
+    assert_int_equal(step_run(t->step, in, n, NULL), 0);
+    for (int i = 0; i < n; i++) {
+        t->m[i].phase = MEMBER_DECODE;
+        t->m[i].root = t->m[i].walk.chosen[0];
+    }
+}
+
+static void close_team(struct team *t, int n) {
+    for (int i = 0; i < n; i++) {
+        member_fini(&t->m[i]);
+        sequence_destroy(t->m[i].seq);
+        if (t->automaton[i])
+            constraint_drop(t->automaton[i]->constraint);
+    }
+    step_destroy(t->step);
+    drafter_destroy(t->drafter);
+}
+
+static void run_team(struct team *t, int first, int n, struct seen *out) {
+    struct member *in[MEMBERS];
+    for (int i = 0; i < n; i++)
+        in[i] = &t->m[i];
+    for (int s = 0; s < STEPS; s++) {
+        assert_int_equal(step_run(t->step, in, n, NULL), 0);
+        for (int i = 0; i < n; i++) {
+            struct member *m = &t->m[i];
+            assert_int_equal(m->rc, 0);
+            memcpy(&out->tree[first + i][s], &m->tree, sizeof m->tree);
+            memcpy(&out->walk[first + i][s], &m->walk, sizeof m->walk);
+            m->root = m->walk.chosen[m->walk.count - 1];
+        }
+    }
+}
+
+static void same_tree(const struct ddtree *a, const struct ddtree *b) {
+    assert_int_equal(a->n, b->n);
+    for (int i = 0; i < a->n; i++) {
+        assert_int_equal(a->token[i], b->token[i]);
+        assert_int_equal(a->parent[i], b->parent[i]);
+        assert_true(a->score[i] == b->score[i]);
+    }
+}
+
+static void test_same_as_alone(void **state) {
+    static struct team t;
+    static struct seen all, one[2];
+    int calls[2] = {0}, questions = 0, nodes[3] = {0}, rows = 0;
+    open_team(&t, *state, true, 0, MEMBERS);
+    run_team(&t, 0, MEMBERS, &all);
+    calls[0] = t.paths.calls;
+    questions = t.paths.questions;
+    nodes[0] = t.paths.nodes;
+    close_team(&t, MEMBERS);
+    for (int together = 0; together < 2; together++)
+        for (int i = 0; i < MEMBERS; i++) {
+            open_team(&t, *state, together, i, 1);
+            run_team(&t, i, 1, &one[together]);
+            calls[1] += together ? t.paths.calls : 0;
+            nodes[1 + together] += t.paths.nodes;
+            close_team(&t, 1);
+        }
+    for (int together = 0; together < 2; together++)
+        for (int i = 0; i < MEMBERS; i++)
+            for (int s = 0; s < STEPS; s++) {
+                same_tree(&all.tree[i][s], &one[together].tree[i][s]);
+                rows += all.tree[i][s].n;
+                assert_int_equal(all.walk[i][s].count, one[together].walk[i][s].count);
+                assert_int_equal(all.walk[i][s].chosen[0], one[together].walk[i][s].chosen[0]);
+            }
+    assert_true(rows > 2 * 2 * MEMBERS * STEPS); // there are guesses
+    assert_int_equal(questions, calls[1]);
+    assert_true(calls[0] <= DEPTH * STEPS && 2 * calls[0] < calls[1]);
+    assert_int_equal(nodes[0], nodes[1]);
+    assert_int_equal(nodes[0], nodes[2]);
+}
+
+// The step fails whose level fails; nobody's state has changed, and after some such failures in a
+// row the drafter is not called any more.
+static void test_failures(void **state) {
+    static struct team t;
+    struct member *in[MEMBERS];
+    struct err e = {0};
+    open_team(&t, *state, true, 0, MEMBERS);
+    for (int i = 0; i < MEMBERS; i++)
+        in[i] = &t.m[i];
+    for (int i = 0; i < STEP_DRAFT_FAILURES; i++) {
+        t.paths.fail_at = t.paths.calls + 2;
+        assert_int_equal(step_run(t.step, in, MEMBERS, &e), ERR_DEVICE);
+        assert_string_equal(e.text, "the level fails");
+        for (int j = 0; j < MEMBERS; j++)
+            assert_int_equal(sequence_len(t.m[j].seq), PROMPT);
+    }
+    int calls = t.paths.calls;
+    assert_int_equal(step_run(t.step, in, MEMBERS, &e), 0);
+    assert_int_equal(t.paths.calls, calls);
+    assert_int_equal(sequence_len(t.m[0].seq), PROMPT + 1);
+    close_team(&t, MEMBERS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_as_alone),
+        cmocka_unit_test(test_failures),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
