@@ -12,7 +12,7 @@ static bool is_latent(const struct model *m) {
     return m->params.mla.kv_lora > 0;
 }
 
-static bool has_experts(const struct model_params *p, int i) {
+bool decoder_has_experts(const struct model_params *p, int i) {
     return p->moe.experts && i >= p->moe.lead;
 }
 
@@ -86,11 +86,10 @@ int decoder_begin(struct model *m, const struct gguf *g, struct err *e) {
     return rc ? rc : load_ends(m, e);
 }
 
-static int load_layer(struct model *m, int i, struct err *e) {
+int decoder_load_block(struct load *l, const struct model *m, int i, struct layer *y,
+                       struct err *e) {
     const struct model_params *p = &m->params;
     const char *ffn_norm = m->desc->ffn_norm ? m->desc->ffn_norm : "ffn_norm.weight";
-    struct layer *y = &m->layers[i];
-    struct load *l = &m->load;
     char name[LOAD_NAME];
     int rc = load_floats(l, load_name(name, i, "attn_norm.weight"), p->dim, 1, &y->mixer_norm, e);
     if (!rc)
@@ -101,14 +100,14 @@ static int load_layer(struct model *m, int i, struct err *e) {
                             : attention_load(&y->attention, &y->shape, l, i, e);
     if (rc)
         return rc;
-    return has_experts(p, i) ? moe_load(&y->moe, &p->moe, p->dim, l, i, e)
-                             : mlp_load(&y->mlp, p->dim, p->ffn, l, i, e);
+    return decoder_has_experts(p, i) ? moe_load(&y->moe, &p->moe, p->dim, l, i, e)
+                                     : mlp_load(&y->mlp, p->dim, p->ffn, l, i, e);
 }
 
 int decoder_load(struct model *m, const struct gguf *g, struct err *e) {
     int rc = decoder_begin(m, g, e);
     for (int i = 0; !rc && i < m->params.n_layers; i++)
-        rc = load_layer(m, i, e);
+        rc = decoder_load_block(&m->load, m, i, &m->layers[i], e);
     return rc;
 }
 
@@ -265,7 +264,7 @@ void decoder_forward(struct model *m, const struct pass *p) {
             attention_run(m->x, &c);
         }
         ops->norm_to_act(m->x, m->ws.h, y->ffn_norm, q->eps, n, q->dim, m->ws.act_d);
-        if (has_experts(q, i))
+        if (decoder_has_experts(q, i))
             run_experts(m, y, n);
         else
             mlp_run(m->x, &m->ranks, &y->mlp, m->ws.act_d, m->ws.act_f, m->ws.h, n);

@@ -15,6 +15,12 @@ void decoder_forward(struct model *m, const struct pass *p);
 // What decoder_load does before the layers: places them, adds their groups of keys and values,
 // checks whether the backend has what they need, and loads embeddings and head.
 int decoder_begin(struct model *m, const struct gguf *g, struct err *e);
+// The norms, the mixer and the feed-forward part of block i into y, whose `full` and `shape` are
+// set: a layer of the model, or a block after them that predicts further tokens.
+int decoder_load_block(struct load *l, const struct model *m, int i, struct layer *y,
+                       struct err *e);
+// Whether block i has experts in place of a dense feed-forward part.
+bool decoder_has_experts(const struct model_params *p, int i);
 // The tensor rope_freqs.weight, if there, into m->rope_factors: numbers above 0.
 int decoder_load_factors(struct model *m, const struct gguf *g, struct err *e);
 // Attention with p's heads and nothing that is optional.

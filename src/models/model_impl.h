@@ -163,6 +163,8 @@ struct model_desc {
     int (*buffers)(struct model *m, int64_t rows, struct err *e);
     // Runs all layers on the field h of m->ws, which holds the embeddings of the rows.
     void (*forward)(struct model *m, const struct pass *p);
+    // The same of a block that predicts further tokens; NULL: none of this architecture is read.
+    void (*nextn)(const struct model *m, struct layer *y);
     const char *ffn_norm;   // the norm before the feed-forward block; NULL: ffn_norm.weight
     struct ops_needs needs; // of the backend, besides what hyper-parameters and layers determine
     struct plain_decoder plain;

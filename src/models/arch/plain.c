@@ -115,6 +115,10 @@ static int place_plain(struct model *m, const struct gguf *g, struct err *e) {
     return rc;
 }
 
+static void place_nextn(const struct model *m, struct layer *y) {
+    *y = (struct layer){.full = true, .shape = plain_shape(m)};
+}
+
 #define PLAIN(name)                                                                                \
     .arch = name, .params = read_plain, .place = place_plain, .load = decoder_load,                \
     .buffers = decoder_buffers, .forward = decoder_forward
@@ -157,7 +161,7 @@ const struct model_desc arch_llama = {
 // turns; after some dense layers, sigmoids choose experts with a bias of each for the choice alone,
 // besides a shared one.
 const struct model_desc arch_glm4moe = {
-    PLAIN("glm4moe"), .ffn_norm = "post_attention_norm.weight",
+    PLAIN("glm4moe"), .nextn = place_nextn, .ffn_norm = "post_attention_norm.weight",
     .plain = {.qk_norm = PLAIN_IF_THERE,
               .bias = PLAIN_IF_THERE,
               .pairs = ROPE_HALVES,

@@ -2,9 +2,9 @@
 // Qwen3.5, dense (qwen35) and with experts (qwen35moe): a hybrid of Gated DeltaNet layers and gated
 // full-attention layers. Norm weights in GGUF files are final (nothing is added here), ssm_a is
 // already negative, value head h reads key head h mod n_k, post_attention_norm is the norm before
-// the feed-forward block, and blocks beyond the backbone (next-token-prediction layers) are
-// ignored. With experts, every layer has a shared one, whose gate is a row's own. Format:
-// docs/models.md.
+// the feed-forward block, and a block beyond the backbone (next-token prediction) is no layer but
+// may serve as a draft (models/draft). With experts, every layer has a shared one, whose gate is a
+// row's own. Format: docs/models.md.
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,6 +136,17 @@ static int layer_kind(const struct model *m, const struct gguf *g, int i, bool *
     return rc;
 }
 
+static struct attention_shape full_attention(const struct model_params *p) {
+    struct attention_shape s = decoder_attention_shape(p);
+    s.gated = true;
+    return s;
+}
+
+// Always attention, whatever the layers before are.
+static void place_nextn(const struct model *m, struct layer *y) {
+    *y = (struct layer){.full = true, .shape = full_attention(&m->params)};
+}
+
 static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
     struct model_params *p = &m->params;
     int rc = 0, n_recurrent = 0;
@@ -146,17 +157,15 @@ static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
         rc = layer_kind(m, g, i, &recurrent, e);
         y->full = !recurrent;
         y->index = recurrent ? n_recurrent++ : p->n_full++;
-        if (y->full) {
-            y->shape = decoder_attention_shape(p);
-            y->shape.gated = true;
-        }
+        if (y->full)
+            y->shape = full_attention(p);
     }
     return rc || !n_recurrent ? rc : read_recurrent(&p->gdn, g, p->arch, e);
 }
 
 #define QWEN35(name)                                                                               \
     .arch = name, .params = read_params, .place = place_layers, .load = decoder_load,              \
-    .buffers = decoder_buffers, .forward = decoder_forward,                                        \
+    .buffers = decoder_buffers, .forward = decoder_forward, .nextn = place_nextn,                  \
     .ffn_norm = "post_attention_norm.weight"
 
 const struct model_desc arch_qwen35 = {QWEN35("qwen35")};

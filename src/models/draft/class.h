@@ -14,6 +14,7 @@
 #include "models/model.h"
 
 struct dflash_options;
+struct mtp_options;
 
 // What the guesses below a node depend on, besides what is committed.
 enum draft_depends {
@@ -72,7 +73,9 @@ struct draft_plan {
 extern const char DRAFT_OF_TARGET[]; // as a path: the draft is in the target's own file
 struct draft_source {
     const char *path; // of a file or folder
+    // Options of its kind, for others than the kind's own.
     const struct dflash_options *dflash;
+    const struct mtp_options *mtp;
 };
 
 // One kind. begin and level are NULL where guesses depend on the depth alone: such a kind has a
@@ -100,6 +103,6 @@ struct draft_class {
     int (*level)(void *self, const struct draft_level *l, int n, struct draft_guesses *out,
                  struct err *e);
 };
-extern const struct draft_class draft_class_dflash;
+extern const struct draft_class draft_class_dflash, draft_class_mtp;
 
 #endif

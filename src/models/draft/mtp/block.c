@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The block's arithmetic over the rows of the workspace's arrays. For keys and values alone the
+// projection in front and the layer's first norm are enough.
+#include "models/draft/mtp/impl.h"
+
+struct rows mtp_pass(const struct mtp *m, int64_t n) {
+    return (struct rows){n, m->token, m->parent, m->seq, m->pos, exec_pass(m->x)};
+}
+
+// The block's input: h = eh_proj [norm(embedding of m->token), norm(u)], and act_d = norm(h).
+static void join(struct mtp *m, int64_t n) {
+    const struct ops *ops = exec_ops(m->x);
+    const struct model_params *p = &m->target->params;
+    const int64_t dim = p->dim;
+    const size_t row = (size_t)dim * sizeof(float);
+    struct norm_args norm = {
+        .in = m->u, .w = m->hnorm, .eps = p->eps, .n = n, .k = dim, .out = m->u};
+    for (int64_t i = 0; i < n; i++)
+        m->index[i] = (int32_t)i;
+    ops->norm(m->x, &norm);
+    ops->copy_rows(m->x, m->pair + dim, 2 * row, m->u, m->index, n, row);
+    ops->gather_rows(m->x, m->embed, m->token, n, m->h);
+    norm.in = norm.out = m->h;
+    norm.w = m->enorm;
+    ops->norm(m->x, &norm);
+    ops->copy_rows(m->x, m->pair, 2 * row, m->h, m->index, n, row);
+    ops->to_act(m->x, m->pair, n, 2 * dim, m->act_pair);
+    struct linear_job joins = {.w = m->join, .out = m->h};
+    ops->linear(m->x, &joins, 1, m->act_pair, n);
+    ops->norm_to_act(m->x, m->h, m->layer.mixer_norm, p->eps, n, dim, m->act_d);
+}
+
+static struct attention_call attention_of(const struct mtp *m, const struct rows *rows) {
+    return (struct attention_call){.ranks = &ranks_one,
+                                   .shape = &m->layer.shape,
+                                   .block = &m->layer.attention,
+                                   .buf = &m->attention,
+                                   .rows = rows,
+                                   .layout = &m->layout,
+                                   .store = m->store,
+                                   .views = m->views,
+                                   .mask = ATTEND_PATH,
+                                   .in = m->act_d,
+                                   .h = m->h};
+}
+
+void mtp_store(struct mtp *m, const struct rows *rows) {
+    struct attention_call c = attention_of(m, rows);
+    join(m, rows->n);
+    attention_store(m->x, &c);
+}
+
+static void feed_forward(struct mtp *m, int64_t n) {
+    const struct model_params *p = &m->target->params;
+    const struct layer *y = &m->layer;
+    if (m->attention_only)
+        return;
+    exec_ops(m->x)->norm_to_act(m->x, m->h, y->ffn_norm, p->eps, n, p->dim, m->act_d);
+    if (m->experts)
+        moe_run(m->x, &(struct moe_call){.ranks = &ranks_one,
+                                         .shape = &p->moe,
+                                         .block = &y->moe,
+                                         .buf = &m->moe,
+                                         .in = m->act_d,
+                                         .mid = m->act_f,
+                                         .h = m->h,
+                                         .n = n,
+                                         .dim = p->dim});
+    else
+        mlp_run(m->x, &ranks_one, &y->mlp, m->act_d, m->act_f, m->h, n);
+}
+
+void mtp_run(struct mtp *m, const struct rows *rows) {
+    const struct model_params *p = &m->target->params;
+    struct attention_call c = attention_of(m, rows);
+    join(m, rows->n);
+    attention_run(m->x, &c);
+    feed_forward(m, rows->n);
+    const struct norm_args norm = {
+        .in = m->h, .w = m->gnorm, .eps = p->eps, .n = rows->n, .k = p->dim, .out = m->u};
+    exec_ops(m->x)->norm(m->x, &norm);
+}
