@@ -185,7 +185,7 @@ static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_co
     if (rc || !draft)
         return rc;
     struct dflash_options d = dflash_options_default();
-    return draft_open(&b->draft, b->model, &(struct draft_source){draft, &d}, e);
+    return draft_open(&b->draft, b->model, &(struct draft_source){.path = draft, .dflash = &d}, e);
 }
 
 int pair_open(struct pair *p, int index, const char *level, bool brief, struct err *e) {

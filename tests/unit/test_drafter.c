@@ -48,7 +48,8 @@ static int setup(void **state) {
     if (!rc)
         rc = tiny_draft_write(&t, &d, path, NULL);
     if (!rc)
-        rc = draft_open(&f.draft, f.model, &(struct draft_source){path, &q}, NULL);
+        rc =
+            draft_open(&f.draft, f.model, &(struct draft_source){.path = path, .dflash = &q}, NULL);
     unlink(path);
     if (!rc)
         rc = model_sequence(f.model, &f.seq, NULL);
@@ -257,7 +258,8 @@ static void test_long_block(void **state) {
     snprintf(path, sizeof path, "/tmp/coppice-drafter-%d-long.gguf", (int)getpid());
     assert_int_equal(tiny_draft_write(&t, &shape, path, NULL), 0);
     assert_int_equal(model_load(&g.model, g.x, g.file, &o, NULL), 0);
-    assert_int_equal(draft_open(&g.draft, g.model, &(struct draft_source){path, &q}, NULL), 0);
+    assert_int_equal(
+        draft_open(&g.draft, g.model, &(struct draft_source){.path = path, .dflash = &q}, NULL), 0);
     unlink(path);
     assert_int_equal(model_sequence(g.model, &g.seq, NULL), 0);
     struct drafter *d = make(&g, DRAFT_MODEL, NULL);
