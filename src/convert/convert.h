@@ -50,10 +50,20 @@ struct convert_report {
     } kind[8]; // the first n_kinds kinds of them
     int n_kinds;
     int64_t requantized; // matrices that were quantised before, and to another type
+    int64_t unweighted;  // matrices of prediction blocks that the importances lack
 };
+
+// Blocks that predict further tokens: written after the others, left out, or written with nothing
+// but the embedding, the last norm and the head, as a file next to the model's.
+enum convert_mtp { CONVERT_MTP_KEEP, CONVERT_MTP_DROP, CONVERT_MTP_ONLY };
+
+// A sentence about what was done besides what was asked for.
+typedef void convert_note_fn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 struct convert_options {
     const struct convert_recipe *recipe;
+    enum convert_mtp mtp;                     // convert
+    convert_note_fn *note;                    // may be NULL
     bool requantize;                          // quantize: also matrices that are quantised already
     struct convert_report *report;            // quantize: NULL, or filled as far as it went
     bool pure;                                // quantize: all matrices get the recipe's own type

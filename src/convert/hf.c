@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HuggingFace folder to GGUF: finds out what the folder holds, refuses variants of a known family
 // by the key that makes them one, has the plan filled, and refuses tensors that no rule took, so
-// that nothing is lost in silence. Vision and multi-token-prediction parts are left out on purpose.
+// that nothing is lost in silence. Vision parts are left out on purpose.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,13 +113,6 @@ static bool has_part(const char *name, const char *part) {
     return at && (at == name || at[-1] == '.');
 }
 
-// Layers after the last one predict further tokens, as in GLM-4.5 and DeepSeek-V3.
-static bool is_prediction_layer(const struct convert_job *j, const char *name) {
-    const char *at = strstr(name, "layers.");
-    bool may = !strcmp(j->arch, "glm4moe") || !strcmp(j->arch, "deepseek2");
-    return at && may && strtoll(at + 7, NULL, 10) >= j->layers;
-}
-
 // Parts of a checkpoint that a text model has no use for.
 static bool is_left_out(const struct convert_job *j, const char *name) {
     uint32_t unused;
@@ -128,12 +121,17 @@ static bool is_left_out(const struct convert_job *j, const char *name) {
     if (has_part(name, "lm_head.weight") && j->model.tied)
         return true;
     static const char *const parts[] = {
-        "visual.",       "mtp.",         "vision_tower.", "audio_tower.",
-        "embed_vision.", "embed_audio.", "mm_projector.", "multi_modal_projector."};
+        "visual.",      "vision_tower.", "audio_tower.",          "embed_vision.",
+        "embed_audio.", "mm_projector.", "multi_modal_projector."};
+    bool nextn = convert_is_nextn(j, name), own = !strncmp(j->arch, "qwen35", 6);
+    if (j->options->mtp == CONVERT_MTP_ONLY ? !nextn : !own && has_part(name, "mtp."))
+        return true;
+    if (nextn && j->options->mtp == CONVERT_MTP_DROP)
+        return true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (has_part(name, parts[i]))
             return true;
-    return is_prediction_layer(j, name) || strstr(name, "rotary_emb.inv_freq");
+    return strstr(name, "rotary_emb.inv_freq");
 }
 
 static int check_leftovers(const struct convert_job *j, struct err *e) {
@@ -144,8 +142,11 @@ static int check_leftovers(const struct convert_job *j, struct err *e) {
         if (!is_left_out(j, name))
             return err_set(e, ERR_UNSUPPORTED,
                            "%s holds the tensor '%.100s', which has no place in "
-                           "this kind of model: check that config.json belongs to it",
-                           j->dir, name);
+                           "this kind of model: %s",
+                           j->dir, name,
+                           convert_is_nextn(j, name)
+                               ? "leave its prediction block out with --no-mtp"
+                               : "check that config.json belongs to it");
     }
     return 0;
 }
@@ -222,6 +223,11 @@ static int convert_all(struct convert_job *j, const char *out, struct err *e) {
     if (rc)
         return rc;
     rc = fill_plan(j, e);
+    if (!rc && j->options->mtp == CONVERT_MTP_ONLY && !j->nextn)
+        rc = err_set(e, ERR_MISMATCH,
+                     "%s holds no block that predicts further tokens, so that there is nothing to "
+                     "write: leave --mtp out",
+                     j->dir);
     if (!rc)
         rc = check_leftovers(j, e);
     if (!rc)

@@ -82,6 +82,7 @@ enum convert_dim {
     DIM_CONV, // Gated DeltaNet
     DIM_TAPS, // drafts: taps * D
     DIM_ONE,
+    DIM_2D, // prediction blocks: an embedding and a hidden state
     DIM_E,
     DIM_FE,
     DIM_FS, // experts, width of one, width of the shared one
@@ -131,8 +132,23 @@ struct convert_job {
     const char *arch; // general.architecture
     int64_t dim[DIM_COUNT];
     int64_t layers, heads, kv_heads;
+    int64_t nextn;    // prediction blocks after the layers that are written
     int keys, copies; // Gated DeltaNet: key heads, value heads per key head
 };
+
+// Prefixes of names that checkpoints have, in order, then NULL; a name without its prefix.
+const char *convert_prefix(int i);
+const char *convert_bare(const char *name);
+// What a layer's tensors have before their names ("layers.N."); "" outside layers. Returns buf.
+enum { CONVERT_PLACE = 40 };
+const char *convert_place(const struct convert_job *j, int layer, char buf[CONVERT_PLACE]);
+// Counts the prediction blocks by their tensors, after j->layers is known. ERR_UNSUPPORTED: more
+// than can be written.
+int convert_count_nextn(struct convert_job *j, struct err *e);
+// Whether a source tensor belongs to one.
+bool convert_is_nextn(const struct convert_job *j, const char *name);
+// Whether the family has its only prediction block under names of its own.
+bool convert_nextn_apart(const struct convert_job *j);
 
 // Adds the tensor of a rule; layer < 0: outside the blocks. Errors: missing, unreadable, misshapen.
 int convert_take(struct convert_job *j, const struct convert_rule *r, int layer, struct err *e);

@@ -10,10 +10,6 @@
 #include "convert/quantize/packed.h"
 #include "formats/quant/quant.h"
 
-static const char *const prefixes[] = {"model.language_model.", "language_model.model.",
-                                       "language_model.", "model.", ""};
-static const int prefix_count = (int)(sizeof prefixes / sizeof *prefixes);
-
 static const char *full_key(const struct convert_job *j, const char *key, char *full, size_t size) {
     snprintf(full, size, "%s.%s", j->arch, key);
     return full;
@@ -65,7 +61,10 @@ int convert_read_sizes(struct convert_job *j, bool feed_forward, struct err *e) 
         rc = hf_int(f, "num_key_value_heads", 1, j->heads, j->heads, &j->kv_heads, e);
     if (!rc)
         rc = hf_int(f, "head_dim", 2, 4096, d[DIM_D] / j->heads, &d[DIM_HD], e);
+    if (!rc)
+        rc = convert_count_nextn(j, e);
     d[DIM_ONE] = 1;
+    d[DIM_2D] = 2 * d[DIM_D];
     d[DIM_Q] = j->heads * d[DIM_HD];
     d[DIM_QG] = 2 * d[DIM_Q];
     d[DIM_KV] = j->kv_heads * d[DIM_HD];
@@ -109,14 +108,12 @@ static struct convert_remap head_order(const struct convert_job *j, const struct
 
 int convert_find(struct convert_job *j, const char *hf, int layer, const struct tensor **out,
                  struct err *e) {
-    char name[256];
+    char name[256], place[CONVERT_PLACE];
     int rc = 0;
     *out = NULL;
-    for (int i = 0; i < prefix_count && !rc && !*out; i++) {
-        if (layer < 0)
-            snprintf(name, sizeof name, "%s%s", prefixes[i], hf);
-        else
-            snprintf(name, sizeof name, "%slayers.%d.%s", prefixes[i], layer, hf);
+    for (int i = 0; convert_prefix(i) && !rc && !*out; i++) {
+        snprintf(name, sizeof name, "%s%s%s", convert_prefix(i), convert_place(j, layer, place),
+                 hf);
         *out = safetensors_tensor(j->weights, name);
         if (!*out)
             rc = convert_find_packed(j, name, out, e);
@@ -128,9 +125,10 @@ int convert_find(struct convert_job *j, const char *hf, int layer, const struct 
 }
 
 const struct tensor *convert_find_bytes(const struct convert_job *j, const char *hf, int layer) {
-    char name[256];
-    for (int i = 0; i < prefix_count; i++) {
-        snprintf(name, sizeof name, "%slayers.%d.%s", prefixes[i], layer, hf);
+    char name[256], place[CONVERT_PLACE];
+    for (int i = 0; convert_prefix(i); i++) {
+        snprintf(name, sizeof name, "%s%s%s", convert_prefix(i), convert_place(j, layer, place),
+                 hf);
         const struct tensor *t = safetensors_bytes(j->weights, name, "U8");
         if (t)
             return t;
@@ -139,13 +137,13 @@ const struct tensor *convert_find_bytes(const struct convert_job *j, const char 
 }
 
 int convert_missing(const struct convert_job *j, const char *hf, int layer, struct err *e) {
-    char where[32] = "";
-    if (layer >= 0)
-        snprintf(where, sizeof where, "layers.%d.", layer);
+    char place[CONVERT_PLACE];
+    bool nextn = (layer >= 0 && layer >= j->layers) || !strncmp(hf, "mtp.", 4);
     return err_set(e, ERR_MISMATCH,
                    "%s holds no tensor '%s%s': the checkpoint is not complete, "
-                   "get it again",
-                   j->dir, where, hf);
+                   "get it again%s",
+                   j->dir, convert_place(j, layer, place), hf,
+                   nextn ? ", or leave its prediction block out with --no-mtp" : "");
 }
 
 int convert_find_part(struct convert_job *j, const char *hf, int layer, const struct tensor **parts,

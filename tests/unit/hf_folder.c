@@ -137,8 +137,9 @@ static void put_tensor(struct str *header, struct str *data, const char *prefix,
     if (x && x->reshape && !strcmp(x->reshape, t->name))
         s.shape[0]--;
     size_t begin = data->len;
+    const char *values = x && x->copy && !strcmp(x->copy, t->name) ? x->of : t->name;
     for (int64_t i = 0; i < elements(&s); i++) {
-        float v = hf_value(t->name, i);
+        float v = hf_value(values, i);
         if (x && x->nan && !strcmp(x->nan, t->name) && i == 1)
             v = x->poison;
         str_append(data, (const char *)&v, sizeof v);
@@ -158,7 +159,8 @@ void hf_write_weights(const char *dir, const char *prefix, const struct source *
         if (!x || !x->drop || strcmp(x->drop, list->name))
             put_tensor(&header, &data, prefix, list, x);
     for (; more && more->name; more++)
-        put_tensor(&header, &data, "", more, x);
+        if (!x || !x->drop || strcmp(x->drop, more->name))
+            put_tensor(&header, &data, "", more, x);
     str_putc(&header, '}');
     for (int i = 0; i < 8; i++)
         str_putc(&file, (char)(header.len >> 8 * i & 255));

@@ -24,7 +24,8 @@ struct edit {
     const char *drop; // tensor left out
     const char *nan;  // tensor whose second element becomes this value
     float poison;
-    const char *reshape; // tensor that gets one row less
+    const char *reshape;   // tensor that gets one row less
+    const char *copy, *of; // tensor with the values of another one
 };
 
 // Folders of target and draft, and two output files, after hf_set_up (a group's set-up function);

@@ -200,13 +200,12 @@ static void converts_a_target(void **state) {
     gguf_close(g);
 }
 
-// The multimodal form: text_config, another prefix, vision and MTP parts, a head of its own.
+// The multimodal form: text_config, another prefix, vision parts, a head of its own.
 static void converts_a_multimodal_folder(void **state) {
     (void)state;
     static const struct source more[] = {{"lm_head.weight", {V, D}},
                                          {"model.visual.patch_embed.proj.weight", {2, 2, 2, 2, 2}},
                                          {"model.visual.norm.weight", {3}},
-                                         {"mtp.fc.weight", {D, D}},
                                          {NULL, {0}}};
     struct str s = {0};
     hf_write_folders();

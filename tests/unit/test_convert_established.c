@@ -31,6 +31,8 @@ static const char *const extra[] = {
     "qwen35moe.vocab_size",
     "qwen3.vocab_size",
     "qwen3moe.vocab_size",
+    "glm4moe.vocab_size",
+    "deepseek2.vocab_size",
     "dflash.vocab_size",
     "tokenizer.ggml.eot_token_id",
     "tokenizer.ggml.normalizer.nfc",
@@ -173,13 +175,15 @@ static void check_extra(struct comparison *c, const struct json *keys) {
     }
 }
 
-static void check(const char *folder, const char *type, const char *listing, const char *target) {
+static void check_only(const char *folder, const char *type, const char *listing,
+                       const char *target, enum convert_mtp mtp) {
     char dir[256], path[256];
     struct str text = {0};
     struct json *want = NULL;
     struct gguf *g = NULL;
     struct err e = {0};
-    struct convert_options o = {.recipe = convert_recipe(type), .threads = 1, .target_dir = target};
+    struct convert_options o = {
+        .recipe = convert_recipe(type), .threads = 1, .target_dir = target, .mtp = mtp};
     snprintf(dir, sizeof dir, FIXTURES "%s", folder);
     snprintf(path, sizeof path, FIXTURES "%s.json", listing);
     if (convert_hf(dir, out, &o, &e) || gguf_open(&g, out, &e) ||
@@ -191,11 +195,15 @@ static void check(const char *folder, const char *type, const char *listing, con
     check_extra(&c, json_get(want, "keys"));
     assert_int_equal(gguf_tensor_count(g), c.tensors);
     print_message("%s: %d keys, %d tensors, %d differ\n", listing, c.keys, c.tensors, c.wrong);
-    assert_true(c.keys > 20 && c.tensors > 20);
+    assert_true(c.keys > 20 && c.tensors > (mtp == CONVERT_MTP_ONLY ? 15 : 20));
     assert_int_equal(c.wrong, 0);
     json_free(want);
     str_fini(&text);
     gguf_close(g);
+}
+
+static void check(const char *folder, const char *type, const char *listing, const char *target) {
+    check_only(folder, type, listing, target, CONVERT_MTP_KEEP);
 }
 
 static void test_qwen35(void **state) {
@@ -209,6 +217,17 @@ static void test_experts(void **state) {
     check("qwen35moe", "BF16", "qwen35moe.bf16", NULL);
     check("qwen35moe-parts", "F16", "qwen35moe-parts.f16", NULL);
     check("qwen3moe", "BF16", "qwen3moe.bf16", NULL);
+}
+
+// With a block that predicts further tokens, and that block alone.
+static void test_prediction(void **state) {
+    (void)state;
+    check("qwen35-mtp", "F16", "qwen35-mtp.f16", NULL);
+    check("qwen35moe-mtp", "BF16", "qwen35moe-mtp.bf16", NULL);
+    check("glm4moe", "F16", "glm4moe.f16", NULL);
+    check("glm4lite", "BF16", "glm4lite.bf16", NULL);
+    check_only("qwen35-mtp", "F16", "qwen35-mtp.f16-mtp", NULL, CONVERT_MTP_ONLY);
+    check_only("glm4lite", "BF16", "glm4lite.bf16-mtp", NULL, CONVERT_MTP_ONLY);
 }
 
 static void test_qwen3(void **state) {
@@ -265,9 +284,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_qwen35), cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_qwen3),  cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_draft),  cmocka_unit_test(test_pieces_open),
+        cmocka_unit_test(test_qwen35),      cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_prediction),  cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_llama),       cmocka_unit_test(test_draft),
+        cmocka_unit_test(test_pieces_open),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

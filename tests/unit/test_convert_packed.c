@@ -51,6 +51,7 @@ struct edit_of {
 
 static int convert(const struct edit_of *x, const char *recipe, struct err *e) {
     struct convert_options o = hf_options(recipe, NULL);
+    o.mtp = CONVERT_MTP_DROP; // of which there is no more than a matrix
     struct str config = read_bytes(x->name, ".json"), weights = read_bytes(x->name, ".safetensors");
     bool in_config = x->from && strstr(config.data, x->from);
     hf_write_edited(hf_target, "config.json", config.data, in_config ? x->from : NULL, x->to);

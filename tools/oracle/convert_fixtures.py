@@ -147,16 +147,34 @@ def qwen35_config(d, layers, end):
                                 "mrope_interleaved": True}}
 
 
-def qwen35(folder):
+def predict(d, attend, feed):
+    """The block of a qwen3_5 folder that predicts further tokens: a layer of full attention, its
+    joining matrix and norms."""
+    p = "mtp.layers.0."
+    out = {"mtp.fc.weight": (d, 2 * d), "mtp.norm.weight": (d,),
+           "mtp.pre_fc_norm_embedding.weight": (d,), "mtp.pre_fc_norm_hidden.weight": (d,),
+           p + "input_layernorm.weight": (d,), p + "post_attention_layernorm.weight": (d,)}
+    return out | attend(p + "self_attn.") | feed(p + "mlp.")
+
+
+def gated(prefix, d=32, heads=2, kv=1, hd=16):
+    return attention(prefix, d, 2 * heads * hd, kv * hd, heads * hd) | {
+        prefix + "q_norm.weight": (hd,), prefix + "k_norm.weight": (hd,)}
+
+
+def qwen35(folder, mtp=False):
     end = qwen_tokenizer(folder, REGEX["qwen35"])
     write_json(folder, "config.json", {
         "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5",
         "tie_word_embeddings": True, "vision_config": {"depth": 1},
         "text_config": {**qwen35_config(32, 2, end), "model_type": "qwen3_5_text",
-                        "intermediate_size": 48, "tie_word_embeddings": True}})
+                        "intermediate_size": 48, "tie_word_embeddings": True}
+        | ({"mtp_num_hidden_layers": 1} if mtp else {})})
     shapes = qwen35_shapes("model.language_model.", 32, 2, lambda p: mlp(p, 32, 48))
     shapes |= {"model.visual.patch_embed.proj.bias": (4,)}
-    save_shards(folder, weights(shapes, torch.bfloat16, 1), 3)
+    if mtp:
+        shapes |= predict(32, gated, lambda p: mlp(p, 32, 48))
+    save_shards(folder, weights(shapes, torch.bfloat16, 8 if mtp else 1), 1 if mtp else 3)
 
 
 def experts(prefix, fused, d=32, f=16, n=4):
@@ -170,15 +188,82 @@ def experts(prefix, fused, d=32, f=16, n=4):
     return out
 
 
-def qwen35moe(folder, fused=True):
+def qwen35moe(folder, fused=True, mtp=False):
     end = qwen_tokenizer(folder, REGEX["qwen35"])
     write_json(folder, "config.json", {
         "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text",
         "tie_word_embeddings": False, **qwen35_config(32, 2, end), "moe_intermediate_size": 16,
-        "shared_expert_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2})
+        "shared_expert_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2}
+        | ({"mtp_num_hidden_layers": 1} if mtp else {}))
     shapes = qwen35_shapes("model.", 32, 2, lambda p: experts(p, fused))
     shapes |= {"lm_head.weight": (V, 32)}
-    save_shards(folder, weights(shapes, torch.bfloat16, 2), 2)
+    if mtp:  # published folders have its experts one by one
+        shapes |= predict(32, gated, lambda p: experts(p, False))
+    save_shards(folder, weights(shapes, torch.bfloat16, 9 if mtp else 2), 2)
+
+
+GLM_ADDED = [("<|endoftext|>", True), ("[MASK]", True), ("[gMASK]", True), ("<sop>", True),
+             ("<|system|>", True), ("<|user|>", True), ("<|assistant|>", True),
+             ("<|observation|>", True)]
+
+
+def glm_experts(prefix, d=32, f=16, n=4):
+    out = {prefix + "gate.weight": (n, d), prefix + "gate.e_score_correction_bias": (n,)}
+    for name in [f"experts.{e}." for e in range(n)] + ["shared_experts."]:
+        out |= mlp(prefix + name, d, f)
+    return out
+
+
+def glm_folder(folder, config, attend, seed, untied):
+    """A dense layer, one with experts, and a block that predicts further tokens."""
+    tok = byte_tokenizer(folder, LLAMA3, GLM_ADDED, False)
+    ids = [tok.token_to_id(t) for t in ("<|endoftext|>", "<|user|>", "<|observation|>")]
+    write_json(folder, "tokenizer_config.json", {
+        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "[gMASK]",
+        "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>", "pad_token": "<|endoftext|>",
+        "eot_token": "<|user|>", "chat_template": TEMPLATE})
+    write_json(folder, "config.json", {
+        "vocab_size": V, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
+        "num_attention_heads": 4, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 131072, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "n_shared_experts": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1,
+        "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "routed_scaling_factor": 1.5,
+        "num_nextn_predict_layers": 1, "tie_word_embeddings": False, "eos_token_id": ids, **config})
+    shapes = {"model.embed_tokens.weight": (V, 32), "model.norm.weight": (32,),
+              "lm_head.weight": (V, 32)}
+    for i in range(3):
+        p = f"model.layers.{i}."
+        shapes |= {p + "input_layernorm.weight": (32,), p + "post_attention_layernorm.weight": (32,)}
+        shapes |= attend(p + "self_attn.")
+        shapes |= glm_experts(p + "mlp.") if i else mlp(p + "mlp.", 32, 48)
+    shapes |= {p + "eh_proj.weight": (32, 64), p + "enorm.weight": (32,), p + "hnorm.weight": (32,),
+               p + "shared_head.norm.weight": (32,)}
+    if untied:
+        shapes |= {p + "embed_tokens.weight": (V, 32), p + "shared_head.head.weight": (V, 32)}
+    save_shards(folder, weights(shapes, torch.bfloat16, seed), 1)
+
+
+def glm4moe(folder):
+    def attend(p):
+        out = attention(p, 32, 64, 32, 64) | {p + "q_norm.weight": (16,), p + "k_norm.weight": (16,)}
+        return out | {p + "q_proj.bias": (64,), p + "k_proj.bias": (32,), p + "v_proj.bias": (32,)}
+    glm_folder(folder, {
+        "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "head_dim": 16,
+        "num_key_value_heads": 2, "attention_bias": True, "use_qk_norm": True,
+        "partial_rotary_factor": 0.5, "rope_theta": 1000000}, attend, 10, True)
+
+
+def glm4lite(folder):
+    def attend(p):
+        return {p + "q_a_proj.weight": (16, 32), p + "q_a_layernorm.weight": (16,),
+                p + "q_b_proj.weight": (4 * 24, 16), p + "kv_a_proj_with_mqa.weight": (24, 32),
+                p + "kv_a_layernorm.weight": (16,), p + "kv_b_proj.weight": (4 * 32, 16),
+                p + "o_proj.weight": (32, 64)}
+    glm_folder(folder, {
+        "architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite",
+        "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 16, "rope_theta": 1000000, "scoring_func": "sigmoid",
+        "attention_bias": False}, attend, 11, False)
 
 
 def plain_shapes(d, layers, heads, kv, hd, f, norms):
@@ -288,10 +373,14 @@ def draft(folder):
     save_shards(folder, weights(shapes, torch.bfloat16, 6), 1)
 
 
-CASES = {  # folder: maker, pre-tokenizer, types
+CASES = {  # folder: maker, pre-tokenizer, types; -mtp: of the prediction block alone
     "qwen35": (qwen35, "qwen35", ("f16", "q8_0")),
     "qwen35moe": (qwen35moe, "qwen35", ("bf16",)),
     "qwen35moe-parts": (lambda f: qwen35moe(f, False), "qwen35", ("f16",)),
+    "qwen35-mtp": (lambda f: qwen35(f, True), "qwen35", ("f16", "f16-mtp")),
+    "qwen35moe-mtp": (lambda f: qwen35moe(f, mtp=True), "qwen35", ("bf16",)),
+    "glm4moe": (glm4moe, "smaug-bpe", ("f16",)),
+    "glm4lite": (glm4lite, "smaug-bpe", ("bf16", "bf16-mtp")),
     "qwen3": (qwen3, "qwen2", ("bf16",)),
     "qwen3moe": (qwen3moe, "qwen2", ("bf16",)),
     "llama3": (llama3, "llama-bpe", ("f16",)),
@@ -330,6 +419,12 @@ def listing(path):
     return {"keys": keys, "tensors": tensors}
 
 
+def predicts(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config = config.get("text_config", config)
+    return "mtp_num_hidden_layers" in config or "num_nextn_predict_layers" in config
+
+
 def convert(folder, pre, kind, target):
     """Runs the established converter on a folder; returns the listing of its file."""
     base.ModelBase.get_vocab_base_pre = base.TextModel.get_vocab_base_pre = lambda self, tok: pre
@@ -338,8 +433,9 @@ def convert(folder, pre, kind, target):
         out = pathlib.Path(tmp) / "out.gguf"
         hparams = base.ModelBase.load_hparams(folder, False)
         cls = conversion.get_model_class(base.get_model_architecture(hparams, ModelType.TEXT))
-        cls.no_mtp, cls.mtp_only = True, False
-        model = cls(folder, gguf.LlamaFileType[types[kind]], out, target_model_dir=target)
+        cls.no_mtp, cls.mtp_only = not predicts(folder), kind.endswith("-mtp")
+        file_type = gguf.LlamaFileType[types[kind.removesuffix("-mtp")]]
+        model = cls(folder, file_type, out, target_model_dir=target)
         model.write()
         return listing(out)
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `coppice convert`, `quantize`, `imatrix` and `synth`: GGUF files from HuggingFace folders, from
 // other GGUF files, from what a text did in a model, and from random numbers.
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/num.h"
@@ -52,10 +53,28 @@ static int show_progress(void *arg, const char *name, int64_t done, int64_t tota
     return 0;
 }
 
+static void __attribute__((format(printf, 1, 2))) print_note(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fputs("coppice convert: note: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
 int cmd_convert(const struct cli_args *a, struct err *e) {
     const char *dir = a->opt.operands[0], *out = a->opt.operands[1];
     int64_t shown = -1;
-    struct convert_options o = {.target_dir = options_str(&a->opt, OPT_TARGET_DIR),
+    bool only = options_flag(&a->opt, OPT_MTP), none = options_flag(&a->opt, OPT_NO_MTP);
+    if (only && none)
+        return err_set(e, ERR_USAGE,
+                       "--mtp writes the prediction block alone and --no-mtp leaves it out: give "
+                       "one of the two");
+    struct convert_options o = {.mtp = only   ? CONVERT_MTP_ONLY
+                                       : none ? CONVERT_MTP_DROP
+                                              : CONVERT_MTP_KEEP,
+                                .note = print_note,
+                                .target_dir = options_str(&a->opt, OPT_TARGET_DIR),
                                 .threads = (int)options_int(&a->opt, OPT_THREADS),
                                 .split_size = options_int(&a->opt, OPT_SPLIT_SIZE),
                                 .progress = show_progress,
@@ -84,6 +103,12 @@ static int print_report(const char *out, const struct convert_report *r, struct 
                        quant_format(r->kind[i].got)->name, quant_format(r->kind[i].wanted)->name);
         str_putc(&text, '\n');
     }
+    if (r->unweighted)
+        str_printf(&text,
+                   "%lld matrices of the block that predicts further tokens have no importances, "
+                   "since texts do not run through it: they were encoded without, those whose type "
+                   "needs some as Q8_0\n",
+                   (long long)r->unweighted);
     if (r->requantized)
         fprintf(stderr,
                 "coppice quantize: warning: %lld tensors were quantised already, and the errors of "

@@ -98,6 +98,8 @@ enum cli_option {
     OPT_RAW,
     OPT_STREAM_FD,
     OPT_TARGET_DIR,
+    OPT_NO_MTP,
+    OPT_MTP,
     OPT_TYPE,
     OPT_SPLIT_SIZE,
     OPT_IMATRIX,

@@ -324,6 +324,11 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     // Files.
     [OPT_TARGET_DIR] = {"target-dir", 0, OPTION_STRING, "PATH", .groups = CLI_BIT(CLI_CONVERT),
                         .help = "the draft's target (folder or GGUF), for its tokenizer"},
+    [OPT_NO_MTP] = {"no-mtp", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_CONVERT),
+                    .help = "leave the block that predicts further tokens out"},
+    [OPT_MTP] = {"mtp", 0, OPTION_FLAG, .groups = CLI_BIT(CLI_CONVERT),
+                 .help = "write that block alone, with embedding and head: a draft to lay next to "
+                         "the model as mtp-NAME.gguf"},
     [OPT_TYPE] = {"type", 0, OPTION_STRING, "TYPE", "F16", .groups = CLI_BIT(CLI_CONVERT),
                   .help = "type of the written weights, for example F16 or Q8_0"},
     [OPT_SPLIT_SIZE] = {"split-size", 0, OPTION_SIZE, "SIZE", "0", 0, 1e15,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeepSeek-V2 and -V3, Kimi K2, Moonlight and GLM-4.7-Flash (deepseek2): latent attention, whose
 // matrix from latents to keys and values is taken apart and, for keys, transposed, so that both can
-// be applied to queries and outputs; dense layers, then experts with a shared one. The prediction
-// layer after the last one is left out.
+// be applied to queries and outputs; dense layers, then experts with a shared one. Prediction
+// blocks come after the last layer (nextn.c).
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -255,7 +255,10 @@ int convert_deepseek(struct convert_job *j, struct err *e) {
     rc = put_deepseek_keys(j, &s, e);
     if (!rc)
         rc = convert_take_all(j, convert_begin, -1, e);
-    for (int i = 0; i < j->layers && !rc; i++)
+    for (int i = convert_first_block(j); i < j->layers + j->nextn && !rc; i++) {
         rc = take_deepseek_layer(j, i, &s, e);
+        if (!rc && i >= j->layers)
+            rc = convert_take_nextn(j, i, e);
+    }
     return rc ? rc : convert_end(j, e);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GLM-4.5 to 4.7 and Air (glm4moe): dense layers, then experts with a bias for the choice and a
-// shared one. The prediction layer after the last one is left out.
+// shared one. Prediction blocks come after the last layer (nextn.c).
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -118,7 +118,10 @@ int convert_glm(struct convert_job *j, struct err *e) {
     rc = put_glm_keys(j, &s, e);
     if (!rc)
         rc = convert_take_all(j, convert_begin, -1, e);
-    for (int i = 0; i < j->layers && !rc; i++)
+    for (int i = convert_first_block(j); i < j->layers + j->nextn && !rc; i++) {
         rc = take_glm_layer(j, i, &s, e);
+        if (!rc && i >= j->layers)
+            rc = convert_take_nextn(j, i, e);
+    }
     return rc ? rc : convert_end(j, e);
 }

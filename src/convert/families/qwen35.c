@@ -128,8 +128,20 @@ static int read_qwen35_sizes(struct convert_job *j, struct err *e) {
     return 0;
 }
 
+static int take_qwen35_ffn(struct convert_job *j, int i, struct err *e) {
+    int rc = convert_take_all(j, has_qwen35_experts(j) ? moe_layer : convert_dense, i, e);
+    return rc || !has_qwen35_experts(j) ? rc : convert_take_experts(j, i, e);
+}
+
+static int take_qwen35_layer(struct convert_job *j, int i, bool full, struct err *e) {
+    int rc = convert_take_all(j, full ? attention_layer : delta_layer, i, e);
+    if (!rc)
+        rc = convert_take_all(j, every_layer, i, e);
+    return rc ? rc : take_qwen35_ffn(j, i, e);
+}
+
 static int take_qwen35_layers(struct convert_job *j, struct err *e) {
-    bool recurrent[4096], full, regular = true;
+    bool recurrent[4096 + 1], full, regular = true;
     int64_t interval;
     int rc = hf_int(&j->config, "full_attention_interval", 1, 4096, 4, &interval, e);
     for (int64_t i = 0; i < j->layers && !rc; i++) {
@@ -138,20 +150,21 @@ static int take_qwen35_layers(struct convert_job *j, struct err *e) {
                                  e);
         recurrent[i] = !full;
         regular &= full == ((i + 1) % interval == 0);
+        if (!rc && i >= convert_first_block(j))
+            rc = take_qwen35_layer(j, (int)i, full, e);
+    }
+    if (!rc && j->nextn) { // at most one
+        recurrent[j->layers] = false;
+        rc = take_qwen35_layer(j, (int)j->layers, true, e);
         if (!rc)
-            rc = convert_take_all(j, full ? attention_layer : delta_layer, (int)i, e);
-        if (!rc)
-            rc = convert_take_all(j, every_layer, (int)i, e);
-        if (!rc)
-            rc = convert_take_all(j, has_qwen35_experts(j) ? moe_layer : convert_dense, (int)i, e);
-        if (!rc && has_qwen35_experts(j))
-            rc = convert_take_experts(j, (int)i, e);
+            rc = convert_take_nextn(j, (int)j->layers, e);
     }
     if (rc)
         return rc;
     if (regular)
         convert_put_u32(j, "full_attention_interval", interval);
-    convert_put_array(j, "attention.recurrent_layers", GGUF_BOOL, recurrent, (uint64_t)j->layers);
+    convert_put_array(j, "attention.recurrent_layers", GGUF_BOOL, recurrent,
+                      (uint64_t)(j->layers + j->nextn));
     return 0;
 }
 
@@ -200,7 +213,7 @@ static int put_qwen35_keys(struct convert_job *j, struct err *e) {
         const char *key;
         int64_t v;
     } keys[] = {
-        {"block_count", j->layers},
+        {"block_count", j->layers + j->nextn},
         {"context_length", context},
         {"embedding_length", j->dim[DIM_D]},
         {"vocab_size", j->dim[DIM_V]},
@@ -216,6 +229,7 @@ static int put_qwen35_keys(struct convert_job *j, struct err *e) {
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         convert_put_u32(j, keys[i].key, keys[i].v);
+    convert_put_nextn(j);
     if (!has_qwen35_experts(j))
         convert_put_u32(j, "feed_forward_length", j->dim[DIM_F]);
     convert_put_f32(j, "attention.layer_norm_rms_epsilon", eps);

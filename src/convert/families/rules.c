@@ -63,7 +63,7 @@ const struct convert_rule convert_shared_expert[] = {
 struct convert_model convert_model_of(const struct convert_job *j, bool tied) {
     return (struct convert_model){
         .recipe = j->options->recipe,
-        .layers = (int)j->layers,
+        .layers = (int)(j->layers + j->nextn),
         .tied = json_bool(hf_get(&j->config, "tie_word_embeddings"), tied),
         .shared = j->heads >= 4 * j->kv_heads,
         .experts = (int)j->dim[DIM_E],
@@ -128,7 +128,8 @@ void convert_put_bool(struct convert_job *j, const char *key, bool v) {
 }
 
 void convert_put_widths(struct convert_job *j, int64_t context) {
-    convert_put_u32(j, "block_count", j->layers);
+    convert_put_u32(j, "block_count", j->layers + j->nextn);
+    convert_put_nextn(j);
     convert_put_u32(j, "context_length", context);
     convert_put_u32(j, "embedding_length", j->dim[DIM_D]);
     convert_put_u32(j, "feed_forward_length", j->dim[DIM_F]);

@@ -20,6 +20,11 @@ int convert_end(struct convert_job *j, struct err *e);
 int convert_read_experts(struct convert_job *j, const char *count, const char *per_row,
                          int64_t *used, struct err *e);
 void convert_put_experts(struct convert_job *j, int64_t used);
+// The first block that is written: 0, or the first prediction block where only those are wanted.
+int convert_first_block(const struct convert_job *j);
+// The number of prediction blocks, if there are any; and what one has besides a layer's tensors.
+void convert_put_nextn(struct convert_job *j);
+int convert_take_nextn(struct convert_job *j, int block, struct err *e);
 // Element i of a list over the layers is a or b; *is tells whether it is a. Without the list it
 // stays as it is.
 int convert_read_either(const struct convert_job *j, const char *key, int64_t i, const char *a,

@@ -161,6 +161,14 @@ static int find_importance(struct convert_plan *p, const struct imatrix *m, cons
     return 0;
 }
 
+// Whether a tensor belongs to a block that predicts further tokens: no text that runs through the
+// model runs through it, so that importances lack it.
+static bool is_nextn(const struct gguf *g, const struct tensor *t) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", layer_of(t->name));
+    return gguf_tensor(g, name);
+}
+
 // Types of so few bits that what counts must be known, but for embeddings and the output matrix.
 static int ask_for_importance(const struct convert_item *item, const struct imatrix *m,
                               struct err *e) {
@@ -238,12 +246,18 @@ static int plan_tensor(struct convert_plan *p, const struct gguf *g, const struc
     if (convert_is_value(t->name))
         m.values = count_values(g, t, &matrix.rank);
     item.type = convert_type(&m, &matrix);
+    uint32_t wanted = convert_wanted_type(&m, &matrix);
+    int rc = find_importance(p, o->imatrix, t, &item.importance, e);
+    if (!rc && !item.importance && is_nextn(g, t)) {
+        r->unweighted += o->imatrix != NULL;
+        if (quant_format(item.type)->by_importance)
+            item.type = wanted = TYPE_Q8_0; // whose blocks are no longer than theirs
+    }
     r->out_bytes += bytes_in(&item, item.type) - t->bytes;
     r->matrices += item.type != t->type;
-    add_fallback(r, &item, convert_wanted_type(&m, &matrix));
-    int rc = check_source(&item, o, r, e);
+    add_fallback(r, &item, wanted);
     if (!rc)
-        rc = find_importance(p, o->imatrix, t, &item.importance, e);
+        rc = check_source(&item, o, r, e);
     if (!rc)
         rc = ask_for_importance(&item, o->imatrix, e);
     return rc ? rc : convert_plan_add(p, &item, e);

@@ -238,7 +238,12 @@ static uint32_t other_type(const struct convert_model *m, const char *name, int 
     return m->recipe->type;
 }
 
-static uint32_t wanted_type(const struct convert_model *m, const struct convert_matrix *t) {
+static double bits_of(uint32_t type) {
+    const struct quant_format *f = quant_format(type);
+    return 8.0 * (double)f->bytes / (double)f->block;
+}
+
+static uint32_t mixed_type(const struct convert_model *m, const struct convert_matrix *t) {
     const struct convert_recipe *r = m->recipe;
     int layer = 0;
     if (is_head(m, t->name))
@@ -259,6 +264,14 @@ static uint32_t wanted_type(const struct convert_model *m, const struct convert_
     if (strstr(t->name, "ffn_down"))
         return choose_type(m, r->mix->down, layer, m->layers);
     return other_type(m, t->name, layer);
+}
+
+// A prediction block's matrix from embedding and hidden state keeps eight bits: all that the block
+// knows passes through it.
+static uint32_t wanted_type(const struct convert_model *m, const struct convert_matrix *t) {
+    uint32_t type = mixed_type(m, t);
+    bool joins = strstr(t->name, ".nextn.eh_proj.");
+    return joins && bits_of(type) < bits_of(TYPE_Q8_0) ? (uint32_t)TYPE_Q8_0 : type;
 }
 
 static uint32_t narrower_block(uint32_t type) {
