@@ -136,6 +136,11 @@ static int read_params(struct model *m, const struct gguf *g, struct err *e) {
     return rc;
 }
 
+static void place_nextn(const struct model *m, struct layer *y) {
+    (void)m;
+    *y = (struct layer){.full = true};
+}
+
 static int place_layers(struct model *m, const struct gguf *g, struct err *e) {
     (void)g;
     (void)e;
@@ -149,4 +154,5 @@ const struct model_desc arch_deepseek2 = {.arch = ARCH,
                                           .place = place_layers,
                                           .load = decoder_load,
                                           .buffers = decoder_buffers,
-                                          .forward = decoder_forward};
+                                          .forward = decoder_forward,
+                                          .nextn = place_nextn};

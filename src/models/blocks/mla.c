@@ -145,6 +145,26 @@ static void project(struct exec *x, const struct mla_call *c) {
     }
 }
 
+// Of the latents and rotated keys that are in the buffers.
+static struct qk_args stored_args(const struct mla_call *c) {
+    struct qk_args qk = qk_args_of(c->shape, c->layout);
+    qk.k = c->buf->c;
+    qk.k_rest = c->buf->p;
+    qk.value_norm = c->block->latent_norm;
+    qk.value_eps = c->shape->latent_eps;
+    qk.layer = c->layer;
+    qk.store = c->store;
+    return qk;
+}
+
+void mla_store(struct exec *x, const struct mla_call *c) {
+    const struct linear_job in[2] = {{.w = c->block->latent, .out = c->buf->c},
+                                     {.w = c->block->rope, .out = c->buf->p}};
+    const struct qk_args qk = stored_args(c);
+    exec_ops(x)->linear(x, in, 2, c->in, c->rows->n);
+    exec_ops(x)->qk_norm_rope_store(x, &qk, c->rows);
+}
+
 void mla_run(struct exec *x, const struct mla_call *c) {
     const struct ops *ops = exec_ops(x);
     const struct mla_shape *s = c->shape;
@@ -159,15 +179,9 @@ void mla_run(struct exec *x, const struct mla_call *c) {
                                               .out = b->absorbed,
                                               .out_stride = key_width(s),
                                               .tail = s->turns});
-    struct qk_args qk = qk_args_of(s, c->layout);
+    struct qk_args qk = stored_args(c);
     qk.q = b->absorbed;
     qk.q_out = b->turned;
-    qk.k = b->c;
-    qk.k_rest = b->p;
-    qk.value_norm = c->block->latent_norm;
-    qk.value_eps = s->latent_eps;
-    qk.layer = c->layer;
-    qk.store = c->store;
     ops->qk_norm_rope_store(x, &qk, c->rows);
     struct attend_args at = attend_args_of(s, c->layout, c->choice);
     at.q = b->turned;

@@ -57,5 +57,7 @@ int mla_buffers_load(struct mla_buffers *b, const struct mla_shape *s, int64_t n
 int mla_check(const struct exec *x, const struct mla_shape *s, const struct kv_layout *layout,
               const struct attend_choice *choice, struct err *e);
 void mla_run(struct exec *x, const struct mla_call *c);
+// Only what is stored of the rows, computed from c->in.
+void mla_store(struct exec *x, const struct mla_call *c);
 
 #endif

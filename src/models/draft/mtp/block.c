@@ -44,10 +44,27 @@ static struct attention_call attention_of(const struct mtp *m, const struct rows
                                    .h = m->h};
 }
 
+static struct mla_call latent_of(const struct mtp *m, const struct rows *rows) {
+    return (struct mla_call){.ranks = &ranks_one,
+                             .shape = &m->target->params.mla,
+                             .block = &m->layer.mla,
+                             .buf = &m->mla,
+                             .rows = rows,
+                             .layout = &m->layout,
+                             .store = m->store,
+                             .views = m->views,
+                             .in = m->act_d,
+                             .h = m->h};
+}
+
 void mtp_store(struct mtp *m, const struct rows *rows) {
     struct attention_call c = attention_of(m, rows);
+    struct mla_call latent = latent_of(m, rows);
     join(m, rows->n);
-    attention_store(m->x, &c);
+    if (m->latent)
+        mla_store(m->x, &latent);
+    else
+        attention_store(m->x, &c);
 }
 
 static void feed_forward(struct mtp *m, int64_t n) {
@@ -73,8 +90,12 @@ static void feed_forward(struct mtp *m, int64_t n) {
 void mtp_run(struct mtp *m, const struct rows *rows) {
     const struct model_params *p = &m->target->params;
     struct attention_call c = attention_of(m, rows);
+    struct mla_call latent = latent_of(m, rows);
     join(m, rows->n);
-    attention_run(m->x, &c);
+    if (m->latent)
+        mla_run(m->x, &latent);
+    else
+        attention_run(m->x, &c);
     feed_forward(m, rows->n);
     const struct norm_args norm = {
         .in = m->h, .w = m->gnorm, .eps = p->eps, .n = rows->n, .k = p->dim, .out = m->u};

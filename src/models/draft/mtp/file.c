@@ -94,7 +94,7 @@ int mtp_check_sidecar(const struct mtp *m, struct err *e) {
 
 uint64_t mtp_content(struct mtp *m) {
     const struct gguf *g = mtp_file(m);
-    const struct attention_shape *s = &m->layer.shape;
+    const struct model_params *p = &m->target->params;
     char prefix[LOAD_NAME];
     struct hash h;
     if (m->content)
@@ -106,8 +106,8 @@ uint64_t mtp_content(struct mtp *m) {
         if (strncmp(t->name, prefix, n) == 0)
             content_add_tensor(&h, t);
     }
-    const float numbers[] = {s->eps,         s->rope.base,           (float)s->rope.dims,
-                             s->rope.factor, (float)s->rope.trained, s->rope.magnitude};
+    const float numbers[] = {p->eps,         p->rope.base,           (float)p->rope.dims,
+                             p->rope.factor, (float)p->rope.trained, p->rope.magnitude};
     hash_add(&h, numbers, sizeof numbers);
     m->content = hash_end(&h) | 1; // never 0
     return m->content;

@@ -42,6 +42,7 @@ struct mtp {
     uint64_t content;            // mtp_content, 0: not computed yet
     struct load load;
     struct layer layer;
+    bool latent;                  // latent attention
     bool experts, attention_only; // what the feed-forward part is, if there is one
     float *enorm, *hnorm, *gnorm; // [D]
     const struct weight *join;    // eh_proj, [2D -> D]
@@ -54,6 +55,7 @@ struct mtp {
     float *h, *u, *pair;                  // [R][D]; [R][D]; [R][2][D] embedding, hidden state
     struct act *act_pair, *act_d, *act_f; // R rows of 2D, of D; P of F
     struct attention_buffers attention;
+    struct mla_buffers mla; // in its place where attention is latent
     struct moe_buffers moe;
     float *g;                              // [S][N][D] what the rows of drafts gave, normed
     unsigned char *scratch;                // pages for K and V of S N rows

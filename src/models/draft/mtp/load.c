@@ -54,7 +54,7 @@ static bool has_feed_forward(const struct mtp *m) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (mtp_tensor(m, parts[i]))
             return true;
-    return m->experts;
+    return m->experts || m->latent;
 }
 
 static int load_layer(struct mtp *m, struct err *e) {
@@ -98,16 +98,19 @@ static int load_weights(struct mtp *m, struct err *e) {
 // The group of keys and values, and that the backend has what the block needs.
 static int make_group(struct mtp *m, struct err *e) {
     const struct attention_shape *s = &m->layer.shape;
+    const struct mla_shape *latent = &m->target->params.mla;
     const struct kv_shape kv = {.n_layers = 1,
                                 .n_heads = s->n_kv,
                                 .dk = s->head_dim,
                                 .dv = s->head_dim,
                                 .codec_k = m->options.codec_k,
                                 .codec_v = m->options.codec_v};
+    const struct kv_shape of_latents = mla_kv(latent, 1, m->options.codec_k, m->options.codec_v);
     const struct attention_call call = {.shape = s, .layout = &m->layout, .mask = ATTEND_PATH};
-    int rc = kv_layout_init(&m->layout, &kv, e);
+    int rc = kv_layout_init(&m->layout, m->latent ? &of_latents : &kv, e);
     if (!rc)
-        rc = attention_check(m->x, &call, e);
+        rc = m->latent ? mla_check(m->x, latent, &m->layout, NULL, e)
+                       : attention_check(m->x, &call, e);
     return rc ? rc : exec_takes(m->x, &(struct ops_needs){.norm = true}, e);
 }
 
@@ -169,7 +172,8 @@ static int make_workspace(struct mtp *m, struct err *e) {
     if (!rc && ffn)
         rc = load_act(l, m->draft_rows, ffn, &m->act_f, e);
     if (!rc)
-        rc = attention_buffers_load(&m->attention, &m->layer.shape, m->n_rows, l, e);
+        rc = m->latent ? mla_buffers_load(&m->mla, &p->mla, m->n_rows, l, e)
+                       : attention_buffers_load(&m->attention, &m->layer.shape, m->n_rows, l, e);
     if (!rc && m->experts)
         rc = moe_buffers_load(&m->moe, &p->moe, p->dim, m->draft_rows, l, e);
     if (!rc)
@@ -193,8 +197,8 @@ static void set_limits(struct mtp *m) {
                             .inputs = 2 * p->dim,
                             .outputs = p->vocab, // of the target's head
                             .vocab = p->vocab,
-                            .n_heads = m->layer.shape.n_heads,
-                            .head_dim = m->layer.shape.head_dim};
+                            .n_heads = p->n_heads,
+                            .head_dim = p->head_dim};
     exec_limits_join(&m->load.limits, &l);
 }
 
@@ -216,6 +220,7 @@ static int build(struct mtp *m, const char *path, bool dry, struct err *e) {
                             .arg = m,
                             .dry = dry};
     m->target->desc->nextn(m->target, &m->layer);
+    m->latent = m->target->params.mla.kv_lora > 0;
     m->experts = decoder_has_experts(&m->target->params, m->block);
     rc = make_group(m, e);
     if (!rc)
