@@ -14,6 +14,7 @@
 #include "gpu/suites.h"
 #include "gpu/watch.h"
 #include "models/draft/dflash/dflash.h"
+#include "models/draft/mtp/mtp.h"
 #include "support/device.h"
 
 // Relative error of a row: activations keep 11 bits, and some forty products lie one after the
@@ -44,6 +45,7 @@ struct bench {
     struct gguf *file;
     struct model *m;
     struct dflash *d;
+    struct mtp *mtp;
     struct forest f;
     float *first, *rows; // [n_ids][vocab]
     struct exec *cpu;    // NULL, or the experts of the first half of the layers are its
@@ -103,6 +105,11 @@ static int bench_open(struct bench *b, enum places places, const char *level, co
         d.codec_k = d.codec_v = KV_F32;
         rc = dflash_load(&b->d, b->m, b->files.draft_gguf, &d, e);
     }
+    if (!rc && b->g.has_mtp) {
+        struct mtp_options p = mtp_options_default();
+        p.codec_k = p.codec_v = KV_F32;
+        rc = mtp_load(&b->mtp, b->m, DRAFT_OF_TARGET, &p, false, e);
+    }
     size_t values = (size_t)b->g.n_ids * (size_t)b->g.target.vocab;
     b->first = calloc(values + 1, sizeof *b->first);
     b->rows = calloc(values + 1, sizeof *b->rows);
@@ -116,6 +123,7 @@ static void bench_close(struct bench *b) {
     free(b->rows);
     forest_fini(&b->f);
     dflash_destroy(b->d);
+    mtp_destroy(b->mtp);
     model_destroy(b->m);
     if (b->file)
         gguf_close(b->file);
@@ -266,6 +274,60 @@ static int draft_contexts(struct bench *b, struct err *e) {
     return rc;
 }
 
+// Runs rows of one call; error of the i-th one's log-probabilities from golden row at[i].
+static int mtp_errors(struct bench *b, const struct mtp_row *rows, const int *at, int n,
+                      const float *golden, struct err *e) {
+    int64_t v = b->g.target.vocab;
+    float *logits = malloc((size_t)(n * v) * sizeof *logits);
+    int rc = logits ? mtp_rows(b->mtp, rows, n, e) : err_set(e, ERR_MEMORY, "no memory for rows");
+    if (!rc)
+        fetch(b, logits, mtp_logits(b->mtp, 0, n), n);
+    for (int i = 0; i < n && !rc; i++) {
+        golden_log_softmax(logits + i * v, v);
+        double error = golden_error(logits + i * v, golden + at[i] * v, v);
+        b->worst = error > b->worst || isnan(error) ? error : b->worst;
+    }
+    free(logits);
+    return rc;
+}
+
+// The distributions of a prediction block after a context's root and guesses and after another
+// first guess: a tree, the guesses of one depth in one call.
+static int mtp_tree(struct bench *b, struct sequence *s, const int32_t *t, const float *golden,
+                    struct err *e) {
+    const struct mtp_row rows[GOLDEN_MTP_ROWS] = {
+        {0, -1, t[0]}, {0, 0, t[1]}, {0, 0, t[GOLDEN_OTHER]}, {0, 1, t[2]}, {0, 3, t[3]}};
+    static const int at[GOLDEN_MTP_ROWS] = {0, 1, GOLDEN_OTHER, 2, 3}, first[] = {0, 1, 3, 4, 5};
+    int rc = mtp_begin(b->mtp, &s, 1, e);
+    if (!rc && !mtp_ready(b->mtp, 0))
+        rc = err_set(e, ERR_STATE, "no room for the rows of the prediction block");
+    for (int i = 0; i < 4 && !rc; i++)
+        rc = mtp_errors(b, rows + first[i], at + first[i], first[i + 1] - first[i], golden, e);
+    return rc;
+}
+
+static int mtp_contexts(struct bench *b, struct err *e) {
+    const struct golden *g = &b->g;
+    int rc = 0;
+    for (int i = 0; i < g->n_index && !rc; i++) {
+        struct sequence *s = NULL;
+        rc = model_sequence(b->m, &s, e);
+        if (!rc)
+            rc = prompt(b, s, 0, g->index[i], NULL, e);
+        if (!rc)
+            rc = mtp_tree(b, s, g->guesses[i],
+                          g->rows + (int64_t)i * GOLDEN_MTP_ROWS * g->target.vocab, e);
+        sequence_destroy(s);
+    }
+    return rc;
+}
+
+static int all_ways(struct bench *b, bool brief, struct err *e) {
+    if (b->g.has_mtp)
+        return mtp_contexts(b, e);
+    return b->g.has_draft ? draft_contexts(b, e) : target_ways(b, brief, e);
+}
+
 // *hash: of the first pass's rows; with the fewest experts resident they must have that one, with
 // some on the CPU another one.
 static bool one_case(const char *level, const struct gpu_options *o, const char *name,
@@ -280,10 +342,10 @@ static bool one_case(const char *level, const struct gpu_options *o, const char 
     snprintf(what, sizeof what, "%s%s", name, where[places]);
     int rc = bench_open(&b, places, level, data, name, &e);
     if (!rc)
-        rc = b.g.has_draft ? draft_contexts(&b, &e) : target_ways(&b, o->brief, &e);
+        rc = all_ways(&b, o->brief, &e);
     if (!rc)
         rc = exec_status(b.x, &e);
-    bool experts = !rc && !b.g.has_draft && model_params_of(b.m)->moe.experts;
+    bool experts = !rc && !b.g.has_draft && !b.g.has_mtp && model_params_of(b.m)->moe.experts;
     if (rc) {
         gpu_line(n, false, level, "golden", what, "%s", e.text);
     } else {
@@ -310,15 +372,16 @@ static bool one_case(const char *level, const struct gpu_options *o, const char 
 // With `only`: the cases whose names begin so.
 void suite_golden(const char *level, const struct gpu_options *o, struct gpu_counts *n) {
     static const char *const names[] = {
-        "r1_tied",        "r2_untied",    "r3_untied",   "r3_slow",         "r3_tied",
-        "draft_mixed2",   "draft_mixed4", "draft_full",  "draft_noncausal", "draft_causal",
-        "q3_untied",      "q3_tied",      "q3_yarn",     "draft_q3",        "l3_bands",
-        "l2_bias",        "q2_untied",    "g4_dense",    "g4_own",          "q3moe",
-        "r1moe",          "r3moe",        "draft_q3moe", "draft_r3moe",     "glm_air",
-        "glm_norms",      "oss",          "laguna_xs",   "laguna_m",        "g4_moe",
-        "g3_small",       "g3_large",     "draft_l3",    "draft_oss",       "draft_laguna",
-        "draft_laguna_m", "draft_g4",     "ds2",         "ds2_groups",      "ds3",
-        "ds3_yarn",       "draft_ds3"};
+        "r1_tied",        "r2_untied",     "r3_untied",   "r3_slow",         "r3_tied",
+        "draft_mixed2",   "draft_mixed4",  "draft_full",  "draft_noncausal", "draft_causal",
+        "q3_untied",      "q3_tied",       "q3_yarn",     "draft_q3",        "l3_bands",
+        "l2_bias",        "q2_untied",     "g4_dense",    "g4_own",          "q3moe",
+        "r1moe",          "r3moe",         "draft_q3moe", "draft_r3moe",     "glm_air",
+        "glm_norms",      "oss",           "laguna_xs",   "laguna_m",        "g4_moe",
+        "g3_small",       "g3_large",      "draft_l3",    "draft_oss",       "draft_laguna",
+        "draft_laguna_m", "draft_g4",      "ds2",         "ds2_groups",      "ds3",
+        "ds3_yarn",       "draft_ds3",     "mtp_r1_tied", "mtp_r3_untied",   "mtp_r3moe",
+        "mtp_r1moe",      "mtp_glm_norms", "mtp_glm_air"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         uint64_t hash = 0;
         if (o->only && strncmp(names[i], o->only, strlen(o->only)) != 0)
