@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The drafter of drafts whose guesses depend on the path, over a draft without weights whose
-// candidates are a hash of the path: which passes are made, which candidates stand below which
-// parent, and that a member's guesses do not depend on others, on how many candidates are wanted
-// beside them, or on how deep they go.
+// candidates are a hash of the path: the tree is that of these candidates, in a pass a depth over
+// the nodes that it requests, and a member's guesses do not depend on others or on how deep they
+// go.
 #include "test.h"
 
-#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,19 +14,20 @@
 #include "spec/draft/drafter.h"
 #include "support/tiny_gguf.h"
 
-enum { DEPTH = 6, MEMBERS = 3, VOCAB = 300, K = 8 };
+enum { DEPTH = 6, WIDTH = 3, NODES = 1 + WIDTH * DEPTH, MEMBERS = 3, VOCAB = 300, K = 8 };
 
 // The draft of these tests. What it was called with is looked at as it is called.
 struct hashed {
-    int begun, passes, rows;            // calls of begin and level; rows of all passes
-    int no_room;                        // sequences up to that length have none
-    int end_at;                         // nothing follows a node of that depth; 0: no end
-    int members;                        // of begin
-    const struct sequence *of[MEMBERS]; // [members]
-    int32_t path[MEMBERS][DEPTH + 1];   // the root, then the nodes so far
-    int reached[MEMBERS];               // their depth
-    int32_t ids[MEMBERS][TREE_MAX_K];
-    float logp[MEMBERS][TREE_MAX_K];
+    int begun, passes, rows;                 // calls of begin and level; rows of all passes
+    int no_room;                             // sequences up to that length have none
+    int end_at;                              // nothing follows a node of that depth; 0: no end
+    int members;                             // of begin
+    const struct sequence *of[MEMBERS];      // [members]
+    int reached[MEMBERS];                    // the depth of the newest level
+    int nodes[MEMBERS];                      // rows so far,
+    int32_t path[MEMBERS][NODES][DEPTH + 1]; // the root and the tokens to each
+    int32_t ids[MEMBERS][WIDTH * TREE_MAX_K];
+    float logp[MEMBERS][WIDTH * TREE_MAX_K];
 };
 static struct hashed hashed;
 
@@ -48,7 +49,7 @@ static void hashed_plan(const void *self, struct draft_plan *out) {
 
 static struct draft_traits hashed_traits(const void *self) {
     (void)self;
-    return (struct draft_traits){"hashed", DRAFT_BY_PATH, DEPTH, 1, 1};
+    return (struct draft_traits){"hashed", DRAFT_BY_PATH, DEPTH, 1, 1, WIDTH};
 }
 
 static void hashed_describe(const void *self, struct str *out) {
@@ -65,8 +66,8 @@ static int hashed_begin(void *self, const struct draft_level *l, int n, struct e
         assert_int_equal(l[i].depth, 0);
         assert_null(l[i].nodes);
         h->of[i] = l[i].seq;
-        h->path[i][0] = l[i].root;
         h->reached[i] = -1;
+        h->nodes[i] = 0;
     }
     return 0;
 }
@@ -79,16 +80,36 @@ static int member_of(const struct hashed *h, const struct sequence *s) {
     return i;
 }
 
-// Distinct tokens with falling log-probabilities, by path and noise.
-static void fill_candidates(struct hashed *h, const struct draft_level *l, int i) {
+// Distinct tokens with falling log-probabilities, by path and noise: k of them.
+static void fill_candidates(const struct draft_level *l, const int32_t *path, int k, int32_t *ids,
+                            float *logp) {
     uint64_t hash = (uint64_t)sequence_len(l->seq) + (l->noise ? 1000 + l->noise->seed : 0);
     for (int d = 0; d <= l->depth; d++)
-        hash = rng_mix(hash ^ (uint64_t)h->path[i][d]);
+        hash = rng_mix(hash ^ (uint64_t)path[d]);
     if (l->noise)
         assert_int_equal(l->noise->pos, sequence_len(l->seq) + 1 + l->depth);
-    for (int c = 0; c < TREE_MAX_K; c++) {
-        h->ids[i][c] = (int32_t)((hash + (uint64_t)c * 7) % VOCAB);
-        h->logp[i][c] = -0.1f * (float)(1 + hash % 5) - (float)c;
+    for (int c = 0; c < k; c++) {
+        ids[c] = (int32_t)((hash + (uint64_t)c * 7) % VOCAB);
+        logp[c] = -0.1f * (float)(1 + hash % 5) - 0.3f * (float)c;
+    }
+}
+
+// Enters a level's nodes, level by level, each below one of the level before.
+static void enter_nodes(struct hashed *h, const struct draft_level *l, int i) {
+    assert_in_range(l->n, 1, l->depth ? WIDTH : 1);
+    assert_int_equal(l->depth, h->reached[i] + 1);
+    h->reached[i] = l->depth;
+    for (int j = 0; j < l->n; j++) {
+        int32_t *path = h->path[i][h->nodes[i]++];
+        path[0] = l->root;
+        if (!l->depth)
+            continue;
+        assert_in_range(h->nodes[i], 1, NODES);
+        assert_int_equal(l->nodes[j].depth, l->depth);
+        assert_in_range(l->nodes[j].parent, 0, h->nodes[i] - 2);
+        assert_in_range(l->nodes[j].token, 0, VOCAB - 1);
+        memcpy(path, h->path[i][l->nodes[j].parent], (size_t)l->depth * sizeof *path);
+        path[l->depth] = l->nodes[j].token;
     }
 }
 
@@ -97,18 +118,13 @@ static int hashed_level(void *self, const struct draft_level *l, int n, struct d
     struct hashed *h = self;
     (void)e;
     h->passes++;
-    h->rows += n;
     for (int m = 0; m < n; m++) {
-        int i = member_of(h, l[m].seq);
-        assert_int_equal(l[m].n, 1);
-        assert_int_equal(l[m].depth, h->reached[i] + 1); // level by level
-        h->reached[i] = l[m].depth;
-        if (l[m].depth) {
-            assert_int_equal(l[m].nodes[0].depth, l[m].depth);
-            assert_int_equal(l[m].nodes[0].parent, l[m].depth - 1);
-            h->path[i][l[m].depth] = l[m].nodes[0].token;
-        }
-        fill_candidates(h, &l[m], i);
+        int i = member_of(h, l[m].seq), first = h->nodes[i];
+        h->rows += l[m].n;
+        enter_nodes(h, &l[m], i);
+        for (int j = 0; j < l[m].n; j++)
+            fill_candidates(&l[m], h->path[i][first + j], l[m].k, h->ids[i] + j * l[m].k,
+                            h->logp[i] + j * l[m].k);
         bool none = sequence_len(l[m].seq) <= h->no_room || (h->end_at && l[m].depth >= h->end_at);
         out[m] = (struct draft_guesses){h->ids[i], h->logp[i], NULL, 1, none ? 0 : l[m].k};
     }
@@ -204,51 +220,65 @@ static struct proposal ask(struct drafter *d, const struct draft_request *r) {
     return p;
 }
 
-// Candidates of a depth stand below the best of the one before, and below nothing else.
-static void test_candidates(void **state) {
-    const struct fixture *f = *state;
-    struct drafter *d = make(f, 1);
-    struct draft_request r = request(f, 0, 3, 32);
-    struct proposal p = ask(d, &r);
-    assert_int_equal(drafter_max_depth(d), DEPTH);
-    assert_int_equal(p.depth, DEPTH);
-    assert_int_equal(p.k, 3);
-    assert_int_equal(hashed.begun, 1);
-    assert_int_equal(hashed.passes, DEPTH);
-    struct hashed at = {0};
-    at.path[0][0] = r.root;
-    for (int depth = 0; depth < p.depth; depth++) {
-        struct draft_level l = {.seq = r.seq, .depth = depth};
-        fill_candidates(&at, &l, 0);
-        assert_memory_equal(p.ids + depth * 3, at.ids[0], 3 * sizeof *p.ids);
-        at.path[0][depth + 1] = at.ids[0][0];
-        for (int i = 0; i < 9; i++) {
-            float shown = !depth ? p.logp[i % 3] : p.pair[(depth - 1) * 9 + i];
-            float right = !depth || i < 3 ? at.logp[0][i % 3] : -INFINITY;
-            assert_true(shown == right);
-        }
-        for (int c = 0; depth && c < 3; c++) // nor below what a chain guessed
-            assert_true(isinf(p.logp[depth * 3 + c]));
-    }
-    drafter_destroy(d);
+static struct ddtree grow_tree(const struct draft_request *r, const struct proposal *p,
+                               int budget) {
+    struct tree_options o = {.budget = budget, .k = r->k, .max_depth = 32};
+    struct ddtree t;
+    memset(&t, 0, sizeof t);
+    assert_int_equal(ddtree_build(&t, r->root, p, &o, NULL), 0);
+    return t;
 }
 
-// The tree has the best path, with other candidates beside each of its nodes.
+// The candidates of a path, as a drafter of the tests' own.
+static int plainly(void *arg, const struct tree_node *nodes, int n, int k,
+                   struct tree_candidates *out, struct err *e) {
+    static int32_t ids[WIDTH * TREE_MAX_K];
+    static float logp[WIDTH * TREE_MAX_K];
+    const struct draft_request *r = arg;
+    (void)e;
+    for (int i = 0; i < n; i++) {
+        int32_t path[DEPTH + 1] = {r->root};
+        const int depth = nodes[i].depth;
+        struct draft_level l = {
+            .seq = r->seq, .depth = depth, .noise = r->noise ? &r->noise[depth] : NULL};
+        memcpy(path + 1, nodes[i].path, (size_t)depth * sizeof *path);
+        fill_candidates(&l, path, k, ids + i * k, logp + i * k);
+    }
+    *out = (struct tree_candidates){ids, logp};
+    return 0;
+}
+
+static struct ddtree tree_of(const struct draft_request *r, int depth, int width, int budget) {
+    struct draft_request own = *r;
+    struct proposal p = {.depth = depth, .expand = plainly, .expand_arg = &own, .width = width};
+    return grow_tree(r, &p, budget);
+}
+
+static void same_tree(const struct ddtree *a, const struct ddtree *b) {
+    assert_true(a->n > 1);
+    assert_memory_equal(a, b, sizeof *a);
+}
+
+// The tree is that of the candidates by path, in a pass a depth, of the nodes that it requests.
 static void test_tree(void **state) {
     const struct fixture *f = *state;
     struct drafter *d = make(f, 1);
-    struct draft_request r = request(f, 1, 2, 32);
-    struct proposal p = ask(d, &r);
-    struct tree_options o = {.budget = 2 * DEPTH, .k = 2, .max_depth = 32};
-    struct ddtree t;
-    assert_int_equal(ddtree_build(&t, r.root, &p, &o, NULL), 0);
-    assert_int_equal(t.n, 1 + 2 * DEPTH);
-    int node = 0;
-    for (int depth = 0; depth < DEPTH; depth++) {
-        assert_true(ddtree_child(&t, node, p.ids[depth * 2 + 1]) > 0);
-        node = ddtree_child(&t, node, p.ids[depth * 2]);
-        assert_true(node > 0);
-    }
+    assert_int_equal(drafter_max_depth(d), DEPTH);
+    assert_true(drafter_by_path(d));
+    for (int k = 1; k <= 4; k++)
+        for (int budget = 1; budget < 60; budget += 7) {
+            struct draft_request r = request(f, 1, k, 32);
+            r.noise = budget % 2 ? f->noise[1] : NULL;
+            hashed.passes = hashed.rows = hashed.begun = 0;
+            struct proposal p = ask(d, &r);
+            struct ddtree t = grow_tree(&r, &p, budget), want = tree_of(&r, DEPTH, WIDTH, budget);
+            same_tree(&t, &want);
+            assert_int_equal(hashed.begun, 1);
+            assert_in_range(hashed.passes, 1, DEPTH);
+            assert_in_range(hashed.rows, hashed.passes, 1 + WIDTH * (hashed.passes - 1));
+            if (k == 1)
+                assert_int_equal(hashed.rows, budget < DEPTH ? budget : DEPTH);
+        }
     drafter_destroy(d);
 }
 
@@ -257,33 +287,57 @@ static void test_depth(void **state) {
     const struct fixture *f = *state;
     struct drafter *d = make(f, 1);
     struct draft_request r = request(f, 0, 4, 32);
-    struct proposal all = ask(d, &r);
-    int32_t ids[4 * DEPTH];
-    memcpy(ids, all.ids, sizeof ids);
     static const int limits[][3] = {{3, 0, 3}, {32, 2, 2}, {2, 4, 2},
                                     {1, 0, 1}, {0, 3, 0},  {9, 99, 6}};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        hashed.passes = 0;
+        hashed.passes = hashed.begun = 0;
         r.max_depth = limits[i][0];
         r.useful_depth = limits[i][1];
         struct proposal p = ask(d, &r);
+        struct ddtree t = grow_tree(&r, &p, 30);
         assert_int_equal(p.depth, limits[i][2]);
         assert_int_equal(hashed.passes, limits[i][2]);
-        if (p.depth)
-            assert_memory_equal(p.ids, ids, (size_t)p.depth * 4 * sizeof *ids);
+        assert_int_equal(hashed.begun, limits[i][2] > 0);
+        assert_true(p.depth || t.n == 1);
+        struct ddtree want = tree_of(&r, limits[i][2], WIDTH, 30);
+        assert_memory_equal(&t, &want, sizeof t);
     }
     drafter_destroy(d);
 }
 
-static void check_equal(const struct proposal *p, const struct proposal *q) {
-    size_t cells = (size_t)q->depth * (size_t)q->k;
-    assert_int_equal(p->depth, q->depth);
-    assert_int_equal(p->k, q->k);
-    assert_memory_equal(p->ids, q->ids, cells * sizeof *q->ids);
-    assert_memory_equal(p->logp, q->logp, cells * sizeof *q->logp);
-    if (q->depth > 1)
-        assert_memory_equal(p->pair, q->pair,
-                            (size_t)((q->depth - 1) * q->k * q->k) * sizeof *q->pair);
+// All trees of a call, level by level.
+static void grow_together(const struct draft_request *r, const struct proposal *p, int budget,
+                          struct ddtree *out) {
+    struct ddtree_build *b[MEMBERS];
+    struct tree_question q[MEMBERS];
+    int of[MEMBERS], left = 1;
+    for (int i = 0; i < MEMBERS; i++) {
+        struct tree_options o = {.budget = budget, .k = r[i].k, .max_depth = 32};
+        b[i] = malloc(ddtree_build_bytes());
+        assert_non_null(b[i]);
+        ddtree_start(b[i], r[i].root, &p[i], &o);
+    }
+    while (left) {
+        left = 0;
+        for (int i = 0; i < MEMBERS; i++) {
+            const struct tree_node *nodes;
+            int n = ddtree_level(b[i], &nodes);
+            if (!n)
+                continue;
+            of[left] = i;
+            q[left++] =
+                (struct tree_question){p[i].expand_arg, nodes, n, ddtree_candidates(b[i]), {0}};
+        }
+        if (left)
+            assert_int_equal(p[of[0]].expand_many(q, left, NULL), 0);
+        for (int i = 0; i < left; i++)
+            ddtree_answer(b[of[i]], &q[i].answer);
+    }
+    for (int i = 0; i < MEMBERS; i++) {
+        memset(&out[i], 0, sizeof out[i]);
+        ddtree_finish(b[i], &out[i]);
+        free(b[i]);
+    }
 }
 
 // Members of one call share passes, and each gets what it gets alone.
@@ -291,49 +345,67 @@ static void test_members(void **state) {
     const struct fixture *f = *state;
     struct drafter *many = make(f, MEMBERS), *one = make(f, 1);
     struct draft_request r[MEMBERS];
-    struct proposal p[MEMBERS] = {0}, *all[MEMBERS];
-    for (int i = 0; i < MEMBERS; i++) {
-        r[i] = request(f, i, 2 + 2 * i, 2 + i);
-        r[i].noise = i == 1 ? f->noise[i] : NULL;
-        all[i] = &p[i];
-    }
+    struct proposal *all[MEMBERS], p[MEMBERS];
+    struct ddtree t[MEMBERS];
     for (int without = -1; without < MEMBERS; without++) {
         int most = 0, rows = 0;
         for (int i = 0; i < MEMBERS; i++) {
-            r[i].max_depth = i == without ? 0 : 2 + i;
+            r[i] = request(f, i, 2 + i, i == without ? 0 : 2 + i);
+            r[i].noise = i == 1 ? f->noise[i] : NULL;
             most = r[i].max_depth > most ? r[i].max_depth : most;
-            rows += r[i].max_depth;
             p[i] = (struct proposal){0};
+            all[i] = &p[i];
         }
         hashed.passes = hashed.rows = 0;
         assert_int_equal(drafter_propose(many, r, MEMBERS, all, NULL), 0);
+        grow_together(r, p, 25, t);
         assert_int_equal(hashed.passes, most);
-        assert_int_equal(hashed.rows, rows);
+        rows = hashed.rows;
+        hashed.rows = 0;
         for (int i = 0; i < MEMBERS; i++) {
             struct proposal q = ask(one, &r[i]);
-            check_equal(&p[i], &q);
+            struct ddtree alone = grow_tree(&r[i], &q, 25);
+            assert_memory_equal(&t[i], &alone, sizeof alone);
+            assert_true(i == without || alone.n > 2);
         }
+        assert_int_equal(rows, hashed.rows);
     }
     drafter_destroy(many);
     drafter_destroy(one);
 }
 
-// A draft that has no room for a member, or no candidates below a node, ends that member's guesses.
+// A draft that has no room for a member, or no candidates below a node, ends that member's guesses;
+// more candidates than there are are filled up, and a chain's token that nobody has harms no pass.
 static void test_ends(void **state) {
     const struct fixture *f = *state;
     struct drafter *d = make(f, MEMBERS);
-    struct draft_request r[2] = {request(f, 0, 2, 32), request(f, 1, 2, 32)};
-    struct proposal p[2] = {0}, *all[2] = {&p[0], &p[1]};
+    struct draft_request r = request(f, 0, 2, 32);
+    struct proposal p = ask(d, &r);
     hashed.no_room = 1;
-    assert_int_equal(drafter_propose(d, r, 2, all, NULL), 0);
-    assert_int_equal(p[0].depth, 0);
-    assert_int_equal(p[1].depth, DEPTH);
+    assert_int_equal(grow_tree(&r, &p, 20).n, 1);
+    r = request(f, 1, 2, 32);
     hashed.end_at = 2;
-    assert_int_equal(drafter_propose(d, r, 2, all, NULL), 0);
-    assert_int_equal(p[0].depth, 0);
-    assert_int_equal(p[1].depth, 2);
+    p = ask(d, &r);
+    struct ddtree t = grow_tree(&r, &p, 20), want = tree_of(&r, 2, WIDTH, 20);
+    same_tree(&t, &want);
+    hashed.end_at = 0;
+    r.k = 2 * K; // of which the drafter gives K
+    p = ask(d, &r);
+    t = grow_tree(&r, &p, 60);
+    int first = 0;
+    for (int i = 1; i < t.n; i++)
+        first += t.parent[i] == 0;
+    assert_in_range(first, 1, K);
+    static const int32_t odd[] = {1 << 30, 4};
+    r.k = 1;
+    p = ask(d, &r);
+    p.n_chains = 1;
+    p.chains[0] = (struct draft_chain){odd, 2, -0.01f};
+    t = grow_tree(&r, &p, 20);
+    assert_true(ddtree_child(&t, 0, 1 << 30) > 0);
     struct err e = {0};
-    assert_int_equal(drafter_propose(d, r, MEMBERS + 1, all, &e), ERR_USAGE);
+    struct proposal *all[MEMBERS + 1] = {0};
+    assert_int_equal(drafter_propose(d, &r, MEMBERS + 1, all, &e), ERR_USAGE);
     drafter_destroy(d);
 }
 
@@ -350,9 +422,8 @@ static void test_handle(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_candidates), cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_depth),      cmocka_unit_test(test_members),
-        cmocka_unit_test(test_ends),       cmocka_unit_test(test_handle),
+        cmocka_unit_test(test_tree), cmocka_unit_test(test_depth),  cmocka_unit_test(test_members),
+        cmocka_unit_test(test_ends), cmocka_unit_test(test_handle),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

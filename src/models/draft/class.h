@@ -29,6 +29,7 @@ struct draft_traits {
     int max_depth;     // of its deepest guess
     int trained_depth; // what it was trained for: deeper ones are extrapolated
     int passes;        // for guesses of n depths: 0: one, 1: n
+    int width;         // nodes of a depth that a level of a sequence may have; 0 counts as 1
 };
 
 // A guessed token. Nodes of a member are numbered in the order in which levels name them, level by
@@ -98,8 +99,9 @@ struct draft_class {
     // what is committed and was not read yet is read, and room for nodes is made. A member for
     // which there is no room is no error.
     int (*begin)(void *self, const struct draft_level *l, int n, struct err *e);
-    // One pass for the nodes of l[n], some of the members of begin, all of one depth, one deeper
-    // than those of the pass before: out[n], whose arrays stay valid until the next call.
+    // One pass for the nodes of l[n], some of the members of begin, each one deeper than its pass
+    // before: out[n], whose arrays stay valid until the next call. Members of a step are all of one
+    // depth.
     int (*level)(void *self, const struct draft_level *l, int n, struct draft_guesses *out,
                  struct err *e);
 };

@@ -59,7 +59,8 @@ bool drafter_by_path(const struct drafter *d);
 // distinct sequences. What is guessed for one does not depend on the others, save that a draft
 // whose length is chosen by `useful_depth` is as long as the largest. Candidates take the place of
 // those that an earlier drafter has left; chains add up. Arrays of all proposals stay the
-// drafter's, until its next call; so long their nodes may be requested (tree_expand_fn).
+// drafter's, until its next call; so long their nodes may be requested (tree_expand_fn), and what
+// the requests point to must stay.
 int drafter_propose(struct drafter *d, const struct draft_request *r, int n,
                     struct proposal *const *p, struct err *e);
 

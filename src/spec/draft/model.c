@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A draft whose guesses depend on the tokens before them, as a drafter: a pass of all sequences for
-// each depth, of one row each. The best candidate of a pass is the node of the next, and what is
-// guessed below other candidates is not known; so candidates are of the kind `pair`, and only the
-// best candidate of a depth is a parent. A sequence for which there is no room for nodes gets no
-// guesses. A smaller `useful_depth` leaves passes out and changes nothing of the others.
+// each depth, over the nodes of that depth that their trees request (proposal.expand_many). What a
+// tree does not request costs nothing: a chain has one row a pass, a smaller `useful_depth` leaves
+// passes out and changes nothing of the others. A sequence for which there is no room for nodes
+// gets no guesses.
 #include "spec/draft/drafter.h"
 
 #include <math.h>
@@ -11,59 +11,56 @@
 
 #include "base/num.h"
 
-// One sequence's guesses.
-struct guesses {
-    int of;       // its request
-    int wanted;   // depths
-    int depth, k; // so far
-    int32_t *ids; // [depth][k]
-    float *logp;  // [depth][k] -INFINITY below the root's
-    float *pair;  // [depth - 1][k][k]
-    struct draft_node node;
+struct draft_model;
+
+// One sequence's part.
+struct growing {
+    struct draft_model *of;
+    struct draft_request r;
+    struct draft_node *nodes; // [width] of the level
+    int32_t *ids;             // [width][TREE_MAX_K] below them
+    float *logp;              // the same
 };
 
 struct draft_model {
     struct draft *draft;
-    int depth;                   // at most TREE_MAX_DEPTH
-    int max_k, max_members;      // candidates per depth, sequences of a call
-    struct guesses *guesses;     // [max_members]
+    int64_t vocab;
+    int depth, width; // depth: at most TREE_MAX_DEPTH
+    int max_k, max_members;
+    struct growing *growing;     // [max_members]
     struct draft_level *levels;  // [max_members]
     struct draft_guesses *found; // [max_members]
-    int *order;                  // [max_members] the guesses that take part in a pass
-    int32_t *ids;                // [max_members][depth][max_k]
+    struct draft_node *nodes;    // [max_members][width]
+    int32_t *ids;                // [max_members][width][TREE_MAX_K]
     float *logp;                 // the same
-    float *pair;                 // [max_members][depth - 1][max_k][max_k]
 };
 
 static void model_drafter_destroy(void *self) {
     struct draft_model *d = self;
-    free(d->guesses);
+    free(d->growing);
     free(d->levels);
     free(d->found);
-    free(d->order);
+    free(d->nodes);
     free(d->ids);
     free(d->logp);
-    free(d->pair);
     free(d);
 }
 
 static int allocate(struct draft_model *d, struct err *e) {
-    const size_t n = (size_t)d->max_members, k = (size_t)d->max_k;
-    const size_t cells = (size_t)d->depth * k, pairs = (size_t)(d->depth - 1) * k * k;
-    d->guesses = calloc(n, sizeof *d->guesses);
+    const size_t n = (size_t)d->max_members, width = (size_t)d->width, cells = width * TREE_MAX_K;
+    d->growing = calloc(n, sizeof *d->growing);
     d->levels = calloc(n, sizeof *d->levels);
     d->found = calloc(n, sizeof *d->found);
-    d->order = calloc(n, sizeof *d->order);
+    d->nodes = calloc(n * width, sizeof *d->nodes);
     d->ids = calloc(n * cells, sizeof *d->ids);
     d->logp = calloc(n * cells, sizeof *d->logp);
-    d->pair = calloc(n * pairs + 1, sizeof *d->pair);
-    if (!d->guesses || !d->levels || !d->found || !d->order || !d->ids || !d->logp || !d->pair)
+    if (!d->growing || !d->levels || !d->found || !d->nodes || !d->ids || !d->logp)
         return err_set(e, ERR_MEMORY, "no memory for the guesses of %d sequences", d->max_members);
-    for (size_t i = 0; i < n; i++) {
-        d->guesses[i].ids = d->ids + i * cells;
-        d->guesses[i].logp = d->logp + i * cells;
-        d->guesses[i].pair = d->pair + i * pairs;
-    }
+    for (size_t i = 0; i < n; i++)
+        d->growing[i] = (struct growing){.of = d,
+                                         .nodes = d->nodes + i * width,
+                                         .ids = d->ids + i * cells,
+                                         .logp = d->logp + i * cells};
     return 0;
 }
 
@@ -71,11 +68,13 @@ static int model_drafter_create(void **self, const struct draft_config *c, struc
     struct draft_model *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(e, ERR_MEMORY, "no memory for a drafter");
-    const int64_t vocab = model_params_of(c->model)->vocab;
+    const struct draft_traits t = draft_traits(c->draft);
     d->draft = c->draft;
-    d->depth = min_i32(max_i32(draft_traits(c->draft).max_depth, 1), TREE_MAX_DEPTH);
+    d->vocab = model_params_of(c->model)->vocab;
+    d->depth = min_i32(max_i32(t.max_depth, 1), TREE_MAX_DEPTH);
+    d->width = min_i32(max_i32(t.width, 1), TREE_MAX_ROWS);
     d->max_k = c->max_k > 0 ? min_i32(c->max_k, TREE_MAX_K) : TREE_MAX_K;
-    d->max_k = (int)min_i64(d->max_k, vocab);
+    d->max_k = (int)min_i64(d->max_k, d->vocab);
     d->max_members = max_i32(c->max_members, 1);
     int rc = allocate(d, e);
     if (rc) {
@@ -90,103 +89,102 @@ static int model_drafter_max_depth(const void *self) {
     return ((const struct draft_model *)self)->depth;
 }
 
-// The requests that take part; returns how many.
-static int gather_requests(struct draft_model *d, const struct draft_request *r, int n) {
-    int count = 0;
-    for (int i = 0; i < n; i++) {
-        int wanted = min_i32(r[i].max_depth, d->depth);
-        if (r[i].useful_depth > 0)
-            wanted = min_i32(wanted, r[i].useful_depth);
-        if (wanted < 1)
-            continue;
-        struct guesses *g = &d->guesses[count++];
-        g->of = i;
-        g->wanted = wanted;
-        g->depth = 0;
-        g->k = min_i32(r[i].k, d->max_k);
-    }
-    return count;
-}
-
-static void level_of(struct draft_level *l, const struct guesses *g,
-                     const struct draft_request *r) {
-    *l = (struct draft_level){.seq = r->seq,
-                              .root = r->root,
-                              .nodes = g->depth ? &g->node : NULL,
-                              .n = 1,
-                              .depth = g->depth,
-                              .k = g->k,
-                              .noise = r->noise ? &r->noise[g->depth] : NULL};
-}
-
-// Takes the candidates below the newest node. The best becomes the next node; false: there is none.
-static bool take_candidates(struct guesses *g, const struct draft_guesses *found) {
-    const int k = g->k, at = g->depth * k;
-    if (found->k < 1 || !isfinite(found->logp[0]))
-        return false;
-    for (int i = 0; i < k; i++) {
-        const bool there = i < found->k && isfinite(found->logp[i]);
-        g->ids[at + i] = there ? found->ids[i] : found->ids[0];
-        g->logp[at + i] = there ? found->logp[i] : -INFINITY;
-    }
-    if (g->depth) { // they are known below the best of the depth before, and no other
-        float *pair = g->pair + (int64_t)(g->depth - 1) * k * k;
-        for (int i = 0; i < k * k; i++)
-            pair[i] = i < k ? g->logp[at + i] : -INFINITY;
-        for (int i = 0; i < k; i++)
-            g->logp[at + i] = -INFINITY;
-    }
-    g->depth++;
-    g->node = (struct draft_node){.parent = g->depth - 1, .token = g->ids[at], .depth = g->depth};
+static bool model_drafter_by_path(const void *self) {
+    (void)self;
     return true;
 }
 
-// A pass for those of count members that want another depth; returns how many had candidates.
-static int run_pass(struct draft_model *d, const struct draft_request *r, int count, int *n,
-                    struct err *e) {
-    int live = 0, rows = 0;
-    for (int i = 0; i < count; i++) {
-        const struct guesses *g = &d->guesses[d->order[i]];
-        if (g->depth >= g->wanted)
-            continue;
-        level_of(&d->levels[rows], g, &r[g->of]);
-        d->order[rows++] = d->order[i];
+// A level without its nodes.
+static struct draft_level level_of(const struct draft_model *d, const struct growing *g, int depth,
+                                   int k) {
+    return (struct draft_level){.seq = g->r.seq,
+                                .root = g->r.root,
+                                .n = 1,
+                                .depth = depth,
+                                .k = min_i32(k, d->max_k),
+                                .noise = g->r.noise ? &g->r.noise[depth] : NULL};
+}
+
+// Nodes that the tree requests. A token that nobody has, which some other drafter guessed, must not
+// end everybody's pass: the tree that has it is refused when it is complete.
+static struct draft_level name_nodes(const struct draft_model *d, const struct tree_question *q) {
+    struct growing *g = q->arg;
+    const int depth = q->nodes[0].depth;
+    struct draft_level l = level_of(d, g, depth, q->k);
+    for (int i = 0; depth && i < q->n; i++) {
+        const struct tree_node *node = &q->nodes[i];
+        const int32_t token = node->path[depth - 1];
+        g->nodes[i] = (struct draft_node){.parent = node->parent,
+                                          .token = token >= 0 && token < d->vocab ? token : 0,
+                                          .depth = depth};
     }
-    *n = 0;
-    int rc = rows ? draft_run_level(d->draft, d->levels, rows, d->found, e) : 0;
-    for (int i = 0; !rc && i < rows; i++)
-        if (take_candidates(&d->guesses[d->order[i]], &d->found[i]))
-            d->order[live++] = d->order[i];
-    *n = live;
+    l.nodes = depth ? g->nodes : NULL;
+    l.n = q->n;
+    return l;
+}
+
+// Candidates of each node, filled up to as many as were requested.
+static void take_candidates(struct tree_question *q, const struct draft_guesses *found) {
+    struct growing *g = q->arg;
+    for (int i = 0; i < q->n; i++)
+        for (int c = 0; c < q->k; c++) {
+            const bool there = c < found->k;
+            g->ids[i * q->k + c] = there ? found->ids[i * found->k + c] : -1;
+            g->logp[i * q->k + c] = there ? found->logp[i * found->k + c] : -INFINITY;
+        }
+    q->answer = (struct tree_candidates){g->ids, g->logp};
+}
+
+// A tree_expand_many_fn.
+static int expand_many(struct tree_question *q, int n, struct err *e) {
+    struct draft_model *d = ((const struct growing *)q[0].arg)->of;
+    for (int i = 0; i < n; i++)
+        d->levels[i] = name_nodes(d, &q[i]);
+    int rc = draft_run_level(d->draft, d->levels, n, d->found, e);
+    for (int i = 0; !rc && i < n; i++)
+        take_candidates(&q[i], &d->found[i]);
     return rc;
+}
+
+// A tree_expand_fn.
+static int expand(void *arg, const struct tree_node *nodes, int n, int k,
+                  struct tree_candidates *out, struct err *e) {
+    struct tree_question q = {arg, nodes, n, k, {0}};
+    int rc = expand_many(&q, 1, e);
+    *out = q.answer;
+    return rc;
+}
+
+// How deep guesses for the request reach; 0: it takes no part.
+static int reach_of(const struct draft_model *d, const struct draft_request *r) {
+    int reach = min_i32(r->max_depth, d->depth);
+    return max_i32(r->useful_depth > 0 ? min_i32(reach, r->useful_depth) : reach, 0);
 }
 
 static int model_drafter_propose(void *self, const struct draft_request *r, int n,
                                  struct proposal *const *p, struct err *e) {
     struct draft_model *d = self;
-    const int count = gather_requests(d, r, n);
-    if (count < 1)
-        return 0;
-    for (int i = 0; i < count; i++) {
-        d->order[i] = i;
-        level_of(&d->levels[i], &d->guesses[i], &r[d->guesses[i].of]);
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        const int reach = reach_of(d, &r[i]);
+        if (!reach)
+            continue;
+        struct growing *g = &d->growing[count];
+        g->r = r[i];
+        d->levels[count++] = level_of(d, g, 0, r[i].k);
+        p[i]->depth = reach;
+        p[i]->expand = expand;
+        p[i]->expand_many = expand_many;
+        p[i]->expand_arg = g;
+        p[i]->width = d->width;
     }
-    int live = count, rc = draft_begin(d->draft, d->levels, count, e);
-    while (!rc && live)
-        rc = run_pass(d, r, live, &live, e);
-    for (int i = 0; !rc && i < count; i++) {
-        const struct guesses *g = &d->guesses[i];
-        struct proposal *q = p[g->of];
-        q->depth = g->depth;
-        q->k = g->k;
-        q->ids = g->ids;
-        q->logp = g->logp;
-        q->pair = g->pair;
-        q->expand = NULL;
-    }
-    return rc;
+    return count ? draft_begin(d->draft, d->levels, count, e) : 0;
 }
 
-const struct drafter_class drafter_model = {"draft model",         model_drafter_create,
-                                            model_drafter_destroy, model_drafter_max_depth,
-                                            model_drafter_propose, .shared = true};
+const struct drafter_class drafter_model = {.name = "draft model",
+                                            .create = model_drafter_create,
+                                            .destroy = model_drafter_destroy,
+                                            .max_depth = model_drafter_max_depth,
+                                            .propose = model_drafter_propose,
+                                            .shared = true,
+                                            .by_path = model_drafter_by_path};
