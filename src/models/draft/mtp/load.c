@@ -46,15 +46,10 @@ static int find_block(struct mtp *m, struct err *e) {
     return 0;
 }
 
-// Blocks of small dense models may have attention alone.
+// Blocks of small dense models may have attention alone; a norm without matrices is not used.
 static bool has_feed_forward(const struct mtp *m) {
-    static const char *const parts[] = {"ffn_norm.weight", "post_attention_norm.weight",
-                                        "ffn_gate.weight", "ffn_up.weight",
-                                        "ffn_down.weight", "ffn_gate_inp.weight"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (mtp_tensor(m, parts[i]))
-            return true;
-    return m->experts || m->latent;
+    return m->experts || m->latent || mtp_tensor(m, "ffn_gate.weight") ||
+           mtp_tensor(m, "ffn_up.weight") || mtp_tensor(m, "ffn_down.weight");
 }
 
 static int load_layer(struct mtp *m, struct err *e) {
