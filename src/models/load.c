@@ -197,6 +197,44 @@ int load_weight(struct load *l, const char *name, int64_t k, int64_t m, const st
     return load_weight_rows(l, name, k, &(struct load_rows){m, 0, m}, out, e);
 }
 
+// Makes a weight of data that was put together for it and ends with it: the CPU has packed it, a
+// device is waited for.
+static int make_from_copy(struct load *l, const struct tensor *t, const struct weight **out,
+                          struct err *e) {
+    load_done_fn *done = l->done;
+    l->done = NULL; // which is about tensors of the file
+    int rc = make_weight(l, t, out, e);
+    l->done = done;
+    return !rc && exec_is_device(l->x) ? exec_status(l->x, e) : rc;
+}
+
+int load_weight_list(struct load *l, const char *name, int64_t k, const struct load_list *list,
+                     const struct weight **out, struct err *e) {
+    const struct tensor *t;
+    int rc = check_scale(l, name, e);
+    if (!rc)
+        rc = find_shape(l, name, k, list->total, &t, e);
+    if (rc)
+        return rc;
+    struct tensor some = *t;
+    const int64_t row = t->bytes / list->total;
+    some.n_dims = 2;
+    some.ne[1] = list->n;
+    some.bytes = row * list->n;
+    some.data = NULL;
+    if (l->dry)
+        return make_weight(l, &some, out, e);
+    unsigned char *data = malloc((size_t)some.bytes);
+    if (!data)
+        return err_set(e, ERR_MEMORY, "no memory to take rows of tensor %s", t->name);
+    for (int64_t i = 0; i < list->n; i++)
+        memcpy(data + i * row, (const unsigned char *)t->data + list->rows[i] * row, (size_t)row);
+    some.data = data;
+    rc = make_from_copy(l, &some, out, e);
+    free(data);
+    return rc;
+}
+
 int load_experts(struct load *l, const char *name, const struct load_experts *shape,
                  const struct weight **out, struct err *e) {
     const struct tensor *t;

@@ -67,6 +67,14 @@ struct load_rows {
 };
 int load_weight_rows(struct load *l, const char *name, int64_t k, const struct load_rows *part,
                      const struct weight **out, struct err *e);
+// Rows rows[0..n) of a matrix with `total` rows, in this order.
+struct load_list {
+    int64_t total;
+    const int32_t *rows;
+    int64_t n;
+};
+int load_weight_list(struct load *l, const char *name, int64_t k, const struct load_list *list,
+                     const struct weight **out, struct err *e);
 // The matrices [k -> m] of experts, or of heads (ne = {k, m, n}, or {k, m n}).
 struct load_experts {
     int64_t k, m, n;

@@ -92,12 +92,26 @@ static void run_sample(struct check *c, struct exec *x, const float *logits, int
     buffers_close(&r);
 }
 
-// a->logits: host.
+// Tokens of a list, with and without gaps; NULL: there is no list. To be freed.
+static int32_t *tokens_of(struct rng *r, int64_t n) {
+    if (rng_below(r, 2))
+        return NULL;
+    int32_t *tokens = malloc((size_t)n * sizeof *tokens), next = (int32_t)rng_below(r, 9);
+    for (int64_t i = 0; i < n; i++) {
+        tokens[i] = next;
+        next += rng_below(r, 9) ? 1 : 1 + (int32_t)rng_below(r, 200);
+    }
+    return tokens;
+}
+
+// a->logits and ids_of: host.
 static void run_topk(struct check *c, struct exec *x, const struct topk_args *a) {
     struct topk_args on = *a;
     struct buffers r;
     buffers_open(&r, c, x);
     on.logits = buffers_in(&r, a->logits, (size_t)(a->n * a->vocab) * sizeof *a->logits);
+    if (a->ids_of)
+        on.ids_of = buffers_in(&r, a->ids_of, (size_t)a->vocab * sizeof *a->ids_of);
     exec_ops(x)->head_topk(x, &on);
     buffers_close(&r);
 }
@@ -398,8 +412,9 @@ static int64_t topk_wrong(struct check *c, struct rng *r, bool noisy) {
     struct ranked *v = ranked_scores(&d, &all);
     double total = 0;
     uint64_t key = rng_mix(rng_mix(d.s.seed) ^ (uint64_t)d.s.pos);
+    int32_t *tokens = tokens_of(r, d.vocab);
     for (int64_t i = 0; i < d.vocab && d.s.temperature > 0; i++)
-        v[i].score += row_gumbel(key, v[i].id);
+        v[i].score += row_gumbel(key, tokens ? tokens[v[i].id] : v[i].id);
     qsort(v, (size_t)d.vocab, sizeof *v, by_rank);
     float *score = malloc((size_t)d.vocab * sizeof *score);
     for (int64_t i = 0; i < d.vocab; i++) {
@@ -413,6 +428,7 @@ static int64_t topk_wrong(struct check *c, struct rng *r, bool noisy) {
                             .vocab = d.vocab,
                             .k = k,
                             .noise = noisy ? &d.s : NULL,
+                            .ids_of = tokens,
                             .ids = ids,
                             .logp = logp};
     run_topk(c, c->exec, &top);
@@ -427,6 +443,7 @@ static int64_t topk_wrong(struct check *c, struct rng *r, bool noisy) {
         wrong += (ids[i] != v[i].id && !near) ||
                  fabs((double)logp[i] - want) > (c->device ? 3e-5 : 1e-5) * (1 + fabs(want));
     }
+    free(tokens);
     free(score);
     free(v);
     free(d.logits);
@@ -439,6 +456,7 @@ enum { ROWS = 12, BEST = 5 };
 struct batch {
     int64_t vocab;
     float *logits;
+    int32_t *tokens; // of topk; NULL: no list
     struct draw draws[ROWS];
     struct sample_row rows[ROWS];
 };
@@ -449,6 +467,7 @@ static void batch_init(struct batch *b, struct rng *r) {
     free(b->draws[0].logits);
     b->logits = malloc((size_t)(b->vocab * ROWS) * 4);
     fill_random(r, b->logits, b->vocab * ROWS, 5);
+    b->tokens = tokens_of(r, b->vocab);
     for (int i = 0; i < ROWS; i++) {
         draw_init(&b->draws[i], r);
         free(b->draws[i].logits);
@@ -483,6 +502,7 @@ static void run_batch(struct check *c, struct exec *x, const struct batch *b, in
                                 .vocab = b->vocab,
                                 .k = BEST,
                                 .noise = b->rows + at,
+                                .ids_of = b->tokens,
                                 .ids = p->ids + at * BEST,
                                 .logp = p->logp + at * BEST};
         run_sample(c, x, top.logits, n, b->vocab, rows + at, p->choice + at);
@@ -518,6 +538,7 @@ void check_sample_rule(struct check *c) {
         run_batch(c, c->other, &b, (int)between(&c->rng, 1, ROWS), &some);
         differ += differing_rows(&all, &some);
         free(b.logits);
+        free(b.tokens);
     }
     report(c, differ == 0, "sample: rule E1", c->brief ? "4 batches" : "40 batches",
            "%lld of %d rows differ", (long long)differ, batches * ROWS);
@@ -537,6 +558,7 @@ void check_sample(struct check *c) {
         run_batch(c, c->exec, &b, ROWS, &got);
         differ += differing_rows(&want, &got);
         free(b.logits);
+        free(b.tokens);
     }
     report(c, differ == 0, "sample, head_topk", "60 batches", "%d differ (exact)", differ);
 }

@@ -259,6 +259,27 @@ static int read_dflash_options(const struct cli_args *a, struct dflash_options *
     return 0;
 }
 
+static int read_draft_vocab(const struct cli_args *a, struct draft_vocab_options *v,
+                            struct err *e) {
+    const char *text = options_str(&a->opt, OPT_DRAFT_VOCAB);
+    if (!text || !strcmp(text, "auto"))
+        return 0;
+    *v = (struct draft_vocab_options){0};
+    if (!strcmp(text, "all"))
+        return 0;
+    const size_t digits = strspn(text, "0123456789");
+    if (text[digits] || !digits) {
+        v->list = text;
+        return 0;
+    }
+    v->rows = strtoll(text, NULL, 10);
+    return v->rows > 0 && v->rows <= INT32_MAX
+               ? 0
+               : err_set(e, ERR_USAGE,
+                         "--draft-vocab %s is no number of tokens; give 1 or more, a file, or all",
+                         text);
+}
+
 int decode_budget(const struct cli_args *a, bool *choose) {
     int n = (int)options_int(&a->opt, OPT_BUDGET);
     *choose = n < 0;
@@ -378,6 +399,8 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     int rc = find_model(a, f, e);
     if (!rc)
         rc = read_dflash_options(a, &o.dflash, e);
+    if (!rc)
+        rc = read_draft_vocab(a, &o.draft_vocab, e);
     if (rc)
         return rc;
     o.target.max_ctx = max_i64(options_int(&a->opt, OPT_MAX_CTX), 0);

@@ -59,6 +59,7 @@ enum cli_option {
     OPT_DRAFT_BLOCK,
     OPT_DRAFT_WINDOW,
     OPT_DRAFT_CAUSAL,
+    OPT_DRAFT_VOCAB,
     OPT_TEMP,
     OPT_REQUEST_TEMP,
     OPT_TOP_K,

@@ -201,6 +201,11 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                           .groups = DECODING | DRAFT,
                           .help = "whether a draft block looks back only, in place of the file's "
                                   "rule"},
+    [OPT_DRAFT_VOCAB] = {"draft-vocab", 0, OPTION_STRING, "N|FILE|all", "auto", .groups = DECODING,
+                         .help = "tokens that a prediction block (mtp) can guess: the first N of "
+                                 "the vocabulary, those of a text file with an id a line, or all; "
+                                 "auto takes 32768 of a large one. Fewer are faster to score, and "
+                                 "the output is the same"},
     [OPT_TEMP] = {"temp", 0, OPTION_FLOAT, "T", "0", 0, 100, .groups = MEASURED | CHAT,
                   .help = "sampling temperature; 0 takes the likeliest token"},
     [OPT_REQUEST_TEMP] = {"temp", 0, OPTION_FLOAT, "T", .lo = 0, .hi = 100, .groups = SERVE,

@@ -50,6 +50,7 @@ struct session_options session_options_default(void) {
                                     .cuda_path = CUDA_PATH_AUTO,
                                     .target = model_options_default(),
                                     .dflash = dflash_options_default(),
+                                    .draft_vocab = {.rows = DRAFT_VOCAB_AUTO},
                                     .chunk = 0};
 }
 
@@ -92,7 +93,8 @@ static bool lends(const struct session_options *o) {
 }
 
 static struct draft_source draft_source_of(const struct session *s) {
-    return (struct draft_source){.path = s->o.draft, .dflash = &s->o.dflash};
+    return (struct draft_source){
+        .path = s->o.draft, .dflash = &s->o.dflash, .vocab = s->o.draft_vocab};
 }
 
 // Plans, and fixes what was left open, before anything large is loaded.

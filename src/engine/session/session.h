@@ -53,7 +53,8 @@ struct session_options {
     // max_ctx 0: the longest context that fits; memory_limit: for the pair and one full sequence.
     struct model_options target;
     struct dflash_options dflash; // its KV types follow the target's
-    int chunk;                    // most prompt tokens a pass; 0: what suits the device
+    struct draft_vocab_options draft_vocab;
+    int chunk; // most prompt tokens a pass; 0: what suits the device
     // Bytes of weights on a GPU that session_park gives back, besides keys, values and states;
     // their copies take as much pinned host memory. 0: none. ERR_MEMORY, ERR_UNSUPPORTED.
     int64_t park;

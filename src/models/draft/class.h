@@ -16,6 +16,17 @@
 struct dflash_options;
 struct mtp_options;
 
+// Which tokens a draft can guess that has a head of its own choice (head.h): those of the list, a
+// text file of ids; without one the first `rows` of the vocabulary, 0: all of them. Marks such as
+// ends of turns are always among them.
+enum { DRAFT_VOCAB_AUTO = -1, DRAFT_VOCAB_USUAL = 32768 };
+struct draft_vocab_options {
+    // DRAFT_VOCAB_AUTO: DRAFT_VOCAB_USUAL of a vocabulary more than twice as large whose ids are in
+    // the order of merges, else all.
+    int64_t rows;
+    const char *list; // NULL: none
+};
+
 // What the guesses below a node depend on, besides what is committed.
 enum draft_depends {
     DRAFT_BY_DEPTH,  // how deep it is
@@ -77,6 +88,7 @@ struct draft_source {
     // Options of its kind, for others than the kind's own.
     const struct dflash_options *dflash;
     const struct mtp_options *mtp;
+    struct draft_vocab_options vocab;
 };
 
 // One kind. begin and level are NULL where guesses depend on the depth alone: such a kind has a

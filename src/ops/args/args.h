@@ -133,15 +133,18 @@ struct sample_row {
 // The k best ids of each row of logits, score descending and lower id first, with their
 // log-probabilities (score - logsumexp over all). Without noise a score is the logit; with it,
 // logit / temperature + the Gumbel noise of that choice, so that the order predicts the target's
-// own draws. Masks, biases and penalties are not looked at.
+// own draws. Masks, biases and penalties are not looked at. Where rows have logits of some tokens
+// only, ids are places in the list of these, and noise is that of the tokens.
 enum { OPS_TOPK_MAX = 1024 };
 struct topk_args {
     const float *logits; // [n][vocab]
     int64_t n, vocab;
     int k;                          // 1 .. OPS_TOPK_MAX
     const struct sample_row *noise; // NULL, or host [n]
-    int32_t *ids;                   // host [n][k]; -1 where the vocabulary is smaller than k
-    float *logp;                    // host [n][k]
+    const int32_t
+        *ids_of;  // NULL: element i is token i; or [vocab] tokens, on the device, ascending
+    int32_t *ids; // host [n][k]; -1 where the vocabulary is smaller than k
+    float *logp;  // host [n][k]
 };
 
 #endif

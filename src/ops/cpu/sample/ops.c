@@ -461,6 +461,17 @@ static void insert(struct best *b, float score, int64_t id) {
     b->ids[at] = (int32_t)id;
 }
 
+// The noise of elements at .. at + n - 1, by runs of tokens that follow each other.
+static void noise_block(const struct topk_run *u, uint64_t key, int64_t at, int64_t n, float *z) {
+    const int32_t *ids = u->a->ids_of ? u->a->ids_of + at : NULL;
+    for (int64_t j = 0, run; j < n; j += run) {
+        run = ids ? 1 : n;
+        while (ids && j + run < n && ids[j + run] == ids[j] + run)
+            run++;
+        u->row->gumbel(z + j, key, ids ? ids[j] : at, run);
+    }
+}
+
 // Scores of a block: logits, or logit / T + noise.
 static const float *score_block(const struct topk_run *u, int64_t i, int64_t at, int64_t n,
                                 float *z) {
@@ -468,7 +479,7 @@ static const float *score_block(const struct topk_run *u, int64_t i, int64_t at,
     if (!u->a->noise || !(u->a->noise[i].temperature > 0))
         return logits;
     const struct sample_row *s = &u->a->noise[i];
-    u->row->gumbel(z, rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos), at, n);
+    noise_block(u, rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos), at, n, z);
     for (int64_t j = 0; j < n; j++)
         z[j] += logits[j] / s->temperature;
     return z;

@@ -105,7 +105,7 @@ static __device__ void each_of(const struct job &j, const struct row_view &v, in
             continue;
         float z = v.score(id);
         if (v.d->noise)
-            z += row_gumbel(v.d->key, id);
+            z += noise_of(v.d, id);
         f(element(key_of(z), id));
     }
 }
@@ -465,6 +465,7 @@ static bool rank_rows(struct gpu *g, const struct topk_args *a, int64_t first, i
         draws[i].noise = s && s->temperature > 0;
         draws[i].temperature = draws[i].noise ? s->temperature : 0;
         draws[i].key = draws[i].noise ? rng_mix(rng_mix(s->seed) ^ (uint64_t)s->pos) : 0;
+        draws[i].ids_of = a->ids_of;
     }
     if (!run_scan(g, &j, draws, count))
         return false;

@@ -33,7 +33,13 @@ struct draw {
     const int32_t *seen, *count;
     const struct logit_bias *bias; // by id
     const uint32_t *allow;         // bits of the tokens that may be chosen; NULL: all
+    const int32_t *ids_of;         // tokens of the row's elements; NULL: their places
 };
+
+// The noise of an element.
+static __device__ float noise_of(const struct draw *d, int64_t id) {
+    return row_gumbel(d->key, d->ids_of ? d->ids_of[id] : id);
+}
 
 struct job {
     const float *logits; // [n][vocab]
@@ -177,7 +183,7 @@ static __device__ uint64_t score_four(const struct row_view &v, int64_t id, floa
         bool in = v.has(id + e);
         z[e] = in ? v.score_at(z[e], id + e) : -INFINITY;
         if (in && v.d->noise)
-            z[e] += row_gumbel(v.d->key, id + e);
+            z[e] += noise_of(v.d, id + e);
         max = in ? larger(max, element(key_of(z[e]), id + e)) : max;
     }
     return max;

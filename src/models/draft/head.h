@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The head of a draft: which tokens it can guess. A head that scores the whole vocabulary reads
+// more bytes than the rest of a small draft, while nearly all tokens of a text are of the frequent
+// ones; so a draft may have a copy of those rows alone. What is not in the list is never guessed.
+// The target's own head is never cut, and its choices do not depend on what was guessed.
+#ifndef COPPICE_MODELS_DRAFT_HEAD_H
+#define COPPICE_MODELS_DRAFT_HEAD_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "formats/gguf/gguf.h"
+#include "models/draft/class.h"
+#include "models/load.h"
+#include "ops/args/args.h"
+
+struct draft_head {
+    const struct weight *w;
+    int64_t rows;
+    int32_t *ids;    // host [rows] tokens of the rows, ascending; NULL: of row i it is i
+    int32_t *ids_of; // the same on the device
+};
+
+struct draft_head_source {
+    const char *tensor; // [dim, size], found by the load
+    int64_t dim, size;
+    bool loaded;                // the tensor is there already, as `whole`: used where all is scored
+    const struct weight *whole; // NULL in a dry load
+    const struct gguf *tokens;  // the file with the vocabulary
+    struct draft_vocab_options vocab;
+};
+
+// Chooses the tokens and loads their rows. Of h, which is zeroed, the load owns w and ids_of and
+// draft_head_fini frees the rest. Errors as of load_weight; ERR_IO, ERR_FORMAT of the list's file.
+int draft_head_load(struct draft_head *h, struct load *l, const struct draft_head_source *s,
+                    struct err *e);
+void draft_head_fini(struct draft_head *h);
+
+// head_topk of a->n rows of logits [n][h->rows], with token ids and with the noise of these tokens.
+// The rest of *a is the caller's; vocab and ids_of are set.
+void draft_head_topk(const struct draft_head *h, struct exec *x, struct topk_args *a);
+
+#endif
