@@ -42,11 +42,11 @@ struct scene {
     int32_t tokens[LONG];
 };
 
-static void open_scene_as(struct scene *c, const struct tiny_shape *t, int max_rows) {
+static void open_scene_as(struct scene *c, const struct tiny_shape *t, int max_rows, int tokens) {
     struct model_options o = model_options_default();
     o.codec_k = o.codec_v = KV_F32;
     o.max_rows = o.max_verify = max_rows;
-    struct mtp_options mo = {.codec_k = KV_F32, .codec_v = KV_F32};
+    struct mtp_options mo = {.codec_k = KV_F32, .codec_v = KV_F32, .vocab = {.rows = tokens}};
     tiny_rig_open(&c->r, t, NULL, &o, "auto", 1);
     if (mtp_load(&c->m, c->r.m, DRAFT_OF_TARGET, &mo, false, &c->r.e))
         fail_msg("%s", c->r.e.text);
@@ -55,7 +55,8 @@ static void open_scene_as(struct scene *c, const struct tiny_shape *t, int max_r
 
 static void open_scene(struct scene *c, enum kind k) {
     const struct tiny_shape t = shape_of(k);
-    open_scene_as(c, &t, 160); // pieces longer than what waits, and than what is absorbed at once
+    open_scene_as(c, &t, 160,
+                  0); // pieces longer than what waits, and than what is absorbed at once
 }
 
 static void close_scene(struct scene *c) {
@@ -350,12 +351,52 @@ static void without_room(void **state) {
     close_scene(&c);
 }
 
+// A head of some tokens gives the numbers that the whole one gives for them, whosever it is, also
+// to a sidecar.
+static void some_tokens(void **state) {
+    (void)state;
+    enum { SOME = 50, MARKS = 3 };
+    for (int i = 0; i < 2 * KINDS; i++) {
+        const enum kind k = i % KINDS;
+        static float all[3 * ROW], row[SOME];
+        const struct tiny_shape t = shape_of(k);
+        struct scene whole, cut;
+        open_scene(&whole, k);
+        open_scene_as(&cut, &t, 160, SOME);
+        if (i >= KINDS) {
+            const struct mtp_options o = cut.m->options;
+            char path[128];
+            snprintf(path, sizeof path, "%s/mtp.gguf", cut.r.dir);
+            must(&cut, tiny_sidecar_write(&cut.r.shape, path, &cut.r.e));
+            mtp_destroy(cut.m);
+            must(&cut, mtp_load(&cut.m, cut.r.m, path, &o, false, &cut.r.e));
+            unlink(path);
+        }
+        assert_int_equal(mtp_head(cut.m)->rows, SOME + MARKS);
+        struct sequence *s = text(&whole, 90, 90), *u = text(&cut, 90, 90);
+        chain(&whole, s, guesses, 3, all);
+        must(&cut, mtp_begin(cut.m, &u, 1, &cut.r.e));
+        for (int j = 0; j < 3; j++) {
+            const struct mtp_row one = {0, j - 1, guesses[j]};
+            must(&cut, mtp_rows(cut.m, &one, 1, &cut.r.e));
+            exec_ops(cut.r.x)->download(cut.r.x, row, mtp_logits(cut.m, 0, 1), sizeof row);
+            assert_memory_equal(row, all + j * ROW, sizeof row);
+        }
+        sequence_destroy(s);
+        sequence_destroy(u);
+        close_scene(&whole);
+        close_scene(&cut);
+    }
+}
+
 // What a plan says is what is taken.
 static void planned(void **state) {
     (void)state;
-    for (int k = 0; k < KINDS; k++) {
+    for (int i = 0; i < 2 * KINDS; i++) {
+        const enum kind k = i % KINDS;
         const struct tiny_shape t = shape_of(k);
-        const struct draft_source source = {.path = DRAFT_OF_TARGET};
+        const struct draft_source source = {.path = DRAFT_OF_TARGET,
+                                            .vocab = {.rows = i < KINDS ? 0 : 20}};
         struct tiny_rig r;
         struct draft *d;
         struct draft_plan p;
@@ -374,6 +415,7 @@ static void planned(void **state) {
         assert_true(traits.depends == DRAFT_BY_PATH && traits.max_depth == MTP_DEPTH);
         draft_describe(d, &words);
         assert_non_null(strstr(words.data, k == BARE ? "attention only" : "mtp block 4"));
+        assert_true((strstr(words.data, ", 23 of 300 tokens") != NULL) == (i >= KINDS));
         str_fini(&words);
         draft_destroy(d);
         assert_int_equal(r.m->n_readers, 0);
@@ -576,6 +618,7 @@ int main(void) {
         cmocka_unit_test(without_room),        cmocka_unit_test(planned),
         cmocka_unit_test(refuses_blocks),      cmocka_unit_test(sidecars),
         cmocka_unit_test(refuses_sidecars),    cmocka_unit_test(refuses_states),
+        cmocka_unit_test(some_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

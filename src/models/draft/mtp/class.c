@@ -15,8 +15,10 @@ static int open_mtp(void **self, struct model *target, const struct draft_source
                     struct err *e) {
     const struct mtp_options plain = {.codec_k = target->options.codec_k,
                                       .codec_v = target->options.codec_v};
+    struct mtp_options o = s->mtp ? *s->mtp : plain;
     struct mtp *m = NULL;
-    int rc = mtp_load(&m, target, s->path, s->mtp ? s->mtp : &plain, dry, e);
+    o.vocab = s->vocab;
+    int rc = mtp_load(&m, target, s->path, &o, dry, e);
     *self = m;
     return rc;
 }
@@ -45,6 +47,9 @@ static void describe_mtp(const void *self, struct str *out) {
                : m->attention_only ? "attention only"
                                    : "dense",
                m->options.depth);
+    if (m->head.ids)
+        str_printf(out, ", %lld of %lld tokens", (long long)m->head.rows,
+                   (long long)m->target->params.vocab);
 }
 
 static int begin_mtp(void *self, const struct draft_level *l, int n, struct err *e) {
@@ -89,12 +94,11 @@ static int best_candidates(struct mtp *m, int64_t n, int k, bool noisy, struct e
         slice = min_i64(n - at, max);
         struct topk_args top = {.logits = mtp_logits(m, at, slice),
                                 .n = slice,
-                                .vocab = m->target->params.vocab,
                                 .k = k,
                                 .noise = noisy ? m->noise + at : NULL,
                                 .ids = m->ids + at * k,
                                 .logp = m->logp + at * k};
-        exec_ops(m->x)->head_topk(m->x, &top);
+        draft_head_topk(&m->head, m->x, &top);
     }
     return exec_status(m->x, e); // ids that were never written must not become guesses
 }

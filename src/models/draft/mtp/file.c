@@ -45,8 +45,14 @@ const struct gguf *mtp_file(const struct mtp *m) {
     return m->own ? m->own : model_file(m->target);
 }
 
+// Where a tensor is taken from: blocks from the file of the block, what models have once from the
+// target's, whatever a sidecar has of it.
+static const struct gguf *file_of(const struct mtp *m, const char *name) {
+    return strncmp(name, "blk.", 4) == 0 ? mtp_file(m) : m->target->load.arg;
+}
+
 const struct tensor *mtp_find(const void *arg, const char *name) {
-    return gguf_tensor(mtp_file(arg), name);
+    return gguf_tensor(file_of(arg, name), name);
 }
 
 int mtp_check_file(const void *arg, struct err *e) {
@@ -54,7 +60,7 @@ int mtp_check_file(const void *arg, struct err *e) {
 }
 
 void mtp_done(const void *arg, const struct tensor *t) {
-    gguf_release(mtp_file(arg), t);
+    gguf_release(file_of(arg, t->name), t);
 }
 
 const struct tensor *mtp_tensor(const struct mtp *m, const char *suffix) {

@@ -46,7 +46,8 @@ struct mtp {
     bool experts, attention_only; // what the feed-forward part is, if there is one
     float *enorm, *hnorm, *gnorm; // [D]
     const struct weight *join;    // eh_proj, [2D -> D]
-    const struct weight *embed, *head;
+    const struct weight *embed;
+    struct draft_head head;
     struct kv_layout layout;
     struct kv_pool *pool;
     // Workspace for R rows: the larger of what is absorbed at once, A, and the rows of a draft's
@@ -60,7 +61,7 @@ struct mtp {
     float *g;                              // [S][N][D] what the rows of drafts gave, normed
     unsigned char *scratch;                // pages for K and V of S N rows
     float *features;                       // the target's [rows of a pass][D]
-    float *logits;                         // [logits_rows][vocab]
+    float *logits;                         // [logits_rows][head.rows]
     int64_t logits_rows;                   // of a slice at most
     int64_t named;                         // rows of the last mtp_rows
     int32_t *wanted;                       // host [S MTP_WIDTH] which of g they are

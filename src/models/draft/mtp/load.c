@@ -64,13 +64,31 @@ static int load_layer(struct mtp *m, struct err *e) {
     return rc ? rc : attention_load(&y->attention, &y->shape, l, m->block, e);
 }
 
+// The block's own head, one that the target's file has for drafts, or the target's.
+static int load_head(struct mtp *m, struct err *e) {
+    const struct model_params *p = &m->target->params;
+    const struct gguf *target = m->target->load.arg;
+    char name[LOAD_NAME];
+    struct draft_head_source s = {
+        .dim = p->dim, .size = p->vocab, .tokens = target, .vocab = m->options.vocab};
+    if (mtp_tensor(m, "nextn.shared_head_head.weight")) {
+        s.tensor = load_name(name, m->block, "nextn.shared_head_head.weight");
+    } else if (gguf_tensor(target, "output_extra.weight")) {
+        s.tensor = "output_extra.weight";
+    } else {
+        s.tensor = gguf_tensor(target, "output.weight") ? "output.weight" : "token_embd.weight";
+        s.loaded = true;
+        s.whole = m->target->head;
+    }
+    return draft_head_load(&m->head, &m->load, &s, e);
+}
+
 static int load_weights(struct mtp *m, struct err *e) {
     const struct model_params *p = &m->target->params;
     struct load *l = &m->load;
     char name[LOAD_NAME];
     const int b = m->block;
     m->embed = m->target->embed;
-    m->head = m->target->head;
     m->gnorm = m->target->out_norm;
     int rc = load_floats(l, load_name(name, b, "nextn.enorm.weight"), p->dim, 1, &m->enorm, e);
     if (!rc)
@@ -84,9 +102,8 @@ static int load_weights(struct mtp *m, struct err *e) {
     if (!rc && mtp_tensor(m, "nextn.embed_tokens.weight"))
         rc = load_weight(l, load_name(name, b, "nextn.embed_tokens.weight"), p->dim, p->vocab,
                          &m->embed, e);
-    if (!rc && mtp_tensor(m, "nextn.shared_head_head.weight"))
-        rc = load_weight(l, load_name(name, b, "nextn.shared_head_head.weight"), p->dim, p->vocab,
-                         &m->head, e);
+    if (!rc)
+        rc = load_head(m, e);
     return rc ? rc : load_layer(m, e);
 }
 
@@ -146,7 +163,7 @@ static int make_workspace(struct mtp *m, struct err *e) {
     m->draft_rows = max_i64(seqs, DRAFT_ROWS);
     m->n_rows = max_i64(m->absorb_rows, m->draft_rows);
     m->logits_rows = min_i64(seqs * MTP_WIDTH, o->max_logits);
-    m->max_k = (int)min_i64(MAX_K, p->vocab);
+    m->max_k = (int)min_i64(MAX_K, m->head.rows);
     const struct {
         int64_t n;
         float **at;
@@ -154,7 +171,7 @@ static int make_workspace(struct mtp *m, struct err *e) {
                    {m->n_rows * p->dim, &m->u},
                    {m->n_rows * 2 * p->dim, &m->pair},
                    {seqs * MTP_NODES * p->dim, &m->g},
-                   {m->logits_rows * p->vocab, &m->logits},
+                   {m->logits_rows * m->head.rows, &m->logits},
                    {model_max_pass_rows(o) * p->dim, &m->features}};
     void *pages = NULL;
     int rc = 0;
@@ -190,7 +207,7 @@ static void set_limits(struct mtp *m) {
                             .seqs = o->max_seqs,
                             .context = o->max_ctx + MTP_MAX_DEPTH,
                             .inputs = 2 * p->dim,
-                            .outputs = p->vocab, // of the target's head
+                            .outputs = m->head.rows,
                             .vocab = p->vocab,
                             .n_heads = p->n_heads,
                             .head_dim = p->head_dim};
@@ -273,6 +290,7 @@ void mtp_destroy(struct mtp *m) {
         return;
     model_detach(m->target, &m->kind);
     load_fini(&m->load);
+    draft_head_fini(&m->head);
     kv_pool_destroy(m->pool);
     free(m->token);
     free(m->parent);

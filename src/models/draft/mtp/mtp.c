@@ -197,6 +197,10 @@ int64_t mtp_logits_rows(const struct mtp *m) {
     return m->logits_rows;
 }
 
+const struct draft_head *mtp_head(const struct mtp *m) {
+    return &m->head;
+}
+
 const float *mtp_logits(struct mtp *m, int64_t first, int64_t n) {
     const struct ops *ops = exec_ops(m->x);
     const struct model_params *p = &m->target->params;
@@ -206,13 +210,13 @@ const float *mtp_logits(struct mtp *m, int64_t first, int64_t n) {
         exec_epoch_failed(m->x, m->logits_epoch)) {
         ops->copy_rows(m->x, m->u, row_bytes(m), m->g, m->wanted + first, n, row_bytes(m));
         ops->to_act(m->x, m->u, n, p->dim, m->act_d);
-        struct linear_job head = {.w = m->head, .out = m->logits};
+        struct linear_job head = {.w = m->head.w, .out = m->logits};
         ops->linear(m->x, &head, 1, m->act_d, n);
         if (p->logit_cap > 0)
-            ops->scale(m->x, &(struct scale_args){m->logits, n * p->vocab, 1, p->logit_cap});
+            ops->scale(m->x, &(struct scale_args){m->logits, n * m->head.rows, 1, p->logit_cap});
         m->logits_epoch = exec_epoch(m->x);
         m->logits_first = first;
         m->logits_n = n;
     }
-    return m->logits + (first - m->logits_first) * p->vocab;
+    return m->logits + (first - m->logits_first) * m->head.rows;
 }

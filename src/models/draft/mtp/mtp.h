@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "models/draft/class.h"
+#include "models/draft/head.h"
 #include "models/model.h"
 
 struct mtp;
@@ -23,8 +24,9 @@ enum { MTP_MAX_DEPTH = 16, MTP_DEPTH = 6, MTP_NODES = 96, MTP_WIDTH = 16 };
 struct mtp_options {
     int depth;                         // deepest guess, 1 to MTP_MAX_DEPTH; 0: MTP_DEPTH
     enum kv_codec_id codec_k, codec_v; // how its keys and values are stored
+    struct draft_vocab_options vocab;  // the tokens that it can guess
 };
-struct mtp_options mtp_options_default(void); // F16 KV
+struct mtp_options mtp_options_default(void); // F16 KV, all tokens
 
 // Whether the file has the tensors of such a block, and the lowest number of one (block may be
 // NULL).
@@ -61,8 +63,9 @@ struct mtp_row {
 // Runs the next rows, those of a sequence together, at most MTP_WIDTH of each. ERR_USAGE.
 int mtp_rows(struct mtp *m, const struct mtp_row *rows, int64_t n, struct err *e);
 // Logits of rows first .. first + n - 1 of the last mtp_rows (n <= mtp_logits_rows): device
-// [n][vocab], valid until the next call that computes.
+// [n][rows of the head], valid until the next call that computes.
 const float *mtp_logits(struct mtp *m, int64_t first, int64_t n);
 int64_t mtp_logits_rows(const struct mtp *m);
+const struct draft_head *mtp_head(const struct mtp *m); // which tokens these are
 
 #endif
