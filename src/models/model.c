@@ -179,6 +179,8 @@ static int build_model(struct model *m, struct exec *x, const struct gguf *g,
         gguf_stream(g);
     int rc = find_arch(g, &m->desc, e);
     if (!rc)
+        rc = params_refuse_sidecar(g, e);
+    if (!rc)
         rc = m->desc->params(m, g, e);
     if (!rc)
         rc = params_refuse_relatives(&m->params, g, e);

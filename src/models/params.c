@@ -222,6 +222,38 @@ int params_refuse_tensors(const struct gguf *g, const char *arch, const char *na
     return 0;
 }
 
+// The number in a name "blk.N.nextn.eh_proj.weight", or -1.
+static int nextn_block(const char *name) {
+    char *end;
+    if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9')
+        return -1;
+    long n = strtol(name + 4, &end, 10);
+    return n <= PARAMS_MAX_LAYERS && strcmp(end, ".nextn.eh_proj.weight") == 0 ? (int)n : -1;
+}
+
+int params_nextn_blocks(const struct gguf *g, int *lowest) {
+    int n = 0;
+    *lowest = -1;
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        int block = nextn_block(gguf_tensor_at(g, i)->name);
+        n += block >= 0;
+        if (block >= 0 && (*lowest < 0 || block < *lowest))
+            *lowest = block;
+    }
+    return n;
+}
+
+int params_refuse_sidecar(const struct gguf *g, struct err *e) {
+    int block;
+    if (gguf_tensor(g, "blk.0.attn_norm.weight") || !params_nextn_blocks(g, &block))
+        return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "the file has a block that predicts further tokens (tensor "
+                   "blk.%d.nextn.eh_proj.weight), but not its model; give the model with -m and "
+                   "this file with -d",
+                   block);
+}
+
 int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e) {
     const struct tensor *t = gguf_tensor(g, "token_embd.weight");
     if (!t)

@@ -123,6 +123,12 @@ int params_read_shared(struct model_params *p, const struct gguf *g, int64_t oth
 // choice. After params_read_sizes.
 int params_read_lead(struct model_params *p, const struct gguf *g, bool shared_too, struct err *e);
 
+// How many blocks that predict further tokens a file has (blk.N.nextn.eh_proj.weight), and the
+// lowest N; -1 where it has none.
+int params_nextn_blocks(const struct gguf *g, int *lowest);
+// ERR_UNSUPPORTED for a file that has such a block but no layers: it goes with another file.
+int params_refuse_sidecar(const struct gguf *g, struct err *e);
+
 // Rows of the embedding, and whether it is the head.
 int params_read_vocab(struct model_params *p, const struct gguf *g, struct err *e);
 

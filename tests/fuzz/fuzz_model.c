@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole model files: a GGUF file of a target is loaded and runs a few tokens; anything else is
-// tried as the draft of a fixed tiny target; an input of parts is a draft's folder. Lying shapes
-// and metadata must be refused before memory or time is spent on them.
+// Whole model files: a GGUF file of a target is loaded and runs a few tokens, with its prediction
+// block if it has one; anything else is tried as the draft of a fixed tiny target; an input of
+// parts is a draft's folder. Lying shapes and metadata must be refused before memory or time is
+// spent on them.
 #include "fuzz.h"
 
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/quant/quant.h"
 #include "models/draft/dflash/dflash.h"
+#include "models/draft/mtp/mtp.h"
 #include "models/model.h"
 #include "state/forest.h"
 
@@ -37,8 +39,20 @@ void fuzz_setup(void) {
     fuzz_folder();
 }
 
-// A prompt of three tokens and a plain step; nothing but memory may fail in a model that loaded.
-static void decode(struct model *m, bool fragile) {
+// Two guesses of a prediction block after the sequence.
+static int guess(struct mtp *p, struct sequence *s, struct err *e) {
+    const struct mtp_row rows[] = {{0, -1, 0}, {0, 0, 1}};
+    int rc = mtp_begin(p, &s, 1, e);
+    for (int i = 0; i < 2 && rc == 0 && mtp_ready(p, 0); i++) {
+        rc = mtp_rows(p, &rows[i], 1, e);
+        FUZZ_CHECK(rc || mtp_logits(p, 0, 1));
+    }
+    return rc;
+}
+
+// A prompt of three tokens and a plain step, with guesses of p (NULL: none) after each; nothing but
+// memory may fail in a model that loaded.
+static void decode(struct model *m, struct mtp *p, bool fragile) {
     struct sequence *s = NULL;
     struct forest f = {0};
     struct err e = {0};
@@ -50,11 +64,27 @@ static void decode(struct model *m, bool fragile) {
         forest_reset(&f);
         forest_chain(&f, 0, sequence_len(s), prompt, i ? 1 : 3, true);
         rc = model_forward(m, &f, &s, 1, &e);
+        if (rc == 0 && p)
+            rc = guess(p, s, &e);
     }
     fuzz_sentence(rc, &e);
     FUZZ_CHECK(fragile || rc == 0 || model_params_of(m)->vocab < 2);
     sequence_destroy(s);
     forest_fini(&f);
+}
+
+// path: DRAFT_OF_TARGET or of a sidecar.
+static void try_block(struct model *m, const char *path, bool fragile) {
+    struct mtp *p = NULL;
+    struct err e = {0};
+    const struct mtp_options o = mtp_options_default();
+    int rc = mtp_load(&p, m, path, &o, false, &e);
+    fuzz_sentence(rc, &e);
+    FUZZ_CHECK(!rc == !!p);
+    if (rc)
+        return;
+    decode(m, p, fragile);
+    mtp_destroy(p);
 }
 
 static void try_target(const struct gguf *g, bool fragile) {
@@ -71,7 +101,9 @@ static void try_target(const struct gguf *g, bool fragile) {
     FUZZ_CHECK(!rc == !!m);
     if (rc)
         return;
-    decode(m, fragile);
+    decode(m, NULL, fragile);
+    if (mtp_in_file(g, NULL))
+        try_block(m, DRAFT_OF_TARGET, fragile);
     model_destroy(m);
 }
 
@@ -85,10 +117,13 @@ static void load_draft(const char *path) {
     dflash_destroy(d);
 }
 
-static void try_draft(const uint8_t *data, size_t size) {
+static void try_draft(const uint8_t *data, size_t size, bool block, bool fragile) {
     struct fuzz_file f;
     fuzz_file_open(&f, data, size);
-    load_draft(f.path);
+    if (block)
+        try_block(target, f.path, fragile);
+    else
+        load_draft(f.path);
     fuzz_file_close(&f);
 }
 
@@ -113,14 +148,14 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     if (gguf_open_memory(&g, data, size, &e))
         return;
     int rc = gguf_get_str(g, "general.architecture", &arch, &len, &e);
-    static const char *const targets[] = {"qwen35", "qwen35moe", "qwen3",  "qwen3moe",
-                                          "qwen2",  "llama",     "glm4moe"};
+    static const char *const targets[] = {"qwen35", "qwen35moe", "qwen3",   "qwen3moe",
+                                          "qwen2",  "llama",     "glm4moe", "deepseek2"};
     bool known = false;
     for (size_t i = 0; rc == 0 && i < sizeof targets / sizeof *targets; i++)
         known = known || (strlen(targets[i]) == len && memcmp(arch, targets[i], len) == 0);
-    if (known)
+    if (known && !mtp_sidecar(g))
         try_target(g, fragile);
     else
-        try_draft(data, size);
+        try_draft(data, size, known, fragile);
     gguf_close(g);
 }

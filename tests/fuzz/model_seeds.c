@@ -78,6 +78,17 @@ static int write_drafts(const struct tiny_shape *t, const char *folder, struct e
     return rc;
 }
 
+// A target with a prediction block, and the block of the target "target" in a file of its own.
+static int write_blocks(const struct tiny_shape *t, const char *folder, struct err *e) {
+    char path[PATH_MAX];
+    struct tiny_shape own = *t;
+    own.nextn = 1;
+    snprintf(path, sizeof path, "%s/block.mtp", folder);
+    int rc = tiny_target_write(&own, path, e);
+    snprintf(path, sizeof path, "%s/sidecar.mtp", folder);
+    return rc | tiny_sidecar_write(&own, path, e);
+}
+
 int main(int argc, char **argv) {
     struct tiny_shape t = {.vocab = 24,
                            .dim = 32,
@@ -99,6 +110,7 @@ int main(int argc, char **argv) {
     if (argc != 2)
         return 2;
     rc |= write_target(&t, argv[1], "target", &e);
+    const struct tiny_shape recurrent = t;
     t.interval = 1; // no recurrent layers
     rc |= write_target(&t, argv[1], "attention", &e);
     t.interval = 2;
@@ -120,6 +132,7 @@ int main(int argc, char **argv) {
     rc |= write_experts(&t, &plain, argv[1], &e);
     plain.form = TINY_FORM_GEMMA3;
     rc |= write_target(&plain, argv[1], "gemma3", &e);
+    rc |= write_blocks(&recurrent, argv[1], &e);
     rc |= write_drafts(&t, argv[1], &e);
     if (rc)
         fprintf(stderr, "%s\n", e.text);

@@ -269,6 +269,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_mtp, "mtp_r1moe"),
         cmocka_unit_test_prestate(test_mtp, "mtp_glm_norms"),
         cmocka_unit_test_prestate(test_mtp, "mtp_glm_air"),
+        cmocka_unit_test_prestate(test_mtp, "mtp_ds3"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -579,6 +579,86 @@ static void rehash(struct bytes *b, size_t at) {
         b->data[end + (size_t)i] = (unsigned char)(h >> (8 * i));
 }
 
+// A sidecar in the model's place.
+static void refuses_sidecar_as_model(void **state) {
+    (void)state;
+    struct scene c;
+    struct gguf *g;
+    struct model *m = NULL;
+    struct model_options o = model_options_default();
+    char path[128];
+    open_scene(&c, DENSE);
+    snprintf(path, sizeof path, "%s/mtp.gguf", c.r.dir);
+    must(&c, tiny_sidecar_write(&c.r.shape, path, &c.r.e));
+    must(&c, gguf_open(&g, path, &c.r.e));
+    assert_int_equal(model_load(&m, c.r.x, g, &o, &c.r.e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(c.r.e.text, "blk.4.nextn.eh_proj.weight), but not its model"));
+    gguf_close(g);
+    unlink(path);
+    close_scene(&c);
+}
+
+// The file `in` with copies of the embedding and the head in the block.
+static void write_copies(const char *in, const char *out) {
+    static const char *const names[][2] = {
+        {"token_embd.weight", "blk.4.nextn.embed_tokens.weight"},
+        {"output.weight", "blk.4.nextn.shared_head_head.weight"}};
+    struct gguf *g;
+    struct gguf_writer *w;
+    struct err e;
+    const struct tensor *t[2];
+    assert_int_equal(gguf_open(&g, in, &e), 0);
+    assert_int_equal(gguf_writer_open(&w, out, &e), 0);
+    for (size_t i = 0; i < gguf_kv_count(g); i++)
+        gguf_put_kv(w, gguf_kv_at(g, i));
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct tensor *one = gguf_tensor_at(g, i);
+        gguf_add_tensor(w, one->name, one->type, one->n_dims, one->ne);
+    }
+    for (int i = 0; i < 2; i++) {
+        t[i] = gguf_tensor(g, names[i][0]);
+        gguf_add_tensor(w, names[i][1], t[i]->type, t[i]->n_dims, t[i]->ne);
+    }
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct tensor *one = gguf_tensor_at(g, i);
+        assert_int_equal(gguf_write_data(w, one->data, (size_t)one->bytes, &e), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(gguf_write_data(w, t[i]->data, (size_t)t[i]->bytes, &e), 0);
+    assert_int_equal(gguf_writer_close(w, &e), 0);
+    gguf_close(g);
+}
+
+// Copies take no memory a second time; an embedding and a head of the block's own do, and are used.
+static void copies_are_shared(void **state) {
+    (void)state;
+    struct scene c, own;
+    struct gguf *g;
+    struct model *m;
+    struct mtp *copies;
+    char path[128];
+    const struct mtp_options o = mtp_options_default();
+    struct model_options mo = model_options_default();
+    open_scene(&c, DENSE);
+    open_scene(&own, OWN);
+    snprintf(path, sizeof path, "%s/copies.gguf", c.r.dir);
+    write_copies(c.r.target_path, path);
+    must(&c, gguf_open(&g, path, &c.r.e));
+    must(&c, model_load(&m, c.r.x, g, &mo, &c.r.e));
+    must(&c, mtp_load(&copies, m, DRAFT_OF_TARGET, &o, false, &c.r.e));
+    assert_int_equal(copies->load.weight_bytes, c.m->load.weight_bytes);
+    assert_ptr_equal(copies->head.w, m->head);
+    assert_int_not_equal(own.m->load.weight_bytes, c.m->load.weight_bytes);
+    assert_ptr_not_equal(own.m->head.w, own.r.m->head);
+    assert_ptr_not_equal(own.m->embed, own.r.m->embed);
+    mtp_destroy(copies);
+    model_destroy(m);
+    gguf_close(g);
+    unlink(path);
+    close_scene(&own);
+    close_scene(&c);
+}
+
 // Another block's checkpoint, and one whose tokens are outside the vocabulary.
 static void refuses_states(void **state) {
     (void)state;
@@ -618,7 +698,8 @@ int main(void) {
         cmocka_unit_test(without_room),        cmocka_unit_test(planned),
         cmocka_unit_test(refuses_blocks),      cmocka_unit_test(sidecars),
         cmocka_unit_test(refuses_sidecars),    cmocka_unit_test(refuses_states),
-        cmocka_unit_test(some_tokens),
+        cmocka_unit_test(some_tokens),         cmocka_unit_test(refuses_sidecar_as_model),
+        cmocka_unit_test(copies_are_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the block's tensors are: in the target's file or in a sidecar, under the number that their
 // names have.
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -9,29 +8,8 @@
 #include "models/checkpoint.h"
 #include "models/draft/mtp/impl.h"
 
-// The number in a name "blk.N.nextn.eh_proj.weight", or -1.
-static int block_of(const char *name) {
-    char *end;
-    if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9')
-        return -1;
-    long n = strtol(name + 4, &end, 10);
-    return n <= PARAMS_MAX_LAYERS && strcmp(end, ".nextn.eh_proj.weight") == 0 ? (int)n : -1;
-}
-
-int mtp_count_blocks(const struct gguf *g, int *lowest) {
-    int n = 0;
-    *lowest = -1;
-    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
-        int block = block_of(gguf_tensor_at(g, i)->name);
-        n += block >= 0;
-        if (block >= 0 && (*lowest < 0 || block < *lowest))
-            *lowest = block;
-    }
-    return n;
-}
-
 bool mtp_in_file(const struct gguf *g, int *block) {
-    int lowest, n = mtp_count_blocks(g, &lowest);
+    int lowest, n = params_nextn_blocks(g, &lowest);
     if (block)
         *block = lowest;
     return n > 0;
@@ -48,7 +26,7 @@ const struct gguf *mtp_file(const struct mtp *m) {
 // Where a tensor is taken from: blocks from the file of the block, what models have once from the
 // target's, whatever a sidecar has of it.
 static const struct gguf *file_of(const struct mtp *m, const char *name) {
-    return strncmp(name, "blk.", 4) == 0 ? mtp_file(m) : m->target->load.arg;
+    return strncmp(name, "blk.", 4) == 0 ? mtp_file(m) : model_file(m->target);
 }
 
 const struct tensor *mtp_find(const void *arg, const char *name) {
@@ -56,7 +34,9 @@ const struct tensor *mtp_find(const void *arg, const char *name) {
 }
 
 int mtp_check_file(const void *arg, struct err *e) {
-    return gguf_check(mtp_file(arg), e);
+    const struct mtp *m = arg;
+    int rc = gguf_check(mtp_file(m), e);
+    return rc || !m->own ? rc : gguf_check(model_file(m->target), e);
 }
 
 void mtp_done(const void *arg, const struct tensor *t) {

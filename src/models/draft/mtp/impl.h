@@ -101,14 +101,13 @@ void mtp_store(struct mtp *m, const struct rows *rows);
 // in m->u.
 void mtp_run(struct mtp *m, const struct rows *rows);
 
-// The file that has the block, and its tensors (load_find_fn and the like over a struct mtp).
+// The file that has the block; tensors of it and of the target (load_find_fn and the like over a
+// struct mtp).
 const struct gguf *mtp_file(const struct mtp *m);
 const struct tensor *mtp_find(const void *mtp, const char *name);
 int mtp_check_file(const void *mtp, struct err *e);
 void mtp_done(const void *mtp, const struct tensor *t);
 const struct tensor *mtp_tensor(const struct mtp *m, const char *suffix); // of the block, or NULL
-// How many blocks a file has, and the lowest number; -1 where it has none.
-int mtp_count_blocks(const struct gguf *g, int *lowest);
 // A sidecar must be of the same architecture, width and vocabulary as its target.
 int mtp_check_sidecar(const struct mtp *m, struct err *e);
 

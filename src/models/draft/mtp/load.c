@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "models/checkpoint.h"
 #include "models/decoder.h"
 #include "models/draft/mtp/impl.h"
 
@@ -16,7 +17,7 @@ struct mtp_options mtp_options_default(void) {
 // Which block it is, and that this architecture has such blocks.
 static int find_block(struct mtp *m, struct err *e) {
     const struct model_params *p = &m->target->params;
-    int n = mtp_count_blocks(mtp_file(m), &m->block);
+    int n = params_nextn_blocks(mtp_file(m), &m->block);
     if (n < 1)
         return err_set(e, ERR_MISMATCH,
                        "the file has no tensor blk.%d.nextn.eh_proj.weight: it has no block that "
@@ -64,20 +65,39 @@ static int load_layer(struct mtp *m, struct err *e) {
     return rc ? rc : attention_load(&y->attention, &y->shape, l, m->block, e);
 }
 
-// The block's own head, one that the target's file has for drafts, or the target's.
+// Whether two tensors hold the same values, as far as samples tell: published blocks come with
+// copies of the embedding and the head, which would only take memory.
+static bool same_values(const struct tensor *a, const struct tensor *b) {
+    enum { SAMPLES = 256, BYTES = 64 };
+    if (!b || a->type != b->type || a->bytes != b->bytes || a->bytes < BYTES)
+        return false;
+    const int64_t step = max_i64((a->bytes - BYTES) / SAMPLES, 1);
+    bool same = true;
+    for (int64_t at = 0; same && at <= a->bytes - BYTES; at += step)
+        same = memcmp((const char *)a->data + at, (const char *)b->data + at, BYTES) == 0;
+    return same;
+}
+
+// Whether the block has this tensor, and it is no copy of the target's.
+static bool has_own(const struct mtp *m, const char *suffix, const char *of_target) {
+    const struct tensor *own = mtp_tensor(m, suffix);
+    return own && !same_values(own, gguf_tensor(model_file(m->target), of_target));
+}
+
+// The target may have a second head of a smaller type, for drafts.
 static int load_head(struct mtp *m, struct err *e) {
+    static const char extra[] = "output_extra.weight", own[] = "nextn.shared_head_head.weight";
     const struct model_params *p = &m->target->params;
-    const struct gguf *target = m->target->load.arg;
+    const struct gguf *g = model_file(m->target);
+    const char *usual = p->tied ? "token_embd.weight" : "output.weight";
     char name[LOAD_NAME];
     struct draft_head_source s = {
-        .dim = p->dim, .size = p->vocab, .tokens = target, .vocab = m->options.vocab};
-    if (mtp_tensor(m, "nextn.shared_head_head.weight")) {
-        s.tensor = load_name(name, m->block, "nextn.shared_head_head.weight");
-    } else if (gguf_tensor(target, "output_extra.weight")) {
-        s.tensor = "output_extra.weight";
+        .dim = p->dim, .size = p->vocab, .tokens = g, .vocab = m->options.vocab};
+    if (has_own(m, own, usual)) {
+        s.tensor = load_name(name, m->block, own);
     } else {
-        s.tensor = gguf_tensor(target, "output.weight") ? "output.weight" : "token_embd.weight";
-        s.loaded = true;
+        s.loaded = !gguf_tensor(g, extra);
+        s.tensor = s.loaded ? usual : extra;
         s.whole = m->target->head;
     }
     return draft_head_load(&m->head, &m->load, &s, e);
@@ -99,7 +119,7 @@ static int load_weights(struct mtp *m, struct err *e) {
     if (!rc && mtp_tensor(m, "nextn.shared_head_norm.weight"))
         rc = load_floats(l, load_name(name, b, "nextn.shared_head_norm.weight"), p->dim, 1,
                          &m->gnorm, e);
-    if (!rc && mtp_tensor(m, "nextn.embed_tokens.weight"))
+    if (!rc && has_own(m, "nextn.embed_tokens.weight", "token_embd.weight"))
         rc = load_weight(l, load_name(name, b, "nextn.embed_tokens.weight"), p->dim, p->vocab,
                          &m->embed, e);
     if (!rc)
@@ -238,7 +258,7 @@ static int build(struct mtp *m, const char *path, bool dry, struct err *e) {
     if (!rc)
         rc = load_weights(m, e);
     if (!rc && !dry)
-        rc = gguf_check(mtp_file(m), e);
+        rc = mtp_check_file(m, e);
     if (!rc)
         rc = make_workspace(m, e);
     set_limits(m);

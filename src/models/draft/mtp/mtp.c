@@ -96,9 +96,9 @@ static struct kv_slot slot_of(const struct mtp *m, int seq, int number) {
 }
 
 // The first of a sequence's rows that takes part in its next pass. Rows of a tree see their
-// ancestors among the rows of the pass, so all run again.
+// ancestors among the rows of the pass, so these run again, all but row 0, the ancestor of all.
 static int first_of(const struct mtp_member *q) {
-    return q->tree ? 0 : q->ran;
+    return q->tree ? min_i32(q->ran, 1) : q->ran;
 }
 
 // Puts a sequence's rows of the pass at `at` of the workspace's arrays.
