@@ -47,7 +47,7 @@ struct coppice_error {
 struct coppice_load_options {
     size_t size;
     const char *model;     // target, a GGUF file
-    const char *draft;     // NULL: none; GGUF, or model.safetensors next to its config.json
+    const char *draft;     // file; NULL: the block in the model's; "auto": or one beside it; "none"
     const char *device;    // NULL or "auto", "cpu", "cuda", "cuda:N"
     const char *cpu_level; // NULL or "auto"; "scalar", "avx2", ... (docs/ops.md): not above this
     const char *kv_type;   // NULL or "f16"; "f32", "bf16", "q8_0"

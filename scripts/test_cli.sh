@@ -165,6 +165,25 @@ if has synth; then
     refuse 1 "nowhere/out.gguf" synth --shape qwen35-tiny nowhere/out.gguf
     "$program" synth --shape qwen35-tiny tiny.gguf 2>/dev/null
 fi
+# The block in a model's file that predicts further tokens: guessing with it changes no token.
+if has synth && has generate; then
+    mkdir block
+    "$program" synth --shape qwen35-tiny-mtp block/m.gguf 2>/dev/null
+    for how in auto none; do
+        "$program" generate -m block/m.gguf -d "$how" --ids 1,2,3,1,2,3 -n 40 --json >"$how.out" 2>"$how.err"
+    done
+    why=
+    for part in ids logit_hash; do
+        [ "$(grep -o "\"$part\":[^]]*" auto.out | head -c 200)" = "$(grep -o "\"$part\":[^]]*" none.out | head -c 200)" ] ||
+            why="$why; $part differs"
+    done
+    grep -q 'guessing with the block of m.gguf' auto.err || why="$why; $(cat auto.err)"
+    grep -q '"speculate":"tree"' auto.out || why="$why; no tree"
+    grep -q 'guessing' none.err && why="$why; with -d none it guesses"
+    verdict "-d auto takes the block in the file" "$why"
+    accept "of them a prediction block" inspect block/m.gguf
+    accept '"prediction_block":' inspect block/m.gguf --json
+fi
 # Mixtures of experts: tokens and logits of chains and trees are plain decoding's, with a draft that is
 # never right and with guesses of which some are.
 if has synth && has bench; then

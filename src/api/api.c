@@ -9,11 +9,13 @@
 
 #include "base/num.h"
 #include "engine/batch/transcript.h"
+#include "engine/session/near_draft.h"
 #include "engine/session/session.h"
 
 struct coppice_model {
     struct session *s;
-    char *target, *draft; // paths: the session borrows them
+    char *target;            // paths: the session borrows them
+    struct str named, found; // of the draft
     int max_budget;
 };
 
@@ -146,14 +148,39 @@ static int read_load_options(const struct coppice_load_options *from, struct ses
     return 0;
 }
 
+// The draft that the options name or leave to be found: the block in the model's own file, with
+// "auto" also a draft next to it. *path: what o->draft may point at.
+static int find_draft(struct session_options *o, struct str *path, struct err *e) {
+    struct near_drafts d = {.o = o};
+    bool beside = o->draft && !strcmp(o->draft, "auto");
+    const char *draft = NULL;
+    int rc = 0;
+    if (o->draft && !beside) {
+        o->draft = strcmp(o->draft, "none") != 0 ? o->draft : NULL;
+        return 0;
+    }
+    near_draft_in_target(&d);
+    if (beside && !d.of_target)
+        rc = near_draft_beside(&d, e);
+    struct err ignored;
+    int chosen = near_draft_choose(&d, path, &draft, rc ? &ignored : e);
+    o->draft = draft;
+    o->draft_optional = true;
+    return rc ? rc : chosen;
+}
+
 int coppice_plan(const struct coppice_load_options *options, struct coppice_plan *out,
                  struct coppice_error *error) {
     struct err e = {0};
     struct session_options o;
     struct memory_plan p = {0};
+    struct str path = {0};
     int budget, rc = read_load_options(options, &o, &budget, &e);
     if (!rc)
+        rc = find_draft(&o, &path, &e);
+    if (!rc)
         rc = session_measure(&o, &p, &e);
+    str_fini(&path);
     struct coppice_plan plan = {.weights = p.weights,
                                 .draft = p.draft,
                                 .workspace = p.scratch,
@@ -181,14 +208,17 @@ int coppice_load(struct coppice_model **out, const struct coppice_load_options *
     if (m) {
         m->max_budget = budget;
         m->target = strdup(o.model);
-        m->draft = o.draft ? strdup(o.draft) : NULL;
+        if (o.draft)
+            str_puts(&m->named, o.draft);
     }
-    if (!m || !m->target || (o.draft && !m->draft)) {
+    if (!m || !m->target || m->named.failed) {
         rc = err_set(&e, ERR_MEMORY, "no memory for a model's handle");
     } else {
         o.model = m->target;
-        o.draft = m->draft;
-        rc = session_open(&m->s, &o, &e);
+        o.draft = m->named.data;
+        rc = find_draft(&o, &m->found, &e);
+        if (!rc)
+            rc = session_open(&m->s, &o, &e);
     }
     if (rc)
         coppice_free(m);
@@ -202,7 +232,8 @@ void coppice_free(struct coppice_model *m) {
         return;
     session_close(m->s);
     free(m->target);
-    free(m->draft);
+    str_fini(&m->named);
+    str_fini(&m->found);
     free(m);
 }
 

@@ -460,6 +460,43 @@ static void test_plan(void **state) {
     assert_true(coppice_plan(&o, &less, &f->e) < 0);
 }
 
+// The block in the model's own file is the draft of who names none; "auto" also takes a draft that
+// lies next to the model, "none" neither.
+static void test_found_draft(void **state) {
+    struct fixture *f = *state;
+    static const struct {
+        const char *draft;
+        int block, has;
+    } cases[] = {{NULL, 0, 0}, {"none", 0, 0}, {"auto", 0, 1},
+                 {NULL, 1, 1}, {"none", 1, 0}, {"auto", 1, 1}};
+    char folder[] = "/tmp/coppice-api-XXXXXX", target[64], draft[64];
+    struct tiny_shape t = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&t);
+    assert_non_null(mkdtemp(folder));
+    snprintf(target, sizeof target, "%s/t.gguf", folder);
+    snprintf(draft, sizeof draft, "%s/d.gguf", folder);
+    assert_int_equal(tiny_draft_write(&t, &d, draft, NULL), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct coppice_load_options o = options_of(f);
+        struct coppice_info info = {.size = sizeof info};
+        struct coppice_plan plan = {.size = sizeof plan};
+        struct coppice_model *m = NULL;
+        t.nextn = cases[i].block;
+        assert_int_equal(tiny_target_write(&t, target, NULL), 0);
+        o.model = target;
+        o.draft = cases[i].draft;
+        assert_int_equal(coppice_plan(&o, &plan, &f->e), 0);
+        assert_int_equal(plan.draft > 0, cases[i].has);
+        assert_int_equal(coppice_load(&m, &o, &f->e), 0);
+        coppice_info(m, &info);
+        assert_int_equal(info.has_draft, cases[i].has);
+        coppice_free(m);
+    }
+    unlink(target);
+    unlink(draft);
+    rmdir(folder);
+}
+
 static void refuse(struct coppice_sequence *s, struct coppice_request r, int code,
                    const char *part) {
     struct coppice_error e = {0};
@@ -592,6 +629,7 @@ int main(void) {
         cmocka_unit_test(test_refused_loads),
         cmocka_unit_test(test_unknown_fields),
         cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_found_draft),
         cmocka_unit_test(test_refused_requests),
         cmocka_unit_test(test_price_folder),
         cmocka_unit_test(test_models_in_threads),

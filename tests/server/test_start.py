@@ -204,6 +204,37 @@ def with_values(values):
     return path
 
 
+def predicting():
+    """A model whose file has a block that predicts further tokens guesses with it, without any option; one whose block is
+    damaged, or that shall not, answers the same without."""
+    os.mkdir(os.path.join(folder, "block"))
+    whole = os.path.join(folder, "block", "whole.gguf")
+    subprocess.run([PROGRAM, "synth", "--shape", "qwen35-tiny-mtp", whole], check=True, capture_output=True, timeout=60)
+    ask = {"prompt": "one two one two", "max_tokens": 24, "temperature": 0, "ignore_eos": True,
+           "coppice": {"token_ids": True, "logit_hash": True}}
+    answers = []
+
+    def one(what, model, options, has, words):
+        server = Server(*options, model=model, draft=False)
+        check(f"block, {what}: the start", until(lambda: words in server.output()), server.output())
+        equal(f"block, {what}: /props", json.loads(request(server.port, "GET", "/props")[2])["draft"], has)
+        value = json.loads(request(server.port, "POST", "/v1/completions", ask)[2])
+        equal(f"block, {what}: how", value["timings"]["speculate"], "tree" if has else "lookup")
+        answers.append(value["coppice"])
+        server.end()
+
+    one("no option", whole, [], True, "guessing with the block of whole.gguf that predicts further tokens")
+    one("-d auto", whole, ["-d", "auto"], True, "guessing with the block of whole.gguf")
+    one("-d none", whole, ["-d", "none"], False, "speculation: lookup")
+    with open(whole, "rb") as file:
+        content = file.read()
+    broken = os.path.join(folder, "block", "broken.gguf")
+    with open(broken, "wb") as file:
+        file.write(content.replace(b"nextn.enorm.weight", b"nextn.xnorm.weight"))
+    one("damaged", broken, [], False, "the block of broken.gguf that predicts further tokens is not used: ")
+    check("block: the answer is the same", all(a == answers[0] for a in answers), answers)
+
+
 def sampled(server):
     """What requests get that do not say, and what the start says of it."""
     p = json.loads(request(server.port, "GET", "/props")[2])["default_generation_settings"]["params"]
@@ -329,7 +360,7 @@ def speculation():
 
 if __name__ == "__main__":
     for function in [announced, addresses, descriptors, refused, spellings, template, keys, origins, cut, sampling,
-                     cache_limit, tools_of_templates, built, speculation]:
+                     cache_limit, tools_of_templates, built, speculation, predicting]:
         part(function)
     shutil.rmtree(folder, ignore_errors=True)
     finish()

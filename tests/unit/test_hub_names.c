@@ -126,6 +126,21 @@ static void chooses_files(void **state) {
     hub_files_fini(&f);
 }
 
+// A prediction block in a file of its own is a draft, not a model.
+static void takes_sidecars_for_drafts(void **state) {
+    (void)state;
+    static const char *const names[] = {"M-Q4_K_M.gguf", "mtp-M-BF16.gguf", "mtp-M-Q8_0.gguf"};
+    struct hub_files f;
+    struct hub_choice c;
+    put_files(&f, names, sizeof names / sizeof *names);
+    expect_choice(&f, "a/b", "M-Q4_K_M.gguf", 1);
+    hub_choose_draft(&f, true, &c);
+    assert_int_equal(c.n, 1);
+    assert_string_equal(f.at[c.at[0]].name, "mtp-M-Q8_0.gguf");
+    assert_true(hub_is_draft("x/mtp-M-BF16.gguf") && !hub_is_draft("M-MTP-BF16.gguf"));
+    hub_files_fini(&f);
+}
+
 static void refuses_hostile_files(void **state) {
     (void)state;
     static const char *const names[] = {"../a.gguf",  "/a.gguf",   "a/../../b.gguf", "a//b.gguf",
@@ -155,9 +170,13 @@ static void knows_drafts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_names_from_paths), cmocka_unit_test(reads_names),
-        cmocka_unit_test(reads_labels),           cmocka_unit_test(chooses_files),
-        cmocka_unit_test(refuses_hostile_files),  cmocka_unit_test(knows_drafts),
+        cmocka_unit_test(tells_names_from_paths),
+        cmocka_unit_test(reads_names),
+        cmocka_unit_test(reads_labels),
+        cmocka_unit_test(chooses_files),
+        cmocka_unit_test(takes_sidecars_for_drafts),
+        cmocka_unit_test(refuses_hostile_files),
+        cmocka_unit_test(knows_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/quant/quant.h"
 #include "formats/safetensors.h"
+#include "models/draft/mtp/mtp.h"
 #include "models/model.h"
 #include "ops/gpu/linear/operands.h"
 
@@ -43,6 +44,21 @@ static bool arch_int(const struct gguf *g, const char *arch, const char *key, in
     struct err ignored;
     snprintf(full, sizeof full, "%s.%s", arch, key);
     return !gguf_get_int(g, full, 0, 1 << 24, -1, v, &ignored) && *v >= 0;
+}
+
+// Bytes of the blocks that predict further tokens, which only drafting reads.
+static int64_t block_bytes(const struct inspected *f) {
+    int64_t bytes = 0;
+    int first;
+    if (!f->gguf || !mtp_in_file(f->gguf, &first))
+        return 0;
+    for (size_t i = 0; i < gguf_tensor_count(f->gguf); i++) {
+        const struct tensor *t = gguf_tensor_at(f->gguf, i);
+        int n;
+        if (sscanf(t->name, "blk.%6d.", &n) == 1 && n >= first)
+            bytes += t->bytes;
+    }
+    return bytes;
 }
 
 static bool plan_draft_file(struct inspect_plan *p, const struct gguf *g) {
@@ -84,6 +100,11 @@ static bool plan_file(struct inspect_plan *p, const struct gguf *g) {
         return false;
     if (n == 6 && !memcmp(arch, "dflash", 6))
         return plan_draft_file(p, g);
+    if (mtp_sidecar(g)) {
+        err_set(&p->refusal, ERR_UNSUPPORTED,
+                "it is the prediction block of another file, which it goes with as a draft (-d)");
+        return false;
+    }
     return plan_target_file(p, g);
 }
 
@@ -278,6 +299,8 @@ static int print_file_text(const struct inspected *f, const char *path, struct e
     str_printf(&out, "\nMemory\n  weights                     %14" PRId64 " bytes\n",
                weight_bytes(f));
     str_printf(&out, "  weights on a GPU            %14" PRId64 " bytes\n", device_bytes(f));
+    if (block_bytes(f))
+        str_printf(&out, "  of them a prediction block  %14" PRId64 " bytes\n", block_bytes(f));
     put_plan(&out, f);
     return cli_print(&out, e);
 }
@@ -379,6 +402,8 @@ static int print_file_json(const struct inspected *f, const char *path, struct e
     jw_key_begin(&w, "memory", '{');
     jw_key_int(&w, "weights", weight_bytes(f));
     jw_key_int(&w, "weights_gpu", device_bytes(f));
+    if (block_bytes(f))
+        jw_key_int(&w, "prediction_block", block_bytes(f));
     for (size_t i = 0; i < plan_count && f->has_plan; i++)
         jw_key_int(&w, plan_rows[i].key, plan_value(f, i));
     jw_end(&w, '}');

@@ -7,6 +7,8 @@
 #include "cli/hub/cache.h"
 #include "cli/hub/progress.h"
 #include "cli/hub/pull.h"
+#include "formats/gguf/gguf.h"
+#include "models/draft/mtp/mtp.h"
 
 int cmd_pull(const struct cli_args *a, struct err *e) {
     struct hub_pull p = {.with_draft = !options_flag(&a->opt, OPT_NO_DRAFT),
@@ -62,6 +64,14 @@ static void put_want(const struct hub_files *f, int64_t i, struct str *out) {
     str_puts(out, by_label ? label : f->at[i].name);
 }
 
+static bool has_block(const char *path) {
+    struct gguf *g = NULL;
+    struct err ignored;
+    bool yes = !gguf_open(&g, path, &ignored) && mtp_in_file(g, NULL);
+    gguf_close(g);
+    return yes;
+}
+
 static int list_model(struct listing *l, const struct hub_files *f, int64_t i, struct err *e) {
     struct hub_name n = {.revision = "main"};
     struct hub_choice c;
@@ -84,6 +94,7 @@ static int list_model(struct listing *l, const struct hub_files *f, int64_t i, s
         put_row(l, want.data, whole ? size : f->at[i].size,
                 !whole                        ? "parts are missing"
                 : hub_is_draft(f->at[i].name) ? "draft"
+                : has_block(path.data)        ? "predicts further tokens"
                                               : "",
                 path.data);
     str_fini(&want);

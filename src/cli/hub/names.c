@@ -227,7 +227,8 @@ void hub_label(const char *file, char out[HUB_LABEL_BYTES]) {
 
 bool hub_is_draft(const char *file) {
     const char *s = base_of(file);
-    return strcasestr(s, "dflash") || strcasestr(s, "-draft") || strcasestr(s, "draft-");
+    return strcasestr(s, "dflash") || strcasestr(s, "-draft") || strcasestr(s, "draft-") ||
+           !strncasecmp(s, "mtp-", 4); // a prediction block in a file of its own
 }
 
 // Whether a file may be what a name without a file means: one GGUF file, or the first part.
@@ -236,7 +237,7 @@ static bool is_model(const char *file) {
     int of, part;
     size_t stem;
     if (!ends_like_file(s, strlen(s)) || strcasestr(s, "mmproj") || strcasestr(s, "imatrix") ||
-        hub_is_draft(s) || !strncasecmp(s, "mtp-", 4))
+        hub_is_draft(s))
         return false;
     part = hub_part(s, &of, &stem);
     return part == 0 || part == 1;

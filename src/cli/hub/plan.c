@@ -14,6 +14,7 @@
 #include "base/num.h"
 #include "engine/session/session.h"
 #include "formats/gguf/gguf.h"
+#include "models/draft/mtp/mtp.h"
 
 static void put_file(struct str *out, const struct hub_set *s, int i, const char *folder) {
     const char *name = s->at[i].file.name, *slash = strrchr(name, '/');
@@ -74,6 +75,17 @@ int hub_plan_read(const struct hub_set *s, const char *folder, struct err *e) {
     gguf_close(g);
     str_fini(&path);
     return rc;
+}
+
+bool hub_plan_has_block(const struct hub_set *s, const char *folder) {
+    struct gguf *g = NULL;
+    struct str path = {0};
+    struct err ignored;
+    put_file(&path, s, 0, folder);
+    bool yes = !path.failed && !gguf_open(&g, path.data, &ignored) && mtp_in_file(g, NULL);
+    gguf_close(g);
+    str_fini(&path);
+    return yes;
 }
 
 int hub_plan_measure(const struct hub_set *model, const char *folder, const struct hub_set *draft,

@@ -199,6 +199,15 @@ static int copy_files(const struct hub_files *from, struct hub_files *to, struct
     return rc;
 }
 
+// Whether the target predicts further tokens itself, so that no draft need come with it.
+static bool has_block(struct pull *p) {
+    struct str folder = {0};
+    str_printf(&folder, "%s/target", p->scratch.path);
+    bool yes = !folder.failed && hub_plan_has_block(&p->target, folder.data);
+    str_fini(&folder);
+    return yes;
+}
+
 // A draft in the target's own repository (number 0), in those of known pairs, and in those that
 // are called like the target's.
 static void find_draft(struct pull *p, struct memory_plan *plan) {
@@ -263,7 +272,7 @@ static int plan_all(struct pull *p, struct err *e) {
                 p->target.choice.n == 1 ? "" : "s");
     if (!rc && !p->p->as_draft && (left || p->p->with_draft))
         rc = plan_target(p, &plan, &planned, e);
-    if (!rc && planned && p->p->with_draft)
+    if (!rc && planned && p->p->with_draft && !has_block(p))
         find_draft(p, &plan);
     if (!rc && planned && left)
         hub_plan_say(&plan);
@@ -356,7 +365,9 @@ static int resolve(struct cli_args *a, bool as_draft, const char **value, struct
     if (!*value || !hub_name_like(*value) || access(*value, F_OK) == 0)
         return 0;
     bool guesses = a->command->id == CLI_CHAT || a->command->id == CLI_SERVE;
-    p.with_draft = !as_draft && guesses && !options_given(&a->opt, OPT_DRAFT);
+    p.with_draft =
+        !as_draft && guesses &&
+        (!options_given(&a->opt, OPT_DRAFT) || !strcmp(options_str(&a->opt, OPT_DRAFT), "auto"));
     int rc = hub_name_read(&p.name, *value, e);
     if (!rc)
         rc = hub_cache_find(&p.name, as_draft, &path, e);

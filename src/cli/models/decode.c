@@ -3,8 +3,6 @@
 // need not be named, opening it, its requests, and what is printed of it; see decode.h.
 #include "cli/models/decode.h"
 
-#include <dirent.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +12,13 @@
 #include "base/num.h"
 #include "cli/hub/pull.h"
 #include "cli/log_out.h"
-#include "formats/gguf/gguf.h"
+#include "engine/session/near_draft.h"
 #include "models/draft/dflash/dflash.h"
 
 #define BUNDLED   "coppice-tiny-q8_0.gguf"
 #define SUGGESTED "Qwen/Qwen3-4B-GGUF:Q4_K_M"
 
-enum { PATH_BYTES = 4096, DRAFTS_MAX = 64 };
+enum { PATH_BYTES = 4096 };
 
 // The folder that a path lies in, without the slash; "." when it names none.
 static void folder_of(struct str *out, const char *path) {
@@ -76,97 +74,6 @@ static int find_bundled_model(struct str *out, struct err *e) {
                    COPPICE_SOURCE_MODELS);
 }
 
-struct near_drafts {
-    const struct session_options *o;
-    const char *target; // file name, not its own draft
-    const char *where;  // they are, for sentences
-    bool own;           // they come with the program: most are for other models, which is not said
-    char *path[DRAFTS_MAX]; // [n] that fit
-    int n;
-};
-
-static void note_draft(const struct near_drafts *d, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void note_draft(const struct near_drafts *d, const char *format, ...) {
-    char line[PATH_BYTES + 512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (d->o->note)
-        d->o->note(d->o->note_arg, line);
-}
-
-// Whether the file says of itself that it is a draft. *e: why it says nothing.
-static bool is_draft(const char *path, struct err *e) {
-    struct gguf *g = NULL;
-    const char *name;
-    size_t n;
-    bool yes = !gguf_open(&g, path, e) && !gguf_get_str(g, "general.architecture", &name, &n, e) &&
-               dflash_architecture(name, n);
-    gguf_close(g);
-    return yes;
-}
-
-// Whether the target can be loaded without a draft; if not, its loading says why.
-static bool is_target_whole(const struct near_drafts *d) {
-    struct session_options alone = *d->o;
-    struct memory_plan plan;
-    alone.draft = NULL;
-    alone.make_plan = true;
-    alone.note = NULL;
-    return !session_measure(&alone, &plan, NULL);
-}
-
-static int consider_draft(struct near_drafts *d, const char *path, struct err *e) {
-    struct session_options o = *d->o;
-    struct memory_plan plan;
-    struct err why = {0};
-    if (!str_ends(path, ".safetensors") && !is_draft(path, &why)) {
-        if (d->own && why.code) // in other folders it may be anything
-            note_draft(d, "a draft that %s is not used: %s", d->where, why.text);
-        return 0;
-    }
-    o.draft = path;
-    o.make_plan = true;
-    o.note = NULL;
-    int rc = session_measure(&o, &plan, &why);
-    if (rc && rc != ERR_MEMORY) {
-        if (!d->own || (rc != ERR_MISMATCH && is_target_whole(d)))
-            note_draft(d, "%s %s and is not used: %s", path, d->where, why.text);
-        return 0;
-    }
-    if (d->n == DRAFTS_MAX)
-        return 0;
-    d->path[d->n] = strdup(path);
-    return d->path[d->n++] ? 0 : err_set(e, ERR_MEMORY, "no memory for a path");
-}
-
-static int compare_names(const struct dirent **a, const struct dirent **b) {
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static int has_gguf_name(const struct dirent *f) {
-    return str_ends(f->d_name, ".gguf");
-}
-
-static int search_drafts(struct near_drafts *d, const char *folder, struct err *e) {
-    struct dirent **files = NULL;
-    int rc = 0, n = scandir(folder, &files, has_gguf_name, compare_names);
-    for (int i = 0; i < n; i++) {
-        struct str path = {0};
-        str_printf(&path, "%s/%s", folder, files[i]->d_name);
-        if (path.failed)
-            rc = err_set(e, ERR_MEMORY, "no memory for a path");
-        else if (!rc && strcmp(files[i]->d_name, d->target) != 0)
-            rc = consider_draft(d, path.data, e);
-        str_fini(&path);
-        free(files[i]);
-    }
-    free(files);
-    return rc;
-}
-
 // Drafts of a model in the Hub's cache; the first that fits is taken.
 static int search_cache(struct near_drafts *d, struct err *e) {
     int rc = 0;
@@ -176,7 +83,7 @@ static int search_cache(struct near_drafts *d, struct err *e) {
         struct str path = {0};
         more = hub_cached_draft(d->o->model, i, &path);
         if (more && path.len && !path.failed)
-            rc = consider_draft(d, path.data, e);
+            rc = near_draft_file(d, path.data, e);
         str_fini(&path);
     }
     return rc;
@@ -196,40 +103,32 @@ static int search_own(struct near_drafts *d, struct err *e) {
         if (folder.failed)
             rc = err_set(e, ERR_MEMORY, "no memory for a path");
         else if (places[i][0])
-            rc = search_drafts(d, folder.data, e);
+            rc = near_draft_folder(d, folder.data, e);
     }
     str_fini(&folder);
     str_fini(&data);
     return rc;
 }
 
-// The draft next to o->model (GGUF files of its folder), or for a model in the Hub's cache in
-// repositories of drafts there, or one that comes with the program: its path, or nothing when there
-// is none or several fit. What was found, and why one is not used, goes to o->note. o->draft is not
-// looked at. ERR_MEMORY; a folder that cannot be read has no drafts.
-static int find_draft_near(const struct session_options *o, struct str *out, struct err *e) {
-    const char *slash = strrchr(o->model, '/');
-    struct near_drafts d = {
-        .o = o, .target = slash ? slash + 1 : o->model, .where = "lies next to the target"};
-    struct str folder = {0};
-    folder_of(&folder, o->model);
-    int rc = folder.failed ? err_set(e, ERR_MEMORY, "no memory for a path")
-                           : search_drafts(&d, folder.data, e);
-    if (!rc && !d.n)
+// The draft of o->model that nobody named: the block in its own file, else one next to it, for a
+// model in the Hub's cache in repositories of drafts there, or one that comes with the program. Of
+// those besides a block there is a word only. *path: what o->draft points at.
+static int find_near_draft(struct session_options *o, struct str *path, struct err *e) {
+    struct near_drafts d = {.o = o};
+    const char *draft = NULL;
+    near_draft_in_target(&d);
+    d.quiet = d.of_target;
+    int rc = near_draft_beside(&d, e);
+    if (!rc && !d.n && !d.of_target)
         rc = search_cache(&d, e);
-    if (!rc && !d.n)
+    if (!rc && !d.n && !d.of_target)
         rc = search_own(&d, e);
-    if (!rc && d.n == 1) {
-        str_puts(out, d.path[0]);
-        note_draft(&d, "guessing with the draft %s, which %s", d.path[0], d.where);
-    } else if (!rc && d.n > 1) {
-        note_draft(&d, "several drafts fit, among them %s and %s: name one with -d", d.path[0],
-                   d.path[1]);
-    }
-    for (int i = 0; i < d.n; i++)
-        free(d.path[i]);
-    str_fini(&folder);
-    return rc || !out->failed ? rc : err_set(e, ERR_MEMORY, "no memory for a path");
+    d.quiet = false;
+    struct err ignored;
+    int chosen = near_draft_choose(&d, path, &draft, rc ? &ignored : e);
+    o->draft = draft;
+    o->draft_optional = true;
+    return rc ? rc : chosen;
 }
 
 // `own` is the option for keys, or for values, alone. The choices are in the order of codecs.
@@ -336,6 +235,10 @@ static bool finds_models(const struct cli_args *a) {
     return a->command->id == CLI_CHAT || a->command->id == CLI_SERVE;
 }
 
+static bool finds_drafts(const struct cli_args *a) {
+    return finds_models(a) || a->command->id == CLI_DAEMON;
+}
+
 // The daemon's operands are another spelling of options.
 static int read_model_operand(const struct cli_args *a, int row, int i, struct str *out,
                               struct err *e) {
@@ -361,25 +264,22 @@ static int find_model(const struct cli_args *a, struct decode_files *f, struct e
     return rc;
 }
 
-// The draft of -d, where "none" is none, or one that lies next to the target.
+// The draft of -d: a file, "none", or "auto", which subcommands that find drafts take for granted.
 static int find_draft(const struct cli_args *a, struct session_options *o, struct decode_files *f,
                       struct err *e) {
+    const char *named = options_given(&a->opt, OPT_DRAFT) ? options_str(&a->opt, OPT_DRAFT) : NULL;
     if (a->command->id == CLI_DAEMON && a->opt.n_operands > 1) {
         int rc = read_model_operand(a, OPT_DRAFT, 1, &f->draft, e);
-        o->draft = f->draft.data;
-        return rc;
+        if (rc)
+            return rc;
+        named = a->opt.operands[1];
     }
-    o->draft = options_str(&a->opt, OPT_DRAFT);
-    if (o->draft && !strcmp(o->draft, "none"))
-        o->draft = NULL;
+    bool find = named ? !strcmp(named, "auto") : finds_drafts(a);
     bool wanted = !options_given(&a->opt, OPT_SPECULATE) ||
                   options_int(&a->opt, OPT_SPECULATE) <= SPECULATE_CHAIN;
-    if (options_given(&a->opt, OPT_DRAFT) || !finds_models(a) || !wanted)
-        return 0;
-    int rc = find_draft_near(o, &f->draft, e);
-    if (!rc && f->draft.len)
-        o->draft = f->draft.data;
-    return rc;
+    o->draft = named && !find && strcmp(named, "none") != 0 ? named : NULL;
+    str_clear(&f->draft);
+    return find && wanted ? find_near_draft(o, &f->draft, e) : 0;
 }
 
 // Says what is given up, since answers change.

@@ -42,7 +42,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
         {"draft", 'd', OPTION_STRING, "FILE", .groups = DECODING | DRAFT | PROFILE,
          .help =
              "draft model: a GGUF file, a model.safetensors with its config.json, or "
-             "OWNER/REPO of the Hub; chat and serve find one next to the target; none for none"},
+             "OWNER/REPO of the Hub; auto, which chat, serve and daemon take for granted: the "
+             "block in the target's file that predicts further tokens, else a draft next to it; "
+             "none"},
     [OPT_OFFLINE] = {"offline", 0, OPTION_FLAG,
                      .groups = RUNNING | TOKENS | TEMPLATE | COMPRESS | CLI_BIT(CLI_PULL) |
                                CLI_BIT(CLI_INSPECT) | CLI_BIT(CLI_QUANTIZE),

@@ -97,8 +97,18 @@ static struct draft_source draft_source_of(const struct session *s) {
         .path = s->o.draft, .dflash = &s->o.dflash, .vocab = s->o.draft_vocab};
 }
 
-// Plans, and fixes what was left open, before anything large is loaded.
-static int make_plan(struct session *s, struct err *e) {
+// Leaves the draft out, whose error is *e.
+static void drop_draft(struct session *s, struct err *e) {
+    struct str line = {0};
+    str_printf(&line, "the draft is left out: %s", e->text);
+    if (s->o.note && !line.failed)
+        s->o.note(s->o.note_arg, line.data);
+    str_fini(&line);
+    s->o.draft = NULL;
+    *e = (struct err){0};
+}
+
+static int plan_pair_of(struct session *s, struct err *e) {
     const struct draft_source draft = draft_source_of(s);
     struct pair_request r = {.device = s->device,
                              .file = s->file,
@@ -115,6 +125,22 @@ static int make_plan(struct session *s, struct err *e) {
     s->o.target = r.target;
     s->o.target.lending.scorer = s->o.lend;
     s->o.chunk = r.chunk;
+    return rc;
+}
+
+// Plans, and fixes what was left open, before anything large is loaded.
+static int make_plan(struct session *s, struct err *e) {
+    const struct session_options asked = s->o;
+    struct err why = {0};
+    if (!s->o.draft || !s->o.draft_optional)
+        return plan_pair_of(s, e);
+    if (!plan_pair_of(s, &why))
+        return 0;
+    s->o = asked;
+    s->o.draft = NULL;
+    int rc = plan_pair_of(s, e);
+    if (!rc)
+        drop_draft(s, &why);
     return rc;
 }
 
@@ -218,6 +244,10 @@ static int open_parts(struct session *s, const struct session_options *o, struct
     const struct draft_source source = draft_source_of(s);
     if (s->o.draft)
         rc = draft_open(&s->draft, s->model, &source, e);
+    if (rc && s->o.draft_optional) {
+        drop_draft(s, e);
+        rc = 0;
+    }
     if (!rc && lends(&s->o))
         rc = exec_park_finish(x, s->o.park, e);
     if (!rc)

@@ -23,8 +23,11 @@ struct session_options {
     // plan is for what others leave, and keys and values of all sequences together keep to what one
     // of max_ctx tokens takes. It must outlive the session.
     struct runtime *runtime;
-    const char *model;     // target GGUF
-    const char *draft;     // NULL: none; DRAFT_OF_TARGET: in the target's file
+    const char *model; // target GGUF
+    const char *draft; // NULL: none; DRAFT_OF_TARGET: in the target's file
+    // A draft that is damaged, does not fit the target or finds no memory beside it is left out,
+    // and a note says why.
+    bool draft_optional;
     const char *device;    // "auto", "cpu", "cuda" or "cuda:N"
     const char *cpu_level; // "auto", or a name of docs/ops.md: not above it
     int threads;           // 0: all usable CPUs
