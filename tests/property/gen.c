@@ -478,7 +478,7 @@ static int group_init(struct group *g, const struct gen_way *w, struct err *e) {
     sample_params_init(&feeder.sample);
     int rc = w->draft ? drafter_create(&g->draft, DRAFT_MODEL, &d, e) : 0;
     if (!rc)
-        rc = price_create(&g->price, PRICE_CPU, NULL, e);
+        rc = price_create(&g->price, PRICE_CPU, NULL, NULL, e);
     c.draft = g->draft;
     c.price = g->price;
     if (!rc)

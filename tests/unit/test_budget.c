@@ -46,7 +46,7 @@ static void forget(struct sim_run *r) {
 
 static void fresh(struct sim_run *r) {
     assert_int_equal(budget_create(&r->budget, NULL), 0);
-    assert_int_equal(price_create(&r->price, r->device->kind, &r->device->experts, NULL), 0);
+    assert_int_equal(price_create(&r->price, r->device->kind, &r->device->experts, NULL, NULL), 0);
 }
 
 // Replies of 128 tokens from nothing (the first), and those that follow: tokens per millisecond of
@@ -321,6 +321,38 @@ static void shares_a_draft(void **state) {
     forget(&r[1]);
 }
 
+// How deep a draft with a pass for each depth is asked to guess: the dearer a pass and the worse
+// its guesses, the less deep.
+static void depth_by_price(void **state) {
+    static const double shares[] = {0.005, 0.05, 0.15, 0.6};
+    struct ddtree root = {.n = 1, .parent = {-1}};
+    int most = 6;
+    (void)state;
+    for (int right = 5; right > 0; right /= 2) {
+        int before = 0;
+        for (int i = 0; i < 4; i++) {
+            const struct price_draft draft = {6, shares[i]};
+            struct sim_run r = {.device = &sim_devices[0]};
+            struct budget_member m = {.drafts = true, .tree = &root};
+            fresh(&r);
+            teach(r.price, r.budget, right);
+            price_destroy(r.price); // it knows the draft of another kind
+            assert_int_equal(price_create(&r.price, PRICE_GPU, NULL, &draft, NULL), 0);
+            price_note_pass(r.price, 1, 1, sim_pass_ms(r.device, 1, 1));
+            m.budget = r.budget;
+            struct budget_step s = {
+                .price = r.price, .members = &m, .n = 1, .max_rows = 64, .max_depth = 6};
+            budget_drafts(&s);
+            assert_true(s.depth >= 1 && s.depth <= (i ? before : most));
+            before = s.depth;
+            most = i ? most : s.depth;
+            forget(&r);
+        }
+        assert_int_equal(before, 1); // a pass that takes half of the target's
+    }
+    assert_in_range(most, 2, 4); // of two guesses one is right
+}
+
 // Members side by side: useless guesses cost next to nothing, although members try them at
 // different times; good ones are used, also those of some members among others.
 static void pays_in_batches(void **state) {
@@ -419,6 +451,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(long_texts),
         cmocka_unit_test(shares_rows),
         cmocka_unit_test(shares_a_draft),
+        cmocka_unit_test(depth_by_price),
         cmocka_unit_test(takes_over),
         cmocka_unit_test(pays_in_batches),
     };

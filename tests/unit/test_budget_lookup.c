@@ -121,7 +121,7 @@ static void alone(const struct sim_device *d, const struct texts *s, const int *
                   uint64_t seed, double *ms) {
     struct reply r = {0}, *one = &r;
     struct price *price;
-    assert_int_equal(price_create(&price, d->kind, &d->experts, NULL), 0);
+    assert_int_equal(price_create(&price, d->kind, &d->experts, NULL, NULL), 0);
     assert_int_equal(budget_create(&r.budget, NULL), 0);
     for (int i = 0; i < n; i++) {
         begin(&r, &s->t[which[i]]);
@@ -293,7 +293,7 @@ static double crowd(const struct sim_device *d, const struct texts *s, int n) {
     struct price *price;
     uint64_t noise = 1;
     double ms = 0, plain = 0;
-    assert_int_equal(price_create(&price, d->kind, &d->experts, NULL), 0);
+    assert_int_equal(price_create(&price, d->kind, &d->experts, NULL, NULL), 0);
     for (int i = 0; i < n; i++) {
         assert_int_equal(budget_create(&r[i].budget, NULL), 0);
         begin(&r[i], &s->t[i]);

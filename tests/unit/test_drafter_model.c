@@ -49,7 +49,12 @@ static void hashed_plan(const void *self, struct draft_plan *out) {
 
 static struct draft_traits hashed_traits(const void *self) {
     (void)self;
-    return (struct draft_traits){"hashed", DRAFT_BY_PATH, DEPTH, 1, 1, WIDTH};
+    return (struct draft_traits){.name = "hashed",
+                                 .depends = DRAFT_BY_PATH,
+                                 .max_depth = DEPTH,
+                                 .trained_depth = 1,
+                                 .passes = 1,
+                                 .width = WIDTH};
 }
 
 static void hashed_describe(const void *self, struct str *out) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "engine/session/learned.h"
 #include "models/checkpoint.h"
 #include "models/draft/draft.h"
 #include "models/draft/mtp/impl.h"
@@ -389,6 +390,37 @@ static void some_tokens(void **state) {
     }
 }
 
+// Of what a row of the model reads the block is no part, and a pass of the block reads a part of
+// it.
+static void read_by_rows(void **state) {
+    (void)state;
+    struct tiny_shape t = shape_of(EXPERTS);
+    struct tiny_rig with, without;
+    tiny_rig_open(&with, &t, NULL, NULL, "scalar", 1);
+    t.nextn = 0;
+    tiny_rig_open(&without, &t, NULL, NULL, "scalar", 1);
+    const struct model_params *p = model_params_of(with.m);
+    const struct price_experts a = price_experts_of(with.g, p),
+                               b = price_experts_of(without.g, model_params_of(without.m));
+    const double row = price_row_bytes(with.g, p);
+    assert_int_equal(a.experts, t.experts);
+    assert_true(a.share > 0 && a.share == b.share);
+    assert_true(row == price_row_bytes(without.g, p));
+    const struct draft_source source = {.path = DRAFT_OF_TARGET},
+                              cut = {.path = DRAFT_OF_TARGET, .vocab = {.rows = 20}};
+    struct draft *d;
+    double bytes[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(draft_open(&d, with.m, i ? &cut : &source, &with.e), 0);
+        bytes[i] = draft_traits(d).pass_bytes;
+        draft_destroy(d);
+    }
+    assert_true(bytes[0] > row / 8 && bytes[0] < row); // of four layers and a head
+    assert_true(bytes[0] - bytes[1] == 277 * t.dim * 4.0);
+    tiny_rig_close(&with);
+    tiny_rig_close(&without);
+}
+
 // What a plan says is what is taken.
 static void planned(void **state) {
     (void)state;
@@ -699,7 +731,7 @@ int main(void) {
         cmocka_unit_test(refuses_blocks),      cmocka_unit_test(sidecars),
         cmocka_unit_test(refuses_sidecars),    cmocka_unit_test(refuses_states),
         cmocka_unit_test(some_tokens),         cmocka_unit_test(refuses_sidecar_as_model),
-        cmocka_unit_test(copies_are_shared),
+        cmocka_unit_test(copies_are_shared),   cmocka_unit_test(read_by_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

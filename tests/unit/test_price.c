@@ -12,7 +12,7 @@
 
 static struct price *fresh(enum price_kind kind) {
     struct price *p;
-    assert_int_equal(price_create(&p, kind, NULL, NULL), 0);
+    assert_int_equal(price_create(&p, kind, NULL, NULL, NULL), 0);
     assert_false(price_ready(p));
     return p;
 }
@@ -57,7 +57,7 @@ static void rows_cost_experts(void **state) {
     price_note_pass(dense, 1, 1, 10);
     plain = price_pass_ms(dense, 24, 1);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(price_create(&p, PRICE_GPU, kinds[i], NULL), 0);
+        assert_int_equal(price_create(&p, PRICE_GPU, kinds[i], NULL, NULL), 0);
         price_note_pass(p, 1, 1, 10);
         near(price_pass_ms(p, 1, 1), 10, 0.02);
         many[i] = price_pass_ms(p, 24, 1);
@@ -81,8 +81,8 @@ static void experts_with_a_file(void **state) {
     struct price *p, *q;
     assert_non_null(mkdtemp(folder));
     price_path(&path, folder, "a");
-    assert_int_equal(price_create(&p, PRICE_GPU, &some, NULL), 0);
-    assert_int_equal(price_create(&q, PRICE_GPU, &some, NULL), 0);
+    assert_int_equal(price_create(&p, PRICE_GPU, &some, NULL, NULL), 0);
+    assert_int_equal(price_create(&q, PRICE_GPU, &some, NULL, NULL), 0);
     price_note_pass(p, 1, 1, 10);
     assert_int_equal(price_save(p, path.data, "a", &e), 0);
     assert_int_equal(price_load(q, path.data, "a", &e), 0);
@@ -144,6 +144,51 @@ static void depths(void **state) {
     assert_int_equal(price_depth(15, 3), 0);
     assert_int_equal(price_depth(2, 0), 2);
     assert_int_equal(price_depth(2, 1), 0);
+}
+
+// A draft with a pass for each depth: what one depth takes says what others take, its depths are
+// the first ones and the whole, and they are kept in a file that prices of other drafts refuse.
+static void passes_by_depth(void **state) {
+    (void)state;
+    static const int of[][PRICE_DEPTHS + 1] = {{6, 5, 4, 3, 2, 1, 0},
+                                               {3, 2, 1, 0, 0, 0, 0},
+                                               {1, 0, 0, 0, 0, 0, 0},
+                                               {7, 6, 4, 3, 2, 1, 0},
+                                               {16, 10, 4, 3, 2, 1, 0}};
+    const struct price_draft draft = {6, 0.04};
+    char folder[] = "/tmp/coppice-price-XXXXXX";
+    struct price *p, *q, *other = fresh(PRICE_GPU);
+    struct str path = {0};
+    struct err e;
+    assert_int_equal(price_create(&p, PRICE_GPU, NULL, &draft, NULL), 0);
+    assert_int_equal(price_create(&q, PRICE_GPU, NULL, &draft, NULL), 0);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int reach = 0; reach <= PRICE_DEPTHS; reach++)
+            assert_int_equal(price_depth_of(p, of[i][0], reach), of[i][reach]);
+    assert_int_equal(price_depth_of(other, 15, 1), 7);
+    assert_int_equal(price_depth_of(other, 15, 3), 0);
+    price_note_pass(p, 1, 1, 10);
+    for (int reach = 0; reach < PRICE_DEPTHS; reach++)
+        near(price_draft_ms(p, 1, reach), 0.7 * (6 - reach), 0.02); // 10 (0.04 + 0.03)
+    assert_false(price_draft_ready(p));
+    for (int i = 0; i < 8; i++)
+        price_note_draft(p, 1, 5, 1.4); // of depth 1: twice as much as usual
+    assert_true(price_draft_ready(p));
+    for (int reach = 0; reach < PRICE_DEPTHS; reach++)
+        near(price_draft_ms(p, 1, reach), 1.4 * (6 - reach), 0.1);
+    assert_non_null(mkdtemp(folder));
+    price_path(&path, folder, "a");
+    assert_int_equal(price_save(p, path.data, "a", &e), 0);
+    assert_int_equal(price_load(q, path.data, "a", &e), 0);
+    near(price_draft_ms(q, 1, 5), 1.4, 0.05);
+    near(price_draft_ms(q, 1, 0), 8.4, 0.15);
+    assert_int_equal(price_load(other, path.data, "a", &e), ERR_FORMAT);
+    price_destroy(p);
+    price_destroy(q);
+    price_destroy(other);
+    unlink(path.data);
+    rmdir(folder);
+    str_fini(&path);
 }
 
 static void replace(const char *path, const char *text) {
@@ -212,8 +257,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learns_scale_and_slope), cmocka_unit_test(sequences_and_members),
         cmocka_unit_test(disturbances),           cmocka_unit_test(depths),
-        cmocka_unit_test(kept_in_a_file),         cmocka_unit_test(rows_cost_experts),
-        cmocka_unit_test(experts_with_a_file),
+        cmocka_unit_test(passes_by_depth),        cmocka_unit_test(kept_in_a_file),
+        cmocka_unit_test(rows_cost_experts),      cmocka_unit_test(experts_with_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

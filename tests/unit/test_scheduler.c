@@ -25,7 +25,7 @@ static double pass_ms(struct machine *m, int64_t rows, int64_t done) {
 
 static struct price *new_price(enum price_kind kind) {
     struct price *p = NULL;
-    assert_int_equal(price_create(&p, kind, NULL, NULL), 0);
+    assert_int_equal(price_create(&p, kind, NULL, NULL, NULL), 0);
     return p;
 }
 

@@ -174,7 +174,7 @@ static void test_useful_depth(void **state) {
     member_fini(&b.m);
     step_destroy(b.step);
     assert_int_equal(budget_create(&budget, NULL), 0);
-    assert_int_equal(price_create(&price, PRICE_CPU, NULL, NULL), 0);
+    assert_int_equal(price_create(&price, PRICE_CPU, NULL, NULL, NULL), 0);
     budget_begin(budget, NULL);
     s.price = price;
     c.drafters[0] = b.drafter;

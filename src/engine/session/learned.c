@@ -63,19 +63,34 @@ static void put_key(struct str *key, const struct price_subject *s) {
                    s->sparse.sinks, s->sparse.window);
 }
 
-struct price_experts price_experts_of(const struct gguf *g, const struct model_params *p) {
-    double experts = 0, all = 0;
-    if (!p->moe.experts)
-        return (struct price_experts){0};
+// Of a layer of the model, or of none: not of a block that predicts further tokens.
+static bool is_in_pass(const struct tensor *t, const struct model_params *p) {
+    int layer;
+    if (sscanf(t->name, "blk.%d.", &layer) == 1 && layer >= p->n_layers)
+        return false;
+    return p->tied || strcmp(t->name, "token_embd.weight") != 0; // of which a row reads a row
+}
+
+// Bytes that a row reads, of experts alone or of all.
+static double row_bytes(const struct gguf *g, const struct model_params *p, bool experts) {
+    double bytes = 0;
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
         const struct tensor *t = gguf_tensor_at(g, i);
-        bool one_of_many = t->n_dims == 3 && t->ne[2] == p->moe.experts;
+        bool one_of_many = p->moe.experts && t->n_dims == 3 && t->ne[2] == p->moe.experts;
         double part = one_of_many ? (double)p->moe.used / p->moe.experts : 1;
-        if (!p->tied && !strcmp(t->name, "token_embd.weight"))
-            continue; // of which a row reads a row
-        experts += one_of_many ? part * (double)t->bytes : 0;
-        all += part * (double)t->bytes;
+        bytes += is_in_pass(t, p) && (one_of_many || !experts) ? part * (double)t->bytes : 0;
     }
+    return bytes;
+}
+
+double price_row_bytes(const struct gguf *g, const struct model_params *p) {
+    return row_bytes(g, p, false);
+}
+
+struct price_experts price_experts_of(const struct gguf *g, const struct model_params *p) {
+    if (!p->moe.experts)
+        return (struct price_experts){0};
+    double experts = row_bytes(g, p, true), all = price_row_bytes(g, p);
     return (struct price_experts){p->moe.experts, p->moe.used, all > 0 ? experts / all : 0};
 }
 

@@ -38,6 +38,10 @@ struct price_subject {
 // What the experts of a model are to its price, by the tensors of its file.
 struct price_experts price_experts_of(const struct gguf *g, const struct model_params *p);
 
+// Bytes of the file that a pass of one row reads: those of its experts, and of an embedding that is
+// no head a row.
+double price_row_bytes(const struct gguf *g, const struct model_params *p);
+
 // Shown to the user; NULL: not.
 struct price_note {
     void (*note)(void *arg, const char *sentence);

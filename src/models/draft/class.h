@@ -41,6 +41,7 @@ struct draft_traits {
     int trained_depth; // what it was trained for: deeper ones are extrapolated
     int passes;        // for guesses of n depths: 0: one, 1: n
     int width;         // nodes of a depth that a level of a sequence may have; 0 counts as 1
+    double pass_bytes; // of files that such a pass of one row reads, where there are n
 };
 
 // A guessed token. Nodes of a member are numbered in the order in which levels name them, level by

@@ -287,8 +287,8 @@ static int drafting(const struct budget_step *s) {
 
 static int reach_of(const struct budget_step *s) {
     int reach = 0;
-    for (int i = 1; i < PRICE_REACHES; i++)
-        reach = price_depth(s->max_depth, i) == s->depth ? i : reach;
+    for (int i = 1; i < PRICE_DEPTHS; i++)
+        reach = price_depth_of(s->price, s->max_depth, i) == s->depth ? i : reach;
     return reach;
 }
 
@@ -358,7 +358,7 @@ static double missed_at(const struct budget_step *s, int d, double r, double row
 static int choose_depth(const struct budget_step *s, int members) {
     double min = INFINITY, missed = 0, r = required_rate(s, 0, 0, 0), row = row_ms(s);
     int before = 0, best = 0;
-    for (int i = 0, depth; (depth = price_depth(s->max_depth, i)); i++) {
+    for (int i = 0, depth; (depth = price_depth_of(s->price, s->max_depth, i)); i++) {
         for (int d = before; d > depth; d--)
             missed += missed_at(s, d, r, row);
         double loss = r * price_draft_ms(s->price, members, i) + missed;

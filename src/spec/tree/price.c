@@ -19,7 +19,7 @@
 #include "base/hash.h"
 #include "base/json/json.h"
 
-enum { KNOTS = 22, SEQ = KNOTS, DRAFT, MEMBER = DRAFT + PRICE_REACHES, DIMS };
+enum { KNOTS = 22, SEQ = KNOTS, DRAFT, MEMBER = DRAFT + PRICE_DEPTHS, DIMS };
 
 static const int ROWS[KNOTS] = {1,  2,  4,  8,  12, 16,  20,  24,  28,  32,   40,
                                 48, 56, 64, 80, 96, 112, 128, 256, 512, 1024, 4096};
@@ -32,6 +32,7 @@ static const struct shape {
     // the part that its experts have of its time, compared with the part that they have of its
     // bytes. An H200 has shown 0.17 to 0.56.
     double experts;
+    double launch; // a pass of a draft besides its bytes, compared with a pass of one row
 } SHAPES[] = {
     [PRICE_CPU] = {{1,    1.04, 1.2, 1.6, 2, 2.35, 2.65, 2.95, 3.25, 3.55, 4.2,
                     4.85, 5.5,  6.2, 7.6, 9, 10.4, 11.8, 23,   45,   90,   360},
@@ -39,14 +40,16 @@ static const struct shape {
                    {0.7, 0.5, 0.35},
                    0.7,
                    0.05,
-                   1},
+                   1,
+                   0.02},
     [PRICE_GPU] = {{1,    1.02, 1.04, 1.1, 1.18, 1.2, 1.27, 1.29, 1.4, 1.44, 1.6,
                     1.77, 2,    2.25, 2.9, 3.45, 4,   4.5,  7.5,  12,  20,   75},
                    0.07,
                    {0.18, 0.175, 0.17},
                    0.2,
                    0.03,
-                   0.33},
+                   0.33,
+                   0.03},
 };
 
 // Standard deviations before anything is known, of logarithms. Chosen by a replay
@@ -64,6 +67,7 @@ enum { MAX_OUTLIERS = 3 };
 struct price {
     const struct shape *shape;
     struct price_experts experts;
+    struct price_draft draft;
     double mean[DIMS];
     double cov[DIMS][DIMS];
     double ms[KNOTS]; // exp of the mean
@@ -137,10 +141,18 @@ static double usual_pass(const struct price *p, int rows) {
            share * chosen / k * usual_shape(p->shape, fmax(1, rows * k / chosen));
 }
 
+// The usual time of a draft, compared with a pass of one row.
+static double usual_draft(const struct price *p, int reach) {
+    if (p->draft.depth)
+        return (p->draft.share + p->shape->launch) *
+               fmax(price_depth_of(p, p->draft.depth, reach), 1);
+    return p->shape->draft[reach < PRICE_REACHES ? reach : PRICE_REACHES - 1];
+}
+
 static void reset_price(struct price *p) {
     const struct shape *s = p->shape;
     double logs[KNOTS];
-    *p = (struct price){.shape = s, .experts = p->experts};
+    *p = (struct price){.shape = s, .experts = p->experts, .draft = p->draft};
     for (int i = 0; i < KNOTS; i++)
         logs[i] = log(usual_pass(p, ROWS[i]));
     for (int i = 0; i < KNOTS; i++) {
@@ -148,9 +160,9 @@ static void reset_price(struct price *p) {
         for (int j = 0; j < KNOTS; j++)
             p->cov[i][j] = UNSURE * UNSURE * logs[i] * logs[j] + shared_variance(i, j);
     }
-    for (int i = 0; i < PRICE_REACHES; i++) {
-        p->mean[DRAFT + i] = log(s->draft[i]);
-        for (int j = 0; j < PRICE_REACHES; j++)
+    for (int i = 0; i < PRICE_DEPTHS; i++) {
+        p->mean[DRAFT + i] = log(usual_draft(p, i));
+        for (int j = 0; j < PRICE_DEPTHS; j++)
             p->cov[DRAFT + i][DRAFT + j] = UNSURE * UNSURE + (i == j) * NEAR * NEAR;
     }
     p->mean[SEQ] = log(s->seq);
@@ -162,12 +174,13 @@ static void reset_price(struct price *p) {
 }
 
 int price_create(struct price **out, enum price_kind kind, const struct price_experts *experts,
-                 struct err *e) {
+                 const struct price_draft *draft, struct err *e) {
     struct price *p = malloc(sizeof *p);
     if (!p)
         return err_set(e, ERR_MEMORY, "no memory for what passes cost");
     p->shape = &SHAPES[kind];
     p->experts = experts ? *experts : (struct price_experts){0};
+    p->draft = draft ? *draft : (struct price_draft){0};
     reset_price(p);
     *out = p;
     return 0;
@@ -220,6 +233,15 @@ int price_depth(int max, int reach) {
     enum { SHALLOW = 3 };
     int depth = reach < PRICE_REACHES ? max >> reach : 0;
     return reach == 0 || depth >= SHALLOW ? depth : 0;
+}
+
+// All depths of a draft that is not deep; of others the first ones, the whole and one between.
+int price_depth_of(const struct price *p, int max, int reach) {
+    if (!p->draft.depth)
+        return price_depth(max, reach);
+    if (reach >= PRICE_DEPTHS || reach == 0 || max <= PRICE_DEPTHS)
+        return reach < PRICE_DEPTHS && reach < max ? max - reach : 0;
+    return reach == 1 ? (max + PRICE_DEPTHS - 1) / 2 : PRICE_DEPTHS - reach;
 }
 
 static void observe_rows(const struct price *p, int64_t rows, double weight,
@@ -327,7 +349,10 @@ int price_known_rows(const struct price *p) {
 }
 
 bool price_draft_ready(const struct price *p) {
-    return p->seen[DRAFT] + p->seen[DRAFT + 1] + p->seen[DRAFT + 2] > 0;
+    double seen = 0;
+    for (int i = 0; i < PRICE_DEPTHS; i++)
+        seen += p->seen[DRAFT + i];
+    return seen > 0;
 }
 
 // The file: {"version", "key", "passes": [[rows, sequences, ms, deviation]...], "drafts":
@@ -337,6 +362,10 @@ enum { VERSION = 1, FILE_MAX = 1 << 16 };
 
 void price_path(struct str *out, const char *folder, const char *key) {
     str_printf(out, "%s/price-%016" PRIx64 ".json", folder, hash_bytes(key, strlen(key), 0));
+}
+
+static int reaches_of(const struct price *p) {
+    return p->draft.depth ? PRICE_DEPTHS : PRICE_REACHES;
 }
 
 static void write_time(struct json_writer *w, const struct price *p, double seen, int64_t a,
@@ -364,7 +393,7 @@ static void write_times(struct json_writer *w, const struct price *p, const char
     jw_end(w, ']');
     jw_key(w, "drafts");
     jw_begin(w, '[');
-    for (int i = 0; i < PRICE_REACHES; i++)
+    for (int i = 0; i < reaches_of(p); i++)
         write_time(w, p, p->seen[DRAFT + i], 1, i, price_draft_ms(p, 1, i));
     write_time(w, p, p->seen[MEMBER], SEVERAL, 0, price_draft_ms(p, SEVERAL, 0));
     jw_end(w, ']');
@@ -392,7 +421,7 @@ int price_save(const struct price *p, const char *path, const char *key, struct 
 static bool read_time(struct price *p, const struct json *t, bool draft) {
     int64_t a = json_int(json_at(t, 0), 0), b = json_int(json_at(t, 1), -1);
     double ms = json_num(json_at(t, 2), 0), deviation = json_num(json_at(t, 3), -1);
-    bool counts = draft ? a <= ROWS[KNOTS - 1] && b >= 0 && b < PRICE_REACHES
+    bool counts = draft ? a <= ROWS[KNOTS - 1] && b >= 0 && b < reaches_of(p)
                         : a <= ROWS[KNOTS - 1] && b >= 1 && b <= a;
     if (json_len(t) != 4 || a < 1 || !counts || !(ms > 1e-6 && ms < 1e9) || !(deviation >= 0))
         return false;
@@ -416,7 +445,7 @@ static bool read_times(struct price *p, const struct json *list, bool draft) {
 int price_load(struct price *p, const char *path, const char *key, struct err *e) {
     struct str text = {0};
     struct json *root = NULL;
-    struct price fresh = {.shape = p->shape, .experts = p->experts};
+    struct price fresh = {.shape = p->shape, .experts = p->experts, .draft = p->draft};
     int rc = file_read(&text, path, FILE_MAX, e);
     if (!rc)
         rc = json_parse(&root, text.data, text.len, e);

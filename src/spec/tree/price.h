@@ -16,8 +16,9 @@
 
 enum price_kind { PRICE_CPU, PRICE_GPU };
 
-// Reaches of a draft: 0 is the whole depth that it was trained for, 1 half of it, 2 a quarter.
-enum { PRICE_REACHES = 3 };
+// Reaches of a draft: 0 is the whole depth that it was trained for, 1 half of it, 2 a quarter. Of
+// one with a pass for each depth there are more: up to six depths, the first ones among them.
+enum { PRICE_REACHES = 3, PRICE_DEPTHS = 6 };
 
 enum { PRICE_STEPS = 16 }; // that means of recent times, walks and gains remember
 
@@ -29,9 +30,14 @@ struct price_experts {
     int experts, used; // 0: none
     double share;      // of the bytes that one row reads, 0 to 1: those of its experts
 };
-// experts: NULL, or what the model has.
+// A draft with a pass for each depth.
+struct price_draft {
+    int depth;    // of its deepest guess; 0: it has one pass for all
+    double share; // of the bytes that a row of the target reads: those that such a pass reads
+};
+// experts: NULL, or what the model has. draft: NULL, or what is known of it.
 int price_create(struct price **out, enum price_kind kind, const struct price_experts *experts,
-                 struct err *e);
+                 const struct price_draft *draft, struct err *e);
 void price_destroy(struct price *p); // NULL is allowed
 
 // Whether a pass has been noted yet, or loaded; before, only ratios of prices mean anything.
@@ -52,8 +58,9 @@ int price_known_rows(const struct price *p);
 double price_draft_ms(const struct price *p, int members, int reach);
 
 // Depth of the guesses of a reach, of a draft that goes as deep as `max`; 0: there is no such
-// reach.
+// reach. Of one with one pass, and of the price's own kind.
 int price_depth(int max, int reach);
+int price_depth_of(const struct price *p, int max, int reach);
 
 // A pass, or a draft, took that long. Times of 0 or less are not taken.
 void price_note_pass(struct price *p, int64_t rows, int seqs, double ms);

@@ -36,7 +36,8 @@ static struct draft_traits mtp_traits(const void *self) {
                                  .depends = DRAFT_BY_PATH,
                                  .max_depth = mtp_depth(self),
                                  .trained_depth = 1,
-                                 .passes = 1};
+                                 .passes = 1,
+                                 .pass_bytes = ((const struct mtp *)self)->pass_bytes};
 }
 
 static void describe_mtp(const void *self, struct str *out) {

@@ -48,6 +48,7 @@ struct mtp {
     const struct weight *join;    // eh_proj, [2D -> D]
     const struct weight *embed;
     struct draft_head head;
+    double pass_bytes; // of files that a pass of one row reads
     struct kv_layout layout;
     struct kv_pool *pool;
     // Workspace for R rows: the larger of what is absorbed at once, A, and the rows of a draft's

@@ -2,6 +2,7 @@
 // What the block must fit, its weights and memory. Its layer is loaded by the target's own recipe
 // (decoder_load_block); embedding, head and last norm are the target's unless the block has its
 // own.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,7 +101,27 @@ static int load_head(struct mtp *m, struct err *e) {
         s.tensor = s.loaded ? usual : extra;
         s.whole = m->target->head;
     }
-    return draft_head_load(&m->head, &m->load, &s, e);
+    int rc = draft_head_load(&m->head, &m->load, &s, e);
+    const struct tensor *t = rc ? NULL : mtp_find(m, s.tensor);
+    m->pass_bytes += t ? (double)t->bytes * (double)m->head.rows / (double)p->vocab : 0;
+    return rc;
+}
+
+// Bytes of the block's tensors that a row reads; of an embedding or head of its own they are
+// counted apart, or are a row.
+static double block_bytes(const struct mtp *m) {
+    const struct gguf *g = mtp_file(m);
+    const struct model_params *p = &m->target->params;
+    double bytes = 0;
+    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+        const struct tensor *t = gguf_tensor_at(g, i);
+        int layer;
+        if (sscanf(t->name, "blk.%d.", &layer) != 1 || layer != m->block || t->ne[1] == p->vocab)
+            continue;
+        bool one_of_many = p->moe.experts && t->n_dims == 3 && t->ne[2] == p->moe.experts;
+        bytes += (one_of_many ? (double)p->moe.used / p->moe.experts : 1) * (double)t->bytes;
+    }
+    return bytes;
 }
 
 static int load_weights(struct mtp *m, struct err *e) {
@@ -122,6 +143,7 @@ static int load_weights(struct mtp *m, struct err *e) {
     if (!rc && has_own(m, "nextn.embed_tokens.weight", "token_embd.weight"))
         rc = load_weight(l, load_name(name, b, "nextn.embed_tokens.weight"), p->dim, p->vocab,
                          &m->embed, e);
+    m->pass_bytes = block_bytes(m);
     if (!rc)
         rc = load_head(m, e);
     return rc ? rc : load_layer(m, e);
