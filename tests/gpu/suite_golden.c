@@ -381,7 +381,7 @@ void suite_golden(const char *level, const struct gpu_options *o, struct gpu_cou
         "g3_small",       "g3_large",      "draft_l3",    "draft_oss",       "draft_laguna",
         "draft_laguna_m", "draft_g4",      "ds2",         "ds2_groups",      "ds3",
         "ds3_yarn",       "draft_ds3",     "mtp_r1_tied", "mtp_r3_untied",   "mtp_r3moe",
-        "mtp_r1moe",      "mtp_glm_norms", "mtp_glm_air"};
+        "mtp_r1moe",      "mtp_glm_norms", "mtp_glm_air", "mtp_ds3"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         uint64_t hash = 0;
         if (o->only && strncmp(names[i], o->only, strlen(o->only)) != 0)
