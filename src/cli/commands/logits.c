@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `coppice logits`: what the target predicts after the last token of a prompt, or after each: the
 // highest logits as text or JSON, or whole rows to a file. `coppice draft-logits`: the marginals of
-// the draft's first block after token ids, as rows of log-probabilities, for comparing a draft with
-// another implementation of it.
+// the draft's first guesses after token ids, as rows of log-probabilities, for comparing a draft
+// with another implementation of it.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -242,21 +242,67 @@ static int run_draft_anchor(struct session *s, struct sequence *seq, const struc
     return rc;
 }
 
-static int write_draft_rows(const struct session *s, const char *path, struct err *e) {
-    struct model *m = session_model(s);
+// Begins a draft after the anchor, for the rows of draft_row.
+static int begin_draft(const struct session *s, struct sequence *seq, int32_t anchor,
+                       struct err *e) {
+    struct dflash *block = draft_dflash(session_draft(s));
+    struct mtp *mtp = draft_mtp(session_draft(s));
+    if (block)
+        return dflash_draft(block, &seq, &anchor, 1, e);
+    int rc = mtp_begin(mtp, &seq, 1, e);
+    if (!rc && !mtp_ready(mtp, 0))
+        rc = err_set(e, ERR_MEMORY, "no memory for the rows of a draft");
+    return rc;
+}
+
+// The logits of a head's rows become those of all tokens, -INFINITY of what it lacks.
+static void spread(const struct draft_head *h, float *row, int64_t vocab) {
+    int64_t at = vocab;
+    for (int64_t i = h->rows; h->ids && i-- > 0; row[at] = row[i]) {
+        while (--at > h->ids[i])
+            row[at] = -INFINITY;
+    }
+    while (h->ids && at-- > 0)
+        row[at] = -INFINITY;
+}
+
+// Logits of the draft's row i, where a draft whose guesses depend on those before has *token in it,
+// which becomes the best token after it.
+static int draft_row(const struct session *s, int i, int32_t *token, float *row, struct err *e) {
+    const struct model *m = session_model(s);
     const struct ops *ops = exec_ops(model_exec(m));
-    int64_t vocab = model_params_of(m)->vocab;
-    struct dflash *draft = draft_dflash(session_draft(s));
-    int n = dflash_params_of(draft)->block_size - 1;
+    const int64_t vocab = model_params_of(m)->vocab;
+    struct dflash *block = draft_dflash(session_draft(s));
+    struct mtp *mtp = draft_mtp(session_draft(s));
+    const struct mtp_row next = {.parent = i - 1, .token = *token};
+    int rc = block ? 0 : mtp_rows(mtp, &next, 1, e);
+    if (rc)
+        return rc;
+    const float *logits = block ? dflash_logits(block, 0, draft_traits(session_draft(s)).max_depth)
+                                : mtp_logits(mtp, 0, 1);
+    const int64_t n = block ? vocab : mtp_head(mtp)->rows;
+    ops->download(model_exec(m), row, logits + (block ? i * vocab : 0), (size_t)n * sizeof *row);
+    rc = exec_status(model_exec(m), e);
+    if (mtp)
+        spread(mtp_head(mtp), row, vocab);
+    *token = 0;
+    for (int32_t t = 1; t < vocab; t++)
+        *token = row[t] > row[*token] ? t : *token;
+    return rc;
+}
+
+static int write_draft_rows(const struct session *s, int32_t anchor, const char *path,
+                            struct err *e) {
+    const int64_t vocab = model_params_of(session_model(s))->vocab;
+    const int n = draft_traits(session_draft(s)).max_depth;
+    int32_t token = anchor;
     float *row = malloc((size_t)vocab * sizeof *row);
     if (!row)
         return err_set(e, ERR_MEMORY, "no memory for a row of %lld logits", (long long)vocab);
     struct raw_file raw;
     int rc = raw_open(&raw, path, e);
     for (int i = 0; i < n && !rc; i++) {
-        const float *logits = dflash_logits(draft, 0, n) + i * vocab;
-        ops->download(model_exec(m), row, logits, (size_t)vocab * sizeof *row);
-        rc = exec_status(model_exec(m), e);
+        rc = draft_row(s, i, &token, row, e);
         log_softmax(row, vocab);
         if (!rc)
             rc = raw_write(&raw, row, vocab, e);
@@ -288,12 +334,6 @@ static int draft_logits(const struct cli_args *a, struct session *s, struct err 
     struct token_list ids = {0};
     struct sequence *seq = NULL;
     int32_t anchor = 0;
-    struct dflash *draft = draft_dflash(session_draft(s));
-    if (!draft)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "the log-probabilities of a block are those of a DFlash draft, and this one "
-                       "is of the kind %s; name another with -d",
-                       draft_traits(session_draft(s)).name);
     int rc = decode_prompt(a, s, &ids, e);
     if (!rc && ids.count == 0)
         rc = err_set(e, ERR_USAGE, "--ids is empty; give at least one token");
@@ -302,9 +342,9 @@ static int draft_logits(const struct cli_args *a, struct session *s, struct err 
     if (!rc)
         rc = run_draft_anchor(s, seq, &ids, &anchor, e);
     if (!rc)
-        rc = dflash_draft(draft, &seq, &anchor, 1, e);
+        rc = begin_draft(s, seq, anchor, e);
     if (!rc)
-        rc = write_draft_rows(s, options_str(&a->opt, OPT_RAW), e);
+        rc = write_draft_rows(s, anchor, options_str(&a->opt, OPT_RAW), e);
     if (!rc)
         rc = print_draft_summary(a, s, anchor, e);
     sequence_destroy(seq);

@@ -69,7 +69,8 @@ static const struct cli_command commands[] = {
     {"draft-logits", CLI_DRAFT_LOGITS, .operands = "",
      .summary = "write what the draft predicts after token ids",
      .description = "Runs the target over the ids, takes its likeliest next token as the anchor, "
-                    "drafts one block and writes the log-probabilities of its positions 1 to B-1.",
+                    "drafts one block and writes the log-probabilities of its positions 1 to B-1; "
+                    "a prediction block (mtp) drafts a chain of its own likeliest tokens.",
      .run = cmd_draft_logits},
     {"perplexity", CLI_PERPLEXITY, .operands = "",
      .summary = "measure how well a model predicts a text",

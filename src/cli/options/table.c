@@ -203,7 +203,8 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                           .groups = DECODING | DRAFT,
                           .help = "whether a draft block looks back only, in place of the file's "
                                   "rule"},
-    [OPT_DRAFT_VOCAB] = {"draft-vocab", 0, OPTION_STRING, "N|FILE|all", "auto", .groups = DECODING,
+    [OPT_DRAFT_VOCAB] = {"draft-vocab", 0, OPTION_STRING, "N|FILE|all", "auto",
+                         .groups = DECODING | DRAFT,
                          .help = "tokens that a prediction block (mtp) can guess: the first N of "
                                  "the vocabulary, those of a text file with an id a line, or all; "
                                  "auto takes 32768 of a large one. Fewer are faster to score, and "

@@ -99,6 +99,10 @@ struct dflash *draft_dflash(const struct draft *d) {
     return d->class == &draft_class_dflash ? d->self : NULL;
 }
 
+struct mtp *draft_mtp(const struct draft *d) {
+    return d->class == &draft_class_mtp ? d->self : NULL;
+}
+
 int draft_begin(struct draft *d, const struct draft_level *l, int n, struct err *e) {
     return d->class->begin(d->self, l, n, e);
 }
