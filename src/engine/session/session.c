@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads a target model and its draft model on one device; see session.h.
 #include "engine/session/session.h"
+#include "engine/session/draft_hints.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,6 +230,17 @@ static int open_planned(struct session *s, const struct session_options *o, stru
     return rc;
 }
 
+static void look_at_draft(const struct session *s) {
+    const struct draft_hints h = {.target = s->file,
+                                  .model = s->o.model,
+                                  .draft = s->o.draft,
+                                  .loaded = s->draft,
+                                  .layers = model_params_of(s->model)->n_layers,
+                                  .note = s->o.note,
+                                  .arg = s->o.note_arg};
+    draft_hints(&h);
+}
+
 static int open_parts(struct session *s, const struct session_options *o, struct err *e) {
     int rc = open_planned(s, o, e);
     if (!rc)
@@ -256,6 +268,8 @@ static int open_parts(struct session *s, const struct session_options *o, struct
         drop_draft(s, e);
         rc = 0;
     }
+    if (!rc && s->draft)
+        look_at_draft(s);
     if (!rc && lends(&s->o))
         rc = exec_park_finish(x, s->o.park, e);
     if (!rc)

@@ -178,8 +178,8 @@ static int gguf_dialect(struct dflash_file *f, struct err *e) {
         return 0;
     }
     return err_set(e, ERR_MISMATCH,
-                   "architecture %.*s is not a DFlash draft; give the draft's file, not another "
-                   "model's",
+                   "general.architecture %.*s is not a DFlash draft; give the draft's file, not "
+                   "another model's",
                    s ? (int)(len < 64 ? len : 64) : 4, s ? s : "none");
 }
 

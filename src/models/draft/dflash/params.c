@@ -179,19 +179,21 @@ static int check_tokens(const struct gguf *draft, const struct gguf *target, str
         b->elem != GGUF_STRING)
         return 0;
     if (a->count != b->count)
-        return err_set(e, ERR_MISMATCH,
-                       "the draft has a vocabulary of %llu tokens but the target one of %llu; use "
-                       "the draft of this target",
-                       (unsigned long long)a->count, (unsigned long long)b->count);
+        return err_set(
+            e, ERR_MISMATCH,
+            "tokenizer.ggml.tokens has %llu tokens in the draft and %llu in the target; use "
+            "the draft of this target",
+            (unsigned long long)a->count, (unsigned long long)b->count);
     const unsigned char *at_a = a->bytes, *at_b = b->bytes;
     for (uint64_t i = 0; i < a->count; i++) {
         size_t la, lb;
         const char *ta = gguf_array_str(&at_a, &la), *tb = gguf_array_str(&at_b, &lb);
         if (la != lb || memcmp(ta, tb, la) != 0)
-            return err_set(e, ERR_MISMATCH,
-                           "token %llu of the draft is not that of the target; use the draft of "
-                           "this target",
-                           (unsigned long long)i);
+            return err_set(
+                e, ERR_MISMATCH,
+                "token %llu of the draft (tokenizer.ggml.tokens) is not that of the target; use "
+                "the draft of this target",
+                (unsigned long long)i);
     }
     return 0;
 }
@@ -210,8 +212,8 @@ int dflash_check_vocab(const struct dflash_file *f, int64_t vocab, const struct 
     }
     if (!rc && own && own != vocab)
         rc = err_set(e, ERR_MISMATCH,
-                     "the draft is for a vocabulary of %lld tokens but the target's embedding "
-                     "has %lld rows; use the draft of this target",
+                     "the draft is for a vocabulary of %lld tokens (vocab_size) but the target's "
+                     "embedding has %lld rows; use the draft of this target",
                      (long long)own, (long long)vocab);
     return rc || !f->g ? rc : check_tokens(f->g, target, e);
 }
@@ -250,10 +252,11 @@ static int resolve_taps(struct dflash_params *p, const struct dflash_file *f,
                        (long long)n, p->n_taps);
     for (int i = 0; i < p->n_taps; i++) {
         if (p->taps[i] < 0 || p->taps[i] >= t->n_layers)
-            return err_set(e, ERR_MISMATCH,
-                           "the draft taps target layer %d but the target has %d; "
-                           "it was made for another model",
-                           (int)p->taps[i], t->n_layers);
+            return err_set(
+                e, ERR_MISMATCH,
+                "the draft taps target layer %d (target_layers) but the target has %d; it was "
+                "made for another model, use the draft of this target",
+                (int)p->taps[i], t->n_layers);
     }
     return 0;
 }
@@ -279,13 +282,14 @@ static void override_params(struct dflash_params *p, const struct dflash_options
 
 static int check_fit(const struct dflash_params *p, const struct model_params *t, struct err *e) {
     if (p->dim != t->dim)
-        return err_set(e, ERR_MISMATCH,
-                       "the draft is %lld wide but the target %lld; use the draft "
-                       "of this target",
-                       (long long)p->dim, (long long)t->dim);
+        return err_set(
+            e, ERR_MISMATCH,
+            "the draft is %lld wide (embedding_length, hidden_size) but the target %lld; use "
+            "the draft of this target",
+            (long long)p->dim, (long long)t->dim);
     if (p->mask_id < 0 || p->mask_id >= t->vocab)
         return err_set(e, ERR_MISMATCH,
-                       "the draft's mask token %lld is outside the target's "
+                       "the draft's mask token %lld (mask_token_id) is outside the target's "
                        "vocabulary of %lld; use the draft of this target or override the id",
                        (long long)p->mask_id, (long long)t->vocab);
     if (p->block_size < 2 || p->block_size > DFLASH_MAX_BLOCK)

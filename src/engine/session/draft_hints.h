@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be seen of a draft that loads and yet may guess badly: it was made for another version
+// of the target, with another chat template, with other tokens, or reads the wrong layers. One
+// sentence each; docs/drafts.md has what cannot be seen.
+#ifndef COPPICE_ENGINE_SESSION_DRAFT_HINTS_H
+#define COPPICE_ENGINE_SESSION_DRAFT_HINTS_H
+
+#include "formats/gguf/gguf.h"
+#include "models/draft/draft.h"
+
+struct draft_hints {
+    const struct gguf *target; // open, and its path
+    const char *model;
+    const char *draft; // path
+    const struct draft *loaded;
+    int layers; // of the target
+    void (*note)(void *arg, const char *sentence);
+    void *arg;
+};
+
+// Nothing is said of a draft in the target's own file.
+void draft_hints(const struct draft_hints *h);
+
+#endif
