@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/session/learned.h"
+#include "formats/quant/quant.h"
 #include "models/checkpoint.h"
 #include "models/draft/draft.h"
 #include "models/draft/mtp/impl.h"
@@ -691,6 +692,121 @@ static void copies_are_shared(void **state) {
     close_scene(&c);
 }
 
+// A sidecar whose head has rows of some tokens only, in an order of its own, which d2t (of that
+// type) names.
+static void write_trained(const struct scene *c, const char *out, uint32_t type,
+                          const int32_t *tokens, int n) {
+    struct gguf *g;
+    struct gguf_writer *w;
+    struct err e;
+    char path[128];
+    const struct tensor *head = gguf_tensor(c->r.g, "output.weight");
+    const int64_t ne[] = {head->ne[0], n}, list[] = {n};
+    const size_t row = (size_t)(head->bytes / head->ne[1]);
+    snprintf(path, sizeof path, "%s/whole.gguf", c->r.dir);
+    assert_int_equal(tiny_sidecar_write(&c->r.shape, path, &e), 0);
+    assert_int_equal(gguf_open(&g, path, &e), 0);
+    assert_int_equal(gguf_writer_open(&w, out, &e), 0);
+    for (size_t i = 0; i < gguf_kv_count(g); i++)
+        gguf_put_kv(w, gguf_kv_at(g, i));
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < gguf_tensor_count(g); i++) {
+            const struct tensor *t = gguf_tensor_at(g, i);
+            if (!strcmp(t->name, "output.weight"))
+                continue;
+            if (pass == 0)
+                gguf_add_tensor(w, t->name, t->type, t->n_dims, t->ne);
+            else
+                assert_int_equal(gguf_write_data(w, t->data, (size_t)t->bytes, &e), 0);
+            if (pass == 0 && i + 1 == gguf_tensor_count(g)) {
+                gguf_add_tensor(w, "output.weight", head->type, 2, ne);
+                gguf_add_tensor(w, "d2t", type, 1, list);
+            }
+        }
+    for (int i = 0; i < n; i++) // also of a token that there is not
+        assert_int_equal(gguf_write_data(w,
+                                         (const char *)head->data +
+                                             row * (size_t)(tokens[i] < ROW ? tokens[i] : 0),
+                                         row, &e),
+                         0);
+    for (int i = 0; i < n; i++) {
+        const int64_t wide = tokens[i];
+        const bool half = type != TYPE_I64;
+        assert_int_equal(gguf_write_data(w, half ? (const void *)&tokens[i] : &wide,
+                                         half ? sizeof tokens[i] : sizeof wide, &e),
+                         0);
+    }
+    assert_int_equal(gguf_writer_close(w, &e), 0);
+    gguf_close(g);
+    unlink(path);
+}
+
+// Heads that were trained for some tokens score these; lists that make no sense are refused.
+static void trained_heads(void **state) {
+    (void)state;
+    enum { N = 5 };
+    static const int32_t tokens[N] = {250, 3, 299, 17, 0}, twice[N] = {1, 2, 3, 4, 2},
+                         beyond[N] = {1, 2, ROW, 4, 5}, sorted[N] = {0, 3, 17, 250, 299};
+    static float want[ROW], got[N];
+    struct scene c;
+    char path[128];
+    open_scene(&c, DENSE);
+    snprintf(path, sizeof path, "%s/mtp.gguf", c.r.dir);
+    struct mtp_options o = c.m->options;
+    struct sequence *s = text(&c, 40, 40);
+    chain(&c, s, guesses, 1, want);
+    sequence_destroy(s);
+    mtp_destroy(c.m);
+    o.vocab.rows = 100; // is about whole heads
+    for (int wide = 0; wide < 2; wide++) {
+        write_trained(&c, path, wide ? TYPE_I64 : TYPE_I32, tokens, N);
+        must(&c, mtp_load(&c.m, c.r.m, path, &o, false, &c.r.e));
+        s = text(&c, 40, 40);
+        assert_int_equal(mtp_head(c.m)->rows, N);
+        assert_memory_equal(mtp_head(c.m)->ids, sorted, sizeof sorted);
+        const struct mtp_row row = {0, -1, guesses[0]};
+        must(&c, mtp_begin(c.m, &s, 1, &c.r.e));
+        must(&c, mtp_rows(c.m, &row, 1, &c.r.e));
+        exec_ops(c.r.x)->download(c.r.x, got, mtp_logits(c.m, 0, 1), sizeof got);
+        for (int i = 0; i < N; i++)
+            assert_true(got[i] == want[sorted[i]]);
+        sequence_destroy(s);
+        mtp_destroy(c.m);
+    }
+    for (int i = 0; i < 3; i++) {
+        write_trained(&c, path, i < 2 ? TYPE_I32 : TYPE_F32, i ? beyond : twice, N);
+        assert_int_equal(mtp_load(&c.m, c.r.m, path, &o, false, &c.r.e), ERR_FORMAT);
+        assert_non_null(strstr(c.r.e.text, "d2t must have 5 different tokens"));
+    }
+    unlink(path);
+    c.m = NULL;
+    close_scene(&c);
+}
+
+// Rows that are copied come from the sidecar where its head takes fewer bytes.
+static void smaller_heads(void **state) {
+    (void)state;
+    struct scene c;
+    char path[128];
+    open_scene(&c, DENSE);
+    snprintf(path, sizeof path, "%s/mtp.gguf", c.r.dir);
+    struct tiny_shape small = shape_of(DENSE);
+    struct mtp_options o = c.m->options;
+    const int64_t whole = c.m->load.weight_bytes;
+    small.type = TYPE_Q8_0;
+    must(&c, tiny_sidecar_write(&small, path, &c.r.e));
+    for (int cut = 0; cut < 2; cut++) {
+        mtp_destroy(c.m);
+        o.vocab.rows = cut ? 100 : 0;
+        must(&c, mtp_load(&c.m, c.r.m, path, &o, false, &c.r.e));
+        assert_true(c.m->own_output);
+        assert_true((c.m->head.w == c.r.m->head) == !cut);
+        assert_true(c.m->load.weight_bytes < whole);
+    }
+    unlink(path);
+    close_scene(&c);
+}
+
 // Another block's checkpoint, and one whose tokens are outside the vocabulary.
 static void refuses_states(void **state) {
     (void)state;
@@ -732,6 +848,7 @@ int main(void) {
         cmocka_unit_test(refuses_sidecars),    cmocka_unit_test(refuses_states),
         cmocka_unit_test(some_tokens),         cmocka_unit_test(refuses_sidecar_as_model),
         cmocka_unit_test(copies_are_shared),   cmocka_unit_test(read_by_rows),
+        cmocka_unit_test(trained_heads),       cmocka_unit_test(smaller_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,20 +124,70 @@ static int choose_tokens(struct draft_head *h, const struct draft_head_source *s
     return rc;
 }
 
-int draft_head_load(struct draft_head *h, struct load *l, const struct draft_head_source *s,
-                    struct err *e) {
-    int rc = choose_tokens(h, s, e);
-    if (rc)
-        return rc;
-    if (!h->ids) {
-        h->rows = s->size;
-        h->w = s->whole;
-        return s->loaded ? 0 : load_weight(l, s->tensor, s->dim, s->size, &h->w, e);
+struct row_token {
+    int32_t token, row;
+};
+
+static int compare_tokens(const void *a, const void *b) {
+    const int32_t x = ((const struct row_token *)a)->token,
+                  y = ((const struct row_token *)b)->token;
+    return (x > y) - (x < y);
+}
+
+static int refuse_tokens(const struct draft_head_source *s, struct err *e) {
+    return err_set(e, ERR_FORMAT,
+                   "tensor %s must have %lld different tokens of the target's vocabulary, one for "
+                   "each row of %s; the file is damaged or of another target",
+                   s->tokens_of->name, (long long)s->size, s->tensor);
+}
+
+static int read_tokens(struct row_token *out, const struct draft_head_source *s, struct err *e) {
+    const struct tensor *t = s->tokens_of;
+    const int64_t vocab = s->n_tokens;
+    if (t->ne[0] != s->size || t->ne[1] != 1 || (t->type != TYPE_I32 && t->type != TYPE_I64))
+        return refuse_tokens(s, e);
+    for (int64_t i = 0; i < s->size; i++) {
+        int32_t narrow = 0;
+        int64_t id = 0;
+        if (t->type == TYPE_I64)
+            memcpy(&id, (const char *)t->data + i * (int64_t)sizeof id, sizeof id);
+        else
+            memcpy(&narrow, (const char *)t->data + i * (int64_t)sizeof narrow, sizeof narrow);
+        id += narrow;
+        if (id < 0 || id >= vocab)
+            return refuse_tokens(s, e);
+        out[i] = (struct row_token){(int32_t)id, (int32_t)i};
     }
-    const struct load_list list = {s->size, h->ids, h->rows};
+    qsort(out, (size_t)s->size, sizeof *out, compare_tokens);
+    for (int64_t i = 1; i < s->size; i++)
+        if (out[i].token == out[i - 1].token)
+            return refuse_tokens(s, e);
+    return 0;
+}
+
+// The head's tokens are those of tokens_of; rows[size]: the tensor's rows in their order.
+static int take_tokens(struct draft_head *h, const struct draft_head_source *s, int32_t *rows,
+                       struct err *e) {
+    struct row_token *list = malloc((size_t)s->size * sizeof *list);
+    h->ids = malloc((size_t)s->size * sizeof *h->ids);
+    int rc = list && h->ids ? read_tokens(list, s, e)
+                            : err_set(e, ERR_MEMORY, "no memory for the tokens of a draft's head");
+    for (int64_t i = 0; !rc && i < s->size; i++) {
+        h->ids[i] = list[i].token;
+        rows[i] = list[i].row;
+    }
+    h->rows = s->size;
+    free(list);
+    return rc;
+}
+
+// Rows of the tensor that have the tokens h->ids.
+static int load_rows(struct draft_head *h, struct load *l, const struct draft_head_source *s,
+                     const int32_t *rows, struct err *e) {
+    const struct load_list list = {s->size, rows, h->rows};
     const size_t bytes = (size_t)h->rows * sizeof *h->ids;
     void *ids_of = NULL;
-    rc = load_weight_list(l, s->tensor, s->dim, &list, &h->w, e);
+    int rc = load_weight_list(l, s->tensor, s->dim, &list, &h->w, e);
     if (!rc)
         rc = load_bytes(l, (int64_t)bytes, &ids_of, e);
     if (rc || l->dry)
@@ -145,6 +195,32 @@ int draft_head_load(struct draft_head *h, struct load *l, const struct draft_hea
     exec_ops(l->x)->upload(l->x, ids_of, h->ids, bytes);
     h->ids_of = ids_of;
     return 0;
+}
+
+static int load_trained(struct draft_head *h, struct load *l, const struct draft_head_source *s,
+                        struct err *e) {
+    int32_t *rows = malloc((size_t)s->size * sizeof *rows);
+    if (!rows)
+        return err_set(e, ERR_MEMORY, "no memory for the tokens of a draft's head");
+    int rc = take_tokens(h, s, rows, e);
+    if (!rc)
+        rc = load_rows(h, l, s, rows, e);
+    free(rows);
+    return rc;
+}
+
+int draft_head_load(struct draft_head *h, struct load *l, const struct draft_head_source *s,
+                    struct err *e) {
+    if (s->tokens_of)
+        return load_trained(h, l, s, e);
+    int rc = choose_tokens(h, s, e);
+    if (rc)
+        return rc;
+    if (h->ids)
+        return load_rows(h, l, s, h->ids, e);
+    h->rows = s->size;
+    h->w = s->whole;
+    return s->loaded ? 0 : load_weight(l, s->tensor, s->dim, s->size, &h->w, e);
 }
 
 void draft_head_fini(struct draft_head *h) {

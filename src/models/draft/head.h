@@ -28,6 +28,10 @@ struct draft_head_source {
     const struct weight *whole; // NULL in a dry load
     const struct gguf *tokens;  // the file with the vocabulary
     struct draft_vocab_options vocab;
+    // NULL, or the tokens of the tensor's rows, `size` integers, where a draft was trained for some
+    // tokens only: these are then scored, all of them, whatever `vocab` says.
+    const struct tensor *tokens_of;
+    int64_t n_tokens; // of the target: where there are tokens_of
 };
 
 // Chooses the tokens and loads their rows. Of h, which is zeroed, the load owns w and ids_of and

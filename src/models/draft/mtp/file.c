@@ -24,9 +24,11 @@ const struct gguf *mtp_file(const struct mtp *m) {
 }
 
 // Where a tensor is taken from: blocks from the file of the block, what models have once from the
-// target's, whatever a sidecar has of it.
+// target's, but for a head that only the sidecar has so.
 static const struct gguf *file_of(const struct mtp *m, const char *name) {
-    return strncmp(name, "blk.", 4) == 0 ? mtp_file(m) : model_file(m->target);
+    const bool own =
+        strncmp(name, "blk.", 4) == 0 || (m->own_output && strcmp(name, "output.weight") == 0);
+    return own ? mtp_file(m) : model_file(m->target);
 }
 
 const struct tensor *mtp_find(const void *arg, const char *name) {

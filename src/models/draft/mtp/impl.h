@@ -48,6 +48,7 @@ struct mtp {
     const struct weight *join;    // eh_proj, [2D -> D]
     const struct weight *embed;
     struct draft_head head;
+    bool own_output;   // output.weight is the sidecar's
     double pass_bytes; // of files that a pass of one row reads
     struct kv_layout layout;
     struct kv_pool *pool;

@@ -85,6 +85,29 @@ static bool has_own(const struct mtp *m, const char *suffix, const char *of_targ
     return own && !same_values(own, gguf_tensor(model_file(m->target), of_target));
 }
 
+// A sidecar may have a head that was trained for some tokens, and say which (d2t).
+static bool trained_head(struct mtp *m, struct draft_head_source *s, char *name) {
+    const struct tensor *list = m->own ? gguf_tensor(m->own, "d2t") : NULL;
+    const struct tensor *head = mtp_tensor(m, "nextn.shared_head_head.weight");
+    if (!list)
+        return false;
+    m->own_output = !head;
+    head = head ? head : gguf_tensor(m->own, "output.weight");
+    s->tensor = m->own_output ? "output.weight"
+                              : load_name(name, m->block, "nextn.shared_head_head.weight");
+    s->size = head ? head->ne[1] : list->ne[0];
+    s->tokens_of = list;
+    return true;
+}
+
+// Whether a sidecar has the target's head in fewer bytes: where rows of it are copied, these are.
+static bool smaller_head(const struct mtp *m, const char *usual) {
+    const struct tensor *own = m->own ? gguf_tensor(m->own, "output.weight") : NULL;
+    const struct tensor *of_target = gguf_tensor(model_file(m->target), usual);
+    return own && of_target && own->ne[0] == of_target->ne[0] && own->ne[1] == of_target->ne[1] &&
+           own->bytes < of_target->bytes;
+}
+
 // The target may have a second head of a smaller type, for drafts.
 static int load_head(struct mtp *m, struct err *e) {
     static const char extra[] = "output_extra.weight", own[] = "nextn.shared_head_head.weight";
@@ -92,18 +115,22 @@ static int load_head(struct mtp *m, struct err *e) {
     const struct gguf *g = model_file(m->target);
     const char *usual = p->tied ? "token_embd.weight" : "output.weight";
     char name[LOAD_NAME];
-    struct draft_head_source s = {
-        .dim = p->dim, .size = p->vocab, .tokens = g, .vocab = m->options.vocab};
-    if (has_own(m, own, usual)) {
+    struct draft_head_source s = {.dim = p->dim,
+                                  .size = p->vocab,
+                                  .tokens = g,
+                                  .vocab = m->options.vocab,
+                                  .n_tokens = p->vocab};
+    if (!trained_head(m, &s, name) && has_own(m, own, usual)) {
         s.tensor = load_name(name, m->block, own);
-    } else {
-        s.loaded = !gguf_tensor(g, extra);
-        s.tensor = s.loaded ? usual : extra;
+    } else if (!s.tokens_of) {
+        m->own_output = smaller_head(m, usual);
+        s.loaded = m->own_output || !gguf_tensor(g, extra);
+        s.tensor = m->own_output ? "output.weight" : s.loaded ? usual : extra;
         s.whole = m->target->head;
     }
     int rc = draft_head_load(&m->head, &m->load, &s, e);
     const struct tensor *t = rc ? NULL : mtp_find(m, s.tensor);
-    m->pass_bytes += t ? (double)t->bytes * (double)m->head.rows / (double)p->vocab : 0;
+    m->pass_bytes += t ? (double)t->bytes * (double)m->head.rows / (double)t->ne[1] : 0;
     return rc;
 }
 
@@ -116,7 +143,8 @@ static double block_bytes(const struct mtp *m) {
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
         const struct tensor *t = gguf_tensor_at(g, i);
         int layer;
-        if (sscanf(t->name, "blk.%d.", &layer) != 1 || layer != m->block || t->ne[1] == p->vocab)
+        if (sscanf(t->name, "blk.%d.", &layer) != 1 || layer != m->block ||
+            strstr(t->name, "nextn.embed_tokens") || strstr(t->name, "nextn.shared_head_head"))
             continue;
         bool one_of_many = p->moe.experts && t->n_dims == 3 && t->ne[2] == p->moe.experts;
         bytes += (one_of_many ? (double)p->moe.used / p->moe.experts : 1) * (double)t->bytes;
