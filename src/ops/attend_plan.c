@@ -375,8 +375,9 @@ bool attend_plan_whole(const struct attend_args *a, const struct rows *r,
                        const struct attend_limits *m, int processors) {
     int64_t group = a->shape.n_heads / a->shape.n_kv, per = (int64_t)m->tiles_whole * ATTEND_TILE,
             ends = 0;
-    for (int64_t i = 0; i + 1 < r->n; i++)
+    const int64_t n = r->n - a->first;
+    for (int64_t i = a->first; i + 1 < r->n; i++)
         ends += r->parent[i + 1] != i || r->seq[i + 1] != r->seq[i];
-    int64_t blocks = ceil_div(r->n * group, per) * a->shape.n_kv;
-    return r->n >= 16 * (ends + 1) && 2 * blocks >= processors;
+    int64_t blocks = ceil_div(n * group, per) * a->shape.n_kv;
+    return n >= 16 * (ends + 1) && 2 * blocks >= processors;
 }

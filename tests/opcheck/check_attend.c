@@ -197,12 +197,13 @@ struct query {
     const struct rows *rows;
     const struct kv_view *views;
     const struct kv_slot *slots;
-    const float *q, *gate;
+    const float *q, *gate; // from row `first` on
+    int64_t first;
 };
 
 // All rows of the scene, with queries as the store op left them.
 static struct query stage_query(const struct stage *t) {
-    return (struct query){&t->w->f.rows, t->views, t->slot, t->q_out, t->q + t->w->s.head_dim};
+    return (struct query){&t->w->f.rows, t->views, t->slot, t->q_out, t->q + t->w->s.head_dim, 0};
 }
 
 static void call_attend(const struct stage *t, struct query in, struct act *act) {
@@ -221,6 +222,7 @@ static void call_attend(const struct stage *t, struct query in, struct act *act)
                             .layer = LAYER,
                             .seqs = in.views,
                             .store = in.slots,
+                            .first = in.first,
                             .out = act};
     exec_ops(t->x)->attend(t->x, &a, in.rows);
 }
@@ -233,12 +235,12 @@ static struct act *new_act(struct exec *x, int64_t n, int64_t k) {
     return act;
 }
 
-// out: host [rows][n_heads * head_dim].
+// out: host [rows from `first` on][n_heads * head_dim].
 static void stage_attend(const struct stage *t, struct query in, float *out) {
-    int64_t k = (int64_t)t->w->s.n_heads * t->w->s.head_dim;
-    struct act *act = new_act(t->x, in.rows->n, k);
+    int64_t k = (int64_t)t->w->s.n_heads * t->w->s.head_dim, n = in.rows->n - in.first;
+    struct act *act = new_act(t->x, n, k);
     call_attend(t, in, act);
-    read_act(t->x, act, in.rows->n, k, out);
+    read_act(t->x, act, n, k, out);
     exec_ops(t->x)->act_destroy(t->x, act);
 }
 
@@ -362,9 +364,59 @@ static int64_t alone_differences(struct stage *t, int32_t i, const float *all) {
     struct rows one = {1, &token, &parent, &zero, &w->f.pos[i], 0};
     struct guarded out = guarded_new(k);
     const float *gate = t->q + (int64_t)i * s->n_heads * 2 * s->head_dim + s->head_dim;
-    stage_attend(t, (struct query){&one, &view, &t->slot[i], t->q_out + i * k, gate}, out.p);
+    stage_attend(t, (struct query){&one, &view, &t->slot[i], t->q_out + i * k, gate, 0}, out.p);
     int64_t diff = bit_differences(out.p, all + i * k, k) + !guarded_free(&out);
     buffers_close(&r);
+    return diff;
+}
+
+// The rows at least `depth` below their sequences' committed ones, after all others, which are
+// ancestors only: as where a tree grows level by level. Their queries are q, their gates w->q.
+static int64_t level_differences(struct stage *t, int64_t depth, const float *q, const float *all) {
+    const struct scene *w = t->w;
+    const struct setting *s = &w->s;
+    const struct rows *r = &w->f.rows;
+    const int64_t k = (int64_t)s->n_heads * s->head_dim;
+    int32_t order[1024], place[1024], parent[1024], seq[1024], token[1024] = {0};
+    int64_t pos[1024], n = 0, first = 0, diff = 0;
+    struct kv_slot slots[1024];
+    for (int deep = 0; deep < 2; deep++) {
+        for (int32_t i = 0; i < r->n; i++)
+            if ((r->pos[i] - w->views[r->seq[i]].len >= depth) == deep) {
+                place[i] = (int32_t)n;
+                order[n++] = i;
+            }
+        first = deep ? first : n;
+    }
+    float *q2 = malloc((size_t)((n - first) * k + 1) * sizeof *q2);
+    float *gate = malloc((size_t)((n - first) * 2 * k + 1) * sizeof *gate);
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t from = order[i];
+        parent[i] = r->parent[from] < 0 ? -1 : place[r->parent[from]];
+        seq[i] = r->seq[from];
+        pos[i] = r->pos[from];
+        slots[i] = t->slot[from];
+        if (i < first)
+            continue;
+        memcpy(q2 + (i - first) * k, q + from * k, (size_t)k * sizeof *q2);
+        memcpy(gate + (i - first) * 2 * k, w->q + from * 2 * k, (size_t)(2 * k) * sizeof *gate);
+    }
+    if (first < n) {
+        struct rows rows = {n, token, parent, seq, pos, exec_pass(t->x)};
+        struct guarded out = guarded_new((n - first) * k);
+        struct buffers b;
+        buffers_open(&b, t->buffers.c, t->x);
+        const float *at = buffers_in(&b, q2, (size_t)((n - first) * k) * sizeof *q2);
+        const float *gates = buffers_in(&b, gate, (size_t)((n - first) * 2 * k) * sizeof *gate);
+        stage_attend(t, (struct query){&rows, t->views, slots, at, gates + s->head_dim, first},
+                     out.p);
+        for (int64_t i = first; i < n; i++)
+            diff += bit_differences(out.p + (i - first) * k, all + order[i] * k, k);
+        diff += !guarded_free(&out);
+        buffers_close(&b);
+    }
+    free(q2);
+    free(gate);
     return diff;
 }
 
@@ -386,7 +438,7 @@ static int64_t other_differences(struct check *c, struct scene *w, const float *
 
 // Two sequences with many rows, or up to 64 with few. The second call is as another layer's.
 void check_attend_rule(struct check *c) {
-    int64_t diff = 0, seen = 0;
+    int64_t diff = 0, seen = 0, levels = 0;
     if (!has_attend(c))
         return;
     for (int i = 0; i < FEW + 6; i += c->brief ? 3 : 1) {
@@ -406,6 +458,8 @@ void check_attend_rule(struct check *c) {
         for (int32_t row = 0; row < w->f.rows.n;
              row += (int32_t)between(&c->rng, 1, c->brief ? 70 : 9), seen++)
             diff += alone_differences(&t, row, all);
+        for (int64_t depth = 1; depth < 20; depth += depth < 3 ? 1 : c->brief ? 9 : 4)
+            levels += level_differences(&t, depth, q, all);
         stage_fini(&t);
         free(q);
         free(all);
@@ -414,6 +468,8 @@ void check_attend_rule(struct check *c) {
     }
     report(c, diff == 0, "attend: rule E2", "rows of forests, alone",
            "%lld values differ in %lld rows", (long long)diff, (long long)seen);
+    report(c, levels == 0, "attend: rule E2", "levels of forests", "%lld values differ",
+           (long long)levels);
     check_attend_long_rule(c);
     check_turn_rule(c);
 }

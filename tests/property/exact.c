@@ -170,6 +170,7 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
     static const double errors[] = {0, 0.02, 0.1, 0.3};
     static const char *const names[] = {"chain",        "tree",        "lookup",
                                         "oracle chain", "oracle tree", "oracle tree with lookup"};
+    static const char *const blocks[] = {"mtp chain", "mtp tree", "mtp tree with lookup"};
     const struct pair_backend *b = pick_backend(p, g);
     *w = (struct gen_way){.name = names[kind],
                           .model = b->model,
@@ -191,6 +192,10 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
     w->n_kinds = kind == 5 || (kind == 1 && rng_below(g, 2)) ? 2 : 1;
     if (kind == 0 || kind == 3)
         w->tree.k = 1;
+    if (kind <= 1 && b->mtp && w->seed / 2 % 3) {
+        w->draft = b->mtp;
+        w->name = blocks[kind + (w->n_kinds == 2)];
+    }
 }
 
 // Of positions that both have; the last ones depend on how a way ends.
@@ -288,6 +293,7 @@ static int run_ways(const struct pair *p, int number, struct scenario *s, struct
             return rc;
         f->runs++;
         f->tokens += other.n;
+        f->count[FEATURE_BLOCK] += strncmp(w.name, "mtp", 3) == 0;
         f->count[FEATURE_HIDDEN] += hidden_of_both(&plain, &other) > 0;
         if (!same(&plain, &other)) {
             explain(p, number, s, &w, &plain, &other);
@@ -322,7 +328,7 @@ struct part {
 };
 
 static int pick_part(struct part *t, const struct pair *p, const struct pair_backend *b,
-                     struct rng *g, struct err *e) {
+                     struct draft *draft, struct rng *g, struct err *e) {
     struct features ignored = {0};
     struct gen_way off = {
         .name = "plain", .model = p->b[0].model, .hidden = p->b[0].hidden, .chunk = 512};
@@ -343,7 +349,7 @@ static int pick_part(struct part *t, const struct pair *p, const struct pair_bac
         t->w.name = "plain";
     }
     t->w.model = b->model;
-    t->w.draft = b->draft;
+    t->w.draft = draft;
     t->w.hidden = b->hidden;
     record(&t->w, t->tokens, &t->s, &t->full);
     return rc;
@@ -378,11 +384,12 @@ static int run_group(const struct pair *p, int number, struct features *f, struc
     struct gen_member m[GEN_MEMBERS] = {0};
     int n = rng_below(&g, 2) ? GEN_MEMBERS : 2 + (int)rng_below(&g, GEN_MEMBERS - 1), rc = 0;
     const struct pair_backend *b = pick_backend(p, &g);
+    struct draft *draft = b->mtp && number % 3 ? b->mtp : b->draft; // members share it
     struct part *t = calloc((size_t)n, sizeof *t);
     if (!t)
         return err_set(e, ERR_MEMORY, "no memory for a group of %d", n);
     for (int i = 0; i < n && !rc; i++) {
-        rc = pick_part(&t[i], p, b, &g, e);
+        rc = pick_part(&t[i], p, b, draft, &g, e);
         m[i] = (struct gen_member){.r = &t[i].s.r, .w = &t[i].w, .leaves = -1, .out = &t[i].got};
         m[i].joins = rng_below(&g, 2) ? (int)rng_below(&g, 8) : 0;
         m[i].parks = rng_below(&g, 2);

@@ -42,6 +42,9 @@ enum feature {
     FEATURE_MASKED,       // tokens that were chosen under a mask on paths through trees
     FEATURE_FORCED,       // of these, the only ones that were allowed
     FEATURE_FORCED_PATH,  // paths of such from the root on
+    FEATURE_BLOCK,        // runs for which a prediction block guesses,
+    FEATURE_BLOCK_TREE,   // trees of such with two nodes of a depth,
+    FEATURE_BLOCK_PATH,   // and paths through such
     FEATURE_HIDDEN,       // runs whose hidden states were compared,
     FEATURE_HIDDEN_GROUP, // and members of groups
     FEATURE_DEAD,         // replies that ended because nothing was allowed

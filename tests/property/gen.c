@@ -174,6 +174,17 @@ static bool is_priced(const struct gen_way *w) {
     return w->choose && w->n_kinds == 1 && w->kinds[0] == DRAFT_LOOKUP;
 }
 
+static void count_block(struct features *f, const struct player *p) {
+    const struct ddtree *t = &p->m.tree;
+    bool branched = false;
+    if (!p->m.c.use_draft || !p->g.w->draft || draft_traits(p->g.w->draft).depends != DRAFT_BY_PATH)
+        return;
+    for (int i = 2; i < t->n; i++)
+        branched = branched || t->parent[i] != i - 1;
+    f->count[FEATURE_BLOCK_TREE] += branched;
+    f->count[FEATURE_BLOCK_PATH] += p->m.walk.count > 1;
+}
+
 static void count_step(struct features *f, int64_t before, const struct ddtree *t,
                        const struct walk *w) {
     int64_t after = before + w->count;
@@ -315,6 +326,7 @@ static int take(struct group *g, struct player *p, bool trees, struct err *e) {
     if (!piece) {
         hash_tree(&out->trees, &p->m.tree);
         count_step(g->f, p->before, &p->m.tree, w);
+        count_block(g->f, p);
         g->f->count[FEATURE_PRICED_TREE] += p->m.tree.n > 1 && is_priced(p->g.w);
     }
     if (piece && take_known(g, p, trees, e))

@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "formats/quant/quant.h"
+#include "models/draft/mtp/mtp.h"
 #include "ops/experts/pool.h"
 #include "ops/experts/store.h"
 #include "support/device.h"
@@ -47,6 +48,8 @@ static void choose_shape(struct tiny_shape *t, const struct pair *p, const char 
         t->rope_dims = half ? t->head_dim / 2 : t->head_dim;
         t->kv_heads = t->heads / 2;
     }
+    t->nextn = !t->plain || t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK;
+    t->nextn_own = index % 4 == 3;
     if (quant_format(t->type)->block == 256)
         t->dim = t->ffn = 256;
     bool gemma = t->form == TINY_FORM_GEMMA4; // half of them have experts, in one tensor or two
@@ -167,6 +170,18 @@ static int open_hidden(struct pair_backend *b, const struct pair *p, struct err 
                      : err_set(e, ERR_MEMORY, "no memory for a reader");
 }
 
+static int open_drafts(struct pair_backend *b, const struct pair *p, const char *draft,
+                       const enum kv_codec_id kv[2], struct err *e) {
+    struct dflash_options d = dflash_options_default();
+    const struct mtp_options m = {.depth = 1 + p->index % 7, .codec_k = kv[0], .codec_v = kv[1]};
+    int rc =
+        draft_open(&b->draft, b->model, &(struct draft_source){.path = draft, .dflash = &d}, e);
+    if (rc || !p->block)
+        return rc;
+    return draft_open(&b->mtp, b->model, &(struct draft_source){.path = DRAFT_OF_TARGET, .mtp = &m},
+                      e);
+}
+
 static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_codec_id kv[2],
                         const char *draft, struct err *e) {
     struct model_options o = model_options_default();
@@ -182,10 +197,7 @@ static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_co
         rc = model_load(&b->model, b->x, p->file, &o, e);
     if (!rc)
         rc = open_hidden(b, p, e);
-    if (rc || !draft)
-        return rc;
-    struct dflash_options d = dflash_options_default();
-    return draft_open(&b->draft, b->model, &(struct draft_source){.path = draft, .dflash = &d}, e);
+    return rc || !draft ? rc : open_drafts(b, p, draft, kv, e);
 }
 
 int pair_open(struct pair *p, int index, const char *level, bool brief, struct err *e) {
@@ -204,7 +216,8 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
     choose_shape(&t, p, level, &g);
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;
-    if (t.form == TINY_FORM_DEEPSEEK) // values are a part of the keys
+    p->block = t.nextn && index % 4 != 1; // else it is left alone
+    if (t.form == TINY_FORM_DEEPSEEK)     // values are a part of the keys
         kv[1] = kv[0];
     snprintf(p->name, sizeof p->name, "pair %d: %s %s, KV %s/%s, %d/%d heads, B %d, %s", index,
              tiny_arch(&t), quant_format(t.type)->name, kv_codec_of(kv[0])->name,
@@ -229,6 +242,7 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
 void pair_close(struct pair *p) {
     for (int i = 0; i < PAIR_BACKENDS; i++) {
         draft_destroy(p->b[i].draft);
+        draft_destroy(p->b[i].mtp);
         if (p->b[i].hidden)
             tap_reader_close(p->b[i].hidden);
         free(p->b[i].hidden);

@@ -12,11 +12,11 @@ enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320, PAIR_FEW = 48 };
 struct pair_backend {
     struct exec *x, *cpu; // the second of experts whose place is on a CPU; NULL: there are none
     struct model *model;
-    struct draft *draft;
+    struct draft *draft, *mtp; // mtp: the prediction block of the target's file; NULL: none is used
     struct tap_reader *hidden; // of hidden states after the output norm; NULL: none reads them
 };
 
-// b[0]: one thread, without the draft attached. b[1]: one thread. b[2]: two threads, or a device's
+// b[0]: one thread, without a draft attached. b[1]: one thread. b[2]: two threads, or a device's
 // other path. On a device they differ in how many experts are resident, too. In every other pair
 // with experts those of some layers are computed by a CPU concurrently with it. Hidden states are
 // read in four of five pairs by b[1] and b[2], in two of these by b[0] too.
@@ -24,6 +24,7 @@ struct pair {
     struct gguf *file;
     struct pair_backend b[PAIR_BACKENDS];
     int vocab, index;
+    bool block;    // b[1] and b[2] have mtp
     bool brief;    // in little memory: few experts, passes of PAIR_FEW rows of two sequences
     bool lends;    // b[1] lends slots of experts to passes of more than PAIR_FEW rows
     char name[96]; // for messages: weight type, KV type, heads

@@ -128,6 +128,7 @@ static struct attend_args attend_args_of(const struct attention_call *c) {
         .store = c->store,
         .out = c->buf->out,
         .choice = c->choice,
+        .first = c->first,
     };
 }
 
@@ -151,7 +152,8 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     const struct ops *ops = exec_ops(x);
     const struct attention_shape *s = c->shape;
     const struct attention_buffers *b = c->buf;
-    int64_t n = c->rows->n;
+    const struct rows own = rows_from(c->rows, c->first);
+    int64_t n = own.n;
     struct linear_job in[4] = {{.w = c->block->wq, .out = b->q, .bias = c->block->q_bias},
                                {.w = c->block->wk, .out = b->k, .bias = c->block->k_bias},
                                {.w = c->block->wv, .out = b->v, .bias = c->block->v_bias}};
@@ -162,7 +164,8 @@ void attention_run(struct exec *x, const struct attention_call *c) {
     struct qk_args qk = qk_args_of(c);
     qk.q = b->q;
     qk.q_out = b->q_rot;
-    ops->qk_norm_rope_store(x, &qk, c->rows);
+    qk.store += c->first;
+    ops->qk_norm_rope_store(x, &qk, &own);
     struct attend_args at = attend_args_of(c);
     at.q = b->q_rot;
     at.gate = s->gated ? b->q + s->head_dim : s->gate_width ? b->gate : NULL;

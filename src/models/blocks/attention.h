@@ -51,6 +51,8 @@ struct attention_call {
     const struct kv_layout *layout;
     int layer;                          // within the KV group
     const struct kv_slot *store;        // [n] host
+    int64_t first;                      // rows before it are only ancestors (struct attend_args):
+                                        // buffers, in, h and apart begin with it
     const struct kv_view *views;        // [sequences] host
     const struct attend_choice *choice; // NULL: rows see everything
     int mask;                           // enum attend_mask
@@ -59,6 +61,13 @@ struct attention_call {
     float *h;             // [n][dim] residual stream, added to
     float *apart;         // NULL, or [n][dim]: what comes out goes there, and h stays
 };
+
+// The rows of a pass from `first` on, whose parents may stand before them, for ops that treat rows
+// one by one.
+static inline struct rows rows_from(const struct rows *r, int64_t first) {
+    return (struct rows){r->n - first,   r->token + first, r->parent + first,
+                         r->seq + first, r->pos + first,   first ? 0 : r->pass};
+}
 
 // Tensors blk.i.attn_*; a fused attn_qkv (rows q with gate | k | v) is taken apart.
 int attention_load(struct attention_block *b, const struct attention_shape *s, struct load *l,

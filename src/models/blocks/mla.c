@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/blocks/attention.h"
+
 static int key_width(const struct mla_shape *s) {
     return s->kv_lora + s->turns;
 }
@@ -133,7 +135,7 @@ static void project(struct exec *x, const struct mla_call *c) {
     const struct mla_shape *s = c->shape;
     const struct mla_block *w = c->block;
     const struct mla_buffers *b = c->buf;
-    int64_t n = c->rows->n;
+    int64_t n = c->rows->n - c->first;
     struct linear_job in[3] = {
         {.w = s->q_lora ? w->q_a : w->wq, .out = s->q_lora ? b->q_low : b->q},
         {.w = w->latent, .out = b->c},
@@ -169,7 +171,8 @@ void mla_run(struct exec *x, const struct mla_call *c) {
     const struct ops *ops = exec_ops(x);
     const struct mla_shape *s = c->shape;
     const struct mla_buffers *b = c->buf;
-    int64_t n = c->rows->n, width = (int64_t)s->n_heads * s->v;
+    const struct rows own = rows_from(c->rows, c->first);
+    int64_t n = own.n, width = (int64_t)s->n_heads * s->v;
     project(x, c);
     ops->linear_heads(x, &(struct heads_args){.w = c->block->k,
                                               .heads = s->n_heads,
@@ -182,12 +185,14 @@ void mla_run(struct exec *x, const struct mla_call *c) {
     struct qk_args qk = stored_args(c);
     qk.q = b->absorbed;
     qk.q_out = b->turned;
-    ops->qk_norm_rope_store(x, &qk, c->rows);
+    qk.store += c->first;
+    ops->qk_norm_rope_store(x, &qk, &own);
     struct attend_args at = attend_args_of(s, c->layout, c->choice);
     at.q = b->turned;
     at.layer = c->layer;
     at.seqs = c->views;
     at.store = c->store;
+    at.first = c->first;
     at.out = b->u;
     ops->attend(x, &at, c->rows);
     ops->linear_heads(x, &(struct heads_args){.w = c->block->v,

@@ -38,6 +38,7 @@ struct mla_call {
     const struct kv_layout *layout;
     int layer;                          // within the KV group
     const struct kv_slot *store;        // [n] host
+    int64_t first;                      // as of struct attention_call
     const struct kv_view *views;        // [sequences] host
     const struct attend_choice *choice; // NULL: rows see everything
     const struct act *in;               // [n][D], normed

@@ -86,6 +86,9 @@ struct attend_args {
     const struct kv_slot *store; // [n] host: K and V of these rows (qk_norm_rope_store wrote them)
     struct act *out;             // [n][n_heads * dv]
     const struct attend_choice *choice; // NULL: all rows see everything. Not together with a window
+    // Rows before it are only ancestors: their K and V are in store, and nothing else of them is
+    // read or written; q, gate and out begin with it. Above 0 with ATTEND_PATH and no choice only.
+    int64_t first;
 };
 
 // Log-probabilities of a row: under the softmax of the logits as they are, before masks, penalties,

@@ -301,14 +301,15 @@ static bool first_of_sequence(const struct rows *r, int64_t i) {
 
 static void count_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
     int64_t key = a->shape.n_kv * kv_layout_row(a->layout), width = a->shape.n_heads;
-    int64_t keys = r->n;
-    for (int64_t i = 0; i < r->n; i++) {
-        int64_t len = first_of_sequence(r, i) ? a->seqs[r->seq[i]].len : 0;
+    int64_t keys = r->n, n = r->n - a->first;
+    for (int64_t i = a->first; i < r->n; i++) {
+        bool first = i == a->first || first_of_sequence(r, i);
+        int64_t len = first ? a->seqs[r->seq[i]].len : 0;
         keys += a->shape.window && len > a->shape.window ? a->shape.window : len;
     }
     width *= a->shape.dv;
     begin_op(x, "attend", TIMING_ATTENTION,
-             keys * key + r->n * width * (a->gate ? 8 : 4) + exec_act_bytes(x, r->n, width));
+             keys * key + n * width * (a->gate ? 8 : 4) + exec_act_bytes(x, n, width));
 }
 
 // Keys and values of the chunk's own blocks once; which others are read is known to the device

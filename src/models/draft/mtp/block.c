@@ -7,8 +7,8 @@ struct rows mtp_pass(const struct mtp *m, int64_t n) {
     return (struct rows){n, m->token, m->parent, m->seq, m->pos, exec_pass(m->x)};
 }
 
-// The block's input: h = eh_proj [norm(embedding of m->token), norm(u)], and act_d = norm(h).
-static void join(struct mtp *m, int64_t n) {
+// The block's input: h = eh_proj [norm(embedding of token), norm(u)], and act_d = norm(h).
+static void join(struct mtp *m, const int32_t *token, int64_t n) {
     const struct ops *ops = exec_ops(m->x);
     const struct model_params *p = &m->target->params;
     const int64_t dim = p->dim;
@@ -19,7 +19,7 @@ static void join(struct mtp *m, int64_t n) {
         m->index[i] = (int32_t)i;
     ops->norm(m->x, &norm);
     ops->copy_rows(m->x, m->pair + dim, 2 * row, m->u, m->index, n, row);
-    ops->gather_rows(m->x, m->embed, m->token, n, m->h);
+    ops->gather_rows(m->x, m->embed, token, n, m->h);
     norm.in = norm.out = m->h;
     norm.w = m->enorm;
     ops->norm(m->x, &norm);
@@ -60,7 +60,7 @@ static struct mla_call latent_of(const struct mtp *m, const struct rows *rows) {
 void mtp_store(struct mtp *m, const struct rows *rows) {
     struct attention_call c = attention_of(m, rows);
     struct mla_call latent = latent_of(m, rows);
-    join(m, rows->n);
+    join(m, m->token, rows->n);
     if (m->latent)
         mla_store(m->x, &latent);
     else
@@ -87,17 +87,19 @@ static void feed_forward(struct mtp *m, int64_t n) {
         mlp_run(m->x, &ranks_one, &y->mlp, m->act_d, m->act_f, m->h, n);
 }
 
-void mtp_run(struct mtp *m, const struct rows *rows) {
+void mtp_run(struct mtp *m, const struct rows *rows, int64_t first) {
     const struct model_params *p = &m->target->params;
+    const int64_t n = rows->n - first;
     struct attention_call c = attention_of(m, rows);
     struct mla_call latent = latent_of(m, rows);
-    join(m, rows->n);
+    c.first = latent.first = first;
+    join(m, m->token + first, n);
     if (m->latent)
         mla_run(m->x, &latent);
     else
         attention_run(m->x, &c);
-    feed_forward(m, rows->n);
+    feed_forward(m, n);
     const struct norm_args norm = {
-        .in = m->h, .w = m->gnorm, .eps = p->eps, .n = rows->n, .k = p->dim, .out = m->u};
+        .in = m->h, .w = m->gnorm, .eps = p->eps, .n = n, .k = p->dim, .out = m->u};
     exec_ops(m->x)->norm(m->x, &norm);
 }

@@ -6,6 +6,10 @@
 #include "base/num.h"
 #include "models/draft/mtp/impl.h"
 
+_Static_assert((int)MTP_TREE_WIDTH <= (int)MTP_WIDTH &&
+                   1 + (int)MTP_TREE_WIDTH * ((int)MTP_MAX_DEPTH - 1) <= (int)MTP_NODES,
+               "there is room for the rows of a tree");
+
 static bool takes(const struct gguf *file, const struct gguf *target) {
     (void)target;
     return file && mtp_in_file(file, NULL);
@@ -37,7 +41,8 @@ static struct draft_traits mtp_traits(const void *self) {
                                  .max_depth = mtp_depth(self),
                                  .trained_depth = 1,
                                  .passes = 1,
-                                 .pass_bytes = ((const struct mtp *)self)->pass_bytes};
+                                 .pass_bytes = ((const struct mtp *)self)->pass_bytes,
+                                 .width = MTP_TREE_WIDTH};
 }
 
 static void describe_mtp(const void *self, struct str *out) {

@@ -28,6 +28,7 @@ struct mtp_member {
     bool ready; // can draft
     bool tree;  // some row is not the only child of the one before
     int rows, ran;
+    int64_t before, at; // of a pass: where its rows that have run, and its new ones, begin
     int in_pages; // the first rows, a chain, have their K and V in slots after the committed ones
     int32_t token[MTP_NODES], parent[MTP_NODES], depth[MTP_NODES];
 };
@@ -99,9 +100,10 @@ void mtp_absorb(struct mtp *m);
 struct rows mtp_pass(const struct mtp *m, int64_t n);
 // Keys and values of rows with tokens m->token and hidden states m->u, into m->store.
 void mtp_store(struct mtp *m, const struct rows *rows);
-// The whole block over such rows, each of the sequence with view m->views[seq]: what they give is
-// in m->u.
-void mtp_run(struct mtp *m, const struct rows *rows);
+// The whole block over such rows from `first` on, each of the sequence with view m->views[seq];
+// those before it are ancestors that have run. Their hidden states are in m->u, row `first` at 0,
+// and so is what they give.
+void mtp_run(struct mtp *m, const struct rows *rows, int64_t first);
 
 // The file that has the block; tensors of it and of the target (load_find_fn and the like over a
 // struct mtp).

@@ -95,69 +95,83 @@ static struct kv_slot slot_of(const struct mtp *m, int seq, int number) {
                             (int32_t)(place % KV_PAGE)};
 }
 
-// The first of a sequence's rows that takes part in its next pass. Rows of a tree see their
-// ancestors among the rows of the pass, so these run again, all but row 0, the ancestor of all.
+// The first of a sequence's rows that takes part in its next pass. Those of a tree that have run
+// are ancestors of the new ones; those of a chain count as committed, and so does row 0, the
+// ancestor of all.
 static int first_of(const struct mtp_member *q) {
     return q->tree ? min_i32(q->ran, 1) : q->ran;
 }
 
-// Puts a sequence's rows of the pass at `at` of the workspace's arrays.
-static void place_rows(struct mtp *m, int seq, int64_t at) {
+// Puts a sequence's row `number` at `at` of the workspace's arrays. Its parent is a row that has
+// run.
+static void place_row(struct mtp *m, int seq, int number, int64_t at) {
     const struct mtp_member *q = &m->members[seq];
-    const int64_t newest = q->state->base.len - 1;
-    const int first = first_of(q);
-    m->views[seq] = kv_view_of(&q->state->kv);
-    m->views[seq].len = newest + first;
-    for (int j = first; j < q->rows; j++) {
-        const int64_t i = at + j - first;
-        m->token[i] = q->token[j];
-        m->parent[i] = q->parent[j] < first ? -1 : (int32_t)(at + q->parent[j] - first);
-        m->seq[i] = seq;
-        m->pos[i] = newest + q->depth[j];
-        m->store[i] = slot_of(m, seq, j);
-        m->index[i] = max_i32(seq * MTP_NODES + q->parent[j], 0); // -1: from the tail, below
-    }
+    const int parent = q->parent[number], first = first_of(q);
+    m->token[at] = q->token[number];
+    m->parent[at] = parent < first ? -1 : (int32_t)(q->before + parent - first);
+    m->seq[at] = seq;
+    m->pos[at] = q->state->base.len - 1 + q->depth[number];
+    m->store[at] = slot_of(m, seq, number);
 }
 
-// The hidden states that the rows of sequences from .. to-1, n altogether, begin with.
+// The pass of sequences from .. to-1: rows that have run, then, from *first on, the new ones.
+static struct rows place_rows(struct mtp *m, int from, int to, int64_t *first) {
+    int64_t at = 0;
+    for (int i = from; i < to; i++) {
+        struct mtp_member *q = &m->members[i];
+        q->before = at;
+        m->views[i] = kv_view_of(&q->state->kv);
+        m->views[i].len = q->state->base.len - 1 + first_of(q);
+        for (int j = first_of(q); q->rows > q->ran && j < q->ran; j++)
+            place_row(m, i, j, at++);
+    }
+    *first = at;
+    for (int i = from; i < to; i++) {
+        struct mtp_member *q = &m->members[i];
+        q->at = at - *first;
+        for (int j = q->ran; j < q->rows; j++)
+            place_row(m, i, j, at++);
+    }
+    return mtp_pass(m, at);
+}
+
+// The hidden states that the n new rows of sequences from .. to-1 begin with.
 static void take_hidden(struct mtp *m, int from, int to, int64_t n) {
     const struct ops *ops = exec_ops(m->x);
     const int64_t dim = m->target->params.dim;
-    int64_t at = 0;
+    for (int i = from; i < to; i++) {
+        const struct mtp_member *q = &m->members[i];
+        for (int j = q->ran; j < q->rows; j++) // of the root: from the tail, below
+            m->index[q->at + j - q->ran] = i * MTP_NODES + max_i32(q->parent[j], 0);
+    }
     ops->copy_rows(m->x, m->u, row_bytes(m), m->g, m->index, n, row_bytes(m));
     for (int i = from; i < to; i++) {
         const struct mtp_member *q = &m->members[i];
         const struct mtp_state *s = q->state;
-        if (q->rows == q->ran)
-            continue;
-        if (first_of(q) == 0)
-            ops->copy(m->x, m->u + at * dim, s->tail + mtp_tail_slot(s, s->base.len - 1) * dim,
+        if (q->ran == 0 && q->rows)
+            ops->copy(m->x, m->u + q->at * dim, s->tail + mtp_tail_slot(s, s->base.len - 1) * dim,
                       row_bytes(m));
-        at += q->rows - first_of(q);
     }
 }
 
 // Keeps what the rows gave.
 static void give_hidden(struct mtp *m, int from, int to) {
     const int64_t dim = m->target->params.dim;
-    int64_t at = 0;
     for (int i = from; i < to; i++) {
         struct mtp_member *q = &m->members[i];
-        if (q->rows == q->ran)
-            continue;
-        const int first = first_of(q);
-        exec_ops(m->x)->copy(m->x, m->g + ((int64_t)i * MTP_NODES + first) * dim, m->u + at * dim,
-                             (size_t)(q->rows - first) * row_bytes(m));
-        at += q->rows - first;
+        if (q->rows > q->ran)
+            exec_ops(m->x)->copy(m->x, m->g + ((int64_t)i * MTP_NODES + q->ran) * dim,
+                                 m->u + q->at * dim, (size_t)(q->rows - q->ran) * row_bytes(m));
         q->ran = q->rows;
     }
 }
 
-// One pass over the new rows of sequences from .. to-1, which are n.
-static void run_pass(struct mtp *m, int from, int to, int64_t n) {
-    take_hidden(m, from, to, n);
-    struct rows rows = mtp_pass(m, n);
-    mtp_run(m, &rows);
+// One pass over the new rows of sequences from .. to-1.
+static void run_pass(struct mtp *m, int from, int to) {
+    int64_t first;
+    const struct rows rows = place_rows(m, from, to, &first);
+    take_hidden(m, from, to, rows.n - first);
+    mtp_run(m, &rows, first);
     give_hidden(m, from, to);
 }
 
@@ -181,15 +195,13 @@ int mtp_rows(struct mtp *m, const struct mtp_row *rows, int64_t n, struct err *e
         const struct mtp_member *q = &m->members[i];
         const int64_t more = q->rows == q->ran ? 0 : q->rows - first_of(q);
         if (placed && placed + more > m->draft_rows) {
-            run_pass(m, from, i, placed);
+            run_pass(m, from, i);
             placed = 0;
             from = i;
         }
-        if (more)
-            place_rows(m, i, placed);
         placed += more;
     }
-    run_pass(m, from, m->n_members, placed);
+    run_pass(m, from, m->n_members);
     return 0;
 }
 

@@ -20,6 +20,7 @@ struct mtp;
 // Deepest guess that can be chosen, and without a choice; rows of a sequence in one draft, and in
 // one call of mtp_rows.
 enum { MTP_MAX_DEPTH = 16, MTP_DEPTH = 6, MTP_NODES = 96, MTP_WIDTH = 16 };
+enum { MTP_TREE_WIDTH = 4 }; // nodes of a depth that trees are grown from
 
 struct mtp_options {
     int depth;                         // deepest guess, 1 to MTP_MAX_DEPTH; 0: MTP_DEPTH

@@ -49,12 +49,13 @@ static int64_t first_visible(const struct attend_run *u, int64_t i) {
 
 static const float *query(const struct tile *t, int at, int h) {
     const struct attend_args *a = t->run->a;
-    return a->q + ((t->begin + at) * a->shape.n_heads + t->head + h) * a->shape.dk;
+    return a->q + ((t->begin - a->first + at) * a->shape.n_heads + t->head + h) * a->shape.dk;
 }
 
 static float *sums(const struct tile *t, int at, int h) {
     const struct attend_args *a = t->run->a;
-    return a->out->x + (t->begin + at) * a->out->stride + (int64_t)(t->head + h) * a->shape.dv;
+    return a->out->x + (t->begin - a->first + at) * a->out->stride +
+           (int64_t)(t->head + h) * a->shape.dv;
 }
 
 // Whether a pair sees the chunk's block at all.
@@ -303,7 +304,7 @@ static void start_rows(struct tile *t) {
     size_t bytes = (size_t)t->heads * (size_t)a->shape.dv * sizeof(float);
     for (int64_t i = t->begin; i < t->end; i++) {
         int64_t at = i - t->begin, s = i;
-        memset(a->out->x + i * a->out->stride + (int64_t)t->head * a->shape.dv, 0, bytes);
+        memset(sums(t, (int)at, 0), 0, bytes);
         for (int h = 0; h < t->heads; h++) {
             t->s->max[at][h] = -INFINITY;
             t->s->sum[at][h] = 0;
@@ -353,14 +354,14 @@ static void gate_head(const struct tile *t, float *x, float s, const float *gate
 
 static void finish_rows(const struct tile *t) {
     const struct attend_args *a = t->run->a;
-    int dim = a->shape.dv;
     for (int64_t i = t->begin; i < t->end; i++)
         for (int h = 0; h < t->heads; h++) {
             int64_t head = (int64_t)t->head + h;
             const float *g =
-                a->gate ? a->gate + (i * a->shape.n_heads + head) * a->gate_stride : NULL;
-            float *x = a->out->x + i * a->out->stride + head * dim;
-            gate_head(t, x, divisor(t, (int)(i - t->begin), h), g);
+                a->gate ? a->gate + ((i - a->first) * a->shape.n_heads + head) * a->gate_stride
+                        : NULL;
+            int at = (int)(i - t->begin);
+            gate_head(t, sums(t, at, h), divisor(t, at, h), g);
         }
 }
 
@@ -508,7 +509,7 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
     struct tile t = {.run = u, .s = &u->cpu->attend[worker]};
     int heads = u->a->shape.n_heads, group = heads / u->a->shape.n_kv;
     for (int64_t item = begin; item < end; item++) {
-        int64_t row = item / u->cuts * u->tile, stop = min_i64(row + u->tile, r->n);
+        int64_t row = u->a->first + item / u->cuts * u->tile, stop = min_i64(row + u->tile, r->n);
         int cut = (int)(item % u->cuts), last = (cut + 1) * heads / u->cuts;
         while (row < stop) {
             t.begin = row++;
@@ -529,14 +530,14 @@ static void attend_items(void *arg, int64_t begin, int64_t end, int worker) {
 static void quantise_rows(void *arg, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const struct attend_run *u = arg;
-    act_finish_rows(u->cpu, u->a->out, 4 * begin, min_i64(4 * end, u->r->n));
+    act_finish_rows(u->cpu, u->a->out, 4 * begin, min_i64(4 * end, u->r->n - u->a->first));
 }
 
 // A guess in nanoseconds for one item: decoding its keys, and using them for rows and heads.
 static int64_t item_cost(const struct attend_run *u) {
     const struct attend_args *a = u->a;
     int64_t keys = 0, heads = ceil_div(a->shape.n_heads, u->cuts);
-    for (int64_t i = 0; i < u->tile; i++)
+    for (int64_t i = a->first; i < a->first + u->tile; i++)
         keys += a->shape.window > 0 ? min_i64(a->shape.window, u->r->pos[i] + 1) : u->r->pos[i] + 1;
     int64_t dim = (a->shape.dk + a->shape.dv) / 2;
     return keys * heads * dim / 16 + keys / u->tile * dim / 8;
@@ -545,24 +546,25 @@ static int64_t item_cost(const struct attend_run *u) {
 void cpu_attend(struct exec *x, const struct attend_args *a, const struct rows *r) {
     struct cpu *c = cpu_of(x);
     struct attend_run u = {.cpu = c, .a = a, .r = r};
-    if (r->n == 0)
+    const int64_t n = r->n - a->first;
+    if (n == 0)
         return;
     u.load_k = c->row.kv_load[a->layout->s.codec_k];
     u.load_v = c->row.kv_load[a->layout->s.codec_v];
-    act_shape(a->out, r->n, (int64_t)a->shape.n_heads * a->shape.dv);
+    act_shape(a->out, n, (int64_t)a->shape.n_heads * a->shape.dv);
     if (a->choice)
         cpu_attend_choose(c, a, r);
     // Something for every thread: smaller tiles first, then fewer heads; where the last items would
     // leave threads without work, heads are shared out evenly.
     int threads = c->base.threads, n_kv = a->shape.n_kv;
     int64_t group = a->shape.n_heads / n_kv, tiles = ceil_div(threads, n_kv);
-    u.tile = min_i64(ceil_div(r->n, tiles), ROWS);
-    tiles = ceil_div(r->n, u.tile);
+    u.tile = min_i64(ceil_div(n, tiles), ROWS);
+    tiles = ceil_div(n, u.tile);
     u.cuts = n_kv * (int)min_i64(group, ceil_div(threads, tiles * n_kv));
     if (tiles * u.cuts % threads != 0 && tiles * u.cuts < 4 * threads)
         u.cuts = min_i32(a->shape.n_heads, threads);
     cpu_run(c, tiles * u.cuts, item_cost(&u), attend_items, &u);
-    cpu_run(c, ceil_div(r->n, 4), a->out->stride, quantise_rows, &u);
+    cpu_run(c, ceil_div(n, 4), a->out->stride, quantise_rows, &u);
 }
 
 // The choice of blocks by single rows (struct sparse_rule in ops/attention.h). For each sequence

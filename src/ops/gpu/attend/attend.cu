@@ -156,12 +156,13 @@ static __global__ void __launch_bounds__(THREADS, 2)
 static struct attend_run run_of(const struct attend_args *a) {
     const struct kv_layout *l = a->layout;
     struct attend_run u = {};
-    u.q = a->q;
-    u.gate = a->gate;
+    // Kernels count rows from the first of the pass.
+    u.q = a->q - a->first * a->shape.n_heads * a->shape.dk;
+    u.gate = a->gate ? a->gate - a->first * a->shape.n_heads * a->gate_stride : NULL;
     u.gate_stride = a->gate_stride;
     u.gate_softplus = a->gate_softplus;
     u.gate_single = a->gate_single;
-    u.out = a->out->wide;
+    u.out = a->out->wide - a->first * a->out->stride;
     u.out_stride = a->out->stride;
     u.n_heads = a->shape.n_heads;
     u.n_kv = a->shape.n_kv;
@@ -288,7 +289,7 @@ static void run_kernel(struct gpu *g, const struct attend_run *u, const struct a
 
 // One batch of rows, whose tables are at `device`.
 static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_plan *p,
-                      const void *device, struct act *out, enum kernel kernel) {
+                      const void *device, struct act *out, int64_t first, enum kernel kernel) {
     set_tables(u, p, device);
     if (p->whole) {
         run_kernel(g, u, p, kernel);
@@ -298,7 +299,8 @@ static void run_batch(struct gpu *g, struct attend_run *u, const struct attend_p
     dim3 grid((unsigned)((fours + THREADS - 1) / THREADS), (unsigned)u->n_rows);
     size_t values = (size_t)(u->slots * u->n_rows * u->n_heads);
     float *parts = (float *)gpu_scratch(g, values * (size_t)(u->dv + 2) * sizeof(float));
-    struct finish f = {(__half *)out->x, out->unscale, out->stride, row_state(g, u->n_rows)};
+    struct finish f = {(__half *)out->x - first * out->stride, out->unscale - first, out->stride,
+                       row_state(g, u->n_rows)};
     if (!parts || !f.state)
         return;
     u->acc = parts;
@@ -322,7 +324,7 @@ static struct attend_limits latent_limits(const struct gpu *g, const struct atte
                                           const struct rows *r, int64_t max) {
     const int tiles = attend_latent_tiles(g->shared);
     struct attend_limits m = {tiles, tiles, g->processors};
-    const int64_t all = (r->n * a->shape.n_heads + ATTEND_TILE - 1) / ATTEND_TILE;
+    const int64_t all = ((r->n - a->first) * a->shape.n_heads + ATTEND_TILE - 1) / ATTEND_TILE;
     const int64_t parts = attend_parts((int32_t)max) + 1;
     if (all * parts <= 2 * g->processors)
         m.tiles_split = 1;
@@ -338,7 +340,7 @@ static struct attend_limits latent_limits(const struct gpu *g, const struct atte
 static struct attend_limits limits_of(const struct gpu *g, const struct attend_args *a,
                                       const struct rows *r, enum kernel kernel) {
     struct attend_limits m = {1, 1, 4 * g->processors};
-    int64_t max = 0, group = a->shape.n_heads / a->shape.n_kv;
+    int64_t max = 0, group = a->shape.n_heads / a->shape.n_kv, n = r->n - a->first;
     if (kernel == PLAIN)
         return m;
     for (int64_t i = 0; i < r->n; i++)
@@ -352,11 +354,10 @@ static struct attend_limits limits_of(const struct gpu *g, const struct attend_a
     if (a->choice) // kernels for those are fewer
         return m;
     if (kernel == WIDE && a->layout->s.codec_k == KV_F16 && a->layout->s.codec_v == KV_F16 &&
-        2 * ((r->n * group + LONG_PAIRS - 1) / LONG_PAIRS) * a->shape.n_kv >= g->processors)
+        2 * ((n * group + LONG_PAIRS - 1) / LONG_PAIRS) * a->shape.n_kv >= g->processors)
         m.tiles_whole = LONG_TILES;
     int many = kernel == WIDE || a->shape.dk == 256 ? 9 : 6;
-    if (r->n * group > 3 * ATTEND_TILE &&
-        attend_matrix_bytes(a->shape.dk, many, false) <= g->shared &&
+    if (n * group > 3 * ATTEND_TILE && attend_matrix_bytes(a->shape.dk, many, false) <= g->shared &&
         max / ATTEND_CHUNK * a->shape.n_kv >= 12 * g->processors) {
         m.tiles_split = many;
         m.blocks = g->processors;
@@ -370,7 +371,7 @@ static const struct attend_plans *plans_of(struct gpu *g, const struct attend_ar
     const struct attend_plans *kept = attend_find(g, a, r);
     if (kept)
         return kept;
-    struct attend_cut cut = {false, r->n, limits_of(g, a, r, kernel)};
+    struct attend_cut cut = {false, r->n - a->first, limits_of(g, a, r, kernel)};
     cut.whole = attend_plan_whole(a, r, &cut.limits, g->processors) &&
                 (kernel == PLAIN ||
                  (kernel == LATENT ? cut.limits.tiles_whole > 1
@@ -392,7 +393,8 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
     struct gpu *g = gpu_of(x);
     struct attend_args all = *call;
     const struct attend_args *a = &all;
-    if (r->n == 0)
+    const int64_t n = r->n - a->first;
+    if (n == 0)
         return;
     if (cuda_attend_lacks(a)) {
         gpu_check(g, GPU_NOT_SUPPORTED, "attend: a form without a kernel");
@@ -402,7 +404,7 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
         all.choice = NULL;
     else if (!attend_choose(g, a, r))
         return;
-    cuda_act_shape(a->out, r->n, (int64_t)a->shape.n_heads * a->shape.dv);
+    cuda_act_shape(a->out, n, (int64_t)a->shape.n_heads * a->shape.dv);
     struct attend_run u = run_of(a);
     u.places = gpu_stage(g, a->store, (size_t)r->n * sizeof *a->store);
     u.ahead = reads_early(g, &u);
@@ -416,12 +418,12 @@ extern "C" void cuda_attend(struct exec *x, const struct attend_args *call, cons
         const void *device = attend_tables(g, p, i);
         if (!device)
             return;
-        run_batch(g, &u, &p->plan[i], device, a->out, kernel);
+        run_batch(g, &u, &p->plan[i], device, a->out, a->first, kernel);
     }
     if (p && kernel == LATENT) // matrices of heads come next
-        act_defer_plain(g, a->out, r->n);
+        act_defer_plain(g, a->out, n);
     else if (p && p->plan[0].whole)
-        cuda_act_finish(x, a->out, r->n);
+        cuda_act_finish(x, a->out, n);
 }
 
 // The forms of attention that the CUDA kernels take, and a word for each that they do not: what a

@@ -16,6 +16,7 @@ struct call_key {
     const struct kv_view *seqs;
     const struct kv_slot *store;
     const struct attend_choice *choice; // whose calls are cut up otherwise
+    int64_t first;
 };
 
 struct kept_call {
@@ -44,14 +45,15 @@ static struct call_key key_of(const struct attend_args *a, const struct rows *r)
                              .layout = a->layout,
                              .seqs = a->seqs,
                              .store = a->store,
-                             .choice = a->choice};
+                             .choice = a->choice,
+                             .first = a->first};
 }
 
 static bool same_call(const struct call_key *a, const struct call_key *b) {
     return a->pass == b->pass && a->n_heads == b->n_heads && a->n_kv == b->n_kv && a->dk == b->dk &&
            a->dv == b->dv && a->mask == b->mask && a->window == b->window &&
            a->layout == b->layout && a->seqs == b->seqs && a->store == b->store &&
-           a->choice == b->choice;
+           a->choice == b->choice && a->first == b->first;
 }
 
 const struct attend_plans *attend_find(struct gpu *g, const struct attend_args *a,
@@ -87,14 +89,15 @@ const struct attend_plans *attend_make(struct gpu *g, const struct attend_args *
     if (!g->plans)
         return NULL;
     struct kept_call *c = &g->plans->call[g->plans->next];
-    int64_t n = (r->n + cut->step - 1) / cut->step;
+    int64_t n = (r->n - a->first + cut->step - 1) / cut->step;
     g->plans->next = (g->plans->next + 1) % KEPT;
     c->key.pass = 0;
     if (!grow_plans(c, n))
         return NULL;
     c->plans.n = n;
     for (int64_t i = 0; i < n; i++) {
-        int64_t begin = i * cut->step, end = begin + cut->step < r->n ? begin + cut->step : r->n;
+        int64_t begin = a->first + i * cut->step;
+        int64_t end = begin + cut->step < r->n ? begin + cut->step : r->n;
         if (!attend_plan_build(&c->plans.plan[i], a, r, begin, end, cut->whole, &cut->limits))
             return NULL;
         c->sent[i] = (struct sent){NULL, 0};
