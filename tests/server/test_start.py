@@ -353,6 +353,14 @@ def speculation():
         value = json.loads(request(server.port, "POST", "/v1/completions", ask)[2])
         equal(f"speculation, {words}: timings", value["timings"]["speculate"], how)
         check(f"speculation, {words}: guesses only where they may be", how != "off" or value["timings"]["draft_n"] == 0, value["timings"])
+        guesses = value["timings"].get("guesses", {})
+        for name, of in (("verified", "draft_n"), ("accepted", "draft_n_accepted")):
+            equal(f"speculation, {words}: guesses {name}", sum(sum(g[name]) for g in guesses.values()), value["timings"][of])
+            equal(f"speculation, {words}: the metrics of guesses {name}",
+                  {who: sum(server.metric(f'coppice_guesses_{name}_total{{drafter="{who}",depth="{i + 1}"}}') for i, n in enumerate(g[name]) if n)
+                   for who, g in guesses.items()}, {who: sum(g[name]) for who, g in guesses.items()})
+        check(f"speculation, {words}: drafters", set(guesses) <= ({"dflash", "lookup", "both"} if draft else {"lookup"}), guesses)
+        equal(f"speculation, {words}: tokens by context", server.metric('coppice_context_tokens_total{context="<1K"}'), value["timings"]["predicted_n"] - 1)
         answers.append(value["coppice"])
         server.end()
     check("speculation: the answer is the same", all(a == answers[0] for a in answers), answers)

@@ -44,7 +44,7 @@ static void test_edges(void **state) {
     int32_t longest = TREE_MAX_DEPTH + 1;
     for (int i = 0; i < 9; i++)
         bench_accept_add(&a, starts[i], &longest, 1);
-    static const int64_t want[ACCEPT_SPANS] = {2, 1, 2, 2, 2};
+    static const int64_t want[GUESS_SPANS] = {2, 1, 2, 2, 2};
     assert_memory_equal(a.span_steps, want, sizeof want);
     for (int d = 0; d < TREE_MAX_DEPTH; d++)
         assert_int_equal(a.reached[d], 9);

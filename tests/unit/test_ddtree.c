@@ -83,6 +83,7 @@ struct ref {
     int32_t token;
     struct ref *parent; // NULL: the root
     int32_t path[8];
+    int origin;
 };
 
 struct brute {
@@ -95,6 +96,7 @@ struct brute {
 struct option_ref {
     int32_t token;
     double step;
+    int origin;
 };
 
 static int option_order(const void *x, const void *y) {
@@ -104,16 +106,17 @@ static int option_order(const void *x, const void *y) {
     return (a->token > b->token) - (a->token < b->token);
 }
 
-static void option_merge(struct option_ref *list, int *n, int32_t token, float logp) {
+static void option_merge(struct option_ref *list, int *n, int32_t token, float logp, int origin) {
     if (isnan(logp) || isinf(logp))
         return;
     double step = logp > 0 ? 0 : (double)logp;
     for (int i = 0; i < *n; i++)
         if (list[i].token == token) {
             list[i].step = list[i].step > step ? list[i].step : step;
+            list[i].origin |= origin;
             return;
         }
-    list[(*n)++] = (struct option_ref){token, step};
+    list[(*n)++] = (struct option_ref){token, step, origin};
 }
 
 // The log-probabilities of depth + 1 after a path of `depth` tokens.
@@ -135,18 +138,18 @@ static int options_below(const struct brute *b, const int32_t *path, int depth,
         float logp[SMALL_K];
         path_candidates(p->expand_arg, path, depth, b->o->k, ids, logp);
         for (int r = 0; r < b->o->k; r++)
-            option_merge(list, &n, ids[r], logp[r]);
+            option_merge(list, &n, ids[r], logp[r], TREE_BY_CANDIDATES);
     } else if (depth < p->depth) {
         const float *row = row_after(p, path, depth);
         for (int r = 0; r < p->k && (p->pair || r < b->o->k); r++)
-            option_merge(list, &n, p->ids[depth * p->k + r], row[r]);
+            option_merge(list, &n, p->ids[depth * p->k + r], row[r], TREE_BY_CANDIDATES);
         qsort(list, (size_t)n, sizeof *list, option_order);
         n = n < b->o->k ? n : b->o->k;
     }
     for (int c = 0; c < p->n_chains; c++) {
         const struct draft_chain *ch = &p->chains[c];
         if (ch->len > depth && memcmp(ch->ids, path, (size_t)depth * sizeof *path) == 0)
-            option_merge(list, &n, ch->ids[depth], ch->logp);
+            option_merge(list, &n, ch->ids[depth], ch->logp, TREE_BY_CHAIN);
     }
     qsort(list, (size_t)n, sizeof *list, option_order);
     return n;
@@ -164,7 +167,7 @@ static void offer(struct brute *b, struct ref *parent) {
             continue;
         struct ref *node = calloc(1, sizeof *node);
         assert_non_null(node);
-        *node = (struct ref){score, depth + 1, r, 0, list[r].token, parent, {0}};
+        *node = (struct ref){score, depth + 1, r, 0, list[r].token, parent, {0}, list[r].origin};
         memcpy(node->path, path, (size_t)depth * sizeof *path);
         node->path[depth] = node->token;
         bool on_chain = !parent || parent->seed > 0;
@@ -230,6 +233,7 @@ static int check(const struct proposal *p, const struct tree_options *o) {
         assert_int_equal(t.parent[i + 1], parent);
         assert_int_equal(t.depth[i + 1], r->depth);
         assert_true(t.score[i + 1] == r->score);
+        assert_int_equal(t.origin[i + 1], r->origin);
     }
     for (int i = 0; i < b.n; i++)
         free(b.nodes[i]);

@@ -10,13 +10,12 @@
 // Where guesses were accepted: the share of passes that got as far as each depth of the tree, and
 // the mean accept length by how many tokens came before. A draft that is wrong at depth 1, or whose
 // guesses go bad with a long context, shows here and not in one mean.
-enum { ACCEPT_SPANS = 5 }; // of context: below 1K, 4K, 16K and 64K tokens, and beyond
 
 // Sums over passes; zeroed is empty.
 struct bench_accept {
     int64_t steps;
     int64_t reached[TREE_MAX_DEPTH]; // passes whose guess at depth i + 1 was accepted
-    int64_t span_steps[ACCEPT_SPANS], span_rows[ACCEPT_SPANS]; // passes, and what they committed
+    int64_t span_steps[GUESS_SPANS], span_rows[GUESS_SPANS]; // passes, and what they committed
 };
 
 // Adds the passes of one reply: lengths[steps], each 1 (no guess was right) or more, after a
@@ -41,6 +40,7 @@ struct bench_sums {
     uint64_t hash;         // of the only run, else mixed over all
     struct step_times ms;
     struct bench_accept accept;
+    struct guess_counts guesses;
 };
 
 struct bench {

@@ -10,27 +10,11 @@
 
 enum { GRAM = 4 };
 
-static const struct span {
-    const char *name;
-    int64_t from, to; // tokens of context, `to` not included; 0: no end
-} spans[ACCEPT_SPANS] = {{"<1K", 0, 1 << 10},
-                         {"1-4K", 1 << 10, 1 << 12},
-                         {"4-16K", 1 << 12, 1 << 14},
-                         {"16-64K", 1 << 14, 1 << 16},
-                         {">64K", 1 << 16, 0}};
-
-static int span_of(int64_t context) {
-    int i = 0;
-    while (spans[i].to && context >= spans[i].to)
-        i++;
-    return i;
-}
-
 void bench_accept_add(struct bench_accept *a, int64_t n_prompt, const int32_t *lengths,
                       int64_t steps) {
     int64_t context = n_prompt; // committed before the pass
     for (int64_t i = 0; i < steps; i++) {
-        int span = span_of(context);
+        int span = guess_span_of(context);
         for (int d = 0; d < TREE_MAX_DEPTH && d + 1 < lengths[i]; d++)
             a->reached[d]++;
         a->span_steps[span]++;
@@ -59,10 +43,10 @@ void bench_accept_text(const struct bench_accept *a, struct str *out) {
         str_printf(out, "%s%s", d ? " " : "", number + (number[0] == '0')); // .82, 1.00
     }
     const char *before = "; AL in ";
-    for (int i = 0; i < ACCEPT_SPANS; i++) {
+    for (int i = 0; i < GUESS_SPANS; i++) {
         if (!a->span_steps[i])
             continue;
-        str_printf(out, "%s%s %.2f", before, spans[i].name, span_length(a, i));
+        str_printf(out, "%s%s %.2f", before, guess_spans[i].name, span_length(a, i));
         before = ", ";
     }
 }
@@ -73,14 +57,14 @@ void bench_accept_json(const struct bench_accept *a, struct json_writer *w) {
         jw_num(w, depth_share(a, d));
     jw_end(w, ']');
     jw_key_begin(w, "accept_length_by_context", '[');
-    for (int i = 0; i < ACCEPT_SPANS; i++) {
+    for (int i = 0; i < GUESS_SPANS; i++) {
         if (!a->span_steps[i])
             continue;
         jw_begin(w, '{');
-        jw_key_int(w, "from", spans[i].from);
+        jw_key_int(w, "from", guess_spans[i].from);
         jw_key(w, "to");
-        if (spans[i].to)
-            jw_int(w, spans[i].to);
+        if (guess_spans[i].to)
+            jw_int(w, guess_spans[i].to);
         else
             jw_null(w);
         jw_key_int(w, "steps", a->span_steps[i]);
@@ -137,6 +121,7 @@ static void add_run(struct bench_sums *t, const struct request *r, const struct 
         t->committed += y->accepted[i];
     bench_accept_add(&t->accept, r->n_prompt, y->accepted, y->steps);
     t->drafted += y->drafted;
+    guess_counts_join(&t->guesses, &y->guesses);
     t->different += !same;
     t->grams += grams[0];
     t->distinct += grams[1];
@@ -217,6 +202,14 @@ static void put_table_rows(const struct bench *b, int group, struct str *out) {
     }
 }
 
+// Whose candidates a mode's are; NULL: nobody's.
+static const char *drafter_of(const struct bench *b, int mode) {
+    const struct draft *draft = session_draft(b->s);
+    if (b->modes.mode[mode].how == SPECULATE_ORACLE)
+        return "oracle";
+    return draft ? draft_traits(draft).name : NULL;
+}
+
 // Of each mode that guessed, over all prompts.
 static void put_acceptance(const struct bench *b, struct str *out) {
     const struct bench_sums *t = &b->sums[b->prompts.n_groups * BENCH_MODES];
@@ -232,6 +225,15 @@ static void put_acceptance(const struct bench *b, struct str *out) {
             continue;
         str_printf(out, "%-*s ", width_of_names(b), b->modes.mode[w].name);
         bench_accept_text(&t[w].accept, out);
+        str_putc(out, '\n');
+    }
+    if (any)
+        str_puts(out, "guesses accepted of those verified, by drafter (and by depth)\n");
+    for (int w = 0; w < b->modes.n; w++) {
+        if (!bench_accept_any(&t[w].accept))
+            continue;
+        str_printf(out, "%-*s ", width_of_names(b), b->modes.mode[w].name);
+        guess_counts_text(&t[w].guesses, drafter_of(b, w), out);
         str_putc(out, '\n');
     }
 }
@@ -303,7 +305,7 @@ int bench_print_table(const struct bench *b, struct err *e) {
 }
 
 static void put_sums(struct json_writer *w, const struct bench_sums *t,
-                     const struct bench_sums *plain) {
+                     const struct bench_sums *plain, const char *draft) {
     jw_begin(w, '{');
     jw_key_int(w, "prompts", t->prompts);
     jw_key_int(w, "prompt_tokens", t->prompt_tokens);
@@ -319,6 +321,8 @@ static void put_sums(struct json_writer *w, const struct bench_sums *t,
     jw_key_int(w, "different", t->different);
     decode_json_hash(w, t->hash);
     bench_accept_json(&t->accept, w);
+    jw_key(w, "guesses");
+    guess_counts_json(&t->guesses, draft, w);
     jw_key(w, "ms");
     decode_json_ms(w, 0, &t->ms, t->ms.prompt + decode_ms(&t->ms));
     jw_end(w, '}');
@@ -329,7 +333,7 @@ static void json_group(struct json_writer *w, const struct bench *b, int group) 
     jw_begin(w, '{');
     for (int i = 0; i < b->modes.n; i++) {
         jw_key(w, b->modes.mode[i].name);
-        put_sums(w, &t[i], t);
+        put_sums(w, &t[i], t, drafter_of(b, i));
     }
     jw_end(w, '}');
 }

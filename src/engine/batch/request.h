@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/batch/guesses.h"
 #include "engine/session/session.h"
 #include "ops/args/args.h"
 #include "spec/step/step.h"
@@ -137,6 +138,7 @@ struct reply {
     int64_t fed;                     // prompt tokens that were run; the others had been before
     int64_t recomputed;              // tokens of prompt and reply that were run again (job_drop)
     int64_t drafted;                 // guesses verified
+    struct guess_counts guesses;     // whose they were
     uint64_t hash;                   // logit_hash
     struct logprobs logprobs;        // [n], where requested
     struct logprobs prompt_logprobs; // [prompt - 1]: i is of prompt token i + 1, with none chosen

@@ -87,6 +87,7 @@ struct engine_stats {
     int64_t accept[ENGINE_ACCEPT_BINS]; // steps of members that committed that many tokens
     struct cache_stats cache;           // zeros without one
     struct expert_use experts;          // zeros where all are resident
+    struct guess_counts guesses;        // of members' steps
     double pass_ms;                     // sum
     double gap_ms; // the longest time between two steps of one running member, the last ones' too
 };

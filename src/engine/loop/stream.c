@@ -117,6 +117,7 @@ void stream_finish(struct stream *s, enum end_reason reason, const struct err *e
                                .tokens = y->n,
                                .steps = y->steps,
                                .drafted = y->drafted,
+                               .guesses = y->guesses,
                                .recomputed = y->recomputed,
                                .hash = y->hash,
                                .cache = s->cache};

@@ -59,6 +59,7 @@ struct stream_end {
     int64_t prompt, cached;    // tokens of the prompt; of these did not have to be run
     int64_t tokens, steps;     // new ones; passes that chose them after the prompt's
     int64_t drafted, accepted; // guesses verified; of these became tokens
+    struct guess_counts guesses;
     int64_t recomputed;        // tokens run again because their memory had been needed
     uint64_t hash;             // logit_hash
     struct cache_report cache; // what was found of it, and why not more

@@ -74,7 +74,9 @@ static const struct openapi_schema schemas[] = {
      "'decode_ms':%N,'draft_n':%I,'draft_n_accepted':%I,'steps':%I,'accept_length':%N,"
      "'compression':{'type':'object','properties':{'from':%I,'to':%I,'ms':%N,'parked_ms':%N,"
      "'reason':{'type':['string','null']},'adapted':{'const':true},'keep_ratio':%N}},"
-     "'speculate':{'enum':['tree','chain','lookup','off']},'tool_format':%S}}"},
+     "'speculate':{'enum':['tree','chain','lookup','off']},'guesses':{'type':'object',"
+     "'additionalProperties':{'type':'object','properties':{'verified':{'type':'array','items':%I},"
+     "'accepted':{'type':'array','items':%I}}}},'tool_format':%S}}"},
     {"Finish", "{'enum':['stop','length',null]}"},
     {"Extra",
      "{'type':'object','properties':{'logit_hash':{'type':'array','items':%S},'token_ids':{'type':"

@@ -282,6 +282,40 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
                g->accept, ENGINE_ACCEPT_BINS, false, accepted);
 }
 
+// Guesses by drafter and depth, and passes by context. What has not happened is left out.
+static void write_depths(struct str *out, const char *name, const char *help,
+                         const int64_t of[GUESS_KINDS][TREE_MAX_DEPTH], const char *draft) {
+    metrics_head(out, name, "counter", help);
+    for (int by = 0; by < GUESS_KINDS; by++)
+        for (int d = 0; d < TREE_MAX_DEPTH; d++) {
+            char label[64];
+            snprintf(label, sizeof label, "drafter=\"%s\",depth=\"%d\"", guess_by_name(by, draft),
+                     d + 1);
+            if (of[by][d])
+                metrics_value(out, name, label, (double)of[by][d]);
+        }
+}
+
+static void write_spans(struct str *out, const char *name, const char *help, const int64_t *of) {
+    metrics_head(out, name, "counter", help);
+    for (int i = 0; i < GUESS_SPANS; i++) {
+        char label[32];
+        snprintf(label, sizeof label, "context=\"%s\"", guess_spans[i].name);
+        if (of[i])
+            metrics_value(out, name, label, (double)of[i]);
+    }
+}
+
+static void write_guesses(struct str *out, const struct guess_counts *c, const char *draft) {
+    write_depths(out, "coppice_guesses_verified_total",
+                 "Guesses that were verified, by whose and how deep.", c->verified, draft);
+    write_depths(out, "coppice_guesses_accepted_total", "Those that became tokens.", c->accepted,
+                 draft);
+    write_spans(out, "coppice_context_passes_total",
+                "Passes of requests after their prompts, by tokens of context.", c->passes);
+    write_spans(out, "coppice_context_tokens_total", "Tokens that these gave.", c->tokens);
+}
+
 // How tokens are guessed where requests do not say.
 static void write_speculation(struct str *out, const struct service *s) {
     char label[32];
@@ -307,6 +341,7 @@ void api_metrics(struct service *s, struct exchange *x, const char *rest) {
     };
     metrics_write_build(&out, s->o->build);
     write_engine(&out, &g);
+    write_guesses(&out, &g.guesses, s->draft);
     write_speculation(&out, s);
     write_counts(&out, counts, sizeof counts / sizeof counts[0]);
     metrics_write(&s->metrics, &out);

@@ -18,7 +18,8 @@ struct answer_totals completion_totals(const struct completion *c) {
     struct answer_totals t = {.choices = c->n_choices,
                               .compression = c->compression,
                               .tool_format = c->tools.format,
-                              .speculate = speculate_name(c->p.how)};
+                              .speculate = speculate_name(c->p.how),
+                              .draft = c->s->draft};
     for (int i = 0; i < c->n_prompts; i++)
         t.prompt += (int64_t)c->prompts[i].tokens.count;
     for (int i = 0; i < c->n_choices; i++) {
@@ -30,6 +31,7 @@ struct answer_totals completion_totals(const struct completion *c) {
         t.reasoning += k->text.reasoning_tokens;
         t.drafted += e->drafted;
         t.accepted += e->accepted;
+        guess_counts_join(&t.guesses, &e->guesses);
         t.steps += e->steps;
         t.queue_ms = t.queue_ms > e->queue_ms ? t.queue_ms : e->queue_ms;
         t.prompt_ms = t.prompt_ms > e->prompt_ms ? t.prompt_ms : e->prompt_ms;

@@ -60,6 +60,8 @@ struct answer_totals {
     // How the request's tools are described, or "none", where the template does not; or NULL.
     const char *tool_format;
     const char *speculate; // how tokens were guessed; NULL: of no request
+    struct guess_counts guesses;
+    const char *draft; // what the draft is called; NULL: there is none
 };
 double answer_accept_length(const struct answer_totals *t); // tokens per pass; 0 without passes
 double answer_speed(const struct answer_totals *t); // tokens per second while decoding; 0: unknown

@@ -17,6 +17,7 @@ struct candidate {
     int32_t token;
     uint32_t chains; // chains whose next token this is
     double step;     // log-probability, <= 0
+    bool listed;     // it is among the drafter's candidates
 };
 
 // In order of (step descending, token ascending).
@@ -31,6 +32,7 @@ struct node {
     int32_t slot, parent; // index in nodes[] of itself, of its parent (-1: none)
     int32_t number;       // among those that the drafter was called for
     uint32_t chains;      // chains that begin with the path to this node
+    uint8_t origin;       // TREE_BY_*
     bool seed;            // the root, and the best candidate of a seed, of trees with a seed
 };
 
@@ -110,6 +112,7 @@ static void candidate_add(struct candidates *list, struct candidate c, int max) 
         if (list->c[i].token != c.token)
             continue;
         c.chains |= list->c[i].chains;
+        c.listed |= list->c[i].listed;
         if (list->c[i].step > c.step)
             c.step = list->c[i].step;
         list->n--;
@@ -133,7 +136,7 @@ static void add_candidates(struct candidates *list, const int32_t *ids, const fl
     for (int r = 0; r < n; r++) {
         double step = (double)logp[r];
         if (isfinite(step))
-            candidate_add(list, (struct candidate){ids[r], 0, step < 0 ? step : 0}, max);
+            candidate_add(list, (struct candidate){ids[r], 0, step < 0 ? step : 0, true}, max);
     }
 }
 
@@ -165,7 +168,7 @@ static void candidates_below(const struct ddtree_build *b, const struct node *no
         if (!(node->chains & (1u << c)) || chain->len <= node->depth || !isfinite(chain->logp))
             continue;
         double step = chain->logp < 0 ? (double)chain->logp : 0;
-        candidate_add(out, (struct candidate){chain->ids[node->depth], 1u << c, step},
+        candidate_add(out, (struct candidate){chain->ids[node->depth], 1u << c, step, false},
                       TREE_MAX_K + TREE_MAX_CHAINS);
     }
 }
@@ -180,6 +183,8 @@ static void offer_children(struct ddtree_build *b, const struct node *parent,
                              .depth = parent->depth + 1,
                              .parent = parent->slot,
                              .chains = list.c[r].chains,
+                             .origin = (uint8_t)((list.c[r].listed ? TREE_BY_CANDIDATES : 0) |
+                                                 (list.c[r].chains ? TREE_BY_CHAIN : 0)),
                              .seed = parent->seed && r == 0};
         if (!keep_node(b, &child))
             break;
@@ -233,6 +238,7 @@ void ddtree_finish(const struct ddtree_build *b, struct ddtree *t) {
         t->parent[i] = node->parent < 0 ? -1 : row[node->parent];
         t->depth[i] = node->depth;
         t->score[i] = node->score;
+        t->origin[i] = node->origin;
     }
 }
 

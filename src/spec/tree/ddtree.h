@@ -91,6 +91,8 @@ struct tree_options {
     double min_prob; // nodes whose path probability is below this stay out; 0: off
 };
 
+enum { TREE_BY_CANDIDATES = 1, TREE_BY_CHAIN = 2 };
+
 // Node 0 is the root. Nodes are in the order below, so parent[i] < i; the children of one node have
 // distinct tokens.
 struct ddtree {
@@ -99,6 +101,7 @@ struct ddtree {
     int32_t parent[TREE_MAX_ROWS]; // -1 for the root
     int32_t depth[TREE_MAX_ROWS];  // 0 for the root
     double score[TREE_MAX_ROWS];   // log-probability of the path; 0 for the root
+    uint8_t origin[TREE_MAX_ROWS]; // who offered it: TREE_BY_CANDIDATES | TREE_BY_CHAIN; root: 0
 };
 
 // Builds the tree of the options' size: the first `budget` prefixes among those offered, by score

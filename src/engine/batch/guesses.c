@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counting guesses by the origin of their nodes (struct ddtree).
+#include "engine/batch/guesses.h"
+
+#include "base/num.h"
+#include "spec/constraint/masks.h"
+
+const struct guess_span guess_spans[GUESS_SPANS] = {{"<1K", 0, 1 << 10},
+                                                    {"1-4K", 1 << 10, 1 << 12},
+                                                    {"4-16K", 1 << 12, 1 << 14},
+                                                    {"16-64K", 1 << 14, 1 << 16},
+                                                    {">64K", 1 << 16, 0}};
+
+int guess_span_of(int64_t context) {
+    int i = 0;
+    while (guess_spans[i].to && context >= guess_spans[i].to)
+        i++;
+    return i;
+}
+
+// Whether some drafter of the member gives candidates, and not only chains.
+static bool has_candidates(const struct member *m) {
+    bool any = m->c.use_draft;
+    for (int i = 0; i < m->c.n_drafters; i++)
+        any = any || !drafter_free(m->c.drafters[i]);
+    return any;
+}
+
+static enum guess_by origin_of(const struct member *m, int node) {
+    const uint8_t origin = m->tree.origin[node];
+    if (m->masks && (masks_forced_nodes(m->masks)[node] ||
+                     (origin == TREE_BY_CANDIDATES && !has_candidates(m))))
+        return GUESS_BY_CONSTRAINT;
+    if (origin & TREE_BY_CHAIN)
+        return origin & TREE_BY_CANDIDATES ? GUESS_BY_BOTH : GUESS_BY_LOOKUP;
+    return GUESS_BY_DRAFT;
+}
+
+void guess_counts_add(struct guess_counts *c, const struct member *m) {
+    const int committed = max_i32(m->walk.count, 1);
+    const int span = guess_span_of(sequence_len(m->seq) - committed);
+    for (int i = 1; i < m->tree.n; i++)
+        c->verified[origin_of(m, i)][m->tree.depth[i] - 1]++;
+    for (int i = 1; i < m->walk.count; i++) {
+        const int node = m->walk.path[i];
+        c->accepted[origin_of(m, node)][m->tree.depth[node] - 1]++;
+    }
+    c->passes[span]++;
+    c->tokens[span] += m->walk.count;
+}
+
+void guess_counts_join(struct guess_counts *sum, const struct guess_counts *more) {
+    for (int by = 0; by < GUESS_KINDS; by++)
+        for (int d = 0; d < TREE_MAX_DEPTH; d++) {
+            sum->verified[by][d] += more->verified[by][d];
+            sum->accepted[by][d] += more->accepted[by][d];
+        }
+    for (int i = 0; i < GUESS_SPANS; i++) {
+        sum->passes[i] += more->passes[i];
+        sum->tokens[i] += more->tokens[i];
+    }
+}
+
+static int64_t sum_of(const int64_t of[TREE_MAX_DEPTH]) {
+    int64_t sum = 0;
+    for (int d = 0; d < TREE_MAX_DEPTH; d++)
+        sum += of[d];
+    return sum;
+}
+
+int64_t guess_counts_verified(const struct guess_counts *c, enum guess_by by) {
+    return sum_of(c->verified[by]);
+}
+
+int64_t guess_counts_accepted(const struct guess_counts *c, enum guess_by by) {
+    return sum_of(c->accepted[by]);
+}
+
+const char *guess_by_name(enum guess_by by, const char *draft) {
+    static const char *const names[GUESS_KINDS] = {"draft", "lookup", "both", "constraint"};
+    return by == GUESS_BY_DRAFT && draft ? draft : names[by];
+}
+
+// Depths up to the deepest that was verified.
+static int depth_of(const struct guess_counts *c, int by) {
+    int depth = TREE_MAX_DEPTH;
+    while (depth > 0 && !c->verified[by][depth - 1])
+        depth--;
+    return depth;
+}
+
+static void put_depths(struct json_writer *w, const char *key, const int64_t *of, int depth) {
+    jw_key_begin(w, key, '[');
+    for (int d = 0; d < depth; d++)
+        jw_int(w, of[d]);
+    jw_end(w, ']');
+}
+
+void guess_counts_json(const struct guess_counts *c, const char *draft, struct json_writer *w) {
+    jw_begin(w, '{');
+    for (int by = 0; by < GUESS_KINDS; by++) {
+        const int depth = depth_of(c, by);
+        if (!depth)
+            continue;
+        jw_key_begin(w, guess_by_name(by, draft), '{');
+        put_depths(w, "verified", c->verified[by], depth);
+        put_depths(w, "accepted", c->accepted[by], depth);
+        jw_end(w, '}');
+    }
+    jw_end(w, '}');
+}
+
+void guess_counts_text(const struct guess_counts *c, const char *draft, struct str *out) {
+    const char *before = "";
+    for (int by = 0; by < GUESS_KINDS; by++) {
+        const int depth = depth_of(c, by);
+        if (!depth)
+            continue;
+        str_printf(out, "%s%s %lld of %lld (", before, guess_by_name(by, draft),
+                   (long long)guess_counts_accepted(c, by),
+                   (long long)guess_counts_verified(c, by));
+        for (int d = 0; d < depth; d++)
+            str_printf(out, "%s%lld/%lld", d ? " " : "", (long long)c->accepted[by][d],
+                       (long long)c->verified[by][d]);
+        str_putc(out, ')');
+        before = ", ";
+    }
+}

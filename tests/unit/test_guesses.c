@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts of guesses: whose they were, how deep, and how many tokens came before.
+#include "test.h"
+
+#include <string.h>
+
+#include "engine/batch/guesses.h"
+
+// A tree of 5 guesses: 1 and 2 below the root, 3 below 1, 4 below 3, 5 below 2.
+static void fill_member(struct member *m, struct sequence *s, int64_t len, int walked) {
+    static const int32_t parent[] = {-1, 0, 0, 1, 3, 2}, depth[] = {0, 1, 1, 2, 3, 2};
+    static const uint8_t origin[] = {0,
+                                     TREE_BY_CANDIDATES,
+                                     TREE_BY_CHAIN,
+                                     TREE_BY_CANDIDATES | TREE_BY_CHAIN,
+                                     TREE_BY_CHAIN,
+                                     TREE_BY_CANDIDATES};
+    static const int32_t path[] = {0, 1, 3, 4};
+    *s = (struct sequence){.len = len + (walked ? walked : 1)};
+    *m = (struct member){.seq = s, .c.use_draft = true, .tree.n = 6, .walk.count = walked};
+    memcpy(m->tree.parent, parent, sizeof parent);
+    memcpy(m->tree.depth, depth, sizeof depth);
+    memcpy(m->tree.origin, origin, sizeof origin);
+    memcpy(m->walk.path, path, sizeof path);
+}
+
+static void test_counts(void **state) {
+    (void)state;
+    struct guess_counts c = {0}, sum = {0};
+    struct member m;
+    struct sequence s;
+    fill_member(&m, &s, 1020, 4); // all that can be walked
+    guess_counts_add(&c, &m);
+    fill_member(&m, &s, 1024, 2); // only node 1
+    guess_counts_add(&c, &m);
+    fill_member(&m, &s, 1 << 20, 0); // nothing could be chosen
+    guess_counts_add(&c, &m);
+    static const int verified[][3] = {{3, 3, 0}, {3, 0, 3}, {0, 3, 0}};
+    static const int accepted[][3] = {{2, 0, 0}, {0, 0, 1}, {0, 1, 0}};
+    for (int by = 0; by < 3; by++)
+        for (int d = 0; d < 3; d++) {
+            assert_int_equal(c.verified[by][d], verified[by][d]);
+            assert_int_equal(c.accepted[by][d], accepted[by][d]);
+        }
+    assert_int_equal(guess_counts_verified(&c, GUESS_BY_DRAFT), 6);
+    assert_int_equal(guess_counts_accepted(&c, GUESS_BY_DRAFT), 2);
+    assert_int_equal(guess_counts_verified(&c, GUESS_BY_CONSTRAINT), 0);
+    static const int64_t passes[] = {1, 1, 0, 0, 1}, tokens[] = {4, 2, 0, 0, 0};
+    assert_memory_equal(c.passes, passes, sizeof passes);
+    assert_memory_equal(c.tokens, tokens, sizeof tokens);
+    guess_counts_join(&sum, &c);
+    guess_counts_join(&sum, &c);
+    assert_int_equal(guess_counts_verified(&sum, GUESS_BY_LOOKUP), 12);
+    assert_int_equal(sum.accepted[GUESS_BY_BOTH][1], 2);
+    assert_int_equal(sum.tokens[0], 8);
+}
+
+static void test_words(void **state) {
+    (void)state;
+    struct guess_counts c = {0};
+    struct member m;
+    struct sequence s;
+    struct str text = {0};
+    struct json_writer w = {0};
+    guess_counts_text(&c, "mtp", &text);
+    guess_counts_json(&c, "mtp", &w);
+    assert_int_equal(text.len, 0);
+    assert_string_equal(w.out.data, "{}");
+    str_fini(&w.out);
+    w = (struct json_writer){0};
+    fill_member(&m, &s, 5, 4);
+    guess_counts_add(&c, &m);
+    guess_counts_text(&c, "mtp", &text);
+    assert_string_equal(text.data, "mtp 1 of 2 (1/1 0/1), lookup 1 of 2 (0/1 0/0 1/1), "
+                                   "both 1 of 1 (0/0 1/1)");
+    guess_counts_json(&c, NULL, &w);
+    assert_string_equal(w.out.data, "{\"draft\":{\"verified\":[1,1],\"accepted\":[1,0]},"
+                                    "\"lookup\":{\"verified\":[1,0,1],\"accepted\":[0,0,1]},"
+                                    "\"both\":{\"verified\":[0,1],\"accepted\":[0,1]}}");
+    str_fini(&text);
+    str_fini(&w.out);
+}
+
+static void test_spans(void **state) {
+    (void)state;
+    static const int64_t at[] = {0, 1023, 1024, 4095, 4096, 16383, 16384, 65535, 65536, INT64_MAX};
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(guess_span_of(at[i]), i / 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_spans),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
