@@ -207,6 +207,9 @@ if has bench; then
     refuse 2 "oracle:al=0" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:al=0
     refuse 2 "oracle:errors=2" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:errors=2
     refuse 2 "errors=0.1/2" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:errors=0.1/2
+    refuse 2 "chances P do not rise" bench -m tiny.gguf --prompt-tokens 3 --drafter oracle:synth-rates=0.5/0.6
+    refuse 2 "chain:4 cannot have an accept length of 9" bench -m tiny.gguf --prompt-tokens 3 \
+        --modes off,chain:4 --drafter oracle:synth-len=9
     refuse 2 "--prompt-tokens" bench -m tiny.gguf --prompts x --sequences 2
     refuse 2 "one length" bench -m tiny.gguf --prompt-tokens 3,4 --sequences 2
     refuse 2 "one length" bench -m tiny.gguf --prompt-tokens 3,4 --sequences 2 --engine

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "spec/draft/drafter.h"
+#include "spec/draft/oracle.h"
 #include "spec/step/step.h"
 #include "support/tiny_gguf.h"
 
@@ -302,6 +303,44 @@ static void test_oracle(void **state) {
     }
 }
 
+// Chances by depth: how often the guesses of a step are right down to each depth, over many steps.
+static void test_oracle_chances(void **state) {
+    const struct fixture *f = *state;
+    enum { SEEDS = 4000 };
+    static const double rates[] = {0.8, 0.5, 0.5, 0.1, 0};
+    struct draft_config c = {.error_rate = 0};
+    int32_t recording[LEN + 40];
+    int right[8] = {0};
+    for (int i = 0; i < LEN + 40; i++)
+        recording[i] = 100 + i;
+    oracle_use_rates(&c, rates, 5);
+    assert_int_equal(c.n_right, 5);
+    c.recording = recording;
+    c.n_recording = LEN + 40;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        c.seed = seed;
+        struct drafter *d = make(f, DRAFT_ORACLE, &c);
+        struct proposal p = ask(f, d, 3, 2, 8);
+        for (int i = 0; i < 8 && p.ids[2 * i] == recording[LEN + 1 + i]; i++)
+            right[i]++;
+        drafter_destroy(d);
+    }
+    for (int i = 0; i < 8; i++) {
+        double rate = i < 5 ? rates[i] : 0, sigma = sqrt(SEEDS * rate * (1 - rate));
+        if (fabs(right[i] - SEEDS * rate) > 4 * sigma)
+            fail_msg("depth %d: %d of %d are right", i + 1, right[i], SEEDS);
+    }
+    static const double lengths[] = {1, 1.5, 3, 4.9, 5};
+    for (int i = 0; i < 5; i++) { // of chains of 4
+        double reached = 1, mean = 1;
+        oracle_use_length(&c, lengths[i], 4);
+        for (int k = 0; k < 4; k++)
+            mean += reached *= c.right[k];
+        assert_int_equal(c.n_right, 4);
+        assert_true(fabs(mean - lengths[i]) < 1e-9 && c.right[0] == c.right[3]);
+    }
+}
+
 // Besides a draft model the oracle takes the place of its guesses, and reaches as far.
 static void test_oracle_with_draft(void **state) {
     const struct fixture *f = *state;
@@ -356,15 +395,11 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dflash),
-        cmocka_unit_test(test_lookup),
-        cmocka_unit_test(test_long_block),
-        cmocka_unit_test(test_oracle),
-        cmocka_unit_test(test_short_recording),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_members),
-        cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_oracle_with_draft),
+        cmocka_unit_test(test_dflash),         cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_long_block),     cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_oracle_chances), cmocka_unit_test(test_short_recording),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_too_many),       cmocka_unit_test(test_oracle_with_draft),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

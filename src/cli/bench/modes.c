@@ -73,21 +73,43 @@ static bool parse_rates(struct bench_oracle *o, const char *s, char **end) {
     }
 }
 
+// A mean accept length.
+static bool parse_length(double *length, const char *s, char **end) {
+    *length = strtod(s, end);
+    return *end != s && *length >= 1 && *length <= TREE_MAX_DEPTH + 1;
+}
+
+// Rates of depths, of which none is above the one before.
+static bool parse_depths(struct bench_oracle *o, const char *s, char **end) {
+    for (double before = 1;; s = *end + 1) {
+        double rate = strtod(s, end);
+        if (*end == s || !(rate >= 0 && rate <= before) || o->n_synth == TREE_MAX_DEPTH)
+            return false;
+        o->synth_rate[o->n_synth++] = before = rate;
+        if (**end != '/')
+            return true;
+    }
+}
+
+static const char *after(const char *s, const char *prefix) {
+    return !strncmp(s, prefix, strlen(prefix)) ? s + strlen(prefix) : NULL;
+}
+
 static int parse_oracle(struct bench_oracle *o, const char *s, struct err *e) {
-    static const char by_length[] = "oracle:al=", by_errors[] = "oracle:errors=";
+    const char *text = s, *value;
+    char *end = NULL;
+    bool ok = false;
     if (!strcmp(s, "draft"))
         return 0;
-    const char *text = s;
-    char *end = NULL;
-    bool length = !strncmp(s, by_length, sizeof by_length - 1), ok = length;
     *o = (struct bench_oracle){.on = true, .seed = 1};
-    if (length) {
-        s += sizeof by_length - 1;
-        o->accept_length = strtod(s, &end);
-        ok = end != s && o->accept_length >= 1 && o->accept_length <= TREE_MAX_DEPTH + 1;
-    } else if (!strncmp(s, by_errors, sizeof by_errors - 1)) {
-        ok = parse_rates(o, s + sizeof by_errors - 1, &end);
-    }
+    if ((value = after(s, "oracle:al=")))
+        ok = parse_length(&o->accept_length, value, &end);
+    else if ((value = after(s, "oracle:errors=")))
+        ok = parse_rates(o, value, &end);
+    else if ((value = after(s, "oracle:synth-len=")))
+        ok = parse_length(&o->synth_length, value, &end);
+    else if ((value = after(s, "oracle:synth-rates=")))
+        ok = parse_depths(o, value, &end);
     if (ok && !strncmp(end, ",seed=", 6)) {
         s = end + 6;
         o->seed = strtoull(s, &end, 10);
@@ -98,7 +120,8 @@ static int parse_oracle(struct bench_oracle *o, const char *s, struct err *e) {
     return err_set(
         e, ERR_USAGE,
         "--drafter '%.40s' is not known; use draft, oracle:al=A[,seed=N] with a mean "
-        "accept length A from 1 to %d, or oracle:errors=R[/R]...[,seed=N] with rates up to 1",
+        "accept length A from 1 to %d, oracle:errors=R[/R]...[,seed=N] with rates up to 1, or "
+        "oracle:synth-len=A and oracle:synth-rates=P[/P]..., whose chances P do not rise",
         text, TREE_MAX_DEPTH + 1);
 }
 
@@ -163,6 +186,12 @@ int bench_modes_read(struct bench_modes *b, const struct cli_args *a, bool has_d
             return err_set(e, ERR_USAGE,
                            "mode %s needs a draft; give one with -d, or --drafter oracle:al=A",
                            b->mode[i].name);
+        if (drafted && b->oracle.synth_length > b->mode[i].budget + 1.0 && b->mode[i].budget > 0)
+            return err_set(e, ERR_USAGE,
+                           "mode %s cannot have an accept length of %g: with %d guesses it is %d "
+                           "at most",
+                           b->mode[i].name, b->oracle.synth_length, b->mode[i].budget,
+                           b->mode[i].budget + 1);
         if (drafted && b->oracle.on)
             call_oracle(&b->mode[i]);
     }
@@ -209,6 +238,16 @@ static void calibrate(const struct bench_modes *b, int mode, const struct sessio
                                       .seed = b->oracle.seed,
                                       .error_rate = b->mode[mode].error_rate,
                                       .with_draft = draft != NULL};
+    const struct bench_oracle *o = &b->oracle;
+    int guesses = min_i32(depth, TREE_MAX_DEPTH);
+    if (!b->mode[mode].choose && r->tree.budget > 0)
+        guesses = min_i32(guesses, r->tree.budget);
+    if (o->synth_length > 0)
+        oracle_use_length(&r->oracle, o->synth_length, guesses);
+    else if (o->n_synth > 0)
+        oracle_use_rates(&r->oracle, o->synth_rate, o->n_synth);
+    if (r->oracle.n_right > 0)
+        r->oracle.error_rate = 0;
     if (r->oracle.error_rate >= 0)
         return;
     struct oracle_goal goal = {.tree = r->tree,

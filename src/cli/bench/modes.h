@@ -18,12 +18,16 @@ struct bench_mode {
 
 // --drafter oracle:al=A[,seed=N] or oracle:errors=R[/R]...[,seed=N]: guesses come from a recording
 // of plain decoding with errors, at each rate R in turn or at that which makes each mode accept A
-// rows a step.
+// rows a step. oracle:synth-len=L or oracle:synth-rates=P[/P]...: errors as llama.cpp's options
+// --spec-synth-len and --spec-synth-rates invent them (spec/draft/oracle.h).
 struct bench_oracle {
     bool on;
     double accept_length;
     double rate[BENCH_RATES];
-    int n_rates; // 0: by accept_length
+    int n_rates;         // 0: by accept_length
+    double synth_length; // 0: none
+    double synth_rate[TREE_MAX_DEPTH];
+    int n_synth;
     uint64_t seed;
 };
 

@@ -271,8 +271,14 @@ static void put_notes(const struct bench *b, struct str *out) {
     if (o->on) {
         str_printf(out, "oracle: guesses are not the draft's but a recording of plain decoding "
                         "with errors, set to ");
-        if (o->n_rates == 0)
+        if (o->synth_length > 0)
+            str_printf(out, "a mean accept length of %g of a chain", o->synth_length);
+        else if (o->n_synth > 0)
+            str_puts(out, "these chances by depth: ");
+        else if (o->n_rates == 0)
             str_printf(out, "an accept length of %g", o->accept_length);
+        for (int i = 0; i < o->n_synth; i++)
+            str_printf(out, "%s%g", i ? ", " : "", o->synth_rate[i]);
         for (int i = 0; i < o->n_rates; i++)
             str_printf(out, "%s%g", i ? ", " : "a rate of ", o->rate[i]);
         str_printf(out, "; the draft ran at full cost: %s\n",
@@ -364,10 +370,18 @@ int bench_print_json(struct bench *b, struct err *e) {
     jw_key_bool(&w, "budget_auto", choose);
     jw_key_num(&w, "temperature", options_float(&b->a->opt, OPT_TEMP));
     jw_key(&w, "oracle");
-    if (b->modes.oracle.on && b->modes.oracle.n_rates == 0)
+    if (b->modes.oracle.accept_length > 0)
         jw_num(&w, b->modes.oracle.accept_length);
     else
         jw_null(&w);
+    if (b->modes.oracle.synth_length > 0)
+        jw_key_num(&w, "oracle_synth_len", b->modes.oracle.synth_length);
+    if (b->modes.oracle.n_synth > 0) {
+        jw_key_begin(&w, "oracle_synth_rates", '[');
+        for (int i = 0; i < b->modes.oracle.n_synth; i++)
+            jw_num(&w, b->modes.oracle.synth_rate[i]);
+        jw_end(&w, ']');
+    }
     jw_key_begin(&w, "oracle_errors", '[');
     for (int i = 0; i < b->modes.oracle.n_rates; i++)
         jw_num(&w, b->modes.oracle.rate[i]);

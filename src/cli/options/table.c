@@ -88,7 +88,9 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
     [OPT_DRAFTER] = {"drafter", 0, OPTION_STRING, "HOW", "draft", .groups = BENCH | PROFILE,
                      .help = "whose guesses chain and tree verify: draft, or oracle:al=A[,seed=N] "
                              "for a recording of plain decoding with errors that give an accept "
-                             "length of A, or oracle:errors=R[/R]... for errors at these rates"},
+                             "length of A, or oracle:errors=R[/R]... for errors at these rates; "
+                             "oracle:synth-len=A and oracle:synth-rates=P[/P]... are "
+                             "--spec-synth-len and --spec-synth-rates of llama.cpp"},
 
     // bench: load on a server.
     [OPT_URL] = {"url", 0, OPTION_STRING, "URL", .groups = BENCH,

@@ -30,6 +30,10 @@ struct draft_config {
     const int32_t *recording; // [n_recording], borrowed
     int64_t n_recording;
     double error_rate; // 0..1
+    // In place of the rate, where n_right > 0: the chance that the guess at depth i + 1 is the
+    // recorded token where those before it are, drawn anew for each step; deeper ones never are.
+    double right[TREE_MAX_DEPTH];
+    int n_right;
     uint64_t seed;
     bool with_draft; // it stands for the draft model, which is called before it: guesses reach as
                      // far

@@ -46,14 +46,22 @@ static int oracle_max_depth(const void *self) {
     return ((const struct draft_oracle *)self)->depth;
 }
 
-// The candidates of one position: the recorded token at `rank`, other tokens around it.
-static void fill_depth(const struct draft_oracle *d, int64_t pos, int k, int32_t *ids,
+// The rank of the recorded token among k candidates at a depth from 1 below the root; k: missing.
+static int rank_of(const struct draft_oracle *d, int64_t root, int depth, uint64_t h, int k) {
+    if (d->c.n_right > 0) {
+        uint64_t u = rng_hash(d->c.seed, (uint64_t)root, (uint64_t)depth, 1);
+        return depth <= d->c.n_right && (double)rng_unit(u) < d->c.right[depth - 1] ? 0 : k;
+    }
+    return (double)rng_unit(h) < d->c.error_rate ? 1 + (int)(rng_mix(h) % (uint64_t)k) : 0;
+}
+
+// The candidates of one position: the recorded token at its rank, other tokens around it.
+static void fill_depth(const struct draft_oracle *d, int64_t root, int depth, int k, int32_t *ids,
                        float *logp) {
+    int64_t pos = root + depth;
     uint64_t h = rng_hash(d->c.seed, (uint64_t)pos, 0, 0);
     int32_t truth = d->c.recording[pos];
-    int rank = 0;
-    if ((double)rng_unit(h) < d->c.error_rate)
-        rank = 1 + (int)(rng_mix(h) % (uint64_t)k);     // k: missing
+    int rank = rank_of(d, root, depth, h, k);
     static const float best[] = {-0.5f, -0.2f, -0.05f}; // log-probability of the first candidate
     float first = best[(h >> 20) % 3];
     for (int r = 0; r < k; r++) {
@@ -69,7 +77,7 @@ static void fill_proposal(struct draft_oracle *d, int64_t pos, int max_depth, in
                           struct proposal *p) {
     int depth = 0;
     while (depth < max_depth && depth < TREE_MAX_DEPTH && pos + depth + 1 < d->c.n_recording) {
-        fill_depth(d, pos + depth + 1, k, d->ids + depth * k, d->logp + depth * k);
+        fill_depth(d, pos, depth + 1, k, d->ids + depth * k, d->logp + depth * k);
         depth++;
     }
     p->depth = depth;
@@ -120,6 +128,30 @@ static double predict_run(struct draft_oracle *d, const struct oracle_goal *goal
 static double oracle_predict(const struct draft_config *c, const struct oracle_goal *goal) {
     struct draft_oracle d = {.c = *c, .vocab = (int32_t)goal->vocab};
     return predict_run(&d, goal);
+}
+
+void oracle_use_rates(struct draft_config *c, const double *rates, int n) {
+    double before = 1;
+    c->n_right = min_i32(n, TREE_MAX_DEPTH);
+    for (int i = 0; i < c->n_right; i++) {
+        c->right[i] = before > 0 ? rates[i] / before : 0;
+        before = rates[i];
+    }
+}
+
+void oracle_use_length(struct draft_config *c, double length, int n) {
+    enum { HALVINGS = 52 };
+    double lo = 0, hi = 1;
+    c->n_right = min_i32(n, TREE_MAX_DEPTH);
+    for (int i = 0; i < HALVINGS; i++) {
+        double p = (lo + hi) / 2, power = 1, sum = 0;
+        for (int k = 0; k < c->n_right; k++)
+            sum += power *= p;
+        *(sum < length - 1 ? &lo : &hi) = p;
+    }
+    double p = length >= c->n_right + 1 ? 1 : (lo + hi) / 2;
+    for (int i = 0; i < c->n_right; i++)
+        c->right[i] = p;
 }
 
 // A higher rate adds errors to those of a lower one, so the mean falls as the rate grows, but for

@@ -14,6 +14,14 @@ struct oracle_goal {
     double accept_length; // wanted mean, >= 1
 };
 
+// Errors as llama.cpp's benchmarks invent them (common/speculative.cpp), whose options these are:
+// --spec-synth-rates, the chance of each depth of a chain that its guess is accepted, and those
+// before it; c->right of it. rates: [n], each in 0..1 and none above the one before.
+void oracle_use_rates(struct draft_config *c, const double *rates, int n);
+// --spec-synth-len: the mean accept length of a chain of n guesses, 1 to n + 1, all of which are
+// right with one chance, whose powers 1 to n add up to the length without the target's own token.
+void oracle_use_length(struct draft_config *c, double length, int n);
+
 // Sets c->error_rate to the rate whose mean comes closest; returns that mean.
 double oracle_calibrate(struct draft_config *c, const struct oracle_goal *goal);
 
