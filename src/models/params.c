@@ -243,9 +243,14 @@ int params_nextn_blocks(const struct gguf *g, int *lowest) {
     return n;
 }
 
+bool params_is_sidecar(const struct gguf *g, int *block) {
+    return params_nextn_blocks(g, block) &&
+           (*block == 0 || !gguf_tensor(g, "blk.0.attn_norm.weight"));
+}
+
 int params_refuse_sidecar(const struct gguf *g, struct err *e) {
     int block;
-    if (gguf_tensor(g, "blk.0.attn_norm.weight") || !params_nextn_blocks(g, &block))
+    if (!params_is_sidecar(g, &block))
         return 0;
     return err_set(e, ERR_UNSUPPORTED,
                    "the file has a block that predicts further tokens (tensor "

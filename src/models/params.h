@@ -126,7 +126,9 @@ int params_read_lead(struct model_params *p, const struct gguf *g, bool shared_t
 // How many blocks that predict further tokens a file has (blk.N.nextn.eh_proj.weight), and the
 // lowest N; -1 where it has none.
 int params_nextn_blocks(const struct gguf *g, int *lowest);
-// ERR_UNSUPPORTED for a file that has such a block but no layers: it goes with another file.
+// Whether the file has such a block but no layers, also where the block is numbered from 0: it goes
+// with another file. As an error: ERR_UNSUPPORTED.
+bool params_is_sidecar(const struct gguf *g, int *block);
 int params_refuse_sidecar(const struct gguf *g, struct err *e);
 
 // Rows of the embedding, and whether it is the head.

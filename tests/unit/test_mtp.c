@@ -612,6 +612,49 @@ static void rehash(struct bytes *b, size_t at) {
         b->data[end + (size_t)i] = (unsigned char)(h >> (8 * i));
 }
 
+// The block of a sidecar may be numbered from 0.
+static void renumbered(void **state) {
+    (void)state;
+    static float want[ROW], got[ROW];
+    struct scene c;
+    struct gguf *g;
+    struct gguf_writer *w;
+    char path[128], name[128];
+    open_scene(&c, DENSE);
+    snprintf(path, sizeof path, "%s/mtp.gguf", c.r.dir);
+    const struct mtp_options o = c.m->options;
+    must(&c, gguf_writer_open(&w, path, &c.r.e));
+    for (size_t i = 0; i < gguf_kv_count(c.r.g); i++)
+        gguf_put_kv(w, gguf_kv_at(c.r.g, i));
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < gguf_tensor_count(c.r.g); i++) {
+            const struct tensor *t = gguf_tensor_at(c.r.g, i);
+            if (strncmp(t->name, "blk.4.", 6) != 0)
+                continue;
+            snprintf(name, sizeof name, "blk.0.%s", t->name + 6);
+            if (pass == 0)
+                gguf_add_tensor(w, name, t->type, t->n_dims, t->ne);
+            else
+                must(&c, gguf_write_data(w, t->data, (size_t)t->bytes, &c.r.e));
+        }
+    must(&c, gguf_writer_close(w, &c.r.e));
+    must(&c, gguf_open(&g, path, &c.r.e));
+    assert_true(mtp_sidecar(g));
+    gguf_close(g);
+    struct sequence *s = text(&c, 40, 40);
+    chain(&c, s, guesses, 1, want);
+    sequence_destroy(s);
+    mtp_destroy(c.m);
+    must(&c, mtp_load(&c.m, c.r.m, path, &o, false, &c.r.e));
+    assert_int_equal(mtp_block(c.m), 0);
+    s = text(&c, 40, 40);
+    chain(&c, s, guesses, 1, got);
+    assert_memory_equal(want, got, sizeof want);
+    sequence_destroy(s);
+    unlink(path);
+    close_scene(&c);
+}
+
 // A sidecar in the model's place.
 static void refuses_sidecar_as_model(void **state) {
     (void)state;
@@ -849,6 +892,7 @@ int main(void) {
         cmocka_unit_test(some_tokens),         cmocka_unit_test(refuses_sidecar_as_model),
         cmocka_unit_test(copies_are_shared),   cmocka_unit_test(read_by_rows),
         cmocka_unit_test(trained_heads),       cmocka_unit_test(smaller_heads),
+        cmocka_unit_test(renumbered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,8 @@ bool mtp_in_file(const struct gguf *g, int *block) {
 }
 
 bool mtp_sidecar(const struct gguf *g) {
-    return !gguf_tensor(g, "blk.0.attn_norm.weight") && mtp_in_file(g, NULL);
+    int block;
+    return params_is_sidecar(g, &block);
 }
 
 const struct gguf *mtp_file(const struct mtp *m) {
