@@ -24,6 +24,7 @@ static const struct row {
     {FEATURE_END + END_LENGTH, 0, "token limit behind guesses", 40, 1},
     {FEATURE_END + END_CONTEXT, 0, "full context behind guesses", 40, 1},
     {FEATURE_TRUNCATED, 0, "cut back and run again", 4, 0},
+    {FEATURE_ASTRAY, 0, "went another way and back", 10, 0},
     {FEATURE_CUT_INSIDE, 0, "cut to no multiple of 32", 40, 0},
     {FEATURE_RESTORED, 0, "restored from a checkpoint", 40, 1},
     {FEATURE_CARRIED, 0, "checkpoints written and read", 100, 0},

@@ -19,6 +19,7 @@ enum feature {
     // Ends of a path of guesses for a reason r: FEATURE_END + r.
     FEATURE_END,
     FEATURE_TRUNCATED = FEATURE_END + END_CALLER + 1,
+    FEATURE_ASTRAY,     // cut back, and again after other tokens
     FEATURE_CUT_INSIDE, // of models without recurrent layers, to no multiple of 32
     FEATURE_RESTORED,
     FEATURE_CARRIED, // from a checkpoint that was written and read

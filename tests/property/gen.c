@@ -71,6 +71,18 @@ static int64_t target_of(const struct player *p) {
     return p->g.r->n_prompt + (out->n ? out->n - 1 : 0);
 }
 
+// Other tokens after those that are there, and back again.
+static int go_astray(struct group *g, struct player *p, struct err *e) {
+    int64_t len = sequence_len(p->seq), n = 1 + rng_below(&p->rng, 5), kept;
+    if (p->g.r->n_prompt <= n || len + n >= model_max_ctx(p->g.w->model))
+        return 0;
+    int rc = feed(g, p->seq, p->known + p->g.r->n_prompt - n, n, e);
+    if (!rc)
+        rc = sequence_truncate(p->seq, len, &kept, e);
+    g->f->count[FEATURE_ASTRAY]++;
+    return rc;
+}
+
 static int cut_back(struct group *g, struct player *p, struct err *e) {
     int64_t len = sequence_len(p->seq), back = rng_below(&p->rng, 40), kept;
     int rc = sequence_truncate(p->seq, back < len ? len - back : 0, &kept, e);
@@ -78,7 +90,7 @@ static int cut_back(struct group *g, struct player *p, struct err *e) {
         rc = err_set(e, ERR_STATE, "the kept length is not the sequence's length");
     g->f->count[FEATURE_TRUNCATED]++;
     g->f->count[FEATURE_CUT_INSIDE] += !rc && kept < len && kept % 32;
-    return rc;
+    return rc || rng_below(&p->rng, 2) ? rc : go_astray(g, p, e);
 }
 
 static int save(struct player *p, struct err *e) {

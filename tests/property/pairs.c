@@ -173,7 +173,10 @@ static int open_hidden(struct pair_backend *b, const struct pair *p, struct err 
 static int open_drafts(struct pair_backend *b, const struct pair *p, const char *draft,
                        const enum kv_codec_id kv[2], struct err *e) {
     struct dflash_options d = dflash_options_default();
-    const struct mtp_options m = {.depth = 1 + p->index % 7, .codec_k = kv[0], .codec_v = kv[1]};
+    const struct mtp_options m = {.depth = 1 + p->index % 7,
+                                  .codec_k = kv[0],
+                                  .codec_v = kv[1],
+                                  .vocab = {.rows = p->index % 3 == 2 ? 16 : 0}};
     int rc =
         draft_open(&b->draft, b->model, &(struct draft_source){.path = draft, .dflash = &d}, e);
     if (rc || !p->block)
