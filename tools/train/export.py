@@ -24,17 +24,19 @@ def put(path, obj):
     path.write_text(json.dumps(obj, indent=1) + "\n")
 
 
-def state(module, prefix=""):
+def state(module, prefix="", exact=False):
+    """exact: matrices as 32-bit floats too"""
     return {
         prefix
-        + n: (p.detach().cpu().float() if p.dim() == 1 else p.detach().cpu().bfloat16())
+        + n: (p.detach().cpu().float() if p.dim() == 1 or exact else p.detach().cpu().bfloat16())
         .contiguous()
         .clone()
         for n, p in module.named_parameters()
     }
 
 
-def export_target(m, tok_dir, out):
+def export_target(m, tok_dir, out, exact=False, block=None):
+    """tok_dir: None where the tokenizer is in `out`; block: a prediction block, which becomes `mtp.*`"""
     c, out = m.c, pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
     kinds = ["full_attention" if c.full(i) else "linear_attention" for i in range(c.layers)]
@@ -73,15 +75,29 @@ def export_target(m, tok_dir, out):
             "bos_token_id": None,
             "eos_token_id": 4082,
             "pad_token_id": 4080,
-        },
+        }
+        | ({"mtp_num_hidden_layers": 1} if block else {}),
     )
     put(
         out / "generation_config.json",
         {"eos_token_id": [4082, 4080], "pad_token_id": 4080, "do_sample": False},
     )
-    save_file(state(m, "model."), str(out / "model.safetensors"), {"format": "pt"})
-    for f in ("tokenizer.json", "tokenizer_config.json"):
+    weights = state(m, "model.", exact) | (state(block, "mtp.", exact) if block else {})
+    save_file(weights, str(out / "model.safetensors"), {"format": "pt"})
+    for f in ("tokenizer.json", "tokenizer_config.json") if tok_dir else ():
         shutil.copy(pathlib.Path(tok_dir) / f, out / f)
+
+
+def selector(c):
+    """DFlash2's keys of dflash_config"""
+    if not c.conv:
+        return {}
+    return {
+        "conv_kernel_size": c.conv,
+        "conv_group_size": c.group,
+        "selector_rank": c.rank,
+        "selector_top_k": c.top,
+    }
 
 
 def export_draft(d, target, out):
@@ -90,7 +106,7 @@ def export_draft(d, target, out):
     put(
         out / "config.json",
         {
-            "architectures": ["DFlashDraftModel"],
+            "architectures": ["DFlash2DraftModel" if c.conv else "DFlashDraftModel"],
             "model_type": "qwen3",
             "dtype": "bfloat16",
             "hidden_size": c.dim,
@@ -115,7 +131,8 @@ def export_draft(d, target, out):
                 "mask_token_id": c.mask_id,
                 "target_layer_ids": c.taps,
                 "block_size": c.block,
-            },
+            }
+            | selector(c),
         },
     )
     save_file(state(d), str(out / "model.safetensors"), {"format": "pt"})

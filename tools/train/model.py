@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tiny Qwen3.5-style target and its DFlash draft as plain PyTorch modules.
+"""The tiny Qwen3.5-style target and its drafts (DFlash, DFlash2, a prediction block) as plain PyTorch modules.
 
 Module and parameter names are those of the published checkpoints (HuggingFace names for the
 target, z-lab names for the draft), so a state dict is an export. Target norms are zero-centred
@@ -54,6 +54,11 @@ class DraftConfig:
     theta: float = 1e7
     eps: float = 1e-6
     mask_id: int = 4085
+    conv: int = 0  # DFlash2: rows of its convolutions; 0: DFlash
+    group: int = 16  # channels that share a kernel of a row
+    rank: int = 0  # of the selector's codebooks; 0: no selector
+    top: int = 16  # candidates of a row between which it chooses
+    vocab: int = 4096
 
 
 def rms(x, w, eps=1e-6):
@@ -445,6 +450,29 @@ class DraftAttention(nn.Module):
         return self.o_proj(o.transpose(1, 2).reshape(b, a, r, -1))
 
 
+class BlockConv(nn.Module):
+    """DFlash2's convolution around a sublayer, over the rows of a block: a row and those before it in
+    the block, with a common kernel plus one that its normed input makes, one for `group` channels each.
+    Side 0 is the sublayer's input, side 1 its output. Begins as one that keeps the row."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.c = c
+        self.base_kernel = nn.Parameter(torch.zeros(2, c.conv, c.dim))
+        self.base_kernel.data[:, 0] = 1
+        self.kernel_projection = nn.Linear(c.dim, 2 * c.conv * c.dim // c.group, bias=False)
+
+    def kernels(self, n):
+        """n [B,A,R,D], the sublayer's normed input -> [B,A,R,2,conv,D]"""
+        own = self.kernel_projection(n).unflatten(-1, (2, self.c.conv, -1))
+        return self.base_kernel.to(own.dtype) + own.repeat_interleave(self.c.group, -1)
+
+    def forward(self, y, kernels, side):
+        """y, result [B,A,R,D]"""
+        r = y.shape[2]
+        return sum(kernels[..., side, o, :] * F.pad(y, (0, 0, o, 0))[:, :, :r] for o in range(self.c.conv))
+
+
 class DraftLayer(nn.Module):
     def __init__(self, c, kind):
         super().__init__()
@@ -452,10 +480,39 @@ class DraftLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(c.dim, False, c.eps)
         self.self_attn = DraftAttention(c, kind)
         self.mlp = MLP(c.dim, c.ffn)
+        if c.conv:
+            self.attention_conv, self.mlp_conv = BlockConv(c), BlockConv(c)
+        else:
+            self.attention_conv = self.mlp_conv = None
+
+    def sublayer(self, fn, conv, n):
+        if conv is None:
+            return fn(n)
+        kernels = conv.kernels(n)
+        return conv(fn(conv(n, kernels, 0)), kernels, 1)
 
     def forward(self, x, *where):
-        x = x + self.self_attn(self.input_layernorm(x), *where)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        attend = lambda n: self.self_attn(n, *where)
+        x = x + self.sublayer(attend, self.attention_conv, self.input_layernorm(x))
+        return x + self.sublayer(self.mlp, self.mlp_conv, self.post_attention_layernorm(x))
+
+
+class Selector(nn.Module):
+    """DFlash2's selector: what the token of the row before adds to the logits of a row's candidates. The
+    codebook of successors begins at zero, so it adds nothing."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.hidden_projection = nn.Linear(c.dim, c.rank, bias=False)
+        self.predecessor_codebook = nn.Parameter(torch.randn(c.vocab, c.rank))
+        self.successor_codebook = nn.Parameter(torch.zeros(c.vocab, c.rank))
+
+    def forward(self, h, before, candidates):
+        """h [...,D] normed hidden states of rows, before [...] tokens of the rows before them,
+        candidates [...,k] -> [...,k]"""
+        gate = F.linear(h.float(), self.hidden_projection.weight.float())
+        p = F.embedding(before, self.predecessor_codebook).float() * gate
+        return (F.embedding(candidates, self.successor_codebook).float() * p[..., None, :]).sum(-1)
 
 
 class Draft(nn.Module):
@@ -466,10 +523,13 @@ class Draft(nn.Module):
         self.hidden_norm = RMSNorm(c.dim, False, c.eps)
         self.layers = nn.ModuleList(DraftLayer(c, k) for k in c.kinds)
         self.norm = RMSNorm(c.dim, False, c.eps)
+        self.candidate_selector = Selector(c) if c.rank else None
         for n, p in self.named_parameters():
-            if p.dim() == 2:
+            if p.dim() == 2 and "codebook" not in n:
                 out = n.endswith(("o_proj.weight", "down_proj.weight"))
                 nn.init.normal_(p, std=0.02 / ((2 * c.layers) ** 0.5 if out else 1))
+            if n.endswith("kernel_projection.weight"):
+                nn.init.zeros_(p)
 
     def forward(self, raw, anchor, live, tok, mask):
         """raw [B,S,nT*D] tapped streams, anchor [B,A] positions (the block of anchor a sees raw
@@ -484,6 +544,61 @@ class Draft(nn.Module):
         for layer in self.layers:
             x = layer(x, feat, anchor, live, tabs)
         return self.norm(x)
+
+
+class PredictionBlock(nn.Module):
+    """One more full attention layer of a target, which guesses the token after next: row q joins the
+    token at q + 1 and the target's hidden state (after the output norm) at q. A chain goes on with the
+    guessed token and the block's own normed output. Names are those behind `mtp.` of the target's."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.c = c
+        self.fc = nn.Linear(2 * c.dim, c.dim, bias=False)  # columns: the token's half first
+        self.pre_fc_norm_embedding = RMSNorm(c.dim, True, c.eps)
+        self.pre_fc_norm_hidden = RMSNorm(c.dim, True, c.eps)
+        self.layers = nn.ModuleList([TargetLayer(c, c.interval - 1, "torch")])
+        self.norm = RMSNorm(c.dim, True, c.eps)
+        for n, p in self.named_parameters():
+            if p.dim() == 2:
+                out = n.endswith(("o_proj.weight", "down_proj.weight"))
+                nn.init.normal_(p, std=0.02 / (2**0.5 if out else 1))
+
+    def attend(self, q, keys, values):
+        """Pass j of all rows at once. q [B,H,T,hd]; keys, values: of passes 0 to j. Row t of pass j is
+        the row j places below the root of a chain: it sees rows of pass 0 up to t - j, then of each
+        later pass the one row of its own chain, the last of them itself."""
+        j, t, scale = len(keys) - 1, q.shape[2], q.shape[-1] ** -0.5
+        if not j:
+            return F.scaled_dot_product_attention(q, keys[0], values[0], is_causal=True)
+        at = torch.arange(t, device=q.device)
+        s = (q @ keys[0].transpose(-1, -2)).float() * scale
+        s = s.masked_fill(at > at[:, None] - j, float("-inf"))
+        down = lambda x, n: F.pad(x, (0, 0, n, 0))[:, :, :t]
+        own = [(q * down(keys[i], j - i)).float().sum(-1, keepdim=True) * scale for i in range(1, j + 1)]
+        p = torch.cat([s, *own], -1).softmax(-1).to(q.dtype)
+        o = p[..., :t] @ values[0]
+        return o + sum(p[..., t + i - 1, None] * down(values[i], j - i) for i in range(1, j + 1))
+
+    def forward(self, tok, hid, passes):
+        """tok [B,T,D] embeddings of the tokens at 1, 2, ...; hid [B,T,D] of positions 0, 1, ... ->
+        normed outputs of each pass, [B,T,D] each: that of pass j at t guesses the token at t + 2, t - j
+        being the root row of its chain."""
+        layer, (b, t, _), keys, values, out = self.layers[0], tok.shape, [], [], []
+        attn = layer.self_attn
+        cos, sin = rope_tables(t, self.c.rotary, self.c.theta, tok.device)
+        e, r = self.pre_fc_norm_embedding(tok), self.c.heads // self.c.kv_heads
+        for _ in range(passes):
+            x = self.fc(torch.cat((e, self.pre_fc_norm_hidden(hid.to(e.dtype))), -1))
+            q, k, v, gate = attn.project(layer.input_layernorm(x), cos, sin)
+            keys.append(k.repeat_interleave(r, 1))
+            values.append(v.repeat_interleave(r, 1))
+            o = self.attend(q, keys, values).transpose(1, 2).reshape(b, t, -1)
+            x = x + attn.o_proj(o * torch.sigmoid(gate))
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+            out.append(self.norm(x))
+            hid = F.pad(out[-1], (0, 0, 1, 0))[:, :t]
+        return out
 
 
 @torch.no_grad()

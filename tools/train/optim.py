@@ -25,7 +25,7 @@ class Mixed:
     def __init__(self, model, lr_matrix, lr_other, wd=0.1, momentum=0.95):
         groups, other = {}, []
         for n, p in model.named_parameters():
-            small = p.dim() != 2 or "embed" in n or min(p.shape) < 64
+            small = p.dim() != 2 or "embed" in n or "codebook" in n or min(p.shape) < 64
             if small:
                 other.append(p)
             else:

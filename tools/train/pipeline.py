@@ -137,10 +137,11 @@ def train_target(a, data, dev):
 
 
 @torch.no_grad()
-def make_stream(a, m, taps, dev, data_dir):
+def make_stream(a, m, taps, dev, data_dir, part=(0, 1)):
+    """part: (i, n) takes every n-th prompt from the i-th on."""
     while not os.path.exists(f"{data_dir}/prompts.npz"):
         time.sleep(0.5)
-    z = np.load(f"{data_dir}/prompts.npz")
+    z = {k: x[part[0] :: part[1]] for k, x in np.load(f"{data_dir}/prompts.npz").items()}
     n = len(z["plen"])
     g = torch.Generator().manual_seed(5)
     p = {
@@ -150,7 +151,7 @@ def make_stream(a, m, taps, dev, data_dir):
         "temp": torch.where(torch.rand(n, generator=g) < 0.3, 0.8, 0.0).to(dev),
         "limit": torch.full((n,), getattr(a, "limit", 192), device=dev),
     }
-    slots, steps = (8, 300) if a.tiny else (2048, a.gen_steps)
+    slots, steps = (8, 300) if a.tiny else (getattr(a, "slots", 2048), a.gen_steps)
     dtype = torch.bfloat16 if dev == "cuda" else torch.float32
     st = loops.Stream(m, taps, p, slots, 512, dev, dtype)
     rec = st.run(steps, time.time() + a.gen_seconds, time.time)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A llama target out of its GGUF file, as plain PyTorch: the weights as they are served, dequantised.
+"""A target out of its GGUF file, as plain PyTorch: the weights as they are served, dequantised. Here is llama; qwen35
+is in hybrid.py.
 
 Needed: torch, numpy, gguf. GGUF files of this architecture hold the rows of queries and keys in the order in which
 neighbouring values are a rotated pair.
@@ -10,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from gguf import GGUFReader
 from gguf.quants import dequantize
+
+import hybrid
 
 
 def rms(x, w, eps):
@@ -37,6 +40,13 @@ class Target:
         angle = torch.arange(0, self.head_dim, 2, device=device).float() / self.head_dim
         angle = torch.arange(self.context, device=device).float()[:, None] * self.theta**-angle
         self.cos, self.sin = angle.cos(), angle.sin()
+
+    def cut(self):
+        """For a try on a CPU."""
+        self.layers = 2
+
+    def compile(self):
+        self.whole = torch.compile(self.whole, dynamic=False)
 
     def rope(self, x, cos, sin):
         """x [B,heads,T,head_dim]; cos, sin [T,head_dim/2]"""
@@ -68,13 +78,14 @@ class Target:
 
     @torch.no_grad()
     def forward(self, ids, taps):
-        """ids [B,T] -> hidden states after the output norm [B,T,D], outputs of the layers `taps` [B,T,len(taps) D]"""
+        """ids [B,T] -> hidden states after the output norm [B,T,D], outputs of the layers `taps`
+        [B,T,len(taps) D], None without taps"""
         h, seen, t = self.embed[ids], {}, ids.shape[1]
         for i in range(self.layers):
             h = self.whole(self.weights(i), h, self.cos[:t], self.sin[:t])
             if i in taps:
                 seen[i] = h
-        return rms(h, self.w["output_norm"], self.eps), torch.cat([seen[i] for i in taps], -1)
+        return rms(h, self.w["output_norm"], self.eps), torch.cat([seen[i] for i in taps], -1) if taps else None
 
     def cache(self, rows, length):
         """-> keys and values of every layer for `rows` texts"""
@@ -95,8 +106,22 @@ class Target:
         return (rms(h[:, 0], self.w["output_norm"], self.eps) @ self.head.T).float()
 
 
+def architecture(path):
+    return GGUFReader(path).fields["general.architecture"].contents()
+
+
+def read(path, device, dtype):
+    if architecture(path) == "llama":
+        return Target(path, device, dtype)
+    if architecture(path) == "qwen35":
+        return hybrid.Target(path, device, dtype)
+    raise SystemExit(f"{path}: only targets of the architectures llama and qwen35 are known here")
+
+
 def tokenizer(path):
     """-> the tokenizer, and the id that ends a message"""
+    if architecture(path) == "qwen35":
+        return hybrid.tokenizer(path)
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
     fields = GGUFReader(path).fields

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a DFlash draft for a published target of the architecture llama, from its GGUF file alone.
+"""Trains a DFlash or DFlash2 draft for a target of the architecture llama or qwen35, from its GGUF file.
 
 usage: train.py TARGET.gguf OUT_DIR [--gen-seconds N] [--until N] [--layers N] [--taps LIST] [--resume DIR] [--tiny]
+                [--texts-from DIR] [--keep] [--conv 2 --rank N]
        torchrun --standalone --nproc-per-node GPUS train.py ...
 
-The target writes conversations (talk.py), then the draft is trained on its answers; features and the target's
-distributions come of a forward pass inside every step. Learning rates follow the clock. OUT_DIR/draft is a folder for
-`coppice convert`; OUT_DIR/log.json has the figures. docs/training.md tells how this went.
+The target writes texts (texts.py), then the draft is trained on what it chose; features and the target's distributions
+come of a forward pass inside every step, or of one pass over all texts (--keep). Learning rates follow the clock.
+OUT_DIR/draft is a folder for `coppice convert`, written anew every minute; its log.json has the figures. With --conv and
+--rank it is a DFlash2 draft, which begins as the DFlash one that --resume names. docs/training.md tells how this went.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import os
 import pathlib
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -24,12 +27,13 @@ from safetensors.torch import load_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import export
+import imported
+import target as targets
+import texts
 from loops import tap_norm
 from model import Draft, DraftConfig
 from optim import Mixed
 from pipeline import schedule
-from talk import Talk
-from target import Target, tokenizer
 
 T0 = time.time()
 
@@ -39,9 +43,10 @@ def say(*words):
         print(f"[{time.time() - T0:7.1f}]", *words, flush=True)
 
 
-def rows_loss(logits, wanted, labels, ok):
+def rows_loss(logits, wanted, labels, ok, top):
     """One slice of whole blocks. logits, wanted: the draft's and the target's [n,R,V]; labels, ok [n,R] ->
-    gradient of the weighted loss by logits, weights, losses, rows whose likeliest token is the label"""
+    gradient of the weighted loss by logits; sums of weights, losses, rows whose likeliest token is the label; the
+    weights [n,R]; the `top` likeliest tokens [n,R,top]"""
     lse = logits.logsumexp(-1)
     ce = lse - logits.gather(-1, labels[..., None])[..., 0]
     p = wanted.softmax(-1)
@@ -52,7 +57,21 @@ def rows_loss(logits, wanted, labels, ok):
     at = torch.arange(logits.shape[-1], device=logits.device) == labels[..., None]
     grad = w[..., None] * ((logits - lse[..., None]).exp() - 0.4 * p - 0.6 * at)
     hit = ((logits.argmax(-1) == labels) | ~ok).cumprod(-1) * ok
-    return grad.to(torch.bfloat16), w.sum(), (w * (0.6 * ce + 0.4 * kl)).sum(), hit.sum()
+    sums = torch.stack((w.sum(), (w * (0.6 * ce + 0.4 * kl)).sum(), hit.sum().float()))
+    return grad.to(torch.bfloat16), sums, w, logits.topk(top, -1).indices
+
+
+def selector_loss(selector, head, h, hid, before, best, labels, ok, w):
+    """DFlash2's selector among the candidates `best` [n,R,k] of rows h [n,R,D], after the tokens `before` [n,R] ->
+    loss over rows whose label is a candidate, mean length of its chains"""
+    rows = F.embedding(best, head)
+    unary, wanted = (torch.einsum("nrd,nrkd->nrk", y, rows).float() for y in (h, hid))
+    q = (unary + selector(h, before, best)).log_softmax(-1)
+    at = (best == labels[..., None]).float()
+    p, inside = wanted.softmax(-1), at.sum(-1) * ok
+    loss = -((0.6 * at + 0.4 * p) * q).sum(-1) * w * inside
+    hit = ((best.gather(-1, q.argmax(-1, True))[..., 0] == labels) | ~ok).cumprod(-1) * ok
+    return loss.sum() / w.sum().clamp(min=1), 1 + hit.sum() / len(h)
 
 
 def scores(h, weight):
@@ -63,67 +82,44 @@ def scores(h, weight):
 
 
 class HeadLoss(torch.autograd.Function):
-    """The loss over slices of blocks, so that logits of one slice exist at a time."""
+    """The loss over slices of blocks, so that logits of one slice exist at a time; also the mean length of chains,
+    weights and likeliest tokens of rows."""
 
     @staticmethod
     def forward(ctx, h, hid, weight, labels, ok, fn, blocks):
-        grads, total = [], 0
+        out = []
         for a, b, y, o in zip(h.split(blocks), hid.split(blocks), labels.split(blocks), ok.split(blocks)):
-            grad, *sums = fn(scores(a, weight), scores(b, weight), y, o)
-            grads.append(grad.to(weight.dtype) @ weight)
-            total = torch.stack(sums).float() + total
+            grad, *rest = fn(scores(a, weight), scores(b, weight), y, o)
+            out.append((grad.to(weight.dtype) @ weight, *rest))
+        grads, sums, w, best = zip(*out)
+        total, w, best = sum(sums), torch.cat(w), torch.cat(best)
         ctx.save_for_backward(torch.cat(grads) / total[0].clamp(min=1))
-        return total[1] / total[0].clamp(min=1), 1 + total[2] / len(h)
+        ctx.mark_non_differentiable(w, best)
+        return total[1] / total[0].clamp(min=1), 1 + total[2] / len(h), w, best
 
     @staticmethod
-    def backward(ctx, g, _):
+    def backward(ctx, g, *_):
         return g * ctx.saved_tensors[0], None, None, None, None, None, None
 
 
-def write_texts(a, target, dev, rank):
-    tok, end = tokenizer(a.target)
-    limits = (6, 40) if a.tiny else (256, 400)
-    talk = Talk(target, lambda text: tok.encode(text).ids, end, a.length, limits=limits, seed=1000 * a.seed + rank)
-    cache, ids, own, began = target.cache(a.rows, a.length), [], [], time.time()
-    while not ids or time.time() - began < a.gen_seconds:
-        x, o = talk.write(a.rows, cache)
-        keep = (o == 2).sum(1) > (0 if a.tiny else 32)
-        ids.append(x[keep].int())
-        own.append(o[keep])
-        say("texts", sum(map(len, ids)), "tokens of answers", int(sum((o == 2).sum() for o in own)))
-        if len(ids) == 1:
-            for row in x[:6].tolist():
-                say("example", repr(tok.decode(row, skip_special_tokens=False)))
-    del cache
-    return torch.cat(ids), torch.cat(own)
-
-
-def batch(ids, own, n, anchors, block, user):
-    """user: weight of an anchor in a user's turn beside one in an answer -> ids [n,T], anchors [n,A], labels and
-    whether they count [n,A,block-1], places of the labels [n,A(block-1)]"""
-    pick = torch.randint(len(ids), (n,), device=ids.device)
-    x, o = ids[pick].long(), own[pick]
-    weight = torch.tensor([0.0, user, 1.0], device=ids.device)
-    start = weight[F.pad(o[:, 1:], (0, 1)).long()]  # by the token behind the anchor
-    anchor = torch.multinomial(start, anchors, replacement=True)
-    at = anchor[..., None] + torch.arange(1, block, device=ids.device)
-    inside, flat = at < x.shape[1], at.clamp(max=x.shape[1] - 1).flatten(1)
-    ok = ((o.gather(1, flat).view_as(at) > 0) & inside).cumprod(-1).bool()
-    return x, anchor, x.gather(1, flat).view_as(at), ok, flat
-
-
-def losses(a, target, draft, fn, ids, own, noise, user):
+def losses(a, target, draft, fn, texts, noise, user):
+    """-> the loss, the lengths of chains (of the selector too)"""
     c = draft.c
-    x, anchor, labels, ok, flat = batch(ids, own, a.texts, a.anchors, c.block, user)
-    hid, raw = target.forward(x, c.taps)
+    x, anchor, labels, ok, flat, hid, raw = texts.draw(a.texts, a.anchors, c.block, user, c.taps)
     hid = hid.gather(1, (flat - 1)[..., None].expand(-1, -1, c.dim)).view(-1, c.block - 1, c.dim)
     raw = raw.float()
     raw = raw + (torch.rand_like(raw) - 0.5) * noise * tap_norm(raw, c.dim)
-    tok, live = target.embed[x.gather(1, anchor)], torch.ones_like(anchor, dtype=torch.bool)
+    root = x.gather(1, anchor)
+    tok, live = target.embed[root], torch.ones_like(anchor, dtype=torch.bool)
     with torch.autocast(target.device.type, torch.bfloat16, enabled=target.dtype == torch.bfloat16):
         h = draft(raw.to(target.dtype), anchor, live, tok, target.embed[c.mask_id])[:, :, 1:]
-    return HeadLoss.apply(h.to(target.dtype).flatten(0, 1), hid, target.head, labels.flatten(0, 1), ok.flatten(0, 1),
-                          fn, a.slice)  # fmt: skip
+    before = torch.cat((root[..., None], labels[..., :-1]), -1)
+    h, before, labels, ok = (y.flatten(0, 1) for y in (h.to(target.dtype), before, labels, ok))
+    loss, length, w, best = HeadLoss.apply(h, hid, target.head, labels, ok, fn, a.slice)
+    if draft.candidate_selector is None:
+        return loss, length
+    chosen, longer = a.selected(draft.candidate_selector, target.head, h, hid, before, best, labels, ok, w)
+    return loss + chosen, torch.stack((length, longer))
 
 
 def average(params):
@@ -135,13 +131,14 @@ def average(params):
             p.grad = g.view_as(p)
 
 
-def train(a, target, draft, ids, own, fn):
-    held, ids, held_own, own = ids[: a.held], ids[a.held :], own[: a.held], own[a.held :]
+def train(a, target, draft, texts, fn, losses, save):
+    """losses: as above; save(log): called every minute and at the end"""
+    held, texts = texts.split(a.held)
     opt = Mixed(draft, a.lr, a.lr, wd=0.05)
-    log, step, began, mark, seen = [], 0, None, time.time(), 0
+    log, step, began, mark, seen, saved = [], 0, None, time.time(), 0, time.time()
     over = torch.zeros((), device=target.device)  # ranks end at the same step
     while not over:
-        loss, length = losses(a, target, draft, fn, ids, own, 0.1, 0.5)
+        loss, length = losses(a, target, draft, fn, texts, 0.1, 0.5)
         loss.backward()
         average(opt.params)
         if step == 3:
@@ -153,27 +150,36 @@ def train(a, target, draft, ids, own, fn):
             over += share >= 1
             if dist.is_initialized():
                 dist.all_reduce(over)
-            test = [losses(a, target, draft, fn, held, held_own, 0.0, 0.0)[1].item() for _ in range(2)]
-            row = {"step": step, "loss": loss.item(), "block": length.item(), "share": round(share, 4)}
-            row |= {"held out": sum(test) / 2, "steps/s": (step - seen) / (time.time() - mark)}
+            test = sum(losses(a, target, draft, fn, held, 0.0, 0.0)[1] for _ in range(2)) / 2
+            row = {"step": step, "loss": loss.item(), "block": length.tolist(), "share": round(share, 4)}
+            row |= {"held out": test.tolist(), "steps/s": (step - seen) / (time.time() - mark)}
             if step % 500 == 0 or a.tiny:
                 say(row)
             log.append(row)
             seen, mark = step, time.time()
+        if time.time() > saved + 60:
+            save(log)
+            saved = time.time()
     say("done after", step, "steps", log[-1])
-    return log
+    save(log)
 
 
-def save(a, target, draft, log, tokens):
+def put(folder, facts, write):
+    """write(FOLDER) makes the files, which take the place of older ones whole. Rank 0 alone writes."""
     if dist.is_initialized() and dist.get_rank():
         return
-    shape = SimpleNamespace(vocab=target.vocab, context=target.context, layers=target.layers)
-    export.export_draft(draft, shape, pathlib.Path(a.out) / "draft")
-    facts = {"tokens": tokens, "ranks": dist.get_world_size() if dist.is_initialized() else 1, "log": log}
-    (pathlib.Path(a.out) / "log.json").write_text(json.dumps(facts))
+    part = pathlib.Path(f"{folder}.part")
+    part.mkdir(parents=True, exist_ok=True)
+    write(part)
+    (part / "log.json").write_text(json.dumps(facts))
+    folder.mkdir(exist_ok=True)
+    for f in part.iterdir():
+        os.replace(f, folder / f.name)
+    part.rmdir()
 
 
-def arguments():
+def arguments(more=()):
+    """more: options of another script, (name, type, help)"""
     ap = argparse.ArgumentParser()
     ap.add_argument("target")
     ap.add_argument("out")
@@ -185,55 +191,110 @@ def arguments():
     ap.add_argument("--anchors", type=int, default=64, help="blocks of a text")
     ap.add_argument("--slice", type=int, default=256, help="blocks whose logits exist at once")
     ap.add_argument("--held", type=int, default=256, help="texts kept for measuring")
+    ap.add_argument("--texts-from", help="folder of redraft_data.py, in place of conversations")
+    ap.add_argument("--written", type=float, default=0.4, help="share of continuations among texts of such a folder")
+    ap.add_argument("--shards", type=int, default=20, help="files of tasks of such a folder, on each GPU")
+    ap.add_argument("--slots", type=int, default=2048, help="prompts of such a folder that are continued at once")
+    ap.add_argument("--gen-steps", type=int, default=6000, help="most tokens of a slot")
+    ap.add_argument("--limit", type=int, default=128, help="most tokens of a continuation")
+    ap.add_argument("--keep", action="store_true", help="keep the target's features of all texts in memory")
     ap.add_argument("--layers", type=int, default=4)
+    ap.add_argument("--heads", type=int, help="of the draft; the target's number otherwise, as with the next two")
+    ap.add_argument("--kv-heads", type=int)
+    ap.add_argument("--head-dim", type=int)
+    ap.add_argument("--conv", type=int, default=0, help="DFlash2: rows of its convolutions (2); 0 makes a DFlash draft")
+    ap.add_argument("--group", type=int, default=16, help="DFlash2: channels that share a kernel")
+    ap.add_argument("--rank", type=int, default=0, help="DFlash2: of the selector's codebooks")
+    ap.add_argument("--top", type=int, default=16, help="DFlash2: candidates between which it chooses")
     ap.add_argument("--ffn", type=int, default=1536)
     ap.add_argument("--taps", default="1,7,14,20,27")
     ap.add_argument("--window", type=int, default=256)
     ap.add_argument("--mask", type=int, default=16, help="a token that occurs in no text")
-    ap.add_argument("--resume", help="OUT_DIR of another run, whose draft is trained on")
+    ap.add_argument("--resume", help="OUT_DIR of another run or a draft's GGUF file; it is trained on")
     ap.add_argument("--lr", type=float, default=2e-3)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--tiny", action="store_true", help="small sizes and two layers of the target, for a try on a CPU")
+    for name, kind, text in more:
+        ap.add_argument(name, type=kind, help=text)
     a = ap.parse_args()
     if a.tiny:
-        a.rows, a.length, a.texts, a.anchors, a.slice, a.held, a.taps = 4, 96, 2, 3, 4, 2, "0,1"
+        a.rows, a.texts, a.anchors, a.slice, a.held, a.gen_steps = 4, 2, 3, 4, 2, 300
+        a.length = a.length if a.texts_from else 96
     return a
 
 
-def main():
-    a = arguments()
+def start(a):
+    """-> the target, this process's number, how many there are, which texts there are"""
     cuda, rank = torch.cuda.is_available(), int(os.environ.get("RANK", 0))
     dev = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(dev)
+        torch.set_float32_matmul_precision("high")
         torch.backends.cuda.enable_cudnn_sdp(False)  # it costs 50 ms a step while the number of keys grows
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    if ranks > 1:
         dist.init_process_group("nccl" if cuda else "gloo")
     os.makedirs(a.out, exist_ok=True)
     torch.manual_seed(a.seed)
-    target = Target(a.target, dev, torch.bfloat16 if cuda else torch.float32)
-    target.layers = 2 if a.tiny else target.layers
-    kinds = ["sliding"] * (a.layers - 1) + ["full"]
-    taps = [int(x) for x in a.taps.split(",")]
-    draft = Draft(DraftConfig(dim=target.dim, layers=a.layers, ffn=a.ffn, heads=target.heads, kv_heads=target.kv_heads,
-                              head_dim=target.head_dim, taps=taps, window=a.window, kinds=kinds, theta=target.theta,
-                              mask_id=a.mask)).to(dev)  # fmt: skip
-    if a.resume:
-        draft.load_state_dict(load_file(f"{a.resume}/draft/model.safetensors"))
-    say("parameters", sum(p.numel() for p in draft.parameters()), "cuda" if cuda else "cpu")
+    target = targets.read(a.target, dev, torch.bfloat16 if cuda else torch.float32)
+    if a.tiny:
+        target.cut()
+    return target, rank, ranks
+
+
+def gather(a, target, rank, ranks, taps):
+    """-> texts, with features where they are kept; their numbers of tokens of all ranks"""
     torch.manual_seed(a.seed * 100 + rank)
-    ids, own = write_texts(a, target, dev, rank)
-    counts = torch.tensor([ids.numel(), int((own == 1).sum()), int((own == 2).sum())], device=dev)
+    found = texts.write(a, target, rank, ranks, say)
+    counts = torch.tensor([found.ids.numel(), int((found.own == 1).sum()), int((found.own == 2).sum())],
+                          device=target.device)  # fmt: skip
     if dist.is_initialized():
         dist.all_reduce(counts)
-    say("tokens, of users, of answers:", counts.tolist(), "texts", len(ids), "on this GPU")
-    fn = rows_loss
-    if cuda:
-        fn, target.whole = torch.compile(rows_loss, dynamic=False), torch.compile(target.whole, dynamic=False)
+    say("tokens, of users, of answers:", counts.tolist(), "texts", len(found.ids), "on this GPU")
+    if a.keep:
+        found.keep(taps)
+        say("features are kept")
+    elif target.device.type == "cuda":
+        target.compile()
+    return found, {"tokens": counts.tolist(), "ranks": ranks}
+
+
+def make_draft(a, target):
+    kinds = ["sliding"] * (a.layers - 1) + ["full"]
+    head, taps = a.head_dim or target.head_dim, [int(x) for x in a.taps.split(",")]
+    if a.tiny:
+        taps = [i for i in taps if i < target.layers]
+    c = DraftConfig(dim=target.dim, layers=a.layers, ffn=a.ffn, heads=a.heads or target.heads,
+                    kv_heads=a.kv_heads or target.kv_heads, head_dim=head, taps=taps,
+                    window=a.window, kinds=kinds, theta=target.theta, mask_id=a.mask, vocab=target.vocab,
+                    conv=a.conv, group=a.group, rank=a.rank, top=a.top)  # fmt: skip
+    draft = Draft(c).to(target.device)
+    if a.resume:
+        gguf = a.resume.endswith(".gguf")
+        old = dict(imported.tensors(a.resume)) if gguf else load_file(f"{a.resume}/draft/model.safetensors")
+        missing, strange = draft.load_state_dict(old, strict=False)
+        new = ("attention_conv.", "mlp_conv.", "candidate_selector.")
+        wrong = [n for n in missing if not any(k in n for k in new)] + strange
+        if wrong:
+            raise SystemExit(f"{a.resume}: another draft, its tensors differ: {', '.join(wrong[:4])}")
+    return draft
+
+
+def main():
+    a = arguments()
+    target, rank, ranks = start(a)
+    draft = make_draft(a, target)
+    say("parameters", sum(p.numel() for p in draft.parameters()), target.device.type)
+    found, facts = gather(a, target, rank, ranks, draft.c.taps)
+    fn, a.selected = partial(rows_loss, top=a.top if a.rank else 0), selector_loss
+    if target.device.type == "cuda":
+        fn, a.selected = torch.compile(fn, dynamic=False), torch.compile(selector_loss, dynamic=False)
         for layer in draft.layers:
             layer.compile(dynamic=False)
-    log = train(a, target, draft, ids, own, fn)
-    save(a, target, draft, log, counts.tolist())
+    shape = SimpleNamespace(vocab=target.vocab, context=target.context, layers=target.layers)
+    write = lambda folder: export.export_draft(draft, shape, folder)
+    save = lambda log: put(pathlib.Path(a.out) / "draft", facts | {"log": log}, write)
+    train(a, target, draft, found, fn, losses, save)
     if dist.is_initialized():
         dist.destroy_process_group()
 

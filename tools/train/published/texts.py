@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a draft is trained on: rows of tokens, and which of them the target chose.
+
+`talked`: conversations that the target writes alone (talk.py). `collected`: a folder of redraft_data.py, whose
+prompts the target continues, and whose tasks have right answers, of which the part counts that the target would have
+given. Rows of `own` are 0 for what was given, 1 for a user's words, 2 for what the target chose.
+"""
+
+import glob
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import target as targets
+
+import pipeline
+from talk import Talk
+
+
+class Texts:
+    """ids [N,T], own [N,T], weight [N]: how often a row is drawn beside others."""
+
+    def __init__(self, target, ids, own, weight):
+        self.target, self.ids, self.own, self.weight, self.kept = target, ids, own, weight, None
+
+    def keep(self, taps, rows=64):
+        """Keeps the features of all rows, so that a step needs no pass of the target: 2 (taps + 1) D bytes a token."""
+        parts = [self.target.forward(x.long(), taps) for x in self.ids.split(rows)]
+        self.kept = [None if p[0] is None else torch.cat(p) for p in zip(*parts)]
+
+    def split(self, n):
+        """-> n random rows, the others"""
+        order = torch.randperm(len(self.ids), device=self.ids.device)
+        return self.part(order[:n]), self.part(order[n:])
+
+    def part(self, at):
+        out = Texts(self.target, self.ids[at], self.own[at], self.weight[at])
+        out.kept = self.kept and [None if x is None else x[at] for x in self.kept]
+        return out
+
+    def draw(self, n, anchors, block, user, taps):
+        """user: weight of an anchor in a user's turn beside one in an answer -> ids [n,T], anchors [n,A], labels and
+        whether they count [n,A,block-1], places of the labels [n,A(block-1)], the target's hidden states
+        [n,T,D] and taps [n,T,..]"""
+        dev = self.ids.device
+        pick = torch.multinomial(self.weight, n, replacement=True)
+        x, o = self.ids[pick].long(), self.own[pick]
+        weight = torch.tensor([0.0, user, 1.0], device=dev)
+        start = weight[F.pad(o[:, 1:], (0, 1)).long()]  # by the token behind the anchor
+        anchor = torch.multinomial(start, anchors, replacement=True)
+        at = anchor[..., None] + torch.arange(1, block, device=dev)
+        inside, flat = at < x.shape[1], at.clamp(max=x.shape[1] - 1).flatten(1)
+        ok = ((o.gather(1, flat).view_as(at) > 0) & inside).cumprod(-1).bool()
+        if self.kept:
+            hid, raw = (None if f is None else f[pick] for f in self.kept)
+        else:
+            hid, raw = self.target.forward(x, taps)
+        return x, anchor, x.gather(1, flat).view_as(at), ok, flat, hid, raw
+
+
+def talked(a, target, rank, say):
+    tok, end = targets.tokenizer(a.target)
+    limits = (6, 40) if a.tiny else (256, 400)
+    talk = Talk(target, lambda text: tok.encode(text).ids, end, a.length, limits=limits, seed=1000 * a.seed + rank)
+    cache, ids, own, began = target.cache(a.rows, a.length), [], [], time.time()
+    while not ids or time.time() - began < a.gen_seconds:
+        x, o = talk.write(a.rows, cache)
+        keep = (o == 2).sum(1) > (0 if a.tiny else 32)
+        ids.append(x[keep].int())
+        own.append(o[keep])
+        say("texts", sum(map(len, ids)), "tokens of answers", int(sum((o == 2).sum() for o in own)))
+        if len(ids) == 1:
+            for row in x[:6].tolist():
+                say("example", repr(tok.decode(row, skip_special_tokens=False)))
+    ids = torch.cat(ids)
+    return Texts(target, ids, torch.cat(own), torch.ones(len(ids), device=ids.device))
+
+
+def continued(a, target, rank, ranks):
+    """-> ids, own of the target's continuations of prompts.npz, this rank's share of them"""
+    args = SimpleNamespace(tiny=a.tiny, gen_seconds=a.gen_seconds, gen_steps=a.gen_steps, limit=a.limit,
+                           slots=a.slots)  # fmt: skip
+    with target.amp():
+        found = pipeline.make_stream(args, target.m, [0], target.device.type, a.texts_from, (rank, ranks))
+    d, rec = pipeline.DraftData(*found), found[1]["ids"]
+    at = torch.arange(a.length, device=rec.device)
+    inside = at < d.n[:, None]
+    ids = rec[(d.t0[:, None] + at).clamp(max=len(rec) - 1), d.slot[:, None]].int() * inside
+    return ids, (2 * (inside & (at >= d.first[:, None]))).byte()
+
+
+def answered(a, target, rank, ranks):
+    """-> ids, own of tasks; own is 2 for tokens of an answer that are the target's likeliest"""
+    ids, own, at = [], [], np.arange(a.length)
+    for path in sorted(glob.glob(f"{a.texts_from}/texts_*.npz"))[rank::ranks][: a.shards]:
+        z = np.load(path)
+        n, first, _ = z["meta"].T
+        where = (n.cumsum() - n)[:, None] + at
+        inside = (at < n[:, None]) & (n <= a.length)[:, None]
+        ids.append(torch.from_numpy(z["ids"].astype(np.int32)[where.clip(max=len(z["ids"]) - 1)] * inside))
+        own.append(torch.from_numpy(2 * (inside & (at >= first[:, None])).astype(np.uint8)))
+    if not ids:
+        raise SystemExit(f"{a.texts_from}: no texts_*.npz for each of {ranks} processes; redraft_data.py writes them")
+    ids, own = (torch.cat(x).to(target.device) for x in (ids, own))
+    if a.tiny:
+        ids, own = ids[:8], own[:8]
+    for x, o in zip(ids.split(64), own.split(64)):
+        best = F.linear(target.forward(x.long(), ())[0], target.head).argmax(-1)
+        o[:, 1:] *= best[:, :-1] == x[:, 1:]
+    return ids, own
+
+
+def collected(a, target, rank, ranks, say):
+    """A share of `a.written` of the rows that are drawn are continuations."""
+    one, two = continued(a, target, rank, ranks), answered(a, target, rank, ranks)
+    say("continued", len(one[0]), "texts,", int((one[1] > 0).sum()), "tokens; tasks", len(two[0]), "texts,",
+        int((two[1] > 0).sum()), "tokens of answers that the target gives")  # fmt: skip
+    ids, own = (torch.cat(x) for x in zip(one, two))
+    share = torch.full((len(ids),), a.written / len(one[0]), device=ids.device)
+    share[len(one[0]) :] = (1 - a.written) / len(two[0])
+    usable = (own[:, 1:] > 0).any(1)
+    return Texts(target, ids[usable], own[usable], share[usable])
+
+
+def write(a, target, rank, ranks, say):
+    return collected(a, target, rank, ranks, say) if a.texts_from else talked(a, target, rank, say)
