@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -31,8 +32,58 @@ def read(path):
         return file.read()
 
 
+def with_tensors(content, wanted):
+    """A GGUF file with the tensors whose names are wanted, and all of its metadata."""
+    sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+    def number(form, at):
+        return struct.unpack_from(form, content, at)[0], at + struct.calcsize(form)
+
+    def text(at):
+        n, at = number("<Q", at)
+        return content[at:at + n], at + n
+
+    def skip(kind, at):
+        if kind == 8:
+            return text(at)[1]
+        if kind != 9:
+            return at + sizes[kind]
+        (kind, count), at = struct.unpack_from("<IQ", content, at), at + 12
+        for _ in range(count):
+            at = skip(kind, at)
+        return at
+
+    magic, version, tensors, keys = struct.unpack_from("<4sIQQ", content)
+    at = 24
+    for _ in range(keys):
+        kind, at = number("<I", text(at)[1])
+        at = skip(kind, at)
+    metadata, infos = content[24:at], []
+    for _ in range(tensors):
+        name, begin = text(at)
+        dims, at = number("<I", begin)
+        at += 8 * dims + 4
+        offset, after = number("<Q", at)
+        infos.append((offset, name, content[begin:at]))
+        at = after
+    data = -(-at // 32) * 32
+    ends = sorted(o for o, *_ in infos)[1:] + [len(content) - data]
+    head, body = b"", b""
+    for (offset, name, shape), end in zip(sorted(infos), ends):
+        if wanted(name.decode()):
+            head += struct.pack("<Q", len(name)) + name + shape + struct.pack("<Q", len(body))
+            body += content[data + offset:data + end]
+            body += bytes(-len(body) % 32)
+    n = sum(wanted(name.decode()) for _, name, _ in infos)
+    out = struct.pack("<4sIQQ", magic, version, n, keys) + metadata + head
+    return out + bytes(-len(out) % 32) + body
+
+
 def repositories():
     target, draft, scorer = read(TARGET), read(DRAFT), read(SCORER)
+    block = os.path.join(work, "block.gguf")
+    subprocess.run([PROGRAM, "synth", "--shape", "qwen35-tiny-mtp", block], check=True, capture_output=True)
+    whole = read(block)
     fixture = os.path.join(ROOT, "tests/fixtures/convert/draft")
     parts = os.path.join(work, "parts.gguf")
     subprocess.run([PROGRAM, "quantize", TARGET, parts, "Q8_0", "--split-size", "6M"], check=True, capture_output=True)
@@ -42,6 +93,9 @@ def repositories():
         MODEL: names,
         "acme/Tiny-DFlash": {"Tiny-DFlash-Q8_0.gguf": draft},
         "acme/Side-GGUF": {"Side-Q8_0.gguf": target, "Side-dflash-Q8_0.gguf": draft},
+        "acme/Block-GGUF": {"Block-Q4_K.gguf": whole, "Block-dflash-Q8_0.gguf": draft},
+        "acme/Apart-GGUF": {"Apart-Q4_K.gguf": with_tensors(whole, lambda name: not name.startswith("blk.4.")),
+                            "mtp-Apart.gguf": with_tensors(whole, lambda name: not re.match("blk.[0-3][.]", name))},
         "someone/Qwen3-4B-GGUF": {"Qwen3-4B-Q4_K_M.gguf": target},
         "z-lab/Qwen3-4B-DFlash-b16": {"d.gguf": draft},
         "acme/Other-GGUF": {"Other-Q8_0.gguf": target},
@@ -161,6 +215,16 @@ def drafts():
     where = home()
     check("a draft in the same repository", "the draft Side-dflash-Q8_0.gguf of acme/Side-GGUF fits" in
           pull(where, "acme/Side-GGUF").stderr)
+    seen = pull(where, "acme/Block-GGUF")
+    check("none where the model's file predicts further tokens", seen.returncode == 0 and "draft" not in seen.stderr and
+          len(blobs(where, "acme/Block-GGUF")) == 1, seen.stderr)
+    check("which list says", re.search(r"^acme/Block-GGUF:\S+ +\S+ MB +predicts further tokens$", run(where, "list").stdout, re.M))
+    seen = pull(where, "acme/Apart-GGUF")
+    check("a prediction block in a file of its own", "the draft mtp-Apart.gguf of acme/Apart-GGUF fits" in seen.stderr, seen.stderr)
+    words = ["generate", "-m", "acme/Apart-GGUF:Q4_K", "--ids", "1,2,3,1,2,3", "-n", "16"]
+    seen, plain = run(where, *words, "-d", "auto"), run(where, *words, "-d", "none")
+    check("with which it guesses, and says the same", (seen.returncode, seen.stdout) == (0, plain.stdout) and
+          re.search(r"guessing with the draft \S+mtp-Apart.gguf, which lies next to", seen.stderr), seen.stderr)
     seen = pull(where, "someone/Qwen3-4B-GGUF")
     check("a draft of a known pair", "the draft d.gguf of z-lab/Qwen3-4B-DFlash-b16 fits" in seen.stderr, seen.stderr)
     seen = pull(where, "acme/Other-GGUF")
