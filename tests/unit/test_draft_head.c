@@ -109,6 +109,10 @@ static int64_t rows_of(const struct fixture *f, int64_t size, struct draft_vocab
     int64_t rows = rc ? 0 : h.rows;
     for (int64_t i = 1; !rc && h.ids && i < rows; i++)
         assert_true(h.ids[i] > h.ids[i - 1]);
+    int64_t there = 0;
+    for (int32_t token = -1; !rc && token <= size; token++)
+        there += draft_head_has(&h, token);
+    assert_int_equal(there, rows);
     close_head(&h, &l);
     return rows;
 }

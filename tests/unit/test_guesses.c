@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "engine/batch/guesses.h"
+#include "models/draft/draft.h"
+#include "models/model_impl.h"
+#include "ops/exec.h"
 
 // A tree of 5 guesses: 1 and 2 below the root, 3 below 1, 4 below 3, 5 below 2.
 static void fill_member(struct member *m, struct sequence *s, int64_t len, int walked) {
@@ -30,11 +33,11 @@ static void test_counts(void **state) {
     struct member m;
     struct sequence s;
     fill_member(&m, &s, 1020, 4); // all that can be walked
-    guess_counts_add(&c, &m);
+    guess_counts_add(&c, &m, NULL);
     fill_member(&m, &s, 1024, 2); // only node 1
-    guess_counts_add(&c, &m);
+    guess_counts_add(&c, &m, NULL);
     fill_member(&m, &s, 1 << 20, 0); // nothing could be chosen
-    guess_counts_add(&c, &m);
+    guess_counts_add(&c, &m, NULL);
     static const int verified[][3] = {{3, 3, 0}, {3, 0, 3}, {0, 3, 0}};
     static const int accepted[][3] = {{2, 0, 0}, {0, 0, 1}, {0, 1, 0}};
     for (int by = 0; by < 3; by++)
@@ -69,7 +72,7 @@ static void test_words(void **state) {
     str_fini(&w.out);
     w = (struct json_writer){0};
     fill_member(&m, &s, 5, 4);
-    guess_counts_add(&c, &m);
+    guess_counts_add(&c, &m, NULL);
     guess_counts_text(&c, "mtp", &text);
     assert_string_equal(text.data, "mtp 1 of 2 (1/1 0/1), lookup 1 of 2 (0/1 0/0 1/1), "
                                    "both 1 of 1 (0/0 1/1)");
@@ -79,6 +82,60 @@ static void test_words(void **state) {
                                     "\"both\":{\"verified\":[0,1],\"accepted\":[0,1]}}");
     str_fini(&text);
     str_fini(&w.out);
+}
+
+// A draft that can guess even tokens only.
+static int open_even(void **self, struct model *target, const struct draft_source *s, bool dry,
+                     struct err *e) {
+    (void)self, (void)target, (void)s, (void)dry, (void)e;
+    return 0;
+}
+
+static void destroy_even(void *self) {
+    (void)self;
+}
+
+static bool knows_even(const void *self, int32_t token) {
+    (void)self;
+    return token % 2 == 0;
+}
+
+static void test_unknown(void **state) {
+    (void)state;
+    static const struct draft_class even = {
+        .name = "even", .open = open_even, .destroy = destroy_even, .knows = knows_even};
+    static const struct draft_class all = {
+        .name = "all", .open = open_even, .destroy = destroy_even};
+    const int32_t chosen[] = {4, 5, 6, 7};
+    struct exec *x;
+    struct draft *d[2];
+    struct guess_counts c = {0};
+    struct member m;
+    struct sequence s;
+    struct str text = {0};
+    struct json_writer w = {0};
+    assert_int_equal(exec_create_cpu(&x, "scalar", 1, NULL), 0);
+    struct model target = {.x = x};
+    assert_int_equal(draft_open_class(&d[0], &even, &target, NULL, NULL), 0);
+    assert_int_equal(draft_open_class(&d[1], &all, &target, NULL, NULL), 0);
+    fill_member(&m, &s, 5, 4);
+    memcpy(m.walk.chosen, chosen, sizeof chosen);
+    guess_counts_add(&c, &m, d[0]); // the draft was not called
+    assert_int_equal(c.drafted_for, 0);
+    m.drafted = true;
+    guess_counts_add(&c, &m, d[0]);
+    guess_counts_add(&c, &m, d[1]);
+    assert_int_equal(c.drafted_for, 8);
+    assert_int_equal(c.unknown, 2);
+    guess_counts_text(&c, "even", &text);
+    assert_non_null(strstr(text.data, "; 2 of 8 tokens are none that the draft can guess"));
+    guess_counts_json(&c, "even", &w);
+    assert_non_null(strstr(w.out.data, "\"accepted\":[3,0],\"unknown\":2}"));
+    str_fini(&text);
+    str_fini(&w.out);
+    draft_destroy(d[0]);
+    draft_destroy(d[1]);
+    exec_destroy(x);
 }
 
 static void test_spans(void **state) {
@@ -93,6 +150,7 @@ int main(void) {
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -575,7 +575,7 @@ static void record_step(struct job *j, const struct step_times *ms) {
     } else {
         out->accepted[out->steps++] = j->m.walk.count;
         out->drafted += j->m.tree.n - 1;
-        guess_counts_add(&out->guesses, &j->m);
+        guess_counts_add(&out->guesses, &j->m, session_draft(j->b->s));
     }
     if (j->m.walk.count)
         append_reply(j);

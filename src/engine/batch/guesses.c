@@ -36,7 +36,15 @@ static enum guess_by origin_of(const struct member *m, int node) {
     return GUESS_BY_DRAFT;
 }
 
-void guess_counts_add(struct guess_counts *c, const struct member *m) {
+// Of a step that the draft guessed for.
+static void count_unknown(struct guess_counts *c, const struct member *m,
+                          const struct draft *draft) {
+    for (int i = 0; i < m->walk.count; i++)
+        c->unknown += !draft_knows(draft, m->walk.chosen[i]);
+    c->drafted_for += m->walk.count;
+}
+
+void guess_counts_add(struct guess_counts *c, const struct member *m, const struct draft *draft) {
     const int committed = max_i32(m->walk.count, 1);
     const int span = guess_span_of(sequence_len(m->seq) - committed);
     for (int i = 1; i < m->tree.n; i++)
@@ -45,6 +53,8 @@ void guess_counts_add(struct guess_counts *c, const struct member *m) {
         const int node = m->walk.path[i];
         c->accepted[origin_of(m, node)][m->tree.depth[node] - 1]++;
     }
+    if (draft && m->drafted && m->c.use_draft)
+        count_unknown(c, m, draft);
     c->passes[span]++;
     c->tokens[span] += m->walk.count;
 }
@@ -59,6 +69,8 @@ void guess_counts_join(struct guess_counts *sum, const struct guess_counts *more
         sum->passes[i] += more->passes[i];
         sum->tokens[i] += more->tokens[i];
     }
+    sum->drafted_for += more->drafted_for;
+    sum->unknown += more->unknown;
 }
 
 static int64_t sum_of(const int64_t of[TREE_MAX_DEPTH]) {
@@ -105,6 +117,8 @@ void guess_counts_json(const struct guess_counts *c, const char *draft, struct j
         jw_key_begin(w, guess_by_name(by, draft), '{');
         put_depths(w, "verified", c->verified[by], depth);
         put_depths(w, "accepted", c->accepted[by], depth);
+        if (by == GUESS_BY_DRAFT && c->unknown)
+            jw_key_int(w, "unknown", c->unknown);
         jw_end(w, '}');
     }
     jw_end(w, '}');
@@ -125,4 +139,7 @@ void guess_counts_text(const struct guess_counts *c, const char *draft, struct s
         str_putc(out, ')');
         before = ", ";
     }
+    if (*before && c->unknown)
+        str_printf(out, "; %lld of %lld tokens are none that the draft can guess",
+                   (long long)c->unknown, (long long)c->drafted_for);
 }

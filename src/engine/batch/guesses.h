@@ -35,10 +35,14 @@ struct guess_counts {
     int64_t verified[GUESS_KINDS][TREE_MAX_DEPTH]; // nodes of depth i + 1,
     int64_t accepted[GUESS_KINDS][TREE_MAX_DEPTH]; // of which became tokens
     int64_t passes[GUESS_SPANS], tokens[GUESS_SPANS];
+    // Tokens that were chosen where the draft guessed, and of these such as it can never guess
+    // (--draft-vocab).
+    int64_t drafted_for, unknown;
 };
 
-// The member's step, which has been walked and committed, not one of its prompt.
-void guess_counts_add(struct guess_counts *c, const struct member *m);
+// The member's step, which has been walked and committed, not one of its prompt. draft: of the
+// session, or NULL.
+void guess_counts_add(struct guess_counts *c, const struct member *m, const struct draft *draft);
 void guess_counts_join(struct guess_counts *sum, const struct guess_counts *more);
 
 // Over all depths.
@@ -49,9 +53,10 @@ int64_t guess_counts_accepted(const struct guess_counts *c, enum guess_by by);
 const char *guess_by_name(enum guess_by by, const char *draft);
 
 // A value: an object with {"verified": [...], "accepted": [...]} by depth for each drafter of which
-// something was verified.
+// something was verified; that of the draft has "unknown" too, if there were such tokens.
 void guess_counts_json(const struct guess_counts *c, const char *draft, struct json_writer *w);
-// "mtp 120 of 400 (80/173 30/120 10/107), lookup 5 of 9 (5/9)"; nothing where nothing was verified.
+// "mtp 120 of 400 (80/173 30/120 10/107), lookup 5 of 9 (5/9)", then how many tokens were unknown;
+// nothing where nothing was verified.
 void guess_counts_text(const struct guess_counts *c, const char *draft, struct str *out);
 
 #endif

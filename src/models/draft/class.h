@@ -108,6 +108,8 @@ struct draft_class {
     struct draft_traits (*traits)(const void *self);
     // A few words on which passes it has: part of the key of what was learnt about their times.
     void (*describe)(const void *self, struct str *out);
+    // NULL: it can guess every token; or whether it can guess this one.
+    bool (*knows)(const void *self, int32_t token);
     // Before levels of these members (depth 0, distinct sequences, at most the target's max_seqs):
     // what is committed and was not read yet is read, and room for nodes is made. A member for
     // which there is no room is no error.

@@ -95,6 +95,10 @@ void draft_describe(const struct draft *d, struct str *out) {
     d->class->describe(d->self, out);
 }
 
+bool draft_knows(const struct draft *d, int32_t token) {
+    return !d->class->knows || d->class->knows(d->self, token);
+}
+
 struct dflash *draft_dflash(const struct draft *d) {
     return d->class == &draft_class_dflash ? d->self : NULL;
 }

@@ -34,8 +34,9 @@ int draft_measure(struct draft_plan *p, const struct draft_plan_args *a, struct 
 
 struct draft_traits draft_traits(const struct draft *d);
 void draft_describe(const struct draft *d, struct str *out);
-struct dflash *draft_dflash(const struct draft *d); // NULL: it is of another kind
-struct mtp *draft_mtp(const struct draft *d);       // the same
+bool draft_knows(const struct draft *d, int32_t token); // whether it can guess that token
+struct dflash *draft_dflash(const struct draft *d);     // NULL: it is of another kind
+struct mtp *draft_mtp(const struct draft *d);           // the same
 
 // draft_class.begin and level, of a kind that has them.
 int draft_begin(struct draft *d, const struct draft_level *l, int n, struct err *e);

@@ -228,6 +228,20 @@ void draft_head_fini(struct draft_head *h) {
     *h = (struct draft_head){0};
 }
 
+bool draft_head_has(const struct draft_head *h, int32_t token) {
+    int64_t lo = 0, hi = h->rows;
+    if (!h->ids)
+        return token >= 0 && token < h->rows;
+    while (lo < hi) {
+        const int64_t mid = (lo + hi) / 2;
+        if (h->ids[mid] < token)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < h->rows && h->ids[lo] == token;
+}
+
 void draft_head_topk(const struct draft_head *h, struct exec *x, struct topk_args *a) {
     a->vocab = h->rows;
     a->ids_of = h->ids_of;

@@ -40,6 +40,8 @@ int draft_head_load(struct draft_head *h, struct load *l, const struct draft_hea
                     struct err *e);
 void draft_head_fini(struct draft_head *h);
 
+bool draft_head_has(const struct draft_head *h, int32_t token); // whether it can be guessed
+
 // head_topk of a->n rows of logits [n][h->rows], with token ids and with the noise of these tokens.
 // The rest of *a is the caller's; vocab and ids_of are set.
 void draft_head_topk(const struct draft_head *h, struct exec *x, struct topk_args *a);

@@ -76,7 +76,7 @@ static const struct openapi_schema schemas[] = {
      "'reason':{'type':['string','null']},'adapted':{'const':true},'keep_ratio':%N}},"
      "'speculate':{'enum':['tree','chain','lookup','off']},'guesses':{'type':'object',"
      "'additionalProperties':{'type':'object','properties':{'verified':{'type':'array','items':%I},"
-     "'accepted':{'type':'array','items':%I}}}},'tool_format':%S}}"},
+     "'accepted':{'type':'array','items':%I},'unknown':%I}}},'tool_format':%S}}"},
     {"Finish", "{'enum':['stop','length',null]}"},
     {"Extra",
      "{'type':'object','properties':{'logit_hash':{'type':'array','items':%S},'token_ids':{'type':"

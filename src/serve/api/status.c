@@ -311,6 +311,12 @@ static void write_guesses(struct str *out, const struct guess_counts *c, const c
                  "Guesses that were verified, by whose and how deep.", c->verified, draft);
     write_depths(out, "coppice_guesses_accepted_total", "Those that became tokens.", c->accepted,
                  draft);
+    const struct count counts[] = {
+        COUNT("coppice_draft_tokens_total", "Tokens chosen where the draft guessed.",
+              c->drafted_for),
+        COUNT("coppice_draft_unknown_tokens_total", "Those that it can never guess.", c->unknown),
+    };
+    write_counts(out, counts, sizeof counts / sizeof counts[0]);
     write_spans(out, "coppice_context_passes_total",
                 "Passes of requests after their prompts, by tokens of context.", c->passes);
     write_spans(out, "coppice_context_tokens_total", "Tokens that these gave.", c->tokens);

@@ -58,6 +58,10 @@ static void describe_mtp(const void *self, struct str *out) {
                    (long long)m->target->params.vocab);
 }
 
+static bool knows(const void *self, int32_t token) {
+    return draft_head_has(&((const struct mtp *)self)->head, token);
+}
+
 static int begin_mtp(void *self, const struct draft_level *l, int n, struct err *e) {
     struct mtp *m = self;
     for (int i = 0; i < n && i < m->target->options.max_seqs; i++)
@@ -148,5 +152,6 @@ const struct draft_class draft_class_mtp = {.name = "mtp",
                                             .plan = plan_mtp,
                                             .traits = mtp_traits,
                                             .describe = describe_mtp,
+                                            .knows = knows,
                                             .begin = begin_mtp,
                                             .level = level_mtp};
