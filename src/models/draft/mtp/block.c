@@ -7,23 +7,25 @@ struct rows mtp_pass(const struct mtp *m, int64_t n) {
     return (struct rows){n, m->token, m->parent, m->seq, m->pos, exec_pass(m->x)};
 }
 
-// The block's input: h = eh_proj [norm(embedding of token), norm(u)], and act_d = norm(h).
-static void join(struct mtp *m, const int32_t *token, int64_t n) {
+// The block's input: h = eh_proj [norm(embedding of token), norm(hidden)], and act_d = norm(h).
+static void join(struct mtp *m, const int32_t *token, const float *hidden, int64_t n) {
     const struct ops *ops = exec_ops(m->x);
     const struct model_params *p = &m->target->params;
     const int64_t dim = p->dim;
     const size_t row = (size_t)dim * sizeof(float);
-    struct norm_args norm = {
-        .in = m->u, .w = m->hnorm, .eps = p->eps, .n = n, .k = dim, .out = m->u};
+    float *halves[2] = {m->pair, m->pair + dim}; // of one row; of more they are put there
+    const float *from[2] = {m->h, hidden}, *w[2] = {m->enorm, m->hnorm};
     for (int64_t i = 0; i < n; i++)
         m->index[i] = (int32_t)i;
-    ops->norm(m->x, &norm);
-    ops->copy_rows(m->x, m->pair + dim, 2 * row, m->u, m->index, n, row);
     ops->gather_rows(m->x, m->embed, token, n, m->h);
-    norm.in = norm.out = m->h;
-    norm.w = m->enorm;
-    ops->norm(m->x, &norm);
-    ops->copy_rows(m->x, m->pair, 2 * row, m->h, m->index, n, row);
+    for (int i = 0; i < 2; i++) {
+        float *out = n == 1 ? halves[i] : i ? m->u : m->h;
+        const struct norm_args norm = {
+            .in = from[i], .w = w[i], .eps = p->eps, .n = n, .k = dim, .out = out};
+        ops->norm(m->x, &norm);
+        if (n > 1)
+            ops->copy_rows(m->x, halves[i], 2 * row, out, m->index, n, row);
+    }
     ops->to_act(m->x, m->pair, n, 2 * dim, m->act_pair);
     struct linear_job joins = {.w = m->join, .out = m->h};
     ops->linear(m->x, &joins, 1, m->act_pair, n);
@@ -60,7 +62,7 @@ static struct mla_call latent_of(const struct mtp *m, const struct rows *rows) {
 void mtp_store(struct mtp *m, const struct rows *rows) {
     struct attention_call c = attention_of(m, rows);
     struct mla_call latent = latent_of(m, rows);
-    join(m, m->token, rows->n);
+    join(m, m->token, m->u, rows->n);
     if (m->latent)
         mla_store(m->x, &latent);
     else
@@ -87,19 +89,19 @@ static void feed_forward(struct mtp *m, int64_t n) {
         mlp_run(m->x, &ranks_one, &y->mlp, m->act_d, m->act_f, m->h, n);
 }
 
-void mtp_run(struct mtp *m, const struct rows *rows, int64_t first) {
+void mtp_run(struct mtp *m, const struct rows *rows, int64_t first, const struct mtp_hidden *h) {
     const struct model_params *p = &m->target->params;
     const int64_t n = rows->n - first;
     struct attention_call c = attention_of(m, rows);
     struct mla_call latent = latent_of(m, rows);
     c.first = latent.first = first;
-    join(m, m->token + first, n);
+    join(m, m->token + first, h->in, n);
     if (m->latent)
         mla_run(m->x, &latent);
     else
         attention_run(m->x, &c);
     feed_forward(m, n);
     const struct norm_args norm = {
-        .in = m->h, .w = m->gnorm, .eps = p->eps, .n = n, .k = p->dim, .out = m->u};
+        .in = m->h, .w = m->gnorm, .eps = p->eps, .n = n, .k = p->dim, .out = h->out};
     exec_ops(m->x)->norm(m->x, &norm);
 }

@@ -101,9 +101,13 @@ struct rows mtp_pass(const struct mtp *m, int64_t n);
 // Keys and values of rows with tokens m->token and hidden states m->u, into m->store.
 void mtp_store(struct mtp *m, const struct rows *rows);
 // The whole block over such rows from `first` on, each of the sequence with view m->views[seq];
-// those before it are ancestors that have run. Their hidden states are in m->u, row `first` at 0,
-// and so is what they give.
-void mtp_run(struct mtp *m, const struct rows *rows, int64_t first);
+// those before it are ancestors that have run. Hidden states of the rows that run, [n - first][D]:
+// what they begin with, and what they give, which may be the same memory.
+struct mtp_hidden {
+    const float *in;
+    float *out;
+};
+void mtp_run(struct mtp *m, const struct rows *rows, int64_t first, const struct mtp_hidden *h);
 
 // The file that has the block; tensors of it and of the target (load_find_fn and the like over a
 // struct mtp).

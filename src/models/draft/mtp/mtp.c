@@ -135,22 +135,32 @@ static struct rows place_rows(struct mtp *m, int from, int to, int64_t *first) {
     return mtp_pass(m, at);
 }
 
-// The hidden states that the n new rows of sequences from .. to-1 begin with.
+// Where the hidden state is that a sequence's row begins with.
+static const float *hidden_of(const struct mtp *m, int seq, int number) {
+    const struct mtp_member *q = &m->members[seq];
+    const struct mtp_state *s = q->state;
+    const int64_t dim = m->target->params.dim;
+    return number == 0 ? s->tail + mtp_tail_slot(s, s->base.len - 1) * dim
+                       : m->g + ((int64_t)seq * MTP_NODES + q->parent[number]) * dim;
+}
+
+// The hidden states that the n new rows of sequences from .. to-1 begin with, side by side.
 static void take_hidden(struct mtp *m, int from, int to, int64_t n) {
     const struct ops *ops = exec_ops(m->x);
     const int64_t dim = m->target->params.dim;
+    bool roots = true;
     for (int i = from; i < to; i++) {
         const struct mtp_member *q = &m->members[i];
         for (int j = q->ran; j < q->rows; j++) // of the root: from the tail, below
             m->index[q->at + j - q->ran] = i * MTP_NODES + max_i32(q->parent[j], 0);
+        roots = roots && (q->ran == 0 || q->rows == q->ran);
     }
-    ops->copy_rows(m->x, m->u, row_bytes(m), m->g, m->index, n, row_bytes(m));
+    if (!roots)
+        ops->copy_rows(m->x, m->u, row_bytes(m), m->g, m->index, n, row_bytes(m));
     for (int i = from; i < to; i++) {
         const struct mtp_member *q = &m->members[i];
-        const struct mtp_state *s = q->state;
         if (q->ran == 0 && q->rows)
-            ops->copy(m->x, m->u + q->at * dim, s->tail + mtp_tail_slot(s, s->base.len - 1) * dim,
-                      row_bytes(m));
+            ops->copy(m->x, m->u + q->at * dim, hidden_of(m, i, 0), row_bytes(m));
     }
 }
 
@@ -166,12 +176,24 @@ static void give_hidden(struct mtp *m, int from, int to) {
     }
 }
 
+// A pass of one new row, of sequence i, from where its hidden state is to where its own belongs.
+static void run_one(struct mtp *m, int i, const struct rows *rows, int64_t first) {
+    struct mtp_member *q = &m->members[i];
+    float *out = m->g + ((int64_t)i * MTP_NODES + q->ran) * m->target->params.dim;
+    mtp_run(m, rows, first, &(struct mtp_hidden){hidden_of(m, i, q->ran), out});
+    q->ran = q->rows;
+}
+
 // One pass over the new rows of sequences from .. to-1.
 static void run_pass(struct mtp *m, int from, int to) {
     int64_t first;
     const struct rows rows = place_rows(m, from, to, &first);
+    if (rows.n == first + 1) {
+        run_one(m, m->seq[first], &rows, first);
+        return;
+    }
     take_hidden(m, from, to, rows.n - first);
-    mtp_run(m, &rows, first);
+    mtp_run(m, &rows, first, &(struct mtp_hidden){m->u, m->u});
     give_hidden(m, from, to);
 }
 
@@ -220,8 +242,13 @@ const float *mtp_logits(struct mtp *m, int64_t first, int64_t n) {
         return NULL;
     if (first < m->logits_first || first + n > m->logits_first + m->logits_n ||
         exec_epoch_failed(m->x, m->logits_epoch)) {
-        ops->copy_rows(m->x, m->u, row_bytes(m), m->g, m->wanted + first, n, row_bytes(m));
-        ops->to_act(m->x, m->u, n, p->dim, m->act_d);
+        const int32_t *at = m->wanted + first;
+        const float *g = m->g + at[0] * p->dim;
+        if (at[n - 1] - at[0] != n - 1) { // not side by side already
+            ops->copy_rows(m->x, m->u, row_bytes(m), m->g, at, n, row_bytes(m));
+            g = m->u;
+        }
+        ops->to_act(m->x, g, n, p->dim, m->act_d);
         struct linear_job head = {.w = m->head.w, .out = m->logits};
         ops->linear(m->x, &head, 1, m->act_d, n);
         if (p->logit_cap > 0)
