@@ -192,7 +192,8 @@ static int fill_plan(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     const char *type = json_str(hf_get(f, "model_type"), NULL);
     const char *arch = json_str(json_at(json_get(f->root, "architectures"), 0), NULL);
-    if (has_architecture(f, "DFlashDraftModel") || has_architecture(f, "DFlashLagunaForCausalLM")) {
+    if (has_architecture(f, "DFlashDraftModel") || has_architecture(f, "DFlash2DraftModel") ||
+        has_architecture(f, "DFlashLagunaForCausalLM")) {
         j->arch = "dflash";
         return convert_draft(j, e);
     }
@@ -207,8 +208,8 @@ static int fill_plan(struct convert_job *j, struct err *e) {
         e, ERR_UNSUPPORTED,
         "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
         "qwen3, qwen3_moe, qwen2, glm4_moe, glm4_moe_lite, deepseek_v2, deepseek_v3, kimi_k2, "
-        "llama, mistral, laguna, gpt_oss, gemma3 and gemma4 models and DFlashDraftModel and "
-        "DFlashLagunaForCausalLM drafts can be converted",
+        "llama, mistral, laguna, gpt_oss, gemma3 and gemma4 models and DFlashDraftModel, "
+        "DFlash2DraftModel and DFlashLagunaForCausalLM drafts can be converted",
         f->path, type ? type : "", arch ? arch : "no architecture");
 }
 

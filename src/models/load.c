@@ -387,17 +387,23 @@ int load_act(struct load *l, int64_t n, int64_t k, struct act **out, struct err 
 
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out,
                 struct err *e) {
+    return load_float_planes(l, name, k, m, 1, out, e);
+}
+
+int load_float_planes(struct load *l, const char *name, int64_t k, int64_t m, int64_t n,
+                      float **out, struct err *e) {
     const struct tensor *t;
-    int rc = find_shape(l, name, k, m, &t, e);
+    const int64_t all = k * m * n;
+    int rc = find_experts(l, name, &(struct load_experts){k, m, n}, &t, e);
     if (!rc)
-        rc = load_buffer(l, k * m, out, e);
+        rc = load_buffer(l, all, out, e);
     if (rc || l->dry)
         return rc;
-    float *host = malloc((size_t)(k * m) * sizeof *host);
+    float *host = malloc((size_t)all * sizeof *host);
     if (!host)
         return err_set(e, ERR_MEMORY, "no memory to read tensor %s", name);
-    quant_format(t->type)->dequantize(t->data, host, k * m);
-    exec_ops(l->x)->upload(l->x, *out, host, (size_t)(k * m) * sizeof *host);
+    quant_format(t->type)->dequantize(t->data, host, all);
+    exec_ops(l->x)->upload(l->x, *out, host, (size_t)all * sizeof *host);
     free(host);
     return 0;
 }

@@ -96,6 +96,9 @@ int load_experts_cut(struct load *l, const char *name, const struct load_cut *cu
 int load_experts_begin(struct load *l, const struct tensor *parts, int n, struct err *e);
 // A small tensor (ne = {k, m}, or {k} with m = 1) as f32 on the device.
 int load_floats(struct load *l, const char *name, int64_t k, int64_t m, float **out, struct err *e);
+// The same of one with n planes, ne = {k, m, n}.
+int load_float_planes(struct load *l, const char *name, int64_t k, int64_t m, int64_t n,
+                      float **out, struct err *e);
 // The same in memory of the host; zeros in a dry load. The first: [k].
 int load_host_floats(struct load *l, const char *name, int64_t k, float **out, struct err *e);
 int load_host_rows(struct load *l, const char *name, int64_t k, int64_t m, float **out,

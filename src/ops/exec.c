@@ -80,12 +80,13 @@ int exec_takes(const struct exec *x, const struct ops_needs *n, struct err *e) {
         rc = sparse_check(n->sparse, e);
     if (!rc && x && x->takes)
         rc = x->takes(x, n, e);
-    const char *what = !x                                  ? NULL
-                       : n->norm && !x->ops->norm          ? "norm"
-                       : n->scale && !x->ops->scale        ? "scale"
-                       : n->activate && !x->ops->activate  ? "activate"
-                       : n->heads && !x->ops->linear_heads ? "linear_heads"
-                                                           : NULL;
+    const char *what = !x                                     ? NULL
+                       : n->norm && !x->ops->norm             ? "norm"
+                       : n->scale && !x->ops->scale           ? "scale"
+                       : n->activate && !x->ops->activate     ? "activate"
+                       : n->block_conv && !x->ops->block_conv ? "block_conv"
+                       : n->heads && !x->ops->linear_heads    ? "linear_heads"
+                                                              : NULL;
     if (!rc && what)
         rc = err_set(e, ERR_UNSUPPORTED,
                      "the backend %s has no op %s, which this model needs; use --device cpu",

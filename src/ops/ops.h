@@ -62,6 +62,8 @@ struct ops {
     void (*scale)(struct exec *x, const struct scale_args *a);
     // act = activation(gate, up) of values. NULL: the backend has no such op.
     void (*activate)(struct exec *x, const struct activate_args *a);
+    // The convolution of DFlash2 drafts. NULL: the backend has no such op.
+    void (*block_conv)(struct exec *x, const struct block_conv_args *a);
     // out = in W^T + bias for each job.
     void (*linear)(struct exec *x, const struct linear_job *jobs, int n_jobs, const struct act *in,
                    int64_t n);
@@ -145,12 +147,10 @@ int exec_create_cuda(struct exec **out, const struct cuda_options *o, struct err
 // Forms of ops that not every backend has; a zeroed struct needs none.
 struct ops_needs {
     enum activation activation;
-    bool bias;  // of linear and linear_gate_up
-    bool norm;  // the op of that name
-    bool scale; // the same
-    bool activate;
-    bool experts; // weights of three dimensions and the ops moe_*
-    bool heads;   // weights of three dimensions and linear_heads
+    bool bias;                              // of linear and linear_gate_up
+    bool norm, scale, activate, block_conv; // the ops of these names
+    bool experts;                           // weights of three dimensions and the ops moe_*
+    bool heads;                             // weights of three dimensions and linear_heads
     // NULL, or calls of that form: looked at are shapes, codecs of the layout, and which optional
     // arrays there are; no array is read.
     const struct qk_args *qk;

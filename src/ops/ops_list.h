@@ -27,6 +27,7 @@
       int64_t k, struct act *out), (x, in, w, eps, n, k, out))                                     \
     X(void, scale, (struct exec *x, const struct scale_args *a), (x, a))                           \
     X(void, activate, (struct exec *x, const struct activate_args *a), (x, a))                     \
+    X(void, block_conv, (struct exec *x, const struct block_conv_args *a), (x, a))                 \
     X(void, linear, (struct exec *x, const struct linear_job *jobs, int n_jobs,                    \
       const struct act *in, int64_t n), (x, jobs, n_jobs, in, n))                                  \
     X(void, linear_gate_up, (struct exec *x, const struct gate_up *w, const struct act *in,        \

@@ -12,7 +12,7 @@
 #include "golden/tiny_model.h"
 #include "golden/tiny_store.h"
 
-enum { GOLDEN_MAX_IDS = 256, GOLDEN_MAX_INDEX = 32, GOLDEN_MAX_PROBES = 64 };
+enum { GOLDEN_MAX_IDS = 256, GOLDEN_MAX_INDEX = 32, GOLDEN_MAX_PROBES = 64, GOLDEN_MAX_TOP = 32 };
 // Of a prediction block after each context: the root, three guesses one after the other, and
 // another token in the place of the first guess.
 enum { GOLDEN_CHAIN = 4, GOLDEN_OTHER = GOLDEN_CHAIN, GOLDEN_MTP_ROWS };

@@ -2,7 +2,8 @@
 // The DFlash draft against an independent transcription: marginals of the first block after
 // contexts below and above the window, for full, sliding and mixed layers, from the authors'
 // safetensors and from three GGUF dialects, which must agree to the bit; and the same marginals
-// when the draft's context grew by steps of many sizes, by a commit, or went back and on.
+// when the draft's context grew by steps of many sizes, by a commit, or went back and on. Of
+// DFlash2 also what its selector makes of the best candidates.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -54,6 +55,50 @@ static void compare(const struct bench *b, int i, const float *logits, const cha
     free(row);
 }
 
+// The candidates' log-probabilities after each of the row before, as far as they sum to 1 there,
+// against the golden ones of context i. The draft has just been run.
+static void compare_pairs(struct bench *b, struct dflash *d, int i, const char *way) {
+    const struct golden *g = &b->r.g;
+    int n = g->draft.block - 1, k = g->top;
+    int32_t *ids = calloc((size_t)(n * k), sizeof *ids);
+    float *logp = calloc((size_t)(n * k), sizeof *logp), line[GOLDEN_MAX_TOP];
+    float *pair = calloc((size_t)(n * k * k), sizeof *pair);
+    struct err e = {0};
+    double worst = 0;
+    assert_true(ids && logp && pair && k <= GOLDEN_MAX_TOP);
+    struct topk_args top = {.logits = dflash_logits(d, 0, n),
+                            .n = n,
+                            .vocab = g->target.vocab,
+                            .k = k,
+                            .ids = ids,
+                            .logp = logp};
+    exec_ops(b->r.x)->head_topk(b->r.x, &top);
+    check(dflash_select(d,
+                        &(struct dflash_selection){.depth = n,
+                                                   .k = k,
+                                                   .anchor = g->anchors[i],
+                                                   .ids = ids,
+                                                   .logp = logp,
+                                                   .pair = pair},
+                        &e),
+          "dflash_select", &e);
+    assert_memory_equal(ids, g->candidates + i * n * k, (size_t)(n * k) * sizeof *ids);
+    for (int at = 0; at < n * k; at++) {
+        int row = at / k;
+        memcpy(line, row ? pair + (at - k) * k : logp, (size_t)k * sizeof *line);
+        golden_log_softmax(line, k);
+        double error = golden_error(line, g->pairs + ((int64_t)i * n * k + at) * k, k);
+        if (!(error <= TOLERANCE))
+            fail_msg("%s, context %d, row %d after candidate %d: relative error %.2e", way,
+                     g->index[i], row + 1, at % k, error);
+        worst = error > worst ? error : worst;
+    }
+    printf("%-22s context %2d worst relative error %.2e, selector\n", way, g->index[i], worst);
+    free(ids);
+    free(logp);
+    free(pair);
+}
+
 // Each context in a sequence of its own.
 static void fresh_contexts(struct bench *b, struct dflash *d, float *all, const char *way) {
     const struct golden *g = &b->r.g;
@@ -62,6 +107,8 @@ static void fresh_contexts(struct bench *b, struct dflash *d, float *all, const 
         rig_prompt(&b->r, s, 0, g->index[i], NULL);
         draft_block(b, d, s, g->anchors[i], all + i * b->per);
         compare(b, i, all + i * b->per, way);
+        if (g->top)
+            compare_pairs(b, d, i, way);
         sequence_destroy(s);
     }
 }
@@ -214,7 +261,7 @@ static void test_draft(void **state) {
     dflash_destroy(d);
     same_bits(&b, b.r.files.draft_gguf, false, "upstream");
     static const char *const names[] = {"lucebox", "beellama"};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < (b.r.g.top ? 0 : 2); i++) { // DFlash2 is in the upstream one alone
         char path[128];
         (void)snprintf(path, sizeof path, "%s/%s.gguf", b.r.files.dir, names[i]);
         check(dialect_write(i == 0 ? DIALECT_LUCEBOX : DIALECT_BEELLAMA, b.r.files.draft_gguf, path,
@@ -243,6 +290,8 @@ int main(void) {
         cmocka_unit_test_prestate(test_draft, "draft_laguna"),
         cmocka_unit_test_prestate(test_draft, "draft_laguna_m"),
         cmocka_unit_test_prestate(test_draft, "draft_g4"),
+        cmocka_unit_test_prestate(test_draft, "draft2_r2"),
+        cmocka_unit_test_prestate(test_draft, "draft2_g4"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,6 +50,35 @@ static void draft_form_tensors(struct list *l, const struct tiny_shape *t,
     }
 }
 
+enum { CONV_GROUP = 16, SELECTOR_RANK = 24, SELECTOR_K = 8 };
+
+static void put_parts(struct gguf_writer *w, const char *a, const struct tiny_draft_shape *d) {
+    put_u32(w, a, "conv_kernel_size", d->conv);
+    put_u32(w, a, "conv_group_size", CONV_GROUP);
+    put_u32(w, a, "selector_rank", SELECTOR_RANK);
+    put_u32(w, a, "selector_top_k", SELECTOR_K);
+}
+
+// Two sides of kernels a layer, for attention and the feed-forward part.
+static void part_tensors(struct list *l, const struct tiny_shape *t,
+                         const struct tiny_draft_shape *d) {
+    static const char *const base[] = {"attn_conv_base", "ffn_conv_base"};
+    static const char *const own[] = {"attn_conv_proj.weight", "ffn_conv_proj.weight"};
+    const float some = d->neutral ? 0 : 1;
+    char b[64];
+    for (int i = 0; i < 2 * d->layers; i++) {
+        vector(l, blk(b, i / 2, base[i % 2]), t->dim, 2 * (int64_t)d->conv, d->neutral ? 1 : 0.6f,
+               0.3f * some);
+        l->e[l->n - 1].experts = 2;
+        l->e[l->n - 1].every = d->neutral ? d->conv : 0;
+        matrix(l, blk(b, i / 2, own[i % 2]), t->dim, 2 * d->conv * (t->dim / CONV_GROUP),
+               fan(t->dim, 0.5f) * some);
+    }
+    matrix(l, "selector_hidden.weight", t->dim, SELECTOR_RANK, fan(t->dim, 1));
+    matrix(l, "selector_predecessor.weight", SELECTOR_RANK, t->vocab, 0.7f);
+    matrix(l, "selector_successor.weight", SELECTOR_RANK, t->vocab, 0.7f * some);
+}
+
 static const char *const draft_arch[] = {"qwen35-dflash-draft", "dflash-draft", "dflash"};
 
 static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
@@ -83,6 +112,8 @@ static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
         gguf_put_bool(w, key, d->causal != 0);
     put_window(w, a, d);
     put_draft_form(w, a, d);
+    if (d->conv)
+        put_parts(w, a, d);
 }
 
 static void draft_tensors(struct list *l, const struct tiny_shape *t,
@@ -126,6 +157,8 @@ int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *
         l->seed = d->seed;
         draft_tensors(l, t, d);
         draft_form_tensors(l, t, d);
+        if (d->conv)
+            part_tensors(l, t, d);
         rc = tiny_list_write(w, l, e);
     }
     free(l);

@@ -360,7 +360,8 @@ static void fill_row(const struct list *l, const struct entry *t, int64_t row, f
     uint64_t id = row_id(t, row, &first);
     for (int64_t i = 0; i < t->k; i++) {
         float v = noise(l->seed, id, (uint64_t)((row - first) * t->k + i));
-        x[i] = t->rates ? -expf(1.5f * v - 1.5f) : t->mean + t->std * v;
+        float mean = t->every && row % t->every ? 0 : t->mean;
+        x[i] = t->rates ? -expf(1.5f * v - 1.5f) : mean + t->std * v;
     }
 }
 

@@ -77,6 +77,10 @@ struct tiny_draft_shape {
     // Laguna's kind: gates of heads (of values for half of the seeds), a norm for each tap,
     // contexts normed by layers, causal; all layers have the window. YaRN; biases and sinks.
     bool laguna, yarn, biased;
+    // DFlash2 (upstream): taps of convolutions, 0: none, with a kernel for 16 channels and a
+    // selector of rank 24 over 8 candidates. neutral: kernels keep the row, codebooks are empty.
+    int conv;
+    bool neutral;
     uint32_t type;
     uint64_t seed;
 };

@@ -24,6 +24,7 @@ struct entry {
     float mean, std;
     bool rates;         // ssm_a: minus a log-uniform number
     int64_t k_at, v_at; // attn_qkv: the rows where k and v begin
+    int64_t every;      // of each so many rows only the first has the mean; 0: all have
 };
 
 struct list {

@@ -97,8 +97,10 @@ static void refused(void **state) {
         const char *nested, *top, *word;
         int code;
     } list[] = {
-        {",\"conv_kernel_size\":2", "", "conv_kernel_size", ERR_UNSUPPORTED},
-        {",\"selector_rank\":256", "", "selector_rank", ERR_UNSUPPORTED},
+        {",\"conv_kernel_size\":2", "", "conv_kernel_size", ERR_FORMAT},
+        {",\"selector_rank\":256", "", "selector_rank", ERR_FORMAT},
+        {",\"selector_rank\":\"x\"", "", "selector_rank", ERR_FORMAT},
+        {",\"conv_kernel_size\":65", "", "conv_kernel_size is 65", ERR_FORMAT},
         {",\"attention_value_scale\":0.6", "", "attention_value_scale", ERR_UNSUPPORTED},
         {",\"input_embedding_scale\":0", "", "input_embedding_scale", ERR_FORMAT},
         {"", ",\"output_multiplier\":\"x\"", "output_multiplier", ERR_FORMAT},

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "spec/draft/drafter.h"
@@ -27,51 +28,61 @@ struct fixture {
 static const int32_t text[] = {2, 3, 50, 51, 7, 8, 9, 60, 61, 7, 8, 9, 1, 2};
 enum { LEN = sizeof text / sizeof *text };
 
-static int setup(void **state) {
-    static struct fixture f;
+// A target with this draft, and a sequence that has read the text.
+static int fixture_open(struct fixture *f, const struct tiny_draft_shape *shape) {
     char path[64];
     struct tiny_shape t = tiny_shape_default();
-    struct tiny_draft_shape d = tiny_draft_default(&t);
     struct model_options o = model_options_default();
     struct dflash_options q = dflash_options_default();
     struct forest rows = {0};
-    *state = &f;
     o.max_ctx = CONTEXT;
     o.max_logits = 10; // of a draft too: several sequences take several slices
     snprintf(path, sizeof path, "/tmp/coppice-drafter-%d.gguf", (int)getpid());
     int rc = tiny_target_write(&t, path, NULL);
     if (!rc)
-        rc = gguf_open(&f.file, path, NULL);
+        rc = gguf_open(&f->file, path, NULL);
     if (!rc)
-        rc = exec_create_cpu(&f.x, "auto", 1, NULL);
+        rc = exec_create_cpu(&f->x, "auto", 1, NULL);
     if (!rc)
-        rc = model_load(&f.model, f.x, f.file, &o, NULL);
+        rc = model_load(&f->model, f->x, f->file, &o, NULL);
     if (!rc)
-        rc = tiny_draft_write(&t, &d, path, NULL);
+        rc = tiny_draft_write(&t, shape, path, NULL);
     if (!rc)
-        rc =
-            draft_open(&f.draft, f.model, &(struct draft_source){.path = path, .dflash = &q}, NULL);
+        rc = draft_open(&f->draft, f->model, &(struct draft_source){.path = path, .dflash = &q},
+                        NULL);
     unlink(path);
     if (!rc)
-        rc = model_sequence(f.model, &f.seq, NULL);
+        rc = model_sequence(f->model, &f->seq, NULL);
     if (!rc)
         rc = forest_init(&rows, LEN, NULL);
     if (rc)
         return rc;
     forest_reset(&rows);
     forest_chain(&rows, 0, 0, text, LEN, true);
-    rc = model_forward(f.model, &rows, &f.seq, 1, NULL);
+    rc = model_forward(f->model, &rows, &f->seq, 1, NULL);
     forest_fini(&rows);
     return rc;
 }
 
-static int teardown(void **state) {
-    struct fixture *f = *state;
+static void fixture_close(struct fixture *f) {
     sequence_destroy(f->seq);
     draft_destroy(f->draft);
     model_destroy(f->model);
     exec_destroy(f->x);
     gguf_close(f->file);
+    *f = (struct fixture){0};
+}
+
+static int setup(void **state) {
+    static struct fixture f;
+    const struct tiny_shape t = tiny_shape_default();
+    const struct tiny_draft_shape d = tiny_draft_default(&t);
+    *state = &f;
+    return fixture_open(&f, &d);
+}
+
+static int teardown(void **state) {
+    fixture_close(*state);
     return 0;
 }
 
@@ -120,6 +131,107 @@ static void test_dflash(void **state) {
     assert_int_equal(drafter_propose(d, &r, 1, &all, NULL), 0);
     assert_int_equal(p.depth, BLOCK - 1);
     drafter_destroy(d);
+}
+
+// Guesses of a whole block and of a short one, without noise and with it.
+enum { WAYS = 4, SHORT = 3, K = 8, ROWS = BLOCK - 1 };
+struct guesses {
+    int depth[WAYS];
+    int32_t ids[WAYS][ROWS][K];
+    float logp[WAYS][ROWS][K], pair[WAYS][ROWS - 1][K][K];
+};
+
+// k: candidates that are asked for.
+static void guess_all_ways(struct guesses *g, const struct tiny_draft_shape *d, int k) {
+    struct fixture f = {0};
+    struct sample_row noise[ROWS];
+    memset(g, 0, sizeof *g);
+    assert_int_equal(fixture_open(&f, d), 0);
+    struct drafter *drafter = make(&f, DRAFT_MODEL, NULL);
+    for (int i = 0; i < ROWS; i++)
+        noise[i] = (struct sample_row){.pos = LEN + 1 + i, .seed = 7, .temperature = 0.7f};
+    for (int w = 0; w < WAYS; w++) {
+        struct draft_request r = {.seq = f.seq,
+                                  .root = 3,
+                                  .k = k,
+                                  .max_depth = 32,
+                                  .useful_depth = w % 2 ? SHORT : 0,
+                                  .noise = w / 2 ? noise : NULL};
+        struct proposal p = {0}, *all = &p;
+        assert_int_equal(drafter_propose(drafter, &r, 1, &all, NULL), 0);
+        assert_int_equal(p.k, d->conv ? K : k);
+        size_t cells = (size_t)(p.depth * p.k), pairs = (size_t)((p.depth - 1) * p.k * p.k);
+        g->depth[w] = p.depth;
+        memcpy(g->ids[w], p.ids, cells * sizeof *p.ids);
+        memcpy(g->logp[w], p.logp, cells * sizeof *p.logp);
+        assert_true(!p.pair == !d->conv);
+        if (p.pair)
+            memcpy(g->pair[w], p.pair, pairs * sizeof *p.pair);
+    }
+    drafter_destroy(drafter);
+    fixture_close(&f);
+}
+
+// Convolutions that keep the row and empty codebooks leave DFlash: the same candidates and, after
+// whatever token, the same numbers, to the bit.
+static void test_neutral_parts(void **state) {
+    (void)state;
+    const struct tiny_shape t = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&t);
+    struct guesses *plain = malloc(sizeof *plain), *parts = malloc(sizeof *parts);
+    assert_true(plain && parts);
+    d.dialect = TINY_UPSTREAM;
+    guess_all_ways(plain, &d, K);
+    d.conv = 3;
+    d.neutral = true;
+    guess_all_ways(parts, &d, K);
+    assert_memory_equal(plain->depth, parts->depth, sizeof plain->depth);
+    assert_memory_equal(plain->ids, parts->ids, sizeof plain->ids);
+    assert_memory_equal(plain->logp, parts->logp, sizeof plain->logp);
+    for (int w = 0; w < WAYS; w++)
+        for (int i = 1; i < plain->depth[w]; i++)
+            for (int q = 0; q < K; q++)
+                assert_memory_equal(parts->pair[w][i - 1][q], plain->logp[w][i],
+                                    sizeof parts->pair[w][i - 1][q]);
+    free(plain);
+    free(parts);
+}
+
+static double mass(const float *logp) {
+    double sum = 0;
+    for (int c = 0; c < K; c++)
+        sum += exp((double)logp[c]);
+    return sum;
+}
+
+// How many values of a line are others than those of the row alone; together they are the same.
+static int moved(const float *line, const float *alone) {
+    int n = 0;
+    assert_true(fabs(mass(line) / mass(alone) - 1) < 1e-5);
+    for (int c = 0; c < K; c++)
+        n += fabsf(line[c] - alone[c]) > 0.05f;
+    return n;
+}
+
+// A selector moves what candidates are worth among them, and offers as many as it was trained with
+// where one was asked for.
+static void test_selector(void **state) {
+    (void)state;
+    const struct tiny_shape t = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&t);
+    struct guesses *g = malloc(sizeof *g);
+    assert_non_null(g);
+    d.dialect = TINY_UPSTREAM;
+    d.conv = 2;
+    guess_all_ways(g, &d, 1);
+    for (int w = 0; w < WAYS; w++) {
+        int n = 0;
+        assert_int_equal(g->depth[w], w % 2 ? SHORT : BLOCK - 1);
+        for (int i = 0; i < (g->depth[w] - 1) * K; i++)
+            n += moved(g->pair[w][i / K][i % K], g->logp[w][i / K + 1]);
+        assert_true(n > K * K);
+    }
+    free(g);
 }
 
 // Sequences of several lengths that one drafter serves, each with candidates of its own.
@@ -400,6 +512,7 @@ int main(void) {
         cmocka_unit_test(test_oracle_chances), cmocka_unit_test(test_short_recording),
         cmocka_unit_test(test_refused),        cmocka_unit_test(test_members),
         cmocka_unit_test(test_too_many),       cmocka_unit_test(test_oracle_with_draft),
+        cmocka_unit_test(test_neutral_parts),  cmocka_unit_test(test_selector),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

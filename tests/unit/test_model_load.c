@@ -136,7 +136,7 @@ static void test_targets(void **state) {
 static const struct bad drafts[] = {
     {0, "", {0}},
     {ERR_MISMATCH, "qwen2", {.key = "general.architecture", .kind = GGUF_STRING, .text = "qwen2"}},
-    {ERR_UNSUPPORTED,
+    {ERR_FORMAT,
      "conv_kernel_size",
      {.key = "dflash.conv_kernel_size", .kind = GGUF_U32, .value = 2}},
     {0, "", {.key = "dflash.selector_rank", .kind = GGUF_U32}},

@@ -4,7 +4,8 @@
 // tokenizer are the target's; the tokenizer is copied so that a reader can check that they fit.
 // Drafts of some targets have more than the plain form: rotary scaling (Kimi K2.5, gpt-oss, Llama
 // 3), factors of embeddings and logits (Gemma 4), biases and sinks, and what Laguna's have: gates,
-// a norm for each tap, one matrix of queries, keys and values.
+// a norm for each tap, one matrix of queries, keys and values. DFlash2's have convolutions and a
+// selector of candidates.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -184,12 +185,75 @@ static int take_form_layer(struct convert_job *j, int layer, struct err *e) {
     return rc;
 }
 
+// Sizes of DFlash2 in the places of others that drafts lack: taps of convolutions, their two sides,
+// the width of a row's kernels, the selector's rank.
+enum { DIM_KERNEL = DIM_CONV, DIM_SIDES = DIM_DV, DIM_KERNELS = DIM_C, DIM_RANK = DIM_L };
+
+// DFlash2: what its folders name in dflash_config or at the top, and keys of the same names.
+static const struct part {
+    const char *name;
+    int64_t max;
+} parts[] = {{"conv_kernel_size", 64},
+             {"conv_group_size", 1 << 20},
+             {"selector_rank", 1 << 12},
+             {"selector_top_k", 1 << 10}};
+
+static bool is_dflash2(const struct convert_job *j) {
+    return hf_is(json_at(json_get(j->config.root, "architectures"), 0), "DFlash2DraftModel");
+}
+
+static int put_parts(struct convert_job *j, struct err *e) {
+    int64_t value[4], *d = j->dim;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char nested[64];
+        snprintf(nested, sizeof nested, "dflash_config.%s", parts[i].name);
+        const char *key = hf_get(&j->config, nested) ? nested : parts[i].name;
+        int rc = hf_int(&j->config, key, 1, parts[i].max, -1, &value[i], e);
+        if (rc)
+            return rc;
+        convert_put_u32(j, parts[i].name, value[i]);
+    }
+    if (d[DIM_D] % value[1])
+        return err_set(e, ERR_FORMAT,
+                       "conv_group_size in %s is %" PRId64 ", which does not divide the hidden "
+                       "size %" PRId64 ": get the file again",
+                       j->config.path, value[1], d[DIM_D]);
+    d[DIM_SIDES] = 2;
+    d[DIM_KERNEL] = value[0];
+    d[DIM_KERNELS] = 2 * value[0] * (d[DIM_D] / value[1]);
+    d[DIM_RANK] = value[2];
+    return 0;
+}
+
+static const struct convert_rule selector_rules[] = {
+    {"candidate_selector.hidden_projection.weight", "selector_hidden.weight",
+     .dims = {DIM_D, DIM_RANK}},
+    {"candidate_selector.predecessor_codebook", "selector_predecessor.weight",
+     .dims = {DIM_RANK, DIM_V}},
+    {"candidate_selector.successor_codebook", "selector_successor.weight",
+     .dims = {DIM_RANK, DIM_V}},
+    {0},
+};
+
+static const struct convert_rule convolution_rules[] = {
+    {"attention_conv.base_kernel", "attn_conv_base", .dims = {DIM_D, DIM_KERNEL, DIM_SIDES}},
+    {"attention_conv.kernel_projection.weight", "attn_conv_proj.weight",
+     .dims = {DIM_D, DIM_KERNELS}},
+    {"mlp_conv.base_kernel", "ffn_conv_base", .dims = {DIM_D, DIM_KERNEL, DIM_SIDES}},
+    {"mlp_conv.kernel_projection.weight", "ffn_conv_proj.weight", .dims = {DIM_D, DIM_KERNELS}},
+    {0},
+};
+
 // Tensors of a layer (outside of layers: -1) besides those of all drafts.
 static int take_form_tensors(struct convert_job *j, int layer, int64_t taps, struct err *e) {
     const struct tensor *t;
-    if (layer >= 0)
+    int rc = 0;
+    if (is_dflash2(j))
+        rc = convert_take_all(j, layer < 0 ? selector_rules : convolution_rules, layer, e);
+    if (!rc && layer >= 0)
         return take_form_layer(j, layer, e);
-    int rc = convert_find(j, "aux_hidden_norms.0.weight", -1, &t, e);
+    if (!rc)
+        rc = convert_find(j, "aux_hidden_norms.0.weight", -1, &t, e);
     return rc || !t ? rc : take_tap_norms(j, taps, e);
 }
 
@@ -229,12 +293,17 @@ static const char *config_key(const struct hf_file *f, const char *in_config, co
 }
 
 // Marks of relatives whose forward pass differs from the plain draft's.
-static int check_draft(const struct hf_file *f, struct err *e) {
+static int check_draft(const struct convert_job *j, struct err *e) {
     static const char *const marks[] = {
-        "dflash_config.conv_kernel_size", "dflash_config.selector_rank",         "markov_rank",
-        "aux_hidden_state_layer_ids",     "dflash_config.attention_value_scale",
+        "markov_rank",
+        "aux_hidden_state_layer_ids",
+        "dflash_config.attention_value_scale",
+        "dflash_config.conv_kernel_size",
+        "dflash_config.selector_rank",
     };
-    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) // a factor of 1 changes nothing
+    const struct hf_file *f = &j->config;
+    const size_t n = sizeof marks / sizeof *marks - (is_dflash2(j) ? 2 : 0);
+    for (size_t i = 0; i < n; i++) // a factor of 1 changes nothing
         if (json_num(hf_get(f, marks[i]), 0) != 1 && hf_get(f, marks[i]))
             return err_set(e, ERR_UNSUPPORTED,
                            "%s has '%s', which only other kinds of draft have: "
@@ -462,7 +531,7 @@ static int fit_target(struct convert_job *j, const struct draft *d, struct err *
 
 int convert_draft(struct convert_job *j, struct err *e) {
     struct draft d = {0};
-    int rc = check_draft(&j->config, e);
+    int rc = check_draft(j, e);
     if (!rc)
         rc = read_draft_sizes(j, &d, e);
     if (!rc)
@@ -478,6 +547,8 @@ int convert_draft(struct convert_job *j, struct err *e) {
     convert_put_general(j);
     put_draft_keys(j, &d);
     rc = put_form_keys(j, e);
+    if (!rc && is_dflash2(j))
+        rc = put_parts(j, e);
     if (!rc)
         rc = fit_target(j, &d, e);
     if (!rc)

@@ -58,6 +58,21 @@ struct activate_args {
     struct act *out; // [n][k]
 };
 
+// A convolution along the rows of blocks with kernels of a row's own (DFlash2): value c of a row is
+// the sum over taps o of (base[o][c] + own[o][c / group]) times value c of the row o before it in
+// its block, tap 0 first, each product and each sum rounded; before a block's first row there is
+// none.
+struct block_conv_args {
+    const float *in;   // [n][dim]; neither out nor own
+    const float *base; // [taps][dim]
+    const float *own;  // [taps][dim / group] of row i at own + i * own_stride
+    int64_t own_stride;
+    int64_t n, dim;
+    int block, taps, group; // rows of a block; dim is a multiple of group
+    float *out;             // [n][dim]
+    bool add;               // out += instead of out =
+};
+
 // RMSNorm of each head of dv values, times silu(z).
 struct gated_norm_args {
     const float *in, *z; // [n][heads][dv]

@@ -344,3 +344,36 @@ void cpu_activate(struct exec *x, const struct activate_args *a) {
     act_shape(a->out, a->n, a->k);
     cpu_run(cpu_of(x), ceil_div(a->n, 4), a->k * 4, activate_rows, &u);
 }
+
+enum { CONV_PIECE = 64 }; // values of a group that are summed at once
+
+// Values at .. at + n - 1 of row i, which are of one group.
+static void convolve(const struct block_conv_args *a, int64_t i, int64_t at, int64_t n) {
+    float y[CONV_PIECE];
+    const float *own = a->own + i * a->own_stride + at / a->group;
+    const int64_t before = i % a->block, groups = a->dim / a->group;
+    for (int o = 0; o < a->taps && o <= before; o++) {
+        const float *x = a->in + (i - o) * a->dim + at, *base = a->base + o * a->dim + at;
+        const float w = own[o * groups];
+        for (int64_t c = 0; c < n; c++) {
+            const float v = (base[c] + w) * x[c];
+            y[c] = o ? y[c] + v : v;
+        }
+    }
+    float *out = a->out + i * a->dim + at;
+    for (int64_t c = 0; c < n; c++)
+        out[c] = a->add ? out[c] + y[c] : y[c];
+}
+
+static void convolve_rows(void *arg, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const struct block_conv_args *a = arg;
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t g = 0; g < a->dim; g += a->group)
+            for (int64_t at = g; at < g + a->group; at += CONV_PIECE)
+                convolve(a, i, at, min_i64(CONV_PIECE, g + a->group - at));
+}
+
+void cpu_block_conv(struct exec *x, const struct block_conv_args *a) {
+    cpu_run(cpu_of(x), a->n, a->dim * a->taps / 4, convolve_rows, (void *)a);
+}

@@ -197,6 +197,10 @@ static void count_activate(struct exec *x, const struct activate_args *a) {
     begin_op(x, "activate", TIMING_FEED_FORWARD, 8 * a->n * a->k + exec_act_bytes(x, a->n, a->k));
 }
 
+static void count_block_conv(struct exec *x, const struct block_conv_args *a) {
+    begin_op(x, "block_conv", TIMING_OTHER, a->n * a->dim * (a->add ? 12 : 8));
+}
+
 static void count_norm_to_act(struct exec *x, const float *in, const float *w, float eps, int64_t n,
                               int64_t k, struct act *out) {
     begin_op(x, "norm_to_act", TIMING_OTHER, 4 * n * k + exec_act_bytes(x, n, k));

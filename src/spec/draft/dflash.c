@@ -2,7 +2,9 @@
 // The DFlash draft model as a drafter: one block pass over all sequences, then the best candidates
 // of each position from the target's head. The block always has its trained size; positions beyond
 // the wanted depth are dropped. Only where deeper guesses are not worth their time to any of the
-// sequences it is shorter: what is predicted then differs a little, and costs less.
+// sequences it is shorter: what is predicted then differs a little, and costs less. A draft with a
+// selector (DFlash2) also says how likely each candidate is after each of the depth before; so that
+// it has something to choose from, no fewer candidates are offered than it was trained with.
 #include "spec/draft/drafter.h"
 
 #include <stdlib.h>
@@ -19,6 +21,8 @@ struct draft_dflash {
     int max_k, max_members; // candidates per depth, sequences of a call
     int32_t *ids;           // [max_members][rows][max_k]
     float *logp;            // [max_members][rows][max_k]
+    int selector_k;         // candidates that the selector was trained with; 0: there is none
+    float *pair;            // [max_members][rows - 1][max_k][max_k], where there is one
     // Of a pass:
     int *order;               // [max_members] the requests that take part
     struct sequence **seqs;   // [max_members]
@@ -30,6 +34,7 @@ static void dflash_drafter_destroy(void *self) {
     struct draft_dflash *d = self;
     free(d->ids);
     free(d->logp);
+    free(d->pair);
     free(d->order);
     free(d->seqs);
     free(d->roots);
@@ -39,13 +44,15 @@ static void dflash_drafter_destroy(void *self) {
 
 static int allocate_pass(struct draft_dflash *d, struct err *e) {
     size_t n = (size_t)d->max_members, rows = n * (size_t)d->rows, cells = rows * (size_t)d->max_k;
+    size_t pairs = d->selector_k ? cells * (size_t)d->max_k : 0;
     d->ids = calloc(cells, sizeof *d->ids);
     d->logp = calloc(cells, sizeof *d->logp);
+    d->pair = calloc(pairs + 1, sizeof *d->pair);
     d->order = calloc(n, sizeof *d->order);
     d->seqs = calloc(n, sizeof *d->seqs);
     d->roots = calloc(n, sizeof *d->roots);
     d->noise = calloc(rows, sizeof *d->noise);
-    if (d->ids && d->logp && d->order && d->seqs && d->roots && d->noise)
+    if (d->ids && d->logp && d->pair && d->order && d->seqs && d->roots && d->noise)
         return 0;
     return err_set(e, ERR_MEMORY, "no memory for the guesses of %d sequences", d->max_members);
 }
@@ -65,7 +72,9 @@ static int dflash_drafter_create(void **self, const struct draft_config *c, stru
     d->rows = dflash_params_of(dflash)->block_size - 1;
     d->depth = min_i32(d->rows, TREE_MAX_DEPTH);
     d->max_k = c->max_k > 0 ? min_i32(c->max_k, TREE_MAX_K) : TREE_MAX_K;
-    d->max_k = (int)min_i64(d->max_k, d->vocab);
+    if (dflash_params_of(dflash)->selector_rank)
+        d->selector_k = min_i32(dflash_params_of(dflash)->selector_k, TREE_MAX_K);
+    d->max_k = (int)min_i64(max_i32(d->max_k, d->selector_k), d->vocab);
     d->max_members = max_i32(c->max_members, 1);
     int rc = allocate_pass(d, e);
     if (rc) {
@@ -101,7 +110,7 @@ static int gather_requests(struct draft_dflash *d, const struct draft_request *r
 }
 
 static int candidates_of(const struct draft_dflash *d, const struct draft_request *r) {
-    return min_i32(r->k, d->max_k);
+    return min_i32(max_i32(r->k, d->selector_k), d->max_k);
 }
 
 static int depth_of(const struct draft_dflash *d, const struct draft_request *r, int rows) {
@@ -143,8 +152,8 @@ static int best_candidates(struct draft_dflash *d, const struct draft_request *r
 }
 
 // Gives member m of the pass its guesses: the first of k candidates of the first of its rows.
-static void deliver_guesses(struct draft_dflash *d, const struct draft_request *r, int m, int rows,
-                            int k, struct proposal *p) {
+static int deliver_guesses(struct draft_dflash *d, const struct draft_request *r, int m, int rows,
+                           int k, struct proposal *p, struct err *e) {
     int64_t at = (int64_t)m * rows * k;
     p->depth = depth_of(d, r, rows);
     p->k = candidates_of(d, r);
@@ -158,6 +167,19 @@ static void deliver_guesses(struct draft_dflash *d, const struct draft_request *
     p->pair = NULL;
     p->expand = NULL;
     p->expand_many = NULL;
+    if (!d->selector_k || p->depth < 1)
+        return 0;
+    const struct dflash_selection s = {.first = (int64_t)m * rows,
+                                       .depth = p->depth,
+                                       .k = p->k,
+                                       .anchor = r->root,
+                                       .ids = p->ids,
+                                       .logp = d->logp + at,
+                                       .pair = d->pair +
+                                               (int64_t)m * (d->rows - 1) * d->max_k * d->max_k,
+                                       .noise = r->noise};
+    p->pair = s.pair;
+    return dflash_select(d->dflash, &s, e);
 }
 
 static int dflash_drafter_propose(void *self, const struct draft_request *r, int n,
@@ -176,7 +198,7 @@ static int dflash_drafter_propose(void *self, const struct draft_request *r, int
     if (!rc)
         rc = best_candidates(d, r, count, rows, k, e);
     for (int m = 0; !rc && m < count; m++)
-        deliver_guesses(d, &r[d->order[m]], m, rows, k, p[d->order[m]]);
+        rc = deliver_guesses(d, &r[d->order[m]], m, rows, k, p[d->order[m]], e);
     return rc;
 }
 

@@ -36,8 +36,8 @@ int drafter_create_class(struct drafter **out, const struct drafter_class *class
 static const struct drafter_class *class_of(enum draft_kind kind, const struct draft_config *c) {
     if (kind != DRAFT_MODEL)
         return classes[kind];
-    const bool by_depth = !c->draft || draft_traits(c->draft).depends == DRAFT_BY_DEPTH;
-    return by_depth ? &drafter_dflash : &drafter_model;
+    const bool by_path = c->draft && draft_traits(c->draft).depends == DRAFT_BY_PATH;
+    return by_path ? &drafter_model : &drafter_dflash;
 }
 
 int drafter_create(struct drafter **out, enum draft_kind kind, const struct draft_config *c,

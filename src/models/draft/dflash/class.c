@@ -34,15 +34,22 @@ static void plan_dflash(const void *self, struct draft_plan *out) {
 }
 
 static struct draft_traits dflash_traits(const void *self) {
-    const int depth = dflash_params_of(self)->block_size - 1;
-    return (struct draft_traits){
-        .name = "dflash", .depends = DRAFT_BY_DEPTH, .max_depth = depth, .trained_depth = depth};
+    const struct dflash_params *p = dflash_params_of(self);
+    const int depth = p->block_size - 1;
+    return (struct draft_traits){.name = "dflash",
+                                 .depends = p->selector_rank ? DRAFT_BY_PARENT : DRAFT_BY_DEPTH,
+                                 .max_depth = depth,
+                                 .trained_depth = depth};
 }
 
 static void describe_dflash(const void *self, struct str *out) {
     const struct dflash_params *p = dflash_params_of(self);
     str_printf(out, "%s %d layers %lld wide, block %d", p->dialect, p->n_layers, (long long)p->dim,
                p->block_size);
+    if (p->conv_taps)
+        str_printf(out, ", convolutions of %d", p->conv_taps);
+    if (p->selector_rank)
+        str_printf(out, ", selector of rank %d", p->selector_rank);
 }
 
 const struct draft_class draft_class_dflash = {.name = "dflash",

@@ -2,7 +2,8 @@
 // Running a DFlash draft (arXiv 2602.06036). Context: features of committed tokens become, once,
 // keys and values in every layer; the context's values skip the layers' input norms. Block: B rows
 // pass through the layers and see the context and, as each layer's mask says, each other. Block K
-// and V are in scratch and not kept.
+// and V are in scratch and not kept. DFlash2 has convolutions besides (conv.c) and a selector
+// (selector.c).
 #include "models/draft/dflash/dflash.h"
 
 #include <math.h>
@@ -62,6 +63,11 @@ static int load_layer(struct dflash *d, int i, struct err *e) {
         rc = load_floats(&d->load, load_name(name, i, "ffn_norm.weight"), dim, 1, &y->ffn_norm, e);
     if (!rc)
         rc = attention_load(&y->attention, &d->shape, &d->load, i, e);
+    if (!rc && d->params.conv_taps)
+        rc = dflash_conv_load(d, &y->attention_conv, i, "attn_conv_base", "attn_conv_proj.weight",
+                              e);
+    if (!rc && d->params.conv_taps)
+        rc = dflash_conv_load(d, &y->mlp_conv, i, "ffn_conv_base", "ffn_conv_proj.weight", e);
     return rc ? rc : mlp_load(&y->mlp, dim, d->params.ffn, &d->load, i, e);
 }
 
@@ -106,6 +112,8 @@ static int load_weights(struct dflash *d, struct err *e) {
         rc = load_tap_norms(d, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(d, i, e);
+    if (!rc && p->selector_rank)
+        rc = dflash_selector_load(d, (int64_t)d->target->options.max_seqs * (p->block_size - 1), e);
     return rc ? rc : dflash_file_all_used(&d->file, e);
 }
 
@@ -159,6 +167,12 @@ static int make_workspace(struct dflash *d, struct err *e) {
         rc = load_act(l, blocks, p->ffn, &d->act_f, e);
     if (!rc)
         rc = attention_buffers_load(&d->attention, &d->shape, d->n_rows, l, e);
+    if (!rc && p->conv_taps)
+        rc = load_buffer(l, blocks * p->dim, &d->apart, e);
+    if (!rc && p->conv_taps)
+        rc = load_buffer(l, blocks * p->dim, &d->convolved, e);
+    if (!rc && p->conv_taps)
+        rc = load_buffer(l, blocks * dflash_conv_width(p), &d->kernels, e);
     if (!rc)
         rc = load_buffer(l, drafted * p->dim, &d->wanted, e);
     if (!rc)
@@ -239,7 +253,8 @@ static int make_shape(struct dflash *d, struct err *e) {
 // What a draft needs besides attention: ops that not every backend has.
 static int check_ops(const struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
-    const struct ops_needs needs = {.norm = d->norms_taps || p->norms_context,
+    const struct ops_needs needs = {.norm = d->norms_taps || p->norms_context || p->conv_taps,
+                                    .block_conv = p->conv_taps,
                                     .scale = p->embed_scale != 1 || p->logit_scale != 1 ||
                                              p->logit_cap > 0};
     return exec_takes(d->x, &needs, e);
@@ -337,6 +352,7 @@ void dflash_destroy(struct dflash *d) {
         free(d->store[g]);
         free(d->views[g]);
     }
+    dflash_selector_fini(d);
     free(d->token);
     free(d->parent);
     free(d->seq);
@@ -392,12 +408,16 @@ static void fill_blocks(struct dflash *d, struct sequence *const *seqs, const in
         d->index[i] = i / (b - 1) * b + i % (b - 1) + 1;
 }
 
-static void run_layers(struct dflash *d, const struct rows *rows) {
+// block: rows of each sequence.
+static void run_layers(struct dflash *d, const struct rows *rows, int block) {
     const struct ops *ops = exec_ops(d->x);
     const struct dflash_params *p = &d->params;
     for (int i = 0; i < p->n_layers; i++) {
         const struct dflash_layer *y = &d->layers[i];
-        ops->norm_to_act(d->x, d->h, y->mixer_norm, p->eps, rows->n, p->dim, d->act_d);
+        if (p->conv_taps)
+            dflash_conv_before(d, &y->attention_conv, y->mixer_norm, rows->n, block);
+        else
+            ops->norm_to_act(d->x, d->h, y->mixer_norm, p->eps, rows->n, p->dim, d->act_d);
         struct attention_call c = {.shape = &d->shape,
                                    .block = &y->attention,
                                    .buf = &d->attention,
@@ -410,10 +430,18 @@ static void run_layers(struct dflash *d, const struct rows *rows) {
                                    .mask = y->mask,
                                    .window = y->window,
                                    .in = d->act_d,
-                                   .h = d->h};
+                                   .h = d->h,
+                                   .apart = d->apart};
         attention_run(d->x, &c);
-        ops->norm_to_act(d->x, d->h, y->ffn_norm, p->eps, rows->n, p->dim, d->act_d);
-        mlp_run(d->x, &ranks_one, &y->mlp, d->act_d, d->act_f, d->h, rows->n);
+        if (!p->conv_taps) {
+            ops->norm_to_act(d->x, d->h, y->ffn_norm, p->eps, rows->n, p->dim, d->act_d);
+            mlp_run(d->x, &ranks_one, &y->mlp, d->act_d, d->act_f, d->h, rows->n);
+            continue;
+        }
+        dflash_conv_after(d, &y->attention_conv, rows->n, block);
+        dflash_conv_before(d, &y->mlp_conv, y->ffn_norm, rows->n, block);
+        mlp_run_apart(d->x, &ranks_one, &y->mlp, d->act_d, d->act_f, d->apart, rows->n);
+        dflash_conv_after(d, &y->mlp_conv, rows->n, block);
     }
 }
 
@@ -430,6 +458,7 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
         return err_set(e, ERR_USAGE, "a block of %d tokens is not within 2 to the draft's %d",
                        block, p->block_size);
     d->drafted = d->logits_n = 0;
+    d->selector.ready = false;
     int rc = prepare_draft(d, seqs, anchors, n, e);
     if (rc)
         return rc;
@@ -444,7 +473,7 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
     ops->gather_rows(d->x, d->embed, d->token, rows.n, d->h);
     if (p->embed_scale != 1)
         ops->scale(d->x, &(struct scale_args){d->h, rows.n * p->dim, p->embed_scale, 0});
-    run_layers(d, &rows);
+    run_layers(d, &rows, block);
     ops->copy_rows(d->x, d->wanted, row, d->h, d->index, drafted, row);
     d->drafted = drafted;
     return 0;

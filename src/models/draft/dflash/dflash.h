@@ -43,6 +43,9 @@ struct dflash_params {
     float eps;
     // Embeddings and logits are multiplied by these; logits are cap tanh(logit / cap), 0: not so.
     float embed_scale, logit_scale, logit_cap;
+    // DFlash2: taps of its convolutions (0: there are none) and channels for which a row has one
+    // kernel; rank of its selector (0: there is none) and candidates that it was trained with.
+    int conv_taps, conv_group, selector_rank, selector_k;
     // Laguna: each layer norms the context by its own attn_norm before keys and values are made.
     bool norms_context;
     int32_t taps[DFLASH_MAX_TAPS];
@@ -82,5 +85,18 @@ int64_t dflash_logits_rows(const struct dflash *d); // rows of a slice at most
 // Rows first .. first + n - 1 of all (n <= dflash_logits_rows): device [n][vocab], valid until the
 // next call that computes. Computed now, unless they are all in the slice that is there.
 const float *dflash_logits(struct dflash *d, int64_t first, int64_t n);
+
+// DFlash2's selector (selector_rank): candidates' log-probabilities after each candidate of the row
+// before. With empty codebooks they are what they were.
+struct dflash_selection {
+    int64_t first;                  // row of the last draft
+    int depth, k;                   // rows from there on, all of one sequence; candidates of each
+    int32_t anchor;                 // the token before the first row
+    const int32_t *ids;             // [depth][k], -1: none
+    float *logp;                    // [depth][k]; the first row's become those after the anchor
+    float *pair;                    // [depth - 1][k before][k]: of rows 1 and on
+    const struct sample_row *noise; // NULL, or [depth]: with which logp was made
+};
+int dflash_select(struct dflash *d, const struct dflash_selection *s, struct err *e);
 
 #endif

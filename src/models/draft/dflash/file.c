@@ -50,6 +50,13 @@ static const struct dialect_name zlab[] = {
     {"attn_v.bias", "self_attn.v_proj.bias"},
     {"attn_output.bias", "self_attn.o_proj.bias"},
     {"attn_sinks.weight", "self_attn.attention_sink_bias"},
+    {"attn_conv_base", "attention_conv.base_kernel"},
+    {"attn_conv_proj.weight", "attention_conv.kernel_projection.weight"},
+    {"ffn_conv_base", "mlp_conv.base_kernel"},
+    {"ffn_conv_proj.weight", "mlp_conv.kernel_projection.weight"},
+    {"selector_hidden.weight", "candidate_selector.hidden_projection.weight"},
+    {"selector_predecessor.weight", "candidate_selector.predecessor_codebook"},
+    {"selector_successor.weight", "candidate_selector.successor_codebook"},
 };
 
 static const char *lookup(const struct dialect_name *list, size_t n, const char *name) {
@@ -280,9 +287,7 @@ uint64_t dflash_content(struct dflash *d) {
 // of drafts that change the arithmetic otherwise are refused by the key that names them.
 
 static int refuse_kinds(const struct gguf *g, const char *arch, struct err *e) {
-    static const char *const parts[] = {"conv_kernel_size",      "conv_group_size",
-                                        "selector_rank",         "selector_top_k",
-                                        "sample_from_anchor",    "has_confidence_head",
+    static const char *const parts[] = {"sample_from_anchor", "has_confidence_head",
                                         "dflash.domino.enabled", "dflash.dspark.enabled"};
     char key[PARAMS_KEY];
     double scale;
@@ -356,6 +361,40 @@ static int read_factors(struct dflash_params *p, const struct gguf *g, const cha
     return rc;
 }
 
+const struct dflash_part dflash_parts[4] = {{"conv_kernel_size", DFLASH_MAX_BLOCK},
+                                            {"conv_group_size", 1 << 20},
+                                            {"selector_rank", 1 << 12},
+                                            {"selector_top_k", OPS_TOPK_MAX}};
+
+int dflash_take_parts(struct dflash_params *p, const int64_t part[4], struct err *e) {
+    const bool conv = part[0] > 0, selector = part[2] > 0;
+    if ((conv && (part[1] < 1 || p->dim % part[1])) || (selector && part[3] < 1) ||
+        conv != selector)
+        return err_set(e, ERR_FORMAT,
+                       "the draft has convolutions of %lld rows (conv_kernel_size) in groups of "
+                       "%lld of %lld channels (conv_group_size) and a selector of rank %lld over "
+                       "%lld candidates (selector_rank, selector_top_k), which do not go together; "
+                       "get the file again",
+                       (long long)part[0], (long long)part[1], (long long)p->dim,
+                       (long long)part[2], (long long)part[3]);
+    p->conv_taps = (int)part[0];
+    p->conv_group = (int)part[1];
+    p->selector_rank = (int)part[2];
+    p->selector_k = (int)part[3];
+    return 0;
+}
+
+static int read_parts(struct dflash_params *p, const struct gguf *g, const char *arch,
+                      struct err *e) {
+    char key[PARAMS_KEY];
+    int64_t part[4];
+    int rc = 0;
+    for (int i = 0; !rc && i < 4; i++)
+        rc = meta_int(g, params_key(key, arch, dflash_parts[i].key), 0, dflash_parts[i].max, 0,
+                      &part[i], e);
+    return rc ? rc : dflash_take_parts(p, part, e);
+}
+
 // Three programs describe Laguna's drafts in three ways.
 static int read_kind(struct dflash_params *p, const struct gguf *g, const char *arch,
                      struct err *e) {
@@ -387,5 +426,7 @@ int dflash_read_form(struct dflash_params *p, const struct gguf *g, const char *
         rc = read_rope(p, g, arch, e);
     if (!rc)
         rc = read_factors(p, g, arch, e);
+    if (!rc)
+        rc = read_parts(p, g, arch, e);
     return rc ? rc : read_kind(p, g, arch, e);
 }

@@ -23,12 +23,19 @@ struct dflash_file {
     uint8_t *used; // [tensors of the file] requested
 };
 
+// A pair of convolutions around a sublayer.
+struct dflash_conv {
+    float *base;              // [2][taps][D]
+    const struct weight *own; // [D -> 2 taps D / group]
+};
+
 struct dflash_layer {
     float *mixer_norm, *ffn_norm; // [D]
     struct attention_block attention;
     struct mlp_block mlp;
-    int group, index; // KV group, layer within it
-    int mask;         // enum attend_mask
+    struct dflash_conv attention_conv, mlp_conv; // of DFlash2
+    int group, index;                            // KV group, layer within it
+    int mask;                                    // enum attend_mask
     int64_t window;
 };
 
@@ -57,6 +64,15 @@ struct dflash {
     int64_t n_rows, absorb_rows;
     struct act *act_taps, *act_d, *act_f; // A rows of n_taps * D, R of D, S B of F
     struct attention_buffers attention;
+    float *apart, *convolved, *kernels; // [S B][D]; the same; [S B][dflash_conv_width]
+    struct {
+        const struct weight *gate;                    // [D -> rank]
+        const struct tensor *predecessor, *successor; // [vocab][rank], in the file
+        float *device_gates, *gates;                  // of the last draft's rows; host
+        bool ready;                                   // gates are there
+        float *rows;                                  // host: rows of codebooks
+        int64_t cap;
+    } selector;
     float *h, *wanted;        // [R][D]; [S (B-1)][D] rows whose logits are requested
     float *logits, *features; // [logits_rows][vocab]; the target's [R][taps D]
     float *normed;            // [A][taps D] where taps have norms
@@ -99,6 +115,18 @@ uint64_t dflash_content(struct dflash *d);
 int dflash_state_reserve(struct dflash_state *s, struct err *e);
 // Projects all waiting features into the groups.
 void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *features);
+// Convolutions (conv.c). Tensors by these names without their layer's prefix.
+int dflash_conv_load(struct dflash *d, struct dflash_conv *c, int layer, const char *base,
+                     const char *projection, struct err *e);
+int64_t dflash_conv_width(const struct dflash_params *p); // of all kernels of a row
+// n rows of h, normed and convolved, into act_d; blocks of `block` rows.
+void dflash_conv_before(struct dflash *d, const struct dflash_conv *c, const float *norm, int64_t n,
+                        int block);
+// h += what the sublayer has left in `apart`, convolved.
+void dflash_conv_after(struct dflash *d, const struct dflash_conv *c, int64_t n, int block);
+// The selector (selector.c), for that many rows of a draft.
+int dflash_selector_load(struct dflash *d, int64_t rows, struct err *e);
+void dflash_selector_fini(struct dflash *d);
 // The rows of the workspace's arrays as a pass.
 struct rows dflash_rows(const struct dflash *d, int64_t n);
 
@@ -125,6 +153,14 @@ int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *
                      struct err *e);
 int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,
                        struct err *e);
+// The keys that tell DFlash2 from DFlash, in both kinds of metadata; and their values, 0 where they
+// are absent, into p. ERR_FORMAT where some stand without the others.
+struct dflash_part {
+    const char *key;
+    int64_t max;
+};
+extern const struct dflash_part dflash_parts[4];
+int dflash_take_parts(struct dflash_params *p, const int64_t part[4], struct err *e);
 // Of a GGUF file: refuses kinds of drafts that are not known; rotary settings besides the base,
 // factors, and whether it is Laguna's kind.
 int dflash_read_form(struct dflash_params *p, const struct gguf *g, const char *arch,

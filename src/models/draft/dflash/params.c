@@ -350,15 +350,16 @@ static bool is_laguna(const struct json *c) {
 }
 
 static int refuse_variants(const struct json *c, struct err *e) {
-    static const char *const parts[] = {"conv_kernel_size", "selector_rank", "markov_rank",
-                                        "attention_value_scale", "sample_from_anchor"};
+    static const char *const parts[] = {"markov_rank", "attention_value_scale",
+                                        "sample_from_anchor"};
     const char *arch = json_str(json_at(json_get(c, "architectures"), 0), NULL);
     const char *act = json_str(json_get(c, "hidden_act"), NULL);
     const struct json *vocab = json_get(c, "draft_vocab_size");
-    if (arch && strcmp(arch, "DFlashDraftModel") != 0 && !is_laguna(c))
+    if (arch && strcmp(arch, "DFlashDraftModel") != 0 && strcmp(arch, "DFlash2DraftModel") != 0 &&
+        !is_laguna(c))
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json names a %.60s, which is not supported; use "
-                       "a DFlashDraftModel",
+                       "a DFlashDraftModel or a DFlash2DraftModel",
                        arch);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const struct json *v = config_find(c, parts[i]);
@@ -425,6 +426,14 @@ static int config_floats(struct dflash_params *p, const struct json *c, struct e
         rc = config_positive(cap, "final_logit_softcapping", 1, &p->logit_cap, e);
     p->embed_scale *= scale;
     return rc;
+}
+
+static int config_parts(struct dflash_params *p, const struct json *c, struct err *e) {
+    int64_t part[4];
+    int rc = 0;
+    for (int i = 0; !rc && i < 4; i++)
+        rc = config_int(c, dflash_parts[i].key, 0, dflash_parts[i].max, 0, &part[i], e);
+    return rc ? rc : dflash_take_parts(p, part, e);
 }
 
 static int config_taps(struct dflash_params *p, const struct json *c, struct err *e) {
@@ -588,6 +597,8 @@ int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int
         rc = config_shape(p, c, e);
     if (!rc)
         rc = config_floats(p, c, e);
+    if (!rc)
+        rc = config_parts(p, c, e);
     if (!rc)
         rc = config_int(c, "block_size", 2, DFLASH_MAX_BLOCK, p->block_size, &block, e);
     if (!rc)

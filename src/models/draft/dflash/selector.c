@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The selector of DFlash2: how likely a candidate is after each candidate of the row before. To a
+// candidate's logit comes a sum over `rank` values: the predecessor's row of one codebook, the
+// block row's own gate, the candidate's row of another codebook. Only some hundred rows of the
+// codebooks are read for a draft, so they stay in the file, and the host does it.
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/num.h"
+#include "base/vec.h"
+#include "formats/quant/quant.h"
+#include "models/draft/dflash/impl.h"
+
+static int find_codebook(struct dflash *d, const char *name, const struct tensor **out,
+                         struct err *e) {
+    const struct tensor *t = dflash_file_find(&d->file, name);
+    const int64_t rank = d->params.selector_rank, vocab = d->target->params.vocab;
+    if (!t)
+        return err_set(e, ERR_MISMATCH,
+                       "the draft has a selector of rank %lld but no tensor %s; it is damaged, get "
+                       "it again",
+                       (long long)rank, name);
+    if (t->ne[0] != rank || t->ne[1] != vocab || t->ne[2] != 1)
+        return err_set(e, ERR_MISMATCH,
+                       "the draft's tensor %s is [%lld, %lld] but [%lld, %lld] is expected; it is "
+                       "of another target or damaged",
+                       name, (long long)t->ne[0], (long long)t->ne[1], (long long)rank,
+                       (long long)vocab);
+    if (!quant_format(t->type) || !quant_format(t->type)->dequantize)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the draft's tensor %s has a type that cannot be computed with; use a file "
+                       "in another quantisation",
+                       name);
+    *out = t;
+    return 0;
+}
+
+int dflash_selector_load(struct dflash *d, int64_t rows, struct err *e) {
+    const int64_t rank = d->params.selector_rank;
+    int rc =
+        load_weight(&d->load, "selector_hidden.weight", d->params.dim, rank, &d->selector.gate, e);
+    if (!rc)
+        rc = find_codebook(d, "selector_predecessor.weight", &d->selector.predecessor, e);
+    if (!rc)
+        rc = find_codebook(d, "selector_successor.weight", &d->selector.successor, e);
+    if (!rc)
+        rc = load_buffer(&d->load, rows * rank, &d->selector.device_gates, e);
+    if (rc || d->load.dry)
+        return rc;
+    d->selector.gates = calloc((size_t)(rows * rank), sizeof *d->selector.gates);
+    return d->selector.gates ? 0 : err_set(e, ERR_MEMORY, "no memory for a draft's selector");
+}
+
+void dflash_selector_fini(struct dflash *d) {
+    free(d->selector.gates);
+    free(d->selector.rows);
+}
+
+// Gates of all rows of the last draft, brought to the host.
+static int bring_gates(struct dflash *d, struct err *e) {
+    const struct ops *ops = exec_ops(d->x);
+    const struct dflash_params *p = &d->params;
+    const struct linear_job job = {.w = d->selector.gate, .out = d->selector.device_gates};
+    if (d->selector.ready)
+        return 0;
+    ops->norm_to_act(d->x, d->wanted, d->out_norm, p->eps, d->drafted, p->dim, d->act_d);
+    ops->linear(d->x, &job, 1, d->act_d, d->drafted);
+    ops->download(d->x, d->selector.gates, d->selector.device_gates,
+                  (size_t)(d->drafted * p->selector_rank) * sizeof *d->selector.gates);
+    int rc = exec_status(d->x, e);
+    d->selector.ready = rc == 0;
+    return rc;
+}
+
+static void read_row(const struct tensor *t, int32_t id, float *out) {
+    const struct quant_format *f = quant_format(t->type);
+    const char *data = t->data;
+    f->dequantize(data + id * quant_row_bytes(f, t->ne[0]), out, t->ne[0]);
+}
+
+// In eight sums, so that compilers can vectorise it; always the same bits.
+static float dot(const float *a, const float *b, int64_t n) {
+    float s[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++)
+            s[j] += a[i + j] * b[i + j];
+    for (; i < n; i++)
+        s[0] += a[i] * b[i];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+// log of the sum of e^x over n values; those that are -INFINITY do not count.
+static double log_sum(const float *x, int n) {
+    double top = -INFINITY, sum = 0;
+    for (int i = 0; i < n; i++)
+        top = fmax(top, (double)x[i]);
+    for (int i = 0; i < n && isfinite(top); i++)
+        sum += exp((double)x[i] - top);
+    return isfinite(top) ? top + log(sum) : -INFINITY;
+}
+
+// What the lines of one block row are made of.
+struct row_scores {
+    const float *logp;        // [k] of the candidates
+    const float *gate, *succ; // [rank]; [k][rank]
+    float temperature;
+    int k;
+    float *pred; // scratch [rank]
+};
+
+// What the candidates are worth after a token, into out, which may be their logp. All of them
+// together stay as likely as they were.
+static void score_line(const struct dflash *d, const struct row_scores *s, int32_t before,
+                       float *out) {
+    const int64_t rank = d->params.selector_rank;
+    const double were = log_sum(s->logp, s->k);
+    read_row(d->selector.predecessor, before, s->pred);
+    for (int64_t r = 0; r < rank; r++)
+        s->pred[r] *= s->gate[r];
+    for (int c = 0; c < s->k; c++) {
+        const float more = dot(s->pred, s->succ + c * rank, rank) / s->temperature;
+        out[c] = isfinite(s->logp[c]) ? s->logp[c] + more : -INFINITY;
+    }
+    const double shift = log_sum(out, s->k) - were;
+    for (int c = 0; c < s->k && isfinite(shift); c++)
+        out[c] = (float)((double)out[c] - shift);
+}
+
+// Row i's lines, after each candidate of the row before or, of the first, after the anchor.
+static void score_row(struct dflash *d, const struct dflash_selection *s, int i) {
+    const int64_t rank = d->params.selector_rank;
+    const int k = s->k;
+    const int32_t *ids = s->ids + i * k;
+    float *pred = d->selector.rows, *succ = pred + rank;
+    const float temperature = s->noise ? s->noise[i].temperature : 0;
+    const struct row_scores row = {.logp = s->logp + i * k,
+                                   .gate = d->selector.gates + (s->first + i) * rank,
+                                   .succ = succ,
+                                   .temperature = temperature > 0 ? temperature : 1,
+                                   .k = k,
+                                   .pred = pred};
+    for (int c = 0; c < k; c++)
+        if (ids[c] >= 0)
+            read_row(d->selector.successor, ids[c], succ + c * rank);
+    if (i == 0)
+        score_line(d, &row, s->anchor, s->logp);
+    for (int q = 0; i && q < k; q++) {
+        float *line = s->pair + ((int64_t)(i - 1) * k + q) * k;
+        for (int c = 0; c < k; c++)
+            line[c] = -INFINITY;
+        if (ids[q - k] >= 0) // a candidate of the row before
+            score_line(d, &row, ids[q - k], line);
+    }
+}
+
+int dflash_select(struct dflash *d, const struct dflash_selection *s, struct err *e) {
+    const int64_t rank = d->params.selector_rank;
+    if (s->first < 0 || s->depth < 1 || s->first + s->depth > d->drafted)
+        return err_set(e, ERR_USAGE, "rows %lld to %lld were not drafted", (long long)s->first,
+                       (long long)(s->first + s->depth - 1));
+    int rc = bring_gates(d, e);
+    if (!rc)
+        rc = vec_reserve(&d->selector.rows, &d->selector.cap, (s->k + 1) * rank,
+                         sizeof *d->selector.rows, e);
+    for (int i = 0; !rc && i < s->depth; i++)
+        score_row(d, s, i);
+    return rc;
+}
