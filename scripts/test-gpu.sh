@@ -165,7 +165,7 @@ for path in "${paths[@]}"; do
 done
 part delay-gdn "$run" --levels cuda:auto:separate --delay --brief --only gdn opcheck
 part delay-lies "$run" --levels cuda:auto:separate --delay lies
-for model in r1_tied q3_untied g4_own oss; do
+for model in r1_tied q3_untied g4_own oss ds3_wide; do
     part "delay-$model" "$run" --levels cuda:auto:separate --delay --only $model golden
 done
 for path in "${paths[@]}"; do

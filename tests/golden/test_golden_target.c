@@ -298,6 +298,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_basic, "glm_air"),
         cmocka_unit_test_prestate(test_plain, "g4_moe"),
         cmocka_unit_test_prestate(test_latent, "ds3"),
+        cmocka_unit_test_prestate(test_latent, "ds3_wide"),
         cmocka_unit_test_prestate(test_basic, "ds3_yarn"),
         cmocka_unit_test_prestate(test_basic, "ds2"),
         cmocka_unit_test_prestate(test_basic, "ds2_groups"),

@@ -62,6 +62,7 @@ int main(void) {
         BOTH("mtp_r3_untied"), BOTH("mtp_r3moe"),   BOTH("mtp_r1moe"),
         BOTH("mtp_glm_norms"), BOTH("mtp_glm_air"), BOTH("mtp_ds3"),
         BOTH("laguna_m"),      BOTH("g3_small"),    BOTH("g3_large"),
+        BOTH("ds3_wide"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 // The forms of attention that a descriptor can request besides the usual one: K and V of different
 // lengths, V as a part of K, sinks, a soft cap; optional norms, both kinds of rotary pairs, a part
 // of a head, frequency factors, YaRN. Against doubles, between levels, and rule E: rows of a chain
-// alone. A backend without a form says so, and is done.
+// alone, keys and values stored without queries. A backend without a form says so, and is done.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -441,6 +441,36 @@ static int64_t exec_differences(struct check *c, const struct scene *w, struct e
     return differ;
 }
 
+// Values that differ where keys and values are stored without queries: committed ones in one call,
+// rows one by one.
+static int64_t store_differences(struct check *c, const struct scene *w, const struct result *r) {
+    const struct form *f = w->f;
+    const size_t page = (size_t)w->layout.page_bytes;
+    struct stage t;
+    struct result other = {NULL, NULL, calloc(PAGES, page)};
+    float x1[OPS_KEY_MAX], x2[OPS_KEY_MAX];
+    int64_t differ = 0;
+    stage_init(&t, c, w, c->exec);
+    for (int64_t at = 0, n = w->len; at < w->len + ROWS_HERE; at += n, n = 1) {
+        struct qk_args a = qk_of(&t, at);
+        struct rows rows = {n, w->token, w->parent, w->seq, w->pos + at, 0};
+        a.q = NULL;
+        a.q_out = NULL;
+        exec_ops(t.x)->qk_norm_rope_store(t.x, &a, &rows);
+    }
+    for (int p = 0; p < PAGES; p++)
+        buffers_get(&t.buffers, other.pages + (size_t)p * page, t.pages[p], page);
+    for (int64_t at = 0; at < (w->len + ROWS_HERE) * f->n_kv; at++)
+        for (int value = 0; value < (f->v_in_k ? 1 : 2); value++) {
+            stored(w, r, value, at / f->n_kv, (int)(at % f->n_kv), x1);
+            stored(w, &other, value, at / f->n_kv, (int)(at % f->n_kv), x2);
+            differ += bit_differences(x1, x2, value ? f->dv : f->dk);
+        }
+    result_fini(&other);
+    buffers_close(&t.buffers);
+    return differ;
+}
+
 static void check_form(struct check *c, struct stage *t) {
     const struct scene *w = t->w;
     double worst = 0, max = c->device ? 1e-3 : 1e-5;
@@ -451,12 +481,14 @@ static void check_form(struct check *c, struct stage *t) {
     double query = query_error(w, &r), kept = store_error(w, &r);
     int64_t alone = alone_differences(t, &r) + rest_differences(t, &r),
             other = exec_differences(c, w, c->other, &r);
+    int64_t without = store_differences(c, w, &r);
     if (!c->device)
         other += exec_differences(c, w, c->spec, &r);
-    report(c, worst < max && query < 1e-5 && kept < 0.01 && alone == 0 && other == 0,
+    report(c, worst < max && query < 1e-5 && kept < 0.01 && !alone && !other && !without,
            "attend: forms", w->f->name,
-           "relative %.1e (max %.1e), query %.1e, stored %.1e; alone, others: %lld, %lld differ",
-           worst, max, query, kept, (long long)alone, (long long)other);
+           "relative %.1e (max %.1e), query %.1e, stored %.1e; alone, others, without queries: "
+           "%lld, %lld, %lld differ",
+           worst, max, query, kept, (long long)alone, (long long)other, (long long)without);
     result_fini(&r);
 }
 

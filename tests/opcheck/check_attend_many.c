@@ -30,14 +30,24 @@ struct many {
     float *query, *q;      // host, device [rows][n_heads][dk], then gates
 };
 
-static void many_plan(struct many *m, struct check *c, int n_heads, int n_kv, int d) {
+// Heads of queries and of keys and values, and their lengths. Where keys are longer, values are a
+// part of them, and nothing is gated.
+struct heads {
+    int q, kv, dk, dv;
+};
+
+static bool is_latent(const struct many *m) {
+    return m->shape.dk > m->shape.dv;
+}
+
+static void many_plan(struct many *m, struct check *c, const struct heads *h) {
     memset(m, 0, sizeof *m);
     m->c = c;
-    m->shape = (struct attend_shape){.n_heads = n_heads,
-                                     .n_kv = n_kv,
-                                     .dk = d,
-                                     .dv = d,
-                                     .scale = 1 / sqrtf((float)d),
+    m->shape = (struct attend_shape){.n_heads = h->q,
+                                     .n_kv = h->kv,
+                                     .dk = h->dk,
+                                     .dv = h->dv,
+                                     .scale = 1 / sqrtf((float)h->dk),
                                      .mask = ATTEND_PATH};
     m->layers = 1;
     forest_clear(&m->f);
@@ -55,13 +65,15 @@ static void add_sequence(struct many *m, int64_t len, int rows) {
 static unsigned char *new_pool(struct many *m) {
     const struct kv_layout *l = &m->layout;
     unsigned char *pool = calloc((size_t)POOL, (size_t)l->page_bytes);
-    float x[OPS_HEAD_MAX];
+    float x[OPS_KEY_MAX];
     if (!pool)
         abort();
     for (int64_t i = 0; i < (int64_t)POOL * l->s.n_layers * l->s.n_heads * KV_PAGE * 2; i++) {
         int64_t at = i / 2, head = at / KV_PAGE % l->s.n_heads,
                 layer = at / KV_PAGE / l->s.n_heads % l->s.n_layers;
         int64_t page = at / KV_PAGE / l->s.n_heads / l->s.n_layers;
+        if (i % 2 && l->s.v_in_k)
+            continue;
         struct kv_row to = kv_row_at(l, i % 2 ? &l->v : &l->k, pool + page * l->page_bytes,
                                      (int)layer, (int)head, (int)(at % KV_PAGE));
         fill_random(&m->c->rng, x, l->s.dk, i % 2 ? 1 : 2);
@@ -84,8 +96,8 @@ static void place_rows(struct many *m) {
 
 static void many_open(struct many *m) {
     const struct attend_shape *s = &m->shape;
-    m->layout =
-        kv_layout_for((struct kv_shape){m->layers, s->n_kv, s->dk, s->dv, false, KV_F16, KV_F16});
+    m->layout = kv_layout_for(
+        (struct kv_shape){m->layers, s->n_kv, s->dk, s->dv, is_latent(m), KV_F16, KV_F16});
     int64_t each = m->layout.page_bytes, q = m->f.rows.n * s->n_heads * s->dk * 2;
     unsigned char *pool = new_pool(m);
     buffers_open(&m->buffers, m->c, m->c->exec);
@@ -125,7 +137,7 @@ static void call_attend(struct many *m, const struct rows *r, int64_t first, int
     int64_t width = (int64_t)s->n_heads * s->dk;
     struct attend_args a = {.shape = *s,
                             .q = m->q + first * width,
-                            .gate = m->q + (m->f.rows.n + first) * width,
+                            .gate = is_latent(m) ? NULL : m->q + (m->f.rows.n + first) * width,
                             .gate_stride = s->dk,
                             .layout = &m->layout,
                             .layer = layer,
@@ -173,22 +185,24 @@ static int64_t differences(struct many *m) {
 }
 
 void check_attend_many_rule(struct check *c) {
-    static const int heads[][3] = {{24, 4, 256}, {32, 8, 128}, {6, 2, 64}};
+    static const struct heads heads[] = {
+        {24, 4, 256, 256}, {32, 8, 128, 128}, {6, 2, 64, 64}, {20, 1, 576, 512}};
+    enum { HEADS = sizeof heads / sizeof *heads };
     if (!CHECK_HAS(c, attend))
         return;
-    for (int i = 0; i < (c->brief ? 1 : 3); i++) {
+    for (int i = 0; i < (c->brief ? 1 : HEADS); i++) {
         struct many *m = malloc(sizeof *m);
         bool small = c->brief || !c->device;
         char text[80];
-        many_plan(m, c, heads[i][0], heads[i][1], heads[i][2]);
+        many_plan(m, c, &heads[i]);
         for (int s = 0, n = small ? 6 : (int)between(&c->rng, 20, MOST); s < n; s++) {
             int64_t len = s % 7 == 3 ? between(&c->rng, 500, small ? 900 : 9000)
                                      : between(&c->rng, 0, small ? 200 : 1000);
             add_sequence(m, len, i == 1 ? 1 : (int)between(&c->rng, 1, 9));
         }
         many_open(m);
-        snprintf(text, sizeof text, "%d/%dx%d, %d sequences, %d rows", heads[i][0], heads[i][1],
-                 heads[i][2], m->n, (int)m->f.rows.n);
+        snprintf(text, sizeof text, "%d/%dx%d, %d sequences, %d rows", heads[i].q, heads[i].kv,
+                 heads[i].dk, m->n, (int)m->f.rows.n);
         int64_t differ = differences(m);
         report(c, differ == 0, "attend: many", text, "%lld values differ from one by one",
                (long long)differ);
@@ -219,21 +233,22 @@ static double floor_bytes(const struct many *m) {
 
 // `longs` sequences of `max` tokens and the others of 200 to 2,000, evenly spread, that many rows
 // each.
-static void time_mix(struct check *c, const int *h, int longs, int64_t max, int n, int rows) {
+static void time_mix(struct check *c, const struct heads *h, int longs, int64_t max, int n,
+                     int rows) {
     struct many *m = malloc(sizeof *m);
     struct timed t = {.m = m};
     char text[80];
-    many_plan(m, c, h[0], h[1], h[2]);
+    many_plan(m, c, h);
     for (int s = 0; s < n; s++) {
         bool far = longs && s % (n / longs) == n / longs / 2;
         add_sequence(m, far ? max : 200 + 1800 * (int64_t)(s * 29 % n) / n, rows);
     }
-    int64_t bytes = m->n_pages * KV_PAGE * h[1] * h[2] * 4; // of a layer; turn over 200 MB
+    int64_t bytes = m->n_pages * KV_PAGE * h->kv * h->dk * 4; // of a layer; turn over 200 MB
     m->layers = bytes > 200000000 ? 1 : (int)(200000000 / bytes + 1);
     many_open(m);
     m->f.rows.pass = exec_pass(c->exec); // planned once, as in a pass of a model
     t.act = new_act(m, m->f.rows.n);
-    snprintf(text, sizeof text, "%d/%dx%d, %dx%lld of %d, %d rows", h[0], h[1], h[2], longs,
+    snprintf(text, sizeof text, "%d/%dx%d, %dx%lld of %d, %d rows", h->q, h->kv, h->dk, longs,
              (long long)max, n, rows);
     report_time(c, "attend: many", text, time_call(c, attend_turn, &t), floor_bytes(m));
     exec_ops(c->exec)->act_destroy(c->exec, t.act);
@@ -242,17 +257,20 @@ static void time_mix(struct check *c, const int *h, int longs, int64_t max, int 
 }
 
 void check_attend_many_time(struct check *c) {
-    static const int target[3] = {24, 4, 256}, llama[3] = {32, 8, 128};
+    static const struct heads target = {24, 4, 256, 256}, llama = {32, 8, 128, 128},
+                              latents = {16, 1, 576, 512};
     if (!c->device || !CHECK_HAS(c, attend))
         return;
-    time_mix(c, target, 0, 0, 64, 1);
-    time_mix(c, target, 8, 16384, 64, 1);
-    time_mix(c, target, 1, 65536, 64, 1);
-    time_mix(c, target, 8, 4096, 64, 1);
-    time_mix(c, target, 0, 0, 16, 8);
-    time_mix(c, target, 2, 16384, 16, 8);
-    time_mix(c, target, 8, 16384, 64, 8);
-    time_mix(c, target, 1, 65536, 16, 8);
-    time_mix(c, llama, 8, 16384, 64, 1);
-    time_mix(c, llama, 2, 16384, 16, 8);
+    time_mix(c, &target, 0, 0, 64, 1);
+    time_mix(c, &target, 8, 16384, 64, 1);
+    time_mix(c, &target, 1, 65536, 64, 1);
+    time_mix(c, &target, 8, 4096, 64, 1);
+    time_mix(c, &target, 0, 0, 16, 8);
+    time_mix(c, &target, 2, 16384, 16, 8);
+    time_mix(c, &target, 8, 16384, 64, 8);
+    time_mix(c, &target, 1, 65536, 16, 8);
+    time_mix(c, &llama, 8, 16384, 64, 1);
+    time_mix(c, &llama, 2, 16384, 16, 8);
+    time_mix(c, &latents, 8, 16384, 64, 1);
+    time_mix(c, &latents, 2, 16384, 16, 8);
 }

@@ -40,13 +40,20 @@ static void choose_shape(struct tiny_shape *t, const struct pair *p, const char 
             TINY_FORM_DEEPSEEK, TINY_FORM_OSS,   TINY_FORM_LAGUNA, TINY_FORM_GEMMA3};
         enum { FORMS = sizeof forms / sizeof *forms };
         t->plain = true;
-        if (!level || strncmp(level, "cuda", 4) != 0)
+        if (!device_level(level))
             t->form = forms[index / 5 % FORMS];
+        else if (index % 15 == 2)
+            t->form = TINY_FORM_DEEPSEEK;
         t->interval = 1;
         bool half = t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK ||
                     t->form == TINY_FORM_LAGUNA;
         t->rope_dims = half ? t->head_dim / 2 : t->head_dim;
         t->kv_heads = t->heads / 2;
+        if (t->form == TINY_FORM_DEEPSEEK && device_level(level)) { // has kernels for such
+            t->latent = 512;
+            t->rope_dims = 64;
+            t->heads = index % 2 ? 20 : t->heads;
+        }
     }
     t->nextn = !t->plain || t->form == TINY_FORM_GLM || t->form == TINY_FORM_DEEPSEEK;
     t->nextn_own = index % 4 == 3;
@@ -60,7 +67,8 @@ static void choose_shape(struct tiny_shape *t, const struct pair *p, const char 
         (index % 3 == 1 && t->form == TINY_FORM_QWEN3)) // most of one in three have experts
         tiny_shape_experts(t);
     // On a device those whose files are soon written have so many that slots can be lent.
-    if (t->experts && !p->brief && device_level(level) && quant_format(t->type)->block < 256)
+    if (t->experts && t->form != TINY_FORM_DEEPSEEK && !p->brief && device_level(level) &&
+        quant_format(t->type)->block < 256)
         t->experts = t->type == TYPE_F32 ? 200 : t->type == TYPE_Q8_0 ? 640 : 400;
 }
 

@@ -108,7 +108,7 @@ struct tiny_draft_shape tiny_draft_default(const struct tiny_shape *t) {
 
 // Values of a latent: with the rotated ones after them whole blocks of every codec.
 static int tiny_latent(const struct tiny_shape *t) {
-    return t->head_dim * 2 - t->rope_dims;
+    return t->latent ? t->latent : t->head_dim * 2 - t->rope_dims;
 }
 
 static bool low_rank(const struct tiny_shape *t) {
@@ -143,8 +143,8 @@ static void attention_tensors(struct list *l, const struct tiny_shape *t, int i)
     vector(l, blk(b, i, "attn_k_norm.weight"), t->head_dim, 1, 1.5f, 0.2f);
 }
 
-// The latent is as wide as a head and a half of keys; queries have a low rank in every second
-// model.
+// Unless the shape says more, the latent is as wide as a head and a half of keys; queries have a
+// low rank in every second model.
 static void latent_tensors(struct list *l, const struct tiny_shape *t, int i) {
     char b[64];
     int q = t->heads * (t->head_dim / 2 + t->rope_dims), lora = tiny_latent(t);

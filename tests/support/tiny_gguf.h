@@ -38,6 +38,7 @@ struct tiny_shape {
     int vocab, dim, ffn, layers;
     int interval; // layer i is full attention iff (i + 1) % interval == 0
     int heads, kv_heads, head_dim, rope_dims;
+    int latent; // values of deepseek's latents; 0: two heads less the rotated values
     int key_heads, value_heads, state; // Gated DeltaNet; state = dk = dv
     int context;
     // Experts in place of the feed-forward layers; 0: none. The widths are multiples of 32; qwen35

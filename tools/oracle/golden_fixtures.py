@@ -101,7 +101,8 @@ TARGETS |= {
             "seed": 114},
 }
 # DeepSeek: latent attention with queries of low rank and without, values shorter than keys; groups
-# by their two best beside a bias (V3), by their best (V2), or none; YaRN that scales scores.
+# by their two best beside a bias (V3), by their best (V2), or none; YaRN that scales scores; latents
+# of 512 values with keys of 64 more, as published models have them, for 20 heads.
 DEEP = {"plain": True, "vocab": 512, "hidden": 256, "ffn": 384, "layers": 4, "lead": 1, "heads": 4,
         "kv_heads": 4, "head_dim": 48, "q_lora": 128, "kv_lora": 64, "nope": 32, "turns": 32,
         "v": 64, "experts": 16, "used": 4, "expert_ffn": 96, "shared_ffn": 192, "groups": 4,
@@ -113,6 +114,8 @@ TARGETS |= {
     "ds2": DEEP | {"kind": "deepseek_v2", "q_lora": 0, "groups": 1, "groups_used": 1,
                    "routed": 1.0, "layers": 3, "seed": 117},
     "ds2_groups": DEEP | {"kind": "deepseek_v2", "routed": 16.0, "layers": 3, "seed": 118},
+    "ds3_wide": DEEP | {"kind": "deepseek_v3", "heads": 20, "kv_heads": 20, "kv_lora": 512,
+                        "turns": 64, "layers": 3, "seed": 135},
 }
 # Laguna: XS.2 with windows, whose layers have more heads, gates of heads; M.1 without windows, gates
 # of values, logits of its router capped.
