@@ -51,18 +51,20 @@ static bool open_written(const char *path) {
     return true;
 }
 
-// The recipe is chosen by a part R, whose first byte is its number.
-static const struct convert_recipe *write_parts(const uint8_t *data, size_t size) {
-    const struct convert_recipe *recipe = convert_recipe("F16");
+// A part R chooses the recipe by the low five bits of its first byte, and what becomes of
+// prediction blocks by the high two.
+static void write_parts(const uint8_t *data, size_t size, struct convert_options *o) {
     struct fuzz_part part;
+    o->recipe = convert_recipe("F16");
     while (fuzz_part(&data, &size, &part)) {
         if (part.letter == 'R' && part.size && convert_recipe_at(part.data[0] & 31))
-            recipe = convert_recipe_at(part.data[0] & 31);
+            o->recipe = convert_recipe_at(part.data[0] & 31);
+        if (part.letter == 'R' && part.size)
+            o->mtp = (enum convert_mtp)((part.data[0] >> 6) % 3);
         for (size_t i = 0; i < sizeof files / sizeof *files; i++)
             if (files[i].letter == part.letter)
                 fuzz_folder_write(files[i].name, part.data, part.size);
     }
-    return recipe;
 }
 
 void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
@@ -71,7 +73,8 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     const char *folder = fuzz_folder();
     if (!fuzz_has_parts(data, size))
         return;
-    struct convert_options o = {.recipe = write_parts(data, size), .threads = 1};
+    struct convert_options o = {.threads = 1};
+    write_parts(data, size, &o);
     snprintf(out, sizeof out, "%s/out.gguf", folder);
     snprintf(target, sizeof target, "%s/target", folder);
     o.target_dir = access(target, F_OK) ? folder : target;

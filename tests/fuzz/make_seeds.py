@@ -241,6 +241,22 @@ def folders():
         ("c", qwen35_config("qwen3_5_moe_text", num_experts=2, num_experts_per_tok=1, moe_intermediate_size=F,
                             shared_expert_intermediate_size=F)),
         ("t", tokenizer_json()), ("m", shard(prefixed(experts)))))
+    own = {f"mtp.layers.0.{name}": shape for name, shape in {**NORMS, **MLP, **gated}.items()}
+    own |= {"mtp.fc.weight": [D, 2 * D], "mtp.norm.weight": [D], "mtp.pre_fc_norm_embedding.weight": [D],
+            "mtp.pre_fc_norm_hidden.weight": [D]}
+    for number, name in enumerate(("qwen35_block", "qwen35_no_block", "qwen35_block_alone")):
+        save("convert", name, parts(("R", bytes([1 | number << 6])), ("c", qwen35_config("qwen3_5_text")),
+                                    ("t", tokenizer_json()), ("m", shard({**prefixed(both), **own}))))
+    routed = {"mlp.gate.weight": [2, D], "mlp.gate.e_score_correction_bias": [2],
+              **{f"mlp.{part}.{name[4:]}": shape for part in ("experts.0", "experts.1", "shared_experts")
+                 for name, shape in MLP.items()}}
+    after = {"eh_proj.weight": [D, 2 * D], "enorm.weight": [D], "hnorm.weight": [D], "shared_head.norm.weight": [D],
+             "embed_tokens.weight": [V, D], "shared_head.head.weight": [V, D]}
+    glm = {**outside, **layers({**NORMS, **ATTENTION, **routed}, {**NORMS, **ATTENTION, **routed, **after})}
+    save("convert", "glm_block", parts(
+        ("c", config("Glm4MoeForCausalLM", "glm4_moe", 1, n_routed_experts=2, num_experts_per_tok=1,
+                     moe_intermediate_size=F, num_nextn_predict_layers=1)),
+        ("t", tokenizer_json()), ("m", shard(prefixed(glm)))))
     draft = {"fc.weight": [D, D], "hidden_norm.weight": [D], "norm.weight": [D],
              **layers({**NORMS, **MLP, **ATTENTION, **HEAD_NORMS})}
     settings = {"mask_token_id": 5, "target_layer_ids": [0], "block_size": 4}
