@@ -116,7 +116,7 @@ static void drafts_as_fresh(struct scene *c, struct sequence *s, const char *wha
 static void rows_of_trees(void **state) {
     (void)state;
     static float one[3 * ROW], two[4 * ROW], tree[7 * ROW];
-    for (int k = 0; k < KINDS; k++) {
+    for (enum kind k = 0; k < KINDS; k++) {
         struct scene c;
         open_scene(&c, k);
         struct sequence *s = text(&c, 100, 70);
@@ -151,7 +151,7 @@ static void together_as_alone(void **state) {
     enum { N = 4 };
     static const int64_t len[N] = {65, 0, 20, 130};
     static float alone[N][2 * ROW], all[5 * ROW];
-    for (int k = 0; k < KINDS; k++) {
+    for (enum kind k = 0; k < KINDS; k++) {
         struct scene c;
         struct sequence *s[N];
         open_scene(&c, k);
@@ -206,7 +206,7 @@ static struct sequence *grown(struct scene *c, int64_t n, int64_t step) {
 static void grows_in_any_pieces(void **state) {
     (void)state;
     static const int64_t lengths[] = {1, 2, 31, 63, 64, 65, 66, 127, 128, 129, 192, 250};
-    for (int k = 0; k < KINDS; k++) {
+    for (enum kind k = 0; k < KINDS; k++) {
         struct scene c;
         open_scene(&c, k);
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -228,7 +228,7 @@ static void run_to(struct scene *c, struct sequence *s, int64_t n) {
 static void goes_back(void **state) {
     (void)state;
     static float some[2 * ROW];
-    for (int k = 0; k < KINDS; k++)
+    for (enum kind k = 0; k < KINDS; k++)
         for (int64_t len = 70; len < 200; len += 31) {
             struct scene c;
             int64_t kept = 0;
@@ -257,7 +257,7 @@ static void goes_back(void **state) {
 static void goes_far_back(void **state) {
     (void)state;
     static float some[3 * ROW], want[ROW], got[ROW];
-    for (int k = GLM; k <= LATENT; k++) {
+    for (enum kind k = GLM; k <= LATENT; k++) {
         struct scene c;
         int64_t kept = 0;
         open_scene(&c, k);
@@ -289,7 +289,7 @@ static void saved_and_forked(void **state) {
     (void)state;
     static const int64_t lengths[] = {1, 33, 64, 65, 130, 200};
     static float some[2 * ROW];
-    for (int k = 0; k < KINDS; k++)
+    for (enum kind k = 0; k < KINDS; k++)
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
             struct scene c, d;
             struct checkpoint *p = NULL, *q = NULL;
@@ -359,7 +359,7 @@ static void some_tokens(void **state) {
     (void)state;
     enum { SOME = 50, MARKS = 3 };
     for (int i = 0; i < 2 * KINDS; i++) {
-        const enum kind k = i % KINDS;
+        const enum kind k = (enum kind)(i % KINDS);
         static float all[3 * ROW], row[SOME];
         const struct tiny_shape t = shape_of(k);
         struct scene whole, cut;
@@ -426,7 +426,7 @@ static void read_by_rows(void **state) {
 static void planned(void **state) {
     (void)state;
     for (int i = 0; i < 2 * KINDS; i++) {
-        const enum kind k = i % KINDS;
+        const enum kind k = (enum kind)(i % KINDS);
         const struct tiny_shape t = shape_of(k);
         const struct draft_source source = {.path = DRAFT_OF_TARGET,
                                             .vocab = {.rows = i < KINDS ? 0 : 20}};
@@ -527,7 +527,7 @@ static void refuses_blocks(void **state) {
 static void sidecars(void **state) {
     (void)state;
     static float want[2 * ROW], got[2 * ROW];
-    for (int k = 0; k < KINDS; k++) {
+    for (enum kind k = 0; k < KINDS; k++) {
         struct scene c;
         char path[128];
         struct mtp *own;
