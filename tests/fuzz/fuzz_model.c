@@ -41,11 +41,11 @@ void fuzz_setup(void) {
 
 // Two guesses of a prediction block after the sequence.
 static int guess(struct mtp *p, struct sequence *s, struct err *e) {
-    const struct mtp_row rows[] = {{0, -1, 0}, {0, 0, 1}};
-    int rc = mtp_begin(p, &s, 1, e);
-    for (int i = 0; i < 2 && rc == 0 && mtp_ready(p, 0); i++) {
-        rc = mtp_rows(p, &rows[i], 1, e);
-        FUZZ_CHECK(rc || mtp_logits(p, 0, 1));
+    const struct path_row rows[] = {{0, -1, 0}, {0, 0, 1}};
+    int rc = path_begin(mtp_path(p), &s, 1, e);
+    for (int i = 0; i < 2 && rc == 0 && path_ready(mtp_path(p), 0); i++) {
+        rc = path_rows(mtp_path(p), &rows[i], 1, e);
+        FUZZ_CHECK(rc || path_logits(mtp_path(p), 0, 1));
     }
     return rc;
 }

@@ -30,16 +30,16 @@ static void check(int rc, const char *what, const struct err *e) {
 }
 
 // Runs rows of one call and keeps their logits, [n][vocab].
-static void run_rows(struct bench *b, const struct mtp_row *rows, int n, float *logits) {
+static void run_rows(struct bench *b, const struct path_row *rows, int n, float *logits) {
     struct err e = {0};
-    check(mtp_rows(b->m, rows, n, &e), "mtp_rows", &e);
-    rig_download(&b->r, logits, mtp_logits(b->m, 0, n), n);
+    check(path_rows(mtp_path(b->m), rows, n, &e), "mtp_rows", &e);
+    rig_download(&b->r, logits, path_logits(mtp_path(b->m), 0, n), n);
 }
 
 static void begin(struct bench *b, struct sequence *s) {
     struct err e = {0};
-    check(mtp_begin(b->m, &s, 1, &e), "mtp_begin", &e);
-    assert_true(mtp_ready(b->m, 0));
+    check(path_begin(mtp_path(b->m), &s, 1, &e), "mtp_begin", &e);
+    assert_true(path_ready(mtp_path(b->m), 0));
 }
 
 // Tokens one below the other, the first of them the root.
@@ -47,25 +47,25 @@ static void run_chain(struct bench *b, struct sequence *s, const int32_t *tokens
                       float *logits) {
     begin(b, s);
     for (int i = 0; i < n; i++)
-        run_rows(b, &(struct mtp_row){0, i - 1, tokens[i]}, 1, logits + i * b->vocab);
+        run_rows(b, &(struct path_row){0, i - 1, tokens[i]}, 1, logits + i * b->vocab);
 }
 
 // Logits of all that the fixture asks of context i, in b->rows, as a tree and as chains, which must
 // agree to the bit. Guesses leave no trace.
 static void guess(struct bench *b, struct sequence *s, int i) {
     const int32_t *t = b->r.g.guesses[i], other[2] = {t[0], t[GOLDEN_OTHER]};
-    const struct mtp_row both[2] = {{0, 0, t[1]}, {0, 0, t[GOLDEN_OTHER]}};
+    const struct path_row both[2] = {{0, 0, t[1]}, {0, 0, t[GOLDEN_OTHER]}};
     const size_t row = (size_t)b->vocab * sizeof *b->rows;
     int64_t v = b->vocab, len = sequence_len(s);
     float *chain = malloc(GOLDEN_CHAIN * row), *pair = malloc(2 * row);
     assert_true(chain && pair);
     begin(b, s);
-    run_rows(b, &(struct mtp_row){0, -1, t[0]}, 1, b->rows);
+    run_rows(b, &(struct path_row){0, -1, t[0]}, 1, b->rows);
     run_rows(b, both, 2, pair);
     memcpy(b->rows + v, pair, row);
     memcpy(b->rows + GOLDEN_OTHER * v, pair + v, row);
-    run_rows(b, &(struct mtp_row){0, 1, t[2]}, 1, b->rows + 2 * v); // rows 1 and 2 are those two
-    run_rows(b, &(struct mtp_row){0, 3, t[3]}, 1, b->rows + 3 * v);
+    run_rows(b, &(struct path_row){0, 1, t[2]}, 1, b->rows + 2 * v); // rows 1 and 2 are those two
+    run_rows(b, &(struct path_row){0, 3, t[3]}, 1, b->rows + 3 * v);
     run_chain(b, s, t, GOLDEN_CHAIN, chain);
     assert_memory_equal(chain, b->rows, GOLDEN_CHAIN * row);
     run_chain(b, s, other, 2, chain);
@@ -220,7 +220,7 @@ static void load(struct bench *b, const char *path) {
     o.codec_k = o.codec_v = KV_F32;
     o.depth = GOLDEN_CHAIN;
     check(mtp_load(&b->m, b->r.m, path, &o, false, &e), "mtp_load", &e);
-    assert_int_equal(mtp_depth(b->m), GOLDEN_CHAIN);
+    assert_int_equal(path_depth(mtp_path(b->m)), GOLDEN_CHAIN);
 }
 
 // A file of the block alone gives the bits that the target's file gave.

@@ -280,13 +280,14 @@ static int draft_contexts(struct bench *b, struct err *e) {
 }
 
 // Runs rows of one call; error of the i-th one's log-probabilities from golden row at[i].
-static int mtp_errors(struct bench *b, const struct mtp_row *rows, const int *at, int n,
+static int mtp_errors(struct bench *b, const struct path_row *rows, const int *at, int n,
                       const float *golden, struct err *e) {
     int64_t v = b->g.target.vocab;
     float *logits = malloc((size_t)(n * v) * sizeof *logits);
-    int rc = logits ? mtp_rows(b->mtp, rows, n, e) : err_set(e, ERR_MEMORY, "no memory for rows");
+    int rc = logits ? path_rows(mtp_path(b->mtp), rows, n, e)
+                    : err_set(e, ERR_MEMORY, "no memory for rows");
     if (!rc)
-        fetch(b, logits, mtp_logits(b->mtp, 0, n), n);
+        fetch(b, logits, path_logits(mtp_path(b->mtp), 0, n), n);
     for (int i = 0; i < n && !rc; i++) {
         golden_log_softmax(logits + i * v, v);
         double error = golden_error(logits + i * v, golden + at[i] * v, v);
@@ -300,11 +301,11 @@ static int mtp_errors(struct bench *b, const struct mtp_row *rows, const int *at
 // first guess: a tree, the guesses of one depth in one call.
 static int mtp_tree(struct bench *b, struct sequence *s, const int32_t *t, const float *golden,
                     struct err *e) {
-    const struct mtp_row rows[GOLDEN_MTP_ROWS] = {
+    const struct path_row rows[GOLDEN_MTP_ROWS] = {
         {0, -1, t[0]}, {0, 0, t[1]}, {0, 0, t[GOLDEN_OTHER]}, {0, 1, t[2]}, {0, 3, t[3]}};
     static const int at[GOLDEN_MTP_ROWS] = {0, 1, GOLDEN_OTHER, 2, 3}, first[] = {0, 1, 3, 4, 5};
-    int rc = mtp_begin(b->mtp, &s, 1, e);
-    if (!rc && !mtp_ready(b->mtp, 0))
+    int rc = path_begin(mtp_path(b->mtp), &s, 1, e);
+    if (!rc && !path_ready(mtp_path(b->mtp), 0))
         rc = err_set(e, ERR_STATE, "no room for the rows of the prediction block");
     for (int i = 0; i < 4 && !rc; i++)
         rc = mtp_errors(b, rows + first[i], at + first[i], first[i + 1] - first[i], golden, e);

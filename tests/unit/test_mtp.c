@@ -73,7 +73,7 @@ static void must(struct scene *c, int rc) {
 
 static void fetch(struct scene *c, int64_t first, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i++) {
-        const float *row = mtp_logits(c->m, first + i, 1);
+        const float *row = path_logits(mtp_path(c->m), first + i, 1);
         assert_non_null(row);
         exec_ops(c->r.x)->download(c->r.x, out + i * ROW, row, ROW * sizeof *out);
     }
@@ -88,11 +88,11 @@ static struct sequence *text(struct scene *c, int64_t n, int64_t chunk) {
 
 // Logits of a chain of rows with these tokens.
 static void chain(struct scene *c, struct sequence *s, const int32_t *tokens, int n, float *out) {
-    must(c, mtp_begin(c->m, &s, 1, &c->r.e));
-    assert_true(mtp_ready(c->m, 0));
+    must(c, path_begin(mtp_path(c->m), &s, 1, &c->r.e));
+    assert_true(path_ready(mtp_path(c->m), 0));
     for (int i = 0; i < n; i++) {
-        const struct mtp_row row = {0, i - 1, tokens[i]};
-        must(c, mtp_rows(c->m, &row, 1, &c->r.e));
+        const struct path_row row = {0, i - 1, tokens[i]};
+        must(c, path_rows(mtp_path(c->m), &row, 1, &c->r.e));
         fetch(c, 0, 1, out + i * ROW);
     }
 }
@@ -123,12 +123,12 @@ static void rows_of_trees(void **state) {
         const int32_t a[] = {5, 11, 7}, b[] = {5, 20, 9, 8};
         chain(&c, s, a, 3, one);
         chain(&c, s, b, 4, two);
-        must(&c, mtp_begin(c.m, &s, 1, &c.r.e));
-        const struct mtp_row level[4][3] = {
+        must(&c, path_begin(mtp_path(c.m), &s, 1, &c.r.e));
+        const struct path_row level[4][3] = {
             {{0, -1, 5}}, {{0, 0, 11}, {0, 0, 20}}, {{0, 1, 7}, {0, 2, 3}, {0, 2, 9}}, {{0, 5, 8}}};
         const int n[] = {1, 2, 3, 1};
         for (int i = 0, at = 0; i < 4; at += n[i++]) {
-            must(&c, mtp_rows(c.m, level[i], n[i], &c.r.e));
+            must(&c, path_rows(mtp_path(c.m), level[i], n[i], &c.r.e));
             fetch(&c, 0, n[i], tree + at * ROW);
         }
         const size_t row = ROW * sizeof(float);
@@ -161,27 +161,27 @@ static void together_as_alone(void **state) {
             if (len[i])
                 chain(&c, s[i], own, 2, alone[i]);
         }
-        must(&c, mtp_begin(c.m, s, N, &c.r.e));
+        must(&c, path_begin(mtp_path(c.m), s, N, &c.r.e));
         for (int i = 0; i < N; i++)
-            assert_int_equal(mtp_ready(c.m, i), len[i] > 0);
-        const struct mtp_row first[] = {{0, -1, 5}, {2, -1, 7}, {3, -1, 250}};
-        const struct mtp_row more[] = {{0, 0, 11}, {2, 0, 250}, {2, 0, 2}, {3, 0, 9}};
-        must(&c, mtp_rows(c.m, first, 3, &c.r.e));
+            assert_int_equal(path_ready(mtp_path(c.m), i), len[i] > 0);
+        const struct path_row first[] = {{0, -1, 5}, {2, -1, 7}, {3, -1, 250}};
+        const struct path_row more[] = {{0, 0, 11}, {2, 0, 250}, {2, 0, 2}, {3, 0, 9}};
+        must(&c, path_rows(mtp_path(c.m), first, 3, &c.r.e));
         fetch(&c, 0, 3, all);
         assert_memory_equal(all, alone[0], ROW * sizeof(float));
         assert_memory_equal(all + ROW, alone[2], ROW * sizeof(float));
         assert_memory_equal(all + 2 * ROW, alone[3], ROW * sizeof(float));
-        must(&c, mtp_rows(c.m, more, 4, &c.r.e));
+        must(&c, path_rows(mtp_path(c.m), more, 4, &c.r.e));
         fetch(&c, 0, 4, all);
         assert_memory_equal(all, alone[0] + ROW, ROW * sizeof(float));
         assert_memory_equal(all + ROW, alone[2] + ROW, ROW * sizeof(float));
         assert_memory_equal(all + 3 * ROW, alone[3] + ROW, ROW * sizeof(float));
-        const struct mtp_row none = {1, -1, 3}, early = {0, 7, 3}, beyond = {0, 1, ROW};
-        assert_int_equal(mtp_rows(c.m, &none, 1, &c.r.e), ERR_USAGE);
-        must(&c, mtp_begin(c.m, s, N, &c.r.e));
-        assert_int_equal(mtp_rows(c.m, &early, 1, &c.r.e), ERR_USAGE);
-        must(&c, mtp_begin(c.m, s, N, &c.r.e));
-        assert_int_equal(mtp_rows(c.m, &beyond, 1, &c.r.e), ERR_USAGE);
+        const struct path_row none = {1, -1, 3}, early = {0, 7, 3}, beyond = {0, 1, ROW};
+        assert_int_equal(path_rows(mtp_path(c.m), &none, 1, &c.r.e), ERR_USAGE);
+        must(&c, path_begin(mtp_path(c.m), s, N, &c.r.e));
+        assert_int_equal(path_rows(mtp_path(c.m), &early, 1, &c.r.e), ERR_USAGE);
+        must(&c, path_begin(mtp_path(c.m), s, N, &c.r.e));
+        assert_int_equal(path_rows(mtp_path(c.m), &beyond, 1, &c.r.e), ERR_USAGE);
         for (int i = 0; i < N; i++)
             sequence_destroy(s[i]);
         close_scene(&c);
@@ -337,19 +337,19 @@ static void without_room(void **state) {
     float last[ROW];
     open_scene(&c, DENSE);
     struct sequence *s = text(&c, 64, 64), *t = text(&c, 10, 10), *both[] = {s, t};
-    kv_pool_limit(c.m->pool, kv_pool_allocated(c.m->pool));
-    must(&c, mtp_begin(c.m, both, 2, &c.r.e)); // position 64 would be on a second page
-    assert_false(mtp_ready(c.m, 0));
-    assert_true(mtp_ready(c.m, 1));
-    const struct mtp_row row = {1, -1, 3};
-    must(&c, mtp_rows(c.m, &row, 1, &c.r.e));
-    kv_pool_limit(c.m->pool, 0);
+    kv_pool_limit(c.m->path.pool, kv_pool_allocated(c.m->path.pool));
+    must(&c, path_begin(mtp_path(c.m), both, 2, &c.r.e)); // position 64 would be on a second page
+    assert_false(path_ready(mtp_path(c.m), 0));
+    assert_true(path_ready(mtp_path(c.m), 1));
+    const struct path_row row = {1, -1, 3};
+    must(&c, path_rows(mtp_path(c.m), &row, 1, &c.r.e));
+    kv_pool_limit(c.m->path.pool, 0);
     run_to(&c, s, 70);
     drafts_as_fresh(&c, s, "with room again");
     tiny_rig_prompt(&c.r, s, guesses, 1, 1, NULL, last);
     sequence_destroy(s);
     sequence_destroy(t);
-    assert_int_equal(kv_pool_used(c.m->pool), 0);
+    assert_int_equal(kv_pool_used(c.m->path.pool), 0);
     close_scene(&c);
 }
 
@@ -374,14 +374,15 @@ static void some_tokens(void **state) {
             must(&cut, mtp_load(&cut.m, cut.r.m, path, &o, false, &cut.r.e));
             unlink(path);
         }
-        assert_int_equal(mtp_head(cut.m)->rows, SOME + MARKS);
+        assert_int_equal(path_head(mtp_path(cut.m))->rows, SOME + MARKS);
         struct sequence *s = text(&whole, 90, 90), *u = text(&cut, 90, 90);
         chain(&whole, s, guesses, 3, all);
-        must(&cut, mtp_begin(cut.m, &u, 1, &cut.r.e));
+        must(&cut, path_begin(mtp_path(cut.m), &u, 1, &cut.r.e));
         for (int j = 0; j < 3; j++) {
-            const struct mtp_row one = {0, j - 1, guesses[j]};
-            must(&cut, mtp_rows(cut.m, &one, 1, &cut.r.e));
-            exec_ops(cut.r.x)->download(cut.r.x, row, mtp_logits(cut.m, 0, 1), sizeof row);
+            const struct path_row one = {0, j - 1, guesses[j]};
+            must(&cut, path_rows(mtp_path(cut.m), &one, 1, &cut.r.e));
+            exec_ops(cut.r.x)->download(cut.r.x, row, path_logits(mtp_path(cut.m), 0, 1),
+                                        sizeof row);
             assert_memory_equal(row, all + j * ROW, sizeof row);
         }
         sequence_destroy(s);
@@ -441,11 +442,11 @@ static void planned(void **state) {
         assert_int_equal(draft_open(&d, r.m, &source, &r.e), 0);
         const struct draft_traits traits = draft_traits(d);
         const struct mtp *m = r.m->readers[0].kind->owner;
-        assert_int_equal(p.weights, m->load.weight_bytes);
-        assert_int_equal(p.scratch, m->load.buffer_bytes);
-        assert_int_equal(p.kv.of[0].page_bytes, m->layout.page_bytes);
+        assert_int_equal(p.weights, m->path.load.weight_bytes);
+        assert_int_equal(p.scratch, m->path.load.buffer_bytes);
+        assert_int_equal(p.kv.of[0].page_bytes, m->path.layout.page_bytes);
         assert_int_equal(p.pending, 64 * t.dim * 4);
-        assert_true(traits.depends == DRAFT_BY_PATH && traits.max_depth == MTP_DEPTH);
+        assert_true(traits.depends == DRAFT_BY_PATH && traits.max_depth == PATH_DEPTH);
         draft_describe(d, &words);
         assert_non_null(strstr(words.data, k == BARE ? "attention only" : "mtp block 4"));
         assert_true((strstr(words.data, ", 23 of 300 tokens") != NULL) == (i >= KINDS));
@@ -515,7 +516,7 @@ static void refuses_blocks(void **state) {
     unlink(path);
     // Only one reader of a kind.
     struct mtp *again;
-    const struct mtp_options deep = {.depth = MTP_MAX_DEPTH + 1}, o = mtp_options_default();
+    const struct mtp_options deep = {.depth = PATH_MAX_DEPTH + 1}, o = mtp_options_default();
     assert_int_equal(mtp_load(&again, c.r.m, DRAFT_OF_TARGET, &o, false, &c.r.e), ERR_STATE);
     mtp_destroy(c.m);
     assert_int_equal(mtp_load(&again, c.r.m, DRAFT_OF_TARGET, &deep, false, &c.r.e), ERR_USAGE);
@@ -722,10 +723,10 @@ static void copies_are_shared(void **state) {
     must(&c, gguf_open(&g, path, &c.r.e));
     must(&c, model_load(&m, c.r.x, g, &mo, &c.r.e));
     must(&c, mtp_load(&copies, m, DRAFT_OF_TARGET, &o, false, &c.r.e));
-    assert_int_equal(copies->load.weight_bytes, c.m->load.weight_bytes);
-    assert_ptr_equal(copies->head.w, m->head);
-    assert_int_not_equal(own.m->load.weight_bytes, c.m->load.weight_bytes);
-    assert_ptr_not_equal(own.m->head.w, own.r.m->head);
+    assert_int_equal(copies->path.load.weight_bytes, c.m->path.load.weight_bytes);
+    assert_ptr_equal(copies->path.head.w, m->head);
+    assert_int_not_equal(own.m->path.load.weight_bytes, c.m->path.load.weight_bytes);
+    assert_ptr_not_equal(own.m->path.head.w, own.r.m->head);
     assert_ptr_not_equal(own.m->embed, own.r.m->embed);
     mtp_destroy(copies);
     model_destroy(m);
@@ -805,12 +806,12 @@ static void trained_heads(void **state) {
         write_trained(&c, path, wide ? TYPE_I64 : TYPE_I32, tokens, N);
         must(&c, mtp_load(&c.m, c.r.m, path, &o, false, &c.r.e));
         s = text(&c, 40, 40);
-        assert_int_equal(mtp_head(c.m)->rows, N);
-        assert_memory_equal(mtp_head(c.m)->ids, sorted, sizeof sorted);
-        const struct mtp_row row = {0, -1, guesses[0]};
-        must(&c, mtp_begin(c.m, &s, 1, &c.r.e));
-        must(&c, mtp_rows(c.m, &row, 1, &c.r.e));
-        exec_ops(c.r.x)->download(c.r.x, got, mtp_logits(c.m, 0, 1), sizeof got);
+        assert_int_equal(path_head(mtp_path(c.m))->rows, N);
+        assert_memory_equal(path_head(mtp_path(c.m))->ids, sorted, sizeof sorted);
+        const struct path_row row = {0, -1, guesses[0]};
+        must(&c, path_begin(mtp_path(c.m), &s, 1, &c.r.e));
+        must(&c, path_rows(mtp_path(c.m), &row, 1, &c.r.e));
+        exec_ops(c.r.x)->download(c.r.x, got, path_logits(mtp_path(c.m), 0, 1), sizeof got);
         for (int i = 0; i < N; i++)
             assert_true(got[i] == want[sorted[i]]);
         sequence_destroy(s);
@@ -835,7 +836,7 @@ static void smaller_heads(void **state) {
     snprintf(path, sizeof path, "%s/mtp.gguf", c.r.dir);
     struct tiny_shape small = shape_of(DENSE);
     struct mtp_options o = c.m->options;
-    const int64_t whole = c.m->load.weight_bytes;
+    const int64_t whole = c.m->path.load.weight_bytes;
     small.type = TYPE_Q8_0;
     must(&c, tiny_sidecar_write(&small, path, &c.r.e));
     for (int cut = 0; cut < 2; cut++) {
@@ -843,8 +844,8 @@ static void smaller_heads(void **state) {
         o.vocab.rows = cut ? 100 : 0;
         must(&c, mtp_load(&c.m, c.r.m, path, &o, false, &c.r.e));
         assert_true(c.m->own_output);
-        assert_true((c.m->head.w == c.r.m->head) == !cut);
-        assert_true(c.m->load.weight_bytes < whole);
+        assert_true((c.m->path.head.w == c.r.m->head) == !cut);
+        assert_true(c.m->path.load.weight_bytes < whole);
     }
     unlink(path);
     close_scene(&c);

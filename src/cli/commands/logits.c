@@ -249,8 +249,8 @@ static int begin_draft(const struct session *s, struct sequence *seq, int32_t an
     struct mtp *mtp = draft_mtp(session_draft(s));
     if (block)
         return dflash_draft(block, &seq, &anchor, 1, e);
-    int rc = mtp_begin(mtp, &seq, 1, e);
-    if (!rc && !mtp_ready(mtp, 0))
+    int rc = path_begin(mtp_path(mtp), &seq, 1, e);
+    if (!rc && !path_ready(mtp_path(mtp), 0))
         rc = err_set(e, ERR_MEMORY, "no memory for the rows of a draft");
     return rc;
 }
@@ -274,17 +274,17 @@ static int draft_row(const struct session *s, int i, int32_t *token, float *row,
     const int64_t vocab = model_params_of(m)->vocab;
     struct dflash *block = draft_dflash(session_draft(s));
     struct mtp *mtp = draft_mtp(session_draft(s));
-    const struct mtp_row next = {.parent = i - 1, .token = *token};
-    int rc = block ? 0 : mtp_rows(mtp, &next, 1, e);
+    const struct path_row next = {.parent = i - 1, .token = *token};
+    int rc = block ? 0 : path_rows(mtp_path(mtp), &next, 1, e);
     if (rc)
         return rc;
     const float *logits = block ? dflash_logits(block, 0, draft_traits(session_draft(s)).max_depth)
-                                : mtp_logits(mtp, 0, 1);
-    const int64_t n = block ? vocab : mtp_head(mtp)->rows;
+                                : path_logits(mtp_path(mtp), 0, 1);
+    const int64_t n = block ? vocab : path_head(mtp_path(mtp))->rows;
     ops->download(model_exec(m), row, logits + (block ? i * vocab : 0), (size_t)n * sizeof *row);
     rc = exec_status(model_exec(m), e);
     if (mtp)
-        spread(mtp_head(mtp), row, vocab);
+        spread(path_head(mtp_path(mtp)), row, vocab);
     *token = 0;
     for (int32_t t = 1; t < vocab; t++)
         *token = row[t] > row[*token] ? t : *token;

@@ -98,7 +98,7 @@ struct draft_class {
     const char *name;
     // Whether this kind reads it. file: the open GGUF file of the path, the target's for
     // DRAFT_OF_TARGET; NULL: it is no GGUF file.
-    bool (*takes)(const struct gguf *file, const struct gguf *target);
+    bool (*takes)(const char *path, const struct gguf *file, const struct gguf *target);
     // Makes a draft of the target and attaches it. ERR_MISMATCH names what does not fit; dry: only
     // checks and counts, attaches nothing. target->load.arg is the target's open file.
     int (*open)(void **self, struct model *target, const struct draft_source *s, bool dry,

@@ -24,7 +24,7 @@ static const struct draft_class *class_of(const struct draft_source *s, const st
     const struct gguf *file = target;
     if (s->path != DRAFT_OF_TARGET)
         file = gguf_open(&own, s->path, &none) ? NULL : own;
-    while (i < CLASSES - 1 && !classes[i]->takes(file, target))
+    while (i < CLASSES - 1 && !classes[i]->takes(s->path, file, target))
         i++;
     gguf_close(own);
     return classes[i];

@@ -2,7 +2,8 @@
 // DFlash as a kind of draft.
 #include "models/draft/dflash/dflash.h"
 
-static bool takes(const struct gguf *file, const struct gguf *target) {
+static bool takes(const char *path, const struct gguf *file, const struct gguf *target) {
+    (void)path;
     (void)target;
     const char *name;
     size_t n;

@@ -6,12 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/str.h"
 #include "formats/content.h"
+#include "models/draft/config.h"
 #include "models/draft/dflash/impl.h"
 #include "models/params.h"
-
-enum { CONFIG_LIMIT = 1 << 20, PATH_LIMIT = 4096 };
 
 struct dialect_name {
     const char *upstream, *other;
@@ -190,35 +189,10 @@ static int gguf_dialect(struct dflash_file *f, struct err *e) {
                    s ? (int)(len < 64 ? len : 64) : 4, s ? s : "none");
 }
 
-static bool ends_with(const char *s, const char *tail) {
-    size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
-}
-
-// config.json lies next to the weights, or in the folder that was given.
-static int open_config(struct dflash_file *f, const char *path, struct err *e) {
-    char name[PATH_LIMIT];
-    struct str text = {0};
-    const char *slash = strrchr(path, '/');
-    bool file = ends_with(path, ".safetensors") || ends_with(path, ".json");
-    int len = file ? (slash ? (int)(slash - path) : 1) : (int)strlen(path);
-    int n = snprintf(name, sizeof name, "%.*s/config.json", len, file && !slash ? "." : path);
-    if (n < 0 || n >= (int)sizeof name)
-        return err_set(e, ERR_USAGE, "the path of the draft is too long");
-    int rc = file_read(&text, name, CONFIG_LIMIT, e);
-    if (!rc) {
-        rc = json_parse(&f->config, text.data, text.len, e);
-        if (rc)
-            err_prefix(e, "%s", name);
-    }
-    str_fini(&text);
-    return rc;
-}
-
 int dflash_file_open(struct dflash_file *f, const char *path, struct err *e) {
     *f = (struct dflash_file){0};
     struct err first = {0};
-    int rc = ends_with(path, ".safetensors") || ends_with(path, ".index.json")
+    int rc = str_ends(path, ".safetensors") || str_ends(path, ".index.json")
                  ? ERR_FORMAT
                  : gguf_open(&f->g, path, &first);
     if (rc) { // a folder or a safetensors file, unless the GGUF reader's word is the better one
@@ -227,11 +201,11 @@ int dflash_file_open(struct dflash_file *f, const char *path, struct err *e) {
         rc = safetensors_open(&f->st, path, e);
         if (rc) {
             f->st = NULL;
-            if (first.code && e && !ends_with(path, "/"))
+            if (first.code && e && !str_ends(path, "/"))
                 *e = first;
             return first.code ? first.code : rc;
         }
-        rc = open_config(f, path, e);
+        rc = draft_config_open(&f->config, path, e);
     } else {
         rc = gguf_dialect(f, e);
     }

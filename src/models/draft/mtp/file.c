@@ -21,7 +21,7 @@ bool mtp_sidecar(const struct gguf *g) {
 }
 
 const struct gguf *mtp_file(const struct mtp *m) {
-    return m->own ? m->own : model_file(m->target);
+    return m->own ? m->own : model_file(m->path.target);
 }
 
 // Where a tensor is taken from: blocks from the file of the block, what models have once from the
@@ -29,7 +29,7 @@ const struct gguf *mtp_file(const struct mtp *m) {
 static const struct gguf *file_of(const struct mtp *m, const char *name) {
     const bool own =
         strncmp(name, "blk.", 4) == 0 || (m->own_output && strcmp(name, "output.weight") == 0);
-    return own ? mtp_file(m) : model_file(m->target);
+    return own ? mtp_file(m) : model_file(m->path.target);
 }
 
 const struct tensor *mtp_find(const void *arg, const char *name) {
@@ -39,7 +39,7 @@ const struct tensor *mtp_find(const void *arg, const char *name) {
 int mtp_check_file(const void *arg, struct err *e) {
     const struct mtp *m = arg;
     int rc = gguf_check(mtp_file(m), e);
-    return rc || !m->own ? rc : gguf_check(model_file(m->target), e);
+    return rc || !m->own ? rc : gguf_check(model_file(m->path.target), e);
 }
 
 void mtp_done(const void *arg, const struct tensor *t) {
@@ -52,7 +52,7 @@ const struct tensor *mtp_tensor(const struct mtp *m, const char *suffix) {
 }
 
 int mtp_check_sidecar(const struct mtp *m, struct err *e) {
-    const struct model_params *p = &m->target->params;
+    const struct model_params *p = &m->path.target->params;
     char key[PARAMS_KEY];
     const char *arch;
     size_t len;
@@ -83,7 +83,7 @@ int mtp_check_sidecar(const struct mtp *m, struct err *e) {
 
 uint64_t mtp_content(struct mtp *m) {
     const struct gguf *g = mtp_file(m);
-    const struct model_params *p = &m->target->params;
+    const struct model_params *p = &m->path.target->params;
     char prefix[LOAD_NAME];
     struct hash h;
     if (m->content)
