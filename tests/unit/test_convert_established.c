@@ -244,6 +244,7 @@ static void test_llama(void **state) {
 static void test_draft(void **state) {
     (void)state;
     check("draft", "F16", "draft.f16", FIXTURES "qwen35");
+    check("draft2", "F16", "draft2.f16", FIXTURES "qwen35");
 }
 
 // The written SentencePiece vocabulary opens and gives text back.

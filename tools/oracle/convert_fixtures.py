@@ -373,6 +373,33 @@ def draft(folder):
     save_shards(folder, weights(shapes, torch.bfloat16, 6), 1)
 
 
+def draft2(folder):
+    """DFlash2: convolutions around the sublayers of a layer, and a selector."""
+    d, kernel, group, rank = 32, 2, 16, 8
+    write_json(folder, "config.json", {
+        "architectures": ["DFlash2DraftModel"], "model_type": "qwen3", "vocab_size": V,
+        "hidden_size": d, "num_hidden_layers": 2, "intermediate_size": 48, "head_dim": 16,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 4096, "rope_theta": 10000000, "num_target_layers": 2,
+        "layer_types": ["sliding_attention"] * 2, "sliding_window": 64, "hidden_act": "silu",
+        "use_sliding_window": True, "is_causal": False,
+        "dflash_config": {"block_size": 8, "mask_token_id": 312, "target_layer_ids": [0, 1],
+                          "conv_kernel_size": kernel, "conv_group_size": group,
+                          "selector_rank": rank, "selector_top_k": 4}})
+    shapes = plain_shapes(d, 2, 2, 1, 16, 48, True)
+    shapes = {n.removeprefix("model."): s for n, s in shapes.items() if "embed" not in n}
+    shapes |= {"fc.weight": (d, 64), "hidden_norm.weight": (d,)}
+    for i in range(2):
+        for conv in ("attention_conv", "mlp_conv"):
+            p = f"layers.{i}.{conv}."
+            shapes |= {p + "base_kernel": (2, kernel, d),
+                       p + "kernel_projection.weight": (2 * kernel * d // group, d)}
+    p = "candidate_selector."
+    shapes |= {p + "hidden_projection.weight": (rank, d), p + "predecessor_codebook": (V, rank),
+               p + "successor_codebook": (V, rank)}
+    save_shards(folder, weights(shapes, torch.bfloat16, 12), 1)
+
+
 CASES = {  # folder: maker, pre-tokenizer, types; -mtp: of the prediction block alone
     "qwen35": (qwen35, "qwen35", ("f16", "q8_0")),
     "qwen35moe": (qwen35moe, "qwen35", ("bf16",)),
@@ -386,6 +413,7 @@ CASES = {  # folder: maker, pre-tokenizer, types; -mtp: of the prediction block 
     "llama3": (llama3, "llama-bpe", ("f16",)),
     "llama2": (llama2, None, ("f32",)),
     "draft": (draft, "qwen35", ("f16",)),
+    "draft2": (draft2, "qwen35", ("f16",)),
 }
 
 
@@ -448,7 +476,7 @@ def main():
         folder = out / name
         folder.mkdir(parents=True)
         make(folder)
-        target = out / "qwen35" if name == "draft" else None
+        target = out / "qwen35" if name.startswith("draft") else None
         for kind in kinds:
             write_json(out, f"{name}.{kind}.json", convert(folder, pre, kind, target))
 
