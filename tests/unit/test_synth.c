@@ -75,6 +75,9 @@ static void test_published_sizes(void **state) {
     assert_int_equal(n, 866);
     assert_int_equal(count("dflash-4b", "Q8_0", &n, &bytes), 634425856);
     assert_int_equal(n, 69);
+    // Published: 81 tensors, 1.93 billion values, 3.85 GB as BF16.
+    assert_in_range(count("dflash2-27b", "Q8_0", &n, &bytes), 1915000000, 1935000000);
+    assert_int_equal(n, 81);
     count("dflash-27b", "Q8_0", &n, &bytes);
     assert_int_equal(n, 58);
     assert_in_range(bytes, 1750000000, 1850000000);
@@ -236,7 +239,7 @@ static void test_pair_decodes(void **state) {
     struct reply y = {0};
     struct err e = {0};
     write_model(target, *state, "Q4_K_M", 1, 2);
-    write_model(draft, "dflash-tiny", "Q8_0", 2, 2);
+    write_model(draft, strstr(*state, "-mtp") ? "dflash2-tiny" : "dflash-tiny", "Q8_0", 2, 2);
     o.model = target;
     o.draft = draft;
     o.threads = 1;

@@ -386,11 +386,13 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
              "-35b-a3b, -122b-a10b, qwen3-0.6b, -8b, -30b-a3b, qwen2-7b, llama-1b, "
              "-8b, gemma3-270m, -1b, -4b, -12b, -27b, glm-4.5-air, deepseek-v2-lite, -v3, kimi-k2, "
              "gpt-oss-20b, -120b, dflash-4b, "
-             "-27b, -35b-a3b, or with their prediction blocks qwen35-27b-mtp, qwen35-35b-a3b-mtp "
+             "-27b, -35b-a3b, dflash2-27b, or with their prediction blocks qwen35-27b-mtp, "
+             "qwen35-35b-a3b-mtp "
              "and "
              "glm-4.5-air-mtp, or for "
              "tests qwen35-tiny, qwen35moe-tiny, qwen3-tiny, qwen3moe-tiny, glm4moe-tiny, "
              "deepseek2-tiny, gpt-oss-tiny, qwen2-tiny, llama-tiny, gemma3-tiny, dflash-tiny, "
+             "dflash2-tiny, "
              "qwen35-tiny-mtp, qwen35moe-tiny-mtp, glm4moe-tiny-mtp and deepseek2-tiny-mtp"},
     [OPT_LAYERS] = {"layers", 0, OPTION_INT, "N", "0", 0, 1024, .groups = SYNTH,
                     .help = "only the first N layers of the shape; 0 for all of them"},

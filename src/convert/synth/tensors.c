@@ -174,6 +174,9 @@ static const struct synth_shape shapes[] = {
     {"dflash-27b", .draft = true, .layers = 5, .dim = 5120, .ffn = 17408, .vocab = 248320,
      .heads = 32, .kv = 8, .head_dim = 128, .block = 16, .window = 2048, .mask = 248070,
      .n_taps = 5, .taps = {1, 16, 31, 46, 61}},
+    {"dflash2-27b", .draft = true, .layers = 5, .dim = 5120, .ffn = 17408, .vocab = 248320,
+     .heads = 32, .kv = 8, .head_dim = 128, .block = 8, .window = 2048, .mask = 248070, .n_taps = 5,
+     .taps = {5, 19, 33, 47, 61}, .conv = 2, .group = 16, .rank = 256, .candidates = 16},
     {"dflash-qwen3-8b", DRAFT, .layers = 5, .dim = 4096, .ffn = 12288, .vocab = 151936, .heads = 32,
      .block = 16, .mask = 151669, .n_taps = 5, .taps = {1, 9, 17, 25, 33}, .base = 1e6f},
     {"dflash-qwen3-30b-a3b", .draft = true, .layers = 8, .dim = 2048, .ffn = 6144, .vocab = 151936,
@@ -196,6 +199,9 @@ static const struct synth_shape shapes[] = {
     {"dflash-laguna-tiny", .draft = true, .layers = 2, .dim = 256, .ffn = 512, .vocab = 512,
      .heads = 4, .kv = 2, .head_dim = 64, .block = 8, .window = 32, .mask = 511, .n_taps = 3,
      .taps = {1, 2, 4}, .base = 5e5f, .gated = true},
+    {"dflash2-tiny", .draft = true, .layers = 2, .dim = 256, .ffn = 512, .vocab = 512, .heads = 4,
+     .kv = 2, .head_dim = 64, .block = 8, .window = 64, .mask = 511, .n_taps = 2, .taps = {1, 2},
+     .conv = 2, .group = 16, .rank = 32, .candidates = 8},
     {"dflash-tiny", .draft = true, .layers = 2, .dim = 256, .ffn = 512, .vocab = 512, .heads = 4,
      .kv = 2, .head_dim = 64, .block = 16, .window = 64, .mask = 511, .n_taps = 2, .taps = {1, 2}},
 };
@@ -518,6 +524,30 @@ static void add_mlp(struct synth_builder *b, const struct synth_shape *s, int i)
     add_matrix(b, i, "ffn_down.weight", s->ffn, s->dim, 1);
 }
 
+// Kernels near those that keep the row; a selector whose sums are of the size of a logit's
+// differences.
+static void add_convolutions(struct synth_builder *b, const struct synth_shape *s, int i) {
+    static const char *const names[2][2] = {{"attn_conv_base", "attn_conv_proj.weight"},
+                                            {"ffn_conv_base", "ffn_conv_proj.weight"}};
+    for (int j = 0; s->conv && j < 2; j++) {
+        add_rows(b, i, names[j][0], s->dim, 2 * (int64_t)s->conv, 0.5f, 0.4f);
+        if (!b->list->failed) {
+            struct synth_tensor *t = &b->list->items[b->list->n - 1];
+            t->n_dims = 3;
+            t->ne[1] = s->conv;
+            t->ne[2] = 2;
+        }
+        add_matrix(b, i, names[j][1], s->dim, 2 * (int64_t)s->conv * (s->dim / s->group), 0.2);
+    }
+}
+
+static void add_selector(struct synth_builder *b, const struct synth_shape *s) {
+    const double size = pow((double)s->rank, 0.25);
+    add_matrix(b, -1, "selector_hidden.weight", s->dim, s->rank, 1);
+    add_matrix(b, -1, "selector_predecessor.weight", s->rank, s->vocab, size);
+    add_matrix(b, -1, "selector_successor.weight", s->rank, s->vocab, size);
+}
+
 // A layer of the backbone or a prediction block after it, which has the next embedding and the
 // hidden state joined before and a norm for the head.
 static void add_layer(struct synth_builder *b, const struct synth_shape *s, int i) {
@@ -531,6 +561,7 @@ static void add_layer(struct synth_builder *b, const struct synth_shape *s, int 
     else
         add_deltanet(b, s, i);
     add_mlp(b, s, i);
+    add_convolutions(b, s, i);
     if (i < s->layers)
         return;
     add_matrix(b, i, "nextn.eh_proj.weight", 2 * s->dim, s->dim, 1);
@@ -548,6 +579,8 @@ void synth_tensors(struct synth_list *l, const struct synth_shape *s,
         add_norm(&b, -1, "enc.output_norm.weight", s->dim);
         if (s->gated)
             add_rows(&b, -1, "enc.aux_norm.weight", s->dim, s->n_taps, 1, 0.2f);
+        if (s->rank)
+            add_selector(&b, s);
     } else {
         // A head of size 2 sets the likeliest tokens apart; an embedding that is also the head
         // must be small, or every token would predict itself.
@@ -699,6 +732,13 @@ static void draft_metadata(struct gguf_writer *w, const struct synth_shape *s) {
         put_yarn(w, s, s->yarn);
     if (s->cap > 0)
         gguf_put_f32(w, "dflash.final_logit_softcapping", s->cap);
+    if (s->conv) {
+        put_key(w, s, "conv_kernel_size", s->conv);
+        put_key(w, s, "conv_group_size", s->group);
+        put_key(w, s, "selector_rank", s->rank);
+        put_key(w, s, "selector_top_k", s->candidates);
+        gguf_put_bool(w, "dflash.attention.causal", false);
+    }
     if (s->gated)
         gguf_put_str(w, "dflash.decoder_arch", "laguna", 6);
     gguf_put_int(w, "tokenizer.ggml.mask_token_id", GGUF_U32, s->mask);

@@ -47,6 +47,9 @@ struct synth_shape {
     int32_t taps[SYNTH_MAX_TAPS];
     float base, yarn, cap;
     bool gated;
+    // DFlash2: taps of convolutions (0: none), channels of a group; rank and candidates of the
+    // selector.
+    int conv, group, rank, candidates;
 };
 
 // The shape of that name, or NULL. synth_shape_at(0), (1), ... until NULL lists them all.
