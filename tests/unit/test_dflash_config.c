@@ -70,6 +70,12 @@ static void published(void **state) {
                     &e),
         0);
     assert_true(p.rope.base == 150000.0f && p.rope.exact_ramp && p.rope.magnitude == 1.5f);
+    // JetSpec, whose key yields to the others
+    assert_int_equal(read_config(&p, &causal, plain, ",\"causal_head\":true", "", &e), 0);
+    assert_int_equal(causal, 1);
+    assert_int_equal(
+        read_config(&p, &causal, plain, ",\"causal_head\":true,\"causal\":false", "", &e), 0);
+    assert_int_equal(causal, 0);
     // Llama 3.1: short waves stay, long ones are divided by the factor
     assert_int_equal(read_config(&p, &causal, plain, "",
                                  ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"

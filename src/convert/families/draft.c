@@ -395,7 +395,7 @@ static int read_windows(const struct convert_job *j, struct draft *d, struct err
 static void put_draft_keys(struct convert_job *j, const struct draft *d) {
     struct gguf_writer *w = j->writer;
     static const char *const causal[] = {"is_causal", "dflash_config.is_causal",
-                                         "dflash_config.causal"};
+                                         "dflash_config.causal", "dflash_config.causal_head"};
     convert_put_widths(j, d->context);
     convert_put_u32(j, "attention.head_count", j->heads);
     convert_put_heads(j);

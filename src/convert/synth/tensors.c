@@ -718,7 +718,7 @@ static void draft_metadata(struct gguf_writer *w, const struct synth_shape *s) {
     uint8_t windowed[128] = {0};
     for (int i = 0; i < s->n_taps; i++)
         taps[i] = s->taps[i] + 1;
-    for (int i = 0; i < s->layers - !s->gated; i++)
+    for (int i = 0; i < s->layers - !(s->gated || s->conv); i++)
         windowed[i] = 1;
     gguf_put_array(w, "dflash.target_layers", GGUF_I32, taps, (uint64_t)s->n_taps);
     put_key(w, s, "block_size", s->block);

@@ -444,11 +444,11 @@ static int config_windows(struct dflash_params *p, const struct json *c, struct 
     return config_int(c, key, 1, (int64_t)1 << 31, 0, &p->window, e);
 }
 
-// is_causal at the top decides, then the two spellings inside.
+// is_causal at the top decides, then the three spellings inside (JetSpec's is the last).
 static int config_causal(const struct json *c) {
     const struct json *in = json_get(c, "dflash_config");
     const struct json *list[] = {json_get(c, "is_causal"), json_get(in, "is_causal"),
-                                 json_get(in, "causal")};
+                                 json_get(in, "causal"), json_get(in, "causal_head")};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         if (json_kind_of(list[i]) == JSON_BOOL)
             return json_bool(list[i], false);
