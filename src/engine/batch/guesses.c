@@ -60,7 +60,7 @@ void guess_counts_add(struct guess_counts *c, const struct member *m, const stru
 }
 
 void guess_counts_join(struct guess_counts *sum, const struct guess_counts *more) {
-    for (int by = 0; by < GUESS_KINDS; by++)
+    for (enum guess_by by = 0; by < GUESS_KINDS; by++)
         for (int d = 0; d < TREE_MAX_DEPTH; d++) {
             sum->verified[by][d] += more->verified[by][d];
             sum->accepted[by][d] += more->accepted[by][d];
@@ -94,7 +94,7 @@ const char *guess_by_name(enum guess_by by, const char *draft) {
 }
 
 // Depths up to the deepest that was verified.
-static int depth_of(const struct guess_counts *c, int by) {
+static int depth_of(const struct guess_counts *c, enum guess_by by) {
     int depth = TREE_MAX_DEPTH;
     while (depth > 0 && !c->verified[by][depth - 1])
         depth--;
@@ -110,7 +110,7 @@ static void put_depths(struct json_writer *w, const char *key, const int64_t *of
 
 void guess_counts_json(const struct guess_counts *c, const char *draft, struct json_writer *w) {
     jw_begin(w, '{');
-    for (int by = 0; by < GUESS_KINDS; by++) {
+    for (enum guess_by by = 0; by < GUESS_KINDS; by++) {
         const int depth = depth_of(c, by);
         if (!depth)
             continue;
@@ -126,7 +126,7 @@ void guess_counts_json(const struct guess_counts *c, const char *draft, struct j
 
 void guess_counts_text(const struct guess_counts *c, const char *draft, struct str *out) {
     const char *before = "";
-    for (int by = 0; by < GUESS_KINDS; by++) {
+    for (enum guess_by by = 0; by < GUESS_KINDS; by++) {
         const int depth = depth_of(c, by);
         if (!depth)
             continue;

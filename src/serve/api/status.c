@@ -286,7 +286,7 @@ static void write_engine(struct str *out, const struct engine_stats *g) {
 static void write_depths(struct str *out, const char *name, const char *help,
                          const int64_t of[GUESS_KINDS][TREE_MAX_DEPTH], const char *draft) {
     metrics_head(out, name, "counter", help);
-    for (int by = 0; by < GUESS_KINDS; by++)
+    for (enum guess_by by = 0; by < GUESS_KINDS; by++)
         for (int d = 0; d < TREE_MAX_DEPTH; d++) {
             char label[64];
             snprintf(label, sizeof label, "drafter=\"%s\",depth=\"%d\"", guess_by_name(by, draft),
