@@ -48,7 +48,7 @@ alike() {
     cat "$work/err"
     exit 77 # nothing to run on
 }
-for shape in qwen3moe:Q4_0 qwen35moe:Q8_0 gpt-oss:MXFP4_MOE; do
+for shape in qwen3moe:Q4_0 qwen35moe:Q8_0 gpt-oss:MXFP4_MOE deepseek2:Q8_0; do
     "$program" synth --shape "${shape%:*}-tiny" --quant "${shape#*:}" "$work/t.gguf" 2>/dev/null || exit 2
     all=
     for n in "${slots[@]}"; do

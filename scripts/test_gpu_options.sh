@@ -102,7 +102,7 @@ done
 check "less memory than planned was enough" [ "$fitted" -gt 0 ]
 
 # Experts beyond the GPU's slots.
-for shape in qwen3moe:Q4_0 gpt-oss:MXFP4_MOE; do
+for shape in qwen3moe:Q4_0 gpt-oss:MXFP4_MOE deepseek2:Q4_0; do
     model=$work/${shape%:*}.gguf
     "$program" synth --shape "${shape%:*}-tiny" --quant "${shape#*:}" "$model" 2>"$work/err" || exit 2
     for path in "${paths[@]}"; do
