@@ -238,7 +238,9 @@ def predicting():
 def sampled(server):
     """What requests get that do not say, and what the start says of it."""
     p = json.loads(request(server.port, "GET", "/props")[2])["default_generation_settings"]["params"]
-    told = re.search(r"sampled at temperature ([0-9.]+), top-k (\d+), top-p ([0-9.]+), min-p ([0-9.]+), (.*)", server.output())
+    words = r"sampled at temperature ([0-9.]+), top-k (\d+), top-p ([0-9.]+), min-p ([0-9.]+), (.*)\n"
+    until(lambda: re.search(words, server.output()))
+    told = re.search(words, server.output())
     seen = tuple(round(p[key], 6) for key in ("temperature", "top_k", "top_p", "min_p"))
     server.end()
     return seen, tuple(float(v) for v in told.groups()[:4]) == seen, told[5]
