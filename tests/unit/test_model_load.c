@@ -187,10 +187,35 @@ static const struct bad drafts[] = {
     {ERR_MISMATCH, "ffn_down", {.tensor = "blk.1.ffn_down.weight", .rows = 32}},
 };
 
-static void test_drafts(void **state) {
-    (void)state;
-    struct tiny_shape shape = tiny_shape_default();
-    struct tiny_draft_shape d = tiny_draft_default(&shape);
+// The same of a draft with convolutions of two taps and a selector of rank 24 over 8 candidates.
+static const struct bad drafts2[] = {
+    {0, "", {0}},
+    {0, "", {.key = "dflash.selector_top_k", .kind = GGUF_U32, .value = 9}},
+    {ERR_FORMAT, "go together", {.key = "dflash.selector_top_k", .kind = -1}},
+    {ERR_FORMAT,
+     "selector_top_k",
+     {.key = "dflash.selector_top_k", .kind = GGUF_U32, .value = 1025}},
+    {ERR_FORMAT, "selector_rank", {.key = "dflash.selector_rank", .kind = -1}},
+    {ERR_FORMAT,
+     "groups of 24 of 64",
+     {.key = "dflash.conv_group_size", .kind = GGUF_U32, .value = 24}},
+    {ERR_FORMAT, "conv_kernel_size", {.key = "dflash.conv_kernel_size", .kind = -1}},
+    {ERR_MISMATCH,
+     "blk.0.attn_conv_base is [64, 2, 2]",
+     {.key = "dflash.conv_kernel_size", .kind = GGUF_U32, .value = 3}},
+    {ERR_MISMATCH,
+     "selector_hidden.weight is [64, 24]",
+     {.key = "dflash.selector_rank", .kind = GGUF_U32, .value = 32}},
+    {ERR_MISMATCH, "blk.1.ffn_conv_proj.weight", {.tensor = "blk.1.ffn_conv_proj.weight"}},
+    {ERR_MISMATCH, "blk.0.attn_conv_base", {.tensor = "blk.0.attn_conv_base"}},
+    {ERR_MISMATCH, "no tensor selector_successor.weight", {.tensor = "selector_successor.weight"}},
+    {ERR_MISMATCH,
+     "selector_predecessor.weight is [24, 200] but [24, 300]",
+     {.tensor = "selector_predecessor.weight", .rows = 200}},
+};
+
+static void refuse_drafts(struct tiny_draft_shape d, const struct bad *list, size_t n) {
+    const struct tiny_shape shape = tiny_shape_default();
     struct tiny_rig r;
     char good[128];
     d.dialect = TINY_UPSTREAM;
@@ -199,8 +224,8 @@ static void test_drafts(void **state) {
     snprintf(good, sizeof good, "%s/good.gguf", r.dir);
     assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
     struct dflash_options o = dflash_options_default();
-    for (size_t i = 0; i < sizeof drafts / sizeof *drafts; i++) {
-        const struct bad *b = &drafts[i];
+    for (size_t i = 0; i < n; i++) {
+        const struct bad *b = &list[i];
         struct dflash *load = NULL;
         rewrite(good, r.draft_path, &b->edit);
         int code = dflash_load(&load, r.m, r.draft_path, &o, &r.e);
@@ -214,6 +239,15 @@ static void test_drafts(void **state) {
     }
     unlink(good);
     tiny_rig_close(&r);
+}
+
+static void test_drafts(void **state) {
+    (void)state;
+    const struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&shape);
+    refuse_drafts(d, drafts, sizeof drafts / sizeof *drafts);
+    d.conv = 2;
+    refuse_drafts(d, drafts2, sizeof drafts2 / sizeof *drafts2);
 }
 
 // Loads the good upstream draft with one edit and returns what was made of it.
