@@ -171,8 +171,14 @@ static int read_meta(struct golden *g, const char *data, const char *name, struc
             g->draft = read_draft(draft);
         g->n_ids = get_ints(json_get(root, "ids"), g->ids, GOLDEN_MAX_IDS);
         g->has_mtp = json_get(root, "mtp") != NULL;
-        g->n_index = get_ints(json_get(root, g->has_draft || g->has_mtp ? "contexts" : "positions"),
-                              g->index, GOLDEN_MAX_INDEX);
+        const struct json *eagle3 = json_get(root, "eagle3");
+        g->has_eagle3 = eagle3 != NULL;
+        if (g->has_eagle3)
+            g->draft.seed = (uint64_t)get_int(eagle3, "seed");
+        g->columns = g->has_eagle3 ? get_int(eagle3, "columns") : g->target.vocab;
+        const bool guesses = g->has_draft || g->has_mtp || g->has_eagle3;
+        g->n_index = get_ints(json_get(root, guesses ? "contexts" : "positions"), g->index,
+                              GOLDEN_MAX_INDEX);
         for (int i = 0; i < g->n_index; i++)
             (void)get_ints(json_at(json_get(root, "tokens"), (size_t)i), g->guesses[i],
                            GOLDEN_MTP_ROWS);
@@ -189,7 +195,7 @@ static int read_meta(struct golden *g, const char *data, const char *name, struc
 }
 
 int64_t golden_rows_per_index(const struct golden *g) {
-    if (g->has_mtp)
+    if (g->has_mtp || g->has_eagle3)
         return GOLDEN_MTP_ROWS;
     return g->has_draft ? g->draft.block - 1 : 1;
 }
@@ -204,7 +210,7 @@ int golden_load(struct golden *g, const char *data, const char *name, struct err
     struct str bin = {0};
     rc = file_read(&bin, path, FIXTURE_LIMIT, e);
     size_t per = (size_t)golden_rows_per_index(g);
-    size_t n = per * (size_t)g->n_index, row = (size_t)g->target.vocab + (size_t)(g->top * g->top);
+    size_t n = per * (size_t)g->n_index, row = (size_t)g->columns + (size_t)(g->top * g->top);
     size_t want = sizeof *g->rows * n * row;
     if (rc == 0 && (want == 0 || bin.len != want))
         rc = err_set(e, ERR_FORMAT, "%s has %zu bytes, its description needs %zu", path, bin.len,
@@ -237,7 +243,7 @@ static int make_draft(struct golden_files *f, const struct golden *g,
     int rc = g->draft_config.len ? tiny_write_listed_draft(&g->draft, &g->draft_config,
                                                            &g->draft_tensors, f->draft_hf, e)
                                  : tiny_write_draft(&g->target, &g->draft, f->draft_hf, e);
-    return rc == 0 ? convert_hf(f->draft_hf, f->draft_gguf, o, e) : rc;
+    return rc == 0 && g->has_draft ? convert_hf(f->draft_hf, f->draft_gguf, o, e) : rc;
 }
 
 int golden_files_make(struct golden_files *f, const struct golden *g, struct err *e) {
@@ -258,7 +264,7 @@ int golden_files_make(struct golden_files *f, const struct golden *g, struct err
     if (rc == 0)
         rc = convert_hf(f->hf, f->gguf, &o, e);
     o.target_dir = f->hf;
-    return rc == 0 && g->has_draft ? make_draft(f, g, &o, e) : rc;
+    return rc == 0 && (g->has_draft || g->has_eagle3) ? make_draft(f, g, &o, e) : rc;
 }
 
 static void remove_folder(const char *dir) {

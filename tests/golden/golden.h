@@ -13,8 +13,8 @@
 #include "golden/tiny_store.h"
 
 enum { GOLDEN_MAX_IDS = 256, GOLDEN_MAX_INDEX = 32, GOLDEN_MAX_PROBES = 64, GOLDEN_MAX_TOP = 32 };
-// Of a prediction block after each context: the root, three guesses one after the other, and
-// another token in the place of the first guess.
+// Of a prediction block or an EAGLE-3 draft after each context: the root, three guesses one after
+// the other, and another token in the place of the first guess.
 enum { GOLDEN_CHAIN = 4, GOLDEN_OTHER = GOLDEN_CHAIN, GOLDEN_MTP_ROWS };
 
 struct golden_probe {
@@ -26,7 +26,7 @@ struct golden_probe {
 struct golden {
     struct tiny_target target;
     struct tiny_draft draft;
-    bool has_draft, has_mtp;
+    bool has_draft, has_mtp, has_eagle3;
     int32_t ids[GOLDEN_MAX_IDS];
     int n_ids;
     int index[GOLDEN_MAX_INDEX]; // target: positions of the rows; others: context lengths
@@ -35,12 +35,13 @@ struct golden {
     int32_t guesses[GOLDEN_MAX_INDEX][GOLDEN_MTP_ROWS]; // of a prediction block
     struct golden_probe probes[GOLDEN_MAX_PROBES];
     int n_probes;
+    int64_t columns;   // of rows: the vocabulary, of an EAGLE-3 draft the tokens of its head
     struct str config; // of architectures whose folders stand in the fixture, with
     struct tiny_store tensors;
     struct str draft_config; // the same of drafts that are no plain ones
     struct tiny_store draft_tensors;
     // target: [n_index][vocab] logits; draft: [n_index][block - 1][vocab] log-probs; prediction
-    // block: [n_index][GOLDEN_MTP_ROWS][vocab] log-probs of the token after each of guesses
+    // block and EAGLE-3: [n_index][GOLDEN_MTP_ROWS][columns] log-probs of the token after each
     float *rows;
     // DFlash2: the best tokens of each row, [n_index][block - 1][top], and the log-probabilities of
     // each after each of the row before, [n_index][block - 1][top before][top]; before the first

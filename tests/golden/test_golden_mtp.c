@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prediction blocks against an independent transcription: the distribution after a root, after
-// guesses one after the other, and after another first guess, below contexts on both sides of a
-// page's edge; from the target's own file, which the converter has made, and from a file of the
-// block alone, which must agree to the bit; and the same when the context grew by steps of many
-// sizes, by a commit, went back and on, or belongs to a fork.
+// Prediction blocks and EAGLE-3 drafts against independent transcriptions: the distribution after a
+// root, after guesses one after the other, and after another first guess, below contexts on both
+// sides of a page's edge; from the target's own file, which the converter has made, and from a file
+// of the block alone, which must agree to the bit; drafts from their folder; and the same when the
+// context grew by steps of many sizes, by a commit, went back and on, or belongs to a fork.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,6 +11,7 @@
 #include "formats/quant/quant.h"
 #include "golden/rig.h"
 #include "golden/variants.h"
+#include "models/draft/eagle3/eagle3.h"
 #include "models/draft/mtp/mtp.h"
 #include "unit/test.h"
 
@@ -18,10 +19,12 @@ static const double TOLERANCE = 1e-4;
 
 struct bench {
     struct rig r;
-    struct mtp *m;
-    int64_t vocab;
-    float *rows;  // [GOLDEN_MTP_ROWS][vocab] of the last guesses
-    float *first; // [n_index][GOLDEN_MTP_ROWS][vocab] from the target's file
+    struct mtp *m; // or
+    struct eagle3 *eagle3;
+    struct path *d;
+    int64_t columns; // tokens of the head
+    float *rows;     // [GOLDEN_MTP_ROWS][columns] of the last guesses
+    float *first;    // [n_index][GOLDEN_MTP_ROWS][columns] from the target's file
 };
 
 static void check(int rc, const char *what, const struct err *e) {
@@ -29,17 +32,18 @@ static void check(int rc, const char *what, const struct err *e) {
         fail_msg("%s: %s (code %d)", what, e->text, rc);
 }
 
-// Runs rows of one call and keeps their logits, [n][vocab].
+// Runs rows of one call and keeps their logits, [n][columns].
 static void run_rows(struct bench *b, const struct path_row *rows, int n, float *logits) {
     struct err e = {0};
-    check(path_rows(mtp_path(b->m), rows, n, &e), "mtp_rows", &e);
-    rig_download(&b->r, logits, path_logits(mtp_path(b->m), 0, n), n);
+    check(path_rows(b->d, rows, n, &e), "mtp_rows", &e);
+    const size_t bytes = (size_t)(n * b->columns) * sizeof *logits;
+    exec_ops(b->r.x)->download(b->r.x, logits, path_logits(b->d, 0, n), bytes);
 }
 
 static void begin(struct bench *b, struct sequence *s) {
     struct err e = {0};
-    check(path_begin(mtp_path(b->m), &s, 1, &e), "mtp_begin", &e);
-    assert_true(path_ready(mtp_path(b->m), 0));
+    check(path_begin(b->d, &s, 1, &e), "mtp_begin", &e);
+    assert_true(path_ready(b->d, 0));
 }
 
 // Tokens one below the other, the first of them the root.
@@ -47,7 +51,7 @@ static void run_chain(struct bench *b, struct sequence *s, const int32_t *tokens
                       float *logits) {
     begin(b, s);
     for (int i = 0; i < n; i++)
-        run_rows(b, &(struct path_row){0, i - 1, tokens[i]}, 1, logits + i * b->vocab);
+        run_rows(b, &(struct path_row){0, i - 1, tokens[i]}, 1, logits + i * b->columns);
 }
 
 // Logits of all that the fixture asks of context i, in b->rows, as a tree and as chains, which must
@@ -55,8 +59,8 @@ static void run_chain(struct bench *b, struct sequence *s, const int32_t *tokens
 static void guess(struct bench *b, struct sequence *s, int i) {
     const int32_t *t = b->r.g.guesses[i], other[2] = {t[0], t[GOLDEN_OTHER]};
     const struct path_row both[2] = {{0, 0, t[1]}, {0, 0, t[GOLDEN_OTHER]}};
-    const size_t row = (size_t)b->vocab * sizeof *b->rows;
-    int64_t v = b->vocab, len = sequence_len(s);
+    const size_t row = (size_t)b->columns * sizeof *b->rows;
+    int64_t v = b->columns, len = sequence_len(s);
     float *chain = malloc(GOLDEN_CHAIN * row), *pair = malloc(2 * row);
     assert_true(chain && pair);
     begin(b, s);
@@ -79,12 +83,12 @@ static void guess(struct bench *b, struct sequence *s, int i) {
 static void compare(const struct bench *b, int i, const char *way) {
     const struct golden *g = &b->r.g;
     double worst = 0;
-    float *row = malloc((size_t)b->vocab * sizeof *row);
+    float *row = malloc((size_t)b->columns * sizeof *row);
     assert_non_null(row);
     for (int k = 0; k < GOLDEN_MTP_ROWS; k++) {
-        memcpy(row, b->rows + k * b->vocab, (size_t)b->vocab * sizeof *row);
-        golden_log_softmax(row, b->vocab);
-        double e = golden_error(row, g->rows + (i * GOLDEN_MTP_ROWS + k) * b->vocab, b->vocab);
+        memcpy(row, b->rows + k * b->columns, (size_t)b->columns * sizeof *row);
+        golden_log_softmax(row, b->columns);
+        double e = golden_error(row, g->rows + (i * GOLDEN_MTP_ROWS + k) * b->columns, b->columns);
         if (!(e <= TOLERANCE))
             fail_msg("%s, context %d, row %d: relative error %.2e", way, g->index[i], k, e);
         worst = e > worst ? e : worst;
@@ -93,10 +97,10 @@ static void compare(const struct bench *b, int i, const char *way) {
     free(row);
 }
 
-// Each context in a sequence of its own. all: [n_index][GOLDEN_MTP_ROWS][vocab]
+// Each context in a sequence of its own. all: [n_index][GOLDEN_MTP_ROWS][columns]
 static void fresh_contexts(struct bench *b, float *all, const char *way) {
     const struct golden *g = &b->r.g;
-    int64_t per = GOLDEN_MTP_ROWS * b->vocab;
+    int64_t per = GOLDEN_MTP_ROWS * b->columns;
     for (int i = 0; i < g->n_index; i++) {
         struct sequence *s = rig_sequence(&b->r);
         rig_prompt(&b->r, s, 0, g->index[i], NULL);
@@ -220,13 +224,24 @@ static void load(struct bench *b, const char *path) {
     o.codec_k = o.codec_v = KV_F32;
     o.depth = GOLDEN_CHAIN;
     check(mtp_load(&b->m, b->r.m, path, &o, false, &e), "mtp_load", &e);
-    assert_int_equal(path_depth(mtp_path(b->m)), GOLDEN_CHAIN);
+    b->d = mtp_path(b->m);
+    assert_int_equal(path_depth(b->d), GOLDEN_CHAIN);
+}
+
+static void load_eagle3(struct bench *b, const char *path) {
+    struct eagle3_options o = eagle3_options_default();
+    struct err e = {0};
+    o.codec_k = o.codec_v = KV_F32;
+    o.depth = GOLDEN_CHAIN;
+    check(eagle3_load(&b->eagle3, b->r.m, path, &o, false, &e), "eagle3_load", &e);
+    b->d = eagle3_path(b->eagle3);
+    assert_int_equal(path_head(b->d)->rows, b->columns);
 }
 
 // A file of the block alone gives the bits that the target's file gave.
 static void same_bits(struct bench *b) {
     struct err e = {0};
-    size_t n = (size_t)(GOLDEN_MTP_ROWS * b->vocab * b->r.g.n_index);
+    size_t n = (size_t)(GOLDEN_MTP_ROWS * b->columns * b->r.g.n_index);
     float *all = malloc(n * sizeof *all);
     char path[128];
     assert_non_null(all);
@@ -240,25 +255,48 @@ static void same_bits(struct bench *b) {
     free(all);
 }
 
+static void open_bench(struct bench *b, const char *name) {
+    printf("%s\n", name);
+    rig_init(&b->r, name);
+    b->columns = b->r.g.columns;
+    b->rows = malloc((size_t)(GOLDEN_MTP_ROWS * b->columns) * sizeof *b->rows);
+    b->first = malloc((size_t)(GOLDEN_MTP_ROWS * b->columns * b->r.g.n_index) * sizeof *b->first);
+    assert_true(b->rows && b->first);
+}
+
+static void close_bench(struct bench *b) {
+    free(b->rows);
+    free(b->first);
+    rig_fini(&b->r);
+}
+
+static void all_ways(struct bench *b, const char *way) {
+    fresh_contexts(b, b->first, way);
+    growing_context(b);
+    after_commit(b);
+    after_going_back(b);
+    after_fork(b);
+}
+
 static void test_mtp(void **state) {
     struct bench b = {0};
-    printf("%s\n", (const char *)*state);
-    rig_init(&b.r, *state);
-    b.vocab = b.r.g.target.vocab;
-    b.rows = malloc((size_t)(GOLDEN_MTP_ROWS * b.vocab) * sizeof *b.rows);
-    b.first = malloc((size_t)(GOLDEN_MTP_ROWS * b.vocab * b.r.g.n_index) * sizeof *b.first);
-    assert_true(b.r.g.has_mtp && b.rows && b.first);
+    open_bench(&b, *state);
+    assert_true(b.r.g.has_mtp);
     load(&b, DRAFT_OF_TARGET);
-    fresh_contexts(&b, b.first, "the target's file");
-    growing_context(&b);
-    after_commit(&b);
-    after_going_back(&b);
-    after_fork(&b);
+    all_ways(&b, "the target's file");
     mtp_destroy(b.m);
     same_bits(&b);
-    free(b.rows);
-    free(b.first);
-    rig_fini(&b.r);
+    close_bench(&b);
+}
+
+static void test_eagle3(void **state) {
+    struct bench b = {0};
+    open_bench(&b, *state);
+    assert_true(b.r.g.has_eagle3);
+    load_eagle3(&b, b.r.files.draft_hf);
+    all_ways(&b, "the draft's folder");
+    eagle3_destroy(b.eagle3);
+    close_bench(&b);
 }
 
 int main(void) {
@@ -270,6 +308,9 @@ int main(void) {
         cmocka_unit_test_prestate(test_mtp, "mtp_glm_norms"),
         cmocka_unit_test_prestate(test_mtp, "mtp_glm_air"),
         cmocka_unit_test_prestate(test_mtp, "mtp_ds3"),
+        cmocka_unit_test_prestate(test_eagle3, "eagle3_q3"),
+        cmocka_unit_test_prestate(test_eagle3, "eagle3_l3"),
+        cmocka_unit_test_prestate(test_eagle3, "eagle3_r3"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

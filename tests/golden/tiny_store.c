@@ -109,6 +109,11 @@ static int64_t elements(const struct tiny_tensor *t) {
     return n;
 }
 
+// Which tokens the rows of an EAGLE-3 draft's head are of: every other one, counted from 1.
+static bool is_list(const struct tiny_tensor *t) {
+    return strcmp(t->name, "d2t") == 0;
+}
+
 static void header(const struct tiny_store *s, struct json_writer *w) {
     int64_t at = 0;
     jw_begin(w, '{');
@@ -116,7 +121,7 @@ static void header(const struct tiny_store *s, struct json_writer *w) {
         const struct tiny_tensor *t = &s->items[i];
         jw_key(w, t->stored);
         jw_begin(w, '{');
-        jw_key_str(w, "dtype", "F32");
+        jw_key_str(w, "dtype", is_list(t) ? "I64" : "F32");
         jw_key(w, "shape");
         jw_begin(w, '[');
         for (int d = 0; d < t->n_dims; d++)
@@ -125,7 +130,7 @@ static void header(const struct tiny_store *s, struct json_writer *w) {
         jw_key(w, "data_offsets");
         jw_begin(w, '[');
         jw_int(w, at);
-        jw_int(w, at += 4 * elements(t));
+        jw_int(w, at += (is_list(t) ? 8 : 4) * elements(t));
         jw_end(w, ']');
         jw_end(w, '}');
     }
@@ -134,9 +139,20 @@ static void header(const struct tiny_store *s, struct json_writer *w) {
         str_putc(&w->out, ' ');
 }
 
+static bool put_list(FILE *f, int64_t n) {
+    bool ok = true;
+    for (int64_t i = 0; ok && i < n; i++) {
+        const int64_t above = i + 1;
+        ok = fwrite(&above, sizeof above, 1, f) == 1;
+    }
+    return ok;
+}
+
 static bool put_values(FILE *f, const struct tiny_tensor *t, const struct tiny_seed *from) {
     struct recipe r = recipe_of(from, t->name, t->shape[t->n_dims - 1]);
     float buffer[1024];
+    if (is_list(t))
+        return put_list(f, elements(t));
     for (int64_t i = 0, n = elements(t); i < n;) {
         int64_t m = n - i < 1024 ? n - i : 1024;
         for (int64_t j = 0; j < m; j++)

@@ -40,7 +40,7 @@ struct tiny_seed {
     bool gemma;       // embeddings are small, norms of queries have a mean of 0.3
 };
 
-// Writes all tensors as F32.
+// Writes all tensors as F32, but d2t as I64.
 int tiny_store_write(const struct tiny_store *s, const char *path, const struct tiny_seed *from,
                      struct err *e);
 

@@ -10,6 +10,7 @@
 
 #include "formats/gguf/gguf.h"
 #include "models/draft/dflash/dflash.h"
+#include "models/draft/eagle3/eagle3.h"
 #include "models/draft/mtp/mtp.h"
 
 enum { NOTE_BYTES = 4096 + 512 };
@@ -47,7 +48,7 @@ static bool is_draft(const struct near_drafts *d, const char *path, struct err *
     const char *name;
     size_t n;
     bool yes = !gguf_open(&g, path, e) && !gguf_get_str(g, "general.architecture", &name, &n, e);
-    if (yes && !dflash_architecture(name, n))
+    if (yes && !dflash_architecture(name, n) && !eagle3_in_file(g))
         yes = name && mtp_sidecar(g) && !gguf_open(&target, d->o->model, &ignored) &&
               same_architecture(target, name, n);
     gguf_close(target);

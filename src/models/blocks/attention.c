@@ -10,19 +10,20 @@ static int64_t q_rows(const struct attention_shape *s) {
 static int load_qkv(struct attention_block *b, const struct attention_shape *s, struct load *l,
                     int i, struct err *e) {
     char name[LOAD_NAME];
+    const int64_t in = s->in_dim ? s->in_dim : s->dim;
     int64_t q = q_rows(s), kv = (int64_t)s->n_kv * s->head_dim, all = q + 2 * kv;
     if (l->find(l->arg, load_name(name, i, "attn_qkv.weight"))) {
         const struct load_rows parts[3] = {{all, 0, q}, {all, q, kv}, {all, q + kv, kv}};
-        int rc = load_weight_rows(l, name, s->dim, &parts[0], &b->wq, e);
+        int rc = load_weight_rows(l, name, in, &parts[0], &b->wq, e);
         if (!rc)
-            rc = load_weight_rows(l, name, s->dim, &parts[1], &b->wk, e);
-        return rc ? rc : load_weight_rows(l, name, s->dim, &parts[2], &b->wv, e);
+            rc = load_weight_rows(l, name, in, &parts[1], &b->wk, e);
+        return rc ? rc : load_weight_rows(l, name, in, &parts[2], &b->wv, e);
     }
-    int rc = load_weight(l, load_name(name, i, "attn_q.weight"), s->dim, q, &b->wq, e);
+    int rc = load_weight(l, load_name(name, i, "attn_q.weight"), in, q, &b->wq, e);
     if (!rc && !s->borrows)
-        rc = load_weight(l, load_name(name, i, "attn_k.weight"), s->dim, kv, &b->wk, e);
+        rc = load_weight(l, load_name(name, i, "attn_k.weight"), in, kv, &b->wk, e);
     if (!rc && !s->borrows && !s->v_is_k)
-        rc = load_weight(l, load_name(name, i, "attn_v.weight"), s->dim, kv, &b->wv, e);
+        rc = load_weight(l, load_name(name, i, "attn_v.weight"), in, kv, &b->wv, e);
     return rc;
 }
 

@@ -9,7 +9,8 @@
 #include "models/ranks.h"
 
 struct attention_shape {
-    int64_t dim; // residual width
+    int64_t dim;    // residual width
+    int64_t in_dim; // of what queries, keys and values are made from; 0: dim
     int n_heads, n_kv, head_dim;
     struct rope rope;
     float eps, scale;

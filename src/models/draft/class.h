@@ -14,6 +14,7 @@
 #include "models/model.h"
 
 struct dflash_options;
+struct eagle3_options;
 struct mtp_options;
 
 // Which tokens a draft can guess that has a head of its own choice (head.h): those of the list, a
@@ -89,6 +90,7 @@ struct draft_source {
     // Options of its kind, for others than the kind's own.
     const struct dflash_options *dflash;
     const struct mtp_options *mtp;
+    const struct eagle3_options *eagle3;
     struct draft_vocab_options vocab;
 };
 
@@ -120,6 +122,6 @@ struct draft_class {
     int (*level)(void *self, const struct draft_level *l, int n, struct draft_guesses *out,
                  struct err *e);
 };
-extern const struct draft_class draft_class_dflash, draft_class_mtp;
+extern const struct draft_class draft_class_dflash, draft_class_mtp, draft_class_eagle3;
 
 #endif

@@ -14,7 +14,8 @@ struct draft {
 };
 
 // The last one reads what no other does, and says what is wrong with it.
-static const struct draft_class *const classes[] = {&draft_class_mtp, &draft_class_dflash};
+static const struct draft_class *const classes[] = {&draft_class_mtp, &draft_class_eagle3,
+                                                    &draft_class_dflash};
 enum { CLASSES = sizeof classes / sizeof *classes };
 
 static const struct draft_class *class_of(const struct draft_source *s, const struct gguf *target) {

@@ -154,6 +154,8 @@ static int read_tokens(struct row_token *out, const struct draft_head_source *s,
         else
             memcpy(&narrow, (const char *)t->data + i * (int64_t)sizeof narrow, sizeof narrow);
         id += narrow;
+        if (s->offsets && id > -vocab && id < vocab)
+            id += i;
         if (id < 0 || id >= vocab)
             return refuse_tokens(s, e);
         out[i] = (struct row_token){(int32_t)id, (int32_t)i};

@@ -32,6 +32,7 @@ struct draft_head_source {
     // tokens only: these are then scored, all of them, whatever `vocab` says.
     const struct tensor *tokens_of;
     int64_t n_tokens; // of the target: where there are tokens_of
+    bool offsets;     // tokens_of has how much each token is above the number of its row
 };
 
 // Chooses the tokens and loads their rows. Of h, which is zeroed, the load owns w and ids_of and
