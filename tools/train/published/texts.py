@@ -6,6 +6,7 @@ prompts the target continues, and whose tasks have right answers, of which the p
 given. Rows of `own` are 0 for what was given, 1 for a user's words, 2 for what the target chose.
 """
 
+import copy
 import glob
 import time
 from types import SimpleNamespace
@@ -20,24 +21,32 @@ from talk import Talk
 
 
 class Texts:
-    """ids [N,T], own [N,T], weight [N]: how often a row is drawn beside others."""
+    """ids [N,T], own [N,T], weight [N]: how often a row is drawn beside others; rows: those that are drawn."""
 
     def __init__(self, target, ids, own, weight):
         self.target, self.ids, self.own, self.weight, self.kept = target, ids, own, weight, None
+        self.rows = torch.arange(len(ids), device=ids.device)
 
     def keep(self, taps, rows=64):
         """Keeps the features of all rows, so that a step needs no pass of the target: 2 (taps + 1) D bytes a token."""
-        parts = [self.target.forward(x.long(), taps) for x in self.ids.split(rows)]
-        self.kept = [None if p[0] is None else torch.cat(p) for p in zip(*parts)]
+        new = lambda n: torch.empty(*self.ids.shape, n, device=self.ids.device, dtype=self.target.dtype)
+        hid, raw = new(self.target.dim), new(len(taps) * self.target.dim)
+        for i in range(0, len(self.ids), rows):
+            part = slice(i, i + rows)
+            h, r = self.target.forward(self.ids[part].long(), taps)
+            hid[part] = h
+            if taps:
+                raw[part] = r
+        self.kept = (hid, raw)
 
     def split(self, n):
-        """-> n random rows, the others"""
-        order = torch.randperm(len(self.ids), device=self.ids.device)
+        """-> n random rows, the others; they share what is kept"""
+        order = torch.randperm(len(self.rows), device=self.ids.device)
         return self.part(order[:n]), self.part(order[n:])
 
     def part(self, at):
-        out = Texts(self.target, self.ids[at], self.own[at], self.weight[at])
-        out.kept = self.kept and [None if x is None else x[at] for x in self.kept]
+        out = copy.copy(self)
+        out.rows, out.weight = self.rows[at], self.weight[at]
         return out
 
     def draw(self, n, anchors, block, user, taps):
@@ -45,7 +54,7 @@ class Texts:
         whether they count [n,A,block-1], places of the labels [n,A(block-1)], the target's hidden states
         [n,T,D] and taps [n,T,..]"""
         dev = self.ids.device
-        pick = torch.multinomial(self.weight, n, replacement=True)
+        pick = self.rows[torch.multinomial(self.weight, n, replacement=True)]
         x, o = self.ids[pick].long(), self.own[pick]
         weight = torch.tensor([0.0, user, 1.0], device=dev)
         start = weight[F.pad(o[:, 1:], (0, 1)).long()]  # by the token behind the anchor
@@ -54,7 +63,7 @@ class Texts:
         inside, flat = at < x.shape[1], at.clamp(max=x.shape[1] - 1).flatten(1)
         ok = ((o.gather(1, flat).view_as(at) > 0) & inside).cumprod(-1).bool()
         if self.kept:
-            hid, raw = (None if f is None else f[pick] for f in self.kept)
+            hid, raw = (f[pick] for f in self.kept)
         else:
             hid, raw = self.target.forward(x, taps)
         return x, anchor, x.gather(1, flat).view_as(at), ok, flat, hid, raw

@@ -126,7 +126,8 @@ def average(params):
     """The mean of all ranks' gradients."""
     if dist.is_initialized():
         flat = torch.cat([p.grad.flatten() for p in params])
-        dist.all_reduce(flat, op=dist.ReduceOp.AVG)
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
         for p, g in zip(params, flat.split([p.numel() for p in params])):
             p.grad = g.view_as(p)
 
