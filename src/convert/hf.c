@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "convert/families/rules.h"
 #include "convert/plan.h"
 #include "convert/quantize/packed.h"
 
@@ -128,6 +129,8 @@ static bool is_left_out(const struct convert_job *j, const char *name) {
         return true;
     if (nextn && j->options->mtp == CONVERT_MTP_DROP)
         return true;
+    if (!strcmp(j->arch, "eagle3") && !strcmp(name, "t2d")) // d2t says the same
+        return true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (has_part(name, parts[i]))
             return true;
@@ -159,6 +162,12 @@ static bool has_architecture(const struct hf_file *f, const char *name) {
             return true;
     }
     return false;
+}
+
+static bool is_eagle3(const struct hf_file *f) {
+    return has_architecture(f, "LlamaForCausalLMEagle3") ||
+           has_architecture(f, "Eagle3LlamaForCausalLM") ||
+           has_architecture(f, "Eagle3Speculator") || has_architecture(f, "Eagle3DraftModel");
 }
 
 // The kind of a folder, by model_type of its language model.
@@ -197,6 +206,10 @@ static int fill_plan(struct convert_job *j, struct err *e) {
         j->arch = "dflash";
         return convert_draft(j, e);
     }
+    if (is_eagle3(f)) {
+        j->arch = "eagle3";
+        return convert_eagle3(j, e);
+    }
     for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++) {
         j->arch = kinds[i].arch;
         if (!strcmp(type, kinds[i].type)) {
@@ -209,7 +222,8 @@ static int fill_plan(struct convert_job *j, struct err *e) {
         "%s describes a model of type '%.40s' (%.60s); only qwen3_5, qwen3_5_moe, "
         "qwen3, qwen3_moe, qwen2, glm4_moe, glm4_moe_lite, deepseek_v2, deepseek_v3, kimi_k2, "
         "llama, mistral, laguna, gpt_oss, gemma3 and gemma4 models and DFlashDraftModel, "
-        "DFlash2DraftModel and DFlashLagunaForCausalLM drafts can be converted",
+        "DFlash2DraftModel, DFlashLagunaForCausalLM and LlamaForCausalLMEagle3 drafts can be "
+        "converted",
         f->path, type ? type : "", arch ? arch : "no architecture");
 }
 

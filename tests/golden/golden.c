@@ -243,7 +243,7 @@ static int make_draft(struct golden_files *f, const struct golden *g,
     int rc = g->draft_config.len ? tiny_write_listed_draft(&g->draft, &g->draft_config,
                                                            &g->draft_tensors, f->draft_hf, e)
                                  : tiny_write_draft(&g->target, &g->draft, f->draft_hf, e);
-    return rc == 0 && g->has_draft ? convert_hf(f->draft_hf, f->draft_gguf, o, e) : rc;
+    return rc == 0 ? convert_hf(f->draft_hf, f->draft_gguf, o, e) : rc;
 }
 
 int golden_files_make(struct golden_files *f, const struct golden *g, struct err *e) {

@@ -170,7 +170,9 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
     static const double errors[] = {0, 0.02, 0.1, 0.3};
     static const char *const names[] = {"chain",        "tree",        "lookup",
                                         "oracle chain", "oracle tree", "oracle tree with lookup"};
-    static const char *const blocks[] = {"mtp chain", "mtp tree", "mtp tree with lookup"};
+    static const char *const blocks[2][3] = {
+        {"mtp chain", "mtp tree", "mtp tree with lookup"},
+        {"eagle3 chain", "eagle3 tree", "eagle3 tree with lookup"}};
     const struct pair_backend *b = pick_backend(p, g);
     *w = (struct gen_way){.name = names[kind],
                           .model = b->model,
@@ -194,7 +196,7 @@ static void pick_way(struct gen_way *w, const struct pair *p, int kind, struct r
         w->tree.k = 1;
     if (kind <= 1 && b->mtp && w->seed / 2 % 3) {
         w->draft = b->mtp;
-        w->name = blocks[kind + (w->n_kinds == 2)];
+        w->name = blocks[p->eagle3][kind + (w->n_kinds == 2)];
     }
 }
 
@@ -294,6 +296,7 @@ static int run_ways(const struct pair *p, int number, struct scenario *s, struct
         f->runs++;
         f->tokens += other.n;
         f->count[FEATURE_BLOCK] += strncmp(w.name, "mtp", 3) == 0;
+        f->count[FEATURE_EAGLE3] += strncmp(w.name, "eagle3", 6) == 0;
         f->count[FEATURE_HIDDEN] += hidden_of_both(&plain, &other) > 0;
         if (!same(&plain, &other)) {
             explain(p, number, s, &w, &plain, &other);

@@ -51,6 +51,7 @@ static const struct row {
     {FEATURE_BLOCK, 0, "runs with a prediction block", 10, 0},
     {FEATURE_BLOCK_TREE, 0, "its trees with branches", 1, 0},
     {FEATURE_BLOCK_PATH, 0, "paths of guesses beside it", 4, 0},
+    {FEATURE_EAGLE3, 0, "runs with an EAGLE-3 draft", 40, 0},
     {FEATURE_HIDDEN, 0, "hidden states compared", 1, 0},
     {FEATURE_HIDDEN_GROUP, 0, "hidden states of members of groups", 20, 0},
     {FEATURE_DEAD, 0, "replies ended by an automaton", 200, 0},

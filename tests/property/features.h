@@ -46,6 +46,7 @@ enum feature {
     FEATURE_BLOCK,        // runs for which a prediction block guesses,
     FEATURE_BLOCK_TREE,   // trees of such with two nodes of a depth,
     FEATURE_BLOCK_PATH,   // and paths through such
+    FEATURE_EAGLE3,       // runs for which an EAGLE-3 draft guesses
     FEATURE_HIDDEN,       // runs whose hidden states were compared,
     FEATURE_HIDDEN_GROUP, // and members of groups
     FEATURE_DEAD,         // replies that ended because nothing was allowed

@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "formats/quant/quant.h"
+#include "models/draft/eagle3/eagle3.h"
 #include "models/draft/mtp/mtp.h"
 #include "ops/experts/pool.h"
 #include "ops/experts/store.h"
@@ -182,15 +183,20 @@ static int open_hidden(struct pair_backend *b, const struct pair *p, struct err 
                      : err_set(e, ERR_MEMORY, "no memory for a reader");
 }
 
-static int open_drafts(struct pair_backend *b, const struct pair *p, const char *draft,
+static int open_drafts(struct pair_backend *b, const struct pair *p, const char *const draft[2],
                        const enum kv_codec_id kv[2], struct err *e) {
     struct dflash_options d = dflash_options_default();
     const struct mtp_options m = {.depth = 1 + p->index % 7,
                                   .codec_k = kv[0],
                                   .codec_v = kv[1],
                                   .vocab = {.rows = p->index % 3 == 2 ? 16 : 0}};
+    const struct eagle3_options s = {
+        .depth = m.depth, .codec_k = kv[0], .codec_v = kv[1], .vocab = m.vocab};
     int rc =
-        draft_open(&b->draft, b->model, &(struct draft_source){.path = draft, .dflash = &d}, e);
+        draft_open(&b->draft, b->model, &(struct draft_source){.path = draft[0], .dflash = &d}, e);
+    if (!rc && p->eagle3)
+        rc = draft_open(&b->mtp, b->model, &(struct draft_source){.path = draft[1], .eagle3 = &s},
+                        e);
     if (rc || !p->block)
         return rc;
     return draft_open(&b->mtp, b->model, &(struct draft_source){.path = DRAFT_OF_TARGET, .mtp = &m},
@@ -198,7 +204,7 @@ static int open_drafts(struct pair_backend *b, const struct pair *p, const char 
 }
 
 static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_codec_id kv[2],
-                        const char *draft, struct err *e) {
+                        const char *const *draft, struct err *e) {
     struct model_options o = model_options_default();
     o.codec_k = kv[0];
     o.codec_v = kv[1];
@@ -223,7 +229,8 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
     struct rng g = {(uint64_t)index * 77};
     struct tiny_shape t;
     struct tiny_draft_shape d;
-    char target[64], draft[64];
+    char target[64], draft[64], eagle3[64];
+    const char *const drafts[2] = {draft, eagle3};
     enum kv_codec_id kv[2] = {kvs[index % KVS][0], kvs[index % KVS][1]};
     if (!level)
         level = index % 23 == 3 ? "scalar" : "auto"; // with all types in turn
@@ -232,25 +239,30 @@ int pair_open(struct pair *p, int index, const char *level, bool brief, struct e
     choose_draft(&d, &t, index, &g);
     p->vocab = t.vocab;
     p->block = t.nextn && index % 4 != 1; // else it is left alone
-    if (t.form == TINY_FORM_DEEPSEEK)     // values are a part of the keys
+    p->eagle3 = !p->block && index % 5 != 2;
+    if (t.form == TINY_FORM_DEEPSEEK) // values are a part of the keys
         kv[1] = kv[0];
     snprintf(p->name, sizeof p->name, "pair %d: %s %s, KV %s/%s, %d/%d heads, B %d, %s", index,
              tiny_arch(&t), quant_format(t.type)->name, kv_codec_of(kv[0])->name,
              kv_codec_of(kv[1])->name, t.key_heads, t.value_heads, d.block, level);
     snprintf(target, sizeof target, "/tmp/coppice-exact-%d-t.gguf", (int)getpid());
     snprintf(draft, sizeof draft, "/tmp/coppice-exact-%d-d.gguf", (int)getpid());
+    snprintf(eagle3, sizeof eagle3, "/tmp/coppice-exact-%d-e.gguf", (int)getpid());
     int rc = tiny_target_write(&t, target, e);
     if (!rc)
         rc = tiny_draft_write(&t, &d, draft, e);
+    if (!rc && p->eagle3)
+        rc = tiny_eagle3_write(&t, &d, eagle3, e);
     if (!rc)
         rc = gguf_open(&p->file, target, e);
     for (int i = 0; i < PAIR_BACKENDS && !rc; i++) {
         rc = open_exec(&p->b[i], i, level, e);
         if (!rc)
-            rc = open_backend(&p->b[i], p, kv, i ? draft : NULL, e);
+            rc = open_backend(&p->b[i], p, kv, i ? drafts : NULL, e);
     }
     unlink(target);
     unlink(draft);
+    unlink(eagle3);
     return rc;
 }
 

@@ -12,7 +12,7 @@ enum { PAIR_BACKENDS = 3, PAIR_CONTEXT = 320, PAIR_FEW = 48 };
 struct pair_backend {
     struct exec *x, *cpu; // the second of experts whose place is on a CPU; NULL: there are none
     struct model *model;
-    struct draft *draft, *mtp; // mtp: the prediction block of the target's file; NULL: none is used
+    struct draft *draft, *mtp; // mtp: one that guesses on its own guesses; NULL: none
     struct tap_reader *hidden; // of hidden states after the output norm; NULL: none reads them
 };
 
@@ -24,7 +24,8 @@ struct pair {
     struct gguf *file;
     struct pair_backend b[PAIR_BACKENDS];
     int vocab, index;
-    bool block;    // b[1] and b[2] have mtp
+    bool block;    // b[1] and b[2] have mtp: the prediction block of the target's file
+    bool eagle3;   // or they have an EAGLE-3 draft there
     bool brief;    // in little memory: few experts, passes of PAIR_FEW rows of two sequences
     bool lends;    // b[1] lends slots of experts to passes of more than PAIR_FEW rows
     char name[96]; // for messages: weight type, KV type, heads

@@ -365,10 +365,22 @@ static void fill_row(const struct list *l, const struct entry *t, int64_t row, f
     }
 }
 
+// Every other token, counted from 1.
+static int write_list(struct gguf_writer *w, int64_t n, struct err *e) {
+    int rc = 0;
+    for (int64_t i = 0; !rc && i < n; i++) {
+        const int64_t token = 2 * i + 1;
+        rc = gguf_write_data(w, &token, sizeof token, e);
+    }
+    return rc;
+}
+
 static int write_entry(struct gguf_writer *w, const struct list *l, int index, struct err *e) {
     const struct entry *t = &l->e[index];
     const struct quant_format *f = quant_format(t->type);
     int64_t n = t->k * t->m, bytes = n / f->block * f->bytes;
+    if (t->type == TYPE_I64)
+        return write_list(w, n, e);
     float *x = malloc((size_t)n * sizeof *x);
     void *out = malloc((size_t)bytes);
     int rc = x && out ? 0 : err_set(e, ERR_MEMORY, "no memory for tensor %s", t->name);

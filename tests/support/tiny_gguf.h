@@ -96,6 +96,10 @@ int tiny_target_write(const struct tiny_shape *t, const char *path, struct err *
 int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *d, const char *path,
                      struct err *e);
 
+// An EAGLE-3 draft with the widths, taps, type and seed of d.
+int tiny_eagle3_write(const struct tiny_shape *t, const struct tiny_draft_shape *d,
+                      const char *path, struct err *e);
+
 // The blocks of a target with nextn as a file of their own: the target's keys and the blocks'
 // tensors, for odd seeds besides its embedding, norm and head; every tensor as in the target.
 int tiny_sidecar_write(const struct tiny_shape *t, const char *path, struct err *e);

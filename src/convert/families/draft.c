@@ -34,7 +34,7 @@ static struct convert_rope rope_of(const struct convert_job *j) {
     return r;
 }
 
-static int put_draft_rope(struct convert_job *j, struct err *e) {
+int convert_put_draft_rope(struct convert_job *j, struct err *e) {
     const struct hf_file *f = &j->config;
     const struct convert_rope r = rope_of(j);
     double base = json_num(hf_get(f, "rope_theta"), 0), part;
@@ -96,7 +96,7 @@ static int put_form_keys(struct convert_job *j, struct err *e) {
         convert_put_str(j, "decoder_arch", "laguna");
     int rc = hf_check_silu(&j->config, e);
     if (!rc)
-        rc = put_draft_rope(j, e);
+        rc = convert_put_draft_rope(j, e);
     return rc ? rc : put_factors(j, e);
 }
 
@@ -423,20 +423,21 @@ struct target_sizes {
     bool sections; // turns by three positions
 };
 
-static int check_fit(const struct convert_job *j, const struct draft *d,
+static int check_fit(const struct convert_job *j, struct convert_fit *d,
                      const struct target_sizes *t, const char *target, struct err *e) {
     const struct {
         const char *what;
         int64_t draft, target;
-    } pairs[] = {{"hidden size", j->dim[DIM_D], t->width},
-                 {"target layers", d->depth, t->layers},
+    } pairs[] = {{"hidden size", d->width, t->width},
+                 {"target layers", d->layers, t->layers},
                  {"vocabulary", j->dim[DIM_V], t->vocab}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i].draft != pairs[i].target)
+        if (pairs[i].draft >= 0 && pairs[i].draft != pairs[i].target)
             return err_set(e, ERR_MISMATCH,
                            "the draft's %s is %" PRId64 ", but %s has %" PRId64
                            ": give the target that this draft was made for",
                            pairs[i].what, pairs[i].draft, target, pairs[i].target);
+    d->layers = t->layers;
     return 0;
 }
 
@@ -446,7 +447,7 @@ static void put_sections(struct convert_job *j) {
     convert_put_array(j, "rope.dimension_sections", GGUF_I32, sections, 4);
 }
 
-static int fit_folder(struct convert_job *j, const struct draft *d, const char *dir,
+static int fit_folder(struct convert_job *j, struct convert_fit *d, const char *dir,
                       struct err *e) {
     struct hf_file f = {0};
     struct target_sizes t = {0};
@@ -496,7 +497,7 @@ static int gguf_sizes(const struct gguf *g, struct target_sizes *t, struct err *
     return rc;
 }
 
-static int fit_gguf(struct convert_job *j, const struct draft *d, const char *path, struct err *e) {
+static int fit_gguf(struct convert_job *j, struct convert_fit *d, const char *path, struct err *e) {
     struct gguf *g = NULL;
     struct target_sizes t = {0};
     int rc = gguf_open(&g, path, e);
@@ -512,8 +513,7 @@ static int fit_gguf(struct convert_job *j, const struct draft *d, const char *pa
     return rc;
 }
 
-// Copies the tokenizer of the target (or the one next to the draft) after checking the sizes.
-static int fit_target(struct convert_job *j, const struct draft *d, struct err *e) {
+int convert_fit_target(struct convert_job *j, struct convert_fit *d, struct err *e) {
     const char *target = j->options->target_dir;
     struct stat st;
     char own[4096];
@@ -550,7 +550,7 @@ int convert_draft(struct convert_job *j, struct err *e) {
     if (!rc && is_dflash2(j))
         rc = put_parts(j, e);
     if (!rc)
-        rc = fit_target(j, &d, e);
+        rc = convert_fit_target(j, &(struct convert_fit){j->dim[DIM_D], d.depth}, e);
     if (!rc)
         rc = convert_take_all(j, global_rules, -1, e);
     if (!rc)

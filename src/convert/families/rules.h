@@ -13,6 +13,18 @@ extern const struct convert_rule convert_output, convert_ffn_norm, convert_route
 
 // j->model from sizes that have been read; tied: where config.json does not say.
 struct convert_model convert_model_of(const struct convert_job *j, bool tied);
+// Of EAGLE-3; see convert_draft.
+int convert_eagle3(struct convert_job *j, struct err *e);
+// What a draft says of its target: width of hidden states and layers; -1: it does not say, and then
+// what the target has.
+struct convert_fit {
+    int64_t width, layers;
+};
+// Checks that and the vocabulary, and copies the tokenizer, of the target or the one next to the
+// draft.
+int convert_fit_target(struct convert_job *j, struct convert_fit *fit, struct err *e);
+// Keys of a draft's rotary settings.
+int convert_put_draft_rope(struct convert_job *j, struct err *e);
 // The head, unless it is the embedding, and the tokenizer.
 int convert_end(struct convert_job *j, struct err *e);
 // The number of experts, of those used for a row and the width of one, under the keys that a family
