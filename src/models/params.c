@@ -222,10 +222,12 @@ int params_refuse_tensors(const struct gguf *g, const char *arch, const char *na
     return 0;
 }
 
-// The number in a name "blk.N.nextn.eh_proj.weight", or -1.
+// The number in a name "blk.N.nextn.eh_proj.weight", or -1. Names with zeros in front, as which no
+// tensor is looked up, are of no block.
 static int nextn_block(const char *name) {
     char *end;
-    if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9')
+    if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9' ||
+        (name[4] == '0' && name[5] != '.'))
         return -1;
     long n = strtol(name + 4, &end, 10);
     return n <= PARAMS_MAX_LAYERS && strcmp(end, ".nextn.eh_proj.weight") == 0 ? (int)n : -1;

@@ -613,32 +613,63 @@ static void rehash(struct bytes *b, size_t at) {
         b->data[end + (size_t)i] = (unsigned char)(h >> (8 * i));
 }
 
+// The scene's block alone, under another number.
+static void write_renumbered(struct scene *c, const char *path, const char *number) {
+    struct gguf_writer *w;
+    char name[128];
+    must(c, gguf_writer_open(&w, path, &c->r.e));
+    for (size_t i = 0; i < gguf_kv_count(c->r.g); i++)
+        gguf_put_kv(w, gguf_kv_at(c->r.g, i));
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < gguf_tensor_count(c->r.g); i++) {
+            const struct tensor *t = gguf_tensor_at(c->r.g, i);
+            if (strncmp(t->name, "blk.4.", 6) != 0)
+                continue;
+            snprintf(name, sizeof name, "blk.%s.%s", number, t->name + 6);
+            if (pass == 0)
+                gguf_add_tensor(w, name, t->type, t->n_dims, t->ne);
+            else
+                must(c, gguf_write_data(w, t->data, (size_t)t->bytes, &c->r.e));
+        }
+    must(c, gguf_writer_close(w, &c->r.e));
+}
+
+// Numbers with zeros in front, by which no tensor is looked up, are of no block.
+static void padded_number(void **state) {
+    (void)state;
+    struct scene c;
+    struct gguf *g;
+    struct mtp *m = NULL;
+    char path[128];
+    open_scene(&c, DENSE);
+    const struct mtp_options o = c.m->options;
+    mtp_destroy(c.m);
+    c.m = NULL;
+    snprintf(path, sizeof path, "%s/mtp.gguf", c.r.dir);
+    static const char *const numbers[] = {"04", "00"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        write_renumbered(&c, path, numbers[i]);
+        must(&c, gguf_open(&g, path, &c.r.e));
+        assert_false(mtp_in_file(g, NULL) || mtp_sidecar(g));
+        gguf_close(g);
+        assert_int_equal(mtp_load(&m, c.r.m, path, &o, false, &c.r.e), ERR_MISMATCH);
+        assert_non_null(strstr(c.r.e.text, "has no tensor blk.4.nextn.eh_proj.weight"));
+    }
+    unlink(path);
+    close_scene(&c);
+}
+
 // The block of a sidecar may be numbered from 0.
 static void renumbered(void **state) {
     (void)state;
     static float want[ROW], got[ROW];
     struct scene c;
     struct gguf *g;
-    struct gguf_writer *w;
-    char path[128], name[128];
+    char path[128];
     open_scene(&c, DENSE);
     snprintf(path, sizeof path, "%s/mtp.gguf", c.r.dir);
     const struct mtp_options o = c.m->options;
-    must(&c, gguf_writer_open(&w, path, &c.r.e));
-    for (size_t i = 0; i < gguf_kv_count(c.r.g); i++)
-        gguf_put_kv(w, gguf_kv_at(c.r.g, i));
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < gguf_tensor_count(c.r.g); i++) {
-            const struct tensor *t = gguf_tensor_at(c.r.g, i);
-            if (strncmp(t->name, "blk.4.", 6) != 0)
-                continue;
-            snprintf(name, sizeof name, "blk.0.%s", t->name + 6);
-            if (pass == 0)
-                gguf_add_tensor(w, name, t->type, t->n_dims, t->ne);
-            else
-                must(&c, gguf_write_data(w, t->data, (size_t)t->bytes, &c.r.e));
-        }
-    must(&c, gguf_writer_close(w, &c.r.e));
+    write_renumbered(&c, path, "0");
     must(&c, gguf_open(&g, path, &c.r.e));
     assert_true(mtp_sidecar(g));
     gguf_close(g);
@@ -891,9 +922,9 @@ int main(void) {
         cmocka_unit_test(refuses_blocks),      cmocka_unit_test(sidecars),
         cmocka_unit_test(refuses_sidecars),    cmocka_unit_test(refuses_states),
         cmocka_unit_test(some_tokens),         cmocka_unit_test(refuses_sidecar_as_model),
-        cmocka_unit_test(copies_are_shared),   cmocka_unit_test(read_by_rows),
-        cmocka_unit_test(trained_heads),       cmocka_unit_test(smaller_heads),
-        cmocka_unit_test(renumbered),
+        cmocka_unit_test(padded_number),       cmocka_unit_test(copies_are_shared),
+        cmocka_unit_test(read_by_rows),        cmocka_unit_test(trained_heads),
+        cmocka_unit_test(smaller_heads),       cmocka_unit_test(renumbered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
