@@ -73,7 +73,7 @@ static int path_expand(void *arg, const struct tree_node *nodes, int n, int k,
         path_candidates(d, x->path, x->depth, k, d->ids + i * k, d->logp + i * k);
         d->seen[d->called++] = *x;
     }
-    *out = (struct tree_candidates){d->ids, d->logp};
+    *out = (struct tree_candidates){d->ids, d->logp, NULL};
     return 0;
 }
 

@@ -249,7 +249,7 @@ static int plainly(void *arg, const struct tree_node *nodes, int n, int k,
         memcpy(path + 1, nodes[i].path, (size_t)depth * sizeof *path);
         fill_candidates(&l, path, k, ids + i * k, logp + i * k);
     }
-    *out = (struct tree_candidates){ids, logp};
+    *out = (struct tree_candidates){ids, logp, NULL};
     return 0;
 }
 

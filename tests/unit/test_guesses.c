@@ -58,6 +58,27 @@ static void test_counts(void **state) {
     assert_int_equal(sum.tokens[0], 8);
 }
 
+// Of masks a node is counted by who offered it: a chain's is no guess of the draft, and what a
+// grammar expects is nobody's.
+static void test_constrained(void **state) {
+    (void)state;
+    static const uint8_t origin[] = {0,
+                                     TREE_BY_CHAIN,
+                                     TREE_BY_CONSTRAINT,
+                                     TREE_BY_CONSTRAINT | TREE_BY_CANDIDATES,
+                                     TREE_BY_CONSTRAINT,
+                                     TREE_BY_CONSTRAINT | TREE_BY_CHAIN};
+    static const int verified[] = {1, 2, 0, 2};
+    struct guess_counts c = {0};
+    struct member m;
+    struct sequence s;
+    fill_member(&m, &s, 100, 1);
+    memcpy(m.tree.origin, origin, sizeof origin);
+    guess_counts_add(&c, &m, NULL);
+    for (enum guess_by by = 0; by < GUESS_KINDS; by++)
+        assert_int_equal(guess_counts_verified(&c, by), verified[by]);
+}
+
 static void test_words(void **state) {
     (void)state;
     struct guess_counts c = {0};
@@ -147,9 +168,8 @@ static void test_spans(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_counts),  cmocka_unit_test(test_constrained),
+        cmocka_unit_test(test_words),   cmocka_unit_test(test_spans),
         cmocka_unit_test(test_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -143,7 +143,7 @@ static int by_path_expand(void *arg, const struct tree_node *nodes, int n, int k
             d->logp[i * k + q] = q == 0 ? 0 : q < MORE ? -(float)(2 * DEEP - y->depth) : -INFINITY;
         }
     }
-    *out = (struct tree_candidates){d->ids, d->logp};
+    *out = (struct tree_candidates){d->ids, d->logp, NULL};
     return 0;
 }
 
@@ -188,7 +188,7 @@ static int odd_expand(void *arg, const struct tree_node *nodes, int n, int k,
         ids[i] = i < 5 ? 2 * i + 1 : 2 * i;
         logp[i] = -1 - 0.1f * (float)i;
     }
-    *out = (struct tree_candidates){ids, logp};
+    *out = (struct tree_candidates){ids, logp, NULL};
     return 0;
 }
 
@@ -260,6 +260,8 @@ static void test_candidates(void **state) {
     assert_int_equal(t.parent[2], 1);
     assert_int_equal(t.token[3], 10);
     assert_int_equal(t.token[4], 7);
+    assert_int_equal(t.origin[1], TREE_BY_CANDIDATES);
+    assert_int_equal(t.origin[2], TREE_BY_CONSTRAINT);
     assert_true(fabs(exp(t.score[1]) - 0.2 / 0.3) < 1e-4); // of what is not forbidden
     assert_true(t.score[2] == t.score[1]);
     assert_true(masks_forced_nodes(m)[2] && masks_forced_nodes(m)[4] && !masks_forced_nodes(m)[1] &&
@@ -274,11 +276,24 @@ static void test_chains(void **state) {
     struct hand h;
     struct masks *m = open_hand(&h);
     struct ddtree t;
+    static const int32_t ids[] = {8, 10};
+    static const float logp[] = {-0.5f, -1.0f};
     struct proposal base = {.chains = {{bad, 2, -0.1f}, {good, 2, -0.2f}}, .n_chains = 2};
     build(m, &t, &base, 8);
     assert_int_equal(t.n, 3);
     assert_int_equal(t.token[1], 8);
     assert_int_equal(t.token[2], 7);
+    assert_int_equal(t.origin[1], TREE_BY_CHAIN);
+    assert_int_equal(t.origin[2], TREE_BY_CONSTRAINT);
+    base.depth = 1; // a drafter guesses the chain's token, too, and one of its own
+    base.k = 2;
+    base.ids = ids;
+    base.logp = logp;
+    build(m, &t, &base, 8);
+    assert_int_equal(t.token[1], 8);
+    assert_int_equal(t.origin[1], TREE_BY_CANDIDATES | TREE_BY_CHAIN);
+    assert_int_equal(t.token[3], 10);
+    assert_int_equal(t.origin[3], TREE_BY_CANDIDATES);
     masks_destroy(m);
     assert_int_equal(h.live, 0);
 }

@@ -67,7 +67,7 @@ static void answer(struct tree_question *q) {
         }
     }
     o->of->nodes += q->n;
-    q->answer = (struct tree_candidates){o->ids, o->logp};
+    q->answer = (struct tree_candidates){o->ids, o->logp, NULL};
 }
 
 static int paths_expand_many(struct tree_question *q, int n, struct err *e) {

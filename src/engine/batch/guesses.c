@@ -3,7 +3,6 @@
 #include "engine/batch/guesses.h"
 
 #include "base/num.h"
-#include "spec/constraint/masks.h"
 
 const struct guess_span guess_spans[GUESS_SPANS] = {{"<1K", 0, 1 << 10},
                                                     {"1-4K", 1 << 10, 1 << 12},
@@ -18,22 +17,12 @@ int guess_span_of(int64_t context) {
     return i;
 }
 
-// Whether some drafter of the member gives candidates, and not only chains.
-static bool has_candidates(const struct member *m) {
-    bool any = m->c.use_draft;
-    for (int i = 0; i < m->c.n_drafters; i++)
-        any = any || !drafter_free(m->c.drafters[i]);
-    return any;
-}
-
+// What a grammar expects and a drafter guesses, too, is the drafter's.
 static enum guess_by origin_of(const struct member *m, int node) {
     const uint8_t origin = m->tree.origin[node];
-    if (m->masks && (masks_forced_nodes(m->masks)[node] ||
-                     (origin == TREE_BY_CANDIDATES && !has_candidates(m))))
-        return GUESS_BY_CONSTRAINT;
     if (origin & TREE_BY_CHAIN)
         return origin & TREE_BY_CANDIDATES ? GUESS_BY_BOTH : GUESS_BY_LOOKUP;
-    return GUESS_BY_DRAFT;
+    return origin & TREE_BY_CANDIDATES ? GUESS_BY_DRAFT : GUESS_BY_CONSTRAINT;
 }
 
 // Of a step that the draft guessed for.

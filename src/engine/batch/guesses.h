@@ -17,7 +17,7 @@ enum guess_by {
     GUESS_BY_DRAFT,  // the draft model, or what stands for it
     GUESS_BY_LOOKUP, // what repeats the text
     GUESS_BY_BOTH,
-    GUESS_BY_CONSTRAINT, // the only token that a grammar allows: no guess, but a row all the same
+    GUESS_BY_CONSTRAINT, // what a grammar expects next, or the only token that it allows
     GUESS_KINDS,
 };
 

@@ -51,6 +51,7 @@ struct masks {
     int64_t cap_requested;
     int32_t ids[TREE_MAX_ROWS * TREE_MAX_K]; // answers
     float logp[TREE_MAX_ROWS * TREE_MAX_K];
+    uint8_t origin[TREE_MAX_ROWS * TREE_MAX_K]; // TREE_BY_* of each
     const struct ddtree *tree;
     int number[TREE_MAX_ROWS]; // of each row among those requested, or -1
     bool forced_node[TREE_MAX_ROWS], forced_row[TREE_MAX_ROWS];
@@ -253,11 +254,13 @@ static void order_offer(const struct offer *o, uint8_t *order) {
 struct answer {
     int32_t *ids;
     float *logp;
+    uint8_t *origin;
     int n;
 };
 
-static void add_answer(struct answer *a, int32_t token, float logp) {
+static void add_answer(struct answer *a, int32_t token, float logp, uint8_t origin) {
     a->ids[a->n] = token;
+    a->origin[a->n] = origin;
     a->logp[a->n++] = logp;
 }
 
@@ -277,7 +280,7 @@ static void add_allowed(const struct masks *m, const struct requested_node *node
         bool good = c->class->allows(c->self, node->state, o->ids[i]);
         *(good ? &allowed : &forbidden) += exp((double)o->logp[i]);
         if (good)
-            add_answer(out, o->ids[i], o->logp[i]);
+            add_answer(out, o->ids[i], o->logp[i], TREE_BY_CANDIDATES);
     }
     if (forbidden <= 0)
         return;
@@ -295,7 +298,7 @@ static void add_chains(const struct masks *m, const struct requested_node *node,
             continue;
         int32_t token = chain->ids[depth];
         if (token >= 0 && token < c->vocab && c->class->allows(c->self, node->state, token))
-            add_answer(out, token, chain->logp);
+            add_answer(out, token, chain->logp, TREE_BY_CHAIN);
     }
 }
 
@@ -307,13 +310,13 @@ static void answer_one(struct masks *m, struct requested_node *node, int depth,
         hint = m->c->class->hint(m->c->self, node->state, &token);
     node->only = hint == CONSTRAINT_ONLY;
     if (hint != CONSTRAINT_NO_HINT)
-        add_answer(out, token, node->only ? 0 : (float)log(LIKELY));
+        add_answer(out, token, node->only ? 0 : (float)log(LIKELY), TREE_BY_CONSTRAINT);
     if (node->state && !node->only) {
         add_allowed(m, node, o, out);
         add_chains(m, node, depth, out);
     }
     while (out->n < m->max)
-        add_answer(out, -1, -INFINITY);
+        add_answer(out, -1, -INFINITY, 0);
 }
 
 int masks_level(struct masks *m, const struct tree_node *nodes, int n,
@@ -343,12 +346,12 @@ struct tree_candidates masks_answer(struct masks *m, const struct tree_candidate
     int64_t before = open_steps(m, m->room);
     for (int i = 0; i < m->n; i++) {
         ptrdiff_t at = (ptrdiff_t)i * m->max;
-        struct answer own = {m->ids + at, m->logp + at, 0};
+        struct answer own = {m->ids + at, m->logp + at, m->origin + at, 0};
         struct offer o = offer_of(m, i, answer);
         answer_one(m, &m->requested[m->first + i], m->depth, &o, &own);
     }
     close_guess(m, before);
-    return (struct tree_candidates){m->ids, m->logp};
+    return (struct tree_candidates){m->ids, m->logp, m->origin};
 }
 
 // A tree_expand_fn.

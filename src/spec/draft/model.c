@@ -132,7 +132,7 @@ static void take_candidates(struct tree_question *q, const struct draft_guesses 
             g->ids[i * q->k + c] = there ? found->ids[i * found->k + c] : -1;
             g->logp[i * q->k + c] = there ? found->logp[i * found->k + c] : -INFINITY;
         }
-    q->answer = (struct tree_candidates){g->ids, g->logp};
+    q->answer = (struct tree_candidates){g->ids, g->logp, NULL};
 }
 
 // A tree_expand_many_fn.

@@ -17,7 +17,7 @@ struct candidate {
     int32_t token;
     uint32_t chains; // chains whose next token this is
     double step;     // log-probability, <= 0
-    bool listed;     // it is among the drafter's candidates
+    uint8_t origin;  // TREE_BY_*
 };
 
 // In order of (step descending, token ascending).
@@ -112,7 +112,7 @@ static void candidate_add(struct candidates *list, struct candidate c, int max) 
         if (list->c[i].token != c.token)
             continue;
         c.chains |= list->c[i].chains;
-        c.listed |= list->c[i].listed;
+        c.origin |= list->c[i].origin;
         if (list->c[i].step > c.step)
             c.step = list->c[i].step;
         list->n--;
@@ -131,12 +131,14 @@ static void candidate_add(struct candidates *list, struct candidate c, int max) 
     list->n = min_i32(list->n, max);
 }
 
-static void add_candidates(struct candidates *list, const int32_t *ids, const float *logp, int n,
+static void add_candidates(struct candidates *list, const struct tree_candidates *of, int n,
                            int max) {
     for (int r = 0; r < n; r++) {
-        double step = (double)logp[r];
+        const double step = (double)of->logp[r];
+        const uint8_t origin = of->origin ? of->origin[r] : TREE_BY_CANDIDATES;
         if (isfinite(step))
-            candidate_add(list, (struct candidate){ids[r], 0, step < 0 ? step : 0, true}, max);
+            candidate_add(list, (struct candidate){of->ids[r], 0, step < 0 ? step : 0, origin},
+                          max);
     }
 }
 
@@ -157,18 +159,20 @@ static void candidates_below(const struct ddtree_build *b, const struct node *no
     ptrdiff_t at = (ptrdiff_t)node->depth * p->k; // of depth + 1
     out->n = 0;
     if (answer) {
-        add_candidates(out, answer->ids, answer->logp, b->k, b->k);
+        add_candidates(out, answer, b->k, b->k);
     } else if (!p->expand && node->depth < p->depth) {
         const float *pair = p->pair && node->depth > 0 ? pair_row(p, node) : NULL;
         int n = p->pair ? p->k : min_i32(p->k, b->k);
-        add_candidates(out, p->ids + at, pair ? pair : p->logp + at, n, b->k);
+        const struct tree_candidates of = {p->ids + at, pair ? pair : p->logp + at, NULL};
+        add_candidates(out, &of, n, b->k);
     }
     for (int c = 0; c < p->n_chains; c++) {
         const struct draft_chain *chain = &p->chains[c];
         if (!(node->chains & (1u << c)) || chain->len <= node->depth || !isfinite(chain->logp))
             continue;
         double step = chain->logp < 0 ? (double)chain->logp : 0;
-        candidate_add(out, (struct candidate){chain->ids[node->depth], 1u << c, step, false},
+        candidate_add(out,
+                      (struct candidate){chain->ids[node->depth], 1u << c, step, TREE_BY_CHAIN},
                       TREE_MAX_K + TREE_MAX_CHAINS);
     }
 }
@@ -183,8 +187,7 @@ static void offer_children(struct ddtree_build *b, const struct node *parent,
                              .depth = parent->depth + 1,
                              .parent = parent->slot,
                              .chains = list.c[r].chains,
-                             .origin = (uint8_t)((list.c[r].listed ? TREE_BY_CANDIDATES : 0) |
-                                                 (list.c[r].chains ? TREE_BY_CHAIN : 0)),
+                             .origin = list.c[r].origin,
                              .seed = parent->seed && r == 0};
         if (!keep_node(b, &child))
             break;
@@ -286,7 +289,8 @@ int ddtree_candidates(const struct ddtree_build *b) {
 void ddtree_answer(struct ddtree_build *b, const struct tree_candidates *answer) {
     for (int i = 0; i < b->n_parents; i++) {
         ptrdiff_t at = (ptrdiff_t)i * b->k;
-        struct tree_candidates one = {answer->ids + at, answer->logp + at};
+        struct tree_candidates one = {answer->ids + at, answer->logp + at,
+                                      answer->origin ? answer->origin + at : NULL};
         offer_children(b, &b->parents[i], &one);
     }
 }

@@ -38,12 +38,17 @@ struct tree_node {
     double score;
 };
 
+// Who offered a node: one or several of them.
+enum { TREE_BY_CANDIDATES = 1, TREE_BY_CHAIN = 2, TREE_BY_CONSTRAINT = 4 };
+
 // Where the candidates of n nodes are: those of node i at i * k. Their order counts where some may
 // be forbidden (spec/constraint/masks.h): the first that are allowed are taken. A drafter with
 // fewer than k fills up with log-probabilities that are not finite.
 struct tree_candidates {
     const int32_t *ids; // [n][k]
     const float *logp;  // [n][k]
+    // [n][k] TREE_BY_* of each, where others' guesses are among them; NULL: all TREE_BY_CANDIDATES.
+    const uint8_t *origin;
 };
 
 // Sets *out to the k candidates of each of nodes[n], all of one depth; the arrays stay valid until
@@ -91,8 +96,6 @@ struct tree_options {
     double min_prob; // nodes whose path probability is below this stay out; 0: off
 };
 
-enum { TREE_BY_CANDIDATES = 1, TREE_BY_CHAIN = 2 };
-
 // Node 0 is the root. Nodes are in the order below, so parent[i] < i; the children of one node have
 // distinct tokens.
 struct ddtree {
@@ -101,7 +104,7 @@ struct ddtree {
     int32_t parent[TREE_MAX_ROWS]; // -1 for the root
     int32_t depth[TREE_MAX_ROWS];  // 0 for the root
     double score[TREE_MAX_ROWS];   // log-probability of the path; 0 for the root
-    uint8_t origin[TREE_MAX_ROWS]; // who offered it: TREE_BY_CANDIDATES | TREE_BY_CHAIN; root: 0
+    uint8_t origin[TREE_MAX_ROWS]; // TREE_BY_*, of all that offered it; root: 0
 };
 
 // Builds the tree of the options' size: the first `budget` prefixes among those offered, by score
