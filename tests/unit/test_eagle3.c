@@ -70,6 +70,38 @@ static void test_plan(void **state) {
     }
 }
 
+// Through the handle: what kind it is, and that a chain can be drafted with it.
+static void test_handle(void **state) {
+    (void)state;
+    struct scene c;
+    struct draft *d = NULL;
+    const int32_t ids[] = {5, 11, 7};
+    open_scene(&c, 1);
+    if (draft_open(&d, c.r.m, &(struct draft_source){.path = c.path}, &c.r.e))
+        fail_msg("%s", c.r.e.text);
+    struct path *path = draft_path(d);
+    const struct draft_traits traits = draft_traits(d);
+    assert_non_null(path);
+    assert_null(draft_dflash(d));
+    assert_string_equal(traits.name, "eagle3");
+    assert_int_equal(traits.max_depth, PATH_DEPTH);
+    assert_true(traits.pass_bytes > 0);
+    struct sequence *s = tiny_rig_sequence(&c.r);
+    tiny_rig_prompt(&c.r, s, ids, 3, 3, NULL, NULL);
+    assert_int_equal(path_begin(path, &s, 1, &c.r.e), 0);
+    assert_true(path_ready(path, 0));
+    for (int i = 0; i < PATH_DEPTH; i++) {
+        const struct path_row row = {0, i - 1, 9 + i};
+        assert_int_equal(path_rows(path, &row, 1, &c.r.e), 0);
+        assert_non_null(path_logits(path, 0, 1));
+    }
+    const struct path_row deeper = {0, PATH_DEPTH - 1, 9};
+    assert_int_equal(path_rows(path, &deeper, 1, &c.r.e), ERR_USAGE);
+    sequence_destroy(s);
+    draft_destroy(d);
+    close_scene(&c);
+}
+
 // Another width of its own, a head of some tokens, norms in all places.
 enum { FORM = 6 };
 
@@ -170,6 +202,7 @@ static void test_folders(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_handle),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_folders),
     };

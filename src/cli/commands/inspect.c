@@ -13,6 +13,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/quant/quant.h"
 #include "formats/safetensors.h"
+#include "models/draft/eagle3/eagle3.h"
 #include "models/draft/mtp/mtp.h"
 #include "models/model.h"
 #include "ops/gpu/linear/operands.h"
@@ -103,6 +104,11 @@ static bool plan_file(struct inspect_plan *p, const struct gguf *g) {
     if (mtp_sidecar(g)) {
         err_set(&p->refusal, ERR_UNSUPPORTED,
                 "it is the prediction block of another file, which it goes with as a draft (-d)");
+        return false;
+    }
+    if (eagle3_in_file(g)) {
+        err_set(&p->refusal, ERR_UNSUPPORTED,
+                "it is an EAGLE-3 draft, which goes with its target as a draft (-d)");
         return false;
     }
     return plan_target_file(p, g);

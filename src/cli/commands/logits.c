@@ -246,11 +246,11 @@ static int run_draft_anchor(struct session *s, struct sequence *seq, const struc
 static int begin_draft(const struct session *s, struct sequence *seq, int32_t anchor,
                        struct err *e) {
     struct dflash *block = draft_dflash(session_draft(s));
-    struct mtp *mtp = draft_mtp(session_draft(s));
+    struct path *path = draft_path(session_draft(s));
     if (block)
         return dflash_draft(block, &seq, &anchor, 1, e);
-    int rc = path_begin(mtp_path(mtp), &seq, 1, e);
-    if (!rc && !path_ready(mtp_path(mtp), 0))
+    int rc = path_begin(path, &seq, 1, e);
+    if (!rc && !path_ready(path, 0))
         rc = err_set(e, ERR_MEMORY, "no memory for the rows of a draft");
     return rc;
 }
@@ -273,18 +273,18 @@ static int draft_row(const struct session *s, int i, int32_t *token, float *row,
     const struct ops *ops = exec_ops(model_exec(m));
     const int64_t vocab = model_params_of(m)->vocab;
     struct dflash *block = draft_dflash(session_draft(s));
-    struct mtp *mtp = draft_mtp(session_draft(s));
+    struct path *path = draft_path(session_draft(s));
     const struct path_row next = {.parent = i - 1, .token = *token};
-    int rc = block ? 0 : path_rows(mtp_path(mtp), &next, 1, e);
+    int rc = block ? 0 : path_rows(path, &next, 1, e);
     if (rc)
         return rc;
     const float *logits = block ? dflash_logits(block, 0, draft_traits(session_draft(s)).max_depth)
-                                : path_logits(mtp_path(mtp), 0, 1);
-    const int64_t n = block ? vocab : path_head(mtp_path(mtp))->rows;
+                                : path_logits(path, 0, 1);
+    const int64_t n = block ? vocab : path_head(path)->rows;
     ops->download(model_exec(m), row, logits + (block ? i * vocab : 0), (size_t)n * sizeof *row);
     rc = exec_status(model_exec(m), e);
-    if (mtp)
-        spread(path_head(mtp_path(mtp)), row, vocab);
+    if (path)
+        spread(path_head(path), row, vocab);
     *token = 0;
     for (int32_t t = 1; t < vocab; t++)
         *token = row[t] > row[*token] ? t : *token;

@@ -70,7 +70,7 @@ static const struct cli_command commands[] = {
      .summary = "write what the draft predicts after token ids",
      .description = "Runs the target over the ids, takes its likeliest next token as the anchor, "
                     "drafts one block and writes the log-probabilities of its positions 1 to B-1; "
-                    "a prediction block (mtp) drafts a chain of its own likeliest tokens.",
+                    "a prediction block (mtp) or EAGLE-3 drafts a chain of its likeliest tokens.",
      .run = cmd_draft_logits},
     {"perplexity", CLI_PERPLEXITY, .operands = "",
      .summary = "measure how well a model predicts a text",

@@ -14,6 +14,7 @@
 #include "models/model.h"
 
 struct dflash_options;
+struct path;
 struct eagle3_options;
 struct mtp_options;
 
@@ -112,6 +113,7 @@ struct draft_class {
     void (*describe)(const void *self, struct str *out);
     // NULL: it can guess every token; or whether it can guess this one.
     bool (*knows)(const void *self, int32_t token);
+    struct path *(*path)(void *self); // what drafts on its own guesses, or NULL
     // Before levels of these members (depth 0, distinct sequences, at most the target's max_seqs):
     // what is committed and was not read yet is read, and room for nodes is made. A member for
     // which there is no room is no error.

@@ -104,8 +104,8 @@ struct dflash *draft_dflash(const struct draft *d) {
     return d->class == &draft_class_dflash ? d->self : NULL;
 }
 
-struct mtp *draft_mtp(const struct draft *d) {
-    return d->class == &draft_class_mtp ? d->self : NULL;
+struct path *draft_path(const struct draft *d) {
+    return d->class->path ? d->class->path(d->self) : NULL;
 }
 
 int draft_begin(struct draft *d, const struct draft_level *l, int n, struct err *e) {

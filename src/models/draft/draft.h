@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "models/draft/class.h"
 #include "models/draft/dflash/dflash.h"
-#include "models/draft/mtp/mtp.h"
+#include "models/draft/path/path.h"
 #include "models/model.h"
 
 struct draft;
@@ -36,7 +36,7 @@ struct draft_traits draft_traits(const struct draft *d);
 void draft_describe(const struct draft *d, struct str *out);
 bool draft_knows(const struct draft *d, int32_t token); // whether it can guess that token
 struct dflash *draft_dflash(const struct draft *d);     // NULL: it is of another kind
-struct mtp *draft_mtp(const struct draft *d);           // the same
+struct path *draft_path(const struct draft *d); // NULL: it does not guess on its own guesses
 
 // draft_class.begin and level, of a kind that has them.
 int draft_begin(struct draft *d, const struct draft_level *l, int n, struct err *e);

@@ -52,6 +52,10 @@ static bool knows(const void *self, int32_t token) {
     return draft_head_has(&((const struct eagle3 *)self)->path.head, token);
 }
 
+static struct path *path_of(void *self) {
+    return eagle3_path(self);
+}
+
 static int begin_eagle3(void *self, const struct draft_level *l, int n, struct err *e) {
     return path_level_begin(eagle3_path(self), l, n, e);
 }
@@ -69,5 +73,6 @@ const struct draft_class draft_class_eagle3 = {.name = "eagle3",
                                                .traits = eagle3_traits,
                                                .describe = describe_eagle3,
                                                .knows = knows,
+                                               .path = path_of,
                                                .begin = begin_eagle3,
                                                .level = level_eagle3};

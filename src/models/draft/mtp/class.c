@@ -49,6 +49,10 @@ static bool knows(const void *self, int32_t token) {
     return draft_head_has(&((const struct mtp *)self)->path.head, token);
 }
 
+static struct path *path_of(void *self) {
+    return mtp_path(self);
+}
+
 static int begin_mtp(void *self, const struct draft_level *l, int n, struct err *e) {
     return path_level_begin(mtp_path(self), l, n, e);
 }
@@ -66,5 +70,6 @@ const struct draft_class draft_class_mtp = {.name = "mtp",
                                             .traits = mtp_traits,
                                             .describe = describe_mtp,
                                             .knows = knows,
+                                            .path = path_of,
                                             .begin = begin_mtp,
                                             .level = level_mtp};
