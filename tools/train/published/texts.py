@@ -41,6 +41,8 @@ class Texts:
 
     def split(self, n):
         """-> n random rows, the others; they share what is kept"""
+        if n >= len(self.rows):
+            raise SystemExit(f"{len(self.rows)} texts, of which {n} are kept for measuring: give more time, or a smaller --held")
         order = torch.randperm(len(self.rows), device=self.ids.device)
         return self.part(order[:n]), self.part(order[n:])
 
@@ -127,7 +129,7 @@ def collected(a, target, rank, ranks, say):
     say("continued", len(one[0]), "texts,", int((one[1] > 0).sum()), "tokens; tasks", len(two[0]), "texts,",
         int((two[1] > 0).sum()), "tokens of answers that the target gives")  # fmt: skip
     ids, own = (torch.cat(x) for x in zip(one, two))
-    share = torch.full((len(ids),), a.written / len(one[0]), device=ids.device)
+    share = torch.full((len(ids),), a.written / max(1, len(one[0])), device=ids.device)
     share[len(one[0]) :] = (1 - a.written) / len(two[0])
     usable = (own[:, 1:] > 0).any(1)
     return Texts(target, ids[usable], own[usable], share[usable])
