@@ -10,6 +10,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/quant/quant.h"
 #include "models/draft/dflash/dflash.h"
+#include "models/draft/eagle3/eagle3.h"
 #include "models/draft/mtp/mtp.h"
 #include "models/model.h"
 #include "state/forest.h"
@@ -39,20 +40,20 @@ void fuzz_setup(void) {
     fuzz_folder();
 }
 
-// Two guesses of a prediction block after the sequence.
-static int guess(struct mtp *p, struct sequence *s, struct err *e) {
+// Two guesses after the sequence.
+static int guess(struct path *p, struct sequence *s, struct err *e) {
     const struct path_row rows[] = {{0, -1, 0}, {0, 0, 1}};
-    int rc = path_begin(mtp_path(p), &s, 1, e);
-    for (int i = 0; i < 2 && rc == 0 && path_ready(mtp_path(p), 0); i++) {
-        rc = path_rows(mtp_path(p), &rows[i], 1, e);
-        FUZZ_CHECK(rc || path_logits(mtp_path(p), 0, 1));
+    int rc = path_begin(p, &s, 1, e);
+    for (int i = 0; i < 2 && rc == 0 && path_ready(p, 0); i++) {
+        rc = path_rows(p, &rows[i], 1, e);
+        FUZZ_CHECK(rc || path_logits(p, 0, 1));
     }
     return rc;
 }
 
 // A prompt of three tokens and a plain step, with guesses of p (NULL: none) after each; nothing but
 // memory may fail in a model that loaded.
-static void decode(struct model *m, struct mtp *p, bool fragile) {
+static void decode(struct model *m, struct path *p, bool fragile) {
     struct sequence *s = NULL;
     struct forest f = {0};
     struct err e = {0};
@@ -83,7 +84,7 @@ static void try_block(struct model *m, const char *path, bool fragile) {
     FUZZ_CHECK(!rc == !!p);
     if (rc)
         return;
-    decode(m, p, fragile);
+    decode(m, mtp_path(p), fragile);
     mtp_destroy(p);
 }
 
@@ -107,6 +108,18 @@ static void try_target(const struct gguf *g, bool fragile) {
     model_destroy(m);
 }
 
+static void load_eagle3(const char *path, bool fragile) {
+    struct eagle3 *d = NULL;
+    struct err e = {0};
+    const struct eagle3_options o = eagle3_options_default();
+    int rc = eagle3_load(&d, target, path, &o, false, &e);
+    fuzz_sentence(rc, &e);
+    FUZZ_CHECK(!rc == !!d);
+    if (!rc)
+        decode(target, eagle3_path(d), fragile);
+    eagle3_destroy(d);
+}
+
 static void load_draft(const char *path) {
     struct dflash *d = NULL;
     struct err e = {0};
@@ -117,22 +130,27 @@ static void load_draft(const char *path) {
     dflash_destroy(d);
 }
 
-static void try_draft(const uint8_t *data, size_t size, bool block, bool fragile) {
+enum kind { BLOCK, EAGLE3, OTHER };
+
+static void try_draft(const uint8_t *data, size_t size, enum kind kind, bool fragile) {
     struct fuzz_file f;
     fuzz_file_open(&f, data, size);
-    if (block)
+    if (kind == BLOCK)
         try_block(target, f.path, fragile);
+    else if (kind == EAGLE3)
+        load_eagle3(f.path, fragile);
     else
         load_draft(f.path);
     fuzz_file_close(&f);
 }
 
-static void try_folder(const uint8_t *data, size_t size) {
+static void try_folder(const uint8_t *data, size_t size, bool fragile) {
     struct fuzz_part part;
     while (fuzz_part(&data, &size, &part))
         fuzz_folder_write(part.letter == 'c' ? "config.json" : "model.safetensors", part.data,
                           part.size);
     load_draft(fuzz_folder());
+    load_eagle3(fuzz_folder(), fragile);
     fuzz_folder_clear();
 }
 
@@ -142,7 +160,7 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     const char *arch = NULL;
     size_t len = 0;
     if (fuzz_has_parts(data, size)) {
-        try_folder(data, size);
+        try_folder(data, size, fragile);
         return;
     }
     if (gguf_open_memory(&g, data, size, &e))
@@ -156,6 +174,6 @@ void fuzz_one(const uint8_t *data, size_t size, bool fragile) {
     if (known && !mtp_sidecar(g))
         try_target(g, fragile);
     else
-        try_draft(data, size, known, fragile);
+        try_draft(data, size, known ? BLOCK : eagle3_in_file(g) ? EAGLE3 : OTHER, fragile);
     gguf_close(g);
 }

@@ -59,7 +59,7 @@ static int write_experts(const struct tiny_shape *t, const struct tiny_shape *pl
 
 static int write_drafts(const struct tiny_shape *t, const char *folder, struct err *e) {
     static const char *const names[] = {"lucebox.gguf", "beellama.gguf", "upstream.gguf",
-                                        "laguna-draft.gguf", "dflash2.gguf"};
+                                        "laguna-draft.gguf", "dflash2.draft"};
     char path[PATH_MAX];
     int rc = 0;
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
@@ -75,6 +75,23 @@ static int write_drafts(const struct tiny_shape *t, const char *folder, struct e
         d.type = TYPE_Q8_0;
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         rc |= tiny_draft_write(t, &d, path, e);
+    }
+    return rc;
+}
+
+// With a head of all tokens and with the target's embedding; with neither, and norms everywhere.
+static int write_eagle3(const struct tiny_shape *t, const char *folder, struct err *e) {
+    char path[PATH_MAX];
+    int rc = 0;
+    for (int i = 0; i < 2; i++) {
+        struct tiny_draft_shape d = tiny_draft_default(t);
+        d.ffn = 32;
+        d.heads = 1;
+        d.biased = i;
+        d.type = TYPE_Q8_0;
+        d.seed = i ? 6 : 1;
+        snprintf(path, sizeof path, "%s/eagle3-%d.draft", folder, i);
+        rc |= tiny_eagle3_write(t, &d, path, e);
     }
     return rc;
 }
@@ -135,6 +152,7 @@ int main(int argc, char **argv) {
     rc |= write_target(&plain, argv[1], "gemma3", &e);
     rc |= write_blocks(&recurrent, argv[1], &e);
     rc |= write_drafts(&t, argv[1], &e);
+    rc |= write_eagle3(&t, argv[1], &e);
     if (rc)
         fprintf(stderr, "%s\n", e.text);
     return rc != 0;

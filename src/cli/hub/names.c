@@ -227,7 +227,8 @@ void hub_label(const char *file, char out[HUB_LABEL_BYTES]) {
 
 bool hub_is_draft(const char *file) {
     const char *s = base_of(file);
-    return strcasestr(s, "dflash") || strcasestr(s, "-draft") || strcasestr(s, "draft-") ||
+    return strcasestr(s, "dflash") || strcasestr(s, "eagle3") || strcasestr(s, "-draft") ||
+           strcasestr(s, "draft-") ||
            !strncasecmp(s, "mtp-", 4); // a prediction block in a file of its own
 }
 

@@ -126,8 +126,9 @@ int eagle3_file_open(struct eagle3_file *f, const char *path, struct err *e) {
         rc = safetensors_open(&f->st, path, e);
         if (rc) {
             f->st = NULL;
-            if (first.code)
+            if (first.code && e)
                 *e = first;
+            rc = first.code ? first.code : rc;
         } else {
             rc = draft_config_open(&f->config, path, e);
         }
