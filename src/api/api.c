@@ -159,8 +159,8 @@ static int find_draft(struct session_options *o, struct str *path, struct err *e
         o->draft = strcmp(o->draft, "none") != 0 ? o->draft : NULL;
         return 0;
     }
-    near_draft_in_target(&d);
-    if (beside && !d.of_target)
+    rc = near_draft_in_target(&d, e);
+    if (!rc && beside && !d.of_target)
         rc = near_draft_beside(&d, e);
     struct err ignored;
     int chosen = near_draft_choose(&d, path, &draft, rc ? &ignored : e);

@@ -481,12 +481,19 @@ int params_refuse_relatives(const struct model_params *p, const struct gguf *g, 
     return 0;
 }
 
-// Blocks after the last layer are left alone if they predict further tokens.
+// Blocks after the last layer are left alone if they predict further tokens. One that the metadata
+// counts among the layers would be computed as a layer.
 static int refuse_blocks(const struct model_params *p, const struct gguf *g, struct err *e) {
     char nextn[LOAD_NAME];
     for (size_t i = 0; i < gguf_tensor_count(g); i++) {
         const char *name = gguf_tensor_at(g, i)->name;
         long block = strncmp(name, "blk.", 4) == 0 ? strtol(name + 4, NULL, 10) : -1;
+        if (block >= 0 && block < p->n_layers && params_is_for_drafting(name))
+            return err_set(e, ERR_MISMATCH,
+                           "tensor %.80s is of a block that predicts further tokens, but by the "
+                           "metadata keys %s.block_count and %s.nextn_predict_layers it is one of "
+                           "the %d layers; convert the model again",
+                           name, p->arch, p->arch, p->n_layers);
         if (block < p->n_layers)
             continue;
         if (block > PARAMS_MAX_LAYERS ||

@@ -168,7 +168,7 @@ static void test_lists(void **state) {
         struct err e = {0};
         write_list(f, cases[i].text, strlen(cases[i].text));
         int rc = load_head(&h, &l, f, VOCAB, (struct draft_vocab_options){.list = f->list}, &e);
-        assert_int_equal(rc, cases[i].says ? ERR_FORMAT : 0);
+        assert_int_equal(rc, cases[i].says ? ERR_USAGE : 0);
         if (cases[i].says)
             assert_non_null(strstr(e.text, cases[i].says));
         else
@@ -180,17 +180,17 @@ static void test_lists(void **state) {
     struct err e = {0};
     write_list(f, "1\0002\n", 4);
     assert_int_equal(load_head(&h, &l, f, VOCAB, (struct draft_vocab_options){.list = f->list}, &e),
-                     ERR_FORMAT);
+                     ERR_USAGE);
     close_head(&h, &l);
     unlink(f->list);
     assert_int_equal(load_head(&h, &l, f, VOCAB, (struct draft_vocab_options){.list = f->list}, &e),
-                     ERR_IO);
+                     ERR_USAGE);
     close_head(&h, &l);
     gguf_close(f->g);
     open_file(f, NULL, VOCAB, MARKS, TYPE_F32); // no marks are known, and nothing is listed
     write_list(f, "# none\n", 7);
     assert_int_equal(load_head(&h, &l, f, VOCAB, (struct draft_vocab_options){.list = f->list}, &e),
-                     ERR_FORMAT);
+                     ERR_USAGE);
     close_head(&h, &l);
     gguf_close(f->g);
 }

@@ -706,6 +706,38 @@ static void refuses_sidecar_as_model(void **state) {
     close_scene(&c);
 }
 
+// A file whose metadata counts the block among the layers: it would be computed as one.
+static void refuses_counted_block(void **state) {
+    (void)state;
+    struct scene c;
+    struct gguf *g;
+    struct gguf_writer *w;
+    struct model *m = NULL;
+    struct model_options o = model_options_default();
+    char path[128];
+    open_scene(&c, GLM);
+    snprintf(path, sizeof path, "%s/counted.gguf", c.r.dir);
+    must(&c, gguf_writer_open(&w, path, &c.r.e));
+    for (size_t i = 0; i < gguf_kv_count(c.r.g); i++)
+        if (!strstr(gguf_kv_at(c.r.g, i)->key, "nextn_predict_layers"))
+            gguf_put_kv(w, gguf_kv_at(c.r.g, i));
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < gguf_tensor_count(c.r.g); i++) {
+            const struct tensor *t = gguf_tensor_at(c.r.g, i);
+            if (pass == 0)
+                gguf_add_tensor(w, t->name, t->type, t->n_dims, t->ne);
+            else
+                must(&c, gguf_write_data(w, t->data, (size_t)t->bytes, &c.r.e));
+        }
+    must(&c, gguf_writer_close(w, &c.r.e));
+    must(&c, gguf_open(&g, path, &c.r.e));
+    assert_int_equal(model_load(&m, c.r.x, g, &o, &c.r.e), ERR_MISMATCH);
+    assert_non_null(strstr(c.r.e.text, "glm4moe.nextn_predict_layers it is one of the"));
+    gguf_close(g);
+    unlink(path);
+    close_scene(&c);
+}
+
 // The file `in` with copies of the embedding and the head in the block.
 static void write_copies(const char *in, const char *out) {
     static const char *const names[][2] = {
@@ -922,9 +954,10 @@ int main(void) {
         cmocka_unit_test(refuses_blocks),      cmocka_unit_test(sidecars),
         cmocka_unit_test(refuses_sidecars),    cmocka_unit_test(refuses_states),
         cmocka_unit_test(some_tokens),         cmocka_unit_test(refuses_sidecar_as_model),
-        cmocka_unit_test(padded_number),       cmocka_unit_test(copies_are_shared),
-        cmocka_unit_test(read_by_rows),        cmocka_unit_test(trained_heads),
-        cmocka_unit_test(smaller_heads),       cmocka_unit_test(renumbered),
+        cmocka_unit_test(padded_number),       cmocka_unit_test(refuses_counted_block),
+        cmocka_unit_test(copies_are_shared),   cmocka_unit_test(read_by_rows),
+        cmocka_unit_test(trained_heads),       cmocka_unit_test(smaller_heads),
+        cmocka_unit_test(renumbered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

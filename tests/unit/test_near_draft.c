@@ -96,9 +96,10 @@ static const char *chosen(bool look_beside) {
     struct str path = {0};
     struct err e = {0};
     str_clear(&notes);
-    near_draft_in_target(&d);
+    int rc = near_draft_in_target(&d, &e);
     d.quiet = d.of_target;
-    int rc = look_beside ? near_draft_beside(&d, &e) : 0;
+    if (!rc && look_beside)
+        rc = near_draft_beside(&d, &e);
     d.quiet = false;
     if (rc || near_draft_choose(&d, &path, &draft, &e))
         fail_msg("%s", e.text);
@@ -223,6 +224,26 @@ static void leaves_a_damaged_block(void **state) {
     said_nothing();
 }
 
+// A list of tokens that somebody named and that is wrong ends it; no draft is left out for that.
+static void refuses_wrong_lists(void **state) {
+    (void)state;
+    const struct tiny_shape t = shape_with(1, 1), none = shape_with(0, 1);
+    struct session_options o = options();
+    struct near_drafts d = {.o = &o};
+    struct err e = {0};
+    clear_folder();
+    write_target(&t);
+    o.draft_vocab = (struct draft_vocab_options){.list = "/no/such/list"};
+    str_clear(&notes);
+    assert_int_equal(near_draft_in_target(&d, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "/no/such/list"));
+    write_target(&none);
+    write_sidecar(&t, beside);
+    assert_int_equal(near_draft_in_target(&d, &e), 0);
+    assert_int_equal(near_draft_beside(&d, &e), ERR_USAGE);
+    said_nothing();
+}
+
 static void takes_a_sidecar(void **state) {
     (void)state;
     const struct tiny_shape t = shape_with(0, 2), block = shape_with(1, 2);
@@ -311,9 +332,9 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_the_block),          cmocka_unit_test(leaves_a_damaged_block),
-        cmocka_unit_test(takes_a_sidecar),          cmocka_unit_test(names_what_does_not_fit),
-        cmocka_unit_test(leaves_it_out_for_memory),
+        cmocka_unit_test(takes_the_block),         cmocka_unit_test(leaves_a_damaged_block),
+        cmocka_unit_test(takes_a_sidecar),         cmocka_unit_test(refuses_wrong_lists),
+        cmocka_unit_test(names_what_does_not_fit), cmocka_unit_test(leaves_it_out_for_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -116,9 +116,10 @@ static int search_own(struct near_drafts *d, struct err *e) {
 static int find_near_draft(struct session_options *o, struct str *path, struct err *e) {
     struct near_drafts d = {.o = o};
     const char *draft = NULL;
-    near_draft_in_target(&d);
+    int rc = near_draft_in_target(&d, e);
     d.quiet = d.of_target;
-    int rc = near_draft_beside(&d, e);
+    if (!rc)
+        rc = near_draft_beside(&d, e);
     if (!rc && !d.n && !d.of_target)
         rc = search_cache(&d, e);
     if (!rc && !d.n && !d.of_target)

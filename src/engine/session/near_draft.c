@@ -71,18 +71,28 @@ static bool is_target_whole(const struct near_drafts *d) {
     return !measure(d, NULL, NULL);
 }
 
-void near_draft_in_target(struct near_drafts *d) {
+// Options that somebody gave and that make no sense are no reason to go on without a draft.
+static bool is_for_user(int rc, const struct err *why, struct err *e) {
+    if (rc == ERR_USAGE)
+        err_set(e, rc, "%s", why->text);
+    return rc == ERR_USAGE;
+}
+
+int near_draft_in_target(struct near_drafts *d, struct err *e) {
     struct gguf *g = NULL;
     struct err why = {0};
     bool there = !gguf_open(&g, d->o->model, &why) && mtp_in_file(g, NULL) && !mtp_sidecar(g);
     gguf_close(g);
     if (!there)
-        return;
+        return 0;
     int rc = measure(d, DRAFT_OF_TARGET, &why);
+    if (is_for_user(rc, &why, e))
+        return rc;
     d->of_target = !rc || rc == ERR_MEMORY; // which the session sees to
     if (!d->of_target && is_target_whole(d))
         note(d, "the block of %s that predicts further tokens is not used: %s",
              base_of(d->o->model), why.text);
+    return 0;
 }
 
 int near_draft_file(struct near_drafts *d, const char *path, struct err *e) {
@@ -93,6 +103,8 @@ int near_draft_file(struct near_drafts *d, const char *path, struct err *e) {
         return 0;
     }
     int rc = measure(d, path, &why);
+    if (!d->own && is_for_user(rc, &why, e))
+        return rc;
     if (rc && rc != ERR_MEMORY) {
         if (!d->own || (rc != ERR_MISMATCH && is_target_whole(d)))
             note(d, "%s %s and is not used: %s", path, d->where, why.text);

@@ -22,10 +22,10 @@ struct near_drafts {
     int n;
 };
 
-// Looks at the target's own file.
-void near_draft_in_target(struct near_drafts *d);
+// Looks at the target's own file. ERR_USAGE: of options for its block.
+int near_draft_in_target(struct near_drafts *d, struct err *e);
 // Looks at a file, or at the GGUF files of a folder (one that cannot be read has no drafts).
-// ERR_MEMORY.
+// ERR_MEMORY; ERR_USAGE: of options for drafts, for which none is left out.
 int near_draft_file(struct near_drafts *d, const char *path, struct err *e);
 int near_draft_folder(struct near_drafts *d, const char *folder, struct err *e);
 // The same for the folder that the target lies in.

@@ -37,7 +37,7 @@ static void mark_special(uint8_t *wanted, const struct gguf *g, int64_t vocab) {
 }
 
 static int refuse_line(const char *path, int line, const char *what, struct err *e) {
-    return err_set(e, ERR_FORMAT,
+    return err_set(e, ERR_USAGE,
                    "line %d of %s %s; a list of tokens has one id a line, below the vocabulary's "
                    "size, and comments after #",
                    line, path, what);
@@ -66,12 +66,17 @@ static int mark_lines(uint8_t *wanted, int64_t vocab, char *text, const char *pa
     return 0;
 }
 
+// All that is wrong with a list is ERR_USAGE: somebody has named it.
 static int mark_list(uint8_t *wanted, int64_t vocab, const char *path, struct err *e) {
     enum { LINE = 24 };
     struct str text = {0};
-    int rc = file_read(&text, path, (size_t)vocab * LINE + 65536, e);
+    struct err own;
+    int rc = file_read(&text, path, (size_t)vocab * LINE + 65536, &own);
+    if (rc)
+        rc = err_set(e, rc == ERR_MEMORY ? rc : ERR_USAGE, "the tokens that may be guessed: %s",
+                     own.text);
     if (!rc && text.len && memchr(text.data, 0, text.len))
-        rc = err_set(e, ERR_FORMAT, "%s is no text; a list of tokens has one id a line", path);
+        rc = err_set(e, ERR_USAGE, "%s is no text; a list of tokens has one id a line", path);
     if (!rc && text.len)
         rc = mark_lines(wanted, vocab, text.data, path, e);
     str_fini(&text);
@@ -101,7 +106,7 @@ static int take_ids(struct draft_head *h, const uint8_t *wanted, int64_t vocab, 
     for (int64_t i = 0; i < vocab; i++)
         h->rows += wanted[i];
     if (h->rows == 0)
-        return err_set(e, ERR_FORMAT, "the list of tokens that may be guessed is empty");
+        return err_set(e, ERR_USAGE, "the list of tokens that may be guessed is empty");
     h->ids = malloc((size_t)h->rows * sizeof *h->ids);
     if (!h->ids)
         return err_set(e, ERR_MEMORY, "no memory for the tokens of a draft's head");

@@ -34,11 +34,6 @@ static int find_block(struct mtp *m, struct err *e) {
                        "the file has %d prediction blocks (metadata key %s.nextn_predict_layers), "
                        "one of them is supported; use another draft",
                        n, p->arch);
-    if (!m->own && m->block < p->n_layers)
-        return err_set(e, ERR_MISMATCH,
-                       "tensor blk.%d.nextn.eh_proj.weight is of a layer of the model; the file is "
-                       "damaged",
-                       m->block);
     const struct tensor *t = mtp_tensor(m, "nextn.eh_proj.weight");
     if (t->ne[0] == p->dim)
         return err_set(e, ERR_UNSUPPORTED,
