@@ -14,6 +14,7 @@
 #include "gpu/suites.h"
 #include "gpu/watch.h"
 #include "models/draft/dflash/dflash.h"
+#include "models/draft/eagle3/eagle3.h"
 #include "models/draft/mtp/mtp.h"
 #include "support/device.h"
 
@@ -51,6 +52,8 @@ struct bench {
     struct model *m;
     struct dflash *d;
     struct mtp *mtp;
+    struct eagle3 *eagle3;
+    struct path *path; // of either
     struct forest f;
     float *first, *rows; // [n_ids][vocab]
     struct exec *cpu;    // NULL, or the experts of the first half of the layers are its
@@ -114,6 +117,13 @@ static int bench_open(struct bench *b, enum places places, const char *level, co
         struct mtp_options p = mtp_options_default();
         p.codec_k = p.codec_v = KV_F32;
         rc = mtp_load(&b->mtp, b->m, DRAFT_OF_TARGET, &p, false, e);
+        b->path = rc ? NULL : mtp_path(b->mtp);
+    }
+    if (!rc && b->g.has_eagle3) {
+        struct eagle3_options p = eagle3_options_default();
+        p.codec_k = p.codec_v = KV_F32;
+        rc = eagle3_load(&b->eagle3, b->m, b->files.draft_gguf, &p, false, e);
+        b->path = rc ? NULL : eagle3_path(b->eagle3);
     }
     size_t values = (size_t)b->g.n_ids * (size_t)b->g.target.vocab;
     b->first = calloc(values + 1, sizeof *b->first);
@@ -129,6 +139,7 @@ static void bench_close(struct bench *b) {
     forest_fini(&b->f);
     dflash_destroy(b->d);
     mtp_destroy(b->mtp);
+    eagle3_destroy(b->eagle3);
     model_destroy(b->m);
     if (b->file)
         gguf_close(b->file);
@@ -140,7 +151,7 @@ static void bench_close(struct bench *b) {
 }
 
 static void fetch(struct bench *b, float *to, const float *logits, int64_t n) {
-    size_t bytes = (size_t)(n * b->g.target.vocab) * sizeof *to;
+    size_t bytes = (size_t)(n * b->g.columns) * sizeof *to;
     exec_ops(b->x)->download(b->x, to, logits, bytes);
 }
 
@@ -280,14 +291,13 @@ static int draft_contexts(struct bench *b, struct err *e) {
 }
 
 // Runs rows of one call; error of the i-th one's log-probabilities from golden row at[i].
-static int mtp_errors(struct bench *b, const struct path_row *rows, const int *at, int n,
-                      const float *golden, struct err *e) {
-    int64_t v = b->g.target.vocab;
+static int path_errors(struct bench *b, const struct path_row *rows, const int *at, int n,
+                       const float *golden, struct err *e) {
+    int64_t v = b->g.columns;
     float *logits = malloc((size_t)(n * v) * sizeof *logits);
-    int rc = logits ? path_rows(mtp_path(b->mtp), rows, n, e)
-                    : err_set(e, ERR_MEMORY, "no memory for rows");
+    int rc = logits ? path_rows(b->path, rows, n, e) : err_set(e, ERR_MEMORY, "no memory for rows");
     if (!rc)
-        fetch(b, logits, path_logits(mtp_path(b->mtp), 0, n), n);
+        fetch(b, logits, path_logits(b->path, 0, n), n);
     for (int i = 0; i < n && !rc; i++) {
         golden_log_softmax(logits + i * v, v);
         double error = golden_error(logits + i * v, golden + at[i] * v, v);
@@ -297,22 +307,22 @@ static int mtp_errors(struct bench *b, const struct path_row *rows, const int *a
     return rc;
 }
 
-// The distributions of a prediction block after a context's root and guesses and after another
-// first guess: a tree, the guesses of one depth in one call.
-static int mtp_tree(struct bench *b, struct sequence *s, const int32_t *t, const float *golden,
-                    struct err *e) {
+// The distributions of a prediction block or EAGLE-3 after a context's root and guesses and after
+// another first guess: a tree, the guesses of one depth in one call.
+static int path_tree(struct bench *b, struct sequence *s, const int32_t *t, const float *golden,
+                     struct err *e) {
     const struct path_row rows[GOLDEN_MTP_ROWS] = {
         {0, -1, t[0]}, {0, 0, t[1]}, {0, 0, t[GOLDEN_OTHER]}, {0, 1, t[2]}, {0, 3, t[3]}};
     static const int at[GOLDEN_MTP_ROWS] = {0, 1, GOLDEN_OTHER, 2, 3}, first[] = {0, 1, 3, 4, 5};
-    int rc = path_begin(mtp_path(b->mtp), &s, 1, e);
-    if (!rc && !path_ready(mtp_path(b->mtp), 0))
-        rc = err_set(e, ERR_STATE, "no room for the rows of the prediction block");
+    int rc = path_begin(b->path, &s, 1, e);
+    if (!rc && !path_ready(b->path, 0))
+        rc = err_set(e, ERR_STATE, "no room for the rows of the draft");
     for (int i = 0; i < 4 && !rc; i++)
-        rc = mtp_errors(b, rows + first[i], at + first[i], first[i + 1] - first[i], golden, e);
+        rc = path_errors(b, rows + first[i], at + first[i], first[i + 1] - first[i], golden, e);
     return rc;
 }
 
-static int mtp_contexts(struct bench *b, struct err *e) {
+static int path_contexts(struct bench *b, struct err *e) {
     const struct golden *g = &b->g;
     int rc = 0;
     for (int i = 0; i < g->n_index && !rc; i++) {
@@ -321,16 +331,16 @@ static int mtp_contexts(struct bench *b, struct err *e) {
         if (!rc)
             rc = prompt(b, s, 0, g->index[i], NULL, e);
         if (!rc)
-            rc = mtp_tree(b, s, g->guesses[i],
-                          g->rows + (int64_t)i * GOLDEN_MTP_ROWS * g->target.vocab, e);
+            rc = path_tree(b, s, g->guesses[i], g->rows + (int64_t)i * GOLDEN_MTP_ROWS * g->columns,
+                           e);
         sequence_destroy(s);
     }
     return rc;
 }
 
 static int all_ways(struct bench *b, bool brief, struct err *e) {
-    if (b->g.has_mtp)
-        return mtp_contexts(b, e);
+    if (b->path)
+        return path_contexts(b, e);
     return b->g.has_draft ? draft_contexts(b, e) : target_ways(b, brief, e);
 }
 
@@ -351,7 +361,7 @@ static bool one_case(const char *level, const struct gpu_options *o, const char 
         rc = all_ways(&b, o->brief, &e);
     if (!rc)
         rc = exec_status(b.x, &e);
-    bool experts = !rc && !b.g.has_draft && !b.g.has_mtp && model_params_of(b.m)->moe.experts;
+    bool experts = !rc && !b.g.has_draft && !b.path && model_params_of(b.m)->moe.experts;
     if (rc) {
         gpu_line(n, false, level, "golden", what, "%s", e.text);
     } else {
@@ -388,7 +398,7 @@ void suite_golden(const char *level, const struct gpu_options *o, struct gpu_cou
         "draft_laguna_m", "draft_g4",     "draft2_r2",   "draft2_g4",       "ds2",
         "ds2_groups",     "ds3",          "ds3_yarn",    "draft_ds3",       "mtp_r1_tied",
         "mtp_r3_untied",  "mtp_r3moe",    "mtp_r1moe",   "mtp_glm_norms",   "mtp_glm_air",
-        "mtp_ds3",        "ds3_wide"};
+        "mtp_ds3",        "eagle3_q3",    "eagle3_l3",   "eagle3_r3",       "ds3_wide"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         uint64_t hash = 0;
         if (o->only && strncmp(names[i], o->only, strlen(o->only)) != 0)
