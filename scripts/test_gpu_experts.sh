@@ -16,8 +16,6 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 . "$(dirname "$0")/check.sh"
 show=$work/err
-slots=(0 8 4) # of 16 a layer; 0: all
-[ "$device" != cpu ] || slots=(0)
 
 # hashes FILE: those of all modes of a report, once each, or what is wrong with it.
 hashes() {
@@ -48,14 +46,18 @@ alike() {
     cat "$work/err"
     exit 77 # nothing to run on
 }
-for shape in qwen3moe:Q4_0 qwen35moe:Q8_0 gpt-oss:MXFP4_MOE deepseek2:Q8_0; do
-    "$program" synth --shape "${shape%:*}-tiny" --quant "${shape#*:}" "$work/t.gguf" 2>/dev/null || exit 2
+# The fewest slots: the layers with experts share them, and a pass may choose all 16 experts of one.
+for model in qwen3moe:Q4_0:4 qwen35moe:Q8_0:4 gpt-oss:MXFP4_MOE:4 deepseek2:Q8_0:6; do
+    IFS=: read -r shape type fewest <<<"$model"
+    "$program" synth --shape "$shape-tiny" --quant "$type" "$work/t.gguf" 2>/dev/null || exit 2
+    slots=(0 8 "$fewest") # 0: all
+    [ "$device" != cpu ] || slots=(0)
     all=
     for n in "${slots[@]}"; do
         few=(--spark-slots "$n")
         [ "$n" != 0 ] || few=()
         for how in draft oracle:al=4; do
-            name="${shape%:*}, $n slots, $how"
+            name="$shape, $n slots, $how"
             timeout 120 "$program" bench -m "$work/t.gguf" -d "$work/d.gguf" --prompt-tokens 300 -n 40 \
                 --modes off,chain:8,tree:22 --drafter "$how" --device "$device" --json \
                 "${few[@]}" >"$work/report" 2>"$work/err" </dev/null || {
@@ -76,7 +78,7 @@ if not experts.get("misses", 0) or experts.get("slots") >= 64:
     print("nothing was brought:", experts)
 PY
         )
-        verdict "${shape%:*}, $n slots, brought" "$why"
+        verdict "$shape, $n slots, brought" "$why"
     done
 done
 if [ "$device" = cpu ]; then

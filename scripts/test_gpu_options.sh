@@ -101,15 +101,17 @@ for part in 95 85 75 65 55; do
 done
 check "less memory than planned was enough" [ "$fitted" -gt 0 ]
 
-# Experts beyond the GPU's slots.
-for shape in qwen3moe:Q4_0 gpt-oss:MXFP4_MOE deepseek2:Q4_0; do
-    model=$work/${shape%:*}.gguf
-    "$program" synth --shape "${shape%:*}-tiny" --quant "${shape#*:}" "$model" 2>"$work/err" || exit 2
+# Experts beyond the GPU's slots, down to the fewest, which the layers with experts share.
+for kind in qwen3moe:Q4_0:4 gpt-oss:MXFP4_MOE:4 deepseek2:Q4_0:6; do
+    IFS=: read -r shape type fewest <<<"$kind"
+    model=$work/$shape.gguf
+    "$program" synth --shape "$shape-tiny" --quant "$type" "$model" 2>"$work/err" || exit 2
     for path in "${paths[@]}"; do
         level=(--cuda-path "$path" --kv-type q8_0)
-        first "${shape%:*}, $path, all resident" "${plain[@]}" "${level[@]}"
-        as "${shape%:*}, $path, 8 slots" "${plain[@]}" "${level[@]}" --spark-slots 8
-        as "${shape%:*}, $path, 4 slots, other chunks" "${plain[@]}" "${level[@]}" --spark-slots 4 --chunk 77
+        first "$shape, $path, all resident" "${plain[@]}" "${level[@]}"
+        as "$shape, $path, 8 slots" "${plain[@]}" "${level[@]}" --spark-slots 8
+        as "$shape, $path, $fewest slots, other chunks" "${plain[@]}" "${level[@]}" --spark-slots "$fewest" \
+            --chunk 77
     done
 done
 
