@@ -82,9 +82,12 @@ static void write_pair(enum kind kind, const struct tiny_draft_shape *shape) {
         fail_msg("%s", e.text);
 }
 
+static int block_size; // that is given
+
 static int open_pair(struct err *e) {
     struct session_options o = session_options_default();
     struct session *s = NULL;
+    o.dflash.block_size = block_size;
     o.model = target;
     o.draft = draft;
     o.device = "cpu";
@@ -126,6 +129,18 @@ static void says_versions(void **state) {
     names(name, "gpt-oss-120b", "gpt-oss-20b-DFlash2", NULL); // sizes: widths tell them
     names(name, "target", "draft", NULL);
     names(base, "Qwen3.6-27B", "Qwen3.8-27B", "Qwen 3.8");
+}
+
+static void says_options(void **state) {
+    (void)state;
+    block_size = 4;
+    write_pair(DFLASH, NULL);
+    said(NULL);
+    write_pair(SIDECAR, NULL);
+    said("--draft-block is not used: it is for DFlash drafts, and this one is of another kind "
+         "(mtp)");
+    block_size = 0;
+    said(NULL);
 }
 
 static void says_templates(void **state) {
@@ -208,9 +223,9 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_versions),  cmocka_unit_test(says_templates),
-        cmocka_unit_test(says_tokens),    cmocka_unit_test(says_taps),
-        cmocka_unit_test(refuses_by_key),
+        cmocka_unit_test(says_versions),  cmocka_unit_test(says_options),
+        cmocka_unit_test(says_templates), cmocka_unit_test(says_tokens),
+        cmocka_unit_test(says_taps),      cmocka_unit_test(refuses_by_key),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -244,6 +244,17 @@ static void refuses_wrong_lists(void **state) {
     said_nothing();
 }
 
+// Of a target that cannot be loaded nothing is said of drafts next to it.
+static void blames_no_draft(void **state) {
+    (void)state;
+    const struct tiny_shape t = shape_with(1, 1);
+    clear_folder();
+    write_sidecar(&t, target);
+    write_dflash(beside);
+    assert_string_equal(chosen(true), "none");
+    said_nothing();
+}
+
 static void takes_a_sidecar(void **state) {
     (void)state;
     const struct tiny_shape t = shape_with(0, 2), block = shape_with(1, 2);
@@ -332,9 +343,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_the_block),         cmocka_unit_test(leaves_a_damaged_block),
-        cmocka_unit_test(takes_a_sidecar),         cmocka_unit_test(refuses_wrong_lists),
-        cmocka_unit_test(names_what_does_not_fit), cmocka_unit_test(leaves_it_out_for_memory),
+        cmocka_unit_test(takes_the_block),          cmocka_unit_test(leaves_a_damaged_block),
+        cmocka_unit_test(takes_a_sidecar),          cmocka_unit_test(blames_no_draft),
+        cmocka_unit_test(refuses_wrong_lists),      cmocka_unit_test(names_what_does_not_fit),
+        cmocka_unit_test(leaves_it_out_for_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -172,10 +172,28 @@ static void look_at_taps(const struct draft_hints *h) {
             deepest, h->layers);
 }
 
+// Options that only DFlash drafts have.
+static void look_at_options(const struct draft_hints *h) {
+    const struct dflash_options *o = h->dflash, none = dflash_options_default();
+    const char *given = o->n_taps                    ? "taps"
+                        : o->mask_id != none.mask_id ? "mask-id"
+                        : o->block_size              ? "block"
+                        : o->window != none.window   ? "window"
+                        : o->causal != none.causal   ? "causal"
+                                                     : NULL;
+    if (given && !draft_dflash(h->loaded))
+        say(h,
+            "--draft-%s is not used: it is for DFlash drafts, and this one is of another kind (%s)",
+            given, draft_traits(h->loaded).name);
+}
+
 void draft_hints(const struct draft_hints *h) {
     struct gguf *own = NULL;
     struct err ignored;
-    if (!h->note || h->draft == DRAFT_OF_TARGET)
+    if (!h->note)
+        return;
+    look_at_options(h);
+    if (h->draft == DRAFT_OF_TARGET)
         return;
     if (gguf_open(&own, h->draft, &ignored))
         own = NULL; // safetensors

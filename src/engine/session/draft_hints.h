@@ -13,12 +13,13 @@ struct draft_hints {
     const char *model;
     const char *draft; // path
     const struct draft *loaded;
-    int layers; // of the target
+    int layers;                          // of the target
+    const struct dflash_options *dflash; // those that were given
     void (*note)(void *arg, const char *sentence);
     void *arg;
 };
 
-// Nothing is said of a draft in the target's own file.
+// Of a draft in the target's own file only options are said that it does not have.
 void draft_hints(const struct draft_hints *h);
 
 #endif

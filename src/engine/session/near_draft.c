@@ -106,7 +106,7 @@ int near_draft_file(struct near_drafts *d, const char *path, struct err *e) {
     if (!d->own && is_for_user(rc, &why, e))
         return rc;
     if (rc && rc != ERR_MEMORY) {
-        if (!d->own || (rc != ERR_MISMATCH && is_target_whole(d)))
+        if ((!d->own || rc != ERR_MISMATCH) && is_target_whole(d))
             note(d, "%s %s and is not used: %s", path, d->where, why.text);
         return 0;
     }

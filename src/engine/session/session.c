@@ -236,6 +236,7 @@ static void look_at_draft(const struct session *s) {
                                   .draft = s->o.draft,
                                   .loaded = s->draft,
                                   .layers = model_params_of(s->model)->n_layers,
+                                  .dflash = &s->o.dflash,
                                   .note = s->o.note,
                                   .arg = s->o.note_arg};
     draft_hints(&h);
