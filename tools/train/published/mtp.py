@@ -74,7 +74,7 @@ def main():
     say("parameters", sum(p.numel() for p in block.parameters()), target.device.type)
     texts, facts = train.gather(a, target, rank, ranks, ())
     fn, a.unrolled = partial(rows_loss, top=0), unroll
-    if target.device.type == "cuda":
+    if train.compiled(a, target):
         fn, a.unrolled = torch.compile(fn, dynamic=False), torch.compile(unroll, dynamic=False)
     write = lambda part: save_file(export.state(block), str(part / "model.safetensors"), {"format": "pt"})
     train.train(a, target, block, texts, fn, losses, lambda log: train.put(out, facts | {"log": log}, write))

@@ -199,6 +199,7 @@ def arguments(more=()):
     ap.add_argument("--gen-steps", type=int, default=6000, help="most tokens of a slot")
     ap.add_argument("--limit", type=int, default=128, help="most tokens of a continuation")
     ap.add_argument("--keep", action="store_true", help="keep the target's features of all texts in memory")
+    ap.add_argument("--eager", action="store_true", help="without torch.compile, where that fails or is too slow")
     ap.add_argument("--layers", type=int, default=4)
     ap.add_argument("--heads", type=int, help="of the draft; the target's number otherwise, as with the next two")
     ap.add_argument("--kv-heads", type=int)
@@ -243,6 +244,10 @@ def start(a):
     return target, rank, ranks
 
 
+def compiled(a, target):
+    return target.device.type == "cuda" and not a.eager
+
+
 def gather(a, target, rank, ranks, taps):
     """-> texts, with features where they are kept; their numbers of tokens of all ranks"""
     torch.manual_seed(a.seed * 100 + rank)
@@ -255,7 +260,7 @@ def gather(a, target, rank, ranks, taps):
     if a.keep:
         found.keep(taps)
         say("features are kept")
-    elif target.device.type == "cuda":
+    elif compiled(a, target):
         target.compile()
     return found, {"tokens": counts.tolist(), "ranks": ranks}
 
@@ -288,7 +293,7 @@ def main():
     say("parameters", sum(p.numel() for p in draft.parameters()), target.device.type)
     found, facts = gather(a, target, rank, ranks, draft.c.taps)
     fn, a.selected = partial(rows_loss, top=a.top if a.rank else 0), selector_loss
-    if target.device.type == "cuda":
+    if compiled(a, target):
         fn, a.selected = torch.compile(fn, dynamic=False), torch.compile(selector_loss, dynamic=False)
         for layer in draft.layers:
             layer.compile(dynamic=False)
