@@ -392,6 +392,29 @@ static void some_tokens(void **state) {
     }
 }
 
+// Bytes that a row of the model reads of a file with this tensor alone.
+static double bytes_of_tensor(const struct tiny_rig *r, const char *name) {
+    static const float row[32];
+    const int64_t ne[] = {32, 1};
+    struct gguf *g = NULL;
+    struct gguf_writer *w;
+    struct err e = {0};
+    char path[128];
+    snprintf(path, sizeof path, "%s/one.gguf", r->dir);
+    int rc = gguf_writer_open(&w, path, &e);
+    if (!rc) {
+        gguf_add_tensor(w, name, TYPE_F32, 2, ne);
+        rc = gguf_write_data(w, row, sizeof row, &e);
+        rc = gguf_writer_close(w, rc ? NULL : &e) || rc || gguf_open(&g, path, &e);
+    }
+    if (rc)
+        fail_msg("%s", e.text);
+    const double bytes = price_row_bytes(g, model_params_of(r->m));
+    gguf_close(g);
+    unlink(path);
+    return bytes;
+}
+
 // Of what a row of the model reads the block is no part, and a pass of the block reads a part of
 // it.
 static void read_by_rows(void **state) {
@@ -408,6 +431,8 @@ static void read_by_rows(void **state) {
     assert_int_equal(a.experts, t.experts);
     assert_true(a.share > 0 && a.share == b.share);
     assert_true(row == price_row_bytes(without.g, p));
+    assert_true(bytes_of_tensor(&with, "output.weight") == 32 * sizeof(float));
+    assert_true(bytes_of_tensor(&with, "output_extra.weight") == 0); // which drafts read
     const struct draft_source source = {.path = DRAFT_OF_TARGET},
                               cut = {.path = DRAFT_OF_TARGET, .vocab = {.rows = 20}};
     struct draft *d;

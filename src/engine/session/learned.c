@@ -63,10 +63,12 @@ static void put_key(struct str *key, const struct price_subject *s) {
                    s->sparse.sinks, s->sparse.window);
 }
 
-// Of a layer of the model, or of none: not of a block that predicts further tokens.
+// Of a layer of the model, or of none: not of a block that predicts further tokens, nor a head for
+// drafts.
 static bool is_in_pass(const struct tensor *t, const struct model_params *p) {
     int layer;
-    if (sscanf(t->name, "blk.%d.", &layer) == 1 && layer >= p->n_layers)
+    if (params_is_for_drafting(t->name) ||
+        (sscanf(t->name, "blk.%d.", &layer) == 1 && layer >= p->n_layers))
         return false;
     return p->tied || strcmp(t->name, "token_embd.weight") != 0; // of which a row reads a row
 }
