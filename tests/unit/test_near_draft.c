@@ -240,7 +240,13 @@ static void refuses_wrong_lists(void **state) {
     write_target(&none);
     write_sidecar(&t, beside);
     assert_int_equal(near_draft_in_target(&d, &e), 0);
+    const char *draft = target;
+    struct str path = {0};
+    d.n = 1;
+    d.path[0] = strdup(other); // as if it had been looked at first
     assert_int_equal(near_draft_beside(&d, &e), ERR_USAGE);
+    assert_int_equal(near_draft_choose(&d, &path, &draft, &e), 0);
+    assert_null(draft);
     said_nothing();
 }
 

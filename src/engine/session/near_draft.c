@@ -72,10 +72,12 @@ static bool is_target_whole(const struct near_drafts *d) {
 }
 
 // Options that somebody gave and that make no sense are no reason to go on without a draft.
-static bool is_for_user(int rc, const struct err *why, struct err *e) {
-    if (rc == ERR_USAGE)
-        err_set(e, rc, "%s", why->text);
-    return rc == ERR_USAGE;
+static bool is_for_user(struct near_drafts *d, int rc, const struct err *why, struct err *e) {
+    if (rc != ERR_USAGE)
+        return false;
+    d->failed = true;
+    err_set(e, rc, "%s", why->text);
+    return true;
 }
 
 int near_draft_in_target(struct near_drafts *d, struct err *e) {
@@ -86,7 +88,7 @@ int near_draft_in_target(struct near_drafts *d, struct err *e) {
     if (!there)
         return 0;
     int rc = measure(d, DRAFT_OF_TARGET, &why);
-    if (is_for_user(rc, &why, e))
+    if (is_for_user(d, rc, &why, e))
         return rc;
     d->of_target = !rc || rc == ERR_MEMORY; // which the session sees to
     if (!d->of_target && is_target_whole(d))
@@ -103,7 +105,7 @@ int near_draft_file(struct near_drafts *d, const char *path, struct err *e) {
         return 0;
     }
     int rc = measure(d, path, &why);
-    if (!d->own && is_for_user(rc, &why, e))
+    if (!d->own && is_for_user(d, rc, &why, e))
         return rc;
     if (rc && rc != ERR_MEMORY) {
         if ((!d->own || rc != ERR_MISMATCH) && is_target_whole(d))
@@ -159,7 +161,9 @@ int near_draft_beside(struct near_drafts *d, struct err *e) {
 int near_draft_choose(struct near_drafts *d, struct str *path, const char **draft, struct err *e) {
     int rc = 0;
     *draft = NULL;
-    if (d->of_target) {
+    if (d->failed) {
+        d->of_target = false;
+    } else if (d->of_target) {
         *draft = DRAFT_OF_TARGET;
         note(d, "guessing with the block of %s that predicts further tokens%s%s%s",
              base_of(d->o->model), d->n ? "; to guess with the draft " : "", d->n ? d->path[0] : "",

@@ -18,6 +18,7 @@ struct near_drafts {
     bool own;       // they come with the program: most are for other models, which is not said
     bool quiet;     // nothing is said
     bool of_target; // the target's own block can be used
+    bool failed;    // options make no sense: nothing is chosen
     char *path[NEAR_DRAFTS_MAX]; // [n] that fit
     int n;
 };
