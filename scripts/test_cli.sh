@@ -164,6 +164,9 @@ if has synth; then
     refuse 2 "Q9_9" synth --shape qwen35-tiny --quant Q9_9 out.gguf
     refuse 1 "nowhere/out.gguf" synth --shape qwen35-tiny nowhere/out.gguf
     "$program" synth --shape qwen35-tiny tiny.gguf 2>/dev/null
+    has draft-logits && for how in none auto; do
+        refuse 2 "there is none" draft-logits -m tiny.gguf -d "$how" --ids 1,2 --raw none.raw --device cpu
+    done
 fi
 # The block in a model's file that predicts further tokens: guessing with it changes no token.
 if has synth && has generate; then

@@ -167,7 +167,8 @@ static bool has_architecture(const struct hf_file *f, const char *name) {
 static bool is_eagle3(const struct hf_file *f) {
     return has_architecture(f, "LlamaForCausalLMEagle3") ||
            has_architecture(f, "Eagle3LlamaForCausalLM") ||
-           has_architecture(f, "Eagle3Speculator") || has_architecture(f, "Eagle3DraftModel");
+           has_architecture(f, "Eagle3Speculator") || has_architecture(f, "Eagle3DraftModel") ||
+           hf_is(json_get(f->root, "speculators_model_type"), "eagle3");
 }
 
 // The kind of a folder, by model_type of its language model.

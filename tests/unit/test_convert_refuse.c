@@ -91,6 +91,13 @@ static const struct bad_config bad_drafts[] = {
     {"\"rope_theta\":10000000.0", "\"rope_theta\":0", "rope_theta"},
 };
 
+// Half of each head turns: its halves would not be pairs of what turns.
+static const char eagle3_config[] =
+    "{\"architectures\":[\"LlamaForCausalLMEagle3\"],\"vocab_size\":8,\"hidden_size\":32,"
+    "\"num_hidden_layers\":1,\"intermediate_size\":64,\"num_attention_heads\":2,"
+    "\"num_key_value_heads\":1,\"head_dim\":8,\"max_position_embeddings\":128,"
+    "\"rope_theta\":10000.0,\"partial_rotary_factor\":0.5}";
+
 static void refuses_bad_drafts(void **state) {
     (void)state;
     unlink(hf_out);
@@ -103,6 +110,8 @@ static void refuses_bad_drafts(void **state) {
     hf_write_folders();
     refused(hf_draft, "F32", NULL, "--target-dir");
     refused(hf_draft, "F32", "/nonexistent", "/nonexistent");
+    hf_write_edited(hf_draft, "config.json", eagle3_config, NULL, NULL);
+    refused(hf_draft, "F32", hf_target, "turns 4 of 8 head dimensions");
 }
 
 static const struct bad_config bad_tokenizers[] = {

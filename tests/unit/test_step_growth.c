@@ -228,6 +228,8 @@ static void same_tree(const struct ddtree *a, const struct ddtree *b) {
     for (int i = 0; i < a->n; i++) {
         assert_int_equal(a->token[i], b->token[i]);
         assert_int_equal(a->parent[i], b->parent[i]);
+        assert_int_equal(a->depth[i], b->depth[i]);
+        assert_int_equal(a->origin[i], b->origin[i]);
         assert_true(a->score[i] == b->score[i]);
     }
 }

@@ -210,6 +210,11 @@ static const char *drafter_of(const struct bench *b, int mode) {
     return draft ? draft_traits(draft).name : NULL;
 }
 
+const char *bench_draft_ran(const struct session *s) {
+    const struct draft *draft = session_draft(s);
+    return !draft ? "no draft" : draft_path(draft) ? "no, its passes for guesses did not" : "yes";
+}
+
 // Of each mode that guessed, over all prompts.
 static void put_acceptance(const struct bench *b, struct str *out) {
     const struct bench_sums *t = &b->sums[b->prompts.n_groups * BENCH_MODES];
@@ -281,8 +286,7 @@ static void put_notes(const struct bench *b, struct str *out) {
             str_printf(out, "%s%g", i ? ", " : "", o->synth_rate[i]);
         for (int i = 0; i < o->n_rates; i++)
             str_printf(out, "%s%g", i ? ", " : "a rate of ", o->rate[i]);
-        str_printf(out, "; the draft ran at full cost: %s\n",
-                   session_draft(b->s) ? "yes" : "no draft");
+        str_printf(out, "; the draft ran at full cost: %s\n", bench_draft_ran(b->s));
     }
     put_chosen_budgets(b, out);
     for (size_t i = 0; i < b->prompts.n; i++) {

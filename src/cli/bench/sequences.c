@@ -205,7 +205,7 @@ static void put_batch_notes(struct sequences *q) {
         str_printf(&q->text,
                    "oracle: guesses are not the draft's but recordings of plain decoding "
                    "with errors; the draft ran at full cost: %s\n",
-                   session_draft(q->b->s) ? "yes" : "no draft");
+                   bench_draft_ran(q->b->s));
     str_printf(&q->text,
                "prompts of %lld tokens; milliseconds a pass, and tok/s, of all sequences; "
                "equal: same tokens and logits as alone\n",

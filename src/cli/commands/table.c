@@ -112,7 +112,7 @@ static const struct cli_command commands[] = {
          "Qwen/Qwen3-4B-GGUF:Q4_K_M; @REVISION may follow REPO. Prints how much memory the model "
          "takes, fetches all its parts into the Hub's cache, where other tools find them and it "
          "finds theirs, goes on where an earlier run ended, checks their SHA-256, and prints the "
-         "path of the file. A DFlash draft that fits is looked for and comes with it. -m of other "
+         "path of the file. A draft that fits is looked for and comes with it. -m of other "
          "commands takes such names too and fetches what is not there. HF_ENDPOINT, HF_TOKEN, "
          "HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE mean what they mean to other tools.",
      .run = cmd_pull},
@@ -140,7 +140,8 @@ static const struct cli_command commands[] = {
          "llama, "
          "mistral, gemma3, gemma4, gpt_oss, laguna, glm4_moe, glm4_moe_lite, deepseek_v2, "
          "deepseek_v3 and "
-         "kimi_k2, plain or in FP8 or INT4, and DFlash drafts. A draft takes its tokenizer from "
+         "kimi_k2, plain or in FP8 or INT4, and DFlash and EAGLE-3 drafts. A draft takes its "
+         "tokenizer from "
          "its "
          "target (--target-dir). Norms and other small tensors stay F32.",
      .run = cmd_convert},

@@ -365,7 +365,14 @@ int decode_open(const struct cli_args *a, bool needs_draft, struct session **out
     int rc = needs_draft ? cli_need(a, OPT_MODEL, e) : 0;
     if (!rc && needs_draft)
         rc = cli_need(a, OPT_DRAFT, e);
-    return rc ? rc : open_pair(a, NULL, out, NULL, e);
+    if (!rc)
+        rc = open_pair(a, NULL, out, NULL, e);
+    if (rc || !needs_draft || session_draft(*out))
+        return rc;
+    session_close(*out); // -d none, or auto found nothing
+    *out = NULL;
+    return err_set(e, ERR_USAGE, "'%s' needs a draft, and there is none: name one with -d",
+                   a->command->name);
 }
 
 int decode_open_used(const struct cli_args *a, struct session **out, struct session_options *used,

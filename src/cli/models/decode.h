@@ -22,7 +22,7 @@ void decode_files_fini(struct decode_files *f);
 int decode_session(const struct cli_args *a, struct session_options *out, struct decode_files *f,
                    struct err *e);
 
-// Opens -m and -d. needs_draft: ERR_USAGE without -d.
+// Opens -m and -d. needs_draft: ERR_USAGE without -d, or where that gives no draft.
 int decode_open(const struct cli_args *a, bool needs_draft, struct session **out, struct err *e);
 // The same; *used: the options that it was opened with, whose paths are gone.
 int decode_open_used(const struct cli_args *a, struct session **out, struct session_options *used,

@@ -614,8 +614,9 @@ static const struct option_alias aliases[] = {
     SAME("--repeat-last-n", OPT_PENALTY_WINDOW, ALIASED),
 
     {"--spec-type", OPT_SPECULATE, NULL,
-     "none=off|dflash=tree|draft-dflash=tree|ddtree=tree|dflash-chain=chain|ngram-simple=lookup|"
-     "ngram-cache=lookup|ngram-map-k=lookup|ngram-mod=lookup",
+     "none=off|dflash=tree|draft-dflash=tree|draft-mtp=tree|draft-eagle3=tree|ddtree=tree|"
+     "dflash-chain=chain|ngram-simple=lookup|ngram-cache=lookup|ngram-map-k=lookup|"
+     "ngram-mod=lookup",
      NULL, ALIASED},
     {"--ddtree", OPT_SPECULATE, "tree", NULL, NULL, ALIASED},
     {"--no-ddtree", OPT_SPECULATE, "chain", NULL, NULL, ALIASED},

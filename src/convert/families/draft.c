@@ -34,7 +34,7 @@ static struct convert_rope rope_of(const struct convert_job *j) {
     return r;
 }
 
-int convert_put_draft_rope(struct convert_job *j, struct err *e) {
+int convert_put_draft_rope(struct convert_job *j, bool pairs, struct err *e) {
     const struct hf_file *f = &j->config;
     const struct convert_rope r = rope_of(j);
     double base = json_num(hf_get(f, "rope_theta"), 0), part;
@@ -51,7 +51,8 @@ int convert_put_draft_rope(struct convert_job *j, struct err *e) {
     if (rc)
         return rc;
     int64_t turned = (int64_t)((double)j->dim[DIM_HD] * part);
-    if (turned < 2 || turned % 2 || turned > j->dim[DIM_HD] || (bands && turned != j->dim[DIM_HD]))
+    if (turned < 2 || turned % 2 || turned > j->dim[DIM_HD] ||
+        ((bands || pairs) && turned != j->dim[DIM_HD]))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s turns %" PRId64 " of %" PRId64 " head dimensions: this draft cannot be "
                        "converted",
@@ -96,7 +97,7 @@ static int put_form_keys(struct convert_job *j, struct err *e) {
         convert_put_str(j, "decoder_arch", "laguna");
     int rc = hf_check_silu(&j->config, e);
     if (!rc)
-        rc = convert_put_draft_rope(j, e);
+        rc = convert_put_draft_rope(j, false, e);
     return rc ? rc : put_factors(j, e);
 }
 

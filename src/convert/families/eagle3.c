@@ -179,7 +179,7 @@ static int put_keys(struct convert_job *j, bool nested, struct err *e) {
     for (int i = 0; i < 3; i++)
         if (json_bool(get(j, flags[i]), nested && i == 0))
             convert_put_bool(j, flags[i], true);
-    return rc ? rc : convert_put_draft_rope(j, e);
+    return rc ? rc : convert_put_draft_rope(j, true, e);
 }
 
 int convert_eagle3(struct convert_job *j, struct err *e) {

@@ -40,8 +40,8 @@ static bool same_architecture(const struct gguf *g, const char *name, size_t n) 
            !memcmp(name, other, n);
 }
 
-// Whether the file says of itself that it is a draft: a DFlash draft of whatever model, or a
-// prediction block of the target's architecture. *e: why it says nothing.
+// Whether the file says of itself that it is a draft: a DFlash or EAGLE-3 draft of whatever model,
+// or a prediction block of the target's architecture. *e: why it says nothing.
 static bool is_draft(const struct near_drafts *d, const char *path, struct err *e) {
     struct gguf *g = NULL, *target = NULL;
     struct err ignored;

@@ -375,6 +375,8 @@ static int step_draft(struct step *s, int n, const struct step_rows *of, struct 
         build_tree(s, i, s->in[i]->c.budget ? rows - decoding : max, &growing);
     if (!rc)
         rc = grow_trees(s, growing, e);
+    if (s->growing && !growing) // another's guesses took their place: not what its passes take
+        s->share.draft_ms = 0;
     note_draft(s, n, rc);
     for (int i = 0; i < n; i++)
         if (s->in[i]->phase == MEMBER_DECODE && !s->in[i]->c.budget)

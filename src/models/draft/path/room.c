@@ -30,6 +30,7 @@ void path_rows_of(struct path *d) {
     d->draft_rows = max_i64(o->max_seqs, DRAFT_ROWS);
     d->n_rows = max_i64(d->absorb_rows, d->draft_rows);
     d->logits_rows = min_i64((int64_t)o->max_seqs * PATH_WIDTH, o->max_logits);
+    d->logits_rows = min_i64(d->logits_rows, d->n_rows); // they are put side by side in u
 }
 
 static int host_arrays(struct path *d, struct err *e) {
