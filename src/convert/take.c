@@ -63,12 +63,14 @@ int convert_read_sizes(struct convert_job *j, bool feed_forward, struct err *e) 
         rc = hf_int(f, "head_dim", 2, 4096, d[DIM_D] / j->heads, &d[DIM_HD], e);
     if (!rc)
         rc = convert_count_nextn(j, e);
+    if (rc)
+        return rc;
     d[DIM_ONE] = 1;
     d[DIM_2D] = 2 * d[DIM_D];
     d[DIM_Q] = j->heads * d[DIM_HD];
     d[DIM_QG] = 2 * d[DIM_Q];
     d[DIM_KV] = j->kv_heads * d[DIM_HD];
-    return rc;
+    return 0;
 }
 
 static int refuse_unreadable(const char *name, const char *why, struct err *e) {

@@ -220,7 +220,8 @@ static int check_tiling(struct header *h, struct err *e) {
     struct entry *sorted = malloc(n ? n * sizeof *sorted : 1);
     if (!sorted)
         return refuse_no_memory(e);
-    memcpy(sorted, s->entries + h->first, n * sizeof *sorted);
+    if (n) // else there may be no entries
+        memcpy(sorted, s->entries + h->first, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_range);
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++) {

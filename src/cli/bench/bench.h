@@ -77,8 +77,8 @@ int bench_engine(struct bench *b, struct err *e);
 // without a tokenizer (`coppice synth`) can be measured.
 int bench_score(const struct cli_args *a, struct err *e);
 
-// Whether the draft did all its work besides an oracle's guesses, in words: one with a pass for each
-// depth runs none for guesses that it did not make.
+// Whether the draft did all its work besides an oracle's guesses, in words: one with a pass for
+// each depth runs none for guesses that it did not make.
 const char *bench_draft_ran(const struct session *s);
 
 #endif

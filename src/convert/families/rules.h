@@ -23,8 +23,8 @@ struct convert_fit {
 // Checks that and the vocabulary, and copies the tokenizer, of the target or the one next to the
 // draft.
 int convert_fit_target(struct convert_job *j, struct convert_fit *fit, struct err *e);
-// Keys of a draft's rotary settings. pairs: halves of heads become pairs (HEADS_PAIRS), which is for
-// heads that turn as a whole.
+// Keys of a draft's rotary settings. pairs: halves of heads become pairs (HEADS_PAIRS), which is
+// for heads that turn as a whole.
 int convert_put_draft_rope(struct convert_job *j, bool pairs, struct err *e);
 // The head, unless it is the embedding, and the tokenizer.
 int convert_end(struct convert_job *j, struct err *e);

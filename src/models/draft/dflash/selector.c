@@ -92,12 +92,13 @@ static float dot(const float *a, const float *b, int64_t n) {
 
 // log of the sum of e^x over n values; those that are -INFINITY do not count.
 static double log_sum(const float *x, int n) {
-    double top = -INFINITY, sum = 0;
+    float top = -INFINITY;
+    double sum = 0;
     for (int i = 0; i < n; i++)
-        top = fmax(top, (double)x[i]);
+        top = x[i] > top ? x[i] : top;
     for (int i = 0; i < n && isfinite(top); i++)
-        sum += exp((double)x[i] - top);
-    return isfinite(top) ? top + log(sum) : -INFINITY;
+        sum += exp((double)x[i] - (double)top);
+    return isfinite(top) ? (double)top + log(sum) : -INFINITY;
 }
 
 // What the lines of one block row are made of.
