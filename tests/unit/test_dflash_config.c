@@ -24,7 +24,7 @@ static const char laguna[] =
 // As for a Gemma 4 target: embeddings times 8, logits capped at 30.
 static int read_config(struct dflash_params *p, int *causal, const char *form, const char *nested,
                        const char *top, struct err *e) {
-    struct dflash_file f = {.dialect = DIALECT_SAFETENSORS};
+    struct draft_file f = {.dialect = DIALECT_SAFETENSORS};
     char text[2048];
     *p = (struct dflash_params){.rope = {.base = 1e6f},
                                 .embed_scale = 8,

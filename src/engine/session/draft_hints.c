@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/str.h"
+#include "models/draft/config.h"
 #include "models/draft/dflash/dflash.h"
 
 static void say(const struct draft_hints *h, const char *format, ...)
@@ -138,23 +139,12 @@ static void look_at_templates(const struct draft_hints *h, const struct gguf *ow
 
 // Where the kind of draft does not refuse it.
 static void look_at_tokens(const struct draft_hints *h, const struct gguf *own) {
-    static const char key[] = "tokenizer.ggml.tokens";
-    const struct gguf_kv *a = gguf_find(own, key), *b = gguf_find(h->target, key);
-    if (!a || !b || a->kind != GGUF_ARRAY || b->kind != GGUF_ARRAY || a->elem != GGUF_STRING ||
-        b->elem != GGUF_STRING || a->count != b->count)
-        return;
-    const unsigned char *at_a = a->bytes, *at_b = b->bytes;
-    for (uint64_t i = 0; i < a->count; i++) {
-        size_t n, k;
-        const char *x = gguf_array_str(&at_a, &n), *y = gguf_array_str(&at_b, &k);
-        if (n == k && !memcmp(x, y, n))
-            continue;
+    const int64_t apart = draft_token_apart(own, h->target);
+    if (apart >= 0)
         say(h,
-            "token %llu of the draft's file is not the target's (%s): the draft is for another "
-            "tokenizer and will guess badly; take the one of this target",
-            (unsigned long long)i, key);
-        return;
-    }
+            "token %lld of the draft's file is not the target's (tokenizer.ggml.tokens): the draft "
+            "is for another tokenizer and will guess badly; take the one of this target",
+            (long long)apart);
 }
 
 // Drafts are trained on layers spread over the whole target.

@@ -1,15 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
-// What files of drafts say, whatever their kind.
+// See config.h.
 #include "models/draft/config.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/str.h"
 
 enum { CONFIG_LIMIT = 1 << 20, PATH_LIMIT = 4096 };
+
+// The GGUF reader's word on what is neither is the better one, but for a folder.
+int draft_file_open(struct draft_file *f, const char *path, struct err *e) {
+    struct err first = {0};
+    *f = (struct draft_file){0};
+    int rc = str_ends(path, ".safetensors") || str_ends(path, ".json")
+                 ? ERR_FORMAT
+                 : gguf_open(&f->g, path, &first);
+    if (rc) {
+        f->g = NULL;
+        rc = safetensors_open(&f->st, path, e);
+        if (rc) {
+            f->st = NULL;
+            if (first.code && e && !str_ends(path, "/"))
+                *e = first;
+            return first.code ? first.code : rc;
+        }
+        rc = draft_config_open(&f->config, path, e);
+    }
+    f->used = rc ? NULL : calloc(draft_file_count(f) + 1, 1);
+    if (!rc && !f->used)
+        rc = err_set(e, ERR_MEMORY, "no memory to open the draft");
+    if (rc)
+        draft_file_close(f);
+    return rc;
+}
+
+void draft_file_close(struct draft_file *f) {
+    gguf_close(f->g);
+    if (f->st)
+        safetensors_close(f->st);
+    json_free(f->config);
+    free(f->used);
+    *f = (struct draft_file){0};
+}
+
+size_t draft_file_count(const struct draft_file *f) {
+    return f->g ? gguf_tensor_count(f->g) : safetensors_count(f->st);
+}
+
+const struct tensor *draft_file_at(const struct draft_file *f, size_t i) {
+    return f->g ? gguf_tensor_at(f->g, i) : safetensors_at(f->st, i);
+}
+
+const struct tensor *draft_file_use(const struct draft_file *f, const struct tensor *t) {
+    for (size_t i = 0; t && i < draft_file_count(f); i++)
+        if (draft_file_at(f, i) == t)
+            f->used[i] = 1;
+    return t;
+}
+
+void draft_file_done(const void *file, const struct tensor *t) {
+    const struct draft_file *f = file;
+    if (f->g)
+        gguf_release(f->g, t);
+}
+
+int draft_file_check(const void *file, struct err *e) {
+    const struct draft_file *f = file;
+    return f->g ? gguf_check(f->g, e) : 0;
+}
+
+int draft_file_all_used(const struct draft_file *f, const char *kind, const char *except,
+                        struct err *e) {
+    for (size_t i = 0; i < draft_file_count(f); i++) {
+        const char *name = draft_file_at(f, i)->name;
+        if (!f->used[i] && (!except || strcmp(name, except) != 0))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the draft has a tensor %.100s that %s does not know; it is another "
+                           "kind of draft, use a plain %s one",
+                           name, kind, kind);
+    }
+    return 0;
+}
 
 int draft_config_open(struct json **out, const char *path, struct err *e) {
     char name[PATH_LIMIT];
@@ -30,30 +105,41 @@ int draft_config_open(struct json **out, const char *path, struct err *e) {
     return rc;
 }
 
-int draft_check_tokens(const struct gguf *draft, const struct gguf *target, struct err *e) {
-    const struct gguf_kv *a = gguf_find(draft, "tokenizer.ggml.tokens");
-    const struct gguf_kv *b = gguf_find(target, "tokenizer.ggml.tokens");
-    if (!a || !b || a->kind != GGUF_ARRAY || b->kind != GGUF_ARRAY || a->elem != GGUF_STRING ||
-        b->elem != GGUF_STRING)
-        return 0;
-    if (a->count != b->count)
-        return err_set(
-            e, ERR_MISMATCH,
-            "tokenizer.ggml.tokens has %llu tokens in the draft and %llu in the target; use "
-            "the draft of this target",
-            (unsigned long long)a->count, (unsigned long long)b->count);
+static const char tokens_key[] = "tokenizer.ggml.tokens";
+
+static const struct gguf_kv *tokens_of(const struct gguf *g) {
+    const struct gguf_kv *kv = gguf_find(g, tokens_key);
+    return kv && kv->kind == GGUF_ARRAY && kv->elem == GGUF_STRING ? kv : NULL;
+}
+
+int64_t draft_token_apart(const struct gguf *draft, const struct gguf *target) {
+    const struct gguf_kv *a = tokens_of(draft), *b = tokens_of(target);
+    if (!a || !b || a->count != b->count)
+        return -1;
     const unsigned char *at_a = a->bytes, *at_b = b->bytes;
     for (uint64_t i = 0; i < a->count; i++) {
-        size_t la, lb;
-        const char *ta = gguf_array_str(&at_a, &la), *tb = gguf_array_str(&at_b, &lb);
-        if (la != lb || memcmp(ta, tb, la) != 0)
-            return err_set(
-                e, ERR_MISMATCH,
-                "token %llu of the draft (tokenizer.ggml.tokens) is not that of the target; use "
-                "the draft of this target",
-                (unsigned long long)i);
+        size_t n, k;
+        const char *x = gguf_array_str(&at_a, &n), *y = gguf_array_str(&at_b, &k);
+        if (n != k || memcmp(x, y, n) != 0)
+            return (int64_t)i;
     }
-    return 0;
+    return -1;
+}
+
+int draft_check_tokens(const struct gguf *draft, const struct gguf *target, struct err *e) {
+    const struct gguf_kv *a = tokens_of(draft), *b = tokens_of(target);
+    if (a && b && a->count != b->count)
+        return err_set(e, ERR_MISMATCH,
+                       "%s has %llu tokens in the draft and %llu in the target; use the draft of "
+                       "this target",
+                       tokens_key, (unsigned long long)a->count, (unsigned long long)b->count);
+    const int64_t apart = draft_token_apart(draft, target);
+    if (apart < 0)
+        return 0;
+    return err_set(e, ERR_MISMATCH,
+                   "token %lld of the draft (%s) is not that of the target; use the draft of this "
+                   "target",
+                   (long long)apart, tokens_key);
 }
 
 int draft_config_positive(const struct json *v, const char *key, double otherwise, float *out,

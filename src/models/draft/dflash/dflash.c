@@ -114,7 +114,7 @@ static int load_weights(struct dflash *d, struct err *e) {
         rc = load_layer(d, i, e);
     if (!rc && p->selector_rank)
         rc = dflash_selector_load(d, (int64_t)d->target->options.max_seqs * (p->block_size - 1), e);
-    return rc ? rc : dflash_file_all_used(&d->file, e);
+    return rc ? rc : draft_file_all_used(&d->file, "DFlash", NULL, e);
 }
 
 static int host_arrays(struct dflash *d, struct err *e) {
@@ -219,7 +219,7 @@ static int attach_to_target(struct dflash *d, struct err *e) {
 // another differs, its tensors do not fit.
 static int make_shape(struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
-    const struct dflash_file *f = &d->file;
+    const struct draft_file *f = &d->file;
     const struct tensor *gate = dflash_file_find(f, "blk.0.attn_gate.weight");
     const struct tensor *divisors = dflash_file_find(f, "rope_freqs.weight");
     d->shape = (struct attention_shape){.dim = p->dim,
@@ -263,8 +263,12 @@ static int check_ops(const struct dflash *d, struct err *e) {
 static int build_draft(struct dflash *d, const char *path, const struct dflash_options *o, bool dry,
                        struct err *e) {
     int rc = dflash_file_open(&d->file, path, e);
-    d->load = (struct load){
-        .x = d->x, .find = dflash_file_find, .done = dflash_file_done, .arg = &d->file, .dry = dry};
+    d->load = (struct load){.x = d->x,
+                            .find = dflash_file_find,
+                            .done = draft_file_done,
+                            .check = draft_file_check,
+                            .arg = &d->file,
+                            .dry = dry};
     if (!rc)
         rc = dflash_read_params(&d->params, &d->file, &d->target->params, o, e);
     if (!rc)
@@ -359,7 +363,7 @@ void dflash_destroy(struct dflash *d) {
     free(d->index);
     free(d->pos);
     free(d->layers);
-    dflash_file_close(&d->file);
+    draft_file_close(&d->file);
     free(d);
 }
 

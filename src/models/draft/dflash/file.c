@@ -68,7 +68,7 @@ static const char *lookup(const struct dialect_name *list, size_t n, const char 
 
 #define LOOKUP(list, name) lookup(list, sizeof(list) / sizeof *(list), name)
 
-static const struct tensor *in_gguf(const struct dflash_file *f, const char *name) {
+static const struct tensor *in_gguf(const struct draft_file *f, const char *name) {
     const char *other = f->dialect == DIALECT_LUCEBOX    ? LOOKUP(lucebox, name)
                         : f->dialect == DIALECT_BEELLAMA ? LOOKUP(beellama, name)
                                                          : NULL;
@@ -81,7 +81,7 @@ static const struct tensor *in_gguf(const struct dflash_file *f, const char *nam
     return gguf_tensor(f->g, alias);
 }
 
-static const struct tensor *in_safetensors(const struct dflash_file *f, const char *name) {
+static const struct tensor *in_safetensors(const struct draft_file *f, const char *name) {
     char full[LOAD_NAME + 64];
     int layer, at = 0;
     const char *other = NULL;
@@ -98,16 +98,8 @@ static const struct tensor *in_safetensors(const struct dflash_file *f, const ch
     return t ? t : safetensors_tensor(f->st, full);
 }
 
-static size_t tensor_count(const struct dflash_file *f) {
-    return f->g ? gguf_tensor_count(f->g) : safetensors_count(f->st);
-}
-
-static const struct tensor *tensor_at(const struct dflash_file *f, size_t i) {
-    return f->g ? gguf_tensor_at(f->g, i) : safetensors_at(f->st, i);
-}
-
 // "enc.aux_norm.N.weight", the norm of tap N.
-static const struct tensor *in_tap_norms(const struct dflash_file *f, int tap) {
+static const struct tensor *in_tap_norms(const struct draft_file *f, int tap) {
     char name[LOAD_NAME], full[LOAD_NAME + 8];
     snprintf(name, sizeof name, tap_norms[f->dialect], tap);
     if (f->g)
@@ -118,34 +110,13 @@ static const struct tensor *in_tap_norms(const struct dflash_file *f, int tap) {
 }
 
 const struct tensor *dflash_file_find(const void *file, const char *name) {
-    const struct dflash_file *f = file;
+    const struct draft_file *f = file;
     int tap, end = 0;
     bool of_tap = sscanf(name, "enc.aux_norm.%d.weight%n", &tap, &end) == 1 && end > 0;
     const struct tensor *t = of_tap ? in_tap_norms(f, tap)
                              : f->g ? in_gguf(f, name)
                                     : in_safetensors(f, name);
-    for (size_t i = 0; t && i < tensor_count(f); i++) {
-        if (tensor_at(f, i) == t)
-            f->used[i] = 1;
-    }
-    return t;
-}
-
-void dflash_file_done(const void *file, const struct tensor *t) {
-    const struct dflash_file *f = file;
-    if (f->g)
-        gguf_release(f->g, t);
-}
-
-int dflash_file_all_used(const struct dflash_file *f, struct err *e) {
-    for (size_t i = 0; i < tensor_count(f); i++) {
-        if (!f->used[i])
-            return err_set(e, ERR_UNSUPPORTED,
-                           "the draft has a tensor %.100s that DFlash does not know; it is another "
-                           "kind of draft, use a plain DFlash one",
-                           tensor_at(f, i)->name);
-    }
-    return 0;
+    return draft_file_use(f, t);
 }
 
 struct known {
@@ -169,7 +140,7 @@ bool dflash_architecture(const char *name, size_t n) {
     return find_known(name, n) != NULL;
 }
 
-static int gguf_dialect(struct dflash_file *f, struct err *e) {
+static int gguf_dialect(struct draft_file *f, struct err *e) {
     const char *s;
     size_t len;
     int rc = gguf_get_str(f->g, "general.architecture", &s, &len, e);
@@ -189,56 +160,26 @@ static int gguf_dialect(struct dflash_file *f, struct err *e) {
                    s ? (int)(len < 64 ? len : 64) : 4, s ? s : "none");
 }
 
-int dflash_file_open(struct dflash_file *f, const char *path, struct err *e) {
-    *f = (struct dflash_file){0};
-    struct err first = {0};
-    int rc = str_ends(path, ".safetensors") || str_ends(path, ".index.json")
-                 ? ERR_FORMAT
-                 : gguf_open(&f->g, path, &first);
-    if (rc) { // a folder or a safetensors file, unless the GGUF reader's word is the better one
-        f->g = NULL;
-        f->dialect = DIALECT_SAFETENSORS;
-        rc = safetensors_open(&f->st, path, e);
-        if (rc) {
-            f->st = NULL;
-            if (first.code && e && !str_ends(path, "/"))
-                *e = first;
-            return first.code ? first.code : rc;
-        }
-        rc = draft_config_open(&f->config, path, e);
-    } else {
-        rc = gguf_dialect(f, e);
-    }
-    if (!rc) {
-        f->used = calloc(tensor_count(f) + 1, 1);
-        if (!f->used)
-            rc = err_set(e, ERR_MEMORY, "no memory to open the draft");
-    }
+int dflash_file_open(struct draft_file *f, const char *path, struct err *e) {
+    int rc = draft_file_open(f, path, e);
+    f->dialect = DIALECT_SAFETENSORS;
+    if (rc || !f->g)
+        return rc;
+    rc = gguf_dialect(f, e);
     if (rc)
-        dflash_file_close(f);
+        draft_file_close(f);
     return rc;
 }
 
-void dflash_file_close(struct dflash_file *f) {
-    if (f->g)
-        gguf_close(f->g);
-    if (f->st)
-        safetensors_close(f->st);
-    if (f->config)
-        json_free(f->config);
-    free(f->used);
-    *f = (struct dflash_file){0};
-}
-
 uint64_t dflash_content(struct dflash *d) {
-    const struct dflash_file *f = &d->file;
+    const struct draft_file *f = &d->file;
     const struct dflash_params *p = &d->params;
     struct hash h;
     if (d->content)
         return d->content;
     hash_begin(&h, 0);
-    for (size_t i = 0; i < tensor_count(f); i++)
-        content_add_tensor(&h, f->g ? gguf_tensor_at(f->g, i) : safetensors_at(f->st, i));
+    for (size_t i = 0; i < draft_file_count(f); i++)
+        content_add_tensor(&h, draft_file_at(f, i));
     hash_add(&h, p->taps, (size_t)p->n_taps * sizeof *p->taps);
     hash_add(&h, &p->rope.base, sizeof p->rope.base);
     hash_add(&h, &p->eps, sizeof p->eps);

@@ -4,7 +4,7 @@
 #define COPPICE_MODELS_DRAFT_DFLASH_IMPL_H
 
 #include "base/json/json.h"
-#include "formats/safetensors.h"
+#include "models/draft/config.h"
 #include "models/draft/dflash/dflash.h"
 #include "models/model_impl.h"
 
@@ -13,15 +13,6 @@
 enum { DFLASH_PENDING = 64, DFLASH_GROUPS = 2, DFLASH_TOGETHER = 8 };
 
 enum dflash_dialect { DIALECT_LUCEBOX, DIALECT_BEELLAMA, DIALECT_UPSTREAM, DIALECT_SAFETENSORS };
-
-// An open draft file. Tensors are requested by their upstream GGUF names in every dialect.
-struct dflash_file {
-    enum dflash_dialect dialect;
-    struct gguf *g;         // GGUF dialects
-    struct safetensors *st; // safetensors, with its config.json
-    struct json *config;
-    uint8_t *used; // [tensors of the file] requested
-};
 
 // A pair of convolutions around a sublayer.
 struct dflash_conv {
@@ -41,7 +32,7 @@ struct dflash_layer {
 
 struct dflash {
     struct dflash_params params;
-    struct dflash_file file;
+    struct draft_file file;
     struct model *target;
     struct exec *x;
     struct attachment_kind kind; // of the state besides sequences
@@ -131,27 +122,23 @@ void dflash_selector_fini(struct dflash *d);
 struct rows dflash_rows(const struct dflash *d, int64_t n);
 
 // Opens path and finds out its dialect.
-int dflash_file_open(struct dflash_file *f, const char *path, struct err *e);
-void dflash_file_close(struct dflash_file *f);
-// load_find_fn over a struct dflash_file: the tensor of an upstream name, marked as used.
+int dflash_file_open(struct draft_file *f, const char *path, struct err *e);
+// load_find_fn over a struct draft_file: the tensor of an upstream name in every dialect, which
+// counts as requested.
 const struct tensor *dflash_file_find(const void *file, const char *name);
-// load_done_fn over a struct dflash_file.
-void dflash_file_done(const void *file, const struct tensor *t);
-// ERR_UNSUPPORTED if the file holds a tensor that no rule requested: a variant with more parts.
-int dflash_file_all_used(const struct dflash_file *f, struct err *e);
 
 // Reads the file's metadata into p and applies the overrides. target: for what the file leaves out.
-int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
+int dflash_read_params(struct dflash_params *p, const struct draft_file *f,
                        const struct model_params *target, const struct dflash_options *o,
                        struct err *e);
 // The vocabulary, as far as the file names one: its size and its token texts are the target's.
-int dflash_check_vocab(const struct dflash_file *f, int64_t vocab, const struct gguf *target,
+int dflash_check_vocab(const struct draft_file *f, int64_t vocab, const struct gguf *target,
                        struct err *e);
 // dflash_read_params for the two kinds of metadata: mask, block, rotary base and the factors of
 // embeddings and logits are in p and stay where the file does not say, *causal is -1 there.
-int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *causal,
+int dflash_read_gguf(struct dflash_params *p, const struct draft_file *f, int *causal,
                      struct err *e);
-int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,
+int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int *causal,
                        struct err *e);
 // The keys that tell DFlash2 from DFlash, in both kinds of metadata; and their values, 0 where they
 // are absent, into p. ERR_FORMAT where some stand without the others.

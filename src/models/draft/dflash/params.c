@@ -146,7 +146,7 @@ static int read_floats(struct dflash_params *p, struct keys *k, enum dflash_dial
     return rc;
 }
 
-int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *causal,
+int dflash_read_gguf(struct dflash_params *p, const struct draft_file *f, int *causal,
                      struct err *e) {
     struct keys k = {.g = f->g};
     size_t len;
@@ -172,7 +172,7 @@ int dflash_read_gguf(struct dflash_params *p, const struct dflash_file *f, int *
 
 // Overrides and what the file leaves out.
 
-int dflash_check_vocab(const struct dflash_file *f, int64_t vocab, const struct gguf *target,
+int dflash_check_vocab(const struct draft_file *f, int64_t vocab, const struct gguf *target,
                        struct err *e) {
     int64_t own = json_int(json_get(f->config, "vocab_size"), 0);
     int rc = 0;
@@ -199,7 +199,7 @@ static void default_taps(struct dflash_params *p, int n, int depth) {
         p->taps[i] = n == 1 ? depth / 2 : (int32_t)lrint(1 + (double)i * (depth - 4) / (n - 1));
 }
 
-static int resolve_taps(struct dflash_params *p, const struct dflash_file *f,
+static int resolve_taps(struct dflash_params *p, const struct draft_file *f,
                         const struct model_params *t, const struct dflash_options *o,
                         struct err *e) {
     const struct tensor *fc = dflash_file_find(f, "fc.weight");
@@ -279,7 +279,7 @@ static int check_fit(const struct dflash_params *p, const struct model_params *t
     return 0;
 }
 
-int dflash_read_params(struct dflash_params *p, const struct dflash_file *f,
+int dflash_read_params(struct dflash_params *p, const struct draft_file *f,
                        const struct model_params *target, const struct dflash_options *o,
                        struct err *e) {
     int causal = -1;
@@ -456,7 +456,7 @@ static int config_causal(const struct json *c) {
     return -1;
 }
 
-int dflash_read_config(struct dflash_params *p, const struct dflash_file *f, int *causal,
+int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int *causal,
                        struct err *e) {
     const struct json *c = f->config;
     int64_t block = 0;

@@ -54,46 +54,10 @@ static const struct tensor *in_safetensors(const struct safetensors *st, const c
     return t;
 }
 
-static size_t tensor_count(const struct eagle3_file *f) {
-    return f->g ? gguf_tensor_count(f->g) : safetensors_count(f->st);
-}
-
-static const struct tensor *tensor_at(const struct eagle3_file *f, size_t i) {
-    return f->g ? gguf_tensor_at(f->g, i) : safetensors_at(f->st, i);
-}
-
 const struct tensor *eagle3_file_find(const void *file, const char *name) {
-    const struct eagle3_file *f = file;
+    const struct draft_file *f = file;
     const struct tensor *t = f->g ? gguf_tensor(f->g, name) : in_safetensors(f->st, name);
-    for (size_t i = 0; t && i < tensor_count(f); i++)
-        if (tensor_at(f, i) == t)
-            f->used[i] = 1;
-    return t;
-}
-
-void eagle3_file_done(const void *file, const struct tensor *t) {
-    const struct eagle3_file *f = file;
-    if (f->g)
-        gguf_release(f->g, t);
-}
-
-int eagle3_file_check(const void *file, struct err *e) {
-    const struct eagle3_file *f = file;
-    return f->g ? gguf_check(f->g, e) : 0;
-}
-
-// t2d says which tokens d2t names.
-int eagle3_file_all_used(const struct eagle3_file *f, struct err *e) {
-    for (size_t i = 0; i < tensor_count(f); i++) {
-        const char *name = tensor_at(f, i)->name;
-        if (!f->used[i] && strcmp(name, "t2d") != 0)
-            return err_set(
-                e, ERR_UNSUPPORTED,
-                "the draft has a tensor %.100s that EAGLE-3 does not know; it is another "
-                "kind of draft, use a plain EAGLE-3 one",
-                name);
-    }
-    return 0;
+    return draft_file_use(f, t);
 }
 
 bool eagle3_in_file(const struct gguf *g) {
@@ -115,41 +79,6 @@ bool eagle3_in_config(const struct json *config) {
     return yes;
 }
 
-int eagle3_file_open(struct eagle3_file *f, const char *path, struct err *e) {
-    struct err first = {0};
-    *f = (struct eagle3_file){0};
-    int rc = str_ends(path, ".safetensors") || str_ends(path, ".json")
-                 ? ERR_FORMAT
-                 : gguf_open(&f->g, path, &first);
-    if (rc) {
-        f->g = NULL;
-        rc = safetensors_open(&f->st, path, e);
-        if (rc) {
-            f->st = NULL;
-            if (first.code && e)
-                *e = first;
-            rc = first.code ? first.code : rc;
-        } else {
-            rc = draft_config_open(&f->config, path, e);
-        }
-    }
-    f->used = rc ? NULL : calloc(tensor_count(f) + 1, 1);
-    if (!rc && !f->used)
-        rc = err_set(e, ERR_MEMORY, "no memory to open the draft");
-    if (rc)
-        eagle3_file_close(f);
-    return rc;
-}
-
-void eagle3_file_close(struct eagle3_file *f) {
-    gguf_close(f->g);
-    if (f->st)
-        safetensors_close(f->st);
-    json_free(f->config);
-    free(f->used);
-    *f = (struct eagle3_file){0};
-}
-
 uint64_t eagle3_content(struct path *d) {
     struct eagle3 *m = (struct eagle3 *)d;
     const struct eagle3_params *p = &m->params;
@@ -157,8 +86,8 @@ uint64_t eagle3_content(struct path *d) {
     if (m->content)
         return m->content;
     hash_begin(&h, 0);
-    for (size_t i = 0; i < tensor_count(&m->file); i++)
-        content_add_tensor(&h, tensor_at(&m->file, i));
+    for (size_t i = 0; i < draft_file_count(&m->file); i++)
+        content_add_tensor(&h, draft_file_at(&m->file, i));
     const float numbers[] = {p->eps,         p->rope.base,           (float)p->rope.dims,
                              p->rope.factor, (float)p->rope.trained, p->rope.magnitude,
                              p->rope.ramp,   p->rope.beta_fast,      p->rope.beta_slow};

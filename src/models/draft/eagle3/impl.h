@@ -3,22 +3,14 @@
 #ifndef COPPICE_MODELS_DRAFT_EAGLE3_IMPL_H
 #define COPPICE_MODELS_DRAFT_EAGLE3_IMPL_H
 
-#include "formats/safetensors.h"
+#include "models/draft/config.h"
 #include "models/draft/eagle3/eagle3.h"
 #include "models/draft/path/impl.h"
-
-// An open file. Tensors are requested by their GGUF names in either form.
-struct eagle3_file {
-    struct gguf *g;         // else
-    struct safetensors *st; // with its config.json
-    struct json *config;
-    uint8_t *used; // [tensors of the file] requested
-};
 
 struct eagle3 {
     struct path path; // first
     struct eagle3_params params;
-    struct eagle3_file file;
+    struct draft_file file;
     uint64_t content; // 0: not computed yet
     struct attention_shape shape;
     struct attention_block attention;
@@ -37,18 +29,13 @@ struct eagle3 {
 
 extern const struct path_block eagle3_path_block; // block.c
 
-int eagle3_file_open(struct eagle3_file *f, const char *path, struct err *e);
-void eagle3_file_close(struct eagle3_file *f);
-// load_find_fn and load_done_fn over a struct eagle3_file; what is found counts as used.
+// load_find_fn over a struct draft_file: the tensor of a GGUF name in either form, which counts as
+// requested.
 const struct tensor *eagle3_file_find(const void *file, const char *name);
-void eagle3_file_done(const void *file, const struct tensor *t);
-int eagle3_file_check(const void *file, struct err *e); // load_check_fn
-// ERR_UNSUPPORTED where the file has a tensor that no rule requested: another kind of draft.
-int eagle3_file_all_used(const struct eagle3_file *f, struct err *e);
 uint64_t eagle3_content(struct path *d);
 
 // What the file says, and that it fits the target.
-int eagle3_read_params(struct eagle3_params *p, const struct eagle3_file *f,
+int eagle3_read_params(struct eagle3_params *p, const struct draft_file *f,
                        const struct model *target, struct err *e);
 
 #endif

@@ -85,6 +85,10 @@ static void done_in_target(const void *target, const struct tensor *t) {
     gguf_release(model_file(target), t);
 }
 
+static int check_target(const void *target, struct err *e) {
+    return gguf_check(model_file(target), e);
+}
+
 // The target's head, of which rows may be chosen.
 static int load_target_head(struct eagle3 *m, const struct eagle3_options *o, struct err *e) {
     struct path *d = &m->path;
@@ -104,7 +108,7 @@ static int load_target_head(struct eagle3 *m, const struct eagle3_options *o, st
             "use the draft of this target");
     d->load.find = find_in_target;
     d->load.done = done_in_target;
-    d->load.check = NULL;
+    d->load.check = check_target;
     d->load.arg = d->target;
     int rc = draft_head_load(&d->head, &d->load, &s, e);
     d->load.find = of_draft.find;
@@ -129,7 +133,7 @@ static int load_head(struct eagle3 *m, const struct eagle3_options *o, struct er
                                         .tokens_of = list,
                                         .n_tokens = vocab,
                                         .offsets = m->file.st};
-    int rc = list ? eagle3_file_check(&m->file, e) : 0;
+    int rc = list ? draft_file_check(&m->file, e) : 0;
     if (rc)
         return rc;
     return own || list ? draft_head_load(&d->head, &d->load, &s, e) : load_target_head(m, o, e);
@@ -187,7 +191,7 @@ static int load_weights(struct eagle3 *m, const struct eagle3_options *o, struct
     if (rc)
         return rc;
     m->path.pass_bytes = pass_bytes(m);
-    return eagle3_file_all_used(&m->file, e);
+    return draft_file_all_used(&m->file, "EAGLE-3", "t2d", e); // t2d says which tokens d2t names
 }
 
 static int make_workspace(struct eagle3 *m, struct err *e) {
@@ -217,7 +221,7 @@ static int make_workspace(struct eagle3 *m, struct err *e) {
 static int build(struct eagle3 *m, const char *path, const struct eagle3_options *o, bool dry,
                  struct err *e) {
     struct path *d = &m->path;
-    int rc = eagle3_file_open(&m->file, path, e);
+    int rc = draft_file_open(&m->file, path, e);
     if (!rc)
         rc = eagle3_read_params(&m->params, &m->file, d->target, e);
     if (rc)
@@ -227,8 +231,8 @@ static int build(struct eagle3 *m, const char *path, const struct eagle3_options
     d->eps = p->eps;
     d->load = (struct load){.x = d->x,
                             .find = eagle3_file_find,
-                            .done = eagle3_file_done,
-                            .check = eagle3_file_check,
+                            .done = draft_file_done,
+                            .check = draft_file_check,
                             .arg = &m->file,
                             .dry = dry};
     rc = make_shape(m, o, e);
@@ -272,7 +276,7 @@ void eagle3_destroy(struct eagle3 *m) {
     if (!m)
         return;
     path_fini(&m->path);
-    eagle3_file_close(&m->file);
+    draft_file_close(&m->file);
     free(m);
 }
 

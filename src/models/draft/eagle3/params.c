@@ -235,7 +235,7 @@ static int check_fit(const struct eagle3_params *p, const struct model_params *t
     return 0;
 }
 
-static int check_vocab(const struct eagle3_file *f, const struct model *target, struct err *e) {
+static int check_vocab(const struct draft_file *f, const struct model *target, struct err *e) {
     const int64_t vocab = target->params.vocab;
     int64_t own = vocab;
     int rc = f->g ? meta_int(f->g, "eagle3.vocab_size", 1, (int64_t)1 << 31, vocab, &own, e)
@@ -248,7 +248,7 @@ static int check_vocab(const struct eagle3_file *f, const struct model *target, 
     return rc || !f->g ? rc : draft_check_tokens(f->g, target->load.arg, e);
 }
 
-int eagle3_read_params(struct eagle3_params *p, const struct eagle3_file *f,
+int eagle3_read_params(struct eagle3_params *p, const struct draft_file *f,
                        const struct model *target, struct err *e) {
     const struct model_params *t = &target->params;
     *p = (struct eagle3_params){0};
