@@ -2,24 +2,16 @@
 // Trees of members that grow together, level by level: one call of the drafter for all of a level,
 // and the same trees, nodes requested and choices as each alone, with masks and without. Errors of
 // the drafter on the way are the step's.
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/rng.h"
 #include "spec/constraint/masks.h"
 #include "spec/step/step.h"
 #include "support/automaton.h"
-#include "support/tiny_gguf.h"
+#include "support/tiny_rig.h"
 #include "unit/test.h"
 
 enum { MEMBERS = 4, DEPTH = 5, WIDTH = 3, STEPS = 20, PROMPT = 6 };
-
-struct fixture {
-    struct exec *x;
-    struct gguf *file;
-    struct model *model;
-};
 
 // A drafter whose candidates are a hash of root and path; it is several drafters' self, which
 // differ in whether trees may grow together.
@@ -116,26 +108,16 @@ static const struct drafter_class paths_class = {.name = "paths",
                                                  .by_path = paths_by_path};
 
 static int setup(void **state) {
-    static struct fixture f;
-    char path[64];
-    struct tiny_shape t = tiny_shape_default();
-    struct model_options o = model_options_default();
-    *state = &f;
-    snprintf(path, sizeof path, "/tmp/coppice-growth-%d.gguf", (int)getpid());
-    int rc = tiny_target_write(&t, path, NULL);
-    if (!rc)
-        rc = gguf_open(&f.file, path, NULL);
-    unlink(path);
-    if (!rc)
-        rc = exec_create_cpu(&f.x, "auto", 1, NULL);
-    return rc ? rc : model_load(&f.model, f.x, f.file, &o, NULL);
+    static struct tiny_rig rig;
+    const struct tiny_shape shape = tiny_shape_default();
+    const struct model_options o = model_options_default();
+    tiny_rig_open(&rig, &shape, NULL, &o, "auto", 1);
+    *state = &rig;
+    return 0;
 }
 
 static int teardown(void **state) {
-    struct fixture *f = *state;
-    model_destroy(f->model);
-    exec_destroy(f->x);
-    gguf_close(f->file);
+    tiny_rig_close(*state);
     return 0;
 }
 
@@ -156,10 +138,10 @@ struct team {
 
 // Members first .. first + n - 1: sizes of trees differ, the odd ones have masks, one of which
 // allows few tokens or one at times.
-static void open_team(struct team *t, const struct fixture *f, bool together, int first, int n) {
+static void open_team(struct team *t, const struct tiny_rig *f, bool together, int first, int n) {
     struct draft_config d = {.recording = (const int32_t *)(const void *)&t->paths,
                              .max_members = MEMBERS};
-    struct step_config s = {.model = f->model, .max_members = MEMBERS};
+    struct step_config s = {.model = f->m, .max_members = MEMBERS};
     struct member *in[MEMBERS];
     memset(t, 0, sizeof *t);
     t->paths.together = together;
@@ -178,8 +160,8 @@ static void open_team(struct team *t, const struct fixture *f, bool together, in
             assert_int_equal(
                 automaton_create(&t->automaton[i], TINY_VOCAB, false, (uint64_t)who * 31, NULL), 0);
         c.constraint = who % 2 ? t->automaton[i]->constraint : NULL;
-        assert_int_equal(member_init(m, f->model, &c, NULL), 0);
-        assert_int_equal(model_sequence(f->model, &m->seq, NULL), 0);
+        assert_int_equal(member_init(m, f->m, &c, NULL), 0);
+        assert_int_equal(model_sequence(f->m, &m->seq, NULL), 0);
         for (int j = 0; j < PROMPT; j++)
             t->prompt[i][j] = 11 * who + j;
         m->phase = MEMBER_PROMPT;
