@@ -31,48 +31,21 @@ static void destroy_eagle3(void *self) {
     eagle3_destroy(self);
 }
 
-static void plan_eagle3(const void *self, struct draft_plan *out) {
-    path_plan_of(&((const struct eagle3 *)self)->path, out);
-}
-
-static struct draft_traits eagle3_traits(const void *self) {
-    return path_traits(&((const struct eagle3 *)self)->path);
-}
-
 static void describe_eagle3(const void *self, struct str *out) {
     const struct eagle3 *m = self;
     str_printf(out, "eagle3 %lld wide, %d taps, depth %d", (long long)m->params.dim,
                m->params.n_taps, m->path.depth);
-    if (m->path.head.ids)
-        str_printf(out, ", %lld of %lld tokens", (long long)m->path.head.rows,
-                   (long long)m->path.target->params.vocab);
-}
-
-static bool knows(const void *self, int32_t token) {
-    return draft_head_has(&((const struct eagle3 *)self)->path.head, token);
-}
-
-static struct path *path_of(void *self) {
-    return eagle3_path(self);
-}
-
-static int begin_eagle3(void *self, const struct draft_level *l, int n, struct err *e) {
-    return path_level_begin(eagle3_path(self), l, n, e);
-}
-
-static int level_eagle3(void *self, const struct draft_level *l, int n, struct draft_guesses *out,
-                        struct err *e) {
-    return path_level(eagle3_path(self), l, n, out, e);
+    path_describe_head(&m->path, out);
 }
 
 const struct draft_class draft_class_eagle3 = {.name = "eagle3",
                                                .takes = takes,
                                                .open = open_eagle3,
                                                .destroy = destroy_eagle3,
-                                               .plan = plan_eagle3,
-                                               .traits = eagle3_traits,
+                                               .plan = path_plan,
+                                               .traits = path_traits,
                                                .describe = describe_eagle3,
-                                               .knows = knows,
+                                               .knows = path_knows,
                                                .path = path_of,
-                                               .begin = begin_eagle3,
-                                               .level = level_eagle3};
+                                               .begin = path_level_begin,
+                                               .level = path_level};

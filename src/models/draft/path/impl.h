@@ -109,8 +109,17 @@ int path_workspace(struct path *d, struct err *e);
 // What drafting needs of ops, besides what weights and activations determine: joined into d->load.
 // inputs: the widest that a matrix takes.
 void path_limits(struct path *d, int64_t inputs, int n_heads, int head_dim);
-void path_plan_of(const struct path *d, struct draft_plan *p);
-struct draft_traits path_traits(const struct path *d);
+
+// Functions of draft_class that all such kinds have. self: the draft, which begins with its path.
+void path_plan(const void *self, struct draft_plan *p);
+struct draft_traits path_traits(const void *self);
+bool path_knows(const void *self, int32_t token);
+struct path *path_of(void *self);
+int path_level_begin(void *self, const struct draft_level *l, int n, struct err *e);
+int path_level(void *self, const struct draft_level *l, int n, struct draft_guesses *out,
+               struct err *e);
+// The end of draft_class.describe: how many tokens it can guess, if not all.
+void path_describe_head(const struct path *d, struct str *out);
 void path_fini(struct path *d); // detaches first
 
 // A sequence's state of this draft; NULL where it has none.

@@ -10,7 +10,8 @@ _Static_assert((int)PATH_TREE_WIDTH <= (int)PATH_WIDTH &&
                    1 + (int)PATH_TREE_WIDTH * ((int)PATH_MAX_DEPTH - 1) <= (int)PATH_NODES,
                "there is room for the rows of a tree");
 
-int path_level_begin(struct path *d, const struct draft_level *l, int n, struct err *e) {
+int path_level_begin(void *self, const struct draft_level *l, int n, struct err *e) {
+    struct path *d = self;
     for (int i = 0; i < n && i < d->target->options.max_seqs; i++)
         d->seqs[i] = l[i].seq;
     return path_begin(d, d->seqs, n, e);
@@ -84,8 +85,9 @@ static void chances(float *logp, int k) {
         logp[i] = (float)(SCALE * ((double)logp[i] - best) - log(sum));
 }
 
-int path_level(struct path *d, const struct draft_level *l, int n, struct draft_guesses *out,
+int path_level(void *self, const struct draft_level *l, int n, struct draft_guesses *out,
                struct err *e) {
+    struct path *d = self;
     int k;
     bool noisy;
     int64_t at = 0, count = gather_rows(d, l, n, &k, &noisy);

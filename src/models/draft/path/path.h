@@ -46,9 +46,4 @@ const float *path_logits(struct path *d, int64_t first, int64_t n);
 int64_t path_logits_rows(const struct path *d);
 const struct draft_head *path_head(const struct path *d); // which tokens these are
 
-// draft_class.begin and level over these.
-int path_level_begin(struct path *d, const struct draft_level *l, int n, struct err *e);
-int path_level(struct path *d, const struct draft_level *l, int n, struct draft_guesses *out,
-               struct err *e);
-
 #endif

@@ -92,7 +92,8 @@ void path_limits(struct path *d, int64_t inputs, int n_heads, int head_dim) {
     exec_limits_join(&d->load.limits, &l);
 }
 
-void path_plan_of(const struct path *d, struct draft_plan *p) {
+void path_plan(const void *self, struct draft_plan *p) {
+    const struct path *d = self;
     *p = (struct draft_plan){.weights = d->load.weight_bytes,
                              .scratch = d->load.buffer_bytes,
                              .limits = d->load.limits,
@@ -100,7 +101,22 @@ void path_plan_of(const struct path *d, struct draft_plan *p) {
     kv_needs_add(&p->kv, &d->layout, 0, PATH_TAIL);
 }
 
-struct draft_traits path_traits(const struct path *d) {
+void path_describe_head(const struct path *d, struct str *out) {
+    if (d->head.ids)
+        str_printf(out, ", %lld of %lld tokens", (long long)d->head.rows,
+                   (long long)d->target->params.vocab);
+}
+
+bool path_knows(const void *self, int32_t token) {
+    return draft_head_has(&((const struct path *)self)->head, token);
+}
+
+struct path *path_of(void *self) {
+    return self;
+}
+
+struct draft_traits path_traits(const void *self) {
+    const struct path *d = self;
     return (struct draft_traits){.name = d->block->kind,
                                  .depends = DRAFT_BY_PATH,
                                  .max_depth = d->depth,
