@@ -82,12 +82,14 @@ static void write_pair(enum kind kind, const struct tiny_draft_shape *shape) {
         fail_msg("%s", e.text);
 }
 
-static int block_size; // that is given
+static int block_size;                        // that is given
+static int64_t vocab_rows = DRAFT_VOCAB_AUTO; // the same
 
 static int open_pair(struct err *e) {
     struct session_options o = session_options_default();
     struct session *s = NULL;
     o.dflash.block_size = block_size;
+    o.draft_vocab.rows = vocab_rows;
     o.model = target;
     o.draft = draft;
     o.device = "cpu";
@@ -140,6 +142,11 @@ static void says_options(void **state) {
     said("--draft-block is not used: it is for DFlash drafts, and this one is of another kind "
          "(mtp)");
     block_size = 0;
+    vocab_rows = 16;
+    said(NULL);
+    write_pair(DFLASH, NULL);
+    said("--draft-vocab is not used: a DFlash draft scores all tokens");
+    vocab_rows = DRAFT_VOCAB_AUTO;
     said(NULL);
 }
 

@@ -162,7 +162,7 @@ static void look_at_taps(const struct draft_hints *h) {
             deepest, h->layers);
 }
 
-// Options that only DFlash drafts have.
+// Options that only other kinds of drafts have.
 static void look_at_options(const struct draft_hints *h) {
     const struct dflash_options *o = h->dflash, none = dflash_options_default();
     const char *given = o->n_taps                    ? "taps"
@@ -175,6 +175,9 @@ static void look_at_options(const struct draft_hints *h) {
         say(h,
             "--draft-%s is not used: it is for DFlash drafts, and this one is of another kind (%s)",
             given, draft_traits(h->loaded).name);
+    if (draft_dflash(h->loaded) && (h->vocab->list || h->vocab->rows != DRAFT_VOCAB_AUTO))
+        say(h,
+            "--draft-vocab is not used: a DFlash draft scores all tokens with the target's head");
 }
 
 void draft_hints(const struct draft_hints *h) {

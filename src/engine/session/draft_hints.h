@@ -13,8 +13,9 @@ struct draft_hints {
     const char *model;
     const char *draft; // path
     const struct draft *loaded;
-    int layers;                          // of the target
-    const struct dflash_options *dflash; // those that were given
+    int layers;                              // of the target
+    const struct dflash_options *dflash;     // those that were given
+    const struct draft_vocab_options *vocab; // the same
     void (*note)(void *arg, const char *sentence);
     void *arg;
 };

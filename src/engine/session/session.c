@@ -237,6 +237,7 @@ static void look_at_draft(const struct session *s) {
                                   .loaded = s->draft,
                                   .layers = model_params_of(s->model)->n_layers,
                                   .dflash = &s->o.dflash,
+                                  .vocab = &s->o.draft_vocab,
                                   .note = s->o.note,
                                   .arg = s->o.note_arg};
     draft_hints(&h);
