@@ -121,7 +121,7 @@ const struct tensor *dflash_file_find(const void *file, const char *name) {
 
 struct known {
     const char *arch;
-    enum dflash_dialect dialect;
+    int dialect;
 };
 
 // The architectures of drafts in GGUF files; NULL: another one.

@@ -80,7 +80,7 @@ static int read_windows(struct dflash_params *p, struct keys *k, struct err *e) 
     return rc;
 }
 
-static int read_causal(struct keys *k, enum dflash_dialect dialect, int *causal, struct err *e) {
+static int read_causal(struct keys *k, int dialect, int *causal, struct err *e) {
     bool v;
     *causal = -1;
     if (dialect == DIALECT_LUCEBOX || !gguf_find(k->g, prefixed_key(k, "attention.causal")))
@@ -129,7 +129,7 @@ static int read_shape(struct dflash_params *p, struct keys *k, struct err *e) {
     return rc;
 }
 
-static int read_floats(struct dflash_params *p, struct keys *k, enum dflash_dialect dialect,
+static int read_floats(struct dflash_params *p, struct keys *k, int dialect,
                        struct err *e) {
     int64_t context;
     float otherwise = p->rope.base;
