@@ -254,11 +254,11 @@ double sim_time(struct sim_run *r, int64_t *tokens) {
                                    .members = &m,
                                    .n = 1,
                                    .max_rows = 1 + SIM_MAX,
-                                   .max_depth = SIM_DEPTH};
+                                   .draft = {{.max_depth = SIM_DEPTH}}};
         int reach = r->reach, nodes = SIM_MAX;
         if (r->budget) {
             budget_drafts(&step);
-            for (reach = 0; m.drafts && price_depth(SIM_DEPTH, reach) != step.depth;)
+            for (reach = 0; m.drafts && price_depth(SIM_DEPTH, reach) != step.draft[0].depth;)
                 reach++;
         } else {
             m.drafts = r->nodes >= 0 && room > 0;
@@ -275,9 +275,9 @@ double sim_time(struct sim_run *r, int64_t *tokens) {
         walk_truth(&t, left, &w);
         if (r->budget) {
             bool first = !price_ready(r->price);
-            step.draft_ms = draft > 0 ? sim_noisy(r->device, draft, &r->noise, first) : 0;
+            step.draft[0].ms = draft > 0 ? sim_noisy(r->device, draft, &r->noise, first) : 0;
             if (s == 0) // it reads the prompt as well
-                step.draft_ms *= 3;
+                step.draft[0].ms *= 3;
             step.pass_ms = sim_noisy(r->device, pass, &r->noise, first);
             budget_note(&step);
         }
@@ -305,11 +305,11 @@ static void batch_step(struct sim_run *r, struct sim_member *m, struct budget_st
                                                .tree = &m[i].tree,
                                                .walk = &m[i].walk};
     budget_drafts(s);
-    while (s->depth && price_depth(SIM_DEPTH, reach) != s->depth)
+    while (s->draft[0].depth && price_depth(SIM_DEPTH, reach) != s->draft[0].depth)
         reach++;
     for (int i = 0; i < s->n; i++) {
         int64_t room = r->tokens - m[i].pos - 1;
-        int depth = s->members[i].drafts ? s->depth : 0;
+        int depth = s->members[i].drafts ? s->draft[0].depth : 0;
         drafts += s->members[i].drafts;
         grow(&m[i].tree, r[i].guess, r[i].from + m[i].pos, reach, depth < room ? depth : (int)room,
              SIM_MAX);
@@ -320,13 +320,13 @@ static void batch_step(struct sim_run *r, struct sim_member *m, struct budget_st
         rows += m[i].tree.n;
         walk_truth(&m[i].tree, r->tokens - m[i].pos, &m[i].walk);
     }
-    s->draft_ms = drafts ? sim_draft_ms(r->device, drafts, reach) : 0;
+    s->draft[0].ms = drafts ? sim_draft_ms(r->device, drafts, reach) : 0;
     s->pass_ms = sim_pass_ms(r->device, rows, s->n);
-    double ms[2] = {s->draft_ms, s->pass_ms};
-    s->draft_ms = sim_noisy(r->device, ms[0], &r->noise, first);
+    double ms[2] = {s->draft[0].ms, s->pass_ms};
+    s->draft[0].ms = sim_noisy(r->device, ms[0], &r->noise, first);
     s->pass_ms = sim_noisy(r->device, ms[1], &r->noise, first);
     budget_note(s);
-    s->draft_ms = ms[0];
+    s->draft[0].ms = ms[0];
     s->pass_ms = ms[1];
 }
 
@@ -337,10 +337,13 @@ double sim_batch(struct sim_run *r, int n, int replies) {
         m[i].pos = i * r->tokens / n;
     while (replies > 0) {
         struct budget_member members[SIM_MEMBERS];
-        struct budget_step s = {
-            .price = r->price, .members = members, .n = n, .max_rows = 512, .max_depth = SIM_DEPTH};
+        struct budget_step s = {.price = r->price,
+                                .members = members,
+                                .n = n,
+                                .max_rows = 512,
+                                .draft = {{.max_depth = SIM_DEPTH}}};
         batch_step(r, m, &s);
-        ms += s.draft_ms + s.pass_ms;
+        ms += s.draft[0].ms + s.pass_ms;
         for (int i = 0; i < n; i++) {
             tokens += m[i].walk.count;
             m[i].pos += m[i].walk.count;

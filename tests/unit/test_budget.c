@@ -227,14 +227,12 @@ static void teach(struct price *p, struct budget *b, int right) {
     for (int i = 0; i < 40; i++) {
         struct ddtree t;
         struct walk w = {.count = 1 + right};
-        struct budget_member m = {.budget = b, .drafts = true, .tree = &t, .walk = &w};
+        struct budget_member m = {.budget = b, .drafts = true, .asks = 1, .tree = &t, .walk = &w};
         struct budget_step s = {.price = p,
                                 .members = &m,
                                 .n = 1,
                                 .max_rows = 64,
-                                .max_depth = SIM_DEPTH,
-                                .depth = SIM_DEPTH,
-                                .draft_ms = sim_devices[0].draft[0],
+                                .draft = {{SIM_DEPTH, SIM_DEPTH, sim_devices[0].draft[0]}},
                                 .pass_ms = sim_pass_ms(&sim_devices[0], 11, 1)};
         tree_of(&t, 10, -0.2);
         for (int j = 0; j <= right; j++)
@@ -258,14 +256,14 @@ static void shares_rows(void **state) {
         if (i < N / 2) // the others verify some nodes whatever is predicted of them
             teach(r[0].price, r[i].budget, i < 2 ? 10 : i < 4 ? 2 : 1);
         tree_of(&t[i], 15, -0.2);
-        m[i] = (struct budget_member){.budget = r[i].budget, .drafts = true, .tree = &t[i]};
+        m[i] =
+            (struct budget_member){.budget = r[i].budget, .drafts = true, .asks = 1, .tree = &t[i]};
     }
     struct budget_step s = {.price = r[0].price,
                             .members = m,
                             .n = 1,
                             .max_rows = 128,
-                            .max_depth = SIM_DEPTH,
-                            .depth = SIM_DEPTH};
+                            .draft = {{SIM_DEPTH, SIM_DEPTH, 0}}};
     budget_share(&s);
     alone = m[0].nodes;
     assert_true(alone >= 10);
@@ -304,17 +302,21 @@ static void shares_a_draft(void **state) {
         r[i] = (struct sim_run){.device = &sim_devices[0]};
         fresh(&r[i]);
         teach(r[0].price, r[i].budget, i == 0 ? 10 : 0);
-        m[i] = (struct budget_member){.budget = r[i].budget, .drafts = true, .tree = &root};
+        m[i] =
+            (struct budget_member){.budget = r[i].budget, .drafts = true, .asks = 1, .tree = &root};
     }
-    struct budget_step s = {
-        .price = r[0].price, .members = m, .n = 2, .max_rows = 64, .max_depth = SIM_DEPTH};
+    struct budget_step s = {.price = r[0].price,
+                            .members = m,
+                            .n = 2,
+                            .max_rows = 64,
+                            .draft = {{.max_depth = SIM_DEPTH}}};
     budget_drafts(&s);
     assert_true(m[0].drafts);
     assert_false(m[1].drafts);
-    assert_int_equal(s.depth, SIM_DEPTH);
+    assert_int_equal(s.draft[0].depth, SIM_DEPTH);
     m[0].drafts = m[1].drafts = false; // no room for guesses
     budget_drafts(&s);
-    assert_int_equal(s.depth, 0);
+    assert_int_equal(s.draft[0].depth, 0);
     budget_share(&s);
     assert_int_equal(m[0].nodes + m[1].nodes, 0);
     forget(&r[0]);
@@ -331,21 +333,24 @@ static void depth_by_price(void **state) {
     for (int right = 5; right > 0; right /= 2) {
         int before = 0;
         for (int i = 0; i < 4; i++) {
-            const struct price_draft draft = {6, shares[i]};
+            const struct price_drafts draft = {1, {{6, shares[i]}}};
             struct sim_run r = {.device = &sim_devices[0]};
-            struct budget_member m = {.drafts = true, .tree = &root};
+            struct budget_member m = {.drafts = true, .asks = 1, .tree = &root};
             fresh(&r);
             teach(r.price, r.budget, right);
             price_destroy(r.price); // it knows the draft of another kind
             assert_int_equal(price_create(&r.price, PRICE_GPU, NULL, &draft, NULL), 0);
             price_note_pass(r.price, 1, 1, sim_pass_ms(r.device, 1, 1));
             m.budget = r.budget;
-            struct budget_step s = {
-                .price = r.price, .members = &m, .n = 1, .max_rows = 64, .max_depth = 6};
+            struct budget_step s = {.price = r.price,
+                                    .members = &m,
+                                    .n = 1,
+                                    .max_rows = 64,
+                                    .draft = {{.max_depth = 6}}};
             budget_drafts(&s);
-            assert_true(s.depth >= 1 && s.depth <= (i ? before : most));
-            before = s.depth;
-            most = i ? most : s.depth;
+            assert_true(s.draft[0].depth >= 1 && s.draft[0].depth <= (i ? before : most));
+            before = s.draft[0].depth;
+            most = i ? most : s.draft[0].depth;
             forget(&r);
         }
         assert_int_equal(before, 1); // a pass that takes half of the target's
@@ -395,13 +400,12 @@ static void takes_over(void **state) {
         if (i == 0)
             teach(r[0].price, r[0].budget, 10);
         budget_begin(r[i].budget, i == 1 ? r[0].budget : NULL);
-        struct budget_member m = {.budget = r[i].budget, .drafts = true, .tree = &t};
+        struct budget_member m = {.budget = r[i].budget, .drafts = true, .asks = 1, .tree = &t};
         struct budget_step s = {.price = r[0].price,
                                 .members = &m,
                                 .n = 1,
                                 .max_rows = 64,
-                                .max_depth = SIM_DEPTH,
-                                .depth = SIM_DEPTH};
+                                .draft = {{SIM_DEPTH, SIM_DEPTH, 0}}};
         budget_share(&s);
         nodes[i] = m.nodes;
     }

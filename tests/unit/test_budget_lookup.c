@@ -92,8 +92,11 @@ static void follow(struct reply *r) {
 static double step(const struct sim_device *d, struct price *price, struct reply *const *r, int n,
                    uint64_t *noise) {
     struct budget_member m[MEMBERS];
-    struct budget_step s = {
-        .price = price, .members = m, .n = n, .max_rows = 512, .max_depth = TREE_MAX_DEPTH};
+    struct budget_step s = {.price = price,
+                            .members = m,
+                            .n = n,
+                            .max_rows = 512,
+                            .draft = {{.max_depth = TREE_MAX_DEPTH}}};
     int rows = 0;
     for (int i = 0; i < n; i++)
         m[i] = (struct budget_member){.budget = r[i]->budget,

@@ -175,10 +175,11 @@ static struct price_note note_of(const struct session *s) {
 }
 
 // What is known of a draft with a pass for each depth before any was measured.
-static struct price_draft price_draft_of(const struct session *s) {
+static struct price_drafts drafts_price(const struct session *s) {
     const struct draft_traits t = s->draft ? draft_traits(s->draft) : (struct draft_traits){0};
     const double all = price_row_bytes(s->file, model_params_of(s->model));
-    return (struct price_draft){t.passes ? t.max_depth : 0, all > 0 ? t.pass_bytes / all : 0};
+    return (struct price_drafts){1,
+                                 {{t.passes ? t.max_depth : 0, all > 0 ? t.pass_bytes / all : 0}}};
 }
 
 // Timed passes take longer than others, so what they cost is not for other sessions.
@@ -197,10 +198,10 @@ static int make_price(struct session *s, struct err *e) {
     struct price_note note = note_of(s);
     enum price_kind kind = exec_is_device(x) ? PRICE_GPU : PRICE_CPU;
     const struct price_experts experts = price_experts_of(s->file, model_params_of(s->model));
-    const struct price_draft draft = price_draft_of(s);
-    int rc = price_create(&s->price, kind, &experts, &draft, e);
+    const struct price_drafts drafts = drafts_price(s);
+    int rc = price_create(&s->price, kind, &experts, &drafts, e);
     if (!rc)
-        rc = price_create(&s->prompts, kind, &experts, &draft, e);
+        rc = price_create(&s->prompts, kind, &experts, &drafts, e);
     if (!rc && s->o.price_folder && !s->o.timing && !s->o.importance)
         price_file_open(&s->prices, s->o.price_folder, &subject, s->price, &note);
     return rc;

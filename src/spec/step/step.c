@@ -153,7 +153,7 @@ static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
     *b = (struct budget_step){.price = s->c.price,
                               .members = s->budgeted,
                               .other_rows = pieces,
-                              .max_depth = TREE_MAX_DEPTH};
+                              .draft = {{.max_depth = TREE_MAX_DEPTH}}};
     for (int i = 0; i < n; i++) {
         struct member *m = s->in[i];
         int nodes = (int)min_i64(m->c.tree.budget, max);
@@ -175,7 +175,7 @@ static void begin_budgets(struct step *s, int n, int64_t pieces, int64_t max) {
                                    .forced = m->masks ? masks_forced_nodes(m->masks) : NULL};
         s->owner[b->n++] = m;
         if (m->drafted)
-            b->max_depth = min_i32(b->max_depth, reach_of(s, m));
+            b->draft[0].max_depth = min_i32(b->draft[0].max_depth, reach_of(s, m));
     }
     if (!b->n)
         return;
@@ -189,7 +189,7 @@ static void fill_request(struct step *s, int i) {
     struct member *m = s->in[i];
     struct draft_request *r = &s->request[i];
     if (m->c.budget)
-        r->useful_depth = s->share.depth;
+        r->useful_depth = s->share.draft[0].depth;
     if (m->drafted && m->c.share_noise && !guesses_free(m))
         r->noise = sampler_noise(m->sampler, sequence_len(m->seq) + 1, r->max_depth);
 }
@@ -333,7 +333,7 @@ static int grow_trees(struct step *s, int n, struct err *e) {
         double start = clock_ms();
         if (count)
             rc = s->growing[0].p->expand_many(s->questions, count, e);
-        s->share.draft_ms += clock_ms() - start;
+        s->share.draft[0].ms += clock_ms() - start;
         count = 0;
         for (int i = 0; !rc && i < n; i++)
             if (s->growing[i].requested)
@@ -351,7 +351,7 @@ static int propose_all(struct step *s, int n, struct err *e) {
     int rc = propose_shared(s, n, e);
     for (int i = 0; !rc && i < n; i++)
         propose_own(s, i);
-    s->share.draft_ms = clock_ms() - start;
+    s->share.draft[0].ms = clock_ms() - start;
     return rc;
 }
 
@@ -376,7 +376,7 @@ static int step_draft(struct step *s, int n, const struct step_rows *of, struct 
     if (!rc)
         rc = grow_trees(s, growing, e);
     if (s->growing && !growing) // another's guesses took their place: not what its passes take
-        s->share.draft_ms = 0;
+        s->share.draft[0].ms = 0;
     note_draft(s, n, rc);
     for (int i = 0; i < n; i++)
         if (s->in[i]->phase == MEMBER_DECODE && !s->in[i]->c.budget)

@@ -11,6 +11,13 @@
 // draft that ends at depth d misses what deeper ones are worth: the depth that loses least by that
 // and by r D(d) is drafted.
 //
+// Several drafts may be asked in one step. Nodes say which of them offered them, so each walk shows
+// how far the guesses of every subset of those asked would have come, and p is learnt of subsets:
+// what a draft adds is the difference that it makes beside the others, not what it guesses right.
+// Each member asks the subset that is worth most, the time of a draft shared by all who ask it.
+// One that is not asked is tried again now and then, where the credit below can pay for it, each
+// time after twice as many steps.
+//
 // Whether to draft at all is a matter of credit, in tokens. A drafted step adds what it gained over
 // plain decoding in the same time, or takes away what it lost; when the credit is used up, drafting
 // pauses, each time for twice as long (exponential backoff). How much it can be, and what there is
@@ -221,8 +228,22 @@ static double chances_learn(struct chances *c, const struct ddtree *t, const boo
     return expected;
 }
 
+enum { SUBSETS = 1 << PRICE_DRAFTS }; // of drafts, a bit each
+
+// Guesses that the newest walks followed, or would have; how many a wrong one ended.
+struct follows {
+    double right, wrong;
+};
+
+// When a draft that is not worth asking is tried again.
+struct trials {
+    int steps;         // in which it was asked, as far as TRIALS
+    double rest, next; // steps until the next trial; how many from that on
+};
+
 struct budget {
-    double right, wrong; // guesses that the newest walks followed; how many a wrong one ended
+    struct follows follows[SUBSETS];
+    struct trials trials[PRICE_DRAFTS];
     double tokens, nodes, steps; // of drafted steps of this text, older ones faded
     double credit;               // tokens that may be lost until drafting pauses
     double gained, gained_steps; // tokens that drafted steps of all texts gained, and these; faded
@@ -234,7 +255,7 @@ struct budget {
     int run;                     // of them that were right in a row, verified or not
     int plain_steps;             // without such since a pass's time was noted
     int drafted_steps;           // drafted steps of this text
-    bool catching_up;            // the draft has tokens to catch up with, which takes its time
+    unsigned catching_up;        // drafts that have tokens to catch up with, which takes time
     double pause, next_pause;    // steps without drafting to come; how many the next pause has
     struct chances chances;      // of the present step's tree
     int max_nodes;               // nodes of it that may be verified
@@ -244,8 +265,10 @@ int budget_create(struct budget **out, struct err *e) {
     struct budget *b = calloc(1, sizeof *b);
     if (!b)
         return err_set(e, ERR_MEMORY, "no memory to choose budgets");
-    b->right = FEW;
-    b->wrong = 1;
+    for (int i = 0; i < SUBSETS; i++)
+        b->follows[i] = (struct follows){FEW, 1};
+    for (int i = 0; i < PRICE_DRAFTS; i++)
+        b->trials[i] = (struct trials){.next = PAUSE_FIRST};
     b->chances.power = HONEST;
     budget_begin(b, NULL);
     *out = b;
@@ -259,15 +282,22 @@ void budget_destroy(struct budget *b) {
 void budget_begin(struct budget *b, const struct budget *before) {
     if (before && before != b)
         *b = *before;
-    double part = fmin(1, 1 / b->wrong); // of earlier texts no more than one counts
-    b->right *= part;
-    b->wrong *= part;
+    for (int i = 0; i < SUBSETS; i++) { // of earlier texts no more than one wrong guess counts
+        double part = fmin(1, 1 / b->follows[i].wrong);
+        b->follows[i].right *= part;
+        b->follows[i].wrong *= part;
+    }
+    for (int i = 0; i < PRICE_DRAFTS; i++) {
+        struct trials *t = &b->trials[i];
+        t->next = fmax(t->next / 2, PAUSE_FIRST);
+        t->rest = fmin(t->rest, t->next);
+    }
     b->credit = fmin(fmax(TRIALS * (CREDIT + b->gained) / (TRIALS + b->gained_steps), 0), CREDIT);
     b->text = 0;
     b->stake = 0;
     b->plain_steps = b->run = 0;
     b->pause = b->drafted_steps = 0;
-    b->catching_up = true;
+    b->catching_up = ~0u;
     b->next_pause = PAUSE_FIRST;
     b->tokens = b->nodes = b->steps = 0;
     chances_begin(&b->chances);
@@ -285,17 +315,30 @@ static int drafting(const struct budget_step *s) {
     return n;
 }
 
-static int reach_of(const struct budget_step *s) {
+// Members that ask that draft.
+static int asking(const struct budget_step *s, int which) {
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        n += is_drafting(&s->members[i]) && s->members[i].asks >> which & 1;
+    return n;
+}
+
+static int reach_of(const struct budget_step *s, int which) {
+    const struct budget_draft *d = &s->draft[which];
     int reach = 0;
     for (int i = 1; i < PRICE_DEPTHS; i++)
-        reach = price_depth_of(s->price, s->max_depth, i) == s->depth ? i : reach;
+        reach = price_depth_of(s->price, which, d->max_depth, i) == d->depth ? i : reach;
     return reach;
 }
 
 // Of this step, 0 when no member drafts.
 static double draft_ms(const struct budget_step *s) {
-    int n = drafting(s);
-    return n ? price_draft_ms(s->price, n, reach_of(s)) : 0;
+    double ms = 0;
+    for (int d = 0; d < price_drafts_of(s->price); d++) {
+        int n = asking(s, d);
+        ms += n ? price_draft_ms(s->price, d, n, reach_of(s, d)) : 0;
+    }
+    return ms;
 }
 
 // A pass with that many nodes of all members, without the rows of others: these have a worth of
@@ -338,49 +381,170 @@ static double required_rate(const struct budget_step *s, double tokens, double n
 
 // One of as many as the deepest guesses need.
 static double row_ms(const struct budget_step *s) {
+    int max = 1;
+    for (int d = 0; d < price_drafts_of(s->price); d++)
+        max = max_i32(max, s->draft[d].max_depth);
     double a = price_pass_ms(s->price, s->n, s->n);
-    return (price_pass_ms(s->price, s->n + s->max_depth, s->n) - a) / s->max_depth;
+    return (price_pass_ms(s->price, s->n + max, s->n) - a) / max;
 }
 
-// What all who draft miss of guesses at depth d, if a step must bring r for each millisecond.
-static double missed_at(const struct budget_step *s, int d, double r, double row) {
-    double missed = 0;
-    for (int i = 0; i < s->n; i++) {
-        const struct budget *b = s->members[i].budget;
-        double p = b->right / (b->right + b->wrong);
-        if (is_drafting(&s->members[i]))
-            missed += fmax(pow(p, d) - r * row, 0);
-    }
-    return missed;
-}
-
-// The depth that loses least.
-static int choose_depth(const struct budget_step *s, int members) {
-    double min = INFINITY, missed = 0, r = required_rate(s, 0, 0, 0), row = row_ms(s);
-    int before = 0, best = 0;
-    for (int i = 0, depth; (depth = price_depth_of(s->price, s->max_depth, i)); i++) {
-        for (int d = before; d > depth; d--)
-            missed += missed_at(s, d, r, row);
-        double loss = r * price_draft_ms(s->price, members, i) + missed;
-        if (loss < min) {
-            min = loss;
-            best = depth;
-        }
-        before = depth;
+// The chance that the next guess of a subset is right. What is known of a part of it holds of the
+// whole, too: that may not have been asked for long.
+static double right_chance(const struct budget *b, unsigned subset) {
+    double best = 0;
+    for (unsigned part = subset; part; part = (part - 1) & subset) {
+        const struct follows *f = &b->follows[part];
+        best = fmax(best, f->right / (f->right + f->wrong));
     }
     return best;
 }
 
-// Whether n who would draft can pay for it with what they have and have gained lately. Members of
-// a batch share a draft, so they wait for one another; alone a member has its pauses.
-static bool can_afford(const struct budget_step *s, int n) {
+// What guesses must be worth: tokens for each millisecond, and in these for a row.
+struct rate {
+    double r, row;
+};
+
+// What guesses of these drafts are worth to the member, each of s->draft[].depth.
+static double worth_of(const struct budget_step *s, const struct budget *b, unsigned asks,
+                       const struct rate *o) {
+    double chance = 1, worth = 0;
+    for (int depth = 1; depth <= TREE_MAX_DEPTH; depth++) {
+        unsigned left = 0;
+        for (int d = 0; d < price_drafts_of(s->price); d++)
+            left |= s->draft[d].depth >= depth ? asks & 1u << d : 0;
+        if (!left)
+            break;
+        chance *= right_chance(b, left);
+        worth += fmax(chance - o->row, 0);
+    }
+    return worth;
+}
+
+// The depth of a draft for those who ask it that is worth most.
+static void choose_depth(struct budget_step *s, int which, const struct rate *o) {
+    struct budget_draft *draft = &s->draft[which];
+    double max = -INFINITY;
+    int members = asking(s, which), best = draft->max_depth;
+    for (int i = 0, depth;
+         members && (depth = price_depth_of(s->price, which, draft->max_depth, i)); i++) {
+        double worth = -o->r * price_draft_ms(s->price, which, members, i);
+        draft->depth = depth;
+        for (int m = 0; m < s->n; m++)
+            if (is_drafting(&s->members[m]))
+                worth += worth_of(s, s->members[m].budget, s->members[m].asks, o);
+        if (worth > max) {
+            max = worth;
+            best = depth;
+        }
+    }
+    draft->depth = best;
+}
+
+static struct rate rate_of(const struct budget_step *s) {
+    const double r = required_rate(s, 0, 0, 0);
+    return (struct rate){r, r * row_ms(s)};
+}
+
+static void choose_depths(struct budget_step *s) {
+    const struct rate o = rate_of(s);
+    for (int d = 0; d < price_drafts_of(s->price); d++)
+        choose_depth(s, d, &o);
+}
+
+// What one more member that asks it adds to a draft.
+static double more_draft_ms(const struct budget_step *s, int which, int others) {
+    const int reach = reach_of(s, which);
+    return price_draft_ms(s->price, which, others + 1, reach) -
+           (others ? price_draft_ms(s->price, which, others, reach) : 0);
+}
+
+// The drafts of those that it may ask which are worth most to the member, beside what others ask.
+static unsigned best_subset(struct budget_step *s, struct budget_member *m, const struct rate *o) {
+    double cost[PRICE_DRAFTS] = {0}, max = -INFINITY;
+    unsigned best = m->may;
+    m->asks = 0;
+    for (int d = 0; d < price_drafts_of(s->price); d++)
+        if (m->may >> d & 1)
+            cost[d] = o->r * more_draft_ms(s, d, asking(s, d));
+    for (unsigned asks = m->may; asks; asks = (asks - 1) & m->may) {
+        double worth = worth_of(s, m->budget, asks, o);
+        for (int d = 0; d < price_drafts_of(s->price); d++)
+            worth -= asks >> d & 1 ? cost[d] : 0;
+        if (worth >= max) { // of equals the one with fewer
+            max = worth;
+            best = asks;
+        }
+    }
+    return best;
+}
+
+// The draft that a member is not going to ask although its guesses are little known, or were for
+// long: one at a time, if the credit can pay for it.
+static unsigned trial_of(const struct budget_step *s, const struct budget_member *m) {
+    const struct budget *b = m->budget;
+    for (int d = 0; d < price_drafts_of(s->price); d++) {
+        const struct trials *t = &b->trials[d];
+        bool due = (m->may & ~m->asks) >> d & 1 && (t->steps < TRIALS || t->rest <= 0);
+        if (due && b->credit >= plain_rate(s) * more_draft_ms(s, d, asking(s, d)))
+            return 1u << d;
+    }
+    return 0;
+}
+
+// When drafts that are not asked are tried again.
+static void count_trials(struct budget_member *m, unsigned trial) {
+    for (int d = 0; d < PRICE_DRAFTS; d++) {
+        struct trials *t = &m->budget->trials[d];
+        if (!(m->may >> d & 1))
+            continue;
+        bool known = t->steps == TRIALS;
+        if (trial >> d & 1)
+            t->rest = t->next = fmin(known ? 2 * t->next : t->next, PAUSE_MAX);
+        else if (m->asks >> d & 1)
+            t->rest = t->next = PAUSE_FIRST;
+        else
+            t->rest--;
+        t->steps += !known && m->asks >> d & 1;
+    }
+}
+
+// Which drafts members ask, and how deep each goes: one choice after the other, twice, since each
+// depends on the others.
+static void choose_drafts(struct budget_step *s) {
+    const int n = price_drafts_of(s->price);
+    for (int d = 0; d < n; d++)
+        s->draft[d].depth = s->draft[d].max_depth;
+    choose_depths(s);
+    for (int turn = 0; n > 1 && turn < 2; turn++) {
+        const struct rate o = rate_of(s);
+        for (int i = 0; i < s->n; i++)
+            if (is_drafting(&s->members[i]))
+                s->members[i].asks = best_subset(s, &s->members[i], &o);
+        choose_depths(s);
+    }
+    bool tried = false;
+    for (int i = 0; n > 1 && i < s->n; i++) {
+        struct budget_member *m = &s->members[i];
+        unsigned trial = is_drafting(m) ? trial_of(s, m) : 0;
+        m->asks |= trial;
+        tried = tried || trial;
+        if (is_drafting(m))
+            count_trials(m, trial);
+    }
+    if (tried)
+        choose_depths(s);
+}
+
+// Whether all who would draft can pay for it with what they have and have gained lately. Members
+// of a batch share drafts, so they wait for one another; alone a member has its pauses.
+static bool can_afford(const struct budget_step *s) {
     double funds = 0;
     for (int i = 0; i < s->n; i++) {
         const struct budget *b = s->members[i].budget;
         if (is_drafting(&s->members[i]))
             funds += b->credit + (b->gained > 0 ? b->gained / b->gained_steps : 0);
     }
-    return s->n == 1 || funds >= plain_rate(s) * price_draft_ms(s->price, n, reach_of(s));
+    return s->n == 1 || funds >= plain_rate(s) * draft_ms(s);
 }
 
 void budget_drafts(struct budget_step *s) {
@@ -392,18 +556,19 @@ void budget_drafts(struct budget_step *s) {
             m->budget->pause--;
             m->drafts = false;
         }
+        m->may = m->may ? m->may : 1;
+        m->asks = is_drafting(m) ? m->may : 0;
     }
-    s->depth = s->max_depth;
-    int n = drafting(s);
-    if (n)
-        s->depth = choose_depth(s, n);
-    if (n && can_afford(s, n))
+    choose_drafts(s);
+    if (drafting(s) && can_afford(s))
         return;
-    s->depth = any_free ? s->max_depth : 0;
+    for (int d = 0; d < price_drafts_of(s->price); d++)
+        s->draft[d].depth = any_free ? s->draft[d].max_depth : 0;
     for (int i = 0; i < s->n; i++) {
         struct budget_member *m = &s->members[i];
         m->budget->credit += is_drafting(m) ? CREDIT_SHARE : 0;
         m->drafts = m->drafts && m->free;
+        m->asks = 0;
     }
 }
 
@@ -553,11 +718,33 @@ void budget_share(struct budget_step *s) {
         }
 }
 
-// A walk to the end of what was drafted was ended by no wrong guess.
-static void learn_depth(struct budget *b, const struct walk *w, int depth) {
-    int came = w->count - 1;
-    b->right += (came < depth ? came : depth) - b->right / PRICE_STEPS;
-    b->wrong += (came < depth) - b->wrong / PRICE_STEPS;
+static void learn_follow(struct follows *f, int came, int depth) {
+    f->right += min_i32(came, depth) - f->right / PRICE_STEPS;
+    f->wrong += (came < depth) - f->wrong / PRICE_STEPS;
+}
+
+// Of the walk's guesses those that a subset of the drafts had offered, too, up to the first that it
+// had not. What others than drafts offered is there whatever is asked.
+static int came_by(const struct budget_member *m, unsigned subset) {
+    int came = 0;
+    for (; came < m->walk->count - 1; came++) {
+        unsigned origin = m->tree->origin[m->walk->path[came + 1]];
+        if (!(origin & (TREE_BY_CHAIN | TREE_BY_CONSTRAINT)) && !(tree_drafts(origin) & subset))
+            break;
+    }
+    return came;
+}
+
+// Of all subsets of those that were asked. A walk to the end of what was drafted was ended by no
+// wrong guess.
+static void learn_depths(const struct budget_step *s, const struct budget_member *m) {
+    for (unsigned subset = m->asks; subset; subset = (subset - 1) & m->asks) {
+        int depth = 0;
+        for (int d = 0; d < price_drafts_of(s->price); d++)
+            depth = max_i32(depth, subset >> d & 1 ? s->draft[d].depth : 0);
+        int came = subset == m->asks ? m->walk->count - 1 : came_by(m, subset);
+        learn_follow(&m->budget->follows[subset], came, depth);
+    }
 }
 
 // Adds what a drafted step gained, and pauses drafting when the credit is used up, or would be by
@@ -588,12 +775,33 @@ static double more_ms(const struct budget_step *s, int nodes) {
     return price_pass_ms(s->price, rows + nodes, seqs) - price_pass_ms(s->price, rows, seqs);
 }
 
-// Whether the draft of this step had more to do than drafts have from step to step.
-static bool any_catching_up(const struct budget_step *s) {
-    for (int i = 0; i < s->n; i++)
-        if (is_drafting(&s->members[i]) && s->members[i].budget->catching_up)
+// Whether the draft had more to do in this step than it has from step to step.
+static bool any_catching_up(const struct budget_step *s, int which) {
+    for (int i = 0; i < s->n; i++) {
+        const struct budget_member *m = &s->members[i];
+        if (is_drafting(m) && (m->asks & m->budget->catching_up) >> which & 1)
             return true;
+    }
     return false;
+}
+
+static void note_draft_times(const struct budget_step *s) {
+    for (int d = 0; d < price_drafts_of(s->price); d++) {
+        int n = asking(s, d);
+        if (n && !(price_draft_ready(s->price, d) && any_catching_up(s, d)))
+            price_note_draft(s->price, d, n, reach_of(s, d), s->draft[d].ms);
+    }
+}
+
+// What the drafts that a member asked have taken of it, in tokens.
+static double cost_of_drafts(const struct budget_step *s, const struct budget_member *m) {
+    double ms = 0;
+    for (int d = 0; d < price_drafts_of(s->price); d++) {
+        int n = m->asks >> d & 1 ? asking(s, d) : 0;
+        if (n)
+            ms += fmin(s->draft[d].ms, price_draft_ms(s->price, d, n, reach_of(s, d))) / n;
+    }
+    return ms * s->n / price_pass_ms(s->price, s->n, s->n);
 }
 
 // Of the first guess, which was not verified.
@@ -644,17 +852,18 @@ static void note_free(const struct budget_member *m, double node_cost, double be
     b->stake = fmin(b->stake, CREDIT_MAX + CREDIT_SHARE * b->text);
 }
 
-static void note_drafted(const struct budget_member *m, int depth, double draft, double node_cost) {
+static void note_drafted(const struct budget_step *s, const struct budget_member *m,
+                         double node_cost) {
     struct budget *b = m->budget;
     double expected = chances_learn(&b->chances, m->tree, m->forced, m->walk);
     int forced = forced_prefix(m); // which no draft was needed for
-    learn_depth(b, m->walk, depth);
     b->drafted_steps++;
     b->tokens += expected - b->tokens / PRICE_STEPS;
     b->nodes += m->tree->n - 1 - b->nodes / PRICE_STEPS;
     b->steps += 1 - b->steps / PRICE_STEPS;
     update_credit(b, m->walk->count - forced, expected - forced,
-                  draft + node_cost * (m->tree->n - 1 - forced));
+                  cost_of_drafts(s, m) + node_cost * (m->tree->n - 1 - forced));
+    learn_depths(s, m);
 }
 
 // Whether the time of a pass teaches enough to be worth the arithmetic: where all guesses cost
@@ -669,28 +878,25 @@ static bool is_noted(const struct budget_step *s, int nodes) {
 }
 
 void budget_note(const struct budget_step *s) {
-    int nodes = 0, drafts = drafting(s);
-    bool late = price_draft_ready(s->price) && any_catching_up(s);
+    int nodes = 0;
     for (int i = 0; i < s->n; i++)
         nodes += s->members[i].tree->n - 1;
     double beyond = beyond_price(s, nodes);
-    if (drafts && !late)
-        price_note_draft(s->price, drafts, reach_of(s), s->draft_ms);
+    note_draft_times(s);
     if (is_noted(s, nodes))
         price_note_pass(s->price, s->n + nodes + s->other_rows, s->n + s->other_seqs, s->pass_ms);
     double plain = s->n / price_pass_ms(s->price, s->n, s->n);
-    double draft = drafts ? plain * fmin(s->draft_ms, draft_ms(s)) / drafts : 0;
     double node = plain * more_ms(s, nodes ? nodes : 1) / (nodes ? nodes : 1);
     for (int i = 0; i < s->n; i++) {
         const struct budget_member *m = &s->members[i];
         struct budget *b = m->budget;
-        b->catching_up = !m->drafts;
+        b->catching_up = m->drafts ? ~m->asks : ~0u;
         if (m->walk->end != END_NONE)
             continue;
         b->text += m->walk->count;
         if (m->drafts && m->free)
             note_free(m, node, beyond);
         else if (m->drafts)
-            note_drafted(m, s->depth, draft, node);
+            note_drafted(s, m, node);
     }
 }

@@ -9,9 +9,9 @@
 //
 // A step of n >= 1 members, each with a budget, on a device with a price:
 //
-//     struct budget_step s = {.price, .members, .n, .other_rows, .max_rows, .depth};
-//     budget_drafts(&s);    // who drafts (members[i].drafts), how deep (s.depth)
-//     ... one draft for all who do; trees; s.draft_ms = the time of the draft alone
+//     struct budget_step s = {.price, .members, .n, .other_rows, .max_rows, .draft[].max_depth};
+//     budget_drafts(&s);    // who drafts (members[i].drafts), with which drafts, how deep these go
+//     ... each draft for all who ask it; trees; s.draft[].ms = what each has taken
 //     budget_share(&s);     // how many nodes of each tree to keep (members[i].nodes)
 //     ... cut the trees, one pass, walks; s.pass_ms = all that followed the draft
 //     budget_note(&s);      // price and budgets learn from it
@@ -39,6 +39,8 @@ struct budget_member {
     // In: whether it has a drafter at all and room for guesses. budget_drafts clears it when this
     // step should go without them.
     bool drafts;
+    unsigned may;  // drafts that it may ask, a bit each; 0: the first
+    unsigned asks; // out of budget_drafts: those to be asked, some of them
     // Its guesses take no time to make, as those that repeat the text: it drafts in every step,
     // and learns by each token whether the guess of it was right, verified or not.
     bool free;
@@ -52,6 +54,12 @@ struct budget_member {
     const struct walk *walk; // budget_note: what came of it
 };
 
+struct budget_draft {
+    int max_depth; // that it can reach
+    int depth;     // out of budget_drafts: how deep its guesses should reach; 0: nobody asks it
+    double ms;     // budget_note: what it has taken
+};
+
 struct budget_step {
     struct price *price;
     struct budget_member *members; // [n], n >= 1: those that decode in this pass
@@ -59,10 +67,9 @@ struct budget_step {
     // Rows and sequences that are in the pass besides: pieces of the prompts of other members.
     int64_t other_rows;
     int other_seqs;
-    int max_rows;  // of all members' trees together, roots included; at least n
-    int max_depth; // depth that the draft can reach
-    int depth;     // out of budget_drafts: how deep its guesses should reach; 0: no member drafts
-    double draft_ms, pass_ms;
+    int max_rows; // of all members' trees together, roots included; at least n
+    struct budget_draft draft[PRICE_DRAFTS]; // as many as the price has
+    double pass_ms;
 };
 
 void budget_drafts(struct budget_step *s);

@@ -38,8 +38,13 @@ struct tree_node {
     double score;
 };
 
-// Who offered a node: one or several of them.
-enum { TREE_BY_CANDIDATES = 1, TREE_BY_CHAIN = 2, TREE_BY_CONSTRAINT = 4 };
+// Who offered a node: one or several of them. Candidates are the first draft's unless it is said
+// whose they are: those of draft i have TREE_BY_CANDIDATES << i.
+enum { TREE_BY_CHAIN = 1, TREE_BY_CONSTRAINT = 2, TREE_DRAFT_SHIFT = 2, TREE_BY_CANDIDATES = 4 };
+// Of an origin the drafts, a bit each.
+static inline unsigned tree_drafts(unsigned origin) {
+    return origin >> TREE_DRAFT_SHIFT;
+}
 
 // Where the candidates of n nodes are: those of node i at i * k. Their order counts where some may
 // be forbidden (spec/constraint/masks.h): the first that are allowed are taken. A drafter with

@@ -18,8 +18,17 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json/json.h"
+#include "base/num.h"
 
-enum { KNOTS = 22, SEQ = KNOTS, DRAFT, MEMBER = DRAFT + PRICE_DEPTHS, DIMS };
+// After SEQ come those of each draft: its time by reach, and what one more member adds (MEMBER).
+enum {
+    KNOTS = 22,
+    SEQ = KNOTS,
+    DRAFT,
+    MEMBER = PRICE_DEPTHS,
+    OF_DRAFT,
+    DIMS = DRAFT + PRICE_DRAFTS * OF_DRAFT
+};
 
 static const int ROWS[KNOTS] = {1,  2,  4,  8,  12, 16,  20,  24,  28,  32,   40,
                                 48, 56, 64, 80, 96, 112, 128, 256, 512, 1024, 4096};
@@ -67,7 +76,8 @@ enum { MAX_OUTLIERS = 3 };
 struct price {
     const struct shape *shape;
     struct price_experts experts;
-    struct price_draft draft;
+    struct price_drafts drafts;
+    int dims;
     double mean[DIMS];
     double cov[DIMS][DIMS];
     double ms[KNOTS]; // exp of the mean
@@ -108,16 +118,25 @@ static double shared_variance(int a, int b) {
     return NEAR * NEAR * exp(-octaves);
 }
 
-// Adds variance that unknowns first..last share, but for the growth with sequences and members.
+static int first_of(int which) {
+    return DRAFT + which * OF_DRAFT;
+}
+
+// Whether the unknown is a time, and no growth with sequences or members.
+static bool is_time(int i) {
+    return i < SEQ || (i >= DRAFT && (i - DRAFT) % OF_DRAFT != MEMBER);
+}
+
+// Adds variance that times first..last share.
 static void add_variance(struct price *p, int first, int last, double variance) {
     for (int i = first; i <= last; i++)
         for (int j = first; j <= last; j++)
-            if (i != SEQ && j != SEQ)
+            if (is_time(i) && is_time(j))
                 p->cov[i][j] += variance;
 }
 
 static void add_speed(struct price *p, double variance) {
-    add_variance(p, 0, MEMBER - 1, variance);
+    add_variance(p, 0, p->dims - 1, variance);
 }
 
 static double usual_shape(const struct shape *s, double rows) {
@@ -142,17 +161,30 @@ static double usual_pass(const struct price *p, int rows) {
 }
 
 // The usual time of a draft, compared with a pass of one row.
-static double usual_draft(const struct price *p, int reach) {
-    if (p->draft.depth)
-        return (p->draft.share + p->shape->launch) *
-               fmax(price_depth_of(p, p->draft.depth, reach), 1);
+static double usual_draft(const struct price *p, int which, int reach) {
+    const struct price_draft *d = &p->drafts.of[which];
+    if (d->depth)
+        return (d->share + p->shape->launch) * fmax(price_depth_of(p, which, d->depth, reach), 1);
     return p->shape->draft[reach < PRICE_REACHES ? reach : PRICE_REACHES - 1];
+}
+
+// Begins with what is usual for a draft. How dear one is says nothing about another.
+static void reset_draft(struct price *p, int which) {
+    const int first = first_of(which), member = first + MEMBER;
+    for (int i = 0; i < PRICE_DEPTHS; i++) {
+        p->mean[first + i] = log(usual_draft(p, which, i));
+        for (int j = 0; j < PRICE_DEPTHS; j++)
+            p->cov[first + i][first + j] = UNSURE * UNSURE + (i == j) * NEAR * NEAR;
+    }
+    p->mean[member] = log(p->shape->member);
+    p->cov[member][member] = UNSURE * UNSURE;
 }
 
 static void reset_price(struct price *p) {
     const struct shape *s = p->shape;
     double logs[KNOTS];
-    *p = (struct price){.shape = s, .experts = p->experts, .draft = p->draft};
+    *p = (struct price){
+        .shape = s, .experts = p->experts, .drafts = p->drafts, .dims = first_of(p->drafts.n)};
     for (int i = 0; i < KNOTS; i++)
         logs[i] = log(usual_pass(p, ROWS[i]));
     for (int i = 0; i < KNOTS; i++) {
@@ -160,27 +192,24 @@ static void reset_price(struct price *p) {
         for (int j = 0; j < KNOTS; j++)
             p->cov[i][j] = UNSURE * UNSURE * logs[i] * logs[j] + shared_variance(i, j);
     }
-    for (int i = 0; i < PRICE_DEPTHS; i++) {
-        p->mean[DRAFT + i] = log(usual_draft(p, i));
-        for (int j = 0; j < PRICE_DEPTHS; j++)
-            p->cov[DRAFT + i][DRAFT + j] = UNSURE * UNSURE + (i == j) * NEAR * NEAR;
-    }
+    for (int d = 0; d < p->drafts.n; d++)
+        reset_draft(p, d);
     p->mean[SEQ] = log(s->seq);
-    p->mean[MEMBER] = log(s->member);
-    p->cov[SEQ][SEQ] = p->cov[MEMBER][MEMBER] = UNSURE * UNSURE;
+    p->cov[SEQ][SEQ] = UNSURE * UNSURE;
     p->noise = s->noise * s->noise;
     add_speed(p, SPEED * SPEED);
     refresh_times(p);
 }
 
 int price_create(struct price **out, enum price_kind kind, const struct price_experts *experts,
-                 const struct price_draft *draft, struct err *e) {
+                 const struct price_drafts *drafts, struct err *e) {
     struct price *p = malloc(sizeof *p);
     if (!p)
         return err_set(e, ERR_MEMORY, "no memory for what passes cost");
     p->shape = &SHAPES[kind];
     p->experts = experts ? *experts : (struct price_experts){0};
-    p->draft = draft ? *draft : (struct price_draft){0};
+    p->drafts = drafts ? *drafts : (struct price_drafts){0};
+    p->drafts.n = min_i32(max_i32(p->drafts.n, 1), PRICE_DRAFTS);
     reset_price(p);
     *out = p;
     return 0;
@@ -225,8 +254,13 @@ double price_cautious_ms(const struct price *p, int64_t rows, int seqs) {
     return on_curve(p->cautious, rows) + (seqs - 1) * p->cautious[0] * exp(p->mean[SEQ]);
 }
 
-double price_draft_ms(const struct price *p, int members, int reach) {
-    return exp(p->mean[DRAFT + reach]) * (1 + (members - 1) * exp(p->mean[MEMBER]));
+int price_drafts_of(const struct price *p) {
+    return p->drafts.n;
+}
+
+double price_draft_ms(const struct price *p, int which, int members, int reach) {
+    const double *mean = p->mean + first_of(which);
+    return exp(mean[reach]) * (1 + (members - 1) * exp(mean[MEMBER]));
 }
 
 int price_depth(int max, int reach) {
@@ -236,8 +270,8 @@ int price_depth(int max, int reach) {
 }
 
 // All depths of a draft that is not deep; of others the first ones, the whole and one between.
-int price_depth_of(const struct price *p, int max, int reach) {
-    if (!p->draft.depth)
+int price_depth_of(const struct price *p, int which, int max, int reach) {
+    if (!p->drafts.of[which].depth)
         return price_depth(max, reach);
     if (reach >= PRICE_DEPTHS || reach == 0 || max <= PRICE_DEPTHS)
         return reach < PRICE_DEPTHS && reach < max ? max - reach : 0;
@@ -262,19 +296,21 @@ static struct observation observe_pass(const struct price *p, int64_t rows, int 
     return v;
 }
 
-static struct observation observe_draft(const struct price *p, int members, int reach) {
-    struct observation v = {.value = log(price_draft_ms(p, members, reach))};
-    v.slope[DRAFT + reach] = 1;
-    v.slope[MEMBER] = 1 - exp(p->mean[DRAFT + reach] - v.value);
+static struct observation observe_draft(const struct price *p, int which, int members, int reach) {
+    const int first = first_of(which);
+    struct observation v = {.value = log(price_draft_ms(p, which, members, reach))};
+    double more = (members - 1) * exp(p->mean[first + MEMBER]);
+    v.slope[first + reach] = 1;
+    v.slope[first + MEMBER] = more / (1 + more);
     return v;
 }
 
 // The covariance of what is seen with each unknown; its own variance is returned.
 static double spread(const struct price *p, const struct observation *v, double with[DIMS]) {
     double own = 0;
-    for (int i = 0; i < DIMS; i++) {
+    for (int i = 0; i < p->dims; i++) {
         with[i] = 0;
-        for (int j = 0; j < DIMS; j++)
+        for (int j = 0; j < p->dims; j++)
             with[i] += p->cov[i][j] * v->slope[j];
         own += v->slope[i] * with[i];
     }
@@ -284,18 +320,24 @@ static double spread(const struct price *p, const struct observation *v, double 
 // Believes that what is seen is off by `off`, as far as a standard deviation `noise` allows.
 static void correct_means(struct price *p, const struct observation *v, double off, double noise) {
     double with[DIMS], all = spread(p, v, with) + noise * noise;
-    for (int i = 0; i < DIMS; i++)
+    for (int i = 0; i < p->dims; i++)
         p->mean[i] += with[i] / all * off;
-    for (int i = 0; i < DIMS; i++)
-        for (int j = 0; j < DIMS; j++)
+    for (int i = 0; i < p->dims; i++)
+        for (int j = 0; j < p->dims; j++)
             p->cov[i][j] -= with[i] * with[j] / all;
     refresh_times(p);
 }
 
+// The unknowns that are of one kind: times of passes, or of a draft.
+struct span {
+    int first, last;
+};
+
 // Learns from a time. One that is far too long is most likely a disturbance and counts for little;
 // one that is far too short, or the third in a row that is too long, says that the machine is
 // another than it was believed to be.
-static void learn_time(struct price *p, const struct observation *v, double ms, bool draft) {
+static void learn_time(struct price *p, const struct observation *v, const struct span *of,
+                       double ms) {
     double with[DIMS], off = log(ms) - v->value, noise = sqrt(p->noise);
     if (!p->ready) // the very first times may be slow for many reasons
         noise = fmax(noise, UNSURE);
@@ -306,13 +348,13 @@ static void learn_time(struct price *p, const struct observation *v, double ms, 
     }
     p->outliers = far > OUTLIER ? p->outliers + 1 : 0;
     if (far < -OUTLIER || p->outliers >= MAX_OUTLIERS) {
-        add_variance(p, draft ? DRAFT : 0, draft ? MEMBER - 1 : KNOTS - 1, off * off);
+        add_variance(p, of->first, of->last, off * off);
         p->outliers = 0;
     } else if (far > OUTLIER) {
         noise *= far / OUTLIER * far / OUTLIER;
     }
     correct_means(p, v, off, noise);
-    for (int i = 0; i < DIMS; i++)
+    for (int i = 0; i < p->dims; i++)
         p->seen[i] += v->slope[i];
     p->learnt = true;
 }
@@ -326,15 +368,16 @@ void price_note_pass(struct price *p, int64_t rows, int seqs, double ms) {
     // Contexts grow, and machines have other work: as much as makes a mean of half as many times.
     add_speed(p, p->noise / (PRICE_STEPS * PRICE_STEPS / 4));
     p->newest = part > 0.5 ? i + 1 : i;
-    learn_time(p, &v, ms, false);
+    learn_time(p, &v, &(struct span){0, KNOTS - 1}, ms);
     p->ready = true;
 }
 
-void price_note_draft(struct price *p, int members, int reach, double ms) {
+void price_note_draft(struct price *p, int which, int members, int reach, double ms) {
     if (!(ms > 0))
         return;
-    struct observation v = observe_draft(p, members, reach);
-    learn_time(p, &v, ms, true);
+    const int first = first_of(which);
+    struct observation v = observe_draft(p, which, members, reach);
+    learn_time(p, &v, &(struct span){first, first + MEMBER - 1}, ms);
 }
 
 bool price_learnt(const struct price *p) {
@@ -348,24 +391,25 @@ int price_known_rows(const struct price *p) {
     return known;
 }
 
-bool price_draft_ready(const struct price *p) {
+bool price_draft_ready(const struct price *p, int which) {
     double seen = 0;
     for (int i = 0; i < PRICE_DEPTHS; i++)
-        seen += p->seen[DRAFT + i];
+        seen += p->seen[first_of(which) + i];
     return seen > 0;
 }
 
 // The file: {"version", "key", "passes": [[rows, sequences, ms, deviation]...], "drafts":
-// [[members, reach, ms, deviation]...]}: of those prices that have been seen, times that make a
-// price know as much that knows nothing. The deviation is a standard one, as a part of the time.
-enum { VERSION = 1, FILE_MAX = 1 << 16 };
+// [[[members, reach, ms, deviation]...]...]}, a list for each draft: of those prices that have been
+// seen, times that make a price know as much that knows nothing. The deviation is a standard one,
+// as a part of the time.
+enum { VERSION = 2, FILE_MAX = 1 << 16 };
 
 void price_path(struct str *out, const char *folder, const char *key) {
     str_printf(out, "%s/price-%016" PRIx64 ".json", folder, hash_bytes(key, strlen(key), 0));
 }
 
-static int reaches_of(const struct price *p) {
-    return p->draft.depth ? PRICE_DEPTHS : PRICE_REACHES;
+static int reaches_of(const struct price *p, int which) {
+    return p->drafts.of[which].depth ? PRICE_DEPTHS : PRICE_REACHES;
 }
 
 static void write_time(struct json_writer *w, const struct price *p, double seen, int64_t a,
@@ -380,8 +424,18 @@ static void write_time(struct json_writer *w, const struct price *p, double seen
     jw_end(w, ']');
 }
 
+enum { SEVERAL = 8 };
+
+static void write_draft(struct json_writer *w, const struct price *p, int which) {
+    const double *seen = p->seen + first_of(which);
+    jw_begin(w, '[');
+    for (int i = 0; i < reaches_of(p, which); i++)
+        write_time(w, p, seen[i], 1, i, price_draft_ms(p, which, 1, i));
+    write_time(w, p, seen[MEMBER], SEVERAL, 0, price_draft_ms(p, which, SEVERAL, 0));
+    jw_end(w, ']');
+}
+
 static void write_times(struct json_writer *w, const struct price *p, const char *key) {
-    enum { SEVERAL = 8 };
     jw_begin(w, '{');
     jw_key_int(w, "version", VERSION);
     jw_key_str(w, "key", key);
@@ -393,9 +447,8 @@ static void write_times(struct json_writer *w, const struct price *p, const char
     jw_end(w, ']');
     jw_key(w, "drafts");
     jw_begin(w, '[');
-    for (int i = 0; i < reaches_of(p); i++)
-        write_time(w, p, p->seen[DRAFT + i], 1, i, price_draft_ms(p, 1, i));
-    write_time(w, p, p->seen[MEMBER], SEVERAL, 0, price_draft_ms(p, SEVERAL, 0));
+    for (int d = 0; d < p->drafts.n; d++)
+        write_draft(w, p, d);
     jw_end(w, ']');
     jw_end(w, '}');
 }
@@ -417,35 +470,47 @@ int price_save(const struct price *p, const char *path, const char *key, struct 
     return rc;
 }
 
-// One time of a file, into *p; false where it makes no sense.
-static bool read_time(struct price *p, const struct json *t, bool draft) {
+// A list of times of a file, of passes or of a draft; which: PASSES, or a draft.
+enum { PASSES = -1 };
+
+// One of them, into *p; false where it makes no sense.
+static bool read_time(struct price *p, const struct json *t, int which) {
+    const bool draft = which != PASSES;
     int64_t a = json_int(json_at(t, 0), 0), b = json_int(json_at(t, 1), -1);
     double ms = json_num(json_at(t, 2), 0), deviation = json_num(json_at(t, 3), -1);
-    bool counts = draft ? a <= ROWS[KNOTS - 1] && b >= 0 && b < reaches_of(p)
+    bool counts = draft ? a <= ROWS[KNOTS - 1] && b >= 0 && b < reaches_of(p, which)
                         : a <= ROWS[KNOTS - 1] && b >= 1 && b <= a;
     if (json_len(t) != 4 || a < 1 || !counts || !(ms > 1e-6 && ms < 1e9) || !(deviation >= 0))
         return false;
-    struct observation v = draft ? observe_draft(p, (int)a, (int)b) : observe_pass(p, a, (int)b);
+    struct observation v =
+        draft ? observe_draft(p, which, (int)a, (int)b) : observe_pass(p, a, (int)b);
     correct_means(p, &v, log(ms) - v.value, fmax(deviation, p->shape->noise));
-    for (int i = 0; i < DIMS; i++)
+    for (int i = 0; i < p->dims; i++)
         p->seen[i] += v.slope[i];
     p->ready = p->ready || !draft;
     return true;
 }
 
-static bool read_times(struct price *p, const struct json *list, bool draft) {
+static bool read_times(struct price *p, const struct json *list, int which) {
     if (json_kind_of(list) != JSON_ARRAY)
         return false;
     for (size_t i = 0; i < json_len(list); i++)
-        if (!read_time(p, json_at(list, i), draft))
+        if (!read_time(p, json_at(list, i), which))
             return false;
     return true;
+}
+
+static bool read_drafts(struct price *p, const struct json *lists) {
+    bool ok = json_kind_of(lists) == JSON_ARRAY && json_len(lists) == (size_t)p->drafts.n;
+    for (int d = 0; ok && d < p->drafts.n; d++)
+        ok = read_times(p, json_at(lists, (size_t)d), d);
+    return ok;
 }
 
 int price_load(struct price *p, const char *path, const char *key, struct err *e) {
     struct str text = {0};
     struct json *root = NULL;
-    struct price fresh = {.shape = p->shape, .experts = p->experts, .draft = p->draft};
+    struct price fresh = {.shape = p->shape, .experts = p->experts, .drafts = p->drafts};
     int rc = file_read(&text, path, FILE_MAX, e);
     if (!rc)
         rc = json_parse(&root, text.data, text.len, e);
@@ -460,8 +525,8 @@ int price_load(struct price *p, const char *path, const char *key, struct err *e
         rc = err_set(e, ERR_MISMATCH, "%s is of another version", path);
     else if (!whose || n != strlen(key) || memcmp(whose, key, n) != 0)
         rc = err_set(e, ERR_MISMATCH, "%s is of another model, device or build", path);
-    else if (!read_times(&fresh, json_get(root, "passes"), false) ||
-             !read_times(&fresh, json_get(root, "drafts"), true))
+    else if (!read_times(&fresh, json_get(root, "passes"), PASSES) ||
+             !read_drafts(&fresh, json_get(root, "drafts")))
         rc = err_set(e, ERR_FORMAT, "%s has times that make no sense", path);
     else
         *p = fresh;
