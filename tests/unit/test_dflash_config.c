@@ -14,6 +14,11 @@ static const char plain[] =
     "\"vocab_size\":300,\"layer_types\":[\"full_attention\",\"full_attention\"],"
     "\"rope_theta\":50000,\"block_size\":8,"
     "\"dflash_config\":{\"mask_token_id\":1,\"target_layer_ids\":[0,1]%s}%s}";
+static const char mixed[] =
+    "{\"architectures\":[\"DFlashDraftModel\"],\"hidden_size\":64,\"intermediate_size\":96,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"head_dim\":32,\"sliding_window\":16,"
+    "\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"dflash_config\":"
+    "{\"mask_token_id\":1,\"target_layer_ids\":[0,1],\"block_size\":8%s}%s}";
 static const char laguna[] =
     "{\"architectures\":[\"DFlashLagunaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,"
     "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":32,"
@@ -98,6 +103,23 @@ static void published(void **state) {
     assert_true(p.rope.base == 500000.0f && p.rope.dims == 16);
 }
 
+static void windows(void **state) {
+    (void)state;
+    struct dflash_params p;
+    struct err e;
+    int causal;
+    // MiMo: all layers have a window and see the whole block; a list of layers comes first, and a
+    // window that is not used is none
+    assert_int_equal(
+        read_config(&p, &causal, plain, ",\"use_swa\":true,\"swa_window_size\":24", "", &e), 0);
+    assert_true(p.window == 24 && p.layer_window[0] && p.layer_window[1] && causal == 0);
+    assert_int_equal(
+        read_config(&p, &causal, mixed, ",\"use_swa\":true,\"swa_window_size\":24", "", &e), 0);
+    assert_true(p.window == 24 && p.layer_window[0] && !p.layer_window[1] && causal == -1);
+    assert_int_equal(read_config(&p, &causal, mixed, "", ",\"use_sliding_window\":false", &e), 0);
+    assert_true(p.window == 0 && !p.layer_window[0] && causal == -1);
+}
+
 static void refused(void **state) {
     static const struct {
         const char *nested, *top, *word;
@@ -115,6 +137,7 @@ static void refused(void **state) {
         {"", ",\"sample_from_anchor\":true", "sample_from_anchor", ERR_UNSUPPORTED},
         {"", ",\"draft_vocab_size\":32000", "draft_vocab_size", ERR_UNSUPPORTED},
         {"", ",\"hidden_act\":\"gelu\"", "gelu", ERR_UNSUPPORTED},
+        {"", ",\"is_neox_style\":false", "is_neox_style", ERR_UNSUPPORTED},
         {"", ",\"partial_rotary_factor\":1.5", "partial_rotary_factor", ERR_FORMAT},
         {"", ",\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":8}", "longrope",
          ERR_UNSUPPORTED},
@@ -142,6 +165,7 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(windows),
+                                       cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

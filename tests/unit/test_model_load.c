@@ -308,6 +308,40 @@ static void test_draft_params(void **state) {
     tiny_rig_close(&r);
 }
 
+// Lucebox's files leave out what its program knows.
+static void test_draft_of_lucebox(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_draft_shape d = tiny_draft_default(&shape);
+    struct tiny_rig r;
+    char good[128];
+    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+    snprintf(good, sizeof good, "%s/good.gguf", r.dir);
+    d.layers = 4;
+    d.window = 24;
+    assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
+    // A window without a pattern, as Lucebox writes it for Gemma 4, spares the last layer.
+    struct dflash_params p = params_of(
+        &r, good,
+        &(struct edit){.key = "qwen35-dflash-draft.attention.sliding_window_pattern", .kind = -1});
+    assert_memory_equal(p.layer_window, "\1\1\1\0", 4);
+    assert_memory_equal(p.layer_causal, "\1\1\1\0", 4);
+    // Gates and norms of taps are Laguna's, with or without the key; then all layers have it.
+    d.laguna = true;
+    assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
+    p = params_of(
+        &r, good,
+        &(struct edit){.key = "qwen35-dflash-draft.dflash.context_kv_layer_norm", .kind = -1});
+    assert_true(p.norms_context);
+    assert_memory_equal(p.layer_causal, "\1\1\1\1", 4);
+    p = params_of(
+        &r, good,
+        &(struct edit){.key = "qwen35-dflash-draft.attention.sliding_window_pattern", .kind = -1});
+    assert_memory_equal(p.layer_window, "\1\1\1\1", 4);
+    unlink(good);
+    tiny_rig_close(&r);
+}
+
 // What a draft's file leaves out is the target's: rotary base, MASK of the published drafts.
 static void test_draft_of_plain(void **state) {
     (void)state;
@@ -332,6 +366,29 @@ static void test_draft_of_plain(void **state) {
     assert_non_null(strstr(r.e.text, "mask token 151669"));
     unlink(good);
     tiny_rig_close(&r);
+}
+
+// Whether the ends of YaRN's ramp are rounded is the target's, unless the draft's file says it.
+static void test_draft_ramp(void **state) {
+    (void)state;
+    for (int exact = 0; exact < 2; exact++) {
+        const struct tiny_shape shape = tiny_shape_form(exact ? TINY_FORM_OSS : TINY_FORM_DEEPSEEK);
+        struct tiny_draft_shape d = tiny_draft_default(&shape);
+        struct edit rounds = {.key = "dflash.rope.scaling.yarn_truncate", .kind = GGUF_BOOL};
+        struct tiny_rig r;
+        char good[128];
+        tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+        snprintf(good, sizeof good, "%s/good.gguf", r.dir);
+        d.dialect = TINY_UPSTREAM;
+        d.yarn = true;
+        assert_int_equal(tiny_draft_write(&shape, &d, good, &r.e), 0);
+        assert_int_equal(params_of(&r, good, &(struct edit){0}).rope.exact_ramp, exact);
+        assert_true(params_of(&r, good, &rounds).rope.exact_ramp);
+        rounds.value = 1;
+        assert_false(params_of(&r, good, &rounds).rope.exact_ramp);
+        unlink(good);
+        tiny_rig_close(&r);
+    }
 }
 
 // Kinds of layers named by a list, which must agree with the tensors; the scale of attention.
@@ -497,10 +554,11 @@ static void test_damage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_targets),        cmocka_unit_test(test_drafts),
-        cmocka_unit_test(test_draft_params),   cmocka_unit_test(test_target_params),
-        cmocka_unit_test(test_tokens),         cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_draft_of_plain), cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_targets),          cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_draft_params),     cmocka_unit_test(test_target_params),
+        cmocka_unit_test(test_tokens),           cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_draft_of_lucebox), cmocka_unit_test(test_draft_of_plain),
+        cmocka_unit_test(test_draft_ramp),       cmocka_unit_test(test_scaling),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,8 +60,9 @@ int convert_put_draft_rope(struct convert_job *j, bool pairs, struct err *e) {
     convert_put_f32(j, "rope.freq_base", base);
     if (turned != j->dim[DIM_HD])
         convert_put_u32(j, "rope.dimension_count", turned);
-    if (yarn && !json_bool(convert_rope_get(&r, "truncate"), true))
-        convert_put_bool(j, "rope.scaling.yarn_truncate", false);
+    if (yarn)
+        convert_put_bool(j, "rope.scaling.yarn_truncate",
+                         json_bool(convert_rope_get(&r, "truncate"), true));
     rc = convert_put_scaling(j, &r, e);
     return !rc && bands ? convert_add_bands(j, base, e) : rc;
 }

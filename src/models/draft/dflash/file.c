@@ -231,11 +231,12 @@ static int refuse_kinds(const struct gguf *g, const char *arch, struct err *e) {
     return rc;
 }
 
-// The ends of YaRN's ramp are rounded unless the file says that they are not.
+// Whether the ends of YaRN's ramp are rounded only this program's converter writes; elsewhere it is
+// as in the target.
 static int read_rope(struct dflash_params *p, const struct gguf *g, const char *arch,
                      struct err *e) {
     char key[PARAMS_KEY];
-    bool rounds = true;
+    bool rounds = !p->rope.exact_ramp;
     int64_t dims;
     struct model_params own = {.arch = arch, .rope = p->rope};
     int rc = meta_int(g, params_key(key, arch, "rope.dimension_count"), 2, p->head_dim, p->head_dim,
@@ -249,8 +250,8 @@ static int read_rope(struct dflash_params *p, const struct gguf *g, const char *
     if (!rc)
         rc = params_read_scaling(&own, g, e);
     if (!rc)
-        rc =
-            gguf_get_bool(g, params_key(key, arch, "rope.scaling.yarn_truncate"), true, &rounds, e);
+        rc = gguf_get_bool(g, params_key(key, arch, "rope.scaling.yarn_truncate"), rounds, &rounds,
+                           e);
     p->rope = own.rope;
     p->rope.dims = (int)dims;
     p->rope.exact_ramp = !rounds;

@@ -57,7 +57,13 @@ static int read_taps(struct dflash_params *p, struct keys *k, bool upstream, str
     return 0;
 }
 
-static int read_windows(struct dflash_params *p, struct keys *k, struct err *e) {
+// Lucebox's converter for Gemma 4 writes a window without a pattern: all layers but the last have
+// it.
+static bool has_window(const struct dflash_params *p, int dialect, int layer) {
+    return dialect != DIALECT_LUCEBOX || p->norms_context || layer < p->n_layers - 1;
+}
+
+static int read_windows(struct dflash_params *p, struct keys *k, int dialect, struct err *e) {
     const struct gguf_kv *kv = gguf_find(k->g, prefixed_key(k, "attention.sliding_window"));
     memset(p->layer_window, 0, sizeof p->layer_window);
     p->window = 0;
@@ -74,7 +80,7 @@ static int read_windows(struct dflash_params *p, struct keys *k, struct err *e) 
         rc = err_set(e, ERR_FORMAT, "metadata key %s must have one entry for each of %d layers",
                      k->key, p->n_layers);
     for (int i = 0; !rc && i < p->n_layers; i++)
-        p->layer_window[i] = (uint8_t)(!kv      ? 1
+        p->layer_window[i] = (uint8_t)(!kv      ? has_window(p, dialect, i)
                                        : period ? (i + 1) % period != 0
                                                 : gguf_array_int(kv, (uint64_t)i) != 0);
     return rc;
@@ -129,8 +135,11 @@ static int read_shape(struct dflash_params *p, struct keys *k, struct err *e) {
     return rc;
 }
 
-static int read_floats(struct dflash_params *p, struct keys *k, int dialect,
-                       struct err *e) {
+static bool is_arch(const struct keys *k, const char *name) {
+    return (int)strlen(name) == k->arch_len && memcmp(k->arch, name, strlen(name)) == 0;
+}
+
+static int read_floats(struct dflash_params *p, struct keys *k, struct err *e) {
     int64_t context;
     float otherwise = p->rope.base;
     int rc =
@@ -141,7 +150,7 @@ static int read_floats(struct dflash_params *p, struct keys *k, int dialect,
     if (!rc)
         rc = read_int(k, "context_length", (int64_t)1 << 31, 1, &context, e);
     // Early conversions without the checkpoint's configuration carry these two placeholders.
-    if (!rc && dialect == DIALECT_LUCEBOX && p->rope.base == 1e6f && context == 32768)
+    if (!rc && is_arch(k, "qwen35-dflash-draft") && p->rope.base == 1e6f && context == 32768)
         p->rope.base = otherwise;
     return rc;
 }
@@ -158,15 +167,19 @@ int dflash_read_gguf(struct dflash_params *p, const struct draft_file *f, int *c
     if (!rc)
         rc = read_shape(p, &k, e);
     if (!rc)
-        rc = read_floats(p, &k, f->dialect, e);
+        rc = read_floats(p, &k, e);
     if (!rc)
         rc = dflash_read_form(p, f->g, arch, e);
+    // Lucebox's program takes a draft with these tensors for Laguna's, whatever the keys say.
+    if (!rc && f->dialect == DIALECT_LUCEBOX)
+        p->norms_context |= gguf_tensor(f->g, "blk.0.attn_gate.weight") ||
+                            gguf_tensor(f->g, "dflash.aux_hidden_norm.0.weight");
     if (!rc)
         rc = read_mask_and_block(p, &k, upstream, e);
     if (!rc)
         rc = read_taps(p, &k, upstream, e);
     if (!rc)
-        rc = read_windows(p, &k, e);
+        rc = read_windows(p, &k, f->dialect, e);
     return rc ? rc : read_causal(&k, f->dialect, causal, e);
 }
 
@@ -283,13 +296,14 @@ int dflash_read_params(struct dflash_params *p, const struct draft_file *f,
                        const struct model_params *target, const struct dflash_options *o,
                        struct err *e) {
     int causal = -1;
-    *p = (struct dflash_params){.dialect = dialect_names[f->dialect],
-                                .mask_id = target->draft_mask,
-                                .block_size = DEFAULT_BLOCK,
-                                .rope = {.base = target->rope.base},
-                                .embed_scale = target->embed_scale > 0 ? target->embed_scale : 1,
-                                .logit_scale = 1,
-                                .logit_cap = target->logit_cap};
+    *p = (struct dflash_params){
+        .dialect = dialect_names[f->dialect],
+        .mask_id = target->draft_mask,
+        .block_size = DEFAULT_BLOCK,
+        .rope = {.base = target->rope.base, .exact_ramp = target->rope.exact_ramp},
+        .embed_scale = target->embed_scale > 0 ? target->embed_scale : 1,
+        .logit_scale = 1,
+        .logit_cap = target->logit_cap};
     int rc = f->g ? dflash_read_gguf(p, f, &causal, e) : dflash_read_config(p, f, &causal, e);
     if (rc)
         return rc;
@@ -335,6 +349,10 @@ static int refuse_variants(const struct json *c, struct err *e) {
                        "config.json names a %.60s, which is not supported; use "
                        "a DFlashDraftModel or a DFlash2DraftModel",
                        arch);
+    if (!json_bool(config_find(c, "is_neox_style"), true))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "config.json: is_neox_style false is not supported; use a draft whose heads "
+                       "turn by halves");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const struct json *v = config_find(c, parts[i]);
         bool off = json_kind_of(v) == JSON_NULL ||
@@ -418,16 +436,19 @@ static int config_taps(struct dflash_params *p, const struct json *c, struct err
     return 0;
 }
 
-static int config_windows(struct dflash_params *p, const struct json *c, struct err *e) {
+// Where all layers have a window without being listed so, they see the whole block all the same: it
+// is the list that makes layers causal. *causal as of config_causal.
+static int config_windows(struct dflash_params *p, const struct json *c, int *causal,
+                          struct err *e) {
     const struct json *types = config_find(c, "layer_types");
-    bool all = json_bool(config_find(c, "use_swa"), false);
-    bool listed = json_kind_of(types) == JSON_ARRAY, any = all;
+    bool listed = json_kind_of(types) == JSON_ARRAY, any = false;
+    const bool wanted = json_bool(config_find(c, "use_sliding_window"), true);
     if (listed && json_len(types) != (size_t)p->n_layers)
         return err_set(e, ERR_FORMAT, "config.json: layer_types has %zu entries for %d layers",
                        json_len(types), p->n_layers);
     for (int i = 0; i < p->n_layers; i++) {
         const char *s = listed ? json_str(json_at(types, (size_t)i), NULL) : NULL;
-        p->layer_window[i] = all || (s && strcmp(s, "sliding_attention") == 0);
+        p->layer_window[i] = wanted && s && strcmp(s, "sliding_attention") == 0;
         any = any || p->layer_window[i];
         if (listed && (!s || (strcmp(s, "sliding_attention") && strcmp(s, "full_attention"))))
             return err_set(e, ERR_UNSUPPORTED,
@@ -435,13 +456,17 @@ static int config_windows(struct dflash_params *p, const struct json *c, struct 
                            "sliding_attention and full_attention are supported",
                            i, s ? s : "?");
     }
+    const bool all = !any && json_bool(config_find(c, "use_swa"), false);
+    for (int i = 0; all && i < p->n_layers; i++)
+        p->layer_window[i] = 1;
+    if (all && *causal < 0)
+        *causal = 0;
     p->window = 0;
-    if (!any)
+    if (!any && !all)
         return 0;
-    const char *key = all && json_kind_of(config_find(c, "swa_window_size")) == JSON_INT
-                          ? "swa_window_size"
-                          : "sliding_window";
-    return config_int(c, key, 1, (int64_t)1 << 31, 0, &p->window, e);
+    const char *own = "swa_window_size";
+    return config_int(c, json_kind_of(config_find(c, own)) == JSON_INT ? own : "sliding_window", 1,
+                      (int64_t)1 << 31, 0, &p->window, e);
 }
 
 // is_causal at the top decides, then the three spellings inside (JetSpec's is the last).
@@ -474,11 +499,11 @@ int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int 
         rc = config_int(c, "mask_token_id", 0, 1 << 24, p->mask_id, &p->mask_id, e);
     if (!rc)
         rc = config_taps(p, c, e);
+    *causal = config_causal(c);
     if (!rc)
-        rc = config_windows(p, c, e);
+        rc = config_windows(p, c, causal, e);
     if (!rc)
         rc = draft_config_rope(&p->rope, p->rope_divisors, p->head_dim, p->layer_window[0], c, e);
     p->block_size = (int)block;
-    *causal = config_causal(c);
     return rc;
 }
