@@ -94,6 +94,8 @@ def repositories():
         "acme/Tiny-DFlash": {"Tiny-DFlash-Q8_0.gguf": draft},
         "acme/Side-GGUF": {"Side-Q8_0.gguf": target, "Side-dflash-Q8_0.gguf": draft},
         "acme/Block-GGUF": {"Block-Q4_K.gguf": whole, "Block-dflash-Q8_0.gguf": draft},
+        "acme/Half-GGUF": {"Half-Q4_K.gguf": with_tensors(whole, lambda name: name != "blk.4.nextn.enorm.weight"),
+                           "mtp-Half.gguf": with_tensors(whole, lambda name: not re.match("blk.[0-3][.]", name))},
         "acme/Apart-GGUF": {"Apart-Q4_K.gguf": with_tensors(whole, lambda name: not name.startswith("blk.4.")),
                             "mtp-Apart.gguf": with_tensors(whole, lambda name: not re.match("blk.[0-3][.]", name))},
         "someone/Qwen3-4B-GGUF": {"Qwen3-4B-Q4_K_M.gguf": target},
@@ -219,6 +221,12 @@ def drafts():
     check("none where the model's file predicts further tokens", seen.returncode == 0 and "draft" not in seen.stderr and
           len(blobs(where, "acme/Block-GGUF")) == 1, seen.stderr)
     check("which list says", re.search(r"^acme/Block-GGUF:\S+ +\S+ MB +predicts further tokens$", run(where, "list").stdout, re.M))
+    seen = pull(where, "acme/Half-GGUF")
+    check("a block that cannot be used is said, and a draft found", "enorm" in seen.stderr and
+          "the draft mtp-Half.gguf of acme/Half-GGUF fits" in seen.stderr and len(blobs(where, "acme/Half-GGUF")) == 2, seen.stderr)
+    words = ["generate", "-m", "acme/Half-GGUF:Q4_K", "--ids", "1,2,3,1,2,3", "-n", "16"]
+    seen = run(where, *words, "-d", "auto")
+    check("which then guesses", seen.returncode == 0 and "guessing with the draft" in seen.stderr, seen.stderr)
     seen = pull(where, "acme/Apart-GGUF")
     check("a prediction block in a file of its own", "the draft mtp-Apart.gguf of acme/Apart-GGUF fits" in seen.stderr, seen.stderr)
     words = ["generate", "-m", "acme/Apart-GGUF:Q4_K", "--ids", "1,2,3,1,2,3", "-n", "16"]

@@ -12,9 +12,9 @@
 
 #include "base/memory/machine.h"
 #include "base/num.h"
+#include "engine/session/near_draft.h"
 #include "engine/session/session.h"
 #include "formats/gguf/gguf.h"
-#include "models/draft/mtp/mtp.h"
 
 static void put_file(struct str *out, const struct hub_set *s, int i, const char *folder) {
     const char *name = s->at[i].file.name, *slash = strrchr(name, '/');
@@ -77,13 +77,20 @@ int hub_plan_read(const struct hub_set *s, const char *folder, struct err *e) {
     return rc;
 }
 
+static void say_note(void *arg, const char *sentence) {
+    (void)arg;
+    fprintf(stderr, "coppice: %s\n", sentence);
+}
+
 bool hub_plan_has_block(const struct hub_set *s, const char *folder) {
-    struct gguf *g = NULL;
+    struct session_options o = session_options_default();
+    struct near_drafts d = {.o = &o};
     struct str path = {0};
     struct err ignored;
     put_file(&path, s, 0, folder);
-    bool yes = !path.failed && !gguf_open(&g, path.data, &ignored) && mtp_in_file(g, NULL);
-    gguf_close(g);
+    o.model = path.data;
+    o.note = say_note;
+    bool yes = !path.failed && !near_draft_in_target(&d, &ignored) && d.of_target;
     str_fini(&path);
     return yes;
 }
