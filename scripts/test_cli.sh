@@ -316,6 +316,10 @@ if [ -n "$target" ] && has generate; then
     accept '"ids":[' generate -m "$target" -d "$draft" -p "def f(x):" -n 4 --json
     printf 'a: 300,301,302,300,301\nb: 7\n' >ids.txt
     accept '"equal":true' bench -m "$target" --prompts ids.txt -n 8 --json
+    for where in off none; do
+        accept '"equal":true' bench -m "$target" --prompts ids.txt -n 8 --json --price-cache $where
+        check "--price-cache $where makes no folder" [ ! -e $where ]
+    done
     printf 'a: 300,x\n' >ids.txt
     refuse 1 "list of token ids" bench -m "$target" --prompts ids.txt
     printf 'words\n' >ids.txt

@@ -221,7 +221,7 @@ static void put_price_folder(const struct cli_args *a, struct str *out) {
     const char *where = taken ? options_str(&a->opt, OPT_PRICE_CACHE) : "off";
     if (!strcmp(where, "auto"))
         cli_cache_folder(out);
-    else if (strcmp(where, "off") != 0)
+    else if (strcmp(where, "off") != 0 && strcmp(where, "none") != 0)
         str_puts(out, where);
 }
 

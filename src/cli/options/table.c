@@ -296,7 +296,7 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                                  "in all ways of running"},
     [OPT_PRICE_CACHE] = {"price-cache", 0, OPTION_STRING, "WHERE", "auto", .groups = DECODING,
                          .help = "folder in which --budget auto keeps what passes cost on this "
-                                 "device; off keeps nothing, auto is coppice in the user's "
+                                 "device; off or none keeps nothing, auto is coppice in the user's "
                                  "cache; the output does not depend on it"},
     [OPT_LOGIT_HASH] = {"logit-hash", 0, OPTION_FLAG, .groups = GENERATE,
                         .help = "print a 64-bit hash over the logits that decided each token"},
