@@ -139,9 +139,9 @@ static int make_host_weight(struct load *l, const struct tensor *t, const struct
     int rc = l->check ? l->check(l->arg, e) : 0;
     if (rc)
         return rc;
-    rc = exec_ops(l->host)->weight_create(l->host, t, &w, e);
+    rc = exec_ops(l->host)->weight_create(l->host, t, &w, e); // errors name the tensor
     if (rc)
-        return err_prefix(e, "tensor %s", t->name);
+        return rc;
     *out = w;
     if (l->done && exec_is_device(l->x)) // the CPU has packed it
         l->done(l->arg, t);
@@ -168,7 +168,7 @@ static int make_weight(struct load *l, const struct tensor *t, const struct weig
     rc = l->store && part >= 0 ? expert_store_weight(l->store, part, t, &w, e)
                                : exec_ops(l->x)->weight_create(l->x, t, &w, e);
     if (rc)
-        return err_prefix(e, "tensor %s", t->name);
+        return rc;
     *out = w;
     if (l->done && exec_is_device(l->x))
         l->done(l->arg, t);

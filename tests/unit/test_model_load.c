@@ -133,6 +133,32 @@ static void test_targets(void **state) {
     refuse_each(tiny_shape_default(), targets, sizeof targets / sizeof *targets);
 }
 
+// Numbers that no linear layer reads: what the backend says has the tensor's name, once.
+static void test_numbers(void **state) {
+    (void)state;
+    const char *name = "blk.3.ffn_up.weight";
+    const uint32_t type = TYPE_I32;
+    struct model_options o = model_options_default();
+    struct tiny_shape shape = tiny_shape_default();
+    struct tiny_rig r;
+    struct model *m = NULL;
+    struct gguf *g;
+    struct str file = {0};
+    shape.type = TYPE_F32; // of as many bytes
+    tiny_rig_open(&r, &shape, NULL, NULL, "auto", 1);
+    assert_int_equal(file_read(&file, r.target_path, 1 << 26, &r.e), 0);
+    char *at = memmem(file.data, file.len, name, strlen(name)); // then a count, two sizes, the type
+    assert_non_null(at);
+    memcpy(at + strlen(name) + 4 + 16, &type, sizeof type);
+    assert_int_equal(gguf_open_memory(&g, file.data, file.len, &r.e), 0);
+    assert_int_equal(model_load(&m, r.x, g, &o, &r.e), ERR_UNSUPPORTED);
+    if (strstr(r.e.text, "tensor blk.3.ffn_up.weight (I32, ") != r.e.text)
+        fail_msg("%s", r.e.text);
+    gguf_close(g);
+    str_fini(&file);
+    tiny_rig_close(&r);
+}
+
 static const struct bad drafts[] = {
     {0, "", {0}},
     {ERR_MISMATCH, "qwen2", {.key = "general.architecture", .kind = GGUF_STRING, .text = "qwen2"}},
@@ -559,6 +585,7 @@ int main(void) {
         cmocka_unit_test(test_tokens),           cmocka_unit_test(test_damage),
         cmocka_unit_test(test_draft_of_lucebox), cmocka_unit_test(test_draft_of_plain),
         cmocka_unit_test(test_draft_ramp),       cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
