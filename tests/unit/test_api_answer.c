@@ -139,8 +139,17 @@ static void counts_have_their_names(void **state) {
            "\"reasoning_tokens\":3,\"accepted_prediction_tokens\":12,"
            "\"rejected_prediction_tokens\":28}}");
     assert_true(answer_accept_length(&t) == 2.5 && answer_speed(&t) == 200);
-    t = (struct answer_totals){0};
+    t = (struct answer_totals){.guesses = {.drafted_for = 5, .unknown = 2}, .draft = "mtp"};
     assert_true(answer_accept_length(&t) == 0 && answer_speed(&t) == 0);
+    answer_timings(&w, &t); // of the draft although nothing was verified
+    assert_non_null(strstr(w.out.data, "\"guesses\":{\"mtp\":{\"verified\":[],\"accepted\":[],"
+                                       "\"unknown\":2}}"));
+    str_fini(&w.out);
+    w = (struct json_writer){0};
+    t = (struct answer_totals){0};
+    answer_timings(&w, &t);
+    assert_null(strstr(w.out.data, "guesses"));
+    str_fini(&w.out);
     assert_string_equal(answer_finish(END_STOP), "stop");
     assert_string_equal(answer_finish(END_CONTEXT), "length");
 }

@@ -154,6 +154,18 @@ static void test_unknown(void **state) {
     assert_non_null(strstr(w.out.data, "\"accepted\":[3,0],\"unknown\":2}"));
     str_fini(&text);
     str_fini(&w.out);
+    text = (struct str){0};
+    w = (struct json_writer){0};
+    c = (struct guess_counts){0};
+    m.tree.n = m.walk.count = 1; // nothing of what was guessed is verified
+    m.walk.chosen[0] = 5;
+    guess_counts_add(&c, &m, d[0]);
+    guess_counts_text(&c, "even", &text);
+    assert_string_equal(text.data, "1 of 1 tokens are none that the draft can guess");
+    guess_counts_json(&c, "even", &w);
+    assert_string_equal(w.out.data, "{\"even\":{\"verified\":[],\"accepted\":[],\"unknown\":1}}");
+    str_fini(&text);
+    str_fini(&w.out);
     draft_destroy(d[0]);
     draft_destroy(d[1]);
     exec_destroy(x);

@@ -101,13 +101,14 @@ void guess_counts_json(const struct guess_counts *c, const char *draft, struct j
     jw_begin(w, '{');
     for (enum guess_by by = 0; by < GUESS_KINDS; by++) {
         const int depth = depth_of(c, by);
-        if (!depth)
+        const int64_t unknown = by == GUESS_BY_DRAFT ? c->unknown : 0;
+        if (!depth && !unknown)
             continue;
         jw_key_begin(w, guess_by_name(by, draft), '{');
         put_depths(w, "verified", c->verified[by], depth);
         put_depths(w, "accepted", c->accepted[by], depth);
-        if (by == GUESS_BY_DRAFT && c->unknown)
-            jw_key_int(w, "unknown", c->unknown);
+        if (unknown)
+            jw_key_int(w, "unknown", unknown);
         jw_end(w, '}');
     }
     jw_end(w, '}');
@@ -128,7 +129,7 @@ void guess_counts_text(const struct guess_counts *c, const char *draft, struct s
         str_putc(out, ')');
         before = ", ";
     }
-    if (*before && c->unknown)
-        str_printf(out, "; %lld of %lld tokens are none that the draft can guess",
-                   (long long)c->unknown, (long long)c->drafted_for);
+    if (c->unknown)
+        str_printf(out, "%s%lld of %lld tokens are none that the draft can guess",
+                   *before ? "; " : "", (long long)c->unknown, (long long)c->drafted_for);
 }
