@@ -203,7 +203,7 @@ static int fill_plan(struct convert_job *j, struct err *e) {
     const char *type = json_str(hf_get(f, "model_type"), NULL);
     const char *arch = json_str(json_at(json_get(f->root, "architectures"), 0), NULL);
     if (has_architecture(f, "DFlashDraftModel") || has_architecture(f, "DFlash2DraftModel") ||
-        has_architecture(f, "DFlashLagunaForCausalLM")) {
+        has_architecture(f, "DFlashLagunaForCausalLM") || has_architecture(f, "DFlashSpeculator")) {
         j->arch = "dflash";
         return convert_draft(j, e);
     }

@@ -175,7 +175,8 @@ static int read_meta(struct golden *g, const char *data, const char *name, struc
         g->has_eagle3 = eagle3 != NULL;
         if (g->has_eagle3)
             g->draft.seed = (uint64_t)get_int(eagle3, "seed");
-        g->columns = g->has_eagle3 ? get_int(eagle3, "columns") : g->target.vocab;
+        g->columns =
+            (int)json_int(json_get(g->has_eagle3 ? eagle3 : root, "columns"), g->target.vocab);
         const bool guesses = g->has_draft || g->has_mtp || g->has_eagle3;
         g->n_index = get_ints(json_get(root, guesses ? "contexts" : "positions"), g->index,
                               GOLDEN_MAX_INDEX);

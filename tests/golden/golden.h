@@ -35,12 +35,12 @@ struct golden {
     int32_t guesses[GOLDEN_MAX_INDEX][GOLDEN_MTP_ROWS]; // of a prediction block
     struct golden_probe probes[GOLDEN_MAX_PROBES];
     int n_probes;
-    int64_t columns;   // of rows: the vocabulary, of an EAGLE-3 draft the tokens of its head
+    int64_t columns;   // of rows: the vocabulary, or the tokens of a draft's head
     struct str config; // of architectures whose folders stand in the fixture, with
     struct tiny_store tensors;
     struct str draft_config; // the same of drafts that are no plain ones
     struct tiny_store draft_tensors;
-    // target: [n_index][vocab] logits; draft: [n_index][block - 1][vocab] log-probs; prediction
+    // target: [n_index][vocab] logits; draft: [n_index][block - 1][columns] log-probs; prediction
     // block and EAGLE-3: [n_index][GOLDEN_MTP_ROWS][columns] log-probs of the token after each
     float *rows;
     // DFlash2: the best tokens of each row, [n_index][block - 1][top], and the log-probabilities of

@@ -85,8 +85,10 @@ static void choose_draft(struct tiny_draft_shape *d, const struct tiny_shape *t,
     d->laguna = t->form == TINY_FORM_LAGUNA || index % 9 == 4; // with gates
     d->yarn = t->form == TINY_FORM_DEEPSEEK || t->form == TINY_FORM_OSS || index % 9 == 7;
     d->biased = t->form == TINY_FORM_OSS || index % 9 == 1;
-    if (index % 9 == 5) {
+    d->own = index % 9 == 3 || (t->form == TINY_FORM_LAGUNA && index % 2);
+    if (d->own || index % 9 == 5)
         d->dialect = TINY_UPSTREAM;
+    if (index % 9 == 5) {
         d->conv = 1 + index % 3;
     }
 }

@@ -79,6 +79,13 @@ static void part_tensors(struct list *l, const struct tiny_shape *t,
     matrix(l, "selector_successor.weight", SELECTOR_RANK, t->vocab, 0.7f * some);
 }
 
+static void end_tensors(struct list *l, const struct tiny_shape *t) {
+    matrix(l, "token_embd.weight", t->dim, t->vocab, 1);
+    matrix(l, "output.weight", t->dim, t->vocab / 2, fan(t->dim, 3));
+    vector(l, "d2t", t->vocab / 2, 1, 0, 0);
+    l->e[l->n - 1].type = TYPE_I64;
+}
+
 static const char *const draft_arch[] = {"qwen35-dflash-draft", "dflash-draft", "dflash"};
 
 static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
@@ -159,6 +166,8 @@ int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *
         draft_form_tensors(l, t, d);
         if (d->conv)
             part_tensors(l, t, d);
+        if (d->own)
+            end_tensors(l, t);
         rc = tiny_list_write(w, l, e);
     }
     free(l);

@@ -82,6 +82,7 @@ struct tiny_draft_shape {
     // selector of rank 24 over 8 candidates. neutral: kernels keep the row, codebooks are empty.
     int conv;
     bool neutral;
+    bool own; // upstream: an embedding, and a head for half of the tokens
     uint32_t type;
     uint64_t seed;
 };

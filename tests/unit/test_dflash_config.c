@@ -103,6 +103,39 @@ static void published(void **state) {
     assert_true(p.rope.base == 500000.0f && p.rope.dims == 16);
 }
 
+// As poolside/Laguna-XS.2-speculator.dflash has it: layers apart, taps by what they read, a head
+// for some tokens; and what Red Hat's for Gemma 4 has not of the target's.
+static void speculators(void **state) {
+    static const char form[] =
+        "{\"architectures\":[\"DFlashDraftModel\"],\"speculators_model_type\":\"dflash\","
+        "\"aux_hidden_state_layer_ids\":[1,9,17,36,39],\"block_size\":8,\"mask_token_id\":12,"
+        "\"draft_vocab_size\":32000,\"target_hidden_size\":null%s,\"transformer_layer_config\":"
+        "{\"model_type\":\"llama\",\"hidden_size\":2048,\"intermediate_size\":8192,"
+        "\"num_hidden_layers\":5,\"num_attention_heads\":16,\"num_key_value_heads\":8,"
+        "\"head_dim\":128,\"vocab_size\":100352,\"rms_norm_eps\":1e-5%s}}";
+    static const int32_t taps[] = {0, 8, 16, 35, 38};
+    (void)state;
+    struct dflash_params p;
+    struct err e;
+    int causal;
+    assert_int_equal(read_config(&p, &causal, form, "", "", &e), 0);
+    assert_true(p.dim == 2048 && p.ffn == 8192 && p.n_layers == 5 && p.n_heads == 16);
+    assert_true(p.n_kv == 8 && p.head_dim == 128 && p.block_size == 8 && p.mask_id == 12);
+    assert_true(p.n_taps == 5 && p.head_rows == 32000 && p.eps == 1e-5f && causal == -1);
+    assert_memory_equal(p.taps, taps, sizeof taps);
+    assert_true(p.embed_scale == 1 && p.logit_cap == 0 && p.rope.base == 10000);
+    assert_int_equal(read_config(&p, &causal, form,
+                                 ",\"sliding_window_non_causal\":true,\"sliding_window\":2048",
+                                 ",\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
+                                 "\"sliding_attention\",\"sliding_attention\",\"full_attention\"],"
+                                 "\"sliding_window\":null,\"rope_parameters\":"
+                                 "{\"rope_type\":\"default\",\"rope_theta\":500000}",
+                                 &e),
+                     0);
+    assert_true(causal == 0 && p.window == 2048 && p.layer_window[3] && !p.layer_window[4]);
+    assert_true(p.rope.base == 500000);
+}
+
 static void windows(void **state) {
     (void)state;
     struct dflash_params p;
@@ -135,7 +168,8 @@ static void refused(void **state) {
         {"", ",\"final_logit_softcapping\":-1", "final_logit_softcapping", ERR_FORMAT},
         {"", ",\"markov_rank\":256", "markov_rank", ERR_UNSUPPORTED},
         {"", ",\"sample_from_anchor\":true", "sample_from_anchor", ERR_UNSUPPORTED},
-        {"", ",\"draft_vocab_size\":32000", "draft_vocab_size", ERR_UNSUPPORTED},
+        {"", ",\"draft_vocab_size\":\"x\"", "draft_vocab_size", ERR_FORMAT},
+        {"", ",\"speculators_model_type\":\"dspark\"", "dspark", ERR_UNSUPPORTED},
         {"", ",\"hidden_act\":\"gelu\"", "gelu", ERR_UNSUPPORTED},
         {"", ",\"is_neox_style\":false", "is_neox_style", ERR_UNSUPPORTED},
         {"", ",\"partial_rotary_factor\":1.5", "partial_rotary_factor", ERR_FORMAT},
@@ -166,6 +200,6 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(windows),
-                                       cmocka_unit_test(refused)};
+                                       cmocka_unit_test(speculators), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

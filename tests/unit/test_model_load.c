@@ -240,6 +240,15 @@ static const struct bad drafts2[] = {
      {.tensor = "selector_predecessor.weight", .rows = 200}},
 };
 
+// Those with an embedding, and a head for some tokens.
+static const struct bad drafts_own[] = {
+    {0, "", {0}},
+    {ERR_MISMATCH, "output.weight is [64, 150] but [64, 300]", {.tensor = "d2t"}},
+    {ERR_MISMATCH, "output.weight is missing", {.tensor = "output.weight"}},
+    {ERR_MISMATCH, "output.weight is [64, 100]", {.tensor = "output.weight", .rows = 100}},
+    {ERR_MISMATCH, "token_embd.weight", {.tensor = "token_embd.weight", .rows = 200}},
+};
+
 static void refuse_drafts(struct tiny_draft_shape d, const struct bad *list, size_t n) {
     const struct tiny_shape shape = tiny_shape_default();
     struct tiny_rig r;
@@ -274,6 +283,9 @@ static void test_drafts(void **state) {
     refuse_drafts(d, drafts, sizeof drafts / sizeof *drafts);
     d.conv = 2;
     refuse_drafts(d, drafts2, sizeof drafts2 / sizeof *drafts2);
+    d.conv = 0;
+    d.own = true;
+    refuse_drafts(d, drafts_own, sizeof drafts_own / sizeof *drafts_own);
 }
 
 // Loads the good upstream draft with one edit and returns what was made of it.

@@ -182,6 +182,18 @@ DRAFTS = {
         "rope": 10000}, [40]),
 }
 
+# Of speculators: a head for some tokens, layers described apart, taps named by inputs. As Laguna
+# XS.2's: an embedding of its own. Of Gemma 4 neither its factor nor its cap; windows that see the
+# whole block.
+DRAFTS |= {
+    "draft_spec_laguna": ("laguna_xs", DRAFT | {
+        "kind": "speculators", "layers": 2, "windows": [0, 0], "taps": [0, 2, 5], "block": 8,
+        "head": 200, "own": True, "seed": 217, "rope": 500000}, [16, 40]),
+    "draft_spec_g4": ("g4_dense", DRAFT | {
+        "kind": "speculators", "layers": 2, "windows": [W, 0], "taps": [1, 4], "block": 8,
+        "head": 120, "bidirectional": True, "seed": 218, "rope": 1000000}, [40]),
+}
+
 # DFlash2: two taps, groups of 16 channels and windows alone as published; three taps, a full layer,
 # capped logits.
 DRAFTS |= {
@@ -274,6 +286,8 @@ def main():
                      "draft_tensors": tiny_model.draft_tensors(TARGETS[base], d)}
         if candidates:
             meta["candidates"] = candidates
+        if d.get("head"):
+            meta["columns"] = d["head"]
         write(out, name, meta, torch.cat([x.flatten() for x in rows + pairs]))
         body = oracle.check_transcription(model, TARGETS[base], d, ids[:12])
         assert body < 1e-5, (name, body)

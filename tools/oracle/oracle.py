@@ -192,7 +192,8 @@ def visible(q_pos, k_pos, window, causal):
 
 def draft_weights(t, d):
     """In fp64, with queries, keys and values apart."""
-    w = {n: torch.from_numpy(v).double() for n, v in tiny_model.draft_weights(t, d).items()}
+    w = {n: torch.from_numpy(v).double() for n, v in tiny_model.draft_weights(t, d).items()
+         if n != "d2t"}
     q, kv = d["heads"] * d["head_dim"], d["kv_heads"] * d["head_dim"]
     for n in [n for n in w if n.endswith("qkv_proj.weight")]:
         for part, v in zip("qkv", w.pop(n).split([q, kv, kv])):
@@ -252,13 +253,15 @@ def draft_pairs(w, d, hidden, logits, anchor):
 
 
 def draft_log_probs(model, t, d, features, anchor, w=None):
-    """Rows 1..B-1 of the first block after features [nT*D per token], log-softmax over V; of DFlash2
-    these and draft_pairs()."""
+    """Rows 1..B-1 of the first block after features [nT*D per token], log-softmax over the tokens of
+    the head; of DFlash2 these and draft_pairs(). Where the draft has an embedding or a head of its
+    own the target's are not used; the target's factor and cap are none of speculators'."""
     w = w or draft_weights(t, d)
     s, block, hd, laguna = features.shape[0], d["block"], d["head_dim"], d.get("kind") == "laguna"
     ctx = draft_context(w, d, features)
     ids = torch.tensor([anchor] + [d["mask"]] * (block - 1))
-    x = model.model.embed_tokens.weight.detach().double()[ids] * target_scale(t)
+    embed = w.get("embed_tokens.weight", model.model.embed_tokens.weight.detach().double())
+    x = embed[ids] * (1.0 if d.get("kind") == "speculators" else target_scale(t))
     q_pos, k_pos = torch.arange(s, s + block), torch.arange(s + block)
     group = d["heads"] // d["kv_heads"]
     for i, window in enumerate(d["windows"]):
@@ -279,7 +282,7 @@ def draft_log_probs(model, t, d, features, anchor, w=None):
         k = rope(rms(k, w[p + "self_attn.k_norm.weight"]), k_pos, d)
         k, v = (y.repeat_interleave(group, dim=1) for y in (k, v))
         score = torch.einsum("qhd,khd->hqk", q, k) / hd ** 0.5
-        score = score.masked_fill(~visible(q_pos, k_pos, window, d["causal"])[None], -torch.inf)
+        score = score.masked_fill(~visible(q_pos, k_pos, window, causality(d))[None], -torch.inf)
         a = torch.einsum("hqk,khd->qhd", attention_weights(
             score, w.get(p + "self_attn.attention_sink_bias")), v)
         if laguna:
@@ -293,13 +296,19 @@ def draft_log_probs(model, t, d, features, anchor, w=None):
         down = (torch.nn.functional.silu(gate) * up) @ w[p + "mlp.down_proj.weight"].T
         x = x + conv.run(down, 1)
     hidden = rms(x, w["norm.weight"])
-    logits = hidden @ model.lm_head.weight.detach().double().T * d.get("scale", 1.0)
+    head = w.get("lm_head.weight", model.lm_head.weight.detach().double())
+    logits = hidden @ head.T * d.get("scale", 1.0)
     if d.get("cap"):
         logits = d["cap"] * torch.tanh(logits / d["cap"])
     rows = logits[1:].log_softmax(-1)
     if not d.get("conv"):
         return rows
     return rows, *draft_pairs(w, d, hidden[1:], logits[1:], anchor)
+
+
+def causality(d):
+    """As visible() takes it: speculators' flag is of layers with a window, the others are never."""
+    return False if d.get("bidirectional") else d["causal"]
 
 
 def target_scale(t):
@@ -334,13 +343,14 @@ def check_transcription(model, t, d, ids):
     """Without context, sinks, cap and convolutions, and causal, the draft is an ordinary body: relative
     difference."""
     d = d | {"windows": [0] * d["layers"], "causal": True, "block": len(ids), "sinks": False,
-             "cap": 0, "scale": 1.0, "conv": 0}
-    body = body_of(t, d, len(ids)).float().eval()
-    own = ("fc.", "hidden_norm.", "aux_hidden_norms.")
-    state = {"model." + n: w.float() for n, w in draft_weights(t, d).items()
-             if not n.startswith(own)}
-    state |= {"model.embed_tokens.weight": model.model.embed_tokens.weight * target_scale(t),
-              "lm_head.weight": model.lm_head.weight}
+             "cap": 0, "scale": 1.0, "conv": 0, "bidirectional": False}
+    body, w = body_of(t, d, len(ids)).float().eval(), draft_weights(t, d)
+    own = ("fc.", "hidden_norm.", "aux_hidden_norms.", "lm_head.")
+    scale = 1.0 if d.get("kind") == "speculators" else target_scale(t)
+    state = {"model.embed_tokens.weight": model.model.embed_tokens.weight * scale,
+             "lm_head.weight": w.get("lm_head.weight", model.lm_head.weight).float()}
+    state |= {"model." + n: v.float() for n, v in w.items() if not n.startswith(own)}
+    body.lm_head = torch.nn.Linear(t["hidden"], d.get("head", t["vocab"]), bias=False)
     body.load_state_dict(state)
     masked = [ids[0]] + [d["mask"]] * (len(ids) - 1)
     want = body(tokens(masked)).logits[0][1:].log_softmax(-1)

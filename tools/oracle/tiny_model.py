@@ -602,11 +602,16 @@ def write_target(folder, t):
 
 
 def draft_tensors(t, d):
-    """Laguna's drafts have gates, a norm for each tap, and one matrix of queries, keys and values."""
+    """Laguna's drafts have gates, a norm for each tap, and one matrix of queries, keys and values;
+    those of speculators a head for some tokens, and an embedding of their own."""
     h, hd, laguna = t["hidden"], d["head_dim"], d.get("kind") == "laguna"
     q, kv = hd * d["heads"], hd * d["kv_heads"]
     out = [("fc.weight", (h, len(d["taps"]) * h)), ("hidden_norm.weight", (h,)),
            ("norm.weight", (h,))]
+    if d.get("own"):
+        out.append(("embed_tokens.weight", (t["vocab"], h)))
+    if d.get("head"):
+        out += [("lm_head.weight", (d["head"], h)), ("d2t", (d["head"],))]
     if laguna:
         out += [(f"aux_hidden_norms.{i}.weight", (h,)) for i in range(len(d["taps"]))]
     for i in range(d["layers"]):
@@ -640,7 +645,7 @@ def draft_tensors(t, d):
 
 def is_listed_draft(d):
     """As is_listed: drafts that have what the first ones lack."""
-    return any(k in d for k in ("kind", "bias", "yarn", "cap", "conv"))
+    return any(k in d for k in ("kind", "bias", "yarn", "cap", "conv", "head"))
 
 
 def draft_config(t, d):
@@ -680,11 +685,30 @@ def draft_config(t, d):
         del c["rope_theta"]
     elif d["causal"] is not None:
         c["is_causal"] = d["causal"]
-    return c
+    return speculators_config(t, d, c) if d.get("kind") == "speculators" else c
+
+
+def speculators_config(t, d, c):
+    """What describes a layer apart; layers whose input is read."""
+    layer = {k: v for k, v in c.items() if k not in ("architectures", "dflash_config",
+                                                     "num_target_layers", "block_size")}
+    layer["rope_parameters"] = {"rope_type": "default", "rope_theta": layer.pop("rope_theta")}
+    return {"architectures": ["DFlashDraftModel"], "model_type": "speculators",
+            "speculators_model_type": "dflash", "block_size": d["block"],
+            "mask_token_id": d["mask"], "draft_vocab_size": d["head"], "target_hidden_size": None,
+            "aux_hidden_state_layer_ids": [i + 1 for i in d["taps"]],
+            "sliding_window_non_causal": bool(d.get("bidirectional")),
+            "transformer_layer_config": layer}
+
+
+def draft_offsets(d):
+    """d2t of every other token, counted from 1: how much each is above the number of its row."""
+    return np.arange(d["head"], dtype=np.int64) + 1
 
 
 def draft_weights(t, d):
-    return {n: weight(d["seed"], n, s, plain_norms=True) for n, s in draft_tensors(t, d)}
+    return {n: draft_offsets(d) if n == "d2t" else weight(d["seed"], n, s, plain_norms=True)
+            for n, s in draft_tensors(t, d)}
 
 
 def write_draft(folder, t, d):

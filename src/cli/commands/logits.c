@@ -278,13 +278,13 @@ static int draft_row(const struct session *s, int i, int32_t *token, float *row,
     int rc = block ? 0 : path_rows(path, &next, 1, e);
     if (rc)
         return rc;
-    const float *logits = block ? dflash_logits(block, 0, draft_traits(session_draft(s)).max_depth)
-                                : path_logits(path, 0, 1);
-    const int64_t n = block ? vocab : path_head(path)->rows;
-    ops->download(model_exec(m), row, logits + (block ? i * vocab : 0), (size_t)n * sizeof *row);
+    const struct draft_head *head = block ? dflash_head(block) : path_head(path);
+    const int n = draft_traits(session_draft(s)).max_depth;
+    const float *logits = block ? dflash_logits(block, 0, n) : path_logits(path, 0, 1);
+    ops->download(model_exec(m), row, logits + (block ? i * head->rows : 0),
+                  (size_t)head->rows * sizeof *row);
     rc = exec_status(model_exec(m), e);
-    if (path)
-        spread(path_head(path), row, vocab);
+    spread(head, row, vocab);
     *token = 0;
     for (int32_t t = 1; t < vocab; t++)
         *token = row[t] > row[*token] ? t : *token;

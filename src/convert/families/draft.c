@@ -19,6 +19,11 @@ static bool is_laguna(const struct convert_job *j) {
     return hf_is(json_at(json_get(j->config.root, "architectures"), 0), "DFlashLagunaForCausalLM");
 }
 
+// A folder of speculators, where what describes a layer stands apart.
+static bool is_speculators(const struct convert_job *j) {
+    return json_kind_of(json_get(j->config.root, "transformer_layer_config")) == JSON_OBJECT;
+}
+
 // Settings of a kind of layer where kinds have their own, else of all.
 static struct convert_rope rope_of(const struct convert_job *j) {
     const struct hf_file *f = &j->config;
@@ -82,6 +87,9 @@ static int put_factors(struct convert_job *j, struct err *e) {
         const struct json *v = hf_get(f, nested);
         v = v ? v : hf_get(f, list[i].hf);
         double value = json_num(v, list[i].neutral);
+        // Where nothing is said of them the target's hold, but not for drafts of speculators.
+        if (is_speculators(j) && i != 1 && !v)
+            convert_put_f32(j, i ? list[i].key : "embedding_scale", value);
         if (value == list[i].neutral)
             continue;
         if (!(value > 0) || !list[i].key) // the target's factor, which a file's takes the place of
@@ -190,6 +198,7 @@ static int take_form_layer(struct convert_job *j, int layer, struct err *e) {
 // Sizes of DFlash2 in the places of others that drafts lack: taps of convolutions, their two sides,
 // the width of a row's kernels, the selector's rank.
 enum { DIM_KERNEL = DIM_CONV, DIM_SIDES = DIM_DV, DIM_KERNELS = DIM_C, DIM_RANK = DIM_L };
+enum { DIM_ROWS = DIM_2D }; // of the head
 
 // DFlash2: what its folders name in dflash_config or at the top, and keys of the same names.
 static const struct part {
@@ -298,7 +307,6 @@ static const char *config_key(const struct hf_file *f, const char *in_config, co
 static int check_draft(const struct convert_job *j, struct err *e) {
     static const char *const marks[] = {
         "markov_rank",
-        "aux_hidden_state_layer_ids",
         "dflash_config.attention_value_scale",
         "dflash_config.conv_kernel_size",
         "dflash_config.selector_rank",
@@ -311,11 +319,17 @@ static int check_draft(const struct convert_job *j, struct err *e) {
                            "%s has '%s', which only other kinds of draft have: "
                            "this one cannot be converted",
                            f->path, marks[i]);
-    const struct json *vocab = hf_get(f, "draft_vocab_size");
-    if (vocab && json_int(vocab, -1) != json_int(hf_get(f, "vocab_size"), -2))
+    const char *kind = json_str(hf_get(f, "speculators_model_type"), NULL);
+    if (kind && strcmp(kind, "dflash") != 0)
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s has the speculators_model_type '%.40s', not dflash: this draft cannot be "
+            "converted",
+            f->path, kind);
+    if (hf_get(f, "aux_hidden_state_layer_ids") && !is_speculators(j))
         return err_set(e, ERR_UNSUPPORTED,
-                       "%s has a draft_vocab_size other than vocab_size: this draft cannot be "
-                       "converted",
+                       "%s has 'aux_hidden_state_layer_ids' without a 'transformer_layer_config': "
+                       "this draft cannot be converted",
                        f->path);
     return 0;
 }
@@ -331,32 +345,37 @@ static int read_draft_sizes(struct convert_job *j, struct draft *d, struct err *
     const struct hf_number rows[] = {
         {"max_position_embeddings", 1, INT32_MAX, -1, &d->context, NULL},
         {config_key(f, "dflash_config.block_size", "block_size"), 2, 4096, -1, &d->block, NULL},
-        {"dflash_config.mask_token_id", 0, j->dim[DIM_V] - 1, -1, &d->mask, NULL},
-        {config_key(f, "dflash_config.num_target_layers", "num_target_layers"), 1, 4096, -1,
-         &d->depth, NULL},
+        {config_key(f, "dflash_config.mask_token_id", "mask_token_id"), 0, j->dim[DIM_V] - 1, -1,
+         &d->mask, NULL},
+        {config_key(f, "dflash_config.num_target_layers", "num_target_layers"),
+         is_speculators(j) ? -1 : 1, 4096, -1, &d->depth, NULL},
     };
     if (!rc)
         rc = hf_ints(f, rows, sizeof rows / sizeof *rows, e);
     return rc ? rc : hf_float(f, "rms_norm_eps", 1e-6, &d->eps, e);
 }
 
-// Tapped layers, or the formula of files that do not list them (one tap per draft layer).
+// Tapped layers, which speculators name by what they read (the output of the one before), or the
+// formula of files that do not list them (one tap per draft layer).
 static int read_taps(const struct convert_job *j, struct draft *d, struct err *e) {
-    const struct json *ids = hf_get(&j->config, "dflash_config.target_layer_ids");
+    const bool inputs = is_speculators(j);
+    const char *key = inputs ? "aux_hidden_state_layer_ids" : "dflash_config.target_layer_ids";
+    const struct json *ids = hf_get(&j->config, key);
+    if (!ids && inputs)
+        return err_set(e, ERR_FORMAT, "%s lacks '%s': get the file again", j->config.path, key);
     int64_t n = ids ? (int64_t)json_len(ids) : j->layers;
     if (n < 1 || n > MAX_TAPS)
         return err_set(e, ERR_FORMAT,
-                       "dflash_config.target_layer_ids in %s lists %" PRId64 " layers, "
-                       "not 1 to %d: get the file again",
+                       "%s in %s lists %" PRId64 " layers, not 1 to %d: get the file again", key,
                        j->config.path, n, MAX_TAPS);
     d->n_taps = (size_t)n;
     for (int64_t i = 0; i < n; i++) {
         int64_t id = d->depth / 2;
         if (ids)
-            id = json_int(json_at(ids, (size_t)i), -1);
+            id = json_int(json_at(ids, (size_t)i), -1) - inputs;
         else if (n > 1)
             id = (int64_t)nearbyint(1.0 + (double)(i * (d->depth - 4)) / (double)(n - 1));
-        if (id < 0 || id >= d->depth)
+        if (id < 0 || id >= (d->depth < 0 ? 4096 : d->depth))
             return err_set(e, ERR_MISMATCH,
                            "the draft taps layer %" PRId64 " of a target with %" PRId64
                            " layers (%s): give a draft made for its target",
@@ -416,6 +435,8 @@ static void put_draft_keys(struct convert_job *j, const struct draft *d) {
         gguf_put_bool(w, "dflash.attention.causal", json_bool(v, false));
         break;
     }
+    if (json_bool(hf_get(&j->config, "sliding_window_non_causal"), false))
+        gguf_put_bool(w, "dflash.attention.causal", false);
     gguf_put_int(w, "tokenizer.ggml.mask_token_id", GGUF_U32, d->mask);
 }
 
@@ -531,8 +552,29 @@ int convert_fit_target(struct convert_job *j, struct convert_fit *d, struct err 
                    j->dir);
 }
 
+// Embedding and head of the draft's own, and which tokens the head scores.
+static int take_ends(struct convert_job *j, struct err *e) {
+    static const struct convert_rule rules[] = {
+        {"embed_tokens.weight", "token_embd.weight", .dims = {DIM_D, DIM_V}},
+        {"lm_head.weight", "output.weight", .dims = {DIM_D, DIM_ROWS}},
+    };
+    j->dim[DIM_ROWS] = j->dim[DIM_V];
+    int rc = convert_take_tokens(j, &j->dim[DIM_ROWS], e);
+    int64_t named = json_int(hf_get(&j->config, "draft_vocab_size"), j->dim[DIM_ROWS]);
+    if (!rc && named != j->dim[DIM_ROWS])
+        rc = err_set(e, ERR_MISMATCH,
+                     "%s has a draft_vocab_size of %" PRId64 ", but its head scores %" PRId64
+                     " tokens (tensor d2t): get the file again",
+                     j->config.path, named, j->dim[DIM_ROWS]);
+    for (int i = 0; !rc && i < 2; i++)
+        rc = convert_take_present(j, &rules[i], e);
+    return rc;
+}
+
 int convert_draft(struct convert_job *j, struct err *e) {
     struct draft d = {0};
+    if (is_speculators(j))
+        j->config.text = json_get(j->config.root, "transformer_layer_config");
     int rc = check_draft(j, e);
     if (!rc)
         rc = read_draft_sizes(j, &d, e);
@@ -555,6 +597,8 @@ int convert_draft(struct convert_job *j, struct err *e) {
         rc = convert_fit_target(j, &(struct convert_fit){j->dim[DIM_D], d.depth}, e);
     if (!rc)
         rc = convert_take_all(j, global_rules, -1, e);
+    if (!rc)
+        rc = take_ends(j, e);
     if (!rc)
         rc = take_form_tensors(j, -1, (int64_t)d.n_taps, e);
     for (int i = 0; i < j->layers && !rc; i++) {

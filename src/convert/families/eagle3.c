@@ -97,52 +97,6 @@ static int put_taps(struct convert_job *j, int64_t layers, struct err *e) {
     return 0;
 }
 
-// I64 tokens from I64 or I32 distances.
-static int take_tokens(struct convert_job *j, struct err *e) {
-    const struct tensor *t;
-    int rc = convert_find(j, "d2t", -1, &t, e);
-    if (rc || !t)
-        return rc;
-    if (t->n_dims != 1 || (t->type != TYPE_I64 && t->type != TYPE_I32))
-        return err_set(e, ERR_FORMAT, "tensor d2t in %s is no list of integers: get the file again",
-                       j->dir);
-    const int64_t n = j->dim[DIM_ROWS] = t->ne[0];
-    struct tensor *out = arena_alloc(&j->plan.arena, sizeof *out);
-    int64_t *ids = arena_array(&j->plan.arena, (size_t)n, sizeof *ids);
-    if (!out || !ids)
-        return err_set(e, ERR_MEMORY, "not enough memory for the tokens of the draft's head");
-    for (int64_t i = 0; i < n; i++) {
-        int32_t narrow = 0;
-        if (t->type == TYPE_I64)
-            memcpy(&ids[i], (const char *)t->data + i * 8, 8);
-        else
-            memcpy(&narrow, (const char *)t->data + i * 4, 4);
-        ids[i] = t->type == TYPE_I64 ? ids[i] : narrow;
-        if (ids[i] < -i || ids[i] >= j->dim[DIM_V] - i)
-            return err_set(e, ERR_FORMAT,
-                           "entry %" PRId64 " of tensor d2t in %s names no token: get the file "
-                           "again",
-                           i, j->dir);
-        ids[i] += i;
-    }
-    *out = (struct tensor){.name = "d2t",
-                           .type = TYPE_I64,
-                           .n_dims = 1,
-                           .ne = {n, 1, 1, 1},
-                           .data = (unsigned char *)ids,
-                           .bytes = n * 8};
-    const struct convert_item item = {
-        .src = out, .name = "d2t", .type = TYPE_I64, .n_dims = 1, .ne = {n, 1, 1, 1}};
-    rc = convert_mark_used(j, t, e);
-    return rc ? rc : convert_plan_add(&j->plan, &item, e);
-}
-
-static int take_present(struct convert_job *j, const struct convert_rule *r, struct err *e) {
-    const struct tensor *t;
-    int rc = convert_find(j, r->hf, -1, &t, e);
-    return rc || !t ? rc : convert_take(j, r, -1, e);
-}
-
 // The layer's tensors have one of two names.
 static int take_layer(struct convert_job *j, const struct convert_rule *rules, bool all,
                       struct err *e) {
@@ -156,17 +110,17 @@ static int take_layer(struct convert_job *j, const struct convert_rule *rules, b
         snprintf(gguf, sizeof gguf, "blk.0.%s", r->gguf);
         named.hf = hf;
         named.gguf = gguf;
-        rc = all ? convert_take(j, &named, -1, e) : take_present(j, &named, e);
+        rc = all ? convert_take(j, &named, -1, e) : convert_take_present(j, &named, e);
     }
     return rc;
 }
 
 static int take_tensors(struct convert_job *j, struct err *e) {
-    int rc = take_tokens(j, e);
+    int rc = convert_take_tokens(j, &j->dim[DIM_ROWS], e);
     if (!rc)
         rc = convert_take_all(j, eagle3_globals, -1, e);
     for (const struct convert_rule *r = eagle3_optional; !rc && r->hf; r++)
-        rc = take_present(j, r, e);
+        rc = convert_take_present(j, r, e);
     if (!rc)
         rc = take_layer(j, eagle3_rules, true, e);
     return rc ? rc : take_layer(j, eagle3_biases, false, e);

@@ -354,3 +354,49 @@ int convert_take_experts(struct convert_job *j, int layer, struct err *e) {
         rc = take_expert_parts(j, &matrices[i], layer, e);
     return rc;
 }
+
+// I64 tokens from I64 or I32 distances.
+int convert_take_tokens(struct convert_job *j, int64_t *rows, struct err *e) {
+    const struct tensor *t;
+    int rc = convert_find(j, "d2t", -1, &t, e);
+    if (rc || !t)
+        return rc;
+    if (t->n_dims != 1 || (t->type != TYPE_I64 && t->type != TYPE_I32))
+        return err_set(e, ERR_FORMAT, "tensor d2t in %s is no list of integers: get the file again",
+                       j->dir);
+    const int64_t n = *rows = t->ne[0];
+    struct tensor *out = arena_alloc(&j->plan.arena, sizeof *out);
+    int64_t *ids = arena_array(&j->plan.arena, (size_t)n, sizeof *ids);
+    if (!out || !ids)
+        return err_set(e, ERR_MEMORY, "not enough memory for the tokens of the draft's head");
+    for (int64_t i = 0; i < n; i++) {
+        int32_t narrow = 0;
+        if (t->type == TYPE_I64)
+            memcpy(&ids[i], (const char *)t->data + i * 8, 8);
+        else
+            memcpy(&narrow, (const char *)t->data + i * 4, 4);
+        ids[i] = t->type == TYPE_I64 ? ids[i] : narrow;
+        if (ids[i] < -i || ids[i] >= j->dim[DIM_V] - i)
+            return err_set(e, ERR_FORMAT,
+                           "entry %" PRId64 " of tensor d2t in %s names no token: get the file "
+                           "again",
+                           i, j->dir);
+        ids[i] += i;
+    }
+    *out = (struct tensor){.name = "d2t",
+                           .type = TYPE_I64,
+                           .n_dims = 1,
+                           .ne = {n, 1, 1, 1},
+                           .data = (unsigned char *)ids,
+                           .bytes = n * 8};
+    const struct convert_item item = {
+        .src = out, .name = "d2t", .type = TYPE_I64, .n_dims = 1, .ne = {n, 1, 1, 1}};
+    rc = convert_mark_used(j, t, e);
+    return rc ? rc : convert_plan_add(&j->plan, &item, e);
+}
+
+int convert_take_present(struct convert_job *j, const struct convert_rule *r, struct err *e) {
+    const struct tensor *t;
+    int rc = convert_find(j, r->hf, -1, &t, e);
+    return rc || !t ? rc : convert_take(j, r, -1, e);
+}

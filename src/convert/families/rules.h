@@ -26,6 +26,11 @@ int convert_fit_target(struct convert_job *j, struct convert_fit *fit, struct er
 // Keys of a draft's rotary settings. pairs: halves of heads become pairs (HEADS_PAIRS), which is
 // for heads that turn as a whole.
 int convert_put_draft_rope(struct convert_job *j, bool pairs, struct err *e);
+// d2t of a draft's folder, which has how much each token is above the number of its row in the
+// head, as tokens; *rows: how many, as it was where there is none.
+int convert_take_tokens(struct convert_job *j, int64_t *rows, struct err *e);
+// convert_take where the folder has such a tensor; outside of layers.
+int convert_take_present(struct convert_job *j, const struct convert_rule *r, struct err *e);
 // The head, unless it is the embedding, and the tokenizer.
 int convert_end(struct convert_job *j, struct err *e);
 // The number of experts, of those used for a row and the width of one, under the keys that a family

@@ -15,7 +15,6 @@
 struct draft_dflash {
     struct dflash *dflash;
     struct exec *x;
-    int64_t vocab;
     int depth;              // block size - 1, at most TREE_MAX_DEPTH
     int rows;               // of one sequence: block size - 1
     int max_k, max_members; // candidates per depth, sequences of a call
@@ -68,13 +67,12 @@ static int dflash_drafter_create(void **self, const struct draft_config *c, stru
         return err_set(e, ERR_MEMORY, "no memory for the dflash drafter");
     d->dflash = dflash;
     d->x = model_exec(c->model);
-    d->vocab = model_params_of(c->model)->vocab;
     d->rows = dflash_params_of(dflash)->block_size - 1;
     d->depth = min_i32(d->rows, TREE_MAX_DEPTH);
     d->max_k = c->max_k > 0 ? min_i32(c->max_k, TREE_MAX_K) : TREE_MAX_K;
     if (dflash_params_of(dflash)->selector_rank)
         d->selector_k = min_i32(dflash_params_of(dflash)->selector_k, TREE_MAX_K);
-    d->max_k = (int)min_i64(max_i32(d->max_k, d->selector_k), d->vocab);
+    d->max_k = (int)min_i64(max_i32(d->max_k, d->selector_k), dflash_head(dflash)->rows);
     d->max_members = max_i32(c->max_members, 1);
     int rc = allocate_pass(d, e);
     if (rc) {
@@ -141,12 +139,11 @@ static int best_candidates(struct draft_dflash *d, const struct draft_request *r
         int64_t slice = min_i64(n - at, max);
         struct topk_args top = {.logits = dflash_logits(d->dflash, at, slice),
                                 .n = slice,
-                                .vocab = d->vocab,
                                 .k = k,
                                 .noise = noise ? noise + at : NULL,
                                 .ids = d->ids + at * k,
                                 .logp = d->logp + at * k};
-        exec_ops(d->x)->head_topk(d->x, &top);
+        draft_head_topk(dflash_head(d->dflash), d->x, &top);
     }
     return exec_status(d->x, e); // ids that were never written must not become a tree
 }

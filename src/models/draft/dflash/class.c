@@ -51,6 +51,12 @@ static void describe_dflash(const void *self, struct str *out) {
         str_printf(out, ", convolutions of %d", p->conv_taps);
     if (p->selector_rank)
         str_printf(out, ", selector of rank %d", p->selector_rank);
+    if (dflash_head(self)->ids)
+        str_printf(out, ", head of %lld tokens", (long long)dflash_head(self)->rows);
+}
+
+static bool knows(const void *self, int32_t token) {
+    return draft_head_has(dflash_head(self), token);
 }
 
 const struct draft_class draft_class_dflash = {.name = "dflash",
@@ -59,4 +65,5 @@ const struct draft_class draft_class_dflash = {.name = "dflash",
                                                .destroy = destroy_dflash,
                                                .plan = plan_dflash,
                                                .traits = dflash_traits,
-                                               .describe = describe_dflash};
+                                               .describe = describe_dflash,
+                                               .knows = knows};

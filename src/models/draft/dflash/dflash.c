@@ -96,25 +96,21 @@ static int load_tap_norms(struct dflash *d, struct err *e) {
 static int load_weights(struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
     struct load *l = &d->load;
-    int64_t vocab = d->target->params.vocab;
-    d->embed = d->target->embed;
-    d->head = d->target->head;
     int rc = load_weight(l, "fc.weight", p->n_taps * p->dim, p->dim, &d->fc, e);
     if (!rc)
         rc = load_floats(l, "enc.output_norm.weight", p->dim, 1, &d->hidden_norm, e);
     if (!rc)
         rc = load_floats(l, "output_norm.weight", p->dim, 1, &d->out_norm, e);
-    if (!rc && dflash_file_find(&d->file, "token_embd.weight"))
-        rc = load_weight(l, "token_embd.weight", p->dim, vocab, &d->embed, e);
-    if (!rc && dflash_file_find(&d->file, "output.weight"))
-        rc = load_weight(l, "output.weight", p->dim, vocab, &d->head, e);
+    if (!rc)
+        rc = dflash_ends_load(d, e);
     if (!rc)
         rc = load_tap_norms(d, e);
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(d, i, e);
     if (!rc && p->selector_rank)
         rc = dflash_selector_load(d, (int64_t)d->target->options.max_seqs * (p->block_size - 1), e);
-    return rc ? rc : draft_file_all_used(&d->file, "DFlash", NULL, e);
+    // t2d says which tokens d2t names
+    return rc ? rc : draft_file_all_used(&d->file, "DFlash", "t2d", e);
 }
 
 static int host_arrays(struct dflash *d, struct err *e) {
@@ -176,7 +172,7 @@ static int make_workspace(struct dflash *d, struct err *e) {
     if (!rc)
         rc = load_buffer(l, drafted * p->dim, &d->wanted, e);
     if (!rc)
-        rc = load_buffer(l, d->logits_rows * d->target->params.vocab, &d->logits, e);
+        rc = load_buffer(l, d->logits_rows * d->head.rows, &d->logits, e);
     if (!rc)
         rc = load_buffer(l, model_max_pass_rows(&d->target->options) * taps, &d->features, e);
     for (int g = 0; !rc && g < d->n_groups; g++) {
@@ -357,6 +353,7 @@ void dflash_destroy(struct dflash *d) {
         free(d->views[g]);
     }
     dflash_selector_fini(d);
+    draft_head_fini(&d->head);
     free(d->token);
     free(d->parent);
     free(d->seq);
@@ -481,29 +478,4 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
     ops->copy_rows(d->x, d->wanted, row, d->h, d->index, drafted, row);
     d->drafted = drafted;
     return 0;
-}
-
-int64_t dflash_logits_rows(const struct dflash *d) {
-    return d->logits_rows;
-}
-
-const float *dflash_logits(struct dflash *d, int64_t first, int64_t n) {
-    const struct ops *ops = exec_ops(d->x);
-    const struct dflash_params *p = &d->params;
-    if (n < 1 || n > d->logits_rows || first < 0 || first > d->drafted - n)
-        return NULL;
-    if (first < d->logits_first || first + n > d->logits_first + d->logits_n ||
-        exec_epoch_failed(d->x, d->logits_epoch)) {
-        ops->norm_to_act(d->x, d->wanted + first * p->dim, d->out_norm, p->eps, n, p->dim,
-                         d->act_d);
-        struct linear_job head = {.w = d->head, .out = d->logits};
-        ops->linear(d->x, &head, 1, d->act_d, n);
-        if (p->logit_scale != 1 || p->logit_cap > 0)
-            ops->scale(d->x, &(struct scale_args){d->logits, n * d->target->params.vocab,
-                                                  p->logit_scale, p->logit_cap});
-        d->logits_epoch = exec_epoch(d->x);
-        d->logits_first = first;
-        d->logits_n = n;
-    }
-    return d->logits + (first - d->logits_first) * d->target->params.vocab;
 }

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "models/draft/class.h"
+#include "models/draft/head.h"
 #include "models/model.h"
 
 struct dflash;
@@ -43,6 +44,8 @@ struct dflash_params {
     float eps;
     // Embeddings and logits are multiplied by these; logits are cap tanh(logit / cap), 0: not so.
     float embed_scale, logit_scale, logit_cap;
+    int64_t
+        head_rows; // tokens that a head of its own scores (draft_vocab_size); 0: nothing is said
     // DFlash2: taps of its convolutions (0: there are none) and channels for which a row has one
     // kernel; rank of its selector (0: there is none) and candidates that it was trained with.
     int conv_taps, conv_group, selector_rank, selector_k;
@@ -82,9 +85,11 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
 // logits are requested, a slice at a time; a slice stays until another is requested or the next
 // draft. Rows of one sequence, B-1, are never more than a slice.
 int64_t dflash_logits_rows(const struct dflash *d); // rows of a slice at most
-// Rows first .. first + n - 1 of all (n <= dflash_logits_rows): device [n][vocab], valid until the
-// next call that computes. Computed now, unless they are all in the slice that is there.
+// Rows first .. first + n - 1 of all (n <= dflash_logits_rows): device [n][rows of dflash_head],
+// valid until the next call that computes. Computed now, unless they are all in the slice that is
+// there.
 const float *dflash_logits(struct dflash *d, int64_t first, int64_t n);
+const struct draft_head *dflash_head(const struct dflash *d); // which tokens these are
 
 // DFlash2's selector (selector_rank): candidates' log-probabilities after each candidate of the row
 // before. With empty codebooks they are what they were.

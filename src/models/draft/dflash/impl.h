@@ -39,7 +39,8 @@ struct dflash {
     uint64_t content;            // dflash_content, 0: not computed yet
     struct load load;
     struct attention_shape shape;
-    const struct weight *fc, *embed, *head;
+    const struct weight *fc, *embed;
+    struct draft_head head;
     float *hidden_norm, *out_norm;    // [D]
     float *tap_norm[DFLASH_MAX_TAPS]; // [D] of each tap, or all NULL
     float *tap_norms;                 // where they lie side by side
@@ -65,7 +66,7 @@ struct dflash {
         int64_t cap;
     } selector;
     float *h, *wanted;        // [R][D]; [S (B-1)][D] rows whose logits are requested
-    float *logits, *features; // [logits_rows][vocab]; the target's [R][taps D]
+    float *logits, *features; // [logits_rows][head.rows]; the target's [R][taps D]
     float *normed;            // [A][taps D] where taps have norms
     // fc of the rows of a pass whose rows were precomputed: its number (0: none) and exec_epoch
     float *precomputed; // [DFLASH_PENDING][D]
@@ -106,6 +107,8 @@ uint64_t dflash_content(struct dflash *d);
 int dflash_state_reserve(struct dflash_state *s, struct err *e);
 // Projects all waiting features into the groups.
 void dflash_absorb(struct dflash *d, struct dflash_state *s, const float *features);
+// Embedding and head: the file's, else the target's.
+int dflash_ends_load(struct dflash *d, struct err *e);
 // Convolutions (conv.c). Tensors by these names without their layer's prefix.
 int dflash_conv_load(struct dflash *d, struct dflash_conv *c, int layer, const char *base,
                      const char *projection, struct err *e);

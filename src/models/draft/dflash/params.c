@@ -183,11 +183,25 @@ int dflash_read_gguf(struct dflash_params *p, const struct draft_file *f, int *c
     return rc ? rc : read_causal(&k, f->dialect, causal, e);
 }
 
+// The authors' config.json next to model.safetensors. Values inside dflash_config win over those at
+// the top; num_target_layers is the depth of the target, not the number of taps. In folders of
+// speculators what describes a layer stands apart.
+static const struct json *config_layer(const struct json *c) {
+    const struct json *v = json_get(c, "transformer_layer_config");
+    return json_kind_of(v) == JSON_OBJECT ? v : NULL;
+}
+
+static const struct json *config_find(const struct json *c, const char *key) {
+    const struct json *v = json_get(json_get(c, "dflash_config"), key);
+    v = json_kind_of(v) != JSON_NULL ? v : json_get(c, key);
+    return json_kind_of(v) != JSON_NULL ? v : json_get(config_layer(c), key);
+}
+
 // Overrides and what the file leaves out.
 
 int dflash_check_vocab(const struct draft_file *f, int64_t vocab, const struct gguf *target,
                        struct err *e) {
-    int64_t own = json_int(json_get(f->config, "vocab_size"), 0);
+    int64_t own = json_int(config_find(f->config, "vocab_size"), 0);
     int rc = 0;
     if (f->g) {
         struct keys k = {.g = f->g};
@@ -312,14 +326,6 @@ int dflash_read_params(struct dflash_params *p, const struct draft_file *f,
     return rc ? rc : resolve_taps(p, f, target, o, e);
 }
 
-// The authors' config.json next to model.safetensors. Values inside dflash_config win over those at
-// the top; num_target_layers is the depth of the target, not the number of taps.
-
-static const struct json *config_find(const struct json *c, const char *key) {
-    const struct json *v = json_get(json_get(c, "dflash_config"), key);
-    return json_kind_of(v) != JSON_NULL ? v : json_get(c, key);
-}
-
 static int config_int(const struct json *c, const char *key, int64_t lo, int64_t hi,
                       int64_t otherwise, int64_t *out, struct err *e) {
     const struct json *v = config_find(c, key);
@@ -341,10 +347,14 @@ static int refuse_variants(const struct json *c, struct err *e) {
     static const char *const parts[] = {"markov_rank", "attention_value_scale",
                                         "sample_from_anchor"};
     const char *arch = json_str(json_at(json_get(c, "architectures"), 0), NULL);
-    const char *act = json_str(json_get(c, "hidden_act"), NULL);
-    const struct json *vocab = json_get(c, "draft_vocab_size");
-    if (arch && strcmp(arch, "DFlashDraftModel") != 0 && strcmp(arch, "DFlash2DraftModel") != 0 &&
-        !is_laguna(c))
+    const char *kind = json_str(json_get(c, "speculators_model_type"), NULL);
+    const char *act = json_str(config_find(c, "hidden_act"), NULL);
+    if (kind && strcmp(kind, "dflash") != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "config.json: speculators_model_type %.60s is not supported; dflash is",
+                       kind);
+    if (arch && strcmp(arch, "DFlashSpeculator") != 0 && strcmp(arch, "DFlashDraftModel") != 0 &&
+        strcmp(arch, "DFlash2DraftModel") != 0 && !is_laguna(c))
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json names a %.60s, which is not supported; use "
                        "a DFlashDraftModel or a DFlash2DraftModel",
@@ -364,11 +374,6 @@ static int refuse_variants(const struct json *c, struct err *e) {
                            "DFlash draft",
                            parts[i]);
     }
-    if (json_kind_of(vocab) != JSON_NULL &&
-        json_int(vocab, -1) != json_int(json_get(c, "vocab_size"), -2))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "config.json: a draft_vocab_size other than vocab_size is not supported; "
-                       "use a draft that has all tokens");
     if (act && strcmp(act, "silu") != 0)
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json: hidden_act %.40s is not supported; silu is", act);
@@ -399,7 +404,8 @@ static int config_shape(struct dflash_params *p, const struct json *c, struct er
 static int config_floats(struct dflash_params *p, const struct json *c, struct err *e) {
     const struct json *cap = config_find(c, "final_logit_softcapping");
     float scale = 1;
-    int rc = draft_config_positive(json_get(c, "rms_norm_eps"), "rms_norm_eps", 1e-6, &p->eps, e);
+    int rc =
+        draft_config_positive(config_find(c, "rms_norm_eps"), "rms_norm_eps", 1e-6, &p->eps, e);
     if (!rc)
         rc = draft_config_positive(config_find(c, "input_embedding_scale"), "input_embedding_scale",
                                    1, &scale, e);
@@ -420,17 +426,19 @@ static int config_parts(struct dflash_params *p, const struct json *c, struct er
     return rc ? rc : dflash_take_parts(p, part, e);
 }
 
+// target_layer_ids are numbers of outputs; what speculators list are layers whose input is read.
 static int config_taps(struct dflash_params *p, const struct json *c, struct err *e) {
     const struct json *list = config_find(c, "target_layer_ids");
+    const bool inputs = json_kind_of(list) == JSON_NULL;
+    list = inputs ? json_get(c, "aux_hidden_state_layer_ids") : list;
     size_t n = json_kind_of(list) == JSON_ARRAY ? json_len(list) : 0;
     if (n > DFLASH_MAX_TAPS)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "config.json: target_layer_ids has %zu entries; at most "
-                       "%d are possible",
-                       n, DFLASH_MAX_TAPS);
+        return err_set(
+            e, ERR_UNSUPPORTED, "config.json: %s has %zu entries; at most %d are possible",
+            inputs ? "aux_hidden_state_layer_ids" : "target_layer_ids", n, DFLASH_MAX_TAPS);
     p->n_taps = (int)n;
     for (size_t i = 0; i < n; i++) {
-        int64_t id = json_int(json_at(list, i), -1);
+        int64_t id = json_int(json_at(list, i), -1) - inputs;
         p->taps[i] = id >= 0 && id < 4096 ? (int32_t)id : -1; // the fit check names it
     }
     return 0;
@@ -478,7 +486,17 @@ static int config_causal(const struct json *c) {
         if (json_kind_of(list[i]) == JSON_BOOL)
             return json_bool(list[i], false);
     }
-    return -1;
+    return json_bool(json_get(c, "sliding_window_non_causal"), false) ? 0 : -1;
+}
+
+// Drafts that speculators trained read embeddings as they lie in the file and cap no logits,
+// whatever the target does.
+static void config_speculators(struct dflash_params *p, const struct json *c) {
+    if (!config_layer(c))
+        return;
+    p->rope.base = 10000;
+    p->embed_scale = 1;
+    p->logit_cap = 0;
 }
 
 int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int *causal,
@@ -486,6 +504,7 @@ int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int 
     const struct json *c = f->config;
     int64_t block = 0;
     p->norms_context = is_laguna(c);
+    config_speculators(p, c);
     int rc = refuse_variants(c, e);
     if (!rc)
         rc = config_shape(p, c, e);
@@ -503,7 +522,12 @@ int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int 
     if (!rc)
         rc = config_windows(p, c, causal, e);
     if (!rc)
-        rc = draft_config_rope(&p->rope, p->rope_divisors, p->head_dim, p->layer_window[0], c, e);
+        rc = draft_config_rope(&p->rope, p->rope_divisors, p->head_dim, p->layer_window[0],
+                               config_layer(c) ? config_layer(c) : c, e);
+    if (!rc)
+        rc = config_int(c, "draft_vocab_size", 0, 1 << 24, 0, &p->head_rows, e);
+    if (p->head_rows == json_int(config_find(c, "vocab_size"), 0))
+        p->head_rows = 0;
     p->block_size = (int)block;
     return rc;
 }
