@@ -129,7 +129,8 @@ static bool is_left_out(const struct convert_job *j, const char *name) {
         return true;
     if (nextn && j->options->mtp == CONVERT_MTP_DROP)
         return true;
-    if (!strcmp(j->arch, "eagle3") && !strcmp(name, "t2d")) // d2t says the same
+    const bool draft = !strcmp(j->arch, "eagle3") || !strcmp(j->arch, "dflash");
+    if (draft && !strcmp(name, "t2d")) // d2t says the same
         return true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (has_part(name, parts[i]))
