@@ -15,8 +15,8 @@
 struct draft_dflash {
     struct dflash *dflash;
     struct exec *x;
-    int depth;              // block size - 1, at most TREE_MAX_DEPTH
-    int rows;               // of one sequence: block size - 1
+    int rows;               // guesses of a block
+    int depth;              // the same, at most TREE_MAX_DEPTH
     int max_k, max_members; // candidates per depth, sequences of a call
     int32_t *ids;           // [max_members][rows][max_k]
     float *logp;            // [max_members][rows][max_k]
@@ -67,11 +67,12 @@ static int dflash_drafter_create(void **self, const struct draft_config *c, stru
         return err_set(e, ERR_MEMORY, "no memory for the dflash drafter");
     d->dflash = dflash;
     d->x = model_exec(c->model);
-    d->rows = dflash_params_of(dflash)->block_size - 1;
+    const struct dflash_params *p = dflash_params_of(dflash);
+    d->rows = dflash_guesses(p, p->block_size);
     d->depth = min_i32(d->rows, TREE_MAX_DEPTH);
     d->max_k = c->max_k > 0 ? min_i32(c->max_k, TREE_MAX_K) : TREE_MAX_K;
-    if (dflash_params_of(dflash)->selector_rank)
-        d->selector_k = min_i32(dflash_params_of(dflash)->selector_k, TREE_MAX_K);
+    if (p->selector_rank)
+        d->selector_k = min_i32(p->selector_k, TREE_MAX_K);
     d->max_k = (int)min_i64(max_i32(d->max_k, d->selector_k), dflash_head(dflash)->rows);
     d->max_members = max_i32(c->max_members, 1);
     int rc = allocate_pass(d, e);
@@ -191,7 +192,8 @@ static int dflash_drafter_propose(void *self, const struct draft_request *r, int
         k = max_i32(k, candidates_of(d, q));
     }
     int rows = max < d->depth ? max : d->rows;
-    int rc = dflash_draft_block(d->dflash, d->seqs, d->roots, count, 1 + rows, e);
+    const int block = dflash_first(dflash_params_of(d->dflash)) + rows;
+    int rc = dflash_draft_block(d->dflash, d->seqs, d->roots, count, block, e);
     if (!rc)
         rc = best_candidates(d, r, count, rows, k, e);
     for (int m = 0; !rc && m < count; m++)

@@ -36,7 +36,7 @@ static void plan_dflash(const void *self, struct draft_plan *out) {
 
 static struct draft_traits dflash_traits(const void *self) {
     const struct dflash_params *p = dflash_params_of(self);
-    const int depth = p->block_size - 1;
+    const int depth = dflash_guesses(p, p->block_size);
     return (struct draft_traits){.name = "dflash",
                                  .depends = p->selector_rank ? DRAFT_BY_PARENT : DRAFT_BY_DEPTH,
                                  .max_depth = depth,

@@ -24,6 +24,14 @@ const struct dflash_params *dflash_params_of(const struct dflash *d) {
     return &d->params;
 }
 
+int dflash_first(const struct dflash_params *p) {
+    return p->from_anchor ? 0 : 1;
+}
+
+int dflash_guesses(const struct dflash_params *p, int block) {
+    return block - dflash_first(p);
+}
+
 // Layers with and without a window are two KV groups; either may be missing.
 static int make_groups(struct dflash *d, const struct dflash_options *o, struct err *e) {
     const struct dflash_params *p = &d->params;
@@ -108,7 +116,8 @@ static int load_weights(struct dflash *d, struct err *e) {
     for (int i = 0; !rc && i < p->n_layers; i++)
         rc = load_layer(d, i, e);
     if (!rc && p->selector_rank)
-        rc = dflash_selector_load(d, (int64_t)d->target->options.max_seqs * (p->block_size - 1), e);
+        rc = dflash_selector_load(
+            d, d->target->options.max_seqs * (int64_t)dflash_guesses(p, p->block_size), e);
     // t2d says which tokens d2t names
     return rc ? rc : draft_file_all_used(&d->file, "DFlash", "t2d", e);
 }
@@ -134,7 +143,8 @@ enum { DIRECT_ROWS = 2048 }; // of a long prompt that are absorbed at once, at m
 static int make_workspace(struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
     struct load *l = &d->load;
-    int64_t seqs = d->target->options.max_seqs, drafted = seqs * (p->block_size - 1);
+    const int64_t seqs = d->target->options.max_seqs, guesses = dflash_guesses(p, p->block_size);
+    const int64_t drafted = seqs * guesses;
     int64_t taps = p->n_taps * p->dim;
     int64_t blocks = seqs * p->block_size, taken = d->target->options.max_rows / 4;
     taken = min_i64(taken, DIRECT_ROWS) / DFLASH_PENDING * DFLASH_PENDING;
@@ -142,8 +152,8 @@ static int make_workspace(struct dflash *d, struct err *e) {
     taken = d->absorb_rows ? taken : DFLASH_PENDING;
     d->n_rows = max_i64(blocks, taken);
     d->logits_rows = d->target->options.max_logits;
-    if (d->logits_rows < p->block_size - 1)
-        d->logits_rows = p->block_size - 1;
+    if (d->logits_rows < guesses)
+        d->logits_rows = guesses;
     if (d->logits_rows > drafted)
         d->logits_rows = drafted;
     int rc = load_buffer(l, d->n_rows * p->dim, &d->h, e);
@@ -405,8 +415,9 @@ static void fill_blocks(struct dflash *d, struct sequence *const *seqs, const in
         for (int s = 0; s < n; s++)
             d->views[g][s] = kv_view_of(&dflash_state_of(d, seqs[s])->kv[g]);
     }
-    for (int i = 0; i < n * (b - 1); i++)
-        d->index[i] = i / (b - 1) * b + i % (b - 1) + 1;
+    const int first = dflash_first(&d->params);
+    for (int i = 0; i < n * (b - first); i++)
+        d->index[i] = i / (b - first) * b + i % (b - first) + first;
 }
 
 // block: rows of each sequence.
@@ -455,9 +466,10 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
                        int n, int block, struct err *e) {
     const struct ops *ops = exec_ops(d->x);
     const struct dflash_params *p = &d->params;
-    if (block < 2 || block > p->block_size)
-        return err_set(e, ERR_USAGE, "a block of %d tokens is not within 2 to the draft's %d",
-                       block, p->block_size);
+    const int guesses = dflash_guesses(p, block);
+    if (guesses < 1 || block > p->block_size)
+        return err_set(e, ERR_USAGE, "a block of %d tokens is not within %d to the draft's %d",
+                       block, dflash_first(p) + 1, p->block_size);
     d->drafted = d->logits_n = 0;
     d->selector.ready = false;
     int rc = prepare_draft(d, seqs, anchors, n, e);
@@ -468,7 +480,7 @@ int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int
         dflash_absorb(d, s, s->pending);
     }
     fill_blocks(d, seqs, anchors, n, block);
-    int64_t drafted = (int64_t)n * (block - 1);
+    int64_t drafted = (int64_t)n * guesses;
     struct rows rows = dflash_rows(d, (int64_t)n * block);
     size_t row = (size_t)p->dim * sizeof(float);
     ops->gather_rows(d->x, d->embed, d->token, rows.n, d->h);

@@ -51,6 +51,8 @@ struct dflash_params {
     int conv_taps, conv_group, selector_rank, selector_k;
     // Laguna: each layer norms the context by its own attn_norm before keys and values are made.
     bool norms_context;
+    // The anchor's row guesses, too: row i the token at position len + i + 1, in place of len + i.
+    bool from_anchor;
     int32_t taps[DFLASH_MAX_TAPS];
     uint8_t layer_window[128], layer_causal[128]; // per layer: sliding window; causal
 };
@@ -76,14 +78,17 @@ const struct dflash_params *dflash_params_of(const struct dflash *d);
 // not yet run through the target. ERR_MEMORY leaves the sequences as they were.
 int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors, int n,
                  struct err *e);
-// The same with blocks of `block` tokens, 2 to the draft's own size: less is computed, and each
-// token is predicted without those that would follow.
+// The same with blocks of `block` tokens, of one guess up to the draft's own size: less is
+// computed, and each token is predicted without those that would follow.
 int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
                        int n, int block, struct err *e);
-// Logits of the last draft: its rows are [n][B-1], B being its block's size; row i-1 of a sequence
-// is block row i (i = 1 .. B-1), the marginal of the token at position len + i. The head runs when
-// logits are requested, a slice at a time; a slice stays until another is requested or the next
-// draft. Rows of one sequence, B-1, are never more than a slice.
+// Guesses of a block of that size, from its row dflash_first on.
+int dflash_first(const struct dflash_params *p); // 1, or 0: from_anchor
+int dflash_guesses(const struct dflash_params *p, int block);
+// Logits of the last draft: its rows are [n][G], G being the guesses of its block; row i of a
+// sequence is the marginal of the token at position len + i + 1. The head runs when logits are
+// requested, a slice at a time; a slice stays until another is requested or the next draft. Rows of
+// one sequence, G, are never more than a slice.
 int64_t dflash_logits_rows(const struct dflash *d); // rows of a slice at most
 // Rows first .. first + n - 1 of all (n <= dflash_logits_rows): device [n][rows of dflash_head],
 // valid until the next call that computes. Computed now, unless they are all in the slice that is

@@ -65,7 +65,7 @@ struct dflash {
         float *rows;                                  // host: rows of codebooks
         int64_t cap;
     } selector;
-    float *h, *wanted;        // [R][D]; [S (B-1)][D] rows whose logits are requested
+    float *h, *wanted;        // [R][D]; [S G][D] rows whose logits are requested
     float *logits, *features; // [logits_rows][head.rows]; the target's [R][taps D]
     float *normed;            // [A][taps D] where taps have norms
     // fc of the rows of a pass whose rows were precomputed: its number (0: none) and exec_epoch
