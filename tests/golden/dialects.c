@@ -4,9 +4,11 @@
 #include "golden/dialects.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/gguf/gguf.h"
+#include "formats/quant/quant.h"
 
 struct renamed {
     const char *from, *lucebox, *beellama;
@@ -109,6 +111,14 @@ static void put_form(const struct keys *k, enum dialect to, const struct gguf *g
             gguf_put_kv(k->w, &own);
         }
     }
+    for (size_t i = 0; i < gguf_kv_count(g); i++) {
+        struct gguf_kv own = *gguf_kv_at(g, i);
+        if (strncmp(own.key, "dflash.domino.", 14) != 0 || strstr(own.key, "prefix_len") ||
+            strstr(own.key, "shift_label"))
+            continue; // of Lucebox's drafts all guesses are corrected
+        own.key = full_key(k, own.key, key);
+        gguf_put_kv(k->w, &own);
+    }
     if (gguf_find(g, "dflash.decoder_arch"))
         gguf_put_bool(
             k->w,
@@ -131,6 +141,34 @@ static void add_tensor(const struct keys *k, enum dialect to, const struct tenso
                        (int)i);
         gguf_add_tensor(k->w, name, t->type, 1, t->ne);
     }
+}
+
+// What Domino drafts have in Lucebox's files alone: biases, and the state that the unit begins
+// with.
+static const struct zeros {
+    const char *name, *of; // as many as that tensor has rows, or its first dimension
+    int dim;
+} zeros[] = {{"dflash.domino.start", "dflash.domino.gru.weight_hh", 0},
+             {"dflash.domino.gru.bias_ih", "dflash.domino.gru.weight_ih", 1},
+             {"dflash.domino.gru.bias_hh", "dflash.domino.gru.weight_hh", 1},
+             {"dflash.domino.head.b1", "dflash.domino.head.w1", 1},
+             {"dflash.domino.head.b2", "dflash.domino.head.w2", 1}};
+enum { ZEROS = sizeof zeros / sizeof *zeros };
+
+// Lists them, or writes their data.
+static int put_zeros(struct gguf_writer *w, const struct gguf *g, bool data, struct err *e) {
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < ZEROS && gguf_tensor(g, zeros[i].of); i++) {
+        const int64_t n = gguf_tensor(g, zeros[i].of)->ne[zeros[i].dim], ne[4] = {n, 1, 1, 1};
+        float *none = data ? calloc((size_t)n, sizeof *none) : NULL;
+        if (!data)
+            gguf_add_tensor(w, zeros[i].name, TYPE_F32, 1, ne);
+        else
+            rc = none ? gguf_write_data(w, none, (size_t)n * sizeof *none, e)
+                      : err_set(e, ERR_MEMORY, "no memory for zeros");
+        free(none);
+    }
+    return rc;
 }
 
 static int copy_data(struct gguf_writer *w, const struct gguf *g, struct err *e) {
@@ -170,7 +208,11 @@ int dialect_write(enum dialect to, const char *in, const char *out, const struct
     put_metadata(&k, to, g, t, d);
     for (size_t i = 0; i < gguf_tensor_count(g); i++)
         add_tensor(&k, to, gguf_tensor_at(g, i));
-    rc = copy_data(k.w, g, e);
+    rc = put_zeros(k.w, g, false, e);
+    if (rc == 0)
+        rc = copy_data(k.w, g, e);
+    if (rc == 0)
+        rc = put_zeros(k.w, g, true, e);
     if (rc == 0)
         rc = gguf_writer_close(k.w, e);
     else

@@ -100,6 +100,7 @@ static struct tiny_draft read_draft(const struct json *o) {
         .block = get_int(o, "block"),
         .mask = get_int(o, "mask"),
         .rope = get_rope(o),
+        .from_anchor = json_bool(json_get(o, "from_anchor"), false),
         .seed = (uint64_t)get_int(o, "seed"),
     };
     (void)get_ints(json_get(o, "windows"), d.windows, TINY_MAX_LAYERS);
@@ -155,6 +156,21 @@ static int read_candidates(struct golden *g, const struct json *all, struct err 
     return 0;
 }
 
+// Paths of guesses, [n_index][n_paths][guesses - 1].
+static int read_paths(struct golden *g, const struct json *all, struct err *e) {
+    const int n = (int)json_len(json_at(all, 0)), len = golden_guesses(g) - 1;
+    if (!all)
+        return 0;
+    g->paths = calloc((size_t)(g->n_index * n * len) + 1, sizeof *g->paths);
+    if (!g->paths)
+        return err_set(e, ERR_MEMORY, "no memory for paths");
+    g->n_paths = n;
+    for (int i = 0; i < g->n_index * n; i++)
+        (void)get_ints(json_at(json_at(all, (size_t)(i / n)), (size_t)(i % n)), g->paths + i * len,
+                       len);
+    return 0;
+}
+
 static int read_meta(struct golden *g, const char *data, const char *name, struct err *e) {
     char path[512];
     (void)snprintf(path, sizeof path, "%s/%s.json", data, name);
@@ -186,6 +202,8 @@ static int read_meta(struct golden *g, const char *data, const char *name, struc
         (void)get_ints(json_get(root, "anchors"), g->anchors, GOLDEN_MAX_INDEX);
         read_probes(g, json_get(root, "probes"));
         rc = read_candidates(g, json_get(root, "candidates"), e);
+        if (rc == 0)
+            rc = read_paths(g, json_get(root, "paths"), e);
         read_folder(json_get(root, "config"), json_get(root, "tensors"), &g->config, &g->tensors);
         read_folder(json_get(root, "draft_config"), json_get(root, "draft_tensors"),
                     &g->draft_config, &g->draft_tensors);
@@ -195,10 +213,14 @@ static int read_meta(struct golden *g, const char *data, const char *name, struc
     return rc;
 }
 
+int golden_guesses(const struct golden *g) {
+    return g->draft.block - !g->draft.from_anchor;
+}
+
 int64_t golden_rows_per_index(const struct golden *g) {
     if (g->has_mtp || g->has_eagle3)
         return GOLDEN_MTP_ROWS;
-    return g->has_draft ? g->draft.block - 1 : 1;
+    return !g->has_draft ? 1 : golden_guesses(g) * (g->n_paths ? g->n_paths : 1);
 }
 
 int golden_load(struct golden *g, const char *data, const char *name, struct err *e) {
@@ -229,6 +251,8 @@ int golden_load(struct golden *g, const char *data, const char *name, struct err
 void golden_fini(struct golden *g) {
     free(g->rows);
     free(g->candidates);
+    free(g->paths);
+    g->paths = NULL;
     g->rows = NULL;
     g->candidates = NULL;
     str_fini(&g->config);

@@ -40,6 +40,10 @@ struct golden {
     struct tiny_store tensors;
     struct str draft_config; // the same of drafts that are no plain ones
     struct tiny_store draft_tensors;
+    // Domino: paths of tokens after the anchor, [n_index][n_paths][guesses - 1]. n_paths 0: another
+    // kind; its draft has rows for each of them, of the token after it and after each on the way.
+    int n_paths;
+    int32_t *paths;
     // target: [n_index][vocab] logits; draft: [n_index][block - 1][columns] log-probs; prediction
     // block and EAGLE-3: [n_index][GOLDEN_MTP_ROWS][columns] log-probs of the token after each
     float *rows;
@@ -51,6 +55,8 @@ struct golden {
     const float *pairs; // behind rows
 };
 
+// Guesses of a draft's block.
+int golden_guesses(const struct golden *g);
 // Rows at each index.
 int64_t golden_rows_per_index(const struct golden *g);
 

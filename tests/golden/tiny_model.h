@@ -59,6 +59,7 @@ struct tiny_draft {
     int taps[TINY_MAX_LAYERS], n_taps;
     enum tiny_causal causal; // the key is_causal
     int rope;                // rotary base
+    bool from_anchor;        // the anchor's row guesses
     uint64_t seed;
 };
 

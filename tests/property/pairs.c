@@ -91,6 +91,11 @@ static void choose_draft(struct tiny_draft_shape *d, const struct tiny_shape *t,
     if (index % 9 == 5) {
         d->conv = 1 + index % 3;
     }
+    if (index % 9 == 2 || index % 9 == 8) { // of any dialect
+        d->gru = 32 << index / 9 % 2;
+        d->skip = (int)rng_below(g, 2);
+        d->shift = rng_below(g, 2);
+    }
 }
 
 // The exec of backend i: on a CPU the last one has two threads, on a device that would choose

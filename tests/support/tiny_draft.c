@@ -86,6 +86,34 @@ static void end_tensors(struct list *l, const struct tiny_shape *t) {
     l->e[l->n - 1].type = TYPE_I64;
 }
 
+enum { DOMINO_HEAD = 24 };
+
+static void put_domino(struct gguf_writer *w, const char *a, const struct tiny_draft_shape *d) {
+    const bool up = d->dialect == TINY_UPSTREAM;
+    put_u32(w, a, up ? "domino.gru_hidden_dim" : "dflash.domino.gru_hidden_dim", d->gru);
+    put_u32(w, a, up ? "domino.emb_dim" : "dflash.domino.emb_dim", DOMINO_HEAD);
+    if (!up)
+        return;
+    put_u32(w, a, "domino.pure_draft_prefix_len", d->skip);
+    gguf_put_bool(w, "dflash.domino.shift_label", d->shift);
+}
+
+static void domino_tensors(struct list *l, const struct tiny_shape *t,
+                           const struct tiny_draft_shape *d) {
+    const float some = d->neutral ? 0 : 1;
+    matrix(l, "dflash.domino.gru.weight_ih", t->dim, 3 * (int64_t)d->gru, fan(t->dim, 1));
+    matrix(l, "dflash.domino.gru.weight_hh", d->gru, 3 * (int64_t)d->gru, fan(d->gru, 2));
+    matrix(l, "dflash.domino.head.w1", t->dim + d->gru, DOMINO_HEAD, fan(t->dim, 1));
+    matrix(l, "dflash.domino.head.w2", DOMINO_HEAD, t->vocab, 2 * some);
+    if (d->dialect == TINY_UPSTREAM)
+        return;
+    vector(l, "dflash.domino.start", d->gru, 1, 0, 0.5f);
+    vector(l, "dflash.domino.gru.bias_ih", 3 * (int64_t)d->gru, 1, 0, 0.5f);
+    vector(l, "dflash.domino.gru.bias_hh", 3 * (int64_t)d->gru, 1, 0, 0.5f);
+    vector(l, "dflash.domino.head.b1", DOMINO_HEAD, 1, 0, 0.5f);
+    vector(l, "dflash.domino.head.b2", t->vocab, 1, 0, 0.5f * some);
+}
+
 static const char *const draft_arch[] = {"qwen35-dflash-draft", "dflash-draft", "dflash"};
 
 static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
@@ -121,6 +149,8 @@ static void put_draft_keys(struct gguf_writer *w, const struct tiny_shape *t,
     put_draft_form(w, a, d);
     if (d->conv)
         put_parts(w, a, d);
+    if (d->gru)
+        put_domino(w, a, d);
 }
 
 static void draft_tensors(struct list *l, const struct tiny_shape *t,
@@ -168,6 +198,8 @@ int tiny_draft_write(const struct tiny_shape *t, const struct tiny_draft_shape *
             part_tensors(l, t, d);
         if (d->own)
             end_tensors(l, t);
+        if (d->gru)
+            domino_tensors(l, t, d);
         rc = tiny_list_write(w, l, e);
     }
     free(l);

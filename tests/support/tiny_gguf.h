@@ -83,6 +83,11 @@ struct tiny_draft_shape {
     int conv;
     bool neutral;
     bool own; // upstream: an embedding, and a head for half of the tokens
+    // Domino: width of its recurrent unit, 0: none; guesses that are not corrected, and whether the
+    // anchor's row guesses (upstream; the others correct all, and have biases and a first state).
+    // neutral: corrections are empty.
+    int gru, skip;
+    bool shift;
     uint32_t type;
     uint64_t seed;
 };

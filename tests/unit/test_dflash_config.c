@@ -153,11 +153,43 @@ static void windows(void **state) {
     assert_true(p.window == 0 && !p.layer_window[0] && causal == -1);
 }
 
+static void domino(void **state) {
+    (void)state;
+    static const char known[] = ",\"gru_hidden_dim\":1024,\"emb_dim\":256,"
+                                "\"pure_draft_prefix_len\":1,\"shift_label\":true,"
+                                "\"projector_type\":\"%s\"";
+    static const char *const kinds[] = {"domino", "causal_v5", "dflash"};
+    struct dflash_params p;
+    struct err e = {0};
+    char nested[256];
+    int causal;
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(nested, sizeof nested, known, kinds[i]);
+        assert_int_equal(read_config(&p, &causal, plain, nested, "", &e), 0);
+        assert_int_equal(p.gru_width, i < 2 ? 1024 : 0);
+        assert_true(i == 2 || (p.gru_head == 256 && p.gru_skip == 1));
+        assert_int_equal(p.from_anchor, i < 2);
+        assert_int_equal(dflash_guesses(&p, 8), i < 2 ? 8 : 7);
+    }
+    assert_int_equal(read_config(&p, &causal, plain, // the width of the head may be at the top
+                                 ",\"projector_type\":\"domino\",\"gru_hidden_dim\":64",
+                                 ",\"emb_dim\":32", &e),
+                     0);
+    assert_true(p.gru_head == 32 && p.gru_skip == 0 && !p.from_anchor);
+}
+
 static void refused(void **state) {
     static const struct {
         const char *nested, *top, *word;
         int code;
     } list[] = {
+        {",\"projector_type\":\"domino\",\"emb_dim\":8", "", "gru_hidden_dim", ERR_FORMAT},
+        {",\"projector_type\":\"domino\",\"gru_hidden_dim\":8", "", "emb_dim", ERR_FORMAT},
+        {",\"projector_type\":\"domino\",\"gru_hidden_dim\":32,\"emb_dim\":8,\"shift_label\":1", "",
+         "shift_label", ERR_FORMAT},
+        {",\"projector_type\":\"domino\",\"gru_hidden_dim\":32,\"emb_dim\":8,"
+         "\"pure_draft_prefix_len\":-1",
+         "", "pure_draft_prefix_len", ERR_FORMAT},
         {",\"conv_kernel_size\":2", "", "conv_kernel_size", ERR_FORMAT},
         {",\"selector_rank\":256", "", "selector_rank", ERR_FORMAT},
         {",\"selector_rank\":\"x\"", "", "selector_rank", ERR_FORMAT},
@@ -200,6 +232,7 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(windows),
-                                       cmocka_unit_test(speculators), cmocka_unit_test(refused)};
+                                       cmocka_unit_test(speculators), cmocka_unit_test(domino),
+                                       cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

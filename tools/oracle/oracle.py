@@ -252,11 +252,8 @@ def draft_pairs(w, d, hidden, logits, anchor):
     return ids, score.log_softmax(-1)
 
 
-def draft_log_probs(model, t, d, features, anchor, w=None):
-    """Rows 1..B-1 of the first block after features [nT*D per token], log-softmax over the tokens of
-    the head; of DFlash2 these and draft_pairs(). Where the draft has an embedding or a head of its
-    own the target's are not used; the target's factor and cap are none of speculators'."""
-    w = w or draft_weights(t, d)
+def draft_hidden(model, t, d, features, anchor, w):
+    """What the rows of the first block after features [nT*D per token] are before the head."""
     s, block, hd, laguna = features.shape[0], d["block"], d["head_dim"], d.get("kind") == "laguna"
     ctx = draft_context(w, d, features)
     ids = torch.tensor([anchor] + [d["mask"]] * (block - 1))
@@ -295,7 +292,15 @@ def draft_log_probs(model, t, d, features, anchor, w=None):
         gate, up = m @ w[p + "mlp.gate_proj.weight"].T, m @ w[p + "mlp.up_proj.weight"].T
         down = (torch.nn.functional.silu(gate) * up) @ w[p + "mlp.down_proj.weight"].T
         x = x + conv.run(down, 1)
-    hidden = rms(x, w["norm.weight"])
+    return rms(x, w["norm.weight"])
+
+
+def draft_log_probs(model, t, d, features, anchor, w=None):
+    """Rows 1..B-1 of the first block after features [nT*D per token], log-softmax over the tokens of
+    the head; of DFlash2 these and draft_pairs(). Where the draft has an embedding or a head of its
+    own the target's are not used; the target's factor and cap are none of speculators'."""
+    w = w or draft_weights(t, d)
+    hidden = draft_hidden(model, t, d, features, anchor, w)
     head = w.get("lm_head.weight", model.lm_head.weight.detach().double())
     logits = hidden @ head.T * d.get("scale", 1.0)
     if d.get("cap"):

@@ -640,12 +640,17 @@ def draft_tensors(t, d):
         out += [(p + "hidden_projection.weight", (d["rank"], h)),
                 (p + "predecessor_codebook", (t["vocab"], d["rank"])),
                 (p + "successor_codebook", (t["vocab"], d["rank"]))]
+    if d.get("gru"):
+        out += [("prefix_gru.weight_ih_l0", (3 * d["gru"], h)),
+                ("prefix_gru.weight_hh_l0", (3 * d["gru"], d["gru"])),
+                ("embed_proj.0.weight", (d["emb"], h + d["gru"])),
+                ("embed_proj.2.weight", (t["vocab"], d["emb"]))]
     return out
 
 
 def is_listed_draft(d):
     """As is_listed: drafts that have what the first ones lack."""
-    return any(k in d for k in ("kind", "bias", "yarn", "cap", "conv", "head"))
+    return any(k in d for k in ("kind", "bias", "yarn", "cap", "conv", "head", "gru"))
 
 
 def draft_config(t, d):
@@ -676,6 +681,9 @@ def draft_config(t, d):
         own |= {"block_size": c.pop("block_size"), "conv_kernel_size": d["conv"],
                 "conv_group_size": d["group"], "selector_rank": d["rank"],
                 "selector_top_k": d["top"]}
+    if d.get("gru"):
+        own |= {"projector_type": d.get("projector", "domino"), "gru_hidden_dim": d["gru"],
+                "emb_dim": d["emb"], "pure_draft_prefix_len": d["skip"], "shift_label": d["shift"]}
     if d.get("kind") == "laguna":
         c |= {"architectures": ["DFlashLagunaForCausalLM"], "model_type": "laguna",
               "gating": "per-element" if d["wide"] else "per-head", "draft_vocab_size": t["vocab"],

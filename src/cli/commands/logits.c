@@ -242,11 +242,19 @@ static int run_draft_anchor(struct session *s, struct sequence *seq, const struc
     return rc;
 }
 
+// Whether it is a DFlash draft whose guesses depend on those before (Domino).
+static bool is_corrected(const struct draft *d) {
+    return draft_dflash(d) && draft_traits(d).depends == DRAFT_BY_PATH;
+}
+
 // Begins a draft after the anchor, for the rows of draft_row.
 static int begin_draft(const struct session *s, struct sequence *seq, int32_t anchor,
                        struct err *e) {
     struct dflash *block = draft_dflash(session_draft(s));
     struct path *path = draft_path(session_draft(s));
+    if (is_corrected(session_draft(s)))
+        return draft_begin(session_draft(s),
+                           &(struct draft_level){.seq = seq, .root = anchor, .n = 1, .k = 1}, 1, e);
     if (block)
         return dflash_draft(block, &seq, &anchor, 1, e);
     int rc = path_begin(path, &seq, 1, e);
@@ -266,15 +274,40 @@ static void spread(const struct draft_head *h, float *row, int64_t vocab) {
         row[at] = -INFINITY;
 }
 
+// Of a Domino draft the logits after node i of a chain, which has that token.
+static int corrected_row(const struct session *s, struct sequence *seq, int i, int32_t token,
+                         float *row, struct err *e) {
+    struct draft *d = session_draft(s);
+    const struct draft_node node = {.parent = i - 1, .token = token, .depth = i};
+    const struct draft_level l = {
+        .seq = seq, .root = token, .nodes = i ? &node : NULL, .n = 1, .depth = i, .k = 1};
+    struct draft_guesses found;
+    int rc = draft_run_level(d, &l, 1, &found, e);
+    return rc ? rc : dflash_path_logits(draft_dflash(d), 0, 0, row, e);
+}
+
+static int32_t best_of(const float *row, int64_t vocab) {
+    int32_t best = 0;
+    for (int32_t t = 1; t < vocab; t++)
+        best = row[t] > row[best] ? t : best;
+    return best;
+}
+
 // Logits of the draft's row i, where a draft whose guesses depend on those before has *token in it,
 // which becomes the best token after it.
-static int draft_row(const struct session *s, int i, int32_t *token, float *row, struct err *e) {
+static int draft_row(const struct session *s, struct sequence *seq, int i, int32_t *token,
+                     float *row, struct err *e) {
     const struct model *m = session_model(s);
     const struct ops *ops = exec_ops(model_exec(m));
     const int64_t vocab = model_params_of(m)->vocab;
     struct dflash *block = draft_dflash(session_draft(s));
     struct path *path = draft_path(session_draft(s));
     const struct path_row next = {.parent = i - 1, .token = *token};
+    if (is_corrected(session_draft(s))) {
+        int rc = corrected_row(s, seq, i, *token, row, e);
+        *token = rc ? 0 : best_of(row, vocab);
+        return rc;
+    }
     int rc = block ? 0 : path_rows(path, &next, 1, e);
     if (rc)
         return rc;
@@ -285,14 +318,12 @@ static int draft_row(const struct session *s, int i, int32_t *token, float *row,
                   (size_t)head->rows * sizeof *row);
     rc = exec_status(model_exec(m), e);
     spread(head, row, vocab);
-    *token = 0;
-    for (int32_t t = 1; t < vocab; t++)
-        *token = row[t] > row[*token] ? t : *token;
+    *token = best_of(row, vocab);
     return rc;
 }
 
-static int write_draft_rows(const struct session *s, int32_t anchor, const char *path,
-                            struct err *e) {
+static int write_draft_rows(const struct session *s, struct sequence *seq, int32_t anchor,
+                            const char *path, struct err *e) {
     const int64_t vocab = model_params_of(session_model(s))->vocab;
     const int n = draft_traits(session_draft(s)).max_depth;
     int32_t token = anchor;
@@ -302,7 +333,7 @@ static int write_draft_rows(const struct session *s, int32_t anchor, const char 
     struct raw_file raw;
     int rc = raw_open(&raw, path, e);
     for (int i = 0; i < n && !rc; i++) {
-        rc = draft_row(s, i, &token, row, e);
+        rc = draft_row(s, seq, i, &token, row, e);
         log_softmax(row, vocab);
         if (!rc)
             rc = raw_write(&raw, row, vocab, e);
@@ -344,7 +375,7 @@ static int draft_logits(const struct cli_args *a, struct session *s, struct err 
     if (!rc)
         rc = begin_draft(s, seq, anchor, e);
     if (!rc)
-        rc = write_draft_rows(s, anchor, options_str(&a->opt, OPT_RAW), e);
+        rc = write_draft_rows(s, seq, anchor, options_str(&a->opt, OPT_RAW), e);
     if (!rc)
         rc = print_draft_summary(a, s, anchor, e);
     sequence_destroy(seq);

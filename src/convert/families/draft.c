@@ -5,7 +5,7 @@
 // Drafts of some targets have more than the plain form: rotary scaling (Kimi K2.5, gpt-oss, Llama
 // 3), factors of embeddings and logits (Gemma 4), biases and sinks, and what Laguna's have: gates,
 // a norm for each tap, one matrix of queries, keys and values. DFlash2's have convolutions and a
-// selector of candidates.
+// selector of candidates, Domino's a recurrent unit and a head of its own.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -236,6 +236,44 @@ static int put_parts(struct convert_job *j, struct err *e) {
     return 0;
 }
 
+static bool is_domino(const struct convert_job *j) {
+    const struct json *kind = hf_get(&j->config, "dflash_config.projector_type");
+    return hf_is(kind, "domino") || hf_is(kind, "causal_v5");
+}
+
+// Sizes of Domino in the places of others that drafts lack: gates and width of the recurrent unit,
+// with it the width of the head's input, width of the head.
+enum { DIM_GATES = DIM_CONV, DIM_UNIT = DIM_DV, DIM_JOINED = DIM_C, DIM_HEAD = DIM_L };
+
+static int put_domino(struct convert_job *j, struct err *e) {
+    const struct hf_file *f = &j->config;
+    const char *head = hf_get(f, "dflash_config.emb_dim") ? "dflash_config.emb_dim" : "emb_dim";
+    int64_t *d = j->dim, skip;
+    const struct hf_number rows[] = {
+        {"dflash_config.gru_hidden_dim", 1, 1 << 14, -1, &d[DIM_UNIT], NULL},
+        {head, 1, 1 << 12, -1, &d[DIM_HEAD], NULL},
+        {"dflash_config.pure_draft_prefix_len", 0, 4096, 0, &skip, NULL}};
+    int rc = hf_ints(f, rows, sizeof rows / sizeof *rows, e);
+    if (rc)
+        return rc;
+    d[DIM_GATES] = 3 * d[DIM_UNIT];
+    d[DIM_JOINED] = d[DIM_D] + d[DIM_UNIT];
+    convert_put_u32(j, "domino.gru_hidden_dim", d[DIM_UNIT]);
+    convert_put_u32(j, "domino.emb_dim", d[DIM_HEAD]);
+    convert_put_u32(j, "domino.pure_draft_prefix_len", skip);
+    convert_put_bool(j, "domino.shift_label",
+                     json_bool(hf_get(f, "dflash_config.shift_label"), false));
+    return 0;
+}
+
+static const struct convert_rule domino_rules[] = {
+    {"prefix_gru.weight_ih_l0", "dflash.domino.gru.weight_ih", .dims = {DIM_D, DIM_GATES}},
+    {"prefix_gru.weight_hh_l0", "dflash.domino.gru.weight_hh", .dims = {DIM_UNIT, DIM_GATES}},
+    {"embed_proj.0.weight", "dflash.domino.head.w1", .dims = {DIM_JOINED, DIM_HEAD}},
+    {"embed_proj.2.weight", "dflash.domino.head.w2", .dims = {DIM_HEAD, DIM_V}},
+    {0},
+};
+
 static const struct convert_rule selector_rules[] = {
     {"candidate_selector.hidden_projection.weight", "selector_hidden.weight",
      .dims = {DIM_D, DIM_RANK}},
@@ -261,6 +299,8 @@ static int take_form_tensors(struct convert_job *j, int layer, int64_t taps, str
     int rc = 0;
     if (is_dflash2(j))
         rc = convert_take_all(j, layer < 0 ? selector_rules : convolution_rules, layer, e);
+    if (is_domino(j) && layer < 0)
+        rc = convert_take_all(j, domino_rules, -1, e);
     if (!rc && layer >= 0)
         return take_form_layer(j, layer, e);
     if (!rc)
@@ -593,6 +633,8 @@ int convert_draft(struct convert_job *j, struct err *e) {
     rc = put_form_keys(j, e);
     if (!rc && is_dflash2(j))
         rc = put_parts(j, e);
+    if (!rc && is_domino(j))
+        rc = put_domino(j, e);
     if (!rc)
         rc = convert_fit_target(j, &(struct convert_fit){j->dim[DIM_D], d.depth}, e);
     if (!rc)

@@ -62,7 +62,9 @@ struct draft_level {
     int n;                          // 1 at depth 0
     int depth;                      // of the nodes
     int k;                          // candidates of each
-    const struct sample_row *noise; // NULL, or of the target's draw after a node of that depth
+    int reach;                      // of begin: how many depths will be requested at most; 0: all
+    // NULL, or of the target's draw after a node of that depth; of begin: [reach], of all depths.
+    const struct sample_row *noise;
 };
 
 // Candidates for the nodes of one member, best first. DRAFT_BY_PATH: below each of the level's
@@ -95,8 +97,8 @@ struct draft_source {
     struct draft_vocab_options vocab;
 };
 
-// One kind. begin and level are NULL where guesses depend on the depth alone: such a kind has a
-// drafter of its own (spec/draft/dflash.c).
+// One kind. begin and level are called where traits say that guesses depend on the path; drafts of
+// other traits have a drafter of their own (spec/draft/dflash.c).
 struct draft_class {
     const char *name;
     // Whether this kind reads it. file: the open GGUF file of the path, the target's for

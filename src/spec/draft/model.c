@@ -171,7 +171,8 @@ static int model_drafter_propose(void *self, const struct draft_request *r, int 
             continue;
         struct growing *g = &d->growing[count];
         g->r = r[i];
-        d->levels[count++] = level_of(d, g, 0, r[i].k);
+        d->levels[count] = level_of(d, g, 0, r[i].k);
+        d->levels[count++].reach = reach;
         p[i]->depth = reach;
         p[i]->expand = expand;
         p[i]->expand_many = expand_many;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DFlash as a kind of draft.
-#include "models/draft/dflash/dflash.h"
+#include "models/draft/dflash/impl.h"
 
 static bool takes(const char *path, const struct gguf *file, const struct gguf *target) {
     (void)path;
@@ -38,9 +38,12 @@ static struct draft_traits dflash_traits(const void *self) {
     const struct dflash_params *p = dflash_params_of(self);
     const int depth = dflash_guesses(p, p->block_size);
     return (struct draft_traits){.name = "dflash",
-                                 .depends = p->selector_rank ? DRAFT_BY_PARENT : DRAFT_BY_DEPTH,
+                                 .depends = p->gru_width       ? DRAFT_BY_PATH
+                                            : p->selector_rank ? DRAFT_BY_PARENT
+                                                               : DRAFT_BY_DEPTH,
                                  .max_depth = depth,
-                                 .trained_depth = depth};
+                                 .trained_depth = depth,
+                                 .width = p->gru_width ? DFLASH_WIDTH : 0};
 }
 
 static void describe_dflash(const void *self, struct str *out) {
@@ -51,6 +54,8 @@ static void describe_dflash(const void *self, struct str *out) {
         str_printf(out, ", convolutions of %d", p->conv_taps);
     if (p->selector_rank)
         str_printf(out, ", selector of rank %d", p->selector_rank);
+    if (p->gru_width)
+        str_printf(out, ", recurrent unit of %d", p->gru_width);
     if (dflash_head(self)->ids)
         str_printf(out, ", head of %lld tokens", (long long)dflash_head(self)->rows);
 }
@@ -66,4 +71,6 @@ const struct draft_class draft_class_dflash = {.name = "dflash",
                                                .plan = plan_dflash,
                                                .traits = dflash_traits,
                                                .describe = describe_dflash,
-                                               .knows = knows};
+                                               .knows = knows,
+                                               .begin = dflash_domino_begin,
+                                               .level = dflash_domino_level};

@@ -3,7 +3,7 @@
 // keys and values in every layer; the context's values skip the layers' input norms. Block: B rows
 // pass through the layers and see the context and, as each layer's mask says, each other. Block K
 // and V are in scratch and not kept. DFlash2 has convolutions besides (conv.c) and a selector
-// (selector.c).
+// (selector.c), Domino a recurrent unit along the path of guesses (domino.c).
 #include "models/draft/dflash/dflash.h"
 
 #include <math.h>
@@ -22,14 +22,6 @@ struct dflash_options dflash_options_default(void) {
 
 const struct dflash_params *dflash_params_of(const struct dflash *d) {
     return &d->params;
-}
-
-int dflash_first(const struct dflash_params *p) {
-    return p->from_anchor ? 0 : 1;
-}
-
-int dflash_guesses(const struct dflash_params *p, int block) {
-    return block - dflash_first(p);
 }
 
 // Layers with and without a window are two KV groups; either may be missing.
@@ -118,6 +110,8 @@ static int load_weights(struct dflash *d, struct err *e) {
     if (!rc && p->selector_rank)
         rc = dflash_selector_load(
             d, d->target->options.max_seqs * (int64_t)dflash_guesses(p, p->block_size), e);
+    if (!rc && p->gru_width)
+        rc = dflash_domino_load(d, e);
     // t2d says which tokens d2t names
     return rc ? rc : draft_file_all_used(&d->file, "DFlash", "t2d", e);
 }
@@ -202,7 +196,8 @@ static int make_workspace(struct dflash *d, struct err *e) {
 static void set_limits(struct dflash *d) {
     const struct dflash_params *p = &d->params;
     const struct model *t = d->target;
-    struct exec_limits l = {.rows = d->n_rows,
+    const int64_t nodes = p->gru_width ? (int64_t)t->options.max_seqs * DFLASH_WIDTH : 0;
+    struct exec_limits l = {.rows = max_i64(d->n_rows, nodes),
                             .seqs = t->options.max_seqs,
                             .context = t->options.max_ctx + p->block_size,
                             .inputs = p->dim,
@@ -259,10 +254,10 @@ static int make_shape(struct dflash *d, struct err *e) {
 // What a draft needs besides attention: ops that not every backend has.
 static int check_ops(const struct dflash *d, struct err *e) {
     const struct dflash_params *p = &d->params;
-    const struct ops_needs needs = {.norm = d->norms_taps || p->norms_context || p->conv_taps,
-                                    .block_conv = p->conv_taps,
-                                    .scale = p->embed_scale != 1 || p->logit_scale != 1 ||
-                                             p->logit_cap > 0};
+    const struct ops_needs needs = {
+        .norm = d->norms_taps || p->norms_context || p->conv_taps || p->gru_width,
+        .block_conv = p->conv_taps,
+        .scale = p->embed_scale != 1 || p->logit_scale != 1 || p->logit_cap > 0};
     return exec_takes(d->x, &needs, e);
 }
 
@@ -364,6 +359,7 @@ void dflash_destroy(struct dflash *d) {
     }
     dflash_selector_fini(d);
     draft_head_fini(&d->head);
+    dflash_domino_fini(d);
     free(d->token);
     free(d->parent);
     free(d->seq);

@@ -51,6 +51,9 @@ struct dflash_params {
     int conv_taps, conv_group, selector_rank, selector_k;
     // Laguna: each layer norms the context by its own attn_norm before keys and values are made.
     bool norms_context;
+    // Domino: width of its recurrent unit (0: it is another kind) and of the layer before its
+    // logits; how many guesses of a block are not corrected.
+    int gru_width, gru_head, gru_skip;
     // The anchor's row guesses, too: row i the token at position len + i + 1, in place of len + i.
     bool from_anchor;
     int32_t taps[DFLASH_MAX_TAPS];
@@ -82,9 +85,13 @@ int dflash_draft(struct dflash *d, struct sequence *const *seqs, const int32_t *
 // computed, and each token is predicted without those that would follow.
 int dflash_draft_block(struct dflash *d, struct sequence *const *seqs, const int32_t *anchors,
                        int n, int block, struct err *e);
-// Guesses of a block of that size, from its row dflash_first on.
-int dflash_first(const struct dflash_params *p); // 1, or 0: from_anchor
-int dflash_guesses(const struct dflash_params *p, int block);
+// The first row of a block that guesses, and how many do of a block of that size.
+static inline int dflash_first(const struct dflash_params *p) {
+    return p->from_anchor ? 0 : 1;
+}
+static inline int dflash_guesses(const struct dflash_params *p, int block) {
+    return block - dflash_first(p);
+}
 // Logits of the last draft: its rows are [n][G], G being the guesses of its block; row i of a
 // sequence is the marginal of the token at position len + i + 1. The head runs when logits are
 // requested, a slice at a time; a slice stays until another is requested or the next draft. Rows of
@@ -108,5 +115,9 @@ struct dflash_selection {
     const struct sample_row *noise; // NULL, or [depth]: with which logp was made
 };
 int dflash_select(struct dflash *d, const struct dflash_selection *s, struct err *e);
+
+// Domino (gru_width): logits of all tokens after node `node` of the newest level of
+// member `member` of draft_begin, whose guesses draft_run_level has given: host out[vocab].
+int dflash_path_logits(struct dflash *d, int member, int node, float *out, struct err *e);
 
 #endif

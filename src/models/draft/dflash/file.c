@@ -59,6 +59,10 @@ static const struct dialect_name zlab[] = {
     {"selector_hidden.weight", "candidate_selector.hidden_projection.weight"},
     {"selector_predecessor.weight", "candidate_selector.predecessor_codebook"},
     {"selector_successor.weight", "candidate_selector.successor_codebook"},
+    {"dflash.domino.gru.weight_ih", "prefix_gru.weight_ih_l0"},
+    {"dflash.domino.gru.weight_hh", "prefix_gru.weight_hh_l0"},
+    {"dflash.domino.head.w1", "embed_proj.0.weight"},
+    {"dflash.domino.head.w2", "embed_proj.2.weight"},
 };
 
 static const char *lookup(const struct dialect_name *list, size_t n, const char *name) {
@@ -174,6 +178,27 @@ int dflash_file_open(struct draft_file *f, const char *path, struct err *e) {
     return rc;
 }
 
+// Values inside dflash_config win over those at the top, and these over those of the layer, which
+// speculators describe apart.
+const struct json *dflash_config_find(const struct json *c, const char *key) {
+    const struct json *v = json_get(json_get(c, "dflash_config"), key);
+    v = json_kind_of(v) != JSON_NULL ? v : json_get(c, key);
+    return json_kind_of(v) != JSON_NULL ? v
+                                        : json_get(json_get(c, "transformer_layer_config"), key);
+}
+
+int dflash_config_int(const struct json *c, const char *key, int64_t lo, int64_t hi,
+                      int64_t otherwise, int64_t *out, struct err *e) {
+    const struct json *v = dflash_config_find(c, key);
+    *out = json_int(v, otherwise);
+    if (json_kind_of(v) != JSON_NULL && json_kind_of(v) != JSON_INT)
+        return err_set(e, ERR_FORMAT, "config.json: %s must be an integer", key);
+    if (*out < lo || *out > hi)
+        return err_set(e, ERR_FORMAT, "config.json: %s is %lld or missing; %lld to %lld is needed",
+                       key, (long long)*out, (long long)lo, (long long)hi);
+    return 0;
+}
+
 uint64_t dflash_content(struct dflash *d) {
     const struct draft_file *f = &d->file;
     const struct dflash_params *p = &d->params;
@@ -206,7 +231,7 @@ uint64_t dflash_content(struct dflash *d) {
 
 static int refuse_kinds(const struct gguf *g, const char *arch, struct err *e) {
     static const char *const parts[] = {"sample_from_anchor", "has_confidence_head",
-                                        "dflash.domino.enabled", "dflash.dspark.enabled"};
+                                        "dflash.dspark.enabled"};
     char key[PARAMS_KEY];
     double scale;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) { // a neutral value is harmless

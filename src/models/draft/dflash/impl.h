@@ -11,6 +11,8 @@
 // Features kept back before they must be absorbed; groups of layers (without and with a window);
 // layers whose context goes through one call of projections.
 enum { DFLASH_PENDING = 64, DFLASH_GROUPS = 2, DFLASH_TOGETHER = 8 };
+// Nodes of a depth that trees of Domino drafts are grown from.
+enum { DFLASH_WIDTH = 8 };
 
 enum dflash_dialect { DIALECT_LUCEBOX, DIALECT_BEELLAMA, DIALECT_UPSTREAM, DIALECT_SAFETENSORS };
 
@@ -65,6 +67,7 @@ struct dflash {
         float *rows;                                  // host: rows of codebooks
         int64_t cap;
     } selector;
+    struct domino *domino;    // Domino's correction, or NULL
     float *h, *wanted;        // [R][D]; [S G][D] rows whose logits are requested
     float *logits, *features; // [logits_rows][head.rows]; the target's [R][taps D]
     float *normed;            // [A][taps D] where taps have norms
@@ -118,6 +121,14 @@ void dflash_conv_before(struct dflash *d, const struct dflash_conv *c, const flo
                         int block);
 // h += what the sublayer has left in `apart`, convolved.
 void dflash_conv_after(struct dflash *d, const struct dflash_conv *c, int64_t n, int block);
+// Codebooks (selector.c): matrices with a row for each token, of which the host reads some in the
+// file. `what` the draft has with them, and the number of a row's values, go into errors.
+int dflash_codebook_find(const struct dflash *d, const char *what, const char *name, int64_t rank,
+                         const struct tensor **out, struct err *e);
+void dflash_codebook_row(const struct tensor *t, int32_t id, float *out);
+float dflash_dot(const float *a, const float *b, int64_t n); // always the same bits
+// log of the sum of e^x over n values; those that are -INFINITY do not count.
+double dflash_log_sum(const float *x, int n);
 // The selector (selector.c), for that many rows of a draft.
 int dflash_selector_load(struct dflash *d, int64_t rows, struct err *e);
 void dflash_selector_fini(struct dflash *d);
@@ -143,6 +154,22 @@ int dflash_read_gguf(struct dflash_params *p, const struct draft_file *f, int *c
                      struct err *e);
 int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int *causal,
                        struct err *e);
+// A setting of config.json, NULL or JSON_NULL where there is none; an integer of it.
+const struct json *dflash_config_find(const struct json *c, const char *key);
+int dflash_config_int(const struct json *c, const char *key, int64_t lo, int64_t hi,
+                      int64_t otherwise, int64_t *out, struct err *e);
+// What of Domino the metadata tells (domino_load.c), in both kinds, and whether it goes together.
+int dflash_domino_gguf(struct dflash_params *p, const struct draft_file *f, const char *arch,
+                       struct err *e);
+int dflash_domino_config(struct dflash_params *p, const struct json *c, struct err *e);
+int dflash_domino_check(const struct dflash_params *p, struct err *e);
+// Its weights and workspace.
+int dflash_domino_load(struct dflash *d, struct err *e);
+void dflash_domino_fini(struct dflash *d);
+// draft_class.begin and level, of a draft that has it.
+int dflash_domino_begin(void *self, const struct draft_level *l, int n, struct err *e);
+int dflash_domino_level(void *self, const struct draft_level *l, int n, struct draft_guesses *out,
+                        struct err *e);
 // The keys that tell DFlash2 from DFlash, in both kinds of metadata; and their values, 0 where they
 // are absent, into p. ERR_FORMAT where some stand without the others.
 struct dflash_part {

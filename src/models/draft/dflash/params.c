@@ -175,6 +175,8 @@ int dflash_read_gguf(struct dflash_params *p, const struct draft_file *f, int *c
         p->norms_context |= gguf_tensor(f->g, "blk.0.attn_gate.weight") ||
                             gguf_tensor(f->g, "dflash.aux_hidden_norm.0.weight");
     if (!rc)
+        rc = dflash_domino_gguf(p, f, arch, e);
+    if (!rc)
         rc = read_mask_and_block(p, &k, upstream, e);
     if (!rc)
         rc = read_taps(p, &k, upstream, e);
@@ -191,17 +193,11 @@ static const struct json *config_layer(const struct json *c) {
     return json_kind_of(v) == JSON_OBJECT ? v : NULL;
 }
 
-static const struct json *config_find(const struct json *c, const char *key) {
-    const struct json *v = json_get(json_get(c, "dflash_config"), key);
-    v = json_kind_of(v) != JSON_NULL ? v : json_get(c, key);
-    return json_kind_of(v) != JSON_NULL ? v : json_get(config_layer(c), key);
-}
-
 // Overrides and what the file leaves out.
 
 int dflash_check_vocab(const struct draft_file *f, int64_t vocab, const struct gguf *target,
                        struct err *e) {
-    int64_t own = json_int(config_find(f->config, "vocab_size"), 0);
+    int64_t own = json_int(dflash_config_find(f->config, "vocab_size"), 0);
     int rc = 0;
     if (f->g) {
         struct keys k = {.g = f->g};
@@ -323,19 +319,9 @@ int dflash_read_params(struct dflash_params *p, const struct draft_file *f,
         return rc;
     override_params(p, o, causal);
     rc = check_fit(p, target, e);
+    if (!rc)
+        rc = dflash_domino_check(p, e);
     return rc ? rc : resolve_taps(p, f, target, o, e);
-}
-
-static int config_int(const struct json *c, const char *key, int64_t lo, int64_t hi,
-                      int64_t otherwise, int64_t *out, struct err *e) {
-    const struct json *v = config_find(c, key);
-    *out = json_int(v, otherwise);
-    if (json_kind_of(v) != JSON_NULL && json_kind_of(v) != JSON_INT)
-        return err_set(e, ERR_FORMAT, "config.json: %s must be an integer", key);
-    if (*out < lo || *out > hi)
-        return err_set(e, ERR_FORMAT, "config.json: %s is %lld or missing; %lld to %lld is needed",
-                       key, (long long)*out, (long long)lo, (long long)hi);
-    return 0;
 }
 
 static bool is_laguna(const struct json *c) {
@@ -348,7 +334,7 @@ static int refuse_variants(const struct json *c, struct err *e) {
                                         "sample_from_anchor"};
     const char *arch = json_str(json_at(json_get(c, "architectures"), 0), NULL);
     const char *kind = json_str(json_get(c, "speculators_model_type"), NULL);
-    const char *act = json_str(config_find(c, "hidden_act"), NULL);
+    const char *act = json_str(dflash_config_find(c, "hidden_act"), NULL);
     if (kind && strcmp(kind, "dflash") != 0)
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json: speculators_model_type %.60s is not supported; dflash is",
@@ -359,12 +345,12 @@ static int refuse_variants(const struct json *c, struct err *e) {
                        "config.json names a %.60s, which is not supported; use "
                        "a DFlashDraftModel or a DFlash2DraftModel",
                        arch);
-    if (!json_bool(config_find(c, "is_neox_style"), true))
+    if (!json_bool(dflash_config_find(c, "is_neox_style"), true))
         return err_set(e, ERR_UNSUPPORTED,
                        "config.json: is_neox_style false is not supported; use a draft whose heads "
                        "turn by halves");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const struct json *v = config_find(c, parts[i]);
+        const struct json *v = dflash_config_find(c, parts[i]);
         bool off = json_kind_of(v) == JSON_NULL ||
                    (json_kind_of(v) == JSON_BOOL && !json_bool(v, true)) ||
                    (json_kind_of(v) == JSON_INT && json_int(v, 1) == 0);
@@ -382,17 +368,17 @@ static int refuse_variants(const struct json *c, struct err *e) {
 
 static int config_shape(struct dflash_params *p, const struct json *c, struct err *e) {
     int64_t layers = 0, heads = 0, kv = 0, hd = 0;
-    int rc = config_int(c, "hidden_size", 32, 1 << 20, 0, &p->dim, e);
+    int rc = dflash_config_int(c, "hidden_size", 32, 1 << 20, 0, &p->dim, e);
     if (!rc)
-        rc = config_int(c, "intermediate_size", 32, 1 << 20, 0, &p->ffn, e);
+        rc = dflash_config_int(c, "intermediate_size", 32, 1 << 20, 0, &p->ffn, e);
     if (!rc)
-        rc = config_int(c, "num_hidden_layers", 1, MAX_LAYERS, 0, &layers, e);
+        rc = dflash_config_int(c, "num_hidden_layers", 1, MAX_LAYERS, 0, &layers, e);
     if (!rc)
-        rc = config_int(c, "num_attention_heads", 1, 4096, 0, &heads, e);
+        rc = dflash_config_int(c, "num_attention_heads", 1, 4096, 0, &heads, e);
     if (!rc)
-        rc = config_int(c, "num_key_value_heads", 1, 4096, heads, &kv, e);
+        rc = dflash_config_int(c, "num_key_value_heads", 1, 4096, heads, &kv, e);
     if (!rc)
-        rc = config_int(c, "head_dim", 32, OPS_HEAD_MAX, heads ? p->dim / heads : 0, &hd, e);
+        rc = dflash_config_int(c, "head_dim", 32, OPS_HEAD_MAX, heads ? p->dim / heads : 0, &hd, e);
     p->n_layers = (int)layers;
     p->n_heads = (int)heads;
     p->n_kv = (int)kv;
@@ -402,16 +388,16 @@ static int config_shape(struct dflash_params *p, const struct json *c, struct er
 
 // Factors besides the target's own.
 static int config_floats(struct dflash_params *p, const struct json *c, struct err *e) {
-    const struct json *cap = config_find(c, "final_logit_softcapping");
+    const struct json *cap = dflash_config_find(c, "final_logit_softcapping");
     float scale = 1;
-    int rc =
-        draft_config_positive(config_find(c, "rms_norm_eps"), "rms_norm_eps", 1e-6, &p->eps, e);
+    int rc = draft_config_positive(dflash_config_find(c, "rms_norm_eps"), "rms_norm_eps", 1e-6,
+                                   &p->eps, e);
     if (!rc)
-        rc = draft_config_positive(config_find(c, "input_embedding_scale"), "input_embedding_scale",
-                                   1, &scale, e);
+        rc = draft_config_positive(dflash_config_find(c, "input_embedding_scale"),
+                                   "input_embedding_scale", 1, &scale, e);
     if (!rc)
-        rc = draft_config_positive(config_find(c, "output_multiplier"), "output_multiplier", 1,
-                                   &p->logit_scale, e);
+        rc = draft_config_positive(dflash_config_find(c, "output_multiplier"), "output_multiplier",
+                                   1, &p->logit_scale, e);
     if (!rc && json_num(cap, 0) != 0)
         rc = draft_config_positive(cap, "final_logit_softcapping", 1, &p->logit_cap, e);
     p->embed_scale *= scale;
@@ -422,13 +408,13 @@ static int config_parts(struct dflash_params *p, const struct json *c, struct er
     int64_t part[4];
     int rc = 0;
     for (int i = 0; !rc && i < 4; i++)
-        rc = config_int(c, dflash_parts[i].key, 0, dflash_parts[i].max, 0, &part[i], e);
+        rc = dflash_config_int(c, dflash_parts[i].key, 0, dflash_parts[i].max, 0, &part[i], e);
     return rc ? rc : dflash_take_parts(p, part, e);
 }
 
 // target_layer_ids are numbers of outputs; what speculators list are layers whose input is read.
 static int config_taps(struct dflash_params *p, const struct json *c, struct err *e) {
-    const struct json *list = config_find(c, "target_layer_ids");
+    const struct json *list = dflash_config_find(c, "target_layer_ids");
     const bool inputs = json_kind_of(list) == JSON_NULL;
     list = inputs ? json_get(c, "aux_hidden_state_layer_ids") : list;
     size_t n = json_kind_of(list) == JSON_ARRAY ? json_len(list) : 0;
@@ -448,9 +434,9 @@ static int config_taps(struct dflash_params *p, const struct json *c, struct err
 // is the list that makes layers causal. *causal as of config_causal.
 static int config_windows(struct dflash_params *p, const struct json *c, int *causal,
                           struct err *e) {
-    const struct json *types = config_find(c, "layer_types");
+    const struct json *types = dflash_config_find(c, "layer_types");
     bool listed = json_kind_of(types) == JSON_ARRAY, any = false;
-    const bool wanted = json_bool(config_find(c, "use_sliding_window"), true);
+    const bool wanted = json_bool(dflash_config_find(c, "use_sliding_window"), true);
     if (listed && json_len(types) != (size_t)p->n_layers)
         return err_set(e, ERR_FORMAT, "config.json: layer_types has %zu entries for %d layers",
                        json_len(types), p->n_layers);
@@ -464,7 +450,7 @@ static int config_windows(struct dflash_params *p, const struct json *c, int *ca
                            "sliding_attention and full_attention are supported",
                            i, s ? s : "?");
     }
-    const bool all = !any && json_bool(config_find(c, "use_swa"), false);
+    const bool all = !any && json_bool(dflash_config_find(c, "use_swa"), false);
     for (int i = 0; all && i < p->n_layers; i++)
         p->layer_window[i] = 1;
     if (all && *causal < 0)
@@ -473,8 +459,9 @@ static int config_windows(struct dflash_params *p, const struct json *c, int *ca
     if (!any && !all)
         return 0;
     const char *own = "swa_window_size";
-    return config_int(c, json_kind_of(config_find(c, own)) == JSON_INT ? own : "sliding_window", 1,
-                      (int64_t)1 << 31, 0, &p->window, e);
+    return dflash_config_int(
+        c, json_kind_of(dflash_config_find(c, own)) == JSON_INT ? own : "sliding_window", 1,
+        (int64_t)1 << 31, 0, &p->window, e);
 }
 
 // is_causal at the top decides, then the three spellings inside (JetSpec's is the last).
@@ -513,9 +500,11 @@ int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int 
     if (!rc)
         rc = config_parts(p, c, e);
     if (!rc)
-        rc = config_int(c, "block_size", 2, DFLASH_MAX_BLOCK, p->block_size, &block, e);
+        rc = dflash_domino_config(p, c, e);
     if (!rc)
-        rc = config_int(c, "mask_token_id", 0, 1 << 24, p->mask_id, &p->mask_id, e);
+        rc = dflash_config_int(c, "block_size", 2, DFLASH_MAX_BLOCK, p->block_size, &block, e);
+    if (!rc)
+        rc = dflash_config_int(c, "mask_token_id", 0, 1 << 24, p->mask_id, &p->mask_id, e);
     if (!rc)
         rc = config_taps(p, c, e);
     *causal = config_causal(c);
@@ -525,8 +514,8 @@ int dflash_read_config(struct dflash_params *p, const struct draft_file *f, int 
         rc = draft_config_rope(&p->rope, p->rope_divisors, p->head_dim, p->layer_window[0],
                                config_layer(c) ? config_layer(c) : c, e);
     if (!rc)
-        rc = config_int(c, "draft_vocab_size", 0, 1 << 24, 0, &p->head_rows, e);
-    if (p->head_rows == json_int(config_find(c, "vocab_size"), 0))
+        rc = dflash_config_int(c, "draft_vocab_size", 0, 1 << 24, 0, &p->head_rows, e);
+    if (p->head_rows == json_int(dflash_config_find(c, "vocab_size"), 0))
         p->head_rows = 0;
     p->block_size = (int)block;
     return rc;

@@ -11,15 +11,15 @@
 #include "formats/quant/quant.h"
 #include "models/draft/dflash/impl.h"
 
-static int find_codebook(struct dflash *d, const char *name, const struct tensor **out,
-                         struct err *e) {
+int dflash_codebook_find(const struct dflash *d, const char *what, const char *name, int64_t rank,
+                         const struct tensor **out, struct err *e) {
     const struct tensor *t = dflash_file_find(&d->file, name);
-    const int64_t rank = d->params.selector_rank, vocab = d->target->params.vocab;
+    const int64_t vocab = d->target->params.vocab;
     if (!t)
         return err_set(e, ERR_MISMATCH,
-                       "the draft has a selector of rank %lld but no tensor %s; it is damaged, get "
-                       "it again",
-                       (long long)rank, name);
+                       "the draft has a %s of rank %lld but no tensor %s; it is damaged, get it "
+                       "again",
+                       what, (long long)rank, name);
     if (t->ne[0] != rank || t->ne[1] != vocab || t->ne[2] != 1)
         return err_set(e, ERR_MISMATCH,
                        "the draft's tensor %s is [%lld, %lld] but [%lld, %lld] is expected; it is "
@@ -40,9 +40,11 @@ int dflash_selector_load(struct dflash *d, int64_t rows, struct err *e) {
     int rc =
         load_weight(&d->load, "selector_hidden.weight", d->params.dim, rank, &d->selector.gate, e);
     if (!rc)
-        rc = find_codebook(d, "selector_predecessor.weight", &d->selector.predecessor, e);
+        rc = dflash_codebook_find(d, "selector", "selector_predecessor.weight", rank,
+                                  &d->selector.predecessor, e);
     if (!rc)
-        rc = find_codebook(d, "selector_successor.weight", &d->selector.successor, e);
+        rc = dflash_codebook_find(d, "selector", "selector_successor.weight", rank,
+                                  &d->selector.successor, e);
     if (!rc)
         rc = load_buffer(&d->load, rows * rank, &d->selector.device_gates, e);
     if (rc || d->load.dry)
@@ -72,14 +74,14 @@ static int bring_gates(struct dflash *d, struct err *e) {
     return rc;
 }
 
-static void read_row(const struct tensor *t, int32_t id, float *out) {
+void dflash_codebook_row(const struct tensor *t, int32_t id, float *out) {
     const struct quant_format *f = quant_format(t->type);
     const char *data = t->data;
     f->dequantize(data + id * quant_row_bytes(f, t->ne[0]), out, t->ne[0]);
 }
 
 // In eight sums, so that compilers can vectorise it; always the same bits.
-static float dot(const float *a, const float *b, int64_t n) {
+float dflash_dot(const float *a, const float *b, int64_t n) {
     float s[8] = {0};
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -90,8 +92,7 @@ static float dot(const float *a, const float *b, int64_t n) {
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-// log of the sum of e^x over n values; those that are -INFINITY do not count.
-static double log_sum(const float *x, int n) {
+double dflash_log_sum(const float *x, int n) {
     float top = -INFINITY;
     double sum = 0;
     for (int i = 0; i < n; i++)
@@ -115,15 +116,15 @@ struct row_scores {
 static void score_line(const struct dflash *d, const struct row_scores *s, int32_t before,
                        float *out) {
     const int64_t rank = d->params.selector_rank;
-    const double were = log_sum(s->logp, s->k);
-    read_row(d->selector.predecessor, before, s->pred);
+    const double were = dflash_log_sum(s->logp, s->k);
+    dflash_codebook_row(d->selector.predecessor, before, s->pred);
     for (int64_t r = 0; r < rank; r++)
         s->pred[r] *= s->gate[r];
     for (int c = 0; c < s->k; c++) {
-        const float more = dot(s->pred, s->succ + c * rank, rank) / s->temperature;
+        const float more = dflash_dot(s->pred, s->succ + c * rank, rank) / s->temperature;
         out[c] = isfinite(s->logp[c]) ? s->logp[c] + more : -INFINITY;
     }
-    const double shift = log_sum(out, s->k) - were;
+    const double shift = dflash_log_sum(out, s->k) - were;
     for (int c = 0; c < s->k && isfinite(shift); c++)
         out[c] = (float)((double)out[c] - shift);
 }
@@ -143,7 +144,7 @@ static void score_row(struct dflash *d, const struct dflash_selection *s, int i)
                                    .pred = pred};
     for (int c = 0; c < k; c++)
         if (ids[c] >= 0)
-            read_row(d->selector.successor, ids[c], succ + c * rank);
+            dflash_codebook_row(d->selector.successor, ids[c], succ + c * rank);
     if (i == 0)
         score_line(d, &row, s->anchor, s->logp);
     for (int q = 0; i && q < k; q++) {
