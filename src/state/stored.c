@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sections, numbers and device memory of the serial form, then groups of keys and values. Values
-// that come from outside are looked through for what is no finite number, by their exponents alone,
-// without a branch within a run of them: compilers make vectors of that.
+// that come from outside are looked through for what is no finite number.
 #include "state/stored.h"
 
 #include <errno.h>
@@ -12,48 +11,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
-
-enum { STRETCH = 4096 }; // values between two looks at what was found
-
-static bool finite_16(const unsigned char *p, int64_t n, uint16_t exponent) {
-    for (int64_t from = 0; from < n; from += STRETCH) {
-        int64_t some = min_i64(n - from, STRETCH);
-        uint16_t bad = 0;
-        for (int64_t i = 0; i < some; i++) {
-            uint16_t v;
-            memcpy(&v, p + 2 * (from + i), sizeof v);
-            bad |= (uint16_t)((v & exponent) == exponent);
-        }
-        if (bad)
-            return false;
-    }
-    return true;
-}
-
-bool finite_f16(const void *p, int64_t n) {
-    return finite_16(p, n, 0x7c00);
-}
-
-bool finite_bf16(const void *p, int64_t n) {
-    return finite_16(p, n, 0x7f80);
-}
-
-bool finite_f32(const void *p, int64_t n) {
-    const uint32_t exponent = 0x7f800000;
-    const unsigned char *bytes = p;
-    for (int64_t from = 0; from < n; from += STRETCH) {
-        int64_t some = min_i64(n - from, STRETCH);
-        uint32_t bad = 0;
-        for (int64_t i = 0; i < some; i++) {
-            uint32_t v;
-            memcpy(&v, bytes + 4 * (from + i), sizeof v);
-            bad |= (uint32_t)((v & exponent) == exponent);
-        }
-        if (bad)
-            return false;
-    }
-    return true;
-}
+#include "formats/quant/finite.h"
 
 enum { PIECE = 1 << 20 }; // bytes moved at once
 
@@ -417,45 +375,25 @@ static void get_run(void *arg, int64_t at, size_t bytes) {
     stored_get(r->in, r->page + at, bytes);
 }
 
-static int numbers_or(bool numbers) {
-    return numbers ? 0 : ERR_FORMAT;
-}
-
-// Values that follow each other: scales tell of their blocks where a codec has some. ERR_FORMAT:
-// not all are numbers; ERR_UNSUPPORTED: a codec that has no rule here.
-static int check_values(const struct kv_codec *c, const struct kv_row *r, int64_t n) {
-    const unsigned char *p = c->scale_bytes ? r->scales : r->codes;
-    switch (c->scale_bytes ? (uint32_t)TYPE_F16 : c->type) {
-    case TYPE_F16:
-        return numbers_or(finite_f16(p, n / c->block));
-    case TYPE_BF16:
-        return numbers_or(finite_bf16(p, n / c->block));
-    case TYPE_F32:
-        return numbers_or(finite_f32(p, n / c->block));
-    default:
-        return ERR_UNSUPPORTED;
-    }
-}
-
 // The first n slots of K, or of V. Those of a layer's head lie side by side.
-static int check_rows(const struct kv_layout *l, const struct kv_plane *p, int dim,
-                      enum kv_codec_id id, unsigned char *page, int64_t n) {
-    int rc = 0;
-    for (int i = 0; !rc && i < l->s.n_layers * l->s.n_heads; i++) {
+static bool rows_finite(const struct kv_layout *l, const struct kv_plane *p, int dim,
+                        enum kv_codec_id id, unsigned char *page, int64_t n) {
+    bool finite = true;
+    for (int i = 0; finite && i < l->s.n_layers * l->s.n_heads; i++) {
         struct kv_row r = kv_row_at(l, p, page, i / l->s.n_heads, i % l->s.n_heads, 0);
-        rc = check_values(kv_codec_of(id), &r, n * dim);
+        finite = kv_codec_of(id)->finite(r.codes, r.scales, n * dim);
     }
-    return rc;
+    return finite;
 }
 
-static int check_page(const struct kv_layout *l, unsigned char *page, int64_t n) {
-    int rc = check_rows(l, &l->k, l->s.dk, l->s.codec_k, page, n);
-    return rc || l->s.v_in_k ? rc : check_rows(l, &l->v, l->s.dv, l->s.codec_v, page, n);
+static bool page_finite(const struct kv_layout *l, unsigned char *page, int64_t n) {
+    return rows_finite(l, &l->k, l->s.dk, l->s.codec_k, page, n) &&
+           (l->s.v_in_k || rows_finite(l, &l->v, l->s.dv, l->s.codec_v, page, n));
 }
 
-int stored_check_page(const struct kv_layout *l, const unsigned char *page) {
+bool stored_page_finite(const struct kv_layout *l, const unsigned char *page) {
     // Rows are found alike in pages that are written.
-    return check_page(l, (unsigned char *)page, KV_PAGE);
+    return page_finite(l, (unsigned char *)page, KV_PAGE);
 }
 
 static void get_page(struct stored_in *in, struct exec *x, const struct kv_layout *l,
@@ -467,14 +405,10 @@ static void get_page(struct stored_in *in, struct exec *x, const struct kv_layou
     each_run(l, n, get_run, &r);
     if (in->rc)
         return;
-    int rc = check_page(l, r.page, n);
-    if (rc == ERR_UNSUPPORTED)
-        stored_fail(in, rc,
-                    "the checkpoint was written by a newer version of coppice; use that one");
-    else if (rc)
+    if (!page_finite(l, r.page, n)) {
         stored_damaged(in);
-    if (rc)
         return;
+    }
     exec_ops(x)->upload(x, page, r.page, (size_t)l->page_bytes);
 }
 

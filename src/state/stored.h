@@ -68,9 +68,8 @@ void stored_put_kv(struct stored_out *o, struct exec *x, const struct kv *k);
 
 enum { STORED_TEXT = 255 };
 
-// 0: all values of a page in host memory are finite numbers, its unused slots too. ERR_FORMAT: they
-// are not. ERR_UNSUPPORTED: of a codec that this program cannot tell it of.
-int stored_check_page(const struct kv_layout *l, const unsigned char *page);
+// Whether all values of a page in host memory are finite numbers, its unused slots too.
+bool stored_page_finite(const struct kv_layout *l, const unsigned char *page);
 
 struct stored_in {
     stored_source *source;
@@ -105,13 +104,5 @@ void stored_get_floats(struct stored_in *in, struct exec *x, float *p, int64_t n
 // The first len positions of a group into k, which is initialised and empty. ERR_MISMATCH where the
 // layout, a codec or the window is not k's; values must be finite.
 void stored_get_kv(struct stored_in *in, struct exec *x, struct kv *k, int64_t len);
-
-// Whether values that come from outside are finite numbers, by their exponents alone: a state of
-// gigabytes is looked through at the speed of memory.
-
-// n values at p, which need not be aligned: binary32, binary16 and bfloat16.
-bool finite_f32(const void *p, int64_t n);
-bool finite_f16(const void *p, int64_t n);
-bool finite_bf16(const void *p, int64_t n);
 
 #endif

@@ -411,7 +411,8 @@ static void test_refused_loads(void **state) {
     refuse_load(o, COPPICE_ERR_IO, "/nonexistent/m.gguf");
     o = options_of(f);
     o.kv_type_v = "f7";
-    refuse_load(o, COPPICE_ERR_USAGE, "kv_type_v is f16, f32, bf16 or q8_0, not 'f7'");
+    refuse_load(o, COPPICE_ERR_USAGE,
+                "kv_type_v is f16, f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 or tq3_0, not 'f7'");
     o = options_of(f);
     o.kv_type = "f8";
     refuse_load(o, COPPICE_ERR_USAGE, "'f8'");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "opcheck/families.h"
+#include "ops/kv/rotate.h"
 
 enum { SEQS = 64, PAGES = 6, LAYERS = 2, LAYER = 1, STORE_PAGES = 4, FEW = 16 };
 
@@ -38,11 +39,14 @@ static struct kv_row head_row(const struct kv_layout *l, unsigned char *page, bo
     return kv_row_at(l, value ? &l->v : &l->k, page, LAYER, head, slot);
 }
 
-// The stored row of a key or value as floats.
+// The stored row of a key or value as floats: keys rotated as queries are, values as they were
+// before a rotation.
 static void read_row(const struct kv_layout *l, struct kv_slot at, bool value, int head, float *x) {
     struct kv_row row = head_row(l, at.page, value, head, at.slot);
-    kv_codec_of(value ? l->s.codec_v : l->s.codec_k)
-        ->decode(row.codes, row.scales, x, value ? l->s.dv : l->s.dk);
+    int dim = value ? l->s.dv : l->s.dk;
+    kv_codec_of(value ? l->s.codec_v : l->s.codec_k)->decode(row.codes, row.scales, x, dim);
+    if (value && l->rotate_v)
+        kv_rotate_back(x, dim, l->rotate_v);
 }
 
 static void fill_page(struct scene *c, struct rng *r, unsigned char *page) {
@@ -59,15 +63,16 @@ static void fill_page(struct scene *c, struct rng *r, unsigned char *page) {
             }
 }
 
-static struct setting random_setting(struct rng *r) {
+static struct setting random_setting(struct check *c) {
+    struct rng *r = &c->rng;
     static const int dims[] = {32, 64, 96, 128, 160, 192, 256};
     struct setting s = {
         .seqs = 2, .n_kv = (int)between(r, 1, 3), .head_dim = dims[rng_below(r, 7)]};
     s.n_heads = s.n_kv * (int)between(r, 1, 4);
     s.rope_dims = rng_below(r, 2) ? s.head_dim : s.head_dim / 4;
     s.window = rng_below(r, 2) ? between(r, 1, 150) : 0;
-    s.codec_k = (enum kv_codec_id)rng_below(r, KV_CODEC_COUNT);
-    s.codec_v = (enum kv_codec_id)rng_below(r, KV_CODEC_COUNT);
+    s.codec_k = codec_for(c, (enum kv_codec_id)rng_below(r, KV_CODEC_COUNT));
+    s.codec_v = codec_for(c, (enum kv_codec_id)rng_below(r, KV_CODEC_COUNT));
     s.gated = rng_below(r, 2);
     return s;
 }
@@ -323,10 +328,10 @@ void check_attend(struct check *c) {
         return;
     for (int i = 0; i < (c->brief ? PAIRS : CASES); i++) {
         struct scene *w = malloc(sizeof *w);
-        struct setting s = random_setting(&c->rng);
+        struct setting s = random_setting(c);
         bool chain = c->brief ? i / KV_CODEC_COUNT % 2 : i / PAIRS;
-        s.codec_k = (enum kv_codec_id)(i % KV_CODEC_COUNT);
-        s.codec_v = (enum kv_codec_id)(i / KV_CODEC_COUNT % KV_CODEC_COUNT);
+        s.codec_k = codec_for(c, (enum kv_codec_id)(i % KV_CODEC_COUNT));
+        s.codec_v = codec_for(c, (enum kv_codec_id)(i / KV_CODEC_COUNT % KV_CODEC_COUNT));
         s.mask = i % 3 == 2 ? ATTEND_BLOCK : ATTEND_PATH;
         scene_init(w, &c->rng, s, chain ? CHAIN : TREE, i % 4 || c->brief ? 20 : 100);
         compare_scene(c, w, &t);
@@ -443,7 +448,7 @@ void check_attend_rule(struct check *c) {
         return;
     for (int i = 0; i < FEW + 6; i += c->brief ? 3 : 1) {
         struct scene *w = malloc(sizeof *w);
-        struct setting s = random_setting(&c->rng);
+        struct setting s = random_setting(c);
         s.seqs = i < FEW ? 2 : i == FEW ? SEQS : (int)between(&c->rng, 3, c->brief ? 12 : SEQS);
         scene_init(w, &c->rng, s, i % 2 ? CHAIN : TREE, i >= FEW ? 1 + i % 3 : i % 4 ? 30 : 100);
         w->f.rows.pass = exec_pass(c->exec);
@@ -534,6 +539,10 @@ static double query_error(const struct scene *w, int32_t i, int head, const floa
     int dim = s->head_dim, pairs = s->rope_dims / 2;
     const float *x = w->q + ((int64_t)i * s->n_heads + head) * 2 * dim;
     double y[OPS_HEAD_MAX], sum = 0, worst = 0;
+    float own[OPS_HEAD_MAX];
+    memcpy(own, q + ((int64_t)i * s->n_heads + head) * dim, (size_t)dim * sizeof *own);
+    if (w->layout.rotate_k)
+        kv_rotate_back(own, dim, w->layout.rotate_k);
     for (int d = 0; d < dim; d++)
         sum += (double)x[d] * (double)x[d];
     for (int d = 0; d < dim; d++)
@@ -544,7 +553,7 @@ static double query_error(const struct scene *w, int32_t i, int head, const floa
         y[d + pairs] = y[d + pairs] * cos(angle) + a * sin(angle);
     }
     for (int d = 0; d < dim; d++) {
-        double e = fabs(y[d] - (double)q[((int64_t)i * s->n_heads + head) * dim + d]);
+        double e = fabs(y[d] - (double)own[d]);
         worst = e > worst ? e : worst;
     }
     return worst;
@@ -556,7 +565,7 @@ void check_attend_double(struct check *c) {
     double max = c->device ? DEVICE_ATTEND : 1e-5;
     for (int i = 0; i < 8; i++) {
         struct scene *w = malloc(sizeof *w);
-        struct setting s = random_setting(&c->rng);
+        struct setting s = random_setting(c);
         s.mask = i % 3 == 2 ? ATTEND_BLOCK : ATTEND_PATH;
         s.window = i % 4 < 2 ? 0 : s.window;
         scene_init(w, &c->rng, s, i % 2 ? CHAIN : TREE, 40);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "opcheck/families.h"
+#include "ops/kv/rotate.h"
 
 enum { B = SPARSE_BLOCK, MOST = 2700, CASES = 10 };
 
@@ -61,7 +62,6 @@ static void fill_pages(struct text *t, struct rng *r) {
 }
 
 static void text_init(struct text *t, struct check *c, int i) {
-    static const enum kv_codec_id codecs[] = {KV_F16, KV_BF16, KV_Q8_0, KV_F32};
     static const float alphas[] = {0.3f, 0.02f, 1, 0.12f, 0};
     static const int64_t rests[] = {0, 1, 7, 8, 127};
     struct rng *r = &c->rng;
@@ -71,8 +71,9 @@ static void text_init(struct text *t, struct check *c, int i) {
     *t = (struct text){.rule = {true, alphas[i % 5], (int)between(r, 0, 1), (int)between(r, 0, 2)}};
     t->shape = (struct attend_shape){
         .n_heads = n_kv * (int)between(r, 1, 3), .n_kv = n_kv, .dk = d, .dv = d, .scale = 0.15f};
-    t->layout = kv_layout_for(
-        (struct kv_shape){1, n_kv, d, d, false, codecs[rng_below(r, 4)], codecs[rng_below(r, 4)]});
+    const enum kv_codec_id k = codec_for(c, (enum kv_codec_id)rng_below(r, KV_CODEC_COUNT));
+    const enum kv_codec_id v = codec_for(c, (enum kv_codec_id)rng_below(r, KV_CODEC_COUNT));
+    t->layout = kv_layout_for((struct kv_shape){1, n_kv, d, d, false, k, v});
     t->len = B * between(r, 1, 7) + rests[i % 5];
     if (i >= CASES) {
         t->shape.n_heads = n_kv * (int)between(r, 4, 7);
@@ -234,6 +235,8 @@ static double *decoded(const struct text *t, bool value, int head) {
         struct kv_row row =
             kv_row_at(l, value ? &l->v : &l->k, page, 0, head, (int)(pos % KV_PAGE));
         kv_codec_of(value ? l->s.codec_v : l->s.codec_k)->decode(row.codes, row.scales, x, dim);
+        if (value && l->rotate_v)
+            kv_rotate_back(x, dim, l->rotate_v);
         for (int i = 0; i < dim; i++)
             y[pos * t->shape.dk + i] = (double)x[i];
     }

@@ -198,6 +198,13 @@ struct kv_layout kv_layout_for(struct kv_shape s) {
     return l;
 }
 
+enum kv_codec_id codec_for(const struct check *c, enum kv_codec_id id) {
+    const struct kv_layout l = kv_layout_for((struct kv_shape){1, 1, 64, 64, false, id, id});
+    const struct attend_args a = {.shape = {.n_heads = 1, .n_kv = 1, .dk = 64, .dv = 64},
+                                  .layout = &l};
+    return exec_takes(c->exec, &(struct ops_needs){.attend = &a}, NULL) ? KV_F16 : id;
+}
+
 void forest_clear(struct forest *f) {
     f->rows =
         (struct rows){.n = 0, .token = f->token, .parent = f->parent, .seq = f->seq, .pos = f->pos};

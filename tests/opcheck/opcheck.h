@@ -147,6 +147,8 @@ enum forest_kind { CHAIN, TREE };
 void forest_clear(struct forest *f);
 // The layout of pages of a shape that can be stored.
 struct kv_layout kv_layout_for(struct kv_shape s);
+// The codec itself, or f16 where the checked exec has no kernels for it.
+enum kv_codec_id codec_for(const struct check *c, enum kv_codec_id id);
 void forest_grow(struct forest *f, struct rng *r, enum forest_kind kind, int seq, int64_t len,
                  int n);
 // The row of f whose path (parents) is followed, oldest first, ending in row i. Returns its length.

@@ -228,19 +228,24 @@ static int open_backend(struct pair_backend *b, struct pair *p, const enum kv_co
     return rc || !draft ? rc : open_drafts(b, p, draft, kv, e);
 }
 
+// All pairs of codecs in turn, every codec among any few that follow each other. Those that GPUs
+// have are the first ones.
+static void choose_codecs(int index, const char *level, enum kv_codec_id kv[2]) {
+    const int n = strncmp(level, "cuda", 4) ? KV_CODEC_COUNT : KV_Q8_0 + 1;
+    kv[0] = (enum kv_codec_id)(index % n);
+    kv[1] = (enum kv_codec_id)((index + index / n) % n);
+}
+
 int pair_open(struct pair *p, int index, const char *level, bool brief, struct err *e) {
-    static const enum kv_codec_id kvs[][2] = {{KV_F16, KV_F16},   {KV_F32, KV_F32},
-                                              {KV_Q8_0, KV_Q8_0}, {KV_Q8_0, KV_F16},
-                                              {KV_BF16, KV_BF16}, {KV_F16, KV_Q8_0}};
-    enum { KVS = sizeof kvs / sizeof *kvs };
     struct rng g = {(uint64_t)index * 77};
     struct tiny_shape t;
     struct tiny_draft_shape d;
     char target[64], draft[64], eagle3[64];
     const char *const drafts[2] = {draft, eagle3};
-    enum kv_codec_id kv[2] = {kvs[index % KVS][0], kvs[index % KVS][1]};
     if (!level)
         level = index % 23 == 3 ? "scalar" : "auto"; // with all types in turn
+    enum kv_codec_id kv[2];
+    choose_codecs(index, level, kv);
     *p = (struct pair){.index = index, .brief = brief};
     choose_shape(&t, p, level, &g);
     choose_draft(&d, &t, index, &g);

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "formats/quant/finite.h"
 #include "formats/quant/quant.h"
-#include "state/stored.h"
 #include "unit/test.h"
 
 enum { MANY = 10000 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ops/kv/layout.h"
+#include "ops/kv/rotate.h"
 
 enum { LAYERS = 2, HEADS = 3 };
 
@@ -60,6 +61,10 @@ static void test_planes(void **state) {
                                                (kv_codec_bytes(s.codec_k, s.dk) +
                                                 kv_codec_bytes(s.codec_v, s.dv)));
             check_rows(&l);
+            bool k = kv_codec_of(s.codec_k)->rotates != KV_AS_IS;
+            bool v = kv_codec_of(s.codec_v)->rotates == KV_ROTATES_BOTH;
+            assert_int_equal(l.rotate_k, k ? kv_rotate_group(s.dk, 0) : 0);
+            assert_int_equal(l.rotate_v, v ? kv_rotate_group(s.dv, 0) : 0);
         }
 }
 
@@ -70,7 +75,13 @@ static void test_view(void **state) {
     assert_int_equal(kv_layout_init(&l, &s, NULL), 0);
     assert_memory_equal(&l.k, &l.v, sizeof l.k);
     assert_int_equal(kv_layout_row(&l), 612);
+    assert_int_equal(l.rotate_k + l.rotate_v, 0);
     check_rows(&l);
+    // Values are read out of rotated keys, so both are rotated by the same groups.
+    s.codec_k = s.codec_v = KV_Q4_0;
+    assert_int_equal(kv_layout_init(&l, &s, NULL), 0);
+    assert_int_equal(l.rotate_k, 64);
+    assert_int_equal(l.rotate_v, 64);
 }
 
 static void refuse(struct kv_shape s, const char *part) {

@@ -372,7 +372,7 @@ int score_options_check(const struct score_options *o, struct err *e) {
     if (o->chunk < 0 || o->chunk % SPARSE_BLOCK || o->chunk > 1 << 16)
         return err_set(e, ERR_USAGE, "a scorer's chunk of %d rows is no multiple of %d up to 65536",
                        o->chunk, SPARSE_BLOCK);
-    int rc = kv_codec_check(o->codec, e);
+    int rc = sparse_codec_check(o->codec, e);
     return rc ? rc : sparse_options_check(&o->sparse, e);
 }
 

@@ -60,7 +60,8 @@ struct qk_args {
     const struct kv_layout *layout;
     int layer;                   // within the KV group
     const struct kv_slot *store; // [n] host: where K and V go
-    float *q_out;                // [n][n_heads][dk]; NULL with q: only K and V are wanted
+    // [n][n_heads][dk], rotated where the layout's keys are; NULL with q: only K and V are wanted.
+    float *q_out;
 };
 
 // Rows of a pass that choose blocks of keys, and room for it. Those of a sequence are a chain that
@@ -75,7 +76,7 @@ struct attend_choice {
 
 struct attend_args {
     struct attend_shape shape;
-    const float *q;     // [n][n_heads][dk]
+    const float *q;     // [n][n_heads][dk], rotated where the layout's keys are
     const float *gate;  // NULL, or head h of row i at gate + (i * n_heads + h) * gate_stride
     int gate_stride;    // output is multiplied by sigmoid(gate[0..dv)),
     bool gate_softplus; // or by ln(1 + e^gate),

@@ -45,13 +45,23 @@ int sparse_options_check(const struct sparse_options *o, struct err *e) {
     return 0;
 }
 
+int sparse_codec_check(enum kv_codec_id id, struct err *e) {
+    int rc = kv_codec_check(id, e);
+    if (rc || kv_codec_of(id)->rotates == KV_AS_IS)
+        return rc;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "block-sparse attention of scorers reads keys and values that are not rotated, "
+                   "which %s are; use f16, f32, bf16 or q8_0",
+                   kv_codec_of(id)->name);
+}
+
 int sparse_check(const struct sparse_args *a, struct err *e) {
     const struct attend_shape shape = {
         .n_heads = a->n_heads, .n_kv = a->n_kv, .dk = a->d, .dv = a->d};
     int rc = attend_check(&shape, e);
     if (!rc)
-        rc = kv_codec_check(a->k.codec, e);
+        rc = sparse_codec_check(a->k.codec, e);
     if (!rc)
-        rc = kv_codec_check(a->v.codec, e);
+        rc = sparse_codec_check(a->v.codec, e);
     return rc ? rc : sparse_options_check(&a->opt, e);
 }

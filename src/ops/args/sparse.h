@@ -95,6 +95,8 @@ int64_t sparse_kept(float density, int64_t m);
 
 // ERR_USAGE with a sentence for options out of range.
 int sparse_options_check(const struct sparse_options *o, struct err *e);
+// ERR_UNSUPPORTED with a sentence: rows are read as they are stored, so a codec must not rotate.
+int sparse_codec_check(enum kv_codec_id id, struct err *e);
 // ERR_UNSUPPORTED with a sentence: heads or codecs that no backend takes. No array is read.
 int sparse_check(const struct sparse_args *a, struct err *e);
 

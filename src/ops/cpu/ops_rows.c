@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "formats/quant/quant.h"
 #include "ops/cpu/cpu.h"
+#include "ops/kv/rotate.h"
 #include "ops/rowmath.h"
 
 struct gather_run {
@@ -205,7 +206,7 @@ static void rotate(const struct rope *r, const float *cs, float *x) {
     }
 }
 
-// A head of q or k; w NULL: no norm.
+// A head of q or k as it is stored; w NULL: no norm.
 static void norm_rope(const struct qk_run *u, const float *x, const float *w, const float *cs,
                       float *out) {
     if (w)
@@ -213,6 +214,8 @@ static void norm_rope(const struct qk_run *u, const float *x, const float *w, co
     else
         memcpy(out, x, (size_t)u->a->dk * sizeof *out);
     rotate(&u->a->rope, cs, out);
+    if (u->a->layout->rotate_k)
+        kv_rotate(out, u->a->dk, u->a->layout->rotate_k);
 }
 
 // A head of K that comes apart.
@@ -222,6 +225,8 @@ static void join_key(const struct qk_run *u, int64_t head, const float *cs, floa
     norm_values(u, a->k + head * a->dv, a->value_norm, a->dv, a->value_eps, out);
     memcpy(out + a->dv, a->k_rest + head * rest, (size_t)rest * sizeof *out);
     rotate(&a->rope, cs, out);
+    if (a->layout->rotate_k)
+        kv_rotate(out, a->dk, a->layout->rotate_k);
 }
 
 static void store_head(const struct qk_run *u, int64_t i, int h, const float *cs) {
@@ -241,7 +246,11 @@ static void store_head(const struct qk_run *u, int64_t i, int h, const float *cs
     const float *from = a->v + (i * a->n_kv + h) * a->dv;
     if (a->v_norm)
         norm_head(u, from, NULL, a->dv, tmp);
-    u->store_v(a->v_norm ? tmp : from, v.codes, v.scales, a->dv);
+    else if (l->rotate_v)
+        memcpy(tmp, from, (size_t)a->dv * sizeof *tmp);
+    if (l->rotate_v)
+        kv_rotate(tmp, a->dv, l->rotate_v);
+    u->store_v(a->v_norm || l->rotate_v ? tmp : from, v.codes, v.scales, a->dv);
 }
 
 static void qk_rows(void *arg, int64_t begin, int64_t end, int worker) {

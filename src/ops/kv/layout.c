@@ -2,6 +2,8 @@
 // Computes where codes and scales of K and V (planes) lie in a page; see layout.h.
 #include "ops/kv/layout.h"
 
+#include "ops/kv/rotate.h"
+
 // The planes of n_heads heads of `dim` values at *at, which moves after them.
 static struct kv_plane place(enum kv_codec_id id, int n_heads, int dim, int64_t *at) {
     const struct kv_codec *c = kv_codec_of(id);
@@ -41,6 +43,12 @@ int kv_layout_init(struct kv_layout *l, const struct kv_shape *s, struct err *e)
     l->k = place(s->codec_k, s->n_heads, s->dk, &l->layer_bytes);
     l->v = s->v_in_k ? l->k : place(s->codec_v, s->n_heads, s->dv, &l->layer_bytes);
     l->page_bytes = s->n_layers * l->layer_bytes;
+    if (kv_codec_of(s->codec_k)->rotates != KV_AS_IS)
+        l->rotate_k = kv_rotate_group(s->dk, s->v_in_k ? s->dv : 0);
+    if (s->v_in_k)
+        l->rotate_v = l->rotate_k; // groups of V are the first ones of K
+    else if (kv_codec_of(s->codec_v)->rotates == KV_ROTATES_BOTH)
+        l->rotate_v = kv_rotate_group(s->dv, 0);
     return 0;
 }
 

@@ -38,9 +38,10 @@ struct kv_plane {
 
 struct kv_layout {
     struct kv_shape s;
-    struct kv_plane k, v; // with v_in_k both are the same place
-    int64_t layer_bytes;  // one layer of one page
-    int64_t page_bytes;   // = n_layers * layer_bytes
+    struct kv_plane k, v;   // with v_in_k both are the same place
+    int rotate_k, rotate_v; // values of a group that is stored rotated (rotate.h); 0: as they are
+    int64_t layer_bytes;    // one layer of one page
+    int64_t page_bytes;     // = n_layers * layer_bytes
 };
 
 // ERR_UNSUPPORTED for an unknown codec, heads that are no whole blocks of theirs, and a V in K that

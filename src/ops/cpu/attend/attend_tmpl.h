@@ -35,18 +35,18 @@ static void weigh4(const struct weigh4 *w) {
             weigh_block(w, i, at, 1, w->dim - at < 16 ? w->dim - at : 16);
 }
 
-// Values c .. c + 15 of row j; codec is a constant where it is called.
-INLINE vf stored_16(const struct stored_rows *r, int codec, int j, int c) {
+// Values at + 16 half .. of row j, at a multiple of 32; codec and half are constants where it is
+// called.
+INLINE vf stored_16(const struct stored_rows *r, int codec, int j, int at, int half) {
     const unsigned char *row = r->codes + j * r->code_row;
+    const int c = at + 16 * half;
     if (codec == KV_F16)
         return v_from_f16((const uint16_t *)(const void *)row + c);
     if (codec == KV_BF16)
         return v_from_bf16((const uint16_t *)(const void *)row + c);
     if (codec == KV_F32)
         return v_load((const float *)(const void *)row + c);
-    uint16_t h;
-    memcpy(&h, r->scales + j * r->scale_row + c / 32 * 2, sizeof h);
-    return v_mul(v_set(v_one_f16(h)), v_from_i8((const int8_t *)row + c));
+    return coded_16(codec, row, r->scales + j * r->scale_row, at / 32, half);
 }
 
 // Requests what takes the place of rows j .. j + n - 1 next, into the second nearest cache: the
@@ -56,18 +56,34 @@ INLINE void fetch_next(const struct stored_rows *r, int j, int n) {
         __builtin_prefetch(r->next + at, 0, 2);
 }
 
-// Keys j .. j + ks - 1 for xs queries, xs * ks <= DOT_SUMS; all are constants but j.
-INLINE void stored_dot_block(const struct stored_dots *a, int j, int xs, int ks, int codec) {
+// Keys of which xs queries have DOT_SUMS sums or fewer.
+INLINE int keys_for(int xs) {
+    return DOT_SUMS / (xs > 2 ? 4 : xs);
+}
+
+// Half a block of keys j .. j + keys_for(xs) - 1 for xs queries; all are constants but j and at.
+INLINE void stored_dot_chunk(const struct stored_dots *a, int j, int xs, int codec, int at,
+                             int half, vf *acc) {
+    const int ks = keys_for(xs);
+    UNROLL for (int r = 0; r < ks; r++) {
+        vf v = stored_16(&a->k, codec, j + r < a->k.n ? j + r : a->k.n - 1, at, half);
+        UNROLL for (int t = 0; t < xs; t++) acc[t * ks + r] =
+            v_fma(v_load(a->x[t] + at + 16 * half), v, acc[t * ks + r]);
+    }
+}
+
+// Keys j .. j + keys_for(xs) - 1 for xs queries; all are constants but j.
+INLINE void stored_dot_block(const struct stored_dots *a, int j, int xs, int codec) {
+    const int ks = keys_for(xs);
     vf acc[DOT_SUMS];
     float out[DOT_SUMS];
     UNROLL for (int r = 0; r < DOT_SUMS; r++) acc[r] = v_set(0);
     fetch_next(&a->k, j, ks);
-    for (int c = 0; c < a->k.dim; c += 16)
-        UNROLL for (int r = 0; r < ks; r++) {
-            vf v = stored_16(&a->k, codec, j + r < a->k.n ? j + r : a->k.n - 1, c);
-            UNROLL for (int t = 0; t < xs; t++) acc[t * ks + r] =
-                v_fma(v_load(a->x[t] + c), v, acc[t * ks + r]);
-        }
+    int c = 0;
+    for (; c + 32 <= a->k.dim; c += 32)
+        UNROLL for (int half = 0; half < 2; half++) stored_dot_chunk(a, j, xs, codec, c, half, acc);
+    if (c < a->k.dim)
+        stored_dot_chunk(a, j, xs, codec, c, 0, acc);
     v_fold_all(acc, out);
     for (int t = 0; t < xs; t++)
         for (int r = 0; r < ks && j + r < a->k.n; r++)
@@ -76,9 +92,8 @@ INLINE void stored_dot_block(const struct stored_dots *a, int j, int xs, int ks,
 
 // Of xs queries, DOT_SUMS of their sums at a time.
 INLINE void stored_dots_of(const struct stored_dots *a, int xs, int codec) {
-    const int ks = DOT_SUMS / (xs > 2 ? 4 : xs);
-    for (int j = 0; j < a->k.n; j += ks)
-        stored_dot_block(a, j, xs, ks, codec);
+    for (int j = 0; j < a->k.n; j += keys_for(xs))
+        stored_dot_block(a, j, xs, codec);
 }
 
 INLINE void stored_dots_by(const struct stored_dots *a, int codec) {
@@ -96,25 +111,27 @@ INLINE void stored_dots_by(const struct stored_dots *a, int codec) {
 // has to be here, or the compiler says so.
 #define BY_CODEC(fn, a, of)                                                                        \
     switch (of) {                                                                                  \
-    case KV_F16:                                                                                   \
-        fn(a, KV_F16);                                                                             \
-        break;                                                                                     \
-    case KV_F32:                                                                                   \
-        fn(a, KV_F32);                                                                             \
-        break;                                                                                     \
-    case KV_BF16:                                                                                  \
-        fn(a, KV_BF16);                                                                            \
-        break;                                                                                     \
-    case KV_Q8_0:                                                                                  \
-        fn(a, KV_Q8_0);                                                                            \
-        break;                                                                                     \
+        CODEC_CASE(fn, a, KV_F16)                                                                  \
+        CODEC_CASE(fn, a, KV_F32)                                                                  \
+        CODEC_CASE(fn, a, KV_BF16)                                                                 \
+        CODEC_CASE(fn, a, KV_Q8_0)                                                                 \
+        CODEC_CASE(fn, a, KV_Q5_1)                                                                 \
+        CODEC_CASE(fn, a, KV_Q5_0)                                                                 \
+        CODEC_CASE(fn, a, KV_Q4_1)                                                                 \
+        CODEC_CASE(fn, a, KV_Q4_0)                                                                 \
+        CODEC_CASE(fn, a, KV_TQ3_0)                                                                \
     case KV_CODEC_COUNT:                                                                           \
         break;                                                                                     \
     }
+#define CODEC_CASE(fn, a, id)                                                                      \
+    case id:                                                                                       \
+        fn(a, id);                                                                                 \
+        break;
 
 static void stored_dots(const struct stored_dots *a){BY_CODEC(stored_dots_by, a, a -> k.codec)}
 
-// Queries i .. i + xs - 1 and `wide` chunks of 16 columns from `at`; constants but i and at.
+// Queries i .. i + xs - 1 and `wide` chunks of 16 columns, 1, 2 or 4, from `at`, a multiple of
+// them; constants but i and at.
 INLINE void stored_weigh_block(const struct stored_weigh *w, int i, int at, int xs, int wide,
                                int codec) {
     vf a[DOT_SUMS];
@@ -124,7 +141,9 @@ INLINE void stored_weigh_block(const struct stored_weigh *w, int i, int at, int 
         vf x[DOT_SUMS];
         if (i == 0 && at == 0)
             fetch_next(&w->v, j, 1);
-        UNROLL for (int c = 0; c < wide; c++) x[c] = stored_16(&w->v, codec, j, at + 16 * c);
+        UNROLL for (int c = 0; c < wide; c++) x[c] =
+            wide % 2 ? stored_16(&w->v, codec, j, at / 32 * 32, at / 16 % 2)
+                     : stored_16(&w->v, codec, j, at + c / 2 * 32, c % 2);
         UNROLL for (int t = 0; t < xs; t++) {
             vf p = v_set(w->p[i + t][j]);
             UNROLL for (int c = 0; c < wide; c++) a[t * wide + c] = v_fma(p, x[c], a[t * wide + c]);

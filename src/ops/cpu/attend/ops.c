@@ -12,6 +12,7 @@
 
 #include "base/num.h"
 #include "ops/cpu/cpu.h"
+#include "ops/kv/rotate.h"
 
 struct attend_run {
     const struct cpu *cpu;
@@ -361,6 +362,8 @@ static void finish_rows(const struct tile *t) {
                 a->gate ? a->gate + ((i - a->first) * a->shape.n_heads + head) * a->gate_stride
                         : NULL;
             int at = (int)(i - t->begin);
+            if (a->layout->rotate_v)
+                kv_rotate_back(sums(t, at, h), a->shape.dv, a->layout->rotate_v);
             gate_head(t, sums(t, at, h), divisor(t, at, h), g);
         }
 }

@@ -52,6 +52,22 @@ static void store_f16(const float *src, void *dst, int64_t n) {
     }
 }
 
+// Bytes of a block of 32 values, as constants.
+struct kv_sizes {
+    int codes, scales;
+};
+INLINE struct kv_sizes kv_sizes_of(int codec) {
+    switch (codec) {
+#define SIZES(id, name, type, block, code_bytes, scale_bytes, rotates)                             \
+    case id:                                                                                       \
+        return (struct kv_sizes){32 / block * code_bytes, scale_bytes};
+        KV_CODECS(SIZES)
+#undef SIZES
+    default:
+        return (struct kv_sizes){0};
+    }
+}
+
 static void kv_load_f16(const unsigned char *codes, const unsigned char *scales, float *x,
                         int64_t n) {
     (void)scales;
@@ -64,22 +80,51 @@ static void kv_load_bf16(const unsigned char *codes, const unsigned char *scales
     load_bf16(codes, x, n);
 }
 
-// 32 codes of an fp16 scale.
-static void kv_load_q8_0(const unsigned char *codes, const unsigned char *scales, float *x,
-                         int64_t n) {
-    for (int64_t i = 0; i < n; i += 32, scales += 2) {
-        uint16_t h;
-        memcpy(&h, scales, 2);
-        vf d = v_set(v_one_f16(h));
-        v_store(x + i, v_mul(d, v_from_i8((const int8_t *)codes + i)));
-        v_store(x + i + 16, v_mul(d, v_from_i8((const int8_t *)codes + i + 16)));
-    }
+// Half 0 or 1 of a block of 32 values that is codes and scales; codec and half are constants where
+// speed counts. d (c - 8), d (c - 16) and d centroid are what d is multiplied by, rounded once; so
+// is d c + m, since the product of a half and five bits is exact.
+INLINE vf coded_16(int codec, const unsigned char *codes, const unsigned char *scales, int block,
+                   int half) {
+    const struct kv_sizes z = kv_sizes_of(codec);
+    const unsigned char *q = codes + block * z.codes, *s = scales + block * z.scales;
+    uint16_t d, m = 0, bits = 0; // bits of this half
+    memcpy(&d, s, sizeof d);
+    if (codec == KV_Q4_1 || codec == KV_Q5_1)
+        memcpy(&m, s + 2, sizeof m);
+    if (codec == KV_Q5_0 || codec == KV_Q5_1 || codec == KV_TQ3_0)
+        memcpy(&bits, s + z.scales - 4 + 2 * half, sizeof bits);
+    const vf scale = v_set(v_one_f16(d));
+    if (codec == KV_Q8_0)
+        return v_mul(scale, v_from_i8((const int8_t *)q + 16 * half));
+    if (codec == KV_Q4_0)
+        return v_mul(scale, v_from_i4(q, half));
+    if (codec == KV_Q5_0)
+        return v_mul(scale, v_from_i5(q, half, bits));
+    if (codec == KV_TQ3_0)
+        return v_mul(scale, v_from_tq3(q, half, bits));
+    const vf code = codec == KV_Q4_1 ? v_from_u4(q, half) : v_from_u5(q, half, bits);
+    return v_fma(scale, code, v_set(v_one_f16(m)));
 }
 
 static void kv_store_f16(const float *x, unsigned char *codes, unsigned char *scales, int64_t n) {
     (void)scales;
     store_f16(x, codes, n);
 }
+
+#define KV_LOAD(name, codec)                                                                       \
+    static void name(const unsigned char *codes, const unsigned char *scales, float *x,            \
+                     int64_t n) {                                                                  \
+        for (int i = 0; i < (int)n; i += 32) {                                                     \
+            v_store(x + i, coded_16(codec, codes, scales, i / 32, 0));                             \
+            v_store(x + i + 16, coded_16(codec, codes, scales, i / 32, 1));                        \
+        }                                                                                          \
+    }
+KV_LOAD(kv_load_q8_0, KV_Q8_0)
+KV_LOAD(kv_load_q5_1, KV_Q5_1)
+KV_LOAD(kv_load_q5_0, KV_Q5_0)
+KV_LOAD(kv_load_q4_1, KV_Q4_1)
+KV_LOAD(kv_load_q4_0, KV_Q4_0)
+KV_LOAD(kv_load_tq3_0, KV_TQ3_0)
 
 // What is known of four groups: their scales, and the sums of the codes' halves.
 struct sums {

@@ -62,6 +62,11 @@ INLINE void fill_table(struct row_kernels *r, const char *name) {
     r->kv_load[KV_F16] = kv_load_f16;
     r->kv_load[KV_BF16] = kv_load_bf16;
     r->kv_load[KV_Q8_0] = kv_load_q8_0;
+    r->kv_load[KV_Q5_1] = kv_load_q5_1;
+    r->kv_load[KV_Q5_0] = kv_load_q5_0;
+    r->kv_load[KV_Q4_1] = kv_load_q4_1;
+    r->kv_load[KV_Q4_0] = kv_load_q4_0;
+    r->kv_load[KV_TQ3_0] = kv_load_tq3_0;
     r->kv_store[KV_F16] = kv_store_f16;
     r->quantise = quantise;
     r->sum_sq = sum_sq;

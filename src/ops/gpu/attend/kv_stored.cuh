@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How device code reads and writes the codecs of keys and values: a specialisation of kv_stored for
-// each, rounded exactly as the scalar codec rounds, and calls that choose among all of the table.
-// A codec without a specialisation does not compile. For .cu files only.
+// each of CUDA_KV_CODECS, rounded exactly as the scalar codec rounds, and calls that choose among
+// these. What is not in that list is refused when a model is loaded. For .cu files only.
 #ifndef COPPICE_OPS_GPU_ATTEND_KV_STORED_CUH
 #define COPPICE_OPS_GPU_ATTEND_KV_STORED_CUH
 
 #include "ops/gpu/linear/form/act.cuh"
+#include "ops/gpu/runtime/ops_cuda.h"
 #include "ops/kv/layout.h"
 
 // load8: values 8 at .. 8 at + 7 of a row as floats. store: element i * WARP + lane of a row by the
@@ -84,22 +85,22 @@ template <> struct kv_stored<KV_Q8_0> {
 
 static __device__ inline void kv_load8(int codec, struct kv_row row, int at, float *x) {
     switch (codec) {
-#define KV_CASE(id, ...)                                                                           \
+#define KV_CASE(id)                                                                                \
     case id:                                                                                       \
         kv_stored<id>::load8(row, at, x);                                                          \
         break;
-        KV_CODECS(KV_CASE)
+        CUDA_KV_CODECS(KV_CASE)
 #undef KV_CASE
     }
 }
 
 static __device__ inline void kv_store32(int codec, struct kv_row row, int i, int lane, float x) {
     switch (codec) {
-#define KV_CASE(id, ...)                                                                           \
+#define KV_CASE(id)                                                                                \
     case id:                                                                                       \
         kv_stored<id>::store(row, i, lane, x);                                                     \
         break;
-        KV_CODECS(KV_CASE)
+        CUDA_KV_CODECS(KV_CASE)
 #undef KV_CASE
     }
 }

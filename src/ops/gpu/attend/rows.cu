@@ -149,12 +149,12 @@ template <int VALUES>
 static __device__ __forceinline__ void store_few(int codec, struct kv_row to, int lane,
                                                  const float (&x)[VALUES]) {
     switch (codec) {
-#define KV_CASE(id, ...)                                                                           \
+#define KV_CASE(id)                                                                                \
     case id:                                                                                       \
         for (int j = 0; j < VALUES; j++)                                                           \
             kv_stored<id>::store(to, j, lane, x[j]);                                               \
         break;
-        KV_CODECS(KV_CASE)
+        CUDA_KV_CODECS(KV_CASE)
 #undef KV_CASE
     }
 }

@@ -3,6 +3,7 @@
 // on one stream.
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/num.h"
 #include "ops/gpu/attend/cache.h"
@@ -63,9 +64,37 @@ static void trim_memory(struct exec *x) {
     slabs_trim(&gpu_enter(x)->memory);
 }
 
+// ERR_UNSUPPORTED for a codec of keys or values without kernels.
+static int check_codec(const struct exec *x, enum kv_codec_id id, struct err *e) {
+#define HAS(own) || id == own
+    char has[128] = "";
+#define LIST(own)                                                                                  \
+    if (strlen(has) + 16 < sizeof has)                                                             \
+        snprintf(has + strlen(has), sizeof has - strlen(has), "%s%s", has[0] ? ", " : "",          \
+                 kv_codec_of(own)->name);
+    if (false CUDA_KV_CODECS(HAS))
+        return 0;
+    CUDA_KV_CODECS(LIST)
+    return err_set(
+        e, ERR_UNSUPPORTED,
+        "the CUDA backend has kernels for keys and values as %s, not as %s (%s); use one "
+        "of these with --kv-type, or --device cpu",
+        has, kv_codec_of(id)->name, x->label);
+}
+
+static int check_layout(const struct exec *x, const struct kv_layout *l, struct err *e) {
+    int rc = l ? check_codec(x, l->s.codec_k, e) : 0;
+    return rc || !l ? rc : check_codec(x, l->s.codec_v, e);
+}
+
 // Forms that came with ops for models to be, and have no kernel here yet.
 static int check_needs(const struct exec *x, const struct ops_needs *n, struct err *e) {
     const char *what = NULL;
+    int rc = n->qk ? check_layout(x, n->qk->layout, e) : 0;
+    if (!rc && n->attend)
+        rc = check_layout(x, n->attend->layout, e);
+    if (rc)
+        return rc;
     if (n->qk)
         what = cuda_qk_lacks(n->qk);
     if (!what && n->attend)

@@ -87,6 +87,9 @@ void moe_flush(struct gpu *g); // queues what is deferred (ops/gpu/moe/sum.cu)
 size_t moe_kept(void);
 bool moe_reserve(struct gpu *g);
 
+// The codecs of keys and values that kernels read and write (ops/gpu/attend/kv_stored.cuh).
+#define CUDA_KV_CODECS(X) X(KV_F16) X(KV_F32) X(KV_BF16) X(KV_Q8_0)
+
 // What calls of attention request and there is no kernel for, in words; NULL: nothing.
 const char *cuda_qk_lacks(const struct qk_args *a);
 const char *cuda_attend_lacks(const struct attend_args *a);

@@ -3,13 +3,15 @@
 #include "ops/cpu/simd/vec/avx2.h"
 
 #include "ops/cpu/simd/vec/x86_fold.h"
+#include "ops/cpu/simd/vec/x86_kv.h"
 
 #include "ops/cpu/simd/row/tmpl.h"
+
+#include "ops/cpu/simd/codes_tmpl.h"
 
 #include "ops/cpu/attend/attend_tmpl.h"
 #include "ops/cpu/gdn/delta_tmpl.h"
 #include "ops/cpu/gdn/gate_tmpl.h"
-#include "ops/cpu/simd/codes_tmpl.h"
 #include "ops/cpu/sparse/sparse_tmpl.h"
 
 #include "ops/cpu/simd/fold_tmpl.h"

@@ -177,10 +177,22 @@ INLINE vf v_from_bf16(const uint16_t *p) {
     return (vf){from_bf16(p), from_bf16(p + 8)};
 }
 
-INLINE vf v_from_i8(const int8_t *p) {
-    __m128i q = load128(p);
+// Of signed bytes.
+INLINE vf v_from_bytes(__m128i q) {
     return (vf){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)))};
+}
+
+INLINE vf v_from_i8(const int8_t *p) {
+    return v_from_bytes(load128(p));
+}
+
+// Of the eight centroids of TQ3_0, by bytes.
+INLINE vf v_centroids(__m128i c) {
+    static const float centroid[8] = KV_TQ3_CENTROIDS;
+    const __m256 table = _mm256_loadu_ps(centroid);
+    return (vf){_mm256_permutevar8x32_ps(table, _mm256_cvtepu8_epi32(c)),
+                _mm256_permutevar8x32_ps(table, _mm256_cvtepu8_epi32(_mm_srli_si128(c, 8)))};
 }
 
 #endif

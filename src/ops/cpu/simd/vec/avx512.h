@@ -177,9 +177,20 @@ INLINE vf v_from_bf16(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-INLINE vf v_from_i8(const int8_t *p) {
-    __m128i q = _mm_loadu_si128((const __m128i *)(const void *)p);
+// Of signed bytes.
+INLINE vf v_from_bytes(__m128i q) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q));
+}
+
+INLINE vf v_from_i8(const int8_t *p) {
+    return v_from_bytes(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+// Of the eight centroids of TQ3_0, by bytes.
+INLINE vf v_centroids(__m128i c) {
+    static const float centroid[8] = KV_TQ3_CENTROIDS;
+    const __m512 table = _mm512_castps256_ps512(_mm256_loadu_ps(centroid));
+    return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(c), table);
 }
 
 #endif

@@ -82,10 +82,66 @@ INLINE float32x4_t float_high(int16x8_t x) {
     return vcvtq_f32_s32(vmovl_high_s16(x));
 }
 
-INLINE vf v_from_i8(const int8_t *p) {
-    int8x16_t q = vld1q_s8(p);
+// Of signed bytes.
+INLINE vf v_from_bytes(int8x16_t q) {
     int16x8_t low = vmovl_s8(vget_low_s8(q)), high = vmovl_high_s8(q);
     return (vf){float_low(low), float_high(low), float_low(high), float_high(high)};
+}
+
+INLINE vf v_from_i8(const int8_t *p) {
+    return v_from_bytes(vld1q_s8(p));
+}
+
+// Codes of 16 keys or values (ops/kv/codec.h) as bytes: half 0 or 1 of a block of 32.
+INLINE uint8x16_t kv_nibbles(const unsigned char *q, int half) {
+    uint8x16_t b = vld1q_u8(q);
+    return half ? vshrq_n_u8(b, 4) : vandq_u8(b, vdupq_n_u8(15));
+}
+
+// `value` in the bytes whose bit is set.
+INLINE uint8x16_t kv_bits(uint16_t bits, uint8_t value) {
+    const uint8x8_t one = vcreate_u8(0x8040201008040201u);
+    uint8x8_t low = vtst_u8(vdup_n_u8((uint8_t)bits), one);
+    uint8x8_t high = vtst_u8(vdup_n_u8((uint8_t)(bits >> 8)), one);
+    return vandq_u8(vcombine_u8(low, high), vdupq_n_u8(value));
+}
+
+INLINE uint8x16_t kv_fives(const unsigned char *q, int half, uint16_t bits) {
+    return vorrq_u8(kv_nibbles(q, half), kv_bits(bits, 16));
+}
+
+INLINE vf v_from_u4(const unsigned char *q, int half) {
+    return v_from_bytes(vreinterpretq_s8_u8(kv_nibbles(q, half)));
+}
+
+INLINE vf v_from_i4(const unsigned char *q, int half) {
+    return v_from_bytes(vsubq_s8(vreinterpretq_s8_u8(kv_nibbles(q, half)), vdupq_n_s8(8)));
+}
+
+INLINE vf v_from_u5(const unsigned char *q, int half, uint16_t bits) {
+    return v_from_bytes(vreinterpretq_s8_u8(kv_fives(q, half, bits)));
+}
+
+INLINE vf v_from_i5(const unsigned char *q, int half, uint16_t bits) {
+    return v_from_bytes(vsubq_s8(vreinterpretq_s8_u8(kv_fives(q, half, bits)), vdupq_n_s8(16)));
+}
+
+// Four of the eight floats of a table, by four indices.
+INLINE float32x4_t of_table(uint8x16x2_t table, uint16x4_t index) {
+    uint32x4_t at = vmlaq_n_u32(vdupq_n_u32(0x03020100), vmovl_u16(index), 0x04040404);
+    return vreinterpretq_f32_u8(vqtbl2q_u8(table, vreinterpretq_u8_u32(at)));
+}
+
+INLINE vf v_from_tq3(const unsigned char *q, int half, uint16_t bits) {
+    static const float centroid[8] = KV_TQ3_CENTROIDS;
+    const uint8x16x2_t table = {
+        {vreinterpretq_u8_f32(vld1q_f32(centroid)), vreinterpretq_u8_f32(vld1q_f32(centroid + 4))}};
+    uint8x8_t b = half ? vshr_n_u8(vld1_u8(q), 4) : vld1_u8(q);
+    uint8x16_t c = vandq_u8(vcombine_u8(b, vshr_n_u8(b, 2)), vdupq_n_u8(3));
+    c = vorrq_u8(c, kv_bits(bits, 4));
+    uint16x8_t low = vmovl_u8(vget_low_u8(c)), high = vmovl_u8(vget_high_u8(c));
+    return (vf){of_table(table, vget_low_u16(low)), of_table(table, vget_high_u16(low)),
+                of_table(table, vget_low_u16(high)), of_table(table, vget_high_u16(high))};
 }
 
 #endif
