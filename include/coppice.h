@@ -50,7 +50,7 @@ struct coppice_load_options {
     const char *draft;     // file; NULL: the block in the model's; "auto": or one beside it; "none"
     const char *device;    // NULL or "auto", "cpu", "cuda", "cuda:N"
     const char *cpu_level; // NULL or "auto"; "scalar", "avx2", ... (docs/ops.md): not above this
-    const char *kv_type;   // NULL or "f16"; "f32", "bf16", "q8_0"
+    const char *kv_type;   // NULL or "f16"; other names of docs/cli.md, or "auto"
     int threads;           // 0: all CPUs
     int max_budget;        // most guesses verified at once that a request may request; 0: 63
     int64_t max_ctx;       // tokens of a sequence; 0: what fits, up to the trained context

@@ -96,7 +96,7 @@ static int kv_type(const char *own, const char *what, const char *both, enum kv_
                    struct err *e) {
     if (own)
         return kv_codec_by_name(own, what, out, e);
-    return both ? kv_codec_by_name(both, "kv_type", out, e) : 0;
+    return both && strcmp(both, "auto") != 0 ? kv_codec_by_name(both, "kv_type", out, e) : 0;
 }
 
 static int check_load_options(const struct coppice_load_options *o, struct err *e) {
@@ -128,6 +128,9 @@ static int read_load_options(const struct coppice_load_options *from, struct ses
         rc = kv_type(in.kv_type_v, "kv_type_v", in.kv_type, &o->target.codec_v, e);
     if (rc)
         return rc;
+    const bool choose = in.kv_type && !strcmp(in.kv_type, "auto");
+    o->choose_k = choose && !in.kv_type_k;
+    o->choose_v = choose && !in.kv_type_v;
     if (in.sparse_prefill > 0)
         o->target.sparse =
             (struct sparse_rule){true, (float)in.sparse_prefill, SPARSE_SINKS, SPARSE_WINDOW};

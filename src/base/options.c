@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { WORD_MAX = 64, NEAR = 3 };
 
@@ -61,12 +62,15 @@ static bool parse_size(const char *s, int64_t *value) {
     return *end == '\0' && !__builtin_mul_overflow(*value, unit, value);
 }
 
-// Index of text among the words of choices, or -1.
-static int64_t find_choice(const char *choices, const char *text) {
+// Index of text among the words of choices, without case, or -1. *word, unless it is NULL, is
+// there.
+static int64_t find_choice(const char *choices, const char *text, const char **word) {
     size_t len = strlen(text);
     for (int64_t i = 0;; i++) {
         size_t n = strcspn(choices, "|");
-        if (n == len && memcmp(choices, text, n) == 0)
+        if (word)
+            *word = choices;
+        if (n == len && strncasecmp(choices, text, n) == 0)
             return i;
         if (choices[n] == '\0')
             return -1;
@@ -126,8 +130,12 @@ static int set_value(struct options *o, const struct option *opt, const char *te
         good = stop != text && *stop == '\0' && in_range(opt, v.f);
         break;
     case OPTION_CHOICE:
-        v.i = find_choice(opt->choices, text);
+        v.i = find_choice(opt->choices, text, &end);
         good = v.i >= 0;
+        if (good && strncmp(end, text, strlen(text)) != 0) // as the table spells it
+            v.s = arena_strndup(&o->arena, end, strlen(text));
+        if (!v.s)
+            return err_set(e, ERR_MEMORY, "out of memory for the value of '--%s'", opt->name);
         break;
     case OPTION_LIST:
         if (parse_list(o, opt, text, &v, e))
@@ -283,7 +291,7 @@ static void skip_value(struct cursor *c, const struct option_alias *alias) {
     if (!alias->words || c->at == c->argc)
         return;
     bool any = alias->words[0] == '\0';
-    if (any || find_choice(alias->words, c->argv[c->at]) >= 0)
+    if (any || find_choice(alias->words, c->argv[c->at], NULL) >= 0)
         c->at++;
 }
 

@@ -22,7 +22,7 @@ enum option_kind {
     OPTION_FLOAT,  // finite number in lo..hi
     OPTION_SIZE,   // bytes, with suffix K, M, G or T (powers of 1024), in lo..hi
     OPTION_STRING, // any text
-    OPTION_CHOICE, // one word of `choices`
+    OPTION_CHOICE, // one word of `choices`, in any case; its text is that of the table
     OPTION_LIST,   // 32-bit integers in lo..hi, separated by commas
 };
 

@@ -217,6 +217,8 @@ static void on_loaded(struct server *v) {
     v->file = NULL;
     s->n_ctx = engine_context(s->engine);
     s->n_ctx_train = m->context;
+    s->kv_type_k = kv_codec_of(session_codec(session, false))->name;
+    s->kv_type_v = kv_codec_of(session_codec(session, true))->name;
     request_init(&s->defaults);
     s->defaults.sample = v->sample;
     s->defaults.how = speculate_auto(has_draft);

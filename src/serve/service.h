@@ -73,10 +73,11 @@ struct service {
     struct err chat_error;
     struct tool_constraints *tool_constraints; // NULL: no tokenizer, no template
     struct params_limits limits;
-    const char *draft;       // what the draft is called; NULL: there is none
-    struct request defaults; // without prompt
-    int64_t n_ctx;           // tokens of a request, prompt and reply together
-    int64_t n_ctx_train;     // that the model was trained for
+    const char *draft;                 // what the draft is called; NULL: there is none
+    struct request defaults;           // without prompt
+    int64_t n_ctx;                     // tokens of a request, prompt and reply together
+    int64_t n_ctx_train;               // that the model was trained for
+    const char *kv_type_k, *kv_type_v; // codecs of keys and of values
 
     struct keep_file *kept;    // NULL: nothing is kept
     struct keep_setup kept_by; // what its lines say of the model, once that is loaded

@@ -141,8 +141,8 @@ static void prints_one_line(void **state) {
         text.data,
         "weights 15.62 GiB, draft 1.76 GiB, KV per 1K tokens 64.00 MiB, KV within windows 64.00 "
         "MiB, state "
-        "400.00 MiB, workspace 500.00 MiB; 20.32 GiB with a context of 32768 tokens, which "
-        "leaves 3.68 GiB free");
+        "400.00 MiB, workspace 500.00 MiB; 20.32 GiB with a context of 32768 tokens, "
+        "keys as f16 and values as f16, which leaves 3.68 GiB free");
     str_fini(&text);
 }
 

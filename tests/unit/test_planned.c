@@ -665,8 +665,74 @@ static void scorers_take_what_is_planned(void **state) {
     tiny_pair_remove(&files);
 }
 
+static void keep_note(void *arg, const char *sentence) {
+    snprintf(arg, sizeof((struct err *)0)->text, "%s", sentence);
+}
+
+// Opens the pair with codecs that are chosen; the codec of values, and the note or the error in
+// said.
+static enum kv_codec_id chosen(const struct tiny_pair *files, int64_t max_ctx, int64_t memory,
+                               bool keys, char *said) {
+    struct session_options o = session_options_default();
+    struct session *s;
+    struct err e = {0};
+    o.model = files->target;
+    o.threads = 2;
+    o.target.max_ctx = max_ctx;
+    o.target.memory_limit = memory;
+    o.choose_k = keys;
+    o.choose_v = true;
+    o.target.codec_k = keys ? KV_F16 : KV_Q4_0;
+    o.note = keep_note;
+    o.note_arg = said;
+    said[0] = 0;
+    if (session_open(&s, &o, &e)) {
+        snprintf(said, sizeof e.text, "%s", e.text);
+        return KV_CODEC_COUNT;
+    }
+    enum kv_codec_id k = session_codec(s, false), v = session_codec(s, true);
+    assert_int_equal(k, keys ? v : KV_Q4_0);
+    session_close(s);
+    return v;
+}
+
+// --kv-type auto: f16 where the context fits so, else q8_0, never fewer bits; and it says so.
+static void codecs_step_down(void **state) {
+    (void)state;
+    struct tiny_shape t = tiny_shape_plain();
+    struct tiny_pair files;
+    struct err e;
+    int64_t need[2];
+    char said[sizeof e.text];
+    assert_int_equal(tiny_pair_write_as(&files, "codecs", &t, 0), 0);
+    for (int i = 0; i < 2; i++) {
+        struct session_options o = session_options_default();
+        struct memory_plan p;
+        o.model = files.target;
+        o.make_plan = true;
+        o.target.max_ctx = CONTEXT;
+        o.target.codec_k = o.target.codec_v = i ? KV_Q8_0 : KV_F16;
+        assert_int_equal(session_measure(&o, &p, &e), 0);
+        need[i] = plan_total(&p);
+    }
+    assert_int_equal(chosen(&files, CONTEXT, need[0], true, said), KV_F16);
+    assert_non_null(strstr(said, "keys and values are stored as f16"));
+    assert_int_equal(chosen(&files, CONTEXT, need[0] - 1, true, said), KV_Q8_0);
+    assert_non_null(strstr(said, "keys and values are stored as q8_0: as f16"));
+    assert_int_equal(chosen(&files, CONTEXT, need[1], true, said), KV_Q8_0);
+    assert_int_equal(chosen(&files, CONTEXT, need[1] - 1, true, said), KV_CODEC_COUNT);
+    assert_non_null(strstr(said, "too little"));
+    assert_int_equal(chosen(&files, 0, need[1], true, said), KV_Q8_0); // the longer context
+    assert_int_equal(chosen(&files, 0, 0, true, said), KV_F16);
+    assert_non_null(strstr(said, "no limit of memory is known"));
+    assert_int_equal(chosen(&files, CONTEXT, need[1], false, said), KV_Q8_0);
+    assert_int_equal(strncmp(said, "values are stored as q8_0", 25), 0);
+    tiny_pair_remove(&files);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codecs_step_down),
         cmocka_unit_test(no_architecture_is_missing),
         cmocka_unit_test(scorers_take_what_is_planned),
         cmocka_unit_test(every_architecture_takes_what_is_planned),

@@ -132,10 +132,13 @@ static int find_near_draft(struct session_options *o, struct str *path, struct e
     return rc ? rc : chosen;
 }
 
-// `own` is the option for keys, or for values, alone. The choices are in the order of codecs.
-static enum kv_codec_id kv_codec(const struct cli_args *a, int own) {
+// `own` is the option for keys, or for values, alone. The choices are in the order of codecs, and
+// auto is the last.
+static enum kv_codec_id kv_codec(const struct cli_args *a, int own, bool *choose) {
     int option = options_given(&a->opt, own) ? own : OPT_KV_TYPE;
-    return (enum kv_codec_id)options_int(&a->opt, option);
+    int64_t choice = options_int(&a->opt, option);
+    *choose = choice == KV_CODEC_COUNT;
+    return *choose ? KV_F16 : (enum kv_codec_id)choice;
 }
 
 static int read_dflash_options(const struct cli_args *a, struct dflash_options *d, struct err *e) {
@@ -321,8 +324,8 @@ int decode_session(const struct cli_args *a, struct session_options *out, struct
     o.cpu_level = options_str(&a->opt, OPT_CPU_LEVEL);
     o.threads = (int)options_int(&a->opt, OPT_THREADS);
     o.chunk = (int)options_int(&a->opt, OPT_CHUNK);
-    o.target.codec_k = kv_codec(a, OPT_KV_TYPE_K);
-    o.target.codec_v = kv_codec(a, OPT_KV_TYPE_V);
+    o.target.codec_k = kv_codec(a, OPT_KV_TYPE_K, &o.choose_k);
+    o.target.codec_v = kv_codec(a, OPT_KV_TYPE_V, &o.choose_v);
     read_sparse_rule(a, &o.target.sparse);
     put_price_folder(a, &f->prices);
     o.price_folder = f->prices.len && !f->prices.failed ? f->prices.data : NULL;

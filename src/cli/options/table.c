@@ -248,8 +248,10 @@ const struct option cli_options[CLI_OPTION_COUNT] = {
                    .help = "prompt tokens per forward pass, 0: 512 on a CPU, up to 3072 on a GPU, "
                            "8192 on one with 72 GiB free, more where experts' slots are lent; "
                            "the output does not depend on it"},
-    [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16", .choices = KV_CODEC_CHOICES,
-                     .groups = RUNNING, .help = "how keys and values are stored"},
+    [OPT_KV_TYPE] = {"kv-type", 0, OPTION_CHOICE, "TYPE", "f16",
+                     .choices = &("" KV_CODECS(KV_CODEC_CHOICE) "|auto")[1], .groups = RUNNING,
+                     .help = "how keys and values are stored; auto: f16 where the context fits "
+                             "the memory so, else q8_0"},
     [OPT_KV_TYPE_K] = {"kv-type-k", 0, OPTION_CHOICE, "TYPE", .choices = KV_CODEC_CHOICES,
                        .groups = RUNNING, .help = "how keys are stored, in place of --kv-type"},
     [OPT_KV_TYPE_V] = {"kv-type-v", 0, OPTION_CHOICE, "TYPE", .choices = KV_CODEC_CHOICES,
@@ -597,6 +599,9 @@ static const struct option_alias aliases[] = {
     SAME("--cache-type-k", OPT_KV_TYPE_K, ALIASED | PERPLEX),
     SAME("-ctv", OPT_KV_TYPE_V, ALIASED | PERPLEX),
     SAME("--cache-type-v", OPT_KV_TYPE_V, ALIASED | PERPLEX),
+    {"--kv-f16", OPT_KV_TYPE, "f16", NULL, NULL, ALIASED | PERPLEX},
+    {"--kv-q4", OPT_KV_TYPE, "q4_0", NULL, NULL, ALIASED | PERPLEX},
+    {"--kv-tq3", OPT_KV_TYPE, "tq3_0", NULL, NULL, ALIASED | PERPLEX},
     SAME("-ncmoe", OPT_CPU_EXPERTS, ALIASED),
     SAME("--n-cpu-moe", OPT_CPU_EXPERTS, ALIASED),
     SAME("--target-device", OPT_DEVICE, ALIASED),

@@ -183,7 +183,8 @@ void plan_print(const struct memory_plan *p, struct str *out) {
             print_experts(p, out);
     }
     size_text(size, plan_total(p));
-    str_printf(out, "; %s with a context of %lld tokens", size, (long long)p->context);
+    str_printf(out, "; %s with a context of %lld tokens, keys as %s and values as %s", size,
+               (long long)p->context, kv_codec_of(p->codec_k)->name, kv_codec_of(p->codec_v)->name);
     if (p->available > 0) {
         size_text(size, p->available - plan_total(p));
         str_printf(out, ", which leaves %s free", size);
@@ -233,7 +234,9 @@ static int fill_plan(struct memory_plan *p, const struct pair_request *r, struct
                               .step = t.step,
                               .slabs = exec_is_device(x),
                               .available = available_to(r),
-                              .trained = params.context};
+                              .trained = params.context,
+                              .codec_k = o->codec_k,
+                              .codec_v = o->codec_v};
     if (exec_is_device(x)) {
         p->experts = p->resident = t.expert_bytes;
         p->slots = t.experts;

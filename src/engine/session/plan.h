@@ -46,6 +46,7 @@ struct memory_plan {
     int64_t available; // what may be taken; 0: unknown, then everything fits
     int64_t trained;   // context that the model was trained for, tokens
     int64_t context;   // tokens that the plan is for
+    enum kv_codec_id codec_k, codec_v;
 };
 
 // Keys and values of a sequence on its way to n tokens, in whole pages: the most that it ever

@@ -129,17 +129,70 @@ static int plan_pair_of(struct session *s, struct err *e) {
     return rc;
 }
 
+static void note_codec(const struct session *s, enum kv_codec_id id, int64_t f16, int64_t now) {
+    struct str line = {0};
+    const char *what = !s->o.choose_k ? "values" : s->o.choose_v ? "keys and values" : "keys";
+    str_printf(&line, "%s are stored as %s", what, kv_codec_of(id)->name);
+    if (!s->planned)
+        str_printf(&line, ": no limit of memory is known");
+    else if (id == KV_F16)
+        str_printf(&line, ": a context of %lld tokens fits", (long long)now);
+    else
+        str_printf(&line, ": as f16 %lld tokens of context fit, and so %lld", (long long)f16,
+                   (long long)now);
+    if (s->o.note && !line.failed)
+        s->o.note(s->o.note_arg, line.data);
+    str_fini(&line);
+}
+
+static void set_codecs(struct session_options *o, enum kv_codec_id id) {
+    o->target.codec_k = o->choose_k ? id : o->target.codec_k;
+    o->target.codec_v = o->choose_v ? id : o->target.codec_v;
+    o->dflash.codec_k = o->target.codec_k;
+    o->dflash.codec_v = o->target.codec_v;
+}
+
+// Plans with the codecs that were requested, or with f16 where that fits and else with q8_0.
+static int plan_codecs(struct session *s, struct err *e) {
+    const struct session_options asked = s->o;
+    const int rc = plan_pair_of(s, e);
+    if ((!asked.choose_k && !asked.choose_v) || (rc && rc != ERR_MEMORY))
+        return rc;
+    const int64_t f16 = plan_longest(&s->plan);
+    if (!rc && (!s->planned || asked.target.max_ctx || s->plan.context >= s->plan.trained)) {
+        note_codec(s, KV_F16, f16, s->plan.context);
+        return 0;
+    }
+    const struct session_options first = s->o;
+    const struct memory_plan plan = s->plan;
+    struct err why = {0};
+    s->o = asked;
+    set_codecs(&s->o, KV_Q8_0);
+    int less = plan_pair_of(s, &why);
+    if (!less && (rc || s->plan.context > plan.context)) {
+        note_codec(s, KV_Q8_0, f16, s->plan.context);
+        return 0;
+    }
+    s->o = first;
+    s->plan = plan;
+    if (rc && less == ERR_MEMORY)
+        *e = why;
+    if (!rc)
+        note_codec(s, KV_F16, f16, plan.context);
+    return rc;
+}
+
 // Plans, and fixes what was left open, before anything large is loaded.
 static int make_plan(struct session *s, struct err *e) {
     const struct session_options asked = s->o;
     struct err why = {0};
     if (!s->o.draft || !s->o.draft_optional)
-        return plan_pair_of(s, e);
-    if (!plan_pair_of(s, &why))
+        return plan_codecs(s, e);
+    if (!plan_codecs(s, &why))
         return 0;
     s->o = asked;
     s->o.draft = NULL;
-    int rc = plan_pair_of(s, e);
+    int rc = plan_codecs(s, e);
     if (!rc)
         drop_draft(s, &why);
     return rc;
@@ -361,6 +414,10 @@ const struct memory_plan *session_plan(const struct session *s) {
 
 struct runtime_device *session_device(const struct session *s) {
     return s->device;
+}
+
+enum kv_codec_id session_codec(const struct session *s, bool values) {
+    return values ? s->o.target.codec_v : s->o.target.codec_k;
 }
 
 int64_t session_kv_used(const struct session *s) {

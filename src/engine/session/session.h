@@ -55,6 +55,10 @@ struct session_options {
     void *note_arg;
     // max_ctx 0: the longest context that fits; memory_limit: for the pair and one full sequence.
     struct model_options target;
+    // The target's codec of keys, of values, is chosen: f16 where max_ctx tokens fit, with 0 the
+    // context that the model was trained for; else q8_0. A note says which and why. Fewer bits are
+    // taken only where they are named.
+    bool choose_k, choose_v;
     struct dflash_options dflash; // its KV types follow the target's
     struct draft_vocab_options draft_vocab;
     int chunk; // most prompt tokens a pass; 0: what suits the device
@@ -103,6 +107,8 @@ void session_give_budget(struct session *s, struct budget *b); // NULL is allowe
 double session_load_ms(const struct session *s);
 const struct memory_plan *session_plan(const struct session *s); // NULL: none was made
 struct runtime_device *session_device(const struct session *s);
+// The codec of keys, or of values, that is used.
+enum kv_codec_id session_codec(const struct session *s, bool values);
 // Bytes of keys and values that sequences hold, and may hold at most; 0: no limit is known.
 int64_t session_kv_used(const struct session *s);
 int64_t session_kv_limit(const struct session *s);

@@ -86,6 +86,8 @@ void api_props(struct service *s, struct exchange *x, const char *rest) {
     jw_key_str(&w, "arch", s->arch);
     jw_key_str(&w, "quantization", s->quantization);
     jw_key_int(&w, "n_ctx_train", s->n_ctx_train);
+    jw_key_str(&w, "kv_type_k", s->kv_type_k);
+    jw_key_str(&w, "kv_type_v", s->kv_type_v);
     jw_key_int(&w, "n_vocab", s->limits.vocab);
     jw_key_bool(&w, "draft", s->limits.has_draft);
     if (s->shorteners)

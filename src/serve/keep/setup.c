@@ -22,8 +22,8 @@ void keep_setup_of(struct keep_setup *u, const struct session *s, const struct s
     snprintf(u->program, sizeof u->program, "%s", COPPICE_VERSION);
     snprintf(u->file, sizeof u->file, "%s", slash ? slash + 1 : path);
     snprintf(u->device, sizeof u->device, "%s", exec_label(x));
-    snprintf(u->key, sizeof u->key, "%s", kv_codec_of(o->target.codec_k)->name);
-    snprintf(u->val, sizeof u->val, "%s", kv_codec_of(o->target.codec_v)->name);
+    snprintf(u->key, sizeof u->key, "%s", kv_codec_of(session_codec(s, false))->name);
+    snprintf(u->val, sizeof u->val, "%s", kv_codec_of(session_codec(s, true))->name);
 }
 
 void keep_setup_write(struct json_writer *w, const struct keep_setup *u) {
