@@ -26,7 +26,7 @@
 #define DRAFT .draft = true, .kv = 8, .head_dim = 128
 #define DRAFT_OSS                                                                                  \
     .draft = true, .layers = 8, .dim = 2880, .ffn = 7680, .vocab = 201088, .heads = 64, .kv = 8,   \
-    .head_dim = 64, .mask = 200000, .n_taps = 5, .base = 1.5e5f, .yarn = 32
+    .head_dim = 64, .mask = 200000, .n_taps = 5, .base = 1.5e5f, .yarn = 32, .biased = true
 #define DRAFT_GEMMA                                                                                \
     .draft = true, .layers = 5, .vocab = 262144, .kv = 8, .head_dim = 128, .block = 16,            \
     .window = 2048, .mask = 4, .n_taps = 6, .base = 1e6f, .cap = 30
@@ -129,6 +129,9 @@ static const struct synth_shape shapes[] = {
     {"laguna-xs.2", LAGUNA, .layers = 40, .dim = 2048, .ffn = 8192, .heads = 48, .window_heads = 64,
      .kv = 8, .head_dim = 128, .vocab = 100352, .rope_dims = 64, .window = 512, .experts = 256,
      .used = 8, .lead = 1, .expert_ffn = 512, .shared_ffn = 512},
+    {"laguna-s-2.1", LAGUNA, .layers = 48, .dim = 3072, .ffn = 12288, .heads = 48,
+     .window_heads = 72, .kv = 8, .head_dim = 128, .vocab = 100352, .rope_dims = 64, .window = 512,
+     .experts = 256, .used = 10, .lead = 1, .expert_ffn = 1024, .shared_ffn = 1024},
     // The width of dense layers is not published: four times the stream's, as in the smaller ones.
     {"laguna-m.1", LAGUNA, .layers = 70, .dim = 4096, .ffn = 16384, .heads = 64, .kv = 8,
      .head_dim = 128, .vocab = 100352, .rope_dims = 128, .experts = 256, .used = 16, .lead = 3,
@@ -196,6 +199,9 @@ static const struct synth_shape shapes[] = {
     {"dflash-laguna-xs.2", DRAFT, .layers = 5, .dim = 2048, .ffn = 8192, .vocab = 100352,
      .heads = 64, .block = 16, .window = 512, .mask = 12, .n_taps = 5, .taps = {1, 13, 25, 33, 39},
      .base = 5e5f, .gated = true},
+    {"dflash-laguna-s-2.1", DRAFT, .layers = 6, .dim = 3072, .ffn = 12288, .vocab = 100352,
+     .heads = 72, .block = 16, .window = 512, .mask = 12, .n_taps = 6,
+     .taps = {1, 10, 19, 29, 38, 47}, .base = 5e5f, .gated = true},
     {"dflash-laguna-tiny", .draft = true, .layers = 2, .dim = 256, .ffn = 512, .vocab = 512,
      .heads = 4, .kv = 2, .head_dim = 64, .block = 8, .window = 32, .mask = 511, .n_taps = 3,
      .taps = {1, 2, 4}, .base = 5e5f, .gated = true},
@@ -443,11 +449,11 @@ static void add_attention(struct synth_builder *b, const struct synth_shape *s, 
     add_matrix(b, i, "attn_k.weight", s->dim, kv, normed ? 1 : size);
     add_matrix(b, i, "attn_v.weight", s->dim, kv, 1);
     add_matrix(b, i, "attn_output.weight", width, s->dim, 1);
-    if (is_oss(s)) {
+    if (is_oss(s) || s->biased)
         add_vector(b, i, "attn_output.bias", s->dim, 0, 0.1f);
+    if (is_oss(s))
         add_vector(b, i, "attn_sinks.weight", s->heads, 0, 1);
-    }
-    if (is_arch(s, "qwen2") || is_glm(s) || is_oss(s)) {
+    if (is_arch(s, "qwen2") || is_glm(s) || is_oss(s) || s->biased) {
         add_vector(b, i, "attn_q.bias", width, 0, 0.5f);
         add_vector(b, i, "attn_k.bias", kv, 0, 0.5f);
         add_vector(b, i, "attn_v.bias", kv, 0, 0.5f);
@@ -730,6 +736,8 @@ static void draft_metadata(struct gguf_writer *w, const struct synth_shape *s) {
     }
     if (s->yarn > 0)
         put_yarn(w, s, s->yarn);
+    if (s->biased)
+        gguf_put_bool(w, "dflash.rope.scaling.yarn_truncate", false);
     if (s->cap > 0)
         gguf_put_f32(w, "dflash.final_logit_softcapping", s->cap);
     if (s->conv) {

@@ -41,12 +41,13 @@ struct synth_shape {
     bool tied;                        // the embedding is the head
     // Drafts: windowed layers but the last (window 0: none), tapped target layers (0-based), rotary
     // base (0: 1e7), factor of YaRN and cap of logits, 0: none. Gated ones are Laguna's: all layers
-    // have the window and gates, taps have norms.
+    // have the window and gates, taps have norms. Biased ones are of gpt-oss: biases of all four
+    // projections, and a ramp of YaRN that is not rounded.
     int block, n_taps;
     int64_t window, mask;
     int32_t taps[SYNTH_MAX_TAPS];
     float base, yarn, cap;
-    bool gated;
+    bool gated, biased;
     // DFlash2: taps of convolutions (0: none), channels of a group; rank and candidates of the
     // selector.
     int conv, group, rank, candidates;
