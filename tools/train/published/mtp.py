@@ -24,6 +24,7 @@ from train import HeadLoss, rows_loss, say
 
 import export
 import hybrid
+import measure
 from loops import tap_norm
 from model import PredictionBlock
 
@@ -41,6 +42,17 @@ def losses(a, target, block, fn, texts, noise, user):
     rows = [g.gather(1, (at + j).clamp(max=x.shape[1] - 1)[..., None].expand(-1, -1, dim)) for j, g in enumerate(out)]
     h = torch.stack(rows, 2).to(target.dtype).flatten(0, 1)
     return HeadLoss.apply(h, wanted, target.head, labels.flatten(0, 1), ok.flatten(0, 1), fn, a.slice)[:2]
+
+
+def guesses(target, block, passes, x, anchor, truth, hid, raw):
+    """-> the chain's guesses, of `passes` tokens, as train.guesses"""
+    tok, dim = target.embed[F.pad(x[:, 1:], (0, 1))], target.dim
+    with target.amp():
+        out = block(tok, hid.to(target.dtype), passes)
+    at = (anchor - 1).clamp(min=0)
+    h = [g.gather(1, (at + j).clamp(max=x.shape[1] - 1)[..., None].expand(-1, -1, dim)) for j, g in enumerate(out)]
+    logits = train.scores(torch.stack(h, 2).to(target.dtype).flatten(0, 1), target.head)
+    return logits.argmax(-1).view(*anchor.shape, passes)
 
 
 def unroll(block, tok, hid, passes):
@@ -72,12 +84,14 @@ def main():
         folder(target, block, a.target, a.folder)
         return
     say("parameters", sum(p.numel() for p in block.parameters()), target.device.type)
+    prompts = measure.read(a, target, rank, ())
     texts, facts = train.gather(a, target, rank, ranks, ())
-    fn, a.unrolled = partial(rows_loss, top=0), unroll
+    fn, a.unrolled = partial(rows_loss, top=0, soft=a.soft), unroll
     if train.compiled(a, target):
         fn, a.unrolled = torch.compile(fn, dynamic=False), torch.compile(unroll, dynamic=False)
     write = lambda part: save_file(export.state(block), str(part / "model.safetensors"), {"format": "pt"})
-    train.train(a, target, block, texts, fn, losses, lambda log: train.put(out, facts | {"log": log}, write))
+    save = train.saver(a, out, facts, write, prompts, partial(guesses, target, block, a.passes))
+    train.train(a, target, block, texts, fn, losses, save)
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -6,6 +6,8 @@ Needed: torch, numpy, gguf. GGUF files of this architecture hold the rows of que
 neighbouring values are a rotated pair.
 """
 
+import math
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -91,6 +93,11 @@ class Target:
         """-> keys and values of every layer for `rows` texts"""
         shape = (self.layers, 2, rows, self.kv_heads, length, self.head_dim)
         return torch.empty(shape, device=self.device, dtype=self.dtype)
+
+    def reshaped(self, cache, rows, length):
+        """The same memory for fewer and longer texts"""
+        shape = (self.layers, 2, rows, self.kv_heads, length, self.head_dim)
+        return cache.flatten()[: math.prod(shape)].view(shape)
 
     @torch.no_grad()
     def step(self, ids, t, cache):

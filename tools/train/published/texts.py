@@ -8,6 +8,7 @@ given. Rows of `own` are 0 for what was given, 1 for a user's words, 2 for what 
 
 import copy
 import glob
+import itertools
 import time
 from types import SimpleNamespace
 
@@ -38,6 +39,13 @@ class Texts:
             if taps:
                 raw[part] = r
         self.kept = (hid, raw)
+
+    def counts(self):
+        """-> how many tokens there are, of users, of answers"""
+        return torch.stack((torch.tensor(self.ids.numel()), (self.own == 1).sum().cpu(), (self.own == 2).sum().cpu()))
+
+    def each(self):
+        return [self]
 
     def split(self, n):
         """-> n random rows, the others; they share what is kept"""
@@ -71,22 +79,61 @@ class Texts:
         return x, anchor, x.gather(1, flat).view_as(at), ok, flat, hid, raw
 
 
+class TwoLengths:
+    """Short and long texts. Every `every`-th draw is of the long ones: as many tokens and blocks in fewer rows."""
+
+    def __init__(self, short, long, every):
+        self.pools, self.every, self.draws = (short, long), every, 0
+
+    def counts(self):
+        return sum(p.counts() for p in self.pools)
+
+    def each(self):
+        return self.pools
+
+    def keep(self, taps):
+        for p in self.pools:
+            p.keep(taps)
+
+    def split(self, n):
+        held, rest = zip(*(p.split(n) for p in self.pools))
+        return TwoLengths(*held, self.every), TwoLengths(*rest, self.every)
+
+    def draw(self, n, anchors, *more):
+        self.draws += 1
+        short, long = self.pools
+        if self.draws % self.every:
+            return short.draw(n, anchors, *more)
+        part = max(1, min(n, long.ids.shape[1] // short.ids.shape[1]))
+        return long.draw(n // part, anchors * part, *more)
+
+
 def talked(a, target, rank, say):
+    """Conversations of --length tokens, and with --long by turns as many tokens in conversations of that length."""
     tok, end = targets.tokenizer(a.target)
     limits = (6, 40) if a.tiny else (256, 400)
-    talk = Talk(target, lambda text: tok.encode(text).ids, end, a.length, limits=limits, seed=1000 * a.seed + rank)
-    cache, ids, own, began = target.cache(a.rows, a.length), [], [], time.time()
-    while not ids or time.time() - began < a.gen_seconds:
-        x, o = talk.write(a.rows, cache)
+    lengths = [a.length] + ([a.long] if a.long else [])
+    talks = [Talk(target, lambda text: tok.encode(text).ids, end, n, limits=limits, seed=1000 * a.seed + 500 * i + rank,
+                  turns=max(2, n // 128)) for i, n in enumerate(lengths)]  # fmt: skip
+    cache, found, began = target.cache(a.rows, a.length), [[] for _ in lengths], time.time()
+    for turn in itertools.count():
+        if all(found) and time.time() - began >= a.gen_seconds:
+            break
+        talk, pool = talks[turn % len(talks)], found[turn % len(talks)]
+        rows = a.rows * a.length // talk.length
+        x, o = talk.write(rows, target.reshaped(cache, rows, talk.length))
         keep = (o == 2).sum(1) > (0 if a.tiny else 32)
-        ids.append(x[keep].int())
-        own.append(o[keep])
-        say("texts", sum(map(len, ids)), "tokens of answers", int(sum((o == 2).sum() for o in own)))
-        if len(ids) == 1:
+        pool.append((x[keep].int(), o[keep]))
+        say("texts of", talk.length, "tokens:", sum(len(x) for x, _ in pool), "with tokens of answers:",
+            int(sum((o == 2).sum() for _, o in pool)))  # fmt: skip
+        if len(pool) == 1:
             for row in x[:6].tolist():
                 say("example", repr(tok.decode(row, skip_special_tokens=False)))
-    ids = torch.cat(ids)
-    return Texts(target, ids, torch.cat(own), torch.ones(len(ids), device=ids.device))
+    pools = []
+    for pool in found:
+        ids, own = (torch.cat(x) for x in zip(*pool))
+        pools.append(Texts(target, ids, own, torch.ones(len(ids), device=ids.device)))
+    return TwoLengths(*pools, a.long_every) if a.long else pools[0]
 
 
 def continued(a, target, rank, ranks):

@@ -2,7 +2,7 @@
 """Trains a DFlash or DFlash2 draft for a target of the architecture llama or qwen35, from its GGUF file.
 
 usage: train.py TARGET.gguf OUT_DIR [--gen-seconds N] [--until N] [--layers N] [--taps LIST] [--resume DIR] [--tiny]
-                [--texts-from DIR] [--keep] [--conv 2 --rank N]
+                [--texts-from DIR] [--keep] [--conv 2 --rank N] [--prompts DIR] [--long N]
        torchrun --standalone --nproc-per-node GPUS train.py ...
 
 The target writes texts (texts.py), then the draft is trained on what it chose; features and the target's distributions
@@ -28,6 +28,7 @@ from safetensors.torch import load_file
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import export
 import imported
+import measure
 import target as targets
 import texts
 from loops import tap_norm
@@ -43,10 +44,10 @@ def say(*words):
         print(f"[{time.time() - T0:7.1f}]", *words, flush=True)
 
 
-def rows_loss(logits, wanted, labels, ok, top):
+def rows_loss(logits, wanted, labels, ok, top, soft=0.4):
     """One slice of whole blocks. logits, wanted: the draft's and the target's [n,R,V]; labels, ok [n,R] ->
     gradient of the weighted loss by logits; sums of weights, losses, rows whose likeliest token is the label; the
-    weights [n,R]; the `top` likeliest tokens [n,R,top]"""
+    weights [n,R]; the `top` likeliest tokens [n,R,top]. soft: share of the target's distribution beside the label"""
     lse = logits.logsumexp(-1)
     ce = lse - logits.gather(-1, labels[..., None])[..., 0]
     p = wanted.softmax(-1)
@@ -55,9 +56,9 @@ def rows_loss(logits, wanted, labels, ok, top):
     run = c.cumprod(-1) * ok
     w = run.flip(-1).cumsum(-1).flip(-1) * ok
     at = torch.arange(logits.shape[-1], device=logits.device) == labels[..., None]
-    grad = w[..., None] * ((logits - lse[..., None]).exp() - 0.4 * p - 0.6 * at)
+    grad = w[..., None] * ((logits - lse[..., None]).exp() - soft * p - (1 - soft) * at)
     hit = ((logits.argmax(-1) == labels) | ~ok).cumprod(-1) * ok
-    sums = torch.stack((w.sum(), (w * (0.6 * ce + 0.4 * kl)).sum(), hit.sum().float()))
+    sums = torch.stack((w.sum(), (w * ((1 - soft) * ce + soft * kl)).sum(), hit.sum().float()))
     return grad.to(torch.bfloat16), sums, w, logits.topk(top, -1).indices
 
 
@@ -102,6 +103,26 @@ class HeadLoss(torch.autograd.Function):
         return g * ctx.saved_tensors[0], None, None, None, None, None, None
 
 
+def rows(target, draft, x, anchor, raw):
+    """-> the draft's normed outputs [B,A,R,D] behind anchors [B,A] of texts x [B,T]"""
+    tok, live = target.embed[x.gather(1, anchor)], torch.ones_like(anchor, dtype=torch.bool)
+    with torch.autocast(target.device.type, torch.bfloat16, enabled=target.dtype == torch.bfloat16):
+        h = draft(raw.to(target.dtype), anchor, live, tok, target.embed[draft.c.mask_id])[:, :, 1:]
+    return h.to(target.dtype)
+
+
+def guesses(target, draft, x, anchor, truth, hid, raw):
+    """-> the chain's guesses [B,A,R], each as if those before it were right, which truth [B,A,R] is"""
+    h = rows(target, draft, x, anchor, raw)
+    logits = scores(h.flatten(0, 1), target.head)
+    if draft.candidate_selector is None:
+        return logits.argmax(-1).view_as(truth)
+    best = logits.topk(draft.c.top, -1)
+    before = torch.cat((x.gather(1, anchor)[..., None], truth[..., :-1]), -1).flatten(0, 1)
+    q = best.values + draft.candidate_selector(h.flatten(0, 1), before, best.indices)
+    return best.indices.gather(-1, q.argmax(-1, True))[..., 0].view_as(truth)
+
+
 def losses(a, target, draft, fn, texts, noise, user):
     """-> the loss, the lengths of chains (of the selector too)"""
     c = draft.c
@@ -109,12 +130,9 @@ def losses(a, target, draft, fn, texts, noise, user):
     hid = hid.gather(1, (flat - 1)[..., None].expand(-1, -1, c.dim)).view(-1, c.block - 1, c.dim)
     raw = raw.float()
     raw = raw + (torch.rand_like(raw) - 0.5) * noise * tap_norm(raw, c.dim)
-    root = x.gather(1, anchor)
-    tok, live = target.embed[root], torch.ones_like(anchor, dtype=torch.bool)
-    with torch.autocast(target.device.type, torch.bfloat16, enabled=target.dtype == torch.bfloat16):
-        h = draft(raw.to(target.dtype), anchor, live, tok, target.embed[c.mask_id])[:, :, 1:]
-    before = torch.cat((root[..., None], labels[..., :-1]), -1)
-    h, before, labels, ok = (y.flatten(0, 1) for y in (h.to(target.dtype), before, labels, ok))
+    h = rows(target, draft, x, anchor, raw)
+    before = torch.cat((x.gather(1, anchor)[..., None], labels[..., :-1]), -1)
+    h, before, labels, ok = (y.flatten(0, 1) for y in (h, before, labels, ok))
     loss, length, w, best = HeadLoss.apply(h, hid, target.head, labels, ok, fn, a.slice)
     if draft.candidate_selector is None:
         return loss, length
@@ -151,9 +169,9 @@ def train(a, target, draft, texts, fn, losses, save):
             over += share >= 1
             if dist.is_initialized():
                 dist.all_reduce(over)
-            test = sum(losses(a, target, draft, fn, held, 0.0, 0.0)[1] for _ in range(2)) / 2
+            test = [sum(losses(a, target, draft, fn, h, 0.0, 0.0)[1] for _ in range(2)) / 2 for h in held.each()]
             row = {"step": step, "loss": loss.item(), "block": length.tolist(), "share": round(share, 4)}
-            row |= {"held out": test.tolist(), "steps/s": (step - seen) / (time.time() - mark)}
+            row |= {"held out": [t.tolist() for t in test], "steps/s": (step - seen) / (time.time() - mark)}
             if step % 500 == 0 or a.tiny:
                 say(row)
             log.append(row)
@@ -165,10 +183,23 @@ def train(a, target, draft, texts, fn, losses, save):
     save(log)
 
 
+def saver(a, folder, facts, write, prompts, guesses):
+    """-> save(log): writes the draft, with accept lengths over prompts where there are some"""
+    measured = []
+
+    def save(log):
+        if dist.is_initialized() and dist.get_rank():
+            return
+        if prompts:
+            measured.append({"seconds": round(time.time() - T0)} | prompts.accept_lengths(guesses))
+            say("accept lengths of chains:", measured[-1])
+        put(folder, facts | {"log": log, "accept lengths": measured}, write)
+
+    return save
+
+
 def put(folder, facts, write):
-    """write(FOLDER) makes the files, which take the place of older ones whole. Rank 0 alone writes."""
-    if dist.is_initialized() and dist.get_rank():
-        return
+    """write(FOLDER) makes the files, which take the place of older ones whole."""
     part = pathlib.Path(f"{folder}.part")
     part.mkdir(parents=True, exist_ok=True)
     write(part)
@@ -187,6 +218,8 @@ def arguments(more=()):
     ap.add_argument("--gen-seconds", type=float, default=100)
     ap.add_argument("--until", type=float, default=540, help="end so many seconds after the start")
     ap.add_argument("--length", type=int, default=1024)
+    ap.add_argument("--long", type=int, default=0, help="length of longer conversations, which are written beside those")
+    ap.add_argument("--long-every", type=int, default=4, help="one step in so many is of longer ones")
     ap.add_argument("--rows", type=int, default=2048, help="conversations that are written at once")
     ap.add_argument("--texts", type=int, default=16, help="texts of a step, on each GPU")
     ap.add_argument("--anchors", type=int, default=64, help="blocks of a text")
@@ -213,15 +246,19 @@ def arguments(more=()):
     ap.add_argument("--window", type=int, default=256)
     ap.add_argument("--mask", type=int, default=16, help="a token that occurs in no text")
     ap.add_argument("--resume", help="OUT_DIR of another run or a draft's GGUF file; it is trained on")
+    ap.add_argument("--prompts", help="folder of prompts as in bench/prompts: every minute and at the end the draft's chains"
+                    " over the target's answers are measured, as in use")  # fmt: skip
+    ap.add_argument("--prompt-tokens", type=int, default=128, help="of these answers")
+    ap.add_argument("--soft", type=float, default=0.4, help="share of the target's distribution beside the label")
     ap.add_argument("--lr", type=float, default=2e-3)
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--tiny", action="store_true", help="small sizes and two layers of the target, for a try on a CPU")
+    ap.add_argument("--tiny", action="store_true", help="small sizes and, without --resume, two layers of the target, for a try on a CPU")
     for name, kind, text in more:
         ap.add_argument(name, type=kind, help=text)
     a = ap.parse_args()
     if a.tiny:
         a.rows, a.texts, a.anchors, a.slice, a.held, a.gen_steps = 4, 2, 3, 4, 2, 300
-        a.length = a.length if a.texts_from else 96
+        a.length, a.long, a.prompt_tokens = a.length if a.texts_from else 96, a.long and 192, 12
     return a
 
 
@@ -239,7 +276,7 @@ def start(a):
     os.makedirs(a.out, exist_ok=True)
     torch.manual_seed(a.seed)
     target = targets.read(a.target, dev, torch.bfloat16 if cuda else torch.float32)
-    if a.tiny:
+    if a.tiny and not a.resume:
         target.cut()
     return target, rank, ranks
 
@@ -252,11 +289,10 @@ def gather(a, target, rank, ranks, taps):
     """-> texts, with features where they are kept; their numbers of tokens of all ranks"""
     torch.manual_seed(a.seed * 100 + rank)
     found = texts.write(a, target, rank, ranks, say)
-    counts = torch.tensor([found.ids.numel(), int((found.own == 1).sum()), int((found.own == 2).sum())],
-                          device=target.device)  # fmt: skip
+    counts = found.counts().to(target.device)
     if dist.is_initialized():
         dist.all_reduce(counts)
-    say("tokens, of users, of answers:", counts.tolist(), "texts", len(found.ids), "on this GPU")
+    say("tokens, of users, of answers:", counts.tolist(), "texts on this GPU:", [len(p.ids) for p in found.each()])
     if a.keep:
         found.keep(taps)
         say("features are kept")
@@ -291,15 +327,16 @@ def main():
     target, rank, ranks = start(a)
     draft = make_draft(a, target)
     say("parameters", sum(p.numel() for p in draft.parameters()), target.device.type)
+    prompts = measure.read(a, target, rank, draft.c.taps)
     found, facts = gather(a, target, rank, ranks, draft.c.taps)
-    fn, a.selected = partial(rows_loss, top=a.top if a.rank else 0), selector_loss
+    fn, a.selected = partial(rows_loss, top=a.top if a.rank else 0, soft=a.soft), selector_loss
     if compiled(a, target):
         fn, a.selected = torch.compile(fn, dynamic=False), torch.compile(selector_loss, dynamic=False)
         for layer in draft.layers:
             layer.compile(dynamic=False)
     shape = SimpleNamespace(vocab=target.vocab, context=target.context, layers=target.layers)
     write = lambda folder: export.export_draft(draft, shape, folder)
-    save = lambda log: put(pathlib.Path(a.out) / "draft", facts | {"log": log}, write)
+    save = saver(a, pathlib.Path(a.out) / "draft", facts, write, prompts, partial(guesses, target, draft))
     train(a, target, draft, found, fn, losses, save)
     if dist.is_initialized():
         dist.destroy_process_group()
