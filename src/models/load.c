@@ -139,7 +139,7 @@ static int make_host_weight(struct load *l, const struct tensor *t, const struct
     int rc = l->check ? l->check(l->arg, e) : 0;
     if (rc)
         return rc;
-    rc = exec_ops(l->host)->weight_create(l->host, t, &w, e); // errors name the tensor
+    rc = exec_ops(l->host)->weight_create(l->host, t, &w, e);
     if (rc)
         return rc;
     *out = w;

@@ -39,7 +39,7 @@ struct ops {
     void (*zero)(struct exec *x, void *dst, size_t bytes);
 
     // Repacks a 2-D tensor (dims k, m), or a 3-D one of experts (dims k, m, experts) for the ops
-    // of experts alone, for this backend. The tensor's bytes must stay mapped.
+    // of experts alone, for this backend. The tensor's bytes must stay mapped. Errors name it.
     int (*weight_create)(struct exec *x, const struct tensor *t, struct weight **out,
                          struct err *e);
     void (*weight_destroy)(struct exec *x, struct weight *w);

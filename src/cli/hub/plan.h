@@ -21,7 +21,8 @@ struct hub_set {
 int hub_plan_files(const struct hub_set *s, const char *folder, int64_t head, struct err *e);
 // Reads the description of the model in that folder: ERR_FORMAT where it is not complete, or wrong.
 int hub_plan_read(const struct hub_set *s, const char *folder, struct err *e);
-// Whether the description has a block that predicts further tokens.
+// Whether the model has a block that predicts further tokens, and that can be used; if not, why is
+// said.
 bool hub_plan_has_block(const struct hub_set *s, const char *folder);
 // The plan of a model, and of a draft where there is one: errors as session_measure.
 int hub_plan_measure(const struct hub_set *model, const char *folder, const struct hub_set *draft,

@@ -53,10 +53,11 @@ int64_t guess_counts_accepted(const struct guess_counts *c, enum guess_by by);
 const char *guess_by_name(enum guess_by by, const char *draft);
 
 // A value: an object with {"verified": [...], "accepted": [...]} by depth for each drafter of which
-// something was verified; that of the draft has "unknown" too, if there were such tokens.
+// something was verified; that of the draft has "unknown" too, if there were such tokens, and is
+// there for their sake alone, too.
 void guess_counts_json(const struct guess_counts *c, const char *draft, struct json_writer *w);
 // "mtp 120 of 400 (80/173 30/120 10/107), lookup 5 of 9 (5/9)", then how many tokens were unknown;
-// nothing where nothing was verified.
+// nothing where there is nothing of either.
 void guess_counts_text(const struct guess_counts *c, const char *draft, struct str *out);
 
 #endif
