@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "models/draft/dflash/impl.h"
+#include "formats/quant/quant.h"
+#include "models/draft/dflash/domino.h"
 #include "models/draft/draft.h"
 #include "ops/rowmath.h"
 #include "spec/draft/drafter.h"
@@ -287,7 +288,96 @@ static void test_misuse(void **state) {
     close_scene(&c);
 }
 
-// The drafter for guesses that depend on the path takes it.
+static const float *floats(const struct gguf *g, const char *name) {
+    const struct tensor *t = gguf_tensor(g, name);
+    assert_true(t && t->type == TYPE_F32);
+    return t->data;
+}
+
+// Row r of a matrix of n columns times x.
+static double row_times(const float *w, int64_t r, const double *x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)w[r * n + i] * x[i];
+    return sum;
+}
+
+static double sigmoid(double x) {
+    return 1 / (1 + exp(-x));
+}
+
+// What a draft of Lucebox's form adds to the logits after the root, in double: joined [D + H] has
+// the block's row, and gets the unit's state.
+static void add_correction(const struct scene *c, const struct gguf *g, double *joined,
+                           const float *embedding, double *logits) {
+    enum { H = 32, E = 24 };
+    const float *in = floats(g, "dflash.domino.gru.weight_ih");
+    const float *rec = floats(g, "dflash.domino.gru.weight_hh");
+    const float *in_bias = floats(g, "dflash.domino.gru.bias_ih");
+    const float *rec_bias = floats(g, "dflash.domino.gru.bias_hh");
+    const float *start = floats(g, "dflash.domino.start");
+    const float *w1 = floats(g, "dflash.domino.head.w1"), *b1 = floats(g, "dflash.domino.head.b1");
+    const float *w2 = floats(g, "dflash.domino.head.w2"), *b2 = floats(g, "dflash.domino.head.b2");
+    const int64_t dim = c->t.dim;
+    double x[256], state[H], a[3 * H], b[3 * H], hidden[E];
+    assert_true(dim <= 256 && c->d.gru == H);
+    for (int64_t i = 0; i < dim; i++)
+        x[i] = (double)embedding[i];
+    for (int i = 0; i < H; i++)
+        state[i] = (double)start[i];
+    for (int i = 0; i < 3 * H; i++) {
+        a[i] = row_times(in, i, x, dim) + (double)in_bias[i];
+        b[i] = row_times(rec, i, state, H) + (double)rec_bias[i];
+    }
+    for (int i = 0; i < H; i++) {
+        const double z = sigmoid(a[H + i] + b[H + i]);
+        const double fresh = tanh(a[2 * H + i] + sigmoid(a[i] + b[i]) * b[2 * H + i]);
+        joined[dim + i] = (1 - z) * fresh + z * state[i];
+    }
+    for (int i = 0; i < E; i++) {
+        const double v = row_times(w1, i, joined, dim + H) + (double)b1[i];
+        hidden[i] = v * sigmoid(v);
+    }
+    for (int64_t i = 0; i < c->t.vocab; i++)
+        logits[i] += row_times(w2, i, hidden, E) + (double)b2[i];
+}
+
+// Biases, and the state that the unit begins with.
+static void test_lucebox(void **state) {
+    (void)state;
+    struct scene c;
+    struct gguf *file = NULL, *target = NULL;
+    struct draft_guesses found;
+    float got[TINY_VOCAB];
+    double want[TINY_VOCAB], joined[512];
+    open_scene(&c);
+    c.d.dialect = TINY_LUCEBOX;
+    open_draft(&c);
+    struct sequence *s = prompt(&c, 3, LEN);
+    const struct draft_level l = {.seq = s, .root = 5, .n = 1, .k = K};
+    struct dflash *d = draft_dflash(c.draft);
+    assert_int_equal(gguf_open(&file, c.path, &c.r.e), 0);
+    assert_int_equal(gguf_open(&target, c.r.target_path, &c.r.e), 0);
+    assert_int_equal(draft_begin(c.draft, &l, 1, &c.r.e), 0);
+    assert_int_equal(draft_run_level(c.draft, &l, 1, &found, &c.r.e), 0);
+    const float *base = dflash_logits(d, 0, 1); // a CPU's memory is the host's
+    for (int i = 0; i < c.t.vocab; i++)
+        want[i] = (double)base[i];
+    for (int i = 0; i < c.t.dim; i++)
+        joined[i] = (double)d->domino->rows[i];
+    add_correction(&c, file, joined, floats(target, "token_embd.weight") + 5 * c.t.dim, want);
+    assert_int_equal(dflash_path_logits(d, 0, 0, got, &c.r.e), 0);
+    for (int i = 0; i < c.t.vocab; i++)
+        if (!(fabs((double)got[i] - want[i]) < 1e-4))
+            fail_msg("token %d: logit %g, not %g", i, (double)got[i], want[i]);
+    gguf_close(file);
+    gguf_close(target);
+    sequence_destroy(s);
+    close_scene(&c);
+}
+
+// The drafter for guesses that depend on the path takes it, and a depth beyond which guesses do not
+// pay shortens the block.
 static void test_drafter(void **state) {
     (void)state;
     struct scene c;
@@ -304,15 +394,19 @@ static void test_drafter(void **state) {
     guess(&c, &s, NULL, 1, G, &want); // its first nodes are the best chain
     struct proposal p = {0}, *all = &p;
     const struct draft_request r = {.seq = s, .root = 5, .k = K, .max_depth = G};
-    const struct tree_options o = {.budget = G, .k = K, .max_depth = G, .chain_seed = true};
-    assert_int_equal(drafter_propose(drafter, &r, 1, &all, &c.r.e), 0);
-    assert_int_equal(ddtree_build(&tree, 5, &p, &o, &c.r.e), 0);
     const struct tree_options one = {.budget = G, .k = 1, .max_depth = G};
     assert_int_equal(drafter_propose(drafter, &r, 1, &all, &c.r.e), 0);
     assert_int_equal(ddtree_build(&tree, 5, &p, &one, &c.r.e), 0);
     assert_int_equal(tree.n, 1 + G);
     for (int i = 0; i < G; i++)
         assert_int_equal(tree.token[1 + i], want.ids[i][0][0]);
+    struct draft_request shorter = r;
+    shorter.useful_depth = 2;
+    guess(&c, &s, NULL, 1, 2, &want);
+    assert_int_equal(drafter_propose(drafter, &shorter, 1, &all, &c.r.e), 0);
+    assert_int_equal(ddtree_build(&tree, 5, &p, &one, &c.r.e), 0);
+    assert_int_equal(tree.n, 1 + 2);
+    assert_true(fabs(tree.score[1] - (double)want.logp[0][0][0]) < 1e-6);
     drafter_destroy(drafter);
     sequence_destroy(s);
     close_scene(&c);
@@ -391,7 +485,8 @@ int main(void) {
         cmocka_unit_test(test_neutral), cmocka_unit_test(test_together),
         cmocka_unit_test(test_reach),   cmocka_unit_test(test_noise),
         cmocka_unit_test(test_misuse),  cmocka_unit_test(test_drafter),
-        cmocka_unit_test(test_plan),    cmocka_unit_test(test_files),
+        cmocka_unit_test(test_plan),    cmocka_unit_test(test_lucebox),
+        cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
