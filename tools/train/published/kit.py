@@ -29,7 +29,7 @@ PIECE = 15 << 20
 TINY = "--length 512 --keep --texts 64 --anchors 64 --slice 1024 --gen-seconds 60 --until 540"
 KINDS = {  # script, folder that it writes, target, options
     "draft": ("train.py", "draft", "smollm2.gguf",
-              "--rows 4096 --length 512 --long 2048 --gen-seconds 130 --until 540 --lr 1.5e-3 --soft 0.6 --seed 3"),
+              "--rows 4096 --length 512 --long 2048 --texts 32 --anchors 32 --gen-seconds 130 --until 540 --lr 1.5e-3 --soft 0.6 --seed 3"),
     "block": ("mtp.py", "block", "tiny.gguf", TINY),
     "draft2": ("train.py", "draft", "tiny.gguf", f"{TINY} --conv 2 --rank 32 --layers 3 --heads 4 --kv-heads 2 "
                "--head-dim 128 --ffn 512 --taps 1,5,9 --mask 4085"),

@@ -89,7 +89,8 @@ class TwoLengths:
         return sum(p.counts() for p in self.pools)
 
     def each(self):
-        return self.pools
+        """-> what draws short ones alone, and long ones alone, in the shapes of training"""
+        return [TwoLengths(*self.pools, every) for every in (1 << 62, 1)]
 
     def keep(self, taps):
         for p in self.pools:

@@ -292,7 +292,7 @@ def gather(a, target, rank, ranks, taps):
     counts = found.counts().to(target.device)
     if dist.is_initialized():
         dist.all_reduce(counts)
-    say("tokens, of users, of answers:", counts.tolist(), "texts on this GPU:", [len(p.ids) for p in found.each()])
+    say("tokens, of users, of answers:", counts.tolist())
     if a.keep:
         found.keep(taps)
         say("features are kept")
